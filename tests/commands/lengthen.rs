@@ -70,8 +70,11 @@ impl Old {
         old
     }
 
-    /// Two sends of each user, 20 and 10 days ago; every fifth user's older one was refunded, and one is 40 days old.
+    /// Two sends of each user, 20 and 10 days ago; every fifth user's older one was refunded, and one is 40 days old. Before all of them lies
+    /// a record of today: a later time ends nothing.
     fn publish_the_past(&self) {
+        let early = (0..4).map(|place| Record::new("early", "{}").timestamp_ms(self.now_ms).partition(place));
+        self.scene.kafka.publish(&self.scene.topic("approved"), early).unwrap();
         let approved = |user: usize, days: i64| {
             let at_ms = self.now_ms - days * DAY_MS;
             let value = json!({"id": format!("old-{days}-{user}"), "user_id": user.to_string(), "channel": "push"});

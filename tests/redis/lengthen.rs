@@ -1,21 +1,29 @@
 //! A history is made longer only where all of it is there, and what is not all there yet is never taken for it.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use crate::redis_support::{DAY_MS, admit, at, batch, cap, opened, own, request, server, store};
-use testkit::{redis::RedisServer, unique};
+use crate::redis_support::{DAY_MS, admit, at, batch, cap, opened, options, own, patiently, request, server, store};
+use testkit::{
+    redis::{RedisCluster, RedisServer},
+    unique,
+};
 use weir_core::{
+    class::ClassNames,
     decide::AdmitVerdict,
     found_names::FoundNames,
     ports::{Histories as _, StoreError},
-    shard::UserHash,
+    refund::{Refund, RefundOutcome},
+    shard::{IdHash, OriginMark, UserHash},
+    time::Time,
 };
 use weir_redis::{
     Keyspace, KeyspaceSeed, RedisOptions, RedisStats,
-    rebuild::{Beginning, Rebuild, RebuildError, Scope, begin, begin_lengthening, begin_names, kept_history},
+    rebuild::{Beginning, Rebuild, RebuildError, Scope, Send, begin, begin_lengthening, begin_names, kept_history},
 };
 
 const HOUR_MS: i64 = 3_600_000;
+/// How long a failover may take, and a lock that it has brought back.
+const DEADLINE: Duration = Duration::from_secs(60);
 
 fn stats() -> Arc<RedisStats> {
     Arc::default()
@@ -60,7 +68,8 @@ fn lose_tables(server: &RedisServer, keyspace: &Keyspace) {
 
 /// Restores them, as `weir rebuild` does.
 async fn restore_tables(options: &Arc<RedisOptions>) {
-    let scope = Scope::Lost;
+    let (scope, history_ms) = (Scope::Lost, kept_history(options, &stats()).await.unwrap());
+    let options = &Arc::new(RedisOptions { history_ms, ..(**options).clone() });
     let mut repair = begin_names(options, &stats(), &scope, unique("run"), seed()).await.unwrap().unwrap();
     repair.pause().await.unwrap();
     repair.finish(&FoundNames::default()).await.unwrap();
@@ -84,8 +93,92 @@ async fn all_runs_put_back_what_was_trimmed_until_the_shards_had_the_longer_hist
     let mut second = lengthening(&options).await.unwrap();
     assert_eq!(second.beginning(), Beginning::Resumed);
     assert_eq!(second.lengthens_before(at(9 * HOUR_MS)).await.unwrap(), before, "none is put back after its refund");
-    second.lengthened(&[]).await.unwrap();
+    second.note_first([(3, at(0))]);
+    second.save(&[(3, 7)].into()).await.unwrap();
+    second.leave().await;
+    let third = lengthening(&options).await.unwrap();
+    assert_eq!((third.progress().get(&3), third.first().get(&3)), (Some(&7), Some(&at(0))));
+    third.lengthened().await.unwrap();
     assert!(fatal(lengthening(&options).await).contains("32d long already"));
+    // Who looked at the keyspace before it was made longer would read less than it remembers.
+    let before = begin(&Arc::new(options), &stats(), &Scope::All, unique("run"), seed()).await;
+    assert!(fatal(before).contains("run weir rebuild again"));
+}
+
+/// A shard that failed over may have lost what the last run put back, and have the run before as its last one.
+#[tokio::test]
+async fn a_run_goes_on_only_where_every_shard_knows_the_run_before() {
+    let server = server();
+    let options = own(&server);
+    let keyspace = opened(&options).await.unwrap().keyspace;
+    lengthening(&options).await.unwrap().leave().await;
+    let last_run = keyspace.last_run_key(3);
+    let of_first: String = server.query(&["GET", &last_run]).unwrap();
+    let second = lengthening(&options).await.unwrap();
+    assert_eq!(second.beginning(), Beginning::Resumed);
+    second.leave().await;
+    server.query::<()>(&["SET", &last_run, &of_first]).unwrap();
+    let third = lengthening(&options).await.unwrap();
+    assert_eq!(third.beginning(), Beginning::Fresh);
+    third.leave().await;
+    assert_eq!(lengthening(&options).await.unwrap().beginning(), Beginning::Resumed);
+}
+
+/// The refund of a send that has left the history since takes no later one of the same id.
+#[tokio::test]
+async fn refunds_take_back_what_was_put_back_and_nothing_younger() {
+    let server = server();
+    let options = own(&server);
+    opened(&options).await.unwrap();
+    let mut rebuild = lengthening(&options).await.unwrap();
+    let before = rebuild.lengthens_before(at(0)).await.unwrap();
+    let send = |number: u32, at: Time| {
+        let (user, id, origin) = (UserHash::of("u"), IdHash::of(&format!("i-{number}")), OriginMark::RESTORED);
+        Send { user, id, origin, at, class: ClassNames::default(), cost: 1 }
+    };
+    let mut restorer = rebuild.restorer();
+    // The second one stands for one that was decided, not put back.
+    restorer.insert(&[send(1, before.plus(-1)), send(2, before)], at(0)).await.unwrap();
+    let refund = |number: u32, at: Option<Time>| {
+        let (user, id) = (UserHash::of("u"), IdHash::of(&format!("i-{number}")));
+        Refund { user, id, at, partition: 0, offset: i64::from(number) }
+    };
+    let refunds = [refund(1, Some(at(0))), refund(2, Some(at(0)))];
+    let mut outcomes = [None; 2];
+    restorer.take_back(&"bounces".into(), &refunds, &mut outcomes).await.unwrap();
+    assert_eq!(outcomes, [Some(RefundOutcome::TakenBack), Some(RefundOutcome::Early)]);
+    let mut without_time = [None];
+    restorer.take_back(&"reports".into(), &[refund(2, None)], &mut without_time).await.unwrap();
+    assert_eq!(without_time, [Some(RefundOutcome::Early)]);
+}
+
+/// The server of the meta key dies before its replica has what the shards go by.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_shard_has_the_new_epoch_before_a_replica_has_the_meta_key_with_it() {
+    let mut cluster = RedisCluster::start(3, 1).unwrap();
+    let options = options(&cluster.nodes());
+    assert_eq!(options.wait_replicas, 0, "it holds whatever is set");
+    let keyspace = opened(&options).await.unwrap().keyspace;
+    let owner = cluster.owner_of(keyspace.meta_slot()).unwrap();
+    let replica = cluster.replicas_of(owner).unwrap()[0];
+    let shards = 0..keyspace.meta().layout.shards;
+    let owners: Vec<usize> = shards.map(|shard| cluster.owner_of(keyspace.slot(shard)).unwrap()).collect();
+    cluster.freeze(replica);
+    let refused = lengthening(&options).await.map(|_| ()).unwrap_err();
+    assert!(refused.to_string().contains("0 of 1 replicas"), "{refused}");
+    for (shard, owner) in (0..).zip(owners) {
+        let node = cluster.node(owner);
+        assert_eq!(node.query::<String>(&["GET", &keyspace.epoch_key(shard)]).unwrap(), keyspace.epoch());
+    }
+    cluster.kill(owner);
+    cluster.thaw(replica);
+    tokio::task::block_in_place(|| cluster.wait_primary(replica)).unwrap();
+
+    // Whether it has it or not.
+    let again = patiently(DEADLINE, async || lengthening(&options).await.ok()).await.unwrap();
+    again.lengthened().await.unwrap();
+    let found = patiently(DEADLINE, async || opened(&longer(&options)).await.ok()).await.unwrap();
+    assert_eq!(found.lost, Vec::<u16>::new());
 }
 
 #[tokio::test]
@@ -113,7 +206,12 @@ async fn decisions_go_on_and_a_longer_history_is_used_only_when_it_is_whole() {
         Err(StoreError::Fatal(message)) => assert!(message.contains("not all there yet"), "{message}"),
         other => panic!("{other:?}"),
     }
-    rebuild.lengthened(&[]).await.unwrap();
+    // Nor is it told that the longer one can be set now.
+    match opened(&longer(&longer(&options))).await {
+        Err(StoreError::Fatal(message)) => assert!(message.contains("set redis.history to 8d until then"), "{message}"),
+        other => panic!("{other:?}"),
+    }
+    rebuild.lengthened().await.unwrap();
     let whole = opened(&longer(&options)).await.unwrap();
     assert_eq!(whole.lost, Vec::<u16>::new());
     assert!(!whole.warnings.iter().any(|said| said.contains("redis.history")), "{:?}", whole.warnings);
@@ -155,8 +253,44 @@ async fn a_lost_meta_key_comes_back_with_what_the_shards_know() {
     }
     let rebuild = lengthening(&options).await.unwrap();
     assert_eq!(rebuild.beginning(), Beginning::Fresh);
-    rebuild.lengthened(&[]).await.unwrap();
+    rebuild.lengthened().await.unwrap();
     lose_tables(&server, &keyspace);
     restore_tables(&options).await;
     opened(&longer(&options)).await.unwrap();
+}
+
+/// A run that was killed before it came to the shards, and `weir rebuild` after it: they do not know of it by themselves.
+#[tokio::test]
+async fn a_lost_meta_key_comes_back_half_way_where_a_rebuild_gave_the_shards_their_epoch() {
+    let server = server();
+    let options = own(&server);
+    let keyspace = opened(&options).await.unwrap().keyspace;
+    lengthening(&options).await.unwrap().leave().await;
+    for shard in 0..keyspace.meta().layout.shards {
+        server.query::<()>(&["SET", &keyspace.epoch_key(shard), keyspace.epoch()]).unwrap();
+        server.query::<()>(&["DEL", &keyspace.last_run_key(shard)]).unwrap();
+    }
+    let kept = Arc::new(longer(&options));
+    let repair = begin_names(&kept, &stats(), &Scope::Lost, unique("run"), seed()).await.unwrap();
+    assert!(repair.is_none(), "no name is lost");
+    assert_eq!(opened(&options).await.unwrap().lost, Vec::<u16>::new());
+    lose_tables(&server, &keyspace);
+    restore_tables(&Arc::new(options.clone())).await;
+    match opened(&longer(&options)).await {
+        Err(StoreError::Fatal(message)) => assert!(message.contains("not all there yet"), "{message}"),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(lengthening(&options).await.unwrap().beginning(), Beginning::Fresh);
+}
+
+#[tokio::test]
+async fn the_end_deletes_the_marks_of_all_runs() {
+    let server = server();
+    let options = own(&server);
+    let keyspace = opened(&options).await.unwrap().keyspace;
+    let (marks, of_worker) = (keyspace.marks_key(5), "bounces:AAAAAAAAAAAAAAAAAAAAAA:0");
+    let of_earlier = "bounces lengthening run-0:AAAAAAAAAAAAAAAAAAAAAA:0";
+    server.query::<()>(&["HSET", &marks, of_worker, "7", of_earlier, "7"]).unwrap();
+    lengthening(&options).await.unwrap().lengthened().await.unwrap();
+    assert_eq!(server.query::<Vec<String>>(&["HKEYS", &marks]).unwrap(), [of_worker]);
 }

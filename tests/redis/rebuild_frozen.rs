@@ -105,7 +105,8 @@ async fn rebuild(options: RedisOptions, work: Work, run: String) -> Result<(), R
     }
     let done = async {
         if work == Work::Lengthen {
-            rebuild.lengthens_before(at(0)).await?;
+            // The sends below are older than that.
+            rebuild.lengthens_before(at(options.history_ms)).await?;
         }
         let mut restorer = rebuild.restorer();
         // A run that goes on where one stopped reads no send again.
@@ -124,7 +125,7 @@ async fn rebuild(options: RedisOptions, work: Work, run: String) -> Result<(), R
     }
     match work {
         Work::Restore(_) => rebuild.finish().await.map(|_| ()),
-        Work::Lengthen => rebuild.lengthened(&[(bounces(), vec![0])]).await,
+        Work::Lengthen => rebuild.lengthened().await,
     }
 }
 

@@ -205,6 +205,9 @@ async fn claim(cluster: &mut Cluster, ours: &Keyspace) -> Result<(Meta, State), 
 pub(super) fn compare(options: &RedisOptions, meta: &Meta) -> Result<(), StoreError> {
     compare_shards(options, meta)?;
     if meta.history_ms < options.history_ms {
+        if meta.lengthening.is_some() {
+            return Err(not_all_there(options, meta));
+        }
         let (ours, theirs) = (in_settings(options.history_ms), in_settings(meta.history_ms));
         return Err(StoreError::Fatal(format!(
             "redis.history is {ours}, but the keyspace {:?} remembers {theirs}: set it to {theirs}, or make the history longer \
@@ -233,11 +236,7 @@ pub(super) fn compare_shards(options: &RedisOptions, meta: &Meta) -> Result<(), 
 fn compare_history(options: &RedisOptions, meta: &Meta) -> Result<Option<String>, StoreError> {
     let [ours, complete, theirs] = [options.history_ms, meta.complete_ms(), meta.history_ms].map(in_settings);
     if meta.complete_ms() < options.history_ms {
-        return Err(StoreError::Fatal(format!(
-            "redis.history is {ours}, but the history of the keyspace {:?} is not all there yet: finish weir rebuild --history \
-             {theirs}, and set redis.history to {complete} until then",
-            options.prefix
-        )));
+        return Err(not_all_there(options, meta));
     }
     if meta.lengthening.is_some() {
         return Ok(Some(format!(
@@ -252,6 +251,16 @@ fn compare_history(options: &RedisOptions, meta: &Meta) -> Result<Option<String>
              back further"
         )
     }))
+}
+
+/// The history that is set is not all there yet.
+fn not_all_there(options: &RedisOptions, meta: &Meta) -> StoreError {
+    let [ours, complete, theirs] = [options.history_ms, meta.complete_ms(), meta.history_ms].map(in_settings);
+    StoreError::Fatal(format!(
+        "redis.history is {ours}, but the history of the keyspace {:?} is not all there yet: finish weir rebuild --history \
+         {theirs}, and set redis.history to {complete} until then",
+        options.prefix
+    ))
 }
 
 /// A length of time as settings have it.

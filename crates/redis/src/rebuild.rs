@@ -15,7 +15,7 @@ mod names;
 mod restorer;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
 
@@ -40,6 +40,8 @@ use super::{
     stats::RedisStats,
 };
 
+/// The most fields of one write of how far a run is.
+const MAX_NOTED_A_WRITE: usize = 500;
 /// How long the lock outlives the run that held it, in milliseconds; it is renewed with every [`Rebuild::save`].
 pub const LOCK_MS: u64 = 20_000;
 
@@ -79,6 +81,7 @@ pub struct Rebuild {
     shards: BTreeSet<u16>,
     marked_at: Time,
     progress: BTreeMap<i32, i64>,
+    first: BTreeMap<i32, Time>,
     beginning: Beginning,
     purpose: Purpose,
     /// Of a run that makes the history longer: the sends before this time are put back, where that is noted.
@@ -92,6 +95,27 @@ enum Purpose {
     Restore,
     /// It puts older sends into shards that are in use, under their epoch. The text names it and the runs that go on with it.
     Lengthen(String),
+}
+
+/// What the runs have noted of the partitions of the approved topic that go on with one another.
+#[derive(Debug, Default)]
+struct Noted {
+    next: BTreeMap<i32, i64>,
+    first: BTreeMap<i32, Time>,
+}
+
+impl Noted {
+    /// As the fields of the key of the progress say it.
+    fn of(fields: &HashMap<String, String>) -> Self {
+        let numbers = |stem: &'static str| {
+            let number = move |(field, number): (&String, &String)| {
+                Some((field.strip_prefix(stem)?.parse::<i32>().ok()?, number.parse::<i64>().ok()?))
+            };
+            fields.iter().filter_map(number)
+        };
+        let first = numbers("first:").filter_map(|(partition, at)| Some((partition, Time::from_millis(at)?)));
+        Self { next: numbers("next:").collect(), first: first.collect() }
+    }
 }
 
 /// How a run began.
@@ -136,11 +160,24 @@ impl Rebuild {
         &self.progress
     }
 
+    /// What [`Rebuild::note_first`] has noted, in this run and those it goes on with.
+    #[must_use]
+    pub fn first(&self) -> &BTreeMap<i32, Time> {
+        &self.first
+    }
+
+    /// Notes, with the next [`Rebuild::save`], when the first record was written that was read of a partition whose records before are
+    /// deleted.
+    pub fn note_first(&mut self, first: impl IntoIterator<Item = (i32, Time)>) {
+        self.first.extend(first);
+    }
+
     /// What puts sends back and takes refunds, over connections of its own.
     #[must_use]
     pub fn restorer(&self) -> Restorer {
         let cluster = Cluster::new(Arc::clone(&self.options), Arc::clone(&self.stats));
-        Restorer::new(cluster, Arc::clone(&self.keyspace), (self.owner(), self.purpose.clone()), self.shards.clone())
+        let run = (self.owner(), self.purpose.clone(), self.before);
+        Restorer::new(cluster, Arc::clone(&self.keyspace), run, self.shards.clone())
     }
 
     /// What looks at budgets and restores them, over connections of its own.
@@ -162,14 +199,18 @@ impl Rebuild {
     /// Redis is unavailable, or another run has taken over.
     pub async fn save(&mut self, progress: &BTreeMap<i32, i64>) -> Result<(), RebuildError> {
         self.progress.extend(progress);
-        let note = Command::set_fields(self.keyspace.rebuild_key(), self.note());
-        self.write(vec![note]).await
+        self.write(self.note()).await
     }
 
-    /// The fields of the key of the progress that change.
-    fn note(&self) -> Vec<(String, String)> {
+    /// Writes what changes of the progress.
+    fn note(&self) -> Vec<Command> {
         let next = self.progress.iter().map(|(partition, next)| (format!("next:{partition}"), next.to_string()));
-        std::iter::once(("run".to_owned(), self.run.clone())).chain(next).collect()
+        let first = self.first.iter().map(|(partition, at)| (format!("first:{partition}"), at.millis().to_string()));
+        let run = ("run".to_owned(), self.run.clone());
+        let fields: Vec<(String, String)> = std::iter::once(run).chain(next).chain(first).collect();
+        let write =
+            |fields: &[(String, String)]| Command::set_fields(self.keyspace.rebuild_key(), fields.iter().cloned());
+        fields.chunks(MAX_NOTED_A_WRITE).map(write).collect()
     }
 
     /// Writes beside the tables, and renews the lock.

@@ -98,6 +98,7 @@ impl Fill {
                     Some(report) => {
                         next.extend(&report.next);
                         summary.add(source, &report);
+                        rebuild.note_first(summary.cut_at());
                         progress.at(&spans, &next);
                     }
                 },

@@ -4,25 +4,21 @@
 //! then the older sends are put back, and then all refunds are taken, which takes those of sends that were put back though they had been
 //! refunded.
 
-use std::{collections::BTreeMap, ops::RangeInclusive, sync::Arc};
+use std::{ops::RangeInclusive, sync::Arc};
 
 use anyhow::ensure;
-use weir_core::{origin::Topic, ports::Clock as _, time::Time};
-use weir_kafka::{
-    client::KafkaOptions,
-    extents::{Extent, Span},
-    topic_settings,
-};
+use weir_core::{ports::Clock as _, time::Time};
+use weir_kafka::{client::KafkaOptions, topic_settings};
 use weir_redis::{
     RedisOptions,
     rebuild::{self, Rebuild, RebuildError},
 };
 
 use super::{
-    CLOCKS_DIFFER_MS, RebuildArgs, approved,
+    RebuildArgs, approved,
     fill::{Fill, RebuildTopic},
-    identify,
     progress::Progress,
+    spans,
     summary::Summary,
     take_refunds, under_lock, unfinished,
 };
@@ -39,7 +35,7 @@ pub(super) fn history_ms(args: &RebuildArgs) -> anyhow::Result<Option<i64>> {
     Ok(Some(history_ms))
 }
 
-/// The options with the history of the keyspace, where that is longer.
+/// The options with the history of the keyspace.
 pub(super) async fn with_kept_history(mut redis: RedisOptions) -> anyhow::Result<Arc<RedisOptions>> {
     let asked = Arc::new(redis.clone());
     let kept = under_lock(|| async { Ok(rebuild::kept_history(&asked, &Arc::default()).await?) });
@@ -47,27 +43,27 @@ pub(super) async fn with_kept_history(mut redis: RedisOptions) -> anyhow::Result
     Ok(Arc::new(redis))
 }
 
-/// Makes the history so long. Run again, it goes on where it stopped.
+/// Makes the history so long, from what was written since a time. Run again, it goes on where it stopped.
 pub(super) async fn run(
     redis: &Arc<RedisOptions>,
     fill: &mut Fill,
     (history_ms, now): (i64, Time),
-    (approved, since): (Vec<Extent>, Time),
+    since: Time,
 ) -> anyhow::Result<Summary> {
     are_kept(&fill.kafka, history_ms).await?;
     let mut rebuild = under_lock(|| begin(redis, history_ms)).await?;
     let mut summary = Summary::new(rebuild.shards(), rebuild.beginning());
-    let restored = restore(&mut rebuild, fill, (approved, since), &mut summary).await;
-    let refunds = match restored {
-        Ok(refunds) => refunds,
+    let restored = restore(&mut rebuild, fill, since, &mut summary).await;
+    let before = match restored {
+        Ok(before) => before,
         Err(error) => {
             rebuild.leave().await;
             let why = "the older sends are not all there yet, and weir decides on: run the command again, it goes on";
             return Err(unfinished(error, why));
         }
     };
-    summary.warn_of_gaps(now.plus(-history_ms), None);
-    rebuild.lengthened(&refunds).await?;
+    summary.warn_of_gaps((now.plus(-history_ms), before), None);
+    rebuild.lengthened().await?;
     Ok(summary)
 }
 
@@ -98,32 +94,17 @@ async fn begin(redis: &Arc<RedisOptions>, history_ms: i64) -> Result<Rebuild, Re
         .await
 }
 
-/// Puts the older sends back and takes the refunds; gives the topics of those, with their partitions.
-async fn restore(
-    rebuild: &mut Rebuild,
-    fill: &mut Fill,
-    (approved, since): (Vec<Extent>, Time),
-    summary: &mut Summary,
-) -> anyhow::Result<Vec<(Topic, Vec<i32>)>> {
+/// Puts the older sends back and takes the refunds; gives before when those were decided.
+async fn restore(rebuild: &mut Rebuild, fill: &mut Fill, since: Time, summary: &mut Summary) -> anyhow::Result<Time> {
     let before = rebuild.lengthens_before(fill.clock.time_to_decide(&[])?).await?;
     fill.before = Some(before);
-    // Records have the time at which they were written, by another clock.
-    let behind = approved::extents(&fill.kafka, before.plus(CLOCKS_DIFFER_MS)).await?;
-    let ends: BTreeMap<i32, i64> = behind.iter().map(|extent| (extent.partition, extent.since)).collect();
-    let span = |extent: &Extent| {
-        let from = rebuild.progress().get(&extent.partition).map_or(extent.since, |next| extent.low.max(*next));
-        let to = ends.get(&extent.partition).copied().unwrap_or(extent.high);
-        Span { partition: extent.partition, from, to: to.max(from) }
-    };
-    summary.begins(&approved, rebuild.progress());
-    let older = approved.iter().map(span).collect();
+    // To their ends: an old record may lie behind younger ones, for the times of records do not ascend.
+    let approved = approved::extents(&fill.kafka, since).await?;
+    summary.begins(&approved, (rebuild.progress(), rebuild.first()));
+    let all = spans(&approved, rebuild.progress());
     let mut progress = Progress::new("sends");
-    fill.run(rebuild, (RebuildTopic::Approved, older), &mut progress, summary).await?;
+    fill.run(rebuild, (RebuildTopic::Approved, all), &mut progress, summary).await?;
     progress.done();
     take_refunds(rebuild, fill, since, summary).await?;
-    let mut refunds = Vec::new();
-    for topic in fill.refunds.iter().chain(&fill.delivery_reports) {
-        refunds.push(identify(&fill.kafka, &topic.name).await?);
-    }
-    Ok(refunds)
+    Ok(before)
 }

@@ -147,7 +147,7 @@ pub async fn run(args: &RebuildArgs, out: &mut impl Write) -> anyhow::Result<()>
         before: None,
     };
     if args.history.is_some() {
-        let summary = lengthen::run(&redis, &mut fill, (history_ms, now), (approved, since)).await?;
+        let summary = lengthen::run(&redis, &mut fill, (history_ms, now), since).await?;
         return summary.print(args.output, begun.elapsed(), out);
     }
     let scope = scope(args);
@@ -184,7 +184,7 @@ pub async fn run(args: &RebuildArgs, out: &mut impl Write) -> anyhow::Result<()>
         return summary.print(args.output, begun.elapsed(), out);
     }
     if is_restoring {
-        summary.warn_of_gaps(now.plus(-redis.history_ms), given_since);
+        summary.warn_of_gaps((now.plus(-redis.history_ms), now), given_since);
     }
     let lost = rebuild.finish().await?;
     anyhow::ensure!(lost.is_empty(), "shards {lost:?} lost their history again meanwhile: run weir rebuild again");
@@ -336,7 +336,7 @@ async fn restore(
     }
     let mut progress = Progress::new("sends");
     if is_restoring {
-        summary.begins(&approved, rebuild.progress());
+        summary.begins(&approved, (rebuild.progress(), rebuild.first()));
         let first = spans(&approved, rebuild.progress());
         fill.run(rebuild, (RebuildTopic::Approved, first), &mut progress, summary).await?;
     }

@@ -111,7 +111,8 @@ pub(super) struct Summary {
     sends_per_second: f64,
     budgets: Vec<BudgetLine>,
     warnings: Vec<String>,
-    /// Partitions read from their very beginning, which is not that of the topic: records before are deleted.
+    /// Partitions read from their very beginning, which is not that of the topic: records before are deleted. And when the first record
+    /// was written that was there, where one was read.
     #[serde(skip)]
     cut: BTreeMap<i32, Option<Time>>,
     #[serde(skip)]
@@ -138,11 +139,27 @@ impl Summary {
         self.budgets = lines;
     }
 
-    /// Notes which partitions begin later than they once did.
-    pub(super) fn begins(&mut self, approved: &[Extent], next: &BTreeMap<i32, i64>) {
-        let cut =
-            |extent: &&Extent| extent.low > 0 && extent.since == extent.low && !next.contains_key(&extent.partition);
-        self.cut = approved.iter().filter(cut).map(|extent| (extent.partition, None)).collect();
+    /// Notes which partitions begin later than they once did. Of what an earlier run had read: up to before which offsets, and what
+    /// [`Summary::cut_at`] was then.
+    pub(super) fn begins(&mut self, approved: &[Extent], (next, first): (&BTreeMap<i32, i64>, &BTreeMap<i32, Time>)) {
+        let cut = |&Extent { partition, low, since, .. }: &Extent| {
+            let (next, first) = (next.get(&partition), first.get(&partition));
+            let is_cut = match next {
+                Some(next) if *next > low => first.is_some(),
+                // What was to be read next is deleted, or nothing was read.
+                Some(_) => low > 0,
+                None => low > 0 && since == low,
+            };
+            // Where records behind those that were read are deleted, it begins anew.
+            let first = first.copied().filter(|_| next.is_some_and(|next| *next >= low));
+            is_cut.then_some((partition, first))
+        };
+        self.cut = approved.iter().filter_map(cut).collect();
+    }
+
+    /// When the first record was written of each partition that begins later than it once did, as far as one was read.
+    pub(super) fn cut_at(&self) -> impl Iterator<Item = (i32, Time)> {
+        self.cut.iter().filter_map(|(partition, first)| Some((*partition, (*first)?)))
     }
 
     pub(super) fn add(&mut self, source: RebuildTopic, report: &Report) {
@@ -170,17 +187,24 @@ impl Summary {
         self.reading += time;
     }
 
-    /// Says where the history is longer than what could be read.
-    pub(super) fn warn_of_gaps(&mut self, history_begins: Time, since: Option<Time>) {
+    /// Says where the history is longer than what could be read. What was decided since `there_since` is there, whatever was read.
+    pub(super) fn warn_of_gaps(&mut self, (history_begins, there_since): (Time, Time), since: Option<Time>) {
         if let Some(since) = since.filter(|since| *since > history_begins) {
             self.warnings.push(format!("sends before {since} were not read (--since): histories begin there"));
         }
-        let late = self.cut.values().flatten().filter(|first| **first > history_begins).max();
-        if let Some(latest) = late {
+        let late = self.cut.values().flatten().map(|first| *first.min(&there_since));
+        if let Some(latest) = late.filter(|first| *first > history_begins).max() {
             self.warnings.push(format!(
                 "the approved topic's retention has deleted records that are younger than redis.history: sends before \
                  {latest} are not restored, and caps that look back further are too generous until then. Set the \
                  topic's retention.ms above redis.history"
+            ));
+        }
+        let empty = self.cut.values().filter(|first| first.is_none()).count();
+        if empty > 0 {
+            self.warnings.push(format!(
+                "all records are deleted that {empty} partitions of the approved topic once had: what was sent by them before \
+                 {there_since} is not restored. Set the topic's retention.ms above redis.history"
             ));
         }
         if self.unreadable > 0 {
@@ -272,18 +296,52 @@ mod tests {
         // The second was cut after the history's begin, the third before it; the others never.
         let extents = [extent(0, 0, 0), extent(1, 10, 10), extent(2, 10, 10), extent(3, 10, 50)];
         let mut summary = Summary::new(&[1].into(), Beginning::Fresh);
-        summary.begins(&extents, &BTreeMap::new());
+        summary.begins(&extents, (&BTreeMap::new(), &BTreeMap::new()));
         let late = [(0, "2026-11-20"), (1, "2026-11-15"), (2, "2026-11-12"), (3, "2026-11-19")];
         let first = late.map(|(partition, day)| (partition, at(&format!("{day}T00:00:00Z"))));
         summary.add(RebuildTopic::Approved, &Report { first: first.into(), ..Report::default() });
         let later = Report { first: [(2, at("2026-11-20T00:00:00Z"))].into(), ..Report::default() };
         summary.add(RebuildTopic::Approved, &later);
-        summary.warn_of_gaps(history_begins, None);
+        summary.warn_of_gaps((history_begins, at("2026-12-01T00:00:00Z")), None);
         assert_eq!(summary.warnings.len(), 1);
         assert!(summary.warnings[0].contains("before 2026-11-15T00:00:00"), "{:?}", summary.warnings);
 
         let mut summary = Summary::new(&[1].into(), Beginning::Fresh);
-        summary.warn_of_gaps(history_begins, Some(at("2026-11-14T00:00:00Z")));
+        let since = at("2026-11-14T00:00:00Z");
+        summary.warn_of_gaps((history_begins, at("2026-12-01T00:00:00Z")), Some(since));
         assert!(summary.warnings[0].contains("--since"));
+    }
+
+    /// A run, and the one that goes on with it, of partitions that were cut; the second one has next offsets and what the first noted.
+    #[test]
+    fn a_run_that_goes_on_tells_of_the_gaps_that_the_first_one_found() {
+        let extents = |lows: [i64; 5]| {
+            let extent = |(partition, low)| Extent { partition, low, since: low, high: 100 };
+            (0..).zip(lows).map(extent).collect::<Vec<_>>()
+        };
+        let day = |day: u32| at(&format!("2026-11-{day:02}T00:00:00Z"));
+        let begun = |lows: [i64; 5], next: &BTreeMap<i32, i64>, first: &BTreeMap<i32, Time>| {
+            let mut summary = Summary::new(&[1].into(), Beginning::Resumed);
+            summary.begins(&extents(lows), (next, first));
+            summary
+        };
+        let mut summary = begun([0, 10, 10, 10, 0], &BTreeMap::new(), &BTreeMap::new());
+        let report = Report { first: [(0, day(2)), (1, day(3)), (3, day(4)), (4, day(2))].into(), ..Report::default() };
+        summary.add(RebuildTopic::Approved, &report);
+        let noted: BTreeMap<i32, Time> = summary.cut_at().collect();
+        assert_eq!(noted, BTreeMap::from([(1, day(3)), (3, day(4))]));
+
+        // Of the third nothing was read. Of the last two, more is deleted since than was read.
+        let next = [(0, 50), (1, 50), (2, 10), (3, 50), (4, 50)].into();
+        let mut summary = begun([0, 10, 10, 60, 60], &next, &noted);
+        assert_eq!(summary.cut, BTreeMap::from([(1, Some(day(3))), (2, None), (3, None), (4, None)]));
+        summary.add(RebuildTopic::Approved, &Report { first: [(1, day(9)), (3, day(8))].into(), ..Report::default() });
+        assert_eq!(summary.cut, BTreeMap::from([(1, Some(day(3))), (2, None), (3, Some(day(8))), (4, None)]));
+
+        // What is younger is there, though no record of it was read here.
+        summary.warn_of_gaps((day(1), day(6)), None);
+        let [late, empty] = &summary.warnings[..] else { panic!("{:?}", summary.warnings) };
+        assert!(late.contains("before 2026-11-06T00:00:00"), "{late}");
+        assert!(empty.contains("2 partitions") && empty.contains("before 2026-11-06T00:00:00"), "{empty}");
     }
 }

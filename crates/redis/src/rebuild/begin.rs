@@ -1,7 +1,7 @@
 //! The begin of a rebuild: finds the lost shards, and continues a run that was killed or marks the shards.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap},
     sync::Arc,
 };
 
@@ -9,7 +9,8 @@ use redis::cmd;
 use weir_core::{ports::StoreError, time::Time};
 
 use super::{
-    Beginning, Command, Purpose, Rebuild, RebuildError, Scope, ask_all, first_found, found, guarded, mark, mark_stem,
+    Beginning, Command, Noted, Purpose, Rebuild, RebuildError, Scope, ask_all, first_found, found, guarded, mark,
+    mark_stem,
     names::{empty_tables, meta_fields, tables_are_whole},
     under_lock,
 };
@@ -17,7 +18,7 @@ use crate::{
     cluster::Cluster,
     keyspace::{Keyspace, Meta, State},
     node::Request,
-    open::{KeyspaceSeed, compare, epochs, foreign, read_meta, startup},
+    open::{KeyspaceSeed, compare, epochs, foreign, in_settings, read_meta, startup},
     options::RedisOptions,
     stats::RedisStats,
 };
@@ -61,11 +62,11 @@ async fn locked(
     };
     let found = epochs(&mut cluster, &keyspace).await.map_err(startup)?;
     let shards = chosen(scope, &keyspace, &found)?;
-    let (mut progress, mut marked_at) = (BTreeMap::new(), now);
+    let (mut noted, mut marked_at) = (Noted::default(), now);
     if beginning == Beginning::Fresh
         && let Some(left) = left_by(&mut cluster, &keyspace, &shards, &found).await?
     {
-        (progress, marked_at) = left;
+        (noted, marked_at) = left;
         beginning = Beginning::Resumed;
     }
     let mut rebuild = Rebuild {
@@ -76,7 +77,8 @@ async fn locked(
         run: run.to_owned(),
         shards,
         marked_at,
-        progress,
+        progress: noted.next,
+        first: noted.first,
         beginning,
         purpose: Purpose::Restore,
         before: None,
@@ -90,12 +92,24 @@ async fn locked(
 /// What the keyspace is, if it is there with its tables: without those the numbers in the histories mean nothing.
 async fn whole(cluster: &mut Cluster, options: &RedisOptions, ours: &Keyspace) -> Result<Option<Meta>, StoreError> {
     let Some((meta, state)) = read_meta(cluster, ours).await? else { return Ok(None) };
-    compare(options, &meta)?;
+    compare_kept(options, &meta)?;
     if state == State::Creating {
         return Err(foreign(ours, "it was not finished when it was made; start a worker, or run weir check --create"));
     }
     let keyspace = Keyspace::new(&options.prefix, meta.clone());
     Ok(tables_are_whole(cluster, &keyspace).await?.then_some(meta))
+}
+
+/// Fails where the keyspace is not what the options say, whose history is the one that it was found to have: less would be read.
+pub(super) fn compare_kept(options: &RedisOptions, meta: &Meta) -> Result<(), StoreError> {
+    compare(options, meta)?;
+    if meta.history_ms > options.history_ms {
+        let length = in_settings(meta.history_ms);
+        return Err(StoreError::Fatal(format!(
+            "the history has been made longer meanwhile, and is {length} now: run weir rebuild again"
+        )));
+    }
+    Ok(())
 }
 
 fn gone(ours: &Keyspace) -> StoreError {
@@ -124,13 +138,13 @@ fn chosen(scope: &Scope, keyspace: &Keyspace, found: &[Option<String>]) -> Resul
     }
 }
 
-/// How far a run came that had marked just these shards, and when.
+/// What a run noted that had marked just these shards, and when it had.
 async fn left_by(
     cluster: &mut Cluster,
     keyspace: &Keyspace,
     shards: &BTreeSet<u16>,
     found: &[Option<String>],
-) -> Result<Option<(BTreeMap<i32, i64>, Time)>, StoreError> {
+) -> Result<Option<(Noted, Time)>, StoreError> {
     let mut command = cmd("HGETALL");
     command.arg(keyspace.rebuild_key());
     let value = cluster.ask(keyspace.meta_slot(), Request::Plain(command)).await.map_err(startup)?;
@@ -142,12 +156,7 @@ async fn left_by(
     };
     let at = fields.get("marked_at_ms").and_then(|at| Time::from_millis(at.parse().ok()?));
     match at {
-        Some(at) if shards.iter().all(theirs) => {
-            let progress = fields
-                .iter()
-                .filter_map(|(name, next)| Some((name.strip_prefix("next:")?.parse().ok()?, next.parse().ok()?)));
-            Ok(Some((progress.collect(), at)))
-        }
+        Some(at) if shards.iter().all(theirs) => Ok(Some((Noted::of(&fields), at))),
         Some(_) | None => Ok(None),
     }
 }
@@ -186,8 +195,9 @@ impl Rebuild {
             self.make_tables().await?;
         }
         let marked_at = ("marked_at_ms".to_owned(), self.marked_at.millis().to_string());
-        let note = Command::set_fields(keyspace.rebuild_key(), self.note().into_iter().chain([marked_at]));
-        self.write(vec![Command::delete([keyspace.rebuild_key()]), note]).await
+        let marked_at = Command::set_fields(keyspace.rebuild_key(), [marked_at]);
+        let note = self.note().into_iter().chain([marked_at]);
+        self.write(std::iter::once(Command::delete([keyspace.rebuild_key()])).chain(note).collect()).await
     }
 
     /// Shards whose epoch was neither this keyspace's nor the mark of a run on it: they were written under other tables, or

@@ -12,9 +12,13 @@ use crate::{
     node::Request,
     open::{KeyspaceSeed, get, startup},
     options::RedisOptions,
+    request_error::RequestError,
     script::Script,
     stats::RedisStats,
 };
+
+/// Over how many connections a replica is waited for: one is lost in a failover.
+const CONNECTIONS: usize = 3;
 
 /// A command: its words, of which the first is its name, and how many of those behind the name are keys.
 pub(super) struct Command {
@@ -74,6 +78,12 @@ pub(super) fn found(reply: Value) -> Vec<String> {
 /// The text of the first guard.
 pub(super) fn first_found(reply: Value) -> String {
     found(reply).into_iter().next().unwrap_or_default()
+}
+
+/// How many replicas a server says that it has.
+fn replicas(info: &str) -> u32 {
+    let count = info.lines().find_map(|line| line.strip_prefix("connected_slaves:")?.trim_end().parse().ok());
+    count.unwrap_or_default()
 }
 
 /// The one lock of all runs on a keyspace: key and holder. It runs out [`LOCK_MS`] after it was renewed.
@@ -143,6 +153,48 @@ impl Lock<'_> {
             }
         }
         Err(RebuildError::TakenOver)
+    }
+
+    /// Waits until a replica of the tables' node has all that was written there before, where it has replicas, whatever
+    /// `redis.wait_replicas` says: for what the shards are told behind it must not be lost with the node.
+    ///
+    /// # Errors
+    /// As for [`Lock::write`]; no replica has it in time.
+    pub(super) async fn wait_for_a_replica(&self, cluster: &mut Cluster) -> Result<(), RebuildError> {
+        let slot = self.keyspace.meta_slot();
+        let half = u64::try_from(cluster.options().response_timeout.as_millis() / 2).unwrap_or(u64::MAX);
+        let (mut info, mut wait) = (cmd("INFO"), cmd("WAIT"));
+        info.arg("replication");
+        wait.arg(1).arg(half.max(1));
+        for _ in 0..CONNECTIONS {
+            // WAIT speaks of what was written before the last command of its own connection.
+            self.write(cluster, Vec::new()).await?;
+            let wrote = cluster.link(slot);
+            let replicas = match cluster.ask(slot, Request::Plain(info.clone())).await {
+                Ok(said) => replicas(&redis::from_redis_value::<String>(said).unwrap_or_default()),
+                // The user may not ask.
+                Err(RequestError::Refused { .. }) => 0,
+                Err(error) => return Err(startup(error).into()),
+            };
+            let had = match replicas {
+                0 => None,
+                _ => Some(cluster.ask(slot, Request::Plain(wait.clone())).await.map_err(startup)?),
+            };
+            // Another server, or one that was started again, may never have had it.
+            if wrote.is_none() || cluster.link(slot) != wrote {
+                continue;
+            }
+            return match had {
+                None | Some(Value::Int(1..)) => Ok(()),
+                Some(_) => Err(StoreError::Temporary(format!(
+                    "0 of {replicas} replicas of the server that has {} had the writes in time",
+                    self.keyspace.meta_key()
+                ))
+                .into()),
+            };
+        }
+        let message = "the server that has the keyspace's tables closes its connections".to_owned();
+        Err(StoreError::Temporary(message).into())
     }
 
     /// Takes it again, where the progress is still this run's: no other run has begun.

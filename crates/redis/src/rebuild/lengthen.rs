@@ -16,7 +16,7 @@ use redis::cmd;
 use weir_core::{origin::Topic, ports::StoreError, shard::Layout, time::Time};
 
 use super::{
-    Beginning, Command, Lock, Purpose, Rebuild, RebuildError, ask_all, first_found, found, guarded,
+    Beginning, Command, Lock, Noted, Purpose, Rebuild, RebuildError, ask_all, first_found, found, guarded,
     names::{meta_fields, meta_of_shards, tables_are_whole},
     under_lock,
 };
@@ -27,7 +27,6 @@ use crate::{
     node::Request,
     open::{KeyspaceSeed, compare_shards, epochs, foreign, get, in_settings, read_meta, startup},
     options::RedisOptions,
-    refunds,
     stats::RedisStats,
 };
 
@@ -35,15 +34,19 @@ use crate::{
 const CLOCKS_DIFFER_MS: i64 = 3_600_000;
 /// What the last run of a shard begins with while older sends are missing there; behind it, how long the history was, and the run.
 const LENGTHENS: &str = "lengthening:";
-/// Fields of the progress: the name of a lengthening, and before when the sends were decided that it puts back.
+/// Fields of the progress: the name of a lengthening; before when the sends were decided that it puts back; the run that is the last run
+/// of all shards.
 const NAME: &str = "lengthening";
 const BEFORE: &str = "before_ms";
+const OWNER: &str = "owner";
+/// What stands before the name of a lengthening in the topics of its marks; no topic's own name has a space.
+const MARKED: &str = " lengthening ";
 /// The most keys, or fields, of one call.
 const MAX_KEYS_A_CALL: usize = 500;
 /// Calls between two renewals of the lock.
 const CALLS_A_RENEWAL: usize = 64;
 
-/// For how long the keyspace remembers sends, in milliseconds: it may be longer than the options say.
+/// For how long the keyspace remembers sends, in milliseconds, whatever the options say; what they say where there is none.
 ///
 /// # Errors
 /// Redis is unavailable, or something else is under the keyspace's name.
@@ -56,7 +59,7 @@ pub async fn kept_history(options: &Arc<RedisOptions>, stats: &Arc<RedisStats>) 
         Some((meta, _)) => Some(meta),
         None => meta_of_shards(&ours, &epochs(&mut cluster, &ours).await.map_err(startup)?).ok(),
     };
-    Ok(meta.map_or(options.history_ms, |meta| meta.history_ms.max(options.history_ms)))
+    Ok(meta.map_or(options.history_ms, |meta| meta.history_ms))
 }
 
 /// Begins to keep sends for longer, or continues a run that has begun to. The older sends are missing until the run has restored them:
@@ -99,7 +102,9 @@ async fn locked(
         }
     };
     let keyspace = Keyspace::new(&options.prefix, meta);
-    let (name, progress, before) = left_by(&mut cluster, &lock).await?;
+    let Left { name, owner, noted, before } = left_by(&mut cluster, &lock).await?;
+    // A meta key that went back to what it was would make strangers of the shards.
+    lock.wait_for_a_replica(&mut cluster).await?;
     let mut rebuild = Rebuild {
         cluster,
         options: Arc::clone(options),
@@ -108,12 +113,13 @@ async fn locked(
         keyspace: Arc::new(keyspace),
         run: run.to_owned(),
         marked_at: ours.meta().created_at,
-        progress,
+        progress: noted.next,
+        first: noted.first,
         beginning: if name == run { Beginning::Fresh } else { Beginning::Resumed },
         purpose: Purpose::Lengthen(name),
         before,
     };
-    rebuild.own().await?;
+    rebuild.own(owner.as_deref()).await?;
     rebuild.prolong().await?;
     Ok(rebuild)
 }
@@ -174,12 +180,20 @@ fn begun(keyspace: &Keyspace, name: &str) -> [Command; 2] {
     [Command::delete([keyspace.rebuild_key()]), Command::set_fields(keyspace.rebuild_key(), fields)]
 }
 
-/// What the lengthening is called, how far it is, and before when its sends were decided. A rebuild in between has taken its progress: then
-/// it begins again, by another name.
-async fn left_by(
-    cluster: &mut Cluster,
-    lock: &Lock<'_>,
-) -> Result<(String, BTreeMap<i32, i64>, Option<Time>), RebuildError> {
+/// What is known of the lengthening that a run begins, or goes on with.
+struct Left {
+    /// What it is called.
+    name: String,
+    /// The run that had made itself the last run of all shards.
+    owner: Option<String>,
+    /// How far it is.
+    noted: Noted,
+    /// Before when its sends were decided.
+    before: Option<Time>,
+}
+
+/// What the runs before have left. A rebuild in between has taken their progress: then it begins again, by another name.
+async fn left_by(cluster: &mut Cluster, lock: &Lock<'_>) -> Result<Left, RebuildError> {
     let Lock { keyspace, run } = lock;
     let mut command = cmd("HGETALL");
     command.arg(keyspace.rebuild_key());
@@ -187,20 +201,25 @@ async fn left_by(
     let fields: HashMap<String, String> = redis::from_redis_value(value).unwrap_or_default();
     let Some(name) = fields.get(NAME) else {
         lock.write(cluster, begun(keyspace, run).into()).await?;
-        return Ok(((*run).to_owned(), BTreeMap::new(), None));
+        return Ok(Left { name: (*run).to_owned(), owner: None, noted: Noted::default(), before: None });
     };
     // Where its lock runs out, this run may take it again.
     let ours = [("run".to_owned(), (*run).to_owned())];
     lock.write(cluster, vec![Command::set_fields(keyspace.rebuild_key(), ours)]).await?;
-    let next =
-        |(field, next): (&String, &String)| Some((field.strip_prefix("next:")?.parse().ok()?, next.parse().ok()?));
     let before = fields.get(BEFORE).and_then(|before| Time::from_millis(before.parse().ok()?));
-    Ok((name.clone(), fields.iter().filter_map(next).collect(), before))
+    let owner = fields.get(OWNER).filter(|owner| !owner.is_empty()).cloned();
+    Ok(Left { name: name.clone(), owner, noted: Noted::of(&fields), before })
 }
 
 /// What the last run of a shard is while this run puts older sends into it.
 pub(super) fn owner(keyspace: &Keyspace, run: &str) -> String {
-    format!("{LENGTHENS}{}:{run}", keyspace.meta().complete_ms())
+    format!("{}{run}", awaiting(keyspace.meta().complete_ms()))
+}
+
+/// What the last run of a shard is that older sends are missing in, where the history was so long before, and no run has begun to put them
+/// back.
+pub(super) fn awaiting(from_ms: i64) -> String {
+    format!("{LENGTHENS}{from_ms}:")
 }
 
 /// The lengthening that the last runs of the shards tell of: that of a keyspace whose meta key is gone.
@@ -220,16 +239,18 @@ pub(super) async fn told_by_shards(
 
 impl Rebuild {
     /// Gives every shard the keyspace's epoch, and makes this its last run, each where both are still as they were found. From then on what
-    /// a worker does by the shorter history is refused there, and what an earlier run sends.
-    async fn own(&mut self) -> Result<(), RebuildError> {
+    /// a worker does by the shorter history is refused there, and what an earlier run sends. `before` is the run that was the last run of
+    /// all of them, as far as known.
+    async fn own(&mut self, before: Option<&str>) -> Result<(), RebuildError> {
         let keyspace = Arc::clone(&self.keyspace);
         let epochs = epochs(&mut self.cluster, &keyspace).await.map_err(startup)?;
         if !epochs.iter().all(|epoch| is_whole(&keyspace, epoch.as_deref())) {
             return Err(incomplete().into());
         }
         let last_runs = self.last_runs().await?;
-        // Of a shard that no run had, or that has lost it in a failover, nothing is known to be put back.
-        if self.beginning == Beginning::Resumed && !last_runs.iter().all(|run| run.starts_with(LENGTHENS)) {
+        // Of a shard that no run had, or that has lost in a failover what the last one did, nothing is known to be put back.
+        let before = before.map(|run| owner(&keyspace, run));
+        if self.beginning == Beginning::Resumed && !last_runs.iter().all(|run| before.as_ref() == Some(run)) {
             self.begin_again().await?;
         }
         let owner = self.owner();
@@ -250,14 +271,16 @@ impl Rebuild {
                 return Err(RebuildError::TakenOver);
             }
         }
-        Ok(())
+        let owner = [(OWNER.to_owned(), self.run.clone())];
+        self.write(vec![Command::set_fields(keyspace.rebuild_key(), owner)]).await
     }
 
     /// Begins again, by another name: sends and refunds are read from their beginning.
     async fn begin_again(&mut self) -> Result<(), RebuildError> {
         self.write(begun(&self.keyspace, &self.run).into()).await?;
         self.purpose = Purpose::Lengthen(self.run.clone());
-        (self.beginning, self.progress, self.before) = (Beginning::Fresh, BTreeMap::new(), None);
+        (self.beginning, self.progress, self.first) = (Beginning::Fresh, BTreeMap::new(), BTreeMap::new());
+        self.before = None;
         Ok(())
     }
 
@@ -304,18 +327,17 @@ impl Rebuild {
         Ok(before)
     }
 
-    /// Notes that all older sends are there, so that caps may look back to them. `refunds` are the topics whose refunds were taken, with
-    /// their partitions: the marks of that are deleted.
+    /// Notes that all older sends are there, so that caps may look back to them.
     ///
     /// # Errors
     /// Redis is unavailable, a shard has lost its history, or another run has taken over: run it again.
-    pub async fn lengthened(mut self, refunds: &[(Topic, Vec<i32>)]) -> Result<(), RebuildError> {
-        let done = self.end(refunds).await;
+    pub async fn lengthened(mut self) -> Result<(), RebuildError> {
+        let done = self.end().await;
         self.leave().await;
         done
     }
 
-    async fn end(&mut self, refunds: &[(Topic, Vec<i32>)]) -> Result<(), RebuildError> {
+    async fn end(&mut self) -> Result<(), RebuildError> {
         let keyspace = Arc::clone(&self.keyspace);
         let owner = self.owner();
         // The shards first: they speak for the meta key only where that is gone.
@@ -334,23 +356,35 @@ impl Rebuild {
                 return Err(incomplete().into());
             }
         }
+        // Before the end: where this run is killed, another one comes to them.
+        self.forget_marks().await?;
         let done = [
             Command::set_fields(keyspace.meta_key().to_owned(), [(LENGTHENING.to_owned(), String::new())]),
             Command::delete([keyspace.rebuild_key()]),
         ];
-        self.write(done.into()).await?;
-        let fields = |(topic, partitions): &(Topic, Vec<i32>)| {
-            let topic = marked(topic, &self.purpose);
-            partitions.iter().map(|partition| refunds::mark_field(&topic, *partition)).collect::<Vec<_>>()
-        };
-        let fields: Vec<String> = refunds.iter().flat_map(fields).collect();
-        for fields in fields.chunks(MAX_KEYS_A_CALL) {
-            let forget = self.shards.iter().map(|&shard| {
+        self.write(done.into()).await
+    }
+
+    /// Deletes how far refunds were taken for lengthenings, this one and those that were begun before it.
+    async fn forget_marks(&mut self) -> Result<(), RebuildError> {
+        let keyspace = Arc::clone(&self.keyspace);
+        let read = self.shards.iter().map(|&shard| {
+            let mut command = cmd("HGETALL");
+            command.arg(keyspace.marks_key(shard));
+            (keyspace.slot(shard), Request::Plain(command))
+        });
+        let all = ask_all(&mut self.cluster, read.collect()).await?;
+        let mut forget = Vec::new();
+        for (&shard, marks) in self.shards.iter().zip(all) {
+            let marks: HashMap<String, String> = redis::from_redis_value(marks).unwrap_or_default();
+            let fields: Vec<String> = marks.into_keys().filter(|field| field.contains(MARKED)).collect();
+            for fields in fields.chunks(MAX_KEYS_A_CALL) {
                 let command = Command::delete_fields(keyspace.marks_key(shard), fields.iter().cloned());
-                (keyspace.slot(shard), guarded(&[(keyspace.last_run_key(shard), &self.run)], &[command]))
-            });
-            ask_all(&mut self.cluster, forget.collect()).await?;
+                let guard = (keyspace.last_run_key(shard), self.run.as_str());
+                forget.push((keyspace.slot(shard), guarded(&[guard], &[command])));
+            }
         }
+        ask_all(&mut self.cluster, forget).await?;
         Ok(())
     }
 }
@@ -359,6 +393,6 @@ impl Rebuild {
 pub(super) fn marked(topic: &Topic, purpose: &Purpose) -> Topic {
     match purpose {
         Purpose::Restore => topic.clone(),
-        Purpose::Lengthen(name) => Topic { name: format!("{} lengthening {name}", topic.name).into(), id: topic.id },
+        Purpose::Lengthen(name) => Topic { name: format!("{}{MARKED}{name}", topic.name).into(), id: topic.id },
     }
 }

@@ -10,13 +10,13 @@ use std::{collections::BTreeSet, sync::Arc};
 use redis::cmd;
 use weir_core::{found_names::FoundNames, ports::StoreError};
 
-use super::{Command, Lock, RebuildError, Scope, ask_all, guarded, lengthen, under_lock};
+use super::{Command, Lock, RebuildError, Scope, ask_all, begin::compare_kept, guarded, lengthen, under_lock};
 use crate::{
     cluster::Cluster,
     keyspace::{Keyspace, Meta, State},
     names::{Table, campaign_field, kind_field},
     node::Request,
-    open::{KeyspaceSeed, compare, epochs, read_meta, startup},
+    open::{KeyspaceSeed, epochs, read_meta, startup},
     options::RedisOptions,
     stats::RedisStats,
 };
@@ -71,9 +71,9 @@ async fn locked(
     let meta = read_meta(cluster, ours).await?;
     if let Some((meta, state)) = &meta {
         let keyspace = Keyspace::new(&options.prefix, meta.clone());
-        release_shortened(cluster, &keyspace, &found).await?;
+        release_shortened(cluster, lock, (&keyspace, &found)).await?;
         if *state == State::Creating || tables_are_whole(cluster, &keyspace).await? {
-            release_paused(cluster, &keyspace, &found).await?;
+            release_paused(cluster, lock, (&keyspace, &found)).await?;
             return Ok(None);
         }
     }
@@ -96,7 +96,7 @@ async fn locked(
             Meta { lengthening: lengthen::told_by_shards(cluster, &keyspace).await?, ..meta }
         }
     };
-    compare(options, &meta)?;
+    compare_kept(options, &meta)?;
     let random = ours.epoch().to_owned();
     let (was, renamed) = (Keyspace::new(&options.prefix, meta.clone()), meta.renamed(&random));
     let renamed = Keyspace::new(&options.prefix, renamed);
@@ -161,36 +161,46 @@ fn paused(was: &Keyspace, renamed: &Keyspace) -> String {
 /// Gives the epoch back to shards that a run left waiting which had repaired the names and was killed then.
 async fn release_paused(
     cluster: &mut Cluster,
-    keyspace: &Keyspace,
-    found: &[Option<String>],
-) -> Result<(), StoreError> {
+    lock: &Lock<'_>,
+    (keyspace, found): (&Keyspace, &[Option<String>]),
+) -> Result<(), RebuildError> {
     let end = format!(":{}", keyspace.epoch());
-    release(cluster, keyspace, found, |found| found.starts_with(PAUSED) && found.ends_with(&end)).await
+    let waiting = waiting(found, |found| found.starts_with(PAUSED) && found.ends_with(&end));
+    let call =
+        |(shard, found): (u16, &str)| (keyspace.slot(shard), change_epoch(keyspace, shard, (found, keyspace.epoch())));
+    release(cluster, lock, waiting.into_iter().map(call).collect()).await
 }
 
-/// Gives the epoch to shards that a run has not come to which makes the history longer.
+/// Gives the epoch to shards that a run has not come to which makes the history longer; and has them say that older sends are missing.
 async fn release_shortened(
     cluster: &mut Cluster,
-    keyspace: &Keyspace,
-    found: &[Option<String>],
-) -> Result<(), StoreError> {
+    lock: &Lock<'_>,
+    (keyspace, found): (&Keyspace, &[Option<String>]),
+) -> Result<(), RebuildError> {
     let Some(lengthening) = &keyspace.meta().lengthening else { return Ok(()) };
-    release(cluster, keyspace, found, |found| lengthening.is_before(Some(found))).await
+    let awaiting = lengthen::awaiting(lengthening.from_ms);
+    let call = |(shard, found): (u16, &str)| {
+        let epoch_key = keyspace.epoch_key(shard);
+        let writes =
+            [Command::set(epoch_key.clone(), keyspace.epoch()), Command::set(keyspace.last_run_key(shard), &awaiting)];
+        (keyspace.slot(shard), guarded(&[(epoch_key, found)], &writes))
+    };
+    let waiting = waiting(found, |found| lengthening.is_before(Some(found)));
+    release(cluster, lock, waiting.into_iter().map(call).collect()).await
 }
 
-/// Gives the epoch to shards that wait for it.
-async fn release(
-    cluster: &mut Cluster,
-    keyspace: &Keyspace,
-    found: &[Option<String>],
-    waits: impl Fn(&str) -> bool,
-) -> Result<(), StoreError> {
-    let waiting =
-        (0..).zip(found).filter_map(|(shard, found)| Some((shard, found.as_ref().filter(|found| waits(found))?)));
-    let call = |(shard, found): (u16, &String)| {
-        (keyspace.slot(shard), change_epoch(keyspace, shard, (found, keyspace.epoch())))
-    };
-    ask_all(cluster, waiting.map(call).collect()).await?;
+/// The shards that wait for the epoch, and what they have in its place.
+fn waiting(found: &[Option<String>], waits: impl Fn(&str) -> bool) -> Vec<(u16, &str)> {
+    let all = (0..).zip(found).filter_map(|(shard, found)| Some((shard, found.as_deref()?)));
+    all.filter(|(_, found)| waits(found)).collect()
+}
+
+/// Gives shards the epoch by these calls, which is not lost any more with the meta key's node.
+async fn release(cluster: &mut Cluster, lock: &Lock<'_>, calls: Vec<(u16, Request)>) -> Result<(), RebuildError> {
+    if !calls.is_empty() {
+        lock.wait_for_a_replica(cluster).await?;
+        ask_all(cluster, calls).await?;
+    }
     Ok(())
 }
 
@@ -244,7 +254,8 @@ impl NamesRepair {
         self.fill(Table::Campaigns, campaigns, next_campaign).await?;
         self.write(vec![meta_fields(&self.renamed)]).await?;
         let found = epochs(&mut self.cluster, &self.was).await.map_err(startup)?;
-        release_paused(&mut self.cluster, &self.renamed, &found).await?;
+        let lock = Lock { keyspace: &self.was, run: &self.run };
+        release_paused(&mut self.cluster, &lock, (&self.renamed, &found)).await?;
         self.leave().await;
         Ok(())
     }

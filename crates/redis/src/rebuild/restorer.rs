@@ -54,6 +54,8 @@ pub struct Restorer {
     /// What the shards hold while the run may write.
     owner: String,
     purpose: Purpose,
+    /// Of a run that makes the history longer: it takes back no send that was decided then or later.
+    before: Option<Time>,
     shards: BTreeSet<u16>,
 }
 
@@ -61,10 +63,10 @@ impl Restorer {
     pub(super) fn new(
         cluster: Cluster,
         keyspace: Arc<Keyspace>,
-        (owner, purpose): (String, Purpose),
+        (owner, purpose, before): (String, Purpose, Option<Time>),
         shards: BTreeSet<u16>,
     ) -> Self {
-        Self { cluster, names: Names::default(), keyspace, owner, purpose, shards }
+        Self { cluster, names: Names::default(), keyspace, owner, purpose, before, shards }
     }
 
     /// Whether a user's history is one of those being restored.
@@ -79,7 +81,7 @@ impl Restorer {
     /// # Errors
     /// Some may not be there: call again. [`StoreError::LostHistory`] where a shard is not this run's any more.
     pub async fn insert(&mut self, sends: &[Send<'_>], now: Time) -> Result<u64, StoreError> {
-        let Self { cluster, names, keyspace, owner, purpose, shards } = self;
+        let Self { cluster, names, keyspace, owner, purpose, shards, .. } = self;
         let layout = keyspace.meta().layout;
         let wanted: Vec<Send<'_>> =
             sends.iter().filter(|send| shards.contains(&layout.place(send.user).shard)).copied().collect();
@@ -88,7 +90,8 @@ impl Restorer {
     }
 
     /// Takes refunds of marked shards, in order of offset within each partition; those of other shards are left as they
-    /// are.
+    /// are. A run that makes the history longer takes back only the sends that it puts back, those before
+    /// [`super::Rebuild::lengthens_before`]: what a refund could take of later ones, it took when it was published.
     ///
     /// # Errors
     /// As for [`Restorer::insert`].
@@ -102,10 +105,22 @@ impl Restorer {
         let wanted =
             |at: &usize| self.shards.contains(&layout.place(refunds[*at].user).shard) && outcomes[*at].is_none();
         let open: Vec<usize> = (0..refunds.len()).filter(wanted).collect();
+        let latest = self.before.map(|before| before.plus(-1));
+        let refunds: Vec<Refund> = refunds.iter().map(|refund| of_sends_until(refund, latest)).collect();
         let Self { cluster, keyspace, owner, purpose, .. } = self;
-        let wanted = Wanted { guard: purpose.guard(owner), topic: &marked(topic, purpose), refunds, open: &open };
+        let (guard, topic) = (purpose.guard(owner), &marked(topic, purpose));
+        let wanted = Wanted { guard, topic, refunds: &refunds, open: &open };
         told(refunds::take(cluster, keyspace, &wanted, outcomes).await)
     }
+}
+
+/// The refund, where it takes no send that was decided later than that.
+fn of_sends_until(refund: &Refund, latest: Option<Time>) -> Refund {
+    let at = match (refund.at, latest) {
+        (Some(at), Some(latest)) => Some(at.min(latest)),
+        (at, latest) => at.or(latest),
+    };
+    Refund { at, ..*refund }
 }
 
 impl Purpose {
