@@ -1,6 +1,8 @@
 //! The promise: `weir rebuild --history` makes the history of a keyspace in use longer. Decisions go on, none is lost or taken twice,
 //! and then the histories are those of a twin that had the longer history from the beginning.
 
+mod unreadable;
+
 use std::{
     collections::BTreeMap,
     ops::RangeInclusive,

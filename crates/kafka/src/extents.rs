@@ -155,7 +155,8 @@ fn while_leaders_change<T>(mut ask: impl FnMut() -> Result<T, KafkaError>) -> Re
     }
 }
 
-/// Whether a partition has no leader now, or another one than its client or its broker knows, or one that does not know its end yet.
+/// Whether a partition has no leader now, or another one than its client or its broker knows, or one that does not know its end yet or
+/// has lost its disk. Of a topic none of whose partitions has a leader librdkafka says that it does not know them.
 fn is_of_a_change_of_leaders(error: &KafkaError) -> bool {
     matches!(
         error.rdkafka_error_code(),
@@ -165,6 +166,9 @@ fn is_of_a_change_of_leaders(error: &KafkaError) -> bool {
                 | RDKafkaErrorCode::FencedLeaderEpoch
                 | RDKafkaErrorCode::UnknownLeaderEpoch
                 | RDKafkaErrorCode::OffsetNotAvailable
+                | RDKafkaErrorCode::ReplicaNotAvailable
+                | RDKafkaErrorCode::KafkaStorageError
+                | RDKafkaErrorCode::UnknownPartition
         )
     )
 }
@@ -181,6 +185,7 @@ mod tests {
             (answer.map_err(|error| error.rdkafka_error_code()), answers.count())
         };
         assert_eq!(ask(&[RDKafkaErrorCode::NotLeaderForPartition, RDKafkaErrorCode::OffsetNotAvailable]), (Ok(()), 0));
+        assert_eq!(ask(&[RDKafkaErrorCode::UnknownPartition, RDKafkaErrorCode::KafkaStorageError]), (Ok(()), 0));
         let denied = RDKafkaErrorCode::TopicAuthorizationFailed;
         assert_eq!(ask(&[denied]), (Err(Some(denied)), 1));
     }

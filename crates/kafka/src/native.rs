@@ -12,6 +12,7 @@ mod message;
 mod produce;
 
 use std::{
+    any::Any,
     ffi::{CStr, CString, c_int},
     ptr::{self, NonNull},
     sync::Arc,
@@ -105,6 +106,7 @@ pub struct MessageBatch<C: ConsumerContext + 'static> {
     reads: Reads,
     // Dropped after the messages: fields go in their order.
     _consumer: Arc<BaseConsumer<C>>,
+    _kept: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 /// What the queue gave besides messages.
@@ -131,7 +133,14 @@ impl<C: ConsumerContext> MessageBatch<C> {
             refused: Vec::new(),
             not_inflated: Vec::new(),
             _consumer: consumer,
+            _kept: None,
         }
+    }
+
+    /// The same, which keeps this until its consumer is given up: what closes that.
+    #[must_use]
+    pub fn kept_with(self, kept: Arc<dyn Any + Send + Sync>) -> Self {
+        Self { _kept: Some(kept), ..self }
     }
 
     /// Bytes of all keys, values and headers, and what each record costs besides.

@@ -1,5 +1,7 @@
 //! Reads partitions of a topic from one offset to another: outside of the group, and without committing anything.
 
+mod reached;
+
 use std::{
     collections::BTreeMap,
     sync::Arc,
@@ -15,18 +17,23 @@ use rdkafka::{
 };
 use weir_core::record::{RecordView, Records as _};
 
+use self::reached::Reached;
 use super::{
     client::{KafkaOptions, Reads, not_made},
     extents::{ReadError, Span},
     lane_context::LaneContext,
-    native::{self, MessageBatch, MessageQueue},
+    native::{self, MessageBatch, MessageQueue, PartitionError},
     rights::Right,
     topics::TopicError,
 };
 
-/// How long nothing may come before the read is given up: longer than the transaction of a producer that hangs stays open by default,
-/// which is a minute.
+/// How long nothing may come before the read is given up.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// The same where all that is committed is read, and a transaction is open: longer than brokers let one be open by default
+/// (`transaction.max.timeout.ms`), which is 15 minutes.
+const TRANSACTION_PATIENCE: Duration = Duration::from_secs(16 * 60);
+/// How long one way past a record may take.
+const SEEK_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long messages are waited for between two looks at the client's events.
 const SLICE: Duration = Duration::from_millis(100);
 /// Records taken in one call.
@@ -37,7 +44,7 @@ const BATCH_BYTES: usize = 16 * 1024 * 1024;
 const READ_AHEAD_KBYTES: usize = 16_384;
 const LEAST_READ_AHEAD_KBYTES: usize = 256;
 
-/// Records of one or several partitions, in the order of each. To be dropped before their reader.
+/// Records of one or several partitions, in the order of each.
 pub type PartitionBatch = MessageBatch<LaneContext>;
 
 /// Reads spans of one topic: what is committed of them.
@@ -45,9 +52,12 @@ pub struct PartitionReader {
     // Fields are dropped in their order: queues before the consumer.
     queues: Vec<Queue>,
     consumer: Arc<BaseConsumer<LaneContext>>,
-    _closing: Closing,
+    closing: Arc<Closing>,
     topic: String,
     reached: Reached,
+    passes_over_unreadable: bool,
+    /// What the client said last that is wrong.
+    trouble: Option<String>,
 }
 
 /// Where the fetched messages of some partitions wait.
@@ -58,8 +68,8 @@ struct Queue {
     idle: Duration,
 }
 
-/// Closes a consumer on a thread of its own: because of its `group.id`, rdkafka waits until librdkafka has closed it, however long that
-/// takes.
+/// Closes a consumer on a thread of its own, when neither its reader nor a batch is left: because of its `group.id`, rdkafka waits until
+/// librdkafka has closed it, however long that takes.
 struct Closing(Option<Arc<BaseConsumer<LaneContext>>>);
 
 impl Drop for Closing {
@@ -69,39 +79,6 @@ impl Drop for Closing {
         if let Err(error) = end {
             tracing::warn!(%error, "no thread for the end of a consumer");
         }
-    }
-}
-
-/// How far spans are read.
-struct Reached {
-    /// The next offset of each partition.
-    next: BTreeMap<i32, i64>,
-    /// The ends of the spans that are not read to their end.
-    open: BTreeMap<i32, i64>,
-}
-
-impl Reached {
-    fn of(spans: &[Span]) -> Self {
-        let full = spans.iter().filter(|span| span.from < span.to);
-        Self {
-            next: spans.iter().map(|span| (span.partition, span.from.max(0))).collect(),
-            open: full.map(|span| (span.partition, span.to)).collect(),
-        }
-    }
-
-    fn is_open(&self, partition: i32) -> bool {
-        self.open.contains_key(&partition)
-    }
-
-    /// Notes that a partition was read up to before this offset; `false` where that is beyond its span.
-    fn advance(&mut self, partition: i32, next: i64) -> bool {
-        let Some(&end) = self.open.get(&partition) else { return false };
-        let known = self.next.entry(partition).or_insert(next);
-        *known = next.min(end).max(*known);
-        if next >= end {
-            self.open.remove(&partition);
-        }
-        next <= end
     }
 }
 
@@ -149,9 +126,10 @@ impl PartitionReader {
         let consumer = settings(options, read_ahead_kbytes).create_with_context(LaneContext::default());
         let consumer: Arc<BaseConsumer<LaneContext>> = Arc::new(consumer.map_err(|error| client(&error))?);
         native::inflate::bound(options.inflated_bytes(), options.answer_bytes());
-        let _closing = Closing(Some(Arc::clone(&consumer)));
+        let closing = Arc::new(Closing(Some(Arc::clone(&consumer))));
         let (topic, reached) = (topic.to_owned(), Reached::of(spans));
-        let mut reader = Self { queues: Vec::new(), consumer, _closing, topic, reached };
+        let (queues, passes_over_unreadable, trouble) = (Vec::new(), false, None);
+        let mut reader = Self { queues, consumer, closing, topic, reached, passes_over_unreadable, trouble };
         let mut assigned = TopicPartitionList::new();
         for spans in spans.chunks(spans_a_queue) {
             let queue = reader.queue(spans, &mut assigned)?;
@@ -161,6 +139,13 @@ impl PartitionReader {
             reader.consumer.assign(&assigned).map_err(|error| client(&error))?;
         }
         Ok(reader)
+    }
+
+    /// Whether records whose batches are broken, or inflate to too much, are passed over instead of being an error.
+    #[must_use]
+    pub fn passing_over_unreadable(mut self, passes_over: bool) -> Self {
+        self.passes_over_unreadable = passes_over;
+        self
     }
 
     /// A queue for these spans, which are then to be assigned.
@@ -179,7 +164,7 @@ impl PartitionReader {
     /// The next records, at most `max`, within `wait`: fewer, or none, where no more have come. `None` where all spans are read.
     ///
     /// # Errors
-    /// A partition cannot be read, or this has waited for two minutes in which nothing came.
+    /// A partition cannot be read, or this has waited for two minutes in which nothing came; for 16 where a transaction is open.
     pub fn read(&mut self, max: usize, wait: Duration) -> Result<Option<PartitionBatch>, ReadError> {
         self.read_queue(0, (max, max), wait)
     }
@@ -208,18 +193,32 @@ impl PartitionReader {
         let idle = &mut self.queues[place].idle;
         // A process that was frozen has not waited all the time.
         *idle = if has_advanced { Duration::ZERO } else { *idle + began.elapsed().min(wait) };
-        if *idle >= PATIENCE
-            && let Some(partition) = self.open_partition(place)
-        {
-            let reason = "are its brokers up, or does a transaction stay open?";
-            return Err(self.failed(partition, format!("nothing came for {} s: {reason}", PATIENCE.as_secs())));
+        match self.is_stuck(place) {
+            Some((partition, reason)) => Err(self.failed(partition, reason)),
+            None => Ok(Some(batch)),
         }
-        Ok(Some(batch))
+    }
+
+    /// The partition of a queue on which nothing came for too long, and why that may be.
+    fn is_stuck(&self, place: usize) -> Option<(i32, String)> {
+        let Queue { partitions, idle, .. } = self.queues.get(place).filter(|queue| queue.idle >= PATIENCE)?;
+        let open: Vec<i32> = partitions.iter().copied().filter(|partition| self.reached.is_open(*partition)).collect();
+        if let Some(partition) = open.iter().find(|partition| !self.reached.is_held_up(**partition)) {
+            let trouble = self.trouble.as_ref().map_or_else(String::new, |said| format!(" The last error: {said}"));
+            let reason = format!("nothing came for {} s: are its brokers up?{trouble}", PATIENCE.as_secs());
+            return Some((*partition, reason));
+        }
+        let partition = open.first().filter(|_| *idle >= TRANSACTION_PATIENCE)?;
+        let minutes = TRANSACTION_PATIENCE.as_secs() / 60;
+        let reason =
+            format!("a transaction has been open for {minutes} min: kafka-transactions.sh find-hanging names it");
+        Some((*partition, reason))
     }
 
     /// A batch without records.
     pub(super) fn batch(&self) -> PartitionBatch {
-        MessageBatch::new(Arc::clone(&self.consumer), Reads::Published)
+        let closing = Arc::clone(&self.closing);
+        MessageBatch::new(Arc::clone(&self.consumer), Reads::Published).kept_with(closing)
     }
 
     /// A partition of a queue that is not read to its end.
@@ -238,7 +237,11 @@ impl PartitionReader {
     ) -> Result<bool, ReadError> {
         // Serves logs and errors; messages come by our queues.
         if let Some(Err(error)) = self.consumer.poll(Duration::ZERO) {
+            if let KafkaError::MessageConsumptionFatal(_) = error {
+                return Err(TopicError::Client(format!("the consumer failed for good: {error}")).into());
+            }
             tracing::warn!(%error, "reading {}", self.topic);
+            self.trouble = Some(error.to_string());
         }
         let (messages, before) = (&self.queues[place].messages, batch.len());
         let mut errors = batch.fill(messages, most.min(TAKE), Duration::ZERO);
@@ -257,17 +260,77 @@ impl PartitionReader {
         if !beyond.is_empty() {
             batch.take_out(&beyond);
         }
-        for error in errors {
-            if error.code == RDKafkaErrorCode::PartitionEOF {
+        // librdkafka reads on behind some batches that are broken. What is still in the way it reports again.
+        let came = |partition| (before..batch.len()).any(|index| batch.get(index).partition == partition);
+        errors.retain(|error| !self.passes_over_unreadable || !is_unreadable(error.code) || !came(error.partition));
+        has_advanced |= self.take_errors(&errors)?;
+        self.leave_ended();
+        Ok(has_advanced)
+    }
+
+    /// Takes what came beside records; `false`: none of the spans was read on.
+    fn take_errors(&mut self, errors: &[PartitionError]) -> Result<bool, ReadError> {
+        let (mut has_advanced, mut unreadable) = (false, BTreeMap::new());
+        for &PartitionError { partition, offset, code } in errors {
+            // What is behind the end of a span does not matter.
+            if partition >= 0 && !self.reached.is_open(partition) {
+                continue;
+            }
+            if code == RDKafkaErrorCode::PartitionEOF {
                 // The offset of an end is that of the record that will come next. What is missing before it (transactions' markers,
                 // aborted and compacted records) does not come any more.
-                has_advanced |= self.reached.is_open(error.partition);
-                self.reached.advance(error.partition, error.offset);
+                self.reached.comes_to_an_end(partition, offset);
+                has_advanced = true;
+            } else if is_unreadable(code) && self.passes_over_unreadable {
+                unreadable.insert(partition, (offset, code));
             } else {
-                self.judge(error.code, error.partition)?;
+                self.judge(code, (partition, offset))?;
             }
         }
+        if !unreadable.is_empty() {
+            self.pass_over(&unreadable)?;
+            has_advanced = true;
+        }
         Ok(has_advanced)
+    }
+
+    /// Passes over the next record of partitions whose next batch cannot be read. How many records there are in it is not known, so the
+    /// next one is tried then, until the batch ends.
+    fn pass_over(&mut self, unreadable: &BTreeMap<i32, (i64, RDKafkaErrorCode)>) -> Result<(), ReadError> {
+        let mut to = TopicPartitionList::with_capacity(unreadable.len());
+        for (&partition, &(begin, code)) in unreadable {
+            let offset = self.reached.next().get(&partition).map_or(begin, |next| begin.max(*next));
+            tracing::warn!(topic = self.topic, partition, offset, error = %code, "a record is passed over: its batch cannot be read");
+            self.reached.advance(partition, offset + 1);
+            if self.reached.is_open(partition) {
+                let added = to.add_partition_offset(&self.topic, partition, Offset::Offset(offset + 1));
+                added.map_err(|error| self.failed(partition, error.to_string()))?;
+            }
+        }
+        if to.count() > 0 {
+            // A seek makes what was fetched before void.
+            let sought = self.consumer.seek_partitions(to, SEEK_TIMEOUT);
+            for element in sought.map_err(|error| TopicError::Client(error.to_string()))?.elements() {
+                element.error().map_err(|error| self.failed(element.partition(), error.to_string()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Does not fetch partitions any more whose spans have ended: they would take the room of the others.
+    fn leave_ended(&mut self) {
+        let ended = self.reached.take_ended();
+        // The end of the last ones is that of the reader.
+        if ended.is_empty() || !self.reached.is_any_open() {
+            return;
+        }
+        let mut list = TopicPartitionList::with_capacity(ended.len());
+        for partition in ended {
+            list.add_partition(&self.topic, partition);
+        }
+        if let Err(error) = self.consumer.incremental_unassign(&list) {
+            tracing::warn!(%error, "partitions of {} are fetched on behind what is read of them", self.topic);
+        }
     }
 
     fn failed(&self, partition: i32, reason: String) -> ReadError {
@@ -276,20 +339,31 @@ impl PartitionReader {
 
     /// Passes over errors of a partition that librdkafka mends by itself.
     #[expect(clippy::wildcard_enum_match_arm, reason = "librdkafka's codes are not ours to close")]
-    fn judge(&self, code: RDKafkaErrorCode, partition: i32) -> Result<(), ReadError> {
+    fn judge(&self, code: RDKafkaErrorCode, (partition, offset): (i32, i64)) -> Result<(), ReadError> {
         let reason = match code {
             RDKafkaErrorCode::AutoOffsetReset | RDKafkaErrorCode::OffsetOutOfRange => {
-                "records were deleted while they were read, by retention or with the topic: begin later, or run it again"
+                "records were deleted while they were read, by retention or with the topic, or lost by an unclean election: begin later, \
+                 or run it again"
                     .to_owned()
             }
-            RDKafkaErrorCode::TopicAuthorizationFailed | RDKafkaErrorCode::ClusterAuthorizationFailed => {
+            RDKafkaErrorCode::ClusterAuthorizationFailed => {
+                format!("Kafka does not let weir ({code}): docs/security.md lists what weir needs")
+            }
+            RDKafkaErrorCode::TopicAuthorizationFailed => {
                 let right = Right::ReadTopic(self.topic.clone());
                 format!("Kafka does not let weir ({code}): grant {right} (docs/security.md)")
             }
             RDKafkaErrorCode::Fatal => "the consumer failed for good".to_owned(),
             // It would be reported again and again.
             RDKafkaErrorCode::BadCompression => {
-                "a record batch cannot be decompressed, or inflates to more than receive.message.max.bytes".to_owned()
+                format!("the batch at offset {offset} cannot be decompressed, or inflates to more than receive.message.max.bytes")
+            }
+            // librdkafka would read on behind these.
+            RDKafkaErrorCode::BadMessage | RDKafkaErrorCode::NotImplemented => {
+                format!("the batch at offset {offset} is broken, or of a format that librdkafka does not know ({code})")
+            }
+            RDKafkaErrorCode::MessageSizeTooLarge => {
+                format!("the record at offset {offset} is larger than what is fetched: raise receive.message.max.bytes")
             }
             other => {
                 tracing::warn!(error = %other, partition, "reading {}", self.topic);
@@ -302,33 +376,11 @@ impl PartitionReader {
     /// The next offset of each partition: all before it was handed out.
     #[must_use]
     pub fn next(&self) -> &BTreeMap<i32, i64> {
-        &self.reached.next
+        self.reached.next()
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_span_ends_with_its_last_record_or_where_the_partition_goes_on_behind_it() {
-        let span = |partition, from, to| Span { partition, from, to };
-        let mut reached = Reached::of(&[span(0, 5, 8), span(1, 0, 4), span(2, 3, 3), span(3, 9, 7)]);
-        let next = |reached: &Reached, partition: i32| reached.next[&partition];
-        let open = |reached: &Reached| reached.open.keys().copied().collect::<Vec<_>>();
-        assert_eq!(open(&reached), [0, 1], "the others are empty");
-        assert_eq!([2, 3].map(|partition| next(&reached, partition)), [3, 9]);
-
-        assert!(reached.advance(0, 6) && next(&reached, 0) == 6);
-        // The partition's end was reported before a record that came with it.
-        assert!(reached.advance(0, 5) && next(&reached, 0) == 6);
-        assert!(reached.advance(0, 8), "the last record");
-        assert!(!reached.advance(0, 9) && next(&reached, 0) == 8, "a record behind the end");
-        assert_eq!(open(&reached), [1]);
-
-        // The last offsets are transactions' markers: the next record, or the partition's end, is behind them.
-        assert!(reached.advance(1, 2) && !reached.advance(1, 6) && next(&reached, 1) == 4);
-        assert!(open(&reached).is_empty());
-        assert!(!reached.advance(2, 4) && next(&reached, 2) == 3);
-    }
+/// Whether the batch that an error is about can be read by nobody here.
+fn is_unreadable(code: RDKafkaErrorCode) -> bool {
+    matches!(code, RDKafkaErrorCode::BadCompression | RDKafkaErrorCode::BadMessage | RDKafkaErrorCode::NotImplemented)
 }

@@ -38,7 +38,6 @@ struct Part {
 
 /// Reads a range, record by record.
 pub struct RangeReader {
-    // Records are dropped before their reader: fields go in their order.
     parts: Vec<Part>,
     reader: PartitionReader,
     records: u64,

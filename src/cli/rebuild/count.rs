@@ -70,7 +70,8 @@ impl Count {
         for share in shares(&spans, fill.readers) {
             for Part { topic, base, spans } in approved::parts(&fill.kafka, &share) {
                 let reader = Reader {
-                    reader: PartitionReader::new(&fill.kafka, &topic, &spans)?,
+                    reader: PartitionReader::new(&fill.kafka, &topic, &spans)?
+                        .passing_over_unreadable(fill.skip_unreadable),
                     topic,
                     base,
                     counted: self.empty.clone(),

@@ -11,7 +11,11 @@ use backon::BackoffBuilder as _;
 use tokio::{runtime::Handle, sync::mpsc, task::JoinSet, time::MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use weir_core::{fields::FieldMap, origin::Topic, time::Time};
-use weir_kafka::{client::KafkaOptions, extents::Span, partition_reader::PartitionReader};
+use weir_kafka::{
+    client::KafkaOptions,
+    extents::{ReadError, Span},
+    partition_reader::PartitionReader,
+};
 use weir_redis::rebuild::{Rebuild, RebuildError};
 use weir_worker::clock::{ComparedClock, SystemClock};
 
@@ -72,7 +76,7 @@ impl Fill {
             for (topic, base, spans) in self.parts(source, share) {
                 let reader = Reader {
                     source,
-                    spans: PartitionReader::new(&self.kafka, &topic.name, &spans)?,
+                    spans: self.reader((source, &topic), &spans)?,
                     topic,
                     base,
                     restorer: rebuild.restorer(),
@@ -125,6 +129,15 @@ impl Fill {
 }
 
 impl Fill {
+    /// Reads spans of a topic. What cannot be read of refunds and reports has become a dead letter when they were first read.
+    fn reader(&self, (source, topic): (RebuildTopic, &Topic), spans: &[Span]) -> Result<PartitionReader, ReadError> {
+        let passes_over = match source {
+            RebuildTopic::Approved => self.skip_unreadable,
+            RebuildTopic::Refunds | RebuildTopic::DeliveryReports => true,
+        };
+        Ok(PartitionReader::new(&self.kafka, &topic.name, spans)?.passing_over_unreadable(passes_over))
+    }
+
     /// What is to be read of each topic: its spans, and what is added to its partitions.
     fn parts(&self, source: RebuildTopic, share: Vec<Span>) -> Vec<(Topic, i32, Vec<Span>)> {
         let one =

@@ -100,7 +100,7 @@ async fn read(
     for share in shares(&spans, fill.readers) {
         for Part { topic, spans, .. } in approved::parts(&fill.kafka, &share) {
             let reader = Reader {
-                spans: PartitionReader::new(&fill.kafka, &topic, &spans)?,
+                spans: PartitionReader::new(&fill.kafka, &topic, &spans)?.passing_over_unreadable(fill.skip_unreadable),
                 topic,
                 history: since.history,
                 skip_unreadable: fill.skip_unreadable,
