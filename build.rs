@@ -1,9 +1,9 @@
 //! Leads librdkafka's calls of its decoders to crates/kafka/inflate, which bounds what they inflate.
 
 /// Public functions of zlib and lz4, whose signatures are stable: `tests/worker/large.rs` fails where one is not wrapped. And
-/// librdkafka's own of the version that crates/kafka/inflate/src/answer.rs names: what inflates one batch by each codec, and what asks
-/// a broker for records.
-const WRAPPED: [&str; 7] = [
+/// librdkafka's own of the version that crates/kafka/inflate/src/answer.rs names: what inflates one batch by each codec, what asks a
+/// broker for records, and what reads what an answer holds of a partition.
+const WRAPPED: [&str; 8] = [
     "inflate",
     "LZ4F_createDecompressionContext",
     "LZ4F_decompress",
@@ -11,6 +11,7 @@ const WRAPPED: [&str; 7] = [
     "rd_kafka_lz4_decompress",
     "rd_kafka_zstd_decompress",
     "rd_kafka_broker_fetch_toppars",
+    "rd_kafka_msgset_parse",
 ];
 
 fn main() {

@@ -3,8 +3,15 @@
 //! A batch that comes when enough was inflated is not inflated: librdkafka gets [`CUT_OFF`] in its place, in which it finds the begin
 //! of a record and no end. That is the ordinary case of an answer whose last batch did not fit, so librdkafka hands over what it has
 //! of the partition and asks for it again from that batch on. Neither is an error reported nor a record passed over, and all clients
-//! have it so. The first compressed batch of an answer is always inflated, and partitions take turns in being the first, so each is
-//! read on. Snappy is not counted.
+//! have it so. Snappy is not counted.
+//!
+//! Each partition is read on: the first compressed batch of an answer is always inflated; and of a partition of which nothing was, that
+//! of the next answer is, whatever those before it came to ([`Turns`]). librdkafka does not always begin with another partition: where an
+//! answer is more than its queue holds, it asks for all of them again from the first one on.
+//!
+//! Where nothing comes before the batch that is left, librdkafka takes the answer for one that was cut too short, and doubles how many
+//! bytes of this partition it asks for at a time, up to 1 GiB. `fetch.max.bytes` bounds the whole answer as before, but for its first
+//! batch.
 //!
 //! An error would not work here: the reader could not tell it from a batch that cannot be decompressed.
 
@@ -13,7 +20,7 @@ use std::{
     ffi::{c_int, c_void},
 };
 
-use weir_kafka::native::inflate::{LIBRDKAFKA_VERSION, is_enough};
+use weir_kafka::native::inflate::{LIBRDKAFKA_VERSION, Turns, is_enough};
 
 /// The librdkafka whose sources were read for what this file declares: 2.12.1.
 const READ_VERSION: i32 = 0x020c_01ff;
@@ -42,11 +49,20 @@ thread_local! {
     /// What batches of the answer that this thread reads have come to, in bytes. A thread of librdkafka's serves one broker, and
     /// has one fetch under way.
     static OUT_OF_ANSWER: Cell<u64> = const { Cell::new(0) };
+    /// Whose turn it is in this thread's answers.
+    static TURNS: Turns = const { Turns::new() };
 }
 
 unsafe extern "C" {
     fn malloc(bytes: usize) -> *mut c_void;
     fn __real_rd_kafka_broker_fetch_toppars(broker: *mut c_void, now: i64) -> c_int;
+    fn __real_rd_kafka_msgset_parse(
+        answer: *mut c_void,
+        request: *mut c_void,
+        partition: *mut c_void,
+        aborted: *mut c_void,
+        version: *const c_void,
+    ) -> c_int;
     fn __real_rd_gz_decompress(input: *const c_void, input_bytes: c_int, out_bytes: *mut u64) -> *mut c_void;
     fn __real_rd_kafka_lz4_decompress(
         broker: *mut c_void,
@@ -66,8 +82,9 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-fn has_enough() -> bool {
-    is_enough(OUT_OF_ANSWER.get())
+/// Whether the batch that comes now is not inflated. To be asked once of each.
+fn is_left() -> bool {
+    TURNS.with(|turns| turns.leaves(is_enough(OUT_OF_ANSWER.get())))
 }
 
 fn count(bytes: u64) {
@@ -87,12 +104,12 @@ fn cut_off() -> *mut c_void {
     buffer
 }
 
-/// Inflates a batch by `decode`, which writes a buffer to `out` and what it holds to `out_bytes`, unless enough was inflated.
+/// Inflates a batch by `decode`, which writes a buffer to `out` and what it holds to `out_bytes`, unless it is left.
 ///
 /// # Safety
 /// Both point to memory that may be written, and `decode` fills them where it gives no error.
 unsafe fn inflate_batch(out: *mut *mut c_void, out_bytes: *mut usize, decode: impl FnOnce() -> c_int) -> c_int {
-    if has_enough() {
+    if is_left() {
         // SAFETY: the caller says so.
         unsafe { (*out, *out_bytes) = (cut_off(), CUT_OFF.len()) };
         return NO_ERROR;
@@ -105,15 +122,37 @@ unsafe fn inflate_batch(out: *mut *mut c_void, out_bytes: *mut usize, decode: im
     error
 }
 
-/// librdkafka's own: the broker is asked for records, so what it answers next is another answer.
+/// librdkafka's own: the broker is asked for records, so what it answers next is another answer. It is not asked where there is no
+/// partition to ask for.
 ///
 /// # Safety
 /// As of librdkafka's.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __wrap_rd_kafka_broker_fetch_toppars(broker: *mut c_void, now: i64) -> c_int {
-    OUT_OF_ANSWER.set(0);
     // SAFETY: the caller keeps to librdkafka's rules.
-    unsafe { __real_rd_kafka_broker_fetch_toppars(broker, now) }
+    let partitions = unsafe { __real_rd_kafka_broker_fetch_toppars(broker, now) };
+    if partitions > 0 {
+        OUT_OF_ANSWER.set(0);
+        TURNS.with(Turns::asked);
+    }
+    partitions
+}
+
+/// librdkafka's own, of what an answer holds of a partition.
+///
+/// # Safety
+/// As of librdkafka's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __wrap_rd_kafka_msgset_parse(
+    answer: *mut c_void,
+    request: *mut c_void,
+    partition: *mut c_void,
+    aborted: *mut c_void,
+    version: *const c_void,
+) -> c_int {
+    TURNS.with(|turns| turns.begins(partition.addr()));
+    // SAFETY: the caller keeps to librdkafka's rules.
+    unsafe { __real_rd_kafka_msgset_parse(answer, request, partition, aborted, version) }
 }
 
 /// librdkafka's own, of a batch that gzip compressed.
@@ -126,7 +165,7 @@ unsafe extern "C" fn __wrap_rd_gz_decompress(
     input_bytes: c_int,
     out_bytes: *mut u64,
 ) -> *mut c_void {
-    if has_enough() {
+    if is_left() {
         // SAFETY: librdkafka's function writes there, too.
         unsafe { *out_bytes = CUT_OFF.len() as u64 };
         return cut_off();
