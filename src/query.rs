@@ -10,18 +10,20 @@ mod view;
 use std::{sync::Arc, time::Duration};
 
 use weir_core::{
-    admit::AdmitBatch,
+    admit::{AdmitBatch, AdmitRequest},
     clocks::WrongClock,
     dead_letter::DeadLetter,
     decide::Answer,
-    decider::{BatchDecision, Decider, Decoded, GateResult, Patience, PermitsFrom, Places, Undecided, Unspent},
+    decider::{
+        BatchDecision, Decider, Decoded, GateResult, GatedBatch, Patience, PermitsFrom, Places, Undecided, Unspent,
+    },
     explain::{Moment, would},
     intent::Intent,
     named_history::NamedHistory,
     origin::{Topic, TopicId},
     policy::{Caps, Mode},
     ports::{Clock, Histories, Store, StoreError},
-    record::{ReadBefore, Records as _},
+    record::ReadBefore,
     routes::Taken,
     shard::UserHash,
     time::Time,
@@ -222,16 +224,15 @@ impl<S: Histories, C: Clock> QueryService<S, C> {
         let (mut batch_decision, budgets) =
             self.fund(&record, &decoded, (|clock| Ok(clock.now()), Places::Look)).await?;
         give_back(self.funds.as_ref(), batch_decision.granted()).await?;
-        let (gate_results, batch, counts) = batch_decision.gate(&record, &decoded);
+        let (mut gated, counts) = batch_decision.gate(&record, &decoded);
         self.metrics.gated(counts);
         let history = self.store.history_of(intent.user).await?;
-        let answers: Vec<Option<Answer>> = batch
-            .requests
-            .iter()
-            .map(|request| Some(would(&history, request, &batch.cap_sets[request.cap_set], batch.now)))
-            .collect();
+        let AdmitBatch { now, cap_sets, requests } = gated.requests();
+        let answer = |request: &AdmitRequest<'_>| Some(would(&history, request, &cap_sets[request.cap_set], *now));
+        let answers: Vec<Option<Answer>> = requests.iter().map(answer).collect();
+        gated.answer(answers);
         let user = self.with_clock(user_view(&intent.user_id, &batch_decision, &history, intent.timezone.as_ref()));
-        let decision = decision(&batch_decision, &record, intent, &gate_results, &answers);
+        let decision = decision(&batch_decision, intent, &gated);
         Ok((user, Decision { budgets, ..decision }))
     }
 }
@@ -249,40 +250,37 @@ impl<S: Store, C: Clock> QueryService<S, C> {
         let intent = as_intent(&decoded)?;
         let (mut batch_decision, _) =
             self.fund(&record, &decoded, (|clock| clock.time_to_decide(&[]), Places::Take)).await?;
-        let (gate_results, batch, counts) = batch_decision.gate(&record, &decoded);
+        let (mut gated, counts) = batch_decision.gate(&record, &decoded);
         self.metrics.gated(counts);
-        let answers = match self.admit(&batch).await {
-            Ok(answers) => answers,
-            Err(NotAdmitted { error, may_be_recorded }) => {
-                // Where it is recorded, the same id again is a replay, and pays nothing.
-                if !may_be_recorded {
-                    give_back(self.funds.as_ref(), batch_decision.granted()).await?;
-                }
-                return Err(error.into());
+        if let Err(NotAdmitted { error, may_be_recorded }) = self.admit(&mut gated).await {
+            // Where it is recorded, the same id again is a replay, and pays nothing.
+            if !may_be_recorded {
+                give_back(self.funds.as_ref(), batch_decision.granted()).await?;
             }
-        };
-        batch_decision.note_active(&gate_results, &answers);
-        let is_approved = batch_decision.decision(&record.get(0), &gate_results[0], &answers).verdict.is_approved();
+            return Err(error.into());
+        }
+        batch_decision.settle(&mut gated);
+        let is_approved = batch_decision.decision(&gated, 0).verdict.is_approved();
         batch_decision.permits_where(|_| is_approved).into_iter().for_each(Taken::spend);
-        give_back(self.funds.as_ref(), batch_decision.unspent(&gate_results, &answers, &[])).await?;
-        if gate_results.iter().any(|gate_result| gate_result.waits_for_budget()) {
+        give_back(self.funds.as_ref(), batch_decision.unspent(&gated)).await?;
+        if gated.results().iter().any(GateResult::waits_for_budget) {
             let why = "a budget of the intent cannot be asked, and its policy says to wait";
             return Err(StoreError::Temporary(why.to_owned()).into());
         }
-        Ok(decision(&batch_decision, &record, intent, &gate_results, &answers))
+        Ok(decision(&batch_decision, intent, &gated))
     }
 
-    async fn admit(&mut self, batch: &AdmitBatch<'_>) -> Result<Vec<Option<Answer>>, NotAdmitted> {
+    async fn admit(&mut self, gated: &mut GatedBatch<'_, SingleRecord<'_>>) -> Result<(), NotAdmitted> {
         let shards = self.store.shards();
+        let (batch, answers) = gated.to_ask();
         if batch.requests.iter().any(|request| self.deferred_shards.has(request.user.shard(shards))) {
             let why = "sends that were approved while Redis was unavailable are being recorded";
             return Err(NotAdmitted { error: StoreError::Temporary(why.to_owned()), may_be_recorded: false });
         }
-        let mut answers = vec![None; batch.requests.len()];
         if !answers.is_empty() {
-            self.store.admit(batch, &mut answers).await.map_err(NotAdmitted::after_asking)?;
+            self.store.admit(batch, answers).await.map_err(NotAdmitted::after_asking)?;
         }
-        Ok(answers)
+        Ok(())
     }
 }
 
@@ -316,15 +314,9 @@ fn as_intent<'d>(decoded: &'d [Decoded<'d>]) -> Result<&'d Intent<'d>, QueryErro
     }
 }
 
-fn decision(
-    batch_decision: &BatchDecision,
-    record: &SingleRecord<'_>,
-    intent: &Intent<'_>,
-    gate_results: &[GateResult],
-    answers: &[Option<Answer>],
-) -> Decision {
-    let gate_result = gate_results.first().expect("one record was gated");
-    let decision = batch_decision.decision(&record.get(0), gate_result, answers);
+fn decision(batch_decision: &BatchDecision, intent: &Intent<'_>, gated: &GatedBatch<'_, SingleRecord<'_>>) -> Decision {
+    let gate_result = gated.results().first().expect("one record was gated");
+    let decision = batch_decision.decision(gated, 0);
     let to_defer = batch_decision.to_defer(gate_result, intent, &decision.verdict, batch_decision.now());
     let deferred_until = to_defer.map(|(_, due)| due);
     Decision { deferred_until, ..Decision::new(&decision, intent, batch_decision.policy()) }

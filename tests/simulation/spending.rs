@@ -135,6 +135,14 @@ impl Judge<'_> {
         }
     }
 
+    /// Whether one of an intent's budgets was lost: what was admitted before, and was not visible when it was counted again, must pay
+    /// once more, or is denied. So must what was recorded at this time by a clock that was behind, before the budget was first used.
+    pub fn is_counted_again(&self, ask: &Ask, at: i64) -> bool {
+        let keyspace = &self.world.keyspace.opened.keyspace;
+        let key = |budget: &Allowance| keyspace.budget_key(&budget.id(ask.campaign.as_deref()));
+        self.of(ask).any(|budget| self.till.is_counted_again(&key(budget), at))
+    }
+
     /// Whether the budget that an envelope names denied this intent for a reason.
     pub fn is_spent(&self, out: &Out, ask: &Ask, envelope: &Value) -> bool {
         let named = &envelope["budget"];

@@ -34,6 +34,8 @@ struct Account {
     unsure: bool,
     /// The tokens that failovers have forgotten.
     forgotten: u64,
+    /// Since when its tokens are counted, by the node's clock.
+    since: i64,
 }
 
 /// What the nodes granted and took back, by the budget's key.
@@ -82,7 +84,7 @@ impl Till {
 
     /// A call is answered that there is too little only where so much is granted.
     fn took(&mut self, key: &[u8], args: &[Vec<u8>], reply: &[i64]) {
-        let [granted, _, _, bucket, free_in, now, _] = *reply else { panic!("a reply of take: {reply:?}") };
+        let [granted, _, _, bucket, free_in, now, since] = *reply else { panic!("a reply of take: {reply:?}") };
         let arg = |at: usize| number(&args[at - 1]);
         let (from, limit, need, least) = (arg(4), arg(6), arg(7), arg(10));
         let kind = args[2][0];
@@ -92,6 +94,7 @@ impl Till {
             _ => b"t".to_vec(),
         };
         let account = self.accounts.entry(key.to_vec()).or_default();
+        account.since = account.since.max(since);
         if granted > 0 {
             *account.tokens.entry(field.clone()).or_default() += u64::try_from(granted).unwrap();
             self.grants += 1;
@@ -131,6 +134,11 @@ impl Till {
     pub fn restored(&mut self, key: &[u8]) {
         self.accounts.entry(key.to_vec()).or_default().unsure = true;
         self.rebuilt += 1;
+    }
+
+    /// Whether a budget was lost, and is counted anew; or is counted since after this time.
+    pub fn is_counted_again(&self, key: &str, at: i64) -> bool {
+        self.accounts.get(key.as_bytes()).is_some_and(|account| account.unsure || at < account.since)
     }
 
     /// How many tokens of a budget failovers have forgotten.

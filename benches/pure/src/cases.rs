@@ -117,11 +117,9 @@ fn encode(shape: Shape, denied: Denied) -> Case {
     let decider = decider(Vec::new());
     let (batch, decoded) = decoded(&decider, shape);
     let mut batch_decision = decider.begin_batch(now());
-    let (gate_results, admit_batch, _) = batch_decision.gate(batch, decoded);
-    let answers = answers(&admit_batch, denied);
-    case(BATCH, move || {
-        drop(black_box(batch_decision.outputs(batch, black_box(decoded), &gate_results, (&answers, &numbers))));
-    })
+    let (mut gated, _) = batch_decision.gate(batch, decoded);
+    gated.answer(answers(gated.requests(), denied));
+    case(BATCH, move || drop(black_box(batch_decision.outputs(black_box(&gated), &numbers))))
 }
 
 /// The numbers of a class, as a store knows them.
@@ -148,7 +146,7 @@ fn whole(decider: Decider) -> Case {
     let mut leases = funded(&decider, &batch);
     let gated = |batch_decision: &mut BatchDecision, batch: &Batch| {
         let decoded = batch_decision.decode(batch);
-        answers(&batch_decision.gate(batch, &decoded).1, Denied::AQuarter)
+        answers(batch_decision.gate(batch, &decoded).0.requests(), Denied::AQuarter)
     };
     let answered: Vec<Option<Answer>> = gated(&mut decider.begin_batch(now()), &batch);
     case(BATCH, move || {
@@ -160,13 +158,14 @@ fn whole(decider: Decider) -> Case {
         {
             batch_decision.claimed(answers);
         }
-        let (gate_results, admit_batch, counts) = batch_decision.gate(&batch, &decoded);
+        let (mut gated, counts) = batch_decision.gate(&batch, &decoded);
         black_box(counts);
-        black_box(batch_decision.fallback(&gate_results));
-        black_box(&admit_batch);
-        batch_decision.note_active(&gate_results, &answered);
-        let (outputs, mut tally) = batch_decision.outputs(&batch, &decoded, &gate_results, (&answered, &numbers));
-        let unspent = batch_decision.unspent(&gate_results, &answered, &[]);
+        black_box(batch_decision.fallback(&gated));
+        black_box(gated.requests());
+        gated.answer(answered.clone());
+        batch_decision.settle(&mut gated);
+        let (outputs, mut tally) = batch_decision.outputs(&gated, &numbers);
+        let unspent = batch_decision.unspent(&gated);
         batch_decision.count_tokens(&unspent, &mut tally);
         leases.put_back(&unspent, JUDGED_AT);
         drop(black_box((outputs, tally)));

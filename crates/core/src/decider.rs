@@ -3,6 +3,7 @@
 mod budgets;
 mod capacity;
 mod gate;
+mod gated;
 mod pressure;
 #[cfg(test)]
 mod tests;
@@ -18,10 +19,8 @@ use super::{
     retry,
 };
 use crate::{
-    admit::AdmitBatch,
     current::Current,
     dead_letter::DeadLetter,
-    decide::Answer,
     decode::{Header, decode},
     deferral::{DeferReason, Deferral},
     fields::FieldMap,
@@ -33,7 +32,7 @@ use crate::{
     room::DecisionRoom,
     routes::Routes,
     segment::SegmentSet,
-    tally::{SegmentCounts, Tally},
+    tally::Tally,
     time::Time,
     verdict::{Decision, Verdict},
     wheel::Wheel,
@@ -44,6 +43,7 @@ pub use budgets::{Patience, Unspent};
 use capacity::BatchCapacity;
 pub use capacity::PermitsFrom;
 pub(super) use gate::facts;
+pub use gated::{GatedBatch, PerRequest, RequestIndex, StoreAnswers};
 use pressure::BatchPressure;
 pub use pressure::Places;
 pub use unavailable::UnavailableOutcome;
@@ -89,7 +89,7 @@ pub enum Disposition {
     /// The intent is suppressed, unless the store knows that it was approved before. The store allows nothing new for it.
     LookUp {
         /// Its place among the requests.
-        request: usize,
+        request: RequestIndex,
         /// Why it is suppressed.
         denial: GateDenial,
         /// Whether it waits where the store has no answer; else it is suppressed.
@@ -103,7 +103,7 @@ pub enum Disposition {
     /// The store decides.
     CheckCaps {
         /// Its place among the requests.
-        request: usize,
+        request: RequestIndex,
         /// The caps it is judged by.
         cap_set: usize,
         /// In shadow mode: why it would have been suppressed.
@@ -124,18 +124,6 @@ pub struct GateResult {
     pub budgets: Option<u32>,
 }
 
-impl GateResult {
-    /// Whether a budget cannot be asked that the policy says to wait for.
-    #[must_use]
-    pub fn waits_for_budget(&self) -> bool {
-        matches!(
-            self.disposition,
-            Disposition::Suppress((GateReason::BudgetWaits, _))
-                | Disposition::LookUp { denial: (GateReason::BudgetWaits, _), .. }
-        )
-    }
-}
-
 /// The decision of one batch: one clock, one policy, one set of segments.
 pub struct BatchDecision {
     decider: Decider,
@@ -152,12 +140,9 @@ pub struct BatchDecision {
     /// The records that are looked up where the gate denies them.
     read_before: ReadBefore,
     /// The places of the requests that only look up.
-    looked_up: Vec<usize>,
+    looked_up: Vec<RequestIndex>,
     now: Time,
 }
-
-/// What a gate made of a batch: one gate result per record, what the store is asked, and counts of segments.
-pub type Gated<'b> = (Vec<GateResult>, AdmitBatch<'b>, SegmentCounts);
 
 impl Decider {
     /// Starts on a batch.
@@ -256,10 +241,14 @@ impl BatchDecision {
         }
     }
 
-    /// The users of approved intents are active from now on, now that the store has answered.
-    pub fn note_active(&mut self, gate_results: &[GateResult], answers: &[Option<Answer>]) {
+    /// Completes the judgement once the store has answered: suppresses the replays that a gate denied and a budget has not counted,
+    /// since they have paid nothing, lets those wait whose budget is unavailable, and marks the users of approved intents as active.
+    pub fn settle<R>(&mut self, gated: &mut GatedBatch<'_, R>) {
+        if let Some(budgets) = &self.budgets {
+            gated.deny_replays(|set, at| !budgets.are_paid(set, at));
+        }
         if let Some(pressure) = &mut self.pressure {
-            pressure.note(gate_results, answers, self.eval.policy().mode);
+            pressure.note((gated.results(), gated.answers()), self.eval.policy().mode);
         }
     }
 
@@ -291,24 +280,19 @@ impl BatchDecision {
         }
     }
 
-    /// The tokens of the claim that are not spent, now that the store has answered. `unclear`: the requests, ascending, that have no
-    /// answer and may have been recorded all the same; their tokens count as spent.
+    /// The tokens of the claim that are not spent, now that the store has answered. The tokens of requests that have no answer and may
+    /// have been recorded all the same count as spent.
     #[must_use]
-    pub fn unspent(&self, gate_results: &[GateResult], answers: &[Option<Answer>], unclear: &[usize]) -> Unspent {
+    pub fn unspent<R>(&self, gated: &GatedBatch<'_, R>) -> Unspent {
         let Some(budgets) = &self.budgets else { return Unspent::new() };
-        budgets.unspent(gate_results, answers, self.eval.policy().mode, unclear)
+        budgets.unspent((gated.results(), gated.answers()), self.eval.policy().mode)
     }
 
     /// The same, where the batch is not decided, and is judged again: what nothing was recorded for claims again then.
     #[must_use]
-    pub fn unspent_so_far(
-        &self,
-        gate_results: &[GateResult],
-        answers: &[Option<Answer>],
-        unclear: &[usize],
-    ) -> Unspent {
+    pub fn unspent_so_far<R>(&self, gated: &GatedBatch<'_, R>) -> Unspent {
         let Some(budgets) = &self.budgets else { return Unspent::new() };
-        budgets.unspent_so_far(gate_results, answers, self.eval.policy().mode, unclear)
+        budgets.unspent_so_far((gated.results(), gated.answers()), self.eval.policy().mode)
     }
 
     /// All tokens of the claim, for a decision that is not carried out.
@@ -324,10 +308,11 @@ impl BatchDecision {
         }
     }
 
-    /// The decision on a record that is an intent, as [`BatchDecision::outputs`] would write it.
+    /// The decision on a record that is an intent, by its place in the batch, as [`BatchDecision::outputs`] would write it.
     #[must_use]
-    pub fn decision(&self, record: &RecordView<'_>, gate: &GateResult, answers: &[Option<Answer>]) -> Decision<'_> {
-        self.writer(&|_| None).decision(record, gate, answers)
+    pub fn decision(&self, gated: &GatedBatch<'_, impl Records>, index: usize) -> Decision<'_> {
+        let (record, gate_result) = (gated.records.get(index), &gated.results[index]);
+        self.writer(&|_| None).decision(&record, gate_result, gated.answers())
     }
 
     fn writer<'w, 'b>(&'w self, numbers: NumbersOf<'w>) -> OutputWriter<'w, 'b> {
@@ -347,7 +332,7 @@ impl BatchDecision {
     /// What became of an intent (not of a dead letter) that was judged at `now`, and the time it was judged by.
     /// `answers` are the store's, all there.
     #[must_use]
-    pub fn ruling(&self, gate_result: &GateResult, answers: &[Option<Answer>], now: Time) -> (Verdict<'_>, Time) {
+    pub fn ruling(&self, gate_result: &GateResult, answers: &StoreAnswers, now: Time) -> (Verdict<'_>, Time) {
         output::ruling(self.grounds(), gate_result, answers, now)
     }
 
@@ -380,18 +365,13 @@ impl BatchDecision {
     /// Writes the outputs, one per record, and counts them. A request without an answer has its fallback. `numbers` gives
     /// the store's numbers of a class, where they are known.
     #[must_use]
-    pub fn outputs(
-        &self,
-        records: &impl Records,
-        decoded: &[Decoded<'_>],
-        gate_results: &[GateResult],
-        (answers, numbers): (&[Option<Answer>], NumbersOf<'_>),
-    ) -> (Vec<Output>, Tally) {
+    pub fn outputs(&self, gated: &GatedBatch<'_, impl Records>, numbers: NumbersOf<'_>) -> (Vec<Output>, Tally) {
+        let GatedBatch { records, decoded, results, .. } = gated;
         let mut writer = self.writer(numbers);
         let mut outputs = Vec::with_capacity(decoded.len());
-        for (index, (decoded, gate_result)) in decoded.iter().zip(gate_results).enumerate() {
+        for (index, (decoded, gate_result)) in decoded.iter().zip(results).enumerate() {
             let bytes_beside = if decoded.is_err() { records.bytes_beside_value(index) } else { 0 };
-            outputs.push(writer.write((&records.get(index), bytes_beside), decoded, gate_result, answers));
+            outputs.push(writer.write((&records.get(index), bytes_beside), decoded, gate_result, gated.answers()));
         }
         (outputs, writer.finish())
     }

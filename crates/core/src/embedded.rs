@@ -9,6 +9,7 @@ use crate::{
     admit::{AdmitBatch, AdmitRequest, CapQuery},
     class::{Campaign, ClassNames, Kind, KindTable, table_name},
     decide::{Answer, Cap, Send, decide, drop_oldest},
+    decider::RequestIndex,
     deferred_send::DeferredSend,
     history::{Entry, HistoryBounds},
     named_history::NamedHistory,
@@ -74,9 +75,9 @@ impl EmbeddedStore {
 
     /// Answers one request at its own time: for the replay of past intents that take from budgets.
     #[must_use]
-    pub fn admit_one(&self, batch: &AdmitBatch<'_>, place: usize, now: Time) -> Answer {
+    pub fn admit_one(&self, batch: &AdmitBatch<'_>, place: RequestIndex, now: Time) -> Answer {
         let mut shared = self.shared.write().unwrap_or_else(PoisonError::into_inner);
-        let request = &batch.requests[place];
+        let request = &batch.requests[place.get()];
         let (send, caps) = (shared.send(request), shared.caps(&batch.cap_sets[request.cap_set]));
         let history = shared.histories.entry(request.user).or_default();
         decide(history, &send, &caps, now, self.bounds)

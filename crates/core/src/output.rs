@@ -9,7 +9,7 @@ use std::{collections::HashMap, sync::Arc};
 use foldhash::fast::RandomState;
 
 use super::{
-    decider::{BatchBudgets, Decider, Decoded, Disposition, GateDenial, GateResult, Undecided},
+    decider::{BatchBudgets, Decider, Decoded, Disposition, GateDenial, GateResult, StoreAnswers, Undecided},
     letter::dead_letter,
     limits::OutputLimits,
     record::{ApprovedTopic, Destination, OurHeaders, Output, OutputValue, RecordView},
@@ -110,7 +110,7 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
         (record, bytes_beside): (&RecordView<'_>, usize),
         decoded: &'b Decoded<'b>,
         gate_result: &GateResult,
-        answers: &[Option<Answer>],
+        answers: &StoreAnswers,
     ) -> Output {
         let intent = match decoded {
             Ok(intent) => intent,
@@ -227,7 +227,7 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
         &mut self,
         record: &RecordView<'_>,
         gate_result: &GateResult,
-        answers: &[Option<Answer>],
+        answers: &StoreAnswers,
     ) -> Decision<'w> {
         let (verdict, decided_at) = self.verdict(gate_result, answers);
         Decision {
@@ -247,7 +247,7 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
     }
 
     /// What became of an intent, and the time it was judged by.
-    fn verdict(&mut self, gate_result: &GateResult, answers: &[Option<Answer>]) -> (Verdict<'w>, Time) {
+    fn verdict(&mut self, gate_result: &GateResult, answers: &StoreAnswers) -> (Verdict<'w>, Time) {
         match (answer(gate_result, answers), gate_result.disposition) {
             (Some(answer), _) => {
                 self.tally.ahead += u64::from(answer.ahead);
@@ -272,18 +272,15 @@ fn placed<'r>(decision: Decision<'r>, record: &RecordView<'r>) -> Decision<'r> {
 }
 
 /// The store's answer to an intent that it was asked about; none where it was given up.
-fn answer(gate_result: &GateResult, answers: &[Option<Answer>]) -> Option<Answer> {
-    match gate_result.disposition {
-        Disposition::Undecided | Disposition::Suppress(_) | Disposition::Bypass { .. } => None,
-        Disposition::CheckCaps { request, .. } | Disposition::LookUp { request, .. } => answers[request],
-    }
+fn answer(gate_result: &GateResult, answers: &StoreAnswers) -> Option<Answer> {
+    answers.get(gate_result.request()?)
 }
 
 /// What became of an intent that came at `now`, and the time it was judged by.
 pub(super) fn ruling<'e>(
     grounds: Grounds<'e>,
     gate_result: &GateResult,
-    answers: &[Option<Answer>],
+    answers: &StoreAnswers,
     now: Time,
 ) -> (Verdict<'e>, Time) {
     let eval = grounds.eval;

@@ -26,10 +26,9 @@ use super::{
     options::RedisOptions,
     packing::{CapSets, Terms, pack_call, script_time},
     plan::{self, CallSize, Planned},
-    request_error::{RequestError, RetryTiming},
+    request_error::{RequestError, RetryTiming, lost_history},
     script::Script,
     stats::RetryCause,
-    store::lost_history,
 };
 
 /// How often new kinds are read in one batch.

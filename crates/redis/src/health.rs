@@ -13,8 +13,8 @@ use super::{
     cluster::Cluster,
     keyspace::Keyspace,
     open::ask_epochs,
-    request_error::RequestError,
-    store::{RedisStore, lost_history},
+    request_error::{RequestError, lost_history},
+    store::RedisStore,
 };
 
 /// Looks in which every shard is asked for its epoch once: few requests per look, and all of them in seconds.

@@ -13,9 +13,8 @@ use super::{
     names::Names,
     node::Request,
     open::get_epoch,
-    request_error::RequestError,
+    request_error::{RequestError, lost_history},
     script::Script,
-    store::lost_history,
 };
 
 /// The history of a user, named. One round trip, and one more for names that this lane has not met.

@@ -16,8 +16,16 @@ use weir_core::{
 };
 
 use super::{
-    cluster::Cluster, keyspace::Keyspace, node::Request, open::ask_epochs, options::RedisOptions, renewal::renewed,
-    request_error::RequestError, script::Script, sequence::Repeat, stats::RedisStats, store::lost_history,
+    cluster::Cluster,
+    keyspace::Keyspace,
+    node::Request,
+    open::ask_epochs,
+    options::RedisOptions,
+    renewal::renewed,
+    request_error::{RequestError, lost_history},
+    script::Script,
+    sequence::Repeat,
+    stats::RedisStats,
 };
 
 /// What a Lua number counts exactly. Limits are below it, so no answer depends on how much a request is above it.

@@ -1,6 +1,7 @@
-//! The errors of a request to a node, and when to send it again.
+//! The errors of a request to a node, when to send it again, and the error for shards without their history.
 
 use redis::{RedisError, ServerError};
+use weir_core::ports::StoreError;
 
 use super::{address::NodeAddr, stats::RetryCause};
 
@@ -207,6 +208,14 @@ impl RequestError {
             | Self::LostHistory { .. }
             | Self::Refused { .. } => false,
         }
+    }
+}
+
+/// The error for shards that have lost their history.
+pub(super) fn lost_history(shards: Vec<u16>, found: &str) -> StoreError {
+    StoreError::LostHistory {
+        shards,
+        message: format!("{found}; their intents wait: restore their history with weir rebuild"),
     }
 }
 

@@ -24,6 +24,7 @@ use super::{
     plan::CallSize,
     rebuild::{Send, put_in},
     renewal::renewed,
+    request_error::lost_history,
     stats::RedisStats,
     watch::{Seen, Watch},
 };
@@ -129,14 +130,6 @@ impl RedisStore {
         self.keyspace = made_anew;
         self.names = Names::default();
         true
-    }
-}
-
-/// The error for shards that have lost their history.
-pub(super) fn lost_history(shards: Vec<u16>, found: &str) -> StoreError {
-    StoreError::LostHistory {
-        shards,
-        message: format!("{found}; their intents wait: restore their history with weir rebuild"),
     }
 }
 

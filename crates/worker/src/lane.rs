@@ -21,8 +21,6 @@ mod budgets;
 mod clock;
 mod commit;
 mod committed;
-mod deferred_writes;
-mod interruption;
 mod judge;
 mod permits;
 mod recovery;
@@ -40,29 +38,20 @@ use std::{sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 use weir_core::{
     decider::Decider,
-    ports::{Clock, GroupEvent, Sink, Source, SourceError, Store},
-    record::{Job, Progress, Records, progress_of},
-    routes::Taken,
-    tally::Tally,
+    ports::{Clock, Sink, Source, Store},
+    record::{Job, Records},
 };
 
 pub use self::task::Task;
 use self::{
-    batch_limit::BatchLimit,
-    batch_timer::BatchTimer,
-    committed::Committed,
-    deferred_writes::{DeferredWrites, Promise},
-    interruption::Interruption,
-    judge::Decided,
-    permits::Allowance,
-    ripe::Ripe,
-    rounds::Rounds,
-    unavailable_shards::UnavailableShards,
+    batch_limit::BatchLimit, batch_timer::BatchTimer, commit::InFlight, committed::Committed, judge::Decided,
+    permits::Allowance, ripe::Ripe, rounds::Rounds, unavailable_shards::UnavailableShards,
 };
+pub use super::group_loop::LaneError;
 use super::{
-    backoff::backoff,
     budgets::Claimant,
     deferred_shards::DeferredShards,
+    group_loop::{GroupLoop, Interruption, LoopState},
     observer::{Observer, Stage},
     status::LaneStatus,
     trace::{OpenTrace, Tracer},
@@ -90,14 +79,6 @@ pub struct LaneSettings {
     pub deferred_bytes: usize,
     /// The shards that such sends are of; shared by all lanes of the process and by its HTTP interface.
     pub deferred_shards: Arc<DeferredShards>,
-}
-
-/// Why a lane ended.
-#[derive(Debug, thiserror::Error)]
-pub enum LaneError {
-    /// It cannot do its work; the message says what and what to do.
-    #[error("{0}")]
-    Fatal(String),
 }
 
 /// A lane with its ends.
@@ -129,27 +110,20 @@ pub struct Lane<S, K, D, C> {
 }
 
 /// The state of a lane between iterations. Times are those of [`Clock::passed`].
-struct LaneState {
+pub(crate) struct LaneState {
     /// When the last batch was closed and the next one began.
     closed_at: Duration,
     batch_timer: BatchTimer,
     /// From the end of the batch in flight until it was handed over.
     decided_in: Duration,
-    /// When the lane gives up what it still waits for; known once it is told to stop.
-    ends_by: Option<Duration>,
-    /// Pauses between rewinds; starts over with each commit.
-    pauses: Box<dyn Iterator<Item = Duration>>,
+    group: LoopState,
     /// Records of the next batch, at most.
     limit: BatchLimit,
-    in_flight: Vec<Progress>,
-    /// Records that are being committed.
-    in_flight_records: usize,
-    in_flight_tally: Tally,
-    in_flight_trace: Option<OpenTrace>,
-    in_flight_permits: Vec<Taken>,
+    /// Whether the last look at the topic found no record.
+    found_nothing: bool,
+    in_flight: InFlight,
     committed: Committed,
     unavailable: UnavailableShards,
-    deferred: DeferredWrites,
     /// The buckets that are not read now; `None` where a lane reads none.
     ripe: Option<Ripe>,
 }
@@ -171,42 +145,21 @@ where
             closed_at: self.clock.passed(),
             batch_timer: BatchTimer::new(self.settings.commit_interval),
             decided_in: Duration::ZERO,
-            ends_by: None,
-            pauses: Box::new(backoff()),
+            group: LoopState::default(),
             limit: BatchLimit::new(self.settings.batch),
-            in_flight: Vec::new(),
-            in_flight_records: 0,
-            in_flight_tally: Tally::default(),
-            in_flight_trace: None,
-            in_flight_permits: Vec::new(),
+            found_nothing: false,
+            in_flight: InFlight::default(),
             committed: Committed::default(),
-            unavailable: UnavailableShards::new(self.settings.unavailable_after),
-            deferred: DeferredWrites::new(Arc::clone(&self.settings.deferred_shards)),
+            unavailable: UnavailableShards::new(&self.settings),
             ripe: self.task.ring().map(|(ring, wheel)| Ripe::new(ring, wheel)),
         };
         let end = self.work(&mut state).await;
-        state.deferred.say_what_is_left();
+        state.unavailable.log_what_is_left();
         end
     }
 
-    async fn work(&mut self, state: &mut LaneState) -> Result<(), LaneError> {
-        let mut end = self.recover_sink().await;
-        loop {
-            end = match end {
-                Ok(()) => self.run_batches(state).await,
-                Err(Interruption::Stop) => {
-                    self.drain(state).await?;
-                    return self.flush_deferred_writes(state).await;
-                }
-                Err(Interruption::Fatal(message)) => return Err(LaneError::Fatal(message)),
-                Err(Interruption::Group) => self.take_up_change(state).await,
-                Err(Interruption::Rewind(reason)) => self.rewind(state, &reason).await,
-            }
-        }
-    }
-
     /// Decides and commits batches until something interrupts.
-    async fn run_batches(&mut self, state: &mut LaneState) -> Result<(), Interruption> {
+    async fn decide_batches(&mut self, state: &mut LaneState) -> Result<(), Interruption> {
         loop {
             if self.stop.is_cancelled() {
                 return Err(Interruption::Stop);
@@ -217,7 +170,9 @@ where
             self.wake_buckets(state).await?;
             let mut batch = self.source.batch();
             let since = began.saturating_sub(state.closed_at);
-            let allowance = self.allowance(state.limit.get());
+            // Of what waits, a lane that found nothing tries for one: the permits are for members that have something to read.
+            let tries = state.found_nothing && matches!(self.task, Task::Waiting(_));
+            let allowance = self.allowance(if tries { 1 } else { state.limit.get() });
             let most = allowance.records();
             if most == 0 {
                 self.rest(state).await?;
@@ -226,9 +181,12 @@ where
             self.fill(state, &mut batch, most, state.batch_timer.open_for().saturating_sub(since).max(SHORTEST_POLL))
                 .await?;
             state.closed_at = self.clock.passed();
-            if batch.is_empty() {
+            state.found_nothing = batch.is_empty();
+            if state.found_nothing {
                 // An idle lane starts a new interval, so that its first record is not committed all alone.
-                self.poll_commit(state, Duration::ZERO).await?;
+                if self.poll_commit(state, Duration::ZERO).await? {
+                    self.commit_ends(state).await?;
+                }
                 self.note_idle(state);
                 continue;
             }
@@ -269,9 +227,10 @@ where
         }
         let tracer = self.tracer.as_deref();
         let mut trace = tracer.and_then(|tracer| OpenTrace::begin(tracer, &batch, self.clock.passed()));
-        let Decided { outputs, tally, asked_at, asked, promises, permits } =
+        let Decided { outputs, tally, asked_at, asked_in, promises, permits } =
             self.decide(state, &batch, allowance).await?;
         let decided_at = self.clock.now();
+        state.unavailable.decided(promises);
         self.await_commit(state).await?;
         if self.serve_group().await?.is_some() {
             return Err(Interruption::Group);
@@ -280,27 +239,16 @@ where
             return Err(Interruption::Rewind("the store's answers have become too old".to_owned()));
         }
         let membership = self.source.membership()?;
-        let progress = progress_of(&batch);
-        state.in_flight.clone_from(&progress);
-        state.in_flight_records = batch.len();
-        state.in_flight_tally = tally;
-        state.in_flight_permits = permits;
+        let progress = self.progress_of(&batch);
         state.committed.handed_over(decided_at);
         let now = self.clock.passed();
         if let Some(trace) = &mut trace {
-            trace.handed_over(asked, now);
+            trace.handed_over(asked_in, now);
         }
-        state.in_flight_trace = trace;
+        state.in_flight = InFlight { progress: progress.clone(), records: batch.len(), tally, trace, permits };
         state.decided_in = now.saturating_sub(state.closed_at);
-        state.deferred.promise(promises);
+        state.unavailable.handed_over();
         self.sink.submit(Job { records: batch, outputs, progress, membership });
         Ok(())
-    }
-
-    /// Lets the group have its say, reads nothing.
-    async fn serve_group(&mut self) -> Result<Option<GroupEvent>, SourceError> {
-        let mut nothing = self.source.batch();
-        self.status.progressed(self.clock.passed());
-        self.source.poll(&mut nothing, 0, Duration::ZERO).await
     }
 }

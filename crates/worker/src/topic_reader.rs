@@ -18,7 +18,7 @@ use weir_core::{
     letter::dead_letter,
     limits::OutputLimits,
     origin::Topic,
-    ports::{Clock, CommitError, CommitTimes, GroupEvent, Settled, Sink, Source, SourceError, StoreError},
+    ports::{Clock, CommitError, CommitTimes, Sink, Source, StoreError},
     record::{Destination, Job, Output, OutputValue, Progress, Records, next_offsets},
     tally::TopicTally,
     time::Time,
@@ -26,9 +26,9 @@ use weir_core::{
 
 pub use self::feed::Feed;
 use super::{
-    backoff::{LONGEST_BACKOFF, SERVE_EVERY, backoff},
-    lane::LaneError,
-    observer::{Event, Observer},
+    backoff::backoff,
+    group_loop::{Ends, GroupLoop, Interruption, LaneError, LoopState},
+    observer::Observer,
     status::LaneStatus,
 };
 
@@ -53,7 +53,7 @@ pub struct TopicReader<S, K, F, C> {
     pub clock: C,
     /// What the dead-letter topic takes.
     pub limits: Arc<OutputLimits>,
-    /// How long a stop may take in all; the commit under way is given three quarters of it.
+    /// How long a stop may take in all; the commit under way is given at least three quarters of it.
     pub drain: Duration,
     /// The shutdown signal.
     pub stop: CancellationToken,
@@ -61,32 +61,6 @@ pub struct TopicReader<S, K, F, C> {
     pub metrics: Arc<dyn Observer>,
     /// For the health endpoints.
     pub status: Arc<LaneStatus>,
-}
-
-/// Why the loop ended.
-enum End {
-    Stop,
-    Fatal(String),
-    Group,
-    Again(String),
-}
-
-impl From<SourceError> for End {
-    fn from(error: SourceError) -> Self {
-        match error {
-            SourceError::Temporary(reason) => Self::Again(reason),
-            SourceError::Fatal(reason) => Self::Fatal(reason),
-        }
-    }
-}
-
-impl From<CommitError> for End {
-    fn from(error: CommitError) -> Self {
-        match error {
-            CommitError::Failed(reason) | CommitError::TooSlow(reason) => Self::Again(reason),
-            CommitError::Fenced(reason) | CommitError::Fatal(reason) => Self::Fatal(reason),
-        }
-    }
 }
 
 /// What is being committed.
@@ -99,10 +73,10 @@ struct InFlight {
 }
 
 /// The state of the reader between iterations.
-struct ReaderState {
+#[derive(Default)]
+pub(crate) struct ReaderState {
+    group: LoopState,
     in_flight: InFlight,
-    /// Pauses between rewinds; starts over with each commit.
-    pauses: Box<dyn Iterator<Item = Duration>>,
     committed: BTreeMap<i32, i64>,
     /// The first record of each partition that waits.
     held: BTreeMap<i32, i64>,
@@ -112,16 +86,9 @@ struct ReaderState {
     looked: Option<Duration>,
 }
 
-impl ReaderState {
-    fn new() -> Self {
-        Self {
-            in_flight: InFlight::default(),
-            pauses: Box::new(backoff()),
-            committed: BTreeMap::new(),
-            held: BTreeMap::new(),
-            letters: BTreeMap::new(),
-            looked: None,
-        }
+impl AsMut<LoopState> for ReaderState {
+    fn as_mut(&mut self) -> &mut LoopState {
+        &mut self.group
     }
 }
 
@@ -137,58 +104,16 @@ where
     /// # Errors
     /// Something that only a person can put right.
     pub async fn run(&mut self) -> Result<(), LaneError> {
-        let mut state = ReaderState::new();
-        let mut end = Err(End::Again("starting".to_owned()));
-        loop {
-            end = match end {
-                Ok(()) => {
-                    self.status.set_trouble(None);
-                    self.run_batches(&mut state).await
-                }
-                Err(End::Stop) => return self.drain(&mut state).await,
-                Err(End::Fatal(message)) => return Err(LaneError::Fatal(format!("{}: {message}", F::TOPIC.as_str()))),
-                Err(End::Group) => self.take_up_change(&mut state).await,
-                Err(End::Again(reason)) => {
-                    self.status.set_trouble(Some(reason.clone()));
-                    tracing::info!("{}: back to the committed offsets: {reason}", F::TOPIC.as_str());
-                    self.rewind(&mut state).await
-                }
-            };
-        }
-    }
-
-    async fn run_batches(&mut self, state: &mut ReaderState) -> Result<(), End> {
-        loop {
-            if self.stop.is_cancelled() {
-                return Err(End::Stop);
-            }
-            self.status.progressed(self.clock.passed());
-            let mut batch = self.source.batch();
-            if self.source.poll(&mut batch, BATCH, FILL).await?.is_some() {
-                return Err(End::Group);
-            }
-            self.look_for_waiting(state).await?;
-            self.note_lag(state);
-            if batch.is_empty() {
-                self.poll_commit(state, Duration::ZERO).await?;
-                continue;
-            }
-            let (outputs, in_flight) = self.take_batch(state, &batch).await?;
-            while !self.poll_commit(state, SERVE_EVERY).await? {
-                self.serve_group().await?;
-            }
-            if self.serve_group().await?.is_some() {
-                return Err(End::Group);
-            }
-            let progress = progress_of(&batch, &state.held, &state.committed);
-            let membership = self.source.membership()?;
-            state.in_flight = InFlight { progress: progress.clone(), ..in_flight };
-            self.sink.submit(Job { records: batch, outputs, progress, membership });
-        }
+        let end = self.work(&mut ReaderState::default()).await;
+        end.map_err(|LaneError::Fatal(message)| LaneError::Fatal(format!("{}: {message}", F::TOPIC.as_str())))
     }
 
     /// Takes the valid records of a batch, and writes the dead letters of the others.
-    async fn take_batch(&mut self, state: &mut ReaderState, batch: &S::Batch) -> Result<(Vec<Output>, InFlight), End> {
+    async fn take_batch(
+        &mut self,
+        state: &mut ReaderState,
+        batch: &S::Batch,
+    ) -> Result<(Vec<Output>, InFlight), Interruption> {
         let now = self.time(batch.appends()).await?;
         let (mut tally, mut outputs, mut items) = (TopicTally::default(), Vec::new(), Vec::new());
         let (mut letters, mut places) = (BTreeMap::new(), Vec::new());
@@ -228,25 +153,25 @@ where
     }
 
     /// The time to read a batch by; a clock that is wrong is waited for.
-    async fn time(&mut self, appends: &[Append]) -> Result<Time, End> {
+    async fn time(&mut self, appends: &[Append]) -> Result<Time, Interruption> {
         for pause in backoff() {
             match self.clock.time_to_decide(appends) {
                 Ok(now) => return Ok(now),
                 Err(wrong) => self.wait(wrong.to_string(), pause).await?,
             }
         }
-        Err(End::Stop)
+        Err(Interruption::Stop)
     }
 
     /// Asks the feed until it has everything, serving the group meanwhile.
-    async fn take(&mut self, items: &[F::Item], outcomes: &mut [Option<F::Outcome>]) -> Result<(), End> {
+    async fn take(&mut self, items: &[F::Item], outcomes: &mut [Option<F::Outcome>]) -> Result<(), Interruption> {
         for pause in backoff() {
             match self.feed.take(&self.topic, items, outcomes).await {
                 Ok(()) => {
                     self.status.set_trouble(None);
                     return Ok(());
                 }
-                Err(StoreError::Fatal(message)) => return Err(End::Fatal(message)),
+                Err(StoreError::Fatal(message)) => return Err(Interruption::Fatal(message)),
                 Err(error @ (StoreError::Temporary(_) | StoreError::TooSlow(_) | StoreError::LostHistory { .. })) => {
                     tracing::warn!("{} are not all taken: {error}; trying again", F::TOPIC.as_str());
                     self.wait(error.to_string(), pause).await?;
@@ -257,16 +182,16 @@ where
     }
 
     /// Shows why nothing is taken, and pauses.
-    async fn wait(&mut self, why: String, pause: Duration) -> Result<(), End> {
+    async fn wait(&mut self, why: String, pause: Duration) -> Result<(), Interruption> {
         self.status.set_trouble(Some(why));
         if self.serve_group().await?.is_some() {
-            return Err(End::Group);
+            return Err(Interruption::Group);
         }
         self.pause_or_stop(pause).await
     }
 
     /// Goes back to the records that wait, once one of them can be taken.
-    async fn look_for_waiting(&mut self, state: &mut ReaderState) -> Result<(), End> {
+    async fn look_for_waiting(&mut self, state: &mut ReaderState) -> Result<(), Interruption> {
         let passed = self.clock.passed();
         let due = state.looked.is_none_or(|looked| passed.saturating_sub(looked) >= LOOK_EVERY);
         if state.held.is_empty() || !due {
@@ -274,105 +199,93 @@ where
         }
         state.looked = Some(passed);
         if self.feed.any_back().await {
-            return Err(End::Again("a shard has its history again".to_owned()));
+            return Err(Interruption::Rewind("a shard has its history again".to_owned()));
         }
         Ok(())
-    }
-
-    async fn serve_group(&mut self) -> Result<Option<GroupEvent>, SourceError> {
-        let mut none = self.source.batch();
-        self.status.progressed(self.clock.passed());
-        self.source.poll(&mut none, 0, Duration::ZERO).await
-    }
-
-    /// Waits for the batch in flight; `true` when none is any more.
-    async fn poll_commit(&mut self, state: &mut ReaderState, wait: Duration) -> Result<bool, End> {
-        match self.sink.wait(wait).await {
-            Settled::Idle => Ok(true),
-            Settled::Busy => Ok(false),
-            Settled::Committed(CommitTimes { .. }) => {
-                let InFlight { progress, letters, tally } = std::mem::take(&mut state.in_flight);
-                self.metrics.topic_committed(F::TOPIC, &tally);
-                state.committed.extend(progress.iter().map(|done| (done.partition, done.next_offset)));
-                state.letters.extend(letters);
-                state.pauses = Box::new(backoff());
-                Ok(true)
-            }
-            Settled::Failed(error) => {
-                state.in_flight = InFlight::default();
-                self.metrics.happened(Event::CommitFailed);
-                Err(error.into())
-            }
-        }
     }
 
     fn note_lag(&self, state: &ReaderState) {
         let lag = self.source.lag(&state.committed).into_iter().map(|(_, records)| records).sum();
         self.metrics.set_topic_lag(F::TOPIC, lag);
     }
+}
 
-    async fn take_up_change(&mut self, state: &mut ReaderState) -> Result<(), End> {
-        while !self.poll_commit(state, SERVE_EVERY).await? {
-            self.serve_group().await?;
-        }
-        if self.serve_group().await?.is_some() {
-            self.source.settle().await?;
-            self.status.assigned();
-        }
-        *state = ReaderState::new();
-        self.take_up_starts(state);
-        Ok(())
+impl<S, K, F, C> GroupLoop for TopicReader<S, K, F, C>
+where
+    S: Source,
+    K: Sink<S::Batch, S::Membership>,
+    F: Feed,
+    C: Clock,
+{
+    type Source = S;
+    type Sink = K;
+    type Clock = C;
+    type State = ReaderState;
+
+    fn ends(&mut self) -> Ends<'_, S, K, C> {
+        let Self { source, sink, clock, stop, metrics, status, drain, .. } = self;
+        Ends { source, sink, clock, stop, metrics: &**metrics, status, drain: *drain }
     }
 
-    /// Notes where the partitions begin, and of which topic they are.
-    fn take_up_starts(&mut self, state: &mut ReaderState) {
+    fn name(&self) -> &'static str {
+        F::TOPIC.as_str()
+    }
+
+    async fn run_batches(&mut self, state: &mut ReaderState) -> Result<(), Interruption> {
+        loop {
+            if self.stop.is_cancelled() {
+                return Err(Interruption::Stop);
+            }
+            self.status.progressed(self.clock.passed());
+            let mut batch = self.source.batch();
+            if self.source.poll(&mut batch, BATCH, FILL).await?.is_some() {
+                return Err(Interruption::Group);
+            }
+            self.look_for_waiting(state).await?;
+            self.note_lag(state);
+            if batch.is_empty() {
+                self.poll_commit(state, Duration::ZERO).await?;
+                continue;
+            }
+            let (outputs, in_flight) = self.take_batch(state, &batch).await?;
+            self.await_commit(state).await?;
+            if self.serve_group().await?.is_some() {
+                return Err(Interruption::Group);
+            }
+            let progress = progress_of(&batch, &state.held, &state.committed);
+            let membership = self.source.membership()?;
+            state.in_flight = InFlight { progress: progress.clone(), ..in_flight };
+            self.sink.submit(Job { records: batch, outputs, progress, membership });
+        }
+    }
+
+    fn committed(&mut self, state: &mut ReaderState, _: &CommitTimes) {
+        let InFlight { progress, letters, tally } = std::mem::take(&mut state.in_flight);
+        self.metrics.topic_committed(F::TOPIC, &tally);
+        state.committed.extend(progress.iter().map(|done| (done.partition, done.next_offset)));
+        state.letters.extend(letters);
+    }
+
+    fn failed(&mut self, state: &mut ReaderState, _: Option<&CommitError>) {
+        state.in_flight = InFlight::default();
+    }
+
+    fn forget(&mut self, state: &mut ReaderState) {
+        *state = ReaderState { group: std::mem::take(&mut state.group), ..ReaderState::default() };
+    }
+
+    fn start(&mut self, state: &mut ReaderState) {
         let id = self.source.topic_id();
         if id != self.topic.id {
             // The topic was recreated: what was written for its predecessor's offsets says nothing about its own.
             state.letters.clear();
             self.topic.id = id;
         }
+        state.held.clear();
         state.committed = self.source.starts().iter().map(|start| (start.partition, start.next_offset)).collect();
     }
 
-    /// Brings sink and source back to the committed offsets.
-    async fn rewind(&mut self, state: &mut ReaderState) -> Result<(), End> {
-        while let Ok(false) = self.poll_commit(state, SERVE_EVERY).await {
-            self.status.progressed(self.clock.passed());
-        }
-        state.held.clear();
-        let pause = state.pauses.next().unwrap_or(LONGEST_BACKOFF);
-        self.pause_or_stop(pause).await?;
-        tokio::select! {
-            biased;
-            () = self.stop.cancelled() => return Err(End::Stop),
-            recovered = self.sink.recover() => recovered?,
-        }
-        if self.serve_group().await?.is_some() {
-            return Err(End::Group);
-        }
-        self.source.rewind().await?;
-        self.take_up_starts(state);
-        Ok(())
-    }
-
-    async fn pause_or_stop(&mut self, pause: Duration) -> Result<(), End> {
-        self.status.progressed(self.clock.passed());
-        tokio::select! {
-            biased;
-            () = self.stop.cancelled() => Err(End::Stop),
-            () = self.clock.sleep(pause) => Ok(()),
-        }
-    }
-
-    /// Lets the batch in flight come to its end, if that is soon. A failure loses nothing: it is read again.
-    async fn drain(&mut self, state: &mut ReaderState) -> Result<(), LaneError> {
-        let ends_by = self.clock.passed() + self.drain / 4 * 3;
-        while self.clock.passed() < ends_by
-            && let Ok(false) = self.poll_commit(state, SERVE_EVERY).await
-        {
-            self.status.progressed(self.clock.passed());
-        }
+    async fn before_end(&mut self, _: &mut ReaderState) -> Result<(), LaneError> {
         Ok(())
     }
 }

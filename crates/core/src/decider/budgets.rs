@@ -4,7 +4,9 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use foldhash::fast::RandomState;
 
-use super::{Decoded, Disposition, GateResult, capacity::BatchCapacity, gate::facts, pressure::BatchPressure};
+use super::{
+    Decoded, Disposition, GateResult, StoreAnswers, capacity::BatchCapacity, gate::facts, pressure::BatchPressure,
+};
 use crate::{
     budget::{Budget, BudgetId, WhenUnavailable},
     class::ClassNames,
@@ -200,39 +202,42 @@ impl BatchBudgets {
     }
 
     /// The tokens of the batch that are not spent.
-    pub(crate) fn unspent(
-        &self,
-        gate_results: &[GateResult],
-        answers: &[Option<Answer>],
-        mode: Mode,
-        unclear: &[usize],
-    ) -> Unspent {
-        self.tokens(|record| !is_spent(&gate_results[record].disposition, (answers, self.now), mode, unclear))
+    pub(crate) fn unspent(&self, (gate_results, answers): (&[GateResult], &StoreAnswers), mode: Mode) -> Unspent {
+        self.tokens(|record, since| !is_spent(&gate_results[record].disposition, (answers, self.now), since, mode))
     }
 
     /// The tokens of the batch that are not spent, where it is not decided yet: it claims again.
     pub(crate) fn unspent_so_far(
         &self,
-        gate_results: &[GateResult],
-        answers: &[Option<Answer>],
+        (gate_results, answers): (&[GateResult], &StoreAnswers),
         mode: Mode,
-        unclear: &[usize],
     ) -> Unspent {
-        self.tokens(|record| !is_recorded(&gate_results[record].disposition, (answers, self.now), mode, unclear))
+        self.tokens(|record, since| !is_recorded(&gate_results[record].disposition, (answers, self.now), since, mode))
     }
 
     /// All tokens of the batch.
     pub(crate) fn granted(&self) -> Unspent {
-        self.tokens(|_| true)
+        self.tokens(|_, _| true)
     }
 
-    /// The tokens of these records.
-    fn tokens(&self, of: impl Fn(usize) -> bool) -> Unspent {
+    /// Since when the tokens of a budget of the claim are counted.
+    fn counted_since(&self, place: u32) -> Time {
+        let since = self.answers.as_ref().and_then(|answers| answers.counted_since.get(place as usize));
+        since.copied().unwrap_or(Time::MIN)
+    }
+
+    /// Whether what was recorded at this time, for an intent with this set of budgets, is counted in all of them.
+    pub(crate) fn are_paid(&self, set: u32, at: Time) -> bool {
+        self.claim.sets[set as usize].iter().all(|place| self.counted_since(*place) <= at)
+    }
+
+    /// The tokens of these records, by the record and since when the budget is counted.
+    fn tokens(&self, of: impl Fn(usize, Time) -> bool) -> Unspent {
         let mut tokens = vec![0_u64; self.claim.budgets.len()];
         for record in 0..self.takes.len() {
             let Some((want, Outcome::Granted)) = self.outcome(record) else { continue };
-            if of(record) {
-                for place in self.places(want) {
+            for place in self.places(want) {
+                if of(record, self.counted_since(*place)) {
                     tokens[*place as usize] += u64::from(want.cost);
                 }
             }
@@ -273,57 +278,57 @@ impl BatchBudgets {
     }
 }
 
-/// Whether the tokens of an intent that was granted them are spent, in a batch that is decided and was judged at `now`.
-fn is_spent(
-    disposition: &Disposition,
-    (answers, now): (&[Option<Answer>], Time),
-    mode: Mode,
-    unclear: &[usize],
-) -> bool {
+/// Whether the tokens that an intent was granted of a budget are spent, in a batch that is decided and was judged at `now`.
+fn is_spent(disposition: &Disposition, of: (&StoreAnswers, Time), counted_since: Time, mode: Mode) -> bool {
     let is_approved = match disposition {
         Disposition::Bypass { .. } => true,
         Disposition::Undecided | Disposition::Suppress(_) | Disposition::LookUp { .. } => false,
-        Disposition::CheckCaps { request, fallback, .. } => match answers[*request] {
+        Disposition::CheckCaps { request, fallback, .. } => match of.0.get(*request) {
             Some(Answer { verdict: AdmitVerdict::Duplicate, .. }) => mode == Mode::Shadow,
             Some(_) => false,
             None => *fallback == Unavailable::Approve || mode == Mode::Shadow,
         },
     };
-    is_approved || is_recorded(disposition, (answers, now), mode, unclear)
+    is_approved || is_recorded(disposition, of, counted_since, mode)
 }
 
-/// Whether an intent that was granted tokens was recorded by this judgement, or may have been: if it is judged again, it is a
-/// replay, and pays nothing.
+/// Whether an intent that was granted tokens of a budget was recorded by this judgement, or may have been: if it is judged again, it
+/// is a replay, and pays nothing. A replay of what was recorded before the budget's tokens were counted pays: it was not visible then,
+/// so a rebuild has not counted it.
 fn is_recorded(
     disposition: &Disposition,
-    (answers, now): (&[Option<Answer>], Time),
+    (answers, now): (&StoreAnswers, Time),
+    counted_since: Time,
     mode: Mode,
-    unclear: &[usize],
 ) -> bool {
     let Disposition::CheckCaps { request, .. } = disposition else { return false };
-    match answers[*request] {
+    match answers.get(*request) {
         // A replay's were spent when it was admitted. One that was admitted just now is this batch's own: the store asked
         // again because a reply was lost.
-        Some(Answer { verdict: AdmitVerdict::Replayed, at, .. }) => at >= now,
+        Some(Answer { verdict: AdmitVerdict::Replayed, at, .. }) => at >= now || at < counted_since,
         Some(Answer { verdict: AdmitVerdict::Allowed, .. }) => true,
         Some(Answer { verdict: AdmitVerdict::Denied { .. }, .. }) => mode == Mode::Shadow,
         Some(Answer { verdict: AdmitVerdict::Duplicate, .. }) => false,
-        None => unclear.binary_search(request).is_ok(),
+        None => answers.is_unclear(*request),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::RequestIndex, *};
 
     #[test]
-    fn a_replay_pays_nothing_unless_it_is_of_the_same_admission() {
+    fn a_replay_pays_nothing_unless_it_is_of_the_same_admission_or_not_counted() {
         let now = Time::default().plus(1_000);
-        let disposition =
-            Disposition::CheckCaps { request: 0, cap_set: 0, shadowed: None, fallback: Unavailable::Wait };
-        for (at, spent) in [(now.plus(-1), false), (now, true), (now.plus(1), true)] {
+        let request = RequestIndex::next(&[]);
+        let disposition = Disposition::CheckCaps { request, cap_set: 0, shadowed: None, fallback: Unavailable::Wait };
+        let before = now.plus(-500);
+        for (at, spent) in
+            [(before.plus(-1), true), (before, false), (now.plus(-1), false), (now, true), (now.plus(1), true)]
+        {
             let answer = Answer { verdict: AdmitVerdict::Replayed, at, ahead: false };
-            assert_eq!(is_spent(&disposition, (&[Some(answer)], now), Mode::Enforce, &[]), spent, "{at:?}");
+            let answers = vec![Some(answer)].into();
+            assert_eq!(is_spent(&disposition, (&answers, now), before, Mode::Enforce), spent, "{at:?}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The gate of a batch: what is to become of each record, and what the store is asked.
 
-use super::{BatchDecision, Decoded, Disposition, GateResult, Gated};
+use super::{BatchDecision, Decoded, Disposition, GateResult, GatedBatch, RequestIndex};
 use crate::{
     admit::{AdmitBatch, AdmitRequest, CapQuery},
     decide::RecordWhen,
@@ -16,18 +16,22 @@ use crate::{
 
 impl BatchDecision {
     /// Finds each intent's segment and disposition; the batch of requests is for the store.
-    pub fn gate<'b>(&mut self, records: &'b impl Records, decoded: &'b [Decoded<'b>]) -> Gated<'b> {
+    pub fn gate<'b, R: Records>(
+        &mut self,
+        records: &'b R,
+        decoded: &'b [Decoded<'b>],
+    ) -> (GatedBatch<'b, R>, SegmentCounts) {
         let now = self.now;
         self.gate_each(records, decoded, |_| now)
     }
 
     /// The same, each intent at its own time, by its place in the batch: for the replay of past intents.
-    pub fn gate_each<'b>(
+    pub fn gate_each<'b, R: Records>(
         &mut self,
-        records: &'b impl Records,
+        records: &'b R,
         decoded: &'b [Decoded<'b>],
         at: impl Fn(usize) -> Time,
-    ) -> Gated<'b> {
+    ) -> (GatedBatch<'b, R>, SegmentCounts) {
         let mut user_segments = self.user_segments(decoded).into_iter();
         let mut gate_results = Vec::with_capacity(decoded.len());
         let mut requests = Vec::with_capacity(decoded.len());
@@ -55,7 +59,8 @@ impl BatchDecision {
             gate_results.push(GateResult { disposition, segment, budgets });
         }
         let cap_sets = self.cap_sets(&mut requests);
-        (gate_results, AdmitBatch { now: self.now, cap_sets, requests }, counts)
+        let requests = AdmitBatch { now: self.now, cap_sets, requests };
+        (GatedBatch::new((records, decoded), gate_results, requests), counts)
     }
 
     /// The sets of caps of all requests. What is only looked up is asked for with a cap that nothing fits into.
@@ -63,7 +68,7 @@ impl BatchDecision {
         let mut cap_sets = self.eval.take_cap_sets();
         if !self.looked_up.is_empty() {
             for request in self.looked_up.drain(..) {
-                requests[request].cap_set = cap_sets.len();
+                requests[request.get()].cap_set = cap_sets.len();
             }
             cap_sets.push(vec![CapQuery::nothing()]);
         }
@@ -102,14 +107,25 @@ impl BatchDecision {
         let (gate, shadowed) = match (gate, self.eval.policy().mode) {
             (Gate::Suppress { reason, eligible_at }, Mode::Enforce) => {
                 let denial = (reason, eligible_at);
-                let was_asked = record.deferral.is_some_and(|deferral| deferral.why == DeferReason::Unavailable);
-                let may_be_recorded = was_asked || self.read_before.has(record.partition, record.offset);
-                if !may_be_recorded || !self.eval.policy().records(&facts.class) {
+                // It is asked about again, whether it was recorded before or not.
+                if reason == GateReason::BudgetWaits {
                     return Disposition::Suppress(denial);
                 }
-                // One that waits for capacity is not looked up again: whether it was approved must be known now.
-                let waits = matches!(reason, GateReason::RouteFull(_));
-                let fallback = if waits { Unavailable::Wait } else { self.eval.policy().unavailable(&facts.class) };
+                let was_asked = record.deferral.is_some_and(|deferral| deferral.why == DeferReason::Unavailable);
+                let may_be_recorded = was_asked || self.read_before.has(record.partition, record.offset);
+                if !may_be_recorded {
+                    return Disposition::Suppress(denial);
+                }
+                let policy = self.eval.policy();
+                let fallback = if !policy.records(&facts.class) {
+                    // Its class does not depend on the store: only an earlier policy may have recorded it.
+                    Unavailable::Suppress
+                } else if matches!(reason, GateReason::RouteFull(_)) {
+                    // One that waits for capacity is not looked up again: whether it was approved must be known now.
+                    Unavailable::Wait
+                } else {
+                    policy.unavailable(&facts.class)
+                };
                 let request = self.add_request(intent, record, PolicyEval::NO_CAPS, requests);
                 self.looked_up.push(request);
                 return Disposition::LookUp { request, denial, fallback };
@@ -134,7 +150,8 @@ impl BatchDecision {
         record: &RecordView<'_>,
         cap_set: usize,
         requests: &mut Vec<AdmitRequest<'b>>,
-    ) -> usize {
+    ) -> RequestIndex {
+        let index = RequestIndex::next(requests);
         requests.push(AdmitRequest {
             user: intent.user,
             id: intent.id_hash,
@@ -150,7 +167,36 @@ impl BatchDecision {
                 Mode::Shadow => RecordWhen::Always,
             },
         });
-        requests.len() - 1
+        index
+    }
+}
+
+impl GateResult {
+    /// The request by which the store decides.
+    #[must_use]
+    pub const fn caps_request(&self) -> Option<RequestIndex> {
+        match self.disposition {
+            Disposition::CheckCaps { request, .. } => Some(request),
+            Disposition::Undecided
+            | Disposition::Suppress(_)
+            | Disposition::LookUp { .. }
+            | Disposition::Bypass { .. } => None,
+        }
+    }
+
+    /// The request by which the store is asked, whether it decides or looks up.
+    #[must_use]
+    pub const fn request(&self) -> Option<RequestIndex> {
+        match self.disposition {
+            Disposition::CheckCaps { request, .. } | Disposition::LookUp { request, .. } => Some(request),
+            Disposition::Undecided | Disposition::Suppress(_) | Disposition::Bypass { .. } => None,
+        }
+    }
+
+    /// Whether a budget cannot be asked that the policy says to wait for.
+    #[must_use]
+    pub fn waits_for_budget(&self) -> bool {
+        matches!(self.disposition, Disposition::Suppress((GateReason::BudgetWaits, _)))
     }
 }
 

@@ -4,10 +4,10 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use foldhash::fast::RandomState;
 
-use super::{Decider, Decoded, Disposition, GateResult, gate::facts};
+use super::{Decider, Decoded, Disposition, GateResult, StoreAnswers, gate::facts};
 use crate::{
     activity::{ActivityHash, Minute},
-    decide::{AdmitVerdict, Answer},
+    decide::AdmitVerdict,
     policy::{Gate, GateReason, Mode, PolicyEval, Unavailable},
     pressure::{PUT_OFF_MS, Pressure, PressureState},
     record::Records,
@@ -100,7 +100,7 @@ impl BatchPressure {
     }
 
     /// Notes the users of approved intents as active; places that nobody used go back.
-    pub(crate) fn note(&mut self, gate_results: &[GateResult], answers: &[Option<Answer>], mode: Mode) {
+    pub(crate) fn note(&mut self, (gate_results, answers): (&[GateResult], &StoreAnswers), mode: Mode) {
         let minute = Minute::from(self.now);
         let approved =
             self.users.iter().zip(gate_results).filter_map(|(user, gate_result)| {
@@ -123,14 +123,14 @@ impl Drop for BatchPressure {
 }
 
 /// Whether an intent is approved, in whatever mode.
-fn is_approved(disposition: &Disposition, answers: &[Option<Answer>], mode: Mode) -> bool {
+fn is_approved(disposition: &Disposition, answers: &StoreAnswers, mode: Mode) -> bool {
     match disposition {
         Disposition::Bypass { .. } => true,
         Disposition::Undecided | Disposition::Suppress(_) => false,
         Disposition::LookUp { request, .. } => {
-            answers[*request].is_some_and(|answer| answer.verdict == AdmitVerdict::Replayed)
+            answers.get(*request).is_some_and(|answer| answer.verdict == AdmitVerdict::Replayed)
         }
-        Disposition::CheckCaps { request, fallback, .. } => match answers[*request].map(|answer| answer.verdict) {
+        Disposition::CheckCaps { request, fallback, .. } => match answers.get(*request).map(|answer| answer.verdict) {
             Some(AdmitVerdict::Allowed | AdmitVerdict::Replayed) => true,
             Some(AdmitVerdict::Duplicate | AdmitVerdict::Denied { .. }) => mode == Mode::Shadow,
             None => *fallback == Unavailable::Approve || (mode == Mode::Shadow && *fallback != Unavailable::Wait),

@@ -1,6 +1,6 @@
 //! What becomes of intents whose history is unavailable.
 
-use super::{BatchDecision, Disposition, GateResult};
+use super::{BatchDecision, Disposition, GateResult, GatedBatch, PerRequest};
 use crate::policy::{Mode, Unavailable};
 
 /// The outcome of a request that the store cannot answer.
@@ -15,9 +15,9 @@ pub enum UnavailableOutcome {
 }
 
 impl BatchDecision {
-    /// What becomes of each request that the store has no answer to, in their order.
+    /// What becomes of each request that the store has no answer to.
     #[must_use]
-    pub fn fallback(&self, gate_results: &[GateResult]) -> Vec<UnavailableOutcome> {
+    pub fn fallback<R>(&self, gated: &GatedBatch<'_, R>) -> PerRequest<UnavailableOutcome> {
         let mode = self.eval.policy().mode;
         let outcome = |gate_result: &GateResult| match gate_result.disposition {
             Disposition::Undecided | Disposition::Suppress(_) | Disposition::Bypass { .. } => None,
@@ -31,7 +31,8 @@ impl BatchDecision {
                 (Unavailable::Suppress, Mode::Enforce) => UnavailableOutcome::Suppressed,
             }),
         };
-        gate_results.iter().filter_map(outcome).collect()
+        // Requests are in the order of their records.
+        gated.results().iter().filter_map(outcome).collect()
     }
 
     /// Whether an intent whose history is unavailable, and which may wait, is deferred.

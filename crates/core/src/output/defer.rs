@@ -2,8 +2,7 @@
 
 use super::{GateResult, queue::full_route};
 use crate::{
-    decide::{AdmitVerdict, Answer},
-    decider::Disposition,
+    decider::{Disposition, StoreAnswers},
     deferral::{DeferReason, Deferral},
     limits::OutputLimits,
     policy::{Action, GateReason, PolicyEval, Unavailable},
@@ -15,14 +14,11 @@ use crate::{
 };
 
 /// Whether an intent waits for the store's answer, or for a budget that cannot be asked.
-pub(super) fn waits(gate_result: &GateResult, answers: &[Option<Answer>]) -> bool {
+pub(super) fn waits(gate_result: &GateResult, answers: &StoreAnswers) -> bool {
     match gate_result.disposition {
-        Disposition::LookUp { request, denial: (GateReason::BudgetWaits, _), .. } => {
-            answers[request].is_none_or(|answer| answer.verdict != AdmitVerdict::Replayed)
-        }
         Disposition::Suppress((GateReason::BudgetWaits, _)) => true,
         Disposition::CheckCaps { request, fallback, .. } | Disposition::LookUp { request, fallback, .. } => {
-            fallback == Unavailable::Wait && answers[request].is_none()
+            fallback == Unavailable::Wait && answers.get(request).is_none()
         }
         Disposition::Undecided | Disposition::Suppress(_) | Disposition::Bypass { .. } => false,
     }

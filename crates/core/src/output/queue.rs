@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::GateResult;
 use crate::{
-    decide::{AdmitVerdict, Answer},
-    decider::Disposition,
+    decide::AdmitVerdict,
+    decider::{Disposition, StoreAnswers},
     intent::Intent,
     policy::{GateReason, PolicyEval},
     record::Destination,
@@ -17,15 +17,11 @@ use crate::{
 const BY_KEY: i32 = -1;
 
 /// The route that an intent waits for, by its place in the policy; `None` where it does not wait.
-pub(super) fn waits_for_route(
-    eval: &PolicyEval,
-    gate_result: &GateResult,
-    answers: &[Option<Answer>],
-) -> Option<usize> {
+pub(super) fn waits_for_route(eval: &PolicyEval, gate_result: &GateResult, answers: &StoreAnswers) -> Option<usize> {
     let route = full_route(gate_result)?;
     let replayed = match gate_result.disposition {
         Disposition::LookUp { request, .. } => {
-            answers[request].is_some_and(|answer| answer.verdict == AdmitVerdict::Replayed)
+            answers.get(request).is_some_and(|answer| answer.verdict == AdmitVerdict::Replayed)
         }
         Disposition::Suppress(_)
         | Disposition::Undecided

@@ -183,9 +183,9 @@ fn released(policy: &str, more: &str, now: Time) -> (Destination, Vec<String>) {
     });
     let mut begun = decider(policy).begin_batch(now);
     let decoded = begun.decode(&record);
-    let (gate_results, admit_batch, _) = begun.gate(&record, &decoded);
-    assert!(admit_batch.requests.is_empty(), "the store is not asked");
-    let (outputs, _) = begun.outputs(&record, &decoded, &gate_results, (&[], &|_| None));
+    let (gated, _) = begun.gate(&record, &decoded);
+    assert!(gated.requests().requests.is_empty(), "the store is not asked");
+    let (outputs, _) = begun.outputs(&gated, &|_| None);
     assert_eq!(outputs[0].value, OutputValue::AsItCame);
     (outputs[0].to, outputs[0].headers.iter().map(|(_, value)| value.clone()).collect())
 }

@@ -9,7 +9,10 @@ use weir_core::{
     record::Records,
 };
 
-use super::{Interruption, Lane, LaneState};
+use super::{
+    Interruption, Lane, LaneState,
+    serving::{Serving, Until},
+};
 use crate::budgets::Closed;
 
 /// How long a batch waits for a budget until it is judged again, whatever came of it.
@@ -56,8 +59,8 @@ where
     /// Waits until the budgets may have what a batch needs. Serves the group meanwhile.
     pub(super) async fn wait_for_budgets(&mut self, state: &mut LaneState) -> Result<(), Interruption> {
         let Self { source, clock, stop, metrics, status, task, budgets, .. } = self;
-        let done = (*task == super::Task::Intents).then_some(&state.committed);
-        let serving = super::serving::Serving { source, clock, stop, metrics: &**metrics, status, done };
+        let (done, until) = ((*task == super::Task::Intents).then_some(&state.committed), Until::Interrupted);
+        let mut serving = Serving { source, clock, stop, metrics: &**metrics, status, done, until };
         let ready = async {
             tokio::select! {
                 () = budgets.ready() => {}

@@ -25,7 +25,7 @@ where
                 Ok(now) => {
                     if waited {
                         tracing::info!("the clock is right again: this lane continues");
-                        self.show_unavailable(state);
+                        state.unavailable.show(&self.status);
                     }
                     return Ok(now);
                 }

@@ -3,15 +3,36 @@
 use std::time::Duration;
 
 use weir_core::{
-    ports::{Clock, CommitError, Settled, Sink, Source, Store},
+    ports::{Clock, CommitError, CommitTimes, Sink, Source, Store},
+    record::{Job, Progress, Records, progress_of},
     routes::Taken,
+    tally::Tally,
 };
 
-use super::{Interruption, Lane, LaneState, Task};
-use crate::{
-    backoff::{SERVE_EVERY, backoff},
-    observer::Event,
-};
+use super::{Interruption, Lane, LaneState, Task, unavailable_shards::CommitOutcome};
+use crate::{group_loop::GroupLoop as _, observer::Event, trace::OpenTrace};
+
+/// The batch that is being committed.
+#[derive(Default)]
+pub(super) struct InFlight {
+    pub(super) progress: Vec<Progress>,
+    /// How many records it has.
+    pub(super) records: usize,
+    pub(super) tally: Tally,
+    pub(super) trace: Option<OpenTrace>,
+    /// Spent once it is committed; they go back where it is not.
+    pub(super) permits: Vec<Taken>,
+}
+
+impl InFlight {
+    /// Its commit has ended.
+    fn end_trace(&mut self, error: Option<&CommitError>, now: Duration) {
+        if let Some(trace) = self.trace.take() {
+            let size = (self.records, self.progress.len());
+            trace.end(&self.tally, size, error.map(ToString::to_string).as_deref(), now);
+        }
+    }
+}
 
 impl<S, K, D, C> Lane<S, K, D, C>
 where
@@ -20,61 +41,67 @@ where
     D: Store,
     C: Clock,
 {
-    /// Waits until nothing is in flight, serving the group meanwhile.
-    pub(super) async fn await_commit(&mut self, state: &mut LaneState) -> Result<(), Interruption> {
-        while !self.poll_commit(state, SERVE_EVERY).await? {
-            self.serve_group().await?;
-            if self.out_of_time(state) {
-                return Err(Interruption::Stop);
-            }
+    /// Notes that the batch in flight is committed.
+    pub(super) fn note_committed(&mut self, state: &mut LaneState, times: &CommitTimes) {
+        let mut in_flight = std::mem::take(&mut state.in_flight);
+        in_flight.end_trace(None, self.clock.passed());
+        self.metrics.committed(&in_flight.tally, times);
+        let committed_in = times.produce + times.flush + times.commit;
+        state.batch_timer.took(state.decided_in + committed_in);
+        state.limit.committed(committed_in);
+        let committed = state.committed.committed(in_flight.progress.drain(..));
+        if self.task == Task::Intents
+            && let Some((stamps, decided_at)) = committed
+        {
+            self.metrics.records_committed(&stamps, decided_at, self.clock.now());
         }
-        Ok(())
+        state.unavailable.after_commit(CommitOutcome::Committed, &*self.metrics);
+        in_flight.permits.drain(..).for_each(Taken::spend);
+        if let Some(routes) = &self.decider.routes {
+            let failed = &in_flight.tally.failed;
+            failed.iter().for_each(|(route, count)| routes.state(route).fail(*count));
+        }
+        self.note_lag(state);
     }
 
-    /// Waits for the batch in flight; `true` when none is any more.
-    pub(super) async fn poll_commit(&mut self, state: &mut LaneState, wait: Duration) -> Result<bool, Interruption> {
-        match self.sink.wait(wait).await {
-            Settled::Idle => Ok(true),
-            Settled::Busy => Ok(false),
-            Settled::Committed(times) => {
-                self.end_trace(state, None);
-                self.metrics.committed(&state.in_flight_tally, &times);
-                let committed_in = times.produce + times.flush + times.commit;
-                state.batch_timer.took(state.decided_in + committed_in);
-                state.limit.committed(committed_in);
-                let committed = state.committed.committed(state.in_flight.drain(..));
-                if self.task == Task::Intents
-                    && let Some((stamps, decided_at)) = committed
-                {
-                    self.metrics.records_committed(&stamps, decided_at, self.clock.now());
-                }
-                state.deferred.committed(&*self.metrics);
-                state.in_flight_permits.drain(..).for_each(Taken::spend);
-                if let Some(routes) = &self.decider.routes {
-                    let failed = &state.in_flight_tally.failed;
-                    failed.iter().for_each(|(route, count)| routes.state(route).fail(*count));
-                }
-                state.pauses = Box::new(backoff());
-                self.note_lag(state);
-                Ok(true)
-            }
-            Settled::Failed(error) => {
-                self.end_trace(state, Some(&error));
-                state.in_flight.clear();
-                state.deferred.failed();
-                state.in_flight_permits.clear();
-                self.metrics.happened(Event::CommitFailed);
-                if matches!(error, CommitError::TooSlow(_)) {
-                    let records = state.limit.too_slow(state.in_flight_records);
-                    self.metrics.happened(Event::BatchHalved);
-                    tracing::warn!(
-                        records,
-                        "the brokers are too slow for the batch: at most so many records from now on"
-                    );
-                }
-                Err(error.into())
-            }
+    /// Notes that it is not committed, or perhaps it is.
+    pub(super) fn note_failed(&mut self, state: &mut LaneState, error: Option<&CommitError>) {
+        let mut in_flight = std::mem::take(&mut state.in_flight);
+        state.unavailable.after_commit(CommitOutcome::Failed, &*self.metrics);
+        let Some(error) = error else { return };
+        in_flight.end_trace(Some(error), self.clock.passed());
+        if matches!(error, CommitError::TooSlow(_)) {
+            let records = state.limit.too_slow(in_flight.records);
+            self.metrics.happened(Event::BatchHalved);
+            tracing::warn!(records, "the brokers are too slow for the batch: at most so many records from now on");
         }
+    }
+
+    /// How far a batch brings its partitions: over offsets without a record, too, where they were read to their end.
+    pub(super) fn progress_of(&self, batch: &impl Records) -> Vec<Progress> {
+        let (mut progress, ends) = (progress_of(batch), self.source.ends_read());
+        for Progress { partition, next_offset } in &mut progress {
+            let end = ends.iter().find(|end| end.partition == *partition);
+            *next_offset = end.map_or(*next_offset, |end| end.next_offset.max(*next_offset));
+        }
+        progress
+    }
+
+    /// Commits the ends of partitions behind which nothing but offsets without a record is left to read: they look like records that
+    /// are not done. To be called when nothing that was read is not committed.
+    pub(super) async fn commit_ends(&mut self, state: &mut LaneState) -> Result<(), Interruption> {
+        let progress = state.committed.behind(self.source.ends_read());
+        if progress.is_empty() {
+            return Ok(());
+        }
+        if self.serve_group().await?.is_some() {
+            return Err(Interruption::Group);
+        }
+        let (records, membership) = (self.source.batch(), self.source.membership()?);
+        state.in_flight = InFlight { progress: progress.clone(), ..InFlight::default() };
+        state.decided_in = Duration::ZERO;
+        self.sink.submit(Job { records, outputs: Vec::new(), progress, membership });
+        Ok(())
     }
 
     pub(super) fn note_lag(&self, state: &mut LaneState) {
@@ -86,15 +113,6 @@ where
     pub(super) fn note_idle(&self, state: &mut LaneState) {
         if self.task == Task::Intents {
             state.committed.report_idle(&self.source, &*self.metrics, self.clock.now());
-        }
-    }
-
-    /// The commit of the batch in flight has ended.
-    fn end_trace(&self, state: &mut LaneState, error: Option<&CommitError>) {
-        if let Some(trace) = state.in_flight_trace.take() {
-            let size = (state.in_flight_records, state.in_flight.len());
-            let error = error.map(ToString::to_string);
-            trace.end(&state.in_flight_tally, size, error.as_deref(), self.clock.passed());
         }
     }
 }

@@ -3,22 +3,21 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use weir_core::{
-    decide::Answer,
-    decider::{Decoded, Disposition, GateResult, PermitsFrom, Places, UnavailableOutcome},
-    deferred_send::DeferredSend,
+    decider::{Decoded, GateResult, PermitsFrom, Places},
     moving::move_on,
     ports::{Clock, Sink, Source, Store},
-    record::{Output, ReadBefore, Records},
+    record::{Output, ReadBefore},
     retry::try_again,
     routes::Taken,
     tally::Tally,
 };
 
 use super::{
-    Allowance, Interruption, Lane, LaneState, Promise, Rounds, Stage, Task,
-    waiting::{Admitted, BatchRequest},
+    Allowance, Interruption, Lane, LaneState, Rounds, Stage, Task,
+    serving::Until,
+    unavailable_shards::{Admitted, AskedBatch, Promise},
 };
-use crate::trace::Interval;
+use crate::{observer::Event, trace::Interval};
 
 impl<S, K, D, C> Lane<S, K, D, C>
 where
@@ -53,12 +52,18 @@ where
         self.service_unavailable(state).await?;
         let mut permits = allowance.for_batch(batch);
         loop {
-            match self.judge(state, (batch, &decoded), permits, &mut rounds).await? {
+            let kept = match self.judge(state, (batch, &decoded), permits, &mut rounds).await? {
                 Judged::Decided(decided) => return Ok(*decided),
-                Judged::Unanswered(shards) => self.wait_for(state, &shards, rounds.pause()).await?,
-                Judged::Unfunded => self.wait_for_budgets(state).await?,
-            }
-            permits = self.permits_again(batch);
+                Judged::Unanswered(shards, kept) => {
+                    self.wait_for(state, &shards, rounds.pause()).await?;
+                    kept
+                }
+                Judged::Unfunded(kept) => {
+                    self.wait_for_budgets(state).await?;
+                    kept
+                }
+            };
+            permits = self.permits_again(batch, kept);
         }
     }
 
@@ -79,43 +84,64 @@ where
         batch_decision.press(batch, decoded, Places::Take);
         batch_decision.take_permits(batch, decoded, permits, asked_at);
         if !self.fund(&mut batch_decision, batch, decoded, asked_at).await? {
-            return Ok(Judged::Unfunded);
+            return Ok(Judged::Unfunded(self.permits_kept(&mut batch_decision)));
         }
-        let (gate_results, admit_batch, counts) = batch_decision.gate(batch, decoded);
+        let (gated, counts) = batch_decision.gate(batch, decoded);
         self.metrics.gated(counts);
         if rounds.is_first() {
             self.metrics.stage(Stage::Decode, rounds.gated(self.clock.passed()));
         }
 
-        let (mut answers, mut unclear) = (vec![None; admit_batch.requests.len()], Vec::new());
-        let unavailable_outcomes = batch_decision.fallback(&gate_results);
-        let shards = self.store.shards();
-        let batch_request = BatchRequest {
-            admit_batch: &admit_batch,
-            unavailable_outcomes: &unavailable_outcomes,
-            shards: admit_batch.requests.iter().map(|request| request.user.shard(shards)).collect(),
-            may_defer: batch_decision.may_defer(),
-        };
-        if !answers.is_empty()
-            && let Admitted::Unanswered(shards) = self.admit(state, &batch_request, &mut answers, &mut unclear).await?
-        {
-            self.give_back(batch_decision.unspent_so_far(&gate_results, &answers, &unclear)).await?;
-            return Ok(Judged::Unanswered(shards));
+        let mut asked = AskedBatch::new(gated, &batch_decision, self.store.shards());
+        if !asked.is_empty() {
+            rounds.ask();
+            let admitted = self.admit(state, &mut asked).await;
+            if !matches!(admitted, Ok(Admitted::Settled)) {
+                self.give_back(batch_decision.unspent_so_far(&asked.gated)).await?;
+            }
+            match admitted? {
+                Admitted::Settled => {}
+                Admitted::TooSlow(requests, message) => return Err(self.ask_for_fewer(state, requests, message)),
+                Admitted::Unanswered(shards) => {
+                    return Ok(Judged::Unanswered(shards, self.permits_kept(&mut batch_decision)));
+                }
+            }
         }
-        batch_decision.note_active(&gate_results, &answers);
+        batch_decision.settle(&mut asked.gated);
+        let waits = !batch_decision.may_defer() && asked.gated.results().iter().any(GateResult::waits_for_budget);
+        if waits {
+            self.give_back(batch_decision.unspent_so_far(&asked.gated)).await?;
+            return Ok(Judged::Unfunded(self.permits_kept(&mut batch_decision)));
+        }
         let admitted = self.clock.passed();
         self.metrics.stage(Stage::Admit, rounds.admitted(admitted));
-        let asked = (!answers.is_empty()).then(|| rounds.asked(admitted));
+        let asked_in = (!asked.is_empty()).then(|| rounds.asked(admitted));
 
-        let (outputs, mut tally) =
-            batch_decision.outputs(batch, decoded, &gate_results, (&answers, &|class| self.store.numbers(class)));
-        let unspent = batch_decision.unspent(&gate_results, &answers, &unclear);
+        let (outputs, mut tally) = batch_decision.outputs(&asked.gated, &|class| self.store.numbers(class));
+        let unspent = batch_decision.unspent(&asked.gated);
         batch_decision.count_tokens(&unspent, &mut tally);
         self.give_back(unspent).await?;
         self.metrics.stage(Stage::Encode, self.clock.passed() - admitted);
-        let promises = promises(batch, &gate_results, &batch_request, &answers);
-        let permits = batch_decision.permits_of(&outputs);
-        Ok(Judged::Decided(Box::new(Decided { outputs, tally, asked_at, asked, promises, permits })))
+        let (promises, permits) = (asked.promises(), batch_decision.permits_of(&outputs));
+        Ok(Judged::Decided(Box::new(Decided { outputs, tally, asked_at, asked_in, promises, permits })))
+    }
+
+    /// Asks the store once, and serves the group meanwhile.
+    async fn admit(
+        &mut self,
+        state: &mut LaneState,
+        batch: &mut AskedBatch<'_, S::Batch>,
+    ) -> Result<Admitted, Interruption> {
+        let (store, mut serving) = self.store_and_serving(&state.committed, Until::Interrupted);
+        state.unavailable.admit((store, &mut serving), batch).await
+    }
+
+    /// So many requests were too many for the store: the batch is read again, in parts.
+    fn ask_for_fewer(&self, state: &mut LaneState, requests: usize, message: String) -> Interruption {
+        let records = state.limit.too_slow(requests);
+        self.metrics.happened(Event::BatchHalved);
+        tracing::warn!(records, "{message}; at most so many records at a time from now on");
+        Interruption::Rewind(message)
     }
 }
 
@@ -123,10 +149,10 @@ where
 enum Judged {
     /// It is decided.
     Decided(Box<Decided>),
-    /// The store has to be waited for, in these shards.
-    Unanswered(BTreeSet<u16>),
-    /// A budget has to be waited for.
-    Unfunded,
+    /// The store has to be waited for, in these shards. With the permits that the batch keeps.
+    Unanswered(BTreeSet<u16>, Option<Taken>),
+    /// A budget has to be waited for. With the permits that the batch keeps.
+    Unfunded(Option<Taken>),
 }
 
 /// A batch, decided.
@@ -136,7 +162,7 @@ pub(super) struct Decided {
     /// Since when the store's answers hold.
     pub(super) asked_at: Duration,
     /// When the store was asked, rounds before included; `None`: nothing was asked for.
-    pub(super) asked: Option<Interval>,
+    pub(super) asked_in: Option<Interval>,
     /// The writes that are deferred once it is committed.
     pub(super) promises: Vec<Promise>,
     /// The permits that are spent once it is committed.
@@ -146,39 +172,6 @@ pub(super) struct Decided {
 impl Decided {
     /// A batch for which nothing is asked.
     fn of((outputs, tally): (Vec<Output>, Tally), asked_at: Duration) -> Self {
-        Self { outputs, tally, asked_at, asked: None, promises: Vec::new(), permits: Vec::new() }
+        Self { outputs, tally, asked_at, asked_in: None, promises: Vec::new(), permits: Vec::new() }
     }
-}
-
-/// The sends of a batch that were approved without an answer.
-fn promises(
-    batch: &impl Records,
-    gate_results: &[GateResult],
-    batch_request: &BatchRequest<'_, '_>,
-    answers: &[Option<Answer>],
-) -> Vec<Promise> {
-    if answers.iter().all(Option::is_some) {
-        return Vec::new();
-    }
-    let mut promises = Vec::new();
-    for (index, gate_result) in gate_results.iter().enumerate() {
-        match gate_result.disposition {
-            Disposition::CheckCaps { request, .. }
-                if answers[request].is_none()
-                    && batch_request.unavailable_outcomes[request] == UnavailableOutcome::Approved =>
-            {
-                let record = batch.get(index);
-                let send =
-                    DeferredSend::new(&batch_request.admit_batch.requests[request], batch_request.admit_batch.now);
-                let (partition, offset) = (record.partition, record.offset);
-                promises.push(Promise { partition, offset, shard: batch_request.shards[request], send });
-            }
-            Disposition::CheckCaps { .. }
-            | Disposition::LookUp { .. }
-            | Disposition::Undecided
-            | Disposition::Suppress(_)
-            | Disposition::Bypass { .. } => {}
-        }
-    }
-    promises
 }

@@ -3,14 +3,16 @@
 use std::{sync::Arc, time::Duration};
 
 use weir_core::{
-    decider::PermitsFrom,
+    decider::{BatchDecision, PermitsFrom},
     policy::Mode,
     ports::{Clock, Sink, Source, Store},
     record::Records,
-    routes::{RouteState, Taken},
+    route::WhenFull,
+    routes::{Pool, RouteState, Taken},
 };
 
 use super::{Interruption, Lane, LaneState, Task};
+use crate::group_loop::GroupLoop;
 
 /// How long a lane without permits rests until it looks again: permits are granted about twice a second.
 const REST: Duration = Duration::from_millis(25);
@@ -63,25 +65,31 @@ where
         }
     }
 
-    /// Where the records of a batch take their permits when it is judged again.
-    pub(super) fn permits_again(&self, batch: &S::Batch) -> PermitsFrom {
-        match self.waits_for() {
-            Some(route) => {
-                let most = u64::try_from(batch.len()).unwrap_or(u64::MAX);
-                PermitsFrom::Taken(Taken::general(route, most, self.clock.passed()))
-            }
-            None => PermitsFrom::Pools,
-        }
+    /// The permits that a batch of waiting intents keeps until it is judged again. Without them its intents would queue again, behind
+    /// newer ones.
+    pub(super) fn permits_kept(&self, batch_decision: &mut BatchDecision) -> Option<Taken> {
+        let (taken, route) = (batch_decision.permits_where(|_| true), self.waits_for()?);
+        taken.into_iter().find(|taken| Arc::ptr_eq(taken.state(), &route))
     }
 
-    /// The route whose waiting intents this lane reads, where that bounds it: not in shadow mode, nor once the policy does not have
-    /// the route any more.
+    /// Where the records of a batch take their permits when it is judged again.
+    pub(super) fn permits_again(&self, batch: &S::Batch, kept: Option<Taken>) -> PermitsFrom {
+        let Some(route) = self.waits_for() else { return PermitsFrom::Pools };
+        let mut taken = kept.unwrap_or_else(|| Taken::none(route));
+        let lacking = u64::try_from(batch.len()).unwrap_or(u64::MAX).saturating_sub(taken.permits());
+        taken.take(Pool::General, lacking, self.clock.passed());
+        PermitsFrom::Taken(taken)
+    }
+
+    /// The route whose waiting intents this lane reads, where that bounds it: not in shadow mode, nor once no intent waits for the
+    /// route by the policy of now. The lane then reads on, and the policy decides what still waits.
     fn waits_for(&self) -> Option<Arc<RouteState>> {
         let Task::Waiting(topic) = self.task else { return None };
         let policy = self.decider.policy.get();
         let state = self.decider.routes.as_ref()?.waiting_on(topic)?;
-        let is_bound = policy.mode != Mode::Shadow && policy.routes.iter().any(|route| route.name == state.name);
-        is_bound.then_some(state)
+        let route = policy.routes.iter().find(|route| route.name == state.name);
+        let waits = route.is_some_and(|route| route.when_full == WhenFull::Wait);
+        (policy.mode != Mode::Shadow && waits).then_some(state)
     }
 
     /// Reads nothing for a moment, and serves the group.

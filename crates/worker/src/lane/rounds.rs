@@ -1,4 +1,4 @@
-//! The rounds in which one batch is judged: one, unless the store has to be waited for.
+//! The rounds in which one batch is judged: one, unless the store or a budget has to be waited for.
 
 use std::time::Duration;
 
@@ -13,18 +13,23 @@ pub(super) struct Rounds {
     began: Duration,
     /// When the first round had been through the gate.
     gated: Option<Duration>,
-    /// How many rounds have been waited after.
-    waits: usize,
+    /// Whether the store was asked.
+    was_asked: bool,
 }
 
 impl Rounds {
     pub(super) fn begin(now: Duration) -> Self {
-        Self { pauses: Box::new(backoff()), began: now, gated: None, waits: 0 }
+        Self { pauses: Box::new(backoff()), began: now, gated: None, was_asked: false }
     }
 
     /// Whether nothing has been asked for this batch before.
     pub(super) fn is_first(&self) -> bool {
-        self.waits == 0
+        !self.was_asked
+    }
+
+    /// The store is asked: it may record what is judged again in another round, whatever that one waits for.
+    pub(super) fn ask(&mut self) {
+        self.was_asked = true;
     }
 
     /// The first round is through the gate; how long that took.
@@ -45,7 +50,6 @@ impl Rounds {
 
     /// How long to wait before the next round.
     pub(super) fn pause(&mut self) -> Duration {
-        self.waits += 1;
         self.pauses.next().unwrap_or(LONGEST_BACKOFF)
     }
 }

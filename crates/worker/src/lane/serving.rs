@@ -18,13 +18,27 @@ pub(super) struct Serving<'l, S, C> {
     pub(super) status: &'l LaneStatus,
     /// Of the intents, how far each partition is committed.
     pub(super) done: Option<&'l Committed>,
+    pub(super) until: Until,
+}
+
+/// How long the store is waited for.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Until {
+    /// Until the lane is told to stop or its group changes; the group is served.
+    Interrupted,
+    /// Until this time of [`Clock::passed`], when the lane ends.
+    End(Duration),
 }
 
 impl<S: Source, C: Clock> Serving<'_, S, C> {
     pub(super) async fn serve(&mut self) -> Result<(), Interruption> {
-        self.status.progressed(self.clock.passed());
-        if self.stop.is_cancelled() {
-            return Err(Interruption::Stop);
+        let now = self.clock.passed();
+        self.status.progressed(now);
+        match self.until {
+            Until::End(end) if now >= end => return Err(Interruption::Stop),
+            Until::End(_) => return Ok(()),
+            Until::Interrupted if self.stop.is_cancelled() => return Err(Interruption::Stop),
+            Until::Interrupted => {}
         }
         if let Some(done) = self.done {
             done.report_waiting(self.source, self.metrics);
@@ -36,13 +50,17 @@ impl<S: Source, C: Clock> Serving<'_, S, C> {
     }
 
     /// Serves the group until this is done; an interruption drops it half way.
-    pub(super) async fn during<T>(mut self, work: impl Future<Output = T>) -> Result<T, Interruption> {
+    pub(super) async fn during<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Interruption> {
         let mut work = std::pin::pin!(work);
         loop {
+            let serve_in = match self.until {
+                Until::Interrupted => SERVE_EVERY,
+                Until::End(end) => SERVE_EVERY.min(end.saturating_sub(self.clock.passed())),
+            };
             tokio::select! {
                 biased;
                 done = &mut work => return Ok(done),
-                () = self.clock.sleep(SERVE_EVERY) => {}
+                () = self.clock.sleep(serve_in) => {}
             }
             self.serve().await?;
         }

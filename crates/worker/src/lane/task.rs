@@ -21,6 +21,17 @@ pub enum Task {
 }
 
 impl Task {
+    /// What is read, for the logs.
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Intents => "intents",
+            Self::Due(_) => "deferred intents",
+            Self::Waiting(_) => "waiting intents",
+            Self::Retry(_) => "deliveries to retry",
+            Self::Move(_) => "hours of deferred intents",
+        }
+    }
+
     /// The ring that is read, and its wheel.
     pub(super) const fn ring(self) -> Option<(Ring, Wheel)> {
         match self {

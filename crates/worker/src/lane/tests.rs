@@ -29,9 +29,9 @@ use weir_core::{
     fields::FieldMap,
     ledger::EmbeddedLedger,
     policy::{Action, Bypass, Cap, CapWindow, Caps, Mode, OnUnavailable, Policy},
-    ports::{CommitError, CommitTimes, Settled, StoreError},
+    ports::{CommitError, CommitTimes, GroupEvent, Settled, SourceError, StoreError},
     pressure::{Pressure, PressureRule},
-    record::{Destination, Headers, ReadBefore, RecordView},
+    record::{Destination, Headers, Progress, ReadBefore, RecordView},
     route::Route,
     routes::Routes,
     segment::{SegmentSet, UserIdKind, UserIds},
@@ -80,11 +80,15 @@ struct World {
     fills: Vec<Duration>,
     /// When brokers have stamped the records.
     appends: Vec<Append>,
+    /// Where the partition ends, behind offsets without a record: it shows once all records are committed.
+    end: Option<i64>,
     /// What the policy says of shards that are away, and from when on.
     on_unavailable: Vec<OnUnavailable>,
     unavailable_after: Option<Duration>,
     deferred_bytes: usize,
     deferred_shards: Arc<DeferredShards>,
+    /// Whether some shard had deferred writes when a commit was waited for last: after a batch is decided, before it is handed over.
+    had_deferred: bool,
     /// Where intents are deferred to.
     wheel: Option<Wheel>,
     /// What may have been read before.
@@ -102,6 +106,8 @@ struct World {
     permits: Option<Arc<Routes>>,
     /// How many users the policy says may be active, and who is.
     pressed: Option<(PressureRule, Arc<Pressure>)>,
+    /// What the lane reads; `None`: the intents.
+    task: Option<Task>,
     stop: CancellationToken,
     tracer: Option<Arc<dyn Tracer>>,
     /// For lanes whose waits take no time.
@@ -202,7 +208,7 @@ impl Source for FakeSource {
             world.position += 1;
         }
         batch.1.clone_from(&world.appends);
-        if world.committed == RECORDS {
+        if world.committed == world.end.unwrap_or(RECORDS) {
             world.stop.cancel();
         }
         Ok(None)
@@ -242,6 +248,12 @@ impl Source for FakeSource {
         &self.1
     }
 
+    fn ends_read(&self) -> Vec<Progress> {
+        let world = self.0.borrow();
+        let end = world.end.filter(|_| world.committed >= RECORDS);
+        end.into_iter().map(|next_offset| Progress { partition: 0, next_offset }).collect()
+    }
+
     fn read_before(&self) -> ReadBefore {
         match self.0.borrow().read_before {
             None => ReadBefore::none(),
@@ -263,6 +275,10 @@ impl Sink<Batch, ()> for FakeSink {
         assert!(!world.in_flight, "one batch at a time");
         assert!(world.assigned && world.pending.is_none(), "nothing is committed for partitions that are given up");
         assert_eq!(job.outputs.len(), job.records.len());
+        assert!(
+            world.had_deferred || !job.outputs.iter().any(unavailable::is_recorded_later),
+            "others may ask its shard"
+        );
         world.in_flight = true;
         self.1 = Some(job);
     }
@@ -275,6 +291,7 @@ impl Sink<Batch, ()> for FakeSink {
             return Settled::Busy;
         }
         let mut world = self.0.borrow_mut();
+        world.had_deferred = !world.deferred_shards.is_empty();
         if self.1.is_some() && world.trickle.is_some_and(|waits| world.waits < waits) {
             world.waits += 1;
             return Settled::Busy;
@@ -286,7 +303,8 @@ impl Sink<Batch, ()> for FakeSink {
         let fate = world.commits.pop_front();
         if !matches!(fate, Some(Fate::Refused | Fate::Fenced)) {
             let away = world.unavailable_after.is_some();
-            assert!(job.records.0[0].0 == world.committed, "batches follow each other without a gap");
+            let follows = job.records.0.first().is_none_or(|(offset, _)| *offset == world.committed);
+            assert!(follows, "batches follow each other without a gap");
             let (expires, pressed) = (world.expires_at.is_some(), world.pressed.is_some());
             assert!(away || expires || pressed || job.outputs.iter().all(|output| output.to == Destination::APPROVED));
             world.ledger.write().unwrap().note(&job);
@@ -466,8 +484,9 @@ fn run_by(clock: impl Clock, store: impl Store, world: World) -> (Result<(), Lan
     let (decider, tracer) = (decider(&world), world.tracer.clone());
     let (unavailable_after, deferred_bytes) = (world.unavailable_after, world.deferred_bytes);
     let (commit_interval, deferred_shards) = (world.commit_interval, Arc::clone(&world.deferred_shards));
+    let task = world.task.unwrap_or(Task::Intents);
     let world: Shared = Rc::new(RefCell::new(world));
-    let tokens = world.borrow().tokens.clone().unwrap_or_else(ledger_of_now);
+    let tokens = world.borrow().tokens.clone().unwrap_or_else(|| EmbeddedLedger::new("only", || SystemClock.now()));
     let (keeper, budgets) = BudgetKeeper::new(move || tokens.clone(), SystemClock, Arc::new(TestObserver::default()));
     let _keeper = runtime.spawn(keeper.run());
     let mut lane = Lane {
@@ -475,7 +494,7 @@ fn run_by(clock: impl Clock, store: impl Store, world: World) -> (Result<(), Lan
         sink: FakeSink(Rc::clone(&world), None, false),
         store,
         clock,
-        task: Task::Intents,
+        task,
         decider,
         budgets: budgets.claimant(),
         settings: LaneSettings {
@@ -495,11 +514,6 @@ fn run_by(clock: impl Clock, store: impl Store, world: World) -> (Result<(), Lan
     drop(lane);
     runtime.block_on(budgets.close());
     (end, Rc::into_inner(world).unwrap().into_inner())
-}
-
-/// An empty ledger of budgets.
-fn ledger_of_now() -> EmbeddedLedger {
-    EmbeddedLedger::new("only", || SystemClock.now())
 }
 
 fn each_once(world: &World) {
@@ -546,6 +560,14 @@ fn failed_commits_and_given_up_partitions_together_lose_nothing() {
         end.unwrap();
         each_once(&world);
     }
+}
+
+#[test]
+fn the_end_of_a_partition_is_committed_where_nothing_but_offsets_without_a_record_is_left() {
+    let (end, world) = run_at_once(FakeStore(0, 0), World { end: Some(RECORDS + 3), ..World::default() });
+    end.unwrap();
+    each_once(&world);
+    assert_eq!(world.committed, RECORDS + 3);
 }
 
 #[test]

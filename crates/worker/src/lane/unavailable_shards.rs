@@ -1,172 +1,183 @@
-//! Which shards are unavailable, and since when.
+//! What a lane does about unavailable shards: one type with three calls, before a poll, while admitting and after a commit. Where
+//! all shards answer, each of them returns at once.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
+mod absences;
+mod admitting;
+mod deferred_writes;
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use weir_core::{
+    ports::{Clock, Source, Store, StoreError},
+    record::Progress,
 };
 
-use weir_core::ports::in_short;
+use self::{
+    absences::{Absences, Why},
+    deferred_writes::DeferredWrites,
+};
+pub(super) use self::{
+    admitting::{Admitted, AskedBatch},
+    deferred_writes::Promise,
+};
+use super::{Interruption, LaneSettings, serving::Serving};
+use crate::{backoff::SERVE_EVERY, observer::Observer, status::LaneStatus};
 
-/// Why a shard is unavailable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Why {
-    /// It does not answer.
-    Silent,
-    /// It has lost its history, or that is being rebuilt.
-    Lost,
-}
+/// Deferred writes in one call, at most.
+const RECORD_AT_ONCE: usize = 4_096;
 
-/// What is done about an unavailable shard.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    /// It is not asked; the store checks in the background whether it is available again.
-    Watched(Why),
-    /// It was found available, and is asked again; whether it answers is not known yet.
-    Tried,
-}
-
-#[derive(Debug)]
-struct Absence {
-    /// When its first unanswered request began; a time of [`weir_core::ports::Clock::passed`].
-    since: Duration,
-    stage: Stage,
-}
-
-/// The shards that have not answered. Always empty if all intents wait.
-///
-/// invariant: a shard's time runs from its first unanswered request until it answers one. So its intents wait once,
-/// however many batches come meanwhile.
+/// The shards that do not answer, and the writes that are deferred until they do.
 #[derive(Debug)]
 pub(super) struct UnavailableShards {
-    /// `redis.unavailable_after`
-    after: Option<Duration>,
-    shards: BTreeMap<u16, Absence>,
+    absences: Absences,
+    deferred: DeferredWrites,
+    /// What deferred writes may take in memory, in bytes.
+    deferred_bytes: usize,
+}
+
+/// What is known of the batch that was handed over.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum CommitOutcome<'a> {
+    /// It is committed.
+    Committed,
+    /// It is not, or perhaps it is.
+    Failed,
+    /// Reading starts at these offsets: what lies before them is committed.
+    ReadFrom(&'a [Progress]),
 }
 
 impl UnavailableShards {
-    pub(super) fn new(after: Option<Duration>) -> Self {
-        Self { after, shards: BTreeMap::new() }
+    pub(super) fn new(settings: &LaneSettings) -> Self {
+        Self {
+            absences: Absences::new(settings.unavailable_after),
+            deferred: DeferredWrites::new(Arc::clone(&settings.deferred_shards)),
+            deferred_bytes: settings.deferred_bytes,
+        }
     }
 
+    /// Whether all shards answer, and no write is deferred.
     pub(super) fn is_empty(&self) -> bool {
-        self.shards.is_empty()
+        self.absences.is_empty() && self.deferred.is_empty()
     }
 
-    /// The shards that must not be asked.
-    pub(super) fn watched(&self) -> BTreeSet<u16> {
-        self.shards.iter().filter(|(_, absence)| absence.stage != Stage::Tried).map(|(shard, _)| *shard).collect()
+    /// Whether something is being committed that may be deferred then.
+    pub(super) fn is_promised(&self) -> bool {
+        self.deferred.is_promised()
     }
 
-    /// Whether the shard has an unanswered request and has answered none since.
-    pub(super) fn is_known(&self, shard: u16) -> bool {
-        self.shards.contains_key(&shard)
+    /// Before a poll, and while a batch waits: looks which shards are available again, and completes their deferred writes.
+    pub(super) async fn before_poll<S: Source, D: Store, C: Clock>(
+        &mut self,
+        store: &mut D,
+        serving: &mut Serving<'_, S, C>,
+    ) -> Result<(), Interruption> {
+        for shard in store.watch(&self.absences.watched()) {
+            self.absences.found_back(shard);
+        }
+        let deferred = self.deferred.len();
+        for shard in self.deferred.shards() {
+            if !self.absences.is_watched(shard) {
+                self.record_deferred(store, serving, shard).await?;
+            }
+        }
+        let (recorded, left) = (deferred - self.deferred.len(), self.deferred.len());
+        if recorded > 0 {
+            tracing::info!(recorded, left, "recorded sends that were approved while their shards were unavailable");
+        }
+        self.show(serving.status);
+        Ok(())
     }
 
-    pub(super) fn is_watched(&self, shard: u16) -> bool {
-        self.shards.get(&shard).is_some_and(|absence| absence.stage != Stage::Tried)
-    }
-
-    /// The shard was found available: it may be asked.
-    pub(super) fn found_back(&mut self, shard: u16) {
-        if let Some(absence) = self.shards.get_mut(&shard) {
-            absence.stage = Stage::Tried;
+    /// Completes the deferred writes of a shard; one that does not take them is unavailable.
+    async fn record_deferred<S: Source, D: Store, C: Clock>(
+        &mut self,
+        store: &mut D,
+        serving: &mut Serving<'_, S, C>,
+        shard: u16,
+    ) -> Result<(), Interruption> {
+        loop {
+            let sends = self.deferred.first(shard, RECORD_AT_ONCE);
+            if sends.is_empty() {
+                return Ok(());
+            }
+            // What is older than the history by this clock is trimmed: deferred writes wait until the clock is right.
+            let Ok(now) = serving.clock.time_to_decide(&[]) else { return Ok(()) };
+            let began = serving.clock.passed();
+            let why = match serving.during(store.record(&sends, now)).await? {
+                Ok(()) => {
+                    self.deferred.recorded(shard, sends.len(), serving.metrics);
+                    continue;
+                }
+                Err(StoreError::LostHistory { .. }) => Why::Lost,
+                Err(StoreError::Temporary(_) | StoreError::TooSlow(_)) => Why::Silent,
+                Err(StoreError::Fatal(message)) => return Err(Interruption::Fatal(message)),
+            };
+            self.absences.not_answered(shard, began, why);
+            return Ok(());
         }
     }
 
-    /// The shard has answered; `true` if it was unavailable.
-    pub(super) fn answered(&mut self, shard: u16) -> bool {
-        self.shards.remove(&shard).is_some()
+    /// A batch with these promises is decided: no lane and no HTTP request asks their shards until the writes are recorded.
+    pub(super) fn decided(&mut self, promises: Vec<Promise>) {
+        self.deferred.decided(promises);
     }
 
-    /// The shard has not answered a request that began then; `true` if it was available before.
-    pub(super) fn not_answered(&mut self, shard: u16, since: Duration, why: Why) -> bool {
-        if self.after.is_none() {
-            return false;
+    /// The decided batch is handed over.
+    pub(super) fn handed_over(&mut self) {
+        self.deferred.handed_over();
+    }
+
+    /// After a commit, and where reading starts anew.
+    pub(super) fn after_commit(&mut self, outcome: CommitOutcome<'_>, metrics: &dyn Observer) {
+        match outcome {
+            CommitOutcome::Committed => self.deferred.committed(metrics),
+            CommitOutcome::Failed => self.deferred.failed(),
+            CommitOutcome::ReadFrom(starts) => self.deferred.settle(starts, metrics),
         }
-        let stage = Stage::Watched(why);
-        let news = !self.shards.contains_key(&shard);
-        self.shards.entry(shard).or_insert(Absence { since, stage }).stage = stage;
-        news
     }
 
-    /// Whether the shard has been unavailable for so long that the policy's rule applies.
-    pub(super) fn is_overdue(&self, shard: u16, now: Duration) -> bool {
-        self.due(shard).is_some_and(|due| now >= due)
+    /// Before the lane ends: completes deferred writes to shards that are available again, as long as there is time.
+    pub(super) async fn before_end<S: Source, D: Store, C: Clock>(
+        &mut self,
+        store: &mut D,
+        serving: &mut Serving<'_, S, C>,
+    ) -> Result<(), Interruption> {
+        self.deferred.settle(&[], serving.metrics);
+        while !self.deferred.is_empty() {
+            serving.serve().await?;
+            self.before_poll(store, serving).await?;
+            if !self.deferred.is_empty() {
+                serving.clock.sleep(SERVE_EVERY).await;
+            }
+        }
+        Ok(())
     }
 
-    /// When the next shard becomes overdue.
-    pub(super) fn next_due(&self, now: Duration) -> Option<Duration> {
-        self.shards.keys().filter_map(|shard| self.due(*shard)).filter(|due| *due > now).min()
+    /// Logs what ends with the lane, if something does.
+    pub(super) fn log_what_is_left(&self) {
+        self.deferred.say_what_is_left();
     }
 
-    fn due(&self, shard: u16) -> Option<Duration> {
-        Some(self.shards.get(&shard)?.since.saturating_add(self.after?))
+    /// How long it is until intents of another shard go by the policy; for ever where there is none.
+    pub(super) fn until_due(&self, now: Duration) -> Duration {
+        self.absences.next_due(now).map_or(Duration::MAX, |due| due.saturating_sub(now))
     }
 
-    /// How many shards have lost their history.
-    pub(super) fn lost(&self) -> usize {
-        self.shards.values().filter(|absence| absence.stage == Stage::Watched(Why::Lost)).count()
+    /// How long a batch may pause: until a shard is overdue, and not for long while shards are watched.
+    pub(super) fn longest_pause(&self, now: Duration) -> Duration {
+        let longest = if self.absences.is_empty() { Duration::MAX } else { SERVE_EVERY };
+        longest.min(self.until_due(now))
     }
 
-    /// A description for the lane's status.
-    pub(super) fn trouble(&self) -> Option<String> {
-        let of = |why| -> Vec<u16> {
-            let of = self.shards.iter().filter(|(_, absence)| absence.stage == Stage::Watched(why));
-            of.map(|(shard, _)| *shard).collect()
-        };
-        let part = |why, what: &str| {
-            let shards = of(why);
-            (!shards.is_empty()).then(|| format!("shards {} {what}", in_short(&shards)))
-        };
-        let parts = [
-            part(Why::Silent, "of Redis do not answer"),
-            part(Why::Lost, "have lost their history: restore it with weir rebuild"),
-        ];
-        let parts: Vec<String> = parts.into_iter().flatten().collect();
-        (!parts.is_empty()).then(|| format!("{}; their intents go by on_unavailable", parts.join(", ")))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const fn s(seconds: u64) -> Duration {
-        Duration::from_secs(seconds)
+    /// Whether a batch without answers from these shards is worth another round: one of them may be asked, or has been unavailable
+    /// for long enough to go by the policy.
+    pub(super) fn is_worth_asking(&self, shards: &BTreeSet<u16>, now: Duration) -> bool {
+        shards.iter().any(|shard| !self.absences.is_watched(*shard) || self.absences.is_overdue(*shard, now))
     }
 
-    #[test]
-    fn the_time_runs_from_the_first_asking_until_an_answer() {
-        let mut shards = UnavailableShards::new(Some(s(10)));
-        assert!(shards.not_answered(3, s(1), Why::Silent));
-        assert!(!shards.not_answered(3, s(8), Why::Silent), "no news");
-        assert_eq!((shards.is_overdue(3, s(10)), shards.is_overdue(3, s(11))), (false, true));
-        shards.found_back(3);
-        assert!(shards.watched().is_empty() && shards.is_overdue(3, s(11)), "found back is not yet an answer");
-        shards.not_answered(3, s(20), Why::Lost);
-        assert!(shards.is_overdue(3, s(20)) && shards.is_watched(3) && shards.lost() == 1);
-        assert!(shards.answered(3) && shards.is_empty());
-        shards.not_answered(3, s(30), Why::Silent);
-        assert!(!shards.is_overdue(3, s(39)), "a new absence");
-        assert_eq!((shards.next_due(s(39)), shards.next_due(s(40))), (Some(s(40)), None));
-    }
-
-    #[test]
-    fn where_everything_waits_no_shard_is_ever_overdue() {
-        let mut shards = UnavailableShards::new(None);
-        shards.not_answered(3, s(1), Why::Silent);
-        assert!(shards.is_empty() && !shards.is_overdue(3, s(1_000_000)));
-    }
-
-    #[test]
-    fn trouble_names_the_shards_but_never_hundreds_of_them() {
-        let mut shards = UnavailableShards::new(Some(s(1)));
-        (0..300).for_each(|shard| _ = shards.not_answered(shard, s(0), Why::Silent));
-        shards.not_answered(1000, s(0), Why::Lost);
-        assert_eq!(
-            shards.trouble().unwrap(),
-            "shards [0, 1, 2, 3, 4, 5, 6, 7] and 292 more of Redis do not answer, shards [1000] have lost their history: \
-             restore it with weir rebuild; their intents go by on_unavailable"
-        );
+    /// Reports the unavailable shards to the health endpoints.
+    pub(super) fn show(&self, status: &LaneStatus) {
+        status.set_trouble(self.absences.trouble());
+        status.set_lost_shards(self.absences.lost());
     }
 }

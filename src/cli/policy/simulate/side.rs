@@ -3,10 +3,9 @@
 use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
 use weir_core::{
-    admit::AdmitBatch,
     current::Current,
-    decide::{AdmitVerdict, Answer},
-    decider::{Decider, Decoded, Disposition, GateResult, Places},
+    decide::AdmitVerdict,
+    decider::{Decider, Decoded, Disposition, GateResult, GatedBatch, Places},
     deferral::{DeferReason, Deferral},
     embedded::{EmbeddedStore, PastSend},
     policy::{GateReason, Mode, Policy},
@@ -202,18 +201,18 @@ impl Side {
             pressure.turn_to(begin, decoded.len());
             batch_decision.press_each((&piece, decoded), |index| times[index], Places::Take);
         }
-        let (gate_results, requests, _) = batch_decision.gate_each(&piece, decoded, |index| times[index]);
-        let (answers, denied) = self.admit((decoded, times), &gate_results, &requests);
+        let (mut gated, _) = batch_decision.gate_each(&piece, decoded, |index| times[index]);
+        let denied = self.admit((decoded, times), &mut gated);
+        batch_decision.settle(&mut gated);
         if let Some(pressure) = &mut self.pressure {
-            batch_decision.note_active(&with_budgets(&gate_results, &denied, self.policy.mode), &answers);
             pressure.judged(begin);
         }
         for (index, decoded) in decoded.iter().enumerate() {
             let Ok(intent) = decoded else { continue };
-            let (gate_result, now, record) = (&gate_results[index], times[index], piece.get(index));
+            let (gate_result, now, record) = (&gated.results()[index], times[index], piece.get(index));
             let verdict = match denied.get(index).copied().flatten() {
                 Some(budget) => budget_verdict(&budget, &self.policy),
-                None => batch_decision.ruling(gate_result, &answers, now).0,
+                None => batch_decision.ruling(gate_result, gated.answers(), now).0,
             };
             let to_defer = batch_decision.to_defer(gate_result, intent, &verdict, now).filter(|_| self.may_defer);
             if let Some((why, due)) = to_defer {
@@ -231,36 +230,37 @@ impl Side {
                 outcomes.add(number(index), Outcome::of(&verdict, now, record.deferral.is_some()));
             }
         }
-        gate_results
+        gated.results().to_vec()
     }
 
-    /// Asks the store for each intent at its own time, and before it the intent's budgets, if the policy has any. Gives the
-    /// store's answers by request, and the budgets that deny by intent.
+    /// Asks the store for each intent at its own time, and before it the intent's budgets, if the policy has any. Gives the budgets
+    /// that deny by intent.
     fn admit(
         &mut self,
         (decoded, times): (&[Decoded<'_>], &[Time]),
-        gate_results: &[GateResult],
-        batch: &AdmitBatch<'_>,
-    ) -> (Vec<Option<Answer>>, Vec<Option<SpentBudget>>) {
+        gated: &mut GatedBatch<'_, Piece<'_>>,
+    ) -> Vec<Option<SpentBudget>> {
         if self.budgets.is_empty() {
-            let asked = |(gate_result, time): (&GateResult, &Time)| request(gate_result).map(|_| *time);
+            let asked = |(gate_result, time): (&GateResult, &Time)| gate_result.request().map(|_| *time);
             // Requests are in the order of their gate results.
-            let ask_times: Vec<Time> = gate_results.iter().zip(times).filter_map(asked).collect();
-            return (self.store.admit_each(batch, &ask_times), Vec::new());
+            let ask_times: Vec<Time> = gated.results().iter().zip(times).filter_map(asked).collect();
+            gated.answer(self.store.admit_each(gated.requests(), &ask_times));
+            return Vec::new();
         }
-        let (mut answers, mut denied) = (vec![None; batch.requests.len()], vec![None; decoded.len()]);
-        for (index, (gate_result, decoded)) in gate_results.iter().zip(decoded).enumerate() {
-            let (Ok(intent), now) = (decoded, times[index]) else { continue };
-            let asks_budgets = is_let_in(gate_result);
+        let mut denied = vec![None; decoded.len()];
+        for (index, decoded) in decoded.iter().enumerate() {
+            let (Ok(intent), now, gate_result) = (decoded, times[index], gated.results()[index]) else { continue };
+            let asks_budgets = is_let_in(&gate_result);
             if asks_budgets {
                 denied[index] = self.budgets.take(&intent.class(), intent.cost, now).err();
             }
             let is_denied = denied[index].is_some();
             if is_denied && self.policy.mode == Mode::Enforce {
+                gated.results_mut()[index].disposition = Disposition::Suppress((GateReason::Budget(0), None));
                 continue;
             }
-            let Some(place) = request(gate_result) else { continue };
-            let answer = self.store.admit_one(batch, place, now);
+            let Some(request) = gate_result.request() else { continue };
+            let answer = self.store.admit_one(gated.requests(), request, now);
             let is_spent = match answer.verdict {
                 AdmitVerdict::Allowed => true,
                 AdmitVerdict::Replayed => false,
@@ -269,28 +269,9 @@ impl Side {
             if asks_budgets && !is_denied && !is_spent {
                 self.budgets.give_back(&intent.class(), intent.cost, now);
             }
-            answers[place] = Some(answer);
+            gated.answer_part(&[request], vec![Some(answer)]);
         }
-        (answers, denied)
-    }
-}
-
-/// The gate's results, with what budgets deny.
-fn with_budgets(gate_results: &[GateResult], denied: &[Option<SpentBudget>], mode: Mode) -> Vec<GateResult> {
-    let mut results = gate_results.to_vec();
-    for (result, denied) in results.iter_mut().zip(denied) {
-        if denied.is_some() && mode == Mode::Enforce {
-            result.disposition = Disposition::Suppress((GateReason::Budget(0), None));
-        }
-    }
-    results
-}
-
-/// The place of the store's request, where it is asked.
-fn request(gate_result: &GateResult) -> Option<usize> {
-    match gate_result.disposition {
-        Disposition::CheckCaps { request, .. } | Disposition::LookUp { request, .. } => Some(request),
-        Disposition::Undecided | Disposition::Suppress(_) | Disposition::Bypass { .. } => None,
+        denied
     }
 }
 

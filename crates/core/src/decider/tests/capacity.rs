@@ -97,9 +97,10 @@ impl World {
         begun.look_up(self.read_before.clone());
         let decoded = begun.decode(batch);
         begun.take_permits(batch, &decoded, from, PASSED);
-        let (gate_results, admit_batch, _) = begun.gate(batch, &decoded);
-        let answers = self.store.admit_each(&admit_batch, &vec![now(); admit_batch.requests.len()]);
-        let (outputs, _) = begun.outputs(batch, &decoded, &gate_results, (&answers, &|_| None));
+        let (mut gated, _) = begun.gate(batch, &decoded);
+        let times = vec![now(); gated.requests().requests.len()];
+        gated.answer(self.store.admit_each(gated.requests(), &times));
+        let (outputs, _) = begun.outputs(&gated, &|_| None);
         let permits = begun.permits_of(&outputs);
         (outputs, permits)
     }
@@ -274,6 +275,15 @@ fn a_replay_is_approved_without_a_permit() {
     let again = World { read_before: ReadBefore::All, ..world };
     assert_eq!(again.decide(&emails(1)), ["approved"]);
     assert_eq!(again.decide(&batch(&[("u", "email", ""), ("v", "email", "")])), ["approved", "waits"]);
+}
+
+#[test]
+fn a_replay_is_approved_though_a_later_policy_no_longer_counts_its_class() {
+    let world = World::new(EMAIL, (1, 0));
+    assert_eq!(world.decide(&emails(1)), ["approved"]);
+    let uncounted = format!("[[bypass]]\nchannel = \"email\"\ncounts = false\n{EMAIL}");
+    let again = World { read_before: ReadBefore::All, ..World::of(decider(&uncounted), world.store, (0, 0)) };
+    assert_eq!(again.decide(&emails(2)), ["approved", "waits"]);
 }
 
 #[test]

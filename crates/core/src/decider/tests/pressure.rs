@@ -78,10 +78,11 @@ impl World {
         begun.look_up(read_before);
         let decoded = begun.decode(batch);
         begun.press(batch, &decoded, Places::Take);
-        let (gate_results, admit_batch, _) = begun.gate(batch, &decoded);
-        let answers = self.store.admit_each(&admit_batch, &vec![self.now; admit_batch.requests.len()]);
-        begun.note_active(&gate_results, &answers);
-        words(&begun, batch, &gate_results, &answers)
+        let (mut gated, _) = begun.gate(batch, &decoded);
+        let times = vec![self.now; gated.requests().requests.len()];
+        gated.answer(self.store.admit_each(gated.requests(), &times));
+        begun.settle(&mut gated);
+        words(&begun, &gated)
     }
 
     /// Left to be taken, and held.
@@ -102,16 +103,13 @@ fn hash(user: &str) -> ActivityHash {
     UserHash::of(user).into()
 }
 
-fn words(begun: &BatchDecision, batch: &Batch, gated: &[GateResult], answers: &[Option<Answer>]) -> Vec<&'static str> {
-    let word = |(index, gate_result): (usize, &GateResult)| match begun
-        .decision(&batch.get(index), gate_result, answers)
-        .verdict
-    {
+fn words(begun: &BatchDecision, gated: &GatedBatch<'_, Batch>) -> Vec<&'static str> {
+    let word = |index| match begun.decision(gated, index).verdict {
         Verdict::Approved(_) => "approved",
         Verdict::Suppressed(suppressed) => suppressed.reason().as_str(),
         Verdict::ShadowSuppressed(..) => "shadow",
     };
-    gated.iter().enumerate().map(word).collect()
+    (0..gated.results().len()).map(word).collect()
 }
 
 #[test]
@@ -179,8 +177,8 @@ fn places_go_back_where_a_batch_is_given_up() {
     // The same where the store does not answer.
     let mut begun = world.decider.begin_batch(world.now);
     begun.press(&given_up, &decoded, Places::Take);
-    let (gate_results, admit_batch, _) = begun.gate(&given_up, &decoded);
-    begun.note_active(&gate_results, &vec![None; admit_batch.requests.len()]);
+    let (mut gated, _) = begun.gate(&given_up, &decoded);
+    begun.settle(&mut gated);
     assert_eq!((world.places(), world.told()), ((2, 2), 0), "they wait");
 }
 
@@ -235,9 +233,9 @@ fn a_replay_is_approved_as_it_was_and_makes_its_user_active() {
     let two = batch(&[("a", "push"), ("b", "push")]);
     let decoded = begun.decode(&two);
     begun.press(&two, &decoded, Places::Take);
-    let (gate_results, _, _) = begun.gate(&two, &decoded);
+    let (gated, _) = begun.gate(&two, &decoded);
     let due = Some(later.now.plus(60_000));
-    for gate_result in gate_results {
+    for gate_result in gated.results() {
         let Disposition::LookUp { denial, .. } = gate_result.disposition else { panic!("{gate_result:?}") };
         assert_eq!(denial, (GateReason::Pressure, due));
     }
@@ -264,11 +262,60 @@ fn budgets_are_not_asked_for_users_who_may_not_come_in() {
         counted_since: vec![Time::MIN],
     };
     begun.claimed(answers);
-    let (gate_results, admit_batch, _) = begun.gate(&asked, &decoded);
-    assert_eq!(words(&begun, &asked, &gate_results, &[]), ["budget", "pressure", "budget"]);
-    assert!(admit_batch.requests.is_empty());
-    begun.note_active(&gate_results, &[]);
+    let (mut gated, _) = begun.gate(&asked, &decoded);
+    assert_eq!(words(&begun, &gated), ["budget", "pressure", "budget"]);
+    assert!(gated.requests().requests.is_empty());
+    begun.settle(&mut gated);
     assert_eq!((world.places(), world.is_active("a")), ((1, 1), false), "a budget denied it");
+}
+
+#[test]
+fn a_replay_that_a_budget_has_not_counted_is_denied_by_it_and_not_by_one_that_has() {
+    let budget = "[[budgets]]\nname = \"spring\"\nlimit = 5\ntotal = true\n";
+    let world = World::new(&format!("{RULE}{budget}"), 5);
+    let sent = batch(&[("a", "push")]);
+    assert_eq!(world.decide(&sent), ["approved"]);
+    let recorded = world.now;
+    for (counted_since, word) in [(recorded, "approved"), (recorded.plus(1), "budget")] {
+        let mut begun = world.decider.begin_batch(recorded.plus(60_000));
+        begun.look_up(ReadBefore::All);
+        let decoded = begun.decode(&sent);
+        begun.press(&sent, &decoded, Places::Take);
+        let patience = Patience { unavailable_after: None, may_defer: false };
+        begun.claim(&sent, &decoded, Duration::ZERO, patience).unwrap();
+        let outcomes = vec![crate::lease::Outcome::Denied(0)];
+        let answers = Answers { outcomes, spent: vec![None], leases: vec![None], counted_since: vec![counted_since] };
+        begun.claimed(answers);
+        let (mut gated, _) = begun.gate(&sent, &decoded);
+        let times = vec![recorded; gated.requests().requests.len()];
+        gated.answer(world.store.admit_each(gated.requests(), &times));
+        begun.settle(&mut gated);
+        assert_eq!(words(&begun, &gated), [word], "counted since {counted_since:?}, recorded at {recorded:?}");
+    }
+}
+
+#[test]
+fn while_a_budget_is_unavailable_its_replays_wait_also_where_its_intents_are_suppressed() {
+    let budget = "[[budgets]]\nname = \"spring\"\nlimit = 5\ntotal = true\non_unavailable = \"suppress\"\n";
+    let world = World::new(&format!("{RULE}{budget}"), 5);
+    assert_eq!(world.decide(&batch(&[("a", "push")])), ["approved"]);
+    let again = batch(&[("a", "push"), ("b", "push")]);
+    let mut begun = world.decider.begin_batch(world.now.plus(60_000));
+    begun.look_up(ReadBefore::All);
+    let decoded = begun.decode(&again);
+    begun.press(&again, &decoded, Places::Take);
+    let patience = Patience { unavailable_after: None, may_defer: false };
+    begun.claim(&again, &decoded, Duration::ZERO, patience).unwrap();
+    let outcomes = vec![crate::lease::Outcome::Unavailable(0); 2];
+    let answers = Answers { outcomes, spent: vec![None], leases: vec![None], counted_since: vec![Time::MIN] };
+    begun.claimed(answers);
+    let (mut gated, _) = begun.gate(&again, &decoded);
+    let times = vec![world.now; gated.requests().requests.len()];
+    gated.answer(world.store.admit_each(gated.requests(), &times));
+    begun.settle(&mut gated);
+    let waits: Vec<bool> = gated.results().iter().map(GateResult::waits_for_budget).collect();
+    assert_eq!(waits, [true, false]);
+    assert_eq!(words(&begun, &gated)[1], "unavailable");
 }
 
 #[test]
@@ -279,9 +326,10 @@ fn who_looks_takes_nothing() {
         let mut begun = world.decider.begin_batch(world.now);
         let decoded = begun.decode(&asked);
         begun.press(&asked, &decoded, Places::Look);
-        let (gate_results, admit_batch, _) = begun.gate(&asked, &decoded);
-        let answers = world.store.admit_each(&admit_batch, &vec![world.now; admit_batch.requests.len()]);
-        assert_eq!(words(&begun, &asked, &gate_results, &answers), [expected]);
+        let (mut gated, _) = begun.gate(&asked, &decoded);
+        let times = vec![world.now; gated.requests().requests.len()];
+        gated.answer(world.store.admit_each(gated.requests(), &times));
+        assert_eq!(words(&begun, &gated), [expected]);
         drop(begun);
         assert_eq!((world.places(), world.is_active("a")), ((places, places), false));
     }

@@ -1,6 +1,12 @@
 //! The permits of routes on their way through a lane.
 
-use weir_core::{document::Format, policy_file::parse_policy, routes::Pool};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use weir_core::{
+    document::Format,
+    policy_file::parse_policy,
+    routes::{Pool, RouteKnown, RouteState},
+};
 
 use super::*;
 
@@ -26,4 +32,60 @@ fn a_permit_is_spent_once_its_intent_is_committed_and_goes_back_where_it_is_not(
         let left = state.left(Pool::General, Duration::ZERO);
         assert_eq!((state.spent(), left, state.held()), (all, granted - all, granted - all));
     }
+}
+
+/// A store that is away twice before each answer, and a clock by which the keeper of the route withdraws meanwhile what nobody has taken.
+#[derive(Clone)]
+struct Withdraws {
+    state: Arc<RouteState>,
+    withdrawn: Arc<AtomicU64>,
+    is_away: Arc<AtomicBool>,
+    failed: usize,
+    clock: VirtualClock,
+}
+
+impl Store for Withdraws {
+    async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
+        self.failed = (self.failed + 1) % 3;
+        self.is_away.store(self.failed > 0, Ordering::Relaxed);
+        if self.failed > 0 {
+            return Err(StoreError::Temporary("by the test".to_owned()));
+        }
+        self.state.grant(self.withdrawn.swap(0, Ordering::Relaxed), 0, Duration::MAX);
+        fill(answers, batch.now);
+        Ok(())
+    }
+
+    never_given_up!();
+}
+
+impl Clock for Withdraws {
+    fn now(&self) -> Time {
+        Noon.now()
+    }
+
+    fn passed(&self) -> Duration {
+        self.clock.passed()
+    }
+
+    async fn sleep(&self, wait: Duration) {
+        if self.is_away.load(Ordering::Relaxed) {
+            self.withdrawn.fetch_add(self.state.withdraw_above(0, 0), Ordering::Relaxed);
+        }
+        self.clock.sleep(wait).await;
+    }
+}
+
+#[test]
+fn intents_whose_turn_has_come_keep_their_permits_while_they_wait_for_the_store() {
+    let (world, routes) = paced(RECORDS.unsigned_abs());
+    let state = routes.state("all");
+    state.learn(RouteKnown { waiting: vec![RECORDS.unsigned_abs()], ..RouteKnown::default() });
+    let (withdrawn, is_away, clock) = (Arc::default(), Arc::default(), world.clock.clone());
+    let store = Withdraws { state: Arc::clone(&state), withdrawn, is_away, failed: 0, clock };
+    // None of them is sent to wait again: the sink looks for that.
+    let (end, world) = run_by(store.clone(), store, World { task: Some(Task::Waiting(state.topic)), ..world });
+    end.unwrap();
+    each_once(&world);
+    assert_eq!((state.spent(), state.held()), (RECORDS.unsigned_abs(), 0));
 }

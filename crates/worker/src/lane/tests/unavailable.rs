@@ -7,6 +7,7 @@ use weir_core::{
     ledger::TakeRequest,
     policy::{Selection, Unavailable},
     ports::Ledger as _,
+    record::Output,
     shard::{IdHash, UserHash},
 };
 
@@ -42,8 +43,7 @@ pub(super) struct Ledger {
 impl Ledger {
     pub(super) fn note(&mut self, job: &Job<Batch, ()>) {
         for (index, output) in job.outputs.iter().enumerate().filter(|(_, output)| output.to != Destination::Nowhere) {
-            let later = output.headers.iter().any(|(_, value)| value.contains(r#""recorded":"later""#));
-            self.outputs.insert(job.records.0[index].0, (output.to, later));
+            self.outputs.insert(job.records.0[index].0, (output.to, is_recorded_later(output)));
             self.headers.insert(job.records.0[index].0, format!("{:?}", output.headers));
         }
     }
@@ -55,6 +55,10 @@ impl Ledger {
     fn is_recorded(&self, offset: i64) -> bool {
         self.recorded.contains_key(&IdHash::of(&format!("i-{offset}")).0)
     }
+}
+
+pub(super) fn is_recorded_later(output: &Output) -> bool {
+    output.headers.iter().any(|(_, value)| value.contains(r#""recorded":"later""#))
 }
 
 struct Sharded(Arc<RwLock<Ledger>>);
@@ -213,7 +217,8 @@ fn where_nothing_can_be_deferred_the_lane_waits_in_place() {
 
 #[test]
 fn a_batch_that_is_judged_again_and_again_pays_its_budget_once() {
-    let tokens = ledger_of_now();
+    // It counts since before the first intent was admitted, so a replay has paid.
+    let tokens = EmbeddedLedger::new("only", || Noon.now().plus(-60_000));
     let budget = Budget {
         name: "all".into(),
         selection: Selection::default(),

@@ -1,16 +1,16 @@
-//! What interrupts a lane's loop.
+//! What interrupts the loop.
 
 use weir_core::ports::{CommitError, SourceError};
 
 /// Why an iteration did not come to its end.
-pub(super) enum Interruption {
+pub(crate) enum Interruption {
     /// The shutdown signal was given.
     Stop,
-    /// The group changed while the lane waited.
+    /// The group changed while it waited.
     Group,
     /// A commit failed, or reading did: back to the committed offsets.
     Rewind(String),
-    /// The lane is over.
+    /// It cannot do its work.
     Fatal(String),
 }
 

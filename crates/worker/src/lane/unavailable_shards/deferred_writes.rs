@@ -11,24 +11,27 @@ use crate::{deferred_shards::DeferredShards, observer::Observer};
 
 /// A write that is deferred once its batch is committed.
 #[derive(Debug, Clone)]
-pub(super) struct Promise {
+pub(in crate::lane) struct Promise {
     /// The partition of its intent.
-    pub(super) partition: i32,
+    pub(in crate::lane) partition: i32,
     /// The offset of its intent.
-    pub(super) offset: i64,
+    pub(in crate::lane) offset: i64,
     /// The shard of its history.
-    pub(super) shard: u16,
+    pub(in crate::lane) shard: u16,
     /// What is to be recorded.
-    pub(super) send: DeferredSend,
+    pub(in crate::lane) send: DeferredSend,
 }
 
 /// The deferred writes of a lane.
 ///
-/// invariant: only what is in a committed batch is recorded; until its fate is known a shard with a promise is not asked.
+/// invariant: only what is in a committed batch is recorded; from its decision until its fate is known, a shard with a promise is not
+/// asked.
 #[derive(Debug, Default)]
 pub(super) struct DeferredWrites {
     /// Of committed batches, by shard, in the order of the decisions.
     sends: BTreeMap<u16, Vec<DeferredSend>>,
+    /// Of the batch that is decided and not handed over yet.
+    decided: Vec<Promise>,
     /// Of the batch that is being committed.
     in_flight: Vec<Promise>,
     /// Of batches whose commit failed: whether they are visible shows in the committed offsets.
@@ -95,16 +98,23 @@ impl DeferredWrites {
     }
 
     fn look_through(&mut self) {
-        let promised = self.in_flight.iter().chain(&self.unclear).map(|promise| promise.shard);
+        let promised = self.decided.iter().chain(&self.in_flight).chain(&self.unclear).map(|promise| promise.shard);
         let lacking = promised.chain(self.sends.keys().copied()).collect();
         self.lack(lacking);
     }
 
-    /// A batch with these is being committed.
-    pub(super) fn promise(&mut self, promises: Vec<Promise>) {
-        self.bytes += promises.iter().map(|promise| promise.send.bytes()).sum::<usize>();
-        self.in_flight.extend(promises);
-        self.look_through();
+    /// A batch with these is decided. The one before may take seconds to be committed, and nobody may ask their shards meanwhile.
+    pub(super) fn decided(&mut self, promises: Vec<Promise>) {
+        if !(promises.is_empty() && self.decided.is_empty()) {
+            self.decided = promises;
+            self.look_through();
+        }
+    }
+
+    /// The decided batch is being committed.
+    pub(super) fn handed_over(&mut self) {
+        self.bytes += self.decided.iter().map(|promise| promise.send.bytes()).sum::<usize>();
+        self.in_flight.append(&mut self.decided);
     }
 
     /// It is committed.
@@ -123,6 +133,7 @@ impl DeferredWrites {
     /// reads the partitions that are missing there; their unclear sends are recorded with their origin, so that a second
     /// decision would be a replay.
     pub(super) fn settle(&mut self, starts: &[Progress], metrics: &dyn Observer) {
+        self.decided.clear();
         for promise in std::mem::take(&mut self.unclear) {
             let start = starts.iter().find(|start| start.partition == promise.partition);
             if start.is_none_or(|start| promise.offset < start.next_offset) {
@@ -137,6 +148,11 @@ impl DeferredWrites {
     fn defer(&mut self, promise: Promise, metrics: &dyn Observer) {
         metrics.deferred();
         self.sends.entry(promise.shard).or_default().push(promise.send);
+    }
+
+    /// The shards that any lane of the process has deferred writes for.
+    pub(super) fn of_all_lanes(&self) -> &DeferredShards {
+        &self.all
     }
 
     /// The first sends of a shard, at most so many.

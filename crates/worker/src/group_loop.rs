@@ -1,0 +1,315 @@
+//! The loop of a group member with a producer, which lanes and the readers of topics beside the intents have in common: batches until
+//! something interrupts, then a change of partitions, the way back to the committed offsets, or the end.
+
+mod interruption;
+
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+use weir_core::ports::{Clock, CommitError, CommitTimes, GroupEvent, Settled, Sink, Source, SourceError};
+
+pub(crate) use self::interruption::Interruption;
+use super::{
+    backoff::{LONGEST_BACKOFF, SERVE_EVERY, backoff},
+    observer::{Event, Observer},
+    status::LaneStatus,
+};
+
+/// What is kept of the time to end, at most: for leaving the group, and for the committed offsets that the member may be waiting
+/// for when it is told to stop (4 s).
+const LEAVING: Duration = Duration::from_secs(5);
+
+/// Why a lane ended, or the reader of a topic.
+#[derive(Debug, thiserror::Error)]
+pub enum LaneError {
+    /// It cannot do its work; the message says what and what to do.
+    #[error("{0}")]
+    Fatal(String),
+}
+
+/// What a group member works with.
+pub(crate) struct Ends<'l, S, K, C> {
+    pub(crate) source: &'l mut S,
+    pub(crate) sink: &'l mut K,
+    pub(crate) clock: &'l C,
+    pub(crate) stop: &'l CancellationToken,
+    pub(crate) metrics: &'l dyn Observer,
+    pub(crate) status: &'l LaneStatus,
+    /// How long it may take to end once it is told to stop.
+    pub(crate) drain: Duration,
+}
+
+/// What the loop knows between iterations. Times are those of [`Clock::passed`].
+pub(crate) struct LoopState {
+    /// Pauses between rewinds; starts over with each commit.
+    pauses: Box<dyn Iterator<Item = Duration>>,
+    /// When it gives up what it still waits for; known once it is told to stop.
+    ends_by: Option<Duration>,
+}
+
+impl Default for LoopState {
+    fn default() -> Self {
+        Self { pauses: Box::new(backoff()), ends_by: None }
+    }
+}
+
+impl LoopState {
+    /// When it gives up what it still waits for, now that it is told to stop.
+    pub(crate) fn ends_by(&self) -> Duration {
+        self.ends_by.unwrap_or_default()
+    }
+}
+
+/// A group member with a producer. It says what it does with batches and commits; the rest is the same for all.
+pub(crate) trait GroupLoop {
+    type Source: Source;
+    type Sink: Sink<<Self::Source as Source>::Batch, <Self::Source as Source>::Membership>;
+    type Clock: Clock;
+    /// What it knows between iterations.
+    type State: AsMut<LoopState>;
+
+    fn ends(&mut self) -> Ends<'_, Self::Source, Self::Sink, Self::Clock>;
+
+    /// What it is to people, for the logs.
+    fn name(&self) -> &'static str;
+
+    /// Takes batches and hands them over until something interrupts.
+    async fn run_batches(&mut self, state: &mut Self::State) -> Result<(), Interruption>;
+
+    /// The batch in flight is committed.
+    fn committed(&mut self, state: &mut Self::State, times: &CommitTimes);
+
+    /// The batch in flight is not committed, or perhaps it is; `None`: nobody knows why.
+    fn failed(&mut self, state: &mut Self::State, error: Option<&CommitError>);
+
+    /// The partitions are others from now on.
+    fn forget(&mut self, state: &mut Self::State);
+
+    /// Reading starts at the source's starts: what lies before was committed.
+    fn start(&mut self, state: &mut Self::State);
+
+    /// The last batch is committed or given up.
+    async fn before_end(&mut self, state: &mut Self::State) -> Result<(), LaneError>;
+
+    /// Works until it is told to stop.
+    async fn work(&mut self, state: &mut Self::State) -> Result<(), LaneError> {
+        let mut end = self.recover_sink().await;
+        loop {
+            end = match end {
+                Ok(()) => self.run_batches(state).await,
+                Err(Interruption::Stop) => {
+                    self.drain(state).await?;
+                    return self.before_end(state).await;
+                }
+                Err(Interruption::Fatal(message)) => return Err(LaneError::Fatal(message)),
+                Err(Interruption::Group) => self.take_up_change(state).await,
+                Err(Interruption::Rewind(reason)) => self.rewind(state, reason).await,
+            }
+        }
+    }
+
+    /// Lets the group have its say, reads nothing.
+    async fn serve_group(&mut self) -> Result<Option<GroupEvent>, SourceError> {
+        let Ends { source, clock, status, .. } = self.ends();
+        let mut nothing = source.batch();
+        status.progressed(clock.passed());
+        source.poll(&mut nothing, 0, Duration::ZERO).await
+    }
+
+    /// Waits until nothing is in flight, serving the group meanwhile.
+    async fn await_commit(&mut self, state: &mut Self::State) -> Result<(), Interruption> {
+        while !self.poll_commit(state, SERVE_EVERY).await? {
+            self.serve_group().await?;
+            if self.out_of_time(state) {
+                return Err(Interruption::Stop);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the batch in flight; `true` when none is any more.
+    async fn poll_commit(&mut self, state: &mut Self::State, wait: Duration) -> Result<bool, Interruption> {
+        match self.ends().sink.wait(wait).await {
+            Settled::Idle => Ok(true),
+            Settled::Busy => Ok(false),
+            Settled::Committed(times) => {
+                state.as_mut().pauses = Box::new(backoff());
+                self.committed(state, &times);
+                Ok(true)
+            }
+            Settled::Failed(error) => {
+                self.ends().metrics.happened(Event::CommitFailed);
+                self.failed(state, Some(&error));
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Takes up a change of partitions, when nothing is in flight any more.
+    async fn take_up_change(&mut self, state: &mut Self::State) -> Result<(), Interruption> {
+        self.ends().status.revoked();
+        self.await_commit(state).await?;
+        self.forget(state);
+        for pause in backoff() {
+            // Serving the group replaces a change that is out of date by now.
+            let Some(event) = self.serve_group().await? else { break };
+            match self.ends().source.settle().await {
+                Ok(()) => {
+                    self.start(state);
+                    self.note_settled(event);
+                    break;
+                }
+                Err(SourceError::Temporary(reason)) => {
+                    self.try_again("taking up a change of partitions", reason, pause).await?;
+                }
+                Err(SourceError::Fatal(reason)) => return Err(Interruption::Fatal(reason)),
+            }
+        }
+        self.ends().status.set_trouble(None);
+        Ok(())
+    }
+
+    /// Notes what the group has given or taken.
+    fn note_settled(&mut self, event: GroupEvent) {
+        let name = self.name();
+        let Ends { source, status, .. } = self.ends();
+        match event {
+            GroupEvent::Revoked => tracing::info!("{name}: the group has taken the partitions"),
+            GroupEvent::Assigned => {
+                status.assigned();
+                tracing::info!(partitions = source.partitions(), "{name}: the group has given the partitions");
+            }
+        }
+    }
+
+    /// Brings sink and source back to the committed offsets.
+    async fn rewind(&mut self, state: &mut Self::State, reason: String) -> Result<(), Interruption> {
+        tracing::warn!("{}: back to the committed offsets: {reason}", self.name());
+        self.ends().status.set_trouble(Some(reason));
+        self.settle_commit(state).await?;
+        self.failed(state, None);
+        let pause = state.as_mut().pauses.next().unwrap_or(LONGEST_BACKOFF);
+        self.pause_or_stop(pause).await?;
+        self.recover_sink().await?;
+        for pause in backoff() {
+            // A change of partitions starts at the committed offsets by itself; and what is revoked must not be assigned again.
+            if self.serve_group().await?.is_some() {
+                return Err(Interruption::Group);
+            }
+            match self.ends().source.rewind().await {
+                Ok(()) => break,
+                Err(SourceError::Temporary(reason)) => {
+                    self.try_again("going back to the committed offsets", reason, pause).await?;
+                }
+                Err(SourceError::Fatal(reason)) => return Err(Interruption::Fatal(reason)),
+            }
+        }
+        self.ends().status.set_trouble(None);
+        self.start(state);
+        Ok(())
+    }
+
+    /// Where reading failed, a commit may still be under way; one that fails says no more than is known.
+    async fn settle_commit(&mut self, state: &mut Self::State) -> Result<(), Interruption> {
+        loop {
+            match self.poll_commit(state, SERVE_EVERY).await {
+                Ok(false) => {
+                    let Ends { clock, status, .. } = self.ends();
+                    status.progressed(clock.passed());
+                }
+                Err(Interruption::Fatal(message)) => return Err(Interruption::Fatal(message)),
+                Ok(true) | Err(Interruption::Stop | Interruption::Group | Interruption::Rewind(_)) => return Ok(()),
+            }
+            if self.out_of_time(state) {
+                return Err(Interruption::Stop);
+            }
+        }
+    }
+
+    /// Makes the sink usable, however long it takes.
+    async fn recover_sink(&mut self) -> Result<(), Interruption> {
+        for pause in backoff() {
+            match self.try_recover_sink().await? {
+                Ok(()) => break,
+                Err(CommitError::Failed(reason) | CommitError::TooSlow(reason)) => {
+                    self.serve_group().await?;
+                    self.try_again("the producer is not ready", reason, pause).await?;
+                }
+                Err(CommitError::Fenced(reason) | CommitError::Fatal(reason)) => {
+                    return Err(Interruption::Fatal(reason));
+                }
+            }
+        }
+        self.ends().status.set_trouble(None);
+        Ok(())
+    }
+
+    /// One try, which may take long. It serves the group meanwhile and ends on the shutdown signal.
+    async fn try_recover_sink(&mut self) -> Result<Result<(), CommitError>, Interruption> {
+        let Ends { source, sink, clock, stop, status, .. } = self.ends();
+        let mut recovering = std::pin::pin!(sink.recover());
+        loop {
+            status.progressed(clock.passed());
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return Err(Interruption::Stop),
+                outcome = &mut recovering => return Ok(outcome),
+                () = clock.sleep(SERVE_EVERY) => {}
+            }
+            // What the group wants is taken up when the sink is usable.
+            let _ = source.poll(&mut source.batch(), 0, Duration::ZERO).await?;
+        }
+    }
+
+    /// Shows why something did not work, and pauses before the next attempt.
+    async fn try_again(&mut self, what: &str, reason: String, pause: Duration) -> Result<(), Interruption> {
+        tracing::warn!("{}: {what}: {reason}; trying again", self.name());
+        self.ends().status.set_trouble(Some(reason));
+        self.pause_or_stop(pause).await
+    }
+
+    async fn pause_or_stop(&mut self, pause: Duration) -> Result<(), Interruption> {
+        let Ends { clock, stop, status, .. } = self.ends();
+        status.progressed(clock.passed());
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => Err(Interruption::Stop),
+            () = clock.sleep(pause) => Ok(()),
+        }
+    }
+
+    /// Whether it was told to stop so long ago that it must not wait any more.
+    fn out_of_time(&mut self, state: &mut Self::State) -> bool {
+        let Ends { clock, stop, drain, .. } = self.ends();
+        if !stop.is_cancelled() {
+            return false;
+        }
+        let passed = clock.passed();
+        passed >= *state.as_mut().ends_by.get_or_insert(passed + drain.saturating_sub(LEAVING.min(drain / 4)))
+    }
+
+    /// Lets the batch in flight come to its end. A failure loses nothing: it is read again by its next owner.
+    async fn drain(&mut self, state: &mut Self::State) -> Result<(), LaneError> {
+        loop {
+            let Ends { clock, status, .. } = self.ends();
+            status.progressed(clock.passed());
+            if self.out_of_time(state) {
+                let name = self.name();
+                tracing::warn!(
+                    "{name}: the last batch was not committed in time: what became of it is settled by whoever takes over"
+                );
+                return Ok(());
+            }
+            match self.poll_commit(state, SERVE_EVERY).await {
+                Ok(true) | Err(Interruption::Stop | Interruption::Group) => return Ok(()),
+                Ok(false) => {}
+                Err(Interruption::Fatal(message)) => return Err(LaneError::Fatal(message)),
+                Err(Interruption::Rewind(reason)) => {
+                    let name = self.name();
+                    tracing::warn!("{name}: the last batch was not committed, and will be decided again: {reason}");
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
