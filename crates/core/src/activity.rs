@@ -62,6 +62,17 @@ pub enum Noted {
     Known,
 }
 
+/// How a user stands in a minute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seen {
+    /// Not active.
+    No,
+    /// Active.
+    Active,
+    /// Active, and noted in this very minute: to be noted in it again changes nothing.
+    InMinute,
+}
+
 /// The users that are active in a window.
 #[derive(Debug)]
 pub struct ActiveUsers {
@@ -106,12 +117,31 @@ impl ActiveUsers {
     #[must_use]
     #[inline]
     pub fn is_active(&self, user: ActivityHash, now: Minute) -> bool {
+        self.seen(user, now) != Seen::No
+    }
+
+    /// How a user stands in this minute.
+    #[must_use]
+    #[inline]
+    pub fn seen(&self, user: ActivityHash, now: Minute) -> Seen {
         let latest = self.latest.load(Ordering::Relaxed);
+        let mut all_now = latest <= now.0;
         let now = Minute(now.0.max(latest));
-        let now_code = code(now);
         // Beyond the window everybody has left it, and a cell's minute could not be told.
-        now.0.saturating_sub(latest) <= i64::from(self.window)
-            && self.places(user).all(|place| self.is_in_window(self.cells[place].load(Ordering::Relaxed), now_code))
+        if now.0.saturating_sub(latest) > i64::from(self.window) {
+            return Seen::No;
+        }
+        let code = code(now);
+        for place in self.places(user) {
+            let found = self.cells[place].load(Ordering::Relaxed);
+            if found != code {
+                if !self.is_in_window(found, code) {
+                    return Seen::No;
+                }
+                all_now = false;
+            }
+        }
+        if all_now { Seen::InMinute } else { Seen::Active }
     }
 
     /// A user was active in `minute`: the current one, or another as instances tell it. One that has left the window, or is more

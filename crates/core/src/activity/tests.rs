@@ -154,8 +154,15 @@ fn assert_equals_a_plain_map(window: u8, steps: Vec<Step>) {
     for (place, step) in steps.into_iter().enumerate() {
         match step {
             Step::Note(number, age) => {
-                active.note(user(number), at(now - age), at(now));
+                let seen = active.seen(user(number), at(now - age));
+                let noted = active.note(user(number), at(now - age), at(now));
+                assert!(age != 0 || seen != Seen::InMinute || noted == Noted::Known, "step {place}: {noted:?}");
                 plain.note(number, age, now);
+                // Where nobody is noted a minute ahead: in a cell that they share, the later minute stands.
+                let is_latest = plain.latest == now && plain.last.values().all(|last| *last <= now);
+                if is_latest && plain.last.get(&number) == Some(&now) {
+                    assert_eq!(active.seen(user(number), at(now)), Seen::InMinute, "step {place}");
+                }
             }
             Step::Pass(minutes) | Step::Jump(minutes) => now += minutes,
             Step::Sweep => {

@@ -1,15 +1,19 @@
 //! The pressure of one batch: which of its users may not come in, and which become active by it.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use foldhash::fast::RandomState;
 
 use super::{Decider, Decoded, Disposition, GateResult, StoreAnswers, gate::facts};
 use crate::{
-    activity::{ActivityHash, Minute},
+    activity::{ActivityHash, Minute, Seen},
     decide::AdmitVerdict,
     policy::{Gate, GateReason, Mode, PolicyEval, Unavailable},
-    pressure::{PUT_OFF_MS, Pressure, PressureState},
+    pressure::{PUT_OFF_MS, Pressure, PressureRule, PressureState},
     record::Records,
     time::Time,
 };
@@ -37,8 +41,8 @@ pub(crate) struct BatchPressure {
     pressure: Arc<Pressure>,
     state: Arc<PressureState>,
     now: Time,
-    /// The user of each record; of no intent, any.
-    users: Vec<ActivityHash>,
+    /// The user of each record, to be noted where it is approved; `None`: no intent, or its user is noted in this minute already.
+    users: Vec<Option<ActivityHash>>,
     /// The places of the records whose users may not come in, ascending.
     denied: Vec<usize>,
     /// The users who took a place.
@@ -50,34 +54,48 @@ impl BatchPressure {
     pub(crate) fn of<'b>(
         pressure: &Arc<Pressure>,
         eval: &mut PolicyEval,
-        (records, decoded): (&'b impl Records, &'b [Decoded<'b>]),
-        (now, at): (Time, impl Fn(usize) -> Time),
+        batch: (&'b impl Records, &'b [Decoded<'b>]),
+        (now, at_of): (Time, impl Fn(usize) -> Time),
         places: Places,
     ) -> Option<Self> {
-        let policy = Arc::clone(eval.policy());
+        let (policy, (records, decoded)) = (Arc::clone(eval.policy()), batch);
         let (rule, state) = (policy.pressure.as_ref()?, pressure.state()?);
-        let user = |decoded: &Decoded<'_>| decoded.as_ref().map_or(ActivityHash(0), |intent| intent.user.into());
-        let users: Vec<ActivityHash> = decoded.iter().map(user).collect();
+        let user = |decoded: &Decoded<'_>| decoded.as_ref().ok().map(|intent| intent.user.into());
+        let mut users: Vec<Option<ActivityHash>> = decoded.iter().map(user).collect();
+        let minute = Minute::from(now);
         let (mut denied, mut placed) = (Vec::new(), HashSet::default());
+        let mut others: Option<HashMap<ActivityHash, usize, RandomState>> = None;
         for (index, decoded) in decoded.iter().enumerate() {
             let Ok(intent) = decoded else { continue };
             let class = intent.class();
             if !rule.filter.matches(class.channel, class.category) {
                 continue;
             }
-            let (user, at) = (users[index], at(index));
-            if state.users.is_active(user, Minute::from(at)) || placed.contains(&user) {
-                continue;
+            let (Some(user), at) = (users[index], at_of(index)) else { continue };
+            let at_minute = Minute::from(at);
+            match state.users.seen(user, at_minute) {
+                Seen::InMinute if at_minute == minute => {
+                    users[index] = None;
+                    continue;
+                }
+                Seen::InMinute | Seen::Active => continue,
+                Seen::No if placed.contains(&user) => continue,
+                Seen::No => {}
             }
             eval.turn_to(at);
             if eval.denial(&facts(intent, None, &records.get(index))).is_some() {
                 continue;
             }
-            match (places, policy.mode) {
-                (Places::Take, Mode::Enforce) if state.take_place() => drop(placed.insert(user)),
-                // Nobody is kept out in shadow mode, so nobody needs a place.
-                (Places::Look, Mode::Enforce | Mode::Shadow) | (Places::Take, Mode::Shadow) if state.has_place() => {}
-                (Places::Take | Places::Look, Mode::Enforce | Mode::Shadow) => denied.push(index),
+            // In shadow mode, too: what is reported is what would be denied.
+            match places {
+                Places::Take if state.take_place() => drop(placed.insert(user)),
+                Places::Look if state.has_place() => {}
+                Places::Take | Places::Look => {
+                    let others = others.get_or_insert_with(|| others_of(rule, eval, batch, &at_of));
+                    if others.get(&user).is_none_or(|first| *first > index) {
+                        denied.push(index);
+                    }
+                }
             }
         }
         eval.turn_to(now);
@@ -104,7 +122,7 @@ impl BatchPressure {
         let minute = Minute::from(self.now);
         let approved =
             self.users.iter().zip(gate_results).filter_map(|(user, gate_result)| {
-                is_approved(&gate_result.disposition, answers, mode).then_some(*user)
+                user.filter(|_| is_approved(&gate_result.disposition, answers, mode))
             });
         self.pressure.note_in(&self.state, approved, minute);
         let placed = std::mem::take(&mut self.placed);
@@ -120,6 +138,29 @@ impl Drop for BatchPressure {
     fn drop(&mut self) {
         self.state.places.put_back(u64::try_from(self.placed.len()).unwrap_or(0));
     }
+}
+
+/// The users of intents that the rule does not apply to, and that no gate denies; with the first of each. Behind it their user counts as
+/// active, as in a batch of its own: a cap that denies it after all lets one user in.
+fn others_of<'b>(
+    rule: &PressureRule,
+    eval: &mut PolicyEval,
+    (records, decoded): (&'b impl Records, &'b [Decoded<'b>]),
+    at_of: &impl Fn(usize) -> Time,
+) -> HashMap<ActivityHash, usize, RandomState> {
+    let mut others = HashMap::default();
+    for (index, decoded) in decoded.iter().enumerate() {
+        let Ok(intent) = decoded else { continue };
+        let class = intent.class();
+        if rule.filter.matches(class.channel, class.category) {
+            continue;
+        }
+        eval.turn_to(at_of(index));
+        if eval.denial(&facts(intent, None, &records.get(index))).is_none() {
+            others.entry(intent.user.into()).or_insert(index);
+        }
+    }
+    others
 }
 
 /// Whether an intent is approved, in whatever mode.

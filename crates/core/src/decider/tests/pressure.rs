@@ -199,17 +199,24 @@ fn another_channel_makes_users_active_and_is_never_denied() {
     let later = world.decide(&batch(&[("b", "push"), ("c", "push"), ("a", "push")]));
     assert_eq!(later, ["pressure", "pressure", "approved"]);
     assert_eq!(world.told(), 1);
+    // However the batches are cut: what comes before in the same one counts.
+    let mixed = world.decide(&batch(&[("d", "push"), ("d", "email"), ("d", "push"), ("e", "push")]));
+    assert_eq!(mixed, ["pressure", "approved", "approved", "pressure"]);
+    let stopped = World::new(&format!("[[stop]]\ncampaign = \"spring\"\n{RULE}"), 0);
+    let email = r#"{"id":"1","user_id":"a","channel":"email","campaign":"spring"}"#.to_owned();
+    let [push] = &batch(&[("a", "push")]).0[..] else { panic!("one intent") };
+    assert_eq!(stopped.decide(&Batch(vec![email, push.clone()])), ["stopped", "pressure"], "it makes nobody active");
     // What is never capped is under pressure, too, and makes users active where it is approved.
     let bypass = World::new(&format!("[[bypass]]\nchannel = [\"push\", \"sms\"]\ncounts = false\n{RULE}"), 0);
     assert_eq!(
         bypass.decide(&batch(&[("a", "push"), ("b", "sms"), ("b", "push")])),
-        ["pressure", "approved", "pressure"]
+        ["pressure", "approved", "approved"]
     );
     assert_eq!(bypass.decide(&batch(&[("b", "push")])), ["approved"]);
 }
 
 #[test]
-fn nothing_is_held_back_in_shadow_mode_and_nobody_takes_a_place() {
+fn nothing_is_held_back_in_shadow_mode_and_what_would_be_is_reported() {
     let decider = decider(RULE);
     let policy = Policy { mode: crate::policy::Mode::Shadow, ..(*decider.policy.get()).clone() };
     let shadow =
@@ -217,8 +224,8 @@ fn nothing_is_held_back_in_shadow_mode_and_nobody_takes_a_place() {
     let (full, open) = (shadow(0), shadow(1));
     assert_eq!(full.decide(&batch(&[("a", "push"), ("b", "email")])), ["shadow", "approved"]);
     assert!(full.is_active("a") && full.is_active("b"));
-    assert_eq!(open.decide(&batch(&[("a", "push"), ("b", "push")])), ["approved", "approved"]);
-    assert_eq!(open.places(), (1, 1));
+    assert_eq!(open.decide(&batch(&[("a", "push"), ("b", "push")])), ["approved", "shadow"]);
+    assert_eq!((open.places(), open.is_active("a"), open.is_active("b")), ((0, 0), true, true));
 }
 
 #[test]
