@@ -136,7 +136,7 @@ impl Till {
         self.rebuilt += 1;
     }
 
-    /// Whether a budget was lost, and is counted anew; or is counted since after this time.
+    /// Whether a budget was lost and is counted again, or its count began after this time.
     pub fn is_counted_again(&self, key: &str, at: i64) -> bool {
         self.accounts.get(key.as_bytes()).is_some_and(|account| account.unsure || at < account.since)
     }

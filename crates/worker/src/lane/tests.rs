@@ -6,6 +6,7 @@ mod lost;
 mod paced;
 mod pressure;
 mod routes;
+mod tokens;
 mod traces;
 mod unavailable;
 
@@ -13,7 +14,7 @@ use std::{
     cell::RefCell,
     collections::{BTreeMap, BTreeSet, VecDeque},
     rc::Rc,
-    sync::{Arc, RwLock},
+    sync::{Arc, RwLock, atomic::AtomicBool},
     time::{Duration, Instant},
 };
 
@@ -41,6 +42,7 @@ use weir_core::{
     zone::Zone,
 };
 
+use self::tokens::Tokens;
 use super::*;
 use crate::{budgets::BudgetKeeper, clock::SystemClock, observer::tests::TestObserver};
 
@@ -101,6 +103,8 @@ struct World {
     /// The budgets of the policy, and who grants their tokens; `None`: anyone.
     budgets: Vec<Budget>,
     tokens: Option<EmbeddedLedger>,
+    /// Whether they do not answer.
+    tokens_away: Arc<AtomicBool>,
     /// The routes of the policy, and their permits.
     routes: Vec<Route>,
     permits: Option<Arc<Routes>>,
@@ -486,7 +490,8 @@ fn run_by(clock: impl Clock, store: impl Store, world: World) -> (Result<(), Lan
     let (commit_interval, deferred_shards) = (world.commit_interval, Arc::clone(&world.deferred_shards));
     let task = world.task.unwrap_or(Task::Intents);
     let world: Shared = Rc::new(RefCell::new(world));
-    let tokens = world.borrow().tokens.clone().unwrap_or_else(|| EmbeddedLedger::new("only", || SystemClock.now()));
+    let ledger = world.borrow().tokens.clone().unwrap_or_else(|| EmbeddedLedger::new("only", || SystemClock.now()));
+    let tokens = Tokens { ledger, are_away: Arc::clone(&world.borrow().tokens_away) };
     let (keeper, budgets) = BudgetKeeper::new(move || tokens.clone(), SystemClock, Arc::new(TestObserver::default()));
     let _keeper = runtime.spawn(keeper.run());
     let mut lane = Lane {

@@ -127,7 +127,7 @@ impl UnavailableShards {
         self.deferred.handed_over();
     }
 
-    /// After a commit, and where reading starts anew.
+    /// After a commit, and where reading starts again.
     pub(super) fn after_commit(&mut self, outcome: CommitOutcome<'_>, metrics: &dyn Observer) {
         match outcome {
             CommitOutcome::Committed => self.deferred.committed(metrics),

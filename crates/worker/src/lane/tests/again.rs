@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::Relaxed};
 
+use weir_core::{budget::WhenUnavailable, shard::IdHash};
+
 use super::*;
 
 /// Noon, and as many milliseconds as are in here.
@@ -84,6 +86,10 @@ impl Store for Stalling {
     never_given_up!();
 }
 
+fn id(offset: i64) -> u64 {
+    IdHash::of(&format!("i-{offset}")).0
+}
+
 fn world() -> World {
     World { expires_at: Some(EXPIRES_AT), ..World::default() }
 }
@@ -128,8 +134,7 @@ fn of_what_was_read_before_an_admission_counts_whatever_the_gate_says_now_and_no
     clock.0.store(STALL_MS, Relaxed);
     let mut store = Stalling::new(First::Answers, &clock);
     let admitted: Vec<i64> = (0..100).step_by(3).collect();
-    let id = |offset: &i64| weir_core::shard::IdHash::of(&format!("i-{offset}")).0;
-    store.recorded = admitted.iter().map(|offset| (id(offset), Moving::at(0))).collect();
+    store.recorded = admitted.iter().map(|offset| (id(*offset), Moving::at(0))).collect();
     let looked_up = Arc::clone(&store.looked_up);
     let (end, world) = run_by(clock, store, World { read_before: Some(READ), ..world() });
     end.unwrap();
@@ -137,4 +142,51 @@ fn of_what_was_read_before_an_admission_counts_whatever_the_gate_says_now_and_no
     let expected: Vec<i64> = admitted.into_iter().filter(|offset| *offset < READ).collect();
     assert_eq!(approved(&world), expected);
     assert_eq!(looked_up.load(Relaxed), READ as usize, "each once, and none that is read for the first time");
+}
+
+/// Records what it allows. Once it was asked for the first time, intents have expired, and the ledger of budgets answers again.
+struct Recording {
+    clock: Moving,
+    tokens_away: Arc<AtomicBool>,
+    /// The ids that are recorded, and when.
+    recorded: BTreeMap<u64, Time>,
+}
+
+impl Store for Recording {
+    async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
+        for (request, answer) in batch.requests.iter().zip(answers) {
+            let allows_nothing = batch.cap_sets[request.cap_set].iter().any(|cap| cap.limit == 0);
+            let (verdict, at) = match self.recorded.get(&request.id.0) {
+                Some(at) => (AdmitVerdict::Replayed, *at),
+                None if allows_nothing => (AdmitVerdict::Denied { cap: 0, used: 0, blocking: None }, batch.now),
+                None => (AdmitVerdict::Allowed, batch.now),
+            };
+            if verdict == AdmitVerdict::Allowed {
+                self.recorded.insert(request.id.0, at);
+            }
+            *answer = Some(Answer { verdict, at, ahead: false });
+        }
+        if self.tokens_away.swap(false, Relaxed) {
+            self.clock.0.store(STALL_MS, Relaxed);
+        }
+        Ok(())
+    }
+
+    never_given_up!();
+}
+
+#[test]
+fn what_is_recorded_before_a_wait_for_a_budget_is_approved_whatever_the_gate_says_after_it() {
+    let (clock, tokens_away) = (Moving::default(), Arc::new(AtomicBool::new(true)));
+    let recorded = [(id(1), Moving::at(0))].into();
+    let store = Recording { clock: clock.clone(), tokens_away: Arc::clone(&tokens_away), recorded };
+    // Of the first batch, 1 and 4 take from a budget that is unavailable. 1 was admitted before, so the batch waits.
+    let budgets = vec![tokens::budget(tokens::of_channel("c1"), WhenUnavailable::Suppress)];
+    let unavailable_after = Some(Duration::from_millis(50));
+    let (read_before, tokens) = (Some(2), Some(tokens::ledger()));
+    let world = World { budgets, tokens, tokens_away, unavailable_after, read_before, ..world() };
+    let (end, world) = run_by(clock, store, world);
+    end.unwrap();
+    each_once(&world);
+    assert_eq!(approved(&world), [0, 1, 2, 3, 5, 6]);
 }

@@ -3,10 +3,8 @@
 use std::{collections::BTreeMap, sync::RwLockWriteGuard};
 
 use weir_core::{
-    budget::{BudgetSpan, WhenUnavailable},
-    ledger::TakeRequest,
+    budget::WhenUnavailable,
     policy::{Selection, Unavailable},
-    ports::Ledger as _,
     record::Output,
     shard::{IdHash, UserHash},
 };
@@ -217,42 +215,20 @@ fn where_nothing_can_be_deferred_the_lane_waits_in_place() {
 
 #[test]
 fn a_batch_that_is_judged_again_and_again_pays_its_budget_once() {
-    // It counts since before the first intent was admitted, so a replay has paid.
-    let tokens = EmbeddedLedger::new("only", || Noon.now().plus(-60_000));
-    let budget = Budget {
-        name: "all".into(),
-        selection: Selection::default(),
-        scope: Scope::Every,
-        limit: 1_000_000,
-        span: BudgetSpan::Total,
-        best_effort: true,
-        when_spent: Action::Suppress,
-        on_unavailable: WhenUnavailable::Wait,
-    };
-    let id = BudgetId { name: "all".into(), campaign: None };
-    let used = budget.used_by(id, &Zone::utc(), Noon.now());
+    let (ledger, budget) = (tokens::ledger(), tokens::budget(Selection::default(), WhenUnavailable::Wait));
     // Intents of the first class hold up those of the second, which could be approved; a bypass is approved anyway.
-    let bypass = Bypass {
-        selection: Selection {
-            filter: Filter { channels: Some(["c2".to_owned()].into()), categories: None },
-            campaigns: None,
-        },
-        counts: Counts::No,
-    };
+    let bypass = Bypass { selection: tokens::of_channel("c2"), counts: Counts::No };
     let world = World {
-        budgets: vec![budget],
+        budgets: vec![budget.clone()],
         bypass: vec![bypass],
-        tokens: Some(tokens.clone()),
+        tokens: Some(ledger.clone()),
         ..world([Wait, Approve, Suppress], Some(60))
     };
     // In real time: the task that holds the tokens is beside the lane.
     let (end, world) = run_with(Sharded(Arc::clone(&world.ledger)), world);
     end.unwrap();
     each_once(&world);
-    let (mut tokens, look, mut answers) = (tokens, [TakeRequest::look(&used, 1)], [None]);
-    let look = tokens.take(&look, &mut answers);
-    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(look).unwrap();
-    let used = answers[0].unwrap().used;
+    let used = tokens::used(&budget, ledger);
     // What was asked for and not answered may have been recorded: its tokens stay spent.
     let most = RECORDS.unsigned_abs() + 2 * BATCH as u64;
     assert!((RECORDS.unsigned_abs()..=most).contains(&used), "{used} tokens for {RECORDS} intents");

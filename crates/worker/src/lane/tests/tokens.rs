@@ -1,0 +1,99 @@
+//! The tokens of budgets: who grants them, and which go back.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+
+use weir_core::{
+    budget::{BudgetSpan, WhenUnavailable},
+    ledger::{GiveBack, TakeAnswer, TakeRequest},
+    policy::Selection,
+    ports::Ledger,
+};
+
+use super::*;
+
+/// The ledger of budgets, which may be away.
+#[derive(Clone)]
+pub(super) struct Tokens {
+    pub(super) ledger: EmbeddedLedger,
+    pub(super) are_away: Arc<AtomicBool>,
+}
+
+impl Ledger for Tokens {
+    async fn take(&mut self, requests: &[TakeRequest], answers: &mut [Option<TakeAnswer>]) -> Result<(), StoreError> {
+        if self.are_away.load(Relaxed) {
+            return Err(StoreError::Temporary("by the test".to_owned()));
+        }
+        self.ledger.take(requests, answers).await
+    }
+
+    async fn give_back(&mut self, tokens: &[GiveBack]) -> Result<(), StoreError> {
+        self.ledger.give_back(tokens).await
+    }
+}
+
+/// A ledger that counts since before the first intent is admitted, so a replay has paid.
+pub(super) fn ledger() -> EmbeddedLedger {
+    EmbeddedLedger::new("only", || Noon.now().plus(-60_000))
+}
+
+/// The intents of a channel.
+pub(super) fn of_channel(name: &str) -> Selection {
+    Selection { filter: Filter { channels: Some([name.to_owned()].into()), categories: None }, campaigns: None }
+}
+
+/// A budget that is never spent.
+pub(super) fn budget(selection: Selection, on_unavailable: WhenUnavailable) -> Budget {
+    Budget {
+        name: "all".into(),
+        selection,
+        scope: Scope::Every,
+        limit: 1_000_000,
+        span: BudgetSpan::Total,
+        best_effort: true,
+        when_spent: Action::Suppress,
+        on_unavailable,
+    }
+}
+
+/// How much of a budget is used.
+pub(super) fn used(budget: &Budget, mut ledger: EmbeddedLedger) -> u64 {
+    let id = BudgetId { name: Arc::clone(&budget.name), campaign: None };
+    let look = [TakeRequest::look(&budget.used_by(id, &Zone::utc(), Noon.now()), 1)];
+    let mut answers = [None];
+    let looked = ledger.take(&look, &mut answers);
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(looked).unwrap();
+    answers[0].unwrap().used
+}
+
+/// The first call tells the lane to stop, and is never answered.
+struct Hangs {
+    stop: CancellationToken,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Store for Hangs {
+    async fn admit(&mut self, batch: &AdmitBatch<'_>, _: &mut [Option<Answer>]) -> Result<(), StoreError> {
+        self.asked.store(batch.requests.len(), Relaxed);
+        self.stop.cancel();
+        std::future::pending().await
+    }
+
+    never_given_up!();
+}
+
+#[test]
+fn a_lane_that_is_told_to_stop_while_the_store_is_asked_gives_back_the_tokens_of_what_it_has_not_asked_for() {
+    let (budget, ledger) = (budget(Selection::default(), WhenUnavailable::Wait), ledger());
+    // It is never asked for a bypass that does not count, and may have recorded all others.
+    let bypass = vec![Bypass { selection: of_channel("c2"), counts: Counts::No }];
+    let (budgets, tokens) = (vec![budget.clone()], Some(ledger.clone()));
+    let world = World { budgets, bypass, tokens, ..World::default() };
+    let asked: Arc<AtomicUsize> = Arc::default();
+    let store = Hangs { stop: world.stop.clone(), asked: Arc::clone(&asked) };
+    let (end, world) = run_with(store, world);
+    end.unwrap();
+    assert!(world.visible.is_empty());
+    let asked = asked.load(Relaxed);
+    assert!(asked > 0 && asked < BATCH, "{asked} of {BATCH}");
+    assert_eq!(used(&budget, ledger), asked as u64);
+}
