@@ -152,7 +152,9 @@ pub(crate) trait GroupLoop {
         self.forget(state);
         for pause in backoff() {
             // Serving the group replaces a change that is out of date by now.
-            let Some(event) = self.serve_group().await? else { break };
+            let Some(event) = self.serve_group().await? else {
+                return Err(self.change_taken_back());
+            };
             match self.ends().source.settle().await {
                 Ok(()) => {
                     self.start(state);
@@ -167,6 +169,15 @@ pub(crate) trait GroupLoop {
         }
         self.ends().status.set_trouble(None);
         Ok(())
+    }
+
+    /// The partitions are those of before. What was read and is not committed is forgotten, so it has to be read again.
+    fn change_taken_back(&mut self) -> Interruption {
+        let Ends { source, status, .. } = self.ends();
+        if source.partitions() > 0 {
+            status.assigned();
+        }
+        Interruption::Rewind("the group has taken a change of partitions back".to_owned())
     }
 
     /// Notes what the group has given or taken.

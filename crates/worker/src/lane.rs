@@ -39,7 +39,7 @@ use tokio_util::sync::CancellationToken;
 use weir_core::{
     decider::Decider,
     ports::{Clock, Sink, Source, Store},
-    record::{Job, Records},
+    record::{Job, Records, progress_of},
 };
 
 pub use self::task::Task;
@@ -184,9 +184,7 @@ where
             state.found_nothing = batch.is_empty();
             if state.found_nothing {
                 // An idle lane starts a new interval, so that its first record is not committed all alone.
-                if self.poll_commit(state, Duration::ZERO).await? {
-                    self.commit_ends(state).await?;
-                }
+                self.poll_commit(state, Duration::ZERO).await?;
                 self.note_idle(state);
                 continue;
             }
@@ -239,7 +237,7 @@ where
             return Err(Interruption::Rewind("the store's answers have become too old".to_owned()));
         }
         let membership = self.source.membership()?;
-        let progress = self.progress_of(&batch);
+        let progress = progress_of(&batch);
         state.committed.handed_over(decided_at);
         let now = self.clock.passed();
         if let Some(trace) = &mut trace {

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use weir_core::{
     ports::{Clock, CommitError, CommitTimes, Sink, Source, Store},
-    record::{Job, Progress, Records, progress_of},
+    record::Progress,
     routes::Taken,
     tally::Tally,
 };
 
-use super::{Interruption, Lane, LaneState, Task, unavailable_shards::CommitOutcome};
-use crate::{group_loop::GroupLoop as _, observer::Event, trace::OpenTrace};
+use super::{Lane, LaneState, Task, unavailable_shards::CommitOutcome};
+use crate::{observer::Event, trace::OpenTrace};
 
 /// The batch that is being committed.
 #[derive(Default)]
@@ -75,33 +75,6 @@ where
             self.metrics.happened(Event::BatchHalved);
             tracing::warn!(records, "the brokers are too slow for the batch: at most so many records from now on");
         }
-    }
-
-    /// How far a batch brings its partitions: over offsets without a record, too, where they were read to their end.
-    pub(super) fn progress_of(&self, batch: &impl Records) -> Vec<Progress> {
-        let (mut progress, ends) = (progress_of(batch), self.source.ends_read());
-        for Progress { partition, next_offset } in &mut progress {
-            let end = ends.iter().find(|end| end.partition == *partition);
-            *next_offset = end.map_or(*next_offset, |end| end.next_offset.max(*next_offset));
-        }
-        progress
-    }
-
-    /// Commits the ends of partitions behind which nothing but offsets without a record is left to read: they look like records that
-    /// are not done. To be called when nothing that was read is not committed.
-    pub(super) async fn commit_ends(&mut self, state: &mut LaneState) -> Result<(), Interruption> {
-        let progress = state.committed.behind(self.source.ends_read());
-        if progress.is_empty() {
-            return Ok(());
-        }
-        if self.serve_group().await?.is_some() {
-            return Err(Interruption::Group);
-        }
-        let (records, membership) = (self.source.batch(), self.source.membership()?);
-        state.in_flight = InFlight { progress: progress.clone(), ..InFlight::default() };
-        state.decided_in = Duration::ZERO;
-        self.sink.submit(Job { records, outputs: Vec::new(), progress, membership });
-        Ok(())
     }
 
     pub(super) fn note_lag(&self, state: &mut LaneState) {
