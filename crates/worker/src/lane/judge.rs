@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use weir_core::{
     decider::{Decoded, GateResult, PermitsFrom, Places},
     moving::move_on,
+    permits::LEASE,
     ports::{Clock, Sink, Source, Store},
     record::{Output, ReadBefore},
     retry::try_again,
@@ -50,7 +51,7 @@ where
         let mut rounds = Rounds::begin(self.clock.passed());
         let decoded = self.decider.decode(batch);
         self.service_unavailable(state).await?;
-        let mut permits = allowance.for_batch(batch);
+        let (mut permits, mut kept_until) = (allowance.for_batch(batch), self.clock.passed() + LEASE);
         loop {
             let kept = match self.judge(state, (batch, &decoded), permits, &mut rounds).await? {
                 Judged::Decided(decided) => return Ok(*decided),
@@ -63,7 +64,7 @@ where
                     kept
                 }
             };
-            permits = self.permits_again(batch, kept);
+            permits = self.permits_again(batch, kept, &mut kept_until);
         }
     }
 

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use weir_core::{
     decider::{BatchDecision, PermitsFrom},
+    permits::LEASE,
     policy::Mode,
     ports::{Clock, Sink, Source, Store},
     record::Records,
@@ -72,12 +73,23 @@ where
         taken.into_iter().find(|taken| Arc::ptr_eq(taken.state(), &route))
     }
 
-    /// Where the records of a batch take their permits when it is judged again.
-    pub(super) fn permits_again(&self, batch: &S::Batch, kept: Option<Taken>) -> PermitsFrom {
+    /// Where the records of a batch take their permits when it is judged again. Those that it has kept for as long as permits are leased
+    /// go back first: other members may have been granted them meanwhile.
+    pub(super) fn permits_again(
+        &self,
+        batch: &S::Batch,
+        kept: Option<Taken>,
+        kept_until: &mut Duration,
+    ) -> PermitsFrom {
         let Some(route) = self.waits_for() else { return PermitsFrom::Pools };
-        let mut taken = kept.unwrap_or_else(|| Taken::none(route));
+        let passed = self.clock.passed();
+        let kept = kept.filter(|_| passed < *kept_until);
+        let mut taken = kept.unwrap_or_else(|| {
+            *kept_until = passed + LEASE;
+            Taken::none(route)
+        });
         let lacking = u64::try_from(batch.len()).unwrap_or(u64::MAX).saturating_sub(taken.permits());
-        taken.take(Pool::General, lacking, self.clock.passed());
+        taken.take(Pool::General, lacking, passed);
         PermitsFrom::Taken(taken)
     }
 

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use weir_core::{
     document::Format,
+    permits::LEASE,
     policy_file::parse_policy,
     routes::{Pool, RouteKnown, RouteState},
 };
@@ -41,7 +42,16 @@ struct Withdraws {
     withdrawn: Arc<AtomicU64>,
     is_away: Arc<AtomicBool>,
     failed: usize,
+    /// How long each wait for the store takes, at the least.
+    waits: Duration,
     clock: VirtualClock,
+}
+
+impl Withdraws {
+    fn new(world: &World, state: &Arc<RouteState>, waits: Duration) -> Self {
+        let (withdrawn, is_away, clock) = (Arc::default(), Arc::default(), world.clock.clone());
+        Self { state: Arc::clone(state), withdrawn, is_away, failed: 0, waits, clock }
+    }
 }
 
 impl Store for Withdraws {
@@ -69,10 +79,11 @@ impl Clock for Withdraws {
     }
 
     async fn sleep(&self, wait: Duration) {
-        if self.is_away.load(Ordering::Relaxed) {
+        let is_away = self.is_away.load(Ordering::Relaxed);
+        if is_away {
             self.withdrawn.fetch_add(self.state.withdraw_above(0, 0), Ordering::Relaxed);
         }
-        self.clock.sleep(wait).await;
+        self.clock.sleep(if is_away { wait.max(self.waits) } else { wait }).await;
     }
 }
 
@@ -81,11 +92,30 @@ fn intents_whose_turn_has_come_keep_their_permits_while_they_wait_for_the_store(
     let (world, routes) = paced(RECORDS.unsigned_abs());
     let state = routes.state("all");
     state.learn(RouteKnown { waiting: vec![RECORDS.unsigned_abs()], ..RouteKnown::default() });
-    let (withdrawn, is_away, clock) = (Arc::default(), Arc::default(), world.clock.clone());
-    let store = Withdraws { state: Arc::clone(&state), withdrawn, is_away, failed: 0, clock };
+    let store = Withdraws::new(&world, &state, Duration::ZERO);
     // None of them is sent to wait again: the sink looks for that.
     let (end, world) = run_by(store.clone(), store, World { task: Some(Task::Waiting(state.topic)), ..world });
     end.unwrap();
     each_once(&world);
     assert_eq!((state.spent(), state.held()), (RECORDS.unsigned_abs(), 0));
+}
+
+#[test]
+fn permits_that_are_kept_for_as_long_as_a_lease_go_back() {
+    let (all, first) = (RECORDS.unsigned_abs(), BATCH as u64);
+    let (world, routes) = paced(all);
+    let state = routes.state("all");
+    // The keeper's turns get no answer until the store is back: others may be granted these permits by then.
+    state.grant(0, 0, LEASE);
+    state.learn(RouteKnown { waiting: vec![all], drain_per_s: 1.0, ..RouteKnown::default() });
+    let store = Withdraws::new(&world, &state, LEASE);
+    let (task, expires_at) = (Some(Task::Waiting(state.topic)), Some("2026-12-31T00:00:00Z"));
+    let (end, world) = run_by(store.clone(), store, World { task, expires_at, ..world });
+    end.unwrap();
+    each_once(&world);
+    let ledger = world.ledger.write().unwrap();
+    let waits = ledger.outputs.iter().filter(|(_, (to, _))| *to != Destination::APPROVED);
+    let waits: Vec<i64> = waits.map(|(offset, _)| *offset).collect();
+    assert_eq!(waits, (0..BATCH as i64).collect::<Vec<_>>(), "the first batch waits again");
+    assert_eq!((state.spent(), state.held()), (all - first, first));
 }
