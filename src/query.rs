@@ -252,14 +252,17 @@ impl<S: Store, C: Clock> QueryService<S, C> {
             self.fund(&record, &decoded, (|clock| clock.time_to_decide(&[]), Places::Take)).await?;
         let (mut gated, counts) = batch_decision.gate(&record, &decoded);
         self.metrics.gated(counts);
-        if let Err(NotAdmitted { error, may_be_recorded }) = self.admit(&mut gated).await {
-            // Where it is recorded, the same id again is a replay, and pays nothing.
-            if !may_be_recorded {
-                give_back(self.funds.as_ref(), batch_decision.granted()).await?;
+        match self.admit(&mut gated).await {
+            Ok(()) => {}
+            Err(_) if batch_decision.gives_up(&gated) => {}
+            Err(NotAdmitted { error, may_be_recorded }) => {
+                // Where it is recorded, the same id again is a replay, and pays nothing.
+                if !may_be_recorded {
+                    give_back(self.funds.as_ref(), batch_decision.granted()).await?;
+                }
+                return Err(error.into());
             }
-            return Err(error.into());
         }
-        batch_decision.settle(&mut gated);
         let is_approved = batch_decision.decision(&gated, 0).verdict.is_approved();
         batch_decision.permits_where(|_| is_approved).into_iter().for_each(Taken::spend);
         give_back(self.funds.as_ref(), batch_decision.unspent(&gated)).await?;
@@ -267,6 +270,7 @@ impl<S: Store, C: Clock> QueryService<S, C> {
             let why = "a budget of the intent cannot be asked, and its policy says to wait";
             return Err(StoreError::Temporary(why.to_owned()).into());
         }
+        batch_decision.note_active(&gated);
         Ok(decision(&batch_decision, intent, &gated))
     }
 

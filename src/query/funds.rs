@@ -42,7 +42,11 @@ impl Funds {
     pub(super) async fn ask(&self, claim: &Arc<Claim>, policy: &Policy, now: Time) -> Result<Funded, QueryError> {
         match self {
             Self::Take(claimant) => match claimant.claim(Arc::clone(claim)).await? {
-                Claimed::Answered(answers) => Ok(Funded::Answered(answers, Vec::new())),
+                // A replay is an answer that is repeated. It paid when it was given first, whatever has been counted since.
+                Claimed::Answered(answers) => {
+                    let counted_for_ms = vec![None; claim.budgets.len()];
+                    Ok(Funded::Answered(Answers { counted_for_ms, ..answers }, Vec::new()))
+                }
                 Claimed::Pending => {
                     claimant.ready().await;
                     Ok(Funded::Again)
@@ -74,8 +78,8 @@ fn answers(claim: &Claim, looked: &Looked) -> Answers {
         last.map_or(Outcome::Granted, |(place, _)| Outcome::Denied(place))
     };
     let (outcomes, leases) = (claim.wants.iter().map(outcome).collect(), vec![None; claim.budgets.len()]);
-    let counted_since = vec![Time::MIN; claim.budgets.len()];
-    Answers { outcomes, spent, leases, counted_since }
+    let counted_for_ms = vec![None; claim.budgets.len()];
+    Answers { outcomes, spent, leases, counted_for_ms }
 }
 
 #[cfg(test)]
@@ -103,9 +107,8 @@ mod tests {
             wants: (0..5).map(|set| Want { set, cost: 3 }).collect(),
             sets: wants.to_vec(),
         };
-        let answer = |free_in_ms| {
-            Some(TakeAnswer { granted: 0, used: 9, leased: 0, bucket: 0, free_in_ms, counted_since: Time::default() })
-        };
+        let answer =
+            |free_in_ms| Some(TakeAnswer { granted: 0, used: 9, leased: 0, bucket: 0, free_in_ms, counted_for_ms: 0 });
         let looked = Looked {
             answers: vec![answer(Some(1_000)), answer(Some(2_000)), answer(None), answer(Some(0)), None],
             error: Some("a shard does not answer".to_owned()),

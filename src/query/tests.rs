@@ -1,24 +1,36 @@
-//! What a decision that fails does with its tokens.
+//! What a decision does with its tokens where it fails or is repeated, and what it does not need the store for.
 
 use std::collections::BTreeSet;
 
 use weir_core::{
+    class::ClassNames,
     current::Current,
+    decide::AdmitVerdict,
     deferred_send::DeferredSend,
     document::Format,
     fields::FieldMap,
-    ledger::{EmbeddedLedger, TakeRequest},
+    ledger::{EmbeddedLedger, GiveBack, TakeAnswer, TakeRequest},
+    policy::Policy,
     policy_file::parse_policy,
-    ports::Ledger as _,
+    ports::Ledger,
     segment::{SegmentSet, UserIdKind, UserIds},
+    shard::IdHash,
 };
-use weir_worker::{budgets::BudgetKeeper, clock::SystemClock};
+use weir_worker::{
+    budgets::{BudgetKeeper, Budgets},
+    clock::SystemClock,
+};
 
 use super::*;
 
-const POLICY: &str = "version = \"1\"\n[default]\ncaps = \"unlimited\"\n\
-                      [[budgets]]\nname = \"all\"\nlimit = 1_000\ntotal = true\nbest_effort = true\n";
+const POLICY: &str = "version = \"1\"\n[default]\ncaps = \"unlimited\"\n";
 const TRIES: u64 = 20;
+const INTENT: &[u8] = br#"{"id":"i","user_id":"u"}"#;
+
+/// A budget of this limit, and what else it has.
+fn budget(limit: u64, more: &str) -> String {
+    format!("[[budgets]]\nname = \"all\"\nlimit = {limit}\ntotal = true\nbest_effort = true\n{more}")
+}
 
 /// A store that answers nothing.
 struct Silent(fn() -> StoreError);
@@ -41,9 +53,64 @@ impl Store for Silent {
     }
 }
 
-/// What is used of the budget when an intent has been decided so often in vain.
-async fn used_after(store: Silent, deferred: &[u16]) -> u64 {
-    let policy = Arc::new(parse_policy("policy.toml", POLICY, Format::Toml, 86_400_000).unwrap());
+/// A store that has approved `i` at some time, and allows everything else.
+struct Knows(Time);
+
+impl Store for Knows {
+    async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
+        for (request, answer) in batch.requests.iter().zip(answers) {
+            let is_known = request.id == IdHash::of("i");
+            let (verdict, at) = match is_known {
+                true => (AdmitVerdict::Replayed, self.0),
+                false => (AdmitVerdict::Allowed, batch.now),
+            };
+            *answer = Some(Answer { verdict, at, ahead: false });
+        }
+        Ok(())
+    }
+
+    fn shards(&self) -> u16 {
+        1
+    }
+
+    fn watch(&mut self, _: &BTreeSet<u16>) -> Vec<u16> {
+        Vec::new()
+    }
+
+    async fn record(&mut self, _: &[DeferredSend], _: Time) -> Result<(), StoreError> {
+        unreachable!("nothing is owed")
+    }
+}
+
+/// The ledger of budgets, which may be away.
+#[derive(Clone)]
+struct Tokens {
+    ledger: EmbeddedLedger,
+    are_away: bool,
+}
+
+impl Tokens {
+    fn new(are_away: bool) -> Self {
+        Self { ledger: EmbeddedLedger::new("only", || SystemClock.now()), are_away }
+    }
+}
+
+impl Ledger for Tokens {
+    async fn take(&mut self, requests: &[TakeRequest], answers: &mut [Option<TakeAnswer>]) -> Result<(), StoreError> {
+        if self.are_away {
+            return Err(StoreError::Temporary("by the test".to_owned()));
+        }
+        self.ledger.take(requests, answers).await
+    }
+
+    async fn give_back(&mut self, tokens: &[GiveBack]) -> Result<(), StoreError> {
+        self.ledger.give_back(tokens).await
+    }
+}
+
+/// Decisions over HTTP by this policy, and the task that holds the tokens.
+fn service<S: Store>(more: &str, store: S, tokens: &Tokens) -> (QueryService<S, SystemClock>, Budgets, Arc<Policy>) {
+    let policy = Arc::new(parse_policy("policy.toml", &format!("{POLICY}{more}"), Format::Toml, 86_400_000).unwrap());
     let set = SegmentSet::new("s".to_owned(), UserIds::new(UserIdKind::U32, ""), Vec::new());
     let decider = Decider {
         topic: "intents".into(),
@@ -56,26 +123,37 @@ async fn used_after(store: Silent, deferred: &[u16]) -> u64 {
         routes: None,
         approved_by_channel: Arc::default(),
     };
-    let mut ledger = EmbeddedLedger::new("only", || SystemClock.now());
-    let (asked, metrics) = (ledger.clone(), Arc::<Metrics>::default());
+    let metrics = Arc::<Metrics>::default();
     let observer: Arc<dyn Observer> = Arc::<Metrics>::clone(&metrics);
-    let (keeper, budgets) = BudgetKeeper::new(move || asked.clone(), SystemClock, observer);
+    let tokens = tokens.clone();
+    let (keeper, budgets) = BudgetKeeper::new(move || tokens.clone(), SystemClock, observer);
     tokio::spawn(keeper.run());
-    let deferred_shards = Arc::new(DeferredShards::default());
-    deferred_shards.change(&BTreeSet::new(), &deferred.iter().copied().collect());
-    let mut query = QueryService::new(&decider, EntryPoint::Http, store, SystemClock, metrics)
-        .beside(deferred_shards)
-        .taking(budgets.claimant());
-    for _ in 0..TRIES {
-        assert!(query.decide(br#"{"id":"i","user_id":"u"}"#).await.is_err());
-    }
+    let query = QueryService::new(&decider, EntryPoint::Http, store, SystemClock, metrics).taking(budgets.claimant());
+    (query, budgets, policy)
+}
+
+/// What is used of the budget once all tokens that are left have gone back.
+async fn used(budgets: Budgets, policy: &Policy, mut tokens: Tokens) -> u64 {
     budgets.close().await;
     let budget = &policy.budgets[0];
-    let id = budget.id_for(&weir_core::class::ClassNames { channel: None, category: None, campaign: None }).unwrap();
+    let id = budget.id_for(&ClassNames { channel: None, category: None, campaign: None }).unwrap();
     let look = TakeRequest::look(&budget.used_by(id, &policy.timezone, SystemClock.now()), 1);
     let mut answers = [None];
-    ledger.take(&[look], &mut answers).await.unwrap();
+    tokens.take(&[look], &mut answers).await.unwrap();
     answers[0].unwrap().used
+}
+
+/// What is used of the budget when an intent has been decided so often in vain.
+async fn used_after(store: Silent, deferred: &[u16]) -> u64 {
+    let tokens = Tokens::new(false);
+    let (query, budgets, policy) = service(&budget(1_000, ""), store, &tokens);
+    let deferred_shards = Arc::new(DeferredShards::default());
+    deferred_shards.change(&BTreeSet::new(), &deferred.iter().copied().collect());
+    let mut query = query.beside(deferred_shards);
+    for _ in 0..TRIES {
+        assert!(query.decide(INTENT).await.is_err());
+    }
+    used(budgets, &policy, tokens).await
 }
 
 #[tokio::test]
@@ -85,4 +163,52 @@ async fn an_intent_that_is_certainly_not_recorded_pays_nothing() {
     assert_eq!(used_after(Silent(lost), &[0]).await, 0, "its shard is not asked");
     let temporary = || StoreError::Temporary("by the test".to_owned());
     assert_eq!(used_after(Silent(temporary), &[]).await, TRIES, "it may be recorded, and then it is a replay");
+}
+
+/// Asks for the decision on the known intent, which has to be the one of before.
+async fn is_repeated(query: &mut QueryService<Knows, SystemClock>, before: Time) {
+    for _ in 0..TRIES {
+        let decision = query.decide(INTENT).await.unwrap();
+        assert_eq!((&*decision.verdict, decision.decided_at), ("approved", before), "{decision:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_approval_of_before_a_budget_is_repeated_whatever_is_left_of_it_and_takes_nothing() {
+    let before = SystemClock.now().plus(-3_600_000);
+    for (limit, spent) in [(1_000, 0), (1, 1)] {
+        let tokens = Tokens::new(false);
+        let (mut query, budgets, policy) = service(&budget(limit, ""), Knows(before), &tokens);
+        for other in 0..spent {
+            let intent = format!(r#"{{"id":"other-{other}","user_id":"u"}}"#);
+            assert_eq!(query.decide(intent.as_bytes()).await.unwrap().verdict, "approved");
+        }
+        is_repeated(&mut query, before).await;
+        assert_eq!(used(budgets, &policy, tokens).await, spent, "of {limit}");
+    }
+}
+
+#[tokio::test]
+async fn an_approval_is_repeated_while_a_budget_that_suppresses_then_cannot_be_asked() {
+    let before = SystemClock.now().plus(-3_600_000);
+    let suppresses = budget(1_000, "on_unavailable = \"suppress\"\n");
+    let (mut query, budgets, _) = service(&suppresses, Knows(before), &Tokens::new(true));
+    is_repeated(&mut query, before).await;
+    let other = query.decide(br#"{"id":"other","user_id":"u"}"#).await.unwrap();
+    assert_eq!(other.reason.map(|reason| reason.as_str()), Some("unavailable"));
+    budgets.close().await;
+}
+
+#[tokio::test]
+async fn a_bypass_that_does_not_count_needs_no_store_also_where_it_is_suppressed() {
+    let silent = Silent(|| StoreError::Temporary("by the test".to_owned()));
+    let bypass = "[[bypass]]\ncategory = \"receipt\"\ncounts = false\n";
+    let (mut query, budgets, _) = service(bypass, silent, &Tokens::new(false));
+    for (expiry, word) in [("", "approved"), (r#","expires_at":1"#, "suppressed")] {
+        let receipt = format!(r#"{{"id":"i","user_id":"u","category":"receipt"{expiry}}}"#);
+        assert_eq!(query.decide(receipt.as_bytes()).await.unwrap().verdict, word);
+        let counted = format!(r#"{{"id":"i","user_id":"u"{expiry}}}"#);
+        assert!(query.decide(counted.as_bytes()).await.is_err());
+    }
+    budgets.close().await;
 }

@@ -29,7 +29,6 @@ use super::{
     run::World,
     store::field_of,
     tale::Tale,
-    till::Till,
     truth::{Decided, some_moment},
     workload::{Ask, Asks, Kind, Shut},
 };
@@ -72,7 +71,6 @@ pub struct Judge<'w> {
     /// The intents of each user and id; mostly one.
     pub by_id: BTreeMap<(Vec<u8>, IdHash), Vec<&'w Ask>>,
     pub ledger: &'w Ledger,
-    pub till: &'w Till,
     /// The histories' entries at the end, by user's field and id.
     pub kept: BTreeMap<(Vec<u8>, IdHash), Vec<i64>>,
     pub refunded: &'w Refunded,
@@ -122,7 +120,7 @@ impl<'w> Judge<'w> {
             kept.entry((field, id)).or_default().push(at);
         }
         let names_lost = cluster.names_lost > 0;
-        Self { world, asks, by_id, ledger: &cluster.ledger, till: &cluster.till, kept, refunded, names_lost, broken }
+        Self { world, asks, by_id, ledger: &cluster.ledger, kept, refunded, names_lost, broken }
     }
 
     /// N and O.
@@ -176,7 +174,7 @@ impl<'w> Judge<'w> {
                     "quiet_hours" => self.shut(out, ask, Shut::Quiet),
                     _ => false,
                 };
-            if ["budget", "pressure"].contains(&reason.as_str()) {
+            if ["budget", "pressure", "unavailable"].contains(&reason.as_str()) {
                 self.is_no_replay(out, ask, &reason);
             }
             if !found {
@@ -219,7 +217,7 @@ impl<'w> Judge<'w> {
             && (matches!(ask.kind, Kind::Push | Kind::Email) || !self.world.setting.patient);
         for at in self.kept.get(&of).into_iter().flatten().filter(|_| !gives_up) {
             let known = &self.ledger.ever[&(of.0.clone(), *at, of.1)];
-            if once && !known.restored && known.since < out.fetched && !self.is_counted_again(ask, *at) {
+            if once && !known.restored && known.since < out.fetched {
                 self.broken.push(format!("replay: {ask:?} was suppressed as {why}, and is in its history since {at}"));
             }
         }
@@ -254,7 +252,7 @@ impl<'w> Judge<'w> {
         }
     }
 
-    pub fn was_recorded(&self, ask: &Ask) -> bool {
+    fn was_recorded(&self, ask: &Ask) -> bool {
         let (field, id) = (field_of(&ask.user), IdHash::of(&ask.id));
         self.ledger.full.contains(&field) || self.of_user(&field).any(|((.., known), _)| *known == id)
     }

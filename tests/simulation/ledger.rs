@@ -21,6 +21,8 @@ pub struct Known {
     pub cost: u8,
     /// A rebuild restored it.
     pub restored: bool,
+    /// When it was first written.
+    pub first: Duration,
     /// When it was last written or restored.
     pub since: Duration,
 }
@@ -133,7 +135,8 @@ impl Ledger {
         self.by_failover.remove(&mark);
         self.by_wipe.remove(&mark);
         self.dropped.remove(&mark);
-        self.ever.insert(mark, Known { cost: entry.cost, restored: entry.origin.0 == 0, since: now });
+        let first = self.ever.get(&mark).map_or(now, |known| known.first);
+        self.ever.insert(mark, Known { cost: entry.cost, restored: entry.origin.0 == 0, first, since: now });
     }
 
     fn goes(&mut self, writer: Writer, gone: &Mark, after: &BTreeSet<Mark>, count: usize) {

@@ -13,6 +13,7 @@ use weir_core::{
     fields::FieldMap,
     policy::Mode,
     record::Destination,
+    shard::IdHash,
 };
 use weir_worker::lane::ANSWERS_HOLD;
 
@@ -24,8 +25,9 @@ use super::{
     env::lock,
     run::World,
     script::Item,
-    till::Denial,
-    time::wall,
+    store::field_of,
+    till::{Denial, Till},
+    time::{wall, wall_ms},
     truth::Decided,
     workload::Ask,
 };
@@ -37,6 +39,8 @@ struct Taken {
     /// Its `decided_at`.
     at: i64,
     decided: Option<Decided>,
+    /// When it came into the history: before it was decided where it is a replay; `None`: it never did.
+    recorded: Option<Duration>,
     visible: Duration,
 }
 
@@ -50,6 +54,13 @@ fn spent(out: &Out) -> Spent {
         other @ (Ok(ApprovedRecord::Foreign | ApprovedRecord::Retried) | Err(_)) => {
             panic!("an approved record of weir's: {other:?}")
         }
+    }
+}
+
+impl Taken {
+    /// Whether a count of the budget began when it was recorded and not visible yet.
+    fn is_on_top(&self, till: &Till, key: &str) -> bool {
+        self.recorded.is_some_and(|recorded| till.is_not_counted(key, wall_ms(recorded), wall_ms(self.visible)))
     }
 }
 
@@ -70,21 +81,26 @@ impl Judge<'_> {
             }
             let (cost, at) = (u64::from(cost), at.millis());
             let decided = self.world.decided(out, ask, |_| true);
+            let recorded = self.ledger.ever.get(&(field_of(&ask.user), at, IdHash::of(&ask.id)));
+            let recorded = recorded.map(|known| known.first);
             let visible = broker.visible_at(out).unwrap_or_default();
             for budget in asked {
                 let (_, all) = taken.entry(budget.id(ask.campaign.as_deref())).or_insert((budget, Vec::new()));
-                all.push(Taken { cost, at, decided, visible });
+                all.push(Taken { cost, at, decided, recorded, visible });
             }
         }
         if self.world.setting.mode == Mode::Shadow {
             return;
         }
         for (id, (budget, taken)) in &taken {
+            let key = self.world.keyspace.opened.keyspace.budget_key(id);
             let forgotten = match self.world.keyspace.wait_replicas {
-                0 => cluster.till.forgotten(&self.world.keyspace.opened.keyspace.budget_key(id)),
+                0 => cluster.till.forgotten(&key),
                 _ => 0,
             };
-            self.limit(id, budget, taken, budget.limit + forgotten);
+            // A replay is approved whatever is left, also one that a count which began meanwhile does not have.
+            let on_top = taken.iter().filter(|taken| taken.is_on_top(&cluster.till, &key)).map(|taken| taken.cost);
+            self.limit(id, budget, taken, budget.limit + forgotten + on_top.sum::<u64>());
         }
     }
 
@@ -133,14 +149,6 @@ impl Judge<'_> {
             taken.sort_by_key(|taken| taken.at);
             self.broken.push(format!("budget: {most} of {limit} of {id} {over:?} were approved: {taken:?}"));
         }
-    }
-
-    /// Whether one of an intent's budgets was lost: what was admitted before, and was not visible when it was counted again, must pay
-    /// once more, or is denied. So must what was recorded at this time by a clock that was behind, before the budget was first used.
-    pub fn is_counted_again(&self, ask: &Ask, at: i64) -> bool {
-        let keyspace = &self.world.keyspace.opened.keyspace;
-        let key = |budget: &Allowance| keyspace.budget_key(&budget.id(ask.campaign.as_deref()));
-        self.of(ask).any(|budget| self.till.is_counted_again(&key(budget), at))
     }
 
     /// Whether the budget that an envelope names denied this intent for a reason.
@@ -210,7 +218,7 @@ impl World {
                 let pair =
                     |(field, tokens): (&String, &u64)| (field.clone().into_bytes(), tokens.to_string().into_bytes());
                 let since = (b"s".to_vec(), now.millis().to_string().into_bytes());
-                cluster.till.restored(&key);
+                cluster.till.restored(&key, now.millis());
                 cluster.put([(key, Item::Hash(sums.iter().map(pair).chain([since]).collect()))].into());
             }
         }

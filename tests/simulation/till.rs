@@ -2,7 +2,7 @@
 //! planted bugs that need a place there.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -34,8 +34,8 @@ struct Account {
     unsure: bool,
     /// The tokens that failovers have forgotten.
     forgotten: u64,
-    /// Since when its tokens are counted, by the node's clock.
-    since: i64,
+    /// Whenever its count began, by the node's clock, which is right in runs with budgets.
+    begun: BTreeSet<i64>,
 }
 
 /// What the nodes granted and took back, by the budget's key.
@@ -94,7 +94,7 @@ impl Till {
             _ => b"t".to_vec(),
         };
         let account = self.accounts.entry(key.to_vec()).or_default();
-        account.since = account.since.max(since);
+        account.begun.insert(since);
         if granted > 0 {
             *account.tokens.entry(field.clone()).or_default() += u64::try_from(granted).unwrap();
             self.grants += 1;
@@ -131,14 +131,17 @@ impl Till {
 
     /// A rebuild has counted a budget from what was approved, which may be more than was granted: in shadow mode, and while the budget
     /// was unavailable.
-    pub fn restored(&mut self, key: &[u8]) {
-        self.accounts.entry(key.to_vec()).or_default().unsure = true;
+    pub fn restored(&mut self, key: &[u8], since: i64) {
+        let account = self.accounts.entry(key.to_vec()).or_default();
+        account.unsure = true;
+        account.begun.insert(since);
         self.rebuilt += 1;
     }
 
-    /// Whether a budget was lost and is counted again, or its count began after this time.
-    pub fn is_counted_again(&self, key: &str, at: i64) -> bool {
-        self.accounts.get(key.as_bytes()).is_some_and(|account| account.unsure || at < account.since)
+    /// Whether a count of a budget began when something was recorded and not visible yet: that is not in it.
+    pub fn is_not_counted(&self, key: &str, recorded: i64, visible: i64) -> bool {
+        let begun = self.accounts.get(key.as_bytes()).map(|account| &account.begun);
+        begun.is_some_and(|begun| begun.iter().any(|since| recorded < *since && *since <= visible))
     }
 
     /// How many tokens of a budget failovers have forgotten.

@@ -195,10 +195,7 @@ impl Judge<'_> {
             DeferReason::Capacity | DeferReason::Retry => false,
             DeferReason::Unavailable => {
                 let waits = matches!(ask.kind, Kind::Plain | Kind::Alert) && setting.patient;
-                // Nobody can tell whether a budget that is unavailable has counted a replay.
-                let budget_waits =
-                    self.has_budget_that(ask, true) || self.has_budget_that(ask, false) && self.was_recorded(ask);
-                (waits || budget_waits) && setting.unavailable_after.is_some()
+                (waits || self.has_budget_that(ask, true)) && setting.unavailable_after.is_some()
             }
         };
         (!right).then_some("no reason")

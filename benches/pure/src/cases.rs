@@ -14,7 +14,6 @@ use weir_core::{
     reply::read_reply,
     segment::{LookupScratch, UserSegment},
     shard::{IdHash, OriginMark},
-    time::Time,
 };
 
 use crate::workload::{
@@ -163,7 +162,7 @@ fn whole(decider: Decider) -> Case {
         black_box(batch_decision.fallback(&gated));
         black_box(gated.requests());
         gated.answer(answered.clone());
-        batch_decision.settle(&mut gated);
+        batch_decision.note_active(&gated);
         let (outputs, mut tally) = batch_decision.outputs(&gated, &numbers);
         let unspent = batch_decision.unspent(&gated);
         batch_decision.count_tokens(&unspent, &mut tally);
@@ -187,7 +186,7 @@ fn funded(decider: &Decider, batch: &Batch) -> Leases {
             leased: 0,
             bucket: 0,
             free_in_ms: Some(0),
-            counted_since: Time::MIN,
+            counted_for_ms: i64::MAX,
         };
         leases.answered(call, Ok(answer), JUDGED_AT, JUDGED_AT);
     }

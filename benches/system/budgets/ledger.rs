@@ -104,7 +104,7 @@ impl<'s> Ledger<'s> {
             args.extend([limit, need, want, unit, least].map(u64::to_string));
             args.push(lease_ms.to_string());
             let numbers = self.scripts.call(Script::Take, at, &args).context("take.lua")?;
-            let TakeAnswer { granted, used, leased, bucket, free_in_ms, counted_since } = answer;
+            let TakeAnswer { granted, used, leased, bucket, free_in_ms, counted_for_ms } = answer;
             let counts = [granted, used, leased].map(i64::try_from);
             let expected = [
                 counts[0]?,
@@ -113,7 +113,7 @@ impl<'s> Ledger<'s> {
                 bucket,
                 free_in_ms.unwrap_or(-1),
                 time(at).millis(),
-                counted_since.millis(),
+                time(at).millis() - counted_for_ms,
             ];
             ensure!(numbers == expected, "take.lua: {numbers:?}, its reference: {expected:?}, of {request:?}");
         }

@@ -92,8 +92,9 @@ pub enum Disposition {
         request: RequestIndex,
         /// Why it is suppressed.
         denial: GateDenial,
-        /// Whether it waits where the store has no answer; else it is suppressed.
-        fallback: Unavailable,
+        /// Whether it waits where the store has no answer; else it is suppressed. `None`: it does not depend on the store, so it is
+        /// suppressed at once.
+        fallback: Option<Unavailable>,
     },
     /// It is approved, unrecorded.
     Bypass {
@@ -241,12 +242,8 @@ impl BatchDecision {
         }
     }
 
-    /// Completes the judgement once the store has answered: suppresses the replays that a gate denied and a budget has not counted,
-    /// since they have paid nothing, lets those wait whose budget is unavailable, and marks the users of approved intents as active.
-    pub fn settle<R>(&mut self, gated: &mut GatedBatch<'_, R>) {
-        if let Some(budgets) = &self.budgets {
-            gated.deny_replays(|set, at| !budgets.are_paid(set, at));
-        }
+    /// Marks the users of approved intents as active, once the batch is decided.
+    pub fn note_active<R>(&mut self, gated: &GatedBatch<'_, R>) {
         if let Some(pressure) = &mut self.pressure {
             pressure.note((gated.results(), gated.answers()), self.eval.policy().mode);
         }

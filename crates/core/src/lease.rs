@@ -115,9 +115,10 @@ impl Leases {
         let claimed = if lines.iter().all(Line::is_covered) {
             self.cancel(ticket);
             let leases = lines.iter().map(|line| self.spend(line, judged_at)).collect();
-            let counted_since = lines.iter().map(|line| self.table.get(line.slot).counted_since).collect();
+            let counted_for = |line: &Line| self.table.get(line.slot).counted_since.until(judged_at);
+            let counted_for_ms = lines.iter().map(counted_for).collect();
             let spent = lines.iter().map(Line::spent).collect();
-            Claimed::Answered(Answers { outcomes, spent, leases, counted_since })
+            Claimed::Answered(Answers { outcomes, spent, leases, counted_for_ms })
         } else {
             self.reserve(ticket, &lines, now);
             Claimed::Pending
@@ -230,12 +231,12 @@ impl Leases {
         passed: Duration,
     ) {
         let Some(Call { request, slot }) = self.calls.remove(&call) else { return };
-        let now = Moment::of(passed);
-        let ends = Moment::of(sent_at).plus(milliseconds(request.lease_ms));
+        let (now, asked_at) = (Moment::of(passed), Moment::of(sent_at));
+        let ends = asked_at.plus(milliseconds(request.lease_ms));
         match (answer, slot) {
             (Ok(answer), Some(number)) if now < ends && !self.is_closed => {
                 self.end_leases(number, now);
-                self.table.change(number).answered(&request, &answer, ends, now);
+                self.table.change(number).answered(&request, &answer, asked_at, now);
             }
             (answer, slot) => {
                 if let Ok(TakeAnswer { granted: tokens, bucket, .. }) = answer

@@ -14,7 +14,6 @@ pub mod recount;
 use crate::{
     budget::{BudgetId, SpanNow},
     lease::BudgetUse,
-    time::Time,
 };
 pub use book::Book;
 pub use embedded::EmbeddedLedger;
@@ -83,9 +82,10 @@ pub struct TakeAnswer {
     /// In how many milliseconds at the earliest `least` tokens are left; `None`: never, or not by the passing of time alone
     /// in this period. 0 where they are left now.
     pub free_in_ms: Option<i64>,
-    /// Since when its tokens are counted: since its first use, or since a rebuild counted the records that were approved by then. An
-    /// intent that was admitted before, and is approved only now, is not counted.
-    pub counted_since: Time,
+    /// For how long its tokens have been counted, in milliseconds: since its first use, or since a rebuild counted the records that
+    /// were approved by then. An intent that was admitted before, and is approved only now, is not counted. A length of time, because
+    /// an admission has its time from another clock than the ledger's.
+    pub counted_for_ms: i64,
 }
 
 /// Tokens that were granted and have not been spent, and never will be. Not safe to repeat: a call whose reply is lost must not be

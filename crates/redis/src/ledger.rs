@@ -276,7 +276,7 @@ fn take_answer(numbers: &[i64]) -> Option<(TakeAnswer, Time)> {
         leased: leased?,
         bucket,
         free_in_ms: (free_in_ms >= 0).then_some(free_in_ms),
-        counted_since: Time::from_millis(since)?,
+        counted_for_ms: now.saturating_sub(since).max(0),
     };
     Some((answer, Time::from_millis(now)?))
 }

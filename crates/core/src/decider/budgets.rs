@@ -212,7 +212,7 @@ impl BatchBudgets {
         (gate_results, answers): (&[GateResult], &StoreAnswers),
         mode: Mode,
     ) -> Unspent {
-        self.tokens(|record, since| !is_recorded(&gate_results[record].disposition, (answers, self.now), since, mode))
+        self.tokens(|record, _| !is_recorded(&gate_results[record].disposition, (answers, self.now), mode))
     }
 
     /// All tokens of the batch.
@@ -220,15 +220,10 @@ impl BatchBudgets {
         self.tokens(|_, _| true)
     }
 
-    /// Since when the tokens of a budget of the claim are counted.
+    /// Since when the tokens of a budget of the claim are counted, by the clock of this batch; [`Time::MIN`] where that is not known.
     fn counted_since(&self, place: u32) -> Time {
-        let since = self.answers.as_ref().and_then(|answers| answers.counted_since.get(place as usize));
-        since.copied().unwrap_or(Time::MIN)
-    }
-
-    /// Whether what was recorded at this time, for an intent with this set of budgets, is counted in all of them.
-    pub(crate) fn are_paid(&self, set: u32, at: Time) -> bool {
-        self.claim.sets[set as usize].iter().all(|place| self.counted_since(*place) <= at)
+        let counted_for_ms = self.answers.as_ref().and_then(|answers| *answers.counted_for_ms.get(place as usize)?);
+        counted_for_ms.map_or(Time::MIN, |ms| self.now.plus(ms.saturating_neg()))
     }
 
     /// The tokens of these records, by the record and since when the budget is counted.
@@ -280,32 +275,28 @@ impl BatchBudgets {
 
 /// Whether the tokens that an intent was granted of a budget are spent, in a batch that is decided and was judged at `now`.
 fn is_spent(disposition: &Disposition, of: (&StoreAnswers, Time), counted_since: Time, mode: Mode) -> bool {
-    let is_approved = match disposition {
+    let pays = match disposition {
         Disposition::Bypass { .. } => true,
         Disposition::Undecided | Disposition::Suppress(_) | Disposition::LookUp { .. } => false,
         Disposition::CheckCaps { request, fallback, .. } => match of.0.get(*request) {
             Some(Answer { verdict: AdmitVerdict::Duplicate, .. }) => mode == Mode::Shadow,
-            Some(_) => false,
+            // It was recorded before the budget's tokens were counted, and was not visible then: a rebuild has not counted it.
+            Some(Answer { verdict: AdmitVerdict::Replayed, at, .. }) => at < counted_since,
+            Some(Answer { verdict: AdmitVerdict::Allowed | AdmitVerdict::Denied { .. }, .. }) => false,
             None => *fallback == Unavailable::Approve || mode == Mode::Shadow,
         },
     };
-    is_approved || is_recorded(disposition, of, counted_since, mode)
+    pays || is_recorded(disposition, of, mode)
 }
 
-/// Whether an intent that was granted tokens of a budget was recorded by this judgement, or may have been: if it is judged again, it
-/// is a replay, and pays nothing. A replay of what was recorded before the budget's tokens were counted pays: it was not visible then,
-/// so a rebuild has not counted it.
-fn is_recorded(
-    disposition: &Disposition,
-    (answers, now): (&StoreAnswers, Time),
-    counted_since: Time,
-    mode: Mode,
-) -> bool {
+/// Whether an intent that was granted tokens was recorded by this judgement, or may have been: if it is judged again, it is a replay,
+/// and its tokens are spent by now.
+fn is_recorded(disposition: &Disposition, (answers, now): (&StoreAnswers, Time), mode: Mode) -> bool {
     let Disposition::CheckCaps { request, .. } = disposition else { return false };
     match answers.get(*request) {
         // A replay's were spent when it was admitted. One that was admitted just now is this batch's own: the store asked
         // again because a reply was lost.
-        Some(Answer { verdict: AdmitVerdict::Replayed, at, .. }) => at >= now || at < counted_since,
+        Some(Answer { verdict: AdmitVerdict::Replayed, at, .. }) => at >= now,
         Some(Answer { verdict: AdmitVerdict::Allowed, .. }) => true,
         Some(Answer { verdict: AdmitVerdict::Denied { .. }, .. }) => mode == Mode::Shadow,
         Some(Answer { verdict: AdmitVerdict::Duplicate, .. }) => false,
@@ -329,6 +320,8 @@ mod tests {
             let answer = Answer { verdict: AdmitVerdict::Replayed, at, ahead: false };
             let answers = vec![Some(answer)].into();
             assert_eq!(is_spent(&disposition, (&answers, now), before, Mode::Enforce), spent, "{at:?}");
+            let is_own = is_recorded(&disposition, (&answers, now), Mode::Enforce);
+            assert_eq!(is_own, at >= now, "where the batch is judged again, it claims again: {at:?}");
         }
     }
 }

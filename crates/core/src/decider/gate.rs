@@ -119,12 +119,12 @@ impl BatchDecision {
                 let policy = self.eval.policy();
                 let fallback = if !policy.records(&facts.class) {
                     // Its class does not depend on the store: only an earlier policy may have recorded it.
-                    Unavailable::Suppress
+                    None
                 } else if matches!(reason, GateReason::RouteFull(_)) {
                     // One that waits for capacity is not looked up again: whether it was approved must be known now.
-                    Unavailable::Wait
+                    Some(Unavailable::Wait)
                 } else {
-                    policy.unavailable(&facts.class)
+                    Some(policy.unavailable(&facts.class))
                 };
                 let request = self.add_request(intent, record, PolicyEval::NO_CAPS, requests);
                 self.looked_up.push(request);

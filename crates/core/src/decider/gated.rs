@@ -3,12 +3,10 @@
 
 use std::ops::Index;
 
-use super::{Decoded, Disposition, GateResult};
+use super::{Decoded, GateResult};
 use crate::{
     admit::{AdmitBatch, AdmitRequest},
-    decide::{AdmitVerdict, Answer},
-    policy::GateReason,
-    time::Time,
+    decide::Answer,
 };
 
 /// The place of a request among those of its batch.
@@ -100,23 +98,6 @@ impl<'b, R> GatedBatch<'b, R> {
         requests: AdmitBatch<'b>,
     ) -> Self {
         Self { records, decoded, results, requests, answers: StoreAnswers::default() }
-    }
-
-    /// Suppresses the replays that `is_denied` names, by the set of their budgets and the time when they were recorded. A replay whose
-    /// budget is unavailable waits: only the budget knows whether it has counted it.
-    pub(super) fn deny_replays(&mut self, is_denied: impl Fn(u32, Time) -> bool) {
-        for result in &mut self.results {
-            let (Disposition::LookUp { request, denial, .. }, Some(set)) = (result.disposition, result.budgets) else {
-                continue;
-            };
-            let answer = self.answers.get(request).filter(|answer| answer.verdict == AdmitVerdict::Replayed);
-            let Some(answer) = answer else { continue };
-            if denial.0 == GateReason::BudgetUnavailable {
-                result.disposition = Disposition::Suppress((GateReason::BudgetWaits, None));
-            } else if is_denied(set, answer.at) {
-                result.disposition = Disposition::Suppress(denial);
-            }
-        }
     }
 
     /// The records.

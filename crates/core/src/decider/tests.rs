@@ -1,3 +1,4 @@
+mod budgets;
 mod capacity;
 mod pressure;
 

@@ -12,6 +12,8 @@ pub enum UnavailableOutcome {
     Approved,
     /// Its intent is suppressed.
     Suppressed,
+    /// Its intent is suppressed at once, however long its history has been unavailable: its class does not depend on the store.
+    GivenUp,
 }
 
 impl BatchDecision {
@@ -22,8 +24,9 @@ impl BatchDecision {
         let outcome = |gate_result: &GateResult| match gate_result.disposition {
             Disposition::Undecided | Disposition::Suppress(_) | Disposition::Bypass { .. } => None,
             Disposition::LookUp { fallback, .. } => Some(match fallback {
-                Unavailable::Wait => UnavailableOutcome::Wait,
-                Unavailable::Approve | Unavailable::Suppress => UnavailableOutcome::Suppressed,
+                Some(Unavailable::Wait) => UnavailableOutcome::Wait,
+                Some(Unavailable::Approve | Unavailable::Suppress) => UnavailableOutcome::Suppressed,
+                None => UnavailableOutcome::GivenUp,
             }),
             Disposition::CheckCaps { fallback, .. } => Some(match (fallback, mode) {
                 (Unavailable::Wait, _) => UnavailableOutcome::Wait,
@@ -33,6 +36,13 @@ impl BatchDecision {
         };
         // Requests are in the order of their records.
         gated.results().iter().filter_map(outcome).collect()
+    }
+
+    /// Whether the batch needs no answer to the requests that have none.
+    #[must_use]
+    pub fn gives_up<R>(&self, gated: &GatedBatch<'_, R>) -> bool {
+        let outcomes = self.fallback(gated);
+        gated.unanswered().all(|request| outcomes[request] == UnavailableOutcome::GivenUp)
     }
 
     /// Whether an intent whose history is unavailable, and which may wait, is deferred.

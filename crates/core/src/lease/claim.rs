@@ -6,7 +6,6 @@ use super::{held::Terms, moment::Moment};
 use crate::{
     budget::{BudgetId, SpanNow},
     ledger::{GiveBack, TakeRequest},
-    time::Time,
 };
 
 /// A batch's number, chosen by the caller, unlike that of any other batch of the process.
@@ -102,8 +101,9 @@ pub struct Answers {
     pub spent: Vec<Option<Spent>>,
     /// For each budget of which tokens were taken: where they are put back to.
     pub leases: Vec<Option<LeaseNumber>>,
-    /// For each budget: since when its tokens are counted, as far as is known.
-    pub counted_since: Vec<Time>,
+    /// For each budget: for how long its tokens had been counted when the batch was judged, in milliseconds, by the ledger's last
+    /// answer; `None`: it has not answered yet.
+    pub counted_for_ms: Vec<Option<i64>>,
 }
 
 /// What became of a claim.

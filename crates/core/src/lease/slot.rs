@@ -7,13 +7,10 @@ use super::{
     held::{Grant, Held, Terms},
     judge::Line,
     length::{LEASE, LeaseLength},
-    moment::{Moment, milliseconds},
+    moment::{CountedSince, Moment, milliseconds},
     waiter::Waiter,
 };
-use crate::{
-    ledger::{TakeAnswer, TakeRequest, unit},
-    time::Time,
-};
+use crate::ledger::{TakeAnswer, TakeRequest, unit};
 
 /// Tokens are refilled in the last part of their lease, one of so many: a batch that comes when they end need not wait for the call.
 const LEASE_PARTS: u32 = 10;
@@ -50,7 +47,7 @@ pub(super) struct Slot {
     /// What the ledger last reported as used.
     pub(super) used: Option<u64>,
     /// Since when its tokens are counted, as the ledger answered last.
-    pub(super) counted_since: Time,
+    pub(super) counted_since: CountedSince,
     /// Since when the ledger has refused; `NEVER`: it does not.
     pub(super) refused_since: Moment,
     refusals: u8,
@@ -87,7 +84,7 @@ impl Slot {
             call: None,
             closed: None,
             used: None,
-            counted_since: Time::MIN,
+            counted_since: CountedSince::UNKNOWN,
             refused_since: Moment::NEVER,
             refusals: 0,
             pause_until: Moment::START,
@@ -275,12 +272,13 @@ impl Slot {
         self.is_idle() && self.claimed_at.plus(FORGET) <= now
     }
 
-    /// Adds what the ledger granted.
-    pub(super) fn answered(&mut self, request: &TakeRequest, answer: &TakeAnswer, ends: Moment, now: Moment) {
+    /// Adds what the ledger granted when it was asked then.
+    pub(super) fn answered(&mut self, request: &TakeRequest, answer: &TakeAnswer, asked_at: Moment, now: Moment) {
         self.call = None;
         (self.refused_since, self.refusals, self.pause_until) = (Moment::NEVER, 0, Moment::START);
         self.used = Some(answer.used);
-        self.counted_since = answer.counted_since;
+        self.counted_since = CountedSince::of(asked_at, answer.counted_for_ms);
+        let ends = asked_at.plus(milliseconds(request.lease_ms));
         let terms = Terms { since: now, ends, bucket: answer.bucket };
         self.held.add(Grant { terms, tokens: answer.granted, granted: answer.granted });
         if answer.granted < request.want {

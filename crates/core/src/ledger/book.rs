@@ -114,8 +114,8 @@ impl Account {
         let leased: u64 = self.holders.values().flat_map(BTreeMap::values).sum();
         let used = used + granted;
         let free_in_ms = self.free_in_ms(now, request, used);
-        let counted_since = Time::from_millis(self.since).unwrap_or_default();
-        TakeAnswer { granted, used, leased: leased.min(used), bucket, free_in_ms, counted_since }
+        let counted_for_ms = (now - self.since).max(0);
+        TakeAnswer { granted, used, leased: leased.min(used), bucket, free_in_ms, counted_for_ms }
     }
 
     /// Drops what no longer counts.

@@ -166,7 +166,7 @@ fn a_budget_is_counted_since_it_was_first_asked_for_tokens_whatever_it_looks_bac
     for span in [rolling().span, period, SpanNow::Total] {
         let (mut book, request) = (Book::default(), TakeRequest { span, ..rolling() });
         for millis in [5, 9] {
-            assert_eq!(book.take(at(millis), "a", &request).counted_since, at(5), "{span:?}");
+            assert_eq!(book.take(at(millis), "a", &request).counted_for_ms, millis - 5, "{span:?}");
         }
     }
 }
@@ -176,17 +176,8 @@ fn holders_of_an_embedded_ledger_share_it() {
     let mut first = EmbeddedLedger::new("weir-0", || at(0));
     let mut second = first.for_holder("weir-1");
     let take = |ledger: &mut EmbeddedLedger| {
-        let mut answers = [
-            None,
-            Some(TakeAnswer {
-                granted: 7,
-                used: 7,
-                leased: 7,
-                bucket: 0,
-                free_in_ms: None,
-                counted_since: Time::default(),
-            }),
-        ];
+        let mut answers =
+            [None, Some(TakeAnswer { granted: 7, used: 7, leased: 7, bucket: 0, free_in_ms: None, counted_for_ms: 0 })];
         let kept = answers[1];
         ready(ledger.take(&[rolling(), rolling()], &mut answers)).unwrap();
         assert_eq!(answers[1], kept, "it has an answer");

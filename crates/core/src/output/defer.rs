@@ -15,13 +15,13 @@ use crate::{
 
 /// Whether an intent waits for the store's answer, or for a budget that cannot be asked.
 pub(super) fn waits(gate_result: &GateResult, answers: &StoreAnswers) -> bool {
-    match gate_result.disposition {
-        Disposition::Suppress((GateReason::BudgetWaits, _)) => true,
-        Disposition::CheckCaps { request, fallback, .. } | Disposition::LookUp { request, fallback, .. } => {
-            fallback == Unavailable::Wait && answers.get(request).is_none()
-        }
-        Disposition::Undecided | Disposition::Suppress(_) | Disposition::Bypass { .. } => false,
-    }
+    let (request, fallback) = match gate_result.disposition {
+        Disposition::Suppress((GateReason::BudgetWaits, _)) => return true,
+        Disposition::Undecided | Disposition::Suppress(_) | Disposition::Bypass { .. } => return false,
+        Disposition::CheckCaps { request, fallback, .. } => (request, Some(fallback)),
+        Disposition::LookUp { request, fallback, .. } => (request, fallback),
+    };
+    fallback == Some(Unavailable::Wait) && answers.get(request).is_none()
 }
 
 /// How long an intent is deferred whose history is unavailable, in milliseconds: a minute, and twice as long with each further

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use weir_core::{
-    decider::{Decoded, GateResult, PermitsFrom, Places},
+    decider::{Decoded, PermitsFrom, Places},
     moving::move_on,
     permits::LEASE,
     ports::{Clock, Sink, Source, Store},
@@ -108,12 +108,7 @@ where
                 }
             }
         }
-        batch_decision.settle(&mut asked.gated);
-        let waits = !batch_decision.may_defer() && asked.gated.results().iter().any(GateResult::waits_for_budget);
-        if waits {
-            self.give_back(batch_decision.unspent_so_far(&asked.gated)).await?;
-            return Ok(Judged::Unfunded(self.permits_kept(&mut batch_decision)));
-        }
+        batch_decision.note_active(&asked.gated);
         let admitted = self.clock.passed();
         self.metrics.stage(Stage::Admit, rounds.admitted(admitted));
         let asked_in = (!asked.is_empty()).then(|| rounds.asked(admitted));

@@ -203,7 +203,7 @@ impl Side {
         }
         let (mut gated, _) = batch_decision.gate_each(&piece, decoded, |index| times[index]);
         let denied = self.admit((decoded, times), &mut gated);
-        batch_decision.settle(&mut gated);
+        batch_decision.note_active(&gated);
         if let Some(pressure) = &mut self.pressure {
             pressure.judged(begin);
         }

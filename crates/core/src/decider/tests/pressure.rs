@@ -81,7 +81,7 @@ impl World {
         let (mut gated, _) = begun.gate(batch, &decoded);
         let times = vec![self.now; gated.requests().requests.len()];
         gated.answer(self.store.admit_each(gated.requests(), &times));
-        begun.settle(&mut gated);
+        begun.note_active(&gated);
         words(&begun, &gated)
     }
 
@@ -177,8 +177,8 @@ fn places_go_back_where_a_batch_is_given_up() {
     // The same where the store does not answer.
     let mut begun = world.decider.begin_batch(world.now);
     begun.press(&given_up, &decoded, Places::Take);
-    let (mut gated, _) = begun.gate(&given_up, &decoded);
-    begun.settle(&mut gated);
+    let (gated, _) = begun.gate(&given_up, &decoded);
+    begun.note_active(&gated);
     assert_eq!((world.places(), world.told()), ((2, 2), 0), "they wait");
 }
 
@@ -262,67 +262,14 @@ fn budgets_are_not_asked_for_users_who_may_not_come_in() {
     let claim = begun.claim(&asked, &decoded, Duration::ZERO, patience).unwrap();
     assert_eq!(claim.wants.len(), 2, "a's, and b's email");
     let denied = crate::lease::Outcome::Denied(0);
-    let answers = Answers {
-        outcomes: vec![denied, denied],
-        spent: vec![None],
-        leases: vec![None],
-        counted_since: vec![Time::MIN],
-    };
+    let answers =
+        Answers { outcomes: vec![denied, denied], spent: vec![None], leases: vec![None], counted_for_ms: vec![None] };
     begun.claimed(answers);
-    let (mut gated, _) = begun.gate(&asked, &decoded);
+    let (gated, _) = begun.gate(&asked, &decoded);
     assert_eq!(words(&begun, &gated), ["budget", "pressure", "budget"]);
     assert!(gated.requests().requests.is_empty());
-    begun.settle(&mut gated);
+    begun.note_active(&gated);
     assert_eq!((world.places(), world.is_active("a")), ((1, 1), false), "a budget denied it");
-}
-
-#[test]
-fn a_replay_that_a_budget_has_not_counted_is_denied_by_it_and_not_by_one_that_has() {
-    let budget = "[[budgets]]\nname = \"spring\"\nlimit = 5\ntotal = true\n";
-    let world = World::new(&format!("{RULE}{budget}"), 5);
-    let sent = batch(&[("a", "push")]);
-    assert_eq!(world.decide(&sent), ["approved"]);
-    let recorded = world.now;
-    for (counted_since, word) in [(recorded, "approved"), (recorded.plus(1), "budget")] {
-        let mut begun = world.decider.begin_batch(recorded.plus(60_000));
-        begun.look_up(ReadBefore::All);
-        let decoded = begun.decode(&sent);
-        begun.press(&sent, &decoded, Places::Take);
-        let patience = Patience { unavailable_after: None, may_defer: false };
-        begun.claim(&sent, &decoded, Duration::ZERO, patience).unwrap();
-        let outcomes = vec![crate::lease::Outcome::Denied(0)];
-        let answers = Answers { outcomes, spent: vec![None], leases: vec![None], counted_since: vec![counted_since] };
-        begun.claimed(answers);
-        let (mut gated, _) = begun.gate(&sent, &decoded);
-        let times = vec![recorded; gated.requests().requests.len()];
-        gated.answer(world.store.admit_each(gated.requests(), &times));
-        begun.settle(&mut gated);
-        assert_eq!(words(&begun, &gated), [word], "counted since {counted_since:?}, recorded at {recorded:?}");
-    }
-}
-
-#[test]
-fn while_a_budget_is_unavailable_its_replays_wait_also_where_its_intents_are_suppressed() {
-    let budget = "[[budgets]]\nname = \"spring\"\nlimit = 5\ntotal = true\non_unavailable = \"suppress\"\n";
-    let world = World::new(&format!("{RULE}{budget}"), 5);
-    assert_eq!(world.decide(&batch(&[("a", "push")])), ["approved"]);
-    let again = batch(&[("a", "push"), ("b", "push")]);
-    let mut begun = world.decider.begin_batch(world.now.plus(60_000));
-    begun.look_up(ReadBefore::All);
-    let decoded = begun.decode(&again);
-    begun.press(&again, &decoded, Places::Take);
-    let patience = Patience { unavailable_after: None, may_defer: false };
-    begun.claim(&again, &decoded, Duration::ZERO, patience).unwrap();
-    let outcomes = vec![crate::lease::Outcome::Unavailable(0); 2];
-    let answers = Answers { outcomes, spent: vec![None], leases: vec![None], counted_since: vec![Time::MIN] };
-    begun.claimed(answers);
-    let (mut gated, _) = begun.gate(&again, &decoded);
-    let times = vec![world.now; gated.requests().requests.len()];
-    gated.answer(world.store.admit_each(gated.requests(), &times));
-    begun.settle(&mut gated);
-    let waits: Vec<bool> = gated.results().iter().map(GateResult::waits_for_budget).collect();
-    assert_eq!(waits, [true, false]);
-    assert_eq!(words(&begun, &gated)[1], "unavailable");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::*;
-use crate::{budget::SpanNow, time::Time};
+use crate::budget::SpanNow;
 
 const HOUR_MS: i64 = 3_600_000;
 /// A refill asks for a thousandth of it, 10 tokens, at first.
@@ -44,14 +44,7 @@ fn call(leases: &mut Leases, now: Duration) -> (CallNumber, TakeRequest) {
 }
 
 fn granted(tokens: u64) -> Result<TakeAnswer, Refused> {
-    Ok(TakeAnswer {
-        granted: tokens,
-        used: tokens,
-        leased: tokens,
-        bucket: 7,
-        free_in_ms: Some(0),
-        counted_since: Time::default(),
-    })
+    Ok(TakeAnswer { granted: tokens, used: tokens, leased: tokens, bucket: 7, free_in_ms: Some(0), counted_for_ms: 0 })
 }
 
 /// Leases that hold as many tokens of `name` as the ledger granted at `now`, for 5 s.
@@ -85,18 +78,31 @@ fn tokens_reserved_for_a_ticket_are_not_taken_by_a_later_one() {
 }
 
 #[test]
+fn for_how_long_a_budget_is_counted_goes_by_the_clock_of_its_claims() {
+    let mut leases = Leases::new(10);
+    let counted_for = |claimed: Claimed| match claimed {
+        Claimed::Answered(Answers { counted_for_ms, .. }) => counted_for_ms,
+        Claimed::Pending => panic!("it is pending"),
+    };
+    let unasked = claim(vec![BudgetUse { limit: 0, ..used("a") }], 1, at(0));
+    assert_eq!(counted_for(leases.claim(Ticket(1), &unasked, at(0))), [None]);
+    let sent_at = Duration::from_micros(400);
+    assert_eq!(leases.claim(Ticket(2), &claim(vec![used("b")], 10, sent_at), sent_at), Claimed::Pending);
+    let (number, _) = call(&mut leases, sent_at);
+    let answer = granted(10).map(|answer| TakeAnswer { counted_for_ms: 60_000, ..answer });
+    leases.answered(number, answer, sent_at, at(5));
+    let judged_at = at(10) + Duration::from_micros(200);
+    let claimed = leases.claim(Ticket(2), &claim(vec![used("b")], 10, judged_at), judged_at);
+    assert_eq!(counted_for(claimed), [Some(60_011)], "never too short");
+}
+
+#[test]
 fn a_spent_budget_grants_what_it_had_and_denies_at_once_until_it_frees() {
     let mut leases = Leases::new(10);
     assert_eq!(leases.claim(Ticket(1), &claim(vec![used("a")], 3, at(0)), at(0)), Claimed::Pending);
     let (number, _) = call(&mut leases, at(0));
-    let answer = TakeAnswer {
-        granted: 2,
-        used: LIMIT,
-        leased: 2,
-        bucket: 7,
-        free_in_ms: Some(4_000),
-        counted_since: Time::default(),
-    };
+    let answer =
+        TakeAnswer { granted: 2, used: LIMIT, leased: 2, bucket: 7, free_in_ms: Some(4_000), counted_for_ms: 0 };
     leases.answered(number, Ok(answer), at(0), at(5));
     let claimed = leases.claim(Ticket(1), &claim(vec![used("a")], 3, at(6)), at(6));
     assert_eq!(outcomes(&claimed), [Outcome::Granted, Outcome::Granted, Outcome::Denied(0)]);
@@ -117,8 +123,7 @@ fn a_budget_that_never_frees_is_asked_for_again_every_minute_since_a_rebuild_may
     let one = |now| claim(vec![total()], 1, now);
     assert_eq!(leases.claim(Ticket(1), &one(at(0)), at(0)), Claimed::Pending);
     let (number, _) = call(&mut leases, at(0));
-    let spent =
-        TakeAnswer { granted: 0, used: LIMIT, leased: 0, bucket: 0, free_in_ms: None, counted_since: Time::default() };
+    let spent = TakeAnswer { granted: 0, used: LIMIT, leased: 0, bucket: 0, free_in_ms: None, counted_for_ms: 0 };
     leases.answered(number, Ok(spent), at(0), at(0));
     // Claimed all the while, so that it is not forgotten.
     for second in 0..60 {
@@ -176,14 +181,7 @@ fn with_a_lower_limit_the_tokens_of_the_one_before_are_spent_no_more_and_go_back
     assert_eq!(leases.claim(Ticket(2), &claim(vec![lower()], 5, at(1)), at(1)), Claimed::Pending);
     let (number, request) = call(&mut leases, at(1));
     assert_eq!((request.need, request.limit), (5, 5));
-    let spent = TakeAnswer {
-        granted: 0,
-        used: 10,
-        leased: 10,
-        bucket: 7,
-        free_in_ms: Some(60_000),
-        counted_since: Time::default(),
-    };
+    let spent = TakeAnswer { granted: 0, used: 10, leased: 10, bucket: 7, free_in_ms: Some(60_000), counted_for_ms: 0 };
     leases.answered(number, Ok(spent), at(1), at(2));
     let claimed = leases.claim(Ticket(2), &claim(vec![lower()], 5, at(3)), at(3));
     assert_eq!(outcomes(&claimed), [Outcome::Denied(0); 5]);

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, HashMap};
 use crate::{
     budget::{BudgetId, SpanNow},
     ledger::{GiveBack, TakeAnswer, TakeRequest},
-    time::Time,
 };
 
 const BUCKETS: i64 = 60;
@@ -80,7 +79,7 @@ impl TestLedger {
         }
         let leased = account.leases.iter().map(|(_, _, tokens)| tokens).sum();
         let free_in_ms = account.free_in(limit, least, width, now);
-        TakeAnswer { granted, used: account.used(), leased, bucket, free_in_ms, counted_since: Time::default() }
+        TakeAnswer { granted, used: account.used(), leased, bucket, free_in_ms, counted_for_ms: 0 }
     }
 
     pub(super) fn give_back(&mut self, back: &GiveBack) {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::Relaxed};
 
-use weir_core::{budget::WhenUnavailable, shard::IdHash};
+use weir_core::{budget::WhenUnavailable, policy::Selection, shard::IdHash};
 
 use super::*;
 
@@ -144,49 +144,44 @@ fn of_what_was_read_before_an_admission_counts_whatever_the_gate_says_now_and_no
     assert_eq!(looked_up.load(Relaxed), READ as usize, "each once, and none that is read for the first time");
 }
 
-/// Records what it allows. Once it was asked for the first time, intents have expired, and the ledger of budgets answers again.
-struct Recording {
-    clock: Moving,
-    tokens_away: Arc<AtomicBool>,
-    /// The ids that are recorded, and when.
-    recorded: BTreeMap<u64, Time>,
+#[test]
+fn a_replay_of_a_budget_that_cannot_be_asked_is_approved_and_holds_up_no_other() {
+    let clock = Moving::default();
+    let mut store = Stalling::new(First::Answers, &clock);
+    store.recorded = [(id(1), Moving::at(0))].into();
+    let budgets = vec![tokens::budget(tokens::of_channel("c1"), WhenUnavailable::Suppress)];
+    let unavailable_after = Some(Duration::from_millis(50));
+    let (read_before, tokens_away) = (Some(2), Arc::new(AtomicBool::new(true)));
+    let world = World { budgets, tokens_away, unavailable_after, read_before, ..World::default() };
+    let (end, world) = run_by(clock, store, world);
+    end.unwrap();
+    each_once(&world);
+    let others: Vec<i64> = (0..RECORDS).filter(|offset| *offset == 1 || offset % 3 != 1).collect();
+    assert_eq!(approved(&world), others);
 }
 
-impl Store for Recording {
-    async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
-        for (request, answer) in batch.requests.iter().zip(answers) {
-            let allows_nothing = batch.cap_sets[request.cap_set].iter().any(|cap| cap.limit == 0);
-            let (verdict, at) = match self.recorded.get(&request.id.0) {
-                Some(at) => (AdmitVerdict::Replayed, *at),
-                None if allows_nothing => (AdmitVerdict::Denied { cap: 0, used: 0, blocking: None }, batch.now),
-                None => (AdmitVerdict::Allowed, batch.now),
-            };
-            if verdict == AdmitVerdict::Allowed {
-                self.recorded.insert(request.id.0, at);
-            }
-            *answer = Some(Answer { verdict, at, ahead: false });
-        }
-        if self.tokens_away.swap(false, Relaxed) {
-            self.clock.0.store(STALL_MS, Relaxed);
-        }
-        Ok(())
+/// A store that is away.
+struct Away(Arc<AtomicUsize>);
+
+impl Store for Away {
+    async fn admit(&mut self, _: &AdmitBatch<'_>, _: &mut [Option<Answer>]) -> Result<(), StoreError> {
+        self.0.fetch_add(1, Relaxed);
+        Err(StoreError::Temporary("by the test".to_owned()))
     }
 
     never_given_up!();
 }
 
 #[test]
-fn what_is_recorded_before_a_wait_for_a_budget_is_approved_whatever_the_gate_says_after_it() {
-    let (clock, tokens_away) = (Moving::default(), Arc::new(AtomicBool::new(true)));
-    let recorded = [(id(1), Moving::at(0))].into();
-    let store = Recording { clock: clock.clone(), tokens_away: Arc::clone(&tokens_away), recorded };
-    // Of the first batch, 1 and 4 take from a budget that is unavailable. 1 was admitted before, so the batch waits.
-    let budgets = vec![tokens::budget(tokens::of_channel("c1"), WhenUnavailable::Suppress)];
-    let unavailable_after = Some(Duration::from_millis(50));
-    let (read_before, tokens) = (Some(2), Some(tokens::ledger()));
-    let world = World { budgets, tokens, tokens_away, unavailable_after, read_before, ..world() };
-    let (end, world) = run_by(clock, store, world);
+fn bypasses_that_do_not_count_go_on_without_the_store_also_where_they_are_looked_up() {
+    let clock = Moving::default();
+    clock.0.store(STALL_MS, Relaxed);
+    let bypass = vec![Bypass { selection: Selection::default(), counts: Counts::No }];
+    let asked: Arc<AtomicUsize> = Arc::default();
+    let world = World { bypass, read_before: Some(RECORDS), ..world() };
+    let (end, world) = run_by(clock, Away(Arc::clone(&asked)), world);
     end.unwrap();
     each_once(&world);
-    assert_eq!(approved(&world), [0, 1, 2, 3, 5, 6]);
+    assert_eq!(approved(&world), Vec::<i64>::new(), "all have expired");
+    assert_eq!(asked.load(Relaxed), (RECORDS as usize).div_ceil(BATCH), "once a batch");
 }

@@ -224,8 +224,8 @@ fn a_batch_that_is_judged_again_and_again_pays_its_budget_once() {
         tokens: Some(ledger.clone()),
         ..world([Wait, Approve, Suppress], Some(60))
     };
-    // In real time: the task that holds the tokens is beside the lane.
-    let (end, world) = run_with(Sharded(Arc::clone(&world.ledger)), world);
+    // In real time: the task that holds the tokens is beside the lane. By the ledger's clock all is admitted before its first use.
+    let (end, world) = run_by(SystemClock, Sharded(Arc::clone(&world.ledger)), world);
     end.unwrap();
     each_once(&world);
     let used = tokens::used(&budget, ledger);

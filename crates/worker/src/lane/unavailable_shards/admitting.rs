@@ -41,6 +41,11 @@ impl<'b, R: Records> AskedBatch<'b, R> {
         self.gated.answers().get(request).is_some()
     }
 
+    /// The requests without an answer whose intents depend on one.
+    fn lacking(&self) -> impl Iterator<Item = RequestIndex> {
+        self.gated.unanswered().filter(|request| self.outcomes[*request] != UnavailableOutcome::GivenUp)
+    }
+
     fn deferred_send(&self, request: RequestIndex) -> DeferredSend {
         DeferredSend::new(self.gated.request(request), self.gated.requests().now)
     }
@@ -115,7 +120,7 @@ impl UnavailableShards {
         if let Some(error) = error {
             note_failure(serving, &error);
         }
-        Ok(Admitted::Unanswered(batch.gated.unanswered().map(|request| batch.shards[request]).collect()))
+        Ok(Admitted::Unanswered(batch.lacking().map(|request| batch.shards[request]).collect()))
     }
 
     /// A shard with deferred writes of another lane was unavailable to that one: it is watched here, too.
@@ -168,7 +173,7 @@ impl UnavailableShards {
     fn unanswered_state(&self, batch: &AskedBatch<'_, impl Records>, now: Duration) -> UnansweredState {
         let mut bytes = self.deferred.bytes();
         let mut sent = false;
-        for request in batch.gated.unanswered() {
+        for request in batch.lacking() {
             let shard = batch.shards[request];
             if !self.absences.is_overdue(shard, now) {
                 return UnansweredState::Waits;
@@ -179,7 +184,7 @@ impl UnavailableShards {
             }
             match batch.outcomes[request] {
                 UnavailableOutcome::Wait if !batch.may_defer => return UnansweredState::Waits,
-                UnavailableOutcome::Wait | UnavailableOutcome::Suppressed => {}
+                UnavailableOutcome::Wait | UnavailableOutcome::Suppressed | UnavailableOutcome::GivenUp => {}
                 UnavailableOutcome::Approved => {
                     sent = true;
                     bytes += batch.deferred_send(request).bytes();
