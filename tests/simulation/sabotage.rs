@@ -89,8 +89,8 @@ impl Sabotage {
             Self::UnmarkedWrites => 425,
             Self::NumbersByLength => 28,
             Self::PlacesGrantedTwice => 29,
-            Self::IgnoreMembership => 46,
             Self::UnclearGivenBack => 50,
+            Self::IgnoreMembership => 64,
             Self::ForgetOwed => 95,
         })
     }

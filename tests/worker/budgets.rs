@@ -271,7 +271,6 @@ fn while_the_ledger_is_unavailable_a_budget_suppresses_what_it_has_no_tokens_for
 
 #[test]
 fn a_worker_that_is_stopped_gives_back_what_it_has_not_spent() {
-    const BATCH: usize = 2_000;
     let redis = RedisServer::start::<&str>(&[]).unwrap();
     let budgets = "[[budgets]]\nname = \"all\"\nlimit = 1_000_000\ntotal = true\n";
     let scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], "budget-stop", 2, &policy(budgets));
@@ -283,8 +282,7 @@ fn a_worker_that_is_stopped_gives_back_what_it_has_not_spent() {
     worker.wait_exit(DEADLINE).unwrap();
     let approved = scene.decisions().values().filter(|decision| decision.approved()).count();
     let used: usize = redis.query(&["HGET", &budget_key(&redis, &scene), "t"]).unwrap();
-    // What the batch has paid that it was deciding when it was told to stop stays spent.
-    assert!((approved..=approved + BATCH).contains(&used), "{used} used, {approved} approved: {}", worker.log());
+    assert_eq!(used, approved, "what was not approved was not spent: {}", worker.log());
 }
 
 #[test]
