@@ -65,6 +65,7 @@ pub fn kafka(settings: &KafkaSettings) -> KafkaOptions {
         delivery: settings.delivery,
         instance: settings.instance.clone(),
         properties,
+        files: Arc::default(),
         memory: LaneMemory::default(),
         records_a_call: RECORDS_A_CALL,
         commit_interval: COMMIT_INTERVAL,

@@ -1,5 +1,6 @@
 //! `weir run`: the worker.
 
+mod kafka_files;
 mod lanes;
 mod readers;
 mod redis;
@@ -36,6 +37,7 @@ use weir_worker::{
 };
 
 use self::{
+    kafka_files::KafkaFiles,
     lanes::{lane_ends, wheels},
     readers::Readers,
     redis::OpenRedis,
@@ -93,6 +95,7 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
     let traces =
         Traces::start(&settings.tracing, &settings.kafka.instance).map_err(|error| UsageError(format!("{error:#}")))?;
     let fields = assemble::fields(settings)?;
+    let files = KafkaFiles::of(&settings.kafka);
 
     let (lanes, memory) = assemble::lanes_and_memory(settings)?;
     let commit_interval = settings.worker.commit_interval;
@@ -102,7 +105,7 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
     ready_topics(&kafka, settings).await?;
     let wheels = wheels(&kafka, policy.current().defer_max_ms).await?;
     limits::find_out(&kafka).await;
-    tokio::spawn(stop.clone().run_until_cancelled_owned(limits::keep_up(Arc::clone(&kafka))));
+    keep_up(&kafka, files, &stop);
     let redis = Arc::new(OpenRedis::open(settings, &kafka).await?);
     let clock = clocks::keep_comparing(&redis.options, &redis.stats, &stop).await?;
     let pool = redis.query_pool(settings.http.concurrency);
@@ -158,6 +161,12 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
         routes,
         stop,
     })
+}
+
+/// Keeps what clients of Kafka are created from up to date.
+fn keep_up(kafka: &Arc<KafkaOptions>, files: KafkaFiles, stop: &CancellationToken) {
+    tokio::spawn(stop.clone().run_until_cancelled_owned(limits::keep_up(Arc::clone(kafka))));
+    tokio::spawn(stop.clone().run_until_cancelled_owned(files.keep_up(Arc::clone(kafka))));
 }
 
 /// Loads the policy and the segments, and keeps them fresh.

@@ -7,7 +7,7 @@ use weir_core::document::{
     value::{DURATION_PATTERN, Parsed, in_words},
 };
 
-use super::{Secret, TokenFile, layers::Layers, values};
+use super::{Secret, SecretFile, TokenFile, layers::Layers, values};
 use crate::{authorities::Authorities, object_store::Location};
 
 /// What a setting's value looks like in the file. (A variable is always text; lists have commas in it.) A pattern is a regular
@@ -47,11 +47,21 @@ pub enum Form {
     },
     /// A list of strings.
     Texts(Option<&'static str>),
-    /// A table of names and values that weir does not know itself.
+    /// A table of strings by names. A variable may give one whose name is in small letters.
+    TextsByName(Option<&'static str>),
+    /// A table of properties of librdkafka. A variable may give one, with `_` for `.` in its name.
     Properties,
+    /// A table of paths by such properties. A variable may give one likewise.
+    PropertyPaths,
 }
 
 impl Form {
+    /// Whether the setting is a table, each of whose entries has a variable of its own.
+    #[must_use]
+    pub fn has_entries(&self) -> bool {
+        matches!(self, Self::TextsByName(_) | Self::Properties | Self::PropertyPaths)
+    }
+
     /// The bounds of a value, in words: `1m to 3660d`.
     #[must_use]
     pub fn bounds(&self) -> Option<String> {
@@ -66,18 +76,22 @@ impl Form {
             | Self::Word(_)
             | Self::Flag
             | Self::Texts(_)
-            | Self::Properties => None,
+            | Self::TextsByName(_)
+            | Self::Properties
+            | Self::PropertyPaths => None,
         }
     }
 
-    /// The pattern of a value, or of each value of a list.
+    /// The pattern of a value, or of each value of a list or table.
     #[must_use]
     pub fn pattern(&self) -> Option<&'static str> {
         match self {
-            Self::Text(pattern) | Self::Path(pattern) | Self::Texts(pattern) => *pattern,
+            Self::Text(pattern) | Self::Path(pattern) | Self::Texts(pattern) | Self::TextsByName(pattern) => *pattern,
             Self::Duration { .. } => Some(DURATION_PATTERN),
             Self::Bytes { .. } => Some("^[0-9]+ *[kKmMgG][iI]?[bB]$"),
-            Self::Secret | Self::Word(_) | Self::Whole { .. } | Self::Flag | Self::Properties => None,
+            Self::Secret | Self::Word(_) | Self::Whole { .. } | Self::Flag | Self::Properties | Self::PropertyPaths => {
+                None
+            }
         }
     }
 }
@@ -170,13 +184,13 @@ pub(super) fn properties() -> Check<impl Read<BTreeMap<String, Secret>>> {
 }
 
 /// A file for each property of librdkafka.
-pub(super) fn property_files() -> Check<impl Read<BTreeMap<String, Secret>>> {
-    Check { form: Form::Properties, read: values::property_files }
+pub(super) fn property_files() -> Check<impl Read<BTreeMap<String, SecretFile>>> {
+    Check { form: Form::PropertyPaths, read: values::property_files }
 }
 
 /// A topic for each channel.
 pub(super) fn topics_by_channel() -> Check<impl Read<BTreeMap<String, String>>> {
-    Check { form: Form::Properties, read: values::topics_by_channel }
+    Check { form: Form::TextsByName(TOPIC), read: values::topics_by_channel }
 }
 
 /// URLs of Redis.

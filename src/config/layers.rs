@@ -68,19 +68,21 @@ impl<'d> Layers<'d> {
         };
         let key = rest.to_lowercase().replace("__", ".");
         let holder = SETTINGS.iter().find(|setting| {
-            setting.form == Form::Properties && key.strip_prefix(setting.key).is_some_and(|rest| rest.starts_with('.'))
+            setting.form.has_entries() && key.strip_prefix(setting.key).is_some_and(|rest| rest.starts_with('.'))
         });
         if let Some(setting) = holder {
-            let property = key[setting.key.len() + 1..].replace('_', ".");
+            let name = &key[setting.key.len() + 1..];
+            let is_property = matches!(setting.form, Form::Properties | Form::PropertyPaths);
+            let name = if is_property { name.replace('_', ".") } else { name.to_owned() };
             let empty = || Node { origin: origin.clone(), value: Value::Table(Vec::new()) };
             if let Value::Table(entries) = &mut self.values.entry(setting.key).or_insert_with(empty).value {
-                entries.retain(|entry| entry.key != property);
+                entries.retain(|entry| entry.key != name);
                 let node = Node { origin: origin.clone(), value: Value::Text(value.to_owned()) };
-                entries.push(Entry { key: property, origin, node });
+                entries.push(Entry { key: name, origin, node });
             }
             return;
         }
-        match known(&key).filter(|setting| setting.form != Form::Properties) {
+        match known(&key).filter(|setting| !setting.form.has_entries()) {
             Some(setting) => {
                 self.values.insert(setting.key, from_text(&setting.form, value, origin));
             }
@@ -146,7 +148,9 @@ fn from_text(form: &Form, text: &str, origin: Origin) -> Node {
         | Form::Word(_)
         | Form::Duration { .. }
         | Form::Bytes { .. }
-        | Form::Properties => as_text(),
+        | Form::TextsByName(_)
+        | Form::Properties
+        | Form::PropertyPaths => as_text(),
         Form::Whole { .. } => text.parse().map_or_else(|_| as_text(), Value::Whole),
         Form::Flag => text.parse().map_or_else(|_| as_text(), Value::Flag),
         Form::Texts(_) => {

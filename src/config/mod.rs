@@ -25,7 +25,7 @@ mod values;
 
 use self::layers::Layers;
 pub use self::{
-    secret::{Secret, TokenFile},
+    secret::{Secret, SecretFile, TokenFile},
     settings::{
         ActivityFields, ActivitySettings, Delivery, HttpSettings, IntentFields, IntentSettings, KafkaSettings,
         LogFormat, LogSettings, PolicySettings, RedisSettings, S3Settings, SegmentAccess, SegmentsSettings, Settings,

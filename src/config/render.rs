@@ -63,11 +63,9 @@ fn schema(setting: &Setting) -> Value {
         Form::Whole { least, most } => json!({"type": "integer", "minimum": least, "maximum": most}),
         Form::Flag => json!({"type": "boolean"}),
         Form::Texts(_) => json!({"anyOf": [text(), {"type": "array", "items": text(), "minItems": 1}]}),
-        Form::Properties => json!({
-            "type": "object",
-            "propertyNames": {"not": {"enum": REFUSED_PROPERTIES.map(|(name, _)| name)}},
-            "additionalProperties": {"type": ["string", "number", "boolean"]}
-        }),
+        Form::TextsByName(_) => json!({"type": "object", "additionalProperties": text()}),
+        Form::Properties => by_property(json!({"type": ["string", "number", "boolean"]})),
+        Form::PropertyPaths => by_property(text()),
     };
     schema["description"] = json!(setting.description());
     if let Otherwise::Is(text) = setting.default {
@@ -80,8 +78,16 @@ fn schema(setting: &Setting) -> Value {
             | Form::Duration { .. }
             | Form::Bytes { .. }
             | Form::Texts(_)
-            | Form::Properties => json!(text),
+            | Form::TextsByName(_)
+            | Form::Properties
+            | Form::PropertyPaths => json!(text),
         };
     }
     schema
+}
+
+/// A table of properties of librdkafka, each with such a value.
+fn by_property(value: Value) -> Value {
+    let refused = REFUSED_PROPERTIES.map(|(name, _)| name);
+    json!({"type": "object", "propertyNames": {"not": {"enum": refused}}, "additionalProperties": value})
 }

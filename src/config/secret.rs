@@ -30,6 +30,25 @@ impl std::fmt::Debug for Secret {
     }
 }
 
+/// A file with a secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SecretFile {
+    /// The file.
+    pub path: PathBuf,
+    /// What it held when the settings were read.
+    pub secret: Secret,
+}
+
+impl SecretFile {
+    /// The secret that it holds now.
+    ///
+    /// # Errors
+    /// It cannot be read, or holds no secret; said without the secret.
+    pub fn read(&self) -> Parsed<Secret> {
+        values::read_secret(&self.path)
+    }
+}
+
 /// A file with bearer tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenFile {

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, net::SocketAddr, num::NonZeroU32, path::PathBuf, time::Duration};
 
 use super::{
-    Secret, TokenFile, checks,
+    Secret, SecretFile, TokenFile, checks,
     forms::{
         address, authorities, between, brokers, filter, flag, http_url, memory, no_limit_at_0, nodes, non_zero_in,
         path, pointer, policy_source, prefix, properties, property_files, secret, secret_file, source, text, tokens,
@@ -98,7 +98,8 @@ section! {
         /// Topic of approved intents.
         approved: String = required, topic();
         /// Approved topics of channels, so that their consumers' lag is separate: `email = "send-approved-email"`. Other
-        /// channels' intents go to `kafka.approved`.
+        /// channels' intents go to `kafka.approved`. A channel in small letters has a variable:
+        /// `WEIR__KAFKA__APPROVED_BY_CHANNEL__EMAIL`.
         approved_by_channel: BTreeMap<String, String> = unset "none" or BTreeMap::new, topics_by_channel();
         /// Topic of suppressed decisions.
         suppressed: String = required, topic();
@@ -139,8 +140,11 @@ section! {
         /// `.`: `WEIR__KAFKA__PROPERTIES__SECURITY_PROTOCOL`. Properties that weir sets itself are rejected.
         properties: BTreeMap<String, Secret> = unset "none" or BTreeMap::new, properties();
         /// Files with the values of secret properties, such as `"sasl.password" = "kafka-password"`. Variables as above:
-        /// `WEIR__KAFKA__PROPERTY_FILES__SASL_PASSWORD`. Read at start.
-        property_files: BTreeMap<String, Secret> = unset "none" or BTreeMap::new, property_files();
+        /// `WEIR__KAFKA__PROPERTY_FILES__SASL_PASSWORD`. Read every `kafka.refresh`, so that they can be replaced.
+        property_files: BTreeMap<String, SecretFile> = unset "none" or BTreeMap::new, property_files();
+        /// Polling interval of the files of `kafka.property_files`, and of certificates and keys that `kafka.properties` names.
+        /// Replaced ones are in use within four intervals.
+        refresh: Duration = is "10s", between(SECOND, DAY);
     }
 }
 
@@ -355,7 +359,7 @@ impl Settings {
 impl KafkaSettings {
     /// The properties of librdkafka, given or from their files.
     pub fn properties(&self) -> impl Iterator<Item = (&String, &Secret)> {
-        self.properties.iter().chain(&self.property_files)
+        self.properties.iter().chain(self.property_files.iter().map(|(name, file)| (name, &file.secret)))
     }
 }
 

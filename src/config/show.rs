@@ -47,8 +47,9 @@ pub(super) fn effective(layers: &Layers<'_>, settings: &Settings) -> Vec<Effecti
         match layers.node(setting.key) {
             Some(Node { value: Value::Table(entries), .. }) => {
                 all.extend(entries.iter().map(|entry| {
-                    let is_secret = SECRET_PROPERTIES.iter().any(|part| entry.key.contains(part));
-                    let value = if is_secret { Json::from(MASK) } else { shown(&entry.node) };
+                    let is_secret = setting.form == Form::Properties
+                        && SECRET_PROPERTIES.iter().any(|part| entry.key.contains(part));
+                    let value = if is_secret { Json::from(MASK) } else { given(setting, &entry.node, layers) };
                     let setting = format!("{}.\"{}\"", setting.key, entry.key);
                     Effective { setting, value, unset: "", source: source(layers, &entry.origin) }
                 }));
@@ -74,7 +75,7 @@ fn source(layers: &Layers<'_>, origin: &Origin) -> Source {
 fn given(setting: &Setting, node: &Node, layers: &Layers<'_>) -> Json {
     match (&setting.form, &node.value) {
         (Form::Secret, _) => MASK.into(),
-        (Form::Path(_), Value::Text(text)) if !text.contains("://") => {
+        (Form::Path(_) | Form::PropertyPaths, Value::Text(text)) if !text.contains("://") => {
             layers.folder.join(text).display().to_string().into()
         }
         (
@@ -86,7 +87,9 @@ fn given(setting: &Setting, node: &Node, layers: &Layers<'_>) -> Json {
             | Form::Duration { .. }
             | Form::Bytes { .. }
             | Form::Texts(_)
-            | Form::Properties,
+            | Form::TextsByName(_)
+            | Form::Properties
+            | Form::PropertyPaths,
             _,
         ) => shown(node),
     }

@@ -17,7 +17,7 @@ use weir_core::{
     memory,
 };
 
-use super::{Secret, TokenFile, keys::REFUSED_PROPERTIES, layers::Layers};
+use super::{Secret, SecretFile, TokenFile, keys::REFUSED_PROPERTIES, layers::Layers};
 use crate::{authorities::Authorities, files::read_bytes, object_store::Location};
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
@@ -163,17 +163,20 @@ pub(super) fn properties(node: &Node, layers: &Layers<'_>) -> Parsed<BTreeMap<St
 }
 
 /// Properties of librdkafka whose values are in files.
-pub(super) fn property_files(node: &Node, layers: &Layers<'_>) -> Parsed<BTreeMap<String, Secret>> {
-    property_table(node, layers, "kafka.property_files", |node| read_secret(&path(node, layers)?))
+pub(super) fn property_files(node: &Node, layers: &Layers<'_>) -> Parsed<BTreeMap<String, SecretFile>> {
+    property_table(node, layers, "kafka.property_files", |node| {
+        let path = path(node, layers)?;
+        Ok(SecretFile { secret: read_secret(&path)?, path })
+    })
 }
 
 /// A table of properties of librdkafka. Each that is wrong is noted.
-fn property_table(
+fn property_table<T>(
     node: &Node,
     layers: &Layers<'_>,
     table: &str,
-    parse: impl Fn(&Node) -> Parsed<Secret>,
-) -> Parsed<BTreeMap<String, Secret>> {
+    parse: impl Fn(&Node) -> Parsed<T>,
+) -> Parsed<BTreeMap<String, T>> {
     let Value::Table(entries) = &node.value else {
         return Err(format!("must be a table: write [{table}] and \"name\" = value below it"));
     };
@@ -295,7 +298,7 @@ pub(super) fn secret_file(node: &Node, layers: &Layers<'_>) -> Parsed<PathBuf> {
 }
 
 /// The secret in a file, without the line's end.
-fn read_secret(path: &Path) -> Parsed<Secret> {
+pub(super) fn read_secret(path: &Path) -> Parsed<Secret> {
     let text = String::from_utf8(read(path, MAX_SECRET_BYTES)?)
         .map_err(|_| format!("names {}, which is not UTF-8", path.display()))?;
     match text.trim_end_matches(['\r', '\n']) {

@@ -45,7 +45,8 @@ impl Authority {
         let mut params = CertificateParams::new(Vec::new())?;
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        params.distinguished_name = named("weir test authority");
+        // Of several authorities OpenSSL takes the first whose name is the issuer's.
+        params.distinguished_name = named(&crate::unique("weir test authority"));
         let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
         let scratch = Scratch::new("tls")?;
         std::fs::write(scratch.join("ca.pem"), issuer.pem())?;

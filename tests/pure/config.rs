@@ -129,6 +129,7 @@ const OTHER_VALUES: &[(&str, &str)] = &[
     ("kafka.deferred", "later"),
     ("kafka.waiting", "queue"),
     ("kafka.create_shares", "3"),
+    ("kafka.refresh", "1m"),
     ("segments.source", "s3://b/m.json"),
     ("segments.refresh", "5m"),
     ("segments.user_id_prefix", "u"),
@@ -196,7 +197,9 @@ fn in_file(setting: &Setting, value: &str) -> String {
         | Form::Word(_)
         | Form::Duration { .. }
         | Form::Bytes { .. }
-        | Form::Properties => format!("{value:?}"),
+        | Form::TextsByName(_)
+        | Form::Properties
+        | Form::PropertyPaths => format!("{value:?}"),
     }
 }
 
@@ -244,6 +247,9 @@ fn the_schema_refuses_what_weir_refuses() {
         ("kafka.deferred_before", "[\"a b\"]"),
         ("kafka.properties", "{ acks = \"1\" }"),
         ("kafka.properties", "{ security.protocol = \"SSL\" }"),
+        ("kafka.property_files", "{ \"sasl.password\" = 7 }"),
+        ("kafka.property_files", "{ acks = \"file\" }"),
+        ("kafka.refresh", "\"10\""),
         ("redis.nodes", "[]"),
         ("redis.nodes", "[\"http://r:6379\"]"),
         ("redis.password", "\"\""),
@@ -289,12 +295,26 @@ fn kafka_properties_come_from_both_and_the_environment_goes_first() {
 }
 
 #[test]
+fn the_schema_knows_what_the_topics_of_channels_may_be() {
+    let schema = schema();
+    // Names of channels are no properties of librdkafka; `acks` is none that weir refuses here.
+    for (topics, fine) in
+        [(r#"acks = "b""#, true), (r#""push high" = "b""#, true), ("email = 7", false), (r#"email = "a b""#, false)]
+    {
+        let text = format!("{SMALLEST}\n[kafka.approved_by_channel]\n{topics}");
+        let table: toml::Table = toml::from_str(&text).unwrap();
+        assert_eq!(schema.is_valid(&serde_json::to_value(&table).unwrap()), fine, "{topics}, to the schema");
+        assert_eq!(parse(&text, &[]).is_ok(), fine, "{topics}, to weir");
+    }
+}
+
+#[test]
 fn channels_have_approved_topics_of_their_own() {
     let text = format!("{SMALLEST}\n[kafka.approved_by_channel]\nemail = \"mails\"");
-    let settings = parse(&text, &[("WEIR__KAFKA__APPROVED_BY_CHANNEL__SMS", "texts")]).unwrap();
+    let settings = parse(&text, &[("WEIR__KAFKA__APPROVED_BY_CHANNEL__WEB_PUSH", "texts")]).unwrap();
     let found: Vec<(&str, &str)> =
         settings.kafka.approved_by_channel.iter().map(|(channel, topic)| (&**channel, &**topic)).collect();
-    assert_eq!(found, [("email", "mails"), ("sms", "texts")]);
+    assert_eq!(found, [("email", "mails"), ("web_push", "texts")]);
     for (topic, expected) in
         [("a b", "kafka.approved_by_channel.email must be a topic's name"), ("i", "must be a topic of its own")]
     {
@@ -419,7 +439,7 @@ fn what_is_wrong_is_said_with_its_place_and_what_to_do() {
         (with("[kafka]", "[kafak]"), "2:2: kafak is not a known setting; did you mean `kafka`?"),
         (
             with("[redis]\n", "[redis]\nrefresh = \"1s\"\n"),
-            "redis.refresh is not a known setting; did you mean segments.refresh or policy.refresh?",
+            "redis.refresh is not a known setting; did you mean kafka.refresh or segments.refresh or policy.refresh?",
         ),
         (with("[redis]\n", "[redis]\ncolour = 1\n"), "known here: nodes, username, password, password_file"),
         (with("\"a\"", "\"i\""), "5:12: kafka.approved and kafka.intents are both \"i\""),

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, ffi::OsString, fs, path::Path};
 
 use weir::config::{
     self, Settings,
-    keys::{Form, Otherwise, SETTINGS},
+    keys::{Otherwise, SETTINGS},
 };
 
 use serde_json::Value;
@@ -61,7 +61,7 @@ fn texts(folder: &str) -> Vec<(String, String)> {
 #[test]
 fn every_variable_in_what_people_copy_is_a_setting() {
     let is_known = |variable: &str| {
-        SETTINGS.iter().any(|setting| match setting.form == Form::Properties {
+        SETTINGS.iter().any(|setting| match setting.form.has_entries() {
             true => variable.starts_with(&format!("{}__", setting.variable())),
             false => variable == setting.variable(),
         })

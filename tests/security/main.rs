@@ -14,6 +14,7 @@ mod documented;
 mod let_in;
 mod page;
 mod redis_rights;
+mod replaced;
 mod rights;
 mod s3_rights;
 mod secrets;

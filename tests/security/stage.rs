@@ -152,51 +152,61 @@ impl Stage {
 
     /// The page's lines of a block for this scene and its instance `i`.
     pub fn lines(&self, block: &str, scene: &Scene) -> Vec<String> {
-        let names = [
-            ("send-intents", scene.topic("intents")),
-            ("send-approved", scene.topic("approved")),
-            ("send-suppressed", scene.topic("suppressed")),
-            ("send-dead-letters", scene.topic("dead")),
-            ("weir", scene.name.clone()),
-            ("weir/weir-0/", format!("{}/i/", scene.name)),
-            ("send-refunds", scene.topic("refunds")),
-            ("weir-refunds", format!("{}-refunds", scene.name)),
-            ("weir-refunds/weir-0/", format!("{}-refunds/i/", scene.name)),
-            ("delivery-reports", scene.topic("delivery-reports")),
-            ("weir-delivery-reports", format!("{}-delivery-reports", scene.name)),
-            ("weir-delivery-reports/weir-0/", format!("{}-delivery-reports/i/", scene.name)),
-            ("send-retries", scene.topic("retries")),
-            ("send-undelivered", scene.topic("undelivered")),
-            ("weir-retries", format!("{}-retries", scene.name)),
-            ("weir-retries/weir-0/", format!("{}-retries/i/", scene.name)),
-            ("app-activity", scene.topic("activity")),
-            ("weir-activity", format!("{}-activity", scene.name)),
-            ("weir-activity/weir-0/", format!("{}-activity/i/", scene.name)),
-            ("send-deferred-", format!("{}-", scene.topic("deferred"))),
-            ("weir-later", format!("{}-later", scene.name)),
-            ("weir-later/weir-0/", format!("{}-later/i/", scene.name)),
-        ];
-        page::acl_lines(block, &names)
+        lines(block, scene)
     }
 
     /// Grants lines to a user, and waits until the broker applies them.
-    pub fn grant(&self, user: &'static str, lines: &[String]) {
-        self.kafka.admin().grant(user, &page::grants(lines)).unwrap();
-        let mut words = lines.iter().flat_map(|line| line.split(' '));
-        let Some(topic) = words.find(|word| *word == "--topic").and_then(|_| words.next()) else { return };
-        let identity = self.authority.client(user).unwrap();
-        let mut config = KafkaClient::new(&self.kafka.mutual()).config();
-        config
-            .set("security.protocol", "SSL")
-            .set("ssl.ca.location", self.authority.ca_file().display().to_string())
-            .set("ssl.certificate.location", identity.certificate.display().to_string())
-            .set("ssl.key.location", identity.key.display().to_string());
-        let consumer: BaseConsumer = config.create().unwrap();
-        wait_until(DEADLINE, "the broker applies the ACLs", || {
-            let metadata = consumer.fetch_metadata(Some(topic), DEADLINE).unwrap();
-            metadata.topics()[0].error().is_none()
-        });
+    pub fn grant(&self, user: &str, lines: &[String]) {
+        grant(&self.kafka, &self.authority, user, lines);
     }
+}
+
+/// The page's lines of a block for a scene and its instance `i`.
+pub fn lines(block: &str, scene: &Scene) -> Vec<String> {
+    let names = [
+        ("send-intents", scene.topic("intents")),
+        ("send-approved", scene.topic("approved")),
+        ("send-suppressed", scene.topic("suppressed")),
+        ("send-dead-letters", scene.topic("dead")),
+        ("weir", scene.name.clone()),
+        ("weir/weir-0/", format!("{}/i/", scene.name)),
+        ("send-refunds", scene.topic("refunds")),
+        ("weir-refunds", format!("{}-refunds", scene.name)),
+        ("weir-refunds/weir-0/", format!("{}-refunds/i/", scene.name)),
+        ("delivery-reports", scene.topic("delivery-reports")),
+        ("weir-delivery-reports", format!("{}-delivery-reports", scene.name)),
+        ("weir-delivery-reports/weir-0/", format!("{}-delivery-reports/i/", scene.name)),
+        ("send-retries", scene.topic("retries")),
+        ("send-undelivered", scene.topic("undelivered")),
+        ("weir-retries", format!("{}-retries", scene.name)),
+        ("weir-retries/weir-0/", format!("{}-retries/i/", scene.name)),
+        ("app-activity", scene.topic("activity")),
+        ("weir-activity", format!("{}-activity", scene.name)),
+        ("weir-activity/weir-0/", format!("{}-activity/i/", scene.name)),
+        ("send-deferred-", format!("{}-", scene.topic("deferred"))),
+        ("weir-later", format!("{}-later", scene.name)),
+        ("weir-later/weir-0/", format!("{}-later/i/", scene.name)),
+    ];
+    page::acl_lines(block, &names)
+}
+
+/// Grants lines to a user of any Kafka that trusts this authority, and waits until the broker applies them.
+pub fn grant(kafka: &SecuredKafka, authority: &Authority, user: &str, lines: &[String]) {
+    kafka.admin().grant(user, &page::grants(lines)).unwrap();
+    let mut words = lines.iter().flat_map(|line| line.split(' '));
+    let Some(topic) = words.find(|word| *word == "--topic").and_then(|_| words.next()) else { return };
+    let identity = authority.client(user).unwrap();
+    let mut config = KafkaClient::new(&kafka.mutual()).config();
+    config
+        .set("security.protocol", "SSL")
+        .set("ssl.ca.location", authority.ca_file().display().to_string())
+        .set("ssl.certificate.location", identity.certificate.display().to_string())
+        .set("ssl.key.location", identity.key.display().to_string());
+    let consumer: BaseConsumer = config.create().unwrap();
+    wait_until(DEADLINE, "the broker applies the ACLs", || {
+        let metadata = consumer.fetch_metadata(Some(topic), DEADLINE).unwrap();
+        metadata.topics()[0].error().is_none()
+    });
 }
 
 /// Ten sends of ten users without a segment.

@@ -348,9 +348,9 @@ pub enum CommitError {
 /// How a sink stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Settled {
-    /// Nothing is being committed.
+    /// Nothing is being committed, and the next job may be handed over.
     Idle,
-    /// Still at it.
+    /// Still at it, or not ready for the next job.
     Busy,
     /// The job handed over last is committed; the time it took, in the sink's own stages.
     Committed(CommitTimes),

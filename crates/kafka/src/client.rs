@@ -12,7 +12,7 @@ use weir_core::{
     wheel::{Bucket, Ring},
 };
 
-use super::sizes;
+use super::{property_files::PropertyFiles, sizes};
 
 /// How a batch becomes visible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,6 +125,8 @@ pub struct KafkaOptions {
     pub instance: String,
     /// Settings handed to librdkafka as they are, over ours.
     pub properties: BTreeMap<String, String>,
+    /// The files of these properties.
+    pub files: Arc<PropertyFiles>,
     /// How much a lane's clients and batches may hold.
     pub memory: LaneMemory,
     /// Records without headers that are handed to the client in one call, at most; see [`RECORDS_A_CALL`].
@@ -339,7 +341,7 @@ impl KafkaOptions {
         for (key, value) in defaults {
             config.set(*key, *value);
         }
-        for (key, value) in &self.properties {
+        for (key, value) in self.files.over(&self.properties) {
             config.set(key, value);
         }
         config.set("bootstrap.servers", &self.brokers).set_log_level(RDKafkaLogLevel::Warning);
@@ -403,6 +405,7 @@ mod tests {
             delivery: Delivery::ExactlyOnce,
             instance,
             properties: BTreeMap::new(),
+            files: Arc::default(),
             limits: Arc::default(),
             memory: LaneMemory::default(),
             records_a_call: RECORDS_A_CALL,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use rdkafka::{
     Offset, TopicPartitionList,
     consumer::Consumer,
@@ -18,7 +19,23 @@ use super::{
 /// A client that asks for the progress of a group, and is no member of it.
 pub struct GroupProgress {
     options: KafkaOptions,
+    client: ArcSwap<Client>,
+}
+
+struct Client {
     consumer: Asking,
+    /// The edition of the files that it was created from.
+    edition: u64,
+}
+
+impl Client {
+    fn new(options: &KafkaOptions) -> Result<Arc<Self>, TopicError> {
+        let edition = options.files.edition();
+        let mut config = options.consumer();
+        // Not read_committed: an open transaction would hold up the answer about the committed offsets.
+        config.set("isolation.level", "read_uncommitted");
+        Ok(Arc::new(Self { consumer: asking(&config)?, edition }))
+    }
 }
 
 /// How far a group is in a topic.
@@ -50,11 +67,19 @@ impl GroupProgress {
     /// The client cannot be made.
     pub fn new(options: &KafkaOptions, group: String) -> Result<Arc<Self>, TopicError> {
         let options = KafkaOptions { group, ..options.clone() };
-        let mut config = options.consumer();
-        // Not read_committed: an open transaction would hold up the answer about the committed offsets.
-        config.set("isolation.level", "read_uncommitted");
-        let consumer = asking(&config)?;
-        Ok(Arc::new(Self { options, consumer }))
+        let client = ArcSwap::new(Client::new(&options)?);
+        Ok(Arc::new(Self { options, client }))
+    }
+
+    /// The client; another one where files of properties were replaced since it was created.
+    fn client(&self) -> Result<Arc<Client>, TopicError> {
+        let client = self.client.load_full();
+        if client.edition == self.options.files.edition() {
+            return Ok(client);
+        }
+        let created = Client::new(&self.options)?;
+        self.client.store(Arc::clone(&created));
+        Ok(created)
     }
 
     /// Each partition of a topic, and how many of its records wait at the most. Blocks.
@@ -84,24 +109,27 @@ impl GroupProgress {
     /// # Errors
     /// A broker cannot be asked, or there is no such topic.
     pub fn left(&self, topic: &str) -> Result<u64, TopicError> {
-        let (partitions, committed) = self.committed(topic)?;
+        let client = self.client()?;
+        let (partitions, committed) = self.committed(&client.consumer, topic)?;
         // Nothing else is asked of a topic that is not this group's: it may be on its way to be made or deleted.
         if committed.iter().all(Option::is_none) {
             return Ok(0);
         }
-        Ok(self.open_behind(topic, (&partitions, &committed))?.iter().map(Open::count).sum())
+        let open = self.open_behind(&client.consumer, topic, (&partitions, &committed))?;
+        Ok(open.iter().map(Open::count).sum())
     }
 
     fn open(&self, topic: &str) -> Result<Vec<Open>, TopicError> {
-        let (partitions, committed) = self.committed(topic)?;
-        self.open_behind(topic, (&partitions, &committed))
+        let client = self.client()?;
+        let (partitions, committed) = self.committed(&client.consumer, topic)?;
+        self.open_behind(&client.consumer, topic, (&partitions, &committed))
     }
 
     /// The partitions of a topic, and what the group has committed of each.
-    fn committed(&self, topic: &str) -> Result<(Vec<i32>, Vec<Option<i64>>), TopicError> {
-        handle_events(&self.consumer);
-        let unseen = |error| self.unseen(topic, error);
-        let partitions = partitions_of(&self.consumer, topic, ANSWER_TIMEOUT).map_err(unseen)?;
+    fn committed(&self, consumer: &Asking, topic: &str) -> Result<(Vec<i32>, Vec<Option<i64>>), TopicError> {
+        handle_events(consumer);
+        let unseen = |error| self.unseen(consumer, topic, error);
+        let partitions = partitions_of(consumer, topic, ANSWER_TIMEOUT).map_err(unseen)?;
         if partitions.is_empty() {
             return Err(TopicError::Missing { brokers: self.options.brokers.clone(), topics: vec![topic.to_owned()] });
         }
@@ -109,7 +137,7 @@ impl GroupProgress {
         for &partition in &partitions {
             asked.add_partition(topic, partition);
         }
-        let committed = self.consumer.committed_offsets(asked, ANSWER_TIMEOUT).map_err(unseen)?;
+        let committed = consumer.committed_offsets(asked, ANSWER_TIMEOUT).map_err(unseen)?;
         let of = |&partition: &i32| match committed.find_partition(topic, partition) {
             None => Ok(None),
             Some(element) => {
@@ -125,12 +153,12 @@ impl GroupProgress {
     /// smaller.
     fn open_behind(
         &self,
+        consumer: &Asking,
         topic: &str,
         (partitions, committed): (&[i32], &[Option<i64>]),
     ) -> Result<Vec<Open>, TopicError> {
-        let ends_at = |which| {
-            ends(&self.consumer, topic, partitions, which, ANSWER_TIMEOUT).map_err(|error| self.unseen(topic, error))
-        };
+        let unseen = |error| self.unseen(consumer, topic, error);
+        let ends_at = |which| ends(consumer, topic, partitions, which, ANSWER_TIMEOUT).map_err(unseen);
         let (first, end) = (ends_at(Logical::Earliest)?, ends_at(Logical::Latest)?);
         let exactly_once = self.options.delivery == Delivery::ExactlyOnce;
         let of = |((&partition, &committed), (first, end)): ((&i32, &Option<i64>), (i64, i64))| {
@@ -141,11 +169,11 @@ impl GroupProgress {
     }
 
     /// Why the progress is not to be seen.
-    fn unseen(&self, topic: &str, error: KafkaError) -> TopicError {
+    fn unseen(&self, consumer: &Asking, topic: &str, error: KafkaError) -> TopicError {
         if error.rdkafka_error_code() == Some(RDKafkaErrorCode::GroupAuthorizationFailed) {
             return not_allowed(&self.options, vec![Right::DescribeGroup(self.options.group.clone())]);
         }
-        unseen(&self.options, &self.consumer, topic, error)
+        unseen(&self.options, consumer, topic, error)
     }
 }
 

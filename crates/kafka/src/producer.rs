@@ -55,21 +55,24 @@ pub struct LaneProducer {
     made_for: Vec<u64>,
     transactional_id: String,
     rights: Rights,
+    /// The edition of the files that the client was created from.
+    edition: u64,
 }
 
 impl LaneProducer {
-    /// A new producer; it waits until what a predecessor with its id left open has ended.
+    /// Creates the client; [`Self::start`] makes it usable.
     ///
     /// # Errors
-    /// `Failed` where it may work later, `Fatal` where it is not allowed.
-    pub fn new(options: &KafkaOptions, lane: usize) -> Result<Self, CommitError> {
+    /// A property is invalid, or a file that it names cannot be used.
+    pub fn make(options: &KafkaOptions, lane: usize) -> Result<Self, String> {
+        let edition = options.files.edition();
         let made_for = options.outputs().into_iter().map(|(to, _)| options.limits.get(to)).collect();
-        let producer: BaseProducer<LaneContext> =
-            options.producer(lane).create_with_context(LaneContext::default()).map_err(|error| {
-                CommitError::Fatal(format!("the Kafka producer cannot be made: {}", client::not_made(&error)))
-            })?;
-        let mut made = Self {
-            output_topics: OutputTopics::new(&producer, options).map_err(CommitError::Fatal)?,
+        let producer: BaseProducer<LaneContext> = options
+            .producer(lane)
+            .create_with_context(LaneContext::default())
+            .map_err(|error| format!("the Kafka producer cannot be made: {}", client::not_made(&error)))?;
+        Ok(Self {
+            output_topics: OutputTopics::new(&producer, options)?,
             producer,
             delivery: options.delivery,
             state: State::Ready,
@@ -78,14 +81,34 @@ impl LaneProducer {
             made_for,
             transactional_id: options.transactional_id(lane),
             rights: Rights::of(options, lane),
-        };
-        match options.delivery {
-            Delivery::AtLeastOnce => Ok(made),
-            Delivery::ExactlyOnce => match made.producer.init_transactions(INIT_TIMEOUT) {
-                Ok(()) => Ok(made),
-                Err(error) => Err(made.explain("start", &error)),
+            edition,
+        })
+    }
+
+    /// Takes the transactional id over, and waits until what a predecessor left open has ended.
+    ///
+    /// # Errors
+    /// `Failed` where it may work later, `Fatal` where it is not allowed.
+    pub fn start(mut self) -> Result<Self, CommitError> {
+        match self.delivery {
+            Delivery::AtLeastOnce => Ok(self),
+            Delivery::ExactlyOnce => match self.producer.init_transactions(INIT_TIMEOUT) {
+                Ok(()) => Ok(self),
+                Err(error) => Err(self.explain("start", &error)),
             },
         }
+    }
+
+    /// The edition of the files that the client was created from.
+    #[must_use]
+    pub const fn edition(&self) -> u64 {
+        self.edition
+    }
+
+    /// Whether files of properties were replaced since the client was created.
+    #[must_use]
+    pub fn is_outdated(&self) -> bool {
+        self.edition != self.options.files.edition()
     }
 
     /// Aborts what is open. `None` where the client is of no more use.

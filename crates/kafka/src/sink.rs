@@ -43,7 +43,8 @@ enum Command {
 
 enum Reply {
     Done(Result<CommitTimes, CommitError>),
-    Recovered(Result<(), CommitError>),
+    /// With the edition of the files that the usable producer was created from.
+    Recovered(Result<u64, CommitError>),
 }
 
 /// The two ends of the channels to a committing thread.
@@ -60,6 +61,8 @@ enum Task {
     Commit(Instant),
     /// Since when.
     Recovery(Instant),
+    /// A recovery that nobody has asked for: another producer takes the place of one whose files were replaced. Since when.
+    Replacement(Instant),
 }
 
 /// A lane's transactional producer.
@@ -68,40 +71,48 @@ pub struct KafkaSink {
     lane: usize,
     committer: Option<Committer>,
     task: Task,
+    /// The edition of the files that the producer was created from; `None`: none is usable.
+    edition: Option<u64>,
+    /// Whether one was usable before.
+    created_before: bool,
 }
 
 impl KafkaSink {
     /// A sink that has no producer yet: [`Sink::recover`] makes one.
     #[must_use]
     pub fn new(options: Arc<KafkaOptions>, lane: usize) -> Self {
-        Self { options, lane, committer: None, task: Task::Nothing }
+        Self { options, lane, committer: None, task: Task::Nothing, edition: None, created_before: false }
     }
 
     fn spawn(&self) -> Result<Committer, CommitError> {
-        let (options, lane) = (Arc::clone(&self.options), self.lane);
+        let (options, lane, created_before) = (Arc::clone(&self.options), self.lane, self.created_before);
         // One command is in flight at a time; the room of one keeps a send from blocking.
         let (commands, inbox) = sync_channel(1);
         let (output_topics, replies) = mpsc::channel(1);
         thread::Builder::new()
             .name(format!("lane-{lane}-commit"))
-            .spawn(move || serve(&options, lane, &inbox, &output_topics))
+            .spawn(move || {
+                // Made here: a producer stays on its thread.
+                serve(Producers { current: None, options, lane, created_before }, &inbox, &output_topics);
+            })
             .map_err(|error| CommitError::Failed(format!("no thread for the producer: {error}")))?;
         Ok(Committer { commands, replies })
     }
-}
 
-impl Sink<MessageBatch<LaneContext>, Membership> for KafkaSink {
-    fn submit(&mut self, job: KafkaJob) {
-        self.task = Task::Commit(Instant::now());
-        if let Some(committer) = &self.committer
-            && committer.commands.send(Command::Commit(Box::new(job))).is_err()
+    /// Has another producer take the place of one whose files were replaced. Only between two jobs: a job that waited for it would
+    /// become visible later than [`COMMIT_WATCHDOG`] allows.
+    fn replace_if_outdated(&mut self) {
+        let is_outdated = self.edition.is_some_and(|edition| edition != self.options.files.edition());
+        if self.task == Task::Nothing
+            && is_outdated
+            && let Some(committer) = &self.committer
+            && committer.commands.send(Command::Recover).is_ok()
         {
-            self.committer = None;
+            self.task = Task::Replacement(Instant::now());
         }
     }
 
-    async fn wait(&mut self, wait: Duration) -> Settled {
-        let Task::Commit(since) = self.task else { return Settled::Idle };
+    async fn wait_for_commit(&mut self, since: Instant, wait: Duration) -> Settled {
         let Some(committer) = &mut self.committer else {
             self.task = Task::Nothing;
             return Settled::Failed(CommitError::Failed("the committing thread is gone".to_owned()));
@@ -127,25 +138,29 @@ impl Sink<MessageBatch<LaneContext>, Membership> for KafkaSink {
         settled
     }
 
-    async fn recover(&mut self) -> Result<(), CommitError> {
-        let (committer, since) = match (self.committer.take(), self.task) {
-            // A call before this one was dropped half way.
-            (Some(committer), Task::Recovery(since)) => (committer, since),
-            (committer, Task::Nothing | Task::Commit(_) | Task::Recovery(_)) => {
-                let committer = committer.map_or_else(|| self.spawn(), Ok)?;
-                if committer.commands.send(Command::Recover).is_err() {
-                    return Err(CommitError::Failed("the committing thread is gone".to_owned()));
-                }
-                (committer, Instant::now())
-            }
+    async fn wait_for_replacement(&mut self, since: Instant, wait: Duration) -> Settled {
+        let reply = match &mut self.committer {
+            Some(committer) => timeout(wait, committer.replies.recv()).await,
+            None => Ok(None),
         };
-        self.task = Task::Recovery(since);
-        let committer = self.committer.insert(committer);
-        let reply = timeout_at((since + RECOVERY_WATCHDOG).into(), committer.replies.recv()).await;
-        self.task = Task::Nothing;
+        if reply.is_err() && since.elapsed() < RECOVERY_WATCHDOG {
+            return Settled::Busy;
+        }
+        match self.end_recovery(reply.ok().flatten()) {
+            Ok(()) => Settled::Idle,
+            Err(error) => Settled::Failed(error),
+        }
+    }
+
+    /// A recovery has ended; without a reply, its thread is left behind.
+    fn end_recovery(&mut self, reply: Option<Reply>) -> Result<(), CommitError> {
+        (self.task, self.edition) = (Task::Nothing, None);
         match reply {
-            Ok(Some(Reply::Recovered(outcome))) => outcome,
-            Ok(Some(Reply::Done(_)) | None) | Err(_) => {
+            Some(Reply::Recovered(outcome)) => {
+                (self.edition, self.created_before) = (Some(outcome?), true);
+                Ok(())
+            }
+            Some(Reply::Done(_)) | None => {
                 self.committer = None;
                 Err(CommitError::Failed(format!(
                     "the producer did not recover within {} s",
@@ -156,23 +171,86 @@ impl Sink<MessageBatch<LaneContext>, Membership> for KafkaSink {
     }
 }
 
+impl Sink<MessageBatch<LaneContext>, Membership> for KafkaSink {
+    fn submit(&mut self, job: KafkaJob) {
+        self.task = Task::Commit(Instant::now());
+        if let Some(committer) = &self.committer
+            && committer.commands.send(Command::Commit(Box::new(job))).is_err()
+        {
+            self.committer = None;
+        }
+    }
+
+    async fn wait(&mut self, wait: Duration) -> Settled {
+        self.replace_if_outdated();
+        match self.task {
+            Task::Nothing | Task::Recovery(_) => Settled::Idle,
+            Task::Commit(since) => self.wait_for_commit(since, wait).await,
+            Task::Replacement(since) => self.wait_for_replacement(since, wait).await,
+        }
+    }
+
+    async fn recover(&mut self) -> Result<(), CommitError> {
+        let (committer, since) = match (self.committer.take(), self.task) {
+            // A call before this one was dropped half way, or the producer is being replaced.
+            (Some(committer), Task::Recovery(since) | Task::Replacement(since)) => (committer, since),
+            (committer, Task::Nothing | Task::Commit(_) | Task::Recovery(_) | Task::Replacement(_)) => {
+                let committer = committer.map_or_else(|| self.spawn(), Ok)?;
+                if committer.commands.send(Command::Recover).is_err() {
+                    return Err(CommitError::Failed("the committing thread is gone".to_owned()));
+                }
+                (committer, Instant::now())
+            }
+        };
+        self.task = Task::Recovery(since);
+        let committer = self.committer.insert(committer);
+        let reply = timeout_at((since + RECOVERY_WATCHDOG).into(), committer.replies.recv()).await;
+        self.end_recovery(reply.ok().flatten())
+    }
+}
+
 /// The committing thread: answers each command once, ends when the sink is dropped.
-fn serve(options: &KafkaOptions, lane: usize, commands: &Receiver<Command>, replies: &mpsc::Sender<Reply>) {
-    let mut producer: Option<LaneProducer> = None;
+fn serve(mut producers: Producers, commands: &Receiver<Command>, replies: &mpsc::Sender<Reply>) {
     for command in commands {
         let reply = match command {
-            Command::Commit(job) => Reply::Done(match &mut producer {
+            Command::Commit(job) => Reply::Done(match &mut producers.current {
                 Some(producer) => producer.commit(&job),
                 None => Err(CommitError::Failed("there is no producer yet".to_owned())),
             }),
-            Command::Recover => {
-                let usable = producer.take().and_then(LaneProducer::abort);
-                let made = usable.map_or_else(|| LaneProducer::new(options, lane), Ok);
-                Reply::Recovered(made.map(|made| producer = Some(made)))
-            }
+            Command::Recover => Reply::Recovered(producers.recover()),
         };
         if replies.blocking_send(reply).is_err() {
             return;
         }
+    }
+}
+
+/// The producers of a lane, one after another: all have the same transactional id.
+struct Producers {
+    // Dropped before the options: whoever sees that these are free knows that the client has ended.
+    current: Option<LaneProducer>,
+    options: Arc<KafkaOptions>,
+    lane: usize,
+    /// Whether one was created before: then the settings are right, and a file that cannot be used is not complete yet.
+    created_before: bool,
+}
+
+impl Producers {
+    /// Aborts what is open. Another producer takes the place of one that is of no more use or outdated. Gives the edition of its files.
+    fn recover(&mut self) -> Result<u64, CommitError> {
+        let mut usable = self.current.take().and_then(LaneProducer::abort);
+        if usable.as_ref().is_some_and(LaneProducer::is_outdated) {
+            tracing::info!(lane = self.lane, "a new producer takes over: files of its properties were replaced");
+            usable = None;
+        }
+        let usable = usable.map_or_else(|| self.create(), Ok)?;
+        Ok(self.current.insert(usable).edition())
+    }
+
+    fn create(&mut self) -> Result<LaneProducer, CommitError> {
+        let failed = if self.created_before { CommitError::Failed } else { CommitError::Fatal };
+        let created = LaneProducer::make(&self.options, self.lane).map_err(failed)?;
+        self.created_before = true;
+        created.start()
     }
 }

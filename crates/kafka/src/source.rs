@@ -3,6 +3,7 @@
 mod holding;
 mod put_back;
 mod queues;
+mod rejoin;
 mod starts;
 mod unread;
 
@@ -35,8 +36,6 @@ use super::{
     rights::Rights,
 };
 
-/// How long going back may take: the brokers are asked only where there is no committed offset.
-const SEEK_TIMEOUT: Duration = Duration::from_secs(4);
 /// A lane that has not served the group for so long may have been frozen, and replaced meanwhile: less than the shortest
 /// session that a group has as a rule.
 const FROZEN_AFTER: Duration = Duration::from_secs(3);
@@ -72,6 +71,8 @@ pub struct KafkaSource {
     topic: String,
     topic_name: CString,
     options: KafkaOptions,
+    /// The edition of the files that the client was created from.
+    edition: u64,
     rights: Rights,
     /// The bytes after which a batch is full, however few records it has.
     batch_bytes: usize,
@@ -103,6 +104,7 @@ impl KafkaSource {
     /// # Errors
     /// The settings are not librdkafka's, or it cannot start.
     pub fn join(options: &KafkaOptions) -> Result<Self, SourceError> {
+        let edition = options.files.edition();
         let consumer: BaseConsumer<LaneContext> =
             options.consumer().create_with_context(LaneContext::default()).map_err(|error| {
                 SourceError::Fatal(format!("the Kafka consumer cannot be made: {}", client::not_made(&error)))
@@ -125,6 +127,7 @@ impl KafkaSource {
             topic: options.intents.clone(),
             topic_name,
             options: options.clone(),
+            edition,
             // A reader's rights are the same in every lane.
             rights: Rights::of(options, 0),
             batch_bytes: usize::try_from(options.memory.batch_bytes).unwrap_or(usize::MAX),
@@ -148,17 +151,6 @@ impl KafkaSource {
     pub fn noting_in(mut self, table: Option<Arc<dyn CommitTable>>) -> Self {
         self.table = table;
         self
-    }
-
-    /// Joins the group with another client, in place of one that has lost its brokers. What it had counts as revoked.
-    fn rejoin(&mut self) -> Result<(), SourceError> {
-        tracing::warn!("no broker answers the consumer any more: joining the group with a new one");
-        let fresh = Self::join(&self.options)?.noting_in(self.table.clone());
-        fresh.consumer.context().revoke();
-        let lost = std::mem::replace(self, fresh);
-        // Its end asks brokers that it does not have, and may take long.
-        let end = std::thread::Builder::new().name("lost-consumer".to_owned()).spawn(move || drop(lost));
-        end.map(drop).map_err(|error| SourceError::Fatal(format!("no thread for the end of a consumer: {error}")))
     }
 
     /// Reads these partitions from their committed offsets.
@@ -198,20 +190,6 @@ impl KafkaSource {
 
     fn unassign(&self) -> Result<(), SourceError> {
         self.consumer.unassign().map_err(|error| temporary("partitions cannot be given up", &error))
-    }
-
-    /// Goes on at these offsets.
-    fn go_to(&mut self, from: TopicPartitionList) -> Result<(), SourceError> {
-        // Not a second assignment: its end of the first one would also end the forwarding to our queue, after we had
-        // set it up anew. A seek makes what was fetched before void. A partition that librdkafka has stopped takes none.
-        self.cannot_seek = true;
-        let sought =
-            self.consumer.seek_partitions(from, SEEK_TIMEOUT).map_err(|error| temporary("no way back", &error))?;
-        for element in sought.elements() {
-            element.error().map_err(|error| temporary("no way back in a partition", &error))?;
-        }
-        self.cannot_seek = false;
-        Ok(())
     }
 
     /// Serves one round of group events, and waits so long for one.
@@ -265,9 +243,13 @@ impl Source for KafkaSource {
         wait: Duration,
     ) -> Result<Option<GroupEvent>, SourceError> {
         if self.watchdog.is_lost() {
+            tracing::warn!("no broker answers the consumer any more: joining the group with a new one");
             self.rejoin()?;
+            // What the lost one had.
+            self.consumer.context().revoke();
             return Ok(Some(GroupEvent::Revoked));
         }
+        self.revoke_if_outdated();
         if self.earlier.is_due(Instant::now()) {
             let ends = ends(&self.consumer, &self.assigned);
             self.earlier.note(ends, Instant::now());
@@ -320,7 +302,14 @@ impl Source for KafkaSource {
                 self.start(partitions).await?;
                 self.membership.clone_from(membership);
             }
-            Pending::Revoke => self.give_up()?,
+            Pending::Revoke => {
+                self.give_up()?;
+                if self.is_outdated() {
+                    let group = &self.options.group;
+                    tracing::info!(%group, "joining the group with a new consumer: files of its properties were replaced");
+                    self.rejoin()?;
+                }
+            }
         }
         context.taken_up();
         Ok(())

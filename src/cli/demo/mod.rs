@@ -121,6 +121,7 @@ impl Broker {
             delivery: Delivery::ExactlyOnce,
             instance: "demo".to_owned(),
             properties: BTreeMap::new(),
+            files: Arc::default(),
             memory: LaneMemory::default(),
             records_a_call: RECORDS_A_CALL,
             commit_interval: COMMIT_INTERVAL,

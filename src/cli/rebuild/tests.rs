@@ -33,6 +33,7 @@ fn kafka(session_ms: Option<&str>) -> KafkaOptions {
         delivery: Delivery::ExactlyOnce,
         instance: "weir-0".to_owned(),
         properties: session_ms.map(|ms| ("session.timeout.ms".to_owned(), ms.to_owned())).into_iter().collect(),
+        files: Arc::default(),
         memory: LaneMemory::default(),
         records_a_call: RECORDS_A_CALL,
         commit_interval: COMMIT_INTERVAL,

@@ -200,14 +200,14 @@ fn shown(client: *mut rd::rd_kafka_t, principal: &CStr) -> Result<HashSet<Right>
 }
 
 /// An answer of a broker; freed when dropped.
-struct Answer(*mut rd::rd_kafka_event_t);
+pub(super) struct Answer(pub(super) *mut rd::rd_kafka_event_t);
 
 impl Answer {
     /// The answer to what is asked by `ask`, which gets the queue that it comes to.
     ///
     /// # Safety
     /// The client is alive.
-    unsafe fn to(client: *mut rd::rd_kafka_t, ask: impl FnOnce(*mut rd::rd_kafka_queue_t)) -> Result<Self> {
+    pub(super) unsafe fn to(client: *mut rd::rd_kafka_t, ask: impl FnOnce(*mut rd::rd_kafka_queue_t)) -> Result<Self> {
         let wait_ms = i32::try_from(DEADLINE.as_millis())?;
         // SAFETY: the client is alive; the queue is destroyed once, after its last use.
         let answer = unsafe {

@@ -13,6 +13,7 @@ mod denial;
 mod publisher;
 mod reader;
 mod record;
+mod scram;
 mod secured;
 mod tap;
 

@@ -1,5 +1,7 @@
 //! A broker that lets nobody in without a password or a certificate, and nobody do what an ACL does not allow.
 
+use std::path::Path;
+
 use anyhow::Result;
 
 use super::{
@@ -26,8 +28,15 @@ impl SecuredKafka {
     /// # Errors
     /// As [`Kafka::start`].
     pub fn start(authority: &Authority, users: &[(&str, &str)]) -> Result<Self> {
+        Self::start_with_files(&authority.server("kafka")?.both, &authority.ca_file(), users)
+    }
+
+    /// The same with the key and certificate in one file, trusting the authorities in another: both PEM, and read at each start.
+    ///
+    /// # Errors
+    /// As [`Kafka::start`].
+    pub fn start_with_files(key_and_certificate: &Path, trusted: &Path, users: &[(&str, &str)]) -> Result<Self> {
         let (scram, mutual) = (Port::lease()?, Port::lease()?);
-        let identity = authority.server("kafka")?;
         let module = "org.apache.kafka.common.security.scram.ScramLoginModule required;";
         let properties = [
             ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
@@ -35,9 +44,9 @@ impl SecuredKafka {
             // Whoever comes by the open door: the broker itself, its controller and the tests.
             ("super.users", "User:ANONYMOUS"),
             ("ssl.keystore.type", "PEM"),
-            ("ssl.keystore.location", &text(&identity.both)),
+            ("ssl.keystore.location", &text(key_and_certificate)),
             ("ssl.truststore.type", "PEM"),
-            ("ssl.truststore.location", &text(&authority.ca_file())),
+            ("ssl.truststore.location", &text(trusted)),
             ("ssl.principal.mapping.rules", "RULE:^CN=([^,]+)$/$1/,DEFAULT"),
             ("listener.name.mutual.ssl.client.auth", "required"),
             ("listener.name.scram.sasl.enabled.mechanisms", "SCRAM-SHA-256,SCRAM-SHA-512"),
@@ -54,6 +63,15 @@ impl SecuredKafka {
         };
         let kafka = Kafka::start_with(vec![Port::lease()?], Shape::default(), &additions)?;
         Ok(Self { kafka, scram, mutual })
+    }
+
+    /// Restarts the broker, with its data: all connections end.
+    ///
+    /// # Errors
+    /// When it does not end or start in time.
+    pub fn restart(&mut self) -> Result<()> {
+        self.kafka.stop(0)?;
+        self.kafka.restart(0)
     }
 
     /// The super user's client.

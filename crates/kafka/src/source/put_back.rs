@@ -1,12 +1,31 @@
 //! Partitions that are not read for a while: their records are not due.
 
+use std::time::Duration;
+
 use rdkafka::{Offset, TopicPartitionList, consumer::Consumer};
 use weir_core::ports::SourceError;
 
 use super::{KafkaSource, temporary};
 use crate::{lane_context::LaneContext, native::MessageBatch};
 
+/// How long going back may take: the brokers are asked only where there is no committed offset.
+const SEEK_TIMEOUT: Duration = Duration::from_secs(4);
+
 impl KafkaSource {
+    /// Goes on at these offsets.
+    pub(super) fn go_to(&mut self, from: TopicPartitionList) -> Result<(), SourceError> {
+        // Not a second assignment: its end of the first one would also end the forwarding to our queue, after we had
+        // set it up anew. A seek makes what was fetched before void. A partition that librdkafka has stopped takes none.
+        self.cannot_seek = true;
+        let sought =
+            self.consumer.seek_partitions(from, SEEK_TIMEOUT).map_err(|error| temporary("no way back", &error))?;
+        for element in sought.elements() {
+            element.error().map_err(|error| temporary("no way back in a partition", &error))?;
+        }
+        self.cannot_seek = false;
+        Ok(())
+    }
+
     /// Takes records of these partitions out of a batch, from these offsets on, and reads the partitions no further.
     pub(super) fn put_back_now(
         &mut self,

@@ -1,0 +1,33 @@
+//! Another consumer in place of one that has lost its brokers, or whose files of properties were replaced.
+
+use rdkafka::consumer::Consumer;
+
+use super::{KafkaSource, SourceError};
+
+impl KafkaSource {
+    /// Has all partitions given up if files of properties were replaced since the client was created. The lane takes it up as a change of
+    /// the group, when nothing of this consumer is being committed; then another one joins.
+    pub(super) fn revoke_if_outdated(&self) {
+        if self.is_outdated() {
+            self.consumer.context().revoke();
+        }
+    }
+
+    /// Whether files of properties were replaced since the client was created.
+    pub(super) fn is_outdated(&self) -> bool {
+        self.edition != self.options.files.edition()
+    }
+
+    /// Joins the group with another client. This one leaves it.
+    ///
+    /// # Errors
+    /// `Temporary` where the client cannot be created: its settings were right before, so a file is not complete yet.
+    pub(super) fn rejoin(&mut self) -> Result<(), SourceError> {
+        let other = Self::join(&self.options).map_err(|error| SourceError::Temporary(error.to_string()))?;
+        let other = other.noting_in(self.table.clone());
+        let old = std::mem::replace(self, other);
+        // Its end may take long: it may have no broker to ask any more.
+        let end = std::thread::Builder::new().name("old-consumer".to_owned()).spawn(move || drop(old));
+        end.map(drop).map_err(|error| SourceError::Fatal(format!("no thread for the end of a consumer: {error}")))
+    }
+}
