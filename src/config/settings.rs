@@ -143,8 +143,8 @@ section! {
         /// `WEIR__KAFKA__PROPERTY_FILES__SASL_PASSWORD`. Read every `kafka.refresh`, so that they can be replaced.
         property_files: BTreeMap<String, SecretFile> = unset "none" or BTreeMap::new, property_files();
         /// Polling interval of the files of `kafka.property_files`, and of certificates and keys that `kafka.properties` names.
-        /// Replaced ones are in use within four intervals.
-        refresh: Duration = is "10s", between(SECOND, DAY);
+        /// Each instance takes replaced ones up within four intervals, once Kafka accepts them.
+        refresh: Duration = is "10s", between(SECOND / 10, DAY);
     }
 }
 

@@ -32,8 +32,8 @@ const FIRST: &str = "MARKED-first-password";
 const SECOND: &str = "MARKED-second-password";
 const THIRD: &str = "MARKED-third-password";
 const WRONG: &str = "MARKED-wrong-password";
-/// How often a worker looks at its files here. What is replaced is in use within four times as long.
-const REFRESH: &str = "1s";
+/// How often a worker looks at its files here. It takes replaced ones up within four times as long, once Kafka accepts them.
+const REFRESH: &str = "100ms";
 /// What a worker logs when it replaces its clients, then each consumer and each producer, and when it rejects files.
 const REPLACED: &str = "weir replaces its Kafka clients";
 const REJOINED: &str = "joining the group with a new consumer";

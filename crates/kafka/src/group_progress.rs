@@ -1,6 +1,6 @@
 //! How far a group is in a topic, partition by partition: from offsets alone, no record is read.
 
-use std::sync::Arc;
+use std::{sync::Arc, thread};
 
 use arc_swap::ArcSwap;
 use rdkafka::{
@@ -79,6 +79,11 @@ impl GroupProgress {
         }
         let created = Client::new(&self.options)?;
         self.client.store(Arc::clone(&created));
+        // Because of its `group.id`, rdkafka waits until librdkafka has closed it, however long that takes.
+        let end = thread::Builder::new().name("old-client".to_owned()).spawn(move || drop(client));
+        if let Err(error) = end {
+            tracing::warn!(%error, "no thread for the end of a client");
+        }
         Ok(created)
     }
 

@@ -23,7 +23,7 @@ use super::{
     client::{KafkaOptions, TRANSACTION_TIMEOUT},
     lane_context::LaneContext,
     native::MessageBatch,
-    producer::LaneProducer,
+    producer::{INIT_TIMEOUT, LaneProducer},
     source::Membership,
 };
 
@@ -32,6 +32,9 @@ use super::{
 pub const COMMIT_WATCHDOG: Duration = Duration::from_secs(TRANSACTION_TIMEOUT.as_secs() + 5);
 /// The same of a recovery: its steps (abort 10 s, start 25 s) have had their time.
 const RECOVERY_WATCHDOG: Duration = Duration::from_secs(3 * TRANSACTION_TIMEOUT.as_secs());
+/// How long the end of a producer may take in a recovery, with 5 s to spare. A start that ends after the watchdog would fence the
+/// producer of the thread that has taken over.
+const END_TIMEOUT: Duration = Duration::from_secs(RECOVERY_WATCHDOG.as_secs() - INIT_TIMEOUT.as_secs() - 5);
 
 /// A decided batch of Kafka's.
 pub(super) type KafkaJob = Job<MessageBatch<LaneContext>, Membership>;
@@ -148,7 +151,7 @@ impl KafkaSink {
         }
         match self.end_recovery(reply.ok().flatten()) {
             Ok(()) => Settled::Idle,
-            Err(error) => Settled::Failed(error),
+            Err(error) => Settled::Failed(of_no_batch(error)),
         }
     }
 
@@ -209,6 +212,14 @@ impl Sink<MessageBatch<LaneContext>, Membership> for KafkaSink {
     }
 }
 
+/// Why a producer was not replaced. No batch was too large for it: a lane that takes smaller ones would gain nothing.
+fn of_no_batch(error: CommitError) -> CommitError {
+    match error {
+        CommitError::TooSlow(reason) => CommitError::Failed(reason),
+        CommitError::Failed(_) | CommitError::Fenced(_) | CommitError::Fatal(_) => error,
+    }
+}
+
 /// The committing thread: answers each command once, ends when the sink is dropped.
 fn serve(mut producers: Producers, commands: &Receiver<Command>, replies: &mpsc::Sender<Reply>) {
     for command in commands {
@@ -238,19 +249,38 @@ struct Producers {
 impl Producers {
     /// Aborts what is open. Another producer takes the place of one that is of no more use or outdated. Gives the edition of its files.
     fn recover(&mut self) -> Result<u64, CommitError> {
+        let began = Instant::now();
         let mut usable = self.current.take().and_then(LaneProducer::abort);
         if usable.as_ref().is_some_and(LaneProducer::is_outdated) {
             tracing::info!(lane = self.lane, "a new producer takes over: files of its properties were replaced");
             usable = None;
         }
-        let usable = usable.map_or_else(|| self.create(), Ok)?;
+        let usable = usable.map_or_else(|| self.create(began), Ok)?;
         Ok(self.current.insert(usable).edition())
     }
 
-    fn create(&mut self) -> Result<LaneProducer, CommitError> {
+    /// Creates a producer in place of one that has ended since then.
+    fn create(&mut self, since: Instant) -> Result<LaneProducer, CommitError> {
+        if since.elapsed() >= END_TIMEOUT {
+            return Err(CommitError::Failed("the producer before took too long to end".to_owned()));
+        }
         let failed = if self.created_before { CommitError::Failed } else { CommitError::Fatal };
         let created = LaneProducer::make(&self.options, self.lane).map_err(failed)?;
         self.created_before = true;
         created.start()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_producer_that_is_not_replaced_in_time_makes_no_batch_smaller() {
+        let of = |error: fn(String) -> CommitError| of_no_batch(error("the coordinator moves".to_owned()));
+        let failed = CommitError::Failed("the coordinator moves".to_owned());
+        assert_eq!([of(CommitError::TooSlow), of(CommitError::Failed)], [failed.clone(), failed]);
+        assert!(matches!(of(CommitError::Fenced), CommitError::Fenced(_)));
+        assert!(matches!(of(CommitError::Fatal), CommitError::Fatal(_)));
     }
 }

@@ -305,9 +305,9 @@ impl Source for KafkaSource {
             Pending::Revoke => {
                 self.give_up()?;
                 if self.is_outdated() {
+                    self.rejoin()?;
                     let group = &self.options.group;
                     tracing::info!(%group, "joining the group with a new consumer: files of its properties were replaced");
-                    self.rejoin()?;
                 }
             }
         }

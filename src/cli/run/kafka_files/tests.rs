@@ -84,6 +84,10 @@ async fn files_that_cannot_be_read_or_are_refused_replace_nothing_and_are_told_o
     assert!(unreadable.to_string().contains("kafka.property_files.sasl.password names"), "{unreadable}");
     assert!(unreadable.repeats(&files.poll(&kafka, Duration::ZERO).await.unwrap_err()));
 
+    volume.replace("..1b", "", "two");
+    let empty = files.poll(&kafka, Duration::ZERO).await.unwrap_err();
+    assert!(empty.to_string().contains("which is empty") && !empty.repeats(&unreadable), "{empty}");
+
     // No certificate is in it.
     volume.replace("..2", SECOND, "half of a certifi");
     let refused = files.poll(&kafka, Duration::ZERO).await.unwrap_err();
