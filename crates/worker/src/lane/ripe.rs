@@ -2,7 +2,7 @@
 //!
 //! A lane reads all its buckets until it meets a record whose time has not come. Then that bucket sleeps until it has: what is
 //! behind the record is due no sooner (see [`weir_core::wheel`]). Where several buckets are overdue, the younger ones sleep until
-//! the oldest one is empty.
+//! the oldest one is empty. What a lane reads first may be of any of them, so at its start all sleep until no more comes.
 //!
 //! So nobody asks brokers for the lag of buckets: what comes late into a bucket that has been open for long is fetched at once, and
 //! empty buckets only take a place in the session of fetches.
@@ -41,17 +41,20 @@ pub(super) struct Ripe {
     asleep: BTreeMap<i32, Head>,
     /// When something was read last.
     read_at: Option<Duration>,
+    /// Whether a bucket was woken since the start: until then the oldest one may not have come yet.
+    has_begun: bool,
 }
 
 impl Ripe {
     pub(super) fn new(ring: Ring, wheel: Wheel) -> Self {
-        Self { ring, wheel, asleep: BTreeMap::new(), read_at: None }
+        Self { ring, wheel, asleep: BTreeMap::new(), read_at: None, has_begun: false }
     }
 
     /// All buckets are read again, from the committed offsets on.
     pub(super) fn start(&mut self) {
         self.asleep.clear();
         self.read_at = None;
+        self.has_begun = false;
     }
 
     /// The buckets to read next: the oldest ones that are open, once the current ones are empty.
@@ -66,11 +69,12 @@ impl Ripe {
         self.asleep.retain(|partition, _| !woken.contains(partition));
         // What they have comes with the next fetch.
         self.read_at = Some(passed);
+        self.has_begun = true;
         woken
     }
 
-    /// Puts buckets to sleep by the records that were read: buckets that are not open, and buckets younger than the oldest open
-    /// one. Returns the offset to which each goes back.
+    /// Puts buckets to sleep by the records that were read: buckets that are not open, buckets younger than the oldest open
+    /// one, and at the start all. Returns the offset to which each goes back.
     ///
     /// # Errors
     /// The partition of a record that is not of its bucket.
@@ -98,8 +102,8 @@ impl Ripe {
         let oldest = open.map(|head| head.slot).min();
         let (mut from, mut asleep) = (Vec::new(), BTreeSet::new());
         for (partition, offset, head) in heads {
-            let younger = Some(firsts[&partition].slot) > oldest;
-            if (head.opens > now || younger) && asleep.insert(partition) {
+            let waits = !self.has_begun || head.opens > now || Some(firsts[&partition].slot) > oldest;
+            if waits && asleep.insert(partition) {
                 self.asleep.insert(partition, head);
                 from.push((partition, offset));
             }
@@ -234,13 +238,18 @@ mod tests {
         Batch(records.iter().map(|(partition, offset, due)| (*partition, *offset, deferral(due))).collect())
     }
 
+    /// Buckets of a lane that has woken one.
+    fn begun(ring: Ring, shares: u16) -> Ripe {
+        Ripe { has_begun: true, ..Ripe::new(ring, Wheel { shares }) }
+    }
+
     const fn s(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
     }
 
     #[test]
     fn a_bucket_sleeps_until_its_first_record_is_due() {
-        let mut ripe = Ripe::new(Ring::Minutes, Wheel { shares: 1 });
+        let mut ripe = begun(Ring::Minutes, 1);
         // 18:30 is minute 30 of the two hours that the ring has.
         let read = batch(&[(30, 7, "18:30"), (31, 0, "18:31"), (30, 8, "18:30"), (31, 1, "18:31")]);
         assert_eq!(ripe.put_back(&read, time("18:30"), s(1)), Ok([(31, 0)].to_vec()));
@@ -251,7 +260,7 @@ mod tests {
 
     #[test]
     fn a_record_of_the_next_round_waits_behind_those_of_this_one() {
-        let mut ripe = Ripe::new(Ring::Minutes, Wheel { shares: 1 });
+        let mut ripe = begun(Ring::Minutes, 1);
         let read = batch(&[(30, 7, "18:30"), (30, 8, "20:30"), (30, 9, "20:30")]);
         assert_eq!(ripe.put_back(&read, time("19:40"), s(1)), Ok([(30, 8)].to_vec()));
         assert_eq!(ripe.wake(time("20:29"), s(3_000)), [] as [i32; 0]);
@@ -260,7 +269,7 @@ mod tests {
 
     #[test]
     fn the_oldest_bucket_is_emptied_before_the_next_one_is_read() {
-        let mut ripe = Ripe::new(Ring::Minutes, Wheel { shares: 1 });
+        let mut ripe = begun(Ring::Minutes, 1);
         let read = batch(&[(32, 0, "18:32"), (30, 0, "18:30"), (31, 0, "18:31"), (31, 1, "18:31")]);
         assert_eq!(ripe.put_back(&read, time("18:45"), s(1)), Ok([(32, 0), (31, 0)].to_vec()));
         assert_eq!(ripe.wake(time("18:45"), s(1)), [] as [i32; 0], "bucket 30 may have more");
@@ -271,8 +280,28 @@ mod tests {
     }
 
     #[test]
+    fn at_the_start_nothing_is_taken_until_the_oldest_bucket_must_have_come() {
+        let mut ripe = Ripe::new(Ring::Minutes, Wheel { shares: 1 });
+        let ms = Duration::from_millis;
+        // The answer of a broker comes in pieces: the younger bucket first.
+        assert_eq!(
+            ripe.put_back(&batch(&[(31, 4, "18:31"), (31, 5, "18:31")]), time("18:45"), ms(0)),
+            Ok(vec![(31, 4)])
+        );
+        assert_eq!(ripe.wake(time("18:45"), ms(100)), [] as [i32; 0]);
+        assert_eq!(ripe.put_back(&batch(&[(30, 7, "18:30")]), time("18:45"), ms(100)), Ok(vec![(30, 7)]));
+        // Buckets that fill meanwhile and are not due hold nothing up.
+        assert_eq!(ripe.put_back(&batch(&[(50, 0, "18:50")]), time("18:45"), ms(300)), Ok(vec![(50, 0)]));
+        assert_eq!(ripe.wake(time("18:45"), ms(350)), [30]);
+        assert_eq!(ripe.put_back(&batch(&[(30, 7, "18:30")]), time("18:45"), ms(400)), Ok(Vec::new()));
+        assert_eq!(ripe.wake(time("18:45"), ms(650)), [31]);
+        ripe.start();
+        assert_eq!(ripe.put_back(&batch(&[(31, 4, "18:31")]), time("18:45"), ms(700)), Ok(vec![(31, 4)]), "once more");
+    }
+
+    #[test]
     fn what_was_overdue_when_it_was_moved_on_is_read_in_the_bucket_of_that_minute() {
-        let mut ripe = Ripe::new(Ring::Minutes, Wheel { shares: 2 });
+        let mut ripe = begun(Ring::Minutes, 2);
         // Two shares of 18:45, with records that were due at several times.
         let read = batch(&[(90, 0, "09:10"), (91, 0, "03:01"), (90, 1, "04:00")]);
         assert_eq!(ripe.put_back(&read, time("18:45"), s(1)), Ok(Vec::new()));
@@ -280,7 +309,7 @@ mod tests {
 
     #[test]
     fn a_bucket_with_records_of_several_times_is_read_on() {
-        let mut ripe = Ripe::new(Ring::Minutes, Wheel { shares: 1 });
+        let mut ripe = begun(Ring::Minutes, 1);
         // Moved on at 18:45, which is minute 45 of two hours, and due when minute 45 was last: 16:45.
         let read = batch(&[(45, 0, "09:10"), (45, 1, "16:45"), (45, 2, "09:10")]);
         assert_eq!(ripe.put_back(&read, time("18:45"), s(1)), Ok(Vec::new()));
@@ -288,7 +317,7 @@ mod tests {
 
     #[test]
     fn an_older_bucket_that_sleeps_is_emptied_before_a_younger_one_that_fills() {
-        let mut ripe = Ripe::new(Ring::Minutes, Wheel { shares: 1 });
+        let mut ripe = begun(Ring::Minutes, 1);
         assert_eq!(ripe.put_back(&batch(&[(31, 0, "18:31")]), time("18:30"), s(0)), Ok([(31, 0)].to_vec()));
         // 31 is due, and sleeps; 45 is filled, and is not read on.
         let read = batch(&[(45, 0, "18:45")]);
@@ -299,17 +328,17 @@ mod tests {
 
     #[test]
     fn a_record_that_is_not_of_its_bucket_is_found_and_one_that_was_moved_on_late_is_none() {
-        let mut ripe = Ripe::new(Ring::Hours, Wheel { shares: 2 });
+        let mut ripe = begun(Ring::Hours, 2);
         // Written when a bucket had one partition: 42 is half of bucket 21 now.
         assert_eq!(ripe.put_back(&batch(&[(42, 0, "18:00")]), time("09:00"), s(1)), Err(42));
-        let mut ripe = Ripe::new(Ring::Minutes, Wheel { shares: 1 });
+        let mut ripe = begun(Ring::Minutes, 1);
         // Moved on by a clock that is four minutes ahead.
         assert_eq!(ripe.put_back(&batch(&[(34, 0, "18:31")]), time("18:30"), s(1)), Ok([(34, 0)].to_vec()));
     }
 
     #[test]
     fn while_the_clock_is_wrong_all_that_was_read_is_put_back() {
-        let mut ripe = Ripe::new(Ring::Hours, Wheel { shares: 1 });
+        let mut ripe = begun(Ring::Hours, 1);
         let read = batch(&[(42, 3, "18:00"), (42, 4, "18:10"), (44, 0, "20:00")]);
         assert_eq!(ripe.put_all_back(&read), [(42, 3), (44, 0)]);
         assert_eq!(ripe.wake(time("17:55"), s(1)), [42]);
@@ -321,7 +350,7 @@ mod tests {
 
     #[test]
     fn an_hour_is_read_from_five_minutes_before_it_begins() {
-        let mut ripe = Ripe::new(Ring::Hours, Wheel { shares: 1 });
+        let mut ripe = begun(Ring::Hours, 1);
         let read = batch(&[(42, 0, "18:00"), (42, 1, "18:59")]);
         assert_eq!(ripe.put_back(&read, time("17:54"), s(1)), Ok([(42, 0)].to_vec()));
         assert_eq!(ripe.wake(time("17:55"), s(61)), [42]);

@@ -118,9 +118,9 @@ fn a_folder_of_authorities_and_what_names_no_file_are_not_looked_at() {
 /// What comes of a replacement, if there is one.
 async fn settled(sink: &mut KafkaSink) -> Settled {
     for _ in 0..600 {
-        match sink.wait(Duration::from_millis(100)).await {
-            Settled::Busy => {}
-            other => return other,
+        let settled = sink.wait(Duration::from_millis(100)).await;
+        if !matches!(settled, Settled::Busy) {
+            return settled;
         }
     }
     Settled::Busy
