@@ -90,7 +90,7 @@ impl Sabotage {
             Self::NumbersByLength => 28,
             Self::PlacesGrantedTwice => 29,
             Self::UnclearGivenBack => 50,
-            Self::IgnoreMembership => 64,
+            Self::IgnoreMembership => 93,
             Self::ForgetOwed => 95,
         })
     }
