@@ -2,8 +2,10 @@
 --
 -- The rule: free is the room less the caller's recent approvals and what other members hold or approved recently. A caller is
 -- granted what it wants, at most free, and at most its share: (free + what the other members hold that want more) / (these and
--- the caller), or 1. So members never hold more than the room, and none starves. The rate is a bucket of at most one second's
--- permits. An instance that was no member gets nothing: after a loss of the hash, it is not known what others hold. It equals
+-- the caller), or 1. A caller that has not used all of its last grant gets at most half of that while another member wants some
+-- and holds nothing, since that one may know of less room. So members never hold more than the room, and none starves. The rate
+-- is a bucket of at most one second's permits; the least factor of all members is what is left of it, 1 per second at the least.
+-- An instance that was no member gets nothing: after a loss of the hash, it is not known what others hold. It equals
 -- `PermitBook::turn` (crates/core/src/permits/book.rs).
 --
 -- Nothing here has an epoch: the room comes from Kafka's offsets, so a lost hash costs one turn.
@@ -21,19 +23,20 @@
 --       [6]     its recent approvals
 --       [7]     the rate per second; '': any
 --       [8]     the factor of its signals, in thousandths
+--       [9]     deliveries whose processing time was reported      [10] the sum of these times in ms
 -- Reply: [1] permits granted, [2] what other members hold, recent approvals included, [3] the members, this one included,
 --        [4] what the service's instances have registered per second, -1: the route has no service, [5] their shortest timeout in
 --        ms, -1: none, [6] their mean processing time in ms, -1: not known, [7] the least factor of all members, in thousandths,
 --        [8] the server's clock in ms since 1970.
 --
--- Example: EVALSHA <sha> 1 weir:{12}:pemail weir-0 3000 14200 15000 20 480 500 1000  ->  300, 100, 2, -1, -1, -1, 1000, 1795132800123
+-- Example: EVALSHA <sha> 1 weir:{12}:pemail weir-0 3000 14200 15000 20 480 500 1000 0 0  ->  300, 100, 2, -1, -1, -1, 1000, 1795132800123
 
 -- How long the hash is kept without a turn, in ms.
 local KEEP_MS = 60000
 local ceil, floor, max, min = math.ceil, math.floor, math.max, math.min
 
-if #KEYS < 1 or #KEYS > 2 or #ARGV ~= 8 then
-  return redis.error_reply('ERR permit takes 1 or 2 keys and 8 arguments, not ' .. #KEYS .. ' and ' .. #ARGV)
+if #KEYS < 1 or #KEYS > 2 or #ARGV ~= 10 then
+  return redis.error_reply('ERR permit takes 1 or 2 keys and 10 arguments, not ' .. #KEYS .. ' and ' .. #ARGV)
 end
 local key, own_field = KEYS[1], 'i' .. ARGV[1]
 local lease_ms, room, want, unused = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -41,7 +44,7 @@ local recent, rate, slow = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8
 local now = server_clock()
 
 -- Read: the other members, and the bucket.
-local members, others_held, contenders, contended, was_member = 0, 0, 1, 0, false
+local members, others_held, contenders, contended, one_without, held_before = 0, 0, 1, 0, false, nil
 local least_slow, bucket, dropped = slow, nil, {}
 local hash = redis.call('HGETALL', key)
 for at = 1, #hash, 2 do
@@ -53,31 +56,30 @@ for at = 1, #hash, 2 do
     if not held or tonumber(ends) <= now then
       dropped[#dropped + 1] = field
     elseif field == own_field then
-      was_member = true
+      held_before = tonumber(held)
     else
       members, others_held, least_slow = members + 1, others_held + held + lately, min(least_slow, tonumber(factor))
       if tonumber(wanted) > tonumber(held) then
         contenders, contended = contenders + 1, contended + held
+        one_without = one_without or tonumber(held) == 0
       end
     end
   end
 end
 
 -- A service without live instances has registered nothing: one permit per second tries it.
-local registered, timeout_ms, processing_ms = -1, -1, -1
+local service, registered, timeout_ms, processing_ms = nil, -1, -1, -1
 if KEYS[2] then
-  local service = read_registry(KEYS[2], now)
+  service = read_registry(KEYS[2], now)
   registered = service.per_s
   timeout_ms = service.shortest_timeout_ms or -1
-  if service.took_us > 0 then
-    processing_ms = ceil(service.took_us / 1000)
-  end
   rate = min(rate or math.huge, max(1, registered))
 end
 
 -- The bucket holds thousandths of permits, so that each millisecond adds whole ones.
 local tokens, units = math.huge, 0
 if rate then
+  rate = max(1, floor(rate * least_slow / 1000))
   local units_before, at = (bucket or ''):match('^(%d+):(%d+)$')
   units = (units_before or 0) + rate * max(0, now - (at or now)) + unused * 1000
   units = min(units, rate * 1000)
@@ -86,7 +88,10 @@ end
 
 local free = max(0, room - recent - others_held)
 local share = max(1, floor((free + contended) / contenders))
-local granted = was_member and min(want, free, share, tokens) or 0
+local granted = held_before and min(want, free, share, tokens) or 0
+if unused > 0 and one_without then
+  granted = min(granted, floor((held_before or 0) / 2))
+end
 
 for _, gone in ipairs(dropped) do
   redis.call('HDEL', key, gone)
@@ -99,4 +104,10 @@ end
 local fields = { whole(granted), whole(recent), whole(want), whole(slow), whole(now + lease_ms) }
 redis.call('HSET', key, own_field, table.concat(fields, ':'))
 redis.call('PEXPIRE', key, KEEP_MS)
+if service then
+  note_times(KEYS[2], service, tonumber(ARGV[9]), tonumber(ARGV[10]))
+  if service.took_us > 0 then
+    processing_ms = ceil(service.took_us / 1000)
+  end
+end
 return { granted, others_held, members + 1, registered, timeout_ms, processing_ms, least_slow, now }

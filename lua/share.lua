@@ -25,7 +25,7 @@
 -- Example: EVALSHA <sha> 3 weir:{12}:service:email weir:{12}:service:email:members weir:{12}:service:email:ends 5f0c 7 250 900 60 61 4 48 0
 --          3000  ->  500, 100, 2, 1000, 400, 10000, 2, 0, 12000, 1795132800123, ''
 
-local SECOND_MS, ROTATE_MS, MEAN_OF, ENDS_BYTES = 1000, 10000, 20, 1048576
+local SECOND_MS, ROTATE_MS, ENDS_BYTES = 1000, 10000, 1048576
 local floor, max, min = math.floor, math.max, math.min
 
 if #KEYS ~= 3 or #ARGV < 10 or #ARGV % 2 ~= 0 then
@@ -171,12 +171,7 @@ if redis.call('PTTL', members_key) < keep_ms then
   redis.call('PEXPIRE', members_key, whole(keep_ms))
 end
 
-local took = tonumber(ARGV[7])
-if took > 0 and registry.since then
-  local weight = registry.took_us == 0 and 0 or MEAN_OF
-  registry.took_us = floor((registry.took_us * weight + tonumber(ARGV[8]) * 1000) / (weight + took))
-  redis.call('HSET', registry_key, ':took', whole(registry.took_us))
-end
+note_times(registry_key, registry, tonumber(ARGV[7]), tonumber(ARGV[8]))
 
 for at = 11, #ARGV, 2 do
   local holder, ends = ARGV[at], ARGV[at + 1]

@@ -128,6 +128,7 @@ metrics! {
     pub route_lag: Family<OfRouteLabel, Gauge>, "route_lag", "Approved intents of a route that its consumer group has not committed";
     pub route_drain_rate: Family<OfRouteLabel, Seconds>, "route_drain_rate", "What delivery takes of a route, per second";
     pub route_waiting: Family<OfRouteLabel, Gauge>, "route_waiting", "Intents that wait for a route, of all instances";
+    pub route_oldest_waiting: Family<OfRouteLabel, Seconds>, "route_oldest_waiting_seconds", "How long the oldest intent has waited for a route at the least, of all instances; 0: none waits";
     pub route_expected_wait: Family<OfRouteLabel, Seconds>, "route_expected_wait_seconds", "How long an intent waits for a route that comes now";
     pub waiting: Family<OfRouteLabel, Counter>, "waiting", "Intents that this instance sent to wait for a route; one that waits again counts again";
     pub retried: Family<OfRouteLabel, Counter>, "retried", "Approved records delivered again, by route; empty: none";
@@ -193,9 +194,8 @@ impl Default for Metrics {
         for outcome in DeliveryReported::COUNTED.map(DeliveryReported::as_str) {
             drop(metrics.delivery_reports.get_or_create(&OutcomeLabel { outcome }));
         }
-        for outcome in ReportOutcome::ALL.map(ReportOutcome::as_str) {
-            metrics.activity_reported("http", outcome, 0);
-            metrics.activity_reported("kafka", outcome, 0);
+        for by in ["http", "kafka"] {
+            ReportOutcome::ALL.iter().for_each(|outcome| metrics.activity_reported(by, outcome.as_str(), 0));
         }
         for why in DeferReason::ALL.map(DeferReason::as_str) {
             drop(metrics.deferred.get_or_create(&WhyLabel { why }));

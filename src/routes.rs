@@ -5,19 +5,21 @@ mod view;
 use std::sync::Arc;
 
 use weir_core::{
+    arrivals::Waiting,
     pace::Lag,
     policy::Selection,
     route::{Route, WhenFull},
+    time::Time,
 };
 use weir_kafka::{client::KafkaOptions, group_progress::GroupProgress};
-use weir_worker::routes::{LooksAtRoutes, RouteOffsets};
+use weir_worker::routes::{AskingBack, Looking, LooksAtRoutes, Offsets, RouteOffsets};
 
 pub use self::view::{RouteView, RoutesDesk};
 
 /// The offsets of routes in Kafka.
 pub struct KafkaRoutes(pub Arc<KafkaOptions>);
 
-/// Those of one route.
+/// Those of one route. Calls of Kafka block.
 struct KafkaRoute {
     /// The route's group, and its approved topics.
     delivery: Option<(Arc<GroupProgress>, Vec<String>)>,
@@ -42,6 +44,28 @@ impl LooksAtRoutes for KafkaRoutes {
 }
 
 impl RouteOffsets for KafkaRoute {
+    fn look(self: Arc<Self>) -> Looking {
+        Box::pin(async move {
+            let look = tokio::task::spawn_blocking(move || Offsets { lag: self.lag(), waiting: self.waiting() });
+            look.await.unwrap_or_else(|error| {
+                let reason = format!("the look at the offsets ended early: {error}");
+                Offsets { lag: Err(reason.clone()), waiting: Err(reason) }
+            })
+        })
+    }
+
+    fn waiting_since(self: Arc<Self>, time: Time) -> AskingBack {
+        Box::pin(async move {
+            let ask = tokio::task::spawn_blocking(move || {
+                let Some((group, topic)) = &self.waiting else { return Ok(Vec::new()) };
+                group.offsets_at(topic, time).map_err(|error| error.to_string())
+            });
+            ask.await.unwrap_or_else(|error| Err(format!("the look at the offsets ended early: {error}")))
+        })
+    }
+}
+
+impl KafkaRoute {
     fn lag(&self) -> Result<Option<Lag>, String> {
         let Some((group, topics)) = &self.delivery else { return Ok(None) };
         let mut sum = Lag { end: 0, committed: 0 };
@@ -52,11 +76,9 @@ impl RouteOffsets for KafkaRoute {
         Ok(Some(sum))
     }
 
-    fn waiting(&self) -> Result<Vec<u64>, String> {
+    fn waiting(&self) -> Result<Vec<Waiting>, String> {
         let Some((group, topic)) = &self.waiting else { return Ok(Vec::new()) };
-        let mut found = group.waiting(topic).map_err(|error| error.to_string())?;
-        found.sort_unstable();
-        Ok(found.into_iter().map(|(_, waiting)| waiting).collect())
+        group.standing(topic).map_err(|error| error.to_string())
     }
 }
 

@@ -7,7 +7,11 @@ use std::{fmt, path::PathBuf};
 
 use anyhow::Result;
 use clap::Args;
-use weir_core::pace::{Controller, Lag, Pace, Sample};
+use weir_core::{
+    arrivals::{Arrivals, Waiting},
+    delivery_signals::{Deliveries, DeliverySignals, Queue},
+    pace::{Controller, Lag, Pace, Sample},
+};
 
 use self::world::{Rate, Second, World};
 use crate::plot::{self, Plot};
@@ -62,20 +66,28 @@ impl fmt::Display for PaceReport {
 /// # Errors
 /// A plot cannot be written.
 pub fn run(args: &PacePlots) -> Result<PaceReport> {
-    let cases: [(&str, Rate<'_>); 4] = [
+    let cases: [(&str, Rate<'_>); 7] = [
+        ("steps up", &|at| if at < 240.0 { RATE / 2.0 } else { RATE }),
         ("halves", &|at| if at < 240.0 { RATE } else { RATE / 2.0 }),
+        ("is dead", &|_| 0.0),
         ("stops", &|at| if (200.0..400.0).contains(&at) { 0.0 } else { RATE }),
         ("ramps", &|at| RATE * (0.25 + at / 400.0).min(1.5)),
         ("oscillates", &|at| RATE * (1.0 + 0.5 * (at / 40.0).sin())),
+        ("gets nothing for a while", &|_| RATE),
     ];
     let mut report = Vec::new();
     for (name, takes) in cases {
-        let seconds = World::new(AHEAD_S, takes).run(SECONDS);
+        // Of one that has never delivered only the ceiling is known.
+        let ceiling = (name == "is dead").then_some(2 * whole(RATE));
+        // weir approves nothing, though intents wait.
+        let stalls = if name == "gets nothing for a while" { 200.0..400.0 } else { 0.0..0.0 };
+        let seconds = World { ceiling, stalls, ..World::new(AHEAD_S, takes) }.run(SECONDS);
         draw(name, takes, &seconds, args)?;
         let settled = seconds.iter().filter(|second| second.at >= 90.0);
         let sum = |of: fn(&Second) -> f64| settled.clone().map(of).sum::<f64>();
         let most = settled.clone().map(|second| second.undelivered).fold(0.0, f64::max);
-        let taken = sum(|second| second.taken) / sum(|second| second.could);
+        let could = sum(|second| second.could);
+        let taken = if could > 0.0 { sum(|second| second.taken) / could } else { 0.0 };
         report.push(PaceCase { name, taken, most_undelivered_s: most / RATE });
     }
     Ok(PaceReport(report))
@@ -97,7 +109,7 @@ fn draw(name: &str, takes: Rate<'_>, seconds: &[Second], args: &PacePlots) -> Re
     ];
     let title = format!("A service that {name}: rates, as a share of {RATE} per second");
     let plot = Plot { title: &title, labels: &labels, lines: &lines, band: (0.0, 1.2) };
-    plot::write(&plot, &args.plots.join(format!("pace-{name}.svg")))
+    plot::write(&plot, &args.plots.join(format!("pace-{}.svg", name.replace(' ', "-"))))
 }
 
 fn to_f64(count: u64) -> f64 {

@@ -1,6 +1,6 @@
 //! How routes stand, for people.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -15,7 +15,7 @@ use weir_worker::{
 #[schema(example = json!({
     "name": "email", "drain_per_s": 480.0, "ceiling_per_s": 500, "registered_per_s": null, "lag": 14_200, "permits": 210,
     "reserved": 40, "held_by_others": 260, "members": 2, "waiting": 81_000, "waiting_by_partition": [40_500, 0, 40_500],
-    "expected_wait_s": 168.7, "why": "delivery takes no more", "trouble": null
+    "oldest_waiting_s": 95.0, "expected_wait_s": 168.7, "why": "delivery takes no more", "trouble": null
 }))]
 pub struct RouteView {
     /// Its name.
@@ -41,6 +41,9 @@ pub struct RouteView {
     pub waiting: u64,
     /// The same by partition of the route's topic.
     pub waiting_by_partition: Vec<u64>,
+    /// How long the oldest of them has waited, at the least; null: none waits, or it is not known.
+    #[schema(minimum = 0)]
+    pub oldest_waiting_s: Option<f64>,
     /// How long an intent waits that comes now.
     #[schema(minimum = 0)]
     pub expected_wait_s: f64,
@@ -88,9 +91,14 @@ impl RouteView {
             members: seen.members,
             waiting: known.waiting(),
             waiting_by_partition: known.waiting.clone(),
-            expected_wait_s: std::time::Duration::from_millis(known.expected_wait_ms()).as_secs_f64(),
+            oldest_waiting_s: known.oldest_waiting_ms.map(seconds),
+            expected_wait_s: seconds(known.expected_wait_ms()),
             why: known.why.clone(),
             trouble: seen.trouble.clone(),
         }
     }
+}
+
+fn seconds(ms: u64) -> f64 {
+    Duration::from_millis(ms).as_secs_f64()
 }

@@ -26,6 +26,7 @@ fn held_back() -> RouteSeen {
         drain_per_s: 480.0,
         lag: Some(14_200),
         waiting: vec![48_000, 0],
+        oldest_waiting_ms: Some(75_000),
         why: Some("delivery takes no more".to_owned()),
         ..RouteKnown::default()
     };
@@ -49,7 +50,8 @@ fn it_is_shown_how_routes_stand_once_they_have_been_looked_at() {
     status.set(&"email".into(), held_back());
     let expected = json!([{"name": "email", "drain_per_s": 480.0, "ceiling_per_s": 500, "registered_per_s": null,
         "lag": 14_200, "permits": 210, "reserved": 40, "held_by_others": 260, "members": 2, "waiting": 48_000,
-        "waiting_by_partition": [48_000, 0], "expected_wait_s": 100.0, "why": "delivery takes no more", "trouble": null}]);
+        "waiting_by_partition": [48_000, 0], "oldest_waiting_s": 75.0,
+        "expected_wait_s": 100.0, "why": "delivery takes no more", "trouble": null}]);
     assert_eq!(server.client.get("/v1/routes").json(), expected);
     server.client.get("/v1/routes?x=1").problem(400, "query");
 }
@@ -69,7 +71,7 @@ fn the_page_has_a_table_where_the_policy_has_routes() {
         status.set(&"email".into(), held_back());
         browser.wait("there is a table", &format!("{hidden} === false")).await;
         let shown = browser.text("#routes-card").await;
-        for part in ["email", "480", "14,200", "210", "48,000", "1 min 40 s", "delivery takes no more"] {
+        for part in ["email", "480", "14,200", "210", "48,000", "1 min 15 s", "1 min 40 s", "delivery takes no more"] {
             assert!(shown.contains(part), "{part}: {shown}");
         }
         assert_eq!(browser.faint().await, Vec::<Value>::new());

@@ -42,6 +42,7 @@ fn all() -> Metrics {
     drop(metrics.route_lag.get_or_create(&route));
     drop(metrics.route_drain_rate.get_or_create(&route));
     drop(metrics.route_waiting.get_or_create(&route));
+    drop(metrics.route_oldest_waiting.get_or_create(&route));
     drop(metrics.route_expected_wait.get_or_create(&route));
     drop(metrics.waiting.get_or_create(&route));
     drop(metrics.retried.get_or_create(&route));

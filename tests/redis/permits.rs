@@ -23,7 +23,7 @@ fn permits(options: &RedisOptions, opened: &Opened, instance: &str, lease: Durat
 /// A turn at a route with so much room, that wants so many permits.
 fn turn(room: u64, want: u64) -> PermitTurn<'static> {
     let (route, room) = ("email", Some(room));
-    PermitTurn { route, service: None, room, want, unused: 0, recent: 0, rate: None, slow: 1.0 }
+    PermitTurn { route, service: None, room, want, unused: 0, recent: 0, rate: None, slow: 1.0, took: (0, 0) }
 }
 
 async fn instances<const N: usize>(names: [&str; N], lease: Duration) -> (RedisServer, Opened, [RedisPermits; N]) {
@@ -36,6 +36,22 @@ async fn instances<const N: usize>(names: [&str; N], lease: Duration) -> (RedisS
 
 async fn take(permits: &mut RedisPermits, turn: PermitTurn<'_>) -> PermitGrant {
     permits.turn(&turn).await.unwrap()
+}
+
+/// Takes turns for about two seconds: this rate is granted, no more and no less.
+async fn takes_a_rate(permits: &mut RedisPermits, turn: &PermitTurn<'_>, per_s: u64) {
+    let (began, mut before) = (Instant::now(), None);
+    // What has certainly come in since the turn before: a second's worth at most, and a permit or two may be cut off.
+    let (mut granted, mut least) = (0, Duration::ZERO);
+    for _ in 0..22 {
+        least += before.map_or(Duration::ZERO, |before: Instant| before.elapsed().min(Duration::from_secs(1)));
+        granted += permits.turn(turn).await.unwrap().permits;
+        before = Some(Instant::now());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let of = |time: Duration| per_s * u64::try_from(time.as_millis()).unwrap() / 1_000;
+    let (least, most) = (of(least) * 98 / 100, of(began.elapsed()) + per_s);
+    assert!((least..=most).contains(&granted), "{granted} of {least} to {most}");
 }
 
 #[tokio::test]
@@ -78,18 +94,7 @@ async fn a_rate_grants_one_second_of_it_at_a_time_and_takes_unused_permits_back(
     let (_server, _, [mut a]) = instances(["a"], LEASE).await;
     let rated = |want, unused| PermitTurn { rate: Some(1_000), unused, ..turn(1_000_000, want) };
     take(&mut a, rated(1, 0)).await;
-    let (began, mut before) = (Instant::now(), None);
-    // What has certainly come in since the turn before: a second's worth at most, and a permit or two may be cut off.
-    let (mut granted, mut least) = (0, Duration::ZERO);
-    for _ in 0..22 {
-        least += before.map_or(Duration::ZERO, |before: Instant| before.elapsed().min(Duration::from_secs(1)));
-        granted += take(&mut a, rated(10_000, 0)).await.permits;
-        before = Some(Instant::now());
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    let most = u64::try_from(began.elapsed().as_millis()).unwrap() + 1_000;
-    let least = u64::try_from(least.as_millis()).unwrap() * 98 / 100;
-    assert!((least..=most).contains(&granted), "{granted} of {least} to {most}");
+    takes_a_rate(&mut a, &rated(10_000, 0), 1_000).await;
     assert_eq!(take(&mut a, rated(500, 500)).await.permits, 500, "what is returned can be had again");
 }
 
@@ -134,6 +139,16 @@ async fn all_members_know_the_least_factor() {
     let (_server, _, [mut a, mut b]) = instances(["a", "b"], LEASE).await;
     take(&mut a, PermitTurn { slow: 0.49, ..turn(1, 1) }).await;
     assert!((take(&mut b, turn(1, 1)).await.slow - 0.49).abs() < 1e-9);
+}
+
+#[tokio::test]
+async fn all_members_take_the_least_factor_s_part_of_the_rate() {
+    // Whatever the machine is busy with, both remain members.
+    let (_server, _, [mut a, mut b]) = instances(["a", "b"], Duration::from_secs(600)).await;
+    let rated = |slow| PermitTurn { rate: Some(1_000), room: None, slow, ..turn(0, 10_000) };
+    take(&mut a, PermitTurn { want: 0, ..rated(0.49) }).await;
+    take(&mut b, rated(1.0)).await;
+    takes_a_rate(&mut b, &rated(1.0), 490).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

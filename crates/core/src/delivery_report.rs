@@ -13,16 +13,28 @@ use super::{
 };
 
 /// What came of a delivery.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Delivery {
-    /// It succeeded.
-    Ok,
+    /// It succeeded; with its route and how long it took, where the report names both.
+    Ok(Option<Took>),
     /// It failed, and never will succeed.
     Permanent,
 }
 
+/// How long a delivery took.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Took {
+    /// The name of its route, which no policy may have.
+    pub route: String,
+    /// In milliseconds, at most an hour.
+    pub ms: u64,
+}
+
+/// The longest time that a delivery takes, in milliseconds; a longer one counts as this.
+const LONGEST_MS: u64 = 3_600_000;
+
 /// A report.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeliveryReport {
     /// Whose send.
     pub user: UserHash,
@@ -35,7 +47,7 @@ pub struct DeliveryReport {
 /// What became of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeliveryReported {
-    /// The delivery succeeded: without effect.
+    /// The delivery succeeded: at most its time is noted.
     Ok,
     /// It failed for good: a refund.
     Refund(RefundOutcome),
@@ -61,8 +73,8 @@ impl DeliveryReported {
     }
 }
 
-/// Reads reports: `{"intent_id": "...", "user_id": ..., "outcome": "ok", "took_ms": 12}`, the first two held to the rules of an
-/// intent's `id` and `user_id`.
+/// Reads reports: `{"intent_id": "...", "user_id": ..., "outcome": "ok", "route": "email", "took_ms": 12}`, the first two held to the
+/// rules of an intent's `id` and `user_id`.
 #[derive(Debug, Clone, Default)]
 pub struct DeliveryReportReader(RefundReader);
 
@@ -70,6 +82,7 @@ pub struct DeliveryReportReader(RefundReader);
 #[derive(Deserialize)]
 struct Rest {
     outcome: Option<Value>,
+    route: Option<Value>,
     took_ms: Option<Value>,
 }
 
@@ -81,19 +94,26 @@ impl DeliveryReportReader {
     pub fn read(&self, value: Option<&[u8]>) -> Result<DeliveryReport, DeadLetter> {
         let (user, id) = self.0.read(value)?;
         // The error of a parser may hold a part of the value.
-        let Rest { outcome, took_ms } = serde_json::from_slice(value.unwrap_or_default())
-            .map_err(|_| DeadLetter::new(WrongType, "outcome or took_ms is given twice"))?;
+        let Rest { outcome, route, took_ms } = serde_json::from_slice(value.unwrap_or_default())
+            .map_err(|_| DeadLetter::new(WrongType, "outcome, route or took_ms is given twice"))?;
+        let took_ms = match took_ms.map(|took_ms| took_ms.as_u64()) {
+            Some(None) => return Err(DeadLetter::new(WrongType, "took_ms must be a whole number of milliseconds")),
+            took_ms => took_ms.flatten(),
+        };
+        let route = match route {
+            None => None,
+            Some(Value::String(route)) => Some(route),
+            Some(_) => return Err(DeadLetter::new(WrongType, "route must be a string")),
+        };
+        let took = route.zip(took_ms).map(|(route, ms)| Took { route, ms: ms.min(LONGEST_MS) });
         let outcome = match outcome {
             None => {
                 return Err(DeadLetter::new(MissingField, "outcome is required and absent: \"ok\" or \"permanent\""));
             }
-            Some(outcome) if outcome == "ok" => Delivery::Ok,
+            Some(outcome) if outcome == "ok" => Delivery::Ok(took),
             Some(outcome) if outcome == "permanent" => Delivery::Permanent,
             Some(_) => return Err(DeadLetter::new(WrongType, "outcome must be \"ok\" or \"permanent\"")),
         };
-        if took_ms.is_some_and(|took_ms| !took_ms.is_u64()) {
-            return Err(DeadLetter::new(WrongType, "took_ms must be a whole number of milliseconds"));
-        }
         Ok(DeliveryReport { user, id, outcome })
     }
 }
@@ -107,8 +127,16 @@ mod tests {
     fn a_report_names_intent_user_and_outcome() {
         let reader = DeliveryReportReader::default();
         let (user, id) = (UserHash::of("42"), IdHash::of("i-1"));
+        let took = |ms| Delivery::Ok(Some(Took { route: "email".to_owned(), ms }));
         for (value, outcome) in [
-            (r#"{"intent_id":"i-1","user_id":"42","outcome":"ok","took_ms":12}"#, Delivery::Ok),
+            (r#"{"intent_id":"i-1","user_id":"42","outcome":"ok","took_ms":12}"#, Delivery::Ok(None)),
+            (r#"{"intent_id":"i-1","user_id":"42","outcome":"ok","route":"email"}"#, Delivery::Ok(None)),
+            (r#"{"intent_id":"i-1","user_id":"42","outcome":"ok","route":null,"took_ms":12}"#, Delivery::Ok(None)),
+            (r#"{"intent_id":"i-1","user_id":"42","outcome":"ok","route":"email","took_ms":12}"#, took(12)),
+            (
+                r#"{"intent_id":"i-1","user_id":"42","outcome":"ok","route":"email","took_ms":9999999999}"#,
+                took(3_600_000),
+            ),
             (r#"{"took_ms":null,"outcome":"permanent","user_id":42,"more":[],"intent_id":"i-1"}"#, Delivery::Permanent),
         ] {
             assert_eq!(reader.read(Some(value.as_bytes())), Ok(DeliveryReport { user, id, outcome }), "{value}");
@@ -118,7 +146,7 @@ mod tests {
     #[test]
     fn what_is_no_report_has_its_reason() {
         let reader = DeliveryReportReader::default();
-        let cases: [(&str, DeadLetterReason); 7] = [
+        let cases: [(&str, DeadLetterReason); 8] = [
             ("{", NotJson),
             (r#"{"intent_id":"i-1","outcome":"ok"}"#, MissingField),
             (r#"{"intent_id":"i-1","user_id":"42"}"#, MissingField),
@@ -126,6 +154,7 @@ mod tests {
             (r#"{"intent_id":"i-1","user_id":"42","outcome":1}"#, WrongType),
             (r#"{"intent_id":"i-1","user_id":"42","outcome":"ok","outcome":"permanent"}"#, WrongType),
             (r#"{"intent_id":"i-1","user_id":"42","outcome":"ok","took_ms":-1}"#, WrongType),
+            (r#"{"intent_id":"i-1","user_id":"42","outcome":"ok","route":7}"#, WrongType),
         ];
         for (value, reason) in cases {
             let letter = reader.read(Some(value.as_bytes())).unwrap_err();

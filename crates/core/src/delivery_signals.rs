@@ -1,9 +1,15 @@
-//! Signals of overload of a route beside its lag: deliveries that fail more often than usual, and a service that takes longer than
-//! usual. Each leaves 0.7 of the drain rate while it holds.
+//! Signals of overload of a route beside its lag: deliveries that fail more often than usual, a service that takes longer than
+//! usual, and an oldest waiting intent that waits for longer than the drain rate predicts. Each leaves 0.7 of the drain rate while it
+//! holds.
 //!
 //! Usual is the mean of the last minutes, so what lasts becomes usual: the lag goes on saying what delivery takes.
 
+mod waits;
+
 use std::time::Duration;
+
+pub use self::waits::Queue;
+use self::waits::WaitsLonger;
 
 /// What a signal leaves of the drain rate.
 const LEAVES: f64 = 0.7;
@@ -21,7 +27,7 @@ const TIMES: f64 = 2.0;
 const FEW: f64 = 0.05;
 
 /// What is known of a route's deliveries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Deliveries {
     /// Intents that were approved, since the process began.
     pub approved: u64,
@@ -29,6 +35,8 @@ pub struct Deliveries {
     pub failed: u64,
     /// The mean time that the route's service takes, in milliseconds, where it is known.
     pub processing_ms: Option<u64>,
+    /// Its queue; `None` while delivery is stopped, or something is not known.
+    pub queue: Option<Queue>,
 }
 
 /// The signals of one route.
@@ -36,11 +44,12 @@ pub struct Deliveries {
 pub struct DeliverySignals {
     /// When the window began, and the counts then.
     window: Option<(Duration, Deliveries)>,
-    usual_share: f64,
+    usual_share: Option<f64>,
     fails_more: bool,
     /// When the time was seen last.
     seen_at: Option<Duration>,
     usual_ms: Option<f64>,
+    waits_longer: WaitsLonger,
 }
 
 impl DeliverySignals {
@@ -48,7 +57,8 @@ impl DeliverySignals {
     pub fn turn(&mut self, now: Duration, deliveries: &Deliveries) -> f64 {
         self.share(now, deliveries);
         let takes_longer = self.takes_longer(now, deliveries.processing_ms);
-        [self.fails_more, takes_longer].into_iter().filter(|holds| *holds).map(|_| LEAVES).product()
+        let waits_longer = self.waits_longer.turn(now, deliveries.queue.as_ref());
+        [self.fails_more, takes_longer, waits_longer].into_iter().filter(|holds| *holds).map(|_| LEAVES).product()
     }
 
     /// Looks at the share of failed deliveries once a window.
@@ -66,8 +76,10 @@ impl DeliverySignals {
             return;
         }
         let share = failed as f64 / approved.max(failed) as f64;
-        self.fails_more = share > TIMES * self.usual_share + FEW;
-        self.usual_share += (share - self.usual_share) * WINDOW_PART;
+        // The first share is the usual one: nothing has grown yet.
+        let usual = self.usual_share.get_or_insert(share);
+        self.fails_more = share > TIMES * *usual + FEW;
+        *usual += (share - *usual) * WINDOW_PART;
     }
 
     #[expect(clippy::cast_precision_loss, reason = "milliseconds of one request")]
@@ -114,6 +126,8 @@ mod tests {
     #[test]
     fn a_growing_share_of_failed_deliveries_is_a_signal_until_it_ends_or_is_usual() {
         let mut world = World::new();
+        assert_eq!(world.run(300, (100, 40), None), 1.0, "it was so from the beginning");
+        let mut world = World::new();
         assert_eq!(world.run(300, (100, 4), None), 1.0, "few");
         assert_eq!(world.run(31, (100, 30), None), LEAVES);
         assert_eq!(world.run(31, (100, 4), None), LEAVES, "until the window ends");
@@ -128,7 +142,7 @@ mod tests {
     #[test]
     fn a_service_that_takes_more_than_twice_as_long_is_a_signal() {
         let mut world = World::new();
-        assert_eq!(world.run(60, (0, 0), Some(100)), 1.0);
+        assert_eq!(world.run(60, (100, 0), Some(100)), 1.0);
         assert_eq!(world.run(10, (0, 0), Some(190)), 1.0);
         assert_eq!(world.run(10, (0, 0), Some(260)), LEAVES);
         assert_eq!(world.run(60, (0, 0), None), 1.0, "not known");

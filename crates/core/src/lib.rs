@@ -15,6 +15,7 @@ pub mod activity_report;
 pub mod admissions;
 pub mod admit;
 pub mod approved;
+pub mod arrivals;
 pub mod budget;
 pub mod class;
 pub mod clocks;

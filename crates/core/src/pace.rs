@@ -5,7 +5,11 @@
 //!
 //! The drain rate is measured where it is known to be the consumer's own: while intents stand in the topic. Consumers commit in
 //! steps (every 5 s, as a rule), so it is measured from one commit to another. A consumer that has nothing to do shows only what it
-//! was given; the estimate then rises, to twice what was seen. Where intents stand and nothing is committed, it falls.
+//! was given; the estimate then rises, to twice what was seen. It does not rise while something was approved after the last commit,
+//! since the consumer may have stopped; and it falls where intents stand and nothing is committed for two commits' time.
+//!
+//! Offsets that hold no record (of aborted transactions, and the ends of transactions) look like intents that stand. A consumer that
+//! commits what it has delivered passes them with the next record alone, so one is approved now and then, whatever the lag says.
 
 mod drain;
 #[cfg(test)]
@@ -16,9 +20,17 @@ mod world;
 use std::time::Duration;
 
 use self::drain::Drain;
+// For the simulation.
+#[cfg(test)]
+use crate::{
+    arrivals::{Arrivals, Waiting},
+    delivery_signals::{Deliveries, DeliverySignals, Queue},
+};
 
 /// The least that a route may take: this share of its ceiling, or of the highest rate that was seen.
 const FLOOR: f64 = 0.01;
+/// What is approved at the least for each sample while nothing is delivered.
+const PROBE: u64 = 1;
 /// How fast the share that signals of overload leave returns, per second.
 const RECOVERY: f64 = 0.05;
 /// How long a lag that is not known changes nothing, and then how long until permits halve again, in seconds.
@@ -52,6 +64,9 @@ pub struct Sample {
     pub ceiling: Option<u64>,
     /// What signals of overload leave of the drain rate: 1, or 0.7 for each that holds.
     pub slow: f64,
+    /// How many were approved at the most since the lag was last known, permits that are held included: no more than these, and what
+    /// stood then, can have been delivered since.
+    pub approved: u64,
 }
 
 /// What a route may take.
@@ -59,6 +74,12 @@ pub struct Sample {
 pub struct Pace {
     /// What delivery takes, per second.
     pub drain_per_s: f64,
+    /// The best rate that is known, per second: of the ceiling and the highest rate that was measured within the last hour the higher
+    /// one. Whether delivery goes on does not matter. `None`: there is no ceiling, and nothing was measured.
+    pub best_per_s: Option<f64>,
+    /// What delivery takes, per second, as it was measured; of a route without a consumer group the ceiling. `None`: nothing was
+    /// measured since delivery stopped last, or it is not known whether it goes on.
+    pub measured_per_s: Option<f64>,
     /// How many more may be approved than were when the lag was last known: permits that instances hold, or have spent since, are
     /// among them ([`crate::routes::RouteState::spent`]).
     pub room: u64,
@@ -93,6 +114,15 @@ impl Throttle {
             Self::Stopped => "stopped",
             Self::Signal => "signal",
             Self::LagUnknown => "lag_unknown",
+        }
+    }
+
+    /// Whether nothing but probes are approved.
+    #[must_use]
+    pub const fn is_closed(self) -> bool {
+        match self {
+            Self::Stopped | Self::LagUnknown => true,
+            Self::No | Self::Lag | Self::Signal => false,
         }
     }
 }
@@ -149,14 +179,36 @@ impl Controller {
                 let rate = (self.drain.per_s(ceiling) * self.slow * (-halved).exp2()).max(self.drain.floor(ceiling));
                 // Before the first answer only the floor is approved.
                 let lag = self.lag.unwrap_or(self.drain.per_s(ceiling) * self.slow * self.ahead_s);
-                self.lag = Some(lag - rate * passed);
+                self.lag = Some((lag - rate * passed).max(-to_f64(sample.approved)));
             }
         }
         let drain_per_s = (self.drain.per_s(ceiling) * self.slow).max(self.drain.floor(ceiling));
         let ahead = self.ahead_s * drain_per_s;
         let room = whole(ahead - self.lag.unwrap_or(0.0));
         let reserved = room.min(whole(ahead * self.reserved));
-        Pace { drain_per_s, room, reserved, why: self.why(now, room) }
+        let why = self.why(now, room);
+        if room > 0 {
+            self.drain.has_room();
+        }
+        // The probe is for any intent.
+        let probes = sample.lag.is_some_and(|lag| self.drain.is_probed(to_f64(lag.undelivered())));
+        let room = if probes { room.max(PROBE) } else { room };
+        let (best_per_s, measured_per_s) = (self.drain.best(now, ceiling), self.measured(why, ceiling));
+        Pace { drain_per_s, best_per_s, measured_per_s, room, reserved, why }
+    }
+
+    /// The same controller for a route whose policy has changed, but not what is delivered to whom.
+    #[must_use]
+    pub fn changed_to(self, ahead_ms: i64, reserved_permille: u32) -> Self {
+        let fresh = Self::new(ahead_ms, reserved_permille);
+        let drain = self.drain.looking_ahead(fresh.ahead_s);
+        Self { ahead_s: fresh.ahead_s, reserved: fresh.reserved, drain, ..self }
+    }
+
+    /// See [`Pace::measured_per_s`].
+    fn measured(&self, why: Throttle, ceiling: Option<f64>) -> Option<f64> {
+        let goes_on = !why.is_closed() && self.unknown_since.is_none() && !self.drain.has_no_room();
+        (goes_on && self.drain.is_measured()).then(|| self.drain.per_s(ceiling))
     }
 
     fn why(&self, now: f64, room: u64) -> Throttle {
@@ -174,12 +226,14 @@ impl Controller {
     }
 }
 
-/// The pace of a route without a consumer group: it is bound by its ceiling alone. `slow` is as in [`Sample`].
+/// The pace of a route without a consumer group: it is bound by its ceiling alone. Both are as in [`Sample`].
 #[must_use]
-pub fn by_ceiling(ceiling: u64, slow: f64) -> (f64, Throttle) {
-    let ceiling = to_f64(ceiling.max(1));
+pub fn by_ceiling(ceiling: Option<u64>, slow: f64) -> Pace {
+    let best_per_s = ceiling.map(|ceiling| to_f64(ceiling.max(1)));
+    let ceiling = best_per_s.unwrap_or(1.0);
     let drain_per_s = (ceiling * slow).max(ceiling * FLOOR);
-    (drain_per_s, if slow < 1.0 { Throttle::Signal } else { Throttle::No })
+    let why = if slow < 1.0 { Throttle::Signal } else { Throttle::No };
+    Pace { drain_per_s, best_per_s, measured_per_s: best_per_s, room: u64::MAX, reserved: 0, why }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts of records are far below 2^53")]

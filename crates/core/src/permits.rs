@@ -2,6 +2,8 @@
 
 mod book;
 mod embedded;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 

@@ -1,15 +1,20 @@
 //! What the routes of one process take: the permits that lanes spend, and what the keeper of the routes knows.
 
+mod known;
+#[cfg(test)]
+mod tests;
+
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 
+pub use self::known::RouteKnown;
 use crate::{record::WaitingTopic, time::millis};
 
 /// All routes that a process has had, each with a number that it keeps.
@@ -26,19 +31,24 @@ impl Routes {
     /// The state of the route of this name; a route that is new takes nothing until it is granted permits.
     #[must_use]
     pub fn state(&self, name: &str) -> Arc<RouteState> {
-        let find = |states: &[Arc<RouteState>]| states.iter().find(|state| *state.name == *name).map(Arc::clone);
-        if let Some(state) = find(&self.0.load()) {
+        if let Some(state) = self.find(name) {
             return state;
         }
         self.0.rcu(|states| {
             let mut states = Vec::clone(states);
-            if find(&states).is_none() {
+            if states.iter().all(|state| *state.name != *name) {
                 let number = u16::try_from(states.len()).unwrap_or(u16::MAX);
                 states.push(Arc::new(RouteState::new(name, WaitingTopic(number))));
             }
             states
         });
-        find(&self.0.load()).expect("states are never removed")
+        self.find(name).expect("states are never removed")
+    }
+
+    /// The state of the route of this name, where a policy has had one.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<Arc<RouteState>> {
+        self.0.load().iter().find(|state| *state.name == *name).map(Arc::clone)
     }
 
     /// The route whose waiting intents are on this topic.
@@ -67,6 +77,8 @@ pub struct RouteState {
     pub name: Arc<str>,
     /// The topic of its waiting intents.
     pub topic: WaitingTopic,
+    /// How many partitions that has, as the policy was read; 0: not known.
+    partitions: AtomicUsize,
     general: AtomicU64,
     reserved: AtomicU64,
     /// Taken or not.
@@ -75,6 +87,8 @@ pub struct RouteState {
     spent: AtomicU64,
     /// Deliveries that failed, since the process began.
     failed: AtomicU64,
+    /// Deliveries whose processing time was reported, and the sum of these times in milliseconds, since the process began.
+    took: ArcSwap<(u64, u64)>,
     /// By the monotonic clock, in milliseconds.
     leased_until_ms: AtomicU64,
     /// Intents that were sent to wait, since the process began.
@@ -82,66 +96,18 @@ pub struct RouteState {
     known: ArcSwapOption<RouteKnown>,
 }
 
-/// What the keeper knows of a route.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct RouteKnown {
-    /// What delivery takes, per second.
-    pub drain_per_s: f64,
-    /// Approved intents that are not delivered; `None`: not known.
-    pub lag: Option<u64>,
-    /// Intents that wait, by partition of the route's topic; empty where there is no topic.
-    pub waiting: Vec<u64>,
-    /// [`RouteState::queued`] before they were counted.
-    pub queued_before: u64,
-    /// What the service's instances have registered, per second.
-    pub registered_per_s: Option<u64>,
-    /// How long the service may take, in milliseconds.
-    pub timeout_ms: Option<u64>,
-    /// The mean time that the service takes, in milliseconds.
-    pub processing_ms: u64,
-    /// Why it takes less than its ceiling; `None`: it does not.
-    pub why: Option<String>,
-}
-
-impl RouteKnown {
-    /// How many intents wait.
-    #[must_use]
-    pub fn waiting(&self) -> u64 {
-        self.waiting.iter().sum()
-    }
-
-    /// How long an intent waits that comes now, in milliseconds.
-    #[must_use]
-    #[expect(
-        clippy::cast_precision_loss,
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "an estimate"
-    )]
-    pub fn expected_wait_ms(&self) -> u64 {
-        (self.waiting() as f64 / self.drain_per_s.max(f64::MIN_POSITIVE) * 1000.0) as u64
-    }
-
-    /// How long an intent may wait until its service would answer too late, in milliseconds: the service's timeout less the time on
-    /// the network and in the service. `None` where no timeout is registered.
-    #[must_use]
-    pub fn answers_within_ms(&self, network_ms: i64) -> Option<i64> {
-        let millis = |ms: u64| i64::try_from(ms).unwrap_or(i64::MAX);
-        let left = millis(self.timeout_ms?).saturating_sub(network_ms.saturating_mul(2));
-        Some(left.saturating_sub(millis(self.processing_ms)))
-    }
-}
-
 impl RouteState {
     fn new(name: &str, topic: WaitingTopic) -> Self {
         Self {
             name: name.into(),
             topic,
+            partitions: AtomicUsize::new(0),
             general: AtomicU64::new(0),
             reserved: AtomicU64::new(0),
             held: AtomicU64::new(0),
             spent: AtomicU64::new(0),
             failed: AtomicU64::new(0),
+            took: ArcSwap::default(),
             leased_until_ms: AtomicU64::new(0),
             queued: AtomicU64::new(0),
             known: ArcSwapOption::empty(),
@@ -164,6 +130,19 @@ impl RouteState {
     /// What the keeper knows now.
     pub fn learn(&self, known: RouteKnown) {
         self.known.store(Some(Arc::new(known)));
+    }
+
+    /// The topic of its waiting intents has so many partitions.
+    pub fn set_partitions(&self, partitions: usize) {
+        self.partitions.store(partitions, Ordering::Relaxed);
+    }
+
+    /// Intents that wait, by partition of the topic: none, as far as is known before the first look. Empty where there is no topic.
+    #[must_use]
+    pub fn waiting(&self) -> Vec<u64> {
+        let known = self.known.load();
+        let looked = known.as_deref().map(|known| &known.waiting).filter(|waiting| !waiting.is_empty());
+        looked.cloned().unwrap_or_else(|| vec![0; self.partitions.load(Ordering::Relaxed)])
     }
 
     /// Takes at most so many permits; gives how many. `passed` is the monotonic clock. They are to be put back or spent.
@@ -234,6 +213,17 @@ impl RouteState {
     #[must_use]
     pub fn failed(&self) -> u64 {
         self.failed.load(Ordering::Relaxed)
+    }
+
+    /// So many deliveries were reported, whose processing times have this sum in milliseconds.
+    pub fn note_times(&self, (count, sum_ms): (u64, u64)) {
+        self.took.rcu(|took| (took.0.saturating_add(count), took.1.saturating_add(sum_ms)));
+    }
+
+    /// Deliveries whose processing time was reported, and the sum of these times in milliseconds, since the process began.
+    #[must_use]
+    pub fn times(&self) -> (u64, u64) {
+        **self.took.load()
     }
 
     /// Permits spent since the process began: to be read before the lag is sampled, which then has all of them.
@@ -341,6 +331,3 @@ pub fn place(waiting: &[u64], hash: u64) -> Option<usize> {
     let [first, second] = [first, second].map(|place| usize::try_from(place).unwrap_or(0));
     Some(if waiting[second] < waiting[first] { second } else { first })
 }
-
-#[cfg(test)]
-mod tests;

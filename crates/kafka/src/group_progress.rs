@@ -8,10 +8,11 @@ use rdkafka::{
     consumer::Consumer,
     error::{KafkaError, RDKafkaErrorCode},
 };
+use weir_core::{arrivals::Waiting, time::Time};
 
 use super::{
     client::{Delivery, KafkaOptions},
-    offsets::{Logical, ends, partitions_of},
+    offsets::{Logical, ends, offsets_at, partitions_of},
     rights::Right,
     topics::{ANSWER_TIMEOUT, Asking, TopicError, asking, handle_events, not_allowed, unseen},
 };
@@ -96,6 +97,29 @@ impl GroupProgress {
     /// A broker cannot be asked, or there is no such topic.
     pub fn waiting(&self, topic: &str) -> Result<Vec<(i32, u64)>, TopicError> {
         Ok(self.open(topic)?.iter().map(|open| (open.partition, open.count())).collect())
+    }
+
+    /// From where to where records of each partition wait, in the order of the partitions, counted likewise. Blocks.
+    ///
+    /// # Errors
+    /// A broker cannot be asked, or there is no such topic.
+    pub fn standing(&self, topic: &str) -> Result<Vec<Waiting>, TopicError> {
+        let mut open = self.open(topic)?;
+        open.sort_unstable_by_key(|open| open.partition);
+        let offset = |offset: i64| u64::try_from(offset).unwrap_or(0);
+        Ok(open.iter().map(|open| Waiting { from: offset(open.from), end: offset(open.end) }).collect())
+    }
+
+    /// The first offset of each partition, in their order, whose record is of this time or later; `None`: there is none. Blocks.
+    ///
+    /// # Errors
+    /// A broker cannot be asked, or there is no such topic.
+    pub fn offsets_at(&self, topic: &str, time: Time) -> Result<Vec<Option<u64>>, TopicError> {
+        let unseen = |error| self.unseen(topic, error);
+        let mut partitions = partitions_of(&self.consumer, topic, ANSWER_TIMEOUT).map_err(unseen)?;
+        partitions.sort_unstable();
+        let found = offsets_at(&self.consumer, topic, &partitions, time, ANSWER_TIMEOUT).map_err(unseen)?;
+        Ok(found.into_iter().map(|offset| offset.and_then(|offset| u64::try_from(offset).ok())).collect())
     }
 
     /// The group's progress in a topic, counted likewise. A partition without a committed offset counts from its first record, as

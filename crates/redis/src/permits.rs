@@ -42,7 +42,7 @@ impl RedisPermits {
 
     /// The slot, and what to ask there.
     fn request(&self, turn: &PermitTurn<'_>) -> (u16, Request) {
-        let PermitTurn { route, service, want, unused, recent, rate, .. } = turn;
+        let PermitTurn { route, service, want, unused, recent, rate, took, .. } = turn;
         let shard = self.keyspace.route_shard(route, *service);
         let route_key = self.keyspace.route_key(route, *service);
         let service_key = service.map(|service| self.keyspace.service_key(service));
@@ -56,6 +56,8 @@ impl RedisPermits {
             number(recent),
             rate.as_ref().map(number).unwrap_or_default(),
             turn.slow_parts().to_string(),
+            number(&took.0),
+            number(&took.1),
         ];
         let keys = [route_key].into_iter().chain(service_key).collect();
         let args = args.map(String::into_bytes).to_vec();

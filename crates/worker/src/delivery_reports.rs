@@ -1,12 +1,16 @@
-//! Reports of deliveries: the feed that takes sends back whose delivery failed for good. Each report is taken once, as a refund is.
+//! Reports of deliveries: the feed that takes sends back whose delivery failed for good, and notes how long the others took. Each
+//! refund is taken once; a time may count again where records are read again.
+
+use std::{collections::BTreeMap, sync::Arc};
 
 use weir_core::{
     dead_letter::DeadLetter,
-    delivery_report::{Delivery, DeliveryReportReader, DeliveryReported},
+    delivery_report::{Delivery, DeliveryReportReader, DeliveryReported, Took},
     origin::Topic,
     ports::{StoreError, TakeBack},
     record::RecordView,
     refund::{Refund, RefundOutcome},
+    routes::Routes,
     time::Time,
 };
 
@@ -17,27 +21,50 @@ use super::{observer::BesideTopic, topic_reader::Feed};
 pub struct DeliveryReports<T> {
     reader: DeliveryReportReader,
     store: T,
+    routes: Arc<Routes>,
+}
+
+/// A report.
+#[derive(Debug)]
+pub enum Reported {
+    /// The delivery succeeded.
+    Ok(Option<Took>),
+    /// It failed for good.
+    Refund(Refund),
 }
 
 impl<T> DeliveryReports<T> {
-    /// Takes sends back in this store.
+    /// Takes sends back in this store, and notes times for these routes.
     #[must_use]
-    pub fn new(store: T) -> Self {
-        Self { reader: DeliveryReportReader::default(), store }
+    pub fn new(store: T, routes: Arc<Routes>) -> Self {
+        Self { reader: DeliveryReportReader::default(), store, routes }
+    }
+
+    /// Notes how long deliveries took, by route. A route that no policy has had here has no controller either.
+    fn note_times<'t>(&self, times: impl Iterator<Item = &'t Took>) {
+        let mut by_route = BTreeMap::<&str, (u64, u64)>::new();
+        for Took { route, ms } in times {
+            let (count, sum_ms) = by_route.entry(route).or_default();
+            (*count, *sum_ms) = (*count + 1, *sum_ms + ms);
+        }
+        for (route, times) in by_route {
+            if let Some(state) = self.routes.find(route) {
+                state.note_times(times);
+            }
+        }
     }
 }
 
 impl<T: TakeBack> Feed for DeliveryReports<T> {
     const TOPIC: BesideTopic = BesideTopic::DeliveryReports;
-    /// The refund that a report is, if it is one.
-    type Item = Option<Refund>;
+    type Item = Reported;
     type Outcome = DeliveryReported;
 
-    fn read(&self, record: &RecordView<'_>, _: Time) -> Result<Option<Refund>, DeadLetter> {
+    fn read(&self, record: &RecordView<'_>, _: Time) -> Result<Reported, DeadLetter> {
         let report = self.reader.read(record.value)?;
         Ok(match report.outcome {
-            Delivery::Ok => None,
-            Delivery::Permanent => Some(Refund {
+            Delivery::Ok(took) => Reported::Ok(took),
+            Delivery::Permanent => Reported::Refund(Refund {
                 user: report.user,
                 id: report.id,
                 at: record.timestamp,
@@ -50,14 +77,17 @@ impl<T: TakeBack> Feed for DeliveryReports<T> {
     async fn take(
         &mut self,
         topic: &Topic,
-        reports: &[Option<Refund>],
+        reports: &[Reported],
         outcomes: &mut [Option<DeliveryReported>],
     ) -> Result<(), StoreError> {
-        let (mut refunds, mut places, mut taken) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut refunds, mut places, mut taken, mut times) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for (place, (report, outcome)) in reports.iter().zip(&mut *outcomes).enumerate() {
             match report {
-                None => *outcome = Some(DeliveryReported::Ok),
-                Some(refund) => {
+                Reported::Ok(took) => {
+                    times.extend(took.as_ref().filter(|_| outcome.is_none()));
+                    *outcome = Some(DeliveryReported::Ok);
+                }
+                Reported::Refund(refund) => {
                     refunds.push(*refund);
                     places.push(place);
                     taken.push(match outcome {
@@ -67,6 +97,7 @@ impl<T: TakeBack> Feed for DeliveryReports<T> {
                 }
             }
         }
+        self.note_times(times.into_iter());
         if refunds.is_empty() {
             return Ok(());
         }

@@ -1,18 +1,22 @@
 //! Routes between instances: one task a route looks at Kafka, and takes this process's turns at the permits, however many intents
 //! there are.
 
+mod ages;
 mod keeper;
 mod lanes;
+mod learnt;
 mod offsets;
+mod route_keeper;
+mod times;
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use weir_core::{pace::Throttle, routes::RouteKnown};
 
-pub use keeper::{KeeperLinks, RoutesKeeper};
+pub use keeper::{KeeperLinks, RouteTask, RoutesKeeper};
 pub use lanes::{MakesLane, WaitingLanes};
-pub use offsets::{LooksAtRoutes, RouteOffsets};
+pub use offsets::{AskingBack, Looking, LooksAtRoutes, Offsets, RouteOffsets};
 
 /// How the routes of the policy stand in this process, for HTTP, metrics and people; clones show the same.
 #[derive(Debug, Clone, Default)]
@@ -39,17 +43,6 @@ pub struct RouteSeen {
     pub throttle: Throttle,
     /// What could not be found out or asked for.
     pub trouble: Option<String>,
-}
-
-impl RouteSeen {
-    /// Whether nothing but probes are approved.
-    #[must_use]
-    pub fn is_closed(&self) -> bool {
-        match self.throttle {
-            Throttle::Stopped | Throttle::LagUnknown => true,
-            Throttle::No | Throttle::Lag | Throttle::Signal => false,
-        }
-    }
 }
 
 impl RoutesStatus {

@@ -38,10 +38,10 @@ impl Readers<'_> {
         let refunds = self.kafka.for_refunds();
         let refunds =
             refunds.map(|options| self.reader(Degraded::Refunds, options, Refunds::new(store()), SystemClock));
-        let reports = self
-            .kafka
-            .for_delivery_reports()
-            .map(|options| self.reader(Degraded::DeliveryReports, options, DeliveryReports::new(store()), SystemClock));
+        let reports = self.kafka.for_delivery_reports().map(|options| {
+            let feed = DeliveryReports::new(store(), Arc::clone(&self.kafka.routes));
+            self.reader(Degraded::DeliveryReports, options, feed, SystemClock)
+        });
         [refunds, reports]
     }
 

@@ -74,9 +74,13 @@ impl RefreshSource for RoutedPolicy {
         }
         let Some(policy) = &self.read else { return Ok(None) };
         let waiting = policy.routes.iter().filter(|route| route.when_full == WhenFull::Wait);
-        let topics: Vec<String> = waiting.filter_map(|route| self.kafka.waiting_topic(&route.name)).collect();
+        let waiting = waiting.filter_map(|route| Some((&route.name, self.kafka.waiting_topic(&route.name)?)));
+        let (names, topics): (Vec<_>, Vec<String>) = waiting.unzip();
         if !topics.is_empty() {
-            waiting_topics::ready(&self.kafka, &topics, self.create).await?;
+            let partitions = waiting_topics::ready(&self.kafka, &topics, self.create).await?;
+            for (name, partitions) in names.into_iter().zip(partitions) {
+                self.kafka.routes.state(name).set_partitions(partitions);
+            }
         }
         Ok(self.read.take())
     }
@@ -98,7 +102,8 @@ pub(super) fn keep(
         status: status.clone(),
     };
     let redis = Arc::clone(redis);
-    tokio::spawn(RoutesKeeper::new(links, move || redis.permits()).run(stop.clone()));
+    let spawn = |task| drop(tokio::spawn(task));
+    tokio::spawn(RoutesKeeper::new(links, move || redis.permits(), spawn).run(stop.clone()));
     status
 }
 

@@ -223,11 +223,11 @@ class Live {
   /** Each route with its pace and what waits for it; hidden where the policy has none. */
   routes({ routes }) {
     byId("routes-card").hidden = !routes.length;
-    fill("routes", routes.map(({ name, drain_per_s: drain, lag, permits, waiting, expected_wait_s: wait, why, trouble }) => {
+    fill("routes", routes.map(({ name, drain_per_s: drain, lag, permits, waiting, oldest_waiting_s: oldest, expected_wait_s: wait, why, trouble }) => {
       const count = (value) => cell(value === null ? "–" : number(value), { kind: "number" });
       const state = trouble ? cell(trouble, { kind: "bad" }) : cell(why ?? "not throttled", { kind: why ? "bad" : "good" });
       return row(cell(name, { name: "th" }), count(drain), count(lag), count(permits), count(waiting),
-        cell(duration(wait), { kind: "number" }), state);
+        cell(oldest === null ? "–" : duration(oldest), { kind: "number" }), cell(duration(wait), { kind: "number" }), state);
     }), "No route has been looked at");
   }
 

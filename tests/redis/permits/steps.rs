@@ -37,10 +37,11 @@ fn draw(rng: &mut Rng) -> PermitTurn<'static> {
         service: (route == "push").then_some(SERVICE),
         room: (rng.u8(..10) > 0).then(|| rng.u64(..2_000)),
         want: rng.u64(..2_000),
-        unused: rng.u64(..50),
+        unused: if rng.u8(..4) > 0 { 0 } else { rng.u64(..50) },
         recent: rng.u64(..200),
         rate: rng.bool().then(|| rng.u64(1..1_000_000)),
         slow: f64::from(rng.u32(1..=1_000)) / 1_000.0,
+        took: if rng.bool() { (rng.u64(1..50), rng.u64(..100_000)) } else { (0, 0) },
     }
 }
 
@@ -68,10 +69,14 @@ fn register(server: &RedisServer, keyspace: &Keyspace, service: &mut (u64, [Opti
 
 async fn run_on(server: &RedisServer, keyspace: &Keyspace, mut instances: Vec<Vec<impl Permits>>, seed: u64) -> Seen {
     let (mut rng, mut book, mut seen) = (Rng::with_seed(seed), PermitBook::default(), Seen::default());
-    let mut service = (0, [None; 3]);
+    let (mut service, mut is_known) = ((0, [None; 3]), false);
     for number in 0..STEPS {
         if rng.u8(..50) == 0 {
             register(server, keyspace, &mut service, &mut rng);
+        }
+        if !is_known && number > STEPS / 4 {
+            server.query::<()>(&["HSET", &keyspace.service_key(SERVICE), ":since", "1"]).unwrap();
+            is_known = true;
         }
         let (place, lease, turn) = (rng.usize(..INSTANCES.len()), rng.usize(..LEASES.len()), draw(&mut rng));
         let grant = instances[place][lease].turn(&turn).await.unwrap();
@@ -80,8 +85,10 @@ async fn run_on(server: &RedisServer, keyspace: &Keyspace, mut instances: Vec<Ve
         let member: String = server.query(&["HGET", &key, &field]).unwrap();
         let ends_ms: i64 = member.rsplit_once(':').unwrap().1.parse().unwrap();
         let now = Time::from_millis(ends_ms - i64::try_from(LEASES[lease].as_millis()).unwrap()).unwrap();
-        let registry = Registry { instances: service.1.iter().flatten().copied().collect(), took_us: service.0 };
-        let expected = book.turn(INSTANCES[place], &turn, &registry, (now, LEASES[lease]));
+        let instances = service.1.iter().flatten().copied().collect();
+        let mut registry = Registry { instances, is_known, took_us: service.0 };
+        let expected = book.turn(INSTANCES[place], &turn, &mut registry, (now, LEASES[lease]));
+        service.0 = registry.took_us;
         assert_eq!(grant, expected, "step {number}, {:?}: {turn:?}", INSTANCES[place]);
         seen.note(&turn, &grant);
     }

@@ -1,7 +1,8 @@
 //! The routes of one batch: which intents have permits.
 //!
 //! An intent that its route cannot take now waits, is deferred or suppressed, as the route says. One that would expire before its
-//! turn has expired already, and one that its service would answer too late is suppressed: nothing asks Redis for them.
+//! turn, even at the best rate, has expired already, and one that its service would answer too late by the measured rate is
+//! suppressed: nothing asks Redis for them. A rate that is not known suppresses nothing.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -127,7 +128,8 @@ impl BatchCapacity {
             for index in wanting.all().filter(|index| slots[*index] == Slot::Unrouted).collect::<Vec<_>>() {
                 let Ok(intent) = &decoded[index] else { continue };
                 let facts = facts(intent, None, &records.get(index));
-                slots[index] = full((eval, route, known.as_deref()), (&facts, number), now);
+                let hash = route.fair_by.hash_of(intent);
+                slots[index] = full((eval, route, known.as_deref()), (&facts, number, hash), now);
             }
         }
         Self { slots, taken }
@@ -230,24 +232,32 @@ fn route_of(policy: &Policy, class: &ClassNames<'_>) -> Option<(usize, Pool)> {
 /// What becomes of an intent that its route has no permit for, and after how many milliseconds it may be approved.
 fn full(
     (eval, route, known): (&PolicyEval, &Route, Option<&RouteKnown>),
-    (facts, place): (&IntentFacts<'_>, u16),
+    (facts, place, hash): (&IntentFacts<'_>, u16, u64),
     now: Time,
 ) -> Slot {
-    let wait_ms = known.map_or(0, RouteKnown::expected_wait_ms);
-    let wait_ms = i64::try_from(wait_ms).unwrap_or(i64::MAX).min(MOST_WAIT_MS);
-    let wait_ms = match route.when_full {
-        WhenFull::Wait => wait_ms,
-        WhenFull::Suppress => return Slot::Denied(GateReason::Capacity, wait_ms.max(AGAIN_MS)),
-        WhenFull::Defer => wait_ms.max(DEFER_MS),
-    };
-    if eval.expired_at(facts, now.plus(wait_ms)) {
-        return Slot::Denied(GateReason::Expired, 0);
+    let bounded = |ms: u64| i64::try_from(ms).unwrap_or(i64::MAX).min(MOST_WAIT_MS);
+    let wait_ms = bounded(known.map_or(0, RouteKnown::expected_wait_ms));
+    let full = |wait_ms| Slot::Denied(GateReason::RouteFull(u32::from(place)), wait_ms);
+    match route.when_full {
+        WhenFull::Suppress => Slot::Denied(GateReason::Capacity, wait_ms.max(AGAIN_MS)),
+        WhenFull::Defer if eval.expired_at(facts, now.plus(wait_ms.max(DEFER_MS))) => {
+            Slot::Denied(GateReason::Expired, 0)
+        }
+        WhenFull::Defer => full(wait_ms.max(DEFER_MS)),
+        WhenFull::Wait => {
+            // An intent that is denied now is not tried again, so a guess is no reason.
+            let least_ms = known.and_then(|known| known.least_wait_ms(hash)).map(bounded);
+            if least_ms.is_some_and(|least_ms| eval.expired_at(facts, now.plus(least_ms))) {
+                return Slot::Denied(GateReason::Expired, 0);
+            }
+            let turn_ms = known.and_then(|known| known.measured_wait_ms(hash)).map(bounded);
+            let most_ms = known.and_then(|known| known.answers_within_ms(route.network_ms));
+            match turn_ms.zip(most_ms) {
+                Some((turn_ms, most_ms)) if turn_ms > most_ms => Slot::Denied(GateReason::Capacity, turn_ms),
+                Some(_) | None => full(wait_ms),
+            }
+        }
     }
-    let too_late = known.and_then(|known| known.answers_within_ms(route.network_ms)).is_some_and(|most| wait_ms > most);
-    if too_late && route.when_full == WhenFull::Wait {
-        return Slot::Denied(GateReason::Capacity, wait_ms);
-    }
-    Slot::Denied(GateReason::RouteFull(u32::from(place)), wait_ms)
 }
 
 /// A bound of the expected wait, in milliseconds: a year.

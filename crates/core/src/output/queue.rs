@@ -68,7 +68,7 @@ impl<'w> Queues<'w> {
         let Some(routes) = self.routes else { unreachable!("a route denies where there are routes") };
         let queue = self.queues.entry(Arc::clone(&route.name)).or_insert_with(|| {
             let state = routes.state(&route.name);
-            let waiting = state.known().map(|known| known.waiting.clone()).unwrap_or_default();
+            let waiting = state.waiting();
             Queue { state, waiting, added: 0 }
         });
         queue.added += 1;

@@ -16,6 +16,12 @@ const BUSY_S: f64 = 1.5;
 const RISE: f64 = 0.1;
 /// The estimate rises to so many times what was seen.
 const MOST_RISE: f64 = 2.0;
+/// A rate is measured once so many looks have found that more was committed.
+const LOOKS: u32 = 3;
+/// The best rate was measured at most so long ago, in seconds.
+const BEST_S: f64 = 3_600.0;
+/// The highest rate of each such time is kept, in seconds.
+const BEST_EVERY_S: f64 = 60.0;
 /// Within `ahead`, the estimate of a consumer that has stopped halves so often.
 const HALVINGS: f64 = 8.0;
 
@@ -36,8 +42,22 @@ pub(super) struct Drain {
     /// The most that was ever seen.
     highest: f64,
     estimate: Option<f64>,
+    /// Until when it has risen.
+    risen_at: f64,
     busy: bool,
+    /// Since when it is busy.
+    busy_since: Option<f64>,
     stopped: bool,
+    /// Looks that found that more was committed, since it was stopped last or its offsets went back.
+    looks: u32,
+    /// What it can take was measured since it was stopped last.
+    measured: bool,
+    /// The highest rates that were measured, each with when its minute began.
+    best: VecDeque<(f64, f64)>,
+    /// The least lag since it was stopped, until there is room again.
+    probed: Option<f64>,
+    /// When it was probed last: offsets that were committed by then may hold no record.
+    probed_at: f64,
 }
 
 impl Drain {
@@ -51,14 +71,49 @@ impl Drain {
             seen: None,
             highest: 0.0,
             estimate: None,
+            risen_at: 0.0,
             busy: false,
+            busy_since: None,
             stopped: false,
+            looks: 0,
+            measured: false,
+            best: VecDeque::new(),
+            probed: None,
+            probed_at: f64::MIN,
         }
+    }
+
+    /// The same estimate for another `ahead`.
+    pub(super) fn looking_ahead(self, ahead_s: f64) -> Self {
+        Self { ahead_s, ..self }
+    }
+
+    /// Whether what it can take was measured since it was stopped last: the estimate does not come from what it was given.
+    pub(super) const fn is_measured(&self) -> bool {
+        self.measured
     }
 
     /// Whether it had enough to do all the time, so that what it took is what it can take.
     pub(super) const fn is_busy(&self) -> bool {
         self.busy
+    }
+
+    /// Whether one is approved though there is no room: it has stopped, or what it has taken since was all that was approved. What
+    /// stands may be offsets without a record, in other partitions than those of the last probes.
+    pub(super) fn is_probed(&self, lag: f64) -> bool {
+        self.stopped || self.probed.is_some_and(|least| lag <= least + 2.0 * self.step_s)
+    }
+
+    /// Whether it was stopped, and there is no room since.
+    pub(super) const fn has_no_room(&self) -> bool {
+        self.probed.is_some()
+    }
+
+    /// There is room: unless it is stopped, it needs no probes.
+    pub(super) const fn has_room(&mut self) {
+        if !self.stopped {
+            self.probed = None;
+        }
     }
 
     /// Whether intents stand and it commits nothing.
@@ -77,6 +132,28 @@ impl Drain {
         estimate.min(ceiling.unwrap_or(f64::MAX)).max(self.floor(ceiling))
     }
 
+    /// The best rate that is known: of the ceiling and what was measured within the last hour the higher one, since a ceiling of
+    /// registered instances is low while these restart. It is no less than the estimate.
+    pub(super) fn best(&self, now: f64, ceiling: Option<f64>) -> Option<f64> {
+        let measured = self.best.iter().filter(|(at, _)| now - at <= BEST_S).map(|(_, rate)| *rate);
+        Some(ceiling.into_iter().chain(measured).reduce(f64::max)?.max(self.per_s(ceiling)))
+    }
+
+    /// Whether it was busy, and needed no probes, in all of the time that the rate is measured over.
+    fn was_busy(&self, looks_back: f64) -> bool {
+        let measured_from = self.changes.front().map(|(at, _)| *at).filter(|at| *at > self.probed_at);
+        measured_from.zip(self.busy_since).is_some_and(|(from, since)| from >= since - looks_back)
+    }
+
+    /// Notes a rate that was measured.
+    fn note_best(&mut self, now: f64, rate: f64) {
+        match self.best.back_mut() {
+            Some((at, most)) if now - *at < BEST_EVERY_S => *most = most.max(rate),
+            Some(_) | None => self.best.push_back((now, rate)),
+        }
+        while self.best.pop_front_if(|(at, _)| now - *at > BEST_S).is_some() {}
+    }
+
     /// What is tried first: a tenth of the ceiling.
     fn first(&self, ceiling: Option<f64>) -> f64 {
         (ceiling.unwrap_or(0.0) * RISE).max(self.floor(ceiling))
@@ -92,16 +169,37 @@ impl Drain {
             self.lags.pop_front();
         }
         let quiet_s = self.changes.back().map_or(0.0, |(at, _)| now - at);
-        let standing = lag.end > self.end || undelivered > BUSY_S * self.seen.unwrap_or(1.0);
+        let has_new = lag.end > self.end;
+        let standing = has_new || undelivered > BUSY_S * self.seen.unwrap_or(1.0);
         self.stopped = standing && quiet_s > 2.0 * self.step_s;
 
-        let measured = self.measured();
+        let least = self.probed.map_or(undelivered, |least| least.min(undelivered));
+        self.probed = (self.stopped || self.probed.is_some()).then_some(least);
+
+        if self.probed.is_some() {
+            self.probed_at = now;
+        }
+        // Offsets without a record that a probe has passed are no rate: it takes no more than was ever seen.
+        let is_sure = self.highest == 0.0 || self.changes.front().is_some_and(|(at, _)| *at > self.probed_at);
+        let measured = self.measured().map(|measured| if is_sure { measured } else { measured.min(self.highest) });
         if let Some(measured) = measured {
             self.highest = self.highest.max(measured);
         }
         let low = self.lags.iter().map(|(_, lag)| *lag).fold(f64::MAX, f64::min);
         self.busy = measured.is_some_and(|measured| low > BUSY_S * measured);
+        self.busy_since = self.busy_since.or(Some(now)).filter(|_| self.busy);
+        let takes = measured.filter(|_| self.looks >= LOOKS && self.was_busy(looks_back));
+        if let Some(takes) = takes {
+            self.note_best(now, takes);
+        }
+        self.measured = self.probed.is_none() && (self.measured || takes.is_some());
         let before = self.per_s(ceiling);
+        // What was approved since the last commit and is not committed yet may be for a consumer that has stopped. What stood before
+        // may be offsets without a record.
+        let rises_s = if has_new { 0.0 } else { now - self.risen_at };
+        if !has_new || self.stopped || self.busy {
+            self.risen_at = now;
+        }
         let estimate = if self.stopped {
             before * (-HALVINGS * passed / self.ahead_s).exp2()
         } else if self.busy {
@@ -110,7 +208,7 @@ impl Drain {
         } else {
             let seen = self.seen.unwrap_or_else(|| self.first(ceiling)).max(measured.unwrap_or(0.0));
             self.seen = Some(seen);
-            let rise = RISE * ceiling.unwrap_or(self.highest.max(1.0)) * passed;
+            let rise = RISE * ceiling.unwrap_or(self.highest.max(1.0)) * rises_s;
             (before + rise).min(MOST_RISE * seen).max(before.min(seen))
         };
         self.estimate = Some(estimate.max(self.floor(ceiling)).min(ceiling.unwrap_or(f64::MAX)));
@@ -126,13 +224,17 @@ impl Drain {
         if lag.committed == committed {
             return;
         }
+        self.looks = if lag.committed < committed || self.stopped { 0 } else { self.looks.saturating_add(1) };
         if lag.committed < committed {
             // Offsets were reset, or the topic was recreated.
             self.changes.clear();
         } else if self.stopped {
-            // It has resumed: this is what it took since its last commit, or since it began.
+            // It has resumed: this is what it took since its last commit, or since it began. Where nothing was ever measured, it may be
+            // offsets without a record.
             self.changes.clear();
-            self.changes.push_back((now - self.step_s.min(now - at), committed));
+            if self.highest > 0.0 {
+                self.changes.push_back((now - self.step_s.min(now - at), committed));
+            }
         } else if self.busy {
             self.step_s = (now - at).max(0.9 * self.step_s).clamp(1.0, LONGEST_STEP_S);
         }

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::{
-    world::{Rate, Second, World},
+    world::{Oldest, Rate, Second, World},
     *,
 };
 
@@ -78,10 +78,132 @@ fn a_consumer_that_stops_gets_probes_and_one_that_resumes_gets_its_share_within_
 }
 
 #[test]
+fn while_nothing_is_committed_the_rate_does_not_rise() {
+    let mut controller = Controller::new(10_000, 0);
+    let mut turn = |at: u64, end: u64, committed: u64| {
+        let (at, lag) = (Duration::from_secs(at), Some(Lag { end, committed }));
+        controller.turn(&Sample { at, lag, ceiling: Some(1_000), slow: 1.0, approved: u64::MAX }).drain_per_s
+    };
+    let delivers: Vec<f64> = (0..6).map(|at| turn(at, 500 * at, 500 * at)).collect();
+    assert!(delivers.is_sorted_by(|before, after| before < after), "it has not enough to do: {delivers:?}");
+    let stands: Vec<f64> = (6..9).map(|at| turn(at, 500 * at, 2_500)).collect();
+    assert!(stands.iter().all(|rate| *rate == delivers[5]), "it may have stopped: {stands:?}");
+    let goes_on = turn(9, 4_500, 4_400);
+    assert!(goes_on >= delivers[5] + 300.0, "for as long as it has committed nothing, too: {goes_on}");
+}
+
+#[test]
+fn offsets_without_a_record_at_the_end_hold_up_nothing_for_long() {
+    let takes = |_| 200.0;
+    // Nothing comes from a while before the transaction is aborted to a while after it.
+    let comes = |at: f64| {
+        if at < 120.0 {
+            100.0
+        } else if at < 400.0 {
+            0.0
+        } else {
+            1e6
+        }
+    };
+    for (ahead, ceiling, commit_every_s, aborted) in [
+        (30, None, 5.0, (10_000.0, 1)),
+        (30, Some(500), 5.0, (10_000.0, 8)),
+        (10, None, 0.1, (4_000.0, 2)),
+        (5, Some(200), 1.0, (100_000.0, 4)),
+    ] {
+        let aborted = Some((200.0, aborted.0, aborted.1));
+        let mut world = World { ceiling, commit_every_s, comes: &comes, aborted, ..World::new(ahead, &takes) };
+        let seconds = world.run(900);
+        assert_eq!(seconds[399].pace.why, Throttle::Stopped, "nothing is committed any more");
+        assert!(seconds[400..440].iter().any(|second| second.approved > 20.0), "{ahead} {ceiling:?}");
+        check(
+            &seconds,
+            400.0 + f64::from(u8::try_from(ahead).unwrap()) * 3.0,
+            f64::from(u8::try_from(ahead).unwrap()),
+            &takes,
+        );
+    }
+    // A controller that begins with them.
+    let mut world = World { aborted: Some((0.0, 10_000.0, 1)), ..World::new(30, &takes) };
+    let seconds = world.run(600);
+    assert!(seconds[..90].iter().any(|second| second.approved > 20.0), "it begins with 1 per second");
+    check(&seconds, 180.0, 30.0, &takes);
+}
+
+#[test]
+fn while_delivery_is_stopped_there_is_one_probe_a_second_and_it_is_for_any_intent() {
+    let mut controller = Controller::new(30_000, 500);
+    let mut turn = |at: u64| {
+        let lag = Some(Lag { end: 9_000, committed: 0 });
+        controller.turn(&Sample { at: Duration::from_secs(at), lag, ceiling: None, slow: 1.0, approved: u64::MAX })
+    };
+    assert_eq!(turn(0).room, 0, "nothing is known yet");
+    (1..30).for_each(|at| _ = turn(at));
+    let pace = turn(30);
+    assert_eq!((pace.room, pace.reserved, pace.why), (1, 0, Throttle::Stopped));
+}
+
+#[test]
+fn a_rate_is_known_once_it_was_measured_and_no_longer_while_nothing_is_delivered_or_known_but_the_best_one_is() {
+    let takes = |at: f64| if (200.0..300.0).contains(&at) { 0.0 } else { 400.0 };
+    let comes = |at: f64| if at < 60.0 { 2.0 } else { 1e6 };
+    for ceiling in [None, Some(5_000)] {
+        let mut world = World { ceiling, comes: &comes, unknown: 500.0..520.0, ..World::new(30, &takes) };
+        let seconds = world.run(600);
+        let (measured, best) = (|at: usize| seconds[at].pace.measured_per_s, |at: usize| seconds[at].pace.best_per_s);
+        let most = ceiling.map(to_f64);
+        for at in [0, 50] {
+            assert_eq!((measured(at), best(at)), (None, most), "a consumer that has little to do shows little");
+        }
+        for at in [190, 480, 599] {
+            assert!(measured(at).is_some_and(|rate| (rate - 400.0).abs() < 40.0), "{at}: {:?}", measured(at));
+        }
+        assert_eq!((measured(250), measured(505), measured(515)), (None, None, None));
+        assert!(measured(302).is_none_or(|rate| rate > 390.0), "{:?}", measured(302));
+        for at in [190, 250, 302, 480, 505, 515, 599] {
+            assert!(best(at).is_some_and(|rate| rate >= most.unwrap_or(390.0)), "{at}: {:?}", best(at));
+        }
+        let least = seconds.iter().filter_map(|second| second.pace.best_per_s).fold(f64::MAX, f64::min);
+        assert!(least > 390.0, "no rate that it was given is the best: {least}");
+    }
+}
+
+#[test]
+fn the_best_rate_is_the_ceiling_or_what_was_measured_within_the_last_hour() {
+    let mut controller = Controller::new(30_000, 0);
+    let mut best = |at: u64, lag: Lag, ceiling: Option<u64>| {
+        let sample = Sample { at: Duration::from_secs(at), lag: Some(lag), ceiling, slow: 1.0, approved: u64::MAX };
+        controller.turn(&sample).best_per_s
+    };
+    // It has enough to do for two minutes, and then little.
+    let enough = |at: u64| Lag { end: 100_000 + 300 * at, committed: 300 * at };
+    let little = |at: u64| Lag { end: 136_000 + 2 * at, committed: 136_000 + 2 * at };
+    let first: Vec<_> = (0..120).map(|at| best(at, enough(at), None)).collect();
+    assert!(first[..3].iter().all(Option::is_none), "three looks have to find progress: {first:?}");
+    assert!(first[3..].iter().all(|rate| rate.is_some_and(|rate| (rate - 300.0).abs() < 1.0)), "{first:?}");
+    let later: Vec<_> = (120..4_000).map(|at| best(at, little(at), None)).collect();
+    assert!(later[..3_500].iter().all(|rate| *rate >= Some(300.0)), "{:?}", later[3_499]);
+    assert!(later[3_600..].iter().all(Option::is_none), "it may take far more by now");
+    assert_eq!(best(4_000, little(4_000), Some(50)), Some(50.0));
+}
+
+#[test]
+fn a_route_whose_policy_changes_keeps_what_is_known_of_its_delivery() {
+    let mut world = World::new(30, &|_| 400.0);
+    let before = world.run(200).pop().unwrap().pace;
+    let mut changed = world.controller.changed_to(60_000, 0);
+    let lag = Some(Lag { end: 70_000, committed: 69_000 });
+    let after =
+        changed.turn(&Sample { at: Duration::from_secs(200), lag, ceiling: None, slow: 1.0, approved: u64::MAX });
+    assert!(after.drain_per_s > 0.9 * before.drain_per_s && after.measured_per_s.is_some(), "{before:?} {after:?}");
+    assert!(after.room > 20_000, "60 s of it: {after:?}");
+}
+
+#[test]
 fn a_dead_service_is_probed_from_the_beginning() {
     let seconds = World { ceiling: Some(1_000), ..World::new(30, &|_| 0.0) }.run(300);
     let approved: f64 = seconds.iter().map(|second| second.approved).sum();
-    assert!(approved > 0.0 && approved <= 30.0 * 200.0, "{approved}");
+    assert!(approved > 0.0 && approved <= 30.0 * 200.0 + 300.0, "{approved}");
     assert!(seconds[60..].iter().all(|second| second.approved <= 10.0));
 }
 
@@ -122,11 +244,54 @@ fn a_signal_slows_down_at_once_and_recovers_step_by_step() {
 }
 
 #[test]
+fn old_waiting_intents_are_no_signal_whatever_delivery_does() {
+    let shapes: [(&str, Rate<'_>); 6] = [
+        ("step up", &|at| if at < 240.0 { 200.0 } else { 400.0 }),
+        ("halved", &|at| if at < 240.0 { 400.0 } else { 200.0 }),
+        ("ramp", &|at| 400.0 * (0.25 + at / 400.0).min(1.5)),
+        ("oscillation", &|at| 400.0 * (1.0 + 0.5 * (at / 40.0).sin())),
+        ("dead", &|_| 0.0),
+        ("stop", &|at| if (200.0..400.0).contains(&at) { 0.0 } else { 400.0 }),
+    ];
+    for (name, takes) in shapes {
+        for ceiling in [None, Some(2_000)] {
+            // All that waits has come at once, so that its age grows and grows while less and less waits.
+            let comes = |at: f64| if at < 1.0 { 400.0 * 500.0 } else { 0.0 };
+            let seconds = World { ceiling, comes: &comes, ..World::new(30, takes) }.run(600);
+            let held = seconds.iter().filter(|second| second.pace.why == Throttle::Signal).count();
+            assert_eq!(held, 0, "{name} {ceiling:?}");
+        }
+    }
+}
+
+#[test]
+fn where_weir_itself_holds_intents_up_their_age_bounds_what_comes_at_once_afterwards() {
+    let most_undelivered = |oldest: Option<Oldest>| {
+        let mut world = World { stalls: 200.0..400.0, oldest, ..World::new(30, &|_| 400.0) };
+        let seconds = world.run(900);
+        let signal = |range: std::ops::Range<usize>| {
+            seconds[range].iter().filter(|second| second.pace.why == Throttle::Signal).count()
+        };
+        let goes_on = &seconds[400..];
+        check(&seconds[460..], 600.0, 30.0, &|_| 400.0);
+        let most = goes_on.iter().map(|second| second.undelivered).fold(0.0, f64::max);
+        (most, signal(0..200), signal(200..400), signal(600..900))
+    };
+    // The estimate of a consumer that gets nothing rises to twice what it takes.
+    let (without, ..) = most_undelivered(None);
+    let (with, before, stalled, later) = most_undelivered(Some(Oldest::new()));
+    assert!(without > 58.0 * 400.0 && with < 0.75 * without, "{with} {without}");
+    assert_eq!(before, 0);
+    assert!(stalled > 90, "{stalled}");
+    assert_eq!(later, 0, "it ends by itself, though what waits is old");
+}
+
+#[test]
 fn offsets_that_go_back_are_a_new_beginning() {
     let mut controller = Controller::new(30_000, 200);
     let turn = |controller: &mut Controller, at, end, committed| {
         let lag = Some(Lag { end, committed });
-        controller.turn(&Sample { at: Duration::from_secs(at), lag, ceiling: Some(100), slow: 1.0 })
+        controller.turn(&Sample { at: Duration::from_secs(at), lag, ceiling: Some(100), slow: 1.0, approved: u64::MAX })
     };
     for at in 0..60 {
         turn(&mut controller, at, 10_000 + at * 50, 9_000 + at * 50);
@@ -161,4 +326,19 @@ proptest! {
         let settled = change + (1.0 / factor).max(1.0) * ahead_s + 30.0;
         check(&seconds, settled, ahead_s, &|_| rate * factor);
     }
+}
+
+#[test]
+fn a_long_time_in_which_nothing_is_approved_gives_no_more_room_than_ahead_while_the_lag_is_not_known() {
+    let mut controller = Controller::new(10_000, 0);
+    let mut turn = |at: u64, lag: Option<Lag>, approved: u64| {
+        controller.turn(&Sample { at: Duration::from_secs(at), lag, ceiling: Some(50), slow: 1.0, approved })
+    };
+    (0..100).for_each(|at| _ = turn(at, Some(Lag { end: 40 * at, committed: 40 * at }), 0));
+    let pace = (100..3_700).map(|at| turn(at, None, 0)).last().unwrap();
+    assert_eq!((pace.room, pace.why), (500, Throttle::LagUnknown), "10 s of 50: nothing was there to be delivered");
+    let used = turn(3_700, None, 500);
+    assert_eq!(used.room, 501, "one second of the floor is delivered");
+    let later = turn(3_800, None, 500);
+    assert!((501..=1_000).contains(&later.room), "probes go on: {later:?}");
 }

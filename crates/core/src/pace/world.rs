@@ -1,8 +1,8 @@
 //! A simulated consumer, and intents that wait: for the controller's tests, and for the plots of `cargo xtask bench pace`.
 
-use std::time::Duration;
+use std::{collections::VecDeque, time::Duration};
 
-use super::{Controller, Lag, Pace, Sample, to_f64, whole};
+use super::{Arrivals, Controller, Deliveries, DeliverySignals, Lag, Pace, Queue, Sample, Waiting, to_f64, whole};
 
 /// What the consumer group takes per second, by time.
 pub(super) type Rate<'r> = &'r dyn Fn(f64) -> f64;
@@ -10,6 +10,7 @@ pub(super) type Rate<'r> = &'r dyn Fn(f64) -> f64;
 /// A route with intents that wait for it, and its consumer.
 pub(super) struct World<'r> {
     pub(super) controller: Controller,
+    pub(super) ahead: Duration,
     pub(super) ceiling: Option<u64>,
     pub(super) takes: Rate<'r>,
     /// Intents that come per second; they wait where they are not approved.
@@ -18,6 +19,43 @@ pub(super) struct World<'r> {
     /// When the lag cannot be found out.
     pub(super) unknown: std::ops::Range<f64>,
     pub(super) slow: &'r dyn Fn(f64) -> f64,
+    /// When a transaction is aborted behind all that was approved, how many offsets it takes, and in how many partitions. The consumer
+    /// commits what it has delivered, so it passes those of a partition with the record behind them: every third record is in another.
+    pub(super) aborted: Option<(f64, f64, u32)>,
+    /// When weir approves nothing, whatever the route takes.
+    pub(super) stalls: std::ops::Range<f64>,
+    /// What looks at the oldest intent that waits; `None`: nothing does.
+    pub(super) oldest: Option<Oldest>,
+}
+
+/// What looks at the oldest intent that waits.
+#[derive(Debug, Default)]
+pub(super) struct Oldest {
+    arrivals: Arrivals,
+    signals: DeliverySignals,
+    /// What its age leaves of the drain rate.
+    slow: f64,
+}
+
+impl Oldest {
+    pub(super) fn new() -> Self {
+        Self { slow: 1.0, ..Self::default() }
+    }
+
+    fn look(&mut self, at: f64, (left, waiting): (f64, f64), (lag, pace): (Option<Lag>, &Pace), ahead: Duration) {
+        let (now, at_ms) = (Duration::from_secs_f64(at), whole(at * 1e3) as i64);
+        let waiting = Waiting { from: whole(left), end: whole(left + waiting) };
+        self.arrivals.note(at_ms, waiting);
+        let oldest = self.arrivals.oldest_ms().map(|came_ms| Duration::from_millis((at_ms - came_ms).unsigned_abs()));
+        let queue = lag.filter(|_| !pace.why.is_closed()).map(|lag| Queue {
+            oldest,
+            left: waiting.from,
+            lag,
+            drain_per_s: pace.drain_per_s,
+            ahead,
+        });
+        self.slow = self.signals.turn(now, &Deliveries { queue, ..Deliveries::default() });
+    }
 }
 
 /// One second.
@@ -36,31 +74,51 @@ impl<'r> World<'r> {
     pub(super) fn new(ahead_s: i64, takes: Rate<'r>) -> Self {
         Self {
             controller: Controller::new(ahead_s * 1000, 0),
+            ahead: Duration::from_secs(ahead_s.unsigned_abs()),
             ceiling: None,
             takes,
             comes: &|_| 1e9,
             commit_every_s: 5.0,
             unknown: 0.0..0.0,
             slow: &|_| 1.0,
+            aborted: None,
+            stalls: 0.0..0.0,
+            oldest: Some(Oldest::new()),
         }
     }
 
     pub(super) fn run(&mut self, seconds: u32) -> Vec<Second> {
         const STEPS: u32 = 20;
         let (mut end, mut taken, mut committed, mut committed_at) = (0.0_f64, 0.0_f64, 0.0_f64, 0.0_f64);
-        let (mut waiting, mut tokens, mut known_end) = (0.0_f64, 0.0_f64, 0.0_f64);
+        let (mut waiting, mut left, mut tokens, mut known_end) = (0.0_f64, 0.0_f64, 0.0_f64, 0.0_f64);
+        // The record that passes offsets without one, by how many were taken before it, and how many they are.
+        let (mut gaps, mut records) = (VecDeque::<(f64, f64)>::new(), 0.0_f64);
         let mut seconds_done = Vec::new();
         for second in 0..seconds {
             let at = f64::from(second);
+            if let Some((_, count, partitions)) = self.aborted.take_if(|(then, ..)| at >= *then) {
+                let each = count / f64::from(partitions);
+                let approved = records + end - taken;
+                gaps.extend((0..partitions).map(|number| (approved + 3.0 * f64::from(number), each)));
+                end += count;
+            }
             let unknown = self.unknown.contains(&at);
             let lag = (!unknown).then(|| Lag { end: whole(end), committed: whole(committed) });
-            let sample = Sample { at: Duration::from_secs_f64(at), lag, ceiling: self.ceiling, slow: (self.slow)(at) };
+            let approved = whole(end - known_end);
+            let slow = (self.slow)(at) * self.oldest.as_ref().map_or(1.0, |oldest| oldest.slow);
+            let sample = Sample { at: Duration::from_secs_f64(at), lag, ceiling: self.ceiling, slow, approved };
             let pace = self.controller.turn(&sample);
+            if let Some(oldest) = &mut self.oldest {
+                oldest.look(at, (left, waiting), (lag, &pace), self.ahead);
+            }
             if !unknown {
                 known_end = end;
             }
             // What was approved since the lag was known is not in it.
             let mut permits = (to_f64(pace.room) - (end - known_end)).max(0.0);
+            if self.stalls.contains(&at) {
+                permits = 0.0;
+            }
             if let Some(ceiling) = self.ceiling {
                 tokens = (tokens + to_f64(ceiling)).min(to_f64(ceiling));
                 permits = permits.min(tokens);
@@ -73,20 +131,29 @@ impl<'r> World<'r> {
                 permits -= approved;
                 tokens -= approved;
                 waiting -= approved;
+                left += approved;
                 end += approved;
                 done.approved += approved;
                 let could = (self.takes)(then) * length;
-                let takes = could.min(end - taken);
+                let takes = could.min(end - taken - in_gaps(&gaps));
                 taken += takes;
+                records += takes;
+                while let Some((_, count)) = gaps.pop_front_if(|(before, _)| records > *before + 0.5) {
+                    taken += count;
+                }
                 done.could += could.min(takes + waiting);
                 done.taken += takes;
                 if then - committed_at >= self.commit_every_s - 1e-9 && (self.takes)(then) > 0.0 {
                     (committed, committed_at) = (taken, then);
                 }
             }
-            done.undelivered = end - taken;
+            done.undelivered = end - taken - in_gaps(&gaps);
             seconds_done.push(done);
         }
         seconds_done
     }
+}
+
+fn in_gaps(gaps: &VecDeque<(f64, f64)>) -> f64 {
+    gaps.iter().map(|(_, count)| count).sum()
 }

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use super::{FACTOR_PARTS, MOST};
 use crate::{
     ports::{PermitGrant, PermitTurn},
+    service::mean_us,
     time::Time,
 };
 
@@ -24,7 +25,9 @@ pub struct PermitBook {
 pub struct Registry {
     /// Its registered instances, including expired ones.
     pub instances: Vec<Registered>,
-    /// The mean time of its admissions, in microseconds; 0: none has ended yet.
+    /// Whether the service is known: an instance of it has registered lately.
+    pub is_known: bool,
+    /// The mean time of its admissions and deliveries, in microseconds; 0: none has ended yet.
     pub took_us: u64,
 }
 
@@ -72,15 +75,18 @@ struct Others {
     /// Members that want more than they hold, and the caller; and what the former hold.
     contenders: u64,
     contended: u64,
+    /// One of them holds nothing.
+    is_one_without: bool,
 }
 
 impl PermitBook {
-    /// Takes a turn of an instance at a moment, for a lease of so long. `registry`: that of the route's service.
+    /// Takes a turn of an instance at a moment, for a lease of so long. `registry`: that of the route's service, which takes the turn's
+    /// processing times.
     pub fn turn(
         &mut self,
         instance: &str,
         turn: &PermitTurn<'_>,
-        registry: &Registry,
+        registry: &mut Registry,
         (now, lease): (Time, Duration),
     ) -> PermitGrant {
         let now_ms = now.millis();
@@ -90,22 +96,32 @@ impl PermitBook {
         }
         route.ends = now_ms + KEEP_MS;
         route.members.retain(|_, member| member.ends > now_ms);
-        let was_member = route.members.remove(instance).is_some();
+        let before = route.members.remove(instance);
         let others = Others::of(&route.members, turn.slow_parts());
 
         let live: Vec<&Registered> = registry.instances.iter().filter(|registered| registered.ends > now).collect();
         let registered_per_s =
             turn.service.map(|_| live.iter().map(|registered| registered.capacity_per_s).sum::<u64>());
         let rate = [turn.rate, registered_per_s.map(|registered| registered.max(1))].into_iter().flatten().min();
+        let rate = rate.map(|rate| others.slowed(rate));
         let parts = rate.map(|rate| route.fill(rate, turn.unused, now_ms));
 
         let free = turn.room_or_most().saturating_sub(turn.recent).saturating_sub(others.held);
         let share = ((free + others.contended) / others.contenders).max(1);
         let tokens = parts.map_or(u64::MAX, |parts| parts / PARTS);
         let granted = turn.want.min(MOST).min(free).min(share).min(tokens);
-        let granted = if was_member { granted } else { 0 };
+        let granted = match before {
+            // What it does not use may be all that another one, which knows of less room, could have.
+            Some(Member { held, .. }) if turn.unused > 0 && others.is_one_without => granted.min(held / 2),
+            Some(_) => granted,
+            None => 0,
+        };
 
         route.bucket = parts.map(|parts| Bucket { parts: parts - granted * PARTS, at: now_ms });
+        let timeout_ms = turn.service.and_then(|_| live.iter().map(|registered| registered.timeout_ms).min());
+        if turn.service.is_some() && registry.is_known {
+            registry.took_us = mean_us(registry.took_us, turn.took);
+        }
         let ends = now_ms + i64::try_from(lease.as_millis()).unwrap_or(0);
         let (want, slow) = (turn.want.min(MOST), turn.slow_parts());
         let member = Member { held: granted, recent: turn.recent, want, slow, ends };
@@ -115,7 +131,7 @@ impl PermitBook {
             held_by_others: others.held,
             members: route.members.len() as u64,
             registered_per_s,
-            timeout_ms: turn.service.and_then(|_| live.iter().map(|registered| registered.timeout_ms).min()),
+            timeout_ms,
             processing_ms: turn.service.map(|_| registry.took_us.div_ceil(1_000)).filter(|ms| *ms > 0),
             slow: others.slow(),
         }
@@ -134,16 +150,22 @@ impl SharedRoute {
 
 impl Others {
     fn of(members: &BTreeMap<String, Member>, own_slow: u64) -> Self {
-        let mut others = Self { held: 0, least_slow: own_slow, contenders: 1, contended: 0 };
+        let mut others = Self { held: 0, least_slow: own_slow, contenders: 1, contended: 0, is_one_without: false };
         for Member { held, recent, want, slow, .. } in members.values() {
             others.held += held + recent;
             others.least_slow = others.least_slow.min(*slow);
             if want > held {
                 others.contenders += 1;
                 others.contended += held;
+                others.is_one_without |= *held == 0;
             }
         }
         others
+    }
+
+    /// What signals of overload leave of a rate.
+    fn slowed(&self, rate: u64) -> u64 {
+        (rate.saturating_mul(self.least_slow) / 1_000).max(1)
     }
 
     #[expect(clippy::cast_precision_loss, reason = "at most 1,000")]

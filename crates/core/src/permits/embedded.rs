@@ -45,6 +45,6 @@ impl fmt::Debug for EmbeddedPermits {
 impl Permits for EmbeddedPermits {
     async fn turn(&mut self, turn: &PermitTurn<'_>) -> Result<PermitGrant, StoreError> {
         let mut book = self.book.write().unwrap_or_else(PoisonError::into_inner);
-        Ok(book.turn(&self.instance, turn, &Registry::default(), ((self.now)(), LEASE)))
+        Ok(book.turn(&self.instance, turn, &mut Registry::default(), ((self.now)(), LEASE)))
     }
 }

@@ -35,6 +35,8 @@ pub struct PermitTurn<'r> {
     pub rate: Option<u64>,
     /// What this instance's signals of overload leave of the drain rate, above 0 and up to 1.
     pub slow: f64,
+    /// Deliveries whose processing time was reported since the last turn, and the sum of these times in milliseconds.
+    pub took: (u64, u64),
 }
 
 /// What came of a turn.
@@ -50,7 +52,7 @@ pub struct PermitGrant {
     pub registered_per_s: Option<u64>,
     /// How long the service may take, in milliseconds.
     pub timeout_ms: Option<u64>,
-    /// The mean time that the service takes, in milliseconds.
+    /// The mean time that the service takes, in milliseconds, by the ends of admissions and by [`PermitTurn::took`].
     pub processing_ms: Option<u64>,
     /// The least of all instances' [`PermitTurn::slow`].
     pub slow: f64,

@@ -84,6 +84,20 @@ fn an_intent_waits_where_fewer_wait_of_two_partitions_that_its_hash_names() {
 fn an_intent_waits_for_what_is_before_it() {
     let known = RouteKnown { drain_per_s: 200.0, waiting: vec![300, 100], ..RouteKnown::default() };
     assert_eq!(known.expected_wait_ms(), 2_000);
+    assert_eq!((known.least_wait_ms(7), known.measured_wait_ms(7)), (None, None), "no rate is known");
+    let waits = |waiting: &[u64]| {
+        let (best_per_s, measured_per_s) = (Some(100.0), Some(50.0));
+        let known = RouteKnown { best_per_s, measured_per_s, waiting: waiting.to_vec(), ..known.clone() };
+        assert_eq!(known.measured_wait_ms(7), known.least_wait_ms(7).map(|ms| 2 * ms), "half of the rate");
+        known.least_wait_ms(7)
+    };
+    // The hash names the places 1 and 2 of 3, and takes the less loaded one.
+    assert_eq!(place(&[0, 1, 2], 7), Some(1));
+    assert_eq!(place(&[0, 2, 1], 7), Some(2));
+    assert_eq!(waits(&[90_000, 0, 90_000]), Some(0), "its turn is the next one, whatever waits elsewhere");
+    assert_eq!(waits(&[90_000, 500, 300]), Some(9_000), "300 before it, and as many of each other partition");
+    assert_eq!(waits(&[100, 500, 300]), Some(7_000), "an emptied partition has no turn");
+    assert_eq!(waits(&[]), Some(0));
     let known = RouteKnown { timeout_ms: Some(10_000), processing_ms: 400, ..known };
     assert_eq!(known.answers_within_ms(50), Some(9_500));
     assert_eq!(RouteKnown { timeout_ms: None, ..known }.answers_within_ms(50), None);

@@ -11,13 +11,12 @@ use super::{
     ENDS_BYTES, Holder, INTERVALS, InstanceSeen, LEASE_MS, MAX_INSTANCES, Registered, Registration, SECOND_MS,
     ServiceName, ServiceSeen, ShareReply, ShareTurn, Total, Use,
     fair::{Wanting, fair_share},
+    mean_us,
 };
 use crate::time::Time;
 
 /// How long a service without instances is remembered, in milliseconds.
 const KEEP_MS: i64 = 60_000;
-/// The mean of processing times is as if it had been of so many admissions before.
-const MEAN_OF: u64 = 20;
 
 /// See the module.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -189,10 +188,8 @@ impl Book {
 
     /// Takes processing times into their mean; of a service that is known.
     fn note_times(&mut self, (count, sum_ms): (u64, u64)) {
-        if count > 0 && self.since.is_some() {
-            let (known, weight) =
-                if self.processing_us == 0 { (0, 0) } else { (self.processing_us * MEAN_OF, MEAN_OF) };
-            self.processing_us = (known + sum_ms * 1_000) / (weight + count);
+        if self.since.is_some() {
+            self.processing_us = mean_us(self.processing_us, (count, sum_ms));
         }
     }
 

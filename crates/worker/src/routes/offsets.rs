@@ -1,10 +1,20 @@
 //! What Kafka's offsets say of a route, looked at once a second.
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::Pin, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwapOption;
 use tokio_util::sync::CancellationToken;
-use weir_core::{pace::Lag, ports::Clock, route::Route, routes::RouteState};
+use weir_core::{
+    arrivals::Waiting,
+    delivery_signals::Queue,
+    pace::{Lag, Pace},
+    ports::Clock,
+    route::Route,
+    routes::RouteState,
+    time::Time,
+};
+
+use super::ages::Ages;
 
 /// From one look to the next.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -18,19 +28,29 @@ pub trait LooksAtRoutes: Send + Sync + 'static {
     fn of(&self, route: &Route) -> Result<Arc<dyn RouteOffsets>, String>;
 }
 
-/// The offsets of one route. Calls block.
+/// The offsets of one route.
 pub trait RouteOffsets: Send + Sync + 'static {
-    /// How far the route's consumer group is in its approved topics; `None`: it has no group.
-    ///
-    /// # Errors
-    /// They cannot be seen; what to do.
-    fn lag(&self) -> Result<Option<Lag>, String>;
+    /// Looks at them.
+    fn look(self: Arc<Self>) -> Looking;
 
-    /// How many intents wait for the route, by partition; empty where it has no topic.
-    ///
-    /// # Errors
-    /// They cannot be seen; what to do.
-    fn waiting(&self) -> Result<Vec<u64>, String>;
+    /// The first offset of each partition of the topic of waiting intents, in the order of a look, whose record was written at this
+    /// time or later; `None`: there is none.
+    fn waiting_since(self: Arc<Self>, time: Time) -> AskingBack;
+}
+
+/// A look under way.
+pub type Looking = Pin<Box<dyn Future<Output = Offsets> + Send>>;
+
+/// A question about the past under way; or why there is no answer.
+pub type AskingBack = Pin<Box<dyn Future<Output = Result<Vec<Option<u64>>, String>> + Send>>;
+
+/// What one look finds, or why it cannot be seen and what to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Offsets {
+    /// How far the route's consumer group is in its approved topics; `None`: it has no group.
+    pub lag: Result<Option<Lag>, String>,
+    /// The intents that wait for the route, by partition; empty where it has no topic.
+    pub waiting: Result<Vec<Waiting>, String>,
 }
 
 /// One look.
@@ -43,7 +63,36 @@ pub(super) struct Looked {
     /// Intents sent to wait before those that wait were last counted.
     pub(super) queued: u64,
     pub(super) lag: Result<Option<Lag>, String>,
-    pub(super) waiting: Result<Vec<u64>, String>,
+    pub(super) waiting: Result<Vec<Waiting>, String>,
+    /// When the oldest of them came, in milliseconds of the monotonic clock, also before its beginning; `None`: none waits, or it is
+    /// not known.
+    pub(super) oldest_ms: Option<i64>,
+}
+
+impl Looked {
+    /// The lag, where it is known and there is one.
+    pub(super) fn known_lag(&self) -> Option<Lag> {
+        self.lag.as_ref().ok().copied().flatten()
+    }
+
+    /// How long the oldest intent that waits has waited by then, in milliseconds.
+    pub(super) fn oldest_at(&self, now: Duration) -> Option<u64> {
+        let now_ms = i64::try_from(now.as_millis()).unwrap_or(i64::MAX);
+        self.oldest_ms.map(|came_ms| u64::try_from(now_ms.saturating_sub(came_ms)).unwrap_or(0))
+    }
+
+    /// What the age of the oldest intent is compared with, while delivery goes on.
+    pub(super) fn queue(&self, pace: &Pace, ahead_ms: i64) -> Option<Queue> {
+        let (lag, waiting) = (self.known_lag()?, self.waiting.as_ref().ok()?);
+        let (oldest, left) = (self.oldest_at(self.at), waiting.iter().map(|waiting| waiting.from).sum());
+        (!pace.why.is_closed()).then(|| Queue {
+            oldest: oldest.map(Duration::from_millis),
+            left,
+            lag,
+            drain_per_s: pace.drain_per_s,
+            ahead: Duration::from_millis(ahead_ms.unsigned_abs()),
+        })
+    }
 }
 
 /// The last look.
@@ -57,19 +106,23 @@ pub(super) async fn keep_looking<C: Clock>(
     last: LastLook,
     stop: CancellationToken,
 ) {
+    let mut ages = Ages::default();
     while !stop.is_cancelled() {
         let began_at = clock.passed();
-        let (asking, mut spent, mut queued) = (Arc::clone(&offsets), state.spent(), state.queued());
-        let look = tokio::task::spawn_blocking(move || (asking.lag(), asking.waiting()));
-        // A look is cancelled with the runtime alone.
-        let Ok((lag, waiting)) = look.await else { return };
+        let (mut spent, mut queued) = (state.spent(), state.queued());
+        let Offsets { lag, waiting } = Arc::clone(&offsets).look().await;
         let at = clock.passed();
         if let Some(before) = last.load().as_deref() {
             spent = if lag.is_err() { before.spent } else { spent };
             queued = if waiting.is_err() { before.queued } else { queued };
         }
-        last.store(Some(Arc::new(Looked { at, spent, queued, lag, waiting })));
-        let wait = (began_at + LOOK_EVERY).saturating_sub(at);
+        if let Ok(waiting) = &waiting {
+            ages.look(at, waiting);
+        }
+        let oldest_ms = ages.oldest_ms();
+        last.store(Some(Arc::new(Looked { at, spent, queued, lag, waiting, oldest_ms })));
+        ages.ask_back(&offsets, &clock).await;
+        let wait = (began_at + LOOK_EVERY).saturating_sub(clock.passed());
         if stop.run_until_cancelled(clock.sleep(wait)).await.is_none() {
             return;
         }

@@ -1,6 +1,9 @@
 //! How routes are: what `/v1/status` and `/metrics` ask.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use arc_swap::ArcSwap;
 use weir_core::routes::Routes;
@@ -25,7 +28,8 @@ impl RoutesHealth {
     pub(super) fn degraded(&self) -> Vec<Degradation> {
         let (before, now) = (self.closed.load_full(), Instant::now());
         let seen = self.status.seen();
-        let closed: Vec<_> = seen.iter().filter(|(_, seen)| seen.is_closed() || seen.trouble.is_some()).collect();
+        let closed: Vec<_> =
+            seen.iter().filter(|(_, seen)| seen.throttle.is_closed() || seen.trouble.is_some()).collect();
         let since = |name: &Arc<str>| before.iter().find(|(known, _)| known == name).map_or(now, |(_, since)| *since);
         self.closed.store(Arc::new(closed.iter().map(|(name, _)| (Arc::clone(name), since(name))).collect()));
         closed.into_iter().map(|(name, seen)| degradation(Degraded::Route, since(name), message(name, seen))).collect()
@@ -35,7 +39,8 @@ impl RoutesHealth {
         let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         let gauges = [&metrics.route_permits, &metrics.route_lag, &metrics.route_waiting];
         gauges.into_iter().for_each(|family| family.clear());
-        [&metrics.route_drain_rate, &metrics.route_expected_wait].into_iter().for_each(|family| family.clear());
+        let seconds = [&metrics.route_drain_rate, &metrics.route_expected_wait, &metrics.route_oldest_waiting];
+        seconds.into_iter().for_each(|family| family.clear());
         for (name, seen) in self.status.seen() {
             let label = OfRouteLabel { route: name.to_string() };
             let RouteSeen { known, permits, .. } = &*seen;
@@ -45,8 +50,11 @@ impl RoutesHealth {
             }
             metrics.route_waiting.get_or_create(&label).set(number(known.waiting()));
             metrics.route_drain_rate.get_or_create(&label).set(known.drain_per_s);
-            let wait = std::time::Duration::from_millis(known.expected_wait_ms());
-            metrics.route_expected_wait.get_or_create(&label).set(wait.as_secs_f64());
+            let seconds = |ms| Duration::from_millis(ms).as_secs_f64();
+            metrics.route_expected_wait.get_or_create(&label).set(seconds(known.expected_wait_ms()));
+            if let Some(oldest_ms) = known.oldest_waiting_ms.or((known.waiting() == 0).then_some(0)) {
+                metrics.route_oldest_waiting.get_or_create(&label).set(seconds(oldest_ms));
+            }
             bring(&metrics.waiting.get_or_create(&label), self.routes.state(&name).queued());
         }
     }

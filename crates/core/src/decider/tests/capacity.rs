@@ -55,6 +55,11 @@ fn store() -> EmbeddedStore {
     EmbeddedStore::new(HistoryBounds { retention_ms: 86_400_000, max_entries: 100 })
 }
 
+/// A route that takes one per second, as was measured, and never took more.
+fn one_per_second() -> RouteKnown {
+    RouteKnown { drain_per_s: 1.0, best_per_s: Some(1.0), measured_per_s: Some(1.0), ..RouteKnown::default() }
+}
+
 struct World {
     decider: Decider,
     email: Arc<RouteState>,
@@ -73,7 +78,7 @@ impl World {
         let routes = Routes::new();
         let email = routes.state("email");
         email.grant(general, reserved, LEASE);
-        email.learn(RouteKnown { drain_per_s: 1.0, waiting: vec![0; 4], ..RouteKnown::default() });
+        email.learn(RouteKnown { waiting: vec![0; 4], ..one_per_second() });
         let decider = Decider { routes: Some(routes), wheel: Some(Wheel { shares: 1 }), ..decider };
         Self { decider, email, store, read_before: ReadBefore::none() }
     }
@@ -83,12 +88,7 @@ impl World {
     }
 
     fn waits(&self, waiting: Vec<u64>) {
-        self.email.learn(RouteKnown {
-            drain_per_s: 1.0,
-            waiting,
-            queued_before: self.email.queued(),
-            ..Default::default()
-        });
+        self.email.learn(RouteKnown { waiting, queued_before: self.email.queued(), ..one_per_second() });
     }
 
     /// What becomes of the records, in short, and the permits of those that are approved.
@@ -254,17 +254,45 @@ fn who_would_wait_too_long_is_expired_or_suppressed_at_once() {
     for (waiting, service, more, expected) in cases {
         let world = World::new(EMAIL, (9, 9));
         let (timeout_ms, processing_ms) = service.map_or((None, 0), |(timeout, mean)| (Some(timeout), mean));
-        let known =
-            RouteKnown { drain_per_s: 1.0, waiting: vec![waiting], timeout_ms, processing_ms, ..Default::default() };
-        world.email.learn(known);
+        let known = RouteKnown { waiting: vec![waiting], timeout_ms, processing_ms, ..one_per_second() };
+        world.email.learn(known.clone());
         assert_eq!(world.decide(&batch(&[("a", "email", more)])), [expected], "{waiting} {service:?}");
         assert!(world.store.history(crate::shard::UserHash::of("a")).is_empty(), "it is not recorded");
+        world.email.learn(RouteKnown { best_per_s: None, measured_per_s: None, ..known });
+        assert_eq!(world.decide(&batch(&[("a", "email", more)])), ["waits"], "no rate is known: {service:?}");
     }
+    let world = World::new(EMAIL, (9, 9));
+    let mut waiting = vec![1_000, 1_000];
+    let place = crate::routes::place(&waiting, xxhash_rust::xxh3::xxh3_64(b"small")).unwrap();
+    waiting[place] = 0;
+    world.waits(waiting);
+    let found = world.decide(&batch(&[("a", "email", &format!(r#"{soon},"campaign":"small""#))]));
+    assert_eq!(found, ["waits"], "its campaign has a partition of its own, which has its turns");
     let aged = format!("max_age = \"20s\"\n{EMAIL}");
     for (waiting, expected) in [(20, "waits"), (21, "expired")] {
         let world = World::new(&aged, (9, 9));
         world.waits(vec![waiting]);
         assert_eq!(world.decide(&emails(1)), [expected], "{waiting}");
+    }
+}
+
+#[test]
+fn an_intent_expires_at_once_by_the_best_rate_alone_and_is_suppressed_at_once_by_the_measured_one() {
+    let soon = r#","expires_at":"2026-11-20T09:00:30Z""#;
+    let (slow, fast) = (Some(1.0), Some(2.0));
+    for (best_per_s, measured_per_s, timeout_ms, more, expected) in [
+        (fast, slow, None, soon, "waits"),
+        (slow, None, None, soon, "expired"),
+        (None, slow, None, soon, "waits"),
+        (fast, slow, Some(30_000), "", "capacity for 40000ms"),
+        (slow, fast, Some(30_000), "", "waits"),
+        (slow, None, Some(30_000), "", "waits"),
+    ] {
+        let world = World::new(EMAIL, (9, 9));
+        let known = RouteKnown { best_per_s, measured_per_s, timeout_ms, waiting: vec![40], ..one_per_second() };
+        world.email.learn(known);
+        let found = world.decide(&batch(&[("a", "email", more)]));
+        assert_eq!(found, [expected], "{best_per_s:?} {measured_per_s:?} {timeout_ms:?}");
     }
 }
 
@@ -311,6 +339,21 @@ fn a_bypass_takes_permits_and_the_first_route_counts() {
         matches!(outputs[0].to, Destination::Waiting { topic, partition: -1 } if topic == rest.topic),
         "{outputs:?}"
     );
+}
+
+#[test]
+fn before_the_first_look_at_what_waits_a_campaign_has_two_partitions_too() {
+    let world = World::new("[[routes]]\nname = \"rest\"\nrate = 1\n", (0, 0));
+    world.decider.routes.as_ref().unwrap().state("rest").set_partitions(8);
+    let users: Vec<String> = (0..100).map(|number| format!("u{number}")).collect();
+    let intents: Vec<_> = users.iter().map(|user| (user.as_str(), "push", r#","campaign":"spring""#)).collect();
+    let (outputs, _) = world.outputs(&batch(&intents), PermitsFrom::Pools);
+    let partition = |output: &Output| {
+        let Destination::Waiting { partition, .. } = output.to else { panic!("{output:?}") };
+        partition
+    };
+    let used: std::collections::BTreeSet<i32> = outputs.iter().map(partition).collect();
+    assert!(used.len() == 2 && used.iter().all(|partition| (0..8).contains(partition)), "{used:?}");
 }
 
 #[test]

@@ -1,0 +1,84 @@
+//! What a process has learnt of a route's delivery: it outlives a change of the route's policy.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use weir_core::{delivery_signals::DeliverySignals, pace::Controller, route::Route};
+
+/// What is learnt of one route, sample by sample.
+#[derive(Debug, Clone)]
+pub(super) struct Learnt {
+    pub(super) controller: Controller,
+    pub(super) signals: DeliverySignals,
+}
+
+/// What a route's task has learnt up to its last sample.
+pub(super) type LastLearnt = Arc<ArcSwapOption<Learnt>>;
+
+impl Learnt {
+    /// Nothing but what was learnt before, where that is of the same delivery.
+    pub(super) fn before(route: &Route, before: Option<(&Route, &Self)>) -> Self {
+        let reserved_permille = route.reserved.as_ref().map_or(0, |reserved| reserved.share_permille);
+        match before.filter(|(before, _)| is_same_delivery(before, route)) {
+            Some((_, Self { controller, signals })) => Self {
+                controller: controller.clone().changed_to(route.ahead_ms, reserved_permille),
+                signals: signals.clone(),
+            },
+            None => Self {
+                controller: Controller::new(route.ahead_ms, reserved_permille),
+                signals: DeliverySignals::default(),
+            },
+        }
+    }
+}
+
+/// Whether two routes are paced by one group on the same topics, and one service.
+fn is_same_delivery(one: &Route, other: &Route) -> bool {
+    let by =
+        |route: &Route| (route.consumer_group.clone(), route.filter.filter.channels.clone(), route.service.clone());
+    by(one) == by(other)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use weir_core::{
+        document::Format,
+        pace::{Lag, Sample},
+        policy_file::parse_policy,
+    };
+
+    use super::*;
+
+    fn route(more: &str) -> Route {
+        let text = format!(
+            "version = \"1\"\ndefault = {{ caps = \"unlimited\" }}\n[[routes]]\nname = \"email\"\nwhen_full = \"suppress\"\n{more}"
+        );
+        parse_policy("p.toml", &text, Format::Toml, 86_400_000).unwrap().routes.remove(0)
+    }
+
+    fn turn(learnt: &mut Learnt, at: u64) -> f64 {
+        let lag = Some(Lag { end: 100_000 + 300 * at, committed: 300 * at });
+        learnt
+            .controller
+            .turn(&Sample { at: Duration::from_secs(at), lag, ceiling: None, slow: 1.0, approved: u64::MAX })
+            .drain_per_s
+    }
+
+    #[test]
+    fn a_change_of_the_policy_keeps_the_estimate_and_another_group_topic_or_service_does_not() {
+        let old = route("channel = \"email\"\nconsumer_group = \"hedwig\"\n");
+        let mut learnt = Learnt::before(&old, None);
+        (0..60).for_each(|at| _ = turn(&mut learnt, at));
+        for (changed, keeps) in [
+            ("channel = \"email\"\nconsumer_group = \"hedwig\"\nrate = 1000\nahead = \"60s\"\n", true),
+            ("channel = \"email\"\nconsumer_group = \"errol\"\n", false),
+            ("channel = \"push\"\nconsumer_group = \"hedwig\"\n", false),
+            ("channel = \"email\"\nconsumer_group = \"hedwig\"\nservice = \"mail\"\n", false),
+        ] {
+            let rate = turn(&mut Learnt::before(&route(changed), Some((&old, &learnt))), 60);
+            assert_eq!(rate > 250.0, keeps, "{changed}: {rate}");
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! The task of one route that takes a process's turns at its permits.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio_util::sync::CancellationToken;
+use weir_core::{
+    arrivals::Waiting,
+    delivery_signals::Deliveries,
+    pace::{Lag, Pace, Sample, Throttle, by_ceiling},
+    permits::{LEASE, MOST},
+    ports::{Clock, PermitGrant, PermitTurn, Permits, StoreError},
+    route::Route,
+    routes::{Pool, RouteKnown, RouteState},
+};
+
+use super::{
+    RouteCell, RouteSeen,
+    learnt::{LastLearnt, Learnt},
+    offsets::{LastLook, Looked},
+    times::Times,
+};
+
+/// From one turn to the next: at most two a second.
+pub(super) const TURN_EVERY: Duration = Duration::from_millis(550);
+/// A look that is older says nothing of the lag any more.
+const LOOK_HOLDS: Duration = Duration::from_secs(3);
+/// How long the store may take to answer a turn.
+const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+/// While the store does not answer, this instance's part of the room is halved so often.
+const HALVED_EVERY: Duration = Duration::from_secs(10);
+/// An instance without demand holds at most this part of its share, so that a burst finds permits.
+const IDLE_PART: u64 = 4;
+/// The part of what is left, or was used by the last turn, that lanes keep while a turn is under way.
+const KEPT_PART: u64 = 4;
+
+/// The task of one route.
+pub(super) struct RouteKeeper<P, C> {
+    route: Route,
+    state: Arc<RouteState>,
+    permits: P,
+    clock: C,
+    look: LastLook,
+    cell: RouteCell,
+    learnt: Learnt,
+    /// For the task that comes after a change of the policy.
+    last_learnt: LastLearnt,
+    pace: Option<Pace>,
+    /// When the controller was given a sample last.
+    sampled_at: Option<Duration>,
+    /// The last answer of the store.
+    grant: PermitGrant,
+    /// Since when the store does not answer.
+    silent_since: Option<Duration>,
+    /// Permits used by the last turn, since the process began.
+    used: u64,
+    times: Times,
+    trouble: Option<String>,
+}
+
+impl<P: Permits, C: Clock> RouteKeeper<P, C> {
+    pub(super) fn new(
+        route: &Route,
+        state: Arc<RouteState>,
+        (permits, clock): (P, C),
+        (learnt, (look, cell, last_learnt)): (Learnt, (LastLook, RouteCell, LastLearnt)),
+    ) -> Self {
+        Self {
+            route: route.clone(),
+            times: Times::new(state.times()),
+            state,
+            permits,
+            clock,
+            look,
+            cell,
+            learnt,
+            last_learnt,
+            pace: None,
+            sampled_at: None,
+            grant: PermitGrant { members: 1, slow: 1.0, ..PermitGrant::default() },
+            silent_since: None,
+            used: 0,
+            trouble: None,
+        }
+    }
+
+    /// Takes turns until `stop`. The permits of the last one end with their lease.
+    pub(super) async fn run(mut self, stop: CancellationToken) {
+        loop {
+            let began_at = self.clock.passed();
+            if stop.run_until_cancelled(self.turn()).await.is_none() {
+                break;
+            }
+            let wait = (began_at + TURN_EVERY).saturating_sub(self.clock.passed());
+            if stop.run_until_cancelled(self.clock.sleep(wait)).await.is_none() {
+                break;
+            }
+        }
+        self.state.withdraw_above(0, 0);
+    }
+
+    /// One turn: what Kafka says, what the route takes by that, and this instance's part of it.
+    async fn turn(&mut self) {
+        let now = self.clock.passed();
+        // Until Kafka has been looked at nothing is known of the route.
+        let Some(look) = self.look.load_full() else { return };
+        let pace = self.paced(&look, now);
+        let used = self.used_since();
+        let unused = self.withdraw_most(used);
+        let recent = self.recent(&look);
+        let room = self.route.consumer_group.as_ref().map(|_| pace.room);
+        let want = self.wanted(room, (used, unused));
+        let took = self.times.look(self.state.times());
+        let slow = self.signals((&look, &pace), now);
+        let turn = PermitTurn {
+            route: &self.route.name,
+            service: self.route.service.as_deref(),
+            room,
+            want,
+            unused,
+            recent,
+            rate: self.route.rate,
+            slow,
+            took,
+        };
+        let answer = tokio::select! {
+            biased;
+            answer = self.permits.turn(&turn) => answer,
+            () = self.clock.sleep(ANSWER_WITHIN) => {
+                Err(StoreError::Temporary(format!("no answer within {} ms", ANSWER_WITHIN.as_millis())))
+            }
+        };
+        let granted = match answer {
+            Ok(grant) => {
+                if self.silent_since.take().is_some() {
+                    tracing::info!(route = &*self.route.name, "the permits of the route are shared again");
+                }
+                self.grant = grant;
+                self.times.pass_on();
+                grant.permits
+            }
+            Err(error) => self.alone(room, recent, (now, &error)),
+        };
+        let reserved = self.reserved_of(granted, &pace);
+        self.state.grant(granted - reserved, reserved, now + LEASE);
+        self.show(&look, pace, (granted, reserved));
+    }
+
+    /// Permits that are held, or were spent since the lag was last known.
+    fn recent(&self, look: &Looked) -> u64 {
+        self.state.held().saturating_add(self.state.spent().saturating_sub(look.spent))
+    }
+
+    /// What signals of overload that this instance sees leave of the drain rate.
+    fn signals(&mut self, (look, pace): (&Looked, &Pace), now: Duration) -> f64 {
+        let queue = (!is_old(look, now)).then(|| look.queue(pace, self.route.ahead_ms)).flatten();
+        let (approved, failed, processing_ms) = (self.state.spent(), self.state.failed(), self.processing_ms());
+        self.learnt.signals.turn(now, &Deliveries { approved, failed, processing_ms, queue })
+    }
+
+    /// How long a delivery takes, by what all instances know, else by the reports that this one has read.
+    fn processing_ms(&self) -> Option<u64> {
+        self.grant.processing_ms.or(self.times.mean_ms())
+    }
+
+    /// What the route takes, by the last look.
+    fn paced(&mut self, look: &Looked, now: Duration) -> Pace {
+        let is_old = is_old(look, now);
+        let lag = look.known_lag().filter(|_| !is_old);
+        let at = if is_old { now } else { look.at };
+        if let Some(pace) = self.pace.filter(|_| self.sampled_at == Some(at)) {
+            return pace;
+        }
+        let ceiling = self.ceiling();
+        let approved = self.recent(look).saturating_add(self.grant.held_by_others);
+        let pace = match &self.route.consumer_group {
+            Some(_) => self.learnt.controller.turn(&Sample { at, lag, ceiling, slow: self.grant.slow, approved }),
+            // Nobody reports what is delivered: the ceiling is what is.
+            None => by_ceiling(ceiling, self.grant.slow),
+        };
+        self.last_learnt.store(Some(Arc::new(self.learnt.clone())));
+        (self.pace, self.sampled_at) = (Some(pace), Some(at));
+        pace
+    }
+
+    /// The most per second: the route's rate and what its service has registered, the smaller one.
+    fn ceiling(&self) -> Option<u64> {
+        let registered = self.grant.registered_per_s.map(|registered| registered.max(1));
+        [self.route.rate, registered].into_iter().flatten().min()
+    }
+
+    /// Permits that lanes have taken since the last turn.
+    fn used_since(&mut self) -> u64 {
+        let left = [Pool::General, Pool::Reserved].map(|pool| self.state.left(pool, Duration::ZERO)).into_iter().sum();
+        let used_by_now = (self.state.spent() + self.state.held()).saturating_sub(left);
+        used_by_now.saturating_sub(std::mem::replace(&mut self.used, used_by_now))
+    }
+
+    /// Takes back what nobody took, but for what lanes may take until this turn has its answer: they are not to find nothing.
+    fn withdraw_most(&self, used: u64) -> u64 {
+        let keep = |pool, used: u64| (self.state.left(pool, Duration::ZERO) / KEPT_PART).max(used / KEPT_PART);
+        self.state.withdraw_above(keep(Pool::General, used), keep(Pool::Reserved, 0))
+    }
+
+    /// How many permits this instance wants: any number where it used all that it had; else as many as it uses, with some for a
+    /// burst. One that had none may have no use for any.
+    fn wanted(&self, room: Option<u64>, (used, unused): (u64, u64)) -> u64 {
+        if unused == 0 && used > 0 {
+            return MOST;
+        }
+        let most = [room, self.ceiling()].into_iter().flatten().min().unwrap_or(MOST);
+        used.saturating_mul(2).max(most / (IDLE_PART * self.grant.members.max(1))).max(1)
+    }
+
+    /// What this instance takes while the store does not answer: its part of the room, halved again and again, and one permit per
+    /// turn at the least.
+    fn alone(&mut self, room: Option<u64>, recent: u64, (now, error): (Duration, &StoreError)) -> u64 {
+        let since = *self.silent_since.get_or_insert_with(|| {
+            tracing::warn!(route = &*self.route.name, "the permits of the route are not shared: {error}");
+            now
+        });
+        let halvings = now.saturating_sub(since).as_millis() / HALVED_EVERY.as_millis();
+        let per_turn = self.ceiling().map(|ceiling| ceiling * TURN_EVERY.as_millis() as u64 / 1_000);
+        let room = room.map(|room| room.saturating_sub(recent));
+        let most = [room, per_turn].into_iter().flatten().min().unwrap_or(0) / self.grant.members.max(1);
+        let part = u32::try_from(halvings).ok().and_then(|halvings| most.checked_shr(halvings)).unwrap_or(0);
+        part.max(u64::from(room != Some(0)))
+    }
+
+    /// What is kept of a grant for reserved intents.
+    fn reserved_of(&self, granted: u64, pace: &Pace) -> u64 {
+        let Some(reserved) = &self.route.reserved else { return 0 };
+        let (part, whole) = match self.route.consumer_group {
+            Some(_) => (pace.reserved, pace.room.max(1)),
+            None => (u64::from(reserved.share_permille), 1_000),
+        };
+        let kept = u128::from(granted) * u128::from(part) / u128::from(whole);
+        u64::try_from(kept).unwrap_or(granted).min(granted)
+    }
+
+    /// Shows what is known to lanes and people.
+    fn show(&mut self, look: &Looked, pace: Pace, (permits, reserved): (u64, u64)) {
+        let PermitGrant { held_by_others, members, registered_per_s, timeout_ms, .. } = self.grant;
+        let troubles = [look.lag.as_ref().err(), look.waiting.as_ref().err()];
+        let trouble = troubles.into_iter().flatten().next().cloned();
+        if trouble != self.trouble {
+            match &trouble {
+                Some(reason) => {
+                    tracing::warn!(route = &*self.route.name, "the route's offsets are not known: {reason}")
+                }
+                None => tracing::info!(route = &*self.route.name, "the route's offsets are known again"),
+            }
+            self.trouble.clone_from(&trouble);
+        }
+        let before = self.state.known();
+        let waiting = match &look.waiting {
+            Ok(waiting) => waiting.iter().copied().map(Waiting::count).collect(),
+            Err(_) => before.map(|known| known.waiting.clone()).unwrap_or_default(),
+        };
+        // A service without instances may be starting, and what was seen some time ago may have had its turn.
+        let is_there = self.route.service.is_none() || registered_per_s > Some(0);
+        let is_sure = is_there && look.waiting.is_ok() && !is_old(look, self.clock.passed());
+        let known = RouteKnown {
+            drain_per_s: pace.drain_per_s,
+            best_per_s: pace.best_per_s.filter(|_| is_sure),
+            measured_per_s: pace.measured_per_s.filter(|_| is_sure),
+            lag: look.known_lag().map(Lag::undelivered),
+            waiting,
+            oldest_waiting_ms: look.oldest_at(self.clock.passed()),
+            queued_before: look.queued,
+            registered_per_s,
+            timeout_ms,
+            processing_ms: self.processing_ms().unwrap_or(0),
+            why: in_words(pace.why).map(str::to_owned),
+        };
+        self.state.learn(known.clone());
+        self.cell.store(Some(Arc::new(RouteSeen {
+            known,
+            ceiling_per_s: self.ceiling(),
+            permits,
+            reserved,
+            held_by_others,
+            members,
+            throttle: pace.why,
+            trouble,
+        })));
+    }
+}
+
+/// Whether a look says nothing of the lag any more.
+fn is_old(look: &Looked, now: Duration) -> bool {
+    now.saturating_sub(look.at) > LOOK_HOLDS
+}
+
+/// Why a route takes less than its ceiling, for people.
+const fn in_words(why: Throttle) -> Option<&'static str> {
+    match why {
+        Throttle::No => None,
+        Throttle::Lag => Some("delivery takes no more"),
+        Throttle::Stopped => Some("nothing is delivered: weir probes"),
+        Throttle::Signal => Some("a signal of overload holds, or did a moment ago"),
+        Throttle::LagUnknown => Some("the lag of the consumer group is not known"),
+    }
+}

@@ -1,0 +1,56 @@
+//! How long deliveries of a route took, by the reports that this instance has read.
+
+use weir_core::service::mean_us;
+
+/// Sums of reports, as [`weir_core::routes::RouteState::times`] has them.
+#[derive(Debug, Default)]
+pub(super) struct Times {
+    /// At the last look.
+    noted: (u64, u64),
+    /// The sums that other instances know.
+    passed_on: (u64, u64),
+    mean_us: u64,
+}
+
+impl Times {
+    /// Nothing is known of what was reported before.
+    pub(super) fn new(noted: (u64, u64)) -> Self {
+        Self { noted, passed_on: noted, mean_us: 0 }
+    }
+
+    /// Takes what was reported since the last look into the mean; gives what is to be passed on.
+    pub(super) fn look(&mut self, sums: (u64, u64)) -> (u64, u64) {
+        self.mean_us = mean_us(self.mean_us, between(self.noted, sums));
+        self.noted = sums;
+        between(self.passed_on, sums)
+    }
+
+    /// What the last look gave is passed on.
+    pub(super) fn pass_on(&mut self) {
+        self.passed_on = self.noted;
+    }
+
+    /// The mean of about the last 20, in milliseconds; `None`: none was reported.
+    pub(super) fn mean_ms(&self) -> Option<u64> {
+        Some(self.mean_us.div_ceil(1_000)).filter(|ms| *ms > 0)
+    }
+}
+
+fn between(from: (u64, u64), to: (u64, u64)) -> (u64, u64) {
+    (to.0.saturating_sub(from.0), to.1.saturating_sub(from.1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_passed_on_until_they_are_known_and_counted_once_here() {
+        let mut times = Times::new((5, 1_000));
+        assert_eq!((times.look((5, 1_000)), times.mean_ms()), ((0, 0), None), "what was before is not known");
+        assert_eq!((times.look((9, 1_400)), times.mean_ms()), ((4, 400), Some(100)));
+        assert_eq!((times.look((9, 1_400)), times.mean_ms()), ((4, 400), Some(100)), "nobody has answered");
+        times.pass_on();
+        assert_eq!((times.look((29, 7_400)), times.mean_ms()), ((20, 6_000), Some(200)));
+    }
+}
