@@ -14,8 +14,8 @@ end
 
 -- The registry at this time. Sums over its live instances: instances, per_s, concurrency. Their longest timeout_ms: no admission lasts
 -- longer. Their shortest_timeout_ms: a caller may give up by then (nil: no instance). since: when the service became known (nil: it is
--- not). took_us: the mean time of its admissions in microseconds (0: none has ended yet). live: the fields of its live instances as they
--- are in the hash (name, value, name, ...). gone: the names of those that have not renewed.
+-- not). took_us: the mean time of its admissions and deliveries in microseconds (0: none has ended yet). live: the fields of its live
+-- instances as they are in the hash (name, value, name, ...). gone: the names of those that have not renewed.
 --
 -- The registry is a hash: an instance -> `<capacity per second>:<concurrency>:<timeout>:<network>:<end>`, all times in ms, the end in ms
 -- since 1970; `:since` and `:took`, which are no names of instances.
@@ -42,7 +42,8 @@ local function read_registry(key, now)
   return found
 end
 
--- Takes processing times, so many with this sum in ms, into their mean, which is as if it had been of 20 before; of a service that is known.
+-- Takes processing times, so many with this sum in ms, into their mean, which is as if it had been of 20 before; of a service that is
+-- known.
 local function note_times(key, registry, count, sum_ms)
   if count > 0 and registry.since then
     local weight = registry.took_us == 0 and 0 or 20

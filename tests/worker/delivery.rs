@@ -165,8 +165,8 @@ fn stop_delivery(name: &str) -> Duration {
     let (at, stopped) = (Instant::now(), ends());
     wait_until(DEADLINE, "some time has passed", || at.elapsed() >= Duration::from_secs(AHEAD_S));
     let probes = ends() - stopped;
-    // At most 1% of the ceiling, and none while what was approved still stands in the topic. Each may be a transaction of its own,
-    // whose end has an offset, too.
+    // At most 1% of the ceiling, and one per second while more than that still stands in the topic. Each may be a transaction of its
+    // own, whose end has an offset, too.
     let most = 2 * (1_000 / 100) * (at.elapsed().as_secs() as i64 + 1);
     assert!(probes <= most, "{probes} probes of at most {most} in {:?}", at.elapsed());
     assert!(crate::support::http::degraded(&worker).iter().any(|(what, _)| what == "route"));

@@ -176,9 +176,12 @@ impl Controller {
             None => {
                 let since = *self.unknown_since.get_or_insert(now);
                 let halved = ((now - since) / UNKNOWN_S).floor().max(0.0);
-                let rate = (self.drain.per_s(ceiling) * self.slow * (-halved).exp2()).max(self.drain.floor(ceiling));
-                // Before the first answer only the floor is approved.
-                let lag = self.lag.unwrap_or(self.drain.per_s(ceiling) * self.slow * self.ahead_s);
+                let (per_s, floor) = (self.drain.per_s(ceiling) * self.slow, self.drain.floor(ceiling));
+                let rate = (per_s * (-halved).exp2()).max(floor);
+                // Before the first answer only this is approved; and so it is where more stood than there is room for, but too long ago
+                // to be known of.
+                let full = per_s.max(floor) * self.ahead_s;
+                let lag = self.lag.filter(|lag| halved < 1.0 || *lag < full).unwrap_or(full);
                 self.lag = Some((lag - rate * passed).max(-to_f64(sample.approved)));
             }
         }
@@ -190,9 +193,10 @@ impl Controller {
         if room > 0 {
             self.drain.has_room();
         }
-        // The probe is for any intent.
+        // The probe is for any intent: where no reserved one comes, another passes offsets without a record.
         let probes = sample.lag.is_some_and(|lag| self.drain.is_probed(to_f64(lag.undelivered())));
         let room = if probes { room.max(PROBE) } else { room };
+        let reserved = if probes { reserved.min(room - PROBE) } else { reserved };
         let (best_per_s, measured_per_s) = (self.drain.best(now, ceiling), self.measured(why, ceiling));
         Pace { drain_per_s, best_per_s, measured_per_s, room, reserved, why }
     }

@@ -42,8 +42,8 @@ pub(super) struct Drain {
     /// The most that was ever seen.
     highest: f64,
     estimate: Option<f64>,
-    /// Until when it has risen.
-    risen_at: f64,
+    /// Until when it has risen; `None`: it has not begun.
+    risen_at: Option<f64>,
     busy: bool,
     /// Since when it is busy.
     busy_since: Option<f64>,
@@ -71,7 +71,7 @@ impl Drain {
             seen: None,
             highest: 0.0,
             estimate: None,
-            risen_at: 0.0,
+            risen_at: None,
             busy: false,
             busy_since: None,
             stopped: false,
@@ -196,9 +196,9 @@ impl Drain {
         let before = self.per_s(ceiling);
         // What was approved since the last commit and is not committed yet may be for a consumer that has stopped. What stood before
         // may be offsets without a record.
-        let rises_s = if has_new { 0.0 } else { now - self.risen_at };
+        let rises_s = self.risen_at.filter(|_| !has_new).map_or(0.0, |at| now - at);
         if !has_new || self.stopped || self.busy {
-            self.risen_at = now;
+            self.risen_at = Some(now);
         }
         let estimate = if self.stopped {
             before * (-HALVINGS * passed / self.ahead_s).exp2()

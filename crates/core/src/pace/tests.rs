@@ -144,6 +144,30 @@ fn while_delivery_is_stopped_there_is_one_probe_a_second_and_it_is_for_any_inten
 }
 
 #[test]
+fn a_probe_is_for_any_intent_also_where_the_room_is_less_than_the_reserved_share() {
+    let mut controller = Controller::new(30_000, 500);
+    let mut turn = |at: u64| {
+        let lag = Some(Lag { end: 20, committed: 0 });
+        controller.turn(&Sample { at: Duration::from_secs(at), lag, ceiling: None, slow: 1.0, approved: u64::MAX })
+    };
+    (0..40).for_each(|at| _ = turn(at));
+    let pace = turn(40);
+    assert_eq!((pace.room, pace.reserved, pace.why), (10, 9, Throttle::Stopped), "30 s of 1 per second, less 20");
+}
+
+#[test]
+fn a_controller_that_begins_late_by_the_clock_begins_with_what_is_tried_first() {
+    for began in [0, 100_000] {
+        let mut controller = Controller::new(30_000, 0);
+        let mut turn = |at: u64| {
+            let (at, lag) = (Duration::from_secs(began + at), Some(Lag { end: 0, committed: 0 }));
+            controller.turn(&Sample { at, lag, ceiling: Some(500), slow: 1.0, approved: 0 }).drain_per_s
+        };
+        assert_eq!([turn(0), turn(1)], [50.0, 100.0], "a tenth of the ceiling, and as much more each second");
+    }
+}
+
+#[test]
 fn a_rate_is_known_once_it_was_measured_and_no_longer_while_nothing_is_delivered_or_known_but_the_best_one_is() {
     let takes = |at: f64| if (200.0..300.0).contains(&at) { 0.0 } else { 400.0 };
     let comes = |at: f64| if at < 60.0 { 2.0 } else { 1e6 };
@@ -230,6 +254,21 @@ fn permits_halve_every_10_s_while_the_lag_is_not_known_down_to_the_floor() {
     assert!((mean(380) - 5.0).abs() < 1.0, "the floor is 1% of the ceiling: {}", mean(380));
     assert_eq!(seconds[215].pace.why, Throttle::LagUnknown);
     check(&seconds, 430.0, 30.0, &takes);
+}
+
+#[test]
+fn once_the_lag_is_not_known_for_10_s_the_floor_is_approved_however_much_stood_before() {
+    let mut controller = Controller::new(30_000, 0);
+    let mut room = |at: u64, lag: Option<Lag>| {
+        let sample = Sample { at: Duration::from_secs(at), lag, ceiling: Some(500), slow: 1.0, approved: u64::MAX };
+        controller.turn(&sample).room
+    };
+    let stands = Some(Lag { end: 100_000, committed: 0 });
+    (0..60).for_each(|at| _ = room(at, stands));
+    assert!((60..70).all(|at| room(at, None) == 0), "an answer may still come");
+    let rooms: Vec<u64> = (70..73).map(|at| room(at, None)).collect();
+    assert_eq!(rooms, [5, 10, 15], "1% of the ceiling, and what was approved before counts");
+    assert_eq!(room(73, stands), 1, "a probe");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use weir_core::{
     arrivals::{Arrivals, Waiting, before_the_first_ms},
     ports::Clock,
+    time::millis,
 };
 
 use super::RouteOffsets;
@@ -32,10 +33,9 @@ struct First {
 impl Ages {
     /// Notes a look, of so long after the beginning of the monotonic clock.
     pub(super) fn look(&mut self, at: Duration, waiting: &[Waiting]) {
-        let at_ms = millis(at);
-        if self.partitions.len() < waiting.len() {
-            self.partitions.resize_with(waiting.len(), Arrivals::default);
-        }
+        let at_ms = signed_ms(at);
+        // A topic that was recreated may have fewer.
+        self.partitions.resize_with(waiting.len(), Arrivals::default);
         for (arrivals, waiting) in self.partitions.iter_mut().zip(waiting) {
             arrivals.note(at_ms, *waiting);
         }
@@ -51,7 +51,7 @@ impl Ages {
     /// Finds out since when what waited at the first look does. What has no answer in time is asked again with the next look.
     pub(super) async fn ask_back<C: Clock>(&mut self, offsets: &Arc<dyn RouteOffsets>, clock: &C) {
         let Some(first) = self.asked.as_mut().filter(|first| !first.is_known) else { return };
-        let passed_ms = millis(clock.passed());
+        let passed_ms = signed_ms(clock.passed());
         let now = clock.now();
         let until = clock.passed() + ASKS_FOR;
         for before_ms in before_the_first_ms().skip(first.answered) {
@@ -76,8 +76,9 @@ impl Ages {
     }
 }
 
-fn millis(passed: Duration) -> i64 {
-    i64::try_from(passed.as_millis()).unwrap_or(i64::MAX)
+/// A moment of the monotonic clock, to be compared with moments before its beginning.
+pub(super) fn signed_ms(passed: Duration) -> i64 {
+    i64::try_from(millis(passed)).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]
@@ -98,7 +99,7 @@ mod tests {
 
     impl Clock for Slow {
         fn now(&self) -> Time {
-            Time::default().plus(millis(self.passed()))
+            Time::default().plus(signed_ms(self.passed()))
         }
 
         fn passed(&self) -> Duration {
@@ -122,6 +123,15 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_partition_that_is_gone_has_no_oldest_intent() {
+        let (mut ages, waits) = (Ages::default(), Waiting { from: 0, end: 9 });
+        ages.look(Duration::from_secs(1), &[Waiting::default(), waits]);
+        assert_eq!(ages.oldest_ms(), Some(1_000));
+        ages.look(Duration::from_secs(2), &[Waiting::default()]);
+        assert_eq!(ages.oldest_ms(), None, "the topic was recreated with fewer partitions");
+    }
+
     #[tokio::test]
     async fn the_past_is_asked_for_half_a_second_with_each_look_until_it_is_known() {
         let clock = Slow::default();
@@ -134,7 +144,7 @@ mod tests {
             asked.push(clock.asked.load(Ordering::Relaxed));
         }
         assert_eq!(asked, [2, 4, 6, 8, 10, 12, 13, 13, 13], "so long ago nothing waited");
-        let age_ms = millis(clock.passed()) - ages.oldest_ms().unwrap();
+        let age_ms = signed_ms(clock.passed()) - ages.oldest_ms().unwrap();
         assert!((400_000..=604_000).contains(&age_ms), "of 600 s, at most a third is missing: {age_ms}");
     }
 }

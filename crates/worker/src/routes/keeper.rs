@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, pin::Pin, sync::Arc};
 
+use arc_swap::ArcSwapOption;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use weir_core::{
     current::Current,
@@ -107,12 +108,90 @@ where
             let looking = keep_looking(offsets, Arc::clone(&state), clock.clone(), Arc::clone(&look), stop.clone());
             (self.spawn)(Box::pin(looking));
             let before = changed.get(&route.name).and_then(|(before, learnt)| Some((before, learnt.as_deref()?)));
-            let (learnt, last_learnt) = (Learnt::before(route, before), LastLearnt::default());
+            let learnt = Learnt::before(route, state.times(), before);
+            // It is kept over another change, too, that comes before the first look.
+            let last_learnt: LastLearnt = Arc::new(ArcSwapOption::from_pointee(learnt.clone()));
             let cells = (look, self.links.status.add(&route.name), Arc::clone(&last_learnt));
             let keeper = RouteKeeper::new(route, state, ((self.permits)(), clock), (learnt, cells));
             (self.spawn)(Box::pin(keeper.run(stop.clone())));
             let kept = Kept { route: route.clone(), learnt: last_learnt, _stop: stop.drop_guard() };
             self.kept.insert(Arc::clone(&route.name), kept);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use weir_core::{
+        document::Format,
+        pace::{Lag, Sample},
+        permits::EmbeddedPermits,
+        policy_file::parse_policy,
+        time::Time,
+    };
+
+    use super::*;
+    use crate::{
+        clock::SystemClock,
+        routes::{AskingBack, Looking, RouteOffsets},
+    };
+
+    /// Offsets that nobody looks at: no task runs.
+    struct Unseen;
+
+    impl LooksAtRoutes for Unseen {
+        fn of(&self, _: &Route) -> Result<Arc<dyn RouteOffsets>, String> {
+            Ok(Arc::new(Self))
+        }
+    }
+
+    impl RouteOffsets for Unseen {
+        fn look(self: Arc<Self>) -> Looking {
+            unreachable!("no task runs")
+        }
+
+        fn waiting_since(self: Arc<Self>, _: Time) -> AskingBack {
+            unreachable!("no task runs")
+        }
+    }
+
+    fn policy(rate: u64) -> Arc<Policy> {
+        let route = format!("name = \"email\"\nwhen_full = \"suppress\"\nconsumer_group = \"hedwig\"\nrate = {rate}");
+        let text = format!("version = \"1\"\ndefault = {{ caps = \"unlimited\" }}\n[[routes]]\n{route}\n");
+        Arc::new(parse_policy("p.toml", &text, Format::Toml, 86_400_000).unwrap())
+    }
+
+    /// What the route takes at this second, of a consumer that takes 300 per second.
+    fn turn(learnt: &mut Learnt, at: u64) -> f64 {
+        let lag = Some(Lag { end: 100_000 + 300 * at, committed: 300 * at });
+        let sample = Sample { at: Duration::from_secs(at), lag, ceiling: None, slow: 1.0, approved: u64::MAX };
+        learnt.controller.turn(&sample).drain_per_s
+    }
+
+    #[test]
+    fn what_was_learnt_is_kept_over_two_changes_without_a_look_between_them() {
+        let current = Current::new(policy(1_000));
+        let links = KeeperLinks {
+            policy: Arc::clone(&current),
+            routes: Routes::new(),
+            offsets: Arc::new(Unseen),
+            clock: SystemClock,
+            status: RoutesStatus::default(),
+        };
+        let permits = || EmbeddedPermits::new("weir-0", Time::default);
+        let mut keeper = RoutesKeeper::new(links, permits, drop::<RouteTask>);
+        keeper.follow();
+        let mut learnt = Learnt::clone(&keeper.kept["email"].learnt.load_full().unwrap());
+        (0..60).for_each(|at| _ = turn(&mut learnt, at));
+        keeper.kept["email"].learnt.store(Some(Arc::new(learnt)));
+        for rate in [2_000, 3_000] {
+            current.replace(policy(rate));
+            keeper.follow();
+        }
+        let mut learnt = Learnt::clone(&keeper.kept["email"].learnt.load_full().unwrap());
+        let rate = turn(&mut learnt, 60);
+        assert!(rate > 250.0, "{rate}");
     }
 }

@@ -5,28 +5,33 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use weir_core::{delivery_signals::DeliverySignals, pace::Controller, route::Route};
 
+use super::times::Times;
+
 /// What is learnt of one route, sample by sample.
 #[derive(Debug, Clone)]
 pub(super) struct Learnt {
     pub(super) controller: Controller,
     pub(super) signals: DeliverySignals,
+    pub(super) times: Times,
 }
 
 /// What a route's task has learnt up to its last sample.
 pub(super) type LastLearnt = Arc<ArcSwapOption<Learnt>>;
 
 impl Learnt {
-    /// Nothing but what was learnt before, where that is of the same delivery.
-    pub(super) fn before(route: &Route, before: Option<(&Route, &Self)>) -> Self {
+    /// Nothing but what was learnt before, where that is of the same delivery. `times`: the sums of what was reported by now.
+    pub(super) fn before(route: &Route, times: (u64, u64), before: Option<(&Route, &Self)>) -> Self {
         let reserved_permille = route.reserved.as_ref().map_or(0, |reserved| reserved.share_permille);
         match before.filter(|(before, _)| is_same_delivery(before, route)) {
-            Some((_, Self { controller, signals })) => Self {
+            Some((_, Self { controller, signals, times })) => Self {
                 controller: controller.clone().changed_to(route.ahead_ms, reserved_permille),
                 signals: signals.clone(),
+                times: times.clone(),
             },
             None => Self {
                 controller: Controller::new(route.ahead_ms, reserved_permille),
                 signals: DeliverySignals::default(),
+                times: Times::new(times),
             },
         }
     }
@@ -69,7 +74,8 @@ mod tests {
     #[test]
     fn a_change_of_the_policy_keeps_the_estimate_and_another_group_topic_or_service_does_not() {
         let old = route("channel = \"email\"\nconsumer_group = \"hedwig\"\n");
-        let mut learnt = Learnt::before(&old, None);
+        let mut learnt = Learnt::before(&old, (0, 0), None);
+        learnt.times.look((20, 2_000));
         (0..60).for_each(|at| _ = turn(&mut learnt, at));
         for (changed, keeps) in [
             ("channel = \"email\"\nconsumer_group = \"hedwig\"\nrate = 1000\nahead = \"60s\"\n", true),
@@ -77,7 +83,9 @@ mod tests {
             ("channel = \"push\"\nconsumer_group = \"hedwig\"\n", false),
             ("channel = \"email\"\nconsumer_group = \"hedwig\"\nservice = \"mail\"\n", false),
         ] {
-            let rate = turn(&mut Learnt::before(&route(changed), Some((&old, &learnt))), 60);
+            let mut kept = Learnt::before(&route(changed), (20, 2_000), Some((&old, &learnt)));
+            assert_eq!(kept.times.mean_ms(), keeps.then_some(100), "{changed}");
+            let rate = turn(&mut kept, 60);
             assert_eq!(rate > 250.0, keeps, "{changed}: {rate}");
         }
     }

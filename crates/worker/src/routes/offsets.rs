@@ -14,7 +14,7 @@ use weir_core::{
     time::Time,
 };
 
-use super::ages::Ages;
+use super::ages::{Ages, signed_ms};
 
 /// From one look to the next.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -77,8 +77,7 @@ impl Looked {
 
     /// How long the oldest intent that waits has waited by then, in milliseconds.
     pub(super) fn oldest_at(&self, now: Duration) -> Option<u64> {
-        let now_ms = i64::try_from(now.as_millis()).unwrap_or(i64::MAX);
-        self.oldest_ms.map(|came_ms| u64::try_from(now_ms.saturating_sub(came_ms)).unwrap_or(0))
+        self.oldest_ms.map(|came_ms| u64::try_from(signed_ms(now).saturating_sub(came_ms)).unwrap_or(0))
     }
 
     /// What the age of the oldest intent is compared with, while delivery goes on.

@@ -17,7 +17,6 @@ use super::{
     RouteCell, RouteSeen,
     learnt::{LastLearnt, Learnt},
     offsets::{LastLook, Looked},
-    times::Times,
 };
 
 /// From one turn to the next: at most two a second.
@@ -53,7 +52,6 @@ pub(super) struct RouteKeeper<P, C> {
     silent_since: Option<Duration>,
     /// Permits used by the last turn, since the process began.
     used: u64,
-    times: Times,
     trouble: Option<String>,
 }
 
@@ -66,7 +64,7 @@ impl<P: Permits, C: Clock> RouteKeeper<P, C> {
     ) -> Self {
         Self {
             route: route.clone(),
-            times: Times::new(state.times()),
+            used: used_by_now(&state),
             state,
             permits,
             clock,
@@ -78,7 +76,6 @@ impl<P: Permits, C: Clock> RouteKeeper<P, C> {
             sampled_at: None,
             grant: PermitGrant { members: 1, slow: 1.0, ..PermitGrant::default() },
             silent_since: None,
-            used: 0,
             trouble: None,
         }
     }
@@ -109,7 +106,7 @@ impl<P: Permits, C: Clock> RouteKeeper<P, C> {
         let recent = self.recent(&look);
         let room = self.route.consumer_group.as_ref().map(|_| pace.room);
         let want = self.wanted(room, (used, unused));
-        let took = self.times.look(self.state.times());
+        let took = self.learnt.times.look(self.state.times());
         let slow = self.signals((&look, &pace), now);
         let turn = PermitTurn {
             route: &self.route.name,
@@ -135,7 +132,7 @@ impl<P: Permits, C: Clock> RouteKeeper<P, C> {
                     tracing::info!(route = &*self.route.name, "the permits of the route are shared again");
                 }
                 self.grant = grant;
-                self.times.pass_on();
+                self.learnt.times.pass_on();
                 grant.permits
             }
             Err(error) => self.alone(room, recent, (now, &error)),
@@ -159,7 +156,7 @@ impl<P: Permits, C: Clock> RouteKeeper<P, C> {
 
     /// How long a delivery takes, by what all instances know, else by the reports that this one has read.
     fn processing_ms(&self) -> Option<u64> {
-        self.grant.processing_ms.or(self.times.mean_ms())
+        self.grant.processing_ms.or(self.learnt.times.mean_ms())
     }
 
     /// What the route takes, by the last look.
@@ -170,13 +167,17 @@ impl<P: Permits, C: Clock> RouteKeeper<P, C> {
         if let Some(pace) = self.pace.filter(|_| self.sampled_at == Some(at)) {
             return pace;
         }
-        let ceiling = self.ceiling();
+        let (ceiling, slow, is_there) = (self.ceiling(), self.grant.slow, self.is_there());
         let approved = self.recent(look).saturating_add(self.grant.held_by_others);
+        let sample = Sample { at, lag, ceiling, slow, approved };
         let pace = match &self.route.consumer_group {
-            Some(_) => self.learnt.controller.turn(&Sample { at, lag, ceiling, slow: self.grant.slow, approved }),
+            // What is tried first is a part of the ceiling: before the store's first answer, nothing is learnt.
+            Some(_) if self.is_unanswered() => return guess(self.learnt.controller.clone().turn(&sample)),
+            Some(_) => self.learnt.controller.turn(&sample),
             // Nobody reports what is delivered: the ceiling is what is.
-            None => by_ceiling(ceiling, self.grant.slow),
+            None => by_ceiling(ceiling, slow),
         };
+        let pace = if is_there { pace } else { guess(pace) };
         self.last_learnt.store(Some(Arc::new(self.learnt.clone())));
         (self.pace, self.sampled_at) = (Some(pace), Some(at));
         pace
@@ -188,10 +189,19 @@ impl<P: Permits, C: Clock> RouteKeeper<P, C> {
         [self.route.rate, registered].into_iter().flatten().min()
     }
 
+    /// Whether the route has a service of which the store has not said yet what it can take.
+    fn is_unanswered(&self) -> bool {
+        self.route.service.is_some() && self.grant.registered_per_s.is_none() && self.silent_since.is_none()
+    }
+
+    /// Whether its service, if it has one, has live instances. Without them it may be starting.
+    fn is_there(&self) -> bool {
+        self.route.service.is_none() || self.grant.registered_per_s > Some(0)
+    }
+
     /// Permits that lanes have taken since the last turn.
     fn used_since(&mut self) -> u64 {
-        let left = [Pool::General, Pool::Reserved].map(|pool| self.state.left(pool, Duration::ZERO)).into_iter().sum();
-        let used_by_now = (self.state.spent() + self.state.held()).saturating_sub(left);
+        let used_by_now = used_by_now(&self.state);
         used_by_now.saturating_sub(std::mem::replace(&mut self.used, used_by_now))
     }
 
@@ -256,9 +266,8 @@ impl<P: Permits, C: Clock> RouteKeeper<P, C> {
             Ok(waiting) => waiting.iter().copied().map(Waiting::count).collect(),
             Err(_) => before.map(|known| known.waiting.clone()).unwrap_or_default(),
         };
-        // A service without instances may be starting, and what was seen some time ago may have had its turn.
-        let is_there = self.route.service.is_none() || registered_per_s > Some(0);
-        let is_sure = is_there && look.waiting.is_ok() && !is_old(look, self.clock.passed());
+        // What was seen some time ago may have had its turn.
+        let is_sure = self.is_there() && look.waiting.is_ok() && !is_old(look, self.clock.passed());
         let known = RouteKnown {
             drain_per_s: pace.drain_per_s,
             best_per_s: pace.best_per_s.filter(|_| is_sure),
@@ -286,6 +295,17 @@ impl<P: Permits, C: Clock> RouteKeeper<P, C> {
     }
 }
 
+/// The same, where no intent may be denied for the time that it would wait.
+fn guess(pace: Pace) -> Pace {
+    Pace { best_per_s: None, measured_per_s: None, ..pace }
+}
+
+/// Permits that lanes have taken, since the process began.
+fn used_by_now(state: &RouteState) -> u64 {
+    let left = [Pool::General, Pool::Reserved].map(|pool| state.left(pool, Duration::ZERO)).into_iter().sum();
+    (state.spent() + state.held()).saturating_sub(left)
+}
+
 /// Whether a look says nothing of the lag any more.
 fn is_old(look: &Looked, now: Duration) -> bool {
     now.saturating_sub(look.at) > LOOK_HOLDS
@@ -299,5 +319,80 @@ const fn in_words(why: Throttle) -> Option<&'static str> {
         Throttle::Stopped => Some("nothing is delivered: weir probes"),
         Throttle::Signal => Some("a signal of overload holds, or did a moment ago"),
         Throttle::LagUnknown => Some("the lag of the consumer group is not known"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use arc_swap::ArcSwapOption;
+    use weir_core::{document::Format, policy_file::parse_policy, routes::Routes, time::Time};
+
+    use super::*;
+
+    /// A clock that stands.
+    struct Stands;
+
+    impl Clock for Stands {
+        fn now(&self) -> Time {
+            Time::default()
+        }
+
+        fn passed(&self) -> Duration {
+            Duration::from_secs(11)
+        }
+
+        async fn sleep(&self, _: Duration) {
+            std::future::pending().await
+        }
+    }
+
+    /// A store that grants nothing: what the service's instances have registered, turn by turn.
+    struct Registered(VecDeque<u64>);
+
+    impl Permits for Registered {
+        async fn turn(&mut self, _: &PermitTurn<'_>) -> Result<PermitGrant, StoreError> {
+            let registered_per_s = self.0.pop_front();
+            Ok(PermitGrant { members: 1, slow: 1.0, registered_per_s, ..PermitGrant::default() })
+        }
+    }
+
+    fn look(seconds: u64) -> Arc<Looked> {
+        let (lag, waiting) = (Ok(Some(Lag { end: 0, committed: 0 })), Ok(Vec::new()));
+        Arc::new(Looked { at: Duration::from_secs(seconds), spent: 0, queued: 0, lag, waiting, oldest_ms: None })
+    }
+
+    /// What is known after each of three turns, the last one of which has another look.
+    async fn known_of(registered: [u64; 3]) -> Vec<RouteKnown> {
+        let route = "name = \"email\"\nwhen_full = \"suppress\"\nconsumer_group = \"hedwig\"\nservice = \"mail\"";
+        let policy = format!("version = \"1\"\ndefault = {{ caps = \"unlimited\" }}\n[[routes]]\n{route}\n");
+        let route = parse_policy("p.toml", &policy, Format::Toml, 86_400_000).unwrap().routes.remove(0);
+        let last_look: LastLook = Arc::new(ArcSwapOption::new(Some(look(10))));
+        let cell = RouteCell::default();
+        let cells = (Arc::clone(&last_look), Arc::clone(&cell), LastLearnt::default());
+        let (state, store) = (Routes::new().state("email"), Registered(registered.into()));
+        let learnt = Learnt::before(&route, (0, 0), None);
+        let mut keeper = RouteKeeper::new(&route, state, (store, Stands), (learnt, cells));
+        let mut known = Vec::new();
+        for turn in 0..3 {
+            if turn == 2 {
+                last_look.store(Some(look(11)));
+            }
+            keeper.turn().await;
+            known.push(cell.load_full().unwrap().known.clone());
+        }
+        known
+    }
+
+    #[tokio::test]
+    async fn what_a_service_takes_is_known_before_its_route_begins_and_before_it_denies_an_intent() {
+        let best = |known: &[RouteKnown]| known.iter().map(|known| known.best_per_s).collect::<Vec<_>>();
+        let known = known_of([1_000, 1_000, 1_000]).await;
+        assert_eq!(best(&known), [None, Some(1_000.0), Some(1_000.0)]);
+        assert_eq!(known[1].drain_per_s, 100.0, "a tenth of what the service takes");
+        // Its first instance registers between a sample and the answer.
+        let known = known_of([0, 500, 500]).await;
+        assert_eq!(best(&known), [None, None, Some(500.0)]);
     }
 }

@@ -2,25 +2,32 @@
 
 use weir_core::service::mean_us;
 
+/// The mean of fewer reports says nothing: what is usual would begin with them.
+const ENOUGH: u64 = 20;
+
 /// Sums of reports, as [`weir_core::routes::RouteState::times`] has them.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Times {
     /// At the last look.
     noted: (u64, u64),
     /// The sums that other instances know.
     passed_on: (u64, u64),
+    /// Of how many reports there is a mean, and the mean.
+    reported: u64,
     mean_us: u64,
 }
 
 impl Times {
     /// Nothing is known of what was reported before.
     pub(super) fn new(noted: (u64, u64)) -> Self {
-        Self { noted, passed_on: noted, mean_us: 0 }
+        Self { noted, passed_on: noted, ..Self::default() }
     }
 
     /// Takes what was reported since the last look into the mean; gives what is to be passed on.
     pub(super) fn look(&mut self, sums: (u64, u64)) -> (u64, u64) {
-        self.mean_us = mean_us(self.mean_us, between(self.noted, sums));
+        let new = between(self.noted, sums);
+        self.reported = self.reported.saturating_add(new.0);
+        self.mean_us = mean_us(self.mean_us, new);
         self.noted = sums;
         between(self.passed_on, sums)
     }
@@ -30,9 +37,9 @@ impl Times {
         self.passed_on = self.noted;
     }
 
-    /// The mean of about the last 20, in milliseconds; `None`: none was reported.
+    /// The mean of about the last 20, in milliseconds; `None`: so many were not reported yet.
     pub(super) fn mean_ms(&self) -> Option<u64> {
-        Some(self.mean_us.div_ceil(1_000)).filter(|ms| *ms > 0)
+        Some(self.mean_us.div_ceil(1_000)).filter(|ms| *ms > 0 && self.reported >= ENOUGH)
     }
 }
 
@@ -48,9 +55,10 @@ mod tests {
     fn times_are_passed_on_until_they_are_known_and_counted_once_here() {
         let mut times = Times::new((5, 1_000));
         assert_eq!((times.look((5, 1_000)), times.mean_ms()), ((0, 0), None), "what was before is not known");
-        assert_eq!((times.look((9, 1_400)), times.mean_ms()), ((4, 400), Some(100)));
-        assert_eq!((times.look((9, 1_400)), times.mean_ms()), ((4, 400), Some(100)), "nobody has answered");
+        assert_eq!((times.look((9, 1_400)), times.mean_ms()), ((4, 400), None), "4 say nothing");
+        assert_eq!((times.look((25, 3_000)), times.mean_ms()), ((20, 2_000), Some(100)), "nobody has answered");
+        assert_eq!((times.look((25, 3_000)), times.mean_ms()), ((20, 2_000), Some(100)));
         times.pass_on();
-        assert_eq!((times.look((29, 7_400)), times.mean_ms()), ((20, 6_000), Some(200)));
+        assert_eq!((times.look((45, 9_000)), times.mean_ms()), ((20, 6_000), Some(200)));
     }
 }
