@@ -172,8 +172,13 @@ impl Scene {
 
     /// Creates the topics of intents that wait for these routes, and has intents wait there.
     pub fn wait_for_routes(&mut self, routes: &[&str]) {
+        self.wait_for_routes_on(32, routes);
+    }
+
+    /// The same, with so many partitions each.
+    pub fn wait_for_routes_on(&mut self, partitions: i32, routes: &[&str]) {
         let prefix = self.topic("waiting");
-        self.create_large(routes.iter().map(|route| (format!("{prefix}-{route}"), 32)), "424800000");
+        self.create_large(routes.iter().map(|route| (format!("{prefix}-{route}"), partitions)), "424800000");
         self.env.push(("WEIR__KAFKA__WAITING", prefix));
     }
 

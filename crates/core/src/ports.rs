@@ -318,6 +318,13 @@ pub trait Source {
     /// What was committed at the last [`Source::settle`] or [`Source::rewind`], where something is.
     fn starts(&self) -> &[Progress];
 
+    /// Partitions that were read to their end, and the offset there, where the source looks for it: all records before it were given
+    /// out since the last [`Source::settle`] or [`Source::rewind`] and not put back, or were committed by then. Offsets of aborted
+    /// records are among those before it.
+    fn ends_read(&self) -> Vec<Progress> {
+        Vec::new()
+    }
+
     /// Which records of the assigned partitions may have been read before, by whoever: by an earlier reader of the partition
     /// (a member that was replaced may go on for a while), or by this one before [`Source::rewind`].
     /// What a batch holds that was read just before is judged by it.

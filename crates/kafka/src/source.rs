@@ -96,6 +96,8 @@ pub struct KafkaSource {
     cannot_seek: bool,
     /// Partitions that were put back, and are not read.
     paused: BTreeSet<i32>,
+    /// Where partitions ended when they were read to their end; of topics of waiting intents alone.
+    ends_read: BTreeMap<i32, i64>,
 }
 
 impl KafkaSource {
@@ -143,6 +145,7 @@ impl KafkaSource {
             out_of_range: BTreeSet::new(),
             cannot_seek: false,
             paused: BTreeSet::new(),
+            ends_read: BTreeMap::new(),
         })
     }
 
@@ -171,6 +174,7 @@ impl KafkaSource {
         self.earlier.begin(Instant::now());
         self.consumer.assign(&from).map_err(|error| temporary("the assignment was refused", &error))?;
         self.assigned = partitions.clone();
+        self.ends_read.clear();
         self.out_of_range.clear();
         self.cannot_seek = false;
         Ok(())
@@ -182,6 +186,7 @@ impl KafkaSource {
         self.assigned = TopicPartitionList::new();
         self.membership = None;
         self.starts.clear();
+        self.ends_read.clear();
         self.out_of_range.clear();
         self.unassign()?;
         self.queues.clear();
@@ -356,6 +361,11 @@ impl Source for KafkaSource {
 
     fn starts(&self) -> &[Progress] {
         &self.starts
+    }
+
+    fn ends_read(&self) -> Vec<Progress> {
+        let ends = self.ends_read.iter();
+        ends.map(|(&partition, &next_offset)| Progress { partition, next_offset }).collect()
     }
 
     fn read_before(&self) -> ReadBefore {

@@ -184,7 +184,9 @@ where
             state.found_nothing = batch.is_empty();
             if state.found_nothing {
                 // An idle lane starts a new interval, so that its first record is not committed all alone.
-                self.poll_commit(state, Duration::ZERO).await?;
+                if self.poll_commit(state, Duration::ZERO).await? {
+                    self.commit_ends(state).await?;
+                }
                 self.note_idle(state);
                 continue;
             }

@@ -1,4 +1,4 @@
-//! A delivery service: a consumer group that takes a topic's records at a rate, and commits as its client does by itself.
+//! A delivery service: a consumer group that takes a topic's records at a rate, and commits what it has read or what it has taken.
 
 use std::{
     sync::{
@@ -11,7 +11,7 @@ use std::{
 };
 
 use anyhow::Result;
-use rdkafka::consumer::Consumer;
+use rdkafka::consumer::{CommitMode, Consumer};
 
 use super::{BoundedConsumer, Consumed, KafkaClient, reader::consumed};
 
@@ -19,6 +19,15 @@ use super::{BoundedConsumer, Consumed, KafkaClient, reader::consumed};
 const COMMIT_MS: &str = "1000";
 /// What a service that was held up catches up with, at most.
 const CATCHES_UP: Duration = Duration::from_millis(500);
+
+/// What a member commits.
+#[derive(Debug, Clone, Copy)]
+enum Commits {
+    /// How far it has read, as its client does by itself: offsets without a record, too.
+    WhatWasRead,
+    /// The offset behind each record.
+    WhatWasTaken,
+}
 
 /// A member of a group on a thread of its own. Dropped, it commits and leaves the group.
 #[derive(Debug)]
@@ -35,7 +44,24 @@ impl Delivery {
     /// # Errors
     /// The client cannot be made.
     pub fn start(client: &KafkaClient, group: &str, topic: &str, per_s: u32) -> Result<Self> {
+        Self::with(client, group, topic, per_s, Commits::WhatWasRead)
+    }
+
+    /// The same, but it commits no more than the offset behind the last record that it has taken.
+    ///
+    /// # Errors
+    /// The client cannot be made.
+    pub fn by_record(client: &KafkaClient, group: &str, topic: &str, per_s: u32) -> Result<Self> {
+        Self::with(client, group, topic, per_s, Commits::WhatWasTaken)
+    }
+
+    fn with(client: &KafkaClient, group: &str, topic: &str, per_s: u32, commits: Commits) -> Result<Self> {
         let mut config = client.config();
+        let stores = match commits {
+            Commits::WhatWasRead => "true",
+            Commits::WhatWasTaken => "false",
+        };
+        config.set("enable.auto.offset.store", stores);
         config.set("group.id", group).set("isolation.level", "read_committed").set("auto.offset.reset", "earliest");
         config.set("auto.commit.interval.ms", COMMIT_MS).set("fetch.wait.max.ms", "50");
         config.set("session.timeout.ms", "6000").set("heartbeat.interval.ms", "500");
@@ -44,7 +70,7 @@ impl Delivery {
         let (sender, received) = channel();
         let (stop, every) = (Arc::<AtomicBool>::default(), Duration::from_secs(1) / per_s);
         let its_stop = Arc::clone(&stop);
-        let thread = thread::spawn(move || deliver(&consumer, every, &sender, &its_stop));
+        let thread = thread::spawn(move || deliver((&consumer, commits), every, &sender, &its_stop));
         Ok(Self { stop, thread: Some(thread), received, delivered: Vec::new() })
     }
 
@@ -62,7 +88,12 @@ impl Drop for Delivery {
     }
 }
 
-fn deliver(consumer: &BoundedConsumer, every: Duration, sender: &Sender<(Instant, Consumed)>, stop: &AtomicBool) {
+fn deliver(
+    (consumer, commits): (&BoundedConsumer, Commits),
+    every: Duration,
+    sender: &Sender<(Instant, Consumed)>,
+    stop: &AtomicBool,
+) {
     // When the next record is due.
     let mut due = Instant::now();
     while !stop.load(Ordering::Acquire) {
@@ -76,6 +107,15 @@ fn deliver(consumer: &BoundedConsumer, every: Duration, sender: &Sender<(Instant
         let now = Instant::now();
         let earliest = now.checked_sub(CATCHES_UP).unwrap_or(now);
         due = due.max(earliest) + every;
+        match commits {
+            Commits::WhatWasRead => {}
+            // Refused where the partition was taken meanwhile: then another member takes the record.
+            Commits::WhatWasTaken => _ = consumer.store_offset_from_message(&message),
+        }
         let _ = sender.send((now, consumed(&message)));
     }
+    // Closing would take what the client has fetched, and commit it. What is under way to the broker is waited for at the close, which
+    // is bounded.
+    let _ = consumer.commit_consumer_state(CommitMode::Async);
+    let _ = consumer.unassign();
 }

@@ -17,6 +17,7 @@ impl KafkaSource {
         // Not a second assignment: its end of the first one would also end the forwarding to our queue, after we had
         // set it up anew. A seek makes what was fetched before void. A partition that librdkafka has stopped takes none.
         self.cannot_seek = true;
+        from.elements().iter().for_each(|element| _ = self.ends_read.remove(&element.partition()));
         let sought =
             self.consumer.seek_partitions(from, SEEK_TIMEOUT).map_err(|error| temporary("no way back", &error))?;
         for element in sought.elements() {

@@ -23,6 +23,8 @@ impl KafkaSource {
         for error in self.queues.fill(batch, most, wait) {
             if error.code == RDKafkaErrorCode::BadCompression {
                 refused.insert(error.partition, error.offset);
+            } else if error.code == RDKafkaErrorCode::PartitionEOF {
+                self.ends_read.insert(error.partition, error.offset);
             } else {
                 self.judge(error.code, Some(error.partition))?;
             }

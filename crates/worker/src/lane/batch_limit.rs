@@ -28,15 +28,17 @@ impl BatchLimit {
         self.now
     }
 
-    /// A batch of so many records could not be committed in time. Gives the new bound.
+    /// A batch of so many records could not be committed in time. Gives the new bound. One without records says nothing.
     pub fn too_slow(&mut self, records: usize) -> usize {
-        self.now = (self.now.min(records) / 2).max(1);
+        if records > 0 {
+            self.now = (self.now.min(records) / 2).max(1);
+        }
         self.now
     }
 
-    /// A batch was committed; it took so long.
-    pub fn committed(&mut self, took: Duration) {
-        if took < EASY {
+    /// A batch of so many records was committed; it took so long. One without records says nothing.
+    pub fn committed(&mut self, records: usize, took: Duration) {
+        if records > 0 && took < EASY {
             self.now = self.now.saturating_mul(2).min(self.most);
         }
     }
@@ -64,11 +66,20 @@ mod tests {
         let mut limit = BatchLimit::new(1_000);
         limit.too_slow(10);
         for expected in [10, 20, 40, 80, 160, 320, 640, 1_000, 1_000] {
-            limit.committed(Duration::from_millis(50));
+            limit.committed(1, Duration::from_millis(50));
             assert_eq!(limit.get(), expected);
         }
         limit.too_slow(1_000);
-        limit.committed(EASY);
+        limit.committed(500, EASY);
+        assert_eq!(limit.get(), 500);
+    }
+
+    #[test]
+    fn a_batch_without_records_neither_halves_the_bound_nor_doubles_it() {
+        let mut limit = BatchLimit::new(1_000);
+        assert_eq!(limit.too_slow(0), 1_000);
+        limit.too_slow(1_000);
+        limit.committed(0, Duration::ZERO);
         assert_eq!(limit.get(), 500);
     }
 
@@ -83,7 +94,7 @@ mod tests {
                     limit.too_slow(limit.get());
                     slow += 1;
                 } else {
-                    limit.committed(took);
+                    limit.committed(limit.get(), took);
                 }
             }
             assert!(slow <= 11, "{a_second} records a second: {slow} batches were too slow");

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use weir_core::{
     ports::{Clock, CommitError, CommitTimes, Sink, Source, Store},
-    record::Progress,
+    record::{Job, Progress},
     routes::Taken,
     tally::Tally,
 };
 
-use super::{Lane, LaneState, Task, unavailable_shards::CommitOutcome};
-use crate::{observer::Event, trace::OpenTrace};
+use super::{Interruption, Lane, LaneState, Task, unavailable_shards::CommitOutcome};
+use crate::{group_loop::GroupLoop as _, observer::Event, trace::OpenTrace};
 
 /// The batch that is being committed.
 #[derive(Default)]
@@ -48,7 +48,7 @@ where
         self.metrics.committed(&in_flight.tally, times);
         let committed_in = times.produce + times.flush + times.commit;
         state.batch_timer.took(state.decided_in + committed_in);
-        state.limit.committed(committed_in);
+        state.limit.committed(in_flight.records, committed_in);
         let committed = state.committed.committed(in_flight.progress.drain(..));
         if self.task == Task::Intents
             && let Some((stamps, decided_at)) = committed
@@ -70,11 +70,28 @@ where
         state.unavailable.after_commit(CommitOutcome::Failed, &*self.metrics);
         let Some(error) = error else { return };
         in_flight.end_trace(Some(error), self.clock.passed());
-        if matches!(error, CommitError::TooSlow(_)) {
+        if matches!(error, CommitError::TooSlow(_)) && in_flight.records > 0 {
             let records = state.limit.too_slow(in_flight.records);
             self.metrics.happened(Event::BatchHalved);
             tracing::warn!(records, "the brokers are too slow for the batch: at most so many records from now on");
         }
+    }
+
+    /// Commits the ends of partitions behind which nothing but offsets without a record is left to read: they look like records that
+    /// are not done. To be called when nothing that was read is not committed.
+    pub(super) async fn commit_ends(&mut self, state: &mut LaneState) -> Result<(), Interruption> {
+        let progress = state.committed.behind(self.source.ends_read());
+        if progress.is_empty() {
+            return Ok(());
+        }
+        if self.serve_group().await?.is_some() {
+            return Err(Interruption::Group);
+        }
+        let (records, membership) = (self.source.batch(), self.source.membership()?);
+        state.in_flight = InFlight { progress: progress.clone(), ..InFlight::default() };
+        state.decided_in = Duration::ZERO;
+        self.sink.submit(Job { records, outputs: Vec::new(), progress, membership });
+        Ok(())
     }
 
     pub(super) fn note_lag(&self, state: &mut LaneState) {

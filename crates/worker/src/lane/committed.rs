@@ -38,6 +38,14 @@ impl Committed {
         self.next = starts.iter().map(|start| (start.partition, start.next_offset)).collect();
     }
 
+    /// Those of these ends that lie more than the end of one transaction behind what is committed.
+    pub(super) fn behind(&self, mut ends: Vec<Progress>) -> Vec<Progress> {
+        let is_behind =
+            |end: &Progress| self.next.get(&end.partition).is_some_and(|committed| end.next_offset > committed + 1);
+        ends.retain(is_behind);
+        ends
+    }
+
     /// A batch is being decided.
     pub(super) fn deciding(&mut self, batch: &impl Records) {
         self.decided = Stamps::of(batch);
@@ -135,6 +143,14 @@ mod tests {
 
     fn oldest_ms(committed: &Committed, partition: i32) -> Option<i64> {
         committed.oldest(partition).map(Time::millis)
+    }
+
+    #[test]
+    fn an_end_is_behind_by_more_than_the_mark_of_one_transaction() {
+        let mut committed = Committed::default();
+        let at = |partition, next_offset| Progress { partition, next_offset };
+        committed.starts(&[at(1, 10), at(2, 10)]);
+        assert_eq!(committed.behind(vec![at(1, 11), at(2, 12), at(3, 12)]), [at(2, 12)]);
     }
 
     #[test]

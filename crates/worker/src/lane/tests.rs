@@ -84,6 +84,8 @@ struct World {
     appends: Vec<Append>,
     /// What the group changes, it takes back at once.
     takes_back: bool,
+    /// Where the partition ends, behind offsets without a record: it shows once all records are committed.
+    end: Option<i64>,
     /// What the policy says of shards that are away, and from when on.
     on_unavailable: Vec<OnUnavailable>,
     unavailable_after: Option<Duration>,
@@ -215,7 +217,7 @@ impl Source for FakeSource {
             world.position += 1;
         }
         batch.1.clone_from(&world.appends);
-        if world.committed == RECORDS {
+        if world.committed == world.end.unwrap_or(RECORDS) {
             world.stop.cancel();
         }
         Ok(None)
@@ -253,6 +255,12 @@ impl Source for FakeSource {
 
     fn starts(&self) -> &[Progress] {
         &self.1
+    }
+
+    fn ends_read(&self) -> Vec<Progress> {
+        let world = self.0.borrow();
+        let end = world.end.filter(|_| world.committed >= RECORDS);
+        end.into_iter().map(|next_offset| Progress { partition: 0, next_offset }).collect()
     }
 
     fn read_before(&self) -> ReadBefore {
@@ -572,6 +580,15 @@ fn a_change_of_partitions_that_the_group_takes_back_loses_no_record() {
     end.unwrap();
     each_once(&world);
     assert!(world.trace.contains(&"rewind"), "{:?}", world.trace);
+}
+
+#[test]
+fn the_end_of_a_partition_is_committed_where_nothing_but_offsets_without_a_record_is_left() {
+    let (end, world) = run_at_once(FakeStore(0, 0), World { end: Some(RECORDS + 3), ..World::default() });
+    end.unwrap();
+    each_once(&world);
+    assert_eq!(world.committed, RECORDS + 3);
+    assert_eq!(world.sizes.last(), Some(&0), "by a batch without records");
 }
 
 #[test]

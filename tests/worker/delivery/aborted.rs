@@ -1,0 +1,125 @@
+//! Offsets of aborted transactions, which hold no record, and intents that wait when their route's rule changes: nothing is stranded.
+
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
+
+use testkit::{
+    kafka::{Publisher, Record},
+    wait_until,
+};
+
+use super::{PER_S, Post, mails, route, wait_looked, waits};
+use crate::support::{
+    DEADLINE, Scene, header,
+    http::{metric, wait_degraded, wait_ready, wait_version, wait_whole},
+};
+
+/// Aborts a transaction of so many records on each of the first partitions of a topic.
+fn abort(post: &Post, topic: &str, (partitions, records): (i32, usize)) {
+    let topic = post.scene.topic(topic);
+    let publisher = Publisher::transactional(&post.scene.kafka, &topic, &format!("{topic}-killed")).unwrap();
+    publisher.begin().unwrap();
+    for partition in 0..partitions {
+        for number in 0..records {
+            publisher.send(&Record::new(format!("{number}"), "{}").partition(partition)).unwrap();
+        }
+    }
+    publisher.abort().unwrap();
+}
+
+#[test]
+fn aborted_records_at_the_end_of_the_approved_topic_close_no_route() {
+    const MAILS: usize = 200;
+    let post = Post::on(2, "aborted-approved", "rate = 1000");
+    let worker = post.scene.worker("weir-0");
+    wait_ready(&worker);
+    wait_looked(&worker);
+    let mut delivery = post.delivery_by_record(PER_S);
+    post.scene.publish(mails("before", MAILS));
+    wait_until(DEADLINE, "all are delivered", || delivery.delivered().len() >= MAILS);
+    abort(&post, "approved", (2, 5_000));
+    wait_until(DEADLINE, "the route is closed", || route(&worker)["why"] == "nothing is delivered: weir probes");
+    assert!(post.lag() >= 10_000, "{}", post.lag());
+    // One by one, so that those that wait are of all partitions by turns: a probe passes the offsets of its own one.
+    let publisher = post.scene.kafka.publisher(&post.scene.topic("intents")).unwrap();
+    for mail in mails("behind", MAILS) {
+        publisher.send(&mail).unwrap();
+        publisher.serve(Instant::now() + Duration::from_millis(10));
+    }
+    publisher.finish().unwrap();
+    wait_until(DEADLINE, "all are delivered", || delivery.delivered().len() >= 2 * MAILS);
+    post.all_approved(2 * MAILS);
+    wait_until(DEADLINE, "nothing seems to wait", || waits(&worker) == 0);
+}
+
+#[test]
+fn aborted_records_at_the_end_of_a_waiting_topic_do_not_wait() {
+    const MAILS: usize = 1_500;
+    let post = Post::new("aborted-waiting", "rate = 500");
+    let worker = post.scene.worker("weir-0");
+    wait_ready(&worker);
+    wait_looked(&worker);
+    let mut delivery = post.delivery(4 * PER_S);
+    post.scene.publish(mails("blast", MAILS));
+    wait_until(DEADLINE, "some wait", || waits(&worker) > 0);
+    // In partitions where something waits, and in others.
+    abort(&post, "waiting-email", (32, 100));
+    wait_until(DEADLINE, "all are delivered", || delivery.delivered().len() >= MAILS);
+    wait_until(DEADLINE, "nothing seems to wait", || waits(&worker) == 0);
+    abort(&post, "waiting-email", (8, 100));
+    wait_until(DEADLINE, "aborted records are counted", || waits(&worker) > 0);
+    wait_until(DEADLINE, "they are passed", || waits(&worker) == 0);
+    post.all_approved(MAILS);
+}
+
+#[test]
+fn intents_that_wait_when_the_rule_of_their_route_changes_are_decided_by_the_new_one() {
+    const MAILS: usize = 1_000;
+    let mut scene = Scene::new("unqueued", 4, "");
+    let write = |scene: &Scene, version: &str, when_full: &str| {
+        let route =
+            format!("[[routes]]\nname = \"email\"\nchannel = \"email\"\nrate = 5\nwhen_full = \"{when_full}\"\n");
+        scene.write_policy(&format!("version = \"{version}\"\n[default]\ncaps = \"unlimited\"\n{route}"));
+    };
+    write(&scene, "1", "wait");
+    scene.wait_for_routes(&["email"]);
+    let worker = scene.worker("weir-0");
+    wait_ready(&worker);
+    wait_looked(&worker);
+    scene.publish(mails("blast", MAILS));
+    wait_until(DEADLINE, "the blast waits", || waits(&worker) > MAILS as u64 * 9 / 10);
+    write(&scene, "2", "suppress");
+    let outputs = || [scene.output("approved"), scene.output("suppressed")];
+    wait_until(DEADLINE, "each is decided", || outputs().iter().map(Vec::len).sum::<usize>() >= MAILS);
+    let [approved, suppressed] = outputs();
+    let ids: BTreeSet<String> =
+        approved.iter().chain(&suppressed).map(|record| header(record, "case").unwrap()).collect();
+    assert_eq!((ids.len(), approved.len() + suppressed.len()), (MAILS, MAILS), "each intent has one record");
+    assert!(suppressed.len() > MAILS / 2, "{} of {MAILS}", suppressed.len());
+    assert!(suppressed.iter().all(|record| record.value_text().contains(r#""reason":"capacity""#)));
+}
+
+#[test]
+fn a_policy_is_not_taken_up_until_the_topic_of_its_route_is_there() {
+    let mut scene = Scene::new("late-topic", 4, "version = \"1\"\n[default]\ncaps = \"unlimited\"\n");
+    let waiting = scene.topic("waiting");
+    scene.env.push(("WEIR__KAFKA__WAITING", waiting));
+    let worker = scene.worker("weir-0");
+    wait_ready(&worker);
+    wait_version(&worker, "policy", "1");
+    let route = "[[routes]]\nname = \"email\"\nchannel = \"email\"\nrate = 500\n";
+    scene.write_policy(&format!("version = \"2\"\n[default]\ncaps = \"unlimited\"\n{route}"));
+    let entry = wait_degraded(&worker, "policy");
+    let topic = scene.topic("waiting-email");
+    assert!(entry["message"].as_str().unwrap().contains(&topic), "{entry}");
+    scene.publish(mails("before", 100));
+    scene.wait_until_drained();
+    assert_eq!(metric(&worker, "weir_version_info", "source=\"policy\",version=\"2\""), None, "it is not in force");
+    assert_eq!(scene.output("approved").len(), 100, "the policy before is in force");
+    let settings: &[(&str, &str)] = &[("max.message.bytes", "9000000"), ("retention.ms", "424800000")];
+    scene.kafka.create_topic_with(&topic, 32, settings).unwrap();
+    wait_version(&worker, "policy", "2");
+    wait_whole(&worker);
+}
