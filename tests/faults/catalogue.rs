@@ -7,8 +7,8 @@ use anyhow::Result;
 use crate::{
     ground::Ground,
     rows::{
-        brokers, budgets, clocks, cluster, expiry, group, http, inputs, limits, lost, names, offsets, pressure,
-        process, script, sources, topics, wheel,
+        brokers, budgets, clocks, cluster, delivery, expiry, group, http, inputs, limits, lost, names, offsets,
+        pressure, process, script, sources, topics, wheel,
     },
     trial::{Findings, Order},
 };
@@ -252,4 +252,25 @@ pub const CASES: &[Case] = &[
     case("36c", "pressure: the clock of one of two workers a minute ahead, then behind", pressure::clock_off)
         .times(2)
         .promises(Promise::Capped),
+    // Two lanes decide a user's intents, so their verdicts may be in another order than the model's.
+    case("37a", "a route's lag is not known for a minute: an ACL hides the group's offsets", delivery::lag_unknown)
+        .within_s(10)
+        .promises(Promise::Capped),
+    case("37b", "a route's consumers stop, their group is deleted, and they return", delivery::group_deleted)
+        .within_s(10)
+        .promises(Promise::Capped),
+    case("37c", "of a route's service one of two instances dies, then the other; they return", delivery::service_dies)
+        .within_s(10)
+        .promises(Promise::Capped),
+    case("37d", "worker frozen while intents wait, past its session, wakes beside its successor", delivery::zombie)
+        .times(2)
+        .promises(Promise::Capped),
+    case(
+        "37e",
+        "worker killed before produce, commit or its answer, in a transaction of what waited",
+        delivery::killed,
+    )
+    .times(6)
+    .in_ci(1)
+    .promises(Promise::Capped),
 ];

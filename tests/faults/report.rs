@@ -171,7 +171,7 @@ impl Report {
         );
         for case in CASES {
             let row = self.outcomes.iter().find(|outcome| outcome.case == case.key).map(Outcome::row);
-            if let Some(row) = row.or_else(|| others.get(case.key).cloned()) {
+            if let Some(row) = row.or_else(|| others.get(case.key).filter(|row| row.contains(case.what)).cloned()) {
                 text += &row;
                 text.push('\n');
             }
@@ -179,7 +179,7 @@ impl Report {
         text
     }
 
-    /// Writes the table into a page between its markers; rows of cases that did not run stay.
+    /// Writes the table into a page between its markers; rows of cases that did not run stay, unless the case is another one now.
     pub fn write(&self, page: &Path) -> Result<()> {
         let text = fs::read_to_string(page).with_context(|| format!("cannot read {}", page.display()))?;
         let marked = format!("{} has no {BEGIN} ... {END}", page.display());

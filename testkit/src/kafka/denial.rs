@@ -17,10 +17,11 @@ const ANYBODY: &str = "User:ANONYMOUS";
 
 /// A right that is denied until it is lifted.
 #[derive(Debug)]
-#[must_use = "the topic stays closed until it is lifted"]
+#[must_use = "the right stays denied until it is lifted"]
 pub struct Denial {
     bootstrap: String,
-    topic: String,
+    /// The arguments of Kafka's tool that name the right.
+    right: [String; 4],
 }
 
 impl Kafka {
@@ -29,7 +30,19 @@ impl Kafka {
     /// # Errors
     /// When Kafka's tool fails, with what it said.
     pub fn deny_writing(&self, topic: &str) -> Result<Denial> {
-        let denial = Denial { bootstrap: self.bootstrap().to_owned(), topic: topic.to_owned() };
+        self.deny(["--operation", "Write", "--topic", topic])
+    }
+
+    /// Denies everybody to see a group's offsets. Members that are in it already go on.
+    ///
+    /// # Errors
+    /// As [`Kafka::deny_writing`].
+    pub fn deny_describing_group(&self, group: &str) -> Result<Denial> {
+        self.deny(["--operation", "Describe", "--group", group])
+    }
+
+    fn deny(&self, right: [&str; 4]) -> Result<Denial> {
+        let denial = Denial { bootstrap: self.bootstrap().to_owned(), right: right.map(str::to_owned) };
         denial.change("--add")?;
         Ok(denial)
     }
@@ -49,7 +62,7 @@ impl Denial {
         let mut tool = java()?;
         tool.args(["-Xmx128m", "-XX:TieredStopAtLevel=1", "org.apache.kafka.tools.AclCommand"]);
         tool.args(["--bootstrap-server", &self.bootstrap, how, "--deny-principal", ANYBODY]);
-        tool.args(["--operation", "Write", "--topic", &self.topic]);
+        tool.args(&self.right);
         if how == "--remove" {
             tool.arg("--force");
         }

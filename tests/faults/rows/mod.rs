@@ -4,6 +4,7 @@ pub mod brokers;
 pub mod budgets;
 pub mod clocks;
 pub mod cluster;
+pub mod delivery;
 pub mod expiry;
 pub mod group;
 pub mod http;

@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use testkit::{clock::MovedClock, worker::Worker};
+use weir_core::ports::Clock as _;
+use weir_worker::clock::SystemClock;
 
 use super::{clocks, lost::table_node, plain};
 use crate::{
     ground::Ground,
     support::{POLICY, http::metric},
-    trial::{Findings, Order, RATE, SHORT_SESSION, Trial},
+    trial::{Findings, Order, PARTITIONS, SHORT_SESSION, Trial},
 };
 
 /// Fewer than half of the load's users. The window is longer than a case.
@@ -33,33 +35,113 @@ fn filled(trial: &mut Trial, worker: usize, percent: usize) -> Result<()> {
     trial.until_of(worker, &format!("{wanted} users are active"), |worker| active(worker) >= wanted)
 }
 
-/// Checks that no more users came in than may be active, but for those of a second of the load for each of `losses`, and that no active
-/// user was turned away, but for `forgotten`.
-fn judged(mut trial: Trial, times: usize, worker: usize, (losses, forgotten): (usize, usize)) -> Result<Findings> {
+/// An instance tells others once a second who became active; a turn takes a moment, and a decision is a moment older than its turn.
+const UNSYNCED_MS: i64 = 1_500;
+/// For so long after a worker has joined, its partitions are handed over.
+const HANDED_OVER_MS: i64 = 5_000;
+
+/// When a worker was killed and which partitions it had, and when one has joined, in milliseconds since 1970.
+#[derive(Default)]
+struct Moments {
+    kills: Vec<(i64, Vec<i32>)>,
+    joins: Vec<i64>,
+}
+
+impl Moments {
+    /// Whether a kill may have lost what was decided then in this partition.
+    fn are_lost(&self, partition: i32, at_ms: i64) -> bool {
+        let lost =
+            |(kill, had): &(i64, Vec<i32>)| had.contains(&partition) && (kill - UNSYNCED_MS..=*kill).contains(&at_ms);
+        self.kills.iter().any(lost)
+    }
+
+    /// Whether the new owner of a partition may not have known then of what was decided at this time before.
+    fn are_handed_over(&self, before_ms: i64, at_ms: i64) -> bool {
+        let joined = self.joins.iter().any(|join| (join - HANDED_OVER_MS..=join + HANDED_OVER_MS).contains(&at_ms));
+        joined && at_ms - before_ms <= 2 * UNSYNCED_MS
+    }
+}
+
+/// The decisions on a user's intents, without those that others than pressure have denied.
+#[derive(Default)]
+struct Course {
+    partition: i32,
+    /// In their order: when, and whether it was approved.
+    decisions: BTreeMap<u64, (i64, bool)>,
+}
+
+impl Course {
+    fn came_ms(&self) -> Option<i64> {
+        self.decisions.values().find(|(_, approved)| *approved).map(|(at_ms, _)| *at_ms)
+    }
+
+    fn denials(&self) -> usize {
+        self.decisions.values().filter(|(_, approved)| !approved).count()
+    }
+
+    /// How many times the user was turned away who had been approved in time for all to know it.
+    fn turned_away(&self, moments: &Moments) -> usize {
+        let (mut active_since, mut count) = (Vec::new(), 0);
+        for (at_ms, approved) in self.decisions.values() {
+            if *approved {
+                active_since.push(*at_ms);
+                continue;
+            }
+            let known =
+                |before: &i64| !moments.are_lost(self.partition, *before) && !moments.are_handed_over(*before, *at_ms);
+            count += usize::from(active_since.iter().any(known));
+        }
+        count
+    }
+}
+
+fn courses(trial: &Trial) -> Result<Vec<Course>> {
+    let intents = trial.scene.slim_output("intents");
+    let partitions: BTreeMap<Option<Vec<u8>>, i32> =
+        intents.into_iter().map(|intent| (intent.key, intent.partition)).collect();
+    let mut courses: BTreeMap<Option<Vec<u8>>, Course> = BTreeMap::new();
+    for (id, decision) in trial.scene.every_decision() {
+        // Its place in the load: a user's intents are decided in this order.
+        let place: u64 = id.rsplit('-').next().unwrap_or_default().parse()?;
+        if decision.approved() || decision.reason() == "pressure" {
+            let approved = decision.approved();
+            let partition = partitions.get(&decision.record.key).copied().context("its partition")?;
+            let course = courses.entry(decision.record.key).or_default();
+            course.partition = partition;
+            course.decisions.insert(place, (decision.at_ms, approved));
+        }
+    }
+    Ok(courses.into_values().collect())
+}
+
+/// Checks that no more users came in than may be active, but for those of whom a kill lost what was decided within the second before it,
+/// and that no active user was turned away, but for these and for those of the second before a partition was handed over.
+fn judged(mut trial: Trial, times: usize, worker: usize, moments: &Moments) -> Result<Findings> {
     filled(&mut trial, worker, 99)?;
     trial.decided(3_000)?;
     trial.unload()?;
     trial.scene.wait_until_drained();
-    let (mut came, mut denied) = (BTreeMap::new(), Vec::new());
-    for (id, decision) in trial.scene.every_decision() {
-        // Its place in the load: a user's intents are decided in this order.
-        let place: u64 = id.rsplit('-').next().unwrap_or_default().parse()?;
-        let user = decision.record.key.clone().unwrap_or_default();
-        if decision.approved() {
-            let first = came.entry(user).or_insert(place);
-            *first = place.min(*first);
-        } else if decision.reason() == "pressure" {
-            denied.push((user, place));
-        }
-    }
-    let turned_away = denied.iter().filter(|(user, place)| came.get(user).is_some_and(|came| came < place)).count();
-    let count = came.len();
-    ensure!(count <= MOST * 102 / 100 + losses * RATE as usize, "{count} users of {MOST} came in");
+    let courses = courses(&trial)?;
+    let came = || courses.iter().filter_map(|course| Some((course.partition, course.came_ms()?)));
+    let count = came().count();
+    let lost = came().filter(|(partition, at_ms)| moments.are_lost(*partition, *at_ms)).count();
+    ensure!(count <= MOST * 102 / 100 + lost, "{count} users of {MOST} came in, of whom {lost} may have been lost");
     ensure!(count >= MOST * 97 / 100, "{count} users of {MOST} came in");
-    ensure!(denied.len() > 1_000, "{} were kept out", denied.len());
-    ensure!(turned_away <= forgotten, "{turned_away} active users were turned away");
-    trial.note(format!("{count} users of {MOST} came in; {turned_away} active users were turned away"));
+    let denied: usize = courses.iter().map(Course::denials).sum();
+    ensure!(denied > 1_000, "{denied} were kept out");
+    let away = |moments: &Moments| courses.iter().map(|course| course.turned_away(moments)).sum::<usize>();
+    ensure!(away(moments) == 0, "{} active users were turned away", away(moments));
+    trial.note(format!("{count} users of {MOST} came in; active users turned away: {}", away(&Moments::default())));
+    if !moments.kills.is_empty() {
+        trial.note(format!(
+            "a kill may have lost {lost} users, and only these, or a partition just handed over, were turned away"
+        ));
+    }
     trial.finish(times)
+}
+
+fn now_ms() -> i64 {
+    SystemClock.now().millis()
 }
 
 /// The log of activity and the members are deleted, while users come in and when nobody may any more.
@@ -80,7 +162,7 @@ pub fn log_lost(ground: &mut Ground, order: &Order) -> Result<Findings> {
         let mark = trial.over()?;
         trial.back(&mark)?;
     }
-    judged(trial, order.times, workers[0], (order.times, 0))
+    judged(trial, order.times, workers[0], &Moments::default())
 }
 
 /// One of two workers is killed while users come in; the other has the whole maximum then, and the successor reads who is active.
@@ -92,16 +174,21 @@ pub fn member_killed(ground: &mut Ground, order: &Order) -> Result<Findings> {
         trial.ready(worker)?;
     }
     trial.load(0)?;
+    let mut moments = Moments::default();
     for time in 0..order.times {
         filled(&mut trial, stays, 90 * (time + 1) / order.times)?;
+        let had =
+            |partition: &i32| metric(trial.worker(dies), "weir_lag_records", &format!("\"{partition}\"")).is_some();
+        let had: Vec<i32> = (0..PARTITIONS).filter(had).collect();
         trial.worker(dies).kill();
+        moments.kills.push((now_ms(), had));
         let mark = trial.over()?;
         trial.back(&mark)?;
         dies = trial.start("dies", &SHORT_SESSION);
         trial.ready(dies)?;
+        moments.joins.push(now_ms());
     }
-    // Whom it had not told yet: of its last second.
-    judged(trial, order.times, stays, (order.times, order.times * RATE as usize))
+    judged(trial, order.times, stays, &moments)
 }
 
 /// The clock of one of two workers is a minute ahead, or behind.
@@ -120,5 +207,5 @@ pub fn clock_off(ground: &mut Ground, order: &Order) -> Result<Findings> {
         let mark = trial.over()?;
         trial.back(&mark)?;
     }
-    judged(trial, order.times, workers[0], (0, 0))
+    judged(trial, order.times, workers[0], &Moments::default())
 }

@@ -1,0 +1,306 @@
+//! Routes while something breaks: their lag, the consumer group, the service, the lanes of what waits. Row 37.
+#![expect(clippy::disallowed_methods, reason = "what is approved is compared with the case's own time")]
+
+mod service;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use serde_json::Value;
+use testkit::kafka::{Api, Delivery, Fate, Moment, Trap};
+
+use self::service::Instance;
+use crate::{
+    ground::Ground,
+    support::{
+        POLICY, Scene,
+        http::{address, get},
+    },
+    trial::{Findings, Order, PARTITIONS, SHORT_SESSION, Trial},
+};
+
+const AHEAD: Duration = Duration::from_secs(5);
+/// What delivery takes per second: less than comes.
+const DELIVERS: u32 = 80;
+/// The route's ceiling per second, and what it may take at the least: a hundredth of it.
+const RATE: u32 = 300;
+const FLOOR: f64 = RATE as f64 / 100.0;
+/// What weir takes at once when a case ends.
+const ENOUGH: u32 = 5_000;
+/// Batches so small that a transaction is nearly always open.
+const SMALL: [(&str, &str); 3] = [SHORT_SESSION[0], SHORT_SESSION[1], ("WEIR__WORKER__BATCH", "100")];
+
+fn now_ms() -> i64 {
+    jiff::Timestamp::now().as_millisecond()
+}
+
+/// A case where all intents have one route.
+struct Paced {
+    trial: Trial,
+    group: String,
+}
+
+impl Paced {
+    /// The route has these further lines.
+    fn new(ground: &mut Ground, order: &Order, name: &str, more: &str) -> Result<Self> {
+        let redis = ground.cluster()?.nodes();
+        let kafka = ground.kafka()?.client().clone();
+        let mut scene = Scene::on(kafka.clone(), redis, name, PARTITIONS, POLICY);
+        scene.wait_for_routes(&["all"]);
+        let group = scene.topic("delivery");
+        let paced = Self { trial: Trial::new(order, &kafka, scene), group };
+        paced.route(more);
+        Ok(paced)
+    }
+
+    fn route(&self, more: &str) {
+        let (group, ahead) = (&self.group, AHEAD.as_secs());
+        let route = format!("name = \"all\"\nconsumer_group = \"{group}\"\nahead = \"{ahead}s\"\nfair_by = \"user\"\n");
+        self.trial.scene.write_policy(&format!("{POLICY}\n[[routes]]\n{route}{more}\n"));
+    }
+
+    fn delivery(&self, per_s: u32) -> Result<Delivery> {
+        Delivery::start(&self.trial.kafka, &self.group, &self.trial.scene.topic("approved"), per_s)
+    }
+
+    /// Waits until so many intents wait, by what a worker says of the route.
+    fn waits(&mut self, worker: usize, count: u64, and: impl Fn(&Value) -> bool) -> Result<()> {
+        self.trial.until_of(worker, &format!("{count} intents wait"), |worker| {
+            let routes: Value = serde_json::from_str(&get(worker, "/v1/routes").1).unwrap_or_default();
+            routes[0]["waiting"].as_u64() >= Some(count) && and(&routes[0])
+        })
+    }
+
+    /// Waits until the route is paced by its lag, and has been for a while.
+    fn steady(&mut self, worker: usize) -> Result<()> {
+        self.waits(worker, 500, |route| route["why"] == "delivery takes no more")?;
+        self.trial.live(worker, 4 * AHEAD)
+    }
+
+    fn approved_end(&self) -> Result<i64> {
+        Ok(self.trial.kafka.end_offsets(&self.trial.scene.topic("approved"))?.into_iter().sum())
+    }
+
+    /// Waits until so many more are approved, the ends of their transactions among them, and notes how long it took.
+    fn goes_on(&mut self, since: Instant, count: u32) -> Result<()> {
+        let before = self.approved_end()?;
+        self.trial
+            .until("approvals go on", || self.approved_end().is_ok_and(|end| end >= before + i64::from(count)))?;
+        self.trial.findings.back.push(since.elapsed());
+        Ok(())
+    }
+
+    /// Waits until no more is undelivered than the route may have: consumers that had to join again meanwhile could not, as they have to
+    /// see their group, too.
+    fn catches_up(&self) -> Result<()> {
+        let topic = self.trial.scene.topic("approved");
+        let most = i64::from(DELIVERS) * i64::try_from(AHEAD.as_secs())?;
+        self.trial.until("the consumers have caught up", || {
+            let done =
+                self.trial.kafka.committed(&self.group, &topic).unwrap_or_default().into_iter().flatten().sum::<i64>();
+            self.approved_end().is_ok_and(|end| end - done <= most)
+        })
+    }
+
+    /// Publishes some more, which have to be committed.
+    fn is_back(&mut self, worker: usize) -> Result<()> {
+        let mark = self.trial.over()?;
+        self.trial.ready(worker)?;
+        let intents = self.trial.stream().take(200).collect();
+        self.trial.publish(intents)?;
+        self.trial.back(&mark)
+    }
+
+    /// Ends the load, lets all that waits be decided, and gives when intents were approved.
+    fn settle(&mut self) -> Result<Approvals> {
+        self.trial.unload()?;
+        self.route(&format!("rate = {ENOUGH}"));
+        let _delivery = self.delivery(ENOUGH)?;
+        let all = self.trial.published();
+        self.trial.until("all is decided", || self.trial.scene.every_decision().len() >= all)?;
+        let approved = self.trial.scene.slim_output("approved");
+        // Kafka's client sets the time of a record when it is produced.
+        Ok(Approvals(approved.iter().filter_map(|record| record.timestamp_ms).collect()))
+    }
+}
+
+/// When intents were approved.
+struct Approvals(Vec<i64>);
+
+impl Approvals {
+    fn per_s(&self, from_ms: i64, to_ms: i64) -> f64 {
+        let count = self.0.iter().filter(|at| (from_ms..to_ms).contains(at)).count();
+        count as f64 * 1_000.0 / (to_ms - from_ms) as f64
+    }
+
+    /// Checks what was approved per second for so long from a time on.
+    fn check(&self, what: &str, (from_ms, length_ms): (i64, i64), (least, most): (f64, f64)) -> Result<String> {
+        let found = self.per_s(from_ms, from_ms + length_ms);
+        ensure!((least..=most).contains(&found), "{what}: {found:.1} approved per second, not {least:.1} to {most:.1}");
+        Ok(format!("{what}: {found:.0}"))
+    }
+}
+
+/// For a minute nobody may see the group's offsets; its consumers go on, unless they have to join again.
+pub fn lag_unknown(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    const HALVES_MS: i64 = 10_000;
+    let mut paced = Paced::new(ground, order, "lag-unknown", &format!("rate = {RATE}"))?;
+    let worker = paced.trial.start("only", &SHORT_SESSION);
+    paced.trial.ready(worker)?;
+    let mut delivery = paced.delivery(DELIVERS)?;
+    paced.trial.load(2_000)?;
+    let mut denied_at = Vec::new();
+    for _ in 0..order.times {
+        paced.steady(worker)?;
+        let denial = ground.kafka()?.deny_describing_group(&paced.group)?;
+        paced.waits(worker, 0, |route| route["trouble"].as_str().is_some_and(|words| words.contains("DESCRIBE")))?;
+        denied_at.push(now_ms());
+        paced.trial.live(worker, Duration::from_secs(60))?;
+        let taken = delivery.delivered().len();
+        denial.lift()?;
+        paced.catches_up()?;
+        paced.goes_on(Instant::now(), 2 * DELIVERS)?;
+        paced.trial.note(format!("the consumers had taken {taken} by then"));
+    }
+    drop(delivery);
+    let approvals = paced.settle()?;
+    for since_ms in denied_at {
+        let mut seen = Vec::new();
+        for halved in 0..6 {
+            // weir's rate has the ends of transactions in it, which are offsets, too.
+            let expected = (f64::from(DELIVERS) / f64::from(1 << halved)).max(FLOOR);
+            // It noticed up to 1.5 s before it said so.
+            let window = (since_ms + i64::from(halved) * HALVES_MS, HALVES_MS - 2_000);
+            let words = format!("{} s without", i64::from(halved) * HALVES_MS / 1_000);
+            approvals.check(&words, window, (expected * 0.6, expected * 1.4 + 1.0))?;
+            seen.push(format!("{:.0}", approvals.per_s(window.0, window.0 + window.1)));
+        }
+        paced.trial.note(format!("of {DELIVERS} approved per second, by 10 s without the lag: {}", seen.join(", ")));
+    }
+    paced.trial.finish(order.times)
+}
+
+/// The consumers stop, the group is deleted with its offsets, and after a while the consumers begin anew.
+pub fn group_deleted(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    let mut paced = Paced::new(ground, order, "group-deleted", &format!("rate = {RATE}"))?;
+    let worker = paced.trial.start("only", &SHORT_SESSION);
+    paced.trial.ready(worker)?;
+    paced.trial.load(2_000)?;
+    let mut delivery = paced.delivery(DELIVERS)?;
+    let mut stopped = Vec::new();
+    for _ in 0..order.times {
+        paced.steady(worker)?;
+        drop(delivery);
+        stopped.push(now_ms());
+        paced.trial.kafka.delete_group(&paced.group)?;
+        paced.trial.live(worker, AHEAD + Duration::from_secs(6))?;
+        // From the beginning of the topic, as fast as they can.
+        delivery = paced.delivery(ENOUGH)?;
+        paced.goes_on(Instant::now(), 2 * RATE)?;
+        drop(delivery);
+        delivery = paced.delivery(DELIVERS)?;
+    }
+    drop(delivery);
+    let approvals = paced.settle()?;
+    let ahead_ms = i64::try_from(AHEAD.as_millis())?;
+    for at_ms in stopped {
+        let probes = approvals.check("a stopped group", (at_ms + ahead_ms, 5_000), (0.0, FLOOR + 1.0))?;
+        paced.trial.note(format!("{probes} approved per second"));
+    }
+    paced.trial.finish(order.times)
+}
+
+/// A service of two instances: one dies, then the other one; both return.
+pub fn service_dies(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    const EACH: u32 = 100;
+    /// Three intervals, a turn, and some for a slow machine.
+    const NOTICED_MS: i64 = 5_000;
+    const LOOK_MS: i64 = 8_000;
+    let mut paced = Paced::new(ground, order, "service-dies", "service = \"mailer\"")?;
+    let worker = paced.trial.start("only", &SHORT_SESSION);
+    paced.trial.ready(worker)?;
+    let http = address(paced.trial.worker(worker));
+    let start =
+        |paced: &Paced, name| Ok::<_, anyhow::Error>((Instance::start(&http, name, EACH)?, paced.delivery(ENOUGH)?));
+    paced.trial.load(2_000)?;
+    let look = Duration::from_millis(u64::try_from(NOTICED_MS + LOOK_MS)?);
+    let mut seen = Vec::new();
+    for _ in 0..order.times {
+        let (one, two) = (start(&paced, "one")?, start(&paced, "two")?);
+        paced.goes_on(Instant::now(), 2 * EACH)?;
+        paced.waits(worker, 500, |route| route["drain_per_s"].as_f64() >= Some(f64::from(2 * EACH)))?;
+        let both_ms = now_ms();
+        paced.trial.live(worker, look)?;
+        drop(one);
+        let one_ms = now_ms();
+        paced.trial.live(worker, look)?;
+        drop(two);
+        let none_ms = now_ms();
+        paced.trial.live(worker, look)?;
+        seen.extend([("two instances", both_ms, 2 * EACH), ("one", one_ms, EACH), ("none", none_ms, 0)]);
+    }
+    let back = [start(&paced, "one")?, start(&paced, "two")?];
+    paced.goes_on(Instant::now(), 2 * EACH)?;
+    let approvals = paced.settle()?;
+    drop(back);
+    for (what, since_ms, registered) in seen {
+        let most = f64::from(registered);
+        let bounds = if registered == 0 { (0.0, 1.5) } else { (0.8 * most, 1.05 * most) };
+        let found = approvals.check(what, (since_ms + NOTICED_MS, LOOK_MS), bounds)?;
+        paced.trial.note(format!("{found} approved per second"));
+    }
+    paced.trial.finish(order.times)
+}
+
+/// One of two workers freezes while both read what waits, and wakes when the other one has its partitions.
+pub fn zombie(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    let mut paced = Paced::new(ground, order, "waiting-zombie", &format!("rate = {RATE}"))?;
+    let (zombie, successor) = (paced.trial.start("zombie", &SMALL), paced.trial.start("successor", &SMALL));
+    let _delivery = paced.delivery(ENOUGH)?;
+    for _ in 0..order.times {
+        for worker in [zombie, successor] {
+            paced.trial.ready(worker)?;
+        }
+        let intents = paced.trial.stream().take(8_000).collect();
+        paced.trial.publish(intents)?;
+        paced.trial.scene.wait_until_drained();
+        // Nothing comes, so a transaction that is open is one of what waited.
+        paced.waits(successor, 4_000, |_| true)?;
+        paced.trial.freeze_within_a_transaction(zombie)?;
+        paced.trial.live(successor, Duration::from_secs(8))?;
+        paced.trial.worker(zombie).thaw();
+        paced.is_back(zombie)?;
+        for worker in [zombie, successor] {
+            paced.trial.live(worker, Duration::ZERO)?;
+        }
+    }
+    paced.settle()?;
+    paced.trial.finish(order.times)
+}
+
+/// The tap kills the worker in a transaction of what waited: before the broker has its records, before it is committed, and before
+/// the worker hears of the commit.
+pub fn killed(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    const POINTS: [(Api, Moment); 3] =
+        [(Api::Produce, Moment::Request), (Api::EndTransaction, Moment::Request), (Api::EndTransaction, Moment::Reply)];
+    let mut paced = Paced::new(ground, order, "waiting-killed", &format!("rate = {RATE}"))?;
+    paced.trial.scene.kafka = ground.kafka()?.tapped_client();
+    let _delivery = paced.delivery(ENOUGH)?;
+    let mut worker = paced.trial.start("victim", &SMALL);
+    paced.trial.ready(worker)?;
+    for (api, moment) in POINTS.into_iter().cycle().take(order.times) {
+        let intents = paced.trial.stream().take(3_000).collect();
+        paced.trial.publish(intents)?;
+        paced.trial.scene.wait_until_drained();
+        // Nothing comes, so the next transaction is one of what waited.
+        paced.waits(worker, 500, |_| true)?;
+        let fate = Fate::Kill(paced.trial.worker(worker).pid());
+        ground.kafka()?.tap(0).arm(Trap { api, moment, fate });
+        paced.trial.until("the worker is killed", || ground.kafka().is_ok_and(|kafka| kafka.tap(0).is_sprung()))?;
+        paced.trial.worker(worker).kill();
+        worker = paced.trial.start("victim", &SMALL);
+        paced.is_back(worker)?;
+    }
+    paced.settle()?;
+    paced.trial.finish(order.times)
+}
