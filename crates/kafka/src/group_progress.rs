@@ -115,10 +115,11 @@ impl GroupProgress {
     /// # Errors
     /// A broker cannot be asked, or there is no such topic.
     pub fn offsets_at(&self, topic: &str, time: Time) -> Result<Vec<Option<u64>>, TopicError> {
-        let unseen = |error| self.unseen(topic, error);
-        let mut partitions = partitions_of(&self.consumer, topic, ANSWER_TIMEOUT).map_err(unseen)?;
+        let client = self.client()?;
+        let unseen = |error| self.unseen(&client.consumer, topic, error);
+        let mut partitions = partitions_of(&client.consumer, topic, ANSWER_TIMEOUT).map_err(unseen)?;
         partitions.sort_unstable();
-        let found = offsets_at(&self.consumer, topic, &partitions, time, ANSWER_TIMEOUT).map_err(unseen)?;
+        let found = offsets_at(&client.consumer, topic, &partitions, time, ANSWER_TIMEOUT).map_err(unseen)?;
         Ok(found.into_iter().map(|offset| offset.and_then(|offset| u64::try_from(offset).ok())).collect())
     }
 
