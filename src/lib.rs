@@ -7,6 +7,7 @@
 
 pub mod activity;
 pub mod authorities;
+pub mod aws_iam;
 pub mod budgets;
 pub mod cli;
 pub mod config;

@@ -25,6 +25,7 @@ use weir_worker::clock::SystemClock;
 
 use super::exit::UsageError;
 use crate::{
+    aws_iam::{CachePasswords, MskTokens, Signer},
     budgets::LedgerPool,
     config::{self, KafkaSettings, RedisSettings, S3Settings, Settings},
     object_store::{Location, S3Credentials, S3Options, StoredObject},
@@ -64,6 +65,7 @@ pub fn kafka(settings: &KafkaSettings) -> KafkaOptions {
         read_order: ReadOrder::AsFetched,
         delivery: settings.delivery,
         instance: settings.instance.clone(),
+        tokens: None,
         properties,
         files: Arc::default(),
         memory: LaneMemory::default(),
@@ -71,6 +73,18 @@ pub fn kafka(settings: &KafkaSettings) -> KafkaOptions {
         commit_interval: COMMIT_INTERVAL,
         limits: Arc::default(),
     }
+}
+
+/// The same, signed in to AWS where the settings say so.
+///
+/// # Errors
+/// AWS gives no credentials.
+pub async fn signed_kafka(settings: &KafkaSettings) -> anyhow::Result<KafkaOptions> {
+    let mut options = kafka(settings);
+    if let Some(region) = &settings.aws_iam_region {
+        options.tokens = Some(Arc::new(MskTokens::new(Signer::connect(region).await.context("kafka.aws_iam_region")?)));
+    }
+    Ok(options)
 }
 
 /// Asks Kafka something that blocks.
@@ -153,6 +167,21 @@ pub fn redis(settings: &RedisSettings) -> anyhow::Result<RedisOptions> {
     options.wait_replicas = settings.wait_replicas;
     options.response_timeout = settings.timeout;
     options.connect_timeout = settings.timeout;
+    Ok(options)
+}
+
+/// The same, signed in to AWS where the settings say so.
+///
+/// # Errors
+/// As [`redis()`]; or AWS gives no credentials.
+pub async fn signed_redis(settings: &RedisSettings) -> anyhow::Result<RedisOptions> {
+    let mut options = redis(settings)?;
+    let RedisSettings { aws_iam_cluster, aws_iam_region, username, .. } = settings;
+    if let (Some(cluster), Some(region), Some(user)) = (aws_iam_cluster, aws_iam_region, username) {
+        let signer = Signer::connect(region).await.context("redis.aws_iam_cluster")?;
+        let passwords = CachePasswords::new(signer, settings.aws_iam_service, cluster, user);
+        options.password = Some(Password::Made(Arc::new(passwords)));
+    }
     Ok(options)
 }
 

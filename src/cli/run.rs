@@ -99,7 +99,8 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
 
     let (lanes, memory) = assemble::lanes_and_memory(settings)?;
     let commit_interval = settings.worker.commit_interval;
-    let kafka = Arc::new(KafkaOptions { memory, commit_interval, ..assemble::kafka(&settings.kafka) });
+    let kafka = assemble::signed_kafka(&settings.kafka).await?;
+    let kafka = Arc::new(KafkaOptions { memory, commit_interval, ..kafka });
     let (policy, segments) = load(settings, &kafka, &stop).await?;
 
     ready_topics(&kafka, settings).await?;

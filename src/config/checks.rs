@@ -19,6 +19,8 @@ pub(super) fn together(layers: &Layers<'_>, kafka: Option<&KafkaSettings>, redis
     one_source_of_a_property(layers, kafka);
     certificate_and_key(layers);
     longer_than_a_time_out(layers, redis);
+    kafka_by_iam(layers, kafka);
+    redis_by_iam(layers, redis);
 }
 
 /// A record written to one topic must not be read or taken for one of another.
@@ -107,5 +109,53 @@ fn longer_than_a_time_out(layers: &Layers<'_>, redis: Option<&RedisSettings>) {
         && *after < 2 * *timeout
     {
         layers.note("redis.unavailable_after", "must be at least twice redis.timeout");
+    }
+}
+
+/// A token goes over TLS alone, and nothing else signs in beside it.
+fn kafka_by_iam(layers: &Layers<'_>, kafka: Option<&KafkaSettings>) {
+    const REGION: &str = "kafka.aws_iam_region";
+    let Some(kafka) = kafka.filter(|kafka| kafka.aws_iam_region.is_some()) else { return };
+    for (name, value) in kafka.properties() {
+        if name.starts_with("sasl.") || name.contains("oauthbearer") {
+            layers.note(REGION, &format!("and the property {name:?} are two ways to sign in: keep one"));
+        } else if name == "security.protocol" && !value.expose().eq_ignore_ascii_case("SASL_SSL") {
+            layers.note(REGION, "needs TLS: leave the property \"security.protocol\" out");
+        }
+    }
+}
+
+/// Likewise.
+fn redis_by_iam(layers: &Layers<'_>, redis: Option<&RedisSettings>) {
+    const CLUSTER: &str = "redis.aws_iam_cluster";
+    if !layers.is_given(CLUSTER) {
+        for key in ["redis.aws_iam_region", "redis.aws_iam_service"] {
+            if layers.is_given(key) {
+                layers.note(key, &format!("needs {CLUSTER}, the cluster's name"));
+            }
+        }
+        return;
+    }
+    for needed in ["redis.aws_iam_region", "redis.username"] {
+        if !layers.is_given(needed) {
+            layers.note(CLUSTER, &format!("needs {needed}"));
+        }
+    }
+    for password in ["redis.password", "redis.password_file"] {
+        if layers.is_given(password) {
+            layers.note(CLUSTER, &format!("and {password} are two ways to sign in: keep one"));
+        }
+    }
+    let Some(RedisSettings { nodes, username, .. }) = redis else { return };
+    if !nodes.iter().all(|node| node.expose().starts_with("rediss://")) {
+        layers.note(CLUSTER, "needs TLS: write rediss:// in redis.nodes");
+    }
+    if nodes.iter().any(|node| node.expose().contains('@')) {
+        layers.note(CLUSTER, "signs redis.username in: leave users and passwords out of redis.nodes");
+    }
+    // It becomes a part of a URL.
+    let is_plain = |name: &String| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+    if username.as_ref().is_some_and(|name| !is_plain(name)) {
+        layers.note("redis.username", "must be letters, digits or \"-\", as AWS has the names of its users");
     }
 }

@@ -178,6 +178,11 @@ pub(super) fn prefix() -> Check<impl Read<String>> {
     Check { form: Form::Text(Some("^[A-Za-z0-9._-]{1,64}$")), read: values::prefix }
 }
 
+/// A name that AWS gives, as that of a region.
+pub(super) fn aws_name() -> Check<impl Read<String>> {
+    Check { form: Form::Text(Some("^[a-z0-9-]+$")), read: values::aws_name }
+}
+
 /// Properties of librdkafka.
 pub(super) fn properties() -> Check<impl Read<BTreeMap<String, Secret>>> {
     Check { form: Form::Properties, read: values::properties }

@@ -5,15 +5,19 @@ use std::{collections::BTreeMap, net::SocketAddr, num::NonZeroU32, path::PathBuf
 use super::{
     Secret, SecretFile, TokenFile, checks,
     forms::{
-        address, authorities, between, brokers, filter, flag, http_url, memory, no_limit_at_0, nodes, non_zero_in,
-        path, pointer, policy_source, prefix, properties, property_files, secret, secret_file, source, text, tokens,
-        tokens_file, topic, topics, topics_by_channel, whole_in, word,
+        address, authorities, aws_name, between, brokers, filter, flag, http_url, memory, no_limit_at_0, nodes,
+        non_zero_in, path, pointer, policy_source, prefix, properties, property_files, secret, secret_file, source,
+        text, tokens, tokens_file, topic, topics, topics_by_channel, whole_in, word,
     },
     keys::{Otherwise, Setting, section},
     layers::Layers,
     values::{DAY, MINUTE, SECOND},
 };
-use crate::{authorities::Authorities, object_store::Location};
+use crate::{
+    authorities::Authorities,
+    aws_iam::{AWS_CACHES, AwsCache},
+    object_store::Location,
+};
 pub use weir_kafka::client::Delivery;
 
 /// All settings.
@@ -136,6 +140,8 @@ section! {
         /// Shares of created topics of deferred intents: so many lanes can work on one bucket. Such topics have 96 and 120
         /// partitions a share.
         create_shares: u16 = is "1", whole_in::<u16>(1, 64);
+        /// Region of an Amazon MSK cluster: weir signs in with IAM (OAUTHBEARER over TLS) in place of a password.
+        aws_iam_region: Option<String> = unset "none", aws_name();
         /// Passed to librdkafka unchanged, such as `"security.protocol"`. Each has its own variable, with `_` for
         /// `.`: `WEIR__KAFKA__PROPERTIES__SECURITY_PROTOCOL`. Properties that weir sets itself are rejected.
         properties: BTreeMap<String, Secret> = unset "none" or BTreeMap::new, properties();
@@ -160,6 +166,13 @@ section! {
         password: Option<Secret> = unset "the URL's", secret();
         /// File with the password. Read for each connection, so that it can be replaced.
         password_file: Option<PathBuf> = unset "none", secret_file();
+        /// Name of an ElastiCache or MemoryDB cluster: weir signs in with IAM as `redis.username`, in place of a password. Needs
+        /// `rediss://` and `redis.aws_iam_region`.
+        aws_iam_cluster: Option<String> = unset "none", aws_name();
+        /// Region of that cluster.
+        aws_iam_region: Option<String> = unset "none", aws_name();
+        /// `elasticache`, `elasticache_serverless` or `memorydb`.
+        aws_iam_service: AwsCache = is "elasticache", word(AWS_CACHES);
         /// Certificate authority for TLS, a PEM file. Read for each connection, as the next two are.
         ca_file: Option<PathBuf> = unset "the system's", path();
         /// This client's certificate for TLS, a PEM file.

@@ -153,6 +153,15 @@ pub(super) fn prefix(node: &Node, _: &Layers<'_>) -> Parsed<String> {
     Err(format!("must be 1 to {MAX_PREFIX_BYTES} letters, digits, \"_\", \"-\" or \".\", not {text:?}"))
 }
 
+/// A name that AWS gives. It becomes a part of URLs.
+pub(super) fn aws_name(node: &Node, _: &Layers<'_>) -> Parsed<String> {
+    let text = text(node)?;
+    if !text.is_empty() && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-') {
+        return Ok(text.to_owned());
+    }
+    Err(format!("must be small letters, digits or \"-\", not {text:?}"))
+}
+
 fn is_plain(text: &str) -> bool {
     text.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
 }

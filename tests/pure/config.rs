@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, ffi::OsString, path::Path, time::Duration};
 
 use serde_json::Value;
 use weir::{
+    aws_iam::AwsCache,
     config::{
         self, Delivery, LogFormat, Secret, Settings,
         keys::{Form, Otherwise, REFUSED_PROPERTIES, SETTINGS, Setting},
@@ -157,6 +158,7 @@ const OTHER_VALUES: &[(&str, &str)] = &[
     ("worker.memory", "512MiB"),
     ("http.listen", "[::1]:0"),
     ("http.token", "abc, d.e-f_/+~=="),
+    ("kafka.aws_iam_region", "eu-west-1"),
     ("http.threads", "2"),
     ("http.connections", "99"),
     ("http.concurrency", "7"),
@@ -172,7 +174,11 @@ const OTHER_VALUES: &[(&str, &str)] = &[
 ];
 
 /// These take files, and three of kafka take many names: each has a test of its own.
-const ELSEWHERE: [&str; 10] = [
+const ELSEWHERE: [&str; 13] = [
+    // They need each other.
+    "redis.aws_iam_cluster",
+    "redis.aws_iam_region",
+    "redis.aws_iam_service",
     "kafka.properties",
     "kafka.approved_by_channel",
     "kafka.property_files",
@@ -250,6 +256,10 @@ fn the_schema_refuses_what_weir_refuses() {
         ("kafka.property_files", "{ \"sasl.password\" = 7 }"),
         ("kafka.property_files", "{ acks = \"file\" }"),
         ("kafka.refresh", "\"10\""),
+        ("kafka.aws_iam_region", "\"eu west\""),
+        ("redis.aws_iam_region", "\"EU-WEST-1\""),
+        ("redis.aws_iam_cluster", "\"caps.x1.euw1.cache.amazonaws.com\""),
+        ("redis.aws_iam_service", "\"redis\""),
         ("redis.nodes", "[]"),
         ("redis.nodes", "[\"http://r:6379\"]"),
         ("redis.password", "\"\""),
@@ -292,6 +302,47 @@ fn kafka_properties_come_from_both_and_the_environment_goes_first() {
     let properties = parse(&text, &env).unwrap().kafka.properties;
     let found: Vec<(&str, &str)> = properties.iter().map(|(name, value)| (&**name, value.expose())).collect();
     assert_eq!(found, [("client.id", "b"), ("sasl.password", "secret"), ("sasl.username", "c")]);
+}
+
+#[test]
+fn signing_in_by_iam_needs_what_aws_needs_and_nothing_else_signs_in_beside_it() {
+    let with = |kafka: &str, redis: &str| {
+        let text = SMALLEST.replacen("[kafka]\n", &format!("[kafka]\n{kafka}\n"), 1);
+        let text = text.replacen("[redis]\n", &format!("[redis]\n{redis}\n"), 1);
+        parse(&text.replace("redis://", "rediss://"), &[])
+    };
+    let region = "aws_iam_region = \"eu-west-1\"";
+    let whole = format!("aws_iam_cluster = \"caps\"\n{region}\nusername = \"weir-0\"");
+    let settings = with(region, &format!("{whole}\naws_iam_service = \"memorydb\"")).unwrap();
+    assert_eq!(settings.kafka.aws_iam_region.as_deref(), Some("eu-west-1"));
+    assert_eq!(settings.redis.aws_iam_cluster.as_deref(), Some("caps"));
+    assert_eq!(settings.redis.aws_iam_service, AwsCache::MemoryDb);
+    assert_eq!(with("", &whole).unwrap().redis.aws_iam_service, AwsCache::ElastiCache);
+    let plain = parse(&SMALLEST.replacen("[redis]\n", &format!("[redis]\n{whole}\n"), 1), &[]).unwrap_err();
+    assert!(plain.contains("redis.aws_iam_cluster needs TLS"), "{plain}");
+    let in_url = SMALLEST.replace("redis://r", "rediss://weir:x@r");
+    let in_url = parse(&in_url.replacen("[redis]\n", &format!("[redis]\n{whole}\n"), 1), &[]).unwrap_err();
+    assert!(in_url.contains("leave users and passwords out of redis.nodes"), "{in_url}");
+    for (redis, expected) in [
+        (whole.replace("username", "prefix"), "redis.aws_iam_cluster needs redis.username"),
+        (whole.replace(region, ""), "redis.aws_iam_cluster needs redis.aws_iam_region"),
+        (whole.replace("aws_iam_cluster = \"caps\"", ""), "redis.aws_iam_region needs redis.aws_iam_cluster"),
+        ("aws_iam_service = \"memorydb\"".to_owned(), "redis.aws_iam_service needs redis.aws_iam_cluster"),
+        (format!("{whole}\npassword = \"x\""), "and redis.password are two ways"),
+        (whole.replace("weir-0", "weir&0"), "redis.username must be letters"),
+    ] {
+        let error = with("", &redis).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
+    for (properties, expected) in [
+        ("\"sasl.password\" = \"x\"", "kafka.aws_iam_region and the property \"sasl.password\" are two ways"),
+        ("\"enable.sasl.oauthbearer.unsecure.jwt\" = true", "are two ways"),
+        ("\"security.protocol\" = \"sasl_plaintext\"", "kafka.aws_iam_region needs TLS"),
+    ] {
+        let error = with(&format!("{region}\nproperties = {{ {properties} }}"), "").unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
+    with(&format!("{region}\nproperties = {{ \"security.protocol\" = \"sasl_ssl\" }}"), "").unwrap();
 }
 
 #[test]

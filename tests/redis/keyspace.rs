@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use crate::redis_support::{admit, at, batch, cap, fresh_store, opened, options, own, request, server, store};
+use arc_swap::ArcSwap;
 use testkit::{redis::RedisServer, stack::Stack, unique};
 use weir_core::{decide::AdmitVerdict, ports::StoreError};
 use weir_redis::{
-    Eviction, FORMAT, KeyspaceSeed, LISTPACK_VALUE_BYTES, Password, RedisOptions, RedisStats, TlsFiles, Tuning,
-    WhenMissing, open,
+    Eviction, FORMAT, KeyspaceSeed, LISTPACK_VALUE_BYTES, Password, Passwords, RedisOptions, RedisStats, TlsFiles,
+    Tuning, WhenMissing, open,
 };
 
 fn single() -> RedisOptions {
@@ -153,6 +154,62 @@ async fn a_server_that_evicts_is_refused_unless_allowed() {
     let allowed = RedisOptions { eviction: Eviction::Allow, ..options };
     let warnings = opened(&allowed).await.unwrap().warnings;
     assert!(warnings.iter().any(|warning| warning.contains("allkeys-lru")), "{warnings:?}");
+}
+
+/// As with those that AWS wants, which are signed for each connection and end after minutes.
+#[tokio::test]
+async fn a_password_that_is_made_is_made_anew_for_each_connection() {
+    struct Made(ArcSwap<Result<String, String>>);
+    impl Passwords for Made {
+        fn password(&self) -> Result<String, String> {
+            Result::clone(&self.0.load())
+        }
+    }
+    let server = server();
+    let only = |password: &str| {
+        let user = ["ACL", "SETUSER", "weir", "on", "resetpass", &format!(">{password}"), "~*", "&*", "+@all"];
+        server.query::<()>(&user).unwrap();
+    };
+    let made = Arc::new(Made(ArcSwap::from_pointee(Ok("first".to_owned()))));
+    only("first");
+    let by = Password::Made(Arc::clone(&made) as Arc<dyn Passwords>);
+    let options = RedisOptions { username: Some("weir".to_owned()), password: Some(by), tries: 2, ..own(&server) };
+    let mut store = fresh_store(&options).await;
+    let batch_of = |user| batch(at(0), &[cap(1, 1000)], vec![request(user, 1)]);
+    admit(&mut store, &batch_of("a")).await.1.unwrap();
+
+    only("second");
+    server.query::<i64>(&["CLIENT", "KILL", "USER", "weir"]).unwrap();
+    made.0.store(Arc::new(Err("the credentials have ended".to_owned())));
+    match admit(&mut store, &batch_of("b")).await.1 {
+        Err(StoreError::Temporary(message)) => assert!(message.contains("credentials have ended"), "{message}"),
+        other => panic!("{other:?}"),
+    }
+    made.0.store(Arc::new(Ok("second".to_owned())));
+    admit(&mut store, &batch_of("b")).await.1.unwrap();
+}
+
+/// As managed services do: weir starts, and warns of what it could not look at.
+#[tokio::test]
+async fn where_config_is_refused_weir_starts_and_warns() {
+    let server = server();
+    server.query::<()>(&["ACL", "SETUSER", "weir", "on", ">secret", "~*", "&*", "+@all", "-config"]).unwrap();
+    for tuning in [Tuning::Advise, Tuning::Set] {
+        let options = RedisOptions {
+            username: Some("weir".to_owned()),
+            password: Some(Password::Given("secret".to_owned())),
+            tuning,
+            ..own(&server)
+        };
+        let found = opened(&options).await.unwrap();
+        assert!(
+            found.warnings.iter().any(|warning| warning.contains("hash-max-listpack-value")),
+            "{:?}",
+            found.warnings
+        );
+        let mut store = store(&options, &found);
+        admit(&mut store, &batch(at(0), &[cap(1, 1000)], vec![request("a", 1)])).await.1.unwrap();
+    }
 }
 
 #[tokio::test]

@@ -19,3 +19,4 @@ mod rights;
 mod s3_rights;
 mod secrets;
 mod stage;
+mod tokens;

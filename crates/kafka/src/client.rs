@@ -12,7 +12,7 @@ use weir_core::{
     wheel::{Bucket, Ring},
 };
 
-use super::{property_files::PropertyFiles, sizes};
+use super::{property_files::PropertyFiles, sizes, tokens};
 
 /// How a batch becomes visible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,6 +123,8 @@ pub struct KafkaOptions {
     pub delivery: Delivery,
     /// This instance's name, the stable part of its transactional ids.
     pub instance: String,
+    /// Who gives the tokens that clients show in place of a password, where they do.
+    pub tokens: Option<Arc<dyn tokens::Tokens>>,
     /// Settings handed to librdkafka as they are, over ours.
     pub properties: BTreeMap<String, String>,
     /// The files of these properties.
@@ -337,7 +339,7 @@ impl KafkaOptions {
 
     /// Our defaults, then the user's properties over them, then what only weir may set.
     fn with_properties(&self, defaults: &[(&str, &str)]) -> ClientConfig {
-        let mut config = ClientConfig::new();
+        let mut config = tokens::settings(&self.tokens);
         for (key, value) in defaults {
             config.set(*key, *value);
         }
@@ -404,6 +406,7 @@ mod tests {
             read_order: ReadOrder::AsFetched,
             delivery: Delivery::ExactlyOnce,
             instance,
+            tokens: None,
             properties: BTreeMap::new(),
             files: Arc::default(),
             limits: Arc::default(),

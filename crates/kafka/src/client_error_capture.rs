@@ -1,26 +1,38 @@
 //! A context for clients that ask once: it remembers why brokers could not be talked to, which librdkafka tells its
 //! log alone. (A call that waits for a broker only says that its time is up.)
 
-use std::sync::Arc;
+use std::{error::Error, sync::Arc};
 
 use arc_swap::ArcSwapOption;
 use rdkafka::{
     ClientContext,
+    client::OAuthToken,
     config::RDKafkaLogLevel,
     consumer::ConsumerContext,
     error::{KafkaError, RDKafkaErrorCode},
 };
 
-use super::lane_context;
+use super::{
+    client::KafkaOptions,
+    lane_context,
+    tokens::{self, ShowsTokens, TokenSource},
+};
 
 /// Remembers the last failure of a connection, and the last thing that was not allowed.
 #[derive(Debug, Default)]
 pub struct ClientErrorCapture {
     cause: ArcSwapOption<String>,
     denied: ArcSwapOption<RDKafkaErrorCode>,
+    tokens: TokenSource,
 }
 
 impl ClientErrorCapture {
+    /// That of a client of these options.
+    #[must_use]
+    pub fn of(options: &KafkaOptions) -> Self {
+        Self { tokens: options.tokens.clone(), ..Self::default() }
+    }
+
     /// Why the last connection that failed did, in librdkafka's words.
     #[must_use]
     pub fn cause(&self) -> Option<String> {
@@ -52,7 +64,19 @@ impl ClientErrorCapture {
     }
 }
 
+impl ShowsTokens for ClientErrorCapture {
+    fn tokens(&self) -> &TokenSource {
+        &self.tokens
+    }
+}
+
 impl ClientContext for ClientErrorCapture {
+    const ENABLE_REFRESH_OAUTH_TOKEN: bool = true;
+
+    fn generate_oauth_token(&self, _: Option<&str>) -> Result<OAuthToken, Box<dyn Error>> {
+        tokens::next(&self.tokens)
+    }
+
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
         lane_context::log(level, facility, message);
         if facility == "FAIL" {

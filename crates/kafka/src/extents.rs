@@ -101,7 +101,7 @@ fn bounds(
 ) -> Result<Vec<(Extent, i64)>, ReadError> {
     let mut config = options.client();
     config.set("isolation.level", isolation);
-    let consumer = asking(&config)?;
+    let consumer = asking(options, &config)?;
     let found = while_leaders_change(|| bounds_now(&consumer, topic, between));
     let found = found.map_err(|error| unseen(options, &consumer, topic, error))?;
     if found.is_empty() {

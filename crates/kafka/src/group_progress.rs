@@ -35,7 +35,7 @@ impl Client {
         let mut config = options.consumer();
         // Not read_committed: an open transaction would hold up the answer about the committed offsets.
         config.set("isolation.level", "read_uncommitted");
-        Ok(Arc::new(Self { consumer: asking(&config)?, edition }))
+        Ok(Arc::new(Self { consumer: asking(options, &config)?, edition }))
     }
 }
 

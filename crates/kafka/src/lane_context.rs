@@ -1,12 +1,16 @@
 //! The context of a lane's clients: it turns librdkafka's logs and errors into ours, and notes what the group asks for.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    error::Error,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use rdkafka::{
     ClientContext, Message, TopicPartitionList,
+    client::OAuthToken,
     config::RDKafkaLogLevel,
     consumer::{BaseConsumer, Consumer, ConsumerContext, ConsumerGroupMetadata},
     error::{KafkaError, RDKafkaErrorCode},
@@ -15,7 +19,11 @@ use rdkafka::{
     types::RDKafkaRespErr,
 };
 
-use super::native::answers::Generation;
+use super::{
+    client::KafkaOptions,
+    native::answers::Generation,
+    tokens::{self, ShowsTokens, TokenSource},
+};
 
 /// A line of librdkafka's log as one of ours.
 pub(super) fn log(level: RDKafkaLogLevel, facility: &str, message: &str) {
@@ -64,9 +72,16 @@ pub struct LaneContext {
     pending: arc_swap::ArcSwap<Pending>,
     closing: AtomicBool,
     failed_delivery: arc_swap::ArcSwapOption<FailedDelivery>,
+    tokens: TokenSource,
 }
 
 impl LaneContext {
+    /// The context of a client of these options.
+    #[must_use]
+    pub fn of(options: &KafkaOptions) -> Self {
+        Self { tokens: options.tokens.clone(), ..Self::default() }
+    }
+
     /// The rebalance that waits, if any.
     #[must_use]
     pub fn pending(&self) -> Arc<Pending> {
@@ -95,7 +110,19 @@ impl LaneContext {
     }
 }
 
+impl ShowsTokens for LaneContext {
+    fn tokens(&self) -> &TokenSource {
+        &self.tokens
+    }
+}
+
 impl ClientContext for LaneContext {
+    const ENABLE_REFRESH_OAUTH_TOKEN: bool = true;
+
+    fn generate_oauth_token(&self, _: Option<&str>) -> Result<OAuthToken, Box<dyn Error>> {
+        tokens::next(&self.tokens)
+    }
+
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
         log(level, facility, message);
     }

@@ -24,6 +24,7 @@ pub mod rights;
 pub mod sink;
 mod sizes;
 pub mod source;
+pub mod tokens;
 pub mod topic_settings;
 pub mod topics;
 pub mod transaction;

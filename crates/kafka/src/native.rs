@@ -33,7 +33,43 @@ use weir_core::{
 
 use self::message::Message;
 pub use self::produce::{Run, Topic, flush, produce};
-use super::client::Reads;
+use super::{client::Reads, tokens::Token};
+
+/// How long an error of librdkafka may be, in bytes.
+const ERROR_BYTES: usize = 512;
+
+/// Gives a client its next token, or tells it why there is none, which its error says then.
+pub(super) fn show_token<C: ClientContext>(client: &Client<C>, token: &Result<Token, String>) {
+    let text = |text: &str| CString::new(text).map_err(|_| "the token has a NUL".to_owned());
+    let set = |token: &Token| -> Result<(), String> {
+        let (value, principal) = (text(&token.value)?, text(&token.principal)?);
+        let mut error = [0; ERROR_BYTES];
+        // SAFETY: the client lives; the texts end with NUL and are copied; no extensions are given, and the error's buffer is as
+        // long as is said.
+        let code = unsafe {
+            rd::rd_kafka_oauthbearer_set_token(
+                client.native_ptr(),
+                value.as_ptr(),
+                token.expires_ms,
+                principal.as_ptr(),
+                ptr::null_mut(),
+                0,
+                error.as_mut_ptr(),
+                error.len(),
+            )
+        };
+        if code == RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR {
+            return Ok(());
+        }
+        // SAFETY: librdkafka ends the buffer's text with NUL.
+        Err(unsafe { CStr::from_ptr(error.as_ptr()) }.to_string_lossy().into_owned())
+    };
+    if let Err(reason) = token.as_ref().map_err(Clone::clone).and_then(set) {
+        let reason = CString::new(reason).unwrap_or_default();
+        // SAFETY: the client lives; the text ends with NUL and is copied.
+        unsafe { rd::rd_kafka_oauthbearer_set_token_failure(client.native_ptr(), reason.as_ptr()) };
+    }
+}
 
 /// Ends the process at once, without exit handlers: those of OpenSSL free what the threads of clients that were left
 /// behind still use, and the process would end by a signal instead of its exit code.

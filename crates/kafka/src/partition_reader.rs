@@ -24,6 +24,7 @@ use super::{
     lane_context::LaneContext,
     native::{self, MessageBatch, MessageQueue, PartitionError},
     rights::Right,
+    tokens::make,
     topics::TopicError,
 };
 
@@ -123,7 +124,7 @@ impl PartitionReader {
     fn begin(options: &KafkaOptions, topic: &str, spans: &[Span], spans_a_queue: usize) -> Result<Self, ReadError> {
         let queues = spans.chunks(spans_a_queue).len().max(1);
         let read_ahead_kbytes = (READ_AHEAD_KBYTES / queues).max(LEAST_READ_AHEAD_KBYTES);
-        let consumer = settings(options, read_ahead_kbytes).create_with_context(LaneContext::default());
+        let consumer = make(&settings(options, read_ahead_kbytes), LaneContext::of(options));
         let consumer: Arc<BaseConsumer<LaneContext>> = Arc::new(consumer.map_err(|error| client(&error))?);
         native::inflate::bound(options.inflated_bytes(), options.answer_bytes());
         let closing = Arc::new(Closing(Some(Arc::clone(&consumer))));

@@ -17,6 +17,7 @@ use super::{
     output_topics::{OutputTopics, Unsent},
     rights::Rights,
     sink::KafkaJob,
+    tokens::make,
 };
 
 /// How long one step (offsets, commit, abort) may take: below the transaction's own time-out.
@@ -67,9 +68,7 @@ impl LaneProducer {
     pub fn make(options: &KafkaOptions, lane: usize) -> Result<Self, String> {
         let edition = options.files.edition();
         let made_for = options.outputs().into_iter().map(|(to, _)| options.limits.get(to)).collect();
-        let producer: BaseProducer<LaneContext> = options
-            .producer(lane)
-            .create_with_context(LaneContext::default())
+        let producer: BaseProducer<LaneContext> = make(&options.producer(lane), LaneContext::of(options))
             .map_err(|error| format!("the Kafka producer cannot be made: {}", client::not_made(&error)))?;
         Ok(Self {
             output_topics: OutputTopics::new(&producer, options)?,
@@ -109,6 +108,11 @@ impl LaneProducer {
     #[must_use]
     pub fn is_outdated(&self) -> bool {
         self.edition != self.options.files.edition()
+    }
+
+    /// Takes what librdkafka asks (the next token) and tells. To be called where nothing is being committed.
+    pub fn serve_events(&self) {
+        self.producer.poll(Duration::ZERO);
     }
 
     /// Aborts what is open. `None` where the client is of no more use.

@@ -4,7 +4,7 @@
 use std::{
     sync::{
         Arc,
-        mpsc::{Receiver, SyncSender, sync_channel},
+        mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
     },
     thread,
     time::{Duration, Instant},
@@ -35,6 +35,9 @@ const RECOVERY_WATCHDOG: Duration = Duration::from_secs(3 * TRANSACTION_TIMEOUT.
 /// How long the end of a producer may take in a recovery, with 5 s to spare. A start that ends after the watchdog would fence the
 /// producer of the thread that has taken over.
 const END_TIMEOUT: Duration = Duration::from_secs(RECOVERY_WATCHDOG.as_secs() - INIT_TIMEOUT.as_secs() - 5);
+
+/// How often a producer that has nothing to commit is polled: librdkafka may want its next token.
+const IDLE_POLL: Duration = Duration::from_secs(1);
 
 /// A decided batch of Kafka's.
 pub(super) type KafkaJob = Job<MessageBatch<LaneContext>, Membership>;
@@ -222,13 +225,23 @@ fn of_no_batch(error: CommitError) -> CommitError {
 
 /// The committing thread: answers each command once, ends when the sink is dropped.
 fn serve(mut producers: Producers, commands: &Receiver<Command>, replies: &mpsc::Sender<Reply>) {
-    for command in commands {
+    loop {
+        let command = match commands.recv_timeout(IDLE_POLL) {
+            Ok(command) => Some(command),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => return,
+        };
+        // Also before a command: a lane that commits offsets alone, and often, polls at no other place.
+        if let Some(producer) = &producers.current {
+            producer.serve_events();
+        }
         let reply = match command {
-            Command::Commit(job) => Reply::Done(match &mut producers.current {
+            None => continue,
+            Some(Command::Commit(job)) => Reply::Done(match &mut producers.current {
                 Some(producer) => producer.commit(&job),
                 None => Err(CommitError::Failed("there is no producer yet".to_owned())),
             }),
-            Command::Recover => Reply::Recovered(producers.recover()),
+            Some(Command::Recover) => Reply::Recovered(producers.recover()),
         };
         if replies.blocking_send(reply).is_err() {
             return;

@@ -34,6 +34,7 @@ use super::{
     native::{self, MessageBatch, answers::Generation},
     read_before::{Earlier, ends},
     rights::Rights,
+    tokens::make,
 };
 
 /// A lane that has not served the group for so long may have been frozen, and replaced meanwhile: less than the shortest
@@ -108,7 +109,7 @@ impl KafkaSource {
     pub fn join(options: &KafkaOptions) -> Result<Self, SourceError> {
         let edition = options.files.edition();
         let consumer: BaseConsumer<LaneContext> =
-            options.consumer().create_with_context(LaneContext::default()).map_err(|error| {
+            make(&options.consumer(), LaneContext::of(options)).map_err(|error| {
                 SourceError::Fatal(format!("the Kafka consumer cannot be made: {}", client::not_made(&error)))
             })?;
         native::inflate::bound(options.inflated_bytes(), options.answer_bytes());

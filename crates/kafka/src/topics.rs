@@ -5,7 +5,6 @@ use std::{collections::BTreeMap, ffi::CString, time::Duration};
 use rdkafka::{
     ClientConfig, Offset, TopicPartitionList,
     admin::{AdminClient, AdminOptions, NewTopic, TopicReplication},
-    client::DefaultClientContext,
     consumer::{BaseConsumer, Consumer},
     error::{KafkaError, RDKafkaErrorCode},
 };
@@ -17,6 +16,7 @@ use super::{
     identity::Identity,
     offsets::{partitions_of, right_to_read},
     rights::{Right, Rights},
+    tokens::{AskingContext, make},
     topic_settings::{self, KeepsTooLittle},
     waiting_topics, wheel_topics,
 };
@@ -47,7 +47,7 @@ pub enum TopicError {
     #[error(
         "Kafka at {brokers} and weir do not trust each other: {cause}. Check security.protocol, sasl.mechanism, \
          sasl.username and sasl.password, or ssl.ca.location, ssl.certificate.location and ssl.key.location, in \
-         [kafka.properties]"
+         [kafka.properties]; or with kafka.aws_iam_region the rights and the clock (docs/clouds.md)"
     )]
     NotLetIn {
         /// Where.
@@ -164,7 +164,7 @@ pub struct Inventory {
 /// # Errors
 /// A broker cannot be asked, or hides a topic.
 pub fn look(options: &KafkaOptions) -> Result<Inventory, TopicError> {
-    let consumer = asking(&options.client())?;
+    let consumer = asking(options, &options.client())?;
     let known = all_known(options, &consumer)?;
     let mut inventory = Inventory::default();
     for topic in all(options) {
@@ -194,7 +194,7 @@ const fn read_beside(options: &KafkaOptions) -> [&Option<String>; 4] {
 
 /// All topics that this user may see.
 pub(super) fn visible(options: &KafkaOptions) -> Result<Partitions, TopicError> {
-    all_known(options, &asking(&options.client())?)
+    all_known(options, &asking(options, &options.client())?)
 }
 
 fn all_known(options: &KafkaOptions, consumer: &Asking) -> Result<Partitions, TopicError> {
@@ -205,7 +205,7 @@ fn all_known(options: &KafkaOptions, consumer: &Asking) -> Result<Partitions, To
 
 /// How many partitions each of these topics has, 0: there is none.
 pub(super) fn partitions_of_each(options: &KafkaOptions, topics: &[String]) -> Result<Vec<usize>, TopicError> {
-    let consumer = asking(&options.client())?;
+    let consumer = asking(options, &options.client())?;
     let count = |topic: &String| {
         let partitions = partitions_of(&consumer, topic, ANSWER_TIMEOUT);
         Ok(partitions.map_err(|error| unseen(options, &consumer, topic, error))?.len())
@@ -246,8 +246,9 @@ fn hidden(options: &KafkaOptions, consumer: &Asking, topics: &[String]) -> Resul
 
 pub(super) type Asking = BaseConsumer<ClientErrorCapture>;
 
-pub(super) fn asking(config: &ClientConfig) -> Result<Asking, TopicError> {
-    config.create_with_context(ClientErrorCapture::default()).map_err(|error| TopicError::Client(not_made(&error)))
+/// A client of these options that asks a question, with these settings.
+pub(super) fn asking(options: &KafkaOptions, config: &ClientConfig) -> Result<Asking, TopicError> {
+    make(config, ClientErrorCapture::of(options)).map_err(|error| TopicError::Client(not_made(&error)))
 }
 
 /// Handles what librdkafka logs, which waits in a queue until somebody polls.
@@ -286,7 +287,7 @@ pub fn has_progress(options: &KafkaOptions) -> Result<bool, TopicError> {
     // Not read_committed: what a killed worker left pending would hold up the answer, and so the start that ends it.
     let mut config = options.consumer();
     config.set("isolation.level", "read_uncommitted");
-    let consumer = asking(&config)?;
+    let consumer = asking(options, &config)?;
     let unreachable = |error| unanswered(options, &consumer, error);
     let metadata = consumer.fetch_metadata(Some(&options.intents), ANSWER_TIMEOUT).map_err(unreachable)?;
     let mut partitions = TopicPartitionList::new();
@@ -309,7 +310,7 @@ pub fn has_progress(options: &KafkaOptions) -> Result<bool, TopicError> {
 /// # Errors
 /// A broker cannot be asked, or there is no such topic.
 pub fn identify(options: &KafkaOptions, topic: &str) -> Result<(Topic, Vec<i32>), TopicError> {
-    let consumer = asking(&options.client())?;
+    let consumer = asking(options, &options.client())?;
     let missing = || TopicError::Missing { brokers: options.brokers.clone(), topics: vec![topic.to_owned()] };
     let name = CString::new(topic).map_err(|_| missing())?;
     let partitions = partitions_of(&consumer, topic, ANSWER_TIMEOUT);
@@ -330,8 +331,8 @@ pub(super) fn unseen(options: &KafkaOptions, consumer: &Asking, topic: &str, err
 }
 
 /// A client for requests about topics as a whole.
-pub(super) fn admin(options: &KafkaOptions) -> Result<AdminClient<DefaultClientContext>, TopicError> {
-    options.client().create().map_err(|error| TopicError::Client(not_made(&error)))
+pub(super) fn admin(options: &KafkaOptions) -> Result<AdminClient<AskingContext>, TopicError> {
+    make(&options.client(), AskingContext::of(options)).map_err(|error| TopicError::Client(not_made(&error)))
 }
 
 /// How topics are made.

@@ -10,6 +10,7 @@ use super::{
     lane_context::LaneContext,
     producer::INIT_TIMEOUT,
     rights::{Right, Rights},
+    tokens::make,
     topics::{ANSWER_TIMEOUT, TopicError, not_allowed},
 };
 
@@ -33,7 +34,7 @@ pub fn try_one(options: &KafkaOptions) -> Result<String, TopicError> {
     let mut config = options.producer(0);
     config.set("transactional.id", &id);
     let producer: BaseProducer<LaneContext> =
-        config.create_with_context(LaneContext::default()).map_err(|error| TopicError::Client(not_made(&error)))?;
+        make(&config, LaneContext::of(options)).map_err(|error| TopicError::Client(not_made(&error)))?;
     let opened = producer
         .init_transactions(INIT_TIMEOUT)
         .and_then(|()| producer.begin_transaction())

@@ -50,7 +50,7 @@ pub use ledger::RedisLedger;
 pub use network::{Boxed, Link, Network, Tcp};
 pub use open::{KeyspaceSeed, Looked, Opened, look, open};
 pub use options::{
-    Absent, BadOptions, Eviction, MAX_PREFIX_BYTES, Password, RedisOptions, TlsFiles, Tuning, WhenMissing,
+    Absent, BadOptions, Eviction, MAX_PREFIX_BYTES, Password, Passwords, RedisOptions, TlsFiles, Tuning, WhenMissing,
 };
 pub use permits::RedisPermits;
 pub use pool::{PooledStore, RedisPool};

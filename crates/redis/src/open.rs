@@ -354,7 +354,7 @@ fn advice(message: &str) -> &'static str {
     if says(&["certificate", "alert", "handshake"]) {
         "Check redis.ca_file, and redis.cert_file and redis.key_file where the server asks for a certificate"
     } else if says(&["password", "wrongpass", "noauth", "authentication"]) {
-        "Check redis.username and redis.password"
+        "Check redis.username and redis.password, or with redis.aws_iam_cluster the rights and the clock (docs/clouds.md)"
     } else if says(&["noperm", "no permissions", "acl failure"]) {
         "Give the ACL user what docs/security.md lists: each command with +, and the keys with ~ and redis.prefix"
     } else {

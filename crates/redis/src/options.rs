@@ -127,13 +127,24 @@ pub enum Absent {
     Leave,
 }
 
+/// Who gives a password that ends, as a signed one does.
+pub trait Passwords: Send + Sync {
+    /// The password of a connection that is made now. It must not wait: what has to be fetched is fetched before.
+    ///
+    /// # Errors
+    /// Why there is none, without secrets.
+    fn password(&self) -> Result<String, String>;
+}
+
 /// A password; never shown.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub enum Password {
     /// This one.
     Given(String),
     /// That of a file, without a final newline, read for each connection: it may be replaced, as a token that expires is.
     File(PathBuf),
+    /// One that is made for each connection.
+    Made(Arc<dyn Passwords>),
 }
 
 impl Password {
@@ -141,6 +152,7 @@ impl Password {
     pub(super) fn read(&self) -> io::Result<String> {
         let path = match self {
             Self::Given(password) => return Ok(password.clone()),
+            Self::Made(by) => return by.password().map_err(io::Error::other),
             Self::File(path) => path,
         };
         let wrong = |what| io::Error::new(io::ErrorKind::InvalidData, format!("{} {what}", path.display()));

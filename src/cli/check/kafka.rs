@@ -45,7 +45,13 @@ pub(super) async fn look(
     policy: Option<&Policy>,
     report: &mut Report,
 ) -> HasDecided {
-    let options = Arc::new(assemble::kafka(&settings.kafka));
+    let options = match assemble::signed_kafka(&settings.kafka).await {
+        Ok(options) => Arc::new(options),
+        Err(error) => {
+            report.add(Finding::Error, "kafka", format!("{error:#}"));
+            return HasDecided::Unknown;
+        }
+    };
     let inventory = match ask_kafka(&options, topics::look).await {
         Ok(inventory) => inventory,
         Err(error) => {

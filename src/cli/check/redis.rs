@@ -18,7 +18,13 @@ use crate::{
 /// Looks at Redis, and creates the keyspace where that is asked for. No server's setting is changed.
 pub(super) async fn look(settings: &Settings, missing: Missing, has_decided: HasDecided, report: &mut Report) {
     // What is wrong with the settings is reported with the files.
-    let Ok(mut options) = assemble::redis(&settings.redis) else { return };
+    if assemble::redis(&settings.redis).is_err() {
+        return;
+    }
+    let mut options = match assemble::signed_redis(&settings.redis).await {
+        Ok(options) => options,
+        Err(error) => return report.add(Finding::Error, "redis", format!("{error:#}")),
+    };
     options.tuning = match options.tuning {
         Tuning::Set | Tuning::Announce => Tuning::Announce,
         Tuning::Advise => Tuning::Advise,

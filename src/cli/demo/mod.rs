@@ -120,6 +120,7 @@ impl Broker {
             dead_letters: "send-dead-letters".to_owned(),
             delivery: Delivery::ExactlyOnce,
             instance: "demo".to_owned(),
+            tokens: None,
             properties: BTreeMap::new(),
             files: Arc::default(),
             memory: LaneMemory::default(),

@@ -121,8 +121,8 @@ pub struct RebuildArgs {
 /// [`UsageError`] for what the user has to correct; else what failed. Run again, it goes on where it stopped.
 pub async fn run(args: &RebuildArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let settings = assemble::settings(&args.config.path)?;
-    let kafka = Arc::new(assemble::kafka(&settings.kafka));
-    let redis = lengthen::with_kept_history(assemble::redis(&settings.redis)?).await?;
+    let kafka = Arc::new(assemble::signed_kafka(&settings.kafka).await?);
+    let redis = lengthen::with_kept_history(assemble::signed_redis(&settings.redis).await?).await?;
     let fields = assemble::fields(&settings)?;
     let readers = readers(args)?;
     let begun = Instant::now();

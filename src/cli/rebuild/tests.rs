@@ -32,6 +32,7 @@ fn kafka(session_ms: Option<&str>) -> KafkaOptions {
         read_order: ReadOrder::AsFetched,
         delivery: Delivery::ExactlyOnce,
         instance: "weir-0".to_owned(),
+        tokens: None,
         properties: session_ms.map(|ms| ("session.timeout.ms".to_owned(), ms.to_owned())).into_iter().collect(),
         files: Arc::default(),
         memory: LaneMemory::default(),

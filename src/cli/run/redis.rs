@@ -42,7 +42,7 @@ impl OpenRedis {
     /// Opens the keyspace; creates it where the group has decided nothing yet.
     pub(super) async fn open(settings: &Settings, kafka: &Arc<KafkaOptions>) -> anyhow::Result<Self> {
         let stats = Arc::new(RedisStats::default());
-        let mut options = assemble::redis(&settings.redis)?;
+        let mut options = assemble::signed_redis(&settings.redis).await?;
         if settings.redis.unavailable_after.is_some() {
             // A lane asks again by itself, and wants to know soon who does not answer.
             options.tries = TRIES_WITHOUT_PATIENCE;

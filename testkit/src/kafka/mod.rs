@@ -16,6 +16,7 @@ mod record;
 mod scram;
 mod secured;
 mod tap;
+mod tokens;
 
 use std::{path::PathBuf, time::Duration};
 
@@ -32,6 +33,7 @@ pub use reader::TopicReader;
 pub use record::{Consumed, Record};
 pub use secured::SecuredKafka;
 pub use tap::{Api, Fate, Moment, Tap, Trap};
+pub use tokens::TokenKafka;
 
 use crate::{
     disk::SmallDisk,

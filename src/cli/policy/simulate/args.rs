@@ -105,12 +105,12 @@ impl SimulateArgs {
     pub(super) async fn plan(&self) -> anyhow::Result<Plan> {
         let settings = self.config.as_deref().map(assemble::settings).transpose()?;
         let settings = settings.as_ref();
-        let intents = source("--intents", &self.intents, settings, |settings| &settings.kafka.intents)?;
+        let intents = source("--intents", &self.intents, settings, |settings| &settings.kafka.intents).await?;
         let approved = match (self.approved.as_deref(), &intents) {
             (Some("none"), _) | (None, PastSource::File(_)) => None,
-            (Some(text), _) => Some(source("--approved", text, settings, |settings| &settings.kafka.approved)?),
+            (Some(text), _) => Some(source("--approved", text, settings, |settings| &settings.kafka.approved).await?),
             (None, PastSource::Topic(..)) => {
-                Some(source("--approved", "topic", settings, |settings| &settings.kafka.approved)?)
+                Some(source("--approved", "topic", settings, |settings| &settings.kafka.approved).await?)
             }
         };
         if let (PastSource::File(one), Some(PastSource::File(other))) = (&intents, &approved)
@@ -179,7 +179,7 @@ impl SimulateArgs {
 }
 
 /// What an argument names: a topic, or a file.
-fn source(
+async fn source(
     option: &str,
     text: &str,
     settings: Option<&Settings>,
@@ -196,7 +196,7 @@ fn source(
         return Err(invalid(format!("{option} {text}: a topic needs --config FILE, which says where the brokers are")));
     };
     let topic = topic.unwrap_or_else(|| configured(settings).clone());
-    Ok(PastSource::Topic(Arc::new(assemble::kafka(&settings.kafka)), topic))
+    Ok(PastSource::Topic(Arc::new(assemble::signed_kafka(&settings.kafka).await?), topic))
 }
 
 fn file(option: &str, text: &str) -> anyhow::Result<PastSource> {

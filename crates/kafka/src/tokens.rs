@@ -1,0 +1,173 @@
+//! Tokens in place of passwords (SASL/OAUTHBEARER), and the making of clients that show them.
+//!
+//! librdkafka asks for a token by an event, which is served when the client is polled. A client that asks one question is never
+//! polled, so each is given a token when it is made. One that lives for longer is asked for the next after four fifths of a token's
+//! life, and every 10 s where there is none; the one before is shown until it ends.
+
+use std::{error::Error, fmt, sync::Arc};
+
+use rdkafka::{
+    ClientConfig, ClientContext,
+    admin::AdminClient,
+    client::{Client, OAuthToken},
+    config::{FromClientConfigAndContext, RDKafkaLogLevel},
+    consumer::{BaseConsumer, Consumer, ConsumerContext},
+    error::{KafkaError, KafkaResult},
+    producer::{BaseProducer, NoCustomPartitioner, Producer, ProducerContext},
+};
+
+use super::{client::KafkaOptions, lane_context, native};
+
+/// What lets a client in for a while; the value is never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token {
+    /// What the broker is shown.
+    pub value: String,
+    /// Whose it is, as logs name it.
+    pub principal: String,
+    /// When it ends, in milliseconds since 1970.
+    pub expires_ms: i64,
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Token {{ principal: {:?}, expires_ms: {} }}", self.principal, self.expires_ms)
+    }
+}
+
+/// Who gives tokens. Asked by threads that must not wait: what has to be fetched is fetched before.
+pub trait Tokens: fmt::Debug + Send + Sync {
+    /// A token that is valid from now on.
+    ///
+    /// # Errors
+    /// Why there is none, without secrets.
+    fn token(&self) -> Result<Token, String>;
+}
+
+/// Where the tokens of a client are from, if it shows any.
+pub(super) type TokenSource = Option<Arc<dyn Tokens>>;
+
+/// A context whose client may show tokens.
+pub(super) trait ShowsTokens: ClientContext {
+    fn tokens(&self) -> &TokenSource;
+}
+
+/// The settings of a client, which has no others yet, so that it shows tokens where there are some.
+pub(super) fn settings(source: &TokenSource) -> ClientConfig {
+    let mut config = ClientConfig::new();
+    if source.is_some() {
+        config.set("security.protocol", "SASL_SSL").set("sasl.mechanism", "OAUTHBEARER");
+    }
+    config
+}
+
+/// The answer to librdkafka's question for the next token. Why there is none is told by the client's error, once a reason.
+pub(super) fn next(source: &TokenSource) -> Result<OAuthToken, Box<dyn Error>> {
+    let source = source.as_ref().ok_or("weir has no tokens: set kafka.aws_iam_region, or another sasl.mechanism")?;
+    let token = source.token()?;
+    Ok(OAuthToken { token: token.value, principal_name: token.principal, lifetime_ms: token.expires_ms })
+}
+
+/// What has a client of librdkafka in it.
+pub(super) trait HasClient<C: ClientContext> {
+    fn client_of(&self) -> &Client<C>;
+}
+
+impl<C: ConsumerContext> HasClient<C> for BaseConsumer<C> {
+    fn client_of(&self) -> &Client<C> {
+        self.client()
+    }
+}
+
+impl<C: ProducerContext<NoCustomPartitioner>> HasClient<C> for BaseProducer<C> {
+    fn client_of(&self) -> &Client<C> {
+        self.client()
+    }
+}
+
+impl<C: ClientContext> HasClient<C> for AdminClient<C> {
+    fn client_of(&self) -> &Client<C> {
+        self.inner()
+    }
+}
+
+/// Makes a client of these settings; one that shows tokens has its first. Where there is none, the client is made all the same, and
+/// its error says why it is not let in.
+///
+/// # Errors
+/// The settings are not librdkafka's.
+pub(super) fn make<C, T>(config: &ClientConfig, context: C) -> KafkaResult<T>
+where
+    C: ShowsTokens,
+    T: FromClientConfigAndContext<C> + HasClient<C>,
+{
+    let made: T = config.create_with_context(context)?;
+    let client = made.client_of();
+    if let Some(source) = client.context().tokens() {
+        native::show_token(client, &source.token());
+    }
+    Ok(made)
+}
+
+/// The context of clients for requests about topics as a whole, whose errors are the answers' alone.
+#[derive(Debug)]
+pub struct AskingContext(TokenSource);
+
+impl AskingContext {
+    /// That of a client of these options.
+    #[must_use]
+    pub fn of(options: &KafkaOptions) -> Self {
+        Self(options.tokens.clone())
+    }
+}
+
+impl ShowsTokens for AskingContext {
+    fn tokens(&self) -> &TokenSource {
+        &self.0
+    }
+}
+
+impl ClientContext for AskingContext {
+    const ENABLE_REFRESH_OAUTH_TOKEN: bool = true;
+
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        lane_context::log(level, facility, message);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        tracing::warn!(%error, "kafka: {reason}");
+    }
+
+    fn generate_oauth_token(&self, _: Option<&str>) -> Result<OAuthToken, Box<dyn Error>> {
+        next(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_not_shown() {
+        let token = Token { value: "secret".to_owned(), principal: "weir".to_owned(), expires_ms: 7 };
+        let shown = format!("{token:?}");
+        assert!(shown.contains("weir") && !shown.contains("secret"), "{shown}");
+    }
+
+    #[test]
+    fn a_client_shows_tokens_over_tls_where_there_are_some() {
+        #[derive(Debug)]
+        struct Ended;
+        impl Tokens for Ended {
+            fn token(&self) -> Result<Token, String> {
+                Err("the credentials have ended".to_owned())
+            }
+        }
+        let source: TokenSource = Some(Arc::new(Ended));
+        assert_eq!(settings(&source).get("security.protocol"), Some("SASL_SSL"));
+        assert_eq!(settings(&source).get("sasl.mechanism"), Some("OAUTHBEARER"));
+        assert_eq!(settings(&None).get("sasl.mechanism"), None);
+        let reason = next(&source).err().map(|error| error.to_string());
+        assert_eq!(reason.as_deref(), Some("the credentials have ended"));
+    }
+}
