@@ -86,10 +86,10 @@ impl Sabotage {
             Self::LeaseOutlived => 5,
             Self::TrustWipedShard => 6,
             Self::GatesBeforeReplays => 9,
-            Self::UnmarkedWrites => 425,
             Self::NumbersByLength => 28,
             Self::PlacesGrantedTwice => 29,
             Self::UnclearGivenBack => 50,
+            Self::UnmarkedWrites => 70,
             Self::IgnoreMembership => 93,
             Self::ForgetOwed => 95,
         })
