@@ -22,7 +22,11 @@ use testkit::{
 use weir_core::ports::Clock as _;
 use weir_worker::clock::SystemClock;
 
-use crate::support::{DEADLINE, Scene, approval, header, http::get, outcome::intent};
+use crate::support::{
+    DEADLINE, Scene, approval, header,
+    http::{get, wait_ready},
+    outcome::intent,
+};
 
 const AHEAD_S: u64 = 5;
 /// What the delivery service takes per second.
@@ -120,7 +124,9 @@ fn route(worker: &Worker) -> Value {
     routes[0].clone()
 }
 
+/// Waits until the worker is ready and has looked at its route.
 fn wait_looked(worker: &Worker) {
+    wait_ready(worker);
     wait_members(worker, 1);
 }
 

@@ -123,7 +123,7 @@ pub struct KafkaOptions {
     pub delivery: Delivery,
     /// This instance's name, the stable part of its transactional ids.
     pub instance: String,
-    /// Who gives the tokens that clients show in place of a password, where they do.
+    /// Where clients get tokens from, if they sign in with tokens instead of a password.
     pub tokens: Option<Arc<dyn tokens::Tokens>>,
     /// Settings handed to librdkafka as they are, over ours.
     pub properties: BTreeMap<String, String>,

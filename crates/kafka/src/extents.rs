@@ -133,7 +133,7 @@ fn bounds_now(
         let (low, high) = (lows[place], highs[place].max(lows[place]));
         let bound = |offsets: &Option<Vec<Option<i64>>>, none: i64| match offsets {
             None => none,
-            // There is no record of that time or later.
+            // No record has that time or a later one.
             Some(offsets) => offsets[place].unwrap_or(high).clamp(low, high),
         };
         (Extent { partition, low, since: bound(&froms, low), high }, bound(&tos, high))

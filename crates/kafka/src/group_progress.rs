@@ -1,6 +1,6 @@
 //! How far a group is in a topic, partition by partition: from offsets alone, no record is read.
 
-use std::{sync::Arc, thread};
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use rdkafka::{
@@ -12,6 +12,7 @@ use weir_core::{arrivals::Waiting, time::Time};
 
 use super::{
     client::{Delivery, KafkaOptions},
+    client_end::drop_elsewhere,
     offsets::{Logical, ends, offsets_at, partitions_of},
     rights::Right,
     topics::{ANSWER_TIMEOUT, Asking, TopicError, asking, handle_events, not_allowed, unseen},
@@ -80,9 +81,7 @@ impl GroupProgress {
         }
         let created = Client::new(&self.options)?;
         self.client.store(Arc::clone(&created));
-        // Because of its `group.id`, rdkafka waits until librdkafka has closed it, however long that takes.
-        let end = thread::Builder::new().name("old-client".to_owned()).spawn(move || drop(client));
-        if let Err(error) = end {
+        if let Err(error) = drop_elsewhere(client) {
             tracing::warn!(%error, "no thread for the end of a client");
         }
         Ok(created)

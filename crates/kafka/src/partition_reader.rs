@@ -5,7 +5,6 @@ mod reached;
 use std::{
     collections::BTreeMap,
     sync::Arc,
-    thread,
     time::{Duration, Instant},
 };
 
@@ -20,6 +19,7 @@ use weir_core::record::{RecordView, Records as _};
 use self::reached::Reached;
 use super::{
     client::{KafkaOptions, Reads, not_made},
+    client_end::drop_elsewhere,
     extents::{ReadError, Span},
     lane_context::LaneContext,
     native::{self, MessageBatch, MessageQueue, PartitionError},
@@ -69,15 +69,13 @@ struct Queue {
     idle: Duration,
 }
 
-/// Closes a consumer on a thread of its own, when neither its reader nor a batch is left: because of its `group.id`, rdkafka waits until
-/// librdkafka has closed it, however long that takes.
+/// Closes a consumer when neither its reader nor a batch is left, without waiting for it.
 struct Closing(Option<Arc<BaseConsumer<LaneContext>>>);
 
 impl Drop for Closing {
     fn drop(&mut self) {
         let consumer = self.0.take();
-        let end = thread::Builder::new().name("reader-end".to_owned()).spawn(move || drop(consumer));
-        if let Err(error) = end {
+        if let Err(error) = drop_elsewhere(consumer) {
             tracing::warn!(%error, "no thread for the end of a consumer");
         }
     }

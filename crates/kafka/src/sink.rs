@@ -272,7 +272,7 @@ impl Producers {
         Ok(self.current.insert(usable).edition())
     }
 
-    /// Creates a producer in place of one that has ended since then.
+    /// Creates a producer. `since`: when the one before it began to end.
     fn create(&mut self, since: Instant) -> Result<LaneProducer, CommitError> {
         if since.elapsed() >= END_TIMEOUT {
             return Err(CommitError::Failed("the producer before took too long to end".to_owned()));

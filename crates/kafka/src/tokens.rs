@@ -1,4 +1,4 @@
-//! Tokens in place of passwords (SASL/OAUTHBEARER), and the making of clients that show them.
+//! Tokens instead of passwords (SASL/OAUTHBEARER), and how clients that use them are created.
 //!
 //! librdkafka asks for a token by an event, which is served when the client is polled. A client that asks one question is never
 //! polled, so each is given a token when it is made. One that lives for longer is asked for the next after four fifths of a token's
@@ -37,7 +37,7 @@ impl fmt::Debug for Token {
 
 /// Who gives tokens. Asked by threads that must not wait: what has to be fetched is fetched before.
 pub trait Tokens: fmt::Debug + Send + Sync {
-    /// A token that is valid from now on.
+    /// A token that is valid now.
     ///
     /// # Errors
     /// Why there is none, without secrets.

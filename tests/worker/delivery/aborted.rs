@@ -34,7 +34,6 @@ fn aborted_records_at_the_end_of_the_approved_topic_close_no_route() {
     const MAILS: usize = 200;
     let post = Post::on(2, "aborted-approved", "rate = 1000");
     let worker = post.scene.worker("weir-0");
-    wait_ready(&worker);
     wait_looked(&worker);
     let mut delivery = post.delivery_by_record(PER_S);
     post.scene.publish(mails("before", MAILS));
@@ -59,7 +58,6 @@ fn aborted_records_at_the_end_of_a_waiting_topic_do_not_wait() {
     const MAILS: usize = 1_500;
     let post = Post::new("aborted-waiting", "rate = 500");
     let worker = post.scene.worker("weir-0");
-    wait_ready(&worker);
     wait_looked(&worker);
     let mut delivery = post.delivery(4 * PER_S);
     post.scene.publish(mails("blast", MAILS));
@@ -86,7 +84,6 @@ fn intents_that_wait_when_the_rule_of_their_route_changes_are_decided_by_the_new
     write(&scene, "1", "wait");
     scene.wait_for_routes(&["email"]);
     let worker = scene.worker("weir-0");
-    wait_ready(&worker);
     wait_looked(&worker);
     scene.publish(mails("blast", MAILS));
     wait_until(DEADLINE, "the blast waits", || waits(&worker) > MAILS as u64 * 9 / 10);

@@ -31,7 +31,6 @@ fn how_long_the_oldest_intent_waits_is_shown_and_known_again_after_a_restart() {
     write(&scene, "1", 1);
     scene.wait_for_routes(&["email"]);
     let mut worker = scene.worker("weir-0");
-    wait_ready(&worker);
     wait_looked(&worker);
     assert_eq!((oldest_s(&worker), oldest_by_metric(&worker)), (None, Some(0.0)), "none waits");
     let published = Instant::now();
@@ -72,7 +71,6 @@ fn while_weir_itself_approves_nothing_the_wait_of_the_oldest_intent_is_a_signal_
     scene.write_policy(&format!("version = \"1\"\n{caps}{route_of}"));
     scene.wait_for_routes(&["email"]);
     let worker = scene.worker("weir-0");
-    wait_ready(&worker);
     wait_looked(&worker);
     let delivery = Delivery::start(&scene.kafka, &group, &scene.topic("approved"), PER_S).unwrap();
     scene.publish(mails("blast", MAILS));

@@ -19,7 +19,6 @@ fn an_intent_that_waits_is_written_and_read_once_more() {
     const MAILS: usize = 2_000;
     let post = Post::new("cost", "rate = 400");
     let worker = post.scene.worker("weir-0");
-    wait_ready(&worker);
     wait_looked(&worker);
     let mut delivery = post.delivery(2 * PER_S);
     post.scene.publish(mails("blast", MAILS));

@@ -14,7 +14,6 @@ fn workers_killed_while_intents_wait_lose_none_and_approve_none_twice() {
     let post = Post::new("killed", "rate = 2000");
     let env = [("WEIR__WORKER__BATCH", "200")];
     let steady = post.scene.worker_with("steady", &env);
-    wait_ready(&steady);
     wait_looked(&steady);
     let mut delivery = post.delivery_by_record(4 * PER_S);
     let waiting = post.scene.topic("waiting-email");
@@ -51,7 +50,6 @@ fn a_worker_that_wakes_past_its_session_approves_nothing_twice() {
     let steady = post.scene.worker_with("steady", &env);
     let mut zombie = post.scene.worker_with("zombie", &env);
     for worker in [&steady, &zombie] {
-        wait_ready(worker);
         wait_looked(worker);
     }
     let mut delivery = post.delivery(4 * PER_S);

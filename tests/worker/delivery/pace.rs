@@ -19,7 +19,6 @@ const AHEAD_MS: i64 = 1_000 * AHEAD_S as i64;
 fn a_blast_is_approved_no_faster_than_it_is_delivered() {
     let post = Post::new("paced-only", "rate = 1000");
     let worker = post.scene.worker("weir-0");
-    wait_ready(&worker);
     wait_looked(&worker);
     let mut delivery = post.delivery(PER_S);
     post.scene.publish(mails("blast", BLAST));
@@ -98,7 +97,6 @@ fn while_delivery_is_stopped_only_probes_are_approved_and_once_it_goes_on_approv
     const RATE: usize = 1_000;
     let post = Post::new("stopped", &format!("rate = {RATE}"));
     let worker = post.scene.worker("weir-0");
-    wait_ready(&worker);
     wait_looked(&worker);
     let times = Times::begin();
     let mut delivery = post.delivery(PER_S);

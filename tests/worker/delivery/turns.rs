@@ -15,7 +15,7 @@ use testkit::{
 use super::{AHEAD_S, BLAST, PER_S, Post, Times, between, deadline, mails, produced_ms, wait_looked, waited, waits};
 use crate::support::{
     DEADLINE, Scene, approval, header,
-    http::{metric, wait_ready},
+    http::metric,
     outcome::{intent, time_ms},
 };
 
@@ -52,7 +52,6 @@ fn a_small_campaign_behind_a_blast_takes_its_turns() {
     scene.write_policy(&format!("version = \"1\"\n[default]\ncaps = \"unlimited\"\n{route}"));
     scene.wait_for_routes(&["email"]);
     let worker = scene.worker("weir-0");
-    wait_ready(&worker);
     wait_looked(&worker);
     scene.publish(mails("blast", LARGE));
     wait_until(DEADLINE, "the blast waits", || waits(&worker) > LARGE as u64 / 2);
@@ -81,7 +80,6 @@ fn a_small_campaign_behind_a_blast_takes_no_longer_than_is_fair() {
     const TAKES: u32 = 400;
     let post = Post::new("fair", &format!("rate = {PER_S}"));
     let worker = post.scene.worker("weir-0");
-    wait_ready(&worker);
     wait_looked(&worker);
     let times = Times::begin();
     let mut delivery = post.delivery(TAKES);
@@ -108,7 +106,6 @@ fn intents_of_no_route_overtake_a_blast() {
     // Nearly two minutes of the route's rate.
     let post = Post::new("overtaken", "rate = 20");
     let worker = post.scene.worker("weir-0");
-    wait_ready(&worker);
     wait_looked(&worker);
     let _delivery = post.delivery(PER_S);
     post.scene.publish(mails("blast", MAILS));
@@ -154,7 +151,6 @@ fn transactional_mail_with_a_reserved_share_is_not_held_up_by_a_blast_on_its_rou
 fn is_urgent(name: &str, more: &str, fields: &Value) -> Vec<Consumed> {
     let post = Post::new(name, more);
     let worker = post.scene.worker("weir-0");
-    wait_ready(&worker);
     wait_looked(&worker);
     let _delivery = post.delivery(PER_S);
     let mut urgent = Urgent::new(&post.scene, fields);

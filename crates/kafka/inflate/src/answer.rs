@@ -5,8 +5,8 @@
 //! of the partition and asks for it again from that batch on. Neither is an error reported nor a record passed over, and all clients
 //! have it so. Snappy is not counted.
 //!
-//! Each partition is read on: the first compressed batch of an answer is always inflated; and of a partition of which nothing was, that
-//! of the next answer is, whatever those before it came to ([`Turns`]). librdkafka does not always begin with another partition: where an
+//! No partition is left behind: the first compressed batch of an answer is always inflated. If none of a partition's batches was, the
+//! first one in the next answer is, however much the batches before it inflate to ([`Turns`]). librdkafka does not always begin with another partition: where an
 //! answer is more than its queue holds, it asks for all of them again from the first one on.
 //!
 //! Where nothing comes before the batch that is left, librdkafka takes the answer for one that was cut too short, and doubles how many

@@ -92,7 +92,7 @@ impl Turns {
 mod tests {
     use super::*;
 
-    /// An answer of partitions that each have a batch which is enough, and one behind it; gives those of which one was inflated.
+    /// An answer in which each partition has a batch that reaches the bound, and one more. Returns the partitions of which a batch was inflated.
     fn answer(turns: &Turns, partitions: &[usize]) -> Vec<usize> {
         let (mut has_enough, mut inflated) = (false, Vec::new());
         for &partition in partitions {

@@ -13,9 +13,9 @@ pub(super) struct Reached {
     next: BTreeMap<i32, i64>,
     /// The ends of the spans that are not read to their end.
     open: BTreeMap<i32, i64>,
-    /// Of them those of which all is read that is committed: a transaction is open before their end.
+    /// The open ones that are read up to an open transaction.
     held_up: BTreeSet<i32>,
-    /// Those that have ended since the last look.
+    /// Partitions whose spans have ended since [`Reached::take_ended`] was last called.
     ended: Vec<i32>,
 }
 
@@ -62,7 +62,7 @@ impl Reached {
         next <= end
     }
 
-    /// Notes that nothing comes of a partition before this offset, and nothing that is committed from it on.
+    /// Notes that a partition is read up to this offset, and that nothing committed follows.
     pub(super) fn comes_to_an_end(&mut self, partition: i32, offset: i64) {
         self.advance(partition, offset);
         if self.is_open(partition) {

@@ -1,8 +1,9 @@
-//! Another consumer in place of one that has lost its brokers, or whose files of properties were replaced.
+//! Replaces a consumer that has lost its brokers, or whose property files were replaced.
 
 use rdkafka::consumer::Consumer;
 
 use super::{KafkaSource, SourceError};
+use crate::client_end::drop_elsewhere;
 
 impl KafkaSource {
     /// Has all partitions given up if files of properties were replaced since the client was created. The lane takes it up as a change of
@@ -26,8 +27,6 @@ impl KafkaSource {
         let other = Self::join(&self.options).map_err(|error| SourceError::Temporary(error.to_string()))?;
         let other = other.noting_in(self.table.clone());
         let old = std::mem::replace(self, other);
-        // Its end may take long: it may have no broker to ask any more.
-        let end = std::thread::Builder::new().name("old-consumer".to_owned()).spawn(move || drop(old));
-        end.map(drop).map_err(|error| SourceError::Fatal(format!("no thread for the end of a consumer: {error}")))
+        drop_elsewhere(old).map_err(|error| SourceError::Fatal(format!("no thread for the end of a consumer: {error}")))
     }
 }
