@@ -1,10 +1,6 @@
 //! A fake Kafka of one broker: the intents, the outputs with their transactions, the group and its offsets.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use weir_core::{
     deferral::{Deferral, HEADERS},
@@ -13,6 +9,7 @@ use weir_core::{
 };
 
 use super::{
+    delivery::{self, SharedDownstream},
     env::Env,
     group::Group,
     rings::{Log, Rings, SHARES},
@@ -102,7 +99,7 @@ pub struct Commit {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+pub enum State {
     Open(Duration),
     /// Decided, not visible before.
     Prepared(Duration),
@@ -111,17 +108,17 @@ enum State {
     Aborted,
 }
 
-struct Transaction {
-    state: State,
+pub struct Transaction {
+    pub state: State,
     /// The topic whose offsets it commits.
     log: Log,
     offsets: Vec<Progress>,
 }
 
 #[derive(Default)]
-struct Producer {
+pub struct Producer {
     epoch: u32,
-    open: Option<usize>,
+    pub open: Option<usize>,
 }
 
 /// The topic that a member reads, the member, and its generation.
@@ -148,18 +145,24 @@ pub enum End {
 pub struct Broker {
     pub env: Env,
     pub intents: Vec<Vec<Arc<Intent>>>,
-    outputs: Vec<Out>,
-    transactions: Vec<Transaction>,
-    producers: BTreeMap<String, Producer>,
+    pub outputs: Vec<Out>,
+    pub transactions: Vec<Transaction>,
+    pub producers: BTreeMap<String, Producer>,
     pub rings: Rings,
     pub group: Group,
     /// The group of the lanes that read the rings.
     pub later: Group,
+    /// The group of the lanes that read what waits.
+    pub waiting: Group,
+    /// What keepers see of the route.
+    pub downstream: SharedDownstream,
     pub committed: BTreeMap<(Log, i32), Progress>,
     pub commits: Vec<Commit>,
     /// Commits of deferred intents that were refused because the process had been frozen, and another was in its place.
     pub zombies: usize,
     pub down_until: Duration,
+    /// How long it takes for each record, until when.
+    pub slow: (Duration, Duration),
     /// Requests that arrived after their sender gave up: a late producer start fences its successor.
     pub late: usize,
     /// Violations: events that must never happen.
@@ -172,6 +175,8 @@ impl Broker {
         let partitions = |ring: Ring| i32::try_from(ring.buckets()).unwrap() * i32::from(SHARES);
         let later = Group::new(env, Ring::ALL.map(|ring| (Log::Ring(ring), partitions(ring))).into());
         Self {
+            waiting: Group::new(env, vec![(Log::Waiting, delivery::WAITING)]),
+            downstream: SharedDownstream::default(),
             env: env.clone(),
             intents,
             outputs: Vec::new(),
@@ -184,6 +189,7 @@ impl Broker {
             commits: Vec::new(),
             zombies: 0,
             down_until: Duration::ZERO,
+            slow: (Duration::ZERO, Duration::ZERO),
             late: 0,
             broken: Vec::new(),
         }
@@ -194,13 +200,21 @@ impl Broker {
         match log {
             Log::Input => &mut self.group,
             Log::Ring(_) => &mut self.later,
+            Log::Waiting => &mut self.waiting,
         }
+    }
+
+    /// How long it takes for a record now.
+    pub fn takes(&self) -> Duration {
+        let (each, until) = self.slow;
+        if self.env.passed() < until { each } else { Duration::ZERO }
     }
 
     /// A process is frozen or dead, or awake again.
     pub fn silence(&mut self, process: u64, since: Option<Duration>) {
         self.group.silence(process, since);
         self.later.silence(process, since);
+        self.waiting.silence(process, since);
     }
 
     /// A producer takes over its id, which ends the open transaction.
@@ -253,17 +267,30 @@ impl Broker {
             self.keep(transaction, &intent, *to, headers);
             self.outputs.push(Out { intent, to: *to, value, headers: ours, fetched: *at, submit, offset, transaction });
         }
+        self.show();
         Ok(())
     }
 
-    /// Writes a deferred intent into its bucket.
+    /// Writes a deferred intent into its bucket, and one that waits into its partition.
     fn keep(&mut self, transaction: usize, intent: &Intent, to: Destination, headers: &OurHeaders) {
-        let Destination::Deferred(bucket) = to else { return };
-        let (log, partition, at) = (Log::Ring(bucket.ring), bucket.partition, self.env.passed());
+        let (log, partition) = match to {
+            Destination::Deferred(bucket) => (Log::Ring(bucket.ring), bucket.partition),
+            // By the key, where the lane does not know of the partitions.
+            Destination::Waiting { partition: ..0, .. } => {
+                (Log::Waiting, i32::try_from(intent.key.len()).unwrap() % delivery::WAITING)
+            }
+            Destination::Waiting { partition, .. } => (Log::Waiting, partition),
+            Destination::Approved(_)
+            | Destination::Suppressed
+            | Destination::DeadLetters
+            | Destination::Undelivered
+            | Destination::Nowhere => return,
+        };
+        let at = self.env.passed();
         let Intent { key, value, first, .. } = intent;
         let (key, value, deferral, first) = (key.clone(), value.clone(), read(headers), *first);
         let record = |offset| Intent { log, partition, offset, key, value, at, deferral, first };
-        self.rings.append(bucket, transaction, record);
+        self.rings.append((log, partition), transaction, record);
     }
 
     pub fn send_offsets(
@@ -323,63 +350,16 @@ impl Broker {
         Ok(partitions.iter().map(|partition| (*partition, self.committed.get(&(log, *partition)).copied())).collect())
     }
 
-    /// The outputs that a read_committed reader sees, in order.
-    pub fn visible(&self) -> impl Iterator<Item = &Out> {
-        self.outputs.iter().filter(|out| self.visible_at(out).is_some())
-    }
-
-    /// When an output became visible at read_committed.
-    pub fn visible_at(&self, out: &Out) -> Option<Duration> {
-        match self.transactions[out.transaction].state {
-            State::Committed(at) => Some(at),
-            State::Open(_) | State::Prepared(_) | State::Aborted => None,
-        }
-    }
-
-    /// The records that a read_committed reader gets from an offset, up to the first open transaction; and the offset
-    /// after them.
-    pub fn stable(&mut self, from: usize) -> (Vec<&Out>, usize) {
-        self.pass_time();
-        let end =
-            self.outputs.iter().position(|out| self.is_open(out.transaction)).unwrap_or(self.outputs.len()).max(from);
-        (self.outputs[from..end].iter().filter(|out| self.visible_at(out).is_some()).collect(), end)
-    }
-
-    pub fn is_committed(&self, transaction: usize) -> bool {
-        matches!(self.transactions[transaction].state, State::Committed(_))
-    }
-
-    pub fn is_open(&self, transaction: usize) -> bool {
-        matches!(self.transactions[transaction].state, State::Open(_) | State::Prepared(_))
-    }
-
-    /// Visible approved records that an aborted transaction had written before.
-    pub fn replays(&self) -> usize {
-        let approved = || self.outputs.iter().filter(|out| out.to == Destination::APPROVED);
-        let aborted = approved().filter(|out| self.transactions[out.transaction].state == State::Aborted);
-        let aborted: BTreeSet<(i32, i64)> = aborted.map(|out| out.intent.first).collect();
-        self.visible().filter(|out| out.to == Destination::APPROVED && aborted.contains(&out.intent.first)).count()
-    }
-
-    /// Whether all intents are done and no transaction is open.
-    pub fn is_drained(&mut self) -> bool {
-        self.pass_time();
-        let open = self.producers.values().any(|producer| producer.open.is_some());
-        !open
-            && self.intents.iter().zip(0..).all(|(log, partition)| {
-                let end = log.last().map_or(0, |intent| intent.offset + 1);
-                self.committed.get(&(Log::Input, partition)).map_or(0, |committed| committed.next_offset) >= end
-            })
-    }
-
     /// Ends the transactions whose time has come.
     pub fn pass_time(&mut self) {
         let now = self.env.passed();
+        let mut ended = false;
         for (id, producer) in &mut self.producers {
             let Some(open) = producer.open else { continue };
             let transaction = &mut self.transactions[open];
             match transaction.state {
                 State::Prepared(at) if now >= at => {
+                    ended = true;
                     transaction.state = State::Committed(at);
                     producer.open = None;
                     let mut done = Vec::new();
@@ -398,6 +378,7 @@ impl Broker {
                     self.env.note(|| format!("{id} has committed {:?}", transaction.offsets));
                 }
                 State::Open(since) if now >= since + TRANSACTION_TIMEOUT => {
+                    ended = true;
                     transaction.state = State::Aborted;
                     producer.open = None;
                     producer.epoch += 1;
@@ -405,6 +386,9 @@ impl Broker {
                 }
                 State::Open(_) | State::Prepared(_) | State::Committed(_) | State::Aborted => {}
             }
+        }
+        if ended {
+            self.show();
         }
     }
 }

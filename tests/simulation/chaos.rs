@@ -4,13 +4,15 @@ use std::{rc::Rc, time::Duration};
 
 use tokio::task::spawn_local;
 
-use super::{cluster, cluster::Keeps, env::lock, process::Process, run::World};
+use super::{cluster, cluster::Keeps, env::lock, process::Process, run::World, sabotage::Sabotage};
 
 #[derive(Debug, Clone, Copy)]
 enum Fault {
     Process(ProcessFault),
     Rebalance,
     BrokerAway,
+    /// The broker takes so few records per second that a full batch cannot be committed in time.
+    BrokerSlow,
     Redis(RedisFault),
 }
 
@@ -72,8 +74,15 @@ pub async fn reign(world: &Rc<World>, until: Duration) {
     let env = &world.env;
     // Only some kinds, so that runs differ.
     let mut kinds: Vec<Fault> = FAULTS.into_iter().filter(|_| env.chance(450)).collect();
+    // Nothing is drawn for a planted bug: the seed that shows it stays the same.
+    if env.sabotage() == Sabotage::None && env.chance(450) {
+        kinds.push(Fault::BrokerSlow);
+    }
     if env.sabotage().is_of_names() {
         kinds.extend([Fault::Redis(RedisFault::LoseNames); 4]);
+    }
+    if env.sabotage().is_of_rebuilds() {
+        kinds.extend([Fault::Redis(RedisFault::Wipe); 4]);
     }
     let pace = [500, 2_000, 6_000][env.index(3)];
     env.note(|| format!("faults: {kinds:?}"));
@@ -116,6 +125,7 @@ fn inject(world: &Rc<World>, fault: Fault) {
         Fault::Rebalance => {
             let (mut broker, mut refunds) = (world.broker.borrow_mut(), world.refunds.borrow_mut());
             match env.below(1000) {
+                0..500 if world.setting.paced.is_some() && env.chance(500) => broker.waiting.rebalance(),
                 0..500 => broker.group.rebalance(),
                 500..800 => broker.later.rebalance(),
                 _ => refunds.group.rebalance(),
@@ -125,6 +135,10 @@ fn inject(world: &Rc<World>, fault: Fault) {
             let until = env.passed() + env.millis(100, 12_000);
             world.broker.borrow_mut().down_until = until;
             world.refunds.borrow_mut().down_until = until;
+        }
+        Fault::BrokerSlow => {
+            let each = [env.millis(300, 1_000), env.millis(1_000, 6_000)][env.index(2)];
+            world.broker.borrow_mut().slow = (each, env.passed() + env.millis(5_000, 40_000));
         }
         Fault::Redis(fault) => on_redis(world, fault),
     }
@@ -238,6 +252,7 @@ fn put_right(world: &Rc<World>) {
     (0..world.clocks.len()).for_each(|instance| world.set_clock(instance, 0));
     world.broker.borrow_mut().down_until = Duration::ZERO;
     world.refunds.borrow_mut().down_until = Duration::ZERO;
+    world.broker.borrow_mut().slow = (Duration::ZERO, Duration::ZERO);
     let mut cluster = lock(&world.keyspace.cluster);
     for node in &mut cluster.nodes {
         node.down_until = Duration::ZERO;

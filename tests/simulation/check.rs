@@ -12,6 +12,7 @@ use weir_core::{
     deferral::DeferReason,
     policy::Mode,
     record::{Destination, OutputValue},
+    route::WhenFull,
     shard::IdHash,
     time::Time,
     wheel::Ring,
@@ -29,6 +30,7 @@ use super::{
     run::World,
     store::field_of,
     tale::Tale,
+    time::wall_ms,
     truth::{Decided, some_moment},
     workload::{Ask, Asks, Kind, Shut},
 };
@@ -97,6 +99,7 @@ pub fn check(world: &World, asks: &Asks, broken: &mut Vec<String>) -> Tale {
     judge.sends(&broker, &outs);
     judge.budgets(&broker, &outs, &cluster);
     judge.pressure(&outs);
+    judge.paced(&broker, &outs);
     judge.histories(&cluster);
     judge.refunds(&refunds);
     drop((broker, cluster, refunded));
@@ -127,7 +130,7 @@ impl<'w> Judge<'w> {
     fn each_once(&mut self, outs: &[&Out]) {
         let mut seen: BTreeMap<(i32, i64), usize> = BTreeMap::new();
         for out in outs {
-            if !matches!(out.to, Destination::Deferred(_)) {
+            if !matches!(out.to, Destination::Deferred(_) | Destination::Waiting { .. }) {
                 *seen.entry(out.intent.first).or_default() += 1;
             }
         }
@@ -169,12 +172,13 @@ impl<'w> Judge<'w> {
                             && (ask.kind == Kind::Email || self.has_budget_that(ask, false))
                     }
                     "stopped" => self.is_stopped(out, ask),
-                    "expired" => self.shut(out, ask, Shut::Expired),
+                    "expired" => self.shut(out, ask, Shut::Expired) || self.would_expire(ask),
+                    "capacity" => self.is_of_route_that(ask, WhenFull::Suppress),
                     "too_early" => self.shut(out, ask, Shut::TooEarly),
                     "quiet_hours" => self.shut(out, ask, Shut::Quiet),
                     _ => false,
                 };
-            if ["budget", "pressure", "unavailable"].contains(&reason.as_str()) {
+            if ["budget", "pressure", "capacity", "unavailable"].contains(&reason.as_str()) {
                 self.is_no_replay(out, ask, &reason);
             }
             if !found {
@@ -209,13 +213,18 @@ impl<'w> Judge<'w> {
     }
 
     /// An intent whose admission was recorded before this lane read it must be approved again.
-    fn is_no_replay(&mut self, out: &Out, ask: &Ask, why: &str) {
+    pub fn is_no_replay(&mut self, out: &Out, ask: &Ask, why: &str) {
         let of = (field_of(&ask.user), IdHash::of(&ask.id));
         let once = self.by_id.get(&of).is_some_and(|asks| asks.len() == 1);
         // A history that is unavailable for so long that intents are decided without it cannot be checked.
         let gives_up = self.world.setting.unavailable_after.is_some()
             && (matches!(ask.kind, Kind::Push | Kind::Email) || !self.world.setting.patient);
-        for at in self.kept.get(&of).into_iter().flatten().filter(|_| !gives_up) {
+        // Whether it was approved before was asked when it had to wait for its route: a request of an earlier decision that came later
+        // still is found by nobody who does not ask.
+        let waits = out.intent.deferral.as_ref().is_some_and(|deferral| deferral.why == DeferReason::Capacity);
+        let waits_since = waits.then(|| wall_ms(out.intent.at) + self.world.most_off());
+        let found = self.kept.get(&of).into_iter().flatten();
+        for at in found.filter(|at| !gives_up && waits_since.is_none_or(|since| **at >= since)) {
             let known = &self.ledger.ever[&(of.0.clone(), *at, of.1)];
             if once && !known.restored && known.since < out.fetched {
                 self.broken.push(format!("replay: {ask:?} was suppressed as {why}, and is in its history since {at}"));
@@ -301,7 +310,7 @@ fn tell(world: &World, asks: &Asks) -> Tale {
     let broker = world.broker.borrow();
     let cluster = lock(&world.keyspace.cluster);
     let outs: Vec<&Out> = broker.visible().collect();
-    let approved = || outs.iter().filter(|out| out.to == Destination::APPROVED);
+    let approved = || outs.iter().filter(|out| out.to.is_approved());
     let envelopes: Vec<(String, Value)> = outs.iter().filter_map(|out| reason(out)).collect();
     let of_reason = |wanted: &str| envelopes.iter().filter(|(reason, _)| reason == wanted).count();
     let of_cap = |name: &str| envelopes.iter().filter(|(_, envelope)| envelope["cap"]["name"] == name).count();
@@ -353,12 +362,17 @@ fn tell(world: &World, asks: &Asks) -> Tale {
         ("deferred_pressure", deferred(DeferReason::Pressure)),
         ("deferred_unavailable", deferred(DeferReason::Unavailable)),
         ("moved", of_log(Log::Ring(Ring::Hours), &|_| true)),
-        ("released", of_log(Log::Ring(Ring::Minutes), &|out| out.to == Destination::APPROVED)),
+        ("released", of_log(Log::Ring(Ring::Minutes), &|out| out.to.is_approved())),
         ("stopped_later", of_log(Log::Ring(Ring::Minutes), &|out| is_for(out, "stopped"))),
         ("expired_later", of_log(Log::Ring(Ring::Minutes), &|out| is_for(out, "expired"))),
         ("zombies", broker.zombies),
+        ("batches_halved", size(world.counted(|metrics| metrics.batches_halved.get()))),
         ("jumps", world.jumps.borrow().len()),
         ("rebalances", size(broker.group.rebalances + broker.later.rebalances)),
+        ("waited", of_log(Log::Waiting, &|out| out.to.is_approved())),
+        ("waited_and_suppressed", of_log(Log::Waiting, &|out| out.to == Destination::Suppressed)),
+        ("capacity", of_reason("capacity")),
+        ("deferred_capacity", deferred(DeferReason::Capacity)),
         ("refunded", cluster.ledger.taken_back.len()),
         ("names_lost", cluster.names_lost),
         ("restored", size(rebuilds.restored)),

@@ -14,7 +14,7 @@ use super::{
     ledger::{Ledger, Writer},
     rules::MOST,
     sabotage::Sabotage,
-    script::{self, Data, Item, error},
+    script::{self, Data, Item, Script, error},
     till::Till,
 };
 
@@ -39,7 +39,7 @@ pub struct Group {
 #[derive(Default)]
 pub struct Node {
     data: Data,
-    scripts: BTreeMap<String, String>,
+    scripts: BTreeMap<String, Script>,
     /// Counts restarts: connections of an earlier one are broken.
     pub incarnation: u64,
     pub down_until: Duration,
@@ -189,11 +189,11 @@ impl Cluster {
             let sha = String::from_utf8_lossy(&args[1]).into_owned();
             match self.nodes[node].scripts.get(&sha) {
                 None => (error("NOSCRIPT No matching script. Please use EVAL."), Writer::Other),
-                Some(source) => {
+                Some(script) => {
                     let script_args = &args[3 + keys.len()..];
-                    let reply = script::run(source, keys, script_args, &mut data, &mut effects);
-                    self.till.ran(source, keys, script_args, &reply);
-                    (reply, Writer::of_script(source))
+                    let reply = script::run(script, keys, script_args, &mut data, &mut effects);
+                    self.till.ran(script, keys, script_args, &reply);
+                    (reply, Writer::of_script(script))
                 }
             }
         } else {
@@ -223,7 +223,7 @@ impl Cluster {
                     source = script::impatient(&source);
                 }
                 let sha = format!("{:040x}", xxhash_rust::xxh3::xxh3_64(source.as_bytes()));
-                self.nodes[node].scripts.insert(sha.clone(), source);
+                self.nodes[node].scripts.insert(sha.clone(), Script::new(source));
                 Some(Value::BulkString(sha.into_bytes()))
             }
             _ => None,

@@ -19,6 +19,7 @@ pub struct Env(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
+    seed: u64,
     time: Arc<Virtual>,
     dice: Mutex<fastrand::Rng>,
     trace: Option<Mutex<Vec<String>>>,
@@ -56,7 +57,11 @@ impl Env {
         let impatient = dice.u32(..6) == 0;
         let trace = (tracing == Tracing::On).then(Mutex::default);
         let (dice, calm) = (Mutex::new(dice), AtomicBool::new(false));
-        Self(Arc::new(Inner { time, dice, trace, calm, weather, sabotage, impatient }))
+        Self(Arc::new(Inner { seed, time, dice, trace, calm, weather, sabotage, impatient }))
+    }
+
+    pub fn seed(&self) -> u64 {
+        self.0.seed
     }
 
     pub fn time(&self) -> &Arc<Virtual> {
@@ -123,6 +128,11 @@ impl Env {
 
     pub fn is_calm(&self) -> bool {
         self.0.calm.load(Relaxed)
+    }
+
+    /// Whether this run keeps a trace.
+    pub fn is_traced(&self) -> bool {
+        self.0.trace.is_some()
     }
 
     pub fn note(&self, what: impl FnOnce() -> String) {

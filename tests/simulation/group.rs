@@ -179,6 +179,7 @@ impl Group {
             let given = |(id, member): (&u64, &Member)| match member.log {
                 Log::Input => format!("{id}: {:?}", member.partitions),
                 Log::Ring(ring) => format!("{id}: {} of the {}", member.partitions.len(), ring.as_str()),
+                Log::Waiting => format!("{id}: {:?} of what waits", member.partitions),
             };
             format!("generation {}: {:?}", self.generation, self.members.iter().map(given).collect::<Vec<_>>())
         });

@@ -7,6 +7,8 @@ use weir::metrics::Metrics;
 use weir_core::{
     decider::Decider,
     ports::Clock as _,
+    record::WaitingTopic,
+    route::WhenFull,
     wheel::{Ring, Wheel},
 };
 use weir_redis::NodeClocks;
@@ -20,6 +22,7 @@ use super::{
     process::Process,
     rings::{Log, SHARES},
     run::{DRAIN, World},
+    sabotage::Sabotage,
     sink::SimSink,
     source::SimSource,
     time::WorkerClock,
@@ -40,10 +43,13 @@ fn reads(task: Task) -> Log {
         Task::Intents => Log::Input,
         Task::Due(_) => Log::Ring(Ring::Minutes),
         Task::Move(_) => Log::Ring(Ring::Hours),
-        Task::Waiting(_) => unreachable!("no policy of the simulation has routes"),
+        Task::Waiting(_) => Log::Waiting,
         Task::Retry(_) => unreachable!("no delivery of the simulation fails"),
     }
 }
+
+/// Each process has one route.
+pub const THE_ROUTE: WaitingTopic = WaitingTopic(0);
 
 impl World {
     /// The lanes of a process.
@@ -53,6 +59,9 @@ impl World {
         if let Some(deferring) = self.setting.deferring {
             tasks.extend(std::iter::repeat_n(Task::Due(wheel), deferring.due_lanes));
             tasks.push(Task::Move(wheel));
+        }
+        if self.setting.paced.is_some_and(|paced| paced.when_full == WhenFull::Wait) {
+            tasks.push(Task::Waiting(THE_ROUTE));
         }
         tasks.into_iter().enumerate().map(|(number, task)| Place { task, number }).collect()
     }
@@ -79,9 +88,11 @@ impl World {
         let metrics = Arc::new(Metrics::default());
         self.lanes_metrics.borrow_mut().push((Rc::clone(&process), Arc::clone(&metrics)));
         let number = self.next_lane();
+        let outruns = self.env.sabotage() == Sabotage::ClosedRouteOutrun && matches!(task, Task::Waiting(_));
+        let decider = if outruns { Decider { routes: None, ..decider } } else { decider };
         let mut lane = Lane {
             source: SimSource::new(&self.env, &self.broker, reads(task), process.number),
-            sink: SimSink::new(&self.env, &self.broker, &process, (place, number)),
+            sink: SimSink::new(&self.env, (&self.broker, &self.book), &process, (place, number)),
             store: self.keyspace.store(&self.env, (process.number, number), &process.clock),
             clock: process.clock.clone(),
             task,

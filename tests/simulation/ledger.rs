@@ -5,9 +5,13 @@ use std::{
     time::Duration,
 };
 
-use weir_core::{history::Entry, shard::IdHash};
+use weir_core::{clocks::MAX_SKEW_MS, history::Entry, shard::IdHash};
 
-use super::{commands::Change, script::Item};
+use super::{
+    commands::Change,
+    script::{Item, Script},
+    time::wall_ms,
+};
 
 /// Bytes of an entry in a history.
 pub const ENTRY: usize = 20;
@@ -38,10 +42,8 @@ pub enum Writer {
 }
 
 impl Writer {
-    pub fn of_script(source: &str) -> Self {
-        // The prelude comes first; each script's own part begins with its name.
-        let is = |name: &str| source.contains(&format!("\n-- {name}: "));
-        match [is("refund"), is("rebuild"), is("guarded")] {
+    pub fn of_script(script: &Script) -> Self {
+        match ["refund", "rebuild", "guarded"].map(|name| script.is(name)) {
             [true, ..] => Self::Refund,
             [_, true, _] => Self::Rebuild,
             [_, _, true] => Self::Plain,
@@ -63,6 +65,10 @@ pub struct Ledger {
     pub dropped: BTreeSet<Mark>,
     /// Entries that a refund removed.
     pub taken_back: BTreeSet<Mark>,
+    /// How long entries are kept, in milliseconds.
+    pub history_ms: i64,
+    /// Entries that were removed once that was over.
+    pub expired: BTreeSet<Mark>,
     /// The most entries of a user, where there is a bound.
     pub bound: Option<usize>,
     /// Users whose history was full: a restored entry may be too old for it.
@@ -126,7 +132,7 @@ impl Ledger {
             after.insert(mark);
         }
         for gone in before.difference(&after) {
-            self.goes(writer, gone, &after, count);
+            self.goes((now, writer), gone, &after, count);
         }
     }
 
@@ -139,13 +145,17 @@ impl Ledger {
         self.ever.insert(mark, Known { cost: entry.cost, restored: entry.origin.0 == 0, first, since: now });
     }
 
-    fn goes(&mut self, writer: Writer, gone: &Mark, after: &BTreeSet<Mark>, count: usize) {
+    fn goes(&mut self, (now, writer): (Duration, Writer), gone: &Mark, after: &BTreeSet<Mark>, count: usize) {
         let replaced = || after.iter().any(|(_, _, id)| *id == gone.2);
         match writer {
             Writer::Refund => _ = self.taken_back.insert(gone.clone()),
             Writer::Plain => _ = self.by_wipe.insert(gone.clone()),
             // One of a send that was decided twice.
             Writer::Rebuild if replaced() => {}
+            // By a clock that may be ahead.
+            Writer::Rebuild | Writer::Other if gone.1 + self.history_ms <= wall_ms(now) + MAX_SKEW_MS => {
+                self.expired.insert(gone.clone());
+            }
             Writer::Rebuild | Writer::Other if self.bound.is_some_and(|bound| count >= bound) => {
                 self.dropped.insert(gone.clone());
             }

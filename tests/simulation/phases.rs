@@ -102,11 +102,14 @@ fn wait_for(world: &World, intent: &Intent) -> Duration {
 pub fn not_done(world: &World, why: fmt::Arguments<'_>) {
     let mut broken = world.broken.borrow_mut();
     let committed = world.broker.borrow().committed.clone();
+    // Not below: there it would be borrowed until the report is made.
+    let waiting = world.broker.borrow().left(Log::Waiting);
     broken.push(format!(
-        "{why}: {committed:?}, owed {}, {:?}, whole {}, deferred {:?}",
+        "{why}: {committed:?}, owed {}, {:?}, whole {}, waiting {:?}, deferred {:?}",
         world.owed(),
         world.rebuilds.borrow(),
         world.keyspace.is_whole(),
+        waiting,
         deferred(world)
     ));
     for process in world.processes.borrow().iter().filter(|process| !process.is_dead()) {

@@ -18,6 +18,7 @@ use super::{
     check::{Judge, told},
     env::{Env, lock},
     rules::on_channel,
+    sabotage::Sabotage,
     time::wall,
     truth::Decided,
     workload::{Ask, Kind},
@@ -39,22 +40,21 @@ pub struct Load {
     pub defers: bool,
 }
 
-/// Whether runs without a planted bug have pressure: not unless `WEIR_SIM_PRESSURE` is set. docs/simulation.md says why.
-pub fn is_asked_for() -> bool {
-    std::env::var_os("WEIR_SIM_PRESSURE").is_some()
-}
-
 impl Load {
     /// None, or one whose maximum is reached.
     pub fn draw(env: &Env, may_defer: bool) -> Option<Self> {
-        if !env.sabotage().is_of_pressure() && !is_asked_for() {
+        let planted = env.sabotage();
+        // Nothing is drawn for another planted bug: the seed that shows it stays the same.
+        if !planted.is_of_pressure() && (planted != Sabotage::None || !env.chance(300)) {
             return None;
         }
+        // The planted bug shows where the window outlasts the trouble.
+        let long = planted == Sabotage::SkipTurnRetry;
         let load = Self {
             most: [2, 4, 9, 16][env.index(4)],
-            window_minutes: [1, 1, 2, 10][env.index(4)],
+            window_minutes: if long { 10 } else { [1, 1, 2, 10][env.index(4)] },
             pushes_only: env.chance(200),
-            defers: may_defer && env.chance(500),
+            defers: may_defer && !long && env.chance(500),
         };
         // Few users per window, each with intents that are deferred again and again, would take hours to come in.
         Some(if load.defers { Self { most: load.most.max(9), window_minutes: 1, ..load } } else { load })
@@ -98,7 +98,7 @@ impl Judge<'_> {
         if !load.pushes_only {
             self.most_active(load, &heard);
         }
-        self.all_told(outs, &heard);
+        self.all_told(load, outs, &heard);
     }
 
     /// No more users are active at once than may be.
@@ -141,8 +141,20 @@ impl Judge<'_> {
         replayed || stood_still
     }
 
-    /// Other instances are told of whoever was approved, unless the process ended.
-    fn all_told(&mut self, outs: &[&Out], heard: &Heard) {
+    /// By when others are told of a user who was approved then: within so long of the last trouble.
+    fn told_by(&self, at: Duration) -> Duration {
+        let mut troubles = self.world.troubles.borrow().clone();
+        troubles.sort_unstable();
+        troubles.into_iter().fold(
+            at + READ_WITHIN,
+            |by, (began, ended)| {
+                if began <= by { by.max(ended + READ_WITHIN) } else { by }
+            },
+        )
+    }
+
+    /// Other instances are told of whoever was approved, unless the process ended, or the user has left the window by then.
+    fn all_told(&mut self, load: Load, outs: &[&Out], heard: &Heard) {
         let processes = self.world.processes.borrow();
         let ends: Vec<u64> =
             processes.iter().filter(|process| !process.is_dead()).map(|process| process.number).collect();
@@ -156,7 +168,9 @@ impl Judge<'_> {
             let now = minute(out.submit.at);
             let known =
                 [at - 1, at, at + 1, now].iter().any(|minute| heard.told.contains_key(&(user, Minute(*minute))));
-            if !known && heard.lost == 0 && out.submit.at + READ_WITHIN < self.world.env.passed() {
+            let told_by = self.told_by(out.submit.at);
+            let is_due = told_by < self.world.env.passed() && minute(told_by) - at < i64::from(load.window_minutes);
+            if !known && heard.lost == 0 && is_due {
                 self.broken.push(format!("pressure: {ask:?} was approved at {:?}, and nobody is told", out.submit));
             }
         }

@@ -11,23 +11,21 @@ use weir_core::{
     fields::FieldMap,
     found_names::{Age, FoundNames},
     ports::{Clock as _, StoreError},
-    record::Destination,
     refund::{Refund, RefundReader},
     shard::OriginMark,
 };
+use weir_kafka::sink::COMMIT_WATCHDOG;
 use weir_redis::{
     KeyspaceSeed,
     rebuild::{self, NamesRepair, Rebuild, RebuildError, Restorer, Scope, Send},
 };
 use weir_worker::lane::ANSWERS_HOLD;
 
-use super::{
-    broker::TRANSACTION_TIMEOUT, env::lock, process::Process, run::World, sink::WATCHDOG, store::REFUNDS, time::wall,
-};
+use super::{broker::TRANSACTION_TIMEOUT, env::lock, process::Process, run::World, store::REFUNDS, time::wall};
 
-/// `settle_of` of `src/cli/rebuild`, for the time-outs of the fake Kafka.
+/// `settle_of` of `src/cli/rebuild`, for the time-outs of the fake Kafka: a session is shorter than the watchdog.
 const SETTLE: Duration =
-    Duration::from_secs(ANSWERS_HOLD.as_secs() + WATCHDOG.as_secs() + TRANSACTION_TIMEOUT.as_secs());
+    Duration::from_secs(ANSWERS_HOLD.as_secs() + COMMIT_WATCHDOG.as_secs() + TRANSACTION_TIMEOUT.as_secs());
 /// Records between two looks at how far the run is.
 const BATCH: usize = 40;
 /// How long Redis may be unavailable before a run stops.
@@ -48,6 +46,7 @@ pub async fn operate(world: Rc<World>) {
             match env.index(5) {
                 0 => process.freeze_in(1 + env.below(80)),
                 1 | 2 => process.freeze_marking(),
+                _ if env.sabotage().is_of_rebuilds() => process.freeze_marking(),
                 3 => process.kill_in(1 + env.below(300)),
                 _ => {}
             }
@@ -210,7 +209,7 @@ async fn read_names(world: &World, repair: &mut NamesRepair) -> Result<FoundName
 fn names(world: &World, from: usize, found: &mut FoundNames) -> Result<usize, String> {
     let mut broker = world.broker.borrow_mut();
     let (outs, end) = broker.stable(from);
-    for out in outs.into_iter().filter(|out| out.to == Destination::APPROVED) {
+    for out in outs.into_iter().filter(|out| out.to.is_approved()) {
         let headers = out.headers.iter();
         let headers = headers.map(|(key, value)| Header { key: key.as_bytes(), value: Some(value.as_bytes()) });
         let decision = DecisionHeader::of(headers).expect("weir writes it").expect("weir reads what it writes");
@@ -279,7 +278,7 @@ fn approved(world: &World, from: usize) -> (Vec<(usize, Sent)>, usize) {
     let (outs, end) = broker.stable(from);
     let fields = FieldMap::default();
     let mut sends = Vec::new();
-    for out in outs.into_iter().filter(|out| out.to == Destination::APPROVED) {
+    for out in outs.into_iter().filter(|out| out.to.is_approved()) {
         let headers = out.headers.iter();
         let headers = headers.map(|(key, value)| Header { key: key.as_bytes(), value: Some(value.as_bytes()) });
         match approved::read(Some(out.intent.value.as_bytes()), headers, &fields) {

@@ -5,7 +5,6 @@ use std::{collections::BTreeMap, rc::Rc, sync::Arc, time::Duration};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use weir::metrics::Metrics;
-use weir_core::record::Destination;
 use weir_worker::{lane::LaneError, refunds::Refunds, topic_reader::TopicReader};
 
 use super::{
@@ -34,7 +33,7 @@ pub async fn refund(world: Rc<World>) {
             let mut broker = world.broker.borrow_mut();
             let (outs, end) = broker.stable(next);
             next = end;
-            sends.extend(outs.iter().filter(|out| out.to == Destination::APPROVED).filter_map(|out| {
+            sends.extend(outs.iter().filter(|out| out.to.is_approved()).filter_map(|out| {
                 let value: Value = serde_json::from_str(&out.intent.value).ok()?;
                 Some((out.intent.key.clone(), value["id"].as_str()?.to_owned()))
             }));
@@ -68,7 +67,7 @@ impl World {
         let mut refunds = TopicReader {
             topic: REFUNDS.into(),
             source: SimSource::new(&self.env, &self.refunds, Log::Input, process.number),
-            sink: SimSink::new(&self.env, &self.refunds, &process, (0, self.next_lane())),
+            sink: SimSink::new(&self.env, (&self.refunds, &self.book), &process, (0, self.next_lane())),
             feed: Refunds::new(self.keyspace.refunds()),
             clock: process.clock.clone(),
             limits: Arc::default(),

@@ -1,8 +1,8 @@
-//! The fake topics of the wheel, and what a lane can read.
+//! The fake topics that weir both writes and reads: those of the wheel, and of waiting intents.
 
 use std::{collections::BTreeMap, ops::Range, sync::Arc, time::Duration};
 
-use weir_core::wheel::{Bucket, Ring};
+use weir_core::wheel::Ring;
 
 use super::broker::{Broker, Intent};
 
@@ -16,46 +16,41 @@ pub enum Log {
     Input,
     /// Deferred intents.
     Ring(Ring),
+    /// Intents that wait for the route.
+    Waiting,
 }
 
-impl Log {
-    /// The bucket of a partition of a ring.
-    pub fn bucket(self, partition: i32) -> Option<Bucket> {
-        match self {
-            Self::Input => None,
-            Self::Ring(ring) => Some(Bucket { ring, partition }),
-        }
-    }
-}
+/// A partition of a topic.
+pub type Place = (Log, i32);
 
-/// A record of a ring, and the transaction that it was written in.
+/// A record that weir wrote, and the transaction that it was written in.
 #[derive(Debug)]
 pub struct Stored {
     pub record: Arc<Intent>,
     pub transaction: usize,
 }
 
-/// The records of both rings.
+/// The records of these topics.
 #[derive(Debug, Default)]
-pub struct Rings(BTreeMap<Bucket, Vec<Stored>>);
+pub struct Rings(BTreeMap<Place, Vec<Stored>>);
 
 impl Rings {
     /// Appends what `record` makes of the next offset.
-    pub fn append(&mut self, bucket: Bucket, transaction: usize, record: impl FnOnce(i64) -> Intent) {
-        let log = self.0.entry(bucket).or_default();
+    pub fn append(&mut self, place: Place, transaction: usize, record: impl FnOnce(i64) -> Intent) {
+        let log = self.0.entry(place).or_default();
         // Each transaction leaves a control record.
         let next = log.last().map_or(0, |last| last.record.offset + 1 + i64::from(last.transaction != transaction));
         log.push(Stored { record: Arc::new(record(next)), transaction });
     }
 
-    /// The records of a bucket.
-    pub fn of(&self, bucket: Bucket) -> &[Stored] {
-        self.0.get(&bucket).map_or(&[], Vec::as_slice)
+    /// The records of a partition.
+    pub fn of(&self, place: Place) -> &[Stored] {
+        self.0.get(&place).map_or(&[], Vec::as_slice)
     }
 
-    /// The buckets that ever had a record.
-    pub fn all(&self) -> impl Iterator<Item = (Bucket, &[Stored])> {
-        self.0.iter().map(|(bucket, log)| (*bucket, log.as_slice()))
+    /// The partitions of a topic that ever had a record.
+    fn partitions(&self, log: Log) -> impl Iterator<Item = i32> {
+        self.0.keys().filter(move |(of, _)| *of == log).map(|(_, partition)| *partition)
     }
 }
 
@@ -67,15 +62,23 @@ impl Broker {
         log.push(Arc::new(Intent::new((partition, offset), key, value, self.env.passed())));
     }
 
+    /// The partitions of a topic that may have records, in order.
+    pub fn with_records(&self, log: Log) -> Vec<i32> {
+        match log {
+            Log::Input => (0..i32::try_from(self.intents.len()).unwrap()).collect(),
+            Log::Ring(_) | Log::Waiting => self.rings.partitions(log).collect(),
+        }
+    }
+
     /// The records of a partition from an offset on that can be read now at read_committed.
     pub fn readable(&self, log: Log, partition: i32, from: i64) -> Box<dyn Iterator<Item = &Arc<Intent>> + '_> {
         let now = self.env.passed();
-        let Some(bucket) = log.bucket(partition) else {
+        if log == Log::Input {
             let log = &self.intents[usize::try_from(partition).unwrap()];
             let from = log.partition_point(|intent| intent.offset < from);
             return Box::new(log[from..].iter().take_while(move |intent| intent.at <= now));
-        };
-        let log = self.rings.of(bucket);
+        }
+        let log = self.rings.of((log, partition));
         let log = &log[log.partition_point(|stored| stored.record.offset < from)..];
         let stable = log.iter().take_while(move |stored| !self.is_open(stored.transaction));
         Box::new(stable.filter(move |stored| self.is_committed(stored.transaction)).map(|stored| &stored.record))
@@ -84,13 +87,13 @@ impl Broker {
     /// The offset after the last record of a partition that was written until then.
     pub fn end_at(&self, log: Log, partition: i32, at: Duration) -> i64 {
         let end = |record: &Arc<Intent>| record.offset + 1;
-        match log.bucket(partition) {
-            None => {
+        match log {
+            Log::Input => {
                 let log = &self.intents[usize::try_from(partition).unwrap()];
                 log[..log.partition_point(|intent| intent.at <= at)].last().map_or(0, end)
             }
-            Some(bucket) => {
-                let log = self.rings.of(bucket);
+            Log::Ring(_) | Log::Waiting => {
+                let log = self.rings.of((log, partition));
                 log[..log.partition_point(|stored| stored.record.at <= at)].last().map_or(0, |last| end(&last.record))
             }
         }
@@ -99,25 +102,31 @@ impl Broker {
     /// The deferred intents that are in the wheel.
     pub fn deferred(&mut self) -> Vec<Arc<Intent>> {
         self.pass_time();
-        let mut waiting = Vec::new();
-        for (bucket, log) in self.rings.all() {
-            let done = self.committed.get(&(Log::Ring(bucket.ring), bucket.partition));
-            let next = done.map_or(0, |done| done.next_offset);
-            let log = log.iter().filter(|stored| stored.record.offset >= next && self.is_committed(stored.transaction));
-            waiting.extend(log.map(|stored| Arc::clone(&stored.record)));
+        Ring::ALL.into_iter().flat_map(|ring| self.left(Log::Ring(ring))).collect()
+    }
+
+    /// The visible records of one of these topics that are not done.
+    pub fn left(&self, log: Log) -> Vec<Arc<Intent>> {
+        let mut left = Vec::new();
+        for partition in self.rings.partitions(log) {
+            let next = self.committed.get(&(log, partition)).map_or(0, |done| done.next_offset);
+            let log = self.rings.of((log, partition)).iter();
+            let log = log.filter(|stored| stored.record.offset >= next && self.is_committed(stored.transaction));
+            left.extend(log.map(|stored| Arc::clone(&stored.record)));
         }
-        waiting
+        left
     }
 
     /// The offsets of the visible records of a partition.
     pub fn records(&self, log: Log, partition: i32, offsets: Range<i64>) -> Vec<i64> {
-        match log.bucket(partition) {
-            None => {
+        match log {
+            Log::Input => {
                 let log = self.intents[usize::try_from(partition).unwrap()].iter();
                 log.map(|intent| intent.offset).filter(|offset| offsets.contains(offset)).collect()
             }
-            Some(bucket) => {
-                let visible = self.rings.of(bucket).iter().filter(|stored| self.is_committed(stored.transaction));
+            Log::Ring(_) | Log::Waiting => {
+                let visible =
+                    self.rings.of((log, partition)).iter().filter(|stored| self.is_committed(stored.transaction));
                 visible.map(|stored| stored.record.offset).filter(|offset| offsets.contains(offset)).collect()
             }
         }

@@ -20,6 +20,7 @@ use weir_core::{
 
 use super::{
     budgets::{self, Allowance},
+    delivery::Paced,
     env::Env,
     pressure::Load,
     rings::SHARES,
@@ -251,6 +252,8 @@ pub struct Setting {
     budgets: [Option<Allowance>; 3],
     /// How many users may be active.
     pub load: Option<Load>,
+    /// The route, and who delivers on it.
+    pub paced: Option<Paced>,
 }
 
 impl Setting {
@@ -271,9 +274,11 @@ impl Setting {
             stop: env.chance(200).then(|| Stop::draw(env)),
             budgets: [None; 3],
             load: None,
+            paced: None,
         };
         setting.budgets = budgets::draw(env, setting.deferring.is_some());
         setting.load = Load::draw(env, setting.deferring.is_some());
+        setting.paced = Paced::draw(env, setting.deferring.is_some());
         setting
     }
 
@@ -339,7 +344,7 @@ pub fn policy(setting: &Setting, stop: Option<Stop>) -> Policy {
         stops: stop.map(Stop::to_weir).into_iter().collect(),
         pressure: setting.load.map(Load::to_weir),
         budgets: setting.budgets().map(|budget| budget.to_weir()).collect(),
-        routes: Vec::new(),
+        routes: setting.paced.map(Paced::to_weir).into_iter().collect(),
         defer_max_ms: setting.deferring.map_or(0, |deferring| deferring.max_ms),
         max_age_ms: setting.max_age_ms,
         mode: setting.mode,
@@ -364,6 +369,6 @@ pub fn decider(setting: &Setting) -> Decider {
         wheel: setting.deferring.map(|_| Wheel { shares: SHARES }),
         pressure: None,
         routes: None,
-        approved_by_channel: Arc::default(),
+        approved_by_channel: setting.paced.map(|paced| paced.by_channel()).unwrap_or_default(),
     }
 }

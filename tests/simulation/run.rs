@@ -16,14 +16,22 @@ use std::{
 use tokio::task::spawn_local;
 use tokio_util::sync::CancellationToken;
 use weir::metrics::Metrics;
-use weir_core::decider::Decider;
-use weir_worker::{budgets::BudgetKeeper, lane::LaneError, pressure::PressureKeeper};
+use weir_core::{decider::Decider, permits::EmbeddedPermits, routes::Routes};
+use weir_worker::{
+    budgets::BudgetKeeper,
+    lane::LaneError,
+    pressure::PressureKeeper,
+    routes::{KeeperLinks, RouteTask, RoutesKeeper, RoutesStatus},
+};
 
 use super::{
     broker::Broker,
     check,
-    env::{Env, Tracing},
-    lanes::compare,
+    delivery::{self, Downstream, SimOffsets},
+    env::{Env, Tracing, lock},
+    lanes::{THE_ROUTE, compare},
+    log,
+    permits::{SharedBook, SimPermits},
     phases,
     process::{Process, Shared},
     rebuild::{self, Rebuilds},
@@ -33,7 +41,7 @@ use super::{
     seeds,
     store::{self, Keyspace, Made},
     tale::Tale,
-    time::{self, Virtual},
+    time::{self, Virtual, wall},
     workload,
 };
 
@@ -70,6 +78,9 @@ pub struct World {
     pub refunded: RefCell<Refunded>,
     pub rebuilds: RefCell<Rebuilds>,
     pub keyspace: Keyspace,
+    /// The permits of the route, and what passed between them and processes.
+    permits: EmbeddedPermits,
+    pub book: SharedBook,
     pub decider: Decider,
     pub setting: Setting,
     pub processes: RefCell<Vec<Rc<Process>>>,
@@ -104,6 +115,7 @@ pub fn run(seed: u64, sabotage: Sabotage, tracing: Tracing) -> Outcome {
         let made = store::made().await;
         // Not before: all randomness below comes from the seed.
         let env = Env::new(seed, Arc::clone(&time), sabotage, tracing);
+        let _logging = log::keep(&env);
         play(env, made).await
     })
 }
@@ -143,7 +155,10 @@ async fn play(env: Env, made: Made) -> Outcome {
     env.note(|| format!("{setting:?}"));
     let (intents, asks) = workload::intents(&env, &setting);
     let instances = 1 + env.index(3);
+    let server = env.clone();
     let world = Rc::new(World {
+        permits: EmbeddedPermits::new("nobody", move || wall(server.passed())),
+        book: SharedBook::default(),
         broker: Rc::new(RefCell::new(Broker::new(&env, intents))),
         refunds: Rc::new(RefCell::new(Broker::new(&env, (0..refunds::PARTITIONS).map(|_| Vec::new()).collect()))),
         refunded: RefCell::default(),
@@ -170,6 +185,8 @@ async fn play(env: Env, made: Made) -> Outcome {
     for instance in 0..instances {
         spawn_local(Rc::clone(&world).keep_up(instance));
     }
+    *lock(&world.broker.borrow().downstream) = Downstream::of(world.setting.paced.as_ref());
+    spawn_local(delivery::deliver(Rc::clone(&world)));
     spawn_local(refunds::refund(Rc::clone(&world)));
     spawn_local(rebuild::operate(Rc::clone(&world)));
     spawn_local(stop(Rc::clone(&world)));
@@ -260,6 +277,29 @@ impl World {
         }
     }
 
+    /// What the route takes in a process, by a keeper of its own.
+    fn keep_routes(&self, process: &Rc<Process>, stop: &CancellationToken) -> Option<Arc<Routes>> {
+        self.setting.paced?;
+        let (routes, number) = (Routes::new(), process.number);
+        assert_eq!(routes.state(delivery::ROUTE).topic, THE_ROUTE);
+        let (downstream, book) = (Arc::clone(&self.broker.borrow().downstream), Arc::clone(&self.book));
+        let offsets = SimOffsets { env: self.env.clone(), downstream: Arc::clone(&downstream), book, process: number };
+        let links = KeeperLinks {
+            policy: Arc::clone(&self.decider.policy),
+            routes: Arc::clone(&routes),
+            offsets: Arc::new(offsets),
+            clock: process.clock.clone(),
+            status: RoutesStatus::default(),
+        };
+        let permits = self.permits.for_instance(&format!("weir-{}", process.instance));
+        let seen = (Arc::clone(&self.keyspace.cluster), downstream, Arc::clone(&self.book));
+        let permits = SimPermits::new(&self.env, number, permits, seen);
+        let of = Rc::clone(process);
+        let spawn = move |task: RouteTask| drop(spawn_local(of.run(task)));
+        spawn_local(process.run(RoutesKeeper::new(links, move || permits.clone(), spawn).run(stop.clone())));
+        Some(routes)
+    }
+
     /// A second process of the same name.
     pub fn twin(self: &Rc<Self>, instance: usize) {
         self.twins.set(true);
@@ -284,7 +324,9 @@ impl World {
             }
             Some(Ok(())) => {}
         }
-        let (leave, decider) = (CancellationToken::new(), Decider { pressure: Some(pressure), ..self.decider.clone() });
+        let routes = self.keep_routes(&process, &stop);
+        let leave = CancellationToken::new();
+        let decider = Decider { pressure: Some(pressure), routes, ..self.decider.clone() };
         let activity = spawn_local(process.run(activity.run(leave.clone())));
         let ledgers = self.keyspace.ledgers(&self.env, process.number, process.instance);
         let (keeper, budgets) = BudgetKeeper::new(ledgers, process.clock.clone(), Arc::new(Metrics::default()));

@@ -48,10 +48,14 @@ pub enum Sabotage {
     PlacesGrantedTwice,
     /// A failed turn at the log of activity counts as done.
     SkipTurnRetry,
+    /// After a rebalance, the permits of the turn before count again.
+    PermitsCountedTwice,
+    /// Lanes of waiting intents read on whatever the route takes.
+    ClosedRouteOutrun,
 }
 
 impl Sabotage {
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 22] = [
         Self::SkipStoreRetry,
         Self::SkipCommitRetry,
         Self::CommitBeforeProduce,
@@ -72,6 +76,8 @@ impl Sabotage {
         Self::GivenBackTwice,
         Self::PlacesGrantedTwice,
         Self::SkipTurnRetry,
+        Self::PermitsCountedTwice,
+        Self::ClosedRouteOutrun,
     ];
 
     /// A seed that shows it, found by `every_planted_bug_is_found_by_the_first_seeds`; `None` for a bug that takes hundreds of seeds, which
@@ -79,25 +85,31 @@ impl Sabotage {
     pub fn seed(self) -> Option<u64> {
         Some(match self {
             Self::None | Self::SkipTurnRetry => return None,
-            Self::SkipStoreRetry | Self::CommitBeforeProduce | Self::ForgetRewind => 0,
-            Self::CountReplayTwice | Self::JudgeOnce => 1,
-            Self::SkipCommitRetry | Self::NoBound | Self::ReleasedEarly | Self::MovedTwice => 2,
+            Self::SkipStoreRetry | Self::CommitBeforeProduce | Self::CountReplayTwice | Self::JudgeOnce => 0,
+            Self::ForgetRewind | Self::NoBound | Self::ReleasedEarly | Self::MovedTwice | Self::PermitsCountedTwice => {
+                2
+            }
+            Self::ClosedRouteOutrun => 3,
             Self::GivenBackTwice => 4,
-            Self::LeaseOutlived => 5,
             Self::TrustWipedShard => 6,
-            Self::GatesBeforeReplays => 9,
-            Self::NumbersByLength => 28,
-            Self::PlacesGrantedTwice => 29,
-            Self::UnclearGivenBack => 50,
-            Self::UnmarkedWrites => 70,
-            Self::IgnoreMembership => 93,
-            Self::ForgetOwed => 95,
+            Self::LeaseOutlived => 9,
+            Self::SkipCommitRetry | Self::ForgetOwed => 10,
+            Self::GatesBeforeReplays => 11,
+            Self::PlacesGrantedTwice | Self::UnmarkedWrites => 29,
+            Self::IgnoreMembership => 32,
+            Self::UnclearGivenBack => 37,
+            Self::NumbersByLength => 105,
         })
     }
 
     /// Whether it is a bug of names, which every run loses often then.
     pub fn is_of_names(self) -> bool {
         matches!(self, Self::NumbersByLength)
+    }
+
+    /// Whether it is a bug of rebuilds, in which runs freeze often then.
+    pub fn is_of_rebuilds(self) -> bool {
+        matches!(self, Self::UnmarkedWrites)
     }
 
     /// Whether it is a bug of budgets, of which every run needs one then.
@@ -108,6 +120,11 @@ impl Sabotage {
     /// Whether it is a bug of pressure, which every run has then.
     pub fn is_of_pressure(self) -> bool {
         matches!(self, Self::PlacesGrantedTwice | Self::SkipTurnRetry)
+    }
+
+    /// Whether it is a bug of routes, of which every run has one then.
+    pub fn is_of_routes(self) -> bool {
+        matches!(self, Self::PermitsCountedTwice | Self::ClosedRouteOutrun)
     }
 
     /// What of a script is replaced, and by what.
@@ -139,7 +156,9 @@ impl Sabotage {
             | Self::LeaseOutlived
             | Self::UnclearGivenBack
             | Self::GivenBackTwice
-            | Self::SkipTurnRetry => &[],
+            | Self::SkipTurnRetry
+            | Self::PermitsCountedTwice
+            | Self::ClosedRouteOutrun => &[],
         }
     }
 

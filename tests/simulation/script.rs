@@ -1,7 +1,10 @@
 //! Runs the real Lua scripts on the keys of a fake node, with what Redis gives them: `redis`, `struct`, `cmsgpack`,
 //! `bit`.
 
-use std::{cell::RefCell, collections::BTreeMap};
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use mlua::{Lua, MultiValue, Table, Value as LuaValue, Variadic};
 use redis::Value;
@@ -38,11 +41,33 @@ thread_local! {
 
 type Bytes = mlua::LuaString;
 
+/// A script as a node has loaded it.
+#[derive(Debug, Clone)]
+pub struct Script {
+    source: String,
+    /// The words that its comments explain at the begin of a line: the script's own name is one.
+    explained: BTreeSet<String>,
+}
+
+impl Script {
+    pub fn new(source: String) -> Self {
+        let explained = |line: &str| Some(line.strip_prefix("-- ")?.split_once(": ")?.0.to_owned());
+        let explained = source.lines().filter_map(explained).collect();
+        Self { source, explained }
+    }
+
+    /// Whether it is this one of lua/: the prelude comes first, and each script's own part begins with its name.
+    pub fn is(&self, name: &str) -> bool {
+        self.explained.contains(name)
+    }
+}
+
 /// Runs a script; returns its reply and leaves its effects in `effects`.
-pub fn run(source: &str, keys: &[Vec<u8>], args: &[Vec<u8>], data: &mut Data, effects: &mut Effects) -> Value {
+pub fn run(script: &Script, keys: &[Vec<u8>], args: &[Vec<u8>], data: &mut Data, effects: &mut Effects) -> Value {
     KEYS.with(|cell| *cell.borrow_mut() = (std::mem::take(data), std::mem::take(effects)));
-    let reply =
-        LUA.with(|lua| call(lua, source, keys, args)).unwrap_or_else(|error| self::error(&format!("ERR {error}")));
+    let reply = LUA
+        .with(|lua| call(lua, &script.source, keys, args))
+        .unwrap_or_else(|error| self::error(&format!("ERR {error}")));
     KEYS.with(|cell| {
         (*data, *effects) = std::mem::take(&mut *cell.borrow_mut());
     });

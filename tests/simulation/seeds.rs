@@ -1,6 +1,7 @@
 //! Many seeds, and the report of one that fails.
 
 use std::{
+    collections::BTreeSet,
     ops::Range,
     sync::{
         Mutex,
@@ -26,6 +27,8 @@ const NEXT: u64 = 50;
 const FOUND_WITHIN: u64 = 1_000;
 /// Lines of a trace that are shown.
 const SHOWN: usize = 200;
+/// So many failing seeds end a run: each is named, and a long run is not begun again for each.
+const MOST_BROKEN: usize = 10;
 
 /// A number from the environment.
 pub fn number(name: &str) -> Option<u64> {
@@ -42,14 +45,14 @@ fn tell(seed: u64, sabotage: Sabotage) -> String {
     )
 }
 
-/// Runs seeds on all cores until one fails; returns the lowest failing seed found.
-fn first_broken(seeds: Range<u64>, sabotage: Sabotage, each: impl Fn(u64, &Outcome) + Sync) -> Option<u64> {
-    let (next, broken) = (AtomicU64::new(seeds.start), AtomicU64::new(u64::MAX));
+/// Runs seeds on all cores until so many have failed; returns those.
+fn broken(seeds: Range<u64>, sabotage: Sabotage, most: usize, each: impl Fn(u64, &Outcome) + Sync) -> BTreeSet<u64> {
+    let (next, broken) = (AtomicU64::new(seeds.start), Mutex::<BTreeSet<u64>>::default());
     let threads = std::thread::available_parallelism().map_or(1, |count| count.get());
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
-                while broken.load(Relaxed) == u64::MAX {
+                while lock(&broken).len() < most {
                     let seed = next.fetch_add(1, Relaxed);
                     if seed >= seeds.end {
                         return;
@@ -57,13 +60,13 @@ fn first_broken(seeds: Range<u64>, sabotage: Sabotage, each: impl Fn(u64, &Outco
                     let outcome = run(seed, sabotage, Tracing::Off);
                     each(seed, &outcome);
                     if !outcome.broken.is_empty() {
-                        broken.fetch_min(seed, Relaxed);
+                        lock(&broken).insert(seed);
                     }
                 }
             });
         }
     });
-    Some(broken.into_inner()).filter(|seed| *seed != u64::MAX)
+    broken.into_inner().unwrap()
 }
 
 mod nothing_is_lost_nothing_twice_and_no_cap_exceeded_whatever_breaks {
@@ -110,7 +113,10 @@ fn keep_all_promises(seeds: Range<u64>) {
     let tale = Mutex::new(Tale::default());
     let said = AtomicU64::new(0);
     let all = seeds.end - seeds.start;
-    let broken = first_broken(seeds, Sabotage::None, |_, outcome| {
+    let broken = broken(seeds, Sabotage::None, MOST_BROKEN, |seed, outcome| {
+        if let Some(first) = outcome.broken.first() {
+            println!("seed {seed} breaks: {first}");
+        }
         slowest.fetch_max(u64::try_from(outcome.recovered_in.as_millis()).unwrap(), Relaxed);
         lock(&tale).add(&outcome.tale);
         let done = said.fetch_add(1, Relaxed) + 1;
@@ -119,8 +125,8 @@ fn keep_all_promises(seeds: Range<u64>) {
             println!("{done} of {all} seeds, {left:.0} s left");
         }
     });
-    if let Some(seed) = broken {
-        panic!("{}", tell(seed, Sabotage::None));
+    if let Some(seed) = broken.first() {
+        panic!("seeds {broken:?} break; {}", tell(*seed, Sabotage::None));
     }
     let slowest = Duration::from_millis(slowest.into_inner());
     let tale = tale.into_inner().unwrap();
@@ -134,7 +140,10 @@ fn keep_all_promises(seeds: Range<u64>) {
 #[test]
 fn a_seed_gives_the_same_run_again() {
     for seed in 0..3 {
-        let [first, second] = [(); 2].map(|()| run(seed, Sabotage::None, Tracing::On).trace);
+        // What weir logs is left out: whether it is built depends on the threads beside, since `tracing` remembers that for all.
+        let told = |line: &String| !line.contains("  weir: ");
+        let [first, second] =
+            [(); 2].map(|()| run(seed, Sabotage::None, Tracing::On).trace.into_iter().filter(told).collect::<Vec<_>>());
         assert!(first.len() > 50, "there is something to compare");
         assert_eq!(first, second);
     }
@@ -190,7 +199,7 @@ fn find(bugs: impl Iterator<Item = Sabotage>) {
 #[ignore = "looks for each planted bug from the first seed on, for ten minutes: cargo xtask ci --extent everything"]
 fn every_planted_bug_is_found_by_the_first_seeds() {
     for sabotage in planted(Sabotage::ALL.into_iter()) {
-        let found = first_broken(0..FOUND_WITHIN, sabotage, |_, _| {});
+        let found = broken(0..FOUND_WITHIN, sabotage, 1, |_, _| {}).pop_first();
         let seed = found.unwrap_or_else(|| panic!("{sabotage:?} was not found within {FOUND_WITHIN} seeds"));
         println!("{sabotage:?}: seed {seed}: {}", shown(sabotage, seed).expect("it has shown it"));
     }

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use weir_core::{decide::AdmitVerdict, policy::Mode, record::Destination, shard::IdHash};
+use weir_core::{decide::AdmitVerdict, policy::Mode, shard::IdHash};
 
 use super::{
     broker::{Broker, Out},
@@ -54,7 +54,7 @@ impl<'w> Judge<'w> {
     fn approved(&mut self, broker: &Broker, outs: &[&Out]) -> BTreeMap<String, Vec<Sent<'w>>> {
         let mut approved: BTreeMap<String, Vec<Sent<'w>>> = BTreeMap::new();
         let asks = self.asks;
-        for out in outs.iter().filter(|out| out.to == Destination::APPROVED) {
+        for out in outs.iter().filter(|out| out.to.is_approved()) {
             let Some(ask) = asks.get(&out.intent.first) else { continue };
             let Told { decided_at: Some(at), counts, later, .. } = told(out) else {
                 self.broken.push(format!("{ask:?} does not say when it was decided"));
@@ -101,7 +101,7 @@ impl<'w> Judge<'w> {
         if later && self.world.setting.unavailable_after.is_none() {
             self.broken.push(format!("{ask:?} was approved without being asked for, and nothing says so"));
         }
-        let gone = [&self.ledger.by_failover, &self.ledger.dropped, &self.ledger.taken_back];
+        let gone = [&self.ledger.by_failover, &self.ledger.dropped, &self.ledger.taken_back, &self.ledger.expired];
         let may_be_gone = may_be_owed || gone.into_iter().any(|marks| of_id(marks, &field, id));
         if ever && !may_be_gone && !is_full && !self.kept.contains_key(&(field, id)) {
             self.broken.push(format!("kept: {ask:?}, approved at {at}, is in no history any more"));

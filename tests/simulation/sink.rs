@@ -1,6 +1,6 @@
 //! A transactional producer on the fake broker, as a lane's sink: it fails in the ways of `crates/kafka/src/producer.rs`.
 
-use std::{rc::Rc, time::Duration};
+use std::{rc::Rc, sync::Arc, time::Duration};
 
 use tokio::{sync::oneshot, task::spawn_local};
 use weir_core::{
@@ -8,10 +8,12 @@ use weir_core::{
     record::{Job, Output, Progress},
     wheel::Ring,
 };
+use weir_kafka::sink::COMMIT_WATCHDOG;
 
 use super::{
     broker::{Broker, End, Fetched, Membership, Refusal, Submit, TRANSACTION_TIMEOUT},
-    env::Env,
+    env::{Env, lock},
+    permits::SharedBook,
     process::{Process, Shared},
     rings::Log,
     sabotage::Sabotage,
@@ -22,8 +24,8 @@ use super::{
 const STEP: Duration = Duration::from_secs(10);
 /// How long a producer waits for its predecessor's transaction to end.
 const INIT: Duration = Duration::from_secs(25);
-/// After so long a commit is abandoned.
-pub const WATCHDOG: Duration = Duration::from_secs(45);
+/// How long writing a batch may take: the constant WRITE_TIMEOUT in crates/kafka/src/producer.rs.
+const WRITE: Duration = Duration::from_secs(TRANSACTION_TIMEOUT.as_secs() - 3);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -50,6 +52,8 @@ pub struct SimSink {
     /// Unique among the lanes of the run.
     lane: u64,
     id: String,
+    /// Which commits failed.
+    book: SharedBook,
     producer: Option<Producer>,
     in_flight: Option<(oneshot::Receiver<Done>, Duration)>,
 }
@@ -120,10 +124,12 @@ impl Producer {
                     self.env.sleep(Duration::from_millis(5)).await;
                 }
                 Some(Err(Refusal::Fenced)) => return Err(self.fenced()),
-                Some(Err(refusal @ (Refusal::Generation | Refusal::Later))) => {
-                    return Err(CommitError::Failed(format!("could not {what}: {refusal:?}")));
+                Some(Err(Refusal::Generation)) => {
+                    return Err(CommitError::Failed(format!("could not {what}: the member is of another generation")));
                 }
-                None => return Err(CommitError::Failed(format!("could not {what}: no reply"))),
+                Some(Err(Refusal::Later)) | None => {
+                    return Err(CommitError::TooSlow(format!("could not {what} in time")));
+                }
             }
         }
     }
@@ -131,14 +137,37 @@ impl Producer {
     fn fenced(&mut self) -> CommitError {
         self.state = State::Spent;
         if self.env.passed() - self.opened >= TRANSACTION_TIMEOUT - Duration::from_secs(1) {
-            CommitError::Failed(format!("the transaction of {} timed out", self.id))
+            CommitError::TooSlow(format!("the transaction of {} timed out on the broker", self.id))
         } else {
             CommitError::Fenced(format!("another instance took over {}", self.id))
         }
     }
 
     async fn produce(&mut self, submit: Submit, outputs: Rc<Vec<(Fetched, Output)>>) -> Result<(), CommitError> {
-        self.step("produce", move |broker, id, epoch| broker.produce((id, epoch), submit, &outputs)).await
+        let deadline = self.opened + WRITE;
+        let mut next = 0;
+        while next < outputs.len() {
+            let each = self.broker.borrow().takes();
+            let (from, mut upto) = (next, outputs.len());
+            // A slow broker takes one after the other.
+            if !each.is_zero() {
+                let (left, waiting) = (deadline.saturating_sub(self.env.passed()), outputs.len() - next);
+                self.env.sleep(each.min(left)).await;
+                if left < each {
+                    let after = WRITE.as_secs();
+                    return Err(CommitError::TooSlow(format!(
+                        "{waiting} records are not acknowledged after {after} s"
+                    )));
+                }
+                upto = next + 1;
+            }
+            let outputs = Rc::clone(&outputs);
+            let produce =
+                move |broker: &mut Broker, id: &str, epoch| broker.produce((id, epoch), submit, &outputs[from..upto]);
+            self.step("produce", produce).await?;
+            next = upto;
+        }
+        Ok(())
     }
 
     async fn offsets(&mut self, offsets: Vec<Progress>, member: Membership) -> Result<(), CommitError> {
@@ -158,6 +187,7 @@ impl Producer {
         let Job { records, outputs, progress, membership } = job;
         let outputs = Rc::new(records.0.into_iter().zip(outputs).collect());
         let moves = membership.0 == Log::Ring(Ring::Hours);
+        let mut written = self.opened;
         if self.env.sabotage() == Sabotage::CommitBeforeProduce {
             self.offsets(progress, membership).await?;
             self.end().await?;
@@ -165,6 +195,7 @@ impl Producer {
             self.produce(submit, outputs).await?;
         } else {
             self.produce(submit, outputs).await?;
+            written = self.env.passed();
             if moves && self.env.sabotage() == Sabotage::MovedTwice {
                 self.end().await?;
                 self.state = State::Open;
@@ -172,7 +203,8 @@ impl Producer {
             self.offsets(progress, membership).await?;
         }
         self.end().await?;
-        Ok(CommitTimes::default())
+        let (flush, commit) = (written - self.opened, self.env.passed() - written);
+        Ok(CommitTimes { produce: Duration::ZERO, flush, commit })
     }
 
     async fn abort(mut self) -> Option<Self> {
@@ -190,10 +222,15 @@ impl Producer {
 
 impl SimSink {
     /// A sink of a process for the lane of this place in it, which is `lane` among all of the run.
-    pub fn new(env: &Env, broker: &Shared, process: &Rc<Process>, (place, lane): (usize, u64)) -> Self {
+    pub fn new(
+        env: &Env,
+        (broker, book): (&Shared, &SharedBook),
+        process: &Rc<Process>,
+        (place, lane): (usize, u64),
+    ) -> Self {
         let id = format!("weir-{}-{place}", process.instance);
         let (env, broker, process) = (env.clone(), Rc::clone(broker), Rc::clone(process));
-        Self { env, broker, process, lane, id, producer: None, in_flight: None }
+        Self { env, broker, process, lane, id, book: Arc::clone(book), producer: None, in_flight: None }
     }
 }
 
@@ -218,15 +255,17 @@ impl Sink<Batch, Membership> for SimSink {
 
     async fn wait(&mut self, wait: Duration) -> Settled {
         let Some((done, since)) = &mut self.in_flight else { return Settled::Idle };
+        let since = *since;
         let outcome = tokio::select! {
             biased;
             outcome = done => outcome,
             () = self.env.sleep(wait) => {
-                if self.env.passed() - *since < WATCHDOG {
+                if self.env.passed() - since < COMMIT_WATCHDOG {
                     return Settled::Busy;
                 }
+                lock(&self.book).unclear.push((self.lane, since));
                 self.in_flight = None;
-                return Settled::Failed(CommitError::Failed("a commit hangs".to_owned()));
+                return Settled::Failed(CommitError::TooSlow("a commit did not return in time".to_owned()));
             }
         };
         self.in_flight = None;
@@ -240,9 +279,10 @@ impl Sink<Batch, Membership> for SimSink {
             }
             Err(_) => CommitError::Failed("the committing thread is gone".to_owned()),
         };
+        lock(&self.book).unclear.push((self.lane, since));
         self.env.note(|| format!("{} of process {}: {failed}", self.id, self.process.number));
         match failed {
-            CommitError::Failed(_) if self.env.sabotage() == Sabotage::SkipCommitRetry => {
+            CommitError::Failed(_) | CommitError::TooSlow(_) if self.env.sabotage() == Sabotage::SkipCommitRetry => {
                 Settled::Committed(CommitTimes::default())
             }
             error @ (CommitError::Failed(_)
@@ -253,7 +293,9 @@ impl Sink<Batch, Membership> for SimSink {
     }
 
     async fn recover(&mut self) -> Result<(), CommitError> {
-        self.in_flight = None;
+        if let Some((_, since)) = self.in_flight.take() {
+            lock(&self.book).unclear.push((self.lane, since));
+        }
         let usable = match self.producer.take() {
             Some(producer) => producer.abort().await,
             None => None,

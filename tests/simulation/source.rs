@@ -153,11 +153,13 @@ impl SimSource {
         let now = self.env.passed();
         // What the client has fetched by now: no more than so many a partition and look.
         let most = 1 + self.env.index(40);
-        for (partition, position) in self.positions.iter_mut().filter(|(partition, _)| !self.paused.contains(partition))
-        {
-            let from = *position;
-            for intent in broker.readable(self.log, *partition, from).take(most.min(max.saturating_sub(batch.0.len())))
-            {
+        for partition in broker.with_records(self.log) {
+            let Some(position) = self.positions.get_mut(&partition).filter(|_| !self.paused.contains(&partition))
+            else {
+                continue;
+            };
+            let most = most.min(max.saturating_sub(batch.0.len()));
+            for intent in broker.readable(self.log, partition, *position).take(most) {
                 *position = intent.offset + 1;
                 let told = told(&self.env, intent);
                 batch.0.push(Fetched { intent: Arc::clone(intent), at: now, told });

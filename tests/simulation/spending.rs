@@ -12,7 +12,6 @@ use weir_core::{
     decode::Header,
     fields::FieldMap,
     policy::Mode,
-    record::Destination,
     shard::IdHash,
 };
 use weir_worker::lane::ANSWERS_HOLD;
@@ -69,7 +68,7 @@ impl Judge<'_> {
     pub fn budgets(&mut self, broker: &Broker, outs: &[&Out], cluster: &Cluster) {
         self.broken.extend(cluster.till.broken.iter().cloned());
         let mut taken: BTreeMap<BudgetId, (Allowance, Vec<Taken>)> = BTreeMap::new();
-        for out in outs.iter().filter(|out| out.to == Destination::APPROVED) {
+        for out in outs.iter().filter(|out| out.to.is_approved()) {
             let Some(ask) = self.asks.get(&out.intent.first) else { continue };
             let asked: Vec<Allowance> = self.of(ask).copied().collect();
             let Spent { at, cost, budgets, .. } = spent(out);
@@ -200,7 +199,7 @@ impl World {
     pub fn restore_budgets(&self, shards: &BTreeSet<u16>) {
         let mut broker = self.broker.borrow_mut();
         let mut sums: BTreeMap<BudgetId, BTreeMap<String, u64>> = BTreeMap::new();
-        for out in broker.stable(0).0.into_iter().filter(|out| out.to == Destination::APPROVED) {
+        for out in broker.stable(0).0.into_iter().filter(|out| out.to.is_approved()) {
             let Spent { at, cost, campaign, budgets } = spent(out);
             for budget in self.setting.budgets().filter(|budget| budgets.iter().any(|name| name == budget.name)) {
                 let sums = sums.entry(budget.id(campaign.as_deref())).or_default();

@@ -138,12 +138,13 @@ impl Keyspace {
         // Ids of the log of activity are times, too.
         let by_node = setting.budgets().next().is_some() || setting.load.is_some();
         cluster.wrong_clock = wrong_clock.filter(|_| !by_node);
+        cluster.ledger.bound = usize::try_from(setting.max_entries).ok();
         let cluster = Arc::new(Mutex::new(cluster));
         let mut options = options(env, &cluster);
         let wait_replicas = u32::from(env.chance(500));
         options.wait_replicas = wait_replicas;
         options.max_entries = setting.max_entries;
-        lock(&cluster).ledger.bound = usize::try_from(setting.max_entries).ok();
+        lock(&cluster).ledger.history_ms = options.history_ms;
         if setting.unavailable_after.is_some() {
             // As `weir run` has it: what is given up in time is not asked for long.
             options.tries = TRIES_WITHOUT_PATIENCE;

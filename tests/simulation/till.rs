@@ -19,7 +19,7 @@ use weir_redis::RedisLedger;
 use super::{
     env::{Env, lock},
     sabotage::Sabotage,
-    script::Item,
+    script::{Item, Script},
 };
 
 /// For how long a denial holds for a batch that waited for it: a lease's length.
@@ -67,14 +67,14 @@ fn tokens(item: Option<&Item>) -> BTreeMap<&[u8], u64> {
 
 impl Till {
     /// Takes note of a script that ran.
-    pub fn ran(&mut self, source: &str, keys: &[Vec<u8>], args: &[Vec<u8>], reply: &Value) {
-        let (is, key) = (|name: &str| source.contains(&format!("\n-- {name}: ")), keys.last().unwrap());
+    pub fn ran(&mut self, script: &Script, keys: &[Vec<u8>], args: &[Vec<u8>], reply: &Value) {
+        let key = keys.last().unwrap();
         let Value::Array(values) = reply else { return };
         let ints = values.iter().map(|value| if let Value::Int(int) = value { *int } else { 0 });
         let reply: Vec<i64> = ints.collect();
-        if is("take") {
+        if script.is("take") {
             self.took(key, args, &reply);
-        } else if is("give_back") {
+        } else if script.is("give_back") {
             let back = u64::try_from(reply[0]).unwrap();
             let tokens = self.accounts.entry(key.clone()).or_default().tokens.entry(args[2].clone()).or_default();
             *tokens = tokens.saturating_sub(back);

@@ -7,6 +7,7 @@ use weir_core::{
     deferral::{DeferReason, Deferral},
     policy::Mode,
     record::Destination,
+    route::WhenFull,
     time::Time,
     wheel::{Bucket, Ring, rounded},
 };
@@ -63,7 +64,7 @@ impl Judge<'_> {
             let Some(ask) = self.asks.get(&out.intent.first) else { continue };
             self.stopped(out, ask);
             match out.intent.log {
-                Log::Input => {}
+                Log::Input | Log::Waiting => {}
                 Log::Ring(Ring::Hours) => self.moved(out),
                 Log::Ring(Ring::Minutes) => self.released(broker, out, ask),
             }
@@ -191,11 +192,13 @@ impl Judge<'_> {
             DeferReason::Cap => setting.deferring.is_some_and(|deferring| deferring.cap.is_some()) && capped,
             DeferReason::Budget => self.may_be_deferred(out, ask),
             DeferReason::Pressure => setting.load.is_some_and(|load| load.defers) && self.may_be_kept_out(out, ask),
-            // The policy has no routes.
-            DeferReason::Capacity | DeferReason::Retry => false,
+            DeferReason::Capacity => self.is_of_route_that(ask, WhenFull::Defer),
+            // No delivery fails.
+            DeferReason::Retry => false,
             DeferReason::Unavailable => {
                 let waits = matches!(ask.kind, Kind::Plain | Kind::Alert) && setting.patient;
-                (waits || self.has_budget_that(ask, true)) && setting.unavailable_after.is_some()
+                // Before an intent waits for its route it must be known whether it was approved before.
+                (waits || self.has_budget_that(ask, true) || self.may_wait(ask)) && setting.unavailable_after.is_some()
             }
         };
         (!right).then_some("no reason")

@@ -1,0 +1,160 @@
+//! Checks the pace of approvals on the route: by what the book of permits granted each process, and by what was undelivered at each
+//! moment.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use weir_core::{
+    decide::AdmitVerdict, deferral::DeferReason, permits::LEASE, policy::Mode, record::Destination, route::WhenFull,
+    wheel::Ring,
+};
+
+use super::{
+    broker::{Broker, Out, Submit},
+    check::Judge,
+    delivery::Paced,
+    env::lock,
+    permits::{Book, Turn},
+    rings::Log,
+    rules::TOPIC,
+    workload::Ask,
+};
+
+/// How long after it was granted an intent with a permit may become visible, in a process that takes its turns: the lease, an answer
+/// of the store that holds, and a transaction.
+const LATEST: Duration = Duration::from_secs(40);
+
+/// An approved intent on the route, by when it became visible.
+struct Approved<'a> {
+    visible: Duration,
+    out: &'a Out,
+    /// It may have had no permit by what the book knew.
+    stray: bool,
+}
+
+impl Judge<'_> {
+    /// All promises about the route.
+    pub fn paced(&mut self, broker: &Broker, outs: &[&Out]) {
+        let Some(paced) = self.world.setting.paced else { return };
+        for out in outs.iter().filter(|out| out.intent.log != Log::Ring(Ring::Hours)) {
+            let Some(ask) = self.asks.get(&out.intent.first) else { continue };
+            let waits = matches!(out.to, Destination::Waiting { .. });
+            if waits {
+                self.waits_its_turn(out, ask, paced);
+            }
+            if waits || out.deferral().is_some_and(|deferral| deferral.why == DeferReason::Capacity) {
+                self.is_no_replay(out, ask, "full, and it waits");
+            }
+        }
+        if self.world.setting.mode == Mode::Shadow {
+            return;
+        }
+        let book = lock(&self.world.book);
+        let mut approved: Vec<Approved<'_>> = Vec::new();
+        for out in outs.iter().filter(|out| out.to == Destination::Approved(paced.topic())) {
+            let visible = broker.visible_at(out).unwrap_or_default();
+            approved.push(Approved { visible, out, stray: self.is_stray(&book, out, visible) });
+        }
+        approved.sort_by_key(|approved| approved.visible);
+        self.within_the_book(&book, &approved);
+        self.within_the_room(&book, &approved);
+    }
+
+    /// What waits is an intent of the route, and keeps its first place.
+    fn waits_its_turn(&mut self, out: &Out, ask: &Ask, paced: Paced) {
+        let headers = out.headers.iter().rev().find(|(name, _)| *name == "weir-origin");
+        let (partition, offset) = out.intent.first;
+        let from = headers.is_some_and(|(_, origin)| origin.starts_with(&format!("{TOPIC}/{partition}/{offset}/")));
+        let enforced = self.world.setting.mode == Mode::Enforce;
+        if !from || !enforced || paced.when_full != WhenFull::Wait || !paced.is_for(ask) {
+            self.broken.push(format!("waits: {ask:?} by {paced:?}: {:?}", out.headers));
+        }
+    }
+
+    /// Whether an approval may be beyond what the book granted: the lane does not know that it was committed, or it was a replay, or
+    /// the process stood still, or had no answer.
+    fn is_stray(&self, book: &Book, out: &Out, visible: Duration) -> bool {
+        let replayed = self.asks.get(&out.intent.first).is_some_and(|ask| {
+            let allowed = |verdict: &AdmitVerdict| matches!(verdict, AdmitVerdict::Allowed | AdmitVerdict::Replayed);
+            self.world.decided(out, ask, allowed).is_none()
+        });
+        let unclear = book.unclear.contains(&(out.submit.lane, out.submit.at));
+        let mut known_until = out.fetched.saturating_sub(LEASE);
+        let turns = book.turns.iter().filter(|turn| turn.process == out.submit.process);
+        for (at, _) in turns.filter(|turn| turn.answered).filter_map(|turn| turn.granted) {
+            if at > known_until + LEASE {
+                break;
+            }
+            known_until = known_until.max(at);
+        }
+        replayed || unclear || known_until + LEASE < visible
+    }
+
+    /// No process approves more than the book has granted it, or what is its part where the book does not answer.
+    fn within_the_book(&mut self, book: &Book, approved: &[Approved<'_>]) {
+        let mut of_process: BTreeMap<u64, Vec<&Approved<'_>>> = BTreeMap::new();
+        for one in approved {
+            of_process.entry(one.out.submit.process).or_default().push(one);
+        }
+        for (process, mut approved) in of_process {
+            approved.sort_by_key(|one| one.out.submit.at);
+            let turns: Vec<&Turn> = book.turns.iter().filter(|turn| turn.process == process).collect();
+            let mut sure = 0;
+            for one in &approved {
+                sure += u64::from(!one.stray);
+                let asked = || turns.iter().filter(|turn| turn.at <= one.out.submit.at);
+                let granted: u64 = asked().map(|turn| granted(turn)).sum();
+                let granted = granted.saturating_sub(asked().map(|turn| turn.unused).sum());
+                if sure > granted {
+                    let Submit { at, .. } = one.out.submit;
+                    self.broken.push(format!("permits: process {process} approved {sure} by {at:?}, of {granted}"));
+                    break;
+                }
+            }
+        }
+    }
+
+    /// No more is undelivered than some process knew to be room for, a moment before.
+    fn within_the_room(&mut self, book: &Book, approved: &[Approved<'_>]) {
+        for (place, one) in approved.iter().enumerate() {
+            if one.stray {
+                continue;
+            }
+            let delivered = book.delivered.iter().rfind(|(at, _)| *at <= one.visible).map_or(0, |(_, count)| *count);
+            let undelivered = (place as u64 + 1).saturating_sub(delivered);
+            let since = one.visible.saturating_sub(LATEST);
+            let turns = book.turns.iter().filter(|turn| turn.at >= since && turn.at <= one.visible);
+            let room = turns.map(|turn| turn.lag.saturating_add(turn.room)).max().unwrap_or(0);
+            let strays = approved[..=place].iter().filter(|other| other.stray && other.visible >= since).count() as u64;
+            if undelivered > room.saturating_add(strays) {
+                self.broken.push(format!(
+                    "room: {undelivered} were undelivered at {:?}, with room for {room} and {strays} strays",
+                    one.visible
+                ));
+                return;
+            }
+        }
+    }
+
+    /// Whether an intent takes a route that does this when it is full.
+    pub fn is_of_route_that(&self, ask: &Ask, when_full: WhenFull) -> bool {
+        self.world.setting.paced.is_some_and(|paced| paced.when_full == when_full && paced.is_for(ask))
+    }
+
+    /// Whether an intent may wait for the route, or be deferred.
+    pub fn may_wait(&self, ask: &Ask) -> bool {
+        [WhenFull::Wait, WhenFull::Defer].into_iter().any(|when_full| self.is_of_route_that(ask, when_full))
+    }
+
+    /// Whether an intent expires, and may be denied before it does, since its turn on the route comes later.
+    pub fn would_expire(&self, ask: &Ask) -> bool {
+        ask.expires.is_some() && self.may_wait(ask)
+    }
+}
+
+/// What a process had by a turn, more than before it.
+fn granted(turn: &Turn) -> u64 {
+    match turn.granted.filter(|_| turn.answered) {
+        Some((_, granted)) => granted,
+        None => (turn.room.saturating_sub(turn.recent) / turn.members.max(1)).max(1),
+    }
+}

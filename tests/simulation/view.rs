@@ -1,0 +1,65 @@
+//! What readers see of the fake broker: its outputs, and whether all is done.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use super::{
+    broker::{Broker, Out, State},
+    rings::Log,
+};
+
+impl Broker {
+    /// How many such outputs were written, visible or not.
+    pub fn written(&self, such: &dyn Fn(&Out) -> bool) -> usize {
+        self.outputs.iter().filter(|out| such(out)).count()
+    }
+
+    /// The outputs that a read_committed reader sees, in order.
+    pub fn visible(&self) -> impl Iterator<Item = &Out> {
+        self.outputs.iter().filter(|out| self.visible_at(out).is_some())
+    }
+
+    /// When an output became visible at read_committed.
+    pub fn visible_at(&self, out: &Out) -> Option<Duration> {
+        match self.transactions[out.transaction].state {
+            State::Committed(at) => Some(at),
+            State::Open(_) | State::Prepared(_) | State::Aborted => None,
+        }
+    }
+
+    /// The records that a read_committed reader gets from an offset, up to the first open transaction; and the offset
+    /// after them.
+    pub fn stable(&mut self, from: usize) -> (Vec<&Out>, usize) {
+        self.pass_time();
+        let end =
+            self.outputs.iter().position(|out| self.is_open(out.transaction)).unwrap_or(self.outputs.len()).max(from);
+        (self.outputs[from..end].iter().filter(|out| self.visible_at(out).is_some()).collect(), end)
+    }
+
+    pub fn is_committed(&self, transaction: usize) -> bool {
+        matches!(self.transactions[transaction].state, State::Committed(_))
+    }
+
+    pub fn is_open(&self, transaction: usize) -> bool {
+        matches!(self.transactions[transaction].state, State::Open(_) | State::Prepared(_))
+    }
+
+    /// Visible approved records that an aborted transaction had written before.
+    pub fn replays(&self) -> usize {
+        let approved = || self.outputs.iter().filter(|out| out.to.is_approved());
+        let aborted = approved().filter(|out| self.transactions[out.transaction].state == State::Aborted);
+        let aborted: BTreeSet<(i32, i64)> = aborted.map(|out| out.intent.first).collect();
+        self.visible().filter(|out| out.to.is_approved() && aborted.contains(&out.intent.first)).count()
+    }
+
+    /// Whether all intents are done and no transaction is open.
+    pub fn is_drained(&mut self) -> bool {
+        self.pass_time();
+        let open = self.producers.values().any(|producer| producer.open.is_some());
+        !open
+            && self.left(Log::Waiting).is_empty()
+            && self.intents.iter().zip(0..).all(|(log, partition)| {
+                let end = log.last().map_or(0, |intent| intent.offset + 1);
+                self.committed.get(&(Log::Input, partition)).map_or(0, |committed| committed.next_offset) >= end
+            })
+    }
+}
