@@ -36,8 +36,23 @@ fn the_demo_answers_about_the_users_that_it_has_sent_to() {
     assert!(pressure["active_users"].as_u64().unwrap() < 2_000, "{pressure}");
     assert_eq!((&pressure["max_active_users"], &pressure["throttling"]), (&json!(15_000), &json!(false)), "{pressure}");
     assert_eq!((&pressure["members"], &pressure["unsynced"]), (&json!(1), &json!(null)), "{pressure}");
+    // Its texts have been approved: they wait for nobody. The ends of transactions are committed when the lane finds nothing more.
+    let mut routes = json!(null);
+    let waits_for_nobody = wait_for(DEADLINE, || {
+        routes = client.get("/v1/routes").json();
+        let sms = &routes[0];
+        (sms["waiting"] == 0 && sms["lag"].is_u64() && sms["trouble"].is_null()).then_some(())
+    });
+    assert!(waits_for_nobody.is_some(), "{routes}");
+    assert_eq!(routes[0]["name"], "sms", "{routes}");
     let log = demo.log();
-    for part in ["2000 intents: ", " 2 deferred, 2 dead letters", "deferred      until 20", "weir-why: too_early"] {
+    for part in [
+        "2000 intents: ",
+        " 2 deferred, 2 dead letters",
+        "deferred      until 20",
+        "weir-why: too_early",
+        "Route sms, ",
+    ] {
         assert!(log.contains(part), "{part}: {log}");
     }
 }

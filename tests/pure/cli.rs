@@ -96,7 +96,8 @@ fn the_demo_shows_the_whole_thing() {
     let folder = tempfile::tempdir().unwrap();
     let (out, _) = says(&["demo", "--publish", "2000"], folder.path(), 0);
     assert!(out.starts_with("2000 intents: "), "{out}");
-    for part in ["approved", "suppressed", "dead letter", "duplicate", "weir-decision", "weir.decision/2"] {
+    for part in ["approved", "suppressed", "dead letter", "duplicate", "weir-decision", "weir.decision/2", "Route sms"]
+    {
         assert!(out.contains(part), "{part}: {out}");
     }
     let counts: Vec<u64> = out

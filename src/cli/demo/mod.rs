@@ -1,54 +1,59 @@
 //! `weir demo`: the whole thing on one machine with nothing installed. The broker is librdkafka's mock cluster, the
 //! store is the embedded one; the worker between them is the one that `weir run` runs.
 
+mod broker;
+mod gateway;
 mod summary;
 mod traffic;
 mod watcher;
 
-use std::{collections::BTreeMap, io::Write, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    io::Write,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use anyhow::Context as _;
 use clap::Args;
 use indicatif::ProgressBar;
 use rdkafka::{
-    ClientConfig, Offset, TopicPartitionList,
-    consumer::{BaseConsumer, CommitMode, Consumer as _},
+    ClientConfig,
     error::RDKafkaErrorCode,
-    mocking::MockCluster,
-    producer::{BaseProducer, BaseRecord, DefaultProducerContext, Producer},
+    producer::{BaseProducer, BaseRecord, Producer},
 };
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use weir_core::{
-    activity_log::EmbeddedActivityLog,
-    decider::Decider,
-    embedded::EmbeddedStore,
-    fields::FieldMap,
-    ledger::EmbeddedLedger,
-    memory::LaneMemory,
-    policy::Policy,
-    policy_file::parse_policy,
-    ports::Clock as _,
-    service::EmbeddedServices,
-    wheel::{Ring, Wheel},
+    activity_log::EmbeddedActivityLog, current::Current, decider::Decider, embedded::EmbeddedStore, fields::FieldMap,
+    ledger::EmbeddedLedger, permits::EmbeddedPermits, policy::Policy, policy_file::parse_policy, ports::Clock as _,
+    service::EmbeddedServices, wheel::Ring,
 };
-use weir_kafka::client::{COMMIT_INTERVAL, Delivery, KafkaOptions, RECORDS_A_CALL, ReadOrder, Reads, WheelTopics};
+use weir_kafka::client::KafkaOptions;
 use weir_worker::{
     budgets::BudgetKeeper,
     clock::{ComparedClock, SystemClock},
     lane::{LaneSettings, Task},
     pressure::PressureKeeper,
     refresh::Refreshed,
-    routes::RoutesStatus,
+    routes::{KeeperLinks, RoutesKeeper, RoutesStatus},
     services::ServiceKeeper,
     status::StoreStatus,
 };
 
-use self::{summary::Summary, watcher::Watcher};
+use self::{
+    broker::{Broker, WHEEL},
+    gateway::Gateway,
+    summary::Summary,
+    watcher::Watcher,
+};
 use super::{
     output::progress,
     signals,
-    worker::{HttpSetup, LaneEnds, Worker, WorkerPressure, WorkerRoutes},
+    worker::{HttpSetup, LaneEnds, WaitingEnds, Worker, WorkerPressure, WorkerRoutes},
 };
 use crate::{
     budgets::LedgerPool,
@@ -56,15 +61,12 @@ use crate::{
     http::{self, QueryPool},
     metrics::Metrics,
     query::{EntryPoint, QueryService},
+    routes::KafkaRoutes,
     vitals::Nodes,
 };
 
 /// The demo's policy.
 const POLICY: &str = include_str!("policy.toml");
-/// Partitions of each topic. The mock cluster keeps some 5 MB of a partition, so that the demo's records fit.
-const PARTITIONS: i32 = 16;
-/// The wheel of deferred intents: one partition a bucket.
-const WHEEL: Wheel = Wheel { shares: 1 };
 /// How long sends are remembered: 8 days, as in a real worker.
 const HISTORY_MS: i64 = 8 * 24 * 60 * 60 * 1000;
 /// The most intents of a demo: what fits into what the mock cluster keeps.
@@ -88,70 +90,6 @@ pub struct DemoArgs {
     keep: bool,
 }
 
-/// The broker, and what the worker and the watcher need to know of it.
-struct Broker {
-    // Ends with this value.
-    _cluster: MockCluster<'static, DefaultProducerContext>,
-    options: Arc<KafkaOptions>,
-}
-
-impl Broker {
-    fn start() -> anyhow::Result<Self> {
-        let cluster = MockCluster::new(1).context("the embedded broker does not start")?;
-        let deferred = WheelTopics::of("send-deferred");
-        let options = KafkaOptions {
-            refunds: None,
-            activity: None,
-            delivery_reports: None,
-            retries: None,
-            undelivered: None,
-            deferred: Some(deferred.clone()),
-            deferred_before: Vec::new(),
-            waiting: None,
-            routes: Arc::default(),
-            reads: Reads::Published,
-            read_order: ReadOrder::AsFetched,
-            brokers: cluster.bootstrap_servers(),
-            group: "weir".to_owned(),
-            intents: "send-intents".to_owned(),
-            approved: "send-approved".to_owned(),
-            approved_by_channel: BTreeMap::new(),
-            suppressed: "send-suppressed".to_owned(),
-            dead_letters: "send-dead-letters".to_owned(),
-            delivery: Delivery::ExactlyOnce,
-            instance: "demo".to_owned(),
-            tokens: None,
-            properties: BTreeMap::new(),
-            files: Arc::default(),
-            memory: LaneMemory::default(),
-            records_a_call: RECORDS_A_CALL,
-            commit_interval: COMMIT_INTERVAL,
-            limits: Arc::default(),
-        };
-        let buckets = |ring: Ring| i32::try_from(ring.buckets() * i64::from(WHEEL.shares)).unwrap_or(i32::MAX);
-        let rings = Ring::ALL.map(|ring| (deferred.topic(ring), buckets(ring)));
-        for (topic, partitions) in options.topics().map(|topic| (topic, PARTITIONS)).into_iter().chain(rings) {
-            cluster.create_topic(topic, partitions, 1).with_context(|| format!("the topic {topic}"))?;
-        }
-        commit_beginnings(&options, &rings)?;
-        Ok(Self { _cluster: cluster, options: Arc::new(options) })
-    }
-}
-
-/// Commits the beginnings of the wheel's topics: the mock cluster refuses a lane's start there while another lane of the group joins.
-fn commit_beginnings(options: &KafkaOptions, rings: &[(&str, i32)]) -> anyhow::Result<()> {
-    let mut config = ClientConfig::new();
-    config.set("bootstrap.servers", &options.brokers).set("group.id", options.later_group());
-    let nobody: BaseConsumer = config.create().context("no client for the embedded broker")?;
-    let mut beginnings = TopicPartitionList::new();
-    for &(topic, partitions) in rings {
-        for partition in 0..partitions {
-            beginnings.add_partition_offset(topic, partition, Offset::Offset(0))?;
-        }
-    }
-    nobody.commit(&beginnings, CommitMode::Sync).context("the embedded broker takes no offsets")
-}
-
 /// Runs the demo.
 ///
 /// # Errors
@@ -159,6 +97,7 @@ fn commit_beginnings(options: &KafkaOptions, rings: &[(&str, i32)]) -> anyhow::R
 pub async fn run(args: &DemoArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let policy = parse_policy("the demo's policy", POLICY, weir_core::document::Format::Toml, HISTORY_MS)?;
     let broker = Broker::start()?;
+    let gateway = Gateway::start(&broker.options)?;
     let stop = CancellationToken::new();
     let listener = http::bind(args.listen).await.map_err(anyhow::Error::msg)?;
     let http = listener.local_addr().context("the HTTP address")?;
@@ -167,10 +106,10 @@ pub async fn run(args: &DemoArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let template = "deciding [{bar:40}] {human_pos}/{human_len} intents  {per_sec}  {eta} left";
     let bar = progress(Some(u64::from(args.publish)), template);
     let options = Arc::clone(&broker.options);
-    let (count, watch_bar) = (args.publish, bar.clone());
+    let (count, watch_bar, taken) = (args.publish, bar.clone(), gateway.taken());
     let publisher = tokio::task::spawn_blocking(move || publish(&options, count));
     let options = Arc::clone(&broker.options);
-    let watcher = tokio::task::spawn_blocking(move || watch(&options, count, &watch_bar));
+    let watcher = tokio::task::spawn_blocking(move || watch(&options, &taken, count, &watch_bar));
     let summary = tokio::select! {
         summary = watcher => summary.context("the watcher")??,
         // The worker ends before the watcher only when it fails.
@@ -188,6 +127,7 @@ pub async fn run(args: &DemoArgs, out: &mut impl Write) -> anyhow::Result<()> {
         summary::how_to_go_on(out)?;
     }
     stop.cancel();
+    drop(gateway);
     Ok(())
 }
 
@@ -214,8 +154,8 @@ async fn worker(
         limits: Arc::default(),
         wheel: Some(WHEEL),
         pressure: Some(Arc::clone(&shared)),
-        routes: None,
-        approved_by_channel: Arc::default(),
+        routes: Some(Arc::clone(&kafka.routes)),
+        approved_by_channel: kafka.approved_by_channel(),
     };
     let lane = LaneSettings {
         batch: 10_000,
@@ -237,6 +177,7 @@ async fn worker(
     let observer = Arc::<Metrics>::clone(&metrics);
     let (keeper, services) = ServiceKeeper::new(move || services.clone(), "demo", SystemClock, observer);
     tokio::spawn(keeper.run());
+    let routes = routes(&kafka, (policy.value(), &store), &stop);
     let worker = Worker {
         services,
         readers: Vec::new(),
@@ -258,10 +199,36 @@ async fn worker(
         store: StoreStatus::default(),
         nodes: Nodes::default(),
         deferred: None,
-        routes: WorkerRoutes { status: RoutesStatus::default(), waiting: None, known: Vec::new() },
+        routes,
         stop: stop.clone(),
     };
     worker.run(stop.cancelled_owned()).await
+}
+
+/// What keeps the pace of the routes, and makes the lanes of what waits for them.
+fn routes(
+    kafka: &Arc<KafkaOptions>,
+    (policy, store): (Arc<Current<Policy>>, &EmbeddedStore),
+    stop: &CancellationToken,
+) -> WorkerRoutes<EmbeddedStore> {
+    let status = RoutesStatus::default();
+    let links = KeeperLinks {
+        policy,
+        routes: Arc::clone(&kafka.routes),
+        offsets: Arc::new(KafkaRoutes(Arc::clone(kafka))),
+        clock: SystemClock,
+        status: status.clone(),
+    };
+    let permits = EmbeddedPermits::new("demo", || SystemClock.now());
+    let spawn = |task| drop(tokio::spawn(task));
+    tokio::spawn(RoutesKeeper::new(links, move || permits.clone(), spawn).run(stop.clone()));
+    let (kafka, store) = (Arc::clone(kafka), store.clone());
+    let waiting: WaitingEnds<EmbeddedStore> = Box::new(move |route| {
+        let task = Task::Waiting(kafka.routes.state(route).topic);
+        let options = kafka.for_waiting(route).unwrap_or_else(|| KafkaOptions::clone(&kafka));
+        LaneEnds { task, kafka: Arc::new(options), number: 0, commits: None, store: store.clone() }
+    });
+    WorkerRoutes { status, waiting: Some(waiting), known: Vec::new() }
 }
 
 /// A lane that decides the intents, one that decides deferred intents when they are due, and one that moves them there.
@@ -297,7 +264,7 @@ fn client(options: &KafkaOptions) -> ClientConfig {
 }
 
 /// Reads the outputs and the deferred intents until each intent has its record.
-fn watch(options: &KafkaOptions, count: u32, bar: &ProgressBar) -> anyhow::Result<Summary> {
+fn watch(options: &KafkaOptions, taken: &AtomicU64, count: u32, bar: &ProgressBar) -> anyhow::Result<Summary> {
     let mut watcher = Watcher::start(options)?;
     let mut summary = Summary::default();
     let deadline = std::time::Instant::now() + PATIENCE;
@@ -309,6 +276,7 @@ fn watch(options: &KafkaOptions, count: u32, bar: &ProgressBar) -> anyhow::Resul
             PATIENCE.as_secs()
         );
         watcher.read_into(&mut summary)?;
+        summary.texts.taken(taken.load(Ordering::Relaxed));
         bar.set_position(summary.records());
     }
     Ok(summary)

@@ -8,7 +8,9 @@ use std::{
 
 use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
 
-/// Where a record is from: one of the three outputs, or the deferred intents.
+use super::gateway::{CHANNEL, PER_S};
+
+/// Where a record is from: one of the outputs, or the deferred intents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Approved,
@@ -24,9 +26,34 @@ pub(super) struct BudgetCounts {
     pub(super) suppressed: u64,
 }
 
+/// Approved texts, which are paced by their gateway.
+#[derive(Debug, Default)]
+pub(super) struct Texts {
+    approved: u64,
+    waited: u64,
+    most_undelivered: u64,
+    first_at: Option<Instant>,
+    took: Duration,
+}
+
+impl Texts {
+    /// Adds one.
+    pub(super) fn approved(&mut self, waited: bool) {
+        self.approved += 1;
+        self.waited += u64::from(waited);
+        self.took = self.first_at.get_or_insert_with(Instant::now).elapsed();
+    }
+
+    /// So many have been taken by the gateway by now.
+    pub(super) fn taken(&mut self, taken: u64) {
+        self.most_undelivered = self.most_undelivered.max(self.approved.saturating_sub(taken));
+    }
+}
+
 /// What came out, counted.
 #[derive(Debug, Default)]
 pub(super) struct Summary {
+    pub(super) texts: Texts,
     budgets: BTreeMap<String, BudgetCounts>,
     counts: BTreeMap<(String, Kind, String), u64>,
     samples: BTreeMap<Kind, String>,
@@ -91,6 +118,15 @@ impl Summary {
             writeln!(
                 out,
                 "Budget {name}, over all users: {approved} intents took from it, {suppressed} found it spent.\n"
+            )?;
+        }
+        let Texts { approved, waited, most_undelivered, took, .. } = &self.texts;
+        if *approved > 0 {
+            writeln!(
+                out,
+                "Route {CHANNEL}, to a gateway that takes {PER_S} a second: {approved} texts approved within {:.1} s; {waited} of them \
+                 waited in Kafka. At most {most_undelivered} stood before the gateway.\n",
+                took.as_secs_f64()
             )?;
         }
         for (kind, sample) in &self.samples {

@@ -15,8 +15,9 @@ pub const USERS: u32 = 20_000;
 const SEGMENTS: [(&str, std::ops::Range<u32>); 4] =
     [("new", 0..4_000), ("active", 4_000..12_000), ("dormant", 12_000..15_500), ("staff", 15_500..16_000)];
 /// Campaigns: name, channel, category, and how many of a hundred intents are theirs.
-const CAMPAIGNS: [(&str, &str, &str, u32); 5] = [
-    ("summer-sale", "push", "promo", 40),
+const CAMPAIGNS: [(&str, &str, &str, u32); 6] = [
+    ("summer-sale", "push", "promo", 38),
+    ("summer-sale-text", "sms", "promo", 2),
     ("summer-sale-mail", "email", "promo", 25),
     ("back-in-stock", "push", "reminder", 20),
     ("newsletter", "email", "news", 12),

@@ -12,14 +12,17 @@ use serde_json::Value;
 use weir_core::{decision_header::DecisionHeader, decode::Header, header::HeaderName, time::Time, wheel::Ring};
 use weir_kafka::client::KafkaOptions;
 
-use super::summary::{Kind, Summary};
+use super::{
+    gateway,
+    summary::{Kind, Summary},
+};
 
 /// How long one look waits for records.
 const POLL: Duration = Duration::from_millis(100);
 /// The most records of one look, so that the progress bar moves.
 const LOOK: usize = 1_000;
 
-/// A read-committed consumer of the three outputs, and of the intents that are deferred by some hours.
+/// A read-committed consumer of the outputs, and of the intents that are deferred by some hours.
 pub(super) struct Watcher {
     consumer: BaseConsumer,
     suppressed: String,
@@ -38,8 +41,8 @@ impl Watcher {
             .create()
             .context("the demo's consumer")?;
         let deferred = options.deferred.as_ref().map(|wheel| wheel.topic(Ring::Hours).to_owned());
-        let outputs = [&options.approved, &options.suppressed, &options.dead_letters];
-        let topics: Vec<&str> = outputs.into_iter().chain(&deferred).map(String::as_str).collect();
+        let decided = [&*options.suppressed, &options.dead_letters].into_iter().chain(deferred.as_deref());
+        let topics: Vec<&str> = options.approved_topics().into_iter().chain(decided).collect();
         consumer.subscribe(&topics)?;
         let (suppressed, dead_letters) = (options.suppressed.clone(), options.dead_letters.clone());
         Ok(Self { consumer, suppressed, dead_letters, deferred })
@@ -91,6 +94,11 @@ impl Watcher {
                 summary.add(Kind::Approved, segment, "approved", with_headers);
                 for budget in decision.budgets() {
                     summary.budget(budget).approved += 1;
+                }
+                if message.topic() == gateway::TOPIC {
+                    let decision = header(HeaderName::Decision).unwrap_or_default();
+                    let decision: Value = serde_json::from_str(&decision).context("a decision")?;
+                    summary.texts.approved(decision["deferred"]["why"] == "capacity");
                 }
             }
         }
