@@ -21,11 +21,19 @@ pub fn read_bytes(path: &Path, most_bytes: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Reads a text of at most so many bytes.
+///
+/// # Errors
+/// As for [`read_bytes`], or it is not UTF-8.
+pub fn read_text(path: &Path, most_bytes: usize) -> io::Result<String> {
+    String::from_utf8(read_bytes(path, most_bytes)?)
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "stream did not contain valid UTF-8"))
+}
+
 /// Reads a document's text.
 ///
 /// # Errors
 /// It cannot be read, is not UTF-8, or is larger than [`MAX_DOCUMENT_BYTES`].
 pub fn read_file(path: &Path) -> io::Result<String> {
-    String::from_utf8(read_bytes(path, MAX_DOCUMENT_BYTES)?)
-        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "stream did not contain valid UTF-8"))
+    read_text(path, MAX_DOCUMENT_BYTES)
 }

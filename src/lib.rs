@@ -1,6 +1,6 @@
 //! The package `weir`: the command line, the configuration, HTTP, metrics, and the sources of segments and policies. It puts
-//! the other crates together: `weir-core` decides, `weir-kafka` and `weir-redis` talk to the outside, `weir-worker` is the loop
-//! between them. The binary is `main.rs`. See ARCHITECTURE.md for the walk of one intent.
+//! the other crates together: `weir-core` decides, `weir-schemas` reads formats beside JSON, `weir-kafka` and `weir-redis` talk to
+//! the outside, `weir-worker` is the loop between them. The binary is `main.rs`. See ARCHITECTURE.md for the walk of one intent.
 
 #![recursion_limit = "256"]
 #![forbid(unsafe_code)]
@@ -20,6 +20,7 @@ pub mod policy_source;
 pub mod pressure;
 pub mod query;
 pub mod routes;
+pub mod schemas;
 pub mod segments;
 pub mod services;
 pub mod time_zones;

@@ -157,6 +157,7 @@ metrics! {
     pub deferred_sends: Gauge, "owed_sends", "Approved intents whose write to an unavailable history is deferred";
     pub deferred_recorded: Counter, "owed_recorded", "Deferred writes that were completed";
     pub deferred_full: Counter, "owed_full", "Times that intents waited because no more writes could be deferred";
+    pub schema_failures: Counter, "schema_failures", "Times that the schema registry did not answer and a lane waited";
     pub clock_ahead: Counter, "clock_ahead", "Decisions for users with an entry more than 5 minutes ahead of the clock";
     pub clock_wrong: Gauge, "clock_wrong", "1 while weir decides nothing: most other clocks contradict this machine's, or none was compared yet";
     pub clock_skew: Family<NodeLabel, Seconds>, "clock_skew_seconds", "Seconds that this machine's clock is ahead of a Redis node's; negative: behind";
@@ -260,6 +261,7 @@ impl Observer for Metrics {
             Event::Rebalanced => &self.rebalances,
             Event::StoreFailed => &self.store_failures,
             Event::DeferredFull => &self.deferred_full,
+            Event::SchemasUnavailable => &self.schema_failures,
         };
         counter.inc();
     }

@@ -106,8 +106,10 @@ impl<S, C: Clock> QueryService<S, C> {
     /// With the segments, policy and fields of this decider. What comes in by one entry point has one origin.
     #[must_use]
     pub fn new(decider: &Decider, entry_point: EntryPoint, store: S, clock: C, metrics: Arc<Metrics>) -> Self {
+        // An intent that is given with a question is JSON, whatever the topic has.
+        let fields = Arc::new(decider.fields.as_json());
         // Nothing is published, so no topic limits it.
-        let decider = Decider { topic: entry_point.topic(), limits: Arc::default(), ..decider.clone() };
+        let decider = Decider { topic: entry_point.topic(), limits: Arc::default(), fields, ..decider.clone() };
         Self { decider, store, clock, metrics, deferred_shards: Arc::default(), funds: None, topics: Arc::default() }
     }
 

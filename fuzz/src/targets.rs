@@ -4,23 +4,12 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde::de::IgnoredAny;
 use serde_json::Value;
-use weir_core::{approved::{self, ApprovedRecord}, class::{Campaign, ClassNames}, decode::{Header, decode}, deferral::Deferral, document::Format, fields::{IntentField, FieldMap}, header::HeaderName, history::{ENTRY_BYTES, pack, unpack}, intent::{MAX_ID_BYTES, MAX_INTENT_BYTES}, policy::{Gate, IntentFacts, PolicyEval}, policy_file::parse_policy, refund::RefundReader, reply::read_reply, segment::{Manifest, UserIdKind}, segment_format::{read_members, write_members}, shard::{IdHash, UserHash}, time::Time, zone::Zone};
+use weir_core::{approved::{self, ApprovedRecord}, class::{Campaign, ClassNames}, decode::{Header, decode}, deferral::Deferral, document::Format, fields::{IntentField, FieldMap}, header::HeaderName, history::{ENTRY_BYTES, pack, unpack}, intent::{IntentValue, MAX_ID_BYTES, MAX_INTENT_BYTES}, policy::{Gate, IntentFacts, PolicyEval}, policy_file::parse_policy, refund::RefundReader, reply::read_reply, segment::{Manifest, UserIdKind}, segment_format::{read_members, write_members}, shard::{IdHash, UserHash}, time::Time, zone::Zone};
 
-use crate::ALLOCATOR;
+use crate::bounded;
 
-/// Memory for every reader beyond its input: tables, messages, the fuzzer's own.
-const ALLOWANCE_BYTES: usize = 4 << 20;
 /// 8 days, the default of `redis.history`.
 const HISTORY_MS: i64 = 8 * 24 * 3600 * 1000;
-
-/// Runs `read` with memory for at most `times` the input, and the allowance. Memory beyond ends the process.
-fn bounded<T>(input: &[u8], times: usize, read: impl FnOnce() -> T) -> T {
-    let limit = ALLOCATOR.allocated() + ALLOWANCE_BYTES + input.len() * times;
-    ALLOCATOR.set_limit(limit).expect("the limit is above what is in use");
-    let result = read();
-    ALLOCATOR.set_limit(usize::MAX).expect("there is no higher limit");
-    result
-}
 
 /// The bytes before the first 0xFF, which is in no UTF-8 text, and those behind it.
 fn split(data: &[u8]) -> (&[u8], &[u8]) {
@@ -55,7 +44,8 @@ pub fn intent(data: &[u8]) {
         assert!((1..=MAX_ID_BYTES).contains(&intent.id.len()), "an id of {} bytes", intent.id.len());
         assert!((1..=MAX_ID_BYTES).contains(&intent.user_id.len()), "a user of {} bytes", intent.user_id.len());
         assert!(intent.cost >= 1);
-        assert_eq!(intent.value().as_bytes(), value, "the value is passed on as it came");
+        let text = std::str::from_utf8(value).expect("a valid intent is UTF-8");
+        assert_eq!(intent.value(), IntentValue::Json(text), "the value is passed on as it came");
         // Not a `Value`: numbers may be larger than it holds.
         let members: Result<BTreeMap<String, IgnoredAny>, _> = serde_json::from_slice(value);
         assert!(members.is_ok(), "an intent is a JSON object to others too: {members:?}");

@@ -29,6 +29,7 @@ use crate::{
     budgets::LedgerPool,
     config::{self, KafkaSettings, RedisSettings, S3Settings, Settings},
     object_store::{Location, S3Credentials, S3Options, StoredObject},
+    schemas,
 };
 
 /// Reads the settings of this file and the environment over it.
@@ -215,10 +216,10 @@ pub async fn object(source: &Location, s3: &S3Settings) -> StoredObject {
     StoredObject::connect(source, &options).await
 }
 
-/// Where an intent's fields are.
+/// Where an intent's fields are, and how values are written.
 ///
 /// # Errors
-/// Two fields contradict each other.
+/// Two fields contradict each other, or a schema in a file cannot be used.
 pub fn fields(settings: &Settings) -> anyhow::Result<Arc<FieldMap>> {
     let fields = &settings.intent.fields;
     let pointers = [
@@ -234,7 +235,14 @@ pub fn fields(settings: &Settings) -> anyhow::Result<Arc<FieldMap>> {
         (IntentField::Timezone, &fields.timezone),
     ];
     let map = FieldMap::new(pointers.map(|(field, pointer)| (field, pointer.as_str())));
-    Ok(Arc::new(map.map_err(|error| UsageError(format!("[intent.fields]: {error}")))?))
+    let map = map.map_err(|error| UsageError(format!("[intent.fields]: {error}")))?;
+    Ok(Arc::new(match settings.intent.format {
+        None => map,
+        Some(format) => {
+            let schemas = schemas::schemas(format, &map, &settings.schemas);
+            map.framed(Arc::new(schemas.map_err(|error| UsageError(format!("{error:#}")))?))
+        }
+    }))
 }
 
 /// Where the fields of a report of an active user are.

@@ -20,6 +20,8 @@ pub fn filter(text: &str) -> Result<String, String> {
 /// The filter is none.
 pub fn start(settings: &LogSettings, level: Option<&str>) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(level.unwrap_or(&settings.level))?;
+    // It warns of a schema, which others write, with the whole of it.
+    let filter = filter.add_directive("apache_avro=off".parse()?);
     let text = match settings.format {
         LogFormat::Auto => std::io::stderr().is_terminal(),
         LogFormat::Text => true,

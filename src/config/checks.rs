@@ -81,7 +81,11 @@ fn retries(layers: &Layers<'_>, kafka: Option<&KafkaSettings>) {
 }
 
 fn one_source_of_a_secret(layers: &Layers<'_>) {
-    for (key, file_key) in [("redis.password", "redis.password_file"), ("http.token", "http.token_file")] {
+    for (key, file_key) in [
+        ("redis.password", "redis.password_file"),
+        ("schemas.password", "schemas.password_file"),
+        ("http.token", "http.token_file"),
+    ] {
         if layers.is_given(key) && layers.is_given(file_key) {
             layers.note(file_key, &format!("and {key} are both set: keep one"));
         }

@@ -53,13 +53,15 @@ pub enum Form {
     Properties,
     /// A table of paths by such properties. A variable may give one likewise.
     PropertyPaths,
+    /// A table of paths by ids, which are whole numbers. A variable may give one.
+    PathsById,
 }
 
 impl Form {
     /// Whether the setting is a table, each of whose entries has a variable of its own.
     #[must_use]
     pub fn has_entries(&self) -> bool {
-        matches!(self, Self::TextsByName(_) | Self::Properties | Self::PropertyPaths)
+        matches!(self, Self::TextsByName(_) | Self::Properties | Self::PropertyPaths | Self::PathsById)
     }
 
     /// The bounds of a value, in words: `1m to 3660d`.
@@ -78,7 +80,8 @@ impl Form {
             | Self::Texts(_)
             | Self::TextsByName(_)
             | Self::Properties
-            | Self::PropertyPaths => None,
+            | Self::PropertyPaths
+            | Self::PathsById => None,
         }
     }
 
@@ -89,9 +92,13 @@ impl Form {
             Self::Text(pattern) | Self::Path(pattern) | Self::Texts(pattern) | Self::TextsByName(pattern) => *pattern,
             Self::Duration { .. } => Some(DURATION_PATTERN),
             Self::Bytes { .. } => Some("^[0-9]+ *[kKmMgG][iI]?[bB]$"),
-            Self::Secret | Self::Word(_) | Self::Whole { .. } | Self::Flag | Self::Properties | Self::PropertyPaths => {
-                None
-            }
+            Self::Secret
+            | Self::Word(_)
+            | Self::Whole { .. }
+            | Self::Flag
+            | Self::Properties
+            | Self::PropertyPaths
+            | Self::PathsById => None,
         }
     }
 }

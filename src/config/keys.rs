@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 
+use super::schemas::{IntentFormat, SchemasSettings};
 use super::settings::{
     ActivityFields, HttpSettings, IntentFields, KafkaSettings, LogSettings, PolicySettings, RedisSettings, S3Settings,
     SegmentsSettings, TracingSettings, WorkerSettings,
@@ -60,6 +61,8 @@ pub static SETTINGS: LazyLock<Vec<Setting>> = LazyLock::new(|| {
         SegmentsSettings::declared(),
         PolicySettings::declared(),
         S3Settings::declared(),
+        IntentFormat::declared(),
+        SchemasSettings::declared(),
         IntentFields::declared(),
         ActivityFields::declared(),
         WorkerSettings::declared(),

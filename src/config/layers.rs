@@ -150,7 +150,8 @@ fn from_text(form: &Form, text: &str, origin: Origin) -> Node {
         | Form::Bytes { .. }
         | Form::TextsByName(_)
         | Form::Properties
-        | Form::PropertyPaths => as_text(),
+        | Form::PropertyPaths
+        | Form::PathsById => as_text(),
         Form::Whole { .. } => text.parse().map_or_else(|_| as_text(), Value::Whole),
         Form::Flag => text.parse().map_or_else(|_| as_text(), Value::Flag),
         Form::Texts(_) => {

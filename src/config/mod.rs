@@ -17,6 +17,7 @@ mod forms;
 pub mod keys;
 mod layers;
 mod render;
+mod schemas;
 mod secret;
 mod settings;
 mod show;
@@ -25,6 +26,7 @@ mod values;
 
 use self::layers::Layers;
 pub use self::{
+    schemas::{IntentFormat, SchemasSettings},
     secret::{Secret, SecretFile, TokenFile},
     settings::{
         ActivityFields, ActivitySettings, Delivery, HttpSettings, IntentFields, IntentSettings, KafkaSettings,

@@ -66,6 +66,11 @@ fn schema(setting: &Setting) -> Value {
         Form::TextsByName(_) => json!({"type": "object", "additionalProperties": text()}),
         Form::Properties => by_property(json!({"type": ["string", "number", "boolean"]})),
         Form::PropertyPaths => by_property(text()),
+        Form::PathsById => json!({
+            "type": "object",
+            "propertyNames": {"pattern": "^(0|[1-9][0-9]{0,9})$"},
+            "additionalProperties": text()
+        }),
     };
     schema["description"] = json!(setting.description());
     if let Otherwise::Is(text) = setting.default {
@@ -80,7 +85,8 @@ fn schema(setting: &Setting) -> Value {
             | Form::Texts(_)
             | Form::TextsByName(_)
             | Form::Properties
-            | Form::PropertyPaths => json!(text),
+            | Form::PropertyPaths
+            | Form::PathsById => json!(text),
         };
     }
     schema

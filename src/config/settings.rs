@@ -11,6 +11,7 @@ use super::{
     },
     keys::{Otherwise, Setting, section},
     layers::Layers,
+    schemas::{self, IntentFormat, SchemasSettings},
     values::{DAY, MINUTE, SECOND},
 };
 use crate::{
@@ -19,6 +20,7 @@ use crate::{
     object_store::Location,
 };
 pub use weir_kafka::client::Delivery;
+use weir_schemas::Format;
 
 /// All settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +37,8 @@ pub struct Settings {
     pub s3: S3Settings,
     /// `[intent]`
     pub intent: IntentSettings,
+    /// `[schemas]`
+    pub schemas: SchemasSettings,
     /// `[activity]`
     pub activity: ActivitySettings,
     /// `[worker]`
@@ -50,6 +54,8 @@ pub struct Settings {
 /// `[intent]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IntentSettings {
+    /// How values are written; `None`: JSON without a frame.
+    pub format: Option<Format>,
     /// The place of each field.
     pub fields: IntentFields,
 }
@@ -349,17 +355,20 @@ impl Settings {
         let (kafka, redis, segments) =
             (KafkaSettings::read(layers), RedisSettings::read(layers), SegmentsSettings::read(layers));
         let (policy, s3) = (PolicySettings::read(layers), S3Settings::read(layers));
+        let (format, schemas) = (IntentFormat::read(layers), SchemasSettings::read(layers));
         let (fields, activity) = (IntentFields::read(layers), ActivityFields::read(layers));
         let (worker, http, log) = (WorkerSettings::read(layers), HttpSettings::read(layers), LogSettings::read(layers));
         let tracing = TracingSettings::read(layers);
         checks::together(layers, kafka.as_ref(), redis.as_ref());
+        schemas::check(layers, format.as_ref(), schemas.as_ref());
         Some(Self {
             kafka: kafka?,
             redis: redis?,
             segments: segments?,
             policy: policy?,
             s3: s3?,
-            intent: IntentSettings { fields: fields? },
+            intent: IntentSettings { format: format?.format, fields: fields? },
+            schemas: schemas?,
             activity: ActivitySettings { fields: activity? },
             worker: worker?,
             http: http?,

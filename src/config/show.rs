@@ -75,7 +75,7 @@ fn source(layers: &Layers<'_>, origin: &Origin) -> Source {
 fn given(setting: &Setting, node: &Node, layers: &Layers<'_>) -> Json {
     match (&setting.form, &node.value) {
         (Form::Secret, _) => MASK.into(),
-        (Form::Path(_) | Form::PropertyPaths, Value::Text(text)) if !text.contains("://") => {
+        (Form::Path(_) | Form::PropertyPaths | Form::PathsById, Value::Text(text)) if !text.contains("://") => {
             layers.folder.join(text).display().to_string().into()
         }
         (
@@ -89,7 +89,8 @@ fn given(setting: &Setting, node: &Node, layers: &Layers<'_>) -> Json {
             | Form::Texts(_)
             | Form::TextsByName(_)
             | Form::Properties
-            | Form::PropertyPaths,
+            | Form::PropertyPaths
+            | Form::PathsById,
             _,
         ) => shown(node),
     }

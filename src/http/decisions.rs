@@ -99,7 +99,9 @@ fn not_an_intent(letter: &DeadLetter) -> Problem {
         | DeadLetterReason::NotJson
         | DeadLetterReason::WrongType
         | DeadLetterReason::MissingField
-        | DeadLetterReason::BadTime => StatusCode::BAD_REQUEST,
+        | DeadLetterReason::BadTime
+        | DeadLetterReason::NotDecodable
+        | DeadLetterReason::UnknownSchema => StatusCode::BAD_REQUEST,
     };
     Problem::new(status, letter.reason.as_str(), letter.message.as_str())
 }

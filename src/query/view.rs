@@ -304,7 +304,7 @@ impl Decision {
         let suppressed = decision.verdict.suppressed();
         let cap = suppressed.and_then(|suppressed| suppressed.cause.cap()).map(DecisionCap::new);
         let budget = suppressed.and_then(|suppressed| suppressed.cause.budget()).map(DecisionBudget::new);
-        let value = RawValue::from_string(intent.value().to_owned());
+        let value = RawValue::from_string(intent.value().json().unwrap_or("null").to_owned());
         Self {
             schema: SCHEMA.to_owned(),
             verdict: decision.verdict.as_str().to_owned(),

@@ -10,6 +10,7 @@
 //! * [`kafka::SecuredKafka`], [`redis::RedisServer::start_mutual_tls`], [`s3::S3::start_secured`]: servers that demand TLS,
 //!   passwords, certificates and rights; [`tls::Authority`] makes the certificates.
 //! * [`kafka::KafkaClient`]: publishes, and reads what a `read_committed` reader can see.
+//! * [`registry::Registry`]: a stub of a Schema Registry that speaks its HTTP API.
 //! * [`proxy::Proxy`]: loses replies, stalls, refuses.
 //! * [`browser::Driver`]: a headless Chromium over WebDriver.
 //! * [`worker::Worker`]: the built `weir` binary with a configuration file.
@@ -27,6 +28,7 @@ pub mod ports;
 pub mod process;
 pub mod proxy;
 pub mod redis;
+pub mod registry;
 pub mod s3;
 pub mod scratch;
 pub mod stack;

@@ -3,13 +3,23 @@
 use std::{
     path::{Path, PathBuf},
     process::Command,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use anyhow::{Result, ensure};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     KeyPair, KeyUsagePurpose,
+};
+use tokio_rustls::{
+    TlsAcceptor,
+    rustls::{
+        self, ServerConfig,
+        pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    },
 };
 
 use crate::{
@@ -105,6 +115,21 @@ impl std::fmt::Debug for Authority {
 }
 
 impl Identity {
+    /// What makes it a server of TLS.
+    ///
+    /// # Errors
+    /// When a file cannot be read.
+    pub fn acceptor(&self) -> Result<TlsAcceptor> {
+        let certificates = CertificateDer::pem_file_iter(&self.certificate)?.collect::<Result<_, _>>()?;
+        let key = PrivateKeyDer::from_pem_file(&self.key)?;
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_single_cert(certificates, key)?;
+        Ok(TlsAcceptor::from(Arc::new(config)))
+    }
+
     /// The key once more, encrypted with a passphrase.
     ///
     /// # Errors

@@ -30,7 +30,7 @@ impl Found {
 
     /// What is wrong: one thing, of this kind, in these words; the exit code is that of its kind.
     #[track_caller]
-    fn is_one(&self, finding: &str, words: &[&str]) {
+    pub fn is_one(&self, finding: &str, words: &[&str]) {
         let found = [self.of("error"), self.of("invalid")].concat();
         assert_eq!((found.len(), self.of(finding).len()), (1, 1), "{found:?}");
         for word in words {
@@ -48,7 +48,7 @@ impl Found {
     }
 }
 
-fn check_with(scene: &Scene, config: &str, args: &[&str]) -> Found {
+pub fn check_with(scene: &Scene, config: &str, args: &[&str]) -> Found {
     let output = run(scene, config, &[&["--output", "json"], args].concat());
     let stderr = String::from_utf8(output.stderr).unwrap();
     let findings = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {stderr}"));
@@ -66,7 +66,7 @@ fn is_a_paragraph(err: &str) {
 }
 
 /// A scene with a Redis of its own.
-fn scene(name: &str) -> (Scene, RedisServer) {
+pub fn scene(name: &str) -> (Scene, RedisServer) {
     let redis = RedisServer::start::<&str>(&[]).unwrap();
     let scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], name, 3, POLICY);
     (scene, redis)

@@ -7,6 +7,7 @@ mod redis_support;
 mod support;
 
 mod check;
+mod check_registry;
 mod compose;
 mod explain;
 mod lengthen;

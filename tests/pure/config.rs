@@ -1,6 +1,11 @@
 //! Settings come from a file and the environment, and what is wrong is said with its place.
 
-use std::{collections::BTreeMap, ffi::OsString, path::Path, time::Duration};
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use serde_json::Value;
 use weir::{
@@ -141,6 +146,10 @@ const OTHER_VALUES: &[(&str, &str)] = &[
     ("s3.force_path_style", "true"),
     ("activity.fields.user_id", "/who"),
     ("activity.fields.at", "/when"),
+    ("intent.format", "json_schema"),
+    ("schemas.registry", "http://127.0.0.1:8081"),
+    ("schemas.cache", "9"),
+    ("schemas.timeout", "2s"),
     ("intent.fields.id", "/a"),
     ("intent.fields.user_id", "/recipient/id"),
     ("intent.fields.channel", "/c"),
@@ -174,7 +183,7 @@ const OTHER_VALUES: &[(&str, &str)] = &[
 ];
 
 /// These take files, and three of kafka take many names: each has a test of its own.
-const ELSEWHERE: [&str; 13] = [
+const ELSEWHERE: [&str; 18] = [
     // They need each other.
     "redis.aws_iam_cluster",
     "redis.aws_iam_region",
@@ -190,6 +199,12 @@ const ELSEWHERE: [&str; 13] = [
     "redis.key_file",
     "s3.ca_file",
     "http.token_file",
+    // They need schemas.registry, or are ids.
+    "schemas.username",
+    "schemas.password",
+    "schemas.password_file",
+    "schemas.ca_file",
+    "schemas.files",
 ];
 
 /// A setting's value as it is written in the file.
@@ -205,7 +220,8 @@ fn in_file(setting: &Setting, value: &str) -> String {
         | Form::Bytes { .. }
         | Form::TextsByName(_)
         | Form::Properties
-        | Form::PropertyPaths => format!("{value:?}"),
+        | Form::PropertyPaths
+        | Form::PathsById => format!("{value:?}"),
     }
 }
 
@@ -272,6 +288,15 @@ fn the_schema_refuses_what_weir_refuses() {
         ("redis.users", "1.5"),
         ("policy.source", "\"policy.yaml\""),
         ("s3.endpoint", "\"localhost:9000\""),
+        ("intent.format", "\"xml\""),
+        ("schemas.registry", "\"localhost:8081\""),
+        ("schemas.registry", "\"http://weir:secret@r\""),
+        ("schemas.registry", "\"http://r?key=secret\""),
+        ("schemas.username", "\"a:b\""),
+        ("schemas.files", "{ x = \"a.avsc\" }"),
+        ("schemas.files", "{ 07 = \"a.avsc\" }"),
+        ("schemas.files", "{ 7 = 8 }"),
+        ("schemas.cache", "0"),
         ("intent.fields.id", "\"id\""),
         ("intent.fields.id", "\"/a~2\""),
         ("worker.memory", "\"300\""),
@@ -372,6 +397,41 @@ fn channels_have_approved_topics_of_their_own() {
         let error = parse(&format!("{SMALLEST}\n[kafka.approved_by_channel]\nemail = {topic:?}"), &[]).unwrap_err();
         assert!(error.contains(expected), "{error}");
     }
+}
+
+#[test]
+fn a_format_has_its_schemas_and_a_registry_its_user() {
+    let refused = |more: &str| parse(&format!("{SMALLEST}\n{more}"), &[]).unwrap_err();
+    let registry = "registry = \"https://r\"\n";
+    for (more, message) in [
+        ("[intent]\nformat = \"avro\"".to_owned(), "intent.format needs schemas.registry or schemas.files"),
+        ("[intent]\nformat = \"protobuf\"".to_owned(), "intent.format needs schemas.registry or schemas.files"),
+        (
+            format!("[schemas]\n{registry}username = \"u\""),
+            "schemas.username and schemas.password_file belong together",
+        ),
+        (
+            format!("[schemas]\n{registry}password = \"p\""),
+            "schemas.username and schemas.password_file belong together",
+        ),
+        ("[schemas]\nusername = \"u\"\npassword = \"p\"".to_owned(), "schemas.registry is not set"),
+        ("[schemas]\nregistry = \"https://u:hunter2@r\"".to_owned(), "must be a URL without user"),
+        ("[schemas]\nfiles = { x = \"a.avsc\" }".to_owned(), "schemas.files.x must be the id of a schema"),
+        ("[schemas]\nfiles = \"a.avsc\"".to_owned(), "must be a table"),
+    ] {
+        let error = refused(&more);
+        assert!(error.contains(message) && !error.contains("hunter2"), "{more}: {error}");
+    }
+    let files = format!("{SMALLEST}\n[intent]\nformat = \"avro\"\n[schemas]\nfiles = {{ 7 = \"a.avsc\" }}");
+    let settings = parse(&files, &[("WEIR__SCHEMAS__FILES__12", "/b.avsc")]).unwrap();
+    let expected = [(7, PathBuf::from("/etc/weir/a.avsc")), (12, PathBuf::from("/b.avsc"))];
+    assert_eq!(settings.schemas.files, expected.into());
+    let user = format!("{SMALLEST}\n[schemas]\n{registry}username = \"u\"\npassword = \"p\"");
+    let settings = parse(&user, &[]).unwrap().schemas;
+    assert_eq!(
+        settings.username.zip(settings.password).map(|(user, password)| (user, password.expose().to_owned())),
+        Some(("u".to_owned(), "p".to_owned()))
+    );
 }
 
 #[test]

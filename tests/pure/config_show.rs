@@ -37,6 +37,8 @@ const TABLES: &str = r#"[kafka.property_files]
 "ssl.keystore.password" = "token"
 [kafka.approved_by_channel]
 password-reset = "otp"
+[schemas.files]
+7 = "intent.avsc"
 "#;
 
 fn show(folder: &Path, env: &[(&str, &str)], args: &[&str]) -> (i32, String, String) {
@@ -91,6 +93,7 @@ fn every_setting_is_shown_with_its_source_and_without_secrets() {
     }
     from("kafka.property_files.\"ssl.keystore.password\"", json!("etc/token"), "file", Some(&file("25:1")));
     from("kafka.approved_by_channel.\"password-reset\"", json!("otp"), "file", Some(&file("27:1")));
+    from("schemas.files.\"7\"", json!("etc/intent.avsc"), "file", Some(&file("29:1")));
 
     let (code, out, _) = show(folder.path(), &env, &[]);
     assert!(code == 0 && !out.contains("hunter2"), "{out}");

@@ -12,6 +12,8 @@ mod deferral;
 mod delivery;
 mod end_to_end;
 mod figures;
+mod formats;
+mod formats_written;
 mod group;
 mod large;
 mod memory;

@@ -73,7 +73,7 @@ const CHANGE: [Step; 12] = [
     Step { of: &COUNTED, ..step("counts", 300, |_| counts::run(&CountsArgs::default())) },
     // Fuzzing has found nothing in a change for long: here only that the targets compile.
     Step {
-        of: &["fuzz/", "crates/core/", ".cargo/", "Cargo.", "rust-toolchain.toml", "xtask/"],
+        of: &["fuzz/", "crates/core/", "crates/schemas/", ".cargo/", "Cargo.", "rust-toolchain.toml", "xtask/"],
         ..step("fuzz targets", 120, |_| fuzz::check())
     },
     step("faults", 600, |_| faults::run(&["--ci".to_owned()])),

@@ -10,8 +10,8 @@ use crate::{
 };
 
 /// The targets, as in fuzz/Cargo.toml.
-const TARGETS: [&str; 9] =
-    ["intent", "deferral", "refund", "approved", "history", "reply", "manifest", "bitmap", "policy"];
+const TARGETS: [&str; 10] =
+    ["intent", "framed", "deferral", "refund", "approved", "history", "reply", "manifest", "bitmap", "policy"];
 /// Memory limit: more than any target needs, a fuzzer's own tables included.
 const MEMORY_LIMIT_MB: u32 = 512;
 /// No input may take longer than this, in seconds.

@@ -23,7 +23,7 @@ const BUNDLED: [(&str, &str); 5] = [
     ("zstd-sys", "zstd/LICENSE"),
 ];
 /// Crates that declare a native library and bring none: Debian's OpenSSL is not in the binary, the others have only a version lock.
-const BRING_NONE: [&str; 4] = ["aws-lc-rs", "openssl-sys", "rayon-core", "ring"];
+const BRING_NONE: [&str; 5] = ["aws-lc-rs", "openssl-sys", "prettyplease", "rayon-core", "ring"];
 /// The beginnings of the names of files with terms, in small letters.
 const FILES: [&str; 5] = ["licen", "copying", "copyright", "notice", "unlicense"];
 

@@ -33,6 +33,9 @@ pub fn test(args: &[String]) -> Result<()> {
 /// As [`test()`].
 pub fn test_with(env: &[(&str, &OsStr)], args: &[String]) -> Result<()> {
     setup::run(Scope::Tests)?;
+    if args.iter().any(|arg| arg.starts_with("--run-ignored")) {
+        setup::serializers()?;
+    }
     build()?;
     let outcome = bounds::within("test", Duration::from_secs(TEST_SECONDS), || run(env, args));
     eprintln!("{}", test_report::slowest_and_flaky("default"));
@@ -44,6 +47,7 @@ pub fn test_with(env: &[(&str, &OsStr)], args: &[String]) -> Result<()> {
 /// # Errors
 /// As [`run()`].
 pub fn long() -> Result<()> {
+    setup::serializers()?;
     let args = "--profile everything --test-threads 1 --run-ignored only --no-tests pass".split(' ').map(str::to_owned);
     let args: Vec<String> = args.collect();
     let outcome = run(&[], &args);

@@ -50,7 +50,11 @@ pub const BUILD_TOOLS: [Tool; 4] = [
 const TEST_TOOLS: [Tool; 10] = [
     Tool { program: "java", package: "default-jre-headless", needed_for: "the Kafka broker of the tests" },
     Tool { program: "javac", package: "default-jdk-headless", needed_for: "compiling the examples in Java" },
-    Tool { program: "mvn", package: "maven", needed_for: "fetching the Kafka broker and the Roaring library of Java" },
+    Tool {
+        program: "mvn",
+        package: "maven",
+        needed_for: "fetching the Kafka broker and the Java libraries of the tests",
+    },
     Tool { program: "python3", package: "python3-venv", needed_for: "the Python packages of the tests" },
     Tool { program: "openssl", package: "openssl", needed_for: "keys with a passphrase in the tests" },
     Tool { program: "redis-server", package: "redis-server", needed_for: "the Redis servers of the tests" },
@@ -85,6 +89,15 @@ pub fn run(scope: Scope) -> Result<()> {
         joined.try_for_each(|done| done.expect("a thread that runs commands does not panic"))?;
         of_python
     })
+}
+
+/// Fetches the serializers of a Schema Registry, for Java and for Python, with which ignored tests publish.
+///
+/// # Errors
+/// When they cannot be fetched.
+pub fn serializers() -> Result<()> {
+    fetch_jars("testkit/registry/flink/pom.xml", "flink-libs")?;
+    fetch_python("testkit/registry/requirements.txt", "serializers")
 }
 
 /// Installs cargo-nextest, cargo-deny and cargo-fuzz as binaries.

@@ -23,11 +23,15 @@ pub enum DeadLetterReason {
     MissingField,
     /// A time is not RFC 3339, or out of range.
     BadTime,
+    /// The value has not the frame of a Schema Registry, or does not fit its schema.
+    NotDecodable,
+    /// The value names a schema that does not exist, or that cannot be used.
+    UnknownSchema,
 }
 
 impl DeadLetterReason {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Empty,
         Self::TooLarge,
         Self::NotUtf8,
@@ -36,6 +40,8 @@ impl DeadLetterReason {
         Self::WrongType,
         Self::MissingField,
         Self::BadTime,
+        Self::NotDecodable,
+        Self::UnknownSchema,
     ];
 
     /// The word that stands in the header `weir-reason` and in metrics.
@@ -50,6 +56,8 @@ impl DeadLetterReason {
             Self::WrongType => "wrong_type",
             Self::MissingField => "missing_field",
             Self::BadTime => "bad_time",
+            Self::NotDecodable => "not_decodable",
+            Self::UnknownSchema => "unknown_schema",
         }
     }
 }
@@ -79,7 +87,9 @@ impl DeadLetter {
     /// Connect's `Stage` for a value that could not be read, so that its tools sort our dead letters with theirs.
     pub const STAGE: &'static str = "VALUE_CONVERTER";
 
-    pub(super) fn new(reason: DeadLetterReason, message: impl Into<String>) -> Self {
+    /// A dead letter with this reason, and a message that has no part of the value.
+    #[must_use]
+    pub fn new(reason: DeadLetterReason, message: impl Into<String>) -> Self {
         Self { reason, message: message.into(), carries: Carries::Value }
     }
 
@@ -104,7 +114,9 @@ impl DeadLetter {
             | DeadLetterReason::NotJson
             | DeadLetterReason::WrongType
             | DeadLetterReason::MissingField
-            | DeadLetterReason::BadTime => {
+            | DeadLetterReason::BadTime
+            | DeadLetterReason::NotDecodable
+            | DeadLetterReason::UnknownSchema => {
                 format!("the value has {value_bytes} bytes, and is {}: {}", self.reason.as_str(), self.message)
             }
         };

@@ -5,6 +5,7 @@ mod capacity;
 mod gate;
 mod gated;
 mod pressure;
+mod schemas;
 #[cfg(test)]
 mod tests;
 mod unavailable;
@@ -46,6 +47,7 @@ pub(super) use gate::facts;
 pub use gated::{GatedBatch, PerRequest, RequestIndex, StoreAnswers};
 use pressure::BatchPressure;
 pub use pressure::Places;
+pub use schemas::schemas_of;
 pub use unavailable::UnavailableOutcome;
 pub use undecided::{Decoded, Undecided};
 
@@ -177,9 +179,9 @@ impl Decider {
             let intent = decode(record.value, headers, &self.fields)?;
             let value_bytes = record.value.map_or(0, <[u8]>::len);
             if record.deferral.is_some_and(Deferral::is_until_retry) {
-                return Err(retry::decoded(intent, &self.limits, value_bytes + records.bytes_beside_value(index)));
+                return Err(retry::decoded(intent, &self.limits, (value_bytes, records.bytes_beside_value(index))));
             }
-            match room.fits(value_bytes, records.bytes_beside_value(index)) {
+            match room.fits(value_bytes.max(intent.value().envelope_bytes()), records.bytes_beside_value(index)) {
                 Ok(()) => Ok(intent),
                 Err(oversize) => Err(DeadLetter::not_writable(value_bytes, oversize).into()),
             }

@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::{
-    intent::Intent,
+    intent::{Intent, IntentValue},
     json::Json,
     origin::Origin,
     time::Time,
@@ -15,7 +15,7 @@ use super::{
 /// Name and version of the envelope's shape.
 pub const SCHEMA: &str = "weir.decision/2";
 
-/// The most bytes that an envelope adds to its intent's value, given names (topic, segment, cap, versions) of at most
+/// The most bytes that an envelope adds to its intent's value as it carries it ([`IntentValue::envelope_bytes`]), given names (topic, segment, cap, versions) of at most
 /// `names_bytes` bytes together. Ids have at most 256 bytes each, and JSON writes a byte in at most six.
 #[must_use]
 pub const fn overhead_bytes(names_bytes: usize) -> usize {
@@ -63,7 +63,7 @@ impl EnvelopeTemplate {
         }
         let suppressed = verdict.suppressed();
         // Enough for names and ids of usual lengths.
-        let mut json = Json(Vec::with_capacity(intent.value().len() + self.versions_and_topic.len() + 448));
+        let mut json = Json(Vec::with_capacity(intent.value().envelope_bytes() + self.versions_and_topic.len() + 448));
         json.raw(r#"{"schema":"weir.decision/2","verdict":""#).raw(verdict.as_str());
         if let Some(suppressed) = suppressed {
             json.raw(r#"","reason":""#).raw(suppressed.reason().as_str());
@@ -80,7 +80,11 @@ impl EnvelopeTemplate {
         if let Some(deferred) = deferred {
             put_deferred(&mut json, &deferred);
         }
-        json.raw(r#","intent":"#).raw(intent.value()).raw("}");
+        match intent.value() {
+            IntentValue::Json(text) => json.raw(r#","intent":"#).raw(text),
+            IntentValue::Bytes(bytes) => json.raw(r#","intent_base64":""#).base64(bytes).raw("\""),
+        };
+        json.raw("}");
         json.0
     }
 }
@@ -123,8 +127,8 @@ fn put_cap(json: &mut Json, cap: &DenyingCap<'_>) {
     json.raw(r#","used":"#).number(cap.used.into()).raw("}");
 }
 
-/// That a cap is named for reason `cap` and for no other, and a budget for reason `budget`.
-fn denying_and_reason() -> serde_json::Value {
+/// That a cap is named for reason `cap` and for no other, a budget for reason `budget`, and that the intent is there once.
+fn members_together() -> serde_json::Value {
     let reason_is = |word| serde_json::json!({"properties": {"reason": {"const": word}}, "required": ["reason"]});
     serde_json::json!([
         {"if": reason_is("cap"), "then": {"required": ["cap"]}, "else": {"properties": {"cap": false}}},
@@ -133,13 +137,14 @@ fn denying_and_reason() -> serde_json::Value {
             "if": {"properties": {"verdict": {"const": "approved"}}},
             "then": {"properties": {"reason": false}},
             "else": {"required": ["reason"]}
-        }
+        },
+        {"oneOf": [{"required": ["intent"]}, {"required": ["intent_base64"]}]}
     ])
 }
 
 /// A decision on one intent. Ignore unknown members.
 #[derive(Serialize, JsonSchema)]
-#[schemars(title = "weir decision", extend("$id" = "weir.decision/2", "allOf" = denying_and_reason()))]
+#[schemars(title = "weir decision", extend("$id" = "weir.decision/2", "allOf" = members_together()))]
 pub(super) struct Envelope<'a> {
     /// Name and version of this format.
     #[schemars(extend("const" = SCHEMA))]
@@ -182,9 +187,14 @@ pub(super) struct Envelope<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Deferred")]
     deferred: Option<Deferred>,
-    /// The intent as received.
+    /// The intent as received, if it is JSON, without the frame of a Schema Registry.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "serde_json::Map<String, serde_json::Value>")]
-    intent: &'a RawValue,
+    intent: Option<&'a RawValue>,
+    /// The value of an intent in Avro or Protobuf as received, its frame included, in base64 (RFC 4648).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String", extend("contentEncoding" = "base64"))]
+    intent_base64: Option<&'a str>,
 }
 
 #[cfg(test)]
@@ -267,7 +277,8 @@ mod tests {
             segments_version: decision.segments_version,
             origin: decision.origin,
             deferred: decision.deferred,
-            intent: serde_json::from_str(intent.value()).unwrap(),
+            intent: intent.value().json().map(|text| serde_json::from_str(text).unwrap()),
+            intent_base64: None,
         };
         serde_json::to_string(&envelope).unwrap()
     }
@@ -349,8 +360,27 @@ mod tests {
                 ..decision(verdict)
             };
             let intent = decode(Some(value.as_bytes()), [], &FieldMap::default()).unwrap();
-            let added = envelope(&decision, &intent).len() - value.len();
-            assert!(added <= overhead_bytes(5 * name.len()), "{added} bytes");
+            for written in [IntentValue::Json(&value), IntentValue::Bytes(value.as_bytes())] {
+                let intent = Intent { value: written, ..intent.clone() };
+                let added = envelope(&decision, &intent).len() - written.envelope_bytes();
+                assert!(added <= overhead_bytes(5 * name.len()), "{added} bytes");
+            }
+        }
+    }
+
+    #[test]
+    fn an_intent_that_is_not_json_is_embedded_in_base64() {
+        let intent = decode(Some(br#"{"id":"i","user_id":1}"#), [], &FieldMap::default()).unwrap();
+        for (bytes, text) in
+            [(&[0, 0, 0, 0, 7, 0xff, 0x3f][..], "AAAAAAf/Pw=="), (&[0, 1, 2], "AAEC"), (&[0xfb], "+w==")]
+        {
+            let intent = Intent { value: IntentValue::Bytes(bytes), ..intent.clone() };
+            let cause = Cause::Duplicate;
+            let verdict = Verdict::Suppressed(Suppressed { cause, eligible_at: None });
+            let written = String::from_utf8(envelope(&decision(verdict), &intent)).unwrap();
+            assert!(written.ends_with(&format!(r#"}},"intent_base64":"{text}"}}"#)), "{written}");
+            assert_eq!(text.len(), intent.value().envelope_bytes());
+            serde_json::from_str::<serde_json::Value>(&written).unwrap();
         }
     }
 

@@ -2,11 +2,13 @@
 
 pub(super) mod trie;
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 use xxhash_rust::xxh3::xxh3_64;
 
 use self::trie::{Slot, Trie};
-use super::intent::MAX_DEPTH;
+use super::{intent::MAX_DEPTH, ports::Schemas};
 
 /// A field of an intent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
@@ -108,6 +110,8 @@ pub struct FieldMap {
     pub(super) name: NameOf,
     pub(super) plain: Trie,
     pub(super) event: Trie,
+    /// How values are read; `None`: as JSON without a frame.
+    pub(super) schemas: Option<Arc<dyn Schemas>>,
 }
 
 impl Default for FieldMap {
@@ -164,7 +168,31 @@ impl FieldMap {
         }
         let slots = || steps.iter().map(|(field, steps)| (Slot::Field(*field), steps.as_slice()));
         let (plain, event) = (Trie::new(slots()), Trie::of_event(slots()));
-        Ok(Self { pointers, name, plain, event })
+        Ok(Self { pointers, name, plain, event, schemas: None })
+    }
+
+    /// The same for values with the frame of a Schema Registry.
+    #[must_use]
+    pub fn framed(self, schemas: Arc<dyn Schemas>) -> Self {
+        Self { schemas: Some(schemas), ..self }
+    }
+
+    /// The same for values in JSON without a frame.
+    #[must_use]
+    pub fn as_json(&self) -> Self {
+        Self { schemas: None, ..self.clone() }
+    }
+
+    /// What reads values with the frame of a Schema Registry; `None` where they are JSON without one.
+    #[must_use]
+    pub fn schemas(&self) -> Option<&Arc<dyn Schemas>> {
+        self.schemas.as_ref()
+    }
+
+    /// The steps of a field's pointer, unescaped.
+    #[must_use]
+    pub fn steps(&self, field: IntentField) -> Vec<String> {
+        steps_of(self.pointer(field)).expect("the map's pointers were checked when it was made")
     }
 
     /// A number that stands for where the fields are: another mapping has another, as good as surely (64 bits).

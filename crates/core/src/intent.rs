@@ -44,8 +44,37 @@ pub struct Intent<'a> {
     pub id_hash: IdHash,
     /// Of [`Intent::user_id`], likewise.
     pub user: UserHash,
-    /// The value it was read from: JSON, known to be so.
-    pub(super) value: &'a str,
+    /// The value it was read from.
+    pub(super) value: IntentValue<'a>,
+}
+
+/// The value of an intent, as the envelope carries it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IntentValue<'a> {
+    /// JSON, known to be so, without the frame of a Schema Registry.
+    Json(&'a str),
+    /// A whole value in another format.
+    Bytes(&'a [u8]),
+}
+
+impl<'a> IntentValue<'a> {
+    /// JSON; `None` for another format.
+    #[must_use]
+    pub const fn json(self) -> Option<&'a str> {
+        match self {
+            Self::Json(text) => Some(text),
+            Self::Bytes(_) => None,
+        }
+    }
+
+    /// How many bytes it takes in an envelope: JSON as it is, others in base64.
+    #[must_use]
+    pub const fn envelope_bytes(self) -> usize {
+        match self {
+            Self::Json(text) => text.len(),
+            Self::Bytes(bytes) => bytes.len().div_ceil(3) * 4,
+        }
+    }
 }
 
 impl<'a> Intent<'a> {
@@ -59,9 +88,9 @@ impl<'a> Intent<'a> {
         }
     }
 
-    /// The value it was read from, as it came: JSON.
+    /// The value it was read from, as it came.
     #[must_use]
-    pub const fn value(&self) -> &'a str {
+    pub const fn value(&self) -> IntentValue<'a> {
         self.value
     }
 }

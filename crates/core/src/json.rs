@@ -1,6 +1,7 @@
 //! JSON that is written piece by piece, where serde would cost too much: the bytes are those that serde_json writes. And
 //! what reading and writing have in common.
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use wide::u8x16;
 
 use super::time::Time;
@@ -47,6 +48,11 @@ impl Json {
     pub(super) fn time_or_null(&mut self, time: Option<Time>) -> &mut Self {
         let Some(time) = time else { return self.raw("null") };
         self.raw("\"").bytes(&time.rfc3339()).raw("\"")
+    }
+
+    /// Adds bytes in base64, without quotes.
+    pub(super) fn base64(&mut self, bytes: &[u8]) -> &mut Self {
+        self.raw(&BASE64_STANDARD.encode(bytes))
     }
 
     /// Adds a number.

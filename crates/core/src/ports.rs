@@ -2,6 +2,7 @@
 
 mod node_health;
 mod permits;
+mod schemas;
 mod services;
 
 use std::{
@@ -14,6 +15,7 @@ use std::{
 pub use self::{
     node_health::NodeHealth,
     permits::{PermitGrant, PermitTurn, Permits},
+    schemas::{Content, HeldSchemas, Preparing, SchemaFields, SchemaId, SchemaValue, Schemas, SchemasUnavailable},
     services::Services,
 };
 use super::record::{Job, Progress, ReadBefore, Records};

@@ -89,11 +89,14 @@ pub(crate) fn undelivered(why: GivenUp) -> Output {
     Output { to: Destination::Undelivered, value: OutputValue::AsItCame, headers: why.headers() }
 }
 
-/// A deferred record that is to be approved once more; its value, key and own headers have so many bytes.
-pub(crate) fn decoded<'a>(intent: Intent<'a>, limits: &OutputLimits, bytes: usize) -> Undecided<'a> {
+/// A deferred record that is to be approved once more; its value, and its key and own headers, have so many bytes.
+pub(crate) fn decoded<'a>(
+    intent: Intent<'a>,
+    limits: &OutputLimits,
+    (value_bytes, bytes_beside): (usize, usize),
+) -> Undecided<'a> {
     let limit_bytes = limits.get(Destination::APPROVED).min(limits.get(Destination::Undelivered));
-    let value_bytes = intent.value().len();
-    match fits(bytes + REASON_BYTES, limit_bytes) {
+    match fits(value_bytes + bytes_beside + REASON_BYTES, limit_bytes) {
         Ok(()) => Undecided::Retry(Box::new(intent)),
         Err(oversize) => Undecided::Invalid(DeadLetter::not_writable(value_bytes, oversize)),
     }
@@ -173,7 +176,7 @@ impl<'a> Retry<'a> {
         } else {
             ended(eval, &facts, due)
         };
-        let value_bytes = intent.value().len();
+        let value_bytes = record.value.map_or(0, <[u8]>::len);
         let fits = |more: usize, to: Destination| {
             let fits = fits(value_bytes + beside + more, decider.limits.get(to));
             fits.map_err(|oversize| DeadLetter::not_writable(value_bytes, oversize))

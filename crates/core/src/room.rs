@@ -51,7 +51,8 @@ impl DecisionRoom {
         Self { limit_bytes, added_bytes: RECORD_BYTES + if envelope > header { envelope } else { header } }
     }
 
-    /// Whether both outputs of an intent fit: `value_bytes` are those of its value, `bytes_beside` those of its key and headers.
+    /// Whether both outputs of an intent fit: `value_bytes` are those of its value (the larger of its sizes as it
+    /// came and in an envelope), `bytes_beside` those of its key and headers.
     ///
     /// # Errors
     /// One of them may not.

@@ -26,6 +26,7 @@ mod permits;
 mod recovery;
 mod ripe;
 mod rounds;
+mod schemas;
 mod serving;
 mod task;
 #[cfg(test)]

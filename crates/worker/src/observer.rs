@@ -63,6 +63,8 @@ pub enum Event {
     StoreFailed,
     /// Intents wait because no more writes may be deferred.
     DeferredFull,
+    /// The schema registry did not answer.
+    SchemasUnavailable,
 }
 
 /// What came of a call to the ledger of budgets.

@@ -4,6 +4,7 @@ mod budgets;
 mod files;
 mod kafka;
 mod redis;
+mod registry;
 mod report;
 mod routes;
 
@@ -79,6 +80,7 @@ pub async fn run(args: &CheckArgs, out: &mut impl Write) -> anyhow::Result<()> {
     if let (Some(policy), Some(set)) = (&policy, &set) {
         files::names(policy, set, &mut report);
     }
+    registry::look(&settings, reach, &mut report).await;
     match reach {
         Reach::Everything => {
             let has_decided = kafka::look(&settings, missing, policy.as_deref(), &mut report).await;

@@ -85,6 +85,7 @@ fn options(brokers: String) -> KafkaOptions {
         dead_letters: "send-dead-letters".to_owned(),
         delivery: Delivery::ExactlyOnce,
         instance: "demo".to_owned(),
+        tokens: None,
         properties: BTreeMap::new(),
         files: Arc::default(),
         memory: LaneMemory::default(),

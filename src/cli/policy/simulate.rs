@@ -66,9 +66,9 @@ trait Input {
 /// # Errors
 /// What the user has to correct, or what could not be read or written.
 pub async fn simulate(args: &SimulateArgs, out: &mut impl Write) -> anyhow::Result<()> {
-    let plan = args.plan().await?;
-    let names = plan.names.clone();
     let stop = CancellationToken::new();
+    let plan = args.plan(&stop).await?;
+    let names = plan.names.clone();
     let working = tokio::task::spawn_blocking({
         let stop = stop.clone();
         move || replay(plan, &stop)
@@ -120,7 +120,8 @@ fn replay(plan: Plan, stop: &CancellationToken) -> anyhow::Result<(ReplayTally, 
     let mut replay = Replay::new(&plan, input.first().unwrap_or_default());
     if let (Some(first), Some(approved)) = (input.first(), &plan.approved) {
         let since = Between { from: Some(first.plus(-plan.bounds.retention_ms)), to: Some(first) };
-        source.history_sends = History { from: approved, since, fields: &plan.fields }.load(&mut replay, stop)?;
+        source.history_sends =
+            History { from: approved, since, fields: &plan.approved_fields }.load(&mut replay, stop)?;
         source.history = Some(approved.to_string());
     }
     let bar =

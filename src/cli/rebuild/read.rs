@@ -1,18 +1,24 @@
 //! One reader of a rebuild: some partitions of one topic, into Redis.
 
-use std::{collections::BTreeMap, ops::AddAssign, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::AddAssign,
+    sync::Arc,
+    time::Duration,
+};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use backon::{BackoffBuilder, ExponentialBuilder};
 use tokio::{runtime::Handle, sync::mpsc::Sender};
 use tokio_util::sync::CancellationToken;
 use weir_core::{
     approved::{self, ApprovedRecord, Sent},
+    decider::schemas_of,
     decode::Header,
     delivery_report::{Delivery, DeliveryReportReader},
     fields::FieldMap,
     origin::Topic,
-    ports::{Clock as _, StoreError},
+    ports::{Clock as _, HeldSchemas, StoreError},
     record::Records,
     refund::{Refund, RefundOutcome, RefundReader},
     shard::OriginMark,
@@ -28,7 +34,7 @@ use super::{approved::numbered, fill::RebuildTopic};
 const BATCH: usize = 5_000;
 /// How long a batch may wait to be filled.
 const FILL: Duration = Duration::from_millis(200);
-/// How long Redis may be away before the run stops (and can be run again).
+/// How long Redis or the schema registry may be away before the run stops (and can be run again).
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// What readers have counted.
@@ -96,6 +102,7 @@ impl Reader {
         while !self.stop.is_cancelled()
             && let Some(batch) = self.spans.read(BATCH, FILL)?
         {
+            let _schemas = self.schemas(&batch)?;
             let mut report = match self.source {
                 RebuildTopic::Approved => self.approved(&batch)?,
                 RebuildTopic::Refunds | RebuildTopic::DeliveryReports => self.refunds(&batch)?,
@@ -111,6 +118,25 @@ impl Reader {
             }
         }
         Ok(())
+    }
+
+    /// Makes the schemas of approved records ready, and holds them.
+    fn schemas(&self, batch: &PartitionBatch) -> anyhow::Result<HeldSchemas> {
+        let ids = match self.source {
+            RebuildTopic::Approved => schemas_of(&self.fields, batch),
+            RebuildTopic::Refunds | RebuildTopic::DeliveryReports => BTreeSet::new(),
+        };
+        let Some(schemas) = self.fields.schemas().filter(|_| !ids.is_empty()) else { return Ok(HeldSchemas::new()) };
+        for pause in patience().build() {
+            match self.runtime.block_on(schemas.prepare(&ids)) {
+                Ok(held) => return Ok(held),
+                Err(error) => {
+                    tracing::warn!("{error}; trying again");
+                    self.runtime.block_on(tokio::time::sleep(pause));
+                }
+            }
+        }
+        bail!("the schema registry was unavailable for too long while approved records were read")
     }
 
     fn approved(&mut self, batch: &PartitionBatch) -> anyhow::Result<Report> {
@@ -129,7 +155,7 @@ impl Reader {
                     let (partition, offset) = (record.partition, record.offset);
                     return Err(anyhow::Error::new(error).context(format!(
                         "offset {offset} of partition {partition} of {} cannot be read. Was it written under other \
-                         [intent.fields]? --skip-unreadable passes over such records and forgets their sends",
+                         [intent.fields] or intent.format? --skip-unreadable passes over such records and forgets their sends",
                         self.topic.name
                     )));
                 }

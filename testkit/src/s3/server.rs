@@ -10,13 +10,7 @@ use hyper_util::{
 use s3s::{auth::SimpleAuth, service::S3ServiceBuilder};
 use s3s_fs::FileSystem;
 use tokio::{net::TcpListener, sync::oneshot};
-use tokio_rustls::{
-    TlsAcceptor,
-    rustls::{
-        self, ServerConfig,
-        pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
-    },
-};
+use tokio_rustls::TlsAcceptor;
 
 use super::{
     access::Rights,
@@ -65,15 +59,7 @@ impl S3 {
     /// # Errors
     /// As [`S3::start`], and when a policy is invalid.
     pub fn start_secured(authority: &Authority, guests: &[Guest<'_>]) -> Result<Self> {
-        let identity = authority.server("s3")?;
-        let certificates = CertificateDer::pem_file_iter(&identity.certificate)?.collect::<Result<_, _>>()?;
-        let key = PrivateKeyDer::from_pem_file(&identity.key)?;
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
-            .with_no_client_auth()
-            .with_single_cert(certificates, key)?;
-        Self::start_at("127.0.0.1:0", Some(TlsAcceptor::from(Arc::new(config))), guests)
+        Self::start_at("127.0.0.1:0", Some(authority.server("s3")?.acceptor()?), guests)
     }
 
     /// Starts an S3 on a port of one's own.

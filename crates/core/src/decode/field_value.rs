@@ -16,9 +16,33 @@ use super::super::{
     time::Time,
     zone::Zone,
 };
-use super::{cloud_events::Mode, json::JsonKind, scan::Form, walk::Found};
+use super::{
+    cloud_events::{Attributes, Mode},
+    json::JsonKind,
+    scan::Form,
+    walk::Found,
+};
 
-/// All that fields are read from.
+/// Where fields are read from.
+pub(super) trait FieldSource<'a> {
+    /// What stands at a field's own place, as far as nearly all intents have it. Everything else, and all that is wrong,
+    /// is for [`FieldSource::given`].
+    fn usual(&self, field: IntentField) -> Usual<'a>;
+
+    /// What was given for a field, by the data or by the event; `None` where neither has it.
+    ///
+    /// # Errors
+    /// A header that has to be read is not UTF-8.
+    fn given(&self, field: IntentField) -> Result<Option<FieldValue<'_, 'a>>, DeadLetter>;
+
+    /// The places at which a field is looked for, for messages.
+    fn places(&self, field: IntentField) -> String;
+
+    /// How messages call a field.
+    fn name(&self, field: IntentField) -> &'static str;
+}
+
+/// A value in JSON, and the event around it.
 pub(super) struct FieldReader<'t, 'a> {
     pub(super) trie: &'t Trie,
     pub(super) found: &'t Found<'t, 'a>,
@@ -42,7 +66,7 @@ pub(super) enum Usual<'a> {
 
 /// Where something stood.
 #[derive(Debug, Clone, Copy)]
-enum Place {
+pub(super) enum Place {
     Slot(Slot),
     Header(&'static str),
 }
@@ -50,24 +74,28 @@ enum Place {
 /// What was given for a field.
 #[derive(Debug)]
 pub(super) struct FieldValue<'t, 'a> {
-    name: &'static str,
-    trie: &'t Trie,
-    place: Place,
-    scalar: Scalar<'a>,
+    pub(super) name: &'static str,
+    pub(super) trie: &'t Trie,
+    pub(super) place: Place,
+    pub(super) scalar: Scalar<'a>,
 }
 
-/// A JSON value, as far as a field may be one.
+/// A value, as far as a field may be one.
 #[derive(Debug)]
-enum Scalar<'a> {
+pub(super) enum Scalar<'a> {
     Text(Cow<'a, str>),
-    /// A number as it is written.
+    /// A number as JSON writes it.
     Number(&'a str),
     /// What no field is.
     Other(JsonKind),
+    /// An integer of a schema.
+    Integer(i128),
+    /// What no field is, by a schema, in words.
+    OfSchema(&'static str),
 }
 
 /// What stands in for a field of an event's data: a member of the event, or a header.
-const fn fallback(field: IntentField) -> Option<(EventMember, &'static str)> {
+pub(super) const fn fallback(field: IntentField) -> Option<(EventMember, &'static str)> {
     match field {
         IntentField::Id => Some((EventMember::Id, "ce_id")),
         IntentField::UserId => Some((EventMember::Subject, "ce_subject")),
@@ -82,11 +110,9 @@ const fn fallback(field: IntentField) -> Option<(EventMember, &'static str)> {
     }
 }
 
-impl<'t, 'a> FieldReader<'t, 'a> {
-    /// What stands at a field's own place, as far as nearly all intents have it. Everything else, and all that is wrong,
-    /// is for [`FieldReader::given`].
+impl<'a> FieldSource<'a> for FieldReader<'_, 'a> {
     #[inline(always)]
-    pub(super) fn usual(&self, field: IntentField) -> Usual<'a> {
+    fn usual(&self, field: IntentField) -> Usual<'a> {
         let piece = self.found.any(Slot::Field(field));
         match piece.form {
             Form::Nothing | Form::Null => Usual::Absent,
@@ -96,17 +122,30 @@ impl<'t, 'a> FieldReader<'t, 'a> {
         }
     }
 
-    /// What was given for a field, by the data or by the event; `None` where neither has it.
-    ///
-    /// # Errors
-    /// A header that has to be read is not UTF-8.
-    pub(super) fn given(&self, field: IntentField) -> Result<Option<FieldValue<'t, 'a>>, DeadLetter> {
+    fn given(&self, field: IntentField) -> Result<Option<FieldValue<'_, 'a>>, DeadLetter> {
         if let Some(given) = self.at(field, Slot::Field(field))? {
             return Ok(Some(given));
         }
         fallback(field).map_or(Ok(None), |(member, header)| self.by_event(field, member, header))
     }
 
+    fn places(&self, field: IntentField) -> String {
+        let first = self.trie.pointer(Slot::Field(field));
+        match (fallback(field), self.mode) {
+            (None, _) => first.to_owned(),
+            (Some((member, _)), Mode::Structured) => {
+                format!("{first} and {}", self.trie.pointer(Slot::Event(member)))
+            }
+            (Some((_, header)), Mode::Plain(_)) => format!("{first} and header {header}"),
+        }
+    }
+
+    fn name(&self, field: IntentField) -> &'static str {
+        (self.name)(field)
+    }
+}
+
+impl<'t, 'a> FieldReader<'t, 'a> {
     /// What an event gives for a field that its data has not.
     fn by_event(
         &self,
@@ -118,30 +157,7 @@ impl<'t, 'a> FieldReader<'t, 'a> {
             Mode::Structured => return self.at(field, Slot::Event(member)),
             Mode::Plain(attributes) => attributes,
         };
-        let bytes = match member {
-            EventMember::Id => attributes.id,
-            EventMember::Subject => attributes.subject,
-            EventMember::Time => attributes.time,
-            EventMember::Data | EventMember::DataBase64 => None,
-        };
-        let Some(bytes) = bytes else { return Ok(None) };
-        let text = std::str::from_utf8(bytes).map_err(|_| {
-            DeadLetter::new(NotUtf8, format!("header {header}, read as {}, is not UTF-8", (self.name)(field)))
-        })?;
-        let (name, trie, place) = ((self.name)(field), self.trie, Place::Header(header));
-        Ok(Some(FieldValue { name, trie, place, scalar: Scalar::Text(text.into()) }))
-    }
-
-    /// The places at which a field is looked for, for messages.
-    pub(super) fn places(&self, field: IntentField) -> String {
-        let first = self.trie.pointer(Slot::Field(field));
-        match (fallback(field), self.mode) {
-            (None, _) => first.to_owned(),
-            (Some((member, _)), Mode::Structured) => {
-                format!("{first} and {}", self.trie.pointer(Slot::Event(member)))
-            }
-            (Some((_, header)), Mode::Plain(_)) => format!("{first} and header {header}"),
-        }
+        in_header(attributes, (member, header), (self.name)(field), self.trie)
     }
 
     fn at(&self, field: IntentField, slot: Slot) -> Result<Option<FieldValue<'t, 'a>>, DeadLetter> {
@@ -158,6 +174,28 @@ impl<'t, 'a> FieldReader<'t, 'a> {
             };
         Ok(Some(FieldValue { name: (self.name)(field), trie: self.trie, place: Place::Slot(slot), scalar }))
     }
+}
+
+/// What an attribute of an event in binary mode gives for a field.
+///
+/// # Errors
+/// It is not UTF-8.
+pub(super) fn in_header<'t, 'a>(
+    attributes: Attributes<'a>,
+    (member, header): (EventMember, &'static str),
+    name: &'static str,
+    trie: &'t Trie,
+) -> Result<Option<FieldValue<'t, 'a>>, DeadLetter> {
+    let bytes = match member {
+        EventMember::Id => attributes.id,
+        EventMember::Subject => attributes.subject,
+        EventMember::Time => attributes.time,
+        EventMember::Data | EventMember::DataBase64 => None,
+    };
+    let Some(bytes) = bytes else { return Ok(None) };
+    let text = std::str::from_utf8(bytes)
+        .map_err(|_| DeadLetter::new(NotUtf8, format!("header {header}, read as {name}, is not UTF-8")))?;
+    Ok(Some(FieldValue { name, trie, place: Place::Header(header), scalar: Scalar::Text(text.into()) }))
 }
 
 /// Whether a text is as long as an id may be.
@@ -195,7 +233,8 @@ impl<'a> FieldValue<'_, 'a> {
     pub(super) fn user_id(self) -> Result<Cow<'a, str>, DeadLetter> {
         match self.scalar {
             Scalar::Number(number) if is_user_number(number) => Ok(number.into()),
-            Scalar::Number(_) | Scalar::Text(_) | Scalar::Other(_) => {
+            Scalar::Integer(integer) if u64::try_from(integer).is_ok() => Ok(integer.to_string().into()),
+            Scalar::Number(_) | Scalar::Text(_) | Scalar::Other(_) | Scalar::Integer(_) | Scalar::OfSchema(_) => {
                 self.sized("a string or an integer from 0 to 2^64-1 without sign, fraction and exponent")
             }
         }
@@ -205,16 +244,20 @@ impl<'a> FieldValue<'_, 'a> {
     pub(super) fn text(self) -> Result<Cow<'a, str>, DeadLetter> {
         match self.scalar {
             Scalar::Text(text) => Ok(text),
-            Scalar::Number(_) | Scalar::Other(_) => Err(self.wrong("a string")),
+            Scalar::Number(_) | Scalar::Other(_) | Scalar::Integer(_) | Scalar::OfSchema(_) => {
+                Err(self.wrong("a string"))
+            }
         }
     }
 
     /// An integer from 1 to 255.
     pub(super) fn cost(self) -> Result<u8, DeadLetter> {
         let cost = match self.scalar {
-            Scalar::Number(number) => number.parse().ok().filter(|&cost| cost > 0),
-            Scalar::Text(_) | Scalar::Other(_) => None,
-        };
+            Scalar::Number(number) => number.parse().ok(),
+            Scalar::Integer(integer) => integer.try_into().ok(),
+            Scalar::Text(_) | Scalar::Other(_) | Scalar::OfSchema(_) => None,
+        }
+        .filter(|&cost| cost > 0);
         cost.ok_or_else(|| self.wrong("an integer from 1 to 255"))
     }
 
@@ -228,7 +271,11 @@ impl<'a> FieldValue<'_, 'a> {
             Scalar::Number(number) if !number.contains(['.', 'e', 'E']) => {
                 (millis(number), "is an integer, but outside the years 0 to 9999 in milliseconds since 1970")
             }
-            Scalar::Number(_) | Scalar::Other(_) => {
+            Scalar::Integer(integer) => (
+                i64::try_from(*integer).ok().and_then(Time::from_millis),
+                "is an integer, but outside the years 0 to 9999 in milliseconds since 1970",
+            ),
+            Scalar::Number(_) | Scalar::Other(_) | Scalar::OfSchema(_) => {
                 return Err(self.wrong("an RFC 3339 string or an integer of milliseconds since 1970"));
             }
         };
@@ -239,7 +286,7 @@ impl<'a> FieldValue<'_, 'a> {
     pub(super) fn zone(self) -> Result<Zone, DeadLetter> {
         let zone = match &self.scalar {
             Scalar::Text(name) => Zone::named(name),
-            Scalar::Number(_) | Scalar::Other(_) => None,
+            Scalar::Number(_) | Scalar::Other(_) | Scalar::Integer(_) | Scalar::OfSchema(_) => None,
         };
         zone.ok_or_else(|| self.wrong("the IANA name of a time zone, such as Asia/Singapore"))
     }
@@ -252,16 +299,20 @@ impl<'a> FieldValue<'_, 'a> {
                 let message = format!("{} has {} bytes, expected 1 to {MAX_ID_BYTES}", self.what(), text.len());
                 Err(DeadLetter::new(WrongType, message))
             }
-            Scalar::Number(_) | Scalar::Other(_) => Err(self.wrong(expected)),
+            Scalar::Number(_) | Scalar::Other(_) | Scalar::Integer(_) | Scalar::OfSchema(_) => {
+                Err(self.wrong(expected))
+            }
         }
     }
 
     /// The dead letter for a field that is not what it has to be.
     fn wrong(&self, expected: &str) -> DeadLetter {
         let kind = match &self.scalar {
-            Scalar::Text(_) => JsonKind::String,
-            Scalar::Number(_) => JsonKind::Number,
-            Scalar::Other(kind) => *kind,
+            Scalar::Text(_) => JsonKind::String.as_str(),
+            Scalar::Number(_) => JsonKind::Number.as_str(),
+            Scalar::Other(kind) => kind.as_str(),
+            Scalar::Integer(_) => "an integer",
+            Scalar::OfSchema(kind) => kind,
         };
         DeadLetter::new(WrongType, format!("{} is {kind}, expected {expected}", self.what()))
     }

@@ -39,16 +39,23 @@ impl JsonKind {
     }
 }
 
-impl std::fmt::Display for JsonKind {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
+impl JsonKind {
+    /// It, in words.
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
             Self::Object => "an object",
             Self::Array => "an array",
             Self::String => "a string",
             Self::Number => "a number",
             Self::Boolean => "a boolean",
             Self::Null => "null",
-        })
+        }
+    }
+}
+
+impl std::fmt::Display for JsonKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
     }
 }
 

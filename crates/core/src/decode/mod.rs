@@ -24,6 +24,12 @@
 //! all "absent". Names are compared as text: `"\u0069d"` is `id`. A step that is a number also leads to that element
 //! of an array.
 //!
+//! # The frame of a Schema Registry
+//!
+//! Where the map has [`super::ports::Schemas`], a value has a frame. After `empty` and `too_large`, in this order:
+//! `not_decodable` (no frame), `unknown_schema`, `not_decodable` (the value does not fit its schema), and the fields. JSON behind a
+//! frame is held to all the rules of JSON.
+//!
 //! # CloudEvents
 //!
 //! An event in structured mode is known by its header `content-type`, in any case and with any parameters. In structured mode pointers start at the event's `data`, which has to
@@ -34,6 +40,7 @@
 
 mod cloud_events;
 mod field_value;
+mod framed;
 mod json;
 mod scan;
 mod walk;
@@ -46,7 +53,7 @@ use std::borrow::Cow;
 pub use self::cloud_events::Header;
 use self::{
     cloud_events::Mode,
-    field_value::{FieldReader, FieldValue, Usual},
+    field_value::{FieldReader, FieldSource, FieldValue, Usual},
     scan::Refused,
     walk::Found,
 };
@@ -59,7 +66,7 @@ use super::{
         FieldMap, IntentField,
         trie::{EventMember, Slot},
     },
-    intent::{Intent, MAX_INTENT_BYTES},
+    intent::{Intent, IntentValue, MAX_INTENT_BYTES},
     shard::{IdHash, UserHash},
     time::Time,
 };
@@ -73,7 +80,20 @@ pub fn decode<'a>(
     headers: impl IntoIterator<Item = Header<'a>>,
     fields: &FieldMap,
 ) -> Result<Intent<'a>, DeadLetter> {
-    read(value, headers, fields, intent)
+    match &fields.schemas {
+        None => read_json(value, headers, fields),
+        Some(schemas) => framed::decode(value, headers, fields, &**schemas),
+    }
+}
+
+/// Reads an intent in JSON without a frame.
+#[inline]
+fn read_json<'a>(
+    value: Option<&'a [u8]>,
+    headers: impl IntoIterator<Item = Header<'a>>,
+    fields: &FieldMap,
+) -> Result<Intent<'a>, DeadLetter> {
+    read(value, headers, fields, |text, source| intent(IntentValue::Json(text), source))
 }
 
 /// Reads a user and a time, where one is given, from a record's value and headers: the fields `user_id` and `created_at`, by the rules
@@ -112,8 +132,8 @@ fn read<'a, T>(
     judge(text, &FieldReader { trie, found: &found, mode, name: fields.name })
 }
 
-/// The value as text, if it has a size and an encoding that are read.
-fn text(value: Option<&[u8]>) -> Result<&str, DeadLetter> {
+/// The value, if it has a size that is read.
+fn sized(value: Option<&[u8]>) -> Result<&[u8], DeadLetter> {
     let bytes = match value {
         None => return Err(DeadLetter::new(Empty, "the value is null")),
         Some([]) => return Err(DeadLetter::new(Empty, "the value has no bytes")),
@@ -123,6 +143,12 @@ fn text(value: Option<&[u8]>) -> Result<&str, DeadLetter> {
         let message = format!("the value has {} bytes, an intent has at most {MAX_INTENT_BYTES}", bytes.len());
         return Err(DeadLetter::new(TooLarge, message));
     }
+    Ok(bytes)
+}
+
+/// The value as text, if it has a size and an encoding that are read.
+fn text(value: Option<&[u8]>) -> Result<&str, DeadLetter> {
+    let bytes = sized(value)?;
     std::str::from_utf8(bytes).map_err(|error| {
         let (at, of) = (error.valid_up_to() + 1, bytes.len());
         DeadLetter::new(NotUtf8, format!("the value is not UTF-8 at byte {at} of {of}"))
@@ -139,7 +165,7 @@ fn check_event(found: &Found<'_, '_>) -> Result<(), DeadLetter> {
 }
 
 /// Judges the fields, in the order of the table in docs/records.md.
-fn intent<'a>(value: &'a str, source: &FieldReader<'_, 'a>) -> Result<Intent<'a>, DeadLetter> {
+fn intent<'a>(value: IntentValue<'a>, source: &impl FieldSource<'a>) -> Result<Intent<'a>, DeadLetter> {
     let id = match source.usual(IntentField::Id) {
         Usual::Text(id) if field_value::is_sized(id) => id.into(),
         Usual::Absent | Usual::Text(_) | Usual::Digits(_) | Usual::Other => required(source, IntentField::Id)?.id()?,
@@ -163,7 +189,7 @@ fn intent<'a>(value: &'a str, source: &FieldReader<'_, 'a>) -> Result<Intent<'a>
 }
 
 #[inline(always)]
-fn user_id<'a>(source: &FieldReader<'_, 'a>) -> Result<Cow<'a, str>, DeadLetter> {
+fn user_id<'a>(source: &impl FieldSource<'a>) -> Result<Cow<'a, str>, DeadLetter> {
     match source.usual(IntentField::UserId) {
         Usual::Text(id) if field_value::is_sized(id) => Ok(id.into()),
         Usual::Digits(id) if field_value::is_short(id) => Ok(id.into()),
@@ -174,7 +200,7 @@ fn user_id<'a>(source: &FieldReader<'_, 'a>) -> Result<Cow<'a, str>, DeadLetter>
 }
 
 #[inline(always)]
-fn created_at(source: &FieldReader<'_, '_>) -> Result<Option<Time>, DeadLetter> {
+fn created_at<'a>(source: &impl FieldSource<'a>) -> Result<Option<Time>, DeadLetter> {
     match source.usual(IntentField::CreatedAt) {
         Usual::Digits(digits) if let Some(time) = field_value::short_time(digits) => Ok(Some(time)),
         Usual::Absent | Usual::Text(_) | Usual::Digits(_) | Usual::Other => {
@@ -183,19 +209,16 @@ fn created_at(source: &FieldReader<'_, '_>) -> Result<Option<Time>, DeadLetter> 
     }
 }
 
-fn required<'s, 'a>(source: &'s FieldReader<'_, 'a>, field: IntentField) -> Result<FieldValue<'s, 'a>, DeadLetter> {
+fn required<'s, 'a>(source: &'s impl FieldSource<'a>, field: IntentField) -> Result<FieldValue<'s, 'a>, DeadLetter> {
     source.given(field)?.ok_or_else(|| {
         let places = source.places(field);
-        DeadLetter::new(
-            MissingField,
-            format!("{} is required and absent: looked for at {places}", (source.name)(field)),
-        )
+        DeadLetter::new(MissingField, format!("{} is required and absent: looked for at {places}", source.name(field)))
     })
 }
 
 /// A field that is any string. No event stands in for it.
 #[inline(always)]
-fn text_of<'a>(source: &FieldReader<'_, 'a>, field: IntentField) -> Result<Option<Cow<'a, str>>, DeadLetter> {
+fn text_of<'a>(source: &impl FieldSource<'a>, field: IntentField) -> Result<Option<Cow<'a, str>>, DeadLetter> {
     match source.usual(field) {
         Usual::Absent => Ok(None),
         Usual::Text(text) => Ok(Some(text.into())),
@@ -205,8 +228,8 @@ fn text_of<'a>(source: &FieldReader<'_, 'a>, field: IntentField) -> Result<Optio
 
 /// A field that few intents have. No event stands in for it.
 #[inline(always)]
-fn optional<'s, 'a, T>(
-    source: &'s FieldReader<'_, 'a>,
+fn optional<'s, 'a: 's, T>(
+    source: &'s impl FieldSource<'a>,
     field: IntentField,
     read: impl FnOnce(FieldValue<'s, 'a>) -> Result<T, DeadLetter>,
 ) -> Result<Option<T>, DeadLetter> {

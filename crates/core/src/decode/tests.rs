@@ -39,7 +39,9 @@ fn the_hostile_table_has_every_reason_and_names_each_case_once() {
     let table = hostile();
     let names: BTreeSet<&str> = table.iter().map(|case| case.name).collect();
     assert!(names.len() >= 60 && names.len() == table.len(), "{} names, {} cases", names.len(), table.len());
-    for reason in DeadLetterReason::ALL {
+    // The others are of values with a frame.
+    let framed = [DeadLetterReason::NotDecodable, DeadLetterReason::UnknownSchema];
+    for reason in DeadLetterReason::ALL.into_iter().filter(|reason| !framed.contains(reason)) {
         let reason = Expected::DeadLetter(reason.as_str());
         assert!(table.iter().any(|case| case.expected == reason), "no case of {reason:?}");
     }
@@ -98,7 +100,7 @@ fn the_fields_of_an_intent_are_read() {
             timezone: Zone::named("Asia/Singapore"),
             id_hash: IdHash::of("i-1"),
             user: UserHash::of("42"),
-            value,
+            value: IntentValue::Json(value),
         }
     );
 }
@@ -180,7 +182,7 @@ fn nothing_is_copied_that_has_no_escapes() {
     let inside = |text: &Cow<'_, str>| matches!(text, Cow::Borrowed(text) if value.as_bytes().as_ptr_range().contains(&text.as_ptr()));
     assert!(inside(&intent.id) && inside(&intent.user_id) && intent.channel.as_ref().is_some_and(inside));
     assert_eq!(intent.campaign, Some(Cow::Owned("ab".to_owned())));
-    assert_eq!(intent.value().as_ptr(), value.as_ptr());
+    assert_eq!(intent.value().json().unwrap().as_ptr(), value.as_ptr());
 }
 
 #[test]
@@ -232,7 +234,7 @@ fn the_data_of_an_event_comes_before_its_attributes() {
         "data":{"id":"i","user_id":7,"created_at":0,"channel":"push","data":{"id":"x"}}}"#;
     let intent = structured(both).unwrap();
     assert_eq!((&*intent.id, &*intent.user_id, intent.channel.as_deref()), ("i", "7", Some("push")));
-    assert_eq!((intent.created_at, intent.value()), (Time::from_millis(0), both));
+    assert_eq!((intent.created_at, intent.value().json()), (Time::from_millis(0), Some(both)));
 
     let neither = r#"{"specversion":"1.0","id":"e","subject":"s","time":"2026-11-20T09:00:00Z","data":{"id":null}}"#;
     let intent = structured(neither).unwrap();

@@ -44,14 +44,23 @@ where
             }
             return Ok(Decided::of(move_on(&self.decider, batch, wheel, now), self.clock.passed()));
         }
+        let mut kept_until = self.clock.passed() + LEASE;
+        // They are in memory until the batch is decoded.
+        let schemas = self.prepare_schemas(state, batch).await?;
         if let Task::Retry(wheel) = self.task {
             let now = self.time_to_decide(state, batch).await?;
             return Ok(Decided::of(try_again(&self.decider, batch, wheel, now), self.clock.passed()));
         }
         let mut rounds = Rounds::begin(self.clock.passed());
         let decoded = self.decider.decode(batch);
+        drop(schemas);
         self.service_unavailable(state).await?;
-        let (mut permits, mut kept_until) = (allowance.for_batch(batch), self.clock.passed() + LEASE);
+        let mut permits = allowance.for_batch(batch);
+        if self.clock.passed() >= kept_until {
+            // The schemas were waited for.
+            drop(permits);
+            permits = self.permits_again(batch, None, &mut kept_until);
+        }
         loop {
             let kept = match self.judge(state, (batch, &decoded), permits, &mut rounds).await? {
                 Judged::Decided(decided) => return Ok(*decided),

@@ -7,6 +7,7 @@ use std::{
 };
 
 use clap::{ArgGroup, Args};
+use tokio_util::sync::CancellationToken;
 use weir_core::{
     fields::FieldMap,
     history::{HistoryBounds, MAX_ENTRIES},
@@ -22,6 +23,7 @@ use crate::{
     config::Settings,
     object_store::{Location, StoredObject},
     policy_source::PolicySource,
+    schemas,
     segments::SegmentSource,
 };
 
@@ -87,7 +89,10 @@ pub(super) struct Plan {
     pub(super) intents: PastSource,
     pub(super) approved: Option<PastSource>,
     pub(super) between: Between,
+    /// How intents are read.
     pub(super) fields: Arc<FieldMap>,
+    /// How approved records are read.
+    pub(super) approved_fields: Arc<FieldMap>,
     pub(super) segments: Arc<SegmentSet>,
     pub(super) policies: Vec<Arc<Policy>>,
     /// The policies' names, as they were asked for.
@@ -102,7 +107,7 @@ fn invalid(message: String) -> anyhow::Error {
 }
 
 impl SimulateArgs {
-    pub(super) async fn plan(&self) -> anyhow::Result<Plan> {
+    pub(super) async fn plan(&self, stop: &CancellationToken) -> anyhow::Result<Plan> {
         let settings = self.config.as_deref().map(assemble::settings).transpose()?;
         let settings = settings.as_ref();
         let intents = source("--intents", &self.intents, settings, |settings| &settings.kafka.intents).await?;
@@ -134,10 +139,15 @@ impl SimulateArgs {
         for name in &names {
             policies.push(self.policy(name, settings, bounds).await?);
         }
-        let fields = settings.map_or_else(|| Ok(Arc::default()), assemble::fields)?;
+        let map = settings.map_or_else(|| Ok(Arc::default()), assemble::fields)?;
+        let fields_of = |source: &PastSource| match source {
+            PastSource::File(_) => Arc::new(map.as_json()),
+            PastSource::Topic(..) => schemas::when_needed(&map, stop),
+        };
+        let (fields, approved_fields) = (fields_of(&intents), approved.as_ref().map_or_else(Arc::default, fields_of));
         let segments = self.segments(settings).await?;
         let may_defer = settings.is_none_or(|settings| settings.kafka.deferred.is_some());
-        Ok(Plan { intents, approved, between, fields, segments, policies, names, bounds, may_defer })
+        Ok(Plan { intents, approved, between, fields, approved_fields, segments, policies, names, bounds, may_defer })
     }
 
     async fn object(&self, option: &str, text: &str, settings: Option<&Settings>) -> anyhow::Result<StoredObject> {

@@ -1,0 +1,92 @@
+//! Avro: a schema as a plan, and values read along it.
+
+mod compile;
+#[cfg(test)]
+mod tests;
+mod walk;
+
+use std::sync::Arc;
+
+use weir_core::{fields::IntentField, ports::SchemaFields};
+
+use crate::{misfit::Misfit, place::Place, plan::Definition};
+
+/// An Avro schema, made ready for reading: its types as nodes, by their numbers. A type that lies on the way to a field has a node
+/// of its own there.
+#[derive(Debug)]
+pub(crate) struct AvroPlan {
+    nodes: Vec<Node>,
+    root: usize,
+    /// How many types, fields, branches and symbols it has.
+    parts: usize,
+}
+
+/// A type, and the fields that are read where it stands.
+#[derive(Debug)]
+struct Node {
+    kind: Kind,
+    fields: Box<[IntentField]>,
+}
+
+/// How a value of a type is written. Other types are by their numbers.
+#[derive(Debug)]
+enum Kind {
+    Null,
+    Boolean,
+    /// An `int` or a `long`.
+    Whole(Meaning),
+    /// So many bytes.
+    Fixed(usize, &'static str),
+    /// 16 bytes.
+    Uuid,
+    /// A length, and bytes.
+    Bytes(&'static str),
+    /// A length, and UTF-8.
+    Text,
+    Enum(Arc<[Box<str>]>),
+    Array {
+        item: usize,
+        /// Elements on the way to a field.
+        at: Box<[(u64, usize)]>,
+    },
+    Map {
+        value: usize,
+        /// Keys on the way to a field.
+        at: Box<[(Box<str>, usize)]>,
+    },
+    Union(Box<[usize]>),
+    Record(Box<[usize]>),
+}
+
+/// What an integer means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Meaning {
+    /// A number, or milliseconds since 1970.
+    Number,
+    /// Microseconds since 1970.
+    Micros,
+    /// Nanoseconds since 1970.
+    Nanos,
+    /// Something that no field is.
+    Other(&'static str),
+}
+
+impl AvroPlan {
+    /// Compiles a schema.
+    ///
+    /// # Errors
+    /// Why it is not one.
+    pub(crate) fn new(place: &Place, definition: &Definition) -> Result<Self, String> {
+        compile::compile(place, definition)
+    }
+
+    /// How many types, fields, branches and symbols it has.
+    pub(crate) const fn parts(&self) -> usize {
+        self.parts
+    }
+
+    /// The fields of a value.
+    pub(crate) fn read<'a>(&self, content: &'a [u8]) -> Result<SchemaFields<'a>, Misfit> {
+        walk::read(self, content)
+    }
+}

@@ -1,0 +1,56 @@
+//! A place in the bytes of a value, and what Avro and Protobuf write alike: whole numbers.
+
+use crate::misfit::Misfit;
+
+/// The bytes of a value, read from the first one on.
+#[derive(Debug)]
+pub(crate) struct Cursor<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    pub(crate) const fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0 }
+    }
+
+    pub(crate) const fn misfit(&self, what: &'static str) -> Misfit {
+        Misfit { at: self.at, what }
+    }
+
+    /// What is left.
+    pub(crate) fn rest(&self) -> &'a [u8] {
+        &self.bytes[self.at..]
+    }
+
+    /// The next bytes, so many.
+    pub(crate) fn take(&mut self, size: usize) -> Result<&'a [u8], Misfit> {
+        let end = self.at.checked_add(size).filter(|end| *end <= self.bytes.len());
+        let end = end.ok_or_else(|| self.misfit("it ends too early"))?;
+        let taken = &self.bytes[self.at..end];
+        self.at = end;
+        Ok(taken)
+    }
+
+    /// A whole number: seven bits to a byte, the lowest first.
+    pub(crate) fn varint(&mut self) -> Result<u64, Misfit> {
+        let mut number = 0_u64;
+        for shift in (0..u64::BITS).step_by(7) {
+            let byte = self.take(1)?[0];
+            let bits = u64::from(byte & 0x7f);
+            if shift == 63 && bits > 1 {
+                break;
+            }
+            number |= bits << shift;
+            if byte < 0x80 {
+                return Ok(number);
+            }
+        }
+        Err(self.misfit("an integer has more than 64 bits"))
+    }
+}
+
+/// A number that is written so that small negative ones are short.
+pub(crate) const fn zigzag(number: u64) -> i64 {
+    (number >> 1).cast_signed() ^ -(number & 1).cast_signed()
+}

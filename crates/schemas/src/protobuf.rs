@@ -1,0 +1,86 @@
+//! Protobuf: the mapped fields of each message of a schema as a plan, and values read along it.
+
+mod compile;
+#[cfg(test)]
+mod tests;
+mod walk;
+mod wire;
+
+use std::sync::Arc;
+
+use prost_reflect::FileDescriptor;
+use weir_core::{fields::IntentField, ports::SchemaFields};
+
+use crate::{misfit::Misfit, place::Place, plan::Definition};
+
+/// The messages of a schema, made ready for reading.
+#[derive(Debug)]
+pub(crate) struct ProtobufPlan {
+    /// Each with its indexes, in ascending order of these.
+    messages: Vec<(Box<[usize]>, Message)>,
+    /// How many messages, members and names of values it has.
+    parts: usize,
+}
+
+/// The names of an enum's values, in ascending order of these.
+type EnumNames = Arc<[(i32, Box<str>)]>;
+
+/// A message: its members on the way to a field, by their numbers. The others are passed over.
+#[derive(Debug, Default)]
+struct Message(Box<[(u32, Member)]>);
+
+/// A member of a message.
+#[derive(Debug)]
+enum Member {
+    /// What is read.
+    Field(Box<[IntentField]>, Scalar),
+    /// A message on the way.
+    Message(Message),
+    /// A repeated field: the elements on the way.
+    List(Box<[(usize, Member)]>),
+    /// A map whose keys are strings: the keys on the way.
+    Map(Box<[(Box<str>, Member)]>),
+}
+
+/// How a value is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Scalar {
+    /// A varint in two's complement.
+    Signed,
+    Unsigned,
+    ZigZag,
+    Fixed32,
+    Fixed64,
+    SignedFixed32,
+    SignedFixed64,
+    Text,
+    /// The names of an enum's values.
+    Enum(EnumNames),
+    /// `google.protobuf.Timestamp`.
+    Timestamp,
+    /// A message of `google/protobuf/wrappers.proto`.
+    Wrapper(Box<Scalar>),
+    /// What no field is.
+    Other(&'static str),
+}
+
+impl ProtobufPlan {
+    /// Compiles a schema.
+    ///
+    /// # Errors
+    /// Why it is not one.
+    pub(crate) fn new(place: &Place, definition: &Definition) -> Result<Self, String> {
+        let file: FileDescriptor = compile::file(definition)?;
+        compile::compile(place, &file)
+    }
+
+    /// How many messages, members and names of values it has.
+    pub(crate) const fn parts(&self) -> usize {
+        self.parts
+    }
+
+    /// The fields of a value: of the message whose indexes it begins with.
+    pub(crate) fn read<'a>(&self, content: &'a [u8]) -> Result<SchemaFields<'a>, Misfit> {
+        walk::read(self, content)
+    }
+}

@@ -1,0 +1,139 @@
+//! How intents are written, and where their schemas are.
+
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+
+use weir_core::document::{Entry, Node, Value, value::Parsed};
+use weir_schemas::Format;
+
+use super::{
+    Secret, SecretFile,
+    forms::{Check, Form, Read, authorities, between, secret, whole_in, word},
+    keys::{Otherwise, Setting, section},
+    layers::Layers,
+    values::{self, MINUTE, SECOND},
+};
+use crate::authorities::Authorities;
+
+const INTENT_FORMATS: &[(&str, Option<Format>)] = &[
+    ("json", None),
+    ("json_schema", Some(Format::JsonSchema)),
+    ("avro", Some(Format::Avro)),
+    ("protobuf", Some(Format::Protobuf)),
+];
+
+section! {
+    /// `[intent]` without its fields.
+    IntentFormat "intent" {
+        /// How intents are written: `json`, or with the frame of a Schema Registry as `json_schema`, `avro` or `protobuf`.
+        format: Option<Format> = is "json", word(INTENT_FORMATS);
+    }
+}
+
+section! {
+    /// `[schemas]`: those of intents in Avro or Protobuf.
+    SchemasSettings "schemas" {
+        /// URL of a Schema Registry.
+        registry: Option<String> = unset "none", url();
+        /// User of the registry (HTTP basic authentication).
+        username: Option<String> = unset "none", user();
+        /// The user's password. Prefer `schemas.password_file`.
+        password: Option<Secret> = unset "none", secret();
+        /// File with the password. Read for each request, so that it can be replaced.
+        password_file: Option<SecretFile> = unset "none", read_again();
+        /// Certificate authority of the registry, a PEM file. No other is trusted then. Read for each request, so that it can be replaced.
+        ca_file: Option<Authorities> = unset "the system's", authorities();
+        /// Schemas in files, by their ids: `7 = "intent.avsc"`. The registry is not asked for these.
+        files: BTreeMap<u32, PathBuf> = unset "none" or BTreeMap::new, by_id();
+        /// Schemas of the registry in memory, at most, and at most 64 MiB of them.
+        cache: usize = is "1000", whole_in::<usize>(1, 100_000);
+        /// Timeout of a request to the registry.
+        timeout: Duration = is "10s", between(SECOND / 100, MINUTE);
+    }
+}
+
+/// URL of a Schema Registry.
+fn url() -> Check<impl Read<String>> {
+    Check { form: Form::Text(Some("^https?://[^@?#]+$")), read: registry_url }
+}
+
+/// Paths are put behind it. One that may have a password in it is not shown.
+fn registry_url(node: &Node, layers: &Layers<'_>) -> Parsed<String> {
+    if values::name(node, layers)?.contains(['@', '?', '#']) {
+        return Err("must be a URL without user, query and fragment: the user is schemas.username".to_owned());
+    }
+    values::http_url(node, layers)
+}
+
+/// A name in HTTP's basic authentication.
+fn user() -> Check<impl Read<String>> {
+    Check { form: Form::Text(Some("^[^:]+$")), read: basic_user }
+}
+
+/// It ends at the first colon.
+fn basic_user(node: &Node, layers: &Layers<'_>) -> Parsed<String> {
+    let name = values::name(node, layers)?;
+    if name.contains(':') { Err("must be a name without a colon".to_owned()) } else { Ok(name) }
+}
+
+/// A file with a secret, which is read again.
+fn read_again() -> Check<impl Read<SecretFile>> {
+    Check { form: Form::Path(None), read: secret_read_again }
+}
+
+fn secret_read_again(node: &Node, layers: &Layers<'_>) -> Parsed<SecretFile> {
+    let path = values::path(node, layers)?;
+    Ok(SecretFile { secret: values::read_secret(&path)?, path })
+}
+
+/// A file for each id of a schema.
+fn by_id() -> Check<impl Read<BTreeMap<u32, PathBuf>>> {
+    Check { form: Form::PathsById, read: files_by_id }
+}
+
+/// Each that is wrong is noted.
+fn files_by_id(node: &Node, layers: &Layers<'_>) -> Parsed<BTreeMap<u32, PathBuf>> {
+    let Value::Table(entries) = &node.value else {
+        return Err("must be a table: write [schemas.files] and id = \"file\" below it".to_owned());
+    };
+    let mut files = BTreeMap::new();
+    for Entry { key, origin, node } in entries {
+        // `07` or `+7` would be a second name for 7, and one of both files would be left out.
+        match (key.parse().ok().filter(|id: &u32| id.to_string() == *key), values::path(node, layers)) {
+            (Some(id), Ok(path)) => {
+                files.insert(id, path);
+            }
+            (None, _) => layers.document.note(
+                origin,
+                format!(
+                    "schemas.files.{key} must be the id of a schema: a whole number from 0 to {}, without sign or leading zeros",
+                    u32::MAX
+                ),
+            ),
+            (_, Err(reason)) => layers.document.note(&node.origin, format!("schemas.files.{key} {reason}")),
+        }
+    }
+    Ok(files)
+}
+
+/// A format needs schemas, except JSON; and each user a password.
+pub(super) fn check(layers: &Layers<'_>, format: Option<&IntentFormat>, schemas: Option<&SchemasSettings>) {
+    let (Some(IntentFormat { format }), Some(schemas)) = (format, schemas) else { return };
+    if let Some(format) = format
+        && !format.is_built()
+    {
+        layers.note(
+            "intent.format",
+            "names a format that this weir was built without: cargo's features are avro and protobuf",
+        );
+    }
+    let has_schemas = schemas.registry.is_some() || !schemas.files.is_empty();
+    if matches!(format, Some(Format::Avro | Format::Protobuf)) && !has_schemas {
+        layers.note("intent.format", "needs schemas.registry or schemas.files");
+    }
+    if schemas.username.is_some() != (schemas.password.is_some() || schemas.password_file.is_some()) {
+        layers.note("schemas.username", "and schemas.password_file belong together: set both or none");
+    }
+    if schemas.registry.is_none() && (schemas.username.is_some() || schemas.ca_file.is_some()) {
+        layers.note("schemas.registry", "is not set, and the registry's username or ca_file is");
+    }
+}

@@ -1,0 +1,92 @@
+//! What is wrong with `[schemas.files]` is reported by `weir check` and ends `weir run`, with the id and the file.
+
+use std::{path::Path, process::Command};
+
+use crate::support::{POLICY, weir};
+use serde_json::Value;
+use testkit::process::output;
+
+const INTENT: &str = r#"{"type": "record", "name": "I", "fields": [{"name": "id", "type": "string"}, {"name": "user_id", "type": "long"}]}"#;
+
+/// Settings whose servers do not exist, and so many more lines.
+fn configure(folder: &Path, more: &str) {
+    let servers = "[kafka]\nbrokers = \"127.0.0.1:1\"\nintents = \"i\"\napproved = \"a\"\nsuppressed = \"s\"\n\
+                   dead_letters = \"d\"\n[redis]\nnodes = [\"redis://127.0.0.1:1\"]\n[segments]\nsource = \"manifest.json\"\n\
+                   [policy]\nsource = \"policy.toml\"\n";
+    std::fs::write(folder.join("weir.toml"), format!("{servers}{more}")).unwrap();
+    std::fs::write(folder.join("policy.toml"), POLICY).unwrap();
+}
+
+/// Exit code and stderr of a verb.
+fn ends(folder: &Path, verb: &str) -> (Option<i32>, String) {
+    let mut command = Command::new(weir());
+    let output = output(command.args([verb, "--config", "weir.toml"]).current_dir(folder)).unwrap();
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
+/// What `weir check --offline` finds wrong with the configuration.
+fn invalid(folder: &Path) -> Vec<String> {
+    let mut command = Command::new(weir());
+    command.args(["check", "--config", "weir.toml", "--offline", "--output", "json"]);
+    let output = output(command.current_dir(folder)).unwrap();
+    let findings: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    let of_settings = findings.iter().filter(|line| line["what"] == "configuration" && line["finding"] == "invalid");
+    of_settings.map(|line| line["message"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn each_file_that_is_no_schema_is_named_by_the_check_and_at_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &[u8]| std::fs::write(folder.path().join(name), text).unwrap();
+    file("good.avsc", INTENT.as_bytes());
+    file("torn.avsc", b"{");
+    file("latin.avsc", b"{\"doc\": \"\xE9\"}");
+    file("large.avsc", &vec![b' '; (1 << 20) + 1]);
+    let avro = "[intent]\nformat = \"avro\"\n[schemas.files]\n";
+    configure(folder.path(), &format!("{avro}7 = \"good.avsc\"\n"));
+    assert_eq!(invalid(folder.path()), Vec::<String>::new());
+
+    let more = "1 = \"good.avsc\"\n2 = \"nowhere.avsc\"\n3 = \"torn.avsc\"\n4 = \"latin.avsc\"\n5 = \"large.avsc\"\n6 = \".\"\n";
+    configure(folder.path(), &format!("{avro}{more}"));
+    let found = invalid(folder.path()).join("\n");
+    let (code, err) = ends(folder.path(), "run");
+    assert_eq!(code, Some(2), "{err}");
+    for shown in [&found, &err] {
+        assert!(!shown.contains("schemas.files.1"), "{shown}");
+        for (start, words) in [
+            ("schemas.files.2: ", "nowhere.avsc cannot be read: No such file"),
+            ("schemas.files.3: ", "torn.avsc is not a schema of Avro"),
+            ("schemas.files.4: ", "latin.avsc cannot be read: "),
+            ("schemas.files.5: ", "large.avsc cannot be read: it has more than 1048576 bytes"),
+            ("schemas.files.6: ", " cannot be read: Is a directory"),
+        ] {
+            let line = shown.lines().find(|line| line.contains(start)).unwrap_or_else(|| panic!("{start}: {shown}"));
+            assert!(line.contains(words), "{line}");
+        }
+    }
+}
+
+#[test]
+fn an_id_is_a_number_that_a_frame_can_hold_and_is_given_once() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("good.avsc"), INTENT).unwrap();
+    for (entries, words) in [
+        ("7 = \"good.avsc\"\n7 = \"good.avsc\"", "duplicate key"),
+        ("7 = \"good.avsc\"\n07 = \"good.avsc\"", "schemas.files.07 must be the id of a schema"),
+        ("\"+7\" = \"good.avsc\"", "schemas.files.+7 must be the id of a schema"),
+        ("-1 = \"good.avsc\"", "schemas.files.-1 must be the id of a schema"),
+        ("intent = \"good.avsc\"", "schemas.files.intent must be the id of a schema"),
+        ("4294967296 = \"good.avsc\"", "a whole number from 0 to 4294967295"),
+        ("7 = 8", "schemas.files.7 must be"),
+    ] {
+        configure(folder.path(), &format!("[intent]\nformat = \"avro\"\n[schemas.files]\n{entries}\n"));
+        for verb in ["check", "run"] {
+            let (code, err) = ends(folder.path(), verb);
+            assert_eq!(code, Some(2), "{entries}: {err}");
+            assert!(err.contains(words) && err.contains("weir.toml:"), "{entries}: {err}");
+        }
+    }
+    let most = format!("[intent]\nformat = \"avro\"\n[schemas.files]\n{} = \"good.avsc\"\n", u32::MAX);
+    configure(folder.path(), &most);
+    assert_eq!(invalid(folder.path()), Vec::<String>::new());
+}
