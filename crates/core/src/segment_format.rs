@@ -12,9 +12,9 @@ use roaring::{RoaringBitmap, RoaringTreemap};
 use self::blocks::read_blocks;
 use crate::segment::{Members, UserIdKind};
 
-/// The fewest bytes of a part of a 64-bit bitmap: key, then cookie, flag and header of one container that is one run,
-/// and the run. (One that lists its values has a longer header.)
-const MIN_PART_BYTES: u64 = 4 + 4 + 1 + 4 + 2 + 4;
+/// The fewest bytes of a part of a 64-bit bitmap: key, then cookie and count of one without members. Some libraries leave
+/// such a part where a set lost its last member there.
+const MIN_PART_BYTES: u64 = 4 + 4 + 4;
 /// How a 32-bit bitmap of one container without runs begins: cookie 12346, then the count.
 const ONE_CONTAINER: [u8; 8] = [0x3A, 0x30, 0, 0, 1, 0, 0, 0];
 /// The most values of a container that lists them.
@@ -109,10 +109,9 @@ fn read_treemap(bytes: Option<u64>, reader: &mut impl Read) -> io::Result<Roarin
     for _ in 0..parts {
         let key = part_key(&mut last, reader)?;
         let part = RoaringBitmap::deserialize_from(&mut *reader)?;
-        if part.is_empty() {
-            return Err(invalid("it has an empty part"));
+        if !part.is_empty() {
+            found.push((key, part));
         }
-        found.push((key, part));
     }
     Ok(RoaringTreemap::from_bitmaps(found))
 }
@@ -145,7 +144,7 @@ fn read_hashes_part(high: u64, most: u64, hashes: &mut Vec<u64>, reader: &mut im
         }
     }
     let part = RoaringBitmap::deserialize_from((&head[..head_bytes]).chain(reader))?;
-    if part.is_empty() || part.len() + hashes.len() as u64 > most {
+    if part.len() + hashes.len() as u64 > most {
         return Err(invalid("its members are not hashes"));
     }
     hashes.extend(part.iter().map(|low| high | u64::from(low)));

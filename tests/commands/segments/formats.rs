@@ -1,7 +1,7 @@
 //! The portable Roaring formats, as other libraries write them, and as nobody should.
 
 use proptest::prelude::*;
-use roaring::RoaringBitmap;
+use roaring::{RoaringBitmap, RoaringTreemap};
 use weir_core::{
     segment::{Members, UserIdKind, UserIds},
     segment_format::{FormatError, read_members, write_members},
@@ -56,12 +56,37 @@ fn bitmaps_as_small_as_they_get_are_read() {
         assert_eq!(read(UserIdKind::U64, &object(&made)), Ok(made), "{numbers:?}");
     }
     // As other libraries write them, each part a run: 19 bytes.
-    let mut parts = roaring::RoaringTreemap::from_iter((0..3_u64).flat_map(|part| part << 32..(part << 32) + 50));
+    let mut parts = RoaringTreemap::from_iter((0..3_u64).flat_map(|part| part << 32..(part << 32) + 50));
     parts.optimize();
     let mut bytes = Vec::new();
     parts.serialize_into(&mut bytes).unwrap();
     assert_eq!(bytes.len(), 8 + 3 * 19);
     assert_eq!(read(UserIdKind::U64, &bytes), Ok(Members::U64(parts)));
+}
+
+#[test]
+fn parts_that_other_libraries_leave_without_members_are_read_as_nothing() {
+    let cases: [(Vec<u64>, Vec<u32>); 5] = [
+        // {7, 2^32 + 1, 2^32 + 2, 3 * 2^32 + 5} without {2^32 + 1, 2^32 + 2}.
+        (vec![7, (3 << 32) + 5], vec![1]),
+        (vec![], vec![0]),
+        (vec![], (0..100).collect()),
+        (vec![5 << 32], vec![4, 6, u32::MAX]),
+        ((0..40).map(|n| n << 33).collect(), (0..200).collect()),
+    ];
+    for (kept, emptied) in cases {
+        let made: RoaringTreemap = kept.iter().copied().collect();
+        let none = emptied.iter().map(|part| (*part, RoaringBitmap::new()));
+        let all = none.chain(made.bitmaps().map(|(part, bitmap)| (part, bitmap.clone())));
+        let mut bytes = Vec::new();
+        RoaringTreemap::from_bitmaps(all).serialize_into(&mut bytes).unwrap();
+        for kind in [UserIdKind::U64, UserIdKind::Hash64] {
+            let found = read(kind, &bytes).unwrap();
+            assert_eq!(found, members(kind, kept.iter().copied()), "{kind}");
+            assert_eq!(found.len(), kept.len() as u64);
+            assert!(object(&found).len() < bytes.len(), "they are not written again");
+        }
+    }
 }
 
 #[test]
@@ -93,7 +118,7 @@ fn a_few_bytes_cannot_make_us_hold_many_hashes() {
 
 #[test]
 fn a_count_that_the_bytes_do_not_bear_out_is_refused_at_once() {
-    for parts in [2_u64, 1 << 20, 1 << 40, u64::MAX] {
+    for parts in [3_u64, 1 << 20, 1 << 40, u64::MAX] {
         let mut bytes = Vec::from(parts.to_le_bytes());
         bytes.resize(40, 0);
         for kind in [UserIdKind::U64, UserIdKind::Hash64] {
