@@ -107,7 +107,9 @@ fn the_configurations_that_the_chart_is_checked_with_are_valid_with_the_variable
         [("WEIR__KAFKA__INSTANCE", "weir-0"), ("WEIR__WORKER__DRAIN", "20s"), ("WEIR__HTTP__LISTEN", "0.0.0.0:8080")];
     let pod = file("deploy/helm/weir/templates/statefulset.yaml");
     assert!(env.iter().all(|(name, _)| pod.contains(&format!("name: {name}"))), "the chart sets others: {pod}");
-    settings(&block(&file("deploy/helm/weir/ci/small.yaml"), "config"), &env);
+    for values in ["small", "large"] {
+        settings(&block(&file(&format!("deploy/helm/weir/ci/{values}.yaml")), "config"), &env);
+    }
     let full = settings(&block(&file("deploy/helm/weir/ci/full.yaml"), "config"), &env);
     let password = full.kafka.properties().find(|(name, _)| *name == "sasl.password").unwrap().1;
     assert_eq!((password.expose(), full.http.tokens().count()), ("secret", 1), "secrets are read from files");
@@ -118,11 +120,37 @@ fn the_configurations_that_the_chart_is_checked_with_are_valid_with_the_variable
 fn a_pod_and_a_container_get_longer_to_stop_than_weir_takes() {
     let pod = file("deploy/helm/weir/templates/statefulset.yaml");
     assert!(pod.contains("terminationGracePeriodSeconds: {{ add .Values.drainSeconds 10 }}"), "{pod}");
-    assert!(pod.contains("WEIR__WORKER__DRAIN, value: \"{{ .Values.drainSeconds }}s\""), "{pod}");
+    assert!(pod.contains("WEIR__WORKER__DRAIN, value: \"{{ int64 .Values.drainSeconds }}s\""), "{pod}");
     let seconds: u64 =
         behind(&file("docker-compose.yml"), "stop_grace_period: ")[0].trim_end_matches('s').parse().unwrap();
     let drain = settings(&file("deploy/weir.toml"), &[]).worker.drain.as_secs();
     assert!(seconds > drain, "{seconds} s for a drain of {drain} s");
+}
+
+/// The values of the chart that are whole numbers, by its schema.
+fn whole_numbers(schema: &Value, path: &str) -> Vec<String> {
+    let is_whole = |schema: &Value| schema["type"] == "integer";
+    if is_whole(schema) || schema["anyOf"].as_array().is_some_and(|forms| forms.iter().any(is_whole)) {
+        return vec![path.to_owned()];
+    }
+    let below = schema["properties"].as_object().into_iter().flatten();
+    below.flat_map(|(name, schema)| whole_numbers(schema, &format!("{path}.{name}"))).collect()
+}
+
+#[test]
+fn the_chart_prints_no_number_with_an_exponent() {
+    // Helm reads the numbers of a values file as floats, and prints 1000000 as 1e+06.
+    let schema: Value = serde_json::from_str(&file("deploy/helm/weir/values.schema.json")).unwrap();
+    let numbers = whole_numbers(&schema, ".Values");
+    assert!(numbers.len() >= 6, "{numbers:?}");
+    let templates = texts("deploy/helm/weir/templates");
+    for number in numbers {
+        let lines = templates.iter().flat_map(|(_, text)| text.lines());
+        let uses: Vec<&str> = lines.filter(|line| line.contains(&number)).collect();
+        let whole = ["int64", "toYaml", "add"].map(|function| format!("{{{{ {function} {number}"));
+        let is_whole = |line: &&str| whole.iter().any(|printed| line.contains(printed));
+        assert!(!uses.is_empty() && uses.iter().all(is_whole), "print {number} with int64: {uses:?}");
+    }
 }
 
 #[test]

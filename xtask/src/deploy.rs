@@ -15,15 +15,16 @@ use crate::{
 
 const CHART: &str = "deploy/helm/weir";
 /// Values in the chart's ci/, and how many resources they make.
-const VALUES: [(&str, u64); 2] = [("small", 6), ("full", 9)];
+const VALUES: [(&str, u64); 3] = [("small", 6), ("full", 9), ("large", 7)];
 /// Values that the chart must refuse, on top of ci/full.yaml, and words of the reason.
-const REFUSED: [(&[&str], &str); 6] = [
+const REFUSED: [(&[&str], &str); 7] = [
     (&["--set", "config="], "config is empty"),
     (&["--set", "config=kafka"], "config is not TOML"),
     (&["--set", "config=kafka.instance=\"weir-0\""], "config sets kafka.instance: leave it out"),
     (&["--set", "config=worker.drain=\"90s\""], "set drainSeconds"),
     (&["--set", "keda.minReplicas=0"], "minimum"),
     (&["--set", "replicaCount=3"], "replicaCount"),
+    (&["--set", "env[0].name=WEIR__REDIS__USERS,env[0].value=1000000"], "/env/0/value"),
 ];
 /// What ci/full.yaml makes of a kind: lines that it must have, one after the other.
 const PROMISED: [(&str, &[&str]); 6] = [
@@ -53,6 +54,26 @@ const PROMISED: [(&str, &[&str]); 6] = [
     ("ScaledObject", &["minReplicaCount: 2", "consumerGroup: \"caps\"", "topic: \"send-intents\"", "lagThreshold:"]),
 ];
 
+/// What ci/large.yaml makes of a kind with a value set: its numbers, without an exponent.
+const LARGE: [(&str, &str, &[&str]); 2] = [
+    (
+        "keda.enabled=true",
+        "ScaledObject",
+        &["minReplicaCount: 1000000", "maxReplicaCount: 2000000", "lagThreshold: \"10000000\""],
+    ),
+    (
+        "keda.enabled=false",
+        "StatefulSet",
+        &[
+            "replicas: 1000000",
+            "maxUnavailable: 3000000",
+            "value: \"270000000\"",
+            "memory: 1073741824",
+            "memory: 536870912",
+        ],
+    ),
+];
+
 /// Lints and renders the chart, compares the result with the schemas of Kubernetes, and reads the compose file.
 ///
 /// # Errors
@@ -67,6 +88,10 @@ pub fn run() -> Result<()> {
         if name == "full" {
             PROMISED.iter().try_for_each(|(kind, lines)| promises(&manifests, kind, lines))?;
         }
+    }
+    for (set, kind, lines) in LARGE {
+        let manifests = printed(helm_template(&format!("{CHART}/ci/large.yaml"), &["--set", set]))?;
+        promises(&manifests, kind, lines)?;
     }
     for (set, reason) in REFUSED {
         let output = helm_template(&format!("{CHART}/ci/full.yaml"), set).output().context("cannot start helm")?;
