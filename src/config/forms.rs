@@ -227,7 +227,7 @@ pub(super) fn policy_source() -> Check<impl Read<Location>> {
 
 /// A URL of HTTP.
 pub(super) fn http_url() -> Check<impl Read<String>> {
-    Check { form: Form::Text(Some("^https?://.")), read: values::http_url }
+    Check { form: Form::Text(Some("^https?://[^?#]+$")), read: values::http_url }
 }
 
 /// A JSON pointer.

@@ -262,8 +262,10 @@ pub(super) fn http_url(node: &Node, _: &Layers<'_>) -> Parsed<String> {
     let text = text(node)?;
     let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
     match rest {
-        Some(rest) if !rest.is_empty() => Ok(text.to_owned()),
-        Some(_) | None => Err(format!("must be a URL that begins with http:// or https://, not {text:?}")),
+        Some(rest) if !rest.is_empty() && !rest.contains(['?', '#']) => Ok(text.to_owned()),
+        Some(_) | None => {
+            Err(format!("must be a URL that begins with http:// or https://, without `?` and `#`, not {text:?}"))
+        }
     }
 }
 

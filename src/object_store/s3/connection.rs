@@ -20,6 +20,8 @@ use crate::{
 
 /// The region of a store that is not AWS and was given none; such stores take any.
 const ANY_REGION: &str = "us-east-1";
+/// The variables in which the SDK looks for the URL of a store that is not AWS.
+const ENDPOINTS: [&str; 2] = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"];
 /// The files of profiles: the variable that names one, and where it is in the home folder otherwise.
 const PROFILES: [(&str, &str); 2] =
     [("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials"), ("AWS_CONFIG_FILE", ".aws/config")];
@@ -86,7 +88,7 @@ impl Made {
             .region(region)
             .retry_config(RetryConfig::standard().with_max_attempts(MAX_ATTEMPTS))
             .timeout_config(timeouts);
-        if let Some(endpoint) = &options.endpoint {
+        if let Some(endpoint) = endpoint(options) {
             loader = loader.endpoint_url(endpoint);
         }
         if let S3Credentials::Keys { id, secret } = &options.credentials {
@@ -104,6 +106,14 @@ impl Made {
             .build();
         Self { client: Client::from_conf(config), authorities, profiles }
     }
+}
+
+/// Where a store is that is not AWS, with a slash at the end: the SDK puts a bucket right behind the URL's path.
+fn endpoint(options: &S3Options) -> Option<String> {
+    let is_ignored = env::var("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS").is_ok_and(|ignored| ignored == "true");
+    let variable = |name: &&str| env::var(name).ok().filter(|url| !url.is_empty() && !is_ignored);
+    let given = options.endpoint.clone().or_else(|| ENDPOINTS.iter().find_map(variable))?;
+    Some(format!("{}/", given.trim_end_matches('/')))
 }
 
 /// The state of the files that the default chain reads keys from, where it is asked.

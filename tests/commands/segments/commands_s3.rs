@@ -11,7 +11,7 @@ use weir::object_store::{Fetched, MULTIPART_ABOVE_BYTES, Upload};
 use weir_worker::refresh::{Refreshed, refresh};
 
 use super::{
-    from_s3::{in_bucket, source, start},
+    from_s3::{canned, in_bucket, serve, source, start},
     support::{load, names},
 };
 
@@ -134,6 +134,24 @@ async fn s3_is_reached_as_the_configuration_says_and_as_the_environment_says_ove
     let error = String::from_utf8_lossy(&wrong.stderr);
     assert_eq!(wrong.status.code(), Some(2));
     assert!(error.contains("weir.toml:2:") && error.contains("s3.endpoint"), "{error}");
+}
+
+#[test]
+fn a_store_behind_a_path_is_found_by_the_settings_and_by_the_sdks_variables() {
+    // Nothing is at the paths that lack a slash between.
+    let endpoint = serve(|path| {
+        if !path.starts_with("/storage/v1/s3/weir/") {
+            return ("HTTP/1.1 404 Not Found\r\ncontent-length: 0".to_owned(), Vec::new());
+        }
+        let bytes = canned(path);
+        (format!("HTTP/1.1 200 OK\r\ncontent-length: {}", bytes.len()), bytes)
+    });
+    let (endpoint, bucket) = (format!("{endpoint}/storage/v1/s3"), Bucket::new(&endpoint, "weir"));
+    let lookup = ["lookup", "s3://weir/manifest.json", "3"].map(str::to_owned);
+    for variable in ["WEIR__S3__ENDPOINT", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"] {
+        let settings = [(variable, endpoint.as_str()), ("WEIR__S3__FORCE_PATH_STYLE", "true")];
+        assert_eq!(done(&weir(&bucket, &settings, &lookup)), "3: a\n", "{variable}");
+    }
 }
 
 #[tokio::test]

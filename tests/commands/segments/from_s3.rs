@@ -149,10 +149,10 @@ async fn an_object_that_is_missing_or_was_replaced_under_its_manifest_refuses_th
 }
 
 /// What a server that speaks just enough HTTP answers to a GET of this path: status line and headers, and the body.
-type Answer = fn(&str) -> (String, Vec<u8>);
+pub type Answer = fn(&str) -> (String, Vec<u8>);
 
 /// Serves on a port until the process ends, one request a connection.
-fn serve(answer: Answer) -> String {
+pub fn serve(answer: Answer) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     std::thread::spawn(move || {
@@ -175,7 +175,7 @@ fn serve(answer: Answer) -> String {
     endpoint
 }
 
-fn canned(path: &str) -> Vec<u8> {
+pub fn canned(path: &str) -> Vec<u8> {
     let key = Path::new(path.split('?').next().unwrap()).file_name().unwrap().to_str().unwrap();
     let numbers: Vec<u64> = (0..4000).map(|n| n * 3).collect();
     set("v1", &[("a", &numbers)]).into_iter().find(|(name, _)| name == key).unwrap().1
@@ -226,6 +226,27 @@ async fn a_store_without_entity_tags_is_read_again_each_time() {
     let first = load(&mut source).await;
     let second = load(&mut source).await;
     assert!(Arc::ptr_eq(&first.segments()[0].members, &second.segments()[0].members));
+}
+
+#[tokio::test]
+async fn an_endpoints_path_is_before_the_bucket_with_a_slash_at_its_end_or_without() {
+    // Answers with the path that it was asked for.
+    let endpoint = serve(|path| {
+        let path = path.split('?').next().unwrap_or_default();
+        (format!("HTTP/1.1 200 OK\r\ncontent-length: {}", path.len()), path.as_bytes().to_vec())
+    });
+    for (path, expected) in [
+        ("", "/weir/eu/a.json"),
+        ("/", "/weir/eu/a.json"),
+        ("/storage/v1/s3", "/storage/v1/s3/weir/eu/a.json"),
+        ("/storage/v1/s3/", "/storage/v1/s3/weir/eu/a.json"),
+        ("/storage/v1/s3//", "/storage/v1/s3/weir/eu/a.json"),
+    ] {
+        let asked = object(&format!("{endpoint}{path}"), "s3://weir/eu/a.json").await;
+        let read = asked.get_if_changed(None, 1000).await.unwrap();
+        let Fetched::Object { bytes, .. } = read else { panic!("{path:?}: nothing was read") };
+        assert_eq!(String::from_utf8(bytes.to_vec()).unwrap(), expected, "{path:?}");
+    }
 }
 
 async fn problem(object: StoredObject) -> ObjectProblem {
