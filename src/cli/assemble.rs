@@ -210,6 +210,7 @@ pub async fn object(source: &Location, s3: &S3Settings) -> StoredObject {
         endpoint: s3.endpoint.clone(),
         region: s3.region.clone(),
         force_path_style: s3.force_path_style,
+        requester_pays: s3.requester_pays,
         authorities: s3.ca_file.clone(),
         credentials: S3Credentials::DefaultChain,
     };

@@ -72,6 +72,9 @@ pub struct S3Args {
     /// Name the bucket in the path rather than in the host name
     #[arg(long, env = "WEIR__S3__FORCE_PATH_STYLE")]
     s3_path_style: bool,
+    /// Pay for requests to a bucket that charges the requester
+    #[arg(long, env = "WEIR__S3__REQUESTER_PAYS")]
+    s3_requester_pays: bool,
     /// Certificate authority of the store, a PEM file
     #[arg(long, env = "WEIR__S3__CA_FILE", value_name = "FILE", value_parser = authorities)]
     s3_ca_file: Option<Authorities>,
@@ -88,6 +91,7 @@ impl S3Args {
             endpoint: self.s3_endpoint.clone().or_else(|| settings?.endpoint.clone()),
             region: self.s3_region.clone().or_else(|| settings?.region.clone()),
             force_path_style: self.s3_path_style || settings.is_some_and(|settings| settings.force_path_style),
+            requester_pays: self.s3_requester_pays || settings.is_some_and(|settings| settings.requester_pays),
             authorities: self.s3_ca_file.clone().or_else(|| settings?.ca_file.clone()),
             credentials: S3Credentials::DefaultChain,
         }

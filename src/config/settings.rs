@@ -240,6 +240,8 @@ section! {
         region: Option<String> = unset "the AWS default chain's", text();
         /// Name buckets in the path, not in the host name.
         force_path_style: bool = is "false", flag();
+        /// Pay for requests to a bucket that charges the requester (`x-amz-request-payer`).
+        requester_pays: bool = is "false", flag();
         /// Certificate authority of the store at `s3.endpoint`, a PEM file. No other is trusted then.
         ca_file: Option<Authorities> = unset "the system's", authorities();
     }

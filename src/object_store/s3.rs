@@ -23,6 +23,8 @@ pub struct S3Options {
     pub region: Option<String>,
     /// Whether the bucket is named in the path rather than in the host name.
     pub force_path_style: bool,
+    /// Whether who asks pays, where a bucket charges them; else it denies them access.
+    pub requester_pays: bool,
     /// Who vouches for the store's certificate; the system's authorities where there is none.
     pub authorities: Option<Authorities>,
     /// Who asks.
@@ -86,7 +88,8 @@ impl S3Object {
             Some(Version::File(_)) | None => None,
         };
         let client = self.connection.fresh_client().await;
-        let request = client.get_object().bucket(&self.bucket).key(&self.key).set_if_none_match(etag);
+        let request = client.get_object().bucket(&self.bucket).key(&self.key);
+        let request = request.set_request_payer(self.connection.payer()).set_if_none_match(etag);
         match request.send().await {
             Ok(response) => self.body(response, limit_bytes),
             Err(error) if status(&error) == Some(304) => Ok(Opened::Unchanged),

@@ -90,7 +90,7 @@ fn the_full_example_is_read_as_it_says() {
     assert_eq!(settings.segments.source.to_string(), "s3://bucket/segments/manifest.json");
     assert_eq!(settings.segments.user_id_prefix.as_deref(), Some("u"));
     assert_eq!(settings.s3.endpoint.as_deref(), Some("http://127.0.0.1:9000"));
-    assert!(settings.s3.force_path_style);
+    assert!(settings.s3.force_path_style && settings.s3.requester_pays);
     assert_eq!(settings.intent.fields.user_id, "/recipient/id");
     assert_eq!(settings.kafka.activity.as_deref(), Some("app-activity"));
     assert_eq!((&*settings.activity.fields.user_id, &*settings.activity.fields.at), ("/actor", "/at"));
@@ -144,6 +144,7 @@ const OTHER_VALUES: &[(&str, &str)] = &[
     ("s3.endpoint", "http://127.0.0.1:9000"),
     ("s3.region", "eu-west-1"),
     ("s3.force_path_style", "true"),
+    ("s3.requester_pays", "true"),
     ("activity.fields.user_id", "/who"),
     ("activity.fields.at", "/when"),
     ("intent.format", "json_schema"),

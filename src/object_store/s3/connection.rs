@@ -10,6 +10,7 @@ use aws_config::{
 use aws_sdk_s3::{
     Client,
     config::{Builder, Credentials, Region, RequestChecksumCalculation, ResponseChecksumValidation},
+    types::RequestPayer,
 };
 
 use super::{S3Credentials, S3Options};
@@ -49,6 +50,11 @@ impl Connection {
     /// The client as it is.
     pub(super) fn client(&self) -> Client {
         self.made.load().client.clone()
+    }
+
+    /// Who pays for requests, if it is who asks.
+    pub(super) fn payer(&self) -> Option<RequestPayer> {
+        self.options.requester_pays.then_some(RequestPayer::Requester)
     }
 
     /// A client with the certificate authorities and profiles that are in their files now. The SDK reads a profile once: it would

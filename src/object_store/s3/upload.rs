@@ -48,6 +48,7 @@ impl S3Object {
 
     async fn put_whole(&self, body: ByteStream, bytes: u64) -> Result<(), ObjectProblem> {
         let request = self.connection.client().put_object().bucket(&self.bucket).key(&self.key).body(body);
+        let request = request.set_request_payer(self.connection.payer());
         let request = request.customize().config_override(patience(bytes));
         request.send().await.map(|_| ()).map_err(|error| problem(&error))
     }
@@ -56,6 +57,7 @@ impl S3Object {
     /// for parts of nothing.
     async fn put_in_parts(&self, path: PathBuf, bytes: u64) -> Result<(), ObjectProblem> {
         let created = self.connection.client().create_multipart_upload().bucket(&self.bucket).key(&self.key);
+        let created = created.set_request_payer(self.connection.payer());
         let created = created.send().await.map_err(|error| problem(&error))?;
         let id = created.upload_id.unwrap_or_default();
         let written = match self.put_parts(&id, path, bytes).await {
@@ -66,7 +68,7 @@ impl S3Object {
             // Where this fails too, the bucket's rule for unfinished uploads has to do.
             let abort =
                 self.connection.client().abort_multipart_upload().bucket(&self.bucket).key(&self.key).upload_id(id);
-            let _ = abort.send().await;
+            let _ = abort.set_request_payer(self.connection.payer()).send().await;
         }
         written
     }
@@ -96,6 +98,7 @@ impl S3Object {
         let parts = CompletedMultipartUpload::builder().set_parts(Some(parts)).build();
         let request =
             self.connection.client().complete_multipart_upload().bucket(&self.bucket).key(&self.key).upload_id(id);
+        let request = request.set_request_payer(self.connection.payer());
         // The store may take its time to put the parts together.
         let request = request.multipart_upload(parts).customize().config_override(patience(PART_BYTES));
         request.send().await.map(|_| ()).map_err(|error| problem(&error))
@@ -112,6 +115,7 @@ async fn put_part(
     let shared_bytes = (range.end - range.start) * PARTS_AT_ONCE as u64;
     let body = piece_of(&path, range).await?;
     let request = object.connection.client().upload_part().bucket(&object.bucket).key(&object.key).upload_id(id);
+    let request = request.set_request_payer(object.connection.payer());
     let request = request.part_number(number).body(body).customize().config_override(patience(shared_bytes));
     let written = request.send().await.map_err(|error| problem(&error))?;
     Ok(CompletedPart::builder().part_number(number).set_e_tag(written.e_tag).build())

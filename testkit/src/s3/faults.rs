@@ -69,6 +69,7 @@ struct State {
     fault: Option<Fault>,
     good_writes: u32,
     write_fault: Option<Fault>,
+    charges: bool,
     counts: Counts,
     writes: Vec<String>,
 }
@@ -84,6 +85,15 @@ impl Faults {
 
     pub(super) fn set_writes(&self, good: u32, fault: Option<Fault>) {
         self.0.send_modify(|state| (state.good_writes, state.write_fault) = (good, fault));
+    }
+
+    pub(super) fn charge(&self) {
+        self.0.send_modify(|state| state.charges = true);
+    }
+
+    /// Whether the requester has to pay, and does not say so.
+    fn is_unpaid(&self, headers: &HeaderMap) -> bool {
+        self.0.borrow().charges && headers.get("x-amz-request-payer").is_none_or(|payer| payer != "requester")
     }
 
     pub(super) fn writes(&self) -> Vec<String> {
@@ -146,6 +156,9 @@ impl Service<Request<Incoming>> for FaultyService {
             let key = request.uri().path().trim_start_matches('/').split_once('/').map_or("", |(_, key)| key);
             if key.is_empty() {
                 return inner.call(request).await;
+            }
+            if faults.is_unpaid(request.headers()) {
+                return Ok(refusal(StatusCode::FORBIDDEN, "AccessDenied"));
             }
             let fault = faults.take(request.method(), key);
             if let Some((status, code)) = fault.and_then(Fault::refusal) {

@@ -140,6 +140,11 @@ impl S3 {
         self.faults.set_writes(good, fault);
     }
 
+    /// Denies access to objects, from now on, to those that do not say that they pay for it.
+    pub fn charge_requesters(&self) {
+        self.faults.charge();
+    }
+
     /// What was written or deleted so far, in order: `PUT key`.
     #[must_use]
     pub fn writes(&self) -> Vec<String> {

@@ -9,7 +9,10 @@ use std::{
 
 use testkit::s3::{ACCESS_KEY, Bucket, Counts, Fault, REGION, S3, SECRET_KEY};
 use weir::{
-    object_store::{Fetched, Location, ObjectError, ObjectProblem, S3Credentials, S3Options, StoredObject, Upload},
+    object_store::{
+        Fetched, Location, MULTIPART_ABOVE_BYTES, ObjectError, ObjectProblem, S3Credentials, S3Options, StoredObject,
+        Upload,
+    },
     segments::{SegmentSource, SegmentsError},
 };
 use weir_core::segment::SegmentSet;
@@ -24,15 +27,18 @@ pub fn start() -> S3 {
     std::thread::spawn(S3::start).join().unwrap().unwrap()
 }
 
-async fn object(endpoint: &str, url: &str) -> StoredObject {
-    let options = S3Options {
+fn options(endpoint: &str) -> S3Options {
+    S3Options {
         endpoint: Some(endpoint.to_owned()),
         region: Some(REGION.to_owned()),
         force_path_style: true,
         credentials: S3Credentials::Keys { id: ACCESS_KEY.to_owned(), secret: SECRET_KEY.to_owned() },
         ..S3Options::default()
-    };
-    StoredObject::connect(&Location::parse(url).unwrap(), &options).await
+    }
+}
+
+async fn object(endpoint: &str, url: &str) -> StoredObject {
+    StoredObject::connect(&Location::parse(url).unwrap(), &options(endpoint)).await
 }
 
 pub async fn in_bucket(bucket: &Bucket, key: &str) -> StoredObject {
@@ -279,6 +285,39 @@ async fn what_keeps_us_from_the_store_is_told_apart() {
     let stranger = StoredObject::connect(&Location::parse("s3://weir/a").unwrap(), &options).await;
     assert!(matches!(problem(stranger).await, ObjectProblem::Denied(_)));
     assert!(!format!("{options:?}").contains("wrong"), "a secret is in no log");
+}
+
+#[tokio::test]
+async fn a_bucket_that_charges_the_requester_is_read_and_written_by_one_who_pays() {
+    let s3 = start();
+    s3.bucket().put("small", "content").unwrap();
+    s3.charge_requesters();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(MULTIPART_ABOVE_BYTES + 1).unwrap();
+    let uploads = || [Upload::Bytes("content".into()), Upload::File(file.path().to_owned())];
+    for pays in [false, true] {
+        let options = S3Options { requester_pays: pays, ..options(s3.endpoint()) };
+        let at = async |key: &str| {
+            let location = Location::parse(&s3.bucket().url(key)).unwrap();
+            StoredObject::connect(&location, &options).await
+        };
+        let denied = |done: Result<(), ObjectError>| {
+            let problem = done.err().map(|error| error.problem);
+            assert!(matches!(problem, None | Some(ObjectProblem::Denied(_))), "{problem:?}");
+            problem.is_some()
+        };
+        let read = at("small").await.get_if_changed(None, 1000).await;
+        assert_eq!(denied(read.map(drop)), !pays, "a read");
+        for upload in uploads() {
+            assert_eq!(denied(at("written").await.put(upload).await), !pays, "a write");
+        }
+        if pays {
+            // The second of three parts is refused: the upload is given up, which is paid for too.
+            s3.fail_writes_after(2, Some(Fault::Forbidden));
+            at("given-up").await.put(uploads()[1].clone()).await.unwrap_err();
+            assert_eq!(s3.writes().last().unwrap(), "DELETE given-up");
+        }
+    }
 }
 
 #[tokio::test]
