@@ -62,7 +62,11 @@ pub fn refund(data: &[u8]) {
     if members.contains_key("specversion") {
         return;
     }
-    assert_eq!(members["intent_id"].as_str().map(IdHash::of), Some(id));
+    let hash = |intent: &str| match members.get("source") {
+        Some(Value::String(source)) => IdHash::of_event(source, intent),
+        _ => IdHash::of(intent),
+    };
+    assert_eq!(members["intent_id"].as_str().map(hash), Some(id));
     let named = match &members["user_id"] {
         Value::String(text) => text.clone(),
         number => number.to_string(),

@@ -39,8 +39,8 @@ pub struct Intent<'a> {
     pub not_before: Option<Time>,
     /// The user's time zone.
     pub timezone: Option<Zone>,
-    /// Of [`Intent::id`], as histories know it. Made where the intent is read, while its text is in the processor's cache;
-    /// a batch later it is not.
+    /// Of [`Intent::id`], as histories know it, and of the source where a CloudEvent gave the id. Made where the intent is
+    /// read, while its text is in the processor's cache; a batch later it is not.
     pub id_hash: IdHash,
     /// Of [`Intent::user_id`], likewise.
     pub user: UserHash,

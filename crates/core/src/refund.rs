@@ -13,7 +13,7 @@ use super::{
 pub struct Refund {
     /// Whose send.
     pub user: UserHash,
-    /// Which one: the intent's id.
+    /// Which one: the intent's id, for an event's own with its source.
     pub id: IdHash,
     /// The record's own time: it takes back a send that was decided at or before it. `None`: any.
     pub at: Option<Time>,
@@ -55,14 +55,19 @@ impl RefundOutcome {
     }
 }
 
-/// Reads refunds: `{"intent_id": "...", "user_id": ...}`, held to the rules of an intent's `id` and `user_id`.
+/// Reads refunds: `{"intent_id": "...", "user_id": ...}`, held to the rules of an intent's `id` and `user_id`; and `source`, where
+/// the intent is a CloudEvent whose data had no id.
 #[derive(Debug, Clone)]
 pub struct RefundReader(FieldMap);
 
+/// The field of an intent that a refund's source is read as: a text that may be absent.
+const SOURCE: IntentField = IntentField::Campaign;
+
 impl Default for RefundReader {
     fn default() -> Self {
-        let places = [(IntentField::Id, "/intent_id"), (IntentField::UserId, "/user_id")];
-        Self(FieldMap::only(places, IntentField::name).expect("these are pointers to different places"))
+        let places = [(IntentField::Id, "/intent_id"), (IntentField::UserId, "/user_id"), (SOURCE, "/source")];
+        let name = |field: IntentField| if field == SOURCE { "source" } else { field.name() };
+        Self(FieldMap::only(places, name).expect("these are pointers to different places"))
     }
 }
 
@@ -73,14 +78,18 @@ impl RefundReader {
     /// The dead letter that the record becomes.
     pub fn read(&self, value: Option<&[u8]>) -> Result<(UserHash, IdHash), DeadLetter> {
         let read = decode(value, [], &self.0)?;
-        Ok((UserHash::of(&read.user_id), IdHash::of(&read.id)))
+        let id = read.campaign.map_or(read.id_hash, |source| IdHash::of_event(&source, &read.id));
+        Ok((read.user, id))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dead_letter::DeadLetterReason::{self, Empty, MissingField, NotJson, WrongType};
+    use crate::{
+        dead_letter::DeadLetterReason::{self, Empty, MissingField, NotJson, WrongType},
+        decode::Header,
+    };
 
     #[test]
     fn a_refund_names_intent_and_user_and_may_hold_more() {
@@ -93,6 +102,24 @@ mod tests {
         ] {
             assert_eq!(reader.read(Some(value.as_bytes())), expected, "{value}");
         }
+    }
+
+    #[test]
+    fn a_refund_of_an_event_names_its_source_too() {
+        let reader = RefundReader::default();
+        let event = r#"{"id":"1","source":"/a","subject":"42","data":{}}"#;
+        let header = Header { key: b"content-type", value: Some(b"application/cloudevents+json") };
+        let intent = decode(Some(event.as_bytes()), [header], &FieldMap::default()).unwrap();
+        let refund = |rest: &str| {
+            let value = format!(r#"{{"intent_id":"1","user_id":42{rest}}}"#);
+            reader.read(Some(value.as_bytes()))
+        };
+        assert_eq!(refund(r#","source":"/a""#), Ok((intent.user, intent.id_hash)));
+        for other in ["", r#","source":null"#, r#","source":"/b""#] {
+            assert_ne!(refund(other).unwrap().1, intent.id_hash, "{other}");
+        }
+        let letter = refund(r#","source":7"#).unwrap_err();
+        assert_eq!((letter.reason, &*letter.message), (WrongType, "source (/source) is a number, expected a string"));
     }
 
     #[test]

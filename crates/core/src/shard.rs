@@ -187,6 +187,13 @@ impl IdHash {
     pub fn of(id: &str) -> Self {
         Self(xxh3_64_with_seed(id.as_bytes(), 0) & 0xFFFF_FFFF_FFFF)
     }
+
+    /// The hash of a CloudEvent's own id, which tells it from the others of its source alone.
+    #[must_use]
+    pub fn of_event(source: &str, id: &str) -> Self {
+        let seed = xxh3_64_with_seed(source.as_bytes(), 0);
+        Self(xxh3_64_with_seed(id.as_bytes(), seed) & 0xFFFF_FFFF_FFFF)
+    }
 }
 
 /// Where an intent first came from, in 24 bits: its offset, moved by a hash of its topic's name and id, and its partition.

@@ -13,6 +13,7 @@ use weir_core::{
     fields::FieldMap,
     intent::{Intent, IntentValue},
     ports::{SchemaId, Schemas as _},
+    shard::IdHash,
 };
 
 use super::{Answer, Format, Getting, IntentSchemas, Registry, RegistryClient, table::ABSENT_FOR};
@@ -253,4 +254,33 @@ fn a_schema_of_a_file_is_not_asked_for_and_the_headers_of_an_event_stand_in() {
     let invalid = IntentSchemas::new(Format::Avro, &FieldMap::default(), [(3, "{".to_owned())], None).unwrap_err();
     assert_eq!((invalid.len(), invalid[0].id), (1, 3));
     assert!(invalid[0].problem.starts_with("is not a schema of Avro"), "{invalid:?}");
+}
+
+#[test]
+fn an_events_own_id_is_unique_in_its_source_alone() {
+    const STRUCTURED: Header<'_> = Header { key: b"content-type", value: Some(b"application/cloudevents+json") };
+    let header = |key: &'static [u8], value: &'static [u8]| Header { key, value: Some(value) };
+    let (id, source) = (header(b"ce_id", b"e-1"), header(b"ce_source", b"/a"));
+    let schema = r#"{"type":"record","name":"I","fields":[{"name":"id","type":["null","string"]},{"name":"user_id","type":"long"}]}"#;
+    let files = [(7, schema.to_owned())];
+    let schemas = IntentSchemas::new(Format::Avro, &FieldMap::default(), files, None).unwrap();
+    let avro = FieldMap::default().framed(Arc::new(schemas));
+    let (without, with) = (framed(7, &[0, 84]), framed(7, &[2, 2, b'i', 84]));
+    let hash = |value: &[u8], headers: &[Header<'static>]| {
+        decode(Some(value), headers.iter().copied(), &avro).map(|intent| intent.id_hash)
+    };
+    assert_eq!(hash(&without, &[id, source]), Ok(IdHash::of_event("/a", "e-1")));
+    assert_eq!(hash(&without, &[id]), Ok(IdHash::of("e-1")));
+    assert_eq!(hash(&with, &[id, source]), Ok(IdHash::of("i")), "the publisher's own id");
+    let letter = hash(&without, &[id, header(b"ce_source", b"\xFF")]).unwrap_err();
+    assert_eq!(letter.message, "header ce_source, read as source, is not UTF-8");
+    // What is no JSON is no event in structured mode: neither its members nor headers are there.
+    assert_eq!(hash(&with, &[STRUCTURED, id, source]), Ok(IdHash::of("i")));
+    assert_eq!(hash(&without, &[STRUCTURED, id, source]).unwrap_err().reason.as_str(), "missing_field");
+
+    let schemas = IntentSchemas::new(Format::JsonSchema, &FieldMap::default(), [], None).unwrap();
+    let json = FieldMap::default().framed(Arc::new(schemas));
+    let event = framed(7, br#"{"id":"e-1","source":"/a","subject":"s","data":{}}"#);
+    let intent = decode(Some(&event), [STRUCTURED], &json).unwrap();
+    assert_eq!(intent.id_hash, IdHash::of_event("/a", "e-1"), "an event behind a frame is the same event");
 }

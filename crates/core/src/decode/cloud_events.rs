@@ -23,6 +23,8 @@ pub(super) enum Mode<'a> {
 pub(super) struct Attributes<'a> {
     /// `ce_id`.
     pub(super) id: Option<&'a [u8]>,
+    /// `ce_source`.
+    pub(super) source: Option<&'a [u8]>,
     /// `ce_subject`.
     pub(super) subject: Option<&'a [u8]>,
     /// `ce_time`.
@@ -43,6 +45,8 @@ impl<'a> Mode<'a> {
                 &mut content_type
             } else if key.eq_ignore_ascii_case(b"ce_id") {
                 &mut attributes.id
+            } else if key.eq_ignore_ascii_case(b"ce_source") {
+                &mut attributes.source
             } else if key.eq_ignore_ascii_case(b"ce_subject") {
                 &mut attributes.subject
             } else if key.eq_ignore_ascii_case(b"ce_time") {

@@ -35,6 +35,12 @@ pub(super) trait FieldSource<'a> {
     /// A header that has to be read is not UTF-8.
     fn given(&self, field: IntentField) -> Result<Option<FieldValue<'_, 'a>>, DeadLetter>;
 
+    /// The event's source, in which its own id is unique; `None` where it has none.
+    ///
+    /// # Errors
+    /// It is no text.
+    fn source(&self) -> Result<Option<Cow<'a, str>>, DeadLetter>;
+
     /// The places at which a field is looked for, for messages.
     fn places(&self, field: IntentField) -> String;
 
@@ -94,6 +100,9 @@ pub(super) enum Scalar<'a> {
     OfSchema(&'static str),
 }
 
+/// The source of an event: a member of the event, or a header.
+pub(super) const SOURCE: (EventMember, &str) = (EventMember::Source, "ce_source");
+
 /// What stands in for a field of an event's data: a member of the event, or a header.
 pub(super) const fn fallback(field: IntentField) -> Option<(EventMember, &'static str)> {
     match field {
@@ -123,10 +132,16 @@ impl<'a> FieldSource<'a> for FieldReader<'_, 'a> {
     }
 
     fn given(&self, field: IntentField) -> Result<Option<FieldValue<'_, 'a>>, DeadLetter> {
-        if let Some(given) = self.at(field, Slot::Field(field))? {
+        let name = (self.name)(field);
+        if let Some(given) = self.at(name, Slot::Field(field))? {
             return Ok(Some(given));
         }
-        fallback(field).map_or(Ok(None), |(member, header)| self.by_event(field, member, header))
+        fallback(field).map_or(Ok(None), |(member, header)| self.by_event(name, member, header))
+    }
+
+    fn source(&self) -> Result<Option<Cow<'a, str>>, DeadLetter> {
+        let (member, header) = SOURCE;
+        self.by_event(member.name(), member, header)?.map(FieldValue::text).transpose()
     }
 
     fn places(&self, field: IntentField) -> String {
@@ -149,18 +164,18 @@ impl<'t, 'a> FieldReader<'t, 'a> {
     /// What an event gives for a field that its data has not.
     fn by_event(
         &self,
-        field: IntentField,
+        name: &'static str,
         member: EventMember,
         header: &'static str,
     ) -> Result<Option<FieldValue<'t, 'a>>, DeadLetter> {
         let attributes = match self.mode {
-            Mode::Structured => return self.at(field, Slot::Event(member)),
+            Mode::Structured => return self.at(name, Slot::Event(member)),
             Mode::Plain(attributes) => attributes,
         };
-        in_header(attributes, (member, header), (self.name)(field), self.trie)
+        in_header(attributes, (member, header), name, self.trie)
     }
 
-    fn at(&self, field: IntentField, slot: Slot) -> Result<Option<FieldValue<'t, 'a>>, DeadLetter> {
+    fn at(&self, name: &'static str, slot: Slot) -> Result<Option<FieldValue<'t, 'a>>, DeadLetter> {
         let Some(piece) = self.found.piece(slot) else { return Ok(None) };
         let text = self.found.text();
         let scalar =
@@ -172,7 +187,7 @@ impl<'t, 'a> FieldReader<'t, 'a> {
                 JsonKind::Number => Scalar::Number(piece.of(text)),
                 kind @ (JsonKind::Object | JsonKind::Array | JsonKind::Boolean | JsonKind::Null) => Scalar::Other(kind),
             };
-        Ok(Some(FieldValue { name: (self.name)(field), trie: self.trie, place: Place::Slot(slot), scalar }))
+        Ok(Some(FieldValue { name, trie: self.trie, place: Place::Slot(slot), scalar }))
     }
 }
 
@@ -188,6 +203,7 @@ pub(super) fn in_header<'t, 'a>(
 ) -> Result<Option<FieldValue<'t, 'a>>, DeadLetter> {
     let bytes = match member {
         EventMember::Id => attributes.id,
+        EventMember::Source => attributes.source,
         EventMember::Subject => attributes.subject,
         EventMember::Time => attributes.time,
         EventMember::Data | EventMember::DataBase64 => None,
@@ -224,6 +240,11 @@ pub(super) fn short_time(digits: &str) -> Option<Time> {
 }
 
 impl<'a> FieldValue<'_, 'a> {
+    /// Whether the event gave it, not its data.
+    pub(super) const fn is_of_event(&self) -> bool {
+        matches!(self.place, Place::Header(_) | Place::Slot(Slot::Event(_)))
+    }
+
     /// An intent id: a string of 1 to [`MAX_ID_BYTES`] bytes.
     pub(super) fn id(self) -> Result<Cow<'a, str>, DeadLetter> {
         self.sized("a string")

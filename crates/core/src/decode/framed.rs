@@ -1,5 +1,7 @@
 //! Values with the frame of a Schema Registry.
 
+use std::borrow::Cow;
+
 use super::{
     super::{
         dead_letter::DeadLetter,
@@ -9,7 +11,7 @@ use super::{
     },
     Header,
     cloud_events::{Attributes, Mode},
-    field_value::{FieldSource, FieldValue, Place, Scalar, Usual, fallback, in_header},
+    field_value::{FieldSource, FieldValue, Place, SOURCE, Scalar, Usual, fallback, in_header},
     intent, read_json, sized,
 };
 
@@ -30,7 +32,7 @@ pub(super) fn decode<'a>(
     };
     let attributes = match Mode::of(headers) {
         Mode::Plain(attributes) => attributes,
-        // An event in JSON would have no frame: the header is about something else.
+        // Such an event is JSON, and this value is not: the header is about something else.
         Mode::Structured => Attributes::default(),
     };
     intent(IntentValue::Bytes(value), &FramedReader { fields, found, attributes })
@@ -60,6 +62,11 @@ impl<'a> FieldSource<'a> for FramedReader<'_, 'a> {
             SchemaValue::Other(kind) => Scalar::OfSchema(kind),
         };
         Ok(Some(FieldValue { name, trie, place: Place::Slot(Slot::Field(field)), scalar }))
+    }
+
+    fn source(&self) -> Result<Option<Cow<'a, str>>, DeadLetter> {
+        let source = in_header(self.attributes, SOURCE, SOURCE.0.name(), &self.fields.plain)?;
+        source.map(FieldValue::text).transpose()
     }
 
     fn places(&self, field: IntentField) -> String {

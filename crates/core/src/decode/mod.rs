@@ -34,7 +34,9 @@
 //!
 //! An event in structured mode is known by its header `content-type`, in any case and with any parameters. In structured mode pointers start at the event's `data`, which has to
 //! be an object, null or absent; in binary mode the value is the data. Where the data has no `id`, `user_id` or
-//! `created_at`, the event's `id`, `subject` and `time` are taken instead and held to the same rules. `data_base64` is
+//! `created_at`, the event's `id`, `subject` and `time` are taken instead and held to the same rules. An event's own `id`
+//! is unique in its `source` alone, so that both name the intent: its hash is of both; a source that is no text is
+//! `wrong_type`, as a part of `id`. `data_base64` is
 //! `wrong_type`: it carries what is not JSON, and taking the event's attributes without the class in its data could
 //! lead around a cap.
 
@@ -166,13 +168,10 @@ fn check_event(found: &Found<'_, '_>) -> Result<(), DeadLetter> {
 
 /// Judges the fields, in the order of the table in docs/records.md.
 fn intent<'a>(value: IntentValue<'a>, source: &impl FieldSource<'a>) -> Result<Intent<'a>, DeadLetter> {
-    let id = match source.usual(IntentField::Id) {
-        Usual::Text(id) if field_value::is_sized(id) => id.into(),
-        Usual::Absent | Usual::Text(_) | Usual::Digits(_) | Usual::Other => required(source, IntentField::Id)?.id()?,
-    };
+    let (id, id_hash) = id(source)?;
     let user_id = user_id(source)?;
     Ok(Intent {
-        id_hash: IdHash::of(&id),
+        id_hash,
         user: UserHash::of(&user_id),
         id,
         user_id,
@@ -186,6 +185,22 @@ fn intent<'a>(value: IntentValue<'a>, source: &impl FieldSource<'a>) -> Result<I
         timezone: optional(source, IntentField::Timezone, FieldValue::zone)?,
         value,
     })
+}
+
+/// The id, and its hash.
+#[inline(always)]
+fn id<'a>(source: &impl FieldSource<'a>) -> Result<(Cow<'a, str>, IdHash), DeadLetter> {
+    match source.usual(IntentField::Id) {
+        Usual::Text(id) if field_value::is_sized(id) => Ok((id.into(), IdHash::of(id))),
+        Usual::Absent | Usual::Text(_) | Usual::Digits(_) | Usual::Other => {
+            let given = required(source, IntentField::Id)?;
+            let is_of_event = given.is_of_event();
+            let id = given.id()?;
+            let of = if is_of_event { source.source()? } else { None };
+            let hash = of.map_or_else(|| IdHash::of(&id), |of| IdHash::of_event(&of, &id));
+            Ok((id, hash))
+        }
+    }
 }
 
 #[inline(always)]

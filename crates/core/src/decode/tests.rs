@@ -263,6 +263,31 @@ fn the_headers_of_an_event_stand_in_for_what_its_data_lacks() {
 }
 
 #[test]
+fn an_events_own_id_is_unique_in_its_source_alone() {
+    let of = |value: &str| structured(value).map(|intent| (intent.id.into_owned(), intent.id_hash)).unwrap();
+    let event = |source: &str, data: &str| of(&format!(r#"{{"id":"1",{source}"subject":"s","data":{{{data}}}}}"#));
+    let (first, second) = (event(r#""source":"/a","#, ""), event(r#""source":"/b","#, ""));
+    assert_eq!((&*first.0, &*second.0), ("1", "1"), "the id is told as it is");
+    assert_ne!(first.1, second.1);
+    assert_eq!(event(r#""source":"\u002fa","#, ""), first, "names of a source are compared as text");
+    assert_eq!(event("", ""), ("1".to_owned(), IdHash::of("1")), "without a source, there is the id alone");
+    for source in ["", r#""source":"/a","#, r#""source":7,"#] {
+        assert_eq!(event(source, r#""id":"2""#), ("2".to_owned(), IdHash::of("2")), "the publisher's own id");
+    }
+    let letter = structured(r#"{"id":"1","source":7,"subject":"s"}"#).unwrap_err();
+    assert_eq!(letter.message, "source (/source) is a number, expected a string");
+
+    let binary = |source: &'static [u8]| {
+        let given: &[HostileHeader] =
+            &[(b"ce_id", Some(b"1")), (b"CE_source", Some(source)), (b"ce_subject", Some(b"s"))];
+        decode(Some(b"{}"), headers(given), &FieldMap::default()).map(|intent| (intent.id.into_owned(), intent.id_hash))
+    };
+    assert_eq!(binary(b"/a"), Ok(first), "both modes carry one event");
+    assert_eq!(binary(b"/b"), Ok(second));
+    assert_eq!(binary(b"\xFF").unwrap_err().message, "header ce_source, read as source, is not UTF-8");
+}
+
+#[test]
 fn a_structured_event_is_read_by_its_value_alone() {
     let given: &[HostileHeader] =
         &[(b"content-type", Some(b"application/cloudevents+json")), (b"ce_subject", Some(b"s"))];

@@ -19,10 +19,11 @@ pub(crate) enum EventMember {
     Time,
     Data,
     DataBase64,
+    Source,
 }
 
 impl EventMember {
-    const ALL: [Self; 5] = [Self::Id, Self::Subject, Self::Time, Self::Data, Self::DataBase64];
+    const ALL: [Self; 6] = [Self::Id, Self::Subject, Self::Time, Self::Data, Self::DataBase64, Self::Source];
 
     /// Its name, fixed by the JSON event format of CloudEvents 1.0.
     pub(crate) const fn name(self) -> &'static str {
@@ -32,6 +33,7 @@ impl EventMember {
             Self::Time => "time",
             Self::Data => "data",
             Self::DataBase64 => "data_base64",
+            Self::Source => "source",
         }
     }
 }

@@ -52,9 +52,10 @@ type Outcome = Result<Value, &'static str>;
 fn outcome(decoded: Result<Intent<'_>, DeadLetter>) -> Outcome {
     let intent = decoded.map_err(|letter| letter.reason.as_str())?;
     Ok(json!({
-        "id": intent.id, "user_id": intent.user_id, "channel": intent.channel, "category": intent.category,
-        "campaign": intent.campaign, "cost": intent.cost, "timezone": intent.timezone.map(|zone| zone.name()),
-        "created_at": intent.created_at, "expires_at": intent.expires_at, "not_before": intent.not_before,
+        "id": intent.id, "id_hash": intent.id_hash.0, "user_id": intent.user_id, "channel": intent.channel,
+        "category": intent.category, "campaign": intent.campaign, "cost": intent.cost,
+        "timezone": intent.timezone.map(|zone| zone.name()), "created_at": intent.created_at,
+        "expires_at": intent.expires_at, "not_before": intent.not_before,
     }))
 }
 
@@ -104,8 +105,16 @@ fn model(value: &Value, map: &FieldMap, sent: SentAs) -> Outcome {
         Value::String(name) => Zone::named(name).map(|zone| Some(zone.name())).ok_or("wrong_type"),
         Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => Err("wrong_type"),
     };
+    let own = id(at(IntentField::Id, "id"))?;
+    let is_of_event = structured && data.pointer(map.pointer(IntentField::Id)).is_none_or(Value::is_null);
+    let id_hash = match text(value["source"].clone()) {
+        Ok(Value::String(source)) if is_of_event => IdHash::of_event(&source, &own),
+        Err(reason) if is_of_event => return Err(reason),
+        Ok(_) | Err(_) => IdHash::of(&own),
+    };
     Ok(json!({
-        "id": id(at(IntentField::Id, "id"))?,
+        "id": own,
+        "id_hash": id_hash.0,
         "user_id": user(at(IntentField::UserId, "subject"))?,
         "channel": text(at(IntentField::Channel, ""))?,
         "category": text(at(IntentField::Category, ""))?,
@@ -132,7 +141,7 @@ fn maps() -> [FieldMap; 2] {
 /// JSON that is often nearly right.
 fn value() -> impl Strategy<Value = Value> {
     let names = "id|user_id|channel|category|campaign|cost|created_at|expires_at|not_before|timezone|subject|time|data\
-                 |data_base64|meta|to|a/b|0|payload|.{0,3}";
+                 |data_base64|source|meta|to|a/b|0|payload|.{0,3}";
     let scalar = prop_oneof![
         4 => "[a-z0-9{}é\"\\\\😀\u{0}]{1,6}".prop_map(Value::from),
         1 => prop_oneof![Just("".to_owned()), "x{256}", "x{257}"].prop_map(Value::from),
@@ -164,6 +173,7 @@ fn members() -> impl Strategy<Value = Map<String, Value>> {
         ("id", name()),
         ("user_id", user.clone()),
         ("subject", user),
+        ("source", name()),
         ("channel", name()),
         ("category", name()),
         ("campaign", name()),
