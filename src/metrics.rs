@@ -1,5 +1,6 @@
 //! Every metric, once: name, type, labels and help. docs/metrics.md is tested against this table.
 
+mod buckets;
 mod labels;
 #[cfg(target_os = "linux")]
 mod process;
@@ -36,34 +37,15 @@ pub use self::labels::{
     OutcomeLabel, PartitionLabel, ReasonLabel, ReportLabels, RequestLabels, RouteLabel, SegmentLabel,
     ServiceOutcomeLabels, SourceLabel, StageLabel, TopicLabel, UndeliveredLabels, VersionLabels, WhyLabel,
 };
-use self::tallied::TalliedHistogram;
+use self::{
+    buckets::{lateness, sizes, times, waits},
+    tallied::TalliedHistogram,
+};
 
 /// A gauge of seconds.
 pub type Seconds = Gauge<f64, AtomicU64>;
 /// A histogram's maker, for families.
 type MakeHistogram = fn() -> Histogram;
-
-/// Buckets of a batch's size: 1 to 65,536 intents.
-fn sizes() -> Histogram {
-    Histogram::new((0..=16).step_by(2).map(|power| f64::from(1_u32 << power)))
-}
-
-/// Buckets of a stage's time: 0.1 ms to 26 s.
-fn times() -> Histogram {
-    Histogram::new((0..=9).map(|power| 0.000_1 * f64::from(4_u32.pow(power))))
-}
-
-/// Buckets of how late a deferred intent is: 1 s to 18 h.
-fn lateness() -> TalliedHistogram {
-    TalliedHistogram::new(&[1_000, 4_000, 16_000, 64_000, 256_000, 1_024_000, 4_096_000, 16_384_000, 65_536_000])
-}
-
-/// Buckets of how long a record waits: 5 ms to 1 h.
-fn waits() -> TalliedHistogram {
-    TalliedHistogram::new(&[
-        5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 300_000, 900_000, 3_600_000,
-    ])
-}
 
 /// Milliseconds from one time to a later one; none if it is not later.
 fn millis_between(from: Time, to: Time) -> u64 {
@@ -159,6 +141,7 @@ metrics! {
     pub deferred_full: Counter, "owed_full", "Times that intents waited because no more writes could be deferred";
     pub schema_failures: Counter, "schema_failures", "Times that the schema registry did not answer and a lane waited";
     pub clock_ahead: Counter, "clock_ahead", "Decisions for users with an entry more than 5 minutes ahead of the clock";
+    pub early_times: Counter, "early_times", "Intents decided with created_at, expires_at or not_before before 1971: seconds instead of milliseconds, or a default such as the year 1";
     pub clock_wrong: Gauge, "clock_wrong", "1 while weir decides nothing: most other clocks contradict this machine's, or none was compared yet";
     pub clock_skew: Family<NodeLabel, Seconds>, "clock_skew_seconds", "Seconds that this machine's clock is ahead of a Redis node's; negative: behind";
     pub history_dropped: Counter, "history_dropped", "Intents recorded in full histories (redis.max_entries), whose oldest entries were dropped";
@@ -353,6 +336,7 @@ impl Observer for Metrics {
         }
         self.replays.inc_by(tally.replayed);
         self.clock_ahead.inc_by(tally.ahead);
+        self.early_times.inc_by(tally.early_times);
         // Those who move deferred intents on decide none.
         if intents > 0 {
             self.batch_intents.observe(u32::try_from(intents).map_or(f64::MAX, f64::from));

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, str::FromStr, time::Duration};
 
 use clap::Args;
-use weir_core::{ports::Clock as _, time::Time};
+use weir_core::{document::value::length, ports::Clock as _, time::Time};
 use weir_worker::clock::SystemClock;
 
 /// `--config`
@@ -30,7 +30,7 @@ impl FromStr for Moment {
         if let Some(time) = Time::from_rfc3339(text) {
             return Ok(Self::At(time));
         }
-        let ago = humantime::parse_duration(text).ok();
+        let ago = length(text).ok();
         ago.map(Self::Ago).ok_or_else(|| "give an RFC 3339 time (2026-11-20T08:00:00Z) or how long ago (7d)".to_owned())
     }
 }

@@ -135,6 +135,9 @@ fn read_intent(path: &Path) -> anyhow::Result<Vec<u8>> {
         std::fs::File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes))
     };
     read.map_err(|error| UsageError(format!("--intent: {} cannot be read: {error}", path.display())))?;
+    if bytes.starts_with(b"\xEF\xBB\xBF") {
+        bytes.drain(..3);
+    }
     Ok(bytes)
 }
 

@@ -16,6 +16,7 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::TcpStream;
+use weir_core::document::value::length;
 
 use super::{args::ConfigFile, exit::UsageError, output::plain};
 use crate::config;
@@ -37,7 +38,7 @@ pub struct HealthArgs {
     #[arg(long)]
     ready: bool,
     /// Longest time to wait for the answer
-    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = length)]
     timeout: Duration,
 }
 

@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal;
 
-use crate::config::{LogFormat, LogSettings};
+use crate::config::{LogFormat, LogSettings, check_log_filter};
 use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
 
 /// Checks a filter that the command line gives.
@@ -10,8 +10,7 @@ use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberI
 /// # Errors
 /// It is none.
 pub fn filter(text: &str) -> Result<String, String> {
-    let parsed = EnvFilter::builder().parse(text);
-    parsed.map(|_| text.to_owned()).map_err(|error| format!("must be a level or a filter such as info: {error}"))
+    check_log_filter(text).map(|()| text.to_owned())
 }
 
 /// Sends logs to stderr, filtered by `level` (the command line's), else by `log.level`.

@@ -18,7 +18,10 @@ use weir_core::{
     budget::{Budget, BudgetSpan, WhenUnavailable},
     class::Filter,
     decide::Scope,
-    document::{Format, Problems, value::in_words},
+    document::{
+        Format, Problems,
+        value::{in_words, length},
+    },
     history::{HistoryBounds, MAX_ENTRIES},
     policy::{
         Action, Bypass, Cap, CapWindow, Caps, Counts, Mode, OnUnavailable, Policy, QuietHours, Selection, Unavailable,
@@ -62,7 +65,7 @@ pub struct PolicyCheckArgs {
     /// The policy, a .toml or .json file
     file: PathBuf,
     /// How far back the history reaches (redis.history): no window may be longer
-    #[arg(long, value_name = "DURATION", default_value = "8d", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "8d", value_parser = length)]
     history: Duration,
     /// Most sends in one user's history (redis.max_entries): no limit may be higher
     #[arg(long, value_name = "N", default_value_t = MAX_ENTRIES)]

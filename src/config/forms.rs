@@ -7,7 +7,7 @@ use weir_core::document::{
     value::{DURATION_PATTERN, Parsed, in_words},
 };
 
-use super::{Secret, SecretFile, TokenFile, layers::Layers, values};
+use super::{Secret, SecretFile, TokenFile, layers::Layers, urls, values};
 use crate::{authorities::Authorities, object_store::Location};
 
 /// What a setting's value looks like in the file. (A variable is always text; lists have commas in it.) A pattern is a regular
@@ -207,7 +207,7 @@ pub(super) fn topics_by_channel() -> Check<impl Read<BTreeMap<String, String>>> 
 
 /// URLs of Redis.
 pub(super) fn nodes() -> Check<impl Read<Vec<Secret>>> {
-    Check { form: Form::Texts(Some("^rediss?://.")), read: values::nodes }
+    Check { form: Form::Texts(Some("^rediss?://.")), read: urls::nodes }
 }
 
 /// A path.
@@ -227,7 +227,7 @@ pub(super) fn policy_source() -> Check<impl Read<Location>> {
 
 /// A URL of HTTP.
 pub(super) fn http_url() -> Check<impl Read<String>> {
-    Check { form: Form::Text(Some("^https?://[^?#]+$")), read: values::http_url }
+    Check { form: Form::Text(Some("^https?://[^?#]+$")), read: urls::http_url }
 }
 
 /// A JSON pointer.

@@ -16,15 +16,18 @@ mod checks;
 mod forms;
 pub mod keys;
 mod layers;
+mod log_filter;
 mod render;
 mod schemas;
 mod secret;
 mod settings;
 mod show;
 mod topics;
+mod urls;
 mod values;
 
 use self::layers::Layers;
+pub(crate) use self::log_filter::check as check_log_filter;
 pub use self::{
     schemas::{IntentFormat, SchemasSettings},
     secret::{Secret, SecretFile, TokenFile},

@@ -10,6 +10,7 @@ use super::{
     forms::{Check, Form, Read, authorities, between, secret, whole_in, word},
     keys::{Otherwise, Setting, section},
     layers::Layers,
+    urls,
     values::{self, MINUTE, SECOND},
 };
 use crate::authorities::Authorities;
@@ -61,7 +62,7 @@ fn registry_url(node: &Node, layers: &Layers<'_>) -> Parsed<String> {
     if values::name(node, layers)?.contains(['@', '?', '#']) {
         return Err("must be a URL without user, query and fragment: the user is schemas.username".to_owned());
     }
-    values::http_url(node, layers)
+    urls::http_url(node, layers)
 }
 
 /// A name in HTTP's basic authentication.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use weir_core::document::value::Parsed;
 
-use super::values;
+use super::{HttpSettings, KafkaSettings, values};
 
 /// A password, a token, or a URL with one in it. Its `Debug` hides it.
 #[derive(Clone, PartialEq, Eq)]
@@ -65,5 +65,19 @@ impl TokenFile {
     /// It cannot be read, or holds no tokens.
     pub fn read(&self) -> Parsed<Vec<Secret>> {
         values::read_tokens(&self.path)
+    }
+}
+
+impl KafkaSettings {
+    /// The properties of librdkafka, given or from their files.
+    pub fn properties(&self) -> impl Iterator<Item = (&String, &Secret)> {
+        self.properties.iter().chain(self.property_files.iter().map(|(name, file)| (name, &file.secret)))
+    }
+}
+
+impl HttpSettings {
+    /// The bearer tokens, each of which is good; none where users' data is for this machine alone.
+    pub fn tokens(&self) -> impl Iterator<Item = &Secret> {
+        self.token.iter().chain(self.token_file.iter().flat_map(|file| &file.tokens))
     }
 }

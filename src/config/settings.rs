@@ -164,7 +164,7 @@ section! {
     /// `[redis]`
     RedisSettings "redis" {
         /// URLs of any nodes of a cluster, or of a single server: `redis://host:port`, with TLS
-        /// `rediss://host:port`.
+        /// `rediss://host:port`. Percent-encode a user and password in them (`%40` for `@`).
         nodes: Vec<Secret> = required, nodes();
         /// ACL user.
         username: Option<String> = unset "the URL's", text();
@@ -377,20 +377,6 @@ impl Settings {
             log: log?,
             tracing: tracing?,
         })
-    }
-}
-
-impl KafkaSettings {
-    /// The properties of librdkafka, given or from their files.
-    pub fn properties(&self) -> impl Iterator<Item = (&String, &Secret)> {
-        self.properties.iter().chain(self.property_files.iter().map(|(name, file)| (name, &file.secret)))
-    }
-}
-
-impl HttpSettings {
-    /// The bearer tokens, each of which is good; none where users' data is for this machine alone.
-    pub fn tokens(&self) -> impl Iterator<Item = &Secret> {
-        self.token.iter().chain(self.token_file.iter().flat_map(|file| &file.tokens))
     }
 }
 

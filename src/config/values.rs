@@ -16,8 +16,9 @@ use weir_core::{
     },
     memory,
 };
+use weir_kafka::properties::check;
 
-use super::{Secret, SecretFile, TokenFile, keys::REFUSED_PROPERTIES, layers::Layers};
+use super::{Secret, SecretFile, TokenFile, keys::REFUSED_PROPERTIES, layers::Layers, log_filter};
 use crate::{authorities::Authorities, files::read_bytes, object_store::Location};
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
@@ -173,9 +174,11 @@ pub(super) fn properties(node: &Node, layers: &Layers<'_>) -> Parsed<BTreeMap<St
 
 /// Properties of librdkafka whose values are in files.
 pub(super) fn property_files(node: &Node, layers: &Layers<'_>) -> Parsed<BTreeMap<String, SecretFile>> {
-    property_table(node, layers, "kafka.property_files", |node| {
+    property_table(node, layers, "kafka.property_files", |name, node| {
         let path = path(node, layers)?;
-        Ok(SecretFile { secret: read_secret(&path)?, path })
+        let secret = read_secret(&path)?;
+        check(name, secret.expose())?;
+        Ok(SecretFile { secret, path })
     })
 }
 
@@ -184,7 +187,7 @@ fn property_table<T>(
     node: &Node,
     layers: &Layers<'_>,
     table: &str,
-    parse: impl Fn(&Node) -> Parsed<T>,
+    parse: impl Fn(&str, &Node) -> Parsed<T>,
 ) -> Parsed<BTreeMap<String, T>> {
     let Value::Table(entries) = &node.value else {
         return Err(format!("must be a table: write [{table}] and \"name\" = value below it"));
@@ -196,7 +199,7 @@ fn property_table<T>(
             layers.document.note(origin, format!("{path} is for weir to set ({reason}): leave it out"));
             continue;
         }
-        match parse(node) {
+        match parse(key, node) {
             Ok(value) => {
                 properties.insert(key.clone(), value);
             }
@@ -206,34 +209,25 @@ fn property_table<T>(
     Ok(properties)
 }
 
-fn property(node: &Node) -> Parsed<Secret> {
-    match &node.value {
-        Value::Text(text) => Ok(Secret::new(text)),
-        Value::Whole(number) => Ok(Secret::new(number.to_string())),
-        Value::Number(number) => Ok(Secret::new(number)),
-        Value::Flag(flag) => Ok(Secret::new(flag.to_string())),
-        Value::Null | Value::Date(_) | Value::List(_) => Err(must_be("a string, number, true or false", node)),
-        Value::Table(_) => Err("is a table: put names with dots in quotes, \"security.protocol\" = ...".into()),
-    }
-}
-
-/// URLs of one scheme. A URL may have a password in it, so errors name its number.
-pub(super) fn nodes(node: &Node, _: &Layers<'_>) -> Parsed<Vec<Secret>> {
-    let urls = texts(node)?;
-    let mut schemes = Vec::new();
-    for (index, url) in urls.iter().enumerate() {
-        let parsed = redis::parse_redis_url(url).filter(|parsed| parsed.has_host());
-        let scheme = parsed.map(|parsed| parsed.scheme().to_owned());
-        match scheme.filter(|scheme| scheme == "redis" || scheme == "rediss") {
-            Some(scheme) => schemes.push(scheme),
-            None => return Err(format!("[{index}] must be redis://host:port, or rediss://host:port for TLS")),
+fn property(name: &str, node: &Node) -> Parsed<Secret> {
+    let value = match &node.value {
+        // A PEM has lines.
+        Value::Text(text) if text.chars().any(char::is_control) && !name.ends_with(".pem") => {
+            return Err("must not have control characters in it, such as a line's end".into());
         }
-    }
-    schemes.dedup();
-    if schemes.len() > 1 {
-        return Err("must all be redis:// or all be rediss://".into());
-    }
-    Ok(urls.into_iter().map(Secret::new).collect())
+        Value::Text(text) => text.clone(),
+        Value::Whole(number) => number.to_string(),
+        Value::Number(number) => number.clone(),
+        Value::Flag(flag) => flag.to_string(),
+        Value::Null | Value::Date(_) | Value::List(_) => {
+            return Err(must_be("a string, number, true or false", node));
+        }
+        Value::Table(_) => {
+            return Err("is a table: put names with dots in quotes, \"security.protocol\" = ...".into());
+        }
+    };
+    check(name, &value)?;
+    Ok(Secret::new(value))
 }
 
 /// A path, a relative one from the configuration's folder.
@@ -254,18 +248,6 @@ pub(super) fn policy_source(node: &Node, layers: &Layers<'_>) -> Parsed<Location
     match Format::of_name(&name) {
         Some(_) => Ok(found),
         None => Err(format!("must end in .toml or .json, which says how it is read; {name:?} does not")),
-    }
-}
-
-/// A URL of HTTP.
-pub(super) fn http_url(node: &Node, _: &Layers<'_>) -> Parsed<String> {
-    let text = text(node)?;
-    let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
-    match rest {
-        Some(rest) if !rest.is_empty() && !rest.contains(['?', '#']) => Ok(text.to_owned()),
-        Some(_) | None => {
-            Err(format!("must be a URL that begins with http:// or https://, without `?` and `#`, not {text:?}"))
-        }
     }
 }
 
@@ -292,8 +274,7 @@ pub(super) fn address(node: &Node, _: &Layers<'_>) -> Parsed<SocketAddr> {
 /// A filter of log lines.
 pub(super) fn filter(node: &Node, _: &Layers<'_>) -> Parsed<String> {
     let text = text(node)?;
-    let parsed = tracing_subscriber::EnvFilter::builder().parse(text);
-    parsed.map(|_| text.to_owned()).map_err(|error| format!("must be a level or a filter such as \"info\": {error}"))
+    log_filter::check(text).map(|()| text.to_owned())
 }
 
 /// A secret. Errors never show it.
@@ -314,6 +295,9 @@ pub(super) fn read_secret(path: &Path) -> Parsed<Secret> {
         .map_err(|_| format!("names {}, which is not UTF-8", path.display()))?;
     match text.trim_end_matches(['\r', '\n']) {
         "" => Err(format!("names {}, which is empty", path.display())),
+        marked if marked.starts_with('\u{FEFF}') => {
+            Err(format!("names {}, which begins with a byte order mark: save it without one", path.display()))
+        }
         secret if secret.chars().any(char::is_control) => {
             Err(format!("names {}, which has more than one line, or control characters", path.display()))
         }

@@ -64,7 +64,7 @@ fn help_and_version_are_everywhere() {
 #[test]
 fn wrong_usage_ends_with_2() {
     let folder = tempfile::tempdir().unwrap();
-    let cases: [&[&str]; 14] = [
+    let cases: [&[&str]; 17] = [
         &[],
         &["no-verb"],
         &["explain"],
@@ -77,6 +77,9 @@ fn wrong_usage_ends_with_2() {
         &["completions", "tcsh"],
         &["man"],
         &["check", "--log-level", "weir=loud"],
+        &["check", "--log-level", "warning"],
+        &["check", "--log-level", "weir_kafka=debug"],
+        &["policy", "check", "policy.toml", "--history", "5M"],
         &["demo", "--publish", "0"],
         &["plan", "--users", "0", "--rate", "1", "--peak", "1"],
     ];
@@ -122,6 +125,7 @@ fn a_command_logs_where_the_command_line_says_so_and_by_no_other_variable() {
     assert_eq!(logged(&[]), 0);
     assert_eq!(logged(&["--log-level", "off"]), 0);
     assert!(logged(&["--log-level", "info"]) > 0);
+    assert!(logged(&["--log-level", "WARN,weir=info"]) > 0);
 }
 
 #[test]

@@ -71,6 +71,18 @@ fn the_smallest_configuration_gets_the_documented_defaults() {
 }
 
 #[test]
+fn a_byte_order_mark_is_left_out_and_what_may_be_in_a_value_stays() {
+    assert!(parse(&format!("\u{FEFF}{SMALLEST}"), &[]).is_ok());
+    let place = parse(&format!("\u{FEFF}x = 1\n{SMALLEST}"), &[]).unwrap_err();
+    assert!(place.starts_with("weir.toml:1:1: x is not a known setting"), "{place}");
+    for url in ["redis://u:p%23%40%2F@r:6379/2", "redis://:p@ss@r", "redis://[::1]:6379/"] {
+        assert!(parse(&SMALLEST.replace("redis://r:6379", url), &[]).is_ok(), "{url}");
+    }
+    let pem = "\n[kafka.properties]\n\"ssl.ca.pem\" = \"-----BEGIN\\nCERTIFICATE\\n\"\n\"session.timeout.ms\" = 45000";
+    assert!(parse(&format!("{SMALLEST}{pem}"), &[]).is_ok());
+}
+
+#[test]
 fn the_least_that_the_documentation_says_is_enough() {
     let text = std::fs::read_to_string(repository("docs/configuration.md")).unwrap();
     let block = text.split("```toml\n").nth(1).and_then(|rest| rest.split_once("```")).unwrap().0;
@@ -282,6 +294,7 @@ fn the_schema_refuses_what_weir_refuses() {
         ("redis.password", "\"\""),
         ("redis.history", "\"8\""),
         ("redis.history", "\"8 moons\""),
+        ("redis.history", "\"1M\""),
         ("redis.history", "8"),
         ("redis.prefix", "\"a{b}\""),
         ("redis.shards", "0"),
@@ -464,6 +477,7 @@ fn a_secret_property_is_read_from_its_file_and_given_once() {
         ("\"sasl.password\" = \"absent\"", "kafka.property_files.sasl.password names"),
         ("\"sasl.password\" = \"empty\"", "which is empty"),
         ("\"group.id\" = \"password\"", "kafka.property_files.group.id is for weir to set (set kafka.group)"),
+        ("\"sasl.pasword\" = \"password\"", "kafka.property_files.sasl.pasword is no property of librdkafka"),
     ] {
         let error = load(text, &[]).unwrap_err();
         assert!(error.contains(expected) && !error.contains("hunter2"), "{error}");
@@ -519,9 +533,13 @@ fn a_secret_may_be_in_a_file() {
         load("WEIR__REDIS__PASSWORD_FILE", "token").unwrap().redis.password_file,
         Some(folder.path().join("token"))
     );
-    for (file, reason) in
-        [("empty", "is empty"), ("lines", "more than one line"), ("absent", "cannot be read: No such file")]
-    {
+    std::fs::write(folder.path().join("marked"), "\u{FEFF}abc\n").unwrap();
+    for (file, reason) in [
+        ("empty", "is empty"),
+        ("lines", "more than one line"),
+        ("marked", "begins with a byte order mark"),
+        ("absent", "cannot be read: No such file"),
+    ] {
         let error = load("WEIR__HTTP__TOKEN_FILE", file).unwrap_err();
         assert!(error.contains("WEIR__HTTP__TOKEN_FILE: http.token_file names") && error.contains(reason), "{error}");
     }
@@ -582,12 +600,35 @@ fn what_is_wrong_is_said_with_its_place_and_what_to_do() {
         (with("[redis]", "create_topics = \"yes\"\n[redis]"), "must be true or false, not \"yes\""),
         (with("[redis]", "properties = \"x\"\n[redis]"), "kafka.properties must be a table"),
         (with("[redis]", "[kafka.properties]\nsecurity.protocol = \"SSL\"\n[redis]"), "put names with dots in quotes"),
+        (
+            with("[redis]", "[kafka.properties]\n\"sasl.jaas.config\" = \"x\"\n[redis]"),
+            "9:22: kafka.properties.sasl.jaas.config is a property of Java's clients: set sasl.username and sasl.password",
+        ),
+        (
+            with("[redis]", "[kafka.properties]\nbootstrap_servers = \"b:9092\"\n[redis]"),
+            "kafka.properties.bootstrap_servers is no property of librdkafka; did you mean \"bootstrap.servers\"?",
+        ),
+        (
+            with("[redis]", "[kafka.properties]\n\"session.timeout.ms\" = \"45s\"\n[redis]"),
+            "kafka.properties.session.timeout.ms must be a whole number in digits, without a unit",
+        ),
+        (
+            with("[redis]", "[kafka.properties]\n\"sasl.password\" = \"x\\n\"\n[redis]"),
+            "kafka.properties.sasl.password must not have control characters in it, such as a line's end",
+        ),
+        (
+            with("redis://r:6379", "redis://:12#34@r:6379"),
+            "redis.nodes[0] has a user or password that must be percent-encoded: %40 is @, %23 #",
+        ),
+        (with("redis://r:6379", "redis://u:1/2@r:6379"), "must be percent-encoded"),
+        (with("redis://r:6379", "redis://r:6379/cache"), "redis.nodes[0] must have nothing behind the port but"),
         (with("[\"redis://r:6379\"]", "[]"), "redis.nodes must not be an empty list"),
         (with("redis://r:6379", "r:6379"), "redis.nodes[0] must be redis://host:port"),
         (with("redis://r:6379", "redis://"), "redis.nodes[0] must be redis://host:port"),
         (with("\"redis://r:6379\"", "\"redis://r:1\", \"rediss://r:2\""), "must all be redis:// or all be rediss://"),
         (with("[segments]", "history = \"8\"\n[segments]"), "redis.history must be a length of time"),
         (with("[segments]", "history = \"1s\"\n[segments]"), "redis.history must be from 1m to 3660d, not 1s"),
+        (with("[segments]", "history = \"5M\"\n[segments]"), "must be in m (minutes) or months, not in M: \"5M\""),
         (with("[segments]", "shards = 0\n[segments]"), "redis.shards must be a whole number from 1 to 16384, not 0"),
         (
             with("[segments]", "shards = 16385\n[segments]"),
@@ -612,6 +653,12 @@ fn what_is_wrong_is_said_with_its_place_and_what_to_do() {
         (and("[http]\nlisten = \"localhost\""), "must be an IP address and port"),
         (and("[log]\nformat = \"xml\""), "must be one of \"auto\", \"text\", \"json\""),
         (and("[log]\nlevel = \"weir=loud\""), "log.level must be a level or a filter"),
+        (
+            and("[log]\nlevel = \"warning\""),
+            "\"warning\" is none of error, warn, info, debug, trace, off; did you mean \"warn\"?",
+        ),
+        (and("[log]\nlevel = \"info, weir=debug\""), "log.level must be a level or a filter"),
+        (and("[log]\nlevel = \"weir_kafka=debug\""), "it has no level for what it does not name"),
         ("kafka = 3".to_owned(), "1:9: kafka must be a table"),
         ("[kafka\n".to_owned(), "weir.toml:1:7: is not TOML"),
     ];

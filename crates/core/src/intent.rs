@@ -16,6 +16,9 @@ pub const MAX_DEPTH: usize = 64;
 /// The longest intent or user id, in bytes.
 pub const MAX_ID_BYTES: usize = 256;
 
+/// 1971-01-01T00:00:00Z, in milliseconds since 1970.
+const YEAR_1971_MS: i64 = 365 * 24 * 60 * 60 * 1000;
+
 /// What weir knows of an intent. [`super::decode::decode`] makes it; the text borrows from the record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Intent<'a> {
@@ -86,6 +89,14 @@ impl<'a> Intent<'a> {
             category: self.category.as_deref(),
             campaign: self.campaign.as_deref(),
         }
+    }
+
+    /// Whether one of its times is before 1971, which hardly anybody means: seconds in the place of milliseconds are in
+    /// January 1970, and some languages write the year 1 for a time that is not set.
+    #[must_use]
+    pub fn has_early_time(&self) -> bool {
+        let times = [self.created_at, self.expires_at, self.not_before];
+        times.into_iter().flatten().any(|time| time.millis() < YEAR_1971_MS)
     }
 
     /// The value it was read from, as it came.

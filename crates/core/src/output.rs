@@ -153,7 +153,7 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
             Verdict::Suppressed(_) => {
                 let decision = if record.deferral.is_some() { placed(decision, record) } else { decision };
                 let template = self.template.get_or_insert_with(|| EnvelopeTemplate::of(&decision));
-                self.tally.decision(verdict.as_str(), reason.map_or("", SuppressReason::as_str));
+                self.tally.decision(verdict.as_str(), reason.map_or("", SuppressReason::as_str), intent);
                 Output {
                     to: Destination::Suppressed,
                     value: OutputValue::Ours(template.envelope(&decision, intent)),
@@ -162,7 +162,7 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
             }
             Verdict::Approved(counts) | Verdict::ShadowSuppressed(_, counts) => {
                 let why = reason.map_or_else(|| how_counted(counts), SuppressReason::as_str);
-                self.tally.decision(verdict.as_str(), why);
+                self.tally.decision(verdict.as_str(), why, intent);
                 let class = intent.class();
                 let numbers = self.numbers;
                 let write = || -> OurHeaders {

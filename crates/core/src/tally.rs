@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::retry::GivenUp;
+use crate::{intent::Intent, retry::GivenUp};
 
 /// Counts by key, of which there are few: to look at them all is faster than a tree.
 #[derive(Debug, Clone)]
@@ -76,12 +76,15 @@ pub struct Tally {
     pub replayed: u64,
     /// Decisions for users with an entry far ahead of the clock.
     pub ahead: u64,
+    /// Decisions on intents with a time before 1971.
+    pub early_times: u64,
 }
 
 impl Tally {
-    /// One more decision.
-    pub fn decision(&mut self, verdict: &'static str, reason: &'static str) {
+    /// One more decision on an intent.
+    pub fn decision(&mut self, verdict: &'static str, reason: &'static str, intent: &Intent<'_>) {
         self.decisions.one_more((verdict, reason));
+        self.early_times += u64::from(intent.has_early_time());
     }
 
     /// Intents of users in a segment that a cap denied.

@@ -18,6 +18,7 @@ mod output_topics;
 pub mod partition_reader;
 pub mod produce_rounds;
 pub mod producer;
+pub mod properties;
 pub mod property_files;
 pub mod range;
 mod read_before;

@@ -111,6 +111,10 @@ pub(super) fn names(policy: &Policy, set: &SegmentSet, report: &mut Report) {
             format!("the policy names the segment {name}, which the set does not have: build it, or take it out");
         report.add(Finding::Warning, "policy", message);
     }
+    for segment in set.segments().iter().filter(|segment| segment.members.is_empty()) {
+        let message = format!("the segment {} has no users: was it built from an empty file?", segment.name);
+        report.add(Finding::Warning, "segments", message);
+    }
     for overlap in set.overlaps() {
         let (first, second) = (names[overlap.first], names[overlap.second]);
         let message = format!(

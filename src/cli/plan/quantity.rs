@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use humantime::{format_duration, parse_duration};
+use humantime::format_duration;
 use indicatif::{BinaryBytes, DecimalBytes, HumanCount};
 use serde::Serialize;
+use weir_core::document::value::length;
 
 use super::MIB;
 
@@ -43,7 +44,7 @@ pub(super) fn share(text: &str) -> Result<f64, String> {
 
 /// Parses a length of time within bounds, all in seconds.
 pub(super) fn seconds(least: f64, most: f64) -> impl Fn(&str) -> Result<f64, String> + Clone {
-    let seconds = |text: &str| parse_duration(text.trim()).ok().map(|length| length.as_secs_f64());
+    let seconds = |text: &str| length(text.trim()).ok().map(|length| length.as_secs_f64());
     move |text| within(seconds(text), "a length of time such as 8d, 10s or 50ms", least, most)
 }
 

@@ -30,6 +30,7 @@ use anyhow::Context as _;
 use backon::{ConstantBuilder, Retryable};
 use clap::Args;
 use weir_core::{
+    document::value::length,
     origin::Topic,
     policy::Policy,
     ports::{Clock, StoreError},
@@ -86,7 +87,7 @@ pub struct RebuildArgs {
     #[arg(long)]
     pub all: bool,
     /// Make the history this long in a keyspace that is in use: 32d. weir goes on deciding; set redis.history afterwards
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration,
+    #[arg(long, value_name = "DURATION", value_parser = length,
         conflicts_with_all = ["shards", "all", "since", "settle", "budget", "budget_used"])]
     pub history: Option<Duration>,
     /// Read from this time on instead of one history ago: RFC 3339, or how long ago (30d)
@@ -97,7 +98,7 @@ pub struct RebuildArgs {
     pub readers: Option<u16>,
     /// How long earlier decisions may take to become visible: change it only if no worker runs, or none can hang
     /// [default: 80s, or more with a long session.timeout.ms]
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = length)]
     pub settle: Option<Duration>,
     /// Skip approved records that cannot be read instead of stopping: their sends are forgotten
     #[arg(long)]

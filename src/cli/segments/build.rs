@@ -1,7 +1,7 @@
 //! `weir segments build`: from files of ids to a set.
 
 use std::{
-    io::Write,
+    io::{self, Write},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -80,6 +80,7 @@ pub(super) async fn run(args: &BuildArgs, out: &mut impl Write) -> anyhow::Resul
         Location::in_folder(&args.into, MANIFEST_NAME).map_err(|error| invalid(format!("--into: {error}")))?;
     let access = args.access.resolve()?;
     let segments = gather(args, UserIds::new(args.user_id.into(), access.user_id_prefix.as_str()))?;
+    warn_of_nobody(&segments);
     let version = args.set_version.clone().unwrap_or_else(now);
     let spooled = segments.iter().map(|(name, members)| spool(name, members)).collect::<anyhow::Result<Vec<_>>>()?;
     let manifest = Manifest {
@@ -167,6 +168,14 @@ fn gather(args: &BuildArgs, ids: UserIds) -> anyhow::Result<Vec<(String, Members
         return Err(invalid("no segments in the input; a set needs at least one".to_owned()));
     }
     Ok(segments)
+}
+
+/// A job that failed leaves an empty file as a rule, and few segments are meant to have no users.
+fn warn_of_nobody(segments: &[(String, Members)]) {
+    for (name, _) in segments.iter().filter(|(_, members)| members.is_empty()) {
+        // Where stderr is closed, the result says it.
+        let _ = writeln!(io::stderr(), "weir: warning: segment `{name}` has no users; is its file meant to be empty?");
+    }
 }
 
 fn refuse_overlaps(manifest: &Manifest, segments: Vec<(String, Members)>) -> Result<(), UsageError> {

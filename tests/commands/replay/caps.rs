@@ -141,6 +141,24 @@ fn each_thing_that_a_policy_says_has_the_outcome_worked_out_by_hand() {
 }
 
 #[test]
+fn byte_order_marks_before_intents_and_policies_are_left_out() {
+    let folder = Folder::new();
+    let caps = json!([{"name": "c", "limit": 2, "window": "24h"}]);
+    folder.write("policy.json", &format!("\u{FEFF}{}", json!({"version": "v", "default": {"caps": caps}})));
+    folder.write(
+        "policy.toml",
+        "\u{FEFF}version = \"v\"\n[default]\ncaps = [{ name = \"c\", limit = 2, window = \"24h\" }]\n",
+    );
+    let lines: Vec<String> = (0..3).map(|at| intent(&format!("i{at}"), at, json!({})).to_string()).collect();
+    folder.write("intents", &format!("\u{FEFF}{}", lines.join("\n")));
+    for policy in ["policy.json", "policy.toml"] {
+        let report = folder.report(&["--policy", policy, "--intents", "intents", "--no-segments"]);
+        let totals = &report["policies"][0];
+        assert_eq!((&totals["approved"], &totals["suppressed"]), (&json!(2), &json!(1)), "{policy}: {report:#}");
+    }
+}
+
+#[test]
 fn in_shadow_mode_everything_is_sent_and_what_would_not_be_is_told() {
     let folder = Folder::new();
     folder.write(

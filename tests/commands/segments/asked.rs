@@ -113,6 +113,11 @@ async fn a_set_is_built_from_standard_input() {
     let manifest = std::fs::read_to_string(folder.path().join("lines/manifest.json")).unwrap();
     assert_eq!(json_of(&manifest)["segments"][0]["sha256"], said["segments"][0]["sha256"]);
 
+    for (input, warns) in [("", true), (" \n", true), ("7\n", false)] {
+        let (code, _, error) = piped(folder.path(), &args, input);
+        assert_eq!((code, error.contains("warning: segment `a` has no users")), (Some(0), warns), "{input:?}: {error}");
+    }
+
     let args = ["build", "--into", "{}/csv", "--user-id", "u32", "--csv", "-"];
     let (code, _, _) = piped(folder.path(), &args, "\u{FEFF}user_id,segment\n1,a\n2,b\n3,\"b\"\n");
     assert_eq!(code, Some(0));

@@ -122,6 +122,23 @@ fn what_is_absent_or_null_takes_its_default() {
 }
 
 #[test]
+fn times_before_1971_are_told_from_others() {
+    let is_early = |times: &str| plain(&format!(r#"{{"id":"i","user_id":"u"{times}}}"#)).unwrap().has_early_time();
+    for times in [
+        r#","expires_at":"0001-01-01T00:00:00Z""#,
+        r#","expires_at":1795165200"#,
+        r#","created_at":1795165200,"expires_at":1795165200000"#,
+        r#","not_before":0"#,
+        r#","not_before":"1970-12-31T23:59:59.999Z""#,
+    ] {
+        assert!(is_early(times), "{times}");
+    }
+    for times in ["", r#","expires_at":null"#, r#","created_at":31536000000,"expires_at":"2026-11-20T09:00:00Z""#] {
+        assert!(!is_early(times), "{times}");
+    }
+}
+
+#[test]
 fn a_number_and_its_text_are_the_same_user() {
     for (user, canonical) in
         [("42", "42"), (r#""42""#, "42"), ("18446744073709551615", "18446744073709551615"), ("0", "0")]

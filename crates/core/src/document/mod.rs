@@ -102,9 +102,10 @@ pub struct Document<'d> {
 }
 
 impl<'d> Document<'d> {
-    /// A document, by the name that problems are reported under.
+    /// A document, by the name that problems are reported under. A byte order mark is left out.
     #[must_use]
     pub fn new(name: &'d str, text: &'d str) -> Self {
+        let text = text.strip_prefix('\u{FEFF}').unwrap_or(text);
         Self { name, text, problems: RefCell::default() }
     }
 

@@ -76,7 +76,7 @@ pub fn flag(node: &Node) -> Parsed<bool> {
 }
 
 /// The pattern of a length of time, for schemas: what [`duration`] reads.
-pub const DURATION_PATTERN: &str = r"^\s*([0-9]+(\.[0-9]+)?\s*(nanos|nsec|ns|usec|us|µs|millis|msec|ms|seconds?|secs?|s|minutes?|mins?|m|hours?|hrs?|h|days?|d|weeks?|wks?|w|months?|M|years?|yrs?|y)\s*)+$";
+pub const DURATION_PATTERN: &str = r"^\s*([0-9]+(\.[0-9]+)?\s*(nanos|nsec|ns|usec|us|µs|millis|msec|ms|seconds?|secs?|s|minutes?|mins?|m|hours?|hrs?|h|days?|d|weeks?|wks?|w|months?|years?|yrs?|y)\s*)+$";
 
 /// A length of time above 0, such as `24h` or `90m`, in milliseconds; at most ten years.
 ///
@@ -87,6 +87,9 @@ pub fn duration(node: &Node) -> Parsed<Duration> {
     const HOW: &str = "a length of time such as \"24h\", \"7d\", \"90m\" or \"500ms\"";
     let Value::Text(text) = &node.value else { return Err(must_be(HOW, node)) };
     let Ok(duration) = humantime::parse_duration(text) else { return Err(must_be(HOW, node)) };
+    if has_months_as_m(text) {
+        return Err(format!("must be in m (minutes) or months, not in M: {text:?}"));
+    }
     if duration.is_zero() {
         return Err("must be longer than 0".into());
     }
@@ -97,6 +100,20 @@ pub fn duration(node: &Node) -> Parsed<Duration> {
         return Err(format!("must not be longer than {MAX_DAYS} days, not {text:?}"));
     }
     Ok(duration)
+}
+
+/// Whether a length of time has the unit `M`: months to the library, and minutes to many who write it.
+fn has_months_as_m(text: &str) -> bool {
+    text.contains('M')
+}
+
+/// A length of time such as `24h`, as a command line gives it.
+///
+/// # Errors
+/// What is wrong.
+pub fn length(text: &str) -> Parsed<Duration> {
+    let length = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    if has_months_as_m(text) { Err("write m for minutes, or months".to_owned()) } else { Ok(length) }
 }
 
 /// [`duration`] as milliseconds.

@@ -1,6 +1,6 @@
 //! The batch that is being committed.
 
-use std::time::Duration;
+use std::{sync::Once, time::Duration};
 
 use weir_core::{
     ports::{Clock, CommitError, CommitTimes, Sink, Source, Store},
@@ -11,6 +11,9 @@ use weir_core::{
 
 use super::{Interruption, Lane, LaneState, Task, unavailable_shards::CommitOutcome};
 use crate::{group_loop::GroupLoop as _, observer::Event, trace::OpenTrace};
+
+/// Whether intents with times before 1971 were told of: once, not by each lane.
+static EARLY_TIMES: Once = Once::new();
 
 /// The batch that is being committed.
 #[derive(Default)]
@@ -46,6 +49,15 @@ where
         let mut in_flight = std::mem::take(&mut state.in_flight);
         in_flight.end_trace(None, self.clock.passed());
         self.metrics.committed(&in_flight.tally, times);
+        if in_flight.tally.early_times > 0 {
+            EARLY_TIMES.call_once(|| {
+                tracing::warn!(
+                    "intents have a created_at, expires_at or not_before before 1971: they are expired, or not \
+                     deferred. Numbers are milliseconds since 1970, not seconds; leave a time out, or write null, \
+                     where there is none. weir_early_times_total counts such intents"
+                );
+            });
+        }
         let committed_in = times.produce + times.flush + times.commit;
         state.batch_timer.took(state.decided_in + committed_in);
         state.limit.committed(in_flight.records, committed_in);

@@ -9,6 +9,7 @@ use std::{
 use clap::{ArgGroup, Args};
 use tokio_util::sync::CancellationToken;
 use weir_core::{
+    document::value::length,
     fields::FieldMap,
     history::{HistoryBounds, MAX_ENTRIES},
     policy::Policy,
@@ -66,7 +67,7 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "PREFIX")]
     user_id_prefix: Option<String>,
     /// How far back histories reach: no window may be longer [default: the configured redis.history, else 8d]
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = length)]
     history: Option<Duration>,
     /// Output format
     #[arg(long, value_enum, default_value_t)]

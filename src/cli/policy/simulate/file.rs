@@ -145,7 +145,7 @@ impl LineReader {
         Ok(Self { file: BufReader::with_capacity(BUFFER_BYTES, file), position: 0, line: Vec::new(), bar })
     }
 
-    /// The next line that is not blank; of one that is too long, its begin.
+    /// The next line that is not blank; of one that is too long, its begin. A byte order mark is left out.
     pub(super) fn next(&mut self) -> io::Result<Option<FoundLine<'_>>> {
         loop {
             self.line.clear();
@@ -161,7 +161,8 @@ impl LineReader {
                 self.bar.finish_and_clear();
                 return Ok(None);
             }
-            let blank = self.line.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+            let mark = if at == 0 && self.line.starts_with(b"\xEF\xBB\xBF") { 3 } else { 0 };
+            let blank = mark + self.line[mark..].iter().take_while(|byte| byte.is_ascii_whitespace()).count();
             if blank < self.line.len() {
                 let end = self.line.trim_ascii_end().len();
                 return Ok(Some(FoundLine { at: at + blank as u64, text: &self.line[blank..end] }));

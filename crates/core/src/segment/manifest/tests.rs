@@ -13,6 +13,8 @@ fn manifest(change: impl FnOnce(&mut serde_json::Value)) -> Result<Manifest, Man
 fn a_manifest_reads_as_it_was_written_and_unknown_fields_pass() {
     let read = manifest(|json| json["made_by"] = "a later version".into()).unwrap();
     assert_eq!(read.segments[0].object.as_str(), "new.roaring");
+    let marked = format!("\u{FEFF}{}", read.to_json());
+    assert_eq!(Manifest::parse(marked.as_bytes()).as_ref(), Ok(&read), "behind a byte order mark");
     assert_eq!(Manifest::parse(read.to_json().as_bytes()), Ok(read));
 }
 

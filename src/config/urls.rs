@@ -1,0 +1,57 @@
+//! The checks of URLs. Errors are sentences that go on after the key: "must be ...".
+
+use weir_core::document::{
+    Node,
+    value::{Parsed, text, texts},
+};
+
+use super::{Secret, layers::Layers};
+
+/// URLs of one scheme. A URL may have a password in it, so errors name its number.
+pub(super) fn nodes(node: &Node, _: &Layers<'_>) -> Parsed<Vec<Secret>> {
+    let urls = texts(node)?;
+    let mut schemes = Vec::new();
+    for (index, url) in urls.iter().enumerate() {
+        if let Some(reason) = unencoded(url) {
+            return Err(format!("[{index}] {reason}"));
+        }
+        let parsed = redis::parse_redis_url(url).filter(|parsed| parsed.has_host());
+        let scheme = parsed.map(|parsed| parsed.scheme().to_owned());
+        match scheme.filter(|scheme| scheme == "redis" || scheme == "rediss") {
+            Some(scheme) => schemes.push(scheme),
+            None => return Err(format!("[{index}] must be redis://host:port, or rediss://host:port for TLS")),
+        }
+    }
+    schemes.dedup();
+    if schemes.len() > 1 {
+        return Err("must all be redis:// or all be rediss://".into());
+    }
+    Ok(urls.into_iter().map(Secret::new).collect())
+}
+
+/// What is wrong with a URL whose user or password has a character that ends the part of a URL which they are in.
+fn unencoded(url: &str) -> Option<&'static str> {
+    let (_, rest) = url.split_once("://")?;
+    let behind = &rest[rest.find(['/', '?', '#']).unwrap_or(rest.len())..];
+    let database = behind.strip_prefix('/').unwrap_or_default().split(['?', '#']).next().unwrap_or_default();
+    if behind.contains('@') {
+        return Some(
+            "has a user or password that must be percent-encoded: %40 is @, %23 #, %2F /, %3F ?, %25 %. Or set \
+             redis.username and redis.password_file",
+        );
+    }
+    let is_number = database.is_empty() || database.parse::<i64>().is_ok();
+    (!is_number).then_some("must have nothing behind the port but the number of a database")
+}
+
+/// A URL of HTTP.
+pub(super) fn http_url(node: &Node, _: &Layers<'_>) -> Parsed<String> {
+    let text = text(node)?;
+    let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+    match rest {
+        Some(rest) if !rest.is_empty() && !rest.contains(['?', '#']) => Ok(text.to_owned()),
+        Some(_) | None => {
+            Err(format!("must be a URL that begins with http:// or https://, without `?` and `#`, not {text:?}"))
+        }
+    }
+}
