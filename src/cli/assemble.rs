@@ -15,7 +15,7 @@ use weir_core::{
 };
 use weir_kafka::{
     client::{COMMIT_INTERVAL, KafkaOptions, RECORDS_A_CALL, ReadOrder, Reads, WheelTopics},
-    topics::NewTopics,
+    new_topics::NewTopics,
 };
 use weir_redis::{
     self, Eviction, KeyspaceSeed, Opened, Password, RedisLedger, RedisOptions, RedisStats, RedisStore, TlsFiles,

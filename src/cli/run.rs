@@ -22,7 +22,7 @@ use weir_core::{
 };
 use weir_kafka::{
     client::KafkaOptions,
-    limits,
+    limits, new_topics,
     topics::{self, TopicError},
 };
 use weir_redis::{PooledStore, RedisActivityLog, RedisPool, RedisStore};
@@ -343,7 +343,7 @@ async fn ready_topics(kafka: &Arc<KafkaOptions>, settings: &Settings) -> anyhow:
     match error.downcast() {
         Ok(TopicError::Missing { topics, .. }) if settings.kafka.create_topics => {
             tracing::info!(?topics, "creating missing topics");
-            Ok(topics::create(kafka, &topics, assemble::new_topics(settings)).await?)
+            Ok(new_topics::create(kafka, &topics, assemble::new_topics(settings)).await?)
         }
         Ok(error @ TopicError::Missing { .. }) => Err(UsageError(error.to_string()).into()),
         Ok(error) => Err(error.into()),

@@ -258,6 +258,36 @@ fn create_makes_the_keyspace_and_the_topics_that_weir_owns_and_they_keep_what_a_
     check_with(&scene, &config, &["--create"]).is_fine();
 }
 
+/// The first `weir check --create` of an installation that has every topic that weir makes, so often on fresh topics.
+fn first_runs(runs: usize) {
+    let redis = RedisServer::start::<&str>(&[]).unwrap();
+    let route = "[[routes]]\nname = \"email\"\nchannel = \"email\"\nrate = 500\n";
+    let policy = format!("version = \"1\"\n[default]\ncaps = \"unlimited\"\n{route}");
+    for run in 0..runs {
+        let scene = Scene::bare(Stack::shared().kafka().clone(), vec![redis.url()], "check-first", 1, &policy);
+        scene.build_segments(&SEGMENTS);
+        scene.kafka.create_topic(&scene.topic("intents"), 1).unwrap();
+        let own = ["deferred", "waiting"].map(|setting| format!("{setting} = {:?}\n", scene.topic(setting))).concat();
+        let config = scene.config("i").replace("[kafka]\n", &format!("[kafka]\n{own}"));
+        let found = check_with(&scene, &config, &["--create"]);
+        found.is_fine();
+        // Nothing is refused here, and what was just created is known.
+        let warned = found.of("warning").join("\n");
+        assert!(!warned.contains("grant") && !warned.contains("not known"), "run {run}: {warned}");
+    }
+}
+
+#[test]
+fn the_first_check_that_creates_topics_knows_them_afterwards() {
+    first_runs(1);
+}
+
+#[test]
+#[ignore = "fifty first checks, minutes: cargo xtask ci --extent everything"]
+fn fifty_first_checks_know_what_they_have_created() {
+    first_runs(50);
+}
+
 #[test]
 fn offline_reads_files_alone() {
     let redis = RedisServer::start::<&str>(&[]).unwrap();

@@ -25,13 +25,13 @@ use weir_kafka::{
     client::KafkaOptions,
     extents::{self, Span},
     group_progress::GroupProgress,
+    new_topics::{self, NewTopics},
     partition_reader::PartitionReader,
     range::{Range, RangeReader},
     sink::KafkaSink,
     source::KafkaSource,
     tokens::{Token, Tokens},
-    topics::{self, NewTopics},
-    transaction,
+    topics, transaction,
 };
 
 use crate::support::DEADLINE;
@@ -101,7 +101,8 @@ fn options(kafka: &TokenKafka, tokens: Option<Arc<dyn Tokens>>) -> Arc<KafkaOpti
 /// The topics, made over the door.
 async fn made(options: &KafkaOptions) {
     let topics = ["i", "a", "s", "d"].map(str::to_owned);
-    topics::create(options, &topics, NewTopics { partitions: 2, shares: 1, retention_ms: 700_000_000 }).await.unwrap();
+    let how = NewTopics { partitions: 2, shares: 1, retention_ms: 700_000_000 };
+    new_topics::create(options, &topics, how).await.unwrap();
 }
 
 /// Reads until a record is there.

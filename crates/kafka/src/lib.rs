@@ -13,6 +13,7 @@ mod identity;
 pub mod lane_context;
 pub mod limits;
 pub mod native;
+pub mod new_topics;
 mod offsets;
 mod output_topics;
 pub mod partition_reader;

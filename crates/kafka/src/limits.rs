@@ -78,7 +78,7 @@ fn note(options: &KafkaOptions, found: &BTreeMap<String, TopicSettings>) {
 
 /// A topic has refused a record for its size: gives what the topic takes now. Blocks while it is asked.
 pub fn after_refusal(options: &KafkaOptions, to: Destination) -> u64 {
-    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
     let found = runtime
         .map_err(|error| error.to_string())
         .and_then(|runtime| runtime.block_on(ask(options)).map_err(|error| error.to_string()));

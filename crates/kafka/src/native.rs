@@ -10,6 +10,7 @@ pub mod inflate;
 pub mod members;
 mod message;
 mod produce;
+pub mod settings;
 
 use std::{
     any::Any,

@@ -1,13 +1,22 @@
 //! The settings of topics that weir depends on: how large a record may be, and how long records are kept.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    ffi::CString,
+    time::{Duration, Instant},
+};
 
-use rdkafka::admin::{AdminOptions, ResourceSpecifier};
+use rdkafka::{
+    consumer::Consumer as _,
+    error::{KafkaError, RDKafkaErrorCode},
+};
 
 use super::{
     client::KafkaOptions,
+    native::{answers::Answers, settings::Told},
+    new_topics::{ASK_AGAIN_AFTER, is_not_known_yet},
     rights::Right,
-    topics::{ANSWER_TIMEOUT, TopicError, admin, not_allowed},
+    topics::{ANSWER_TIMEOUT, TopicError, asking, unanswered},
 };
 
 /// The setting that says how long records are kept.
@@ -15,6 +24,8 @@ pub const RETENTION_MS: &str = "retention.ms";
 const RETENTION_BYTES: &str = "retention.bytes";
 const CLEANUP_POLICY: &str = "cleanup.policy";
 const MAX_MESSAGE_BYTES: &str = "max.message.bytes";
+/// How long a broker may take to learn of a topic that another one has told of already.
+const KNOWN_WITHIN: Duration = Duration::from_secs(10);
 /// Retention without end.
 const FOR_EVER: &str = "-1";
 
@@ -107,28 +118,59 @@ pub fn rebuilt_from(options: &KafkaOptions) -> Vec<&str> {
     options.approved_topics().into_iter().chain(options.refunds.as_deref()).chain(reports).collect()
 }
 
-/// The settings of each of these topics.
+/// The settings of each of these topics. One that the broker does not know yet is waited for.
 ///
 /// # Errors
-/// The broker cannot be asked, or does not allow it.
+/// The broker cannot be asked, does not allow it, or does not know a topic.
 pub async fn describe(options: &KafkaOptions, topics: &[&str]) -> Result<BTreeMap<String, TopicSettings>, TopicError> {
-    let resources: Vec<ResourceSpecifier<'_>> = topics.iter().map(|topic| ResourceSpecifier::Topic(topic)).collect();
-    let how = AdminOptions::new().request_timeout(Some(ANSWER_TIMEOUT));
-    let answers = admin(options)?
-        .describe_configs(&resources, &how)
-        .await
-        .map_err(|error| TopicError::Unreachable { brokers: options.brokers.clone(), reason: error.to_string() })?;
-    let (mut found, mut hidden) = (BTreeMap::new(), Vec::new());
-    for (topic, answer) in topics.iter().zip(answers) {
-        let entries = answer.map(|config| config.entries).unwrap_or_default();
-        // A refusal comes as a topic without settings.
-        if entries.is_empty() {
-            hidden.push(Right::DescribeConfigs((*topic).to_owned()));
+    let begun = Instant::now();
+    let topics: Vec<String> = topics.iter().map(|&topic| topic.to_owned()).collect();
+    loop {
+        let (asked, wanted) = (options.clone(), topics.clone());
+        let answers = tokio::task::spawn_blocking(move || ask(&asked, &wanted)).await;
+        let answers = answers.unwrap_or_else(|error| Err(TopicError::Client(error.to_string())))?;
+        match told(&options.brokers, answers) {
+            Err(TopicError::Missing { .. }) if begun.elapsed() < KNOWN_WITHIN => {
+                tokio::time::sleep(ASK_AGAIN_AFTER).await;
+            }
+            told => return told,
         }
-        let settings = entries.into_iter().filter_map(|entry| Some((entry.name, entry.value?))).collect();
-        found.insert((*topic).to_owned(), TopicSettings(settings));
     }
-    if hidden.is_empty() { Ok(found) } else { Err(not_allowed(options, hidden)) }
+}
+
+/// What a broker answers for each topic. Blocks.
+fn ask(options: &KafkaOptions, topics: &[String]) -> Result<Vec<(String, Told)>, TopicError> {
+    let names = topics.iter().map(|topic| CString::new(topic.as_str())).collect::<Result<Vec<CString>, _>>();
+    let names = names.map_err(|error| TopicError::Client(error.to_string()))?;
+    let consumer = asking(options, &options.client())?;
+    let answers = Answers::new(consumer.client()).map_err(TopicError::Client)?;
+    let told = answers.topic_settings(consumer.client(), &names, ANSWER_TIMEOUT);
+    told.map_err(|code| unanswered(options, &consumer, KafkaError::AdminOp(code)))
+}
+
+/// The settings of all topics, or why a broker does not tell those of one.
+fn told(brokers: &str, answers: Vec<(String, Told)>) -> Result<BTreeMap<String, TopicSettings>, TopicError> {
+    let (mut found, mut hidden, mut unknown) = (BTreeMap::new(), Vec::new(), Vec::new());
+    let brokers = brokers.to_owned();
+    for (topic, answer) in answers {
+        match answer {
+            Ok(settings) => {
+                found.insert(topic, TopicSettings(settings.into_iter().collect()));
+            }
+            Err(RDKafkaErrorCode::TopicAuthorizationFailed | RDKafkaErrorCode::ClusterAuthorizationFailed) => {
+                hidden.push(Right::DescribeConfigs(topic));
+            }
+            Err(code) if is_not_known_yet(code) => unknown.push(topic),
+            Err(code) => return Err(TopicError::NotTold { brokers, topic, reason: code.to_string() }),
+        }
+    }
+    if !hidden.is_empty() {
+        Err(TopicError::NotAllowed { brokers, rights: hidden })
+    } else if !unknown.is_empty() {
+        Err(TopicError::Missing { brokers, topics: unknown })
+    } else {
+        Ok(found)
+    }
 }
 
 #[cfg(test)]
@@ -154,5 +196,29 @@ mod tests {
             assert_eq!(short(&[(CLEANUP_POLICY, policy)]), [(CLEANUP_POLICY, "delete".to_owned())], "{policy}");
         }
         assert_eq!(short(&[]), [], "what is not known is not a finding");
+    }
+
+    #[test]
+    fn a_refusal_a_topic_that_is_not_known_and_other_errors_are_told_apart() {
+        const BROKERS: &str = "kafka-1:9092";
+        let known = || ("kept".to_owned(), Ok(vec![(RETENTION_MS.to_owned(), "1".to_owned())]));
+        let with = |code| told(BROKERS, vec![known(), ("other".to_owned(), Err(code))]).unwrap_err();
+        assert_eq!(told(BROKERS, vec![known()]).unwrap()["kept"].retention_ms(), Some(1));
+
+        let refused = with(RDKafkaErrorCode::TopicAuthorizationFailed).to_string();
+        assert!(refused.contains("grant DESCRIBE_CONFIGS on the topic other"), "{refused}");
+        for code in [RDKafkaErrorCode::UnknownTopicOrPartition, RDKafkaErrorCode::LeaderNotAvailable] {
+            let unknown = with(code);
+            assert!(
+                matches!(&unknown, TopicError::Missing { topics, .. } if *topics == ["other"]),
+                "{code:?} is waited for: {unknown}"
+            );
+        }
+        for code in [RDKafkaErrorCode::RequestTimedOut, RDKafkaErrorCode::InvalidRequest] {
+            let told = with(code).to_string();
+            assert!(told.contains("settings of the topic other") && !told.contains("grant"), "{told}");
+        }
+        // What has no settings of its own is no refusal.
+        assert!(told(BROKERS, vec![("bare".to_owned(), Ok(vec![]))]).unwrap().contains_key("bare"));
     }
 }

@@ -1,10 +1,10 @@
-//! The topics that a worker needs: looked at before the start, made where the user allows it.
+//! The topics that a worker needs: looked at before the start.
 
 use std::{collections::BTreeMap, ffi::CString, time::Duration};
 
 use rdkafka::{
     ClientConfig, Offset, TopicPartitionList,
-    admin::{AdminClient, AdminOptions, NewTopic, TopicReplication},
+    admin::AdminClient,
     consumer::{BaseConsumer, Consumer},
     error::{KafkaError, RDKafkaErrorCode},
 };
@@ -17,8 +17,7 @@ use super::{
     offsets::{partitions_of, right_to_read},
     rights::{Right, Rights},
     tokens::{AskingContext, make},
-    topic_settings::{self, KeepsTooLittle},
-    waiting_topics, wheel_topics,
+    topic_settings::KeepsTooLittle,
 };
 
 /// How long one answer of a broker may take.
@@ -26,9 +25,6 @@ pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How many lines of its log a client that failed is asked for.
 const MAX_EVENTS: usize = 128;
-
-/// The largest record of an output topic that is made here, in bytes: twice the default of a topic of intents.
-const OUTPUT_MAX_BYTES: &str = "2097152";
 
 /// What is wrong with the topics, or why that is not known.
 #[derive(Debug, thiserror::Error)]
@@ -139,6 +135,30 @@ pub enum TopicError {
     NoTransaction {
         /// Where.
         brokers: String,
+        /// Why.
+        reason: String,
+    },
+    /// Topics were created, and a broker does not know them yet.
+    #[error(
+        "the topics {} were created, and a broker of {brokers} did not know them within {} s. Run the command again; if that does \
+         not help, look into the brokers' logs",
+        topics.join(", "), within.as_secs()
+    )]
+    NotKnown {
+        /// Where.
+        brokers: String,
+        /// Which.
+        topics: Vec<String>,
+        /// How long it was waited.
+        within: Duration,
+    },
+    /// A broker does not tell a topic's settings.
+    #[error("Kafka at {brokers} does not tell the settings of the topic {topic}: {reason}. Look into the broker's log")]
+    NotTold {
+        /// Where.
+        brokers: String,
+        /// Which.
+        topic: String,
         /// Why.
         reason: String,
     },
@@ -259,7 +279,7 @@ pub(super) fn handle_events(consumer: &Asking) {
 }
 
 /// Why there is no answer.
-fn unanswered(options: &KafkaOptions, consumer: &Asking, error: KafkaError) -> TopicError {
+pub(super) fn unanswered(options: &KafkaOptions, consumer: &Asking, error: KafkaError) -> TopicError {
     handle_events(consumer);
     let (brokers, capture) = (options.brokers.clone(), consumer.context());
     let denied = [error.rdkafka_error_code(), capture.denied()].into_iter().flatten();
@@ -333,61 +353,4 @@ pub(super) fn unseen(options: &KafkaOptions, consumer: &Asking, topic: &str, err
 /// A client for requests about topics as a whole.
 pub(super) fn admin(options: &KafkaOptions) -> Result<AdminClient<AskingContext>, TopicError> {
     make(&options.client(), AskingContext::of(options)).map_err(|error| TopicError::Client(not_made(&error)))
-}
-
-/// How topics are made.
-#[derive(Debug, Clone, Copy)]
-pub struct NewTopics {
-    /// Partitions of each.
-    pub partitions: i32,
-    /// Partitions of a bucket, of topics that intents are deferred to.
-    pub shares: u16,
-    /// How long the topics that a rebuild reads keep their records at the least, in milliseconds: `redis.history`.
-    pub retention_ms: i64,
-}
-
-/// Makes the topics that are missing, with the broker's default replication.
-///
-/// # Errors
-/// A topic could not be made.
-pub async fn create(options: &KafkaOptions, topics: &[String], how: NewTopics) -> Result<(), TopicError> {
-    let (retention, deferred) = (how.retention_ms.to_string(), wheel_topics::RETENTION_MS.to_string());
-    let rebuilt_from = topic_settings::rebuilt_from(options);
-    let wanted: Vec<NewTopic<'_>> = topics
-        .iter()
-        .map(|topic| {
-            let of_wheel = wheel_topics::partitions(options, topic, how.shares);
-            let waits = waiting_topics::is_one(options, topic);
-            let partitions =
-                of_wheel.unwrap_or(if waits { how.partitions.max(waiting_topics::PARTITIONS) } else { how.partitions });
-            let mut new = NewTopic::new(topic, partitions, TopicReplication::Fixed(-1));
-            if of_wheel.is_some() || waits {
-                new = new.set(topic_settings::RETENTION_MS, &deferred).set("cleanup.policy", "delete");
-                new = new.set("retention.bytes", "-1");
-            }
-            // An output is larger than its intent.
-            if *topic != options.intents {
-                new = new.set("max.message.bytes", OUTPUT_MAX_BYTES);
-            }
-            if rebuilt_from.contains(&topic.as_str()) {
-                new = new.set(topic_settings::RETENTION_MS, &retention);
-            }
-            new
-        })
-        .collect();
-    let settings = AdminOptions::new().operation_timeout(Some(ANSWER_TIMEOUT));
-    let results = admin(options)?
-        .create_topics(&wanted, &settings)
-        .await
-        .map_err(|error| TopicError::Unreachable { brokers: options.brokers.clone(), reason: error.to_string() })?;
-    for result in results {
-        match result {
-            Ok(_) | Err((_, RDKafkaErrorCode::TopicAlreadyExists)) => {}
-            Err((topic, RDKafkaErrorCode::TopicAuthorizationFailed | RDKafkaErrorCode::ClusterAuthorizationFailed)) => {
-                return Err(not_allowed(options, vec![Right::CreateTopic(topic)]));
-            }
-            Err((topic, code)) => return Err(TopicError::NotMade { topic, reason: code.to_string() }),
-        }
-    }
-    Ok(())
 }

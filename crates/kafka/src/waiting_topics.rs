@@ -6,8 +6,9 @@ use weir_core::{memory::LaneMemory, record::WaitingTopic};
 
 use super::{
     client::{KafkaOptions, ReadOrder, Reads},
+    new_topics::{self, NewTopics},
     topic_settings::{self, KeepsTooLittle, TopicSettings},
-    topics::{self, NewTopics, TopicError},
+    topics::{self, TopicError},
     wheel_topics::RETENTION_MS,
 };
 
@@ -94,7 +95,7 @@ pub async fn ready(
             return Err(TopicError::Missing { brokers: options.brokers.clone(), topics: missing });
         };
         tracing::info!(topics = ?missing, "creating missing topics");
-        topics::create(options, &missing, how).await?;
+        new_topics::create(options, &missing, how).await?;
         found = look(options, topics).await?;
     }
     let names: Vec<&str> = topics.iter().map(String::as_str).collect();

@@ -6,6 +6,7 @@ use backon::{ExponentialBuilder, Retryable as _};
 use weir_core::{intent::MAX_INTENT_BYTES, policy::Policy, wheel::Ring};
 use weir_kafka::{
     client::{Delivery, KafkaOptions},
+    new_topics,
     topic_settings::{self, KeepsTooLittle, TopicSettings},
     topics::{self, Inventory, TopicError},
     transaction, wheel_topics,
@@ -90,6 +91,8 @@ fn finding(error: &anyhow::Error) -> Finding {
             | TopicError::Keeps { .. }
             | TopicError::LeftBehind { .. }
             | TopicError::NotMade { .. }
+            | TopicError::NotKnown { .. }
+            | TopicError::NotTold { .. }
             | TopicError::NoTransaction { .. },
         )
         | None => Finding::Error,
@@ -112,7 +115,7 @@ async fn report_topics(
         inventory.missing.into_iter().partition(|topic| *topic == options.intents);
     if missing == Missing::Create && !own.is_empty() {
         let new = assemble::new_topics(settings);
-        match topics::create(options, &own, new).await {
+        match new_topics::create(options, &own, new).await {
             Err(error) => report.add(Finding::Error, "kafka", error.to_string()),
             Ok(()) => {
                 let message = format!("created {}", own.join(", "));

@@ -9,7 +9,8 @@ use weir_core::{
 use weir_kafka::{
     client::KafkaOptions,
     group_progress::GroupProgress,
-    topics::{NewTopics, TopicError},
+    new_topics::NewTopics,
+    topics::TopicError,
     waiting_topics,
 };
 

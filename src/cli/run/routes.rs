@@ -6,7 +6,8 @@ use tokio_util::sync::CancellationToken;
 use weir_core::{current::Current, policy::Policy, route::WhenFull};
 use weir_kafka::{
     client::KafkaOptions,
-    topics::{NewTopics, TopicError},
+    new_topics::NewTopics,
+    topics::TopicError,
     waiting_topics,
 };
 use weir_redis::RedisStore;

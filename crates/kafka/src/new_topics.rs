@@ -1,0 +1,141 @@
+//! Topics are made where the user allows it. The controller accepts a new topic before brokers learn of it: it is waited until all of
+//! them know it.
+
+use std::{
+    ffi::CString,
+    time::{Duration, Instant},
+};
+
+use rdkafka::{
+    admin::{AdminOptions, NewTopic, TopicReplication},
+    consumer::Consumer as _,
+    error::RDKafkaErrorCode,
+};
+
+use super::{
+    client::KafkaOptions,
+    native::answers::Answers,
+    rights::Right,
+    topic_settings,
+    topics::{ANSWER_TIMEOUT, TopicError, admin, asking, not_allowed, unanswered},
+    waiting_topics, wheel_topics,
+};
+
+/// The largest record of an output topic that is made here, in bytes: twice the default of a topic of intents.
+const OUTPUT_MAX_BYTES: &str = "2097152";
+
+/// How long brokers may take to learn of a new topic. On a busy machine it is seconds.
+const KNOWN_WITHIN: Duration = Duration::from_secs(30);
+
+/// The pause before a broker that does not know a topic is asked again.
+pub(super) const ASK_AGAIN_AFTER: Duration = Duration::from_millis(200);
+
+/// Whether a broker says that it does not know a topic, which it may learn of yet.
+pub(super) fn is_not_known_yet(code: RDKafkaErrorCode) -> bool {
+    matches!(
+        code,
+        RDKafkaErrorCode::UnknownTopicOrPartition
+            | RDKafkaErrorCode::UnknownTopic
+            | RDKafkaErrorCode::LeaderNotAvailable
+    )
+}
+
+/// How topics are made.
+#[derive(Debug, Clone, Copy)]
+pub struct NewTopics {
+    /// Partitions of each.
+    pub partitions: i32,
+    /// Partitions of a bucket, of topics that intents are deferred to.
+    pub shares: u16,
+    /// How long the topics that a rebuild reads keep their records at the least, in milliseconds: `redis.history`.
+    pub retention_ms: i64,
+}
+
+/// Makes the topics that are missing, with the broker's default replication, and waits until all brokers know them.
+///
+/// # Errors
+/// A topic could not be made, or a broker does not learn of it.
+pub async fn create(options: &KafkaOptions, topics: &[String], how: NewTopics) -> Result<(), TopicError> {
+    let (retention, deferred) = (how.retention_ms.to_string(), wheel_topics::RETENTION_MS.to_string());
+    let rebuilt_from = topic_settings::rebuilt_from(options);
+    let wanted: Vec<NewTopic<'_>> = topics
+        .iter()
+        .map(|topic| {
+            let of_wheel = wheel_topics::partitions(options, topic, how.shares);
+            let waits = waiting_topics::is_one(options, topic);
+            let partitions =
+                of_wheel.unwrap_or(if waits { how.partitions.max(waiting_topics::PARTITIONS) } else { how.partitions });
+            let mut new = NewTopic::new(topic, partitions, TopicReplication::Fixed(-1));
+            if of_wheel.is_some() || waits {
+                new = new.set(topic_settings::RETENTION_MS, &deferred).set("cleanup.policy", "delete");
+                new = new.set("retention.bytes", "-1");
+            }
+            // An output is larger than its intent.
+            if *topic != options.intents {
+                new = new.set("max.message.bytes", OUTPUT_MAX_BYTES);
+            }
+            if rebuilt_from.contains(&topic.as_str()) {
+                new = new.set(topic_settings::RETENTION_MS, &retention);
+            }
+            new
+        })
+        .collect();
+    let settings = AdminOptions::new().operation_timeout(Some(ANSWER_TIMEOUT));
+    let results = admin(options)?
+        .create_topics(&wanted, &settings)
+        .await
+        .map_err(|error| TopicError::Unreachable { brokers: options.brokers.clone(), reason: error.to_string() })?;
+    for result in results {
+        match result {
+            Ok(_) | Err((_, RDKafkaErrorCode::TopicAlreadyExists)) => {}
+            Err((topic, RDKafkaErrorCode::TopicAuthorizationFailed | RDKafkaErrorCode::ClusterAuthorizationFailed)) => {
+                return Err(not_allowed(options, vec![Right::CreateTopic(topic)]));
+            }
+            Err((topic, code)) => return Err(TopicError::NotMade { topic, reason: code.to_string() }),
+        }
+    }
+    known_by_all(options, topics).await
+}
+
+/// Waits until every broker that answers knows these topics.
+async fn known_by_all(options: &KafkaOptions, topics: &[String]) -> Result<(), TopicError> {
+    let begun = Instant::now();
+    loop {
+        let (asked, wanted) = (options.clone(), topics.to_vec());
+        let unknown = tokio::task::spawn_blocking(move || unknown(&asked, &wanted)).await;
+        let unknown = unknown.unwrap_or_else(|error| Err(TopicError::Client(error.to_string())))?;
+        if unknown.is_empty() {
+            return Ok(());
+        }
+        if begun.elapsed() >= KNOWN_WITHIN {
+            let brokers = options.brokers.clone();
+            return Err(TopicError::NotKnown { brokers, topics: unknown, within: KNOWN_WITHIN });
+        }
+        tokio::time::sleep(ASK_AGAIN_AFTER).await;
+    }
+}
+
+/// Those of these topics that a broker does not know. Blocks.
+fn unknown(options: &KafkaOptions, topics: &[String]) -> Result<Vec<String>, TopicError> {
+    let consumer = asking(options, &options.client())?;
+    let metadata =
+        consumer.fetch_metadata(None, ANSWER_TIMEOUT).map_err(|error| unanswered(options, &consumer, error))?;
+    let mut asked = Vec::new();
+    for topic in topics {
+        let name = CString::new(topic.as_str()).map_err(|error| TopicError::Client(error.to_string()))?;
+        for broker in metadata.brokers() {
+            let answers = Answers::new(consumer.client()).map_err(TopicError::Client)?;
+            answers.ask_topic_id(consumer.client(), &name, Some(broker.id()), ANSWER_TIMEOUT);
+            asked.push((topic, answers));
+        }
+    }
+    let mut unknown: Vec<String> = Vec::new();
+    for (topic, answers) in asked {
+        // A broker that is away, or refuses, is not waited for.
+        let answer = answers.topic_id(ANSWER_TIMEOUT);
+        if answer.and_then(Result::err).is_some_and(is_not_known_yet) && unknown.last() != Some(topic) {
+            unknown.push(topic.clone());
+        }
+    }
+    Ok(unknown)
+}
