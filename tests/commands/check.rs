@@ -108,7 +108,25 @@ fn an_installation_that_has_decided_nothing_yet_is_fine_and_is_not_changed() {
     worker.wait_exit(DEADLINE).unwrap();
     check(&scene, &config).is_fine();
     redis.query::<()>(&["FLUSHALL"]).unwrap();
-    check(&scene, &config).is_one("error", &["redis:", "has decided intents before", "weir rebuild --all"]);
+    let lost = ["redis:", "has decided intents before", "weir rebuild --all", "--accept-lost-history"];
+    check(&scene, &config).is_one("error", &lost);
+    // A pipeline repeats the command of the first start.
+    check_with(&scene, &config, &["--create"]).is_one("error", &lost);
+    assert_eq!(redis.query::<i64>(&["DBSIZE"]).unwrap(), 0, "an empty keyspace resets all caps");
+    check_with(&scene, &config, &["--create", "--accept-lost-history"]).is_fine();
+    assert!(redis.query::<i64>(&["DBSIZE"]).unwrap() > 64, "the keyspace is there");
+    check_with(&scene, &config, &["--create"]).is_fine();
+}
+
+#[test]
+fn create_makes_no_keyspace_while_kafka_does_not_say_whether_the_group_has_decided_anything() {
+    let (scene, redis) = scene("check-unsaid");
+    let config = scene.config("i").replace(scene.kafka.bootstrap(), "127.0.0.1:1");
+    let found = check_with(&scene, &config, &["--create"]);
+    let errors = found.of("error");
+    let refuses = |error: &String| error.starts_with("redis: there is no keyspace") && error.contains("Kafka");
+    assert!(found.code == 1 && errors.iter().any(refuses), "{errors:?}");
+    assert_eq!(redis.query::<i64>(&["DBSIZE"]).unwrap(), 0);
 }
 
 #[test]

@@ -64,8 +64,9 @@ fn help_and_version_are_everywhere() {
 #[test]
 fn wrong_usage_ends_with_2() {
     let folder = tempfile::tempdir().unwrap();
-    let cases: [&[&str]; 17] = [
+    let cases: [&[&str]; 18] = [
         &[],
+        &["check", "--accept-lost-history"],
         &["no-verb"],
         &["explain"],
         &["forget"],

@@ -152,7 +152,7 @@ async fn find(
         return Err(StoreError::Fatal(format!(
             "{}: there is no keyspace here. The first start of a group makes it; where the group has decided intents \
              before, its histories are lost: restore them with weir rebuild --all, or make an empty keyspace with weir check \
-             --create (every user can then be written to as if for the first time)",
+             --create --accept-lost-history (every user can then be written to as if for the first time)",
             ours.meta_key()
         )));
     }

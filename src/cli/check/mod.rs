@@ -26,6 +26,10 @@ pub struct CheckArgs {
     /// topic), which keep their records for as long as they must
     #[arg(long)]
     create: bool,
+    /// With --create: create an empty keyspace even though the group has decided intents before, and their histories are lost.
+    /// Every user can then be sent messages as if for the first time
+    #[arg(long, requires = "create")]
+    accept_lost_history: bool,
     /// Read files only and connect to nothing, for CI: configuration, and policy and segments that are files
     #[arg(long, conflicts_with = "create")]
     offline: bool,
@@ -41,6 +45,15 @@ enum Missing {
     Create,
     /// It is reported.
     Report,
+}
+
+/// What becomes of a keyspace that is gone though intents were decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LostHistory {
+    /// An empty one is made.
+    Accept,
+    /// It is reported.
+    Refuse,
 }
 
 /// What may be asked.
@@ -72,6 +85,7 @@ pub async fn run(args: &CheckArgs, out: &mut impl Write) -> anyhow::Result<()> {
     };
     let reach = if args.offline { Reach::Files } else { Reach::Everything };
     let missing = if args.create { Missing::Create } else { Missing::Report };
+    let lost = if args.accept_lost_history { LostHistory::Accept } else { LostHistory::Refuse };
     report.add(Finding::Ok, "configuration", format!("{} is valid", args.config.path.display()));
     files::time_zones(&mut report);
     files::settings(&settings, &mut report);
@@ -84,7 +98,7 @@ pub async fn run(args: &CheckArgs, out: &mut impl Write) -> anyhow::Result<()> {
     match reach {
         Reach::Everything => {
             let has_decided = kafka::look(&settings, missing, policy.as_deref(), &mut report).await;
-            redis::look(&settings, missing, has_decided, &mut report).await;
+            redis::look(&settings, (missing, lost), has_decided, &mut report).await;
         }
         Reach::Files => {
             for server in ["kafka", "redis"] {

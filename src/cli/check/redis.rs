@@ -6,7 +6,7 @@ use weir_core::ports::{StoreError, in_short};
 use weir_redis::{Looked, Opened, RedisOptions, RedisStats, Tuning, WhenMissing};
 
 use super::{
-    Missing,
+    LostHistory, Missing,
     kafka::HasDecided,
     report::{Finding, Report},
 };
@@ -15,8 +15,13 @@ use crate::{
     config::Settings,
 };
 
-/// Looks at Redis, and creates the keyspace where that is asked for. No server's setting is changed.
-pub(super) async fn look(settings: &Settings, missing: Missing, has_decided: HasDecided, report: &mut Report) {
+/// Looks at Redis, and creates the keyspace where that is asked for, and no history is lost by it. No server's setting is changed.
+pub(super) async fn look(
+    settings: &Settings,
+    (missing, lost): (Missing, LostHistory),
+    has_decided: HasDecided,
+    report: &mut Report,
+) {
     // What is wrong with the settings is reported with the files.
     if assemble::redis(&settings.redis).is_err() {
         return;
@@ -31,12 +36,14 @@ pub(super) async fn look(settings: &Settings, missing: Missing, has_decided: Has
     };
     let options = Arc::new(options);
     clock(&options, report).await;
-    match found(&options, missing).await {
+    // Whoever repeats the command of the first start after a loss would reset all caps.
+    let may_create = has_decided == HasDecided::No || lost == LostHistory::Accept;
+    match found(&options, if may_create { missing } else { Missing::Report }).await {
         Err(error) => report.add(Finding::Error, "redis", error.to_string()),
         Ok(Looked { keyspace, warnings }) => {
             match keyspace {
                 Some(opened) => keyspace_found(&settings.redis.prefix, &opened, report),
-                None => no_keyspace(&settings.redis.prefix, has_decided, report),
+                None => no_keyspace(&settings.redis.prefix, (missing, has_decided), report),
             }
             for warning in warnings {
                 report.add(Finding::Warning, "redis", warning);
@@ -83,9 +90,17 @@ fn keyspace_found(prefix: &str, opened: &Opened, report: &mut Report) {
 }
 
 /// Where nothing was decided yet, there is nothing to be lost.
-fn no_keyspace(prefix: &str, has_decided: HasDecided, report: &mut Report) {
+fn no_keyspace(prefix: &str, (missing, has_decided): (Missing, HasDecided), report: &mut Report) {
     let first = "the first start of weir run creates it, or weir check --create";
     let (finding, message) = match has_decided {
+        HasDecided::Unknown if missing == Missing::Create => (
+            Finding::Error,
+            format!(
+                "there is no keyspace {prefix}, and none was created, because Kafka does not say whether the group has decided \
+                 intents before. Correct what is wrong with Kafka, and run this again. Without Kafka, --accept-lost-history \
+                 creates one (if histories are lost, every user can then be sent messages as if for the first time)"
+            ),
+        ),
         HasDecided::No => (Finding::Ok, format!("there is no keyspace {prefix} yet: {first}")),
         HasDecided::Unknown => (
             Finding::Warning,
@@ -95,8 +110,8 @@ fn no_keyspace(prefix: &str, has_decided: HasDecided, report: &mut Report) {
             Finding::Error,
             format!(
                 "there is no keyspace {prefix}, though the group has decided intents before: its histories are lost. Restore \
-                 them with weir rebuild --all, or create an empty keyspace with weir check --create (every user can then be \
-                 sent messages as if for the first time)"
+                 them with weir rebuild --all. To give them up, create an empty keyspace with weir check --create \
+                 --accept-lost-history (every user can then be sent messages as if for the first time)"
             ),
         ),
     };

@@ -112,7 +112,8 @@ impl OpenRedis {
 }
 
 /// Whether a keyspace that is missing may be made. Where the group has decided intents before, it has been lost, and an
-/// empty one would let everybody be written to anew: only a person may say so (`weir check --create`).
+/// empty one would let everybody be written to anew: only a person may say so (`weir check --create
+/// --accept-lost-history`).
 async fn when_missing(kafka: &Arc<KafkaOptions>) -> anyhow::Result<WhenMissing> {
     let has_progress = ask_kafka(kafka, topics::has_progress).await?;
     Ok(if has_progress { WhenMissing::Refuse } else { WhenMissing::Create })
