@@ -187,6 +187,7 @@ source = {}
 lanes = {lanes}
 batch = {batch}
 [http]
+drain = "0s"
 listen = "127.0.0.1:{http}"
 "#,
             self.kafka.bootstrap(),

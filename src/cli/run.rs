@@ -81,7 +81,7 @@ pub async fn run(args: &RunArgs, log_level: Option<&str>) -> anyhow::Result<()> 
     let mut asked_to_stop = std::pin::pin!(signals::asked_to_stop()?);
     let worker = tokio::select! {
         worker = Box::pin(start(&settings)) => worker?,
-        () = &mut asked_to_stop => {
+        _ = &mut asked_to_stop => {
             tracing::info!("asked to stop while starting");
             return Ok(());
         }

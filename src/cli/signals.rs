@@ -14,13 +14,21 @@ const TERMINATED: u8 = 143;
 const INTERRUPTED: u8 = 130;
 
 impl Signals {
-    /// The exit code of the next signal.
-    async fn next(&mut self) -> u8 {
+    async fn next(&mut self) -> Asked {
         tokio::select! {
-            _ = self.terminate.recv() => TERMINATED,
-            _ = self.interrupt.recv() => INTERRUPTED,
+            _ = self.terminate.recv() => Asked::Terminate,
+            _ = self.interrupt.recv() => Asked::Interrupt,
         }
     }
+}
+
+/// By which signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    /// SIGTERM, by whoever runs weir: requests may still come.
+    Terminate,
+    /// SIGINT, by Ctrl-C: somebody waits.
+    Interrupt,
 }
 
 /// Done at the first SIGTERM or SIGINT. From then on, another one ends the process at once: what is not committed by then is
@@ -28,19 +36,23 @@ impl Signals {
 ///
 /// # Errors
 /// The signals cannot be listened for.
-pub fn asked_to_stop() -> anyhow::Result<impl Future<Output = ()>> {
+pub fn asked_to_stop() -> anyhow::Result<impl Future<Output = Asked>> {
     let mut signals = Signals {
         terminate: signal(SignalKind::terminate()).context("listening for SIGTERM")?,
         interrupt: signal(SignalKind::interrupt()).context("listening for SIGINT")?,
     };
     Ok(async move {
-        signals.next().await;
+        let asked = signals.next().await;
         tokio::spawn(end_at_next(signals));
+        asked
     })
 }
 
 async fn end_at_next(mut signals: Signals) {
-    let code = signals.next().await;
+    let code = match signals.next().await {
+        Asked::Terminate => TERMINATED,
+        Asked::Interrupt => INTERRUPTED,
+    };
     tracing::warn!(
         "a second signal: weir ends at once; intents that are read but not committed are decided again at the next start, \
          or by another instance"

@@ -33,6 +33,7 @@ use weir_worker::{
 };
 
 use self::health::WorkerHealth;
+use super::signals::Asked;
 use crate::{
     activity::ActivityReports,
     budgets::{BudgetDesk, LooksAtLedger, UnavailableBudgets},
@@ -166,7 +167,7 @@ impl<D: Store + 'static> Worker<D> {
     ///
     /// # Errors
     /// A lane failed, or did not end in time, or the HTTP address is not free.
-    pub async fn run(mut self, asked_to_stop: impl Future<Output = ()>) -> anyhow::Result<()> {
+    pub async fn run(mut self, asked_to_stop: impl Future<Output = Asked>) -> anyhow::Result<()> {
         let lanes: Vec<Arc<LaneStatus>> = self.lanes.iter().map(|_| Arc::default()).collect();
         let unavailable = UnavailableBudgets::default();
         unavailable.keep_looking(self.budgets.clone(), Arc::clone(&self.ledger), self.stop.clone());
@@ -180,6 +181,7 @@ impl<D: Store + 'static> Worker<D> {
             metrics: Arc::clone(&self.metrics),
         };
         let services = self.services.clone();
+        let http_drain = self.http.as_ref().map(|setup| setup.options.drain).unwrap_or_default();
         let server =
             self.http.take().map(|setup| serve(setup, health, (vitals, activity, services), &self.stop)).transpose()?;
         let parts = LaneParts {
@@ -203,7 +205,12 @@ impl<D: Store + 'static> Worker<D> {
         work.extend(self.readers.into_iter().map(|reader| reader.work));
         let mut asked_at = None;
         let asked_to_stop = async {
-            asked_to_stop.await;
+            let asked = asked_to_stop.await;
+            if let Some(server) = &server
+                && asked == Asked::Terminate
+            {
+                drain(server, http_drain).await;
+            }
             asked_at = Some(Instant::now());
         };
         let outcome = supervise(work, &self.stop, asked_to_stop, self.drain).await;
@@ -298,6 +305,15 @@ impl LaneParts {
             // On this thread; what the store spawns runs on the runtime's own.
             runtime.block_on(Box::pin(lane.run()))
         })
+    }
+}
+
+/// Answers while callers turn to other instances: the lanes go on meanwhile, so that every answer is as before.
+async fn drain(server: &Server, drain: Duration) {
+    server.drain();
+    if !drain.is_zero() {
+        tracing::info!("asked to stop: /readyz is 503, and all goes on for {drain:?} (http.drain)");
+        tokio::time::sleep(drain).await;
     }
 }
 

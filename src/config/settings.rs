@@ -326,6 +326,9 @@ section! {
         timeout: Duration = is "5s", between(SECOND / 10, 5 * MINUTE);
         /// Timeout for a client to send a head or body, read an answer, or be idle.
         read_timeout: Duration = is "10s", between(SECOND / 10, 5 * MINUTE);
+        /// How long HTTP and the lanes go on after SIGTERM, with `/readyz` at 503, so that callers turn to other instances before
+        /// the port closes. `worker.drain` begins then. Ctrl-C does not wait.
+        drain: Duration = is "5s", between(Duration::ZERO, 10 * MINUTE);
     }
 }
 

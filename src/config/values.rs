@@ -12,7 +12,7 @@ use std::{
 use weir_core::{
     document::{
         Entry, Format, Node, Value,
-        value::{self, Parsed, duration, in_words, must_be, one_of, text, texts, whole},
+        value::{self, Parsed, duration, duration_or_zero, in_words, must_be, one_of, text, texts, whole},
     },
     memory,
 };
@@ -64,7 +64,7 @@ pub(super) fn word<T: Copy>(words: &[(&str, T)]) -> impl Fn(&Node, &Layers<'_>) 
 /// A length of time within bounds.
 pub(super) fn between(least: Duration, most: Duration) -> impl Fn(&Node, &Layers<'_>) -> Parsed<Duration> {
     move |node, _| {
-        let found = duration(node)?;
+        let found = if least.is_zero() { duration_or_zero(node)? } else { duration(node)? };
         if (least..=most).contains(&found) {
             return Ok(found);
         }

@@ -7,6 +7,7 @@ use axum::{
     http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
+use tokio_util::sync::CancellationToken;
 
 use super::{
     Api,
@@ -24,6 +25,34 @@ pub trait Health: Send + Sync + 'static {
     fn degraded(&self) -> Vec<Degradation>;
     /// All metrics, in the text format of OpenMetrics.
     fn metrics(&self) -> String;
+}
+
+/// The health of a worker that may have been asked to stop.
+pub(super) struct Stopping {
+    pub(super) health: Arc<dyn Health>,
+    /// Cancelled once it was.
+    pub(super) draining: CancellationToken,
+}
+
+impl Health for Stopping {
+    fn stuck(&self) -> Result<(), String> {
+        self.health.stuck()
+    }
+
+    fn waiting(&self) -> Result<(), Vec<String>> {
+        if self.draining.is_cancelled() {
+            return Err(vec!["this instance was asked to stop: ask another one".to_owned()]);
+        }
+        self.health.waiting()
+    }
+
+    fn degraded(&self) -> Vec<Degradation> {
+        self.health.degraded()
+    }
+
+    fn metrics(&self) -> String {
+        self.health.metrics()
+    }
 }
 
 /// The media type of what `/metrics` gives.
@@ -47,8 +76,9 @@ pub(super) async fn livez(State(api): State<Arc<Api>>) -> Response {
 /// Whether this instance has started
 ///
 /// For a readiness probe: every lane has been given its partitions (or none is left for it), segments and policy are loaded
-/// and Redis has answered. The detail of a 503 says what is waited for. What all instances share, such as an unavailable
-/// shard, does not make them unready: `/v1/status` lists it.
+/// and Redis has answered. The detail of a 503 says what is waited for. It is 503, too, once weir has been asked to stop: other
+/// requests are answered for `http.drain` still. What all instances share, such as an unavailable shard, does not make them
+/// unready: `/v1/status` lists it.
 #[utoipa::path(get, path = "/readyz", tag = "health", operation_id = "readyz", responses(
     (status = 200, description = "Ready", body = String, content_type = "text/plain", example = "ready\n"),
     (status = 503, description = "Not ready; the detail lists what is missing", body = ProblemDocument, content_type = "application/problem+json"),

@@ -37,7 +37,9 @@ use tokio_util::sync::CancellationToken;
 use weir_core::segment::SegmentSet;
 use weir_worker::{refresh::Refreshed, services::ServiceDesk};
 
-use self::{auth::Access, page::Viewers, problem::Problem, single_flight::SingleFlight};
+use self::{
+    auth::Access, health::Stopping, page::Viewers, problem::Problem, server::Ending, single_flight::SingleFlight,
+};
 pub use self::{
     health::Health,
     queries::{Answer, Mode, Queries, QueryPool},
@@ -121,8 +123,9 @@ pub fn start(
     }
     tokio::spawn(stop.clone().run_until_cancelled_owned(access.clone().keep_fresh(options.clone())));
     let metrics = Arc::clone(&sources.metrics);
+    let draining = CancellationToken::new();
     let api = Arc::new(Api {
-        health: sources.health,
+        health: Arc::new(Stopping { health: sources.health, draining: draining.clone() }),
         segments: sources.segments,
         queries: sources.queries,
         activity: sources.activity,
@@ -140,5 +143,5 @@ pub fn start(
         document: OnceLock::new(),
     });
     let router = router::router(api, options, Arc::clone(&metrics));
-    server::start(listener, router, options, metrics, stop)
+    server::start(listener, router, options, metrics, Ending { draining, stop })
 }

@@ -2,7 +2,12 @@
 
 use std::{convert::Infallible, io, net::SocketAddr, sync::Arc, thread, time::Duration};
 
-use axum::{Router, body::Body, extract::ConnectInfo, http::Request};
+use axum::{
+    Router,
+    body::Body,
+    extract::ConnectInfo,
+    http::{HeaderValue, Request, header::CONNECTION},
+};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
@@ -32,9 +37,24 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// A server on its threads.
 pub struct Server {
     ended: oneshot::Receiver<()>,
+    draining: CancellationToken,
+}
+
+/// When it ends.
+pub(super) struct Ending {
+    /// It is asked to end soon: callers are to go elsewhere.
+    pub(super) draining: CancellationToken,
+    /// It ends.
+    pub(super) stop: CancellationToken,
 }
 
 impl Server {
+    /// Sends callers to other instances from now on, and answers them until it ends: `/readyz` is 503, and connections are
+    /// closed behind their next answer.
+    pub fn drain(&self) {
+        self.draining.cancel();
+    }
+
     /// Done when it has ended.
     pub async fn ended(self) {
         // A thread that panicked drops the other end, which is an end, too.
@@ -47,31 +67,32 @@ struct Shared {
     router: Router,
     connections: Arc<Connections>,
     read_timeout: Duration,
-    stop: CancellationToken,
+    ending: Ending,
 }
 
-/// Serves until `stop`, and a little longer for what is open.
+/// Serves until it is to end, and a little longer for what is open.
 pub(super) fn start(
     listener: TcpListener,
     router: Router,
     options: &HttpSettings,
     metrics: Arc<Metrics>,
-    stop: CancellationToken,
+    ending: Ending,
 ) -> io::Result<Server> {
     let runtime = runtime(options.threads)?;
     let listener = listener.into_std()?;
     let connections = Connections::new(options.connections, metrics);
-    let shared = Arc::new(Shared { router, connections, read_timeout: options.read_timeout, stop });
-    let (ending, ended) = oneshot::channel();
+    let draining = ending.draining.clone();
+    let shared = Arc::new(Shared { router, connections, read_timeout: options.read_timeout, ending });
+    let (end, ended) = oneshot::channel();
     thread::Builder::new().name("http".to_owned()).spawn(move || {
         if let Err(error) = runtime.block_on(serve(listener, shared)) {
             tracing::error!(%error, "the HTTP server ended");
         }
         // What still hangs is not waited for.
         runtime.shutdown_background();
-        let _ = ending.send(());
+        let _ = end.send(());
     })?;
-    Ok(Server { ended })
+    Ok(Server { ended, draining })
 }
 
 /// One thread takes connections and serves them; more than one share the serving.
@@ -102,7 +123,7 @@ async fn serve(listener: std::net::TcpListener, shared: Arc<Shared>) -> io::Resu
             }
         }
     };
-    let _: Option<Infallible> = shared.stop.run_until_cancelled(accepting).await;
+    let _: Option<Infallible> = shared.ending.stop.run_until_cancelled(accepting).await;
     drop(listener);
     let _ = timeout(LAST_WORDS, shared.connections.all_closed()).await;
     Ok(())
@@ -114,14 +135,19 @@ async fn connected(stream: TcpStream, client: SocketAddr, connection: Connection
     let _ = stream.set_nodelay(true);
     let connection = &connection;
     let answer = service_fn(|request: Request<Incoming>| {
-        let router = shared.router.clone();
+        let (router, draining) = (shared.router.clone(), shared.ending.draining.clone());
         async move {
             connection.work();
             let mut request = request.map(Body::new);
             request.extensions_mut().insert(ConnectInfo(client));
             let answer = router.oneshot(request).await;
             connection.rest();
-            answer
+            answer.map(|mut answer| {
+                if draining.is_cancelled() {
+                    answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                }
+                answer
+            })
         }
     });
     let serving = http1::Builder::new()
@@ -137,7 +163,7 @@ async fn connected(stream: TcpStream, client: SocketAddr, connection: Connection
             // A client that breaks off or is too slow is no news.
             _ = serving.as_mut() => return,
             () = connection.end.cancelled() => return,
-            () = shared.stop.cancelled(), if !stopping => {
+            () = shared.ending.stop.cancelled(), if !stopping => {
                 stopping = true;
                 serving.as_mut().graceful_shutdown();
             }

@@ -182,6 +182,13 @@ impl Server {
     }
 }
 
+impl Server {
+    /// Sends callers elsewhere.
+    pub fn drain(&self) {
+        self.running.as_ref().unwrap().drain();
+    }
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop.cancel();

@@ -26,6 +26,23 @@ fn what_takes_too_long_is_504_and_a_panic_is_500_and_neither_ends_the_server() {
 }
 
 #[test]
+fn a_server_that_drains_is_not_ready_answers_all_the_same_and_closes_connections_behind_their_answer() {
+    let server = Server::start(&HttpSettings::default(), empty());
+    assert_eq!(server.client.get("/readyz").status, 200);
+    let mut kept = server.client.connect();
+    let request = format!("GET /v1/segments HTTP/1.1\r\nhost: {}\r\n\r\n", server.client.address);
+    server.drain();
+    let said = server.client.get("/readyz").problem(503, "not_ready");
+    assert!(said["detail"].as_str().unwrap().contains("asked to stop"), "{said}");
+    assert_eq!(server.client.get("/livez").status, 200);
+    // One who keeps connections open goes elsewhere before the port closes: it reads until the other side closes.
+    std::io::Write::write_all(&mut kept, request.as_bytes()).unwrap();
+    let answer = crate::client::answer(&mut kept).unwrap();
+    assert_eq!((answer.status, answer.headers.get("connection").map(String::as_str)), (200, Some("close")));
+    assert_eq!(server.client.get("/v1/segments").status, 200, "new connections are taken");
+}
+
+#[test]
 fn more_requests_than_may_be_worked_on_are_503_and_probes_are_answered_all_the_same() {
     let options = HttpSettings { concurrency: 2, timeout: Duration::from_secs(300), ..HttpSettings::default() };
     let server = Server::start(&options, empty());

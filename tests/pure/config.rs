@@ -71,6 +71,13 @@ fn the_smallest_configuration_gets_the_documented_defaults() {
 }
 
 #[test]
+fn http_may_close_without_waiting_and_no_other_length_of_time_is_0() {
+    let with = |setting: &str| parse(&format!("{SMALLEST}\n[http]\n{setting} = \"0s\""), &[]);
+    assert_eq!(with("drain").unwrap().http.drain, Duration::ZERO);
+    assert!(with("timeout").unwrap_err().contains("http.timeout must be longer than 0"));
+}
+
+#[test]
 fn a_byte_order_mark_is_left_out_and_what_may_be_in_a_value_stays() {
     assert!(parse(&format!("\u{FEFF}{SMALLEST}"), &[]).is_ok());
     let place = parse(&format!("\u{FEFF}x = 1\n{SMALLEST}"), &[]).unwrap_err();
@@ -189,6 +196,7 @@ const OTHER_VALUES: &[(&str, &str)] = &[
     ("http.body_bytes", "4096"),
     ("http.timeout", "2s"),
     ("http.read_timeout", "3s"),
+    ("http.drain", "1s"),
     ("log.format", "text"),
     ("log.level", "debug"),
     ("tracing.endpoint", "http://127.0.0.1:4318"),

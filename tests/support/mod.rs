@@ -253,6 +253,7 @@ lanes = 1
 batch = 2000
 [http]
 listen = "127.0.0.1:0"
+drain = "0s"
 {}
 "#,
             self.kafka.bootstrap(),

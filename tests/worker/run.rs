@@ -1,10 +1,15 @@
 //! `weir run`: its start, its HTTP answers, its stop, and its behaviour while Kafka or Redis is unavailable.
 
-use std::{collections::BTreeMap, path::PathBuf, process::Command};
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    process::Command,
+    time::{Duration, Instant},
+};
 
 use crate::support::{
     DEADLINE, Decision, POLICY, Scene, TOPICS,
-    http::{address, described, get, metric, wait_degraded, wait_ready, wait_whole},
+    http::{address, described, get, metric, send, wait_degraded, wait_ready, wait_whole},
     outcome::{OutcomeKind, intent},
     weir,
 };
@@ -137,6 +142,35 @@ fn sigterm_drains_and_exits_0() {
     let mut next = scene.worker("next");
     scene.drain(&mut next);
     one_each(&scene, 5_000, 20_000);
+}
+
+#[test]
+fn http_answers_for_http_drain_after_sigterm_and_readyz_is_503_at_once() {
+    const DRAIN: Duration = Duration::from_secs(8);
+    let scene = Scene::new("http-drain", 1, POLICY);
+    let mut worker = scene.worker_with("i", &[("WEIR__HTTP__DRAIN", "8s")]);
+    wait_ready(&worker);
+    let begun = Instant::now();
+    worker.terminate();
+    wait_until(DEADLINE, "/readyz is 503", || get(&worker, "/readyz").0 == 503);
+    assert!(get(&worker, "/readyz").1.contains("asked to stop"), "{}", get(&worker, "/readyz").1);
+    assert_eq!(get(&worker, "/livez").0, 200);
+    let (status, said) = send(&worker, "POST", "/v1/decisions", &json!({"id": "late", "user_id": "user-1"}));
+    assert_eq!(status, 200, "{said}");
+    // The lanes go on, too.
+    sends(&scene, "late", 10, 1);
+    scene.drain(&mut worker);
+    ends(&mut worker, 0);
+    assert!(begun.elapsed() >= DRAIN);
+}
+
+#[test]
+fn ctrl_c_does_not_wait_for_callers_of_http() {
+    let scene = Scene::new("http-interrupt", 1, POLICY);
+    let mut worker = scene.worker_with("i", &[("WEIR__HTTP__DRAIN", "10m")]);
+    wait_ready(&worker);
+    worker.interrupt();
+    ends(&mut worker, 0);
 }
 
 #[test]

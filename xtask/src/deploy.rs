@@ -17,11 +17,12 @@ const CHART: &str = "deploy/helm/weir";
 /// Values in the chart's ci/, and how many resources they make.
 const VALUES: [(&str, u64); 3] = [("small", 6), ("full", 9), ("large", 7)];
 /// Values that the chart must refuse, on top of ci/full.yaml, and words of the reason.
-const REFUSED: [(&[&str], &str); 7] = [
+const REFUSED: [(&[&str], &str); 8] = [
     (&["--set", "config="], "config is empty"),
     (&["--set", "config=kafka"], "config is not TOML"),
     (&["--set", "config=kafka.instance=\"weir-0\""], "config sets kafka.instance: leave it out"),
     (&["--set", "config=worker.drain=\"90s\""], "set drainSeconds"),
+    (&["--set", "config=http.drain=\"90s\""], "set httpDrainSeconds"),
     (&["--set", "keda.minReplicas=0"], "minimum"),
     (&["--set", "replicaCount=3"], "replicaCount"),
     (&["--set", "env[0].name=WEIR__REDIS__USERS,env[0].value=1000000"], "/env/0/value"),
@@ -32,7 +33,7 @@ const PROMISED: [(&str, &[&str]); 6] = [
         "StatefulSet",
         &[
             "podManagementPolicy: Parallel",
-            "terminationGracePeriodSeconds: 70",
+            "terminationGracePeriodSeconds: 85",
             "runAsNonRoot: true",
             "runAsUser: 10001",
             "fieldPath: metadata.name",

@@ -202,7 +202,11 @@ async fn worker(
         routes,
         stop: stop.clone(),
     };
-    worker.run(stop.cancelled_owned()).await
+    let asked_to_stop = async {
+        stop.cancelled().await;
+        signals::Asked::Interrupt
+    };
+    worker.run(asked_to_stop).await
 }
 
 /// What keeps the pace of the routes, and makes the lanes of what waits for them.

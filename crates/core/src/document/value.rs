@@ -75,7 +75,7 @@ pub fn flag(node: &Node) -> Parsed<bool> {
     if let Value::Flag(flag) = node.value { Ok(flag) } else { Err(must_be("true or false", node)) }
 }
 
-/// The pattern of a length of time, for schemas: what [`duration`] reads.
+/// The pattern of a length of time, for schemas: what [`duration_or_zero`] reads.
 pub const DURATION_PATTERN: &str = r"^\s*([0-9]+(\.[0-9]+)?\s*(nanos|nsec|ns|usec|us|µs|millis|msec|ms|seconds?|secs?|s|minutes?|mins?|m|hours?|hrs?|h|days?|d|weeks?|wks?|w|months?|years?|yrs?|y)\s*)+$";
 
 /// A length of time above 0, such as `24h` or `90m`, in milliseconds; at most ten years.
@@ -83,15 +83,21 @@ pub const DURATION_PATTERN: &str = r"^\s*([0-9]+(\.[0-9]+)?\s*(nanos|nsec|ns|use
 /// # Errors
 /// What it must be.
 pub fn duration(node: &Node) -> Parsed<Duration> {
+    let duration = duration_or_zero(node)?;
+    if duration.is_zero() { Err("must be longer than 0".into()) } else { Ok(duration) }
+}
+
+/// The same, or 0.
+///
+/// # Errors
+/// What it must be.
+pub fn duration_or_zero(node: &Node) -> Parsed<Duration> {
     const MAX_DAYS: u64 = 3_660;
     const HOW: &str = "a length of time such as \"24h\", \"7d\", \"90m\" or \"500ms\"";
     let Value::Text(text) = &node.value else { return Err(must_be(HOW, node)) };
     let Ok(duration) = humantime::parse_duration(text) else { return Err(must_be(HOW, node)) };
     if has_months_as_m(text) {
         return Err(format!("must be in m (minutes) or months, not in M: {text:?}"));
-    }
-    if duration.is_zero() {
-        return Err("must be longer than 0".into());
     }
     if duration.subsec_nanos() % 1_000_000 != 0 {
         return Err(format!("must be whole milliseconds, not {text:?}"));
