@@ -166,6 +166,28 @@ fn the_chart_prints_no_number_with_an_exponent() {
 }
 
 #[test]
+fn the_chart_has_the_alerts_and_the_dashboard() {
+    // Helm reads no file outside of a chart.
+    for (own, original) in
+        [("alerts.yml", "deploy/prometheus/alerts.yml"), ("dashboard.json", "deploy/grafana/weir.json")]
+    {
+        let copy = format!("deploy/helm/weir/files/{own}");
+        assert!(file(&copy) == file(original), "{copy} is another one: cp {original} {copy}");
+    }
+}
+
+#[test]
+fn instances_of_one_release_name_in_two_namespaces_have_different_names() {
+    let pod = file("deploy/helm/weir/templates/statefulset.yaml");
+    let (_, instance) = pod.split_once("- name: WEIR__KAFKA__INSTANCE\n").unwrap();
+    let value = instance.lines().next().unwrap();
+    for part in ["value:", ".Values.instancePrefix", ".Release.Namespace", ".Release.Name", "$(POD_NAME)"] {
+        assert!(value.contains(part), "{part}: {value}");
+    }
+    assert!(pod.find("- name: POD_NAME") < pod.find("- name: WEIR__KAFKA__INSTANCE"), "it is defined before its use");
+}
+
+#[test]
 fn instances_of_compose_share_no_name_and_no_port() {
     let compose = file("docker-compose.yml");
     assert!(!compose.contains("container_name") && !compose.contains("WEIR__KAFKA__INSTANCE"), "{compose}");

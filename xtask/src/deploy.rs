@@ -15,44 +15,82 @@ use crate::{
 
 const CHART: &str = "deploy/helm/weir";
 /// Values in the chart's ci/, and how many resources they make.
-const VALUES: [(&str, u64); 3] = [("small", 6), ("full", 9), ("large", 7)];
+const VALUES: [(&str, u64); 4] = [("small", 7), ("full", 12), ("existing", 5), ("large", 8)];
 /// Values that the chart must refuse, on top of ci/full.yaml, and words of the reason.
-const REFUSED: [(&[&str], &str); 8] = [
+const REFUSED: [(&[&str], &str); 15] = [
     (&["--set", "config="], "config is empty"),
     (&["--set", "config=kafka"], "config is not TOML"),
-    (&["--set", "config=kafka.instance=\"weir-0\""], "config sets kafka.instance: leave it out"),
+    (&["--set", "config=kafka.instance=\"weir-0\""], "config sets kafka.instance: leave it out, set instancePrefix"),
     (&["--set", "config=worker.drain=\"90s\""], "set drainSeconds"),
     (&["--set", "config=http.drain=\"90s\""], "set httpDrainSeconds"),
+    (&["--set", "config=redis.password=\"x\""], "config sets redis.password"),
+    (&["--set", "config=schemas.password=\"x\""], "config sets schemas.password"),
+    (&["--set", "config=redis.nodes=[\"redis://:x@redis-1:6379\"]"], "config has a URL with a password"),
+    (&["--set", "config=kafka.properties.\"sasl.password\"=\"x\""], "config has a secret in [kafka.properties]"),
+    (&["--set", "env[0].name=WEIR__REDIS__PASSWORD,env[0].value=x"], "env shows the secret WEIR__REDIS__PASSWORD"),
+    (&["--set", "existingConfigMap=weir-config"], "config and existingConfigMap are both set"),
+    (&["--set", "image.digest=latest"], "digest"),
     (&["--set", "keda.minReplicas=0"], "minimum"),
     (&["--set", "replicaCount=3"], "replicaCount"),
     (&["--set", "env[0].name=WEIR__REDIS__USERS,env[0].value=1000000"], "/env/0/value"),
 ];
-/// What ci/full.yaml makes of a kind: lines that it must have, one after the other.
-const PROMISED: [(&str, &[&str]); 6] = [
+/// What these values make of a kind: a resource that has these lines, one after the other.
+const PROMISED: [(&str, &str, &[&str]); 14] = [
     (
+        "full",
         "StatefulSet",
         &[
+            "serviceName: weir-headless",
             "podManagementPolicy: Parallel",
+            "priorityClassName: \"messaging\"",
             "terminationGracePeriodSeconds: 85",
             "runAsNonRoot: true",
             "runAsUser: 10001",
+            "initContainers:",
+            "image: \"registry.example/weir:1.2.3\"",
             "fieldPath: metadata.name",
+            "value: \"east.caps.$(POD_NAME)\"",
             "startupProbe:",
+            "failureThreshold: 120",
             "path: /livez",
             "livenessProbe:",
             "path: /livez",
             "readinessProbe:",
             "path: /readyz",
+            "lifecycle:",
             "readOnlyRootFilesystem: true",
+            "name: proxy",
             "path: \"secrets/kafka-password\"",
         ],
     ),
-    ("PodDisruptionBudget", &["maxUnavailable: 1"]),
-    ("NetworkPolicy", &["policyTypes: [Ingress, Egress]"]),
-    ("ServiceMonitor", &["path: /metrics"]),
-    ("ServiceAccount", &["eks.amazonaws.com/role-arn:"]),
+    ("full", "PodDisruptionBudget", &["maxUnavailable: 1"]),
+    // Prometheus is let in, and looks at one of the two services.
+    ("full", "NetworkPolicy", &["policyTypes: [Ingress, Egress]", "app.kubernetes.io/name: prometheus"]),
+    ("full", "ServiceMonitor", &["app.kubernetes.io/component: http", "path: /metrics"]),
+    ("full", "Service", &["app.kubernetes.io/component: http", "port: 8080"]),
+    ("full", "Service", &["name: weir-headless", "clusterIP: None"]),
+    ("full", "PrometheusRule", &["release: prometheus", "alert: WeirAbsent"]),
+    ("full", "ConfigMap", &["grafana_folder: messaging", "weir.json:"]),
+    ("full", "ServiceAccount", &["eks.amazonaws.com/role-arn:"]),
     // The lag of deferred and waiting intents is no reason for more instances.
-    ("ScaledObject", &["minReplicaCount: 2", "consumerGroup: \"caps\"", "topic: \"send-intents\"", "lagThreshold:"]),
+    (
+        "full",
+        "ScaledObject",
+        &["minReplicaCount: 2", "consumerGroup: \"caps\"", "topic: \"send-intents\"", "lagThreshold:"],
+    ),
+    // Of one release name, instances in two namespaces have different names.
+    ("small", "StatefulSet", &["terminationGracePeriodSeconds: 35", "value: \"default.weir.$(POD_NAME)\""]),
+    ("small", "NetworkPolicy", &["podSelector: {}"]),
+    (
+        "existing",
+        "StatefulSet",
+        &[
+            "serviceAccountName: \"messaging\"",
+            "registry.example/weir@sha256:0123456789abcdef",
+            "configMap: {name: \"weir-config\"}",
+        ],
+    ),
+    ("existing", "Service", &["clusterIP: None"]),
 ];
 
 /// What ci/large.yaml makes of a kind with a value set: its numbers, without an exponent.
@@ -86,9 +124,8 @@ pub fn run() -> Result<()> {
         shell::run(command(place("bin/helm"), &["lint", "--strict", CHART, "-f", &values]))?;
         let manifests = printed(helm_template(&values, &[]))?;
         KUBERNETES.iter().try_for_each(|version| conforms(&manifests, version, resources))?;
-        if name == "full" {
-            PROMISED.iter().try_for_each(|(kind, lines)| promises(&manifests, kind, lines))?;
-        }
+        let mut promised = PROMISED.iter().filter(|(of, ..)| *of == name);
+        promised.try_for_each(|(_, kind, lines)| promises(&manifests, kind, lines))?;
     }
     for (set, kind, lines) in LARGE {
         let manifests = printed(helm_template(&format!("{CHART}/ci/large.yaml"), &["--set", set]))?;
@@ -104,14 +141,16 @@ pub fn run() -> Result<()> {
     printed(command(place("bin/cmd"), &["docker-compose.yml"])).map(drop)
 }
 
-/// The resource of a kind has these texts, in this order.
+/// A resource of a kind has these texts, in this order.
 fn promises(manifests: &str, kind: &str, texts: &[&str]) -> Result<()> {
     let is_of_kind = |manifest: &&str| manifest.lines().any(|line| line == format!("kind: {kind}"));
-    let manifest = manifests.split("\n---\n").find(is_of_kind).with_context(|| format!("there is no {kind}"))?;
-    let mut rest = manifest;
-    for text in texts {
-        (_, rest) = rest.split_once(text).with_context(|| format!("the {kind} lacks {text:?}: {manifest}"))?;
-    }
+    let has_all = |manifest: &&str| {
+        let behind = |rest: &str, text: &&str| rest.split_once(*text).map(|(_, behind)| behind.to_owned());
+        texts.iter().try_fold((*manifest).to_owned(), |rest, text| behind(&rest, text)).is_some()
+    };
+    let mut of_kind = manifests.split("\n---\n").filter(is_of_kind).peekable();
+    ensure!(of_kind.peek().is_some(), "there is no {kind}");
+    ensure!(of_kind.any(|manifest| has_all(&manifest)), "no {kind} has {texts:?} in this order: {manifests}");
     Ok(())
 }
 

@@ -1,5 +1,5 @@
 //! The tools that check deploy/, from package registries, in .weir/deploy: programs in Go, and the schemas of Kubernetes' API and of the
-//! two custom resources.
+//! custom resources.
 
 use std::{
     fs,
@@ -20,11 +20,15 @@ const PROGRAMS: [&str; 3] = [
     "github.com/compose-spec/compose-go/v2/cmd@v2.16.2",
 ];
 /// Modules and the definitions in them.
-const DEFINITIONS: [(&str, &str); 2] = [
+const DEFINITIONS: [(&str, &str); 3] = [
     ("github.com/kedacore/keda/v2@v2.21.0", "config/crd/bases/keda.sh_scaledobjects.yaml"),
     (
         "github.com/prometheus-operator/prometheus-operator@v0.85.0",
         "example/prometheus-operator-crd/monitoring.coreos.com_servicemonitors.yaml",
+    ),
+    (
+        "github.com/prometheus-operator/prometheus-operator@v0.85.0",
+        "example/prometheus-operator-crd/monitoring.coreos.com_prometheusrules.yaml",
     ),
 ];
 /// The module that turns definitions into schemas, by a script in it.
