@@ -27,13 +27,15 @@ pub fn start(settings: &LogSettings, level: Option<&str>) -> anyhow::Result<()> 
         LogFormat::Json => false,
     };
     let registry = tracing_subscriber::registry().with(filter);
-    // A second start (tests run several workers in one process) keeps the first.
+    // A second start (tests run several workers in one process) keeps the first. A log that cannot be written, because nobody reads
+    // stderr any more, is no reason to panic, as a message about it on stderr would.
     let _ = if text {
         let ansi = std::io::stderr().is_terminal();
-        registry.with(fmt::layer().with_writer(std::io::stderr).with_ansi(ansi).with_target(false)).try_init()
+        let layer = fmt::layer().with_writer(std::io::stderr).with_ansi(ansi).with_target(false);
+        registry.with(layer.log_internal_errors(false)).try_init()
     } else {
         let layer = fmt::layer().json().flatten_event(true).with_thread_names(true).with_writer(std::io::stderr);
-        registry.with(layer).try_init()
+        registry.with(layer.log_internal_errors(false)).try_init()
     };
     Ok(())
 }

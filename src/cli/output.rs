@@ -1,6 +1,10 @@
 //! In which form a command prints.
 
-use std::{borrow::Cow, io::Write, ops::Range};
+use std::{
+    borrow::Cow,
+    io::{self, Write},
+    ops::Range,
+};
 
 use anyhow::Context as _;
 use clap::ValueEnum;
@@ -34,7 +38,8 @@ pub fn plain(text: &str) -> Cow<'_, str> {
 /// # Errors
 /// `out` cannot be written to.
 pub fn print_json(report: &impl Serialize, out: &mut impl Write) -> anyhow::Result<()> {
-    serde_json::to_writer_pretty(&mut *out, report).context("cannot print")?;
+    // As the error of `out` that it is: a pipe that nobody reads is none of ours.
+    serde_json::to_writer_pretty(&mut *out, report).map_err(io::Error::from).context("cannot print")?;
     Ok(writeln!(out)?)
 }
 
@@ -67,7 +72,28 @@ pub fn progress(length: Option<u64>, template: &str) -> ProgressBar {
 
 #[cfg(test)]
 mod tests {
-    use super::plain;
+    use std::io::{self, Write};
+
+    use super::{plain, print_json};
+    use crate::cli::exit;
+
+    struct NobodyReads;
+
+    impl Write for NobodyReads {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::BrokenPipe.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_pipe_that_nobody_reads_is_no_failure() {
+        let error = print_json(&[1, 2], &mut NobodyReads).unwrap_err();
+        assert_eq!(exit::report(&error), exit::DONE, "{error:#}");
+    }
 
     #[test]
     fn what_moves_a_cursor_is_shown_and_not_done() {

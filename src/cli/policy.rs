@@ -98,14 +98,17 @@ impl From<InvalidPolicy> for UsageError {
 pub fn check(args: &PolicyCheckArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let retention_ms = i64::try_from(args.history.as_millis()).unwrap_or(i64::MAX);
     let policy = read(&args.file, HistoryBounds { retention_ms, max_entries: args.max_entries });
-    match (args.output, &policy) {
-        (OutputForm::Text, Ok(policy)) => write!(out, "{}", in_text(&args.file.display().to_string(), policy))?,
-        (OutputForm::Text, Err(_)) => {}
-        (OutputForm::Json, Ok(policy)) => print_json(&in_json(policy), out)?,
-        (OutputForm::Json, Err(error)) => print_json(&json!({"valid": false, "problems": problems(error)}), out)?,
-    }
+    let printed = match (args.output, &policy) {
+        (OutputForm::Text, Ok(policy)) => {
+            write!(out, "{}", in_text(&args.file.display().to_string(), policy)).map_err(anyhow::Error::from)
+        }
+        (OutputForm::Text, Err(_)) => Ok(()),
+        (OutputForm::Json, Ok(policy)) => print_json(&in_json(policy), out),
+        (OutputForm::Json, Err(error)) => print_json(&json!({"valid": false, "problems": problems(error)}), out),
+    };
+    // What was found counts, also where nobody reads it.
     policy.map_err(UsageError::from)?;
-    Ok(())
+    printed
 }
 
 /// Reads a policy from a file.

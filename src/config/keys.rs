@@ -119,7 +119,7 @@ macro_rules! section {
 pub(super) use section;
 
 /// Properties that are weir's to set, and why.
-pub const REFUSED_PROPERTIES: [(&str, &str); 16] = [
+pub const REFUSED_PROPERTIES: [(&str, &str); 18] = [
     ("acks", "weir needs all: fewer may lose what was decided"),
     ("bootstrap.servers", "set kafka.brokers"),
     ("delivery.report.only.error", "weir reads the delivery reports"),
@@ -129,6 +129,8 @@ pub const REFUSED_PROPERTIES: [(&str, &str); 16] = [
     ("enable.partition.eof", "weir does not read it"),
     ("group.id", "set kafka.group"),
     ("group.instance.id", "each lane is a member of the group; they would share the name"),
+    ("group.protocol", "weir needs classic, the default: with consumer, brokers assign partitions by their rules"),
+    ("group.remote.assignor", "it belongs to group.protocol = consumer, and weir needs classic"),
     ("isolation.level", "weir reads committed intents only"),
     ("metadata.broker.list", "set kafka.brokers"),
     ("partition.assignment.strategy", "weir rebuilds its lanes by it"),

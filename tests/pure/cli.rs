@@ -116,6 +116,66 @@ fn the_demo_shows_the_whole_thing() {
 }
 
 #[test]
+fn the_demo_tells_programs_what_it_tells_people() {
+    let folder = tempfile::tempdir().unwrap();
+    let (out, _) = says(&["demo", "--publish", "2000", "--output", "json"], folder.path(), 0);
+    let said: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}"));
+    let count = |field: &str| said[field].as_u64().unwrap_or_else(|| panic!("{field}: {said}"));
+    let kinds = ["approved", "suppressed", "deferred", "dead_letters"].map(count);
+    assert_eq!((count("intents"), kinds.iter().sum::<u64>()), (2000, 2000), "{said}");
+    let became = said["became"].as_array().unwrap();
+    assert_eq!(became.iter().map(|row| row["intents"].as_u64().unwrap()).sum::<u64>(), 2000, "{said}");
+    assert!(became.iter().any(|row| row["became"] == "dead_letter") && said.get("kept").is_none(), "{said}");
+    assert!(said["texts"]["route"] == "sms" && said["texts"]["approved"].as_u64() > Some(0), "{said}");
+}
+
+/// The exit code of a command whose output nobody reads, and what it says on stderr.
+fn unread(args: &[&str], folder: &Path) -> (Option<i32>, String) {
+    // A pipe whose reader is gone before the command begins.
+    let script = "mkfifo nobody; cat < nobody > /dev/null & exec 3> nobody; kill $!; wait $! 2> /dev/null; rm nobody; \
+                  exec \"$@\" >&3 3>&-";
+    let output = output(Command::new("/bin/sh").args(["-c", script, "sh"]).arg(weir()).args(args).current_dir(folder));
+    let output = output.unwrap();
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+fn a_command_whose_output_nobody_reads_fails_for_nothing_but_what_it_found() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("good.toml"), POLICY).unwrap();
+    std::fs::write(folder.path().join("bad.toml"), "version = 1\n").unwrap();
+    let config = "[kafka]\nbrokers = \"b:9092\"\nintents = \"i\"\napproved = \"a\"\nsuppressed = \"s\"\n\
+                  dead_letters = \"d\"\n[redis]\nnodes = [\"redis://r:6379\"]\n[segments]\nsource = \"m.json\"\n\
+                  [policy]\nsource = \"good.toml\"\n";
+    std::fs::write(folder.path().join("weir.toml"), config).unwrap();
+    let plan = ["plan", "--users", "1M", "--rate", "10", "--peak", "100"];
+    let fine: [&[&str]; 5] = [
+        &["config", "show"],
+        &["policy", "check", "good.toml"],
+        &plan,
+        &["completions", "bash"],
+        &["demo", "--publish", "10"],
+    ];
+    for args in fine {
+        for form in [&[][..], &["--output", "json"]] {
+            if args[0] == "completions" && !form.is_empty() {
+                continue;
+            }
+            let args = [args, form].concat();
+            assert_eq!(unread(&args, folder.path()), (Some(0), String::new()), "{args:?}");
+        }
+    }
+    // The segments are not there, and the policy is none.
+    for args in [&["check", "--offline"][..], &["policy", "check", "bad.toml"]] {
+        for form in ["text", "json"] {
+            let args = [args, &["--output", form]].concat();
+            let (code, err) = unread(&args, folder.path());
+            assert!(code == Some(2) && !err.contains("cannot print"), "{args:?}: {code:?} {err}");
+        }
+    }
+}
+
+#[test]
 fn a_command_logs_where_the_command_line_says_so_and_by_no_other_variable() {
     let logged = |args: &[&str]| {
         let mut demo = Command::new(weir());

@@ -504,6 +504,13 @@ fn properties_that_weir_sets_itself_are_refused_with_the_reason() {
 }
 
 #[test]
+fn the_new_protocol_of_groups_is_refused_by_the_name_that_was_given() {
+    let error = parse(&format!("{SMALLEST}\n[kafka.properties]\n\"group.protocol\" = \"consumer\""), &[]).unwrap_err();
+    assert!(error.contains("group.protocol") && error.contains("classic"), "{error}");
+    assert!(!error.contains("partition.assignment.strategy"), "nobody has set that: {error}");
+}
+
+#[test]
 fn secrets_are_never_printed() {
     let env = [
         ("WEIR__REDIS__PASSWORD", "hunter2"),

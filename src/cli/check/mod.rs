@@ -78,7 +78,8 @@ pub async fn run(args: &CheckArgs, out: &mut impl Write) -> anyhow::Result<()> {
             // Programs find it where they find all others; people find it once, on stderr.
             if args.output == OutputForm::Json {
                 report.add(Finding::Invalid, "configuration", error.to_string());
-                report.print(args.output, out)?;
+                // Whether anybody reads it or not, the configuration is wrong.
+                let _ = report.print(args.output, out);
             }
             return Err(error);
         }
@@ -106,6 +107,8 @@ pub async fn run(args: &CheckArgs, out: &mut impl Write) -> anyhow::Result<()> {
             }
         }
     }
-    report.print(args.output, out)?;
-    report.outcome()
+    let printed = report.print(args.output, out);
+    // What was found counts, also where nobody reads it.
+    report.outcome()?;
+    printed
 }

@@ -8,7 +8,7 @@ mod traffic;
 mod watcher;
 
 use std::{
-    io::Write,
+    io::{self, Write},
     net::SocketAddr,
     sync::{
         Arc,
@@ -47,11 +47,11 @@ use weir_worker::{
 use self::{
     broker::{Broker, WHEEL},
     gateway::Gateway,
-    summary::Summary,
+    summary::{Kept, Summary},
     watcher::Watcher,
 };
 use super::{
-    output::progress,
+    output::{OutputForm, print_json, progress},
     signals,
     worker::{HttpSetup, LaneEnds, WaitingEnds, Worker, WorkerPressure, WorkerRoutes},
 };
@@ -88,6 +88,9 @@ pub struct DemoArgs {
     /// Stay up after the summary and print the broker's address, so that any Kafka client can publish and consume
     #[arg(long)]
     keep: bool,
+    /// Output format
+    #[arg(long, value_enum, default_value_t)]
+    output: OutputForm,
 }
 
 /// Runs the demo.
@@ -120,11 +123,20 @@ pub async fn run(args: &DemoArgs, out: &mut impl Write) -> anyhow::Result<()> {
     };
     publisher.await.context("the publisher")??;
     bar.finish_and_clear();
-    summary.print(out)?;
+    match (args.output, args.keep) {
+        (OutputForm::Text, true) => {
+            summary.print(out)?;
+            how_to_use(&broker.options, http, out)?;
+        }
+        (OutputForm::Text, false) => {
+            summary.print(out)?;
+            summary::how_to_go_on(out)?;
+        }
+        (OutputForm::Json, keep) => print_json(&summary.report(keep.then(|| kept(&broker.options, http))), out)?,
+    }
+    out.flush()?;
     if args.keep {
-        keep(&broker.options, http, out).await?;
-    } else {
-        summary::how_to_go_on(out)?;
+        signals::asked_to_stop()?.await;
     }
     stop.cancel();
     drop(gateway);
@@ -157,14 +169,6 @@ async fn worker(
         routes: Some(Arc::clone(&kafka.routes)),
         approved_by_channel: kafka.approved_by_channel(),
     };
-    let lane = LaneSettings {
-        batch: 10_000,
-        commit_interval: Duration::from_millis(50),
-        drain: DRAIN,
-        unavailable_after: None,
-        deferred_bytes: 0,
-        deferred_shards: Arc::default(),
-    };
     let store = EmbeddedStore::new(HISTORY_MS);
     let ledger = EmbeddedLedger::new("demo", || SystemClock.now());
     let looked_at = ledger.clone();
@@ -188,7 +192,7 @@ async fn worker(
         budgets,
         ledger: Arc::new(LedgerPool::new(move || looked_at.clone())),
         pressure: Some(WorkerPressure { shared, status, stop: pressed, task }),
-        lane,
+        lane: lane_settings(),
         http: Some(HttpSetup { listener, options: HttpSettings::default(), queries }),
         drain: DRAIN,
         metrics,
@@ -207,6 +211,17 @@ async fn worker(
         signals::Asked::Interrupt
     };
     worker.run(asked_to_stop).await
+}
+
+fn lane_settings() -> LaneSettings {
+    LaneSettings {
+        batch: 10_000,
+        commit_interval: Duration::from_millis(50),
+        drain: DRAIN,
+        unavailable_after: None,
+        deferred_bytes: 0,
+        deferred_shards: Arc::default(),
+    }
 }
 
 /// What keeps the pace of the routes, and makes the lanes of what waits for them.
@@ -286,8 +301,12 @@ fn watch(options: &KafkaOptions, taken: &AtomicU64, count: u32, bar: &ProgressBa
     Ok(summary)
 }
 
-/// Stays up until Ctrl-C.
-async fn keep(options: &KafkaOptions, http: SocketAddr, out: &mut impl Write) -> anyhow::Result<()> {
+/// Where the demo that stays up is reached.
+fn kept(options: &KafkaOptions, http: SocketAddr) -> Kept<'_> {
+    Kept { brokers: &options.brokers, topics: options.topics(), http }
+}
+
+fn how_to_use(options: &KafkaOptions, http: SocketAddr, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "\nThe demo stays up. The broker is {}; topics: {}.", options.brokers, options.topics().join(", "))?;
     writeln!(out, "Watch it, and explain a user: http://{http}/ in a browser")?;
     writeln!(out, "Publish an intent:")?;
@@ -315,8 +334,5 @@ async fn keep(options: &KafkaOptions, http: SocketAddr, out: &mut impl Write) ->
         "  curl http://{http}/v1/decisions -H 'content-type: application/json' -d '{{\"id\":\"mine-2\",\"user_id\":7}}'"
     )?;
     writeln!(out, "  http://{http}/openapi.json says what else there is.")?;
-    writeln!(out, "Press Ctrl-C to end.")?;
-    out.flush()?;
-    signals::asked_to_stop()?.await;
-    Ok(())
+    writeln!(out, "Press Ctrl-C to end.")
 }

@@ -3,15 +3,18 @@
 use std::{
     collections::BTreeMap,
     io::{self, Write},
+    net::SocketAddr,
     time::{Duration, Instant},
 };
 
 use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
+use serde::Serialize;
 
 use super::gateway::{CHANNEL, PER_S};
 
 /// Where a record is from: one of the outputs, or the deferred intents.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Kind {
     Approved,
     Suppressed,
@@ -20,7 +23,7 @@ pub(super) enum Kind {
 }
 
 /// The intents of a budget.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize)]
 pub(super) struct BudgetCounts {
     pub(super) approved: u64,
     pub(super) suppressed: u64,
@@ -48,6 +51,13 @@ impl Texts {
     pub(super) fn taken(&mut self, taken: u64) {
         self.most_undelivered = self.most_undelivered.max(self.approved.saturating_sub(taken));
     }
+
+    fn paced(&self) -> Option<Paced> {
+        let Self { approved, waited, most_undelivered, took, .. } = *self;
+        let seconds = took.as_secs_f64();
+        let paced = Paced { route: CHANNEL, gateway_per_s: PER_S, approved, waited, most_undelivered, seconds };
+        (approved > 0).then_some(paced)
+    }
 }
 
 /// What came out, counted.
@@ -60,6 +70,55 @@ pub(super) struct Summary {
     records: u64,
     first_at: Option<Instant>,
     took: Duration,
+}
+
+/// What came out, for programs.
+#[derive(Debug, Serialize)]
+pub(super) struct Report<'s> {
+    intents: u64,
+    approved: u64,
+    suppressed: u64,
+    deferred: u64,
+    dead_letters: u64,
+    became: Vec<Became<'s>>,
+    budgets: &'s BTreeMap<String, BudgetCounts>,
+    /// Null where no text was approved.
+    texts: Option<Paced>,
+    /// From the first record to the last.
+    seconds: f64,
+    /// Null where the run was too short to tell.
+    intents_per_s: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kept: Option<Kept<'s>>,
+}
+
+/// What became of the intents of a segment, for one reason.
+#[derive(Debug, Serialize)]
+struct Became<'s> {
+    segment: &'s str,
+    became: Kind,
+    why: &'s str,
+    intents: u64,
+}
+
+/// Texts that were approved at the pace of their gateway.
+#[derive(Debug, Serialize)]
+struct Paced {
+    route: &'static str,
+    gateway_per_s: u32,
+    approved: u64,
+    waited: u64,
+    most_undelivered: u64,
+    /// From the first text to the last.
+    seconds: f64,
+}
+
+/// Where a demo is reached that stays up.
+#[derive(Debug, Serialize)]
+pub(super) struct Kept<'s> {
+    pub(super) brokers: &'s str,
+    pub(super) topics: [&'s str; 4],
+    pub(super) http: SocketAddr,
 }
 
 /// A run that is over sooner says nothing of the rate, in seconds.
@@ -87,6 +146,33 @@ impl Summary {
 
     fn of_kind(&self, kind: Kind) -> u64 {
         self.counts.iter().filter(|((_, found, _), _)| *found == kind).map(|(_, count)| count).sum()
+    }
+
+    /// The rate, where the run was long enough to tell.
+    fn intents_per_s(&self) -> Option<f64> {
+        let seconds = self.took.as_secs_f64();
+        (seconds >= SHORTEST_RATED_S).then(|| self.records as f64 / seconds)
+    }
+
+    /// What [`Summary::print`] prints, but the samples.
+    pub(super) fn report<'s>(&'s self, kept: Option<Kept<'s>>) -> Report<'s> {
+        let became = self.counts.iter().map(|((segment, kind, why), &intents)| {
+            let (segment, why, became) = (segment.as_str(), why.as_str(), *kind);
+            Became { segment, became, why, intents }
+        });
+        Report {
+            intents: self.records,
+            approved: self.of_kind(Kind::Approved),
+            suppressed: self.of_kind(Kind::Suppressed),
+            deferred: self.of_kind(Kind::Deferred),
+            dead_letters: self.of_kind(Kind::DeadLetter),
+            became: became.collect(),
+            budgets: &self.budgets,
+            texts: self.texts.paced(),
+            seconds: self.took.as_secs_f64(),
+            intents_per_s: self.intents_per_s(),
+            kept,
+        }
     }
 
     /// The tables, a sample of each record, and the rate.
@@ -138,9 +224,8 @@ impl Summary {
             };
             writeln!(out, "{name}:\n{sample}\n")?;
         }
-        let seconds = self.took.as_secs_f64();
-        if seconds >= SHORTEST_RATED_S {
-            let rate = intents as f64 / seconds;
+        if let Some(rate) = self.intents_per_s() {
+            let seconds = self.took.as_secs_f64();
             writeln!(
                 out,
                 "From the first record to the last: {seconds:.1} s, {rate:.0} intents/s, with broker, store, publisher and reader in this one process."

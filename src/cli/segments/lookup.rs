@@ -1,7 +1,7 @@
 //! `weir segments lookup`: which segment users are in.
 
 use std::{
-    io::{BufWriter, Write},
+    io::{self, BufWriter, Write},
     path::PathBuf,
 };
 
@@ -80,7 +80,7 @@ impl<W: Write> Answers<'_, W> {
                 OutputForm::Text => writeln!(self.out, "{}", report.as_text())?,
                 OutputForm::Json => {
                     self.out.write_all(if self.printed == 0 { b"[\n" } else { b",\n" })?;
-                    serde_json::to_writer(&mut self.out, &report).context("cannot print")?;
+                    serde_json::to_writer(&mut self.out, &report).map_err(io::Error::from).context("cannot print")?;
                 }
             }
             self.printed += 1;
