@@ -6,10 +6,11 @@ mod view;
 use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use arc_swap::ArcSwap;
+use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 use weir_core::{
     budget::{Budget, BudgetId},
@@ -29,6 +30,8 @@ pub use self::{
 
 /// The most budgets of one answer.
 const MOST_ROWS: usize = 1_000;
+/// How long a look answers everybody who asks: each takes a call of a script for each row.
+const FRESH_FOR: Duration = Duration::from_millis(500);
 /// How often it is looked which budgets are unavailable here.
 const STATES_EVERY: Duration = Duration::from_secs(1);
 
@@ -39,6 +42,17 @@ pub struct BudgetDesk {
     ledger: Arc<dyn LooksAtLedger>,
     /// What the ledger answered last, of the budgets that were looked at last.
     known: ArcSwap<HashMap<BudgetId, TakeAnswer>>,
+    /// What was looked up lately, of all budgets (under no name) and of single ones. Who looks holds it: there is one look at a time,
+    /// and equal questions have one answer.
+    seen: Mutex<HashMap<Option<Arc<str>>, Seen>>,
+}
+
+/// What a look found.
+struct Seen {
+    policy: Arc<Policy>,
+    at: Instant,
+    rows: Vec<BudgetView>,
+    omitted: usize,
 }
 
 /// One budget to be looked at: its place in the policy.
@@ -48,13 +62,13 @@ impl BudgetDesk {
     /// Of the policy in force, the leases of this process, and the ledger.
     #[must_use]
     pub fn new(policy: Arc<Refreshed<Policy>>, budgets: Budgets, ledger: Arc<dyn LooksAtLedger>) -> Self {
-        Self { policy, budgets, ledger, known: ArcSwap::default() }
+        Self { policy, budgets, ledger, known: ArcSwap::default(), seen: Mutex::default() }
     }
 
     /// All budgets in the policy's order; of those per campaign, the campaigns that this process knows.
     pub async fn all(&self) -> BudgetList {
         let policy = self.policy.current();
-        let (budgets, omitted) = self.look(&policy, |_| true).await;
+        let (budgets, omitted) = self.seen(&policy, None).await;
         BudgetList { budgets, omitted }
     }
 
@@ -62,11 +76,24 @@ impl BudgetDesk {
     pub async fn one(&self, name: &str) -> Option<OneBudget> {
         let policy = self.policy.current();
         let budget = policy.budgets.iter().find(|budget| &*budget.name == name)?;
-        let (mut found, omitted) = self.look(&policy, |budget| &*budget.name == name).await;
+        let (mut found, omitted) = self.seen(&policy, Some(&budget.name)).await;
         match budget.scope {
             Scope::Every => found.pop().map(OneBudget::Every),
             Scope::SameCampaign => Some(OneBudget::Campaigns(CampaignBudgets::new(budget, found, omitted))),
         }
+    }
+
+    /// What was looked up lately of all budgets, or of the one of this name; else looks.
+    async fn seen(&self, policy: &Arc<Policy>, name: Option<&Arc<str>>) -> (Vec<BudgetView>, usize) {
+        let mut seen = self.seen.lock().await;
+        seen.retain(|_, seen| Arc::ptr_eq(&seen.policy, policy) && seen.at.elapsed() < FRESH_FOR);
+        if let Some(Seen { rows, omitted, .. }) = seen.get(&name.cloned()) {
+            return (rows.clone(), *omitted);
+        }
+        let (rows, omitted) = self.look(policy, |budget| name.is_none_or(|name| budget.name == *name)).await;
+        let found = Seen { policy: Arc::clone(policy), at: Instant::now(), rows: rows.clone(), omitted };
+        seen.insert(name.cloned(), found);
+        (rows, omitted)
     }
 
     /// Looks at the budgets that are wanted. Those that were left out are counted.
@@ -181,4 +208,76 @@ pub fn views_of(policy: &Policy, uses: &[BudgetUse], looked: &Looked, now: Time)
         })
     };
     uses.iter().zip(&looked.answers).filter_map(view).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        pin::Pin,
+        sync::atomic::{AtomicUsize, Ordering},
+    };
+
+    use tokio::task::JoinSet;
+    use weir_core::{document::Format, ledger::EmbeddedLedger, policy_file::parse_policy};
+    use weir_worker::budgets::BudgetKeeper;
+
+    use super::*;
+    use crate::metrics::Metrics;
+
+    #[derive(Default)]
+    struct Counting(AtomicUsize);
+
+    impl LooksAtLedger for Counting {
+        fn look<'a>(&'a self, uses: &'a [BudgetUse], _: u64) -> Pin<Box<dyn Future<Output = Looked> + Send + 'a>> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Box::pin(async move {
+                tokio::task::yield_now().await;
+                Looked { answers: vec![None; uses.len()], error: None }
+            })
+        }
+    }
+
+    fn policy(budgets: &[&str]) -> Arc<Policy> {
+        let one = |name: &&str| format!("[[budgets]]\nname = {name:?}\nlimit = 10\ntotal = true\n");
+        let budgets: String = budgets.iter().map(one).collect();
+        let text = format!("version = \"1\"\n[default]\ncaps = \"unlimited\"\n{budgets}");
+        Arc::new(parse_policy("policy.toml", &text, Format::Toml, 86_400_000).unwrap())
+    }
+
+    #[tokio::test]
+    async fn however_many_ask_the_ledger_is_looked_at_now_and_then() {
+        let embedded = EmbeddedLedger::new("test", || SystemClock.now());
+        let (keeper, budgets) =
+            BudgetKeeper::new(move || embedded.clone(), SystemClock, Arc::new(Metrics::default()));
+        tokio::spawn(keeper.run());
+        let (ledger, in_force) = (Arc::new(Counting::default()), Refreshed::new(policy(&["a", "b"])));
+        let desk = Arc::new(BudgetDesk::new(in_force, budgets, Arc::<Counting>::clone(&ledger)));
+        let begun = Instant::now();
+        let mut asking = JoinSet::new();
+        for _ in 0..100 {
+            let desk = Arc::clone(&desk);
+            asking.spawn(async move { desk.all().await });
+        }
+        for list in asking.join_all().await {
+            assert_eq!((list.budgets.len(), list.omitted), (2, 0));
+        }
+        for _ in 0..100 {
+            assert!(desk.one("a").await.is_some() && desk.one("none").await.is_none());
+        }
+        let most = 2 * (1 + begun.elapsed().as_millis() / FRESH_FOR.as_millis());
+        let looks = ledger.0.load(Ordering::Relaxed);
+        assert!((2..=most).contains(&(looks as u128)), "{looks} looks; at most {most}");
+    }
+
+    #[tokio::test]
+    async fn another_policy_is_looked_up_at_once() {
+        let embedded = EmbeddedLedger::new("test", || SystemClock.now());
+        let (keeper, budgets) =
+            BudgetKeeper::new(move || embedded.clone(), SystemClock, Arc::new(Metrics::default()));
+        tokio::spawn(keeper.run());
+        let desk = BudgetDesk::new(Refreshed::new(policy(&["a"])), budgets, Arc::new(Counting::default()));
+        assert_eq!(desk.all().await.budgets.len(), 1);
+        let (rows, _) = desk.seen(&policy(&["a", "b", "c"]), None).await;
+        assert_eq!(rows.len(), 3);
+    }
 }

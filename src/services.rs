@@ -48,6 +48,12 @@ const fn usual_interval_ms() -> u64 {
     10_000
 }
 
+/// A request for an admission: an object without members. As JSON, which no page in a browser can send here unasked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(example = json!({}))]
+pub struct AdmissionRequest {}
+
 /// How an admission ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -207,6 +213,16 @@ impl ServiceInstance {
             in_range(field, value, least, most)?;
         }
         Ok(Registration { capacity_per_s, concurrency, timeout_ms, network_ms, interval_ms })
+    }
+}
+
+impl AdmissionRequest {
+    /// Reads a body.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(body: &[u8]) -> Result<Self, BodyError> {
+        parse(body)
     }
 }
 

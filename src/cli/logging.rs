@@ -1,6 +1,9 @@
 //! Logs: text on a terminal, JSON otherwise.
 
-use std::io::IsTerminal;
+use std::{
+    borrow::Cow,
+    io::{self, IsTerminal, Write},
+};
 
 use crate::config::{LogFormat, LogSettings, check_log_filter};
 use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
@@ -21,21 +24,127 @@ pub fn start(settings: &LogSettings, level: Option<&str>) -> anyhow::Result<()> 
     let filter = EnvFilter::try_new(level.unwrap_or(&settings.level))?;
     // It warns of a schema, which others write, with the whole of it.
     let filter = filter.add_directive("apache_avro=off".parse()?);
-    let text = match settings.format {
-        LogFormat::Auto => std::io::stderr().is_terminal(),
-        LogFormat::Text => true,
-        LogFormat::Json => false,
+    let is_terminal = io::stderr().is_terminal();
+    let form = match (settings.format, is_terminal) {
+        (LogFormat::Auto | LogFormat::Text, true) => Form::Coloured,
+        (LogFormat::Text, false) => Form::Text,
+        (LogFormat::Auto, false) | (LogFormat::Json, _) => Form::Json,
     };
+    let writer = move || Lines { form, to: io::stderr() };
     let registry = tracing_subscriber::registry().with(filter);
     // A second start (tests run several workers in one process) keeps the first. A log that cannot be written, because nobody reads
     // stderr any more, is no reason to panic, as a message about it on stderr would.
-    let _ = if text {
-        let ansi = std::io::stderr().is_terminal();
-        let layer = fmt::layer().with_writer(std::io::stderr).with_ansi(ansi).with_target(false);
+    let _ = if form == Form::Json {
+        let layer = fmt::layer().json().flatten_event(true).with_thread_names(true).with_writer(writer);
         registry.with(layer.log_internal_errors(false)).try_init()
     } else {
-        let layer = fmt::layer().json().flatten_event(true).with_thread_names(true).with_writer(std::io::stderr);
+        let layer = fmt::layer().with_writer(writer).with_ansi(is_terminal).with_target(false);
         registry.with(layer.log_internal_errors(false)).try_init()
     };
     Ok(())
+}
+
+/// In which form events are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// For people.
+    Text,
+    /// For people at a terminal: the library writes colours, and escapes what values have of such.
+    Coloured,
+    /// For programs.
+    Json,
+}
+
+/// Writes each event as one line. What is in it came from others: a campaign's name with a line break would begin a line of its own.
+struct Lines<W> {
+    form: Form,
+    to: W,
+}
+
+impl<W: Write> Write for Lines<W> {
+    /// The library gives an event in one call.
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(event);
+        let line = escaped(text.strip_suffix('\n').unwrap_or(&text), self.form);
+        self.to.write_all(format!("{line}\n").as_bytes())?;
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+}
+
+/// A line without control characters but those of colours.
+fn escaped(line: &str, form: Form) -> Cow<'_, str> {
+    let stays = |letter: char| !letter.is_control() || (form == Form::Coloured && letter == '\u{1b}');
+    if line.chars().all(stays) {
+        return Cow::Borrowed(line);
+    }
+    let shown = |letter: char| match (stays(letter), form) {
+        (true, _) => letter.to_string(),
+        // Within a string, where alone a control character can be.
+        (false, Form::Json) => format!("\\u{:04x}", u32::from(letter)),
+        (false, Form::Text | Form::Coloured) => letter.escape_default().to_string(),
+    };
+    Cow::Owned(line.chars().map(shown).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing::subscriber::with_default;
+
+    use super::*;
+
+    fn written(form: Form, event: &str) -> String {
+        let mut lines = Lines { form, to: Vec::new() };
+        lines.write_all(event.as_bytes()).unwrap();
+        String::from_utf8(lines.to).unwrap()
+    }
+
+    #[test]
+    fn an_event_is_one_line_whatever_is_in_it() {
+        let name = "spring\nERROR forged\r\t\u{7f}\u{9b}31m";
+        let shown = "spring\\nERROR forged\\r\\t\\u{7f}\\u{9b}31m";
+        assert_eq!(written(Form::Text, &format!("INFO {name}\n")), format!("INFO {shown}\n"));
+        let coloured = written(Form::Coloured, &format!("\u{1b}[32mINFO\u{1b}[0m {name}\n"));
+        assert_eq!(coloured, format!("\u{1b}[32mINFO\u{1b}[0m {shown}\n"));
+        assert_eq!(written(Form::Text, "\u{1b}[2J\n"), "\\u{1b}[2J\n");
+
+        let event = serde_json::json!({"campaign": name});
+        let json = written(Form::Json, &format!("{event}\n"));
+        assert!(!json.trim_end_matches('\n').contains(char::is_control), "{json:?}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&json).unwrap(), event, "it means the same");
+        assert_eq!(written(Form::Text, "Grüße, 42\n"), "Grüße, 42\n");
+    }
+
+    #[test]
+    fn the_library_writes_an_event_in_one_call() {
+        #[derive(Clone, Default)]
+        struct Kept(std::sync::Arc<arc_swap::ArcSwap<Vec<Vec<u8>>>>);
+        impl Write for Kept {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                let mut all = Vec::clone(&self.0.load());
+                all.push(bytes.to_vec());
+                self.0.store(all.into());
+                Ok(bytes.len())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let kept = Kept::default();
+        let (text, json) = (kept.clone(), kept.clone());
+        let plain = fmt::layer().with_ansi(false).with_writer(move || Lines { form: Form::Text, to: text.clone() });
+        let for_programs = fmt::layer().json().with_writer(move || Lines { form: Form::Json, to: json.clone() });
+        with_default(tracing_subscriber::registry().with(plain).with(for_programs), || {
+            tracing::warn!(campaign = "one\ntwo", "three\n{}", "four");
+        });
+        let all = kept.0.load();
+        assert_eq!(all.len(), 2, "{all:?}");
+        for line in all.iter() {
+            let line = std::str::from_utf8(line).unwrap();
+            assert!(line.ends_with('\n') && line.matches('\n').count() == 1 && line.contains("three"), "{line:?}");
+        }
+    }
 }

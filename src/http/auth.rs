@@ -67,9 +67,15 @@ impl Access {
     fn check(&self, headers: &HeaderMap) -> Result<(), Problem> {
         match self {
             Self::Tokens(known) => bearer(headers, &known.load()),
-            Self::ThisMachine if is_named_locally(headers) => Ok(()),
             // A page in a browser could have a name of its own lead here (DNS rebinding).
-            Self::ThisMachine => Err(forbidden("the Host is not this machine's; without http.token, ask localhost")),
+            Self::ThisMachine if !is_local(headers, header::HOST) => {
+                Err(forbidden("the Host is not this machine's; without http.token, ask localhost"))
+            }
+            // Or send here what needs nobody's leave.
+            Self::ThisMachine if !is_local(headers, header::ORIGIN) => {
+                Err(forbidden("a page of another machine asks; without http.token, only this machine's are answered"))
+            }
+            Self::ThisMachine => Ok(()),
             Self::Nobody => Err(forbidden(
                 "http.token is not set and http.listen is no loopback address, so nothing of users is shown: set a token",
             )),
@@ -112,12 +118,12 @@ fn bearer(headers: &HeaderMap, known: &[[u8; 32]]) -> Result<(), Problem> {
     unauthorized("the bearer token is not one of http.token", "Bearer realm=\"weir\", error=\"invalid_token\"")
 }
 
-/// Whether the Host, if there is one, is a loopback address or `localhost`.
-fn is_named_locally(headers: &HeaderMap) -> bool {
-    let Some(host) = headers.get(header::HOST) else { return true };
-    let Some(authority) = host.to_str().ok().and_then(|host| host.parse::<axum::http::uri::Authority>().ok()) else {
-        return false;
-    };
+/// Whether the header, Host or Origin, names a loopback address or `localhost`, if it is there.
+fn is_local(headers: &HeaderMap, name: header::HeaderName) -> bool {
+    let Some(value) = headers.get(name) else { return true };
+    let text = value.to_str().unwrap_or_default();
+    let text = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://")).unwrap_or(text);
+    let Ok(authority) = text.parse::<axum::http::uri::Authority>() else { return false };
     let name = authority.host().trim_start_matches('[').trim_end_matches(']');
     name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
 }
@@ -178,6 +184,18 @@ mod tests {
             assert_eq!(status(&here, &[(header::HOST, host)]), expected, "{host:?}");
         }
         assert_eq!(status(&here, &[]), 200);
+        let origins = [
+            ("http://localhost:8080", 200),
+            ("http://127.0.0.1:8080", 200),
+            ("http://[::1]:8080", 200),
+            ("https://weir.example", 403),
+            ("http://localhost.example", 403),
+            ("null", 403),
+            ("", 403),
+        ];
+        for (origin, expected) in origins {
+            assert_eq!(status(&here, &[(header::ORIGIN, origin)]), expected, "{origin:?}");
+        }
         for reachable in ["0.0.0.0", "::", "10.0.0.1"] {
             let access = Access::new(&HttpSettings::default(), reachable.parse().unwrap());
             assert_eq!(status(&access, &[(header::HOST, "localhost")]), 403, "{reachable}");

@@ -20,7 +20,7 @@ use crate::budgets::{BudgetList, OneBudget};
 
 /// The policy's budgets, with what is used and left of each
 ///
-/// Over all instances, read from the ledger in Redis, which takes nothing. Where a shard does not answer within a second, its
+/// Over all instances, read from the ledger in Redis, which takes nothing, at most twice a second. Where a shard does not answer within a second, its
 /// budgets are not `available` and have the figures that are known last.
 #[utoipa::path(get, path = "/v1/budgets", tag = "budgets", operation_id = "budgets", responses(
     (status = 200, description = "All of them; none where the policy has none", body = BudgetList),

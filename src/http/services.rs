@@ -23,8 +23,8 @@ use super::{
     users::NoParameters,
 };
 use crate::services::{
-    AdmissionEnd, AdmissionGiven, BodyError, EndedAdmission, InstanceRegistered, InstanceRemoved, ServiceInstance,
-    ServiceList, ServiceView, service_name,
+    AdmissionEnd, AdmissionGiven, AdmissionRequest, BodyError, EndedAdmission, InstanceRegistered, InstanceRemoved,
+    ServiceInstance, ServiceList, ServiceView, service_name,
 };
 
 type Parameters = Result<Query<NoParameters>, QueryRejection>;
@@ -126,16 +126,29 @@ pub(super) async fn deregister(
 /// 503 where the service has no capacity left: ask again after Retry-After. An admission counts until it is ended, or for `timeout_ms`.
 #[utoipa::path(post, path = "/v1/services/{service}/admissions", tag = "services", operation_id = "admit",
     params(("service" = String, Path, description = "The service", pattern = "^[A-Za-z0-9._-]{1,64}$", example = "hedwig-email")),
+    request_body(content = AdmissionRequest, content_type = "application/json", description = "An empty object"),
     security(("token" = []), ()),
-    responses((status = 200, description = "It may", body = AdmissionGiven), Guarded, Always),
+    responses(
+        (status = 200, description = "It may", body = AdmissionGiven),
+        (status = 408, description = "The body did not come within `http.read_timeout`", body = ProblemDocument, content_type = "application/problem+json"),
+        (status = 413, description = "The body is larger than `http.body_bytes`", body = ProblemDocument, content_type = "application/problem+json"),
+        (status = 415, description = "The body is of another media type, or compressed", body = ProblemDocument, content_type = "application/problem+json"),
+        Guarded,
+        Always,
+    ),
 )]
 pub(super) async fn admit(
     State(api): State<Arc<Api>>,
     path: Result<Path<String>, PathRejection>,
     query: Parameters,
+    request: Request,
 ) -> Result<Json<AdmissionGiven>, Problem> {
     let (Path(service), Query(NoParameters {})) = (path?, query?);
     let service = service_name(&service).map_err(wrong)?;
+    // Also without a body: a page in a browser can send that anywhere.
+    content_type(request.headers(), &["application/json"])?;
+    let body = json_body(&api, request).await?;
+    let AdmissionRequest {} = AdmissionRequest::parse(&body).map_err(wrong)?;
     match api.services.ask(&service).await {
         Admission::Given { id, timeout_ms } => Ok(Json(AdmissionGiven { id: id.to_string(), timeout_ms })),
         Admission::Denied(denial, after_s) => Err(denied(denial, after_s)),

@@ -91,6 +91,11 @@ async fn answer(State(stage): State<Stage>, method: Method, uri: Uri, headers: H
         body: text(&body),
     };
     stage.requests.send(request).unwrap();
+    // As weir does.
+    let is_json = headers.get(header::CONTENT_TYPE).is_some_and(|value| value.as_bytes() == b"application/json");
+    if uri.path() != PROVIDER && !is_json {
+        return StatusCode::UNSUPPORTED_MEDIA_TYPE.into_response();
+    }
     if method == Method::DELETE {
         return StatusCode::NO_CONTENT.into_response();
     }

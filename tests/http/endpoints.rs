@@ -27,7 +27,7 @@ fn every_endpoint_answers_as_documented_and_every_mistake_with_a_problem() {
     let put = |name: &str| client.send("PUT", &format!("/v1/services/hedwig/instances/{name}"), &[JSON], INSTANCE);
     assert_eq!(put("hedwig-0").status, 200);
     wait_until(DEADLINE, "the service gives admissions", || {
-        client.send("POST", "/v1/services/hedwig/admissions", &[], b"").status == 200
+        client.send("POST", "/v1/services/hedwig/admissions", &[JSON], b"{}").status == 200
     });
     segments(&client);
     pages(&client);
@@ -215,7 +215,7 @@ fn documented(client: &Client) {
             let headers = [("content-type", "application/json")];
             let body: &[u8] = match (method.as_str(), path.as_str()) {
                 ("put", _) => INSTANCE,
-                ("post", "/v1/services/{service}/admissions") => b"",
+                ("post", "/v1/services/{service}/admissions") => b"{}",
                 ("post", "/v1/activity") => br#"{"user_ids":["d"]}"#,
                 ("post", _) => br#"{"id":"documented","user_id":"d"}"#,
                 _ => b"",

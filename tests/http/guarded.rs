@@ -54,7 +54,8 @@ fn with_a_token_users_data_is_for_those_who_have_it_and_the_token_is_told_nowher
     for (method, path) in services {
         stranger.send(method, path, &[], b"").problem(401, "unauthorized");
     }
-    friends[0].send("POST", "/v1/services/email/admissions", &[], b"").problem(503, "no_instances");
+    let json = [("content-type", "application/json")];
+    friends[0].send("POST", "/v1/services/email/admissions", &json, b"{}").problem(503, "no_instances");
     assert_eq!(friends[0].get("/v1/users/7").json()["sends"], json!([]));
     assert_eq!(friends[0].decide("", &intent).json()["verdict"], "approved");
     // The file is replaced, first by one that holds no token.

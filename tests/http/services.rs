@@ -24,7 +24,7 @@ fn instance(client: &Client, service: &str, name: &str, body: &Value) -> Reply {
 }
 
 fn ask(client: &Client, service: &str) -> Reply {
-    client.send("POST", &format!("/v1/services/{service}/admissions"), &[], b"")
+    client.send("POST", &format!("/v1/services/{service}/admissions"), &[JSON], b"{}")
 }
 
 fn end(client: &Client, service: &str, id: &str, body: &str) -> Reply {
@@ -170,6 +170,20 @@ fn mistakes(client: &Client, good: &Value) {
     client.send("PUT", path, &[JSON, ("content-encoding", "gzip")], body.as_bytes()).problem(415, "content_encoding");
     client.send("PUT", &format!("{path}?x=1"), &[JSON], body.as_bytes()).problem(400, "query");
     client.send("POST", path, &[], b"").problem(405, "no_such_method");
+    // What a page in a browser can send without asking takes no admission.
+    let admissions = "/v1/services/email/admissions";
+    let form = ("content-type", "application/x-www-form-urlencoded");
+    for kind in [&[("content-type", "text/plain")][..], &[form], &[]] {
+        for body in [&b""[..], b"{}"] {
+            client.send("POST", admissions, kind, body).problem(415, "media_type");
+        }
+    }
+    let page = [JSON, ("origin", "http://weir.example")];
+    client.send("POST", admissions, &page, b"{}").problem(403, "forbidden");
+    let wrong = [(&b""[..], "empty"), (b"{", "not_json"), (b"7", "wrong_type"), (b"{\"x\":1}", "wrong_type")];
+    for (body, reason) in wrong {
+        client.send("POST", admissions, &[JSON], body).problem(400, reason);
+    }
     let long = "x".repeat(65);
     for name in ["a%20b", "%C3%A9", &long] {
         instance(client, name, "e-0", good).problem(400, "service_name");
