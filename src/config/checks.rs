@@ -19,6 +19,7 @@ pub(super) fn together(layers: &Layers<'_>, kafka: Option<&KafkaSettings>, redis
     one_source_of_a_property(layers, kafka);
     certificate_and_key(layers);
     longer_than_a_time_out(layers, redis);
+    kafka_by_sasl(layers, kafka);
     kafka_by_iam(layers, kafka);
     redis_by_iam(layers, redis);
 }
@@ -113,6 +114,24 @@ fn longer_than_a_time_out(layers: &Layers<'_>, redis: Option<&RedisSettings>) {
         && *after < 2 * *timeout
     {
         layers.note("redis.unavailable_after", "must be at least twice redis.timeout");
+    }
+}
+
+/// librdkafka's default is Kerberos, which is not built in: it would say so once a client is made, and tell to recompile it.
+fn kafka_by_sasl(layers: &Layers<'_>, kafka: Option<&KafkaSettings>) {
+    let Some(kafka) = kafka.filter(|kafka| kafka.aws_iam_region.is_none()) else { return };
+    let value = |names: &[&str]| {
+        let property = kafka.properties().find(|(name, _)| names.contains(&name.as_str()));
+        property.map(|(_, value)| value.expose())
+    };
+    let is_sasl =
+        value(&["security.protocol"]).is_some_and(|protocol| protocol.to_ascii_lowercase().starts_with("sasl_"));
+    let is_known =
+        |mechanism: &str| ["PLAIN", "OAUTHBEARER"].contains(&mechanism) || mechanism.starts_with("SCRAM-SHA-");
+    if is_sasl && !value(&["sasl.mechanism", "sasl.mechanisms"]).is_some_and(is_known) {
+        let reason = "needs \"sasl.mechanism\" = \"SCRAM-SHA-512\", \"SCRAM-SHA-256\", \"PLAIN\" or \"OAUTHBEARER\" for this \
+                      \"security.protocol\"; Kerberos (GSSAPI) is not built in";
+        layers.note("kafka.properties", reason);
     }
 }
 

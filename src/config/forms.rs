@@ -162,9 +162,11 @@ pub(super) fn memory() -> Check<impl Read<u64>> {
     Check { form: Form::Bytes { least: *range.start(), most: *range.end() }, read: values::bytes_in(range) }
 }
 
-/// Brokers, as librdkafka takes them.
+/// Brokers.
 pub(super) fn brokers() -> Check<impl Read<String>> {
-    Check { form: Form::Text(Some(r"^\s*[^\s,/]+\s*(,\s*[^\s,/]+\s*)*$")), read: values::brokers }
+    const BROKERS: &str =
+        r"^\s*(\[[^\]\s,]+\]|[A-Za-z0-9._-]+)(:[0-9]+)?\s*(,\s*(\[[^\]\s,]+\]|[A-Za-z0-9._-]+)(:[0-9]+)?\s*)*$";
+    Check { form: Form::Text(Some(BROKERS)), read: urls::brokers }
 }
 
 /// A topic's name, by Kafka's own rule.

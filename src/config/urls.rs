@@ -1,4 +1,6 @@
-//! The checks of URLs. Errors are sentences that go on after the key: "must be ...".
+//! The checks of addresses and URLs. Errors are sentences that go on after the key: "must be ...".
+
+use std::net::Ipv6Addr;
 
 use weir_core::document::{
     Node,
@@ -6,6 +8,36 @@ use weir_core::document::{
 };
 
 use super::{Secret, layers::Layers};
+
+/// Brokers. librdkafka reads something else out of a typing error: the port 9092 in `kafka:9092x`, this machine in `:9092`.
+pub(super) fn brokers(node: &Node, _: &Layers<'_>) -> Parsed<String> {
+    let text = text(node)?;
+    if text.split(',').all(|broker| is_broker(broker.trim())) {
+        return Ok(text.to_owned());
+    }
+    Err(format!(
+        "must be host:port, several with commas, an IPv6 address in brackets, not {text:?}; TLS is set by \"security.protocol\" in \
+         [kafka.properties]"
+    ))
+}
+
+/// Whether this is `host`, `host:port`, `[IPv6 address]` or `[IPv6 address]:port`.
+fn is_broker(broker: &str) -> bool {
+    let in_brackets = broker.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+    let (is_host, rest) = match in_brackets {
+        Some((address, rest)) => {
+            let (address, _zone) = address.split_once('%').unwrap_or((address, ""));
+            (address.parse::<Ipv6Addr>().is_ok(), rest)
+        }
+        None => {
+            let (host, rest) = broker.split_at(broker.find(':').unwrap_or(broker.len()));
+            (!host.is_empty() && host.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c)), rest)
+        }
+    };
+    let is_port =
+        |port: &str| port.bytes().all(|digit| digit.is_ascii_digit()) && port.parse::<u16>().is_ok_and(|port| port > 0);
+    is_host && (rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port))
+}
 
 /// URLs of one scheme. A URL may have a password in it, so errors name its number.
 pub(super) fn nodes(node: &Node, _: &Layers<'_>) -> Parsed<Vec<Secret>> {

@@ -96,18 +96,6 @@ pub(super) fn bytes_in(range: RangeInclusive<u64>) -> impl Fn(&Node, &Layers<'_>
     }
 }
 
-/// Brokers, as librdkafka takes them.
-pub(super) fn brokers(node: &Node, _: &Layers<'_>) -> Parsed<String> {
-    let text = text(node)?;
-    let fine = |broker: &str| !broker.trim().is_empty() && !broker.trim().contains([' ', '/']);
-    if text.split(',').all(fine) {
-        return Ok(text.to_owned());
-    }
-    Err(format!(
-        "must be host:port, several with commas, not {text:?}; TLS is set by \"security.protocol\" in [kafka.properties]"
-    ))
-}
-
 /// A topic's name, by Kafka's own rule.
 pub(super) fn topic(node: &Node, _: &Layers<'_>) -> Parsed<String> {
     const MAX_TOPIC_CHARS: usize = 249;

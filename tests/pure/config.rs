@@ -511,6 +511,64 @@ fn the_new_protocol_of_groups_is_refused_by_the_name_that_was_given() {
 }
 
 #[test]
+fn brokers_are_hosts_with_ports_and_a_typing_error_is_not_read_as_other_ones() {
+    // Clients have no error for <https://github.com/confluentinc/librdkafka/issues/746>, and took the first one alone in
+    // <https://github.com/apache/kafka/pull/18740>.
+    let schema = schema();
+    for brokers in ["b", "b:9092", " b_1.x-y:9092 , [::1]:9092,[fe80::1%eth0]", "10.0.0.1:1,10.0.0.2:65535"] {
+        let table = smallest_with("kafka.brokers", &format!("{brokers:?}"));
+        assert!(schema.is_valid(&serde_json::to_value(&table).unwrap()), "{brokers}, to the schema");
+        let found = parse(&SMALLEST.replace("b:9092", brokers), &[]).map(|settings| settings.kafka.brokers);
+        assert_eq!(found.as_deref(), Ok(brokers));
+    }
+    for brokers in [
+        "0,0,0,0::0",
+        "a:9092 b:9092",
+        "a:9092;b:9092",
+        "a:9092x",
+        "a:port",
+        "a:",
+        ":9092",
+        "a:0",
+        "a:99999",
+        "::1",
+        "[::1",
+        "[b]:9092",
+        "a,,b",
+    ] {
+        let error = parse(&SMALLEST.replace("b:9092", brokers), &[]).expect_err(brokers);
+        assert!(error.contains("kafka.brokers must be host:port"), "{brokers}: {error}");
+    }
+}
+
+#[test]
+fn sasl_needs_a_mechanism_that_is_built_in() {
+    // librdkafka's default is Kerberos: <https://github.com/fede1024/rust-rdkafka/issues/523>, and where it is not built in,
+    // <https://github.com/confluentinc/librdkafka/issues/3501>.
+    let with = |lines: &str| parse(&format!("{SMALLEST}\n[kafka.properties]\n{lines}"), &[]);
+    for protocol in ["SASL_SSL", "sasl_plaintext"] {
+        let signed = |mechanism: &str| {
+            with(&format!(
+                "\"security.protocol\" = {protocol:?}\n\"sasl.username\" = \"weir\"\n\"sasl.password\" = \"hunter2\"\n{mechanism}"
+            ))
+        };
+        for mechanism in ["", "\"sasl.mechanism\" = \"GSSAPI\"", "\"sasl.mechanisms\" = \"plain\""] {
+            let error = signed(mechanism).expect_err(mechanism);
+            assert!(
+                error.contains("kafka.properties needs \"sasl.mechanism\"") && !error.contains("hunter2"),
+                "{error}"
+            );
+        }
+        for mechanism in ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] {
+            for name in ["sasl.mechanism", "sasl.mechanisms"] {
+                signed(&format!("{name:?} = {mechanism:?}")).unwrap();
+            }
+        }
+    }
+    with("\"security.protocol\" = \"SSL\"").unwrap();
+}
+
+#[test]
 fn secrets_are_never_printed() {
     let env = [
         ("WEIR__REDIS__PASSWORD", "hunter2"),

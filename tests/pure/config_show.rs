@@ -17,6 +17,7 @@ dead_letters = "d"
 instance = "one"
 [kafka.properties]
 "security.protocol" = "SASL_SSL"
+"sasl.mechanism" = "PLAIN"
 "sasl.username" = "weir"
 "sasl.password" = "hunter2"
 "ssl.key.password" = "hunter2"
@@ -82,18 +83,18 @@ fn every_setting_is_shown_with_its_source_and_without_secrets() {
     from("kafka.refunds", Value::Null, "default", None);
     from("worker.batch", json!(700), "variable", Some("WEIR__WORKER__BATCH"));
     from("worker.lanes", json!(0), "default", None);
-    from("policy.source", json!("etc/policy.toml"), "file", Some(&file("21:10")));
-    from("segments.source", json!("s3://bucket/manifest.json"), "file", Some(&file("19:10")));
+    from("policy.source", json!("etc/policy.toml"), "file", Some(&file("22:10")));
+    from("segments.source", json!("s3://bucket/manifest.json"), "file", Some(&file("20:10")));
     from("http.token_file", json!("etc/token"), "variable", Some("WEIR__HTTP__TOKEN_FILE"));
-    from("redis.password", json!("********"), "file", Some(&file("17:12")));
-    from("redis.nodes", json!(["redis://weir:********@r:6379", "redis://r:6380"]), "file", Some(&file("16:9")));
-    from("kafka.properties.\"sasl.username\"", json!("weir"), "file", Some(&file("11:1")));
+    from("redis.password", json!("********"), "file", Some(&file("18:12")));
+    from("redis.nodes", json!(["redis://weir:********@r:6379", "redis://r:6380"]), "file", Some(&file("17:9")));
+    from("kafka.properties.\"sasl.username\"", json!("weir"), "file", Some(&file("12:1")));
     for secret in ["sasl.password", "ssl.key.password", "ssl.key.pem", "sasl.oauthbearer.client.secret"] {
         assert_eq!(row(&format!("kafka.properties.\"{secret}\""))["value"], "********");
     }
-    from("kafka.property_files.\"ssl.keystore.password\"", json!("etc/token"), "file", Some(&file("25:1")));
-    from("kafka.approved_by_channel.\"password-reset\"", json!("otp"), "file", Some(&file("27:1")));
-    from("schemas.files.\"7\"", json!("etc/intent.avsc"), "file", Some(&file("29:1")));
+    from("kafka.property_files.\"ssl.keystore.password\"", json!("etc/token"), "file", Some(&file("26:1")));
+    from("kafka.approved_by_channel.\"password-reset\"", json!("otp"), "file", Some(&file("28:1")));
+    from("schemas.files.\"7\"", json!("etc/intent.avsc"), "file", Some(&file("30:1")));
 
     let (code, out, _) = show(folder.path(), &env, &[]);
     assert!(code == 0 && !out.contains("hunter2"), "{out}");
@@ -112,7 +113,7 @@ fn a_wrong_configuration_is_reported_as_weir_check_reports_it() {
     std::fs::write(folder.path().join("weir.toml"), CONFIG.replace("batch = 500", "batch = 0")).unwrap();
     let (code, out, err) = show(folder.path(), &[], &[]);
     assert_eq!((code, &*out), (2, ""));
-    assert!(err.starts_with("weir: weir.toml:23:9: worker.batch must be a whole number from 1 to 100000"), "{err}");
+    assert!(err.starts_with("weir: weir.toml:24:9: worker.batch must be a whole number from 1 to 100000"), "{err}");
 }
 
 #[test]
