@@ -4,7 +4,7 @@ use std::{env, path::PathBuf, sync::Arc};
 
 use arc_swap::ArcSwap;
 use aws_config::{
-    BehaviorVersion, environment::EnvironmentVariableRegionProvider, meta::region::RegionProviderChain,
+    BehaviorVersion, SdkConfig, environment::EnvironmentVariableRegionProvider, meta::region::RegionProviderChain,
     retry::RetryConfig, timeout::TimeoutConfig,
 };
 use aws_sdk_s3::{
@@ -12,6 +12,7 @@ use aws_sdk_s3::{
     config::{Builder, Credentials, Region, RequestChecksumCalculation, ResponseChecksumValidation},
     types::RequestPayer,
 };
+use aws_types::service_config::{LoadServiceConfig as _, ServiceConfigKey};
 
 use super::{S3Credentials, S3Options};
 use crate::{
@@ -21,8 +22,6 @@ use crate::{
 
 /// The region of a store that is not AWS and was given none; such stores take any.
 const ANY_REGION: &str = "us-east-1";
-/// The variables in which the SDK looks for the URL of a store that is not AWS.
-const ENDPOINTS: [&str; 2] = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"];
 /// The files of profiles: the variable that names one, and where it is in the home folder otherwise.
 const PROFILES: [(&str, &str); 2] =
     [("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials"), ("AWS_CONFIG_FILE", ".aws/config")];
@@ -94,13 +93,12 @@ impl Made {
             .region(region)
             .retry_config(RetryConfig::standard().with_max_attempts(MAX_ATTEMPTS))
             .timeout_config(timeouts);
-        if let Some(endpoint) = endpoint(options) {
-            loader = loader.endpoint_url(endpoint);
-        }
         if let S3Credentials::Keys { id, secret } = &options.credentials {
             loader = loader.credentials_provider(Credentials::new(id, secret, None, None, "settings"));
         }
-        let mut config = Builder::from(&loader.load().await);
+        let loaded = loader.load().await;
+        let mut config = Builder::from(&loaded);
+        config.set_endpoint_url(endpoint(options, &loaded));
         if let Some(authorities) = &authorities {
             config.set_http_client(Some(trust::client(authorities)));
         }
@@ -114,11 +112,15 @@ impl Made {
     }
 }
 
-/// Where a store is that is not AWS, with a slash at the end: the SDK puts a bucket right behind the URL's path.
-fn endpoint(options: &S3Options) -> Option<String> {
-    let is_ignored = env::var("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS").is_ok_and(|ignored| ignored == "true");
-    let variable = |name: &&str| env::var(name).ok().filter(|url| !url.is_empty() && !is_ignored);
-    let given = options.endpoint.clone().or_else(|| ENDPOINTS.iter().find_map(variable))?;
+/// Where a store is that is not AWS, with a slash at the end: the SDK puts a bucket right behind the URL's path. By the settings, or as
+/// the SDK finds it: in its variables, or in a profile.
+fn endpoint(options: &S3Options, loaded: &SdkConfig) -> Option<String> {
+    let found = || {
+        let key = ServiceConfigKey::builder().service_id("S3").env("AWS_ENDPOINT_URL").profile("endpoint_url").build();
+        let of_s3 = loaded.service_config().and_then(|services| services.load_config(key.ok()?));
+        of_s3.or_else(|| loaded.endpoint_url().map(str::to_owned)).filter(|url| !url.is_empty())
+    };
+    let given = options.endpoint.clone().or_else(found)?;
     Some(format!("{}/", given.trim_end_matches('/')))
 }
 

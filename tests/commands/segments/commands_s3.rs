@@ -136,8 +136,9 @@ async fn s3_is_reached_as_the_configuration_says_and_as_the_environment_says_ove
     assert!(error.contains("weir.toml:2:") && error.contains("s3.endpoint"), "{error}");
 }
 
+/// <https://github.com/awslabs/aws-sdk-rust/issues/1387>; in a profile as in <https://github.com/lusingander/stu/issues/57>.
 #[test]
-fn a_store_behind_a_path_is_found_by_the_settings_and_by_the_sdks_variables() {
+fn a_store_behind_a_path_is_found_by_the_settings_by_the_sdks_variables_and_by_profiles() {
     // Nothing is at the paths that lack a slash between.
     let endpoint = serve(|path| {
         if !path.starts_with("/storage/v1/s3/weir/") {
@@ -148,9 +149,25 @@ fn a_store_behind_a_path_is_found_by_the_settings_and_by_the_sdks_variables() {
     });
     let (endpoint, bucket) = (format!("{endpoint}/storage/v1/s3"), Bucket::new(&endpoint, "weir"));
     let lookup = ["lookup", "s3://weir/manifest.json", "3"].map(str::to_owned);
-    for variable in ["WEIR__S3__ENDPOINT", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"] {
-        let settings = [(variable, endpoint.as_str()), ("WEIR__S3__FORCE_PATH_STYLE", "true")];
+    let found = |variable: &str, value: &str| {
+        let settings = [(variable, value), ("WEIR__S3__FORCE_PATH_STYLE", "true")];
         assert_eq!(done(&weir(&bucket, &settings, &lookup)), "3: a\n", "{variable}");
+    };
+    for variable in ["WEIR__S3__ENDPOINT", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"] {
+        found(variable, &endpoint);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let nowhere = "endpoint_url = http://127.0.0.1:1";
+    for (name, profile) in [
+        ("for-all", format!("[default]\nendpoint_url = {endpoint}\n")),
+        (
+            "for-s3",
+            format!("[default]\n{nowhere}\nservices = own\n[services own]\ns3 =\n  endpoint_url = {endpoint}\n"),
+        ),
+    ] {
+        let file = folder.path().join(name);
+        std::fs::write(&file, profile).unwrap();
+        found("AWS_CONFIG_FILE", file.to_str().unwrap());
     }
 }
 

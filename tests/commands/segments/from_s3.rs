@@ -234,6 +234,8 @@ async fn a_store_without_entity_tags_is_read_again_each_time() {
     assert!(Arc::ptr_eq(&first.segments()[0].members, &second.segments()[0].members));
 }
 
+/// Without a slash as in <https://github.com/vectordotdev/vector/issues/20773>, and with one as in
+/// <https://github.com/apache/arrow-rs-object-store/issues/43>.
 #[tokio::test]
 async fn an_endpoints_path_is_before_the_bucket_with_a_slash_at_its_end_or_without() {
     // Answers with the path that it was asked for.
