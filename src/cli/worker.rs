@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
-use tokio::{net::TcpListener, runtime::Handle, task::JoinHandle};
+use tokio::{net::TcpListener, runtime::Handle, task::JoinHandle, time::timeout};
 use tokio_util::sync::CancellationToken;
 use weir_core::{
     decider::Decider,
@@ -214,10 +214,11 @@ impl<D: Store + 'static> Worker<D> {
             asked_at = Some(Instant::now());
         };
         let outcome = supervise(work, &self.stop, asked_to_stop, self.drain).await;
+        let left = || self.drain.saturating_sub(asked_at.map(|at| at.elapsed()).unwrap_or_default());
         // The last requests make users active, too.
         let requests = async {
             if let Some(server) = server {
-                server.ended().await;
+                let _ = timeout(left(), server.ended()).await;
             }
             if let Some(pressure) = self.pressure {
                 pressure.close().await;
@@ -225,8 +226,7 @@ impl<D: Store + 'static> Worker<D> {
         };
         tokio::join!(self.budgets.close(), requests);
         if let Some(traces) = self.traces {
-            let passed = asked_at.map(|at| at.elapsed()).unwrap_or_default();
-            traces.close(self.drain.saturating_sub(passed)).await;
+            traces.close(left()).await;
         }
         Ok(outcome?)
     }

@@ -25,8 +25,6 @@ use super::{
 };
 use crate::{config::HttpSettings, metrics::Metrics};
 
-/// How long open requests may go on once the server is told to stop.
-const LAST_WORDS: Duration = Duration::from_secs(2);
 /// The longest head of a request, in bytes, and what is buffered of a connection.
 const MAX_BUFFER_BYTES: usize = 64 * 1024;
 /// The most headers that are read, above what is taken: so that the answer can say so.
@@ -67,6 +65,8 @@ struct Shared {
     router: Router,
     connections: Arc<Connections>,
     read_timeout: Duration,
+    /// How long open requests may go on once the server is to end: as long as an answer may take.
+    last_words: Duration,
     ending: Ending,
 }
 
@@ -82,7 +82,8 @@ pub(super) fn start(
     let listener = listener.into_std()?;
     let connections = Connections::new(options.connections, metrics);
     let draining = ending.draining.clone();
-    let shared = Arc::new(Shared { router, connections, read_timeout: options.read_timeout, ending });
+    let (read_timeout, last_words) = (options.read_timeout, options.timeout);
+    let shared = Arc::new(Shared { router, connections, read_timeout, last_words, ending });
     let (end, ended) = oneshot::channel();
     thread::Builder::new().name("http".to_owned()).spawn(move || {
         if let Err(error) = runtime.block_on(serve(listener, shared)) {
@@ -125,7 +126,7 @@ async fn serve(listener: std::net::TcpListener, shared: Arc<Shared>) -> io::Resu
     };
     let _: Option<Infallible> = shared.ending.stop.run_until_cancelled(accepting).await;
     drop(listener);
-    let _ = timeout(LAST_WORDS, shared.connections.all_closed()).await;
+    let _ = timeout(shared.last_words, shared.connections.all_closed()).await;
     Ok(())
 }
 

@@ -187,6 +187,11 @@ impl Server {
     pub fn drain(&self) {
         self.running.as_ref().unwrap().drain();
     }
+
+    /// Tells it to end, and does not wait.
+    pub fn stop(&self) {
+        self.stop.cancel();
+    }
 }
 
 impl Drop for Server {

@@ -42,6 +42,20 @@ fn a_server_that_drains_is_not_ready_answers_all_the_same_and_closes_connections
     assert_eq!(server.client.get("/v1/segments").status, 200, "new connections are taken");
 }
 
+/// <https://github.com/PostgREST/postgrest/issues/4689>
+#[test]
+fn a_request_that_is_worked_on_when_the_server_is_to_end_is_answered() {
+    let options = HttpSettings { concurrency: 1, timeout: Duration::from_secs(6), ..HttpSettings::default() };
+    let server = Server::start(&options, empty());
+    let mut asking = server.client.connect();
+    let request = format!("GET /v1/users/7 HTTP/1.1\r\nhost: {}\r\n\r\n", server.client.address);
+    std::io::Write::write_all(&mut asking, request.as_bytes()).unwrap();
+    wait_until(DEADLINE, "it is worked on", || server.client.get("/v1/segments").status == 503);
+    server.stop();
+    // Nobody knows the answer: that is one, too.
+    crate::client::answer(&mut asking).expect("an answer").problem(504, "timeout");
+}
+
 #[test]
 fn more_requests_than_may_be_worked_on_are_503_and_probes_are_answered_all_the_same() {
     let options = HttpSettings { concurrency: 2, timeout: Duration::from_secs(300), ..HttpSettings::default() };

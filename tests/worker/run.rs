@@ -144,6 +144,7 @@ fn sigterm_drains_and_exits_0() {
     one_each(&scene, 5_000, 20_000);
 }
 
+/// As asked for in <https://github.com/apollographql/router/issues/3233> and <https://github.com/PostgREST/postgrest/pull/4580>.
 #[test]
 fn http_answers_for_http_drain_after_sigterm_and_readyz_is_503_at_once() {
     const DRAIN: Duration = Duration::from_secs(8);
