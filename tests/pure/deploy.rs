@@ -7,7 +7,7 @@ use weir::config::{
     keys::{Otherwise, SETTINGS},
 };
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 fn file(name: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
@@ -165,6 +165,29 @@ fn the_chart_prints_no_number_with_an_exponent() {
     }
 }
 
+/// A tag of digits as in <https://github.com/helm/helm/issues/6867>, a variable as in
+/// <https://github.com/webrecorder/browsertrix/issues/3145>, a node's label as in <https://github.com/cert-manager/cert-manager/pull/7579>: Helm
+/// or YAML makes a number or a truth value of them, and Kubernetes or KEDA wants text.
+#[test]
+fn the_chart_refuses_numbers_and_truth_values_where_text_is_wanted() {
+    let schema: Value = serde_json::from_str(&file("deploy/helm/weir/values.schema.json")).unwrap();
+    let schema = jsonschema::validator_for(&schema).unwrap();
+    let cases: [(fn(Value) -> Value, Value, &str); 8] = [
+        (|tag| json!({"image": {"tag": tag}}), json!(20_161_216), "20161216"),
+        (|value| json!({"env": [{"name": "WEIR__REDIS__USERS", "value": value}]}), json!(1_000_000), "1000000"),
+        (|label| json!({"nodeSelector": {"spot": label}}), json!(true), "true"),
+        (|value| json!({"tolerations": [{"key": "spot", "value": value}]}), json!(true), "true"),
+        (|value| json!({"podAnnotations": {"build": value}}), json!(1_234_567), "1234567"),
+        (|value| json!({"podLabels": {"build": value}}), json!(12e5), "12e5"),
+        (|value| json!({"serviceAccount": {"annotations": {"a": value}}}), json!(true), "true"),
+        (|value| json!({"keda": {"metadata": {"activationLagThreshold": value}}}), json!(10), "10"),
+    ];
+    for (values, wrong, text) in cases {
+        assert!(schema.is_valid(&values(json!(text))), "{}", values(json!(text)));
+        assert!(!schema.is_valid(&values(wrong.clone())), "{}", values(wrong));
+    }
+}
+
 #[test]
 fn the_chart_has_the_alerts_and_the_dashboard() {
     // Helm reads no file outside of a chart.
@@ -176,6 +199,7 @@ fn the_chart_has_the_alerts_and_the_dashboard() {
     }
 }
 
+/// They would fence each other, as in <https://github.com/xtdb/xtdb/issues/5447>.
 #[test]
 fn instances_of_one_release_name_in_two_namespaces_have_different_names() {
     let pod = file("deploy/helm/weir/templates/statefulset.yaml");

@@ -17,22 +17,28 @@ const CHART: &str = "deploy/helm/weir";
 /// Values in the chart's ci/, and how many resources they make.
 const VALUES: [(&str, u64); 4] = [("small", 7), ("full", 12), ("existing", 5), ("large", 8)];
 /// Values that the chart must refuse, on top of ci/full.yaml, and words of the reason.
-const REFUSED: [(&[&str], &str); 15] = [
+const REFUSED: [(&[&str], &str); 19] = [
     (&["--set", "config="], "config is empty"),
     (&["--set", "config=kafka"], "config is not TOML"),
     (&["--set", "config=kafka.instance=\"weir-0\""], "config sets kafka.instance: leave it out, set instancePrefix"),
     (&["--set", "config=worker.drain=\"90s\""], "set drainSeconds"),
     (&["--set", "config=http.drain=\"90s\""], "set httpDrainSeconds"),
+    // Secrets, as in <https://github.com/goharbor/harbor-helm/issues/2218> and <https://github.com/gomods/athens/issues/1666>.
     (&["--set", "config=redis.password=\"x\""], "config sets redis.password"),
     (&["--set", "config=schemas.password=\"x\""], "config sets schemas.password"),
     (&["--set", "config=redis.nodes=[\"redis://:x@redis-1:6379\"]"], "config has a URL with a password"),
+    // Not encoded, so that weir refuses it, too, where it is in the ConfigMap already.
+    (&["--set", "config=redis.nodes=[\"redis://:x/y@redis-1:6379\"]"], "config has a URL with a password"),
     (&["--set", "config=kafka.properties.\"sasl.password\"=\"x\""], "config has a secret in [kafka.properties]"),
     (&["--set", "env[0].name=WEIR__REDIS__PASSWORD,env[0].value=x"], "env shows the secret WEIR__REDIS__PASSWORD"),
+    (&["--set", "env[0].name=AWS_SECRET_ACCESS_KEY,env[0].value=x"], "env shows the secret AWS_SECRET_ACCESS_KEY"),
     (&["--set", "existingConfigMap=weir-config"], "config and existingConfigMap are both set"),
     (&["--set", "image.digest=latest"], "digest"),
     (&["--set", "keda.minReplicas=0"], "minimum"),
     (&["--set", "replicaCount=3"], "replicaCount"),
     (&["--set", "env[0].name=WEIR__REDIS__USERS,env[0].value=1000000"], "/env/0/value"),
+    (&["--set", "image.tag=20161216"], "/image/tag"),
+    (&["--set", "nodeSelector.spot=true"], "/nodeSelector/spot"),
 ];
 /// What these values make of a kind: a resource that has these lines, one after the other.
 const PROMISED: [(&str, &str, &[&str]); 14] = [
@@ -64,7 +70,7 @@ const PROMISED: [(&str, &str, &[&str]); 14] = [
         ],
     ),
     ("full", "PodDisruptionBudget", &["maxUnavailable: 1"]),
-    // Prometheus is let in, and looks at one of the two services.
+    // Prometheus is let in (<https://github.com/kubescape/helm-charts/issues/761>), and looks at one of the two services.
     ("full", "NetworkPolicy", &["policyTypes: [Ingress, Egress]", "app.kubernetes.io/name: prometheus"]),
     ("full", "ServiceMonitor", &["app.kubernetes.io/component: http", "path: /metrics"]),
     ("full", "Service", &["app.kubernetes.io/component: http", "port: 8080"]),

@@ -33,7 +33,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 
 {{- /* What a secret is not to be in: a ConfigMap, or the pods' description. */ -}}
 {{- define "weir.urlWithPassword" -}}
-://[^/@"\s]*:[^/@"\s]+@
+(rediss?://[^",\s]*:[^",\s]*@|://[^/@"\s]*:[^/@"\s]+@)
 {{- end }}
 
 {{- /* weir.toml, parsed, as JSON; {} where it is in a ConfigMap of the user's. What the chart sets must not be in it. */ -}}
@@ -71,7 +71,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 {{- range last . }}
 {{- if .value }}
-{{- if or (regexMatch "^WEIR__(REDIS__PASSWORD|SCHEMAS__PASSWORD|HTTP__TOKEN|KAFKA__PROPERTIES__.*(PASSWORD|PASSPHRASE|SECRET|KEY_PEM|OAUTHBEARER_CONFIG).*)$" .name) (and (hasPrefix "WEIR__" .name) (regexMatch (include "weir.urlWithPassword" $) (toString .value))) }}
+{{- if or (regexMatch "^(AWS_(SECRET_ACCESS_KEY|SESSION_TOKEN)|WEIR__(REDIS__PASSWORD|SCHEMAS__PASSWORD|HTTP__TOKEN|KAFKA__PROPERTIES__.*(PASSWORD|PASSPHRASE|SECRET|KEY_PEM|OAUTHBEARER_CONFIG).*))$" .name) (and (hasPrefix "WEIR__" .name) (regexMatch (include "weir.urlWithPassword" $) (toString .value))) }}
 {{- fail (printf "env shows the secret %s to whoever sees the pods: use valueFrom with a secretKeyRef, or secrets" .name) }}
 {{- end }}
 {{- end }}
