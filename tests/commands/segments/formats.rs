@@ -64,6 +64,8 @@ fn bitmaps_as_small_as_they_get_are_read() {
     assert_eq!(read(UserIdKind::U64, &bytes), Ok(Members::U64(parts)));
 }
 
+/// <https://github.com/RoaringBitmap/RoaringBitmap/issues/452>; the part of 0, which was not there, in
+/// <https://github.com/RoaringBitmap/CRoaring/pull/398>.
 #[test]
 fn parts_that_other_libraries_leave_without_members_are_read_as_nothing() {
     let cases: [(Vec<u64>, Vec<u32>); 5] = [
@@ -87,6 +89,57 @@ fn parts_that_other_libraries_leave_without_members_are_read_as_nothing() {
             assert!(object(&found).len() < bytes.len(), "they are not written again");
         }
     }
+}
+
+/// Such a container is none: <https://github.com/RoaringBitmap/CRoaring/pull/560>. Where a library writes one all the same
+/// (<https://github.com/RoaringBitmap/RoaringBitmap/issues/260>), what comes behind it must not be taken for its members.
+#[test]
+fn a_container_that_a_library_has_left_without_members_refuses_the_object() {
+    // Cookie, number of containers, key and cardinality less one of each, where each begins.
+    for heads in [[2_u32 << 16, 0xFFFF_0001, 24, 30], [0xFFFF_0000, 2 << 16 | 1, 24, 24]] {
+        let words = [12_346, 2].into_iter().chain(heads);
+        let mut bitmap: Vec<u8> = words.flat_map(u32::to_le_bytes).collect();
+        bitmap.extend([1, 0, 2, 0, 3, 0]);
+        let wide = [&1_u64.to_le_bytes()[..], &0_u32.to_le_bytes(), &bitmap].concat();
+        for (kind, bytes) in [(UserIdKind::U32, &bitmap), (UserIdKind::U64, &wide), (UserIdKind::Hash64, &wide)] {
+            let error = read(kind, bytes).unwrap_err().to_string();
+            assert!(error.contains("it ends too early"), "{kind}: {error}");
+        }
+    }
+}
+
+/// The ranges of <https://github.com/RoaringBitmap/roaring/issues/467>, where a check took runs up to the end of their container for
+/// wrong.
+#[test]
+fn runs_up_to_the_ends_of_their_containers_are_read() {
+    let mut bitmap = RoaringBitmap::new();
+    for range in [
+        0..16_385,
+        16_385..20_482,
+        20_482..27_862,
+        27_862..44_247,
+        45_576..61_961,
+        61_961..66_058,
+        66_058..67_247,
+        68_819..73_028,
+        73_028..89_413,
+        92_266..108_651,
+        108_651..113_772,
+        113_772..118_757,
+        118_757..132_098,
+    ] {
+        bitmap.insert_range(range);
+    }
+    bitmap.optimize();
+    let mut bytes = Vec::new();
+    bitmap.serialize_into(&mut bytes).unwrap();
+    let Members::U32(ids) = read(UserIdKind::U32, &bytes).unwrap() else { panic!("other members") };
+    assert_eq!(ids.to_bitmap(), bitmap);
+
+    let wide = RoaringTreemap::from_bitmaps([(7, bitmap)]);
+    let mut bytes = Vec::new();
+    wide.serialize_into(&mut bytes).unwrap();
+    assert_eq!(read(UserIdKind::U64, &bytes), Ok(Members::U64(wide)));
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! Bitmaps go both ways between weir and the libraries that others make them with: CRoaring (by pyroaring) and the
-//! Java library, 32 and 64 bits. `cargo xtask setup` fetches both.
+//! Java library, 32 and 64 bits; theirs are made by subtraction, as segments are. `cargo xtask setup` fetches both.
 
 use std::{
     path::{Path, PathBuf},

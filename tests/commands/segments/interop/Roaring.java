@@ -42,11 +42,21 @@ class Roaring {
             // Unsigned, so that numbers above 2^63 are in their order.
             var bitmap = new Roaring64NavigableMap(false);
             Files.lines(from).forEach(number -> bitmap.addLong(Long.parseUnsignedLong(number)));
+            // Segments are made by subtraction, which leaves parts without members.
+            var others = new Roaring64NavigableMap(false);
+            for (long part = 5; part < 8; part++) {
+                others.addLong(part << 32);
+            }
+            bitmap.or(others);
+            bitmap.andNot(others);
             bitmap.runOptimize();
             bitmap.serializePortable(out);
         } else {
             var bitmap = new RoaringBitmap();
             Files.lines(from).forEach(number -> bitmap.add(Integer.parseUnsignedInt(number)));
+            var others = RoaringBitmap.bitmapOf(1 << 28);
+            bitmap.or(others);
+            bitmap.andNot(others);
             bitmap.runOptimize();
             bitmap.serialize(out);
         }
