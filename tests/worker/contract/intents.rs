@@ -20,7 +20,14 @@ pub fn records() -> Records {
         let record = Record::new("ce", value.to_string()).header("content-type", "application/json");
         case(name, record.header("ce_id", name).header("ce_subject", "502").header("ce_time", "2001-01-01T00:00:00Z"))
     };
+    // A user who is not capped, and whose sends are recorded.
+    let of_source = |name: &str, source: &str| {
+        structured(name, json!({"specversion": "1.0", "id": "100", "source": source, "subject": "660", "data": {}}))
+    };
     vec![
+        of_source("sources 0", "/openedx/studio/web"),
+        of_source("sources 1", "/openedx/lms/web"),
+        of_source("sources 2", "/openedx/studio/web"),
         number("one user 0", 700_042),
         intent("one user 1", "700042", json!({})),
         intent("nulls", "700043", json!({"channel": null, "cost": null, "created_at": null, "payload": null})),
@@ -62,6 +69,12 @@ pub fn a_structured_cloud_event_is_an_intent() {
     let envelope = RUN.outcomes.of("structured, data goes before").envelope();
     let seen = (&envelope["intent_id"], &envelope["user_id"], &envelope["reason"]);
     assert_eq!(seen, (&json!("in data"), &json!("504"), &json!("expired")));
+}
+
+/// The events of <https://github.com/openedx/openedx-events/issues/77>.
+pub fn events_of_two_sources_with_one_id_are_two_intents() {
+    assert_eq!(RUN.outcomes.series("sources "), words(&["approved", "approved", "duplicate"]));
+    assert_eq!(RUN.outcomes.of("sources 2").envelope()["intent_id"], "100");
 }
 
 pub fn a_binary_cloud_event_is_an_intent() {

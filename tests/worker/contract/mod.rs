@@ -48,6 +48,7 @@ fn one_run_keeps_every_rule() {
         intents::a_user_id_as_number_and_as_text_is_one_user,
         intents::null_is_the_same_as_absent,
         intents::a_structured_cloud_event_is_an_intent,
+        intents::events_of_two_sources_with_one_id_are_two_intents,
         intents::a_binary_cloud_event_is_an_intent,
         time::a_calendar_day_begins_at_midnight_in_the_intents_zone,
         time::a_user_without_a_zone_has_the_policys,

@@ -304,6 +304,18 @@ fn an_events_own_id_is_unique_in_its_source_alone() {
     assert_eq!(binary(b"\xFF").unwrap_err().message, "header ce_source, read as source, is not UTF-8");
 }
 
+/// As in <https://github.com/cloudevents/sdk-go/issues/1113>: without a content type, the Kafka binding says, it is none. Its id must
+/// not pass for an intent's, because its source would not be read.
+#[test]
+fn what_looks_like_an_event_and_has_no_content_type_is_no_event() {
+    let value =
+        r#"{"specversion":"1.0","type":"t","source":"/s","id":"1","time":"2018-04-05T03:56:24Z","data":{"user_id":1}}"#;
+    let letter = plain(value).unwrap_err();
+    assert_eq!(letter.reason, DeadLetterReason::MissingField);
+    assert!(letter.message.starts_with("user_id is required and absent: looked for at /user_id"), "{}", letter.message);
+    assert_eq!(structured(value).unwrap().id_hash, IdHash::of_event("/s", "1"));
+}
+
 #[test]
 fn a_structured_event_is_read_by_its_value_alone() {
     let given: &[HostileHeader] =
