@@ -7,9 +7,14 @@ use serde_json::{Value, json};
 use testkit::{redis::RedisServer, stack::Stack, wait_for};
 
 fn run(scene: &Scene, config: &str, args: &[&str]) -> Output {
-    std::fs::write(scene.path("weir.toml"), config).unwrap();
+    run_with("weir.toml", scene, config, args)
+}
+
+/// With a configuration in a file of this name.
+fn run_with(file: &str, scene: &Scene, config: &str, args: &[&str]) -> Output {
+    std::fs::write(scene.path(file), config).unwrap();
     let mut command = Command::new(weir());
-    command.args(["check", "--config", "weir.toml"]).args(args).current_dir(scene.folder.path());
+    command.args(["check", "--config", file]).args(args).current_dir(scene.folder.path());
     testkit::process::output(&mut command).unwrap()
 }
 
@@ -21,6 +26,13 @@ pub struct Found {
 }
 
 impl Found {
+    /// What it has printed as JSON.
+    fn of_output(output: Output) -> Self {
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        let findings = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {stderr}"));
+        Self { code: output.status.code().unwrap(), findings, stderr }
+    }
+
     /// Those of this kind, as `what: message`.
     pub fn of(&self, finding: &str) -> Vec<String> {
         let text = |line: &Value, field: &str| line[field].as_str().unwrap().to_owned();
@@ -49,10 +61,7 @@ impl Found {
 }
 
 pub fn check_with(scene: &Scene, config: &str, args: &[&str]) -> Found {
-    let output = run(scene, config, &[&["--output", "json"], args].concat());
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    let findings = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {stderr}"));
-    Found { code: output.status.code().unwrap(), findings, stderr }
+    Found::of_output(run(scene, config, &[&["--output", "json"], args].concat()))
 }
 
 pub fn check(scene: &Scene, config: &str) -> Found {
@@ -107,8 +116,12 @@ fn an_installation_that_has_decided_nothing_yet_is_fine_and_is_not_changed() {
     worker.terminate();
     worker.wait_exit(DEADLINE).unwrap();
     check(&scene, &config).is_fine();
-    redis.query::<()>(&["FLUSHALL"]).unwrap();
     let lost = ["redis:", "has decided intents before", "weir rebuild --all", "--accept-lost-history"];
+    // A slip makes nothing new, either: <https://github.com/cockroachdb/cockroach/issues/24118>.
+    let elsewhere = config.replace(&format!("prefix = {:?}", scene.name), "prefix = \"elsewhere\"");
+    check_with(&scene, &elsewhere, &["--create"]).is_one("error", &lost);
+    assert_eq!(redis.query::<Vec<String>>(&["KEYS", "elsewhere*"]).unwrap(), [""; 0]);
+    redis.query::<()>(&["FLUSHALL"]).unwrap();
     check(&scene, &config).is_one("error", &lost);
     // A pipeline repeats the command of the first start.
     check_with(&scene, &config, &["--create"]).is_one("error", &lost);
@@ -116,6 +129,29 @@ fn an_installation_that_has_decided_nothing_yet_is_fine_and_is_not_changed() {
     check_with(&scene, &config, &["--create", "--accept-lost-history"]).is_fine();
     assert!(redis.query::<i64>(&["DBSIZE"]).unwrap() > 64, "the keyspace is there");
     check_with(&scene, &config, &["--create"]).is_fine();
+}
+
+/// As in <https://github.com/restatedev/restate/pull/2734>; in <https://github.com/OT-CONTAINER-KIT/redis-operator/issues/1164> a
+/// repair emptied what was left.
+#[test]
+fn create_makes_nothing_anew_of_a_keyspace_of_which_a_part_is_lost() {
+    let (scene, redis) = scene("check-part");
+    let config = scene.config("i");
+    check_with(&scene, &config, &["--create"]).is_fine();
+    let epochs: Vec<String> = redis.query(&["KEYS", &format!("{}:*:e", scene.name)]).unwrap();
+    let meta = format!("{0}:{{{0}}}:meta", scene.name);
+    assert_eq!(epochs.len(), 64, "one a shard");
+    let asked: [&[&str]; 3] = [&[], &["--create"], &["--create", "--accept-lost-history"]];
+    for (key, words) in [
+        (&epochs[0], ["redis: shards", "have lost their history", "weir rebuild"]),
+        (&meta, ["redis:", "is gone, though 63 of 64 shards", "weir rebuild"]),
+    ] {
+        assert_eq!(redis.query::<i64>(&["DEL", key]).unwrap(), 1);
+        for args in asked {
+            check_with(&scene, &config, args).is_one("error", &words);
+        }
+        assert_eq!(redis.query::<i64>(&["EXISTS", key]).unwrap(), 0);
+    }
 }
 
 #[test]
@@ -295,6 +331,28 @@ fn first_runs(runs: usize) {
     }
 }
 
+/// <https://github.com/specmesh/specmesh-build/issues/323>
+#[test]
+fn two_first_checks_at_once_create_everything_once() {
+    let redis = RedisServer::start::<&str>(&[]).unwrap();
+    let scene = Scene::bare(Stack::shared().kafka().clone(), vec![redis.url()], "check-twins", 1, POLICY);
+    scene.build_segments(&SEGMENTS);
+    scene.kafka.create_topic(&scene.topic("intents"), 1).unwrap();
+    let deferred = format!("[kafka]\ndeferred = {:?}\n", scene.topic("deferred"));
+    let config = |instance: &str| scene.config(instance).replace("[kafka]\n", &deferred);
+    std::thread::scope(|threads| {
+        for instance in ["one", "two"] {
+            let (scene, config) = (&scene, config(instance));
+            threads.spawn(move || {
+                let file = format!("{instance}.toml");
+                Found::of_output(run_with(&file, scene, &config, &["--create", "--output", "json"])).is_fine();
+            });
+        }
+    });
+    check(&scene, &config("one")).is_fine();
+}
+
+/// On a slow broker in <https://github.com/tchiotludo/akhq/issues/403>.
 #[test]
 fn the_first_check_that_creates_topics_knows_them_afterwards() {
     first_runs(1);
