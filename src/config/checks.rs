@@ -128,7 +128,8 @@ fn kafka_by_sasl(layers: &Layers<'_>, kafka: Option<&KafkaSettings>) {
         value(&["security.protocol"]).is_some_and(|protocol| protocol.to_ascii_lowercase().starts_with("sasl_"));
     let is_known =
         |mechanism: &str| ["PLAIN", "OAUTHBEARER"].contains(&mechanism) || mechanism.starts_with("SCRAM-SHA-");
-    if is_sasl && !value(&["sasl.mechanism", "sasl.mechanisms"]).is_some_and(is_known) {
+    let has_mechanism = value(&["sasl.mechanism", "sasl.mechanisms"]).is_some_and(is_known);
+    if is_sasl && !has_mechanism {
         let reason = "needs \"sasl.mechanism\" = \"SCRAM-SHA-512\", \"SCRAM-SHA-256\", \"PLAIN\" or \"OAUTHBEARER\" for this \
                       \"security.protocol\"; Kerberos (GSSAPI) is not built in";
         layers.note("kafka.properties", reason);
