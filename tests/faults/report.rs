@@ -15,6 +15,8 @@ use crate::{
 /// The markers around the table.
 const BEGIN: &str = "<!-- faults: begin -->";
 const END: &str = "<!-- faults: end -->";
+/// What the page says in front of the cases that have no row.
+const WITHOUT: &str = "Without a row, because they were written or changed since they were run: ";
 /// The promised seconds that the table leaves out.
 const USUAL_WITHIN_S: u128 = 30;
 
@@ -189,7 +191,13 @@ impl Report {
             .lines()
             .filter_map(|line| Some((line.strip_prefix("| ")?.split_once(" |")?.0.to_owned(), line.to_owned())))
             .collect();
-        fs::write(page, format!("{before}{BEGIN}\n{}{END}{after}", self.table(&others)))
+        let mut table = self.table(&others);
+        let has_no_row = |case: &&Case| !table.lines().any(|row| row.starts_with(&format!("| {} | ", case.key)));
+        let without: Vec<&str> = CASES.iter().filter(has_no_row).map(|case| case.key).collect();
+        if !without.is_empty() {
+            table += &format!("\n{WITHOUT}{}.\n", without.join(", "));
+        }
+        fs::write(page, format!("{before}{BEGIN}\n{table}{END}{after}"))
             .with_context(|| format!("cannot write {}", page.display()))
     }
 }

@@ -8,11 +8,11 @@ use std::{
 
 use weir_core::{dead_letter::DeadLetterReason, header::HeaderName, verdict::SuppressReason};
 
-fn repository(path: &str) -> PathBuf {
+pub(super) fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-fn read(path: &str) -> String {
+pub(super) fn read(path: &str) -> String {
     fs::read_to_string(repository(path)).unwrap()
 }
 
@@ -27,8 +27,16 @@ fn names(folder: &str) -> Vec<String> {
     names.filter(|name| !name.starts_with('.') && name != "target").collect()
 }
 
+/// Every page that people read: of the root, of `docs/`, and beside the examples, the chart and the benches.
+pub(super) fn pages() -> Vec<String> {
+    let pages = |folder: &str| names(folder).into_iter().filter(|name| name.ends_with(".md"));
+    let of_docs = pages("docs").map(|name| format!("docs/{name}"));
+    let beside = ["examples/README.md", "deploy/helm/weir/README.md", "benches/NOTEBOOK.md"].map(str::to_owned);
+    pages(".").chain(of_docs).chain(beside).collect()
+}
+
 /// The words in backticks.
-fn quoted(text: &str) -> impl Iterator<Item = &str> {
+pub(super) fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
@@ -55,19 +63,55 @@ fn records_lists_every_reason() {
     assert!(missing.is_empty(), "docs/records.md lacks {missing:?}");
 }
 
+/// Whether a word is a path within the repository, and not one that builds leave, of a server's, or in an example.
+fn is_path(word: &str) -> bool {
+    let is_source = word.ends_with(".rs") || word.ends_with(".lua");
+    let is_inside = |first: &str| !["", ".", "..", "target", ".weir"].contains(&first) && repository(first).is_dir();
+    word.chars().all(|sign| sign.is_ascii_alphanumeric() || "/._-".contains(sign))
+        && word.split_once('/').is_some_and(|(first, rest)| is_source || !rest.is_empty() && is_inside(first))
+}
+
 #[test]
-fn every_path_in_readme_and_architecture_exists() {
-    let is_path = |word: &&str| {
-        let shape = word.chars().all(|sign| sign.is_ascii_alphanumeric() || "/._-".contains(sign));
-        shape && word.contains('/') && !word.starts_with('/') && !word.starts_with("target/")
-    };
-    let mut wrong = Vec::new();
-    for page in ["README.md", "ARCHITECTURE.md"] {
-        let text = read(page);
-        let absent = quoted(&text).filter(is_path).filter(|path| !repository(path).exists());
-        wrong.extend(absent.map(|path| format!("{page}: `{path}`")));
+fn every_path_that_a_page_names_exists() {
+    let (mut wrong, mut seen) = (Vec::new(), 0);
+    for page in pages() {
+        let text = read(&page);
+        let words = quoted(&text).flat_map(str::split_whitespace);
+        for path in words.map(|word| word.trim_end_matches(['.', ',', ':', ';'])).filter(|word| is_path(word)) {
+            seen += 1;
+            if !repository(path).exists() {
+                wrong.push(format!("{page}: `{path}`"));
+            }
+        }
     }
+    assert!(seen > 200, "only {seen} paths were found: the test looks in the wrong place");
     assert!(wrong.is_empty(), "these paths do not exist: {}", wrong.join(", "));
+}
+
+/// The files of a text and the names that follow each in parentheses: `` `file` (`name`, `name`) ``.
+pub(super) fn files_and_names(text: &str) -> Vec<(&str, Vec<&str>)> {
+    let (mut found, mut before) = (Vec::new(), None::<&str>);
+    for part in text.split("` (`") {
+        if let Some(file) = before.and_then(|before| before.rsplit('`').next()) {
+            let names = part.split(')').next().unwrap_or_default();
+            found.push((file, names.split('`').step_by(2).filter(|name| !name.is_empty()).collect()));
+        }
+        before = Some(part);
+    }
+    found
+}
+
+#[test]
+fn every_name_that_architecture_places_in_a_file_is_there() {
+    let page = read("ARCHITECTURE.md");
+    let pairs = files_and_names(&page);
+    assert!(pairs.len() > 5, "only {} were found: the test looks for another form", pairs.len());
+    let mut wrong = Vec::new();
+    for (file, names) in pairs {
+        let text = fs::read_to_string(repository(file)).unwrap_or_default();
+        wrong.extend(names.iter().filter(|name| !text.contains(*name)).map(|name| format!("{file}: {name}")));
+    }
+    assert!(wrong.is_empty(), "ARCHITECTURE.md names what is not there: {}", wrong.join(", "));
 }
 
 #[test]
@@ -122,10 +166,8 @@ pub(super) fn anchors(page: &str) -> BTreeSet<String> {
 
 #[test]
 fn every_link_of_a_page_leads_somewhere() {
-    let of_root = names(".").into_iter().filter(|name| name.ends_with(".md"));
-    let of_docs = names("docs").into_iter().filter(|name| name.ends_with(".md")).map(|name| format!("docs/{name}"));
     let mut wrong = Vec::new();
-    for page in of_root.chain(of_docs).chain(["examples/README.md".to_owned()]) {
+    for page in pages() {
         let text = read(&page);
         let links = text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(link, _)| link);
         for link in links.filter(|link| !link.contains("://")) {

@@ -15,6 +15,7 @@ mod health;
 mod metrics;
 mod observability;
 mod policy_files;
+mod promises;
 mod schema_files;
 mod schemas;
 mod tidy;
