@@ -17,7 +17,7 @@ use weir::{
     object_store::Location,
 };
 
-const SMALLEST: &str = r#"
+pub(super) const SMALLEST: &str = r#"
 [kafka]
 brokers = "b:9092"
 intents = "i"

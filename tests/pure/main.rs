@@ -20,3 +20,4 @@ mod schema_files;
 mod schemas;
 mod tidy;
 mod time_zones;
+mod toml_in_docs;
