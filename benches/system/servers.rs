@@ -100,6 +100,12 @@ impl Servers {
         Ok(load)
     }
 
+    /// Publishes more to a load's topic of intents, behind what is there.
+    pub fn publish_behind(&self, load: &Load, workload: Workload) -> Result<()> {
+        let partitions = load.settings.partitions;
+        self.kafka.client().publish(&load.intents, workload.intents().map(|intent| intent.record(partitions)))
+    }
+
     /// Switches to another load, which later runs drain. Returns the previous one.
     pub fn turn_to(&mut self, load: Load) -> Load {
         self.workload = load.workload;
