@@ -26,6 +26,8 @@ const SENDS: u64 = 300_000;
 /// Sends of each user.
 const SENDS_A_USER: u64 = 4;
 const PARTITIONS: i32 = 8;
+/// A rebuild restores the budgets of the policy; this one has none.
+const POLICY: &str = "version = \"1\"\n[default]\ncaps = \"unlimited\"\n";
 /// How long a rebuild may take.
 const DEADLINE: Duration = Duration::from_secs(3_600);
 /// Ticks of the kernel's CPU times in a second, on Linux for programs.
@@ -46,6 +48,7 @@ fn main() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("weir.toml");
     fs::write(&file, config(kafka.bootstrap(), &redis.nodes())).unwrap();
+    fs::write(folder.path().join("policy.toml"), POLICY).unwrap();
     let (before, began) = (children_cpu_seconds(), Instant::now());
     let rebuild = |args: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
