@@ -108,7 +108,7 @@ fn compare(counts: &Counts, baseline: &Counts) -> Result<()> {
     let mut grown = Vec::new();
     for (case, &now) in counts {
         let Some(&before) = baseline.get(case) else {
-            grown.push(format!("{case} is not in {BASELINE}"));
+            grown.push(format!("{case} takes {now} and is not in {BASELINE}"));
             continue;
         };
         let change = 100.0 * (now as f64 - before as f64) / before as f64;

@@ -14,10 +14,14 @@ use weir_core::{
     reply::read_reply,
     segment::{LookupScratch, UserSegment},
     shard::{IdHash, OriginMark},
+    timer_wheel::TimerWheel,
 };
 
-use crate::workload::{
-    BATCH, Batch, Denied, Payload, Sent, Shape, answers, decider, decider_with_pressure, now, three_budgets,
+use crate::{
+    timers::{Heap, OrderedMap, ROUNDS, Rounds, Timers},
+    workload::{
+        BATCH, Batch, Denied, Payload, Sent, Shape, answers, decider, decider_with_pressure, now, three_budgets,
+    },
 };
 
 /// What the monotonic clock shows when batches are judged.
@@ -36,7 +40,8 @@ pub struct Case {
 /// Makes a case ready.
 type Setup = fn() -> Case;
 
-/// All of them: a name, and how it is made ready. An operation is one intent, and for the codecs one history or send.
+/// All of them: a name, and how it is made ready. An operation is one intent, for the codecs one history or send, and
+/// for timers one admission.
 #[must_use]
 pub fn cases() -> Vec<(&'static str, Setup)> {
     vec![
@@ -69,6 +74,12 @@ pub fn cases() -> Vec<(&'static str, Setup)> {
                 black_box(known.note(user, now, now));
             })
         }),
+        ("timers/wheel-1000", || timers::<TimerWheel<u32>>(1_000)),
+        ("timers/wheel-10000", || timers::<TimerWheel<u32>>(10_000)),
+        ("timers/map-1000", || timers::<OrderedMap>(1_000)),
+        ("timers/map-10000", || timers::<OrderedMap>(10_000)),
+        ("timers/heap-1000", || timers::<Heap>(1_000)),
+        ("timers/heap-10000", || timers::<Heap>(10_000)),
         ("whole", || whole(decider(Vec::new()))),
         ("whole-3-budgets", || whole(decider(three_budgets()))),
         ("whole-pressure", || whole(decider_with_pressure())),
@@ -77,6 +88,14 @@ pub fn cases() -> Vec<(&'static str, Setup)> {
 
 fn case(operations: usize, run: impl FnMut() + 'static) -> Case {
     Case { operations, run: Box::new(run) }
+}
+
+/// Timeouts of admissions with so many outstanding.
+fn timers<T: Timers + 'static>(outstanding: usize) -> Case {
+    let mut rounds = Rounds::<T>::new(outstanding);
+    case(ROUNDS, move || {
+        black_box(rounds.run());
+    })
 }
 
 /// A value for the rest of the process, so that what borrows from it can be kept in a case.
