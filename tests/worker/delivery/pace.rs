@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use testkit::{wait_for, wait_until, worker::Worker};
+use testkit::{kafka::Consumed, wait_for, wait_until, worker::Worker};
 
 use super::{
     AHEAD_S, BLAST, PER_S, Post, Times, between, deadline, mails, produced_ms, route, wait_looked, wait_members,
@@ -27,14 +27,23 @@ fn a_blast_is_approved_no_faster_than_it_is_delivered() {
         published.elapsed() >= Duration::from_secs(3 * AHEAD_S) && route(&worker)["why"] == "delivery takes no more"
     });
     let settled = delivery.delivered().len();
-    // Offsets of transactions are among the lag.
-    let most = 1.2 * AHEAD_S as f64 * f64::from(PER_S) + f64::from(PER_S);
     wait_until(DEADLINE, "more is delivered", || {
         let lag = post.lag();
+        // A delivery that was held up by this machine catches up. What it commits is a second old, and offsets of transactions are
+        // among the lag.
+        let most = (1.2 * AHEAD_S as f64 + 1.0) * fastest_second(delivery.delivered()) as f64;
         assert!((lag as f64) < most, "{lag} undelivered of at most {most}");
         delivery.delivered().len() > settled + 2 * PER_S as usize
     });
     assert!(waits(&worker) > 0, "the blast lasts");
+}
+
+/// The most records that were delivered within a second.
+fn fastest_second(delivered: &[(Instant, Consumed)]) -> usize {
+    let within = |(place, (at, _)): (usize, &(Instant, Consumed))| {
+        place + 1 - delivered.partition_point(|(earlier, _)| *earlier + Duration::from_secs(1) <= *at)
+    };
+    delivered.iter().enumerate().map(within).max().unwrap_or_default()
 }
 
 #[test]
