@@ -247,8 +247,7 @@ mod tests {
     #[tokio::test]
     async fn however_many_ask_the_ledger_is_looked_at_now_and_then() {
         let embedded = EmbeddedLedger::new("test", || SystemClock.now());
-        let (keeper, budgets) =
-            BudgetKeeper::new(move || embedded.clone(), SystemClock, Arc::new(Metrics::default()));
+        let (keeper, budgets) = BudgetKeeper::new(move || embedded.clone(), SystemClock, Arc::new(Metrics::default()));
         tokio::spawn(keeper.run());
         let (ledger, in_force) = (Arc::new(Counting::default()), Refreshed::new(policy(&["a", "b"])));
         let desk = Arc::new(BudgetDesk::new(in_force, budgets, Arc::<Counting>::clone(&ledger)));
@@ -272,8 +271,7 @@ mod tests {
     #[tokio::test]
     async fn another_policy_is_looked_up_at_once() {
         let embedded = EmbeddedLedger::new("test", || SystemClock.now());
-        let (keeper, budgets) =
-            BudgetKeeper::new(move || embedded.clone(), SystemClock, Arc::new(Metrics::default()));
+        let (keeper, budgets) = BudgetKeeper::new(move || embedded.clone(), SystemClock, Arc::new(Metrics::default()));
         tokio::spawn(keeper.run());
         let desk = BudgetDesk::new(Refreshed::new(policy(&["a"])), budgets, Arc::new(Counting::default()));
         assert_eq!(desk.all().await.budgets.len(), 1);

@@ -25,6 +25,8 @@ use super::{
 };
 use crate::{config::HttpSettings, metrics::Metrics};
 
+/// How long the answer of the last request may take to be written.
+const TO_WRITE: Duration = Duration::from_secs(1);
 /// The longest head of a request, in bytes, and what is buffered of a connection.
 const MAX_BUFFER_BYTES: usize = 64 * 1024;
 /// The most headers that are read, above what is taken: so that the answer can say so.
@@ -65,7 +67,7 @@ struct Shared {
     router: Router,
     connections: Arc<Connections>,
     read_timeout: Duration,
-    /// How long open requests may go on once the server is to end: as long as an answer may take.
+    /// How long open requests may go on once the server is to end: as long as an answer may take, and its writing.
     last_words: Duration,
     ending: Ending,
 }
@@ -82,7 +84,7 @@ pub(super) fn start(
     let listener = listener.into_std()?;
     let connections = Connections::new(options.connections, metrics);
     let draining = ending.draining.clone();
-    let (read_timeout, last_words) = (options.read_timeout, options.timeout);
+    let (read_timeout, last_words) = (options.read_timeout, options.timeout + TO_WRITE);
     let shared = Arc::new(Shared { router, connections, read_timeout, last_words, ending });
     let (end, ended) = oneshot::channel();
     thread::Builder::new().name("http".to_owned()).spawn(move || {

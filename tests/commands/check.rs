@@ -316,7 +316,7 @@ fn create_makes_the_keyspace_and_the_topics_that_weir_owns_and_they_keep_what_a_
 fn first_runs(runs: usize) {
     let redis = RedisServer::start::<&str>(&[]).unwrap();
     let route = "[[routes]]\nname = \"email\"\nchannel = \"email\"\nrate = 500\n";
-    let policy = format!("version = \"1\"\n[default]\ncaps = \"unlimited\"\n{route}");
+    let policy = format!("{POLICY}\n{route}");
     for run in 0..runs {
         let scene = Scene::bare(Stack::shared().kafka().clone(), vec![redis.url()], "check-first", 1, &policy);
         scene.build_segments(&SEGMENTS);

@@ -7,11 +7,7 @@ use weir_core::{
     route::{Route, WhenFull},
 };
 use weir_kafka::{
-    client::KafkaOptions,
-    group_progress::GroupProgress,
-    new_topics::NewTopics,
-    topics::TopicError,
-    waiting_topics,
+    client::KafkaOptions, group_progress::GroupProgress, new_topics::NewTopics, topics::TopicError, waiting_topics,
 };
 
 use super::{

@@ -4,12 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use tokio_util::sync::CancellationToken;
 use weir_core::{current::Current, policy::Policy, route::WhenFull};
-use weir_kafka::{
-    client::KafkaOptions,
-    new_topics::NewTopics,
-    topics::TopicError,
-    waiting_topics,
-};
+use weir_kafka::{client::KafkaOptions, new_topics::NewTopics, topics::TopicError, waiting_topics};
 use weir_redis::RedisStore;
 use weir_worker::{
     clock::{ComparedClock, SystemClock},

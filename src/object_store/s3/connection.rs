@@ -12,7 +12,7 @@ use aws_sdk_s3::{
     config::{Builder, Credentials, Region, RequestChecksumCalculation, ResponseChecksumValidation},
     types::RequestPayer,
 };
-use aws_types::service_config::{LoadServiceConfig as _, ServiceConfigKey};
+use aws_types::service_config::ServiceConfigKey;
 
 use super::{S3Credentials, S3Options};
 use crate::{
