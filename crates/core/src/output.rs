@@ -3,6 +3,7 @@
 mod again;
 mod defer;
 mod queue;
+mod stamp;
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -35,10 +36,8 @@ pub(super) use self::defer::to_defer;
 use self::{
     defer::{unavailable_for_ms, waits},
     queue::{Queues, waits_for_route},
+    stamp::Stamp,
 };
-
-/// What the headers of approved records differ by within a batch.
-type Stamp<'w, 'b> = (Option<usize>, ClassNames<'b>, u8, Counts, Time, Option<Suppressed<'w>>, Option<u32>);
 
 /// Gives the numbers of a class, where they are known.
 pub(super) type NumbersOf<'n> = &'n dyn Fn(&ClassNames<'_>) -> Option<ClassNumbers>;
@@ -144,7 +143,7 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
         {
             return self.deferred(wheel, record, intent, to_defer);
         }
-        let Decision { verdict, decided_at, .. } = decision;
+        let verdict = decision.verdict;
         let reason = verdict.suppressed().map(Suppressed::reason);
         if let Some(Suppressed { cause: Cause::Cap(cap), .. }) = verdict.suppressed() {
             *self.denials.entry((decision.segment, cap.name)).or_default() += 1;
@@ -173,8 +172,7 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
                     let header = decision_header::write(&decision, counts, intent, numbers);
                     Arc::new([(HeaderName::Decision.as_str(), header)])
                 };
-                let denied = verdict.suppressed().copied();
-                let stamp = (gate_result.segment, class, intent.cost, counts, decided_at, denied, gate_result.budgets);
+                let stamp = Stamp::of(intent, gate_result, &decision, counts);
                 // No two deferred intents have waited for the same time.
                 let headers = match decision.deferred {
                     None => Arc::clone(self.stamps.entry(stamp).or_insert_with(write)),
