@@ -5,8 +5,10 @@ use std::{
     io::{self, IsTerminal, Write},
 };
 
-use crate::config::{LogFormat, LogSettings, check_log_filter};
 use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
+
+use super::output::{escaped, plain};
+use crate::config::{LogFormat, LogSettings, check_log_filter};
 
 /// Checks a filter that the command line gives.
 ///
@@ -65,7 +67,7 @@ impl<W: Write> Write for Lines<W> {
     /// The library gives an event in one call.
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(event);
-        let line = escaped(text.strip_suffix('\n').unwrap_or(&text), self.form);
+        let line = one_line(text.strip_suffix('\n').unwrap_or(&text), self.form);
         self.to.write_all(format!("{line}\n").as_bytes())?;
         Ok(event.len())
     }
@@ -76,18 +78,16 @@ impl<W: Write> Write for Lines<W> {
 }
 
 /// A line without control characters but those of colours.
-fn escaped(line: &str, form: Form) -> Cow<'_, str> {
-    let stays = |letter: char| !letter.is_control() || (form == Form::Coloured && letter == '\u{1b}');
-    if line.chars().all(stays) {
-        return Cow::Borrowed(line);
-    }
-    let shown = |letter: char| match (stays(letter), form) {
-        (true, _) => letter.to_string(),
+fn one_line(line: &str, form: Form) -> Cow<'_, str> {
+    match form {
+        Form::Text => plain(line),
+        Form::Coloured => {
+            let is_escaped = |letter: char| letter.is_control() && letter != '\u{1b}';
+            escaped(line, is_escaped, |letter| letter.escape_default().to_string())
+        }
         // Within a string, where alone a control character can be.
-        (false, Form::Json) => format!("\\u{:04x}", u32::from(letter)),
-        (false, Form::Text | Form::Coloured) => letter.escape_default().to_string(),
-    };
-    Cow::Owned(line.chars().map(shown).collect())
+        Form::Json => escaped(line, char::is_control, |letter| format!("\\u{:04x}", u32::from(letter))),
+    }
 }
 
 #[cfg(test)]

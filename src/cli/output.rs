@@ -25,11 +25,15 @@ pub enum OutputForm {
 /// Text of somebody's as a terminal may have it: what would move its cursor or end the line is written as an escape.
 #[must_use]
 pub fn plain(text: &str) -> Cow<'_, str> {
-    if !text.contains(char::is_control) {
+    escaped(text, char::is_control, |letter| letter.escape_default().to_string())
+}
+
+/// A text in which some characters are written as `escape` has them.
+pub(super) fn escaped(text: &str, is_escaped: impl Fn(char) -> bool, escape: impl Fn(char) -> String) -> Cow<'_, str> {
+    if !text.contains(&is_escaped) {
         return Cow::Borrowed(text);
     }
-    let shown =
-        |letter: char| if letter.is_control() { letter.escape_default().to_string() } else { letter.to_string() };
+    let shown = |letter: char| if is_escaped(letter) { escape(letter) } else { letter.to_string() };
     Cow::Owned(text.chars().map(shown).collect())
 }
 

@@ -131,7 +131,7 @@ fn unknown(options: &KafkaOptions, topics: &[String]) -> Result<Vec<String>, Top
     }
     let mut unknown: Vec<String> = Vec::new();
     for (topic, answers) in asked {
-        // A broker that is away, or refuses, is not waited for.
+        // No broker that is unavailable or refuses is waited for.
         let answer = answers.topic_id(ANSWER_TIMEOUT);
         if answer.and_then(Result::err).is_some_and(is_not_known_yet) && unknown.last() != Some(topic) {
             unknown.push(topic.clone());

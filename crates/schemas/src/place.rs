@@ -2,7 +2,7 @@
 
 use weir_core::fields::{FieldMap, IntentField};
 
-/// A place in a value, and those that lie inside. Where a field is, nothing lies inside: the map has made sure.
+/// A place in a value, with the places inside it. A field has none inside it: the map refuses that.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Place {
     /// The fields that are read here.

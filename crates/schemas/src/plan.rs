@@ -52,14 +52,14 @@ impl Format {
     }
 }
 
-/// A schema as it is written, with those that it refers to.
+/// The text of a schema, and of its references.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Definition {
     /// What a registry calls its format.
     pub schema_type: String,
     /// Its text.
     pub text: String,
-    /// Name and text of the schemas that it refers to, directly or not; each comes before those that refer to it.
+    /// Name and text of each direct or indirect reference, before the schemas that refer to it.
     pub references: Vec<(String, String)>,
 }
 

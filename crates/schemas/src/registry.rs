@@ -89,7 +89,7 @@ impl Registry {
         };
         let schema_type = found.schema_type.unwrap_or_else(|| DEFAULT_TYPE.to_owned());
         let (mut references, mut bytes) = (Vec::<(String, String)>::new(), found.schema.len());
-        // Depth first: what is referred to comes before what refers to it.
+        // Depth first: a reference comes before the schemas that refer to it.
         let mut open: Vec<Step> = found.references.into_iter().flatten().map(Step::Ask).collect();
         let mut asked = Vec::new();
         while let Some(step) = open.pop() {

@@ -141,7 +141,7 @@ impl IntentSchemas {
     }
 }
 
-/// Logs what was asked for. Of those that cannot be used, one: each record may name another.
+/// Logs the schemas that were asked for; of unusable ones only the first, because each record may name another.
 fn log(new: &[(SchemaId, Arc<Entry>)]) {
     let usable = new.iter().filter(|(_, entry)| entry.plan.is_ok());
     usable.for_each(|(id, _)| tracing::info!(schema = id, "loaded a schema of intents"));

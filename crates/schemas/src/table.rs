@@ -47,9 +47,9 @@ impl Entry {
 /// Schemas by their ids. It is replaced as a whole.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
-    /// Those that stay in memory, the newest last.
+    /// The usable schemas that stay in memory, the newest last.
     kept: VecDeque<(SchemaId, Arc<Entry>)>,
-    /// Those that do not exist or cannot be used. They are apart, so that they never displace usable schemas.
+    /// Schemas that do not exist or cannot be used. They are apart, so that they never displace usable ones.
     absent: VecDeque<(SchemaId, Arc<Entry>)>,
     /// Those and the ones that a lane holds although they had to make room.
     known: HashMap<SchemaId, Weak<Entry>, foldhash::fast::RandomState>,

@@ -50,8 +50,8 @@ pub trait Schemas: Debug + Send + Sync {
     /// The id of the schema that has to be ready before a value is read; `None` where there is none.
     fn needs(&self, value: &[u8]) -> Option<SchemaId>;
 
-    /// Makes schemas ready: asks the registry for those that are not in memory. That a schema does not exist, or cannot be
-    /// used, is an answer, too. Safe to drop half way.
+    /// Makes schemas ready: asks the registry for those that are not in memory. A schema that does not exist or cannot be
+    /// used is ready, too: its records are dead letters. Safe to drop half way.
     ///
     /// # Errors
     /// The registry does not answer, or not as one does.

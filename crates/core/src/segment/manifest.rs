@@ -107,7 +107,7 @@ impl Manifest {
     /// # Errors
     /// Tells the first thing that is wrong, and where.
     pub fn parse(json: &[u8]) -> Result<Self, ManifestError> {
-        // A byte order mark, which editors may put there, is no JSON.
+        // Some editors begin a file with a byte order mark, which JSON does not allow.
         let mut reader = serde_json::Deserializer::from_slice(json.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(json));
         let raw: RawManifest = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
             let path = error.path().to_string();

@@ -92,7 +92,8 @@ impl Turns {
 mod tests {
     use super::*;
 
-    /// An answer in which each partition has a batch that reaches the bound, and one more. Returns the partitions of which a batch was inflated.
+    /// Inflates an answer in which each partition has a batch that reaches the bound, and one more. Returns the partitions of which a
+    /// batch was inflated.
     fn answer(turns: &Turns, partitions: &[usize]) -> Vec<usize> {
         let (mut has_enough, mut inflated) = (false, Vec::new());
         for &partition in partitions {

@@ -10,7 +10,7 @@ use crate::{place::Place, plan::Definition};
 /// Types, fields, branches and symbols of a plan, at most. A type is compiled once for each way to a field, so a few names in a schema
 /// could make a plan without end.
 const MAX_PARTS: usize = 1 << 17;
-/// How deep the brackets of a schema and of those that it refers to may be nested, all together: what reads it calls itself for each.
+/// The deepest nesting of brackets in a schema, its references included: the parser calls itself for each level.
 const MAX_NESTED: usize = 1_000;
 const UUID_BYTES: usize = 16;
 const DURATION_BYTES: usize = 12;

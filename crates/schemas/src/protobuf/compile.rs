@@ -32,9 +32,9 @@ const WRAPPED: [(&str, Scalar); 6] = [
 ];
 
 /// The files of a schema. Google's own are known.
-struct Files<'d>(&'d Definition);
+struct Files(Definition);
 
-impl FileResolver for Files<'_> {
+impl FileResolver for Files {
     fn open_file(&self, name: &str) -> Result<File, Error> {
         let Self(Definition { text, references, .. }) = self;
         let reference = references.iter().find_map(|(known, text)| (known == name).then_some(text));
@@ -112,20 +112,10 @@ enum Within {
 
 pub(super) fn file(definition: &Definition) -> Result<FileDescriptor, String> {
     let invalid = |error: Error| format!("is not a schema of Protobuf: {error}");
-    // The resolver has to be owned.
-    let files = OwnedFiles(definition.clone());
-    let mut compiler = Compiler::with_file_resolver(files);
+    let mut compiler = Compiler::with_file_resolver(Files(definition.clone()));
     compiler.include_imports(true).open_file(ROOT).map_err(invalid)?;
     let file = compiler.descriptor_pool().get_file_by_name(ROOT);
     file.ok_or_else(|| "is not a schema of Protobuf: it is empty".to_owned())
-}
-
-struct OwnedFiles(Definition);
-
-impl FileResolver for OwnedFiles {
-    fn open_file(&self, name: &str) -> Result<File, Error> {
-        Files(&self.0).open_file(name)
-    }
 }
 
 pub(super) fn compile(place: &Place, file: &FileDescriptor) -> Result<ProtobufPlan, String> {
