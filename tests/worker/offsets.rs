@@ -178,6 +178,85 @@ fn a_start_at_the_end_is_committed_before_anything_is_read_and_a_crash_skips_not
     assert_all(&scene, &NEW, &["approved"]);
 }
 
+/// A scene whose group starts at the ends of its partitions.
+fn scene_from_latest(name: &str, partitions: i32) -> Scene {
+    let mut scene = Scene::new(name, partitions, POLICY);
+    scene.env.push(("WEIR__KAFKA__PROPERTIES__AUTO_OFFSET_RESET", "latest".to_owned()));
+    scene
+}
+
+/// Waits until the group has committed the end of every partition.
+fn wait_started(scene: &Scene) {
+    let topic = scene.topic("intents");
+    let ends: Vec<Option<i64>> = scene.kafka.end_offsets(&topic).unwrap().into_iter().map(Some).collect();
+    wait_until(DEADLINE, "all partitions have started", || {
+        scene.kafka.committed(&scene.name, &topic).is_ok_and(|committed| committed == ends)
+    });
+}
+
+/// Gives the intents topic more partitions, and publishes intents of these ids to those that are new, by turns.
+fn add_partitions(scene: &mut Scene, count: i32, ids: &[&str]) {
+    let before = scene.partitions;
+    scene.kafka.grow_topic(&scene.topic("intents"), count).unwrap();
+    scene.partitions = count;
+    let record = |(place, id): (usize, &&str)| {
+        intent(id, USER, json!({})).partition(before + i32::try_from(place).unwrap() % (count - before))
+    };
+    scene.publish(ids.iter().enumerate().map(record));
+}
+
+const ADDED: [&str; 10] = ["n-1", "n-2", "n-3", "n-4", "n-5", "n-6", "n-7", "n-8", "n-9", "n-10"];
+
+#[test]
+fn partitions_that_are_added_start_at_their_beginning_though_the_group_started_at_the_end() {
+    let mut scene = scene_from_latest("latest-added", 6);
+    publish(&scene, OLD);
+    let mut worker = scene.worker("only");
+    wait_ready(&worker);
+    wait_started(&scene);
+    // Published before the worker sees the partitions.
+    add_partitions(&mut scene, 8, &ADDED);
+    scene.drain(&mut worker);
+    stopped(worker);
+    assert_all(&scene, &ADDED, &["approved"]);
+    // The same while no instance runs, and of two partitions one is empty.
+    add_partitions(&mut scene, 10, &NEW[..1]);
+    decided(&scene);
+    assert_all(&scene, &NEW[..1], &["approved"]);
+    assert_all(&scene, &OLD, &[]);
+}
+
+#[test]
+fn at_a_first_start_of_many_lanes_none_takes_a_partition_for_an_added_one() {
+    let mut scene = scene_from_latest("latest-many", 6);
+    scene.env.push(("WEIR__WORKER__LANES", "3".to_owned()));
+    publish(&scene, OLD);
+    let workers = ["one", "other"].map(|instance| scene.worker(instance));
+    workers.iter().for_each(wait_ready);
+    wait_started(&scene);
+    publish(&scene, NEW);
+    scene.wait_until_drained();
+    workers.into_iter().for_each(stopped);
+    assert_all(&scene, &NEW, &["approved"]);
+    assert_all(&scene, &OLD, &[]);
+}
+
+#[test]
+fn a_topic_that_is_recreated_under_a_running_worker_is_no_first_start() {
+    let scene = scene_from_latest("latest-recreated", 2);
+    publish(&scene, OLD);
+    let worker = scene.worker("only");
+    wait_ready(&worker);
+    wait_started(&scene);
+    recreate(&scene);
+    publish(&scene, NEW);
+    // Not by what is committed: that may be the old topic's for a while.
+    wait_until(DEADLINE, "all are decided", || outcomes(&scene).len() >= NEW.len());
+    stopped(worker);
+    assert_all(&scene, &NEW, &["approved"]);
+    assert_all(&scene, &OLD, &[]);
+}
+
 #[test]
 fn where_the_user_wants_an_error_a_group_without_offsets_does_not_start() {
     let mut scene = Scene::new("error-reset", 1, POLICY);

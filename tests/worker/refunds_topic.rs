@@ -83,3 +83,37 @@ fn the_refunds_of_a_recreated_topic_are_taken_though_its_offsets_start_again() {
     wait_counted(&worker, "unknown", 1.0);
     stopped(&mut worker);
 }
+
+#[test]
+fn refunds_on_an_added_partition_are_taken_and_a_group_whose_offsets_expired_starts_at_the_end_again() {
+    let mut scene = scene("refunds-latest");
+    scene.env.push(("WEIR__KAFKA__PROPERTIES__AUTO_OFFSET_RESET", "latest".to_owned()));
+    let (topic, group) = (scene.topic("refunds"), format!("{}-refunds", scene.name));
+    // Before the first start, so without an effect.
+    refund(&scene, "long-ago");
+    let started = |what: &str| {
+        wait_until(DEADLINE, what, || {
+            let ends: Vec<Option<i64>> = scene.kafka.end_offsets(&topic).unwrap().into_iter().map(Some).collect();
+            scene.kafka.committed(&group, &topic).is_ok_and(|committed| committed == ends)
+        });
+    };
+    let mut worker = scene.worker("only");
+    wait_ready(&worker);
+    started("its first start");
+    assert_eq!([send(&scene, "first"), send(&scene, "second")], ["approved", "cap"]);
+    scene.kafka.grow_topic(&topic, 2).unwrap();
+    let value = json!({"intent_id": "first", "user_id": USER}).to_string();
+    scene.kafka.publish(&topic, [Record::keyless(value).partition(1)]).unwrap();
+    wait_counted(&worker, "taken_back", 1.0);
+    stopped(&mut worker);
+
+    // As after a week without members. This topic has no table: it is a first start.
+    scene.kafka.delete_group(&group).unwrap();
+    refund(&scene, "while-away");
+    worker = scene.worker("only");
+    wait_ready(&worker);
+    started("its second first start");
+    refund(&scene, "third");
+    wait_counted(&worker, "unknown", 1.0);
+    stopped(&mut worker);
+}

@@ -27,6 +27,8 @@ pub(super) struct Identity {
     answers: Answers,
     topic: CString,
     known: TopicId,
+    /// The id as of the last [`Identity::take_up`].
+    taken_up: TopicId,
     /// A broker that has answered.
     broker: Option<i32>,
     /// When it was asked for last.
@@ -42,6 +44,7 @@ impl Identity {
             answers: Answers::new(client)?,
             topic,
             known: TopicId::UNKNOWN,
+            taken_up: TopicId::UNKNOWN,
             broker: None,
             asked_at: None,
             is_asked: false,
@@ -51,6 +54,21 @@ impl Identity {
     /// The id as of the last [`Identity::ask`].
     pub(super) const fn known(&self) -> TopicId {
         self.known
+    }
+
+    /// The topic that is known is read from now on.
+    pub(super) const fn take_up(&mut self) {
+        self.taken_up = self.known;
+    }
+
+    /// Goes on where another client's ends.
+    pub(super) const fn succeed(&mut self, other: &Self) {
+        self.taken_up = other.taken_up;
+    }
+
+    /// Whether another topic of this name was read before.
+    pub(super) fn is_recreated(&self) -> bool {
+        self.taken_up != TopicId::UNKNOWN && self.taken_up != self.known
     }
 
     /// Asks for the id and waits for it: from now on it is the one that is known.

@@ -1,5 +1,6 @@
 //! One member of the consumer group, as the lane's source.
 
+mod first_start;
 mod holding;
 mod put_back;
 mod queues;

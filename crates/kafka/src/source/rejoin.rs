@@ -25,7 +25,8 @@ impl KafkaSource {
     /// `Temporary` where the client cannot be created: its settings were right before, so a file is not complete yet.
     pub(super) fn rejoin(&mut self) -> Result<(), SourceError> {
         let other = Self::join(&self.options).map_err(|error| SourceError::Temporary(error.to_string()))?;
-        let other = other.noting_in(self.table.clone());
+        let mut other = other.noting_in(self.table.clone());
+        other.identity.succeed(&self.identity);
         let old = std::mem::replace(self, other);
         drop_elsewhere(old).map_err(|error| SourceError::Fatal(format!("no thread for the end of a consumer: {error}")))
     }

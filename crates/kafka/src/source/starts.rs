@@ -24,7 +24,7 @@ use crate::{
 
 /// How long one read or commit of offsets may take. It blocks the lane, which meanwhile neither serves the group nor
 /// sees the shutdown signal; where a transaction that a dead member left open makes it wait longer, the lane asks again.
-const OFFSETS_TIMEOUT: Duration = Duration::from_secs(4);
+pub(super) const OFFSETS_TIMEOUT: Duration = Duration::from_secs(4);
 /// How long committed offsets have to be missing before it is an error: while a topic is deleted, one broker may still know
 /// it when another one has deleted its offsets.
 const MISSING_FOR: Duration = Duration::from_secs(10);
@@ -33,10 +33,12 @@ const SHOWN: usize = 8;
 
 /// What is committed of some partitions.
 #[derive(Default)]
-struct Committed {
-    starts: Vec<Progress>,
-    /// Those of which nothing is committed.
-    missing: Vec<i32>,
+pub(super) struct Committed {
+    pub(super) starts: Vec<Progress>,
+    /// Those of which nothing is committed, or an offset of a topic that was deleted.
+    pub(super) missing: Vec<i32>,
+    /// Whether there is an offset of a topic that was deleted.
+    pub(super) is_of_another: bool,
 }
 
 impl KafkaSource {
@@ -52,14 +54,14 @@ impl KafkaSource {
             tracing::warn!("{} was deleted and recreated: its id was {before} and is {id}", self.topic);
         }
         let topic = Topic { id, ..self.topic.as_str().into() };
-        let Committed { mut starts, missing } = self.committed(partitions, &topic)?;
+        let Committed { mut starts, missing, .. } = self.committed(partitions, &topic)?;
         if !missing.is_empty() {
             self.refuse_what_was_lost(&topic, &missing).await?;
             starts.extend(match self.options.reads {
-                Reads::Published | Reads::Deferred => {
-                    let reset = self.options.offset_reset().unwrap_or(OffsetReset::Earliest);
-                    self.reset(&topic, &missing, reset)?
-                }
+                Reads::Published | Reads::Deferred => match self.options.offset_reset() {
+                    Some(OffsetReset::Latest) => self.start_at_the_end(&topic, &missing)?,
+                    reset => self.reset(&topic, &missing, reset.unwrap_or(OffsetReset::Earliest))?,
+                },
                 Reads::Since(time) => self.start_at(&topic, &missing, time)?,
             });
         }
@@ -79,10 +81,12 @@ impl KafkaSource {
                 .map_err(|error| temporary("a start offset was refused", &error))?;
         }
         self.starts = starts;
+        self.identity.take_up();
         Ok(from)
     }
 
-    fn committed(&self, partitions: &TopicPartitionList, topic: &Topic) -> Result<Committed, SourceError> {
+    /// What the group has committed of these partitions.
+    pub(super) fn committed(&self, partitions: &TopicPartitionList, topic: &Topic) -> Result<Committed, SourceError> {
         let list = self
             .consumer
             .committed_offsets(partitions.clone(), OFFSETS_TIMEOUT)
@@ -106,6 +110,7 @@ impl KafkaSource {
                                 topic.id
                             );
                             committed.missing.push(partition);
+                            committed.is_of_another = true;
                         }
                     }
                 }
@@ -158,7 +163,12 @@ impl KafkaSource {
     }
 
     /// Finds where partitions start by `reset`, and commits that.
-    fn reset(&self, topic: &Topic, partitions: &[i32], reset: OffsetReset) -> Result<Vec<Progress>, SourceError> {
+    pub(super) fn reset(
+        &self,
+        topic: &Topic,
+        partitions: &[i32],
+        reset: OffsetReset,
+    ) -> Result<Vec<Progress>, SourceError> {
         let to = match reset {
             OffsetReset::Earliest => Logical::Earliest,
             OffsetReset::Latest => Logical::Latest,
@@ -185,7 +195,7 @@ impl KafkaSource {
     }
 
     /// Commits where partitions start.
-    fn commit_starts(
+    pub(super) fn commit_starts(
         &self,
         topic: &Topic,
         partitions: &[i32],
@@ -200,7 +210,7 @@ impl KafkaSource {
         Ok(starts)
     }
 
-    fn ends(&self, partitions: &[i32], which: Logical) -> Result<Vec<i64>, SourceError> {
+    pub(super) fn ends(&self, partitions: &[i32], which: Logical) -> Result<Vec<i64>, SourceError> {
         offsets::ends(&self.consumer, &self.topic, partitions, which, OFFSETS_TIMEOUT)
             .map_err(|error| self.unread("the first and last offsets cannot be read", &error))
     }
@@ -248,7 +258,7 @@ impl KafkaSource {
     }
 
     /// Brings partitions that could not be read on where they were to where they can: ahead to what retention has left, if the
-    /// user allows it. Never back.
+    /// user allows it. Never back, and never past what is left: `latest` is about the first start.
     fn follow_retention(&self, topic: &Topic, starts: &mut [Progress]) -> Result<(), SourceError> {
         let stuck: Vec<i32> = starts
             .iter()
@@ -273,8 +283,8 @@ impl KafkaSource {
                 continue;
             }
             *start = match self.options.offset_reset() {
-                Some(reset @ (OffsetReset::Earliest | OffsetReset::Latest)) => {
-                    let found = self.reset(topic, &[partition], reset)?;
+                Some(OffsetReset::Earliest | OffsetReset::Latest) => {
+                    let found = self.reset(topic, &[partition], OffsetReset::Earliest)?;
                     found.into_iter().next().unwrap_or(Progress { partition, next_offset: first })
                 }
                 Some(OffsetReset::Refuse) | None => {
