@@ -42,7 +42,8 @@ use crate::{
     metrics::Metrics,
 };
 pub use view::{
-    CampaignView, CapView, Decision, DecisionBudget, DecisionCap, DecisionOrigin, Forgotten, SendView, UserView,
+    CampaignView, CapView, Decision, DecisionBudget, DecisionCap, DecisionOrigin, Forgotten, STAYS_IN_REDIS, SendView,
+    UserView,
 };
 
 /// How an intent arrives that is in no topic. It stands for the topic in the intent's origin, and is none that

@@ -43,7 +43,7 @@ pub enum Verb {
     Policy(policy::PolicyCommand),
     /// Explain why a user's intents were suppressed, and when the next one is allowed
     Explain(explain::ExplainArgs),
-    /// Delete what Redis holds about a user, and report what stays in Kafka
+    /// Delete a user's history in Redis, and report what stays in Redis and Kafka
     Forget(forget::ForgetArgs),
     /// Estimate capacity for a number of users and a rate: Redis, workers, Kafka, queue wait
     Plan(Box<plan::PlanArgs>),

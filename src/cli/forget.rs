@@ -12,7 +12,7 @@ use super::{
     exit::UsageError,
     output::{OutputForm, print_json},
 };
-use crate::query::Forgotten;
+use crate::query::{Forgotten, STAYS_IN_REDIS};
 
 /// Arguments of `weir forget`.
 #[derive(Debug, Args)]
@@ -44,10 +44,10 @@ pub async fn run(args: &ForgetArgs, out: &mut impl Write) -> anyhow::Result<()> 
         OutputForm::Json => print_json(&Forgotten::new(&args.user, deleted, &topics), out),
         OutputForm::Text => Ok(writeln!(
             out,
-            "Deleted {deleted} sends of user {} from Redis. With [pressure] in the policy, a hash of the user id stays there until \
-             its window has passed, and 4 minutes longer; nothing else does.\n\nKafka keeps the user's records until retention \
-             deletes them, in {}. Until then weir rebuild brings the sends on approved topics back: run weir forget again after it. \
-             Intents of the user that are deferred, wait or come later are decided as usual and begin a new history.",
+            "Deleted {deleted} sends of user {} from Redis. {STAYS_IN_REDIS} Nothing else of the user is \
+             there.\n\nKafka keeps the user's records until retention deletes them, in {}. Until then weir rebuild brings the \
+             sends on approved topics back: run weir forget again after it. Intents of the user that are deferred, wait or \
+             come later are decided as usual and begin a new history.",
             args.user,
             topics.join(", "),
         )?),

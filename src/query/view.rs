@@ -18,6 +18,11 @@ use weir_core::{
 
 use crate::budgets::BudgetView;
 
+/// What Redis still holds of a user once the history is deleted: the log of activity (`lua/sync.lua`) has the hashes of many users in
+/// an entry, and removes entries by their age alone.
+pub const STAYS_IN_REDIS: &str = "With [pressure] in the policy, a hash of the user id stays in the log of activity until \
+                                  its window has passed, and 4 minutes longer.";
+
 /// What was deleted of a user, and what stays. Records in Kafka stay until retention deletes them; until then weir rebuild brings
 /// the sends of the approved topics back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
@@ -26,6 +31,8 @@ pub struct Forgotten {
     pub user_id: String,
     /// How many sends were in the history.
     pub deleted: u64,
+    /// What stays in Redis for a while, in words.
+    pub stays_in_redis: String,
     /// The topics that may have records of the user. A name that ends in `-*` stands for one topic per route.
     pub kafka_topics: Vec<String>,
 }
@@ -34,7 +41,12 @@ impl Forgotten {
     /// So many sends of this user were deleted, and these topics may have records.
     #[must_use]
     pub fn new(user_id: &str, deleted: u64, kafka_topics: &[String]) -> Self {
-        Self { user_id: user_id.to_owned(), deleted, kafka_topics: kafka_topics.to_vec() }
+        Self {
+            user_id: user_id.to_owned(),
+            deleted,
+            stays_in_redis: STAYS_IN_REDIS.to_owned(),
+            kafka_topics: kafka_topics.to_vec(),
+        }
     }
 }
 

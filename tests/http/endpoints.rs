@@ -116,8 +116,13 @@ fn forgotten(client: &Client, scene: &Scene, folder: &Path) {
     let topics = TOPICS.map(|topic| scene.topic(topic)).to_vec();
     let wheel = ["hours", "minutes"].map(|ring| scene.topic(&format!("deferred-{ring}")));
     let with_wheel: Vec<&String> = topics.iter().chain(&wheel).collect();
-    assert_eq!(delete(), json!({"user_id": "6", "deleted": 1, "kafka_topics": with_wheel}));
-    assert_eq!(delete(), json!({"user_id": "6", "deleted": 0, "kafka_topics": with_wheel}));
+    let answer = |user: &str, deleted: u64, topics: &[&String]| {
+        let stays = "With [pressure] in the policy, a hash of the user id stays in the log of activity until its window \
+                     has passed, and 4 minutes longer.";
+        json!({"user_id": user, "deleted": deleted, "stays_in_redis": stays, "kafka_topics": topics})
+    };
+    assert_eq!(delete(), answer("6", 1, &with_wheel));
+    assert_eq!(delete(), answer("6", 0, &with_wheel));
     let forget = |args: &[&str]| {
         let config = folder.join("weir.toml");
         let output = output(Command::new(weir()).args(["forget", "7", "--config"]).arg(config).args(args)).unwrap();
@@ -125,8 +130,9 @@ fn forgotten(client: &Client, scene: &Scene, folder: &Path) {
         String::from_utf8(output.stdout).unwrap()
     };
     let said: Value = serde_json::from_str(&forget(&["--output", "json"])).unwrap();
-    assert_eq!(said, json!({"user_id": "7", "deleted": 1, "kafka_topics": topics}));
+    assert_eq!(said, answer("7", 1, &topics.iter().collect::<Vec<_>>()));
     let said = forget(&[]);
+    assert!(said.contains("a hash of the user id stays in the log of activity"), "{said}");
     assert!(said.contains("Deleted 0 sends of user 7") && topics.iter().all(|topic| said.contains(topic)), "{said}");
     assert_eq!((sends(6), sends(7)), (0, 0));
     scene.publish([intent("f6", 6, json!({}))]);
