@@ -126,7 +126,7 @@ pub const REFUSED_PROPERTIES: [(&str, &str); 18] = [
     ("enable.auto.commit", "offsets are committed with the decisions"),
     ("enable.auto.offset.store", "offsets are committed with the decisions"),
     ("enable.idempotence", "without it, records may be written twice or in another order"),
-    ("enable.partition.eof", "weir does not read it"),
+    ("enable.partition.eof", "weir needs the ends of partitions: their lag goes by them"),
     ("group.id", "set kafka.group"),
     ("group.instance.id", "each lane is a member of the group; they would share the name"),
     ("group.protocol", "weir needs classic, the default: with consumer, brokers assign partitions by their rules"),

@@ -12,7 +12,7 @@ use serde_json::json;
 use testkit::{
     SLOW_INTERVAL,
     clock::{MovedClock, ProcessClock},
-    kafka::{Consumed, Record},
+    kafka::{Consumed, Publisher, Record},
     redis::RedisServer,
     stack::Stack,
     wait_until, wait_until_every,
@@ -339,6 +339,31 @@ action = "defer"
     lapse.move_to("2026-03-29T08:00:01Z");
     expected.extend(decided(&[("utc", "approved")]));
     assert_eq!(lapse.wait_decided(&mut worker, 3), expected);
+}
+
+#[test]
+fn offsets_without_a_record_do_not_count_as_deferred_intents() {
+    let policy = "version = \"1\"\n[default]\ncaps = [{ name = \"day\", limit = 100, window = \"24h\" }]\n";
+    let mut lapse = Lapse::begin("aborted-deferred", 1, policy, "2026-11-20T09:30:00Z");
+    let mut worker = lapse.worker("only");
+    wait_ready(&worker);
+    for (ring, buckets) in [("hours", 96), ("minutes", 120)] {
+        let topic = lapse.scene.topic(&format!("deferred-{ring}"));
+        let publisher = Publisher::transactional(&lapse.scene.kafka, &topic, &topic).unwrap();
+        publisher.begin().unwrap();
+        for partition in 0..buckets {
+            publisher.send(&Record::keyless("{}").partition(partition)).unwrap();
+        }
+        publisher.abort().unwrap();
+    }
+    // It waits behind the aborted record of its bucket.
+    lapse.scene.publish([intent("later", "later", json!({"not_before": "2026-11-20T09:40:00Z"}))]);
+    wait_until_every(SLOW_INTERVAL, DEADLINE, "it is deferred", || lapse.waiting() == 1);
+    let counted = |worker: &Worker| metric(worker, "weir_deferred_waiting", "");
+    wait_until_every(SLOW_INTERVAL, DEADLINE, "one is counted", || counted(&worker) == Some(1.0));
+    lapse.move_to("2026-11-20T09:40:01Z");
+    assert_eq!(lapse.wait_decided(&mut worker, 1), decided(&[("later", "approved")]));
+    wait_until_every(SLOW_INTERVAL, DEADLINE, "none is counted", || counted(&worker) == Some(0.0));
 }
 
 #[test]

@@ -51,26 +51,76 @@ fn the_time_from_record_to_decision_and_commit_and_the_lag_in_seconds_are_measur
     wait_until(DEADLINE, "nothing waits", || lag(&worker) == Some(0.0));
 }
 
-#[test]
-fn the_mark_of_a_publishers_transaction_does_not_grow_old() {
-    let scene = Scene::new("mark", 1, POLICY);
-    let worker = scene.worker("mark");
-    wait_ready(&worker);
-    let publisher = Publisher::transactional(&scene.kafka, &scene.topic("intents"), &scene.name).unwrap();
-    publisher.begin().unwrap();
-    publisher.send(&intent("marked", "user-1", json!({}))).unwrap();
-    publisher.commit().unwrap();
-    // The mark is the second record, and is never read.
-    let is_left = || {
-        let committed = metric(&worker, "weir_record_commit_seconds_count", "") == Some(1.0);
-        committed && metric(&worker, "weir_lag_records", "partition=\"0\"") == Some(1.0)
-    };
-    wait_until(DEADLINE, "the mark is left", is_left);
-    let left_at = Instant::now();
-    wait_until(DEADLINE, "five seconds have passed", || {
-        assert!(metric(&worker, "weir_lag_seconds", "") < Some(3.0));
-        left_at.elapsed() > Duration::from_secs(5)
+/// Waits until the group has committed all that there is, to the last offset, and no lag is left.
+fn wait_without_lag(scene: &Scene, worker: &Worker) {
+    let topic = scene.topic("intents");
+    let ends: Vec<Option<i64>> = scene.kafka.end_offsets(&topic).unwrap().into_iter().map(Some).collect();
+    wait_until(DEADLINE, "the ends are committed", || {
+        scene.kafka.committed(&scene.name, &topic).is_ok_and(|committed| committed == ends)
     });
+    wait_until(DEADLINE, "no lag is left", || metric(worker, "weir_lag_records", "") == Some(0.0));
+}
+
+#[test]
+fn offsets_without_a_record_are_no_lag_and_are_committed() {
+    for delivery in ["exactly_once", "at_least_once"] {
+        let mut scene = Scene::new("marks", 3, POLICY);
+        scene.delivery = delivery;
+        let worker = scene.worker("marks");
+        wait_ready(&worker);
+        let publisher = Publisher::transactional(&scene.kafka, &scene.topic("intents"), &scene.name).unwrap();
+        publisher.begin().unwrap();
+        publisher.send(&intent("marked", "user-1", json!({})).partition(0)).unwrap();
+        publisher.commit().unwrap();
+        wait_until(DEADLINE, "it is decided", || sum(&worker, "weir_record_commit_seconds_count") == 1.0);
+        wait_without_lag(&scene, &worker);
+        // Of an aborted transaction nothing is ever read.
+        publisher.begin().unwrap();
+        for number in 0..21 {
+            publisher.send(&intent(&format!("aborted-{number}"), "user-2", json!({})).partition(1)).unwrap();
+        }
+        publisher.abort().unwrap();
+        wait_without_lag(&scene, &worker);
+        // Nor of an open one, until it ends.
+        publisher.begin().unwrap();
+        publisher.send(&intent("open", "user-3", json!({})).partition(2)).unwrap();
+        publisher.flush().unwrap();
+        let open_at = Instant::now();
+        wait_until(DEADLINE, "five seconds have passed", || {
+            assert_eq!(metric(&worker, "weir_lag_records", ""), Some(0.0), "it cannot be read yet");
+            assert!(metric(&worker, "weir_lag_seconds", "") < Some(3.0));
+            open_at.elapsed() > Duration::from_secs(5)
+        });
+        publisher.commit().unwrap();
+        wait_until(DEADLINE, "it is decided", || sum(&worker, "weir_record_commit_seconds_count") == 2.0);
+        wait_without_lag(&scene, &worker);
+        assert_eq!(scene.every_decision().len(), 2);
+    }
+}
+
+#[test]
+fn ends_are_committed_beside_a_partition_that_is_never_idle() {
+    let scene = Scene::new("busy-marks", 2, POLICY);
+    let worker = scene.worker("marks");
+    wait_ready(&worker);
+    let topic = scene.topic("intents");
+    let busy = scene.kafka.publisher(&topic).unwrap();
+    let upstream = Publisher::transactional(&scene.kafka, &topic, &scene.name).unwrap();
+    upstream.begin().unwrap();
+    for number in 0..21 {
+        upstream.send(&intent(&format!("aborted-{number}"), "user-2", json!({})).partition(1)).unwrap();
+    }
+    upstream.abort().unwrap();
+    let mut number = 0;
+    wait_until(DEADLINE, "the end is committed", || {
+        for _ in 0..100 {
+            busy.send(&intent(&format!("busy-{number}"), format!("user-{number}"), json!({})).partition(0)).unwrap();
+            busy.serve(Instant::now() + Duration::from_millis(5));
+            number += 1;
+        }
+        scene.kafka.committed(&scene.name, &topic).is_ok_and(|committed| committed[1] == Some(22))
+    });
+    busy.finish().unwrap();
 }
 
 #[test]

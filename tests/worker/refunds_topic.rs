@@ -6,7 +6,12 @@ use crate::support::{
     outcome::intent,
 };
 use serde_json::json;
-use testkit::{kafka::Record, process::Exit, wait_until, worker::Worker};
+use testkit::{
+    kafka::{Publisher, Record},
+    process::Exit,
+    wait_until,
+    worker::Worker,
+};
 
 const POLICY: &str = r#"
 version = "1"
@@ -116,4 +121,29 @@ fn refunds_on_an_added_partition_are_taken_and_a_group_whose_offsets_expired_sta
     refund(&scene, "third");
     wait_counted(&worker, "unknown", 1.0);
     stopped(&mut worker);
+}
+
+#[test]
+fn offsets_without_a_record_are_no_lag_of_the_topics_beside_the_intents_either() {
+    let mut scene = scene("refunds-marks");
+    let (refunds, reports) = (scene.topic("refunds"), scene.topic("reports"));
+    scene.kafka.create_topic(&reports, 1).unwrap();
+    scene.env.push(("WEIR__KAFKA__DELIVERY_REPORTS", reports.clone()));
+    let worker = scene.worker("only");
+    wait_ready(&worker);
+    let topics = [
+        (refunds, "refunds", "weir_refunds_lag_records"),
+        (reports, "delivery-reports", "weir_delivery_reports_lag_records"),
+    ];
+    for (topic, group, lag) in topics {
+        let publisher = Publisher::transactional(&scene.kafka, &topic, &topic).unwrap();
+        publisher.begin().unwrap();
+        (0..21).for_each(|_| publisher.send(&Record::keyless("{}")).unwrap());
+        publisher.abort().unwrap();
+        let group = format!("{}-{group}", scene.name);
+        wait_until(DEADLINE, "the end is committed", || {
+            scene.kafka.committed(&group, &topic).is_ok_and(|committed| committed == [Some(22)])
+        });
+        wait_until(DEADLINE, "no lag is left", || metric(&worker, lag, "") == Some(0.0));
+    }
 }

@@ -320,9 +320,8 @@ pub trait Source {
     /// What was committed at the last [`Source::settle`] or [`Source::rewind`], where something is.
     fn starts(&self) -> &[Progress];
 
-    /// Partitions that were read to their end, and the offset there, where the source looks for it: all records before it were given
-    /// out since the last [`Source::settle`] or [`Source::rewind`] and not put back, or were committed by then. Offsets of aborted
-    /// records are among those before it.
+    /// Partitions that were read to their end, or put back, and the offset there, where the source knows it: all records before it were
+    /// given out since the last [`Source::settle`] or [`Source::rewind`], or were committed by then. Aborted records are before it, too.
     fn ends_read(&self) -> Vec<Progress> {
         Vec::new()
     }

@@ -292,7 +292,8 @@ impl KafkaOptions {
             .set("auto.offset.reset", "error")
             .set("enable.auto.commit", "false")
             .set("enable.auto.offset.store", "false")
-            .set("enable.partition.eof", if self.reads_waiting() { "true" } else { "false" })
+            // Offsets without a record would else look like records that are not done.
+            .set("enable.partition.eof", "true")
             .set("isolation.level", "read_committed")
             // The producer's; librdkafka holds a consumer's fetches to it.
             .set("message.max.bytes", self.fetch_bytes().clamp(1_000, 1_000_000).to_string());
@@ -427,21 +428,6 @@ mod tests {
         for ring in Ring::ALL {
             assert_eq!(strategy(&options.for_ring(&wheel, ring)), "roundrobin,range");
         }
-    }
-
-    #[test]
-    fn ends_of_partitions_are_told_to_those_alone_who_read_what_waits_for_a_route() {
-        let mut options = options("weir", "0");
-        options.waiting = Some("waiting".to_owned());
-        let told =
-            |options: &KafkaOptions| options.consumer().get("enable.partition.eof").is_some_and(|told| told == "true");
-        assert!(told(&options.for_waiting("email").unwrap()));
-        for ring in Ring::ALL {
-            assert!(!told(&options.for_ring(&WheelTopics::of("waiting"), ring)));
-        }
-        // Another topic whose name begins as theirs do.
-        options.intents = "waiting-email".to_owned();
-        assert!(!told(&options));
     }
 
     #[test]

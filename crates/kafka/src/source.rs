@@ -98,7 +98,7 @@ pub struct KafkaSource {
     cannot_seek: bool,
     /// Partitions that were put back, and are not read.
     paused: BTreeSet<i32>,
-    /// Where partitions ended when they were read to their end; of topics of waiting intents alone.
+    /// Where partitions ended when they were read to their end, and where they go on that were put back.
     ends_read: BTreeMap<i32, i64>,
 }
 

@@ -47,12 +47,6 @@ impl KafkaOptions {
         options.properties.remove("auto.offset.reset");
         Some(options)
     }
-
-    /// Whether these are the options of such a lane. Its source notes where partitions end: offsets without a record would else look
-    /// like intents that wait.
-    pub(super) fn reads_waiting(&self) -> bool {
-        self.reads == Reads::Deferred && self.read_order == ReadOrder::ByTurns
-    }
 }
 
 /// Whether this is such a topic, of any route.

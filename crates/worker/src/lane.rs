@@ -52,6 +52,7 @@ pub use super::group_loop::LaneError;
 use super::{
     budgets::Claimant,
     deferred_shards::DeferredShards,
+    ends,
     group_loop::{GroupLoop, Interruption, LoopState},
     observer::{Observer, Stage},
     status::LaneStatus,
@@ -122,6 +123,8 @@ pub(crate) struct LaneState {
     limit: BatchLimit,
     /// Whether the last look at the topic found no record.
     found_nothing: bool,
+    /// From when on an idle lane commits ends.
+    ends_due: Duration,
     in_flight: InFlight,
     committed: Committed,
     unavailable: UnavailableShards,
@@ -149,6 +152,7 @@ where
             group: LoopState::default(),
             limit: BatchLimit::new(self.settings.batch),
             found_nothing: false,
+            ends_due: Duration::ZERO,
             in_flight: InFlight::default(),
             committed: Committed::default(),
             unavailable: UnavailableShards::new(&self.settings),
@@ -240,7 +244,8 @@ where
             return Err(Interruption::Rewind("the store's answers have become too old".to_owned()));
         }
         let membership = self.source.membership()?;
-        let progress = progress_of(&batch);
+        let ends = state.committed.not_committed(self.source.ends_read());
+        let progress = ends::with_batch(progress_of(&batch), ends);
         state.committed.handed_over(decided_at);
         let now = self.clock.passed();
         if let Some(trace) = &mut trace {

@@ -27,6 +27,7 @@ use weir_core::{
 pub use self::feed::Feed;
 use super::{
     backoff::backoff,
+    ends,
     group_loop::{Ends, GroupLoop, Interruption, LaneError, LoopState},
     observer::Observer,
     status::LaneStatus,
@@ -67,6 +68,8 @@ pub struct TopicReader<S, K, F, C> {
 #[derive(Default)]
 struct InFlight {
     progress: Vec<Progress>,
+    /// Whether it is more than ends.
+    has_records: bool,
     /// Up to where invalid records are written with it.
     letters: BTreeMap<i32, i64>,
     tally: TopicTally,
@@ -84,6 +87,8 @@ pub(crate) struct ReaderState {
     letters: BTreeMap<i32, i64>,
     /// When it was looked whether records that wait can be taken, by [`Clock::passed`].
     looked: Option<Duration>,
+    /// From when on an idle reader commits ends, by the same.
+    ends_due: Duration,
 }
 
 impl AsMut<LoopState> for ReaderState {
@@ -149,7 +154,7 @@ where
                 None => drop(state.held.entry(partition).or_insert(offset)),
             }
         }
-        Ok((outputs, InFlight { progress: Vec::new(), letters, tally }))
+        Ok((outputs, InFlight { letters, tally, ..InFlight::default() }))
     }
 
     /// The time to read a batch by; a clock that is wrong is waited for.
@@ -204,9 +209,37 @@ where
         Ok(())
     }
 
-    fn note_lag(&self, state: &ReaderState) {
-        let lag = self.source.lag(&state.committed).into_iter().map(|(_, records)| records).sum();
-        self.metrics.set_topic_lag(F::TOPIC, lag);
+    /// Ends of partitions that were read, where no record waits before them.
+    fn ends_read(&self, state: &ReaderState) -> Vec<Progress> {
+        let mut ends = self.source.ends_read();
+        ends.retain(|end| !state.held.contains_key(&end.partition));
+        ends
+    }
+
+    fn note_lag(&self, state: &ReaderState, batch: &S::Batch) {
+        let mut lag = self.source.lag(&state.committed);
+        if batch.is_empty() && !state.in_flight.has_records {
+            ends::no_lag_at(&self.ends_read(state), &state.committed, &mut lag);
+        }
+        self.metrics.set_topic_lag(F::TOPIC, lag.into_iter().map(|(_, records)| records).sum());
+    }
+
+    /// Commits ends behind which nothing but offsets without a record is left to read. To be called when all that was read is committed.
+    async fn commit_ends(&mut self, state: &mut ReaderState) -> Result<(), Interruption> {
+        if self.clock.passed() < state.ends_due {
+            return Ok(());
+        }
+        let progress = ends::not_committed(&state.committed, self.ends_read(state));
+        if progress.is_empty() {
+            return Ok(());
+        }
+        if self.serve_group().await?.is_some() {
+            return Err(Interruption::Group);
+        }
+        let (records, membership) = (self.source.batch(), self.source.membership()?);
+        state.in_flight = InFlight { progress: progress.clone(), ..InFlight::default() };
+        self.sink.submit(Job { records, outputs: Vec::new(), progress, membership });
+        Ok(())
     }
 }
 
@@ -242,9 +275,11 @@ where
                 return Err(Interruption::Group);
             }
             self.look_for_waiting(state).await?;
-            self.note_lag(state);
+            self.note_lag(state, &batch);
             if batch.is_empty() {
-                self.poll_commit(state, Duration::ZERO).await?;
+                if self.poll_commit(state, Duration::ZERO).await? {
+                    self.commit_ends(state).await?;
+                }
                 continue;
             }
             let (outputs, in_flight) = self.take_batch(state, &batch).await?;
@@ -252,15 +287,17 @@ where
             if self.serve_group().await?.is_some() {
                 return Err(Interruption::Group);
             }
-            let progress = progress_of(&batch, &state.held, &state.committed);
+            let ends = ends::not_committed(&state.committed, self.ends_read(state));
+            let progress = ends::with_batch(progress_of(&batch, &state.held, &state.committed), ends);
             let membership = self.source.membership()?;
-            state.in_flight = InFlight { progress: progress.clone(), ..in_flight };
+            state.in_flight = InFlight { progress: progress.clone(), has_records: true, ..in_flight };
             self.sink.submit(Job { records: batch, outputs, progress, membership });
         }
     }
 
     fn committed(&mut self, state: &mut ReaderState, _: &CommitTimes) {
-        let InFlight { progress, letters, tally } = std::mem::take(&mut state.in_flight);
+        let InFlight { progress, letters, tally, .. } = std::mem::take(&mut state.in_flight);
+        state.ends_due = self.clock.passed() + ends::COMMIT_AFTER;
         self.metrics.topic_committed(F::TOPIC, &tally);
         state.committed.extend(progress.iter().map(|done| (done.partition, done.next_offset)));
         state.letters.extend(letters);

@@ -44,7 +44,9 @@ impl KafkaSource {
                 .map_err(|error| temporary("an offset was refused", &error))?;
             self.reads_from.insert(partition, offset);
         }
-        self.go_to(to)
+        self.go_to(to)?;
+        self.ends_read.extend(from.iter().copied());
+        Ok(())
     }
 
     /// Reads on in all partitions that were put back.

@@ -10,7 +10,7 @@ use weir_core::{
 };
 
 use super::{Interruption, Lane, LaneState, Task, unavailable_shards::CommitOutcome};
-use crate::{group_loop::GroupLoop as _, observer::Event, trace::OpenTrace};
+use crate::{ends, group_loop::GroupLoop as _, observer::Event, trace::OpenTrace};
 
 /// Whether intents with times before 1971 were told of: once, not by each lane.
 static EARLY_TIMES: Once = Once::new();
@@ -61,6 +61,7 @@ where
         let committed_in = times.produce + times.flush + times.commit;
         state.batch_timer.took(state.decided_in + committed_in);
         state.limit.committed(in_flight.records, committed_in);
+        state.ends_due = self.clock.passed() + ends::COMMIT_AFTER;
         let committed = state.committed.committed(in_flight.progress.drain(..));
         if self.task == Task::Intents
             && let Some((stamps, decided_at)) = committed
@@ -90,9 +91,12 @@ where
     }
 
     /// Commits the ends of partitions behind which nothing but offsets without a record is left to read: they look like records that
-    /// are not done. To be called when nothing that was read is not committed.
+    /// are not done. To be called when nothing that was read is not committed. Not at once: the next batch has them, if it comes soon.
     pub(super) async fn commit_ends(&mut self, state: &mut LaneState) -> Result<(), Interruption> {
-        let progress = state.committed.behind(self.source.ends_read());
+        if self.clock.passed() < state.ends_due {
+            return Ok(());
+        }
+        let progress = state.committed.not_committed(self.source.ends_read());
         if progress.is_empty() {
             return Ok(());
         }
@@ -114,7 +118,9 @@ where
 
     pub(super) fn note_idle(&self, state: &mut LaneState) {
         if self.task == Task::Intents {
-            state.committed.report_idle(&self.source, &*self.metrics, self.clock.now());
+            let is_all_committed = state.in_flight.records == 0;
+            let ends = if is_all_committed { self.source.ends_read() } else { Vec::new() };
+            state.committed.report_idle(&self.source, &ends, &*self.metrics, self.clock.now());
         }
     }
 }

@@ -9,7 +9,7 @@ use weir_core::{
     time::Time,
 };
 
-use crate::observer::Observer;
+use crate::{ends, observer::Observer};
 
 /// What a lane knows of its partitions.
 #[derive(Debug, Default)]
@@ -38,12 +38,9 @@ impl Committed {
         self.next = starts.iter().map(|start| (start.partition, start.next_offset)).collect();
     }
 
-    /// Those of these ends that lie more than the end of one transaction behind what is committed.
-    pub(super) fn behind(&self, mut ends: Vec<Progress>) -> Vec<Progress> {
-        let is_behind =
-            |end: &Progress| self.next.get(&end.partition).is_some_and(|committed| end.next_offset > committed + 1);
-        ends.retain(is_behind);
-        ends
+    /// Those of these ends that are not committed.
+    pub(super) fn not_committed(&self, ends: Vec<Progress>) -> Vec<Progress> {
+        ends::not_committed(&self.next, ends)
     }
 
     /// A batch is being decided.
@@ -82,9 +79,11 @@ impl Committed {
         self.show(&lag, metrics);
     }
 
-    /// The same where a poll has found nothing. What lag there is cannot be read: a transaction's mark has an offset, too.
-    pub(super) fn report_idle(&mut self, source: &impl Source, metrics: &dyn Observer, now: Time) {
-        let lag = source.lag(&self.next);
+    /// The same where a poll has found nothing. What lag there is cannot be read: a transaction's mark has an offset, too. `ends`: the
+    /// ends of partitions that were read, where nothing is being committed.
+    pub(super) fn report_idle(&mut self, source: &impl Source, ends: &[Progress], metrics: &dyn Observer, now: Time) {
+        let mut lag = source.lag(&self.next);
+        ends::no_lag_at(ends, &self.next, &mut lag);
         self.since.extend(lag.iter().map(|(partition, _)| (*partition, now)));
         self.show(&lag, metrics);
     }
@@ -143,14 +142,6 @@ mod tests {
 
     fn oldest_ms(committed: &Committed, partition: i32) -> Option<i64> {
         committed.oldest(partition).map(Time::millis)
-    }
-
-    #[test]
-    fn an_end_is_behind_by_more_than_the_mark_of_one_transaction() {
-        let mut committed = Committed::default();
-        let at = |partition, next_offset| Progress { partition, next_offset };
-        committed.starts(&[at(1, 10), at(2, 10)]);
-        assert_eq!(committed.behind(vec![at(1, 11), at(2, 12), at(3, 12)]), [at(2, 12)]);
     }
 
     #[test]

@@ -187,6 +187,14 @@ impl Source for FakeSource {
 
     async fn poll(&mut self, batch: &mut Batch, max: usize, wait: Duration) -> Result<Option<GroupEvent>, SourceError> {
         assert!(self.2.elapsed() < LANE_DEADLINE, "the lane does not end");
+        // Until an end is committed, time has to pass.
+        let waits = {
+            let world = self.0.borrow();
+            (world.end.is_some() && world.position >= RECORDS).then(|| world.clock.clone())
+        };
+        if let Some(clock) = waits {
+            clock.sleep(wait).await;
+        }
         let mut world = self.0.borrow_mut();
         if max > 0 && batch.is_empty() {
             world.fills.push(wait);
