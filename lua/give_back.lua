@@ -1,7 +1,8 @@
 -- give_back: takes tokens of one budget back that a lease holder has not spent, and never will.
 --
--- The rule: a field never falls below 0 and is never created, so tokens that no longer count are not given back. A call counts
--- each time that it is made: where its reply is lost it must not be sent again. It equals `Book::give_back`
+-- The rule: a field never falls below 0 and is never created, so tokens that no longer count are not given back. Neither are those
+-- that were granted before the budget was counted again: that count has what was approved, and none of them. A call counts each
+-- time that it is made: where its reply is lost it must not be sent again. It equals `Book::give_back`
 -- (crates/core/src/ledger/book.rs).
 --
 -- KEYS  [1]     the shard's epoch; absent while the shard's slot moves, where the caller has read it by itself
@@ -10,13 +11,15 @@
 --       [2]     the holder
 --       [3]     the field that the tokens were granted in: `<bucket>`, `p<start>` or `t`
 --       [4]     tokens
+--       [5]     the count that they were granted in: since when tokens were counted then (field s), in ms since 1970
 -- Reply: [1] how many were taken back, [2] the server's clock in ms since 1970.
 -- Error: LOSTHISTORY, nothing written, when the epoch is another.
 --
--- Example: EVALSHA <sha> 2 weir:{12}:e weir:{12}:b6:spring <epoch> weir-0 1795132860000 800  ->  800, 1795132801456
+-- Example: EVALSHA <sha> 2 weir:{12}:e weir:{12}:b6:spring <epoch> weir-0 1795132860000 800 1795132800123
+--            ->  800, 1795132801456
 
-if #ARGV ~= 4 then
-  return redis.error_reply('ERR give_back takes 4 arguments, not ' .. #ARGV)
+if #ARGV ~= 5 then
+  return redis.error_reply('ERR give_back takes 5 arguments, not ' .. #ARGV)
 end
 local wrong = #KEYS == 2 and epoch_error(redis.call('GET', KEYS[1]), ARGV[1])
 if wrong then
@@ -24,6 +27,9 @@ if wrong then
 end
 local key, own_field, field = KEYS[#KEYS], 'h' .. ARGV[2], ARGV[3]
 local now = server_clock()
+if redis.call('HGET', key, 's') ~= ARGV[5] then
+  return { 0, now }
+end
 local granted = tonumber(redis.call('HGET', key, field) or 0)
 local back = math.min(granted, tonumber(ARGV[4]))
 if back <= 0 then

@@ -10,7 +10,8 @@
 --       [2]     what the budget has to be: `absent`, `open`, or `x<why>`: closed with this text
 --       [3]     what it becomes: `open`, or `x<why>`: closed with this text
 --       [4]     how long its key lasts at least, in ms, decimal; 0: without end
---       [5]     `keep`: what it holds stays; `replace`: it goes, its leases too, and tokens are counted since now
+--       [5]     `keep`: what it holds stays; `replace`: it goes, its leases too, and tokens are counted since now, and a
+--               later moment than before, so that what was granted before is not given back
 --       [6..]   fields and tokens, in pairs: so many more are in that field
 -- Reply: what the budget was, as in ARGV[2]. It was changed where that is what ARGV[2] says; otherwise nothing was.
 -- Error: LOSTHISTORY, nothing read or written, when the epoch is another.
@@ -32,7 +33,8 @@ if found ~= ARGV[2] then
 end
 local keeps, fields, stays = ARGV[5] == 'keep', {}, {}
 if not keeps or found == 'absent' then
-  fields[1], fields[2], stays.s = 's', whole(server_clock()), true
+  local before = tonumber(redis.call('HGET', key, 's') or 0)
+  fields[1], fields[2], stays.s = 's', whole(math.max(server_clock(), before + 1)), true
 end
 for at = 6, #ARGV, 2 do
   local before = keeps and tonumber(redis.call('HGET', key, ARGV[at]) or 0) or 0

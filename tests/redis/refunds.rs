@@ -43,7 +43,8 @@ async fn verdict(options: &RedisOptions, opened: &Opened, user: &str, number: u3
     answers[0].unwrap().verdict
 }
 
-async fn begun(options: &RedisOptions, scope: &Scope) -> Result<Rebuild, RebuildError> {
+/// A rebuild run that has begun.
+pub(crate) async fn begun(options: &RedisOptions, scope: &Scope) -> Result<Rebuild, RebuildError> {
     let keyspace_seed = KeyspaceSeed { epoch: unique("epoch"), now: at(0) };
     begin(&Arc::new(options.clone()), &Arc::new(RedisStats::default()), scope, unique("run"), keyspace_seed).await
 }

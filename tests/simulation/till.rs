@@ -11,7 +11,7 @@ use redis::Value;
 use weir_core::{
     budget::{Budget, BudgetId, SpanNow},
     class::ClassNames,
-    ledger::{GiveBack, TakeAnswer, TakeRequest},
+    ledger::{CountId, GiveBack, TakeAnswer, TakeRequest},
     ports::{Ledger, StoreError},
 };
 use weir_redis::RedisLedger;
@@ -167,7 +167,7 @@ pub struct Told {
     /// Calls without an answer.
     pub refused: usize,
     /// Of a planted bug: where the last tokens of each process are from, and what it gives back too much.
-    last: BTreeMap<(u64, BudgetId), (SpanNow, i64)>,
+    last: BTreeMap<(u64, BudgetId), (SpanNow, i64, CountId)>,
     unclear: BTreeMap<(u64, BudgetId), u64>,
 }
 
@@ -205,7 +205,7 @@ impl SimLedger {
         let mut told = lock(&self.tells.told);
         let (process, budget) = (self.process, request.budget.clone());
         if answer.granted > 0 {
-            told.last.insert((process, budget.clone()), (request.span, answer.bucket));
+            told.last.insert((process, budget.clone()), (request.span, answer.bucket, answer.count_id));
         }
         if answer.granted < request.need || answer.granted == 0 && answer.free_in_ms != Some(0) {
             let free_in = answer.free_in_ms.map(|ms| Duration::from_millis(u64::try_from(ms).unwrap()));
@@ -220,8 +220,8 @@ impl SimLedger {
         let Told { last, unclear, .. } = &mut *told;
         let mut back = Vec::new();
         unclear.retain(|of, tokens| {
-            let Some((span, bucket)) = last.get(of).filter(|_| of.0 == self.process) else { return true };
-            back.push(GiveBack { budget: of.1.clone(), span: *span, bucket: *bucket, tokens: *tokens });
+            let Some(&(span, bucket, count_id)) = last.get(of).filter(|_| of.0 == self.process) else { return true };
+            back.push(GiveBack { budget: of.1.clone(), span, bucket, count_id, tokens: *tokens });
             false
         });
         back

@@ -9,7 +9,7 @@ use weir_core::{
     decider::{BatchDecision, Decider, Decoded, Patience, Places},
     history::{Entry, pack, unpack},
     lease::{Claimed, Leases, Ticket},
-    ledger::TakeAnswer,
+    ledger::{CountId, TakeAnswer},
     record::progress_of,
     reply::read_reply,
     segment::{LookupScratch, UserSegment},
@@ -206,6 +206,7 @@ fn funded(decider: &Decider, batch: &Batch) -> Leases {
             bucket: 0,
             free_in_ms: Some(0),
             counted_for_ms: i64::MAX,
+            count_id: CountId::default(),
         };
         leases.answered(call, Ok(answer), JUDGED_AT, JUDGED_AT);
     }

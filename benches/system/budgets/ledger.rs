@@ -104,7 +104,7 @@ impl<'s> Ledger<'s> {
             args.extend([limit, need, want, unit, least].map(u64::to_string));
             args.push(lease_ms.to_string());
             let numbers = self.scripts.call(Script::Take, at, &args).context("take.lua")?;
-            let TakeAnswer { granted, used, leased, bucket, free_in_ms, counted_for_ms } = answer;
+            let TakeAnswer { granted, used, leased, bucket, free_in_ms, counted_for_ms: _, count_id } = answer;
             let counts = [granted, used, leased].map(i64::try_from);
             let expected = [
                 counts[0]?,
@@ -113,7 +113,7 @@ impl<'s> Ledger<'s> {
                 bucket,
                 free_in_ms.unwrap_or(-1),
                 time(at).millis(),
-                time(at).millis() - counted_for_ms,
+                count_id.0,
             ];
             ensure!(numbers == expected, "take.lua: {numbers:?}, its reference: {expected:?}, of {request:?}");
         }
@@ -129,7 +129,7 @@ impl<'s> Ledger<'s> {
                 SpanNow::Period { .. } => format!("p{}", given.bucket),
                 SpanNow::Total => "t".to_owned(),
             };
-            let args = [holder.to_owned(), field, given.tokens.to_string()];
+            let args = [holder.to_owned(), field, given.tokens.to_string(), given.count_id.0.to_string()];
             let numbers = self.scripts.call(Script::GiveBack, at, &args).context("give_back.lua")?;
             ensure!(
                 numbers == [i64::try_from(back)?, time(at).millis()],

@@ -33,7 +33,7 @@ pub use claim::{
     Answers, BudgetState, BudgetUse, CallNumber, Claim, Claimed, Due, LeaseNumber, Outcome, Refused, Spent, Ticket,
     Want,
 };
-use held::Grant;
+use held::{Grant, Terms};
 use judge::Line;
 pub use length::LEASE;
 use moment::{Moment, milliseconds};
@@ -239,10 +239,11 @@ impl Leases {
                 self.table.change(number).answered(&request, &answer, asked_at, now);
             }
             (answer, slot) => {
-                if let Ok(TakeAnswer { granted: tokens, bucket, .. }) = answer
+                if let Ok(TakeAnswer { granted: tokens, bucket, count_id, .. }) = answer
                     && tokens > 0
                 {
-                    self.returns.push(GiveBack { budget: request.budget, span: request.span, bucket, tokens });
+                    let TakeRequest { budget, span, .. } = request;
+                    self.returns.push(GiveBack { budget, span, bucket, count_id, tokens });
                 }
                 if let Some(number) = slot {
                     let slot = self.table.change(number);
@@ -342,11 +343,15 @@ impl Leases {
     }
 
     fn give_back(&mut self, key: &Key, grant: &Grant) {
-        let (span, bucket, tokens) = (key.span, grant.terms.bucket, grant.tokens);
+        let Terms { bucket, count_id, .. } = grant.terms;
+        let (span, tokens) = (key.span, grant.tokens);
+        let is_same = |last: &GiveBack| {
+            last.budget == key.id && last.span == span && (last.bucket, last.count_id) == (bucket, count_id)
+        };
         match self.returns.last_mut() {
-            Some(last) if last.budget == key.id && last.span == span && last.bucket == bucket => last.tokens += tokens,
+            Some(last) if is_same(last) => last.tokens += tokens,
             Some(_) | None if tokens > 0 => {
-                self.returns.push(GiveBack { budget: key.id.clone(), span, bucket, tokens });
+                self.returns.push(GiveBack { budget: key.id.clone(), span, bucket, count_id, tokens });
             }
             Some(_) | None => {}
         }

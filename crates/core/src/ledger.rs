@@ -1,7 +1,7 @@
 //! The ledger of budgets: how many tokens have been granted in each budget's window, over all instances.
 //!
-//! What is asked and answered, and [`Book`], a ledger in memory: the reference that `lua/take.lua` and `lua/give_back.lua` must
-//! equal.
+//! What is asked and answered, and [`Book`], a ledger in memory: the reference that `lua/take.lua`, `lua/give_back.lua` and
+//! `lua/restore_budget.lua` must equal.
 //!
 //! A token stands for one unit of cost. A grant is a number of tokens that one instance may spend until its lease ends. It counts
 //! until the window has passed since the *end* of the lease: a token is spent before that, so no window of approvals ever holds
@@ -86,7 +86,14 @@ pub struct TakeAnswer {
     /// were approved by then. An intent that was admitted before, and is approved only now, is not counted. A length of time, because
     /// an admission has its time from another clock than the ledger's.
     pub counted_for_ms: i64,
+    /// The count that the grant is in.
+    pub count_id: CountId,
 }
+
+/// Which count of a budget: when it began by the ledger's clock, in milliseconds since 1970. A rebuild begins another one, which has
+/// what was approved by then, and not what was granted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct CountId(pub i64);
 
 /// Tokens that were granted and have not been spent, and never will be. Not safe to repeat: a call whose reply is lost must not be
 /// sent again.
@@ -98,6 +105,8 @@ pub struct GiveBack {
     pub span: SpanNow,
     /// The bucket of the grant.
     pub bucket: i64,
+    /// The count of the grant; a later one takes nothing back.
+    pub count_id: CountId,
     /// How many.
     pub tokens: u64,
 }

@@ -10,7 +10,7 @@ use std::{
 use redis::Value;
 use weir_core::{
     budget::{BudgetId, SpanNow},
-    ledger::{GiveBack, TakeAnswer, TakeRequest},
+    ledger::{CountId, GiveBack, TakeAnswer, TakeRequest},
     ports::{Ledger, StoreError},
     time::Time,
 };
@@ -168,8 +168,9 @@ impl<'c> Call<'c> {
     }
 
     fn give_back(holder: &str, given: &'c GiveBack) -> Self {
-        let GiveBack { budget, span, bucket, tokens } = given;
-        let args = vec![holder.to_owned(), field(*span, *bucket), (*tokens).min(MOST).to_string()];
+        let GiveBack { budget, span, bucket, count_id: CountId(counted_since), tokens } = given;
+        let tokens = (*tokens).min(MOST).to_string();
+        let args = vec![holder.to_owned(), field(*span, *bucket), tokens, counted_since.to_string()];
         Self { script: Script::GiveBack, budget, args }
     }
 
@@ -277,6 +278,7 @@ fn take_answer(numbers: &[i64]) -> Option<(TakeAnswer, Time)> {
         bucket,
         free_in_ms: (free_in_ms >= 0).then_some(free_in_ms),
         counted_for_ms: now.saturating_sub(since).max(0),
+        count_id: CountId(since),
     };
     Some((answer, Time::from_millis(now)?))
 }

@@ -1,17 +1,26 @@
-//! The scripts and the reference grant and take back alike: random steps, each repeated on the reference at the time that the
+//! The scripts and the reference grant, take back and count anew alike: random steps, each repeated on the reference at the time that the
 //! server's clock showed.
 
 use fastrand::Rng;
 use testkit::stack::Stack;
 use weir_core::{
     budget::{BudgetId, MAX_LIMIT, SpanNow},
-    ledger::{Book, GiveBack, TakeAnswer, TakeRequest},
+    ledger::{
+        Book, CountId, GiveBack, TakeAnswer, TakeRequest,
+        recount::{Buckets, bucket_at},
+    },
     time::Time,
 };
-use weir_redis::RedisLedger;
+use weir_redis::{
+    RedisLedger,
+    rebuild::{BudgetChange, BudgetRestorer, BudgetState, Held, Scope},
+};
 
 use super::{budget, ledger, look, request, rolling};
-use crate::redis_support::{opened, options};
+use crate::{
+    redis_support::{opened, options},
+    refunds::begun,
+};
 
 /// Steps on each of the two.
 const STEPS: usize = 100_000;
@@ -19,6 +28,8 @@ const STEPS: usize = 100_000;
 const STEPS_A_ROUND: usize = 400;
 /// Every so manieth round gives tokens back.
 const GIVE_BACK_EVERY: usize = 4;
+/// Before every so manieth round a budget is counted anew.
+const COUNT_EVERY: usize = 6;
 /// The grants that tokens are given back of: the latest ones, old enough that some have left the window.
 const REMEMBERED: usize = 4_000;
 const HOLDERS: [&str; 4] = ["weir-0", "weir-1", "", "a:b c"];
@@ -132,7 +143,11 @@ async fn run(urls: &[String], seed: u64) -> Seen {
     let (mut draw, mut book, mut seen) = (Draw::new(seed, began), Book::default(), Seen::default());
     let mut granted: [Vec<GiveBack>; HOLDERS.len()] = Default::default();
     take(&mut ledgers[0], &mut book, HOLDERS[0], &draw.firsts(), &mut seen).await;
+    let mut restorer = begun(&options, &Scope::Lost).await.unwrap().budgets();
     for round in 0..STEPS / STEPS_A_ROUND {
+        if round % COUNT_EVERY == 0 {
+            count_anew(&mut restorer, &mut ledgers[0], &mut book, &mut draw).await;
+        }
         let holder = draw.rng.usize(..HOLDERS.len());
         if round % GIVE_BACK_EVERY == 3 && !granted[holder].is_empty() {
             let tokens: Vec<GiveBack> = (0..STEPS_A_ROUND).map(|_| draw.give_back(&granted[holder])).collect();
@@ -146,6 +161,25 @@ async fn run(urls: &[String], seed: u64) -> Seen {
         }
     }
     seen
+}
+
+/// Counts some budget anew, as a rebuild does.
+async fn count_anew(restorer: &mut BudgetRestorer, ledger: &mut RedisLedger, book: &mut Book, draw: &mut Draw) {
+    let number = draw.rng.usize(..draw.budgets.len());
+    let (budget, span) = (draw.budgets[number].clone(), draw.span(number));
+    let (_, now) = look(ledger, &budget, 1).await;
+    let mut tokens = Buckets::new();
+    for _ in 0..draw.rng.usize(..4) {
+        let spent_at = now.plus(-draw.rng.i64(0..2_000));
+        *tokens.entry(bucket_at(span, spent_at)).or_default() += draw.rng.u64(1..200);
+    }
+    let held = Held::Replace(tokens.clone());
+    let change = BudgetChange { found: &BudgetState::Open, becomes: BudgetState::Open, span, held };
+    assert_eq!(restorer.change(&budget, &change, now).await.unwrap(), BudgetState::Open);
+    let mut count_id = CountId::default();
+    let look = TakeRequest { budget: budget.clone(), need: 0, want: 0, ..request("", 1) };
+    ledger.take_each(&[look], &[0], |_, answer, _| count_id = answer.count_id).await.unwrap();
+    book.recount(Time::from_millis(count_id.0).unwrap(), &budget, span, &tokens);
 }
 
 async fn take(
@@ -165,8 +199,8 @@ async fn take(
         assert_eq!(answer, expected, "{holder:?} at {now}: {request:?}");
         seen.note(request, &answer);
         if answer.granted > 0 {
-            let (budget, span) = (request.budget.clone(), request.span);
-            grants.push(GiveBack { budget, span, bucket: answer.bucket, tokens: answer.granted });
+            let TakeAnswer { granted: tokens, bucket, count_id, .. } = answer;
+            grants.push(GiveBack { budget: request.budget.clone(), span: request.span, bucket, count_id, tokens });
         }
     }
     grants

@@ -1,10 +1,14 @@
 //! The tokens of one budget that this instance holds.
 
 use super::moment::Moment;
+use crate::ledger::CountId;
 
 /// The most grants that are kept apart. Beyond that the two that end first become one, by the stricter terms of both. Usually a
 /// budget has two: one is nearly used up when the next one arrives.
 const MOST_GRANTS: usize = 8;
+
+/// No count has this.
+const NO_COUNT: CountId = CountId(i64::MIN);
 
 /// When tokens may be spent, and where they are given back to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -15,15 +19,19 @@ pub(super) struct Terms {
     pub(super) ends: Moment,
     /// The ledger's bucket.
     pub(super) bucket: i64,
+    /// The ledger's count.
+    pub(super) count_id: CountId,
 }
 
 impl Terms {
-    /// The stricter of both. Tokens of a later bucket that are given back to an earlier one count for longer than they must.
+    /// The stricter of both. Tokens of a later bucket that are given back to an earlier one count for longer than they must. Those of
+    /// two counts cannot be told apart, and go back to neither.
     fn stricter(self, other: Self) -> Self {
         Self {
             since: self.since.max(other.since),
             ends: self.ends.min(other.ends),
             bucket: self.bucket.min(other.bucket),
+            count_id: if self.count_id == other.count_id { self.count_id } else { NO_COUNT },
         }
     }
 

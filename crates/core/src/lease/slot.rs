@@ -279,7 +279,7 @@ impl Slot {
         self.used = Some(answer.used);
         self.counted_since = CountedSince::of(asked_at, answer.counted_for_ms);
         let ends = asked_at.plus(milliseconds(request.lease_ms));
-        let terms = Terms { since: now, ends, bucket: answer.bucket };
+        let terms = Terms { since: now, ends, bucket: answer.bucket, count_id: answer.count_id };
         self.held.add(Grant { terms, tokens: answer.granted, granted: answer.granted });
         if answer.granted < request.want {
             self.batch = answer.granted.max(1);

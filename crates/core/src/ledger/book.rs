@@ -1,8 +1,8 @@
-//! A ledger in memory: the reference that `lua/take.lua` and `lua/give_back.lua` must equal.
+//! A ledger in memory: the reference that `lua/take.lua`, `lua/give_back.lua` and `lua/restore_budget.lua` must equal.
 
 use std::collections::{BTreeMap, btree_map::Entry};
 
-use super::{BUCKETS, GiveBack, TakeAnswer, TakeRequest};
+use super::{BUCKETS, CountId, GiveBack, TakeAnswer, TakeRequest, recount::Buckets};
 use crate::{
     budget::{BudgetId, SpanNow},
     time::Time,
@@ -49,9 +49,12 @@ impl Book {
         self.accounts.entry(request.budget.clone()).or_insert_with(|| Account::new(now)).take(now, holder, request)
     }
 
-    /// Takes tokens back from a holder at a moment; gives how many. None that no longer count.
+    /// Takes tokens back from a holder at a moment; gives how many. None that no longer count, and none of an earlier count.
     pub fn give_back(&mut self, now: Time, holder: &str, given: &GiveBack) -> u64 {
         let Some(account) = self.accounts.get_mut(&given.budget) else { return 0 };
+        if CountId(account.since) != given.count_id {
+            return 0;
+        }
         let back = match given.span {
             SpanNow::Rolling { .. } => less(account.buckets.entry(given.bucket), given.tokens),
             SpanNow::Period { start, .. } => less(account.periods.entry(start.millis()), given.tokens),
@@ -65,6 +68,18 @@ impl Book {
             account.release(now.millis(), holder, back);
         }
         back
+    }
+
+    /// Counts a budget anew at a moment: it holds these tokens, and no leases. No two counts of it begin at once.
+    pub fn recount(&mut self, now: Time, budget: &BudgetId, span: SpanNow, tokens: &Buckets) {
+        let now = now.millis();
+        let mut account = Account::new(self.accounts.get(budget).map_or(now, |before| now.max(before.since + 1)));
+        match span {
+            SpanNow::Rolling { .. } => account.buckets.clone_from(tokens),
+            SpanNow::Period { .. } => account.periods.clone_from(tokens),
+            SpanNow::Total => account.total = tokens.values().sum(),
+        }
+        self.accounts.insert(budget.clone(), account);
     }
 }
 
@@ -115,7 +130,8 @@ impl Account {
         let used = used + granted;
         let free_in_ms = self.free_in_ms(now, request, used);
         let counted_for_ms = (now - self.since).max(0);
-        TakeAnswer { granted, used, leased: leased.min(used), bucket, free_in_ms, counted_for_ms }
+        let count_id = CountId(self.since);
+        TakeAnswer { granted, used, leased: leased.min(used), bucket, free_in_ms, counted_for_ms, count_id }
     }
 
     /// Drops what no longer counts.

@@ -2,7 +2,10 @@
 
 use proptest::prelude::*;
 
-use super::{Book, EmbeddedLedger, GiveBack, TakeAnswer, TakeRequest};
+use super::{
+    Book, CountId, EmbeddedLedger, GiveBack, TakeAnswer, TakeRequest,
+    recount::{Buckets, bucket_at},
+};
 use crate::{
     budget::{BudgetId, SpanNow},
     ports::Ledger,
@@ -27,7 +30,8 @@ fn rolling() -> TakeRequest {
 }
 
 fn all_of(request: &TakeRequest, answer: &TakeAnswer) -> GiveBack {
-    GiveBack { budget: request.budget.clone(), span: request.span, bucket: answer.bucket, tokens: answer.granted }
+    let TakeAnswer { granted: tokens, bucket, count_id, .. } = *answer;
+    GiveBack { budget: request.budget.clone(), span: request.span, bucket, count_id, tokens }
 }
 
 /// One grant: when it was made and what becomes of it.
@@ -82,6 +86,58 @@ proptest! {
             let sum: u64 = in_window.map(|(_, tokens)| tokens).sum();
             prop_assert!(sum <= LIMIT, "{sum} in the window that ends at {end}");
         }
+    }
+}
+
+proptest! {
+    /// A rebuild counts what was approved, once leases have ended; what they had left comes back before or after it.
+    #[test]
+    fn no_window_holds_more_than_the_limit_though_it_is_counted_anew_and_tokens_come_back_late(
+        steps in steps(), anew in prop::collection::vec(any::<bool>(), 150),
+    ) {
+        const LONGEST_LEASE_MS: i64 = 200;
+        let (mut book, mut now) = (Book::default(), 0);
+        let (mut spent, mut late): (Vec<(i64, u64)>, Vec<(usize, GiveBack)>) = (Vec::new(), Vec::new());
+        for (Step { passed_ms, holder, need, want, lease_ms, given_back }, is_anew) in steps.into_iter().zip(anew) {
+            now += passed_ms;
+            let request = TakeRequest { need, want, lease_ms, ..rolling() };
+            if is_anew {
+                now += LONGEST_LEASE_MS;
+                let mut tokens = Buckets::new();
+                for (when, some) in &spent {
+                    *tokens.entry(bucket_at(request.span, at(*when))).or_default() += some;
+                }
+                book.recount(at(now), &request.budget, request.span, &tokens);
+            }
+            for (holder, given) in late.drain(..) {
+                let back = book.give_back(at(now), HOLDERS[holder], &given);
+                prop_assert!(back == 0 || !is_anew, "{back} of another count came back");
+            }
+            let answer = book.take(at(now), HOLDERS[holder], &request);
+            let tokens = answer.granted * given_back / 1_000;
+            late.push((holder, GiveBack { tokens, ..all_of(&request, &answer) }));
+            spent.push((now + lease_ms - 1, answer.granted - tokens));
+        }
+        for (end, _) in &spent {
+            let in_window = spent.iter().filter(|(when, _)| (end - WINDOW_MS + 1..=*end).contains(when));
+            let sum: u64 = in_window.map(|(_, tokens)| tokens).sum();
+            prop_assert!(sum <= LIMIT, "{sum} in the window that ends at {end}");
+        }
+    }
+}
+
+#[test]
+fn a_count_takes_back_only_what_was_granted_in_it_also_one_that_began_in_the_same_millisecond() {
+    let period = SpanNow::Period { start: at(0), end: at(1_000) };
+    for span in [rolling().span, period, SpanNow::Total] {
+        let (mut book, request) = (Book::default(), TakeRequest { want: 10, need: 10, ..request(span) });
+        let before = book.take(at(5), "a", &request);
+        for now in [5, 5, 9] {
+            book.recount(at(now), &request.budget, span, &[(before.bucket, 10)].into());
+            assert_eq!(book.give_back(at(now), "a", &all_of(&request, &before)), 0, "{span:?}");
+        }
+        let after = book.take(at(9), "a", &request);
+        assert_eq!((after.used, book.give_back(at(9), "a", &all_of(&request, &after))), (20, 10), "{span:?}");
     }
 }
 
@@ -176,8 +232,9 @@ fn holders_of_an_embedded_ledger_share_it() {
     let mut first = EmbeddedLedger::new("weir-0", || at(0));
     let mut second = first.for_holder("weir-1");
     let take = |ledger: &mut EmbeddedLedger| {
-        let mut answers =
-            [None, Some(TakeAnswer { granted: 7, used: 7, leased: 7, bucket: 0, free_in_ms: None, counted_for_ms: 0 })];
+        let (free_in_ms, counted_for_ms, count_id) = (None, 0, CountId::default());
+        let other = TakeAnswer { granted: 7, used: 7, leased: 7, bucket: 0, free_in_ms, counted_for_ms, count_id };
+        let mut answers = [None, Some(other)];
         let kept = answers[1];
         ready(ledger.take(&[rolling(), rolling()], &mut answers)).unwrap();
         assert_eq!(answers[1], kept, "it has an answer");

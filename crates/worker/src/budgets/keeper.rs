@@ -27,11 +27,6 @@ pub(super) const MOST_CALLS: usize = 64;
 /// How long the last tokens may take to be given back when the process ends.
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 
-/// How often it looks while it knows budgets or calls are under way, at least.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// After a longer pause the process stood still. Its leases ended long ago, and a rebuild may have counted a budget without what they
-/// left: tokens that come back now are kept from the ledger, and count as spent. A rebuild waits longer than this.
-const STOOD_STILL: Duration = Duration::from_secs(15);
 
 /// What came of a call.
 enum Called {
@@ -61,10 +56,6 @@ pub struct BudgetKeeper<L, C> {
     calls: JoinSet<(L, Called)>,
     /// Those to be made once fewer are under way.
     waiting: VecDeque<(CallNumber, TakeRequest)>,
-    /// When it looked last, where it knew budgets or calls were under way then.
-    looked_at: Option<Duration>,
-    /// Until then no tokens are given back.
-    keeps_until: Duration,
 }
 
 impl<L, C> BudgetKeeper<L, C>
@@ -76,10 +67,8 @@ where
     pub fn new(connect: impl Fn() -> L + Send + 'static, clock: C, observer: Arc<dyn Observer>) -> (Self, Budgets) {
         let (sender, inbox) = mpsc::channel(QUEUE);
         let (leases, connect) = (Leases::new(MOST_BUDGETS), Box::new(connect));
-        let (free, pending, calls) = (Vec::new(), BTreeMap::new(), JoinSet::new());
-        let (waiting, looked_at, keeps_until) = (VecDeque::new(), None, Duration::ZERO);
-        let keeper =
-            Self { leases, connect, free, clock, observer, inbox, pending, calls, waiting, looked_at, keeps_until };
+        let (free, pending, calls, waiting) = (Vec::new(), BTreeMap::new(), JoinSet::new(), VecDeque::new());
+        let keeper = Self { leases, connect, free, clock, observer, inbox, pending, calls, waiting };
         (keeper, Budgets { inbox: sender, tickets: Arc::default() })
     }
 
@@ -88,7 +77,7 @@ where
         loop {
             let next_at = self.call_ledger();
             self.wake_ready();
-            let wait = next_at.map_or(Duration::MAX, |at| at.saturating_sub(self.clock.passed()).min(LOOK_EVERY));
+            let wait = next_at.map_or(Duration::MAX, |at| at.saturating_sub(self.clock.passed()));
             tokio::select! {
                 biased;
                 Some(called) = self.calls.join_next() => {
@@ -128,36 +117,21 @@ where
         }
     }
 
-    /// Sends what is due; gives when to look again.
+    /// Sends what is due; gives when to look again, where no call is answered before.
     fn call_ledger(&mut self) -> Option<Duration> {
         let sent_at = self.clock.passed();
-        let keeps = self.keeps(sent_at);
         self.send_waiting(sent_at);
         if self.calls.len() >= MOST_CALLS {
-            self.looked_at = Some(sent_at);
-            return Some(sent_at + LOOK_EVERY);
+            return None;
         }
         let Due { takes, returns, next_at } = self.leases.due(sent_at);
         self.waiting.extend(takes);
         self.send_waiting(sent_at);
-        if keeps {
-            returns.iter().for_each(kept);
-        } else if !returns.is_empty() {
+        if !returns.is_empty() {
             let ledger = self.ledger();
             self.calls.spawn(give_back(ledger, returns));
         }
-        // A call may be answered after the process stood still, also where nothing else is due.
-        let next_at = if self.calls.is_empty() { next_at } else { next_at.or(Some(sent_at + LOOK_EVERY)) };
-        self.looked_at = next_at.map(|_| sent_at);
         next_at
-    }
-
-    /// Whether tokens are kept from the ledger now, because the process stood still.
-    fn keeps(&mut self, now: Duration) -> bool {
-        if self.looked_at.is_some_and(|looked_at| now > looked_at + STOOD_STILL) {
-            self.keeps_until = now + STOOD_STILL;
-        }
-        now < self.keeps_until
     }
 
     /// Makes the calls that wait, as many as may be under way.
@@ -233,10 +207,6 @@ where
         if returns.is_empty() {
             return;
         }
-        // The signal may be the first that it hears after it stood still.
-        if self.keeps(self.clock.passed()) {
-            return returns.iter().for_each(kept);
-        }
         let mut ledger = self.ledger();
         let outcome = tokio::select! {
             outcome = ledger.give_back(&returns) => outcome,
@@ -244,13 +214,6 @@ where
         };
         self.gave_back(returns.len(), &outcome);
     }
-}
-
-/// Reports tokens that are not given back.
-fn kept(GiveBack { budget, tokens, .. }: &GiveBack) {
-    tracing::warn!(
-        "the process stood still: {tokens} tokens of budget {budget} are not given back, and count as spent"
-    );
 }
 
 async fn take<L: Ledger>(mut ledger: L, call: CallNumber, request: TakeRequest, sent_at: Duration) -> (L, Called) {

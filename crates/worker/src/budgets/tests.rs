@@ -1,17 +1,15 @@
 //! The task against a ledger that counts who asks it.
 
 use std::{
-    sync::atomic::{AtomicU64, AtomicUsize, Ordering},
+    sync::atomic::{AtomicUsize, Ordering},
     time::Duration,
 };
 
-use tokio::sync::Semaphore;
 use weir_core::{
     budget::SpanNow,
     lease::{Answers, BudgetUse, Outcome, Want},
     ledger::{EmbeddedLedger, GiveBack, TakeAnswer, TakeRequest},
     ports::{Clock, Ledger, StoreError},
-    time::Time,
 };
 
 use super::{keeper::MOST_CALLS, *};
@@ -78,39 +76,6 @@ async fn a_batch_of_thousands_of_budgets_is_answered_over_a_few_connections() {
     budgets.close().await;
 }
 
-/// The system's clock, ahead by some seconds: a process that stood still has not seen them pass.
-#[derive(Clone, Default)]
-struct Ahead(Arc<AtomicU64>);
-
-impl Clock for Ahead {
-    fn now(&self) -> Time {
-        SystemClock.now()
-    }
-
-    fn passed(&self) -> Duration {
-        SystemClock.passed() + Duration::from_secs(self.0.load(Ordering::Relaxed))
-    }
-
-    fn sleep(&self, wait: Duration) -> impl Future<Output = ()> + Send {
-        SystemClock.sleep(wait)
-    }
-}
-
-/// A connection to a ledger whose replies to calls for tokens come once there is a permit.
-struct LateReplies(EmbeddedLedger, Arc<Semaphore>);
-
-impl Ledger for LateReplies {
-    async fn take(&mut self, requests: &[TakeRequest], answers: &mut [Option<TakeAnswer>]) -> Result<(), StoreError> {
-        self.0.take(requests, answers).await?;
-        drop(self.1.acquire().await);
-        Ok(())
-    }
-
-    async fn give_back(&mut self, tokens: &[GiveBack]) -> Result<(), StoreError> {
-        self.0.give_back(tokens).await
-    }
-}
-
 /// How many tokens count as spent of the budget that a claim for one budget uses.
 async fn used(ledger: &EmbeddedLedger) -> u64 {
     let mut answers = [None];
@@ -120,43 +85,17 @@ async fn used(ledger: &EmbeddedLedger) -> u64 {
 }
 
 #[tokio::test]
-async fn a_process_that_stood_still_during_a_call_does_not_give_back_what_it_granted() {
+async fn a_process_that_ends_gives_back_what_is_left() {
     let ledger = EmbeddedLedger::new("only", || SystemClock.now());
-    let (connect, clock, replies) = (ledger.clone(), Ahead::default(), Arc::new(Semaphore::new(0)));
-    let permits = Arc::clone(&replies);
-    let connect = move || LateReplies(connect.clone(), Arc::clone(&permits));
-    let (keeper, budgets) = BudgetKeeper::new(connect, clock.clone(), Arc::new(TestObserver::default()));
+    let connect = ledger.clone();
+    let (keeper, budgets) =
+        BudgetKeeper::new(move || Connection(connect.clone()), SystemClock, Arc::new(TestObserver::default()));
     let keeper = tokio::spawn(keeper.run());
     let claimant = budgets.claimant();
     assert_eq!(claimant.claim(claim(1)).await.unwrap(), Claimed::Pending);
-    let granted = async {
-        while used(&ledger).await == 0 {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(30), granted).await.expect("the ledger has granted a token");
-    clock.0.store(60, Ordering::Relaxed);
-    replies.add_permits(1);
+    tokio::time::timeout(Duration::from_secs(30), claimant.ready()).await.expect("its token has come");
+    assert!(used(&ledger).await > 0);
     budgets.close().await;
     keeper.await.unwrap();
-    assert!(used(&ledger).await > 0);
-}
-
-#[tokio::test]
-async fn a_process_that_ends_gives_back_what_is_left_but_not_where_it_stood_still_before_that() {
-    for (seconds, are_kept) in [(0, false), (60, true)] {
-        let ledger = EmbeddedLedger::new("only", || SystemClock.now());
-        let (connect, clock) = (ledger.clone(), Ahead::default());
-        let (keeper, budgets) =
-            BudgetKeeper::new(move || Connection(connect.clone()), clock.clone(), Arc::new(TestObserver::default()));
-        let keeper = tokio::spawn(keeper.run());
-        let claimant = budgets.claimant();
-        assert_eq!(claimant.claim(claim(1)).await.unwrap(), Claimed::Pending);
-        tokio::time::timeout(Duration::from_secs(30), claimant.ready()).await.expect("its token has come");
-        // The signal is the first that it hears afterwards.
-        clock.0.store(seconds, Ordering::Relaxed);
-        budgets.close().await;
-        keeper.await.unwrap();
-        assert_eq!(used(&ledger).await > 0, are_kept, "after {seconds} s");
-    }
+    assert_eq!(used(&ledger).await, 0);
 }

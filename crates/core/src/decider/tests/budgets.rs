@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     decide::{AdmitVerdict, Answer},
     lease::{Claimed, Leases, Outcome, Ticket},
-    ledger::TakeAnswer,
+    ledger::{CountId, TakeAnswer},
 };
 
 const BUDGET: &str = "[[budgets]]\nname = \"spring\"\nlimit = 5\ntotal = true\nbest_effort = true\n";
@@ -40,8 +40,8 @@ fn a_replay_pays_once_its_batch_is_decided_if_it_was_admitted_before_the_budget_
         assert_eq!(leases.claim(Ticket(0), &claim, PASSED), Claimed::Pending);
         let (call, _) = leases.due(PASSED).takes.remove(0);
         // By the ledger's own clock, whatever that shows.
-        let (free_in_ms, counted_for_ms) = (Some(0), 1_000);
-        let answer = TakeAnswer { granted: 1, used: 1, leased: 1, bucket: 0, free_in_ms, counted_for_ms };
+        let (free_in_ms, counted_for_ms, count_id) = (Some(0), 1_000, CountId::default());
+        let answer = TakeAnswer { granted: 1, used: 1, leased: 1, bucket: 0, free_in_ms, counted_for_ms, count_id };
         leases.answered(call, Ok(answer), PASSED, PASSED);
         let Claimed::Answered(answers) = leases.claim(Ticket(0), &claim, PASSED) else { panic!("it has its token") };
         begun.claimed(answers);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::*;
-use crate::budget::SpanNow;
+use crate::{budget::SpanNow, ledger::CountId};
 
 const HOUR_MS: i64 = 3_600_000;
 /// A refill asks for a thousandth of it, 10 tokens, at first.
@@ -43,8 +43,13 @@ fn call(leases: &mut Leases, now: Duration) -> (CallNumber, TakeRequest) {
     due.takes.remove(0)
 }
 
+/// An answer without tokens.
+fn answer(used: u64, leased: u64, bucket: i64, free_in_ms: Option<i64>) -> TakeAnswer {
+    TakeAnswer { granted: 0, used, leased, bucket, free_in_ms, counted_for_ms: 0, count_id: CountId(1) }
+}
+
 fn granted(tokens: u64) -> Result<TakeAnswer, Refused> {
-    Ok(TakeAnswer { granted: tokens, used: tokens, leased: tokens, bucket: 7, free_in_ms: Some(0), counted_for_ms: 0 })
+    Ok(TakeAnswer { granted: tokens, ..answer(tokens, tokens, 7, Some(0)) })
 }
 
 /// Leases that hold as many tokens of `name` as the ledger granted at `now`, for 5 s.
@@ -101,9 +106,8 @@ fn a_spent_budget_grants_what_it_had_and_denies_at_once_until_it_frees() {
     let mut leases = Leases::new(10);
     assert_eq!(leases.claim(Ticket(1), &claim(vec![used("a")], 3, at(0)), at(0)), Claimed::Pending);
     let (number, _) = call(&mut leases, at(0));
-    let answer =
-        TakeAnswer { granted: 2, used: LIMIT, leased: 2, bucket: 7, free_in_ms: Some(4_000), counted_for_ms: 0 };
-    leases.answered(number, Ok(answer), at(0), at(5));
+    let some = TakeAnswer { granted: 2, ..answer(LIMIT, 2, 7, Some(4_000)) };
+    leases.answered(number, Ok(some), at(0), at(5));
     let claimed = leases.claim(Ticket(1), &claim(vec![used("a")], 3, at(6)), at(6));
     assert_eq!(outcomes(&claimed), [Outcome::Granted, Outcome::Granted, Outcome::Denied(0)]);
     let Claimed::Answered(Answers { spent, .. }) = claimed else { unreachable!() };
@@ -123,8 +127,7 @@ fn a_budget_that_never_frees_is_asked_for_again_every_minute_since_a_rebuild_may
     let one = |now| claim(vec![total()], 1, now);
     assert_eq!(leases.claim(Ticket(1), &one(at(0)), at(0)), Claimed::Pending);
     let (number, _) = call(&mut leases, at(0));
-    let spent = TakeAnswer { granted: 0, used: LIMIT, leased: 0, bucket: 0, free_in_ms: None, counted_for_ms: 0 };
-    leases.answered(number, Ok(spent), at(0), at(0));
+    leases.answered(number, Ok(answer(LIMIT, 0, 0, None)), at(0), at(0));
     // Claimed all the while, so that it is not forgotten.
     for second in 0..60 {
         let now = at(second * 1_000);
@@ -181,8 +184,7 @@ fn with_a_lower_limit_the_tokens_of_the_one_before_are_spent_no_more_and_go_back
     assert_eq!(leases.claim(Ticket(2), &claim(vec![lower()], 5, at(1)), at(1)), Claimed::Pending);
     let (number, request) = call(&mut leases, at(1));
     assert_eq!((request.need, request.limit), (5, 5));
-    let spent = TakeAnswer { granted: 0, used: 10, leased: 10, bucket: 7, free_in_ms: Some(60_000), counted_for_ms: 0 };
-    leases.answered(number, Ok(spent), at(1), at(2));
+    leases.answered(number, Ok(answer(10, 10, 7, Some(60_000))), at(1), at(2));
     let claimed = leases.claim(Ticket(2), &claim(vec![lower()], 5, at(3)), at(3));
     assert_eq!(outcomes(&claimed), [Outcome::Denied(0); 5]);
     let returned = leases.due(at(5_000)).returns;

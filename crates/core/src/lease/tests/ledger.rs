@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::{
     budget::{BudgetId, SpanNow},
-    ledger::{GiveBack, TakeAnswer, TakeRequest},
+    ledger::{CountId, GiveBack, TakeAnswer, TakeRequest},
 };
 
 const BUCKETS: i64 = 60;
@@ -79,7 +79,8 @@ impl TestLedger {
         }
         let leased = account.leases.iter().map(|(_, _, tokens)| tokens).sum();
         let free_in_ms = account.free_in(limit, least, width, now);
-        TakeAnswer { granted, used: account.used(), leased, bucket, free_in_ms, counted_for_ms: 0 }
+        let (counted_for_ms, count_id) = (0, CountId::default());
+        TakeAnswer { granted, used: account.used(), leased, bucket, free_in_ms, counted_for_ms, count_id }
     }
 
     pub(super) fn give_back(&mut self, back: &GiveBack) {
