@@ -1,4 +1,4 @@
-//! The promise: a budget that was lost with its node never grants its whole limit again, and what is spent stays spent.
+//! The promise: a budget that was lost with its node, or went back with it, never grants again what is spent.
 
 use std::{
     collections::BTreeMap,
@@ -195,13 +195,56 @@ fn budgets_of_a_wiped_node_wait_for_the_rebuild_and_grant_only_what_was_left() {
     names[1..4].iter().for_each(|name| lossy.spend(name, name, 1_000));
     campaigns.iter().for_each(|campaign| lossy.spend(&format!("each {campaign}"), campaign, 100));
 
-    // Again: those that are there stay as they are.
+    // Again: all are counted anew, and hold what they held.
     let (code, lines) = lossy.rebuild(&["--all"]);
-    assert_eq!((code, lines.len()), (0, 0), "{lines:?}");
+    assert!(code == 0 && line("recounted", 300)(&lines[&names[0]]), "{lines:?}");
+    names[1..4].iter().for_each(|name| assert!(line("recounted", 1_000)(&lines[name]), "{lines:?}"));
+    for campaign in campaigns {
+        assert!(line("recounted", 100)(&lines[&id(&names[4], Some(campaign)).to_string()]), "{campaign}: {lines:?}");
+    }
     wait_whole(&lossy.worker);
     lossy.publish("spent once more", &names[0], 10);
     lossy.drain();
     assert_eq!(lossy.approved("spent"), 300);
+}
+
+#[test]
+fn budgets_of_a_node_that_came_back_with_an_old_snapshot_grant_no_more_than_was_left_once_they_are_counted_anew() {
+    const LIMIT: usize = 1_000;
+    let campaigns: Vec<String> = (0..40).map(|number| format!("c{number}")).collect();
+    let (mut lossy, names, lost) = Lossy::new("rebuild-snapshot", &["total", "each"], |names| {
+        let each = format!("[[budgets]]\nname = {:?}\ncampaign = {campaigns:?}\neach = \"campaign\"\n", names[1]);
+        [total(&names[0], LIMIT), each, format!("limit = {LIMIT}\ntotal = true\nbest_effort = true\n")].concat()
+    });
+    let of = |campaign: &str| id(&names[1], Some(campaign));
+    let campaign = campaigns.iter().find(|campaign| node_of(&lossy.cluster, &of(campaign)) == lost).unwrap();
+    let both = [(names[0].as_str(), names[0].as_str()), ("each", campaign.as_str())];
+    both.iter().for_each(|(name, campaign)| lossy.publish(&format!("{name} before"), campaign, 200));
+    lossy.drain();
+    lossy.cluster.cli(lost, &["SAVE"]).unwrap();
+    both.iter().for_each(|(name, campaign)| lossy.spend(name, campaign, LIMIT));
+
+    lossy.cluster.kill(lost);
+    lossy.cluster.restart(lost).unwrap();
+    lossy.cluster.wait_whole().unwrap();
+    let (node, key) = lossy.key(&names[0]);
+    let held: usize = lossy.cluster.cli(node, &["HGET", &key, "t"]).unwrap().trim().parse().unwrap();
+    assert!(held < LIMIT, "the snapshot is older: {held}");
+    let (code, lines) = lossy.rebuild(&["--all"]);
+    assert_eq!(code, 0, "{lines:?}");
+    for name in [names[0].clone(), of(campaign).to_string()] {
+        assert!(line("recounted", LIMIT as u64)(&lines[&name]), "{lines:?}");
+    }
+    // Another worker does not remember that they are spent.
+    lossy.worker.terminate();
+    lossy.worker.wait_exit(DEADLINE).unwrap();
+    lossy.worker = lossy.scene.worker("only");
+    wait_whole(&lossy.worker);
+    for (name, campaign) in both {
+        lossy.publish(&format!("{name} after"), campaign, 500);
+        lossy.drain();
+        assert_eq!(lossy.approved(name), LIMIT, "{name}");
+    }
 }
 
 #[test]

@@ -194,7 +194,7 @@ impl World {
         frozen.map_or(at, |(_, thawed)| thawed)
     }
 
-    /// Restores the lost budgets of these shards from the visible approved records, as `weir rebuild` does once earlier decisions
+    /// Counts the budgets of these shards anew from the visible approved records, as `weir rebuild` does once earlier decisions
     /// are visible and before the shards are used again.
     pub fn restore_budgets(&self, shards: &BTreeSet<u16>) {
         let mut broker = self.broker.borrow_mut();
@@ -212,8 +212,8 @@ impl World {
             let key = keyspace.budget_key(id).into_bytes();
             let epoch = cluster.key(keyspace.epoch_key(keyspace.budget_shard(id)).as_bytes());
             let is_marked = matches!(epoch, Some(Item::Text(text)) if text.starts_with(b"rebuilding:"));
-            if is_marked && cluster.key(&key).is_none() {
-                self.env.note(|| format!("{id} is restored: {sums:?}"));
+            if is_marked {
+                self.env.note(|| format!("{id} is counted anew: {sums:?}"));
                 let pair =
                     |(field, tokens): (&String, &u64)| (field.clone().into_bytes(), tokens.to_string().into_bytes());
                 let since = (b"s".to_vec(), now.millis().to_string().into_bytes());

@@ -1,8 +1,9 @@
-//! Budgets in a rebuild: those that were lost with their shard, and those that are to be counted again.
+//! Budgets in a rebuild: all of the shards that it restores, and those that are to be counted again.
 //!
-//! A lost budget grants nothing while its shard is marked; one that is counted again is closed meanwhile, under a text that only this
-//! run has. Where the approved topic does not reach back to the start of a budget's window, the budget stays closed until a person
-//! says what was used before.
+//! A budget grants nothing while its shard is marked: whether its key is there or not, it is counted anew, because a node that came
+//! back with an old snapshot has lost what was spent since. One of another shard that is counted again is closed meanwhile, under a
+//! text that only this run has. Where the approved topic does not reach back to the start of a budget's window, the budget stays closed
+//! until a person says what was used before.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,6 +13,7 @@ use std::{
 
 use weir_core::{
     budget::{Budget, BudgetId, SpanNow},
+    class::table_name,
     decide::Scope,
     ledger::recount::{self, Buckets, Recount},
     policy::Policy,
@@ -208,20 +210,17 @@ impl Budgets {
         Ok(())
     }
 
-    /// The names of budgets whose approvals have to be counted. Of campaigns it is not known yet which were lost.
+    /// The names of budgets whose approvals have to be counted. Of campaigns it is not known yet which there are.
     fn counted<'b>(
         &self,
         found: impl Iterator<Item = (&'b BudgetId, &'b BudgetState)>,
         each: bool,
     ) -> BTreeSet<Arc<str>> {
-        let is_counted = |(id, state): &(&BudgetId, &BudgetState)| self.is_lost(id, state) || self.is_asked(id, state);
+        let is_counted =
+            |(id, state): &(&BudgetId, &BudgetState)| self.restorer.is_restored(id) || self.is_asked(id, state);
         let campaigns = self.policy.budgets.iter().filter(|budget| each && budget.scope == Scope::SameCampaign);
         let named = found.filter(is_counted).map(|(id, _)| &id.name);
         named.chain(campaigns.map(|budget| &budget.name)).cloned().collect()
-    }
-
-    fn is_lost(&self, id: &BudgetId, state: &BudgetState) -> bool {
-        *state == BudgetState::Absent && self.restorer.is_restored(id)
     }
 
     /// Whether it is to be counted again; also where a run that did so has left it closed, and its use is given.
@@ -237,7 +236,7 @@ impl Budgets {
 
     /// What is to be done with a budget that was found so.
     async fn sort(&mut self, id: BudgetId, state: BudgetState, now: Time) -> anyhow::Result<()> {
-        if self.is_lost(&id, &state) {
+        if self.restorer.is_restored(&id) {
             self.open.insert(id, state);
         } else if self.is_asked(&id, &state) {
             self.close(id, state, now).await?;
@@ -299,36 +298,24 @@ impl Budgets {
         Ok(())
     }
 
-    /// Adds the budgets of campaigns that are lost: those that were found, and where the topic does not reach back, those of all
-    /// campaigns that have a number.
+    /// Adds the budgets of campaigns of the shards that are restored: those that were found, and of all campaigns that are known those
+    /// that are there, and those to which the topic does not reach back.
     async fn add_campaigns(&mut self, counted: &Recount) -> anyhow::Result<()> {
-        let mut ids: BTreeSet<BudgetId> = counted.found().filter(|id| id.campaign.is_some()).cloned().collect();
-        let is_short = |budget: &&Budget| budget.scope == Scope::SameCampaign && self.too_short.contains(&budget.name);
-        let short: Vec<Budget> = self.policy.budgets.iter().filter(is_short).cloned().collect();
-        if !short.is_empty() {
-            let campaigns = self.restorer.campaigns().await?;
-            for budget in short {
-                let selected = |campaign: &&Arc<str>| {
-                    budget.selection.campaigns.as_ref().is_none_or(|set| set.contains(&***campaign))
-                };
-                let of = |campaign: &Arc<str>| BudgetId {
-                    name: Arc::clone(&budget.name),
-                    campaign: Some(Arc::clone(campaign)),
-                };
-                ids.extend(campaigns.iter().filter(selected).map(of));
-            }
+        let found: BTreeSet<&BudgetId> = counted.found().filter(|id| id.campaign.is_some()).collect();
+        let mut ids: BTreeSet<BudgetId> = found.iter().map(|id| (*id).clone()).collect();
+        let each = |budget: &&Budget| budget.scope == Scope::SameCampaign;
+        if self.policy.budgets.iter().any(|budget| each(&budget)) {
+            let numbered = self.restorer.campaigns().await?;
+            ids.extend(self.policy.budgets.iter().filter(each).flat_map(|budget| of_campaigns(budget, &numbered)));
         }
         ids.retain(|id| self.restorer.is_restored(id) && !self.open.contains_key(id) && !self.lines.contains_key(id));
         let ids: Vec<BudgetId> = ids.into_iter().collect();
         let states = self.restorer.look(&ids).await?;
         for (id, state) in ids.into_iter().zip(states) {
-            match state {
-                BudgetState::Absent => drop(self.open.insert(id, state)),
-                BudgetState::Open => {}
-                BudgetState::Closed(why) => {
-                    let line = left_closed(&id, why);
-                    self.lines.insert(id, line);
-                }
+            // What is not there and was not spent is as good as new.
+            let is_new = state == BudgetState::Absent && !self.too_short.contains(&id.name) && !found.contains(&id);
+            if !is_new {
+                self.open.insert(id, state);
             }
         }
         Ok(())
@@ -337,6 +324,15 @@ impl Budgets {
     fn budget(&self, id: &BudgetId) -> Option<&Budget> {
         self.policy.budgets.iter().find(|budget| budget.name == id.name)
     }
+}
+
+/// The budgets of the campaigns that one selects, of those that have a number.
+fn of_campaigns(budget: &Budget, numbered: &[Arc<str>]) -> Vec<BudgetId> {
+    let selected = budget.selection.campaigns.as_ref();
+    let selected: Option<BTreeSet<_>> = selected.map(|names| names.iter().map(|name| table_name(name)).collect());
+    let selects = |campaign: &&Arc<str>| selected.as_ref().is_none_or(|names| names.contains(&***campaign));
+    let of = |campaign: &Arc<str>| BudgetId { name: Arc::clone(&budget.name), campaign: Some(Arc::clone(campaign)) };
+    numbered.iter().filter(selects).map(of).collect()
 }
 
 /// Whether a topic holds all records of the time that its extents were asked for, and later.

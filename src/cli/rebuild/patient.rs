@@ -59,13 +59,17 @@ impl PatientRestorer {
         }
     }
 
-    /// Changes a budget that has to be what was found.
+    /// Changes a budget that has to be what was found; its key may have ended meanwhile.
     pub(super) async fn change(&mut self, id: &BudgetId, change: BudgetChange<'_>, now: Time) -> anyhow::Result<()> {
-        let was = self.try_change(id, &change, now).await?;
-        // A reply that was lost: it is changed already. Without tokens it has no key.
-        let is_done = was == change.becomes || was == BudgetState::Absent && change.becomes == BudgetState::Open;
+        let absent = BudgetState::Absent;
+        let (mut found, mut was) = (change.found, self.try_change(id, &change, now).await?);
+        if was == absent && *found != absent {
+            found = &absent;
+            was = self.try_change(id, &BudgetChange { found, ..change.clone() }, now).await?;
+        }
+        // A reply that was lost: it is changed already.
         anyhow::ensure!(
-            was == *change.found || is_done,
+            was == *found || was == change.becomes,
             "budget {id} was changed meanwhile: another weir rebuild has taken over, and this one changes nothing of it"
         );
         Ok(())
