@@ -26,21 +26,23 @@
 --       [9]     the unit, above 0
 --       [10]    the least that is of use, above 0
 --       [11]    how long the lease lasts, in ms, above 0
+--       [12]    the time in ms since 1970, by the caller's clock, which most others agree with
 -- Reply: [1] tokens granted, [2] tokens used (these included), [3] those of them in leases that have not ended, [4] the bucket of
 --        the grant (p: the period's start, t: 0), [5] in how many ms the least is left, 0: now, -1: never by waiting,
 --        [6] the server's clock in ms since 1970, [7] since when tokens are counted, in ms since 1970, 0: for ever.
--- Error: LOSTHISTORY when the epoch is another, BUDGETCLOSED <why> when the budget is closed; nothing was written.
+-- Error: LOSTHISTORY when the epoch is another, BUDGETCLOSED <why> when the budget is closed, WRONGCLOCK when the server's clock is
+--        more than 5 minutes from the caller's: a node that is a window ahead would free all buckets. Nothing was written.
 --
--- Example: EVALSHA <sha> 2 weir:{12}:e weir:{12}:b6:spring <epoch> weir-0 r 3600000 0 1000000 40 5000 1000 1 5000
+-- Example: EVALSHA <sha> 2 weir:{12}:e weir:{12}:b6:spring <epoch> weir-0 r 3600000 0 1000000 40 5000 1000 1 5000 1795132800110
 --            ->  5000, 5000, 5000, 1795132860000, 0, 1795132800123, 1795132800123
 --
 -- All reading and deciding comes before the first write. Limits up to 10^15 are exact in Lua's numbers.
 
-local HOUR_MS, BUCKETS = 3600000, 60
+local HOUR_MS, DAY_MS, MAX_SKEW_MS, BUCKETS = 3600000, 86400000, 300000, 60
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
 
-if #ARGV ~= 11 then
-  return redis.error_reply('ERR take takes 11 arguments, not ' .. #ARGV)
+if #ARGV ~= 12 then
+  return redis.error_reply('ERR take takes 12 arguments, not ' .. #ARGV)
 end
 local wrong = #KEYS == 2 and epoch_error(redis.call('GET', KEYS[1]), ARGV[1])
 if wrong then
@@ -50,6 +52,11 @@ local key, own_field, kind = KEYS[#KEYS], 'h' .. ARGV[2], ARGV[3]
 local from, to, limit, need, want = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local unit, least, lease_ms = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
 local now = server_clock()
+local ahead = now - tonumber(ARGV[12])
+if max(ahead, -ahead) > MAX_SKEW_MS then
+  local way = ahead > 0 and ' s ahead of' or ' s behind'
+  return redis.error_reply('WRONGCLOCK its clock is ' .. whole(floor(max(ahead, -ahead) / 1000)) .. way .. ' most others')
+end
 
 -- What the hash holds: the tokens of each field that counts, and the fields that no longer do.
 local used, tokens_in, buckets, dropped = 0, {}, {}, {}
@@ -177,15 +184,15 @@ end
 if granted > 0 then
   redis.call('HSET', key, field, whole(tokens_in[field]))
 end
--- The key outlives all that counts. It is never made to end earlier: another version of the policy may look back further, and in
--- total without end.
+-- The key outlives all that counts by a day, because a clock that is ahead ends it. It is never made to end earlier: another version of
+-- the policy may look back further, and in total without end.
 local ends_in = redis.call('PTTL', key)
 if kind == 't' then
   if ends_in >= 0 then
     redis.call('PERSIST', key)
   end
 elseif not has_total then
-  local wanted = kind == 'r' and from + 2 * lease_ms + width or max(0, to - now) + HOUR_MS
+  local wanted = DAY_MS + (kind == 'r' and from + 2 * lease_ms + width or max(0, to - now) + HOUR_MS)
   if ends_in < wanted then
     redis.call('PEXPIRE', key, whole(wanted))
   end

@@ -18,8 +18,8 @@ use weir_kafka::{
     new_topics::NewTopics,
 };
 use weir_redis::{
-    self, Eviction, KeyspaceSeed, Opened, Password, RedisLedger, RedisOptions, RedisStats, RedisStore, TlsFiles,
-    Tuning, WhenMissing,
+    self, Eviction, KeyspaceSeed, LedgerClock, Opened, Password, RedisLedger, RedisOptions, RedisStats, RedisStore,
+    TlsFiles, Tuning, WhenMissing,
 };
 use weir_worker::clock::SystemClock;
 
@@ -290,9 +290,9 @@ impl ExistingKeyspace {
 
     /// Its ledger of budgets, for looks: nothing is taken in anyone's name.
     #[must_use]
-    pub fn ledger(self) -> LedgerPool<RedisLedger> {
+    pub fn ledger(self, clock: LedgerClock) -> LedgerPool<RedisLedger> {
         let Self { options, stats, opened } = self;
-        LedgerPool::new(move || RedisLedger::new(&options, &stats, &opened, ""))
+        LedgerPool::new(move || RedisLedger::new(&options, &stats, &opened, "", Arc::clone(&clock)))
     }
 }
 

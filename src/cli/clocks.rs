@@ -6,9 +6,9 @@ use anyhow::Context as _;
 use tokio_util::sync::CancellationToken;
 use weir_core::{
     clocks::{MAX_SKEW_MS, in_words},
-    ports::StoreError,
+    ports::{Clock as _, StoreError},
 };
-use weir_redis::{NodeClocks, RedisOptions, RedisStats};
+use weir_redis::{LedgerClock, NodeClocks, RedisOptions, RedisStats};
 use weir_worker::clock::{ComparedClock, SystemClock};
 
 /// How often each node is asked for its time. A step of this machine's clock shows at once; this is how soon a step of
@@ -53,6 +53,12 @@ pub async fn keep_comparing(
     };
     tokio::spawn(async move { stop.run_until_cancelled(asking).await });
     Ok(clock)
+}
+
+/// The clock that the ledger's clocks are compared with: this one, while it may be decided by.
+pub fn of_ledger(clock: &ComparedClock<SystemClock>) -> LedgerClock {
+    let clock = clock.clone();
+    Arc::new(move || clock.time_to_decide(&[]))
 }
 
 /// How this machine's clock stands to each node's: a line for `weir check`.

@@ -168,9 +168,10 @@ async fn query(settings: &Settings) -> anyhow::Result<(QueryService<RedisStore, 
         }
     };
     let (store, metrics) = (keyspace.store(), Arc::new(Metrics::default()));
+    let ledger = keyspace.ledger(clocks::of_ledger(&clock));
     let query = QueryService::new(&decider, EntryPoint::CommandLine, store, clock, metrics);
     let has_pressure = decider.policy.get().pressure.is_some();
-    Ok((query.looking_at(Arc::new(keyspace.ledger())), has_pressure))
+    Ok((query.looking_at(Arc::new(ledger)), has_pressure))
 }
 
 /// Reads a source that is not read again.

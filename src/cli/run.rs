@@ -138,7 +138,7 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
     };
     let due_lanes = assemble::reads_beside(&settings.kafka).due_lanes(lanes);
     let lanes = lane_ends(&kafka, (lanes, &due_lanes), &wheels, &redis);
-    let seen = Arc::clone(&redis);
+    let (seen, judged_by) = (Arc::clone(&redis), clock.clone());
     Ok(Worker {
         lanes,
         readers: refunds.into_iter().chain([activity]).flatten().collect(),
@@ -146,7 +146,7 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
         segments,
         policy,
         budgets,
-        ledger: Arc::new(LedgerPool::new(move || seen.seen_ledger())),
+        ledger: Arc::new(LedgerPool::new(move || seen.seen_ledger(&judged_by))),
         pressure: Some(pressure),
         services: services::start(&redis, &clock, &metrics),
         lane: lane_settings(settings, memory.deferred_bytes, deferred_shards),
@@ -222,8 +222,9 @@ fn lane_settings(settings: &Settings, deferred_bytes: u64, deferred_shards: Arc<
 
 /// Begins to hold tokens of budgets; gives where lanes take them.
 fn keep_budgets(redis: &Arc<OpenRedis>, clock: &ComparedClock<SystemClock>, metrics: &Arc<Metrics>) -> Budgets {
-    let redis = Arc::clone(redis);
-    let (keeper, budgets) = BudgetKeeper::new(move || redis.ledger(), clock.clone(), Arc::<Metrics>::clone(metrics));
+    let (redis, judged_by) = (Arc::clone(redis), clock.clone());
+    let connect = move || redis.ledger(&judged_by);
+    let (keeper, budgets) = BudgetKeeper::new(connect, clock.clone(), Arc::<Metrics>::clone(metrics));
     tokio::spawn(keeper.run());
     budgets
 }

@@ -7,6 +7,7 @@ mod steps;
 use std::{sync::Arc, time::Duration};
 
 use testkit::{
+    clock::MovedClock,
     proxy::{Mode, Proxy},
     redis::{RedisCluster, RedisServer},
     stack::Stack,
@@ -14,13 +15,14 @@ use testkit::{
 use weir_core::{
     budget::{BudgetId, SpanNow},
     ledger::{GiveBack, TakeAnswer, TakeRequest},
-    ports::{Ledger, StoreError},
+    ports::{Clock, Ledger, StoreError},
     time::Time,
 };
 use weir_redis::{
-    Keyspace, Opened, RedisLedger, RedisOptions, RedisStats,
+    Keyspace, LedgerClock, Opened, RedisLedger, RedisOptions, RedisStats,
     rebuild::{BudgetChange, BudgetState, Held, Scope},
 };
+use weir_worker::clock::SystemClock;
 
 use crate::{
     redis_support::{DAY_MS, opened, options, own, patiently, server},
@@ -38,7 +40,8 @@ pub(crate) fn rolling(window_ms: i64) -> SpanNow {
 }
 
 pub(crate) fn ledger(options: &RedisOptions, opened: &Opened, holder: &str) -> RedisLedger {
-    RedisLedger::new(&Arc::new(options.clone()), &Arc::new(RedisStats::default()), opened, holder)
+    let clock: LedgerClock = Arc::new(|| Ok(SystemClock.now()));
+    RedisLedger::new(&Arc::new(options.clone()), &Arc::new(RedisStats::default()), opened, holder, clock)
 }
 
 /// A request for exactly so many tokens of a budget per day.
@@ -352,6 +355,39 @@ async fn tokens_that_come_back_after_a_budget_was_counted_again_are_not_taken_of
             let again = take_one(&mut ledger, &hundred).await;
             assert_eq!(again.used, 160, "{name}: what was granted since comes back, and nothing else");
             ledger.give_back(&[all_of(&hundred, &again)]).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_whose_clock_is_wrong_grants_nothing_and_frees_nothing() {
+    const HOUR_S: i64 = 3_600;
+    let moved = MovedClock::build().unwrap();
+    let clock = moved.clock(0).unwrap();
+    let server = RedisServer::start_by(&clock).unwrap();
+    let options = own(&server);
+    let opened = opened(&options).await.unwrap();
+    let mut ledger = ledger(&options, &opened, "weir-0");
+    let (_, now) = look(&mut ledger, &budget("rolling"), 1).await;
+    let period = SpanNow::Period { start: now.plus(-DAY_MS), end: now.plus(DAY_MS) };
+    let all: Vec<TakeRequest> = [("rolling", rolling(HOUR_S * 1_000)), ("period", period), ("total", SpanNow::Total)]
+        .map(|(name, span)| TakeRequest { span, ..request(name, LIMIT) })
+        .into();
+    let (answers, result) = take(&mut ledger, &all).await;
+    result.unwrap();
+    assert!(answers.iter().flatten().all(|answer| answer.granted == LIMIT), "{answers:?}");
+    // More than the window ahead, and behind.
+    for (ahead_s, expected) in [(2 * HOUR_S, " s ahead of most others"), (-2 * HOUR_S, " s behind most others")] {
+        clock.set(ahead_s).unwrap();
+        let (answers, result) = take(&mut ledger, &all).await;
+        assert!(answers.iter().all(Option::is_none), "{answers:?}");
+        assert!(matches!(&result, Err(StoreError::Temporary(why)) if why.contains(expected)), "{result:?}");
+    }
+    // As far as clocks may be apart, none has left its window.
+    for ahead_s in [240, 0, -240] {
+        clock.set(ahead_s).unwrap();
+        for answer in take_patiently(&mut ledger, &all).await {
+            assert_eq!((answer.granted, answer.used), (0, LIMIT), "{ahead_s} s");
         }
     }
 }

@@ -17,8 +17,8 @@ use weir_core::{
     time::Time,
 };
 use weir_redis::{
-    KeyspaceSeed, NodeClocks, Opened, RedisActivityLog, RedisLedger, RedisOptions, RedisRefunds, RedisStats,
-    RedisStore, WhenMissing, open,
+    KeyspaceSeed, LedgerClock, NodeClocks, Opened, RedisActivityLog, RedisLedger, RedisOptions, RedisRefunds,
+    RedisStats, RedisStore, WhenMissing, open,
 };
 
 use super::{
@@ -30,7 +30,7 @@ use super::{
     sabotage::Sabotage,
     script::{Data, Item},
     till::{SimLedger, Tells},
-    time::{Virtual, WorkerClock},
+    time::{Virtual, WorkerClock, wall},
 };
 
 const GROUPS: usize = 3;
@@ -191,7 +191,9 @@ impl Keyspace {
         let (env, options, stats) = (env.clone(), Arc::clone(&self.options), Arc::clone(&self.stats));
         let (opened, tells) = (self.opened.clone(), self.tells.clone());
         move || {
-            let ledger = RedisLedger::new(&options, &stats, &opened, format!("weir-{instance}"));
+            let judge = env.clone();
+            let clock: LedgerClock = Arc::new(move || Ok(wall(judge.passed())));
+            let ledger = RedisLedger::new(&options, &stats, &opened, format!("weir-{instance}"), clock);
             SimLedger { env: env.clone(), process, ledger, tells: tells.clone() }
         }
     }

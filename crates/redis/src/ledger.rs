@@ -10,6 +10,7 @@ use std::{
 use redis::Value;
 use weir_core::{
     budget::{BudgetId, SpanNow},
+    clocks::WrongClock,
     ledger::{CountId, GiveBack, TakeAnswer, TakeRequest},
     ports::{Ledger, StoreError},
     time::Time,
@@ -31,11 +32,15 @@ use super::{
 /// What a Lua number counts exactly. Limits are below it, so no answer depends on how much a request is above it.
 const MOST: u64 = 1 << 53;
 
+/// The time by a clock that most others agree with: a ledger is not asked on a server whose clock differs by more than 5 minutes.
+pub type LedgerClock = Arc<dyn Fn() -> Result<Time, WrongClock> + Send + Sync>;
+
 /// The ledger as one lease holder asks it, over connections of its own.
 pub struct RedisLedger {
     cluster: Cluster,
     keyspace: Arc<Keyspace>,
     holder: String,
+    clock: LedgerClock,
 }
 
 impl RedisLedger {
@@ -47,11 +52,13 @@ impl RedisLedger {
         stats: &Arc<RedisStats>,
         opened: &super::Opened,
         holder: impl Into<String>,
+        clock: LedgerClock,
     ) -> Self {
         Self {
             cluster: Cluster::new(Arc::clone(options), Arc::clone(stats)),
             keyspace: Arc::clone(&opened.keyspace),
             holder: holder.into(),
+            clock,
         }
     }
 
@@ -66,8 +73,9 @@ impl RedisLedger {
         open: &[usize],
         mut each: impl FnMut(usize, TakeAnswer, Time) + Send,
     ) -> Result<(), StoreError> {
+        let now = (self.clock)().map_err(|wrong| StoreError::Temporary(wrong.to_string()))?;
         let asked = open.iter().filter_map(|at| requests.get(*at));
-        let calls = asked.map(|request| Call::take(&self.holder, request)).collect();
+        let calls = asked.map(|request| Call::take(&self.holder, request, now)).collect();
         self.make(calls, |place, numbers| {
             let (answer, now) = take_answer(numbers)?;
             each(open[place], answer, now);
@@ -154,7 +162,7 @@ struct Call<'c> {
 }
 
 impl<'c> Call<'c> {
-    fn take(holder: &str, request: &'c TakeRequest) -> Self {
+    fn take(holder: &str, request: &'c TakeRequest, now: Time) -> Self {
         let TakeRequest { budget, span, limit, need, want, unit, least, lease_ms } = request;
         let (kind, from, to) = match span {
             SpanNow::Rolling { window_ms } => ("r", *window_ms, 0),
@@ -163,7 +171,7 @@ impl<'c> Call<'c> {
         };
         let mut args = vec![holder.to_owned(), kind.to_owned(), from.to_string(), to.to_string()];
         args.extend([*limit, *need, *want, *unit, *least].map(|number| number.min(MOST).to_string()));
-        args.push(lease_ms.to_string());
+        args.extend([*lease_ms, now.millis()].map(|number| number.to_string()));
         Self { script: Script::Take, budget, args }
     }
 

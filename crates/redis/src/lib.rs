@@ -46,7 +46,7 @@ pub use address::NodeAddr;
 pub use clocks::NodeClocks;
 pub use commits::RedisCommits;
 pub use keyspace::{FORMAT, Keyspace, Lengthening, Meta};
-pub use ledger::RedisLedger;
+pub use ledger::{LedgerClock, RedisLedger};
 pub use network::{Boxed, Link, Network, Tcp};
 pub use open::{KeyspaceSeed, Looked, Opened, look, open};
 pub use options::{

@@ -13,13 +13,20 @@ use weir_redis::{
     Absent, Opened, RedisActivityLog, RedisCommits, RedisLedger, RedisOptions, RedisPermits, RedisPool, RedisRefunds,
     RedisServices, RedisStats, RedisStore, WhenMissing,
 };
-use weir_worker::status::StoreStatus;
+use weir_worker::{
+    clock::{ComparedClock, SystemClock},
+    status::StoreStatus,
+};
 
 use super::{
     ask_kafka, patience,
     watch::{watch_nodes, watch_shards},
 };
-use crate::{cli::assemble, config::Settings, vitals::Nodes};
+use crate::{
+    cli::{assemble, clocks},
+    config::Settings,
+    vitals::Nodes,
+};
 
 /// How often a question of HTTP is tried: who asks is told rather than kept waiting.
 const QUERY_TRIES: usize = 3;
@@ -65,13 +72,14 @@ impl OpenRedis {
     }
 
     /// The ledger of budgets, for leases.
-    pub(super) fn ledger(&self) -> RedisLedger {
-        RedisLedger::new(&self.options, &self.stats, &self.opened, self.instance.clone())
+    pub(super) fn ledger(&self, clock: &ComparedClock<SystemClock>) -> RedisLedger {
+        let clock = clocks::of_ledger(clock);
+        RedisLedger::new(&self.options, &self.stats, &self.opened, self.instance.clone(), clock)
     }
 
     /// The ledger of budgets, for those who look how they stand.
-    pub(super) fn seen_ledger(&self) -> RedisLedger {
-        RedisLedger::new(&self.look, &self.stats, &self.opened, self.instance.clone())
+    pub(super) fn seen_ledger(&self, clock: &ComparedClock<SystemClock>) -> RedisLedger {
+        RedisLedger::new(&self.look, &self.stats, &self.opened, self.instance.clone(), clocks::of_ledger(clock))
     }
 
     /// The log of activity.

@@ -17,10 +17,8 @@ use crate::{cluster::Cluster, keyspace::Keyspace, ledger, node::Request, request
 const MAX_KEYS: usize = 1_000;
 /// Names asked for together, at most.
 const MAX_NAMES: u32 = 500;
-/// A key outlives the window of what it holds by so much, for clocks that differ.
-const CLOCKS_DIFFER_MS: i64 = 10 * 60 * 1000;
-/// A key outlives its calendar period by so much, as in `lua/take.lua`.
-const AFTER_PERIOD_MS: i64 = 3_600_000;
+/// A key outlives the window or the period of what it holds by so much, as in `lua/take.lua`: for clocks that are ahead.
+const CLOCKS_DIFFER_MS: i64 = 25 * 3_600_000;
 
 /// What a budget is in Redis.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -192,7 +190,7 @@ fn lasts_ms(span: SpanNow, buckets: &Buckets, now: Time) -> i64 {
             let last = buckets.keys().next_back().copied().unwrap_or_default().max(now.millis());
             last + window_ms - now.millis() + CLOCKS_DIFFER_MS
         }
-        SpanNow::Period { end, .. } => (end.millis() - now.millis()).max(0) + AFTER_PERIOD_MS,
+        SpanNow::Period { end, .. } => (end.millis() - now.millis()).max(0) + CLOCKS_DIFFER_MS,
         SpanNow::Total => 0,
     }
 }
