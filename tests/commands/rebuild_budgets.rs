@@ -300,6 +300,44 @@ fn a_budget_that_the_topic_does_not_reach_back_for_stays_closed_until_a_person_s
 }
 
 #[test]
+fn after_a_total_loss_the_total_of_a_campaign_whose_records_are_gone_stays_closed() {
+    const LIMIT: usize = 100;
+    let (mut lossy, names, _) = Lossy::new("rebuild-all-lost", &["each"], |names| {
+        let name = &names[0];
+        format!(
+            "[[budgets]]\nname = {name:?}\ncampaign = [\"spring\", \"summer\"]\neach = \"campaign\"\nlimit = {LIMIT}\n\
+             total = true\nbest_effort = true\n"
+        )
+    });
+    lossy.publish("spring before", "spring", 60);
+    lossy.drain();
+    let topic = lossy.scene.topic("approved");
+    for (partition, end) in (0..).zip(lossy.scene.kafka.end_offsets(&topic).unwrap()) {
+        lossy.scene.kafka.delete_records(&topic, partition, end).unwrap();
+    }
+    lossy.publish("summer before", "summer", 60);
+    lossy.drain();
+    lossy.worker.terminate();
+    lossy.worker.wait_exit(DEADLINE).unwrap();
+    for node in lossy.cluster.primaries().unwrap() {
+        lossy.cluster.cli(node, &["FLUSHALL"]).unwrap();
+    }
+
+    let (code, lines) = lossy.rebuild(&["--all"]);
+    assert_eq!(code, 1, "{lines:?}");
+    let of = |campaign: &str| id(&names[0], Some(campaign)).to_string();
+    assert!(line("closed", 0)(&lines[&of("spring")]), "no record names it: {lines:?}");
+    assert!(line("closed", 60)(&lines[&of("summer")]), "{lines:?}");
+    let [spring, summer] = [("spring", 60), ("summer", 0)].map(|(campaign, used)| format!("{}/{campaign}={used}", names[0]));
+    let (code, lines) = lossy.rebuild(&["--budget-used", &spring, "--budget-used", &summer]);
+    assert!(code == 0 && line("opened", 60)(&lines[&of("spring")]), "{lines:?}");
+    lossy.worker = lossy.scene.worker("only");
+    wait_whole(&lossy.worker);
+    lossy.spend("spring", "spring", LIMIT - 60);
+    lossy.spend("summer", "summer", LIMIT);
+}
+
+#[test]
 fn a_budget_is_counted_again_without_what_a_crash_wasted() {
     let (mut lossy, names, _) = Lossy::new("rebuild-again", &["total"], |names| total(&names[0], 1_000));
     let name = &names[0];

@@ -180,7 +180,7 @@ impl Budgets {
         let mut ids: BTreeSet<BudgetId> = shared.chain(self.named.ids().cloned()).collect();
         let all: Vec<Arc<str>> = self.named.of_all_campaigns().cloned().collect();
         if !all.is_empty() {
-            let campaigns = self.restorer.campaigns().await?;
+            let campaigns = self.campaigns().await?;
             let of = |name: &Arc<str>, campaign: &Arc<str>| BudgetId {
                 name: Arc::clone(name),
                 campaign: Some(Arc::clone(campaign)),
@@ -188,6 +188,17 @@ impl Budgets {
             ids.extend(all.iter().flat_map(|name| campaigns.iter().map(move |campaign| of(name, campaign))));
         }
         Ok(ids.into_iter().collect())
+    }
+
+    /// The names of all campaigns that have a number, or are in the policy: where all is lost, those of old records have none.
+    async fn campaigns(&mut self) -> anyhow::Result<BTreeSet<Arc<str>>> {
+        let mut names: BTreeSet<Arc<str>> = self.restorer.campaigns().await?.into_iter().collect();
+        let Policy { budgets, stops, routes, .. } = &*self.policy;
+        let selections = budgets.iter().map(|budget| &budget.selection).chain(stops);
+        let selections = selections.chain(routes.iter().map(|route| &route.filter));
+        let named = selections.filter_map(|selection| selection.campaigns.as_ref()).flatten();
+        names.extend(named.map(|name| Arc::from(table_name(name))));
+        Ok(names)
     }
 
     /// Notes to which of these budgets the approved topic does not reach back.
@@ -305,8 +316,8 @@ impl Budgets {
         let mut ids: BTreeSet<BudgetId> = found.iter().map(|id| (*id).clone()).collect();
         let each = |budget: &&Budget| budget.scope == Scope::SameCampaign;
         if self.policy.budgets.iter().any(|budget| each(&budget)) {
-            let numbered = self.restorer.campaigns().await?;
-            ids.extend(self.policy.budgets.iter().filter(each).flat_map(|budget| of_campaigns(budget, &numbered)));
+            let known = self.campaigns().await?;
+            ids.extend(self.policy.budgets.iter().filter(each).flat_map(|budget| of_campaigns(budget, &known)));
         }
         ids.retain(|id| self.restorer.is_restored(id) && !self.open.contains_key(id) && !self.lines.contains_key(id));
         let ids: Vec<BudgetId> = ids.into_iter().collect();
@@ -326,13 +337,13 @@ impl Budgets {
     }
 }
 
-/// The budgets of the campaigns that one selects, of those that have a number.
-fn of_campaigns(budget: &Budget, numbered: &[Arc<str>]) -> Vec<BudgetId> {
+/// The budgets of the campaigns that one selects, of those that are known.
+fn of_campaigns(budget: &Budget, known: &BTreeSet<Arc<str>>) -> Vec<BudgetId> {
     let selected = budget.selection.campaigns.as_ref();
     let selected: Option<BTreeSet<_>> = selected.map(|names| names.iter().map(|name| table_name(name)).collect());
     let selects = |campaign: &&Arc<str>| selected.as_ref().is_none_or(|names| names.contains(&***campaign));
     let of = |campaign: &Arc<str>| BudgetId { name: Arc::clone(&budget.name), campaign: Some(Arc::clone(campaign)) };
-    numbered.iter().filter(selects).map(of).collect()
+    known.iter().filter(selects).map(of).collect()
 }
 
 /// Whether a topic holds all records of the time that its extents were asked for, and later.
