@@ -7,8 +7,9 @@ use std::{
 
 use serde_json::{Value, json};
 use testkit::{
+    kafka::{Api, Fate, Kafka, Moment, Trap},
     process::{Guarded, output},
-    redis::RedisCluster,
+    redis::{RedisCluster, RedisServer},
     stack::Stack,
     wait_until,
     worker::Worker,
@@ -70,12 +71,7 @@ impl Lossy {
     }
 
     fn command(&self, args: &[&str]) -> Command {
-        let config = self.scene.path("rebuild.toml");
-        std::fs::write(&config, self.scene.config("rebuild")).unwrap();
-        let mut command = Command::new(weir());
-        command.args(["rebuild", "--config"]).arg(config).args(args);
-        command.envs(self.scene.env.iter().map(|(name, value)| (*name, value.as_str())));
-        command
+        command(&self.scene, args)
     }
 
     /// A rebuild that ends with the value.
@@ -120,6 +116,16 @@ impl Lossy {
     fn approved(&self, name: &str) -> usize {
         self.scene.decisions().iter().filter(|(id, one)| id.starts_with(name) && one.approved()).count()
     }
+}
+
+/// `weir rebuild` with these arguments.
+fn command(scene: &Scene, args: &[&str]) -> Command {
+    let config = scene.path("rebuild.toml");
+    std::fs::write(&config, scene.config("rebuild")).unwrap();
+    let mut command = Command::new(weir());
+    command.args(["rebuild", "--config"]).arg(config).args(args);
+    command.envs(scene.env.iter().map(|(name, value)| (*name, value.as_str())));
+    command
 }
 
 fn id(name: &str, campaign: Option<&str>) -> BudgetId {
@@ -328,7 +334,7 @@ fn after_a_total_loss_the_total_of_a_campaign_whose_records_are_gone_stays_close
     let of = |campaign: &str| id(&names[0], Some(campaign)).to_string();
     assert!(line("closed", 0)(&lines[&of("spring")]), "no record names it: {lines:?}");
     assert!(line("closed", 60)(&lines[&of("summer")]), "{lines:?}");
-    let [spring, summer] = [("spring", 60), ("summer", 0)].map(|(campaign, used)| format!("{}/{campaign}={used}", names[0]));
+    let [spring, summer] = [format!("{}/spring=60", names[0]), format!("{}/summer=0", names[0])];
     let (code, lines) = lossy.rebuild(&["--budget-used", &spring, "--budget-used", &summer]);
     assert!(code == 0 && line("opened", 60)(&lines[&of("spring")]), "{lines:?}");
     lossy.worker = lossy.scene.worker("only");
@@ -368,4 +374,49 @@ fn a_budget_is_counted_again_without_what_a_crash_wasted() {
     let wrong = output(&mut lossy.command(&["--budget", "autumn"])).unwrap();
     let said = String::from_utf8_lossy(&wrong.stderr);
     assert!(wrong.status.code() == Some(2) && said.contains(&format!("it has: {name}")), "{said}");
+}
+
+#[test]
+fn what_was_admitted_and_not_committed_when_its_budget_is_counted_again_pays_when_it_is_read_again() {
+    const LIMIT: usize = 1_000;
+    let kafka = Kafka::start_tapped(1).unwrap();
+    let redis = RedisServer::start::<&str>(&[]).unwrap();
+    let policy = format!("version = \"1\"\n[default]\ncaps = \"unlimited\"\n{}", total("all", LIMIT));
+    let scene = Scene::on(kafka.tapped_client(), vec![redis.url()], "rebuild-admitted", 1, &policy);
+    let publish = |name: &str, count: usize| {
+        let campaign = json!({"campaign": "all"});
+        let one = |number: usize| intent(&format!("{name} {number}"), 10_000 + number, campaign.clone()).partition(0);
+        kafka.client().publish(&scene.topic("intents"), (0..count).map(one)).unwrap();
+    };
+    let approved =
+        |name: &str| scene.decisions().iter().filter(|(id, one)| id.starts_with(name) && one.approved()).count();
+    let mut worker = scene.worker("only");
+    wait_ready(&worker);
+    publish("before", 10);
+    scene.drain(&mut worker);
+    kafka.tap(0).arm(Trap { api: Api::Produce, moment: Moment::Request, fate: Fate::Kill(worker.pid()) });
+    publish("admitted", 300);
+    wait_until(DEADLINE, "the worker is killed before it has produced", || kafka.tap(0).is_sprung());
+    worker.kill();
+
+    // No worker runs, so nothing has to settle; but what was admitted is not visible, and is not counted.
+    let counted = output(&mut command(&scene, &["--budget", "all", "--settle", "0s", "--output", "json"])).unwrap();
+    let said = String::from_utf8_lossy(&counted.stderr);
+    let summary: Value = serde_json::from_slice(&counted.stdout).unwrap_or_else(|error| panic!("{error}: {said}"));
+    assert!(counted.status.success() && line("recounted", 10)(&summary["budgets"][0]), "{summary}");
+
+    let mut worker = scene.worker("only");
+    scene.drain(&mut worker);
+    let again = approved("admitted");
+    assert!(again > 0, "the store had admitted some");
+    let mut waves = 0;
+    wait_until(DEADLINE, "all of the budget is approved", || {
+        waves += 1;
+        publish(&format!("wave {waves}"), 200);
+        scene.drain(&mut worker);
+        approved("") >= LIMIT
+    });
+    publish("last", 200);
+    scene.drain(&mut worker);
+    assert_eq!(approved(""), LIMIT, "{again} were admitted before");
 }
