@@ -6,6 +6,7 @@
 --
 -- KEYS  [1]     the shard's epoch
 --       [2]     the budget, a hash as in take.lua
+--       [3]     of a total of a campaign: the register of these, as in take.lua
 -- ARGV  [1]     what the epoch has to be
 --       [2]     what the budget has to be: `absent`, `open`, or `x<why>`: closed with this text
 --       [3]     what it becomes: `open`, or `x<why>`: closed with this text
@@ -18,8 +19,8 @@
 --
 -- Example: EVALSHA <sha> 2 weir:{12}:e weir:{12}:b6:spring <epoch> "xrecount:<run>" open 0 replace t 4711  ->  "xrecount:<run>"
 
-if #KEYS ~= 2 or #ARGV < 5 or #ARGV % 2 == 0 then
-  return redis.error_reply('ERR restore_budget takes 2 keys, 5 arguments and pairs of arguments')
+if #KEYS < 2 or #KEYS > 3 or #ARGV < 5 or #ARGV % 2 == 0 then
+  return redis.error_reply('ERR restore_budget takes 2 or 3 keys, 5 arguments and pairs of arguments')
 end
 local wrong = epoch_error(redis.call('GET', KEYS[1]), ARGV[1])
 if wrong then
@@ -57,6 +58,9 @@ end
 -- First what a server without memory refuses.
 if #fields > 0 then
   redis.call('HSET', key, unpack(fields))
+end
+if KEYS[3] then
+  redis.call('HSET', KEYS[3], key, whole(server_clock()))
 end
 for _, field in ipairs(gone) do
   redis.call('HDEL', key, field)

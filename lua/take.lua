@@ -5,6 +5,9 @@
 -- more than the limit; one for a period or in total counts there. It equals `Book::take` (crates/core/src/ledger/book.rs).
 --
 -- KEYS  [1]     the shard's epoch; absent while the shard's slot moves, where the caller has read it by itself
+--       [2]     of a total of a campaign: the register of the shard's totals of campaigns, a hash: the budget's key -> when it was last
+--               granted tokens, in ms since 1970; below 0: it was found spent then. Absent while the slot moves
+--       [3]     of one, too: the marks of those that are gone, a text of bits (make_room.lua)
 --       [#KEYS] the budget, a hash:
 --                 <bucket>   tokens of a rolling window whose leases end in that bucket: the end of the lease, rounded up to a
 --                            multiple of max(1, floor(window / 60)), in ms since 1970, so that it is right for any window
@@ -27,13 +30,16 @@
 --       [10]    the least that is of use, above 0
 --       [11]    how long the lease lasts, in ms, above 0
 --       [12]    the time in ms since 1970, by the caller's clock, which most others agree with
+--       [13]    of a total of a campaign: how many of these the shard may have, decimal; else 0
+--       [14..17] of one: the places of its four bits among the marks, from 0, decimal
 -- Reply: [1] tokens granted, [2] tokens used (these included), [3] those of them in leases that have not ended, [4] the bucket of
 --        the grant (p: the period's start, t: 0), [5] in how many ms the least is left, 0: now, -1: never by waiting,
 --        [6] the server's clock in ms since 1970, [7] since when tokens are counted, in ms since 1970, 0: for ever.
 -- Error: LOSTHISTORY when the epoch is another, BUDGETCLOSED <why> when the budget is closed, WRONGCLOCK when the server's clock is
---        more than 5 minutes from the caller's: a node that is a window ahead would free all buckets. Nothing was written.
+--        more than 5 minutes from the caller's: a node that is a window ahead would free all buckets, TOTALSFULL when the shard has no
+--        room for another total of a campaign, TRYAGAIN when that is not known while the slot moves. Nothing was written.
 --
--- Example: EVALSHA <sha> 2 weir:{12}:e weir:{12}:b6:spring <epoch> weir-0 r 3600000 0 1000000 40 5000 1000 1 5000 1795132800110
+-- Example: EVALSHA <sha> 2 weir:{12}:e weir:{12}:b6:spring <epoch> weir-0 r 3600000 0 1000000 40 5000 1000 1 5000 1795132800110 0
 --            ->  5000, 5000, 5000, 1795132860000, 0, 1795132800123, 1795132800123
 --
 -- All reading and deciding comes before the first write. Limits up to 10^15 are exact in Lua's numbers.
@@ -41,16 +47,17 @@
 local HOUR_MS, DAY_MS, MAX_SKEW_MS, BUCKETS = 3600000, 86400000, 300000, 60
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
 
-if #ARGV ~= 12 then
-  return redis.error_reply('ERR take takes 12 arguments, not ' .. #ARGV)
+if #ARGV ~= 13 and #ARGV ~= 17 then
+  return redis.error_reply('ERR take takes 13 or 17 arguments, not ' .. #ARGV)
 end
-local wrong = #KEYS == 2 and epoch_error(redis.call('GET', KEYS[1]), ARGV[1])
+local wrong = #KEYS > 1 and epoch_error(redis.call('GET', KEYS[1]), ARGV[1])
 if wrong then
   return wrong
 end
 local key, own_field, kind = KEYS[#KEYS], 'h' .. ARGV[2], ARGV[3]
 local from, to, limit, need, want = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local unit, least, lease_ms = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
+local most_totals = tonumber(ARGV[13])
 local now = server_clock()
 local ahead = now - tonumber(ARGV[12])
 if max(ahead, -ahead) > MAX_SKEW_MS then
@@ -128,6 +135,29 @@ if closed then
   return redis.error_reply('BUDGETCLOSED ' .. closed)
 end
 
+-- Whether all bits of this total are among the marks.
+local function is_gone(marks)
+  for at = 14, 17 do
+    local place = tonumber(ARGV[at])
+    local byte = string.byte(marks, floor(place / 8) + 1) or 0
+    if floor(byte / 2 ^ (place % 8)) % 2 == 0 then
+      return false
+    end
+  end
+  return true
+end
+
+-- The total of a campaign never ends by itself, so a shard has a number of them. One that had to go stays spent.
+if most_totals > 0 and #hash == 0 then
+  if #KEYS ~= 4 then
+    return redis.error_reply('TRYAGAIN a new total of a campaign, while its slot moves')
+  elseif is_gone(redis.call('GET', KEYS[3]) or '') then
+    return { 0, limit, 0, 0, -1, now, now }
+  elseif want > 0 and redis.call('HLEN', KEYS[2]) >= most_totals then
+    return redis.error_reply('TOTALSFULL the shard has ' .. ARGV[13] .. ' totals of campaigns, and makes room for another')
+  end
+end
+
 local left = max(0, limit - used)
 local granted = min(want, floor(left / (2 * holders)))
 if granted < need then
@@ -174,6 +204,9 @@ if want == 0 then
 end
 for _, gone in ipairs(dropped) do
   redis.call('HDEL', key, gone)
+end
+if most_totals > 0 and #KEYS == 4 then
+  redis.call('HSET', KEYS[2], key, (limit - used < least and '-' or '') .. whole(now))
 end
 local quantum = max(1, floor(lease_ms / 4))
 add_lease(own_leases, ceil((now + lease_ms) / quantum) * quantum, granted)

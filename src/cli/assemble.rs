@@ -163,6 +163,7 @@ pub fn redis(settings: &RedisSettings) -> anyhow::Result<RedisOptions> {
     options.users = settings.users;
     options.history_ms = bounds(settings).retention_ms;
     options.max_entries = settings.max_entries;
+    options.max_totals = settings.max_totals;
     options.tuning = if settings.tune { Tuning::Set } else { Tuning::Advise };
     options.eviction = if settings.allow_eviction { Eviction::Allow } else { Eviction::Refuse };
     options.wait_replicas = settings.wait_replicas;

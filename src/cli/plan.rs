@@ -76,6 +76,9 @@ pub struct PlanArgs {
     /// Intents of a blast
     #[arg(long, value_name = "N", default_value = "10M", value_parser = count(1.0, 1e12))]
     blast: f64,
+    /// Campaigns that have a total of their own (a budget of --policy with each and total)
+    #[arg(long, value_name = "N", value_parser = count(0.0, 1e9), default_value = "0")]
+    campaigns: f64,
     /// The policy, a .toml or .json file: how many caps there are, and how many sends it allows
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,

@@ -143,6 +143,7 @@ const OTHER_VALUES: &[(&str, &str)] = &[
     ("redis.ca_file", "ca.pem"),
     ("redis.history", "31d 3h"),
     ("redis.max_entries", "20000"),
+    ("redis.max_totals", "5000"),
     ("redis.prefix", "weir.test"),
     ("redis.shards", "16"),
     ("redis.users", "270000000"),

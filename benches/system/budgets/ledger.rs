@@ -102,7 +102,8 @@ impl<'s> Ledger<'s> {
             };
             let mut args = vec![holder.to_owned(), kind.to_owned(), from.to_string(), to.to_string()];
             args.extend([limit, need, want, unit, least].map(u64::to_string));
-            args.extend([*lease_ms, time(at).millis()].map(|number| number.to_string()));
+            // The last one: it is no total of a campaign.
+            args.extend([*lease_ms, time(at).millis(), 0].map(|number| number.to_string()));
             let numbers = self.scripts.call(Script::Take, at, &args).context("take.lua")?;
             let TakeAnswer { granted, used, leased, bucket, free_in_ms, counted_for_ms: _, count_id } = answer;
             let counts = [granted, used, leased].map(i64::try_from);

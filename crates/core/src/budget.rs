@@ -136,6 +136,12 @@ impl BudgetId {
         }
     }
 
+    /// Whether its key never ends by itself, and there may be one for each name that somebody invents.
+    #[must_use]
+    pub fn is_total_of_campaign(&self, span: SpanNow) -> bool {
+        self.campaign.is_some() && span == SpanNow::Total
+    }
+
     /// The shard that it is in, of so many.
     #[must_use]
     pub fn shard(&self, shards: u16) -> u16 {

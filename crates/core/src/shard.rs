@@ -143,6 +143,16 @@ pub fn shard_of_name(name: &str, shards: u16) -> u16 {
     u16::try_from(shard).unwrap_or(0)
 }
 
+/// Four of so many places for something that is not a user's, by its name: its bits in a Bloom filter.
+#[must_use]
+pub fn filter_places(name: &str, places: u32) -> [u32; 4] {
+    let hash = xxh3_128(name.as_bytes());
+    [0, 32, 64, 96].map(|shift| {
+        let part = u32::try_from((hash >> shift) & u128::from(u32::MAX)).unwrap_or(0);
+        part % places.max(1)
+    })
+}
+
 /// The hash slot of a shard: shards fall evenly over the slots, in order.
 #[must_use]
 pub fn slot_of_shard(shard: u16, shards: u16) -> u16 {

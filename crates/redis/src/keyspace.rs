@@ -208,6 +208,18 @@ impl Keyspace {
         format!("{}b{}", self.stem(self.budget_shard(budget)), budget.key_name())
     }
 
+    /// The register of a shard's totals of campaigns, a hash (`lua/take.lua`).
+    #[must_use]
+    pub fn totals_key(&self, shard: u16) -> String {
+        format!("{}totals", self.stem(shard))
+    }
+
+    /// The marks of a shard's totals of campaigns that are gone, a text (`lua/make_room.lua`).
+    #[must_use]
+    pub fn gone_totals_key(&self, shard: u16) -> String {
+        format!("{}gone", self.stem(shard))
+    }
+
     /// The shard of a service.
     #[must_use]
     pub fn service_shard(&self, service: &str) -> u16 {

@@ -27,6 +27,7 @@ use super::{
     script::Script,
     sequence::Repeat,
     stats::RedisStats,
+    totals::{is_full, make_room, mark_places, most_per_shard},
 };
 
 /// What a Lua number counts exactly. Limits are below it, so no answer depends on how much a request is above it.
@@ -75,7 +76,10 @@ impl RedisLedger {
     ) -> Result<(), StoreError> {
         let now = (self.clock)().map_err(|wrong| StoreError::Temporary(wrong.to_string()))?;
         let asked = open.iter().filter_map(|at| requests.get(*at));
-        let calls = asked.map(|request| Call::take(&self.holder, request, now)).collect();
+        let most_totals = most_per_shard(self.cluster.options().max_totals, self.keyspace.meta().layout.shards);
+        let keyspace = Arc::clone(&self.keyspace);
+        let call = |request| Call::take(&self.holder, request, now).registered(&keyspace, most_totals);
+        let calls = asked.map(call).collect();
         self.make(calls, |place, numbers| {
             let (answer, now) = take_answer(numbers)?;
             each(open[place], answer, now);
@@ -123,6 +127,13 @@ impl RedisLedger {
         if failed.is_empty() {
             return Ok(());
         }
+        let full = failed.iter().filter(|(_, error)| is_full(error));
+        let full: BTreeSet<u16> = full.map(|(place, _)| keyspace.budget_shard(calls[*place].budget)).collect();
+        for shard in full {
+            if let Err(error) = make_room(cluster, keyspace, shard).await {
+                tracing::warn!("shard {shard} has no room for more totals of campaigns: {error}");
+            }
+        }
         if failed.values().any(|error| matches!(error, RequestError::LostHistory { .. }))
             && let Some(made_anew) = renewed(cluster, keyspace).await
         {
@@ -147,7 +158,7 @@ impl Ledger for RedisLedger {
 /// The keys of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Keys {
-    /// The shard's epoch, and the budget.
+    /// The shard's epoch, and the budget; of a total of a campaign also the register and the marks.
     Both,
     /// The budget alone.
     Budget,
@@ -159,6 +170,8 @@ struct Call<'c> {
     budget: &'c BudgetId,
     /// All arguments after the epoch.
     args: Vec<String>,
+    /// Whether it needs the register of totals.
+    is_registered: bool,
 }
 
 impl<'c> Call<'c> {
@@ -172,14 +185,25 @@ impl<'c> Call<'c> {
         let mut args = vec![holder.to_owned(), kind.to_owned(), from.to_string(), to.to_string()];
         args.extend([*limit, *need, *want, *unit, *least].map(|number| number.min(MOST).to_string()));
         args.extend([*lease_ms, now.millis()].map(|number| number.to_string()));
-        Self { script: Script::Take, budget, args }
+        Self { script: Script::Take, budget, args, is_registered: budget.is_total_of_campaign(*span) }
+    }
+
+    /// With what bounds the totals of campaigns: so many a shard.
+    fn registered(mut self, keyspace: &Keyspace, most_totals: u32) -> Self {
+        if self.is_registered {
+            let places = mark_places(&keyspace.budget_key(self.budget));
+            self.args.extend(std::iter::once(most_totals).chain(places).map(|number| number.to_string()));
+        } else {
+            self.args.push("0".to_owned());
+        }
+        self
     }
 
     fn give_back(holder: &str, given: &'c GiveBack) -> Self {
         let GiveBack { budget, span, bucket, count_id: CountId(counted_since), tokens } = given;
         let tokens = (*tokens).min(MOST).to_string();
         let args = vec![holder.to_owned(), field(*span, *bucket), tokens, counted_since.to_string()];
-        Self { script: Script::GiveBack, budget, args }
+        Self { script: Script::GiveBack, budget, args, is_registered: false }
     }
 
     /// The slot, and what to ask there.
@@ -187,6 +211,10 @@ impl<'c> Call<'c> {
         let shard = keyspace.budget_shard(self.budget);
         let budget_key = keyspace.budget_key(self.budget);
         let keys = match which {
+            Keys::Both if self.is_registered => {
+                let (totals_key, gone_key) = (keyspace.totals_key(shard), keyspace.gone_totals_key(shard));
+                vec![keyspace.epoch_key(shard), totals_key, gone_key, budget_key]
+            }
             Keys::Both => vec![keyspace.epoch_key(shard), budget_key],
             Keys::Budget => vec![budget_key],
         };

@@ -39,6 +39,7 @@ mod services;
 mod slot_map;
 mod stats;
 mod store;
+mod totals;
 mod watch;
 
 pub use activity::RedisActivityLog;

@@ -98,6 +98,8 @@ pub struct RedisOptions {
     pub history_ms: i64,
     /// The most entries of a user's history.
     pub max_entries: u32,
+    /// The most totals of campaigns that are kept.
+    pub max_totals: u32,
     /// See [`Tuning`].
     pub tuning: Tuning,
     /// See [`Eviction`].
@@ -232,6 +234,7 @@ impl RedisOptions {
             users: 1_000_000,
             history_ms: 8 * 24 * 3600 * 1000,
             max_entries: MAX_ENTRIES,
+            max_totals: 100_000,
             tuning: Tuning::Advise,
             eviction: Eviction::Refuse,
             absent: Absent::Refuse,

@@ -44,10 +44,12 @@ pub(super) enum Script {
     Share,
     /// `lua/permit.lua`
     Permit,
+    /// `lua/make_room.lua`
+    MakeRoom,
 }
 
 /// How many scripts there are.
-pub(super) const SCRIPTS: usize = 15;
+pub(super) const SCRIPTS: usize = 16;
 
 impl Script {
     /// The source, beginning with `#!lua`: since Redis 7 that line makes the server refuse the call before it starts where it is
@@ -65,6 +67,7 @@ impl Script {
             Self::Take => script!("", "ledger/leases", "take"),
             Self::GiveBack => script!("", "ledger/leases", "give_back"),
             Self::RestoreBudget => script!("", "ledger/leases", "restore_budget"),
+            Self::MakeRoom => script!("", "make_room"),
             Self::Sync => script!("", "sync"),
             Self::Register => script!("", "services/registry", "register"),
             Self::Share => script!("", "services/registry", "share"),
@@ -78,7 +81,7 @@ impl Script {
             Self::Admit | Self::Intern | Self::Create | Self::Refund | Self::Rebuild | Self::Guarded | Self::Forget => {
                 true
             }
-            Self::Take | Self::GiveBack | Self::RestoreBudget | Self::Sync => true,
+            Self::Take | Self::GiveBack | Self::RestoreBudget | Self::MakeRoom | Self::Sync => true,
             Self::Register | Self::Share | Self::Permit => true,
             Self::History => false,
         }
@@ -91,7 +94,7 @@ impl Script {
             Self::Admit => true,
             Self::Intern | Self::Create | Self::History | Self::Refund => false,
             Self::Rebuild | Self::Guarded | Self::Forget => false,
-            Self::Take | Self::GiveBack | Self::RestoreBudget | Self::Sync => false,
+            Self::Take | Self::GiveBack | Self::RestoreBudget | Self::MakeRoom | Self::Sync => false,
             Self::Register | Self::Share | Self::Permit => false,
         }
     }

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use serde::Serialize;
 use weir_core::{
+    budget::{Budget, BudgetSpan},
     decide::Scope,
     policy::{Cap, CapWindow, Caps, Policy},
     route::Route,
@@ -27,6 +28,10 @@ const COMMIT_ROUND_TRIPS: f64 = 5.0;
 const PARTITIONS_PER_LANE: f64 = 2.0;
 /// Copies that Kafka keeps of a record.
 const REPLICATION: f64 = 3.0;
+/// Bytes of a budget in Redis, at most, with one lease (docs/budgets.md; tests/redis/budgets/memory.rs).
+const BUDGET_BYTES: f64 = 1_100.0;
+/// The default of `redis.max_totals`.
+const MAX_TOTALS: f64 = 100_000.0;
 /// Cores that run `weir rebuild`.
 const REBUILD_CORES: f64 = 4.0;
 
@@ -60,6 +65,8 @@ pub(super) struct PolicyFigures {
     pub(super) most_sends: Option<(f64, String)>,
     /// The routes that have a rate.
     pub(super) routes: Vec<RouteFigures>,
+    /// The budgets of which each campaign has a total.
+    pub(super) totals: f64,
 }
 
 /// A route with a rate.
@@ -81,7 +88,9 @@ impl PolicyFigures {
             let (name, network_s) = (route.name.to_string(), route.network_ms as f64 / 1000.0);
             route.rate.map(|rate| RouteFigures { name, rate: rate as f64, network_s })
         };
-        Self { caps, most_sends, routes: policy.routes.iter().filter_map(route).collect() }
+        let is_total = |budget: &&Budget| budget.scope == Scope::SameCampaign && budget.span == BudgetSpan::Total;
+        let totals = policy.budgets.iter().filter(is_total).count() as f64;
+        Self { caps, most_sends, routes: policy.routes.iter().filter_map(route).collect(), totals }
     }
 }
 
@@ -179,8 +188,9 @@ impl Plan {
         let cores = self.line(("redis_cores", "CPU"), (peak * decision_us / 1e6, Cores), "--peak x CPU per decision");
         let by_cpu = (cores / REDIS_LOAD).ceil().max(1.0);
         self.line(("redis_primaries_by_cpu", "primaries for CPU"), (by_cpu, Count), "CPU / 60% of one core per node");
+        let resident = resident + self.totals(inputs, policy);
         let by_memory = (resident / (node_memory * MEMORY_SHARE - measured.empty_node_bytes)).ceil().max(1.0);
-        let formula = "histories / (60% of --node-memory - an empty server)";
+        let formula = "histories and totals / (60% of --node-memory - an empty server)";
         self.line(("redis_primaries_by_memory", "primaries for memory"), (by_memory, Count), formula);
         let needed = by_memory.max(by_cpu);
         // A cluster has at least three; one server is no cluster.
@@ -188,9 +198,20 @@ impl Plan {
         self.line(("redis_primaries", "primaries"), (primaries, Count), "the larger one; a cluster has at least 3");
         self.line(("redis_nodes", "nodes"), (primaries * (1.0 + replicas), Count), "primaries x (1 + --replicas)");
         let all = (resident + primaries * measured.empty_node_bytes) * (1.0 + replicas);
-        let formula = "(histories + primaries x an empty server) x (1 + --replicas)";
+        let formula = "(histories and totals + primaries x an empty server) x (1 + --replicas)";
         self.line(("redis_all_memory", "memory of all nodes"), (all, Bytes), formula);
         Ok(Redis { sends: users * sends, decision_us, primaries })
+    }
+
+    /// The bytes of totals of campaigns; a line where there are any.
+    fn totals(&mut self, inputs: &PlanArgs, policy: Option<&PolicyFigures>) -> f64 {
+        let totals = inputs.campaigns * policy.map_or(0.0, |policy| policy.totals);
+        if totals == 0.0 {
+            return 0.0;
+        }
+        let formula = "--campaigns x totals with each (--policy), at most 100,000 (redis.max_totals), x 1.1 kB at most";
+        let bytes = totals.min(MAX_TOTALS) * BUDGET_BYTES;
+        self.line(("redis_totals", "totals of campaigns"), (bytes, Unit::Bytes), formula)
     }
 
     fn workers(&mut self, inputs: &PlanArgs, measured: &Measured) -> f64 {

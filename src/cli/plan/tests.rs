@@ -47,7 +47,7 @@ fn has(inputs: &PlanArgs, policy: Option<&PolicyFigures>, expected: &[(&str, f64
 
 #[test]
 fn a_plan_is_what_pen_and_paper_give() {
-    let policy = PolicyFigures { caps: 4.0, most_sends: None, routes: Vec::new() };
+    let policy = PolicyFigures { caps: 4.0, most_sends: None, routes: Vec::new(), totals: 0.0 };
     let expected = [
         ("redis_user_bytes", 110.0),
         ("redis_resident", 121e6),
@@ -90,6 +90,16 @@ fn a_plan_is_what_pen_and_paper_give() {
     has(&inputs("--round-trip 50ms"), None, &[("lane_per_s", 40_000.0), ("lanes", 4.0)]);
     // Half a send per user: every other one has one.
     has(&inputs("--sends 0.5"), None, &[("redis_user_bytes", 25.0), ("redis_decision_us", 4.0)]);
+}
+
+#[test]
+fn each_campaign_has_its_totals_up_to_the_bound() {
+    let policy = PolicyFigures { caps: 4.0, most_sends: None, routes: Vec::new(), totals: 2.0 };
+    // 20,000 x 1,100; histories are 121 MB, and there are two nodes of 1 MB besides.
+    has(&inputs("--campaigns 10k"), Some(&policy), &[("redis_totals", 22e6), ("redis_all_memory", 288e6)]);
+    has(&inputs("--campaigns 10M"), Some(&policy), &[("redis_totals", 110e6)]);
+    let none = Plan::new(&inputs("--campaigns 10k"), None, &constants()).unwrap();
+    assert_eq!(none.value("redis_totals"), None);
 }
 
 #[test]

@@ -1,9 +1,12 @@
 //! How much memory of Redis a budget takes, and for how long.
 
-use weir_core::{budget::SpanNow, ledger::TakeRequest};
-use weir_redis::RedisLedger;
+use weir_core::{
+    budget::{BudgetId, SpanNow},
+    ledger::TakeRequest,
+};
+use weir_redis::{RedisLedger, RedisOptions};
 
-use super::{alone, budget, ledger, look, request, rolling, take_one, used};
+use super::{LIMIT, alone, budget, ledger, look, request, rolling, take_one, take_patiently, used};
 use crate::redis_support::{DAY_MS, opened, own, server};
 
 const HOUR_MS: i64 = 3_600_000;
@@ -76,4 +79,39 @@ async fn a_key_ends_a_day_after_what_it_counts_and_only_a_total_stays() {
 
     take_one(&mut ledger, &TakeRequest { lease_ms: 20, ..of("short", rolling(300)) }).await;
     assert!((DAY_MS - 60_000..=DAY_MS + 345).contains(&left("short")), "{}", left("short"));
+}
+
+#[tokio::test]
+async fn totals_of_campaigns_are_bounded_and_those_that_had_to_go_stay_spent() {
+    const MOST: usize = 20;
+    let server = server();
+    let options = RedisOptions { shards: 1, max_totals: 20, ..own(&server) };
+    let opened = opened(&options).await.unwrap();
+    let mut ledger = ledger(&options, &opened, "weir-0");
+    let of = |number: usize| BudgetId { name: "money".into(), campaign: Some(format!("c{number}").into()) };
+    let some =
+        |number: usize, tokens| TakeRequest { budget: of(number), span: SpanNow::Total, ..request("", tokens) };
+    let there = |number: usize| {
+        let exists = server.query::<u8>(&["EXISTS", &opened.keyspace.budget_key(&of(number))]).unwrap();
+        exists == 1
+    };
+    for number in 0..MOST {
+        assert_eq!(take_one(&mut ledger, &some(number, 10)).await.granted, 10);
+    }
+    let spent = MOST - 1;
+    assert_eq!(take_one(&mut ledger, &some(spent, LIMIT - 10)).await.used, LIMIT);
+    assert_eq!(take_one(&mut ledger, &some(spent, 1)).await.granted, 0);
+    // It makes room first, though it is the youngest; then the oldest do.
+    take_patiently(&mut ledger, &[some(MOST, 10)]).await;
+    assert!(!there(spent) && there(0), "the spent one goes first");
+    for number in MOST + 1..5 * MOST {
+        take_patiently(&mut ledger, &[some(number, 10)]).await;
+    }
+    let left = (0..5 * MOST).filter(|number| there(*number)).count();
+    assert!(left <= MOST && there(5 * MOST - 1), "{left} are left");
+    for number in [0, spent] {
+        let answer = take_one(&mut ledger, &some(number, 10)).await;
+        assert_eq!((answer.granted, answer.used, answer.free_in_ms), (0, LIMIT, None), "{number} stays spent");
+        assert!(!there(number), "and takes no memory");
+    }
 }

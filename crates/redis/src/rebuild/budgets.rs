@@ -138,7 +138,10 @@ impl BudgetRestorer {
         for (bucket, tokens) in buckets {
             args.extend([ledger::field(*span, *bucket), tokens.to_string()]);
         }
-        let keys = vec![self.keyspace.epoch_key(shard), self.keyspace.budget_key(budget)];
+        let mut keys = vec![self.keyspace.epoch_key(shard), self.keyspace.budget_key(budget)];
+        if budget.is_total_of_campaign(*span) {
+            keys.push(self.keyspace.totals_key(shard));
+        }
         let args = args.into_iter().map(String::into_bytes).collect();
         let call = Request::Call { script: Script::RestoreBudget, keys, args, latest: None };
         let reply = self.cluster.ask(self.keyspace.slot(shard), call).await.map_err(|error| match error {

@@ -1,0 +1,72 @@
+-- make_room: takes totals of campaigns out of a shard that has as many as it may have, and marks them as gone: take finds them spent.
+--
+-- The marks are a Bloom filter: 2^18 bits, four for each total. A total that was never there may look as one that is gone, the other
+-- way round none does.
+--
+-- KEYS  [1]     the shard's epoch
+--       [2]     the register of the shard's totals of campaigns, a hash as in take.lua
+--       [3]     the marks of those that are gone, a text of bits
+--       [4..]   the totals that are to go
+-- ARGV  [1]     what the epoch has to be
+--       [2..]   for each total: what the register has to have of it, and the places of its four bits, from 0, decimal
+-- Reply: how many went: those of which the register has what it has to have.
+-- Error: LOSTHISTORY, nothing written, when the epoch is another.
+--
+-- Example: EVALSHA <sha> 4 weir:{12}:e weir:{12}:totals weir:{12}:gone weir:{12}:b5:money:may <epoch> -1795132800123 17 4 99 262143
+--            ->  1
+
+local BYTES, BITS_OF_ONE = 32768, 4
+local byte, char, floor = string.byte, string.char, math.floor
+
+if #KEYS < 4 or #ARGV ~= 1 + (#KEYS - 3) * (1 + BITS_OF_ONE) then
+  return redis.error_reply('ERR make_room takes at least 4 keys, and 5 arguments for each from the fourth on')
+end
+local wrong = epoch_error(redis.call('GET', KEYS[1]), ARGV[1])
+if wrong then
+  return wrong
+end
+local marks = redis.call('GET', KEYS[3]) or string.rep('\0', BYTES)
+local going, bytes, places = {}, {}, {}
+
+local function mark(bit)
+  local place = floor(bit / 8) + 1
+  local value, single = bytes[place], 2 ^ (bit % 8)
+  if not value then
+    value = byte(marks, place)
+    places[#places + 1] = place
+  end
+  bytes[place] = floor(value / single) % 2 == 0 and value + single or value
+end
+
+for n = 4, #KEYS do
+  local at = 2 + (n - 4) * (1 + BITS_OF_ONE)
+  if redis.call('HGET', KEYS[2], KEYS[n]) == ARGV[at] then
+    going[#going + 1] = KEYS[n]
+    for bit = at + 1, at + BITS_OF_ONE do
+      mark(tonumber(ARGV[bit]))
+    end
+  end
+end
+if #going == 0 then
+  return 0
+end
+table.sort(places)
+local pieces, from = {}, 1
+for _, place in ipairs(places) do
+  pieces[#pieces + 1], pieces[#pieces + 2], from = sub(marks, from, place - 1), char(bytes[place]), place + 1
+end
+pieces[#pieces + 1] = sub(marks, from)
+
+-- First what a server without memory refuses. A total that is marked and still there counts on.
+redis.call('SET', KEYS[3], table.concat(pieces))
+for _, key in ipairs(going) do
+  local hash, fields = redis.call('HGETALL', key), {}
+  for at = 1, #hash, 2 do
+    fields[#fields + 1] = hash[at]
+  end
+  if #fields > 0 then
+    redis.call('HDEL', key, unpack(fields))
+  end
+  redis.call('HDEL', KEYS[2], key)
+end
+return #going
