@@ -376,26 +376,28 @@ fn a_budget_is_counted_again_without_what_a_crash_wasted() {
     assert!(wrong.status.code() == Some(2) && said.contains(&format!("it has: {name}")), "{said}");
 }
 
-#[test]
-fn what_was_admitted_and_not_committed_when_its_budget_is_counted_again_pays_when_it_is_read_again() {
+/// Intents are admitted and not committed, their budget is counted again, and they are read again. With another budget of theirs that is
+/// spent by then.
+fn counted_meanwhile(name: &str, is_other_spent: bool) {
     const LIMIT: usize = 1_000;
     let kafka = Kafka::start_tapped(1).unwrap();
     let redis = RedisServer::start::<&str>(&[]).unwrap();
-    let policy = format!("version = \"1\"\n[default]\ncaps = \"unlimited\"\n{}", total("all", LIMIT));
-    let scene = Scene::on(kafka.tapped_client(), vec![redis.url()], "rebuild-admitted", 1, &policy);
-    let publish = |name: &str, count: usize| {
-        let campaign = json!({"campaign": "all"});
-        let one = |number: usize| intent(&format!("{name} {number}"), 10_000 + number, campaign.clone()).partition(0);
+    let other = "[[budgets]]\nname = \"other\"\nchannel = \"push\"\nlimit = 500\ntotal = true\nbest_effort = true\n";
+    let policy = format!("version = \"1\"\n[default]\ncaps = \"unlimited\"\n{}{other}", total("all", LIMIT));
+    let scene = Scene::on(kafka.tapped_client(), vec![redis.url()], name, 1, &policy);
+    let publish = |name: &str, count: usize, channel: &str| {
+        let of = json!({"campaign": "all", "channel": channel});
+        let one = |number: usize| intent(&format!("{name} {number}"), 10_000 + number, of.clone()).partition(0);
         kafka.client().publish(&scene.topic("intents"), (0..count).map(one)).unwrap();
     };
     let approved =
         |name: &str| scene.decisions().iter().filter(|(id, one)| id.starts_with(name) && one.approved()).count();
     let mut worker = scene.worker("only");
     wait_ready(&worker);
-    publish("before", 10);
+    publish("before", 10, "push");
     scene.drain(&mut worker);
     kafka.tap(0).arm(Trap { api: Api::Produce, moment: Moment::Request, fate: Fate::Kill(worker.pid()) });
-    publish("admitted", 300);
+    publish("admitted", 300, "push");
     wait_until(DEADLINE, "the worker is killed before it has produced", || kafka.tap(0).is_sprung());
     worker.kill();
 
@@ -404,6 +406,10 @@ fn what_was_admitted_and_not_committed_when_its_budget_is_counted_again_pays_whe
     let said = String::from_utf8_lossy(&counted.stderr);
     let summary: Value = serde_json::from_slice(&counted.stdout).unwrap_or_else(|error| panic!("{error}: {said}"));
     assert!(counted.status.success() && line("recounted", 10)(&summary["budgets"][0]), "{summary}");
+    if is_other_spent {
+        let keys: Vec<String> = redis.query(&["KEYS", &format!("{}:*:b5:other", scene.name)]).unwrap();
+        redis.query::<()>(&["HSET", &keys[0], "t", "500"]).unwrap();
+    }
 
     let mut worker = scene.worker("only");
     scene.drain(&mut worker);
@@ -412,11 +418,21 @@ fn what_was_admitted_and_not_committed_when_its_budget_is_counted_again_pays_whe
     let mut waves = 0;
     wait_until(DEADLINE, "all of the budget is approved", || {
         waves += 1;
-        publish(&format!("wave {waves}"), 200);
+        publish(&format!("wave {waves}"), 200, "email");
         scene.drain(&mut worker);
         approved("") >= LIMIT
     });
-    publish("last", 200);
+    publish("last", 200, "email");
     scene.drain(&mut worker);
     assert_eq!(approved(""), LIMIT, "{again} were admitted before");
+}
+
+#[test]
+fn what_was_admitted_and_not_committed_when_its_budget_was_counted_again_pays_when_it_is_read_again() {
+    counted_meanwhile("rebuild-admitted", false);
+}
+
+#[test]
+fn what_was_admitted_and_not_committed_when_its_budget_was_counted_again_pays_though_another_budget_is_spent() {
+    counted_meanwhile("rebuild-owed", true);
 }

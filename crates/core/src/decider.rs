@@ -26,7 +26,7 @@ use crate::{
     deferral::{DeferReason, Deferral},
     fields::FieldMap,
     intent::Intent,
-    lease::{Answers, Claim},
+    lease::{Answers, Claim, Owed},
     origin::Topic,
     policy::{Caps, GateReason, Policy, PolicyEval, Unavailable},
     pressure::Pressure,
@@ -292,6 +292,13 @@ impl BatchDecision {
     pub fn unspent_so_far<R>(&self, gated: &GatedBatch<'_, R>) -> Unspent {
         let Some(budgets) = &self.budgets else { return Unspent::new() };
         budgets.unspent_so_far((gated.results(), gated.answers()), self.eval.policy().mode)
+    }
+
+    /// What replays of a decided batch owe to budgets of which they took no tokens.
+    #[must_use]
+    pub fn owed<R>(&self, gated: &GatedBatch<'_, R>) -> Vec<Owed> {
+        let Some(budgets) = &self.budgets else { return Vec::new() };
+        budgets.owed((gated.results(), gated.answers()))
     }
 
     /// All tokens of the claim, for a decision that is not carried out.

@@ -17,6 +17,7 @@ mod held;
 mod judge;
 mod length;
 mod moment;
+mod owed;
 mod slot;
 mod table;
 #[cfg(test)]
@@ -37,6 +38,7 @@ use held::{Grant, Terms};
 use judge::Line;
 pub use length::LEASE;
 use moment::{Moment, milliseconds};
+pub use owed::Owed;
 use table::Table;
 
 use crate::{

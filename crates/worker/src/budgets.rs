@@ -15,7 +15,7 @@ use std::sync::{
 use tokio::sync::{Notify, mpsc, oneshot};
 use weir_core::{
     budget::BudgetId,
-    lease::{BudgetState, Claim, Claimed, LeaseNumber, Ticket},
+    lease::{BudgetState, Claim, Claimed, LeaseNumber, Owed, Ticket},
 };
 
 pub use keeper::BudgetKeeper;
@@ -35,6 +35,8 @@ enum Message {
     },
     /// Tokens of a batch that were not spent.
     PutBack(Vec<(BudgetId, LeaseNumber, u64)>),
+    /// What replays owe that took no tokens.
+    Charge(Vec<Owed>),
     /// How all budgets stand here.
     States(oneshot::Sender<Vec<BudgetState>>),
     /// Everything goes back to the ledger, and the task ends.
@@ -115,5 +117,16 @@ impl Claimant {
             return Ok(());
         }
         self.inbox.send(Message::PutBack(tokens)).await.map_err(|_| Closed)
+    }
+
+    /// Has the ledger count what replays owe that took no tokens, where it has not counted them.
+    ///
+    /// # Errors
+    /// The process is ending.
+    pub async fn charge(&self, owed: Vec<Owed>) -> Result<(), Closed> {
+        if owed.is_empty() {
+            return Ok(());
+        }
+        self.inbox.send(Message::Charge(owed)).await.map_err(|_| Closed)
     }
 }

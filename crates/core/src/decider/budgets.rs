@@ -1,6 +1,10 @@
 //! The budgets of one batch: what its intents need, and what became of that.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use foldhash::fast::RandomState;
 
@@ -11,7 +15,7 @@ use crate::{
     budget::{Budget, BudgetId, WhenUnavailable},
     class::ClassNames,
     decide::{AdmitVerdict, Answer},
-    lease::{Answers, BudgetUse, Claim, LeaseNumber, Outcome, Spent, Want},
+    lease::{Answers, BudgetUse, Claim, LeaseNumber, Outcome, Owed, Spent, Want},
     policy::{Gate, GateReason, Mode, PolicyEval, Unavailable},
     record::Records,
     tally::Tally,
@@ -29,6 +33,8 @@ struct Takes {
     set: u32,
     /// The place of its want; [`NONE`] where a gate denies it.
     want: u32,
+    /// What it takes from each of them.
+    cost: u8,
 }
 
 /// Tokens of a lease that were not spent.
@@ -117,12 +123,12 @@ impl BatchBudgets {
         let claim = Claim { judged_at, budgets: Vec::new(), sets: Vec::new(), wants: Vec::new() };
         let (places, sets) = (HashMap::default(), HashMap::default());
         let mut needs = Needs { policy: &policy.budgets, claim, rules: Vec::new(), names: Vec::new(), places, sets };
-        let mut takes = vec![Takes { set: NONE, want: NONE }; decoded.len()];
+        let mut takes = vec![Takes { set: NONE, want: NONE, cost: 0 }; decoded.len()];
         for (index, decoded) in decoded.iter().enumerate() {
             let Ok(intent) = decoded else { continue };
             let class = intent.class();
             let Some(set) = needs.set(eval, class, now, patience) else { continue };
-            takes[index].set = set;
+            (takes[index].set, takes[index].cost) = (set, intent.cost);
             if pressure.is_some_and(|pressure| pressure.denies(index))
                 || capacity.is_some_and(|capacity| capacity.denies(index))
                 || eval.denial(&facts(intent, None, &records.get(index))).is_some()
@@ -213,6 +219,32 @@ impl BatchBudgets {
         mode: Mode,
     ) -> Unspent {
         self.tokens(|record, _| !is_recorded(&gate_results[record].disposition, (answers, self.now), mode))
+    }
+
+    /// What replays owe that were admitted before this batch and took no tokens: a budget or a gate denies them now.
+    pub(crate) fn owed(&self, (gate_results, answers): (&[GateResult], &StoreAnswers)) -> Vec<Owed> {
+        let mut owed: BTreeMap<(u32, Time), u64> = BTreeMap::new();
+        for (record, takes) in self.takes.iter().enumerate().filter(|(_, takes)| takes.set != NONE) {
+            let (Disposition::CheckCaps { request, .. } | Disposition::LookUp { request, .. }) =
+                &gate_results[record].disposition
+            else {
+                continue;
+            };
+            let Some(Answer { verdict: AdmitVerdict::Replayed, at, .. }) = answers.get(*request) else { continue };
+            if at >= self.now || matches!(self.outcome(record), Some((_, Outcome::Granted))) {
+                continue;
+            }
+            for place in &self.claim.sets[takes.set as usize] {
+                *owed.entry((*place, at)).or_default() += u64::from(takes.cost);
+            }
+        }
+        let owed = owed.into_iter().map(|((place, at), tokens)| Owed {
+            used: self.claim.budgets[place as usize].clone(),
+            tokens,
+            admitted_ago_ms: self.now.millis().saturating_sub(at.millis()),
+            judged_at: self.claim.judged_at,
+        });
+        owed.collect()
     }
 
     /// All tokens of the batch.

@@ -12,7 +12,7 @@ use tokio::{
 };
 use weir_core::{
     budget::BudgetId,
-    lease::{CallNumber, Claimed, Due, Leases, Refused, Ticket},
+    lease::{CallNumber, Claimed, Due, Leases, Owed, Refused, Ticket},
     ledger::{GiveBack, TakeAnswer, TakeRequest},
     ports::{Clock, Ledger, StoreError},
 };
@@ -39,6 +39,10 @@ enum Called {
     },
     /// So many calls.
     GaveBack(usize, Result<(), StoreError>),
+    /// How the budgets stand to which replays owe tokens.
+    Looked(Vec<(Owed, Option<TakeAnswer>)>, Result<(), StoreError>),
+    /// So many budgets have counted what replays owed.
+    Charged(usize, Result<(), StoreError>),
 }
 
 /// Holds the leases, answers claims from them, and asks the ledger ahead of need.
@@ -56,6 +60,8 @@ pub struct BudgetKeeper<L, C> {
     calls: JoinSet<(L, Called)>,
     /// Those to be made once fewer are under way.
     waiting: VecDeque<(CallNumber, TakeRequest)>,
+    /// What replays owe, to be looked up once fewer are under way.
+    owed: Vec<Owed>,
 }
 
 impl<L, C> BudgetKeeper<L, C>
@@ -68,7 +74,8 @@ where
         let (sender, inbox) = mpsc::channel(QUEUE);
         let (leases, connect) = (Leases::new(MOST_BUDGETS), Box::new(connect));
         let (free, pending, calls, waiting) = (Vec::new(), BTreeMap::new(), JoinSet::new(), VecDeque::new());
-        let keeper = Self { leases, connect, free, clock, observer, inbox, pending, calls, waiting };
+        let owed = Vec::new();
+        let keeper = Self { leases, connect, free, clock, observer, inbox, pending, calls, waiting, owed };
         (keeper, Budgets { inbox: sender, tickets: Arc::default() })
     }
 
@@ -102,6 +109,7 @@ where
                         let _ = reply.send(claimed);
                     }
                     Some(Message::PutBack(tokens)) => self.leases.put_back(&tokens, self.clock.passed()),
+                    Some(Message::Charge(owed)) => self.owed.extend(owed),
                     Some(Message::States(reply)) => {
                         let _ = reply.send(self.leases.states(self.clock.passed()));
                     }
@@ -124,6 +132,7 @@ where
         if self.calls.len() >= MOST_CALLS {
             return None;
         }
+        self.look_up_owed();
         let Due { takes, returns, next_at } = self.leases.due(sent_at);
         self.waiting.extend(takes);
         self.send_waiting(sent_at);
@@ -132,6 +141,14 @@ where
             self.calls.spawn(give_back(ledger, returns));
         }
         next_at
+    }
+
+    /// Looks how the budgets stand to which replays owe tokens.
+    fn look_up_owed(&mut self) {
+        if !self.owed.is_empty() {
+            let (ledger, owed) = (self.ledger(), std::mem::take(&mut self.owed));
+            self.calls.spawn(look(ledger, owed));
+        }
     }
 
     /// Makes the calls that wait, as many as may be under way.
@@ -177,7 +194,25 @@ where
                 self.leases.answered(call, answer, sent_at, passed);
             }
             Called::GaveBack(calls, outcome) => self.gave_back(calls, &outcome),
+            Called::Looked(owed, outcome) => {
+                self.asked_for_owed(owed.len(), &outcome);
+                let due = |(owed, answer): &(Owed, Option<TakeAnswer>)| owed.due(answer.as_ref()?, passed);
+                let due: Vec<TakeRequest> = owed.iter().filter_map(due).collect();
+                if !due.is_empty() {
+                    let ledger = self.ledger();
+                    self.calls.spawn(charge(ledger, due));
+                }
+            }
+            Called::Charged(calls, outcome) => self.asked_for_owed(calls, &outcome),
         }
+    }
+
+    fn asked_for_owed(&self, calls: usize, outcome: &Result<(), StoreError>) {
+        if let Err(error) = outcome {
+            tracing::warn!("tokens that replays owe to budgets are not counted, and may come on top: {error}");
+        }
+        let call = if outcome.is_ok() { LedgerCall::Took } else { LedgerCall::Failed };
+        (0..calls).for_each(|_| self.observer.ledger_called(call));
     }
 
     fn gave_back(&self, calls: usize, outcome: &Result<(), StoreError>) {
@@ -188,8 +223,8 @@ where
         (0..calls).for_each(|_| self.observer.ledger_called(call));
     }
 
-    /// Gives back what is left.
-    async fn close(mut self) {
+    /// Waits for the calls under way.
+    async fn finish_calls(&mut self) {
         let (clock, calls) = (&self.clock, &mut self.calls);
         let mut called = Vec::new();
         let under_way = async {
@@ -203,6 +238,14 @@ where
             () = clock.sleep(CLOSE_WITHIN) => {}
         }
         called.into_iter().for_each(|(_, called)| self.called(called));
+    }
+
+    /// Gives back what is left.
+    async fn close(mut self) {
+        self.look_up_owed();
+        self.finish_calls().await;
+        // What replays owe.
+        self.finish_calls().await;
         let returns = self.leases.close();
         if returns.is_empty() {
             return;
@@ -226,6 +269,19 @@ async fn take<L: Ledger>(mut ledger: L, call: CallNumber, request: TakeRequest, 
         (None, Ok(())) => Err(StoreError::Temporary("the ledger gave no answer".to_owned())),
     };
     (ledger, Called::Took { call, budget, limit, sent_at, answer })
+}
+
+async fn look<L: Ledger>(mut ledger: L, owed: Vec<Owed>) -> (L, Called) {
+    let requests: Vec<TakeRequest> = owed.iter().map(Owed::look).collect();
+    let mut answers = vec![None; requests.len()];
+    let outcome = ledger.take(&requests, &mut answers).await;
+    (ledger, Called::Looked(owed.into_iter().zip(answers).collect(), outcome))
+}
+
+async fn charge<L: Ledger>(mut ledger: L, due: Vec<TakeRequest>) -> (L, Called) {
+    let mut answers = vec![None; due.len()];
+    let outcome = ledger.take(&due, &mut answers).await;
+    (ledger, Called::Charged(due.len(), outcome))
 }
 
 async fn give_back<L: Ledger>(mut ledger: L, returns: Vec<GiveBack>) -> (L, Called) {

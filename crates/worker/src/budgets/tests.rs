@@ -7,7 +7,7 @@ use std::{
 
 use weir_core::{
     budget::SpanNow,
-    lease::{Answers, BudgetUse, Outcome, Want},
+    lease::{Answers, BudgetUse, Outcome, Owed, Want},
     ledger::{EmbeddedLedger, GiveBack, TakeAnswer, TakeRequest},
     ports::{Clock, Ledger, StoreError},
 };
@@ -82,6 +82,33 @@ async fn used(ledger: &EmbeddedLedger) -> u64 {
     let look = TakeRequest::look(&claim(1).budgets[0], 1);
     ledger.clone().take(&[look], &mut answers).await.unwrap();
     answers[0].unwrap().used
+}
+
+#[tokio::test]
+async fn what_replays_owe_is_taken_from_a_budget_that_was_counted_since() {
+    let ledger = EmbeddedLedger::new("only", || SystemClock.now());
+    let connect = ledger.clone();
+    let (keeper, budgets) =
+        BudgetKeeper::new(move || Connection(connect.clone()), SystemClock, Arc::new(TestObserver::default()));
+    let keeper = tokio::spawn(keeper.run());
+    let judged_at = SystemClock.passed();
+    let owed = |admitted_ago_ms| {
+        let used = claim(1).budgets[0].clone();
+        vec![Owed { used, tokens: 7, admitted_ago_ms, judged_at }]
+    };
+    // It is counted since its first use, a while after these were admitted.
+    budgets.claimant().charge(owed(60_000)).await.unwrap();
+    let counted = async {
+        while used(&ledger).await == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), counted).await.expect("the tokens are taken");
+    // These were admitted long after that.
+    budgets.claimant().charge(owed(-3_600_000)).await.unwrap();
+    budgets.close().await;
+    keeper.await.unwrap();
+    assert_eq!(used(&ledger).await, 7);
 }
 
 #[tokio::test]

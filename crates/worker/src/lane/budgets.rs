@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use weir_core::{
     decider::{BatchDecision, Decoded, Patience, Unspent},
-    lease::Claimed,
+    lease::{Claimed, Owed},
     ports::{Clock, Sink, Source, Store},
     record::Records,
 };
@@ -54,6 +54,11 @@ where
     /// Gives back what a batch did not spend.
     pub(super) async fn give_back(&self, unspent: Unspent) -> Result<(), Interruption> {
         Ok(self.budgets.put_back(unspent).await?)
+    }
+
+    /// Has budgets count what replays owe that took no tokens.
+    pub(super) async fn charge(&self, owed: Vec<Owed>) -> Result<(), Interruption> {
+        Ok(self.budgets.charge(owed).await?)
     }
 
     /// Waits until the budgets may have what a batch needs. Serves the group meanwhile.

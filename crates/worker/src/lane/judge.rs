@@ -126,6 +126,7 @@ where
         let unspent = batch_decision.unspent(&asked.gated);
         batch_decision.count_tokens(&unspent, &mut tally);
         self.give_back(unspent).await?;
+        self.charge(batch_decision.owed(&asked.gated)).await?;
         self.metrics.stage(Stage::Encode, self.clock.passed() - admitted);
         let (promises, permits) = (asked.promises(), batch_decision.permits_of(&outputs));
         Ok(Judged::Decided(Box::new(Decided { outputs, tally, asked_at, asked_in, promises, permits })))

@@ -56,6 +56,27 @@ fn a_replay_pays_once_its_batch_is_decided_if_it_was_admitted_before_the_budget_
 }
 
 #[test]
+fn a_replay_that_took_no_token_owes_it() {
+    let records = one();
+    let before = now().plus(-60_000);
+    for (outcome, at, tokens) in
+        [(Outcome::Denied(0), before, 1), (Outcome::Granted, before, 0), (Outcome::Denied(0), now(), 0)]
+    {
+        let mut begun = decider(BUDGET).begin_batch(now());
+        begun.look_up(ReadBefore::All);
+        let decoded = begun.decode(&records);
+        begun.claim(&records, &decoded, PASSED, PATIENCE).unwrap();
+        let (spent, leases, counted_for_ms) = (vec![None], vec![None], vec![None]);
+        begun.claimed(Answers { outcomes: vec![outcome], spent, leases, counted_for_ms });
+        let (mut gated, _) = begun.gate(&records, &decoded);
+        gated.answer(replayed(at));
+        let owed = begun.owed(&gated);
+        assert_eq!(owed.iter().map(|owed| owed.tokens).sum::<u64>(), tokens, "{outcome:?} {at:?}");
+        assert!(owed.iter().all(|owed| (owed.admitted_ago_ms, owed.judged_at) == (60_000, PASSED)), "{owed:?}");
+    }
+}
+
+#[test]
 fn no_budget_denies_a_replay_whether_it_is_spent_or_unavailable_and_whether_it_has_counted_it() {
     let records = one();
     let cases = [("wait", Outcome::Denied(0)), ("suppress", Outcome::Denied(0)), ("suppress", Outcome::Unavailable(0))];
