@@ -5,8 +5,9 @@ use std::{collections::BTreeMap, process::Command};
 
 use crate::support::{DEADLINE, POLICY, Scene, http::wait_ready, outcome::intent, weir};
 use rdkafka::{
-    TopicPartitionList,
+    Offset, TopicPartitionList,
     consumer::{CommitMode, Consumer},
+    producer::{BaseProducer, Producer},
 };
 use serde_json::json;
 use testkit::{kafka::BoundedConsumer, process::Exit, redis::RedisServer, stack::Stack, wait_until, worker::Worker};
@@ -239,6 +240,50 @@ fn at_a_first_start_of_many_lanes_none_takes_a_partition_for_an_added_one() {
     workers.into_iter().for_each(stopped);
     assert_all(&scene, &NEW, &["approved"]);
     assert_all(&scene, &OLD, &[]);
+}
+
+#[test]
+fn an_added_partition_starts_while_an_open_transaction_has_the_offset_of_another() {
+    let mut scene = scene_from_latest("latest-pending", 2);
+    publish(&scene, OLD);
+    let worker = scene.worker("one");
+    wait_ready(&worker);
+    wait_started(&scene);
+    stopped(worker);
+    // As of a member that commits all the time: until it ends, Kafka does not say what is committed of partition 1.
+    let topic = scene.topic("intents");
+    let member: BoundedConsumer = scene.kafka.config().set("group.id", &scene.name).create().unwrap();
+    let mut config = scene.kafka.config();
+    config.set("transactional.id", &scene.name).set("transaction.timeout.ms", "600000");
+    let producer: BaseProducer = config.create().unwrap();
+    producer.init_transactions(DEADLINE).unwrap();
+    producer.begin_transaction().unwrap();
+    let mut offsets = TopicPartitionList::new();
+    offsets.add_partition_offset(&topic, 1, Offset::Offset(3)).unwrap();
+    producer.send_offsets_to_transaction(&offsets, &member.group_metadata().unwrap(), DEADLINE).unwrap();
+    add_partitions(&mut scene, 3, &NEW);
+    // One has partitions 0 and 1, which it cannot start, and the other one the added one.
+    let workers = ["one", "other"].map(|instance| scene.worker(instance));
+    wait_until(DEADLINE, "what was added is decided", || outcomes(&scene).len() >= NEW.len());
+    producer.abort_transaction(DEADLINE).unwrap();
+    workers.iter().for_each(wait_ready);
+    workers.into_iter().for_each(stopped);
+    assert_all(&scene, &NEW, &["approved"]);
+    assert_all(&scene, &OLD, &[]);
+}
+
+#[test]
+fn where_retention_has_deleted_the_committed_offset_what_is_left_is_decided_also_with_latest() {
+    let scene = scene_from_latest("latest-retention", 1);
+    let worker = scene.worker("only");
+    wait_ready(&worker);
+    wait_started(&scene);
+    stopped(worker);
+    publish(&scene, OLD);
+    scene.kafka.delete_records(&scene.topic("intents"), 0, 4).unwrap();
+    decided(&scene);
+    assert_all(&scene, &OLD[..4], &[]);
+    assert_all(&scene, &OLD[4..], &["approved"]);
 }
 
 #[test]

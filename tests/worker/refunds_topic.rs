@@ -119,7 +119,10 @@ fn refunds_on_an_added_partition_are_taken_and_a_group_whose_offsets_expired_sta
     wait_ready(&worker);
     started("its second first start");
     refund(&scene, "third");
+    // Once all is read, so that none of those before is still to be counted.
+    started("all is read");
     wait_counted(&worker, "unknown", 1.0);
+    assert_eq!(metric(&worker, "weir_refunds_total", ""), Some(1.0), "it is the only one");
     stopped(&mut worker);
 }
 

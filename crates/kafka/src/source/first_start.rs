@@ -2,9 +2,7 @@
 //! and at their beginnings where they appear later.
 //!
 //! invariant: at a first start the member that has the first partition commits where all partitions start, in one request; the others
-//! wait for it. So a partition without an offset, where another has one, was not there at the first start.
-
-use rdkafka::TopicPartitionList;
+//! wait for it. So a partition without an offset, where the first one has an offset, was not there at the first start.
 
 use super::{
     KafkaSource, Progress, SourceError, Topic,
@@ -15,22 +13,38 @@ use crate::{
     offsets::{Logical, partitions_of},
 };
 
+/// The first partition of any topic.
+const FIRST: i32 = 0;
+
 impl KafkaSource {
     /// Finds where these partitions of the member start, and commits that.
-    pub(super) fn start_at_the_end(&self, topic: &Topic, missing: &[i32]) -> Result<Vec<Progress>, SourceError> {
-        let mut all = partitions_of(&self.consumer, &self.topic, OFFSETS_TIMEOUT)
-            .map_err(|error| self.unread("the topic's partitions cannot be read", &error))?;
+    pub(super) async fn start_at_the_end(
+        &mut self,
+        topic: &Topic,
+        missing: &[i32],
+    ) -> Result<Vec<Progress>, SourceError> {
+        let has_first = missing.contains(&FIRST);
+        // Where the first one is another member's, nothing else is asked of others: Kafka answers for none of these partitions while an
+        // open transaction has an offset of one of them, and in a large group that is nearly always so.
+        let mut asked = if has_first {
+            partitions_of(&self.consumer, &self.topic, OFFSETS_TIMEOUT)
+                .map_err(|error| self.unread("the topic's partitions cannot be read", &error))?
+        } else {
+            vec![FIRST]
+        };
         // The broker that was asked may not know those yet that were added last.
-        all.extend(missing);
-        all.sort_unstable();
-        all.dedup();
-        let mut asked = TopicPartitionList::with_capacity(all.len());
-        for &partition in &all {
-            asked.add_partition(&self.topic, partition);
-        }
-        let Committed { mut starts, is_of_another, .. } = self.committed(&asked, topic)?;
+        asked.extend(missing);
+        asked.sort_unstable();
+        asked.dedup();
+        let Committed { mut starts, is_of_another, .. } = self.committed(&self.list(&asked), topic)?;
         if starts.is_empty() && !is_of_another {
-            return self.first_start(topic, (missing, &all));
+            if has_first {
+                return self.first_start(topic, (missing, &asked)).await;
+            }
+            return Err(SourceError::Temporary(format!(
+                "the first start of the group {} on {}: the member that has partition {FIRST} commits where all start",
+                self.options.group, topic.name
+            )));
         }
         // Another member may have committed them since they were missing.
         starts.retain(|start| missing.contains(&start.partition));
@@ -42,15 +56,10 @@ impl KafkaSource {
         Ok(starts)
     }
 
-    /// Commits where all partitions start, if the first one is this member's.
-    fn first_start(&self, topic: &Topic, (own, all): (&[i32], &[i32])) -> Result<Vec<Progress>, SourceError> {
-        let first = all.first().copied().unwrap_or_default();
-        if !own.contains(&first) {
-            return Err(SourceError::Temporary(format!(
-                "the first start of the group {} on {}: the member that has partition {first} commits where all start",
-                self.options.group, topic.name
-            )));
-        }
+    /// Commits where all partitions start. Gives those of this member.
+    async fn first_start(&mut self, topic: &Topic, (own, all): (&[i32], &[i32])) -> Result<Vec<Progress>, SourceError> {
+        // What the table knows of another member's partitions alone: this is no first start either.
+        self.refuse_what_was_lost(topic, all).await?;
         // What a recreated topic holds was published while the group was reading its predecessor.
         let which = if self.identity.is_recreated() { Logical::Earliest } else { Logical::Latest };
         let mut starts = self.commit_starts(topic, all, self.ends(all, which)?)?;

@@ -65,7 +65,8 @@ impl KafkaSource {
         Ok(())
     }
 
-    fn list(&self, partitions: &[i32]) -> TopicPartitionList {
+    /// These partitions of the topic.
+    pub(super) fn list(&self, partitions: &[i32]) -> TopicPartitionList {
         let mut list = TopicPartitionList::with_capacity(partitions.len());
         for partition in partitions {
             list.add_partition(&self.topic, *partition);

@@ -59,7 +59,7 @@ impl KafkaSource {
             self.refuse_what_was_lost(&topic, &missing).await?;
             starts.extend(match self.options.reads {
                 Reads::Published | Reads::Deferred => match self.options.offset_reset() {
-                    Some(OffsetReset::Latest) => self.start_at_the_end(&topic, &missing)?,
+                    Some(OffsetReset::Latest) => self.start_at_the_end(&topic, &missing).await?,
                     reset => self.reset(&topic, &missing, reset.unwrap_or(OffsetReset::Earliest))?,
                 },
                 Reads::Since(time) => self.start_at(&topic, &missing, time)?,
@@ -123,7 +123,7 @@ impl KafkaSource {
     }
 
     /// Whether the keyspace's table says that the group has committed offsets of these partitions, which have none.
-    async fn refuse_what_was_lost(&mut self, topic: &Topic, missing: &[i32]) -> Result<(), SourceError> {
+    pub(super) async fn refuse_what_was_lost(&mut self, topic: &Topic, missing: &[i32]) -> Result<(), SourceError> {
         let Some(table) = &self.table else { return Ok(()) };
         let noted = table.noted(topic, missing).await.map_err(|error| {
             SourceError::Temporary(format!("what the group has committed cannot be read from Redis: {error}"))
