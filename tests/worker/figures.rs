@@ -99,27 +99,46 @@ fn offsets_without_a_record_are_no_lag_and_are_committed() {
 }
 
 #[test]
-fn ends_are_committed_beside_a_partition_that_is_never_idle() {
+fn beside_a_partition_that_is_never_idle_ends_are_committed_and_an_open_transaction_is_no_lag() {
     let scene = Scene::new("busy-marks", 2, POLICY);
     let worker = scene.worker("marks");
     wait_ready(&worker);
     let topic = scene.topic("intents");
     let busy = scene.kafka.publisher(&topic).unwrap();
-    let upstream = Publisher::transactional(&scene.kafka, &topic, &scene.name).unwrap();
-    upstream.begin().unwrap();
-    for number in 0..21 {
-        upstream.send(&intent(&format!("aborted-{number}"), "user-2", json!({})).partition(1)).unwrap();
-    }
-    upstream.abort().unwrap();
     let mut number = 0;
-    wait_until(DEADLINE, "the end is committed", || {
-        for _ in 0..100 {
-            busy.send(&intent(&format!("busy-{number}"), format!("user-{number}"), json!({})).partition(0)).unwrap();
-            busy.serve(Instant::now() + Duration::from_millis(5));
-            number += 1;
+    let mut busy_until = |what: &str, done: &dyn Fn() -> bool| {
+        wait_until(DEADLINE, what, || {
+            for _ in 0..100 {
+                let (id, user) = (format!("busy-{number}"), format!("user-{number}"));
+                busy.send(&intent(&id, user, json!({})).partition(0)).unwrap();
+                busy.serve(Instant::now() + Duration::from_millis(5));
+                number += 1;
+            }
+            done()
+        });
+    };
+    let upstream = Publisher::transactional(&scene.kafka, &topic, &scene.name).unwrap();
+    let begin = |intents: usize| {
+        upstream.begin().unwrap();
+        for number in 0..intents {
+            upstream.send(&intent(&format!("upstream-{number}"), "user-2", json!({})).partition(1)).unwrap();
         }
+        upstream.flush().unwrap();
+    };
+    let lag = || metric(&worker, "weir_lag_records", "partition=\"1\"");
+    begin(21);
+    upstream.abort().unwrap();
+    busy_until("the end is committed", &|| {
         scene.kafka.committed(&scene.name, &topic).is_ok_and(|committed| committed[1] == Some(22))
     });
+    busy_until("no lag is left", &|| lag() == Some(0.0));
+    begin(1);
+    let open_at = Instant::now();
+    busy_until("five seconds have passed", &|| {
+        assert_eq!(lag(), Some(0.0), "it cannot be read yet");
+        open_at.elapsed() > Duration::from_secs(5)
+    });
+    upstream.abort().unwrap();
     busy.finish().unwrap();
 }
 

@@ -322,6 +322,7 @@ pub trait Source {
 
     /// Partitions that were read to their end, or put back, and the offset there, where the source knows it: all records before it were
     /// given out since the last [`Source::settle`] or [`Source::rewind`], or were committed by then. Aborted records are before it, too.
+    /// No record behind it was given out.
     fn ends_read(&self) -> Vec<Progress> {
         Vec::new()
     }
@@ -332,7 +333,7 @@ pub trait Source {
     fn read_before(&self) -> ReadBefore;
 
     /// How many records of each assigned partition are not done, as far as it is known without asking; `done` has the
-    /// next offset of the partitions that something is known of.
+    /// next offset of the partitions that something is known of. What cannot be read yet, behind an end that is done, does not count.
     fn lag(&self, done: &BTreeMap<i32, i64>) -> Vec<(i32, i64)>;
 }
 

@@ -2,6 +2,7 @@
 
 mod first_start;
 mod holding;
+mod lag;
 mod put_back;
 mod queues;
 mod rejoin;
@@ -98,7 +99,7 @@ pub struct KafkaSource {
     cannot_seek: bool,
     /// Partitions that were put back, and are not read.
     paused: BTreeSet<i32>,
-    /// Where partitions ended when they were read to their end, and where they go on that were put back.
+    /// Where partitions ended when they were read to their end, and where they go on that were put back; until more of them is read.
     ends_read: BTreeMap<i32, i64>,
 }
 
@@ -375,12 +376,7 @@ impl Source for KafkaSource {
     }
 
     fn lag(&self, done: &BTreeMap<i32, i64>) -> Vec<(i32, i64)> {
-        let behind = |partition: i32| {
-            let (low, high) = native::known_offsets(&self.consumer, &self.topic_name, partition)?;
-            let next = done.get(&partition).copied().unwrap_or(low);
-            Some((partition, (high - next).max(0)))
-        };
-        self.assigned.elements().iter().filter_map(|element| behind(element.partition())).collect()
+        self.not_done(done)
     }
 }
 

@@ -27,17 +27,10 @@ pub(crate) fn with_batch(mut batch: Vec<Progress>, ends: Vec<Progress>) -> Vec<P
     batch
 }
 
-/// Takes the lag from partitions whose end was read, where nothing that was read is not committed: what lies behind it cannot be read yet.
-pub(crate) fn no_lag_at(ends: &[Progress], done: &BTreeMap<i32, i64>, lag: &mut [(i32, i64)]) {
-    let is_read = |partition: i32| {
-        let next = done.get(&partition).copied().unwrap_or_default();
-        ends.iter().any(|end| end.partition == partition && end.next_offset >= next)
-    };
-    for (partition, records) in lag {
-        if is_read(*partition) {
-            *records = 0;
-        }
-    }
+/// How far each partition is done, where all that was read is committed: to its end, if that was read.
+pub(crate) fn reached(done: &BTreeMap<i32, i64>, ends: Vec<Progress>) -> BTreeMap<i32, i64> {
+    let ends = not_committed(done, ends).into_iter().map(|end| (end.partition, end.next_offset));
+    done.iter().map(|(partition, next)| (*partition, *next)).chain(ends).collect()
 }
 
 #[cfg(test)]
@@ -57,11 +50,9 @@ mod tests {
     }
 
     #[test]
-    fn a_partition_that_was_read_to_its_end_has_no_lag() {
+    fn ends_that_were_read_count_as_done_and_ends_of_before_change_nothing() {
         let done = BTreeMap::from([(1, 10), (2, 10), (3, 10)]);
-        // An end of before the last batch, and none.
-        let mut lag = [(1, 22), (2, 22), (3, 22)];
-        no_lag_at(&[at(1, 30), at(2, 9)], &done, &mut lag);
-        assert_eq!(lag, [(1, 0), (2, 22), (3, 22)]);
+        let reached = reached(&done, vec![at(1, 30), at(2, 9), at(4, 5)]);
+        assert_eq!(reached, BTreeMap::from([(1, 30), (2, 10), (3, 10)]));
     }
 }

@@ -217,10 +217,9 @@ where
     }
 
     fn note_lag(&self, state: &ReaderState, batch: &S::Batch) {
-        let mut lag = self.source.lag(&state.committed);
-        if batch.is_empty() && !state.in_flight.has_records {
-            ends::no_lag_at(&self.ends_read(state), &state.committed, &mut lag);
-        }
+        let is_all_committed = batch.is_empty() && !state.in_flight.has_records;
+        let ends = if is_all_committed { self.ends_read(state) } else { Vec::new() };
+        let lag = self.source.lag(&ends::reached(&state.committed, ends));
         self.metrics.set_topic_lag(F::TOPIC, lag.into_iter().map(|(_, records)| records).sum());
     }
 

@@ -6,7 +6,7 @@ use std::{
 };
 
 use rdkafka::{Offset, TopicPartitionList, error::RDKafkaErrorCode};
-use weir_core::ports::SourceError;
+use weir_core::{ports::SourceError, record::Records as _};
 
 use super::{KafkaSource, temporary};
 use crate::{lane_context::LaneContext, native::MessageBatch};
@@ -19,7 +19,7 @@ impl KafkaSource {
         most: usize,
         wait: Duration,
     ) -> Result<(), SourceError> {
-        let mut refused = BTreeMap::new();
+        let (mut refused, before) = (BTreeMap::new(), batch.len());
         for error in self.queues.fill(batch, most, wait) {
             if error.code == RDKafkaErrorCode::BadCompression {
                 refused.insert(error.partition, error.offset);
@@ -29,6 +29,7 @@ impl KafkaSource {
                 self.judge(error.code, Some(error.partition))?;
             }
         }
+        self.pass_ends(batch, before);
         if refused.is_empty() { Ok(()) } else { self.pass_over(batch, &refused) }
     }
 

@@ -120,7 +120,7 @@ where
         if self.task == Task::Intents {
             let is_all_committed = state.in_flight.records == 0;
             let ends = if is_all_committed { self.source.ends_read() } else { Vec::new() };
-            state.committed.report_idle(&self.source, &ends, &*self.metrics, self.clock.now());
+            state.committed.report_idle(&self.source, ends, &*self.metrics, self.clock.now());
         }
     }
 }

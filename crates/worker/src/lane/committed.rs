@@ -79,11 +79,10 @@ impl Committed {
         self.show(&lag, metrics);
     }
 
-    /// The same where a poll has found nothing. What lag there is cannot be read: a transaction's mark has an offset, too. `ends`: the
-    /// ends of partitions that were read, where nothing is being committed.
-    pub(super) fn report_idle(&mut self, source: &impl Source, ends: &[Progress], metrics: &dyn Observer, now: Time) {
-        let mut lag = source.lag(&self.next);
-        ends::no_lag_at(ends, &self.next, &mut lag);
+    /// The same where a poll has found nothing: what lag there is cannot be read. `ends`: the ends of partitions that were read, where
+    /// nothing is being committed.
+    pub(super) fn report_idle(&mut self, source: &impl Source, ends: Vec<Progress>, metrics: &dyn Observer, now: Time) {
+        let lag = source.lag(&ends::reached(&self.next, ends));
         self.since.extend(lag.iter().map(|(partition, _)| (*partition, now)));
         self.show(&lag, metrics);
     }
