@@ -27,7 +27,7 @@ pub struct ForgetArgs {
     output: OutputForm,
 }
 
-/// Deletes the user's history and prints how many sends it held, and what stays in Kafka. May be run again.
+/// Deletes the user's history and prints how many sends it held, and what stays. May be run again.
 ///
 /// # Errors
 /// What the user has to correct; or the history cannot be deleted now.

@@ -37,7 +37,8 @@ pub(super) async fn user(
 
 /// Delete a user's history
 ///
-/// With `[pressure]`, a hash of the user id stays in Redis until its window has passed, and 4 minutes longer. Kafka keeps the user's records until retention deletes them; until then weir rebuild brings the sends back.
+/// With `[pressure]`, a hash of the user id stays in Redis for its window, and at most for twice that and 6 minutes. Kafka keeps
+/// the user's records until retention deletes them; until then weir rebuild brings the sends back.
 #[utoipa::path(delete, path = "/v1/users/{id}", tag = "users", operation_id = "forget",
     params(("id" = String, Path, description = "The user id", min_length = 1, max_length = 256, example = "42")),
     security(("token" = []), ()),

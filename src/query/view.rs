@@ -19,9 +19,9 @@ use weir_core::{
 use crate::budgets::BudgetView;
 
 /// What Redis still holds of a user once the history is deleted: the log of activity (`lua/sync.lua`) has the hashes of many users in
-/// an entry, and removes entries by their age alone.
-pub const STAYS_IN_REDIS: &str = "With [pressure] in the policy, a hash of the user id stays in the log of activity until \
-                                  its window has passed, and 4 minutes longer.";
+/// an entry, and removes entries by their age alone, when it gets others. If it gets none any more, all expire with the last one.
+pub const STAYS_IN_REDIS: &str = "With [pressure] in the policy, a hash of the user id stays in the log of activity for its \
+                                  window, and at most for twice that and 6 minutes.";
 
 /// What was deleted of a user, and what stays. Records in Kafka stay until retention deletes them; until then weir rebuild brings
 /// the sends of the approved topics back.

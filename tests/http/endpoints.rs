@@ -117,8 +117,8 @@ fn forgotten(client: &Client, scene: &Scene, folder: &Path) {
     let wheel = ["hours", "minutes"].map(|ring| scene.topic(&format!("deferred-{ring}")));
     let with_wheel: Vec<&String> = topics.iter().chain(&wheel).collect();
     let answer = |user: &str, deleted: u64, topics: &[&String]| {
-        let stays = "With [pressure] in the policy, a hash of the user id stays in the log of activity until its window \
-                     has passed, and 4 minutes longer.";
+        let stays = "With [pressure] in the policy, a hash of the user id stays in the log of activity for its window, \
+                     and at most for twice that and 6 minutes.";
         json!({"user_id": user, "deleted": deleted, "stays_in_redis": stays, "kafka_topics": topics})
     };
     assert_eq!(delete(), answer("6", 1, &with_wheel));
