@@ -269,9 +269,6 @@ impl<S: Store, C: Clock> QueryService<S, C> {
         let is_approved = batch_decision.decision(&gated, 0).verdict.is_approved();
         batch_decision.permits_where(|_| is_approved).into_iter().for_each(Taken::spend);
         give_back(self.funds.as_ref(), batch_decision.unspent(&gated)).await?;
-        if let Some(budgets) = self.funds.as_ref().and_then(Funds::claimant) {
-            budgets.charge(batch_decision.owed(&gated)).await?;
-        }
         if gated.results().iter().any(GateResult::waits_for_budget) {
             let why = "a budget of the intent cannot be asked, and its policy says to wait";
             return Err(StoreError::Temporary(why.to_owned()).into());

@@ -26,6 +26,8 @@ use super::*;
 const POLICY: &str = "version = \"1\"\n[default]\ncaps = \"unlimited\"\n";
 const TRIES: u64 = 20;
 const INTENT: &[u8] = br#"{"id":"i","user_id":"u"}"#;
+/// The same, late.
+const EXPIRED: &[u8] = br#"{"id":"i","user_id":"u","expires_at":1}"#;
 
 /// A budget of this limit, and what else it has.
 fn budget(limit: u64, more: &str) -> String {
@@ -165,11 +167,13 @@ async fn an_intent_that_is_certainly_not_recorded_pays_nothing() {
     assert_eq!(used_after(Silent(temporary), &[]).await, TRIES, "it may be recorded, and then it is a replay");
 }
 
-/// Asks for the decision on the known intent, which has to be the one of before.
+/// Asks for the decision on the known intent, which has to be the one of before; also where the gate would deny it by now.
 async fn is_repeated(query: &mut QueryService<Knows, SystemClock>, before: Time) {
-    for _ in 0..TRIES {
-        let decision = query.decide(INTENT).await.unwrap();
-        assert_eq!((&*decision.verdict, decision.decided_at), ("approved", before), "{decision:?}");
+    for intent in [INTENT, EXPIRED] {
+        for _ in 0..TRIES {
+            let decision = query.decide(intent).await.unwrap();
+            assert_eq!((&*decision.verdict, decision.decided_at), ("approved", before), "{decision:?}");
+        }
     }
 }
 

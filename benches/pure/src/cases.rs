@@ -186,6 +186,7 @@ fn whole(decider: Decider) -> Case {
         let unspent = batch_decision.unspent(&gated);
         batch_decision.count_tokens(&unspent, &mut tally);
         leases.put_back(&unspent, JUDGED_AT);
+        black_box(batch_decision.owed(&gated));
         drop(black_box((outputs, tally)));
         drop(black_box(progress_of(&batch)));
     })

@@ -159,6 +159,18 @@ impl std::fmt::Display for BudgetId {
     }
 }
 
+impl SpanNow {
+    /// The time from which on approvals count at `now`: all of them in total.
+    #[must_use]
+    pub fn start(self, now: Time) -> Time {
+        match self {
+            Self::Rolling { window_ms } => now.plus(-window_ms),
+            Self::Period { start, .. } => start,
+            Self::Total => Time::MIN,
+        }
+    }
+}
+
 impl BudgetSpan {
     /// The window at `now`, in the policy's zone.
     #[must_use]

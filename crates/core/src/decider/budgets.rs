@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
+    ops::Range,
     sync::Arc,
     time::Duration,
 };
@@ -209,7 +210,9 @@ impl BatchBudgets {
 
     /// The tokens of the batch that are not spent.
     pub(crate) fn unspent(&self, (gate_results, answers): (&[GateResult], &StoreAnswers), mode: Mode) -> Unspent {
-        self.tokens(|record, since| !is_spent(&gate_results[record].disposition, (answers, self.now), since, mode))
+        self.tokens(|record, place| {
+            !is_spent(&gate_results[record].disposition, (answers, self.now), || self.uncounted(place), mode)
+        })
     }
 
     /// The tokens of the batch that are not spent, where it is not decided yet: it claims again.
@@ -221,7 +224,8 @@ impl BatchBudgets {
         self.tokens(|record, _| !is_recorded(&gate_results[record].disposition, (answers, self.now), mode))
     }
 
-    /// What replays owe that were admitted before this batch and took no tokens: a budget or a gate denies them now.
+    /// What replays owe that were admitted before this batch and took no tokens: a budget or a gate denies them now. Nothing where
+    /// their admission has left the window.
     pub(crate) fn owed(&self, (gate_results, answers): (&[GateResult], &StoreAnswers)) -> Vec<Owed> {
         let mut owed: BTreeMap<(u32, Time), u64> = BTreeMap::new();
         for (record, takes) in self.takes.iter().enumerate().filter(|(_, takes)| takes.set != NONE) {
@@ -234,7 +238,7 @@ impl BatchBudgets {
             if at >= self.now || matches!(self.outcome(record), Some((_, Outcome::Granted))) {
                 continue;
             }
-            for place in &self.claim.sets[takes.set as usize] {
+            for place in self.claim.sets[takes.set as usize].iter().filter(|place| self.start(**place) <= at) {
                 *owed.entry((*place, at)).or_default() += u64::from(takes.cost);
             }
         }
@@ -252,19 +256,25 @@ impl BatchBudgets {
         self.tokens(|_, _| true)
     }
 
-    /// Since when the tokens of a budget of the claim are counted, by the clock of this batch; [`Time::MIN`] where that is not known.
-    fn counted_since(&self, place: u32) -> Time {
-        let counted_for_ms = self.answers.as_ref().and_then(|answers| *answers.counted_for_ms.get(place as usize)?);
-        counted_for_ms.map_or(Time::MIN, |ms| self.now.plus(ms.saturating_neg()))
+    /// From when on approvals count in a budget of the claim.
+    fn start(&self, place: u32) -> Time {
+        self.claim.budgets[place as usize].span.start(self.now)
     }
 
-    /// The tokens of these records, by the record and since when the budget is counted.
-    fn tokens(&self, of: impl Fn(usize, Time) -> bool) -> Unspent {
+    /// When an admission was before the count of a budget of the claim began, and counts in its window, by the clock of this batch; no
+    /// time where it is not known when that was.
+    fn uncounted(&self, place: u32) -> Range<Time> {
+        let counted_for_ms = self.answers.as_ref().and_then(|answers| *answers.counted_for_ms.get(place as usize)?);
+        self.start(place)..counted_for_ms.map_or(Time::MIN, |ms| self.now.plus(ms.saturating_neg()))
+    }
+
+    /// The tokens of these records from these budgets of the claim.
+    fn tokens(&self, of: impl Fn(usize, u32) -> bool) -> Unspent {
         let mut tokens = vec![0_u64; self.claim.budgets.len()];
         for record in 0..self.takes.len() {
             let Some((want, Outcome::Granted)) = self.outcome(record) else { continue };
             for place in self.places(want) {
-                if of(record, self.counted_since(*place)) {
+                if of(record, *place) {
                     tokens[*place as usize] += u64::from(want.cost);
                 }
             }
@@ -305,15 +315,21 @@ impl BatchBudgets {
     }
 }
 
-/// Whether the tokens that an intent was granted of a budget are spent, in a batch that is decided and was judged at `now`.
-fn is_spent(disposition: &Disposition, of: (&StoreAnswers, Time), counted_since: Time, mode: Mode) -> bool {
+/// Whether the tokens that an intent was granted of a budget are spent, in a batch that is decided and was judged at `now`. `uncounted`:
+/// when an admission was that the budget has not counted.
+fn is_spent(
+    disposition: &Disposition,
+    of: (&StoreAnswers, Time),
+    uncounted: impl FnOnce() -> Range<Time>,
+    mode: Mode,
+) -> bool {
     let pays = match disposition {
         Disposition::Bypass { .. } => true,
         Disposition::Undecided | Disposition::Suppress(_) | Disposition::LookUp { .. } => false,
         Disposition::CheckCaps { request, fallback, .. } => match of.0.get(*request) {
             Some(Answer { verdict: AdmitVerdict::Duplicate, .. }) => mode == Mode::Shadow,
             // It was recorded before the budget's tokens were counted, and was not visible then: a rebuild has not counted it.
-            Some(Answer { verdict: AdmitVerdict::Replayed, at, .. }) => at < counted_since,
+            Some(Answer { verdict: AdmitVerdict::Replayed, at, .. }) => uncounted().contains(&at),
             Some(Answer { verdict: AdmitVerdict::Allowed | AdmitVerdict::Denied { .. }, .. }) => false,
             None => *fallback == Unavailable::Approve || mode == Mode::Shadow,
         },
@@ -341,17 +357,23 @@ mod tests {
     use super::{super::RequestIndex, *};
 
     #[test]
-    fn a_replay_pays_nothing_unless_it_is_of_the_same_admission_or_not_counted() {
+    fn a_replay_pays_nothing_unless_it_is_of_the_same_admission_or_not_counted_in_its_window() {
         let now = Time::default().plus(1_000);
         let request = RequestIndex::next(&[]);
         let disposition = Disposition::CheckCaps { request, cap_set: 0, shadowed: None, fallback: Unavailable::Wait };
-        let before = now.plus(-500);
-        for (at, spent) in
-            [(before.plus(-1), true), (before, false), (now.plus(-1), false), (now, true), (now.plus(1), true)]
-        {
+        let (begin, before) = (now.plus(-900), now.plus(-500));
+        for (at, spent) in [
+            (begin.plus(-1), false),
+            (begin, true),
+            (before.plus(-1), true),
+            (before, false),
+            (now.plus(-1), false),
+            (now, true),
+            (now.plus(1), true),
+        ] {
             let answer = Answer { verdict: AdmitVerdict::Replayed, at, ahead: false };
             let answers = vec![Some(answer)].into();
-            assert_eq!(is_spent(&disposition, (&answers, now), before, Mode::Enforce), spent, "{at:?}");
+            assert_eq!(is_spent(&disposition, (&answers, now), || begin..before, Mode::Enforce), spent, "{at:?}");
             let is_own = is_recorded(&disposition, (&answers, now), Mode::Enforce);
             assert_eq!(is_own, at >= now, "where the batch is judged again, it claims again: {at:?}");
         }

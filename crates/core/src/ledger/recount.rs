@@ -120,11 +120,7 @@ impl Recount {
 /// The time from which on approvals count at `now`: all of them in total.
 #[must_use]
 pub fn start(budget: &Budget, zone: &Zone, now: Time) -> Time {
-    match budget.span.at(zone, now) {
-        SpanNow::Rolling { window_ms } => now.plus(-window_ms),
-        SpanNow::Period { start, .. } => start,
-        SpanNow::Total => Time::MIN,
-    }
+    budget.span.at(zone, now).start(now)
 }
 
 /// The bucket that tokens spent at `at` count in.

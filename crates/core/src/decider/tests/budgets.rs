@@ -56,23 +56,30 @@ fn a_replay_pays_once_its_batch_is_decided_if_it_was_admitted_before_the_budget_
 }
 
 #[test]
-fn a_replay_that_took_no_token_owes_it() {
+fn a_replay_that_took_no_token_owes_it_while_its_admission_counts() {
     let records = one();
-    let before = now().plus(-60_000);
-    for (outcome, at, tokens) in
-        [(Outcome::Denied(0), before, 1), (Outcome::Granted, before, 0), (Outcome::Denied(0), now(), 0)]
-    {
-        let mut begun = decider(BUDGET).begin_batch(now());
+    let (in_total, denied) = ("total = true", Outcome::Denied(0));
+    for (span, outcome, ago_ms, tokens) in [
+        (in_total, denied, 60_000, 1),
+        (in_total, Outcome::Granted, 60_000, 0),
+        (in_total, denied, 0, 0),
+        ("window = \"2m\"", denied, 60_000, 1),
+        ("window = \"2m\"", denied, 120_001, 0),
+        ("per = \"day\"", denied, 60_000, 1),
+        ("per = \"day\"", denied, 24 * 3_600_000, 0),
+    ] {
+        let budget = format!("[[budgets]]\nname = \"spring\"\nlimit = 5\n{span}\nbest_effort = true\n");
+        let mut begun = decider(&budget).begin_batch(now());
         begun.look_up(ReadBefore::All);
         let decoded = begun.decode(&records);
         begun.claim(&records, &decoded, PASSED, PATIENCE).unwrap();
         let (spent, leases, counted_for_ms) = (vec![None], vec![None], vec![None]);
         begun.claimed(Answers { outcomes: vec![outcome], spent, leases, counted_for_ms });
         let (mut gated, _) = begun.gate(&records, &decoded);
-        gated.answer(replayed(at));
+        gated.answer(replayed(now().plus(-ago_ms)));
         let owed = begun.owed(&gated);
-        assert_eq!(owed.iter().map(|owed| owed.tokens).sum::<u64>(), tokens, "{outcome:?} {at:?}");
-        assert!(owed.iter().all(|owed| (owed.admitted_ago_ms, owed.judged_at) == (60_000, PASSED)), "{owed:?}");
+        assert_eq!(owed.iter().map(|owed| owed.tokens).sum::<u64>(), tokens, "{span} {outcome:?} {ago_ms} ms ago");
+        assert!(owed.iter().all(|owed| (owed.admitted_ago_ms, owed.judged_at) == (ago_ms, PASSED)), "{owed:?}");
     }
 }
 
