@@ -11,7 +11,7 @@
 --       [2]     the holder
 --       [3]     the field that the tokens were granted in: `<bucket>`, `p<start>` or `t`
 --       [4]     tokens
---       [5]     the count that they were granted in: since when tokens were counted then (field s), in ms since 1970
+--       [5]     the count that they were granted in: since when tokens were counted then (field s), in ms since 1970, 0: for ever
 -- Reply: [1] how many were taken back, [2] the server's clock in ms since 1970.
 -- Error: LOSTHISTORY, nothing written, when the epoch is another.
 --
@@ -27,7 +27,7 @@ if wrong then
 end
 local key, own_field, field = KEYS[#KEYS], 'h' .. ARGV[2], ARGV[3]
 local now = server_clock()
-if redis.call('HGET', key, 's') ~= ARGV[5] then
+if (redis.call('HGET', key, 's') or '0') ~= ARGV[5] then
   return { 0, now }
 end
 local granted = tonumber(redis.call('HGET', key, field) or 0)

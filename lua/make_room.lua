@@ -1,7 +1,8 @@
 -- make_room: takes totals of campaigns out of a shard that has as many as it may have, and marks them as gone: take finds them spent.
 --
 -- The marks are a Bloom filter: 2^18 bits, four for each total. A total that was never there may look as one that is gone, the other
--- way round none does.
+-- way round none does. A total that counts in windows, too, because another version of the policy has it so, stays, and only leaves
+-- the register.
 --
 -- KEYS  [1]     the shard's epoch
 --       [2]     the register of the shard's totals of campaigns, a hash as in take.lua
@@ -9,7 +10,7 @@
 --       [4..]   the totals that are to go
 -- ARGV  [1]     what the epoch has to be
 --       [2..]   for each total: what the register has to have of it, and the places of its four bits, from 0, decimal
--- Reply: how many went: those of which the register has what it has to have.
+-- Reply: how many left the register: those of which it has what it has to have. To make a call again changes nothing.
 -- Error: LOSTHISTORY, nothing written, when the epoch is another.
 --
 -- Example: EVALSHA <sha> 4 weir:{12}:e weir:{12}:totals weir:{12}:gone weir:{12}:b5:money:may <epoch> -1795132800123 17 4 99 262143
@@ -26,7 +27,19 @@ if wrong then
   return wrong
 end
 local marks = redis.call('GET', KEYS[3]) or string.rep('\0', BYTES)
-local going, bytes, places = {}, {}, {}
+local leaving, fields_of, bytes, places = {}, {}, {}, {}
+
+-- The fields of a total's hash; none where it counts in a window or a period, too.
+local function fields(key)
+  local hash, found = redis.call('HGETALL', key), {}
+  for at = 1, #hash, 2 do
+    if find(hash[at], '^[%dp]') then
+      return nil
+    end
+    found[#found + 1] = hash[at]
+  end
+  return found
+end
 
 local function mark(bit)
   local place = floor(bit / 8) + 1
@@ -39,16 +52,13 @@ local function mark(bit)
 end
 
 for n = 4, #KEYS do
-  local at = 2 + (n - 4) * (1 + BITS_OF_ONE)
-  if redis.call('HGET', KEYS[2], KEYS[n]) == ARGV[at] then
-    going[#going + 1] = KEYS[n]
-    for bit = at + 1, at + BITS_OF_ONE do
+  local key, at = KEYS[n], 2 + (n - 4) * (1 + BITS_OF_ONE)
+  if redis.call('HGET', KEYS[2], key) == ARGV[at] then
+    leaving[#leaving + 1], fields_of[key] = key, fields(key)
+    for bit = at + 1, fields_of[key] and at + BITS_OF_ONE or at do
       mark(tonumber(ARGV[bit]))
     end
   end
-end
-if #going == 0 then
-  return 0
 end
 table.sort(places)
 local pieces, from = {}, 1
@@ -58,15 +68,13 @@ end
 pieces[#pieces + 1] = sub(marks, from)
 
 -- First what a server without memory refuses. A total that is marked and still there counts on.
-redis.call('SET', KEYS[3], table.concat(pieces))
-for _, key in ipairs(going) do
-  local hash, fields = redis.call('HGETALL', key), {}
-  for at = 1, #hash, 2 do
-    fields[#fields + 1] = hash[at]
-  end
-  if #fields > 0 then
-    redis.call('HDEL', key, unpack(fields))
+if #places > 0 then
+  redis.call('SET', KEYS[3], table.concat(pieces))
+end
+for _, key in ipairs(leaving) do
+  if fields_of[key] and #fields_of[key] > 0 then
+    redis.call('HDEL', key, unpack(fields_of[key]))
   end
   redis.call('HDEL', KEYS[2], key)
 end
-return #going
+return #leaving

@@ -6,7 +6,7 @@
 --
 -- KEYS  [1]     the shard's epoch; absent while the shard's slot moves, where the caller has read it by itself
 --       [2]     of a total of a campaign: the register of the shard's totals of campaigns, a hash: the budget's key -> when it was last
---               granted tokens, in ms since 1970; below 0: it was found spent then. Absent while the slot moves
+--               asked for tokens, in ms since 1970; below 0: it was found spent then. Absent while the slot moves
 --       [3]     of one, too: the marks of those that are gone, a text of bits (make_room.lua)
 --       [#KEYS] the budget, a hash:
 --                 <bucket>   tokens of a rolling window whose leases end in that bucket: the end of the lease, rounded up to a

@@ -190,7 +190,7 @@ section! {
         /// Most sends in one user's history: weir drops the oldest beyond. No limit of the policy may be higher.
         max_entries: u32 = is "10000", whole_in::<u32>(200, 50_000);
         /// Most totals of campaigns (budgets with `each` and `total`) that are kept. Beyond, the spent ones go first, and stay spent.
-        max_totals: u32 = is "100000", whole_in::<u32>(1, 100_000_000);
+        max_totals: u32 = is "100000", whole_in::<u32>(1, 10_000_000);
         /// Prefix of every key: letters, digits, `_`, `-`, `.`.
         prefix: String = is "weir", prefix();
         /// Number of shards. Fixed when the keyspace is created.

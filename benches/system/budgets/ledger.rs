@@ -107,15 +107,8 @@ impl<'s> Ledger<'s> {
             let numbers = self.scripts.call(Script::Take, at, &args).context("take.lua")?;
             let TakeAnswer { granted, used, leased, bucket, free_in_ms, counted_for_ms: _, count_id } = answer;
             let counts = [granted, used, leased].map(i64::try_from);
-            let expected = [
-                counts[0]?,
-                counts[1]?,
-                counts[2]?,
-                bucket,
-                free_in_ms.unwrap_or(-1),
-                time(at).millis(),
-                count_id.0,
-            ];
+            let expected =
+                [counts[0]?, counts[1]?, counts[2]?, bucket, free_in_ms.unwrap_or(-1), time(at).millis(), count_id.0];
             ensure!(numbers == expected, "take.lua: {numbers:?}, its reference: {expected:?}, of {request:?}");
         }
         Ok(answer)

@@ -121,18 +121,12 @@ impl RedisLedger {
         };
         let requests = calls.iter().map(|call| call.request(keyspace, Keys::Both)).collect();
         let errors = cluster.ask_each(requests, Repeat::NotRun, &mut check).await;
-        let mut failed: BTreeMap<usize, RequestError> =
+        let mut failed: Failed =
             errors.into_iter().enumerate().filter_map(|(place, error)| Some((place, error?))).collect();
-        ask_apart(cluster, keyspace, &calls, &mut failed, check).await;
+        ask_apart(cluster, keyspace, &calls, &mut failed, &mut check).await;
+        ask_with_room(cluster, keyspace, &calls, &mut failed, &mut check).await;
         if failed.is_empty() {
             return Ok(());
-        }
-        let full = failed.iter().filter(|(_, error)| is_full(error));
-        let full: BTreeSet<u16> = full.map(|(place, _)| keyspace.budget_shard(calls[*place].budget)).collect();
-        for shard in full {
-            if let Err(error) = make_room(cluster, keyspace, shard).await {
-                tracing::warn!("shard {shard} has no room for more totals of campaigns: {error}");
-            }
         }
         if failed.values().any(|error| matches!(error, RequestError::LostHistory { .. }))
             && let Some(made_anew) = renewed(cluster, keyspace).await
@@ -154,6 +148,9 @@ impl Ledger for RedisLedger {
         self.give_back_each(tokens, |_, _, _| ()).await
     }
 }
+
+/// The calls that have no answer, by their place, and why.
+type Failed = BTreeMap<usize, RequestError>;
 
 /// The keys of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -239,8 +236,8 @@ async fn ask_apart(
     cluster: &mut Cluster,
     keyspace: &Keyspace,
     calls: &[Call<'_>],
-    failed: &mut BTreeMap<usize, RequestError>,
-    mut check: impl FnMut(usize, Value) -> Result<(), RequestError>,
+    failed: &mut Failed,
+    check: impl FnMut(usize, Value) -> Result<(), RequestError>,
 ) {
     let apart = failed.iter().filter(|(_, error)| matches!(error, RequestError::Apart { .. }));
     let apart: Vec<usize> = apart.map(|(place, _)| *place).collect();
@@ -262,9 +259,42 @@ async fn ask_apart(
             None => {}
         }
     }
-    let requests = sound.iter().map(|place| calls[*place].request(keyspace, Keys::Budget)).collect();
-    let errors = cluster.ask_each(requests, Repeat::NotRun, |at, value| check(sound[at], value)).await;
-    for (place, error) in sound.into_iter().zip(errors) {
+    ask_again(cluster, keyspace, calls, (sound, Keys::Budget), failed, check).await;
+}
+
+/// Makes room in the shards that have as many totals of campaigns as they may have, and makes the calls again that found none.
+async fn ask_with_room(
+    cluster: &mut Cluster,
+    keyspace: &Keyspace,
+    calls: &[Call<'_>],
+    failed: &mut Failed,
+    check: impl FnMut(usize, Value) -> Result<(), RequestError>,
+) {
+    let full: Vec<usize> = failed.iter().filter(|(_, error)| is_full(error)).map(|(place, _)| *place).collect();
+    let shards: BTreeSet<u16> = full.iter().map(|place| keyspace.budget_shard(calls[*place].budget)).collect();
+    for shard in shards {
+        if let Err(error) = make_room(cluster, keyspace, shard).await {
+            tracing::warn!("shard {shard} has no room for more totals of campaigns: {error}");
+        }
+    }
+    ask_again(cluster, keyspace, calls, (full, Keys::Both), failed, check).await;
+}
+
+/// Makes the calls at these places again, which were not carried out.
+async fn ask_again(
+    cluster: &mut Cluster,
+    keyspace: &Keyspace,
+    calls: &[Call<'_>],
+    (places, keys): (Vec<usize>, Keys),
+    failed: &mut Failed,
+    mut check: impl FnMut(usize, Value) -> Result<(), RequestError>,
+) {
+    if places.is_empty() {
+        return;
+    }
+    let requests = places.iter().map(|place| calls[*place].request(keyspace, keys)).collect();
+    let errors = cluster.ask_each(requests, Repeat::NotRun, |at, value| check(places[at], value)).await;
+    for (place, error) in places.into_iter().zip(errors) {
         match error {
             None => drop(failed.remove(&place)),
             Some(error) => drop(failed.insert(place, error)),
@@ -273,7 +303,7 @@ async fn ask_apart(
 }
 
 /// Why some calls have no answer: lost history where that is so of all of them.
-fn why(keyspace: &Keyspace, calls: &[Call<'_>], failed: &BTreeMap<usize, RequestError>) -> StoreError {
+fn why(keyspace: &Keyspace, calls: &[Call<'_>], failed: &Failed) -> StoreError {
     let (mut lost, mut first_lost, mut other) = (BTreeSet::new(), None, None);
     for (place, error) in failed {
         let budget = calls[*place].budget;

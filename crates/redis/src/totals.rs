@@ -11,10 +11,10 @@ use super::{cluster::Cluster, keyspace::Keyspace, node::Request, request_error::
 const FULL: &str = "TOTALSFULL";
 /// The bits that mark totals that are gone, as in `lua/make_room.lua`.
 const MARK_BITS: u32 = 1 << 18;
-/// One of so many goes at a time.
+/// One of so many goes at a time: the register is read once for all of them.
 const PART: usize = 16;
-/// The most that go at a time.
-const MOST: usize = 64;
+/// The most that go in one call.
+const MOST: usize = 250;
 
 /// How many totals of campaigns a shard may have, where the keyspace may have so many.
 pub(super) fn most_per_shard(most: u32, shards: u16) -> u32 {
@@ -31,33 +31,41 @@ pub(super) fn is_full(error: &RequestError) -> bool {
     matches!(error, RequestError::Refused { message, .. } if message.starts_with(FULL))
 }
 
-/// Takes some totals out of a full shard: those that are spent first, and of them those that were granted tokens least lately.
+/// Takes some totals out of a full shard; none where somebody else has done so meanwhile.
 pub(super) async fn make_room(cluster: &mut Cluster, keyspace: &Keyspace, shard: u16) -> Result<(), RequestError> {
     let (slot, register) = (keyspace.slot(shard), keyspace.totals_key(shard));
+    let most = most_per_shard(cluster.options().max_totals, keyspace.meta().layout.shards);
     let mut all = cmd("HGETALL");
     all.arg(&register);
     let fields = cluster.ask(slot, Request::Plain(all)).await?;
     let fields: HashMap<String, String> = redis::from_redis_value(fields).unwrap_or_default();
-    let mut totals: Vec<Total> = fields.into_iter().map(|(key, state)| total(key, state)).collect();
-    totals.sort_unstable();
-    totals.truncate((totals.len() / PART).clamp(1, MOST));
-    if totals.is_empty() {
-        return Ok(());
+    for some in going(fields, most).chunks(MOST) {
+        let mut keys = vec![keyspace.epoch_key(shard), register.clone(), keyspace.gone_totals_key(shard)];
+        let mut args = vec![keyspace.epoch().to_owned()];
+        for (_, _, key, state) in some {
+            args.push(state.clone());
+            args.extend(mark_places(key).map(|bit| bit.to_string()));
+            keys.push(key.clone());
+        }
+        let args = args.into_iter().map(String::into_bytes).collect();
+        cluster.ask(slot, Request::Call { script: Script::MakeRoom, keys, args, latest: None }).await?;
     }
-    let mut keys = vec![keyspace.epoch_key(shard), register, keyspace.gone_totals_key(shard)];
-    let mut args = vec![keyspace.epoch().to_owned()];
-    for (_, _, key, state) in totals {
-        args.push(state);
-        args.extend(mark_places(&key).map(|bit| bit.to_string()));
-        keys.push(key);
-    }
-    let args = args.into_iter().map(String::into_bytes).collect();
-    cluster.ask(slot, Request::Call { script: Script::MakeRoom, keys, args, latest: None }).await?;
     Ok(())
 }
 
-/// A total of the register: whether it is not spent, when it was last granted tokens, its key, and what the register has of it.
+/// A total of the register: whether it is not spent, when it was last asked for tokens, its key, and what the register has of it.
 type Total = (bool, u64, String, String);
+
+/// The totals of a register that go: what is beyond the most, and a part of that. Those that are spent go first, and of them those that
+/// were asked for least lately.
+fn going(register: HashMap<String, String>, most: u32) -> Vec<Total> {
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
+    let Some(beyond) = register.len().checked_sub(most) else { return Vec::new() };
+    let mut totals: Vec<Total> = register.into_iter().map(|(key, state)| total(key, state)).collect();
+    totals.sort_unstable();
+    totals.truncate(beyond + (most / PART).max(1));
+    totals
+}
 
 fn total(key: String, state: String) -> Total {
     let (is_open, at) = match state.strip_prefix('-') {
@@ -71,13 +79,20 @@ fn total(key: String, state: String) -> Total {
 mod tests {
     use super::*;
 
+    fn keys(register: &[(&str, &str)], most: u32) -> Vec<String> {
+        let register = register.iter().map(|(key, state)| ((*key).to_owned(), (*state).to_owned())).collect();
+        going(register, most).into_iter().map(|(_, _, key, _)| key).collect()
+    }
+
     #[test]
-    fn those_that_are_spent_go_first_and_then_the_oldest() {
-        let all = [("a", "30"), ("b", "-40"), ("c", "20"), ("d", "-50")];
-        let mut totals: Vec<Total> = all.map(|(key, state)| total(key.to_owned(), state.to_owned())).into();
-        totals.sort_unstable();
-        let keys: Vec<&str> = totals.iter().map(|(_, _, key, _)| key.as_str()).collect();
-        assert_eq!(keys, ["b", "d", "c", "a"]);
+    fn those_that_are_spent_go_first_and_then_the_oldest_and_none_where_there_is_room() {
+        let register = [("a", "30"), ("b", "-40"), ("c", "20"), ("d", "-50")];
+        assert_eq!(keys(&register, 4), ["b"]);
+        assert_eq!(keys(&register, 2), ["b", "d", "c"]);
+        assert!(keys(&register, 5).is_empty());
+        let many: Vec<String> = (100..164).map(|at| at.to_string()).collect();
+        let register: Vec<(&str, &str)> = many.iter().map(|at| (at.as_str(), at.as_str())).collect();
+        assert_eq!(keys(&register, 64), ["100", "101", "102", "103"]);
     }
 
     #[test]

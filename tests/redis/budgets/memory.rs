@@ -6,7 +6,7 @@ use weir_core::{
 };
 use weir_redis::{RedisLedger, RedisOptions};
 
-use super::{LIMIT, alone, budget, ledger, look, request, rolling, take_one, take_patiently, used};
+use super::{LIMIT, alone, budget, ledger, look, request, rolling, take_one, used};
 use crate::redis_support::{DAY_MS, opened, own, server};
 
 const HOUR_MS: i64 = 3_600_000;
@@ -89,8 +89,7 @@ async fn totals_of_campaigns_are_bounded_and_those_that_had_to_go_stay_spent() {
     let opened = opened(&options).await.unwrap();
     let mut ledger = ledger(&options, &opened, "weir-0");
     let of = |number: usize| BudgetId { name: "money".into(), campaign: Some(format!("c{number}").into()) };
-    let some =
-        |number: usize, tokens| TakeRequest { budget: of(number), span: SpanNow::Total, ..request("", tokens) };
+    let some = |number: usize, tokens| TakeRequest { budget: of(number), span: SpanNow::Total, ..request("", tokens) };
     let there = |number: usize| {
         let exists = server.query::<u8>(&["EXISTS", &opened.keyspace.budget_key(&of(number))]).unwrap();
         exists == 1
@@ -102,16 +101,33 @@ async fn totals_of_campaigns_are_bounded_and_those_that_had_to_go_stay_spent() {
     assert_eq!(take_one(&mut ledger, &some(spent, LIMIT - 10)).await.used, LIMIT);
     assert_eq!(take_one(&mut ledger, &some(spent, 1)).await.granted, 0);
     // It makes room first, though it is the youngest; then the oldest do.
-    take_patiently(&mut ledger, &[some(MOST, 10)]).await;
+    assert_eq!(take_one(&mut ledger, &some(MOST, 10)).await.granted, 10, "room is made at once");
     assert!(!there(spent) && there(0), "the spent one goes first");
     for number in MOST + 1..5 * MOST {
-        take_patiently(&mut ledger, &[some(number, 10)]).await;
+        assert_eq!(take_one(&mut ledger, &some(number, 10)).await.granted, 10, "{number}");
     }
     let left = (0..5 * MOST).filter(|number| there(*number)).count();
-    assert!(left <= MOST && there(5 * MOST - 1), "{left} are left");
+    assert!(left == MOST && there(5 * MOST - 1), "{left} are left");
     for number in [0, spent] {
         let answer = take_one(&mut ledger, &some(number, 10)).await;
         assert_eq!((answer.granted, answer.used, answer.free_in_ms), (0, LIMIT, None), "{number} stays spent");
         assert!(!there(number), "and takes no memory");
     }
+}
+
+#[tokio::test]
+async fn a_total_that_counts_in_a_window_by_now_is_kept() {
+    let server = server();
+    let options = RedisOptions { shards: 1, max_totals: 1, ..own(&server) };
+    let opened = opened(&options).await.unwrap();
+    let mut ledger = ledger(&options, &opened, "weir-0");
+    let of = |campaign: &str| BudgetId { name: "money".into(), campaign: Some(campaign.into()) };
+    let total = |campaign| TakeRequest { budget: of(campaign), span: SpanNow::Total, ..request("", 10) };
+    take_one(&mut ledger, &total("a")).await;
+    // Another version of the policy.
+    let rolling = TakeRequest { budget: of("a"), ..request("", LIMIT) };
+    assert_eq!(take_one(&mut ledger, &rolling).await.used, LIMIT);
+    assert_eq!(take_one(&mut ledger, &total("b")).await.granted, 10, "room is made");
+    let spent = take_one(&mut ledger, &rolling).await;
+    assert_eq!((spent.granted, spent.used), (0, LIMIT));
 }
