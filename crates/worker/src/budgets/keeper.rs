@@ -24,9 +24,14 @@ use crate::observer::{LedgerCall, Observer};
 const MOST_BUDGETS: usize = 10_000;
 /// Calls to the ledger under way at the same time, at most; each has connections of its own.
 pub(super) const MOST_CALLS: usize = 64;
+/// How often it looks while as many calls as may be are under way: a budget may be unavailable by then, for those who wait.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// What replays owe that waits to be looked up, at most: more is not counted.
+const MOST_OWED: usize = 10_000;
+/// How long it waits until a budget that did not answer is asked again what replays owe it.
+const OWED_AGAIN: Duration = Duration::from_secs(1);
 /// How long the last tokens may take to be given back when the process ends.
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);
-
 
 /// What came of a call.
 enum Called {
@@ -60,8 +65,9 @@ pub struct BudgetKeeper<L, C> {
     calls: JoinSet<(L, Called)>,
     /// Those to be made once fewer are under way.
     waiting: VecDeque<(CallNumber, TakeRequest)>,
-    /// What replays owe, to be looked up once fewer are under way.
+    /// What replays owe, to be looked up from then on, once fewer are under way.
     owed: Vec<Owed>,
+    owed_from: Duration,
 }
 
 impl<L, C> BudgetKeeper<L, C>
@@ -74,8 +80,8 @@ where
         let (sender, inbox) = mpsc::channel(QUEUE);
         let (leases, connect) = (Leases::new(MOST_BUDGETS), Box::new(connect));
         let (free, pending, calls, waiting) = (Vec::new(), BTreeMap::new(), JoinSet::new(), VecDeque::new());
-        let owed = Vec::new();
-        let keeper = Self { leases, connect, free, clock, observer, inbox, pending, calls, waiting, owed };
+        let (owed, owed_from) = (Vec::new(), Duration::ZERO);
+        let keeper = Self { leases, connect, free, clock, observer, inbox, pending, calls, waiting, owed, owed_from };
         (keeper, Budgets { inbox: sender, tickets: Arc::default() })
     }
 
@@ -109,7 +115,7 @@ where
                         let _ = reply.send(claimed);
                     }
                     Some(Message::PutBack(tokens)) => self.leases.put_back(&tokens, self.clock.passed()),
-                    Some(Message::Charge(owed)) => self.owed.extend(owed),
+                    Some(Message::Charge(owed)) => self.owes(owed),
                     Some(Message::States(reply)) => {
                         let _ = reply.send(self.leases.states(self.clock.passed()));
                     }
@@ -125,14 +131,14 @@ where
         }
     }
 
-    /// Sends what is due; gives when to look again, where no call is answered before.
+    /// Sends what is due; gives when to look again, if nothing happens before.
     fn call_ledger(&mut self) -> Option<Duration> {
         let sent_at = self.clock.passed();
         self.send_waiting(sent_at);
         if self.calls.len() >= MOST_CALLS {
-            return None;
+            return Some(sent_at + LOOK_EVERY);
         }
-        self.look_up_owed();
+        let owed_at = self.look_up_owed(sent_at);
         let Due { takes, returns, next_at } = self.leases.due(sent_at);
         self.waiting.extend(takes);
         self.send_waiting(sent_at);
@@ -140,15 +146,26 @@ where
             let ledger = self.ledger();
             self.calls.spawn(give_back(ledger, returns));
         }
-        next_at
+        next_at.into_iter().chain(owed_at).min()
     }
 
-    /// Looks how the budgets stand to which replays owe tokens.
-    fn look_up_owed(&mut self) {
-        if !self.owed.is_empty() {
-            let (ledger, owed) = (self.ledger(), std::mem::take(&mut self.owed));
-            self.calls.spawn(look(ledger, owed));
+    /// Keeps what replays owe until it is looked up.
+    fn owes(&mut self, owed: Vec<Owed>) {
+        self.owed.extend(owed);
+        if self.owed.len() > MOST_OWED {
+            tracing::warn!("replays owe too much to budgets that do not answer: what is beyond may come on top");
+            self.owed.truncate(MOST_OWED);
         }
+    }
+
+    /// Looks how the budgets stand to which replays owe tokens; gives when, where that is later.
+    fn look_up_owed(&mut self, now: Duration) -> Option<Duration> {
+        if self.owed.is_empty() || now < self.owed_from {
+            return (!self.owed.is_empty()).then_some(self.owed_from);
+        }
+        let (ledger, owed) = (self.ledger(), std::mem::take(&mut self.owed));
+        self.calls.spawn(look(ledger, owed));
+        None
     }
 
     /// Makes the calls that wait, as many as may be under way.
@@ -194,24 +211,45 @@ where
                 self.leases.answered(call, answer, sent_at, passed);
             }
             Called::GaveBack(calls, outcome) => self.gave_back(calls, &outcome),
-            Called::Looked(owed, outcome) => {
-                self.asked_for_owed(owed.len(), &outcome);
-                let due = |(owed, answer): &(Owed, Option<TakeAnswer>)| owed.due(answer.as_ref()?, passed);
-                let due: Vec<TakeRequest> = owed.iter().filter_map(due).collect();
-                if !due.is_empty() {
-                    let ledger = self.ledger();
-                    self.calls.spawn(charge(ledger, due));
+            Called::Looked(looked, outcome) => {
+                if let Err(error) = &outcome {
+                    tracing::warn!(
+                        "budgets do not say whether they have counted replays, and are asked again: {error}"
+                    );
                 }
+                self.count_calls(looked.len(), (LedgerCall::Took, &outcome));
+                self.looked(looked, passed);
             }
-            Called::Charged(calls, outcome) => self.asked_for_owed(calls, &outcome),
+            Called::Charged(calls, outcome) => {
+                if let Err(error) = &outcome {
+                    tracing::warn!("tokens that replays owe to budgets may be missing there, and come on top: {error}");
+                }
+                self.count_calls(calls, (LedgerCall::Took, &outcome));
+            }
         }
     }
 
-    fn asked_for_owed(&self, calls: usize, outcome: &Result<(), StoreError>) {
-        if let Err(error) = outcome {
-            tracing::warn!("tokens that replays owe to budgets are not counted, and may come on top: {error}");
+    /// Takes what replays owe to the budgets that have not counted it; those that did not answer are asked again.
+    fn looked(&mut self, looked: Vec<(Owed, Option<TakeAnswer>)>, passed: Duration) {
+        let (mut due, mut unknown) = (Vec::new(), Vec::new());
+        for (owed, answer) in looked {
+            match answer {
+                Some(answer) => due.extend(owed.due(&answer, passed)),
+                None => unknown.push(owed),
+            }
         }
-        let call = if outcome.is_ok() { LedgerCall::Took } else { LedgerCall::Failed };
+        if !unknown.is_empty() {
+            self.owed_from = passed + OWED_AGAIN;
+            self.owes(unknown);
+        }
+        if !due.is_empty() {
+            let ledger = self.ledger();
+            self.calls.spawn(charge(ledger, due));
+        }
+    }
+
+    fn count_calls(&self, calls: usize, (call, outcome): (LedgerCall, &Result<(), StoreError>)) {
+        let call = if outcome.is_ok() { call } else { LedgerCall::Failed };
         (0..calls).for_each(|_| self.observer.ledger_called(call));
     }
 
@@ -219,8 +257,7 @@ where
         if let Err(error) = outcome {
             tracing::warn!("tokens of budgets could not be given back, and count as spent: {error}");
         }
-        let call = if outcome.is_ok() { LedgerCall::GaveBack } else { LedgerCall::Failed };
-        (0..calls).for_each(|_| self.observer.ledger_called(call));
+        self.count_calls(calls, (LedgerCall::GaveBack, outcome));
     }
 
     /// Waits for the calls under way.
@@ -242,10 +279,14 @@ where
 
     /// Gives back what is left.
     async fn close(mut self) {
-        self.look_up_owed();
+        self.owed_from = Duration::ZERO;
+        self.look_up_owed(Duration::ZERO);
         self.finish_calls().await;
-        // What replays owe.
+        // What replays owe is taken then.
         self.finish_calls().await;
+        if !self.owed.is_empty() {
+            tracing::warn!("the process ends before budgets have counted what replays owe: it may come on top");
+        }
         let returns = self.leases.close();
         if returns.is_empty() {
             return;
