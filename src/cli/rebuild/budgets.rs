@@ -25,7 +25,7 @@ use weir_redis::rebuild::{BudgetChange, BudgetState, Held, Rebuild};
 
 use super::{
     CLOCKS_DIFFER_MS, approved,
-    count::Count,
+    count::{Count, keep_lock},
     fill::Fill,
     named_budgets::{
         Command::{Again, Both, UsedBefore},
@@ -37,6 +37,8 @@ use super::{
 
 /// What a budget that is being counted again is closed with; the run's name follows.
 const COUNTING: &str = "weir rebuild --budget counts it again: ";
+/// The lock is renewed after so many budgets have been written.
+const KEEP_LOCK_EVERY: usize = 500;
 /// A record's time may differ from the time of its decision by so much, in milliseconds.
 const RECORDS_DIFFER_MS: i64 = 5 * 60 * 1000;
 
@@ -131,13 +133,16 @@ impl Budgets {
     ///
     /// # Errors
     /// Redis is unavailable, or another run has taken over: what is not written stays closed, or its shard marked.
-    pub(super) async fn write(&mut self, fill: &Fill) -> anyhow::Result<()> {
+    pub(super) async fn write(&mut self, rebuild: &mut Rebuild, fill: &Fill) -> anyhow::Result<()> {
         let Some(count) = self.count.take() else { return Ok(()) };
         self.has_counted = true;
         let now = fill.clock.time_to_decide(&[])?;
         self.add_campaigns(&count.counted).await?;
         let open = std::mem::take(&mut self.open);
-        for (id, found) in open {
+        for (place, (id, found)) in open.into_iter().enumerate() {
+            if place % KEEP_LOCK_EVERY == 0 {
+                keep_lock(rebuild).await?;
+            }
             let Some(budget) = self.budget(&id) else { continue };
             let span = budget.span.at(&self.policy.timezone, now);
             let mut buckets = count.counted.of(&id);
@@ -193,11 +198,7 @@ impl Budgets {
     /// The names of all campaigns that have a number, or are in the policy: where all is lost, those of old records have none.
     async fn campaigns(&mut self) -> anyhow::Result<BTreeSet<Arc<str>>> {
         let mut names: BTreeSet<Arc<str>> = self.restorer.campaigns().await?.into_iter().collect();
-        let Policy { budgets, stops, routes, .. } = &*self.policy;
-        let selections = budgets.iter().map(|budget| &budget.selection).chain(stops);
-        let selections = selections.chain(routes.iter().map(|route| &route.filter));
-        let named = selections.filter_map(|selection| selection.campaigns.as_ref()).flatten();
-        names.extend(named.map(|name| Arc::from(table_name(name))));
+        names.extend(self.policy.campaigns().map(|name| Arc::<str>::from(table_name(name))));
         Ok(names)
     }
 

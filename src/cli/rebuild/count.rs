@@ -118,7 +118,7 @@ impl Count {
 }
 
 /// A lock that is not renewed now is renewed later.
-async fn keep_lock(rebuild: &mut Rebuild) -> anyhow::Result<()> {
+pub(super) async fn keep_lock(rebuild: &mut Rebuild) -> anyhow::Result<()> {
     match rebuild.save(&BTreeMap::new()).await {
         Ok(()) => Ok(()),
         Err(error @ RebuildError::TakenOver) => Err(error.into()),

@@ -351,7 +351,7 @@ async fn restore(
     }
     progress.done();
     budgets.count(rebuild, fill).await?;
-    budgets.write(fill).await?;
+    budgets.write(rebuild, fill).await?;
     if !is_restoring {
         return Ok(());
     }

@@ -268,6 +268,17 @@ impl Policy {
         self.segments.keys().map(String::as_str).filter(|name| !in_set.contains(name)).collect()
     }
 
+    /// The campaigns that it names.
+    pub fn campaigns(&self) -> impl Iterator<Item = &str> {
+        let Self { bypass, stops, budgets, routes, .. } = self;
+        let selections = bypass.iter().map(|rule| &rule.selection).chain(stops);
+        let selections = selections.chain(budgets.iter().map(|budget| &budget.selection));
+        let selections = selections.chain(routes.iter().map(|route| &route.filter));
+        let reserved = routes.iter().filter_map(|route| Some(&route.reserved.as_ref()?.filter));
+        let named = selections.chain(reserved).filter_map(|selection| selection.campaigns.as_ref());
+        named.flatten().map(String::as_str)
+    }
+
     /// How far back the history must reach for these caps, in milliseconds.
     #[must_use]
     pub fn longest_window_ms(&self) -> i64 {

@@ -4,7 +4,7 @@ use jiff::{civil, tz::TimeZoneDatabase};
 use proptest::prelude::*;
 
 use super::{calendar::local, *};
-use crate::{admit::CapQuery, time::Time, window::Window};
+use crate::{admit::CapQuery, document::Format, policy_file::parse_policy, time::Time, window::Window};
 
 const MINUTE_MS: i64 = 60_000;
 const QUARTER_MS: i64 = 15 * MINUTE_MS;
@@ -470,6 +470,20 @@ fn a_policy_and_a_set_are_compared_by_name() {
     assert_eq!(policy.unnamed(&SET), ["unheard-of"]);
     assert_eq!(policy.absent(&["staff"]), ["active"]);
     assert_eq!(policy.longest_window_ms(), 7 * DAY_MS);
+}
+
+#[test]
+fn the_campaigns_that_a_policy_names_are_those_of_all_its_rules() {
+    let text = r#"
+        version = "1"
+        default = { caps = "unlimited" }
+        bypass = [{ campaign = "a" }]
+        stop = [{ campaign = ["b", "c"] }]
+        budgets = [{ name = "money", campaign = "d", limit = 1, total = true }]
+        routes = [{ name = "email", campaign = "e", rate = 5, reserved = { campaign = "f", share = 0.2 } }]
+    "#;
+    let policy = parse_policy("p.toml", text, Format::Toml, 86_400_000).unwrap();
+    assert_eq!(policy.campaigns().collect::<Vec<_>>(), ["a", "b", "c", "d", "e", "f"]);
 }
 
 proptest! {
