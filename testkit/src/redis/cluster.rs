@@ -126,7 +126,7 @@ impl RedisCluster {
         self.nodes[node].kill();
     }
 
-    /// Starts a node again: empty, but the member of the cluster that it was.
+    /// Starts a node again: empty, or with what it last saved by SAVE, but the member of the cluster that it was.
     ///
     /// # Errors
     /// When it does not answer in time.
