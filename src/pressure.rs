@@ -16,12 +16,15 @@ const MINUTE_MS: i64 = 60_000;
 /// How pressure stands: `active_users`, `max_active_users` and `members` are of all instances, as this one knows.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[schema(example = json!({
-    "active_users": 812_345, "max_active_users": 1_000_000, "window": "30m", "throttling": false, "members": 4,
-    "places": 46_913, "sync_age_s": 0.4, "unsynced": null
+    "active_users": 812_345, "exempt_users": 4_210, "max_active_users": 1_000_000, "window": "30m",
+    "throttling": false, "members": 4, "places": 46_913, "sync_age_s": 0.4, "unsynced": null
 }))]
 pub struct PressureView {
     /// The users who are active in the window, estimated within 2%.
     pub active_users: u64,
+    /// How many of them became active in the window through this instance, by approved intents that the policy's pressure does not
+    /// apply to. The maximum does not bound these. Counted since this instance started, or took up another maximum or window.
+    pub exempt_users: u64,
     /// The most that may be active.
     pub max_active_users: u64,
     /// How long a user stays active: `30m`.
@@ -91,13 +94,14 @@ impl PressureDesk {
 impl PressureView {
     /// At this time, which is `passed` by the monotonic clock.
     fn new(seen: &PressureSeen, now: Time, passed: Duration) -> Self {
-        let PressureSeen { active_users, max_active_users, throttling, members, places, .. } = *seen;
+        let PressureSeen { active_users, exempt_users, max_active_users, throttling, members, places, .. } = *seen;
         let unsynced = seen.unsynced.as_ref().map(|(since, message)| {
             let for_ms = i64::try_from(passed.saturating_sub(*since).as_millis()).unwrap_or(i64::MAX);
             Unsynced { since: now.plus(for_ms.saturating_neg()), message: message.clone() }
         });
         Self {
             active_users,
+            exempt_users,
             max_active_users,
             window: in_words(i64::from(seen.window_minutes) * MINUTE_MS),
             throttling,
@@ -117,6 +121,7 @@ mod tests {
     fn ages_and_times_are_reckoned_from_the_monotonic_clock() {
         let seen = PressureSeen {
             active_users: 7,
+            exempt_users: 1,
             max_active_users: 10,
             window_minutes: 90,
             throttling: false,

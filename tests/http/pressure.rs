@@ -25,6 +25,7 @@ fn segments() -> SegmentSet {
 fn seen(active_users: u64, throttling: bool) -> PressureSeen {
     PressureSeen {
         active_users,
+        exempt_users: 0,
         max_active_users: 50_000,
         window_minutes: 30,
         throttling,
@@ -43,12 +44,12 @@ fn it_is_shown_how_pressure_stands_and_since_when_it_is_not_synced() {
     reply.problem(503, "not_read_yet");
     assert!(reply.headers["retry-after"].parse::<u64>().unwrap() >= 1, "{reply:?}");
 
-    status.set(Some(seen(31_700, false)), None);
+    status.set(Some(PressureSeen { exempt_users: 120, ..seen(31_700, false) }), None);
     let mut shown = server.client.get("/v1/pressure").json();
     let age_s = shown["sync_age_s"].take().as_f64().unwrap();
     assert!((0.0..60.0).contains(&age_s), "{age_s}");
-    let expected = json!({"active_users": 31_700, "max_active_users": 50_000, "window": "30m", "throttling": false,
-        "members": 3, "places": 6_100, "sync_age_s": null, "unsynced": null});
+    let expected = json!({"active_users": 31_700, "exempt_users": 120, "max_active_users": 50_000, "window": "30m",
+        "throttling": false, "members": 3, "places": 6_100, "sync_age_s": null, "unsynced": null});
     assert_eq!(shown, expected);
 
     let before = SystemClock.now();
@@ -61,7 +62,7 @@ fn it_is_shown_how_pressure_stands_and_since_when_it_is_not_synced() {
 
     server.client.get("/v1/pressure?x=1").problem(400, "query");
     let document = server.client.get("/openapi.json").json();
-    assert!(document["components"]["schemas"]["PressureView"]["properties"]["places"].is_object());
+    assert!(document["components"]["schemas"]["PressureView"]["properties"]["exempt_users"].is_object());
     assert!(document["paths"]["/v1/pressure"]["get"]["responses"]["200"].is_object());
 }
 
@@ -97,10 +98,14 @@ fn the_page_has_a_gauge_where_the_policy_limits_the_active_users() {
         let meter = "const gauge = document.getElementById('pressure-gauge');\
                      return ['valuemin', 'valuenow', 'valuemax'].map((name) => Number(gauge.getAttribute(`aria-${name}`)))";
         assert_eq!(browser.script(meter).await, json!([0, 12_500, 50_000]));
+        assert!(!browser.is_displayed("#pressure-exempt").await, "the maximum bounds all of them");
 
-        status.set(Some(PressureSeen { members: 1, ..seen(50_400, true) }), None);
+        let exempt_users = 1_300;
+        status.set(Some(PressureSeen { members: 1, exempt_users, ..seen(50_400, true) }), None);
         let throttling = "document.getElementById('pressure-state').textContent.startsWith('Throttling')";
         browser.wait("it throttles", &format!("return {throttling}")).await;
+        let exempt = browser.text("#pressure-exempt").await;
+        assert!(exempt.starts_with("1,300 of them came through this instance by intents that"), "{exempt}");
         assert_eq!(browser.script(filled).await, "1.0000", "more than all is all");
         assert_eq!(browser.script(meter).await, json!([0, 50_400, 50_400]));
         assert!(browser.text("#pressure-card").await.contains("of 1 instance"));
@@ -110,6 +115,8 @@ fn the_page_has_a_gauge_where_the_policy_limits_the_active_users() {
         status.set(Some(PressureSeen { unsynced, ..seen(50_400, true) }), None);
         let said = "document.getElementById('pressure-note').textContent";
         browser.wait("it is not synced", &format!("return /^not synced for .*: no answer$/.test({said})")).await;
+        let exempt = browser.text("#pressure-exempt").await;
+        assert!(exempt.starts_with("The maximum does not bound reports"), "others brought them in: {exempt}");
         assert_eq!(browser.complaints(), Vec::<String>::new());
         assert_eq!(browser.nameless(), Vec::<String>::new());
     });

@@ -14,7 +14,7 @@ use weir_core::{
     document::Format,
     policy_file::parse_policy,
     ports::{ActivityLog as _, Clock as _},
-    pressure::Pressure,
+    pressure::{ActiveBy, Pressure},
 };
 use weir_redis::{KeyspaceSeed, RedisActivityLog, RedisOptions, RedisStats, Tuning, WhenMissing, open};
 use weir_worker::{clock::SystemClock, pressure::PressureKeeper};
@@ -54,7 +54,7 @@ impl Instance for One {
         if !is_active && !state.take_place() {
             return false;
         }
-        self.0.note_in(&state, [user], now);
+        self.0.note_in(&state, [(user, ActiveBy::Intent)], now);
         if !is_active {
             state.places.used(1);
         }

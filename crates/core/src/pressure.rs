@@ -4,6 +4,7 @@
 //! what other instances say. A user who is not active needs a [place](Places) to become so. Places are shared by all instances through
 //! the log ([`crate::activity_log`]), so that no more users become active than the maximum.
 
+mod exempt;
 mod places;
 
 use std::{
@@ -18,6 +19,7 @@ use std::{
 use arc_swap::ArcSwapOption;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+use exempt::Exempt;
 pub use places::Places;
 
 use crate::{
@@ -69,6 +71,17 @@ impl PressureRule {
     }
 }
 
+/// What makes a user active.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ActiveBy {
+    /// An approved intent that the rule applies to.
+    Intent,
+    /// An approved intent that the rule does not apply to: the maximum does not bound it.
+    ExemptIntent,
+    /// A report.
+    Report,
+}
+
 /// Who is active, and who may become so: what a process knows. `None` in force: the policy has no rule, or its window has not been
 /// read yet.
 #[derive(Debug)]
@@ -86,6 +99,7 @@ pub struct PressureState {
     pub users: ActiveUsers,
     /// The places of this process.
     pub places: Places,
+    exempt: Exempt,
     max: u64,
     throttling: AtomicBool,
 }
@@ -132,25 +146,43 @@ impl Pressure {
         if now.0 - minute.0 >= i64::from(state.users.window()) {
             return ReportOutcome::Late;
         }
-        self.tell(state, users, minute, now);
+        self.tell(state, users.into_iter().map(|user| (user, ActiveBy::Report)), minute, now);
         ReportOutcome::Noted
     }
 
     /// The users of approved intents are active, in the state that a batch was judged by.
-    pub fn note_in(&self, state: &PressureState, users: impl IntoIterator<Item = ActivityHash>, now: Minute) {
+    pub fn note_in(
+        &self,
+        state: &PressureState,
+        users: impl IntoIterator<Item = (ActivityHash, ActiveBy)>,
+        now: Minute,
+    ) {
         self.tell(state, users, now, now);
     }
 
     /// Notes users, and tells the keeper who was not known to be active in this minute.
-    fn tell(&self, state: &PressureState, users: impl IntoIterator<Item = ActivityHash>, minute: Minute, now: Minute) {
+    fn tell(
+        &self,
+        state: &PressureState,
+        users: impl IntoIterator<Item = (ActivityHash, ActiveBy)>,
+        minute: Minute,
+        now: Minute,
+    ) {
         let mut told = ActiveIn { minute, new: 0, users: Vec::new() };
-        for user in users {
+        let mut exempt = 0;
+        for (user, by) in users {
             match state.users.note(user, minute, now) {
                 Noted::Known => continue,
                 Noted::Again => {}
-                Noted::New => told.new += 1,
+                Noted::New => {
+                    told.new += 1;
+                    exempt += u64::from(by == ActiveBy::ExemptIntent);
+                }
             }
             told.users.push(user);
+        }
+        if exempt > 0 {
+            state.exempt.add(exempt, minute);
         }
         if !told.users.is_empty() {
             // Nobody listens in a process that is ending.
@@ -163,14 +195,32 @@ impl PressureState {
     /// Nobody is active, and there are no places.
     #[must_use]
     pub fn new(rule: &PressureRule) -> Self {
-        let users = ActiveUsers::new(rule.max_active_users, rule.window_minutes);
-        Self { users, places: Places::default(), max: rule.max_active_users, throttling: AtomicBool::new(false) }
+        Self {
+            users: ActiveUsers::new(rule.max_active_users, rule.window_minutes),
+            places: Places::default(),
+            exempt: Exempt::default(),
+            max: rule.max_active_users,
+            throttling: AtomicBool::new(false),
+        }
     }
 
     /// The most users that may be active.
     #[must_use]
     pub const fn max(&self) -> u64 {
         self.max
+    }
+
+    /// How many users became active in the window by intents that the rule does not apply to, as noted by this process since this state
+    /// was made.
+    #[must_use]
+    pub fn exempt_users(&self) -> u64 {
+        self.exempt.users()
+    }
+
+    /// Forgets who has left the window; see [`ActiveUsers::sweep`].
+    pub fn sweep(&self, now: Minute) {
+        self.users.sweep(now);
+        self.exempt.sweep(now, self.users.window());
     }
 
     /// Whether only active users pass: starts at 99% of the maximum, ends below 95%.

@@ -32,6 +32,8 @@ pub type Unsynced = (Duration, String);
 pub struct PressureSeen {
     /// Users active in the window, estimated.
     pub active_users: u64,
+    /// Those of them who came here in the window by intents that pressure does not apply to.
+    pub exempt_users: u64,
     /// The most that may be.
     pub max_active_users: u64,
     /// The window in minutes.

@@ -205,7 +205,7 @@ class Live {
   pressure({ pressure }) {
     byId("pressure-card").hidden = pressure === null;
     if (pressure === null) return;
-    const { active_users: active, max_active_users: most, window, throttling, members, sync_age_s: age, unsynced } = pressure;
+    const { active_users: active, exempt_users: exempt, max_active_users: most, window, throttling, members, sync_age_s: age, unsynced } = pressure;
     byId("pressure-active").textContent = number(active);
     byId("pressure-max").textContent = `of ${number(most)} in ${window}`;
     const gauge = byId("pressure-gauge");
@@ -215,7 +215,12 @@ class Live {
     gauge.firstElementChild.style.setProperty("--share", Math.min(1, active / Math.max(1, most)).toFixed(4));
     const state = byId("pressure-state");
     state.className = throttling ? "bad" : "good";
-    state.textContent = throttling ? "Throttling: only active users are approved" : "Not throttling";
+    state.textContent = throttling ? "Throttling: intents that pressure applies to are approved for active users only" : "Not throttling";
+    // More than the maximum is no mistake: some users come whatever it is.
+    byId("pressure-exempt").hidden = !exempt && active <= most;
+    byId("pressure-exempt").textContent = exempt
+      ? `${number(exempt)} of them came through this instance by intents that pressure does not apply to: the maximum does not bound these`
+      : "The maximum does not bound reports, nor intents that pressure does not apply to";
     const instances = `${number(members)} ${members === 1 ? "instance" : "instances"}`;
     byId("pressure-note").textContent = unsynced ? `not synced for ${duration(age)}: ${unsynced.message}` : `of ${instances}`;
   }

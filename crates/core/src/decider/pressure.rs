@@ -13,7 +13,7 @@ use crate::{
     activity::{ActivityHash, Minute, Seen},
     decide::AdmitVerdict,
     policy::{Gate, GateReason, Mode, PolicyEval, Unavailable},
-    pressure::{PUT_OFF_MS, Pressure, PressureRule, PressureState},
+    pressure::{ActiveBy, PUT_OFF_MS, Pressure, PressureRule, PressureState},
     record::Records,
     time::Time,
 };
@@ -43,6 +43,8 @@ pub(crate) struct BatchPressure {
     now: Time,
     /// The user of each record, to be noted where it is approved; `None`: no intent, or its user is noted in this minute already.
     users: Vec<Option<ActivityHash>>,
+    /// Whether the rule applies to each record.
+    by: Vec<ActiveBy>,
     /// The places of the records whose users may not come in, ascending.
     denied: Vec<usize>,
     /// The users who took a place.
@@ -62,6 +64,7 @@ impl BatchPressure {
         let (rule, state) = (policy.pressure.as_ref()?, pressure.state()?);
         let user = |decoded: &Decoded<'_>| decoded.as_ref().ok().map(|intent| intent.user.into());
         let mut users: Vec<Option<ActivityHash>> = decoded.iter().map(user).collect();
+        let mut by = vec![ActiveBy::ExemptIntent; decoded.len()];
         let minute = Minute::from(now);
         let (mut denied, mut placed) = (Vec::new(), HashSet::default());
         let mut others: Option<HashMap<ActivityHash, usize, RandomState>> = None;
@@ -71,6 +74,7 @@ impl BatchPressure {
             if !rule.filter.matches(class.channel, class.category) {
                 continue;
             }
+            by[index] = ActiveBy::Intent;
             let (Some(user), at) = (users[index], at_of(index)) else { continue };
             let at_minute = Minute::from(at);
             match state.users.seen(user, at_minute) {
@@ -99,7 +103,7 @@ impl BatchPressure {
             }
         }
         eval.turn_to(now);
-        Some(Self { pressure: Arc::clone(pressure), state, now, users, denied, placed })
+        Some(Self { pressure: Arc::clone(pressure), state, now, users, by, denied, placed })
     }
 
     /// Whether the user of a record may not come in.
@@ -120,10 +124,11 @@ impl BatchPressure {
     /// Notes the users of approved intents as active; places that nobody used go back.
     pub(crate) fn note(&mut self, (gate_results, answers): (&[GateResult], &StoreAnswers), mode: Mode) {
         let minute = Minute::from(self.now);
-        let approved =
-            self.users.iter().zip(gate_results).filter_map(|(user, gate_result)| {
-                user.filter(|_| is_approved(&gate_result.disposition, answers, mode))
-            });
+        let users = self.users.iter().zip(&self.by).zip(gate_results);
+        let approved = users.filter_map(|((user, by), gate_result)| {
+            let approved = user.filter(|_| is_approved(&gate_result.disposition, answers, mode));
+            approved.map(|user| (user, *by))
+        });
         self.pressure.note_in(&self.state, approved, minute);
         let placed = std::mem::take(&mut self.placed);
         let taken = u64::try_from(placed.len()).unwrap_or(0);

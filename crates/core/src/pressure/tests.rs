@@ -134,3 +134,26 @@ fn a_user_is_told_once_a_minute_and_as_new_once_a_window() {
     };
     assert_eq!(told, [expected(1, 2, &[1, 2]), expected(2, 1, &[1, 3])]);
 }
+
+#[test]
+fn users_who_came_by_intents_that_the_rule_does_not_apply_to_count_for_a_window() {
+    let (pressure, _inbox) = Pressure::new();
+    let state = PressureState::new(&rule(1_000));
+    let came = |number: u64, by, minute| pressure.note_in(&state, [(user(number), by)], Minute(minute));
+    came(1, ActiveBy::ExemptIntent, 100);
+    came(1, ActiveBy::ExemptIntent, 105);
+    came(2, ActiveBy::Intent, 105);
+    came(2, ActiveBy::ExemptIntent, 106);
+    came(3, ActiveBy::Report, 106);
+    came(4, ActiveBy::ExemptIntent, 110);
+    // User 1 stays active until 135, and is counted where they came.
+    for (minute, expected) in [(110, 2), (129, 2), (130, 1), (139, 1), (140, 0)] {
+        state.sweep(Minute(minute));
+        assert_eq!(state.exempt_users(), expected, "{minute}");
+    }
+    came(1, ActiveBy::ExemptIntent, 141);
+    assert_eq!(state.exempt_users(), 1, "who comes back counts again");
+    // A clock that was put back.
+    state.sweep(Minute(20));
+    assert_eq!(state.exempt_users(), 0);
+}

@@ -15,7 +15,7 @@ use weir_core::{
     pressure::{Pressure, PressureRule, PressureState},
 };
 
-use super::{PressureSeen, PressureStatus, Unsynced, untold::Untold, view::View};
+use super::{PressureStatus, Unsynced, untold::Untold, view::View};
 use crate::observer::Observer;
 
 /// From one turn to the next.
@@ -378,16 +378,8 @@ where
     }
 
     fn publish(&self) {
-        let seen = self.view.as_ref().zip(self.synced).map(|(View { state, .. }, (_, synced_at))| PressureSeen {
-            active_users: state.look(),
-            max_active_users: state.max(),
-            window_minutes: state.users.window(),
-            throttling: state.is_throttling(),
-            members: self.members,
-            places: state.places.left(),
-            synced_at,
-            unsynced: self.unsynced.clone(),
-        });
+        let seen = self.view.as_ref().zip(self.synced);
+        let seen = seen.map(|(view, (_, synced_at))| view.seen(self.members, synced_at, self.unsynced.clone()));
         self.status.set(seen, self.unsynced.clone());
     }
 }

@@ -1,6 +1,6 @@
 //! Who is active, as far as the log of activity was read.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use tokio::{
     runtime::{Handle, RuntimeFlavor},
@@ -11,6 +11,8 @@ use weir_core::{
     activity_log::{ActiveIn, Cursor, SyncReply},
     pressure::{PressureRule, PressureState},
 };
+
+use super::{PressureSeen, Unsynced};
 
 pub(super) struct View {
     pub(super) state: Arc<PressureState>,
@@ -33,10 +35,26 @@ impl View {
         self.state.max() == rule.max_active_users && self.state.users.window() == rule.window_minutes
     }
 
+    /// How it stands, as people see it.
+    pub(super) fn seen(&self, members: u64, synced_at: Duration, unsynced: Option<Unsynced>) -> PressureSeen {
+        let state = &self.state;
+        PressureSeen {
+            active_users: state.look(),
+            exempt_users: state.exempt_users(),
+            max_active_users: state.max(),
+            window_minutes: state.users.window(),
+            throttling: state.is_throttling(),
+            members,
+            places: state.places.left(),
+            synced_at,
+            unsynced,
+        }
+    }
+
     /// Forgets who has left the window; once a minute.
     pub(super) fn sweep(&mut self, now: Minute) {
         if self.swept != now {
-            aside(|| self.state.users.sweep(now));
+            aside(|| self.state.sweep(now));
             self.swept = now;
         }
     }

@@ -11,7 +11,7 @@ use crate::{
     activity::{ActivityHash, Minute},
     class::Filter,
     policy::Action,
-    pressure::{Pressure, PressureRule, PressureState},
+    pressure::{ActiveBy, Pressure, PressureRule, PressureState},
     shard::UserHash,
     time::Time,
 };
@@ -140,14 +140,14 @@ impl Instances {
             let user = user(number);
             let is_in = self.is_in(number);
             if state.users.is_active(user, now) {
-                pressure.note_in(state, [user], now);
+                pressure.note_in(state, [(user, ActiveBy::Intent)], now);
                 if is_in {
                     self.active.insert(number, now);
                 } else {
                     self.mistaken.insert(number);
                 }
             } else if state.take_place() {
-                pressure.note_in(state, [user], now);
+                pressure.note_in(state, [(user, ActiveBy::Intent)], now);
                 state.places.used(1);
                 self.active.insert(number, now);
             }

@@ -216,6 +216,17 @@ fn another_channel_makes_users_active_and_is_never_denied() {
 }
 
 #[test]
+fn users_who_came_by_another_channel_are_counted_and_nobody_else_is() {
+    let world = World::new(RULE, 1);
+    // One came by a place; one by email, and is pushed to afterwards; one is denied.
+    let came = world.decide(&batch(&[("a", "push"), ("a", "email"), ("b", "email"), ("b", "push"), ("c", "push")]));
+    assert_eq!(came, ["approved", "approved", "approved", "approved", "pressure"]);
+    assert_eq!(world.state.exempt_users(), 1);
+    world.decide(&batch(&[("a", "email"), ("b", "email"), ("d", "sms"), ("d", "email")]));
+    assert_eq!(world.state.exempt_users(), 2);
+}
+
+#[test]
 fn nothing_is_held_back_in_shadow_mode_and_what_would_be_is_reported() {
     let decider = decider(RULE);
     let policy = Policy { mode: crate::policy::Mode::Shadow, ..(*decider.policy.get()).clone() };
@@ -224,6 +235,7 @@ fn nothing_is_held_back_in_shadow_mode_and_what_would_be_is_reported() {
     let (full, open) = (shadow(0), shadow(1));
     assert_eq!(full.decide(&batch(&[("a", "push"), ("b", "email")])), ["shadow", "approved"]);
     assert!(full.is_active("a") && full.is_active("b"));
+    assert_eq!(full.state.exempt_users(), 1, "b");
     assert_eq!(open.decide(&batch(&[("a", "push"), ("b", "push")])), ["approved", "shadow"]);
     assert_eq!((open.places(), open.is_active("a"), open.is_active("b")), ((0, 0), true, true));
 }

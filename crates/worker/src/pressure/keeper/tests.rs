@@ -2,7 +2,7 @@
 
 mod world;
 
-use weir_core::{activity::ActivityHash, shard::UserHash};
+use weir_core::{activity::ActivityHash, pressure::ActiveBy, shard::UserHash};
 use world::{Does, Turn, World, policy, spread, told, until};
 
 use super::*;
@@ -204,7 +204,7 @@ async fn places_are_kept_for_as_many_as_became_active_without_one_in_the_last_se
         world.turn().await;
         let state = world.state();
         while state.take_place() {
-            world.pressure.note_in(&state, [user(came)], minute);
+            world.pressure.note_in(&state, [(user(came), ActiveBy::Intent)], minute);
             state.places.used(1);
             came += 1;
         }
@@ -282,7 +282,7 @@ async fn another_maximum_or_window_is_read_anew_and_none_ends_it() {
     assert!((0..5).all(|user| second.users.is_active(spread(user), world.clock.minute())), "who was told meanwhile");
 
     // A batch that began before tells at last.
-    world.pressure.note_in(&late, [spread(100)], world.clock.minute());
+    world.pressure.note_in(&late, [(spread(100), ActiveBy::Intent)], world.clock.minute());
     drop(late);
     world.turn().await;
     assert!(second.users.is_active(spread(100), world.clock.minute()));
@@ -294,4 +294,19 @@ async fn another_maximum_or_window_is_read_anew_and_none_ends_it() {
     world.turn().await;
     assert!(world.pressure.state().is_none());
     assert_eq!((world.log.turns().len(), world.status.seen().is_none()), (turns, true));
+}
+
+#[tokio::test]
+async fn users_who_came_by_intents_that_the_rule_does_not_apply_to_are_shown_for_the_window() {
+    let mut world = World::loaded().await;
+    let by = [ActiveBy::ExemptIntent, ActiveBy::Intent, ActiveBy::ExemptIntent];
+    let came = (0..3).map(spread).zip(by);
+    world.pressure.note_in(&world.state(), came, world.clock.minute());
+    world.note(2..5);
+    for (minutes, expected) in [(0, 2), (9, 2), (1, 0)] {
+        world.clock.advance(Duration::from_secs(minutes * 60));
+        world.turn().await;
+        let seen = world.status.seen();
+        assert_eq!(seen.as_ref().as_ref().unwrap().exempt_users, expected, "{minutes} minutes later");
+    }
 }
