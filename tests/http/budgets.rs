@@ -14,7 +14,7 @@ use weir_core::{
 use crate::{
     client::Client,
     in_process::{Server, set},
-    page::browser::Browser,
+    page::browser::{Browser, LIGHT, PHONE},
     support::{
         DEADLINE, Scene,
         http::{address, wait_degraded, wait_ready, wait_whole},
@@ -32,7 +32,7 @@ fn policy(budgets: &str) -> String {
 
 const BUDGETS: &str = r#"
 [[budgets]]
-name = "all"
+name = "everything"
 limit = 5_000
 total = true
 [[budgets]]
@@ -87,7 +87,7 @@ async fn each_budget_is_shown_with_what_is_used_and_left_and_when_it_frees() {
         row[span.0] = span.1;
         row
     };
-    let expected = [bare("all", 5_000, ("total", json!(true))), bare("sms", 20, ("window", json!("1h")))];
+    let expected = [bare("everything", 5_000, ("total", json!(true))), bare("sms", 20, ("window", json!("1h")))];
     assert_eq!(fresh, json!({"budgets": expected, "omitted": 0}), "no campaign is known yet");
 
     publish(&scene, "spring", 100, &json!({"campaign": "spring", "channel": "push"}));
@@ -105,14 +105,14 @@ async fn each_budget_is_shown_with_what_is_used_and_left_and_when_it_frees() {
         scene.decisions().values().filter(|decision| decision.approved()).map(|decision| decision.at_ms).collect();
     let after_ms = free_at.as_millisecond() - decided.iter().min().unwrap();
     assert!((3_600_000..3_800_000).contains(&after_ms), "{spent}");
-    assert_eq!(adds_up(&row(&client, "all", None)), 120);
+    assert_eq!(adds_up(&row(&client, "everything", None)), 120);
     for (campaign, used) in [("spring", 100), ("summer", 20)] {
         let row = row(&client, "money", Some(campaign));
         assert_eq!((adds_up(&row), &row["per"], &row["free_at"]), (used, &json!("month"), &Value::Null));
     }
     let names: Vec<Value> = client.get("/v1/budgets").json()["budgets"].as_array().unwrap().clone();
     let names: Vec<&str> = names.iter().map(|row| row["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["all", "sms", "money", "money"], "in the policy's order");
+    assert_eq!(names, ["everything", "sms", "money", "money"], "in the policy's order");
 
     one_by_name(&client);
     decisions(&client, &spent);
@@ -163,10 +163,26 @@ async fn on_the_page(browser: &Browser) {
     browser.wait("the page shows four budgets", &format!("return {rows} === 4")).await;
     assert_eq!(browser.script("return document.getElementById('budgets-card').hidden").await, false);
     let shown = browser.text("#budgets").await;
-    for part in
-        ["all", "in total", "5,000", "sms", "in any 1h", "money of spring", "money of summer", "per month", "now"]
-    {
+    for part in [
+        "everything",
+        "in total",
+        "5,000",
+        "sms",
+        "in any 1h",
+        "money of spring",
+        "money of summer",
+        "per month",
+        "now",
+    ] {
         assert!(shown.contains(part), "{part}: {shown}");
+    }
+    let lines =
+        "return [...document.querySelectorAll('#budgets th .whole')].map((name) => name.getClientRects().length)";
+    for screen in [LIGHT, PHONE] {
+        browser.screen(screen);
+        assert_eq!(browser.script(lines).await, json!([1, 1, 1, 1]), "a budget's name is on one line: {screen:?}");
+        let wide = browser.script("return [document.documentElement.scrollWidth, window.innerWidth]").await;
+        assert!(wide[0].as_u64() <= wide[1].as_u64(), "{screen:?} scrolls sideways: {wide}");
     }
     assert_eq!(browser.complaints(), Vec::<String>::new());
     assert_eq!(browser.nameless(), Vec::<String>::new());

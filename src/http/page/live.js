@@ -189,7 +189,9 @@ class Live {
   budgets({ policy, budgets: { budgets, omitted } }) {
     byId("budgets-card").hidden = !policy.budgets;
     fill("budgets", budgets.map(({ name, campaign, limit, used, left, window, per, free_at: free, available }) => {
-      const said = cell(campaign === undefined ? name : `${name} of ${campaign}`, { name: "th" });
+      const said = cell("", { name: "th" });
+      said.append(Object.assign(document.createElement("span"), { className: "whole", textContent: name }));
+      if (campaign !== undefined) said.append(` of ${campaign}`);
       const span = window ? `in any ${window}` : per ? `per ${per}` : "in total";
       said.append(Object.assign(document.createElement("span"), { className: "rule", textContent: span }));
       const count = (value) => cell(value === null ? "–" : number(value), { kind: "number" });
