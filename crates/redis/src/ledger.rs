@@ -119,22 +119,21 @@ impl RedisLedger {
             let done = numbers.and_then(|numbers| read(place, &numbers));
             done.ok_or_else(|| RequestError::torn(&node, "the numbers of a budget"))
         };
-        let requests = calls.iter().map(|call| call.request(keyspace, Keys::Both)).collect();
-        let errors = cluster.ask_each(requests, Repeat::NotRun, &mut check).await;
-        let mut failed: Failed =
-            errors.into_iter().enumerate().filter_map(|(place, error)| Some((place, error?))).collect();
-        ask_apart(cluster, keyspace, &calls, &mut failed, &mut check).await;
-        ask_with_room(cluster, keyspace, &calls, &mut failed, &mut check).await;
-        if failed.is_empty() {
+        let places = (0..calls.len()).collect();
+        let mut calls = Calls { calls, failed: BTreeMap::new() };
+        calls.ask(cluster, keyspace, (places, Keys::Both), &mut check).await;
+        calls.ask_apart(cluster, keyspace, &mut check).await;
+        calls.ask_with_room(cluster, keyspace, &mut check).await;
+        if calls.failed.is_empty() {
             return Ok(());
         }
-        if failed.values().any(|error| matches!(error, RequestError::LostHistory { .. }))
+        if calls.failed.values().any(|error| matches!(error, RequestError::LostHistory { .. }))
             && let Some(made_anew) = renewed(cluster, keyspace).await
         {
             *keyspace = made_anew;
             return Err(StoreError::Temporary("a rebuild has recreated the keyspace: trying again with it".to_owned()));
         }
-        Err(why(keyspace, &calls, &failed))
+        Err(calls.why(keyspace))
     }
 }
 
@@ -148,9 +147,6 @@ impl Ledger for RedisLedger {
         self.give_back_each(tokens, |_, _, _| ()).await
     }
 }
-
-/// The calls that have no answer, by their place, and why.
-type Failed = BTreeMap<usize, RequestError>;
 
 /// The keys of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -230,106 +226,119 @@ pub(super) fn field(span: SpanNow, bucket: i64) -> String {
     }
 }
 
-/// Makes the calls again whose keys are on two nodes, because their slot is moving: the epoch is read by itself. Without this, a
-/// budget that has no key yet would wait until all of its slot has moved.
-async fn ask_apart(
-    cluster: &mut Cluster,
-    keyspace: &Keyspace,
-    calls: &[Call<'_>],
-    failed: &mut Failed,
-    check: impl FnMut(usize, Value) -> Result<(), RequestError>,
-) {
-    let apart = failed.iter().filter(|(_, error)| matches!(error, RequestError::Apart { .. }));
-    let apart: Vec<usize> = apart.map(|(place, _)| *place).collect();
-    if apart.is_empty() {
-        return;
-    }
-    let shards: BTreeSet<u16> = apart.iter().map(|place| keyspace.budget_shard(calls[*place].budget)).collect();
-    let epochs = ask_epochs(cluster, keyspace, shards.iter().copied()).await;
-    let epochs: BTreeMap<u16, _> = shards.into_iter().zip(epochs).collect();
-    let mut sound = Vec::new();
-    for place in apart {
-        match epochs.get(&keyspace.budget_shard(calls[place].budget)) {
-            Some(Ok(Some(epoch))) if epoch == keyspace.epoch() => sound.push(place),
-            Some(Ok(found)) => {
-                let message = format!("the epoch is {}", found.as_deref().unwrap_or("gone"));
-                failed.insert(place, RequestError::LostHistory { message });
-            }
-            Some(Err(error)) => drop(failed.insert(place, error.clone())),
-            None => {}
-        }
-    }
-    ask_again(cluster, keyspace, calls, (sound, Keys::Budget), failed, check).await;
+/// Calls that are made together.
+struct Calls<'c> {
+    calls: Vec<Call<'c>>,
+    /// Those that have no answer, by their place, and why.
+    failed: BTreeMap<usize, RequestError>,
 }
 
-/// Makes room in the shards that have as many totals of campaigns as they may have, and makes the calls again that found none.
-async fn ask_with_room(
-    cluster: &mut Cluster,
-    keyspace: &Keyspace,
-    calls: &[Call<'_>],
-    failed: &mut Failed,
-    check: impl FnMut(usize, Value) -> Result<(), RequestError>,
-) {
-    let full: Vec<usize> = failed.iter().filter(|(_, error)| is_full(error)).map(|(place, _)| *place).collect();
-    let shards: BTreeSet<u16> = full.iter().map(|place| keyspace.budget_shard(calls[*place].budget)).collect();
-    for shard in shards {
-        if let Err(error) = make_room(cluster, keyspace, shard).await {
-            tracing::warn!("shard {shard} has no room for more totals of campaigns: {error}");
-        }
-    }
-    ask_again(cluster, keyspace, calls, (full, Keys::Both), failed, check).await;
-}
-
-/// Makes the calls at these places again, which were not carried out.
-async fn ask_again(
-    cluster: &mut Cluster,
-    keyspace: &Keyspace,
-    calls: &[Call<'_>],
-    (places, keys): (Vec<usize>, Keys),
-    failed: &mut Failed,
-    mut check: impl FnMut(usize, Value) -> Result<(), RequestError>,
-) {
-    if places.is_empty() {
-        return;
-    }
-    let requests = places.iter().map(|place| calls[*place].request(keyspace, keys)).collect();
-    let errors = cluster.ask_each(requests, Repeat::NotRun, |at, value| check(places[at], value)).await;
-    for (place, error) in places.into_iter().zip(errors) {
-        match error {
-            None => drop(failed.remove(&place)),
-            Some(error) => drop(failed.insert(place, error)),
-        }
-    }
-}
-
-/// Why some calls have no answer: lost history where that is so of all of them.
-fn why(keyspace: &Keyspace, calls: &[Call<'_>], failed: &Failed) -> StoreError {
-    let (mut lost, mut first_lost, mut other) = (BTreeSet::new(), None, None);
-    for (place, error) in failed {
-        let budget = calls[*place].budget;
-        match error {
-            RequestError::LostHistory { message } => {
-                lost.insert(keyspace.budget_shard(budget));
-                first_lost.get_or_insert_with(|| format!("budget {budget}: {message}"));
-            }
-            RequestError::Moved { .. }
-            | RequestError::Ask { .. }
-            | RequestError::Apart { .. }
-            | RequestError::NoScript { .. }
-            | RequestError::Unavailable { .. }
-            | RequestError::Refused { .. } => {
-                other.get_or_insert_with(|| format!("budget {budget}: {error}"));
+impl Calls<'_> {
+    /// Makes the calls at these places, which were not carried out before.
+    async fn ask(
+        &mut self,
+        cluster: &mut Cluster,
+        keyspace: &Keyspace,
+        (places, keys): (Vec<usize>, Keys),
+        mut check: impl FnMut(usize, Value) -> Result<(), RequestError>,
+    ) {
+        let requests = places.iter().map(|place| self.calls[*place].request(keyspace, keys)).collect();
+        let errors = cluster.ask_each(requests, Repeat::NotRun, |at, value| check(places[at], value)).await;
+        for (place, error) in places.into_iter().zip(errors) {
+            match error {
+                None => drop(self.failed.remove(&place)),
+                Some(error) => drop(self.failed.insert(place, error)),
             }
         }
     }
-    match (other, first_lost) {
-        (None, Some(found)) => lost_history(lost.into_iter().collect(), &found),
-        (other, _) => StoreError::Temporary(format!(
-            "{} of {} budget calls have no answer: {}",
-            failed.len(),
-            calls.len(),
-            other.unwrap_or_else(|| "no reply".to_owned())
-        )),
+
+    /// Makes the calls again whose keys are on two nodes, because their slot is moving: the epoch is read by itself. Without this, a
+    /// budget that has no key yet would wait until all of its slot has moved.
+    async fn ask_apart(
+        &mut self,
+        cluster: &mut Cluster,
+        keyspace: &Keyspace,
+        check: impl FnMut(usize, Value) -> Result<(), RequestError>,
+    ) {
+        let apart = self.failed_by(|error| matches!(error, RequestError::Apart { .. }));
+        if apart.is_empty() {
+            return;
+        }
+        let shards = self.shards(keyspace, &apart);
+        let epochs = ask_epochs(cluster, keyspace, shards.iter().copied()).await;
+        let epochs: BTreeMap<u16, _> = shards.into_iter().zip(epochs).collect();
+        let mut sound = Vec::new();
+        for place in apart {
+            match epochs.get(&keyspace.budget_shard(self.calls[place].budget)) {
+                Some(Ok(Some(epoch))) if epoch == keyspace.epoch() => sound.push(place),
+                Some(Ok(found)) => {
+                    let message = format!("the epoch is {}", found.as_deref().unwrap_or("gone"));
+                    self.failed.insert(place, RequestError::LostHistory { message });
+                }
+                Some(Err(error)) => drop(self.failed.insert(place, error.clone())),
+                None => {}
+            }
+        }
+        self.ask(cluster, keyspace, (sound, Keys::Budget), check).await;
+    }
+
+    /// Makes room in the shards that have as many totals of campaigns as they may have, and makes the calls again that found none.
+    async fn ask_with_room(
+        &mut self,
+        cluster: &mut Cluster,
+        keyspace: &Keyspace,
+        check: impl FnMut(usize, Value) -> Result<(), RequestError>,
+    ) {
+        let full = self.failed_by(is_full);
+        if full.is_empty() {
+            return;
+        }
+        for shard in self.shards(keyspace, &full) {
+            if let Err(error) = make_room(cluster, keyspace, shard).await {
+                tracing::warn!("shard {shard} has no room for more totals of campaigns: {error}");
+            }
+        }
+        self.ask(cluster, keyspace, (full, Keys::Both), check).await;
+    }
+
+    /// The places of the calls that failed so.
+    fn failed_by(&self, is: impl Fn(&RequestError) -> bool) -> Vec<usize> {
+        self.failed.iter().filter(|(_, error)| is(error)).map(|(place, _)| *place).collect()
+    }
+
+    fn shards(&self, keyspace: &Keyspace, places: &[usize]) -> BTreeSet<u16> {
+        places.iter().map(|place| keyspace.budget_shard(self.calls[*place].budget)).collect()
+    }
+
+    /// Why some calls have no answer: lost history where that is so of all of them.
+    fn why(&self, keyspace: &Keyspace) -> StoreError {
+        let (mut lost, mut first_lost, mut other) = (BTreeSet::new(), None, None);
+        for (place, error) in &self.failed {
+            let budget = self.calls[*place].budget;
+            match error {
+                RequestError::LostHistory { message } => {
+                    lost.insert(keyspace.budget_shard(budget));
+                    first_lost.get_or_insert_with(|| format!("budget {budget}: {message}"));
+                }
+                RequestError::Moved { .. }
+                | RequestError::Ask { .. }
+                | RequestError::Apart { .. }
+                | RequestError::NoScript { .. }
+                | RequestError::Unavailable { .. }
+                | RequestError::Refused { .. } => {
+                    other.get_or_insert_with(|| format!("budget {budget}: {error}"));
+                }
+            }
+        }
+        match (other, first_lost) {
+            (None, Some(found)) => lost_history(lost.into_iter().collect(), &found),
+            (other, _) => StoreError::Temporary(format!(
+                "{} of {} budget calls have no answer: {}",
+                self.failed.len(),
+                self.calls.len(),
+                other.unwrap_or_else(|| "no reply".to_owned())
+            )),
+        }
     }
 }
 

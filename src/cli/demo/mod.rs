@@ -3,6 +3,7 @@
 
 mod broker;
 mod gateway;
+mod publisher;
 mod summary;
 mod traffic;
 mod watcher;
@@ -20,11 +21,7 @@ use std::{
 use anyhow::Context as _;
 use clap::Args;
 use indicatif::ProgressBar;
-use rdkafka::{
-    ClientConfig,
-    error::RDKafkaErrorCode,
-    producer::{BaseProducer, BaseRecord, Producer},
-};
+use rdkafka::ClientConfig;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use weir_core::{
@@ -47,6 +44,7 @@ use weir_worker::{
 use self::{
     broker::{Broker, WHEEL},
     gateway::Gateway,
+    publisher::{PER_S, Publisher},
     summary::{Kept, Summary},
     watcher::Watcher,
 };
@@ -85,7 +83,8 @@ pub struct DemoArgs {
     /// Where the HTTP interface listens; port 0: any free one
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
-    /// Stay up after the summary and print the broker's address, so that any Kafka client can publish and consume
+    /// Stay up after the summary, with 500 intents per second until Ctrl-C, and print the addresses of the page and of the broker,
+    /// so that any Kafka client can publish and consume
     #[arg(long)]
     keep: bool,
     /// Output format
@@ -110,7 +109,11 @@ pub async fn run(args: &DemoArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let bar = progress(Some(u64::from(args.publish)), template);
     let options = Arc::clone(&broker.options);
     let (count, watch_bar, taken) = (args.publish, bar.clone(), gateway.taken());
-    let publisher = tokio::task::spawn_blocking(move || publish(&options, count));
+    let publisher = tokio::task::spawn_blocking(move || {
+        let mut publisher = Publisher::new(&options)?;
+        publisher.publish(count)?;
+        anyhow::Ok(publisher)
+    });
     let options = Arc::clone(&broker.options);
     let watcher = tokio::task::spawn_blocking(move || watch(&options, &taken, count, &watch_bar));
     let summary = tokio::select! {
@@ -121,7 +124,7 @@ pub async fn run(args: &DemoArgs, out: &mut impl Write) -> anyhow::Result<()> {
             anyhow::bail!("the worker ended before all intents were decided");
         }
     };
-    publisher.await.context("the publisher")??;
+    let publisher = publisher.await.context("the publisher")??;
     bar.finish_and_clear();
     match (args.output, args.keep) {
         (OutputForm::Text, true) => {
@@ -136,7 +139,7 @@ pub async fn run(args: &DemoArgs, out: &mut impl Write) -> anyhow::Result<()> {
     }
     out.flush()?;
     if args.keep {
-        signals::asked_to_stop()?.await;
+        publisher.keep_publishing().await?;
     }
     stop.cancel();
     drop(gateway);
@@ -261,21 +264,6 @@ fn lanes(kafka: &Arc<KafkaOptions>, store: &EmbeddedStore) -> Vec<LaneEnds<Embed
     lanes
 }
 
-/// Publishes the traffic, waiting where the client's queue is full.
-fn publish(options: &KafkaOptions, count: u32) -> anyhow::Result<()> {
-    let producer: BaseProducer = client(options).set("partitioner", "murmur2_random").set("linger.ms", "5").create()?;
-    for intent in traffic::intents(count, SystemClock.now()) {
-        let record = || BaseRecord::to(&options.intents).key(&intent.key).payload(&intent.value);
-        while let Err((error, _)) = producer.send(record()) {
-            if error.rdkafka_error_code() != Some(RDKafkaErrorCode::QueueFull) {
-                return Err(error).context("publishing the demo's intents");
-            }
-            producer.poll(Duration::from_millis(10));
-        }
-    }
-    producer.flush(PATIENCE).context("publishing the demo's intents")
-}
-
 fn client(options: &KafkaOptions) -> ClientConfig {
     let mut config = ClientConfig::new();
     config.set("bootstrap.servers", &options.brokers);
@@ -307,7 +295,8 @@ fn kept(options: &KafkaOptions, http: SocketAddr) -> Kept<'_> {
 }
 
 fn how_to_use(options: &KafkaOptions, http: SocketAddr, out: &mut impl Write) -> io::Result<()> {
-    writeln!(out, "\nThe demo stays up. The broker is {}; topics: {}.", options.brokers, options.topics().join(", "))?;
+    writeln!(out, "\nThe demo stays up, with {PER_S} intents per second. Press Ctrl-C to end.")?;
+    writeln!(out, "The broker is {}; topics: {}.", options.brokers, options.topics().join(", "))?;
     writeln!(out, "Watch it, and explain a user: http://{http}/ in a browser")?;
     writeln!(out, "Publish an intent:")?;
     writeln!(
@@ -315,8 +304,8 @@ fn how_to_use(options: &KafkaOptions, http: SocketAddr, out: &mut impl Write) ->
         "  echo '7:{{\"id\":\"mine-1\",\"user_id\":7,\"channel\":\"push\"}}' | kcat -b {} -t {} -K: -P",
         options.brokers, options.intents
     )?;
-    writeln!(out, "See what became of it:")?;
-    writeln!(out, "  kcat -b {} -t {} -C -o end -f '%k %h\\n'", options.brokers, options.approved)?;
+    writeln!(out, "See what becomes of yours:")?;
+    writeln!(out, "  kcat -b {} -t {} -C -o end -u -f '%s %h\\n' | grep mine-", options.brokers, options.approved)?;
     writeln!(
         out,
         "The deferred intents come back by themselves. Publish one that does within a minute or two, and follow it with the \
@@ -333,6 +322,5 @@ fn how_to_use(options: &KafkaOptions, http: SocketAddr, out: &mut impl Write) ->
         out,
         "  curl http://{http}/v1/decisions -H 'content-type: application/json' -d '{{\"id\":\"mine-2\",\"user_id\":7}}'"
     )?;
-    writeln!(out, "  http://{http}/openapi.json says what else there is.")?;
-    writeln!(out, "Press Ctrl-C to end.")
+    writeln!(out, "  http://{http}/openapi.json says what else there is.")
 }

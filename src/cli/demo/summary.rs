@@ -10,7 +10,10 @@ use std::{
 use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
 use serde::Serialize;
 
-use super::gateway::{CHANNEL, PER_S};
+use super::{
+    gateway::{CHANNEL, PER_S},
+    publisher::PER_S as KEPT_PER_S,
+};
 
 /// Where a record is from: one of the outputs, or the deferred intents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -238,7 +241,10 @@ impl Summary {
 /// What to do next.
 pub(super) fn how_to_go_on(out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "\nHow to go on:")?;
-    writeln!(out, "  weir demo --keep            stays up and prints the broker's address for your own Kafka client")?;
+    writeln!(
+        out,
+        "  weir demo --keep            stays up with {KEPT_PER_S} intents/s, for its page and your own Kafka client"
+    )?;
     writeln!(out, "  cargo xtask stack           Kafka, a Redis Cluster and S3 on this machine, for `weir run`")?;
     writeln!(out, "  docker compose up           the same in containers")?;
     writeln!(out, "  README.md                   the rest")

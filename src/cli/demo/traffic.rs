@@ -48,12 +48,13 @@ pub struct Published {
     pub value: String,
 }
 
-/// `count` intents in the order of publishing. Every thousandth is not JSON, every five hundredth is published twice, and one of
-/// a thousand has a `not_before` some hours from `now`.
-pub fn intents(count: u32, now: Time) -> impl Iterator<Item = Published> {
+/// Intents in the order of publishing, without an end. Every thousandth is not JSON, every five hundredth is published twice, and one
+/// of a thousand has a `not_before` some hours from `now`.
+pub fn intents(now: fn() -> Time) -> impl Iterator<Item = Published> {
+    let mut hours_ahead = HOURS_AHEAD.into_iter().cycle();
     let mut random = fastrand::Rng::with_seed(SEED);
     let mut last: Option<Published> = None;
-    (0..count).map(move |number| {
+    (0_u64..).map(move |number| {
         if number % 500 == 499
             && let Some(again) = last.clone()
         {
@@ -72,9 +73,10 @@ pub fn intents(count: u32, now: Time) -> impl Iterator<Item = Published> {
         let value = if number % 1000 == 500 {
             format!(r#"{{"id": "demo-{number}", "user_id": {user}, "#)
         } else {
-            let not_before = if number % 1000 == 250 {
-                let hours = HOURS_AHEAD[number as usize / 1000 % HOURS_AHEAD.len()];
-                format!(r#","not_before":"{}""#, now.plus(hours * HOUR_MS))
+            let not_before = if number % 1000 == 250
+                && let Some(hours) = hours_ahead.next()
+            {
+                format!(r#","not_before":"{}""#, now().plus(hours * HOUR_MS))
             } else {
                 String::new()
             };

@@ -97,7 +97,8 @@ proptest! {
     ) {
         const LONGEST_LEASE_MS: i64 = 200;
         let (mut book, mut now) = (Book::default(), 0);
-        let (mut spent, mut late): (Vec<(i64, u64)>, Vec<(usize, GiveBack)>) = (Vec::new(), Vec::new());
+        let mut spent: Vec<(i64, u64)> = Vec::new();
+        let mut late: Vec<(usize, GiveBack)> = Vec::new();
         for (Step { passed_ms, holder, need, want, lease_ms, given_back }, is_anew) in steps.into_iter().zip(anew) {
             now += passed_ms;
             let request = TakeRequest { need, want, lease_ms, ..rolling() };
