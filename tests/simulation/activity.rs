@@ -20,6 +20,9 @@ use super::{
     script::{Item, Stream},
 };
 
+/// For how long the planted bug lets the log keep a member, in milliseconds: one that takes all of its turns does not notice.
+const SOON_GONE_MS: i64 = 1_500;
+
 /// Who told first that a user was active in a minute, and when the log had answered.
 #[derive(Debug, Clone, Copy)]
 pub struct Told {
@@ -94,7 +97,11 @@ impl SimActivityLog {
 
 impl ActivityLog for SimActivityLog {
     async fn sync(&mut self, request: &SyncRequest<'_>) -> Result<SyncReply, StoreError> {
-        let outcome = self.log.sync(request).await;
+        let mut asked = request.clone();
+        if self.env.sabotage() == Sabotage::PlaceOutlived {
+            asked.member_for_ms = asked.member_for_ms.min(SOON_GONE_MS);
+        }
+        let outcome = self.log.sync(&asked).await;
         match &outcome {
             Ok(_) => {
                 let (process, at) = (self.process, self.env.passed());

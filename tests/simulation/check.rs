@@ -327,6 +327,10 @@ fn tell(world: &World, asks: &Asks) -> Tale {
         let heard = lock(&world.keyspace.heard);
         (heard.told.len(), heard.lost)
     };
+    let (budget_calls_refused, budget_grants_answered) = {
+        let told = lock(&world.keyspace.tells.told);
+        (told.refused, told.granted)
+    };
     let mut tale = Tale { longest: cluster.ledger.longest, ..Tale::default() };
     let size = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
     for (what, times) in [
@@ -344,7 +348,8 @@ fn tell(world: &World, asks: &Asks) -> Tale {
         ("budget", of_reason("budget")),
         ("budget_grants", cluster.till.grants),
         ("budget_given_back", cluster.till.given_back),
-        ("budget_calls_refused", lock(&world.keyspace.tells.told).refused),
+        ("budget_grants_burnt", cluster.till.grants.saturating_sub(budget_grants_answered)),
+        ("budget_calls_refused", budget_calls_refused),
         ("budgets_rebuilt", cluster.till.rebuilt),
         ("pressure", of_reason("pressure")),
         ("became_active", became_active),

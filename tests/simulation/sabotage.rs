@@ -44,8 +44,12 @@ pub enum Sabotage {
     UnclearGivenBack,
     /// Tokens are given back twice.
     GivenBackTwice,
+    /// Tokens are asked for again where the answer is lost.
+    GrantAskedAgain,
     /// Places are granted without regard to those that other instances hold.
     PlacesGrantedTwice,
+    /// The log of activity believes that a member is gone, and its places are spent.
+    PlaceOutlived,
     /// A failed turn at the log of activity counts as done.
     SkipTurnRetry,
     /// After a rebalance, the permits of the turn before count again.
@@ -55,7 +59,7 @@ pub enum Sabotage {
 }
 
 impl Sabotage {
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 24] = [
         Self::SkipStoreRetry,
         Self::SkipCommitRetry,
         Self::CommitBeforeProduce,
@@ -74,7 +78,9 @@ impl Sabotage {
         Self::LeaseOutlived,
         Self::UnclearGivenBack,
         Self::GivenBackTwice,
+        Self::GrantAskedAgain,
         Self::PlacesGrantedTwice,
+        Self::PlaceOutlived,
         Self::SkipTurnRetry,
         Self::PermitsCountedTwice,
         Self::ClosedRouteOutrun,
@@ -85,7 +91,12 @@ impl Sabotage {
     pub fn seed(self) -> Option<u64> {
         Some(match self {
             Self::None | Self::SkipTurnRetry => return None,
-            Self::SkipStoreRetry | Self::CommitBeforeProduce | Self::CountReplayTwice | Self::JudgeOnce => 0,
+            Self::SkipStoreRetry
+            | Self::CommitBeforeProduce
+            | Self::CountReplayTwice
+            | Self::JudgeOnce
+            | Self::GrantAskedAgain
+            | Self::PlaceOutlived => 0,
             Self::ForgetRewind | Self::NoBound | Self::ReleasedEarly | Self::MovedTwice | Self::PermitsCountedTwice => {
                 2
             }
@@ -114,12 +125,12 @@ impl Sabotage {
 
     /// Whether it is a bug of budgets, of which every run needs one then.
     pub fn is_of_budgets(self) -> bool {
-        matches!(self, Self::LeaseOutlived | Self::UnclearGivenBack | Self::GivenBackTwice)
+        matches!(self, Self::LeaseOutlived | Self::UnclearGivenBack | Self::GivenBackTwice | Self::GrantAskedAgain)
     }
 
     /// Whether it is a bug of pressure, which every run has then.
     pub fn is_of_pressure(self) -> bool {
-        matches!(self, Self::PlacesGrantedTwice | Self::SkipTurnRetry)
+        matches!(self, Self::PlacesGrantedTwice | Self::PlaceOutlived | Self::SkipTurnRetry)
     }
 
     /// Whether it is a bug of routes, of which every run has one then.
@@ -156,6 +167,8 @@ impl Sabotage {
             | Self::LeaseOutlived
             | Self::UnclearGivenBack
             | Self::GivenBackTwice
+            | Self::GrantAskedAgain
+            | Self::PlaceOutlived
             | Self::SkipTurnRetry
             | Self::PermitsCountedTwice
             | Self::ClosedRouteOutrun => &[],

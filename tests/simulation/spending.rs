@@ -67,6 +67,7 @@ impl Judge<'_> {
     /// All promises about what was approved from budgets.
     pub fn budgets(&mut self, broker: &Broker, outs: &[&Out], cluster: &Cluster) {
         self.broken.extend(cluster.till.broken.iter().cloned());
+        self.asked_once(cluster);
         let mut taken: BTreeMap<BudgetId, (Allowance, Vec<Taken>)> = BTreeMap::new();
         for out in outs.iter().filter(|out| out.to.is_approved()) {
             let Some(ask) = self.asks.get(&out.intent.first) else { continue };
@@ -100,6 +101,17 @@ impl Judge<'_> {
             // A replay is approved whatever is left, also one that a count which began meanwhile does not have.
             let on_top = taken.iter().filter(|taken| taken.is_on_top(&cluster.till, &key)).map(|taken| taken.cost);
             self.limit(id, budget, taken, budget.limit + forgotten + on_top.sum::<u64>());
+        }
+    }
+
+    /// Tokens are granted at most once for each time that a process asks for some: a call whose reply is lost is not made again.
+    fn asked_once(&mut self, cluster: &Cluster) {
+        let told = lock(&self.world.keyspace.tells.told);
+        for (id, asked) in &told.asked {
+            let granted = cluster.till.grants_of(&self.world.keyspace.opened.keyspace.budget_key(id));
+            if granted > *asked {
+                self.broken.push(format!("budget: {id} was asked for {asked} times, and granted {granted} times"));
+            }
         }
     }
 

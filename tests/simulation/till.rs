@@ -30,6 +30,8 @@ const SETTLED: Duration = Duration::from_secs(5);
 struct Account {
     /// The tokens that were granted in each field, without those that were taken back.
     tokens: BTreeMap<Vec<u8>, u64>,
+    /// How often some were granted.
+    grants: usize,
     /// A failover or a wipe has changed the hash.
     unsure: bool,
     /// The tokens that failovers have forgotten.
@@ -97,6 +99,7 @@ impl Till {
         account.begun.insert(since);
         if granted > 0 {
             *account.tokens.entry(field.clone()).or_default() += u64::try_from(granted).unwrap();
+            account.grants += 1;
             self.grants += 1;
         }
         let counts = |of: &[u8]| match kind {
@@ -144,6 +147,11 @@ impl Till {
         begun.is_some_and(|begun| begun.iter().any(|since| recorded < *since && *since <= visible))
     }
 
+    /// How often tokens of a budget were granted.
+    pub fn grants_of(&self, key: &str) -> usize {
+        self.accounts.get(key.as_bytes()).map_or(0, |account| account.grants)
+    }
+
     /// How many tokens of a budget failovers have forgotten.
     pub fn forgotten(&self, key: &str) -> u64 {
         self.accounts.get(key.as_bytes()).map_or(0, |account| account.forgotten)
@@ -164,6 +172,10 @@ pub struct Denial {
 #[derive(Debug, Default)]
 pub struct Told {
     pub denials: Vec<Denial>,
+    /// How often tokens of each budget were asked for, without the calls that were answered that there are none.
+    pub asked: BTreeMap<BudgetId, usize>,
+    /// Answers with tokens.
+    pub granted: usize,
     /// Calls without an answer.
     pub refused: usize,
     /// Of a planted bug: where the last tokens of each process are from, and what it gives back too much.
@@ -205,7 +217,10 @@ impl SimLedger {
         let mut told = lock(&self.tells.told);
         let (process, budget) = (self.process, request.budget.clone());
         if answer.granted > 0 {
+            told.granted += 1;
             told.last.insert((process, budget.clone()), (request.span, answer.bucket, answer.count_id));
+        } else if request.want > 0 {
+            *told.asked.entry(budget.clone()).or_default() -= 1;
         }
         if answer.granted < request.need || answer.granted == 0 && answer.free_in_ms != Some(0) {
             let free_in = answer.free_in_ms.map(|ms| Duration::from_millis(u64::try_from(ms).unwrap()));
@@ -241,7 +256,14 @@ impl Ledger for SimLedger {
             }
             _ => request.clone(),
         });
-        let outcome = self.ledger.take(&asked.collect::<Vec<_>>(), answers).await;
+        let asked: Vec<TakeRequest> = asked.collect();
+        for request in requests.iter().filter(|request| request.want > 0) {
+            *lock(&self.tells.told).asked.entry(request.budget.clone()).or_default() += 1;
+        }
+        let mut outcome = self.ledger.take(&asked, answers).await;
+        if outcome.is_err() && self.env.sabotage() == Sabotage::GrantAskedAgain {
+            outcome = self.ledger.take(&asked, answers).await;
+        }
         for (request, answer) in requests.iter().zip(&*answers) {
             if let Some(answer) = answer {
                 self.note(request, answer);
