@@ -36,6 +36,15 @@ const OF_PUSHES: ApprovedTopic = ApprovedTopic(1);
 /// What is drawn here changes nothing else of a seed.
 const SALT: u64 = 0x726f_7574_6573;
 
+/// A change of the route in the policy. Intents that wait by then are decided all the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Edit {
+    /// It is removed.
+    Removed,
+    /// It suppresses intents when it is full, and none waits any more.
+    Suppresses,
+}
+
 /// `[[routes]]` of a policy, and its consumer.
 #[derive(Debug, Clone, Copy)]
 pub struct Paced {
@@ -51,6 +60,8 @@ pub struct Paced {
     passes: bool,
     /// From when until when it delivers nothing.
     stands: (Duration, Duration),
+    /// How the policy changes it, and when.
+    pub edit: Option<(Duration, Edit)>,
 }
 
 impl Paced {
@@ -62,13 +73,14 @@ impl Paced {
             return None;
         }
         let when_full = match dice.u32(..10) {
+            _ if planted == Sabotage::RemovedRouteUnread => WhenFull::Wait,
             0 => WhenFull::Suppress,
             1 if may_defer => WhenFull::Defer,
             _ => WhenFull::Wait,
         };
         let stands = Duration::from_millis(dice.u64(..40_000));
         let long = Duration::from_millis([0, 6_000, 25_000][dice.usize(..3)]);
-        Some(Self {
+        let paced = Self {
             pushes_only: dice.bool(),
             when_full,
             ahead_ms: [5_000, 10_000, 30_000][dice.usize(..3)],
@@ -77,7 +89,19 @@ impl Paced {
             commits_every: Duration::from_millis([100, 1_000, 5_000][dice.usize(..3)]),
             passes: dice.bool(),
             stands: (stands, stands + long),
-        })
+            edit: None,
+        };
+        Some(Self { edit: paced.draw_edit(&mut dice, planted), ..paced })
+    }
+
+    /// An edit, in every third run in which intents wait. Those of other planted bugs have none.
+    fn draw_edit(&self, dice: &mut fastrand::Rng, planted: Sabotage) -> Option<(Duration, Edit)> {
+        let (at, is_third) = (Duration::from_millis(dice.u64(3_000..40_000)), dice.u32(..3) == 0);
+        let edit = [Edit::Removed, Edit::Suppresses][dice.usize(..2)];
+        if planted == Sabotage::RemovedRouteUnread {
+            return Some((at, Edit::Removed));
+        }
+        (planted == Sabotage::None && is_third && self.when_full == WhenFull::Wait).then_some((at, edit))
     }
 
     /// Whether an intent takes this route.
@@ -95,9 +119,15 @@ impl Paced {
         if self.pushes_only { Arc::new([("push".to_owned(), OF_PUSHES)]) } else { Arc::default() }
     }
 
-    pub fn to_weir(self) -> Route {
+    /// The route by the policy after an edit, or before it; `None`: it is removed.
+    pub fn to_weir(self, edit: Option<Edit>) -> Option<Route> {
+        let when_full = match edit {
+            None => self.when_full,
+            Some(Edit::Suppresses) => WhenFull::Suppress,
+            Some(Edit::Removed) => return None,
+        };
         let filter = if self.pushes_only { on_channel("push") } else { Filter::default() };
-        Route {
+        Some(Route {
             name: ROUTE.into(),
             filter: Selection { filter, campaigns: None },
             consumer_group: Some("delivery".into()),
@@ -106,10 +136,10 @@ impl Paced {
             service: None,
             network_ms: DEFAULT_NETWORK_MS,
             reserved: None,
-            when_full: self.when_full,
+            when_full,
             fair_by: FairBy::Campaign,
             max_attempts: DEFAULT_MAX_ATTEMPTS,
-        }
+        })
     }
 }
 
@@ -123,6 +153,8 @@ pub struct Downstream {
     waiting: Vec<Waiting>,
     /// Rebalances of the groups that take permits.
     pub rebalances: u64,
+    /// The policy has no route any more.
+    is_removed: bool,
 }
 
 impl Downstream {
@@ -143,6 +175,11 @@ impl Downstream {
 pub type SharedDownstream = Arc<Mutex<Downstream>>;
 
 impl Broker {
+    /// The planted bug: nobody reads what waits for a route that is removed.
+    pub fn leaves_what_waits(&self) -> bool {
+        self.env.sabotage() == Sabotage::RemovedRouteUnread && lock(&self.downstream).is_removed
+    }
+
     /// Shows the keepers what is in the topics now.
     pub fn show(&mut self) {
         let mut downstream = lock(&self.downstream);
@@ -205,6 +242,15 @@ impl RouteOffsets for SimOffsets {
         let waiting = lock(&self.downstream).waiting.clone();
         Box::pin(async move { Ok(waiting.iter().map(|waiting| Some(waiting.from)).collect()) })
     }
+}
+
+/// Edits the route in the policy, when the run's setting says so.
+pub async fn edit(world: Rc<World>, (at, edit): (Duration, Edit)) {
+    world.env.sleep(at).await;
+    world.edited_at.set(Some(world.env.passed()));
+    world.change_policy();
+    lock(&world.broker.borrow().downstream).is_removed = edit == Edit::Removed;
+    world.env.note(|| format!("the route of the policy is changed: {edit:?}"));
 }
 
 /// Delivers what is approved on the route, and notes how much that is.

@@ -11,7 +11,7 @@ use weir_core::{
 use super::{
     broker::{Broker, Out, Submit},
     check::Judge,
-    delivery::Paced,
+    delivery::{Edit, Paced},
     env::lock,
     permits::{Book, Turn},
     rings::Log,
@@ -68,10 +68,16 @@ impl Judge<'_> {
         if !from || !enforced || paced.when_full != WhenFull::Wait || !paced.is_for(ask) {
             self.broken.push(format!("waits: {ask:?} by {paced:?}: {:?}", out.headers));
         }
+        let decided = self.world.decided(out, ask, |_| true);
+        if let (Some(decided), Some(edited_at)) = (decided, self.world.edited_at.get())
+            && decided.from > edited_at
+        {
+            self.broken.push(format!("waits: {ask:?} at {decided:?}, and no intent waits since {edited_at:?}"));
+        }
     }
 
     /// Whether an approval may be beyond what the book granted: the lane does not know that it was committed, or it was a replay, or
-    /// the process stood still, or had no answer.
+    /// the process stood still, or had no answer, or the route is removed.
     fn is_stray(&self, book: &Book, out: &Out, visible: Duration) -> bool {
         let replayed = self.asks.get(&out.intent.first).is_some_and(|ask| {
             let allowed = |verdict: &AdmitVerdict| matches!(verdict, AdmitVerdict::Allowed | AdmitVerdict::Replayed);
@@ -86,7 +92,8 @@ impl Judge<'_> {
             }
             known_until = known_until.max(at);
         }
-        replayed || unclear || known_until + LEASE < visible
+        let unpaced = self.world.edit_by(out.submit.at) == Some(Edit::Removed);
+        replayed || unclear || unpaced || known_until + LEASE < visible
     }
 
     /// No process approves more than the book has granted it, or what is its part where the book does not answer.
@@ -138,6 +145,12 @@ impl Judge<'_> {
     /// Whether an intent takes a route that does this when it is full.
     pub fn is_of_route_that(&self, ask: &Ask, when_full: WhenFull) -> bool {
         self.world.setting.paced.is_some_and(|paced| paced.when_full == when_full && paced.is_for(ask))
+    }
+
+    /// Whether an intent is suppressed when the route is full.
+    pub fn may_be_too_much(&self, out: &Out, ask: &Ask) -> bool {
+        let edited = self.world.edit_by(out.submit.at) == Some(Edit::Suppresses);
+        self.is_of_route_that(ask, if edited { WhenFull::Wait } else { WhenFull::Suppress })
     }
 
     /// Whether an intent may wait for the route, or be deferred.

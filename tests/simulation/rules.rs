@@ -20,7 +20,7 @@ use weir_core::{
 
 use super::{
     budgets::{self, Allowance},
-    delivery::Paced,
+    delivery::{Edit, Paced},
     env::Env,
     pressure::Load,
     rings::SHARES,
@@ -316,8 +316,8 @@ pub fn of_category(name: &str) -> Filter {
     Filter { categories: Some(BTreeSet::from([name.to_owned()])), ..Filter::default() }
 }
 
-/// The policy, with its stop or before it.
-pub fn policy(setting: &Setting, stop: Option<Stop>) -> Policy {
+/// The policy, with its stop and the edit of its route, or before these.
+pub fn policy(setting: &Setting, stop: Option<Stop>, edit: Option<Edit>) -> Policy {
     let defers = |limit: &Limit| setting.deferring.is_some_and(|deferring| deferring.cap == Some(limit.name));
     let cap = |limit: &Limit| cap(limit, defers(limit));
     let caps = |limits: Option<&[Limit]>| {
@@ -344,7 +344,7 @@ pub fn policy(setting: &Setting, stop: Option<Stop>) -> Policy {
         stops: stop.map(Stop::to_weir).into_iter().collect(),
         pressure: setting.load.map(Load::to_weir),
         budgets: setting.budgets().map(|budget| budget.to_weir()).collect(),
-        routes: setting.paced.map(Paced::to_weir).into_iter().collect(),
+        routes: setting.paced.and_then(|paced| paced.to_weir(edit)).into_iter().collect(),
         defer_max_ms: setting.deferring.map_or(0, |deferring| deferring.max_ms),
         max_age_ms: setting.max_age_ms,
         mode: setting.mode,
@@ -364,7 +364,7 @@ pub fn decider(setting: &Setting) -> Decider {
         topic: TOPIC.into(),
         fields: Arc::new(FieldMap::default()),
         segments: Current::new(Arc::new(set)),
-        policy: Current::new(Arc::new(policy(setting, None))),
+        policy: Current::new(Arc::new(policy(setting, None, None))),
         limits: Arc::default(),
         wheel: setting.deferring.map(|_| Wheel { shares: SHARES }),
         pressure: None,

@@ -27,7 +27,7 @@ use weir_worker::{
 use super::{
     broker::Broker,
     check,
-    delivery::{self, Downstream, SimOffsets},
+    delivery::{self, Downstream, Edit, SimOffsets},
     env::{Env, Tracing, lock},
     lanes::{THE_ROUTE, compare},
     log,
@@ -91,6 +91,8 @@ pub struct World {
     pub broken: RefCell<Vec<String>>,
     /// Since when the policy's stop is in force.
     pub stopped_at: Cell<Option<Duration>>,
+    /// Since when the edit of its route is.
+    pub edited_at: Cell<Option<Duration>>,
     /// From when until when faults were injected, histories were lost, or twins were fenced.
     pub troubles: RefCell<Vec<(Duration, Duration)>>,
     /// When time jumped to when deferred intents are due.
@@ -174,6 +176,7 @@ async fn play(env: Env, made: Made) -> Outcome {
         twins: Cell::new(false),
         broken: RefCell::default(),
         stopped_at: Cell::default(),
+        edited_at: Cell::default(),
         troubles: RefCell::default(),
         jumps: RefCell::default(),
         stops: RefCell::new((0..instances).map(|_| CancellationToken::new()).collect()),
@@ -190,6 +193,9 @@ async fn play(env: Env, made: Made) -> Outcome {
     spawn_local(refunds::refund(Rc::clone(&world)));
     spawn_local(rebuild::operate(Rc::clone(&world)));
     spawn_local(stop(Rc::clone(&world)));
+    if let Some(edit) = world.setting.paced.and_then(|paced| paced.edit) {
+        spawn_local(delivery::edit(Rc::clone(&world), edit));
+    }
     let played = env.time().bounded(STEPS, phases::play_out(&world)).await;
     if let Err(stuck) = &played {
         phases::not_done(&world, format_args!("{STUCK}: {stuck}"));
@@ -205,8 +211,8 @@ async fn play(env: Env, made: Made) -> Outcome {
 async fn stop(world: Rc<World>) {
     let Some(stop) = world.setting.stop else { return };
     world.env.sleep(stop.at).await;
-    world.decider.policy.replace(Arc::new(rules::policy(&world.setting, Some(stop))));
     world.stopped_at.set(Some(world.env.passed()));
+    world.change_policy();
     world.env.note(|| format!("the policy has {stop:?}"));
 }
 
@@ -218,6 +224,19 @@ impl World {
             && self.owed() == 0
             && self.keyspace.is_whole()
             && self.rebuilds.borrow().under_way == 0
+    }
+
+    /// Puts the policy of now into force.
+    pub fn change_policy(&self) {
+        let stop = self.setting.stop.filter(|_| self.stopped_at.get().is_some());
+        let policy = rules::policy(&self.setting, stop, self.edit_by(self.env.passed()));
+        self.decider.policy.replace(Arc::new(policy));
+    }
+
+    /// The edit of the route that is in force by then.
+    pub fn edit_by(&self, at: Duration) -> Option<Edit> {
+        let (_, edit) = self.setting.paced?.edit?;
+        self.edited_at.get().filter(|since| *since <= at).map(|_| edit)
     }
 
     /// Deferred writes of live lanes.

@@ -56,10 +56,12 @@ pub enum Sabotage {
     PermitsCountedTwice,
     /// Lanes of waiting intents read on whatever the route takes.
     ClosedRouteOutrun,
+    /// Nobody reads intents that wait for a route which is not in the policy any more.
+    RemovedRouteUnread,
 }
 
 impl Sabotage {
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::SkipStoreRetry,
         Self::SkipCommitRetry,
         Self::CommitBeforeProduce,
@@ -84,6 +86,7 @@ impl Sabotage {
         Self::SkipTurnRetry,
         Self::PermitsCountedTwice,
         Self::ClosedRouteOutrun,
+        Self::RemovedRouteUnread,
     ];
 
     /// A seed that shows it, found by `every_planted_bug_is_found_by_the_first_seeds`; `None` for a bug that takes hundreds of seeds, which
@@ -96,7 +99,8 @@ impl Sabotage {
             | Self::CountReplayTwice
             | Self::JudgeOnce
             | Self::GrantAskedAgain
-            | Self::PlaceOutlived => 0,
+            | Self::PlaceOutlived
+            | Self::RemovedRouteUnread => 0,
             Self::ForgetRewind | Self::NoBound | Self::ReleasedEarly | Self::MovedTwice | Self::PermitsCountedTwice => {
                 2
             }
@@ -135,7 +139,7 @@ impl Sabotage {
 
     /// Whether it is a bug of routes, of which every run has one then.
     pub fn is_of_routes(self) -> bool {
-        matches!(self, Self::PermitsCountedTwice | Self::ClosedRouteOutrun)
+        matches!(self, Self::PermitsCountedTwice | Self::ClosedRouteOutrun | Self::RemovedRouteUnread)
     }
 
     /// What of a script is replaced, and by what.
@@ -171,7 +175,8 @@ impl Sabotage {
             | Self::PlaceOutlived
             | Self::SkipTurnRetry
             | Self::PermitsCountedTwice
-            | Self::ClosedRouteOutrun => &[],
+            | Self::ClosedRouteOutrun
+            | Self::RemovedRouteUnread => &[],
         }
     }
 

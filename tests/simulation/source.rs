@@ -150,6 +150,9 @@ impl SimSource {
     fn fetch(&mut self, batch: &mut Batch, max: usize) {
         let mut broker = self.broker.borrow_mut();
         broker.pass_time();
+        if self.log == Log::Waiting && broker.leaves_what_waits() {
+            return;
+        }
         let now = self.env.passed();
         // What the client has fetched by now: no more than so many a partition and look.
         let most = 1 + self.env.index(40);
