@@ -28,6 +28,8 @@ use super::{
 const READ_WITHIN: Duration = Duration::from_secs(10);
 /// A process that stood still for so long is no member any more, and may use places that others have.
 const MEMBER_FOR: Duration = Duration::from_secs(8);
+/// A clock that is off by more disagrees with others on the window.
+const MOST_OFF_MS: i64 = 100;
 
 /// `[pressure]`, as the checker needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,11 +43,11 @@ pub struct Load {
 }
 
 impl Load {
-    /// None, or one whose maximum is reached.
+    /// One whose maximum is reached, in every second run.
     pub fn draw(env: &Env, may_defer: bool) -> Option<Self> {
         let planted = env.sabotage();
         // Nothing is drawn for another planted bug: the seed that shows it stays the same.
-        if !planted.is_of_pressure() && (planted != Sabotage::None || !env.chance(300)) {
+        if !planted.is_of_pressure() && (planted != Sabotage::None || !env.chance(500)) {
             return None;
         }
         // The planted bug shows where the window outlasts the trouble.
@@ -89,11 +91,7 @@ fn hash(ask: &Ask) -> ActivityHash {
 impl Judge<'_> {
     /// All promises about who became active.
     pub fn pressure(&mut self, outs: &[&Out]) {
-        let Some(load) = self.world.setting.load else { return };
-        // Clocks that are wrong disagree on the window; of two processes with one name, one does not read the other's users.
-        if self.world.most_off() > 100 || self.world.twins.get() || self.world.setting.mode == Mode::Shadow {
-            return;
-        }
+        let Some(load) = self.world.setting.load.filter(|_| self.world.setting.mode != Mode::Shadow) else { return };
         let heard = lock(&self.world.keyspace.heard);
         if !load.pushes_only {
             self.most_active(load, &heard);
@@ -128,7 +126,19 @@ impl Judge<'_> {
         }
     }
 
-    /// Whether a user may have become active without a place that counts: by a replay, or in a process that stood still.
+    /// Whether a process may have been wrong by then about who is active, and others about whom it let in: its clock was off, which makes
+    /// another window, or a second process had its name, of which one does not read the other's users.
+    fn is_unsure(&self, process: u64, by: Duration) -> bool {
+        let processes = self.world.all_processes.borrow();
+        let Some(process) = processes.iter().find(|other| other.number == process) else { return false };
+        let changes = self.world.clock_changes.borrow();
+        let mut changes = changes.iter().filter(|(of, at, _)| *of == process.instance && *at <= by);
+        let has_twin = self.world.twins.borrow().get(&process.instance).is_some_and(|since| *since <= by);
+        has_twin || changes.any(|(.., off)| off.abs() > MOST_OFF_MS)
+    }
+
+    /// Whether a user may have become active without a place that counts: by a replay, or in a process that stood still, or may be
+    /// wrong.
     fn took_no_place(&self, user: ActivityHash, told: &Told, heard: &Heard) -> bool {
         let since = told.at.saturating_sub(Duration::from_secs(60));
         let replayed = heard.replayed.iter().any(|(of, _, at)| *of == user && *at >= since && *at <= told.at);
@@ -138,7 +148,7 @@ impl Judge<'_> {
             let long = freezes.iter().filter(|(began, ended)| *ended - *began > MEMBER_FOR);
             long.into_iter().any(|(began, ended)| *began <= told.at && told.at <= *ended + READ_WITHIN)
         });
-        replayed || stood_still
+        replayed || stood_still || self.is_unsure(told.process, told.at)
     }
 
     /// By when others are told of a user who was approved then: within so long of the last trouble.
@@ -169,6 +179,9 @@ impl Judge<'_> {
             let known =
                 [at - 1, at, at + 1, now].iter().any(|minute| heard.told.contains_key(&(user, Minute(*minute))));
             let told_by = self.told_by(out.submit.at);
+            if self.is_unsure(out.submit.process, told_by) {
+                continue;
+            }
             let is_due = told_by < self.world.env.passed() && minute(told_by) - at < i64::from(load.window_minutes);
             if !known && heard.lost == 0 && is_due {
                 self.broken.push(format!("pressure: {ask:?} was approved at {:?}, and nobody is told", out.submit));
@@ -180,7 +193,7 @@ impl Judge<'_> {
     pub fn may_be_kept_out(&self, out: &Out, ask: &Ask) -> bool {
         let Some(load) = self.world.setting.load.filter(|load| load.applies_to(ask)) else { return false };
         let Some(Decided { from, upto, .. }) = self.world.decided(out, ask, |_| false) else { return true };
-        if self.world.most_off() > 100 {
+        if self.is_unsure(out.submit.process, upto) {
             return true;
         }
         let heard = lock(&self.world.keyspace.heard);
@@ -195,6 +208,7 @@ impl Judge<'_> {
         !heard
             .told
             .range((hash(ask), first)..=(hash(ask), Minute(i64::MAX)))
+            .filter(|(_, told)| !self.is_unsure(told.process, upto))
             .any(|(_, told)| told.at < from && (told.process == out.submit.process || calm && told.at < since))
     }
 }

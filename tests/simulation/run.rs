@@ -2,6 +2,7 @@
 
 use std::{
     cell::{Cell, RefCell},
+    collections::BTreeMap,
     io::Write,
     path::Path,
     rc::Rc,
@@ -86,8 +87,8 @@ pub struct World {
     pub processes: RefCell<Vec<Rc<Process>>>,
     /// All processes ever started.
     pub all_processes: RefCell<Vec<Rc<Process>>>,
-    /// A second process with the name of a live one was started, so one of them will be fenced.
-    pub twins: Cell<bool>,
+    /// Since when an instance has had a second process of its name beside a live one, so that one of them will be fenced.
+    pub twins: RefCell<BTreeMap<usize, Duration>>,
     pub broken: RefCell<Vec<String>>,
     /// Since when the policy's stop is in force.
     pub stopped_at: Cell<Option<Duration>>,
@@ -173,7 +174,7 @@ async fn play(env: Env, made: Made) -> Outcome {
         setting,
         lanes_metrics: RefCell::default(),
         processes: RefCell::default(),
-        twins: Cell::new(false),
+        twins: RefCell::default(),
         broken: RefCell::default(),
         stopped_at: Cell::default(),
         edited_at: Cell::default(),
@@ -321,7 +322,7 @@ impl World {
 
     /// A second process of the same name.
     pub fn twin(self: &Rc<Self>, instance: usize) {
-        self.twins.set(true);
+        self.twins.borrow_mut().entry(instance).or_insert_with(|| self.env.passed());
         spawn_local(Rc::clone(self).live(self.process(instance)));
     }
 
@@ -372,7 +373,8 @@ impl World {
             if let Ok(Some(Err(LaneError::Fatal(message)))) = lane.await {
                 self.env.note(|| format!("a lane of process {} ends: {message}", process.number));
                 // A fenced worker ends, also one that its own late request fenced.
-                let fenced = self.twins.get() || self.broker.borrow().late > 0 || self.refunds.borrow().late > 0;
+                let has_twins = !self.twins.borrow().is_empty();
+                let fenced = has_twins || self.broker.borrow().late > 0 || self.refunds.borrow().late > 0;
                 if fenced && message.contains("took over") {
                     self.troubles.borrow_mut().push((self.env.passed(), self.env.passed()));
                 } else {
