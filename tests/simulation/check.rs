@@ -14,9 +14,7 @@ use weir_core::{
     record::{Destination, OutputValue},
     shard::IdHash,
     time::Time,
-    wheel::Ring,
 };
-use weir_redis::RetryCause;
 
 use super::{
     broker::Out,
@@ -28,7 +26,7 @@ use super::{
     rules::{Limit, Of, east_of, limits_of},
     run::World,
     store::field_of,
-    tale::Tale,
+    tale::{Tale, tell},
     time::wall_ms,
     truth::{Decided, some_moment},
     workload::{Ask, Asks, Kind, Shut},
@@ -302,96 +300,6 @@ pub fn counts(limit: &Limit, sent: &Ask, asked: &Ask) -> bool {
 
 fn decided_at(envelope: &Value) -> Option<i64> {
     Some(envelope["decided_at"].as_str().and_then(Time::from_rfc3339)?.millis())
-}
-
-#[expect(clippy::too_many_lines, reason = "a table of counts")]
-fn tell(world: &World, asks: &Asks) -> Tale {
-    let broker = world.broker.borrow();
-    let cluster = lock(&world.keyspace.cluster);
-    let outs: Vec<&Out> = broker.visible().collect();
-    let approved = || outs.iter().filter(|out| out.to.is_approved());
-    let envelopes: Vec<(String, Value)> = outs.iter().filter_map(|out| reason(out)).collect();
-    let of_reason = |wanted: &str| envelopes.iter().filter(|(reason, _)| reason == wanted).count();
-    let of_cap = |name: &str| envelopes.iter().filter(|(_, envelope)| envelope["cap"]["name"] == name).count();
-    let deferred = |why| {
-        let first = outs.iter().filter(|out| out.intent.log == Log::Input).filter_map(|out| out.deferral());
-        first.filter(|deferral| deferral.why == why).count()
-    };
-    let of_log =
-        |log, which: &dyn Fn(&Out) -> bool| outs.iter().filter(|out| out.intent.log == log && which(out)).count();
-    let is_for = |out: &Out, wanted: &str| reason(out).is_some_and(|(reason, _)| reason == wanted);
-    let costly = |out: &&&Out| asks.get(&out.intent.first).is_some_and(|ask| ask.cost > 1 && told(out).counts);
-    let rebuilds = *world.rebuilds.borrow();
-    let (became_active, active_users_lost) = {
-        let heard = lock(&world.keyspace.heard);
-        (heard.told.len(), heard.lost)
-    };
-    let (budget_calls_refused, budget_grants_answered) = {
-        let told = lock(&world.keyspace.tells.told);
-        (told.refused, told.granted)
-    };
-    let mut tale = Tale { longest: cluster.ledger.longest, ..Tale::default() };
-    let size = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
-    for (what, times) in [
-        ("approved", approved().count()),
-        ("suppressed", envelopes.len()),
-        ("replays", broker.replays()),
-        ("duplicates", of_reason("duplicate")),
-        ("forgotten", cluster.ledger.by_failover.len()),
-        ("by_day", of_cap("today")),
-        ("by_campaign", of_cap("once")),
-        ("bypassed", approved().filter(|out| !told(out).counts).count()),
-        ("shadowed", approved().filter(|out| told(out).shadow).count()),
-        ("later", approved().filter(|out| told(out).later).count()),
-        ("costly", approved().filter(costly).count()),
-        ("budget", of_reason("budget")),
-        ("budget_grants", cluster.till.grants),
-        ("budget_given_back", cluster.till.given_back),
-        ("budget_grants_burnt", cluster.till.grants.saturating_sub(budget_grants_answered)),
-        ("budget_calls_refused", budget_calls_refused),
-        ("budgets_rebuilt", cluster.till.rebuilt),
-        ("pressure", of_reason("pressure")),
-        ("became_active", became_active),
-        ("active_users_lost", active_users_lost),
-        ("unavailable", of_reason("unavailable")),
-        ("expired", of_reason("expired")),
-        ("too_early", of_reason("too_early")),
-        ("quiet_hours", of_reason("quiet_hours")),
-        ("owed_full", size(world.counted(|metrics| metrics.deferred_full.get()))),
-        ("stopped", of_reason("stopped")),
-        ("deferred_too_early", deferred(DeferReason::TooEarly)),
-        ("deferred_quiet_hours", deferred(DeferReason::QuietHours)),
-        ("deferred_cap", deferred(DeferReason::Cap)),
-        ("deferred_budget", deferred(DeferReason::Budget)),
-        ("deferred_pressure", deferred(DeferReason::Pressure)),
-        ("deferred_unavailable", deferred(DeferReason::Unavailable)),
-        ("moved", of_log(Log::Ring(Ring::Hours), &|_| true)),
-        ("released", of_log(Log::Ring(Ring::Minutes), &|out| out.to.is_approved())),
-        ("stopped_later", of_log(Log::Ring(Ring::Minutes), &|out| is_for(out, "stopped"))),
-        ("expired_later", of_log(Log::Ring(Ring::Minutes), &|out| is_for(out, "expired"))),
-        ("zombies", broker.zombies),
-        ("batches_halved", size(world.counted(|metrics| metrics.batches_halved.get()))),
-        ("jumps", world.jumps.borrow().len()),
-        ("rebalances", size(broker.group.rebalances + broker.later.rebalances)),
-        ("waited", of_log(Log::Waiting, &|out| out.to.is_approved())),
-        ("waited_and_suppressed", of_log(Log::Waiting, &|out| out.to == Destination::Suppressed)),
-        ("waited_until_edit", of_log(Log::Waiting, &|out| world.edit_by(out.submit.at).is_some())),
-        ("capacity", of_reason("capacity")),
-        ("deferred_capacity", deferred(DeferReason::Capacity)),
-        ("refunded", cluster.ledger.taken_back.len()),
-        ("names_lost", cluster.names_lost),
-        ("restored", size(rebuilds.restored)),
-        ("rebuilds", rebuilds.done),
-        ("dropped", cluster.ledger.dropped.len()),
-        ("frozen_rebuilds", rebuilds.frozen),
-        ("names_repaired", rebuilds.names),
-        ("wrong_clock", size(world.env.time().refused.load(Relaxed))),
-    ] {
-        tale.count(what, times);
-    }
-    let troubles = RetryCause::ALL.iter();
-    tale.troubles = troubles.map(|cause| (cause.label(), world.keyspace.stats.errors(*cause))).collect();
-    tale
 }
 
 /// Marks of a user and id.
