@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use weir_core::{
     deferral::{Deferral, HEADERS},
-    record::{Destination, OurHeaders, Output, OutputValue, Progress},
+    record::{Destination, Output, OutputValue, Progress},
     wheel::Ring,
 };
 
@@ -12,35 +12,14 @@ use super::{
     delivery::{self, SharedDownstream},
     env::Env,
     group::Group,
+    records::{Header, Intent},
+    retries,
     rings::{Log, Rings, SHARES},
     sabotage::Sabotage,
 };
 
 /// The broker ends transactions that are open for longer.
 pub const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(15);
-
-/// A record of a topic that weir reads: an intent, deferred or not, or a refund.
-#[derive(Debug)]
-pub struct Intent {
-    pub log: Log,
-    pub partition: i32,
-    pub offset: i64,
-    pub key: String,
-    pub value: String,
-    /// When it becomes readable; of a deferred intent, when it was written.
-    pub at: Duration,
-    /// What weir wrote beside a deferred intent.
-    pub deferral: Option<Deferral>,
-    /// Partition and offset of the record that the intent first came in.
-    pub first: (i32, i64),
-}
-
-impl Intent {
-    /// A record of an input topic.
-    pub fn new((partition, offset): (i32, i64), key: String, value: String, at: Duration) -> Self {
-        Self { log: Log::Input, partition, offset, key, value, at, deferral: None, first: (partition, offset) }
-    }
-}
 
 /// A record in a batch, and when a lane read it.
 #[derive(Debug, Clone)]
@@ -66,7 +45,8 @@ pub struct Out {
     pub intent: Arc<Intent>,
     pub to: Destination,
     pub value: OutputValue,
-    pub headers: Vec<(&'static str, String)>,
+    /// All of them, those that its record came with first.
+    pub headers: Vec<Header>,
     /// When its intent was read by the lane that decided it.
     pub fetched: Duration,
     pub submit: Submit,
@@ -76,6 +56,11 @@ pub struct Out {
 }
 
 impl Out {
+    /// Whether it is the approval of its intent: not another delivery of one that was approved before.
+    pub fn is_approval(&self) -> bool {
+        self.to.is_approved() && self.intent.retry.is_none()
+    }
+
     /// The deferral that it is written with, if it is deferred.
     pub fn deferral(&self) -> Option<Deferral> {
         matches!(self.to, Destination::Deferred(_)).then(|| read(&self.headers)).flatten()
@@ -83,7 +68,7 @@ impl Out {
 }
 
 /// The deferral in the last headers of a record.
-fn read(headers: &[(&'static str, String)]) -> Option<Deferral> {
+fn read(headers: &[Header]) -> Option<Deferral> {
     let pairs = headers.iter().map(|(name, value)| (name.as_bytes(), Some(value.as_bytes())));
     let last: Vec<_> = pairs.skip(headers.len().saturating_sub(HEADERS)).collect();
     Deferral::of(last.try_into().ok()?)
@@ -145,6 +130,8 @@ pub enum End {
 pub struct Broker {
     pub env: Env,
     pub intents: Vec<Vec<Arc<Intent>>>,
+    /// The records whose delivery failed.
+    pub retries: Vec<Vec<Arc<Intent>>>,
     pub outputs: Vec<Out>,
     pub transactions: Vec<Transaction>,
     pub producers: BTreeMap<String, Producer>,
@@ -154,6 +141,8 @@ pub struct Broker {
     pub later: Group,
     /// The group of the lanes that read what waits.
     pub waiting: Group,
+    /// The group of the lanes that read what failed.
+    pub retrying: Group,
     /// What keepers see of the route.
     pub downstream: SharedDownstream,
     pub committed: BTreeMap<(Log, i32), Progress>,
@@ -176,6 +165,8 @@ impl Broker {
         let later = Group::new(env, Ring::ALL.map(|ring| (Log::Ring(ring), partitions(ring))).into());
         Self {
             waiting: Group::new(env, vec![(Log::Waiting, delivery::WAITING)]),
+            retrying: Group::new(env, vec![(Log::Retries, retries::PARTITIONS)]),
+            retries: (0..retries::PARTITIONS).map(|_| Vec::new()).collect(),
             downstream: SharedDownstream::default(),
             env: env.clone(),
             intents,
@@ -201,6 +192,7 @@ impl Broker {
             Log::Input => &mut self.group,
             Log::Ring(_) => &mut self.later,
             Log::Waiting => &mut self.waiting,
+            Log::Retries => &mut self.retrying,
         }
     }
 
@@ -215,6 +207,7 @@ impl Broker {
         self.group.silence(process, since);
         self.later.silence(process, since);
         self.waiting.silence(process, since);
+        self.retrying.silence(process, since);
     }
 
     /// A producer takes over its id, which ends the open transaction.
@@ -261,18 +254,18 @@ impl Broker {
     ) -> Result<(), Refusal> {
         let transaction = self.open(id, epoch)?;
         let written = outputs.iter().filter(|(_, output)| output.to != Destination::Nowhere);
-        for (Fetched { intent, at, .. }, Output { to, value, headers }) in written {
-            let offset = self.outputs.len();
-            let (intent, value, ours) = (Arc::clone(intent), value.clone(), headers.to_vec());
-            self.keep(transaction, &intent, *to, headers);
-            self.outputs.push(Out { intent, to: *to, value, headers: ours, fetched: *at, submit, offset, transaction });
+        for (Fetched { intent, at, .. }, output) in written {
+            let (offset, headers) = (self.outputs.len(), intent.headers_of(output));
+            let (intent, to, value) = (Arc::clone(intent), output.to, output.value.clone());
+            self.keep(transaction, &intent, to, &headers);
+            self.outputs.push(Out { intent, to, value, headers, fetched: *at, submit, offset, transaction });
         }
         self.show();
         Ok(())
     }
 
     /// Writes a deferred intent into its bucket, and one that waits into its partition.
-    fn keep(&mut self, transaction: usize, intent: &Intent, to: Destination, headers: &OurHeaders) {
+    fn keep(&mut self, transaction: usize, intent: &Intent, to: Destination, headers: &[Header]) {
         let (log, partition) = match to {
             Destination::Deferred(bucket) => (Log::Ring(bucket.ring), bucket.partition),
             // By the key, where the lane does not know of the partitions.
@@ -287,9 +280,10 @@ impl Broker {
             | Destination::Nowhere => return,
         };
         let at = self.env.passed();
-        let Intent { key, value, first, .. } = intent;
-        let (key, value, deferral, first) = (key.clone(), value.clone(), read(headers), *first);
-        let record = |offset| Intent { log, partition, offset, key, value, at, deferral, first };
+        let (key, value, deferral) = (intent.key.clone(), intent.value.clone(), read(headers));
+        let (first, retry) = (intent.first, intent.retry);
+        let headers = headers[..headers.len().saturating_sub(HEADERS)].to_vec();
+        let record = |offset| Intent { log, partition, offset, key, value, at, headers, deferral, first, retry };
         self.rings.append((log, partition), transaction, record);
     }
 

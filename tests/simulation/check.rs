@@ -97,6 +97,7 @@ pub fn check(world: &World, asks: &Asks, broken: &mut Vec<String>) -> Tale {
     judge.budgets(&broker, &outs, &cluster);
     judge.pressure(&outs);
     judge.paced(&broker, &outs);
+    judge.retried(&broker, &outs);
     judge.histories(&cluster);
     judge.refunds(&refunds);
     drop((broker, cluster, refunded));
@@ -127,7 +128,7 @@ impl<'w> Judge<'w> {
     fn each_once(&mut self, outs: &[&Out]) {
         let mut seen: BTreeMap<(i32, i64), usize> = BTreeMap::new();
         for out in outs {
-            if !matches!(out.to, Destination::Deferred(_) | Destination::Waiting { .. }) {
+            if out.intent.retry.is_none() && !matches!(out.to, Destination::Deferred(_) | Destination::Waiting { .. }) {
                 *seen.entry(out.intent.first).or_default() += 1;
             }
         }
@@ -144,7 +145,8 @@ impl<'w> Judge<'w> {
     fn in_order(&mut self, outs: &[&Out]) {
         let mut last: BTreeMap<(Log, i32, &str, Destination), i64> = BTreeMap::new();
         for Out { intent, to, .. } in outs {
-            if matches!(to, Destination::DeadLetters | Destination::Nowhere) {
+            let gives_up = *to == Destination::Undelivered && intent.retry.is_none();
+            if gives_up || matches!(to, Destination::DeadLetters | Destination::Nowhere) {
                 self.broken.push(format!("no output of an intent: {intent:?} to {to:?}"));
             }
             let before = last.insert((intent.log, intent.partition, &intent.key, *to), intent.offset);
@@ -203,7 +205,7 @@ impl<'w> Judge<'w> {
     }
 
     /// Whether a stop was in force when this intent was decided.
-    fn is_stopped(&self, out: &Out, ask: &Ask) -> bool {
+    pub fn is_stopped(&self, out: &Out, ask: &Ask) -> bool {
         let stop = self.world.setting.stop;
         let stops = stop.is_some_and(|stop| stop.stops(ask.kind == Kind::Email, ask.campaign.as_deref()));
         stops && self.world.stopped_at.get().is_some_and(|at| at <= out.submit.at)

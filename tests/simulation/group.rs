@@ -180,6 +180,7 @@ impl Group {
                 Log::Input => format!("{id}: {:?}", member.partitions),
                 Log::Ring(ring) => format!("{id}: {} of the {}", member.partitions.len(), ring.as_str()),
                 Log::Waiting => format!("{id}: {:?} of what waits", member.partitions),
+                Log::Retries => format!("{id}: {:?} of the retries", member.partitions),
             };
             format!("generation {}: {:?}", self.generation, self.members.iter().map(given).collect::<Vec<_>>())
         });

@@ -20,6 +20,7 @@ use weir_worker::{
 use super::{
     env::Env,
     process::Process,
+    retries,
     rings::{Log, SHARES},
     run::{DRAIN, World},
     sabotage::Sabotage,
@@ -44,7 +45,7 @@ fn reads(task: Task) -> Log {
         Task::Due(_) => Log::Ring(Ring::Minutes),
         Task::Move(_) => Log::Ring(Ring::Hours),
         Task::Waiting(_) => Log::Waiting,
-        Task::Retry(_) => unreachable!("no delivery of the simulation fails"),
+        Task::Retry(_) => Log::Retries,
     }
 }
 
@@ -62,6 +63,9 @@ impl World {
         }
         if self.setting.paced.is_some_and(|paced| paced.when_full == WhenFull::Wait) {
             tasks.push(Task::Waiting(THE_ROUTE));
+        }
+        if self.setting.failing.is_some() {
+            tasks.push(Task::Retry(wheel));
         }
         tasks.into_iter().enumerate().map(|(number, task)| Place { task, number }).collect()
     }
@@ -89,7 +93,10 @@ impl World {
         self.lanes_metrics.borrow_mut().push((Rc::clone(&process), Arc::clone(&metrics)));
         let number = self.next_lane();
         let outruns = self.env.sabotage() == Sabotage::ClosedRouteOutrun && matches!(task, Task::Waiting(_));
-        let decider = if outruns { Decider { routes: None, ..decider } } else { decider };
+        let mut decider = if outruns { Decider { routes: None, ..decider } } else { decider };
+        if matches!(task, Task::Retry(_)) {
+            decider.topic = retries::TOPIC.into();
+        }
         let mut lane = Lane {
             source: SimSource::new(&self.env, &self.broker, reads(task), process.number),
             sink: SimSink::new(&self.env, (&self.broker, &self.book), &process, (place, number)),

@@ -77,7 +77,7 @@ impl Judge<'_> {
     }
 
     /// Whether an approval may be beyond what the book granted: the lane does not know that it was committed, or it was a replay, or
-    /// the process stood still, or had no answer, or the route is removed.
+    /// the process stood still, or had no answer, or the route is removed; or it is delivered again.
     fn is_stray(&self, book: &Book, out: &Out, visible: Duration) -> bool {
         let replayed = self.asks.get(&out.intent.first).is_some_and(|ask| {
             let allowed = |verdict: &AdmitVerdict| matches!(verdict, AdmitVerdict::Allowed | AdmitVerdict::Replayed);
@@ -93,7 +93,7 @@ impl Judge<'_> {
             known_until = known_until.max(at);
         }
         let unpaced = self.world.edit_by(out.submit.at) == Some(Edit::Removed);
-        replayed || unclear || unpaced || known_until + LEASE < visible
+        replayed || unclear || unpaced || out.intent.retry.is_some() || known_until + LEASE < visible
     }
 
     /// No process approves more than the book has granted it, or what is its part where the book does not answer.

@@ -8,7 +8,6 @@ use weir_core::{
     class::Filter,
     policy::{Action, Mode},
     pressure::PressureRule,
-    record::Destination,
     shard::UserHash,
 };
 
@@ -168,9 +167,7 @@ impl Judge<'_> {
         let processes = self.world.processes.borrow();
         let ends: Vec<u64> =
             processes.iter().filter(|process| !process.is_dead()).map(|process| process.number).collect();
-        for out in
-            outs.iter().filter(|out| matches!(out.to, Destination::Approved(_)) && ends.contains(&out.submit.process))
-        {
+        for out in outs.iter().filter(|out| out.is_approval() && ends.contains(&out.submit.process)) {
             let Some(ask) = self.asks.get(&out.intent.first) else { continue };
             let (Some(at), user) = (told(out).decided_at, hash(ask)) else { continue };
             let at = at.div_euclid(60_000);

@@ -21,7 +21,9 @@ use weir_redis::{
 };
 use weir_worker::lane::ANSWERS_HOLD;
 
-use super::{broker::TRANSACTION_TIMEOUT, env::lock, process::Process, run::World, store::REFUNDS, time::wall};
+use super::{
+    broker::TRANSACTION_TIMEOUT, env::lock, process::Process, records::Intent, run::World, store::REFUNDS, time::wall,
+};
 
 /// `settle_of` of `src/cli/rebuild`, for the time-outs of the fake Kafka: a session is shorter than the watchdog.
 const SETTLE: Duration =
@@ -283,8 +285,8 @@ fn approved(world: &World, from: usize) -> (Vec<(usize, Sent)>, usize) {
         let headers = headers.map(|(key, value)| Header { key: key.as_bytes(), value: Some(value.as_bytes()) });
         match approved::read(Some(out.intent.value.as_bytes()), headers, &fields) {
             Ok(ApprovedRecord::Counts(sent)) => sends.push((out.offset, sent)),
-            Ok(ApprovedRecord::DoesNotCount(_)) => {}
-            other @ (Ok(ApprovedRecord::Foreign | ApprovedRecord::Retried) | Err(_)) => {
+            Ok(ApprovedRecord::DoesNotCount(_) | ApprovedRecord::Retried) => {}
+            other @ (Ok(ApprovedRecord::Foreign) | Err(_)) => {
                 panic!("an approved record of weir's: {other:?}")
             }
         }
@@ -299,7 +301,7 @@ fn send_of(sent: &Sent) -> Send<'_> {
 
 /// Applies all refunds.
 async fn take_refunds(world: &World, rebuild: &mut Rebuild, restorer: &mut Restorer) -> Result<(), String> {
-    let logs: Vec<Vec<Arc<super::broker::Intent>>> = world.refunds.borrow().intents.clone();
+    let logs: Vec<Vec<Arc<Intent>>> = world.refunds.borrow().intents.clone();
     let reader = RefundReader::default();
     let mut refunds = Vec::new();
     for record in logs.iter().flatten() {

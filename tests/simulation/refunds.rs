@@ -33,7 +33,7 @@ pub async fn refund(world: Rc<World>) {
             let mut broker = world.broker.borrow_mut();
             let (outs, end) = broker.stable(next);
             next = end;
-            sends.extend(outs.iter().filter(|out| out.to.is_approved()).filter_map(|out| {
+            sends.extend(outs.iter().filter(|out| out.is_approval()).filter_map(|out| {
                 let value: Value = serde_json::from_str(&out.intent.value).ok()?;
                 Some((out.intent.key.clone(), value["id"].as_str()?.to_owned()))
             }));

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, ops::Range, sync::Arc, time::Duration};
 
 use weir_core::wheel::Ring;
 
-use super::broker::{Broker, Intent};
+use super::{broker::Broker, records::Intent};
 
 /// The partitions of both rings: one share.
 pub const SHARES: u16 = 1;
@@ -18,6 +18,8 @@ pub enum Log {
     Ring(Ring),
     /// Intents that wait for the route.
     Waiting,
+    /// Approved records whose delivery failed.
+    Retries,
 }
 
 /// A partition of a topic.
@@ -62,19 +64,28 @@ impl Broker {
         log.push(Arc::new(Intent::new((partition, offset), key, value, self.env.passed())));
     }
 
+    /// The records of a topic that others write, by partition; `None`: weir writes it.
+    pub fn published(&self, log: Log) -> Option<&[Vec<Arc<Intent>>]> {
+        match log {
+            Log::Input => Some(&self.intents),
+            Log::Retries => Some(&self.retries),
+            Log::Ring(_) | Log::Waiting => None,
+        }
+    }
+
     /// The partitions of a topic that may have records, in order.
     pub fn with_records(&self, log: Log) -> Vec<i32> {
-        match log {
-            Log::Input => (0..i32::try_from(self.intents.len()).unwrap()).collect(),
-            Log::Ring(_) | Log::Waiting => self.rings.partitions(log).collect(),
+        match self.published(log) {
+            Some(partitions) => (0..i32::try_from(partitions.len()).unwrap()).collect(),
+            None => self.rings.partitions(log).collect(),
         }
     }
 
     /// The records of a partition from an offset on that can be read now at read_committed.
     pub fn readable(&self, log: Log, partition: i32, from: i64) -> Box<dyn Iterator<Item = &Arc<Intent>> + '_> {
         let now = self.env.passed();
-        if log == Log::Input {
-            let log = &self.intents[usize::try_from(partition).unwrap()];
+        if let Some(partitions) = self.published(log) {
+            let log = &partitions[usize::try_from(partition).unwrap()];
             let from = log.partition_point(|intent| intent.offset < from);
             return Box::new(log[from..].iter().take_while(move |intent| intent.at <= now));
         }
@@ -87,12 +98,12 @@ impl Broker {
     /// The offset after the last record of a partition that was written until then.
     pub fn end_at(&self, log: Log, partition: i32, at: Duration) -> i64 {
         let end = |record: &Arc<Intent>| record.offset + 1;
-        match log {
-            Log::Input => {
-                let log = &self.intents[usize::try_from(partition).unwrap()];
+        match self.published(log) {
+            Some(partitions) => {
+                let log = &partitions[usize::try_from(partition).unwrap()];
                 log[..log.partition_point(|intent| intent.at <= at)].last().map_or(0, end)
             }
-            Log::Ring(_) | Log::Waiting => {
+            None => {
                 let log = self.rings.of((log, partition));
                 log[..log.partition_point(|stored| stored.record.at <= at)].last().map_or(0, |last| end(&last.record))
             }
@@ -119,12 +130,12 @@ impl Broker {
 
     /// The offsets of the visible records of a partition.
     pub fn records(&self, log: Log, partition: i32, offsets: Range<i64>) -> Vec<i64> {
-        match log {
-            Log::Input => {
-                let log = self.intents[usize::try_from(partition).unwrap()].iter();
+        match self.published(log) {
+            Some(partitions) => {
+                let log = partitions[usize::try_from(partition).unwrap()].iter();
                 log.map(|intent| intent.offset).filter(|offset| offsets.contains(offset)).collect()
             }
-            Log::Ring(_) | Log::Waiting => {
+            None => {
                 let visible =
                     self.rings.of((log, partition)).iter().filter(|stored| self.is_committed(stored.transaction));
                 visible.map(|stored| stored.record.offset).filter(|offset| offsets.contains(offset)).collect()

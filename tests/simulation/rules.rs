@@ -23,6 +23,7 @@ use super::{
     delivery::{Edit, Paced},
     env::Env,
     pressure::Load,
+    retries::Failing,
     rings::SHARES,
 };
 
@@ -254,10 +255,13 @@ pub struct Setting {
     pub load: Option<Load>,
     /// The route, and who delivers on it.
     pub paced: Option<Paced>,
+    /// How deliveries fail.
+    pub failing: Option<Failing>,
 }
 
 impl Setting {
     pub fn draw(env: &Env) -> Self {
+        let deferring = if env.sabotage().is_of_retries() { 1_000 } else { 500 };
         let mut setting = Self {
             mode: if env.chance(80) { Mode::Shadow } else { Mode::Enforce },
             unavailable_after: env.chance(400).then(|| env.millis(100, 3_000)),
@@ -270,15 +274,17 @@ impl Setting {
             long: env.chance(250),
             max_entries: [MOST, 10_000][env.index(2)],
             patient: env.chance(700),
-            deferring: env.chance(500).then(|| Deferring::draw(env)),
+            deferring: env.chance(deferring).then(|| Deferring::draw(env)),
             stop: env.chance(200).then(|| Stop::draw(env)),
             budgets: [None; 3],
             load: None,
             paced: None,
+            failing: None,
         };
         setting.budgets = budgets::draw(env, setting.deferring.is_some());
         setting.load = Load::draw(env, setting.deferring.is_some());
         setting.paced = Paced::draw(env, setting.deferring.is_some());
+        setting.failing = Failing::draw(env, setting.deferring.is_some());
         setting
     }
 

@@ -37,6 +37,7 @@ use super::{
     process::{Process, Shared},
     rebuild::{self, Rebuilds},
     refunds::{self, Refunded},
+    retries,
     rules::{self, Setting},
     sabotage::Sabotage,
     seeds,
@@ -77,6 +78,8 @@ pub struct World {
     /// The broker of the refunds: a group, producers and offsets of its own.
     pub refunds: Shared,
     pub refunded: RefCell<Refunded>,
+    /// How many outputs were delivered, or not, by the consumer whose deliveries fail.
+    pub delivered: Cell<usize>,
     pub rebuilds: RefCell<Rebuilds>,
     pub keyspace: Keyspace,
     /// The permits of the route, and what passed between them and processes.
@@ -165,6 +168,7 @@ async fn play(env: Env, made: Made) -> Outcome {
         broker: Rc::new(RefCell::new(Broker::new(&env, intents))),
         refunds: Rc::new(RefCell::new(Broker::new(&env, (0..refunds::PARTITIONS).map(|_| Vec::new()).collect()))),
         refunded: RefCell::default(),
+        delivered: Cell::default(),
         rebuilds: RefCell::default(),
         all_processes: RefCell::default(),
         clock_changes: RefCell::default(),
@@ -194,6 +198,9 @@ async fn play(env: Env, made: Made) -> Outcome {
     spawn_local(refunds::refund(Rc::clone(&world)));
     spawn_local(rebuild::operate(Rc::clone(&world)));
     spawn_local(stop(Rc::clone(&world)));
+    if let Some(failing) = world.setting.failing {
+        spawn_local(retries::deliver(Rc::clone(&world), failing));
+    }
     if let Some(edit) = world.setting.paced.and_then(|paced| paced.edit) {
         spawn_local(delivery::edit(Rc::clone(&world), edit));
     }
@@ -220,7 +227,8 @@ async fn stop(world: Rc<World>) {
 impl World {
     /// Whether everything that came is decided or deferred, recorded, refunded and rebuilt.
     pub fn is_at_rest(&self) -> bool {
-        self.broker.borrow_mut().is_drained()
+        self.is_delivered()
+            && self.broker.borrow_mut().is_drained()
             && self.refunds.borrow_mut().is_drained()
             && self.owed() == 0
             && self.keyspace.is_whole()

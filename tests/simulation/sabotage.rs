@@ -58,10 +58,12 @@ pub enum Sabotage {
     ClosedRouteOutrun,
     /// Nobody reads intents that wait for a route which is not in the policy any more.
     RemovedRouteUnread,
+    /// An intent whose delivery failed is decided again.
+    RetryDecided,
 }
 
 impl Sabotage {
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::SkipStoreRetry,
         Self::SkipCommitRetry,
         Self::CommitBeforeProduce,
@@ -87,6 +89,7 @@ impl Sabotage {
         Self::PermitsCountedTwice,
         Self::ClosedRouteOutrun,
         Self::RemovedRouteUnread,
+        Self::RetryDecided,
     ];
 
     /// A seed that shows it, found by `every_planted_bug_is_found_by_the_first_seeds`; `None` for a bug that takes hundreds of seeds, which
@@ -100,7 +103,8 @@ impl Sabotage {
             | Self::JudgeOnce
             | Self::GrantAskedAgain
             | Self::PlaceOutlived
-            | Self::RemovedRouteUnread => 0,
+            | Self::RemovedRouteUnread
+            | Self::RetryDecided => 0,
             Self::ForgetRewind | Self::NoBound | Self::ReleasedEarly | Self::MovedTwice | Self::PermitsCountedTwice => {
                 2
             }
@@ -142,6 +146,11 @@ impl Sabotage {
         matches!(self, Self::PermitsCountedTwice | Self::ClosedRouteOutrun | Self::RemovedRouteUnread)
     }
 
+    /// Whether it is a bug of deliveries that are tried again, which every run has then.
+    pub fn is_of_retries(self) -> bool {
+        matches!(self, Self::RetryDecided)
+    }
+
     /// What of a script is replaced, and by what.
     fn edits(self) -> &'static [(&'static str, &'static str)] {
         match self {
@@ -176,7 +185,8 @@ impl Sabotage {
             | Self::SkipTurnRetry
             | Self::PermitsCountedTwice
             | Self::ClosedRouteOutrun
-            | Self::RemovedRouteUnread => &[],
+            | Self::RemovedRouteUnread
+            | Self::RetryDecided => &[],
         }
     }
 

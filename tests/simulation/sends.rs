@@ -54,7 +54,7 @@ impl<'w> Judge<'w> {
     fn approved(&mut self, broker: &Broker, outs: &[&Out]) -> BTreeMap<String, Vec<Sent<'w>>> {
         let mut approved: BTreeMap<String, Vec<Sent<'w>>> = BTreeMap::new();
         let asks = self.asks;
-        for out in outs.iter().filter(|out| out.to.is_approved()) {
+        for out in outs.iter().filter(|out| out.is_approval()) {
             let Some(ask) = asks.get(&out.intent.first) else { continue };
             let Told { decided_at: Some(at), counts, later, .. } = told(out) else {
                 self.broken.push(format!("{ask:?} does not say when it was decided"));

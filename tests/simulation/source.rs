@@ -8,29 +8,22 @@ use std::{
 };
 
 use weir_core::{
-    deferral::Deferral,
+    deferral::{DeferReason, Deferral},
     ports::{EARLIER_READERS_END, GroupEvent, Source, SourceError},
-    record::{Headers, Progress, ReadBefore, RecordView, Records},
+    record::{Progress, ReadBefore, RecordView, Records},
     wheel::Ring,
 };
 
 use super::{
-    broker::{Fetched, Intent, Membership},
+    broker::{Fetched, Membership},
     env::Env,
     group::Look,
     process::Shared,
+    records::Intent,
     rings::Log,
     sabotage::Sabotage,
     time::wall,
 };
-
-struct NoHeaders;
-
-impl Headers for NoHeaders {
-    fn header(&self, _: usize) -> Option<(&[u8], Option<&[u8]>)> {
-        None
-    }
-}
 
 /// Consumed records.
 #[derive(Default)]
@@ -52,7 +45,7 @@ impl Records for Batch {
             partition,
             offset,
             timestamp,
-            headers: &NoHeaders,
+            headers: &**intent,
             deferral: told.as_ref().or(deferral.as_ref()),
         }
     }
@@ -175,8 +168,11 @@ impl SimSource {
 fn told(env: &Env, intent: &Intent) -> Option<Deferral> {
     const EARLY_MS: i64 = 60 * 1000;
     let deferral = intent.deferral.as_ref().filter(|_| intent.log == Log::Ring(Ring::Minutes))?;
-    let early = || Deferral { due: deferral.due.plus(-EARLY_MS), ..deferral.clone() };
-    (env.sabotage() == Sabotage::ReleasedEarly).then(early)
+    if env.sabotage() == Sabotage::ReleasedEarly {
+        return Some(Deferral { due: deferral.due.plus(-EARLY_MS), ..deferral.clone() });
+    }
+    let is_decided_again = env.sabotage() == Sabotage::RetryDecided && intent.retry.is_some();
+    is_decided_again.then(|| Deferral { why: DeferReason::TooEarly, ..deferral.clone() })
 }
 
 impl Source for SimSource {

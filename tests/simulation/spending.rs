@@ -69,7 +69,7 @@ impl Judge<'_> {
         self.broken.extend(cluster.till.broken.iter().cloned());
         self.asked_once(cluster);
         let mut taken: BTreeMap<BudgetId, (Allowance, Vec<Taken>)> = BTreeMap::new();
-        for out in outs.iter().filter(|out| out.to.is_approved()) {
+        for out in outs.iter().filter(|out| out.is_approval()) {
             let Some(ask) = self.asks.get(&out.intent.first) else { continue };
             let asked: Vec<Allowance> = self.of(ask).copied().collect();
             let Spent { at, cost, budgets, .. } = spent(out);
@@ -211,7 +211,7 @@ impl World {
     pub fn restore_budgets(&self, shards: &BTreeSet<u16>) {
         let mut broker = self.broker.borrow_mut();
         let mut sums: BTreeMap<BudgetId, BTreeMap<String, u64>> = BTreeMap::new();
-        for out in broker.stable(0).0.into_iter().filter(|out| out.to.is_approved()) {
+        for out in broker.stable(0).0.into_iter().filter(|out| out.is_approval()) {
             let Spent { at, cost, campaign, budgets } = spent(out);
             for budget in self.setting.budgets().filter(|budget| budgets.iter().any(|name| name == budget.name)) {
                 let sums = sums.entry(budget.id(campaign.as_deref())).or_default();

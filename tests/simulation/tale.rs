@@ -56,7 +56,9 @@ pub fn tell(world: &World, asks: &Asks) -> Tale {
     let broker = world.broker.borrow();
     let cluster = lock(&world.keyspace.cluster);
     let outs: Vec<&Out> = broker.visible().collect();
-    let approved = || outs.iter().filter(|out| out.to.is_approved());
+    let approved = || outs.iter().filter(|out| out.is_approval());
+    let retried =
+        |which: &dyn Fn(&Out) -> bool| outs.iter().filter(|out| out.intent.retry.is_some() && which(out)).count();
     let envelopes: Vec<(String, Value)> = outs.iter().filter_map(|out| reason(out)).collect();
     let of_reason = |wanted: &str| envelopes.iter().filter(|(reason, _)| reason == wanted).count();
     let of_cap = |name: &str| envelopes.iter().filter(|(_, envelope)| envelope["cap"]["name"] == name).count();
@@ -123,6 +125,8 @@ pub fn tell(world: &World, asks: &Asks) -> Tale {
         ("waited", of_log(Log::Waiting, &|out| out.to.is_approved())),
         ("waited_and_suppressed", of_log(Log::Waiting, &|out| out.to == Destination::Suppressed)),
         ("waited_until_edit", of_log(Log::Waiting, &|out| world.edit_by(out.submit.at).is_some())),
+        ("retried", retried(&|out| out.to.is_approved())),
+        ("undelivered", retried(&|out| out.to == Destination::Undelivered)),
         ("capacity", of_reason("capacity")),
         ("deferred_capacity", deferred(DeferReason::Capacity)),
         ("refunded", cluster.ledger.taken_back.len()),

@@ -45,21 +45,25 @@ impl Broker {
 
     /// Visible approved records that an aborted transaction had written before.
     pub fn replays(&self) -> usize {
-        let approved = || self.outputs.iter().filter(|out| out.to.is_approved());
+        let approved = || self.outputs.iter().filter(|out| out.is_approval());
         let aborted = approved().filter(|out| self.transactions[out.transaction].state == State::Aborted);
         let aborted: BTreeSet<(i32, i64)> = aborted.map(|out| out.intent.first).collect();
-        self.visible().filter(|out| out.to.is_approved() && aborted.contains(&out.intent.first)).count()
+        self.visible().filter(|out| out.is_approval() && aborted.contains(&out.intent.first)).count()
     }
 
     /// Whether all intents are done and no transaction is open.
     pub fn is_drained(&mut self) -> bool {
         self.pass_time();
         let open = self.producers.values().any(|producer| producer.open.is_some());
-        !open
-            && self.left(Log::Waiting).is_empty()
-            && self.intents.iter().zip(0..).all(|(log, partition)| {
-                let end = log.last().map_or(0, |intent| intent.offset + 1);
-                self.committed.get(&(Log::Input, partition)).map_or(0, |committed| committed.next_offset) >= end
-            })
+        !open && self.left(Log::Waiting).is_empty() && self.is_done(Log::Input) && self.is_done(Log::Retries)
+    }
+
+    /// Whether all records of a topic that others write are done.
+    fn is_done(&self, log: Log) -> bool {
+        let partitions = self.published(log).unwrap_or_default();
+        partitions.iter().zip(0..).all(|(records, partition)| {
+            let end = records.last().map_or(0, |record| record.offset + 1);
+            self.committed.get(&(log, partition)).map_or(0, |committed| committed.next_offset) >= end
+        })
     }
 }

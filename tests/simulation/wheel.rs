@@ -64,11 +64,11 @@ impl Judge<'_> {
             let Some(ask) = self.asks.get(&out.intent.first) else { continue };
             self.stopped(out, ask);
             match out.intent.log {
-                Log::Input | Log::Waiting => {}
+                Log::Input | Log::Waiting | Log::Retries => {}
                 Log::Ring(Ring::Hours) => self.moved(out),
                 Log::Ring(Ring::Minutes) => self.released(broker, out, ask),
             }
-            if matches!(out.to, Destination::Deferred(_)) {
+            if out.intent.retry.is_none() && matches!(out.to, Destination::Deferred(_)) {
                 match out.deferral() {
                     Some(deferral) => self.deferred(out, ask, &deferral),
                     None => self.broken.push(format!("deferred without a due time: {ask:?}, {:?}", out.headers)),
@@ -193,7 +193,7 @@ impl Judge<'_> {
             DeferReason::Budget => self.may_be_deferred(out, ask),
             DeferReason::Pressure => setting.load.is_some_and(|load| load.defers) && self.may_be_kept_out(out, ask),
             DeferReason::Capacity => self.is_of_route_that(ask, WhenFull::Defer),
-            // No delivery fails.
+            // Of a retry, which nothing is decided of.
             DeferReason::Retry => false,
             DeferReason::Unavailable => {
                 let waits = matches!(ask.kind, Kind::Plain | Kind::Alert) && setting.patient;
@@ -213,7 +213,8 @@ impl Judge<'_> {
         }
         // What may have been approved before is looked up first, and waits where that is impossible.
         let waits = out.deferral().is_some_and(|deferral| deferral.why == DeferReason::Unavailable);
-        if waits || reason(out).is_some_and(|(reason, _)| reason == "stopped") {
+        let gives_up = out.to == Destination::Undelivered;
+        if waits || gives_up || reason(out).is_some_and(|(reason, _)| reason == "stopped") {
             return;
         }
         let decided = self.world.decided(out, ask, |_| true);

@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use serde_json::{Value, json};
 
 use super::{
-    broker::Intent,
     env::Env,
+    records::Intent,
     rules::{Quiet, Setting, USERS, east_of, is_free, zone_of},
     time::wall_ms,
 };
