@@ -11,7 +11,7 @@ use weir_core::{
     fields::FieldMap,
     found_names::{Age, FoundNames},
     ports::{Clock as _, StoreError},
-    refund::{Refund, RefundReader},
+    refund::Refund,
     shard::OriginMark,
 };
 use weir_kafka::sink::COMMIT_WATCHDOG;
@@ -22,7 +22,8 @@ use weir_redis::{
 use weir_worker::lane::ANSWERS_HOLD;
 
 use super::{
-    broker::TRANSACTION_TIMEOUT, env::lock, process::Process, records::Intent, run::World, store::REFUNDS, time::wall,
+    broker::TRANSACTION_TIMEOUT, env::lock, process::Process, records::Intent, refunds::taken_back, run::World,
+    store::REFUNDS, time::wall,
 };
 
 /// `settle_of` of `src/cli/rebuild`, for the time-outs of the fake Kafka: a session is shorter than the watchdog.
@@ -302,10 +303,9 @@ fn send_of(sent: &Sent) -> Send<'_> {
 /// Applies all refunds.
 async fn take_refunds(world: &World, rebuild: &mut Rebuild, restorer: &mut Restorer) -> Result<(), String> {
     let logs: Vec<Vec<Arc<Intent>>> = world.refunds.borrow().intents.clone();
-    let reader = RefundReader::default();
     let mut refunds = Vec::new();
     for record in logs.iter().flatten() {
-        if let Ok((user, id)) = reader.read(Some(record.value.as_bytes()))
+        if let Some((user, id)) = taken_back(world, record)
             && restorer.wants(user)
         {
             let (partition, offset) = (record.partition, record.offset);

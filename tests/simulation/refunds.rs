@@ -1,16 +1,31 @@
-//! Refunds: some approved intents are refunded, and each process reads the topic with weir's own reader.
+//! Refunds: some approved intents are refunded, or their deliveries reported, and each process reads the topic with weir's own reader.
 
 use std::{collections::BTreeMap, rc::Rc, sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use weir::metrics::Metrics;
-use weir_worker::{lane::LaneError, refunds::Refunds, topic_reader::TopicReader};
+use weir_core::{
+    delivery_report::{Delivery, DeliveryReportReader},
+    refund::RefundReader,
+    routes::Routes,
+    shard::{IdHash, UserHash},
+};
+use weir_worker::{
+    delivery_reports::DeliveryReports,
+    lane::LaneError,
+    refunds::Refunds,
+    topic_reader::{Feed, TopicReader},
+};
 
 use super::{
+    delivery::ROUTE,
+    env::Env,
     process::Process,
+    records::Intent,
     rings::Log,
     run::{DRAIN, World},
+    sabotage::Sabotage,
     sink::SimSink,
     source::SimSource,
     store::REFUNDS,
@@ -18,9 +33,28 @@ use super::{
 };
 
 pub const PARTITIONS: u64 = 2;
+/// What is drawn here changes nothing else of a seed.
+const SALT: u64 = 0x7265_706f_7274;
+/// How many of 1,000 deliveries that are not refunded are reported.
+const REPORTED: u32 = 300;
 
 /// When the send of an id to a user was first refunded.
 pub type Refunded = BTreeMap<(String, String), Duration>;
+
+/// Whether refunds come as reports of deliveries that failed for good: in every second run. Those of planted bugs have none.
+pub fn come_as_reports(env: &Env) -> bool {
+    env.sabotage() == Sabotage::None && fastrand::Rng::with_seed(env.seed() ^ SALT).bool()
+}
+
+/// The send that a record takes back, as weir reads it.
+pub fn taken_back(world: &World, record: &Intent) -> Option<(UserHash, IdHash)> {
+    let value = Some(record.value.as_bytes());
+    if !world.setting.reports {
+        return RefundReader::default().read(value).ok();
+    }
+    let report = DeliveryReportReader::default().read(value).ok()?;
+    (report.outcome == Delivery::Permanent).then_some((report.user, report.id))
+}
 
 /// Refunds some of the visible approvals, for as long as intents arrive.
 pub async fn refund(world: Rc<World>) {
@@ -42,18 +76,30 @@ pub async fn refund(world: Rc<World>) {
             if env.chance(world.setting.refunds) {
                 env.sleep(env.millis(0, 300)).await;
                 give_back(&world, user, id);
+            } else if world.setting.reports && env.chance(REPORTED) {
+                let took_ms = env.below(2_000);
+                let report =
+                    json!({"intent_id": id, "user_id": user, "outcome": "ok", "route": ROUTE, "took_ms": took_ms});
+                world.refunds.borrow_mut().append(partition_of(&user), user, report.to_string());
             }
         }
     }
 }
 
+fn partition_of(user: &str) -> i32 {
+    i32::try_from(user.parse::<u64>().unwrap() % PARTITIONS).unwrap()
+}
+
 fn give_back(world: &World, user: String, id: String) {
     let env = &world.env;
-    let partition = i32::try_from(user.parse::<u64>().unwrap() % PARTITIONS).unwrap();
+    let mut refund = json!({"intent_id": id, "user_id": user});
+    if world.setting.reports {
+        refund["outcome"] = "permanent".into();
+    }
     // Some are no refunds, and become dead letters.
-    let value = if env.chance(30) { "{}".to_owned() } else { json!({"intent_id": id, "user_id": user}).to_string() };
+    let value = if env.chance(30) { "{}".to_owned() } else { refund.to_string() };
     let is_refund = value.len() > 2;
-    world.refunds.borrow_mut().append(partition, user.clone(), value);
+    world.refunds.borrow_mut().append(partition_of(&user), user.clone(), value);
     if is_refund {
         env.note(|| format!("{id} of user {user} is refunded"));
         world.refunded.borrow_mut().entry((user, id)).or_insert_with(|| env.passed());
@@ -61,14 +107,32 @@ fn give_back(world: &World, user: String, id: String) {
 }
 
 impl World {
-    /// The refunds' reader of a process.
-    pub async fn read_refunds(self: Rc<Self>, process: Rc<Process>, stop: CancellationToken) -> Result<(), LaneError> {
+    /// The reader of a process for refunds, or for reports of deliveries on these routes.
+    pub async fn read_refunds(
+        self: Rc<Self>,
+        process: Rc<Process>,
+        stop: CancellationToken,
+        routes: Arc<Routes>,
+    ) -> Result<(), LaneError> {
+        let store = self.keyspace.refunds();
+        match self.setting.reports {
+            true => self.read_beside(&process, stop, DeliveryReports::new(store, routes)).await,
+            false => self.read_beside(&process, stop, Refunds::new(store)).await,
+        }
+    }
+
+    async fn read_beside<F: Feed>(
+        &self,
+        process: &Rc<Process>,
+        stop: CancellationToken,
+        feed: F,
+    ) -> Result<(), LaneError> {
         let metrics = Arc::new(Metrics::default());
         let mut refunds = TopicReader {
             topic: REFUNDS.into(),
             source: SimSource::new(&self.env, &self.refunds, Log::Input, process.number),
-            sink: SimSink::new(&self.env, (&self.refunds, &self.book), &process, (0, self.next_lane())),
-            feed: Refunds::new(self.keyspace.refunds()),
+            sink: SimSink::new(&self.env, (&self.refunds, &self.book), process, (0, self.next_lane())),
+            feed,
             clock: process.clock.clone(),
             limits: Arc::default(),
             drain: DRAIN,

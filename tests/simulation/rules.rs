@@ -23,6 +23,7 @@ use super::{
     delivery::{Edit, Paced},
     env::Env,
     pressure::Load,
+    refunds,
     retries::Failing,
     rings::SHARES,
 };
@@ -257,6 +258,8 @@ pub struct Setting {
     pub paced: Option<Paced>,
     /// How deliveries fail.
     pub failing: Option<Failing>,
+    /// Refunds come as reports of deliveries.
+    pub reports: bool,
 }
 
 impl Setting {
@@ -280,6 +283,7 @@ impl Setting {
             load: None,
             paced: None,
             failing: None,
+            reports: refunds::come_as_reports(env),
         };
         setting.budgets = budgets::draw(env, setting.deferring.is_some());
         setting.load = Load::draw(env, setting.deferring.is_some());

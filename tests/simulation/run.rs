@@ -353,6 +353,7 @@ impl World {
             Some(Ok(())) => {}
         }
         let routes = self.keep_routes(&process, &stop);
+        let reported = routes.clone().unwrap_or_default();
         let leave = CancellationToken::new();
         let decider = Decider { pressure: Some(pressure), routes, ..self.decider.clone() };
         let activity = spawn_local(process.run(activity.run(leave.clone())));
@@ -370,7 +371,7 @@ impl World {
             }
         };
         let mut lanes: Vec<_> = self.places().into_iter().map(|place| spawn_local(process.run(one(place)))).collect();
-        let refunds = Rc::clone(&self).read_refunds(Rc::clone(&process), stop.clone());
+        let refunds = Rc::clone(&self).read_refunds(Rc::clone(&process), stop.clone(), reported);
         let ending = stop.clone();
         lanes.push(spawn_local(process.run(async move {
             let end = refunds.await;

@@ -130,6 +130,10 @@ pub fn tell(world: &World, asks: &Asks) -> Tale {
         ("capacity", of_reason("capacity")),
         ("deferred_capacity", deferred(DeferReason::Capacity)),
         ("refunded", cluster.ledger.taken_back.len()),
+        (
+            "reported",
+            world.refunds.borrow().intents.iter().flatten().filter(|record| record.value.contains("took_ms")).count(),
+        ),
         ("names_lost", cluster.names_lost),
         ("restored", size(rebuilds.restored)),
         ("rebuilds", rebuilds.done),
