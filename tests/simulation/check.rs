@@ -171,7 +171,7 @@ impl<'w> Judge<'w> {
                             && (ask.kind == Kind::Email || self.has_budget_that(ask, false))
                     }
                     "stopped" => self.is_stopped(out, ask),
-                    "expired" => self.shut(out, ask, Shut::Expired) || self.would_expire(ask),
+                    "expired" => self.shut(out, ask, Shut::Expired) || self.would_expire(out, ask),
                     "capacity" => self.may_be_too_much(out, ask),
                     "too_early" => self.shut(out, ask, Shut::TooEarly),
                     "quiet_hours" => self.shut(out, ask, Shut::Quiet),

@@ -20,7 +20,7 @@ use weir_worker::routes::{AskingBack, Looking, LooksAtRoutes, Offsets, RouteOffs
 use super::{
     broker::Broker,
     env::{Env, lock},
-    permits::{Book, SharedBook},
+    permits::SharedBook,
     rings::{Log, Stored},
     rules::on_channel,
     run::World,
@@ -52,7 +52,7 @@ pub struct Paced {
     pushes_only: bool,
     pub when_full: WhenFull,
     pub ahead_ms: i64,
-    rate: Option<u64>,
+    pub rate: Option<u64>,
     /// What the consumer takes for a record.
     takes: Duration,
     commits_every: Duration,
@@ -232,7 +232,7 @@ impl RouteOffsets for SimOffsets {
             // The answer may be on its way for long.
             let slow = if env.kafka_fails() { env.millis(0, 2_500) } else { env.millis(1, 40) };
             env.sleep(slow).await;
-            Book::looked(book, *process, lag.undelivered());
+            lock(book).looked(*process, env.passed(), lag);
             Offsets { lag: Ok(Some(lag)), waiting: Ok(waiting) }
         })
     }

@@ -23,6 +23,9 @@ use super::{
 /// of the store that holds, and a transaction.
 const LATEST: Duration = Duration::from_secs(40);
 
+/// A process knows what delivery takes once it has seen so many commits: it begins without that, and denies nothing by a guess.
+const COMMITS: usize = 3;
+
 /// An approved intent on the route, by when it became visible.
 struct Approved<'a> {
     visible: Duration,
@@ -158,9 +161,12 @@ impl Judge<'_> {
         [WhenFull::Wait, WhenFull::Defer].into_iter().any(|when_full| self.is_of_route_that(ask, when_full))
     }
 
-    /// Whether an intent expires, and may be denied before it does, since its turn on the route comes later.
-    pub fn would_expire(&self, ask: &Ask) -> bool {
-        ask.expires.is_some() && self.may_wait(ask)
+    /// Whether an intent expires, and may be denied before it does, since its turn on the route comes later by a rate that is known.
+    pub fn would_expire(&self, out: &Out, ask: &Ask) -> bool {
+        let Some(paced) = self.world.setting.paced else { return false };
+        let is_known = paced.when_full == WhenFull::Defer || paced.rate.is_some();
+        let is_seen = || lock(&self.world.book).commits_seen(out.submit.process, out.submit.at) >= COMMITS;
+        ask.expires.is_some() && self.may_wait(ask) && (is_known || is_seen())
     }
 }
 

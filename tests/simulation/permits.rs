@@ -8,6 +8,7 @@ use std::{
 };
 
 use weir_core::{
+    pace::Lag,
     permits::EmbeddedPermits,
     ports::{PermitGrant, PermitTurn, Permits, StoreError},
 };
@@ -46,6 +47,8 @@ pub struct Book {
     pub turns: Vec<Turn>,
     /// The lag that each process saw last.
     seen: BTreeMap<u64, u64>,
+    /// When each process saw the committed offsets, and their sum then.
+    looks: BTreeMap<u64, Vec<(Duration, u64)>>,
     /// How many records were delivered by when.
     pub delivered: Vec<(Duration, u64)>,
     /// Batches whose commits failed, as far as their lanes know: lane, and when it was submitted.
@@ -55,8 +58,17 @@ pub struct Book {
 pub type SharedBook = Arc<Mutex<Book>>;
 
 impl Book {
-    pub fn looked(book: &SharedBook, process: u64, lag: u64) {
-        lock(book).seen.insert(process, lag);
+    /// A process has seen the offsets.
+    pub fn looked(&mut self, process: u64, at: Duration, lag: Lag) {
+        self.seen.insert(process, lag.undelivered());
+        self.looks.entry(process).or_default().push((at, lag.committed));
+    }
+
+    /// How often a process had seen by then that more was committed.
+    pub fn commits_seen(&self, process: u64, by: Duration) -> usize {
+        let looks = self.looks.get(&process).map_or(&[][..], Vec::as_slice);
+        let looks = &looks[..looks.partition_point(|(at, _)| *at <= by)];
+        looks.windows(2).filter(|pair| pair[1].1 > pair[0].1).count()
     }
 }
 
