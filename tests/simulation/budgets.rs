@@ -75,8 +75,9 @@ impl Allowance {
         };
         let limit = limits[env.index(3)];
         let windows = [Over::Last(2_000), Over::Last(8_000), Over::Last(40_000), Over::Day, Over::Total];
-        // The planted bug shows in rolling windows only.
-        let among = if env.sabotage() == Sabotage::LeaseOutlived { 3 } else { windows.len() };
+        // These planted bugs show in rolling windows only.
+        let rolling = [Sabotage::LeaseOutlived, Sabotage::NodeClockTrusted].contains(&env.sabotage());
+        let among = if rolling { 3 } else { windows.len() };
         let over = windows[env.index(among)];
         // With few a day, what is deferred would come back for weeks.
         let may_defer = may_defer && (over != Over::Day || limit >= 30);

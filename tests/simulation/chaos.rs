@@ -38,6 +38,8 @@ enum RedisFault {
     LoseNames,
     /// No node answers for a while.
     Outage,
+    /// A node grants tokens by a clock that jumps ahead, and back after a while.
+    Clock,
 }
 
 const FAULTS: [Fault; 16] = [
@@ -77,6 +79,12 @@ pub async fn reign(world: &Rc<World>, until: Duration) {
     // Nothing is drawn for a planted bug: the seed that shows it stays the same.
     if env.sabotage() == Sabotage::None && env.chance(450) {
         kinds.push(Fault::BrokerSlow);
+    }
+    if env.sabotage() == Sabotage::None && env.chance(450) {
+        kinds.push(Fault::Redis(RedisFault::Clock));
+    }
+    if env.sabotage() == Sabotage::NodeClockTrusted {
+        kinds.extend([Fault::Redis(RedisFault::Clock); 4]);
     }
     if env.sabotage().is_of_names() {
         kinds.extend([Fault::Redis(RedisFault::LoseNames); 4]);
@@ -221,6 +229,7 @@ fn on_redis(world: &Rc<World>, fault: RedisFault) {
             let until = now + env.millis(1_000, 30_000);
             cluster.nodes.iter_mut().for_each(|node| node.stalled_until = node.stalled_until.max(until));
         }
+        RedisFault::Clock => cluster.jumped_clock = Some((group, now + env.millis(500, 10_000))),
         RedisFault::FailOver | RedisFault::Reshard | RedisFault::Wipe => {}
     }
 }
@@ -254,6 +263,7 @@ fn put_right(world: &Rc<World>) {
     world.refunds.borrow_mut().down_until = Duration::ZERO;
     world.broker.borrow_mut().slow = (Duration::ZERO, Duration::ZERO);
     let mut cluster = lock(&world.keyspace.cluster);
+    cluster.jumped_clock = None;
     for node in &mut cluster.nodes {
         node.down_until = Duration::ZERO;
         node.stalled_until = Duration::ZERO;

@@ -58,6 +58,8 @@ pub struct Cluster {
     expiries: BTreeMap<Vec<u8>, Duration>,
     /// The group whose nodes have a wrong clock: one of three must not stop a worker.
     pub wrong_clock: Option<usize>,
+    /// A group whose nodes grant tokens by a wrong clock, and until when.
+    pub jumped_clock: Option<(usize, Duration)>,
     pub ledger: Ledger,
     pub till: Till,
     pub heard: SharedHeard,
@@ -104,6 +106,7 @@ impl Cluster {
             moving: BTreeMap::new(),
             expiries: BTreeMap::new(),
             wrong_clock: None,
+            jumped_clock: None,
             ledger: Ledger::default(),
             till: Till::default(),
             heard: SharedHeard::default(),
@@ -184,6 +187,7 @@ impl Cluster {
                 effects.left_ms.insert(key.clone(), u64::try_from(left_us / 1000).unwrap());
             }
         }
+        let has_jumped = self.jumped_clock.is_some_and(|(group, until)| group == self.group_of(node) && now < until);
         let mut data = std::mem::take(&mut self.nodes[node].data);
         let (reply, writer) = if script {
             let sha = String::from_utf8_lossy(&args[1]).into_owned();
@@ -191,6 +195,7 @@ impl Cluster {
                 None => (error("NOSCRIPT No matching script. Please use EVAL."), Writer::Other),
                 Some(script) => {
                     let script_args = &args[3 + keys.len()..];
+                    effects.now_ms += if has_jumped && script.is("take") { WRONG_BY_MS } else { 0 };
                     let reply = script::run(script, keys, script_args, &mut data, &mut effects);
                     self.till.ran(script, keys, script_args, &reply);
                     (reply, Writer::of_script(script))

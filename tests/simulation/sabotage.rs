@@ -46,6 +46,8 @@ pub enum Sabotage {
     GivenBackTwice,
     /// Tokens are asked for again where the answer is lost.
     GrantAskedAgain,
+    /// Tokens are granted by the clock of a node, whatever the others show.
+    NodeClockTrusted,
     /// Places are granted without regard to those that other instances hold.
     PlacesGrantedTwice,
     /// The log of activity believes that a member is gone, and its places are spent.
@@ -63,7 +65,7 @@ pub enum Sabotage {
 }
 
 impl Sabotage {
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::SkipStoreRetry,
         Self::SkipCommitRetry,
         Self::CommitBeforeProduce,
@@ -83,6 +85,7 @@ impl Sabotage {
         Self::UnclearGivenBack,
         Self::GivenBackTwice,
         Self::GrantAskedAgain,
+        Self::NodeClockTrusted,
         Self::PlacesGrantedTwice,
         Self::PlaceOutlived,
         Self::SkipTurnRetry,
@@ -102,6 +105,7 @@ impl Sabotage {
             | Self::CountReplayTwice
             | Self::JudgeOnce
             | Self::GrantAskedAgain
+            | Self::NodeClockTrusted
             | Self::PlaceOutlived
             | Self::RemovedRouteUnread
             | Self::RetryDecided => 0,
@@ -133,7 +137,14 @@ impl Sabotage {
 
     /// Whether it is a bug of budgets, of which every run needs one then.
     pub fn is_of_budgets(self) -> bool {
-        matches!(self, Self::LeaseOutlived | Self::UnclearGivenBack | Self::GivenBackTwice | Self::GrantAskedAgain)
+        [
+            Self::LeaseOutlived,
+            Self::UnclearGivenBack,
+            Self::GivenBackTwice,
+            Self::GrantAskedAgain,
+            Self::NodeClockTrusted,
+        ]
+        .contains(&self)
     }
 
     /// Whether it is a bug of pressure, which every run has then.
@@ -165,6 +176,7 @@ impl Sabotage {
                 "touch, _, max_entries = unpack(terms, 1, 6); max_entries = 1000000",
             )],
             Self::PlacesGrantedTwice => &[("math.min(fair, left - others_held)", "left")],
+            Self::NodeClockTrusted => &[("if max(ahead, -ahead) > MAX_SKEW_MS then", "if false then")],
             Self::UnmarkedWrites => &[("ours = ours and found[n] == ARGV[n + 1]", "ours = true")],
             Self::None
             | Self::SkipStoreRetry

@@ -99,6 +99,7 @@ pub fn tell(world: &World, asks: &Asks) -> Tale {
         ("budget_grants_burnt", cluster.till.grants.saturating_sub(budget_grants_answered)),
         ("budget_calls_refused", budget_calls_refused),
         ("budgets_rebuilt", cluster.till.rebuilt),
+        ("budget_clocks_refused", cluster.till.wrong_clocks),
         ("pressure", of_reason("pressure")),
         ("became_active", became_active),
         ("active_users_lost", active_users_lost),

@@ -47,6 +47,8 @@ pub struct Till {
     pub grants: usize,
     pub given_back: usize,
     pub rebuilt: usize,
+    /// Calls that nodes refused because of their clocks.
+    pub wrong_clocks: usize,
     pub broken: Vec<String>,
 }
 
@@ -71,6 +73,9 @@ impl Till {
     /// Takes note of a script that ran.
     pub fn ran(&mut self, script: &Script, keys: &[Vec<u8>], args: &[Vec<u8>], reply: &Value) {
         let key = keys.last().unwrap();
+        if let Value::ServerError(error) = reply {
+            self.wrong_clocks += usize::from(error.code() == "WRONGCLOCK");
+        }
         let Value::Array(values) = reply else { return };
         let ints = values.iter().map(|value| if let Value::Int(int) = value { *int } else { 0 });
         let reply: Vec<i64> = ints.collect();
