@@ -98,6 +98,7 @@ pub fn check(world: &World, asks: &Asks, broken: &mut Vec<String>) -> Tale {
     judge.pressure(&outs);
     judge.paced(&broker, &outs);
     judge.retried(&broker, &outs);
+    judge.admissions(&cluster);
     judge.histories(&cluster);
     judge.refunds(&refunds);
     drop((broker, cluster, refunded));

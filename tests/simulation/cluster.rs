@@ -65,6 +65,8 @@ pub struct Cluster {
     pub heard: SharedHeard,
     /// Failovers that lost names.
     pub names_lost: usize,
+    /// When a node lost what it had, or a replica took over with less.
+    pub losses: Vec<Duration>,
 }
 
 /// The slot of the names and the tables: that of the hash tag `{weir}`, the default prefix.
@@ -111,6 +113,7 @@ impl Cluster {
             till: Till::default(),
             heard: SharedHeard::default(),
             names_lost: 0,
+            losses: Vec::new(),
         }
     }
 
@@ -340,6 +343,7 @@ impl Cluster {
     /// The primary is lost, and its replica takes over with the writes that it has.
     pub fn fail_over(&mut self, group: usize, away: Duration) {
         let now = self.env.passed();
+        self.losses.push(now);
         self.bring_replica(group, now);
         let old = self.primary(group);
         let new = 2 * group + (1 - old % 2);
@@ -372,6 +376,7 @@ impl Cluster {
         node.down_until = now + away / 2;
         node.refuses = Some(("LOADING Redis is loading the dataset in memory", now + away));
         if keeps == Keeps::Nothing {
+            self.losses.push(now);
             let data = std::mem::take(&mut node.data);
             data.values().for_each(|item| self.ledger.wiped(item));
             self.till.wiped(data.keys());

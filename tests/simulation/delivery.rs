@@ -22,7 +22,7 @@ use super::{
     env::{Env, lock},
     permits::SharedBook,
     rings::{Log, Stored},
-    rules::on_channel,
+    rules::{self, on_channel},
     run::World,
     sabotage::Sabotage,
     workload::{Ask, Kind},
@@ -241,6 +241,21 @@ impl RouteOffsets for SimOffsets {
     fn waiting_since(self: Arc<Self>, _: Time) -> AskingBack {
         let waiting = lock(&self.downstream).waiting.clone();
         Box::pin(async move { Ok(waiting.iter().map(|waiting| Some(waiting.from)).collect()) })
+    }
+}
+
+impl World {
+    /// Puts the policy of now into force.
+    pub fn change_policy(&self) {
+        let stop = self.setting.stop.filter(|_| self.stopped_at.get().is_some());
+        let policy = rules::policy(&self.setting, stop, self.edit_by(self.env.passed()));
+        self.decider.policy.replace(Arc::new(policy));
+    }
+
+    /// The edit of the route that is in force by then.
+    pub fn edit_by(&self, at: Duration) -> Option<Edit> {
+        let (_, edit) = self.setting.paced?.edit?;
+        self.edited_at.get().filter(|since| *since <= at).map(|_| edit)
     }
 }
 

@@ -34,6 +34,7 @@ mod sabotage;
 mod script;
 mod seeds;
 mod sends;
+mod services;
 mod sink;
 mod source;
 mod spending;

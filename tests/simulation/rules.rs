@@ -26,6 +26,7 @@ use super::{
     refunds,
     retries::Failing,
     rings::SHARES,
+    services::Served,
 };
 
 /// A bound on histories that is reached soon: one above the highest limit.
@@ -260,6 +261,8 @@ pub struct Setting {
     pub failing: Option<Failing>,
     /// Refunds come as reports of deliveries.
     pub reports: bool,
+    /// The service that asks for admissions.
+    pub served: Option<Served>,
 }
 
 impl Setting {
@@ -284,6 +287,7 @@ impl Setting {
             paced: None,
             failing: None,
             reports: refunds::come_as_reports(env),
+            served: Served::draw(env),
         };
         setting.budgets = budgets::draw(env, setting.deferring.is_some());
         setting.load = Load::draw(env, setting.deferring.is_some());

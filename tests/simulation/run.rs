@@ -28,7 +28,7 @@ use weir_worker::{
 use super::{
     broker::Broker,
     check,
-    delivery::{self, Downstream, Edit, SimOffsets},
+    delivery::{self, Downstream, SimOffsets},
     env::{Env, Tracing, lock},
     lanes::{THE_ROUTE, compare},
     log,
@@ -40,7 +40,7 @@ use super::{
     retries,
     rules::{self, Setting},
     sabotage::Sabotage,
-    seeds,
+    seeds, services,
     store::{self, Keyspace, Made},
     tale::Tale,
     time::{self, Virtual, wall},
@@ -80,6 +80,7 @@ pub struct World {
     pub refunded: RefCell<Refunded>,
     /// How many outputs were delivered, or not, by the consumer whose deliveries fail.
     pub delivered: Cell<usize>,
+    pub service: RefCell<services::Service>,
     pub rebuilds: RefCell<Rebuilds>,
     pub keyspace: Keyspace,
     /// The permits of the route, and what passed between them and processes.
@@ -169,6 +170,7 @@ async fn play(env: Env, made: Made) -> Outcome {
         refunds: Rc::new(RefCell::new(Broker::new(&env, (0..refunds::PARTITIONS).map(|_| Vec::new()).collect()))),
         refunded: RefCell::default(),
         delivered: Cell::default(),
+        service: RefCell::default(),
         rebuilds: RefCell::default(),
         all_processes: RefCell::default(),
         clock_changes: RefCell::default(),
@@ -198,6 +200,9 @@ async fn play(env: Env, made: Made) -> Outcome {
     spawn_local(refunds::refund(Rc::clone(&world)));
     spawn_local(rebuild::operate(Rc::clone(&world)));
     spawn_local(stop(Rc::clone(&world)));
+    if let Some(served) = world.setting.served {
+        spawn_local(services::work(Rc::clone(&world), served));
+    }
     if let Some(failing) = world.setting.failing {
         spawn_local(retries::deliver(Rc::clone(&world), failing));
     }
@@ -233,19 +238,6 @@ impl World {
             && self.owed() == 0
             && self.keyspace.is_whole()
             && self.rebuilds.borrow().under_way == 0
-    }
-
-    /// Puts the policy of now into force.
-    pub fn change_policy(&self) {
-        let stop = self.setting.stop.filter(|_| self.stopped_at.get().is_some());
-        let policy = rules::policy(&self.setting, stop, self.edit_by(self.env.passed()));
-        self.decider.policy.replace(Arc::new(policy));
-    }
-
-    /// The edit of the route that is in force by then.
-    pub fn edit_by(&self, at: Duration) -> Option<Edit> {
-        let (_, edit) = self.setting.paced?.edit?;
-        self.edited_at.get().filter(|since| *since <= at).map(|_| edit)
     }
 
     /// Deferred writes of live lanes.
@@ -352,6 +344,7 @@ impl World {
             }
             Some(Ok(())) => {}
         }
+        self.give_admissions(&process);
         let routes = self.keep_routes(&process, &stop);
         let reported = routes.clone().unwrap_or_default();
         let leave = CancellationToken::new();

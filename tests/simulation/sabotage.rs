@@ -62,10 +62,12 @@ pub enum Sabotage {
     RemovedRouteUnread,
     /// An intent whose delivery failed is decided again.
     RetryDecided,
+    /// Shares of a service are granted without regard to those that other instances hold.
+    SharesGrantedTwice,
 }
 
 impl Sabotage {
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::SkipStoreRetry,
         Self::SkipCommitRetry,
         Self::CommitBeforeProduce,
@@ -93,6 +95,7 @@ impl Sabotage {
         Self::ClosedRouteOutrun,
         Self::RemovedRouteUnread,
         Self::RetryDecided,
+        Self::SharesGrantedTwice,
     ];
 
     /// A seed that shows it, found by `every_planted_bug_is_found_by_the_first_seeds`; `None` for a bug that takes hundreds of seeds, which
@@ -108,7 +111,8 @@ impl Sabotage {
             | Self::NodeClockTrusted
             | Self::PlaceOutlived
             | Self::RemovedRouteUnread
-            | Self::RetryDecided => 0,
+            | Self::RetryDecided
+            | Self::SharesGrantedTwice => 0,
             Self::ForgetRewind | Self::NoBound | Self::ReleasedEarly | Self::MovedTwice | Self::PermitsCountedTwice => {
                 2
             }
@@ -162,6 +166,11 @@ impl Sabotage {
         matches!(self, Self::RetryDecided)
     }
 
+    /// Whether it is a bug of services that ask, of which every run has one then.
+    pub fn is_of_services(self) -> bool {
+        matches!(self, Self::SharesGrantedTwice)
+    }
+
     /// What of a script is replaced, and by what.
     fn edits(self) -> &'static [(&'static str, &'static str)] {
         match self {
@@ -177,6 +186,7 @@ impl Sabotage {
             )],
             Self::PlacesGrantedTwice => &[("math.min(fair, left - others_held)", "left")],
             Self::NodeClockTrusted => &[("if max(ahead, -ahead) > MAX_SKEW_MS then", "if false then")],
+            Self::SharesGrantedTwice => &[("free = max(0, total - others)", "free = total")],
             Self::UnmarkedWrites => &[("ours = ours and found[n] == ARGV[n + 1]", "ours = true")],
             Self::None
             | Self::SkipStoreRetry

@@ -18,7 +18,7 @@ use weir_core::{
 };
 use weir_redis::{
     KeyspaceSeed, LedgerClock, NodeClocks, Opened, RedisActivityLog, RedisLedger, RedisOptions, RedisRefunds,
-    RedisStats, RedisStore, WhenMissing, open,
+    RedisServices, RedisStats, RedisStore, WhenMissing, open,
 };
 
 use super::{
@@ -135,8 +135,8 @@ impl Keyspace {
         cluster.put(keys);
         let wrong_clock = env.chance(300).then(|| env.index(GROUPS));
         // Tokens of a rolling window are in the ledger by the clock of the node that they are on.
-        // Ids of the log of activity are times, too.
-        let by_node = setting.budgets().next().is_some() || setting.load.is_some();
+        // Ids of the log of activity are times, too, and shares of a service end by the clock of the node that it is on.
+        let by_node = setting.budgets().next().is_some() || setting.load.is_some() || setting.served.is_some();
         cluster.wrong_clock = wrong_clock.filter(|_| !by_node);
         cluster.ledger.bound = usize::try_from(setting.max_entries).ok();
         let cluster = Arc::new(Mutex::new(cluster));
@@ -205,6 +205,13 @@ impl Keyspace {
         SimActivityLog::new(env, process, log, &self.heard)
     }
 
+    /// What makes connections for the services that ask a process.
+    pub fn services(&self, process: u64) -> impl Fn() -> RedisServices + Send + 'static {
+        let options = Arc::new(RedisOptions { tries: TRIES_WITHOUT_PATIENCE, ..self.options.as_ref().clone() });
+        let (stats, opened) = (Arc::clone(&self.stats), self.opened.clone());
+        move || RedisServices::new(&options, &stats, &opened, holder(process))
+    }
+
     /// Where a process takes sends back.
     pub fn refunds(&self) -> RedisRefunds {
         RedisRefunds::new(&self.options, &self.stats, &self.opened)
@@ -230,6 +237,11 @@ impl Keyspace {
         };
         tables.into_iter().all(|table| field(table, b"epoch").as_ref() == Some(&epoch)) && (0..SHARDS).all(shard)
     }
+}
+
+/// The name by which a process holds shares of services: no other has it, or had it.
+pub fn holder(process: u64) -> String {
+    format!("p{process}")
 }
 
 /// User's field, time and id of sends.

@@ -126,6 +126,8 @@ pub fn tell(world: &World, asks: &Asks) -> Tale {
         ("waited", of_log(Log::Waiting, &|out| out.to.is_approved())),
         ("waited_and_suppressed", of_log(Log::Waiting, &|out| out.to == Destination::Suppressed)),
         ("waited_until_edit", of_log(Log::Waiting, &|out| world.edit_by(out.submit.at).is_some())),
+        ("admissions", world.service.borrow().given()),
+        ("admissions_denied", world.service.borrow().denied),
         ("retried", retried(&|out| out.to.is_approved())),
         ("undelivered", retried(&|out| out.to == Destination::Undelivered)),
         ("capacity", of_reason("capacity")),

@@ -9,7 +9,6 @@ use std::{
 use tokio::{
     sync::{mpsc, oneshot},
     task::JoinSet,
-    time::timeout,
 };
 use weir_core::{
     admissions::{Admissions, Asked, Denial, Ended, no_instances_retry_s},
@@ -62,7 +61,7 @@ pub struct ServiceKeeper<S, C> {
 impl<S, C> ServiceKeeper<S, C>
 where
     S: Services + 'static,
-    C: Clock,
+    C: Clock + Clone + 'static,
 {
     /// The task, to be run, and where it is asked. `connect` makes what calls Redis, for one call at a time, as this holder: a name of
     /// lowercase letters and digits that no other process has or had.
@@ -166,10 +165,11 @@ where
     fn take_turns(&mut self) {
         for (service, turn) in self.admissions.due_turns(self.now_ms()) {
             let mut services = self.free.pop().unwrap_or_else(|| (self.connect)());
+            let clock = self.clock.clone();
             self.calls.spawn(async move {
-                let turned = timeout(CALL_WITHIN, services.share(&service, &turn)).await;
-                let connection = turned.is_ok().then_some(services);
-                (connection, Called::Turned(service, turned.unwrap_or_else(|_| Err(no_answer()))))
+                let turned = in_time(&clock, services.share(&service, &turn)).await;
+                let connection = turned.is_some().then_some(services);
+                (connection, Called::Turned(service, turned.unwrap_or_else(|| Err(no_answer()))))
             });
         }
     }
@@ -182,8 +182,9 @@ where
         }
         self.calls_for_http += 1;
         let mut services = self.free.pop().unwrap_or_else(|| (self.connect)());
+        let clock = self.clock.clone();
         self.calls.spawn(async move {
-            let answered = timeout(CALL_WITHIN, async {
+            let answered = in_time(&clock, async {
                 match &call {
                     Call::Register(instance, registration) => {
                         services.register(&service, instance, registration).await.map(Answer::Registered)
@@ -193,8 +194,8 @@ where
                 }
             });
             let answered = answered.await;
-            let connection = answered.is_ok().then_some(services);
-            (connection, Called::Answered { service, answer: answered.unwrap_or_else(|_| Err(no_answer())), reply })
+            let connection = answered.is_some().then_some(services);
+            (connection, Called::Answered { service, answer: answered.unwrap_or_else(|| Err(no_answer())), reply })
         });
     }
 
@@ -253,6 +254,15 @@ where
             self.observer.admissions(&service, AdmissionEvent::TimedOut, 1);
         }
         self.observer.set_outstanding(self.admissions.outstanding());
+    }
+}
+
+/// What a call is answered; `None`: it has no answer in time.
+async fn in_time<T>(clock: &impl Clock, call: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        biased;
+        answer = call => Some(answer),
+        () = clock.sleep(CALL_WITHIN) => None,
     }
 }
 

@@ -1,0 +1,200 @@
+//! A service that asks before it works: its instances register, ask processes for admissions, and report their ends; and the checks of
+//! what they are given.
+
+use std::{collections::BTreeMap, rc::Rc, sync::Arc, time::Duration};
+
+use tokio::task::spawn_local;
+use weir::metrics::Metrics;
+use weir_core::service::{Registration, ServiceName};
+use weir_worker::services::{Admission, ServiceDesk, ServiceKeeper};
+
+use super::{
+    check::Judge, cluster::Cluster, env::Env, process::Process, run::World, sabotage::Sabotage, store, workload::BUSY,
+};
+
+/// What is drawn here changes nothing else of a seed.
+const SALT: u64 = 0x7365_7276_6963;
+/// For so long its instances ask.
+const ASKS: Duration = Duration::from_secs(BUSY.as_secs() + 20);
+/// How long one waits for an answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+const SECOND: Duration = Duration::from_secs(1);
+/// What a node forgot is known again so long after that, and after the longest timeout.
+const KNOWN_AFTER: Duration = Duration::from_secs(10);
+
+/// The instances of the service, which are alike.
+#[derive(Debug, Clone, Copy)]
+pub struct Served {
+    instances: usize,
+    registration: Registration,
+    /// When one of them stops to renew its registration.
+    leaves: Duration,
+    /// From one request to the next, all instances together; and how long the work takes, both in milliseconds and at most.
+    asks_every: u64,
+    works: u64,
+}
+
+/// What happens between the service and the processes.
+#[derive(Default)]
+pub struct Service {
+    desks: Vec<(Rc<Process>, ServiceDesk)>,
+    /// Since when each instance may be registered.
+    registered: BTreeMap<usize, Duration>,
+    /// When each admission was given, and when its work ends.
+    given: Vec<(Duration, Duration)>,
+    pub denied: usize,
+}
+
+impl Served {
+    /// One in every third run, and in all with a planted bug of services. Those of other planted bugs have none.
+    pub fn draw(env: &Env) -> Option<Self> {
+        let mut dice = dice(env, 0);
+        let (planted, is_third) = (env.sabotage(), dice.u32(..3) == 0);
+        (planted.is_of_services() || planted == Sabotage::None && is_third).then(|| Self {
+            instances: 1 + dice.usize(..3),
+            registration: Registration {
+                capacity_per_s: [2, 5, 20][dice.usize(..3)],
+                concurrency: [1, 4, 20][dice.usize(..3)],
+                timeout_ms: [2_000, 6_000][dice.usize(..2)],
+                network_ms: 50,
+                interval_ms: [1_000, 3_000][dice.usize(..2)],
+            },
+            leaves: Duration::from_millis(dice.u64(10_000..120_000)),
+            asks_every: [40, 150, 600][dice.usize(..3)],
+            works: [50, 1_000, 8_000][dice.usize(..3)],
+        })
+    }
+
+    fn timeout(&self) -> Duration {
+        Duration::from_millis(self.registration.timeout_ms)
+    }
+}
+
+fn dice(env: &Env, of: u64) -> fastrand::Rng {
+    fastrand::Rng::with_seed(env.seed() ^ SALT ^ of)
+}
+
+fn service() -> ServiceName {
+    ServiceName::new("delivery").unwrap()
+}
+
+impl Service {
+    pub fn given(&self) -> usize {
+        self.given.len()
+    }
+
+    /// Where one of the living processes is asked.
+    fn desk(&mut self, dice: &mut fastrand::Rng) -> Option<ServiceDesk> {
+        self.desks.retain(|(process, _)| !process.is_dead());
+        let place = (!self.desks.is_empty()).then(|| dice.usize(..self.desks.len()))?;
+        Some(self.desks[place].1.clone())
+    }
+}
+
+impl World {
+    /// Gives admissions in a process.
+    pub fn give_admissions(&self, process: &Rc<Process>) {
+        if self.setting.served.is_none() {
+            return;
+        }
+        let (holder, clock) = (store::holder(process.number), process.clock.clone());
+        let connect = self.keyspace.services(process.number);
+        let (keeper, desk) = ServiceKeeper::new(connect, &holder, clock, Arc::new(Metrics::default()));
+        spawn_local(process.run(keeper.run()));
+        self.service.borrow_mut().desks.push((Rc::clone(process), desk));
+    }
+}
+
+/// All instances of the service.
+pub async fn work(world: Rc<World>, served: Served) {
+    for instance in 0..served.instances {
+        spawn_local(renew(Rc::clone(&world), served, instance));
+    }
+    let (env, mut dice) = (world.env.clone(), dice(&world.env, 1));
+    while env.passed() < ASKS {
+        env.sleep(Duration::from_millis(dice.u64(1..=served.asks_every))).await;
+        let works = Duration::from_millis(dice.u64(1..=served.works));
+        let desks = {
+            let mut service = world.service.borrow_mut();
+            service.desk(&mut dice).zip(service.desk(&mut dice))
+        };
+        if let Some(desks) = desks {
+            spawn_local(one(Rc::clone(&world), desks, works));
+        }
+    }
+}
+
+/// One instance of the service, as far as it registers.
+async fn renew(world: Rc<World>, served: Served, instance: usize) {
+    let (env, mut dice) = (world.env.clone(), dice(&world.env, 2 + instance as u64));
+    let name = ServiceName::new(&format!("i{instance}")).unwrap();
+    while env.passed() < ASKS && (instance > 0 || env.passed() < served.leaves) {
+        let desk = world.service.borrow_mut().desk(&mut dice);
+        if let Some(desk) = desk {
+            world.service.borrow_mut().registered.entry(instance).or_insert_with(|| env.passed());
+            let service = service();
+            tokio::select! {
+                biased;
+                registered = desk.register(&service, name.clone(), served.registration) => {
+                    if let Err(error) = registered {
+                        env.note(|| format!("instance {instance} of the service is not registered: {error}"));
+                    }
+                }
+                () = env.sleep(PATIENCE) => {}
+            }
+        }
+        env.sleep(Duration::from_millis(served.registration.interval_ms)).await;
+    }
+}
+
+/// Asks for one admission, works, and reports the end, at another process.
+async fn one(world: Rc<World>, (desk, other): (ServiceDesk, ServiceDesk), works: Duration) {
+    let (env, service) = (world.env.clone(), service());
+    let admission = tokio::select! {
+        biased;
+        admission = desk.ask(&service) => admission,
+        () = env.sleep(PATIENCE) => return,
+    };
+    let Admission::Given { id, timeout_ms } = admission else {
+        world.service.borrow_mut().denied += 1;
+        return;
+    };
+    let (at, timeout) = (env.passed(), Duration::from_millis(timeout_ms));
+    world.service.borrow_mut().given.push((at, at + works.min(timeout)));
+    env.sleep(works.min(timeout)).await;
+    if works < timeout {
+        let took_ms = u64::try_from(works.as_millis()).unwrap();
+        tokio::select! {
+            biased;
+            _ = other.end(&service, id, Some(took_ms)) => {}
+            () = env.sleep(PATIENCE) => {}
+        }
+    }
+}
+
+impl Judge<'_> {
+    /// All processes together give no more admissions than the instances of the service have registered, per second and at once.
+    pub fn admissions(&mut self, cluster: &Cluster) {
+        let Some(served) = self.world.setting.served else { return };
+        let service = self.world.service.borrow();
+        let unknown_for = served.timeout() + KNOWN_AFTER;
+        for (at, _) in &service.given {
+            // After a loss it is not known what was given before.
+            if cluster.losses.iter().any(|loss| (*loss..*loss + unknown_for).contains(at)) {
+                continue;
+            }
+            let instances = service.registered.values().filter(|since| *since <= at).count() as u64;
+            let Registration { capacity_per_s, concurrency, .. } = served.registration;
+            let (per_s, most) = (instances * capacity_per_s, instances * concurrency);
+            let before: Vec<_> = service.given.iter().filter(|(given, _)| given <= at).collect();
+            let within = before.iter().filter(|(given, _)| *at < *given + SECOND).count() as u64;
+            let open = before.iter().filter(|(_, end)| at < end).count() as u64;
+            if within > per_s || open > most {
+                self.broken.push(format!(
+                    "admissions: {within} of {per_s} within a second, and {open} of {most} at once, at {at:?}"
+                ));
+                return;
+            }
+        }
+    }
+}
