@@ -193,7 +193,7 @@ impl Judge<'_> {
             DeferReason::Budget => self.may_be_deferred(out, ask),
             DeferReason::Pressure => setting.load.is_some_and(|load| load.defers) && self.may_be_kept_out(out, ask),
             DeferReason::Capacity => self.is_of_route_that(ask, WhenFull::Defer),
-            // Of a retry, which nothing is decided of.
+            // Retries are judged by themselves.
             DeferReason::Retry => false,
             DeferReason::Unavailable => {
                 let waits = matches!(ask.kind, Kind::Plain | Kind::Alert) && setting.patient;
