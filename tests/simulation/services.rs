@@ -60,7 +60,7 @@ impl Served {
                 interval_ms: [1_000, 3_000][dice.usize(..2)],
             },
             leaves: Duration::from_millis(dice.u64(10_000..120_000)),
-            asks_every: [40, 150, 600][dice.usize(..3)],
+            asks_every: [100, 300, 1_000][dice.usize(..3)],
             works: [50, 1_000, 8_000][dice.usize(..3)],
         })
     }
