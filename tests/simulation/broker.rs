@@ -295,7 +295,8 @@ impl Broker {
     ) -> Result<(), Refusal> {
         let transaction = self.open(id, epoch)?;
         let accepted = self.group(log).accepts(member, generation);
-        if log == Log::Ring(Ring::Minutes) && !self.group(log).has(member) {
+        let is_zombie = log == Log::Ring(Ring::Minutes) && !self.group(log).has(member);
+        if is_zombie && self.outputs.iter().any(|out| out.transaction == transaction) {
             self.zombies += 1;
         }
         if !accepted && self.env.sabotage() != Sabotage::IgnoreMembership {

@@ -110,6 +110,20 @@ impl Broker {
         }
     }
 
+    /// Where a partition ends at read_committed, for a reader that has taken all that it can read from this offset on: behind aborted
+    /// records and the marks of transactions.
+    pub fn stable_end(&self, log: Log, partition: i32, from: i64) -> i64 {
+        if self.published(log).is_some() {
+            return from;
+        }
+        let log = self.rings.of((log, partition));
+        let left = &log[log.partition_point(|stored| stored.record.offset < from)..];
+        match left.iter().find(|stored| self.is_open(stored.transaction)) {
+            Some(open) => open.record.offset,
+            None => log.last().map_or(from, |last| last.record.offset + 2),
+        }
+    }
+
     /// The deferred intents that are in the wheel.
     pub fn deferred(&mut self) -> Vec<Arc<Intent>> {
         self.pass_time();

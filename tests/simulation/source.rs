@@ -25,6 +25,9 @@ use super::{
     time::wall,
 };
 
+/// Brokers that lead the partitions of a ring: each answers by itself.
+const LEADERS: usize = 3;
+
 /// Consumed records.
 #[derive(Default)]
 pub struct Batch(pub Vec<Fetched>);
@@ -70,6 +73,12 @@ pub struct SimSource {
     positions: BTreeMap<i32, i64>,
     /// Partitions that were put back and are not read on.
     paused: BTreeSet<i32>,
+    /// Where partitions ended when they were read to their end, and where they go on that were put back.
+    ends: BTreeMap<i32, i64>,
+    /// Partitions that are read and have not told their end since they began, or gave a record.
+    unended: BTreeSet<i32>,
+    /// When each broker answers again.
+    answers: [Duration; LEADERS],
     starts: Vec<Progress>,
     pending: Option<Pending>,
     /// When it was assigned or last went back.
@@ -87,6 +96,9 @@ impl SimSource {
             held: -1,
             positions: BTreeMap::new(),
             paused: BTreeSet::new(),
+            ends: BTreeMap::new(),
+            unended: BTreeSet::new(),
+            answers: [Duration::ZERO; LEADERS],
             starts: Vec::new(),
             pending: None,
             since: Duration::ZERO,
@@ -136,6 +148,8 @@ impl SimSource {
             .map(|(at, committed)| (*at, committed.map_or(0, |committed| committed.next_offset)))
             .collect();
         self.paused.clear();
+        self.ends.clear();
+        self.unended = self.positions.keys().copied().collect();
         self.starts = offsets.into_iter().filter_map(|(_, committed)| committed).collect();
         Ok(())
     }
@@ -149,16 +163,33 @@ impl SimSource {
         let now = self.env.passed();
         // What the client has fetched by now: no more than so many a partition and look.
         let most = 1 + self.env.index(40);
-        for partition in broker.with_records(self.log) {
-            let Some(position) = self.positions.get_mut(&partition).filter(|_| !self.paused.contains(&partition))
-            else {
-                continue;
-            };
+        let of_ring = matches!(self.log, Log::Ring(_));
+        // All others have told their end, and have no more.
+        let partitions: BTreeSet<i32> = broker.with_records(self.log).into_iter().chain(self.unended.clone()).collect();
+        for partition in partitions {
+            let leader = usize::try_from(partition).unwrap() % LEADERS;
+            let is_read = !self.paused.contains(&partition) && !(of_ring && self.answers[leader] > now);
+            let Some(position) = self.positions.get_mut(&partition).filter(|_| is_read) else { continue };
             let most = most.min(max.saturating_sub(batch.0.len()));
             for intent in broker.readable(self.log, partition, *position).take(most) {
                 *position = intent.offset + 1;
                 let told = told(&self.env, intent);
                 batch.0.push(Fetched { intent: Arc::clone(intent), at: now, told });
+                self.ends.remove(&partition);
+                self.unended.insert(partition);
+            }
+            if broker.readable(self.log, partition, *position).next().is_none() {
+                self.ends.insert(partition, broker.stable_end(self.log, partition, *position));
+                self.unended.remove(&partition);
+            }
+        }
+        drop(broker);
+        // Nothing is drawn for a planted bug: the seed that shows it stays the same.
+        if of_ring && self.env.sabotage() == Sabotage::None {
+            for answers in self.answers.iter_mut().filter(|answers| **answers <= now) {
+                if self.env.chance(5) {
+                    *answers = now + self.env.millis(0, 3_000);
+                }
             }
         }
     }
@@ -213,6 +244,8 @@ impl Source for SimSource {
             Some(Pending::Revoke) => {
                 self.positions.clear();
                 self.paused.clear();
+                self.ends.clear();
+                self.unended.clear();
                 self.starts.clear();
                 self.held = -1;
             }
@@ -237,6 +270,8 @@ impl Source for SimSource {
         let from: BTreeMap<i32, i64> = from.iter().copied().collect();
         batch.0.retain(|Fetched { intent, .. }| from.get(&intent.partition).is_none_or(|from| intent.offset < *from));
         self.paused.extend(from.keys());
+        self.unended.retain(|partition| !from.contains_key(partition));
+        self.ends.extend(&from);
         self.positions.extend(from);
         self.env.sleep(self.env.millis(1, 20)).await;
         Ok(())
@@ -246,7 +281,15 @@ impl Source for SimSource {
         if self.env.kafka_fails() {
             return Err(SourceError::Temporary("no way on (simulated)".to_owned()));
         }
-        partitions.iter().for_each(|partition| _ = self.paused.remove(partition));
+        if let Some(partition) = self.unended.first() {
+            let broken =
+                format!("wheel: {partitions:?} of {:?} are read on before {partition} is at its end", self.log);
+            self.broker.borrow_mut().broken.push(broken);
+        }
+        for partition in partitions {
+            self.paused.remove(partition);
+            self.unended.insert(*partition);
+        }
         Ok(())
     }
 
@@ -263,6 +306,10 @@ impl Source for SimSource {
 
     fn starts(&self) -> &[Progress] {
         &self.starts
+    }
+
+    fn ends_read(&self) -> Vec<Progress> {
+        self.ends.iter().map(|(&partition, &next_offset)| Progress { partition, next_offset }).collect()
     }
 
     fn read_before(&self) -> ReadBefore {

@@ -323,9 +323,7 @@ pub trait Source {
     /// Partitions that were read to their end, or put back, and the offset there, where the source knows it: all records before it were
     /// given out since the last [`Source::settle`] or [`Source::rewind`], or were committed by then. Aborted records are before it, too.
     /// No record behind it was given out.
-    fn ends_read(&self) -> Vec<Progress> {
-        Vec::new()
-    }
+    fn ends_read(&self) -> Vec<Progress>;
 
     /// Which records of the assigned partitions may have been read before, by whoever: by an earlier reader of the partition
     /// (a member that was replaced may go on for a while), or by this one before [`Source::rewind`].

@@ -128,7 +128,7 @@ pub(crate) struct LaneState {
     in_flight: InFlight,
     committed: Committed,
     unavailable: UnavailableShards,
-    /// The buckets that are not read now; `None` where a lane reads none.
+    /// Which buckets are read now, and which sleep; `None` where a lane reads none.
     ripe: Option<Ripe>,
 }
 
@@ -214,8 +214,12 @@ where
         most: usize,
         wait: Duration,
     ) -> Result<(), Interruption> {
-        match self.source.poll(batch, most, wait).await? {
-            None => self.put_unripe_back(state, batch).await,
+        let began = self.clock.passed();
+        let event = self.source.poll(batch, most, wait).await?;
+        // A process that was frozen has not waited.
+        let waited = self.clock.passed().saturating_sub(began).min(wait);
+        match event {
+            None => self.put_unripe_back(state, batch, waited).await,
             Some(_) => Err(Interruption::Group),
         }
     }

@@ -1,0 +1,254 @@
+//! Which buckets are read when.
+
+use weir_core::{
+    deferral::{DeferReason, Deferral},
+    record::{Headers, RecordView},
+};
+
+use super::*;
+
+struct NoHeaders;
+
+impl Headers for NoHeaders {
+    fn header(&self, _: usize) -> Option<(&[u8], Option<&[u8]>)> {
+        None
+    }
+}
+
+/// Records: partition, offset and deferral.
+struct Batch(Vec<(i32, i64, Deferral)>);
+
+impl Records for Batch {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn get(&self, index: usize) -> RecordView<'_> {
+        let (partition, offset, deferral) = &self.0[index];
+        let (partition, offset) = (*partition, *offset);
+        let deferral = Some(deferral);
+        RecordView { key: None, value: None, partition, offset, timestamp: None, headers: &NoHeaders, deferral }
+    }
+}
+
+const NO: Duration = Duration::ZERO;
+
+fn time(clock: &str) -> Time {
+    Time::from_rfc3339(&format!("2026-11-20T{clock}:00Z")).unwrap()
+}
+
+/// Records of the minutes with one share: partition, offset, and when each is due.
+fn batch(records: &[(i32, i64, &str)]) -> Batch {
+    let deferral = |due| Deferral {
+        due: time(due),
+        topic: "t".into(),
+        partition: 0,
+        offset: 0,
+        first_at: Time::default(),
+        why: DeferReason::TooEarly,
+        count: 1,
+    };
+    Batch(records.iter().map(|(partition, offset, due)| (*partition, *offset, deferral(due))).collect())
+}
+
+/// Buckets of a lane that has heard of all.
+fn begun(ring: Ring, shares: u16) -> Ripe {
+    Ripe { starting: None, ..Ripe::new(ring, Wheel { shares }) }
+}
+
+/// The ends that were told: partition and offset.
+fn hear(ripe: &mut Ripe, ends: &[(i32, i64)], all: usize) {
+    ripe.hear(&ends.iter().copied().collect(), all);
+}
+
+/// A poll that gives nothing of these buckets, and so waits.
+fn wait(ripe: &mut Ripe, seconds: u64) {
+    assert_eq!(ripe.put_back(&batch(&[]), time("18:45"), Duration::from_secs(seconds)), Ok(Vec::new()));
+}
+
+#[test]
+fn a_bucket_sleeps_until_its_first_record_is_due() {
+    let mut ripe = begun(Ring::Minutes, 1);
+    // 18:30 is minute 30 of the two hours that the ring has.
+    let read = batch(&[(30, 7, "18:30"), (31, 0, "18:31"), (30, 8, "18:30"), (31, 1, "18:31")]);
+    assert_eq!(ripe.put_back(&read, time("18:30"), NO), Ok([(31, 0)].to_vec()));
+    hear(&mut ripe, &[(30, 9), (31, 0)], 2);
+    assert_eq!(ripe.wake(time("18:30")), [] as [i32; 0]);
+    assert_eq!(ripe.wake(time("18:31")), [31]);
+    assert_eq!(ripe.wake(time("18:31")), [] as [i32; 0], "it is awake");
+}
+
+#[test]
+fn a_record_of_the_next_round_waits_behind_those_of_this_one() {
+    let mut ripe = begun(Ring::Minutes, 1);
+    let read = batch(&[(30, 7, "18:30"), (30, 8, "20:30"), (30, 9, "20:30")]);
+    assert_eq!(ripe.put_back(&read, time("19:40"), NO), Ok([(30, 8)].to_vec()));
+    assert_eq!(ripe.wake(time("20:29")), [] as [i32; 0]);
+    assert_eq!(ripe.wake(time("20:30")), [30]);
+}
+
+#[test]
+fn the_oldest_bucket_has_told_its_end_before_the_next_one_is_read() {
+    let mut ripe = begun(Ring::Minutes, 1);
+    let read = batch(&[(32, 0, "18:32"), (30, 0, "18:30"), (31, 0, "18:31"), (31, 1, "18:31")]);
+    assert_eq!(ripe.put_back(&read, time("18:45"), NO), Ok([(32, 0), (31, 0)].to_vec()));
+    let nobody: [i32; 0] = [];
+    hear(&mut ripe, &[(31, 0), (32, 0)], 3);
+    assert_eq!(ripe.wake(time("18:45")), nobody, "bucket 30 may have more");
+    assert_eq!(ripe.put_back(&batch(&[(30, 1, "18:30")]), time("18:45"), NO), Ok(Vec::new()));
+    hear(&mut ripe, &[(30, 1), (31, 0), (32, 0)], 3);
+    assert_eq!(ripe.wake(time("18:45")), nobody, "that is the end of before");
+    hear(&mut ripe, &[(30, 2), (31, 0), (32, 0)], 3);
+    assert_eq!(ripe.wake(time("18:45")), [31]);
+    hear(&mut ripe, &[(30, 2), (31, 0), (32, 0)], 3);
+    assert_eq!(ripe.wake(time("18:45")), nobody, "what 31 has is on its way: it was put back there");
+    assert_eq!(
+        ripe.put_back(&batch(&[(31, 0, "18:31"), (31, 1, "18:31")]), time("18:45"), NO),
+        Ok(Vec::new()),
+        "it is read"
+    );
+    // The mark of a transaction is before the end.
+    hear(&mut ripe, &[(30, 2), (31, 3), (32, 0)], 3);
+    assert_eq!(ripe.wake(time("18:45")), [32]);
+}
+
+#[test]
+fn at_the_start_nothing_is_taken_until_all_buckets_have_given_a_record_or_their_end() {
+    let mut ripe = Ripe::new(Ring::Minutes, Wheel { shares: 1 });
+    let nobody: [i32; 0] = [];
+    // The answers of brokers come in pieces: the younger bucket first.
+    assert_eq!(ripe.put_back(&batch(&[(31, 4, "18:31"), (31, 5, "18:31")]), time("18:45"), NO), Ok([(31, 4)].to_vec()));
+    hear(&mut ripe, &[(31, 4), (60, 12)], 4);
+    assert_eq!(ripe.wake(time("18:45")), nobody);
+    // Buckets that fill meanwhile and are not due have told all that is asked.
+    assert_eq!(ripe.put_back(&batch(&[(50, 0, "18:50")]), time("18:45"), NO), Ok([(50, 0)].to_vec()));
+    hear(&mut ripe, &[(31, 4), (50, 0), (60, 12)], 4);
+    assert_eq!(ripe.wake(time("18:45")), nobody, "nothing is known of one");
+    assert_eq!(ripe.put_back(&batch(&[(30, 7, "18:30")]), time("18:45"), NO), Ok([(30, 7)].to_vec()));
+    hear(&mut ripe, &[(30, 7), (31, 4), (50, 0), (60, 12)], 4);
+    assert_eq!(ripe.wake(time("18:45")), [30]);
+    assert_eq!(ripe.put_back(&batch(&[(30, 7, "18:30")]), time("18:45"), NO), Ok(Vec::new()));
+    hear(&mut ripe, &[(30, 8), (31, 4), (50, 0), (60, 12)], 4);
+    assert_eq!(ripe.wake(time("18:45")), [31]);
+    ripe.start();
+    assert_eq!(ripe.put_back(&batch(&[(31, 4, "18:31")]), time("18:45"), NO), Ok([(31, 4)].to_vec()), "once more");
+    hear(&mut ripe, &[(31, 4)], 4);
+    assert_eq!(ripe.wake(time("18:45")), nobody);
+}
+
+#[test]
+fn a_lane_without_buckets_that_hold_anything_waits_for_no_ends() {
+    let mut ripe = Ripe::new(Ring::Minutes, Wheel { shares: 1 });
+    hear(&mut ripe, &[(30, 7), (31, 0)], 2);
+    assert!(!ripe.awaits_ends());
+    assert_eq!(ripe.put_back(&batch(&[(31, 0, "18:31")]), time("18:30"), NO), Ok([(31, 0)].to_vec()));
+    assert!(!ripe.awaits_ends());
+    assert_eq!(ripe.wake(time("18:31")), [31]);
+    assert!(ripe.awaits_ends());
+}
+
+#[test]
+fn a_bucket_of_which_nothing_is_heard_holds_the_others_up_for_ten_seconds_of_polls() {
+    let mut ripe = Ripe::new(Ring::Minutes, Wheel { shares: 1 });
+    let nobody: [i32; 0] = [];
+    // At the start: the leader of the second one does not answer.
+    wait(&mut ripe, 9);
+    assert_eq!(ripe.put_back(&batch(&[(31, 4, "18:31")]), time("18:45"), NO), Ok([(31, 4)].to_vec()));
+    hear(&mut ripe, &[(31, 4)], 2);
+    wait(&mut ripe, 9);
+    hear(&mut ripe, &[(31, 4)], 2);
+    assert_eq!(ripe.wake(time("18:45")), nobody, "one was heard of 9 s ago");
+    wait(&mut ripe, 1);
+    hear(&mut ripe, &[(31, 4)], 2);
+    assert_eq!(ripe.wake(time("18:45")), [31]);
+    // Later: that of the bucket that is read.
+    assert_eq!(ripe.put_back(&batch(&[(32, 0, "18:32")]), time("18:45"), NO), Ok([(32, 0)].to_vec()));
+    wait(&mut ripe, 9);
+    assert_eq!(ripe.put_back(&batch(&[(31, 4, "18:31")]), time("18:45"), Duration::from_secs(1)), Ok(Vec::new()));
+    wait(&mut ripe, 9);
+    hear(&mut ripe, &[(31, 4), (32, 0)], 2);
+    assert_eq!(ripe.wake(time("18:45")), nobody, "a record came 9 s ago");
+    wait(&mut ripe, 1);
+    hear(&mut ripe, &[(31, 4), (32, 0)], 2);
+    assert_eq!(ripe.wake(time("18:45")), [32]);
+    // It answers again: the older one goes first.
+    let read = batch(&[(32, 0, "18:32"), (31, 5, "18:31")]);
+    assert_eq!(ripe.put_back(&read, time("18:45"), NO), Ok([(32, 0)].to_vec()));
+}
+
+#[test]
+fn a_younger_bucket_that_fills_while_an_older_one_is_read_waits_for_its_end() {
+    let mut ripe = begun(Ring::Minutes, 1);
+    assert_eq!(ripe.put_back(&batch(&[(30, 0, "18:30")]), time("18:45"), NO), Ok(Vec::new()));
+    assert_eq!(ripe.put_back(&batch(&[(45, 0, "18:45")]), time("18:45"), NO), Ok([(45, 0)].to_vec()));
+    hear(&mut ripe, &[(45, 0)], 2);
+    assert_eq!(ripe.wake(time("18:45")), [] as [i32; 0]);
+    hear(&mut ripe, &[(30, 1), (45, 0)], 2);
+    assert_eq!(ripe.wake(time("18:45")), [45]);
+}
+
+#[test]
+fn what_was_overdue_when_it_was_moved_on_is_read_in_the_bucket_of_that_minute() {
+    let mut ripe = begun(Ring::Minutes, 2);
+    // Two shares of 18:45, with records that were due at several times.
+    let read = batch(&[(90, 0, "09:10"), (91, 0, "03:01"), (90, 1, "04:00")]);
+    assert_eq!(ripe.put_back(&read, time("18:45"), NO), Ok(Vec::new()));
+}
+
+#[test]
+fn a_bucket_with_records_of_several_times_is_read_on() {
+    let mut ripe = begun(Ring::Minutes, 1);
+    // Moved on at 18:45, which is minute 45 of two hours, and due when minute 45 was last: 16:45.
+    let read = batch(&[(45, 0, "09:10"), (45, 1, "16:45"), (45, 2, "09:10")]);
+    assert_eq!(ripe.put_back(&read, time("18:45"), NO), Ok(Vec::new()));
+    // It stays as old as its first record, whatever is read next.
+    let mut ripe = begun(Ring::Minutes, 1);
+    let (older, between) = (batch(&[(45, 0, "16:45")]), batch(&[(0, 0, "18:00")]));
+    assert_eq!(ripe.put_back(&older, time("18:45"), NO), Ok(Vec::new()));
+    assert_eq!(ripe.put_back(&between, time("18:45"), NO), Ok([(0, 0)].to_vec()));
+    assert_eq!(ripe.put_back(&batch(&[(45, 1, "09:10")]), time("18:45"), NO), Ok(Vec::new()));
+}
+
+#[test]
+fn an_older_bucket_that_sleeps_is_emptied_before_a_younger_one_that_fills() {
+    let mut ripe = begun(Ring::Minutes, 1);
+    assert_eq!(ripe.put_back(&batch(&[(31, 0, "18:31")]), time("18:30"), NO), Ok([(31, 0)].to_vec()));
+    // 31 is due, and sleeps; 45 is filled, and is not read on.
+    let read = batch(&[(45, 0, "18:45")]);
+    assert_eq!(ripe.put_back(&read, time("18:45"), NO), Ok([(45, 0)].to_vec()));
+    assert_eq!(ripe.wake(time("18:45")), [31]);
+    hear(&mut ripe, &[(31, 1), (45, 0)], 2);
+    assert_eq!(ripe.wake(time("18:45")), [45]);
+}
+
+#[test]
+fn a_record_that_is_not_of_its_bucket_is_found_and_one_that_was_moved_on_late_is_none() {
+    let mut ripe = begun(Ring::Hours, 2);
+    // Written when a bucket had one partition: 42 is half of bucket 21 now.
+    assert_eq!(ripe.put_back(&batch(&[(42, 0, "18:00")]), time("09:00"), NO), Err(42));
+    let mut ripe = begun(Ring::Minutes, 1);
+    // Moved on by a clock that is four minutes ahead.
+    assert_eq!(ripe.put_back(&batch(&[(34, 0, "18:31")]), time("18:30"), NO), Ok([(34, 0)].to_vec()));
+}
+
+#[test]
+fn while_the_clock_is_wrong_all_that_was_read_is_put_back() {
+    let mut ripe = begun(Ring::Hours, 1);
+    let read = batch(&[(42, 3, "18:00"), (42, 4, "18:10"), (44, 0, "20:00")]);
+    assert_eq!(ripe.put_all_back(&read), [(42, 3), (44, 0)]);
+    assert_eq!(ripe.wake(time("17:55")), [42]);
+    assert_eq!(ripe.put_all_back(&read), [(42, 3), (44, 0)], "also what is being read");
+    assert_eq!(ripe.wake(time("17:55")), [42]);
+    assert!(
+        ripe.is_far_from_due(&read, time("17:55")) && !ripe.is_far_from_due(&batch(&[(42, 3, "18:00")]), time("17:55"))
+    );
+}
+
+#[test]
+fn an_hour_is_read_from_five_minutes_before_it_begins() {
+    let mut ripe = begun(Ring::Hours, 1);
+    let read = batch(&[(42, 0, "18:00"), (42, 1, "18:59")]);
+    assert_eq!(ripe.put_back(&read, time("17:54"), NO), Ok([(42, 0)].to_vec()));
+    assert_eq!(ripe.wake(time("17:55")), [42]);
+    assert_eq!(ripe.put_back(&read, time("17:55"), NO), Ok(Vec::new()));
+}
