@@ -1,4 +1,5 @@
-//! The store beside the published way, on one Redis of its own: `cargo bench --bench redis -- 300000`.
+//! The store beside the published way, on one Redis of its own: `cargo bench --bench redis` (`-- COUNT` for another number of
+//! decisions; the last one given counts).
 //!
 //! CPU of the server and redis.calls per decision, what asking costs the worker, and bytes per user.
 
@@ -36,7 +37,7 @@ const START_MS: i64 = 1_795_132_800_000;
 
 fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let decisions = std::env::args().skip(1).find_map(|arg| arg.parse().ok()).unwrap_or(DECISIONS);
+    let decisions = std::env::args().rev().find_map(|arg| arg.parse().ok()).unwrap_or(DECISIONS);
     let users = decisions / INTENTS_A_USER;
     let mut random = fastrand::Rng::with_seed(1);
     let any: Vec<u32> = (0..decisions).map(|_| random.u32(..users)).collect();

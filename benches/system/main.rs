@@ -56,8 +56,10 @@ use crate::{
 };
 
 /// The cost of weir, beside a bare consume-produce loop and beside a sorted set per user
+///
+/// Of an option that is given twice the last one counts.
 #[derive(Debug, Parser)]
-#[command(bin_name = "cargo xtask bench --", args_conflicts_with_subcommands = true)]
+#[command(bin_name = "cargo xtask bench --", args_conflicts_with_subcommands = true, args_override_self = true)]
 struct Cli {
     #[command(subcommand)]
     child: Option<Child>,
