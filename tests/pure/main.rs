@@ -14,6 +14,7 @@ mod docs;
 mod health;
 mod metrics;
 mod observability;
+mod performance;
 mod policy_files;
 mod promises;
 mod schema_files;

@@ -24,7 +24,7 @@ fn rows(section: &str) -> Vec<Row> {
 }
 
 /// The text below a heading.
-fn section<'t>(page: &'t str, heading: &str) -> &'t str {
+pub(super) fn section<'t>(page: &'t str, heading: &str) -> &'t str {
     let found = page.split_once(&format!("\n## {heading}\n")).unwrap_or_else(|| panic!("no heading {heading:?}"));
     found.1.split("\n## ").next().unwrap()
 }

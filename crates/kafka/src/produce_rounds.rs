@@ -2,7 +2,7 @@
 //!
 //! While five records of a partition or more are on their way, the client sends no others for it. Where some wait behind them, its
 //! thread does not sleep but asks whether the answer has come, over and over, which took an eighth of the worker's samples
-//! (docs/performance.md). So what of a partition does not fit into one request waits here, and a partition's records are handed
+//! (benches/NOTEBOOK.md). So what of a partition does not fit into one request waits here, and a partition's records are handed
 //! over without others in between.
 
 use std::collections::HashMap;

@@ -6,7 +6,7 @@
 ///
 /// A record with headers is a dozen small pieces, made by the thread that commits and freed by librdkafka's, ten thousand
 /// records at a time. glibc keeps such pieces in lists of their own, and walks all of them whenever a large one is asked
-/// for, which librdkafka does for every request (docs/performance.md has the figures).
+/// for, which librdkafka does for every request (benches/NOTEBOOK.md has the figures).
 pub fn prepare() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
