@@ -13,7 +13,7 @@ use crate::{
     setup::{self, Scope},
     shell::{self, command},
     simulate::{self, SimulateArgs},
-    test_report,
+    small_loads, test_report,
 };
 
 /// Arguments of `cargo xtask ci`.
@@ -33,7 +33,8 @@ pub struct CiArgs {
 enum Extent {
     /// What every change has to pass: under 25 minutes on two cores
     Change,
-    /// Then the ignored tests, ten minutes of each fuzz target, 20,000 seeds of the simulation and every fault: hours. Before a release
+    /// Then every measurement with a small load, the ignored tests, ten minutes of each fuzz target, 20,000 seeds of the simulation and
+    /// every fault: hours. Before a release
     Everything,
 }
 
@@ -101,7 +102,9 @@ const EXAMPLES: [&str; 15] = [
 ];
 
 /// These take long and seldom find anything in a change.
-const EVERYTHING: [Step; 4] = [
+const EVERYTHING: [Step; 5] = [
+    // Longer than its commands' own deadlines together.
+    step("measurements", 5 * 3600, |_| small_loads::run()),
     step("long tests", 3 * 3600, |_| servers::long()),
     step("fuzz", 2 * 3600, |_| fuzz::run(600, None)),
     step("simulate", 4 * 3600, |_| simulate::run(&SimulateArgs::many(20_000))),

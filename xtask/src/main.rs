@@ -21,6 +21,7 @@ mod servers;
 mod setup;
 mod shell;
 mod simulate;
+mod small_loads;
 mod test_report;
 
 use std::path::PathBuf;
