@@ -196,3 +196,26 @@ mod tree {
         String::new()
     }
 }
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use crate::shell::{self, command};
+
+    /// One test: each step ends all that this process has started.
+    #[test]
+    fn all_that_a_step_has_started_ends_with_it_and_is_named() {
+        let sh = |script: &'static str| move || shell::run(command("sh", &["-c", script]));
+        let hangs = within("hangs", Duration::from_secs(1), sh("sleep 1001 & sleep 1002; true"));
+        let error = hangs.unwrap_err().to_string();
+        for part in ["did not end within 1 s", "sleep 1001", "sleep 1002"] {
+            assert!(error.contains(part), "{part}: {error}");
+        }
+        let leaves = within("leaves", Duration::from_secs(60), sh("sleep 1003 &"));
+        let error = leaves.unwrap_err().to_string();
+        assert!(error.contains("were left when it ended") && error.contains("sleep 1003"), "{error}");
+        assert_eq!(leftovers(), "", "none runs any more");
+        let fails = within("fails", Duration::from_secs(60), sh("exit 7"));
+        assert!(fails.unwrap_err().to_string().contains("exit status: 7"));
+    }
+}
