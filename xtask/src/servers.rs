@@ -38,21 +38,24 @@ pub fn test_with(env: &[(&str, &OsStr)], args: &[String]) -> Result<()> {
     }
     build()?;
     let outcome = bounds::within("test", Duration::from_secs(TEST_SECONDS), || run(env, args));
-    eprintln!("{}", test_report::slowest_and_flaky("default"));
+    eprintln!("{}", test_report::slowest_and_flaky(profile(args)));
     outcome
 }
 
-/// Runs the tests that are ignored in a change, one at a time, and names the slowest.
+/// The profile of .config/nextest.toml that these arguments name.
+fn profile(args: &[String]) -> &str {
+    let apart = args.windows(2).find(|pair| ["--profile", "-P"].contains(&&*pair[0])).map(|pair| &*pair[1]);
+    args.iter().find_map(|arg| arg.strip_prefix("--profile=")).or(apart).unwrap_or(test_report::PROFILES[0])
+}
+
+/// Runs the tests that are ignored in a change, one at a time.
 ///
 /// # Errors
 /// As [`run()`].
 pub fn long() -> Result<()> {
     setup::serializers()?;
     let args = "--profile everything --test-threads 1 --run-ignored only --no-tests pass".split(' ').map(str::to_owned);
-    let args: Vec<String> = args.collect();
-    let outcome = run(&[], &args);
-    eprintln!("{}", test_report::slowest_and_flaky("everything"));
-    outcome
+    run(&[], &args.collect::<Vec<_>>())
 }
 
 /// Builds all tests and what they start.
@@ -69,7 +72,7 @@ pub fn build() -> Result<()> {
 /// # Errors
 /// When a server does not start, or a test fails.
 pub fn run(env: &[(&str, &OsStr)], args: &[String]) -> Result<()> {
-    test_report::forget();
+    test_report::forget(profile(args));
     let tests = nextest(args);
     let mut exec = command(built(Profile::Dev, "weir-servers"), &["exec", "--"]);
     exec.arg(tests.get_program()).args(tests.get_args()).envs(env.iter().copied());

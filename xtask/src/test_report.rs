@@ -1,12 +1,14 @@
 //! The slowest and the flaky tests of the last run, from the report that nextest writes.
 
-use std::{fmt::Write as _, fs};
+use std::{fmt::Write as _, fs, path::PathBuf};
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-use crate::shell::target;
+use crate::shell::workspace;
 
+/// The profiles of .config/nextest.toml: that of a change, and that of what only `--extent everything` runs.
+pub const PROFILES: &[&str] = &["default", "everything"];
 /// How many of the slowest tests are shown.
 const SLOWEST: usize = 20;
 /// How much of a failure is shown, in bytes.
@@ -48,33 +50,35 @@ struct Failure {
     text: String,
 }
 
-/// The slowest tests of the last run with a profile of .config/nextest.toml, and the flaky ones with their first failure; why there are
-/// none, if no test has run.
+/// The slowest tests of the last run with a profile, and the flaky ones with their first failure; why there are none, if no test has run.
 pub fn slowest_and_flaky(profile: &str) -> String {
     match read(profile) {
-        Ok(report) => said(report),
-        Err(error) => format!("no tests to report: {error:#}"),
+        Ok(report) => said(profile, report),
+        Err(error) => format!("no tests of profile {profile} to report: {error:#}"),
     }
 }
 
-/// Removes the reports of the last run, so that they are not taken for those of the next.
-pub fn forget() {
-    for profile in ["default", "everything"] {
-        // One that is not there is no error.
-        let _ = fs::remove_file(target(&format!("nextest/{profile}/junit.xml")));
-    }
+/// Removes the report of the last run with a profile, so that it is not taken for that of the next.
+pub fn forget(profile: &str) {
+    // One that is not there is no error.
+    let _ = fs::remove_file(place(profile));
+}
+
+/// Where nextest writes a report, whatever folder cargo builds into.
+fn place(profile: &str) -> PathBuf {
+    workspace().join("target/nextest").join(profile).join("junit.xml")
 }
 
 fn read(profile: &str) -> Result<Report> {
-    let path = target(&format!("nextest/{profile}/junit.xml"));
+    let path = place(profile);
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     quick_xml::de::from_str(&text).with_context(|| format!("{} is no report of tests", path.display()))
 }
 
-fn said(report: Report) -> String {
+fn said(profile: &str, report: Report) -> String {
     let mut tests: Vec<Test> = report.suites.into_iter().flat_map(|suite| suite.tests).collect();
     tests.sort_by(|one, other| other.time.total_cmp(&one.time));
-    let mut said = format!("the slowest of {} tests:\n", tests.len());
+    let mut said = format!("the slowest of {} tests, profile {profile}:\n", tests.len());
     for Test { binary, name, time, .. } in tests.iter().take(SLOWEST) {
         let _ = writeln!(said, "{time:>8.1} s  {binary} {name}");
     }
