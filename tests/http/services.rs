@@ -395,9 +395,10 @@ fn while_redis_hangs_admissions_end_with_the_lease_and_come_back_with_it() {
 
 #[test]
 #[ignore = "bounds real time: cargo xtask ci --extent everything"]
-fn while_redis_hangs_admissions_end_within_seconds() {
+fn while_redis_hangs_admissions_end_within_seconds_and_not_at_once() {
     let after = hang_redis("services-hangs");
-    assert!(after < Duration::from_secs(6), "after {after:?}");
+    // A lease is 3 s, and renewed each second.
+    assert!((Duration::from_secs(1)..Duration::from_secs(6)).contains(&after), "after {after:?}");
 }
 
 /// How soon the lease has ended.
@@ -422,7 +423,6 @@ fn hang_redis(name: &str) -> Duration {
     let reply = ask(&client, "email");
     reply.problem(503, "no_lease");
     let after = frozen.elapsed();
-    assert!(after >= Duration::from_secs(1), "after {after:?}");
     let reply = instance(&client, "email", "e-1", &body);
     reply.problem(503, "store_away");
     redis.thaw();

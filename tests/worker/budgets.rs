@@ -96,6 +96,9 @@ fn roll(name: &str, window_s: u32, limit: usize, burst: usize) -> (usize, usize)
     let scene = Scene::new(name, 2, &policy(&budgets));
     let workers: Vec<Worker> = ["a", "b"].into_iter().map(|name| scene.worker(name)).collect();
     workers.iter().for_each(wait_ready);
+    // The windows begin with what is decided here, however long that takes.
+    publish(&scene, "first", burst, &json!({}));
+    scene.wait_until_drained();
     let began = Instant::now();
     let mut wave = 0;
     while began.elapsed() < Duration::from_secs(window_s.into()) * 7 / 2 {
