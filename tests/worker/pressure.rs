@@ -72,7 +72,7 @@ fn fill(scene: &Scene, workers: &[Worker], users: usize) -> usize {
         if workers.iter().all(|worker| metric(worker, "weir_pressure_throttling", "") == Some(1.0)) {
             return wave + 1;
         }
-        assert!(began.elapsed() < 2 * DEADLINE, "still not full: {:?}", workers.iter().map(active).collect::<Vec<_>>());
+        assert!(began.elapsed() < DEADLINE, "still not full: {:?}", workers.iter().map(active).collect::<Vec<_>>());
     }
     unreachable!("waves end with a return")
 }

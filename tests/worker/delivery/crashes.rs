@@ -35,7 +35,7 @@ fn workers_killed_while_intents_wait_lose_none_and_approve_none_twice() {
         wait_until(DEADLINE, step, || progress() > before);
         victim.kill();
     }
-    wait_until(2 * DEADLINE, "all are delivered", || delivery.delivered().len() >= MAILS);
+    wait_until(DEADLINE, "all are delivered", || delivery.delivered().len() >= MAILS);
     post.all_approved(MAILS);
     // What the victims left open was aborted, and waits no more.
     wait_until(DEADLINE, "nothing seems to wait", || waits(&steady) == 0);
@@ -60,7 +60,7 @@ fn a_worker_that_wakes_past_its_session_approves_nothing_twice() {
     zombie.freeze();
     wait_until(DEADLINE, "the other one has its partitions", || waits(&steady) < 1_000);
     zombie.thaw();
-    wait_until(2 * DEADLINE, "all are delivered", || delivery.delivered().len() >= MAILS);
+    wait_until(DEADLINE, "all are delivered", || delivery.delivered().len() >= MAILS);
     post.all_approved(MAILS);
     wait_until(DEADLINE, "nothing seems to wait", || waits(&steady) == 0);
 }
