@@ -6,11 +6,12 @@ use std::{
 };
 
 use crate::redis_support::{
-    DAY_MS, admit, admit_all, at, batch, cap, fresh_store, options, own, patiently, request, sent, server,
+    DAY_MS, admit, admit_all, at, batch, cap, fresh_store, opened, options, own, patiently, request, sent, server,
+    store,
 };
 use testkit::{
     proxy::{Mode, Proxy},
-    redis::RedisServer,
+    redis::{RedisServer, connect},
     stack::Stack,
 };
 use weir_core::{
@@ -23,6 +24,9 @@ use weir_core::{
 };
 use weir_redis::{RedisOptions, RedisStore, RetryCause};
 
+/// How long a server may take to answer a test.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(60);
+
 /// The text of a temporary error.
 fn temporary(result: Result<(), StoreError>) -> String {
     match result {
@@ -31,13 +35,17 @@ fn temporary(result: Result<(), StoreError>) -> String {
     }
 }
 
+/// A connection for arguments that are no text.
+fn connection(server: &RedisServer) -> redis::Connection {
+    connect(ANSWERED_WITHIN, &redis::Client::open(server.url()).unwrap()).unwrap()
+}
+
 /// How many entries lie in the store for a user.
 fn entries(server: &RedisServer, store: &RedisStore, user: &str) -> usize {
     let place = store.keyspace().meta().layout.place(request(user, 0).user);
     let key = store.keyspace().bucket_key(place.shard, place.bucket);
-    let client = redis::Client::open(server.url()).unwrap();
     let bytes: Option<Vec<u8>> =
-        redis::cmd("HGET").arg(key).arg(place.field.to_bytes()).query(&mut client.get_connection().unwrap()).unwrap();
+        redis::cmd("HGET").arg(key).arg(place.field.to_bytes()).query(&mut connection(server)).unwrap();
     unpack(&bytes.unwrap_or_default()).unwrap().len()
 }
 
@@ -130,11 +138,8 @@ async fn a_server_that_still_loads_is_waited_for() {
     server.query::<()>(&["CONFIG", "SET", "rdbcompression", "no"]).unwrap();
     server.query::<()>(&["CONFIG", "SET", "loading-process-events-interval-bytes", "4096"]).unwrap();
     server.query::<()>(&["CONFIG", "SET", "key-load-delay", "5000"]).unwrap();
-    let url = server.url();
-    let reload = std::thread::spawn(move || {
-        let client = redis::Client::open(url).unwrap();
-        redis::cmd("DEBUG").arg("RELOAD").query::<()>(&mut client.get_connection().unwrap()).unwrap();
-    });
+    let mut reloading = connection(&server);
+    let reload = std::thread::spawn(move || redis::cmd("DEBUG").arg("RELOAD").query::<()>(&mut reloading).unwrap());
     let loading = patiently(Duration::from_secs(20), async || {
         let (_, result) = admit(&mut store, &batch(at(1), &[cap(1, 1000)], users(1))).await;
         result.err().map(|error| error.to_string())
@@ -163,8 +168,10 @@ async fn silence() -> Duration {
     let mut longest = Duration::ZERO;
     let mut server = server();
     let patience = Duration::from_millis(200);
-    let options = RedisOptions { tries: 2, response_timeout: patience, connect_timeout: patience, ..own(&server) };
-    let mut store = fresh_store(&options).await;
+    let patient = own(&server);
+    let opened = opened(&patient).await.unwrap();
+    let options = RedisOptions { tries: 2, response_timeout: patience, connect_timeout: patience, ..patient };
+    let mut store = store(&options, &opened);
     admit_all(&mut store, &batch(at(0), &[cap(1, 1000)], users(1))).await;
     for pass in 0..2 {
         if pass == 0 {
@@ -233,7 +240,7 @@ async fn a_history_that_something_else_wrote_holds_up_its_user_only() {
     admit_all(&mut store, &batch(at(0), &[], users(64))).await;
     let place = store.keyspace().meta().layout.place(request("u-5", 0).user);
     let key = store.keyspace().bucket_key(place.shard, place.bucket);
-    let mut connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+    let mut connection = connection(&server);
     let _: () = redis::cmd("HSET").arg(&key).arg(place.field.to_bytes()).arg("foreign").query(&mut connection).unwrap();
     let (answers, result) = admit(&mut store, &batch(at(0), &[], users(64))).await;
     assert!(temporary(result).contains(&key));
@@ -311,7 +318,7 @@ fn give_long_histories(server: &RedisServer, store: &RedisStore, requests: &[Adm
         cost: 1,
     };
     let history = pack(&(0..3000).map(entry).collect::<Vec<_>>());
-    let mut connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+    let mut connection = connection(server);
     for request in requests {
         let place = store.keyspace().meta().layout.place(request.user);
         let key = store.keyspace().bucket_key(place.shard, place.bucket);

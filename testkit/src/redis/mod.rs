@@ -7,4 +7,4 @@ mod server;
 
 pub use cluster::RedisCluster;
 pub use reshard::SlotMove;
-pub use server::RedisServer;
+pub use server::{RedisServer, connect};

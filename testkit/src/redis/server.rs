@@ -26,6 +26,17 @@ const REPLY_DEADLINE: Duration = Duration::from_secs(2);
 /// Names another server's program than the redis-server on the path: `cargo xtask redis-versions` sets it.
 const OTHER_SERVER: &str = "WEIR_REDIS_SERVER";
 
+/// A connection whose beginning and each of whose requests ends at the deadline.
+///
+/// # Errors
+/// When there is none by then.
+pub fn connect(deadline: Duration, client: &redis::Client) -> redis::RedisResult<redis::Connection> {
+    let connection = client.get_connection_with_timeout(deadline)?;
+    connection.set_read_timeout(Some(deadline))?;
+    connection.set_write_timeout(Some(deadline))?;
+    Ok(connection)
+}
+
 /// The program of the servers.
 fn server_program() -> Result<PathBuf> {
     std::env::var_os(OTHER_SERVER).map_or_else(|| program("redis-server"), |path| Ok(path.into()))
@@ -215,9 +226,7 @@ impl RedisServer {
     /// # Errors
     /// When the server does not answer within 2 s, or answers with an error.
     pub fn query<T: redis::FromRedisValue>(&self, args: &[&str]) -> Result<T> {
-        let client = redis::Client::open(self.url())?;
-        let mut connection = client.get_connection_with_timeout(REPLY_DEADLINE)?;
-        connection.set_read_timeout(Some(REPLY_DEADLINE))?;
+        let mut connection = connect(REPLY_DEADLINE, &redis::Client::open(self.url())?)?;
         let mut command = redis::Cmd::new();
         command.arg(args);
         command.query(&mut connection).with_context(|| format!("{} at {}", args.join(" "), self.url()))

@@ -4,15 +4,13 @@ use std::time::Duration;
 
 use testkit::{
     proxy::{Mode, Proxy},
-    redis::RedisServer,
+    redis::{self as kit, RedisServer},
 };
 
+const DEADLINE: Duration = Duration::from_secs(30);
+
 fn connect(proxy: &Proxy) -> redis::RedisResult<redis::Connection> {
-    let timeout = Duration::from_millis(500);
-    let client = redis::Client::open(format!("redis://{}", proxy.address()))?;
-    let connection = client.get_connection_with_timeout(timeout)?;
-    connection.set_read_timeout(Some(timeout))?;
-    Ok(connection)
+    kit::connect(DEADLINE, &redis::Client::open(format!("redis://{}", proxy.address()))?)
 }
 
 #[test]
@@ -29,6 +27,7 @@ fn a_lost_reply_is_one_whose_request_was_carried_out() {
     assert_eq!(proxy.mode(), Mode::Pass);
 
     let mut connection = connect(&proxy).unwrap();
+    connection.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
     proxy.set(Mode::Stall);
     assert!(redis::cmd("INCR").arg("n").query::<i64>(&mut connection).unwrap_err().is_timeout());
     assert_eq!(server.query::<i64>(&["GET", "n"]).unwrap(), 2);

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use testkit::{
-    redis::{RedisCluster, RedisServer},
+    redis::{RedisCluster, RedisServer, connect},
     wait_until,
 };
 
@@ -36,7 +36,7 @@ fn tls_and_acl_users_are_those_of_a_real_server() {
     let trust = redis::TlsCertificates { client_tls: None, root_cert: Some(ca) };
     let url = server.url().replace("rediss://", "rediss://weir:secret@");
     let client = redis::Client::build_with_tls(url, trust).unwrap();
-    let got: String = redis::cmd("GET").arg("k").query(&mut client.get_connection().unwrap()).unwrap();
+    let got: String = redis::cmd("GET").arg("k").query(&mut connect(SOON, &client).unwrap()).unwrap();
     assert_eq!(got, "v");
 }
 

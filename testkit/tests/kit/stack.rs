@@ -1,6 +1,8 @@
 //! What the tests of weir rely on when they share servers.
 
-use testkit::{kafka::Record, stack::Stack, unique};
+use std::time::Duration;
+
+use testkit::{kafka::Record, redis::connect, stack::Stack, unique};
 
 #[test]
 fn every_shared_server_is_there() {
@@ -13,7 +15,7 @@ fn every_shared_server_is_there() {
     let nodes = stack.redis_cluster();
     assert_eq!(nodes.len(), 6);
     for url in nodes.iter().map(String::as_str).chain([stack.redis()]) {
-        let mut connection = redis::Client::open(url).unwrap().get_connection().unwrap();
+        let mut connection = connect(Duration::from_secs(30), &redis::Client::open(url).unwrap()).unwrap();
         assert_eq!(redis::cmd("PING").query::<String>(&mut connection).unwrap(), "PONG");
     }
 

@@ -5,7 +5,7 @@ use std::{thread::JoinHandle, time::Duration};
 use anyhow::{Result, anyhow, ensure};
 use testkit::{
     proxy::{Mode, Proxy},
-    redis::RedisServer,
+    redis::{RedisServer, connect},
 };
 
 use super::{on, plain};
@@ -15,6 +15,8 @@ use crate::{
     trial::{Findings, Order, Trial},
 };
 
+/// How long a command may take that is to take long.
+const LONG: Duration = Duration::from_secs(60);
 /// How long a state lasts.
 const LASTS: Duration = Duration::from_secs(3);
 /// A reply that takes longer is given up.
@@ -63,7 +65,7 @@ fn all(server: &RedisServer, commands: &[&[&str]]) -> Result<()> {
 fn long(server: &RedisServer, command: &'static [&'static str]) -> Result<Option<JoinHandle<()>>> {
     let client = redis::Client::open(server.url())?;
     let thread = std::thread::Builder::new().spawn(move || {
-        if let Ok(mut connection) = client.get_connection() {
+        if let Ok(mut connection) = connect(LONG, &client) {
             // SCRIPT KILL ends it with an error.
             let _ = redis::Cmd::new().arg(command).query::<()>(&mut connection);
         }
