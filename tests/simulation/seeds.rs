@@ -5,7 +5,7 @@ use std::{
     ops::Range,
     sync::{
         Mutex,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
@@ -45,25 +45,30 @@ fn tell(seed: u64, sabotage: Sabotage) -> String {
     )
 }
 
-/// Runs seeds on all cores until so many have failed; returns those.
-fn broken(seeds: Range<u64>, sabotage: Sabotage, most: usize, each: impl Fn(u64, &Outcome) + Sync) -> BTreeSet<u64> {
-    let (next, broken) = (AtomicU64::new(seeds.start), Mutex::<BTreeSet<u64>>::default());
+/// Works on all cores at once.
+fn on_all_cores(work: impl Fn() + Sync) {
     let threads = std::thread::available_parallelism().map_or(1, |count| count.get());
     std::thread::scope(|scope| {
         for _ in 0..threads {
-            scope.spawn(|| {
-                while lock(&broken).len() < most {
-                    let seed = next.fetch_add(1, Relaxed);
-                    if seed >= seeds.end {
-                        return;
-                    }
-                    let outcome = run(seed, sabotage, Tracing::Off);
-                    each(seed, &outcome);
-                    if !outcome.broken.is_empty() {
-                        lock(&broken).insert(seed);
-                    }
-                }
-            });
+            scope.spawn(&work);
+        }
+    });
+}
+
+/// Runs seeds until so many have failed; returns those.
+fn broken(seeds: Range<u64>, sabotage: Sabotage, most: usize, each: impl Fn(u64, &Outcome) + Sync) -> BTreeSet<u64> {
+    let (next, broken) = (AtomicU64::new(seeds.start), Mutex::<BTreeSet<u64>>::default());
+    on_all_cores(|| {
+        while lock(&broken).len() < most {
+            let seed = next.fetch_add(1, Relaxed);
+            if seed >= seeds.end {
+                return;
+            }
+            let outcome = run(seed, sabotage, Tracing::Off);
+            each(seed, &outcome);
+            if !outcome.broken.is_empty() {
+                lock(&broken).insert(seed);
+            }
         }
     });
     broken.into_inner().unwrap()
@@ -183,16 +188,20 @@ mod every_planted_bug_is_found {
 
 #[expect(clippy::print_stdout, reason = "it says by which seeds")]
 fn find(bugs: impl Iterator<Item = Sabotage>) {
-    for (sabotage, recorded) in planted(bugs).filter_map(|sabotage| Some((sabotage, sabotage.seed()?))) {
-        let found = std::iter::once(recorded).chain(0..NEXT).find_map(|seed| Some((seed, shown(sabotage, seed)?)));
-        let (seed, broken) = found.unwrap_or_else(|| {
-            panic!(
-                "neither seed {recorded} nor the first {NEXT} show {sabotage:?}: record another one in sabotage.rs, by WEIR_SIM_PLANTED={sabotage:?} \
-                 cargo test --test simulation -- --ignored --nocapture every_planted"
-            )
-        });
-        println!("{sabotage:?}: seed {seed}: {broken}");
-    }
+    let bugs: Vec<(Sabotage, u64)> = planted(bugs).filter_map(|sabotage| Some((sabotage, sabotage.seed()?))).collect();
+    let next = AtomicUsize::new(0);
+    on_all_cores(|| {
+        while let Some(&(sabotage, recorded)) = bugs.get(next.fetch_add(1, Relaxed)) {
+            let found = std::iter::once(recorded).chain(0..NEXT).find_map(|seed| Some((seed, shown(sabotage, seed)?)));
+            let (seed, broken) = found.unwrap_or_else(|| {
+                panic!(
+                    "neither seed {recorded} nor the first {NEXT} show {sabotage:?}: record another one in sabotage.rs, by \
+                     WEIR_SIM_PLANTED={sabotage:?} cargo test --test simulation -- --ignored --nocapture every_planted"
+                )
+            });
+            println!("{sabotage:?}: seed {seed}: {broken}");
+        }
+    });
 }
 
 #[test]
