@@ -18,7 +18,8 @@ use crate::support::{
 fn an_intent_that_waits_is_written_and_read_once_more() {
     const MAILS: usize = 2_000;
     let post = Post::new("cost", "rate = 400");
-    let worker = post.scene.worker("weir-0");
+    // So that a busy machine, too, decides most of them in one batch, by the permits of one turn.
+    let worker = post.scene.worker_with("weir-0", &[("WEIR__WORKER__COMMIT_INTERVAL", "1s")]);
     wait_looked(&worker);
     let mut delivery = post.delivery(2 * PER_S);
     post.scene.publish(mails("blast", MAILS));
