@@ -4,9 +4,10 @@
 //! orphans (PR_SET_CHILD_SUBREAPER): whatever a step has started stays a descendant of this process, and is found by its parent.
 
 use std::{
+    collections::BTreeSet,
     process,
     sync::{
-        Once,
+        Once, PoisonError, RwLock,
         mpsc::{self, RecvTimeoutError},
     },
     thread,
@@ -22,6 +23,8 @@ const GRACE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(50);
 /// The exit code after Ctrl-C or SIGTERM.
 const ENDED: i32 = 130;
+/// The step that runs, and since when.
+static RUNNING: RwLock<Option<(String, Instant)>> = RwLock::new(None);
 
 /// Runs a step. At the deadline, ends all processes that it has started.
 ///
@@ -30,6 +33,7 @@ const ENDED: i32 = 130;
 /// with the tests that have started them: these are ended, too.
 pub fn within(step: &str, limit: Duration, run: impl FnOnce() -> Result<()>) -> Result<()> {
     begin()?;
+    *RUNNING.write().unwrap_or_else(PoisonError::into_inner) = Some((step.to_owned(), Instant::now()));
     let (end, ended) = mpsc::channel::<()>();
     let (outcome, expired) = thread::scope(|scope| {
         let watch = scope.spawn(move || match ended.recv_timeout(limit) {
@@ -58,6 +62,7 @@ fn begin() -> Result<()> {
     BEGUN.call_once(|| {
         begun = tree::take_in_orphans().and_then(|()| {
             Ok(ctrlc::set_handler(|| {
+                say_what_ran();
                 // After Ctrl-C they have heard it, too, and say how far they were.
                 leftovers();
                 end_all();
@@ -66,6 +71,15 @@ fn begin() -> Result<()> {
         });
     });
     begun
+}
+
+/// Names the step and the tests that run, when this process is ended.
+fn say_what_ran() {
+    let running = RUNNING.read().unwrap_or_else(PoisonError::into_inner).clone();
+    let Some((step, since)) = running else { return };
+    let tests: BTreeSet<String> = tree::descendants().into_iter().filter_map(tree::test_of).collect();
+    let tests: String = tests.iter().map(|test| format!("\n  {test}")).collect();
+    eprintln!("step {step}: a signal ends it after {} s; these tests ran:{tests}", since.elapsed().as_secs());
 }
 
 /// Ends what a step has started, and with it the step. Returns the processes that ran.
@@ -172,12 +186,17 @@ mod tree {
         let Ok(process) = Process::new(pid) else { return "(has ended)".to_owned() };
         let whole = process.cmdline().unwrap_or_default().join(" ").replace('\n', " ");
         let line: String = whole.chars().take(SHOWN).collect();
-        let env = process.environ().unwrap_or_default();
-        let of = |name: &str| Some(env.get(OsStr::new(name))?.to_string_lossy().into_owned());
-        match of("NEXTEST_BINARY_ID").zip(of("NEXTEST_TEST_NAME")) {
-            Some((binary, test)) => format!("{line}  (of test {binary} {test})"),
+        match test_of(pid) {
+            Some(test) => format!("{line}  (of test {test})"),
             None => line,
         }
+    }
+
+    /// The test that has started a process.
+    pub(super) fn test_of(pid: i32) -> Option<String> {
+        let env = Process::new(pid).ok()?.environ().ok()?;
+        let of = |name: &str| Some(env.get(OsStr::new(name))?.to_string_lossy().into_owned());
+        Some(format!("{} {}", of("NEXTEST_BINARY_ID")?, of("NEXTEST_TEST_NAME")?))
     }
 }
 
@@ -194,6 +213,10 @@ mod tree {
 
     pub(super) fn line(_pid: i32) -> String {
         String::new()
+    }
+
+    pub(super) fn test_of(_pid: i32) -> Option<String> {
+        None
     }
 }
 
