@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::RedisServer;
 use crate::{
+    clock::ProcessClock,
     ports::Port,
     process::{output, program},
     wait_for,
@@ -69,11 +70,26 @@ impl RedisCluster {
     /// As [`RedisCluster::start`].
     pub fn start_on(ports: Vec<Port>, replicas_per_primary: usize, extra_args: &[&str]) -> Result<Self> {
         let args = [&NODE_ARGS[..], extra_args].concat();
-        let mut nodes = Vec::new();
-        for port in ports {
-            let mut node = RedisServer::prepare(&format!("Redis node {}", nodes.len()), port, &args)?;
+        let nodes = ports.into_iter().enumerate();
+        let nodes = nodes.map(|(number, port)| RedisServer::prepare(&format!("Redis node {number}"), port, &args));
+        Self::start_nodes(nodes.collect::<Result<_>>()?, replicas_per_primary)
+    }
+
+    /// Starts one node per clock, each with its own: the primaries first, then their replicas.
+    ///
+    /// # Errors
+    /// As [`RedisCluster::start`].
+    pub fn start_by(clocks: &[ProcessClock], replicas_per_primary: usize) -> Result<Self> {
+        let nodes = clocks.iter().enumerate().map(|(number, clock)| {
+            let node = RedisServer::prepare(&format!("Redis node {number}"), Port::lease()?, &NODE_ARGS)?;
+            Ok::<_, anyhow::Error>(node.with_clock(clock))
+        });
+        Self::start_nodes(nodes.collect::<Result<_>>()?, replicas_per_primary)
+    }
+
+    fn start_nodes(mut nodes: Vec<RedisServer>, replicas_per_primary: usize) -> Result<Self> {
+        for node in &mut nodes {
             node.restart()?;
-            nodes.push(node);
         }
         let cluster = Self { nodes };
         cluster.join(replicas_per_primary)?;

@@ -82,8 +82,8 @@ impl RedisServer {
     /// # Errors
     /// As [`RedisServer::start`].
     pub fn start_by(clock: &ProcessClock) -> Result<Self> {
-        let mut server = Self::prepare::<&str>("Redis with a clock of its own", Port::lease()?, &[])?;
-        server.env = clock.env_of_day();
+        let server = Self::prepare::<&str>("Redis with a clock of its own", Port::lease()?, &[])?;
+        let mut server = server.with_clock(clock);
         server.restart()?;
         Ok(server)
     }
@@ -143,6 +143,11 @@ impl RedisServer {
             own: None,
             scratch,
         })
+    }
+
+    /// The server, which goes by this clock from its next start on.
+    pub(super) fn with_clock(self, clock: &ProcessClock) -> Self {
+        Self { env: clock.env_of_day(), ..self }
     }
 
     /// Its URL, without a user.
