@@ -210,8 +210,16 @@ impl Trial {
 
     /// Waits until the group has decided at least `more` more intents.
     pub fn decided(&self, more: i64) -> Result<()> {
+        self.decided_within(DEADLINE, more)
+    }
+
+    /// The same for a case that makes them slow.
+    pub fn decided_within(&self, deadline: Duration, more: i64) -> Result<()> {
         let before = self.scene.done();
-        self.until(&format!("{more} more intents are decided"), || self.scene.done() >= before + more)
+        let done = wait_for(deadline, || (self.scene.done() >= before + more).then_some(()));
+        done.with_context(|| {
+            format!("waited {deadline:?} in vain for {more} more decisions: {} are there", self.scene.done() - before)
+        })
     }
 
     /// Waits until a condition holds.

@@ -374,13 +374,14 @@ drain = "0s"
 /// A value longer than this is cut.
 const SLIM_BYTES: usize = 2_000;
 
-/// A record cut before the intent of an envelope, or before the payload of an intent.
+/// A record cut before the intent of an envelope, or before the payload of an intent; what is no JSON anywhere.
 fn slim(mut record: Consumed) -> Consumed {
     let Some(value) = record.value.as_mut().filter(|value| value.len() > SLIM_BYTES) else { return record };
     let head = String::from_utf8_lossy(&value[..SLIM_BYTES]);
     if let Some(cut) = head.find(",\"intent\":").or_else(|| head.find(",\"payload\":")) {
-        let head = head[..cut].to_owned();
-        *value = format!("{head}}}").into_bytes();
+        *value = format!("{}}}", &head[..cut]).into_bytes();
+    } else if !head.starts_with('{') {
+        *value = head.into_owned().into_bytes();
     }
     record
 }

@@ -184,7 +184,8 @@ fn users<'a>(sent: &'a [Sent], decisions: &'a BTreeMap<String, Decision>) -> Vec
         let user = users.entry(sent.user).or_insert_with(|| User { decided: Vec::new(), entries: Vec::new() });
         let Some(decision) = decisions.get(&sent.id) else { continue };
         user.decided.push((order, sent, decision));
-        if decision.approved() && !is_free(sent) {
+        // Nobody asks for those of a user without caps, who may have had any number.
+        if decision.approved() && !is_free(sent) && !caps(sent.segment()).is_empty() {
             user.entries.push((decision.at_ms, order, sent));
         }
     }

@@ -1,6 +1,7 @@
 //! Shards that lose their history, the tables of names, and `weir rebuild`. Rows 18, 29b and 32.
 
 use std::{
+    path::Path,
     process::Command,
     time::{Duration, Instant},
 };
@@ -77,7 +78,7 @@ fn lost(
         ensure!(status == 200, "/readyz says {status} {said}: a lost shard is lost for all instances");
         // Nothing is decided on what is lost; the judge would see it.
         trial.live(worker, Duration::from_secs(3))?;
-        rebuild(trial.worker(worker).folder())?;
+        rebuild(trial.worker(worker).folder(), &[], 0)?;
         let mark = trial.over()?;
         trial.back(&mark)?;
         trial.until_of(worker, "nothing is degraded", |worker| degraded(worker).is_empty())?;
@@ -95,7 +96,7 @@ pub fn lose_and_rebuild(ground: &mut Ground, trial: &mut Trial, worker: usize, b
     let node = cluster.primaries()?.into_iter().find(has).with_context(|| format!("no node has {key}"))?;
     flush(cluster, node)?;
     trial.until_of(worker, "the loss is counted", |worker| metric(worker, "weir_shards_lost", "") > Some(0.0))?;
-    rebuild(trial.worker(worker).folder())
+    rebuild(trial.worker(worker).folder(), &[], 0).map(drop)
 }
 
 /// Where a rebuild is when it is frozen.
@@ -131,7 +132,7 @@ pub fn rebuild_frozen(ground: &mut Ground, order: &Order) -> Result<Findings> {
         command.args(["rebuild", "--settle", "10m", "--config"]).arg(folder.join("weir.toml"));
         let mut first = Guarded::spawn("the first rebuild", &command, &folder.join(format!("rebuild-{time}.log")))?;
         let reached = freeze_in(&mut first, step, cluster, (lost, tables), &prefix)?;
-        rebuild(&folder)?;
+        rebuild(&folder, &[], 0)?;
         trial.ready(worker)?;
         trial.decided(300)?;
         first.signal(Signal::Cont);
@@ -163,23 +164,30 @@ fn freeze_in(
     (lost, tables): (usize, usize),
     prefix: &str,
 ) -> Result<String> {
-    let epochs = || -> Result<Vec<String>> {
-        let keys: Vec<String> = cluster.node(lost).query(&["KEYS", &format!("{prefix}:*:e")])?;
-        keys.iter().map(|key| cluster.node(lost).query(&["GET", key])).collect()
+    let keys = || cluster.node(lost).query::<Vec<String>>(&["KEYS", &format!("{prefix}:*:e")]);
+    // It asks for no more than it needs: a step may take some ten milliseconds.
+    let is_marked = |stem: &str| -> Result<bool> {
+        for key in keys()? {
+            let epoch: Option<String> = cluster.node(lost).query(&["GET", &key])?;
+            if epoch.is_some_and(|epoch| epoch.starts_with(stem)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     };
     let progress = format!("{prefix}:{{{prefix}}}:rebuild");
     let noted = || -> Result<usize> { Ok(cluster.node(tables).query::<Vec<String>>(&["HVALS", &progress])?.len()) };
     let began = Instant::now();
     loop {
         let seen = match step {
-            Step::Purge => epochs()?.iter().any(|epoch| epoch.starts_with("purging:")),
-            Step::Fill => epochs()?.iter().any(|epoch| epoch.starts_with("rebuilding:")),
+            Step::Purge => is_marked("purging:")?,
+            Step::Fill => is_marked("rebuilding:")?,
             // Run, time, and how far some partitions are.
             Step::Settle => noted()? > 2,
         };
         if seen {
             run.signal(Signal::Stop);
-            return Ok(format!("{} shards marked", epochs()?.len()));
+            return Ok(format!("{} shards marked", keys()?.len()));
         }
         ensure!(began.elapsed() < Duration::from_secs(60), "{step:?} was not seen: {}", run.log());
         ensure!(run.exit().is_none(), "the first rebuild ended: {}", run.log());
@@ -191,11 +199,12 @@ const SETTLE: &str = "25s";
 /// How long a rebuild may take.
 const REBUILD_DEADLINE: Duration = Duration::from_secs(300);
 
-/// Runs `weir rebuild` with a worker's configuration.
-fn rebuild(folder: &std::path::Path) -> Result<()> {
+/// Runs `weir rebuild` with a worker's configuration and further arguments, and gives what it prints. It has to end with this code.
+pub(super) fn rebuild(folder: &Path, args: &[&str], code: i32) -> Result<String> {
     let mut command = Command::new(weir());
-    command.args(["rebuild", "--settle", SETTLE, "--config"]).arg(folder.join("weir.toml"));
+    command.args(["rebuild", "--settle", SETTLE]).args(args).arg("--config").arg(folder.join("weir.toml"));
     let output = output_within(REBUILD_DEADLINE, &mut command)?;
-    ensure!(output.status.success(), "weir rebuild: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(())
+    let [said, complaint] = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    ensure!(output.status.code() == Some(code), "weir rebuild {args:?}: {}: {said}{complaint}", output.status);
+    Ok(said)
 }

@@ -13,7 +13,7 @@ use testkit::{
 
 use crate::{
     ground::Ground,
-    support::{POLICY, Scene, model::Sent},
+    support::{POLICY, Scene, http::metric, model::Sent},
     trial::{Findings, Mark, Order, PARTITIONS, SHORT_SESSION, Trial},
 };
 
@@ -235,7 +235,7 @@ pub fn clock_ahead(ground: &mut Ground, order: &Order) -> Result<Findings> {
         own.set((lapse.ahead_ms + HOUR_MS) / 1000)?;
         lapse
             .trial
-            .until_of(worker, "it refuses to decide", |worker| worker.log().contains("this machine's clock shows"))?;
+            .until_of(worker, "it refuses to decide", |worker| metric(worker, "weir_clock_wrong", "") == Some(1.0))?;
         lapse.trial.live(worker, Duration::from_secs(3))?;
         let found = lapse.trial.scene.every_decision().len();
         ensure!(found == decided, "{found} are decided, not {decided}: released by a wrong clock");
