@@ -112,7 +112,14 @@ pub const CASES: &[Case] = &[
     case("9a", "an output topic is deleted", topics::output_missing),
     case("9b", "an ACL denies writing to an output topic", topics::output_denied).times(2),
     case("9c", "an output topic's size limit is lowered", topics::output_too_large).times(2),
-    case("10", "upstream: aborted transactions, tombstones, a compacted topic", topics::strange_upstream).times(3),
+    case("10a", "upstream: aborted transactions, tombstones, a compacted topic", topics::strange_upstream).times(3),
+    case(
+        "10b",
+        "upstream: the last transactions of a topic are aborted, or stay open; P until the lag is 0",
+        topics::aborted_upstream,
+    )
+    .times(3)
+    .within_s(10),
     case("11", "the committed offset is deleted by retention", topics::offset_deleted),
     case("12", "a backlog of 10 GB, two lanes, the default batch", limits::backlog).times(10),
     case("13", "SIGTERM in the middle of a batch", process::terminated).times(5).within_s(15),
@@ -243,6 +250,12 @@ pub const CASES: &[Case] = &[
     case("35c", "the node that counts a spent budget is emptied; weir rebuild counts it again", budgets::wiped)
         .times(2)
         .within_s(60),
+    case(
+        "35d",
+        "all of Redis lost, and the records of a campaign with a total of its own; `weir rebuild --all`",
+        budgets::all_lost,
+    )
+    .within_s(60),
     case("36a", "pressure: the log of activity and the members are deleted while users come in", pressure::log_lost)
         .times(2)
         .promises(Promise::Capped),
@@ -273,4 +286,33 @@ pub const CASES: &[Case] = &[
     .times(6)
     .in_ci(1)
     .promises(Promise::Capped),
+    case(
+        "37f",
+        "worker killed in a transaction that has records of a waiting topic; one aborted at its end",
+        delivery::aborted,
+    )
+    .times(3)
+    .promises(Promise::Capped),
+    case(
+        "38",
+        "a node comes back with a snapshot from before a total was spent; `weir rebuild --all`",
+        budgets::old_snapshot,
+    )
+    .times(2)
+    .within_s(60),
+    case("39a", "partitions added, and written to at once; `auto.offset.reset = latest`", |g, o| {
+        offsets::grown(g, o, offsets::Meanwhile::Reads)
+    })
+    .times(2),
+    case("39b", "the same while no worker runs", |g, o| offsets::grown(g, o, offsets::Meanwhile::Stopped)).times(2),
+    case("42a", "the clock of the node that counts rolling budgets 1 h ahead, past their windows", |g, o| {
+        budgets::clock_ahead(g, o, budgets::Whose::Primary)
+    })
+    .times(2)
+    .within_s(60),
+    case("42b", "the same for the clock of its replica, which takes over", |g, o| {
+        budgets::clock_ahead(g, o, budgets::Whose::Heir)
+    })
+    .times(2)
+    .within_s(60),
 ];

@@ -17,6 +17,8 @@ const BEGIN: &str = "<!-- faults: begin -->";
 const END: &str = "<!-- faults: end -->";
 /// What the page says in front of the cases that have no row.
 const WITHOUT: &str = "Without a row, because they were written or changed since they were run: ";
+/// What it says where rows are of earlier runs.
+const OLDER: &str = " Cases that were not part of it have the row of an earlier run.";
 /// The promised seconds that the table leaves out.
 const USUAL_WITHIN_S: u128 = 30;
 
@@ -165,20 +167,24 @@ impl Report {
 
     fn table(&self, others: &BTreeMap<String, String>) -> String {
         let Machine { cores, memory_gib, redis, kafka, day } = &self.machine;
-        let mut text = format!(
-            "Last run {day}: {cores} cores, {memory_gib} GiB, shared by the servers, the load and the workers; Kafka {kafka}, \
-             Redis {redis}, weir's debug build.\n\n\
-             | # | fault | times | N, O, C | P: median / longest (promised, if not {USUAL_WITHIN_S} s) | seen |\n\
-             |---|---|---|---|---|---|\n"
-        );
+        let (mut rows, mut older) = (String::new(), "");
         for case in CASES {
-            let row = self.outcomes.iter().find(|outcome| outcome.case == case.key).map(Outcome::row);
-            if let Some(row) = row.or_else(|| others.get(case.key).filter(|row| row.contains(case.what)).cloned()) {
-                text += &row;
-                text.push('\n');
+            let own = self.outcomes.iter().find(|outcome| outcome.case == case.key).map(Outcome::row);
+            let other = others.get(case.key).filter(|row| row.contains(case.what));
+            if own.is_none() && other.is_some() {
+                older = OLDER;
+            }
+            if let Some(row) = own.as_ref().or(other) {
+                rows += row;
+                rows.push('\n');
             }
         }
-        text
+        format!(
+            "Last run {day}: {cores} cores, {memory_gib} GiB, shared by the servers, the load and the workers; Kafka {kafka}, \
+             Redis {redis}, weir's debug build.{older}\n\n\
+             | # | fault | times | N, O, C | P: median / longest (promised, if not {USUAL_WITHIN_S} s) | seen |\n\
+             |---|---|---|---|---|---|\n{rows}"
+        )
     }
 
     /// Writes the table into a page between its markers; rows of cases that did not run stay, unless the case is another one now.

@@ -236,10 +236,15 @@ impl Trial {
 
     /// Freezes a worker while it has a transaction open; tries until it has one.
     pub fn freeze_within_a_transaction(&mut self, number: usize) -> Result<()> {
+        self.freeze_within_a_transaction_of(number, &["approved", "suppressed"])
+    }
+
+    /// The same for one that has records of these topics.
+    pub fn freeze_within_a_transaction_of(&mut self, number: usize, topics: &[&str]) -> Result<()> {
         let (worker, scene) = (&mut self.workers[number], &self.scene);
         let caught = wait_for(DEADLINE, || {
             worker.freeze();
-            let open = scene.is_open("approved") || scene.is_open("suppressed");
+            let open = topics.iter().any(|topic| scene.is_open(topic));
             if !open {
                 worker.thaw();
             }
@@ -330,7 +335,7 @@ impl Trial {
 
     /// Waits until all of these are decided.
     fn drained(&self, inputs: &[Consumed]) -> Result<()> {
-        // Not the ends: behind the last record there may be markers of transactions, which no reader commits.
+        // Not the ends: those of transactions, behind the last record, are committed a moment later.
         let mut ends: BTreeMap<usize, i64> = BTreeMap::new();
         for input in inputs {
             let end = ends.entry(usize::try_from(input.partition)?).or_default();

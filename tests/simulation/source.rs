@@ -168,7 +168,8 @@ impl SimSource {
         let partitions: BTreeSet<i32> = broker.with_records(self.log).into_iter().chain(self.unended.clone()).collect();
         for partition in partitions {
             let leader = usize::try_from(partition).unwrap() % LEADERS;
-            let is_read = !self.paused.contains(&partition) && !(of_ring && self.answers[leader] > now);
+            let is_silent = of_ring && self.answers[leader] > now;
+            let is_read = !is_silent && !self.paused.contains(&partition);
             let Some(position) = self.positions.get_mut(&partition).filter(|_| is_read) else { continue };
             let most = most.min(max.saturating_sub(batch.0.len()));
             for intent in broker.readable(self.log, partition, *position).take(most) {

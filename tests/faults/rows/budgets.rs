@@ -1,9 +1,12 @@
-//! Budgets while something breaks. Row 35.
+//! Budgets while something breaks. Rows 35, 38 and 42.
+
+mod nodes;
 
 use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Result, ensure};
 
+pub use self::nodes::{Whose, all_lost, clock_ahead, old_snapshot};
 use super::{lost, plain};
 use crate::{
     ground::Ground,
@@ -50,7 +53,8 @@ fn spent(trial: &Trial) -> Result<BTreeMap<String, Vec<(i64, u64)>>> {
         let cost = intent["cost"].as_u64().unwrap_or(1);
         let names = approval(&decision.record)["budgets"].as_array().cloned().unwrap_or_default();
         for name in names.iter().filter_map(serde_json::Value::as_str) {
-            let name = if name == "share" { format!("share of {}", intent["campaign"]) } else { name.to_owned() };
+            let is_each = ["share", "totals"].contains(&name);
+            let name = if is_each { format!("{name} of {}", intent["campaign"]) } else { name.to_owned() };
             spent.entry(name).or_default().push((decision.at_ms, cost));
         }
     }
@@ -72,27 +76,42 @@ fn fullest(spent: &[(i64, u64)], window_ms: i64) -> u64 {
     most
 }
 
-/// Checks that no budget was exceeded, and that all of them were spent. A few kills leave tokens of leases unused: of the total
-/// for ever, by `lost`.
-fn judged(mut trial: Trial, times: usize, lost: u64) -> Result<Findings> {
+/// What is known of the budget `prepaid`.
+#[derive(Debug, Clone, Copy)]
+struct Prepaid {
+    limit: u64,
+    /// Tokens of leases that kills may have left unused: of a total for ever.
+    lost: u64,
+}
+
+impl Prepaid {
+    const WHOLE: Self = Self { limit: PREPAID_LIMIT, lost: 0 };
+}
+
+/// Checks that no budget was exceeded, and that all of them were spent.
+fn judged(mut trial: Trial, times: usize, Prepaid { limit, lost }: Prepaid) -> Result<Findings> {
     trial.unload()?;
     trial.scene.wait_until_drained();
     let spent = spent(&trial)?;
     let rate = fullest(&spent["rate"], RATE_WINDOW_MS);
-    let prepaid: u64 = spent["prepaid"].iter().map(|(_, cost)| cost).sum();
+    let prepaid = sum(&spent["prepaid"]);
     ensure!(rate <= RATE_LIMIT, "{rate} of {RATE_LIMIT} in a window");
     ensure!(rate * 100 >= RATE_LIMIT * 90, "{rate} of {RATE_LIMIT} in the fullest window: the budget was hardly spent");
-    ensure!(prepaid <= PREPAID_LIMIT, "{prepaid} of {PREPAID_LIMIT} in total");
-    ensure!(prepaid + lost >= PREPAID_LIMIT * 99 / 100, "{prepaid} of {PREPAID_LIMIT} in total, {lost} lost at most");
+    ensure!(prepaid <= limit, "{prepaid} of {limit} in total");
+    ensure!(prepaid + lost >= limit * 99 / 100, "{prepaid} of {limit} in total, {lost} lost at most");
     let mut shares = 0;
     for (name, all) in spent.iter().filter(|(name, _)| name.starts_with("share")) {
-        let share: u64 = all.iter().map(|(_, cost)| cost).sum();
+        let share = sum(all);
         ensure!(share <= SHARE_LIMIT, "{share} of {SHARE_LIMIT}: {name}");
         shares += 1;
     }
     ensure!(shares > 1, "campaigns have budgets of their own: {:?}", spent.keys());
-    trial.note(format!("fullest window {rate} of {RATE_LIMIT}; in total {prepaid} of {PREPAID_LIMIT}"));
+    trial.note(format!("fullest window {rate} of {RATE_LIMIT}; in total {prepaid} of {limit}"));
     trial.finish(times)
+}
+
+fn sum(spent: &[(i64, u64)]) -> u64 {
+    spent.iter().map(|(_, cost)| cost).sum()
 }
 
 /// One worker, then four, then two, which are killed all the while.
@@ -127,7 +146,7 @@ pub fn killed(ground: &mut Ground, order: &Order) -> Result<Findings> {
     trial.back(&mark)?;
     // A lease of a total is a thousandth at first, half as much again while it is used up, and ends with its holder.
     let lost = u64::try_from(order.times)? * PREPAID_LIMIT / 100;
-    judged(trial, order.times, lost)
+    judged(trial, order.times, Prepaid { lost, ..Prepaid::WHOLE })
 }
 
 /// A worker that holds leases and has a transaction open is frozen for longer than they last, and wakes beside its successor.
@@ -146,7 +165,7 @@ pub fn frozen(ground: &mut Ground, order: &Order) -> Result<Findings> {
         let mark = trial.over()?;
         trial.back(&mark)?;
     }
-    judged(trial, order.times, 0)
+    judged(trial, order.times, Prepaid::WHOLE)
 }
 
 /// The node that counts the total is emptied when it is spent; `weir rebuild` counts it again.
@@ -162,5 +181,5 @@ pub fn wiped(ground: &mut Ground, order: &Order) -> Result<Findings> {
         trial.back(&mark)?;
     }
     trial.decided(6_000)?;
-    judged(trial, order.times, 0)
+    judged(trial, order.times, Prepaid::WHOLE)
 }

@@ -7,7 +7,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use serde_json::Value;
-use testkit::kafka::{Api, Delivery, Fate, Moment, Trap};
+use testkit::{
+    kafka::{Api, Delivery, Fate, Moment, Publisher, Record, Trap},
+    unique,
+    worker::Worker,
+};
 
 use self::service::Instance;
 use crate::{
@@ -66,9 +70,33 @@ impl Paced {
     /// Waits until so many intents wait, by what a worker says of the route.
     fn waits(&mut self, worker: usize, count: u64, and: impl Fn(&Value) -> bool) -> Result<()> {
         self.trial.until_of(worker, &format!("{count} intents wait"), |worker| {
-            let routes: Value = serde_json::from_str(&get(worker, "/v1/routes").1).unwrap_or_default();
-            routes[0]["waiting"].as_u64() >= Some(count) && and(&routes[0])
+            let route = route(worker);
+            route["waiting"].as_u64() >= Some(count) && and(&route)
         })
+    }
+
+    /// Waits until nothing waits: the ends of the waiting topic are committed, and the worker says so.
+    fn emptied(&mut self, worker: usize) -> Result<()> {
+        // The group is called as the topic is.
+        let (kafka, topic) = (self.trial.kafka.clone(), self.trial.scene.topic("waiting-all"));
+        self.trial.until("the waiting topic is read to its ends", || {
+            let ends = kafka.end_offsets(&topic).unwrap_or_default();
+            let committed = kafka.committed(&topic, &topic).unwrap_or_default();
+            let is_read = |(end, done): (&i64, Option<i64>)| *end == 0 || done == Some(*end);
+            !ends.is_empty() && ends.len() == committed.len() && ends.iter().zip(committed).all(is_read)
+        })?;
+        self.trial.until_of(worker, "nothing waits", |worker| route(worker)["waiting"].as_u64() == Some(0))
+    }
+
+    /// Aborts a transaction with a record in each partition of the waiting topic: what a killed worker leaves where nothing follows.
+    fn abort_waiting(&self) -> Result<()> {
+        let topic = self.trial.scene.topic("waiting-all");
+        let publisher = Publisher::transactional(&self.trial.kafka, &topic, &unique("aborted"))?;
+        publisher.begin()?;
+        for partition in 0..self.trial.kafka.partitions(&topic)? {
+            publisher.send(&Record::new("aborted", "{}").partition(partition))?;
+        }
+        publisher.abort()
     }
 
     /// Waits until the route is paced by its lag, and has been for a while.
@@ -122,6 +150,12 @@ impl Paced {
         // Kafka's client sets the time of a record when it is produced.
         Ok(Approvals(approved.iter().filter_map(|record| record.timestamp_ms).collect()))
     }
+}
+
+/// What a worker says of the route.
+fn route(worker: &Worker) -> Value {
+    let routes: Value = serde_json::from_str(&get(worker, "/v1/routes").1).unwrap_or_default();
+    routes[0].clone()
 }
 
 /// When intents were approved.
@@ -301,6 +335,35 @@ pub fn killed(ground: &mut Ground, order: &Order) -> Result<Findings> {
         worker = paced.trial.start("victim", &SMALL);
         paced.is_back(worker)?;
     }
+    paced.settle()?;
+    paced.trial.finish(order.times)
+}
+
+/// A worker is killed with a transaction open that has records of the waiting topic; its successor has another name, so the broker aborts
+/// it. Then one is aborted behind which nothing follows. No offset of them waits for ever, and what comes then is decided as before.
+pub fn aborted(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    let mut paced = Paced::new(ground, order, "waiting-aborted", &format!("rate = {RATE}"))?;
+    let _delivery = paced.delivery(ENOUGH)?;
+    let mut worker = paced.trial.start("victim-0", &SMALL);
+    for time in 1..=order.times {
+        paced.trial.ready(worker)?;
+        let intents = paced.trial.stream().take(6_000).collect();
+        paced.trial.publish(intents)?;
+        paced.trial.freeze_within_a_transaction_of(worker, &["waiting-all"])?;
+        paced.trial.worker(worker).kill();
+        worker = paced.trial.start(&format!("victim-{time}"), &SMALL);
+        paced.is_back(worker)?;
+        paced.emptied(worker)?;
+        paced.abort_waiting()?;
+        paced.emptied(worker)?;
+        let intents = paced.trial.stream().take(200).collect();
+        paced.trial.publish(intents)?;
+        let all = paced.trial.published();
+        paced.trial.until("what came then is decided", || paced.trial.scene.every_decision().len() >= all)?;
+    }
+    let decided = paced.trial.scene.every_decision();
+    let guessed = decided.iter().find(|(_, decision)| !["approved", "cap"].contains(&decision.reason()));
+    ensure!(guessed.is_none(), "suppressed though the route takes all: {guessed:?}");
     paced.settle()?;
     paced.trial.finish(order.times)
 }

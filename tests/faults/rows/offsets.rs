@@ -1,6 +1,6 @@
-//! Lost offsets: deleted with their group, or with a topic that was recreated. Row 30.
+//! Offsets that are lost, with their group or with a topic that was recreated, and those of added partitions. Rows 30 and 39.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, ops::Range, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use testkit::wait_for;
@@ -9,7 +9,7 @@ use super::plain;
 use crate::{
     ground::Ground,
     support::{header, model::Sent, outcome::CASE, workload},
-    trial::{Findings, Order, PARTITIONS, Trial},
+    trial::{Findings, Order, PARTITIONS, SHORT_SESSION, Trial},
 };
 
 /// How long deleting and recreating a topic may take.
@@ -54,7 +54,7 @@ pub fn lost(ground: &mut Ground, order: &Order) -> Result<Findings> {
     trial.finish(order.times)
 }
 
-/// What the worker does while the topic is recreated.
+/// What the workers do while the topic is recreated, or gets more partitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Meanwhile {
     Stopped,
@@ -100,4 +100,56 @@ pub fn recreated(ground: &mut Ground, order: &Order, meanwhile: Meanwhile) -> Re
     }
     trial.note("the old ids are duplicates, new ones are decided");
     trial.finish_with(1, gone)
+}
+
+/// The topic gets more partitions, which are written to before weir knows of them. The group began at the ends of its partitions; those
+/// that are added begin at their beginnings.
+pub fn grown(ground: &mut Ground, order: &Order, meanwhile: Meanwhile) -> Result<Findings> {
+    const INSTANCES: [&str; 2] = ["one", "two"];
+    let mut trial = plain(ground, order, "grown")?;
+    trial.scene.env.push(("WEIR__KAFKA__PROPERTIES__AUTO_OFFSET_RESET", "latest".to_owned()));
+    let (kafka, group, topic) = (trial.kafka.clone(), trial.scene.name.clone(), trial.scene.topic("intents"));
+    let mut workers = INSTANCES.map(|instance| trial.start(instance, &SHORT_SESSION));
+    for worker in workers {
+        trial.ready(worker)?;
+    }
+    // What is published before would be passed over.
+    trial.until("all partitions have started", || {
+        kafka.committed(&group, &topic).is_ok_and(|committed| committed.iter().all(Option::is_some))
+    })?;
+    trial.load(0)?;
+    let mut partitions = PARTITIONS;
+    for _ in 0..order.times {
+        trial.decided(300)?;
+        if meanwhile == Meanwhile::Stopped {
+            for worker in workers {
+                ended(&mut trial, worker)?;
+            }
+        }
+        partitions += 2;
+        kafka.grow_topic(&topic, partitions)?;
+        publish_to(&mut trial, PARTITIONS..partitions)?;
+        if meanwhile == Meanwhile::Stopped {
+            workers = INSTANCES.map(|instance| trial.start(instance, &SHORT_SESSION));
+        }
+        let mark = trial.over()?;
+        publish_to(&mut trial, PARTITIONS..partitions)?;
+        trial.back(&mark)?;
+    }
+    trial.note(format!("{PARTITIONS} partitions became {partitions}"));
+    trial.finish(order.times)
+}
+
+/// Publishes to these partitions by turns, which the load does not write to. Each intent is of a user of its own: no user is in two
+/// partitions.
+fn publish_to(trial: &mut Trial, partitions: Range<i32>) -> Result<()> {
+    const EACH: usize = 200;
+    let first = 10_000 + u64::try_from(trial.published())?;
+    let users = (first..).zip(trial.stream());
+    let intents: Vec<Sent> = users.map(|(user, sent)| Sent { user, ..sent }).take(EACH * partitions.len()).collect();
+    let placed = intents.iter().zip(partitions.cycle());
+    let records = placed.map(|(sent, partition)| workload::record(sent).partition(partition));
+    trial.kafka.publish(&trial.scene.topic("intents"), records)?;
+    trial.was_published(intents);
+    Ok(())
 }

@@ -1,6 +1,6 @@
 //! Topics that are missing, denied, too small, compacted or truncated. Rows 9, 10, 11.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use testkit::{
@@ -11,7 +11,7 @@ use testkit::{
 use super::plain;
 use crate::{
     ground::Ground,
-    support::workload,
+    support::{http::metric, workload},
     trial::{Findings, Order, PARTITIONS, Trial},
 };
 
@@ -163,6 +163,49 @@ fn transactions(
         }
     }
     Ok(committed)
+}
+
+/// A publisher's transactions end, the last one by an abort; then one stays open, and is aborted too. All of their offsets are committed,
+/// and none of them is a lag for long.
+pub fn aborted_upstream(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    let mut trial = plain(ground, order, "aborted")?;
+    let topic = trial.scene.topic("intents");
+    let mut stream = trial.stream();
+    let publisher = Publisher::transactional(&trial.kafka, &topic, &unique("aborted"))?;
+    let worker = trial.start("only", &[]);
+    trial.ready(worker)?;
+    for _ in 0..order.times {
+        transactions(&mut trial, &publisher, &mut stream, 21)?;
+        caught_up(&mut trial, worker)?;
+        publisher.begin()?;
+        for sent in stream.by_ref().take(200) {
+            publisher.send(&workload::record(&sent))?;
+        }
+        publisher.flush()?;
+        trial.live(worker, Duration::from_secs(3))?;
+        let lag = metric(trial.worker(worker), "weir_lag_records", "");
+        ensure!(lag == Some(0.0), "the lag is {lag:?}, of records that cannot be read yet");
+        publisher.abort()?;
+        caught_up(&mut trial, worker)?;
+    }
+    let (visible, written) =
+        (trial.kafka.read_committed(&topic)?.len(), trial.kafka.end_offsets(&topic)?.iter().sum::<i64>());
+    trial.note(format!("{written} offsets, all committed; {visible} visible records; the lag is 0"));
+    trial.finish(order.times)
+}
+
+/// Waits until the group has committed the last offset of each partition and the worker reports no lag. Notes how long it took.
+fn caught_up(trial: &mut Trial, worker: usize) -> Result<()> {
+    let since = Instant::now();
+    let (kafka, group, topic) = (trial.kafka.clone(), trial.scene.name.clone(), trial.scene.topic("intents"));
+    trial.until("the ends are committed", || {
+        let ends = kafka.end_offsets(&topic).unwrap_or_default();
+        let committed = kafka.committed(&group, &topic).unwrap_or_default();
+        !ends.is_empty() && committed == ends.into_iter().map(Some).collect::<Vec<_>>()
+    })?;
+    trial.until_of(worker, "no lag is left", |worker| metric(worker, "weir_lag_records", "") == Some(0.0))?;
+    trial.findings.back.push(since.elapsed());
+    Ok(())
 }
 
 /// Retention deletes the offset of a stopped worker.

@@ -1,0 +1,228 @@
+//! Budgets whose nodes lose everything, come back with an old snapshot, or have a clock that is ahead.
+
+use std::{ops::Range, time::Duration};
+
+use anyhow::{Context, Result, bail, ensure};
+use testkit::{clock::MovedClock, redis::RedisCluster, worker::Worker};
+use weir_core::{budget::BudgetId, shard::slot_of_shard};
+
+use super::{BUDGETS, OFFERED, PREPAID_LIMIT, Prepaid, fullest, judged, spent, sum};
+use crate::{
+    ground::Ground,
+    rows::{lost::rebuild, on, plain},
+    support::{POLICY, http::metric, model::Sent},
+    trial::{Findings, Order, SHORT_SESSION, Trial},
+};
+
+/// The scene's number of shards.
+const SHARDS: u16 = 64;
+
+/// A total for each campaign: for those of the load, and for one that is spent before it begins.
+const TOTALS: &str = r#"
+[[budgets]]
+name = "totals"
+campaign = ["spring", "summer", "autumn"]
+each = "campaign"
+limit = 400
+total = true
+"#;
+const TOTAL_LIMIT: u64 = 400;
+
+/// Retention has deleted what a campaign's total was spent on when all of Redis is lost: it stays closed until a person says what was used.
+pub fn all_lost(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    const BEFORE: u64 = 250;
+    let used_before = [("spring", 0), ("summer", 0), ("autumn", BEFORE)];
+    let mut trial = plain(ground, order, "budget-all-lost")?;
+    trial.scene.write_policy(&format!("{POLICY}{TOTALS}"));
+    let worker = trial.start("only", &SHORT_SESSION);
+    trial.ready(worker)?;
+    trial.publish(of_autumn(0..BEFORE))?;
+    trial.scene.wait_until_drained();
+    let approved = trial.scene.every_decision().iter().filter(|(_, decision)| decision.approved()).count();
+    ensure!(u64::try_from(approved)? == BEFORE, "{approved} of {BEFORE} are approved");
+    expire(&trial)?;
+
+    trial.load(0)?;
+    trial.decided(3_000)?;
+    let cluster = ground.cluster()?;
+    for node in cluster.primaries()? {
+        cluster.node(node).query::<()>(&["FLUSHALL"])?;
+    }
+    trial.until_of(worker, "the loss is counted", |worker| metric(worker, "weir_shards_lost", "") > Some(0.0))?;
+    let folder = trial.worker(worker).folder().to_owned();
+    let said = rebuild(&folder, &["--all"], 1)?;
+    for (campaign, _) in used_before {
+        let command = format!("weir rebuild --budget-used totals/{campaign}=N");
+        ensure!(said.contains(&command), "{command:?} is not in: {said}");
+    }
+    // More than is left; none of them is approved before the budget is open.
+    trial.publish(of_autumn(BEFORE..BEFORE + TOTAL_LIMIT))?;
+    trial.live(worker, Duration::from_secs(3))?;
+    let given = used_before.map(|(campaign, used)| format!("totals/{campaign}={used}"));
+    let args: Vec<&str> = given.iter().flat_map(|given| ["--budget-used", given.as_str()]).collect();
+    rebuild(&folder, &args, 0)?;
+    let mark = trial.over()?;
+    trial.back(&mark)?;
+    trial.unload()?;
+    trial.scene.wait_until_drained();
+    let spent = spent(&trial)?;
+    for (campaign, used) in used_before {
+        let all = used + spent.get(&format!("totals of \"{campaign}\"")).map_or(0, |spent| sum(spent));
+        ensure!(all <= TOTAL_LIMIT, "{all} of {TOTAL_LIMIT} of {campaign}");
+        ensure!(all * 100 >= TOTAL_LIMIT * 95, "{all} of {TOTAL_LIMIT} of {campaign}: it was hardly spent");
+    }
+    trial.note("exit 1 with the command for each of three budgets; none grants a token until it is run");
+    trial.finish(1)
+}
+
+/// Sends of the campaign that the load does not have, each of a user of its own.
+fn of_autumn(numbers: Range<u64>) -> Vec<Sent> {
+    let sent = |number: u64| Sent {
+        id: format!("autumn-{number}"),
+        user: 10_000 + number,
+        channel: None,
+        category: None,
+        campaign: Some("autumn".to_owned()),
+        cost: 1,
+        not_before_ms: None,
+    };
+    numbers.map(sent).collect()
+}
+
+/// Deletes all that was published and approved so far, as retention does.
+fn expire(trial: &Trial) -> Result<()> {
+    for topic in ["intents", "approved"].map(|topic| trial.scene.topic(topic)) {
+        for (partition, end) in (0..).zip(trial.kafka.end_offsets(&topic)?).filter(|(_, end)| *end > 0) {
+            trial.kafka.delete_records(&topic, partition, end)?;
+        }
+    }
+    Ok(())
+}
+
+/// A node comes back with what it held before a total was spent; `weir rebuild --all` counts it again.
+pub fn old_snapshot(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    // Without replicas, of which one would be promoted; and of its own, since the snapshot stays.
+    let mut cluster = RedisCluster::start(3, 0)?;
+    let mut trial = on(ground, order, "budget-snapshot", cluster.nodes())?;
+    let policy = |limit: u64| {
+        let of = |limit: u64| format!("limit = {limit}\ntotal = true");
+        format!("{POLICY}{}", BUDGETS.replace(&of(PREPAID_LIMIT), &of(limit)))
+    };
+    let mut limit = PREPAID_LIMIT;
+    trial.scene.write_policy(&policy(limit));
+    trial.load_at(2_000, OFFERED)?;
+    let mut worker = trial.start("only", &SHORT_SESSION);
+    trial.ready(worker)?;
+    wait_spent(&trial, &cluster, limit)?;
+    for _ in 0..order.times {
+        trial.unload()?;
+        trial.scene.wait_until_drained();
+        let node = node_of(&cluster, "prepaid")?;
+        let saved = cluster.cli(node, &["SAVE"])?;
+        ensure!(saved.trim() == "OK", "SAVE: {saved}");
+        // It is spent to a higher limit then.
+        limit += PREPAID_LIMIT;
+        trial.scene.write_policy(&policy(limit));
+        trial.load_at(2_000, OFFERED)?;
+        wait_spent(&trial, &cluster, limit)?;
+        // What would be decided between the return and the rebuild exceeds what the snapshot does not know.
+        trial.worker(worker).terminate();
+        trial.ends(worker, 0, &[])?;
+        cluster.kill(node);
+        cluster.restart(node)?;
+        cluster.wait_whole()?;
+        let held = granted(&trial, &cluster)?;
+        ensure!(held <= limit - PREPAID_LIMIT, "the node came back with {held} of {limit}: the snapshot is not old");
+        rebuild(trial.worker(worker).folder(), &["--all"], 0)?;
+        worker = trial.start("only", &SHORT_SESSION);
+        let mark = trial.over()?;
+        trial.back(&mark)?;
+    }
+    trial.decided(3_000)?;
+    judged(trial, order.times, Prepaid { limit, lost: 0 })
+}
+
+/// Waits until nearly all of the total is granted.
+fn wait_spent(trial: &Trial, cluster: &RedisCluster, limit: u64) -> Result<()> {
+    trial.until(&format!("{limit} tokens are granted"), || {
+        granted(trial, cluster).is_ok_and(|granted| granted * 100 >= limit * 99)
+    })
+}
+
+/// What its node has granted of the total.
+fn granted(trial: &Trial, cluster: &RedisCluster) -> Result<u64> {
+    let node = cluster.node(node_of(cluster, "prepaid")?);
+    let keys: Vec<String> = node.query(&["KEYS", &format!("{}:*:b*:prepaid", trial.scene.name)])?;
+    let [key] = &keys[..] else { bail!("the keys of the budget are {keys:?}") };
+    Ok(node.query::<Option<u64>>(&["HGET", key, "t"])?.unwrap_or(0))
+}
+
+/// The node that counts a budget.
+fn node_of(cluster: &RedisCluster, budget: &str) -> Result<usize> {
+    let id = BudgetId { name: budget.into(), campaign: None };
+    cluster.owner_of(slot_of_shard(id.shard(SHARDS), SHARDS))
+}
+
+/// Whose clock is ahead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whose {
+    /// That of the node that counts the budgets.
+    Primary,
+    /// That of its replica, which takes over.
+    Heir,
+}
+
+/// How often a worker was granted nothing because of the node's clock.
+fn refusals(worker: &Worker) -> usize {
+    worker.log().matches("ahead of most others").count()
+}
+
+/// The clock by which rolling windows free is an hour ahead, more than they are long, and is corrected.
+pub fn clock_ahead(ground: &mut Ground, order: &Order, whose: Whose) -> Result<Findings> {
+    const AHEAD_S: i64 = 3_600;
+    const LONG_LIMIT: u64 = 400;
+    const LONG_WINDOW_MS: i64 = 600_000;
+    let moved = MovedClock::build()?;
+    let clocks = (0..6).map(|_| moved.clock(0)).collect::<Result<Vec<_>>>()?;
+    let cluster = RedisCluster::start_by(&clocks, 1)?;
+    let mut trial = on(ground, order, "budget-clock", cluster.nodes())?;
+    // One more that the case does not outlast, on the same node.
+    let counts = node_of(&cluster, "rate")?;
+    let mut names = (0..1_000).map(|number| format!("long-{number}"));
+    let long = names.find(|name| node_of(&cluster, name).is_ok_and(|node| node == counts));
+    let long = long.context("no budget's name is on the node")?;
+    let budget =
+        format!("[[budgets]]\nname = {long:?}\nchannel = \"in-app\"\nlimit = {LONG_LIMIT}\nwindow = \"10m\"\n");
+    trial.scene.write_policy(&format!("{POLICY}{BUDGETS}{budget}"));
+    trial.load_at(2_000, OFFERED)?;
+    let worker = trial.start("only", &SHORT_SESSION);
+    trial.ready(worker)?;
+    for _ in 0..order.times {
+        trial.decided(6_000)?;
+        let node = node_of(&cluster, "rate")?;
+        let odd = match whose {
+            Whose::Primary => node,
+            Whose::Heir => cluster.replicas_of(node)?.first().copied().context("the node has no replica")?,
+        };
+        let before = refusals(trial.worker(worker));
+        clocks[odd].set(AHEAD_S)?;
+        if whose == Whose::Heir {
+            cluster.failover(odd)?;
+        }
+        trial.until_of(worker, "the node grants nothing", |worker| refusals(worker) > before)?;
+        // Longer than the shorter of the two windows.
+        trial.live(worker, Duration::from_secs(12))?;
+        clocks[odd].set(0)?;
+        let mark = trial.over()?;
+        trial.back(&mark)?;
+        cluster.wait_whole()?;
+    }
+    trial.decided(3_000)?;
+    trial.unload()?;
+    trial.scene.wait_until_drained();
+    let most = fullest(spent(&trial)?.get(&long).map(Vec::as_slice).unwrap_or_default(), LONG_WINDOW_MS);
+    ensure!(most <= LONG_LIMIT, "{most} of {LONG_LIMIT} in ten minutes");
+    ensure!(most * 100 >= LONG_LIMIT * 90, "{most} of {LONG_LIMIT} in ten minutes: the budget was hardly spent");
+    trial.note(format!("the node grants nothing until its clock is right; in ten minutes {most} of {LONG_LIMIT}"));
+    judged(trial, order.times, Prepaid::WHOLE)
+}
