@@ -107,9 +107,7 @@ impl Sabotage {
             | Self::CommitBeforeProduce
             | Self::CountReplayTwice
             | Self::JudgeOnce
-            | Self::GrantAskedAgain
             | Self::NodeClockTrusted
-            | Self::PlaceOutlived
             | Self::RemovedRouteUnread
             | Self::RetryDecided
             | Self::SharesGrantedTwice => 0,
@@ -119,13 +117,14 @@ impl Sabotage {
             Self::ClosedRouteOutrun => 3,
             Self::GivenBackTwice => 4,
             Self::TrustWipedShard => 6,
-            Self::LeaseOutlived => 9,
             Self::SkipCommitRetry | Self::ForgetOwed => 10,
-            Self::GatesBeforeReplays => 11,
+            Self::GatesBeforeReplays | Self::GrantAskedAgain => 11,
+            Self::LeaseOutlived => 15,
             Self::PlacesGrantedTwice | Self::UnmarkedWrites => 29,
-            Self::IgnoreMembership => 32,
+            Self::IgnoreMembership => 95,
             Self::UnclearGivenBack => 37,
             Self::NumbersByLength => 105,
+            Self::PlaceOutlived => 480,
         })
     }
 
