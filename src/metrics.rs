@@ -113,6 +113,8 @@ metrics! {
     pub route_oldest_waiting: Family<OfRouteLabel, Seconds>, "route_oldest_waiting_seconds", "How long the oldest intent has waited for a route at the least, of all instances; 0: none waits";
     pub route_expected_wait: Family<OfRouteLabel, Seconds>, "route_expected_wait_seconds", "How long an intent waits for a route that comes now";
     pub waiting: Family<OfRouteLabel, Counter>, "waiting", "Intents that this instance sent to wait for a route; one that waits again counts again";
+    pub waiting_lane_ready: Family<OfRouteLabel, Gauge>, "waiting_lane_ready", "1 while the lane of intents that wait for a route has its partitions";
+    pub deleted_undecided: Family<TopicLabel, Counter>, "deleted_undecided", "Offsets of deferred or waiting intents that retention deleted undecided: as many intents are lost at the most";
     pub retried: Family<OfRouteLabel, Counter>, "retried", "Approved records delivered again, by route; empty: none";
     pub undelivered: Family<UndeliveredLabels, Counter>, "undelivered", "Deliveries given up, by route (empty: none) and why: attempts, expired, stopped";
     pub replays: Counter, "replays", "Approved intents that an uncommitted batch had decided before";

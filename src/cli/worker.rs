@@ -16,6 +16,7 @@ use weir_core::{
     policy::Policy,
     ports::{CommitTable, Store},
     pressure::Pressure,
+    route::WhenFull,
     segment::SegmentSet,
 };
 use weir_kafka::{client::KafkaOptions, sink::KafkaSink, source::KafkaSource};
@@ -26,7 +27,7 @@ use weir_worker::{
     lane::{Lane, LaneError, LaneSettings, Task},
     pressure::PressureStatus,
     refresh::Refreshed,
-    routes::{RoutesStatus, WaitingLanes},
+    routes::{RoutesStatus, WaitingLanes, WaitingStatuses},
     services::ServiceDesk,
     status::{LaneStatus, StoreStatus},
     supervise::{LaneWork, supervise},
@@ -40,7 +41,7 @@ use crate::{
     config::HttpSettings,
     deferred::DeferredCount,
     http::{self, Degraded, Queries, Server, Sources},
-    metrics::Metrics,
+    metrics::{Metrics, TopicLabel},
     pressure::PressureDesk,
     routes::RoutesDesk,
     traces::Traces,
@@ -169,10 +170,11 @@ impl<D: Store + 'static> Worker<D> {
     /// A lane failed, or did not end in time, or the HTTP address is not free.
     pub async fn run(mut self, asked_to_stop: impl Future<Output = Asked>) -> anyhow::Result<()> {
         let lanes: Vec<Arc<LaneStatus>> = self.lanes.iter().map(|_| Arc::default()).collect();
+        let waiting = WaitingStatuses::default();
         let unavailable = UnavailableBudgets::default();
         unavailable.keep_looking(self.budgets.clone(), Arc::clone(&self.ledger), self.stop.clone());
         let pressure = self.pressure.as_ref().map(|pressure| pressure.status.clone()).unwrap_or_default();
-        let health = Arc::new(self.health(&lanes, unavailable, &pressure));
+        let health = Arc::new(self.health((&lanes, &waiting), unavailable, &pressure));
         let vitals = self.vitals(&lanes, pressure);
         let activity = ActivityReports {
             policy: Arc::clone(&self.policy),
@@ -198,7 +200,7 @@ impl<D: Store + 'static> Worker<D> {
             self.lanes.into_iter().zip(lanes).map(|(ends, status)| parts.clone().lane(ends, status)).collect();
         if let Some(ends_of) = self.routes.waiting {
             let runtime = parts.runtime.clone();
-            let make = Box::new(move |route: &Arc<str>| parts.clone().lane(ends_of(route), Arc::default()));
+            let make = Box::new(move |route: &Arc<str>| parts.clone().waiting_lane(ends_of(route), (&waiting, route)));
             let (policy, known, stop) = (self.policy.value(), self.routes.known, self.stop.clone());
             work.push(Box::new(move || WaitingLanes { policy, known, make, stop }.run(&runtime)));
         }
@@ -233,12 +235,13 @@ impl<D: Store + 'static> Worker<D> {
 
     fn health(
         &self,
-        lanes: &[Arc<LaneStatus>],
+        (lanes, waiting): (&[Arc<LaneStatus>], &WaitingStatuses),
         budgets: UnavailableBudgets,
         pressure: &PressureStatus,
     ) -> WorkerHealth {
         WorkerHealth {
             lanes: lanes.to_vec(),
+            waiting: health::WaitingHealth::new(waiting, &self.waited_for_at_start()),
             metrics: Arc::clone(&self.metrics),
             clock: self.clock.clone(),
             segments: Arc::clone(&self.segments),
@@ -254,6 +257,17 @@ impl<D: Store + 'static> Worker<D> {
                 closed: ArcSwap::default(),
             },
         }
+    }
+
+    /// The routes whose lanes of waiting intents belong to the start: a route that a later policy adds does not make a process unready
+    /// that has been ready.
+    fn waited_for_at_start(&self) -> Vec<Arc<str>> {
+        if self.routes.waiting.is_none() {
+            return Vec::new();
+        }
+        let policy = self.policy.current();
+        let waits = policy.routes.iter().filter(|route| route.when_full == WhenFull::Wait);
+        waits.map(|route| Arc::clone(&route.name)).chain(self.routes.known.iter().cloned()).collect()
     }
 
     fn vitals(&self, lanes: &[Arc<LaneStatus>], pressure: PressureStatus) -> Vitals {
@@ -286,6 +300,21 @@ struct LaneParts {
 }
 
 impl LaneParts {
+    /// What the lane of a route's waiting intents does. It has a status until it has ended.
+    fn waiting_lane<D: Store + 'static>(
+        self,
+        ends: LaneEnds<D>,
+        (statuses, route): (&WaitingStatuses, &Arc<str>),
+    ) -> LaneWork {
+        let (statuses, route) = (statuses.clone(), Arc::clone(route));
+        let lane = self.lane(ends, statuses.add(&route));
+        Box::new(move || {
+            let end = lane();
+            statuses.remove(&route);
+            end
+        })
+    }
+
     /// What a lane with these ends does.
     fn lane<D: Store + 'static>(self, ends: LaneEnds<D>, status: Arc<LaneStatus>) -> LaneWork {
         let Self { mut decider, settings, metrics, stop, clock, budgets, traces, runtime } = self;
@@ -296,15 +325,27 @@ impl LaneParts {
         }
         let budgets = budgets.claimant();
         let tracer = traces.map(|traces| traces.of_lane(&kafka, task, number));
+        let on_deleted = deleted(kafka.intents.clone(), (Arc::clone(&metrics), Arc::clone(&status)));
         Box::new(move || {
             let source = KafkaSource::join(&kafka).map_err(|error| LaneError::Fatal(error.to_string()))?;
-            let source = source.noting_in(commits);
+            let source = source.noting_in(commits).telling_of_deleted(on_deleted);
             let sink = KafkaSink::new(kafka, number);
             let mut lane =
                 Lane { source, sink, store, clock, task, decider, budgets, settings, stop, metrics, tracer, status };
             // On this thread; what the store spawns runs on the runtime's own.
             runtime.block_on(Box::pin(lane.run()))
         })
+    }
+}
+
+/// Notes how many offsets of a topic retention has deleted undecided.
+fn deleted(topic: String, (metrics, status): (Arc<Metrics>, Arc<LaneStatus>)) -> impl Fn(u64) + Send + 'static {
+    move |offsets| {
+        metrics.deleted_undecided.get_or_create(&TopicLabel { topic: topic.clone() }).inc_by(offsets);
+        status.note_deleted(format!(
+            "retention has deleted {offsets} offsets of {topic} undecided: as many intents are lost at the most, fewer where \
+             transactions were aborted. They were not read for longer than retention.ms allows: what held the lane up?"
+        ));
     }
 }
 

@@ -45,9 +45,12 @@ pub struct Degradation {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Option<Vec<u16>>)]
     pub shards: Vec<u16>,
-    /// The lane, for `lane`; absent for others.
+    /// The lane, for `lane`; absent for others, and for lanes of waiting intents.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lane: Option<usize>,
+    /// The route whose waiting intents the lane reads, for `lane`; absent for others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub route: Option<String>,
 }
 
 /// What can be degraded.
@@ -76,11 +79,13 @@ pub enum Degraded {
     Pressure,
     /// A route is closed but for probes, or its offsets are not known.
     Route,
+    /// Within the last day it was found that retention had deleted deferred or waiting intents undecided.
+    Deleted,
 }
 
 impl Degraded {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::ShardsUnavailable,
         Self::ShardsLost,
         Self::Segments,
@@ -92,6 +97,7 @@ impl Degraded {
         Self::Budgets,
         Self::Pressure,
         Self::Route,
+        Self::Deleted,
     ];
 
     /// The label of the metric.
@@ -109,6 +115,7 @@ impl Degraded {
             Self::Budgets => "budgets",
             Self::Pressure => "pressure",
             Self::Route => "route",
+            Self::Deleted => "deleted",
         }
     }
 }

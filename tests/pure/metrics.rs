@@ -45,6 +45,8 @@ fn all() -> Metrics {
     drop(metrics.route_oldest_waiting.get_or_create(&route));
     drop(metrics.route_expected_wait.get_or_create(&route));
     drop(metrics.waiting.get_or_create(&route));
+    drop(metrics.waiting_lane_ready.get_or_create(&route));
+    drop(metrics.deleted_undecided.get_or_create(&TopicLabel { topic: "t".into() }));
     drop(metrics.retried.get_or_create(&route));
     drop(metrics.undelivered.get_or_create(&UndeliveredLabels { route: "r".into(), why: "w" }));
     metrics.stage(Stage::Poll, Duration::ZERO);

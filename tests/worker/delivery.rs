@@ -5,6 +5,7 @@ mod ages;
 mod cost;
 mod crashes;
 mod early;
+mod lanes;
 mod pace;
 mod turns;
 

@@ -85,10 +85,17 @@ fn readyz_is_503_until_the_partitions_are_assigned_and_livez_200() {
     ends(&mut worker, 0);
 }
 
-/// They have a sample once there is a route, a service that asks, or a delivery that failed: tests/worker/delivery.rs,
-/// tests/worker/retries.rs and tests/http/services.rs look at them.
+/// They have a sample once there is a route, a service that asks, a delivery that failed, or an intent that was lost:
+/// tests/worker/delivery.rs, tests/worker/retries.rs and tests/http/services.rs look at them.
 fn comes_with_use(metric: &str) -> bool {
-    let families = ["weir_route_", "weir_waiting", "weir_service_admissions", "weir_retried", "weir_undelivered"];
+    let families = [
+        "weir_route_",
+        "weir_waiting",
+        "weir_deleted_undecided",
+        "weir_service_admissions",
+        "weir_retried",
+        "weir_undelivered",
+    ];
     families.iter().any(|family| metric.starts_with(family))
 }
 

@@ -27,7 +27,7 @@ use weir_core::{
     record::{Progress, ReadBefore, Records},
 };
 
-use self::queues::Queues;
+use self::{queues::Queues, starts::OnDeleted};
 use super::{
     broker_watchdog::BrokerWatchdog,
     client::{self, KafkaOptions},
@@ -101,6 +101,7 @@ pub struct KafkaSource {
     paused: BTreeSet<i32>,
     /// Where partitions ended when they were read to their end, and where they go on that were put back; until more of them is read.
     ends_read: BTreeMap<i32, i64>,
+    on_deleted: Option<OnDeleted>,
 }
 
 impl KafkaSource {
@@ -149,6 +150,7 @@ impl KafkaSource {
             cannot_seek: false,
             paused: BTreeSet::new(),
             ends_read: BTreeMap::new(),
+            on_deleted: None,
         })
     }
 

@@ -7,6 +7,7 @@ mod lanes;
 mod learnt;
 mod offsets;
 mod route_keeper;
+mod statuses;
 mod times;
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -17,6 +18,7 @@ use weir_core::{pace::Throttle, routes::RouteKnown};
 pub use keeper::{KeeperLinks, RouteTask, RoutesKeeper};
 pub use lanes::{MakesLane, WaitingLanes};
 pub use offsets::{AskingBack, Looking, LooksAtRoutes, Offsets, RouteOffsets};
+pub use statuses::{Statuses, WaitingStatuses};
 
 /// How the routes of the policy stand in this process, for HTTP, metrics and people; clones show the same.
 #[derive(Debug, Clone, Default)]

@@ -15,6 +15,8 @@ use weir_core::ports::ShardsFound;
 /// How long a lane may go without an iteration of its loop before the process counts as stuck: several times the longest
 /// single wait of a lane (going back to the committed offsets, some seconds).
 pub const STUCK_AFTER: Duration = Duration::from_secs(60);
+/// How long it is shown that retention has deleted records undecided: nothing repairs it.
+pub const DELETED_SHOWN: Duration = Duration::from_secs(24 * 60 * 60);
 /// No progress was made yet.
 const NEVER: u64 = u64::MAX;
 
@@ -25,6 +27,7 @@ pub struct LaneStatus {
     was_assigned: AtomicBool,
     turned_at_ms: AtomicU64,
     trouble: ArcSwapOption<Trouble>,
+    deleted: ArcSwapOption<Trouble>,
     lost_shards: AtomicUsize,
 }
 
@@ -35,12 +38,13 @@ impl Default for LaneStatus {
             was_assigned: AtomicBool::new(false),
             turned_at_ms: AtomicU64::new(NEVER),
             trouble: ArcSwapOption::empty(),
+            deleted: ArcSwapOption::empty(),
             lost_shards: AtomicUsize::new(0),
         }
     }
 }
 
-/// What something waits for.
+/// What something waits for, or what has happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trouble {
     /// Since when.
@@ -114,6 +118,17 @@ impl LaneStatus {
         };
         let since = before.as_ref().map_or_else(Instant::now, |before| before.since);
         self.trouble.store(Some(Arc::new(Trouble { since, message })));
+    }
+
+    /// Retention has deleted records of the lane's topic undecided: for people. It is shown for [`DELETED_SHOWN`].
+    pub fn note_deleted(&self, message: String) {
+        self.deleted.store(Some(Arc::new(Trouble { since: Instant::now(), message })));
+    }
+
+    /// What retention has deleted undecided, if that was found out not long ago.
+    #[must_use]
+    pub fn deleted(&self) -> Option<Arc<Trouble>> {
+        self.deleted.load_full().filter(|deleted| deleted.since.elapsed() < DELETED_SHOWN)
     }
 
     /// How many shards without their history the lane waits for.

@@ -1,6 +1,7 @@
 //! How a worker is: what `/livez`, `/readyz`, `/v1/status` and `/metrics` ask.
 
 mod routes;
+mod waiting;
 
 use std::{
     sync::Arc,
@@ -27,7 +28,7 @@ use crate::{
     metrics::{Metrics, NodeLabel, ReasonLabel, SegmentLabel, SourceLabel, VersionLabels},
 };
 
-pub(super) use self::routes::RoutesHealth as Routes;
+pub(super) use self::{routes::RoutesHealth as Routes, waiting::WaitingHealth};
 
 /// The most budgets that are named in one message.
 const MOST_NAMED: usize = 10;
@@ -35,6 +36,7 @@ const MOST_NAMED: usize = 10;
 /// All that tells how a worker is.
 pub(super) struct WorkerHealth {
     pub(super) lanes: Vec<Arc<LaneStatus>>,
+    pub(super) waiting: WaitingHealth,
     pub(super) clock: ComparedClock<SystemClock>,
     pub(super) readers: Vec<(Degraded, Arc<LaneStatus>)>,
     pub(super) budgets: UnavailableBudgets,
@@ -53,10 +55,10 @@ impl Health for WorkerHealth {
         if let Some(lane) = self.lanes.iter().position(|lane| lane.is_stuck(passed)) {
             return Err(format!("lane {lane}: no progress for 60 s"));
         }
-        match self.readers.iter().find(|(_, reader)| reader.is_stuck(passed)) {
-            Some((what, _)) => Err(format!("the reader of {}: no progress for 60 s", what.as_str())),
-            None => Ok(()),
+        if let Some((what, _)) = self.readers.iter().find(|(_, reader)| reader.is_stuck(passed)) {
+            return Err(format!("the reader of {}: no progress for 60 s", what.as_str()));
         }
+        self.waiting.stuck(passed)
     }
 
     fn waiting(&self) -> Result<(), Vec<String>> {
@@ -66,6 +68,7 @@ impl Health for WorkerHealth {
             (!lane.was_assigned()).then(|| format!("lane {number} waits for its partitions"))
         };
         let mut what: Vec<String> = self.lanes.iter().enumerate().filter_map(waits).collect();
+        what.extend(self.waiting.unready());
         // A wrong clock is this machine's own: another instance answers what this one refuses.
         what.extend(self.clock.check().err().map(|wrong| wrong.to_string()));
         if what.is_empty() { Ok(()) } else { Err(what) }
@@ -81,11 +84,10 @@ impl Health for WorkerHealth {
         all.extend(source(Degraded::Segments, self.segments.failure()));
         all.extend(source(Degraded::Policy, self.policy.failure()));
         for (number, lane) in self.lanes.iter().enumerate() {
-            if let Some(trouble) = lane.trouble() {
-                let lane = degradation(Degraded::Lane, trouble.since, trouble.message.clone());
-                all.push(Degradation { lane: Some(number), ..lane });
-            }
+            all.extend(of_lane(lane).into_iter().map(|of_lane| Degradation { lane: Some(number), ..of_lane }));
+            all.extend(deleted(lane));
         }
+        all.extend(self.waiting.degraded());
         for (what, reader) in &self.readers {
             all.extend(reader.trouble().map(|trouble| degradation(*what, trouble.since, trouble.message.clone())));
         }
@@ -104,6 +106,7 @@ impl Health for WorkerHealth {
         self.note_pressure();
         self.metrics.note_lag_seconds(self.clock.now());
         self.routes.note(&self.metrics);
+        self.waiting.note(&self.metrics);
         let (set, policy) = (self.segments.current(), self.policy.current());
         self.metrics.segment_members.clear();
         for segment in set.segments() {
@@ -127,7 +130,17 @@ fn bring(counter: &Counter, total: u64) {
 fn degradation(what: Degraded, since: Instant, message: String) -> Degradation {
     let passed = i64::try_from(since.elapsed().as_millis()).unwrap_or(i64::MAX);
     let since = SystemClock.now().plus(passed.saturating_neg());
-    Degradation { what, since, message, shards: Vec::new(), lane: None }
+    Degradation { what, since, message, shards: Vec::new(), lane: None, route: None }
+}
+
+/// What a lane waits for.
+fn of_lane(lane: &LaneStatus) -> Option<Degradation> {
+    lane.trouble().map(|trouble| degradation(Degraded::Lane, trouble.since, trouble.message.clone()))
+}
+
+/// What retention has deleted of a lane's topic undecided.
+fn deleted(lane: &LaneStatus) -> Option<Degradation> {
+    lane.deleted().map(|deleted| degradation(Degraded::Deleted, deleted.since, deleted.message.clone()))
 }
 
 /// A moment of the monotonic clock.
@@ -203,7 +216,8 @@ impl WorkerHealth {
             self.metrics.degraded.get_or_create(&ReasonLabel { reason: what.as_str() }).set(count(of_this));
         }
         let seen = self.store.seen();
-        let lost = self.lanes.iter().map(|lane| lane.lost_shards()).max().unwrap_or(0).max(seen.found.lost.len());
+        let lost = self.lanes.iter().map(|lane| lane.lost_shards()).max().unwrap_or(0);
+        let lost = lost.max(self.waiting.lost_shards()).max(seen.found.lost.len());
         self.metrics.shards_lost.set(count(lost));
         self.metrics.shards_unavailable.set(count(seen.found.unavailable.len()));
     }

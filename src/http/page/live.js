@@ -106,7 +106,10 @@ class Live {
     byId("weir-version").textContent = look.weir;
     byId("lanes").textContent = `${look.lanes_ready} of ${look.lanes} lanes have their partitions`;
     // What is waited for makes this instance not ready; what is degraded is often shared by all of them.
-    const degraded = look.degraded.map(({ message, lane }) => (lane === undefined ? message : `lane ${lane}: ${message}`));
+    const degraded = look.degraded.map(({ message, lane, route }) => {
+      const of = route === undefined ? lane : `of the route ${route}`;
+      return of === undefined ? message : `lane ${of}: ${message}`;
+    });
     const [state, text, notes] = look.waiting.length
       ? ["waiting", "not ready", look.waiting]
       : [degraded.length ? "degraded" : "ready", degraded.length ? "degraded" : "ready", degraded];

@@ -31,6 +31,9 @@ const MISSING_FOR: Duration = Duration::from_secs(10);
 /// Of how many partitions a log line tells the start.
 const SHOWN: usize = 8;
 
+/// Is told how many offsets retention has deleted that nothing was decided of; see [`KafkaSource::telling_of_deleted`].
+pub(super) type OnDeleted = Box<dyn Fn(u64) + Send>;
+
 /// What is committed of some partitions.
 #[derive(Default)]
 pub(super) struct Committed {
@@ -42,6 +45,14 @@ pub(super) struct Committed {
 }
 
 impl KafkaSource {
+    /// Tells how many offsets of a topic of deferred or waiting intents retention has deleted that were not committed, where it finds
+    /// that out: of at most so many intents nothing is decided. A single one is the end of a transaction as a rule, and is not told.
+    #[must_use]
+    pub fn telling_of_deleted(mut self, on_deleted: impl Fn(u64) + Send + 'static) -> Self {
+        self.on_deleted = Some(Box::new(on_deleted));
+        self
+    }
+
     /// The offsets to read these partitions from; each of them is behind a committed one, or is committed.
     pub(super) async fn positions(
         &mut self,
@@ -236,7 +247,7 @@ impl KafkaSource {
     fn pass_over_deleted(&self, topic: &Topic, starts: &mut [Progress]) -> Result<(), SourceError> {
         let partitions: Vec<i32> = starts.iter().map(|start| start.partition).collect();
         let first = self.ends(&partitions, Logical::Earliest)?;
-        let mut behind: Vec<Progress> = Vec::new();
+        let (mut behind, mut deleted): (Vec<Progress>, u64) = (Vec::new(), 0);
         for (start, first) in starts.iter_mut().zip(first) {
             let offsets = first - start.next_offset;
             if offsets <= 0 {
@@ -246,15 +257,23 @@ impl KafkaSource {
                 tracing::error!(
                     partition = start.partition,
                     offsets,
-                    "{}: retention has deleted offsets that were not committed. Unless they are those of aborted transactions, \
-                     deferred intents are lost: no worker ran for longer than retention.ms",
+                    "{}: retention has deleted offsets that were not committed. Unless they are those of aborted transactions, intents \
+                     are lost undecided: none was read for longer than retention.ms allows",
                     topic.name
                 );
+                deleted = deleted.saturating_add(offsets.unsigned_abs());
             }
             start.next_offset = first;
             behind.push(*start);
         }
-        if behind.is_empty() { Ok(()) } else { self.commit(topic, &behind) }
+        if behind.is_empty() {
+            return Ok(());
+        }
+        self.commit(topic, &behind)?;
+        if let Some(on_deleted) = self.on_deleted.as_ref().filter(|_| deleted > 0) {
+            on_deleted(deleted);
+        }
+        Ok(())
     }
 
     /// Brings partitions that could not be read on where they were to where they can: ahead to what retention has left, if the

@@ -1,0 +1,98 @@
+//! The lanes of intents that wait are seen: they belong to readiness, and to the metrics; and what they found deleted is told.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+use testkit::{SLOW_INTERVAL, kafka::Consumed, wait_for, wait_until, wait_until_every, worker::Worker};
+
+use super::{Post, mails, wait_looked};
+use crate::support::{
+    DEADLINE, Scene, header,
+    http::{get, metric, wait_degraded, wait_ready, wait_version},
+};
+
+#[test]
+fn an_instance_is_ready_once_its_lanes_of_waiting_intents_have_their_partitions() {
+    let post = Post::new("waiting-lanes", "rate = 100");
+    // A group waits for a member that is frozen until its session ends.
+    let env = [("WEIR__KAFKA__PROPERTIES__SESSION_TIMEOUT_MS", "120000")];
+    let mut first = post.scene.worker_with("first", &env);
+    wait_ready(&first);
+    let is_ready = |worker: &Worker| metric(worker, "weir_waiting_lane_ready", "route=\"email\"");
+    assert_eq!(is_ready(&first), Some(1.0));
+    first.freeze();
+    let second = post.scene.worker_with("second", &env);
+    let waits = wait_for(DEADLINE, || {
+        let (status, body) = get(&second, "/readyz");
+        let problem: Value = serde_json::from_str(&body).ok()?;
+        let detail = problem["detail"].as_str()?;
+        let named = "the lane of intents that wait for the route email waits for its partitions";
+        (status == 503 && detail.contains(named)).then_some(())
+    });
+    assert!(waits.is_some(), "{:?}", get(&second, "/readyz"));
+    assert_eq!((is_ready(&second), get(&second, "/livez").0), (Some(0.0), 200));
+    first.thaw();
+    wait_ready(&second);
+    wait_until(DEADLINE, "both have partitions", || {
+        [&first, &second].into_iter().all(|worker| is_ready(worker) == Some(1.0))
+    });
+}
+
+#[test]
+fn what_kafka_deletes_undecided_is_counted_and_reported() {
+    const MAILS: usize = 400;
+    const DELETED: i64 = 20;
+    let mut scene = Scene::new("deleted", 1, "");
+    let write = |scene: &Scene, version: &str, rate: u32| {
+        let route = format!("[[routes]]\nname = \"email\"\nchannel = \"email\"\nrate = {rate}\n");
+        scene.write_policy(&format!("version = \"{version}\"\n[default]\ncaps = \"unlimited\"\n{route}"));
+    };
+    write(&scene, "1", 1);
+    scene.wait_for_routes_on(4, &["email"]);
+    let mut worker = scene.worker("weir-0");
+    wait_looked(&worker);
+    assert_eq!(deleted(&worker, &scene), None);
+    // Each campaign waits on two partitions.
+    let campaigns = ["spring", "summer", "autumn", "winter"];
+    scene.publish(campaigns.into_iter().flat_map(|campaign| mails(campaign, MAILS / campaigns.len())));
+    scene.wait_until_drained();
+    worker.terminate();
+    worker.wait_exit(DEADLINE).unwrap();
+    let topic = scene.topic("waiting-email");
+    let committed = scene.kafka.committed(&format!("{}-waiting-email", scene.name), &topic).unwrap();
+    let waiting = scene.output("waiting-email");
+    let mut lost = BTreeSet::new();
+    let mut partitions = 0;
+    for (partition, (from, end)) in (0..).zip(committed.iter().zip(scene.kafka.end_offsets(&topic).unwrap())) {
+        let before = from.unwrap_or(0) + DELETED;
+        if end <= before {
+            continue;
+        }
+        scene.kafka.delete_records(&topic, partition, before).unwrap();
+        partitions += 1;
+        let of_partition = waiting.iter().filter(|record| record.partition == partition);
+        let is_lost = |record: &&Consumed| record.offset >= from.unwrap_or(0) && record.offset < before;
+        lost.extend(of_partition.filter(is_lost).map(|record| header(record, "case").unwrap()));
+    }
+    assert!(lost.len() as i64 > DELETED / 2, "{} are lost", lost.len());
+
+    let worker = scene.worker("weir-0");
+    wait_ready(&worker);
+    let entry = wait_degraded(&worker, "deleted");
+    let message = entry["message"].as_str().unwrap();
+    assert!(message.contains(&topic) && message.contains("retention"), "{message}");
+    assert_eq!(deleted(&worker, &scene), Some((partitions * DELETED) as f64), "offsets of {partitions} partitions");
+    write(&scene, "2", 1_000);
+    wait_version(&worker, "policy", "2");
+    let left = MAILS - lost.len();
+    wait_until_every(SLOW_INTERVAL, DEADLINE, "the others are approved", || scene.output("approved").len() >= left);
+    let approved: BTreeSet<String> =
+        scene.output("approved").iter().map(|record| header(record, "case").unwrap()).collect();
+    assert_eq!(approved.len(), left);
+    assert!(approved.is_disjoint(&lost));
+}
+
+/// How many offsets weir says that retention has deleted undecided.
+fn deleted(worker: &Worker, scene: &Scene) -> Option<f64> {
+    metric(worker, "weir_deleted_undecided_total", &format!("topic=\"{}\"", scene.topic("waiting-email")))
+}
