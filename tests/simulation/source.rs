@@ -282,9 +282,9 @@ impl Source for SimSource {
         if self.env.kafka_fails() {
             return Err(SourceError::Temporary("no way on (simulated)".to_owned()));
         }
-        if let Some(partition) = self.unended.first() {
-            let broken =
-                format!("wheel: {partitions:?} of {:?} are read on before {partition} is at its end", self.log);
+        // A wheel's buckets alone are read one after the other.
+        if let (Log::Ring(ring), Some(partition)) = (self.log, self.unended.first()) {
+            let broken = format!("wheel: {partitions:?} of {ring:?} are read on before {partition} is at its end");
             self.broker.borrow_mut().broken.push(broken);
         }
         for partition in partitions {

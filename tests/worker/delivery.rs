@@ -6,6 +6,7 @@ mod cost;
 mod crashes;
 mod early;
 mod lanes;
+mod outage;
 mod pace;
 mod turns;
 

@@ -14,6 +14,8 @@
 //! its next reader decides it again, and the store answers what it answered before.
 //! invariant: no answer of the store survives a wait: recorded intents come back as replays, all others are judged again.
 //! invariant: after a failed commit nothing is read before sink and source are both back at the committed offsets.
+//! invariant: a lane of intents that wait for a route rests while the store does not answer, and writes none of them back to the topic
+//! that they came from: one without a permit is read again.
 
 mod batch_limit;
 pub mod batch_timer;
@@ -155,7 +157,7 @@ where
             ends_due: Duration::ZERO,
             in_flight: InFlight::default(),
             committed: Committed::default(),
-            unavailable: UnavailableShards::new(&self.settings),
+            unavailable: UnavailableShards::new(&self.settings, self.task),
             ripe: self.task.ring().map(|(ring, wheel)| Ripe::new(ring, wheel)),
         };
         let end = self.work(&mut state).await;
@@ -173,6 +175,10 @@ where
             self.status.progressed(began);
             self.service_unavailable(state).await?;
             self.wake_buckets(state).await?;
+            if state.unavailable.rests() {
+                self.rest(state).await?;
+                continue;
+            }
             let mut batch = self.source.batch();
             let since = began.saturating_sub(state.closed_at);
             // Of what waits, a lane that found nothing tries for one: the permits are for members that have something to read.

@@ -50,6 +50,8 @@ pub(crate) struct BatchCapacity {
     slots: Vec<Slot>,
     /// By the route's place in the policy.
     taken: Vec<Taken>,
+    /// Whether an intent that came from its route's topic would wait there again.
+    is_short: bool,
 }
 
 /// The intents of one route in a batch: their places, those of the reserved share apart.
@@ -83,6 +85,13 @@ impl BatchDecision {
         }
     }
 
+    /// Whether the permits that a lane took for intents which wait are too few for the batch: without one an intent would queue again,
+    /// behind newer ones.
+    #[must_use]
+    pub fn is_short_of_permits(&self) -> bool {
+        self.capacity.as_ref().is_some_and(|capacity| capacity.is_short)
+    }
+
     /// The permits of the records that are approved, by their outputs: to be spent when these are committed. The others go back.
     #[must_use]
     pub fn permits_of(&mut self, outputs: &[Output]) -> Vec<Taken> {
@@ -113,13 +122,15 @@ impl BatchCapacity {
                 taken[place] = permits;
             }
         }
-        let mut slots = vec![Slot::Unrouted; decoded.len()];
+        let (mut slots, mut is_short) = (vec![Slot::Unrouted; decoded.len()], false);
         for (place, (wanting, taken)) in wanting.iter().zip(&mut taken).enumerate() {
-            let queues = taken.state().is_queueing() && before != Some(place);
+            let has_waited = before == Some(place);
+            let queues = taken.state().is_queueing() && !has_waited;
             let has = match looks {
                 true => wanting.looked(taken, queues, passed),
                 false => wanting.take(taken, queues, passed),
             };
+            is_short |= has_waited && has.len() < wanting.all().count();
             let number = u16::try_from(place).unwrap_or(u16::MAX);
             for index in has {
                 slots[index] = Slot::Permit(number);
@@ -132,7 +143,7 @@ impl BatchCapacity {
                 slots[index] = full((eval, route, known.as_deref()), (&facts, number, hash), now);
             }
         }
-        Self { slots, taken }
+        Self { slots, taken, is_short }
     }
 
     /// Whether a record has no permit that needs one.

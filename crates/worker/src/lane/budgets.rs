@@ -39,8 +39,11 @@ where
         decoded: &'b [Decoded<'b>],
         judged_at: Duration,
     ) -> Result<bool, Interruption> {
-        let may_defer = batch_decision.may_defer();
-        let patience = Patience { unavailable_after: self.settings.unavailable_after, may_defer };
+        let rests = self.task.rests();
+        let patience = Patience {
+            unavailable_after: self.settings.unavailable_after.filter(|_| !rests),
+            may_defer: !rests && batch_decision.may_defer(),
+        };
         let Some(claim) = batch_decision.claim(batch, decoded, judged_at, patience) else { return Ok(true) };
         match self.budgets.claim(claim).await? {
             Claimed::Answered(answers) => {

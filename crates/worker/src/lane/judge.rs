@@ -65,7 +65,12 @@ where
             let kept = match self.judge(state, (batch, &decoded), permits, &mut rounds).await? {
                 Judged::Decided(decided) => return Ok(*decided),
                 Judged::Unanswered(shards, kept) => {
-                    self.wait_for(state, &shards, rounds.pause()).await?;
+                    // Permits are not held any longer: what waits is read again by new ones.
+                    let latest = if self.task.rests() { kept_until } else { Duration::MAX };
+                    self.wait_for(state, &shards, (rounds.pause(), latest)).await?;
+                    if self.clock.passed() >= latest {
+                        return Err(Interruption::Rewind("the store does not answer for intents that wait".to_owned()));
+                    }
                     kept
                 }
                 Judged::Unfunded(kept) => {
@@ -93,6 +98,9 @@ where
         self.decider.give_up_overdue(asked_at);
         batch_decision.press(batch, decoded, Places::Take);
         batch_decision.take_permits(batch, decoded, permits, asked_at);
+        if batch_decision.is_short_of_permits() {
+            return Err(Interruption::Rewind("the permits of intents that wait have gone back".to_owned()));
+        }
         if !self.fund(&mut batch_decision, batch, decoded, asked_at).await? {
             return Ok(Judged::Unfunded(self.permits_kept(&mut batch_decision)));
         }

@@ -32,6 +32,11 @@ impl Task {
         }
     }
 
+    /// Whether the lane rests while Redis is unavailable, so that what it reads stays where it is, in its order.
+    pub(super) const fn rests(self) -> bool {
+        matches!(self, Self::Waiting(_))
+    }
+
     /// The ring that is read, and its wheel.
     pub(super) const fn ring(self) -> Option<(Ring, Wheel)> {
         match self {

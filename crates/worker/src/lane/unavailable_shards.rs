@@ -20,7 +20,7 @@ pub(super) use self::{
     admitting::{Admitted, AskedBatch},
     deferred_writes::Promise,
 };
-use super::{Interruption, LaneSettings, serving::Serving};
+use super::{Interruption, LaneSettings, Task, serving::Serving};
 use crate::{backoff::SERVE_EVERY, observer::Observer, status::LaneStatus};
 
 /// Deferred writes in one call, at most.
@@ -47,9 +47,10 @@ pub(super) enum CommitOutcome<'a> {
 }
 
 impl UnavailableShards {
-    pub(super) fn new(settings: &LaneSettings) -> Self {
+    pub(super) fn new(settings: &LaneSettings, task: Task) -> Self {
+        let absences = if task.rests() { Absences::of_resting() } else { Absences::new(settings.unavailable_after) };
         Self {
-            absences: Absences::new(settings.unavailable_after),
+            absences,
             deferred: DeferredWrites::new(Arc::clone(&settings.deferred_shards)),
             deferred_bytes: settings.deferred_bytes,
         }
@@ -58,6 +59,11 @@ impl UnavailableShards {
     /// Whether all shards answer, and no write is deferred.
     pub(super) fn is_empty(&self) -> bool {
         self.absences.is_empty() && self.deferred.is_empty()
+    }
+
+    /// Whether the lane rests until shards answer again.
+    pub(super) fn rests(&self) -> bool {
+        self.absences.rests()
     }
 
     /// Whether something is being committed that may be deferred then.

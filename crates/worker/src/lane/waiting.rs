@@ -30,12 +30,12 @@ where
         state.unavailable.before_poll(store, &mut serving).await
     }
 
-    /// Waits until a batch without answers from these shards is worth another round.
+    /// Waits until a batch without answers from these shards is worth another round, or until `latest`.
     pub(super) async fn wait_for(
         &mut self,
         state: &mut LaneState,
         shards: &BTreeSet<u16>,
-        pause: Duration,
+        (pause, latest): (Duration, Duration),
     ) -> Result<(), Interruption> {
         let began = self.clock.passed();
         let until = began + pause.min(state.unavailable.until_due(began));
@@ -43,7 +43,7 @@ where
             self.wait_a_little(state, pause).await?;
             self.service_unavailable(state).await?;
             let now = self.clock.passed();
-            if now >= until && state.unavailable.is_worth_asking(shards, now) {
+            if now >= latest || now >= until && state.unavailable.is_worth_asking(shards, now) {
                 return Ok(());
             }
         }

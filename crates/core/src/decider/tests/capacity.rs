@@ -105,6 +105,14 @@ impl World {
         (outputs, permits)
     }
 
+    /// Whether intents that have waited would wait again, with these permits of their lane.
+    fn is_short(&self, batch: &Batch, permits: Taken) -> bool {
+        let mut begun = self.decider.begin_batch(now());
+        let decoded = begun.decode(batch);
+        begun.take_permits(batch, &decoded, PermitsFrom::Taken(permits), PASSED);
+        begun.is_short_of_permits()
+    }
+
     fn decide(&self, batch: &Batch) -> Vec<String> {
         let (outputs, permits) = self.outputs(batch, PermitsFrom::Pools);
         permits.into_iter().for_each(Taken::spend);
@@ -365,4 +373,21 @@ fn a_channel_may_have_an_approved_topic_of_its_own() {
     let (outputs, _) = world.outputs(&batch(&[("a", "email", ""), ("b", "push", "")]), PermitsFrom::Pools);
     let to: Vec<_> = outputs.iter().map(|output| output.to).collect();
     assert_eq!(to, [Destination::Approved(ApprovedTopic(1)), Destination::APPROVED]);
+}
+
+#[test]
+fn a_lane_of_waiting_intents_is_short_of_permits_where_one_would_wait_again() {
+    for (permits, is_short) in [(2, false), (1, true), (0, true)] {
+        let world = World::new(EMAIL, (permits, 0));
+        let taken = Taken::general(Arc::clone(&world.email), permits, PASSED);
+        assert_eq!(world.is_short(&emails(2), taken), is_short, "{permits}");
+    }
+}
+
+#[test]
+fn who_needs_no_permit_leaves_none_short() {
+    let world = World::new(EMAIL, (1, 0));
+    let taken = Taken::general(Arc::clone(&world.email), 1, PASSED);
+    let mixed = batch(&[("a", "email", ""), ("b", "email", r#","expires_at":1"#), ("c", "push", "")]);
+    assert!(!world.is_short(&mixed, taken), "one has expired, and one has no route");
 }

@@ -42,15 +42,13 @@ struct Withdraws {
     withdrawn: Arc<AtomicU64>,
     is_away: Arc<AtomicBool>,
     failed: usize,
-    /// How long each wait for the store takes, at the least.
-    waits: Duration,
     clock: VirtualClock,
 }
 
 impl Withdraws {
-    fn new(world: &World, state: &Arc<RouteState>, waits: Duration) -> Self {
+    fn new(world: &World, state: &Arc<RouteState>) -> Self {
         let (withdrawn, is_away, clock) = (Arc::default(), Arc::default(), world.clock.clone());
-        Self { state: Arc::clone(state), withdrawn, is_away, failed: 0, waits, clock }
+        Self { state: Arc::clone(state), withdrawn, is_away, failed: 0, clock }
     }
 }
 
@@ -66,7 +64,17 @@ impl Store for Withdraws {
         Ok(())
     }
 
-    never_given_up!();
+    fn shards(&self) -> u16 {
+        1
+    }
+
+    fn watch(&mut self, away: &BTreeSet<u16>) -> Vec<u16> {
+        away.iter().copied().collect()
+    }
+
+    async fn record(&mut self, _: &[DeferredSend], _: Time) -> Result<(), StoreError> {
+        unreachable!("nothing is owed")
+    }
 }
 
 impl Clock for Withdraws {
@@ -79,11 +87,10 @@ impl Clock for Withdraws {
     }
 
     async fn sleep(&self, wait: Duration) {
-        let is_away = self.is_away.load(Ordering::Relaxed);
-        if is_away {
+        if self.is_away.load(Ordering::Relaxed) {
             self.withdrawn.fetch_add(self.state.withdraw_above(0, 0), Ordering::Relaxed);
         }
-        self.clock.sleep(if is_away { wait.max(self.waits) } else { wait }).await;
+        self.clock.sleep(wait).await;
     }
 }
 
@@ -92,7 +99,7 @@ fn intents_whose_turn_has_come_keep_their_permits_while_they_wait_for_the_store(
     let (world, routes) = paced(RECORDS.unsigned_abs());
     let state = routes.state("all");
     state.learn(RouteKnown { waiting: vec![RECORDS.unsigned_abs()], ..RouteKnown::default() });
-    let store = Withdraws::new(&world, &state, Duration::ZERO);
+    let store = Withdraws::new(&world, &state);
     // None of them is sent to wait again: the sink looks for that.
     let (end, world) = run_by(store.clone(), store, World { task: Some(Task::Waiting(state.topic)), ..world });
     end.unwrap();
@@ -100,22 +107,84 @@ fn intents_whose_turn_has_come_keep_their_permits_while_they_wait_for_the_store(
     assert_eq!((state.spent(), state.held()), (RECORDS.unsigned_abs(), 0));
 }
 
+/// A store that is away until [`BACK_AT`], and a clock by which the keeper of the route grants one permit at a time meanwhile, as it
+/// does while nobody shares them.
+#[derive(Clone)]
+struct Outage {
+    state: Arc<RouteState>,
+    clock: VirtualClock,
+    asked_in_vain: Arc<AtomicU64>,
+}
+
+const BACK_AT: Duration = Duration::from_secs(120);
+
+impl Outage {
+    fn is_over(&self) -> bool {
+        self.clock.passed() >= BACK_AT
+    }
+}
+
+impl Store for Outage {
+    async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
+        if !self.is_over() {
+            self.asked_in_vain.fetch_add(1, Ordering::Relaxed);
+            return Err(StoreError::Temporary("by the test".to_owned()));
+        }
+        fill(answers, batch.now);
+        Ok(())
+    }
+
+    fn shards(&self) -> u16 {
+        1
+    }
+
+    fn watch(&mut self, away: &BTreeSet<u16>) -> Vec<u16> {
+        if self.is_over() { away.iter().copied().collect() } else { Vec::new() }
+    }
+
+    async fn record(&mut self, _: &[DeferredSend], _: Time) -> Result<(), StoreError> {
+        unreachable!("nothing is owed")
+    }
+}
+
+impl Clock for Outage {
+    fn now(&self) -> Time {
+        Noon.now()
+    }
+
+    fn passed(&self) -> Duration {
+        self.clock.passed()
+    }
+
+    async fn sleep(&self, wait: Duration) {
+        self.clock.sleep(wait).await;
+        self.state.withdraw_above(0, 0);
+        self.state.grant(if self.is_over() { 5 } else { 1 }, 0, self.passed() + LEASE);
+    }
+}
+
 #[test]
-fn permits_that_are_kept_for_as_long_as_a_lease_go_back() {
+fn what_waits_rests_while_the_store_is_away_and_then_has_its_turn_in_its_order() {
     let (all, first) = (RECORDS.unsigned_abs(), BATCH as u64);
-    let (world, routes) = paced(all);
+    let (world, routes) = paced(first);
     let state = routes.state("all");
-    // The keeper's turns get no answer until the store is back: others may be granted these permits by then.
-    state.grant(0, 0, LEASE);
     state.learn(RouteKnown { waiting: vec![all], drain_per_s: 1.0, ..RouteKnown::default() });
-    let store = Withdraws::new(&world, &state, LEASE);
-    let (task, expires_at) = (Some(Task::Waiting(state.topic)), Some("2026-12-31T00:00:00Z"));
-    let (end, world) = run_by(store.clone(), store, World { task, expires_at, ..world });
+    let asked_in_vain: Arc<AtomicU64> = Arc::default();
+    let clock = world.clock.clone();
+    let store = Outage { state: Arc::clone(&state), clock, asked_in_vain: Arc::clone(&asked_in_vain) };
+    // Intents that have not begun to wait for their route would be deferred by then.
+    let (wheel, unavailable_after) = (Some(Wheel { shares: 1 }), Some(Duration::from_secs(1)));
+    let task = Some(Task::Waiting(state.topic));
+    let (end, world) = run_by(store.clone(), store, World { task, wheel, unavailable_after, ..world });
     end.unwrap();
     each_once(&world);
-    let ledger = world.ledger.write().unwrap();
-    let waits = ledger.outputs.iter().filter(|(_, (to, _))| *to != Destination::APPROVED);
-    let waits: Vec<i64> = waits.map(|(offset, _)| *offset).collect();
-    assert_eq!(waits, (0..BATCH as i64).collect::<Vec<_>>(), "the first batch waits again");
-    assert_eq!((state.spent(), state.held()), (all - first, first));
+    let others: Vec<(i64, (Destination, bool))> = {
+        let ledger = world.ledger.write().unwrap();
+        let others = ledger.outputs.iter().filter(|(_, (to, _))| *to != Destination::APPROVED);
+        others.map(|(offset, output)| (*offset, *output)).collect()
+    };
+    assert_eq!(others, [], "none is deferred or waits again");
+    assert_eq!(asked_in_vain.load(Ordering::Relaxed), 1, "the lane rests");
+    assert_eq!(world.trace.iter().filter(|step| **step == "rewind").count(), 1);
+    assert_eq!(state.spent(), all);
 }

@@ -32,7 +32,7 @@ struct Absence {
     stage: Stage,
 }
 
-/// The shards that have not answered. Always empty if all intents wait.
+/// The shards that have not answered. Always empty if all intents wait, unless the lane rests meanwhile.
 ///
 /// invariant: a shard's time runs from its first unanswered request until it answers one. So its intents wait once,
 /// however many batches come meanwhile.
@@ -40,12 +40,24 @@ struct Absence {
 pub(super) struct Absences {
     /// `redis.unavailable_after`
     after: Option<Duration>,
+    /// Whether the lane rests while any of them is watched: its intents never go by the policy.
+    rests: bool,
     shards: BTreeMap<u16, Absence>,
 }
 
 impl Absences {
     pub(super) fn new(after: Option<Duration>) -> Self {
-        Self { after, shards: BTreeMap::new() }
+        Self { after, rests: false, shards: BTreeMap::new() }
+    }
+
+    /// Those of a lane that rests until all shards answer.
+    pub(super) fn of_resting() -> Self {
+        Self { rests: true, ..Self::new(Some(Duration::MAX)) }
+    }
+
+    /// Whether the lane rests now.
+    pub(super) fn rests(&self) -> bool {
+        self.rests && self.shards.values().any(|absence| absence.stage != Stage::Tried)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -123,7 +135,11 @@ impl Absences {
             part(Why::Lost, "have lost their history: restore it with weir rebuild"),
         ];
         let parts: Vec<String> = parts.into_iter().flatten().collect();
-        (!parts.is_empty()).then(|| format!("{}; their intents go by on_unavailable", parts.join(", ")))
+        let then = match self.rests {
+            true => "what waits stays where it is until they answer",
+            false => "their intents go by on_unavailable",
+        };
+        (!parts.is_empty()).then(|| format!("{}; {then}", parts.join(", ")))
     }
 }
 
@@ -156,6 +172,23 @@ mod tests {
         let mut shards = Absences::new(None);
         shards.not_answered(3, s(1), Why::Silent);
         assert!(shards.is_empty() && !shards.is_overdue(3, s(1_000_000)));
+    }
+
+    #[test]
+    fn a_resting_lane_rests_until_all_shards_answer_and_none_is_ever_overdue() {
+        let mut shards = Absences::of_resting();
+        assert!(!shards.rests());
+        shards.not_answered(3, s(1), Why::Silent);
+        shards.not_answered(4, s(1), Why::Lost);
+        assert!(shards.rests() && !shards.is_overdue(3, s(1_000_000)));
+        let trouble = "shards [3] of Redis do not answer, shards [4] have lost their history: restore it with weir rebuild; what \
+                       waits stays where it is until they answer";
+        assert_eq!(shards.trouble().unwrap(), trouble);
+        shards.found_back(3);
+        assert!(shards.rests(), "one is watched still");
+        shards.found_back(4);
+        assert!(!shards.rests(), "both are asked again");
+        assert!(shards.answered(3) && shards.answered(4) && shards.is_empty());
     }
 
     #[test]

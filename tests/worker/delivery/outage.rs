@@ -1,0 +1,119 @@
+//! While Redis does not answer, intents that wait for a route stay where they are: none is deferred, none overtakes another.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+use testkit::{
+    SLOW_INTERVAL, kafka::Consumed, redis::RedisServer, stack::Stack, wait_until, wait_until_every, worker::Worker,
+};
+
+use super::{mails, wait_looked, waited, waits};
+use crate::support::{
+    DEADLINE, Scene, approval, header,
+    http::{degraded, metric, wait_whole},
+};
+
+const CAMPAIGNS: [&str; 4] = ["spring", "summer", "autumn", "winter"];
+
+/// How large an outage is.
+struct Outage {
+    mails_each: usize,
+    /// What the route approves per second.
+    rate: u32,
+    frozen: Duration,
+    /// Whether intents can be deferred.
+    defers: bool,
+}
+
+#[test]
+fn intents_that_wait_are_not_deferred_while_redis_does_not_answer_and_keep_their_order() {
+    Outage { mails_each: 500, rate: 100, frozen: Duration::from_secs(12), defers: true }.keeps_their_order("frozen");
+}
+
+#[test]
+fn where_nothing_can_be_deferred_intents_that_wait_keep_their_order_over_an_outage_of_redis_too() {
+    Outage { mails_each: 500, rate: 100, frozen: Duration::from_secs(12), defers: false }
+        .keeps_their_order("frozen-only");
+}
+
+#[test]
+#[ignore = "50,000 intents, and two minutes without Redis: cargo xtask ci --extent everything"]
+fn fifty_thousand_intents_that_wait_keep_their_order_over_two_minutes_without_redis() {
+    Outage { mails_each: 12_500, rate: 1_000, frozen: Duration::from_secs(120), defers: true }
+        .keeps_their_order("frozen-long");
+}
+
+impl Outage {
+    fn keeps_their_order(&self, name: &str) {
+        let mut redis = RedisServer::start::<&str>(&[]).unwrap();
+        // Approved records of one partition are in the order of their commits.
+        let mut scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], name, 1, "");
+        let caps = "[default]\ncaps = [{ name = \"day\", limit = 9, window = \"24h\" }]\n";
+        let route = format!("[[routes]]\nname = \"email\"\nchannel = \"email\"\nrate = {}\n", self.rate);
+        scene.write_policy(&format!("version = \"1\"\n{caps}{route}"));
+        if self.defers {
+            scene.defer(1);
+        }
+        scene.wait_for_routes(&["email"]);
+        for (variable, value) in [("WEIR__REDIS__UNAVAILABLE_AFTER", "2s"), ("WEIR__REDIS__TIMEOUT", "500ms")] {
+            scene.env.push((variable, value.to_owned()));
+        }
+        let worker = scene.worker("weir-0");
+        wait_looked(&worker);
+        let all = CAMPAIGNS.len() * self.mails_each;
+        scene.publish(CAMPAIGNS.into_iter().flat_map(|campaign| mails(campaign, self.mails_each)));
+        // Those that there are permits for are approved; all others wait.
+        scene.wait_until_drained();
+        let waiting = scene.output("waiting-email");
+        wait_until(DEADLINE, "they have their turns", || waited(&scene.output("approved")) > 0);
+        wait_until(DEADLINE, "most of them wait", || waits(&worker) as usize > all / 4);
+
+        redis.freeze();
+        let frozen_at = Instant::now();
+        wait_until(DEADLINE, "the lane rests", || rests(&worker));
+        wait_until_every(SLOW_INTERVAL, 3 * DEADLINE, "the outage has lasted", || frozen_at.elapsed() >= self.frozen);
+        assert_eq!(scene.output("waiting-email").len(), waiting.len(), "none waits again");
+        redis.thaw();
+
+        let approved = || scene.output("approved");
+        wait_until_every(SLOW_INTERVAL, 3 * DEADLINE, "all are approved", || approved().len() >= all);
+        let approved = approved();
+        is_each_once_and_in_order(&waiting, &approved, all);
+        assert!(scene.output("suppressed").is_empty() && scene.output("dead").is_empty());
+        assert_eq!(metric(&worker, "weir_deferred_total", ""), Some(0.0), "nothing was deferred");
+        assert_eq!(scene.output("waiting-email").len(), waiting.len());
+        wait_whole(&worker);
+    }
+}
+
+/// Whether the lane of waiting intents says that it rests.
+fn rests(worker: &Worker) -> bool {
+    let is_it = |(_, lane): &(String, Value)| {
+        let message = lane["message"].as_str().unwrap();
+        lane["route"] == "email" && message.contains("what waits stays where it is until they answer")
+    };
+    degraded(worker).iter().filter(|(what, _)| what == "lane").any(is_it)
+}
+
+/// Each has one approval, those that waited have waited once, and were approved in the order of their partitions.
+fn is_each_once_and_in_order(waiting: &[Consumed], approved: &[Consumed], all: usize) {
+    let name = |record: &Consumed| header(record, "case").unwrap();
+    let places: BTreeMap<String, usize> =
+        approved.iter().enumerate().map(|(place, record)| (name(record), place)).collect();
+    assert_eq!((places.len(), approved.len()), (all, all), "each intent has one record");
+    let again = approved.iter().map(approval).find(|decision| {
+        let deferred = &decision["deferred"];
+        !deferred.is_null() && (deferred["why"] != "capacity" || deferred["count"] != json!(1))
+    });
+    assert_eq!(again, None, "it was deferred, or waited twice");
+    let partitions: BTreeSet<i32> = waiting.iter().map(|record| record.partition).collect();
+    assert!(partitions.len() > 1, "campaigns take turns");
+    for partition in partitions {
+        let of_partition = waiting.iter().filter(|record| record.partition == partition);
+        let order: Vec<usize> = of_partition.map(|record| places[&name(record)]).collect();
+        assert!(order.is_sorted(), "partition {partition} was not approved in its order: {order:?}");
+    }
+}
