@@ -111,6 +111,7 @@ metrics! {
     pub route_drain_rate: Family<OfRouteLabel, Seconds>, "route_drain_rate", "What delivery takes of a route, per second";
     pub route_waiting: Family<OfRouteLabel, Gauge>, "route_waiting", "Intents that wait for a route, of all instances";
     pub route_oldest_waiting: Family<OfRouteLabel, Seconds>, "route_oldest_waiting_seconds", "How long the oldest intent has waited for a route at the least, of all instances; 0: none waits";
+    pub route_overdue: Family<OfRouteLabel, Gauge>, "route_overdue", "Intents that have waited for a route for longer than 72 h and are not suppressed yet, of all instances";
     pub route_expected_wait: Family<OfRouteLabel, Seconds>, "route_expected_wait_seconds", "How long an intent waits for a route that comes now";
     pub waiting: Family<OfRouteLabel, Counter>, "waiting", "Intents that this instance sent to wait for a route; one that waits again counts again";
     pub waiting_lane_ready: Family<OfRouteLabel, Gauge>, "waiting_lane_ready", "1 while the lane of intents that wait for a route has its partitions";

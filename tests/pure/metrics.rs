@@ -43,6 +43,7 @@ fn all() -> Metrics {
     drop(metrics.route_drain_rate.get_or_create(&route));
     drop(metrics.route_waiting.get_or_create(&route));
     drop(metrics.route_oldest_waiting.get_or_create(&route));
+    drop(metrics.route_overdue.get_or_create(&route));
     drop(metrics.route_expected_wait.get_or_create(&route));
     drop(metrics.waiting.get_or_create(&route));
     drop(metrics.waiting_lane_ready.get_or_create(&route));

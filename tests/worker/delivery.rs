@@ -7,6 +7,7 @@ mod crashes;
 mod early;
 mod lanes;
 mod outage;
+mod overdue;
 mod pace;
 mod turns;
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{class::ClassNames, intent::Intent, policy::Selection};
+use crate::{class::ClassNames, intent::Intent, policy::Selection, record::RecordView, time::Time};
 
 /// How many routes a policy may have.
 pub const MAX_ROUTES: usize = 64;
@@ -14,6 +14,15 @@ pub const AHEAD_MS: std::ops::RangeInclusive<i64> = 5_000..=3_600_000;
 pub const DEFAULT_NETWORK_MS: i64 = 50;
 /// [`Route::max_attempts`] where the policy has none.
 pub const DEFAULT_MAX_ATTEMPTS: u32 = 5;
+/// How long an intent waits for its route at the most, in milliseconds: 72 h. Then it is suppressed, long before Kafka deletes it.
+pub const MAX_WAIT_MS: i64 = 72 * 3_600_000;
+
+/// Whether this record of a topic of waiting intents has waited for so long that its intent is suppressed, whatever the route takes.
+/// It goes by the record's timestamp, as Kafka's retention does.
+#[must_use]
+pub fn is_overdue(record: &RecordView<'_>, now: Time) -> bool {
+    record.timestamp.is_some_and(|at| at.plus(MAX_WAIT_MS) <= now)
+}
 
 /// One of `[[routes]]`. It has a consumer group, a rate or a service.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -93,6 +93,8 @@ pub struct RouteState {
     leased_until_ms: AtomicU64,
     /// Intents that were sent to wait, since the process began.
     queued: AtomicU64,
+    /// Intents that have waited for too long, of all instances.
+    overdue: AtomicU64,
     known: ArcSwapOption<RouteKnown>,
 }
 
@@ -110,6 +112,7 @@ impl RouteState {
             took: ArcSwap::default(),
             leased_until_ms: AtomicU64::new(0),
             queued: AtomicU64::new(0),
+            overdue: AtomicU64::new(0),
             known: ArcSwapOption::empty(),
         }
     }
@@ -241,6 +244,18 @@ impl RouteState {
     #[must_use]
     pub fn queued(&self) -> u64 {
         self.queued.load(Ordering::Acquire)
+    }
+
+    /// So many intents have waited for longer than [`crate::route::MAX_WAIT_MS`], at the most.
+    pub fn set_overdue(&self, intents: u64) {
+        self.overdue.store(intents, Ordering::Relaxed);
+    }
+
+    /// How many intents have waited for too long, at the most, as they were counted last: they are read without permits, to be
+    /// suppressed.
+    #[must_use]
+    pub fn overdue(&self) -> u64 {
+        self.overdue.load(Ordering::Relaxed)
     }
 
     /// Whether intents wait on this route, or may do so. New intents then queue behind them.

@@ -2,18 +2,20 @@
 
 use std::collections::BTreeSet;
 
-use weir_core::{memory::LaneMemory, record::WaitingTopic};
+use weir_core::{memory::LaneMemory, record::WaitingTopic, route::MAX_WAIT_MS, wheel::KEPT_BEYOND_MS};
 
 use super::{
     client::{KafkaOptions, ReadOrder, Reads},
     new_topics::{self, NewTopics},
     topic_settings::{self, KeepsTooLittle, TopicSettings},
     topics::{self, TopicError},
-    wheel_topics::RETENTION_MS,
 };
 
 /// Partitions of a topic that is made here, at least: two campaigns of many then seldom share one.
 pub(super) const PARTITIONS: i32 = 32;
+
+/// How long a record is kept at the least, in milliseconds: as long as an intent waits, and a day in which it is suppressed.
+const KEPT_MS: i64 = MAX_WAIT_MS + KEPT_BEYOND_MS;
 
 /// Partitions that are read by turns, about: their queues share a lane's memory.
 const PARTITIONS_READ_BY_TURNS: u64 = 16;
@@ -68,7 +70,7 @@ pub fn routes(options: &KafkaOptions) -> Result<BTreeSet<String>, TopicError> {
 /// The settings by which a topic may lose an intent that waits.
 #[must_use]
 pub fn keeps_too_little(settings: &TopicSettings) -> Vec<KeepsTooLittle> {
-    settings.keeps_too_little(RETENTION_MS, "waiting intents may be deleted before they are decided")
+    settings.keeps_too_little(KEPT_MS, "waiting intents may be deleted before they are decided")
 }
 
 /// Verifies that these topics exist and keep records long enough; creates missing ones if `create` is set. Returns the number of

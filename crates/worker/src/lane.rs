@@ -47,8 +47,15 @@ use weir_core::{
 
 pub use self::task::Task;
 use self::{
-    batch_limit::BatchLimit, batch_timer::BatchTimer, commit::InFlight, committed::Committed, judge::Decided,
-    permits::Allowance, ripe::Ripe, rounds::Rounds, unavailable_shards::UnavailableShards,
+    batch_limit::BatchLimit,
+    batch_timer::BatchTimer,
+    commit::InFlight,
+    committed::Committed,
+    judge::Decided,
+    permits::{Allowance, Asleep},
+    ripe::Ripe,
+    rounds::Rounds,
+    unavailable_shards::UnavailableShards,
 };
 pub use super::group_loop::LaneError;
 use super::{
@@ -132,6 +139,8 @@ pub(crate) struct LaneState {
     unavailable: UnavailableShards,
     /// Which buckets are read now, and which sleep; `None` where a lane reads none.
     ripe: Option<Ripe>,
+    /// Partitions of waiting intents that are not read: what they have needs permits.
+    asleep: Asleep,
 }
 
 impl<S, K, D, C> Lane<S, K, D, C>
@@ -159,6 +168,7 @@ where
             committed: Committed::default(),
             unavailable: UnavailableShards::new(&self.settings, self.task),
             ripe: self.task.ring().map(|(ring, wheel)| Ripe::new(ring, wheel)),
+            asleep: Asleep::default(),
         };
         let end = self.work(&mut state).await;
         state.unavailable.log_what_is_left();
@@ -184,13 +194,13 @@ where
             // Of what waits, a lane that found nothing tries for one: the permits are for members that have something to read.
             let tries = state.found_nothing && matches!(self.task, Task::Waiting(_));
             let allowance = self.allowance(if tries { 1 } else { state.limit.get() });
-            let most = allowance.records();
-            if most == 0 {
+            if allowance.records() == 0 {
                 self.rest(state).await?;
                 continue;
             }
-            self.fill(state, &mut batch, most, state.batch_timer.open_for().saturating_sub(since).max(SHORTEST_POLL))
-                .await?;
+            self.wake_partitions(state, &allowance).await?;
+            let open_for = state.batch_timer.open_for().saturating_sub(since).max(SHORTEST_POLL);
+            self.fill(state, &mut batch, &allowance, open_for).await?;
             state.closed_at = self.clock.passed();
             state.found_nothing = batch.is_empty();
             if state.found_nothing {
@@ -202,32 +212,33 @@ where
                 continue;
             }
             self.metrics.stage(Stage::Poll, state.closed_at - began);
-            let full = self.source.is_full(&batch, most);
+            let full = self.source.is_full(&batch, allowance.records());
             if !full && !self.poll_commit(state, Duration::ZERO).await? {
                 self.await_commit(state).await?;
-                self.fill(state, &mut batch, most, Duration::ZERO).await?;
+                self.fill(state, &mut batch, &allowance, Duration::ZERO).await?;
                 state.closed_at = self.clock.passed();
             }
             self.one_batch(state, batch, allowance).await?;
         }
     }
 
-    /// Adds to a batch until it has so many records, is full, or so long.
+    /// Adds to a batch until it has as many records as are allowed, is full, or so long.
     async fn fill(
         &mut self,
         state: &mut LaneState,
         batch: &mut S::Batch,
-        most: usize,
+        allowance: &Allowance,
         wait: Duration,
     ) -> Result<(), Interruption> {
         let began = self.clock.passed();
-        let event = self.source.poll(batch, most, wait).await?;
+        let event = self.source.poll(batch, allowance.records(), wait).await?;
         // A process that was frozen has not waited.
         let waited = self.clock.passed().saturating_sub(began).min(wait);
-        match event {
-            None => self.put_unripe_back(state, batch, waited).await,
-            Some(_) => Err(Interruption::Group),
+        if event.is_some() {
+            return Err(Interruption::Group);
         }
+        self.put_unripe_back(state, batch, waited).await?;
+        self.put_early_back(state, batch, allowance).await
     }
 
     /// Decides a batch and hands it over.

@@ -6,6 +6,7 @@ mod keeper;
 mod lanes;
 mod learnt;
 mod offsets;
+mod overdue;
 mod route_keeper;
 mod statuses;
 mod times;

@@ -2,7 +2,8 @@
 //!
 //! An intent that its route cannot take now waits, is deferred or suppressed, as the route says. One that would expire before its
 //! turn, even at the best rate, has expired already, and one that its service would answer too late by the measured rate is
-//! suppressed: nothing asks Redis for them. A rate that is not known suppresses nothing.
+//! suppressed: nothing asks Redis for them. A rate that is not known suppresses nothing. One that has waited for
+//! [`crate::route::MAX_WAIT_MS`] is suppressed, whatever its route takes: Kafka would delete it.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -13,7 +14,7 @@ use crate::{
     class::ClassNames,
     policy::{Gate, GateReason, IntentFacts, Mode, Policy, PolicyEval},
     record::{Output, Records},
-    route::{Route, WhenFull},
+    route::{Route, WhenFull, is_overdue},
     routes::{Pool, RouteKnown, Routes, Taken},
     time::Time,
 };
@@ -112,7 +113,7 @@ impl BatchCapacity {
         (from, now, passed): (PermitsFrom, Time, Duration),
     ) -> Self {
         let policy = Arc::clone(eval.policy());
-        let wanting = wanting((eval, &policy), pressure, (records, decoded));
+        let mut wanting = wanting((eval, &policy), pressure, (records, decoded));
         let mut taken: Vec<Taken> = policy.routes.iter().map(|route| Taken::none(routes.state(&route.name))).collect();
         let looks = matches!(from, PermitsFrom::Look);
         let mut before = None;
@@ -123,8 +124,13 @@ impl BatchCapacity {
             }
         }
         let (mut slots, mut is_short) = (vec![Slot::Unrouted; decoded.len()], false);
-        for (place, (wanting, taken)) in wanting.iter().zip(&mut taken).enumerate() {
-            let has_waited = before == Some(place);
+        for (place, (wanting, taken)) in wanting.iter_mut().zip(&mut taken).enumerate() {
+            let (has_waited, known) = (before == Some(place), taken.state().known());
+            if has_waited {
+                for index in wanting.take_overdue(records, now) {
+                    slots[index] = Slot::Denied(GateReason::Capacity, again_ms(known.as_deref()));
+                }
+            }
             let queues = taken.state().is_queueing() && !has_waited;
             let has = match looks {
                 true => wanting.looked(taken, queues, passed),
@@ -135,7 +141,7 @@ impl BatchCapacity {
             for index in has {
                 slots[index] = Slot::Permit(number);
             }
-            let (route, known) = (&policy.routes[place], taken.state().known());
+            let route = &policy.routes[place];
             for index in wanting.all().filter(|index| slots[*index] == Slot::Unrouted).collect::<Vec<_>>() {
                 let Ok(intent) = &decoded[index] else { continue };
                 let facts = facts(intent, None, &records.get(index));
@@ -182,6 +188,21 @@ impl BatchCapacity {
 impl Wanting {
     fn all(&self) -> impl Iterator<Item = usize> {
         self.reserved.iter().chain(&self.general).copied()
+    }
+
+    /// Takes out those that have waited for too long.
+    fn take_overdue(&mut self, records: &impl Records, now: Time) -> Vec<usize> {
+        let mut overdue = Vec::new();
+        for wanting in [&mut self.reserved, &mut self.general] {
+            wanting.retain(|&index| {
+                let waits = !is_overdue(&records.get(index), now);
+                if !waits {
+                    overdue.push(index);
+                }
+                waits
+            });
+        }
+        overdue
     }
 
     /// Takes permits; gives the records that have one: first those of the reserved share, then the others, unless they queue.
@@ -240,17 +261,25 @@ fn route_of(policy: &Policy, class: &ClassNames<'_>) -> Option<(usize, Pool)> {
     Some((place, pool))
 }
 
+/// After how many milliseconds a suppressed intent may be tried again.
+fn again_ms(known: Option<&RouteKnown>) -> i64 {
+    bounded(known.map_or(0, RouteKnown::expected_wait_ms)).max(AGAIN_MS)
+}
+
+fn bounded(ms: u64) -> i64 {
+    i64::try_from(ms).unwrap_or(i64::MAX).min(MOST_WAIT_MS)
+}
+
 /// What becomes of an intent that its route has no permit for, and after how many milliseconds it may be approved.
 fn full(
     (eval, route, known): (&PolicyEval, &Route, Option<&RouteKnown>),
     (facts, place, hash): (&IntentFacts<'_>, u16, u64),
     now: Time,
 ) -> Slot {
-    let bounded = |ms: u64| i64::try_from(ms).unwrap_or(i64::MAX).min(MOST_WAIT_MS);
     let wait_ms = bounded(known.map_or(0, RouteKnown::expected_wait_ms));
     let full = |wait_ms| Slot::Denied(GateReason::RouteFull(u32::from(place)), wait_ms);
     match route.when_full {
-        WhenFull::Suppress => Slot::Denied(GateReason::Capacity, wait_ms.max(AGAIN_MS)),
+        WhenFull::Suppress => Slot::Denied(GateReason::Capacity, again_ms(known)),
         WhenFull::Defer if eval.expired_at(facts, now.plus(wait_ms.max(DEFER_MS))) => {
             Slot::Denied(GateReason::Expired, 0)
         }

@@ -1,6 +1,11 @@
-//! The permits of a lane that decides intents which wait for a route: it reads no more than it has taken.
+//! The permits of a lane that decides intents which wait for a route: it reads no more than it has taken, and what has waited for too
+//! long.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use weir_core::{
     decider::{BatchDecision, PermitsFrom},
@@ -8,8 +13,9 @@ use weir_core::{
     policy::Mode,
     ports::{Clock, Sink, Source, Store},
     record::Records,
-    route::WhenFull,
+    route::{WhenFull, is_overdue},
     routes::{Pool, RouteState, Taken},
+    time::Time,
 };
 
 use super::{Interruption, Lane, LaneState, Task};
@@ -18,19 +24,30 @@ use crate::group_loop::GroupLoop;
 /// How long a lane without permits rests until it looks again: permits are granted about twice a second.
 const REST: Duration = Duration::from_millis(25);
 
+/// How long a partition without permits is not read at the most: then what it has may have waited for too long.
+const SLEEP: Duration = Duration::from_secs(10);
+
+/// Partitions that a lane does not read: what they have needs permits, and there are none. All of them are read from the start on.
+#[derive(Debug, Default)]
+pub(super) struct Asleep {
+    partitions: BTreeSet<i32>,
+    /// Until then, by the monotonic clock.
+    until: Duration,
+}
+
 /// How many records a lane may read, and the permits that it has taken for them.
 pub(super) enum Allowance {
     /// So many: they take their permits when they are decided, if they need any.
     Records(usize),
-    /// So many as there are permits.
-    Permits(Taken),
+    /// So many as there are permits, and so many more that may have waited for too long: those need none.
+    Permits(Taken, usize),
 }
 
 impl Allowance {
     pub(super) fn records(&self) -> usize {
         match self {
             Self::Records(records) => *records,
-            Self::Permits(taken) => usize::try_from(taken.permits()).unwrap_or(usize::MAX),
+            Self::Permits(taken, overdue) => count(taken).saturating_add(*overdue),
         }
     }
 
@@ -38,12 +55,32 @@ impl Allowance {
     pub(super) fn for_batch(self, batch: &impl Records) -> PermitsFrom {
         match self {
             Self::Records(_) => PermitsFrom::Pools,
-            Self::Permits(mut taken) => {
+            Self::Permits(mut taken, _) => {
                 taken.keep(u64::try_from(batch.len()).unwrap_or(u64::MAX));
                 PermitsFrom::Taken(taken)
             }
         }
     }
+}
+
+fn count(taken: &Taken) -> usize {
+    usize::try_from(taken.permits()).unwrap_or(usize::MAX)
+}
+
+/// From which offset on each partition is to be put back, so that what is left of a batch needs no more than so many permits.
+fn without_permits(batch: &impl Records, mut permits: usize, now: Time) -> BTreeMap<i32, i64> {
+    let mut from = BTreeMap::new();
+    for index in 0..batch.len() {
+        let record = batch.get(index);
+        if from.contains_key(&record.partition) || is_overdue(&record, now) {
+            continue;
+        }
+        match permits.checked_sub(1) {
+            Some(left) => permits = left,
+            None => _ = from.insert(record.partition, record.offset),
+        }
+    }
+    from
 }
 
 impl<S, K, D, C> Lane<S, K, D, C>
@@ -59,8 +96,10 @@ where
             // While nothing waits, permits are for intents that come.
             Some(route) if !route.is_queueing() => Allowance::Records(0),
             Some(route) => {
-                let most = u64::try_from(most).unwrap_or(u64::MAX);
-                Allowance::Permits(Taken::general(route, most, self.clock.passed()))
+                let overdue = usize::try_from(route.overdue()).unwrap_or(usize::MAX);
+                let taken = Taken::general(route, u64::try_from(most).unwrap_or(u64::MAX), self.clock.passed());
+                let overdue = overdue.min(most.saturating_sub(count(&taken)));
+                Allowance::Permits(taken, overdue)
             }
             None => Allowance::Records(most),
         }
@@ -104,6 +143,41 @@ where
         (policy.mode != Mode::Shadow && waits).then_some(state)
     }
 
+    /// Puts back what has no permit and has not waited for too long, and reads no more of its partitions.
+    pub(super) async fn put_early_back(
+        &mut self,
+        state: &mut LaneState,
+        batch: &mut S::Batch,
+        allowance: &Allowance,
+    ) -> Result<(), Interruption> {
+        let Allowance::Permits(taken, overdue) = allowance else { return Ok(()) };
+        if *overdue == 0 {
+            return Ok(());
+        }
+        let from: Vec<(i32, i64)> = without_permits(batch, count(taken), self.clock.now()).into_iter().collect();
+        if !from.is_empty() {
+            state.asleep.partitions.extend(from.iter().map(|(partition, _)| *partition));
+            state.asleep.until = self.clock.passed() + SLEEP;
+            self.source.put_back(batch, &from).await?;
+        }
+        Ok(())
+    }
+
+    /// Reads on in partitions that were put back, once there are permits for what they have, or it may have waited for too long.
+    pub(super) async fn wake_partitions(
+        &mut self,
+        state: &mut LaneState,
+        allowance: &Allowance,
+    ) -> Result<(), Interruption> {
+        let has_none = matches!(allowance, Allowance::Permits(taken, overdue) if taken.permits() == 0 && *overdue > 0);
+        let Asleep { partitions, until } = &state.asleep;
+        if partitions.is_empty() || has_none && self.clock.passed() < *until {
+            return Ok(());
+        }
+        let partitions: Vec<i32> = std::mem::take(&mut state.asleep).partitions.into_iter().collect();
+        Ok(self.source.resume(&partitions).await?)
+    }
+
     /// Reads nothing for a moment, and serves the group.
     pub(super) async fn rest(&mut self, state: &mut LaneState) -> Result<(), Interruption> {
         self.poll_commit(state, Duration::ZERO).await?;
@@ -115,5 +189,52 @@ where
             () = self.stop.cancelled() => Err(Interruption::Stop),
             () = self.clock.sleep(REST) => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_core::{
+        record::{Headers, RecordView},
+        route::MAX_WAIT_MS,
+    };
+
+    use super::*;
+
+    /// Partition and offset of each record, and for how many milliseconds it has waited.
+    struct Batch(Vec<(i32, i64, i64)>);
+
+    impl Headers for Batch {
+        fn header(&self, _: usize) -> Option<(&[u8], Option<&[u8]>)> {
+            None
+        }
+    }
+
+    impl Records for Batch {
+        fn len(&self) -> usize {
+            self.0.len()
+        }
+
+        fn get(&self, index: usize) -> RecordView<'_> {
+            let (partition, offset, waited_ms) = self.0[index];
+            let timestamp = Some(now().plus(-waited_ms));
+            RecordView { key: None, value: None, partition, offset, timestamp, headers: self, deferral: None }
+        }
+    }
+
+    fn now() -> Time {
+        Time::from_millis(1_000 * MAX_WAIT_MS).unwrap()
+    }
+
+    #[test]
+    fn a_partition_is_put_back_from_its_first_record_without_a_permit_on_and_overdue_ones_before_need_none() {
+        let (old, new) = (MAX_WAIT_MS, MAX_WAIT_MS - 1);
+        let batch =
+            Batch(vec![(1, 5, old), (2, 7, new), (1, 6, new), (1, 7, new), (2, 8, new), (3, 0, old), (1, 8, old)]);
+        let from = |permits| without_permits(&batch, permits, now()).into_iter().collect::<Vec<_>>();
+        assert_eq!(from(0), [(1, 6), (2, 7)]);
+        assert_eq!(from(1), [(1, 6), (2, 8)]);
+        assert_eq!(from(3), [(2, 8)]);
+        assert_eq!(from(4), []);
     }
 }

@@ -2,7 +2,9 @@
 
 use weir_core::ports::{Clock, CommitError, CommitTimes, Sink, Source, Store};
 
-use super::{Interruption, Lane, LaneError, LaneState, Task, serving::Until, unavailable_shards::CommitOutcome};
+use super::{
+    Interruption, Lane, LaneError, LaneState, Task, permits::Asleep, serving::Until, unavailable_shards::CommitOutcome,
+};
 use crate::{
     group_loop::{Ends, GroupLoop, LoopState},
     observer::Event,
@@ -63,6 +65,7 @@ where
         if let Some(ripe) = &mut state.ripe {
             ripe.start();
         }
+        state.asleep = Asleep::default();
         state.committed.starts(starts);
         state.unavailable.after_commit(CommitOutcome::ReadFrom(starts), &*self.metrics);
     }

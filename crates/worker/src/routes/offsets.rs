@@ -14,7 +14,10 @@ use weir_core::{
     time::Time,
 };
 
-use super::ages::{Ages, signed_ms};
+use super::{
+    ages::{Ages, signed_ms},
+    overdue::Overdue,
+};
 
 /// From one look to the next.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -105,7 +108,7 @@ pub(super) async fn keep_looking<C: Clock>(
     last: LastLook,
     stop: CancellationToken,
 ) {
-    let mut ages = Ages::default();
+    let (mut ages, mut overdue) = (Ages::default(), Overdue::default());
     while !stop.is_cancelled() {
         let began_at = clock.passed();
         let (mut spent, mut queued) = (state.spent(), state.queued());
@@ -119,8 +122,12 @@ pub(super) async fn keep_looking<C: Clock>(
             ages.look(at, waiting);
         }
         let oldest_ms = ages.oldest_ms();
-        last.store(Some(Arc::new(Looked { at, spent, queued, lag, waiting, oldest_ms })));
+        let looked = Arc::new(Looked { at, spent, queued, lag, waiting, oldest_ms });
+        last.store(Some(Arc::clone(&looked)));
         ages.ask_back(&offsets, &clock).await;
+        if let Ok(waiting) = &looked.waiting {
+            overdue.count(&offsets, (&state, &clock), waiting).await;
+        }
         let wait = (began_at + LOOK_EVERY).saturating_sub(clock.passed());
         if stop.run_until_cancelled(clock.sleep(wait)).await.is_none() {
             return;

@@ -6,6 +6,7 @@ use crate::{
     embedded::EmbeddedStore,
     history::HistoryBounds,
     record::{Destination, Headers, Output, WaitingTopic},
+    route::MAX_WAIT_MS,
     routes::{Pool, RouteKnown, RouteState, Taken},
 };
 
@@ -65,6 +66,8 @@ struct World {
     email: Arc<RouteState>,
     store: EmbeddedStore,
     read_before: ReadBefore,
+    /// How long the records have been there when they are decided.
+    waited_ms: i64,
 }
 
 impl World {
@@ -80,7 +83,7 @@ impl World {
         email.grant(general, reserved, LEASE);
         email.learn(RouteKnown { waiting: vec![0; 4], ..one_per_second() });
         let decider = Decider { routes: Some(routes), wheel: Some(Wheel { shares: 1 }), ..decider };
-        Self { decider, email, store, read_before: ReadBefore::none() }
+        Self { decider, email, store, read_before: ReadBefore::none(), waited_ms: 0 }
     }
 
     fn left(&self) -> (u64, u64) {
@@ -93,12 +96,13 @@ impl World {
 
     /// What becomes of the records, in short, and the permits of those that are approved.
     fn outputs(&self, batch: &Batch, from: PermitsFrom) -> (Vec<Output>, Vec<Taken>) {
-        let mut begun = self.decider.begin_batch(now());
+        let then = now().plus(self.waited_ms);
+        let mut begun = self.decider.begin_batch(then);
         begun.look_up(self.read_before.clone());
         let decoded = begun.decode(batch);
         begun.take_permits(batch, &decoded, from, PASSED);
         let (mut gated, _) = begun.gate(batch, &decoded);
-        let times = vec![now(); gated.requests().requests.len()];
+        let times = vec![then; gated.requests().requests.len()];
         gated.answer(self.store.admit_each(gated.requests(), &times));
         let (outputs, _) = begun.outputs(&gated, &|_| None);
         let permits = begun.permits_of(&outputs);
@@ -107,7 +111,7 @@ impl World {
 
     /// Whether intents that have waited would wait again, with these permits of their lane.
     fn is_short(&self, batch: &Batch, permits: Taken) -> bool {
-        let mut begun = self.decider.begin_batch(now());
+        let mut begun = self.decider.begin_batch(now().plus(self.waited_ms));
         let decoded = begun.decode(batch);
         begun.take_permits(batch, &decoded, PermitsFrom::Taken(permits), PASSED);
         begun.is_short_of_permits()
@@ -376,12 +380,25 @@ fn a_channel_may_have_an_approved_topic_of_its_own() {
 }
 
 #[test]
-fn a_lane_of_waiting_intents_is_short_of_permits_where_one_would_wait_again() {
-    for (permits, is_short) in [(2, false), (1, true), (0, true)] {
-        let world = World::new(EMAIL, (permits, 0));
-        let taken = Taken::general(Arc::clone(&world.email), permits, PASSED);
-        assert_eq!(world.is_short(&emails(2), taken), is_short, "{permits}");
+fn an_intent_that_has_waited_for_72_hours_is_suppressed_and_needs_no_permit() {
+    let too_long = format!("capacity for {}ms", MAX_WAIT_MS + 1_000);
+    let too_long = too_long.as_str();
+    for (waited_ms, permits, expected, is_short) in [
+        (MAX_WAIT_MS - 1, 2, ["approved", "approved"], false),
+        (MAX_WAIT_MS - 1, 1, ["approved", "waits"], true),
+        (MAX_WAIT_MS, 1, [too_long, too_long], false),
+        (MAX_WAIT_MS, 0, [too_long, too_long], false),
+    ] {
+        let world = World { waited_ms, ..World::new(EMAIL, (permits, 0)) };
+        let taken = || Taken::general(Arc::clone(&world.email), permits, PASSED);
+        assert_eq!(world.is_short(&emails(2), taken()), is_short, "{waited_ms} {permits}");
+        let (outputs, spent) = world.outputs(&emails(2), PermitsFrom::Taken(taken()));
+        assert_eq!(outputs.iter().map(word).collect::<Vec<_>>(), expected, "{waited_ms} {permits}");
+        assert_eq!(spent.iter().map(Taken::permits).sum::<u64>() > 0, expected[0] == "approved");
     }
+    // An old record of the intents has not waited for a route.
+    let world = World { waited_ms: MAX_WAIT_MS, ..World::new(EMAIL, (1, 0)) };
+    assert_eq!(world.decide(&emails(2)), ["approved", "waits"]);
 }
 
 #[test]
