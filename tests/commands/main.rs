@@ -8,6 +8,7 @@ mod support;
 
 mod check;
 mod check_registry;
+mod check_topics;
 mod compose;
 mod explain;
 mod lengthen;

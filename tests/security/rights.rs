@@ -1,10 +1,10 @@
 //! Without any one of the page's rights at Kafka, the worker ends with an error that names it.
 
-use testkit::{process::Exit, worker::Worker};
+use testkit::{process::Exit, wait_until, worker::Worker};
 
 use crate::{
     stage::{EntryPoint, STAGE, check, publish},
-    support::{DEADLINE, Scene},
+    support::{DEADLINE, POLICY, Scene},
 };
 
 /// The rights that one user lacks, and their names in the error.
@@ -117,4 +117,23 @@ fn check_finds_each_right_that_a_worker_would_lack_and_says_which_one_it_lacks_i
     // At least once there are no transactions.
     let (exit, said) = check(&scene, &[("WEIR__KAFKA__DELIVERY", "at_least_once")], &[]);
     assert_eq!(exit, Exit::Code(0), "{said}");
+}
+
+#[test]
+fn check_finds_the_right_that_lanes_of_waiting_intents_lack() {
+    let mut scene = STAGE.scene("waiting", EntryPoint::Mutual("check-waiting"));
+    scene.policy = scene.path("policy.toml").display().to_string();
+    scene.write_policy(&format!("{POLICY}\n[[routes]]\nname = \"email\"\nchannel = \"email\"\nrate = 5\n"));
+    scene.wait_for_routes(&["email"]);
+    let of = |block| STAGE.lines(block, &scene);
+    let all = [of("kafka run"), of("kafka check"), of("kafka waiting")].concat();
+    let is_kept = |line: &&String| !line.contains(&format!("--transactional-id {}-waiting-", scene.name));
+    STAGE.grant("check-waiting", &all.iter().filter(is_kept).cloned().collect::<Vec<_>>());
+    let (exit, said) = check(&scene, &[], &[]);
+    assert_eq!(exit, Exit::Code(1), "{said}");
+    let wrong: Vec<&str> = said.lines().filter(|line| line.starts_with("ERROR")).collect();
+    let named = format!("grant WRITE on the transactional ids {}-waiting-email/i/*", scene.name);
+    assert!(wrong.len() == 1 && wrong[0].contains(&named), "{said}");
+    STAGE.grant("check-waiting", &all);
+    wait_until(DEADLINE, "nothing is lacking", || check(&scene, &[], &[]).0 == Exit::Code(0));
 }

@@ -186,6 +186,9 @@ pub fn lines(block: &str, scene: &Scene) -> Vec<String> {
         ("send-deferred-", format!("{}-", scene.topic("deferred"))),
         ("weir-later", format!("{}-later", scene.name)),
         ("weir-later/weir-0/", format!("{}-later/i/", scene.name)),
+        ("send-waiting-", format!("{}-", scene.topic("waiting"))),
+        ("weir-waiting-", format!("{}-waiting-", scene.name)),
+        ("hedwig", format!("{}-hedwig", scene.name)),
     ];
     page::acl_lines(block, &names)
 }

@@ -65,11 +65,12 @@ pub(super) async fn look(
         report.add(finding(&error), "kafka", error.to_string());
     }
     let found = report_topics(settings, &options, inventory, missing, report).await;
-    transactions(&options, report).await;
-    if let Some(policy) = policy {
-        routes::look(&options, policy, (missing, assemble::new_topics(settings)), report).await;
-    }
-    topics_settings(settings, &options, (&found, policy), report).await;
+    transactions(&options, policy, report).await;
+    let waiting = match policy {
+        Some(policy) => routes::look(&options, policy, (missing, assemble::new_topics(settings)), report).await,
+        None => Vec::new(),
+    };
+    topics_settings(settings, &options, (&found, &waiting, policy), report).await;
     if found.iter().any(|topic| *topic == options.intents) {
         has_decided(&options, report).await
     } else {
@@ -139,8 +140,8 @@ async fn report_topics(
     there
 }
 
-/// Opens a transaction as each kind of worker would.
-async fn transactions(options: &Arc<KafkaOptions>, report: &mut Report) {
+/// Opens a transaction as each kind of lane would.
+async fn transactions(options: &Arc<KafkaOptions>, policy: Option<&Policy>, report: &mut Report) {
     match options.delivery {
         Delivery::AtLeastOnce => return,
         Delivery::ExactlyOnce => {}
@@ -149,7 +150,9 @@ async fn transactions(options: &Arc<KafkaOptions>, report: &mut Report) {
     let beside = [options.for_refunds(), activity, options.for_delivery_reports(), options.for_retries()];
     let beside = beside.map(|beside| beside.map(Arc::new));
     let later = options.deferred.as_ref().map(|wheel| Arc::new(options.for_ring(wheel, Ring::Minutes)));
-    for options in [Some(Arc::clone(options)), later].into_iter().chain(beside).flatten() {
+    let waiting = policy.into_iter().flat_map(routes::waited_for);
+    let waiting: Vec<_> = waiting.map(|route| options.for_waiting(&route.name).map(Arc::new)).collect();
+    for options in [Some(Arc::clone(options)), later].into_iter().chain(beside).chain(waiting).flatten() {
         match ask_kafka(&options, transaction::try_one).await {
             Ok(id) => {
                 report.add(Finding::Ok, "kafka", format!("a transaction can be opened (as {id}, and was aborted)"))
@@ -179,16 +182,16 @@ fn buckets(options: &KafkaOptions, inventory: &Inventory, report: &mut Report) {
 async fn topics_settings(
     settings: &Settings,
     options: &KafkaOptions,
-    (there, policy): (&[String], Option<&Policy>),
+    (there, waiting, policy): (&[String], &[String], Option<&Policy>),
     report: &mut Report,
 ) {
-    let there: Vec<&str> = there.iter().map(String::as_str).collect();
+    let there: Vec<&str> = there.iter().chain(waiting).map(String::as_str).collect();
     if there.is_empty() {
         return;
     }
     match topic_settings::describe(options, &there).await {
         Ok(found) => {
-            sizes(options, &found, report);
+            sizes(options, waiting, &found, report);
             retention(settings, options, &found, report);
             if let Some(policy) = policy {
                 deferred_retention(options, &found, policy.defer_max_ms, report);
@@ -203,12 +206,15 @@ async fn topics_settings(
     }
 }
 
-fn sizes(options: &KafkaOptions, found: &BTreeMap<String, TopicSettings>, report: &mut Report) {
-    let [intents, outputs @ ..] = options.topics();
+/// Whether all topics that an intent may be written to take the largest one: those of channels, of wheels and of intents that wait, too.
+fn sizes(options: &KafkaOptions, waiting: &[String], found: &BTreeMap<String, TopicSettings>, report: &mut Report) {
+    let intents = options.intents.as_str();
     let size = |topic: &str| found.get(topic).and_then(TopicSettings::max_message_bytes);
     let Some(largest) = size(intents) else { return };
     let needed = largest.min(MAX_INTENT_BYTES as u64) + ENVELOPE_BYTES;
-    for topic in outputs {
+    let before = options.deferred_before.iter().flat_map(|wheel| Ring::ALL.map(|ring| wheel.topic(ring)));
+    let outputs = options.outputs().into_iter().map(|(_, topic)| topic).chain(before);
+    for topic in outputs.chain(waiting.iter().map(String::as_str)) {
         if let Some(size) = size(topic)
             && size < needed
         {

@@ -16,22 +16,35 @@ use super::{
 };
 use crate::routes::approved_topics;
 
-/// Looks at the topics and groups of all routes, and creates the topics that are missing where that is asked for.
+/// The routes that intents wait for.
+pub(super) fn waited_for(policy: &Policy) -> impl Iterator<Item = &Route> {
+    policy.routes.iter().filter(|route| route.when_full == WhenFull::Wait)
+}
+
+/// Looks at the topics and groups of all routes, and creates the topics that are missing where that is asked for. Gives the topics of
+/// waiting intents that are there.
 pub(super) async fn look(
     options: &Arc<KafkaOptions>,
     policy: &Policy,
     (missing, new): (Missing, NewTopics),
     report: &mut Report,
-) {
-    for route in policy.routes.iter().filter(|route| route.when_full == WhenFull::Wait) {
+) -> Vec<String> {
+    let mut there = Vec::new();
+    for route in waited_for(policy) {
         let Some(topic) = options.waiting_topic(&route.name) else { continue };
         let create = (missing == Missing::Create).then_some(new);
         match waiting_topics::ready(options, std::slice::from_ref(&topic), create).await {
             Ok(partitions) => {
                 let partitions = partitions.first().copied().unwrap_or_default();
                 report.add(Finding::Ok, "kafka", format!("{topic}: {partitions} partitions"));
+                there.push(topic);
             }
-            Err(error) => report.add(Finding::Error, "kafka", error.to_string()),
+            Err(error) => {
+                report.add(Finding::Error, "kafka", error.to_string());
+                if matches!(error, TopicError::Keeps { .. }) {
+                    there.push(topic);
+                }
+            }
         }
     }
     for route in &policy.routes {
@@ -44,6 +57,7 @@ pub(super) async fn look(
             shared(options, (other, route), report);
         }
     }
+    there
 }
 
 /// Whether the lag of a route's group can be seen.
