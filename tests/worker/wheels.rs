@@ -188,6 +188,59 @@ fn a_wheel_that_is_not_empty_has_to_be_named_and_then_comes_back_once_by_the_new
     stop(worker);
 }
 
+/// The topics of a wheel with so many shares, and what their names begin with.
+fn wheel(lapse: &Lapse, name: &str, shares: i32) -> String {
+    let prefix = lapse.scene.topic(name);
+    for (ring, buckets) in [("hours", 96), ("minutes", 120)] {
+        let settings = [("max.message.bytes", "9000000"), ("retention.ms", "424800000")];
+        lapse.scene.kafka.create_topic_with(&format!("{prefix}-{ring}"), buckets * shares, &settings).unwrap();
+    }
+    prefix
+}
+
+/// How many intents wait in a wheel.
+fn in_wheel(lapse: &Lapse, prefix: &str) -> i64 {
+    ["hours", "minutes"].into_iter().map(|ring| lapse.waiting_on(&format!("{prefix}-{ring}"))).sum()
+}
+
+#[test]
+fn two_earlier_wheels_are_emptied_and_each_intent_comes_back_once_though_their_worker_is_killed() {
+    const EACH: usize = 300;
+    let mut lapse = Lapse::begin("earlier", 1, PLAIN, "2026-11-20T21:30:00Z");
+    lapse.scene.env.push(("WEIR__WORKER__MEMORY", "400MiB".to_owned()));
+    let wheels = [lapse.scene.topic("deferred"), wheel(&lapse, "second", 2), wheel(&lapse, "third", 1)];
+    for (round, prefix) in wheels.iter().enumerate() {
+        let before = wheels[..round].join(",");
+        set(&mut lapse, "WEIR__KAFKA__DEFERRED", Some(prefix));
+        set(&mut lapse, "WEIR__KAFKA__DEFERRED_BEFORE", (round > 0).then_some(before.as_str()));
+        let worker = lapse.worker("only");
+        // The wheels' lanes have committed where they start.
+        wait_ready(&worker);
+        let name = |number: usize| format!("w{round}-{number}");
+        let due = |number| intent(&name(number), name(number), json!({"not_before": DUE}));
+        lapse.scene.publish((0..EACH).map(due));
+        wait_until_every(SLOW_INTERVAL, DEADLINE, "they are deferred to the wheel", || {
+            in_wheel(&lapse, prefix) == EACH as i64
+        });
+        stop(worker);
+    }
+    let left = |lapse: &Lapse| wheels.iter().map(|prefix| in_wheel(lapse, prefix)).sum::<i64>();
+    let all = 3 * EACH;
+    assert_eq!(left(&lapse), all as i64, "no wheel was read before the time");
+    // Batches are small, so that it is killed between two of them.
+    lapse.scene.env.push(("WEIR__WORKER__BATCH", "50".to_owned()));
+    lapse.move_to("2026-11-20T21:45:01Z");
+    for part in [1, 2] {
+        let mut worker = lapse.worker("only");
+        wait_until_every(SLOW_INTERVAL, DEADLINE, "some are released", || left(&lapse) <= all as i64 * (3 - part) / 3);
+        worker.kill();
+    }
+    let mut worker = lapse.worker("only");
+    let found = lapse.wait_decided(&mut worker, all);
+    assert!(found.len() == all && found.values().all(|reason| reason == "approved"), "{} of {all}", found.len());
+    wait_until_every(SLOW_INTERVAL, DEADLINE, "all wheels are empty", || left(&lapse) == 0);
+}
+
 #[test]
 #[ignore = "compares rates: cargo xtask ci --extent everything"]
 fn fresh_intents_keep_half_of_the_pace_while_an_overdue_bucket_drains() {
