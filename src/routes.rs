@@ -2,11 +2,11 @@
 
 mod view;
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use weir_core::{
     arrivals::Waiting,
-    pace::Lag,
+    pace::{Delivered, Lag},
     policy::Selection,
     route::{Route, WhenFull},
     time::Time,
@@ -21,10 +21,18 @@ pub struct KafkaRoutes(pub Arc<KafkaOptions>);
 
 /// Those of one route. Calls of Kafka block.
 struct KafkaRoute {
-    /// The route's group, and its approved topics.
-    delivery: Option<(Arc<GroupProgress>, Vec<String>)>,
+    /// The route's group.
+    delivery: Option<Delivery>,
     /// The group of its lanes, and its topic of waiting intents.
     waiting: Option<(Arc<GroupProgress>, String)>,
+}
+
+struct Delivery {
+    group: Arc<GroupProgress>,
+    /// The route's approved topics.
+    topics: Vec<String>,
+    /// By topic, in their order, and partition.
+    delivered: RwLock<Delivered<(usize, i32)>>,
 }
 
 impl LooksAtRoutes for KafkaRoutes {
@@ -32,7 +40,11 @@ impl LooksAtRoutes for KafkaRoutes {
         let Self(kafka) = self;
         let progress = |group: &str| GroupProgress::new(kafka, group.to_owned()).map_err(|error| error.to_string());
         let delivery = match &route.consumer_group {
-            Some(group) => Some((progress(group)?, approved_topics(kafka, &route.filter))),
+            Some(group) => Some(Delivery {
+                group: progress(group)?,
+                topics: approved_topics(kafka, &route.filter),
+                delivered: RwLock::default(),
+            }),
             None => None,
         };
         let waiting = match kafka.for_waiting(&route.name).filter(|_| route.when_full == WhenFull::Wait) {
@@ -67,13 +79,13 @@ impl RouteOffsets for KafkaRoute {
 
 impl KafkaRoute {
     fn lag(&self) -> Result<Option<Lag>, String> {
-        let Some((group, topics)) = &self.delivery else { return Ok(None) };
-        let mut sum = Lag { end: 0, committed: 0 };
-        for topic in topics {
-            let lag = group.lag(topic).map_err(|error| error.to_string())?;
-            sum = Lag { end: sum.end + lag.end_sum, committed: sum.committed + lag.committed_sum };
+        let Some(Delivery { group, topics, delivered }) = &self.delivery else { return Ok(None) };
+        let mut found = Vec::new();
+        for (place, topic) in topics.iter().enumerate() {
+            let partitions = group.lag(topic).map_err(|error| error.to_string())?;
+            found.extend(partitions.into_iter().map(|(partition, lag)| ((place, partition), lag)));
         }
-        Ok(Some(sum))
+        Ok(Some(delivered.write().unwrap_or_else(PoisonError::into_inner).look(found)))
     }
 
     fn waiting(&self) -> Result<Vec<Waiting>, String> {

@@ -9,8 +9,13 @@
 //! since the consumer may have stopped; and it falls where intents stand and nothing is committed for two commits' time.
 //!
 //! Offsets that hold no record (of aborted transactions, and the ends of transactions) look like intents that stand. A consumer that
-//! commits what it has delivered passes them with the next record alone, so one is approved now and then, whatever the lag says.
+//! commits what it has delivered passes them with the next record alone, so while nothing shows that delivery goes on, the floor is
+//! approved, whatever the lag says.
+//!
+//! What was learnt is kept outside the process ([`KeptRates`]). One that begins goes by that, and takes no more at once than delivery
+//! takes from one look to the next, until it has measured a rate itself.
 
+mod delivered;
 mod drain;
 #[cfg(test)]
 mod tests;
@@ -19,6 +24,7 @@ mod world;
 
 use std::time::Duration;
 
+pub use self::delivered::{Delivered, PartitionLag};
 use self::drain::Drain;
 // For the simulation.
 #[cfg(test)]
@@ -29,8 +35,6 @@ use crate::{
 
 /// The least that a route may take: this share of its ceiling, or of the highest rate that was seen.
 const FLOOR: f64 = 0.01;
-/// What is approved at the least for each sample while nothing is delivered.
-const PROBE: u64 = 1;
 /// How fast the share that signals of overload leave returns, per second.
 const RECOVERY: f64 = 0.05;
 /// How long a lag that is not known changes nothing, and then how long until permits halve again, in seconds.
@@ -51,6 +55,16 @@ impl Lag {
     pub const fn undelivered(self) -> u64 {
         self.end.saturating_sub(self.committed)
     }
+}
+
+/// What delivery takes per second, as instances keep it for each other and for those that come after them.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct KeptRates {
+    /// What it is known to take; `None`: it is not known.
+    pub drain_per_s: Option<f64>,
+    /// Of one that keeps it: what it can take, as it was measured just now. Of what is kept: the highest one of the last hour. `None`:
+    /// nothing was measured.
+    pub best_per_s: Option<f64>,
 }
 
 /// What a route's pace goes by.
@@ -75,7 +89,7 @@ pub struct Pace {
     /// What delivery takes, per second.
     pub drain_per_s: f64,
     /// The best rate that is known, per second: of the ceiling and the highest rate that was measured within the last hour the higher
-    /// one. Whether delivery goes on does not matter. `None`: there is no ceiling, and nothing was measured.
+    /// one, whoever measured it. Whether delivery goes on does not matter. `None`: there is no ceiling, and nothing was measured.
     pub best_per_s: Option<f64>,
     /// What delivery takes, per second, as it was measured; of a route without a consumer group the ceiling. `None`: nothing was
     /// measured since delivery stopped last, or it is not known whether it goes on.
@@ -85,6 +99,8 @@ pub struct Pace {
     pub room: u64,
     /// How many of these are for the reserved share only.
     pub reserved: u64,
+    /// The most that one instance may be granted at once: until this process has measured a rate, what delivery takes in a second.
+    pub most: u64,
     /// Why it is less than the ceiling.
     pub why: Throttle,
 }
@@ -177,7 +193,8 @@ impl Controller {
                 let since = *self.unknown_since.get_or_insert(now);
                 let halved = ((now - since) / UNKNOWN_S).floor().max(0.0);
                 let (per_s, floor) = (self.drain.per_s(ceiling) * self.slow, self.drain.floor(ceiling));
-                let rate = (per_s * (-halved).exp2()).max(floor);
+                // Of offsets that were never seen it is not known whether there is room for more.
+                let rate = if self.drain.is_known() { (per_s * (-halved).exp2()).max(floor) } else { floor };
                 // Before the first answer only this is approved; and so it is where more stood than there is room for, but too long ago
                 // to be known of.
                 let full = per_s.max(floor) * self.ahead_s;
@@ -193,12 +210,26 @@ impl Controller {
         if room > 0 {
             self.drain.has_room();
         }
-        // The probe is for any intent: where no reserved one comes, another passes offsets without a record.
-        let probes = sample.lag.is_some_and(|lag| self.drain.is_probed(to_f64(lag.undelivered())));
-        let room = if probes { room.max(PROBE) } else { room };
-        let reserved = if probes { reserved.min(room - PROBE) } else { reserved };
+        // Probes are for any intent: where no reserved one comes, another passes offsets without a record.
+        let floor = self.drain.floor(ceiling);
+        let is_probed = sample.lag.is_some_and(|lag| self.drain.is_probed(to_f64(lag.undelivered()), floor));
+        let probes = if is_probed { whole(floor) } else { 0 };
+        let room = room.max(probes);
+        let reserved = reserved.min(room - probes);
+        let most = if self.drain.is_counted() { u64::MAX } else { whole(drain_per_s) };
         let (best_per_s, measured_per_s) = (self.drain.best(now, ceiling), self.measured(why, ceiling));
-        Pace { drain_per_s, best_per_s, measured_per_s, room, reserved, why }
+        Pace { drain_per_s, best_per_s, measured_per_s, room, reserved, most, why }
+    }
+
+    /// Takes up what instances have kept of this delivery, before a turn.
+    pub fn recall(&mut self, kept: KeptRates) {
+        self.drain.recall(kept);
+    }
+
+    /// What is to be kept of this delivery, after a turn.
+    #[must_use]
+    pub fn to_keep(&self) -> KeptRates {
+        if self.unknown_since.is_some() { KeptRates::default() } else { self.drain.to_keep() }
     }
 
     /// The same controller for a route whose policy has changed, but not what is delivered to whom.
@@ -237,7 +268,7 @@ pub fn by_ceiling(ceiling: Option<u64>, slow: f64) -> Pace {
     let ceiling = best_per_s.unwrap_or(1.0);
     let drain_per_s = (ceiling * slow).max(ceiling * FLOOR);
     let why = if slow < 1.0 { Throttle::Signal } else { Throttle::No };
-    Pace { drain_per_s, best_per_s, measured_per_s: best_per_s, room: u64::MAX, reserved: 0, why }
+    Pace { drain_per_s, best_per_s, measured_per_s: best_per_s, room: u64::MAX, reserved: 0, most: u64::MAX, why }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts of records are far below 2^53")]

@@ -8,7 +8,7 @@ use rdkafka::{
     consumer::Consumer,
     error::{KafkaError, RDKafkaErrorCode},
 };
-use weir_core::{arrivals::Waiting, time::Time};
+use weir_core::{arrivals::Waiting, pace::PartitionLag, time::Time};
 
 use super::{
     client::{Delivery, KafkaOptions},
@@ -40,18 +40,11 @@ impl Client {
     }
 }
 
-/// How far a group is in a topic.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GroupLag {
-    /// The sum of the partitions' ends.
-    pub end_sum: u64,
-    /// The sum of what is committed; of a partition without a committed offset, what is deleted.
-    pub committed_sum: u64,
-}
-
 /// The offsets of a partition that a group has not done yet.
 struct Open {
     partition: i32,
+    /// What is committed; `None`: nothing that is of this topic.
+    committed: Option<i64>,
     from: i64,
     end: i64,
 }
@@ -122,15 +115,17 @@ impl GroupProgress {
         Ok(found.into_iter().map(|offset| offset.and_then(|offset| u64::try_from(offset).ok())).collect())
     }
 
-    /// The group's progress in a topic, counted likewise. A partition without a committed offset counts from its first record, as
-    /// for a consumer with `auto.offset.reset=earliest`. Blocks.
+    /// The group's progress in each partition of a topic, counted likewise. A partition without a committed offset counts from its
+    /// first record, as for a consumer with `auto.offset.reset=earliest`. Blocks.
     ///
     /// # Errors
     /// A broker cannot be asked, or there is no such topic.
-    pub fn lag(&self, topic: &str) -> Result<GroupLag, TopicError> {
-        let open = self.open(topic)?;
-        let sum = |of: fn(&Open) -> i64| open.iter().map(|open| u64::try_from(of(open)).unwrap_or(0)).sum();
-        Ok(GroupLag { end_sum: sum(|open| open.end), committed_sum: sum(|open| open.from) })
+    pub fn lag(&self, topic: &str) -> Result<Vec<(i32, PartitionLag)>, TopicError> {
+        let lag = |open: &Open| {
+            let committed = open.committed.and_then(|offset| u64::try_from(offset).ok());
+            (open.partition, PartitionLag { committed, undelivered: open.count() })
+        };
+        Ok(self.open(topic)?.iter().map(lag).collect())
     }
 
     /// How many records wait at the most in a topic that the group has read; 0 in one that it has not. Blocks.
@@ -191,8 +186,8 @@ impl GroupProgress {
         let (first, end) = (ends_at(Logical::Earliest)?, ends_at(Logical::Latest)?);
         let exactly_once = self.options.delivery == Delivery::ExactlyOnce;
         let of = |((&partition, &committed), (first, end)): ((&i32, &Option<i64>), (i64, i64))| {
-            let (from, end) = open(committed, first, end, exactly_once);
-            Open { partition, from, end }
+            let (committed, from, end) = open(committed, first, end, exactly_once);
+            Open { partition, committed, from, end }
         };
         Ok(partitions.iter().zip(committed).zip(first.into_iter().zip(end)).map(of).collect())
     }
@@ -213,12 +208,13 @@ fn next_offset(offset: Offset) -> Option<i64> {
     }
 }
 
-/// From where to where records wait at the most. An offset behind the end was committed for a topic that was deleted and
-/// recreated.
-fn open(committed: Option<i64>, first: i64, end: i64, exactly_once: bool) -> (i64, i64) {
-    let from = committed.filter(|committed| *committed <= end).map_or(first, |committed| committed.max(first));
+/// What is committed, and from where to where records wait at the most. An offset behind the end was committed for a topic that was
+/// deleted and recreated.
+fn open(committed: Option<i64>, first: i64, end: i64, exactly_once: bool) -> (Option<i64>, i64, i64) {
+    let committed = committed.filter(|committed| *committed <= end);
+    let from = committed.map_or(first, |committed| committed.max(first));
     // What is committed is followed by the end of its transaction.
-    (from, (end - i64::from(exactly_once)).max(from))
+    (committed, from, (end - i64::from(exactly_once)).max(from))
 }
 
 #[cfg(test)]
@@ -240,10 +236,11 @@ mod tests {
             (Some(9), 0, 4, [4, 3]),
         ] {
             let found = [false, true].map(|exactly_once| {
-                let (from, end) = open(committed, first, end, exactly_once);
+                let (_, from, end) = open(committed, first, end, exactly_once);
                 end - from
             });
             assert_eq!(found, expected, "{committed:?} {first} {end}");
         }
+        assert_eq!([Some(4), Some(5)].map(|committed| open(committed, 0, 4, true).0), [Some(4), None]);
     }
 }

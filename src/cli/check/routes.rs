@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use weir_core::{
+    pace::PartitionLag,
     policy::Policy,
     route::{Route, WhenFull},
 };
@@ -66,7 +67,8 @@ async fn lag(options: &Arc<KafkaOptions>, route: &Route, group: &str, report: &m
     let asked = tokio::task::spawn_blocking(move || {
         let progress = GroupProgress::new(&kafka, group_name)?;
         let lags = topics.iter().map(|topic| progress.lag(topic));
-        lags.map(|lag| lag.map(|lag| lag.end_sum - lag.committed_sum)).sum::<Result<u64, TopicError>>()
+        let undelivered = |lags: Vec<(i32, PartitionLag)>| lags.iter().map(|(_, lag)| lag.undelivered).sum::<u64>();
+        lags.map(|lags| lags.map(undelivered)).sum::<Result<u64, TopicError>>()
     });
     match asked.await {
         Ok(Ok(lag)) => {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::{FLOOR, Lag, to_f64};
+use super::{FLOOR, KeptRates, Lag, to_f64};
 
 /// How far back the rate is measured, in seconds: `ahead`, within these bounds, and three commits at the least.
 const WINDOW_S: [f64; 2] = [10.0, 30.0];
@@ -16,7 +16,7 @@ const BUSY_S: f64 = 1.5;
 const RISE: f64 = 0.1;
 /// The estimate rises to so many times what was seen.
 const MOST_RISE: f64 = 2.0;
-/// A rate is measured once so many looks have found that more was committed.
+/// A rate counts once so many looks have found that more was committed, over the time from one commit to the next at the least.
 const LOOKS: u32 = 3;
 /// The best rate was measured at most so long ago, in seconds.
 const BEST_S: f64 = 3_600.0;
@@ -29,7 +29,10 @@ const HALVINGS: f64 = 8.0;
 #[derive(Debug, Clone)]
 pub(super) struct Drain {
     ahead_s: f64,
-    /// When the committed offsets were seen to change, and what they were then; the last ones, ascending.
+    /// When the committed offsets were seen to change last, or were seen first, and what they were then.
+    last: Option<(f64, u64)>,
+    /// When they were seen to change since it began, resumed or went back, and what they were then; the last ones, ascending. The
+    /// first one is where counting begins: nobody knows over how long a time that was done.
     changes: VecDeque<(f64, u64)>,
     /// The lag of the last samples.
     lags: VecDeque<(f64, f64)>,
@@ -37,7 +40,7 @@ pub(super) struct Drain {
     end: u64,
     /// How long a busy consumer takes from one commit to the next.
     step_s: f64,
-    /// What it is known to take, per second.
+    /// What it is known to take, per second: by a rate that counts, or by what was kept.
     seen: Option<f64>,
     /// The most that was ever seen.
     highest: f64,
@@ -48,12 +51,20 @@ pub(super) struct Drain {
     /// Since when it is busy.
     busy_since: Option<f64>,
     stopped: bool,
-    /// Looks that found that more was committed, since it was stopped last or its offsets went back.
+    /// Looks that found that more was committed, since it began, resumed or went back.
     looks: u32,
+    /// A rate counted since then.
+    counted: bool,
+    /// What it has committed when it resumed, per second of the time between two commits.
+    resumed: Option<f64>,
     /// What it can take was measured since it was stopped last.
     measured: bool,
+    /// What it can take, as the last look measured it.
+    takes: Option<f64>,
     /// The highest rates that were measured, each with when its minute began.
     best: VecDeque<(f64, f64)>,
+    /// The highest one of the last hour that instances have kept.
+    kept_best: Option<f64>,
     /// The least lag since it was stopped, until there is room again.
     probed: Option<f64>,
     /// When it was probed last: offsets that were committed by then may hold no record.
@@ -64,6 +75,7 @@ impl Drain {
     pub(super) const fn new(ahead_s: f64) -> Self {
         Self {
             ahead_s,
+            last: None,
             changes: VecDeque::new(),
             lags: VecDeque::new(),
             end: 0,
@@ -76,8 +88,12 @@ impl Drain {
             busy_since: None,
             stopped: false,
             looks: 0,
+            counted: false,
+            resumed: None,
             measured: false,
+            takes: None,
             best: VecDeque::new(),
+            kept_best: None,
             probed: None,
             probed_at: f64::MIN,
         }
@@ -86,6 +102,31 @@ impl Drain {
     /// The same estimate for another `ahead`.
     pub(super) fn looking_ahead(self, ahead_s: f64) -> Self {
         Self { ahead_s, ..self }
+    }
+
+    /// Takes up what instances have kept: the best rate, and where this one knows of none, what delivery takes.
+    pub(super) fn recall(&mut self, kept: KeptRates) {
+        self.kept_best = kept.best_per_s;
+        if let Some(drain) = kept.drain_per_s.filter(|_| self.seen.is_none()) {
+            (self.seen, self.estimate) = (Some(drain), Some(drain));
+            self.highest = self.highest.max(drain);
+        }
+    }
+
+    /// What is to be kept, while delivery goes on.
+    pub(super) fn to_keep(&self) -> KeptRates {
+        let goes_on = self.counted && !self.stopped && self.probed.is_none();
+        KeptRates { drain_per_s: self.seen.filter(|_| goes_on), best_per_s: self.takes }
+    }
+
+    /// Whether its offsets were ever seen.
+    pub(super) const fn is_known(&self) -> bool {
+        self.last.is_some()
+    }
+
+    /// Whether a rate counted since it began, resumed or went back.
+    pub(super) const fn is_counted(&self) -> bool {
+        self.counted
     }
 
     /// Whether what it can take was measured since it was stopped last: the estimate does not come from what it was given.
@@ -98,10 +139,12 @@ impl Drain {
         self.busy
     }
 
-    /// Whether one is approved though there is no room: it has stopped, or what it has taken since was all that was approved. What
-    /// stands may be offsets without a record, in other partitions than those of the last probes.
-    pub(super) fn is_probed(&self, lag: f64) -> bool {
-        self.stopped || self.probed.is_some_and(|least| lag <= least + 2.0 * self.step_s)
+    /// Whether the floor is approved though there is no room: nothing shows that delivery goes on, or what it has taken since it was
+    /// stopped was all that was approved. What stands may be offsets without a record, in other partitions than those of the last
+    /// probes.
+    pub(super) fn is_probed(&self, lag: f64, floor: f64) -> bool {
+        let shows_nothing = self.stopped || self.looks == 0;
+        shows_nothing || self.probed.is_some_and(|least| lag <= least + 2.0 * self.step_s * floor)
     }
 
     /// Whether it was stopped, and there is no room since.
@@ -136,7 +179,7 @@ impl Drain {
     /// registered instances is low while these restart. It is no less than the estimate.
     pub(super) fn best(&self, now: f64, ceiling: Option<f64>) -> Option<f64> {
         let measured = self.best.iter().filter(|(at, _)| now - at <= BEST_S).map(|(_, rate)| *rate);
-        Some(ceiling.into_iter().chain(measured).reduce(f64::max)?.max(self.per_s(ceiling)))
+        Some(ceiling.into_iter().chain(self.kept_best).chain(measured).reduce(f64::max)?.max(self.per_s(ceiling)))
     }
 
     /// Whether it was busy, and needed no probes, in all of the time that the rate is measured over.
@@ -168,87 +211,115 @@ impl Drain {
         while self.lags.front().is_some_and(|(at, _)| now - at > looks_back) {
             self.lags.pop_front();
         }
-        let quiet_s = self.changes.back().map_or(0.0, |(at, _)| now - at);
         let has_new = lag.end > self.end;
-        let standing = has_new || undelivered > BUSY_S * self.seen.unwrap_or(1.0);
-        self.stopped = standing && quiet_s > 2.0 * self.step_s;
-
-        let least = self.probed.map_or(undelivered, |least| least.min(undelivered));
-        self.probed = (self.stopped || self.probed.is_some()).then_some(least);
-
-        if self.probed.is_some() {
-            self.probed_at = now;
+        self.see_whether_it_stands(now, undelivered, has_new);
+        let measured = self.measured();
+        let counted = measured.filter(|_| self.counts());
+        if let Some(rate) = counted {
+            self.highest = self.highest.max(rate);
         }
-        // Offsets without a record that a probe has passed are no rate: it takes no more than was ever seen.
-        let is_sure = self.highest == 0.0 || self.changes.front().is_some_and(|(at, _)| *at > self.probed_at);
-        let measured = self.measured().map(|measured| if is_sure { measured } else { measured.min(self.highest) });
-        if let Some(measured) = measured {
-            self.highest = self.highest.max(measured);
-        }
+        let before = self.per_s(ceiling);
         let low = self.lags.iter().map(|(_, lag)| *lag).fold(f64::MAX, f64::min);
-        self.busy = measured.is_some_and(|measured| low > BUSY_S * measured);
+        self.busy = low > BUSY_S * measured.unwrap_or(before);
         self.busy_since = self.busy_since.or(Some(now)).filter(|_| self.busy);
-        let takes = measured.filter(|_| self.looks >= LOOKS && self.was_busy(looks_back));
-        if let Some(takes) = takes {
+        // Of a consumer that has not enough to do, what it was given says nothing of an estimate far above that.
+        self.counted |= counted.is_some_and(|rate| self.busy || before <= MOST_RISE * rate);
+        self.takes = counted.filter(|_| self.was_busy(looks_back));
+        if let Some(takes) = self.takes {
             self.note_best(now, takes);
         }
-        self.measured = self.probed.is_none() && (self.measured || takes.is_some());
-        let before = self.per_s(ceiling);
+        self.measured = self.probed.is_none() && (self.measured || self.takes.is_some());
         // What was approved since the last commit and is not committed yet may be for a consumer that has stopped. What stood before
         // may be offsets without a record.
         let rises_s = self.risen_at.filter(|_| !has_new).map_or(0.0, |at| now - at);
         if !has_new || self.stopped || self.busy {
             self.risen_at = Some(now);
         }
+        // What does not count yet is believed up to what is known.
+        let early = measured.or(self.resumed).filter(|_| counted.is_none());
+        let early = early.map(|takes| takes.min(self.seen.unwrap_or(before)));
         let estimate = if self.stopped {
             before * (-HALVINGS * passed / self.ahead_s).exp2()
         } else if self.busy {
-            self.seen = measured;
-            measured.unwrap_or(before)
+            self.seen = counted.or(self.seen);
+            counted.or(early).unwrap_or(before)
         } else {
-            let seen = self.seen.unwrap_or_else(|| self.first(ceiling)).max(measured.unwrap_or(0.0));
-            self.seen = Some(seen);
-            let rise = RISE * ceiling.unwrap_or(self.highest.max(1.0)) * rises_s;
-            (before + rise).min(MOST_RISE * seen).max(before.min(seen))
+            self.risen(before.max(early.unwrap_or(0.0)), counted, rises_s, ceiling)
         };
         self.estimate = Some(estimate.max(self.floor(ceiling)).min(ceiling.unwrap_or(f64::MAX)));
     }
 
+    /// The estimate of a consumer that has not enough to do. Until a rate counts, it does not rise above what was kept.
+    fn risen(&mut self, before: f64, counted: Option<f64>, rises_s: f64, ceiling: Option<f64>) -> f64 {
+        let seen = self.seen.unwrap_or_else(|| self.first(ceiling)).max(counted.unwrap_or(0.0));
+        let most = if self.counted || self.seen.is_none() { MOST_RISE * seen } else { seen };
+        self.seen = counted.map(|_| seen).or(self.seen);
+        let rise = RISE * ceiling.unwrap_or(self.highest.max(1.0)) * rises_s;
+        (before + rise).min(most).max(before.min(seen))
+    }
+
+    /// Looks whether intents stand and nothing is committed.
+    fn see_whether_it_stands(&mut self, now: f64, undelivered: f64, has_new: bool) {
+        let quiet_s = self.last.map_or(0.0, |(at, _)| now - at);
+        let standing = has_new || undelivered > BUSY_S * self.seen.unwrap_or(1.0);
+        self.stopped = standing && quiet_s > 2.0 * self.step_s;
+        let least = self.probed.map_or(undelivered, |least| least.min(undelivered));
+        self.probed = (self.stopped || self.probed.is_some()).then_some(least);
+        if self.probed.is_some() {
+            self.probed_at = now;
+        }
+    }
+
     /// Notes a change of the committed offsets.
     fn note(&mut self, now: f64, lag: Lag) {
-        let Some(&(at, committed)) = self.changes.back() else {
-            self.changes.push_back((now, lag.committed));
-            self.end = lag.end;
+        self.resumed = None;
+        let Some((at, committed)) = self.last else {
+            (self.last, self.end) = (Some((now, lag.committed)), lag.end);
             return;
         };
         if lag.committed == committed {
             return;
         }
-        self.looks = if lag.committed < committed || self.stopped { 0 } else { self.looks.saturating_add(1) };
+        (self.last, self.end) = (Some((now, lag.committed)), lag.end);
         if lag.committed < committed {
             // Offsets were reset, or the topic was recreated.
-            self.changes.clear();
-        } else if self.stopped {
-            // It has resumed: this is what it took since its last commit, or since it began. Where nothing was ever measured, it may be
-            // offsets without a record.
-            self.changes.clear();
-            if self.highest > 0.0 {
-                self.changes.push_back((now - self.step_s.min(now - at), committed));
-            }
+            self.begin_anew();
+            return;
+        }
+        if self.stopped {
+            // This is what it took since its last commit, or since it began.
+            self.begin_anew();
+            self.resumed = Some(to_f64(lag.committed - committed) / self.step_s);
         } else if self.busy {
             self.step_s = (now - at).max(0.9 * self.step_s).clamp(1.0, LONGEST_STEP_S);
         }
+        self.looks = self.looks.saturating_add(1);
         self.changes.push_back((now, lag.committed));
-        self.end = lag.end;
         let window = self.ahead_s.clamp(WINDOW_S[0], WINDOW_S[1]).max(3.0 * self.step_s);
         while self.changes.len() > 2 && now - self.changes[0].0 > window {
             self.changes.pop_front();
         }
     }
 
+    /// No rate counts until more looks have found progress.
+    fn begin_anew(&mut self) {
+        self.changes.clear();
+        (self.looks, self.counted) = (0, false);
+    }
+
     /// What was committed per second, from the first change to the last; `None` where there are not two.
     fn measured(&self) -> Option<f64> {
         let ((first_at, first), (last_at, last)) = (self.changes.front()?, self.changes.back()?);
-        (last_at > first_at).then(|| to_f64(last - first) / (last_at - first_at))
+        let measured = (last_at > first_at).then(|| to_f64(last - first) / (last_at - first_at))?;
+        // Offsets without a record that a probe has passed are no rate: it takes no more than was ever seen.
+        let is_sure = self.highest == 0.0 || *first_at > self.probed_at;
+        Some(if is_sure { measured } else { measured.min(self.highest) })
+    }
+
+    /// Whether what was measured is what it takes. Consumers commit in steps, each at its own time: over less than such a step, what
+    /// one has done in all of it would count.
+    fn counts(&self) -> bool {
+        let over = self.changes.front().zip(self.changes.back()).map_or(0.0, |((first, _), (last, _))| last - first);
+        self.looks >= LOOKS && over >= self.step_s
     }
 }

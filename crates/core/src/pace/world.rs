@@ -26,6 +26,8 @@ pub(super) struct World<'r> {
     pub(super) stalls: std::ops::Range<f64>,
     /// What looks at the oldest intent that waits; `None`: nothing does.
     pub(super) oldest: Option<Oldest>,
+    /// When weir starts again, and whether it then has what was kept.
+    pub(super) restarts: Option<(f64, bool)>,
 }
 
 /// What looks at the oldest intent that waits.
@@ -84,7 +86,19 @@ impl<'r> World<'r> {
             aborted: None,
             stalls: 0.0..0.0,
             oldest: Some(Oldest::new()),
+            restarts: None,
         }
+    }
+
+    /// Another process of weir.
+    fn restart(&mut self, keeps: bool) {
+        let kept = self.controller.to_keep();
+        let ahead_ms = i64::try_from(self.ahead.as_millis()).unwrap_or(i64::MAX);
+        self.controller = Controller::new(ahead_ms, 0);
+        if keeps {
+            self.controller.recall(kept);
+        }
+        self.oldest = self.oldest.as_ref().map(|_| Oldest::new());
     }
 
     pub(super) fn run(&mut self, seconds: u32) -> Vec<Second> {
@@ -102,6 +116,9 @@ impl<'r> World<'r> {
                 gaps.extend((0..partitions).map(|number| (approved + 3.0 * f64::from(number), each)));
                 end += count;
             }
+            if let Some((_, keeps)) = self.restarts.take_if(|(then, _)| at >= *then) {
+                self.restart(keeps);
+            }
             let unknown = self.unknown.contains(&at);
             let lag = (!unknown).then(|| Lag { end: whole(end), committed: whole(committed) });
             let approved = whole(end - known_end);
@@ -115,7 +132,9 @@ impl<'r> World<'r> {
                 known_end = end;
             }
             // What was approved since the lag was known is not in it.
-            let mut permits = (to_f64(pace.room) - (end - known_end)).max(0.0);
+            let room = (to_f64(pace.room) - (end - known_end)).max(0.0);
+            // Permits are granted about twice a second.
+            let mut permits = room.min(2.0 * to_f64(pace.most));
             if self.stalls.contains(&at) {
                 permits = 0.0;
             }

@@ -1,0 +1,115 @@
+//! A process of weir that begins while its consumer is at work: by what was kept, or by nothing.
+
+use super::*;
+
+const RATE: f64 = 500.0;
+const AHEAD_S: i64 = 30;
+/// When it begins: at each second of a commit step of 5 s.
+const BEGINS: [f64; 5] = [100.0, 101.0, 102.0, 103.0, 104.0];
+
+/// The seconds from when weir starts again on; its consumers commit so often.
+fn restarted(at: f64, keeps: bool, ceiling: Option<u64>, commit_every_s: f64) -> Vec<Second> {
+    let restarts = Some((at, keeps));
+    let mut seconds = World { ceiling, commit_every_s, restarts, ..World::new(AHEAD_S, &|_| RATE) }.run(250);
+    seconds.retain(|second| second.at >= at);
+    seconds
+}
+
+#[test]
+fn a_controller_that_begins_within_a_commit_step_approves_no_more_than_one_that_has_learnt() {
+    for keeps in [false, true] {
+        for (ceiling, commit_every_s) in [(None, 5.0), (Some(2_000), 5.0), (None, 2.3), (None, 1.0), (None, 0.1)] {
+            for at in BEGINS {
+                let seconds = restarted(at, keeps, ceiling, commit_every_s);
+                let most = seconds.iter().map(|second| second.undelivered).fold(0.0, f64::max);
+                assert!(most <= 1.2 * 30.0 * RATE, "{keeps} {ceiling:?} {commit_every_s} {at}: {most}");
+                let drains = seconds.iter().map(|second| second.pace.drain_per_s).fold(0.0, f64::max);
+                assert!(
+                    drains <= 1.2 * RATE,
+                    "no whole step counts as a look's: {keeps} {commit_every_s} {at}: {drains}"
+                );
+                check(&seconds, at, 30.0, &|_| RATE);
+            }
+        }
+    }
+}
+
+#[test]
+fn until_a_rate_counts_a_grant_is_what_delivery_takes_from_one_look_to_the_next() {
+    for at in BEGINS {
+        for keeps in [false, true] {
+            let seconds = restarted(at, keeps, None, 5.0);
+            let counts = seconds.iter().position(|second| second.pace.most == u64::MAX).unwrap();
+            assert!(
+                seconds[counts].at - at > 5.0,
+                "three looks with progress are two steps apart: {:?}",
+                seconds[counts]
+            );
+            let (early, late) = seconds.split_at(counts);
+            assert!(early.iter().all(|second| second.pace.measured_per_s.is_none()), "{at} {keeps}");
+            assert!(late[0].pace.measured_per_s.is_some_and(|rate| (rate - RATE).abs() < 1.0), "{:?}", late[0]);
+            let (most, known) =
+                (early.iter().map(|second| second.pace.most).max().unwrap(), if keeps { 500 } else { 1 });
+            assert!(most.abs_diff(known) <= 1, "{at} {keeps}: {most}");
+            let best: Vec<_> = early.iter().map(|second| second.pace.best_per_s.is_some()).collect();
+            assert!(
+                best.iter().all(|is_known| *is_known == keeps),
+                "nothing expires by a guess: {at} {keeps}: {best:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn what_was_kept_is_taken_up_once_and_only_where_nothing_is_known() {
+    let lag = |at: u64| Some(Lag { end: 1_000 + 300 * at, committed: 300 * at });
+    let mut controller = Controller::new(30_000, 0);
+    let turn = |controller: &mut Controller, at: u64| {
+        let sample = Sample { at: Duration::from_secs(at), lag: lag(at), ceiling: None, slow: 1.0, approved: 0 };
+        controller.turn(&sample)
+    };
+    let kept = |drain_per_s| KeptRates { drain_per_s: Some(drain_per_s), best_per_s: Some(2.0 * drain_per_s) };
+    turn(&mut controller, 0);
+    assert_eq!(controller.to_keep(), KeptRates::default(), "nothing counts");
+    // The store did not answer before.
+    controller.recall(kept(400.0));
+    let pace = turn(&mut controller, 1);
+    assert_eq!((pace.drain_per_s, pace.best_per_s, pace.most), (400.0, Some(800.0), 400));
+    for at in 2..60 {
+        controller.recall(kept(7.0));
+        turn(&mut controller, at);
+    }
+    let pace = turn(&mut controller, 60);
+    assert!((pace.drain_per_s - 300.0).abs() < 1.0 && pace.best_per_s.is_some_and(|rate| rate < 301.0), "{pace:?}");
+    let kept = controller.to_keep();
+    let is_about = |rate: Option<f64>| rate.is_some_and(|rate| (rate - 300.0).abs() < 1.0);
+    assert!(is_about(kept.drain_per_s) && is_about(kept.best_per_s), "{kept:?}");
+    let unknown = Sample { at: Duration::from_secs(61), lag: None, ceiling: None, slow: 1.0, approved: 0 };
+    controller.turn(&unknown);
+    assert_eq!(controller.to_keep(), KeptRates::default(), "nothing is measured now");
+}
+
+#[test]
+fn a_rate_that_was_kept_is_not_believed_for_long_where_the_consumer_takes_less_or_nothing() {
+    for (takes, most_s) in [(50.0, 15.0), (0.0, 13.0)] {
+        let consumer = |_: f64| takes;
+        let mut world = World::new(AHEAD_S, &consumer);
+        world.controller.recall(KeptRates { drain_per_s: Some(RATE), best_per_s: None });
+        let seconds = world.run(120);
+        let most = seconds.iter().map(|second| second.undelivered).fold(0.0, f64::max);
+        assert!(most <= 2.0 * RATE * most_s, "{takes}: {most}, two grants a second");
+        let last = seconds.last().unwrap();
+        assert!(last.pace.drain_per_s <= f64::max(takes, 0.01 * RATE) + 1.0, "{takes}: {last:?}");
+    }
+}
+
+#[test]
+fn before_the_lag_was_ever_known_the_floor_is_approved() {
+    let mut controller = Controller::new(30_000, 0);
+    controller.recall(KeptRates { drain_per_s: Some(RATE), best_per_s: None });
+    let mut room = |at: u64| {
+        let sample = Sample { at: Duration::from_secs(at), lag: None, ceiling: None, slow: 1.0, approved: u64::MAX };
+        controller.turn(&sample).room
+    };
+    assert_eq!([room(0), room(1), room(2)], [0, 5, 10], "1% of what it is known to take");
+}
