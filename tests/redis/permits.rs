@@ -9,6 +9,7 @@ use std::{
 
 use testkit::redis::{RedisCluster, RedisServer};
 use weir_core::{
+    pace::KeptRates,
     permits::LEASE,
     ports::{PermitGrant, PermitTurn, Permits},
 };
@@ -16,14 +17,27 @@ use weir_redis::{Opened, RedisOptions, RedisPermits, RedisStats};
 
 use crate::redis_support::{opened, options, own, server};
 
+const DELIVERY: u64 = 0xfeed_0000_0000_beef;
+
 fn permits(options: &RedisOptions, opened: &Opened, instance: &str, lease: Duration) -> RedisPermits {
     RedisPermits::new(&Arc::new(options.clone()), &Arc::new(RedisStats::default()), opened, instance, lease)
 }
 
 /// A turn at a route with so much room, that wants so many permits.
 fn turn(room: u64, want: u64) -> PermitTurn<'static> {
-    let (route, room) = ("email", Some(room));
-    PermitTurn { route, service: None, room, want, unused: 0, recent: 0, rate: None, slow: 1.0, took: (0, 0) }
+    PermitTurn {
+        route: "email",
+        service: None,
+        room: Some(room),
+        want,
+        unused: 0,
+        recent: 0,
+        rate: None,
+        slow: 1.0,
+        took: (0, 0),
+        delivery: DELIVERY,
+        rates: KeptRates::default(),
+    }
 }
 
 async fn instances<const N: usize>(names: [&str; N], lease: Duration) -> (RedisServer, Opened, [RedisPermits; N]) {
@@ -132,6 +146,45 @@ async fn after_a_loss_of_the_hash_nobody_gets_permits_before_a_second_turn() {
     assert_eq!(take(&mut b, turn(100, 1_000)).await.permits, 0);
     assert_eq!(take(&mut a, turn(100, 1_000)).await.permits, 50);
     assert_eq!(take(&mut b, turn(100, 1_000)).await.permits, 50);
+}
+
+/// What is kept of a delivery.
+fn rates(drain: f64, best: f64) -> KeptRates {
+    let rate = |rate| Some(rate).filter(|rate| *rate > 0.0);
+    KeptRates { drain_per_s: rate(drain), best_per_s: rate(best) }
+}
+
+#[tokio::test]
+async fn what_delivery_takes_is_kept_for_instances_that_start_later() {
+    let (server, opened, [mut a, mut b]) = instances(["a", "b"], LEASE).await;
+    assert_eq!(take(&mut a, turn(9, 1)).await.rates, KeptRates::default());
+    let knows = |drain, best| PermitTurn { rates: rates(drain, best), ..turn(9, 1) };
+    assert_eq!(take(&mut a, knows(480.125, 512.5)).await.rates, rates(480.125, 512.5));
+    assert_eq!(take(&mut a, knows(300.0, 310.0)).await.rates, rates(300.0, 512.5), "the last one, and the highest one");
+    let key = opened.keyspace.route_key("email", None);
+    let left_ms: i64 = server.query(&["PTTL", &key]).unwrap();
+    assert!(left_ms > 6 * 86_400_000, "for days: {left_ms}");
+    // All that ran have ended, and another one starts.
+    server.query::<()>(&["HDEL", &key, "ia", "b"]).unwrap();
+    let grant = take(&mut b, turn(9, 1)).await;
+    assert_eq!((grant.rates, grant.members), (rates(300.0, 512.5), 1));
+    let other = PermitTurn { delivery: DELIVERY + 1, ..turn(9, 1) };
+    assert_eq!(take(&mut b, other).await.rates, KeptRates::default(), "the route has another group");
+    assert_eq!(take(&mut b, turn(9, 1)).await.rates, KeptRates::default(), "and what was before is gone");
+}
+
+#[tokio::test]
+async fn the_highest_rate_is_kept_for_an_hour() {
+    let (server, opened, [mut a]) = instances(["a"], LEASE).await;
+    let key = opened.keyspace.route_key("email", None);
+    let hours: f64 = server.query::<(i64, i64)>(&["TIME"]).unwrap().0 as f64 / 3_600.0;
+    // In units of 6 minutes.
+    let before = |minutes: f64| ((hours * 10.0) as i64) - (minutes / 6.0) as i64;
+    let kept = format!("{DELIVERY:x}:250000:{}=900000,{}=700000,{}=400000", before(120.0), before(54.0), before(12.0));
+    server.query::<()>(&["HSET", &key, "d", &kept]).unwrap();
+    assert_eq!(take(&mut a, turn(9, 1)).await.rates, rates(250.0, 700.0), "900 was two hours ago");
+    server.query::<()>(&["HSET", &key, "d", "no rates"]).unwrap();
+    assert_eq!(take(&mut a, turn(9, 1)).await.rates, KeptRates::default());
 }
 
 #[tokio::test]

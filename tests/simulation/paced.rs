@@ -23,7 +23,7 @@ use super::{
 /// of the store that holds, and a transaction.
 const LATEST: Duration = Duration::from_secs(40);
 
-/// A process knows what delivery takes once it has seen so many commits: it begins without that, and denies nothing by a guess.
+/// It is known what delivery takes once a process has seen so many commits: nothing is denied by a guess.
 const COMMITS: usize = 3;
 
 /// An approved intent on the route, by when it became visible.
@@ -165,7 +165,7 @@ impl Judge<'_> {
     pub fn would_expire(&self, out: &Out, ask: &Ask) -> bool {
         let Some(paced) = self.world.setting.paced else { return false };
         let is_known = paced.when_full == WhenFull::Defer || paced.rate.is_some();
-        let is_seen = || lock(&self.world.book).commits_seen(out.submit.process, out.submit.at) >= COMMITS;
+        let is_seen = || lock(&self.world.book).commits_seen(out.submit.at) >= COMMITS;
         ask.expires.is_some() && self.may_wait(ask) && (is_known || is_seen())
     }
 }

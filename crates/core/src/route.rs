@@ -58,6 +58,16 @@ impl Route {
         self.filter.matches(class)
     }
 
+    /// A number for the delivery that paces the route: its group, its service and its channels. What is known of one says nothing of
+    /// another one.
+    #[must_use]
+    pub fn delivery(&self) -> u64 {
+        let by = [&self.consumer_group, &self.service].map(|name| name.as_deref().unwrap_or_default());
+        let channels = self.filter.filter.channels.iter().flatten().map(String::as_str);
+        let parts: Vec<&str> = by.into_iter().chain(channels).collect();
+        xxhash_rust::xxh3::xxh3_64(parts.join("\0").as_bytes())
+    }
+
     /// Whether an intent of this class has a part in the reserved share.
     #[must_use]
     pub fn reserves(&self, class: &ClassNames<'_>) -> bool {

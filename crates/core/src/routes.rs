@@ -67,6 +67,9 @@ pub enum Pool {
     Reserved,
 }
 
+/// See [`RouteState::finds_since`].
+const FINDS_NONE: u64 = u64::MAX;
+
 /// A route's permits and what is known of it.
 ///
 /// Invariant: a permit counts as held from when it is granted until its intent is committed, or it is withdrawn. So permits held,
@@ -95,6 +98,9 @@ pub struct RouteState {
     queued: AtomicU64,
     /// Intents that have waited for too long, of all instances.
     overdue: AtomicU64,
+    /// Since when its lane finds intents whenever it looks for one that waits, by the monotonic clock, in milliseconds;
+    /// [`FINDS_NONE`]: it found none.
+    finds_since_ms: AtomicU64,
     known: ArcSwapOption<RouteKnown>,
 }
 
@@ -113,6 +119,7 @@ impl RouteState {
             leased_until_ms: AtomicU64::new(0),
             queued: AtomicU64::new(0),
             overdue: AtomicU64::new(0),
+            finds_since_ms: AtomicU64::new(FINDS_NONE),
             known: ArcSwapOption::empty(),
         }
     }
@@ -256,6 +263,22 @@ impl RouteState {
     #[must_use]
     pub fn overdue(&self) -> u64 {
         self.overdue.load(Ordering::Relaxed)
+    }
+
+    /// Its lane has looked for an intent that waits, with a permit for it. `passed` is the monotonic clock.
+    pub fn looked(&self, found: bool, passed: Duration) {
+        if !found {
+            self.finds_since_ms.store(FINDS_NONE, Ordering::Relaxed);
+        } else if self.finds_since_ms.load(Ordering::Relaxed) == FINDS_NONE {
+            self.finds_since_ms.store(millis(passed), Ordering::Relaxed);
+        }
+    }
+
+    /// Since when its lane finds intents whenever it looks; `None`: the last time it found none, or it has not looked. What waits is
+    /// counted in offsets, and these may hold no record: those of a transaction that was aborted, until the lane has passed them.
+    #[must_use]
+    pub fn finds_since(&self) -> Option<Duration> {
+        Some(self.finds_since_ms.load(Ordering::Relaxed)).filter(|ms| *ms != FINDS_NONE).map(Duration::from_millis)
     }
 
     /// Whether intents wait on this route, or may do so. New intents then queue behind them.

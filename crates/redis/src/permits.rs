@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use redis::Value;
 use weir_core::{
-    permits::{FACTOR_PARTS, MOST},
+    permits::{FACTOR_PARTS, MOST, kept_rates},
     ports::{PermitGrant, PermitTurn, Permits, StoreError},
 };
 
@@ -47,6 +47,7 @@ impl RedisPermits {
         let route_key = self.keyspace.route_key(route, *service);
         let service_key = service.map(|service| self.keyspace.service_key(service));
         let number = |number: &u64| number.min(&MOST).to_string();
+        let [drain, measured] = turn.rate_parts();
         let args = [
             self.instance.clone(),
             self.lease.as_millis().to_string(),
@@ -58,6 +59,9 @@ impl RedisPermits {
             turn.slow_parts().to_string(),
             number(&took.0),
             number(&took.1),
+            format!("{:x}", turn.delivery),
+            drain.to_string(),
+            measured.to_string(),
         ];
         let keys = [route_key].into_iter().chain(service_key).collect();
         let args = args.map(String::into_bytes).to_vec();
@@ -86,7 +90,9 @@ impl Permits for RedisPermits {
 #[expect(clippy::cast_precision_loss, reason = "at most 1,000")]
 fn parse(value: Value) -> Option<PermitGrant> {
     let numbers: Vec<i64> = redis::from_redis_value(value).ok()?;
-    let [granted, held_by_others, members, registered, timeout, processing, slow, _now] = *numbers else { return None };
+    let [granted, held_by_others, members, registered, timeout, processing, slow, _now, drain, best] = *numbers else {
+        return None;
+    };
     let some = |number| u64::try_from(number).ok();
     Some(PermitGrant {
         permits: some(granted)?,
@@ -96,5 +102,6 @@ fn parse(value: Value) -> Option<PermitGrant> {
         timeout_ms: some(timeout),
         processing_ms: some(processing),
         slow: slow as f64 / FACTOR_PARTS,
+        rates: kept_rates([some(drain)?, some(best)?]),
     })
 }

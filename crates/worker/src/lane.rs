@@ -203,6 +203,7 @@ where
             self.fill(state, &mut batch, &allowance, open_for).await?;
             state.closed_at = self.clock.passed();
             state.found_nothing = batch.is_empty();
+            self.looked_for_waiting(!state.found_nothing);
             if state.found_nothing {
                 // An idle lane starts a new interval, so that its first record is not committed all alone.
                 if self.poll_commit(state, Duration::ZERO).await? {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use testkit::redis::{RedisCluster, RedisServer};
 use weir_core::{
+    pace::KeptRates,
     permits::{PermitBook, Registered, Registry},
     ports::{PermitGrant, PermitTurn, Permits},
     time::Time,
@@ -28,6 +29,7 @@ struct Seen {
     none: u32,
     rated: u32,
     registered: u32,
+    kept: u32,
 }
 
 fn draw(rng: &mut Rng) -> PermitTurn<'static> {
@@ -42,6 +44,16 @@ fn draw(rng: &mut Rng) -> PermitTurn<'static> {
         rate: rng.bool().then(|| rng.u64(1..1_000_000)),
         slow: f64::from(rng.u32(1..=1_000)) / 1_000.0,
         took: if rng.bool() { (rng.u64(1..50), rng.u64(..100_000)) } else { (0, 0) },
+        delivery: if rng.u8(..100) == 0 { rng.u64(..) } else { 7 },
+        rates: KeptRates { drain_per_s: draw_rate(rng), best_per_s: draw_rate(rng) },
+    }
+}
+
+fn draw_rate(rng: &mut Rng) -> Option<f64> {
+    match rng.u8(..4) {
+        0 => Some(rng.f64() / 500.0),
+        1 => Some(rng.f64() * 5_000.0),
+        _ => None,
     }
 }
 
@@ -102,6 +114,7 @@ impl Seen {
         self.none += u32::from(grant.permits == 0 && turn.want > 0);
         self.rated += u32::from(grant.permits > 0 && turn.rate.is_some());
         self.registered += u32::from(grant.registered_per_s > Some(0) && grant.permits > 0);
+        self.kept += u32::from(turn.rates == KeptRates::default() && grant.rates.best_per_s.is_some());
     }
 }
 
@@ -129,8 +142,8 @@ async fn random_turns_are_those_of_the_reference() {
             run_on(cluster.node(owner), &opened.keyspace, instances, seed).await
         };
         eprintln!("{seen:?}");
-        let Seen { all, share, none, rated, registered } = seen;
-        let fewest = [all, share, none, rated, registered].into_iter().min();
+        let Seen { all, share, none, rated, registered, kept } = seen;
+        let fewest = [all, share, none, rated, registered, kept].into_iter().min();
         assert!(fewest >= Some(10), "the steps reach too little: {seen:?}");
     }
 }

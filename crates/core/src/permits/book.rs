@@ -2,15 +2,19 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::{FACTOR_PARTS, MOST};
+use super::{FACTOR_PARTS, MOST, kept_rates};
 use crate::{
+    pace::KeptRates,
     ports::{PermitGrant, PermitTurn},
     service::mean_us,
     time::Time,
 };
 
-/// How long a route is kept without a turn, in milliseconds.
-const KEEP_MS: i64 = 60_000;
+/// How long a route is kept without a turn, in milliseconds: 7 days.
+const KEEP_MS: i64 = 7 * 86_400_000;
+/// The highest rate of each such time is kept, in milliseconds, and of so many before the one of now: of an hour at the least.
+const BEST_EVERY_MS: i64 = 360_000;
+const BEST_KEPT: i64 = 10;
 /// The bucket counts in parts of a permit, so that each millisecond adds whole ones.
 const PARTS: u64 = 1_000;
 
@@ -46,6 +50,7 @@ pub struct Registered {
 struct SharedRoute {
     members: BTreeMap<String, Member>,
     bucket: Option<Bucket>,
+    rates: Rates,
     /// When it expires, in milliseconds since 1970.
     ends: i64,
 }
@@ -58,6 +63,16 @@ struct Member {
     slow: u64,
     /// When its lease ends, in milliseconds since 1970.
     ends: i64,
+}
+
+/// What is kept of a delivery, in thousandths per second.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Rates {
+    delivery: u64,
+    /// 0: not known.
+    drain: u64,
+    /// The highest rates that were measured, by when.
+    best: BTreeMap<i64, u64>,
 }
 
 /// At most one second's permits.
@@ -117,6 +132,7 @@ impl PermitBook {
             None => 0,
         };
 
+        let rates = route.rates.turn(turn, now_ms);
         route.bucket = parts.map(|parts| Bucket { parts: parts - granted * PARTS, at: now_ms });
         let timeout_ms = turn.service.and_then(|_| live.iter().map(|registered| registered.timeout_ms).min());
         if turn.service.is_some() && registry.is_known {
@@ -134,6 +150,7 @@ impl PermitBook {
             timeout_ms,
             processing_ms: turn.service.map(|_| registry.took_us.div_ceil(1_000)).filter(|ms| *ms > 0),
             slow: others.slow(),
+            rates,
         }
     }
 }
@@ -145,6 +162,25 @@ impl SharedRoute {
         let passed = u64::try_from(now_ms - at).unwrap_or(0);
         let filled = parts.saturating_add(rate.saturating_mul(passed)).saturating_add(unused.saturating_mul(PARTS));
         filled.min(rate.saturating_mul(PARTS))
+    }
+}
+
+impl Rates {
+    /// Keeps what an instance knows; gives what is kept.
+    fn turn(&mut self, turn: &PermitTurn<'_>, now_ms: i64) -> KeptRates {
+        if self.delivery != turn.delivery {
+            *self = Self { delivery: turn.delivery, ..Self::default() };
+        }
+        let ([drain, measured], place) = (turn.rate_parts(), now_ms / BEST_EVERY_MS);
+        if drain > 0 {
+            self.drain = drain;
+        }
+        self.best.retain(|at, _| (place - BEST_KEPT..=place).contains(at));
+        if measured > 0 {
+            let most = self.best.entry(place).or_default();
+            *most = measured.max(*most);
+        }
+        kept_rates([self.drain, self.best.values().copied().max().unwrap_or(0)])
     }
 }
 

@@ -27,6 +27,8 @@ fn rounds(instances: &mut [Instance], rounds: i64) -> Vec<u64> {
                 rate: None,
                 slow: 1.0,
                 took: (0, 0),
+                delivery: 0,
+                rates: KeptRates::default(),
             };
             let now = Time::default().plus(550 * round);
             *held = book.turn(name, &turn, &mut Registry::default(), (now, LEASE)).permits;
@@ -70,6 +72,8 @@ fn reported_times_are_in_the_mean_of_a_service_that_is_known() {
             rate: None,
             slow: 1.0,
             took,
+            delivery: 0,
+            rates: KeptRates::default(),
         };
         book.turn("a", &turn, registry, now).processing_ms
     };
@@ -81,4 +85,40 @@ fn reported_times_are_in_the_mean_of_a_service_that_is_known() {
     assert_eq!(turn(&mut known, service, (20, 1_000)), Some(100), "as if 20 had been before");
     assert_eq!(turn(&mut known, None, (20, 1_000)), None, "the route has no service");
     assert_eq!(turn(&mut Registry::default(), service, (2, 300)), None, "nobody has registered");
+}
+
+#[test]
+fn rates_are_kept_for_a_week_and_the_best_one_for_an_hour_and_those_of_another_delivery_are_dropped() {
+    const MINUTE_MS: i64 = 60_000;
+    let (mut book, mut registry) = (PermitBook::default(), Registry::default());
+    let mut turn = |minutes: i64, delivery: u64, (drain_per_s, best_per_s): (Option<f64>, Option<f64>)| {
+        let rates = KeptRates { drain_per_s, best_per_s };
+        let turn = PermitTurn {
+            route: "email",
+            service: None,
+            room: None,
+            want: 1,
+            unused: 0,
+            recent: 0,
+            rate: None,
+            slow: 1.0,
+            took: (0, 0),
+            delivery,
+            rates,
+        };
+        let kept = book.turn("a", &turn, &mut registry, (Time::default().plus(MINUTE_MS * minutes), LEASE)).rates;
+        (kept.drain_per_s, kept.best_per_s)
+    };
+    let nothing = (None, None);
+    assert_eq!(turn(0, 1, nothing), nothing);
+    assert_eq!(turn(1, 1, (Some(400.25), Some(500.0))), (Some(400.25), Some(500.0)));
+    assert_eq!(turn(2, 1, (Some(300.0), Some(320.0))), (Some(300.0), Some(500.0)), "the last one, and the highest one");
+    assert_eq!(turn(30, 1, (None, Some(450.0))), (Some(300.0), Some(500.0)));
+    assert_eq!(turn(61, 1, nothing), (Some(300.0), Some(500.0)));
+    assert_eq!(turn(70, 1, nothing), (Some(300.0), Some(450.0)), "500 was more than an hour ago");
+    assert_eq!(turn(140, 1, nothing), (Some(300.0), None));
+    assert_eq!(turn(5 * 24 * 60, 1, nothing), (Some(300.0), None));
+    assert_eq!(turn(6 * 24 * 60, 2, nothing), nothing, "another group says nothing of this one");
+    assert_eq!(turn(6 * 24 * 60, 2, (Some(0.000_01), None)), (Some(0.001), None));
+    assert_eq!(turn(14 * 24 * 60, 2, nothing), nothing, "it is too long ago");
 }

@@ -3,6 +3,7 @@
 use std::future::Future;
 
 use super::StoreError;
+use crate::pace::KeptRates;
 
 /// Where instances share the permits of routes.
 pub trait Permits: Send {
@@ -37,6 +38,10 @@ pub struct PermitTurn<'r> {
     pub slow: f64,
     /// Deliveries whose processing time was reported since the last turn, and the sum of these times in milliseconds.
     pub took: (u64, u64),
+    /// The delivery that it is paced by ([`crate::route::Route::delivery`]): rates of another one are not kept.
+    pub delivery: u64,
+    /// What this instance knows of its rates.
+    pub rates: KeptRates,
 }
 
 /// What came of a turn.
@@ -56,4 +61,6 @@ pub struct PermitGrant {
     pub processing_ms: Option<u64>,
     /// The least of all instances' [`PermitTurn::slow`].
     pub slow: f64,
+    /// What is kept of its rates, these of this turn included.
+    pub rates: KeptRates,
 }

@@ -63,6 +63,18 @@ fn intents_queue_behind_those_that_wait_and_behind_those_that_were_sent_to_wait_
 }
 
 #[test]
+fn a_lane_finds_intents_since_it_found_none() {
+    let state = Routes::new().state("email");
+    assert_eq!(state.finds_since(), None, "nobody has looked");
+    for (found, at, since) in
+        [(true, 5, Some(5)), (true, 9, Some(5)), (false, 10, None), (false, 11, None), (true, 12, Some(12))]
+    {
+        state.looked(found, Duration::from_secs(at));
+        assert_eq!(state.finds_since(), since.map(Duration::from_secs), "at {at}");
+    }
+}
+
+#[test]
 fn an_intent_waits_where_fewer_wait_of_two_partitions_that_its_hash_names() {
     assert_eq!((place(&[], 7), place(&[9], 7)), (None, Some(0)));
     let mut pairs = BTreeSet::new();

@@ -94,7 +94,10 @@ where
     pub(super) fn allowance(&self, most: usize) -> Allowance {
         match self.waits_for() {
             // While nothing waits, permits are for intents that come.
-            Some(route) if !route.is_queueing() => Allowance::Records(0),
+            Some(route) if !route.is_queueing() => {
+                route.looked(false, self.clock.passed());
+                Allowance::Records(0)
+            }
             Some(route) => {
                 let overdue = usize::try_from(route.overdue()).unwrap_or(usize::MAX);
                 let taken = Taken::general(route, u64::try_from(most).unwrap_or(u64::MAX), self.clock.passed());
@@ -130,6 +133,13 @@ where
         let lacking = u64::try_from(batch.len()).unwrap_or(u64::MAX).saturating_sub(taken.permits());
         taken.take(Pool::General, lacking, passed);
         PermitsFrom::Taken(taken)
+    }
+
+    /// Tells the route whether this lane has found intents that wait.
+    pub(super) fn looked_for_waiting(&self, found: bool) {
+        if let Some(route) = self.waits_for() {
+            route.looked(found, self.clock.passed());
+        }
     }
 
     /// The route whose waiting intents this lane reads, where that bounds it: not in shadow mode, nor once no intent waits for the

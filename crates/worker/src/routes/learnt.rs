@@ -22,7 +22,7 @@ impl Learnt {
     /// Nothing but what was learnt before, where that is of the same delivery. `times`: the sums of what was reported by now.
     pub(super) fn before(route: &Route, times: (u64, u64), before: Option<(&Route, &Self)>) -> Self {
         let reserved_permille = route.reserved.as_ref().map_or(0, |reserved| reserved.share_permille);
-        match before.filter(|(before, _)| is_same_delivery(before, route)) {
+        match before.filter(|(before, _)| before.delivery() == route.delivery()) {
             Some((_, Self { controller, signals, times })) => Self {
                 controller: controller.clone().changed_to(route.ahead_ms, reserved_permille),
                 signals: signals.clone(),
@@ -35,13 +35,6 @@ impl Learnt {
             },
         }
     }
-}
-
-/// Whether two routes are paced by one group on the same topics, and one service.
-fn is_same_delivery(one: &Route, other: &Route) -> bool {
-    let by =
-        |route: &Route| (route.consumer_group.clone(), route.filter.filter.channels.clone(), route.service.clone());
-    by(one) == by(other)
 }
 
 #[cfg(test)]

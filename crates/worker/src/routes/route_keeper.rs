@@ -1,5 +1,8 @@
 //! The task of one route that takes a process's turns at its permits.
 
+#[cfg(test)]
+mod tests;
+
 use std::{sync::Arc, time::Duration};
 
 use tokio_util::sync::CancellationToken;
@@ -25,6 +28,9 @@ pub(super) const TURN_EVERY: Duration = Duration::from_millis(550);
 const LOOK_HOLDS: Duration = Duration::from_secs(3);
 /// How long the store may take to answer a turn.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+/// So long a lane finds intents that wait until their count is one of intents: it has passed offsets without a record by then, and
+/// the look is a new one.
+const FINDS_FOR: Duration = Duration::from_secs(5);
 /// While the store does not answer, this instance's part of the room is halved so often.
 const HALVED_EVERY: Duration = Duration::from_secs(10);
 /// An instance without demand holds at most this part of its share, so that a burst finds permits.
@@ -48,6 +54,8 @@ pub(super) struct RouteKeeper<P, C> {
     sampled_at: Option<Duration>,
     /// The last answer of the store.
     grant: PermitGrant,
+    /// There was one.
+    is_answered: bool,
     /// Since when the store does not answer.
     silent_since: Option<Duration>,
     /// Permits used by the last turn, since the process began.
@@ -75,6 +83,7 @@ impl<P: Permits, C: Clock> RouteKeeper<P, C> {
             pace: None,
             sampled_at: None,
             grant: PermitGrant { members: 1, slow: 1.0, ..PermitGrant::default() },
+            is_answered: false,
             silent_since: None,
             trouble: None,
         }
@@ -105,7 +114,7 @@ impl<P: Permits, C: Clock> RouteKeeper<P, C> {
         let unused = self.withdraw_most(used);
         let recent = self.recent(&look);
         let room = self.route.consumer_group.as_ref().map(|_| pace.room);
-        let want = self.wanted(room, (used, unused));
+        let want = self.wanted(room, (used, unused)).min(pace.most);
         let took = self.learnt.times.look(self.state.times());
         let slow = self.signals((&look, &pace), now);
         let turn = PermitTurn {
@@ -118,6 +127,8 @@ impl<P: Permits, C: Clock> RouteKeeper<P, C> {
             rate: self.route.rate,
             slow,
             took,
+            delivery: self.route.delivery(),
+            rates: self.learnt.controller.to_keep(),
         };
         let answer = tokio::select! {
             biased;
@@ -131,11 +142,11 @@ impl<P: Permits, C: Clock> RouteKeeper<P, C> {
                 if self.silent_since.take().is_some() {
                     tracing::info!(route = &*self.route.name, "the permits of the route are shared again");
                 }
-                self.grant = grant;
+                (self.grant, self.is_answered) = (grant, true);
                 self.learnt.times.pass_on();
                 grant.permits
             }
-            Err(error) => self.alone(room, recent, (now, &error)),
+            Err(error) => self.alone(room, recent, (now, &error)).min(pace.most),
         };
         let reserved = self.reserved_of(granted, &pace);
         self.state.grant(granted - reserved, reserved, now + LEASE);
@@ -171,9 +182,12 @@ impl<P: Permits, C: Clock> RouteKeeper<P, C> {
         let approved = self.recent(look).saturating_add(self.grant.held_by_others);
         let sample = Sample { at, lag, ceiling, slow, approved };
         let pace = match &self.route.consumer_group {
-            // What is tried first is a part of the ceiling: before the store's first answer, nothing is learnt.
+            // The store has the ceiling, and what was learnt before: until its first answer, nothing is learnt.
             Some(_) if self.is_unanswered() => return guess(self.learnt.controller.clone().turn(&sample)),
-            Some(_) => self.learnt.controller.turn(&sample),
+            Some(_) => {
+                self.learnt.controller.recall(self.grant.rates);
+                self.learnt.controller.turn(&sample)
+            }
             // Nobody reports what is delivered: the ceiling is what is.
             None => by_ceiling(ceiling, slow),
         };
@@ -189,14 +203,21 @@ impl<P: Permits, C: Clock> RouteKeeper<P, C> {
         [self.route.rate, registered].into_iter().flatten().min()
     }
 
-    /// Whether the route has a service of which the store has not said yet what it can take.
-    fn is_unanswered(&self) -> bool {
-        self.route.service.is_some() && self.grant.registered_per_s.is_none() && self.silent_since.is_none()
+    /// Whether the store has not said yet what is kept of the route, and what its service can take.
+    const fn is_unanswered(&self) -> bool {
+        !self.is_answered && self.silent_since.is_none()
     }
 
     /// Whether its service, if it has one, has live instances. Without them it may be starting.
     fn is_there(&self) -> bool {
         self.route.service.is_none() || self.grant.registered_per_s > Some(0)
+    }
+
+    /// Whether what waits by a look is intents. What was seen some time ago may have had its turn. Offsets without a record count as
+    /// long as no lane reads them, after a restart or a rebalance; what this process reads none of may be no more than that.
+    fn is_counted(&self, look: &Looked) -> bool {
+        let finds = self.state.finds_since().is_some_and(|since| since + FINDS_FOR <= look.at);
+        finds && look.waiting.is_ok() && !is_old(look, self.clock.passed())
     }
 
     /// Permits that lanes have taken since the last turn.
@@ -266,8 +287,7 @@ impl<P: Permits, C: Clock> RouteKeeper<P, C> {
             Ok(waiting) => waiting.iter().copied().map(Waiting::count).collect(),
             Err(_) => before.map(|known| known.waiting.clone()).unwrap_or_default(),
         };
-        // What was seen some time ago may have had its turn.
-        let is_sure = self.is_there() && look.waiting.is_ok() && !is_old(look, self.clock.passed());
+        let is_sure = self.is_there() && self.is_counted(look);
         let known = RouteKnown {
             drain_per_s: pace.drain_per_s,
             best_per_s: pace.best_per_s.filter(|_| is_sure),
@@ -319,80 +339,5 @@ const fn in_words(why: Throttle) -> Option<&'static str> {
         Throttle::Stopped => Some("nothing is delivered: weir probes"),
         Throttle::Signal => Some("a signal of overload holds, or did a moment ago"),
         Throttle::LagUnknown => Some("the lag of the consumer group is not known"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::VecDeque;
-
-    use arc_swap::ArcSwapOption;
-    use weir_core::{document::Format, policy_file::parse_policy, routes::Routes, time::Time};
-
-    use super::*;
-
-    /// A clock that stands.
-    struct Stands;
-
-    impl Clock for Stands {
-        fn now(&self) -> Time {
-            Time::default()
-        }
-
-        fn passed(&self) -> Duration {
-            Duration::from_secs(11)
-        }
-
-        async fn sleep(&self, _: Duration) {
-            std::future::pending().await
-        }
-    }
-
-    /// A store that grants nothing: what the service's instances have registered, turn by turn.
-    struct Registered(VecDeque<u64>);
-
-    impl Permits for Registered {
-        async fn turn(&mut self, _: &PermitTurn<'_>) -> Result<PermitGrant, StoreError> {
-            let registered_per_s = self.0.pop_front();
-            Ok(PermitGrant { members: 1, slow: 1.0, registered_per_s, ..PermitGrant::default() })
-        }
-    }
-
-    fn look(seconds: u64) -> Arc<Looked> {
-        let (lag, waiting) = (Ok(Some(Lag { end: 0, committed: 0 })), Ok(Vec::new()));
-        Arc::new(Looked { at: Duration::from_secs(seconds), spent: 0, queued: 0, lag, waiting, oldest_ms: None })
-    }
-
-    /// What is known after each of three turns, the last one of which has another look.
-    async fn known_of(registered: [u64; 3]) -> Vec<RouteKnown> {
-        let route = "name = \"email\"\nwhen_full = \"suppress\"\nconsumer_group = \"hedwig\"\nservice = \"mail\"";
-        let policy = format!("version = \"1\"\ndefault = {{ caps = \"unlimited\" }}\n[[routes]]\n{route}\n");
-        let route = parse_policy("p.toml", &policy, Format::Toml, 86_400_000).unwrap().routes.remove(0);
-        let last_look: LastLook = Arc::new(ArcSwapOption::new(Some(look(10))));
-        let cell = RouteCell::default();
-        let cells = (Arc::clone(&last_look), Arc::clone(&cell), LastLearnt::default());
-        let (state, store) = (Routes::new().state("email"), Registered(registered.into()));
-        let learnt = Learnt::before(&route, (0, 0), None);
-        let mut keeper = RouteKeeper::new(&route, state, (store, Stands), (learnt, cells));
-        let mut known = Vec::new();
-        for turn in 0..3 {
-            if turn == 2 {
-                last_look.store(Some(look(11)));
-            }
-            keeper.turn().await;
-            known.push(cell.load_full().unwrap().known.clone());
-        }
-        known
-    }
-
-    #[tokio::test]
-    async fn what_a_service_takes_is_known_before_its_route_begins_and_before_it_denies_an_intent() {
-        let best = |known: &[RouteKnown]| known.iter().map(|known| known.best_per_s).collect::<Vec<_>>();
-        let known = known_of([1_000, 1_000, 1_000]).await;
-        assert_eq!(best(&known), [None, Some(1_000.0), Some(1_000.0)]);
-        assert_eq!(known[1].drain_per_s, 100.0, "a tenth of what the service takes");
-        // Its first instance registers between a sample and the answer.
-        let known = known_of([0, 500, 500]).await;
-        assert_eq!(best(&known), [None, None, Some(500.0)]);
     }
 }

@@ -1,0 +1,124 @@
+use std::{
+    collections::VecDeque,
+    sync::{PoisonError, RwLock},
+};
+
+use arc_swap::ArcSwapOption;
+use weir_core::{document::Format, pace::KeptRates, policy_file::parse_policy, routes::Routes, time::Time};
+
+use super::*;
+
+/// A clock that stands.
+struct Stands;
+
+impl Clock for Stands {
+    fn now(&self) -> Time {
+        Time::default()
+    }
+
+    fn passed(&self) -> Duration {
+        Duration::from_secs(11)
+    }
+
+    async fn sleep(&self, _: Duration) {
+        std::future::pending().await
+    }
+}
+
+/// A store that answers so, turn by turn, and how many permits each turn wanted.
+struct Answers {
+    grants: VecDeque<PermitGrant>,
+    wanted: Arc<RwLock<Vec<u64>>>,
+}
+
+impl Permits for Answers {
+    async fn turn(&mut self, turn: &PermitTurn<'_>) -> Result<PermitGrant, StoreError> {
+        self.wanted.write().unwrap_or_else(PoisonError::into_inner).push(turn.want);
+        Ok(self.grants.pop_front().unwrap())
+    }
+}
+
+fn look(seconds: u64) -> Arc<Looked> {
+    let (lag, waiting) = (Ok(Some(Lag { end: 0, committed: 0 })), Ok(Vec::new()));
+    Arc::new(Looked { at: Duration::from_secs(seconds), spent: 0, queued: 0, lag, waiting, oldest_ms: None })
+}
+
+const fn grant(registered_per_s: Option<u64>, rates: KeptRates) -> PermitGrant {
+    PermitGrant {
+        permits: 0,
+        held_by_others: 0,
+        members: 1,
+        registered_per_s,
+        timeout_ms: None,
+        processing_ms: None,
+        slow: 1.0,
+        rates,
+    }
+}
+
+/// What is known after each turn of a route with further lines, the last one of which has another look, and what each turn wanted. Its
+/// lane finds intents since so many seconds.
+async fn known_of(more: &str, finds_since: Option<u64>, grants: &[PermitGrant]) -> (Vec<RouteKnown>, Vec<u64>) {
+    let route = format!("name = \"email\"\nwhen_full = \"suppress\"\nconsumer_group = \"hedwig\"\n{more}");
+    let policy = format!("version = \"1\"\ndefault = {{ caps = \"unlimited\" }}\n[[routes]]\n{route}\n");
+    let route = parse_policy("p.toml", &policy, Format::Toml, 86_400_000).unwrap().routes.remove(0);
+    let last_look: LastLook = Arc::new(ArcSwapOption::new(Some(look(10))));
+    let cell = RouteCell::default();
+    let cells = (Arc::clone(&last_look), Arc::clone(&cell), LastLearnt::default());
+    let (state, wanted) = (Routes::new().state("email"), Arc::default());
+    if let Some(since) = finds_since {
+        state.looked(true, Duration::from_secs(since));
+    }
+    let store = Answers { grants: grants.iter().copied().collect(), wanted: Arc::clone(&wanted) };
+    let learnt = Learnt::before(&route, (0, 0), None);
+    let mut keeper = RouteKeeper::new(&route, state, (store, Stands), (learnt, cells));
+    let mut known = Vec::new();
+    for turn in 1..=grants.len() {
+        if turn == grants.len() {
+            last_look.store(Some(look(11)));
+        }
+        keeper.turn().await;
+        known.push(cell.load_full().unwrap().known.clone());
+    }
+    let wanted = wanted.read().unwrap().clone();
+    (known, wanted)
+}
+
+fn best(known: &[RouteKnown]) -> Vec<Option<f64>> {
+    known.iter().map(|known| known.best_per_s).collect()
+}
+
+#[tokio::test]
+async fn what_a_service_takes_is_known_before_its_route_begins_and_before_it_denies_an_intent() {
+    let registered = |per_s: [u64; 3]| per_s.map(|per_s| grant(Some(per_s), KeptRates::default()));
+    let (known, _) = known_of("service = \"mail\"", Some(1), &registered([1_000, 1_000, 1_000])).await;
+    assert_eq!(best(&known), [None, Some(1_000.0), Some(1_000.0)]);
+    assert_eq!(known[1].drain_per_s, 100.0, "a tenth of what the service takes");
+    // Its first instance registers between a sample and the answer.
+    let (known, _) = known_of("service = \"mail\"", Some(1), &registered([0, 500, 500])).await;
+    assert_eq!(best(&known), [None, None, Some(500.0)]);
+}
+
+#[tokio::test]
+async fn a_process_that_starts_goes_by_what_was_kept_and_wants_no_more_than_a_second_of_it() {
+    let kept = KeptRates { drain_per_s: Some(400.0), best_per_s: Some(500.0) };
+    let (known, wanted) = known_of("", Some(1), &[grant(None, kept); 3]).await;
+    assert_eq!(best(&known), [None, Some(500.0), Some(500.0)]);
+    assert_eq!(known.iter().map(|known| known.drain_per_s).collect::<Vec<_>>(), [1.0, 400.0, 400.0]);
+    assert!(known.iter().all(|known| known.measured_per_s.is_none()), "it has measured nothing itself");
+    assert_eq!(wanted, [1, 400, 400], "there is room for 30 s");
+}
+
+#[tokio::test]
+async fn until_a_lane_has_found_intents_for_a_while_what_waits_denies_no_intent() {
+    let answers = [grant(None, KeptRates::default()); 3];
+    for (finds_since, expected) in [
+        (None, [None, None, None]),
+        (Some(7), [None, None, None]),
+        (Some(6), [None, None, Some(300.0)]),
+        (Some(5), [None, Some(300.0), Some(300.0)]),
+    ] {
+        let (known, _) = known_of("rate = 300", finds_since, &answers).await;
+        assert_eq!(best(&known), expected, "{finds_since:?}: what waits may be offsets without a record");
+    }
+}
