@@ -9,6 +9,7 @@ mod lanes;
 mod outage;
 mod overdue;
 mod pace;
+mod starts;
 mod turns;
 
 use std::{
@@ -87,6 +88,11 @@ impl Post {
     /// A consumer that passes offsets without a record with the next record alone.
     fn delivery_by_record(&self, per_s: u32) -> Delivery {
         Delivery::by_record(&self.scene.kafka, &self.group, &self.scene.topic("approved"), per_s).unwrap()
+    }
+
+    /// A consumer that takes what comes from now on.
+    fn delivery_from_its_end(&self, per_s: u32) -> Delivery {
+        Delivery::from_its_end(&self.scene.kafka, &self.group, &self.scene.topic("approved"), per_s).unwrap()
     }
 
     /// Offsets of the approved topic that the group has not committed.

@@ -29,6 +29,13 @@ enum Commits {
     WhatWasTaken,
 }
 
+/// Where a member begins where its group has committed nothing.
+#[derive(Debug, Clone, Copy)]
+enum Begins {
+    AtTheFirst,
+    AtTheEnd,
+}
+
 /// A member of a group on a thread of its own. Dropped, it commits and leaves the group.
 #[derive(Debug)]
 pub struct Delivery {
@@ -44,25 +51,43 @@ impl Delivery {
     /// # Errors
     /// The client cannot be made.
     pub fn start(client: &KafkaClient, group: &str, topic: &str, per_s: u32) -> Result<Self> {
-        Self::with(client, group, topic, per_s, Commits::WhatWasRead)
+        Self::with(client, group, topic, per_s, (Begins::AtTheFirst, Commits::WhatWasRead))
     }
 
-    /// The same, but it commits no more than the offset behind the last record that it has taken.
+    /// The same, but it takes no record that was there before: `auto.offset.reset=latest`.
+    ///
+    /// # Errors
+    /// The client cannot be made.
+    pub fn from_its_end(client: &KafkaClient, group: &str, topic: &str, per_s: u32) -> Result<Self> {
+        Self::with(client, group, topic, per_s, (Begins::AtTheEnd, Commits::WhatWasTaken))
+    }
+
+    /// As [`Self::start`], but it commits no more than the offset behind the last record that it has taken.
     ///
     /// # Errors
     /// The client cannot be made.
     pub fn by_record(client: &KafkaClient, group: &str, topic: &str, per_s: u32) -> Result<Self> {
-        Self::with(client, group, topic, per_s, Commits::WhatWasTaken)
+        Self::with(client, group, topic, per_s, (Begins::AtTheFirst, Commits::WhatWasTaken))
     }
 
-    fn with(client: &KafkaClient, group: &str, topic: &str, per_s: u32, commits: Commits) -> Result<Self> {
+    fn with(
+        client: &KafkaClient,
+        group: &str,
+        topic: &str,
+        per_s: u32,
+        (begins, commits): (Begins, Commits),
+    ) -> Result<Self> {
         let mut config = client.config();
         let stores = match commits {
             Commits::WhatWasRead => "true",
             Commits::WhatWasTaken => "false",
         };
-        config.set("enable.auto.offset.store", stores);
-        config.set("group.id", group).set("isolation.level", "read_committed").set("auto.offset.reset", "earliest");
+        let reset = match begins {
+            Begins::AtTheFirst => "earliest",
+            Begins::AtTheEnd => "latest",
+        };
+        config.set("enable.auto.offset.store", stores).set("auto.offset.reset", reset);
+        config.set("group.id", group).set("isolation.level", "read_committed");
         config.set("auto.commit.interval.ms", COMMIT_MS).set("fetch.wait.max.ms", "50");
         config.set("session.timeout.ms", "6000").set("heartbeat.interval.ms", "500");
         let consumer: BoundedConsumer = config.create()?;

@@ -67,6 +67,11 @@ impl Paced {
         Delivery::start(&self.trial.kafka, &self.group, &self.trial.scene.topic("approved"), per_s)
     }
 
+    /// One that begins at the end of the topic where its group has committed nothing.
+    fn delivery_from_its_end(&self, per_s: u32) -> Result<Delivery> {
+        Delivery::from_its_end(&self.trial.kafka, &self.group, &self.trial.scene.topic("approved"), per_s)
+    }
+
     /// Waits until so many intents wait, by what a worker says of the route.
     fn waits(&mut self, worker: usize, count: u64, and: impl Fn(&Value) -> bool) -> Result<()> {
         self.trial.until_of(worker, &format!("{count} intents wait"), |worker| {
@@ -214,7 +219,8 @@ pub fn lag_unknown(ground: &mut Ground, order: &Order) -> Result<Findings> {
     paced.trial.finish(order.times)
 }
 
-/// The consumers stop, the group is deleted with its offsets, and after a while the consumers begin anew.
+/// The consumers stop, the group is deleted with its offsets, and after a while the consumers begin anew: at the beginning of the topic,
+/// and each second time at its end.
 pub fn group_deleted(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut paced = Paced::new(ground, order, "group-deleted", &format!("rate = {RATE}"))?;
     let worker = paced.trial.start("only", &SHORT_SESSION);
@@ -222,15 +228,15 @@ pub fn group_deleted(ground: &mut Ground, order: &Order) -> Result<Findings> {
     paced.trial.load(2_000)?;
     let mut delivery = paced.delivery(DELIVERS)?;
     let mut stopped = Vec::new();
-    for _ in 0..order.times {
+    for round in 0..order.times {
         paced.steady(worker)?;
         drop(delivery);
         stopped.push(now_ms());
         paced.trial.kafka.delete_group(&paced.group)?;
         paced.trial.live(worker, AHEAD + Duration::from_secs(6))?;
-        // From the beginning of the topic, as fast as they can.
-        delivery = paced.delivery(ENOUGH)?;
-        paced.goes_on(Instant::now(), 2 * RATE)?;
+        // As fast as they can.
+        delivery = if round % 2 == 0 { paced.delivery(ENOUGH)? } else { paced.delivery_from_its_end(ENOUGH)? };
+        paced.goes_on(Instant::now(), 2 * DELIVERS)?;
         drop(delivery);
         delivery = paced.delivery(DELIVERS)?;
     }

@@ -10,10 +10,10 @@ use testkit::{
     wait_until,
 };
 
-use super::{PER_S, Post, mails, route, wait_looked, waits};
+use super::{PER_S, Post, mails, route, starts::lasting, wait_looked, waits};
 use crate::support::{
     DEADLINE, Scene, header,
-    http::{metric, wait_degraded, wait_ready, wait_version, wait_whole},
+    http::{get, metric, wait_degraded, wait_ready, wait_version, wait_whole},
 };
 
 /// Aborts a transaction of so many records on each of the first partitions of a topic.
@@ -70,6 +70,26 @@ fn aborted_records_at_the_end_of_a_waiting_topic_do_not_wait() {
     wait_until(DEADLINE, "aborted records are counted", || waits(&worker) > 0);
     wait_until(DEADLINE, "they are passed", || waits(&worker) == 0);
     post.all_approved(MAILS);
+}
+
+#[test]
+fn aborted_records_on_a_waiting_topic_let_no_fresh_intent_expire_while_nobody_has_read_them() {
+    const MAILS: usize = 60;
+    // By their offsets, an intent would wait for nearly two hours.
+    let post = Post::new("aborted-unread", "rate = 5");
+    let mut worker = post.scene.worker("weir-0");
+    wait_looked(&worker);
+    let mut delivery = post.delivery(PER_S);
+    worker.kill();
+    abort(&post, "waiting-email", (32, 1_000));
+    // Kafka gives its partitions to the next process once its session is over.
+    let worker = post.scene.worker("weir-0");
+    let is_ready = || get(&worker, "/readyz").0 == 200;
+    wait_until(DEADLINE, "aborted records are counted, or may be read", || waits(&worker) > 30_000 || is_ready());
+    post.scene.publish(lasting("fresh", 60, MAILS));
+    wait_until(DEADLINE, "all are delivered", || delivery.delivered().len() >= MAILS);
+    post.all_approved(MAILS);
+    wait_until(DEADLINE, "nothing seems to wait", || waits(&worker) == 0);
 }
 
 #[test]
