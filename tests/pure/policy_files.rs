@@ -335,7 +335,12 @@ fn each_rule_of_a_policy_is_kept() {
         (
             route("rate = 1\nwhen_full = \"drop\""),
             Sees,
-            "routes[0].when_full must be one of \"wait\", \"suppress\", \"defer\"",
+            "routes[0].when_full must be one of \"wait\", \"suppress\", not \"drop\"",
+        ),
+        (
+            route("rate = 1\nwhen_full = \"defer\""),
+            Sees,
+            "routes[0].when_full must be one of \"wait\", \"suppress\", not \"defer\"",
         ),
         (route("rate = 1\nfair_by = \"user\""), Sees, "valid"),
         (route("rate = 1\nfair_by = \"users\""), Sees, "routes[0].fair_by must be one of"),
@@ -447,7 +452,7 @@ fn a_policy_that_defers_needs_topics_to_defer_to_and_no_more_than_the_history() 
         defer = { max = "49h" }
         budgets = [{ name = "a", limit = 1, per = "day", when_spent = "defer" }]
         pressure = { max_active_users = 1, action = "defer" }
-        routes = [{ name = "a", rate = 1, when_full = "defer" }, { name = "b", rate = 1 }]
+        routes = [{ name = "a", rate = 1, when_full = "wait" }, { name = "b", rate = 1 }]
     "#;
     let history = HistoryBounds { retention_ms: 48 * 3_600_000, max_entries: 200 };
     let found = parse_policy("p.toml", text, Format::Toml, PolicyBounds { history, may_defer: false, may_wait: false })
@@ -458,8 +463,8 @@ p.toml:4:64: quiet_hours.action = "defer" needs topics to defer intents to: set 
 p.toml:5:25: defer.max must be at most 2d (redis.history: a replay must still be recognized)
 p.toml:6:71: budgets[0].when_spent = "defer" needs topics to defer intents to: set kafka.deferred in the configuration (such as deferred = "send-deferred"), or write "suppress"
 p.toml:7:53: pressure.action = "defer" needs topics to defer intents to: set kafka.deferred in the configuration (such as deferred = "send-deferred"), or write "suppress"
-p.toml:8:55: routes[0].when_full = "defer" needs topics to defer intents to: set kafka.deferred in the configuration (such as deferred = "send-deferred"), or write "suppress"
-p.toml:8:66: routes[1].when_full = "wait" (the default) needs topics for intents that wait: set kafka.waiting in the configuration (such as waiting = "send-waiting"), or write "suppress""#;
+p.toml:8:55: routes[0].when_full = "wait" (the default) needs topics for intents that wait: set kafka.waiting in the configuration (such as waiting = "send-waiting"), or write "suppress"
+p.toml:8:65: routes[1].when_full = "wait" (the default) needs topics for intents that wait: set kafka.waiting in the configuration (such as waiting = "send-waiting"), or write "suppress""#;
     assert_eq!(found.to_string(), expected.trim());
     // Where the policy does not say, it is 72 h, or the history.
     let longest = |history_ms: i64| {

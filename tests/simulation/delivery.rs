@@ -66,7 +66,7 @@ pub struct Paced {
 
 impl Paced {
     /// One in every third run, and in all with a planted bug of routes. Those of other planted bugs have none.
-    pub fn draw(env: &Env, may_defer: bool) -> Option<Self> {
+    pub fn draw(env: &Env) -> Option<Self> {
         let mut dice = fastrand::Rng::with_seed(env.seed() ^ SALT);
         let (planted, is_third) = (env.sabotage(), dice.u32(..3) == 0);
         if !planted.is_of_routes() && (planted != Sabotage::None || !is_third) {
@@ -75,7 +75,6 @@ impl Paced {
         let when_full = match dice.u32(..10) {
             _ if planted == Sabotage::RemovedRouteUnread => WhenFull::Wait,
             0 => WhenFull::Suppress,
-            1 if may_defer => WhenFull::Defer,
             _ => WhenFull::Wait,
         };
         let stands = Duration::from_millis(dice.u64(..40_000));

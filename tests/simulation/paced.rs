@@ -4,8 +4,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use weir_core::{
-    decide::AdmitVerdict, deferral::DeferReason, permits::LEASE, policy::Mode, record::Destination, route::WhenFull,
-    wheel::Ring,
+    decide::AdmitVerdict, permits::LEASE, policy::Mode, record::Destination, route::WhenFull, wheel::Ring,
 };
 
 use super::{
@@ -40,11 +39,8 @@ impl Judge<'_> {
         let Some(paced) = self.world.setting.paced else { return };
         for out in outs.iter().filter(|out| out.intent.log != Log::Ring(Ring::Hours)) {
             let Some(ask) = self.asks.get(&out.intent.first) else { continue };
-            let waits = matches!(out.to, Destination::Waiting { .. });
-            if waits {
+            if matches!(out.to, Destination::Waiting { .. }) {
                 self.waits_its_turn(out, ask, paced);
-            }
-            if waits || out.deferral().is_some_and(|deferral| deferral.why == DeferReason::Capacity) {
                 self.is_no_replay(out, ask, "full, and it waits");
             }
         }
@@ -146,7 +142,7 @@ impl Judge<'_> {
     }
 
     /// Whether an intent takes a route that does this when it is full.
-    pub fn is_of_route_that(&self, ask: &Ask, when_full: WhenFull) -> bool {
+    fn is_of_route_that(&self, ask: &Ask, when_full: WhenFull) -> bool {
         self.world.setting.paced.is_some_and(|paced| paced.when_full == when_full && paced.is_for(ask))
     }
 
@@ -156,17 +152,16 @@ impl Judge<'_> {
         self.is_of_route_that(ask, if edited { WhenFull::Wait } else { WhenFull::Suppress })
     }
 
-    /// Whether an intent may wait for the route, or be deferred.
+    /// Whether an intent may wait for the route.
     pub fn may_wait(&self, ask: &Ask) -> bool {
-        [WhenFull::Wait, WhenFull::Defer].into_iter().any(|when_full| self.is_of_route_that(ask, when_full))
+        self.is_of_route_that(ask, WhenFull::Wait)
     }
 
     /// Whether an intent expires, and may be denied before it does, since its turn on the route comes later by a rate that is known.
     pub fn would_expire(&self, out: &Out, ask: &Ask) -> bool {
         let Some(paced) = self.world.setting.paced else { return false };
-        let is_known = paced.when_full == WhenFull::Defer || paced.rate.is_some();
         let is_seen = || lock(&self.world.book).commits_seen(out.submit.at) >= COMMITS;
-        ask.expires.is_some() && self.may_wait(ask) && (is_known || is_seen())
+        ask.expires.is_some() && self.may_wait(ask) && (paced.rate.is_some() || is_seen())
     }
 }
 

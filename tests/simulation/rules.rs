@@ -291,7 +291,7 @@ impl Setting {
         };
         setting.budgets = budgets::draw(env, setting.deferring.is_some());
         setting.load = Load::draw(env, setting.deferring.is_some());
-        setting.paced = Paced::draw(env, setting.deferring.is_some());
+        setting.paced = Paced::draw(env);
         setting.failing = Failing::draw(env, setting.deferring.is_some());
         setting
     }

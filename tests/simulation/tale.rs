@@ -131,7 +131,6 @@ pub fn tell(world: &World, asks: &Asks) -> Tale {
         ("retried", retried(&|out| out.to.is_approved())),
         ("undelivered", retried(&|out| out.to == Destination::Undelivered)),
         ("capacity", of_reason("capacity")),
-        ("deferred_capacity", deferred(DeferReason::Capacity)),
         ("refunded", cluster.ledger.taken_back.len()),
         (
             "reported",

@@ -7,7 +7,6 @@ use weir_core::{
     deferral::{DeferReason, Deferral},
     policy::Mode,
     record::Destination,
-    route::WhenFull,
     time::Time,
     wheel::{Bucket, Ring, rounded},
 };
@@ -192,9 +191,8 @@ impl Judge<'_> {
             DeferReason::Cap => setting.deferring.is_some_and(|deferring| deferring.cap.is_some()) && capped,
             DeferReason::Budget => self.may_be_deferred(out, ask),
             DeferReason::Pressure => setting.load.is_some_and(|load| load.defers) && self.may_be_kept_out(out, ask),
-            DeferReason::Capacity => self.is_of_route_that(ask, WhenFull::Defer),
-            // Retries are judged by themselves.
-            DeferReason::Retry => false,
+            // What waits for its route is not on the wheel, and retries are judged by themselves.
+            DeferReason::Capacity | DeferReason::Retry => false,
             DeferReason::Unavailable => {
                 let waits = matches!(ask.kind, Kind::Plain | Kind::Alert) && setting.patient;
                 // Before an intent waits for its route it must be known whether it was approved before.

@@ -353,7 +353,7 @@ impl BatchDecision {
         now: Time,
     ) -> Option<(DeferReason, Time)> {
         let segment = gate_result.segment.map(|place| self.set.segments()[place].name.as_str());
-        output::to_defer((&self.eval, &self.decider.limits), (gate_result, segment, intent.user), verdict, now)
+        output::to_defer((&self.eval, &self.decider.limits), (segment, intent.user), verdict, now)
     }
 
     /// The segments of the batch.

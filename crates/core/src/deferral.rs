@@ -119,10 +119,10 @@ impl Deferral {
         Self { due: after.first_at, ..after }
     }
 
-    /// Whether its intent waits on a route's topic: other deferrals are due after their first record.
+    /// Whether its intent waits on a route's topic.
     #[must_use]
     pub fn is_until_capacity(&self) -> bool {
-        self.why == DeferReason::Capacity && self.due == self.first_at
+        self.why == DeferReason::Capacity
     }
 
     /// Whether its intent was approved, and its delivery is tried again.

@@ -129,17 +129,13 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
             let due = rounded(self.now.plus(unavailable_for_ms(record.deferral)));
             return self.deferred(wheel, record, intent, (DeferReason::Unavailable, due));
         }
-        if let Some(route) = waits_for_route(self.grounds.eval, gate_result, answers) {
+        if let Some(route) = waits_for_route(gate_result, answers) {
             return self.waiting(record, intent, route);
         }
         let decision = self.decision(record, gate_result, answers);
         if let Some(wheel) = self.wheel
-            && let Some(to_defer) = to_defer(
-                (self.grounds.eval, self.limits),
-                (gate_result, decision.segment, intent.user),
-                &decision.verdict,
-                self.now,
-            )
+            && let Some(to_defer) =
+                to_defer((self.grounds.eval, self.limits), (decision.segment, intent.user), &decision.verdict, self.now)
         {
             return self.deferred(wheel, record, intent, to_defer);
         }

@@ -92,8 +92,6 @@ pub enum WhenFull {
     Wait,
     /// It is suppressed.
     Suppress,
-    /// It is deferred.
-    Defer,
 }
 
 /// What intents of a route take turns by while they wait.

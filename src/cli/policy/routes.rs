@@ -33,7 +33,6 @@ pub(super) fn in_words(route: &Route) -> String {
     words.push_str(match route.when_full {
         WhenFull::Wait => "; other intents wait",
         WhenFull::Suppress => "; other intents are suppressed",
-        WhenFull::Defer => "; other intents are deferred",
     });
     if route.when_full == WhenFull::Wait {
         words.push_str(match route.fair_by {

@@ -34,7 +34,7 @@ Budget everything: at most 9,000 in any 1m, for all intents; then intents are su
 Budget closed: never any, for channel fax and campaign autumn or spring; intents are suppressed.
 Route email: channel email, no more than group hedwig takes in 30s, at most 500 per second, at most what service hedwig-email has registered (20ms away); 20% is kept for category service; other intents wait, campaigns by turns. A delivery is tried 8 times.
 Route fax_2.promo: channel fax or letter and category promo and campaign spring, at most 5 per second; other intents are suppressed. A delivery is tried 5 times.
-Route everything-else: all intents without a route before it, at most what service push has registered (50ms away); other intents are deferred. A delivery is tried 5 times.
+Route everything-else: all intents without a route before it, at most what service push has registered (50ms away); other intents wait, users by turns. A delivery is tried 5 times.
 Intents are deferred for at most 2d.
 Never capped: category transactional (not recorded).
 Never capped: channel push or sms and campaign alarm (recorded, and counts).

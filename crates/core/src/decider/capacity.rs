@@ -1,6 +1,6 @@
 //! The routes of one batch: which intents have permits.
 //!
-//! An intent that its route cannot take now waits, is deferred or suppressed, as the route says. One that would expire before its
+//! An intent that its route cannot take now waits or is suppressed, as the route says. One that would expire before its
 //! turn, even at the best rate, has expired already, and one that its service would answer too late by the measured rate is
 //! suppressed: nothing asks Redis for them. A rate that is not known suppresses nothing. One that has waited for
 //! [`crate::route::MAX_WAIT_MS`] is suppressed, whatever its route takes: Kafka would delete it.
@@ -19,8 +19,6 @@ use crate::{
     time::Time,
 };
 
-/// The shortest time that an intent is deferred for capacity, in milliseconds.
-const DEFER_MS: i64 = 60_000;
 /// The shortest time after which a suppressed intent may be tried again, in milliseconds: how often permits are granted.
 const AGAIN_MS: i64 = 1_000;
 
@@ -277,13 +275,8 @@ fn full(
     now: Time,
 ) -> Slot {
     let wait_ms = bounded(known.map_or(0, RouteKnown::expected_wait_ms));
-    let full = |wait_ms| Slot::Denied(GateReason::RouteFull(u32::from(place)), wait_ms);
     match route.when_full {
         WhenFull::Suppress => Slot::Denied(GateReason::Capacity, again_ms(known)),
-        WhenFull::Defer if eval.expired_at(facts, now.plus(wait_ms.max(DEFER_MS))) => {
-            Slot::Denied(GateReason::Expired, 0)
-        }
-        WhenFull::Defer => full(wait_ms.max(DEFER_MS)),
         WhenFull::Wait => {
             // An intent that is denied now is not tried again, so a guess is no reason.
             let least_ms = known.and_then(|known| known.least_wait_ms(hash)).map(bounded);
@@ -294,7 +287,7 @@ fn full(
             let most_ms = known.and_then(|known| known.answers_within_ms(route.network_ms));
             match turn_ms.zip(most_ms) {
                 Some((turn_ms, most_ms)) if turn_ms > most_ms => Slot::Denied(GateReason::Capacity, turn_ms),
-                Some(_) | None => full(wait_ms),
+                Some(_) | None => Slot::Denied(GateReason::RouteFull(u32::from(place)), wait_ms),
             }
         }
     }

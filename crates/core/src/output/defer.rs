@@ -1,12 +1,11 @@
 //! Which intents are deferred, why and until when.
 
-use super::{GateResult, queue::full_route};
+use super::GateResult;
 use crate::{
     decider::{Disposition, StoreAnswers},
     deferral::{DeferReason, Deferral},
     limits::OutputLimits,
     policy::{Action, GateReason, PolicyEval, Unavailable},
-    route::WhenFull,
     shard::UserHash,
     time::Time,
     verdict::{Cause, Suppressed, Verdict},
@@ -36,7 +35,7 @@ pub(super) fn unavailable_for_ms(before: Option<&Deferral>) -> i64 {
 /// Why and until when an intent is deferred that got this verdict at `now`; `None` where the verdict stands.
 pub(crate) fn to_defer(
     (eval, limits): (&PolicyEval, &OutputLimits),
-    (gate_result, segment, user): (&GateResult, Option<&str>, UserHash),
+    (segment, user): (Option<&str>, UserHash),
     verdict: &Verdict<'_>,
     now: Time,
 ) -> Option<(DeferReason, Time)> {
@@ -49,8 +48,6 @@ pub(crate) fn to_defer(
     let budget_defers =
         |name: &str| policy.budgets.iter().any(|budget| *budget.name == *name && budget.when_spent == Action::Defer);
     let pressure_defers = policy.pressure.as_ref().filter(|rule| rule.action == Action::Defer);
-    let route_defers =
-        || full_route(gate_result).is_some_and(|route| policy.routes[route].when_full == WhenFull::Defer);
     let (why, at) = match (cause, &policy.quiet_hours) {
         (Cause::TooEarly, _) => (DeferReason::TooEarly, eligible_at?),
         (Cause::QuietHours, Some(quiet)) if quiet.action() == Action::Defer => {
@@ -59,7 +56,6 @@ pub(crate) fn to_defer(
         (Cause::Cap(cap), _) if cap_defers(cap.name) => (DeferReason::Cap, eligible_at?),
         (Cause::Budget(budget), _) if budget_defers(budget.name) => (DeferReason::Budget, eligible_at?),
         (Cause::Pressure, _) => (DeferReason::Pressure, eligible_at?.plus(pressure_defers?.spread_of(user, now))),
-        (Cause::Capacity, _) if route_defers() => (DeferReason::Capacity, eligible_at?),
         (
             Cause::Cap(_)
             | Cause::Budget(_)

@@ -7,9 +7,9 @@ use crate::{
     decide::AdmitVerdict,
     decider::{Disposition, StoreAnswers},
     intent::Intent,
-    policy::{GateReason, PolicyEval},
+    policy::GateReason,
     record::Destination,
-    route::{Route, WhenFull},
+    route::Route,
     routes::{RouteState, Routes, place},
 };
 
@@ -17,25 +17,13 @@ use crate::{
 const BY_KEY: i32 = -1;
 
 /// The route that an intent waits for, by its place in the policy; `None` where it does not wait.
-pub(super) fn waits_for_route(eval: &PolicyEval, gate_result: &GateResult, answers: &StoreAnswers) -> Option<usize> {
-    let route = full_route(gate_result)?;
-    let replayed = match gate_result.disposition {
-        Disposition::LookUp { request, .. } => {
-            answers.get(request).is_some_and(|answer| answer.verdict == AdmitVerdict::Replayed)
-        }
-        Disposition::Suppress(_)
-        | Disposition::Undecided
-        | Disposition::Bypass { .. }
-        | Disposition::CheckCaps { .. } => false,
-    };
-    (!replayed && eval.policy().routes[route].when_full == WhenFull::Wait).then_some(route)
-}
-
-/// The route that takes no more, by its place in the policy, where that denies an intent that may be approved later.
-pub(super) fn full_route(gate_result: &GateResult) -> Option<usize> {
+pub(super) fn waits_for_route(gate_result: &GateResult, answers: &StoreAnswers) -> Option<usize> {
+    let is_replay = |request| answers.get(request).is_some_and(|answer| answer.verdict == AdmitVerdict::Replayed);
     match gate_result.disposition {
-        Disposition::Suppress((GateReason::RouteFull(route), _))
-        | Disposition::LookUp { denial: (GateReason::RouteFull(route), _), .. } => usize::try_from(route).ok(),
+        Disposition::Suppress((GateReason::RouteFull(route), _)) => usize::try_from(route).ok(),
+        Disposition::LookUp { request, denial: (GateReason::RouteFull(route), _), .. } if !is_replay(request) => {
+            usize::try_from(route).ok()
+        }
         Disposition::Suppress(_)
         | Disposition::LookUp { .. }
         | Disposition::Undecided

@@ -42,7 +42,7 @@ pub enum GateReason {
     Pressure,
     /// Its route takes no more now, and it is not to wait for that.
     Capacity,
-    /// Its route takes no more now, and it is to be approved later: the route's place in the policy.
+    /// Its route takes no more now, and it waits for that: the route's place in the policy.
     RouteFull(u32),
     /// A budget is spent: its place in the batch's claim.
     Budget(u32),

@@ -12,7 +12,7 @@ use super::{
     class::{ClassNames, Filter},
     decide::Scope,
     pressure::PressureRule,
-    route::{Route, WhenFull},
+    route::Route,
     zone::Zone,
 };
 
@@ -254,7 +254,6 @@ impl Policy {
             || caps.into_iter().any(|cap| cap.action == Action::Defer)
             || self.pressure.as_ref().is_some_and(|pressure| pressure.action == Action::Defer)
             || self.budgets.iter().any(|budget| budget.when_spent == Action::Defer)
-            || self.routes.iter().any(|route| route.when_full == WhenFull::Defer)
     }
 
     /// The segments of a set that the policy does not name: their users fall under `[default]`. In the set's order.

@@ -29,8 +29,7 @@ const MAX_NETWORK_MS: i64 = 60_000;
 /// The most attempts to deliver.
 const MAX_ATTEMPTS: u32 = 100;
 
-const WHEN_FULL: [(&str, WhenFull); 3] =
-    [("wait", WhenFull::Wait), ("suppress", WhenFull::Suppress), ("defer", WhenFull::Defer)];
+const WHEN_FULL: [(&str, WhenFull); 2] = [("wait", WhenFull::Wait), ("suppress", WhenFull::Suppress)];
 const FAIR_BY: [(&str, FairBy); 4] = [
     ("campaign", FairBy::Campaign),
     ("category", FairBy::Category),
@@ -81,7 +80,9 @@ fn route(document: &Document<'_>, node: &Node, path: &str, bounds: PolicyBounds)
     let reserved = table.node("reserved").and_then(|node| reserved(document, node, &format!("{path}.reserved")));
     let full = table.node("when_full").map_or(&node.origin, |node| &node.origin);
     let when_full = table.optional("when_full", |node| value::one_of(node, &WHEN_FULL)).unwrap_or_default();
-    if let Some(reason) = needs(when_full, bounds) {
+    if when_full == WhenFull::Wait && !bounds.may_wait {
+        let reason = "= \"wait\" (the default) needs topics for intents that wait: set kafka.waiting in the configuration (such as \
+                      waiting = \"send-waiting\"), or write \"suppress\"";
         table.note_at(full, "when_full", reason);
     }
     let fair_by = table.optional("fair_by", |node| value::one_of(node, &FAIR_BY));
@@ -101,21 +102,6 @@ fn route(document: &Document<'_>, node: &Node, path: &str, bounds: PolicyBounds)
         fair_by: fair_by.unwrap_or_default(),
         max_attempts: max_attempts.unwrap_or(DEFAULT_MAX_ATTEMPTS),
     })
-}
-
-/// What the configuration lacks for this.
-fn needs(when_full: WhenFull, bounds: PolicyBounds) -> Option<&'static str> {
-    match when_full {
-        WhenFull::Wait if !bounds.may_wait => Some(
-            "= \"wait\" (the default) needs topics for intents that wait: set kafka.waiting in the configuration (such as \
-             waiting = \"send-waiting\"), or write \"suppress\"",
-        ),
-        WhenFull::Defer if !bounds.may_defer => Some(
-            "= \"defer\" needs topics to defer intents to: set kafka.deferred in the configuration (such as deferred = \
-             \"send-deferred\"), or write \"suppress\"",
-        ),
-        WhenFull::Wait | WhenFull::Defer | WhenFull::Suppress => None,
-    }
 }
 
 fn topic_part(node: &Node) -> Parsed<&str> {

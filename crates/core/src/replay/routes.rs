@@ -36,7 +36,7 @@ pub struct RouteTotals {
     pub rate: Option<u64>,
     /// How many intents it took.
     pub intents: u64,
-    /// How many of them would have waited for the rate, or would have been deferred or suppressed; null without a rate.
+    /// How many of them would have waited for the rate, or would have been suppressed; null without a rate.
     pub waited: Option<u64>,
     /// The longest wait for the rate, in milliseconds; null without a rate.
     pub longest_wait_ms: Option<u64>,

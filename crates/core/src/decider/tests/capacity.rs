@@ -82,7 +82,7 @@ impl World {
         let email = routes.state("email");
         email.grant(general, reserved, LEASE);
         email.learn(RouteKnown { waiting: vec![0; 4], ..one_per_second() });
-        let decider = Decider { routes: Some(routes), wheel: Some(Wheel { shares: 1 }), ..decider };
+        let decider = Decider { routes: Some(routes), ..decider };
         Self { decider, email, store, read_before: ReadBefore::none(), waited_ms: 0 }
     }
 
@@ -128,11 +128,6 @@ fn word(output: &Output) -> String {
     match output.to {
         Destination::Approved(_) => "approved".to_owned(),
         Destination::Waiting { topic: WaitingTopic(0), .. } => "waits".to_owned(),
-        Destination::Deferred(_) => {
-            let due = output.headers.iter().find(|(name, _)| *name == "weir-due").unwrap();
-            let why = &output.headers.iter().find(|(name, _)| *name == "weir-why").unwrap().1;
-            format!("{why} for {}s", (due.1.parse::<i64>().unwrap() - now().millis()) / 1000)
-        }
         Destination::Suppressed => {
             let crate::record::OutputValue::Ours(envelope) = &output.value else { panic!("{output:?}") };
             let envelope: serde_json::Value = serde_json::from_slice(envelope).unwrap();
@@ -141,21 +136,19 @@ fn word(output: &Output) -> String {
             let after = after.map_or(String::new(), |after_ms| format!(" for {after_ms}ms"));
             format!("{}{after}", envelope["reason"].as_str().unwrap())
         }
-        Destination::Waiting { .. } | Destination::DeadLetters | Destination::Undelivered | Destination::Nowhere => {
-            panic!("{output:?}")
-        }
+        Destination::Waiting { .. }
+        | Destination::Deferred(_)
+        | Destination::DeadLetters
+        | Destination::Undelivered
+        | Destination::Nowhere => panic!("{output:?}"),
     }
 }
 
 #[test]
-fn an_intent_without_a_permit_waits_is_suppressed_or_is_deferred_as_its_route_says() {
-    for (when_full, waiting, expected) in [
-        ("wait", 0, "waits"),
-        ("suppress", 0, "capacity for 1000ms"),
-        ("suppress", 90, "capacity for 90000ms"),
-        ("defer", 0, "capacity for 60s"),
-        ("defer", 90, "capacity for 120s"),
-    ] {
+fn an_intent_without_a_permit_waits_or_is_suppressed_as_its_route_says() {
+    for (when_full, waiting, expected) in
+        [("wait", 0, "waits"), ("suppress", 0, "capacity for 1000ms"), ("suppress", 90, "capacity for 90000ms")]
+    {
         let world = World::new(&format!("{EMAIL}when_full = \"{when_full}\"\n"), (0, 0));
         world.waits(vec![waiting, 0]);
         let found = world.decide(&batch(&[("a", "email", ""), ("b", "push", "")]));

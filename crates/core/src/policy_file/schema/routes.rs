@@ -39,7 +39,7 @@ pub(super) struct Route {
     /// A share of the capacity that is kept for some intents.
     reserved: Option<Reserved>,
     /// The action for intents that the route cannot take now. wait (default): on the route's topic, in fair order; needs
-    /// kafka.waiting. suppress: suppressed as capacity. defer: needs kafka.deferred.
+    /// kafka.waiting. suppress: suppressed as capacity.
     when_full: Option<WhenFull>,
     /// What waiting intents take turns by. Default: campaign.
     fair_by: Option<FairBy>,
@@ -73,7 +73,6 @@ struct Reserved {
 enum WhenFull {
     Wait,
     Suppress,
-    Defer,
 }
 
 #[derive(JsonSchema)]
