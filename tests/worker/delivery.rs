@@ -9,6 +9,7 @@ mod lanes;
 mod outage;
 mod overdue;
 mod pace;
+mod sizes;
 mod starts;
 mod turns;
 

@@ -376,8 +376,8 @@ impl BatchDecision {
         let mut writer = self.writer(numbers);
         let mut outputs = Vec::with_capacity(decoded.len());
         for (index, (decoded, gate_result)) in decoded.iter().zip(results).enumerate() {
-            let bytes_beside = if decoded.is_err() { records.bytes_beside_value(index) } else { 0 };
-            outputs.push(writer.write((&records.get(index), bytes_beside), decoded, gate_result, gated.answers()));
+            let bytes_beside = || records.bytes_beside_value(index);
+            outputs.push(writer.write((&records.get(index), &bytes_beside), decoded, gate_result, gated.answers()));
         }
         (outputs, writer.finish())
     }

@@ -10,6 +10,7 @@ use std::{collections::HashMap, sync::Arc};
 use foldhash::fast::RandomState;
 
 use super::{
+    dead_letter::DeadLetter,
     decider::{BatchBudgets, Decider, Decoded, Disposition, GateDenial, GateResult, StoreAnswers, Undecided},
     letter::dead_letter,
     limits::OutputLimits,
@@ -103,10 +104,10 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
         }
     }
 
-    /// The output of one record, whose key and headers take so many bytes. `answers` are the store's, all there.
+    /// The output of one record; `bytes_beside` gives what its key and headers take. `answers` are the store's, all there.
     pub(super) fn write(
         &mut self,
-        (record, bytes_beside): (&RecordView<'_>, usize),
+        (record, bytes_beside): (&RecordView<'_>, &dyn Fn() -> usize),
         decoded: &'b Decoded<'b>,
         gate_result: &GateResult,
         answers: &StoreAnswers,
@@ -114,11 +115,7 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
         let intent = match decoded {
             Ok(intent) => intent,
             Err(Undecided::Retry(intent)) => return self.again(record, intent),
-            Err(Undecided::Invalid(letter)) => {
-                let (output, reason) = dead_letter(letter, record, (&self.topic.name, bytes_beside), self.limits);
-                self.tally.dead_letter(reason.as_str());
-                return output;
-            }
+            Err(Undecided::Invalid(letter)) => return self.dead(letter, record, bytes_beside()),
         };
         if let Some(deferral) = record.deferral.filter(|deferral| !deferral.is_until_capacity()) {
             self.tally.released(self.now.millis() - deferral.due.millis());
@@ -130,7 +127,7 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
             return self.deferred(wheel, record, intent, (DeferReason::Unavailable, due));
         }
         if let Some(route) = waits_for_route(gate_result, answers) {
-            return self.waiting(record, intent, route);
+            return self.waiting((record, bytes_beside()), intent, route);
         }
         let decision = self.decision(record, gate_result, answers);
         if let Some(wheel) = self.wheel
@@ -193,12 +190,10 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
         Output { to, value: OutputValue::AsItCame, headers: deferral.headers() }
     }
 
-    /// The record of an intent that waits for its route, by the route's place in the policy.
-    fn waiting(&mut self, record: &RecordView<'_>, intent: &Intent<'_>, route: usize) -> Output {
-        self.tally.waiting(&self.grounds.eval.policy().routes[route].name);
-        let deferral = Deferral::until_capacity(record, self.topic, self.now);
-        let to = self.queues.place(&self.grounds.eval.policy().routes[route], intent);
-        Output { to, value: OutputValue::AsItCame, headers: deferral.headers() }
+    fn dead(&mut self, letter: &DeadLetter, record: &RecordView<'_>, bytes_beside: usize) -> Output {
+        let (output, reason) = dead_letter(letter, record, (&self.topic.name, bytes_beside), self.limits);
+        self.tally.dead_letter(reason.as_str());
+        output
     }
 
     /// The approved topic of an intent.

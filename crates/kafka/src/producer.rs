@@ -1,6 +1,9 @@
 //! A lane's producer: one batch, one transaction.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 use rdkafka::{
     TopicPartitionList,
@@ -53,7 +56,7 @@ pub struct LaneProducer {
     opened: Instant,
     options: KafkaOptions,
     /// What the output topics took when the client was made, which batches by it.
-    made_for: Vec<u64>,
+    made_for: BTreeMap<String, u64>,
     transactional_id: String,
     rights: Rights,
     /// The edition of the files that the client was created from.
@@ -67,7 +70,7 @@ impl LaneProducer {
     /// A property is invalid, or a file that it names cannot be used.
     pub fn make(options: &KafkaOptions, lane: usize) -> Result<Self, String> {
         let edition = options.files.edition();
-        let made_for = options.outputs().into_iter().map(|(to, _)| options.limits.get(to)).collect();
+        let made_for = options.written().into_iter().map(|(to, topic)| (topic, options.limits.get(to))).collect();
         let producer: BaseProducer<LaneContext> = make(&options.producer(lane), LaneContext::of(options))
             .map_err(|error| format!("the Kafka producer cannot be made: {}", client::not_made(&error)))?;
         Ok(Self {
@@ -302,12 +305,10 @@ impl LaneProducer {
     /// a new client batches by it, and the intents are judged again by it.
     fn too_large(&mut self, failed: &FailedDelivery, what: &str) -> CommitError {
         self.state = State::Spent;
-        let outputs = self.options.outputs().into_iter().zip(self.made_for.iter().copied());
-        for ((to, topic), before) in outputs {
-            if topic != failed.topic {
-                continue;
-            }
-            let now = limits::after_refusal(&self.options, to);
+        if let Some((to, topic)) = self.options.written().into_iter().find(|(_, topic)| *topic == failed.topic) {
+            // A topic of waiting intents may have been added since.
+            let before = self.made_for.get(&topic).copied().unwrap_or(u64::MAX);
+            let now = limits::after_refusal(&self.options, (to, &topic), before);
             if now < before {
                 return CommitError::Failed(format!("{what} is larger than {topic} takes, which is {now} bytes now"));
             }

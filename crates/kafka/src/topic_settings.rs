@@ -126,16 +126,28 @@ pub async fn describe(options: &KafkaOptions, topics: &[&str]) -> Result<BTreeMa
     let begun = Instant::now();
     let topics: Vec<String> = topics.iter().map(|&topic| topic.to_owned()).collect();
     loop {
-        let (asked, wanted) = (options.clone(), topics.clone());
-        let answers = tokio::task::spawn_blocking(move || ask(&asked, &wanted)).await;
-        let answers = answers.unwrap_or_else(|error| Err(TopicError::Client(error.to_string())))?;
-        match told(&options.brokers, answers) {
-            Err(TopicError::Missing { .. }) if begun.elapsed() < KNOWN_WITHIN => {
+        match describe_known(options, &topics).await? {
+            (_, Some(TopicError::Missing { .. })) if begun.elapsed() < KNOWN_WITHIN => {
                 tokio::time::sleep(ASK_AGAIN_AFTER).await;
             }
-            told => return told,
+            (_, Some(trouble)) => return Err(trouble),
+            (found, None) => return Ok(found),
         }
     }
+}
+
+/// The settings of those topics that a broker describes, and why it does not describe another one.
+pub(super) type Known = (BTreeMap<String, TopicSettings>, Option<TopicError>);
+
+/// What the broker describes of these topics now: what it tells of one does not depend on the others.
+///
+/// # Errors
+/// The broker cannot be asked.
+pub(super) async fn describe_known(options: &KafkaOptions, topics: &[String]) -> Result<Known, TopicError> {
+    let (asked, wanted) = (options.clone(), topics.to_vec());
+    let answers = tokio::task::spawn_blocking(move || ask(&asked, &wanted)).await;
+    let answers = answers.unwrap_or_else(|error| Err(TopicError::Client(error.to_string())))?;
+    Ok(told(&options.brokers, answers))
 }
 
 /// What a broker answers for each topic. Blocks.
@@ -148,9 +160,9 @@ fn ask(options: &KafkaOptions, topics: &[String]) -> Result<Vec<(String, Told)>,
     told.map_err(|code| unanswered(options, &consumer, KafkaError::AdminOp(code)))
 }
 
-/// The settings of all topics, or why a broker does not tell those of one.
-fn told(brokers: &str, answers: Vec<(String, Told)>) -> Result<BTreeMap<String, TopicSettings>, TopicError> {
-    let (mut found, mut hidden, mut unknown) = (BTreeMap::new(), Vec::new(), Vec::new());
+/// What a broker tells.
+fn told(brokers: &str, answers: Vec<(String, Told)>) -> Known {
+    let (mut found, mut hidden, mut unknown, mut failed) = (BTreeMap::new(), Vec::new(), Vec::new(), None);
     let brokers = brokers.to_owned();
     for (topic, answer) in answers {
         match answer {
@@ -161,16 +173,19 @@ fn told(brokers: &str, answers: Vec<(String, Told)>) -> Result<BTreeMap<String, 
                 hidden.push(Right::DescribeConfigs(topic));
             }
             Err(code) if is_not_known_yet(code) => unknown.push(topic),
-            Err(code) => return Err(TopicError::NotTold { brokers, topic, reason: code.to_string() }),
+            Err(code) => failed = failed.or(Some((topic, code.to_string()))),
         }
     }
-    if !hidden.is_empty() {
-        Err(TopicError::NotAllowed { brokers, rights: hidden })
+    let trouble = if let Some((topic, reason)) = failed {
+        Some(TopicError::NotTold { brokers, topic, reason })
+    } else if !hidden.is_empty() {
+        Some(TopicError::NotAllowed { brokers, rights: hidden })
     } else if !unknown.is_empty() {
-        Err(TopicError::Missing { brokers, topics: unknown })
+        Some(TopicError::Missing { brokers, topics: unknown })
     } else {
-        Ok(found)
-    }
+        None
+    };
+    (found, trouble)
 }
 
 #[cfg(test)]
@@ -202,8 +217,17 @@ mod tests {
     fn a_refusal_a_topic_that_is_not_known_and_other_errors_are_told_apart() {
         const BROKERS: &str = "kafka-1:9092";
         let known = || ("kept".to_owned(), Ok(vec![(RETENTION_MS.to_owned(), "1".to_owned())]));
-        let with = |code| told(BROKERS, vec![known(), ("other".to_owned(), Err(code))]).unwrap_err();
-        assert_eq!(told(BROKERS, vec![known()]).unwrap()["kept"].retention_ms(), Some(1));
+        let with = |code| {
+            let (found, trouble) = told(BROKERS, vec![("other".to_owned(), Err(code)), known()]);
+            assert_eq!(
+                found["kept"].retention_ms(),
+                Some(1),
+                "{code:?}: what is told of one does not depend on another"
+            );
+            trouble.unwrap()
+        };
+        let (found, trouble) = told(BROKERS, vec![known()]);
+        assert!(trouble.is_none() && found.len() == 1, "{trouble:?}");
 
         let refused = with(RDKafkaErrorCode::TopicAuthorizationFailed).to_string();
         assert!(refused.contains("grant DESCRIBE_CONFIGS on the topic other"), "{refused}");
@@ -219,6 +243,7 @@ mod tests {
             assert!(told.contains("settings of the topic other") && !told.contains("grant"), "{told}");
         }
         // What has no settings of its own is no refusal.
-        assert!(told(BROKERS, vec![("bare".to_owned(), Ok(vec![]))]).unwrap().contains_key("bare"));
+        let (found, trouble) = told(BROKERS, vec![("bare".to_owned(), Ok(vec![]))]);
+        assert!(trouble.is_none() && found.contains_key("bare"), "{trouble:?}");
     }
 }

@@ -2,7 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use weir_core::{memory::LaneMemory, record::WaitingTopic, route::MAX_WAIT_MS, wheel::KEPT_BEYOND_MS};
+use weir_core::{
+    memory::LaneMemory,
+    record::{Destination, WaitingTopic},
+    route::MAX_WAIT_MS,
+    wheel::KEPT_BEYOND_MS,
+};
 
 use super::{
     client::{KafkaOptions, ReadOrder, Reads},
@@ -25,6 +30,17 @@ impl KafkaOptions {
     #[must_use]
     pub fn waiting_on(&self, topic: WaitingTopic) -> Option<String> {
         self.waiting_topic(&self.routes.waiting_on(topic)?.name)
+    }
+
+    /// All topics that lanes write to: the outputs, and those of intents that wait for any route that a policy has had.
+    #[must_use]
+    pub fn written(&self) -> Vec<(Destination, String)> {
+        let waiting = |number| {
+            let topic = WaitingTopic(number);
+            Some((Destination::Waiting { topic, partition: 0 }, self.waiting_on(topic)?))
+        };
+        let outputs = self.outputs().into_iter().map(|(to, topic)| (to, topic.to_owned()));
+        outputs.chain((0..=u16::MAX).map_while(waiting)).collect()
     }
 
     /// The topic of intents that wait for a route, where intents may wait.

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use tokio_util::sync::CancellationToken;
 use weir_core::{current::Current, policy::Policy, route::WhenFull};
-use weir_kafka::{client::KafkaOptions, new_topics::NewTopics, topics::TopicError, waiting_topics};
+use weir_kafka::{client::KafkaOptions, limits, new_topics::NewTopics, topics::TopicError, waiting_topics};
 use weir_redis::RedisStore;
 use weir_worker::{
     clock::{ComparedClock, SystemClock},
@@ -77,6 +77,7 @@ impl RefreshSource for RoutedPolicy {
             for (name, partitions) in names.into_iter().zip(partitions) {
                 self.kafka.routes.state(name).set_partitions(partitions);
             }
+            limits::look_again(&self.kafka).await;
         }
         Ok(self.read.take())
     }

@@ -2,13 +2,16 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::GateResult;
+use super::{GateResult, OutputWriter};
 use crate::{
+    dead_letter::DeadLetter,
     decide::AdmitVerdict,
     decider::{Disposition, StoreAnswers},
+    deferral::Deferral,
     intent::Intent,
     policy::GateReason,
-    record::Destination,
+    record::{Destination, Output, OutputValue, RecordView},
+    room::{Oversize, RECORD_BYTES},
     route::Route,
     routes::{RouteState, Routes, place},
 };
@@ -51,21 +54,56 @@ impl<'w> Queues<'w> {
         Self { routes, queues: BTreeMap::new() }
     }
 
-    /// Where an intent of this route is to wait.
-    pub(super) fn place(&mut self, route: &Route, intent: &Intent<'_>) -> Destination {
+    fn of(&mut self, route: &Route) -> &mut Queue {
         let Some(routes) = self.routes else { unreachable!("a route denies where there are routes") };
-        let queue = self.queues.entry(Arc::clone(&route.name)).or_insert_with(|| {
+        self.queues.entry(Arc::clone(&route.name)).or_insert_with(|| {
             let state = routes.state(&route.name);
             let waiting = state.waiting();
             Queue { state, waiting, added: 0 }
-        });
-        queue.added += 1;
-        let partition = place(&queue.waiting, route.fair_by.hash_of(intent));
+        })
+    }
+}
+
+impl Queue {
+    fn to(&self, partition: i32) -> Destination {
+        Destination::Waiting { topic: self.state.topic, partition }
+    }
+
+    /// Where an intent of this hash is to wait.
+    fn place(&mut self, hash: u64) -> Destination {
+        self.added += 1;
+        let partition = place(&self.waiting, hash);
         if let Some(partition) = partition {
-            queue.waiting[partition] += 1;
+            self.waiting[partition] += 1;
         }
-        let partition = partition.and_then(|partition| i32::try_from(partition).ok()).unwrap_or(BY_KEY);
-        Destination::Waiting { topic: queue.state.topic, partition }
+        self.to(partition.and_then(|partition| i32::try_from(partition).ok()).unwrap_or(BY_KEY))
+    }
+}
+
+impl OutputWriter<'_, '_> {
+    /// The record of an intent that waits for its route, by the route's place in the policy. Where the route's topic does not take it,
+    /// it is a dead letter: nothing is recorded for it yet.
+    pub(super) fn waiting(
+        &mut self,
+        (record, bytes_beside): (&RecordView<'_>, usize),
+        intent: &Intent<'_>,
+        route: usize,
+    ) -> Output {
+        let eval = self.grounds.eval;
+        let route = &eval.policy().routes[route];
+        let queue = self.queues.of(route);
+        let headers = Deferral::until_capacity(record, self.topic, self.now).headers();
+        let mut output = Output { to: queue.to(BY_KEY), value: OutputValue::AsItCame, headers };
+        let bytes = (RECORD_BYTES + output.content_bytes(record, bytes_beside)) as u64;
+        let limit_bytes = self.limits.get(output.to);
+        if bytes > limit_bytes {
+            let value_bytes = record.value.map_or(0, <[u8]>::len);
+            let letter = DeadLetter::not_writable(value_bytes, Oversize { bytes, limit_bytes });
+            return self.dead(&letter, record, bytes_beside);
+        }
+        self.tally.waiting(&route.name);
+        output.to = queue.place(route.fair_by.hash_of(intent));
+        output
     }
 }
 

@@ -136,11 +136,10 @@ fn word(output: &Output) -> String {
             let after = after.map_or(String::new(), |after_ms| format!(" for {after_ms}ms"));
             format!("{}{after}", envelope["reason"].as_str().unwrap())
         }
-        Destination::Waiting { .. }
-        | Destination::Deferred(_)
-        | Destination::DeadLetters
-        | Destination::Undelivered
-        | Destination::Nowhere => panic!("{output:?}"),
+        Destination::DeadLetters => "dead".to_owned(),
+        Destination::Waiting { .. } | Destination::Deferred(_) | Destination::Undelivered | Destination::Nowhere => {
+            panic!("{output:?}")
+        }
     }
 }
 
@@ -154,6 +153,18 @@ fn an_intent_without_a_permit_waits_or_is_suppressed_as_its_route_says() {
         let found = world.decide(&batch(&[("a", "email", ""), ("b", "push", "")]));
         assert_eq!(found, [expected, "approved"], "{when_full} {waiting}: another channel has no route");
     }
+}
+
+#[test]
+fn an_intent_that_the_topic_of_its_route_does_not_take_is_a_dead_letter_where_it_has_to_wait() {
+    let world = World::new(EMAIL, (1, 0));
+    world.decider.limits.set(Destination::Waiting { topic: world.email.topic, partition: 0 }, 600);
+    let large = format!(r#","payload":"{}""#, "x".repeat(1_000));
+    let large = large.as_str();
+    let intents = [("a", "email", large), ("b", "email", large), ("c", "email", ""), ("d", "push", large)];
+    assert_eq!(world.decide(&batch(&intents)), ["approved", "dead", "waits", "approved"]);
+    assert!(world.store.history(crate::shard::UserHash::of("b")).is_empty(), "it is not recorded");
+    assert_eq!(world.email.queued(), 1, "it waits for nothing");
 }
 
 #[test]
