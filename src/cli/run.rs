@@ -22,7 +22,8 @@ use weir_core::{
 };
 use weir_kafka::{
     client::KafkaOptions,
-    limits, new_topics,
+    limits,
+    new_topics::{self, Holds},
     topics::{self, TopicError},
 };
 use weir_redis::{PooledStore, RedisActivityLog, RedisPool, RedisStore};
@@ -134,7 +135,7 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
     let routes = WorkerRoutes {
         status: routes::keep(&redis, &kafka, policy.value(), (&clock, &stop)),
         waiting: waiting_ends(&kafka, &redis),
-        known: ask_kafka(&kafka, routes::known).await?,
+        known: routes::known(&kafka, &stop).await?,
     };
     let due_lanes = assemble::reads_beside(&settings.kafka).due_lanes(lanes);
     let lanes = lane_ends(&kafka, (lanes, &due_lanes), &wheels, &redis);
@@ -344,7 +345,8 @@ async fn ready_topics(kafka: &Arc<KafkaOptions>, settings: &Settings) -> anyhow:
     match error.downcast() {
         Ok(TopicError::Missing { topics, .. }) if settings.kafka.create_topics => {
             tracing::info!(?topics, "creating missing topics");
-            Ok(new_topics::create(kafka, &topics, assemble::new_topics(settings)).await?)
+            let new = assemble::new_topics(settings);
+            Ok(new_topics::create(kafka, (&topics, Holds::Configured), new).await?)
         }
         Ok(error @ TopicError::Missing { .. }) => Err(UsageError(error.to_string()).into()),
         Ok(error) => Err(error.into()),

@@ -3,6 +3,7 @@
 mod health;
 
 use std::{
+    collections::BTreeSet,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -12,6 +13,7 @@ use arc_swap::ArcSwap;
 use tokio::{net::TcpListener, runtime::Handle, task::JoinHandle, time::timeout};
 use tokio_util::sync::CancellationToken;
 use weir_core::{
+    current::Current,
     decider::Decider,
     policy::Policy,
     ports::{CommitTable, Store},
@@ -100,8 +102,8 @@ pub struct WorkerRoutes<D> {
     pub status: RoutesStatus,
     /// Makes the ends of the lane that reads what waits for a route, by the route's name; `None`: nothing can wait.
     pub waiting: Option<WaitingEnds<D>>,
-    /// Routes that have a topic of waiting intents already.
-    pub known: Vec<Arc<str>>,
+    /// Routes for which something may wait, whatever the policy says.
+    pub known: Arc<Current<BTreeSet<String>>>,
 }
 
 /// See [`WorkerRoutes`].
@@ -265,9 +267,9 @@ impl<D: Store + 'static> Worker<D> {
         if self.routes.waiting.is_none() {
             return Vec::new();
         }
-        let policy = self.policy.current();
+        let (policy, known) = (self.policy.current(), self.routes.known.get());
         let waits = policy.routes.iter().filter(|route| route.when_full == WhenFull::Wait);
-        waits.map(|route| Arc::clone(&route.name)).chain(self.routes.known.iter().cloned()).collect()
+        waits.map(|route| Arc::clone(&route.name)).chain(known.iter().map(|route| route.as_str().into())).collect()
     }
 
     fn vitals(&self, lanes: &[Arc<LaneStatus>], pressure: PressureStatus) -> Vitals {

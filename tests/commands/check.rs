@@ -427,6 +427,12 @@ fn routes_need_their_topics_and_those_that_share_the_lag_of_a_topic_are_warned_o
     let found = check(&scene, &config).of("error").concat();
     let missing = format!("{waiting}-email");
     assert!(found.contains(&missing) && found.contains("weir check --create"), "{found}");
+    // The topic of a route is no other one of weir's.
+    let called = scene.config("i").replace("[kafka]", &format!("[kafka]\nwaiting = {:?}", scene.name));
+    scene.write_policy(&policy(&[route("approved", "rate = 500")]));
+    let found = check(&scene, &called).of("error").concat();
+    assert!(found.contains(&format!("{}, which the configuration names", scene.topic("approved"))), "{found}");
+    scene.write_policy(&policy(&[route("email", "rate = 500")]));
     scene.wait_for_routes(&["email"]);
     let found = check(&scene, &config);
     assert!(!found.of("error").concat().contains(&missing), "{:?}", found.of("error"));

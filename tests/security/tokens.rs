@@ -25,7 +25,7 @@ use weir_kafka::{
     client::KafkaOptions,
     extents::{self, Span},
     group_progress::GroupProgress,
-    new_topics::{self, NewTopics},
+    new_topics::{self, Holds, NewTopics},
     partition_reader::PartitionReader,
     range::{Range, RangeReader},
     sink::KafkaSink,
@@ -102,7 +102,7 @@ fn options(kafka: &TokenKafka, tokens: Option<Arc<dyn Tokens>>) -> Arc<KafkaOpti
 async fn made(options: &KafkaOptions) {
     let topics = ["i", "a", "s", "d"].map(str::to_owned);
     let how = NewTopics { partitions: 2, shares: 1, retention_ms: 700_000_000 };
-    new_topics::create(options, &topics, how).await.unwrap();
+    new_topics::create(options, (&topics, Holds::Configured), how).await.unwrap();
 }
 
 /// Reads until a record is there.

@@ -9,6 +9,7 @@ mod lanes;
 mod outage;
 mod overdue;
 mod pace;
+mod removed;
 mod sizes;
 mod starts;
 mod turns;

@@ -18,7 +18,7 @@ use super::{
     rights::Right,
     topic_settings,
     topics::{ANSWER_TIMEOUT, TopicError, admin, asking, not_allowed, unanswered},
-    waiting_topics, wheel_topics,
+    wheel_topics,
 };
 
 /// The largest record of an output topic that is made here, in bytes: twice the default of a topic of intents.
@@ -40,6 +40,18 @@ pub(super) fn is_not_known_yet(code: RDKafkaErrorCode) -> bool {
     )
 }
 
+/// What topics hold that are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Holds {
+    /// What the configuration names them for.
+    Configured,
+    /// Intents that wait for a route.
+    Waiting,
+}
+
+/// Partitions of a topic of waiting intents, at least: two campaigns of many then seldom share one.
+const WAITING_PARTITIONS: i32 = 32;
+
 /// How topics are made.
 #[derive(Debug, Clone, Copy)]
 pub struct NewTopics {
@@ -55,18 +67,23 @@ pub struct NewTopics {
 ///
 /// # Errors
 /// A topic could not be made, or a broker does not learn of it.
-pub async fn create(options: &KafkaOptions, topics: &[String], how: NewTopics) -> Result<(), TopicError> {
+pub async fn create(
+    options: &KafkaOptions,
+    (topics, holds): (&[String], Holds),
+    how: NewTopics,
+) -> Result<(), TopicError> {
     let (retention, deferred) = (how.retention_ms.to_string(), wheel_topics::RETENTION_MS.to_string());
     let rebuilt_from = topic_settings::rebuilt_from(options);
     let wanted: Vec<NewTopic<'_>> = topics
         .iter()
         .map(|topic| {
             let of_wheel = wheel_topics::partitions(options, topic, how.shares);
-            let waits = waiting_topics::is_one(options, topic);
-            let partitions =
-                of_wheel.unwrap_or(if waits { how.partitions.max(waiting_topics::PARTITIONS) } else { how.partitions });
+            let partitions = match holds {
+                Holds::Configured => of_wheel.unwrap_or(how.partitions),
+                Holds::Waiting => how.partitions.max(WAITING_PARTITIONS),
+            };
             let mut new = NewTopic::new(topic, partitions, TopicReplication::Fixed(-1));
-            if of_wheel.is_some() || waits {
+            if of_wheel.is_some() || holds == Holds::Waiting {
                 new = new.set(topic_settings::RETENTION_MS, &deferred).set("cleanup.policy", "delete");
                 new = new.set("retention.bytes", "-1");
             }

@@ -119,6 +119,15 @@ pub enum TopicError {
         /// How many intents at the most.
         intents: u64,
     },
+    /// The topic of a route's waiting intents has another use.
+    #[error(
+        "the topic of a route's waiting intents would be {topic}, which the configuration names for something else: rename the route \
+         in the policy, or set another kafka.waiting"
+    )]
+    Taken {
+        /// Which.
+        topic: String,
+    },
     /// A topic could not be made.
     #[error("the topic {topic} could not be created: {reason}")]
     NotMade {
@@ -197,6 +206,11 @@ pub fn look(options: &KafkaOptions) -> Result<Inventory, TopicError> {
     }
     let hidden = hidden(options, &consumer, &inventory.missing)?;
     if hidden.is_empty() { Ok(inventory) } else { Err(not_allowed(options, hidden)) }
+}
+
+/// Whether the configuration names this topic.
+pub(super) fn is_named(options: &KafkaOptions, topic: &str) -> bool {
+    all(options).contains(&topic)
 }
 
 /// All topics that a worker needs: intents, outputs, refunds, reports, activity, retries and deferred intents.

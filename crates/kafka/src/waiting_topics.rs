@@ -1,23 +1,26 @@
 //! The topics of intents that wait for a route's capacity.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
+use rdkafka::{
+    consumer::Consumer as _,
+    error::{KafkaError, RDKafkaErrorCode},
+};
 use weir_core::{
     memory::LaneMemory,
-    record::{Destination, WaitingTopic},
+    record::{Destination, Progress, WaitingTopic},
     route::MAX_WAIT_MS,
     wheel::KEPT_BEYOND_MS,
 };
 
 use super::{
     client::{KafkaOptions, ReadOrder, Reads},
-    new_topics::{self, NewTopics},
+    native::answers::{Answers, Generation},
+    new_topics::{self, Holds, NewTopics},
+    offsets::{self, Logical},
     topic_settings::{self, KeepsTooLittle, TopicSettings},
-    topics::{self, TopicError},
+    topics::{self, ANSWER_TIMEOUT, TopicError, asking, unanswered, unseen},
 };
-
-/// Partitions of a topic that is made here, at least: two campaigns of many then seldom share one.
-pub(super) const PARTITIONS: i32 = 32;
 
 /// How long a record is kept at the least, in milliseconds: as long as an intent waits, and a day in which it is suppressed.
 const KEPT_MS: i64 = MAX_WAIT_MS + KEPT_BEYOND_MS;
@@ -67,20 +70,74 @@ impl KafkaOptions {
     }
 }
 
-/// Whether this is such a topic, of any route.
-pub(super) fn is_one(options: &KafkaOptions, topic: &str) -> bool {
-    let prefix = options.waiting.as_deref();
-    prefix.is_some_and(|prefix| topic.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('-')))
-}
-
-/// The routes that have such a topic. Blocks.
+/// The routes for which something may wait, whatever the policy says now: those that are known, and those in whose topic weir's own
+/// group has committed offsets. Other topics of such names are not this installation's. Blocks.
 ///
 /// # Errors
 /// A broker cannot be asked.
-pub fn routes(options: &KafkaOptions) -> Result<BTreeSet<String>, TopicError> {
-    let Some(prefix) = options.waiting.as_deref() else { return Ok(BTreeSet::new()) };
-    let route = |topic: &str| Some(topic.strip_prefix(prefix)?.strip_prefix('-')?.to_owned());
-    Ok(topics::visible(options)?.keys().filter_map(|topic| route(topic)).collect())
+pub fn routes(options: &KafkaOptions, known: &BTreeSet<String>) -> Result<BTreeSet<String>, TopicError> {
+    let mut routes = known.clone();
+    let Some(prefix) = options.waiting.as_deref() else { return Ok(routes) };
+    for topic in topics::visible(options)?.into_keys() {
+        let route = topic.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('-'));
+        let Some(route) = route.filter(|route| !routes.contains(*route)) else { continue };
+        let Some(waiting) = options.for_waiting(route).filter(|_| !topics::is_named(options, &topic)) else { continue };
+        match topics::has_progress(&waiting) {
+            Ok(true) => {
+                routes.insert(route.to_owned());
+            }
+            // Who may not ask for the group's offsets has read nothing as that group; and the topic may be deleted meanwhile.
+            Ok(false) | Err(TopicError::NotAllowed { .. } | TopicError::Missing { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(routes)
+}
+
+/// Commits where the groups of these routes begin in topics that are empty: a group with offsets is found by whoever starts without
+/// its route ([`routes`]). To be done before an intent waits there.
+///
+/// # Errors
+/// A broker cannot be asked, or does not take the offsets.
+pub async fn begin(options: &KafkaOptions, routes: Vec<Arc<str>>) -> Result<(), TopicError> {
+    let options = options.clone();
+    let each = move || {
+        routes.iter().filter_map(|route| options.for_waiting(route)).try_for_each(|waiting| begin_one(&waiting))
+    };
+    tokio::task::spawn_blocking(each).await.unwrap_or_else(|error| Err(TopicError::Client(error.to_string())))
+}
+
+fn begin_one(waiting: &KafkaOptions) -> Result<(), TopicError> {
+    if topics::has_progress(waiting)? {
+        return Ok(());
+    }
+    let (topic, partitions) = topics::identify(waiting, &waiting.intents)?;
+    let consumer = asking(waiting, &waiting.consumer())?;
+    let ends = |which| {
+        let ends = offsets::ends(&consumer, &waiting.intents, &partitions, which, ANSWER_TIMEOUT);
+        ends.map_err(|error| unseen(waiting, &consumer, &waiting.intents, error))
+    };
+    let first = ends(Logical::Earliest)?;
+    if first != ends(Logical::Latest)? {
+        // The lane says where it begins there: the group may have lost its offsets.
+        return Ok(());
+    }
+    let starts: Vec<Progress> =
+        partitions.iter().zip(first).map(|(&partition, next_offset)| Progress { partition, next_offset }).collect();
+    let failed = |error| unanswered(waiting, &consumer, error);
+    let starts = offsets::list(&waiting.intents, topic.id, &starts).map_err(failed)?;
+    let client = consumer.client();
+    let answers = Answers::new(client).map_err(TopicError::Client)?;
+    match answers.commit(client, (&starts, Generation::now(client)), ANSWER_TIMEOUT) {
+        // It has members: another instance has been here.
+        Ok(())
+        | Err(
+            RDKafkaErrorCode::UnknownMemberId
+            | RDKafkaErrorCode::IllegalGeneration
+            | RDKafkaErrorCode::RebalanceInProgress,
+        ) => Ok(()),
+        Err(code) => Err(failed(KafkaError::ConsumerCommit(code))),
+    }
 }
 
 /// The settings by which a topic may lose an intent that waits.
@@ -93,12 +150,15 @@ pub fn keeps_too_little(settings: &TopicSettings) -> Vec<KeepsTooLittle> {
 /// partitions of each.
 ///
 /// # Errors
-/// A topic is missing, cannot be made, or may lose intents.
+/// A topic is missing, cannot be made, may lose intents, or has another use.
 pub async fn ready(
     options: &KafkaOptions,
     topics: &[String],
     create: Option<NewTopics>,
 ) -> Result<Vec<usize>, TopicError> {
+    if let Some(topic) = topics.iter().find(|topic| topics::is_named(options, topic)) {
+        return Err(TopicError::Taken { topic: topic.clone() });
+    }
     let mut found = look(options, topics).await?;
     let missing: Vec<String> =
         topics.iter().zip(&found).filter(|(_, partitions)| **partitions == 0).map(|(topic, _)| topic.clone()).collect();
@@ -107,7 +167,7 @@ pub async fn ready(
             return Err(TopicError::Missing { brokers: options.brokers.clone(), topics: missing });
         };
         tracing::info!(topics = ?missing, "creating missing topics");
-        new_topics::create(options, &missing, how).await?;
+        new_topics::create(options, (&missing, Holds::Waiting), how).await?;
         found = look(options, topics).await?;
     }
     let names: Vec<&str> = topics.iter().map(String::as_str).collect();

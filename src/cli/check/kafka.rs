@@ -6,7 +6,7 @@ use backon::{ExponentialBuilder, Retryable as _};
 use weir_core::{intent::MAX_INTENT_BYTES, policy::Policy, wheel::Ring};
 use weir_kafka::{
     client::{Delivery, KafkaOptions},
-    new_topics,
+    new_topics::{self, Holds},
     topic_settings::{self, KeepsTooLittle, TopicSettings},
     topics::{self, Inventory, TopicError},
     transaction, wheel_topics,
@@ -91,6 +91,7 @@ fn finding(error: &anyhow::Error) -> Finding {
             | TopicError::Shares { .. }
             | TopicError::Keeps { .. }
             | TopicError::LeftBehind { .. }
+            | TopicError::Taken { .. }
             | TopicError::NotMade { .. }
             | TopicError::NotKnown { .. }
             | TopicError::NotTold { .. }
@@ -116,7 +117,7 @@ async fn report_topics(
         inventory.missing.into_iter().partition(|topic| *topic == options.intents);
     if missing == Missing::Create && !own.is_empty() {
         let new = assemble::new_topics(settings);
-        match new_topics::create(options, &own, new).await {
+        match new_topics::create(options, (&own, Holds::Configured), new).await {
             Err(error) => report.add(Finding::Error, "kafka", error.to_string()),
             Ok(()) => {
                 let message = format!("created {}", own.join(", "));

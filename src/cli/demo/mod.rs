@@ -250,7 +250,7 @@ fn routes(
         let options = kafka.for_waiting(route).unwrap_or_else(|| KafkaOptions::clone(&kafka));
         LaneEnds { task, kafka: Arc::new(options), number: 0, commits: None, store: store.clone() }
     });
-    WorkerRoutes { status, waiting: Some(waiting), known: Vec::new() }
+    WorkerRoutes { status, waiting: Some(waiting), known: Current::new(Arc::default()) }
 }
 
 /// A lane that decides the intents, one that decides deferred intents when they are due, and one that moves them there.

@@ -20,7 +20,7 @@ mod summary;
 mod tests;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io::Write,
     sync::Arc,
     time::{Duration, Instant},
@@ -302,12 +302,10 @@ async fn restore_commits(rebuild: &mut Rebuild, kafka: &Arc<KafkaOptions>) -> an
                 committed.push((ring.group.clone(), topic, partitions));
             }
         }
-        for route in assemble::ask_kafka(kafka, waiting_topics::routes).await? {
-            let Some(waiting) = kafka.for_waiting(&route).map(Arc::new) else { continue };
-            if assemble::ask_kafka(&waiting, topics::has_progress).await? {
-                let (topic, partitions) = identify(kafka, &waiting.intents).await?;
-                committed.push((waiting.group.clone(), topic, partitions));
-            }
+        for route in assemble::ask_kafka(kafka, |kafka| waiting_topics::routes(kafka, &BTreeSet::new())).await? {
+            let Some(waiting) = kafka.for_waiting(&route) else { continue };
+            let (topic, partitions) = identify(kafka, &waiting.intents).await?;
+            committed.push((waiting.group, topic, partitions));
         }
         rebuild.restore_commits(&committed).await?;
     }

@@ -1,6 +1,6 @@
 //! The routes of a worker: the task that shares their permits, and the lanes of what waits for them.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use tokio_util::sync::CancellationToken;
 use weir_core::{current::Current, policy::Policy, route::WhenFull};
@@ -13,12 +13,18 @@ use weir_worker::{
     routes::{KeeperLinks, RoutesKeeper, RoutesStatus},
 };
 
-use super::redis::OpenRedis;
+use super::{ask_kafka, redis::OpenRedis};
 use crate::{
-    cli::worker::{LaneEnds, WaitingEnds},
+    cli::{
+        assemble,
+        worker::{LaneEnds, WaitingEnds},
+    },
     policy_source::{PolicySource, PolicySourceError},
     routes::KafkaRoutes,
 };
+
+/// How often it is looked for topics where something may wait for a route that the policy does not have.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
 
 /// A policy whose routes have their topics: one that needs a topic that is not there is rejected until it is.
 pub(super) struct RoutedPolicy {
@@ -70,14 +76,16 @@ impl RefreshSource for RoutedPolicy {
         }
         let Some(policy) = &self.read else { return Ok(None) };
         let waiting = policy.routes.iter().filter(|route| route.when_full == WhenFull::Wait);
-        let waiting = waiting.filter_map(|route| Some((&route.name, self.kafka.waiting_topic(&route.name)?)));
-        let (names, topics): (Vec<_>, Vec<String>) = waiting.unzip();
+        let waiting =
+            waiting.filter_map(|route| Some((Arc::clone(&route.name), self.kafka.waiting_topic(&route.name)?)));
+        let (names, topics): (Vec<Arc<str>>, Vec<String>) = waiting.unzip();
         if !topics.is_empty() {
             let partitions = waiting_topics::ready(&self.kafka, &topics, self.create).await?;
-            for (name, partitions) in names.into_iter().zip(partitions) {
+            for (name, partitions) in names.iter().zip(partitions) {
                 self.kafka.routes.state(name).set_partitions(partitions);
             }
             limits::look_again(&self.kafka).await;
+            waiting_topics::begin(&self.kafka, names).await?;
         }
         Ok(self.read.take())
     }
@@ -116,8 +124,25 @@ pub(super) fn waiting_ends(kafka: &Arc<KafkaOptions>, redis: &Arc<OpenRedis>) ->
     }))
 }
 
-/// The routes that have a topic of waiting intents, whatever the policy says now: something may wait there.
-pub(super) fn known(kafka: &KafkaOptions) -> Result<Vec<Arc<str>>, TopicError> {
-    let found: BTreeSet<String> = waiting_topics::routes(kafka)?;
-    Ok(found.into_iter().map(Into::into).collect())
+/// The routes for which something may wait, whatever the policy says now. They are looked for again and again: another instance may have
+/// had a policy that this one has never seen.
+pub(super) async fn known(
+    kafka: &Arc<KafkaOptions>,
+    stop: &CancellationToken,
+) -> anyhow::Result<Arc<Current<BTreeSet<String>>>> {
+    let found = ask_kafka(kafka, |kafka| waiting_topics::routes(kafka, &BTreeSet::new())).await?;
+    let known = Current::new(Arc::new(found));
+    tokio::spawn(stop.clone().run_until_cancelled_owned(keep_looking(Arc::clone(kafka), Arc::clone(&known))));
+    Ok(known)
+}
+
+async fn keep_looking(kafka: Arc<KafkaOptions>, known: Arc<Current<BTreeSet<String>>>) {
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let before = known.get();
+        match assemble::ask_kafka(&kafka, move |kafka| waiting_topics::routes(kafka, &before)).await {
+            Ok(found) => known.replace(Arc::new(found)),
+            Err(error) => tracing::debug!("topics of waiting intents were not looked for: {error:#}"),
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! The lanes of intents that wait: one for each route, from when the policy first has it.
 
 use std::{
-    collections::{BTreeMap, btree_map::Entry},
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     thread::{Builder, JoinHandle},
@@ -21,8 +21,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 pub struct WaitingLanes {
     /// The policy in force.
     pub policy: Arc<Current<Policy>>,
-    /// Routes that have a topic already.
-    pub known: Vec<Arc<str>>,
+    /// Other routes for which something may wait.
+    pub known: Arc<Current<BTreeSet<String>>>,
     /// Makes the lane of a route.
     pub make: MakesLane,
     /// The shutdown signal.
@@ -59,9 +59,12 @@ impl WaitingLanes {
     }
 
     fn wanted(&self) -> Vec<Arc<str>> {
-        let policy = self.policy.get();
+        let (policy, known) = (self.policy.get(), self.known.get());
         let waiting = policy.routes.iter().filter(|route| route.when_full == WhenFull::Wait);
-        waiting.map(|route| &route.name).chain(&self.known).cloned().collect()
+        waiting
+            .map(|route| Arc::clone(&route.name))
+            .chain(known.iter().map(|route| Arc::from(route.as_str())))
+            .collect()
     }
 
     fn start(&self, route: &Arc<str>) -> Result<JoinHandle<Result<(), LaneError>>, LaneError> {

@@ -35,6 +35,15 @@ fn a_permit_is_spent_once_its_intent_is_committed_and_goes_back_where_it_is_not(
     }
 }
 
+#[test]
+fn what_waits_for_a_route_that_was_removed_is_read_without_permits() {
+    let (world, routes) = paced(0);
+    let topic = routes.state("all").topic;
+    let (end, world) = run(World { routes: Vec::new(), task: Some(Task::Waiting(topic)), ..world });
+    end.unwrap();
+    each_once(&world);
+}
+
 /// A store that is away twice before each answer, and a clock by which the keeper of the route withdraws meanwhile what nobody has taken.
 #[derive(Clone)]
 struct Withdraws {
