@@ -18,7 +18,6 @@ use weir_core::{
     policy::Policy,
     ports::{CommitTable, Store},
     pressure::Pressure,
-    route::WhenFull,
     segment::SegmentSet,
 };
 use weir_kafka::{client::KafkaOptions, sink::KafkaSink, source::KafkaSource};
@@ -29,7 +28,7 @@ use weir_worker::{
     lane::{Lane, LaneError, LaneSettings, Task},
     pressure::PressureStatus,
     refresh::Refreshed,
-    routes::{RoutesStatus, WaitingLanes, WaitingStatuses},
+    routes::{RoutesStatus, WaitingLanes, WaitingStatuses, waited_for},
     services::ServiceDesk,
     status::{LaneStatus, StoreStatus},
     supervise::{LaneWork, supervise},
@@ -243,7 +242,7 @@ impl<D: Store + 'static> Worker<D> {
     ) -> WorkerHealth {
         WorkerHealth {
             lanes: lanes.to_vec(),
-            waiting: health::WaitingHealth::new(waiting, &self.waited_for_at_start()),
+            waiting: health::WaitingHealth::new(waiting, self.waited_for_at_start()),
             metrics: Arc::clone(&self.metrics),
             clock: self.clock.clone(),
             segments: Arc::clone(&self.segments),
@@ -263,13 +262,11 @@ impl<D: Store + 'static> Worker<D> {
 
     /// The routes whose lanes of waiting intents belong to the start: a route that a later policy adds does not make a process unready
     /// that has been ready.
-    fn waited_for_at_start(&self) -> Vec<Arc<str>> {
-        if self.routes.waiting.is_none() {
-            return Vec::new();
+    fn waited_for_at_start(&self) -> BTreeSet<Arc<str>> {
+        match self.routes.waiting {
+            Some(_) => waited_for(&self.policy.current(), &self.routes.known.get()),
+            None => BTreeSet::new(),
         }
-        let (policy, known) = (self.policy.current(), self.routes.known.get());
-        let waits = policy.routes.iter().filter(|route| route.when_full == WhenFull::Wait);
-        waits.map(|route| Arc::clone(&route.name)).chain(known.iter().map(|route| route.as_str().into())).collect()
     }
 
     fn vitals(&self, lanes: &[Arc<LaneStatus>], pressure: PressureStatus) -> Vitals {

@@ -265,7 +265,7 @@ impl RouteState {
         self.overdue.load(Ordering::Relaxed)
     }
 
-    /// Its lane has looked for an intent that waits, with a permit for it. `passed` is the monotonic clock.
+    /// Its lane has looked for an intent that waits. `passed` is the monotonic clock.
     pub fn looked(&self, found: bool, passed: Duration) {
         if !found {
             self.finds_since_ms.store(FINDS_NONE, Ordering::Relaxed);

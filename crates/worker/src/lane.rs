@@ -202,9 +202,10 @@ where
             let open_for = state.batch_timer.open_for().saturating_sub(since).max(SHORTEST_POLL);
             self.fill(state, &mut batch, &allowance, open_for).await?;
             state.closed_at = self.clock.passed();
-            state.found_nothing = batch.is_empty();
-            self.looked_for_waiting(!state.found_nothing);
-            if state.found_nothing {
+            // What was put back since it has no permit is there.
+            state.found_nothing = batch.is_empty() && state.asleep.is_empty();
+            self.looked_for_waiting(state);
+            if batch.is_empty() {
                 // An idle lane starts a new interval, so that its first record is not committed all alone.
                 if self.poll_commit(state, Duration::ZERO).await? {
                     self.commit_ends(state).await?;

@@ -17,7 +17,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use weir_core::{pace::Throttle, routes::RouteKnown};
 
 pub use keeper::{KeeperLinks, RouteTask, RoutesKeeper};
-pub use lanes::{MakesLane, WaitingLanes};
+pub use lanes::{MakesLane, WaitingLanes, waited_for};
 pub use offsets::{AskingBack, Looking, LooksAtRoutes, Offsets, RouteOffsets};
 pub use statuses::{Statuses, WaitingStatuses};
 

@@ -35,6 +35,12 @@ pub(super) struct Asleep {
     until: Duration,
 }
 
+impl Asleep {
+    pub(super) fn is_empty(&self) -> bool {
+        self.partitions.is_empty()
+    }
+}
+
 /// How many records a lane may read, and the permits that it has taken for them.
 pub(super) enum Allowance {
     /// So many: they take their permits when they are decided, if they need any.
@@ -135,10 +141,10 @@ where
         PermitsFrom::Taken(taken)
     }
 
-    /// Tells the route whether this lane has found intents that wait.
-    pub(super) fn looked_for_waiting(&self, found: bool) {
+    /// Tells the route whether this lane has found intents that wait, with or without permits for them.
+    pub(super) fn looked_for_waiting(&self, state: &LaneState) {
         if let Some(route) = self.waits_for() {
-            route.looked(found, self.clock.passed());
+            route.looked(!state.found_nothing, self.clock.passed());
         }
     }
 
@@ -180,8 +186,7 @@ where
         allowance: &Allowance,
     ) -> Result<(), Interruption> {
         let has_none = matches!(allowance, Allowance::Permits(taken, overdue) if taken.permits() == 0 && *overdue > 0);
-        let Asleep { partitions, until } = &state.asleep;
-        if partitions.is_empty() || has_none && self.clock.passed() < *until {
+        if state.asleep.is_empty() || has_none && self.clock.passed() < state.asleep.until {
             return Ok(());
         }
         let partitions: Vec<i32> = std::mem::take(&mut state.asleep).partitions.into_iter().collect();

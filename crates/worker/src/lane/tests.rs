@@ -57,6 +57,8 @@ struct World {
     in_flight: bool,
     assigned: bool,
     pending: Option<GroupEvent>,
+    /// The partition was put back, and is not read.
+    is_asleep: bool,
     /// The offsets whose outputs are visible.
     visible: Vec<i64>,
     polls: usize,
@@ -172,7 +174,7 @@ impl FakeSource {
         let mut world = self.0.borrow_mut();
         assert!(!world.in_flight, "reading starts anew while a batch is being committed");
         let committed = Progress { partition: 0, next_offset: world.committed };
-        world.position = world.committed;
+        (world.position, world.is_asleep) = (world.committed, false);
         self.1 = vec![committed];
     }
 }
@@ -187,10 +189,11 @@ impl Source for FakeSource {
 
     async fn poll(&mut self, batch: &mut Batch, max: usize, wait: Duration) -> Result<Option<GroupEvent>, SourceError> {
         assert!(self.2.elapsed() < LANE_DEADLINE, "the lane does not end");
-        // Until an end is committed, time has to pass.
+        // Until an end is committed, or the partition is read again, time has to pass.
         let waits = {
             let world = self.0.borrow();
-            (world.end.is_some() && world.position >= RECORDS).then(|| world.clock.clone())
+            let is_at_end = world.end.is_some() && world.position >= RECORDS;
+            (is_at_end || world.is_asleep).then(|| world.clock.clone())
         };
         if let Some(clock) = waits {
             clock.sleep(wait).await;
@@ -216,7 +219,7 @@ impl Source for FakeSource {
             return Ok(world.pending);
         }
         let max = if world.trickle.is_some() { max.min(batch.len() + 1) } else { max };
-        while batch.len() < max && world.position < RECORDS {
+        while !world.is_asleep && batch.len() < max && world.position < RECORDS {
             let offset = world.position;
             let channel = offset % 3;
             let expires_at = world.expires_at.map(|at| format!(r#","expires_at":"{at}""#)).unwrap_or_default();
@@ -245,12 +248,17 @@ impl Source for FakeSource {
         Ok(())
     }
 
-    async fn put_back(&mut self, _: &mut Batch, _: &[(i32, i64)]) -> Result<(), SourceError> {
-        unreachable!("intents have no buckets")
+    async fn put_back(&mut self, batch: &mut Batch, from: &[(i32, i64)]) -> Result<(), SourceError> {
+        let [(0, from)] = from else { unreachable!("there is one partition") };
+        batch.0.retain(|(offset, _)| offset < from);
+        let mut world = self.0.borrow_mut();
+        (world.position, world.is_asleep) = (*from, true);
+        Ok(())
     }
 
     async fn resume(&mut self, _: &[i32]) -> Result<(), SourceError> {
-        unreachable!("intents have no buckets")
+        self.0.borrow_mut().is_asleep = false;
+        Ok(())
     }
 
     fn membership(&self) -> Result<(), SourceError> {

@@ -44,7 +44,7 @@ impl WaitingLanes {
         let _entered = runtime.enter();
         let mut running = Running::new();
         loop {
-            for route in self.wanted() {
+            for route in waited_for(&self.policy.get(), &self.known.get()) {
                 if let Entry::Vacant(place) = running.entry(route) {
                     let lane = self.start(place.key())?;
                     place.insert(lane);
@@ -56,15 +56,6 @@ impl WaitingLanes {
             }
             runtime.block_on(self.stop.run_until_cancelled(tokio::time::sleep(LOOK_EVERY)));
         }
-    }
-
-    fn wanted(&self) -> Vec<Arc<str>> {
-        let (policy, known) = (self.policy.get(), self.known.get());
-        let waiting = policy.routes.iter().filter(|route| route.when_full == WhenFull::Wait);
-        waiting
-            .map(|route| Arc::clone(&route.name))
-            .chain(known.iter().map(|route| Arc::from(route.as_str())))
-            .collect()
     }
 
     fn start(&self, route: &Arc<str>) -> Result<JoinHandle<Result<(), LaneError>>, LaneError> {
@@ -80,9 +71,35 @@ impl WaitingLanes {
     }
 }
 
+/// The routes that have a lane: those of a policy whose intents wait, and others for which something may wait.
+#[must_use]
+pub fn waited_for(policy: &Policy, known: &BTreeSet<String>) -> BTreeSet<Arc<str>> {
+    let waiting = policy.routes.iter().filter(|route| route.when_full == WhenFull::Wait);
+    waiting.map(|route| Arc::clone(&route.name)).chain(known.iter().map(|route| route.as_str().into())).collect()
+}
+
 fn end_of(route: &str, lane: JoinHandle<Result<(), LaneError>>) -> Result<(), LaneError> {
     let end = lane.join().unwrap_or_else(|_| Err(LaneError::Fatal("its thread failed".to_owned())));
     end.map_err(|LaneError::Fatal(message)| {
         LaneError::Fatal(format!("intents that wait for the route {route}: {message}"))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_core::{document::Format, policy_file::parse_policy};
+
+    use super::*;
+
+    #[test]
+    fn each_route_for_which_something_may_wait_has_one_lane() {
+        let route =
+            |name: &str, more: &str| format!("[[routes]]\nname = \"{name}\"\nchannel = \"{name}\"\nrate = 1\n{more}\n");
+        let routes = [route("email", ""), route("sms", "when_full = \"suppress\""), route("push", "")].concat();
+        let text = format!("version = \"1\"\ndefault = {{ caps = \"unlimited\" }}\n{routes}");
+        let policy = parse_policy("p.toml", &text, Format::Toml, 86_400_000).unwrap();
+        let known = BTreeSet::from(["email", "removed"].map(str::to_owned));
+        let expected = BTreeSet::from(["email", "push", "removed"].map(Arc::<str>::from));
+        assert_eq!(waited_for(&policy, &known), expected);
+    }
 }

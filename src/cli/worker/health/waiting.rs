@@ -1,6 +1,6 @@
 //! How the lanes of intents that wait for routes are: what `/livez`, `/readyz`, `/v1/status` and `/metrics` ask.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use weir_worker::{routes::WaitingStatuses, status::LaneStatus};
 
@@ -19,9 +19,12 @@ pub(in crate::cli::worker) struct WaitingHealth {
 
 impl WaitingHealth {
     /// Of these lanes; the start waits for those of these routes.
-    pub(in crate::cli::worker) fn new(statuses: &WaitingStatuses, at_start: &[Arc<str>]) -> Self {
-        let at_start = at_start.iter().map(|route| (Arc::clone(route), statuses.add(route))).collect();
-        Self { statuses: statuses.clone(), at_start }
+    pub(in crate::cli::worker) fn new(statuses: &WaitingStatuses, at_start: BTreeSet<Arc<str>>) -> Self {
+        let with_status = |route| {
+            let lane = statuses.add(&route);
+            (route, lane)
+        };
+        Self { statuses: statuses.clone(), at_start: at_start.into_iter().map(with_status).collect() }
     }
 
     /// The lane that makes no progress, if there is one.
@@ -74,7 +77,7 @@ mod tests {
     #[test]
     fn lanes_of_waiting_intents_belong_to_the_start_and_are_seen_when_they_are_stuck_or_wait() {
         let (statuses, email): (_, Arc<str>) = (WaitingStatuses::default(), "email".into());
-        let health = WaitingHealth::new(&statuses, &[Arc::clone(&email)]);
+        let health = WaitingHealth::new(&statuses, BTreeSet::from([Arc::clone(&email)]));
         let (lane, later) = (statuses.add(&email), statuses.add(&"push".into()));
         let unready: Vec<String> = health.unready().collect();
         assert_eq!(unready, ["the lane of intents that wait for the route email waits for its partitions"]);

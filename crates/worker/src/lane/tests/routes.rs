@@ -197,3 +197,50 @@ fn what_waits_rests_while_the_store_is_away_and_then_has_its_turn_in_its_order()
     assert_eq!(world.trace.iter().filter(|step| **step == "rewind").count(), 1);
     assert_eq!(state.spent(), all);
 }
+
+/// A clock by which the keeper of the route grants no permit until [`GRANTED_AT`], and then enough.
+struct Late {
+    state: Arc<RouteState>,
+    clock: VirtualClock,
+    /// Whether the lane had found intents by then.
+    found: Arc<AtomicBool>,
+}
+
+/// Longer than a partition without permits is not read.
+const GRANTED_AT: Duration = Duration::from_secs(25);
+
+impl Clock for Late {
+    fn now(&self) -> Time {
+        Noon.now()
+    }
+
+    fn passed(&self) -> Duration {
+        let passed = self.clock.passed();
+        if passed >= GRANTED_AT && self.state.spent() + self.state.held() == 0 {
+            self.found.store(self.state.finds_since().is_some(), Ordering::Relaxed);
+            self.state.grant(RECORDS.unsigned_abs(), 0, Duration::MAX);
+        }
+        passed
+    }
+
+    async fn sleep(&self, wait: Duration) {
+        self.clock.sleep(wait).await;
+    }
+}
+
+#[test]
+fn what_is_read_and_put_back_for_want_of_permits_is_found_all_the_same() {
+    let (world, routes) = paced(0);
+    let (state, all) = (routes.state("all"), RECORDS.unsigned_abs());
+    state.learn(RouteKnown { waiting: vec![all], ..RouteKnown::default() });
+    // Their count is an estimate: none of them has waited for too long.
+    state.set_overdue(all);
+    let found: Arc<AtomicBool> = Arc::default();
+    let clock = Late { state: Arc::clone(&state), clock: world.clock.clone(), found: Arc::clone(&found) };
+    let (task, commit_interval) = (Some(Task::Waiting(state.topic)), Duration::from_secs(1));
+    let (end, world) = run_by(clock, FakeStore(0, 0), World { task, commit_interval, ..world });
+    end.unwrap();
+    each_once(&world);
+    assert!(found.load(Ordering::Relaxed), "what waits denies intents for the time that they would wait");
+    assert_eq!((state.spent(), state.held()), (all, 0));
+}
