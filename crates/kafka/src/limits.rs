@@ -72,9 +72,12 @@ fn note(options: &KafkaOptions, found: &BTreeMap<String, TopicSettings>) {
     if let Some(bytes) = options.approved_topics().into_iter().filter_map(bytes_of).min() {
         options.limits.set(Destination::APPROVED, bytes.min(largest));
     }
-    let kept = options.deferred.iter().flat_map(|wheel| Ring::ALL.map(|ring| wheel.topic(ring)));
-    let kept = kept.filter_map(|topic| found.get(topic)?.retention_ms()).min();
-    options.limits.set_deferrable_ms(kept.map_or(i64::MAX, |kept_ms| kept_ms - KEPT_BEYOND_MS));
+    let wheel = || options.deferred.iter().flat_map(|wheel| Ring::ALL.map(|ring| wheel.topic(ring)));
+    // A topic that is not told keeps what it kept before.
+    if wheel().all(|topic| found.contains_key(topic)) {
+        let kept = wheel().filter_map(|topic| found.get(topic)?.retention_ms()).min();
+        options.limits.set_deferrable_ms(kept.map_or(i64::MAX, |kept_ms| kept_ms - KEPT_BEYOND_MS));
+    }
 }
 
 /// A topic has refused a record for its size, of a client that was made for a limit of `made_for` bytes: gives what the topic takes now.
