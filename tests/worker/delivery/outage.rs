@@ -74,12 +74,14 @@ impl Outage {
         redis.freeze();
         let frozen_at = Instant::now();
         wait_until(DEADLINE, "the lane rests", || rests(&worker));
-        wait_until_every(SLOW_INTERVAL, 3 * DEADLINE, "the outage has lasted", || frozen_at.elapsed() >= self.frozen);
+        wait_until_every(SLOW_INTERVAL, self.frozen + DEADLINE, "the outage has lasted", || {
+            frozen_at.elapsed() >= self.frozen
+        });
         assert_eq!(scene.output("waiting-email").len(), waiting.len(), "none waits again");
         redis.thaw();
 
         let approved = || scene.output("approved");
-        wait_until_every(SLOW_INTERVAL, 3 * DEADLINE, "all are approved", || approved().len() >= all);
+        wait_until_every(SLOW_INTERVAL, self.frozen + DEADLINE, "all are approved", || approved().len() >= all);
         let approved = approved();
         is_each_once_and_in_order(&waiting, &approved, all);
         assert!(scene.output("suppressed").is_empty() && scene.output("dead").is_empty());

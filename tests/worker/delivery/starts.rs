@@ -6,7 +6,7 @@ use testkit::{SLOW_INTERVAL, kafka::Record, wait_until, wait_until_every};
 use weir_core::ports::Clock as _;
 use weir_worker::clock::SystemClock;
 
-use super::{AHEAD_S, PER_S, Post, deadline, mails, pace::fastest_second, route, wait_looked, waits};
+use super::{AHEAD_S, PER_S, Post, mails, pace::fastest_second, route, wait_looked, waits};
 use crate::support::{DEADLINE, header, outcome::intent};
 
 /// Mails that expire after so many minutes.
@@ -34,8 +34,7 @@ fn before_a_rate_is_known_no_intent_expires_for_the_time_that_it_would_wait() {
             wait_until(DEADLINE, "they wait", || waits(&worker) >= EACH as u64 * 9 / 10);
         }
     }
-    let all = deadline(PARTS * EACH);
-    wait_until(all, "all are delivered", || delivery.delivered().len() >= PARTS * EACH);
+    wait_until(DEADLINE, "all are delivered", || delivery.delivered().len() >= PARTS * EACH);
     post.all_approved(PARTS * EACH);
 }
 
@@ -47,7 +46,7 @@ fn what_delivery_takes_is_known_to_a_worker_that_starts_later_and_it_approves_no
     wait_looked(&worker);
     let mut delivery = post.delivery(PER_S);
     post.scene.publish(mails("first", MAILS));
-    wait_until(deadline(MAILS), "all are delivered", || delivery.delivered().len() >= MAILS);
+    wait_until(DEADLINE, "all are delivered", || delivery.delivered().len() >= MAILS);
     worker.terminate();
     worker.wait_exit(DEADLINE).unwrap();
 
