@@ -28,7 +28,7 @@ pub enum SuppressReason {
     QuietHours,
     /// Too many users are active, and this one is not (`[pressure]` of the policy).
     Pressure,
-    /// Its route takes no more now (`[[routes]]` of the policy).
+    /// Its route takes no more now (`[[routes]]` of the policy), or it has waited for that for 72 h.
     Capacity,
     /// The user's history is unavailable or lost, and the policy suppresses meanwhile.
     Unavailable,

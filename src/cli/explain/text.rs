@@ -199,7 +199,7 @@ impl Page<'_> {
             }
             (SuppressReason::TooEarly, _) => "its not_before has not come".to_owned(),
             (SuppressReason::QuietHours, _) => "the user is in quiet hours".to_owned(),
-            (SuppressReason::Capacity, _) => "its route takes no more now".to_owned(),
+            (SuppressReason::Capacity, _) => "its route takes no more now, or it has waited for 72 h".to_owned(),
             (SuppressReason::Pressure, _) => {
                 "as many users are active as the policy's [pressure] allows, and this one is not".to_owned()
             }
