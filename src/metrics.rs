@@ -117,7 +117,7 @@ metrics! {
     pub waiting_lane_ready: Family<OfRouteLabel, Gauge>, "waiting_lane_ready", "1 while the lane of intents that wait for a route has its partitions";
     pub deleted_undecided: Family<TopicLabel, Counter>, "deleted_undecided", "Offsets of deferred or waiting intents that retention deleted undecided: as many intents are lost at the most";
     pub retried: Family<OfRouteLabel, Counter>, "retried", "Approved records delivered again, by route; empty: none";
-    pub undelivered: Family<UndeliveredLabels, Counter>, "undelivered", "Deliveries given up, by route (empty: none) and why: attempts, expired, stopped";
+    pub undelivered: Family<UndeliveredLabels, Counter>, "undelivered", "Deliveries given up, by route (empty: none) and why: attempts, capacity, expired, stopped";
     pub replays: Counter, "replays", "Approved intents that an uncommitted batch had decided before";
     batch_intents: Histogram = sizes(), "batch_intents", "Intents per commit";
     stages: Family<StageLabel, Histogram, MakeHistogram> = Family::new_with_constructor(times), "stage_seconds", "Time that a batch spends in each stage";

@@ -65,6 +65,11 @@ impl Out {
     pub fn deferral(&self) -> Option<Deferral> {
         matches!(self.to, Destination::Deferred(_)).then(|| read(&self.headers)).flatten()
     }
+
+    /// The same beside an intent that waits for its route.
+    pub fn waiting(&self) -> Option<Deferral> {
+        matches!(self.to, Destination::Waiting { .. }).then(|| read(&self.headers)).flatten()
+    }
 }
 
 /// The deferral in the last headers of a record.

@@ -13,6 +13,7 @@ use super::{
     delivery::{Edit, Paced},
     env::lock,
     permits::{Book, Turn},
+    retries,
     rings::Log,
     rules::TOPIC,
     workload::Ask,
@@ -41,7 +42,10 @@ impl Judge<'_> {
             let Some(ask) = self.asks.get(&out.intent.first) else { continue };
             if matches!(out.to, Destination::Waiting { .. }) {
                 self.waits_its_turn(out, ask, paced);
-                self.is_no_replay(out, ask, "full, and it waits");
+                // One whose delivery is tried again was approved before.
+                if out.intent.retry.is_none() {
+                    self.is_no_replay(out, ask, "full, and it waits");
+                }
             }
         }
         if self.world.setting.mode == Mode::Shadow {
@@ -61,8 +65,9 @@ impl Judge<'_> {
     /// What waits is an intent of the route, and keeps its first place.
     fn waits_its_turn(&mut self, out: &Out, ask: &Ask, paced: Paced) {
         let headers = out.headers.iter().rev().find(|(name, _)| *name == "weir-origin");
-        let (partition, offset) = out.intent.first;
-        let from = headers.is_some_and(|(_, origin)| origin.starts_with(&format!("{TOPIC}/{partition}/{offset}/")));
+        let (topic, (partition, offset)) =
+            out.intent.retry.map_or((TOPIC, out.intent.first), |place| (retries::TOPIC, place));
+        let from = headers.is_some_and(|(_, origin)| origin.starts_with(&format!("{topic}/{partition}/{offset}/")));
         let enforced = self.world.setting.mode == Mode::Enforce;
         if !from || !enforced || paced.when_full != WhenFull::Wait || !paced.is_for(ask) {
             self.broken.push(format!("waits: {ask:?} by {paced:?}: {:?}", out.headers));
@@ -76,7 +81,7 @@ impl Judge<'_> {
     }
 
     /// Whether an approval may be beyond what the book granted: the lane does not know that it was committed, or it was a replay, or
-    /// the process stood still, or had no answer, or the route is removed; or it is delivered again.
+    /// the process stood still, or had no answer, or the route is removed.
     fn is_stray(&self, book: &Book, out: &Out, visible: Duration) -> bool {
         let replayed = self.asks.get(&out.intent.first).is_some_and(|ask| {
             let allowed = |verdict: &AdmitVerdict| matches!(verdict, AdmitVerdict::Allowed | AdmitVerdict::Replayed);
@@ -92,7 +97,7 @@ impl Judge<'_> {
             known_until = known_until.max(at);
         }
         let unpaced = self.world.edit_by(out.submit.at) == Some(Edit::Removed);
-        replayed || unclear || unpaced || out.intent.retry.is_some() || known_until + LEASE < visible
+        replayed || unclear || unpaced || known_until + LEASE < visible
     }
 
     /// No process approves more than the book has granted it, or what is its part where the book does not answer.

@@ -112,7 +112,7 @@ impl Judge<'_> {
         let mut ends: BTreeMap<(i32, i64), usize> = BTreeMap::new();
         for out in outs {
             let (Some(place), Some(ask)) = (out.intent.retry, self.asks.get(&out.intent.first)) else { continue };
-            if !matches!(out.to, Destination::Deferred(_)) {
+            if !matches!(out.to, Destination::Deferred(_) | Destination::Waiting { .. }) {
                 *ends.entry(place).or_default() += 1;
             }
             if let Some(what) = self.wrong_retry(out, ask, place) {
@@ -145,6 +145,12 @@ impl Judge<'_> {
                 let is_retry = deferral.why == DeferReason::Retry && u64::from(deferral.count) == number;
                 (!right || !is_of_it || !is_retry).then_some("another number or origin")
             }
+            Destination::Waiting { .. } if !is_new => {
+                let Some(deferral) = out.waiting() else { return Some("no due time") };
+                let is_of_it = (&*deferral.topic.name, (deferral.partition, deferral.offset)) == (TOPIC, place);
+                let stays = deferral.is_until_retry() && deferral.waits_for_route() && retry == retry_before;
+                (!is_of_it || !stays).then_some("another number or origin, or no retry")
+            }
             Destination::Approved(_) if !is_new => (retry != retry_before).then_some("another number"),
             Destination::Undelivered => (!self.is_given_up(out, ask, retry_before)).then_some("given up"),
             Destination::Approved(_)
@@ -163,6 +169,7 @@ impl Judge<'_> {
             Some("attempts") => out.intent.log == Log::Retries && retries + 1 >= u64::from(DEFAULT_MAX_ATTEMPTS),
             Some("stopped") => enforced && self.is_stopped(out, ask),
             Some("expired") => enforced && ask.expires.is_some(),
+            Some("capacity") => enforced && self.may_be_too_much(out, ask),
             Some(_) | None => false,
         }
     }

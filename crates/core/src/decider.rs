@@ -86,7 +86,7 @@ pub type GateDenial = (GateReason, Option<Time>);
 pub enum Disposition {
     /// Nothing is decided: the record is invalid, or a retry.
     Undecided,
-    /// The intent is suppressed.
+    /// The intent is suppressed, or waits for its route. A retry waits, or is undelivered.
     Suppress(GateDenial),
     /// The intent is suppressed, unless the store knows that it was approved before. The store allows nothing new for it.
     LookUp {

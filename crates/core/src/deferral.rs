@@ -77,7 +77,7 @@ impl DeferReason {
 /// The deferral of one intent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deferral {
-    /// When it is due: a full minute. Where it waits for capacity it is due from the beginning: [`Deferral::first_at`].
+    /// When it is due: a full minute. Where it waits for its route it is due from the beginning: [`Deferral::first_at`].
     pub due: Time,
     /// The topic that it first came on.
     pub topic: Topic,
@@ -112,14 +112,23 @@ impl Deferral {
         }
     }
 
-    /// That this record's intent waits for its route to take it. It is due at any time.
+    /// That this record's intent waits for its route to take it. It is due at any time. A retry stays one.
     #[must_use]
     pub fn until_capacity(record: &RecordView<'_>, topic: &Topic, now: Time) -> Self {
-        let after = Self::after(record, topic, (DeferReason::Capacity, now), now);
+        let after = match record.deferral {
+            Some(before) if before.is_until_retry() => before.clone(),
+            Some(_) | None => Self::after(record, topic, (DeferReason::Capacity, now), now),
+        };
         Self { due: after.first_at, ..after }
     }
 
-    /// Whether its intent waits on a route's topic.
+    /// Whether its intent waits on a route's topic, and not in the wheel: there it is due after it first came.
+    #[must_use]
+    pub fn waits_for_route(&self) -> bool {
+        self.is_until_capacity() || self.due <= self.first_at
+    }
+
+    /// Whether its intent was not approved yet, and waits on a route's topic.
     #[must_use]
     pub fn is_until_capacity(&self) -> bool {
         self.why == DeferReason::Capacity

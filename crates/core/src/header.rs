@@ -83,9 +83,10 @@ impl HeaderName {
                 "`too_early`, `quiet_hours`, `cap`, `budget`, `pressure`, `capacity`, `retry` or `unavailable`",
             ),
             Self::Count => ("deferred", "how often the intent has been deferred"),
-            Self::Reason => {
-                ("dead_letters, undelivered", "one of the reasons of a dead letter; `attempts`, `stopped` or `expired`")
-            }
+            Self::Reason => (
+                "dead_letters, undelivered",
+                "one of the reasons of a dead letter; `attempts`, `capacity`, `stopped` or `expired`",
+            ),
             Self::ErrorTopic => ("dead_letters", "topic of the intent"),
             Self::ErrorPartition => ("dead_letters", "partition of the intent"),
             Self::ErrorOffset => ("dead_letters", "offset of the intent"),

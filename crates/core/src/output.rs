@@ -114,10 +114,10 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
     ) -> Output {
         let intent = match decoded {
             Ok(intent) => intent,
-            Err(Undecided::Retry(intent)) => return self.again(record, intent),
+            Err(Undecided::Retry(intent)) => return self.again((record, bytes_beside), intent, gate_result),
             Err(Undecided::Invalid(letter)) => return self.dead(letter, record, bytes_beside()),
         };
-        if let Some(deferral) = record.deferral.filter(|deferral| !deferral.is_until_capacity()) {
+        if let Some(deferral) = record.deferral.filter(|deferral| !deferral.waits_for_route()) {
             self.tally.released(self.now.millis() - deferral.due.millis());
         }
         if let Some(wheel) = self.wheel

@@ -1,5 +1,5 @@
 //! Deliveries that failed and are tried again: an approved record that comes back is deferred, and then approved once more, as it
-//! was. It is counted already, so nothing is asked of caps and budgets.
+//! was, once its route has a permit for it. It is counted already, so nothing is asked of caps and budgets.
 
 use std::sync::Arc;
 
@@ -42,6 +42,8 @@ pub enum GivenUp {
     Expired,
     /// A `[[stop]]` of the policy matches it.
     Stopped,
+    /// Its route has no permit for it, and it does not wait, or has waited for too long.
+    Capacity,
 }
 
 impl GivenUp {
@@ -52,6 +54,7 @@ impl GivenUp {
             Self::Attempts => "attempts",
             Self::Expired => "expired",
             Self::Stopped => "stopped",
+            Self::Capacity => "capacity",
         }
     }
 
@@ -82,6 +85,14 @@ pub(crate) fn ended(eval: &PolicyEval, facts: &IntentFacts<'_>, then: Time) -> O
     }
     eval.ended(facts, then)
         .map(|reason| if reason == GateReason::Stopped { GivenUp::Stopped } else { GivenUp::Expired })
+}
+
+/// Why a delivery that has no permit of its route is given up; `None`: it waits for one.
+pub(crate) fn denied(reason: GateReason) -> Option<GivenUp> {
+    if matches!(reason, GateReason::RouteFull(_)) {
+        return None;
+    }
+    Some(if reason == GateReason::Expired { GivenUp::Expired } else { GivenUp::Capacity })
 }
 
 /// The record of an intent whose delivery is given up.

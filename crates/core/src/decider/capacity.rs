@@ -4,16 +4,20 @@
 //! turn, even at the best rate, has expired already, and one that its service would answer too late by the measured rate is
 //! suppressed: nothing asks Redis for them. A rate that is not known suppresses nothing. One that has waited for
 //! [`crate::route::MAX_WAIT_MS`] is suppressed, whatever its route takes: Kafka would delete it.
+//!
+//! A delivery that is tried again needs a permit, too. Where an intent would be suppressed, it is undelivered.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use foldhash::fast::RandomState;
 
-use super::{BatchDecision, Decoded, gate::facts, pressure::BatchPressure};
+use super::{BatchDecision, Decoded, Undecided, gate::facts, pressure::BatchPressure};
 use crate::{
     class::ClassNames,
+    intent::Intent,
     policy::{Gate, GateReason, IntentFacts, Mode, Policy, PolicyEval},
     record::{Output, Records},
+    retry,
     route::{Route, WhenFull, is_overdue},
     routes::{Pool, RouteKnown, Routes, Taken},
     time::Time,
@@ -111,7 +115,7 @@ impl BatchCapacity {
         (from, now, passed): (PermitsFrom, Time, Duration),
     ) -> Self {
         let policy = Arc::clone(eval.policy());
-        let mut wanting = wanting((eval, &policy), pressure, (records, decoded));
+        let mut wanting = wanting((eval, &policy), pressure, (records, decoded), now);
         let mut taken: Vec<Taken> = policy.routes.iter().map(|route| Taken::none(routes.state(&route.name))).collect();
         let looks = matches!(from, PermitsFrom::Look);
         let mut before = None;
@@ -141,7 +145,7 @@ impl BatchCapacity {
             }
             let route = &policy.routes[place];
             for index in wanting.all().filter(|index| slots[*index] == Slot::Unrouted).collect::<Vec<_>>() {
-                let Ok(intent) = &decoded[index] else { continue };
+                let Some(intent) = paced(&decoded[index]) else { continue };
                 let facts = facts(intent, None, &records.get(index));
                 let hash = route.fair_by.hash_of(intent);
                 slots[index] = full((eval, route, known.as_deref()), (&facts, number, hash), now);
@@ -232,16 +236,21 @@ fn wanting<'b>(
     (eval, policy): (&mut PolicyEval, &Policy),
     pressure: Option<&BatchPressure>,
     (records, decoded): (&'b impl Records, &'b [Decoded<'b>]),
+    now: Time,
 ) -> Vec<Wanting> {
     let mut wanting: Vec<Wanting> = policy.routes.iter().map(|_| Wanting::default()).collect();
     let mut of_class: HashMap<ClassNames<'b>, Option<(usize, Pool)>, RandomState> = HashMap::default();
     for (index, decoded) in decoded.iter().enumerate() {
-        let Ok(intent) = decoded else { continue };
+        let Some(intent) = paced(decoded) else { continue };
         let class = intent.class();
         let Some((place, pool)) = *of_class.entry(class).or_insert_with(|| route_of(policy, &class)) else { continue };
-        if pressure.is_some_and(|pressure| pressure.denies(index))
-            || eval.denial(&facts(intent, None, &records.get(index))).is_some()
-        {
+        let facts = facts(intent, None, &records.get(index));
+        let is_denied = match decoded {
+            Ok(_) => pressure.is_some_and(|pressure| pressure.denies(index)) || eval.denial(&facts).is_some(),
+            // Of what was approved before, nothing else is asked.
+            Err(_) => retry::ended(eval, &facts, now).is_some(),
+        };
+        if is_denied {
             continue;
         }
         match pool {
@@ -250,6 +259,15 @@ fn wanting<'b>(
         }
     }
     wanting
+}
+
+/// The intent of a record that needs a permit if it has a route: to be decided, or approved before and to be delivered again.
+fn paced<'b>(decoded: &'b Decoded<'b>) -> Option<&'b Intent<'b>> {
+    match decoded {
+        Ok(intent) => Some(intent),
+        Err(Undecided::Retry(intent)) => Some(intent),
+        Err(Undecided::Invalid(_)) => None,
+    }
 }
 
 /// The route of a class, and the pool that is its own.

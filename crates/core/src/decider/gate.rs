@@ -38,7 +38,8 @@ impl BatchDecision {
         let mut counts = SegmentCounts::default();
         for (index, decoded) in decoded.iter().enumerate() {
             let Ok(intent) = decoded else {
-                gate_results.push(GateResult { disposition: Disposition::Undecided, segment: None, budgets: None });
+                let disposition = self.undecided(index, at(index));
+                gate_results.push(GateResult { disposition, segment: None, budgets: None });
                 continue;
             };
             let user_segment = user_segments.next().unwrap_or(UserSegment::Nowhere);
@@ -61,6 +62,14 @@ impl BatchDecision {
         let cap_sets = self.cap_sets(&mut requests);
         let requests = AdmitBatch { now: self.now, cap_sets, requests };
         (GatedBatch::new((records, decoded), gate_results, requests), counts)
+    }
+
+    /// The disposition of a record that is not decided. A delivery that is tried again may have no permit of its route.
+    fn undecided(&self, index: usize, now: Time) -> Disposition {
+        match self.capacity.as_ref().map(|capacity| capacity.gate(index, Gate::Bypass, now)) {
+            Some(Gate::Suppress { reason, eligible_at }) => Disposition::Suppress((reason, eligible_at)),
+            Some(Gate::Bypass | Gate::CheckCaps { .. }) | None => Disposition::Undecided,
+        }
     }
 
     /// The sets of caps of all requests. What is only looked up is asked for with a cap that nothing fits into.

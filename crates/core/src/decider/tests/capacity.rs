@@ -1,6 +1,7 @@
 //! Which intents have permits of their route, what becomes of the others, and which permits go back.
 
 mod overdue;
+mod retries;
 
 use super::*;
 use crate::{
@@ -138,9 +139,8 @@ fn word(output: &Output) -> String {
             format!("{}{after}", envelope["reason"].as_str().unwrap())
         }
         Destination::DeadLetters => "dead".to_owned(),
-        Destination::Waiting { .. } | Destination::Deferred(_) | Destination::Undelivered | Destination::Nowhere => {
-            panic!("{output:?}")
-        }
+        Destination::Undelivered => format!("undelivered: {}", output.headers[0].1),
+        Destination::Waiting { .. } | Destination::Deferred(_) | Destination::Nowhere => panic!("{output:?}"),
     }
 }
 
