@@ -296,6 +296,13 @@ pub const CASES: &[Case] = &[
     .times(3)
     .promises(Promise::Capped),
     case(
+        "37g",
+        "workers killed over a blast while the route is edited and removed and its consumers restart",
+        delivery::killed_over_edits,
+    )
+    .times(50)
+    .promises(Promise::Capped),
+    case(
         "38",
         "a node comes back with a snapshot from before a total was spent; `weir rebuild --all`",
         budgets::old_snapshot,

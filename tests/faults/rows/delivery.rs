@@ -1,6 +1,7 @@
 //! Routes while something breaks: their lag, the consumer group, the service, the lanes of what waits. Row 37.
 #![expect(clippy::disallowed_methods, reason = "what is approved is compared with the case's own time")]
 
+mod edits;
 mod service;
 
 use std::time::{Duration, Instant};
@@ -13,6 +14,7 @@ use testkit::{
     worker::Worker,
 };
 
+pub use self::edits::killed_over_edits;
 use self::service::Instance;
 use crate::{
     ground::Ground,

@@ -1,0 +1,75 @@
+//! Everything at once: workers killed over a blast while the policy is edited and the consumers restart.
+
+use anyhow::{Result, ensure};
+
+use super::{DELIVERS, ENOUGH, Paced, RATE, SMALL};
+use crate::{
+    ground::Ground,
+    support::POLICY,
+    trial::{Findings, Order},
+};
+
+/// Of two workers one is killed, again and again, while more comes than delivery takes, at times all at once. Meanwhile the route waits,
+/// suppresses, is removed and waits again, and its consumers restart.
+pub fn killed_over_edits(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    const NAMES: [&str; 2] = ["one", "two"];
+    const BLAST: usize = 2_000;
+    let waits = format!("rate = {RATE}");
+    let suppresses = format!("{waits}\nwhen_full = \"suppress\"");
+    let mut paced = Paced::new(ground, order, "killed-over-edits", &waits)?;
+    let mut workers = NAMES.map(|name| paced.trial.start(name, &SMALL));
+    for worker in workers {
+        paced.trial.ready(worker)?;
+    }
+    let mut delivery = paced.delivery(DELIVERS)?;
+    paced.trial.load(BLAST)?;
+    for time in 0..order.times {
+        let restarts = match time % 10 {
+            0 => {
+                let blast = paced.trial.stream().take(BLAST).collect();
+                paced.trial.publish(blast)?;
+                None
+            }
+            3 => {
+                paced.route(&suppresses);
+                None
+            }
+            6 => {
+                paced.trial.scene.write_policy(POLICY);
+                None
+            }
+            4 | 7 => {
+                paced.route(&waits);
+                None
+            }
+            2 | 5 => Some(DELIVERS),
+            // All that waited was approved at once when the route was removed.
+            8 => Some(ENOUGH),
+            _ => None,
+        };
+        if let Some(per_s) = restarts {
+            drop(delivery);
+            delivery = paced.delivery(per_s)?;
+        }
+        let place = time % NAMES.len();
+        let length = paced.trial.some_time(200, 5_000);
+        paced.trial.live(workers[place], length)?;
+        paced.trial.worker(workers[place]).kill();
+        workers[place] = paced.trial.start(NAMES[place], &SMALL);
+    }
+    let mark = paced.trial.over()?;
+    paced.trial.back(&mark)?;
+    let steady = workers.map(|worker| paced.trial.worker(worker).exit());
+    ensure!(steady == [None, None], "a worker ended by itself: {steady:?}");
+    drop(delivery);
+    paced.settle()?;
+
+    let decided = paced.trial.scene.every_decision();
+    let guessed = decided.iter().find(|(_, decision)| !["approved", "cap", "capacity"].contains(&decision.reason()));
+    ensure!(guessed.is_none(), "suppressed by a guess: {guessed:?}");
+    let full = decided.iter().filter(|(_, decision)| decision.reason() == "capacity").count();
+    let waited = paced.trial.scene.slim_output("waiting-all").len();
+    ensure!(waited > 0, "nothing waited");
+    paced.trial.note(format!("{waited} waited, {full} were suppressed as `capacity`"));
+    paced.trial.finish(order.times)
+}
