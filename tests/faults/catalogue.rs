@@ -282,11 +282,11 @@ pub const CASES: &[Case] = &[
         .promises(Promise::Capped),
     case(
         "37e",
-        "worker killed before produce, commit or its answer, in a transaction of what waited",
+        "worker killed before produce, offsets, commit or its answer, in a transaction of what waited",
         delivery::killed,
     )
-    .times(6)
-    .in_ci(1)
+    .times(8)
+    .in_ci(4)
     .promises(Promise::Capped),
     case(
         "37f",

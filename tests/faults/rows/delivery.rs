@@ -320,11 +320,15 @@ pub fn zombie(ground: &mut Ground, order: &Order) -> Result<Findings> {
     paced.trial.finish(order.times)
 }
 
-/// The tap kills the worker in a transaction of what waited: before the broker has its records, before it is committed, and before
-/// the worker hears of the commit.
+/// The tap kills the worker in a transaction of what waited: before the broker has its records, before it has their offsets, before it
+/// is committed, and before the worker hears of the commit.
 pub fn killed(ground: &mut Ground, order: &Order) -> Result<Findings> {
-    const POINTS: [(Api, Moment); 3] =
-        [(Api::Produce, Moment::Request), (Api::EndTransaction, Moment::Request), (Api::EndTransaction, Moment::Reply)];
+    const POINTS: [(Api, Moment); 4] = [
+        (Api::Produce, Moment::Request),
+        (Api::SendOffsets, Moment::Request),
+        (Api::EndTransaction, Moment::Request),
+        (Api::EndTransaction, Moment::Reply),
+    ];
     let mut paced = Paced::new(ground, order, "waiting-killed", &format!("rate = {RATE}"))?;
     paced.trial.scene.kafka = ground.kafka()?.tapped_client();
     let _delivery = paced.delivery(ENOUGH)?;
