@@ -66,8 +66,31 @@ fn every_invariant_has_a_row_in_its_words() {
     assert!(missing.is_empty() && wrong.is_empty(), "docs/promises.md lacks {missing:#?}, ARCHITECTURE.md {wrong:#?}");
 }
 
-/// Whether a file has a test of this name that every change runs. Those in `tests/worker/contract/` are called by the tests of its `mod.rs`.
-fn has_test(file: &str, name: &str) -> bool {
+#[test]
+fn every_promise_of_delivery_has_a_row_in_its_words() {
+    let promises = beginnings(&read("docs/delivery.md"));
+    assert!(promises.len() > 20, "{promises:?}");
+    let rows: BTreeSet<String> = rows_of_delivery().into_iter().map(|row| plain(&row.promise)).collect();
+    let missing: Vec<&String> = promises.difference(&rows).collect();
+    let wrong: Vec<&String> = rows.difference(&promises).collect();
+    assert!(missing.is_empty() && wrong.is_empty(), "docs/promises.md lacks {missing:#?}, docs/delivery.md {wrong:#?}");
+}
+
+/// The rows of delivery: what other rows say of the simulation, these say of the tests that not every change runs.
+fn rows_of_delivery() -> Vec<Row> {
+    rows(section(&read("docs/promises.md"), "Delivery"))
+}
+
+/// When a test runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Runs {
+    WithEveryChange,
+    /// It is ignored: with `--extent everything` alone.
+    WithEverything,
+}
+
+/// Whether a file has a test of this name that runs then. Those in `tests/worker/contract/` are called by the tests of its `mod.rs`.
+fn has_test(file: &str, name: &str, runs: Runs) -> bool {
     let text = fs::read_to_string(repository(file)).unwrap_or_default();
     let Some((before, _)) = text.split_once(&format!("fn {name}(")) else { return false };
     let attributes = before.rsplit("\n\n").next().unwrap();
@@ -75,33 +98,41 @@ fn has_test(file: &str, name: &str) -> bool {
     let rule = Path::new(file).file_stem().map(|stem| format!("{}::{name},", stem.to_string_lossy()));
     let is_rule = file.starts_with("tests/worker/contract/")
         && rule.is_some_and(|rule| read("tests/worker/contract/mod.rs").contains(&rule));
-    (is_test || is_rule) && !attributes.contains("#[ignore")
+    (is_test || is_rule) && attributes.contains("#[ignore") == (runs == Runs::WithEverything)
+}
+
+/// The tests in a cell that do not exist, or do not run then.
+fn absent(cell: &str, runs: Runs) -> Vec<String> {
+    let named = files_and_names(cell).into_iter();
+    let each = named.flat_map(|(file, names)| names.into_iter().map(move |name| (file, name)));
+    each.filter(|(file, name)| !has_test(file, name, runs)).map(|(file, name)| format!("{name} in {file}")).collect()
 }
 
 #[test]
 fn every_test_and_fault_that_a_row_names_exists() {
     let page = read("docs/promises.md");
-    let cases = catalogue();
+    let (cases, delivery) = (catalogue(), rows_of_delivery());
     let is_fault = |name: &str| {
         cases.iter().any(|(key, _)| key == name || key.trim_end_matches(|sign: char| sign.is_ascii_lowercase()) == name)
     };
     let mut wrong = Vec::new();
-    for Row { promise, tests, simulation, faults } in
-        ["Promises", "Invariants"].iter().flat_map(|heading| rows(section(&page, heading)))
-    {
-        let named = files_and_names(&tests);
-        if named.is_empty() && !tests.starts_with("none") {
+    let others: Vec<Row> =
+        ["Promises", "Invariants"].iter().flat_map(|heading| rows(section(&page, heading))).collect();
+    for Row { promise, tests, faults, .. } in others.iter().chain(&delivery) {
+        if files_and_names(tests).is_empty() && !tests.starts_with("none") {
             wrong.push(format!("{promise}: no test, and it does not say \"none\""));
         }
-        for (file, names) in named {
-            let absent = names.into_iter().filter(|name| !has_test(file, name));
-            wrong.extend(absent.map(|name| format!("{promise}: no test {name} in {file}, or not in every run")));
-        }
+        let absent = absent(tests, Runs::WithEveryChange).into_iter();
+        wrong.extend(absent.map(|test| format!("{promise}: no test {test}, or not in every run")));
         let unknown = faults.split(", ").filter(|fault| !fault.is_empty() && !is_fault(fault));
         wrong.extend(unknown.map(|fault| format!("{promise}: no fault {fault}")));
-        if !["", "yes"].contains(&&*simulation) {
-            wrong.push(format!("{promise}: the simulation judges it (yes), or not: {simulation}"));
-        }
+    }
+    for Row { promise, simulation, .. } in others.iter().filter(|row| !["", "yes"].contains(&&*row.simulation)) {
+        wrong.push(format!("{promise}: the simulation judges it (yes), or not: {simulation}"));
+    }
+    for Row { promise, simulation: everything, .. } in &delivery {
+        let absent = absent(everything, Runs::WithEverything).into_iter();
+        wrong.extend(absent.map(|test| format!("{promise}: no test {test}, or it runs with every change")));
     }
     assert!(wrong.is_empty(), "docs/promises.md: {wrong:#?}");
 }
