@@ -1,6 +1,9 @@
 use std::{
     collections::VecDeque,
-    sync::{PoisonError, RwLock},
+    sync::{
+        PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
 use arc_swap::ArcSwapOption;
@@ -56,12 +59,17 @@ const fn grant(registered_per_s: Option<u64>, rates: KeptRates) -> PermitGrant {
     }
 }
 
+/// A route with further lines.
+fn email(more: &str) -> Route {
+    let route = format!("name = \"email\"\nwhen_full = \"suppress\"\nconsumer_group = \"hedwig\"\n{more}");
+    let policy = format!("version = \"1\"\ndefault = {{ caps = \"unlimited\" }}\n[[routes]]\n{route}\n");
+    parse_policy("p.toml", &policy, Format::Toml, 86_400_000).unwrap().routes.remove(0)
+}
+
 /// What is known after each turn of a route with further lines, the last one of which has another look, and what each turn wanted. Its
 /// lane finds intents since so many seconds.
 async fn known_of(more: &str, finds_since: Option<u64>, grants: &[PermitGrant]) -> (Vec<RouteKnown>, Vec<u64>) {
-    let route = format!("name = \"email\"\nwhen_full = \"suppress\"\nconsumer_group = \"hedwig\"\n{more}");
-    let policy = format!("version = \"1\"\ndefault = {{ caps = \"unlimited\" }}\n[[routes]]\n{route}\n");
-    let route = parse_policy("p.toml", &policy, Format::Toml, 86_400_000).unwrap().routes.remove(0);
+    let route = email(more);
     let last_look: LastLook = Arc::new(ArcSwapOption::new(Some(look(10))));
     let cell = RouteCell::default();
     let cells = (Arc::clone(&last_look), Arc::clone(&cell), LastLearnt::default());
@@ -120,5 +128,57 @@ async fn until_a_lane_has_found_intents_for_a_while_what_waits_denies_no_intent(
     ] {
         let (known, _) = known_of("rate = 300", finds_since, &answers).await;
         assert_eq!(best(&known), expected, "{finds_since:?}: what waits may be offsets without a record");
+    }
+}
+
+/// A clock that passes while somebody sleeps, in milliseconds.
+#[derive(Clone, Default)]
+struct Passes(Arc<AtomicU64>);
+
+impl Clock for Passes {
+    fn now(&self) -> Time {
+        Time::default()
+    }
+
+    fn passed(&self) -> Duration {
+        Duration::from_millis(self.0.load(Relaxed))
+    }
+
+    async fn sleep(&self, wait: Duration) {
+        self.0.fetch_add(u64::try_from(wait.as_millis()).unwrap(), Relaxed);
+    }
+}
+
+/// A store that answers after so many milliseconds, and counts its turns for a minute.
+struct Counts {
+    clock: Passes,
+    answers_in_ms: u64,
+    turns: Arc<AtomicU64>,
+    stop: CancellationToken,
+}
+
+impl Permits for Counts {
+    async fn turn(&mut self, _: &PermitTurn<'_>) -> Result<PermitGrant, StoreError> {
+        self.turns.fetch_add(1, Relaxed);
+        self.clock.0.fetch_add(self.answers_in_ms, Relaxed);
+        if self.clock.passed() >= Duration::from_secs(60) {
+            self.stop.cancel();
+        }
+        Ok(grant(None, KeptRates::default()))
+    }
+}
+
+#[tokio::test]
+async fn a_route_takes_at_most_two_turns_a_second_however_fast_the_store_answers() {
+    for answers_in_ms in [0, 1, 300, 900] {
+        let (clock, turns, stop) = (Passes::default(), Arc::<AtomicU64>::default(), CancellationToken::new());
+        let store = Counts { clock: clock.clone(), answers_in_ms, turns: Arc::clone(&turns), stop: stop.clone() };
+        let last_look: LastLook = Arc::new(ArcSwapOption::new(Some(look(0))));
+        let cells = (last_look, RouteCell::default(), LastLearnt::default());
+        let route = email("");
+        let learnt = Learnt::before(&route, (0, 0), None);
+        RouteKeeper::new(&route, Routes::new().state("email"), (store, clock), (learnt, cells)).run(stop).await;
+        let turns = turns.load(Relaxed);
+        assert!((60..=120).contains(&turns), "{turns} in a minute, {answers_in_ms} ms each");
     }
 }
