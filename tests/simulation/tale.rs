@@ -129,7 +129,6 @@ pub fn tell(world: &World, asks: &Asks) -> Tale {
         ("admissions", world.service.borrow().given()),
         ("admissions_denied", world.service.borrow().denied),
         ("retried", retried(&|out| out.to.is_approved())),
-        ("retries_waited", of_log(Log::Waiting, &|out| out.intent.retry.is_some() && out.to.is_approved())),
         ("undelivered", retried(&|out| out.to == Destination::Undelivered)),
         ("capacity", of_reason("capacity")),
         ("refunded", cluster.ledger.taken_back.len()),
