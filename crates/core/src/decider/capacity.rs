@@ -265,7 +265,7 @@ fn wanting<'b>(
 fn paced<'b>(decoded: &'b Decoded<'b>) -> Option<&'b Intent<'b>> {
     match decoded {
         Ok(intent) => Some(intent),
-        Err(Undecided::Retry(intent)) => Some(intent),
+        Err(Undecided::Retry(intent)) => Some(intent.as_ref()),
         Err(Undecided::Invalid(_)) => None,
     }
 }
