@@ -40,7 +40,7 @@ const RECOVERY: f64 = 0.05;
 /// How long a lag that is not known changes nothing, and then how long until permits halve again, in seconds.
 const UNKNOWN_S: f64 = 10.0;
 
-/// The offsets of a route's approved topic, summed over its partitions.
+/// The offsets of a route's approved topic, summed over its partitions, from any beginning on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lag {
     /// The end offsets.

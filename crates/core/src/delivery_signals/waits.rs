@@ -60,6 +60,8 @@ impl WaitsLonger {
             return false;
         };
         let begins = Judged { from: now, to: now, left: queue.left, lag: queue.lag, due: 0.0 };
+        // Offsets that went back are counted from another beginning: the route was changed.
+        self.judged.take_if(|judged| queue.lag.end < judged.lag.end);
         let judged = self.judged.get_or_insert_with(|| begins.clone());
         judged.due += queue.drain_per_s * now.saturating_sub(judged.to).as_secs_f64();
         judged.to = now;
@@ -141,6 +143,16 @@ mod tests {
         world.queue.lag.committed = 6_000;
         world.run(91, 0, |_| Some(500));
         assert!(world.run(91, 0, |_| Some(500)) > 85);
+    }
+
+    #[test]
+    fn offsets_that_go_back_begin_a_new_time() {
+        let mut world = World::new();
+        world.queue.lag = Lag { end: 90_000, committed: 87_000 };
+        assert_eq!(world.run(60, 0, |_| Some(500)), 0, "not judged yet");
+        world.queue.lag = Lag { end: 3_000, committed: 0 };
+        assert_eq!(world.run(60, 0, |_| Some(500)), 0, "what was approved in all of it is not known");
+        assert!(world.run(60, 0, |_| Some(500)) > 25, "it is judged by the new offsets alone");
     }
 
     #[test]

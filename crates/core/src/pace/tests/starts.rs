@@ -90,6 +90,27 @@ fn what_was_kept_is_taken_up_once_and_only_where_nothing_is_known() {
 }
 
 #[test]
+fn what_was_committed_before_a_change_of_the_route_is_no_progress() {
+    // The group began at the end of a topic with a million records, after weir had looked for the first time.
+    let partitions = |at: u64| {
+        let committed = (at >= 5).then_some(1_000_000 + 300 * at);
+        [(0, PartitionLag { committed, undelivered: if committed.is_none() { 1_000_000 } else { 1_000 } })]
+    };
+    let (mut controller, mut delivered, mut rates) = (Controller::new(30_000, 0), Delivered::default(), Vec::new());
+    for at in 0..200 {
+        if at == 100 {
+            // Whoever keeps the route by the new policy looks for the first time.
+            (controller, delivered) = (controller.changed_to(30_000, 0), Delivered::default());
+        }
+        let lag = Some(delivered.look(partitions(at)));
+        let sample = Sample { at: Duration::from_secs(at), lag, ceiling: None, slow: 1.0, approved: u64::MAX };
+        rates.push(controller.turn(&sample).drain_per_s);
+    }
+    assert!(rates[60..].iter().all(|rate| (rate - 300.0).abs() < 1.0), "{rates:?}");
+    assert!(controller.to_keep().drain_per_s.is_some_and(|rate| (rate - 300.0).abs() < 1.0), "it is measured again");
+}
+
+#[test]
 fn a_rate_that_was_kept_is_not_believed_for_long_where_the_consumer_takes_less_or_nothing() {
     for (takes, most_s) in [(50.0, 15.0), (0.0, 13.0)] {
         let consumer = |_: f64| takes;
