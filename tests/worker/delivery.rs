@@ -5,6 +5,7 @@ mod ages;
 mod cost;
 mod crashes;
 mod early;
+mod edits;
 mod lanes;
 mod outage;
 mod overdue;

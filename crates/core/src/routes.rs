@@ -15,7 +15,7 @@ use std::{
 use arc_swap::{ArcSwap, ArcSwapOption};
 
 pub use self::known::RouteKnown;
-use crate::{record::WaitingTopic, time::millis};
+use crate::{record::WaitingTopic, route::Route, time::millis};
 
 /// All routes that a process has had, each with a number that it keeps.
 #[derive(Debug, Default)]
@@ -137,9 +137,24 @@ impl RouteState {
         self.known.load_full()
     }
 
+    /// What the keeper knows, for intents that this rule of the policy is applied to; without rates where they are another rule's.
+    #[must_use]
+    pub fn known_by(&self, rule: &Route) -> Option<Arc<RouteKnown>> {
+        let known = self.known()?;
+        Some(if known.rule.as_deref() == Some(rule) { known } else { Arc::new(known.without_rates()) })
+    }
+
     /// What the keeper knows now.
     pub fn learn(&self, known: RouteKnown) {
         self.known.store(Some(Arc::new(known)));
+    }
+
+    /// Nobody keeps the route any more: when somebody does again, what is known of it now may be long ago.
+    pub fn forget_rates(&self) {
+        if let Some(known) = self.known() {
+            self.learn(known.without_rates());
+        }
+        self.looked(false, Duration::ZERO);
     }
 
     /// The topic of its waiting intents has so many partitions.

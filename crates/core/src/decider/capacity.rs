@@ -127,7 +127,8 @@ impl BatchCapacity {
         }
         let (mut slots, mut is_short) = (vec![Slot::Unrouted; decoded.len()], false);
         for (place, (wanting, taken)) in wanting.iter_mut().zip(&mut taken).enumerate() {
-            let (has_waited, known) = (before == Some(place), taken.state().known());
+            let route = &policy.routes[place];
+            let (has_waited, known) = (before == Some(place), taken.state().known_by(route));
             if has_waited {
                 for index in wanting.take_overdue(records, now) {
                     slots[index] = Slot::Denied(GateReason::Capacity, again_ms(known.as_deref()));
@@ -143,7 +144,6 @@ impl BatchCapacity {
             for index in has {
                 slots[index] = Slot::Permit(number);
             }
-            let route = &policy.routes[place];
             for index in wanting.all().filter(|index| slots[*index] == Slot::Unrouted).collect::<Vec<_>>() {
                 let Some(intent) = paced(&decoded[index]) else { continue };
                 let facts = facts(intent, None, &records.get(index));

@@ -1,10 +1,15 @@
 //! What is known of a route, and how long intents wait for it by that.
 
+use std::sync::Arc;
+
 use super::place;
+use crate::route::Route;
 
 /// What the keeper knows of a route.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RouteKnown {
+    /// The rule of the policy that the rates are of.
+    pub rule: Option<Arc<Route>>,
     /// What delivery takes, per second.
     pub drain_per_s: f64,
     /// The best rate that is known ([`crate::pace::Pace::best_per_s`]); `None`: there is none.
@@ -30,6 +35,12 @@ pub struct RouteKnown {
 }
 
 impl RouteKnown {
+    /// The same where the policy has another rule by now, or nobody keeps the route: no intent is denied by rates of before.
+    #[must_use]
+    pub fn without_rates(&self) -> Self {
+        Self { rule: None, best_per_s: None, measured_per_s: None, ..self.clone() }
+    }
+
     /// How many intents wait.
     #[must_use]
     pub fn waiting(&self) -> u64 {

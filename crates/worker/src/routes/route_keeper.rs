@@ -40,7 +40,7 @@ const KEPT_PART: u64 = 4;
 
 /// The task of one route.
 pub(super) struct RouteKeeper<P, C> {
-    route: Route,
+    route: Arc<Route>,
     state: Arc<RouteState>,
     permits: P,
     clock: C,
@@ -71,7 +71,7 @@ impl<P: Permits, C: Clock> RouteKeeper<P, C> {
         (learnt, (look, cell, last_learnt)): (Learnt, (LastLook, RouteCell, LastLearnt)),
     ) -> Self {
         Self {
-            route: route.clone(),
+            route: Arc::new(route.clone()),
             used: used_by_now(&state),
             state,
             permits,
@@ -102,6 +102,7 @@ impl<P: Permits, C: Clock> RouteKeeper<P, C> {
             }
         }
         self.state.withdraw_above(0, 0);
+        self.state.forget_rates();
     }
 
     /// One turn: what Kafka says, what the route takes by that, and this instance's part of it.
@@ -289,6 +290,7 @@ impl<P: Permits, C: Clock> RouteKeeper<P, C> {
         };
         let is_sure = self.is_there() && self.is_counted(look);
         let known = RouteKnown {
+            rule: Some(Arc::clone(&self.route)),
             drain_per_s: pace.drain_per_s,
             best_per_s: pace.best_per_s.filter(|_| is_sure),
             measured_per_s: pace.measured_per_s.filter(|_| is_sure),

@@ -1,5 +1,6 @@
 //! Which intents have permits of their route, what becomes of the others, and which permits go back.
 
+mod changed;
 mod overdue;
 mod retries;
 
@@ -83,9 +84,16 @@ impl World {
         let routes = Routes::new();
         let email = routes.state("email");
         email.grant(general, reserved, LEASE);
-        email.learn(RouteKnown { waiting: vec![0; 4], ..one_per_second() });
         let decider = Decider { routes: Some(routes), ..decider };
-        Self { decider, email, store, read_before: ReadBefore::none(), waited_ms: 0 }
+        let world = Self { decider, email, store, read_before: ReadBefore::none(), waited_ms: 0 };
+        world.learn(RouteKnown { waiting: vec![0; 4], ..one_per_second() });
+        world
+    }
+
+    /// What its keeper knows, by the rule of now.
+    fn learn(&self, known: RouteKnown) {
+        let rule = self.decider.policy.get().routes.first().cloned().map(Arc::new);
+        self.email.learn(RouteKnown { rule, ..known });
     }
 
     fn left(&self) -> (u64, u64) {
@@ -93,7 +101,7 @@ impl World {
     }
 
     fn waits(&self, waiting: Vec<u64>) {
-        self.email.learn(RouteKnown { waiting, queued_before: self.email.queued(), ..one_per_second() });
+        self.learn(RouteKnown { waiting, queued_before: self.email.queued(), ..one_per_second() });
     }
 
     /// What becomes of the records, in short, and the permits of those that are approved.
@@ -272,10 +280,10 @@ fn who_would_wait_too_long_is_expired_or_suppressed_at_once() {
         let world = World::new(EMAIL, (9, 9));
         let (timeout_ms, processing_ms) = service.map_or((None, 0), |(timeout, mean)| (Some(timeout), mean));
         let known = RouteKnown { waiting: vec![waiting], timeout_ms, processing_ms, ..one_per_second() };
-        world.email.learn(known.clone());
+        world.learn(known.clone());
         assert_eq!(world.decide(&batch(&[("a", "email", more)])), [expected], "{waiting} {service:?}");
         assert!(world.store.history(crate::shard::UserHash::of("a")).is_empty(), "it is not recorded");
-        world.email.learn(RouteKnown { best_per_s: None, measured_per_s: None, ..known });
+        world.learn(RouteKnown { best_per_s: None, measured_per_s: None, ..known });
         assert_eq!(world.decide(&batch(&[("a", "email", more)])), ["waits"], "no rate is known: {service:?}");
     }
     let world = World::new(EMAIL, (9, 9));
@@ -307,7 +315,7 @@ fn an_intent_expires_at_once_by_the_best_rate_alone_and_is_suppressed_at_once_by
     ] {
         let world = World::new(EMAIL, (9, 9));
         let known = RouteKnown { best_per_s, measured_per_s, timeout_ms, waiting: vec![40], ..one_per_second() };
-        world.email.learn(known);
+        world.learn(known);
         let found = world.decide(&batch(&[("a", "email", more)]));
         assert_eq!(found, [expected], "{best_per_s:?} {measured_per_s:?} {timeout_ms:?}");
     }

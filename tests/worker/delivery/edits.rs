@@ -1,0 +1,106 @@
+//! Routes that the policy changes while intents wait: what was known of them before denies no intent, and opens no route wide.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use testkit::{SLOW_INTERVAL, kafka::Record, wait_for, wait_until, wait_until_every};
+use weir_core::ports::Clock as _;
+use weir_worker::clock::SystemClock;
+
+use super::{AHEAD_S, BLAST, PER_S, Post, mails, pace::fastest_second, policy, route, wait_looked, waits};
+use crate::support::{
+    DEADLINE, Scene,
+    http::{metric, wait_version},
+    outcome::intent,
+};
+
+/// An intent of the blast's campaign that expires in 100 s.
+fn short_lived(name: &str, number: usize) -> Record {
+    let expires_at = SystemClock.now().plus(100_000);
+    intent(name, number, json!({"channel": "email", "campaign": "blast", "expires_at": expires_at}))
+}
+
+#[test]
+fn an_intent_is_not_expired_by_what_was_known_of_its_route_before_it_was_removed() {
+    // What waits takes 300 s of it.
+    const MAILS: usize = 6_000;
+    const ROUTE: &str = "[[routes]]\nname = \"email\"\nchannel = \"email\"\nrate = 20\n";
+    let mut scene = Scene::new("route-again", 4, "");
+    let write = |scene: &Scene, version: &str, routes: &str| {
+        scene.write_policy(&format!("version = \"{version}\"\n[default]\ncaps = \"unlimited\"\n{routes}"));
+    };
+    write(&scene, "1", ROUTE);
+    scene.wait_for_routes(&["email"]);
+    let worker = scene.worker("weir-0");
+    wait_looked(&worker);
+    scene.publish(mails("blast", MAILS));
+    wait_until(DEADLINE, "they wait", || waits(&worker) > MAILS as u64 * 9 / 10);
+    // Once it is counted what waits, the rate denies those that would expire meanwhile.
+    let mut late = 0;
+    let expired = wait_for(DEADLINE, || {
+        scene.publish([short_lived(&format!("late-{late}"), late)]);
+        late += 1;
+        scene.wait_until_drained();
+        scene.output("suppressed").pop()
+    });
+    let expired = expired.expect("an intent has expired at once").value_text();
+    assert!(expired.contains(r#""reason":"expired""#), "{expired}");
+
+    let outputs = || ["approved", "suppressed"].map(|topic| scene.output(topic).len());
+    write(&scene, "2", "");
+    wait_until_every(SLOW_INTERVAL, DEADLINE, "all are decided", || outputs().iter().sum::<usize>() >= MAILS + late);
+    let [_, denied] = outputs();
+    write(&scene, "3", ROUTE);
+    let publisher = scene.kafka.publisher(&scene.topic("intents")).unwrap();
+    let mut fresh = 0;
+    // As many come as the route takes, from before its rule is in force until it has been looked at again.
+    wait_until(DEADLINE, "the route has been looked at", || {
+        for _ in 0..4 {
+            publisher.send(&short_lived(&format!("fresh-{fresh}"), fresh)).unwrap();
+            fresh += 1;
+            publisher.serve(Instant::now() + Duration::from_millis(50));
+        }
+        let in_force = metric(&worker, "weir_version_info", "source=\"policy\",version=\"3\"") == Some(1.0);
+        in_force && route(&worker)["members"].as_u64() >= Some(1)
+    });
+    publisher.finish().unwrap();
+    let all = MAILS + late + fresh;
+    wait_until_every(SLOW_INTERVAL, DEADLINE, "all are decided", || outputs().iter().sum::<usize>() >= all);
+    assert_eq!(outputs(), [all - denied, denied], "each has one record, and no other was denied");
+}
+
+#[test]
+fn a_change_of_the_route_approves_no_more_than_delivery_takes() {
+    const STANDS: usize = 30_000;
+    const RULE: &str = "rate = 4000";
+    let post = Post::new("changed", RULE);
+    let other = |number: usize| Record::new(number.to_string(), "{}");
+    post.scene.kafka.publish(&post.scene.topic("approved"), (0..STANDS).map(other)).unwrap();
+    let worker = post.scene.worker("weir-0");
+    wait_looked(&worker);
+    // Its consumers begin at the end, and pass what stands with their first records: they have delivered none of it.
+    let mut delivery = post.delivery_from_its_end(PER_S);
+    let mut first = mails("first", usize::MAX);
+    wait_until(DEADLINE, "some are delivered, and the route is open", || {
+        post.scene.publish(first.next());
+        let lag = route(&worker)["lag"].as_u64();
+        !delivery.delivered().is_empty() && lag.is_some_and(|lag| lag < u64::from(PER_S))
+    });
+    post.scene.publish(mails("blast", BLAST));
+    let published = Instant::now();
+    wait_until(DEADLINE, "the route has settled", || {
+        published.elapsed() >= Duration::from_secs(3 * AHEAD_S) && route(&worker)["why"] == "delivery takes no more"
+    });
+    let changed = policy(&post.group, &format!("{RULE}\nmax_attempts = 4"));
+    post.scene.write_policy(&changed.replace("version = \"1\"", "version = \"2\""));
+    wait_version(&worker, "policy", "2");
+    let settled = delivery.delivered().len();
+    wait_until(DEADLINE, "more is delivered", || {
+        let lag = post.lag();
+        // As before a change: see `a_blast_is_approved_no_faster_than_it_is_delivered`.
+        let most = (1.2 * AHEAD_S as f64 + 1.0) * fastest_second(delivery.delivered()) as f64;
+        assert!((lag as f64) < most, "{lag} undelivered of at most {most}");
+        delivery.delivered().len() > settled + 8 * PER_S as usize
+    });
+    assert!(waits(&worker) > 0, "the blast lasts");
+}
