@@ -13,6 +13,7 @@ mod pace;
 mod removed;
 mod sizes;
 mod starts;
+mod topics;
 mod turns;
 
 use std::{

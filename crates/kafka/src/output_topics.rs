@@ -90,6 +90,11 @@ impl OutputTopic {
         Ok(())
     }
 
+    /// Whether the client knows this partition.
+    fn knows(&self, partition: i32) -> bool {
+        self.partitions.is_some_and(|count| partition < count.get())
+    }
+
     /// Where a record of this key goes; one without a key to the partition that its intent has, of those that are there.
     fn partition_of(&self, key: Option<&[u8]>, intents_partition: i32) -> Option<i32> {
         match (key, self.partitions) {
@@ -167,6 +172,7 @@ impl OutputTopics {
     pub fn address(&mut self, producer: &Producing, (records, outputs): Batch<'_>) -> Result<ProduceRounds, Unsent> {
         let mut rounds = ProduceRounds::new(self.round, outputs.len());
         let mut looked: Vec<(Destination, Result<(), String>)> = Vec::new();
+        let mut looked_for_more = Vec::new();
         for (index, output) in outputs.iter().enumerate() {
             if output.to == Destination::Nowhere {
                 continue;
@@ -176,6 +182,16 @@ impl OutputTopics {
             let Some(output_topic) = self.output_topic(output.to) else {
                 return Err(Unsent::NotSet(setting(output.to)));
             };
+            if let Destination::Waiting { topic, partition } = output.to
+                && !output_topic.knows(partition)
+                && !looked_for_more.contains(&topic)
+            {
+                // Partitions were added, and whoever says where intents wait has seen them. The client would refuse their records until it
+                // looks by itself, in minutes; where it learns nothing now, they are tried again.
+                looked_for_more.push(topic);
+                output_topic.partitions = None;
+                let _ = output_topic.look(producer);
+            }
             if let Destination::Deferred(Bucket { partition, .. }) | Destination::Waiting { partition, .. } = output.to
             {
                 rounds.add((output.to, partition), index, bytes_of(records, index, output));
@@ -246,7 +262,7 @@ impl OutputTopics {
 
     /// Forgets how many partitions there are: a topic may have been made anew.
     pub fn forget_partitions(&mut self) {
-        let others = [&mut self.suppressed, &mut self.dead_letters];
+        let others = [&mut self.suppressed, &mut self.dead_letters].into_iter().chain(self.waiting.values_mut());
         for output_topic in self.approved.iter_mut().chain(&mut self.undelivered).chain(others) {
             output_topic.partitions = None;
         }

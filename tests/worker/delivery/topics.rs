@@ -1,0 +1,43 @@
+//! Topics of waiting intents that change while workers run: partitions are added, and nothing is held up by it.
+
+use std::collections::BTreeSet;
+
+use testkit::{SLOW_INTERVAL, wait_until, wait_until_every};
+
+use super::{mails, wait_looked, waits};
+use crate::support::{DEADLINE, Scene, header, http::wait_version};
+
+/// A route for e-mails that takes so many per second.
+fn write_policy(scene: &Scene, version: &str, rate: u32) {
+    let route = format!("[[routes]]\nname = \"email\"\nchannel = \"email\"\nrate = {rate}\n");
+    scene.write_policy(&format!("version = \"{version}\"\n[default]\ncaps = \"unlimited\"\n{route}"));
+}
+
+#[test]
+fn intents_wait_on_partitions_that_were_added_and_have_their_turns() {
+    const EACH: usize = 300;
+    let mut scene = Scene::new("waiting-grown", 1, "");
+    write_policy(&scene, "1", 1);
+    scene.wait_for_routes_on(1, &["email"]);
+    let worker = scene.worker("only");
+    wait_looked(&worker);
+    scene.publish(mails("before", EACH));
+    wait_until(DEADLINE, "they wait", || waits(&worker) > EACH as u64 * 9 / 10);
+    let topic = scene.topic("waiting-email");
+    scene.kafka.grow_topic(&topic, 4).unwrap();
+    // A campaign waits on the less loaded one of two partitions, and only one of all has something.
+    let (mut later, mut sent) = (mails("later", usize::MAX), 0);
+    wait_until_every(SLOW_INTERVAL, DEADLINE, "some wait on others", || {
+        scene.publish(later.next());
+        sent += 1;
+        scene.kafka.end_offsets(&topic).unwrap()[1..].iter().any(|end| *end > 0)
+    });
+    let all = EACH + sent;
+    write_policy(&scene, "2", 1_000);
+    wait_version(&worker, "policy", "2");
+    wait_until_every(SLOW_INTERVAL, DEADLINE, "all are approved", || scene.output("approved").len() >= all);
+    let approved = scene.output("approved");
+    let ids: BTreeSet<String> = approved.iter().map(|record| header(record, "case").unwrap()).collect();
+    assert_eq!((ids.len(), approved.len()), (all, all), "each has one record");
+    assert!(scene.output("suppressed").is_empty() && scene.output("dead").is_empty());
+}
