@@ -1,11 +1,17 @@
-//! Topics of waiting intents that change while workers run: partitions are added, and nothing is held up by it.
+//! Topics of waiting intents that change while workers run: partitions are added, and those of removed routes are deleted.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
 use testkit::{SLOW_INTERVAL, wait_until, wait_until_every};
 
 use super::{mails, wait_looked, waits};
-use crate::support::{DEADLINE, Scene, header, http::wait_version};
+use crate::support::{
+    DEADLINE, Scene, header,
+    http::{wait_version, wait_whole},
+};
 
 /// A route for e-mails that takes so many per second.
 fn write_policy(scene: &Scene, version: &str, rate: u32) {
@@ -40,4 +46,39 @@ fn intents_wait_on_partitions_that_were_added_and_have_their_turns() {
     let ids: BTreeSet<String> = approved.iter().map(|record| header(record, "case").unwrap()).collect();
     assert_eq!((ids.len(), approved.len()), (all, all), "each has one record");
     assert!(scene.output("suppressed").is_empty() && scene.output("dead").is_empty());
+}
+
+#[test]
+fn the_topic_of_a_route_that_was_removed_may_be_deleted_and_troubles_no_worker() {
+    const MAILS: usize = 200;
+    let mut scene = Scene::new("waiting-deleted", 1, "");
+    write_policy(&scene, "1", 20);
+    scene.wait_for_routes_on(4, &["email"]);
+    // So that the group hears of it at once.
+    let env = [("WEIR__KAFKA__PROPERTIES__TOPIC_METADATA_REFRESH_INTERVAL_MS", "500")];
+    let mut worker = scene.worker_with("only", &env);
+    wait_looked(&worker);
+    scene.publish(mails("first", MAILS));
+    wait_until(DEADLINE, "some wait", || waits(&worker) > 0);
+    scene.write_policy("version = \"2\"\n[default]\ncaps = \"unlimited\"\n");
+    wait_until_every(SLOW_INTERVAL, DEADLINE, "all are approved", || scene.output("approved").len() >= MAILS);
+    let topic = scene.topic("waiting-email");
+    let is_read = || {
+        let committed = scene.kafka.committed(&format!("{}-waiting-email", scene.name), &topic).unwrap();
+        scene.kafka.end_offsets(&topic).unwrap().into_iter().zip(committed).all(|(end, done)| done == Some(end))
+    };
+    wait_until(DEADLINE, "its group has read all of it", is_read);
+    scene.kafka.delete_topic(&topic).unwrap();
+    let has_none = |line: &str| {
+        let given = line.contains("waiting intents: the group has given the partitions");
+        line.contains("waiting intents: the group has taken the partitions")
+            || given && line.contains("\"partitions\":0")
+    };
+    wait_until(DEADLINE, "its lane has no partitions any more", || worker.log().lines().any(has_none));
+    let since = Instant::now();
+    wait_until(DEADLINE, "its lane has had time to join its group again", || since.elapsed() >= Duration::from_secs(5));
+    scene.publish(mails("second", MAILS));
+    scene.drain(&mut worker);
+    assert_eq!(scene.output("approved").len(), 2 * MAILS, "each has one record");
+    wait_whole(&worker);
 }

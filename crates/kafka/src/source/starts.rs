@@ -17,7 +17,7 @@ use weir_core::time::Time;
 
 use super::{KafkaSource, Progress, SourceError, Topic, TopicId, native, temporary};
 use crate::{
-    client::{OffsetReset, Reads},
+    client::{OffsetReset, ReadOrder, Reads},
     native::answers::Answers,
     offsets::{self, Logical},
 };
@@ -58,6 +58,11 @@ impl KafkaSource {
         &mut self,
         partitions: &TopicPartitionList,
     ) -> Result<TopicPartitionList, SourceError> {
+        // The topic of a route that was removed may be deleted: then its lane has nothing to ask about.
+        if partitions.count() == 0 && self.options.read_order == ReadOrder::ByTurns {
+            self.starts.clear();
+            return Ok(TopicPartitionList::new());
+        }
         let before = self.identity.known();
         let id = self.identity.ask(self.consumer.client());
         let id = id.map_err(|error| self.unread("the topic's id cannot be read", &error))?;
