@@ -18,6 +18,8 @@ pub struct RouteKnown {
     pub measured_per_s: Option<f64>,
     /// Approved intents that are not delivered; `None`: not known.
     pub lag: Option<u64>,
+    /// Instances that share the route's permits, this one included.
+    pub members: u64,
     /// Intents that wait, by partition of the route's topic; empty where there is no topic.
     pub waiting: Vec<u64>,
     /// How long the oldest of them has waited, in milliseconds; `None`: none waits, or it is not known.
@@ -65,11 +67,14 @@ impl RouteKnown {
         Some(takes_ms(self.before(hash), self.measured_per_s?))
     }
 
-    /// How many are before an intent of this hash: partitions take turns, so it is behind those on its own one, and behind as many of
-    /// each other one.
+    /// How many are before an intent of this hash, at the least: partitions take turns, so it is behind those on its own one, and behind
+    /// as many of each other one. But instances share the permits equally, however few of the partitions with intents one reads: where
+    /// there are several, every other permit may be for its own partition.
     fn before(&self, hash: u64) -> u64 {
         let own = place(&self.waiting, hash).map_or(0, |place| self.waiting[place]);
-        self.waiting.iter().map(|waiting| own.min(*waiting)).sum()
+        let by_turns = self.waiting.iter().map(|waiting| own.min(*waiting)).sum();
+        let others = self.waiting() - own;
+        if self.members > 1 { own + own.min(others) } else { by_turns }
     }
 
     /// How long an intent may wait until its service would answer too late, in milliseconds: the service's timeout less the time on

@@ -295,6 +295,7 @@ impl<P: Permits, C: Clock> RouteKeeper<P, C> {
             best_per_s: pace.best_per_s.filter(|_| is_sure),
             measured_per_s: pace.measured_per_s.filter(|_| is_sure),
             lag: look.known_lag().map(Lag::undelivered),
+            members,
             waiting,
             oldest_waiting_ms: look.oldest_at(self.clock.passed()),
             queued_before: look.queued,
