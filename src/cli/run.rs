@@ -135,7 +135,7 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
     let routes = WorkerRoutes {
         status: routes::keep(&redis, &kafka, policy.value(), (&clock, &stop)),
         waiting: waiting_ends(&kafka, &redis),
-        known: routes::known(&kafka, &stop).await?,
+        known: routes::known((&kafka, &redis), &stop).await?,
     };
     let due_lanes = assemble::reads_beside(&settings.kafka).due_lanes(lanes);
     let lanes = lane_ends(&kafka, (lanes, &due_lanes), &wheels, &redis);

@@ -119,6 +119,18 @@ pub enum TopicError {
         /// How many intents at the most.
         intents: u64,
     },
+    /// Intents wait for routes in topics that `kafka.waiting` does not name any more.
+    #[error(
+        "up to {intents} intents wait for their routes in {}, which kafka.waiting does not name: nothing would read them. Set kafka.waiting as \
+         it was until they are decided (docs/delivery.md). To give them up, delete these topics",
+        topics.join(" and ")
+    )]
+    WaitElsewhere {
+        /// Which.
+        topics: Vec<String>,
+        /// How many intents at the most.
+        intents: u64,
+    },
     /// The topic of a route's waiting intents has another use.
     #[error(
         "the topic of a route's waiting intents would be {topic}, which the configuration names for something else: rename the route \

@@ -15,6 +15,7 @@ use weir_core::{
 
 use super::{
     client::{KafkaOptions, ReadOrder, Reads},
+    group_progress::GroupProgress,
     native::answers::{Answers, Generation},
     new_topics::{self, Holds, NewTopics},
     offsets::{self, Logical},
@@ -92,6 +93,37 @@ pub fn routes(options: &KafkaOptions, known: &BTreeSet<String>) -> Result<BTreeS
         }
     }
     Ok(routes)
+}
+
+/// Whether intents wait in topics that `kafka.waiting` does not name any more. `noted` has the groups that have committed offsets of
+/// topics, each with such a topic. Blocks.
+///
+/// # Errors
+/// Some wait, or a broker cannot be asked.
+pub fn none_left_behind(options: &KafkaOptions, noted: &BTreeSet<(String, String)>) -> Result<(), TopicError> {
+    let prefix = format!("{}-waiting-", options.group);
+    let is_elsewhere = |(group, topic): &&(String, String)| {
+        let Some(route) = group.strip_prefix(&prefix) else { return false };
+        topic.ends_with(&format!("-{route}")) && options.waiting_topic(route).as_ref() != Some(topic)
+    };
+    let candidates: Vec<&(String, String)> = noted.iter().filter(is_elsewhere).collect();
+    if candidates.is_empty() {
+        return Ok(());
+    }
+    let (there, mut left, mut intents) = (topics::visible(options)?, Vec::new(), 0);
+    for (group, topic) in candidates.into_iter().filter(|(_, topic)| there.contains_key(topic)) {
+        let waiting = match GroupProgress::new(options, group.clone())?.left(topic) {
+            Ok(waiting) => waiting,
+            // It may be deleted meanwhile, or somebody else's by now.
+            Err(TopicError::NotAllowed { .. } | TopicError::Missing { .. }) => 0,
+            Err(error) => return Err(error),
+        };
+        if waiting > 0 {
+            intents += waiting;
+            left.push(topic.clone());
+        }
+    }
+    if left.is_empty() { Ok(()) } else { Err(TopicError::WaitElsewhere { topics: left, intents }) }
 }
 
 /// Commits where the groups of these routes begin in topics that are empty: a group with offsets is found by whoever starts without

@@ -77,6 +77,28 @@ impl CommitTable for RedisCommits {
     }
 }
 
+/// The groups that have committed offsets of topics, each with such a topic, by the table of a keyspace.
+///
+/// # Errors
+/// Redis does not answer.
+pub async fn noted_topics(
+    options: &Arc<RedisOptions>,
+    stats: &Arc<RedisStats>,
+    opened: &super::Opened,
+) -> Result<BTreeSet<(String, String)>, StoreError> {
+    let temporary = |reason: String| StoreError::Temporary(format!("what groups have committed is not read: {reason}"));
+    let mut cluster = Cluster::new(Arc::clone(options), Arc::clone(stats));
+    let mut command = cmd("HGETALL");
+    command.arg(opened.keyspace.commits_key());
+    let value = cluster.ask(opened.keyspace.meta_slot(), Request::Plain(command)).await;
+    let value = value.map_err(|error| temporary(error.to_string()))?;
+    let fields: BTreeMap<String, String> =
+        redis::from_redis_value(value).map_err(|error| temporary(error.to_string()))?;
+    // The epoch is no such field.
+    let noted = |field: &String| serde_json::from_str::<(String, String, String, i32)>(field).ok();
+    Ok(fields.keys().filter_map(noted).map(|(group, topic, _, _)| (group, topic)).collect())
+}
+
 /// `["group","topic","topic id",partition]`: JSON, so that no two groups and topics have one field.
 pub(super) fn field(group: &str, Topic { name, id }: &Topic, partition: i32) -> String {
     serde_json::json!([group, &**name, id.to_string(), partition]).to_string()

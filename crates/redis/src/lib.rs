@@ -45,7 +45,7 @@ mod watch;
 pub use activity::RedisActivityLog;
 pub use address::NodeAddr;
 pub use clocks::NodeClocks;
-pub use commits::RedisCommits;
+pub use commits::{RedisCommits, noted_topics};
 pub use keyspace::{FORMAT, Keyspace, Lengthening, Meta};
 pub use ledger::{LedgerClock, RedisLedger};
 pub use network::{Boxed, Link, Network, Tcp};

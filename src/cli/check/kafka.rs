@@ -91,6 +91,7 @@ fn finding(error: &anyhow::Error) -> Finding {
             | TopicError::Shares { .. }
             | TopicError::Keeps { .. }
             | TopicError::LeftBehind { .. }
+            | TopicError::WaitElsewhere { .. }
             | TopicError::Taken { .. }
             | TopicError::NotMade { .. }
             | TopicError::NotKnown { .. }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use weir_core::ports::{StoreError, in_short};
+use weir_kafka::{topics::TopicError, waiting_topics};
 use weir_redis::{Looked, Opened, RedisOptions, RedisStats, Tuning, WhenMissing};
 
 use super::{
@@ -42,7 +43,10 @@ pub(super) async fn look(
         Err(error) => report.add(Finding::Error, "redis", error.to_string()),
         Ok(Looked { keyspace, warnings }) => {
             match keyspace {
-                Some(opened) => keyspace_found(&settings.redis.prefix, &opened, report),
+                Some(opened) => {
+                    keyspace_found(&settings.redis.prefix, &opened, report);
+                    waiting_elsewhere(settings, (&options, &opened), report).await;
+                }
                 None => no_keyspace(&settings.redis.prefix, (missing, has_decided), report),
             }
             for warning in warnings {
@@ -86,6 +90,22 @@ fn keyspace_found(prefix: &str, opened: &Opened, report: &mut Report) {
             in_short(&opened.lost)
         );
         report.add(Finding::Error, "redis", message);
+    }
+}
+
+/// Whether intents wait in topics that `kafka.waiting` does not name any more: the keyspace knows what groups have committed.
+async fn waiting_elsewhere(settings: &Settings, (options, opened): (&Arc<RedisOptions>, &Opened), report: &mut Report) {
+    let noted = match weir_redis::noted_topics(options, &Arc::new(RedisStats::default()), opened).await {
+        Ok(noted) => noted,
+        Err(error) => return report.add(Finding::Error, "redis", error.to_string()),
+    };
+    // What is wrong with Kafka itself is reported by whoever looks at it.
+    let Ok(kafka) = assemble::signed_kafka(&settings.kafka).await.map(Arc::new) else { return };
+    let looked = assemble::ask_kafka(&kafka, move |kafka| waiting_topics::none_left_behind(kafka, &noted)).await;
+    if let Err(error) = looked
+        && let Some(TopicError::WaitElsewhere { .. }) = error.downcast_ref()
+    {
+        report.add(Finding::Error, "kafka", error.to_string());
     }
 }
 

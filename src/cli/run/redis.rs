@@ -1,6 +1,6 @@
 //! The keyspace of a worker, and the clients that work on it.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use backon::Retryable as _;
 use tokio_util::sync::CancellationToken;
@@ -69,6 +69,11 @@ impl OpenRedis {
     /// Where it is noted what a group has committed.
     pub(super) fn commits(&self, group: &str) -> Arc<dyn CommitTable> {
         Arc::new(RedisCommits::start(&self.options, &self.stats, &self.opened, group))
+    }
+
+    /// The groups that have committed offsets of topics, each with such a topic.
+    pub(super) async fn noted_topics(&self) -> Result<BTreeSet<(String, String)>, StoreError> {
+        weir_redis::noted_topics(&self.options, &self.stats, &self.opened).await
     }
 
     /// The ledger of budgets, for leases.

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
+use backon::Retryable as _;
 use tokio_util::sync::CancellationToken;
 use weir_core::{current::Current, policy::Policy, route::WhenFull};
 use weir_kafka::{client::KafkaOptions, limits, new_topics::NewTopics, topics::TopicError, waiting_topics};
@@ -13,10 +14,11 @@ use weir_worker::{
     routes::{KeeperLinks, RoutesKeeper, RoutesStatus},
 };
 
-use super::{ask_kafka, redis::OpenRedis};
+use super::{ask_kafka, patience, redis::OpenRedis};
 use crate::{
     cli::{
         assemble,
+        exit::UsageError,
         worker::{LaneEnds, WaitingEnds},
     },
     policy_source::{PolicySource, PolicySourceError},
@@ -91,6 +93,24 @@ impl RefreshSource for RoutedPolicy {
     }
 }
 
+/// Makes sure that no intents wait in topics that `kafka.waiting` does not name any more.
+async fn none_left_behind(kafka: &Arc<KafkaOptions>, redis: &OpenRedis) -> anyhow::Result<()> {
+    let noted = redis.noted_topics().await?;
+    let look = || {
+        let noted = noted.clone();
+        assemble::ask_kafka(kafka, move |kafka| waiting_topics::none_left_behind(kafka, &noted))
+    };
+    let found = look
+        .retry(patience())
+        .when(|error: &anyhow::Error| matches!(error.downcast_ref(), Some(TopicError::Unreachable { .. })))
+        .await;
+    found.map_err(|error| match error.downcast() {
+        Ok(error @ TopicError::WaitElsewhere { .. }) => UsageError(error.to_string()).into(),
+        Ok(error) => error.into(),
+        Err(error) => error,
+    })
+}
+
 /// Begins to keep the routes of the policy; gives how they stand.
 pub(super) fn keep(
     redis: &Arc<OpenRedis>,
@@ -127,9 +147,10 @@ pub(super) fn waiting_ends(kafka: &Arc<KafkaOptions>, redis: &Arc<OpenRedis>) ->
 /// The routes for which something may wait, whatever the policy says now. They are looked for again and again: another instance may have
 /// had a policy that this one has never seen.
 pub(super) async fn known(
-    kafka: &Arc<KafkaOptions>,
+    (kafka, redis): (&Arc<KafkaOptions>, &OpenRedis),
     stop: &CancellationToken,
 ) -> anyhow::Result<Arc<Current<BTreeSet<String>>>> {
+    none_left_behind(kafka, redis).await?;
     let found = ask_kafka(kafka, |kafka| waiting_topics::routes(kafka, &BTreeSet::new())).await?;
     let known = Current::new(Arc::new(found));
     tokio::spawn(stop.clone().run_until_cancelled_owned(keep_looking(Arc::clone(kafka), Arc::clone(&known))));

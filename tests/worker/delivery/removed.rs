@@ -1,9 +1,13 @@
 //! Routes that are removed while intents wait: these are decided all the same. What waits for another installation is left alone, however
 //! its topics are called.
 
-use std::{collections::BTreeSet, ffi::OsString};
+use std::{collections::BTreeSet, ffi::OsString, process::Command};
 
-use testkit::{kafka::Consumed, wait_until};
+use testkit::{
+    kafka::Consumed,
+    process::{Exit, output},
+    wait_until,
+};
 use weir::{cli::assemble, config};
 use weir_kafka::waiting_topics;
 
@@ -11,6 +15,7 @@ use super::{mails, wait_looked, waits};
 use crate::support::{
     DEADLINE, Scene, header,
     http::{wait_degraded, wait_ready, wait_version, wait_whole},
+    weir as binary,
 };
 
 /// More than a slow route takes before a test gives up.
@@ -57,6 +62,15 @@ fn known(scene: &Scene) -> BTreeSet<String> {
     waiting_topics::routes(&assemble::kafka(&settings.kafka), &BTreeSet::new()).unwrap()
 }
 
+/// Whether `weir check` finds nothing wrong, and what it says.
+fn check(scene: &Scene) -> (bool, String) {
+    let file = scene.path("checked.toml");
+    std::fs::write(&file, scene.config("only")).unwrap();
+    let own = scene.env.iter().map(|(name, value)| (*name, value.as_str()));
+    let output = output(Command::new(binary()).args(["check", "--config"]).arg(&file).envs(own)).unwrap();
+    (output.status.success(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+}
+
 #[test]
 fn intents_that_wait_when_their_route_is_removed_are_decided_at_once() {
     let mut scene = Scene::new("removed", 4, "");
@@ -98,6 +112,37 @@ fn intents_whose_route_was_removed_while_no_worker_ran_are_decided_and_another_i
     }
     let read = committed(&scene, "eu-email");
     assert!(read.iter().all(Option::is_none), "{read:?}");
+}
+
+#[test]
+fn where_intents_wait_in_topics_that_no_setting_names_no_worker_starts_until_they_are_named_again() {
+    const WAITING: &str = "WEIR__KAFKA__WAITING";
+    let mut scene = Scene::new("waits-elsewhere", 4, "");
+    write(&scene, "1", SLOW);
+    scene.wait_for_routes(&["email"]);
+    leave_waiting(&scene, "blast");
+    // With the route goes the setting, or it gets another value.
+    write(&scene, "2", "");
+    let set = |scene: &mut Scene, prefix: Option<String>| {
+        scene.env.retain(|(name, _)| *name != WAITING);
+        scene.env.extend(prefix.map(|prefix| (WAITING, prefix)));
+    };
+    for prefix in [None, Some(scene.topic("elsewhere"))] {
+        set(&mut scene, prefix);
+        let mut worker = scene.worker("only");
+        assert_eq!(worker.wait_exit(DEADLINE).unwrap(), Exit::Code(2), "{}", worker.log());
+        let (is_fine, found) = check(&scene);
+        assert!(!is_fine, "{found}");
+        let names_it =
+            format!("wait for their routes in {}, which kafka.waiting does not name", scene.topic("waiting-email"));
+        for said in [worker.log(), found] {
+            assert!(said.contains(&names_it), "{said}");
+        }
+    }
+    let prefix = scene.topic("waiting");
+    set(&mut scene, Some(prefix));
+    let _worker = scene.worker("only");
+    wait_all_approved(&scene, "blast");
 }
 
 #[test]
