@@ -31,7 +31,8 @@ const AGAIN_MS: i64 = 1_000;
 pub enum PermitsFrom {
     /// From those of its routes.
     Pools,
-    /// The lane took permits before it read intents that wait for this route. Intents of other routes use the shared permits.
+    /// The lane reads intents that waited for this route, and took permits before, if they still wait by the policy of then. Intents of
+    /// other routes use the shared permits.
     Taken(Taken),
     /// It takes none: it is only asked what would become of an intent.
     Look,
@@ -129,7 +130,8 @@ impl BatchCapacity {
         for (place, (wanting, taken)) in wanting.iter_mut().zip(&mut taken).enumerate() {
             let route = &policy.routes[place];
             let (has_waited, known) = (before == Some(place), taken.state().known_by(route));
-            if has_waited {
+            let waits = has_waited && route.when_full == WhenFull::Wait;
+            if waits {
                 for index in wanting.take_overdue(records, now) {
                     slots[index] = Slot::Denied(GateReason::Capacity, again_ms(known.as_deref()));
                 }
@@ -139,7 +141,7 @@ impl BatchCapacity {
                 true => wanting.looked(taken, queues, passed),
                 false => wanting.take(taken, queues, passed),
             };
-            is_short |= has_waited && has.len() < wanting.all().count();
+            is_short |= waits && has.len() < wanting.all().count();
             let number = u16::try_from(place).unwrap_or(u16::MAX);
             for index in has {
                 slots[index] = Slot::Permit(number);

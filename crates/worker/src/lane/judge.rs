@@ -55,7 +55,7 @@ where
         let decoded = self.decider.decode(batch);
         drop(schemas);
         self.service_unavailable(state).await?;
-        let mut permits = allowance.for_batch(batch);
+        let mut permits = self.permits_for(batch, allowance);
         if self.clock.passed() >= kept_until {
             // The schemas were waited for.
             drop(permits);

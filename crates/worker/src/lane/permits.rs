@@ -56,17 +56,6 @@ impl Allowance {
             Self::Permits(taken, overdue) => count(taken).saturating_add(*overdue),
         }
     }
-
-    /// Where this batch takes its permits. Returns permits that it cannot need.
-    pub(super) fn for_batch(self, batch: &impl Records) -> PermitsFrom {
-        match self {
-            Self::Records(_) => PermitsFrom::Pools,
-            Self::Permits(mut taken, _) => {
-                taken.keep(u64::try_from(batch.len()).unwrap_or(u64::MAX));
-                PermitsFrom::Taken(taken)
-            }
-        }
-    }
 }
 
 fn count(taken: &Taken) -> usize {
@@ -114,6 +103,22 @@ where
         }
     }
 
+    /// Where a batch takes its permits that was read by this allowance. Returns permits that it cannot need.
+    pub(super) fn permits_for(&self, batch: &S::Batch, allowance: Allowance) -> PermitsFrom {
+        match allowance {
+            Allowance::Records(_) => self.no_permits(),
+            Allowance::Permits(mut taken, _) => {
+                taken.keep(u64::try_from(batch.len()).unwrap_or(u64::MAX));
+                PermitsFrom::Taken(taken)
+            }
+        }
+    }
+
+    /// None that were taken before. What was read at full speed, and waits again by the policy of when it is decided, is read again.
+    fn no_permits(&self) -> PermitsFrom {
+        self.queue().map_or(PermitsFrom::Pools, |route| PermitsFrom::Taken(Taken::none(route)))
+    }
+
     /// The permits that a batch of waiting intents keeps until it is judged again. Without them its intents would queue again, behind
     /// newer ones.
     pub(super) fn permits_kept(&self, batch_decision: &mut BatchDecision) -> Option<Taken> {
@@ -129,7 +134,7 @@ where
         kept: Option<Taken>,
         kept_until: &mut Duration,
     ) -> PermitsFrom {
-        let Some(route) = self.waits_for() else { return PermitsFrom::Pools };
+        let Some(route) = self.waits_for() else { return self.no_permits() };
         let passed = self.clock.passed();
         let kept = kept.filter(|_| passed < *kept_until);
         let mut taken = kept.unwrap_or_else(|| {
@@ -151,12 +156,16 @@ where
     /// The route whose waiting intents this lane reads, where that bounds it: not in shadow mode, nor once no intent waits for the
     /// route by the policy of now. The lane then reads on, and the policy decides what still waits.
     fn waits_for(&self) -> Option<Arc<RouteState>> {
-        let Task::Waiting(topic) = self.task else { return None };
-        let policy = self.decider.policy.get();
-        let state = self.decider.routes.as_ref()?.waiting_on(topic)?;
+        let (state, policy) = (self.queue()?, self.decider.policy.get());
         let route = policy.routes.iter().find(|route| route.name == state.name);
         let waits = route.is_some_and(|route| route.when_full == WhenFull::Wait);
         (policy.mode != Mode::Shadow && waits).then_some(state)
+    }
+
+    /// The route whose topic of waiting intents this lane reads, whatever the policy says.
+    fn queue(&self) -> Option<Arc<RouteState>> {
+        let Task::Waiting(topic) = self.task else { return None };
+        self.decider.routes.as_ref()?.waiting_on(topic)
     }
 
     /// Puts back what has no permit and has not waited for too long, and reads no more of its partitions.

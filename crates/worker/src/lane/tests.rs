@@ -112,6 +112,9 @@ struct World {
     /// The routes of the policy, and their permits.
     routes: Vec<Route>,
     permits: Option<Arc<Routes>>,
+    /// From which offset read on the policy has other routes, and these.
+    edit: Option<(i64, Vec<Route>)>,
+    policy: Option<Arc<Current<Policy>>>,
     /// How many users the policy says may be active, and who is.
     pressed: Option<(PressureRule, Arc<Pressure>)>,
     /// What the lane reads; `None`: the intents.
@@ -226,6 +229,11 @@ impl Source for FakeSource {
             let intent = format!(r#"{{"id":"i-{offset}","user_id":"u{offset}","channel":"c{channel}"{expires_at}}}"#);
             batch.0.push((offset, intent));
             world.position += 1;
+        }
+        let position = world.position;
+        if let Some((_, routes)) = world.edit.take_if(|(at, _)| position >= *at) {
+            let policy = world.policy.as_ref().unwrap();
+            policy.replace(Arc::new(Policy { routes, ..Policy::clone(&policy.get()) }));
         }
         batch.1.clone_from(&world.appends);
         if world.committed == world.end.unwrap_or(RECORDS) {
@@ -507,6 +515,7 @@ fn run_by(clock: impl Clock, store: impl Store, world: World) -> (Result<(), Lan
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let stop = world.stop.clone();
     let (decider, tracer) = (decider(&world), world.tracer.clone());
+    let world = World { policy: Some(Arc::clone(&decider.policy)), ..world };
     let (unavailable_after, deferred_bytes) = (world.unavailable_after, world.deferred_bytes);
     let (commit_interval, deferred_shards) = (world.commit_interval, Arc::clone(&world.deferred_shards));
     let task = world.task.unwrap_or(Task::Intents);

@@ -244,3 +244,19 @@ fn what_is_read_and_put_back_for_want_of_permits_is_found_all_the_same() {
     assert!(found.load(Ordering::Relaxed), "what waits denies intents for the time that they would wait");
     assert_eq!((state.spent(), state.held()), (all, 0));
 }
+
+#[test]
+fn what_was_read_without_permits_is_read_again_where_its_route_waits_again_by_the_time_that_it_is_decided() {
+    let (mut world, routes) = paced(0);
+    let (state, waits_again) = (routes.state("all"), std::mem::take(&mut world.routes));
+    state.learn(RouteKnown { waiting: vec![RECORDS.unsigned_abs()], ..RouteKnown::default() });
+    let clock = Late { state: Arc::clone(&state), clock: world.clock.clone(), found: Arc::default() };
+    let (task, edit) = (Some(Task::Waiting(state.topic)), Some((RECORDS / 2, waits_again)));
+    // None of them is sent to wait again: the sink looks for that.
+    let (end, world) = run_by(clock, FakeStore(0, 0), World { task, edit, ..world });
+    end.unwrap();
+    each_once(&world);
+    assert_eq!(world.trace.iter().filter(|step| **step == "rewind").count(), 1);
+    let half = RECORDS.unsigned_abs() / 2;
+    assert!(state.spent().abs_diff(half) < 2 * BATCH as u64, "{} of them had their turns", state.spent());
+}
