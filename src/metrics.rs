@@ -35,7 +35,8 @@ use weir_worker::observer::{AdmissionEvent, BesideTopic, Event, LedgerCall, Obse
 pub use self::labels::{
     ActionLabel, BudgetLabel, BudgetTokenLabels, BuildLabels, CapLabels, DecisionLabels, NodeLabel, OfRouteLabel,
     OutcomeLabel, PartitionLabel, ReasonLabel, ReportLabels, RequestLabels, RouteLabel, SegmentLabel,
-    ServiceOutcomeLabels, SourceLabel, StageLabel, TopicLabel, UndeliveredLabels, VersionLabels, WhyLabel,
+    ServiceOutcomeLabels, SourceLabel, StageLabel, ThrottledLabels, TopicLabel, UndeliveredLabels, VersionLabels,
+    WhyLabel,
 };
 use self::{
     buckets::{lateness, sizes, times, waits},
@@ -107,6 +108,7 @@ metrics! {
     pub service_admissions: Family<ServiceOutcomeLabels, Counter>, "service_admissions", "Admissions of services that ask: admitted, ended, timed_out, or why they were denied";
     pub service_outstanding: Gauge, "service_outstanding", "Admissions given by this instance that have not ended";
     pub route_permits: Family<OfRouteLabel, Gauge>, "route_permits", "Permits that this instance was granted for a route by its last turn";
+    pub route_throttled: Family<ThrottledLabels, Gauge>, "route_throttled", "1 while a route takes less than its ceiling, by why: lag, lag_unknown, signal, stopped";
     pub route_lag: Family<OfRouteLabel, Gauge>, "route_lag", "Approved intents of a route that its consumer group has not committed";
     pub route_drain_rate: Family<OfRouteLabel, Seconds>, "route_drain_rate", "What delivery takes of a route, per second";
     pub route_waiting: Family<OfRouteLabel, Gauge>, "route_waiting", "Intents that wait for a route, of all instances";

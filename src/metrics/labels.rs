@@ -57,6 +57,8 @@ labels! {
     RouteLabel { route: String }
     /// A route of the policy.
     OfRouteLabel { route: String }
+    /// A route of the policy, and why it takes less than its ceiling: `lag`, `lag_unknown`, `signal` or `stopped`.
+    ThrottledLabels { route: String, why: &'static str }
     /// A route of the policy, and why a delivery was given up.
     UndeliveredLabels { route: String, why: &'static str }
     /// An HTTP request: its route's template, and the status of the answer.

@@ -4,8 +4,8 @@ use std::{fmt::Write as _, fs, path::PathBuf, time::Duration};
 
 use weir::metrics::{
     ActionLabel, BudgetLabel, BudgetTokenLabels, CapLabels, DecisionLabels, Metrics, NodeLabel, OfRouteLabel,
-    OutcomeLabel, ReasonLabel, SegmentLabel, ServiceOutcomeLabels, SourceLabel, TopicLabel, UndeliveredLabels,
-    VersionLabels,
+    OutcomeLabel, ReasonLabel, SegmentLabel, ServiceOutcomeLabels, SourceLabel, ThrottledLabels, TopicLabel,
+    UndeliveredLabels, VersionLabels,
 };
 use weir_core::time::Time;
 use weir_worker::observer::{Observer as _, Stage};
@@ -39,6 +39,7 @@ fn all() -> Metrics {
     drop(metrics.service_admissions.get_or_create(&labels));
     let route = OfRouteLabel { route: "r".into() };
     drop(metrics.route_permits.get_or_create(&route));
+    drop(metrics.route_throttled.get_or_create(&ThrottledLabels { route: "r".into(), why: "w" }));
     drop(metrics.route_lag.get_or_create(&route));
     drop(metrics.route_drain_rate.get_or_create(&route));
     drop(metrics.route_waiting.get_or_create(&route));

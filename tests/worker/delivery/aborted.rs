@@ -40,6 +40,8 @@ fn aborted_records_at_the_end_of_the_approved_topic_close_no_route() {
     wait_until(DEADLINE, "all are delivered", || delivery.delivered().len() >= MAILS);
     abort(&post, "approved", (2, 5_000));
     wait_until(DEADLINE, "the route is closed", || route(&worker)["why"] == "nothing is delivered: weir probes");
+    let stopped = || metric(&worker, "weir_route_throttled", "route=\"email\",why=\"stopped\"");
+    wait_until(DEADLINE, "the metrics say why", || stopped() == Some(1.0));
     assert!(post.lag() >= 10_000, "{}", post.lag());
     // One by one, so that those that wait are of all partitions by turns: a probe passes the offsets of its own one.
     let publisher = post.scene.kafka.publisher(&post.scene.topic("intents")).unwrap();

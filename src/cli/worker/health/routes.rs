@@ -6,13 +6,13 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use weir_core::routes::Routes;
+use weir_core::{pace::Throttle, routes::Routes};
 use weir_worker::routes::{RouteSeen, RoutesStatus};
 
 use super::{bring, degradation};
 use crate::{
     http::{Degradation, Degraded},
-    metrics::{Metrics, OfRouteLabel},
+    metrics::{Metrics, OfRouteLabel, ThrottledLabels},
 };
 
 /// The routes, as health and metrics show them.
@@ -44,12 +44,17 @@ impl RoutesHealth {
         let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         let gauges = [&metrics.route_permits, &metrics.route_lag, &metrics.route_waiting, &metrics.route_overdue];
         gauges.into_iter().for_each(|family| family.clear());
+        metrics.route_throttled.clear();
         let seconds = [&metrics.route_drain_rate, &metrics.route_expected_wait, &metrics.route_oldest_waiting];
         seconds.into_iter().for_each(|family| family.clear());
         for (name, seen) in self.status.seen() {
             let label = OfRouteLabel { route: name.to_string() };
-            let RouteSeen { known, permits, .. } = &*seen;
+            let RouteSeen { known, permits, throttle, .. } = &*seen;
             metrics.route_permits.get_or_create(&label).set(number(*permits));
+            if *throttle != Throttle::No {
+                let throttled = ThrottledLabels { route: name.to_string(), why: throttle.as_str() };
+                metrics.route_throttled.get_or_create(&throttled).set(1);
+            }
             if let Some(lag) = known.lag {
                 metrics.route_lag.get_or_create(&label).set(number(lag));
             }
