@@ -9,6 +9,23 @@ struct Instance {
     held: u64,
 }
 
+/// A turn for one permit of a route of which nothing is known.
+fn one() -> PermitTurn<'static> {
+    PermitTurn {
+        route: "email",
+        service: None,
+        room: None,
+        want: 1,
+        unused: 0,
+        recent: 0,
+        rate: None,
+        slow: 1.0,
+        took: (0, 0),
+        delivery: 0,
+        rates: KeptRates::default(),
+    }
+}
+
 /// What each instance was granted over so many rounds of turns, as a keeper takes them.
 fn rounds(instances: &mut [Instance], rounds: i64) -> Vec<u64> {
     let mut book = PermitBook::default();
@@ -17,19 +34,7 @@ fn rounds(instances: &mut [Instance], rounds: i64) -> Vec<u64> {
         for (place, Instance { name, room, uses, held }) in instances.iter_mut().enumerate() {
             let unused = if *uses { 0 } else { *held };
             let want = if *uses && *held > 0 { MOST } else { 6 };
-            let turn = PermitTurn {
-                route: "email",
-                service: None,
-                room: Some(*room),
-                want,
-                unused,
-                recent: 0,
-                rate: None,
-                slow: 1.0,
-                took: (0, 0),
-                delivery: 0,
-                rates: KeptRates::default(),
-            };
+            let turn = PermitTurn { room: Some(*room), want, unused, ..one() };
             let now = Time::default().plus(550 * round);
             *held = book.turn(name, &turn, &mut Registry::default(), (now, LEASE)).permits;
             granted[place] += *held;
@@ -62,19 +67,7 @@ fn the_only_permit_comes_round_to_the_instance_that_uses_it() {
 fn reported_times_are_in_the_mean_of_a_service_that_is_known() {
     let (mut book, now) = (PermitBook::default(), (Time::default(), LEASE));
     let mut turn = |registry: &mut Registry, service, took| {
-        let turn = PermitTurn {
-            route: "email",
-            service,
-            room: None,
-            want: 1,
-            unused: 0,
-            recent: 0,
-            rate: None,
-            slow: 1.0,
-            took,
-            delivery: 0,
-            rates: KeptRates::default(),
-        };
+        let turn = PermitTurn { service, took, ..one() };
         book.turn("a", &turn, registry, now).processing_ms
     };
     let mut known = Registry { is_known: true, ..Registry::default() };
@@ -92,20 +85,7 @@ fn rates_are_kept_for_a_week_and_the_best_one_for_an_hour_and_those_of_another_d
     const MINUTE_MS: i64 = 60_000;
     let (mut book, mut registry) = (PermitBook::default(), Registry::default());
     let mut turn = |minutes: i64, delivery: u64, (drain_per_s, best_per_s): (Option<f64>, Option<f64>)| {
-        let rates = KeptRates { drain_per_s, best_per_s };
-        let turn = PermitTurn {
-            route: "email",
-            service: None,
-            room: None,
-            want: 1,
-            unused: 0,
-            recent: 0,
-            rate: None,
-            slow: 1.0,
-            took: (0, 0),
-            delivery,
-            rates,
-        };
+        let turn = PermitTurn { delivery, rates: KeptRates { drain_per_s, best_per_s }, ..one() };
         let kept = book.turn("a", &turn, &mut registry, (Time::default().plus(MINUTE_MS * minutes), LEASE)).rates;
         (kept.drain_per_s, kept.best_per_s)
     };
