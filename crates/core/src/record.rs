@@ -10,6 +10,16 @@ pub trait Headers {
     fn header(&self, index: usize) -> Option<(&[u8], Option<&[u8]>)>;
 }
 
+/// The headers of a record that has none.
+#[derive(Debug, Clone, Copy)]
+pub struct NoHeaders;
+
+impl Headers for NoHeaders {
+    fn header(&self, _: usize) -> Option<(&[u8], Option<&[u8]>)> {
+        None
+    }
+}
+
 /// One consumed record, borrowed from its batch.
 #[derive(Clone, Copy)]
 pub struct RecordView<'a> {

@@ -84,16 +84,10 @@ impl Stamps {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Headers, RecordView};
+    use crate::record::{NoHeaders, RecordView};
 
     /// Partition and timestamp of each record.
     struct Batch(Vec<(i32, Option<i64>)>);
-
-    impl Headers for Batch {
-        fn header(&self, _: usize) -> Option<(&[u8], Option<&[u8]>)> {
-            None
-        }
-    }
 
     impl Records for Batch {
         fn len(&self) -> usize {
@@ -108,7 +102,7 @@ mod tests {
                 partition,
                 offset: 0,
                 timestamp: millis.and_then(Time::from_millis),
-                headers: self,
+                headers: &NoHeaders,
                 deferral: None,
             }
         }

@@ -8,7 +8,7 @@ use crate::{
     document::Format,
     origin::Origin,
     policy_file::parse_policy,
-    record::Headers,
+    record::NoHeaders,
     segment::{UserIdKind, UserIds},
     verdict::{Cause, Counts, DenyingBudget, Suppressed},
 };
@@ -83,12 +83,6 @@ fn an_intent_is_deferred_until_its_budget_frees_if_the_budget_defers() {
 /// Intents of a campaign each.
 struct Campaigns(Vec<String>);
 
-impl Headers for Campaigns {
-    fn header(&self, _: usize) -> Option<(&[u8], Option<&[u8]>)> {
-        None
-    }
-}
-
 impl Records for Campaigns {
     fn len(&self) -> usize {
         self.0.len()
@@ -96,7 +90,7 @@ impl Records for Campaigns {
 
     fn get(&self, index: usize) -> RecordView<'_> {
         let value = Some(self.0[index].as_bytes());
-        RecordView { key: None, value, partition: 0, offset: 0, timestamp: None, headers: self, deferral: None }
+        RecordView { key: None, value, partition: 0, offset: 0, timestamp: None, headers: &NoHeaders, deferral: None }
     }
 }
 

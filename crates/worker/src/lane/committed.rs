@@ -114,18 +114,12 @@ impl Committed {
 
 #[cfg(test)]
 mod tests {
-    use weir_core::record::{Headers, RecordView};
+    use weir_core::record::{NoHeaders, RecordView};
 
     use super::*;
 
     /// Partition and timestamp of each record.
     struct Batch(Vec<(i32, i64)>);
-
-    impl Headers for Batch {
-        fn header(&self, _: usize) -> Option<(&[u8], Option<&[u8]>)> {
-            None
-        }
-    }
 
     impl Records for Batch {
         fn len(&self) -> usize {
@@ -135,7 +129,7 @@ mod tests {
         fn get(&self, index: usize) -> RecordView<'_> {
             let (partition, millis) = self.0[index];
             let timestamp = Time::from_millis(millis);
-            RecordView { key: None, value: None, partition, offset: 0, timestamp, headers: self, deferral: None }
+            RecordView { key: None, value: None, partition, offset: 0, timestamp, headers: &NoHeaders, deferral: None }
         }
     }
 

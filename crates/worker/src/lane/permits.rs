@@ -219,7 +219,7 @@ where
 #[cfg(test)]
 mod tests {
     use weir_core::{
-        record::{Headers, RecordView},
+        record::{NoHeaders, RecordView},
         route::MAX_WAIT_MS,
     };
 
@@ -227,12 +227,6 @@ mod tests {
 
     /// Partition and offset of each record, and for how many milliseconds it has waited.
     struct Batch(Vec<(i32, i64, i64)>);
-
-    impl Headers for Batch {
-        fn header(&self, _: usize) -> Option<(&[u8], Option<&[u8]>)> {
-            None
-        }
-    }
 
     impl Records for Batch {
         fn len(&self) -> usize {
@@ -242,7 +236,7 @@ mod tests {
         fn get(&self, index: usize) -> RecordView<'_> {
             let (partition, offset, waited_ms) = self.0[index];
             let timestamp = Some(now().plus(-waited_ms));
-            RecordView { key: None, value: None, partition, offset, timestamp, headers: self, deferral: None }
+            RecordView { key: None, value: None, partition, offset, timestamp, headers: &NoHeaders, deferral: None }
         }
     }
 

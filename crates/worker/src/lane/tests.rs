@@ -32,7 +32,7 @@ use weir_core::{
     policy::{Action, Bypass, Cap, CapWindow, Caps, Mode, OnUnavailable, Policy},
     ports::{CommitError, CommitTimes, GroupEvent, Settled, SourceError, StoreError},
     pressure::{Pressure, PressureRule},
-    record::{Destination, Headers, Progress, ReadBefore, RecordView},
+    record::{Destination, NoHeaders, Progress, ReadBefore, RecordView},
     route::Route,
     routes::Routes,
     segment::{SegmentSet, UserIdKind, UserIds},
@@ -138,14 +138,6 @@ enum Fate {
 }
 
 type Shared = Rc<RefCell<World>>;
-
-struct NoHeaders;
-
-impl Headers for NoHeaders {
-    fn header(&self, _: usize) -> Option<(&[u8], Option<&[u8]>)> {
-        None
-    }
-}
 
 #[derive(Default)]
 struct Batch(Vec<(i64, String)>, Vec<Append>);

@@ -9,7 +9,7 @@ use crate::{
     deferral::Deferral,
     embedded::EmbeddedStore,
     history::HistoryBounds,
-    record::{Destination, Headers, Output, WaitingTopic},
+    record::{Destination, NoHeaders, Output, WaitingTopic},
     routes::{Pool, RouteKnown, RouteState, Taken},
 };
 
@@ -20,12 +20,6 @@ const LEASE: Duration = Duration::from_secs(103);
 /// Values, each with its deferral, at the offsets of their places.
 struct Batch(Vec<(String, Option<Deferral>)>);
 
-impl Headers for Batch {
-    fn header(&self, _: usize) -> Option<(&[u8], Option<&[u8]>)> {
-        None
-    }
-}
-
 impl Records for Batch {
     fn len(&self) -> usize {
         self.0.len()
@@ -34,7 +28,7 @@ impl Records for Batch {
     fn get(&self, index: usize) -> RecordView<'_> {
         let ((value, deferral), offset) = (&self.0[index], i64::try_from(index).unwrap());
         let (value, deferral) = (Some(value.as_bytes()), deferral.as_ref());
-        RecordView { key: None, value, partition: 0, offset, timestamp: Some(now()), headers: self, deferral }
+        RecordView { key: None, value, partition: 0, offset, timestamp: Some(now()), headers: &NoHeaders, deferral }
     }
 }
 

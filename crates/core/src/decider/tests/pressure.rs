@@ -7,7 +7,7 @@ use crate::{
     embedded::EmbeddedStore,
     history::HistoryBounds,
     pressure::PressureState,
-    record::Headers,
+    record::NoHeaders,
     shard::UserHash,
 };
 
@@ -16,12 +16,6 @@ const RULE: &str = "[pressure]\nmax_active_users = 1000\nchannel = \"push\"\n";
 /// Values, one a record: they are at the offsets of their places.
 struct Batch(Vec<String>);
 
-impl Headers for Batch {
-    fn header(&self, _: usize) -> Option<(&[u8], Option<&[u8]>)> {
-        None
-    }
-}
-
 impl Records for Batch {
     fn len(&self) -> usize {
         self.0.len()
@@ -29,7 +23,7 @@ impl Records for Batch {
 
     fn get(&self, index: usize) -> RecordView<'_> {
         let (value, offset) = (Some(self.0[index].as_bytes()), i64::try_from(index).unwrap());
-        RecordView { key: None, value, partition: 0, offset, timestamp: None, headers: self, deferral: None }
+        RecordView { key: None, value, partition: 0, offset, timestamp: None, headers: &NoHeaders, deferral: None }
     }
 }
 

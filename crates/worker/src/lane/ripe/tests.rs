@@ -2,18 +2,10 @@
 
 use weir_core::{
     deferral::{DeferReason, Deferral},
-    record::{Headers, RecordView},
+    record::{NoHeaders, RecordView},
 };
 
 use super::*;
-
-struct NoHeaders;
-
-impl Headers for NoHeaders {
-    fn header(&self, _: usize) -> Option<(&[u8], Option<&[u8]>)> {
-        None
-    }
-}
 
 /// Records: partition, offset and deferral.
 struct Batch(Vec<(i32, i64, Deferral)>);
