@@ -92,6 +92,40 @@ fn what_kafka_deletes_undecided_is_counted_and_reported() {
     assert!(approved.is_disjoint(&lost));
 }
 
+/// The same where the clients of the worker were replaced before.
+#[test]
+fn what_kafka_deletes_undecided_is_reported_though_clients_were_replaced_before() {
+    let route = "[[routes]]\nname = \"email\"\nchannel = \"email\"\nrate = 1\n";
+    let policy = format!("version = \"1\"\n[default]\ncaps = \"unlimited\"\n{route}");
+    let mut scene = Scene::new("deleted-later", 1, &policy);
+    scene.wait_for_routes_on(4, &["email"]);
+    // Nobody asks for it here; but clients are created from it.
+    let password = scene.path("password");
+    std::fs::write(&password, "first").unwrap();
+    scene.env.push(("WEIR__KAFKA__PROPERTY_FILES__SASL_PASSWORD", password.display().to_string()));
+    scene.env.push(("WEIR__KAFKA__REFRESH", "1s".to_owned()));
+    let worker = scene.worker("weir-0");
+    wait_looked(&worker);
+    scene.publish(mails("spring", 400));
+    scene.wait_until_drained();
+    let group = format!("{}-waiting-email", scene.name);
+    let is_of_lane = |line: &str| line.contains("joining the group with a new consumer") && line.contains(&group);
+    std::fs::write(&password, "second").unwrap();
+    wait_until(DEADLINE, "the lane of waiting intents has another client", || worker.log().lines().any(is_of_lane));
+    wait_ready(&worker);
+    // All but the last one: the route takes one per second.
+    let topic = scene.topic("waiting-email");
+    for (partition, end) in (0..).zip(scene.kafka.end_offsets(&topic).unwrap()).filter(|(_, end)| *end > 1) {
+        scene.kafka.delete_records(&topic, partition, end - 1).unwrap();
+    }
+    std::fs::write(&password, "third").unwrap();
+    wait_until(DEADLINE, "it is counted", || deleted(&worker, &scene).is_some_and(|offsets| offsets > 1.0));
+    wait_ready(&worker);
+    let entry = wait_degraded(&worker, "deleted");
+    let message = entry["message"].as_str().unwrap();
+    assert!(message.contains(&topic), "{message}");
+}
+
 /// How many offsets weir says that retention has deleted undecided.
 fn deleted(worker: &Worker, scene: &Scene) -> Option<f64> {
     metric(worker, "weir_deleted_undecided_total", &format!("topic=\"{}\"", scene.topic("waiting-email")))

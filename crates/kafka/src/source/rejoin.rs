@@ -26,6 +26,7 @@ impl KafkaSource {
     pub(super) fn rejoin(&mut self) -> Result<(), SourceError> {
         let other = Self::join(&self.options).map_err(|error| SourceError::Temporary(error.to_string()))?;
         let mut other = other.noting_in(self.table.clone());
+        other.on_deleted = self.on_deleted.take();
         other.identity.succeed(&self.identity);
         let old = std::mem::replace(self, other);
         drop_elsewhere(old).map_err(|error| SourceError::Fatal(format!("no thread for the end of a consumer: {error}")))
