@@ -303,6 +303,25 @@ fn a_topic_that_is_recreated_under_a_running_worker_is_no_first_start() {
 }
 
 #[test]
+fn a_topic_that_is_recreated_while_no_worker_runs_is_no_first_start() {
+    let scene = scene_from_latest("latest-remade", 2);
+    publish(&scene, OLD);
+    let worker = scene.worker("only");
+    wait_ready(&worker);
+    wait_started(&scene);
+    stopped(worker);
+    recreate(&scene);
+    let topic = scene.topic("intents");
+    wait_until(DEADLINE, "Kafka has deleted the offsets with their topic", || {
+        scene.kafka.committed(&scene.name, &topic).is_ok_and(|committed| committed == [None, None])
+    });
+    publish(&scene, NEW);
+    decided(&scene);
+    assert_all(&scene, &NEW, &["approved"]);
+    assert_all(&scene, &OLD, &[]);
+}
+
+#[test]
 fn where_the_user_wants_an_error_a_group_without_offsets_does_not_start() {
     let mut scene = Scene::new("error-reset", 1, POLICY);
     scene.env.push(("WEIR__KAFKA__PROPERTIES__AUTO_OFFSET_RESET", "error".to_owned()));

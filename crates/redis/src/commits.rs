@@ -31,11 +31,13 @@ const FIELDS_A_ROUND: usize = 500;
 /// What stands in the table where a rebuild has restored it.
 pub(super) const RESTORED: &str = "restored";
 
-type Answer = oneshot::Sender<Result<Vec<Option<String>>, StoreError>>;
+type Answer<T> = oneshot::Sender<Result<T, StoreError>>;
 
 enum Asked {
     Note(Vec<(String, i64)>),
-    Read(Vec<String>, Answer),
+    Read(Vec<String>, Answer<Vec<Option<String>>>),
+    /// Whether this group has read another topic of this one's name.
+    Predecessor(String, Topic, Answer<bool>),
 }
 
 /// A group's part of the table, for all lanes of a process; one task asks Redis.
@@ -58,6 +60,13 @@ impl RedisCommits {
         tokio::spawn(keeper.serve(inbox));
         Self { group: group.to_owned(), asked }
     }
+
+    async fn ask<T>(&self, question: impl FnOnce(Answer<T>) -> Asked) -> Result<T, StoreError> {
+        let gone = || StoreError::Temporary("nobody asks for it any more".to_owned());
+        let (answer, answered) = oneshot::channel();
+        self.asked.send(question(answer)).await.map_err(|_| gone())?;
+        answered.await.map_err(|_| gone())?
+    }
 }
 
 impl CommitTable for RedisCommits {
@@ -66,14 +75,14 @@ impl CommitTable for RedisCommits {
         let _ = self.asked.try_send(Asked::Note(offsets.into_iter().map(field).collect()));
     }
 
-    fn noted<'t>(&'t self, topic: &'t Topic, partitions: &'t [i32]) -> Noted<'t> {
+    fn noted<'t>(&'t self, topic: &'t Topic, partitions: &'t [i32]) -> Noted<'t, Vec<Option<String>>> {
         let fields = partitions.iter().map(|partition| field(&self.group, topic, *partition)).collect();
-        Box::pin(async move {
-            let gone = || StoreError::Temporary("nobody asks for it any more".to_owned());
-            let (answer, answered) = oneshot::channel();
-            self.asked.send(Asked::Read(fields, answer)).await.map_err(|_| gone())?;
-            answered.await.map_err(|_| gone())?
-        })
+        Box::pin(self.ask(move |answer| Asked::Read(fields, answer)))
+    }
+
+    fn has_predecessor<'t>(&'t self, topic: &'t Topic) -> Noted<'t, bool> {
+        let (group, topic) = (self.group.clone(), topic.clone());
+        Box::pin(self.ask(move |answer| Asked::Predecessor(group, topic, answer)))
     }
 }
 
@@ -92,11 +101,14 @@ pub async fn noted_topics(
     command.arg(opened.keyspace.commits_key());
     let value = cluster.ask(opened.keyspace.meta_slot(), Request::Plain(command)).await;
     let value = value.map_err(|error| temporary(error.to_string()))?;
-    let fields: BTreeMap<String, String> =
+    let table: BTreeMap<String, String> =
         redis::from_redis_value(value).map_err(|error| temporary(error.to_string()))?;
-    // The epoch is no such field.
-    let noted = |field: &String| serde_json::from_str::<(String, String, String, i32)>(field).ok();
-    Ok(fields.keys().filter_map(noted).map(|(group, topic, _, _)| (group, topic)).collect())
+    Ok(partitions(&table).map(|(group, topic, _, _)| (group, topic)).collect())
+}
+
+/// The partitions of a table: each with its group, and its topic's name and id. The epoch is none.
+fn partitions(table: &BTreeMap<String, String>) -> impl Iterator<Item = (String, String, String, i32)> {
+    table.keys().filter_map(|field| serde_json::from_str(field).ok())
 }
 
 /// `["group","topic","topic id",partition]`: JSON, so that no two groups and topics have one field.
@@ -139,6 +151,9 @@ impl Keeper {
                     self.write().await;
                 }
                 Some(Asked::Read(fields, answer)) => drop(answer.send(self.read(&fields).await)),
+                Some(Asked::Predecessor(group, topic, answer)) => {
+                    drop(answer.send(self.has_predecessor(&group, &topic).await));
+                }
             }
         }
     }
@@ -181,6 +196,24 @@ impl Keeper {
             found.extend(values.map(|first| first.map(|first| in_words(&first))));
         }
         Ok(found)
+    }
+
+    async fn has_predecessor(&mut self, group: &str, topic: &Topic) -> Result<bool, StoreError> {
+        let mut command = cmd("HGETALL");
+        command.arg(self.keyspace.commits_key());
+        let value = self.cluster.ask(self.keyspace.meta_slot(), Request::Plain(command)).await;
+        let value = value.map_err(|error| StoreError::Temporary(error.to_string()))?;
+        let table: BTreeMap<String, String> =
+            redis::from_redis_value(value).map_err(|error| StoreError::Temporary(error.to_string()))?;
+        if table.get("epoch").map(String::as_str) != Some(self.keyspace.epoch()) {
+            return Err(self.lost().await);
+        }
+        // Where a broker told no id, another id says nothing.
+        let id = topic.id.to_string();
+        let is_predecessor = |(its_group, name, its_id, _): (String, String, String, i32)| {
+            its_group == group && *name == *topic.name && !its_id.is_empty() && its_id != id
+        };
+        Ok(!id.is_empty() && partitions(&table).any(is_predecessor))
     }
 
     /// The table is another keyspace's, or gone: a rebuild makes it.

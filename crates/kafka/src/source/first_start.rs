@@ -1,5 +1,5 @@
 //! Where partitions start without a committed offset if `auto.offset.reset` is `latest`: at their ends at the first start of the group,
-//! and at their beginnings where they appear later.
+//! and at their beginnings where they appear later, also as those of a topic that was deleted and recreated.
 //!
 //! invariant: at a first start the member that has the first partition commits where all partitions start, in one request; the others
 //! wait for it. So a partition without an offset, where the first one has an offset, was not there at the first start.
@@ -60,8 +60,9 @@ impl KafkaSource {
     async fn first_start(&mut self, topic: &Topic, (own, all): (&[i32], &[i32])) -> Result<Vec<Progress>, SourceError> {
         // What the table knows of another member's partitions alone: this is no first start either.
         self.refuse_what_was_lost(topic, all).await?;
-        // What a recreated topic holds was published while the group was reading its predecessor.
-        let which = if self.identity.is_recreated() { Logical::Earliest } else { Logical::Latest };
+        // What a recreated topic holds was published when the group was reading already.
+        let is_recreated = self.identity.is_recreated() || self.has_read_predecessor(topic).await?;
+        let which = if is_recreated { Logical::Earliest } else { Logical::Latest };
         let mut starts = self.commit_starts(topic, all, self.ends(all, which)?)?;
         starts.retain(|start| own.contains(&start.partition));
         Ok(starts)

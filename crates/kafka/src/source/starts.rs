@@ -13,7 +13,7 @@ use rdkafka::{
     error::{KafkaError, RDKafkaErrorCode},
 };
 
-use weir_core::time::Time;
+use weir_core::{ports::StoreError, time::Time};
 
 use super::{KafkaSource, Progress, SourceError, Topic, TopicId, native, temporary};
 use crate::{
@@ -141,9 +141,7 @@ impl KafkaSource {
     /// Whether the keyspace's table says that the group has committed offsets of these partitions, which have none.
     pub(super) async fn refuse_what_was_lost(&mut self, topic: &Topic, missing: &[i32]) -> Result<(), SourceError> {
         let Some(table) = &self.table else { return Ok(()) };
-        let noted = table.noted(topic, missing).await.map_err(|error| {
-            SourceError::Temporary(format!("what the group has committed cannot be read from Redis: {error}"))
-        })?;
+        let noted = table.noted(topic, missing).await.map_err(|error| untold(&error))?;
         let lost: Vec<String> = missing
             .iter()
             .zip(noted)
@@ -176,6 +174,20 @@ impl KafkaSource {
              {advice} (docs/operations.md)",
             lost.join(", ")
         )))
+    }
+
+    /// Whether the keyspace's table says that the group has read another topic of this name, whose offsets Kafka has deleted with it.
+    pub(super) async fn has_read_predecessor(&self, topic: &Topic) -> Result<bool, SourceError> {
+        let Some(table) = &self.table else { return Ok(false) };
+        let is_noted = table.has_predecessor(topic).await.map_err(|error| untold(&error))?;
+        if is_noted {
+            tracing::warn!(
+                "{} was deleted and recreated (its id is {}): it is read from its beginning",
+                topic.name,
+                topic.id
+            );
+        }
+        Ok(is_noted)
     }
 
     /// Finds where partitions start by `reset`, and commits that.
@@ -358,4 +370,8 @@ impl KafkaSource {
             None => temporary(what, error),
         }
     }
+}
+
+fn untold(error: &StoreError) -> SourceError {
+    SourceError::Temporary(format!("what the group has committed cannot be read from Redis: {error}"))
 }
