@@ -4,7 +4,12 @@ use std::process::{Command, Output};
 
 use crate::support::{DEADLINE, POLICY, SEGMENTS, Scene, TOPICS, http::wait_ready, outcome::intent, weir};
 use serde_json::{Value, json};
-use testkit::{redis::RedisServer, stack::Stack, wait_for};
+use testkit::{
+    kafka::{Kafka, KafkaClient},
+    redis::RedisServer,
+    stack::Stack,
+    wait_for,
+};
 
 fn run(scene: &Scene, config: &str, args: &[&str]) -> Output {
     run_with("weir.toml", scene, config, args)
@@ -152,6 +157,33 @@ fn create_makes_nothing_anew_of_a_keyspace_of_which_a_part_is_lost() {
         }
         assert_eq!(redis.query::<i64>(&["EXISTS", key]).unwrap(), 0);
     }
+}
+
+/// The group has committed offsets of the topic that was the intents then.
+#[test]
+fn a_keyspace_that_is_lost_is_not_made_anew_where_the_intents_are_another_topic_now() {
+    let (scene, redis) = scene("check-renamed");
+    let mut worker = scene.worker("i");
+    scene.publish([intent("one", "user-1", json!({}))]);
+    scene.drain(&mut worker);
+    worker.terminate();
+    worker.wait_exit(DEADLINE).unwrap();
+    redis.query::<()>(&["FLUSHALL"]).unwrap();
+    let renamed = |topic: &str| {
+        scene.config("i").replace(&format!("intents = {:?}", scene.topic("intents")), &format!("intents = {topic:?}"))
+    };
+    let lost = ["redis:", "has decided intents before", "weir rebuild --all", "--accept-lost-history"];
+    let mistyped = check_with(&scene, &renamed(&scene.topic("intent")), &["--create"]);
+    let errors = mistyped.of("error");
+    let says_so = |error: &String| lost.iter().all(|word| error.contains(word));
+    assert!(mistyped.code == 1 && errors.iter().any(says_so), "{errors:?}");
+    let other = scene.topic("others");
+    scene.kafka.create_topic(&other, 3).unwrap();
+    check_with(&scene, &renamed(&other), &["--create"]).is_one("error", &lost);
+    let mut worker = scene.worker_with("i", &[("WEIR__KAFKA__INTENTS", &other)]);
+    worker.wait_exit(DEADLINE).unwrap();
+    assert!(worker.log().contains("weir rebuild --all"), "{}", worker.log());
+    assert_eq!(redis.query::<i64>(&["DBSIZE"]).unwrap(), 0, "an empty keyspace resets all caps");
 }
 
 #[test]
@@ -312,23 +344,20 @@ fn create_makes_the_keyspace_and_the_topics_that_weir_owns_and_they_keep_what_a_
     check_with(&scene, &config, &["--create"]).is_fine();
 }
 
-/// The first `weir check --create` of an installation that has every topic that weir makes, so often on fresh topics.
-fn first_runs(runs: usize) {
-    let redis = RedisServer::start::<&str>(&[]).unwrap();
+/// The first `weir check --create` of an installation that has every topic that weir makes.
+fn first_run(kafka: &KafkaClient, redis: &RedisServer) {
     let route = "[[routes]]\nname = \"email\"\nchannel = \"email\"\nrate = 500\n";
     let policy = format!("{POLICY}\n{route}");
-    for run in 0..runs {
-        let scene = Scene::bare(Stack::shared().kafka().clone(), vec![redis.url()], "check-first", 1, &policy);
-        scene.build_segments(&SEGMENTS);
-        scene.kafka.create_topic(&scene.topic("intents"), 1).unwrap();
-        let own = ["deferred", "waiting"].map(|setting| format!("{setting} = {:?}\n", scene.topic(setting))).concat();
-        let config = scene.config("i").replace("[kafka]\n", &format!("[kafka]\n{own}"));
-        let found = check_with(&scene, &config, &["--create"]);
-        found.is_fine();
-        // Nothing is refused here, and what was just created is known.
-        let warned = found.of("warning").join("\n");
-        assert!(!warned.contains("grant") && !warned.contains("not known"), "run {run}: {warned}");
-    }
+    let scene = Scene::bare(kafka.clone(), vec![redis.url()], "check-first", 1, &policy);
+    scene.build_segments(&SEGMENTS);
+    scene.kafka.create_topic(&scene.topic("intents"), 1).unwrap();
+    let own = ["deferred", "waiting"].map(|setting| format!("{setting} = {:?}\n", scene.topic(setting))).concat();
+    let config = scene.config("i").replace("[kafka]\n", &format!("[kafka]\n{own}"));
+    let found = check_with(&scene, &config, &["--create"]);
+    found.is_fine();
+    // Nothing is refused here, and what was just created is known.
+    let warned = found.of("warning").join("\n");
+    assert!(!warned.contains("grant") && !warned.contains("not known"), "{warned}");
 }
 
 /// <https://github.com/specmesh/specmesh-build/issues/323>
@@ -355,13 +384,16 @@ fn two_first_checks_at_once_create_everything_once() {
 /// On a slow broker in <https://github.com/tchiotludo/akhq/issues/403>.
 #[test]
 fn the_first_check_that_creates_topics_knows_them_afterwards() {
-    first_runs(1);
+    first_run(Stack::shared().kafka(), &RedisServer::start::<&str>(&[]).unwrap());
 }
 
 #[test]
-#[ignore = "fifty first checks, minutes: cargo xtask ci --extent everything"]
-fn fifty_first_checks_know_what_they_have_created() {
-    first_runs(50);
+#[ignore = "fifty brokers and their first checks, minutes: cargo xtask ci --extent everything"]
+fn fifty_first_checks_on_fresh_brokers_know_what_they_have_created() {
+    let redis = RedisServer::start::<&str>(&[]).unwrap();
+    for _ in 0..50 {
+        first_run(Kafka::start(1).unwrap().client(), &redis);
+    }
 }
 
 #[test]

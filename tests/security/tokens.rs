@@ -23,6 +23,7 @@ use weir_core::{
 };
 use weir_kafka::{
     client::KafkaOptions,
+    committed,
     extents::{self, Span},
     group_progress::GroupProgress,
     new_topics::{self, Holds, NewTopics},
@@ -152,8 +153,8 @@ async fn every_client_shows_a_token_and_says_why_there_is_none() {
     topics::look(&options).unwrap();
     showed("who looks at topics");
     // The coordinator of a group that is new has its partition to load.
-    wait_until(DEADLINE, "there is a coordinator", || topics::has_progress(&options).is_ok());
-    assert!(!topics::has_progress(&options).unwrap());
+    wait_until(DEADLINE, "there is a coordinator", || committed::has_progress(&options).is_ok());
+    assert!(!committed::has_progress(&options).unwrap());
     showed("who asks for the group's progress");
     topics::identify(&options, "i").unwrap();
     showed("who identifies a topic");
@@ -186,7 +187,7 @@ async fn every_client_shows_a_token_and_says_why_there_is_none() {
 async fn warmed_up(kafka: &TokenKafka) {
     let options = options(kafka, Some(Unsigned::living(LONG)));
     made(&options).await;
-    wait_until(DEADLINE, "there is a coordinator", || topics::has_progress(&options).is_ok());
+    wait_until(DEADLINE, "there is a coordinator", || committed::has_progress(&options).is_ok());
     transaction::try_one(&options).unwrap();
 }
 

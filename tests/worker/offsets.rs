@@ -344,15 +344,18 @@ fn rebuild(scene: &Scene) {
 #[test]
 fn a_rebuild_restores_what_the_group_has_committed() {
     let redis = RedisServer::start::<&str>(&[]).unwrap();
-    let scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], "rebuilt-offsets", 2, POLICY);
+    let mut scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], "rebuilt-offsets", 2, POLICY);
     publish(&scene, OLD);
     decided(&scene);
     redis.query::<()>(&["FLUSHALL"]).unwrap();
+    // Of this partition nothing was committed, and nothing is lost.
+    add_partitions(&mut scene, 3, &ADDED);
     rebuild(&scene);
     // Its offsets are there, so it goes on.
     publish(&scene, NEW);
     decided(&scene);
     assert_all(&scene, &OLD, &["approved"]);
+    assert_all(&scene, &ADDED, &["approved"]);
     assert_all(&scene, &NEW, &["approved"]);
 
     redis.query::<()>(&["FLUSHALL"]).unwrap();
@@ -360,5 +363,5 @@ fn a_rebuild_restores_what_the_group_has_committed() {
     rebuild(&scene);
     let said = refused(&scene);
     assert!(said.contains("noted by weir rebuild"), "{said}");
-    assert_eq!(outcomes(&scene).len(), OLD.len() + NEW.len());
+    assert_eq!(outcomes(&scene).len(), OLD.len() + ADDED.len() + NEW.len());
 }

@@ -7,6 +7,7 @@ mod broker_watchdog;
 pub mod client;
 mod client_end;
 pub mod client_error_capture;
+pub mod committed;
 pub mod extents;
 pub mod group_progress;
 mod identity;

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, ffi::CString, time::Duration};
 
 use rdkafka::{
-    ClientConfig, Offset, TopicPartitionList,
+    ClientConfig,
     admin::AdminClient,
     consumer::{BaseConsumer, Consumer},
     error::{KafkaError, RDKafkaErrorCode},
@@ -323,32 +323,6 @@ pub(super) fn unanswered(options: &KafkaOptions, consumer: &Asking, error: Kafka
 
 pub(super) fn not_allowed(options: &KafkaOptions, rights: Vec<Right>) -> TopicError {
     TopicError::NotAllowed { brokers: options.brokers.clone(), rights }
-}
-
-/// Whether the group has decided intents before: it has committed an offset of a partition of the intents.
-///
-/// # Errors
-/// A broker cannot be asked.
-pub fn has_progress(options: &KafkaOptions) -> Result<bool, TopicError> {
-    // Not read_committed: what a killed worker left pending would hold up the answer, and so the start that ends it.
-    let mut config = options.consumer();
-    config.set("isolation.level", "read_uncommitted");
-    let consumer = asking(options, &config)?;
-    let unreachable = |error| unanswered(options, &consumer, error);
-    let metadata = consumer.fetch_metadata(Some(&options.intents), ANSWER_TIMEOUT).map_err(unreachable)?;
-    let mut partitions = TopicPartitionList::new();
-    for partition in metadata.topics().iter().flat_map(|topic| topic.partitions()) {
-        partitions.add_partition(&options.intents, partition.id());
-    }
-    if partitions.count() == 0 {
-        return Err(TopicError::Missing { brokers: options.brokers.clone(), topics: vec![options.intents.clone()] });
-    }
-    let committed = consumer.committed_offsets(partitions, ANSWER_TIMEOUT).map_err(unreachable)?;
-    // What is not known is not "never": an error of one partition is one of all.
-    for element in committed.elements() {
-        element.error().map_err(unreachable)?;
-    }
-    Ok(committed.elements().iter().any(|element| matches!(element.offset(), Offset::Offset(_))))
 }
 
 /// A topic with its id, and its partitions.

@@ -15,6 +15,7 @@ use weir_core::{
 
 use super::{
     client::{KafkaOptions, ReadOrder, Reads},
+    committed,
     group_progress::GroupProgress,
     native::answers::{Answers, Generation},
     new_topics::{self, Holds, NewTopics},
@@ -83,7 +84,7 @@ pub fn routes(options: &KafkaOptions, known: &BTreeSet<String>) -> Result<BTreeS
         let route = topic.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('-'));
         let Some(route) = route.filter(|route| !routes.contains(*route)) else { continue };
         let Some(waiting) = options.for_waiting(route).filter(|_| !topics::is_named(options, &topic)) else { continue };
-        match topics::has_progress(&waiting) {
+        match committed::has_progress(&waiting) {
             Ok(true) => {
                 routes.insert(route.to_owned());
             }
@@ -140,7 +141,7 @@ pub async fn begin(options: &KafkaOptions, routes: Vec<Arc<str>>) -> Result<(), 
 }
 
 fn begin_one(waiting: &KafkaOptions) -> Result<(), TopicError> {
-    if topics::has_progress(waiting)? {
+    if committed::has_progress(waiting)? {
         return Ok(());
     }
     let (topic, partitions) = topics::identify(waiting, &waiting.intents)?;

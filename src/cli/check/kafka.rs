@@ -6,6 +6,7 @@ use backon::{ExponentialBuilder, Retryable as _};
 use weir_core::{intent::MAX_INTENT_BYTES, policy::Policy, wheel::Ring};
 use weir_kafka::{
     client::{Delivery, KafkaOptions},
+    committed,
     new_topics::{self, Holds},
     topic_settings::{self, KeepsTooLittle, TopicSettings},
     topics::{self, Inventory, TopicError},
@@ -71,11 +72,7 @@ pub(super) async fn look(
         None => Vec::new(),
     };
     topics_settings(settings, &options, (&found, &waiting, policy), report).await;
-    if found.iter().any(|topic| *topic == options.intents) {
-        has_decided(&options, report).await
-    } else {
-        HasDecided::No
-    }
+    has_decided(&options, report).await
 }
 
 /// A client that cannot be made has properties that librdkafka refuses: that is written incorrectly. The rest is Kafka's answer.
@@ -284,7 +281,7 @@ async fn patiently<T: Send + 'static>(
 }
 
 async fn has_decided(options: &Arc<KafkaOptions>, report: &mut Report) -> HasDecided {
-    match patiently(options, topics::has_progress).await {
+    match patiently(options, committed::has_decided).await {
         Ok(true) => HasDecided::Yes,
         Ok(false) => HasDecided::No,
         Err(error) => {

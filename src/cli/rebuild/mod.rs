@@ -7,6 +7,7 @@
 mod approved;
 mod args;
 mod budgets;
+mod commits;
 mod count;
 mod fill;
 mod lengthen;
@@ -20,7 +21,7 @@ mod summary;
 mod tests;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     io::Write,
     sync::Arc,
     time::{Duration, Instant},
@@ -35,12 +36,11 @@ use weir_core::{
     policy::Policy,
     ports::{Clock, StoreError},
     time::Time,
-    wheel::Ring,
 };
 use weir_kafka::{
     client::KafkaOptions,
     extents::{Extent, Span, extents},
-    sink, topics, waiting_topics,
+    sink, topics,
 };
 use weir_redis::{
     RedisOptions,
@@ -162,7 +162,7 @@ pub async fn run(args: &RebuildArgs, out: &mut impl Write) -> anyhow::Result<()>
         None => 0,
     };
     let mut rebuild = under_lock(|| begin(&redis, &scope)).await?;
-    restore_commits(&mut rebuild, &kafka).await?;
+    commits::restore(&mut rebuild, &kafka).await?;
     let mut summary = Summary::new(rebuild.shards(), rebuild.beginning());
     summary.names_repaired(names);
     let restored = async {
@@ -286,30 +286,6 @@ async fn there(kafka: &Arc<KafkaOptions>, topic: Option<&str>, since: Time) -> a
 async fn identify(kafka: &Arc<KafkaOptions>, topic: &str) -> anyhow::Result<(Topic, Vec<i32>)> {
     let topic = topic.to_owned();
     assemble::ask_kafka(kafka, move |kafka| topics::identify(kafka, &topic)).await
-}
-
-/// Restores what the groups have committed, where the keyspace has lost it: that of the intents, and those of deferred, retried and
-/// waiting ones as far as they have read any.
-async fn restore_commits(rebuild: &mut Rebuild, kafka: &Arc<KafkaOptions>) -> anyhow::Result<()> {
-    if rebuild.has_lost_commits().await? {
-        let (topic, partitions) = identify(kafka, &kafka.intents).await?;
-        let mut committed = vec![(kafka.group.clone(), topic, partitions)];
-        let rings = kafka.wheels().flat_map(|wheel| Ring::ALL.map(|ring| kafka.for_ring(wheel, ring)));
-        for ring in rings.chain(kafka.for_retries()) {
-            let ring = Arc::new(ring);
-            if assemble::ask_kafka(&ring, topics::has_progress).await? {
-                let (topic, partitions) = identify(kafka, &ring.intents).await?;
-                committed.push((ring.group.clone(), topic, partitions));
-            }
-        }
-        for route in assemble::ask_kafka(kafka, |kafka| waiting_topics::routes(kafka, &BTreeSet::new())).await? {
-            let Some(waiting) = kafka.for_waiting(&route) else { continue };
-            let (topic, partitions) = identify(kafka, &waiting.intents).await?;
-            committed.push((waiting.group, topic, partitions));
-        }
-        rebuild.restore_commits(&committed).await?;
-    }
-    Ok(())
 }
 
 fn spans(extents: &[Extent], next: &BTreeMap<i32, i64>) -> Vec<Span> {

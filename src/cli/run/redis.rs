@@ -8,7 +8,7 @@ use weir_core::{
     permits::LEASE,
     ports::{CommitTable, StoreError},
 };
-use weir_kafka::{client::KafkaOptions, topics};
+use weir_kafka::{client::KafkaOptions, committed};
 use weir_redis::{
     Absent, Opened, RedisActivityLog, RedisCommits, RedisLedger, RedisOptions, RedisPermits, RedisPool, RedisRefunds,
     RedisServices, RedisStats, RedisStore, WhenMissing,
@@ -128,8 +128,8 @@ impl OpenRedis {
 /// empty one would let everybody be written to anew: only a person may say so (`weir check --create
 /// --accept-lost-history`).
 async fn when_missing(kafka: &Arc<KafkaOptions>) -> anyhow::Result<WhenMissing> {
-    let has_progress = ask_kafka(kafka, topics::has_progress).await?;
-    Ok(if has_progress { WhenMissing::Refuse } else { WhenMissing::Create })
+    let has_decided = ask_kafka(kafka, committed::has_decided).await?;
+    Ok(if has_decided { WhenMissing::Refuse } else { WhenMissing::Create })
 }
 
 async fn open(

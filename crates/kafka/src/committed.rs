@@ -1,0 +1,89 @@
+//! What a group has committed, asked for without being a member of it. Blocks.
+
+use rdkafka::{Offset, TopicPartitionList, consumer::Consumer as _};
+
+use super::{
+    client::KafkaOptions,
+    topics::{ANSWER_TIMEOUT, Asking, TopicError, asking, unanswered},
+};
+
+/// The partitions of the intents of which the group has committed an offset.
+///
+/// # Errors
+/// A broker cannot be asked, or there is no such topic.
+pub fn partitions(options: &KafkaOptions) -> Result<Vec<i32>, TopicError> {
+    let consumer = reader(options)?;
+    let all = partitions_of(options, &consumer, Some(&options.intents))?;
+    if all.count() == 0 {
+        return Err(TopicError::Missing { brokers: options.brokers.clone(), topics: vec![options.intents.clone()] });
+    }
+    committed(options, &consumer, all)
+}
+
+/// Whether the group has committed an offset of the intents.
+///
+/// # Errors
+/// As for [`partitions`].
+pub fn has_progress(options: &KafkaOptions) -> Result<bool, TopicError> {
+    Ok(!partitions(options)?.is_empty())
+}
+
+/// Whether the group has decided intents before: it has committed an offset of the intents, or of any other topic that this user may
+/// see. A topic may have been the intents before, or its name is mistyped now.
+///
+/// # Errors
+/// A broker cannot be asked.
+pub fn has_decided(options: &KafkaOptions) -> Result<bool, TopicError> {
+    let consumer = reader(options)?;
+    // The intents first: after the first start, there is no need to ask for more.
+    for topic in [Some(options.intents.as_str()), None] {
+        let asked = partitions_of(options, &consumer, topic)?;
+        if asked.count() > 0 && !committed(options, &consumer, asked)?.is_empty() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn reader(options: &KafkaOptions) -> Result<Asking, TopicError> {
+    // Not read_committed: what a killed worker left pending would hold up the answer, and so the start that ends it.
+    let mut config = options.consumer();
+    config.set("isolation.level", "read_uncommitted");
+    asking(options, &config)
+}
+
+/// The partitions of a topic, or of all topics that this user may see.
+fn partitions_of(
+    options: &KafkaOptions,
+    consumer: &Asking,
+    topic: Option<&str>,
+) -> Result<TopicPartitionList, TopicError> {
+    let metadata =
+        consumer.fetch_metadata(topic, ANSWER_TIMEOUT).map_err(|error| unanswered(options, consumer, error))?;
+    let mut partitions = TopicPartitionList::new();
+    for topic in metadata.topics() {
+        for partition in topic.partitions() {
+            partitions.add_partition(topic.name(), partition.id());
+        }
+    }
+    Ok(partitions)
+}
+
+/// Those of these partitions of which the group has committed an offset.
+fn committed(
+    options: &KafkaOptions,
+    consumer: &Asking,
+    partitions: TopicPartitionList,
+) -> Result<Vec<i32>, TopicError> {
+    let unreachable = |error| unanswered(options, consumer, error);
+    let found = consumer.committed_offsets(partitions, ANSWER_TIMEOUT).map_err(unreachable)?;
+    let mut committed = Vec::new();
+    for element in found.elements() {
+        // What is not known is not "never": an error of one partition is one of all.
+        element.error().map_err(unreachable)?;
+        if matches!(element.offset(), Offset::Offset(_)) {
+            committed.push(element.partition());
+        }
+    }
+    Ok(committed)
+}
