@@ -5,7 +5,9 @@ mod keeper;
 #[cfg(test)]
 mod tests;
 
-use tokio::sync::{mpsc, oneshot};
+use std::sync::Arc;
+
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use weir_core::{
     admissions::{AdmissionsView, Denial, Ended},
     ports::StoreError,
@@ -16,6 +18,8 @@ pub use keeper::ServiceKeeper;
 
 /// Messages that wait for the task, at most; whoever has another one waits.
 const QUEUE: usize = 1_024;
+/// Looks at services under way at the same time, at most; others wait. Anybody may look, and calls are for those who register.
+const MOST_LOOKS: usize = 4;
 
 /// What the task is asked.
 enum Message {
@@ -87,9 +91,14 @@ impl std::fmt::Display for AdmissionId {
 #[derive(Clone)]
 pub struct ServiceDesk {
     inbox: mpsc::Sender<Message>,
+    looks: Arc<Semaphore>,
 }
 
 impl ServiceDesk {
+    fn new(inbox: mpsc::Sender<Message>) -> Self {
+        Self { inbox, looks: Arc::new(Semaphore::new(MOST_LOOKS)) }
+    }
+
     /// An admission for a service.
     pub async fn ask(&self, service: &ServiceName) -> Admission {
         let (reply, admission) = oneshot::channel();
@@ -137,6 +146,7 @@ impl ServiceDesk {
     /// # Errors
     /// Redis did not answer.
     pub async fn look(&self, service: &ServiceName) -> Result<Option<ServiceSeen>, StoreError> {
+        let _one = self.looks.acquire().await.map_err(|_| ends())?;
         match self.call(service, Call::Look).await? {
             Answer::Seen(seen) => Ok(seen),
             Answer::Registered(_) | Answer::Removed(_) => Err(ends()),

@@ -84,7 +84,7 @@ where
             calls_for_http: 0,
             failing: BTreeSet::new(),
         };
-        (keeper, ServiceDesk { inbox: sender })
+        (keeper, ServiceDesk::new(sender))
     }
 
     /// Works until nobody is left to ask. Its shares end with their leases.

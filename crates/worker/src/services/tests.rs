@@ -117,3 +117,20 @@ async fn admissions_are_given_and_ended_at_any_instance_and_denied_while_redis_h
     assert_eq!(one.ask(&name("new")).await, Admission::Denied(Denial::NoLease, 1));
     assert!(matches!(one.look(&email).await, Err(StoreError::Temporary(_))));
 }
+
+#[tokio::test]
+async fn however_many_look_at_services_others_are_registered() {
+    let services = EmbeddedServices::new("x", || SystemClock.now());
+    let desk = task(&services, "one", &Arc::new(AtomicBool::new(true)));
+    for number in 0..200 {
+        let desk = desk.clone();
+        tokio::spawn(async move { desk.look(&name(&format!("invented-{number}"))).await.map(drop) });
+    }
+    // All have asked by then.
+    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    let registration =
+        Registration { capacity_per_s: 1, concurrency: 1, timeout_ms: 1_000, network_ms: 50, interval_ms: 10_000 };
+    let refused = desk.register(&name("email"), name("i"), registration).await;
+    let reason = refused.map(drop).expect_err("Redis hangs").to_string();
+    assert!(reason.contains("no answer within"), "it has been asked: {reason}");
+}
