@@ -17,7 +17,7 @@ const CHART: &str = "deploy/helm/weir";
 /// Values in the chart's ci/, and how many resources they make.
 const VALUES: [(&str, u64); 4] = [("small", 7), ("full", 12), ("existing", 5), ("large", 8)];
 /// Values that the chart must refuse, on top of ci/full.yaml, and words of the reason.
-const REFUSED: [(&[&str], &str); 19] = [
+const REFUSED: [(&[&str], &str); 20] = [
     (&["--set", "config="], "config is empty"),
     (&["--set", "config=kafka"], "config is not TOML"),
     (&["--set", "config=kafka.instance=\"weir-0\""], "config sets kafka.instance: leave it out, set instancePrefix"),
@@ -30,6 +30,7 @@ const REFUSED: [(&[&str], &str); 19] = [
     // Not encoded, so that weir refuses it, too, where it is in the ConfigMap already.
     (&["--set", "config=redis.nodes=[\"redis://:x/y@redis-1:6379\"]"], "config has a URL with a password"),
     (&["--set", "config=kafka.properties.\"sasl.password\"=\"x\""], "config has a secret in [kafka.properties]"),
+    (&["--set", "config=kafka.properties.\"sasl.jaas.config\"=\"x\""], "config has a secret in [kafka.properties]"),
     (&["--set", "env[0].name=WEIR__REDIS__PASSWORD,env[0].value=x"], "env shows the secret WEIR__REDIS__PASSWORD"),
     (&["--set", "env[0].name=AWS_SECRET_ACCESS_KEY,env[0].value=x"], "env shows the secret AWS_SECRET_ACCESS_KEY"),
     (&["--set", "existingConfigMap=weir-config"], "config and existingConfigMap are both set"),

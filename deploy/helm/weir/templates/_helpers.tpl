@@ -62,8 +62,9 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- fail (printf "config sets %s, and would show it in a ConfigMap: %s %s" $setting $do $file) }}
 {{- end }}
 {{- end }}
+{{- /* Java's, too: weir refuses it where it is in the ConfigMap already. */ -}}
 {{- $properties := default dict (get (default dict (get $config "kafka")) "properties") | toJson }}
-{{- if regexMatch `"[^"]*(password|passphrase|secret|key[.]pem|oauthbearer[.]config)[^"]*":` $properties }}
+{{- if regexMatch `"[^"]*(password|passphrase|secret|key[.]pem|oauthbearer[.]config|jaas)[^"]*":` $properties }}
 {{- fail (printf "config has a secret in [kafka.properties], and would show it in a ConfigMap: %s its file in [kafka.property_files]" $do) }}
 {{- end }}
 {{- if regexMatch (include "weir.urlWithPassword" .) (toJson $config) }}
@@ -71,7 +72,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 {{- range last . }}
 {{- if .value }}
-{{- if or (regexMatch "^(AWS_(SECRET_ACCESS_KEY|SESSION_TOKEN)|WEIR__(REDIS__PASSWORD|SCHEMAS__PASSWORD|HTTP__TOKEN|KAFKA__PROPERTIES__.*(PASSWORD|PASSPHRASE|SECRET|KEY_PEM|OAUTHBEARER_CONFIG).*))$" .name) (and (hasPrefix "WEIR__" .name) (regexMatch (include "weir.urlWithPassword" $) (toString .value))) }}
+{{- if or (regexMatch "^(AWS_(SECRET_ACCESS_KEY|SESSION_TOKEN)|WEIR__(REDIS__PASSWORD|SCHEMAS__PASSWORD|HTTP__TOKEN|KAFKA__PROPERTIES__.*(PASSWORD|PASSPHRASE|SECRET|KEY_PEM|OAUTHBEARER_CONFIG|JAAS).*))$" .name) (and (hasPrefix "WEIR__" .name) (regexMatch (include "weir.urlWithPassword" $) (toString .value))) }}
 {{- fail (printf "env shows the secret %s to whoever sees the pods: use valueFrom with a secretKeyRef, or secrets" .name) }}
 {{- end }}
 {{- end }}
