@@ -7,7 +7,7 @@ use crate::support::{
     http::{metric, wait_ready},
     outcome::intent,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use testkit::{kafka::Publisher, redis::RedisServer, stack::Stack, wait_until, worker::Worker};
 use weir_core::ports::Clock as _;
 use weir_worker::clock::SystemClock;
@@ -140,6 +140,29 @@ fn beside_a_partition_that_is_never_idle_ends_are_committed_and_an_open_transact
     });
     upstream.abort().unwrap();
     busy.finish().unwrap();
+}
+
+/// Seconds in the place of milliseconds, and the year 1 for a time that is not set.
+#[test]
+fn times_that_hardly_anybody_means_are_counted_and_told_of_once() {
+    let scene = Scene::new("early-times", 1, POLICY);
+    let mut worker = scene.worker("early");
+    wait_ready(&worker);
+    let mut counted = 0.0;
+    for wave in ["first", "second"] {
+        let one = |name: &str, at: Value| intent(&format!("{wave} {name}"), 3_500, json!({"expires_at": at}));
+        let year_1 = json!("0001-01-01T00:00:00Z");
+        scene.publish([one("seconds", json!(1_795_165_200)), one("year 1", year_1), one("none", Value::Null)]);
+        scene.drain(&mut worker);
+        counted += 2.0;
+        wait_until(DEADLINE, "they are counted", || sum(&worker, "weir_early_times_total") == counted);
+    }
+    let decisions = scene.decisions();
+    for (name, reason) in [("seconds", "expired"), ("year 1", "expired"), ("none", "approved")] {
+        assert_eq!(decisions[&format!("first {name}")].reason(), reason, "{name}");
+    }
+    let log = worker.log();
+    assert_eq!(log.matches("before 1971").count(), 1, "{log}");
 }
 
 #[test]
