@@ -11,16 +11,19 @@
 --       [2]     what the budget has to be: `absent`, `open`, or `x<why>`: closed with this text
 --       [3]     what it becomes: `open`, or `x<why>`: closed with this text
 --       [4]     how long its key lasts at least, in ms, decimal; 0: without end
---       [5]     `keep`: what it holds stays; `replace`: it goes, its leases too, and tokens are counted since now, and a
---               later moment than before, so that what was granted before is not given back
---       [6..]   fields and tokens, in pairs: so many more are in that field
+--       [5]     the time in ms since 1970, by the caller's clock, which most others agree with
+--       [6]     `keep`: what it holds stays; `replace`: it goes, its leases too, and tokens are counted since now, by the server's
+--               clock or the caller's, whichever is ahead, and a later moment than before, so that what was granted before is not
+--               given back
+--       [7..]   fields and tokens, in pairs: so many more are in that field
 -- Reply: what the budget was, as in ARGV[2]. It was changed where that is what ARGV[2] says; otherwise nothing was.
 -- Error: LOSTHISTORY, nothing read or written, when the epoch is another.
 --
--- Example: EVALSHA <sha> 2 weir:{12}:e weir:{12}:b6:spring <epoch> "xrecount:<run>" open 0 replace t 4711  ->  "xrecount:<run>"
+-- Example: EVALSHA <sha> 2 weir:{12}:e weir:{12}:b6:spring <epoch> "xrecount:<run>" open 0 1795132800110 replace t 4711
+--            ->  "xrecount:<run>"
 
-if #KEYS < 2 or #KEYS > 3 or #ARGV < 5 or #ARGV % 2 == 0 then
-  return redis.error_reply('ERR restore_budget takes 2 or 3 keys, 5 arguments and pairs of arguments')
+if #KEYS < 2 or #KEYS > 3 or #ARGV < 6 or #ARGV % 2 == 1 then
+  return redis.error_reply('ERR restore_budget takes 2 or 3 keys, 6 arguments and pairs of arguments')
 end
 local wrong = epoch_error(redis.call('GET', KEYS[1]), ARGV[1])
 if wrong then
@@ -32,12 +35,12 @@ local found = why and 'x' .. why or redis.call('EXISTS', key) == 1 and 'open' or
 if found ~= ARGV[2] then
   return found
 end
-local keeps, fields, stays = ARGV[5] == 'keep', {}, {}
+local keeps, fields, stays = ARGV[6] == 'keep', {}, {}
 if not keeps or found == 'absent' then
   local before = tonumber(redis.call('HGET', key, 's') or 0)
-  fields[1], fields[2], stays.s = 's', whole(math.max(server_clock(), before + 1)), true
+  fields[1], fields[2], stays.s = 's', whole(math.max(server_clock(), tonumber(ARGV[5]), before + 1)), true
 end
-for at = 6, #ARGV, 2 do
+for at = 7, #ARGV, 2 do
   local before = keeps and tonumber(redis.call('HGET', key, ARGV[at]) or 0) or 0
   fields[#fields + 1], fields[#fields + 2] = ARGV[at], whole(before + tonumber(ARGV[at + 1]))
   stays[ARGV[at]] = true

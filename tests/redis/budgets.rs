@@ -359,6 +359,28 @@ async fn tokens_that_come_back_after_a_budget_was_counted_again_are_not_taken_of
     }
 }
 
+/// Else what was admitted before the count and became visible after it would pass for a part of it, once the clock is right.
+#[tokio::test]
+async fn a_budget_that_is_counted_anew_by_a_server_that_is_behind_is_counted_since_then() {
+    const HOUR_MS: i64 = 3_600_000;
+    let moved = MovedClock::build().unwrap();
+    let clock = moved.clock(0).unwrap();
+    let server = RedisServer::start_by(&clock).unwrap();
+    let options = own(&server);
+    let opened = opened(&options).await.unwrap();
+    let mut ledger = ledger(&options, &opened, "weir-0");
+    let mut restorer = begun(&options, &Scope::Lost).await.unwrap().budgets();
+    let (_, now) = look(&mut ledger, &budget("total"), 1).await;
+    clock.set(-2 * HOUR_MS / 1_000).unwrap();
+    let held = Held::Replace([(0, 60)].into());
+    let change = BudgetChange { found: &BudgetState::Absent, becomes: BudgetState::Open, span: SpanNow::Total, held };
+    assert_eq!(restorer.change(&budget("total"), &change, now).await.unwrap(), BudgetState::Absent);
+    clock.set(0).unwrap();
+    let hundred = TakeRequest { span: SpanNow::Total, ..request("total", 100) };
+    let answers = take_patiently(&mut ledger, &[hundred]).await;
+    assert!(answers[0].used == 160 && answers[0].counted_for_ms < HOUR_MS, "{answers:?}");
+}
+
 #[tokio::test]
 async fn a_server_whose_clock_is_wrong_grants_nothing_and_frees_nothing() {
     const HOUR_S: i64 = 3_600;

@@ -115,7 +115,8 @@ impl BudgetRestorer {
         Ok(states)
     }
 
-    /// Changes a budget, where it is what was found; gives what it was then. To do it again changes nothing.
+    /// Changes a budget, where it is what was found; gives what it was then. To do it again changes nothing. `now` is by a clock that most
+    /// others agree with.
     ///
     /// # Errors
     /// Redis is unavailable; or the budget's shard has lost its history, or is another run's.
@@ -132,8 +133,9 @@ impl BudgetRestorer {
             Held::Add(buckets) => ("keep", buckets),
             Held::Replace(buckets) => ("replace", buckets),
         };
-        let mut args =
-            vec![epoch.to_owned(), found.to_text(), becomes.to_text(), lasts_ms(*span, buckets, now).to_string()];
+        let times = [lasts_ms(*span, buckets, now), now.millis()].map(|number| number.to_string());
+        let mut args = vec![epoch.to_owned(), found.to_text(), becomes.to_text()];
+        args.extend(times);
         args.push(verb.to_owned());
         for (bucket, tokens) in buckets {
             args.extend([ledger::field(*span, *bucket), tokens.to_string()]);
