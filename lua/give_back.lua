@@ -1,8 +1,8 @@
 -- give_back: takes tokens of one budget back that a lease holder has not spent, and never will.
 --
 -- The rule: a field never falls below 0 and is never created, so tokens that no longer count are not given back. Neither are those
--- that were granted before the budget was counted again: that count has what was approved, and none of them. A call counts each
--- time that it is made: where its reply is lost it must not be sent again. It equals `Book::give_back`
+-- that were granted before the budget was counted again: that count has what was approved, and none of them. A turn that is repeated
+-- takes nothing more back; a call without a number must not be repeated. It equals `Book::give_back`
 -- (crates/core/src/ledger/book.rs).
 --
 -- KEYS  [1]     the shard's epoch; absent while the shard's slot moves, where the caller has read it by itself
@@ -12,23 +12,33 @@
 --       [3]     the field that the tokens were granted in: `<bucket>`, `p<start>` or `t`
 --       [4]     tokens
 --       [5]     the count that they were granted in: since when tokens were counted then (field s), in ms since 1970, 0: for ever
+--       [6]     the run of the holder's process that the turn is of, decimal, above 0; 0: the call has no number
+--       [7]     the number of the turn, decimal
 -- Reply: [1] how many were taken back, [2] the server's clock in ms since 1970.
 -- Error: LOSTHISTORY, nothing written, when the epoch is another.
 --
--- Example: EVALSHA <sha> 2 weir:{12}:e weir:{12}:b6:spring <epoch> weir-0 1795132860000 800 1795132800123
+-- Example: EVALSHA <sha> 2 weir:{12}:e weir:{12}:b6:spring <epoch> weir-0 1795132860000 800 1795132800123 1795132700000 8
 --            ->  800, 1795132801456
 
-if #ARGV ~= 5 then
-  return redis.error_reply('ERR give_back takes 5 arguments, not ' .. #ARGV)
+if #ARGV ~= 7 then
+  return redis.error_reply('ERR give_back takes 7 arguments, not ' .. #ARGV)
 end
 local wrong = #KEYS == 2 and epoch_error(redis.call('GET', KEYS[1]), ARGV[1])
 if wrong then
   return wrong
 end
-local key, own_field, field = KEYS[#KEYS], 'h' .. ARGV[2], ARGV[3]
+local key, own_field, turns_field, field = KEYS[#KEYS], 'h' .. ARGV[2], 'n' .. ARGV[2], ARGV[3]
+local run, turn = ARGV[6], ARGV[7]
 local now = server_clock()
 if (redis.call('HGET', key, 's') or '0') ~= ARGV[5] then
   return { 0, now }
+end
+local turns = run ~= '0' and redis.call('HGET', key, turns_field) or ''
+local done = run ~= '0' and turn_done(turns, run, turn, now) or nil
+if done then
+  -- Written again: WAIT speaks only of what its own connection has written.
+  redis.call('HSET', key, turns_field, turns)
+  return { done[1], now }
 end
 local granted = tonumber(redis.call('HGET', key, field) or 0)
 local back = math.min(granted, tonumber(ARGV[4]))
@@ -53,5 +63,9 @@ else
     lease[2], rest = lease[2] - part, rest - part
   end
   redis.call('HSET', key, own_field, leases_text(leases))
+end
+if run ~= '0' then
+  local bucket = tonumber(field:match('%d+') or 0)
+  redis.call('HSET', key, turns_field, turns_text(turns, run, turn, back, bucket, now))
 end
 return { back, now }

@@ -2,7 +2,8 @@
 --
 -- The rule: a holder gets what it wants up to left / (2 x holders), or else what it needs up to left, rounded down to a multiple
 -- of the unit. A grant in a rolling window counts until the end of its lease + the window, so no window of approvals ever holds
--- more than the limit; one for a period or in total counts there. It equals `Book::take` (crates/core/src/ledger/book.rs).
+-- more than the limit; one for a period or in total counts there. A turn that is repeated gets the grant that it had, and grants nothing
+-- more: the last 4 turns of a holder are known for an hour. It equals `Book::take` (crates/core/src/ledger/book.rs).
 --
 -- KEYS  [1]     the shard's epoch; absent while the shard's slot moves, where the caller has read it by itself
 --       [2]     of a total of a campaign: the register of the shard's totals of campaigns, a hash: the budget's key -> when it was last
@@ -15,6 +16,8 @@
 --                 t          tokens of all time
 --                 h<holder>  a holder's leases, `<end>:<tokens>` ascending, a space between two: the end of the lease, rounded
 --                            up to a multiple of a fourth of its length, in ms since 1970, and the tokens granted in it
+--                 n<holder>  a holder's last turns, `<when the last one was> <run> <number>:<tokens>:<bucket>...`, in the order in which
+--                            they were made, times in ms since 1970
 --                 x          closed until a rebuild has counted again; why
 --                 s          since when its tokens are counted, in ms since 1970: when the key was new, or when a rebuild wrote it.
 --                            Tokens that were spent before, and that the rebuild did not see, are not in it
@@ -30,8 +33,10 @@
 --       [10]    the least that is of use, above 0
 --       [11]    how long the lease lasts, in ms, above 0
 --       [12]    the time in ms since 1970, by the caller's clock, which most others agree with
---       [13]    of a total of a campaign: how many of these the shard may have, decimal; else 0
---       [14..17] of one: the places of its four bits among the marks, from 0, decimal
+--       [13]    the run of the holder's process that the turn is of, decimal, above 0; 0: the call has no number
+--       [14]    the number of the turn, decimal
+--       [15]    of a total of a campaign: how many of these the shard may have, decimal; else 0
+--       [16..19] of one: the places of its four bits among the marks, from 0, decimal
 -- Reply: [1] tokens granted, [2] tokens used (these included), [3] those of them in leases that have not ended, [4] the bucket of
 --        the grant (p: the period's start, t: 0), [5] in how many ms the least is left, 0: now, -1: never by waiting,
 --        [6] the server's clock in ms since 1970, [7] since when tokens are counted, in ms since 1970, 0: for ever.
@@ -39,7 +44,8 @@
 --        more than 5 minutes from the caller's: a node that is a window ahead would free all buckets, TOTALSFULL when the shard has no
 --        room for another total of a campaign, TRYAGAIN when that is not known while the slot moves. Nothing was written.
 --
--- Example: EVALSHA <sha> 2 weir:{12}:e weir:{12}:b6:spring <epoch> weir-0 r 3600000 0 1000000 40 5000 1000 1 5000 1795132800110 0
+-- Example: EVALSHA <sha> 2 weir:{12}:e weir:{12}:b6:spring <epoch> weir-0 r 3600000 0 1000000 40 5000 1000 1 5000 1795132800110
+--            1795132700000 7 0
 --            ->  5000, 5000, 5000, 1795132860000, 0, 1795132800123, 1795132800123
 --
 -- All reading and deciding comes before the first write. Limits up to 10^15 are exact in Lua's numbers.
@@ -47,17 +53,17 @@
 local HOUR_MS, DAY_MS, MAX_SKEW_MS, BUCKETS = 3600000, 86400000, 300000, 60
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
 
-if #ARGV ~= 13 and #ARGV ~= 17 then
-  return redis.error_reply('ERR take takes 13 or 17 arguments, not ' .. #ARGV)
+if #ARGV ~= 15 and #ARGV ~= 19 then
+  return redis.error_reply('ERR take takes 15 or 19 arguments, not ' .. #ARGV)
 end
 local wrong = #KEYS > 1 and epoch_error(redis.call('GET', KEYS[1]), ARGV[1])
 if wrong then
   return wrong
 end
-local key, own_field, kind = KEYS[#KEYS], 'h' .. ARGV[2], ARGV[3]
+local key, own_field, turns_field, kind = KEYS[#KEYS], 'h' .. ARGV[2], 'n' .. ARGV[2], ARGV[3]
 local from, to, limit, need, want = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local unit, least, lease_ms = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
-local most_totals = tonumber(ARGV[13])
+local run, turn, most_totals = ARGV[13], ARGV[14], tonumber(ARGV[15])
 local now = server_clock()
 local ahead = now - tonumber(ARGV[12])
 if max(ahead, -ahead) > MAX_SKEW_MS then
@@ -67,7 +73,7 @@ end
 
 -- What the hash holds: the tokens of each field that counts, and the fields that no longer do.
 local used, tokens_in, buckets, dropped = 0, {}, {}, {}
-local holders, leased, own_leases, closed, has_total, since = 1, 0, {}, nil, false, 0
+local holders, leased, own_leases, own_turns, closed, has_total, since = 1, 0, {}, '', nil, false, 0
 
 local function read_tokens(field, tokens)
   used, tokens_in[field] = used + tokens, tokens
@@ -107,6 +113,14 @@ local function read_holder(field, value)
   leased = leased + tokens
 end
 
+local function read_turns(field, value)
+  if tonumber(value:match('^%d+')) + TURNS_KEPT_MS <= now then
+    dropped[#dropped + 1] = field
+  elseif field == turns_field then
+    own_turns = value
+  end
+end
+
 local hash = redis.call('HGETALL', key)
 if #hash == 0 then
   since = now
@@ -116,6 +130,8 @@ for at = 1, #hash, 2 do
   local first = sub(field, 1, 1)
   if first == 'h' then
     read_holder(field, value)
+  elseif first == 'n' then
+    read_turns(field, value)
   elseif first == 'p' then
     read_period(field, tonumber(value))
   elseif first == 'x' then
@@ -137,7 +153,7 @@ end
 
 -- Whether all bits of this total are among the marks.
 local function is_gone(marks)
-  for at = 14, 17 do
+  for at = 16, 19 do
     local place = tonumber(ARGV[at])
     local byte = string.byte(marks, floor(place / 8) + 1) or 0
     if floor(byte / 2 ^ (place % 8)) % 2 == 0 then
@@ -154,26 +170,28 @@ if most_totals > 0 and #hash == 0 then
   elseif is_gone(redis.call('GET', KEYS[3]) or '') then
     return { 0, limit, 0, 0, -1, now, now }
   elseif want > 0 and redis.call('HLEN', KEYS[2]) >= most_totals then
-    return redis.error_reply('TOTALSFULL the shard has ' .. ARGV[13] .. ' totals of campaigns, and makes room for another')
+    return redis.error_reply('TOTALSFULL the shard has ' .. ARGV[15] .. ' totals of campaigns, and makes room for another')
   end
 end
 
-local left = max(0, limit - used)
-local granted = min(want, floor(left / (2 * holders)))
-if granted < need then
-  granted = min(need, left)
-end
-granted = granted - granted % unit
-if granted < least or want == 0 then
-  granted = 0
-end
-used, leased = used + granted, leased + granted
-
--- Where the grant is counted.
+local done = want > 0 and run ~= '0' and turn_done(own_turns, run, turn, now) or nil
+-- Where a grant is counted.
 local width = max(1, floor(from / BUCKETS))
-local bucket = kind == 'r' and ceil((now + lease_ms) / width) * width or from
+local granted, bucket = 0, kind == 'r' and ceil((now + lease_ms) / width) * width or from
+if done then
+  granted, bucket = done[1], done[2]
+elseif want > 0 then
+  local left = max(0, limit - used)
+  granted = min(want, floor(left / (2 * holders)))
+  if granted < need then
+    granted = min(need, left)
+  end
+  granted = granted - granted % unit
+  granted = granted < least and 0 or granted
+  used, leased = used + granted, leased + granted
+end
 local field = kind == 'r' and whole(bucket) or kind == 'p' and 'p' .. ARGV[4] or 't'
-if granted > 0 then
+if granted > 0 and not done then
   if kind == 'r' and not tokens_in[field] then
     buckets[#buckets + 1] = bucket
   end
@@ -201,6 +219,10 @@ end
 local reply = { granted, used, min(leased, used), bucket, free_in(), now, since }
 if want == 0 then
   return reply
+elseif done then
+  -- Written again: WAIT speaks only of what its own connection has written.
+  redis.call('HSET', key, turns_field, own_turns)
+  return reply
 end
 for _, gone in ipairs(dropped) do
   redis.call('HDEL', key, gone)
@@ -211,6 +233,9 @@ end
 local quantum = max(1, floor(lease_ms / 4))
 add_lease(own_leases, ceil((now + lease_ms) / quantum) * quantum, granted)
 redis.call('HSET', key, own_field, leases_text(own_leases))
+if run ~= '0' then
+  redis.call('HSET', key, turns_field, turns_text(own_turns, run, turn, granted, bucket, now))
+end
 if #hash == 0 then
   redis.call('HSET', key, 's', whole(since))
 end

@@ -42,9 +42,9 @@ pub enum Sabotage {
     LeaseOutlived,
     /// Tokens of sends without an answer are given back, though they may have been recorded.
     UnclearGivenBack,
-    /// Tokens are given back twice.
+    /// Tokens are given back twice, once outside of a turn.
     GivenBackTwice,
-    /// Tokens are asked for again where the answer is lost.
+    /// Tokens are asked for again, in another turn, where the answer is lost.
     GrantAskedAgain,
     /// Tokens are granted by the clock of a node, whatever the others show.
     NodeClockTrusted,

@@ -104,7 +104,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Tokens are granted at most once for each time that a process asks for some: a call whose reply is lost is not made again.
+    /// Tokens are granted at most once for each turn in which a process asks for some, however often it is repeated.
     fn asked_once(&mut self, cluster: &Cluster) {
         let told = lock(&self.world.keyspace.tells.told);
         for (id, asked) in &told.asked {

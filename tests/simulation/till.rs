@@ -11,7 +11,7 @@ use redis::Value;
 use weir_core::{
     budget::{Budget, BudgetId, SpanNow},
     class::ClassNames,
-    ledger::{CountId, GiveBack, TakeAnswer, TakeRequest},
+    ledger::{CountId, GiveBack, TakeAnswer, TakeRequest, TurnNumber},
     ports::{Ledger, StoreError},
 };
 use weir_redis::RedisLedger;
@@ -32,6 +32,8 @@ struct Account {
     tokens: BTreeMap<Vec<u8>, u64>,
     /// How often some were granted.
     grants: usize,
+    /// What each turn was granted, and in which bucket, when it was made first: by holder, run and number.
+    turns: BTreeMap<[Vec<u8>; 3], (i64, i64)>,
     /// A failover or a wipe has changed the hash.
     unsure: bool,
     /// The tokens that failovers have forgotten.
@@ -102,6 +104,18 @@ impl Till {
         };
         let account = self.accounts.entry(key.to_vec()).or_default();
         account.begun.insert(since);
+        if arg(8) > 0 && arg(13) > 0 {
+            let turn = [args[1].clone(), args[12].clone(), args[13].clone()];
+            if let Some(before) = account.turns.get(&turn).copied() {
+                // Forgotten turns come to nothing.
+                if granted > 0 && before != (granted, bucket) && !account.unsure {
+                    let key = String::from_utf8_lossy(key);
+                    self.broken.push(format!("budget: a turn of {key} got {before:?}, then {granted} in {bucket}"));
+                }
+                return;
+            }
+            account.turns.insert(turn, (granted, bucket));
+        }
         if granted > 0 {
             *account.tokens.entry(field.clone()).or_default() += u64::try_from(granted).unwrap();
             account.grants += 1;
@@ -177,8 +191,10 @@ pub struct Denial {
 #[derive(Debug, Default)]
 pub struct Told {
     pub denials: Vec<Denial>,
-    /// How often tokens of each budget were asked for, without the calls that were answered that there are none.
+    /// In how many turns tokens of each budget were asked for, without those that were answered that there are none.
     pub asked: BTreeMap<BudgetId, usize>,
+    /// How often each turn of a process was made.
+    turns: BTreeMap<(u64, TurnNumber), usize>,
     /// Answers with tokens.
     pub granted: usize,
     /// Calls without an answer.
@@ -224,7 +240,7 @@ impl SimLedger {
         if answer.granted > 0 {
             told.granted += 1;
             told.last.insert((process, budget.clone()), (request.span, answer.bucket, answer.count_id));
-        } else if request.want > 0 {
+        } else if request.want > 0 && request.turn.is_none_or(|turn| told.turns[&(process, turn)] == 1) {
             *told.asked.entry(budget.clone()).or_default() -= 1;
         }
         if answer.granted < request.need || answer.granted == 0 && answer.free_in_ms != Some(0) {
@@ -241,7 +257,7 @@ impl SimLedger {
         let mut back = Vec::new();
         unclear.retain(|of, tokens| {
             let Some(&(span, bucket, count_id)) = last.get(of).filter(|_| of.0 == self.process) else { return true };
-            back.push(GiveBack { budget: of.1.clone(), span, bucket, count_id, tokens: *tokens });
+            back.push(GiveBack { budget: of.1.clone(), span, bucket, count_id, tokens: *tokens, turn: None });
             false
         });
         back
@@ -263,11 +279,21 @@ impl Ledger for SimLedger {
         });
         let asked: Vec<TakeRequest> = asked.collect();
         for request in requests.iter().filter(|request| request.want > 0) {
-            *lock(&self.tells.told).asked.entry(request.budget.clone()).or_default() += 1;
+            let mut told = lock(&self.tells.told);
+            let times = request.turn.map(|turn| {
+                let times = told.turns.entry((self.process, turn)).or_default();
+                *times += 1;
+                *times
+            });
+            if times.is_none_or(|times| times == 1) {
+                *told.asked.entry(request.budget.clone()).or_default() += 1;
+            }
         }
         let mut outcome = self.ledger.take(&asked, answers).await;
         if outcome.is_err() && self.env.sabotage() == Sabotage::GrantAskedAgain {
-            outcome = self.ledger.take(&asked, answers).await;
+            let anew: Vec<TakeRequest> =
+                asked.into_iter().map(|request| TakeRequest { turn: None, ..request }).collect();
+            outcome = self.ledger.take(&anew, answers).await;
         }
         for (request, answer) in requests.iter().zip(&*answers) {
             if let Some(answer) = answer {
@@ -280,7 +306,8 @@ impl Ledger for SimLedger {
 
     async fn give_back(&mut self, tokens: &[GiveBack]) -> Result<(), StoreError> {
         if self.env.sabotage() == Sabotage::GivenBackTwice {
-            self.ledger.give_back(tokens).await?;
+            let unnumbered = tokens.iter().map(|given| GiveBack { turn: None, ..given.clone() });
+            self.ledger.give_back(&unnumbered.collect::<Vec<_>>()).await?;
         }
         let outcome = self.ledger.give_back(tokens).await;
         lock(&self.tells.told).refused += usize::from(outcome.is_err());

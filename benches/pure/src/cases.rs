@@ -194,7 +194,7 @@ fn whole(decider: Decider) -> Case {
 
 /// Leases with tokens for very many batches.
 fn funded(decider: &Decider, batch: &Batch) -> Leases {
-    let mut leases = Leases::new(100);
+    let mut leases = Leases::new(100, 1);
     let mut batch_decision = decider.begin_batch(now());
     let decoded = batch_decision.decode(batch);
     let Some(claim) = batch_decision.claim(batch, &decoded, JUDGED_AT, WAITS) else { return leases };

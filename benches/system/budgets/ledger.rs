@@ -8,7 +8,7 @@ use redis::{Connection, Pipeline};
 use testkit::redis::RedisServer;
 use weir_core::{
     budget::SpanNow,
-    ledger::{Book, GiveBack, TakeAnswer, TakeRequest},
+    ledger::{Book, GiveBack, TakeAnswer, TakeRequest, TurnNumber},
 };
 
 use super::load::time;
@@ -94,7 +94,7 @@ impl<'s> Ledger<'s> {
     pub(super) fn take(&mut self, at: i64, holder: &str, request: &TakeRequest) -> Result<TakeAnswer> {
         let answer = self.book.take(time(at), holder, request);
         if self.is_checked() {
-            let TakeRequest { span, limit, need, want, unit, least, lease_ms, .. } = request;
+            let TakeRequest { span, limit, need, want, unit, least, lease_ms, turn, .. } = request;
             let (kind, from, to) = match span {
                 SpanNow::Rolling { window_ms } => ("r", *window_ms, 0),
                 SpanNow::Period { start, end } => ("p", start.millis(), end.millis()),
@@ -102,8 +102,10 @@ impl<'s> Ledger<'s> {
             };
             let mut args = vec![holder.to_owned(), kind.to_owned(), from.to_string(), to.to_string()];
             args.extend([limit, need, want, unit, least].map(u64::to_string));
-            // The last one: it is no total of a campaign.
-            args.extend([*lease_ms, time(at).millis(), 0].map(|number| number.to_string()));
+            args.extend([*lease_ms, time(at).millis()].map(|number| number.to_string()));
+            args.extend(turn_args(*turn));
+            // It is no total of a campaign.
+            args.push("0".to_owned());
             let numbers = self.scripts.call(Script::Take, at, &args).context("take.lua")?;
             let TakeAnswer { granted, used, leased, bucket, free_in_ms, counted_for_ms: _, count_id } = answer;
             let counts = [granted, used, leased].map(i64::try_from);
@@ -123,7 +125,8 @@ impl<'s> Ledger<'s> {
                 SpanNow::Period { .. } => format!("p{}", given.bucket),
                 SpanNow::Total => "t".to_owned(),
             };
-            let args = [holder.to_owned(), field, given.tokens.to_string(), given.count_id.0.to_string()];
+            let mut args = vec![holder.to_owned(), field, given.tokens.to_string(), given.count_id.0.to_string()];
+            args.extend(turn_args(given.turn));
             let numbers = self.scripts.call(Script::GiveBack, at, &args).context("give_back.lua")?;
             ensure!(
                 numbers == [i64::try_from(back)?, time(at).millis()],
@@ -138,4 +141,10 @@ impl<'s> Ledger<'s> {
         self.to_check = self.to_check.saturating_sub(1);
         is_checked
     }
+}
+
+/// The run and the number of a turn, as the scripts have them.
+fn turn_args(turn: Option<TurnNumber>) -> [String; 2] {
+    let TurnNumber { run, number } = turn.unwrap_or(TurnNumber { run: 0, number: 0 });
+    [run.to_string(), number.to_string()]
 }

@@ -31,6 +31,7 @@ pub(super) fn one_call_per_intent(scene: &Scene, ledger: &mut Ledger<'_>) -> Res
             unit: 1,
             least: 1,
             lease_ms: 1,
+            turn: None,
         };
         approvals.add(at, ledger.take(at, "all", &request)?.granted);
         figures.calls += intents;

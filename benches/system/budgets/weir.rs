@@ -170,7 +170,7 @@ impl World<'_, '_> {
     fn joins(&mut self) -> usize {
         self.instances.push(Instance {
             holder: format!("weir-{}", self.instances.len()),
-            leases: Leases::new(10),
+            leases: Leases::new(10, 1),
             is_killed: false,
             backlog: 0,
             pending: None,

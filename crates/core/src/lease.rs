@@ -11,6 +11,9 @@
 //! Invariant: of one budget, one call is in flight at a time. It asks for what all pending tickets lack. A ticket that it asked
 //! for is covered by the answer, or is answered with what the ledger had. So a ticket waits for two calls at most, while the
 //! ledger answers within the lease and its own wants stay the same. A lease that ends too early for a ticket is longer the next time.
+//!
+//! Invariant: a call without an answer may have been granted, so it is repeated with its number until there is one, and before another
+//! call. Its lease ends by when it was sent first.
 
 mod claim;
 mod held;
@@ -39,11 +42,12 @@ use judge::Line;
 pub use length::LEASE;
 use moment::{Moment, milliseconds};
 pub use owed::Owed;
+use slot::Sent;
 use table::Table;
 
 use crate::{
     budget::BudgetId,
-    ledger::{GiveBack, TakeAnswer, TakeRequest},
+    ledger::{GiveBack, TakeAnswer, TakeRequest, TurnNumber},
 };
 
 /// The tokens that one process holds of all budgets.
@@ -57,6 +61,8 @@ pub struct Leases {
     returns: Vec<GiveBack>,
     claims: u64,
     places: u64,
+    /// Which run of the process, for the numbers of its turns.
+    run: i64,
     last_call: u64,
     is_closed: bool,
 }
@@ -75,15 +81,16 @@ struct Pending {
 /// A call in flight.
 #[derive(Debug, Clone)]
 struct Call {
-    request: TakeRequest,
+    sent: Sent,
     /// The budget; `None`: it has been forgotten.
     slot: Option<u32>,
 }
 
 impl Leases {
-    /// No leases. At most this many budgets are known at a time, and those that tickets wait for.
+    /// No leases. At most this many budgets are known at a time, and those that tickets wait for. `run`: when this run of the process
+    /// began, in ms since 1970: no other run of the same name has the same.
     #[must_use]
-    pub fn new(most_budgets: usize) -> Self {
+    pub fn new(most_budgets: usize, run: i64) -> Self {
         Self {
             most_budgets,
             table: Table::default(),
@@ -92,6 +99,7 @@ impl Leases {
             returns: Vec::new(),
             claims: 0,
             places: 0,
+            run,
             last_call: 0,
             is_closed: false,
         }
@@ -209,12 +217,13 @@ impl Leases {
                 self.forget(number);
                 continue;
             }
-            if let Some(request) = self.table.change(number).refill(now) {
-                self.last_call += 1;
-                let call = CallNumber(self.last_call);
-                self.table.change(number).call = Some(call);
-                self.calls.insert(call, Call { request: request.clone(), slot: Some(number) });
-                takes.push((call, request));
+            let turn = self.next_turn();
+            let slot = self.table.change(number);
+            if let Some(sent) = slot.ask(turn, now) {
+                let call = CallNumber(turn.number);
+                slot.call = Some(call);
+                takes.push((call, sent.request.clone()));
+                self.calls.insert(call, Call { sent, slot: Some(number) });
             }
             let next = self.table.get(number).next_look(now);
             self.table.looked_at(number, next);
@@ -223,8 +232,13 @@ impl Leases {
         Due { takes, returns: std::mem::take(&mut self.returns), next_at }
     }
 
+    fn next_turn(&mut self) -> TurnNumber {
+        self.last_call += 1;
+        TurnNumber { run: self.run, number: self.last_call }
+    }
+
     /// The ledger's answer to a call that was sent then. The tokens may be spent by claims judged from now on, until the lease ends:
-    /// its length after the call was sent. An answer that comes later than that is none.
+    /// its length after the call was sent first. An answer that comes later than that is none.
     pub fn answered(
         &mut self,
         call: CallNumber,
@@ -232,30 +246,29 @@ impl Leases {
         sent_at: Duration,
         passed: Duration,
     ) {
-        let Some(Call { request, slot }) = self.calls.remove(&call) else { return };
+        let Some(Call { sent: Sent { request, first_at }, slot }) = self.calls.remove(&call) else { return };
         let (now, asked_at) = (Moment::of(passed), Moment::of(sent_at));
-        let ends = asked_at.plus(milliseconds(request.lease_ms));
+        let is_repeated = first_at.is_some();
+        let first_at = first_at.unwrap_or(asked_at);
         match (answer, slot) {
-            (Ok(answer), Some(number)) if now < ends && !self.is_closed => {
+            (Ok(answer), Some(number)) if now < first_at.plus(milliseconds(request.lease_ms)) && !self.is_closed => {
                 self.end_leases(number, now);
-                self.table.change(number).answered(&request, &answer, asked_at, now);
+                self.table.change(number).answered(&request, &answer, (first_at, asked_at), now);
             }
-            (answer, slot) => {
-                if let Ok(TakeAnswer { granted: tokens, bucket, count_id, .. }) = answer
-                    && tokens > 0
-                {
-                    let TakeRequest { budget, span, .. } = request;
-                    self.returns.push(GiveBack { budget, span, bucket, count_id, tokens });
+            (Ok(answer), slot) => {
+                if answer.granted > 0 {
+                    let TakeAnswer { granted: tokens, bucket, count_id, .. } = answer;
+                    let (TakeRequest { budget, span, .. }, turn) = (request, Some(self.next_turn()));
+                    self.returns.push(GiveBack { budget, span, bucket, count_id, tokens, turn });
                 }
                 if let Some(number) = slot {
-                    let slot = self.table.change(number);
-                    if answer.is_ok() && slot.lease.may_be_longer() {
-                        slot.came_late();
-                    } else {
-                        slot.refused(now);
-                    }
+                    self.table.change(number).came_late(is_repeated, now);
                 }
             }
+            (Err(Refused), Some(number)) => {
+                self.table.change(number).refused(Some(Sent { request, first_at: Some(first_at) }), now);
+            }
+            (Err(Refused), None) => {}
         }
     }
 
@@ -353,7 +366,8 @@ impl Leases {
         match self.returns.last_mut() {
             Some(last) if is_same(last) => last.tokens += tokens,
             Some(_) | None if tokens > 0 => {
-                self.returns.push(GiveBack { budget: key.id.clone(), span, bucket, count_id, tokens });
+                let turn = Some(self.next_turn());
+                self.returns.push(GiveBack { budget: key.id.clone(), span, bucket, count_id, tokens, turn });
             }
             Some(_) | None => {}
         }

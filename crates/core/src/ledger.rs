@@ -6,10 +6,14 @@
 //! A token stands for one unit of cost. A grant is a number of tokens that one instance may spend until its lease ends. It counts
 //! until the window has passed since the *end* of the lease: a token is spent before that, so no window of approvals ever holds
 //! more than the limit. For a calendar period and in total, a grant counts in the period that it was made for.
+//!
+//! Every grant has an owner: a turn whose reply is lost, or which too few replicas have, is repeated with its number, and gets the
+//! same grant.
 
 mod book;
 mod embedded;
 pub mod recount;
+mod turns;
 
 use crate::{
     budget::{BudgetId, SpanNow},
@@ -20,6 +24,15 @@ pub use embedded::EmbeddedLedger;
 
 /// The buckets of a rolling window. Grants of one bucket leave the window together.
 pub const BUCKETS: i64 = 60;
+
+/// The number of a turn of one holder at the ledger. A turn that is repeated has its number, and gets the answer that it had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TurnNumber {
+    /// Which run of the holder's process: when it began, in ms since 1970, above 0. A later run of the same name has turns of its own.
+    pub run: i64,
+    /// Which turn of the run, ascending.
+    pub number: u64,
+}
 
 /// A request for tokens of one budget.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +53,8 @@ pub struct TakeRequest {
     pub least: u64,
     /// How long the lease lasts, in milliseconds, above 0.
     pub lease_ms: i64,
+    /// Its number; `None`: it must not be repeated, because it would be granted again.
+    pub turn: Option<TurnNumber>,
 }
 
 impl TakeRequest {
@@ -57,6 +72,7 @@ impl TakeRequest {
             unit,
             least: tokens.max(1).next_multiple_of(unit),
             lease_ms: 1,
+            turn: None,
         }
     }
 }
@@ -95,8 +111,7 @@ pub struct TakeAnswer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct CountId(pub i64);
 
-/// Tokens that were granted and have not been spent, and never will be. Not safe to repeat: a call whose reply is lost must not be
-/// sent again.
+/// Tokens that were granted and have not been spent, and never will be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GiveBack {
     /// The budget.
@@ -109,6 +124,8 @@ pub struct GiveBack {
     pub count_id: CountId,
     /// How many.
     pub tokens: u64,
+    /// Its number; `None`: it must not be repeated, because it would be given back again.
+    pub turn: Option<TurnNumber>,
 }
 
 #[cfg(test)]

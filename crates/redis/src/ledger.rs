@@ -1,6 +1,6 @@
 //! The ledger of budgets in Redis: a call of `lua/take.lua` or `lua/give_back.lua` for each budget, one pipeline a node.
 //!
-//! A call whose reply is lost is not sent again: it may have been carried out, and would count twice.
+//! A call whose reply is lost is not sent again from here, because it may have been carried out. Who asked repeats it, with its number.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,7 +11,7 @@ use redis::Value;
 use weir_core::{
     budget::{BudgetId, SpanNow},
     clocks::WrongClock,
-    ledger::{CountId, GiveBack, TakeAnswer, TakeRequest},
+    ledger::{CountId, GiveBack, TakeAnswer, TakeRequest, TurnNumber},
     ports::{Ledger, StoreError},
     time::Time,
 };
@@ -169,7 +169,7 @@ struct Call<'c> {
 
 impl<'c> Call<'c> {
     fn take(holder: &str, request: &'c TakeRequest, now: Time) -> Self {
-        let TakeRequest { budget, span, limit, need, want, unit, least, lease_ms } = request;
+        let TakeRequest { budget, span, limit, need, want, unit, least, lease_ms, turn } = request;
         let (kind, from, to) = match span {
             SpanNow::Rolling { window_ms } => ("r", *window_ms, 0),
             SpanNow::Period { start, end } => ("p", start.millis(), end.millis()),
@@ -178,6 +178,7 @@ impl<'c> Call<'c> {
         let mut args = vec![holder.to_owned(), kind.to_owned(), from.to_string(), to.to_string()];
         args.extend([*limit, *need, *want, *unit, *least].map(|number| number.min(MOST).to_string()));
         args.extend([*lease_ms, now.millis()].map(|number| number.to_string()));
+        args.extend(turn_args(*turn));
         Self { script: Script::Take, budget, args, is_registered: budget.is_total_of_campaign(*span) }
     }
 
@@ -193,9 +194,10 @@ impl<'c> Call<'c> {
     }
 
     fn give_back(holder: &str, given: &'c GiveBack) -> Self {
-        let GiveBack { budget, span, bucket, count_id: CountId(counted_since), tokens } = given;
+        let GiveBack { budget, span, bucket, count_id: CountId(counted_since), tokens, turn } = given;
         let tokens = (*tokens).min(MOST).to_string();
-        let args = vec![holder.to_owned(), field(*span, *bucket), tokens, counted_since.to_string()];
+        let mut args = vec![holder.to_owned(), field(*span, *bucket), tokens, counted_since.to_string()];
+        args.extend(turn_args(*turn));
         Self { script: Script::GiveBack, budget, args, is_registered: false }
     }
 
@@ -215,6 +217,12 @@ impl<'c> Call<'c> {
         let args = texts.map(|text| text.as_bytes().to_vec()).collect();
         (keyspace.slot(shard), Request::Call { script: self.script, keys, args, latest: None })
     }
+}
+
+/// The run and the number of a turn, as the scripts have them.
+fn turn_args(turn: Option<TurnNumber>) -> [String; 2] {
+    let TurnNumber { run, number } = turn.unwrap_or(TurnNumber { run: 0, number: 0 });
+    [run.to_string(), number.to_string()]
 }
 
 /// The field of a budget's hash that tokens of this bucket are in: `lua/take.lua`. Of a period the bucket is its start.

@@ -6,7 +6,7 @@ use testkit::stack::Stack;
 use weir_core::{
     budget::{BudgetId, MAX_LIMIT, SpanNow},
     ledger::{
-        Book, CountId, GiveBack, TakeAnswer, TakeRequest,
+        Book, CountId, GiveBack, TakeAnswer, TakeRequest, TurnNumber,
         recount::{Buckets, bucket_at},
     },
     time::Time,
@@ -41,6 +41,8 @@ struct Draw {
     budgets: Vec<BudgetId>,
     /// The server's clock at the beginning.
     began: Time,
+    /// The last number of a turn.
+    last_turn: u64,
 }
 
 impl Draw {
@@ -50,7 +52,7 @@ impl Draw {
         for (name, campaign) in [("a", "b:c"), ("a:b", "c"), ("b0", "may"), ("", "")] {
             budgets.push(BudgetId { name: name.into(), campaign: Some(campaign.into()) });
         }
-        Self { rng: Rng::with_seed(seed), budgets, began }
+        Self { rng: Rng::with_seed(seed), budgets, began, last_turn: 0 }
     }
 
     /// Mostly the budget's own kind of window.
@@ -67,6 +69,15 @@ impl Draw {
             2 => period(*self.rng.choice(&[-600, -122, -60, -59, -1, -1, -1, 0, 30]).unwrap()),
             _ => SpanNow::Total,
         }
+    }
+
+    /// A new turn, now and then one of those before, which may be forgotten, or one of another run of the process; or none.
+    fn turn(&mut self) -> Option<TurnNumber> {
+        self.last_turn += 1;
+        let (last, before) = (self.last_turn, self.rng.u64(..60));
+        let number = if self.rng.u8(..4) > 0 { last } else { last.saturating_sub(before).max(1) };
+        let run = if self.rng.u8(..50) == 0 { 2 } else { 1 };
+        (self.rng.u8(..4) > 0).then_some(TurnNumber { run, number })
     }
 
     fn take(&mut self) -> TakeRequest {
@@ -86,6 +97,7 @@ impl Draw {
             unit,
             least: self.rng.u64(1..=unit + 1),
             lease_ms: self.rng.i64(1..=300),
+            turn: self.turn(),
         }
     }
 
@@ -107,6 +119,7 @@ impl Draw {
             3..6 => given.tokens,
             _ => self.rng.u64(..=given.tokens),
         };
+        given.turn = self.turn();
         given
     }
 }
@@ -123,6 +136,7 @@ struct Seen {
     shared: u32,
     given_back: u32,
     too_late: u32,
+    repeated: u32,
 }
 
 impl Seen {
@@ -195,12 +209,21 @@ async fn take(
     let mut grants = Vec::new();
     for (request, answer) in requests.iter().zip(answers) {
         let (answer, now) = answer.unwrap();
+        let before = book.clone();
         let expected = book.take(now, holder, request);
+        seen.repeated += u32::from(request.turn.is_some() && request.want > 0 && *book == before);
         assert_eq!(answer, expected, "{holder:?} at {now}: {request:?}");
         seen.note(request, &answer);
         if answer.granted > 0 {
             let TakeAnswer { granted: tokens, bucket, count_id, .. } = answer;
-            grants.push(GiveBack { budget: request.budget.clone(), span: request.span, bucket, count_id, tokens });
+            grants.push(GiveBack {
+                budget: request.budget.clone(),
+                span: request.span,
+                bucket,
+                count_id,
+                tokens,
+                turn: None,
+            });
         }
     }
     grants
@@ -211,8 +234,10 @@ async fn give_back(ledger: &mut RedisLedger, book: &mut Book, holder: &str, toke
     ledger.give_back_each(tokens, |at, back, now| answers[at] = Some((back, now))).await.unwrap();
     for (given, answer) in tokens.iter().zip(answers) {
         let (back, now) = answer.unwrap();
+        let before = book.clone();
         assert_eq!(back, book.give_back(now, holder, given), "{holder:?} at {now}: {given:?}");
         seen.given_back += u32::from(back > 0);
+        seen.repeated += u32::from(back > 0 && *book == before);
         let rolls = matches!(given.span, SpanNow::Rolling { .. });
         seen.too_late += u32::from(back == 0 && given.tokens > 0);
         seen.freed += u32::from(back == 0 && rolls);
@@ -227,8 +252,8 @@ async fn a_hundred_thousand_random_steps_are_those_of_the_reference() {
     let (one, many) = tokio::join!(run(&server, seed), run(&cluster, seed));
     for seen in [one, many] {
         eprintln!("{seen:?}");
-        let Seen { granted, denied, freed, waits, never, shared, given_back, too_late } = seen;
-        let fewest = [granted, denied, freed, waits, never, shared, given_back, too_late].into_iter().min();
+        let Seen { granted, denied, freed, waits, never, shared, given_back, too_late, repeated } = seen;
+        let fewest = [granted, denied, freed, waits, never, shared, given_back, too_late, repeated].into_iter().min();
         assert!(fewest >= Some(1_000), "the steps reach too little: {seen:?}");
     }
 }

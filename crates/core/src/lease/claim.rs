@@ -115,7 +115,7 @@ pub enum Claimed {
     Pending,
 }
 
-/// The ledger did not answer: it is unavailable, or its answer was lost.
+/// The ledger did not answer: it is unavailable, or its answer was lost. It may have granted what it was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refused;
 
@@ -124,7 +124,7 @@ pub struct Refused;
 pub struct Due {
     /// Tokens to take. Each call must be answered.
     pub takes: Vec<(CallNumber, TakeRequest)>,
-    /// Tokens to give back, once.
+    /// Tokens to give back; a call without an answer is repeated as it is.
     pub returns: Vec<GiveBack>,
     /// When to ask again at the latest what is due and which tickets are ready; `None`: after the next event.
     pub next_at: Option<Duration>,

@@ -1,5 +1,7 @@
 //! One budget: the tokens held of it, who waits for it, and what to ask the ledger.
 
+mod answers;
+
 use std::{sync::Arc, time::Duration};
 
 use super::{
@@ -7,21 +9,15 @@ use super::{
     held::{Grant, Held, Terms},
     judge::Line,
     length::{LEASE, LeaseLength},
-    moment::{CountedSince, Moment, milliseconds},
+    moment::{CountedSince, Moment},
     waiter::Waiter,
 };
-use crate::ledger::{TakeAnswer, TakeRequest, unit};
+use crate::ledger::{TakeRequest, TurnNumber, unit};
 
 /// Tokens are refilled in the last part of their lease, one of so many: a batch that comes when they end need not wait for the call.
 const LEASE_PARTS: u32 = 10;
 /// A budget of which nothing is held is forgotten when it was not claimed for this long.
 const FORGET: Duration = Duration::from_secs(60);
-/// A spent budget is asked for again after so long, even if it frees later: a rebuild may have counted it again meanwhile, and an
-/// instance that stood still may have given tokens back.
-const ASK_AGAIN: Duration = Duration::from_secs(60);
-/// The first pause after a call that the ledger did not answer; each further one is twice as long.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// The ledger had less than was needed.
 #[derive(Debug, Clone, Copy)]
@@ -40,6 +36,8 @@ pub(super) struct Slot {
     pub(super) waiting: Vec<Waiter>,
     /// The call in flight.
     pub(super) call: Option<CallNumber>,
+    /// The last one, where it has no answer: it is repeated before there is another.
+    unanswered: Option<Box<Sent>>,
     /// How many tokens a refill asks for.
     pub(super) batch: u64,
     pub(super) lease: LeaseLength,
@@ -64,6 +62,14 @@ pub(super) struct Slot {
     pub(super) is_dirty: bool,
 }
 
+/// A call as it is sent.
+#[derive(Debug, Clone)]
+pub(super) struct Sent {
+    pub(super) request: TakeRequest,
+    /// When it was sent first; `None`: it is not repeated.
+    pub(super) first_at: Option<Moment>,
+}
+
 /// What the waiting tickets lack.
 struct Lack {
     tokens: u64,
@@ -82,6 +88,7 @@ impl Slot {
             held: Held::default(),
             waiting: Vec::new(),
             call: None,
+            unanswered: None,
             closed: None,
             used: None,
             counted_since: CountedSince::UNKNOWN,
@@ -205,11 +212,19 @@ impl Slot {
         now < self.claimed_at.plus(self.lease.get() / 2) && spare.saturating_mul(2) < self.batch
     }
 
-    /// The call to make now, if any.
-    pub(super) fn refill(&mut self, now: Moment) -> Option<TakeRequest> {
+    /// The call to make now, if any; a new one has this number.
+    pub(super) fn ask(&mut self, turn: TurnNumber, now: Moment) -> Option<Sent> {
         if self.call.is_some() || self.key.limit == 0 || now < self.asks_from() {
             return None;
         }
+        if let Some(unanswered) = self.unanswered.take() {
+            return Some(*unanswered);
+        }
+        let request = self.refill(turn, now)?;
+        Some(Sent { request, first_at: None })
+    }
+
+    fn refill(&mut self, turn: TurnNumber, now: Moment) -> Option<TakeRequest> {
         let lack = self.lack(now);
         if lack.tokens == 0 && !(self.wants_more(lack.spare, now) && now >= self.ahead_from) {
             return None;
@@ -232,6 +247,7 @@ impl Slot {
             unit,
             least,
             lease_ms: i64::try_from(self.lease.get().as_millis()).unwrap_or(i64::MAX),
+            turn: Some(turn),
         })
     }
 
@@ -247,7 +263,7 @@ impl Slot {
             return at;
         }
         let lack = self.lack(now);
-        if lack.tokens > 0 {
+        if lack.tokens > 0 || self.unanswered.is_some() {
             at = at.min(self.asks_from());
         } else if self.wants_more(lack.spare, now) && self.key.limit > 0 {
             at = at.min(self.asks_from().max(self.ahead_from));
@@ -264,79 +280,12 @@ impl Slot {
     }
 
     fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.call.is_none() && self.held.total() == 0
+        self.waiting.is_empty() && self.call.is_none() && self.unanswered.is_none() && self.held.total() == 0
     }
 
     /// Whether nothing of it needs to be known any more.
     pub(super) fn is_over(&self, now: Moment) -> bool {
         self.is_idle() && self.claimed_at.plus(FORGET) <= now
-    }
-
-    /// Adds what the ledger granted when it was asked then.
-    pub(super) fn answered(&mut self, request: &TakeRequest, answer: &TakeAnswer, asked_at: Moment, now: Moment) {
-        self.call = None;
-        (self.refused_since, self.refusals, self.pause_until) = (Moment::NEVER, 0, Moment::START);
-        self.used = Some(answer.used);
-        self.counted_since = CountedSince::of(asked_at, answer.counted_for_ms);
-        let ends = asked_at.plus(milliseconds(request.lease_ms));
-        let terms = Terms { since: now, ends, bucket: answer.bucket, count_id: answer.count_id };
-        self.held.add(Grant { terms, tokens: answer.granted, granted: answer.granted });
-        if answer.granted < request.want {
-            self.batch = answer.granted.max(1);
-        }
-        let is_empty = answer.granted == 0 && answer.free_in_ms != Some(0);
-        if answer.granted < request.need || is_empty {
-            self.close(answer, now);
-        } else {
-            self.closed = None;
-            if answer.granted == 0 {
-                self.ahead_from = now.plus(self.lease.get());
-            }
-        }
-        for waiter in &mut self.waiting {
-            waiter.is_asked = false;
-        }
-    }
-
-    fn close(&mut self, answer: &TakeAnswer, now: Moment) {
-        let free_at = answer.free_in_ms.map_or(Moment::NEVER, |ms| now.plus(milliseconds(ms)));
-        // By then the leases of now have ended, and what was left of them has been given back.
-        let leases_over = now.plus(self.lease.get() + self.lease.get() / 4);
-        let until = free_at.min(now.plus(ASK_AGAIN));
-        let until = if answer.leased > 0 { until.min(leases_over) } else { until };
-        self.closed = Some(Closed { free_at, until });
-        let mode = Mode::Spent { used: answer.used, free_at };
-        let mut left = self.held.usable(now);
-        for waiter in &mut self.waiting {
-            let got = waiter.need.min(left);
-            left -= got;
-            if waiter.is_asked && got < waiter.need {
-                waiter.need = got;
-                waiter.settled = Some((mode, now.plus(LEASE)));
-            }
-        }
-    }
-
-    /// Notes that the ledger answered when the lease had ended: it is asked again, for a longer one.
-    pub(super) fn came_late(&mut self) {
-        self.lease.was_too_short();
-        self.call_failed();
-    }
-
-    /// No call is in flight any more, and nobody has got anything by it.
-    fn call_failed(&mut self) {
-        self.call = None;
-        for waiter in &mut self.waiting {
-            waiter.is_asked = false;
-        }
-    }
-
-    /// Notes that the ledger did not answer.
-    pub(super) fn refused(&mut self, now: Moment) {
-        self.refused_since = self.refused_since.min(now);
-        self.pause_until = now.plus(LONGEST_PAUSE.min(FIRST_PAUSE * 2_u32.pow(u32::from(self.refusals))));
-        self.refusals = (self.refusals + 1).min(6);
-        self.call_failed();
     }
 
     /// Takes the tokens of a claim.

@@ -2,7 +2,11 @@
 
 use std::collections::{BTreeMap, btree_map::Entry};
 
-use super::{BUCKETS, CountId, GiveBack, TakeAnswer, TakeRequest, recount::Buckets};
+use super::{
+    BUCKETS, CountId, GiveBack, TakeAnswer, TakeRequest,
+    recount::Buckets,
+    turns::{Done, Turns},
+};
 use crate::{
     budget::{BudgetId, SpanNow},
     time::Time,
@@ -32,28 +36,39 @@ struct Account {
     total: u64,
     /// Each holder's leases.
     holders: BTreeMap<String, Leases>,
+    /// Each holder's last turns.
+    turns: BTreeMap<String, Turns>,
 }
 
 /// One holder's leases: when they end -> tokens.
 type Leases = BTreeMap<i64, u64>;
 
 impl Book {
-    /// Grants tokens to a holder at a moment.
+    /// Grants tokens to a holder at a moment; to a turn that is repeated the same ones.
     pub fn take(&mut self, now: Time, holder: &str, request: &TakeRequest) -> TakeAnswer {
         let now = now.millis();
-        if request.want == 0 {
-            // A look changes nothing.
-            let mut account = self.accounts.get(&request.budget).cloned().unwrap_or_else(|| Account::new(now));
-            return account.take(now, holder, request);
+        let known = self.accounts.get(&request.budget);
+        let done =
+            known.and_then(|account| account.turns.get(holder)?.find(request.turn?, now)).filter(|_| request.want > 0);
+        if request.want == 0 || done.is_some() {
+            // A look changes nothing, and neither does what was done before.
+            let mut account = known.cloned().unwrap_or_else(|| Account::new(now));
+            return account.take(now, holder, (request, done));
         }
-        self.accounts.entry(request.budget.clone()).or_insert_with(|| Account::new(now)).take(now, holder, request)
+        let account = self.accounts.entry(request.budget.clone()).or_insert_with(|| Account::new(now));
+        account.take(now, holder, (request, None))
     }
 
-    /// Takes tokens back from a holder at a moment; gives how many. None that no longer count, and none of an earlier count.
+    /// Takes tokens back from a holder at a moment; gives how many. None that no longer count, and none of an earlier count. Of a turn
+    /// that is repeated no more are taken back.
     pub fn give_back(&mut self, now: Time, holder: &str, given: &GiveBack) -> u64 {
         let Some(account) = self.accounts.get_mut(&given.budget) else { return 0 };
         if CountId(account.since) != given.count_id {
             return 0;
+        }
+        let now = now.millis();
+        if let Some(done) = given.turn.and_then(|turn| account.turns.get(holder)?.find(turn, now)) {
+            return done.tokens;
         }
         let back = match given.span {
             SpanNow::Rolling { .. } => less(account.buckets.entry(given.bucket), given.tokens),
@@ -65,7 +80,10 @@ impl Book {
             }
         };
         if back > 0 {
-            account.release(now.millis(), holder, back);
+            account.release(now, holder, back);
+            if let Some(turn) = given.turn {
+                account.turns.entry(holder.to_owned()).or_default().add(turn, now, (back, given.bucket));
+            }
         }
         back
     }
@@ -97,14 +115,29 @@ fn less(place: Entry<'_, i64, u64>, tokens: u64) -> u64 {
 impl Account {
     /// It counts from now: a lost account that no rebuild has written looks like a new one.
     fn new(now: i64) -> Self {
-        Self { since: now, buckets: BTreeMap::new(), periods: BTreeMap::new(), total: 0, holders: BTreeMap::new() }
+        let (buckets, periods, holders, turns) = Default::default();
+        Self { since: now, buckets, periods, total: 0, holders, turns }
     }
 
-    fn take(&mut self, now: i64, holder: &str, request: &TakeRequest) -> TakeAnswer {
+    /// Answers a request; `done`: what it came to before, where it is repeated.
+    fn take(&mut self, now: i64, holder: &str, (request, done): (&TakeRequest, Option<Done>)) -> TakeAnswer {
+        self.drop_ended(now, request.span);
+        let (granted, bucket) = match done {
+            Some(done) => (done.tokens, done.bucket),
+            None => self.grant(now, holder, request),
+        };
+        let used = self.used(request.span);
+        let leased: u64 = self.holders.values().flat_map(BTreeMap::values).sum();
+        let free_in_ms = self.free_in_ms(now, request, used);
+        let counted_for_ms = (now - self.since).max(0);
+        let count_id = CountId(self.since);
+        TakeAnswer { granted, used, leased: leased.min(used), bucket, free_in_ms, counted_for_ms, count_id }
+    }
+
+    /// Grants tokens; gives how many, and their bucket.
+    fn grant(&mut self, now: i64, holder: &str, request: &TakeRequest) -> (u64, i64) {
         let TakeRequest { span, limit, need, want, unit, least, lease_ms, .. } = *request;
-        self.drop_ended(now, span);
-        let used = self.used(span);
-        let left = limit.saturating_sub(used);
+        let left = limit.saturating_sub(self.used(span));
         let others = self.holders.keys().filter(|other| other.as_str() != holder).count() as u64;
         let granted = match want.min(left / (2 * (others + 1))) {
             share if share < need => need.min(left),
@@ -126,12 +159,10 @@ impl Account {
         }
         let ends = rounded_up(now + lease_ms, lease_ms / LEASE_PARTS);
         *self.holders.entry(holder.to_owned()).or_default().entry(ends).or_default() += granted;
-        let leased: u64 = self.holders.values().flat_map(BTreeMap::values).sum();
-        let used = used + granted;
-        let free_in_ms = self.free_in_ms(now, request, used);
-        let counted_for_ms = (now - self.since).max(0);
-        let count_id = CountId(self.since);
-        TakeAnswer { granted, used, leased: leased.min(used), bucket, free_in_ms, counted_for_ms, count_id }
+        if let Some(turn) = request.turn {
+            self.turns.entry(holder.to_owned()).or_default().add(turn, now, (granted, bucket));
+        }
+        (granted, bucket)
     }
 
     /// Drops what no longer counts.
@@ -148,6 +179,7 @@ impl Account {
             leases.retain(|ends, _| *ends > now);
             !leases.is_empty()
         });
+        self.turns.retain(|_, turns| turns.are_kept(now));
     }
 
     /// The tokens that count, where those that no longer do are dropped.

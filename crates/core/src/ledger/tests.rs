@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::{
-    Book, CountId, EmbeddedLedger, GiveBack, TakeAnswer, TakeRequest,
+    Book, CountId, EmbeddedLedger, GiveBack, TakeAnswer, TakeRequest, TurnNumber,
     recount::{Buckets, bucket_at},
 };
 use crate::{
@@ -22,7 +22,7 @@ fn at(millis: i64) -> Time {
 
 fn request(span: SpanNow) -> TakeRequest {
     let budget = BudgetId { name: "b".into(), campaign: None };
-    TakeRequest { budget, span, limit: LIMIT, need: 0, want: LIMIT, unit: 1, least: 1, lease_ms: 50 }
+    TakeRequest { budget, span, limit: LIMIT, need: 0, want: LIMIT, unit: 1, least: 1, lease_ms: 50, turn: None }
 }
 
 fn rolling() -> TakeRequest {
@@ -31,7 +31,7 @@ fn rolling() -> TakeRequest {
 
 fn all_of(request: &TakeRequest, answer: &TakeAnswer) -> GiveBack {
     let TakeAnswer { granted: tokens, bucket, count_id, .. } = *answer;
-    GiveBack { budget: request.budget.clone(), span: request.span, bucket, count_id, tokens }
+    GiveBack { budget: request.budget.clone(), span: request.span, bucket, count_id, tokens, turn: None }
 }
 
 /// One grant: when it was made and what becomes of it.
@@ -226,6 +226,45 @@ fn a_budget_is_counted_since_it_was_first_asked_for_tokens_whatever_it_looks_bac
             assert_eq!(book.take(at(millis), "a", &request).counted_for_ms, millis - 5, "{span:?}");
         }
     }
+}
+
+#[test]
+fn a_turn_that_is_repeated_gets_the_same_grant_and_gives_no_more_back() {
+    let turn = |run, number| Some(TurnNumber { run, number });
+    let period = SpanNow::Period { start: at(0), end: at(1_000) };
+    for span in [rolling().span, period, SpanNow::Total] {
+        let mut book = Book::default();
+        let hundred = |turn| TakeRequest { need: 100, want: 100, turn, ..request(span) };
+        let first = book.take(at(0), "a", &hundred(turn(7, 1)));
+        assert_eq!((first.granted, first.used), (100, 100), "{span:?}");
+        let other = book.take(at(20), "b", &hundred(turn(7, 1)));
+        assert_eq!((other.granted, other.used), (100, 200), "{span:?}: another holder has turns of its own");
+        let again = book.take(at(70), "a", &hundred(turn(7, 1)));
+        assert_eq!((again.granted, again.used, again.bucket), (100, 200, first.bucket), "{span:?}");
+        let later_run = book.take(at(80), "a", &hundred(turn(8, 1)));
+        assert_eq!((later_run.granted, later_run.used), (100, 300), "{span:?}");
+
+        let given = GiveBack { tokens: 40, turn: turn(8, 2), ..all_of(&hundred(None), &later_run) };
+        assert_eq!([(); 3].map(|()| book.give_back(at(90), "a", &given)), [40; 3], "{span:?}");
+        let look = TakeRequest { need: 0, want: 0, ..request(span) };
+        assert_eq!(book.take(at(90), "a", &look).used, 260, "{span:?}");
+    }
+}
+
+#[test]
+fn the_last_four_turns_are_known_for_an_hour_and_one_before_them_comes_to_nothing() {
+    let turn = |number| Some(TurnNumber { run: 7, number });
+    let ten = |turn| TakeRequest { need: 10, want: 10, turn, ..request(SpanNow::Total) };
+    let mut book = Book::default();
+    // The second was overtaken.
+    for number in [1, 3, 4, 5, 2] {
+        book.take(at(0), "a", &ten(turn(number)));
+    }
+    for (number, granted) in [(1, 0), (2, 10), (3, 10), (5, 10), (6, 10)] {
+        assert_eq!(book.take(at(1), "a", &ten(turn(number))).granted, granted, "turn {number}");
+    }
+    assert_eq!(book.take(at(3_600_000), "a", &ten(turn(6))).used, 60);
+    assert_eq!(book.take(at(3_600_001), "a", &ten(turn(6))).used, 70, "nobody repeats it for so long");
 }
 
 #[test]

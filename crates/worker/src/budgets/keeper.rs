@@ -28,8 +28,10 @@ pub(super) const MOST_CALLS: usize = 64;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// What replays owe that waits to be looked up, at most: more is not counted.
 const MOST_OWED: usize = 10_000;
-/// How long it waits until a budget that did not answer is asked again what replays owe it.
-const OWED_AGAIN: Duration = Duration::from_secs(1);
+/// Turns of tokens to be given back that have no answer, at most: beyond that they count as spent.
+const MOST_UNRETURNED: usize = 10_000;
+/// How long it waits until budgets that did not answer are asked again what replays owe them, and given tokens back again.
+const AGAIN: Duration = Duration::from_secs(1);
 /// How long the last tokens may take to be given back when the process ends.
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 
@@ -42,8 +44,7 @@ enum Called {
         sent_at: Duration,
         answer: Result<TakeAnswer, StoreError>,
     },
-    /// So many calls.
-    GaveBack(usize, Result<(), StoreError>),
+    GaveBack(Vec<GiveBack>, Result<(), StoreError>),
     /// How the budgets stand to which replays owe tokens.
     Looked(Vec<(Owed, Option<TakeAnswer>)>, Result<(), StoreError>),
     /// So many budgets have counted what replays owed.
@@ -68,6 +69,9 @@ pub struct BudgetKeeper<L, C> {
     /// What replays owe, to be looked up from then on, once fewer are under way.
     owed: Vec<Owed>,
     owed_from: Duration,
+    /// What was given back without an answer, to be repeated from then on.
+    unreturned: Vec<GiveBack>,
+    unreturned_from: Duration,
 }
 
 impl<L, C> BudgetKeeper<L, C>
@@ -78,10 +82,25 @@ where
     /// The task, to be run, and where it is asked. `connect` makes what asks the ledger, for one call at a time.
     pub fn new(connect: impl Fn() -> L + Send + 'static, clock: C, observer: Arc<dyn Observer>) -> (Self, Budgets) {
         let (sender, inbox) = mpsc::channel(QUEUE);
-        let (leases, connect) = (Leases::new(MOST_BUDGETS), Box::new(connect));
+        let (leases, connect) = (Leases::new(MOST_BUDGETS, clock.now().millis()), Box::new(connect));
         let (free, pending, calls, waiting) = (Vec::new(), BTreeMap::new(), JoinSet::new(), VecDeque::new());
         let (owed, owed_from) = (Vec::new(), Duration::ZERO);
-        let keeper = Self { leases, connect, free, clock, observer, inbox, pending, calls, waiting, owed, owed_from };
+        let (unreturned, unreturned_from) = (Vec::new(), Duration::ZERO);
+        let keeper = Self {
+            leases,
+            connect,
+            free,
+            clock,
+            observer,
+            inbox,
+            pending,
+            calls,
+            waiting,
+            owed,
+            owed_from,
+            unreturned,
+            unreturned_from,
+        };
         (keeper, Budgets { inbox: sender, tickets: Arc::default() })
     }
 
@@ -142,11 +161,26 @@ where
         let Due { takes, returns, next_at } = self.leases.due(sent_at);
         self.waiting.extend(takes);
         self.send_waiting(sent_at);
+        self.return_tokens(returns);
+        let unreturned_at = self.return_again(sent_at);
+        next_at.into_iter().chain(owed_at).chain(unreturned_at).min()
+    }
+
+    fn return_tokens(&mut self, returns: Vec<GiveBack>) {
         if !returns.is_empty() {
             let ledger = self.ledger();
             self.calls.spawn(give_back(ledger, returns));
         }
-        next_at.into_iter().chain(owed_at).min()
+    }
+
+    /// Repeats what was given back without an answer; gives when, where that is later.
+    fn return_again(&mut self, now: Duration) -> Option<Duration> {
+        if self.unreturned.is_empty() || now < self.unreturned_from {
+            return (!self.unreturned.is_empty()).then_some(self.unreturned_from);
+        }
+        let unreturned = std::mem::take(&mut self.unreturned);
+        self.return_tokens(unreturned);
+        None
     }
 
     /// Keeps what replays owe until it is looked up.
@@ -210,7 +244,7 @@ where
                 });
                 self.leases.answered(call, answer, sent_at, passed);
             }
-            Called::GaveBack(calls, outcome) => self.gave_back(calls, &outcome),
+            Called::GaveBack(tokens, outcome) => self.gave_back(tokens, &outcome, passed),
             Called::Looked(looked, outcome) => {
                 if let Err(error) = &outcome {
                     tracing::warn!(
@@ -239,7 +273,7 @@ where
             }
         }
         if !unknown.is_empty() {
-            self.owed_from = passed + OWED_AGAIN;
+            self.owed_from = passed + AGAIN;
             self.owes(unknown);
         }
         if !due.is_empty() {
@@ -253,11 +287,18 @@ where
         (0..calls).for_each(|_| self.observer.ledger_called(call));
     }
 
-    fn gave_back(&self, calls: usize, outcome: &Result<(), StoreError>) {
-        if let Err(error) = outcome {
-            tracing::warn!("tokens of budgets could not be given back, and count as spent: {error}");
+    /// Tokens were given back. Where it is not known whether all were, their turns are repeated: that gives none back twice.
+    fn gave_back(&mut self, tokens: Vec<GiveBack>, outcome: &Result<(), StoreError>, passed: Duration) {
+        self.count_calls(tokens.len(), (LedgerCall::GaveBack, outcome));
+        match outcome {
+            Ok(()) => {}
+            Err(StoreError::Temporary(why)) if self.unreturned.len() + tokens.len() <= MOST_UNRETURNED => {
+                tracing::warn!("tokens of budgets could not be given back, and are given back again: {why}");
+                self.unreturned.extend(tokens);
+                self.unreturned_from = passed + AGAIN;
+            }
+            Err(error) => tracing::warn!("tokens of budgets could not be given back, and count as spent: {error}"),
         }
-        self.count_calls(calls, (LedgerCall::GaveBack, outcome));
     }
 
     /// Waits for the calls under way.
@@ -287,16 +328,29 @@ where
         if !self.owed.is_empty() {
             tracing::warn!("the process ends before budgets have counted what replays owe: it may come on top");
         }
-        let returns = self.leases.close();
+        let mut returns = self.leases.close();
+        returns.append(&mut self.unreturned);
         if returns.is_empty() {
             return;
         }
-        let mut ledger = self.ledger();
-        let outcome = tokio::select! {
-            outcome = ledger.give_back(&returns) => outcome,
-            () = self.clock.sleep(CLOSE_WITHIN) => return,
+        let (mut ledger, clock) = (self.ledger(), &self.clock);
+        let until_answered = async {
+            let mut outcome = ledger.give_back(&returns).await;
+            while let Err(StoreError::Temporary(why)) = &outcome {
+                tracing::warn!("tokens of budgets could not be given back, and are given back again: {why}");
+                clock.sleep(AGAIN).await;
+                outcome = ledger.give_back(&returns).await;
+            }
+            outcome
         };
-        self.gave_back(returns.len(), &outcome);
+        let outcome = tokio::select! {
+            outcome = until_answered => outcome,
+            () = clock.sleep(CLOSE_WITHIN) => Err(StoreError::Temporary("no answer before the process ends".to_owned())),
+        };
+        self.count_calls(returns.len(), (LedgerCall::GaveBack, &outcome));
+        if let Err(error) = outcome {
+            tracing::warn!("tokens of budgets could not be given back, and count as spent: {error}");
+        }
     }
 }
 
@@ -327,5 +381,5 @@ async fn charge<L: Ledger>(mut ledger: L, due: Vec<TakeRequest>) -> (L, Called) 
 
 async fn give_back<L: Ledger>(mut ledger: L, returns: Vec<GiveBack>) -> (L, Called) {
     let outcome = ledger.give_back(&returns).await;
-    (ledger, Called::GaveBack(returns.len(), outcome))
+    (ledger, Called::GaveBack(returns, outcome))
 }

@@ -142,3 +142,64 @@ async fn a_process_that_ends_gives_back_what_is_left() {
     keeper.await.unwrap();
     assert_eq!(used(&ledger).await, 0);
 }
+
+/// A ledger that does what it is asked, and does not say so at first.
+#[derive(Clone)]
+struct Unheard {
+    ledger: EmbeddedLedger,
+    takes: Arc<AtomicUsize>,
+    returns: Arc<AtomicUsize>,
+}
+
+/// How many calls of each kind are not heard of.
+const UNHEARD: usize = 3;
+
+impl Unheard {
+    fn hear(calls: &AtomicUsize) -> Result<(), StoreError> {
+        match calls.fetch_add(1, Ordering::Relaxed) {
+            0..UNHEARD => Err(StoreError::Temporary("too few replicas, by the test".to_owned())),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Ledger for Unheard {
+    async fn take(&mut self, requests: &[TakeRequest], answers: &mut [Option<TakeAnswer>]) -> Result<(), StoreError> {
+        let mut all = vec![None; requests.len()];
+        self.ledger.take(requests, &mut all).await?;
+        Self::hear(&self.takes)?;
+        answers.copy_from_slice(&all);
+        Ok(())
+    }
+
+    async fn give_back(&mut self, tokens: &[GiveBack]) -> Result<(), StoreError> {
+        self.ledger.give_back(tokens).await?;
+        Self::hear(&self.returns)
+    }
+}
+
+#[tokio::test]
+async fn calls_that_are_carried_out_and_not_heard_of_burn_no_tokens() {
+    let ledger = EmbeddedLedger::new("only", || SystemClock.now());
+    let unheard = Unheard { ledger: ledger.clone(), takes: Arc::default(), returns: Arc::default() };
+    let connect = unheard.clone();
+    let (keeper, budgets) = BudgetKeeper::new(move || connect.clone(), SystemClock, Arc::new(TestObserver::default()));
+    let keeper = tokio::spawn(keeper.run());
+    let claimant = budgets.claimant();
+    let answered = async {
+        loop {
+            match claimant.claim(claim(1)).await.unwrap() {
+                Claimed::Answered(Answers { outcomes, .. }) => return outcomes,
+                Claimed::Pending => claimant.ready().await,
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let outcomes = tokio::time::timeout(Duration::from_secs(30), answered).await.expect("the batch is answered");
+    assert_eq!(outcomes, [Outcome::Granted]);
+    // What was taken ahead of need goes back, though the first call is not heard of.
+    unheard.returns.store(UNHEARD - 1, Ordering::Relaxed);
+    budgets.close().await;
+    keeper.await.unwrap();
+    assert_eq!(used(&ledger).await, 1);
+}

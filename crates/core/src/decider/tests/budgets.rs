@@ -33,7 +33,7 @@ fn total(unspent: &Unspent) -> u64 {
 fn a_replay_pays_once_its_batch_is_decided_if_it_was_admitted_before_the_budget_was_counted() {
     let records = one();
     for (admitted_ms, unspent) in [(-1_001, 0), (-1_000, 1), (-1, 1)] {
-        let mut leases = Leases::new(10);
+        let mut leases = Leases::new(10, 1);
         let mut begun = decider(BUDGET).begin_batch(now());
         let decoded = begun.decode(&records);
         let claim = begun.claim(&records, &decoded, PASSED, PATIENCE).unwrap();

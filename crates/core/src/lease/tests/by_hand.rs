@@ -54,7 +54,7 @@ fn granted(tokens: u64) -> Result<TakeAnswer, Refused> {
 
 /// Leases that hold as many tokens of `name` as the ledger granted at `now`, for 5 s.
 fn holding(name: &str, tokens: u64, now: Duration) -> Leases {
-    let mut leases = Leases::new(10);
+    let mut leases = Leases::new(10, 1);
     let asked = usize::try_from(tokens).unwrap();
     assert_eq!(leases.claim(Ticket(1), &claim(vec![used(name)], asked, now), now), Claimed::Pending);
     let (number, request) = call(&mut leases, now);
@@ -66,7 +66,7 @@ fn holding(name: &str, tokens: u64, now: Duration) -> Leases {
 
 #[test]
 fn tokens_reserved_for_a_ticket_are_not_taken_by_a_later_one() {
-    let mut leases = Leases::new(10);
+    let mut leases = Leases::new(10, 1);
     let [first, second] = [Ticket(1), Ticket(2)];
     assert_eq!(leases.claim(first, &claim(vec![used("a")], 10, at(0)), at(0)), Claimed::Pending);
     let (number, request) = call(&mut leases, at(0));
@@ -84,7 +84,7 @@ fn tokens_reserved_for_a_ticket_are_not_taken_by_a_later_one() {
 
 #[test]
 fn for_how_long_a_budget_is_counted_goes_by_the_clock_of_its_claims() {
-    let mut leases = Leases::new(10);
+    let mut leases = Leases::new(10, 1);
     let counted_for = |claimed: Claimed| match claimed {
         Claimed::Answered(Answers { counted_for_ms, .. }) => counted_for_ms,
         Claimed::Pending => panic!("it is pending"),
@@ -103,7 +103,7 @@ fn for_how_long_a_budget_is_counted_goes_by_the_clock_of_its_claims() {
 
 #[test]
 fn a_spent_budget_grants_what_it_had_and_denies_at_once_until_it_frees() {
-    let mut leases = Leases::new(10);
+    let mut leases = Leases::new(10, 1);
     assert_eq!(leases.claim(Ticket(1), &claim(vec![used("a")], 3, at(0)), at(0)), Claimed::Pending);
     let (number, _) = call(&mut leases, at(0));
     let some = TakeAnswer { granted: 2, ..answer(LIMIT, 2, 7, Some(4_000)) };
@@ -122,7 +122,7 @@ fn a_spent_budget_grants_what_it_had_and_denies_at_once_until_it_frees() {
 
 #[test]
 fn a_budget_that_never_frees_is_asked_for_again_every_minute_since_a_rebuild_may_have_counted_it_again() {
-    let mut leases = Leases::new(10);
+    let mut leases = Leases::new(10, 1);
     let total = || BudgetUse { span: SpanNow::Total, ..used("a") };
     let one = |now| claim(vec![total()], 1, now);
     assert_eq!(leases.claim(Ticket(1), &one(at(0)), at(0)), Claimed::Pending);
@@ -147,7 +147,9 @@ fn a_budget_that_never_frees_is_asked_for_again_every_minute_since_a_rebuild_may
 fn an_intent_that_costs_more_than_the_limit_is_denied_for_ever() {
     let small = BudgetUse { limit: 4, ..used("a") };
     let claim = Claim { wants: vec![Want { set: 0, cost: 5 }], ..claim(vec![small], 0, at(0)) };
-    let Claimed::Answered(answers) = Leases::new(10).claim(Ticket(1), &claim, at(0)) else { panic!("it is pending") };
+    let Claimed::Answered(answers) = Leases::new(10, 1).claim(Ticket(1), &claim, at(0)) else {
+        panic!("it is pending")
+    };
     assert_eq!(answers.outcomes, [Outcome::Denied(0)]);
     assert_eq!(answers.spent, [Some(Spent { used: 0, free_at: None })]);
 }
@@ -193,13 +195,57 @@ fn with_a_lower_limit_the_tokens_of_the_one_before_are_spent_no_more_and_go_back
 
 #[test]
 fn an_answer_that_comes_after_its_lease_grants_nothing_and_is_given_back() {
-    let mut leases = Leases::new(10);
+    let mut leases = Leases::new(10, 1);
     assert_eq!(leases.claim(Ticket(1), &claim(vec![used("a")], 10, at(0)), at(0)), Claimed::Pending);
     let (number, _) = call(&mut leases, at(0));
     leases.answered(number, granted(10), at(0), at(5_000));
     assert!(leases.ready(at(5_000)).is_empty());
     let returned = leases.due(at(5_000)).returns;
     assert_eq!(returned.iter().map(|back| (back.bucket, back.tokens)).collect::<Vec<_>>(), [(7, 10)]);
+}
+
+#[test]
+fn a_call_without_an_answer_is_repeated_as_it_is_before_another_and_its_lease_ends_by_when_it_was_sent_first() {
+    let mut leases = Leases::new(10, 1);
+    let asked = |intents, now| claim(vec![used("a")], intents, now);
+    assert_eq!(leases.claim(Ticket(1), &asked(10, at(0)), at(0)), Claimed::Pending);
+    let (number, first) = call(&mut leases, at(0));
+    leases.answered(number, Err(Refused), at(0), at(1_000));
+    // Others need more meanwhile.
+    assert_eq!(leases.claim(Ticket(2), &asked(500, at(1_000)), at(1_000)), Claimed::Pending);
+    assert!(leases.due(at(1_050)).takes.is_empty(), "there is a pause");
+    let (number, repeated) = call(&mut leases, at(1_100));
+    assert_eq!(repeated, first);
+    leases.answered(number, granted(10), at(1_100), at(1_200));
+    assert_eq!(outcomes(&leases.claim(Ticket(1), &asked(10, at(1_200)), at(1_200))), [Outcome::Granted; 10]);
+    let (number, next) = call(&mut leases, at(1_200));
+    assert!(next.turn > first.turn && next.need == 500, "{next:?}");
+    leases.answered(number, granted(500), at(1_200), at(1_300));
+    let claimed = leases.claim(Ticket(2), &asked(500, at(1_300)), at(1_300));
+    assert_eq!(outcomes(&claimed), [Outcome::Granted; 500]);
+}
+
+#[test]
+fn a_call_that_is_answered_long_after_it_was_sent_first_gives_everything_back_and_is_made_anew() {
+    let mut leases = Leases::new(10, 1);
+    let asked = |now| claim(vec![used("a")], 10, now);
+    assert_eq!(leases.claim(Ticket(1), &asked(at(0)), at(0)), Claimed::Pending);
+    let (mut number, first) = call(&mut leases, at(0));
+    let mut now = at(0);
+    while now < at(25_000) {
+        leases.answered(number, Err(Refused), now, now);
+        now = leases.due(now).next_at.unwrap();
+        let (next, repeated) = call(&mut leases, now);
+        assert_eq!(repeated, first, "no turn but this one while it has no answer");
+        number = next;
+    }
+    leases.answered(number, granted(10), now, now);
+    let due = leases.due(now);
+    assert_eq!(due.returns.iter().map(|back| (back.bucket, back.tokens)).collect::<Vec<_>>(), [(7, 10)]);
+    let [(number, anew)] = due.takes.as_slice() else { panic!("{due:?}") };
+    assert!(anew.turn > first.turn && anew.need == 10, "{anew:?}");
+    leases.answered(*number, granted(10), now, now);
+    assert_eq!(outcomes(&leases.claim(Ticket(1), &asked(now), now)), [Outcome::Granted; 10]);
 }
 
 /// A budget of the shortest window: its lease is 100 ms at first.
@@ -209,7 +255,7 @@ fn short(name: &str) -> BudgetUse {
 
 #[test]
 fn a_lease_that_ends_before_the_ledger_answers_is_longer_the_next_time_and_shorter_again_once_spent() {
-    let mut leases = Leases::new(10);
+    let mut leases = Leases::new(10, 1);
     let one = |now| claim(vec![short("a")], 10, now);
     let (mut now, mut lengths) = (0, Vec::new());
     assert_eq!(leases.claim(Ticket(1), &one(at(now)), at(now)), Claimed::Pending);
@@ -248,7 +294,7 @@ fn tokens_that_one_batch_needed_are_not_renewed_before_another_needs_some() {
 
 #[test]
 fn a_batch_of_budgets_whose_answers_are_further_apart_than_their_leases_gets_them_all_in_the_end() {
-    let mut leases = Leases::new(10);
+    let mut leases = Leases::new(10, 1);
     let both = |now| claim(vec![short("a"), short("b")], 1, now);
     assert_eq!(leases.claim(Ticket(1), &both(at(0)), at(0)), Claimed::Pending);
     // The ledger answers one call at a time, and takes 90 ms for each.
@@ -288,7 +334,7 @@ fn a_refill_is_larger_when_the_last_one_was_used_up_and_smaller_when_it_was_not(
 
 #[test]
 fn a_refill_ahead_of_need_shrinks_below_a_thousandth_of_the_limit_and_what_is_needed_comes_in_whole_units() {
-    let mut leases = Leases::new(10);
+    let mut leases = Leases::new(10, 1);
     let large = || BudgetUse { limit: 1_000_000, best_effort: false, ..used("a") };
     assert_eq!(leases.claim(Ticket(1), &claim(vec![large()], 1, at(0)), at(0)), Claimed::Pending);
     let (number, request) = call(&mut leases, at(0));
@@ -330,7 +376,7 @@ fn tokens_are_refilled_before_their_lease_ends_so_that_a_batch_does_not_wait_for
 
 #[test]
 fn an_unavailable_budget_is_told_to_those_who_do_not_wait_for_it() {
-    let mut leases = Leases::new(10);
+    let mut leases = Leases::new(10, 1);
     let patient = claim(vec![used("a")], 1, at(0));
     let hasty = |now| claim(vec![BudgetUse { unavailable_after: Some(at(1_000)), ..used("a") }], 1, now);
     assert_eq!(leases.claim(Ticket(1), &patient, at(0)), Claimed::Pending);

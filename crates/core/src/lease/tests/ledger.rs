@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::{
     budget::{BudgetId, SpanNow},
-    ledger::{CountId, GiveBack, TakeAnswer, TakeRequest},
+    ledger::{CountId, GiveBack, TakeAnswer, TakeRequest, TurnNumber},
 };
 
 const BUCKETS: i64 = 60;
@@ -12,6 +12,8 @@ const BUCKETS: i64 = 60;
 #[derive(Debug, Default)]
 pub(super) struct TestLedger {
     accounts: HashMap<(BudgetId, SpanNow), Account>,
+    /// What each turn of a holder was granted, and in which bucket.
+    turns: HashMap<(usize, TurnNumber), (u64, i64)>,
 }
 
 #[derive(Debug, Default)]
@@ -73,7 +75,13 @@ impl TestLedger {
             SpanNow::Rolling { window_ms } => (now + lease_ms + window_ms + width - 1) / width,
             SpanNow::Period { .. } | SpanNow::Total => 0,
         });
-        if granted > 0 {
+        let turn = (holder, request.turn.expect("a lease is asked for by number"));
+        let (is_new, (granted, bucket)) = match self.turns.get(&turn) {
+            Some(before) => (false, *before),
+            None => (true, (granted, bucket)),
+        };
+        self.turns.insert(turn, (granted, bucket));
+        if is_new && granted > 0 {
             *account.buckets.entry(bucket).or_default() += granted;
             account.leases.push((holder, now + lease_ms, granted));
         }

@@ -1,6 +1,9 @@
 //! Several instances, one ledger, and what goes wrong between them.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
 
 use super::{
     super::*,
@@ -122,6 +125,8 @@ struct Instance {
     frozen_until: i64,
     tick_at: Option<i64>,
     in_flight: Vec<(BudgetId, SpanNow)>,
+    /// When each turn was sent first.
+    first_sent: HashMap<TurnNumber, i64>,
 }
 
 impl Instance {
@@ -185,12 +190,13 @@ impl World {
                 claims: 0,
             };
             world.instances.push(Instance {
-                leases: Leases::new(10_000),
+                leases: Leases::new(10_000, 1),
                 lanes: (0..load.lanes).map(|_| lane()).collect(),
                 clock: Duration::from_millis(world.random.below(1_000_000)),
                 frozen_until: 0,
                 tick_at: None,
                 in_flight: Vec::new(),
+                first_sent: HashMap::new(),
             });
             for lane in 0..load.lanes {
                 let after = world.random.below(load.pause_ms + 1);
@@ -274,8 +280,8 @@ impl World {
                 self.schedule(index, latency, Event::Answer { call, request, answer, sent_at });
             }
             Event::Answer { call, request, answer, sent_at } => {
-                let ends = sent_at + request.lease_ms;
                 let instance = &mut self.instances[index];
+                let ends = instance.first_sent[&request.turn.unwrap()] + request.lease_ms;
                 instance.in_flight.retain(|other| *other != (request.budget.clone(), request.span));
                 if let Ok(answer) = &answer {
                     self.books.granted(index, &request, answer.granted, (self.now, ends));
@@ -410,6 +416,7 @@ impl World {
             in_flight.push(key);
             self.calls += 1;
             let (latency, sent_at) = (self.latency(), self.now);
+            self.instances[index].first_sent.entry(request.turn.unwrap()).or_insert(sent_at);
             self.schedule(index, latency, Event::Take { call, request, sent_at });
         }
         for back in due.returns {

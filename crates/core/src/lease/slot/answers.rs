@@ -1,0 +1,104 @@
+//! What a budget makes of the ledger's answers.
+
+use std::time::Duration;
+
+use super::{
+    super::{
+        claim::Mode,
+        held::{Grant, Terms},
+        length::LEASE,
+        moment::{CountedSince, Moment, milliseconds},
+    },
+    Closed, Sent, Slot,
+};
+use crate::ledger::{TakeAnswer, TakeRequest};
+
+/// A spent budget is asked for again after so long, even if it frees later: a rebuild may have counted it again meanwhile, and an
+/// instance that stood still may have given tokens back.
+const ASK_AGAIN: Duration = Duration::from_secs(60);
+/// The first pause after a call that the ledger did not answer; each further one is twice as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+impl Slot {
+    /// Adds what the ledger granted when it was asked then, for the first and for the last time.
+    pub(in crate::lease) fn answered(
+        &mut self,
+        request: &TakeRequest,
+        answer: &TakeAnswer,
+        (first_at, asked_at): (Moment, Moment),
+        now: Moment,
+    ) {
+        self.call = None;
+        (self.refused_since, self.refusals, self.pause_until) = (Moment::NEVER, 0, Moment::START);
+        self.used = Some(answer.used);
+        self.counted_since = CountedSince::of(asked_at, answer.counted_for_ms);
+        let ends = first_at.plus(milliseconds(request.lease_ms));
+        let terms = Terms { since: now, ends, bucket: answer.bucket, count_id: answer.count_id };
+        self.held.add(Grant { terms, tokens: answer.granted, granted: answer.granted });
+        if answer.granted < request.want {
+            self.batch = answer.granted.max(1);
+        }
+        // A call that is repeated may have got too little when it was made first, and there is more by now.
+        let is_spent = answer.free_in_ms != Some(0);
+        if is_spent && (answer.granted < request.need || answer.granted == 0) {
+            self.close(answer, now);
+        } else {
+            self.closed = None;
+            if answer.granted == 0 {
+                self.ahead_from = now.plus(self.lease.get());
+            }
+        }
+        for waiter in &mut self.waiting {
+            waiter.is_asked = false;
+        }
+    }
+
+    fn close(&mut self, answer: &TakeAnswer, now: Moment) {
+        let free_at = answer.free_in_ms.map_or(Moment::NEVER, |ms| now.plus(milliseconds(ms)));
+        // By then the leases of now have ended, and what was left of them has been given back.
+        let leases_over = now.plus(self.lease.get() + self.lease.get() / 4);
+        let until = free_at.min(now.plus(ASK_AGAIN));
+        let until = if answer.leased > 0 { until.min(leases_over) } else { until };
+        self.closed = Some(Closed { free_at, until });
+        let mode = Mode::Spent { used: answer.used, free_at };
+        let mut left = self.held.usable(now);
+        for waiter in &mut self.waiting {
+            let got = waiter.need.min(left);
+            left -= got;
+            if waiter.is_asked && got < waiter.need {
+                waiter.need = got;
+                waiter.settled = Some((mode, now.plus(LEASE)));
+            }
+        }
+    }
+
+    /// Notes that the ledger answered when the lease had ended: it is asked again, for a longer one where the answer came at once.
+    pub(in crate::lease) fn came_late(&mut self, is_repeated: bool, now: Moment) {
+        if is_repeated {
+            self.call_failed();
+        } else if self.lease.may_be_longer() {
+            self.lease.was_too_short();
+            self.call_failed();
+        } else {
+            self.refused(None, now);
+        }
+    }
+
+    /// No call is in flight any more, and nobody has got anything by it.
+    fn call_failed(&mut self) {
+        self.call = None;
+        for waiter in &mut self.waiting {
+            waiter.is_asked = false;
+        }
+    }
+
+    /// Notes that the ledger did not answer; what it was asked is repeated.
+    pub(in crate::lease) fn refused(&mut self, unanswered: Option<Sent>, now: Moment) {
+        self.unanswered = unanswered.map(Box::new);
+        self.refused_since = self.refused_since.min(now);
+        self.pause_until = now.plus(LONGEST_PAUSE.min(FIRST_PAUSE * 2_u32.pow(u32::from(self.refusals))));
+        self.refusals = (self.refusals + 1).min(6);
+        self.call_failed();
+    }
+}
