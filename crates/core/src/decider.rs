@@ -4,6 +4,7 @@ mod budgets;
 mod capacity;
 mod gate;
 mod gated;
+mod offer;
 mod pressure;
 mod schemas;
 #[cfg(test)]

@@ -339,6 +339,11 @@ impl Taken {
         self.permits[0] + self.permits[1]
     }
 
+    /// Whether some are of the reserved pool.
+    pub(crate) const fn has_reserved(&self) -> bool {
+        self.permits[Pool::Reserved as usize] > 0
+    }
+
     /// Takes at most so many more of a pool; gives how many.
     pub fn take(&mut self, pool: Pool, most: u64, passed: Duration) -> u64 {
         let taken = if most > 0 { self.state.take(pool, most, passed) } else { 0 };

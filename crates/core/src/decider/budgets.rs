@@ -1,5 +1,9 @@
 //! The budgets of one batch: what its intents need, and what became of that.
 
+mod moved;
+#[cfg(test)]
+mod tests;
+
 use std::{
     collections::{BTreeMap, HashMap},
     ops::Range,
@@ -60,6 +64,8 @@ pub(crate) struct BatchBudgets {
     /// Of each record.
     takes: Vec<Takes>,
     answers: Option<Answers>,
+    /// The tokens of each budget of the claim that came back and were given to another intent of the batch.
+    moved: Vec<u64>,
     now: Time,
 }
 
@@ -140,7 +146,16 @@ impl BatchBudgets {
             needs.claim.wants.push(Want { set, cost: intent.cost });
         }
         let Needs { claim, rules, names, .. } = needs;
-        (!claim.sets.is_empty()).then_some(Self { claim: Arc::new(claim), rules, names, takes, answers: None, now })
+        let moved = vec![0; claim.budgets.len()];
+        (!claim.sets.is_empty()).then(|| Self {
+            claim: Arc::new(claim),
+            rules,
+            names,
+            takes,
+            answers: None,
+            moved,
+            now,
+        })
     }
 
     pub(crate) fn claim(&self) -> Arc<Claim> {
@@ -209,7 +224,12 @@ impl BatchBudgets {
     }
 
     /// The tokens of the batch that are not spent.
-    pub(crate) fn unspent(&self, (gate_results, answers): (&[GateResult], &StoreAnswers), mode: Mode) -> Unspent {
+    pub(crate) fn unspent(&self, of: (&[GateResult], &StoreAnswers), mode: Mode) -> Unspent {
+        self.with_leases(self.back(of, mode))
+    }
+
+    /// How many of each budget of the claim these are.
+    pub(super) fn back(&self, (gate_results, answers): (&[GateResult], &StoreAnswers), mode: Mode) -> Vec<u64> {
         self.tokens(|record, place| {
             !is_spent(&gate_results[record].disposition, (answers, self.now), || self.uncounted(place), mode)
         })
@@ -221,7 +241,9 @@ impl BatchBudgets {
         (gate_results, answers): (&[GateResult], &StoreAnswers),
         mode: Mode,
     ) -> Unspent {
-        self.tokens(|record, _| !is_recorded(&gate_results[record].disposition, (answers, self.now), mode))
+        self.with_leases(
+            self.tokens(|record, _| !is_recorded(&gate_results[record].disposition, (answers, self.now), mode)),
+        )
     }
 
     /// What replays owe that were admitted before this batch and took no tokens: a budget or a gate denies them now. Nothing where
@@ -253,7 +275,7 @@ impl BatchBudgets {
 
     /// All tokens of the batch.
     pub(crate) fn granted(&self) -> Unspent {
-        self.tokens(|_, _| true)
+        self.with_leases(self.tokens(|_, _| true))
     }
 
     /// From when on approvals count in a budget of the claim.
@@ -268,8 +290,8 @@ impl BatchBudgets {
         self.start(place)..counted_for_ms.map_or(Time::MIN, |ms| self.now.plus(ms.saturating_neg()))
     }
 
-    /// The tokens of these records from these budgets of the claim.
-    fn tokens(&self, of: impl Fn(usize, u32) -> bool) -> Unspent {
+    /// The tokens of these records from these budgets of the claim, without those that others have by now.
+    fn tokens(&self, of: impl Fn(usize, u32) -> bool) -> Vec<u64> {
         let mut tokens = vec![0_u64; self.claim.budgets.len()];
         for record in 0..self.takes.len() {
             let Some((want, Outcome::Granted)) = self.outcome(record) else { continue };
@@ -279,6 +301,14 @@ impl BatchBudgets {
                 }
             }
         }
+        for (tokens, moved) in tokens.iter_mut().zip(&self.moved) {
+            *tokens = tokens.saturating_sub(*moved);
+        }
+        tokens
+    }
+
+    /// Tokens of each budget of the claim, and where they go back to.
+    fn with_leases(&self, tokens: Vec<u64>) -> Unspent {
         let leases = self.answers.iter().flat_map(|answers| &answers.leases);
         let budgets = self.claim.budgets.iter().zip(leases).zip(tokens);
         budgets
@@ -310,7 +340,7 @@ impl BatchBudgets {
         let mut unspent = unspent.iter().peekable();
         for (place, budget) in self.claim.budgets.iter().enumerate() {
             let back = unspent.next_if(|(id, ..)| *id == budget.id).map_or(0, |(.., tokens)| *tokens);
-            tally.budget_tokens(&budget.id.name, [taken[place] - back, back, denied[place]]);
+            tally.budget_tokens(&budget.id.name, [taken[place] - self.moved[place] - back, back, denied[place]]);
         }
     }
 }
@@ -349,33 +379,5 @@ fn is_recorded(disposition: &Disposition, (answers, now): (&StoreAnswers, Time),
         Some(Answer { verdict: AdmitVerdict::Denied { .. }, .. }) => mode == Mode::Shadow,
         Some(Answer { verdict: AdmitVerdict::Duplicate, .. }) => false,
         None => answers.is_unclear(*request),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{super::RequestIndex, *};
-
-    #[test]
-    fn a_replay_pays_nothing_unless_it_is_of_the_same_admission_or_not_counted_in_its_window() {
-        let now = Time::default().plus(1_000);
-        let request = RequestIndex::next(&[]);
-        let disposition = Disposition::CheckCaps { request, cap_set: 0, shadowed: None, fallback: Unavailable::Wait };
-        let (begin, before) = (now.plus(-900), now.plus(-500));
-        for (at, spent) in [
-            (begin.plus(-1), false),
-            (begin, true),
-            (before.plus(-1), true),
-            (before, false),
-            (now.plus(-1), false),
-            (now, true),
-            (now.plus(1), true),
-        ] {
-            let answer = Answer { verdict: AdmitVerdict::Replayed, at, ahead: false };
-            let answers = vec![Some(answer)].into();
-            assert_eq!(is_spent(&disposition, (&answers, now), || begin..before, Mode::Enforce), spent, "{at:?}");
-            let is_own = is_recorded(&disposition, (&answers, now), Mode::Enforce);
-            assert_eq!(is_own, at >= now, "where the batch is judged again, it claims again: {at:?}");
-        }
     }
 }

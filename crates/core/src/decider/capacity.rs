@@ -47,6 +47,19 @@ enum Slot {
     Permit(u16),
     /// The route has no permit for it.
     Denied(GateReason, i64),
+    /// The same of this route, and one that comes back is for it.
+    Full(u16, GateReason, i64),
+}
+
+/// What a record lacks of its route.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Lacks {
+    /// It has no route.
+    Nothing,
+    /// A permit of the route at this place of the policy.
+    Permit(usize),
+    /// No permit is for it.
+    More,
 }
 
 /// The capacity of one batch. Permits that were taken and not spent go back when it is dropped.
@@ -150,7 +163,11 @@ impl BatchCapacity {
                 let Some(intent) = paced(&decoded[index]) else { continue };
                 let facts = facts(intent, None, &records.get(index));
                 let hash = route.fair_by.hash_of(intent);
-                slots[index] = full((eval, route, known.as_deref()), (&facts, number, hash), now);
+                slots[index] = match full((eval, route, known.as_deref()), (&facts, number, hash), now) {
+                    // Where others queue, it is not before them.
+                    Slot::Denied(reason, wait_ms) if !queues => Slot::Full(number, reason, wait_ms),
+                    slot @ (Slot::Unrouted | Slot::Permit(_) | Slot::Denied(..) | Slot::Full(..)) => slot,
+                };
             }
         }
         Self { slots, taken, is_short }
@@ -158,13 +175,13 @@ impl BatchCapacity {
 
     /// Whether a record has no permit that needs one.
     pub(crate) fn denies(&self, record: usize) -> bool {
-        matches!(self.slots[record], Slot::Denied(..))
+        matches!(self.slots[record], Slot::Denied(..) | Slot::Full(..))
     }
 
     /// What the gate makes of an intent at `now`.
     pub(crate) fn gate(&self, record: usize, gate: Gate, now: Time) -> Gate {
         match (gate, self.slots[record]) {
-            (Gate::Bypass | Gate::CheckCaps { .. }, Slot::Denied(reason, wait_ms)) => {
+            (Gate::Bypass | Gate::CheckCaps { .. }, Slot::Denied(reason, wait_ms) | Slot::Full(_, reason, wait_ms)) => {
                 let eligible_at = (reason != GateReason::Expired).then(|| now.plus(wait_ms));
                 Gate::Suppress { reason, eligible_at }
             }
@@ -172,7 +189,33 @@ impl BatchCapacity {
         }
     }
 
-    fn used(mut self, is_approved: impl Fn(usize) -> bool) -> Vec<Taken> {
+    /// What a record needs of its route to be approved after all.
+    pub(super) fn lacks(&self, record: usize, policy: &Policy, class: &ClassNames<'_>) -> Lacks {
+        match (self.slots[record], route_of(policy, class)) {
+            (Slot::Permit(route) | Slot::Full(route, ..), _) => Lacks::Permit(usize::from(route)),
+            (Slot::Denied(..), _) => Lacks::More,
+            (Slot::Unrouted, None) => Lacks::Nothing,
+            // Something before had denied it.
+            (Slot::Unrouted, Some((route, _))) if self.taken[route].state().is_queueing() => Lacks::More,
+            (Slot::Unrouted, Some((route, _))) => Lacks::Permit(route),
+        }
+    }
+
+    /// The permits of each route that no approved record has. Where the route reserves a share, those of both pools are not told apart,
+    /// so there are none.
+    pub(super) fn back(&self, is_approved: impl Fn(usize) -> bool) -> Vec<u64> {
+        let used = self.used_by(is_approved);
+        let permits = self.taken.iter().map(|taken| if taken.has_reserved() { 0 } else { taken.permits() });
+        permits.zip(used).map(|(permits, used)| permits.saturating_sub(used)).collect()
+    }
+
+    /// Gives a record a permit of its route that came back.
+    pub(super) fn give(&mut self, record: usize, route: usize) {
+        self.slots[record] = Slot::Permit(u16::try_from(route).unwrap_or(u16::MAX));
+    }
+
+    /// How many permits of each route these records have.
+    fn used_by(&self, is_approved: impl Fn(usize) -> bool) -> Vec<u64> {
         let mut used = vec![0_u64; self.taken.len()];
         for (index, slot) in self.slots.iter().enumerate() {
             if let Slot::Permit(route) = *slot
@@ -181,6 +224,11 @@ impl BatchCapacity {
                 used[usize::from(route)] += 1;
             }
         }
+        used
+    }
+
+    fn used(mut self, is_approved: impl Fn(usize) -> bool) -> Vec<Taken> {
+        let used = self.used_by(is_approved);
         for (taken, used) in self.taken.iter_mut().zip(used) {
             taken.keep(used);
         }

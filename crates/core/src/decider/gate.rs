@@ -92,7 +92,7 @@ impl BatchDecision {
         found
     }
 
-    fn disposition<'b>(
+    pub(super) fn disposition<'b>(
         &mut self,
         (index, intent, now): (usize, &'b Intent<'b>, Time),
         segment: Option<usize>,

@@ -33,7 +33,7 @@ pub struct GatedBatch<'b, R> {
     pub(super) decoded: &'b [Decoded<'b>],
     /// Of each record.
     pub(super) results: Vec<GateResult>,
-    requests: AdmitBatch<'b>,
+    pub(super) requests: AdmitBatch<'b>,
     answers: StoreAnswers,
 }
 

@@ -1,7 +1,7 @@
 //! The pressure of one batch: which of its users may not come in, and which become active by it.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{HashMap, HashSet, VecDeque},
     sync::Arc,
     time::Duration,
 };
@@ -121,6 +121,45 @@ impl BatchPressure {
         }
     }
 
+    /// The users who took a place and of whom no intent is approved, in the order of their intents.
+    pub(super) fn back(&self, is_approved: impl Fn(usize) -> bool) -> VecDeque<ActivityHash> {
+        let mut without: HashSet<ActivityHash, RandomState> = self.placed.clone();
+        for (index, user) in self.users.iter().enumerate() {
+            if let Some(user) = user
+                && is_approved(index)
+            {
+                without.remove(user);
+            }
+        }
+        self.users.iter().flatten().copied().filter(|user| without.remove(user)).collect()
+    }
+
+    /// Whether the user of a record needs a place, and none of these came back.
+    pub(super) fn lacks_place(&self, record: usize, places: &VecDeque<ActivityHash>) -> bool {
+        self.denies(record) && places.is_empty()
+    }
+
+    /// Gives the user of a record a place that came back, where one is needed; its own, where that is among these.
+    pub(super) fn give(&mut self, record: usize, places: &mut VecDeque<ActivityHash>) {
+        let Some(user) = self.users[record] else { return };
+        if let Some(own) = places.iter().position(|other| *other == user) {
+            places.remove(own);
+        } else if self.denies(record)
+            && let Some(other) = places.pop_front()
+        {
+            self.placed.remove(&other);
+            self.placed.insert(user);
+            // From now on it is the other one who may not come in.
+            let (users, by, denied) = (&self.users, &self.by, &self.denied);
+            let is_denied = |index: &usize| match users[*index] {
+                Some(of) if of == user => false,
+                Some(of) if of == other => by[*index] == ActiveBy::Intent,
+                Some(_) | None => denied.binary_search(index).is_ok(),
+            };
+            self.denied = (0..users.len()).filter(is_denied).collect();
+        }
+    }
+
     /// Notes the users of approved intents as active; places that nobody used go back.
     pub(crate) fn note(&mut self, (gate_results, answers): (&[GateResult], &StoreAnswers), mode: Mode) {
         let minute = Minute::from(self.now);
@@ -169,7 +208,7 @@ fn others_of<'b>(
 }
 
 /// Whether an intent is approved, in whatever mode.
-fn is_approved(disposition: &Disposition, answers: &StoreAnswers, mode: Mode) -> bool {
+pub(super) fn is_approved(disposition: &Disposition, answers: &StoreAnswers, mode: Mode) -> bool {
     match disposition {
         Disposition::Bypass { .. } => true,
         Disposition::Undecided | Disposition::Suppress(_) => false,

@@ -1,5 +1,6 @@
 mod budgets;
 mod capacity;
+mod offer;
 mod pressure;
 
 use super::*;

@@ -34,8 +34,14 @@ impl BatchDecision {
                 (Unavailable::Suppress, Mode::Enforce) => UnavailableOutcome::Suppressed,
             }),
         };
-        // Requests are in the order of their records.
-        gated.results().iter().filter_map(outcome).collect()
+        // A request that no record has any more was answered.
+        let mut outcomes = vec![UnavailableOutcome::GivenUp; gated.requests().requests.len()];
+        for gate_result in gated.results() {
+            if let (Some(request), Some(outcome)) = (gate_result.request(), outcome(gate_result)) {
+                outcomes[request.get()] = outcome;
+            }
+        }
+        outcomes.into_iter().collect()
     }
 
     /// Whether the batch needs no answer to the requests that have none.

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use weir_core::{
-    decider::{Decoded, PermitsFrom, Places},
+    decider::{BatchDecision, Decoded, PermitsFrom, Places},
     moving::move_on,
     permits::LEASE,
     ports::{Clock, Sink, Source, Store},
@@ -111,19 +111,8 @@ where
         }
 
         let mut asked = AskedBatch::new(gated, &batch_decision, self.store.shards());
-        if !asked.is_empty() {
-            rounds.ask();
-            let admitted = self.admit(state, &mut asked).await;
-            if !matches!(admitted, Ok(Admitted::Settled)) {
-                self.give_back(batch_decision.unspent_so_far(&asked.gated)).await?;
-            }
-            match admitted? {
-                Admitted::Settled => {}
-                Admitted::TooSlow(requests, message) => return Err(self.ask_for_fewer(state, requests, message)),
-                Admitted::Unanswered(shards) => {
-                    return Ok(Judged::Unanswered(shards, self.permits_kept(&mut batch_decision)));
-                }
-            }
+        if let Some(shards) = self.settle(state, &mut batch_decision, &mut asked, rounds).await? {
+            return Ok(Judged::Unanswered(shards, self.permits_kept(&mut batch_decision)));
         }
         batch_decision.note_active(&asked.gated);
         let admitted = self.clock.passed();
@@ -138,6 +127,35 @@ where
         self.metrics.stage(Stage::Encode, self.clock.passed() - admitted);
         let (promises, permits) = (asked.promises(), batch_decision.permits_of(&outputs));
         Ok(Judged::Decided(Box::new(Decided { outputs, tally, asked_at, asked_in, promises, permits })))
+    }
+
+    /// Asks the store for a batch, and again for the intents that get what limits gave to others in vain. Gives the shards that have to
+    /// be waited for, where there are some.
+    async fn settle(
+        &mut self,
+        state: &mut LaneState,
+        batch_decision: &mut BatchDecision,
+        asked: &mut AskedBatch<'_, S::Batch>,
+        rounds: &mut Rounds,
+    ) -> Result<Option<BTreeSet<u16>>, Interruption> {
+        for offers in 0..=BatchDecision::MOST_OFFERS {
+            if asked.has_unanswered() {
+                rounds.ask();
+                let admitted = self.admit(state, asked).await;
+                if !matches!(admitted, Ok(Admitted::Settled)) {
+                    self.give_back(batch_decision.unspent_so_far(&asked.gated)).await?;
+                }
+                match admitted? {
+                    Admitted::Settled => {}
+                    Admitted::TooSlow(requests, message) => return Err(self.ask_for_fewer(state, requests, message)),
+                    Admitted::Unanswered(shards) => return Ok(Some(shards)),
+                }
+            }
+            if offers == BatchDecision::MOST_OFFERS || !asked.offer(batch_decision, self.store.shards()) {
+                break;
+            }
+        }
+        Ok(None)
     }
 
     /// Asks the store once, and serves the group meanwhile.

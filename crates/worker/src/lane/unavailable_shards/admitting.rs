@@ -29,12 +29,27 @@ pub(in crate::lane) struct AskedBatch<'b, R> {
 impl<'b, R: Records> AskedBatch<'b, R> {
     pub(in crate::lane) fn new(gated: GatedBatch<'b, R>, batch_decision: &BatchDecision, shards: u16) -> Self {
         let outcomes = batch_decision.fallback(&gated);
-        let shards = gated.requests().requests.iter().map(|request| request.user.shard(shards)).collect();
+        let shards = shards_of(&gated, shards);
         Self { gated, outcomes, shards, may_defer: batch_decision.may_defer() }
+    }
+
+    /// Offers what limits gave to intents that are not approved to those of the batch that they denied; whether some got it.
+    pub(in crate::lane) fn offer(&mut self, batch_decision: &mut BatchDecision, shards: u16) -> bool {
+        let has_offered = batch_decision.offer(&mut self.gated);
+        if has_offered {
+            self.outcomes = batch_decision.fallback(&self.gated);
+            self.shards = shards_of(&self.gated, shards);
+        }
+        has_offered
     }
 
     pub(in crate::lane) fn is_empty(&self) -> bool {
         self.gated.requests().requests.is_empty()
+    }
+
+    /// Whether there is something that the store is to be asked.
+    pub(in crate::lane) fn has_unanswered(&self) -> bool {
+        self.gated.unanswered().next().is_some()
     }
 
     fn has_answer(&self, request: RequestIndex) -> bool {
@@ -65,6 +80,11 @@ impl<'b, R: Records> AskedBatch<'b, R> {
         };
         self.gated.results().iter().enumerate().filter_map(promise).collect()
     }
+}
+
+/// The shard of each request.
+fn shards_of<R>(gated: &GatedBatch<'_, R>, shards: u16) -> PerRequest<u16> {
+    gated.requests().requests.iter().map(|request| request.user.shard(shards)).collect()
 }
 
 /// What came of asking.

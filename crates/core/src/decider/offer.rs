@@ -1,0 +1,139 @@
+//! What limits gave to intents that are not approved, because a cap denies them or the store knows them, is offered to intents of the
+//! same batch that these limits denied. Else an intent would be suppressed for want of what is given back a moment later.
+
+use std::collections::VecDeque;
+
+use super::{BatchDecision, Disposition, GatedBatch, capacity::Lacks, pressure::is_approved};
+use crate::{
+    activity::ActivityHash,
+    admit::CapQuery,
+    class::ClassNames,
+    decide::AdmitVerdict,
+    policy::{GateReason, Mode},
+    record::Records,
+};
+
+/// What came back of a batch's limits.
+struct Back {
+    /// Tokens, by the budget's place in the claim.
+    tokens: Vec<u64>,
+    /// Permits, by the route's place in the policy.
+    permits: Vec<u64>,
+    /// The users whose places nobody has come in by.
+    places: VecDeque<ActivityHash>,
+}
+
+impl Back {
+    fn is_nothing(&self) -> bool {
+        self.places.is_empty() && self.tokens.iter().chain(&self.permits).all(|left| *left == 0)
+    }
+}
+
+impl BatchDecision {
+    /// How often a batch offers what came back, at most. Each time the store is asked for fewer.
+    pub const MOST_OFFERS: usize = 16;
+
+    /// Offers what came back to the intents that the limits denied, in their order, once the store has answered everything. `true`: some
+    /// got it, and the store has to be asked what it has no answer to yet.
+    pub fn offer<R: Records>(&mut self, gated: &mut GatedBatch<'_, R>) -> bool {
+        // Nothing is denied in shadow mode.
+        let has_limits = self.budgets.is_some() || self.pressure.is_some() || self.capacity.is_some();
+        if !has_limits || self.eval.policy().mode == Mode::Shadow || gated.unanswered().next().is_some() {
+            return false;
+        }
+        if !(0..gated.results.len()).any(|index| is_denied(gated, index)) {
+            return false;
+        }
+        let mut back = self.back(gated);
+        if back.is_nothing() {
+            return false;
+        }
+        let (asked, known_sets, now) = (gated.requests.requests.len(), self.eval.sets(), self.now);
+        let (records, decoded, mut has_offered) = (gated.records, gated.decoded, false);
+        for (index, decoded) in decoded.iter().enumerate() {
+            let Ok(intent) = decoded else { continue };
+            if !is_denied(gated, index) || !self.take_back(index, &intent.class(), &mut back) {
+                continue;
+            }
+            let (segment, requests) = (gated.results[index].segment, &mut gated.requests.requests);
+            let disposition = self.disposition((index, intent, now), segment, &records.get(index), requests);
+            gated.results[index].disposition = disposition;
+            has_offered = true;
+        }
+        self.add_cap_sets(gated, asked, known_sets);
+        has_offered
+    }
+
+    fn back<R>(&self, gated: &GatedBatch<'_, R>) -> Back {
+        let (results, answers, mode) = (gated.results(), gated.answers(), self.eval.policy().mode);
+        let approved = |index: usize| is_approved(&results[index].disposition, answers, mode);
+        Back {
+            tokens: self.budgets.as_ref().map(|budgets| budgets.back((results, answers), mode)).unwrap_or_default(),
+            permits: self.capacity.as_ref().map(|capacity| capacity.back(approved)).unwrap_or_default(),
+            places: self.pressure.as_ref().map(|pressure| pressure.back(approved)).unwrap_or_default(),
+        }
+    }
+
+    /// Takes what an intent needs of all limits, or nothing.
+    fn take_back(&mut self, index: usize, class: &ClassNames<'_>, back: &mut Back) -> bool {
+        let Self { eval, pressure, capacity, budgets, .. } = self;
+        let lacks = capacity.as_ref().map_or(Lacks::Nothing, |capacity| capacity.lacks(index, eval.policy(), class));
+        let has_permit = match lacks {
+            Lacks::Nothing => true,
+            Lacks::Permit(route) => back.permits[route] > 0,
+            Lacks::More => false,
+        };
+        if !has_permit
+            || pressure.as_ref().is_some_and(|pressure| pressure.lacks_place(index, &back.places))
+            || budgets.as_ref().is_some_and(|budgets| budgets.lacks_tokens(index, &back.tokens))
+        {
+            return false;
+        }
+        if let (Some(capacity), Lacks::Permit(route)) = (capacity, lacks) {
+            back.permits[route] -= 1;
+            capacity.give(index, route);
+        }
+        if let Some(pressure) = pressure {
+            pressure.give(index, &mut back.places);
+        }
+        if let Some(budgets) = budgets {
+            budgets.give(index, &mut back.tokens);
+        }
+        true
+    }
+
+    /// Adds the sets of caps that only the requests from this one on have.
+    fn add_cap_sets<R>(&mut self, gated: &mut GatedBatch<'_, R>, from: usize, known: usize) {
+        let more = self.eval.take_cap_sets();
+        let cap_sets = &mut gated.requests.cap_sets;
+        // The batch may have a set of its own behind those of the policy: that of what is only looked up.
+        for request in gated.requests.requests[from..].iter_mut().filter(|request| request.cap_set >= known) {
+            request.cap_set = request.cap_set - known + cap_sets.len();
+        }
+        cap_sets.extend(more);
+        if !self.looked_up.is_empty() {
+            for request in self.looked_up.drain(..) {
+                gated.requests.requests[request.get()].cap_set = cap_sets.len();
+            }
+            cap_sets.push(vec![CapQuery::nothing()]);
+        }
+    }
+}
+
+/// Whether a limit is the only reason why an intent is not approved, and may have had more for it.
+fn is_denied<R>(gated: &GatedBatch<'_, R>, index: usize) -> bool {
+    let (reason, is_new) = match gated.results[index].disposition {
+        Disposition::Suppress((reason, _)) => (reason, true),
+        Disposition::LookUp { request, denial: (reason, _), .. } => {
+            let answer = gated.answers().get(request).map(|answer| answer.verdict);
+            (reason, matches!(answer, Some(AdmitVerdict::Denied { .. })))
+        }
+        Disposition::Undecided | Disposition::Bypass { .. } | Disposition::CheckCaps { .. } => return false,
+    };
+    let is_limit = match reason {
+        GateReason::Pressure | GateReason::Capacity | GateReason::RouteFull(_) | GateReason::Budget(_) => true,
+        GateReason::Stopped | GateReason::Expired | GateReason::TooEarly | GateReason::QuietHours => false,
+        GateReason::BudgetUnavailable | GateReason::BudgetWaits => false,
+    };
+    is_limit && is_new
+}

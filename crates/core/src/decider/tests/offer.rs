@@ -1,0 +1,201 @@
+//! What limits gave to intents that a cap denies goes to others of the same batch.
+
+use super::*;
+use crate::{
+    embedded::EmbeddedStore,
+    history::HistoryBounds,
+    lease::{Claimed, Leases, Outcome, Ticket},
+    ledger::{CountId, TakeAnswer},
+    pressure::PressureState,
+    routes::{Pool, Routes, Taken},
+};
+
+const INTENTS: u64 = 4_000;
+const USERS: u64 = 2_100;
+const MOST: u64 = 1_500;
+const PASSED: Duration = Duration::from_secs(100);
+
+fn now() -> Time {
+    Time::from_rfc3339("2026-11-20T09:00:00Z").unwrap()
+}
+
+/// One per user.
+fn capped(limits: &str) -> Decider {
+    let caps = "default = { caps = [{ name = \"once\", limit = 1, window = \"1h\" }] }";
+    let policy =
+        parse_policy("p.toml", &format!("version = \"1\"\n{caps}\n{limits}"), Format::Toml, 86_400_000).unwrap();
+    Decider { policy: Current::new(Arc::new(policy)), ..decider("") }
+}
+
+/// Intents of users in no order.
+fn intents() -> Campaigns {
+    let mut random = 1_u64;
+    let value = |id| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        format!(r#"{{"id":"{id}","user_id":"{}","channel":"push"}}"#, (random >> 33) % USERS)
+    };
+    Campaigns((0..INTENTS).map(value).collect())
+}
+
+fn store() -> EmbeddedStore {
+    EmbeddedStore::new(HistoryBounds { retention_ms: 86_400_000, max_entries: 100 })
+}
+
+/// Asks the store what it has not answered yet, as a lane does.
+fn ask(store: &EmbeddedStore, gated: &mut GatedBatch<'_, Campaigns>) -> usize {
+    let open: Vec<RequestIndex> = gated.unanswered().collect();
+    let answers = store.admit_each(&gated.part(&open), &vec![now(); open.len()]);
+    gated.answer_part(&open, answers);
+    gated.asked(&open);
+    open.len()
+}
+
+/// Decides a batch as a lane does.
+fn decide<'b>(
+    begun: &mut BatchDecision,
+    records: &'b Campaigns,
+    decoded: &'b [Decoded<'b>],
+) -> (GatedBatch<'b, Campaigns>, u64) {
+    let (store, (mut gated, _)) = (store(), begun.gate(records, decoded));
+    ask(&store, &mut gated);
+    let mut offers = 0;
+    while offers < BatchDecision::MOST_OFFERS && begun.offer(&mut gated) {
+        assert!(ask(&store, &mut gated) > 0);
+        offers += 1;
+    }
+    assert!(offers > 1, "{offers} offers");
+    let approved = (0..decoded.len()).filter(|index| begun.decision(&gated, *index).verdict.is_approved()).count();
+    (gated, approved as u64)
+}
+
+/// The answers to a claim of a budget that has so many tokens left, of a ledger that has no more.
+fn funded(claim: &Claim, left: u64) -> Answers {
+    let mut leases = Leases::new(10, 1);
+    assert_eq!(leases.claim(Ticket(0), claim, PASSED), Claimed::Pending);
+    for granted in [left, 0] {
+        let (call, _) = leases.due(PASSED).takes.remove(0);
+        let (free_in_ms, counted_for_ms, count_id) = (None, 1_000, CountId(1));
+        let answer = TakeAnswer { granted, used: left, leased: left, bucket: 0, free_in_ms, counted_for_ms, count_id };
+        leases.answered(call, Ok(answer), PASSED, PASSED);
+    }
+    match leases.claim(Ticket(0), claim, PASSED) {
+        Claimed::Answered(answers) => answers,
+        Claimed::Pending => panic!("it is pending"),
+    }
+}
+
+fn budget(selection: &str) -> String {
+    format!("[[budgets]]\nname = \"spring\"\nlimit = {MOST}\ntotal = true\nbest_effort = true\n{selection}")
+}
+
+#[test]
+fn tokens_that_come_back_in_a_batch_are_spent_in_it() {
+    let (decider, records) = (capped(&budget("")), intents());
+    let mut begun = decider.begin_batch(now());
+    let decoded = begun.decode(&records);
+    let claim =
+        begun.claim(&records, &decoded, PASSED, Patience { unavailable_after: None, may_defer: false }).unwrap();
+    begun.claimed(funded(&claim, MOST));
+    let (gated, approved) = decide(&mut begun, &records, &decoded);
+    assert!((1_480..=MOST).contains(&approved), "{approved} of {MOST}");
+    // Each token is spent once or goes back.
+    let unspent = begun.unspent(&gated);
+    assert_eq!(unspent.iter().map(|(.., tokens)| tokens).sum::<u64>(), MOST - approved);
+    assert_eq!(begun.granted().iter().map(|(.., tokens)| tokens).sum::<u64>(), MOST);
+    let mut tally = Tally::default();
+    begun.count_tokens(&unspent, &mut tally);
+}
+
+#[test]
+fn what_a_spent_budget_denied_and_the_store_was_asked_for_gets_tokens_too() {
+    let (decider, records) = (capped(&budget("")), intents());
+    let mut begun = decider.begin_batch(now());
+    // The store is asked for what the budget denies, too: it was read before.
+    begun.look_up(ReadBefore::All);
+    let decoded = begun.decode(&records);
+    let claim =
+        begun.claim(&records, &decoded, PASSED, Patience { unavailable_after: None, may_defer: false }).unwrap();
+    begun.claimed(funded(&claim, MOST));
+    let (gated, approved) = decide(&mut begun, &records, &decoded);
+    assert!((1_480..=MOST).contains(&approved), "{approved} of {MOST}");
+    assert_eq!(begun.fallback(&gated).iter().count(), gated.requests().requests.len());
+}
+
+#[test]
+fn permits_that_come_back_in_a_batch_are_used_in_it() {
+    let route = "[[routes]]\nname = \"push\"\nchannel = \"push\"\nconsumer_group = \"g\"\nwhen_full = \"suppress\"\n";
+    let (routes, records) = (Routes::new(), intents());
+    let state = routes.state("push");
+    state.grant(MOST, 0, PASSED + Duration::from_secs(3));
+    let decider = Decider { routes: Some(routes), ..capped(route) };
+    let mut begun = decider.begin_batch(now());
+    let decoded = begun.decode(&records);
+    begun.take_permits(&records, &decoded, PermitsFrom::Pools, PASSED);
+    let (gated, approved) = decide(&mut begun, &records, &decoded);
+    assert!((1_480..=MOST).contains(&approved), "{approved} of {MOST}");
+    let is_approved: Vec<bool> =
+        (0..decoded.len()).map(|index| begun.decision(&gated, index).verdict.is_approved()).collect();
+    let permits = begun.permits_where(|index| is_approved[index]);
+    assert_eq!(permits.iter().map(Taken::permits).sum::<u64>(), approved);
+    assert_eq!(state.left(Pool::General, PASSED), MOST - approved);
+}
+
+/// Users who have had their one, and are not active, take places in vain.
+#[test]
+fn places_that_come_back_in_a_batch_are_taken_in_it() {
+    let decider = capped("[pressure]\nmax_active_users = 1000\nchannel = \"push\"\n");
+    let (pressure, _inbox) = Pressure::new();
+    let state = Arc::new(PressureState::new(decider.policy.get().pressure.as_ref().unwrap()));
+    state.places.add(10);
+    pressure.replace(Some(Arc::clone(&state)));
+    let decider = Decider { pressure: Some(pressure), ..decider };
+    let store = store();
+    let value = |user: usize, id: &str| format!(r#"{{"id":"{id}{user}","user_id":"u{user}","channel":"push"}}"#);
+    // The first eight of twenty have had their one already.
+    let had = Campaigns((0..8).map(|user| value(user, "before").replace("push", "sms")).collect());
+    let mut begun = decider.begin_batch(now());
+    let decoded = begun.decode(&had);
+    let (mut gated, _) = begun.gate(&had, &decoded);
+    ask(&store, &mut gated);
+
+    let records = Campaigns((0..20).map(|user| value(user, "now")).collect());
+    let mut begun = decider.begin_batch(now());
+    let decoded = begun.decode(&records);
+    begun.press(&records, &decoded, Places::Take);
+    let (mut gated, _) = begun.gate(&records, &decoded);
+    ask(&store, &mut gated);
+    assert!(begun.offer(&mut gated));
+    ask(&store, &mut gated);
+    assert!(!begun.offer(&mut gated), "all places are taken");
+    let approved: Vec<usize> = (0..20).filter(|index| begun.decision(&gated, *index).verdict.is_approved()).collect();
+    assert_eq!(approved, (8..18).collect::<Vec<_>>());
+    begun.note_active(&gated);
+    assert_eq!((state.places.left(), state.places.held()), (0, 0));
+}
+
+#[test]
+fn what_comes_back_of_one_limit_is_not_given_to_an_intent_that_lacks_another() {
+    let route = "[[routes]]\nname = \"push\"\nchannel = \"push\"\nconsumer_group = \"g\"\nwhen_full = \"suppress\"\n";
+    let routes = Routes::new();
+    routes.state("push").grant(2, 0, PASSED + Duration::from_secs(3));
+    let decider = Decider { routes: Some(routes), ..capped(&format!("{}{route}", budget("campaign = \"a\"\n"))) };
+    let value = |(id, (user, campaign)): (usize, &(&str, &str))| {
+        format!(r#"{{"id":"{id}","user_id":"{user}","channel":"push","campaign":"{campaign}"}}"#)
+    };
+    // The second is denied by the cap: its permit comes back, and no token. The third needs one, the last does not.
+    let users = [("u", "b"), ("u", "b"), ("v", "a"), ("w", "b")];
+    let records = Campaigns(users.iter().enumerate().map(value).collect());
+    let mut begun = decider.begin_batch(now());
+    let decoded = begun.decode(&records);
+    begun.take_permits(&records, &decoded, PermitsFrom::Pools, PASSED);
+    let claim =
+        begun.claim(&records, &decoded, PASSED, Patience { unavailable_after: None, may_defer: false }).unwrap();
+    let outcomes = vec![Outcome::Granted; claim.wants.len()];
+    begun.claimed(Answers { outcomes, spent: vec![None], leases: vec![None], counted_for_ms: vec![None] });
+    let (store, (mut gated, _)) = (store(), begun.gate(&records, &decoded));
+    ask(&store, &mut gated);
+    assert!(begun.offer(&mut gated));
+    ask(&store, &mut gated);
+    let approved = [0, 1, 2, 3].map(|index| begun.decision(&gated, index).verdict.is_approved());
+    assert_eq!(approved, [true, false, false, true]);
+}
