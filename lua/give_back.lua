@@ -2,8 +2,8 @@
 --
 -- The rule: a field never falls below 0 and is never created, so tokens that no longer count are not given back. Neither are those
 -- that were granted before the budget was counted again: that count has what was approved, and none of them. A turn that is repeated
--- takes nothing more back; a call without a number must not be repeated. It equals `Book::give_back`
--- (crates/core/src/ledger/book.rs).
+-- takes nothing more back, and one that comes behind a later one, or behind one of a later run, takes nothing. A call without a number must
+-- not be repeated. It equals `Book::give_back` (crates/core/src/ledger/book.rs).
 --
 -- KEYS  [1]     the shard's epoch; absent while the shard's slot moves, where the caller has read it by itself
 --       [#KEYS] the budget, a hash as in take.lua; a closed one takes tokens back, too
@@ -13,7 +13,7 @@
 --       [4]     tokens
 --       [5]     the count that they were granted in: since when tokens were counted then (field s), in ms since 1970, 0: for ever
 --       [6]     the run of the holder's process that the turn is of, decimal, above 0; 0: the call has no number
---       [7]     the number of the turn, decimal
+--       [7]     the number of the turn, decimal: higher than that of each turn of the run before
 -- Reply: [1] how many were taken back, [2] the server's clock in ms since 1970.
 -- Error: LOSTHISTORY, nothing written, when the epoch is another.
 --
@@ -27,18 +27,22 @@ local wrong = #KEYS == 2 and epoch_error(redis.call('GET', KEYS[1]), ARGV[1])
 if wrong then
   return wrong
 end
-local key, own_field, turns_field, field = KEYS[#KEYS], 'h' .. ARGV[2], 'n' .. ARGV[2], ARGV[3]
+local key, own_field, turn_field, field = KEYS[#KEYS], 'h' .. ARGV[2], 'g' .. ARGV[2], ARGV[3]
 local run, turn = ARGV[6], ARGV[7]
 local now = server_clock()
 if (redis.call('HGET', key, 's') or '0') ~= ARGV[5] then
   return { 0, now }
 end
-local turns = run ~= '0' and redis.call('HGET', key, turns_field) or ''
-local done = run ~= '0' and turn_done(turns, run, turn, now) or nil
-if done then
-  -- Written again: WAIT speaks only of what its own connection has written.
-  redis.call('HSET', key, turns_field, turns)
-  return { done[1], now }
+local last = run ~= '0' and redis.call('HGET', key, turn_field)
+if last then
+  if tonumber(last:match('^%d+ (%d+)')) > tonumber(run) then
+    return { 0, now }
+  end
+  local done = turn_done(last, run, turn)
+  if done then
+    redis.call('HSET', key, turn_field, turn_again(last, now))
+    return { done[1], now }
+  end
 end
 local granted = tonumber(redis.call('HGET', key, field) or 0)
 local back = math.min(granted, tonumber(ARGV[4]))
@@ -65,7 +69,6 @@ else
   redis.call('HSET', key, own_field, leases_text(leases))
 end
 if run ~= '0' then
-  local bucket = tonumber(field:match('%d+') or 0)
-  redis.call('HSET', key, turns_field, turns_text(turns, run, turn, back, bucket, now))
+  redis.call('HSET', key, turn_field, turn_text(run, turn, back, 0, now))
 end
 return { back, now }

@@ -16,8 +16,9 @@
 --                 t          tokens of all time
 --                 h<holder>  a holder's leases, `<end>:<tokens>` ascending, a space between two: the end of the lease, rounded
 --                            up to a multiple of a fourth of its length, in ms since 1970, and the tokens granted in it
---                 n<holder>  a holder's last turns, `<when the last one was> <run> <number>:<tokens>:<bucket>...`, in the order in which
---                            they were made, times in ms since 1970
+--                 n<holder>  a holder's last turn, `<when> <run> <number>:<tokens>:<bucket>`: when it was made last, in ms since
+--                            1970, and what it came to. Up to 64 bytes, a hash of few fields stays compact
+--                 g<holder>  the same of give_back.lua; the bucket is 0
 --                 x          closed until a rebuild has counted again; why
 --                 s          since when its tokens are counted, in ms since 1970: when the key was new, or when a rebuild wrote it.
 --                            Tokens that were spent before, and that the rebuild did not see, are not in it
@@ -34,7 +35,7 @@
 --       [11]    how long the lease lasts, in ms, above 0
 --       [12]    the time in ms since 1970, by the caller's clock, which most others agree with
 --       [13]    the run of the holder's process that the turn is of, decimal, above 0; 0: the call has no number
---       [14]    the number of the turn, decimal
+--       [14]    the number of the turn, decimal: higher than that of each turn of the run before
 --       [15]    of a total of a campaign: how many of these the shard may have, decimal; else 0
 --       [16..19] of one: the places of its four bits among the marks, from 0, decimal
 -- Reply: [1] tokens granted, [2] tokens used (these included), [3] those of them in leases that have not ended, [4] the bucket of
@@ -60,7 +61,7 @@ local wrong = #KEYS > 1 and epoch_error(redis.call('GET', KEYS[1]), ARGV[1])
 if wrong then
   return wrong
 end
-local key, own_field, turns_field, kind = KEYS[#KEYS], 'h' .. ARGV[2], 'n' .. ARGV[2], ARGV[3]
+local key, own_field, turn_field, kind = KEYS[#KEYS], 'h' .. ARGV[2], 'n' .. ARGV[2], ARGV[3]
 local from, to, limit, need, want = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local unit, least, lease_ms = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
 local run, turn, most_totals = ARGV[13], ARGV[14], tonumber(ARGV[15])
@@ -73,7 +74,7 @@ end
 
 -- What the hash holds: the tokens of each field that counts, and the fields that no longer do.
 local used, tokens_in, buckets, dropped = 0, {}, {}, {}
-local holders, leased, own_leases, own_turns, closed, has_total, since = 1, 0, {}, '', nil, false, 0
+local holders, leased, own_leases, own_turn, closed, has_total, since = 1, 0, {}, nil, nil, false, 0
 
 local function read_tokens(field, tokens)
   used, tokens_in[field] = used + tokens, tokens
@@ -113,11 +114,11 @@ local function read_holder(field, value)
   leased = leased + tokens
 end
 
-local function read_turns(field, value)
-  if tonumber(value:match('^%d+')) + TURNS_KEPT_MS <= now then
+local function read_turn(field, value)
+  if tonumber(value:match('^%d+')) + TURN_KEPT_MS <= now then
     dropped[#dropped + 1] = field
-  elseif field == turns_field then
-    own_turns = value
+  elseif field == turn_field then
+    own_turn = value
   end
 end
 
@@ -130,8 +131,8 @@ for at = 1, #hash, 2 do
   local first = sub(field, 1, 1)
   if first == 'h' then
     read_holder(field, value)
-  elseif first == 'n' then
-    read_turns(field, value)
+  elseif first == 'n' or first == 'g' then
+    read_turn(field, value)
   elseif first == 'p' then
     read_period(field, tonumber(value))
   elseif first == 'x' then
@@ -174,7 +175,7 @@ if most_totals > 0 and #hash == 0 then
   end
 end
 
-local done = want > 0 and run ~= '0' and turn_done(own_turns, run, turn, now) or nil
+local done = want > 0 and run ~= '0' and turn_done(own_turn, run, turn) or nil
 -- Where a grant is counted.
 local width = max(1, floor(from / BUCKETS))
 local granted, bucket = 0, kind == 'r' and ceil((now + lease_ms) / width) * width or from
@@ -220,8 +221,7 @@ local reply = { granted, used, min(leased, used), bucket, free_in(), now, since 
 if want == 0 then
   return reply
 elseif done then
-  -- Written again: WAIT speaks only of what its own connection has written.
-  redis.call('HSET', key, turns_field, own_turns)
+  redis.call('HSET', key, turn_field, turn_again(own_turn, now))
   return reply
 end
 for _, gone in ipairs(dropped) do
@@ -234,7 +234,7 @@ local quantum = max(1, floor(lease_ms / 4))
 add_lease(own_leases, ceil((now + lease_ms) / quantum) * quantum, granted)
 redis.call('HSET', key, own_field, leases_text(own_leases))
 if run ~= '0' then
-  redis.call('HSET', key, turns_field, turns_text(own_turns, run, turn, granted, bucket, now))
+  redis.call('HSET', key, turn_field, turn_text(run, turn, granted, bucket, now))
 end
 if #hash == 0 then
   redis.call('HSET', key, 's', whole(since))

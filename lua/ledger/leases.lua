@@ -1,4 +1,5 @@
--- ledger/leases: what take, give_back and restore_budget need: times, leases and turns. weir puts it before each of them (script.rs of the Redis edge).
+-- ledger/leases: what take, give_back and restore_budget need: times, leases and turns. weir puts it before each of them
+-- (script.rs of the Redis edge).
 
 -- A whole number as it is written: up to 10^15, and never with an exponent.
 local function whole(number)
@@ -45,38 +46,27 @@ local function leases_text(leases)
   return table.concat(texts, ' ')
 end
 
--- So many turns of a holder are known, and so long after the last one, in ms.
-local TURNS, TURNS_KEPT_MS = 4, 3600000
+-- How long a holder's last turn is known after it was made last, in ms.
+local TURN_KEPT_MS = 3600000
 
--- The turns of a run, `<number>:<tokens>:<bucket>` each; '' where they are of another one, or are known no longer.
-local function known_turns(text, run, now)
-  local last_at, of_run, turns = text:match('^(%d+) (%d+) (.+)$')
-  return of_run == run and last_at + TURNS_KEPT_MS > now and turns or ''
+-- What a turn of a holder came to, { tokens, bucket }, where its last one, a text or false, is of the same run, and not before it; nil: it is
+-- new. Of one that another came after, the answer is not known any more: nothing.
+local function turn_done(last, run, number)
+  local of_run, of, tokens, bucket = (last or ''):match('^%d+ (%d+) (%d+):(%d+):(-?%d+)$')
+  if of_run ~= run or tonumber(of) < tonumber(number) then
+    return nil
+  elseif of == number then
+    return { tonumber(tokens), tonumber(bucket) }
+  end
+  return { 0, 0 }
 end
 
--- What a turn came to, { tokens, bucket }; nil: it is new. One that as many came after as are known is forgotten, and comes to nothing.
-local function turn_done(text, run, number, now)
-  local known, lowest = 0, math.huge
-  for of, tokens, bucket in known_turns(text, run, now):gmatch('(%d+):(%d+):(-?%d+)') do
-    if of == number then
-      return { tonumber(tokens), tonumber(bucket) }
-    end
-    known, lowest = known + 1, math.min(lowest, tonumber(of))
-  end
-  if known == TURNS and tonumber(number) < lowest then
-    return { 0, 0 }
-  end
+local function turn_text(run, number, tokens, bucket, now)
+  return whole(now) .. ' ' .. run .. ' ' .. number .. ':' .. whole(tokens) .. ':' .. whole(bucket)
 end
 
--- A holder's turns with a new one.
-local function turns_text(text, run, number, tokens, bucket, now)
-  local turns = {}
-  for turn in known_turns(text, run, now):gmatch('%S+') do
-    turns[#turns + 1] = turn
-  end
-  if #turns == TURNS then
-    table.remove(turns, 1)
-  end
-  turns[#turns + 1] = number .. ':' .. whole(tokens) .. ':' .. whole(bucket)
-  return whole(now) .. ' ' .. run .. ' ' .. table.concat(turns, ' ')
+-- A holder's last turn, which is made again, so that it is known for as long again. It is written, because WAIT speaks only of what its own
+-- connection has written.
+local function turn_again(last, now)
+  return whole(now) .. last:match('^%d+(.*)$')
 end

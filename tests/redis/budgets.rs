@@ -3,18 +3,18 @@
 
 mod memory;
 mod steps;
+mod turns;
 
 use std::{sync::Arc, time::Duration};
 
 use testkit::{
     clock::MovedClock,
-    proxy::{Mode, Proxy},
     redis::{RedisCluster, RedisServer},
     stack::Stack,
 };
 use weir_core::{
     budget::{BudgetId, SpanNow},
-    ledger::{GiveBack, TakeAnswer, TakeRequest, TurnNumber},
+    ledger::{GiveBack, TakeAnswer, TakeRequest},
     ports::{Clock, Ledger, StoreError},
     time::Time,
 };
@@ -238,71 +238,6 @@ async fn a_silent_node_is_reported_and_asked_once() {
     for (request, answer) in asked.iter().zip(take_patiently(&mut ledger, &asked).await) {
         assert!((2..=3).contains(&answer.used), "{request:?}: {answer:?}");
     }
-}
-
-#[tokio::test]
-async fn a_call_whose_reply_is_lost_is_made_once_and_its_turn_gets_the_same_when_it_is_repeated() {
-    let server = server();
-    let target = server.url().trim_start_matches("redis://").to_owned();
-    let proxy = tokio::task::spawn_blocking(move || Proxy::start(&target).unwrap()).await.unwrap();
-    let options = options(&[format!("redis://{}", proxy.address())]);
-    let opened = opened(&options).await.unwrap();
-    let mut ledger = ledger(&options, &opened, "weir-0");
-    let hundred = request("b", 100);
-    let granted = take_one(&mut ledger, &hundred).await;
-
-    proxy.set(Mode::LoseReply);
-    let (answers, result) = take(&mut ledger, std::slice::from_ref(&hundred)).await;
-    assert!(matches!(result, Err(StoreError::Temporary(_))), "{result:?}");
-    assert_eq!(answers, [None]);
-    assert_eq!(used(&mut ledger, "b").await, 200, "a grant that nobody heard of counts, once");
-    let numbered = |number| TakeRequest { turn: Some(TurnNumber { run: 1, number }), ..hundred.clone() };
-    proxy.set(Mode::LoseReply);
-    let (answers, result) = take(&mut ledger, &[numbered(1)]).await;
-    assert!(matches!(result, Err(StoreError::Temporary(_))), "{result:?}");
-    assert_eq!(answers, [None]);
-    for _ in 0..2 {
-        let again = take_one(&mut ledger, &numbered(1)).await;
-        assert_eq!((again.granted, again.used), (100, 300));
-    }
-    assert_eq!(take_one(&mut ledger, &numbered(2)).await.used, 400);
-
-    let some = GiveBack { tokens: 30, ..all_of(&hundred, &granted) };
-    ledger.give_back(std::slice::from_ref(&some)).await.unwrap();
-    proxy.set(Mode::LoseReply);
-    let result = ledger.give_back(std::slice::from_ref(&some)).await;
-    assert!(matches!(result, Err(StoreError::Temporary(_))), "{result:?}");
-    assert_eq!(used(&mut ledger, "b").await, 340, "30 were given back, twice");
-    let numbered = GiveBack { turn: Some(TurnNumber { run: 1, number: 3 }), ..some };
-    proxy.set(Mode::LoseReply);
-    let result = ledger.give_back(std::slice::from_ref(&numbered)).await;
-    assert!(matches!(result, Err(StoreError::Temporary(_))), "{result:?}");
-    ledger.give_back(std::slice::from_ref(&numbered)).await.unwrap();
-    assert_eq!(used(&mut ledger, "b").await, 310, "30 more, once");
-}
-
-#[tokio::test]
-async fn a_turn_that_no_replica_has_burns_no_more_than_its_grant_however_often_it_is_repeated() {
-    let server = server();
-    let options = own(&server);
-    let opened = opened(&options).await.unwrap();
-    let replicated = RedisOptions { wait_replicas: 1, response_timeout: Duration::from_millis(200), ..options.clone() };
-    let mut waits = ledger(&replicated, &opened, "weir-0");
-    let hundred = TakeRequest { turn: Some(TurnNumber { run: 1, number: 1 }), ..request("b", 100) };
-    for _ in 0..5 {
-        let (answers, result) = take(&mut waits, std::slice::from_ref(&hundred)).await;
-        assert!(matches!(result, Err(StoreError::Temporary(_))), "{result:?}");
-        assert_eq!(answers, [None]);
-    }
-    // As it is once there is a replica again.
-    let mut ledger = ledger(&options, &opened, "weir-0");
-    let granted = take_one(&mut ledger, &hundred).await;
-    assert_eq!((granted.granted, granted.used), (100, 100));
-    let given = GiveBack { tokens: 30, turn: Some(TurnNumber { run: 1, number: 2 }), ..all_of(&hundred, &granted) };
-    for _ in 0..5 {
-        waits.give_back(std::slice::from_ref(&given)).await.unwrap_err();
-    }
-    assert_eq!(used(&mut ledger, "b").await, 70);
 }
 
 #[tokio::test(flavor = "multi_thread")]

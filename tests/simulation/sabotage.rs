@@ -46,6 +46,8 @@ pub enum Sabotage {
     GivenBackTwice,
     /// Tokens are asked for again, in another turn, where the answer is lost.
     GrantAskedAgain,
+    /// A turn that is repeated is granted tokens again.
+    TurnForgotten,
     /// Tokens are granted by the clock of a node, whatever the others show.
     NodeClockTrusted,
     /// Places are granted without regard to those that other instances hold.
@@ -67,7 +69,7 @@ pub enum Sabotage {
 }
 
 impl Sabotage {
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::SkipStoreRetry,
         Self::SkipCommitRetry,
         Self::CommitBeforeProduce,
@@ -87,6 +89,7 @@ impl Sabotage {
         Self::UnclearGivenBack,
         Self::GivenBackTwice,
         Self::GrantAskedAgain,
+        Self::TurnForgotten,
         Self::NodeClockTrusted,
         Self::PlacesGrantedTwice,
         Self::PlaceOutlived,
@@ -118,7 +121,7 @@ impl Sabotage {
             Self::GivenBackTwice => 4,
             Self::TrustWipedShard => 6,
             Self::SkipCommitRetry | Self::ForgetOwed => 10,
-            Self::GatesBeforeReplays | Self::GrantAskedAgain => 11,
+            Self::GatesBeforeReplays | Self::GrantAskedAgain | Self::TurnForgotten => 11,
             Self::LeaseOutlived => 15,
             Self::PlacesGrantedTwice | Self::UnmarkedWrites => 29,
             Self::IgnoreMembership => 95,
@@ -145,6 +148,7 @@ impl Sabotage {
             Self::UnclearGivenBack,
             Self::GivenBackTwice,
             Self::GrantAskedAgain,
+            Self::TurnForgotten,
             Self::NodeClockTrusted,
         ]
         .contains(&self)
@@ -184,6 +188,7 @@ impl Sabotage {
                 "touch, _, max_entries = unpack(terms, 1, 6); max_entries = 1000000",
             )],
             Self::PlacesGrantedTwice => &[("math.min(fair, left - others_held)", "left")],
+            Self::TurnForgotten => &[("turn_done(own_turn, run, turn)", "nil")],
             Self::NodeClockTrusted => &[("if max(ahead, -ahead) > MAX_SKEW_MS then", "if false then")],
             Self::SharesGrantedTwice => &[("free = max(0, total - others)", "free = total")],
             Self::UnmarkedWrites => &[("ours = ours and found[n] == ARGV[n + 1]", "ours = true")],

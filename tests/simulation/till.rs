@@ -32,8 +32,10 @@ struct Account {
     tokens: BTreeMap<Vec<u8>, u64>,
     /// How often some were granted.
     grants: usize,
-    /// What each turn was granted, and in which bucket, when it was made first: by holder, run and number.
-    turns: BTreeMap<[Vec<u8>; 3], (i64, i64)>,
+    /// What each turn of a run was granted, and in which bucket, when it was made first.
+    turns: BTreeMap<Run, BTreeMap<i64, (i64, i64)>>,
+    /// The turns that gave tokens back.
+    returned: BTreeSet<(Run, i64)>,
     /// A failover or a wipe has changed the hash.
     unsure: bool,
     /// The tokens that failovers have forgotten.
@@ -41,6 +43,9 @@ struct Account {
     /// Whenever its count began, by the node's clock, which is right in runs with budgets.
     begun: BTreeSet<i64>,
 }
+
+/// A holder, and the run of its process.
+type Run = [Vec<u8>; 2];
 
 /// What the nodes granted and took back, by the budget's key.
 #[derive(Debug, Default)]
@@ -84,16 +89,25 @@ impl Till {
         if script.is("take") {
             self.took(key, args, &reply);
         } else if script.is("give_back") {
-            let back = u64::try_from(reply[0]).unwrap();
-            let tokens = self.accounts.entry(key.clone()).or_default().tokens.entry(args[2].clone()).or_default();
-            *tokens = tokens.saturating_sub(back);
-            self.given_back += usize::from(back > 0);
+            self.gave_back(key, args, u64::try_from(reply[0]).unwrap());
         }
     }
 
-    /// A call is answered that there is too little only where so much is granted.
+    /// A turn that is repeated is told again what it gave back, and gives no more back.
+    fn gave_back(&mut self, key: &[u8], args: &[Vec<u8>], back: u64) {
+        let account = self.accounts.entry(key.to_vec()).or_default();
+        let (run, turn) = ([1, 5].map(|at| args[at].clone()), number(&args[6]));
+        let is_numbered = number(&args[5]) > 0;
+        if back > 0 && (!is_numbered || account.returned.insert((run, turn))) {
+            let tokens = account.tokens.entry(args[2].clone()).or_default();
+            *tokens = tokens.saturating_sub(back);
+            self.given_back += 1;
+        }
+    }
+
+    /// A call is answered that there is too little only where so much is granted, and a turn that is repeated is granted nothing more.
     fn took(&mut self, key: &[u8], args: &[Vec<u8>], reply: &[i64]) {
-        let [granted, _, _, bucket, free_in, now, since] = *reply else { panic!("a reply of take: {reply:?}") };
+        let [granted, counted, _, bucket, free_in, now, since] = *reply else { panic!("a reply of take: {reply:?}") };
         let arg = |at: usize| number(&args[at - 1]);
         let (from, limit, need, least) = (arg(4), arg(6), arg(7), arg(10));
         let kind = args[2][0];
@@ -104,19 +118,20 @@ impl Till {
         };
         let account = self.accounts.entry(key.to_vec()).or_default();
         account.begun.insert(since);
+        let (mut before, mut overtaken) = (None, false);
         if arg(8) > 0 && arg(13) > 0 {
-            let turn = [args[1].clone(), args[12].clone(), args[13].clone()];
-            if let Some(before) = account.turns.get(&turn).copied() {
-                // Forgotten turns come to nothing.
-                if granted > 0 && before != (granted, bucket) && !account.unsure {
-                    let key = String::from_utf8_lossy(key);
-                    self.broken.push(format!("budget: a turn of {key} got {before:?}, then {granted} in {bucket}"));
-                }
-                return;
-            }
-            account.turns.insert(turn, (granted, bucket));
+            let made = account.turns.entry([1, 12].map(|at| args[at].clone())).or_default();
+            before = made.get(&arg(14)).copied();
+            overtaken = made.last_key_value().is_some_and(|(last, _)| arg(14) < *last);
+            made.entry(arg(14)).or_insert((granted, bucket));
         }
-        if granted > 0 {
+        if let Some(before) = before {
+            // Of one that another came after, the answer is not known any more.
+            if !overtaken && before != (granted, bucket) && !account.unsure {
+                let key = String::from_utf8_lossy(key);
+                self.broken.push(format!("budget: a turn of {key} got {before:?}, then {granted} in {bucket}"));
+            }
+        } else if granted > 0 {
             *account.tokens.entry(field.clone()).or_default() += u64::try_from(granted).unwrap();
             account.grants += 1;
             self.grants += 1;
@@ -126,8 +141,16 @@ impl Till {
             _ => *of == *field,
         };
         let used: u64 = account.tokens.iter().filter(|(of, _)| counts(of)).map(|(_, tokens)| tokens).sum();
+        let used = i64::try_from(used).unwrap();
+        if counted > used && !account.unsure {
+            let key = String::from_utf8_lossy(key);
+            self.broken.push(format!("budget: {key} counts {counted}, and {used} were granted"));
+        }
+        if before.is_some() || overtaken {
+            return;
+        }
         let is_denied = granted < need || granted == 0 && free_in != 0;
-        if is_denied && !account.unsure && i64::try_from(used).unwrap() + least <= limit {
+        if is_denied && !account.unsure && used + least <= limit {
             let key = String::from_utf8_lossy(key);
             self.broken.push(format!("budget: {key} had {used} of {limit}, and {granted} of {need} were granted"));
         }

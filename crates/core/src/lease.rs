@@ -13,7 +13,8 @@
 //! ledger answers within the lease and its own wants stay the same. A lease that ends too early for a ticket is longer the next time.
 //!
 //! Invariant: a call without an answer may have been granted, so it is repeated with its number until there is one, and before another
-//! call. Its lease ends by when it was sent first.
+//! call. Its lease ends by when it was sent first. What it was granted counts as spent only where its budget is forgotten meanwhile, or
+//! another limit or period of the same budget asks before it is answered.
 
 mod claim;
 mod held;
@@ -61,7 +62,7 @@ pub struct Leases {
     returns: Vec<GiveBack>,
     claims: u64,
     places: u64,
-    /// Which run of the process, for the numbers of its turns.
+    /// Of the numbers of its turns.
     run: i64,
     last_call: u64,
     is_closed: bool,
@@ -87,8 +88,8 @@ struct Call {
 }
 
 impl Leases {
-    /// No leases. At most this many budgets are known at a time, and those that tickets wait for. `run`: when this run of the process
-    /// began, in ms since 1970: no other run of the same name has the same.
+    /// No leases. At most this many budgets are known at a time, and those that tickets wait for. `run`: of the numbers of its turns
+    /// ([`TurnNumber::run`]).
     #[must_use]
     pub fn new(most_budgets: usize, run: i64) -> Self {
         Self {

@@ -7,7 +7,7 @@
 //! until the window has passed since the *end* of the lease: a token is spent before that, so no window of approvals ever holds
 //! more than the limit. For a calendar period and in total, a grant counts in the period that it was made for.
 //!
-//! Every grant has an owner: a turn whose reply is lost, or which too few replicas have, is repeated with its number, and gets the
+//! Every grant has an owner: a turn whose reply is lost, or that too few replicas have, is repeated with its number, and gets the
 //! same grant.
 
 mod book;
@@ -25,10 +25,12 @@ pub use embedded::EmbeddedLedger;
 /// The buckets of a rolling window. Grants of one bucket leave the window together.
 pub const BUCKETS: i64 = 60;
 
-/// The number of a turn of one holder at the ledger. A turn that is repeated has its number, and gets the answer that it had.
+/// The number of a turn of one holder at the ledger. A turn that is repeated has its number, and gets the answer that it had, unless the
+/// holder has made a later one of the same budget meanwhile: then it comes to nothing. Turns that ask for tokens and turns that give some
+/// back are counted apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TurnNumber {
-    /// Which run of the holder's process: when it began, in ms since 1970, above 0. A later run of the same name has turns of its own.
+    /// Which run of the holder's process, above 0. Each run has another one, and a later run a higher one.
     pub run: i64,
     /// Which turn of the run, ascending.
     pub number: u64,

@@ -177,8 +177,8 @@ pub trait TakeBack: Send {
 pub trait Ledger: Send {
     /// Answers all requests whose place in `answers` (as long as `requests`) is still empty.
     ///
-    /// Safe to drop half way. After an error a request with a turn's number is repeated as it is: what was granted without an answer
-    /// belongs to it. A request without a number is granted anew then.
+    /// Safe to drop half way. After an error a request with a turn's number is repeated as it is, before another one of its budget: what
+    /// was granted without an answer belongs to it. A request without a number is granted anew then.
     ///
     /// # Errors
     /// Some places in `answers` are still empty; the error says why.
@@ -188,8 +188,8 @@ pub trait Ledger: Send {
         answers: &mut [Option<TakeAnswer>],
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Takes tokens back that have not been spent. After an error those with a turn's number are repeated as they are, the others never:
-    /// what is not given back counts as spent.
+    /// Takes tokens back that have not been spent. After an error those with a turn's number are repeated as they are, before others of
+    /// their budget; the others never: what is not given back counts as spent.
     ///
     /// # Errors
     /// Some may not have been taken back.

@@ -4,6 +4,7 @@
 //! network call, and none holds a lock.
 
 mod keeper;
+mod returns;
 #[cfg(test)]
 mod tests;
 

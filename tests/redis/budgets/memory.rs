@@ -1,12 +1,15 @@
 //! How much memory of Redis a budget takes, and for how long.
 
+use std::cell::Cell;
+
 use weir_core::{
     budget::{BudgetId, SpanNow},
-    ledger::{TakeRequest, TurnNumber},
+    ledger::{GiveBack, TakeRequest, TurnNumber},
+    ports::Ledger,
 };
 use weir_redis::{RedisLedger, RedisOptions};
 
-use super::{LIMIT, alone, budget, ledger, look, request, rolling, take_one, used};
+use super::{LIMIT, all_of, alone, budget, ledger, look, request, rolling, take_one, used};
 use crate::redis_support::{DAY_MS, opened, own, server};
 
 const HOUR_MS: i64 = 3_600_000;
@@ -24,13 +27,13 @@ async fn a_budget_takes_at_most_4_kb_and_450_bytes_for_each_holder_in_redis() {
     // Short leases, so that each holder has several.
     let one = TakeRequest { lease_ms: 40, limit: 10_u64.pow(15), ..request("large", 1_000_000) };
     let bytes = || server.query::<usize>(&["MEMORY", "USAGE", &key, "SAMPLES", "0"]).unwrap();
-    let numbers = std::cell::Cell::new(0);
-    let take = async |ledger: &mut RedisLedger| {
+    let numbers = Cell::new(10_000);
+    let turn = || {
         numbers.set(numbers.get() + 1);
-        let turn = Some(TurnNumber { run: 1_795_132_700_000, number: numbers.get() });
-        take_one(ledger, &TakeRequest { turn, ..one.clone() }).await.bucket
+        Some(TurnNumber { run: 1_838_215_884_800_001, number: numbers.get() })
     };
-    let last = take(&mut holders[0]).await;
+    let take = async |ledger: &mut RedisLedger| take_one(ledger, &TakeRequest { turn: turn(), ..one.clone() }).await;
+    let last = take(&mut holders[0]).await.bucket;
     for earlier in 1..60 {
         let bucket = last - earlier * DAY_MS / 60;
         server.query::<()>(&["HSET", &key, &bucket.to_string(), "123456789"]).unwrap();
@@ -38,12 +41,16 @@ async fn a_budget_takes_at_most_4_kb_and_450_bytes_for_each_holder_in_redis() {
     let (used, _) = look(&mut holders[0], &budget("large"), DAY_MS).await;
     assert_eq!(used, 59 * 123_456_789 + 1_000_000, "all buckets count");
     let alone = bytes();
+    let encoding = || server.query::<String>(&["OBJECT", "ENCODING", &key]).unwrap();
+    let compact = encoding();
     for ledger in &mut holders {
         for _ in 0..20 {
-            take(ledger).await;
+            let answer = take(ledger).await;
+            ledger.give_back(&[GiveBack { tokens: 7, turn: turn(), ..all_of(&one, &answer) }]).await.unwrap();
         }
     }
     let all = bytes();
+    assert_ne!(compact, "hashtable", "the turns of one holder leave it compact");
     assert!(
         alone <= 1_500 && all <= 4_000 + HOLDERS * 450,
         "{alone} bytes with one lease, {all} with {HOLDERS} holders"

@@ -1,6 +1,8 @@
 //! The scripts and the reference grant, take back and count anew alike: random steps, each repeated on the reference at the time that the
 //! server's clock showed.
 
+use std::collections::BTreeMap;
+
 use fastrand::Rng;
 use testkit::stack::Stack;
 use weir_core::{
@@ -18,7 +20,7 @@ use weir_redis::{
 
 use super::{budget, ledger, look, request, rolling};
 use crate::{
-    redis_support::{opened, options},
+    redis_support::{DAY_MS, opened, options},
     refunds::begun,
 };
 
@@ -42,7 +44,16 @@ struct Draw {
     /// The server's clock at the beginning.
     began: Time,
     /// The last number of a turn.
-    last_turn: u64,
+    last_number: u64,
+    /// The last turn of each kind, holder and budget.
+    last_turns: BTreeMap<(Kind, usize, BudgetId), TurnNumber>,
+}
+
+/// What a turn is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Take,
+    GiveBack,
 }
 
 impl Draw {
@@ -52,7 +63,7 @@ impl Draw {
         for (name, campaign) in [("a", "b:c"), ("a:b", "c"), ("b0", "may"), ("", "")] {
             budgets.push(BudgetId { name: name.into(), campaign: Some(campaign.into()) });
         }
-        Self { rng: Rng::with_seed(seed), budgets, began, last_turn: 0 }
+        Self { rng: Rng::with_seed(seed), budgets, began, last_number: 0, last_turns: BTreeMap::new() }
     }
 
     /// Mostly the budget's own kind of window.
@@ -71,17 +82,27 @@ impl Draw {
         }
     }
 
-    /// A new turn, now and then one of those before, which may be forgotten, or one of another run of the process; or none.
-    fn turn(&mut self) -> Option<TurnNumber> {
-        self.last_turn += 1;
-        let (last, before) = (self.last_turn, self.rng.u64(..60));
-        let number = if self.rng.u8(..4) > 0 { last } else { last.saturating_sub(before).max(1) };
-        let run = if self.rng.u8(..50) == 0 { 2 } else { 1 };
-        (self.rng.u8(..4) > 0).then_some(TurnNumber { run, number })
+    /// A new turn, the last one again, one that another came after, one of another run of the process; or none.
+    fn turn(&mut self, of: (Kind, usize, BudgetId)) -> Option<TurnNumber> {
+        self.last_number += 1;
+        let new = TurnNumber { run: 10, number: self.last_number };
+        let last = self.last_turns.get(&of).copied().unwrap_or(new);
+        let TurnNumber { run, number } = last;
+        let turn = match self.rng.u8(..16) {
+            0..4 => return None,
+            4 => return Some(TurnNumber { run, number: number.saturating_sub(1).max(1) }),
+            5 => return Some(TurnNumber { run: (run - 1).max(1), ..new }),
+            6 => TurnNumber { run: run + 1, ..new },
+            7..11 => last,
+            _ => TurnNumber { run, ..new },
+        };
+        self.last_turns.insert(of, turn);
+        Some(turn)
     }
 
-    fn take(&mut self) -> TakeRequest {
+    fn take(&mut self, holder: usize) -> TakeRequest {
         let number = self.rng.usize(..self.budgets.len());
+        let budget = self.budgets[number].clone();
         let limit = *self.rng.choice(&[0, 1, 7, 1_000, 100_000, MAX_LIMIT - 1, MAX_LIMIT]).unwrap();
         // Budgets are mostly of one limit: large enough that they fill, and become free again.
         let limit = if self.rng.u8(..10) == 0 { limit } else { [20_000, 500, MAX_LIMIT - 1][number % 3] };
@@ -89,7 +110,6 @@ impl Draw {
         let most = *self.rng.choice(&[limit / 2_000, limit / 100, limit]).unwrap();
         let want = self.rng.u64(..=most);
         TakeRequest {
-            budget: self.budgets[number].clone(),
             span: self.span(number),
             limit,
             need: if self.rng.bool() { 0 } else { self.rng.u64(..=want) },
@@ -97,7 +117,8 @@ impl Draw {
             unit,
             least: self.rng.u64(1..=unit + 1),
             lease_ms: self.rng.i64(1..=300),
-            turn: self.turn(),
+            turn: self.turn((Kind::Take, holder, budget.clone())),
+            budget,
         }
     }
 
@@ -110,7 +131,7 @@ impl Draw {
     }
 
     /// Of some grant; sometimes more than were granted.
-    fn give_back(&mut self, granted: &[GiveBack]) -> GiveBack {
+    fn give_back(&mut self, holder: usize, granted: &[GiveBack]) -> GiveBack {
         let mut given = granted[self.rng.usize(..granted.len())].clone();
         given.tokens = match self.rng.u8(..8) {
             0 => 0,
@@ -119,7 +140,7 @@ impl Draw {
             3..6 => given.tokens,
             _ => self.rng.u64(..=given.tokens),
         };
-        given.turn = self.turn();
+        given.turn = self.turn((Kind::GiveBack, holder, given.budget.clone()));
         given
     }
 }
@@ -136,6 +157,7 @@ struct Seen {
     shared: u32,
     given_back: u32,
     too_late: u32,
+    /// Turns that got what they had, or gave back what they had given.
     repeated: u32,
 }
 
@@ -164,10 +186,10 @@ async fn run(urls: &[String], seed: u64) -> Seen {
         }
         let holder = draw.rng.usize(..HOLDERS.len());
         if round % GIVE_BACK_EVERY == 3 && !granted[holder].is_empty() {
-            let tokens: Vec<GiveBack> = (0..STEPS_A_ROUND).map(|_| draw.give_back(&granted[holder])).collect();
+            let tokens: Vec<GiveBack> = (0..STEPS_A_ROUND).map(|_| draw.give_back(holder, &granted[holder])).collect();
             give_back(&mut ledgers[holder], &mut book, HOLDERS[holder], &tokens, &mut seen).await;
         } else {
-            let requests: Vec<TakeRequest> = (0..STEPS_A_ROUND).map(|_| draw.take()).collect();
+            let requests: Vec<TakeRequest> = (0..STEPS_A_ROUND).map(|_| draw.take(holder)).collect();
             let grants = take(&mut ledgers[holder], &mut book, HOLDERS[holder], &requests, &mut seen).await;
             granted[holder].extend(grants);
             let too_many = granted[holder].len().saturating_sub(REMEMBERED);
@@ -209,9 +231,9 @@ async fn take(
     let mut grants = Vec::new();
     for (request, answer) in requests.iter().zip(answers) {
         let (answer, now) = answer.unwrap();
-        let before = book.clone();
+        let before = used(book, now, (&request.budget, request.span));
         let expected = book.take(now, holder, request);
-        seen.repeated += u32::from(request.turn.is_some() && request.want > 0 && *book == before);
+        seen.repeated += u32::from(answer.granted > 0 && answer.used == before);
         assert_eq!(answer, expected, "{holder:?} at {now}: {request:?}");
         seen.note(request, &answer);
         if answer.granted > 0 {
@@ -229,16 +251,22 @@ async fn take(
     grants
 }
 
+/// What the reference counts of a budget.
+fn used(book: &mut Book, now: Time, (budget, span): (&BudgetId, SpanNow)) -> u64 {
+    book.take(now, "", &TakeRequest { budget: budget.clone(), span, need: 0, want: 0, ..request("", 1) }).used
+}
+
 async fn give_back(ledger: &mut RedisLedger, book: &mut Book, holder: &str, tokens: &[GiveBack], seen: &mut Seen) {
     let mut answers = vec![None; tokens.len()];
     ledger.give_back_each(tokens, |at, back, now| answers[at] = Some((back, now))).await.unwrap();
     for (given, answer) in tokens.iter().zip(answers) {
         let (back, now) = answer.unwrap();
-        let before = book.clone();
+        let rolls = matches!(given.span, SpanNow::Rolling { .. });
+        let of = (&given.budget, if rolls { rolling(DAY_MS) } else { given.span });
+        let before = used(book, now, of);
         assert_eq!(back, book.give_back(now, holder, given), "{holder:?} at {now}: {given:?}");
         seen.given_back += u32::from(back > 0);
-        seen.repeated += u32::from(back > 0 && *book == before);
-        let rolls = matches!(given.span, SpanNow::Rolling { .. });
+        seen.repeated += u32::from(back > 0 && used(book, now, of) == before);
         seen.too_late += u32::from(back == 0 && given.tokens > 0);
         seen.freed += u32::from(back == 0 && rolls);
     }

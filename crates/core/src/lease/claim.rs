@@ -124,7 +124,7 @@ pub struct Refused;
 pub struct Due {
     /// Tokens to take. Each call must be answered.
     pub takes: Vec<(CallNumber, TakeRequest)>,
-    /// Tokens to give back; a call without an answer is repeated as it is.
+    /// Tokens to give back, those of a budget in this order. A call without an answer is repeated as it is, before the next one.
     pub returns: Vec<GiveBack>,
     /// When to ask again at the latest what is due and which tickets are ready; `None`: after the next event.
     pub next_at: Option<Duration>,

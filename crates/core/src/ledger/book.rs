@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, btree_map::Entry};
 use super::{
     BUCKETS, CountId, GiveBack, TakeAnswer, TakeRequest,
     recount::Buckets,
-    turns::{Done, Turns},
+    turns::{Done, LastTurn},
 };
 use crate::{
     budget::{BudgetId, SpanNow},
@@ -36,8 +36,10 @@ struct Account {
     total: u64,
     /// Each holder's leases.
     holders: BTreeMap<String, Leases>,
-    /// Each holder's last turns.
-    turns: BTreeMap<String, Turns>,
+    /// Each holder's last turn of asking for tokens.
+    takes: BTreeMap<String, LastTurn>,
+    /// The same of giving some back.
+    returns: BTreeMap<String, LastTurn>,
 }
 
 /// One holder's leases: when they end -> tokens.
@@ -47,28 +49,41 @@ impl Book {
     /// Grants tokens to a holder at a moment; to a turn that is repeated the same ones.
     pub fn take(&mut self, now: Time, holder: &str, request: &TakeRequest) -> TakeAnswer {
         let now = now.millis();
-        let known = self.accounts.get(&request.budget);
-        let done =
-            known.and_then(|account| account.turns.get(holder)?.find(request.turn?, now)).filter(|_| request.want > 0);
-        if request.want == 0 || done.is_some() {
-            // A look changes nothing, and neither does what was done before.
-            let mut account = known.cloned().unwrap_or_else(|| Account::new(now));
-            return account.take(now, holder, (request, done));
+        if request.want == 0 {
+            // A look changes nothing.
+            let mut account = self.accounts.get(&request.budget).cloned().unwrap_or_else(|| Account::new(now));
+            return account.take(now, holder, (request, None));
         }
         let account = self.accounts.entry(request.budget.clone()).or_insert_with(|| Account::new(now));
+        if let Some(turn) = request.turn
+            && let Some(last) = account.takes.get_mut(holder).filter(|last| last.is_kept(now))
+            && let Some(done) = last.find(turn)
+        {
+            // Neither does what was done before.
+            last.again(now);
+            return account.clone().take(now, holder, (request, Some(done)));
+        }
         account.take(now, holder, (request, None))
     }
 
-    /// Takes tokens back from a holder at a moment; gives how many. None that no longer count, and none of an earlier count. Of a turn
-    /// that is repeated no more are taken back.
+    /// Takes tokens back from a holder at a moment; gives how many. None that no longer count, and none of an earlier count. A turn that
+    /// is repeated takes no more back, and one of a run before the last one takes none.
     pub fn give_back(&mut self, now: Time, holder: &str, given: &GiveBack) -> u64 {
         let Some(account) = self.accounts.get_mut(&given.budget) else { return 0 };
         if CountId(account.since) != given.count_id {
             return 0;
         }
         let now = now.millis();
-        if let Some(done) = given.turn.and_then(|turn| account.turns.get(holder)?.find(turn, now)) {
-            return done.tokens;
+        if let Some(turn) = given.turn
+            && let Some(last) = account.returns.get_mut(holder)
+        {
+            if last.is_of_later_run(turn) {
+                return 0;
+            }
+            if let Some(done) = last.find(turn) {
+                last.again(now);
+                return done.tokens;
+            }
         }
         let back = match given.span {
             SpanNow::Rolling { .. } => less(account.buckets.entry(given.bucket), given.tokens),
@@ -82,7 +97,8 @@ impl Book {
         if back > 0 {
             account.release(now, holder, back);
             if let Some(turn) = given.turn {
-                account.turns.entry(holder.to_owned()).or_default().add(turn, now, (back, given.bucket));
+                let done = Done { tokens: back, bucket: given.bucket };
+                account.returns.insert(holder.to_owned(), LastTurn::new(turn, now, done));
             }
         }
         back
@@ -115,8 +131,8 @@ fn less(place: Entry<'_, i64, u64>, tokens: u64) -> u64 {
 impl Account {
     /// It counts from now: a lost account that no rebuild has written looks like a new one.
     fn new(now: i64) -> Self {
-        let (buckets, periods, holders, turns) = Default::default();
-        Self { since: now, buckets, periods, total: 0, holders, turns }
+        let (buckets, periods, holders, takes, returns) = Default::default();
+        Self { since: now, buckets, periods, total: 0, holders, takes, returns }
     }
 
     /// Answers a request; `done`: what it came to before, where it is repeated.
@@ -160,7 +176,8 @@ impl Account {
         let ends = rounded_up(now + lease_ms, lease_ms / LEASE_PARTS);
         *self.holders.entry(holder.to_owned()).or_default().entry(ends).or_default() += granted;
         if let Some(turn) = request.turn {
-            self.turns.entry(holder.to_owned()).or_default().add(turn, now, (granted, bucket));
+            let done = Done { tokens: granted, bucket };
+            self.takes.insert(holder.to_owned(), LastTurn::new(turn, now, done));
         }
         (granted, bucket)
     }
@@ -179,7 +196,8 @@ impl Account {
             leases.retain(|ends, _| *ends > now);
             !leases.is_empty()
         });
-        self.turns.retain(|_, turns| turns.are_kept(now));
+        self.takes.retain(|_, last| last.is_kept(now));
+        self.returns.retain(|_, last| last.is_kept(now));
     }
 
     /// The tokens that count, where those that no longer do are dropped.

@@ -244,27 +244,50 @@ fn a_turn_that_is_repeated_gets_the_same_grant_and_gives_no_more_back() {
         let later_run = book.take(at(80), "a", &hundred(turn(8, 1)));
         assert_eq!((later_run.granted, later_run.used), (100, 300), "{span:?}");
 
-        let given = GiveBack { tokens: 40, turn: turn(8, 2), ..all_of(&hundred(None), &later_run) };
-        assert_eq!([(); 3].map(|()| book.give_back(at(90), "a", &given)), [40; 3], "{span:?}");
+        let given = |turn| GiveBack { tokens: 40, turn, ..all_of(&hundred(None), &later_run) };
+        assert_eq!([(); 3].map(|()| book.give_back(at(90), "a", &given(turn(8, 2)))), [40; 3], "{span:?}");
+        assert_eq!(book.give_back(at(90), "a", &given(turn(7, 3))), 0, "{span:?}: that process has ended");
         let look = TakeRequest { need: 0, want: 0, ..request(span) };
         assert_eq!(book.take(at(90), "a", &look).used, 260, "{span:?}");
+        assert_eq!(book.take(at(95), "a", &hundred(turn(8, 1))).granted, 100, "{span:?}: giving back is another kind");
     }
 }
 
 #[test]
-fn the_last_four_turns_are_known_for_an_hour_and_one_before_them_comes_to_nothing() {
+fn a_turn_that_another_came_after_comes_to_nothing() {
     let turn = |number| Some(TurnNumber { run: 7, number });
     let ten = |turn| TakeRequest { need: 10, want: 10, turn, ..request(SpanNow::Total) };
     let mut book = Book::default();
-    // The second was overtaken.
-    for number in [1, 3, 4, 5, 2] {
-        book.take(at(0), "a", &ten(turn(number)));
+    for (number, granted, used) in [(1, 10, 10), (3, 10, 20), (1, 0, 20), (2, 0, 20), (3, 10, 20), (4, 10, 30)] {
+        let answer = book.take(at(0), "a", &ten(turn(number)));
+        assert_eq!((answer.granted, answer.used), (granted, used), "turn {number}");
     }
-    for (number, granted) in [(1, 0), (2, 10), (3, 10), (5, 10), (6, 10)] {
-        assert_eq!(book.take(at(1), "a", &ten(turn(number))).granted, granted, "turn {number}");
+    let all = all_of(&ten(None), &book.clone().take(at(0), "a", &ten(turn(4))));
+    for (number, back) in [(5, 10), (9, 10), (6, 0), (5, 0), (9, 10)] {
+        assert_eq!(book.give_back(at(0), "a", &GiveBack { turn: turn(number), ..all.clone() }), back, "turn {number}");
     }
-    assert_eq!(book.take(at(3_600_000), "a", &ten(turn(6))).used, 60);
-    assert_eq!(book.take(at(3_600_001), "a", &ten(turn(6))).used, 70, "nobody repeats it for so long");
+    assert_eq!(book.take(at(0), "a", &TakeRequest { want: 0, need: 0, ..ten(None) }).used, 10);
+}
+
+#[test]
+fn a_turn_is_known_for_an_hour_after_it_was_made_last() {
+    const HOUR_MS: i64 = 3_600_000;
+    let turn = |number| Some(TurnNumber { run: 7, number });
+    let ten = |turn| TakeRequest { need: 10, want: 10, turn, ..request(SpanNow::Total) };
+    let mut book = Book::default();
+    let answer = book.take(at(0), "a", &ten(turn(1)));
+    let given = GiveBack { turn: turn(2), tokens: 4, ..all_of(&ten(None), &answer) };
+    for hours in 0..5 {
+        let almost = hours * (HOUR_MS - 1);
+        assert_eq!(book.take(at(almost), "a", &ten(turn(1))).granted, 10, "{hours}");
+        assert_eq!(book.give_back(at(almost), "a", &given), 4, "{hours}");
+        let used = book.take(at(almost), "b", &ten(None)).used;
+        assert_eq!(used, 16 + 10 * u64::try_from(hours).unwrap(), "nothing but what the other one takes");
+    }
+    let last = 4 * (HOUR_MS - 1);
+    assert_eq!(book.take(at(last + HOUR_MS), "a", &ten(turn(1))).used, 66, "nobody repeats it after so long");
+    assert_eq!(book.give_back(at(last + HOUR_MS), "a", &given), 4);
+    assert_eq!(book.take(at(last + HOUR_MS), "a", &TakeRequest { want: 0, need: 0, ..ten(None) }).used, 62);
 }
 
 #[test]

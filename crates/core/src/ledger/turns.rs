@@ -1,59 +1,55 @@
-//! A holder's last turns at a budget, so that one that is repeated gets the answer that it had.
+//! A holder's last turn at a budget, so that one that is repeated gets the answer that it had.
+//!
+//! A holder makes one turn after the other: the next one when the last one is answered. So the last one is all that has to be known.
 
 use super::TurnNumber;
 
-/// How many turns of a holder are known. Few of its calls of one budget are under way at the same time.
-const KEPT: usize = 4;
-/// How long they are known after the last one, in milliseconds.
+/// How long a turn is known after it was made last, in milliseconds: whoever has no answer repeats it far more often.
 const KEPT_MS: i64 = 3_600_000;
 
-/// The last turns of one run of a holder.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Turns {
-    run: i64,
-    /// When the last one was, in ms since 1970.
-    last_at: i64,
-    /// In the order in which they were made.
-    done: Vec<Done>,
+/// A holder's last turn of a kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct LastTurn {
+    turn: TurnNumber,
+    /// When it was made last, in ms since 1970.
+    at: i64,
+    done: Done,
 }
 
 /// What a turn came to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Done {
-    number: u64,
     /// How many tokens were granted, or taken back.
     pub(super) tokens: u64,
-    /// The bucket that they are in.
+    /// The bucket that they were granted in.
     pub(super) bucket: i64,
 }
 
-impl Turns {
-    /// Whether they are still known.
-    pub(super) fn are_kept(&self, now: i64) -> bool {
-        self.last_at + KEPT_MS > now
+impl LastTurn {
+    pub(super) fn new(turn: TurnNumber, now: i64, done: Done) -> Self {
+        Self { turn, at: now, done }
     }
 
-    /// What a turn came to; `None`: it is new. One that as many came after as are known is forgotten, and comes to nothing.
-    pub(super) fn find(&self, TurnNumber { run, number }: TurnNumber, now: i64) -> Option<Done> {
-        if self.run != run || !self.are_kept(now) {
+    /// Whether it is still known.
+    pub(super) fn is_kept(&self, now: i64) -> bool {
+        self.at + KEPT_MS > now
+    }
+
+    /// Whether it is of a run after this one, whose process has ended.
+    pub(super) fn is_of_later_run(&self, turn: TurnNumber) -> bool {
+        self.turn.run > turn.run
+    }
+
+    /// What a turn of the same run came to; `None`: it is new. Of one that another came after, the answer is not known any more: nothing.
+    pub(super) fn find(&self, TurnNumber { run, number }: TurnNumber) -> Option<Done> {
+        if self.turn.run != run || self.turn.number < number {
             return None;
         }
-        let known = self.done.iter().find(|done| done.number == number).copied();
-        known.or_else(|| {
-            let is_forgotten = self.done.len() == KEPT && self.done.iter().all(|done| number < done.number);
-            is_forgotten.then_some(Done { number, tokens: 0, bucket: 0 })
-        })
+        Some(if self.turn.number == number { self.done } else { Done::default() })
     }
 
-    /// Notes what a new turn came to.
-    pub(super) fn add(&mut self, TurnNumber { run, number }: TurnNumber, now: i64, (tokens, bucket): (u64, i64)) {
-        if self.run != run || !self.are_kept(now) {
-            self.done.clear();
-        }
-        if self.done.len() == KEPT {
-            self.done.remove(0);
-        }
-        self.done.push(Done { number, tokens, bucket });
-        (self.run, self.last_at) = (run, now);
+    /// It is made again, so it is known for as long again.
+    pub(super) fn again(&mut self, now: i64) {
+        self.at = now;
     }
 }

@@ -17,7 +17,7 @@ use weir_core::{
     ports::{Clock, Ledger, StoreError},
 };
 
-use super::{Budgets, Message, QUEUE};
+use super::{Budgets, Message, QUEUE, returns::Returns};
 use crate::observer::{LedgerCall, Observer};
 
 /// Budgets that hold a lease at once in a process, at most; beyond that the one that was claimed least lately gives its lease back.
@@ -28,9 +28,7 @@ pub(super) const MOST_CALLS: usize = 64;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// What replays owe that waits to be looked up, at most: more is not counted.
 const MOST_OWED: usize = 10_000;
-/// Turns of tokens to be given back that have no answer, at most: beyond that they count as spent.
-const MOST_UNRETURNED: usize = 10_000;
-/// How long it waits until budgets that did not answer are asked again what replays owe them, and given tokens back again.
+/// How long it waits until budgets that did not answer are asked again what replays owe them.
 const AGAIN: Duration = Duration::from_secs(1);
 /// How long the last tokens may take to be given back when the process ends.
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);
@@ -44,7 +42,11 @@ enum Called {
         sent_at: Duration,
         answer: Result<TakeAnswer, StoreError>,
     },
-    GaveBack(Vec<GiveBack>, Result<(), StoreError>),
+    GaveBack {
+        tokens: Vec<GiveBack>,
+        sent_at: Duration,
+        outcome: Result<(), StoreError>,
+    },
     /// How the budgets stand to which replays owe tokens.
     Looked(Vec<(Owed, Option<TakeAnswer>)>, Result<(), StoreError>),
     /// So many budgets have counted what replays owed.
@@ -69,9 +71,7 @@ pub struct BudgetKeeper<L, C> {
     /// What replays owe, to be looked up from then on, once fewer are under way.
     owed: Vec<Owed>,
     owed_from: Duration,
-    /// What was given back without an answer, to be repeated from then on.
-    unreturned: Vec<GiveBack>,
-    unreturned_from: Duration,
+    returns: Returns,
 }
 
 impl<L, C> BudgetKeeper<L, C>
@@ -82,25 +82,12 @@ where
     /// The task, to be run, and where it is asked. `connect` makes what asks the ledger, for one call at a time.
     pub fn new(connect: impl Fn() -> L + Send + 'static, clock: C, observer: Arc<dyn Observer>) -> (Self, Budgets) {
         let (sender, inbox) = mpsc::channel(QUEUE);
-        let (leases, connect) = (Leases::new(MOST_BUDGETS, clock.now().millis()), Box::new(connect));
+        let (leases, connect) = (Leases::new(MOST_BUDGETS, run_of(&clock)), Box::new(connect));
         let (free, pending, calls, waiting) = (Vec::new(), BTreeMap::new(), JoinSet::new(), VecDeque::new());
         let (owed, owed_from) = (Vec::new(), Duration::ZERO);
-        let (unreturned, unreturned_from) = (Vec::new(), Duration::ZERO);
-        let keeper = Self {
-            leases,
-            connect,
-            free,
-            clock,
-            observer,
-            inbox,
-            pending,
-            calls,
-            waiting,
-            owed,
-            owed_from,
-            unreturned,
-            unreturned_from,
-        };
+        let returns = Returns::default();
+        let keeper =
+            Self { leases, connect, free, clock, observer, inbox, pending, calls, waiting, owed, owed_from, returns };
         (keeper, Budgets { inbox: sender, tickets: Arc::default() })
     }
 
@@ -161,26 +148,19 @@ where
         let Due { takes, returns, next_at } = self.leases.due(sent_at);
         self.waiting.extend(takes);
         self.send_waiting(sent_at);
-        self.return_tokens(returns);
-        let unreturned_at = self.return_again(sent_at);
-        next_at.into_iter().chain(owed_at).chain(unreturned_at).min()
+        self.returns.add(returns);
+        let again_at = self.give_back(sent_at);
+        next_at.into_iter().chain(owed_at).chain(again_at).min()
     }
 
-    fn return_tokens(&mut self, returns: Vec<GiveBack>) {
-        if !returns.is_empty() {
+    /// Gives back what may be given back now; gives when to look again.
+    fn give_back(&mut self, sent_at: Duration) -> Option<Duration> {
+        let due = self.returns.due(sent_at);
+        if !due.is_empty() {
             let ledger = self.ledger();
-            self.calls.spawn(give_back(ledger, returns));
+            self.calls.spawn(give_back(ledger, due, sent_at));
         }
-    }
-
-    /// Repeats what was given back without an answer; gives when, where that is later.
-    fn return_again(&mut self, now: Duration) -> Option<Duration> {
-        if self.unreturned.is_empty() || now < self.unreturned_from {
-            return (!self.unreturned.is_empty()).then_some(self.unreturned_from);
-        }
-        let unreturned = std::mem::take(&mut self.unreturned);
-        self.return_tokens(unreturned);
-        None
+        self.returns.next_at(sent_at)
     }
 
     /// Keeps what replays owe until it is looked up.
@@ -244,7 +224,10 @@ where
                 });
                 self.leases.answered(call, answer, sent_at, passed);
             }
-            Called::GaveBack(tokens, outcome) => self.gave_back(tokens, &outcome, passed),
+            Called::GaveBack { tokens, sent_at, outcome } => {
+                self.count_calls(tokens.len(), (LedgerCall::GaveBack, &outcome));
+                self.returns.answered(tokens, sent_at, &outcome);
+            }
             Called::Looked(looked, outcome) => {
                 if let Err(error) = &outcome {
                     tracing::warn!(
@@ -282,23 +265,8 @@ where
         }
     }
 
-    fn count_calls(&self, calls: usize, (call, outcome): (LedgerCall, &Result<(), StoreError>)) {
-        let call = if outcome.is_ok() { call } else { LedgerCall::Failed };
-        (0..calls).for_each(|_| self.observer.ledger_called(call));
-    }
-
-    /// Tokens were given back. Where it is not known whether all were, their turns are repeated: that gives none back twice.
-    fn gave_back(&mut self, tokens: Vec<GiveBack>, outcome: &Result<(), StoreError>, passed: Duration) {
-        self.count_calls(tokens.len(), (LedgerCall::GaveBack, outcome));
-        match outcome {
-            Ok(()) => {}
-            Err(StoreError::Temporary(why)) if self.unreturned.len() + tokens.len() <= MOST_UNRETURNED => {
-                tracing::warn!("tokens of budgets could not be given back, and are given back again: {why}");
-                self.unreturned.extend(tokens);
-                self.unreturned_from = passed + AGAIN;
-            }
-            Err(error) => tracing::warn!("tokens of budgets could not be given back, and count as spent: {error}"),
-        }
+    fn count_calls(&self, calls: usize, of: (LedgerCall, &Result<(), StoreError>)) {
+        count_calls(&*self.observer, calls, of);
     }
 
     /// Waits for the calls under way.
@@ -328,30 +296,47 @@ where
         if !self.owed.is_empty() {
             tracing::warn!("the process ends before budgets have counted what replays owe: it may come on top");
         }
-        let mut returns = self.leases.close();
-        returns.append(&mut self.unreturned);
-        if returns.is_empty() {
+        let last = self.leases.close();
+        self.returns.add(last);
+        if self.returns.is_empty() {
             return;
         }
-        let (mut ledger, clock) = (self.ledger(), &self.clock);
+        let mut ledger = self.ledger();
+        let (returns, clock, observer) = (&mut self.returns, &self.clock, &*self.observer);
         let until_answered = async {
-            let mut outcome = ledger.give_back(&returns).await;
-            while let Err(StoreError::Temporary(why)) = &outcome {
-                tracing::warn!("tokens of budgets could not be given back, and are given back again: {why}");
-                clock.sleep(AGAIN).await;
-                outcome = ledger.give_back(&returns).await;
+            loop {
+                let sent_at = clock.passed();
+                let due = returns.due(sent_at);
+                if due.is_empty() {
+                    let Some(next) = returns.next_at(sent_at) else { return };
+                    clock.sleep(next.saturating_sub(sent_at)).await;
+                    continue;
+                }
+                let outcome = ledger.give_back(&due).await;
+                count_calls(observer, due.len(), (LedgerCall::GaveBack, &outcome));
+                returns.answered(due, sent_at, &outcome);
             }
-            outcome
         };
-        let outcome = tokio::select! {
-            outcome = until_answered => outcome,
-            () = clock.sleep(CLOSE_WITHIN) => Err(StoreError::Temporary("no answer before the process ends".to_owned())),
+        let in_time = tokio::select! {
+            () = until_answered => true,
+            () = clock.sleep(CLOSE_WITHIN) => false,
         };
-        self.count_calls(returns.len(), (LedgerCall::GaveBack, &outcome));
-        if let Err(error) = outcome {
-            tracing::warn!("tokens of budgets could not be given back, and count as spent: {error}");
+        if !in_time || !self.returns.is_empty() {
+            tracing::warn!("the process ends before all tokens of budgets are given back: they count as spent");
         }
     }
+}
+
+/// Which run of the process this is: when it began. The part of a millisecond is by chance, for clocks that begin alike.
+fn run_of(clock: &impl Clock) -> i64 {
+    const PARTS: u32 = 1_024;
+    let part = clock.passed().subsec_nanos() % PARTS;
+    clock.now().millis().max(0).saturating_mul(PARTS.into()).saturating_add(part.into()).max(1)
+}
+
+fn count_calls(observer: &dyn Observer, calls: usize, (call, outcome): (LedgerCall, &Result<(), StoreError>)) {
+    let call = if outcome.is_ok() { call } else { LedgerCall::Failed };
+    (0..calls).for_each(|_| observer.ledger_called(call));
 }
 
 async fn take<L: Ledger>(mut ledger: L, call: CallNumber, request: TakeRequest, sent_at: Duration) -> (L, Called) {
@@ -379,7 +364,7 @@ async fn charge<L: Ledger>(mut ledger: L, due: Vec<TakeRequest>) -> (L, Called) 
     (ledger, Called::Charged(due.len(), outcome))
 }
 
-async fn give_back<L: Ledger>(mut ledger: L, returns: Vec<GiveBack>) -> (L, Called) {
-    let outcome = ledger.give_back(&returns).await;
-    (ledger, Called::GaveBack(returns, outcome))
+async fn give_back<L: Ledger>(mut ledger: L, tokens: Vec<GiveBack>, sent_at: Duration) -> (L, Called) {
+    let outcome = ledger.give_back(&tokens).await;
+    (ledger, Called::GaveBack { tokens, sent_at, outcome })
 }

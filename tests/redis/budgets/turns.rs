@@ -1,0 +1,117 @@
+//! A call whose reply is lost, or that too few replicas have, is repeated with its number, and burns nothing.
+
+use std::time::Duration;
+
+use testkit::{
+    proxy::{Mode, Proxy},
+    redis::RedisCluster,
+};
+use weir_core::{
+    ledger::{GiveBack, TakeRequest, TurnNumber},
+    ports::{Ledger, StoreError},
+};
+use weir_redis::{RedisLedger, RedisOptions};
+
+use super::{all_of, budget, ledger, request, take, take_one, take_patiently, used};
+use crate::redis_support::{opened, options, own, server};
+
+/// A hundred tokens in this turn.
+fn hundred(number: u64) -> TakeRequest {
+    TakeRequest { turn: turn(number), ..request("b", 100) }
+}
+
+fn turn(number: u64) -> Option<TurnNumber> {
+    Some(TurnNumber { run: 1, number })
+}
+
+/// Asks, and is not answered.
+async fn ask_in_vain(ledger: &mut RedisLedger, request: &TakeRequest) {
+    let (answers, result) = take(ledger, std::slice::from_ref(request)).await;
+    assert!(matches!(result, Err(StoreError::Temporary(_))), "{result:?}");
+    assert_eq!(answers, [None]);
+}
+
+#[tokio::test]
+async fn a_call_whose_reply_is_lost_is_made_once_and_its_turn_gets_the_same_when_it_is_repeated() {
+    let server = server();
+    let target = server.url().trim_start_matches("redis://").to_owned();
+    let proxy = tokio::task::spawn_blocking(move || Proxy::start(&target).unwrap()).await.unwrap();
+    let options = options(&[format!("redis://{}", proxy.address())]);
+    let opened = opened(&options).await.unwrap();
+    let mut ledger = ledger(&options, &opened, "weir-0");
+    let unnumbered = request("b", 100);
+    let granted = take_one(&mut ledger, &unnumbered).await;
+
+    proxy.set(Mode::LoseReply);
+    ask_in_vain(&mut ledger, &unnumbered).await;
+    assert_eq!(used(&mut ledger, "b").await, 200, "a grant that nobody heard of counts, once");
+    proxy.set(Mode::LoseReply);
+    ask_in_vain(&mut ledger, &hundred(1)).await;
+    for _ in 0..2 {
+        let again = take_one(&mut ledger, &hundred(1)).await;
+        assert_eq!((again.granted, again.used), (100, 300));
+    }
+    assert_eq!(take_one(&mut ledger, &hundred(2)).await.used, 400);
+
+    let some = GiveBack { tokens: 30, ..all_of(&unnumbered, &granted) };
+    ledger.give_back(std::slice::from_ref(&some)).await.unwrap();
+    proxy.set(Mode::LoseReply);
+    let result = ledger.give_back(std::slice::from_ref(&some)).await;
+    assert!(matches!(result, Err(StoreError::Temporary(_))), "{result:?}");
+    assert_eq!(used(&mut ledger, "b").await, 340, "30 were given back, twice");
+    let numbered = GiveBack { turn: turn(3), ..some };
+    proxy.set(Mode::LoseReply);
+    let result = ledger.give_back(std::slice::from_ref(&numbered)).await;
+    assert!(matches!(result, Err(StoreError::Temporary(_))), "{result:?}");
+    ledger.give_back(std::slice::from_ref(&numbered)).await.unwrap();
+    assert_eq!(used(&mut ledger, "b").await, 310, "30 more, once");
+}
+
+#[tokio::test]
+async fn a_turn_that_no_replica_has_burns_no_more_than_its_grant_however_often_it_is_repeated() {
+    let server = server();
+    let options = own(&server);
+    let opened = opened(&options).await.unwrap();
+    let replicated = RedisOptions { wait_replicas: 1, response_timeout: Duration::from_millis(200), ..options.clone() };
+    let mut waits = ledger(&replicated, &opened, "weir-0");
+    for _ in 0..5 {
+        ask_in_vain(&mut waits, &hundred(1)).await;
+    }
+    // As it is once there is a replica again.
+    let mut ledger = ledger(&options, &opened, "weir-0");
+    let granted = take_one(&mut ledger, &hundred(1)).await;
+    assert_eq!((granted.granted, granted.used), (100, 100));
+    let given = GiveBack { tokens: 30, turn: turn(2), ..all_of(&hundred(1), &granted) };
+    for _ in 0..5 {
+        waits.give_back(std::slice::from_ref(&given)).await.unwrap_err();
+    }
+    assert_eq!(used(&mut ledger, "b").await, 70);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_while_the_replica_is_frozen_gets_one_grant_and_the_same_from_the_replica_that_takes_over() {
+    let mut cluster = RedisCluster::start(3, 1).unwrap();
+    let options =
+        RedisOptions { wait_replicas: 1, response_timeout: Duration::from_millis(500), ..options(&cluster.nodes()) };
+    let opened = opened(&options).await.unwrap();
+    let mut waits = ledger(&options, &opened, "weir-0");
+    assert_eq!(take_patiently(&mut waits, &[hundred(1)]).await[0].used, 100);
+    let slot = opened.keyspace.slot(opened.keyspace.budget_shard(&budget("b")));
+    let primary = cluster.owner_of(slot).unwrap();
+    let heir = cluster.replicas_of(primary).unwrap()[0];
+    cluster.freeze(heir);
+    for _ in 0..3 {
+        ask_in_vain(&mut waits, &hundred(2)).await;
+    }
+    cluster.thaw(heir);
+    let granted = take_patiently(&mut waits, &[hundred(2)]).await[0];
+    assert_eq!((granted.granted, granted.used), (100, 200));
+
+    cluster.kill(primary);
+    cluster.wait_primary(heir).unwrap();
+    // The heir has no replica: with wait_replicas = 1 it would not be heard.
+    let mut ledger = ledger(&RedisOptions { wait_replicas: 0, ..options }, &opened, "weir-0");
+    let again = take_patiently(&mut ledger, &[hundred(2)]).await[0];
+    assert_eq!((again.granted, again.used), (100, 200));
+    assert_eq!(take_patiently(&mut ledger, &[hundred(3)]).await[0].used, 300);
+}
