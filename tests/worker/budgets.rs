@@ -157,6 +157,24 @@ fn the_tokens_of_intents_that_caps_deny_are_spent_by_others() {
     assert!(all["cap"] >= 4_000, "many were denied by the cap: {all:?}");
 }
 
+#[test]
+fn tokens_that_caps_give_back_are_spent_by_intents_of_the_same_batch() {
+    const LIMIT: usize = 1_500;
+    let policy = format!(
+        "version = \"1\"\n[default]\ncaps = [{{ name = \"daily\", limit = 1, window = \"24h\" }}]\n\
+         [[budgets]]\nname = \"all\"\nlimit = {LIMIT}\ntotal = true\nbest_effort = true\n"
+    );
+    let scene = Scene::new("budget-offered", 1, &policy);
+    let mut random = fastrand::Rng::with_seed(1);
+    // All are there when the worker begins, so that a batch has many.
+    scene.publish((0..4_000).map(|number| intent(&number.to_string(), 10_000 + random.usize(..2_100), json!({}))));
+    let mut worker = scene.worker("only");
+    scene.drain(&mut worker);
+    let decisions = scene.decisions();
+    let all = reasons(&decisions, "");
+    assert!((LIMIT - 20..=LIMIT).contains(&all["approved"]), "{all:?}");
+}
+
 /// How many users have a history.
 fn histories(redis: &RedisServer, scene: &Scene) -> usize {
     let keys: Vec<String> = redis.query(&["KEYS", &format!("{}:{{*}}:[0-9]*", scene.name)]).unwrap();

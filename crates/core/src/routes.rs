@@ -339,9 +339,9 @@ impl Taken {
         self.permits[0] + self.permits[1]
     }
 
-    /// Whether some are of the reserved pool.
-    pub(crate) const fn has_reserved(&self) -> bool {
-        self.permits[Pool::Reserved as usize] > 0
+    /// How many of them are of this pool.
+    pub(crate) const fn of(&self, pool: Pool) -> u64 {
+        self.permits[pool as usize]
     }
 
     /// Takes at most so many more of a pool; gives how many.

@@ -7,8 +7,11 @@
 //!
 //! A delivery that is tried again needs a permit, too. Where an intent would be suppressed, it is undelivered.
 
+mod back;
+
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
+pub(super) use back::{BackPermits, Lacks};
 use foldhash::fast::RandomState;
 
 use super::{BatchDecision, Decoded, Undecided, gate::facts, pressure::BatchPressure};
@@ -43,23 +46,12 @@ pub enum PermitsFrom {
 enum Slot {
     /// It has none, or something else denies it.
     Unrouted,
-    /// It has a permit of this route.
-    Permit(u16),
+    /// It has a permit of this route; it may have one of this pool.
+    Permit(u16, Pool),
     /// The route has no permit for it.
     Denied(GateReason, i64),
-    /// The same of this route, and one that comes back is for it.
-    Full(u16, GateReason, i64),
-}
-
-/// What a record lacks of its route.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Lacks {
-    /// It has no route.
-    Nothing,
-    /// A permit of the route at this place of the policy.
-    Permit(usize),
-    /// No permit is for it.
-    More,
+    /// The same, but one that comes back is for it.
+    Full(GateReason, i64),
 }
 
 /// The capacity of one batch. Permits that were taken and not spent go back when it is dropped.
@@ -156,8 +148,9 @@ impl BatchCapacity {
             };
             is_short |= waits && has.len() < wanting.all().count();
             let number = u16::try_from(place).unwrap_or(u16::MAX);
-            for index in has {
-                slots[index] = Slot::Permit(number);
+            for (nth, index) in has.into_iter().enumerate() {
+                let pool = if nth < wanting.reserved.len() { Pool::Reserved } else { Pool::General };
+                slots[index] = Slot::Permit(number, pool);
             }
             for index in wanting.all().filter(|index| slots[*index] == Slot::Unrouted).collect::<Vec<_>>() {
                 let Some(intent) = paced(&decoded[index]) else { continue };
@@ -165,8 +158,8 @@ impl BatchCapacity {
                 let hash = route.fair_by.hash_of(intent);
                 slots[index] = match full((eval, route, known.as_deref()), (&facts, number, hash), now) {
                     // Where others queue, it is not before them.
-                    Slot::Denied(reason, wait_ms) if !queues => Slot::Full(number, reason, wait_ms),
-                    slot @ (Slot::Unrouted | Slot::Permit(_) | Slot::Denied(..) | Slot::Full(..)) => slot,
+                    Slot::Denied(reason, wait_ms) if !queues => Slot::Full(reason, wait_ms),
+                    slot @ (Slot::Unrouted | Slot::Permit(..) | Slot::Denied(..) | Slot::Full(..)) => slot,
                 };
             }
         }
@@ -181,7 +174,7 @@ impl BatchCapacity {
     /// What the gate makes of an intent at `now`.
     pub(crate) fn gate(&self, record: usize, gate: Gate, now: Time) -> Gate {
         match (gate, self.slots[record]) {
-            (Gate::Bypass | Gate::CheckCaps { .. }, Slot::Denied(reason, wait_ms) | Slot::Full(_, reason, wait_ms)) => {
+            (Gate::Bypass | Gate::CheckCaps { .. }, Slot::Denied(reason, wait_ms) | Slot::Full(reason, wait_ms)) => {
                 let eligible_at = (reason != GateReason::Expired).then(|| now.plus(wait_ms));
                 Gate::Suppress { reason, eligible_at }
             }
@@ -189,39 +182,16 @@ impl BatchCapacity {
         }
     }
 
-    /// What a record needs of its route to be approved after all.
-    pub(super) fn lacks(&self, record: usize, policy: &Policy, class: &ClassNames<'_>) -> Lacks {
-        match (self.slots[record], route_of(policy, class)) {
-            (Slot::Permit(route) | Slot::Full(route, ..), _) => Lacks::Permit(usize::from(route)),
-            (Slot::Denied(..), _) => Lacks::More,
-            (Slot::Unrouted, None) => Lacks::Nothing,
-            // Something before had denied it.
-            (Slot::Unrouted, Some((route, _))) if self.taken[route].state().is_queueing() => Lacks::More,
-            (Slot::Unrouted, Some((route, _))) => Lacks::Permit(route),
-        }
-    }
-
-    /// The permits of each route that no approved record has. Where the route reserves a share, those of both pools are not told apart,
-    /// so there are none.
-    pub(super) fn back(&self, is_approved: impl Fn(usize) -> bool) -> Vec<u64> {
-        let used = self.used_by(is_approved);
-        let permits = self.taken.iter().map(|taken| if taken.has_reserved() { 0 } else { taken.permits() });
-        permits.zip(used).map(|(permits, used)| permits.saturating_sub(used)).collect()
-    }
-
-    /// Gives a record a permit of its route that came back.
-    pub(super) fn give(&mut self, record: usize, route: usize) {
-        self.slots[record] = Slot::Permit(u16::try_from(route).unwrap_or(u16::MAX));
-    }
-
-    /// How many permits of each route these records have.
-    fn used_by(&self, is_approved: impl Fn(usize) -> bool) -> Vec<u64> {
-        let mut used = vec![0_u64; self.taken.len()];
+    /// How many permits of each route these records have, and how many of them are of records that may have none of the reserved share.
+    fn used_by(&self, is_approved: impl Fn(usize) -> bool) -> Vec<(u64, u64)> {
+        let mut used = vec![(0, 0); self.taken.len()];
         for (index, slot) in self.slots.iter().enumerate() {
-            if let Slot::Permit(route) = *slot
+            if let Slot::Permit(route, pool) = *slot
                 && is_approved(index)
             {
-                used[usize::from(route)] += 1;
+                let (all, general) = &mut used[usize::from(route)];
+                *all += 1;
+                *general += u64::from(pool == Pool::General);
             }
         }
         used
@@ -229,7 +199,7 @@ impl BatchCapacity {
 
     fn used(mut self, is_approved: impl Fn(usize) -> bool) -> Vec<Taken> {
         let used = self.used_by(is_approved);
-        for (taken, used) in self.taken.iter_mut().zip(used) {
+        for (taken, (used, _)) in self.taken.iter_mut().zip(used) {
             taken.keep(used);
         }
         self.taken.retain(|taken| taken.permits() > 0);

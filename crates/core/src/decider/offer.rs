@@ -1,16 +1,18 @@
 //! What limits gave to intents that are not approved, because a cap denies them or the store knows them, is offered to intents of the
 //! same batch that these limits denied. Else an intent would be suppressed for want of what is given back a moment later.
 
-use std::collections::VecDeque;
-
-use super::{BatchDecision, Disposition, GatedBatch, capacity::Lacks, pressure::is_approved};
+use super::{
+    BatchDecision, Disposition, GatedBatch,
+    capacity::{BackPermits, Lacks},
+    pressure::{BackPlaces, is_approved},
+};
 use crate::{
-    activity::ActivityHash,
     admit::CapQuery,
     class::ClassNames,
     decide::AdmitVerdict,
     policy::{GateReason, Mode},
     record::Records,
+    routes::Pool,
 };
 
 /// What came back of a batch's limits.
@@ -18,19 +20,19 @@ struct Back {
     /// Tokens, by the budget's place in the claim.
     tokens: Vec<u64>,
     /// Permits, by the route's place in the policy.
-    permits: Vec<u64>,
-    /// The users whose places nobody has come in by.
-    places: VecDeque<ActivityHash>,
+    permits: Vec<BackPermits>,
+    places: BackPlaces,
 }
 
 impl Back {
     fn is_nothing(&self) -> bool {
-        self.places.is_empty() && self.tokens.iter().chain(&self.permits).all(|left| *left == 0)
+        let has_permits = self.permits.iter().any(|permits| permits.left(Pool::Reserved) > 0);
+        self.places.is_empty() && !has_permits && self.tokens.iter().all(|left| *left == 0)
     }
 }
 
 impl BatchDecision {
-    /// How often a batch offers what came back, at most. Each time the store is asked for fewer.
+    /// How often a batch offers what came back, at most; mostly for fewer intents each time.
     pub const MOST_OFFERS: usize = 16;
 
     /// Offers what came back to the intents that the limits denied, in their order, once the store has answered everything. `true`: some
@@ -67,9 +69,11 @@ impl BatchDecision {
     fn back<R>(&self, gated: &GatedBatch<'_, R>) -> Back {
         let (results, answers, mode) = (gated.results(), gated.answers(), self.eval.policy().mode);
         let approved = |index: usize| is_approved(&results[index].disposition, answers, mode);
+        // A delivery that is tried again uses its permit, too.
+        let needs_permit = |index: usize| results[index].disposition == Disposition::Undecided || approved(index);
         Back {
             tokens: self.budgets.as_ref().map(|budgets| budgets.back((results, answers), mode)).unwrap_or_default(),
-            permits: self.capacity.as_ref().map(|capacity| capacity.back(approved)).unwrap_or_default(),
+            permits: self.capacity.as_ref().map(|capacity| capacity.back(needs_permit)).unwrap_or_default(),
             places: self.pressure.as_ref().map(|pressure| pressure.back(approved)).unwrap_or_default(),
         }
     }
@@ -80,7 +84,7 @@ impl BatchDecision {
         let lacks = capacity.as_ref().map_or(Lacks::Nothing, |capacity| capacity.lacks(index, eval.policy(), class));
         let has_permit = match lacks {
             Lacks::Nothing => true,
-            Lacks::Permit(route) => back.permits[route] > 0,
+            Lacks::Permit(route, pool) => back.permits[route].left(pool) > 0,
             Lacks::More => false,
         };
         if !has_permit
@@ -89,9 +93,8 @@ impl BatchDecision {
         {
             return false;
         }
-        if let (Some(capacity), Lacks::Permit(route)) = (capacity, lacks) {
-            back.permits[route] -= 1;
-            capacity.give(index, route);
+        if let (Some(capacity), Lacks::Permit(route, pool)) = (capacity, lacks) {
+            capacity.give(index, (route, pool), &mut back.permits[route]);
         }
         if let Some(pressure) = pressure {
             pressure.give(index, &mut back.places);
@@ -120,7 +123,7 @@ impl BatchDecision {
     }
 }
 
-/// Whether a limit is the only reason why an intent is not approved, and may have had more for it.
+/// Whether limits are the only reason why an intent is not approved.
 fn is_denied<R>(gated: &GatedBatch<'_, R>, index: usize) -> bool {
     let (reason, is_new) = match gated.results[index].disposition {
         Disposition::Suppress((reason, _)) => (reason, true),
@@ -131,9 +134,9 @@ fn is_denied<R>(gated: &GatedBatch<'_, R>, index: usize) -> bool {
         Disposition::Undecided | Disposition::Bypass { .. } | Disposition::CheckCaps { .. } => return false,
     };
     let is_limit = match reason {
-        GateReason::Pressure | GateReason::Capacity | GateReason::RouteFull(_) | GateReason::Budget(_) => true,
+        GateReason::Pressure | GateReason::Capacity | GateReason::RouteFull(_) => true,
+        GateReason::Budget(_) | GateReason::BudgetUnavailable | GateReason::BudgetWaits => true,
         GateReason::Stopped | GateReason::Expired | GateReason::TooEarly | GateReason::QuietHours => false,
-        GateReason::BudgetUnavailable | GateReason::BudgetWaits => false,
     };
     is_limit && is_new
 }

@@ -1,11 +1,14 @@
 //! The pressure of one batch: which of its users may not come in, and which become active by it.
 
+mod back;
+
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
+    collections::{HashMap, HashSet},
     sync::Arc,
     time::Duration,
 };
 
+pub(super) use back::BackPlaces;
 use foldhash::fast::RandomState;
 
 use super::{Decider, Decoded, Disposition, GateResult, StoreAnswers, gate::facts};
@@ -49,6 +52,8 @@ pub(crate) struct BatchPressure {
     denied: Vec<usize>,
     /// The users who took a place.
     placed: HashSet<ActivityHash, RandomState>,
+    /// The users who have a place by now that came back, and those whose place another one has: `false`.
+    moved: HashMap<ActivityHash, bool, RandomState>,
 }
 
 impl BatchPressure {
@@ -103,12 +108,14 @@ impl BatchPressure {
             }
         }
         eval.turn_to(now);
-        Some(Self { pressure: Arc::clone(pressure), state, now, users, by, denied, placed })
+        let (pressure, moved) = (Arc::clone(pressure), HashMap::default());
+        Some(Self { pressure, state, now, users, by, denied, placed, moved })
     }
 
     /// Whether the user of a record may not come in.
     pub(crate) fn denies(&self, record: usize) -> bool {
-        self.denied.binary_search(&record).is_ok()
+        let has_place = if self.moved.is_empty() { None } else { self.has_moved_place(record) };
+        has_place.map_or_else(|| self.denied.binary_search(&record).is_ok(), |has_place| !has_place)
     }
 
     /// What the gate makes of an intent at `now`.
@@ -118,45 +125,6 @@ impl BatchPressure {
                 Gate::Suppress { reason: GateReason::Pressure, eligible_at: Some(now.plus(PUT_OFF_MS)) }
             }
             gate @ (Gate::Bypass | Gate::CheckCaps { .. } | Gate::Suppress { .. }) => gate,
-        }
-    }
-
-    /// The users who took a place and of whom no intent is approved, in the order of their intents.
-    pub(super) fn back(&self, is_approved: impl Fn(usize) -> bool) -> VecDeque<ActivityHash> {
-        let mut without: HashSet<ActivityHash, RandomState> = self.placed.clone();
-        for (index, user) in self.users.iter().enumerate() {
-            if let Some(user) = user
-                && is_approved(index)
-            {
-                without.remove(user);
-            }
-        }
-        self.users.iter().flatten().copied().filter(|user| without.remove(user)).collect()
-    }
-
-    /// Whether the user of a record needs a place, and none of these came back.
-    pub(super) fn lacks_place(&self, record: usize, places: &VecDeque<ActivityHash>) -> bool {
-        self.denies(record) && places.is_empty()
-    }
-
-    /// Gives the user of a record a place that came back, where one is needed; its own, where that is among these.
-    pub(super) fn give(&mut self, record: usize, places: &mut VecDeque<ActivityHash>) {
-        let Some(user) = self.users[record] else { return };
-        if let Some(own) = places.iter().position(|other| *other == user) {
-            places.remove(own);
-        } else if self.denies(record)
-            && let Some(other) = places.pop_front()
-        {
-            self.placed.remove(&other);
-            self.placed.insert(user);
-            // From now on it is the other one who may not come in.
-            let (users, by, denied) = (&self.users, &self.by, &self.denied);
-            let is_denied = |index: &usize| match users[*index] {
-                Some(of) if of == user => false,
-                Some(of) if of == other => by[*index] == ActiveBy::Intent,
-                Some(_) | None => denied.binary_search(index).is_ok(),
-            };
-            self.denied = (0..users.len()).filter(is_denied).collect();
         }
     }
 

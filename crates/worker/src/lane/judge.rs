@@ -20,6 +20,9 @@ use super::{
 };
 use crate::{observer::Event, trace::Interval};
 
+/// How long a batch offers what limits gave in vain to its other intents, at most, where the store is slow: its answers hold for a while only.
+const OFFERS_WITHIN: Duration = Duration::from_secs(1);
+
 impl<S, K, D, C> Lane<S, K, D, C>
 where
     S: Source,
@@ -138,6 +141,7 @@ where
         asked: &mut AskedBatch<'_, S::Batch>,
         rounds: &mut Rounds,
     ) -> Result<Option<BTreeSet<u16>>, Interruption> {
+        let offers_until = self.clock.passed() + OFFERS_WITHIN;
         for offers in 0..=BatchDecision::MOST_OFFERS {
             if asked.has_unanswered() {
                 rounds.ask();
@@ -151,7 +155,8 @@ where
                     Admitted::Unanswered(shards) => return Ok(Some(shards)),
                 }
             }
-            if offers == BatchDecision::MOST_OFFERS || !asked.offer(batch_decision, self.store.shards()) {
+            let may_offer = offers < BatchDecision::MOST_OFFERS && self.clock.passed() < offers_until;
+            if !may_offer || !asked.offer(batch_decision, self.store.shards()) {
                 break;
             }
         }

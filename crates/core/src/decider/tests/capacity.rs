@@ -1,5 +1,6 @@
 //! Which intents have permits of their route, what becomes of the others, and which permits go back.
 
+mod back;
 mod changed;
 mod overdue;
 mod retries;
@@ -108,6 +109,11 @@ impl World {
         let (mut gated, _) = begun.gate(batch, &decoded);
         let times = vec![then; gated.requests().requests.len()];
         gated.answer(self.store.admit_each(gated.requests(), &times));
+        while begun.offer(&mut gated) {
+            let open: Vec<RequestIndex> = gated.unanswered().collect();
+            let answers = self.store.admit_each(&gated.part(&open), &vec![then; open.len()]);
+            gated.answer_part(&open, answers);
+        }
         let (outputs, _) = begun.outputs(&gated, &|_| None);
         let permits = begun.permits_of(&outputs);
         (outputs, permits)

@@ -140,36 +140,57 @@ fn permits_that_come_back_in_a_batch_are_used_in_it() {
     assert_eq!(state.left(Pool::General, PASSED), MOST - approved);
 }
 
-/// Users who have had their one, and are not active, take places in vain.
-#[test]
-fn places_that_come_back_in_a_batch_are_taken_in_it() {
+/// What is sent to a user on a channel.
+fn to(user: &str, channel: &str, id: usize) -> String {
+    format!(r#"{{"id":"{id}{channel}","user_id":"{user}","channel":"{channel}"}}"#)
+}
+
+/// A decider with so many places for users who are not active, and a store in which some have had their one.
+fn pressed(places: u64, had: &[&str]) -> (Decider, Arc<PressureState>, EmbeddedStore) {
     let decider = capped("[pressure]\nmax_active_users = 1000\nchannel = \"push\"\n");
-    let (pressure, _inbox) = Pressure::new();
+    let (pressure, _) = Pressure::new();
     let state = Arc::new(PressureState::new(decider.policy.get().pressure.as_ref().unwrap()));
-    state.places.add(10);
+    state.places.add(places);
     pressure.replace(Some(Arc::clone(&state)));
-    let decider = Decider { pressure: Some(pressure), ..decider };
-    let store = store();
-    let value = |user: usize, id: &str| format!(r#"{{"id":"{id}{user}","user_id":"u{user}","channel":"push"}}"#);
-    // The first eight of twenty have had their one already.
-    let had = Campaigns((0..8).map(|user| value(user, "before").replace("push", "sms")).collect());
+    let (decider, store) = (Decider { pressure: Some(pressure), ..decider }, store());
+    let had = Campaigns(had.iter().enumerate().map(|(id, user)| to(user, "sms", id)).collect());
     let mut begun = decider.begin_batch(now());
     let decoded = begun.decode(&had);
     let (mut gated, _) = begun.gate(&had, &decoded);
     ask(&store, &mut gated);
+    (decider, state, store)
+}
 
-    let records = Campaigns((0..20).map(|user| value(user, "now")).collect());
+/// Which of these are approved of a batch of pushes, which is offered once what came back.
+fn approved_pushes((decider, store): (&Decider, &EmbeddedStore), users: &[&str]) -> Vec<usize> {
+    let records = Campaigns(users.iter().enumerate().map(|(id, user)| to(user, "push", id)).collect());
     let mut begun = decider.begin_batch(now());
     let decoded = begun.decode(&records);
     begun.press(&records, &decoded, Places::Take);
     let (mut gated, _) = begun.gate(&records, &decoded);
-    ask(&store, &mut gated);
+    ask(store, &mut gated);
     assert!(begun.offer(&mut gated));
-    ask(&store, &mut gated);
-    assert!(!begun.offer(&mut gated), "all places are taken");
-    let approved: Vec<usize> = (0..20).filter(|index| begun.decision(&gated, *index).verdict.is_approved()).collect();
-    assert_eq!(approved, (8..18).collect::<Vec<_>>());
+    ask(store, &mut gated);
+    assert!(!begun.offer(&mut gated), "no place is left, or nobody needs one");
     begun.note_active(&gated);
+    (0..users.len()).filter(|index| begun.decision(&gated, *index).verdict.is_approved()).collect()
+}
+
+/// Users who have had their one, and are not active, take places in vain.
+#[test]
+fn places_that_come_back_in_a_batch_are_taken_in_it() {
+    let users: Vec<String> = (0..20).map(|number| format!("u{number}")).collect();
+    let users: Vec<&str> = users.iter().map(String::as_str).collect();
+    let (decider, state, store) = pressed(10, &users[..8]);
+    assert_eq!(approved_pushes((&decider, &store), &users), (8..18).collect::<Vec<_>>());
+    assert_eq!((state.places.left(), state.places.held()), (0, 0));
+}
+
+#[test]
+fn a_user_who_gets_a_place_that_came_back_needs_one_for_all_intents() {
+    let (decider, state, store) = pressed(1, &["o"]);
+    // The place of the first goes to the second, whose other one a cap denies: no place is left for the third.
+    assert_eq!(approved_pushes((&decider, &store), &["o", "u", "u", "o", "v"]), [1]);
     assert_eq!((state.places.left(), state.places.held()), (0, 0));
 }
 

@@ -1,0 +1,65 @@
+//! Permits that came back, because their intents are not approved, and are given to other intents of the batch.
+
+use super::{BatchCapacity, Slot, route_of};
+use crate::{class::ClassNames, policy::Policy, routes::Pool};
+
+/// What a record lacks of its route.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::decider) enum Lacks {
+    /// It has no route.
+    Nothing,
+    /// A permit of the route at this place of the policy, that a record of this pool may have.
+    Permit(usize, Pool),
+    /// No permit is for it.
+    More,
+}
+
+/// The permits of a route that came back.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::decider) struct BackPermits {
+    all: u64,
+    /// How many of them a record may have that may have none of the reserved share, at most.
+    general: u64,
+}
+
+impl BackPermits {
+    /// How many are for records of a pool.
+    pub(in crate::decider) fn left(self, pool: Pool) -> u64 {
+        match pool {
+            Pool::General => self.general.min(self.all),
+            Pool::Reserved => self.all,
+        }
+    }
+}
+
+impl BatchCapacity {
+    /// What a record needs of its route to be approved after all. It may have a permit already: that came back, too.
+    pub(in crate::decider) fn lacks(&self, record: usize, policy: &Policy, class: &ClassNames<'_>) -> Lacks {
+        let Some((route, pool)) = route_of(policy, class) else { return Lacks::Nothing };
+        match self.slots[record] {
+            Slot::Denied(..) => Lacks::More,
+            // Something before had denied it.
+            Slot::Unrouted if self.taken[route].state().is_queueing() => Lacks::More,
+            Slot::Unrouted | Slot::Permit(..) | Slot::Full(..) => Lacks::Permit(route, pool),
+        }
+    }
+
+    /// The permits of each route that no record has which needs one.
+    pub(in crate::decider) fn back(&self, needs_one: impl Fn(usize) -> bool) -> Vec<BackPermits> {
+        let used = self.used_by(needs_one);
+        let back = self.taken.iter().zip(used).map(|(taken, (used, used_general))| BackPermits {
+            all: taken.permits().saturating_sub(used),
+            general: taken.of(Pool::General).saturating_sub(used_general),
+        });
+        back.collect()
+    }
+
+    /// Gives a record a permit of its route that came back.
+    pub(in crate::decider) fn give(&mut self, record: usize, (route, pool): (usize, Pool), back: &mut BackPermits) {
+        back.all -= 1;
+        if pool == Pool::General {
+            back.general -= 1;
+        }
+        self.slots[record] = Slot::Permit(u16::try_from(route).unwrap_or(u16::MAX), pool);
+    }
+}
