@@ -314,6 +314,15 @@ pub const CASES: &[Case] = &[
     })
     .times(2),
     case("39b", "the same while no worker runs", |g, o| offsets::grown(g, o, offsets::Meanwhile::Stopped)).times(2),
+    case(
+        "41a",
+        "budgets: no replica answers for 25 s while intents come that spend a total; `wait_replicas = 1`",
+        budgets::unreplicated,
+    )
+    .within_s(60),
+    case("41b", "budgets: replies of Redis are lost again and again while budgets are spent", budgets::replies_lost)
+        .times(30)
+        .within_s(60),
     case("42a", "the clock of the node that counts rolling budgets 1 h ahead, past their windows", |g, o| {
         budgets::clock_ahead(g, o, budgets::Whose::Primary)
     })

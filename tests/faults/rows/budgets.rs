@@ -1,12 +1,16 @@
-//! Budgets while something breaks. Rows 35, 38 and 42.
+//! Budgets while something breaks. Rows 35, 38, 41 and 42.
 
 mod nodes;
+mod turns;
 
 use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Result, ensure};
 
-pub use self::nodes::{Whose, all_lost, clock_ahead, old_snapshot};
+pub use self::{
+    nodes::{Whose, all_lost, clock_ahead, old_snapshot},
+    turns::{replies_lost, unreplicated},
+};
 use super::{lost, plain};
 use crate::{
     ground::Ground,

@@ -76,7 +76,7 @@ pub fn all_lost(ground: &mut Ground, order: &Order) -> Result<Findings> {
 }
 
 /// Sends of the campaign that the load does not have, each of a user of its own.
-fn of_autumn(numbers: Range<u64>) -> Vec<Sent> {
+pub(super) fn of_autumn(numbers: Range<u64>) -> Vec<Sent> {
     let sent = |number: u64| Sent {
         id: format!("autumn-{number}"),
         user: 10_000 + number,
