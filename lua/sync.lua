@@ -29,10 +29,10 @@
 -- Reply: [1] the cursor: the id of the last entry, behind `*` while own entries are still to be read; '': the log is empty,
 --        [2] 1: there is more to read, and no places were added, [3] 1: the log no longer has the entry at the cursor: it is read from
 --        the beginning of the window, [4] the places that the instance holds now, never fewer than before, [5] the members, this one
---        included, [6..] the entries read, about 1 MiB at most, three elements each: m, n, u.
+--        included, [6] the server's clock in ms since 1970, [7..] the entries read, about 1 MiB at most, three elements each: m, n, u.
 --
 -- Example: EVALSHA <sha> 2 weir:{weir}:activity weir:{weir}:activity-members weir-0 1795132800123-0 1800000 10000 40 1000
---          29918880 1 <8 bytes>  ->  1795132801130-0, 0, 0, 480, 2, 29918880, 3, <24 bytes>
+--          29918880 1 <8 bytes>  ->  1795132801130-0, 0, 0, 480, 2, 1795132801130, 29918880, 3, <24 bytes>
 
 -- Entries stay a little longer than the window: clocks differ, and users may be appended late.
 local SLACK_MS = 120000
@@ -65,7 +65,7 @@ if cursor ~= '' then
     from = '(' .. cursor
   end
 end
-local reply, bytes, told = { '', 0, 0, 0, 0 }, 0, 0
+local reply, bytes, told = { '', 0, 0, 0, 0, now }, 0, 0
 repeat
   local entries = redis.call('XRANGE', log, from, '+', 'COUNT', ENTRIES_AT_ONCE)
   for _, entry in ipairs(entries) do

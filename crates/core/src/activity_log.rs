@@ -4,7 +4,10 @@
 mod book;
 mod embedded;
 
-use crate::activity::{ActivityHash, Minute};
+use crate::{
+    activity::{ActivityHash, Minute},
+    time::Time,
+};
 pub use book::{Book, USERS_AN_ENTRY};
 pub use embedded::EmbeddedActivityLog;
 
@@ -55,6 +58,8 @@ pub struct SyncReply {
     pub held: u64,
     /// The instances, this one included.
     pub members: u64,
+    /// When the turn was, by the log's clock.
+    pub now: Time,
     /// Bytes sent and received, about.
     pub bytes: u64,
 }

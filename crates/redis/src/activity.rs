@@ -7,6 +7,7 @@ use weir_core::{
     activity::{ActivityHash, Minute},
     activity_log::{ActiveIn, SyncReply, SyncRequest, USERS_AN_ENTRY},
     ports::{ActivityLog, StoreError},
+    time::Time,
 };
 
 use super::{
@@ -85,6 +86,7 @@ fn parse(value: Value) -> Option<SyncReply> {
     let cursor: String = redis::from_redis_value(parts.pop_front()?).ok()?;
     let mut number = || redis::from_redis_value::<u64>(parts.pop_front()?).ok();
     let (more, lost, held, members) = (number()? != 0, number()? != 0, number()?, number()?);
+    let now = Time::from_millis(i64::try_from(number()?).ok()?)?;
     let (mut active, mut received) = (Vec::with_capacity(parts.len() / 3), 0);
     while let Some(minute) = parts.pop_front() {
         let minute = Minute(redis::from_redis_value(minute).ok()?);
@@ -99,7 +101,7 @@ fn parse(value: Value) -> Option<SyncReply> {
         active.push(ActiveIn { minute, new, users });
     }
     let cursor = (!cursor.is_empty()).then(|| cursor.into());
-    Some(SyncReply { active, cursor, more, lost, held, members, bytes: bytes(received) })
+    Some(SyncReply { active, cursor, more, lost, held, members, now, bytes: bytes(received) })
 }
 
 fn bytes(count: usize) -> u64 {

@@ -67,8 +67,8 @@ struct Read {
 
 impl Book {
     /// Takes a turn of an instance at a moment.
-    pub fn sync(&mut self, instance: &str, request: &SyncRequest<'_>, now: Time) -> SyncReply {
-        let now = now.millis();
+    pub fn sync(&mut self, instance: &str, request: &SyncRequest<'_>, at: Time) -> SyncReply {
+        let now = at.millis();
         if now >= self.log_ends {
             (self.log, self.last) = (BTreeMap::new(), EntryId::default());
         }
@@ -88,6 +88,7 @@ impl Book {
             lost: read.lost,
             held,
             members,
+            now: at,
             bytes: 0,
         }
     }

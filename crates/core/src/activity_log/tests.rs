@@ -5,7 +5,6 @@ mod instance;
 use proptest::prelude::*;
 
 use super::*;
-use crate::time::Time;
 use instance::{Instances, MAX, WINDOW_MINUTES};
 
 /// What happens.

@@ -143,7 +143,7 @@ impl Account {
             None => self.grant(now, holder, request),
         };
         let used = self.used(request.span);
-        let leased: u64 = self.holders.values().flat_map(BTreeMap::values).sum();
+        let leased: u64 = self.holders.values().flat_map(|leases| leases.range(now + 1..)).map(|(_, held)| held).sum();
         let free_in_ms = self.free_in_ms(now, request, used);
         let counted_for_ms = (now - self.since).max(0);
         let count_id = CountId(self.since);
@@ -174,7 +174,9 @@ impl Account {
             }
         }
         let ends = rounded_up(now + lease_ms, lease_ms / LEASE_PARTS);
-        *self.holders.entry(holder.to_owned()).or_default().entry(ends).or_default() += granted;
+        let own = self.holders.entry(holder.to_owned()).or_default();
+        own.retain(|ends, _| *ends > now);
+        *own.entry(ends).or_default() += granted;
         if let Some(turn) = request.turn {
             let done = Done { tokens: granted, bucket };
             self.takes.insert(holder.to_owned(), LastTurn::new(turn, now, done));
@@ -192,10 +194,8 @@ impl Account {
             }
             SpanNow::Total => {}
         }
-        self.holders.retain(|_, leases| {
-            leases.retain(|ends, _| *ends > now);
-            !leases.is_empty()
-        });
+        // A holder's leases go with the last one: where the clock goes back, those that had ended count again.
+        self.holders.retain(|_, leases| leases.range(now + 1..).next().is_some());
         self.takes.retain(|_, last| last.is_kept(now));
         self.returns.retain(|_, last| last.is_kept(now));
     }

@@ -84,20 +84,21 @@ impl Book {
 
     /// Removes an instance; gives whether it was registered.
     pub fn deregister(&mut self, instance: &ServiceName, now: Time) -> bool {
-        let found = self.instances.remove(instance.as_str());
-        found.is_some_and(|one| one.expires > now.millis())
+        self.instances.retain(|_, one| one.expires > now.millis());
+        self.instances.remove(instance.as_str()).is_some()
     }
 
     /// Takes a turn of a holder; `None` where a later one was taken before.
     pub fn turn(&mut self, holder: &Holder, turn: &ShareTurn, now: Time) -> Option<ShareReply> {
         let now = now.millis();
-        self.forget(now);
-        self.members.retain(|_, member| member.rate.until.max(member.concurrency.until) > now);
-        self.ends.retain(|holder, _| self.members.contains_key(holder));
-        let before = self.members.get(holder).copied();
+        let counts = |member: &Member| member.rate.until.max(member.concurrency.until) > now;
+        let before = self.members.get(holder).copied().filter(counts);
         if before.is_some_and(|before| before.number >= turn.number) {
             return None;
         }
+        self.forget(now);
+        self.members.retain(|_, member| counts(member));
+        self.ends.retain(|holder, _| self.members.contains_key(holder));
         let total = self.total(now);
         let starts_in = self.since.map_or(0, |since| (since + LEASE_MS + SECOND_MS - now).max(0));
         let share = |total: u64, used: Use, of: fn(&Member) -> Counted| {
