@@ -2,7 +2,6 @@
 //! keeps no other part from answering.
 
 mod memory;
-mod steps;
 mod turns;
 
 use std::{sync::Arc, time::Duration};
@@ -18,16 +17,10 @@ use weir_core::{
     ports::{Clock, Ledger, StoreError},
     time::Time,
 };
-use weir_redis::{
-    Keyspace, LedgerClock, Opened, RedisLedger, RedisOptions, RedisStats,
-    rebuild::{BudgetChange, BudgetState, Held, Scope},
-};
+use weir_redis::{Keyspace, LedgerClock, Opened, RedisLedger, RedisOptions, RedisStats};
 use weir_worker::clock::SystemClock;
 
-use crate::{
-    redis_support::{DAY_MS, opened, options, own, patiently, server},
-    refunds::begun,
-};
+use crate::redis_support::{DAY_MS, opened, options, own, patiently, server};
 
 const LIMIT: u64 = 1_000;
 
@@ -45,7 +38,7 @@ pub(crate) fn ledger(options: &RedisOptions, opened: &Opened, holder: &str) -> R
 }
 
 /// A request for exactly so many tokens of a budget per day.
-fn request(name: &str, tokens: u64) -> TakeRequest {
+pub(crate) fn request(name: &str, tokens: u64) -> TakeRequest {
     TakeRequest {
         budget: budget(name),
         span: rolling(DAY_MS),
@@ -60,7 +53,7 @@ fn request(name: &str, tokens: u64) -> TakeRequest {
 }
 
 /// All of the tokens that an answer to a request granted.
-fn all_of(request: &TakeRequest, answer: &TakeAnswer) -> GiveBack {
+pub(crate) fn all_of(request: &TakeRequest, answer: &TakeAnswer) -> GiveBack {
     let TakeAnswer { granted: tokens, bucket, count_id, .. } = *answer;
     GiveBack { budget: request.budget.clone(), span: request.span, bucket, count_id, tokens, turn: None }
 }
@@ -307,31 +300,6 @@ async fn tokens_given_back_twice_or_of_nothing_make_nothing() {
     for (name, fields) in [("b", &["s"][..]), ("nobody's", &[])] {
         let key = keyspace.budget_key(&budget(name));
         assert_eq!(server.query::<Vec<String>>(&["HKEYS", &key]).unwrap(), fields, "since when it is counted stays");
-    }
-}
-
-#[tokio::test]
-async fn tokens_that_come_back_after_a_budget_was_counted_again_are_not_taken_off_what_was_approved() {
-    let server = server();
-    let options = own(&server);
-    let opened = opened(&options).await.unwrap();
-    let mut ledger = ledger(&options, &opened, "weir-0");
-    let mut restorer = begun(&options, &Scope::Lost).await.unwrap().budgets();
-    let (_, now) = look(&mut ledger, &budget("b"), 1).await;
-    let period = SpanNow::Period { start: now.plus(-DAY_MS), end: now.plus(DAY_MS) };
-    for (name, span) in [("rolling", rolling(DAY_MS)), ("period", period), ("total", SpanNow::Total)] {
-        let hundred = TakeRequest { span, ..request(name, 100) };
-        let granted = take_one(&mut ledger, &hundred).await;
-        // Of these 60 were approved, and the others come back late.
-        let held = Held::Replace([(granted.bucket, 60)].into());
-        let change = BudgetChange { found: &BudgetState::Open, becomes: BudgetState::Open, span, held };
-        assert_eq!(restorer.change(&hundred.budget, &change, now).await.unwrap(), BudgetState::Open);
-        ledger.give_back(&[GiveBack { tokens: 40, ..all_of(&hundred, &granted) }]).await.unwrap();
-        for _ in 0..2 {
-            let again = take_one(&mut ledger, &hundred).await;
-            assert_eq!(again.used, 160, "{name}: what was granted since comes back, and nothing else");
-            ledger.give_back(&[all_of(&hundred, &again)]).await.unwrap();
-        }
     }
 }
 

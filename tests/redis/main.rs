@@ -19,4 +19,5 @@ mod plan_memory;
 mod rebuild_frozen;
 mod refunds;
 mod services;
+mod share;
 mod sweep;

@@ -1,13 +1,11 @@
-//! Instances share the permits of a route, and never hold more than its room and its rate allow, whatever is lost or repeated.
-
-mod steps;
+//! Instances share the permits of a route, and never hold more than its room and its rate allow.
 
 use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use testkit::redis::{RedisCluster, RedisServer};
+use testkit::redis::RedisServer;
 use weir_core::{
     pace::KeptRates,
     permits::LEASE,
@@ -15,16 +13,16 @@ use weir_core::{
 };
 use weir_redis::{Opened, RedisOptions, RedisPermits, RedisStats};
 
-use crate::redis_support::{opened, options, own, server};
+use crate::redis_support::{opened, own, server};
 
 const DELIVERY: u64 = 0xfeed_0000_0000_beef;
 
-fn permits(options: &RedisOptions, opened: &Opened, instance: &str, lease: Duration) -> RedisPermits {
+pub(crate) fn permits(options: &RedisOptions, opened: &Opened, instance: &str, lease: Duration) -> RedisPermits {
     RedisPermits::new(&Arc::new(options.clone()), &Arc::new(RedisStats::default()), opened, instance, lease)
 }
 
 /// A turn at a route with so much room, that wants so many permits.
-fn turn(room: u64, want: u64) -> PermitTurn<'static> {
+pub(crate) fn turn(room: u64, want: u64) -> PermitTurn<'static> {
     PermitTurn {
         route: "email",
         service: None,
@@ -69,41 +67,6 @@ async fn takes_a_rate(permits: &mut RedisPermits, turn: &PermitTurn<'_>, per_s: 
 }
 
 #[tokio::test]
-async fn members_share_the_room_and_hold_no_more_together() {
-    let (_server, _, [mut a, mut b]) = instances(["a", "b\r\n:1 é:7"], LEASE).await;
-    assert_eq!(take(&mut a, turn(100, 1_000)).await.permits, 0, "it was no member");
-    assert_eq!(take(&mut a, turn(100, 1_000)).await.permits, 100);
-    assert_eq!(
-        take(&mut b, turn(100, 1_000)).await,
-        PermitGrant { members: 2, held_by_others: 100, slow: 1.0, ..PermitGrant::default() }
-    );
-    // The first one returns what it held, and sees that the other wants as many.
-    assert_eq!(take(&mut a, turn(100, 1_000)).await.permits, 50);
-    assert_eq!(take(&mut b, turn(100, 1_000)).await.permits, 50);
-    let used = PermitTurn { recent: 30, ..turn(100, 1_000) };
-    assert_eq!(take(&mut a, used).await.permits, 20, "30 are on their way, 50 are the other's");
-    // Who wants less leaves the rest to others.
-    assert_eq!(take(&mut b, turn(100, 5)).await.permits, 5);
-    assert_eq!(take(&mut a, turn(100, 1_000)).await.permits, 95);
-}
-
-#[tokio::test]
-async fn a_lease_that_ends_leaves_its_permits_to_others() {
-    let (server, opened, [mut a, mut b]) = instances(["a", "b"], LEASE).await;
-    take(&mut a, turn(10, 10)).await;
-    assert_eq!(take(&mut a, turn(10, 10)).await.permits, 10);
-    take(&mut b, turn(10, 10)).await;
-    assert_eq!(take(&mut b, turn(10, 10)).await.permits, 0);
-    // As if a had been silent since its turn for as long as its lease.
-    let key = opened.keyspace.route_key("email", None);
-    let member: String = server.query(&["HGET", &key, "ia"]).unwrap();
-    let (figures, ends) = member.rsplit_once(':').unwrap();
-    let ended = ends.parse::<i64>().unwrap() - i64::try_from(LEASE.as_millis()).unwrap();
-    server.query::<()>(&["HSET", &key, "ia", &format!("{figures}:{ended}")]).unwrap();
-    assert_eq!(take(&mut b, turn(10, 10)).await.permits, 10);
-}
-
-#[tokio::test]
 async fn a_rate_grants_one_second_of_it_at_a_time_and_takes_unused_permits_back() {
     let (_server, _, [mut a]) = instances(["a"], LEASE).await;
     let rated = |want, unused| PermitTurn { rate: Some(1_000), unused, ..turn(1_000_000, want) };
@@ -132,20 +95,6 @@ async fn what_a_service_has_registered_bounds_the_rate_and_one_permit_a_second_t
     }
     let grant = take(&mut a, of_service(100)).await;
     assert_eq!((grant.registered_per_s, grant.timeout_ms), (Some(500), Some(4_000)));
-}
-
-#[tokio::test]
-async fn after_a_loss_of_the_hash_nobody_gets_permits_before_a_second_turn() {
-    let (server, opened, [mut a, mut b]) = instances(["a", "b"], LEASE).await;
-    for _ in 0..3 {
-        take(&mut a, turn(100, 1_000)).await;
-        take(&mut b, turn(100, 1_000)).await;
-    }
-    server.query::<()>(&["DEL", &opened.keyspace.route_key("email", None)]).unwrap();
-    assert_eq!(take(&mut a, turn(100, 1_000)).await.permits, 0);
-    assert_eq!(take(&mut b, turn(100, 1_000)).await.permits, 0);
-    assert_eq!(take(&mut a, turn(100, 1_000)).await.permits, 50);
-    assert_eq!(take(&mut b, turn(100, 1_000)).await.permits, 50);
 }
 
 /// What is kept of a delivery.
@@ -188,13 +137,6 @@ async fn the_highest_rate_is_kept_for_an_hour() {
 }
 
 #[tokio::test]
-async fn all_members_know_the_least_factor() {
-    let (_server, _, [mut a, mut b]) = instances(["a", "b"], LEASE).await;
-    take(&mut a, PermitTurn { slow: 0.49, ..turn(1, 1) }).await;
-    assert!((take(&mut b, turn(1, 1)).await.slow - 0.49).abs() < 1e-9);
-}
-
-#[tokio::test]
 async fn all_members_take_the_least_factor_s_part_of_the_rate() {
     // Whatever the machine is busy with, both remain members.
     let (_server, _, [mut a, mut b]) = instances(["a", "b"], Duration::from_secs(600)).await;
@@ -202,17 +144,4 @@ async fn all_members_take_the_least_factor_s_part_of_the_rate() {
     take(&mut a, PermitTurn { want: 0, ..rated(0.49) }).await;
     take(&mut b, rated(1.0)).await;
     takes_a_rate(&mut b, &rated(1.0), 490).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn in_a_cluster_turns_go_on_after_the_slot_has_moved() {
-    let cluster = RedisCluster::start(3, 0).unwrap();
-    let options = options(&cluster.nodes());
-    let opened = opened(&options).await.unwrap();
-    let mut a = permits(&options, &opened, "a", LEASE);
-    take(&mut a, turn(100, 10)).await;
-    let slot = opened.keyspace.slot(opened.keyspace.route_shard("email", None));
-    let from = cluster.owner_of(slot).unwrap();
-    cluster.move_slots([slot], from, (from + 1) % 3).unwrap();
-    assert_eq!(take(&mut a, turn(100, 10)).await.permits, 10);
 }

@@ -1,0 +1,237 @@
+//! The scripts of the limits and their references answer alike: random steps of several members, each repeated on the reference at the
+//! time that the server's clock showed. Meanwhile replies are lost, records are deleted, the clock jumps or a slot moves to another node,
+//! and members are silent for longer than their leases.
+
+mod budget;
+mod pressure;
+mod route;
+mod service;
+mod two;
+
+use std::{
+    collections::BTreeMap,
+    fmt::Debug,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use fastrand::Rng;
+use testkit::{
+    clock::{MovedClock, ProcessClock},
+    redis::{RedisCluster, RedisServer},
+};
+use weir_core::{ports::StoreError, time::Time};
+use weir_redis::{Opened, RedisOptions};
+
+use crate::redis_support::{opened, options};
+
+/// How long the steps may take to reach everything.
+const REACH_WITHIN: Duration = Duration::from_secs(100);
+
+/// A limit that members share: its script on a server, its reference, and the steps that are taken at both.
+trait Scripted: Sized {
+    type Step: Debug;
+    type Reply: PartialEq + Debug;
+    const MEMBERS: usize;
+    const STEPS: usize = 3_000;
+    /// How often they must reach each thing.
+    const LEAST: u32 = 10;
+    /// For how long the same members are awake.
+    const PHASE: Duration = Duration::from_secs(1);
+    /// How many seconds the clock is ahead, one after the other.
+    const AHEAD_S: &'static [i64] = &[15, -10, 0];
+    /// Whether steps whose replies are lost are repeated as they are.
+    const REPEATS: bool = false;
+
+    async fn new(place: Arc<Place>) -> Self;
+
+    /// The next steps of a member, which are sent at once.
+    fn draw(&mut self, rng: &mut Rng, member: usize) -> Vec<Self::Step>;
+
+    /// Gives the replies in order, and what the server's clock showed at each.
+    async fn on_server(&mut self, member: usize, steps: &[Self::Step]) -> Result<Vec<(Self::Reply, Time)>, StoreError>;
+
+    fn on_reference(&mut self, member: usize, step: &Self::Step, now: Time) -> Self::Reply;
+
+    /// Gives what the step has reached, of all that steps must reach. A member goes on from a reply that it has heard.
+    fn note(&mut self, member: usize, step: &Self::Step, reply: &Self::Reply, is_heard: bool) -> Reached;
+
+    /// The slot and the key of each record.
+    fn records(&self) -> Vec<(u16, String)>;
+
+    /// All records were deleted: the reference begins anew.
+    fn forget(&mut self);
+}
+
+/// Things that steps must reach, and which of them one has reached.
+type Reached = Vec<(&'static str, bool)>;
+
+enum Servers {
+    /// A server whose clock can be moved.
+    One {
+        server: Box<RedisServer>,
+        clock: ProcessClock,
+        _library: MovedClock,
+    },
+    Many(RedisCluster),
+}
+
+impl Servers {
+    fn one() -> Self {
+        let library = MovedClock::build().unwrap();
+        let clock = library.clock(0).unwrap();
+        let server = Box::new(RedisServer::start_by(&clock).unwrap());
+        Self::One { server, clock, _library: library }
+    }
+
+    fn nodes(&self) -> Vec<&RedisServer> {
+        match self {
+            Self::One { server, .. } => vec![server.as_ref()],
+            Self::Many(cluster) => (0..cluster.nodes().len()).map(|node| cluster.node(node)).collect(),
+        }
+    }
+
+    fn urls(&self) -> Vec<String> {
+        self.nodes().into_iter().map(RedisServer::url).collect()
+    }
+}
+
+/// Where the records are.
+struct Place {
+    servers: Servers,
+    options: RedisOptions,
+    opened: Opened,
+}
+
+impl Place {
+    /// The reply of the node that has the key: the others say where it is.
+    fn query<T: redis::FromRedisValue>(&self, command: &[&str]) -> T {
+        let replies = self.servers.nodes().into_iter().map(|node| node.query(command));
+        replies.reduce(Result::or).unwrap().unwrap()
+    }
+
+    fn clock(&self) -> Time {
+        let (seconds, micros): (i64, i64) = self.query(&["TIME"]);
+        Time::from_millis(seconds * 1_000 + micros / 1_000).unwrap()
+    }
+
+    /// When a call was that wrote a time so far ahead into a field, behind so many colons.
+    fn moment(&self, key: &str, field: &str, colons: usize, ahead_ms: i64) -> Time {
+        let text: String = self.query(&["HGET", key, field]);
+        let millis = text.split(':').nth(colons).unwrap().parse().unwrap();
+        Time::from_millis(millis).unwrap().plus(-ahead_ms)
+    }
+
+    /// The clock jumps, or a slot moves.
+    fn disturb(&self, times: usize, ahead_s: &[i64], records: &[(u16, String)]) {
+        match &self.servers {
+            Servers::One { clock, .. } => clock.set(ahead_s[times % ahead_s.len()]).unwrap(),
+            Servers::Many(cluster) => {
+                let (slot, _) = records[times % records.len()];
+                let from = cluster.owner_of(slot).unwrap();
+                cluster.move_slots([slot], from, (from + 1) % cluster.nodes().len()).unwrap();
+            }
+        }
+    }
+}
+
+/// A limit on the servers and its reference.
+struct Both<S> {
+    limit: S,
+    place: Arc<Place>,
+    /// How often the steps have reached each thing.
+    seen: BTreeMap<&'static str, u32>,
+}
+
+impl<S: Scripted> Both<S> {
+    async fn new(servers: Servers, options: RedisOptions) -> Self {
+        let opened = opened(&options).await.unwrap();
+        let place = Arc::new(Place { servers, options, opened });
+        Self { limit: S::new(Arc::clone(&place)).await, place, seen: BTreeMap::new() }
+    }
+
+    /// Takes steps of a member at both.
+    async fn take(&mut self, member: usize, steps: &[S::Step], is_heard: bool) -> Result<Vec<S::Reply>, StoreError> {
+        let replies = self.limit.on_server(member, steps).await?;
+        assert_eq!(replies.len(), steps.len());
+        let mut all = Vec::new();
+        for (step, (reply, now)) in steps.iter().zip(replies) {
+            let expected = self.limit.on_reference(member, step, now);
+            if reply != expected {
+                let short = |what: &dyn Debug| format!("{what:?}").chars().take(1_000).collect::<String>();
+                panic!("{member} at {now}: {}\n{}\nexpected {}", short(step), short(&reply), short(&expected));
+            }
+            for (thing, is_so) in self.limit.note(member, step, &reply, is_heard) {
+                *self.seen.entry(thing).or_default() += u32::from(is_so);
+            }
+            all.push(reply);
+        }
+        Ok(all)
+    }
+
+    fn wipe(&mut self) {
+        for (_, key) in self.limit.records() {
+            self.place.query::<()>(&["DEL", &key]);
+        }
+        self.limit.forget();
+    }
+
+    fn reaches_all(&self) -> bool {
+        self.seen.values().all(|count| *count >= S::LEAST)
+    }
+
+    async fn run(&mut self) {
+        let (mut rng, began, mut number) = (Rng::new(), Instant::now(), 0);
+        let (mut phase, mut phase_began, mut first, mut awake) = (0, began, 0, 1);
+        // In the first four phases there is each fault.
+        while number < S::STEPS || phase < 4 || (!self.reaches_all() && began.elapsed() < REACH_WITHIN) {
+            if phase_began.elapsed() >= S::PHASE {
+                (phase, phase_began) = (phase + 1, Instant::now());
+                (first, awake) = (rng.usize(..S::MEMBERS), [1, 2, S::MEMBERS][phase % 3]);
+                match phase % 4 {
+                    1 | 3 => self.place.disturb(phase / 2, S::AHEAD_S, &self.limit.records()),
+                    2 => self.wipe(),
+                    _ => {}
+                }
+            }
+            let member = (first + rng.usize(..awake)) % S::MEMBERS;
+            let (steps, is_lost) = (self.limit.draw(&mut rng, member), rng.u8(..10) == 0);
+            number += steps.len();
+            self.take(member, &steps, !is_lost).await.unwrap();
+            if is_lost && S::REPEATS {
+                self.take(member, &steps, true).await.unwrap();
+            }
+            if rng.u8(..8) == 0 {
+                tokio::time::sleep(Duration::from_millis(rng.u64(..8))).await;
+            }
+        }
+        assert!(self.reaches_all(), "the steps reach too little: {:?}", self.seen);
+    }
+}
+
+async fn run<S: Scripted>() {
+    let (one, many) = (Servers::one(), Servers::Many(RedisCluster::start(3, 0).unwrap()));
+    let [on_one, on_many] = [&one, &many].map(|servers| options(&servers.urls()));
+    let (mut one, mut many) = (Both::<S>::new(one, on_one).await, Both::<S>::new(many, on_many).await);
+    tokio::join!(one.run(), many.run());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hundred_thousand_random_steps_of_budgets_are_those_of_the_reference() {
+    run::<budget::Budgets>().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn random_turns_at_the_log_of_activity_are_those_of_the_reference() {
+    run::<pressure::Active>().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn random_turns_at_permits_are_those_of_the_reference() {
+    run::<route::Routes>().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn random_calls_of_services_are_those_of_the_reference() {
+    run::<service::Shares>().await;
+}

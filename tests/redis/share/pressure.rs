@@ -1,0 +1,194 @@
+//! The log of activity, and the places that instances share: `lua/sync.lua`.
+
+use std::sync::Arc;
+
+use fastrand::Rng;
+use weir_core::{
+    activity::{ActivityHash, Minute},
+    activity_log::{ActiveIn, Book, Cursor, SyncReply, SyncRequest},
+    ports::{ActivityLog, StoreError},
+    time::Time,
+};
+use weir_redis::RedisActivityLog;
+
+use super::{Place, Reached, Scripted, two::Shared};
+use crate::activity::{MEMBER_FOR_MS, MINUTE, log};
+
+const INSTANCES: [&str; 5] = ["weir-0", "weir-1", "", "a:b\r\n c", "é\u{1}10:99"];
+/// How long entries stay behind the window.
+const SLACK_MS: i64 = 120_000;
+/// Longer than all steps take, with the clock's jumps. A server may give an entry an id that is ahead of the time that the script sees, so
+/// it is not known to the millisecond when that leaves a window.
+const WINDOWS_MS: [i64; 3] = [180_000, 181_000, 600_000];
+
+/// What an instance keeps between turns.
+#[derive(Default)]
+struct Kept {
+    cursor: Cursor,
+    /// The cursor in the book, whose ids may be others.
+    in_book: Cursor,
+    held: u64,
+}
+
+impl Kept {
+    /// Goes on behind an entry that neither log has ever had: no turn appends so many in a millisecond.
+    fn follow_nobody(&mut self, begin: &str) {
+        self.cursor = Some(format!("{begin}-999999").into());
+        self.in_book.clone_from(&self.cursor);
+    }
+}
+
+/// A turn's own part.
+#[derive(Debug)]
+pub(super) struct Turn {
+    window_ms: i64,
+    member_for_ms: i64,
+    held: u64,
+    room: Option<u64>,
+    active: Vec<ActiveIn>,
+}
+
+impl Turn {
+    fn request<'s>(&'s self, cursor: &'s Cursor) -> SyncRequest<'s> {
+        let Self { window_ms, member_for_ms, held, room, ref active } = *self;
+        SyncRequest { cursor, active, window_ms, member_for_ms, held, room }
+    }
+}
+
+pub(super) struct Active {
+    place: Arc<Place>,
+    logs: [RedisActivityLog; INSTANCES.len()],
+    book: Book,
+    kept: [Kept; INSTANCES.len()],
+    /// The cursors of the last reply, and of the book's.
+    cursors: [Cursor; 2],
+    began: Time,
+}
+
+impl Active {
+    /// Entries of before, so that some leave a window during the steps.
+    fn fill(&mut self) {
+        let (key, now_ms) = (self.place.opened.keyspace.activity_key(), self.place.clock().millis());
+        for age in (0..100).rev() {
+            let at_ms = now_ms - SLACK_MS - WINDOWS_MS[0] + 4_000 - age * 80;
+            let (id, minute, m) = (format!("{at_ms}-0"), Minute(at_ms / 60_000), (at_ms / 60_000).to_string());
+            self.place.query::<String>(&["XADD", key, &id, "i", "weir-1", "m", &m, "n", "1", "u", "abcdefgh"]);
+            let users = vec![ActivityHash(u64::from_be_bytes(*b"abcdefgh"))];
+            let active = vec![ActiveIn { minute, new: 1, users }];
+            let turn = Turn { window_ms: 1 << 40, member_for_ms: 0, held: 0, room: None, active };
+            self.book.sync("weir-1", &turn.request(&Some("1-1".into())), Time::from_millis(at_ms).unwrap());
+        }
+    }
+}
+
+/// A reply as server and book give it alike: with the first sign of its cursor.
+fn shown(reply: SyncReply) -> SyncReply {
+    SyncReply { cursor: reply.cursor.map(|cursor| Box::from(&cursor[..1])), bytes: 0, ..reply }
+}
+
+fn told(rng: &mut Rng) -> ActiveIn {
+    // Now and then so many that a turn cannot read them all.
+    let most = if rng.u8(..100) == 0 { 60_000 } else { 40 };
+    let users: Vec<ActivityHash> = (0..rng.usize(..most)).map(|_| ActivityHash(rng.u64(..))).collect();
+    ActiveIn { minute: Minute(rng.i64(..i64::from(u32::MAX))), new: rng.u64(..=users.len() as u64), users }
+}
+
+impl Scripted for Active {
+    type Step = Turn;
+    type Reply = SyncReply;
+    const MEMBERS: usize = INSTANCES.len();
+
+    async fn new(place: Arc<Place>) -> Self {
+        let logs = INSTANCES.map(|name| log(&place.options, &place.opened, name));
+        let (began, (book, kept, cursors)) = (place.clock(), Default::default());
+        let mut active = Self { place, logs, book, kept, cursors, began };
+        active.fill();
+        active
+    }
+
+    fn draw(&mut self, rng: &mut Rng, member: usize) -> Vec<Turn> {
+        let kept = &mut self.kept[member];
+        match rng.u8(..40) {
+            // Started anew.
+            0 => *kept = Kept::default(),
+            // Its users have taken places.
+            1..20 => kept.held = rng.u64(..=kept.held),
+            // Somebody else's history, from before a loss.
+            20 => kept.follow_nobody(&(self.began.millis() - rng.i64(1..400_000)).to_string()),
+            _ => {}
+        }
+        vec![Turn {
+            window_ms: *rng.choice(&WINDOWS_MS).unwrap(),
+            member_for_ms: if rng.u8(..3) > 0 { MEMBER_FOR_MS } else { [20, 0][rng.usize(..2)] },
+            held: kept.held,
+            room: (rng.u8(..8) > 0).then(|| rng.u64(..=2_000)),
+            active: (0..rng.usize(..3)).map(|_| told(rng)).collect(),
+        }]
+    }
+
+    async fn on_server(&mut self, member: usize, turns: &[Turn]) -> Result<Vec<(SyncReply, Time)>, StoreError> {
+        let reply = self.logs[member].sync(&turns[0].request(&self.kept[member].cursor)).await?;
+        self.cursors[0].clone_from(&reply.cursor);
+        let now = reply.now;
+        Ok(vec![(shown(reply), now)])
+    }
+
+    fn on_reference(&mut self, member: usize, turn: &Turn, now: Time) -> SyncReply {
+        let reply = self.book.sync(INSTANCES[member], &turn.request(&self.kept[member].in_book), now);
+        self.cursors[1].clone_from(&reply.cursor);
+        shown(reply)
+    }
+
+    fn note(&mut self, member: usize, turn: &Turn, reply: &SyncReply, is_heard: bool) -> Reached {
+        if is_heard {
+            let [cursor, in_book] = self.cursors.clone();
+            self.kept[member] = Kept { cursor, in_book, held: reply.held };
+        }
+        vec![
+            ("read", !reply.active.is_empty()),
+            ("more", reply.more),
+            ("lost", reply.lost),
+            ("granted", reply.held > turn.held),
+            ("denied", reply.held == turn.held && turn.room.is_some()),
+            ("left", turn.member_for_ms == 0),
+            ("ended", turn.member_for_ms == 20),
+        ]
+    }
+
+    fn records(&self) -> Vec<(u16, String)> {
+        let keyspace = &self.place.opened.keyspace;
+        let keys = [keyspace.activity_key(), keyspace.activity_members_key()];
+        keys.map(|key| (keyspace.meta_slot(), key.to_owned())).to_vec()
+    }
+
+    fn forget(&mut self) {
+        self.book = Book::default();
+        // Where the clock goes back, an entry may get an id that one of before had.
+        for kept in &mut self.kept {
+            if let Some(cursor) = kept.cursor.take() {
+                kept.follow_nobody(cursor.split('-').next().unwrap());
+            }
+        }
+    }
+}
+
+impl Shared for Active {
+    const ALL: u64 = 1_000;
+    const READS: usize = 2;
+
+    fn want_all(&mut self, member: usize) -> Turn {
+        let users = vec![ActivityHash(member as u64)];
+        let (held, room, active) =
+            (self.kept[member].held, Some(Self::ALL), vec![ActiveIn { minute: MINUTE, new: 0, users }]);
+        Turn { window_ms: WINDOWS_MS[2], member_for_ms: MEMBER_FOR_MS, held, room, active }
+    }
+
+    fn held(reply: &SyncReply) -> u64 {
+        reply.held
+    }
+
+    fn taken_at(&self, member: usize, turn: &Turn) -> Time {
+        let (key, field) = (self.place.opened.keyspace.activity_members_key(), format!("i:{}", INSTANCES[member]));
+        self.place.moment(key, &field, 1, turn.member_for_ms)
+    }
+}
