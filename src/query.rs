@@ -14,9 +14,7 @@ use weir_core::{
     clocks::WrongClock,
     dead_letter::DeadLetter,
     decide::Answer,
-    decider::{
-        BatchDecision, Decider, Decoded, GateResult, GatedBatch, Patience, PermitsFrom, Places, Undecided, Unspent,
-    },
+    decider::{BatchDecision, Decider, Decoded, GatedBatch, Patience, PermitsFrom, Places, Undecided, Unspent},
     explain::{Moment, would},
     intent::Intent,
     named_history::NamedHistory,
@@ -266,10 +264,10 @@ impl<S: Store, C: Clock> QueryService<S, C> {
                 return Err(error.into());
             }
         }
-        let is_approved = batch_decision.decision(&gated, 0).verdict.is_approved();
-        batch_decision.permits_where(|_| is_approved).into_iter().for_each(Taken::spend);
+        let fate = batch_decision.fate(&gated, 0);
+        batch_decision.permits_where(|_| fate.is_approved()).into_iter().for_each(Taken::spend);
         give_back(self.funds.as_ref(), batch_decision.unspent(&gated)).await?;
-        if gated.results().iter().any(GateResult::waits_for_budget) {
+        if fate.waits() {
             let why = "a budget of the intent cannot be asked, and its policy says to wait";
             return Err(StoreError::Temporary(why.to_owned()).into());
         }

@@ -2,6 +2,7 @@
 
 mod budgets;
 mod capacity;
+mod fate;
 mod gate;
 mod gated;
 mod offer;
@@ -44,6 +45,7 @@ pub(super) use budgets::BatchBudgets;
 pub use budgets::{Patience, Unspent};
 use capacity::BatchCapacity;
 pub use capacity::PermitsFrom;
+pub use fate::{Approval, Denier, Fate};
 pub(super) use gate::facts;
 pub use gated::{GatedBatch, PerRequest, RequestIndex, StoreAnswers};
 use pressure::BatchPressure;
@@ -247,8 +249,9 @@ impl BatchDecision {
 
     /// Marks the users of approved intents as active, once the batch is decided.
     pub fn note_active<R>(&mut self, gated: &GatedBatch<'_, R>) {
+        let fates = self.fates(gated);
         if let Some(pressure) = &mut self.pressure {
-            pressure.note((gated.results(), gated.answers()), self.eval.policy().mode);
+            pressure.note(fates);
         }
     }
 
@@ -284,22 +287,19 @@ impl BatchDecision {
     /// have been recorded all the same count as spent.
     #[must_use]
     pub fn unspent<R>(&self, gated: &GatedBatch<'_, R>) -> Unspent {
-        let Some(budgets) = &self.budgets else { return Unspent::new() };
-        budgets.unspent((gated.results(), gated.answers()), self.eval.policy().mode)
+        self.budgets.as_ref().map(|budgets| budgets.unspent(self.fates(gated))).unwrap_or_default()
     }
 
     /// The same, where the batch is not decided, and is judged again: what nothing was recorded for claims again then.
     #[must_use]
     pub fn unspent_so_far<R>(&self, gated: &GatedBatch<'_, R>) -> Unspent {
-        let Some(budgets) = &self.budgets else { return Unspent::new() };
-        budgets.unspent_so_far((gated.results(), gated.answers()), self.eval.policy().mode)
+        self.budgets.as_ref().map(|budgets| budgets.unspent_so_far(self.fates(gated))).unwrap_or_default()
     }
 
     /// What replays of a decided batch owe to budgets of which they took no tokens.
     #[must_use]
     pub fn owed<R>(&self, gated: &GatedBatch<'_, R>) -> Vec<Owed> {
-        let Some(budgets) = &self.budgets else { return Vec::new() };
-        budgets.owed((gated.results(), gated.answers()))
+        self.budgets.as_ref().map(|budgets| budgets.owed(self.fates(gated))).unwrap_or_default()
     }
 
     /// All tokens of the claim, for a decision that is not carried out.
@@ -319,7 +319,7 @@ impl BatchDecision {
     #[must_use]
     pub fn decision(&self, gated: &GatedBatch<'_, impl Records>, index: usize) -> Decision<'_> {
         let (record, gate_result) = (gated.records.get(index), &gated.results[index]);
-        self.writer(&|_| None).decision(&record, gate_result, gated.answers())
+        self.writer(&|_| None).decision(&record, gate_result, self.fate(gated, index))
     }
 
     fn writer<'w, 'b>(&'w self, numbers: NumbersOf<'w>) -> OutputWriter<'w, 'b> {
@@ -340,7 +340,7 @@ impl BatchDecision {
     /// `answers` are the store's, all there.
     #[must_use]
     pub fn ruling(&self, gate_result: &GateResult, answers: &StoreAnswers, now: Time) -> (Verdict<'_>, Time) {
-        output::ruling(self.grounds(), gate_result, answers, now)
+        self.grounds().ruling(Fate::of(&gate_result.disposition, answers, self.eval.policy().mode), now)
     }
 
     /// Why and until when an intent is deferred, where intents can be, that got this verdict at `now`; `None` where the verdict

@@ -11,21 +11,20 @@ use foldhash::fast::RandomState;
 
 use super::{
     dead_letter::DeadLetter,
-    decider::{BatchBudgets, Decider, Decoded, Disposition, GateDenial, GateResult, StoreAnswers, Undecided},
+    decider::{Approval, BatchBudgets, Decider, Decoded, Denier, Fate, GateResult, StoreAnswers, Undecided},
     letter::dead_letter,
     limits::OutputLimits,
     record::{ApprovedTopic, Destination, OurHeaders, Output, OutputValue, RecordView},
 };
 use crate::{
     class::{ClassNames, ClassNumbers},
-    decide::{AdmitVerdict, Answer},
     decision_header,
     deferral::{DeferReason, Deferral},
     envelope::EnvelopeTemplate,
     header::HeaderName,
     intent::Intent,
     origin::{Origin, Topic},
-    policy::{CapWindow, GateReason, Mode, PolicyEval, Unavailable},
+    policy::{CapWindow, GateReason, Mode, PolicyEval},
     segment::SegmentSet,
     tally::Tally,
     time::Time,
@@ -34,11 +33,7 @@ use crate::{
 };
 
 pub(super) use self::defer::to_defer;
-use self::{
-    defer::{unavailable_for_ms, waits},
-    queue::{Queues, waits_for_route},
-    stamp::Stamp,
-};
+use self::{defer::unavailable_for_ms, queue::Queues, stamp::Stamp};
 
 /// Gives the numbers of a class, where they are known.
 pub(super) type NumbersOf<'n> = &'n dyn Fn(&ClassNames<'_>) -> Option<ClassNumbers>;
@@ -112,24 +107,26 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
         gate_result: &GateResult,
         answers: &StoreAnswers,
     ) -> Output {
+        let fate = Fate::of(&gate_result.disposition, answers, self.grounds.eval.policy().mode);
         let intent = match decoded {
             Ok(intent) => intent,
-            Err(Undecided::Retry(intent)) => return self.again((record, bytes_beside), intent, gate_result),
+            Err(Undecided::Retry(intent)) => return self.again((record, bytes_beside), intent, fate),
             Err(Undecided::Invalid(letter)) => return self.dead(letter, record, bytes_beside()),
         };
         if let Some(deferral) = record.deferral.filter(|deferral| !deferral.waits_for_route()) {
             self.tally.released(self.now.millis() - deferral.due.millis());
         }
         if let Some(wheel) = self.wheel
-            && waits(gate_result, answers)
+            && fate.waits()
         {
             let due = rounded(self.now.plus(unavailable_for_ms(record.deferral)));
             return self.deferred(wheel, record, intent, (DeferReason::Unavailable, due));
         }
-        if let Some(route) = waits_for_route(gate_result, answers) {
+        if let Some(route) = fate.route() {
             return self.waiting((record, bytes_beside()), intent, route);
         }
-        let decision = self.decision(record, gate_result, answers);
+        self.count(gate_result, answers, fate);
+        let decision = self.decision(record, gate_result, fate);
         if let Some(wheel) = self.wheel
             && let Some(to_defer) =
                 to_defer((self.grounds.eval, self.limits), (decision.segment, intent.user), &decision.verdict, self.now)
@@ -212,13 +209,8 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
     }
 
     /// The decision on a record that is an intent.
-    pub(super) fn decision(
-        &mut self,
-        record: &RecordView<'_>,
-        gate_result: &GateResult,
-        answers: &StoreAnswers,
-    ) -> Decision<'w> {
-        let (verdict, decided_at) = self.verdict(gate_result, answers);
+    pub(super) fn decision(&self, record: &RecordView<'_>, gate_result: &GateResult, fate: Fate) -> Decision<'w> {
+        let (verdict, decided_at) = self.grounds.ruling(fate, self.now);
         Decision {
             verdict,
             segment: gate_result.segment.map(|place| self.set.segments()[place].name.as_str()),
@@ -226,7 +218,7 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
             policy_version: &self.grounds.eval.policy().version,
             segments_version: self.set.version(),
             origin: Origin { topic: &self.topic.name, partition: record.partition, offset: record.offset },
-            budgets: self.grounds.budgets_of(gate_result, &verdict),
+            budgets: self.grounds.budgets_of(gate_result, fate),
             deferred: record.deferral.map(|deferral| Deferred {
                 why: deferral.why,
                 count: deferral.count,
@@ -235,93 +227,20 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
         }
     }
 
-    /// What became of an intent, and the time it was judged by.
-    fn verdict(&mut self, gate_result: &GateResult, answers: &StoreAnswers) -> (Verdict<'w>, Time) {
-        match (answer(gate_result, answers), gate_result.disposition) {
-            (Some(answer), _) => {
-                self.tally.ahead += u64::from(answer.ahead);
-                self.tally.replayed += u64::from(answer.verdict == AdmitVerdict::Replayed);
-            }
-            (None, Disposition::CheckCaps { fallback, .. }) => self.tally.unavailable(fallback.as_str()),
-            (
-                None,
-                Disposition::Undecided
-                | Disposition::Suppress(_)
-                | Disposition::LookUp { .. }
-                | Disposition::Bypass { .. },
-            ) => {}
+    /// Counts what the store said of an intent, or that it did not answer.
+    fn count(&mut self, gate_result: &GateResult, answers: &StoreAnswers, fate: Fate) {
+        let answer = gate_result.request().and_then(|request| answers.get(request));
+        self.tally.ahead += u64::from(answer.is_some_and(|answer| answer.ahead));
+        self.tally.replayed += u64::from(fate.replayed_from().is_some());
+        if let Fate::Unanswered { fallback: Some(fallback), .. } = fate {
+            self.tally.unavailable(fallback.as_str());
         }
-        ruling(self.grounds, gate_result, answers, self.now)
     }
 }
 
 /// The decision on this record, whose intent may have been deferred: its origin is the first record then.
 fn placed<'r>(decision: Decision<'r>, record: &RecordView<'r>) -> Decision<'r> {
     Decision { origin: record.deferral.map_or(decision.origin, Deferral::origin), ..decision }
-}
-
-/// The store's answer to an intent that it was asked about; none where it was given up.
-fn answer(gate_result: &GateResult, answers: &StoreAnswers) -> Option<Answer> {
-    answers.get(gate_result.request()?)
-}
-
-/// What became of an intent that came at `now`, and the time it was judged by.
-pub(super) fn ruling<'e>(
-    grounds: Grounds<'e>,
-    gate_result: &GateResult,
-    answers: &StoreAnswers,
-    now: Time,
-) -> (Verdict<'e>, Time) {
-    let eval = grounds.eval;
-    let suppressed = |denial| grounds.suppressed(denial);
-    let (cap_set, shadowed, fallback) = match gate_result.disposition {
-        // A dead letter has been written before.
-        Disposition::Undecided => return (Verdict::Approved(Counts::No), now),
-        Disposition::Suppress(denial) => return (Verdict::Suppressed(suppressed(denial)), now),
-        Disposition::LookUp { denial, .. } => {
-            let replay = answer(gate_result, answers).filter(|answer| answer.verdict == AdmitVerdict::Replayed);
-            return match replay {
-                Some(before) => (Verdict::Approved(Counts::Yes), before.at),
-                None => (Verdict::Suppressed(suppressed(denial)), now),
-            };
-        }
-        Disposition::Bypass { shadowed } => {
-            let verdict = match shadowed {
-                None => Verdict::Approved(Counts::No),
-                Some(denial) => Verdict::ShadowSuppressed(suppressed(denial), Counts::No),
-            };
-            return (verdict, now);
-        }
-        Disposition::CheckCaps { request: _, cap_set, shadowed, fallback } => (cap_set, shadowed, fallback),
-    };
-    let Some(answer) = answer(gate_result, answers) else {
-        return (unavailable_outcomes(shadowed.map(suppressed), fallback, eval.policy().mode), now);
-    };
-    let refused = match answer.verdict {
-        AdmitVerdict::Allowed | AdmitVerdict::Replayed => None,
-        AdmitVerdict::Duplicate => Some(Suppressed { cause: Cause::Duplicate, eligible_at: None }),
-        AdmitVerdict::Denied { cap, used, blocking } => Some(denied(eval, cap_set, (cap, used), blocking)),
-    };
-    let verdict = match (shadowed.map(suppressed).or(refused), eval.policy().mode) {
-        (None, _) => Verdict::Approved(Counts::Yes),
-        (Some(why), Mode::Enforce) => Verdict::Suppressed(why),
-        (Some(why), Mode::Shadow) => Verdict::ShadowSuppressed(why, Counts::Yes),
-    };
-    (verdict, answer.at)
-}
-
-/// What becomes of an intent whose history was waited for long enough.
-fn unavailable_outcomes<'e>(shadowed: Option<Suppressed<'e>>, fallback: Unavailable, mode: Mode) -> Verdict<'e> {
-    let unavailable = match fallback {
-        Unavailable::Wait => unreachable!("the lane asks for as long as it takes, or the intent is deferred"),
-        Unavailable::Approve => None,
-        Unavailable::Suppress => Some(Suppressed { cause: Cause::Unavailable, eligible_at: None }),
-    };
-    match (shadowed.or(unavailable), mode) {
-        (None, _) => Verdict::Approved(Counts::Later),
-        (Some(why), Mode::Enforce) => Verdict::Suppressed(why),
-        (Some(why), Mode::Shadow) => Verdict::ShadowSuppressed(why, Counts::Later),
-    }
 }
 
 fn denied(eval: &PolicyEval, cap_set: usize, (cap, used): (u8, u32), blocking: Option<Time>) -> Suppressed<'_> {
@@ -343,7 +262,34 @@ const fn how_counted(counts: Counts) -> &'static str {
 }
 
 impl<'e> Grounds<'e> {
-    fn suppressed(self, (reason, eligible_at): GateDenial) -> Suppressed<'e> {
+    /// What became of an intent that came at `now`, and the time it was judged by. The store's answers are all there.
+    pub(super) fn ruling(self, fate: Fate, now: Time) -> (Verdict<'e>, Time) {
+        let (counts, judged_at) = match fate {
+            // A dead letter has been written before.
+            Fate::Undecided | Fate::Approved(Approval::Unrecorded, _) => (Some(Counts::No), None),
+            Fate::Approved(
+                Approval::Recorded(at) | Approval::Duplicate(at) | Approval::Replayed(at) | Approval::LookedUp(at),
+                _,
+            ) => (Some(Counts::Yes), Some(at)),
+            Fate::Suppressed(_, at) => (None, at),
+            Fate::Unanswered { .. } => (fate.is_approved().then_some(Counts::Later), None),
+        };
+        let verdict = match (counts, fate.denier().map(|denier| self.suppressed(denier))) {
+            (Some(counts), None) => Verdict::Approved(counts),
+            (Some(counts), Some(why)) => Verdict::ShadowSuppressed(why, counts),
+            (None, Some(why)) => Verdict::Suppressed(why),
+            (None, None) => unreachable!("the lane asks for as long as it takes, or the intent is deferred"),
+        };
+        (verdict, judged_at.unwrap_or(now))
+    }
+
+    fn suppressed(self, denier: Denier) -> Suppressed<'e> {
+        let (reason, eligible_at) = match denier {
+            Denier::Gate(denial) | Denier::GateOfKnown(denial) => denial,
+            Denier::Cap { cap_set, cap, used, blocking } => return denied(self.eval, cap_set, (cap, used), blocking),
+            Denier::Duplicate => return Suppressed { cause: Cause::Duplicate, eligible_at: None },
+            Denier::Unavailable => return Suppressed { cause: Cause::Unavailable, eligible_at: None },
+        };
         let cause = match (reason, self.budgets) {
             (GateReason::Stopped, _) => Cause::Stopped,
             (GateReason::Expired, _) => Cause::Expired,
@@ -357,29 +303,12 @@ impl<'e> Grounds<'e> {
         Suppressed { cause, eligible_at }
     }
 
-    /// The names of the budgets that an intent with this verdict took from.
+    /// The names of the budgets that an intent took from.
     #[inline]
-    fn budgets_of(self, gate_result: &GateResult, verdict: &Verdict<'_>) -> &'e [Arc<str>] {
+    fn budgets_of(self, gate_result: &GateResult, fate: Fate) -> &'e [Arc<str>] {
         match (self.budgets, gate_result.budgets) {
-            (Some(budgets), Some(set)) if took(verdict) => budgets.names(set),
+            (Some(budgets), Some(set)) if fate.took() => budgets.names(set),
             (Some(_) | None, _) => &[],
         }
-    }
-}
-
-/// Whether an intent with this verdict had come as far as to take from its budgets.
-fn took(verdict: &Verdict<'_>) -> bool {
-    match verdict.suppressed().map(|suppressed| suppressed.cause) {
-        None | Some(Cause::Cap(_) | Cause::Duplicate) => true,
-        Some(
-            Cause::Stopped
-            | Cause::Expired
-            | Cause::TooEarly
-            | Cause::QuietHours
-            | Cause::Pressure
-            | Cause::Capacity
-            | Cause::Budget(_)
-            | Cause::Unavailable,
-        ) => false,
     }
 }

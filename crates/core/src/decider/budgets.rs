@@ -1,8 +1,6 @@
 //! The budgets of one batch: what its intents need, and what became of that.
 
 mod moved;
-#[cfg(test)]
-mod tests;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -13,15 +11,12 @@ use std::{
 
 use foldhash::fast::RandomState;
 
-use super::{
-    Decoded, Disposition, GateResult, StoreAnswers, capacity::BatchCapacity, gate::facts, pressure::BatchPressure,
-};
+use super::{Decoded, Fate, capacity::BatchCapacity, fate::Fates, gate::facts, pressure::BatchPressure};
 use crate::{
     budget::{Budget, BudgetId, WhenUnavailable},
     class::ClassNames,
-    decide::{AdmitVerdict, Answer},
     lease::{Answers, BudgetUse, Claim, LeaseNumber, Outcome, Owed, Spent, Want},
-    policy::{Gate, GateReason, Mode, PolicyEval, Unavailable},
+    policy::{Gate, GateReason, Mode, PolicyEval},
     record::Records,
     tally::Tally,
     time::Time,
@@ -224,40 +219,28 @@ impl BatchBudgets {
     }
 
     /// The tokens of the batch that are not spent.
-    pub(crate) fn unspent(&self, of: (&[GateResult], &StoreAnswers), mode: Mode) -> Unspent {
-        self.with_leases(self.back(of, mode))
+    pub(crate) fn unspent(&self, fates: Fates<'_>) -> Unspent {
+        self.with_leases(self.back(fates))
     }
 
     /// How many of each budget of the claim these are.
-    pub(super) fn back(&self, (gate_results, answers): (&[GateResult], &StoreAnswers), mode: Mode) -> Vec<u64> {
-        self.tokens(|record, place| {
-            !is_spent(&gate_results[record].disposition, (answers, self.now), || self.uncounted(place), mode)
-        })
+    pub(super) fn back(&self, fates: Fates<'_>) -> Vec<u64> {
+        let is_spent = |fate: Fate, place| fate.pays(self.now, || self.uncounted(place));
+        self.tokens(|record| fates.get(record), |fate, place| !is_spent(fate, place))
     }
 
     /// The tokens of the batch that are not spent, where it is not decided yet: it claims again.
-    pub(crate) fn unspent_so_far(
-        &self,
-        (gate_results, answers): (&[GateResult], &StoreAnswers),
-        mode: Mode,
-    ) -> Unspent {
-        self.with_leases(
-            self.tokens(|record, _| !is_recorded(&gate_results[record].disposition, (answers, self.now), mode)),
-        )
+    pub(crate) fn unspent_so_far(&self, fates: Fates<'_>) -> Unspent {
+        self.with_leases(self.tokens(|record| fates.get(record), |fate, _| !fate.is_recorded(self.now)))
     }
 
     /// What replays owe that were admitted before this batch and took no tokens: a budget or a gate denies them now. Nothing where
     /// their admission has left the window.
-    pub(crate) fn owed(&self, (gate_results, answers): (&[GateResult], &StoreAnswers)) -> Vec<Owed> {
+    pub(crate) fn owed(&self, fates: Fates<'_>) -> Vec<Owed> {
         let mut owed: BTreeMap<(u32, Time), u64> = BTreeMap::new();
         for (record, takes) in self.takes.iter().enumerate().filter(|(_, takes)| takes.set != NONE) {
-            let (Disposition::CheckCaps { request, .. } | Disposition::LookUp { request, .. }) =
-                &gate_results[record].disposition
-            else {
-                continue;
-            };
-            let Some(Answer { verdict: AdmitVerdict::Replayed, at, .. }) = answers.get(*request) else { continue };
-            if at >= self.now || matches!(self.outcome(record), Some((_, Outcome::Granted))) {
+            let Some(at) = fates.get(record).replayed_from().filter(|at| *at < self.now) else { continue };
+            if matches!(self.outcome(record), Some((_, Outcome::Granted))) {
                 continue;
             }
             for place in self.claim.sets[takes.set as usize].iter().filter(|place| self.start(**place) <= at) {
@@ -275,7 +258,7 @@ impl BatchBudgets {
 
     /// All tokens of the batch.
     pub(crate) fn granted(&self) -> Unspent {
-        self.with_leases(self.tokens(|_, _| true))
+        self.with_leases(self.tokens(|_| (), |(), _| true))
     }
 
     /// From when on approvals count in a budget of the claim.
@@ -290,15 +273,15 @@ impl BatchBudgets {
         self.start(place)..counted_for_ms.map_or(Time::MIN, |ms| self.now.plus(ms.saturating_neg()))
     }
 
-    /// The tokens of these records from these budgets of the claim, without those that others have by now.
-    fn tokens(&self, of: impl Fn(usize, u32) -> bool) -> Vec<u64> {
+    /// The tokens of these records from these budgets of the claim, without those that others have by now. The fate of a record is asked
+    /// for once, not once per budget.
+    fn tokens<F: Copy>(&self, fate_of: impl Fn(usize) -> F, of: impl Fn(F, u32) -> bool) -> Vec<u64> {
         let mut tokens = vec![0_u64; self.claim.budgets.len()];
         for record in 0..self.takes.len() {
             let Some((want, Outcome::Granted)) = self.outcome(record) else { continue };
-            for place in self.places(want) {
-                if of(record, *place) {
-                    tokens[*place as usize] += u64::from(want.cost);
-                }
+            let fate = fate_of(record);
+            for place in self.places(want).iter().filter(|place| of(fate, **place)) {
+                tokens[*place as usize] += u64::from(want.cost);
             }
         }
         for (tokens, moved) in tokens.iter_mut().zip(&self.moved) {
@@ -342,42 +325,5 @@ impl BatchBudgets {
             let back = unspent.next_if(|(id, ..)| *id == budget.id).map_or(0, |(.., tokens)| *tokens);
             tally.budget_tokens(&budget.id.name, [taken[place] - self.moved[place] - back, back, denied[place]]);
         }
-    }
-}
-
-/// Whether the tokens that an intent was granted of a budget are spent, in a batch that is decided and was judged at `now`. `uncounted`:
-/// when an admission was that the budget has not counted.
-fn is_spent(
-    disposition: &Disposition,
-    of: (&StoreAnswers, Time),
-    uncounted: impl FnOnce() -> Range<Time>,
-    mode: Mode,
-) -> bool {
-    let pays = match disposition {
-        Disposition::Bypass { .. } => true,
-        Disposition::Undecided | Disposition::Suppress(_) | Disposition::LookUp { .. } => false,
-        Disposition::CheckCaps { request, fallback, .. } => match of.0.get(*request) {
-            Some(Answer { verdict: AdmitVerdict::Duplicate, .. }) => mode == Mode::Shadow,
-            // It was recorded before the budget's tokens were counted, and was not visible then: a rebuild has not counted it.
-            Some(Answer { verdict: AdmitVerdict::Replayed, at, .. }) => uncounted().contains(&at),
-            Some(Answer { verdict: AdmitVerdict::Allowed | AdmitVerdict::Denied { .. }, .. }) => false,
-            None => *fallback == Unavailable::Approve || mode == Mode::Shadow,
-        },
-    };
-    pays || is_recorded(disposition, of, mode)
-}
-
-/// Whether an intent that was granted tokens was recorded by this judgement, or may have been: if it is judged again, it is a replay,
-/// and its tokens are spent by now.
-fn is_recorded(disposition: &Disposition, (answers, now): (&StoreAnswers, Time), mode: Mode) -> bool {
-    let Disposition::CheckCaps { request, .. } = disposition else { return false };
-    match answers.get(*request) {
-        // A replay's were spent when it was admitted. One that was admitted just now is this batch's own: the store asked
-        // again because a reply was lost.
-        Some(Answer { verdict: AdmitVerdict::Replayed, at, .. }) => at >= now,
-        Some(Answer { verdict: AdmitVerdict::Allowed, .. }) => true,
-        Some(Answer { verdict: AdmitVerdict::Denied { .. }, .. }) => mode == Mode::Shadow,
-        Some(Answer { verdict: AdmitVerdict::Duplicate, .. }) => false,
-        None => answers.is_unclear(*request),
     }
 }

@@ -181,18 +181,6 @@ impl BatchDecision {
 }
 
 impl GateResult {
-    /// The request by which the store decides.
-    #[must_use]
-    pub const fn caps_request(&self) -> Option<RequestIndex> {
-        match self.disposition {
-            Disposition::CheckCaps { request, .. } => Some(request),
-            Disposition::Undecided
-            | Disposition::Suppress(_)
-            | Disposition::LookUp { .. }
-            | Disposition::Bypass { .. } => None,
-        }
-    }
-
     /// The request by which the store is asked, whether it decides or looks up.
     #[must_use]
     pub const fn request(&self) -> Option<RequestIndex> {
@@ -200,12 +188,6 @@ impl GateResult {
             Disposition::CheckCaps { request, .. } | Disposition::LookUp { request, .. } => Some(request),
             Disposition::Undecided | Disposition::Suppress(_) | Disposition::Bypass { .. } => None,
         }
-    }
-
-    /// Whether a budget cannot be asked that the policy says to wait for.
-    #[must_use]
-    pub fn waits_for_budget(&self) -> bool {
-        matches!(self.disposition, Disposition::Suppress((GateReason::BudgetWaits, _)))
     }
 }
 

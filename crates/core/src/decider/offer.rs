@@ -2,18 +2,11 @@
 //! same batch that these limits denied. Else an intent would be suppressed for want of what is given back a moment later.
 
 use super::{
-    BatchDecision, Disposition, GatedBatch,
+    BatchDecision, GatedBatch,
     capacity::{BackPermits, Lacks},
-    pressure::{BackPlaces, is_approved},
+    pressure::BackPlaces,
 };
-use crate::{
-    admit::CapQuery,
-    class::ClassNames,
-    decide::AdmitVerdict,
-    policy::{GateReason, Mode},
-    record::Records,
-    routes::Pool,
-};
+use crate::{admit::CapQuery, class::ClassNames, policy::Mode, record::Records, routes::Pool};
 
 /// What came back of a batch's limits.
 struct Back {
@@ -43,7 +36,7 @@ impl BatchDecision {
         if !has_limits || self.eval.policy().mode == Mode::Shadow || gated.unanswered().next().is_some() {
             return false;
         }
-        if !(0..gated.results.len()).any(|index| is_denied(gated, index)) {
+        if !(0..gated.results.len()).any(|index| self.fate(gated, index).is_limited()) {
             return false;
         }
         let mut back = self.back(gated);
@@ -54,7 +47,7 @@ impl BatchDecision {
         let (records, decoded, mut has_offered) = (gated.records, gated.decoded, false);
         for (index, decoded) in decoded.iter().enumerate() {
             let Ok(intent) = decoded else { continue };
-            if !is_denied(gated, index) || !self.take_back(index, &intent.class(), &mut back) {
+            if !self.fate(gated, index).is_limited() || !self.take_back(index, &intent.class(), &mut back) {
                 continue;
             }
             let (segment, requests) = (gated.results[index].segment, &mut gated.requests.requests);
@@ -67,14 +60,11 @@ impl BatchDecision {
     }
 
     fn back<R>(&self, gated: &GatedBatch<'_, R>) -> Back {
-        let (results, answers, mode) = (gated.results(), gated.answers(), self.eval.policy().mode);
-        let approved = |index: usize| is_approved(&results[index].disposition, answers, mode);
-        // A delivery that is tried again uses its permit, too.
-        let needs_permit = |index: usize| results[index].disposition == Disposition::Undecided || approved(index);
+        let fates = self.fates(gated);
         Back {
-            tokens: self.budgets.as_ref().map(|budgets| budgets.back((results, answers), mode)).unwrap_or_default(),
-            permits: self.capacity.as_ref().map(|capacity| capacity.back(needs_permit)).unwrap_or_default(),
-            places: self.pressure.as_ref().map(|pressure| pressure.back(approved)).unwrap_or_default(),
+            tokens: self.budgets.as_ref().map(|budgets| budgets.back(fates)).unwrap_or_default(),
+            permits: self.capacity.as_ref().map(|capacity| capacity.back(fates)).unwrap_or_default(),
+            places: self.pressure.as_ref().map(|pressure| pressure.back(fates)).unwrap_or_default(),
         }
     }
 
@@ -121,22 +111,4 @@ impl BatchDecision {
             cap_sets.push(vec![CapQuery::nothing()]);
         }
     }
-}
-
-/// Whether limits are the only reason why an intent is not approved.
-fn is_denied<R>(gated: &GatedBatch<'_, R>, index: usize) -> bool {
-    let (reason, is_new) = match gated.results[index].disposition {
-        Disposition::Suppress((reason, _)) => (reason, true),
-        Disposition::LookUp { request, denial: (reason, _), .. } => {
-            let answer = gated.answers().get(request).map(|answer| answer.verdict);
-            (reason, matches!(answer, Some(AdmitVerdict::Denied { .. })))
-        }
-        Disposition::Undecided | Disposition::Bypass { .. } | Disposition::CheckCaps { .. } => return false,
-    };
-    let is_limit = match reason {
-        GateReason::Pressure | GateReason::Capacity | GateReason::RouteFull(_) => true,
-        GateReason::Budget(_) | GateReason::BudgetUnavailable | GateReason::BudgetWaits => true,
-        GateReason::Stopped | GateReason::Expired | GateReason::TooEarly | GateReason::QuietHours => false,
-    };
-    is_limit && is_new
 }

@@ -11,11 +11,10 @@ use std::{
 pub(super) use back::BackPlaces;
 use foldhash::fast::RandomState;
 
-use super::{Decider, Decoded, Disposition, GateResult, StoreAnswers, gate::facts};
+use super::{Decider, Decoded, fate::Fates, gate::facts};
 use crate::{
     activity::{ActivityHash, Minute, Seen},
-    decide::AdmitVerdict,
-    policy::{Gate, GateReason, Mode, PolicyEval, Unavailable},
+    policy::{Gate, GateReason, PolicyEval},
     pressure::{ActiveBy, PUT_OFF_MS, Pressure, PressureRule, PressureState},
     record::Records,
     time::Time,
@@ -129,11 +128,11 @@ impl BatchPressure {
     }
 
     /// Notes the users of approved intents as active; places that nobody used go back.
-    pub(crate) fn note(&mut self, (gate_results, answers): (&[GateResult], &StoreAnswers), mode: Mode) {
+    pub(crate) fn note(&mut self, fates: Fates<'_>) {
         let minute = Minute::from(self.now);
-        let users = self.users.iter().zip(&self.by).zip(gate_results);
-        let approved = users.filter_map(|((user, by), gate_result)| {
-            let approved = user.filter(|_| is_approved(&gate_result.disposition, answers, mode));
+        let users = self.users.iter().zip(&self.by).enumerate();
+        let approved = users.filter_map(|(index, (user, by))| {
+            let approved = user.filter(|_| fates.get(index).is_approved());
             approved.map(|user| (user, *by))
         });
         self.pressure.note_in(&self.state, approved, minute);
@@ -173,20 +172,4 @@ fn others_of<'b>(
         }
     }
     others
-}
-
-/// Whether an intent is approved, in whatever mode.
-pub(super) fn is_approved(disposition: &Disposition, answers: &StoreAnswers, mode: Mode) -> bool {
-    match disposition {
-        Disposition::Bypass { .. } => true,
-        Disposition::Undecided | Disposition::Suppress(_) => false,
-        Disposition::LookUp { request, .. } => {
-            answers.get(*request).is_some_and(|answer| answer.verdict == AdmitVerdict::Replayed)
-        }
-        Disposition::CheckCaps { request, fallback, .. } => match answers.get(*request).map(|answer| answer.verdict) {
-            Some(AdmitVerdict::Allowed | AdmitVerdict::Replayed) => true,
-            Some(AdmitVerdict::Duplicate | AdmitVerdict::Denied { .. }) => mode == Mode::Shadow,
-            None => *fallback == Unavailable::Approve || (mode == Mode::Shadow && *fallback != Unavailable::Wait),
-        },
-    }
 }

@@ -1,5 +1,6 @@
 mod budgets;
 mod capacity;
+mod fate;
 mod offer;
 mod pressure;
 

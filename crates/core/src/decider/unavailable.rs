@@ -1,7 +1,7 @@
 //! What becomes of intents whose history is unavailable.
 
-use super::{BatchDecision, Disposition, GateResult, GatedBatch, PerRequest};
-use crate::policy::{Mode, Unavailable};
+use super::{BatchDecision, Fate, GatedBatch, PerRequest};
+use crate::policy::Mode;
 
 /// The outcome of a request that the store cannot answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,24 +20,11 @@ impl BatchDecision {
     /// What becomes of each request that the store has no answer to.
     #[must_use]
     pub fn fallback<R>(&self, gated: &GatedBatch<'_, R>) -> PerRequest<UnavailableOutcome> {
-        let mode = self.eval.policy().mode;
-        let outcome = |gate_result: &GateResult| match gate_result.disposition {
-            Disposition::Undecided | Disposition::Suppress(_) | Disposition::Bypass { .. } => None,
-            Disposition::LookUp { fallback, .. } => Some(match fallback {
-                Some(Unavailable::Wait) => UnavailableOutcome::Wait,
-                Some(Unavailable::Approve | Unavailable::Suppress) => UnavailableOutcome::Suppressed,
-                None => UnavailableOutcome::GivenUp,
-            }),
-            Disposition::CheckCaps { fallback, .. } => Some(match (fallback, mode) {
-                (Unavailable::Wait, _) => UnavailableOutcome::Wait,
-                (Unavailable::Approve, _) | (Unavailable::Suppress, Mode::Shadow) => UnavailableOutcome::Approved,
-                (Unavailable::Suppress, Mode::Enforce) => UnavailableOutcome::Suppressed,
-            }),
-        };
+        let fates = self.fates(gated);
         // A request that no record has any more was answered.
         let mut outcomes = vec![UnavailableOutcome::GivenUp; gated.requests().requests.len()];
-        for gate_result in gated.results() {
-            if let (Some(request), Some(outcome)) = (gate_result.request(), outcome(gate_result)) {
+        for (index, gate_result) in gated.results().iter().enumerate() {
+            if let (Some(request), Fate::Unanswered { outcome, .. }) = (gate_result.request(), fates.get(index)) {
                 outcomes[request.get()] = outcome;
             }
         }

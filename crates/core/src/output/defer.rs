@@ -1,27 +1,14 @@
 //! Which intents are deferred, why and until when.
 
-use super::GateResult;
 use crate::{
-    decider::{Disposition, StoreAnswers},
     deferral::{DeferReason, Deferral},
     limits::OutputLimits,
-    policy::{Action, GateReason, PolicyEval, Unavailable},
+    policy::{Action, PolicyEval},
     shard::UserHash,
     time::Time,
     verdict::{Cause, Suppressed, Verdict},
     wheel::rounded,
 };
-
-/// Whether an intent waits for the store's answer, or for a budget that cannot be asked.
-pub(super) fn waits(gate_result: &GateResult, answers: &StoreAnswers) -> bool {
-    let (request, fallback) = match gate_result.disposition {
-        Disposition::Suppress((GateReason::BudgetWaits, _)) => return true,
-        Disposition::Undecided | Disposition::Suppress(_) | Disposition::Bypass { .. } => return false,
-        Disposition::CheckCaps { request, fallback, .. } => (request, Some(fallback)),
-        Disposition::LookUp { request, fallback, .. } => (request, fallback),
-    };
-    fallback == Some(Unavailable::Wait) && answers.get(request).is_none()
-}
 
 /// How long an intent is deferred whose history is unavailable, in milliseconds: a minute, and twice as long with each further
 /// deferral, up to a quarter of an hour. A record has one count, of all its deferrals: what quiet hours deferred before waits a minute

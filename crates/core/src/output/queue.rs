@@ -1,15 +1,12 @@
-//! Which intents wait for their route, and where.
+//! Where intents wait for their route.
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{GateResult, OutputWriter};
+use super::OutputWriter;
 use crate::{
     dead_letter::DeadLetter,
-    decide::AdmitVerdict,
-    decider::{Disposition, StoreAnswers},
     deferral::Deferral,
     intent::Intent,
-    policy::GateReason,
     record::{Destination, Output, OutputValue, RecordView},
     room::{Oversize, RECORD_BYTES},
     route::Route,
@@ -18,22 +15,6 @@ use crate::{
 
 /// The partition that stands for the one that the record's key has.
 const BY_KEY: i32 = -1;
-
-/// The route that an intent waits for, by its place in the policy; `None` where it does not wait.
-pub(super) fn waits_for_route(gate_result: &GateResult, answers: &StoreAnswers) -> Option<usize> {
-    let is_replay = |request| answers.get(request).is_some_and(|answer| answer.verdict == AdmitVerdict::Replayed);
-    match gate_result.disposition {
-        Disposition::Suppress((GateReason::RouteFull(route), _)) => usize::try_from(route).ok(),
-        Disposition::LookUp { request, denial: (GateReason::RouteFull(route), _), .. } if !is_replay(request) => {
-            usize::try_from(route).ok()
-        }
-        Disposition::Suppress(_)
-        | Disposition::LookUp { .. }
-        | Disposition::Undecided
-        | Disposition::Bypass { .. }
-        | Disposition::CheckCaps { .. } => None,
-    }
-}
 
 /// The topics of waiting intents, with what one batch adds to them.
 pub(super) struct Queues<'w> {

@@ -4,8 +4,7 @@ use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
 use weir_core::{
     current::Current,
-    decide::AdmitVerdict,
-    decider::{Decider, Decoded, Disposition, GateResult, GatedBatch, Places},
+    decider::{Approval, Decider, Decoded, Disposition, Fate, GateResult, GatedBatch, Places},
     deferral::{DeferReason, Deferral},
     embedded::{EmbeddedStore, PastSend},
     policy::{GateReason, Mode, Policy},
@@ -261,15 +260,12 @@ impl Side {
             }
             let Some(request) = gate_result.request() else { continue };
             let answer = self.store.admit_one(gated.requests(), request, now);
-            let is_spent = match answer.verdict {
-                AdmitVerdict::Allowed => true,
-                AdmitVerdict::Replayed => false,
-                AdmitVerdict::Duplicate | AdmitVerdict::Denied { .. } => self.policy.mode == Mode::Shadow,
-            };
+            gated.answer_part(&[request], vec![Some(answer)]);
+            let fate = Fate::of(&gate_result.disposition, gated.answers(), self.policy.mode);
+            let is_spent = matches!(fate, Fate::Approved(Approval::Recorded(_) | Approval::Duplicate(_), _));
             if asks_budgets && !is_denied && !is_spent {
                 self.budgets.give_back(&intent.class(), intent.cost, now);
             }
-            gated.answer_part(&[request], vec![Some(answer)]);
         }
         denied
     }

@@ -1,7 +1,7 @@
 //! Permits that came back, because their intents are not approved, and are given to other intents of the batch.
 
 use super::{BatchCapacity, Slot, route_of};
-use crate::{class::ClassNames, policy::Policy, routes::Pool};
+use crate::{class::ClassNames, decider::fate::Fates, policy::Policy, routes::Pool};
 
 /// What a record lacks of its route.
 #[derive(Debug, Clone, Copy)]
@@ -44,9 +44,9 @@ impl BatchCapacity {
         }
     }
 
-    /// The permits of each route that no record has which needs one.
-    pub(in crate::decider) fn back(&self, needs_one: impl Fn(usize) -> bool) -> Vec<BackPermits> {
-        let used = self.used_by(needs_one);
+    /// The permits of each route that no record uses.
+    pub(in crate::decider) fn back(&self, fates: Fates<'_>) -> Vec<BackPermits> {
+        let used = self.used_by(|index| fates.get(index).uses_permit());
         let back = self.taken.iter().zip(used).map(|(taken, (used, used_general))| BackPermits {
             all: taken.permits().saturating_sub(used),
             general: taken.of(Pool::General).saturating_sub(used_general),

@@ -5,7 +5,7 @@ use std::collections::{HashSet, VecDeque};
 use foldhash::fast::RandomState;
 
 use super::BatchPressure;
-use crate::{activity::ActivityHash, pressure::ActiveBy};
+use crate::{activity::ActivityHash, decider::fate::Fates, pressure::ActiveBy};
 
 /// The places that came back, by the users who took them.
 #[derive(Debug, Default)]
@@ -33,14 +33,14 @@ impl BackPlaces {
 
 impl BatchPressure {
     /// The places of users of whom no intent is approved.
-    pub(in crate::decider) fn back(&self, is_approved: impl Fn(usize) -> bool) -> BackPlaces {
+    pub(in crate::decider) fn back(&self, fates: Fates<'_>) -> BackPlaces {
         if self.placed.is_empty() {
             return BackPlaces::default();
         }
         let mut users = self.placed.clone();
         for (index, user) in self.users.iter().enumerate() {
             let Some(user) = user else { continue };
-            if users.contains(user) && is_approved(index) {
+            if users.contains(user) && fates.get(index).is_approved() {
                 users.remove(user);
             }
         }

@@ -101,7 +101,7 @@ fn no_budget_denies_a_replay_whether_it_is_spent_or_unavailable_and_whether_it_h
             let decision = begun.decision(&gated, 0);
             let found = (decision.verdict, decision.decided_at);
             assert_eq!(found, (Verdict::Approved(Counts::Yes), before), "{on_unavailable} {outcome:?}");
-            assert!(!gated.results()[0].waits_for_budget());
+            assert!(!begun.fate(&gated, 0).waits());
         }
     }
 }

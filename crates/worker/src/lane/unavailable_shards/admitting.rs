@@ -71,7 +71,7 @@ impl<'b, R: Records> AskedBatch<'b, R> {
             return Vec::new();
         }
         let promise = |(index, gate_result): (usize, &GateResult)| {
-            let request = gate_result.caps_request()?;
+            let request = gate_result.request()?;
             let is_approved = !self.has_answer(request) && self.outcomes[request] == UnavailableOutcome::Approved;
             is_approved.then(|| {
                 let RecordView { partition, offset, .. } = self.gated.records().get(index);
