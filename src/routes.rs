@@ -2,11 +2,11 @@
 
 mod view;
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use weir_core::{
     arrivals::Waiting,
-    pace::{Delivered, Lag},
+    pace::{Delivered, PartitionLag},
     policy::Selection,
     route::{Route, WhenFull},
     time::Time,
@@ -19,57 +19,59 @@ pub use self::view::{RouteView, RoutesDesk};
 /// The offsets of routes in Kafka.
 pub struct KafkaRoutes(pub Arc<KafkaOptions>);
 
-/// Those of one route. Calls of Kafka block.
+/// Those of one route.
 struct KafkaRoute {
-    /// The route's group.
-    delivery: Option<Delivery>,
+    asked: Arc<RouteGroups>,
+    delivered: Delivered<RoutePartition>,
+}
+
+/// A partition of one of the route's approved topics, which are numbered in their order.
+type RoutePartition = (usize, i32);
+
+/// What Kafka is asked for. Its calls block.
+struct RouteGroups {
+    /// The route's group, and its approved topics.
+    delivery: Option<(Arc<GroupProgress>, Vec<String>)>,
     /// The group of its lanes, and its topic of waiting intents.
     waiting: Option<(Arc<GroupProgress>, String)>,
 }
 
-struct Delivery {
-    group: Arc<GroupProgress>,
-    /// The route's approved topics.
-    topics: Vec<String>,
-    /// By topic, in their order, and partition.
-    delivered: RwLock<Delivered<(usize, i32)>>,
-}
-
 impl LooksAtRoutes for KafkaRoutes {
-    fn of(&self, route: &Route) -> Result<Arc<dyn RouteOffsets>, String> {
+    fn of(&self, route: &Route) -> Result<Box<dyn RouteOffsets>, String> {
         let Self(kafka) = self;
         let progress = |group: &str| GroupProgress::new(kafka, group.to_owned()).map_err(|error| error.to_string());
         let delivery = match &route.consumer_group {
-            Some(group) => Some(Delivery {
-                group: progress(group)?,
-                topics: approved_topics(kafka, &route.filter),
-                delivered: RwLock::default(),
-            }),
+            Some(group) => Some((progress(group)?, approved_topics(kafka, &route.filter))),
             None => None,
         };
         let waiting = match kafka.for_waiting(&route.name).filter(|_| route.when_full == WhenFull::Wait) {
             Some(options) => Some((progress(&options.group)?, options.intents)),
             None => None,
         };
-        Ok(Arc::new(KafkaRoute { delivery, waiting }))
+        let asked = Arc::new(RouteGroups { delivery, waiting });
+        Ok(Box::new(KafkaRoute { asked, delivered: Delivered::default() }))
     }
 }
 
 impl RouteOffsets for KafkaRoute {
-    fn look(self: Arc<Self>) -> Looking {
+    fn look(&mut self) -> Looking<'_> {
         Box::pin(async move {
-            let look = tokio::task::spawn_blocking(move || Offsets { lag: self.lag(), waiting: self.waiting() });
-            look.await.unwrap_or_else(|error| {
+            let asked = Arc::clone(&self.asked);
+            let look = tokio::task::spawn_blocking(move || (asked.lags(), asked.waiting()));
+            let (lags, waiting) = look.await.unwrap_or_else(|error| {
                 let reason = format!("the look at the offsets ended early: {error}");
-                Offsets { lag: Err(reason.clone()), waiting: Err(reason) }
-            })
+                (Err(reason.clone()), Err(reason))
+            });
+            let lag = lags.map(|lags| lags.map(|lags| self.delivered.look(lags)));
+            Offsets { lag, waiting }
         })
     }
 
-    fn waiting_since(self: Arc<Self>, time: Time) -> AskingBack {
+    fn waiting_since(&mut self, time: Time) -> AskingBack {
+        let asked = Arc::clone(&self.asked);
         Box::pin(async move {
             let ask = tokio::task::spawn_blocking(move || {
-                let Some((group, topic)) = &self.waiting else { return Ok(Vec::new()) };
+                let Some((group, topic)) = &asked.waiting else { return Ok(Vec::new()) };
                 group.offsets_at(topic, time).map_err(|error| error.to_string())
             });
             ask.await.unwrap_or_else(|error| Err(format!("the look at the offsets ended early: {error}")))
@@ -77,15 +79,16 @@ impl RouteOffsets for KafkaRoute {
     }
 }
 
-impl KafkaRoute {
-    fn lag(&self) -> Result<Option<Lag>, String> {
-        let Some(Delivery { group, topics, delivered }) = &self.delivery else { return Ok(None) };
+impl RouteGroups {
+    /// How far the route's group is in each partition; `None`: it has no group.
+    fn lags(&self) -> Result<Option<Vec<(RoutePartition, PartitionLag)>>, String> {
+        let Some((group, topics)) = &self.delivery else { return Ok(None) };
         let mut found = Vec::new();
         for (place, topic) in topics.iter().enumerate() {
             let partitions = group.lag(topic).map_err(|error| error.to_string())?;
             found.extend(partitions.into_iter().map(|(partition, lag)| ((place, partition), lag)));
         }
-        Ok(Some(delivered.write().unwrap_or_else(PoisonError::into_inner).look(found)))
+        Ok(Some(found))
     }
 
     fn waiting(&self) -> Result<Vec<Waiting>, String> {

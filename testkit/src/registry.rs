@@ -1,8 +1,9 @@
 //! A stub of a Schema Registry: what serializers and readers need of its HTTP API, in memory.
+#![expect(clippy::disallowed_types, reason = "tests change what the thread that serves answers; no lane")]
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, RwLock, RwLockWriteGuard},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread::JoinHandle,
 };
 
@@ -32,7 +33,7 @@ pub const PASSWORD: &str = "s3cret:with colon";
 /// A running registry. Ends when dropped.
 pub struct Registry {
     url: String,
-    state: Arc<RwLock<State>>,
+    state: Arc<Mutex<State>>,
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -65,7 +66,7 @@ impl Registry {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).context("cannot listen on 127.0.0.1")?;
         let url = format!("https://{}", listener.local_addr()?);
-        let state = Arc::<RwLock<State>>::default();
+        let state = Arc::<Mutex<State>>::default();
         let (end, ended) = oneshot::channel();
         let served = Arc::clone(&state);
         let thread = std::thread::Builder::new().name("registry".to_owned()).spawn(move || {
@@ -125,11 +126,11 @@ impl Drop for Registry {
     }
 }
 
-fn locked(state: &RwLock<State>) -> RwLockWriteGuard<'_, State> {
-    state.write().unwrap_or_else(std::sync::PoisonError::into_inner)
+fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn serve(listener: TcpListener, tls: TlsAcceptor, state: Arc<RwLock<State>>) {
+async fn serve(listener: TcpListener, tls: TlsAcceptor, state: Arc<Mutex<State>>) {
     while let Ok((socket, _)) = listener.accept().await {
         let tls = locked(&state).tls.clone().unwrap_or_else(|| tls.clone());
         let state = Arc::clone(&state);
@@ -142,7 +143,7 @@ async fn serve(listener: TcpListener, tls: TlsAcceptor, state: Arc<RwLock<State>
     }
 }
 
-async fn answer(request: Request<Incoming>, state: Arc<RwLock<State>>) -> Result<Response<Full<Bytes>>> {
+async fn answer(request: Request<Incoming>, state: Arc<Mutex<State>>) -> Result<Response<Full<Bytes>>> {
     let (head, body) = request.into_parts();
     let body = body.collect().await?.to_bytes();
     let password = locked(&state).password.clone().unwrap_or_else(|| PASSWORD.to_owned());

@@ -209,13 +209,13 @@ pub struct SimOffsets {
 }
 
 impl LooksAtRoutes for SimOffsets {
-    fn of(&self, _: &Route) -> Result<Arc<dyn RouteOffsets>, String> {
-        Ok(Arc::new(self.clone()))
+    fn of(&self, _: &Route) -> Result<Box<dyn RouteOffsets>, String> {
+        Ok(Box::new(self.clone()))
     }
 }
 
 impl RouteOffsets for SimOffsets {
-    fn look(self: Arc<Self>) -> Looking {
+    fn look(&mut self) -> Looking<'_> {
         Box::pin(async move {
             let Self { env, downstream, book, process } = &*self;
             env.sleep(env.millis(1, 40)).await;
@@ -237,7 +237,7 @@ impl RouteOffsets for SimOffsets {
     }
 
     /// Nothing waits since before the first look: a restart forgets how old intents are.
-    fn waiting_since(self: Arc<Self>, _: Time) -> AskingBack {
+    fn waiting_since(&mut self, _: Time) -> AskingBack {
         let waiting = lock(&self.downstream).waiting.clone();
         Box::pin(async move { Ok(waiting.iter().map(|waiting| Some(waiting.from)).collect()) })
     }

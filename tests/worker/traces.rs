@@ -1,11 +1,12 @@
 //! The promise: a collector gets one span per sampled batch, with links to the publishers' spans and children for Redis and the
 //! commit; where `tracing.endpoint` is unset it gets nothing; and whatever it does, no intent waits for it.
+#![expect(clippy::disallowed_types, reason = "tests see what the collector's threads have received; no lane")]
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
     net::{SocketAddr, TcpListener},
-    sync::{Arc, RwLock},
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
@@ -46,12 +47,12 @@ struct Received {
 struct Collector {
     _runtime: Runtime,
     address: SocketAddr,
-    received: Arc<RwLock<Received>>,
+    received: Arc<Mutex<Received>>,
 }
 
-async fn take(State(received): State<Arc<RwLock<Received>>>, headers: HeaderMap, body: Bytes) {
+async fn take(State(received): State<Arc<Mutex<Received>>>, headers: HeaderMap, body: Bytes) {
     let request = ExportTraceServiceRequest::decode(body).unwrap();
-    let mut received = received.write().unwrap();
+    let mut received = received.lock().unwrap();
     let authorization = headers.get("authorization").map(|value| value.to_str().unwrap().to_owned());
     received.authorizations.extend(authorization);
     for resource_spans in request.resource_spans {
@@ -191,7 +192,7 @@ fn one_span_per_batch_with_links_to_sampled_parents_and_children() {
     let approved = metric(&worker, "weir_decisions_total", "verdict=\"approved\"").unwrap();
     end(&mut worker);
 
-    let received = collector.received.read().unwrap();
+    let received = collector.received.lock().unwrap();
     let roots: Vec<&Span> = received.spans.iter().filter(|span| span.parent_span_id.is_empty()).collect();
     assert_eq!(roots.len() as f64, batches, "one span per batch");
     assert_eq!(received.spans.len(), 3 * roots.len());
@@ -234,7 +235,7 @@ fn a_collector_with_tls_is_trusted_by_the_systems_authorities_and_no_other_is() 
         publish(&scene, 50, &[]);
         scene.drain(&mut worker);
         let log = end(&mut worker);
-        assert_eq!(collector.received.read().unwrap().spans.is_empty(), !is_known, "{log}");
+        assert_eq!(collector.received.lock().unwrap().spans.is_empty(), !is_known, "{log}");
         assert_eq!(log.contains("ExportError") || log.contains("may not have been sent"), !is_known, "{log}");
     }
 }
@@ -251,7 +252,7 @@ fn nothing_is_sent_without_an_endpoint_or_of_batches_that_are_not_sampled() {
         publish(&scene, 50, &[(0, "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")]);
         scene.drain(&mut worker);
         end(&mut worker);
-        assert!(collector.received.read().unwrap().spans.is_empty(), "{name}");
+        assert!(collector.received.lock().unwrap().spans.is_empty(), "{name}");
     }
 }
 

@@ -2,12 +2,13 @@
 //!
 //! A step starts cargo, which starts tests, which start servers, most of them in process groups of their own. So this process takes in
 //! orphans (PR_SET_CHILD_SUBREAPER): whatever a step has started stays a descendant of this process, and is found by its parent.
+#![expect(clippy::disallowed_types, reason = "the thread of signals says which step ran; no lane")]
 
 use std::{
     collections::BTreeSet,
     process,
     sync::{
-        Once, PoisonError, RwLock,
+        Mutex, Once, PoisonError,
         mpsc::{self, RecvTimeoutError},
     },
     thread,
@@ -24,7 +25,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// The exit code after Ctrl-C or SIGTERM.
 const ENDED: i32 = 130;
 /// The step that runs, and since when.
-static RUNNING: RwLock<Option<(String, Instant)>> = RwLock::new(None);
+static RUNNING: Mutex<Option<(String, Instant)>> = Mutex::new(None);
 
 /// Runs a step. At the deadline, ends all processes that it has started.
 ///
@@ -33,7 +34,7 @@ static RUNNING: RwLock<Option<(String, Instant)>> = RwLock::new(None);
 /// with the tests that have started them: these are ended, too.
 pub fn within(step: &str, limit: Duration, run: impl FnOnce() -> Result<()>) -> Result<()> {
     begin()?;
-    *RUNNING.write().unwrap_or_else(PoisonError::into_inner) = Some((step.to_owned(), Instant::now()));
+    *RUNNING.lock().unwrap_or_else(PoisonError::into_inner) = Some((step.to_owned(), Instant::now()));
     let (end, ended) = mpsc::channel::<()>();
     let (outcome, expired) = thread::scope(|scope| {
         let watch = scope.spawn(move || match ended.recv_timeout(limit) {
@@ -75,7 +76,7 @@ fn begin() -> Result<()> {
 
 /// Names the step and the tests that run, when this process is ended.
 fn say_what_ran() {
-    let running = RUNNING.read().unwrap_or_else(PoisonError::into_inner).clone();
+    let running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let Some((step, since)) = running else { return };
     let tests: BTreeSet<String> = tree::descendants().into_iter().filter_map(tree::test_of).collect();
     let tests: String = tests.iter().map(|test| format!("\n  {test}")).collect();

@@ -5,11 +5,8 @@
 //! made for. Lanes ask and note without locks; a [sweep](ActiveUsers::sweep) a minute clears what has left the window.
 
 use std::{
-    array,
-    sync::{
-        PoisonError, RwLock,
-        atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering},
-    },
+    array, hint,
+    sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering},
 };
 
 use xxhash_rust::xxh3::xxh3_64;
@@ -28,6 +25,10 @@ pub const LONGEST_WINDOW_MINUTES: u8 = 120;
 const MINUTES: i64 = 255;
 /// How far a cell may be ahead of this array's minute: it was noted by an instance whose clock is ahead.
 pub const AHEAD_MINUTES: i64 = 1;
+/// In place of the latest minute: nobody was noted yet.
+const NEVER: i64 = i64::MIN;
+/// In place of the latest minute: a thread clears everything. Like [`NEVER`] it is before every minute, so nobody takes it for one.
+const CLEARING: i64 = NEVER + 1;
 /// How far, beyond the window, a clock is behind the latest minute that was put back, and does not only differ from others.
 const PUT_BACK_MINUTES: i64 = 5;
 
@@ -80,10 +81,12 @@ pub struct ActiveUsers {
     window: u8,
     /// Cells that are not empty.
     set: AtomicU64,
-    /// The latest minute that somebody was noted in, or that was swept in.
+    /// The latest minute that somebody was noted in, or that was swept in; [`NEVER`] or [`CLEARING`].
+    ///
+    /// Cells are relaxed: each is a value of its own. What clears them all comes between two minutes, and is ordered by this one: a
+    /// minute is stored with release after everything was cleared, and loaded with acquire. So whoever has loaded it finds no cell of
+    /// before, and what they set is not cleared.
     latest: AtomicI64,
-    /// Held by the one who clears everything.
-    clearing: RwLock<()>,
 }
 
 impl ActiveUsers {
@@ -97,8 +100,7 @@ impl ActiveUsers {
         let cells = usize::try_from(cells).unwrap_or(usize::MAX);
         let cells = std::iter::repeat_with(AtomicU8::default).take(cells).collect();
         let window = window.clamp(1, LONGEST_WINDOW_MINUTES);
-        let (set, latest, clearing) = (AtomicU64::new(0), AtomicI64::new(i64::MIN), RwLock::new(()));
-        Self { cells, window, set, latest, clearing }
+        Self { cells, window, set: AtomicU64::new(0), latest: AtomicI64::new(NEVER) }
     }
 
     /// The window in minutes.
@@ -124,7 +126,7 @@ impl ActiveUsers {
     #[must_use]
     #[inline]
     pub fn seen(&self, user: ActivityHash, now: Minute) -> Seen {
-        let latest = self.latest.load(Ordering::Relaxed);
+        let latest = self.latest.load(Ordering::Acquire);
         let mut all_now = latest <= now.0;
         let now = Minute(now.0.max(latest));
         // Beyond the window everybody has left it, and a cell's minute could not be told.
@@ -198,10 +200,10 @@ impl ActiveUsers {
     /// window, time goes on from there, and whoever is active stays so for a window more.
     pub fn sweep(&self, now: Minute) {
         let latest = self.advanced(now);
-        let put_back = (latest.0 - now.0 > i64::from(self.window) + PUT_BACK_MINUTES).then(|| code(now));
-        if put_back.is_some() {
-            self.latest.store(now.0, Ordering::Relaxed);
-        }
+        let is_behind = latest.0 - now.0 > i64::from(self.window) + PUT_BACK_MINUTES;
+        // Where another thread has gone on meanwhile, the clock is not behind, or the next sweep finds it so.
+        let goes_on = |from: Minute| self.latest.compare_exchange(from.0, now.0, Ordering::AcqRel, Ordering::Relaxed);
+        let put_back = (is_behind && goes_on(latest).is_ok()).then(|| code(now));
         let latest = code(latest);
         let kept: [u8; 256] = array::from_fn(|found| {
             let found = u8::try_from(found).unwrap_or(0);
@@ -221,29 +223,45 @@ impl ActiveUsers {
     }
 
     /// The latest minute seen, with this one. While a clock is behind it, time stands still.
+    #[inline]
     fn advanced(&self, minute: Minute) -> Minute {
-        let latest = self.latest.load(Ordering::Relaxed);
-        if minute.0 <= latest {
-            return Minute(latest);
-        }
-        if latest != i64::MIN && minute.0.saturating_sub(latest) > i64::from(LONGEST_WINDOW_MINUTES) {
-            self.clear(minute);
-        }
-        Minute(self.latest.fetch_max(minute.0, Ordering::Relaxed).max(minute.0))
+        let latest = self.latest.load(Ordering::Acquire);
+        if minute.0 <= latest { Minute(latest) } else { self.advance(minute) }
     }
 
-    /// The clock jumped so far ahead that everybody has left the window: clears all, before the minutes of cells cannot be told.
+    /// A later minute has begun. If the clock jumped so far ahead that everybody has left the window, one thread clears all, before the
+    /// minutes of cells cannot be told; others wait for it, so that what they note stays.
     #[cold]
-    fn clear(&self, minute: Minute) {
-        let _alone = self.clearing.write().unwrap_or_else(PoisonError::into_inner);
-        if minute.0.saturating_sub(self.latest.load(Ordering::Relaxed)) <= i64::from(LONGEST_WINDOW_MINUTES) {
-            // Another thread has, and what was noted since stays.
-            return;
+    fn advance(&self, minute: Minute) -> Minute {
+        loop {
+            let latest = self.latest.load(Ordering::Acquire);
+            if minute.0 <= latest {
+                return Minute(latest);
+            }
+            if latest == CLEARING {
+                // Once in a jump of two hours, for a pass over the array.
+                hint::spin_loop();
+                continue;
+            }
+            let is_far = latest != NEVER && minute.0.saturating_sub(latest) > i64::from(LONGEST_WINDOW_MINUTES);
+            let next = if is_far { CLEARING } else { minute.0 };
+            // Release hands on what was loaded: that all was cleared before the minute that this one follows.
+            if self.latest.compare_exchange(latest, next, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+                continue;
+            }
+            if is_far {
+                self.clear();
+                self.latest.store(minute.0, Ordering::Release);
+            }
+            return minute;
         }
+    }
+
+    /// Empties all cells: for the one who has put [`CLEARING`] in place of the latest minute.
+    fn clear(&self) {
         let is_cleared = |cell: &&AtomicU8| cell.load(Ordering::Relaxed) != 0 && cell.swap(0, Ordering::Relaxed) != 0;
         let cleared = self.cells.iter().filter(is_cleared).count();
         self.set.fetch_sub(u64::try_from(cleared).unwrap_or(0), Ordering::Relaxed);
-        self.latest.fetch_max(minute.0, Ordering::Relaxed);
     }
 
     #[inline]

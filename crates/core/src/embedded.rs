@@ -1,9 +1,10 @@
 //! The embedded store: histories in this process, decided by the reference. For `weir demo` and tests.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::{Arc, PoisonError, RwLock},
-};
+mod locked;
+
+use std::collections::{BTreeSet, HashMap};
+
+pub(crate) use locked::Locked;
 
 use crate::{
     admit::{AdmitBatch, AdmitRequest, CapQuery},
@@ -23,7 +24,7 @@ use crate::{
 #[derive(Debug, Clone)]
 pub struct EmbeddedStore {
     bounds: HistoryBounds,
-    shared: Arc<RwLock<Shared>>,
+    shared: Locked<Shared>,
 }
 
 #[derive(Debug, Default)]
@@ -54,13 +55,13 @@ impl EmbeddedStore {
     /// An empty store that remembers so much of a user.
     #[must_use]
     pub fn new(bounds: impl Into<HistoryBounds>) -> Self {
-        Self { bounds: bounds.into(), shared: Arc::default() }
+        Self { bounds: bounds.into(), shared: Locked::default() }
     }
 
     /// A user's history, ascending.
     #[must_use]
     pub fn history(&self, user: UserHash) -> Vec<Entry> {
-        let shared = self.shared.read().unwrap_or_else(PoisonError::into_inner);
+        let shared = self.shared.lock();
         shared.histories.get(&user).cloned().unwrap_or_default()
     }
 
@@ -76,7 +77,7 @@ impl EmbeddedStore {
     /// Answers one request at its own time: for the replay of past intents that take from budgets.
     #[must_use]
     pub fn admit_one(&self, batch: &AdmitBatch<'_>, place: RequestIndex, now: Time) -> Answer {
-        let mut shared = self.shared.write().unwrap_or_else(PoisonError::into_inner);
+        let mut shared = self.shared.lock();
         let request = &batch.requests[place.get()];
         let (send, caps) = (shared.send(request), shared.caps(&batch.cap_sets[request.cap_set]));
         let history = shared.histories.entry(request.user).or_default();
@@ -85,7 +86,7 @@ impl EmbeddedStore {
 
     /// Puts a send of the past into its user's history.
     pub fn remember(&self, user: UserHash, sent: &PastSend<'_>) {
-        let mut shared = self.shared.write().unwrap_or_else(PoisonError::into_inner);
+        let mut shared = self.shared.lock();
         let PastSend { at, id, origin, class, cost } = *sent;
         let (kind, campaign) = (shared.kind(&class), shared.campaign(class.campaign));
         let history = shared.histories.entry(user).or_default();
@@ -95,7 +96,7 @@ impl EmbeddedStore {
     }
 
     fn decide_all(&self, batch: &AdmitBatch<'_>, now: impl Fn(usize) -> Time, answers: &mut [Option<Answer>]) {
-        let mut shared = self.shared.write().unwrap_or_else(PoisonError::into_inner);
+        let mut shared = self.shared.lock();
         let open =
             || batch.requests.iter().zip(0..).filter(|(_, place)| answers.get(*place).is_some_and(Option::is_none));
         let sends: Vec<(usize, Send)> = open().map(|(request, place)| (place, shared.send(request))).collect();
@@ -168,12 +169,12 @@ impl Shared {
 
 impl Histories for EmbeddedStore {
     async fn history_of(&mut self, user: UserHash) -> Result<NamedHistory, StoreError> {
-        let shared = self.shared.read().unwrap_or_else(PoisonError::into_inner);
+        let shared = self.shared.lock();
         Ok(shared.named(user, self.bounds.retention_ms))
     }
 
     async fn forget(&mut self, user: UserHash) -> Result<u64, StoreError> {
-        let mut shared = self.shared.write().unwrap_or_else(PoisonError::into_inner);
+        let mut shared = self.shared.lock();
         Ok(shared.histories.remove(&user).map_or(0, |history| history.len() as u64))
     }
 }

@@ -1,5 +1,6 @@
 //! The schemas of a registry that is a table in memory.
 #![cfg(all(feature = "avro", feature = "protobuf"))]
+#![expect(clippy::disallowed_types, reason = "tests see what the table was asked for")]
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,6 +1,6 @@
 //! The array against a plain map of users and minutes: how exact it is, when users leave it, and what a clock that jumps does to it.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Barrier, thread};
 
 use proptest::prelude::*;
 
@@ -243,6 +243,36 @@ fn a_jump_ahead_ends_the_window_however_long_it_is() {
         active.sweep(after);
         assert!(active.is_active(user(99), after), "noted after the jump of {jump} minutes");
         assert_eq!(active.estimate(), 1, "{jump} minutes");
+    }
+}
+
+#[test]
+fn of_threads_that_find_a_jump_at_once_one_clears_and_nobody_whom_they_note_is_lost() {
+    const THREADS: u64 = 4;
+    const NOTED: u64 = 20;
+    // A minute of the same code: whoever is not cleared is taken for active.
+    let after = at(4 * MINUTES);
+    for round in 0..200 {
+        let active = ActiveUsers::new(1_000, 30);
+        (1_000..2_000).for_each(|number| _ = active.note(user(number), at(0), at(0)));
+        let begin = Barrier::new(THREADS as usize);
+        thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (active, begin) = (&active, &begin);
+                scope.spawn(move || {
+                    begin.wait();
+                    (0..NOTED).for_each(|number| _ = active.note(user(thread * NOTED + number), after, after));
+                });
+            }
+        });
+        let noted = (0..THREADS * NOTED).filter(|number| active.seen(user(*number), after) == Seen::InMinute).count();
+        assert_eq!(noted as u64, THREADS * NOTED, "round {round}");
+        assert!(
+            !(1_000..2_000).any(|number| active.is_active(user(number), after)),
+            "round {round}: not all is cleared"
+        );
+        let set = active.cells.iter().filter(|cell| cell.load(Ordering::Relaxed) != 0).count();
+        assert_eq!(active.set.load(Ordering::Relaxed), set as u64, "round {round}: what was cleared counts once");
     }
 }
 

@@ -1,12 +1,10 @@
 //! The embedded log of activity: in this process. For `weir demo` and tests.
 
-use std::{
-    fmt,
-    sync::{Arc, PoisonError, RwLock},
-};
+use std::{fmt, sync::Arc};
 
 use super::{Book, SyncReply, SyncRequest};
 use crate::{
+    embedded::Locked,
     ports::{ActivityLog, StoreError},
     time::Time,
 };
@@ -17,7 +15,7 @@ type Now = Arc<dyn Fn() -> Time + Send + Sync>;
 /// A [`Book`] with a clock, shared by the logs of all instances.
 #[derive(Clone)]
 pub struct EmbeddedActivityLog {
-    book: Arc<RwLock<Book>>,
+    book: Locked<Book>,
     instance: Arc<str>,
     now: Now,
 }
@@ -26,7 +24,7 @@ impl EmbeddedActivityLog {
     /// An empty log, at which this instance takes turns, at the times of this clock.
     #[must_use]
     pub fn new(instance: &str, now: impl Fn() -> Time + Send + Sync + 'static) -> Self {
-        Self { book: Arc::default(), instance: instance.into(), now: Arc::new(now) }
+        Self { book: Locked::default(), instance: instance.into(), now: Arc::new(now) }
     }
 
     /// The same log, at which another instance takes turns.
@@ -44,7 +42,7 @@ impl fmt::Debug for EmbeddedActivityLog {
 
 impl ActivityLog for EmbeddedActivityLog {
     async fn sync(&mut self, request: &SyncRequest<'_>) -> Result<SyncReply, StoreError> {
-        let mut book = self.book.write().unwrap_or_else(PoisonError::into_inner);
+        let mut book = self.book.lock();
         Ok(book.sync(&self.instance, request, (self.now)()))
     }
 }

@@ -1,12 +1,10 @@
 //! The embedded ledger: budgets in this process. For `weir demo` and tests.
 
-use std::{
-    fmt,
-    sync::{Arc, PoisonError, RwLock},
-};
+use std::{fmt, sync::Arc};
 
 use super::{Book, GiveBack, TakeAnswer, TakeRequest};
 use crate::{
+    embedded::Locked,
     ports::{Ledger, StoreError},
     time::Time,
 };
@@ -17,7 +15,7 @@ type Now = Arc<dyn Fn() -> Time + Send + Sync>;
 /// A [`Book`] with a clock, shared by the ledgers of all holders.
 #[derive(Clone)]
 pub struct EmbeddedLedger {
-    book: Arc<RwLock<Book>>,
+    book: Locked<Book>,
     holder: Arc<str>,
     now: Now,
 }
@@ -26,7 +24,7 @@ impl EmbeddedLedger {
     /// An empty ledger, asked by this holder at the times of this clock.
     #[must_use]
     pub fn new(holder: &str, now: impl Fn() -> Time + Send + Sync + 'static) -> Self {
-        Self { book: Arc::default(), holder: holder.into(), now: Arc::new(now) }
+        Self { book: Locked::default(), holder: holder.into(), now: Arc::new(now) }
     }
 
     /// The same ledger, asked by another holder.
@@ -44,7 +42,7 @@ impl fmt::Debug for EmbeddedLedger {
 
 impl Ledger for EmbeddedLedger {
     async fn take(&mut self, requests: &[TakeRequest], answers: &mut [Option<TakeAnswer>]) -> Result<(), StoreError> {
-        let mut book = self.book.write().unwrap_or_else(PoisonError::into_inner);
+        let mut book = self.book.lock();
         for (request, answer) in requests.iter().zip(answers) {
             answer.get_or_insert_with(|| book.take((self.now)(), &self.holder, request));
         }
@@ -52,7 +50,7 @@ impl Ledger for EmbeddedLedger {
     }
 
     async fn give_back(&mut self, tokens: &[GiveBack]) -> Result<(), StoreError> {
-        let mut book = self.book.write().unwrap_or_else(PoisonError::into_inner);
+        let mut book = self.book.lock();
         for given in tokens {
             book.give_back((self.now)(), &self.holder, given);
         }

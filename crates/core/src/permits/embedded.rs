@@ -1,12 +1,10 @@
 //! The embedded permits: shared within this process. For `weir demo` and tests.
 
-use std::{
-    fmt,
-    sync::{Arc, PoisonError, RwLock},
-};
+use std::{fmt, sync::Arc};
 
 use super::{LEASE, PermitBook, Registry};
 use crate::{
+    embedded::Locked,
     ports::{PermitGrant, PermitTurn, Permits, StoreError},
     time::Time,
 };
@@ -17,7 +15,7 @@ type Now = Arc<dyn Fn() -> Time + Send + Sync>;
 /// A [`PermitBook`] with a clock, shared by all instances. No service registers here.
 #[derive(Clone)]
 pub struct EmbeddedPermits {
-    book: Arc<RwLock<PermitBook>>,
+    book: Locked<PermitBook>,
     instance: Arc<str>,
     now: Now,
 }
@@ -26,7 +24,7 @@ impl EmbeddedPermits {
     /// An empty book, asked by this instance at the times of this clock.
     #[must_use]
     pub fn new(instance: &str, now: impl Fn() -> Time + Send + Sync + 'static) -> Self {
-        Self { book: Arc::default(), instance: instance.into(), now: Arc::new(now) }
+        Self { book: Locked::default(), instance: instance.into(), now: Arc::new(now) }
     }
 
     /// The same book, asked by another instance.
@@ -44,7 +42,7 @@ impl fmt::Debug for EmbeddedPermits {
 
 impl Permits for EmbeddedPermits {
     async fn turn(&mut self, turn: &PermitTurn<'_>) -> Result<PermitGrant, StoreError> {
-        let mut book = self.book.write().unwrap_or_else(PoisonError::into_inner);
+        let mut book = self.book.lock();
         Ok(book.turn(&self.instance, turn, &mut Registry::default(), ((self.now)(), LEASE)))
     }
 }

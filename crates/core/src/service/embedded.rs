@@ -1,13 +1,10 @@
 //! Services in this process: for `weir demo` and tests.
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    sync::{Arc, PoisonError, RwLock},
-};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use super::{Book, Holder, Registered, Registration, ServiceName, ServiceSeen, ShareReply, ShareTurn};
 use crate::{
+    embedded::Locked,
     ports::{Services, StoreError},
     time::Time,
 };
@@ -15,7 +12,7 @@ use crate::{
 /// A [`Book`] for each service with a clock, shared by all clones.
 #[derive(Clone)]
 pub struct EmbeddedServices {
-    books: Arc<RwLock<BTreeMap<ServiceName, Book>>>,
+    books: Locked<BTreeMap<ServiceName, Book>>,
     holder: Holder,
     now: Arc<dyn Fn() -> Time + Send + Sync>,
 }
@@ -24,7 +21,7 @@ impl EmbeddedServices {
     /// No services yet; this holder takes turns, at the times of this clock.
     #[must_use]
     pub fn new(holder: &str, now: impl Fn() -> Time + Send + Sync + 'static) -> Self {
-        Self { books: Arc::default(), holder: holder.into(), now: Arc::new(now) }
+        Self { books: Locked::default(), holder: holder.into(), now: Arc::new(now) }
     }
 
     /// The same services, at which another holder takes turns.
@@ -34,7 +31,7 @@ impl EmbeddedServices {
     }
 
     fn with<T>(&self, service: &ServiceName, what: impl FnOnce(&mut Book, Time) -> T) -> T {
-        let mut books = self.books.write().unwrap_or_else(PoisonError::into_inner);
+        let mut books = self.books.lock();
         what(books.entry(service.clone()).or_default(), (self.now)())
     }
 }

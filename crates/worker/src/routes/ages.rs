@@ -1,6 +1,6 @@
 //! How old what waits for a route is, by what each look has found.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use weir_core::{
     arrivals::{Arrivals, Waiting, before_the_first_ms},
@@ -49,7 +49,7 @@ impl Ages {
     }
 
     /// Finds out since when what waited at the first look does. What has no answer in time is asked again with the next look.
-    pub(super) async fn ask_back<C: Clock>(&mut self, offsets: &Arc<dyn RouteOffsets>, clock: &C) {
+    pub(super) async fn ask_back<C: Clock>(&mut self, offsets: &mut dyn RouteOffsets, clock: &C) {
         let Some(first) = self.asked.as_mut().filter(|first| !first.is_known) else { return };
         let passed_ms = signed_ms(clock.passed());
         let now = clock.now();
@@ -59,7 +59,7 @@ impl Ages {
                 return;
             }
             let at_ms = first.at_ms - before_ms;
-            let Ok(ends) = Arc::clone(offsets).waiting_since(now.plus(at_ms - passed_ms)).await else { return };
+            let Ok(ends) = offsets.waiting_since(now.plus(at_ms - passed_ms)).await else { return };
             first.answered += 1;
             let mut waited = false;
             for ((arrivals, waiting), end) in self.partitions.iter_mut().zip(&first.waiting).zip(ends) {
@@ -83,7 +83,10 @@ pub(super) fn signed_ms(passed: Duration) -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    };
 
     use weir_core::time::Time;
 
@@ -110,11 +113,11 @@ mod tests {
     }
 
     impl RouteOffsets for Slow {
-        fn look(self: Arc<Self>) -> Looking {
+        fn look(&mut self) -> Looking<'_> {
             unreachable!("the test looks")
         }
 
-        fn waiting_since(self: Arc<Self>, time: Time) -> AskingBack {
+        fn waiting_since(&mut self, time: Time) -> AskingBack {
             self.asked.fetch_add(1, Ordering::Relaxed);
             self.passed_ms.fetch_add(300, Ordering::Relaxed);
             let came = (time.millis() - Time::default().millis() - 100_000).max(0) / 10_000;
@@ -136,11 +139,11 @@ mod tests {
     async fn the_past_is_asked_for_half_a_second_with_each_look_until_it_is_known() {
         let clock = Slow::default();
         clock.passed_ms.store(700_000, Ordering::Relaxed);
-        let offsets: Arc<dyn RouteOffsets> = Arc::new(clock.clone());
+        let mut offsets = clock.clone();
         let (mut ages, mut asked) = (Ages::default(), Vec::new());
         for _ in 0..9 {
             ages.look(clock.passed(), &[Waiting { from: 5, end: 65 }]);
-            ages.ask_back(&offsets, &clock).await;
+            ages.ask_back(&mut offsets, &clock).await;
             asked.push(clock.asked.load(Ordering::Relaxed));
         }
         assert_eq!(asked, [2, 4, 6, 8, 10, 12, 13, 13, 13], "so long ago nothing waited");

@@ -142,17 +142,17 @@ mod tests {
     struct Unseen;
 
     impl LooksAtRoutes for Unseen {
-        fn of(&self, _: &Route) -> Result<Arc<dyn RouteOffsets>, String> {
-            Ok(Arc::new(Self))
+        fn of(&self, _: &Route) -> Result<Box<dyn RouteOffsets>, String> {
+            Ok(Box::new(Self))
         }
     }
 
     impl RouteOffsets for Unseen {
-        fn look(self: Arc<Self>) -> Looking {
+        fn look(&mut self) -> Looking<'_> {
             unreachable!("no task runs")
         }
 
-        fn waiting_since(self: Arc<Self>, _: Time) -> AskingBack {
+        fn waiting_since(&mut self, _: Time) -> AskingBack {
             unreachable!("no task runs")
         }
     }

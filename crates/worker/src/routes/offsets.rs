@@ -28,21 +28,21 @@ pub trait LooksAtRoutes: Send + Sync + 'static {
     ///
     /// # Errors
     /// No client can be made.
-    fn of(&self, route: &Route) -> Result<Arc<dyn RouteOffsets>, String>;
+    fn of(&self, route: &Route) -> Result<Box<dyn RouteOffsets>, String>;
 }
 
-/// The offsets of one route.
-pub trait RouteOffsets: Send + Sync + 'static {
+/// The offsets of one route, for the task that looks at them.
+pub trait RouteOffsets: Send + 'static {
     /// Looks at them.
-    fn look(self: Arc<Self>) -> Looking;
+    fn look(&mut self) -> Looking<'_>;
 
     /// The first offset of each partition of the topic of waiting intents, in the order of a look, whose record was written at this
     /// time or later; `None`: there is none.
-    fn waiting_since(self: Arc<Self>, time: Time) -> AskingBack;
+    fn waiting_since(&mut self, time: Time) -> AskingBack;
 }
 
 /// A look under way.
-pub type Looking = Pin<Box<dyn Future<Output = Offsets> + Send>>;
+pub type Looking<'a> = Pin<Box<dyn Future<Output = Offsets> + Send + 'a>>;
 
 /// A question about the past under way; or why there is no answer.
 pub type AskingBack = Pin<Box<dyn Future<Output = Result<Vec<Option<u64>>, String>> + Send>>;
@@ -102,7 +102,7 @@ pub(super) type LastLook = Arc<ArcSwapOption<Looked>>;
 
 /// Looks again and again, until `stop`.
 pub(super) async fn keep_looking<C: Clock>(
-    offsets: Arc<dyn RouteOffsets>,
+    mut offsets: Box<dyn RouteOffsets>,
     state: Arc<RouteState>,
     clock: C,
     last: LastLook,
@@ -112,7 +112,7 @@ pub(super) async fn keep_looking<C: Clock>(
     while !stop.is_cancelled() {
         let began_at = clock.passed();
         let (mut spent, mut queued) = (state.spent(), state.queued());
-        let Offsets { lag, waiting } = Arc::clone(&offsets).look().await;
+        let Offsets { lag, waiting } = offsets.look().await;
         let at = clock.passed();
         if let Some(before) = last.load().as_deref() {
             spent = if lag.is_err() { before.spent } else { spent };
@@ -124,9 +124,9 @@ pub(super) async fn keep_looking<C: Clock>(
         let oldest_ms = ages.oldest_ms();
         let looked = Arc::new(Looked { at, spent, queued, lag, waiting, oldest_ms });
         last.store(Some(Arc::clone(&looked)));
-        ages.ask_back(&offsets, &clock).await;
+        ages.ask_back(offsets.as_mut(), &clock).await;
         if let Ok(waiting) = &looked.waiting {
-            overdue.count(&offsets, (&state, &clock), waiting).await;
+            overdue.count(offsets.as_mut(), (&state, &clock), waiting).await;
         }
         let wait = (began_at + LOOK_EVERY).saturating_sub(clock.passed());
         if stop.run_until_cancelled(clock.sleep(wait)).await.is_none() {

@@ -1,6 +1,6 @@
 //! How many intents have waited for a route for too long: their lane reads them without permits, and suppresses them.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use weir_core::{arrivals::Waiting, ports::Clock, route::MAX_WAIT_MS, routes::RouteState};
 
@@ -20,7 +20,7 @@ impl Overdue {
     /// is only estimated.
     pub(super) async fn count<C: Clock>(
         &mut self,
-        offsets: &Arc<dyn RouteOffsets>,
+        offsets: &mut dyn RouteOffsets,
         (state, clock): (&RouteState, &C),
         waiting: &[Waiting],
     ) {
@@ -31,7 +31,7 @@ impl Overdue {
         self.due = passed + COUNT_EVERY;
         if waiting.iter().all(|waiting| waiting.count() == 0) {
             state.set_overdue(0);
-        } else if let Ok(later) = Arc::clone(offsets).waiting_since(clock.now().plus(-MAX_WAIT_MS)).await {
+        } else if let Ok(later) = offsets.waiting_since(clock.now().plus(-MAX_WAIT_MS)).await {
             state.set_overdue(waiting.iter().zip(later).map(|(waiting, later)| before(*waiting, later)).sum());
         }
     }
