@@ -54,7 +54,7 @@ use super::{
 };
 use crate::{
     budgets::LedgerPool,
-    config::{KafkaSettings, Settings},
+    config::Settings,
     deferred,
     http::{self, QueryPool},
     metrics::Metrics,
@@ -115,7 +115,7 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
     let pressure = pressure(redis.activity_log(), &clock, policy.value(), &metrics).await?;
     let deferred = deferred::keep_counting(&kafka, &wheels, &metrics, &stop)?;
 
-    let decider = decider((settings, fields), &kafka, (&policy, &segments), &pressure.shared);
+    let decider = decider(fields, &kafka, (&policy, &segments), &pressure.shared);
     let decider = Decider { wheel: wheels.first().map(|(_, wheel)| *wheel), ..decider };
     let readers = Readers { kafka: &kafka, drain: settings.worker.drain, metrics: &metrics, stop: &stop };
     let reader = assemble::activity_fields(settings)?;
@@ -123,15 +123,15 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
     let refunds = readers.refunds(|| redis.refunds());
     let deferred_shards = Arc::default();
     let budgets = keep_budgets(&redis, &clock, &metrics);
-    let http = HttpSetup {
-        listener: http::bind(settings.http.listen).await.map_err(anyhow::Error::msg)?,
-        options: settings.http.clone(),
-        queries: Arc::new(queries(
-            &pool,
-            (&settings.kafka, settings.http.concurrency, &budgets),
-            (&decider, &clock, &metrics, &deferred_shards),
-        )),
+    let answers = HttpAnswers {
+        pool: &pool,
+        decider: &decider,
+        budgets: &budgets,
+        clock: &clock,
+        metrics: &metrics,
+        deferred_shards: &deferred_shards,
     };
+    let http = answers.setup(settings).await?;
     let routes = WorkerRoutes {
         status: routes::keep(&redis, &kafka, policy.value(), (&clock, &stop)),
         waiting: waiting_ends(&kafka, &redis),
@@ -192,13 +192,13 @@ async fn load(
 
 /// What decides; defers nothing.
 fn decider(
-    (settings, fields): (&Settings, Arc<FieldMap>),
+    fields: Arc<FieldMap>,
     kafka: &KafkaOptions,
     (policy, segments): (&Refreshed<Policy>, &Refreshed<SegmentSet>),
     pressure: &Arc<Pressure>,
 ) -> Decider {
     Decider {
-        topic: settings.kafka.intents.as_str().into(),
+        topic: kafka.intents.as_str().into(),
         fields,
         segments: segments.value(),
         policy: policy.value(),
@@ -244,28 +244,37 @@ async fn pressure(
     Ok(WorkerPressure { shared, status, stop, task })
 }
 
-/// Answers HTTP: as many at the same time as HTTP takes on. Who waits for a node waits in the pool.
-fn queries(
-    pool: &Arc<RedisPool>,
-    (kafka, concurrency, budgets): (&KafkaSettings, usize, &Budgets),
-    (decider, clock, metrics, deferred_shards): (
-        &Decider,
-        &ComparedClock<SystemClock>,
-        &Arc<Metrics>,
-        &Arc<DeferredShards>,
-    ),
-) -> QueryPool<PooledStore, ComparedClock<SystemClock>> {
-    let topics: Arc<[String]> = kafka.topics_of_users().into();
-    let one = || {
-        let store = PooledStore(Arc::clone(pool));
+/// What HTTP answers by.
+struct HttpAnswers<'p> {
+    pool: &'p Arc<RedisPool>,
+    decider: &'p Decider,
+    budgets: &'p Budgets,
+    clock: &'p ComparedClock<SystemClock>,
+    metrics: &'p Arc<Metrics>,
+    deferred_shards: &'p Arc<DeferredShards>,
+}
+
+impl HttpAnswers<'_> {
+    /// Answers as many at the same time as HTTP takes on. Who waits for a node waits in the pool.
+    async fn setup(&self, settings: &Settings) -> anyhow::Result<HttpSetup> {
+        let topics: Arc<[String]> = settings.kafka.topics_of_users().into();
+        let one = |_| self.query(Arc::clone(&topics));
+        Ok(HttpSetup {
+            listener: http::bind(settings.http.listen).await.map_err(anyhow::Error::msg)?,
+            options: settings.http.clone(),
+            queries: Arc::new(QueryPool::new((0..settings.http.concurrency).map(one).collect())),
+        })
+    }
+
+    fn query(&self, topics: Arc<[String]>) -> QueryService<PooledStore, ComparedClock<SystemClock>> {
+        let store = PooledStore(Arc::clone(self.pool));
         // What is asked over HTTP is answered now.
-        let decider = Decider { wheel: None, ..decider.clone() };
-        QueryService::new(&decider, EntryPoint::Http, store, clock.clone(), Arc::clone(metrics))
-            .beside(Arc::clone(deferred_shards))
-            .of_topics(Arc::clone(&topics))
-            .taking(budgets.claimant())
-    };
-    QueryPool::new((0..concurrency).map(|_| one()).collect())
+        let decider = Decider { wheel: None, ..self.decider.clone() };
+        QueryService::new(&decider, EntryPoint::Http, store, self.clock.clone(), Arc::clone(self.metrics))
+            .beside(Arc::clone(self.deferred_shards))
+            .of_topics(topics)
+            .taking(self.budgets.claimant())
+    }
 }
 
 /// Reads a source for the first time, and keeps it fresh from then on. Without a first value there is no start.

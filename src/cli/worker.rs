@@ -183,10 +183,9 @@ impl<D: Store + 'static> Worker<D> {
             clock: self.clock.clone(),
             metrics: Arc::clone(&self.metrics),
         };
-        let services = self.services.clone();
+        let sources = HttpSources { health, vitals, activity, services: self.services.clone() };
         let http_drain = self.http.as_ref().map(|setup| setup.options.drain).unwrap_or_default();
-        let server =
-            self.http.take().map(|setup| serve(setup, health, (vitals, activity, services), &self.stop)).transpose()?;
+        let server = self.http.take().map(|setup| serve(setup, sources, &self.stop)).transpose()?;
         let parts = LaneParts {
             decider: self.decider,
             settings: self.lane,
@@ -357,13 +356,17 @@ async fn drain(server: &Server, drain: Duration) {
     }
 }
 
-fn serve(
-    setup: HttpSetup,
+/// What HTTP shows and takes of a worker.
+struct HttpSources {
     health: Arc<WorkerHealth>,
-    (vitals, activity, services): (Vitals, ActivityReports, ServiceDesk),
-    stop: &CancellationToken,
-) -> anyhow::Result<Server> {
+    vitals: Vitals,
+    activity: ActivityReports,
+    services: ServiceDesk,
+}
+
+fn serve(setup: HttpSetup, sources: HttpSources, stop: &CancellationToken) -> anyhow::Result<Server> {
     let HttpSetup { listener, options, queries } = setup;
+    let HttpSources { health, vitals, activity, services } = sources;
     let sources = Sources {
         health,
         segments: Arc::clone(&vitals.segments),

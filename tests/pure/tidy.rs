@@ -10,6 +10,25 @@ use std::{
 const LONGEST_FILE: usize = 400;
 /// Longest program in examples/, in lines.
 const LONGEST_EXAMPLE: usize = 60;
+/// The most values that a function takes. `too-many-arguments-threshold` says so of parameters, and counts a tuple as one.
+const MOST_VALUES: usize = 5;
+/// Functions that take more.
+const TAKE_MORE: &[(&str, &[&str])] = &[
+    // A batch is to be decided by value, step by step.
+    ("crates/core/src/decider/budgets.rs", &["of", "place"]),
+    ("crates/core/src/decider/capacity.rs", &["full", "of", "wanting"]),
+    ("crates/core/src/decider/gate.rs", &["disposition"]),
+    ("crates/core/src/decider/pressure.rs", &["of"]),
+    ("crates/core/src/output.rs", &["deferred", "write"]),
+    ("crates/core/src/output/defer.rs", &["to_defer"]),
+    ("crates/core/src/retry.rs", &["output"]),
+    ("crates/worker/src/lane/judge.rs", &["judge"]),
+    ("crates/worker/src/trace.rs", &["end"]),
+    ("src/cli/policy/simulate/side.rs", &["judge_piece"]),
+    // What members of a limit share is to be one record.
+    ("crates/core/src/lease/slot/answers.rs", &["answered"]),
+    ("crates/core/src/permits/book.rs", &["turn"]),
+];
 
 fn sources(folder: &str) -> Vec<(PathBuf, String)> {
     files(folder, &["rs", "lua"])
@@ -55,6 +74,114 @@ fn no_file_is_longer_than_one_can_read() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The text up to the bracket that ends what it begins with.
+fn bracketed(text: &str) -> &str {
+    let (mut depth, mut before) = (0, ' ');
+    for (at, sign) in text.char_indices() {
+        match sign {
+            '(' | '[' | '{' | '<' => depth += 1,
+            ')' | ']' | '}' => depth -= 1,
+            // Not of an arrow.
+            '>' if !['-', '='].contains(&before) => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return &text[..=at];
+        }
+        before = sign;
+    }
+    text
+}
+
+/// What is between the commas of the text, but for those in brackets.
+fn parts(mut text: &str) -> Vec<&str> {
+    let (mut parts, mut from) = (Vec::new(), 0);
+    while let Some(at) = text[from..].find(|sign: char| "([{<,".contains(sign)).map(|at| from + at) {
+        if text[at..].starts_with(',') {
+            parts.push(&text[..at]);
+            (text, from) = (&text[at + 1..], 0);
+        } else {
+            from = at + bracketed(&text[at..]).len();
+        }
+    }
+    parts.push(text);
+    parts.into_iter().map(str::trim).filter(|part| !part.is_empty()).collect()
+}
+
+/// How many values a pattern or a type has: as many as are in a tuple, else one.
+fn values(text: &str) -> usize {
+    let Some((before, inner)) = text.trim().strip_suffix(')').and_then(|text| text.split_once('(')) else { return 1 };
+    let is_reference = |word: &str| word == "mut" || word.starts_with(['&', '\'']);
+    if !before.split_whitespace().all(is_reference) {
+        return 1;
+    }
+    parts(inner).into_iter().map(values).sum::<usize>().max(1)
+}
+
+/// How many values a parameter has, by its pattern or its type.
+fn values_of(parameter: &str) -> usize {
+    let mut colons = parameter.match_indices(": ").map(|(at, _)| at);
+    // Of a pattern, a colon is in braces.
+    let is_outside = |at: &usize| parameter[..*at].matches('{').count() == parameter[..*at].matches('}').count();
+    colons.find(is_outside).map_or(1, |at| values(&parameter[..at]).max(values(&parameter[at + 2..])))
+}
+
+/// The functions of a text that have a tuple among their parameters: their names, and how many values they take.
+fn takes_tuples(text: &str) -> Vec<(&str, usize)> {
+    let mut found = Vec::new();
+    for (at, _) in text.match_indices("fn ") {
+        let name = &text[at + 3..];
+        let end = name.find(|sign: char| !sign.is_alphanumeric() && sign != '_').unwrap_or(name.len());
+        let (name, mut rest) = name.split_at(end);
+        if rest.starts_with('<') {
+            rest = &rest[bracketed(rest).len()..];
+        }
+        let Some(parameters) = bracketed(rest).strip_prefix('(') else { continue };
+        let values: Vec<usize> = parts(&parameters[..parameters.len() - 1]).into_iter().map(values_of).collect();
+        if values.iter().any(|values| *values > 1) {
+            found.push((name, values.iter().sum()));
+        }
+    }
+    found
+}
+
+/// A text without what is behind `//`.
+fn without_comments(text: &str) -> String {
+    text.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn values_are_counted_in_tuples() {
+    let text = "fn one<F: Fn(u8) -> (u8, u8)>(&mut self, (a, b): (&str, F), c: &'a (u8, (u8, Vec<(u8, u8)>))) -> u8 {}
+        fn two(a: impl Fn((u8, u8), u8) -> u8, Pair { a: b, c }: Pair, Both(d, e): Both, f: [(u8, u8); 2], g: ()) {}
+        fn three(\n    (a, b): (u8, u8),\n) {}";
+    assert_eq!(takes_tuples(text), [("one", 6), ("three", 2)]);
+}
+
+#[test]
+fn no_function_takes_more_values_than_it_may_have_parameters() {
+    let (mut wrong, mut excused) = (Vec::new(), Vec::new());
+    for (path, text) in ["src", "crates"].iter().flat_map(|folder| sources(folder)) {
+        let path = path.display().to_string();
+        if !path.ends_with(".rs") || is_test(Path::new(&path)) {
+            continue;
+        }
+        let text = without_comments(code(&text));
+        for (name, values) in takes_tuples(&text).into_iter().filter(|(_, values)| *values > MOST_VALUES) {
+            let may = TAKE_MORE.iter().any(|(file, names)| *file == path && names.contains(&name));
+            match may {
+                true => excused.push((path.clone(), name.to_owned())),
+                false => wrong.push(format!("{path}: {name} takes {values} values, {MOST_VALUES} at most")),
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "give what belongs together a name, as a struct:\n{}", wrong.join("\n"));
+    let named = TAKE_MORE.iter().flat_map(|(file, names)| names.iter().map(move |name| (*file, *name)));
+    let idle: Vec<_> =
+        named.filter(|(file, name)| !excused.iter().any(|(path, found)| path == file && found == name)).collect();
+    assert!(idle.is_empty(), "these take no more than others by now, so TAKE_MORE need not name them: {idle:?}");
 }
 
 #[test]

@@ -33,7 +33,7 @@ use weir_core::{
 };
 
 use self::message::Message;
-pub use self::produce::{Run, Topic, flush, produce};
+pub use self::produce::{Run, Target, Topic, flush, produce};
 use super::{client::Reads, tokens::Token};
 
 /// How long an error of librdkafka may be, in bytes.

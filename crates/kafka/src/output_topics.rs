@@ -19,7 +19,7 @@ use weir_core::{
 use super::{
     client::{KafkaOptions, WheelTopics},
     lane_context::{FailedDelivery, LaneContext},
-    native::{self, MessageBatch, Run, Topic},
+    native::{self, MessageBatch, Run, Target, Topic},
     produce_rounds::{Addressed, ProduceRound, ProduceRounds, RoundSize},
 };
 
@@ -311,9 +311,9 @@ impl Stream<'_, '_> {
                 run.add((records, index), &output.value);
                 continue;
             }
-            let place = (&self.output_topic.topic, self.partition);
+            let to = Target { topic: &self.output_topic.topic, partition: self.partition };
             self.with_room(|| {
-                native::produce(self.producer.client(), place, (records, index), output).map_err(|code| {
+                native::produce(self.producer.client(), to, (records, index), output).map_err(|code| {
                     let record = records.get(index);
                     (code, (record.partition, record.offset))
                 })

@@ -60,6 +60,11 @@ impl Cluster {
         }
     }
 
+    /// One for the same nodes, with connections of its own.
+    pub(super) fn another(&self) -> Self {
+        Self::new(Arc::clone(&self.options), Arc::clone(&self.stats))
+    }
+
     pub(super) fn options(&self) -> &RedisOptions {
         &self.options
     }

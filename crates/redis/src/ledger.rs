@@ -112,7 +112,7 @@ impl RedisLedger {
         calls: Vec<Call<'_>>,
         mut read: impl FnMut(usize, &[i64]) -> Option<()>,
     ) -> Result<(), StoreError> {
-        let Self { cluster, keyspace, .. } = self;
+        let (cluster, keyspace) = (&mut self.cluster, Arc::clone(&self.keyspace));
         let node = cluster.options().nodes[0].clone();
         let mut check = |place: usize, value: Value| {
             let numbers: Option<Vec<i64>> = redis::from_redis_value(value).ok();
@@ -120,20 +120,20 @@ impl RedisLedger {
             done.ok_or_else(|| RequestError::torn(&node, "the numbers of a budget"))
         };
         let places = (0..calls.len()).collect();
-        let mut calls = Calls { calls, failed: BTreeMap::new() };
-        calls.ask(cluster, keyspace, (places, Keys::Both), &mut check).await;
-        calls.ask_apart(cluster, keyspace, &mut check).await;
-        calls.ask_with_room(cluster, keyspace, &mut check).await;
+        let mut calls = Calls { keyspace: &keyspace, calls, failed: BTreeMap::new() };
+        calls.ask(cluster, (places, Keys::Both), &mut check).await;
+        calls.ask_apart(cluster, &mut check).await;
+        calls.ask_with_room(cluster, &mut check).await;
         if calls.failed.is_empty() {
             return Ok(());
         }
         if calls.failed.values().any(|error| matches!(error, RequestError::LostHistory { .. }))
-            && let Some(made_anew) = renewed(cluster, keyspace).await
+            && let Some(made_anew) = renewed(cluster, &keyspace).await
         {
-            *keyspace = made_anew;
+            self.keyspace = made_anew;
             return Err(StoreError::Temporary("a rebuild has recreated the keyspace: trying again with it".to_owned()));
         }
-        Err(calls.why(keyspace))
+        Err(calls.why())
     }
 }
 
@@ -236,6 +236,7 @@ pub(super) fn field(span: SpanNow, bucket: i64) -> String {
 
 /// Calls that are made together.
 struct Calls<'c> {
+    keyspace: &'c Keyspace,
     calls: Vec<Call<'c>>,
     /// Those that have no answer, by their place, and why.
     failed: BTreeMap<usize, RequestError>,
@@ -246,11 +247,10 @@ impl Calls<'_> {
     async fn ask(
         &mut self,
         cluster: &mut Cluster,
-        keyspace: &Keyspace,
         (places, keys): (Vec<usize>, Keys),
         mut check: impl FnMut(usize, Value) -> Result<(), RequestError>,
     ) {
-        let requests = places.iter().map(|place| self.calls[*place].request(keyspace, keys)).collect();
+        let requests = places.iter().map(|place| self.calls[*place].request(self.keyspace, keys)).collect();
         let errors = cluster.ask_each(requests, Repeat::NotRun, |at, value| check(places[at], value)).await;
         for (place, error) in places.into_iter().zip(errors) {
             match error {
@@ -262,17 +262,13 @@ impl Calls<'_> {
 
     /// Makes the calls again whose keys are on two nodes, because their slot is moving: the epoch is read by itself. Without this, a
     /// budget that has no key yet would wait until all of its slot has moved.
-    async fn ask_apart(
-        &mut self,
-        cluster: &mut Cluster,
-        keyspace: &Keyspace,
-        check: impl FnMut(usize, Value) -> Result<(), RequestError>,
-    ) {
+    async fn ask_apart(&mut self, cluster: &mut Cluster, check: impl FnMut(usize, Value) -> Result<(), RequestError>) {
         let apart = self.failed_by(|error| matches!(error, RequestError::Apart { .. }));
         if apart.is_empty() {
             return;
         }
-        let shards = self.shards(keyspace, &apart);
+        let keyspace = self.keyspace;
+        let shards = self.shards(&apart);
         let epochs = ask_epochs(cluster, keyspace, shards.iter().copied()).await;
         let epochs: BTreeMap<u16, _> = shards.into_iter().zip(epochs).collect();
         let mut sound = Vec::new();
@@ -287,26 +283,25 @@ impl Calls<'_> {
                 None => {}
             }
         }
-        self.ask(cluster, keyspace, (sound, Keys::Budget), check).await;
+        self.ask(cluster, (sound, Keys::Budget), check).await;
     }
 
     /// Makes room in the shards that have as many totals of campaigns as they may have, and makes the calls again that found none.
     async fn ask_with_room(
         &mut self,
         cluster: &mut Cluster,
-        keyspace: &Keyspace,
         check: impl FnMut(usize, Value) -> Result<(), RequestError>,
     ) {
         let full = self.failed_by(is_full);
         if full.is_empty() {
             return;
         }
-        for shard in self.shards(keyspace, &full) {
-            if let Err(error) = make_room(cluster, keyspace, shard).await {
+        for shard in self.shards(&full) {
+            if let Err(error) = make_room(cluster, self.keyspace, shard).await {
                 tracing::warn!("shard {shard} has no room for more totals of campaigns: {error}");
             }
         }
-        self.ask(cluster, keyspace, (full, Keys::Both), check).await;
+        self.ask(cluster, (full, Keys::Both), check).await;
     }
 
     /// The places of the calls that failed so.
@@ -314,18 +309,18 @@ impl Calls<'_> {
         self.failed.iter().filter(|(_, error)| is(error)).map(|(place, _)| *place).collect()
     }
 
-    fn shards(&self, keyspace: &Keyspace, places: &[usize]) -> BTreeSet<u16> {
-        places.iter().map(|place| keyspace.budget_shard(self.calls[*place].budget)).collect()
+    fn shards(&self, places: &[usize]) -> BTreeSet<u16> {
+        places.iter().map(|place| self.keyspace.budget_shard(self.calls[*place].budget)).collect()
     }
 
     /// Why some calls have no answer: lost history where that is so of all of them.
-    fn why(&self, keyspace: &Keyspace) -> StoreError {
+    fn why(&self) -> StoreError {
         let (mut lost, mut first_lost, mut other) = (BTreeSet::new(), None, None);
         for (place, error) in &self.failed {
             let budget = self.calls[*place].budget;
             match error {
                 RequestError::LostHistory { message } => {
-                    lost.insert(keyspace.budget_shard(budget));
+                    lost.insert(self.keyspace.budget_shard(budget));
                     first_lost.get_or_insert_with(|| format!("budget {budget}: {message}"));
                 }
                 RequestError::Moved { .. }

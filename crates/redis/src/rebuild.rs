@@ -22,7 +22,7 @@ use std::{
 use weir_core::{ports::StoreError, time::Time};
 
 use self::guarded::{Command, Lock, first_found, found, guarded, under_lock};
-pub(super) use self::restorer::put_in;
+pub(super) use self::restorer::{PutInto, put_in};
 pub use self::{
     begin::begin,
     budgets::{BudgetChange, BudgetRestorer, BudgetState, Held},
@@ -35,9 +35,7 @@ use super::{
     keyspace::Keyspace,
     node::Request,
     open::{get, startup},
-    options::RedisOptions,
     request_error::RequestError,
-    stats::RedisStats,
 };
 
 /// The most fields of one write of how far a run is.
@@ -74,8 +72,6 @@ pub enum RebuildError {
 /// A run that has marked its shards.
 pub struct Rebuild {
     cluster: Cluster,
-    options: Arc<RedisOptions>,
-    stats: Arc<RedisStats>,
     keyspace: Arc<Keyspace>,
     run: String,
     shards: BTreeSet<u16>,
@@ -172,19 +168,15 @@ impl Rebuild {
         self.first.extend(first);
     }
 
-    /// What puts sends back and takes refunds, over connections of its own.
-    #[must_use]
-    pub fn restorer(&self) -> Restorer {
-        let cluster = Cluster::new(Arc::clone(&self.options), Arc::clone(&self.stats));
-        let run = (self.owner(), self.purpose.clone(), self.before);
-        Restorer::new(cluster, Arc::clone(&self.keyspace), run, self.shards.clone())
-    }
-
     /// What looks at budgets and restores them, over connections of its own.
     #[must_use]
     pub fn budgets(&self) -> BudgetRestorer {
-        let cluster = Cluster::new(Arc::clone(&self.options), Arc::clone(&self.stats));
-        BudgetRestorer::new(cluster, Arc::clone(&self.keyspace), mark(&self.keyspace, &self.run), self.shards.clone())
+        BudgetRestorer::new(
+            self.cluster.another(),
+            Arc::clone(&self.keyspace),
+            mark(&self.keyspace, &self.run),
+            self.shards.clone(),
+        )
     }
 
     /// Names this run, differently from all others.

@@ -38,6 +38,15 @@ struct Numbers {
     now: u64,
 }
 
+/// A call of one of the scripts, in a service's slot.
+struct ServiceCall {
+    script: Script,
+    /// What its keys have behind the name of the registry.
+    keys: &'static [&'static str],
+    args: Vec<String>,
+    repeat: Repeat,
+}
+
 impl RedisServices {
     /// The services of a keyspace that [`super::open`] has verified, for a holder of shares: a name that no other process has or had.
     /// Connects at the first call.
@@ -59,22 +68,22 @@ impl RedisServices {
     async fn call<T>(
         &mut self,
         service: &ServiceName,
-        (script, keys, args): (Script, &[&str], Vec<String>),
-        repeat: Repeat,
+        call: ServiceCall,
         read: impl Fn(Value) -> Option<T>,
     ) -> Result<T, StoreError> {
+        let ServiceCall { script, keys, args, repeat } = call;
         let registry = self.keyspace.service_key(service.as_str());
         let keys = keys.iter().map(|ending| format!("{registry}{ending}")).collect();
         let slot = self.keyspace.slot(self.keyspace.service_shard(service.as_str()));
         let args = args.into_iter().map(String::into_bytes).collect();
-        let call = Request::Call { script, keys, args, latest: None };
+        let request = Request::Call { script, keys, args, latest: None };
         let torn = RequestError::torn(&self.cluster.options().nodes[0], "the numbers of a service");
         let mut answer = None;
         let take = |_, value| {
             answer = read(value);
             answer.is_some().then_some(()).ok_or_else(|| torn.clone())
         };
-        let error = self.cluster.ask_each(vec![(slot, call)], repeat, take).await.pop().flatten();
+        let error = self.cluster.ask_each(vec![(slot, request)], repeat, take).await.pop().flatten();
         answer.ok_or_else(|| startup(error.unwrap_or(torn)))
     }
 
@@ -86,7 +95,8 @@ impl RedisServices {
     ) -> Result<Registered, StoreError> {
         let numbers = numbers.into_iter().chain([MAX_INSTANCES]).map(|number| number.to_string());
         let args = std::iter::once(instance.to_string()).chain(numbers).collect();
-        self.call(service, (Script::Register, REGISTRY, args), Repeat::Unanswered, registered).await
+        let call = ServiceCall { script: Script::Register, keys: REGISTRY, args, repeat: Repeat::Unanswered };
+        self.call(service, call, registered).await
     }
 }
 
@@ -107,26 +117,26 @@ impl Services for RedisServices {
     }
 
     async fn share(&mut self, service: &ServiceName, turn: &ShareTurn) -> Result<ShareReply, StoreError> {
-        let args = args(&self.holder, turn);
         // A turn that may have been taken is stale when it comes again: the next one has another number.
-        let reply = self.call(service, (Script::Share, SHARES, args), Repeat::NotRun, share_reply).await?;
+        let reply = self.call(service, share_call(&self.holder, turn, Repeat::NotRun), share_reply).await?;
         reply.ok_or_else(|| StoreError::Temporary("a later turn was taken before this one".to_owned()))
     }
 
     async fn look(&mut self, service: &ServiceName) -> Result<Option<ServiceSeen>, StoreError> {
-        let args = args(&self.holder, &ShareTurn::default());
-        let seen = self.call(service, (Script::Share, SHARES, args), Repeat::Unanswered, seen).await?;
+        let look = share_call(&self.holder, &ShareTurn::default(), Repeat::Unanswered);
+        let seen = self.call(service, look, seen).await?;
         Ok((!seen.instances.is_empty()).then_some(seen))
     }
 }
 
-/// The arguments of `lua/share.lua`; a turn with the number 0 only reads.
-fn args(holder: &Holder, turn: &ShareTurn) -> Vec<String> {
+/// A call of `lua/share.lua`; a turn with the number 0 only reads.
+fn share_call(holder: &Holder, turn: &ShareTurn, repeat: Repeat) -> ServiceCall {
     let ShareTurn { number, rate, concurrency, took, taken_bytes, ends: _ } = turn;
     let uses = [rate.held, rate.wanted, concurrency.held, concurrency.wanted];
     let numbers = [*number].into_iter().chain(uses).chain([took.0, took.1, *taken_bytes, LEASE_MS.unsigned_abs()]);
     let head = std::iter::once(holder.to_string()).chain(numbers.map(|number| number.to_string()));
-    head.chain(turn.ends_by_holder().into_iter().flat_map(|(holder, ends)| [holder.to_string(), ends])).collect()
+    let ends = turn.ends_by_holder().into_iter().flat_map(|(holder, ends)| [holder.to_string(), ends]);
+    ServiceCall { script: Script::Share, keys: SHARES, args: head.chain(ends).collect(), repeat }
 }
 
 /// A reply of `lua/register.lua`.

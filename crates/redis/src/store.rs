@@ -22,7 +22,7 @@ use super::{
     names::Names,
     options::RedisOptions,
     plan::CallSize,
-    rebuild::{Send, put_in},
+    rebuild::{PutInto, Send, put_in},
     renewal::renewed,
     request_error::lost_history,
     stats::RedisStats,
@@ -171,7 +171,8 @@ impl Store for RedisStore {
             deferred.push(Send { user, id, origin, at, class: send.class(), cost });
         }
         let Self { cluster, keyspace, names, .. } = self;
-        let (ended, _) = put_in(cluster, names, (keyspace, Guard::Epoch(keyspace.epoch())), &deferred, now).await?;
+        let into = PutInto { guard: Guard::Epoch(keyspace.epoch()), keyspace };
+        let (ended, _) = put_in(cluster, names, into, &deferred, now).await?;
         if let Some((_, found)) = ended.lost.first_key_value() {
             return Err(lost_history(ended.lost.keys().copied().collect(), found));
         }

@@ -71,7 +71,8 @@ pub(super) async fn look(
         Some(policy) => routes::look(&options, policy, (missing, assemble::new_topics(settings)), report).await,
         None => Vec::new(),
     };
-    topics_settings(settings, &options, (&found, &waiting, policy), report).await;
+    let topics = TopicsThere { named: &found, waiting: &waiting };
+    topics_settings(settings, &options, topics, policy, report).await;
     has_decided(&options, report).await
 }
 
@@ -178,13 +179,23 @@ fn buckets(options: &KafkaOptions, inventory: &Inventory, report: &mut Report) {
     }
 }
 
+/// Topics that exist.
+struct TopicsThere<'t> {
+    /// Those that the settings name.
+    named: &'t [String],
+    /// Those of intents that wait for a route.
+    waiting: &'t [String],
+}
+
 async fn topics_settings(
     settings: &Settings,
     options: &KafkaOptions,
-    (there, waiting, policy): (&[String], &[String], Option<&Policy>),
+    topics: TopicsThere<'_>,
+    policy: Option<&Policy>,
     report: &mut Report,
 ) {
-    let there: Vec<&str> = there.iter().chain(waiting).map(String::as_str).collect();
+    let TopicsThere { named, waiting } = topics;
+    let there: Vec<&str> = named.iter().chain(waiting).map(String::as_str).collect();
     if there.is_empty() {
         return;
     }

@@ -10,7 +10,10 @@ use weir_core::{
     route::Route,
 };
 
-use super::{MOST_SENDS, Measured, PlanArgs, quantity::Unit};
+use super::{
+    MOST_SENDS, Measured, PlanArgs,
+    quantity::{Quantity, Unit},
+};
 
 /// The share of a Redis node's memory to fill: the rest is for buffers, and for copies while it saves.
 const MEMORY_SHARE: f64 = 0.6;
@@ -154,9 +157,10 @@ impl Plan {
     fn line(
         &mut self,
         (id, name): (&'static str, &'static str),
-        (value, unit): (f64, Unit),
+        quantity: Quantity,
         formula: impl Into<String>,
     ) -> f64 {
+        let Quantity { value, unit } = quantity;
         let (section, text, formula) = (self.section.clone(), unit.show(value), formula.into());
         self.lines.push(Line { section, id, name, value, unit, text, formula });
         value
@@ -172,34 +176,34 @@ impl Plan {
         let PlanArgs { users, peak, node_memory, .. } = *inputs;
         let replicas = f64::from(inputs.replicas);
         let (sends, formula) = sends_per_user(inputs, policy)?;
-        self.line(("sends_a_user", "sends per user"), (sends, Count), formula);
+        self.line(("sends_a_user", "sends per user"), Count.of(sends), formula);
         // Below one send: so many users have one.
         let user_bytes = measured.user_bytes.at(sends) * sends.min(1.0);
-        self.line(("redis_user_bytes", "memory per user"), (user_bytes, Bytes), "measured, for that many sends");
+        self.line(("redis_user_bytes", "memory per user"), Bytes.of(user_bytes), "measured, for that many sends");
         // Below 1, a ratio says that the servers were swapped out.
         let resident = users * user_bytes * measured.resident_ratio.max(1.0);
         let formula = "--users x memory per user x fragmentation (measured)";
-        self.line(("redis_resident", "histories"), (resident, Bytes), formula);
+        self.line(("redis_resident", "histories"), Bytes.of(resident), formula);
         let caps = policy.map_or(2.0, |policy| policy.caps);
         let more_caps = (measured.redis_us_by_caps.at(caps) - measured.redis_us_by_caps.at(2.0)).max(0.0);
         let decision_us = measured.redis_us_by_sends.at(sends) + more_caps;
         let formula = format!("measured, for that many sends and {caps} caps");
-        self.line(("redis_decision_us", "CPU per decision"), (decision_us, Micros), formula);
-        let cores = self.line(("redis_cores", "CPU"), (peak * decision_us / 1e6, Cores), "--peak x CPU per decision");
+        self.line(("redis_decision_us", "CPU per decision"), Micros.of(decision_us), formula);
+        let cores = self.line(("redis_cores", "CPU"), Cores.of(peak * decision_us / 1e6), "--peak x CPU per decision");
         let by_cpu = (cores / REDIS_LOAD).ceil().max(1.0);
-        self.line(("redis_primaries_by_cpu", "primaries for CPU"), (by_cpu, Count), "CPU / 60% of one core per node");
+        self.line(("redis_primaries_by_cpu", "primaries for CPU"), Count.of(by_cpu), "CPU / 60% of one core per node");
         let resident = resident + self.totals(inputs, policy);
         let by_memory = (resident / (node_memory * MEMORY_SHARE - measured.empty_node_bytes)).ceil().max(1.0);
         let formula = "histories and totals / (60% of --node-memory - an empty server)";
-        self.line(("redis_primaries_by_memory", "primaries for memory"), (by_memory, Count), formula);
+        self.line(("redis_primaries_by_memory", "primaries for memory"), Count.of(by_memory), formula);
         let needed = by_memory.max(by_cpu);
         // A cluster has at least three; one server is no cluster.
         let primaries = if needed > 1.0 { needed.max(FEWEST_PRIMARIES) } else { needed };
-        self.line(("redis_primaries", "primaries"), (primaries, Count), "the larger one; a cluster has at least 3");
-        self.line(("redis_nodes", "nodes"), (primaries * (1.0 + replicas), Count), "primaries x (1 + --replicas)");
+        self.line(("redis_primaries", "primaries"), Count.of(primaries), "the larger one; a cluster has at least 3");
+        self.line(("redis_nodes", "nodes"), Count.of(primaries * (1.0 + replicas)), "primaries x (1 + --replicas)");
         let all = (resident + primaries * measured.empty_node_bytes) * (1.0 + replicas);
         let formula = "(histories and totals + primaries x an empty server) x (1 + --replicas)";
-        self.line(("redis_all_memory", "memory of all nodes"), (all, Bytes), formula);
+        self.line(("redis_all_memory", "memory of all nodes"), Bytes.of(all), formula);
         Ok(Redis { sends: users * sends, decision_us, primaries })
     }
 
@@ -211,7 +215,7 @@ impl Plan {
         }
         let formula = "--campaigns x totals with each (--policy), at most 100,000 (redis.max_totals), x 1.1 kB at most";
         let bytes = totals.min(MAX_TOTALS) * BUDGET_BYTES;
-        self.line(("redis_totals", "totals of campaigns"), (bytes, Unit::Bytes), formula)
+        self.line(("redis_totals", "totals of campaigns"), Unit::Bytes.of(bytes), formula)
     }
 
     fn workers(&mut self, inputs: &PlanArgs, measured: &Measured) -> f64 {
@@ -219,15 +223,15 @@ impl Plan {
         let peak = inputs.peak;
         let lane_per_s = lane_rate(inputs, measured);
         let formula = "measured, at most 10,000 intents per 5 x --round-trip (a commit)";
-        self.line(("lane_per_s", "rate of a lane"), (lane_per_s, PerSecond), formula);
+        self.line(("lane_per_s", "rate of a lane"), PerSecond.of(lane_per_s), formula);
         let needed = (peak / (lane_per_s * LANE_LOAD)).ceil().max(1.0);
-        self.line(("lanes_needed", "lanes needed"), (needed, Count), "--peak / 70% of the rate of a lane");
+        self.line(("lanes_needed", "lanes needed"), Count.of(needed), "--peak / 70% of the rate of a lane");
         let lanes = needed.min(inputs.partitions.map_or(needed, f64::from));
-        self.line(("lanes", "lanes"), (lanes, Count), "lanes needed, at most --partitions");
+        self.line(("lanes", "lanes"), Count.of(lanes), "lanes needed, at most --partitions");
         let instances = (lanes / f64::from(inputs.lanes)).ceil();
-        self.line(("instances", "instances"), (instances, Count), "lanes / --lanes");
+        self.line(("instances", "instances"), Count.of(instances), "lanes / --lanes");
         let cores = peak * measured.worker_us / 1e6;
-        self.line(("worker_cores", "CPU"), (cores, Cores), "--peak x CPU per intent (measured)");
+        self.line(("worker_cores", "CPU"), Cores.of(cores), "--peak x CPU per intent (measured)");
         if lanes < needed {
             self.remarks.push(format!(
                 "{lanes} partitions feed at most {lanes} lanes, and the peak needs {needed}: add partitions before there is \
@@ -242,14 +246,14 @@ impl Plan {
         let PlanArgs { rate, peak, approved, intent_size, .. } = *inputs;
         let partitions = inputs.partitions.map_or(lanes * PARTITIONS_PER_LANE, f64::from);
         let formula = "--partitions, else 2 x lanes: room to grow without moving users";
-        self.line(("partitions", "partitions of intents"), (partitions, Count), formula);
-        self.line(("kafka_read", "Kafka to workers"), (peak * intent_size, BytesPerSecond), "--peak x --intent-size");
+        self.line(("partitions", "partitions of intents"), Count.of(partitions), formula);
+        self.line(("kafka_read", "Kafka to workers"), BytesPerSecond.of(peak * intent_size), "--peak x --intent-size");
         let extra = approved * measured.headers_bytes + (1.0 - approved) * measured.envelope_bytes;
         let formula = "--peak x (--intent-size + header or envelope (measured))";
-        self.line(("kafka_write", "workers to Kafka"), (peak * (intent_size + extra), BytesPerSecond), formula);
+        self.line(("kafka_write", "workers to Kafka"), BytesPerSecond.of(peak * (intent_size + extra)), formula);
         let disk = rate * approved * (intent_size + measured.headers_bytes) * inputs.history * REPLICATION;
         let formula = "--rate x --approved-share x record x --history x 3 copies, uncompressed; weir rebuild reads it";
-        self.line(("approved_disk", "approved topic, on disk"), (disk, Bytes), formula);
+        self.line(("approved_disk", "approved topic, on disk"), Bytes.of(disk), formula);
     }
 
     fn time(&mut self, inputs: &PlanArgs, redis: &Redis, lanes: f64, measured: &Measured) -> Result<(), String> {
@@ -258,36 +262,36 @@ impl Plan {
         let redis_per_s = redis.primaries * 1e6 / redis.decision_us;
         let drain = redis_per_s.min(lanes * lane_rate(inputs, measured));
         let formula = "all lanes busy, at most primaries / CPU per decision";
-        self.line(("drain_per_s", "highest rate"), (drain, PerSecond), formula);
+        self.line(("drain_per_s", "highest rate"), PerSecond.of(drain), formula);
         if drain > rate {
             let formula = "--blast / (highest rate - --rate)";
-            self.line(("blast", "a blast takes"), (blast / (drain - rate), Seconds), formula);
+            self.line(("blast", "a blast takes"), Seconds.of(blast / (drain - rate)), formula);
         } else {
             self.remarks.push("The highest rate is not above --rate: the queue grows without end.".to_owned());
         }
         let rebuild_per_s = redis_per_s.min(REBUILD_CORES * 1e6 / measured.rebuild_us);
         let formula = "--users x sends per user / 4 cores (measured per send), at most primaries / CPU per decision";
-        self.line(("rebuild", "weir rebuild takes"), (redis.sends / rebuild_per_s, Seconds), formula);
+        self.line(("rebuild", "weir rebuild takes"), Seconds.of(redis.sends / rebuild_per_s), formula);
         let wait = delivery_timeout - 2.0 * round_trip - processing;
         let formula = "--delivery-timeout - 2 x --round-trip - --processing";
         if wait <= 0.0 {
             return Err(format!("--delivery-timeout leaves no time to wait in a queue: {formula} must be above 0"));
         }
-        self.line(("queue_wait", "longest wait in the queue"), (wait, Seconds), formula);
+        self.line(("queue_wait", "longest wait in the queue"), Seconds.of(wait), formula);
         let queue = (wait * drain).floor();
-        self.line(("queue_size", "longest queue"), (queue, Count), "longest wait x highest rate; later ones are late");
+        self.line(("queue_size", "longest queue"), Count.of(queue), "longest wait x highest rate; later ones are late");
         Ok(())
     }
 
     fn route(&mut self, inputs: &PlanArgs, route: &RouteFigures) {
         use Unit::{Count, PerSecond, Seconds};
-        self.line(("route_rate", "rate"), (route.rate, PerSecond), "the policy's");
+        self.line(("route_rate", "rate"), PerSecond.of(route.rate), "the policy's");
         let wait = inputs.delivery_timeout - 2.0 * route.network_s - inputs.processing;
         let formula = "--delivery-timeout - 2 x the route's network - --processing";
-        let wait = self.line(("route_wait", "longest wait"), (wait.max(0.0), Seconds), formula);
+        let wait = self.line(("route_wait", "longest wait"), Seconds.of(wait.max(0.0)), formula);
         let longest = (wait * route.rate).floor();
-        self.line(("route_queue", "longest queue"), (longest, Count), "longest wait x rate; later ones are late");
-        self.line(("route_blast", "a blast takes"), (inputs.blast / route.rate, Seconds), "--blast / rate");
+        self.line(("route_queue", "longest queue"), Count.of(longest), "longest wait x rate; later ones are late");
+        self.line(("route_blast", "a blast takes"), Seconds.of(inputs.blast / route.rate), "--blast / rate");
         if wait == 0.0 {
             let name = &route.name;
             self.remarks.push(format!("Route {name}: --delivery-timeout leaves no time to wait: {formula}."));

@@ -67,7 +67,19 @@ pub(super) enum Unit {
     Seconds,
 }
 
+/// So much of a unit.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Quantity {
+    pub(super) value: f64,
+    pub(super) unit: Unit,
+}
+
 impl Unit {
+    /// So much of this unit.
+    pub(super) const fn of(self, value: f64) -> Quantity {
+        Quantity { value, unit: self }
+    }
+
     /// A value of this unit, for people.
     pub(super) fn show(self, value: f64) -> String {
         match self {

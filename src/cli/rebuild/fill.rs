@@ -42,7 +42,7 @@ pub(super) enum RebuildTopic {
     DeliveryReports,
 }
 
-/// What all readers share.
+/// What all readers share, and what they are for.
 pub(super) struct Fill {
     pub(super) kafka: Arc<KafkaOptions>,
     pub(super) clock: ComparedClock<SystemClock>,
@@ -55,17 +55,28 @@ pub(super) struct Fill {
     pub(super) skip_unreadable: bool,
     /// Sends that were decided then or later are left out.
     pub(super) before: Option<Time>,
+    /// What was written since then is read.
+    pub(super) since: Time,
+    /// How long what was decided before may take to become visible, or void.
+    pub(super) settle: Duration,
+}
+
+/// Spans of a topic that are read to their end.
+pub(super) struct ToRead {
+    pub(super) source: RebuildTopic,
+    pub(super) spans: Vec<Span>,
 }
 
 impl Fill {
-    /// Reads spans of a topic to their end.
+    /// Reads it.
     pub(super) async fn run(
         &self,
         rebuild: &mut Rebuild,
-        (source, spans): (RebuildTopic, Vec<Span>),
+        to_read: ToRead,
         progress: &mut Progress,
         summary: &mut Summary,
     ) -> anyhow::Result<()> {
+        let ToRead { source, spans } = to_read;
         let began = Instant::now();
         let stop = CancellationToken::new();
         let _stops_readers = stop.clone().drop_guard();

@@ -16,7 +16,7 @@ use weir_redis::{
 
 use super::{
     RebuildArgs, approved,
-    fill::{Fill, RebuildTopic},
+    fill::{Fill, RebuildTopic, ToRead},
     progress::Progress,
     spans,
     summary::Summary,
@@ -43,17 +43,17 @@ pub(super) async fn with_kept_history(mut redis: RedisOptions) -> anyhow::Result
     Ok(Arc::new(redis))
 }
 
-/// Makes the history so long, from what was written since a time. Run again, it goes on where it stopped.
+/// Makes the history so long, from what is on the topics by now. Run again, it goes on where it stopped.
 pub(super) async fn run(
     redis: &Arc<RedisOptions>,
     fill: &mut Fill,
-    (history_ms, now): (i64, Time),
-    since: Time,
+    history_ms: i64,
+    now: Time,
 ) -> anyhow::Result<Summary> {
     are_kept(&fill.kafka, history_ms).await?;
     let mut rebuild = under_lock(|| begin(redis, history_ms)).await?;
     let mut summary = Summary::new(rebuild.shards(), rebuild.beginning());
-    let restored = restore(&mut rebuild, fill, since, &mut summary).await;
+    let restored = restore(&mut rebuild, fill, &mut summary).await;
     let before = match restored {
         Ok(before) => before,
         Err(error) => {
@@ -95,16 +95,16 @@ async fn begin(redis: &Arc<RedisOptions>, history_ms: i64) -> Result<Rebuild, Re
 }
 
 /// Puts the older sends back and takes the refunds; gives before when those were decided.
-async fn restore(rebuild: &mut Rebuild, fill: &mut Fill, since: Time, summary: &mut Summary) -> anyhow::Result<Time> {
+async fn restore(rebuild: &mut Rebuild, fill: &mut Fill, summary: &mut Summary) -> anyhow::Result<Time> {
     let before = rebuild.lengthens_before(fill.clock.time_to_decide(&[])?).await?;
     fill.before = Some(before);
     // To their ends: an old record may lie behind younger ones, for the times of records do not ascend.
-    let approved = approved::extents(&fill.kafka, since).await?;
+    let approved = approved::extents(&fill.kafka, fill.since).await?;
     summary.begins(&approved, (rebuild.progress(), rebuild.first()));
-    let all = spans(&approved, rebuild.progress());
+    let all = ToRead { source: RebuildTopic::Approved, spans: spans(&approved, rebuild.progress()) };
     let mut progress = Progress::new("sends");
-    fill.run(rebuild, (RebuildTopic::Approved, all), &mut progress, summary).await?;
+    fill.run(rebuild, all, &mut progress, summary).await?;
     progress.done();
-    take_refunds(rebuild, fill, since, summary).await?;
+    take_refunds(rebuild, fill, summary).await?;
     Ok(before)
 }

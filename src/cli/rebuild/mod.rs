@@ -54,7 +54,7 @@ use weir_worker::{
 
 use self::{
     budgets::Budgets,
-    fill::{Fill, RebuildTopic},
+    fill::{Fill, RebuildTopic, ToRead},
     named_budgets::NamedBudgets,
     progress::Progress,
     summary::Summary,
@@ -136,7 +136,6 @@ pub async fn run(args: &RebuildArgs, out: &mut impl Write) -> anyhow::Result<()>
     let refunds = there(&kafka, kafka.refunds.as_deref(), since).await?;
     let delivery_reports = there(&kafka, kafka.delivery_reports.as_deref(), since).await?;
     let clock = right_clock(&redis).await?;
-    let settle = args.settle.unwrap_or_else(|| settle_of(&kafka));
     let mut fill = Fill {
         kafka: Arc::clone(&kafka),
         clock,
@@ -146,19 +145,18 @@ pub async fn run(args: &RebuildArgs, out: &mut impl Write) -> anyhow::Result<()>
         readers,
         skip_unreadable: args.skip_unreadable,
         before: None,
+        since,
+        settle: args.settle.unwrap_or_else(|| settle_of(&kafka)),
     };
     if args.history.is_some() {
-        let summary = lengthen::run(&redis, &mut fill, (history_ms, now), since).await?;
+        let summary = lengthen::run(&redis, &mut fill, history_ms, now).await?;
         return summary.print(args.output, begun.elapsed(), out);
     }
     let scope = scope(args);
     let policy = policy(&settings).await?;
     let named_budgets = NamedBudgets::find(&args.budget, &args.budget_used, &policy)?;
     let names = match under_lock(|| begin_names(&redis, &scope)).await? {
-        Some(repair) => {
-            let since = names::Since { read: since, history: now.plus(-redis.history_ms) };
-            names::repair(repair, &fill, since, settle).await?
-        }
+        Some(repair) => names::repair(repair, &fill, now.plus(-redis.history_ms)).await?,
         None => 0,
     };
     let mut rebuild = under_lock(|| begin(&redis, &scope)).await?;
@@ -167,7 +165,7 @@ pub async fn run(args: &RebuildArgs, out: &mut impl Write) -> anyhow::Result<()>
     summary.names_repaired(names);
     let restored = async {
         let mut budgets = Budgets::begin(&rebuild, &fill, policy, named_budgets).await?;
-        restore(&mut rebuild, &fill, (approved, since), (settle, &mut budgets), &mut summary).await?;
+        restore(&mut rebuild, &fill, approved, &mut budgets, &mut summary).await?;
         Ok((budgets.has_counted(), budgets.into_lines()))
     };
     let (has_counted, lines) = match restored.await {
@@ -296,15 +294,14 @@ fn spans(extents: &[Extent], next: &BTreeMap<i32, i64>) -> Vec<Span> {
     extents.iter().map(span).collect()
 }
 
-/// From the marked shards to all that they have to hold.
+/// From the marked shards to all that they have to hold. `approved`: what was on the approved topics before they were marked.
 async fn restore(
     rebuild: &mut Rebuild,
     fill: &Fill,
-    (approved, since): (Vec<Extent>, Time),
-    (settle, budgets): (Duration, &mut Budgets),
+    approved: Vec<Extent>,
+    budgets: &mut Budgets,
     summary: &mut Summary,
 ) -> anyhow::Result<()> {
-    let kafka = &fill.kafka;
     let is_restoring = !rebuild.shards().is_empty();
     if !is_restoring && !budgets.is_counting() {
         return Ok(());
@@ -312,16 +309,17 @@ async fn restore(
     let mut progress = Progress::new("sends");
     if is_restoring {
         summary.begins(&approved, (rebuild.progress(), rebuild.first()));
-        let first = spans(&approved, rebuild.progress());
-        fill.run(rebuild, (RebuildTopic::Approved, first), &mut progress, summary).await?;
+        let first = ToRead { source: RebuildTopic::Approved, spans: spans(&approved, rebuild.progress()) };
+        fill.run(rebuild, first, &mut progress, summary).await?;
     }
     budgets.count(rebuild, fill).await?;
 
-    let settled = budgets.settled_at(is_restoring.then_some(rebuild.marked_at()), settle);
+    let settled = budgets.settled_at(is_restoring.then_some(rebuild.marked_at()), fill.settle);
     wait_until(rebuild, &fill.clock, settled, &mut progress).await?;
     if is_restoring {
-        let last = spans(&approved::extents(kafka, since).await?, rebuild.progress());
-        fill.run(rebuild, (RebuildTopic::Approved, last), &mut progress, summary).await?;
+        let spans = spans(&approved::extents(&fill.kafka, fill.since).await?, rebuild.progress());
+        let last = ToRead { source: RebuildTopic::Approved, spans };
+        fill.run(rebuild, last, &mut progress, summary).await?;
     }
     progress.done();
     budgets.count(rebuild, fill).await?;
@@ -330,11 +328,11 @@ async fn restore(
         return Ok(());
     }
 
-    take_refunds(rebuild, fill, since, summary).await
+    take_refunds(rebuild, fill, summary).await
 }
 
 /// Takes all refunds. From here on nothing is put back any more, in this run or one that goes on with it: what a refund takes stays taken.
-async fn take_refunds(rebuild: &mut Rebuild, fill: &Fill, since: Time, summary: &mut Summary) -> anyhow::Result<()> {
+async fn take_refunds(rebuild: &mut Rebuild, fill: &Fill, summary: &mut Summary) -> anyhow::Result<()> {
     let kafka = &fill.kafka;
     for (source, topic, what) in [
         (RebuildTopic::Refunds, &kafka.refunds, "refunds"),
@@ -342,8 +340,8 @@ async fn take_refunds(rebuild: &mut Rebuild, fill: &Fill, since: Time, summary: 
     ] {
         let Some(topic) = topic else { continue };
         let mut progress = Progress::new(what);
-        let all = spans(&extents_of(kafka, topic, since).await?, &BTreeMap::new());
-        fill.run(rebuild, (source, all), &mut progress, summary).await?;
+        let spans = spans(&extents_of(kafka, topic, fill.since).await?, &BTreeMap::new());
+        fill.run(rebuild, ToRead { source, spans }, &mut progress, summary).await?;
         progress.done();
     }
     Ok(())

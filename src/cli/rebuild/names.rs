@@ -31,23 +31,10 @@ const BATCH: usize = 5_000;
 /// How long a batch may wait to be filled.
 const FILL: Duration = Duration::from_millis(200);
 
-/// From when on records are read, and which of them are as old as the history or younger.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Since {
-    /// Read from here on.
-    pub(super) read: Time,
-    /// The history begins here.
-    pub(super) history: Time,
-}
-
 /// Reads the approved topic, pauses all shards, reads what was decided before, and writes the names; gives how many there are.
-pub(super) async fn repair(
-    mut repair: NamesRepair,
-    fill: &Fill,
-    since: Since,
-    settle: Duration,
-) -> anyhow::Result<usize> {
-    let repaired = read_all(&mut repair, fill, since, settle).await;
+/// `history`: when the history begins.
+pub(super) async fn repair(mut repair: NamesRepair, fill: &Fill, history: Time) -> anyhow::Result<usize> {
+    let repaired = read_all(&mut repair, fill, history).await;
     match repaired {
         Ok(found) => {
             let names = found.kinds().0.len() + found.campaigns().0.len();
@@ -61,22 +48,22 @@ pub(super) async fn repair(
     }
 }
 
-async fn read_all(repair: &mut NamesRepair, fill: &Fill, since: Since, settle: Duration) -> anyhow::Result<FoundNames> {
+async fn read_all(repair: &mut NamesRepair, fill: &Fill, history: Time) -> anyhow::Result<FoundNames> {
     let kafka = &fill.kafka;
     let mut found = FoundNames::default();
-    let first = approved::extents(kafka, since.read).await?;
-    read(repair, fill, (spans(&first, &BTreeMap::new()), since), &mut found).await?;
+    let first = approved::extents(kafka, fill.since).await?;
+    read(repair, fill, (spans(&first, &BTreeMap::new()), history), &mut found).await?;
     repair.pause().await?;
     // What was decided before is visible then, or void. Nothing else is decided meanwhile.
-    let settled = SystemClock.now().plus(i64::try_from(settle.as_millis())?);
+    let settled = SystemClock.now().plus(i64::try_from(fill.settle.as_millis())?);
     let mut tick = interval(Duration::from_secs(1));
     while SystemClock.now() < settled {
         tick.tick().await;
         renew(repair).await;
     }
     let ends = first.iter().map(|extent| (extent.partition, extent.high)).collect();
-    let last = approved::extents(kafka, since.read).await?;
-    read(repair, fill, (spans(&last, &ends), since), &mut found).await?;
+    let last = approved::extents(kafka, fill.since).await?;
+    read(repair, fill, (spans(&last, &ends), history), &mut found).await?;
     Ok(found)
 }
 
@@ -91,7 +78,7 @@ async fn renew(repair: &mut NamesRepair) {
 async fn read(
     repair: &mut NamesRepair,
     fill: &Fill,
-    (spans, since): (Vec<Span>, Since),
+    (spans, history): (Vec<Span>, Time),
     found: &mut FoundNames,
 ) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
@@ -102,7 +89,7 @@ async fn read(
             let reader = Reader {
                 spans: PartitionReader::new(&fill.kafka, &topic, &spans)?.passing_over_unreadable(fill.skip_unreadable),
                 topic,
-                history: since.history,
+                history,
                 skip_unreadable: fill.skip_unreadable,
                 stop: stop.clone(),
             };

@@ -30,6 +30,15 @@ pub(super) struct World<'r> {
     pub(super) restarts: Option<(f64, bool)>,
 }
 
+/// What a look finds.
+struct RouteLook<'p> {
+    /// Intents that have left the queue, and those that wait in it.
+    left: f64,
+    waiting: f64,
+    lag: Option<Lag>,
+    pace: &'p Pace,
+}
+
 /// What looks at the oldest intent that waits.
 #[derive(Debug, Default)]
 pub(super) struct Oldest {
@@ -44,7 +53,8 @@ impl Oldest {
         Self { slow: 1.0, ..Self::default() }
     }
 
-    fn look(&mut self, at: f64, (left, waiting): (f64, f64), (lag, pace): (Option<Lag>, &Pace), ahead: Duration) {
+    fn look(&mut self, at: f64, look: &RouteLook<'_>, ahead: Duration) {
+        let RouteLook { left, waiting, lag, pace } = *look;
         let (now, at_ms) = (Duration::from_secs_f64(at), whole(at * 1e3) as i64);
         let waiting = Waiting { from: whole(left), end: whole(left + waiting) };
         self.arrivals.note(at_ms, waiting);
@@ -126,7 +136,7 @@ impl<'r> World<'r> {
             let sample = Sample { at: Duration::from_secs_f64(at), lag, ceiling: self.ceiling, slow, approved };
             let pace = self.controller.turn(&sample);
             if let Some(oldest) = &mut self.oldest {
-                oldest.look(at, (left, waiting), (lag, &pace), self.ahead);
+                oldest.look(at, &RouteLook { left, waiting, lag, pace: &pace }, self.ahead);
             }
             if !unknown {
                 known_end = end;

@@ -160,13 +160,22 @@ impl KeptHeaders {
     }
 }
 
-/// Hands the output that is made of message `index` of `batch` to the producer. Partition -1: the one that the producer's partitioner finds for the key.
+/// Where an output goes. Partition -1: the one that the producer's partitioner finds for the key.
+#[derive(Clone, Copy)]
+pub struct Target<'t> {
+    /// The topic.
+    pub topic: &'t Topic,
+    /// The partition.
+    pub partition: i32,
+}
+
+/// Hands the output that is made of message `index` of `batch` to the producer.
 ///
 /// # Errors
 /// librdkafka's code; `QueueFull` means serve the producer and try again.
 pub fn produce<C: ClientContext, D: ConsumerContext>(
     client: &Client<C>,
-    (topic, partition): (&Topic, i32),
+    to: Target<'_>,
     (batch, index): (&MessageBatch<D>, usize),
     output: &Output,
 ) -> Result<(), RDKafkaErrorCode> {
@@ -180,9 +189,9 @@ pub fn produce<C: ClientContext, D: ConsumerContext>(
         rd::rd_kafka_producev(
             client.native_ptr(),
             rd::rd_kafka_vtype_t::RD_KAFKA_VTYPE_RKT,
-            topic.topic.as_ptr(),
+            to.topic.topic.as_ptr(),
             rd::rd_kafka_vtype_t::RD_KAFKA_VTYPE_PARTITION,
-            partition,
+            to.partition,
             rd::rd_kafka_vtype_t::RD_KAFKA_VTYPE_MSGFLAGS,
             rd::RD_KAFKA_MSG_F_COPY,
             rd::rd_kafka_vtype_t::RD_KAFKA_VTYPE_VALUE,

@@ -40,16 +40,13 @@ pub async fn begin(
     run: String,
     keyspace_seed: KeyspaceSeed,
 ) -> Result<Rebuild, RebuildError> {
-    under_lock((options, stats), &run, keyspace_seed, |cluster, ours| {
-        locked(cluster, (options, stats), scope, &run, ours)
-    })
-    .await
+    under_lock((options, stats), &run, keyspace_seed, |cluster, ours| locked(cluster, options, scope, &run, ours)).await
 }
 
 /// The begin, under the lock.
 async fn locked(
     mut cluster: Cluster,
-    (options, stats): (&Arc<RedisOptions>, &Arc<RedisStats>),
+    options: &RedisOptions,
     scope: &Scope,
     run: &str,
     ours: Keyspace,
@@ -71,8 +68,6 @@ async fn locked(
     }
     let mut rebuild = Rebuild {
         cluster,
-        options: Arc::clone(options),
-        stats: Arc::clone(stats),
         keyspace: Arc::new(keyspace),
         run: run.to_owned(),
         shards,

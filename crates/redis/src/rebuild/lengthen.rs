@@ -75,16 +75,14 @@ pub async fn begin_lengthening(
     run: String,
     keyspace_seed: KeyspaceSeed,
 ) -> Result<Rebuild, RebuildError> {
-    under_lock((options, stats), &run, keyspace_seed, |cluster, ours| {
-        locked(cluster, (options, stats), history_ms, &run, ours)
-    })
-    .await
+    under_lock((options, stats), &run, keyspace_seed, |cluster, ours| locked(cluster, options, history_ms, &run, ours))
+        .await
 }
 
 /// The begin, under the lock.
 async fn locked(
     mut cluster: Cluster,
-    (options, stats): (&Arc<RedisOptions>, &Arc<RedisStats>),
+    options: &RedisOptions,
     history_ms: i64,
     run: &str,
     ours: Keyspace,
@@ -107,8 +105,6 @@ async fn locked(
     lock.wait_for_a_replica(&mut cluster).await?;
     let mut rebuild = Rebuild {
         cluster,
-        options: Arc::clone(options),
-        stats: Arc::clone(stats),
         shards: (0..keyspace.meta().layout.shards).collect(),
         keyspace: Arc::new(keyspace),
         run: run.to_owned(),

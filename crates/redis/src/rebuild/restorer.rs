@@ -13,7 +13,7 @@ use weir_core::{
     time::Time,
 };
 
-use super::{Purpose, lengthen::marked};
+use super::{Purpose, Rebuild, lengthen::marked};
 use crate::{
     cluster::Cluster,
     keyspace::{Guard, Keyspace},
@@ -59,16 +59,31 @@ pub struct Restorer {
     shards: BTreeSet<u16>,
 }
 
-impl Restorer {
-    pub(super) fn new(
-        cluster: Cluster,
-        keyspace: Arc<Keyspace>,
-        (owner, purpose, before): (String, Purpose, Option<Time>),
-        shards: BTreeSet<u16>,
-    ) -> Self {
-        Self { cluster, names: Names::default(), keyspace, owner, purpose, before, shards }
-    }
+/// The shards that sends are put back into.
+#[derive(Clone, Copy)]
+pub(crate) struct PutInto<'p> {
+    pub(crate) keyspace: &'p Keyspace,
+    /// What each of them has to hold.
+    pub(crate) guard: Guard<'p>,
+}
 
+impl Rebuild {
+    /// What puts sends back and takes refunds, over connections of its own.
+    #[must_use]
+    pub fn restorer(&self) -> Restorer {
+        Restorer {
+            cluster: self.cluster.another(),
+            names: Names::default(),
+            keyspace: Arc::clone(&self.keyspace),
+            owner: self.owner(),
+            purpose: self.purpose.clone(),
+            before: self.before,
+            shards: self.shards.clone(),
+        }
+    }
+}
+
+impl Restorer {
     /// Whether a user's history is one of those being restored.
     #[must_use]
     pub fn wants(&self, user: UserHash) -> bool {
@@ -85,7 +100,8 @@ impl Restorer {
         let layout = keyspace.meta().layout;
         let wanted: Vec<Send<'_>> =
             sends.iter().filter(|send| shards.contains(&layout.place(send.user).shard)).copied().collect();
-        let (ended, added) = put_in(cluster, names, (keyspace, purpose.guard(owner)), &wanted, now).await?;
+        let into = PutInto { keyspace, guard: purpose.guard(owner) };
+        let (ended, added) = put_in(cluster, names, into, &wanted, now).await?;
         told(ended).map(|()| added)
     }
 
@@ -140,10 +156,11 @@ impl Purpose {
 pub(crate) async fn put_in(
     cluster: &mut Cluster,
     names: &mut Names,
-    (keyspace, guard): (&Keyspace, Guard<'_>),
+    into: PutInto<'_>,
     sends: &[Send<'_>],
     now: Time,
 ) -> Result<(Ended, u64), StoreError> {
+    let PutInto { keyspace, guard } = into;
     let (layout, too_old) = (keyspace.meta().layout, now.plus(-keyspace.meta().history_ms));
     let sends: Vec<&Send<'_>> = sends.iter().filter(|send| send.at > too_old).collect();
     let classes: Vec<ClassNames<'_>> = sends.iter().map(|send| send.class).collect();

@@ -16,7 +16,7 @@ use super::{
     LooksAtRoutes, RoutesStatus,
     learnt::{LastLearnt, Learnt},
     offsets::{LastLook, keep_looking},
-    route_keeper::{RouteKeeper, TURN_EVERY},
+    route_keeper::{RouteKeeper, RouteLinks, TURN_EVERY},
 };
 
 /// What a keeper reaches, and where it shows what it knows.
@@ -111,8 +111,14 @@ where
             let learnt = Learnt::before(route, state.times(), before);
             // It is kept over another change, too, that comes before the first look.
             let last_learnt: LastLearnt = Arc::new(ArcSwapOption::from_pointee(learnt.clone()));
-            let cells = (look, self.links.status.add(&route.name), Arc::clone(&last_learnt));
-            let keeper = RouteKeeper::new(route, state, ((self.permits)(), clock), (learnt, cells));
+            let links = RouteLinks {
+                permits: (self.permits)(),
+                clock,
+                look,
+                cell: self.links.status.add(&route.name),
+                last_learnt: Arc::clone(&last_learnt),
+            };
+            let keeper = RouteKeeper::new(route, state, links, learnt);
             (self.spawn)(Box::pin(keeper.run(stop.clone())));
             let kept = Kept { route: route.clone(), learnt: last_learnt, _stop: stop.drop_guard() };
             self.kept.insert(Arc::clone(&route.name), kept);

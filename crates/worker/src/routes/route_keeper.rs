@@ -38,17 +38,22 @@ const IDLE_PART: u64 = 4;
 /// The part of what is left, or was used by the last turn, that lanes keep while a turn is under way.
 const KEPT_PART: u64 = 4;
 
+/// What the task of a route reaches, and where it shows what it knows.
+pub(super) struct RouteLinks<P, C> {
+    pub(super) permits: P,
+    pub(super) clock: C,
+    pub(super) look: LastLook,
+    pub(super) cell: RouteCell,
+    /// For the task that comes after a change of the policy.
+    pub(super) last_learnt: LastLearnt,
+}
+
 /// The task of one route.
 pub(super) struct RouteKeeper<P, C> {
     route: Arc<Route>,
     state: Arc<RouteState>,
-    permits: P,
-    clock: C,
-    look: LastLook,
-    cell: RouteCell,
+    links: RouteLinks<P, C>,
     learnt: Learnt,
-    /// For the task that comes after a change of the policy.
-    last_learnt: LastLearnt,
     pace: Option<Pace>,
     /// When the controller was given a sample last.
     sampled_at: Option<Duration>,
@@ -64,22 +69,13 @@ pub(super) struct RouteKeeper<P, C> {
 }
 
 impl<P: Permits, C: Clock> RouteKeeper<P, C> {
-    pub(super) fn new(
-        route: &Route,
-        state: Arc<RouteState>,
-        (permits, clock): (P, C),
-        (learnt, (look, cell, last_learnt)): (Learnt, (LastLook, RouteCell, LastLearnt)),
-    ) -> Self {
+    pub(super) fn new(route: &Route, state: Arc<RouteState>, links: RouteLinks<P, C>, learnt: Learnt) -> Self {
         Self {
             route: Arc::new(route.clone()),
             used: used_by_now(&state),
             state,
-            permits,
-            clock,
-            look,
-            cell,
+            links,
             learnt,
-            last_learnt,
             pace: None,
             sampled_at: None,
             grant: PermitGrant { members: 1, slow: 1.0, ..PermitGrant::default() },
@@ -92,12 +88,12 @@ impl<P: Permits, C: Clock> RouteKeeper<P, C> {
     /// Takes turns until `stop`. The permits of the last one end with their lease.
     pub(super) async fn run(mut self, stop: CancellationToken) {
         loop {
-            let began_at = self.clock.passed();
+            let began_at = self.links.clock.passed();
             if stop.run_until_cancelled(self.turn()).await.is_none() {
                 break;
             }
-            let wait = (began_at + TURN_EVERY).saturating_sub(self.clock.passed());
-            if stop.run_until_cancelled(self.clock.sleep(wait)).await.is_none() {
+            let wait = (began_at + TURN_EVERY).saturating_sub(self.links.clock.passed());
+            if stop.run_until_cancelled(self.links.clock.sleep(wait)).await.is_none() {
                 break;
             }
         }
@@ -107,9 +103,9 @@ impl<P: Permits, C: Clock> RouteKeeper<P, C> {
 
     /// One turn: what Kafka says, what the route takes by that, and this instance's part of it.
     async fn turn(&mut self) {
-        let now = self.clock.passed();
+        let now = self.links.clock.passed();
         // Until Kafka has been looked at nothing is known of the route.
-        let Some(look) = self.look.load_full() else { return };
+        let Some(look) = self.links.look.load_full() else { return };
         let pace = self.paced(&look, now);
         let used = self.used_since();
         let unused = self.withdraw_most(used);
@@ -133,8 +129,8 @@ impl<P: Permits, C: Clock> RouteKeeper<P, C> {
         };
         let answer = tokio::select! {
             biased;
-            answer = self.permits.turn(&turn) => answer,
-            () = self.clock.sleep(ANSWER_WITHIN) => {
+            answer = self.links.permits.turn(&turn) => answer,
+            () = self.links.clock.sleep(ANSWER_WITHIN) => {
                 Err(StoreError::Temporary(format!("no answer within {} ms", ANSWER_WITHIN.as_millis())))
             }
         };
@@ -193,7 +189,7 @@ impl<P: Permits, C: Clock> RouteKeeper<P, C> {
             None => by_ceiling(ceiling, slow),
         };
         let pace = if is_there { pace } else { guess(pace) };
-        self.last_learnt.store(Some(Arc::new(self.learnt.clone())));
+        self.links.last_learnt.store(Some(Arc::new(self.learnt.clone())));
         (self.pace, self.sampled_at) = (Some(pace), Some(at));
         pace
     }
@@ -218,7 +214,7 @@ impl<P: Permits, C: Clock> RouteKeeper<P, C> {
     /// long as no lane reads them, after a restart or a rebalance; what this process reads none of may be no more than that.
     fn is_counted(&self, look: &Looked) -> bool {
         let finds = self.state.finds_since().is_some_and(|since| since + FINDS_FOR <= look.at);
-        finds && look.waiting.is_ok() && !is_old(look, self.clock.passed())
+        finds && look.waiting.is_ok() && !is_old(look, self.links.clock.passed())
     }
 
     /// Permits that lanes have taken since the last turn.
@@ -297,7 +293,7 @@ impl<P: Permits, C: Clock> RouteKeeper<P, C> {
             lag: look.known_lag().map(Lag::undelivered),
             members,
             waiting,
-            oldest_waiting_ms: look.oldest_at(self.clock.passed()),
+            oldest_waiting_ms: look.oldest_at(self.links.clock.passed()),
             queued_before: look.queued,
             registered_per_s,
             timeout_ms,
@@ -305,7 +301,7 @@ impl<P: Permits, C: Clock> RouteKeeper<P, C> {
             why: in_words(pace.why).map(str::to_owned),
         };
         self.state.learn(known.clone());
-        self.cell.store(Some(Arc::new(RouteSeen {
+        self.links.cell.store(Some(Arc::new(RouteSeen {
             known,
             ceiling_per_s: self.ceiling(),
             permits,

@@ -66,20 +66,25 @@ fn email(more: &str) -> Route {
     parse_policy("p.toml", &policy, Format::Toml, 86_400_000).unwrap().routes.remove(0)
 }
 
+fn links<P, C>(permits: P, clock: C, look: &LastLook, cell: &RouteCell) -> RouteLinks<P, C> {
+    let (look, cell) = (Arc::clone(look), Arc::clone(cell));
+    RouteLinks { permits, clock, look, cell, last_learnt: LastLearnt::default() }
+}
+
 /// What is known after each turn of a route with further lines, the last one of which has another look, and what each turn wanted. Its
 /// lane finds intents since so many seconds.
 async fn known_of(more: &str, finds_since: Option<u64>, grants: &[PermitGrant]) -> (Vec<RouteKnown>, Vec<u64>) {
     let route = email(more);
     let last_look: LastLook = Arc::new(ArcSwapOption::new(Some(look(10))));
     let cell = RouteCell::default();
-    let cells = (Arc::clone(&last_look), Arc::clone(&cell), LastLearnt::default());
     let (state, wanted) = (Routes::new().state("email"), Arc::default());
     if let Some(since) = finds_since {
         state.looked(true, Duration::from_secs(since));
     }
     let store = Answers { grants: grants.iter().copied().collect(), wanted: Arc::clone(&wanted) };
     let learnt = Learnt::before(&route, (0, 0), None);
-    let mut keeper = RouteKeeper::new(&route, state, (store, Stands), (learnt, cells));
+    let links = links(store, Stands, &last_look, &cell);
+    let mut keeper = RouteKeeper::new(&route, state, links, learnt);
     let mut known = Vec::new();
     for turn in 1..=grants.len() {
         if turn == grants.len() {
@@ -174,10 +179,10 @@ async fn a_route_takes_at_most_two_turns_a_second_however_fast_the_store_answers
         let (clock, turns, stop) = (Passes::default(), Arc::<AtomicU64>::default(), CancellationToken::new());
         let store = Counts { clock: clock.clone(), answers_in_ms, turns: Arc::clone(&turns), stop: stop.clone() };
         let last_look: LastLook = Arc::new(ArcSwapOption::new(Some(look(0))));
-        let cells = (last_look, RouteCell::default(), LastLearnt::default());
+        let links = links(store, clock, &last_look, &RouteCell::default());
         let route = email("");
         let learnt = Learnt::before(&route, (0, 0), None);
-        RouteKeeper::new(&route, Routes::new().state("email"), (store, clock), (learnt, cells)).run(stop).await;
+        RouteKeeper::new(&route, Routes::new().state("email"), links, learnt).run(stop).await;
         let turns = turns.load(Relaxed);
         assert!((60..=120).contains(&turns), "{turns} in a minute, {answers_in_ms} ms each");
     }
