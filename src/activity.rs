@@ -33,7 +33,8 @@ pub struct ActivityReports {
 
 /// What became of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, utoipa::ToSchema)]
-pub struct Taken {
+#[schema(as = Taken)]
+pub struct ReportTaken {
     /// How many users of the list are active by it: all, or none where `at` is older than the window.
     #[schema(example = 2)]
     pub taken: usize,
@@ -61,7 +62,7 @@ impl ActivityReports {
     ///
     /// # Errors
     /// Why not.
-    pub fn take(&self, body: &[u8]) -> Result<Taken, ReportError> {
+    pub fn take(&self, body: &[u8]) -> Result<ReportTaken, ReportError> {
         if self.policy.current().pressure.is_none() {
             return Err(ReportError::NoPressure);
         }
@@ -72,8 +73,8 @@ impl ActivityReports {
         let outcome = pressure.note(users, Minute::from(at), Minute::from(now));
         self.metrics.activity_reported("http", outcome.as_str(), u64::try_from(count).unwrap_or(u64::MAX));
         match outcome {
-            ReportOutcome::Noted => Ok(Taken { taken: count }),
-            ReportOutcome::Late => Ok(Taken { taken: 0 }),
+            ReportOutcome::Noted => Ok(ReportTaken { taken: count }),
+            ReportOutcome::Late => Ok(ReportTaken { taken: 0 }),
             ReportOutcome::NoPressure => Err(ReportError::NotReadYet),
         }
     }

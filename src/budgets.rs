@@ -44,11 +44,11 @@ pub struct BudgetDesk {
     known: ArcSwap<HashMap<BudgetId, TakeAnswer>>,
     /// What was looked up lately, of all budgets (under no name) and of single ones. Who looks holds it: there is one look at a time,
     /// and equal questions have one answer.
-    seen: Mutex<HashMap<Option<Arc<str>>, Seen>>,
+    seen: Mutex<HashMap<Option<Arc<str>>, BudgetsSeen>>,
 }
 
 /// What a look found.
-struct Seen {
+struct BudgetsSeen {
     policy: Arc<Policy>,
     at: Instant,
     rows: Vec<BudgetView>,
@@ -56,7 +56,7 @@ struct Seen {
 }
 
 /// One budget to be looked at: its place in the policy.
-type Row = (usize, BudgetUse);
+type BudgetPlace = (usize, BudgetUse);
 
 impl BudgetDesk {
     /// Of the policy in force, the leases of this process, and the ledger.
@@ -87,11 +87,11 @@ impl BudgetDesk {
     async fn seen(&self, policy: &Arc<Policy>, name: Option<&Arc<str>>) -> (Vec<BudgetView>, usize) {
         let mut seen = self.seen.lock().await;
         seen.retain(|_, seen| Arc::ptr_eq(&seen.policy, policy) && seen.at.elapsed() < FRESH_FOR);
-        if let Some(Seen { rows, omitted, .. }) = seen.get(&name.cloned()) {
+        if let Some(BudgetsSeen { rows, omitted, .. }) = seen.get(&name.cloned()) {
             return (rows.clone(), *omitted);
         }
         let (rows, omitted) = self.look(policy, |budget| name.is_none_or(|name| budget.name == *name)).await;
-        let found = Seen { policy: Arc::clone(policy), at: Instant::now(), rows: rows.clone(), omitted };
+        let found = BudgetsSeen { policy: Arc::clone(policy), at: Instant::now(), rows: rows.clone(), omitted };
         seen.insert(name.cloned(), found);
         (rows, omitted)
     }
@@ -104,7 +104,7 @@ impl BudgetDesk {
         let now = SystemClock.now();
         let states = self.budgets.states().await;
         let states: BTreeMap<&BudgetId, &BudgetState> = states.iter().map(|state| (&state.id, state)).collect();
-        let mut rows: Vec<Row> = Vec::new();
+        let mut rows: Vec<BudgetPlace> = Vec::new();
         for (place, budget) in policy.budgets.iter().enumerate().filter(|(_, budget)| wanted(budget)) {
             rows.extend(ids(budget, &states).map(|id| (place, budget.used_by(id, &policy.timezone, now))));
         }
@@ -116,7 +116,7 @@ impl BudgetDesk {
             tracing::debug!("budgets could not be looked at: {error}");
         }
         let known = self.remember(&uses, &answers);
-        let view = |((place, used), answer): (&Row, Option<TakeAnswer>)| {
+        let view = |((place, used), answer): (&BudgetPlace, Option<TakeAnswer>)| {
             let state = states.get(&used.id).copied();
             let held = state.map_or(0, |state| state.held);
             let view = match answer {

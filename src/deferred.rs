@@ -66,7 +66,7 @@ struct RingTopic {
 }
 
 /// Each partition of a topic, and how many records wait in it.
-type Waiting = Vec<(i32, u64)>;
+type PartitionCounts = Vec<(i32, u64)>;
 
 /// Counts again and again, from now on until `stop`. `None` where nothing can be deferred.
 ///
@@ -98,7 +98,7 @@ async fn watch(progress: Arc<GroupProgress>, topics: Arc<[RingTopic]>, counted: 
     loop {
         let (asking, asked) = (Arc::clone(&progress), Arc::clone(&topics));
         let look = tokio::task::spawn_blocking(move || {
-            asked.iter().map(|of| asking.waiting(&of.topic)).collect::<Result<Vec<Waiting>, TopicError>>()
+            asked.iter().map(|of| asking.waiting(&of.topic)).collect::<Result<Vec<PartitionCounts>, TopicError>>()
         });
         // A look is cancelled with the runtime alone.
         let Ok(found) = look.await else { return };
@@ -114,7 +114,7 @@ async fn watch(progress: Arc<GroupProgress>, topics: Arc<[RingTopic]>, counted: 
     }
 }
 
-fn note(topics: &[RingTopic], waiting: &[Waiting], counted: &DeferredCount, metrics: &Metrics) {
+fn note(topics: &[RingTopic], waiting: &[PartitionCounts], counted: &DeferredCount, metrics: &Metrics) {
     let at = SystemClock.now();
     for (of, waiting) in topics.iter().zip(waiting) {
         let all: u64 = waiting.iter().map(|(_, records)| records).sum();
@@ -130,7 +130,7 @@ fn note(topics: &[RingTopic], waiting: &[Waiting], counted: &DeferredCount, metr
 }
 
 /// Sums partitions up by the hour that their bucket is due in; what is overdue, by the running hour.
-fn by_hour<'a>(waiting: impl Iterator<Item = (&'a RingTopic, &'a Waiting)>, now: Time) -> Vec<DueHour> {
+fn by_hour<'a>(waiting: impl Iterator<Item = (&'a RingTopic, &'a PartitionCounts)>, now: Time) -> Vec<DueHour> {
     let mut hours = BTreeMap::new();
     for (RingTopic { ring, wheel, .. }, partitions) in waiting {
         for &(partition, records) in partitions.iter().filter(|(_, records)| *records > 0) {
@@ -157,7 +157,7 @@ mod tests {
         let topics = Ring::ALL.map(|ring| RingTopic { topic: ring.topic("deferred"), ring, wheel });
         let mut waiting = [Ring::Hours, Ring::Minutes].map(|ring| {
             let partitions = i32::try_from(ring.buckets()).unwrap() * i32::from(shares);
-            (0..partitions).map(|partition| (partition, 0)).collect::<Waiting>()
+            (0..partitions).map(|partition| (partition, 0)).collect::<PartitionCounts>()
         });
         for (number, (at, due, records)) in deferred.iter().enumerate() {
             let Bucket { ring, partition } = wheel.place(UserHash::of(&number.to_string()), time(due), time(at));

@@ -32,7 +32,7 @@ use weir_core::{
     fields::FieldMap,
     ports::{Content, Preparing, SchemaId, Schemas},
 };
-use weir_schemas::{Answer, FileError, Format, Getting, IntentSchemas, Registry, RegistryClient};
+use weir_schemas::{FileError, Format, Getting, HttpAnswer, IntentSchemas, Registry, RegistryClient};
 
 use crate::{
     authorities::Authorities,
@@ -187,7 +187,7 @@ impl HttpRegistry {
         Ok(self.connected.get().client.clone())
     }
 
-    async fn ask(&self, path: &str) -> anyhow::Result<Answer> {
+    async fn ask(&self, path: &str) -> anyhow::Result<HttpAnswer> {
         let request = Request::get(format!("{}{path}", self.url))
             .header(ACCEPT, ACCEPTED)
             .header(USER_AGENT, concat!("weir/", env!("CARGO_PKG_VERSION")));
@@ -198,8 +198,8 @@ impl HttpRegistry {
         let response = self.client()?.request(request.body(Empty::new())?).await?;
         let status = response.status().as_u16();
         match Limited::new(response.into_body(), MAX_ANSWER_BYTES).collect().await {
-            Ok(body) => Ok(Answer { status, body: Some(body.to_bytes().to_vec()) }),
-            Err(error) if error.is::<LengthLimitError>() => Ok(Answer { status, body: None }),
+            Ok(body) => Ok(HttpAnswer { status, body: Some(body.to_bytes().to_vec()) }),
+            Err(error) if error.is::<LengthLimitError>() => Ok(HttpAnswer { status, body: None }),
             Err(error) => Err(anyhow::anyhow!(error).context("its answer cannot be read")),
         }
     }

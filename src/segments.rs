@@ -11,7 +11,7 @@ use weir_core::segment::{MAX_MANIFEST_BYTES, Manifest, ManifestSegment, Members,
 use self::object::{Loaded, check_cardinality, load_object};
 use super::object_store::{Fetched, Location, StoredObject, Version};
 pub use error::{SegmentProblem, SegmentsError};
-pub use intake::{Taken, TakingReader};
+pub use intake::{TakenObject, TakingReader};
 
 /// How often it is looked whether an old set is still in use.
 const RETIRED_LOOK: Duration = Duration::from_millis(100);
@@ -25,12 +25,12 @@ pub struct SegmentSource {
     user_id_prefix: String,
     version: Option<Version>,
     set: Option<Arc<SegmentSet>>,
-    refused: Option<Refused>,
+    refused: Option<RefusedSet>,
 }
 
 /// A manifest whose set was refused. As long as it is the same, only what was wrong is looked at again.
 #[derive(Debug)]
-struct Refused {
+struct RefusedSet {
     version: Version,
     why: Refusal,
 }
@@ -88,7 +88,7 @@ impl SegmentSource {
             Err(problem) => {
                 let error = SegmentsError::Manifest { location: self.manifest.location(), problem };
                 let why = Refusal::Manifest(error.clone());
-                self.refused = version.map(|version| Refused { version, why });
+                self.refused = version.map(|version| RefusedSet { version, why });
                 Err(error)
             }
         }
@@ -97,11 +97,11 @@ impl SegmentSource {
     async fn load_refused(&mut self) -> Result<Option<Arc<SegmentSet>>, SegmentsError> {
         match self.refused.take() {
             None => Ok(None),
-            Some(Refused { version, why: Refusal::Manifest(error) }) => {
-                self.refused = Some(Refused { version, why: Refusal::Manifest(error.clone()) });
+            Some(RefusedSet { version, why: Refusal::Manifest(error) }) => {
+                self.refused = Some(RefusedSet { version, why: Refusal::Manifest(error.clone()) });
                 Err(error)
             }
-            Some(Refused { version, why: Refusal::Object(manifest, culprit) }) => {
+            Some(RefusedSet { version, why: Refusal::Object(manifest, culprit) }) => {
                 self.take(manifest, Some(version), Some(culprit)).await.map(Some)
             }
         }
@@ -126,7 +126,7 @@ impl SegmentSource {
             Err(culprit) => {
                 let error = culprit.error.clone();
                 let why = Refusal::Object(manifest, culprit);
-                self.refused = version.map(|version| Refused { version, why });
+                self.refused = version.map(|version| RefusedSet { version, why });
                 Err(error)
             }
         }

@@ -64,14 +64,13 @@ pub struct AdmissionEnd {
     took_ms: Option<u64>,
     /// How it went; times count in the mean for `ok`, which is the default.
     #[serde(default)]
-    outcome: Outcome,
+    outcome: AdmissionOutcome,
 }
 
 /// How the work of an admission went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-#[schema(as = AdmissionOutcome)]
-pub enum Outcome {
+pub enum AdmissionOutcome {
     /// It is done.
     #[default]
     Ok,
@@ -237,7 +236,7 @@ impl AdmissionEnd {
         }
         let Self { took_ms, outcome } = parse(body)?;
         in_range("took_ms", took_ms.unwrap_or(0), 0, MAX_MS)?;
-        Ok(took_ms.filter(|_| outcome == Outcome::Ok))
+        Ok(took_ms.filter(|_| outcome == AdmissionOutcome::Ok))
     }
 }
 

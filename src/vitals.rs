@@ -58,7 +58,7 @@ pub struct Look {
     /// Decisions by verdict and reason; those that never came are left out.
     pub decisions: Vec<Decided>,
     /// Dead letters by reason; those that never came are left out.
-    pub dead_letters: Vec<Counted>,
+    pub dead_letters: Vec<ReasonCount>,
     /// Caps by denials, most first.
     pub caps: Vec<CapDenials>,
     /// Records not yet decided and committed, by partition, those that lag most.
@@ -99,7 +99,7 @@ pub struct Decided {
 /// How many there were of a reason.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[expect(missing_docs, reason = "each is the metric's label of its name, and the count")]
-pub struct Counted {
+pub struct ReasonCount {
     pub reason: &'static str,
     pub count: u64,
 }
@@ -170,10 +170,10 @@ pub struct InForce {
 
 /// The nodes of a store, as somebody last found them; written by who looks, read by the page.
 #[derive(Debug, Clone, Default)]
-pub struct Nodes(Arc<ArcSwap<Found>>);
+pub struct Nodes(Arc<ArcSwap<NodesFound>>);
 
 /// When the nodes were looked at, and how each was; `None` before the first look.
-type Found = Option<(Instant, Vec<NodeHealth>)>;
+type NodesFound = Option<(Instant, Vec<NodeHealth>)>;
 
 impl Nodes {
     /// Whether no node is known.
@@ -237,9 +237,9 @@ fn decisions(metrics: &Metrics) -> Vec<Decided> {
     all.filter(|decided| decided.count > 0).collect()
 }
 
-fn dead_letters(metrics: &Metrics) -> Vec<Counted> {
+fn dead_letters(metrics: &Metrics) -> Vec<ReasonCount> {
     let all = DeadLetterReason::ALL.iter().map(|reason| reason.as_str());
-    let all = all.map(|reason| Counted { reason, count: metrics.dead_lettered(reason) });
+    let all = all.map(|reason| ReasonCount { reason, count: metrics.dead_lettered(reason) });
     all.filter(|counted| counted.count > 0).collect()
 }
 

@@ -9,7 +9,7 @@ use anyhow::Result;
 use clap::Args;
 use weir_core::{
     arrivals::{Arrivals, Waiting},
-    delivery_signals::{Deliveries, DeliverySignals, Queue},
+    delivery_signals::{Deliveries, DeliverySignals, WaitingQueue},
     pace::{Controller, Lag, Pace, Sample},
 };
 

@@ -16,14 +16,14 @@ pub struct ConfigFile {
 
 /// A point in time: RFC 3339, or how long ago. `--since` and `--until` take it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Moment {
+pub enum TimeArg {
     /// At this time.
     At(Time),
     /// So long before now.
     Ago(Duration),
 }
 
-impl FromStr for Moment {
+impl FromStr for TimeArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -35,7 +35,7 @@ impl FromStr for Moment {
     }
 }
 
-impl Moment {
+impl TimeArg {
     /// The time that it means now.
     #[must_use]
     pub fn time(self) -> Time {
@@ -53,10 +53,10 @@ mod tests {
     #[test]
     fn a_moment_is_a_time_or_how_long_ago() {
         let time = Time::from_rfc3339("2026-11-20T08:00:00Z").unwrap();
-        assert_eq!("2026-11-20T08:00:00Z".parse(), Ok(Moment::At(time)));
-        assert_eq!("7d".parse(), Ok(Moment::Ago(Duration::from_secs(7 * 86_400))));
+        assert_eq!("2026-11-20T08:00:00Z".parse(), Ok(TimeArg::At(time)));
+        assert_eq!("7d".parse(), Ok(TimeArg::Ago(Duration::from_secs(7 * 86_400))));
         for wrong in ["", "soon", "-7d", "2026-11-20"] {
-            assert!(wrong.parse::<Moment>().is_err(), "{wrong}");
+            assert!(wrong.parse::<TimeArg>().is_err(), "{wrong}");
         }
     }
 }

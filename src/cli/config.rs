@@ -32,7 +32,7 @@ pub struct ShowArgs {
 
 /// A setting for programs.
 #[derive(Debug, Serialize)]
-struct Row<'s> {
+struct SettingRow<'s> {
     setting: &'s str,
     value: &'s Value,
     source: &'static str,
@@ -60,13 +60,13 @@ pub fn run(command: &ConfigCommand, out: &mut impl Write) -> anyhow::Result<()> 
     }
 }
 
-fn row(setting: &Effective) -> Row<'_> {
+fn row(setting: &Effective) -> SettingRow<'_> {
     let (source, place) = match &setting.source {
         Source::Default => ("default", None),
         Source::File(place) => ("file", Some(place.as_str())),
         Source::Variable(name) => ("variable", Some(name.as_str())),
     };
-    Row { setting: &setting.setting, value: &setting.value, source, place }
+    SettingRow { setting: &setting.setting, value: &setting.value, source, place }
 }
 
 fn in_text(setting: &Effective) -> String {

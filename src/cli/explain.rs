@@ -57,7 +57,7 @@ pub struct ExplainArgs {
 
 /// What is printed for programs.
 #[derive(Serialize)]
-struct Report<'a> {
+struct ExplainReport<'a> {
     #[serde(flatten)]
     user: &'a UserView,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -102,7 +102,7 @@ pub async fn run(args: &ExplainArgs, out: &mut impl Write) -> anyhow::Result<()>
             let deferred_until = decision.as_ref().filter(|_| may_defer).and_then(|decision| decision.deferred_until);
             let budgets = decision.as_ref().map_or(&[][..], |decision| &decision.budgets);
             let route = decision.as_ref().and_then(|decision| decision.route.as_deref());
-            print_json(&Report { user: &user, decision: decision.as_ref(), deferred_until, budgets, route }, out)
+            print_json(&ExplainReport { user: &user, decision: decision.as_ref(), deferred_until, budgets, route }, out)
         }
         OutputForm::Text => {
             write!(out, "{}", text::page(&user, decision.as_ref(), may_defer))?;

@@ -28,15 +28,15 @@ pub fn start(settings: &LogSettings, level: Option<&str>) -> anyhow::Result<()> 
     let filter = filter.add_directive("apache_avro=off".parse()?);
     let is_terminal = io::stderr().is_terminal();
     let form = match (settings.format, is_terminal) {
-        (LogFormat::Auto | LogFormat::Text, true) => Form::Coloured,
-        (LogFormat::Text, false) => Form::Text,
-        (LogFormat::Auto, false) | (LogFormat::Json, _) => Form::Json,
+        (LogFormat::Auto | LogFormat::Text, true) => LogForm::Coloured,
+        (LogFormat::Text, false) => LogForm::Text,
+        (LogFormat::Auto, false) | (LogFormat::Json, _) => LogForm::Json,
     };
     let writer = move || Lines { form, to: io::stderr() };
     let registry = tracing_subscriber::registry().with(filter);
     // A second start (tests run several workers in one process) keeps the first. A log that cannot be written, because nobody reads
     // stderr any more, is no reason to panic, as a message about it on stderr would.
-    let _ = if form == Form::Json {
+    let _ = if form == LogForm::Json {
         let layer = fmt::layer().json().flatten_event(true).with_thread_names(true).with_writer(writer);
         registry.with(layer.log_internal_errors(false)).try_init()
     } else {
@@ -48,7 +48,7 @@ pub fn start(settings: &LogSettings, level: Option<&str>) -> anyhow::Result<()> 
 
 /// In which form events are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
+enum LogForm {
     /// For people.
     Text,
     /// For people at a terminal: the library writes colours, and escapes what values have of such.
@@ -59,7 +59,7 @@ enum Form {
 
 /// Writes each event as one line. What is in it came from others: a campaign's name with a line break would begin a line of its own.
 struct Lines<W> {
-    form: Form,
+    form: LogForm,
     to: W,
 }
 
@@ -78,15 +78,15 @@ impl<W: Write> Write for Lines<W> {
 }
 
 /// A line without control characters but those of colours.
-fn one_line(line: &str, form: Form) -> Cow<'_, str> {
+fn one_line(line: &str, form: LogForm) -> Cow<'_, str> {
     match form {
-        Form::Text => plain(line),
-        Form::Coloured => {
+        LogForm::Text => plain(line),
+        LogForm::Coloured => {
             let is_escaped = |letter: char| letter.is_control() && letter != '\u{1b}';
             escaped(line, is_escaped, |letter| letter.escape_default().to_string())
         }
         // Within a string, where alone a control character can be.
-        Form::Json => escaped(line, char::is_control, |letter| format!("\\u{:04x}", u32::from(letter))),
+        LogForm::Json => escaped(line, char::is_control, |letter| format!("\\u{:04x}", u32::from(letter))),
     }
 }
 
@@ -96,7 +96,7 @@ mod tests {
 
     use super::*;
 
-    fn written(form: Form, event: &str) -> String {
+    fn written(form: LogForm, event: &str) -> String {
         let mut lines = Lines { form, to: Vec::new() };
         lines.write_all(event.as_bytes()).unwrap();
         String::from_utf8(lines.to).unwrap()
@@ -106,16 +106,16 @@ mod tests {
     fn an_event_is_one_line_whatever_is_in_it() {
         let name = "spring\nERROR forged\r\t\u{7f}\u{9b}31m";
         let shown = "spring\\nERROR forged\\r\\t\\u{7f}\\u{9b}31m";
-        assert_eq!(written(Form::Text, &format!("INFO {name}\n")), format!("INFO {shown}\n"));
-        let coloured = written(Form::Coloured, &format!("\u{1b}[32mINFO\u{1b}[0m {name}\n"));
+        assert_eq!(written(LogForm::Text, &format!("INFO {name}\n")), format!("INFO {shown}\n"));
+        let coloured = written(LogForm::Coloured, &format!("\u{1b}[32mINFO\u{1b}[0m {name}\n"));
         assert_eq!(coloured, format!("\u{1b}[32mINFO\u{1b}[0m {shown}\n"));
-        assert_eq!(written(Form::Text, "\u{1b}[2J\n"), "\\u{1b}[2J\n");
+        assert_eq!(written(LogForm::Text, "\u{1b}[2J\n"), "\\u{1b}[2J\n");
 
         let event = serde_json::json!({"campaign": name});
-        let json = written(Form::Json, &format!("{event}\n"));
+        let json = written(LogForm::Json, &format!("{event}\n"));
         assert!(!json.trim_end_matches('\n').contains(char::is_control), "{json:?}");
         assert_eq!(serde_json::from_str::<serde_json::Value>(&json).unwrap(), event, "it means the same");
-        assert_eq!(written(Form::Text, "Grüße, 42\n"), "Grüße, 42\n");
+        assert_eq!(written(LogForm::Text, "Grüße, 42\n"), "Grüße, 42\n");
     }
 
     #[test]
@@ -135,8 +135,8 @@ mod tests {
         }
         let kept = Kept::default();
         let (text, json) = (kept.clone(), kept.clone());
-        let plain = fmt::layer().with_ansi(false).with_writer(move || Lines { form: Form::Text, to: text.clone() });
-        let for_programs = fmt::layer().json().with_writer(move || Lines { form: Form::Json, to: json.clone() });
+        let plain = fmt::layer().with_ansi(false).with_writer(move || Lines { form: LogForm::Text, to: text.clone() });
+        let for_programs = fmt::layer().json().with_writer(move || Lines { form: LogForm::Json, to: json.clone() });
         with_default(tracing_subscriber::registry().with(plain).with(for_programs), || {
             tracing::warn!(campaign = "one\ntwo", "three\n{}", "four");
         });

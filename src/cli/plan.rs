@@ -18,7 +18,7 @@ use super::{
     output::{OutputForm, aligned, lines, print_json},
     policy,
 };
-use estimate::{Plan, PolicyFigures};
+use estimate::{Estimate, PolicyFigures};
 pub use measured::{Curve, Measured, measured};
 use quantity::{bytes, count, seconds, share};
 
@@ -97,7 +97,7 @@ const MOST_SENDS: f64 = 1e4;
 /// [`UsageError`], or `out` cannot be written to.
 pub fn run(args: &PlanArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let policy = args.policy.as_deref().map(|path| read_policy(path, args.history)).transpose()?;
-    let plan = Plan::new(args, policy.as_ref(), &measured()?).map_err(UsageError)?;
+    let plan = Estimate::new(args, policy.as_ref(), &measured()?).map_err(UsageError)?;
     match args.output {
         OutputForm::Text => Ok(write!(out, "{}", in_text(&plan))?),
         OutputForm::Json => print_json(
@@ -107,7 +107,7 @@ pub fn run(args: &PlanArgs, out: &mut impl Write) -> anyhow::Result<()> {
     }
 }
 
-fn in_text(plan: &Plan) -> String {
+fn in_text(plan: &Estimate) -> String {
     let mut text = String::new();
     for of_section in plan.lines.chunk_by(|one, next| one.section == next.section) {
         let rows = of_section.iter().map(|line| [line.name, &line.text, line.formula.as_str()].map(str::to_owned));

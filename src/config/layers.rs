@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, ffi::OsString, path::Path};
 
-use weir_core::document::{Document, Entry, Node, Origin, Value, nearest, value::Parsed};
+use weir_core::document::{Document, Node, Origin, TableEntry, Value, nearest, value::Parsed};
 
 use super::{
     forms::Form,
@@ -78,7 +78,7 @@ impl<'d> Layers<'d> {
             if let Value::Table(entries) = &mut self.values.entry(setting.key).or_insert_with(empty).value {
                 entries.retain(|entry| entry.key != name);
                 let node = Node { origin: origin.clone(), value: Value::Text(value.to_owned()) };
-                entries.push(Entry { key: name, origin, node });
+                entries.push(TableEntry { key: name, origin, node });
             }
             return;
         }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
-use weir_core::document::{Entry, Node, Value, value::Parsed};
+use weir_core::document::{Node, TableEntry, Value, value::Parsed};
 use weir_schemas::Format;
 
 use super::{
@@ -97,7 +97,7 @@ fn files_by_id(node: &Node, layers: &Layers<'_>) -> Parsed<BTreeMap<u32, PathBuf
         return Err("must be a table: write [schemas.files] and id = \"file\" below it".to_owned());
     };
     let mut files = BTreeMap::new();
-    for Entry { key, origin, node } in entries {
+    for TableEntry { key, origin, node } in entries {
         // `07` or `+7` would be a second name for 7, and one of both files would be left out.
         match (key.parse().ok().filter(|id: &u32| id.to_string() == *key), values::path(node, layers)) {
             (Some(id), Ok(path)) => {

@@ -11,7 +11,7 @@ use std::{
 
 use weir_core::{
     document::{
-        Entry, Format, Node, Value,
+        Format, Node, TableEntry, Value,
         value::{self, Parsed, duration, duration_or_zero, in_words, must_be, one_of, text, texts, whole},
     },
     memory,
@@ -119,7 +119,7 @@ pub(super) fn topics_by_channel(node: &Node, layers: &Layers<'_>) -> Parsed<BTre
         return Err("must be a table: write [kafka.approved_by_channel] and channel = \"topic\" below it".to_owned());
     };
     let mut topics = BTreeMap::new();
-    for Entry { key, node, .. } in entries {
+    for TableEntry { key, node, .. } in entries {
         match topic(node, layers) {
             Ok(topic) => {
                 topics.insert(key.clone(), topic);
@@ -181,7 +181,7 @@ fn property_table<T>(
         return Err(format!("must be a table: write [{table}] and \"name\" = value below it"));
     };
     let mut properties = BTreeMap::new();
-    for Entry { key, origin, node } in entries {
+    for TableEntry { key, origin, node } in entries {
         let path = format!("{table}.{key}");
         if let Some((_, reason)) = REFUSED_PROPERTIES.iter().find(|(refused, _)| refused == key) {
             layers.document.note(origin, format!("{path} is for weir to set ({reason}): leave it out"));

@@ -14,7 +14,7 @@ use super::{
     problem::{Always, Guarded, Problem, ProblemDocument},
     users::NoParameters,
 };
-use crate::activity::{ReportError, Taken};
+use crate::activity::{ReportError, ReportTaken};
 
 /// When to report again while it is being read who is active, in seconds.
 const NOT_READ_RETRY_S: u64 = 1;
@@ -50,7 +50,7 @@ pub(super) enum UserId {
     request_body(content = Report, content_type = "application/json", description = "At most 10,000 users"),
     security(("token" = []), ()),
     responses(
-        (status = 200, description = "How many were taken", body = Taken),
+        (status = 200, description = "How many were taken", body = ReportTaken),
         (status = 408, description = "The body did not come within `http.read_timeout`", body = ProblemDocument, content_type = "application/problem+json"),
         (status = 413, description = "The body is larger than `http.body_bytes`", body = ProblemDocument, content_type = "application/problem+json"),
         (status = 415, description = "The body is of another media type, or compressed", body = ProblemDocument, content_type = "application/problem+json"),
@@ -62,7 +62,7 @@ pub(super) async fn report(
     State(api): State<Arc<Api>>,
     query: Result<Query<NoParameters>, QueryRejection>,
     request: Request,
-) -> Result<Json<Taken>, Problem> {
+) -> Result<Json<ReportTaken>, Problem> {
     let Query(NoParameters {}) = query?;
     let (head, body) = request.into_parts();
     content_type(&head.headers, &["application/json"])?;

@@ -21,7 +21,7 @@ use super::{
     body::{content_type, read_body, uncompressed},
     openapi::{CloudEvent, Intent},
     problem::{Always, Guarded, Problem, ProblemDocument},
-    queries::Mode,
+    queries::DecisionMode,
 };
 use crate::query::{Decision, QueryError, SingleRecord};
 
@@ -69,14 +69,14 @@ pub(super) async fn decide(
     uncompressed(&head.headers)?;
     let value = read_body(&head.headers, body, api.body_bytes, api.read_timeout).await?;
     let posted = SingleRecord { value: &value, content_type: Some(content_type) };
-    let mode = if dry_run { Mode::DryRun } else { Mode::Record };
+    let mode = if dry_run { DecisionMode::DryRun } else { DecisionMode::Record };
     // The time that the body took is the client's, and not counted.
     let decided = timeout(api.timeout, api.queries.decide(posted, mode)).await.map_err(|_| Problem::too_slow())?;
     // Who looks the user up after this answer must not get what a lookup found before it.
     match (&decided, mode) {
-        (_, Mode::DryRun) => {}
-        (Ok(decision), Mode::Record) => api.lookups.forget(&decision.user_id),
-        (Err(_), Mode::Record) => api.lookups.forget_all(),
+        (_, DecisionMode::DryRun) => {}
+        (Ok(decision), DecisionMode::Record) => api.lookups.forget(&decision.user_id),
+        (Err(_), DecisionMode::Record) => api.lookups.forget_all(),
     }
     Ok(Json(decided.map_err(refused)?).into_response())
 }

@@ -42,7 +42,7 @@ use self::{
 };
 pub use self::{
     health::Health,
-    queries::{Answer, Mode, Queries, QueryPool},
+    queries::{Answering, DecisionMode, Queries, QueryPool},
     server::Server,
     status::{Degradation, Degraded, Status},
 };

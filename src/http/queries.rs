@@ -13,7 +13,7 @@ use crate::query::{Decision, Forgotten, QueryError, QueryService, SingleRecord, 
 
 /// Whether a decision is recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
+pub enum DecisionMode {
     /// It is.
     Record,
     /// Nothing is written.
@@ -21,16 +21,16 @@ pub enum Mode {
 }
 
 /// The answer to come of a query.
-pub type Answer<'a, T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'a>>;
+pub type Answering<'a, T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'a>>;
 
 /// What is asked about users.
 pub trait Queries: Send + Sync + 'static {
     /// What a user was sent, and what each cap stands at.
-    fn user<'a>(&'a self, user_id: &'a str) -> Answer<'a, UserView, StoreError>;
+    fn user<'a>(&'a self, user_id: &'a str) -> Answering<'a, UserView, StoreError>;
     /// Deletes what the store knows of a user.
-    fn forget<'a>(&'a self, user_id: &'a str) -> Answer<'a, Forgotten, StoreError>;
+    fn forget<'a>(&'a self, user_id: &'a str) -> Answering<'a, Forgotten, StoreError>;
     /// What becomes of an intent.
-    fn decide<'a>(&'a self, intent: SingleRecord<'a>, mode: Mode) -> Answer<'a, Decision, QueryError>;
+    fn decide<'a>(&'a self, intent: SingleRecord<'a>, mode: DecisionMode) -> Answering<'a, Decision, QueryError>;
 }
 
 /// Query services in a pool. Who finds none free waits; how many wait and how long is bounded by `http.concurrency` and
@@ -85,20 +85,20 @@ where
     S: Store + Histories + 'static,
     C: Clock + 'static,
 {
-    fn user<'a>(&'a self, user_id: &'a str) -> Answer<'a, UserView, StoreError> {
+    fn user<'a>(&'a self, user_id: &'a str) -> Answering<'a, UserView, StoreError> {
         Box::pin(async move { self.borrow().await?.query().user(user_id).await })
     }
 
-    fn forget<'a>(&'a self, user_id: &'a str) -> Answer<'a, Forgotten, StoreError> {
+    fn forget<'a>(&'a self, user_id: &'a str) -> Answering<'a, Forgotten, StoreError> {
         Box::pin(async move { self.borrow().await?.query().forget(user_id).await })
     }
 
-    fn decide<'a>(&'a self, intent: SingleRecord<'a>, mode: Mode) -> Answer<'a, Decision, QueryError> {
+    fn decide<'a>(&'a self, intent: SingleRecord<'a>, mode: DecisionMode) -> Answering<'a, Decision, QueryError> {
         Box::pin(async move {
             let mut loan = self.borrow().await?;
             match mode {
-                Mode::Record => loan.query().decide(intent).await,
-                Mode::DryRun => loan.query().would(intent).await,
+                DecisionMode::Record => loan.query().decide(intent).await,
+                DecisionMode::DryRun => loan.query().would(intent).await,
             }
         })
     }

@@ -31,10 +31,10 @@ impl Collector for ProcessFigures {
 }
 
 /// Name, help and value.
-type Row = (&'static str, &'static str, f64);
+type ProcessRow = (&'static str, &'static str, f64);
 
 /// The CPU time, and the gauges.
-fn read() -> ProcResult<(f64, [Row; 6])> {
+fn read() -> ProcResult<(f64, [ProcessRow; 6])> {
     let process = Process::myself()?;
     let stat = process.stat()?;
     let seconds = |ticks: u64| number(ticks) / number(procfs::ticks_per_second());

@@ -9,7 +9,7 @@ use weir_core::segment::Sha256;
 
 /// What an object was, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Taken {
+pub struct TakenObject {
     /// Its size.
     pub bytes: u64,
     /// Its checksum.
@@ -34,9 +34,9 @@ impl TakingReader {
 
     /// Takes what is left, read or not, and tells what all of it was.
     #[must_use]
-    pub fn finish(mut self) -> Taken {
+    pub fn finish(mut self) -> TakenObject {
         while self.next_piece() {}
-        Taken { bytes: self.bytes, sha256: Sha256(self.hasher.finalize().into()) }
+        TakenObject { bytes: self.bytes, sha256: Sha256(self.hasher.finalize().into()) }
     }
 
     fn next_piece(&mut self) -> bool {

@@ -7,7 +7,7 @@ use weir_core::{
     segment_format::{FormatError, read_members},
 };
 
-use super::{SegmentProblem, Taken, TakingReader};
+use super::{SegmentProblem, TakenObject, TakingReader};
 use crate::object_store::{ObjectBody, ObjectError, ObjectProblem, Opened, StoredObject, Version};
 
 /// How many pieces of an object may wait to be parsed; with pieces of at most 2 MiB, this bounds what a fast
@@ -59,7 +59,7 @@ fn oversized(error: ObjectError, declared: u64, version: Option<Version>) -> Res
     Err(error)
 }
 
-type Parsed = Result<(Result<Members, FormatError>, Taken), SegmentProblem>;
+type Parsed = Result<(Result<Members, FormatError>, TakenObject), SegmentProblem>;
 
 /// Parses an object on a thread that may block while its pieces come, so that it is never in memory as a whole.
 async fn parse_while_reading(mut body: ObjectBody, kind: UserIdKind) -> Result<Parsed, ObjectError> {
@@ -89,7 +89,7 @@ async fn parse_while_reading(mut body: ObjectBody, kind: UserIdKind) -> Result<P
 /// Size and checksum are looked at first: where they differ, what the parser said is of no use.
 fn check_object(
     members: Result<Members, FormatError>,
-    taken: &Taken,
+    taken: &TakenObject,
     entry: &ManifestSegment,
 ) -> Result<Members, SegmentProblem> {
     if taken.bytes != entry.bytes {

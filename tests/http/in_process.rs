@@ -8,7 +8,7 @@ use weir::{
     budgets::{BudgetDesk, LedgerPool},
     config::HttpSettings,
     deferred::DeferredCount,
-    http::{self, Answer, Degradation, Health, Mode, Queries, Sources},
+    http::{self, Answering, DecisionMode, Degradation, Health, Queries, Sources},
     metrics::Metrics,
     pressure::PressureDesk,
     query::{Decision, Forgotten, QueryError, SingleRecord, UserView},
@@ -60,16 +60,16 @@ impl Health for Fine {
 pub struct Never;
 
 impl Queries for Never {
-    fn user<'a>(&'a self, user_id: &'a str) -> Answer<'a, UserView, StoreError> {
+    fn user<'a>(&'a self, user_id: &'a str) -> Answering<'a, UserView, StoreError> {
         assert_ne!(user_id, "panic");
         Box::pin(std::future::pending())
     }
 
-    fn forget<'a>(&'a self, _: &'a str) -> Answer<'a, Forgotten, StoreError> {
+    fn forget<'a>(&'a self, _: &'a str) -> Answering<'a, Forgotten, StoreError> {
         Box::pin(std::future::pending())
     }
 
-    fn decide<'a>(&'a self, _: SingleRecord<'a>, _: Mode) -> Answer<'a, Decision, QueryError> {
+    fn decide<'a>(&'a self, _: SingleRecord<'a>, _: DecisionMode) -> Answering<'a, Decision, QueryError> {
         Box::pin(std::future::pending())
     }
 }

@@ -2,6 +2,7 @@
 //! whom: see the crates.
 
 use std::{
+    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
 };
@@ -29,6 +30,11 @@ const TAKE_MORE: &[(&str, &[&str])] = &[
     ("crates/core/src/lease/slot/answers.rs", &["answered"]),
     ("crates/core/src/permits/book.rs", &["turn"]),
 ];
+
+/// How often a type may have the same name as others.
+const MOST_NAMESAKES: usize = 2;
+/// Names that more have: what members of a limit share is to be one record with one book, and a policy file's cap the policy's.
+const NAMED_OFTEN: &[&str] = &["Book", "Cap", "Member"];
 
 fn sources(folder: &str) -> Vec<(PathBuf, String)> {
     files(folder, &["rs", "lua"])
@@ -182,6 +188,39 @@ fn no_function_takes_more_values_than_it_may_have_parameters() {
     let idle: Vec<_> =
         named.filter(|(file, name)| !excused.iter().any(|(path, found)| path == file && found == name)).collect();
     assert!(idle.is_empty(), "these take no more than others by now, so TAKE_MORE need not name them: {idle:?}");
+}
+
+/// The name of the type that a line defines. Those of traits and their implementations are theirs.
+fn defined(line: &str) -> Option<&str> {
+    let is_indented = line.starts_with(' ');
+    let item = line.trim_start();
+    let item = match item.strip_prefix("pub") {
+        Some(public) => public.split_once(' ')?.1,
+        None => item,
+    };
+    let (keyword, name) = item.split_once(' ')?;
+    let is_type = ["struct", "enum", "trait", "union"].contains(&keyword) || (keyword == "type" && !is_indented);
+    let end = name.find(|sign: char| !sign.is_alphanumeric()).unwrap_or(name.len());
+    (is_type && end > 0).then_some(&name[..end])
+}
+
+#[test]
+fn a_type_has_a_name_of_its_own() {
+    let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (path, text) in ["src", "crates"].iter().flat_map(|folder| sources(folder)) {
+        if is_test(&path) {
+            continue;
+        }
+        for (number, line) in code(&text).lines().enumerate() {
+            if let Some(name) = defined(line) {
+                places.entry(name.to_owned()).or_default().push(format!("{}:{}", path.display(), number + 1));
+            }
+        }
+    }
+    assert_eq!(places.get("SettingRow").map(Vec::len), Some(1), "the test looks in the wrong place");
+    places.retain(|_, places| places.len() > MOST_NAMESAKES);
+    let often: Vec<&str> = places.keys().map(String::as_str).collect();
+    assert_eq!(often, NAMED_OFTEN, "say in the name what a type is of; NAMED_OFTEN names no other: {places:#?}");
 }
 
 #[test]

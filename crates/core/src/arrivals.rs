@@ -31,10 +31,10 @@ impl Waiting {
 
 /// The looks at one partition: when it ended where, ascending, from the first end behind the offsets that are done.
 #[derive(Debug, Clone, Default)]
-pub struct Arrivals(VecDeque<Seen>);
+pub struct Arrivals(VecDeque<EndSeen>);
 
 #[derive(Debug, Clone, Copy)]
-struct Seen {
+struct EndSeen {
     at_ms: i64,
     end: u64,
 }
@@ -46,7 +46,7 @@ impl Arrivals {
         // A topic that was recreated, or a broker that knows of less than the one before.
         while seen.pop_back_if(|last| last.end > waiting.end).is_some() {}
         if seen.back().is_none_or(|last| last.end < waiting.end) {
-            seen.push_back(Seen { at_ms, end: waiting.end });
+            seen.push_back(EndSeen { at_ms, end: waiting.end });
         }
         while seen.pop_front_if(|first| first.end <= waiting.from).is_some() {}
         if seen.len() > MOST {
@@ -61,7 +61,7 @@ impl Arrivals {
         if at_ms < first.at_ms {
             let end = end.unwrap_or(last.end).min(last.end);
             while seen.pop_front_if(|first| first.end <= end).is_some() {}
-            seen.push_front(Seen { at_ms, end });
+            seen.push_front(EndSeen { at_ms, end });
         }
     }
 
@@ -76,7 +76,7 @@ impl Arrivals {
         let Self(seen) = self;
         let mut kept = VecDeque::with_capacity(MOST);
         for (place, look) in seen.iter().enumerate() {
-            let before = kept.back().map(|before: &Seen| before.at_ms);
+            let before = kept.back().map(|before: &EndSeen| before.at_ms);
             let is_between = before
                 .zip(seen.get(place + 1))
                 .is_some_and(|(before_ms, next)| next.at_ms - before_ms <= (now_ms - next.at_ms) / APART);

@@ -8,7 +8,7 @@ mod waits;
 
 use std::time::Duration;
 
-pub use self::waits::Queue;
+pub use self::waits::WaitingQueue;
 use self::waits::WaitsLonger;
 
 /// What a signal leaves of the drain rate.
@@ -36,7 +36,7 @@ pub struct Deliveries {
     /// The mean time that the route's service takes, in milliseconds, where it is known.
     pub processing_ms: Option<u64>,
     /// Its queue; `None` while delivery is stopped, or something is not known.
-    pub queue: Option<Queue>,
+    pub queue: Option<WaitingQueue>,
 }
 
 /// The signals of one route.

@@ -4,7 +4,7 @@ mod locked;
 
 use std::collections::{BTreeSet, HashMap};
 
-pub(crate) use locked::Locked;
+pub(crate) use locked::{Locked, Now};
 
 use crate::{
     admit::{AdmitBatch, AdmitRequest, CapQuery},
@@ -24,11 +24,11 @@ use crate::{
 #[derive(Debug, Clone)]
 pub struct EmbeddedStore {
     bounds: HistoryBounds,
-    shared: Locked<Shared>,
+    shared: Locked<SharedHistories>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct SharedHistories {
     histories: HashMap<UserHash, Vec<Entry>>,
     kinds: KindTable,
     campaigns: HashMap<String, Campaign>,
@@ -109,7 +109,7 @@ impl EmbeddedStore {
     }
 }
 
-impl Shared {
+impl SharedHistories {
     fn send(&mut self, request: &AdmitRequest<'_>) -> Send {
         let AdmitRequest { id, origin, cost, record, .. } = *request;
         Send {
@@ -150,7 +150,7 @@ impl Shared {
     }
 }
 
-impl Shared {
+impl SharedHistories {
     fn named(&self, user: UserHash, retention_ms: i64) -> NamedHistory {
         let entries = self.histories.get(&user).cloned().unwrap_or_default();
         let kind = |entry: &Entry| Some((entry.kind, self.kinds.names(entry.kind)?.clone()));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use xxhash_rust::xxh3::xxh3_64;
 
-use self::trie::{Slot, Trie};
+use self::trie::{FieldSlot, Trie};
 use super::{intent::MAX_DEPTH, ports::Schemas};
 
 /// A field of an intent.
@@ -166,7 +166,7 @@ impl FieldMap {
                 return Err(FieldMapError::Inside { field: name(*field), inner, other: name(*other), outer });
             }
         }
-        let slots = || steps.iter().map(|(field, steps)| (Slot::Field(*field), steps.as_slice()));
+        let slots = || steps.iter().map(|(field, steps)| (FieldSlot::Field(*field), steps.as_slice()));
         let (plain, event) = (Trie::new(slots()), Trie::of_event(slots()));
         Ok(Self { pointers, name, plain, event, schemas: None })
     }

@@ -30,7 +30,7 @@ use self::drain::Drain;
 #[cfg(test)]
 use crate::{
     arrivals::{Arrivals, Waiting},
-    delivery_signals::{Deliveries, DeliverySignals, Queue},
+    delivery_signals::{Deliveries, DeliverySignals, WaitingQueue},
 };
 
 /// The least that a route may take: this share of its ceiling, or of the highest rate that was seen.

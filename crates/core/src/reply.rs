@@ -15,7 +15,7 @@ const DROPPED: u8 = 0x40;
 
 /// What the script made of one send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum SendOutcome {
     /// It is decided.
     Answered(Answer),
     /// The user's history names a kind that the caller did not know; nothing was written for the user.
@@ -30,7 +30,7 @@ pub enum Outcome {
 #[derive(Debug)]
 pub struct Reply {
     /// One for each send.
-    pub outcomes: Vec<Outcome>,
+    pub outcomes: Vec<SendOutcome>,
     /// How many sends were recorded in place of their user's oldest entries, which were too many.
     pub dropped: u64,
 }
@@ -45,7 +45,7 @@ pub fn read_reply(reply: &[u8], sends: usize, now: u64) -> Option<Reply> {
     }
     let at = Time::default().plus(EPOCH_MS + i64::try_from(now).ok()?);
     let allowed = Answer { verdict: AdmitVerdict::Allowed, at, ahead: false };
-    let mut outcomes = vec![Outcome::Answered(allowed); sends];
+    let mut outcomes = vec![SendOutcome::Answered(allowed); sends];
     let (mut next, mut dropped) = (0, 0);
     for record in records {
         let (place, record) = record.split_first_chunk::<COUNT_BYTES>()?;
@@ -60,14 +60,14 @@ pub fn read_reply(reply: &[u8], sends: usize, now: u64) -> Option<Reply> {
     Some(Reply { outcomes, dropped })
 }
 
-fn read_record(record: &[u8; RECORD_BYTES - COUNT_BYTES]) -> Option<Outcome> {
+fn read_record(record: &[u8; RECORD_BYTES - COUNT_BYTES]) -> Option<SendOutcome> {
     let number = |range: std::ops::Range<usize>| record[range].iter().fold(0_i64, |n, &b| n << 8 | i64::from(b));
     let time = |range| Time::default().plus(EPOCH_MS + number(range));
     let flags = record[0] >> 4;
     if flags > 7 {
         return None;
     }
-    let answer = |verdict| Outcome::Answered(Answer { verdict, at: time(6..11), ahead: flags & 1 == 1 });
+    let answer = |verdict| SendOutcome::Answered(Answer { verdict, at: time(6..11), ahead: flags & 1 == 1 });
     Some(match record[0] & 0x0F {
         0 => answer(AdmitVerdict::Allowed),
         1 => answer(AdmitVerdict::Replayed),
@@ -77,9 +77,9 @@ fn read_record(record: &[u8; RECORD_BYTES - COUNT_BYTES]) -> Option<Outcome> {
             used: u32::try_from(number(2..6)).ok()?,
             blocking: (flags & 2 == 2).then(|| time(11..16)),
         }),
-        4 => Outcome::StaleKinds,
-        5 => Outcome::TornHistory,
-        6 => Outcome::PutOff,
+        4 => SendOutcome::StaleKinds,
+        5 => SendOutcome::TornHistory,
+        6 => SendOutcome::PutOff,
         _ => return None,
     })
 }
@@ -102,8 +102,8 @@ mod tests {
     fn sends_that_a_reply_does_not_speak_of_were_let_through_at_the_clock() {
         let Reply { outcomes, dropped } = read_reply(&reply(3, &[(1, 6)]), 3, 7).unwrap();
         let at = Time::default().plus(EPOCH_MS + 7);
-        let allowed = Outcome::Answered(Answer { verdict: AdmitVerdict::Allowed, at, ahead: false });
-        assert_eq!((outcomes, dropped), (vec![allowed, Outcome::PutOff, allowed], 0));
+        let allowed = SendOutcome::Answered(Answer { verdict: AdmitVerdict::Allowed, at, ahead: false });
+        assert_eq!((outcomes, dropped), (vec![allowed, SendOutcome::PutOff, allowed], 0));
         assert_eq!(read_reply(&reply(3, &[(1, 0x40), (2, 0)]), 3, 7).unwrap().dropped, 1);
     }
 

@@ -40,7 +40,7 @@ impl TimerKey {
 }
 
 #[derive(Debug, Clone)]
-struct Entry<T> {
+struct TimerEntry<T> {
     /// `None`: the place is free, and `next` is the next free one.
     value: Option<T>,
     deadline: u64,
@@ -55,7 +55,7 @@ struct Entry<T> {
 #[derive(Debug, Clone)]
 pub struct TimerWheel<T> {
     now: u64,
-    entries: Vec<Entry<T>>,
+    entries: Vec<TimerEntry<T>>,
     first_free: u32,
     len: usize,
     most: usize,
@@ -95,8 +95,14 @@ impl<T> TimerWheel<T> {
             return None;
         }
         let deadline = deadline.clamp(self.now + 1, self.now + MAX_AHEAD);
-        let place =
-            self.place_for(Entry { value: Some(value), deadline, generation: 0, slot: 0, before: NONE, next: NONE });
+        let place = self.place_for(TimerEntry {
+            value: Some(value),
+            deadline,
+            generation: 0,
+            slot: 0,
+            before: NONE,
+            next: NONE,
+        });
         self.link(place);
         self.len += 1;
         Some(TimerKey { place, generation: self.entry(place).generation })
@@ -172,7 +178,7 @@ impl<T> TimerWheel<T> {
 
     /// Takes an entry out of its slot's list.
     fn unlink(&mut self, place: u32) {
-        let Entry { before, next, slot, .. } = *self.entry(place);
+        let TimerEntry { before, next, slot, .. } = *self.entry(place);
         let (level, slot) = (usize::from(slot) / SLOTS, usize::from(slot) % SLOTS);
         if next != NONE {
             self.entry_mut(next).before = before;
@@ -188,7 +194,7 @@ impl<T> TimerWheel<T> {
     }
 
     /// Puts an entry into a free place.
-    fn place_for(&mut self, mut entry: Entry<T>) -> u32 {
+    fn place_for(&mut self, mut entry: TimerEntry<T>) -> u32 {
         if self.first_free == NONE {
             self.entries.push(entry);
             return (self.entries.len() - 1) as u32;
@@ -212,11 +218,11 @@ impl<T> TimerWheel<T> {
         value
     }
 
-    fn entry(&self, place: u32) -> &Entry<T> {
+    fn entry(&self, place: u32) -> &TimerEntry<T> {
         &self.entries[place as usize]
     }
 
-    fn entry_mut(&mut self, place: u32) -> &mut Entry<T> {
+    fn entry_mut(&mut self, place: u32) -> &mut TimerEntry<T> {
         &mut self.entries[place as usize]
     }
 }

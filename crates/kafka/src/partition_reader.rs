@@ -51,7 +51,7 @@ pub type PartitionBatch = MessageBatch<LaneContext>;
 /// Reads spans of one topic: what is committed of them.
 pub struct PartitionReader {
     // Fields are dropped in their order: queues before the consumer.
-    queues: Vec<Queue>,
+    queues: Vec<PartitionQueue>,
     consumer: Arc<BaseConsumer<LaneContext>>,
     closing: Arc<Closing>,
     topic: String,
@@ -62,7 +62,7 @@ pub struct PartitionReader {
 }
 
 /// Where the fetched messages of some partitions wait.
-struct Queue {
+struct PartitionQueue {
     messages: MessageQueue,
     partitions: Vec<i32>,
     /// How long nothing has come of them.
@@ -148,7 +148,7 @@ impl PartitionReader {
     }
 
     /// A queue for these spans, which are then to be assigned.
-    fn queue(&self, spans: &[Span], assigned: &mut TopicPartitionList) -> Result<Queue, ReadError> {
+    fn queue(&self, spans: &[Span], assigned: &mut TopicPartitionList) -> Result<PartitionQueue, ReadError> {
         let messages = MessageQueue::new(self.consumer.client()).map_err(TopicError::Client)?;
         for &Span { partition, from, .. } in spans.iter().filter(|span| self.reached.is_open(span.partition)) {
             let failed = |reason| self.failed(partition, reason);
@@ -157,7 +157,7 @@ impl PartitionReader {
             added.map_err(|error| failed(error.to_string()))?;
         }
         let partitions = spans.iter().map(|span| span.partition).collect();
-        Ok(Queue { messages, partitions, idle: Duration::ZERO })
+        Ok(PartitionQueue { messages, partitions, idle: Duration::ZERO })
     }
 
     /// The next records, at most `max`, within `wait`: fewer, or none, where no more have come. `None` where all spans are read.
@@ -200,7 +200,7 @@ impl PartitionReader {
 
     /// The partition of a queue on which nothing came for too long, and why that may be.
     fn is_stuck(&self, place: usize) -> Option<(i32, String)> {
-        let Queue { partitions, idle, .. } = self.queues.get(place).filter(|queue| queue.idle >= PATIENCE)?;
+        let PartitionQueue { partitions, idle, .. } = self.queues.get(place).filter(|queue| queue.idle >= PATIENCE)?;
         let open: Vec<i32> = partitions.iter().copied().filter(|partition| self.reached.is_open(*partition)).collect();
         if let Some(partition) = open.iter().find(|partition| !self.reached.is_held_up(**partition)) {
             let trouble = self.trouble.as_ref().map_or_else(String::new, |said| format!(" The last error: {said}"));

@@ -31,14 +31,14 @@ pub struct Range {
 }
 
 /// Records of one partition, and which of them comes next.
-struct Part {
+struct PartitionPart {
     batch: PartitionBatch,
     next: usize,
 }
 
 /// Reads a range, record by record.
 pub struct RangeReader {
-    parts: Vec<Part>,
+    parts: Vec<PartitionPart>,
     reader: PartitionReader,
     records: u64,
 }
@@ -51,7 +51,7 @@ impl RangeReader {
     pub fn open(options: &KafkaOptions, range: &Range) -> Result<Self, ReadError> {
         let spans = spans_between(options, &range.topic, (range.from, range.to))?;
         let reader = PartitionReader::apart(options, &range.topic, &spans)?;
-        let parts = spans.iter().map(|_| Part { batch: reader.batch(), next: 0 }).collect();
+        let parts = spans.iter().map(|_| PartitionPart { batch: reader.batch(), next: 0 }).collect();
         let records = spans.iter().map(|span| (span.to - span.from).unsigned_abs()).sum();
         Ok(Self { parts, reader, records })
     }
@@ -89,7 +89,7 @@ impl RangeReader {
         let part = &mut self.parts[place];
         while part.next >= part.batch.len() {
             let Some(batch) = self.reader.read_queue(place, (1, TAKE), SLICE)? else { return Ok(false) };
-            *part = Part { batch, next: 0 };
+            *part = PartitionPart { batch, next: 0 };
         }
         Ok(true)
     }

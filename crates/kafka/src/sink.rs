@@ -42,12 +42,12 @@ const IDLE_POLL: Duration = Duration::from_secs(1);
 /// A decided batch of Kafka's.
 pub(super) type KafkaJob = Job<MessageBatch<LaneContext>, Membership>;
 
-enum Command {
+enum CommitterCommand {
     Commit(Box<KafkaJob>),
     Recover,
 }
 
-enum Reply {
+enum CommitterReply {
     Done(Result<CommitTimes, CommitError>),
     /// With the edition of the files that the usable producer was created from.
     Recovered(Result<u64, CommitError>),
@@ -55,8 +55,8 @@ enum Reply {
 
 /// The two ends of the channels to a committing thread.
 struct Committer {
-    commands: SyncSender<Command>,
-    replies: mpsc::Receiver<Reply>,
+    commands: SyncSender<CommitterCommand>,
+    replies: mpsc::Receiver<CommitterReply>,
 }
 
 /// What the committing thread is at.
@@ -112,7 +112,7 @@ impl KafkaSink {
         if self.task == Task::Nothing
             && is_outdated
             && let Some(committer) = &self.committer
-            && committer.commands.send(Command::Recover).is_ok()
+            && committer.commands.send(CommitterCommand::Recover).is_ok()
         {
             self.task = Task::Replacement(Instant::now());
         }
@@ -124,9 +124,9 @@ impl KafkaSink {
             return Settled::Failed(CommitError::Failed("the committing thread is gone".to_owned()));
         };
         let settled = match timeout(wait, committer.replies.recv()).await {
-            Ok(Some(Reply::Done(Ok(times)))) => Settled::Committed(times),
-            Ok(Some(Reply::Done(Err(error)))) => Settled::Failed(error),
-            Ok(Some(Reply::Recovered(_)) | None) => {
+            Ok(Some(CommitterReply::Done(Ok(times)))) => Settled::Committed(times),
+            Ok(Some(CommitterReply::Done(Err(error)))) => Settled::Failed(error),
+            Ok(Some(CommitterReply::Recovered(_)) | None) => {
                 self.committer = None;
                 Settled::Failed(CommitError::Failed("the committing thread ended".to_owned()))
             }
@@ -159,14 +159,14 @@ impl KafkaSink {
     }
 
     /// A recovery has ended; without a reply, its thread is left behind.
-    fn end_recovery(&mut self, reply: Option<Reply>) -> Result<(), CommitError> {
+    fn end_recovery(&mut self, reply: Option<CommitterReply>) -> Result<(), CommitError> {
         (self.task, self.edition) = (Task::Nothing, None);
         match reply {
-            Some(Reply::Recovered(outcome)) => {
+            Some(CommitterReply::Recovered(outcome)) => {
                 (self.edition, self.created_before) = (Some(outcome?), true);
                 Ok(())
             }
-            Some(Reply::Done(_)) | None => {
+            Some(CommitterReply::Done(_)) | None => {
                 self.committer = None;
                 Err(CommitError::Failed(format!(
                     "the producer did not recover within {} s",
@@ -181,7 +181,7 @@ impl Sink<MessageBatch<LaneContext>, Membership> for KafkaSink {
     fn submit(&mut self, job: KafkaJob) {
         self.task = Task::Commit(Instant::now());
         if let Some(committer) = &self.committer
-            && committer.commands.send(Command::Commit(Box::new(job))).is_err()
+            && committer.commands.send(CommitterCommand::Commit(Box::new(job))).is_err()
         {
             self.committer = None;
         }
@@ -202,7 +202,7 @@ impl Sink<MessageBatch<LaneContext>, Membership> for KafkaSink {
             (Some(committer), Task::Recovery(since) | Task::Replacement(since)) => (committer, since),
             (committer, Task::Nothing | Task::Commit(_) | Task::Recovery(_) | Task::Replacement(_)) => {
                 let committer = committer.map_or_else(|| self.spawn(), Ok)?;
-                if committer.commands.send(Command::Recover).is_err() {
+                if committer.commands.send(CommitterCommand::Recover).is_err() {
                     return Err(CommitError::Failed("the committing thread is gone".to_owned()));
                 }
                 (committer, Instant::now())
@@ -224,7 +224,7 @@ fn of_no_batch(error: CommitError) -> CommitError {
 }
 
 /// The committing thread: answers each command once, ends when the sink is dropped.
-fn serve(mut producers: Producers, commands: &Receiver<Command>, replies: &mpsc::Sender<Reply>) {
+fn serve(mut producers: Producers, commands: &Receiver<CommitterCommand>, replies: &mpsc::Sender<CommitterReply>) {
     loop {
         let command = match commands.recv_timeout(IDLE_POLL) {
             Ok(command) => Some(command),
@@ -237,11 +237,11 @@ fn serve(mut producers: Producers, commands: &Receiver<Command>, replies: &mpsc:
         }
         let reply = match command {
             None => continue,
-            Some(Command::Commit(job)) => Reply::Done(match &mut producers.current {
+            Some(CommitterCommand::Commit(job)) => CommitterReply::Done(match &mut producers.current {
                 Some(producer) => producer.commit(&job),
                 None => Err(CommitError::Failed("there is no producer yet".to_owned())),
             }),
-            Some(Command::Recover) => Reply::Recovered(producers.recover()),
+            Some(CommitterCommand::Recover) => CommitterReply::Recovered(producers.recover()),
         };
         if replies.blocking_send(reply).is_err() {
             return;

@@ -11,7 +11,7 @@ use weir_core::{
     class::{ClassNames, ClassNumbers},
     decide::Answer,
     ports::StoreError,
-    reply::{self, Outcome, read_reply},
+    reply::{self, SendOutcome, read_reply},
     shard::Place,
 };
 
@@ -66,7 +66,7 @@ pub(super) struct AdmitRun<'a> {
 }
 
 /// One call of a round.
-struct Call {
+struct AdmitCall {
     sends: Vec<Planned>,
     kind: CallKind,
 }
@@ -216,7 +216,7 @@ impl<'a> AdmitRun<'a> {
         self.last = Some(why);
     }
 
-    fn calls(&self) -> Vec<Call> {
+    fn calls(&self) -> Vec<AdmitCall> {
         let active = |send: &&Planned| !self.tries.rests(&send.place.shard);
         let sends = if self.tries.none_rests() {
             plan::calls(&self.pending, self.size)
@@ -226,15 +226,15 @@ impl<'a> AdmitRun<'a> {
         let mut calls = Vec::with_capacity(sends.len());
         for sends in sends {
             if self.moving.contains(&sends[0].place.shard) {
-                calls.extend(plan::by_bucket(&sends).map(|sends| Call { sends, kind: CallKind::OneKey }));
+                calls.extend(plan::by_bucket(&sends).map(|sends| AdmitCall { sends, kind: CallKind::OneKey }));
             } else {
-                calls.push(Call { sends, kind: CallKind::Whole });
+                calls.push(AdmitCall { sends, kind: CallKind::Whole });
             }
         }
         calls
     }
 
-    fn routed(&self, call: &Call, sets: &CapSets, cluster: &Cluster) -> Routed {
+    fn routed(&self, call: &AdmitCall, sets: &CapSets, cluster: &Cluster) -> Routed {
         let Place { shard, bucket, .. } = call.sends[0].place;
         let buckets = call.sends.chunk_by(|a, b| a.place.bucket == b.place.bucket);
         let mut keys: Vec<String> =
@@ -265,7 +265,7 @@ impl<'a> AdmitRun<'a> {
     }
 
     /// Takes the reply to one call.
-    fn take(&mut self, call: &Call, reply: Reply, cluster: &Cluster) {
+    fn take(&mut self, call: &AdmitCall, reply: Reply, cluster: &Cluster) {
         let shard = call.sends[0].place.shard;
         let error = match reply {
             Ok(value) => match self.read(call, &value, cluster) {
@@ -296,7 +296,7 @@ impl<'a> AdmitRun<'a> {
         self.tries.failed(shard, error.retry_timing());
     }
 
-    fn read(&mut self, call: &Call, value: &Value, cluster: &Cluster) -> Option<()> {
+    fn read(&mut self, call: &AdmitCall, value: &Value, cluster: &Cluster) -> Option<()> {
         let Value::BulkString(bytes) = value else { return None };
         let reply::Reply { outcomes, dropped } = read_reply(bytes, call.sends.len(), script_time(self.batch.now))?;
         cluster.stats().entries_dropped(dropped);
@@ -305,21 +305,21 @@ impl<'a> AdmitRun<'a> {
         for (send, outcome) in call.sends.iter().zip(outcomes) {
             let next_user = std::mem::replace(&mut before, send.place) != send.place;
             match outcome {
-                Outcome::Answered(answer) => {
+                SendOutcome::Answered(answer) => {
                     if answer.ahead {
                         cluster.stats().ahead_seen();
                     }
                     self.answers[send.request] = Some(answer);
                 }
-                Outcome::PutOff => {
+                SendOutcome::PutOff => {
                     cluster.stats().error(RetryCause::PutOff);
                     missed_users |= next_user;
                 }
-                Outcome::StaleKinds => {
+                SendOutcome::StaleKinds => {
                     cluster.stats().error(RetryCause::StaleKinds);
                     self.stale = true;
                 }
-                Outcome::TornHistory => {
+                SendOutcome::TornHistory => {
                     let Place { shard, bucket, .. } = send.place;
                     let key = self.keyspace.bucket_key(shard, bucket);
                     let why = format!("{key} holds a history that is not whole entries: something else wrote it");

@@ -31,19 +31,19 @@ const FIELDS_A_ROUND: usize = 500;
 /// What stands in the table where a rebuild has restored it.
 pub(super) const RESTORED: &str = "restored";
 
-type Answer<T> = oneshot::Sender<Result<T, StoreError>>;
+type CommitsReply<T> = oneshot::Sender<Result<T, StoreError>>;
 
-enum Asked {
+enum CommitsAsked {
     Note(Vec<(String, i64)>),
-    Read(Vec<String>, Answer<Vec<Option<String>>>),
+    Read(Vec<String>, CommitsReply<Vec<Option<String>>>),
     /// Whether this group has read another topic of this one's name.
-    Predecessor(String, Topic, Answer<bool>),
+    Predecessor(String, Topic, CommitsReply<bool>),
 }
 
 /// A group's part of the table, for all lanes of a process; one task asks Redis.
 pub struct RedisCommits {
     group: String,
-    asked: mpsc::Sender<Asked>,
+    asked: mpsc::Sender<CommitsAsked>,
 }
 
 impl RedisCommits {
@@ -61,7 +61,7 @@ impl RedisCommits {
         Self { group: group.to_owned(), asked }
     }
 
-    async fn ask<T>(&self, question: impl FnOnce(Answer<T>) -> Asked) -> Result<T, StoreError> {
+    async fn ask<T>(&self, question: impl FnOnce(CommitsReply<T>) -> CommitsAsked) -> Result<T, StoreError> {
         let gone = || StoreError::Temporary("nobody asks for it any more".to_owned());
         let (answer, answered) = oneshot::channel();
         self.asked.send(question(answer)).await.map_err(|_| gone())?;
@@ -72,17 +72,17 @@ impl RedisCommits {
 impl CommitTable for RedisCommits {
     fn note(&self, topic: &Topic, offsets: Vec<(i32, i64)>) {
         let field = |(partition, offset)| (field(&self.group, topic, partition), offset);
-        let _ = self.asked.try_send(Asked::Note(offsets.into_iter().map(field).collect()));
+        let _ = self.asked.try_send(CommitsAsked::Note(offsets.into_iter().map(field).collect()));
     }
 
     fn noted<'t>(&'t self, topic: &'t Topic, partitions: &'t [i32]) -> Noted<'t, Vec<Option<String>>> {
         let fields = partitions.iter().map(|partition| field(&self.group, topic, *partition)).collect();
-        Box::pin(self.ask(move |answer| Asked::Read(fields, answer)))
+        Box::pin(self.ask(move |answer| CommitsAsked::Read(fields, answer)))
     }
 
     fn has_predecessor<'t>(&'t self, topic: &'t Topic) -> Noted<'t, bool> {
         let (group, topic) = (self.group.clone(), topic.clone());
-        Box::pin(self.ask(move |answer| Asked::Predecessor(group, topic, answer)))
+        Box::pin(self.ask(move |answer| CommitsAsked::Predecessor(group, topic, answer)))
     }
 }
 
@@ -127,7 +127,7 @@ struct Keeper {
 }
 
 impl Keeper {
-    async fn serve(mut self, mut inbox: mpsc::Receiver<Asked>) {
+    async fn serve(mut self, mut inbox: mpsc::Receiver<CommitsAsked>) {
         loop {
             let asked = if self.open.is_empty() {
                 inbox.recv().await
@@ -142,7 +142,7 @@ impl Keeper {
             };
             match asked {
                 None => return,
-                Some(Asked::Note(offsets)) => {
+                Some(CommitsAsked::Note(offsets)) => {
                     for (field, offset) in offsets {
                         if self.noted.insert(field.clone(), offset).is_none() {
                             self.open.insert(field);
@@ -150,8 +150,8 @@ impl Keeper {
                     }
                     self.write().await;
                 }
-                Some(Asked::Read(fields, answer)) => drop(answer.send(self.read(&fields).await)),
-                Some(Asked::Predecessor(group, topic, answer)) => {
+                Some(CommitsAsked::Read(fields, answer)) => drop(answer.send(self.read(&fields).await)),
+                Some(CommitsAsked::Predecessor(group, topic, answer)) => {
                     drop(answer.send(self.has_predecessor(&group, &topic).await));
                 }
             }

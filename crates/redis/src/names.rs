@@ -15,7 +15,7 @@ use weir_core::{
     history::Entry,
 };
 
-pub(super) use self::table::Table;
+pub(super) use self::table::NameTable;
 use self::{
     cache::Cache,
     table::{MAX_NAMES_A_CALL, Question, Told},
@@ -108,7 +108,7 @@ impl Names {
             classes.iter().map(kind_names).filter(|names| *names != KindNames::default()).collect();
         let kinds: Vec<KindNames> = kinds.into_iter().collect();
         let fields: Vec<Vec<u8>> = kinds.iter().map(kind_field).collect();
-        let given = self.intern(Table::Kinds, &fields, cluster, keyspace).await?;
+        let given = self.intern(NameTable::Kinds, &fields, cluster, keyspace).await?;
         let mut kind_of = BTreeMap::new();
         for (names, number) in kinds.into_iter().zip(given) {
             let kind = u16::try_from(number).map_or(Kind::OVERFLOW, Kind);
@@ -119,7 +119,7 @@ impl Names {
             classes.iter().filter_map(|class| class.campaign).map(|name| table_name(name).into_owned()).collect();
         let campaigns: Vec<String> = campaigns.into_iter().collect();
         let fields: Vec<Vec<u8>> = campaigns.iter().map(|name| campaign_field(name)).collect();
-        let given = self.intern(Table::Campaigns, &fields, cluster, keyspace).await?;
+        let given = self.intern(NameTable::Campaigns, &fields, cluster, keyspace).await?;
         let mut campaign_of = BTreeMap::new();
         for (name, number) in campaigns.into_iter().zip(given) {
             let campaign = Campaign(number).min(Campaign::OVERFLOW);
@@ -137,7 +137,7 @@ impl Names {
     /// Gives numbers to fields of a table. The kinds that came since they were last read are read, too.
     async fn intern(
         &mut self,
-        table: Table,
+        table: NameTable,
         fields: &[Vec<u8>],
         cluster: &mut Cluster,
         keyspace: &Keyspace,
@@ -153,7 +153,7 @@ impl Names {
             }
             all.extend(numbers);
         }
-        if table == Table::Kinds && !fields.is_empty() {
+        if table == NameTable::Kinds && !fields.is_empty() {
             self.read_kinds(cluster, keyspace).await?;
         }
         Ok(all)
@@ -162,12 +162,12 @@ impl Names {
     /// One call; gives the next number, and one for each name.
     async fn call(
         &mut self,
-        table: Table,
+        table: NameTable,
         names: &[Vec<u8>],
         cluster: &mut Cluster,
         keyspace: &Keyspace,
     ) -> Result<(u32, Vec<u32>), RequestError> {
-        let listed = (table == Table::Kinds).then_some(self.kinds.len());
+        let listed = (table == NameTable::Kinds).then_some(self.kinds.len());
         let question = Question { highest: self.highest[table as usize].as_ref(), listed, names };
         let request = table::request(table, keyspace, &question);
         let reply = cluster.ask(keyspace.meta_slot(), request).await;
@@ -185,7 +185,7 @@ impl Names {
     }
 
     /// A table lost numbers that this lane was given: nothing is decided by what it knows until the table is repaired.
-    fn contradicted(&mut self, table: Table, keyspace: &Keyspace) -> RequestError {
+    fn contradicted(&mut self, table: NameTable, keyspace: &Keyspace) -> RequestError {
         let [key, _] = table.keys(keyspace);
         *self = Self { compared: self.compared, ..Self::default() };
         let message =
@@ -201,7 +201,7 @@ impl Names {
         if link.is_none() || link == self.compared {
             return;
         }
-        for table in Table::ALL {
+        for table in NameTable::ALL {
             let Some(highest) = &self.highest[table as usize] else { continue };
             let question = Question { highest: Some(highest), listed: None, names: &[] };
             let request = table::request(table, keyspace, &question);
@@ -221,7 +221,7 @@ impl Names {
     pub(super) async fn read_kinds(&mut self, cluster: &mut Cluster, keyspace: &Keyspace) -> Result<(), RequestError> {
         loop {
             let before = self.kinds.len();
-            let (next, _) = self.call(Table::Kinds, &[], cluster, keyspace).await?;
+            let (next, _) = self.call(NameTable::Kinds, &[], cluster, keyspace).await?;
             let behind = usize::try_from(next).unwrap_or(usize::MAX) > self.kinds.len() + 1;
             if !behind || self.kinds.len() == before {
                 return Ok(());
@@ -285,7 +285,7 @@ impl Names {
         }
         if campaigns.iter().any(|campaign| !names.contains_key(campaign)) {
             // The number was lost; or all are, with the table: then this call says so.
-            self.call(Table::Campaigns, &[], cluster, keyspace).await?;
+            self.call(NameTable::Campaigns, &[], cluster, keyspace).await?;
         }
         Ok(names)
     }

@@ -37,34 +37,34 @@ pub struct RedisPool {
     opened: Opened,
     /// Requests of one node that may wait, at most, where there are others.
     most_waiting: usize,
-    seen: ArcSwap<Seen>,
-    queues: Mutex<Queues>,
+    seen: ArcSwap<NodesSeen>,
+    queues: Mutex<NodeQueues>,
 }
 
 /// By node; `None` as long as nobody has looked.
-type Queues = BTreeMap<Option<NodeAddr>, Arc<Queue>>;
+type NodeQueues = BTreeMap<Option<NodeAddr>, Arc<NodeQueue>>;
 
 /// What the last look found.
 #[derive(Default)]
-struct Seen {
+struct NodesSeen {
     map: Option<SlotMap>,
     unavailable: BTreeSet<u16>,
     why: String,
 }
 
 /// The stores that ask one node.
-struct Queue {
+struct NodeQueue {
     free: Mutex<Vec<RedisStore>>,
     permits: Arc<Semaphore>,
     waiting: AtomicUsize,
 }
 
 /// A place among those who wait; given back when dropped.
-struct Place(Arc<Queue>);
+struct QueuePlace(Arc<NodeQueue>);
 
 /// A store on loan; given back when dropped, also half way through a request, which a store allows.
 struct Loan {
-    of: Arc<Queue>,
+    of: Arc<NodeQueue>,
     store: Option<RedisStore>,
     // Behind the store: it is back before another request may look for it.
     _permit: OwnedSemaphorePermit,
@@ -97,7 +97,7 @@ impl RedisPool {
         let nodes: BTreeSet<NodeAddr> = map.iter().flat_map(SlotMap::primaries).collect();
         lock(&self.queues).retain(|node, _| node.as_ref().is_some_and(|node| nodes.contains(node)));
         let unavailable = found.unavailable.iter().copied().collect();
-        self.seen.store(Arc::new(Seen { map, unavailable, why: found.why.clone().unwrap_or_default() }));
+        self.seen.store(Arc::new(NodesSeen { map, unavailable, why: found.why.clone().unwrap_or_default() }));
     }
 
     async fn borrow(&self, user: UserHash) -> Result<Loan, StoreError> {
@@ -107,8 +107,8 @@ impl RedisPool {
         let seen = self.seen.load_full();
         let node = seen.map.as_ref().and_then(|map| map.owner(slot_of_shard(shard, layout.shards))).cloned();
         let alone = seen.map.as_ref().is_none_or(|map| map.primaries().len() < 2);
-        let queue = Arc::clone(lock(&self.queues).entry(node.clone()).or_insert_with(Queue::new));
-        let place = Place::take(&queue, if alone { usize::MAX } else { self.most_waiting });
+        let queue = Arc::clone(lock(&self.queues).entry(node.clone()).or_insert_with(NodeQueue::new));
+        let place = QueuePlace::take(&queue, if alone { usize::MAX } else { self.most_waiting });
         let Some(place) = place else {
             let node = node.map_or_else(|| "Redis".to_owned(), |node| node.to_string());
             return Err(StoreError::Temporary(format!("{node}: {} requests wait for it already", self.most_waiting)));
@@ -126,12 +126,12 @@ impl RedisPool {
 
     /// One more store. It begins with what the last look found and what a free store knows, so that it need not ask a node that may
     /// not answer who owns what, or which number a name has.
-    fn another(&self, seen: &Seen) -> RedisStore {
+    fn another(&self, seen: &NodesSeen) -> RedisStore {
         let mut store = RedisStore::new(&self.options, &self.stats, &self.opened);
         if let Some(map) = &seen.map {
             store.cluster_mut().begin_with(map.clone());
         }
-        let queues: Vec<Arc<Queue>> = lock(&self.queues).values().cloned().collect();
+        let queues: Vec<Arc<NodeQueue>> = lock(&self.queues).values().cloned().collect();
         for queue in queues {
             if let Some(other) = lock(&queue.free).last() {
                 store.begin_with(other);
@@ -154,22 +154,22 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Queue {
+impl NodeQueue {
     fn new() -> Arc<Self> {
         let permits = Arc::new(Semaphore::new(PER_NODE));
         Arc::new(Self { free: Mutex::default(), permits, waiting: AtomicUsize::new(0) })
     }
 }
 
-impl Place {
+impl QueuePlace {
     /// `None` where `most` wait already.
-    fn take(queue: &Arc<Queue>, most: usize) -> Option<Self> {
+    fn take(queue: &Arc<NodeQueue>, most: usize) -> Option<Self> {
         let place = Self(Arc::clone(queue));
         (queue.waiting.fetch_add(1, Ordering::Relaxed) < most).then_some(place)
     }
 }
 
-impl Drop for Place {
+impl Drop for QueuePlace {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }

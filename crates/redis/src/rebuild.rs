@@ -95,12 +95,12 @@ enum Purpose {
 
 /// What the runs have noted of the partitions of the approved topic that go on with one another.
 #[derive(Debug, Default)]
-struct Noted {
+struct NotedProgress {
     next: BTreeMap<i32, i64>,
     first: BTreeMap<i32, Time>,
 }
 
-impl Noted {
+impl NotedProgress {
     /// As the fields of the key of the progress say it.
     fn of(fields: &HashMap<String, String>) -> Self {
         let numbers = |stem: &'static str| {

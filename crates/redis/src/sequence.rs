@@ -12,7 +12,7 @@ use super::{
 };
 
 /// Calls that are made in their order, and what belongs to each.
-type Queue<T> = VecDeque<(Routed, T)>;
+type CallQueue<T> = VecDeque<(Routed, T)>;
 
 /// Which calls may be sent again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl Repeat {
 /// it. Gives for each queue the error that stopped it, if any: the rest of that queue is not sent.
 async fn run<T>(
     cluster: &mut Cluster,
-    queues: &mut [Queue<T>],
+    queues: &mut [CallQueue<T>],
     repeat: Repeat,
     mut take: impl FnMut(&T, Value) -> Result<(), RequestError>,
 ) -> Vec<Option<RequestError>> {
@@ -110,7 +110,7 @@ pub(super) async fn run_shards<T>(
         let slot = keyspace.slot(shard);
         calls.into_iter().map(|(request, what)| (Routed { slot, detour: None, request }, what)).collect()
     };
-    let mut queues: Vec<Queue<T>> = calls.into_iter().map(queue).collect();
+    let mut queues: Vec<CallQueue<T>> = calls.into_iter().map(queue).collect();
     let torn = || RequestError::torn(&node, "another length or code");
     let check = |what: &T, value: Value| take(what, &value).then_some(()).ok_or_else(torn);
     let errors = run(cluster, &mut queues, Repeat::Unanswered, check).await;
@@ -149,7 +149,7 @@ impl Cluster {
     ) -> Vec<Option<RequestError>> {
         let routed = |(slot, request)| Routed { slot, detour: None, request };
         let queue = |(place, request)| VecDeque::from([(routed(request), place)]);
-        let mut queues: Vec<Queue<usize>> = requests.into_iter().enumerate().map(queue).collect();
+        let mut queues: Vec<CallQueue<usize>> = requests.into_iter().enumerate().map(queue).collect();
         run(self, &mut queues, repeat, |place, value| take(*place, value)).await
     }
 

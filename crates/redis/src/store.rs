@@ -26,7 +26,7 @@ use super::{
     renewal::renewed,
     request_error::lost_history,
     stats::RedisStats,
-    watch::{Seen, Watch},
+    watch::{ShardsSeen, Watch},
 };
 
 /// One lane's connections to a keyspace.
@@ -154,8 +154,8 @@ impl Store for RedisStore {
     fn watch(&mut self, away: &BTreeSet<u16>) -> Vec<u16> {
         match self.watch.look(away, &self.keyspace) {
             None => Vec::new(),
-            Some(Seen::Back(shards)) => shards,
-            Some(Seen::Renewed(keyspace)) => {
+            Some(ShardsSeen::Back(shards)) => shards,
+            Some(ShardsSeen::Renewed(keyspace)) => {
                 self.lost.clear();
                 self.keyspace = keyspace;
                 self.names = Names::default();

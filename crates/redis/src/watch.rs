@@ -18,7 +18,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 const TELL_AGAIN: u32 = 120;
 
 /// What a look has found.
-pub(super) enum Seen {
+pub(super) enum ShardsSeen {
     /// These shards answer: with their history, or without it, which is news, and said by the next asking.
     Back(Vec<u16>),
     /// A rebuild has recreated the keyspace.
@@ -29,13 +29,13 @@ pub(super) enum Seen {
 pub(super) struct Watch {
     cluster: Option<Cluster>,
     // Ends with this: a set aborts what is in it.
-    under_way: JoinSet<(Cluster, Found)>,
+    under_way: JoinSet<(Cluster, LookFound)>,
     /// Shards that were told to answer without their history, and how many looks ago.
     told: BTreeMap<u16, u32>,
 }
 
 /// What one look finds.
-enum Found {
+enum LookFound {
     Answers {
         /// With their history.
         back: Vec<u16>,
@@ -53,13 +53,13 @@ impl Watch {
     }
 
     /// What the last look has found, if it is over; and begins the next one.
-    pub(super) fn look(&mut self, shards: &BTreeSet<u16>, keyspace: &Arc<Keyspace>) -> Option<Seen> {
+    pub(super) fn look(&mut self, shards: &BTreeSet<u16>, keyspace: &Arc<Keyspace>) -> Option<ShardsSeen> {
         let seen = match self.under_way.try_join_next() {
             Some(Ok((cluster, found))) => {
                 self.cluster = Some(cluster);
                 Some(match found {
-                    Found::Answers { back, lost } => Seen::Back(self.news(back, &lost)),
-                    Found::Renewed(keyspace) => Seen::Renewed(keyspace),
+                    LookFound::Answers { back, lost } => ShardsSeen::Back(self.news(back, &lost)),
+                    LookFound::Renewed(keyspace) => ShardsSeen::Renewed(keyspace),
                 })
             }
             Some(Err(_)) | None => None,
@@ -87,7 +87,7 @@ impl Watch {
     }
 }
 
-async fn look(mut cluster: Cluster, shards: BTreeSet<u16>, keyspace: Arc<Keyspace>) -> (Cluster, Found) {
+async fn look(mut cluster: Cluster, shards: BTreeSet<u16>, keyspace: Arc<Keyspace>) -> (Cluster, LookFound) {
     cluster.options().network.sleep(LOOK_EVERY).await;
     let epochs = ask_epochs(&mut cluster, &keyspace, shards.iter().copied()).await;
     let (mut back, mut lost) = (Vec::new(), Vec::new());
@@ -102,7 +102,7 @@ async fn look(mut cluster: Cluster, shards: BTreeSet<u16>, keyspace: Arc<Keyspac
     if !lost.is_empty()
         && let Some(made_anew) = renewed(&mut cluster, &keyspace).await
     {
-        return (cluster, Found::Renewed(made_anew));
+        return (cluster, LookFound::Renewed(made_anew));
     }
-    (cluster, Found::Answers { back, lost })
+    (cluster, LookFound::Answers { back, lost })
 }

@@ -15,7 +15,7 @@ use crate::{misfit::Misfit, place::Place, plan::Definition};
 /// of its own there.
 #[derive(Debug)]
 pub(crate) struct AvroPlan {
-    nodes: Vec<Node>,
+    nodes: Vec<AvroNode>,
     root: usize,
     /// How many types, fields, branches and symbols it has.
     parts: usize,
@@ -23,7 +23,7 @@ pub(crate) struct AvroPlan {
 
 /// A type, and the fields that are read where it stands.
 #[derive(Debug)]
-struct Node {
+struct AvroNode {
     kind: Kind,
     fields: Box<[IntentField]>,
 }

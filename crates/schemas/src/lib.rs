@@ -27,6 +27,6 @@ mod tests;
 
 pub use self::{
     plan::{Definition, Format},
-    registry::{Answer, Getting, Registry, RegistryClient},
+    registry::{Getting, HttpAnswer, Registry, RegistryClient},
     schemas::{FileError, IntentSchemas},
 };

@@ -17,7 +17,7 @@ use crate::{misfit::Misfit, place::Place, plan::Definition};
 #[derive(Debug)]
 pub(crate) struct ProtobufPlan {
     /// Each with its indexes, in ascending order of these.
-    messages: Vec<(Box<[usize]>, Message)>,
+    messages: Vec<(Box<[usize]>, MessagePlan)>,
     /// How many messages, members and names of values it has.
     parts: usize,
 }
@@ -27,19 +27,19 @@ type EnumNames = Arc<[(i32, Box<str>)]>;
 
 /// A message: its members on the way to a field, by their numbers. The others are passed over.
 #[derive(Debug, Default)]
-struct Message(Box<[(u32, Member)]>);
+struct MessagePlan(Box<[(u32, MessageMember)]>);
 
 /// A member of a message.
 #[derive(Debug)]
-enum Member {
+enum MessageMember {
     /// What is read.
     Field(Box<[IntentField]>, Scalar),
     /// A message on the way.
-    Message(Message),
+    Message(MessagePlan),
     /// A repeated field: the elements on the way.
-    List(Box<[(usize, Member)]>),
+    List(Box<[(usize, MessageMember)]>),
     /// A map whose keys are strings: the keys on the way.
-    Map(Box<[(Box<str>, Member)]>),
+    Map(Box<[(Box<str>, MessageMember)]>),
 }
 
 /// How a value is written.

@@ -18,7 +18,7 @@ const NOT_FOUND: [i64; 3] = [40_401, 40_402, 40_403];
 
 /// What an HTTP server answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
+pub struct HttpAnswer {
     /// The status.
     pub status: u16,
     /// The body; `None` where it is larger than is read.
@@ -26,7 +26,7 @@ pub struct Answer {
 }
 
 /// What comes of [`RegistryClient::get`].
-pub type Getting<'s> = Pin<Box<dyn Future<Output = Result<Answer, String>> + Send + 's>>;
+pub type Getting<'s> = Pin<Box<dyn Future<Output = Result<HttpAnswer, String>> + Send + 's>>;
 
 /// Asks a registry over HTTP. Time and size of an answer are bounded; a redirection is an answer like others.
 pub trait RegistryClient: Debug + Send + Sync {
@@ -39,7 +39,7 @@ pub trait RegistryClient: Debug + Send + Sync {
 pub struct Registry(Box<dyn RegistryClient>);
 
 #[derive(Deserialize)]
-struct Found {
+struct FoundSchema {
     schema: String,
     #[serde(rename = "schemaType")]
     schema_type: Option<String>,
@@ -54,7 +54,7 @@ struct Reference {
 }
 
 #[derive(Deserialize)]
-struct Refused {
+struct RegistryProblem {
     error_code: i64,
 }
 
@@ -123,7 +123,7 @@ impl Registry {
     }
 
     /// What is at a path; or why a registry that answers others has nothing there.
-    async fn find(&self, path: &str) -> Result<Result<Found, String>, SchemasUnavailable> {
+    async fn find(&self, path: &str) -> Result<Result<FoundSchema, String>, SchemasUnavailable> {
         let mut asked = self.ask(path).await;
         if let Err(Failed { why, alone: Some(_) }) = asked {
             // Of this schema alone, or of all: then it is an outage. It is asked for again, as something in between may have
@@ -140,10 +140,10 @@ impl Registry {
     }
 
     /// What is at a path; `None` where the registry says that there is nothing.
-    async fn ask(&self, path: &str) -> Result<Option<Found>, Failed> {
+    async fn ask(&self, path: &str) -> Result<Option<FoundSchema>, Failed> {
         let unavailable = |why: String| SchemasUnavailable(format!("the schema registry, asked for {path}: {why}"));
         let failed = |why: String| Failed { why: unavailable(why), alone: None };
-        let Answer { status, body } = self.0.get(path).await.map_err(failed)?;
+        let HttpAnswer { status, body } = self.0.get(path).await.map_err(failed)?;
         let alone = |why: String, problem: String| Failed { why: unavailable(why), alone: Some(problem) };
         let refused = |why: String| alone(why, format!("is refused by the registry ({status})"));
         let Some(body) = body else {
@@ -158,8 +158,8 @@ impl Registry {
                     Err(alone(why, format!("is not answered as a schema is ({error})")))
                 }
             },
-            404 => match serde_json::from_slice::<Refused>(&body) {
-                Ok(Refused { error_code }) if NOT_FOUND.contains(&error_code) => Ok(None),
+            404 => match serde_json::from_slice::<RegistryProblem>(&body) {
+                Ok(RegistryProblem { error_code }) if NOT_FOUND.contains(&error_code) => Ok(None),
                 // Another server, or another path, knows no schema at all.
                 Ok(_) | Err(_) => {
                     Err(refused("it answers 404, but not as a registry does: is schemas.registry its URL?".to_owned()))

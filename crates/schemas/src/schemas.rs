@@ -15,7 +15,7 @@ use crate::{
     place::Place,
     plan::{Compiling, Definition, Format, shortened},
     registry::Registry,
-    table::{Entry, Table},
+    table::{KnownSchema, SchemaTable},
 };
 
 /// How many schemas are asked for until they are in memory.
@@ -30,9 +30,9 @@ pub struct IntentSchemas {
     registry: Option<Registry>,
     /// Schemas of the registry that stay in memory, at most.
     kept: usize,
-    table: Arc<Current<Table>>,
+    table: Arc<Current<SchemaTable>>,
     /// Schemas of files: these stay.
-    files: Vec<(SchemaId, Arc<Entry>)>,
+    files: Vec<(SchemaId, Arc<KnownSchema>)>,
     /// Held by who asks the registry, so that lanes do not ask for the same schema.
     asking: Mutex<()>,
 }
@@ -63,7 +63,7 @@ impl IntentSchemas {
             let definition = Definition { schema_type: format.schema_type().to_owned(), text, references: Vec::new() };
             let plan = Compiling::begin(format, &place, definition).map_err(no_thread).and_then(Compiling::wait);
             match plan {
-                Ok(plan) => compiled.push((id, Entry::found(Ok(plan), 0))),
+                Ok(plan) => compiled.push((id, KnownSchema::found(Ok(plan), 0))),
                 Err(problem) => unusable.push(FileError { id, problem }),
             }
         }
@@ -71,7 +71,7 @@ impl IntentSchemas {
             return Err(unusable);
         }
         let (registry, kept) = registry.map_or((None, 0), |(registry, kept)| (Some(registry), kept));
-        let (table, asking) = (Current::new(Arc::new(Table::default())), Mutex::default());
+        let (table, asking) = (Current::new(Arc::new(SchemaTable::default())), Mutex::default());
         Ok(Self { format, place, registry, kept, table, files: compiled, asking })
     }
 
@@ -81,13 +81,13 @@ impl IntentSchemas {
         self.table.get().len()
     }
 
-    fn entry(&self, id: SchemaId) -> Option<Arc<Entry>> {
+    fn entry(&self, id: SchemaId) -> Option<Arc<KnownSchema>> {
         let file = self.files.iter().find(|(known, _)| *known == id);
         file.map(|(_, entry)| Arc::clone(entry)).or_else(|| self.table.get().get(id))
     }
 
     /// The entries of these ids that need no asking.
-    fn fresh(&self, ids: &BTreeSet<SchemaId>) -> Vec<(SchemaId, Arc<Entry>)> {
+    fn fresh(&self, ids: &BTreeSet<SchemaId>) -> Vec<(SchemaId, Arc<KnownSchema>)> {
         let fresh = ids.iter().filter_map(|&id| Some((id, self.entry(id).filter(|entry| entry.is_fresh())?)));
         fresh.collect()
     }
@@ -120,7 +120,7 @@ impl IntentSchemas {
         &self,
         registry: &Registry,
         ids: &[SchemaId],
-        new: &mut Vec<(SchemaId, Arc<Entry>)>,
+        new: &mut Vec<(SchemaId, Arc<KnownSchema>)>,
     ) -> Result<(), SchemasUnavailable> {
         for &id in ids {
             new.push((id, self.found(registry.schema(id).await?).await?));
@@ -128,7 +128,7 @@ impl IntentSchemas {
         Ok(())
     }
 
-    async fn found(&self, definition: Result<Definition, String>) -> Result<Arc<Entry>, SchemasUnavailable> {
+    async fn found(&self, definition: Result<Definition, String>) -> Result<Arc<KnownSchema>, SchemasUnavailable> {
         let text_bytes = definition.as_ref().map_or(0, |definition| definition.texts().map(str::len).sum());
         let plan = match definition {
             Ok(definition) => {
@@ -137,12 +137,12 @@ impl IntentSchemas {
             }
             Err(problem) => Err(shortened(&problem)),
         };
-        Ok(Entry::found(plan, text_bytes))
+        Ok(KnownSchema::found(plan, text_bytes))
     }
 }
 
 /// Logs the schemas that were asked for; of unusable ones only the first, because each record may name another.
-fn log(new: &[(SchemaId, Arc<Entry>)]) {
+fn log(new: &[(SchemaId, Arc<KnownSchema>)]) {
     let usable = new.iter().filter(|(_, entry)| entry.plan.is_ok());
     usable.for_each(|(id, _)| tracing::info!(schema = id, "loaded a schema of intents"));
     let mut unusable = new.iter().filter_map(|(id, entry)| Some((id, entry.plan.as_ref().err()?)));
@@ -175,8 +175,8 @@ impl Schemas for IntentSchemas {
         }
         let unknown = |why: &str| DeadLetter::new(UnknownSchema, format!("schema {id} {why}"));
         match self.entry(id).as_deref() {
-            Some(Entry { plan: Ok(plan), .. }) => plan.read(id, content).map(Content::Fields),
-            Some(Entry { plan: Err(why), .. }) => Err(unknown(why)),
+            Some(KnownSchema { plan: Ok(plan), .. }) => plan.read(id, content).map(Content::Fields),
+            Some(KnownSchema { plan: Err(why), .. }) => Err(unknown(why)),
             None if self.registry.is_some() => Err(unknown("was not looked up")),
             None => Err(unknown("is not in schemas.files")),
         }

@@ -21,7 +21,7 @@ const KEPT_BYTES: usize = 64 << 20;
 
 /// What is known of a schema.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct KnownSchema {
     /// Its plan, or why there is none.
     pub(crate) plan: Result<Plan, String>,
     /// Until when it is not asked for again; `None`: never, as a schema does not change.
@@ -30,7 +30,7 @@ pub(crate) struct Entry {
     bytes: usize,
 }
 
-impl Entry {
+impl KnownSchema {
     /// What the registry has said just now, in texts of so many bytes.
     pub(crate) fn found(plan: Result<Plan, String>, text_bytes: usize) -> Arc<Self> {
         let until = plan.is_err().then(|| Instant::now() + ABSENT_FOR);
@@ -46,23 +46,23 @@ impl Entry {
 
 /// Schemas by their ids. It is replaced as a whole.
 #[derive(Debug, Default)]
-pub(crate) struct Table {
+pub(crate) struct SchemaTable {
     /// The usable schemas that stay in memory, the newest last.
-    kept: VecDeque<(SchemaId, Arc<Entry>)>,
+    kept: VecDeque<(SchemaId, Arc<KnownSchema>)>,
     /// Schemas that do not exist or cannot be used. They are apart, so that they never displace usable ones.
-    absent: VecDeque<(SchemaId, Arc<Entry>)>,
+    absent: VecDeque<(SchemaId, Arc<KnownSchema>)>,
     /// Those and the ones that a lane holds although they had to make room.
-    known: HashMap<SchemaId, Weak<Entry>, foldhash::fast::RandomState>,
+    known: HashMap<SchemaId, Weak<KnownSchema>, foldhash::fast::RandomState>,
 }
 
-impl Table {
+impl SchemaTable {
     /// A schema, if it is in memory.
-    pub(crate) fn get(&self, id: SchemaId) -> Option<Arc<Entry>> {
+    pub(crate) fn get(&self, id: SchemaId) -> Option<Arc<KnownSchema>> {
         self.known.get(&id)?.upgrade()
     }
 
     /// The same with other entries; so many that can be used are kept, and no more than there is memory for.
-    pub(crate) fn with(&self, new: &[(SchemaId, Arc<Entry>)], kept: usize) -> Self {
+    pub(crate) fn with(&self, new: &[(SchemaId, Arc<KnownSchema>)], kept: usize) -> Self {
         let ids: HashSet<SchemaId> = new.iter().map(|(id, _)| *id).collect();
         let old = self.kept.iter().chain(&self.absent).filter(|(id, entry)| !ids.contains(id) && entry.is_fresh());
         let all = old.chain(new).cloned();
@@ -70,7 +70,7 @@ impl Table {
         let mut known = self.known.clone();
         known.extend(new.iter().map(|(id, entry)| (*id, Arc::downgrade(entry))));
         let mut bytes = 0;
-        let fits = |(_, entry): &&(SchemaId, Arc<Entry>)| {
+        let fits = |(_, entry): &&(SchemaId, Arc<KnownSchema>)| {
             bytes += entry.bytes;
             bytes <= KEPT_BYTES
         };

@@ -17,7 +17,7 @@ use weir_core::{
     shard::IdHash,
 };
 
-use super::{Answer, Format, Getting, IntentSchemas, Registry, RegistryClient, table::ABSENT_FOR};
+use super::{Format, Getting, HttpAnswer, IntentSchemas, Registry, RegistryClient, table::ABSENT_FOR};
 
 const AVRO: &str =
     r#"{"type":"record","name":"I","fields":[{"name":"id","type":"string"},{"name":"user_id","type":"long"}]}"#;
@@ -61,7 +61,7 @@ impl RegistryClient for Table {
         let (status, body) = answers.get(path).cloned().unwrap_or(absent);
         // Null stands for more than is read.
         let body = (!body.is_null()).then(|| body.to_string().into());
-        let answer = if status == 0 { Err("refused".to_owned()) } else { Ok(Answer { status, body }) };
+        let answer = if status == 0 { Err("refused".to_owned()) } else { Ok(HttpAnswer { status, body }) };
         Box::pin(std::future::ready(answer))
     }
 }

@@ -22,22 +22,22 @@ const QUEUE: usize = 1_024;
 const MOST_LOOKS: usize = 4;
 
 /// What the task is asked.
-enum Message {
+enum DeskMessage {
     Ask(ServiceName, oneshot::Sender<Admission>),
     End(ServiceName, AdmissionId, Option<u64>, oneshot::Sender<Ended>),
-    Call(ServiceName, Call, oneshot::Sender<Result<Answer, StoreError>>),
+    Call(ServiceName, DeskCall, oneshot::Sender<Result<DeskAnswer, StoreError>>),
     States(oneshot::Sender<Vec<AdmissionsView>>),
 }
 
 /// What Redis is asked for HTTP.
-enum Call {
+enum DeskCall {
     Register(ServiceName, Registration),
     Deregister(ServiceName),
     Look,
 }
 
 /// What Redis answers.
-enum Answer {
+enum DeskAnswer {
     Registered(Registered),
     Removed(bool),
     Seen(Option<ServiceSeen>),
@@ -90,19 +90,19 @@ impl std::fmt::Display for AdmissionId {
 /// Where HTTP asks; clones ask the same task.
 #[derive(Clone)]
 pub struct ServiceDesk {
-    inbox: mpsc::Sender<Message>,
+    inbox: mpsc::Sender<DeskMessage>,
     looks: Arc<Semaphore>,
 }
 
 impl ServiceDesk {
-    fn new(inbox: mpsc::Sender<Message>) -> Self {
+    fn new(inbox: mpsc::Sender<DeskMessage>) -> Self {
         Self { inbox, looks: Arc::new(Semaphore::new(MOST_LOOKS)) }
     }
 
     /// An admission for a service.
     pub async fn ask(&self, service: &ServiceName) -> Admission {
         let (reply, admission) = oneshot::channel();
-        self.send(Message::Ask(service.clone(), reply)).await;
+        self.send(DeskMessage::Ask(service.clone(), reply)).await;
         // The process ends.
         admission.await.unwrap_or(Admission::Denied(Denial::NoLease, 1))
     }
@@ -110,7 +110,7 @@ impl ServiceDesk {
     /// An admission has ended, after so many milliseconds of work where that is known.
     pub async fn end(&self, service: &ServiceName, id: AdmissionId, took_ms: Option<u64>) -> Ended {
         let (reply, ended) = oneshot::channel();
-        self.send(Message::End(service.clone(), id, took_ms, reply)).await;
+        self.send(DeskMessage::End(service.clone(), id, took_ms, reply)).await;
         ended.await.unwrap_or(Ended::Full)
     }
 
@@ -124,9 +124,9 @@ impl ServiceDesk {
         instance: ServiceName,
         registration: Registration,
     ) -> Result<Registered, StoreError> {
-        match self.call(service, Call::Register(instance, registration)).await? {
-            Answer::Registered(registered) => Ok(registered),
-            Answer::Removed(_) | Answer::Seen(_) => Err(ends()),
+        match self.call(service, DeskCall::Register(instance, registration)).await? {
+            DeskAnswer::Registered(registered) => Ok(registered),
+            DeskAnswer::Removed(_) | DeskAnswer::Seen(_) => Err(ends()),
         }
     }
 
@@ -135,9 +135,9 @@ impl ServiceDesk {
     /// # Errors
     /// Redis did not answer.
     pub async fn deregister(&self, service: &ServiceName, instance: ServiceName) -> Result<bool, StoreError> {
-        match self.call(service, Call::Deregister(instance)).await? {
-            Answer::Removed(was_registered) => Ok(was_registered),
-            Answer::Registered(_) | Answer::Seen(_) => Err(ends()),
+        match self.call(service, DeskCall::Deregister(instance)).await? {
+            DeskAnswer::Removed(was_registered) => Ok(was_registered),
+            DeskAnswer::Registered(_) | DeskAnswer::Seen(_) => Err(ends()),
         }
     }
 
@@ -147,27 +147,27 @@ impl ServiceDesk {
     /// Redis did not answer.
     pub async fn look(&self, service: &ServiceName) -> Result<Option<ServiceSeen>, StoreError> {
         let _one = self.looks.acquire().await.map_err(|_| ends())?;
-        match self.call(service, Call::Look).await? {
-            Answer::Seen(seen) => Ok(seen),
-            Answer::Registered(_) | Answer::Removed(_) => Err(ends()),
+        match self.call(service, DeskCall::Look).await? {
+            DeskAnswer::Seen(seen) => Ok(seen),
+            DeskAnswer::Registered(_) | DeskAnswer::Removed(_) => Err(ends()),
         }
     }
 
     /// The services that this process gives admissions to.
     pub async fn states(&self) -> Vec<AdmissionsView> {
         let (reply, states) = oneshot::channel();
-        self.send(Message::States(reply)).await;
+        self.send(DeskMessage::States(reply)).await;
         states.await.unwrap_or_default()
     }
 
-    async fn call(&self, service: &ServiceName, call: Call) -> Result<Answer, StoreError> {
+    async fn call(&self, service: &ServiceName, call: DeskCall) -> Result<DeskAnswer, StoreError> {
         let (reply, answer) = oneshot::channel();
-        self.send(Message::Call(service.clone(), call, reply)).await;
+        self.send(DeskMessage::Call(service.clone(), call, reply)).await;
         answer.await.unwrap_or_else(|_| Err(ends()))
     }
 
     /// Where the task has ended, the reply is dropped with the message.
-    async fn send(&self, message: Message) {
+    async fn send(&self, message: DeskMessage) {
         let _ = self.inbox.send(message).await;
     }
 }

@@ -8,7 +8,7 @@ use weir_core::{
 };
 use weir_kafka::{client::KafkaOptions, topic_settings::TopicSettings};
 
-use super::report::{Finding, Report};
+use super::report::{CheckReport, Finding};
 use crate::routes::approved_topics;
 
 /// Warns of each budget that counts approvals which an approved topic may have deleted.
@@ -16,7 +16,7 @@ pub(super) fn retention(
     policy: &Policy,
     options: &KafkaOptions,
     found: &BTreeMap<String, TopicSettings>,
-    report: &mut Report,
+    report: &mut CheckReport,
 ) {
     for budget in &policy.budgets {
         for topic in approved_topics(options, &budget.selection) {

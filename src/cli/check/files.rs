@@ -7,7 +7,7 @@ use weir_worker::refresh::RefreshSource;
 
 use super::{
     Reach,
-    report::{Finding, Report},
+    report::{CheckReport, Finding},
 };
 use crate::{
     cli::{assemble, time_zones},
@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Which time zones are in use.
-pub(super) fn time_zones(report: &mut Report) {
+pub(super) fn time_zones(report: &mut CheckReport) {
     let in_use = time_zones::in_use();
     report.add(Finding::Ok, "time zones", in_use.to_string());
     if in_use.is_outdated() {
@@ -29,7 +29,7 @@ pub(super) fn time_zones(report: &mut Report) {
 }
 
 /// Settings that contradict each other.
-pub(super) fn settings(settings: &Settings, report: &mut Report) {
+pub(super) fn settings(settings: &Settings, report: &mut CheckReport) {
     let checks = [
         assemble::fields(settings).err(),
         assemble::lanes_and_memory(settings).err(),
@@ -41,7 +41,7 @@ pub(super) fn settings(settings: &Settings, report: &mut Report) {
 }
 
 /// Whether a source is not to be read, which is reported.
-fn is_skipped(source: &Location, what: &'static str, reach: Reach, report: &mut Report) -> bool {
+fn is_skipped(source: &Location, what: &'static str, reach: Reach, report: &mut CheckReport) -> bool {
     match (source, reach) {
         (Location::File(_), _) | (Location::S3 { .. }, Reach::Everything) => false,
         (Location::S3 { .. }, Reach::Files) => {
@@ -51,7 +51,7 @@ fn is_skipped(source: &Location, what: &'static str, reach: Reach, report: &mut 
     }
 }
 
-pub(super) async fn policy(settings: &Settings, reach: Reach, report: &mut Report) -> Option<Arc<Policy>> {
+pub(super) async fn policy(settings: &Settings, reach: Reach, report: &mut CheckReport) -> Option<Arc<Policy>> {
     let place = &settings.policy.source;
     if is_skipped(place, "policy", reach, report) {
         return None;
@@ -61,7 +61,7 @@ pub(super) async fn policy(settings: &Settings, reach: Reach, report: &mut Repor
     read(source, place, |_| String::new(), report).await
 }
 
-pub(super) async fn segments(settings: &Settings, reach: Reach, report: &mut Report) -> Option<Arc<SegmentSet>> {
+pub(super) async fn segments(settings: &Settings, reach: Reach, report: &mut CheckReport) -> Option<Arc<SegmentSet>> {
     let place = &settings.segments.source;
     if is_skipped(place, "segments", reach, report) {
         return None;
@@ -78,7 +78,7 @@ async fn read<S: RefreshSource>(
     source: Result<S, S::Error>,
     place: &Location,
     size: impl FnOnce(&S::Value) -> String,
-    report: &mut Report,
+    report: &mut CheckReport,
 ) -> Option<Arc<S::Value>> {
     let read = match source {
         Ok(mut source) => source.load().await,
@@ -98,7 +98,7 @@ async fn read<S: RefreshSource>(
     }
 }
 
-pub(super) fn names(policy: &Policy, set: &SegmentSet, report: &mut Report) {
+pub(super) fn names(policy: &Policy, set: &SegmentSet, report: &mut CheckReport) {
     let names: Vec<&str> = set.segments().iter().map(|segment| segment.name.as_str()).collect();
     for name in policy.unnamed(&names) {
         let message = format!(

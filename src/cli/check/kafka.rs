@@ -15,7 +15,7 @@ use weir_kafka::{
 
 use super::{
     Missing, budgets,
-    report::{Finding, Repair, Report},
+    report::{CheckReport, Finding, Repair},
     routes,
 };
 use crate::{
@@ -45,7 +45,7 @@ pub(super) async fn look(
     settings: &Settings,
     missing: Missing,
     policy: Option<&Policy>,
-    report: &mut Report,
+    report: &mut CheckReport,
 ) -> HasDecided {
     let options = match assemble::signed_kafka(&settings.kafka).await {
         Ok(options) => Arc::new(options),
@@ -106,7 +106,7 @@ async fn report_topics(
     options: &KafkaOptions,
     inventory: Inventory,
     missing: Missing,
-    report: &mut Report,
+    report: &mut CheckReport,
 ) -> Vec<String> {
     for (topic, partitions) in &inventory.found {
         report.add(Finding::Ok, "kafka", format!("{topic}: {partitions} partitions"));
@@ -141,7 +141,7 @@ async fn report_topics(
 }
 
 /// Opens a transaction as each kind of lane would.
-async fn transactions(options: &Arc<KafkaOptions>, policy: Option<&Policy>, report: &mut Report) {
+async fn transactions(options: &Arc<KafkaOptions>, policy: Option<&Policy>, report: &mut CheckReport) {
     match options.delivery {
         Delivery::AtLeastOnce => return,
         Delivery::ExactlyOnce => {}
@@ -163,7 +163,7 @@ async fn transactions(options: &Arc<KafkaOptions>, policy: Option<&Policy>, repo
 }
 
 /// Whether the topics of deferred intents have the partitions that a wheel needs.
-fn buckets(options: &KafkaOptions, inventory: &Inventory, report: &mut Report) {
+fn buckets(options: &KafkaOptions, inventory: &Inventory, report: &mut CheckReport) {
     for topics in options.wheels() {
         let is_there = |ring: &Ring| inventory.found.contains_key(topics.topic(*ring));
         if !Ring::ALL.iter().all(is_there) {
@@ -192,7 +192,7 @@ async fn topics_settings(
     options: &KafkaOptions,
     topics: TopicsThere<'_>,
     policy: Option<&Policy>,
-    report: &mut Report,
+    report: &mut CheckReport,
 ) {
     let TopicsThere { named, waiting } = topics;
     let there: Vec<&str> = named.iter().chain(waiting).map(String::as_str).collect();
@@ -217,7 +217,12 @@ async fn topics_settings(
 }
 
 /// Whether all topics that an intent may be written to take the largest one: those of channels, of wheels and of intents that wait, too.
-fn sizes(options: &KafkaOptions, waiting: &[String], found: &BTreeMap<String, TopicSettings>, report: &mut Report) {
+fn sizes(
+    options: &KafkaOptions,
+    waiting: &[String],
+    found: &BTreeMap<String, TopicSettings>,
+    report: &mut CheckReport,
+) {
     let intents = options.intents.as_str();
     let size = |topic: &str| found.get(topic).and_then(TopicSettings::max_message_bytes);
     let Some(largest) = size(intents) else { return };
@@ -242,7 +247,7 @@ fn retention(
     settings: &Settings,
     options: &KafkaOptions,
     found: &BTreeMap<String, TopicSettings>,
-    report: &mut Report,
+    report: &mut CheckReport,
 ) {
     let history_ms = assemble::bounds(&settings.redis).retention_ms;
     for topic in topic_settings::rebuilt_from(options) {
@@ -259,7 +264,7 @@ fn deferred_retention(
     options: &KafkaOptions,
     found: &BTreeMap<String, TopicSettings>,
     max_ms: i64,
-    report: &mut Report,
+    report: &mut CheckReport,
 ) {
     for topic in options.wheels().flat_map(|topics| Ring::ALL.map(|ring| topics.topic(ring))) {
         let Some(of_topic) = found.get(topic) else { continue };
@@ -269,7 +274,7 @@ fn deferred_retention(
     }
 }
 
-fn add_wrong(options: &KafkaOptions, topic: &str, wrong: KeepsTooLittle, report: &mut Report) {
+fn add_wrong(options: &KafkaOptions, topic: &str, wrong: KeepsTooLittle, report: &mut CheckReport) {
     let command = wrong.command(&options.brokers, topic);
     let error = TopicError::Keeps { topic: topic.to_owned(), wrong: Box::new(wrong.clone()), command: command.clone() };
     let KeepsTooLittle { setting, value, required, because: _ } = wrong;
@@ -291,7 +296,7 @@ async fn patiently<T: Send + 'static>(
         .await
 }
 
-async fn has_decided(options: &Arc<KafkaOptions>, report: &mut Report) -> HasDecided {
+async fn has_decided(options: &Arc<KafkaOptions>, report: &mut CheckReport) -> HasDecided {
     match patiently(options, committed::has_decided).await {
         Ok(true) => HasDecided::Yes,
         Ok(false) => HasDecided::No,

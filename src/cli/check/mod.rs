@@ -12,7 +12,7 @@ use std::io::Write;
 
 use clap::Args;
 
-use self::report::{Finding, Report};
+use self::report::{CheckReport, Finding};
 use super::{args::ConfigFile, assemble, output::OutputForm};
 
 /// Arguments of `weir check`.
@@ -71,7 +71,7 @@ enum Reach {
 /// [`super::exit::UsageError`] where a file is written incorrectly, another error where a server is not as required; all of
 /// it is printed before.
 pub async fn run(args: &CheckArgs, out: &mut impl Write) -> anyhow::Result<()> {
-    let mut report = Report::default();
+    let mut report = CheckReport::default();
     let settings = match assemble::settings(&args.config.path) {
         Ok(settings) => settings,
         Err(error) => {

@@ -9,7 +9,7 @@ use weir_redis::{Looked, Opened, RedisOptions, RedisStats, Tuning, WhenMissing};
 use super::{
     LostHistory, Missing,
     kafka::HasDecided,
-    report::{Finding, Report},
+    report::{CheckReport, Finding},
 };
 use crate::{
     cli::{assemble, clocks},
@@ -21,7 +21,7 @@ pub(super) async fn look(
     settings: &Settings,
     (missing, lost): (Missing, LostHistory),
     has_decided: HasDecided,
-    report: &mut Report,
+    report: &mut CheckReport,
 ) {
     // What is wrong with the settings is reported with the files.
     if assemble::redis(&settings.redis).is_err() {
@@ -56,7 +56,7 @@ pub(super) async fn look(
     }
 }
 
-async fn clock(options: &Arc<RedisOptions>, report: &mut Report) {
+async fn clock(options: &Arc<RedisOptions>, report: &mut CheckReport) {
     let differences = match clocks::compared(options).await {
         Ok(clock) => clocks::differences(&clock),
         Err(error) => Err(format!("this machine's clock cannot be compared: {error}")),
@@ -80,7 +80,7 @@ async fn found(options: &Arc<RedisOptions>, missing: Missing) -> Result<Looked, 
     }
 }
 
-fn keyspace_found(prefix: &str, opened: &Opened, report: &mut Report) {
+fn keyspace_found(prefix: &str, opened: &Opened, report: &mut CheckReport) {
     let layout = opened.keyspace.meta().layout;
     let message = format!("the keyspace {prefix} has {} shards of {} keys", layout.shards, layout.buckets);
     report.add(Finding::Ok, "redis", message);
@@ -94,7 +94,11 @@ fn keyspace_found(prefix: &str, opened: &Opened, report: &mut Report) {
 }
 
 /// Whether intents wait in topics that `kafka.waiting` does not name any more: the keyspace knows what groups have committed.
-async fn waiting_elsewhere(settings: &Settings, (options, opened): (&Arc<RedisOptions>, &Opened), report: &mut Report) {
+async fn waiting_elsewhere(
+    settings: &Settings,
+    (options, opened): (&Arc<RedisOptions>, &Opened),
+    report: &mut CheckReport,
+) {
     let noted = match weir_redis::noted_topics(options, &Arc::new(RedisStats::default()), opened).await {
         Ok(noted) => noted,
         Err(error) => return report.add(Finding::Error, "redis", error.to_string()),
@@ -110,7 +114,7 @@ async fn waiting_elsewhere(settings: &Settings, (options, opened): (&Arc<RedisOp
 }
 
 /// Where nothing was decided yet, there is nothing to be lost.
-fn no_keyspace(prefix: &str, (missing, has_decided): (Missing, HasDecided), report: &mut Report) {
+fn no_keyspace(prefix: &str, (missing, has_decided): (Missing, HasDecided), report: &mut CheckReport) {
     let first = "the first start of weir run creates it, or weir check --create";
     let (finding, message) = match has_decided {
         HasDecided::Unknown if missing == Missing::Create => (

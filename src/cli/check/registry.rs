@@ -4,14 +4,14 @@ use weir_schemas::Format;
 
 use super::{
     Reach,
-    report::{Finding, Report},
+    report::{CheckReport, Finding},
 };
 use crate::{config::Settings, schemas};
 
 const WHAT: &str = "schema registry";
 
 /// Looks at the registry, where one is set.
-pub(super) async fn look(settings: &Settings, reach: Reach, report: &mut Report) {
+pub(super) async fn look(settings: &Settings, reach: Reach, report: &mut CheckReport) {
     if settings.schemas.registry.is_none() {
         return;
     }

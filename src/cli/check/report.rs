@@ -27,7 +27,7 @@ pub(super) enum Finding {
 
 /// One thing that was looked at.
 #[derive(Debug, Serialize)]
-pub(super) struct Line {
+pub(super) struct CheckLine {
     finding: Finding,
     what: &'static str,
     message: String,
@@ -48,15 +48,15 @@ pub(super) struct Repair {
 
 /// All that was looked at, in the order in which weir needs it: files before servers.
 #[derive(Debug, Default)]
-pub(super) struct Report(Vec<Line>);
+pub(super) struct CheckReport(Vec<CheckLine>);
 
-impl Report {
+impl CheckReport {
     pub(super) fn add(&mut self, finding: Finding, what: &'static str, message: impl Into<String>) {
-        self.0.push(Line { finding, what, message: message.into(), repair: None });
+        self.0.push(CheckLine { finding, what, message: message.into(), repair: None });
     }
 
     pub(super) fn add_repair(&mut self, what: &'static str, message: String, repair: Repair) {
-        self.0.push(Line { finding: Finding::Error, what, message, repair: Some(repair) });
+        self.0.push(CheckLine { finding: Finding::Error, what, message, repair: Some(repair) });
     }
 
     /// What decides over the exit code.
@@ -64,7 +64,7 @@ impl Report {
     /// # Errors
     /// [`UsageError`] where a file is written incorrectly, another error where a server is not as it has to be.
     pub(super) fn outcome(&self) -> anyhow::Result<()> {
-        let wrong: Vec<&Line> =
+        let wrong: Vec<&CheckLine> =
             self.0.iter().filter(|line| matches!(line.finding, Finding::Error | Finding::Invalid)).collect();
         if wrong.is_empty() {
             return Ok(());
@@ -83,7 +83,7 @@ impl Report {
         match form {
             OutputForm::Json => print_json(&self.0, out)?,
             OutputForm::Text => {
-                for Line { finding, what, message, .. } in &self.0 {
+                for CheckLine { finding, what, message, .. } in &self.0 {
                     let sign = match finding {
                         Finding::Ok => "ok     ",
                         Finding::Skipped => "skipped",

@@ -13,7 +13,7 @@ use weir_kafka::{
 
 use super::{
     Missing,
-    report::{Finding, Report},
+    report::{CheckReport, Finding},
 };
 use crate::routes::approved_topics;
 
@@ -28,7 +28,7 @@ pub(super) async fn look(
     options: &Arc<KafkaOptions>,
     policy: &Policy,
     (missing, new): (Missing, NewTopics),
-    report: &mut Report,
+    report: &mut CheckReport,
 ) -> Vec<String> {
     let mut there = Vec::new();
     for route in waited_for(policy) {
@@ -62,7 +62,7 @@ pub(super) async fn look(
 }
 
 /// Whether the lag of a route's group can be seen.
-async fn lag(options: &Arc<KafkaOptions>, route: &Route, group: &str, report: &mut Report) {
+async fn lag(options: &Arc<KafkaOptions>, route: &Route, group: &str, report: &mut CheckReport) {
     let (kafka, topics, group_name) = (Arc::clone(options), approved_topics(options, &route.filter), group.to_owned());
     let asked = tokio::task::spawn_blocking(move || {
         let progress = GroupProgress::new(&kafka, group_name)?;
@@ -83,7 +83,7 @@ async fn lag(options: &Arc<KafkaOptions>, route: &Route, group: &str, report: &m
 }
 
 /// Two routes by lag on one topic are paced by what both of them approve, whatever their groups: each consumes the whole topic.
-fn shared(options: &KafkaOptions, (one, other): (&Route, &Route), report: &mut Report) {
+fn shared(options: &KafkaOptions, (one, other): (&Route, &Route), report: &mut CheckReport) {
     if one.consumer_group.is_none() || other.consumer_group.is_none() {
         return;
     }

@@ -45,7 +45,7 @@ use self::{
     broker::{Broker, WHEEL},
     gateway::Gateway,
     publisher::{PER_S, Publisher},
-    summary::{Kept, Summary},
+    summary::{DemoAddresses, Summary},
     watcher::Watcher,
 };
 use super::{
@@ -290,8 +290,8 @@ fn watch(options: &KafkaOptions, taken: &AtomicU64, count: u32, bar: &ProgressBa
 }
 
 /// Where the demo that stays up is reached.
-fn kept(options: &KafkaOptions, http: SocketAddr) -> Kept<'_> {
-    Kept { brokers: &options.brokers, topics: options.topics(), http }
+fn kept(options: &KafkaOptions, http: SocketAddr) -> DemoAddresses<'_> {
+    DemoAddresses { brokers: &options.brokers, topics: options.topics(), http }
 }
 
 fn how_to_use(options: &KafkaOptions, http: SocketAddr, out: &mut impl Write) -> io::Result<()> {

@@ -18,7 +18,7 @@ use super::{
 /// Where a record is from: one of the outputs, or the deferred intents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Kind {
+pub(super) enum RecordKind {
     Approved,
     Suppressed,
     Deferred,
@@ -68,8 +68,8 @@ impl Texts {
 pub(super) struct Summary {
     pub(super) texts: Texts,
     budgets: BTreeMap<String, BudgetCounts>,
-    counts: BTreeMap<(String, Kind, String), u64>,
-    samples: BTreeMap<Kind, String>,
+    counts: BTreeMap<(String, RecordKind, String), u64>,
+    samples: BTreeMap<RecordKind, String>,
     records: u64,
     first_at: Option<Instant>,
     took: Duration,
@@ -77,7 +77,7 @@ pub(super) struct Summary {
 
 /// What came out, for programs.
 #[derive(Debug, Serialize)]
-pub(super) struct Report<'s> {
+pub(super) struct DemoReport<'s> {
     intents: u64,
     approved: u64,
     suppressed: u64,
@@ -92,14 +92,14 @@ pub(super) struct Report<'s> {
     /// Null where the run was too short to tell.
     intents_per_s: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    kept: Option<Kept<'s>>,
+    kept: Option<DemoAddresses<'s>>,
 }
 
 /// What became of the intents of a segment, for one reason.
 #[derive(Debug, Serialize)]
 struct Became<'s> {
     segment: &'s str,
-    became: Kind,
+    became: RecordKind,
     why: &'s str,
     intents: u64,
 }
@@ -118,7 +118,7 @@ struct Paced {
 
 /// Where a demo is reached that stays up.
 #[derive(Debug, Serialize)]
-pub(super) struct Kept<'s> {
+pub(super) struct DemoAddresses<'s> {
     pub(super) brokers: &'s str,
     pub(super) topics: [&'s str; 4],
     pub(super) http: SocketAddr,
@@ -129,7 +129,7 @@ const SHORTEST_RATED_S: f64 = 0.5;
 
 impl Summary {
     /// Adds a record; `text` is asked for the first of its kind.
-    pub(super) fn add(&mut self, kind: Kind, segment: &str, why: &str, text: impl FnOnce() -> String) {
+    pub(super) fn add(&mut self, kind: RecordKind, segment: &str, why: &str, text: impl FnOnce() -> String) {
         let first_at = *self.first_at.get_or_insert_with(Instant::now);
         self.took = first_at.elapsed();
         self.records += 1;
@@ -147,7 +147,7 @@ impl Summary {
         self.records
     }
 
-    fn of_kind(&self, kind: Kind) -> u64 {
+    fn of_kind(&self, kind: RecordKind) -> u64 {
         self.counts.iter().filter(|((_, found, _), _)| *found == kind).map(|(_, count)| count).sum()
     }
 
@@ -158,17 +158,17 @@ impl Summary {
     }
 
     /// What [`Summary::print`] prints, but the samples.
-    pub(super) fn report<'s>(&'s self, kept: Option<Kept<'s>>) -> Report<'s> {
+    pub(super) fn report<'s>(&'s self, kept: Option<DemoAddresses<'s>>) -> DemoReport<'s> {
         let became = self.counts.iter().map(|((segment, kind, why), &intents)| {
             let (segment, why, became) = (segment.as_str(), why.as_str(), *kind);
             Became { segment, became, why, intents }
         });
-        Report {
+        DemoReport {
             intents: self.records,
-            approved: self.of_kind(Kind::Approved),
-            suppressed: self.of_kind(Kind::Suppressed),
-            deferred: self.of_kind(Kind::Deferred),
-            dead_letters: self.of_kind(Kind::DeadLetter),
+            approved: self.of_kind(RecordKind::Approved),
+            suppressed: self.of_kind(RecordKind::Suppressed),
+            deferred: self.of_kind(RecordKind::Deferred),
+            dead_letters: self.of_kind(RecordKind::DeadLetter),
             became: became.collect(),
             budgets: &self.budgets,
             texts: self.texts.paced(),
@@ -181,8 +181,8 @@ impl Summary {
     /// The tables, a sample of each record, and the rate.
     pub(super) fn print(&self, out: &mut impl Write) -> io::Result<()> {
         let intents = self.records;
-        let (approved, suppressed) = (self.of_kind(Kind::Approved), self.of_kind(Kind::Suppressed));
-        let (deferred, dead) = (self.of_kind(Kind::Deferred), self.of_kind(Kind::DeadLetter));
+        let (approved, suppressed) = (self.of_kind(RecordKind::Approved), self.of_kind(RecordKind::Suppressed));
+        let (deferred, dead) = (self.of_kind(RecordKind::Deferred), self.of_kind(RecordKind::DeadLetter));
         writeln!(
             out,
             "{intents} intents: {approved} approved, {suppressed} suppressed, {deferred} deferred, {dead} dead letters."
@@ -192,10 +192,10 @@ impl Summary {
         table.load_preset(UTF8_BORDERS_ONLY).set_header(["segment", "became", "why", "intents"]);
         for ((segment, kind, why), count) in &self.counts {
             let (became, why) = match kind {
-                Kind::Approved => ("approved", ""),
-                Kind::Suppressed => ("suppressed", why.as_str()),
-                Kind::Deferred => ("deferred", why.as_str()),
-                Kind::DeadLetter => ("dead letter", why.as_str()),
+                RecordKind::Approved => ("approved", ""),
+                RecordKind::Suppressed => ("suppressed", why.as_str()),
+                RecordKind::Deferred => ("deferred", why.as_str()),
+                RecordKind::DeadLetter => ("dead letter", why.as_str()),
             };
             table.add_row([segment.as_str(), became, why, &count.to_string()]);
         }
@@ -220,10 +220,10 @@ impl Summary {
         }
         for (kind, sample) in &self.samples {
             let name = match kind {
-                Kind::Approved => "An approved record (the intent as it came, and its headers)",
-                Kind::Suppressed => "A suppressed one (the decision, with the intent in it)",
-                Kind::Deferred => "A deferred intent (as it came, with headers; weir decides it when it is due)",
-                Kind::DeadLetter => "A dead letter (as it came)",
+                RecordKind::Approved => "An approved record (the intent as it came, and its headers)",
+                RecordKind::Suppressed => "A suppressed one (the decision, with the intent in it)",
+                RecordKind::Deferred => "A deferred intent (as it came, with headers; weir decides it when it is due)",
+                RecordKind::DeadLetter => "A dead letter (as it came)",
             };
             writeln!(out, "{name}:\n{sample}\n")?;
         }

@@ -14,7 +14,7 @@ use weir_kafka::client::KafkaOptions;
 
 use super::{
     gateway,
-    summary::{Kind, Summary},
+    summary::{RecordKind, Summary},
 };
 
 /// How long one look waits for records.
@@ -71,18 +71,18 @@ impl Watcher {
                 }
             };
             if message.topic() == self.dead_letters {
-                summary.add(Kind::DeadLetter, "", &header(HeaderName::Reason).unwrap_or_default(), text);
+                summary.add(RecordKind::DeadLetter, "", &header(HeaderName::Reason).unwrap_or_default(), text);
             } else if Some(message.topic()) == self.deferred.as_deref() {
                 let due = header(HeaderName::Due).and_then(|due| Time::from_millis(due.parse().ok()?));
                 let due = due.context("a deferred record without its due time")?;
-                summary.add(Kind::Deferred, "", &format!("until {}", shown(due)), with_headers);
+                summary.add(RecordKind::Deferred, "", &format!("until {}", shown(due)), with_headers);
             } else if message.topic() == self.suppressed {
                 let envelope: Value = serde_json::from_slice(value).context("a decision envelope")?;
                 let segment = envelope["segment"].as_str().unwrap_or("(none)");
                 let reason = envelope["reason"].as_str().unwrap_or_default();
                 let named = |what: &str| Some(format!("{what} {}", envelope[what]["name"].as_str()?));
                 let why = named("cap").or_else(|| named("budget")).unwrap_or_else(|| reason.to_owned());
-                summary.add(Kind::Suppressed, segment, &why, text);
+                summary.add(RecordKind::Suppressed, segment, &why, text);
                 if let Some(budget) = envelope["budget"]["name"].as_str() {
                     summary.budget(budget).suppressed += 1;
                 }
@@ -91,7 +91,7 @@ impl Watcher {
                 let headers = headers.map(|header| Header { key: header.key.as_bytes(), value: header.value });
                 let decision = DecisionHeader::of(headers).context("an approved record without its decision")??;
                 let segment = decision.segment.as_deref().unwrap_or("(none)");
-                summary.add(Kind::Approved, segment, "approved", with_headers);
+                summary.add(RecordKind::Approved, segment, "approved", with_headers);
                 for budget in decision.budgets() {
                     summary.budget(budget).approved += 1;
                 }

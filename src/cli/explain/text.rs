@@ -19,7 +19,7 @@ const HOUR_MS: i64 = 60 * MINUTE_MS;
 /// has topics to defer intents to.
 pub(super) fn page(user: &UserView, decision: Option<&Decision>, may_defer: bool) -> String {
     let zone = Zone::named(&user.timezone).unwrap_or_else(Zone::utc);
-    let page = Page { user, zone, now: user.asked_at, may_defer };
+    let page = ExplainPage { user, zone, now: user.asked_at, may_defer };
     let mut parts = vec![page.head(), page.sends(), page.caps()];
     parts.extend(decision.map(|decision| page.decision(decision)));
     parts.extend(decision.and_then(|decision| page.budgets(&decision.budgets)));
@@ -38,14 +38,14 @@ fn route(name: &str) -> String {
 pub(super) const PRESSURE: &str = "The policy limits how many users are active at once. Pressure is not looked at here; ask GET \
                                    /v1/pressure of a running instance.\n";
 
-struct Page<'a> {
+struct ExplainPage<'a> {
     user: &'a UserView,
     zone: Zone,
     now: Time,
     may_defer: bool,
 }
 
-impl Page<'_> {
+impl ExplainPage<'_> {
     fn head(&self) -> String {
         let user = self.user;
         let mut head = String::new();

@@ -40,7 +40,7 @@ const REBUILD_CORES: f64 = 4.0;
 
 /// One result: `id` is its name for programs, `name` for people.
 #[derive(Debug, Serialize)]
-pub(super) struct Line {
+pub(super) struct PlanLine {
     pub(super) section: Cow<'static, str>,
     id: &'static str,
     pub(super) name: &'static str,
@@ -52,8 +52,8 @@ pub(super) struct Line {
 
 /// All results, and what the reader should do besides.
 #[derive(Debug)]
-pub(super) struct Plan {
-    pub(super) lines: Vec<Line>,
+pub(super) struct Estimate {
+    pub(super) lines: Vec<PlanLine>,
     pub(super) remarks: Vec<String>,
     section: Cow<'static, str>,
 }
@@ -125,7 +125,7 @@ struct Redis {
     primaries: f64,
 }
 
-impl Plan {
+impl Estimate {
     /// Estimates. An error reports inputs that contradict each other.
     pub(super) fn new(inputs: &PlanArgs, policy: Option<&PolicyFigures>, measured: &Measured) -> Result<Self, String> {
         if inputs.peak < inputs.rate {
@@ -162,7 +162,7 @@ impl Plan {
     ) -> f64 {
         let Quantity { value, unit } = quantity;
         let (section, text, formula) = (self.section.clone(), unit.show(value), formula.into());
-        self.lines.push(Line { section, id, name, value, unit, text, formula });
+        self.lines.push(PlanLine { section, id, name, value, unit, text, formula });
         value
     }
 

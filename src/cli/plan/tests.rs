@@ -38,7 +38,7 @@ fn constants() -> Measured {
 
 #[track_caller]
 fn has(inputs: &PlanArgs, policy: Option<&PolicyFigures>, expected: &[(&str, f64)]) {
-    let plan = Plan::new(inputs, policy, &constants()).unwrap();
+    let plan = Estimate::new(inputs, policy, &constants()).unwrap();
     for (id, value) in expected {
         let found = plan.value(id).unwrap_or_else(|| panic!("no line {id}"));
         assert!((found - value).abs() <= value.abs() * 1e-9, "{id} is {found} and should be {value}");
@@ -98,7 +98,7 @@ fn each_campaign_has_its_totals_up_to_the_bound() {
     // 20,000 x 1,100; histories are 121 MB, and there are two nodes of 1 MB besides.
     has(&inputs("--campaigns 10k"), Some(&policy), &[("redis_totals", 22e6), ("redis_all_memory", 288e6)]);
     has(&inputs("--campaigns 10M"), Some(&policy), &[("redis_totals", 110e6)]);
-    let none = Plan::new(&inputs("--campaigns 10k"), None, &constants()).unwrap();
+    let none = Estimate::new(&inputs("--campaigns 10k"), None, &constants()).unwrap();
     assert_eq!(none.value("redis_totals"), None);
 }
 
@@ -135,7 +135,7 @@ fn sends_come_from_the_rate_unless_the_policy_bounds_them() {
 #[test]
 fn what_does_not_suffice_is_remarked() {
     let remarks = |args: &str, word: &str| {
-        let plan = Plan::new(&inputs(args), None, &constants()).unwrap();
+        let plan = Estimate::new(&inputs(args), None, &constants()).unwrap();
         assert!(plan.remarks.iter().any(|remark| remark.contains(word)), "{args}: {:?}", plan.remarks);
         plan
     };
@@ -205,7 +205,7 @@ fn a_route_with_a_rate_has_its_longest_queue() {
     // 10 s - 2 x 0.1 s - 0.5 s; times 500; 1M / 500.
     let expected = [("route_rate", 500.0), ("route_wait", 9.3), ("route_queue", 4_650.0), ("route_blast", 2_000.0)];
     has(&inputs("--blast 1M"), Some(&policy), &expected);
-    let plan = Plan::new(&inputs("--delivery-timeout 600ms"), Some(&policy), &constants()).unwrap();
+    let plan = Estimate::new(&inputs("--delivery-timeout 600ms"), Some(&policy), &constants()).unwrap();
     assert_eq!(plan.value("route_queue"), Some(0.0));
     assert!(plan.remarks.iter().any(|remark| remark.starts_with("Route email: --delivery-timeout leaves no time")));
 }

@@ -69,7 +69,7 @@ impl Count {
         let mut readers = JoinSet::new();
         for share in shares(&spans, fill.readers) {
             for Part { topic, base, spans } in approved::parts(&fill.kafka, &share) {
-                let reader = Reader {
+                let reader = CountReader {
                     reader: PartitionReader::new(&fill.kafka, &topic, &spans)?
                         .passing_over_unreadable(fill.skip_unreadable),
                     topic,
@@ -130,10 +130,10 @@ pub(super) async fn keep_lock(rebuild: &mut Rebuild) -> anyhow::Result<()> {
 }
 
 /// What a reader has counted, and when the first record of each partition was decided.
-type Counted = (Recount, BTreeMap<i32, Time>);
+type PartitionsCounted = (Recount, BTreeMap<i32, Time>);
 
 /// Reads some partitions.
-struct Reader {
+struct CountReader {
     reader: PartitionReader,
     topic: String,
     /// What is added to its partitions.
@@ -145,8 +145,8 @@ struct Reader {
     stop: CancellationToken,
 }
 
-impl Reader {
-    fn run(mut self) -> anyhow::Result<Counted> {
+impl CountReader {
+    fn run(mut self) -> anyhow::Result<PartitionsCounted> {
         while !self.stop.is_cancelled()
             && let Some(batch) = self.reader.read(BATCH, FILL)?
         {

@@ -60,7 +60,7 @@ use self::{
     summary::Summary,
 };
 use super::{
-    args::{ConfigFile, Moment},
+    args::{ConfigFile, TimeArg},
     assemble, clocks,
     exit::UsageError,
     output::OutputForm,
@@ -92,7 +92,7 @@ pub struct RebuildArgs {
     pub history: Option<Duration>,
     /// Read from this time on instead of one history ago: RFC 3339, or how long ago (30d)
     #[arg(long, value_name = "TIME")]
-    pub since: Option<Moment>,
+    pub since: Option<TimeArg>,
     /// Parallel readers [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub readers: Option<u16>,
@@ -128,7 +128,7 @@ pub async fn run(args: &RebuildArgs, out: &mut impl Write) -> anyhow::Result<()>
     let readers = readers(args)?;
     let begun = Instant::now();
     let now = SystemClock.now();
-    let given_since = args.since.map(Moment::time);
+    let given_since = args.since.map(TimeArg::time);
     let history_ms = lengthen::history_ms(args)?.unwrap_or(redis.history_ms);
     let since = given_since.unwrap_or_else(|| now.plus(-history_ms - CLOCKS_DIFFER_MS));
     // All topics must be there before anything is marked.

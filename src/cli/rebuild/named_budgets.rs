@@ -30,17 +30,17 @@ impl NamedBudgets {
         let mut named = Self::default();
         for text in asked {
             match find(text, policy)? {
-                Found::One(id) => drop(named.asked.insert(id)),
-                Found::AllCampaigns(name) => drop(named.all_campaigns.insert(name)),
+                NamedBudget::One(id) => drop(named.asked.insert(id)),
+                NamedBudget::AllCampaigns(name) => drop(named.all_campaigns.insert(name)),
             }
         }
         for BudgetUsed { budget, tokens } in used {
             let message = match find(budget, policy)? {
-                Found::AllCampaigns(name) => format!(
+                NamedBudget::AllCampaigns(name) => format!(
                     "--budget-used {budget}: each campaign has a budget {name} of its own: write {name}/CAMPAIGN={tokens}"
                 ),
-                Found::One(id) if named.used.insert(id.clone(), *tokens).is_none() => continue,
-                Found::One(_) => format!("--budget-used {budget} is given twice: give the sum once"),
+                NamedBudget::One(id) if named.used.insert(id.clone(), *tokens).is_none() => continue,
+                NamedBudget::One(_) => format!("--budget-used {budget} is given twice: give the sum once"),
             };
             return Err(UsageError(message));
         }
@@ -73,20 +73,20 @@ impl NamedBudgets {
     }
 }
 
-enum Found {
+enum NamedBudget {
     One(BudgetId),
     AllCampaigns(Arc<str>),
 }
 
-fn find(text: &str, policy: &Policy) -> Result<Found, UsageError> {
+fn find(text: &str, policy: &Policy) -> Result<NamedBudget, UsageError> {
     for budget in &policy.budgets {
         let name = Arc::clone(&budget.name);
         match (text.strip_prefix(&*budget.name), budget.scope) {
-            (Some(""), Scope::Every) => return Ok(Found::One(BudgetId { name, campaign: None })),
-            (Some(""), Scope::SameCampaign) => return Ok(Found::AllCampaigns(name)),
+            (Some(""), Scope::Every) => return Ok(NamedBudget::One(BudgetId { name, campaign: None })),
+            (Some(""), Scope::SameCampaign) => return Ok(NamedBudget::AllCampaigns(name)),
             (Some(rest), Scope::SameCampaign) if rest.len() > 1 && rest.starts_with('/') => {
                 let campaign = Some(table_name(&rest[1..]).into());
-                return Ok(Found::One(BudgetId { name, campaign }));
+                return Ok(NamedBudget::One(BudgetId { name, campaign }));
             }
             (Some(_) | None, Scope::Every | Scope::SameCampaign) => {}
         }

@@ -86,7 +86,7 @@ async fn read(
     let mut readers = JoinSet::new();
     for share in shares(&spans, fill.readers) {
         for Part { topic, spans, .. } in approved::parts(&fill.kafka, &share) {
-            let reader = Reader {
+            let reader = NamesReader {
                 spans: PartitionReader::new(&fill.kafka, &topic, &spans)?.passing_over_unreadable(fill.skip_unreadable),
                 topic,
                 history,
@@ -114,7 +114,7 @@ fn conflict() -> &'static str {
 }
 
 /// Reads some partitions.
-struct Reader {
+struct NamesReader {
     spans: PartitionReader,
     topic: String,
     history: Time,
@@ -122,7 +122,7 @@ struct Reader {
     stop: CancellationToken,
 }
 
-impl Reader {
+impl NamesReader {
     fn run(mut self) -> anyhow::Result<FoundNames> {
         let mut found = FoundNames::default();
         while !self.stop.is_cancelled()

@@ -70,7 +70,7 @@ impl AddAssign for Counts {
 
 /// What a reader tells after each batch, when it is in Redis.
 #[derive(Debug, Default)]
-pub(super) struct Report {
+pub(super) struct ReadReport {
     /// The next offset of its partitions.
     pub(super) next: BTreeMap<i32, i64>,
     /// What the batch came to.
@@ -91,7 +91,7 @@ pub(super) struct Reader {
     pub(super) fields: Arc<FieldMap>,
     pub(super) skip_unreadable: bool,
     pub(super) before: Option<Time>,
-    pub(super) reports: Sender<Report>,
+    pub(super) reports: Sender<ReadReport>,
     pub(super) runtime: Handle,
     pub(super) stop: CancellationToken,
 }
@@ -139,8 +139,8 @@ impl Reader {
         bail!("the schema registry was unavailable for too long while approved records were read")
     }
 
-    fn approved(&mut self, batch: &PartitionBatch) -> anyhow::Result<Report> {
-        let (mut report, mut sent) = (Report::default(), Vec::new());
+    fn approved(&mut self, batch: &PartitionBatch) -> anyhow::Result<ReadReport> {
+        let (mut report, mut sent) = (ReadReport::default(), Vec::new());
         let counts = &mut report.counts;
         for index in 0..batch.len() {
             let record = batch.get(index);
@@ -190,8 +190,8 @@ impl Reader {
         None.context("Redis was unavailable for too long while sends were restored")
     }
 
-    fn refunds(&mut self, batch: &PartitionBatch) -> anyhow::Result<Report> {
-        let (mut report, mut refunds) = (Report::default(), Vec::new());
+    fn refunds(&mut self, batch: &PartitionBatch) -> anyhow::Result<ReadReport> {
+        let (mut report, mut refunds) = (ReadReport::default(), Vec::new());
         let (of_refunds, of_reports) = (RefundReader::default(), DeliveryReportReader::default());
         for index in 0..batch.len() {
             let record = batch.get(index);

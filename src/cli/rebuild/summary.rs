@@ -13,7 +13,7 @@ use weir_redis::rebuild::Beginning;
 
 use super::{
     fill::RebuildTopic,
-    read::{Counts, Report},
+    read::{Counts, ReadReport},
 };
 use crate::cli::output::{OutputForm, print_json};
 
@@ -162,7 +162,7 @@ impl Summary {
         self.cut.iter().filter_map(|(partition, first)| Some((*partition, (*first)?)))
     }
 
-    pub(super) fn add(&mut self, source: RebuildTopic, report: &Report) {
+    pub(super) fn add(&mut self, source: RebuildTopic, report: &ReadReport) {
         let Counts { records, sends, restored, uncounted, foreign, unreadable, taken_back } = report.counts;
         match source {
             RebuildTopic::Approved => {
@@ -299,8 +299,8 @@ mod tests {
         summary.begins(&extents, (&BTreeMap::new(), &BTreeMap::new()));
         let late = [(0, "2026-11-20"), (1, "2026-11-15"), (2, "2026-11-12"), (3, "2026-11-19")];
         let first = late.map(|(partition, day)| (partition, at(&format!("{day}T00:00:00Z"))));
-        summary.add(RebuildTopic::Approved, &Report { first: first.into(), ..Report::default() });
-        let later = Report { first: [(2, at("2026-11-20T00:00:00Z"))].into(), ..Report::default() };
+        summary.add(RebuildTopic::Approved, &ReadReport { first: first.into(), ..ReadReport::default() });
+        let later = ReadReport { first: [(2, at("2026-11-20T00:00:00Z"))].into(), ..ReadReport::default() };
         summary.add(RebuildTopic::Approved, &later);
         summary.warn_of_gaps((history_begins, at("2026-12-01T00:00:00Z")), None);
         assert_eq!(summary.warnings.len(), 1);
@@ -326,7 +326,8 @@ mod tests {
             summary
         };
         let mut summary = begun([0, 10, 10, 10, 0], &BTreeMap::new(), &BTreeMap::new());
-        let report = Report { first: [(0, day(2)), (1, day(3)), (3, day(4)), (4, day(2))].into(), ..Report::default() };
+        let report =
+            ReadReport { first: [(0, day(2)), (1, day(3)), (3, day(4)), (4, day(2))].into(), ..ReadReport::default() };
         summary.add(RebuildTopic::Approved, &report);
         let noted: BTreeMap<i32, Time> = summary.cut_at().collect();
         assert_eq!(noted, BTreeMap::from([(1, day(3)), (3, day(4))]));
@@ -335,7 +336,10 @@ mod tests {
         let next = [(0, 50), (1, 50), (2, 10), (3, 50), (4, 50)].into();
         let mut summary = begun([0, 10, 10, 60, 60], &next, &noted);
         assert_eq!(summary.cut, BTreeMap::from([(1, Some(day(3))), (2, None), (3, None), (4, None)]));
-        summary.add(RebuildTopic::Approved, &Report { first: [(1, day(9)), (3, day(8))].into(), ..Report::default() });
+        summary.add(
+            RebuildTopic::Approved,
+            &ReadReport { first: [(1, day(9)), (3, day(8))].into(), ..ReadReport::default() },
+        );
         assert_eq!(summary.cut, BTreeMap::from([(1, Some(day(3))), (2, None), (3, Some(day(8))), (4, None)]));
 
         // What is younger is there, though no record of it was read here.

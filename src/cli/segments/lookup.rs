@@ -62,7 +62,7 @@ impl<'s> LookupReport<'s> {
 }
 
 /// Answers while it is asked, a batch at a time.
-struct Answers<'s, W> {
+struct LookupAnswers<'s, W> {
     set: &'s SegmentSet,
     form: OutputForm,
     out: W,
@@ -71,7 +71,7 @@ struct Answers<'s, W> {
     found: Vec<UserSegment>,
 }
 
-impl<W: Write> Answers<'_, W> {
+impl<W: Write> LookupAnswers<'_, W> {
     fn answer(&mut self, users: &[String]) -> anyhow::Result<()> {
         self.set.lookup_many(users.iter().map(|user| self.set.number(user)), &mut self.scratch, &mut self.found);
         for (user, &found) in users.iter().zip(&self.found) {
@@ -102,7 +102,7 @@ pub(super) async fn run(args: &LookupArgs, out: &mut impl Write) -> anyhow::Resu
     let set = load(&args.set).await?;
     let (scratch, found) = Default::default();
     let out = BufWriter::new(out);
-    let mut answers = Answers { set: &set, form: args.output, out, printed: 0, scratch, found };
+    let mut answers = LookupAnswers { set: &set, form: args.output, out, printed: 0, scratch, found };
     for users in args.users.chunks(BATCH) {
         answers.answer(users)?;
     }

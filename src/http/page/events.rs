@@ -63,7 +63,7 @@ pub(in super::super) struct Viewers {
 
 /// A look, what the worker waits for, what is degraded, and how budgets stand.
 #[derive(Serialize)]
-struct Told<'a> {
+struct PageEvent<'a> {
     #[serde(flatten)]
     look: &'a Look,
     waiting: Vec<String>,
@@ -106,7 +106,7 @@ async fn sample(vitals: Vitals, health: Arc<dyn Health>, said: &watch::Sender<Sa
         let budgets = vitals.budgets.all().await;
         let look = vitals.look(SystemClock.now());
         let waiting = health.waiting().err().unwrap_or_default();
-        let told = Told { look: &look, waiting, degraded: health.degraded(), budgets };
+        let told = PageEvent { look: &look, waiting, degraded: health.degraded(), budgets };
         // Numbers, names and texts always are JSON.
         let told = serde_json::to_string(&told).unwrap_or_default();
         said.send_replace(Said::Look(told.into()));

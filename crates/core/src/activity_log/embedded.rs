@@ -4,13 +4,10 @@ use std::{fmt, sync::Arc};
 
 use super::{Book, SyncReply, SyncRequest};
 use crate::{
-    embedded::Locked,
+    embedded::{Locked, Now},
     ports::{ActivityLog, StoreError},
     time::Time,
 };
-
-/// The time now.
-type Now = Arc<dyn Fn() -> Time + Send + Sync>;
 
 /// A [`Book`] with a clock, shared by the logs of all instances.
 #[derive(Clone)]

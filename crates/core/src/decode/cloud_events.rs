@@ -11,7 +11,7 @@ pub struct Header<'a> {
 
 /// How fields are carried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mode<'a> {
+pub(super) enum ContentMode<'a> {
     /// The value is a whole event, with its data inside.
     Structured,
     /// The value is the intent; the headers may hold an event's attributes.
@@ -31,7 +31,7 @@ pub(super) struct Attributes<'a> {
     pub(super) time: Option<&'a [u8]>,
 }
 
-impl<'a> Mode<'a> {
+impl<'a> ContentMode<'a> {
     /// The mode that a record's headers speak of. As everywhere in Kafka, the last of several headers of one name
     /// counts; names are taken in any case, as the CloudEvents SDKs do.
     ///

@@ -9,7 +9,7 @@ use super::super::{
     },
     fields::{
         IntentField, NameOf,
-        trie::{EventMember, Slot, Trie},
+        trie::{EventMember, FieldSlot, Trie},
     },
     intent::MAX_ID_BYTES,
     number,
@@ -17,7 +17,7 @@ use super::super::{
     zone::Zone,
 };
 use super::{
-    cloud_events::{Attributes, Mode},
+    cloud_events::{Attributes, ContentMode},
     json::JsonKind,
     scan::Form,
     walk::Found,
@@ -52,7 +52,7 @@ pub(super) trait FieldSource<'a> {
 pub(super) struct FieldReader<'t, 'a> {
     pub(super) trie: &'t Trie,
     pub(super) found: &'t Found<'t, 'a>,
-    pub(super) mode: Mode<'a>,
+    pub(super) mode: ContentMode<'a>,
     /// How messages call a field.
     pub(super) name: NameOf,
 }
@@ -72,8 +72,8 @@ pub(super) enum Usual<'a> {
 
 /// Where something stood.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Place {
-    Slot(Slot),
+pub(super) enum FoundAt {
+    Slot(FieldSlot),
     Header(&'static str),
 }
 
@@ -82,7 +82,7 @@ pub(super) enum Place {
 pub(super) struct FieldValue<'t, 'a> {
     pub(super) name: &'static str,
     pub(super) trie: &'t Trie,
-    pub(super) place: Place,
+    pub(super) place: FoundAt,
     pub(super) scalar: Scalar<'a>,
 }
 
@@ -122,7 +122,7 @@ pub(super) const fn fallback(field: IntentField) -> Option<(EventMember, &'stati
 impl<'a> FieldSource<'a> for FieldReader<'_, 'a> {
     #[inline(always)]
     fn usual(&self, field: IntentField) -> Usual<'a> {
-        let piece = self.found.any(Slot::Field(field));
+        let piece = self.found.any(FieldSlot::Field(field));
         match piece.form {
             Form::Nothing | Form::Null => Usual::Absent,
             Form::Text => Usual::Text(piece.of(self.found.text())),
@@ -133,7 +133,7 @@ impl<'a> FieldSource<'a> for FieldReader<'_, 'a> {
 
     fn given(&self, field: IntentField) -> Result<Option<FieldValue<'_, 'a>>, DeadLetter> {
         let name = (self.name)(field);
-        if let Some(given) = self.at(name, Slot::Field(field))? {
+        if let Some(given) = self.at(name, FieldSlot::Field(field))? {
             return Ok(Some(given));
         }
         fallback(field).map_or(Ok(None), |(member, header)| self.by_event(name, member, header))
@@ -145,13 +145,13 @@ impl<'a> FieldSource<'a> for FieldReader<'_, 'a> {
     }
 
     fn places(&self, field: IntentField) -> String {
-        let first = self.trie.pointer(Slot::Field(field));
+        let first = self.trie.pointer(FieldSlot::Field(field));
         match (fallback(field), self.mode) {
             (None, _) => first.to_owned(),
-            (Some((member, _)), Mode::Structured) => {
-                format!("{first} and {}", self.trie.pointer(Slot::Event(member)))
+            (Some((member, _)), ContentMode::Structured) => {
+                format!("{first} and {}", self.trie.pointer(FieldSlot::Event(member)))
             }
-            (Some((_, header)), Mode::Plain(_)) => format!("{first} and header {header}"),
+            (Some((_, header)), ContentMode::Plain(_)) => format!("{first} and header {header}"),
         }
     }
 
@@ -169,13 +169,13 @@ impl<'t, 'a> FieldReader<'t, 'a> {
         header: &'static str,
     ) -> Result<Option<FieldValue<'t, 'a>>, DeadLetter> {
         let attributes = match self.mode {
-            Mode::Structured => return self.at(name, Slot::Event(member)),
-            Mode::Plain(attributes) => attributes,
+            ContentMode::Structured => return self.at(name, FieldSlot::Event(member)),
+            ContentMode::Plain(attributes) => attributes,
         };
         in_header(attributes, (member, header), name, self.trie)
     }
 
-    fn at(&self, name: &'static str, slot: Slot) -> Result<Option<FieldValue<'t, 'a>>, DeadLetter> {
+    fn at(&self, name: &'static str, slot: FieldSlot) -> Result<Option<FieldValue<'t, 'a>>, DeadLetter> {
         let Some(piece) = self.found.piece(slot) else { return Ok(None) };
         let text = self.found.text();
         let scalar =
@@ -187,7 +187,7 @@ impl<'t, 'a> FieldReader<'t, 'a> {
                 JsonKind::Number => Scalar::Number(piece.of(text)),
                 kind @ (JsonKind::Object | JsonKind::Array | JsonKind::Boolean | JsonKind::Null) => Scalar::Other(kind),
             };
-        Ok(Some(FieldValue { name, trie: self.trie, place: Place::Slot(slot), scalar }))
+        Ok(Some(FieldValue { name, trie: self.trie, place: FoundAt::Slot(slot), scalar }))
     }
 }
 
@@ -211,7 +211,7 @@ pub(super) fn in_header<'t, 'a>(
     let Some(bytes) = bytes else { return Ok(None) };
     let text = std::str::from_utf8(bytes)
         .map_err(|_| DeadLetter::new(NotUtf8, format!("header {header}, read as {name}, is not UTF-8")))?;
-    Ok(Some(FieldValue { name, trie, place: Place::Header(header), scalar: Scalar::Text(text.into()) }))
+    Ok(Some(FieldValue { name, trie, place: FoundAt::Header(header), scalar: Scalar::Text(text.into()) }))
 }
 
 /// Whether a text is as long as an id may be.
@@ -242,7 +242,7 @@ pub(super) fn short_time(digits: &str) -> Option<Time> {
 impl<'a> FieldValue<'_, 'a> {
     /// Whether the event gave it, not its data.
     pub(super) const fn is_of_event(&self) -> bool {
-        matches!(self.place, Place::Header(_) | Place::Slot(Slot::Event(_)))
+        matches!(self.place, FoundAt::Header(_) | FoundAt::Slot(FieldSlot::Event(_)))
     }
 
     /// An intent id: a string of 1 to [`MAX_ID_BYTES`] bytes.
@@ -342,8 +342,8 @@ impl<'a> FieldValue<'_, 'a> {
     fn what(&self) -> String {
         let name = self.name;
         match self.place {
-            Place::Slot(slot) => format!("{name} ({})", self.trie.pointer(slot)),
-            Place::Header(header) => format!("{name} (header {header})"),
+            FoundAt::Slot(slot) => format!("{name} ({})", self.trie.pointer(slot)),
+            FoundAt::Header(header) => format!("{name} (header {header})"),
         }
     }
 }

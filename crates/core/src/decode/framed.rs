@@ -5,13 +5,13 @@ use std::borrow::Cow;
 use super::{
     super::{
         dead_letter::DeadLetter,
-        fields::{FieldMap, IntentField, trie::Slot},
+        fields::{FieldMap, IntentField, trie::FieldSlot},
         intent::{Intent, IntentValue},
         ports::{Content, SchemaFields, SchemaValue, Schemas},
     },
     Header,
-    cloud_events::{Attributes, Mode},
-    field_value::{FieldSource, FieldValue, Place, SOURCE, Scalar, Usual, fallback, in_header},
+    cloud_events::{Attributes, ContentMode},
+    field_value::{FieldSource, FieldValue, FoundAt, SOURCE, Scalar, Usual, fallback, in_header},
     intent, read_json, sized,
 };
 
@@ -30,10 +30,10 @@ pub(super) fn decode<'a>(
         Content::Json(json) => return read_json(Some(json), headers, fields),
         Content::Fields(found) => found,
     };
-    let attributes = match Mode::of(headers) {
-        Mode::Plain(attributes) => attributes,
+    let attributes = match ContentMode::of(headers) {
+        ContentMode::Plain(attributes) => attributes,
         // Such an event is JSON, and this value is not: the header is about something else.
-        Mode::Structured => Attributes::default(),
+        ContentMode::Structured => Attributes::default(),
     };
     intent(IntentValue::Bytes(value), &FramedReader { fields, found, attributes })
 }
@@ -61,7 +61,7 @@ impl<'a> FieldSource<'a> for FramedReader<'_, 'a> {
             SchemaValue::Integer(integer) => Scalar::Integer(*integer),
             SchemaValue::Other(kind) => Scalar::OfSchema(kind),
         };
-        Ok(Some(FieldValue { name, trie, place: Place::Slot(Slot::Field(field)), scalar }))
+        Ok(Some(FieldValue { name, trie, place: FoundAt::Slot(FieldSlot::Field(field)), scalar }))
     }
 
     fn source(&self) -> Result<Option<Cow<'a, str>>, DeadLetter> {

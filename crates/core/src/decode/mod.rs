@@ -54,7 +54,7 @@ use std::borrow::Cow;
 
 pub use self::cloud_events::Header;
 use self::{
-    cloud_events::Mode,
+    cloud_events::ContentMode,
     field_value::{FieldReader, FieldSource, FieldValue, Usual},
     scan::Refused,
     walk::Found,
@@ -66,7 +66,7 @@ use super::{
     },
     fields::{
         FieldMap, IntentField,
-        trie::{EventMember, Slot},
+        trie::{EventMember, FieldSlot},
     },
     intent::{Intent, IntentValue, MAX_INTENT_BYTES},
     shard::{IdHash, UserHash},
@@ -120,10 +120,10 @@ fn read<'a, T>(
     judge: impl FnOnce(&'a str, &FieldReader<'_, 'a>) -> Result<T, DeadLetter>,
 ) -> Result<T, DeadLetter> {
     let text = text(value)?;
-    let mode = Mode::of(headers);
+    let mode = ContentMode::of(headers);
     let trie = match mode {
-        Mode::Structured => &fields.event,
-        Mode::Plain(_) => &fields.plain,
+        ContentMode::Structured => &fields.event,
+        ContentMode::Plain(_) => &fields.plain,
     };
     let mut found = Found::nothing(text);
     walk::walk(trie, &mut found).map_err(|Refused| json::refusal(text))?;
@@ -159,10 +159,10 @@ fn text(value: Option<&[u8]>) -> Result<&str, DeadLetter> {
 
 /// Refuses the data of a structured CloudEvent that cannot hold fields.
 fn check_event(found: &Found<'_, '_>) -> Result<(), DeadLetter> {
-    if found.piece(Slot::Event(EventMember::DataBase64)).is_some() {
+    if found.piece(FieldSlot::Event(EventMember::DataBase64)).is_some() {
         return Err(DeadLetter::new(WrongType, "the event has data_base64, an intent is JSON in data"));
     }
-    let data = found.piece(Slot::Event(EventMember::Data));
+    let data = found.piece(FieldSlot::Event(EventMember::Data));
     data.map_or(Ok(()), |data| json::object(data.kind(), "the event's data"))
 }
 

@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 
 use super::super::{
-    fields::trie::Member,
+    fields::trie::QuotedName,
     intent::MAX_DEPTH,
     json::{BLOCK, leading_digits, marks},
 };
@@ -141,7 +141,7 @@ impl<'a> Scan<'a> {
 
     /// Passes over a member's name and the colon behind it if they stand here as nearly all write them.
     #[inline(always)]
-    pub(super) fn skip_name(&mut self, member: &Member) -> bool {
+    pub(super) fn skip_name(&mut self, member: &QuotedName) -> bool {
         let is = self.bytes.get(self.at..).is_some_and(|rest| member.begins(rest));
         self.at += if is { member.len() } else { 0 };
         is

@@ -1,32 +1,32 @@
 //! One walk through a value, picking up what stands at the places that are read.
 
-use super::super::fields::trie::{Child, Node, Slot, Trie};
+use super::super::fields::trie::{Child, FieldSlot, Trie, TrieNode};
 use super::scan::{Form, Piece, Refused, Scan};
 
 /// What stood at the places that are read: pieces of the value.
 #[derive(Debug)]
 pub(super) struct Found<'t, 'a> {
     text: &'a str,
-    pieces: [Piece; Slot::COUNT],
+    pieces: [Piece; FieldSlot::COUNT],
     twice: Option<&'t str>,
 }
 
 impl<'t, 'a> Found<'t, 'a> {
     /// Nothing, so far.
     pub(super) const fn nothing(text: &'a str) -> Self {
-        Self { text, pieces: [Piece::NOTHING; Slot::COUNT], twice: None }
+        Self { text, pieces: [Piece::NOTHING; FieldSlot::COUNT], twice: None }
     }
 
     /// What stands at a place; `None` where it is absent or null.
     #[inline]
-    pub(super) fn piece(&self, slot: Slot) -> Option<Piece> {
+    pub(super) fn piece(&self, slot: FieldSlot) -> Option<Piece> {
         let piece = self.pieces[slot.index()];
         (!matches!(piece.form, Form::Nothing | Form::Null)).then_some(piece)
     }
 
     /// What stands at a place, whatever it is.
     #[inline(always)]
-    pub(super) fn any(&self, slot: Slot) -> Piece {
+    pub(super) fn any(&self, slot: FieldSlot) -> Piece {
         self.pieces[slot.index()]
     }
 
@@ -112,13 +112,13 @@ impl<'t> Walk<'t, '_, '_> {
     /// Whether the member here leads to the child at this place, and is written as nearly all write it. Then its name is
     /// passed over.
     #[inline(always)]
-    fn is_at(&mut self, node: &Node, place: usize) -> bool {
+    fn is_at(&mut self, node: &TrieNode, place: usize) -> bool {
         node.children.get(place).is_some_and(|child| self.scan.skip_name(&child.member))
     }
 
     /// Any member's name: which child of the node it leads to. Names are compared as text.
     #[inline(never)]
-    fn name(&mut self, node: &Node) -> Result<Option<usize>, Refused> {
+    fn name(&mut self, node: &TrieNode) -> Result<Option<usize>, Refused> {
         let name = self.scan.name()?;
         if name.form != Form::Escaped {
             return Ok(node.child(self.scan.bytes_of(&name)));

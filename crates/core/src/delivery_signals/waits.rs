@@ -14,12 +14,12 @@ use std::time::Duration;
 use super::TIMES;
 use crate::pace::Lag;
 
-/// The time that is judged at once, in times of [`Queue::ahead`]: a route settles in it.
+/// The time that is judged at once, in times of [`WaitingQueue::ahead`]: a route settles in it.
 const AHEADS: u32 = 3;
 
 /// A route's queue while delivery goes on.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Queue {
+pub struct WaitingQueue {
     /// How long the oldest intent waits; `None`: none waits.
     pub oldest: Option<Duration>,
     /// The intents that have left the topic of waiting intents, in offsets.
@@ -35,13 +35,13 @@ pub struct Queue {
 /// The signal of one route.
 #[derive(Debug, Clone, Default)]
 pub(super) struct WaitsLonger {
-    judged: Option<Judged>,
+    judged: Option<JudgedTime>,
     holds: bool,
 }
 
 /// The time that is judged, up to the last turn.
 #[derive(Debug, Clone)]
-struct Judged {
+struct JudgedTime {
     from: Duration,
     to: Duration,
     /// The offsets when it began.
@@ -54,12 +54,12 @@ struct Judged {
 impl WaitsLonger {
     /// Whether the signal holds. `now` is the monotonic clock; `queue` is `None` while delivery is stopped, or something is not known.
     #[expect(clippy::cast_precision_loss, reason = "counts of records are far below 2^53")]
-    pub(super) fn turn(&mut self, now: Duration, queue: Option<&Queue>) -> bool {
+    pub(super) fn turn(&mut self, now: Duration, queue: Option<&WaitingQueue>) -> bool {
         let Some((queue, oldest)) = queue.and_then(|queue| Some((queue, queue.oldest?))) else {
             *self = Self::default();
             return false;
         };
-        let begins = Judged { from: now, to: now, left: queue.left, lag: queue.lag, due: 0.0 };
+        let begins = JudgedTime { from: now, to: now, left: queue.left, lag: queue.lag, due: 0.0 };
         // Offsets that went back are counted from another beginning: the route was changed.
         self.judged.take_if(|judged| queue.lag.end < judged.lag.end);
         let judged = self.judged.get_or_insert_with(|| begins.clone());
@@ -88,14 +88,14 @@ mod tests {
     /// Turns of every half second, with so many that leave per second, and the oldest intent so old in seconds.
     struct World {
         signal: WaitsLonger,
-        queue: Queue,
+        queue: WaitingQueue,
         half_seconds: u64,
     }
 
     impl World {
         fn new() -> Self {
             let lag = Lag { end: 3_000, committed: 0 };
-            let queue = Queue { oldest: None, left: 0, lag, drain_per_s: 100.0, ahead: AHEAD };
+            let queue = WaitingQueue { oldest: None, left: 0, lag, drain_per_s: 100.0, ahead: AHEAD };
             Self { signal: WaitsLonger::default(), queue, half_seconds: 0 }
         }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::{Document, Entry, MAX_DEPTH, Node, Origin, Value};
+use super::{Document, MAX_DEPTH, Node, Origin, TableEntry, Value};
 
 /// Parses JSON and notes the first mistake in its syntax, or every key that is given twice.
 pub(super) fn parse(document: &Document<'_>, text: &str) -> Option<Node> {
@@ -57,7 +57,7 @@ fn read<'d, T: Deserialize<'d>>(document: &Document<'_>, text: &str, raw: &'d Ra
     serde_json::from_str(raw.get()).map_err(|error| note(document, text, place(text, raw), &error)).ok()
 }
 
-fn table(document: &Document<'_>, text: &str, members: Members<'_>, depth: usize) -> Option<Vec<Entry>> {
+fn table(document: &Document<'_>, text: &str, members: JsonMembers<'_>, depth: usize) -> Option<Vec<TableEntry>> {
     let mut entries = Vec::new();
     let mut keys = BTreeSet::new();
     for (raw_key, value) in members.0 {
@@ -66,19 +66,19 @@ fn table(document: &Document<'_>, text: &str, members: Members<'_>, depth: usize
         if !keys.insert(key.clone()) {
             document.note(&origin, format!("`{key}` is given twice"));
         }
-        entries.push(Entry { key, origin, node: node(document, text, value, depth + 1)? });
+        entries.push(TableEntry { key, origin, node: node(document, text, value, depth + 1)? });
     }
     Some(entries)
 }
 
 /// An object's keys and values in their order.
-struct Members<'d>(Vec<(&'d RawValue, &'d RawValue)>);
+struct JsonMembers<'d>(Vec<(&'d RawValue, &'d RawValue)>);
 
-impl<'d> Deserialize<'d> for Members<'d> {
+impl<'d> Deserialize<'d> for JsonMembers<'d> {
     fn deserialize<D: Deserializer<'d>>(deserializer: D) -> Result<Self, D::Error> {
         struct Collect;
         impl<'d> Visitor<'d> for Collect {
-            type Value = Members<'d>;
+            type Value = JsonMembers<'d>;
 
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str("an object")
@@ -89,7 +89,7 @@ impl<'d> Deserialize<'d> for Members<'d> {
                 while let Some(member) = map.next_entry()? {
                     members.push(member);
                 }
-                Ok(Members(members))
+                Ok(JsonMembers(members))
             }
         }
         deserializer.deserialize_map(Collect)

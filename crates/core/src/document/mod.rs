@@ -79,12 +79,12 @@ pub enum Value {
     /// A list.
     List(Vec<Node>),
     /// Keys and their values, each key once.
-    Table(Vec<Entry>),
+    Table(Vec<TableEntry>),
 }
 
 /// One key of a table.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Entry {
+pub struct TableEntry {
     /// The key.
     pub key: String,
     /// Where the key comes from.

@@ -1,6 +1,6 @@
 //! A table being read key by key. What was not asked for is unknown, so the known keys need no second list.
 
-use super::{Document, Entry, Node, Origin, Value, value::Parsed};
+use super::{Document, Node, Origin, TableEntry, Value, value::Parsed};
 
 /// The known name that a mistyped one is nearest to, if any is near.
 pub fn nearest<'k>(typed: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
@@ -16,7 +16,7 @@ pub struct Table<'d> {
     document: &'d Document<'d>,
     path: String,
     origin: &'d Origin,
-    entries: &'d [Entry],
+    entries: &'d [TableEntry],
     asked: Vec<&'static str>,
 }
 
@@ -47,7 +47,7 @@ impl<'d> Table<'d> {
 
     /// All keys, asked for or not: for tables whose keys are names.
     #[must_use]
-    pub fn entries(&self) -> &'d [Entry] {
+    pub fn entries(&self) -> &'d [TableEntry] {
         self.entries
     }
 

@@ -5,7 +5,7 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-use super::{Document, Entry, Node, Origin, Value};
+use super::{Document, Node, Origin, TableEntry, Value};
 
 /// Parses TOML and notes every mistake in its syntax. (The crate bounds its nesting itself.)
 pub(super) fn parse(document: &Document<'_>, text: &str) -> Option<Node> {
@@ -18,7 +18,7 @@ pub(super) fn parse(document: &Document<'_>, text: &str) -> Option<Node> {
 }
 
 fn table(start: usize, table: &DeTable<'_>) -> Node {
-    let entries = table.iter().map(|(key, value)| Entry {
+    let entries = table.iter().map(|(key, value)| TableEntry {
         key: key.get_ref().to_string(),
         origin: Origin::Text(key.span().start),
         node: node(value),

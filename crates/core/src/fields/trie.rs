@@ -4,7 +4,7 @@ use super::IntentField;
 
 /// Something that is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Slot {
+pub(crate) enum FieldSlot {
     /// A field of the intent.
     Field(IntentField),
     /// A member of a structured CloudEvent.
@@ -38,11 +38,11 @@ impl EventMember {
     }
 }
 
-impl Slot {
+impl FieldSlot {
     /// How many there are.
     pub(crate) const COUNT: usize = IntentField::ALL.len() + EventMember::ALL.len();
 
-    /// Its number, below [`Slot::COUNT`].
+    /// Its number, below [`FieldSlot::COUNT`].
     pub(crate) const fn index(self) -> usize {
         match self {
             Self::Field(field) => field as usize,
@@ -51,15 +51,15 @@ impl Slot {
     }
 }
 
-const _: () = assert!(Slot::COUNT <= u16::BITS as usize, "a node's children fit into a set of 16 bits");
+const _: () = assert!(FieldSlot::COUNT <= u16::BITS as usize, "a node's children fit into a set of 16 bits");
 
 /// One place of the tree.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Node {
+pub(crate) struct TrieNode {
     /// The place, as a pointer.
     pub(crate) pointer: String,
     /// What is read here.
-    pub(crate) slots: Vec<Slot>,
+    pub(crate) slots: Vec<FieldSlot>,
     /// The steps that lead on. At most one a slot, so a 16-bit set of them has room.
     pub(crate) children: Vec<Child>,
     /// Which children have a name of this [`kind_of_name`], as a set of places: most names lead nowhere, or are one's own.
@@ -75,7 +75,7 @@ fn kind_of_name(name: &[u8]) -> usize {
     (name.len() + byte(name.first()) + byte(name.last())) % NAME_KINDS
 }
 
-impl Node {
+impl TrieNode {
     /// The place of the child that a member of this name leads to.
     #[inline]
     pub(crate) fn child(&self, name: &[u8]) -> Option<usize> {
@@ -102,18 +102,18 @@ pub(crate) struct Child {
     /// The member's name.
     pub(crate) name: String,
     /// How a member of this name begins, as nearly all write it.
-    pub(crate) member: Member,
+    pub(crate) member: QuotedName,
     /// The name as an element's number, where it is one (RFC 6901: no leading zeros).
     pub(crate) element: Option<usize>,
     /// Where it leads: an index into the tree's nodes.
     pub(crate) node: usize,
     /// What is read there, if that is one thing and nothing lies further in.
-    pub(crate) leaf: Option<Slot>,
+    pub(crate) leaf: Option<FieldSlot>,
 }
 
 /// A name in quotes and a colon.
 #[derive(Debug, Clone)]
-pub(crate) struct Member {
+pub(crate) struct QuotedName {
     text: Box<[u8]>,
     /// Its first 16 bytes, 0 behind its end.
     head: u128,
@@ -121,7 +121,7 @@ pub(crate) struct Member {
     mask: u128,
 }
 
-impl Member {
+impl QuotedName {
     fn new(name: &str) -> Self {
         let text = format!("{}:", serde_json::Value::from(name)).into_bytes().into_boxed_slice();
         let (mut head, mut mask) = ([0; 16], [0; 16]);
@@ -151,13 +151,13 @@ impl Member {
 /// The tree. Node 0 is the whole value.
 #[derive(Debug, Clone)]
 pub(crate) struct Trie {
-    nodes: Vec<Node>,
+    nodes: Vec<TrieNode>,
 }
 
 impl Trie {
     /// The tree of these places.
-    pub(crate) fn new<'p>(places: impl IntoIterator<Item = (Slot, &'p [String])>) -> Self {
-        let mut trie = Self { nodes: vec![Node::default()] };
+    pub(crate) fn new<'p>(places: impl IntoIterator<Item = (FieldSlot, &'p [String])>) -> Self {
+        let mut trie = Self { nodes: vec![TrieNode::default()] };
         for (slot, steps) in places {
             trie.add(slot, steps.iter().map(String::as_str));
         }
@@ -165,10 +165,10 @@ impl Trie {
     }
 
     /// The tree of a structured CloudEvent: these places under `data`, and the event's own members.
-    pub(crate) fn of_event<'p>(places: impl IntoIterator<Item = (Slot, &'p [String])>) -> Self {
+    pub(crate) fn of_event<'p>(places: impl IntoIterator<Item = (FieldSlot, &'p [String])>) -> Self {
         let mut trie = Self::new([]);
         for member in EventMember::ALL {
-            trie.add(Slot::Event(member), [member.name()]);
+            trie.add(FieldSlot::Event(member), [member.name()]);
         }
         for (slot, steps) in places {
             let inside = steps.iter().map(String::as_str);
@@ -179,11 +179,11 @@ impl Trie {
 
     /// The same tree, whose children know whether they lead to a leaf.
     fn with_leaves(mut self) -> Self {
-        let leaf = |node: &Node| match (node.slots.as_slice(), node.children.as_slice()) {
+        let leaf = |node: &TrieNode| match (node.slots.as_slice(), node.children.as_slice()) {
             (&[slot], []) => Some(slot),
             ([] | [_, ..], _) => None,
         };
-        let leaves: Vec<Option<Slot>> = self.nodes.iter().map(leaf).collect();
+        let leaves: Vec<Option<FieldSlot>> = self.nodes.iter().map(leaf).collect();
         for child in self.nodes.iter_mut().flat_map(|node| &mut node.children) {
             child.leaf = leaves[child.node];
         }
@@ -191,16 +191,16 @@ impl Trie {
     }
 
     /// A node of the tree.
-    pub(crate) fn node(&self, node: usize) -> &Node {
+    pub(crate) fn node(&self, node: usize) -> &TrieNode {
         &self.nodes[node]
     }
 
     /// Where a slot is read, as a pointer.
-    pub(crate) fn pointer(&self, slot: Slot) -> &str {
+    pub(crate) fn pointer(&self, slot: FieldSlot) -> &str {
         self.nodes.iter().find(|node| node.slots.contains(&slot)).map_or("", |node| node.pointer.as_str())
     }
 
-    fn add<'p>(&mut self, slot: Slot, steps: impl IntoIterator<Item = &'p str>) {
+    fn add<'p>(&mut self, slot: FieldSlot, steps: impl IntoIterator<Item = &'p str>) {
         let end = steps.into_iter().fold(0, |at, step| self.step(at, step));
         self.nodes[end].slots.push(slot);
     }
@@ -213,9 +213,9 @@ impl Trie {
         let node = self.nodes.len();
         let pointer = format!("{}/{}", self.nodes[from].pointer, name.replace('~', "~0").replace('/', "~1"));
         let element = name.parse().ok().filter(|number: &usize| number.to_string() == name);
-        let member = Member::new(name);
+        let member = QuotedName::new(name);
         self.nodes[from].add(Child { name: name.to_owned(), member, element, node, leaf: None });
-        self.nodes.push(Node { pointer, ..Node::default() });
+        self.nodes.push(TrieNode { pointer, ..TrieNode::default() });
         node
     }
 }

@@ -4,13 +4,10 @@ use std::{fmt, sync::Arc};
 
 use super::{Book, GiveBack, TakeAnswer, TakeRequest};
 use crate::{
-    embedded::Locked,
+    embedded::{Locked, Now},
     ports::{Ledger, StoreError},
     time::Time,
 };
-
-/// The time now.
-type Now = Arc<dyn Fn() -> Time + Send + Sync>;
 
 /// A [`Book`] with a clock, shared by the ledgers of all holders.
 #[derive(Clone)]

@@ -2,7 +2,9 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use super::{Arrivals, Controller, Deliveries, DeliverySignals, Lag, Pace, Queue, Sample, Waiting, to_f64, whole};
+use super::{
+    Arrivals, Controller, Deliveries, DeliverySignals, Lag, Pace, Sample, Waiting, WaitingQueue, to_f64, whole,
+};
 
 /// What the consumer group takes per second, by time.
 pub(super) type Rate<'r> = &'r dyn Fn(f64) -> f64;
@@ -59,7 +61,7 @@ impl Oldest {
         let waiting = Waiting { from: whole(left), end: whole(left + waiting) };
         self.arrivals.note(at_ms, waiting);
         let oldest = self.arrivals.oldest_ms().map(|came_ms| Duration::from_millis((at_ms - came_ms).unsigned_abs()));
-        let queue = lag.filter(|_| !pace.why.is_closed()).map(|lag| Queue {
+        let queue = lag.filter(|_| !pace.why.is_closed()).map(|lag| WaitingQueue {
             oldest,
             left: waiting.from,
             lag,

@@ -4,13 +4,10 @@ use std::{fmt, sync::Arc};
 
 use super::{LEASE, PermitBook, Registry};
 use crate::{
-    embedded::Locked,
+    embedded::{Locked, Now},
     ports::{PermitGrant, PermitTurn, Permits, StoreError},
     time::Time,
 };
-
-/// The time now.
-type Now = Arc<dyn Fn() -> Time + Send + Sync>;
 
 /// A [`PermitBook`] with a clock, shared by all instances. No service registers here.
 #[derive(Clone)]

@@ -127,7 +127,7 @@ fn bypass_rule(document: &Document<'_>, node: &Node, path: &str) -> Option<Bypas
 
 /// `channel`, `category` and `campaign`, at least one of them; `what` says what they select.
 pub(super) fn selection(table: &mut Table<'_>, what: &str) -> Selection {
-    let names_any = |entry: &crate::document::Entry| {
+    let names_any = |entry: &crate::document::TableEntry| {
         ["channel", "category", "campaign"].contains(&&*entry.key) && entry.node.value != Value::Null
     };
     if !table.entries().iter().any(names_any) {

@@ -44,12 +44,12 @@ impl VerdictCounts {
 
 /// One counter a name, and one for what has none.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Names<T> {
+pub(super) struct CountsByName<T> {
     unnamed: Option<T>,
     named: BTreeMap<String, T>,
 }
 
-impl<T: Default> Names<T> {
+impl<T: Default> CountsByName<T> {
     /// The counter of this name.
     pub(super) fn of(&mut self, name: Option<&str>) -> &mut T {
         let Some(name) = name else { return self.unnamed.get_or_insert_default() };

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{
-    counts::{Names, VerdictCounts},
+    counts::{CountsByName, VerdictCounts},
     outcome::Outcome,
     pressure::PressureTotals,
     routes::RouteTotals,
@@ -319,7 +319,7 @@ impl ReplayTally {
         (self.policies.len() > 1).then(|| counts[0].cast_signed().saturating_sub(counts[1].cast_signed()))
     }
 
-    fn names(&self, names: &Names<PerPolicy<VerdictCounts>>) -> Vec<NameRow> {
+    fn names(&self, names: &CountsByName<PerPolicy<VerdictCounts>>) -> Vec<NameRow> {
         let row = |(name, counts): (Option<&str>, &PerPolicy<VerdictCounts>)| NameRow {
             name: name.map(str::to_owned),
             outcomes: self.each(counts),

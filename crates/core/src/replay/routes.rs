@@ -14,12 +14,12 @@ const BURST_MS: f64 = 1000.0;
 #[derive(Debug)]
 pub struct ReplayRoutes {
     policy: Arc<Policy>,
-    queues: Vec<Queue>,
+    queues: Vec<ReplayQueue>,
 }
 
 /// The intents of one route.
 #[derive(Debug, Clone, Copy, Default)]
-struct Queue {
+struct ReplayQueue {
     intents: u64,
     waited: u64,
     longest_ms: f64,
@@ -46,7 +46,7 @@ impl ReplayRoutes {
     /// No intent was approved.
     #[must_use]
     pub fn new(policy: Arc<Policy>) -> Self {
-        let queues = vec![Queue::default(); policy.routes.len()];
+        let queues = vec![ReplayQueue::default(); policy.routes.len()];
         Self { policy, queues }
     }
 
@@ -74,7 +74,7 @@ impl ReplayRoutes {
         reason = "it is above 0, and the cast saturates"
     )]
     pub fn totals(&self) -> Vec<RouteTotals> {
-        let totals = |(route, queue): (&crate::route::Route, &Queue)| RouteTotals {
+        let totals = |(route, queue): (&crate::route::Route, &ReplayQueue)| RouteTotals {
             route: route.name.to_string(),
             rate: route.rate,
             intents: queue.intents,

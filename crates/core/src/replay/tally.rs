@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    counts::{Names, POLICIES, VerdictCounts},
+    counts::{CountsByName, POLICIES, VerdictCounts},
     outcome::{Outcome, Ruling},
     pressure::PressurePeak,
     report::{ChangedIntents, DeferralCounts},
@@ -66,10 +66,10 @@ pub struct ReplayTally {
     pub(super) deferrals: PerPolicy<DeferralCounts>,
     pub(super) peaks: PerPolicy<PressurePeak>,
     pub(super) routes: PerPolicy<Vec<RouteTotals>>,
-    pub(super) segments: Names<PerPolicy<VerdictCounts>>,
-    pub(super) channels: Names<PerPolicy<VerdictCounts>>,
-    pub(super) categories: Names<PerPolicy<VerdictCounts>>,
-    pub(super) caps: Names<BTreeMap<String, CapTally>>,
+    pub(super) segments: CountsByName<PerPolicy<VerdictCounts>>,
+    pub(super) channels: CountsByName<PerPolicy<VerdictCounts>>,
+    pub(super) categories: CountsByName<PerPolicy<VerdictCounts>>,
+    pub(super) caps: CountsByName<BTreeMap<String, CapTally>>,
     pub(super) budgets: BTreeMap<String, BudgetTally>,
     pub(super) reasons: BTreeMap<SuppressReason, PerPolicy<u64>>,
     pub(super) hours: BTreeMap<Time, PerPolicy<VerdictCounts>>,
@@ -84,7 +84,7 @@ impl ReplayTally {
     /// the first policy's zone.
     #[must_use]
     pub fn new(policies: Vec<Arc<Policy>>, segment_names: Vec<String>) -> Self {
-        let mut caps: Names<BTreeMap<String, CapTally>> = Names::default();
+        let mut caps: CountsByName<BTreeMap<String, CapTally>> = CountsByName::default();
         let segments: BTreeSet<Option<&str>> =
             segment_names.iter().map(|name| Some(name.as_str())).chain([None]).collect();
         let mut budgets: BTreeMap<String, BudgetTally> = BTreeMap::new();
@@ -106,9 +106,9 @@ impl ReplayTally {
             deferrals: Default::default(),
             peaks: Default::default(),
             routes: Default::default(),
-            segments: Names::default(),
-            channels: Names::default(),
-            categories: Names::default(),
+            segments: CountsByName::default(),
+            channels: CountsByName::default(),
+            categories: CountsByName::default(),
             caps,
             budgets,
             reasons: BTreeMap::new(),

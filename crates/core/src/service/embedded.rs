@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use super::{Book, Holder, Registered, Registration, ServiceName, ServiceSeen, ShareReply, ShareTurn};
 use crate::{
-    embedded::Locked,
+    embedded::{Locked, Now},
     ports::{Services, StoreError},
     time::Time,
 };
@@ -14,7 +14,7 @@ use crate::{
 pub struct EmbeddedServices {
     books: Locked<BTreeMap<ServiceName, Book>>,
     holder: Holder,
-    now: Arc<dyn Fn() -> Time + Send + Sync>,
+    now: Now,
 }
 
 impl EmbeddedServices {

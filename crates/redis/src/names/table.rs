@@ -16,12 +16,12 @@ pub(super) const MAX_NAMES_A_CALL: usize = 500;
 
 /// One of the two tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Table {
+pub(crate) enum NameTable {
     Kinds,
     Campaigns,
 }
 
-impl Table {
+impl NameTable {
     /// Both.
     pub(crate) const ALL: [Self; 2] = [Self::Kinds, Self::Campaigns];
 
@@ -76,7 +76,7 @@ pub(super) enum Told {
 }
 
 /// The call.
-pub(super) fn request(table: Table, keyspace: &Keyspace, question: &Question<'_>) -> Request {
+pub(super) fn request(table: NameTable, keyspace: &Keyspace, question: &Question<'_>) -> Request {
     let nothing = (0, Vec::new());
     let (number, name) = question.highest.unwrap_or(&nothing);
     let listed = question.listed.map_or_else(|| "-1".to_owned(), |listed| listed.to_string());
@@ -88,7 +88,7 @@ pub(super) fn request(table: Table, keyspace: &Keyspace, question: &Question<'_>
 }
 
 /// Reads the reply.
-pub(super) fn read(reply: Reply, table: Table, names: usize, cluster: &Cluster) -> Result<Told, RequestError> {
+pub(super) fn read(reply: Reply, table: NameTable, names: usize, cluster: &Cluster) -> Result<Told, RequestError> {
     let torn = || RequestError::torn(&cluster.options().nodes[0], "numbers for names");
     let value: Value = reply?;
     // The last part is for the node (`node.rs`).

@@ -9,8 +9,8 @@ use redis::cmd;
 use weir_core::{ports::StoreError, time::Time};
 
 use super::{
-    Beginning, Command, Noted, Purpose, Rebuild, RebuildError, Scope, ask_all, first_found, found, guarded, mark,
-    mark_stem,
+    Beginning, Command, NotedProgress, Purpose, Rebuild, RebuildError, Scope, ask_all, first_found, found, guarded,
+    mark, mark_stem,
     names::{empty_tables, meta_fields, tables_are_whole},
     under_lock,
 };
@@ -59,7 +59,7 @@ async fn locked(
     };
     let found = epochs(&mut cluster, &keyspace).await.map_err(startup)?;
     let shards = chosen(scope, &keyspace, &found)?;
-    let (mut noted, mut marked_at) = (Noted::default(), now);
+    let (mut noted, mut marked_at) = (NotedProgress::default(), now);
     if beginning == Beginning::Fresh
         && let Some(left) = left_by(&mut cluster, &keyspace, &shards, &found).await?
     {
@@ -139,7 +139,7 @@ async fn left_by(
     keyspace: &Keyspace,
     shards: &BTreeSet<u16>,
     found: &[Option<String>],
-) -> Result<Option<(Noted, Time)>, StoreError> {
+) -> Result<Option<(NotedProgress, Time)>, StoreError> {
     let mut command = cmd("HGETALL");
     command.arg(keyspace.rebuild_key());
     let value = cluster.ask(keyspace.meta_slot(), Request::Plain(command)).await.map_err(startup)?;
@@ -151,7 +151,7 @@ async fn left_by(
     };
     let at = fields.get("marked_at_ms").and_then(|at| Time::from_millis(at.parse().ok()?));
     match at {
-        Some(at) if shards.iter().all(theirs) => Ok(Some((Noted::of(&fields), at))),
+        Some(at) if shards.iter().all(theirs) => Ok(Some((NotedProgress::of(&fields), at))),
         Some(_) | None => Ok(None),
     }
 }

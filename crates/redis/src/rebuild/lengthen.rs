@@ -16,14 +16,14 @@ use redis::cmd;
 use weir_core::{origin::Topic, ports::StoreError, shard::Layout, time::Time};
 
 use super::{
-    Beginning, Command, Lock, Noted, Purpose, Rebuild, RebuildError, ask_all, first_found, found, guarded,
+    Beginning, Command, Lock, NotedProgress, Purpose, Rebuild, RebuildError, ask_all, first_found, found, guarded,
     names::{meta_fields, meta_of_shards, tables_are_whole},
     under_lock,
 };
 use crate::{
     cluster::Cluster,
     keyspace::{Keyspace, LENGTHENING, Lengthening, Meta, State},
-    names::Table,
+    names::NameTable,
     node::Request,
     open::{KeyspaceSeed, compare_shards, epochs, foreign, get, in_settings, read_meta, startup},
     options::RedisOptions,
@@ -164,7 +164,7 @@ fn is_whole(keyspace: &Keyspace, epoch: Option<&str>) -> bool {
 
 /// Gives the meta key and the tables beside it their new epoch, at once, and begins the progress.
 fn renewing(keyspace: &Keyspace, run: &str) -> Vec<Command> {
-    let tables = Table::ALL.map(|table| table.keys(keyspace)[0].to_owned());
+    let tables = NameTable::ALL.map(|table| table.keys(keyspace)[0].to_owned());
     let tables = tables.into_iter().chain([keyspace.commits_key().to_owned()]);
     let renewed = tables.map(|key| Command::set_fields(key, [("epoch".to_owned(), keyspace.epoch().to_owned())]));
     renewed.chain([meta_fields(keyspace)]).chain(begun(keyspace, run)).collect()
@@ -183,7 +183,7 @@ struct Left {
     /// The run that had made itself the last run of all shards.
     owner: Option<String>,
     /// How far it is.
-    noted: Noted,
+    noted: NotedProgress,
     /// Before when its sends were decided.
     before: Option<Time>,
 }
@@ -197,14 +197,14 @@ async fn left_by(cluster: &mut Cluster, lock: &Lock<'_>) -> Result<Left, Rebuild
     let fields: HashMap<String, String> = redis::from_redis_value(value).unwrap_or_default();
     let Some(name) = fields.get(NAME) else {
         lock.write(cluster, begun(keyspace, run).into()).await?;
-        return Ok(Left { name: (*run).to_owned(), owner: None, noted: Noted::default(), before: None });
+        return Ok(Left { name: (*run).to_owned(), owner: None, noted: NotedProgress::default(), before: None });
     };
     // Where its lock runs out, this run may take it again.
     let ours = [("run".to_owned(), (*run).to_owned())];
     lock.write(cluster, vec![Command::set_fields(keyspace.rebuild_key(), ours)]).await?;
     let before = fields.get(BEFORE).and_then(|before| Time::from_millis(before.parse().ok()?));
     let owner = fields.get(OWNER).filter(|owner| !owner.is_empty()).cloned();
-    Ok(Left { name: name.clone(), owner, noted: Noted::of(&fields), before })
+    Ok(Left { name: name.clone(), owner, noted: NotedProgress::of(&fields), before })
 }
 
 /// What the last run of a shard is while this run puts older sends into it.

@@ -14,7 +14,7 @@ use super::{Command, Lock, RebuildError, Scope, ask_all, begin::compare_kept, gu
 use crate::{
     cluster::Cluster,
     keyspace::{Keyspace, Meta, State},
-    names::{Table, campaign_field, kind_field},
+    names::{NameTable, campaign_field, kind_field},
     node::Request,
     open::{KeyspaceSeed, epochs, read_meta, startup},
     options::RedisOptions,
@@ -108,7 +108,7 @@ async fn locked(
 
 /// Whether both tables are this keyspace's.
 pub(super) async fn tables_are_whole(cluster: &mut Cluster, keyspace: &Keyspace) -> Result<bool, StoreError> {
-    let requests = Table::ALL.map(|table| {
+    let requests = NameTable::ALL.map(|table| {
         let mut command = cmd("HGET");
         command.arg(table.keys(keyspace)[0]).arg("epoch");
         (keyspace.meta_slot(), Request::Plain(command))
@@ -142,7 +142,7 @@ pub(super) fn meta_of_shards(ours: &Keyspace, found: &[Option<String>]) -> Resul
 
 /// Makes both tables empty, under this epoch.
 pub(super) fn empty_tables(keyspace: &Keyspace, epoch: &str) -> impl Iterator<Item = Command> {
-    Table::ALL.into_iter().flat_map(move |table| {
+    NameTable::ALL.into_iter().flat_map(move |table| {
         let [key, backwards] = table.keys(keyspace).map(str::to_owned);
         [Command::delete([key.clone(), backwards]), Command::set_fields(key, [("epoch".to_owned(), epoch.to_owned())])]
     })
@@ -248,10 +248,10 @@ impl NamesRepair {
     pub async fn finish(mut self, names: &FoundNames) -> Result<(), RebuildError> {
         let (kinds, next_kind) = names.kinds();
         let kinds = kinds.iter().map(|(number, names)| (*number, kind_field(names))).collect();
-        self.fill(Table::Kinds, kinds, next_kind).await?;
+        self.fill(NameTable::Kinds, kinds, next_kind).await?;
         let (campaigns, next_campaign) = names.campaigns();
         let campaigns = campaigns.iter().map(|(number, name)| (*number, campaign_field(name))).collect();
-        self.fill(Table::Campaigns, campaigns, next_campaign).await?;
+        self.fill(NameTable::Campaigns, campaigns, next_campaign).await?;
         self.write(vec![meta_fields(&self.renamed)]).await?;
         let found = epochs(&mut self.cluster, &self.was).await.map_err(startup)?;
         let lock = Lock { keyspace: &self.was, run: &self.run };
@@ -266,7 +266,7 @@ impl NamesRepair {
     }
 
     /// Fills one table, and gives it its epoch last.
-    async fn fill(&mut self, table: Table, names: Vec<(u32, Vec<u8>)>, next: u32) -> Result<(), RebuildError> {
+    async fn fill(&mut self, table: NameTable, names: Vec<(u32, Vec<u8>)>, next: u32) -> Result<(), RebuildError> {
         let [key, backwards] = table.keys(&self.was).map(str::to_owned);
         let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
         for names in names.chunks(MAX_NAMES_A_WRITE) {

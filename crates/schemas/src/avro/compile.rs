@@ -4,7 +4,7 @@ use std::{collections::HashMap, ptr, sync::Arc};
 
 use apache_avro::schema::{InnerDecimalSchema, Name, NamesRef, NamespaceRef, ResolvedSchema, Schema, UuidSchema};
 
-use super::{AvroPlan, Kind, Meaning, Node};
+use super::{AvroNode, AvroPlan, Kind, Meaning};
 use crate::{place::Place, plan::Definition};
 
 /// Types, fields, branches and symbols of a plan, at most. A type is compiled once for each way to a field, so a few names in a schema
@@ -49,7 +49,7 @@ fn nested(text: &str) -> usize {
 
 struct Compiler<'s> {
     names: &'s NamesRef<'s>,
-    nodes: Vec<Node>,
+    nodes: Vec<AvroNode>,
     /// How many types, fields, branches and symbols there are.
     parts: usize,
     /// The nodes of named types that no field lies in, by where the type is defined.
@@ -78,7 +78,7 @@ impl<'s> Compiler<'s> {
         self.add(1)?;
         let number = self.nodes.len();
         let fields = place.map_or_else(Box::default, |place| place.fields.clone().into_boxed_slice());
-        self.nodes.push(Node { kind: Kind::Null, fields });
+        self.nodes.push(AvroNode { kind: Kind::Null, fields });
         if is_passed_over {
             self.passed_over.insert(ptr::from_ref(schema), number);
         }

@@ -11,7 +11,7 @@ use protox::{
     file::{File, FileResolver, GoogleFileResolver},
 };
 
-use super::{EnumNames, Member, Message, ProtobufPlan, Scalar};
+use super::{EnumNames, MessageMember, MessagePlan, ProtobufPlan, Scalar};
 use crate::{place::Place, plan::Definition};
 
 /// The name of the schema among the files that it imports.
@@ -154,7 +154,7 @@ impl Compiling {
         Ok(())
     }
 
-    fn of_message(&mut self, place: &Place, message: &MessageDescriptor) -> Result<Message, String> {
+    fn of_message(&mut self, place: &Place, message: &MessageDescriptor) -> Result<MessagePlan, String> {
         let mut members = Vec::new();
         for (name, place) in &place.steps {
             let field = message.get_field_by_name(name).or_else(|| message.get_field_by_json_name(name));
@@ -162,42 +162,42 @@ impl Compiling {
                 members.push((field.number(), self.member(place, &field)?));
             }
         }
-        Ok(Message(members.into()))
+        Ok(MessagePlan(members.into()))
     }
 
-    fn member(&mut self, place: &Place, field: &FieldDescriptor) -> Result<Member, String> {
+    fn member(&mut self, place: &Place, field: &FieldDescriptor) -> Result<MessageMember, String> {
         let kind = field.kind();
         if !field.is_list() && !field.is_map() {
             return self.single(place, &kind);
         }
         if !place.fields.is_empty() {
             let what = if field.is_map() { "a map" } else { "a list" };
-            return Ok(Member::Field(place.fields.clone().into(), Scalar::Other(what)));
+            return Ok(MessageMember::Field(place.fields.clone().into(), Scalar::Other(what)));
         }
         match kind.as_message().filter(|_| field.is_map()) {
             Some(entry) if entry.map_entry_key_field().kind() == Kind::String => {
                 let value = entry.map_entry_value_field().kind();
                 let steps = place.steps.iter();
                 let keys = steps.map(|(key, place)| Ok((key.as_str().into(), self.single(place, &value)?)));
-                Ok(Member::Map(keys.collect::<Result<_, String>>()?))
+                Ok(MessageMember::Map(keys.collect::<Result<_, String>>()?))
             }
             // Steps do not lead into a map with other keys.
-            Some(_) => Ok(Member::List(Box::default())),
+            Some(_) => Ok(MessageMember::List(Box::default())),
             None => {
                 let elements = place.elements();
                 let elements = elements.filter_map(|(number, place)| Some((usize::try_from(number).ok()?, place)));
                 let elements = elements.map(|(number, place)| Ok((number, self.single(place, &kind)?)));
-                Ok(Member::List(elements.collect::<Result<_, String>>()?))
+                Ok(MessageMember::List(elements.collect::<Result<_, String>>()?))
             }
         }
     }
 
     /// A value that is not repeated.
-    fn single(&mut self, place: &Place, kind: &Kind) -> Result<Member, String> {
+    fn single(&mut self, place: &Place, kind: &Kind) -> Result<MessageMember, String> {
         self.add(1)?;
         match kind.as_message() {
-            Some(message) if place.fields.is_empty() => Ok(Member::Message(self.of_message(place, message)?)),
-            Some(_) | None => Ok(Member::Field(place.fields.clone().into(), self.scalar(kind)?)),
+            Some(message) if place.fields.is_empty() => Ok(MessageMember::Message(self.of_message(place, message)?)),
+            Some(_) | None => Ok(MessageMember::Field(place.fields.clone().into(), self.scalar(kind)?)),
         }
     }
 

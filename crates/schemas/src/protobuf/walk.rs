@@ -5,7 +5,7 @@ use weir_core::{
     ports::{SchemaFields, SchemaValue},
 };
 
-use super::{Member, Message, ProtobufPlan, Scalar, wire::Raw};
+use super::{MessageMember, MessagePlan, ProtobufPlan, Scalar, wire::Raw};
 use crate::{
     cursor::{Cursor, zigzag},
     misfit::Misfit,
@@ -42,21 +42,21 @@ fn indexes(wire: &mut Cursor<'_>) -> Result<Vec<usize>, Misfit> {
 }
 
 /// Reads a message. Of a field that is given several times, the last one counts; of a message, its members.
-fn of_message<'a>(plan: &Message, bytes: &'a [u8], found: &mut SchemaFields<'a>) -> Result<(), Misfit> {
+fn of_message<'a>(plan: &MessagePlan, bytes: &'a [u8], found: &mut SchemaFields<'a>) -> Result<(), Misfit> {
     let mut wire = Cursor::new(bytes);
     let mut elements = Vec::new();
     while let Some((number, raw)) = wire.field()? {
         for (at, (_, member)) in plan.0.iter().enumerate().filter(|(_, (known, _))| *known == number) {
             match member {
-                Member::List(wanted) => {
+                MessageMember::List(wanted) => {
                     elements.resize(plan.0.len(), 0_usize);
                     if let Some((_, element)) = wanted.iter().find(|(wanted, _)| *wanted == elements[at]) {
                         one(element, raw, found)?;
                     }
                     elements[at] += 1;
                 }
-                Member::Map(wanted) => entry(wanted, raw, found)?,
-                Member::Field(..) | Member::Message(_) => one(member, raw, found)?,
+                MessageMember::Map(wanted) => entry(wanted, raw, found)?,
+                MessageMember::Field(..) | MessageMember::Message(_) => one(member, raw, found)?,
             }
         }
     }
@@ -64,13 +64,13 @@ fn of_message<'a>(plan: &Message, bytes: &'a [u8], found: &mut SchemaFields<'a>)
 }
 
 /// Reads what is not repeated.
-fn one<'a>(member: &Member, raw: Raw<'a>, found: &mut SchemaFields<'a>) -> Result<(), Misfit> {
+fn one<'a>(member: &MessageMember, raw: Raw<'a>, found: &mut SchemaFields<'a>) -> Result<(), Misfit> {
     match (member, raw) {
-        (Member::Message(message), Raw::Sized(bytes)) => of_message(message, bytes, found),
+        (MessageMember::Message(message), Raw::Sized(bytes)) => of_message(message, bytes, found),
         // Steps do not lead into a group.
-        (Member::Message(_), Raw::Group) | (Member::List(_) | Member::Map(_), _) => Ok(()),
-        (Member::Message(_), Raw::Varint(_) | Raw::Fixed32(_) | Raw::Fixed64(_)) => Err(WRONG_TYPE),
-        (Member::Field(fields, scalar), raw) => {
+        (MessageMember::Message(_), Raw::Group) | (MessageMember::List(_) | MessageMember::Map(_), _) => Ok(()),
+        (MessageMember::Message(_), Raw::Varint(_) | Raw::Fixed32(_) | Raw::Fixed64(_)) => Err(WRONG_TYPE),
+        (MessageMember::Field(fields, scalar), raw) => {
             let value = scalar.value(raw)?;
             for field in fields {
                 found[*field as usize] = Some(value.clone());
@@ -80,7 +80,7 @@ fn one<'a>(member: &Member, raw: Raw<'a>, found: &mut SchemaFields<'a>) -> Resul
     }
 }
 
-fn entry<'a>(wanted: &[(Box<str>, Member)], raw: Raw<'a>, found: &mut SchemaFields<'a>) -> Result<(), Misfit> {
+fn entry<'a>(wanted: &[(Box<str>, MessageMember)], raw: Raw<'a>, found: &mut SchemaFields<'a>) -> Result<(), Misfit> {
     let Raw::Sized(bytes) = raw else { return Err(WRONG_TYPE) };
     let (mut wire, mut key, mut value) = (Cursor::new(bytes), [].as_slice(), None);
     while let Some((number, raw)) = wire.field()? {

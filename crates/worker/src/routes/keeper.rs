@@ -44,11 +44,11 @@ pub struct RoutesKeeper<F, S, C> {
     permits: F,
     /// Runs a task beside this one.
     spawn: S,
-    kept: BTreeMap<Arc<str>, Kept>,
+    kept: BTreeMap<Arc<str>, KeptRoute>,
 }
 
 /// A route with its tasks; dropped, they end.
-struct Kept {
+struct KeptRoute {
     route: Route,
     learnt: LastLearnt,
     _stop: DropGuard,
@@ -120,7 +120,7 @@ where
             };
             let keeper = RouteKeeper::new(route, state, links, learnt);
             (self.spawn)(Box::pin(keeper.run(stop.clone())));
-            let kept = Kept { route: route.clone(), learnt: last_learnt, _stop: stop.drop_guard() };
+            let kept = KeptRoute { route: route.clone(), learnt: last_learnt, _stop: stop.drop_guard() };
             self.kept.insert(Arc::clone(&route.name), kept);
         }
     }

@@ -6,7 +6,7 @@ use arc_swap::ArcSwapOption;
 use tokio_util::sync::CancellationToken;
 use weir_core::{
     arrivals::Waiting,
-    delivery_signals::Queue,
+    delivery_signals::WaitingQueue,
     pace::{Lag, Pace},
     ports::Clock,
     route::Route,
@@ -58,7 +58,7 @@ pub struct Offsets {
 
 /// One look.
 #[derive(Debug, Clone)]
-pub(super) struct Looked {
+pub(super) struct OffsetsSeen {
     /// When it ended, by the monotonic clock.
     pub(super) at: Duration,
     /// Permits spent before the lag was last known: it has all of them.
@@ -72,7 +72,7 @@ pub(super) struct Looked {
     pub(super) oldest_ms: Option<i64>,
 }
 
-impl Looked {
+impl OffsetsSeen {
     /// The lag, where it is known and there is one.
     pub(super) fn known_lag(&self) -> Option<Lag> {
         self.lag.as_ref().ok().copied().flatten()
@@ -84,10 +84,10 @@ impl Looked {
     }
 
     /// What the age of the oldest intent is compared with, while delivery goes on.
-    pub(super) fn queue(&self, pace: &Pace, ahead_ms: i64) -> Option<Queue> {
+    pub(super) fn queue(&self, pace: &Pace, ahead_ms: i64) -> Option<WaitingQueue> {
         let (lag, waiting) = (self.known_lag()?, self.waiting.as_ref().ok()?);
         let (oldest, left) = (self.oldest_at(self.at), waiting.iter().map(|waiting| waiting.from).sum());
-        (!pace.why.is_closed()).then(|| Queue {
+        (!pace.why.is_closed()).then(|| WaitingQueue {
             oldest: oldest.map(Duration::from_millis),
             left,
             lag,
@@ -98,7 +98,7 @@ impl Looked {
 }
 
 /// The last look.
-pub(super) type LastLook = Arc<ArcSwapOption<Looked>>;
+pub(super) type LastLook = Arc<ArcSwapOption<OffsetsSeen>>;
 
 /// Looks again and again, until `stop`.
 pub(super) async fn keep_looking<C: Clock>(
@@ -122,7 +122,7 @@ pub(super) async fn keep_looking<C: Clock>(
             ages.look(at, waiting);
         }
         let oldest_ms = ages.oldest_ms();
-        let looked = Arc::new(Looked { at, spent, queued, lag, waiting, oldest_ms });
+        let looked = Arc::new(OffsetsSeen { at, spent, queued, lag, waiting, oldest_ms });
         last.store(Some(Arc::clone(&looked)));
         ages.ask_back(offsets.as_mut(), &clock).await;
         if let Ok(waiting) = &looked.waiting {

@@ -19,7 +19,7 @@ use weir_core::{
 use super::{
     RouteCell, RouteSeen,
     learnt::{LastLearnt, Learnt},
-    offsets::{LastLook, Looked},
+    offsets::{LastLook, OffsetsSeen},
 };
 
 /// From one turn to the next: at most two a second.
@@ -151,12 +151,12 @@ impl<P: Permits, C: Clock> RouteKeeper<P, C> {
     }
 
     /// Permits that are held, or were spent since the lag was last known.
-    fn recent(&self, look: &Looked) -> u64 {
+    fn recent(&self, look: &OffsetsSeen) -> u64 {
         self.state.held().saturating_add(self.state.spent().saturating_sub(look.spent))
     }
 
     /// What signals of overload that this instance sees leave of the drain rate.
-    fn signals(&mut self, (look, pace): (&Looked, &Pace), now: Duration) -> f64 {
+    fn signals(&mut self, (look, pace): (&OffsetsSeen, &Pace), now: Duration) -> f64 {
         let queue = (!is_old(look, now)).then(|| look.queue(pace, self.route.ahead_ms)).flatten();
         let (approved, failed, processing_ms) = (self.state.spent(), self.state.failed(), self.processing_ms());
         self.learnt.signals.turn(now, &Deliveries { approved, failed, processing_ms, queue })
@@ -168,7 +168,7 @@ impl<P: Permits, C: Clock> RouteKeeper<P, C> {
     }
 
     /// What the route takes, by the last look.
-    fn paced(&mut self, look: &Looked, now: Duration) -> Pace {
+    fn paced(&mut self, look: &OffsetsSeen, now: Duration) -> Pace {
         let is_old = is_old(look, now);
         let lag = look.known_lag().filter(|_| !is_old);
         let at = if is_old { now } else { look.at };
@@ -212,7 +212,7 @@ impl<P: Permits, C: Clock> RouteKeeper<P, C> {
 
     /// Whether what waits by a look is intents. What was seen some time ago may have had its turn. Offsets without a record count as
     /// long as no lane reads them, after a restart or a rebalance; what this process reads none of may be no more than that.
-    fn is_counted(&self, look: &Looked) -> bool {
+    fn is_counted(&self, look: &OffsetsSeen) -> bool {
         let finds = self.state.finds_since().is_some_and(|since| since + FINDS_FOR <= look.at);
         finds && look.waiting.is_ok() && !is_old(look, self.links.clock.passed())
     }
@@ -266,7 +266,7 @@ impl<P: Permits, C: Clock> RouteKeeper<P, C> {
     }
 
     /// Shows what is known to lanes and people.
-    fn show(&mut self, look: &Looked, pace: Pace, (permits, reserved): (u64, u64)) {
+    fn show(&mut self, look: &OffsetsSeen, pace: Pace, (permits, reserved): (u64, u64)) {
         let PermitGrant { held_by_others, members, registered_per_s, timeout_ms, .. } = self.grant;
         let troubles = [look.lag.as_ref().err(), look.waiting.as_ref().err()];
         let trouble = troubles.into_iter().flatten().next().cloned();
@@ -326,7 +326,7 @@ fn used_by_now(state: &RouteState) -> u64 {
 }
 
 /// Whether a look says nothing of the lag any more.
-fn is_old(look: &Looked, now: Duration) -> bool {
+fn is_old(look: &OffsetsSeen, now: Duration) -> bool {
     now.saturating_sub(look.at) > LOOK_HOLDS
 }
 

@@ -17,7 +17,7 @@ use weir_core::{
     time::millis,
 };
 
-use super::{Admission, AdmissionId, Answer, Call, Message, QUEUE, ServiceDesk};
+use super::{Admission, AdmissionId, DeskAnswer, DeskCall, DeskMessage, QUEUE, ServiceDesk};
 use crate::observer::{AdmissionEvent, Observer};
 
 /// A call that has no answer by then has failed: a turn must be over before the lease ends.
@@ -34,8 +34,8 @@ enum Called {
     Turned(ServiceName, Result<ShareReply, StoreError>),
     Answered {
         service: ServiceName,
-        answer: Result<Answer, StoreError>,
-        reply: oneshot::Sender<Result<Answer, StoreError>>,
+        answer: Result<DeskAnswer, StoreError>,
+        reply: oneshot::Sender<Result<DeskAnswer, StoreError>>,
     },
 }
 
@@ -48,7 +48,7 @@ pub struct ServiceKeeper<S, C> {
     free: Vec<S>,
     clock: C,
     observer: Arc<dyn Observer>,
-    inbox: mpsc::Receiver<Message>,
+    inbox: mpsc::Receiver<DeskMessage>,
     /// Who waits for the first turn at a service.
     waiting: BTreeMap<ServiceName, Vec<oneshot::Sender<Admission>>>,
     /// The connection comes back where the call was answered.
@@ -116,18 +116,18 @@ where
         millis(self.clock.passed())
     }
 
-    fn asked(&mut self, message: Message) {
+    fn asked(&mut self, message: DeskMessage) {
         match message {
-            Message::Ask(service, reply) => self.ask(service, reply),
-            Message::End(service, AdmissionId { holder, number }, took_ms, reply) => {
+            DeskMessage::Ask(service, reply) => self.ask(service, reply),
+            DeskMessage::End(service, AdmissionId { holder, number }, took_ms, reply) => {
                 let ended = self.admissions.end(&service, &holder, End { number, took_ms }, self.now_ms());
                 if ended == Ended::Now {
                     self.observer.admissions(&service, AdmissionEvent::Ended, 1);
                 }
                 let _ = reply.send(ended);
             }
-            Message::Call(service, call, reply) => self.call(service, call, reply),
-            Message::States(reply) => {
+            DeskMessage::Call(service, call, reply) => self.call(service, call, reply),
+            DeskMessage::States(reply) => {
                 let _ = reply.send(self.admissions.look(self.now_ms()));
             }
         }
@@ -174,7 +174,7 @@ where
         }
     }
 
-    fn call(&mut self, service: ServiceName, call: Call, reply: oneshot::Sender<Result<Answer, StoreError>>) {
+    fn call(&mut self, service: ServiceName, call: DeskCall, reply: oneshot::Sender<Result<DeskAnswer, StoreError>>) {
         if self.calls_for_http >= MOST_CALLS {
             let error = StoreError::Temporary(format!("{MOST_CALLS} calls about services are under way"));
             let _ = reply.send(Err(error));
@@ -186,11 +186,13 @@ where
         self.calls.spawn(async move {
             let answered = in_time(&clock, async {
                 match &call {
-                    Call::Register(instance, registration) => {
-                        services.register(&service, instance, registration).await.map(Answer::Registered)
+                    DeskCall::Register(instance, registration) => {
+                        services.register(&service, instance, registration).await.map(DeskAnswer::Registered)
                     }
-                    Call::Deregister(instance) => services.deregister(&service, instance).await.map(Answer::Removed),
-                    Call::Look => services.look(&service).await.map(Answer::Seen),
+                    DeskCall::Deregister(instance) => {
+                        services.deregister(&service, instance).await.map(DeskAnswer::Removed)
+                    }
+                    DeskCall::Look => services.look(&service).await.map(DeskAnswer::Seen),
                 }
             });
             let answered = answered.await;
@@ -205,7 +207,7 @@ where
             Called::Answered { service, answer, reply } => {
                 self.calls_for_http -= 1;
                 // What has changed comes into force soon, where admissions are given here.
-                if matches!(answer, Ok(Answer::Registered(_) | Answer::Removed(_))) {
+                if matches!(answer, Ok(DeskAnswer::Registered(_) | DeskAnswer::Removed(_))) {
                     self.admissions.hasten(&service);
                 }
                 let _ = reply.send(answer);

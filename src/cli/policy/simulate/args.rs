@@ -20,7 +20,7 @@ use weir_worker::refresh::RefreshSource as _;
 
 use super::{PastSource, past::Between};
 use crate::{
-    cli::{args::Moment, assemble, exit::UsageError, output::OutputForm, segments::S3Args},
+    cli::{args::TimeArg, assemble, exit::UsageError, output::OutputForm, segments::S3Args},
     config::Settings,
     object_store::{Location, StoredObject},
     policy_source::PolicySource,
@@ -50,10 +50,10 @@ pub struct SimulateArgs {
     approved: Option<String>,
     /// Skip intents before this time: RFC 3339, or how long ago (7d)
     #[arg(long, value_name = "TIME")]
-    since: Option<Moment>,
+    since: Option<TimeArg>,
     /// Skip intents from this time on; deferred intents are decided until then [default: until the last intent]
     #[arg(long, value_name = "TIME")]
-    until: Option<Moment>,
+    until: Option<TimeArg>,
     /// The worker's configuration: brokers, topics, fields of intents, segments, history
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -129,7 +129,7 @@ impl SimulateArgs {
         let retention_ms = i64::try_from(history.as_millis()).unwrap_or(i64::MAX);
         let max_entries = settings.map_or(MAX_ENTRIES, |settings| settings.redis.max_entries);
         let bounds = HistoryBounds { retention_ms, max_entries };
-        let between = Between { from: self.since.map(Moment::time), to: self.until.map(Moment::time) };
+        let between = Between { from: self.since.map(TimeArg::time), to: self.until.map(TimeArg::time) };
         if let (Some(from), Some(to)) = (between.from, between.to)
             && from >= to
         {

@@ -21,7 +21,7 @@ use weir_kafka::{
 use super::{
     PastSource,
     file::LineReader,
-    past::{Between, Sent, Unwrapped, unwrap_line},
+    past::{Between, LineSays, Unwrapped, unwrap_line},
     replay::Replay,
 };
 use crate::cli::output::progress;
@@ -60,7 +60,7 @@ impl History<'_> {
         let Unwrapped { intent, at: decided, sent } = unwrap_line(line);
         let Ok(intent) = decode(Some(intent), [], self.fields) else { return 0 };
         let time = decided.or(intent.created_at).filter(|time| self.since.covers(*time));
-        let (Some(time), Sent::Counts) = (time, sent) else { return 0 };
+        let (Some(time), LineSays::Counts) = (time, sent) else { return 0 };
         let id = intent.id_hash;
         let send = PastSend { at: time, id, origin: OriginMark::RESTORED, class: intent.class(), cost: intent.cost };
         replay.remember(intent.user, &send);

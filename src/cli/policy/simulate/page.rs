@@ -33,7 +33,7 @@ struct PolicyLine<'r> {
 
 #[derive(Template)]
 #[template(path = "simulation.html")]
-struct Page<'r> {
+struct SimulationPage<'r> {
     report: &'r Report,
     policies: Vec<PolicyLine<'r>>,
     series: Vec<String>,
@@ -52,7 +52,7 @@ pub(super) fn page(report: &Report) -> anyhow::Result<String> {
         suppressed: policy.counts.suppressed,
         deferred: deferred(policy.deferred),
     });
-    let page = Page {
+    let page = SimulationPage {
         report,
         policies: policies.collect(),
         series: legend(report),

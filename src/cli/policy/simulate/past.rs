@@ -189,7 +189,7 @@ pub(super) fn wrong_time(line: &[u8]) -> Option<DeadLetterReason> {
 
 /// Whether a line tells of a send that counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sent {
+pub(super) enum LineSays {
     /// It does, or does not say.
     Counts,
     /// It was not sent, or does not count.
@@ -200,12 +200,12 @@ pub(super) enum Sent {
 pub(super) struct Unwrapped<'l> {
     pub(super) intent: &'l [u8],
     pub(super) at: Option<Time>,
-    pub(super) sent: Sent,
+    pub(super) sent: LineSays,
 }
 
 /// Takes an intent out of what is around it.
 pub(super) fn unwrap_line(line: &[u8]) -> Unwrapped<'_> {
-    let plain = Unwrapped { intent: line, at: None, sent: Sent::Counts };
+    let plain = Unwrapped { intent: line, at: None, sent: LineSays::Counts };
     if memmem::find(line, b"\"intent\"").is_none() {
         return plain;
     }
@@ -214,6 +214,6 @@ pub(super) fn unwrap_line(line: &[u8]) -> Unwrapped<'_> {
     let at = wrapped.at.or(wrapped.decided_at.filter(|_| decision)).and_then(|at| at.time());
     let Some(at) = at else { return plain };
     let suppressed = wrapped.verdict.is_some_and(|verdict| verdict == "suppressed");
-    let sent = if suppressed || wrapped.counts == Some(false) { Sent::No } else { Sent::Counts };
+    let sent = if suppressed || wrapped.counts == Some(false) { LineSays::No } else { LineSays::Counts };
     Unwrapped { intent: wrapped.intent.get().as_bytes(), at: Some(at), sent }
 }

@@ -41,9 +41,9 @@ impl Permits for Answers {
     }
 }
 
-fn look(seconds: u64) -> Arc<Looked> {
+fn look(seconds: u64) -> Arc<OffsetsSeen> {
     let (lag, waiting) = (Ok(Some(Lag { end: 0, committed: 0 })), Ok(Vec::new()));
-    Arc::new(Looked { at: Duration::from_secs(seconds), spent: 0, queued: 0, lag, waiting, oldest_ms: None })
+    Arc::new(OffsetsSeen { at: Duration::from_secs(seconds), spent: 0, queued: 0, lag, waiting, oldest_ms: None })
 }
 
 const fn grant(registered_per_s: Option<u64>, rates: KeptRates) -> PermitGrant {
