@@ -782,7 +782,7 @@ fn all_problems_are_said_at_once_by_place() {
 }
 
 /// Compares a file with what the code makes of it, or writes it where UPDATE_SCHEMAS is set.
-fn current(path: &str, expected: impl Fn(&str) -> String) {
+pub(super) fn current(path: &str, expected: impl Fn(&str) -> String) {
     let path = repository(path);
     let found = std::fs::read_to_string(&path).unwrap_or_default();
     let expected = expected(&found);
@@ -790,7 +790,7 @@ fn current(path: &str, expected: impl Fn(&str) -> String) {
         std::fs::write(&path, &expected).unwrap();
         return;
     }
-    assert!(found == expected, "{path} is out of date: run UPDATE_SCHEMAS=1 cargo test --test pure config");
+    assert!(found == expected, "{path} is out of date: run UPDATE_SCHEMAS=1 cargo test --test pure");
 }
 
 #[test]

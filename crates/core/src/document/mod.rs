@@ -7,12 +7,11 @@ use std::{cell::RefCell, sync::Arc};
 
 mod json;
 mod problem;
-mod table;
 mod toml;
 pub mod value;
 
 pub use problem::{Problem, Problems};
-pub use table::{Table, nearest};
+pub use value::nearest;
 
 /// The largest document that is read, in bytes: a policy of a thousand segments has some 200 KiB.
 pub const MAX_DOCUMENT_BYTES: usize = 4 << 20;

@@ -2,10 +2,18 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
-use super::{Node, Value, nearest};
+use super::{Node, Value};
 
 /// What a node turned into, or what it must be.
 pub type Parsed<T> = Result<T, String>;
+
+/// The known name that a mistyped one is nearest to, if any is near.
+pub fn nearest<'k>(typed: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
+    /// Below it, two names have little in common (Jaro-Winkler, 0 to 1).
+    const NEAR: f64 = 0.8;
+    let near = known.into_iter().map(|name| (strsim::jaro_winkler(typed, name), name));
+    near.filter(|(likeness, _)| *likeness >= NEAR).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
+}
 
 /// What kind of value a node holds, for an error.
 fn shown(node: &Node) -> String {

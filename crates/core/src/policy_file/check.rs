@@ -1,20 +1,29 @@
 //! The whole policy: from the tree to the domain's type.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, LazyLock},
+};
 
 use jiff::civil::Time as CivilTime;
 
 use super::{
-    PolicyBounds, budgets,
-    caps::{self, action, filter},
-    pressure, routes,
+    budgets::BudgetOptions,
+    caps::{SegmentOptions, action, selection},
+    forms::{Check, Form, between, duration, flag, list, names, table, text, word},
+    options::{Declared, ValueAt, options},
+    pressure::PressureOptions,
+    routes::RouteOptions,
 };
 use crate::{
+    budget::MAX_BUDGETS,
+    class::Filter,
     document::{
-        Document, Node, Table, Value,
+        Node, Value,
         value::{self, Parsed, in_words},
     },
     policy::{Action, Bypass, Caps, Counts, Mode, OnUnavailable, Policy, QuietHours, Selection, Unavailable},
+    route::MAX_ROUTES,
     wheel::LONGEST_MS,
     zone::Zone,
 };
@@ -24,12 +33,141 @@ const DEFER_MAX_MS: i64 = 72 * 60 * 60 * 1000;
 /// The longest time that intents may be spread over: what comes back later than a day after quiet hours comes in the next ones.
 const LONGEST_SPREAD_MS: i64 = 12 * 60 * 60 * 1000;
 
-/// Keys of the document itself: in TOML they must stand before the first table, which is easily missed.
-const TOP_LEVEL: [&str; 9] =
-    ["version", "timezone", "max_age", "shadow", "bypass", "on_unavailable", "stop", "budgets", "routes"];
+const UNAVAILABLE: &[(&str, Unavailable)] =
+    &[("wait", Unavailable::Wait), ("approve", Unavailable::Approve), ("suppress", Unavailable::Suppress)];
 
-const UNAVAILABLE: [(&str, Unavailable); 3] =
-    [("wait", Unavailable::Wait), ("approve", Unavailable::Approve), ("suppress", Unavailable::Suppress)];
+options! {
+    PolicyOptions -> Policy, "Policy", "A policy: each segment's caps, bypasses, and quiet hours." {
+        version: required, text(), "The policy's version; every decision names it.";
+        timezone: or(Zone::utc()), Check { form: Form::Zone, ..text() }.and(zone),
+            "IANA time zone for intents that name none, for calendar windows and quiet hours. Default: UTC.";
+        segments: or_default, Check { form: Form::ByName(SegmentOptions::declared), read: segments },
+            "Each segment's caps, by the segment's name.";
+        default: required("`[default]`: the caps of users who are in no segment"), table::<SegmentOptions>(),
+            "Users in no segment, or in one that is not named here.";
+        bypass: or_default, list::<BypassOptions>("rules", None, None),
+            "Intents that are never capped; the first matching rule decides whether they count.";
+        on_unavailable: or_default, list::<UnavailableOptions>("rules", None, None),
+            "Actions for intents whose history is unavailable for longer than redis.unavailable_after. The first matching rule\n\
+             decides; intents without one wait.";
+        quiet_hours: optional, table::<QuietOptions>(), "Hours without messages, by the user's clock.";
+        stop: or_default, list::<StopOptions>("rules", None, None),
+            "Intents that are not sent any more: they are suppressed as stopped, deferred intents at the latest when they are due.";
+        budgets: or_default,
+            list::<BudgetOptions>("budgets", Some(MAX_BUDGETS), Some("decisions name the budget that denied")),
+            "The most that may be approved in a window, over all users and instances.";
+        pressure: optional, table::<PressureOptions>(), "The most users that may be active at a time.";
+        routes: or_default, list::<RouteOptions>("routes", Some(MAX_ROUTES), Some("each has a topic of its own")),
+            "Where approved intents are delivered, and how fast; the first matching route counts. Intents without one are not paced.";
+        defer: optional, table::<DeferOptions>(), "Bounds of deferral.";
+        max_age: optional, duration(),
+            r#"Older intents (by created_at, else Kafka's time) are suppressed as expired: "6h"."#;
+        shadow: or_default, Check { form: Form::Switch, ..flag() },
+            "true: decide and report, but approve every intent. Default: false.";
+    }
+    |at| Some(Policy {
+        version: version?.to_string(),
+        timezone,
+        segments,
+        default: default?,
+        bypass,
+        on_unavailable,
+        quiet_hours,
+        stops: stop,
+        pressure,
+        budgets,
+        routes,
+        defer_max_ms: defer.unwrap_or(DEFER_MAX_MS.min(at.bounds.history.retention_ms)),
+        max_age_ms: max_age,
+        mode: if shadow { Mode::Shadow } else { Mode::Enforce },
+    })
+}
+
+options! {
+    BypassOptions -> Bypass, "BypassRule",
+    "Intents that are never capped. At least one of channel, category and campaign; an intent must fit all that are given.",
+    anyOf(channel, category, campaign)
+    "needs at least one of `channel`, `category` and `campaign`: which intents are never capped" {
+        channel: optional, names(), "The channels.";
+        category: optional, names(), "The categories.";
+        campaign: optional, names(), "The campaigns.";
+        counts: or(true), flag(),
+            "true (default): recorded, and counts against later intents. false: not recorded, no duplicate check.";
+    }
+    |at| Some(Bypass {
+        selection: selection(channel, category, campaign),
+        counts: if counts { Counts::Yes } else { Counts::No },
+    })
+}
+
+options! {
+    StopOptions -> Selection, "StopRule",
+    "Intents that are not sent any more. At least one of channel, category and campaign; an intent must fit all that are given.",
+    anyOf(channel, category, campaign)
+    "needs at least one of `channel`, `category` and `campaign`: which intents are not sent any more" {
+        channel: optional, names(), "The channels.";
+        category: optional, names(), "The categories.";
+        campaign: optional, names(), "The campaigns.";
+    }
+    |at| Some(selection(channel, category, campaign))
+}
+
+options! {
+    UnavailableOptions -> OnUnavailable, "UnavailableRule",
+    "The action for intents whose history is unavailable. An intent must fit all that is given; without channel and category, every intent does." {
+        channel: optional, names(), "The channels.";
+        category: optional, names(), "The categories.";
+        action: required, word(UNAVAILABLE),
+            "wait: until the shard is available; intents of other shards continue. approve: approved without evaluating a cap, and\n\
+             recorded once the shard is available. suppress: suppressed as unavailable.";
+    }
+    |at| Some(OnUnavailable { filter: Filter { channels: channel, categories: category }, action: action? })
+}
+
+options! {
+    QuietOptions -> QuietHours, "QuietHours",
+    "From one time of day until before another, over midnight if the second is earlier." {
+        from: required, Check { form: Form::TimeOfDay, read: time_of_day }, r#"Their begin: "22:00"."#;
+        to: required, Check { form: Form::TimeOfDay, read: time_of_day }, r#"Their end: "08:00"."#;
+        action: required, action(), "The action for intents in quiet hours.";
+        spread: optional, between(0..=LONGEST_SPREAD_MS),
+            r#"Deferred intents return within this time after the end, spread by user: "30m". At most "12h"."#;
+        channel: optional, names(), "Only for intents of these channels.";
+        category: optional, names(),
+            "Only for intents of these categories. A bypass does not exempt from quiet hours; this does.";
+    }
+    |at| {
+        if spread.is_some() && action == Some(Action::Suppress) {
+            at.note_option("spread", "needs action = \"defer\": what is suppressed does not return");
+        }
+        let quiet = QuietHours::new(from?, to?, Filter { channels: channel, categories: category });
+        if quiet.is_none() {
+            let reason = "and quiet_hours.to must not be the same: leave [quiet_hours] out for never; for always, use a cap with \
+                          limit = 0";
+            at.note_option("from", reason);
+        }
+        match action? {
+            Action::Suppress => quiet,
+            Action::Defer => quiet.map(|quiet| quiet.deferring(spread.unwrap_or(0))),
+        }
+    }
+}
+
+options! {
+    DeferOptions -> i64, "Defer", "Bounds of deferral." {
+        max: required, duration().and(kept),
+            "The longest time that an intent is deferred: \"72h\" (the default), at most \"94h\" and redis.history. What may be sent\n\
+             only later is suppressed.";
+    }
+    |at| max
+}
+
+/// Keys of the document itself: in TOML they must stand before the first table, which is easily missed.
+static TOP_LEVEL: LazyLock<Vec<&str>> = LazyLock::new(|| {
+    let options = PolicyOptions::declared().options.into_iter();
+    let options = options.filter(|option| !matches!(option.form, Form::Table(_) | Form::ByName(_)));
+    options.map(|option| option.key).collect()
+});
 
 /// Where a key that is unknown here belongs.
 pub(super) fn elsewhere(key: &str) -> Option<String> {
@@ -38,199 +176,48 @@ pub(super) fn elsewhere(key: &str) -> Option<String> {
     })
 }
 
-/// Checks the whole policy; `None` where something is wrong, which is noted.
-pub(super) fn policy(document: &Document<'_>, root: &Node, bounds: PolicyBounds) -> Option<Policy> {
-    let mut table = Table::of(document, root, "")?;
-    table.node("$schema");
-    let version = table.required("version", value::text).map(str::to_owned);
-    let timezone = table.optional("timezone", zone).unwrap_or_else(Zone::utc);
-    let segments =
-        table.node("segments").map_or_else(|| Some(BTreeMap::new()), |node| segments(document, node, bounds));
-    let default = default(&mut table, bounds);
-    let bypass = table.node("bypass").map_or_else(Vec::new, |node| bypass(document, node));
-    let on_unavailable = table.node("on_unavailable").map_or_else(Vec::new, |node| on_unavailable(document, node));
-    let quiet_hours = table.node("quiet_hours").and_then(|node| quiet_hours(document, node, bounds.may_defer));
-    let stops = table.node("stop").map_or_else(Vec::new, |node| stops(document, node));
-    let budgets =
-        table.node("budgets").map_or_else(Vec::new, |node| budgets::budgets(document, node, bounds.may_defer));
-    let pressure = table.node("pressure").and_then(|node| pressure::pressure(document, node, bounds.may_defer));
-    let routes = table.node("routes").map_or_else(Vec::new, |node| routes::routes(document, node, bounds));
-    let history_ms = bounds.history.retention_ms;
-    let defer_max_ms = table.node("defer").and_then(|node| defer_max_ms(document, node, history_ms));
-    let max_age_ms = table.optional("max_age", value::duration_ms);
-    let shadow = table.optional("shadow", value::flag).unwrap_or(false);
-    table.finish(|_| None);
-    Some(Policy {
-        version: version?,
-        timezone,
-        segments: segments?,
-        default: default?,
-        bypass,
-        on_unavailable,
-        quiet_hours,
-        stops,
-        pressure,
-        budgets,
-        routes,
-        defer_max_ms: defer_max_ms.unwrap_or(DEFER_MAX_MS.min(history_ms)),
-        max_age_ms,
-        mode: if shadow { Mode::Shadow } else { Mode::Enforce },
-    })
-}
-
-fn segments(document: &Document<'_>, node: &Node, bounds: PolicyBounds) -> Option<BTreeMap<String, Arc<Caps>>> {
-    let table = Table::of(document, node, "segments")?;
+fn segments(at: &ValueAt<'_>) -> Option<BTreeMap<String, Arc<Caps>>> {
     let mut segments = BTreeMap::new();
-    for entry in table.entries() {
+    for entry in at.entries()? {
         let name = Node { origin: entry.origin.clone(), value: Value::Text(entry.key.clone()) };
         if let Err(reason) = value::text(&name) {
-            document.note(&entry.origin, format!("the segment's name {:?} {reason}", entry.key));
+            at.document.note(&entry.origin, format!("the segment's name {:?} {reason}", entry.key));
         }
-        if let Some(caps) = caps::of_segment(document, &entry.node, &table.path(&entry.key), bounds) {
-            segments.insert(entry.key.clone(), Arc::new(caps));
-        }
+        segments.extend(SegmentOptions::read(&at.entry(entry)).map(|caps| (entry.key.clone(), caps)));
     }
     Some(segments)
 }
 
-fn default(table: &mut Table<'_>, bounds: PolicyBounds) -> Option<Arc<Caps>> {
-    let Some(node) = table.node("default") else {
-        table.note("needs `[default]`: the caps of users who are in no segment");
-        return None;
-    };
-    caps::of_segment(table.document(), node, "default", bounds).map(Arc::new)
-}
-
-fn zone(node: &Node) -> Parsed<Zone> {
-    let name = value::text(node)?;
-    Zone::named(name).ok_or_else(|| {
+fn zone(name: Arc<str>, _: &ValueAt<'_>) -> Parsed<Zone> {
+    Zone::named(&name).ok_or_else(|| {
         format!("must be the IANA name of a time zone, such as \"Asia/Singapore\" or \"UTC\", not {name:?}")
     })
 }
 
-fn bypass(document: &Document<'_>, node: &Node) -> Vec<Bypass> {
-    let Value::List(rules) = &node.value else {
-        document.note(&node.origin, "bypass must be a list of rules: in TOML, write [[bypass]] with two brackets");
-        return Vec::new();
+/// A time of deferral that the history and the topics reach.
+fn kept(max_ms: i64, at: &ValueAt<'_>) -> Parsed<i64> {
+    let history_ms = at.bounds.history.retention_ms;
+    let (longest, why) = if history_ms < LONGEST_MS {
+        (history_ms, "redis.history: a replay must still be recognized")
+    } else {
+        (LONGEST_MS, "the hours that the topics have buckets for")
     };
-    let rule = |(index, node)| bypass_rule(document, node, &format!("bypass[{index}]"));
-    rules.iter().enumerate().filter_map(rule).collect()
+    if max_ms <= longest { Ok(max_ms) } else { Err(format!("must be at most {} ({why})", in_words(longest))) }
 }
 
-fn bypass_rule(document: &Document<'_>, node: &Node, path: &str) -> Option<Bypass> {
-    let mut table = Table::of(document, node, path)?;
-    let selection = selection(&mut table, "which intents are never capped");
-    let counts = table.optional("counts", value::flag).unwrap_or(true);
-    table.finish(elsewhere);
-    Some(Bypass { selection, counts: if counts { Counts::Yes } else { Counts::No } })
-}
-
-/// `channel`, `category` and `campaign`, at least one of them; `what` says what they select.
-pub(super) fn selection(table: &mut Table<'_>, what: &str) -> Selection {
-    let names_any = |entry: &crate::document::TableEntry| {
-        ["channel", "category", "campaign"].contains(&&*entry.key) && entry.node.value != Value::Null
-    };
-    if !table.entries().iter().any(names_any) {
-        table.note(&format!("needs at least one of `channel`, `category` and `campaign`: {what}"));
-    }
-    let filter = filter(table);
-    let campaigns = table.optional("campaign", value::texts);
-    Selection { filter, campaigns: campaigns.map(|names| names.into_iter().map(str::to_owned).collect()) }
-}
-
-fn stops(document: &Document<'_>, node: &Node) -> Vec<Selection> {
-    let Value::List(rules) = &node.value else {
-        document.note(&node.origin, "stop must be a list of rules: in TOML, write [[stop]] with two brackets");
-        return Vec::new();
-    };
-    let rule = |(index, node)| {
-        let mut table = Table::of(document, node, format!("stop[{index}]"))?;
-        let selection = selection(&mut table, "which intents are not sent any more");
-        table.finish(elsewhere);
-        Some(selection)
-    };
-    rules.iter().enumerate().filter_map(rule).collect()
-}
-
-fn defer_max_ms(document: &Document<'_>, node: &Node, history_ms: i64) -> Option<i64> {
-    let mut table = Table::of(document, node, "defer")?;
-    let max_ms = table.required("max", |node| {
-        let max_ms = value::duration_ms(node)?;
-        let (longest, why) = if history_ms < LONGEST_MS {
-            (history_ms, "redis.history: a replay must still be recognized")
-        } else {
-            (LONGEST_MS, "the hours that the topics have buckets for")
+fn time_of_day(at: &ValueAt<'_>) -> Option<CivilTime> {
+    at.parse(|node| {
+        let how = || Err(value::must_be("a time of day as \"HH:MM\", from \"00:00\" to \"23:59\"", node));
+        let Value::Text(text) = &node.value else { return how() };
+        let number = |digits: Option<&str>| {
+            let digits =
+                digits.filter(|digits| digits.len() == 2 && digits.bytes().all(|byte| byte.is_ascii_digit()))?;
+            digits.parse::<i8>().ok()
         };
-        if max_ms <= longest { Ok(max_ms) } else { Err(format!("must be at most {} ({why})", in_words(longest))) }
-    });
-    table.finish(elsewhere);
-    max_ms
-}
-
-fn on_unavailable(document: &Document<'_>, node: &Node) -> Vec<OnUnavailable> {
-    let Value::List(rules) = &node.value else {
-        document.note(
-            &node.origin,
-            "on_unavailable must be a list of rules: in TOML, write [[on_unavailable]] with two brackets",
-        );
-        return Vec::new();
-    };
-    let rule = |(index, node)| unavailable_rule(document, node, &format!("on_unavailable[{index}]"));
-    rules.iter().enumerate().filter_map(rule).collect()
-}
-
-fn unavailable_rule(document: &Document<'_>, node: &Node, path: &str) -> Option<OnUnavailable> {
-    let mut table = Table::of(document, node, path)?;
-    let filter = filter(&mut table);
-    let action = table.required("action", |node| value::one_of(node, &UNAVAILABLE));
-    table.finish(elsewhere);
-    Some(OnUnavailable { filter, action: action? })
-}
-
-fn quiet_hours(document: &Document<'_>, node: &Node, may_defer: bool) -> Option<QuietHours> {
-    let mut table = Table::of(document, node, "quiet_hours")?;
-    let from = table.required("from", time_of_day);
-    let to = table.required("to", time_of_day);
-    let then = table.required("action", |node| action(node, may_defer));
-    let spread = table.node("spread").map(|node| node.origin.clone());
-    let spread_ms = table.optional("spread", spread_of);
-    if let (Some(origin), Some(Action::Suppress)) = (&spread, then) {
-        table.note_at(origin, "spread", "needs action = \"defer\": what is suppressed does not return");
-    }
-    let filter = filter(&mut table);
-    let (Some(from), Some(to)) = (from, to) else {
-        table.finish(elsewhere);
-        return None;
-    };
-    let quiet = QuietHours::new(from, to, filter);
-    if quiet.is_none() {
-        table.note_at(&node.origin, "from", "and quiet_hours.to must not be the same: leave [quiet_hours] out for never; for always, use a cap with limit = 0");
-    }
-    table.finish(elsewhere);
-    match then? {
-        Action::Suppress => quiet,
-        Action::Defer => quiet.map(|quiet| quiet.deferring(spread_ms.unwrap_or(0))),
-    }
-}
-
-fn spread_of(node: &Node) -> Parsed<i64> {
-    let spread_ms = value::duration_ms(node)?;
-    if spread_ms <= LONGEST_SPREAD_MS {
-        return Ok(spread_ms);
-    }
-    Err(format!("must be at most {}", in_words(LONGEST_SPREAD_MS)))
-}
-
-fn time_of_day(node: &Node) -> Parsed<CivilTime> {
-    let how = || Err(value::must_be("a time of day as \"HH:MM\", from \"00:00\" to \"23:59\"", node));
-    let Value::Text(text) = &node.value else { return how() };
-    let number = |digits: Option<&str>| {
-        let digits = digits.filter(|digits| digits.len() == 2 && digits.bytes().all(|byte| byte.is_ascii_digit()))?;
-        digits.parse::<i8>().ok()
-    };
-    let colon = text.get(2..3) == Some(":");
-    match (number(text.get(..2)), number(text.get(3..))) {
-        (Some(hour), Some(minute)) if colon => CivilTime::new(hour, minute, 0, 0).or_else(|_| how()),
-        (Some(_) | None, Some(_) | None) => how(),
-    }
+        let colon = text.get(2..3) == Some(":");
+        match (number(text.get(..2)), number(text.get(3..))) {
+            (Some(hour), Some(minute)) if colon => CivilTime::new(hour, minute, 0, 0).or_else(|_| how()),
+            (Some(_) | None, Some(_) | None) => how(),
+        }
+    })
 }

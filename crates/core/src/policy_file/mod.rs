@@ -1,4 +1,6 @@
 //! A policy as people write it, TOML or JSON, to the domain's checked [`Policy`].
+//!
+//! Each option is declared once: the parser, its errors, the schema and the tables of docs/policy.md come from it.
 
 use crate::{
     document::{Document, Format, Problems},
@@ -9,11 +11,14 @@ use crate::{
 mod budgets;
 mod caps;
 mod check;
+mod forms;
+mod options;
 mod pressure;
 mod routes;
 mod schema;
 
-pub use schema::schema_text;
+use options::{Declared as _, ValueAt};
+pub use schema::{markdown, schema_text};
 
 /// What a policy must keep to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,8 +50,9 @@ pub fn parse_policy(
     bounds: impl Into<PolicyBounds>,
 ) -> Result<Policy, Problems> {
     let document = Document::new(source, text);
-    let root = document.parse(format);
     let bounds = bounds.into();
-    let policy = root.as_ref().and_then(|root| check::policy(&document, root, bounds));
+    let root = document.parse(format);
+    let read = |node| check::PolicyOptions::read(&ValueAt { document: &document, node, path: String::new(), bounds });
+    let policy = root.as_ref().and_then(read);
     document.finish(policy)
 }

@@ -1,15 +1,14 @@
 //! The pressure of a policy.
 
 use super::{
-    caps::{action, filter},
-    check::elsewhere,
+    caps::action,
+    forms::{duration, names, whole},
+    options::{Declared, ValueAt, options},
 };
 use crate::{
     activity::{LONGEST_WINDOW_MINUTES, MAX_ACTIVE_USERS},
-    document::{
-        Document, Node, Table,
-        value::{self, Parsed, in_words},
-    },
+    class::Filter,
+    document::value::{Parsed, in_words},
     pressure::PressureRule,
 };
 
@@ -17,19 +16,27 @@ const MINUTE_MS: i64 = 60_000;
 /// The window where the policy does not say: 30 minutes.
 const WINDOW_MINUTES: u8 = 30;
 
-/// The rule; `None` where something is wrong, which is noted.
-pub(super) fn pressure(document: &Document<'_>, node: &Node, may_defer: bool) -> Option<PressureRule> {
-    let mut table = Table::of(document, node, "pressure")?;
-    let max_active_users = table.required("max_active_users", |node| value::whole(node, 1..=MAX_ACTIVE_USERS));
-    let window_minutes = table.optional("window", window).unwrap_or(WINDOW_MINUTES);
-    let filter = filter(&mut table);
-    let action = table.optional("action", |node| action(node, may_defer)).unwrap_or_default();
-    table.finish(elsewhere);
-    Some(PressureRule { max_active_users: max_active_users?, window_minutes, filter, action })
+options! {
+    PressureOptions -> PressureRule, "Pressure",
+    "Pressure: active users still get messages, and others only while fewer than the maximum are active. A user is active who had\n\
+     an approved intent of any kind in the window, or was reported as active. Without channel and category, it applies to all intents." {
+        max_active_users: required, whole(1..=MAX_ACTIVE_USERS),
+            "The most users that may be active. weir takes 24 bytes of memory for each.";
+        window: or(WINDOW_MINUTES), duration().and(minutes),
+            r#"For how long a user is active: whole minutes, "30m" (the default), at most "2h"."#;
+        channel: optional, names(), "Only intents of these channels.";
+        category: optional, names(), "Only intents of these categories.";
+        action: or_default, action(), "The action for intents of users who may not become active now. Default: suppress.";
+    }
+    |at| Some(PressureRule {
+        max_active_users: max_active_users?,
+        window_minutes: window,
+        filter: Filter { channels: channel, categories: category },
+        action,
+    })
 }
 
-fn window(node: &Node) -> Parsed<u8> {
-    let length_ms = value::duration_ms(node)?;
+fn minutes(length_ms: i64, _: &ValueAt<'_>) -> Parsed<u8> {
     let minutes = u8::try_from(length_ms / MINUTE_MS).unwrap_or(u8::MAX);
     if length_ms % MINUTE_MS == 0 && (1..=LONGEST_WINDOW_MINUTES).contains(&minutes) {
         return Ok(minutes);

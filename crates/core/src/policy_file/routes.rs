@@ -1,27 +1,23 @@
 //! The routes of a policy.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
 use super::{
-    PolicyBounds,
-    caps::filter,
-    check::{elsewhere, selection},
+    caps::selection,
+    forms::{Check, Form, between, names, table, text, whole, word},
+    options::{Declared, ValueAt, options},
 };
 use crate::{
     document::{
-        Document, Node, Table, Value,
-        value::{self, Parsed, in_words},
+        Value,
+        value::{self, Parsed},
     },
-    policy::Selection,
-    route::{
-        AHEAD_MS, DEFAULT_AHEAD_MS, DEFAULT_MAX_ATTEMPTS, DEFAULT_NETWORK_MS, FairBy, MAX_ROUTES, Reserved, Route,
-        WhenFull,
-    },
+    route::{AHEAD_MS, DEFAULT_AHEAD_MS, DEFAULT_MAX_ATTEMPTS, DEFAULT_NETWORK_MS, FairBy, Reserved, Route, WhenFull},
     service::ServiceName,
 };
 
 /// The longest name: it is a part of a topic's, which has at most 249 characters.
-const LONGEST_NAME: usize = 64;
+pub(super) const LONGEST_NAME: usize = 64;
 /// The highest rate, per second.
 const MAX_RATE: u64 = 1_000_000_000;
 /// The longest that a request takes on the network, in milliseconds.
@@ -29,132 +25,99 @@ const MAX_NETWORK_MS: i64 = 60_000;
 /// The most attempts to deliver.
 const MAX_ATTEMPTS: u32 = 100;
 
-const WHEN_FULL: [(&str, WhenFull); 2] = [("wait", WhenFull::Wait), ("suppress", WhenFull::Suppress)];
-const FAIR_BY: [(&str, FairBy); 4] = [
+const WHEN_FULL: &[(&str, WhenFull)] = &[("wait", WhenFull::Wait), ("suppress", WhenFull::Suppress)];
+const FAIR_BY: &[(&str, FairBy)] = &[
     ("campaign", FairBy::Campaign),
     ("category", FairBy::Category),
     ("channel", FairBy::Channel),
     ("user", FairBy::User),
 ];
 
-/// Reads the routes, in their order. Notes each invalid route in the document and leaves it out.
-pub(super) fn routes(document: &Document<'_>, node: &Node, bounds: PolicyBounds) -> Vec<Route> {
-    let Value::List(items) = &node.value else {
-        document.note(&node.origin, "routes must be a list of routes: in TOML, write [[routes]] with two brackets");
-        return Vec::new();
-    };
-    if items.len() > MAX_ROUTES {
-        let count = items.len();
-        document.note(&node.origin, format!("routes must not have more than {MAX_ROUTES} routes; it has {count}"));
-        return Vec::new();
+options! {
+    RouteOptions -> Route, "Route",
+    "One route: weir approves its intents no faster than delivery takes them. Without channel, category and campaign, it takes all\n\
+     intents.",
+    anyOf(consumer_group, rate, service)
+    "needs `consumer_group` (paced by its lag), `rate` (per second) or `service` (what it has registered)" {
+        name: required, Check { form: Form::TopicPart, ..text() }.and(topic_part),
+            "Its name, unique in the policy; part of the name of its topic of waiting intents.";
+        channel: optional, names(), "Only intents of these channels.";
+        category: optional, names(), "Only intents of these categories.";
+        campaign: optional, names(), "Only intents of these campaigns.";
+        consumer_group: optional, text(), "The group that consumes the approved topic: weir approves by its lag.";
+        ahead: or(DEFAULT_AHEAD_MS), between(AHEAD_MS),
+            "weir approves no more than delivery takes in this time: \"30s\" (the default), from \"5s\" to \"1h\". At least twice what lies\n\
+             between two commits of the consumer group.";
+        rate: optional, whole(1..=MAX_RATE), "The most intents per second, over all instances.";
+        service: optional, Check { form: Form::TopicPart, ..text() }.and(service),
+            "The service whose instances register what they take: no more is approved.";
+        network: or(DEFAULT_NETWORK_MS), between(0..=MAX_NETWORK_MS),
+            r#"The time on the network to the service, one way: "50ms" (the default), at most "1m"."#;
+        reserved: optional, table::<ReservedOptions>(), "A share of the capacity that is kept for some intents.";
+        when_full: or_default, word(WHEN_FULL),
+            "The action for intents that the route cannot take now. wait (default): on the route's topic, in fair order; needs\n\
+             kafka.waiting. suppress: suppressed as capacity.";
+        fair_by: or_default, word(FAIR_BY), "What waiting intents take turns by. Default: campaign.";
+        max_attempts: or(DEFAULT_MAX_ATTEMPTS), whole(1..=MAX_ATTEMPTS), "How often a delivery is tried. Default: 5.";
     }
-    let mut names = BTreeSet::new();
-    let mut routes = Vec::with_capacity(items.len());
-    for (index, item) in items.iter().enumerate() {
-        let Some(route) = route(document, item, &format!("routes[{index}]"), bounds) else { continue };
-        if !names.insert(Arc::clone(&route.name)) {
-            let name = &route.name;
-            document.note(&item.origin, format!("routes has two routes named {name:?}: each has a topic of its own"));
+    |at| {
+        if when_full == WhenFull::Wait && !at.bounds.may_wait {
+            let reason = "= \"wait\" (the default) needs topics for intents that wait: set kafka.waiting in the configuration \
+                          (such as waiting = \"send-waiting\"), or write \"suppress\"";
+            at.note_option("when_full", reason);
         }
-        routes.push(route);
+        Some(Route {
+            name: name?,
+            filter: selection(channel, category, campaign),
+            consumer_group,
+            ahead_ms: ahead,
+            rate,
+            service,
+            network_ms: network,
+            reserved,
+            when_full,
+            fair_by,
+            max_attempts,
+        })
     }
-    routes
 }
 
-fn route(document: &Document<'_>, node: &Node, path: &str, bounds: PolicyBounds) -> Option<Route> {
-    let mut table = Table::of(document, node, path)?;
-    let name = table.required("name", topic_part);
-    let filter = filter(&mut table);
-    let campaigns = table.optional("campaign", value::texts);
-    let bound = ["consumer_group", "rate", "service"].into_iter().any(|key| table.node(key).is_some());
-    if !bound {
-        table.note(
-            "needs `consumer_group` (paced by its lag), `rate` (per second) or `service` (what it has registered)",
-        );
+options! {
+    ReservedOptions -> Reserved, "Reserved",
+    "A share of a route. At least one of channel, category and campaign; an intent must fit all that are given.",
+    anyOf(channel, category, campaign)
+    "needs at least one of `channel`, `category` and `campaign`: which intents the share is for" {
+        channel: optional, names(), "The channels.";
+        category: optional, names(), "The categories.";
+        campaign: optional, names(), "The campaigns.";
+        share: required, Check { form: Form::Share, read: share }, "The share: 0.001 to 0.999.";
     }
-    let consumer_group = table.optional("consumer_group", value::text);
-    let ahead_ms = table.optional("ahead", ahead);
-    let rate = table.optional("rate", |node| value::whole(node, 1..=MAX_RATE));
-    let service = table.optional("service", service);
-    let network_ms = table.optional("network", network);
-    let reserved = table.node("reserved").and_then(|node| reserved(document, node, &format!("{path}.reserved")));
-    let full = table.node("when_full").map_or(&node.origin, |node| &node.origin);
-    let when_full = table.optional("when_full", |node| value::one_of(node, &WHEN_FULL)).unwrap_or_default();
-    if when_full == WhenFull::Wait && !bounds.may_wait {
-        let reason = "= \"wait\" (the default) needs topics for intents that wait: set kafka.waiting in the configuration (such as \
-                      waiting = \"send-waiting\"), or write \"suppress\"";
-        table.note_at(full, "when_full", reason);
-    }
-    let fair_by = table.optional("fair_by", |node| value::one_of(node, &FAIR_BY));
-    let max_attempts = table.optional("max_attempts", |node| value::whole(node, 1..=MAX_ATTEMPTS));
-    table.finish(elsewhere);
-    let campaigns = campaigns.map(|names| names.into_iter().map(str::to_owned).collect());
-    Some(Route {
-        name: name?.into(),
-        filter: Selection { filter, campaigns },
-        consumer_group: consumer_group.map(Arc::from),
-        ahead_ms: ahead_ms.unwrap_or(DEFAULT_AHEAD_MS),
-        rate,
-        service: service.map(Arc::from),
-        network_ms: network_ms.unwrap_or(DEFAULT_NETWORK_MS),
-        reserved,
-        when_full,
-        fair_by: fair_by.unwrap_or_default(),
-        max_attempts: max_attempts.unwrap_or(DEFAULT_MAX_ATTEMPTS),
-    })
+    |at| Some(Reserved { filter: selection(channel, category, campaign), share_permille: share? })
 }
 
-fn topic_part(node: &Node) -> Parsed<&str> {
-    let name = value::text(node)?;
-    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-    if name.len() <= LONGEST_NAME && name.chars().all(fits) {
+fn topic_part(name: Arc<str>, _: &ValueAt<'_>) -> Parsed<Arc<str>> {
+    short(name, "it is a part of a topic's name")
+}
+
+fn service(name: Arc<str>, _: &ValueAt<'_>) -> Parsed<Arc<str>> {
+    short(name, "no service registers under another name")
+}
+
+/// A name that a service may have, too.
+fn short(name: Arc<str>, why: &str) -> Parsed<Arc<str>> {
+    if ServiceName::new(&name).is_some() {
         return Ok(name);
     }
-    Err(format!(
-        "must be at most {LONGEST_NAME} letters (a to z), digits, `.`, `_` and `-`, not {name:?}: it is a part of a topic's name"
-    ))
-}
-
-fn service(node: &Node) -> Parsed<&str> {
-    let name = value::text(node)?;
-    if ServiceName::new(name).is_some() {
-        return Ok(name);
-    }
-    Err(format!(
-        "must be at most 64 letters (a to z), digits, `.`, `_` and `-`, not {name:?}: no service registers under another name"
-    ))
-}
-
-fn ahead(node: &Node) -> Parsed<i64> {
-    let ahead_ms = value::duration_ms(node)?;
-    if AHEAD_MS.contains(&ahead_ms) {
-        return Ok(ahead_ms);
-    }
-    let [least, most] = [*AHEAD_MS.start(), *AHEAD_MS.end()].map(in_words);
-    Err(format!("must be from {least} to {most}, not {}", in_words(ahead_ms)))
-}
-
-fn network(node: &Node) -> Parsed<i64> {
-    let network_ms = value::duration_ms(node)?;
-    if network_ms <= MAX_NETWORK_MS {
-        return Ok(network_ms);
-    }
-    Err(format!("must be at most {}, not {}", in_words(MAX_NETWORK_MS), in_words(network_ms)))
-}
-
-fn reserved(document: &Document<'_>, node: &Node, path: &str) -> Option<Reserved> {
-    let mut table = Table::of(document, node, path)?;
-    let filter = selection(&mut table, "which intents the share is for");
-    let share_permille = table.required("share", share);
-    table.finish(elsewhere);
-    Some(Reserved { filter, share_permille: share_permille? })
+    Err(format!("must be at most {LONGEST_NAME} letters (a to z), digits, `.`, `_` and `-`, not {name:?}: {why}"))
 }
 
 /// A share, in thousandths.
-fn share(node: &Node) -> Parsed<u32> {
+fn share(at: &ValueAt<'_>) -> Option<u32> {
     const HOW: &str = "a share from 0.001 to 0.999, such as 0.2";
-    let Value::Number(number) = &node.value else { return Err(value::must_be(HOW, node)) };
-    let share = number.parse::<f64>().ok().filter(|share| (0.001..=0.999).contains(share));
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is from 1 to 999")]
-    share.map(|share| (share * 1000.0).round() as u32).ok_or_else(|| value::must_be(HOW, node))
+    at.parse(|node| {
+        let Value::Number(number) = &node.value else { return Err(value::must_be(HOW, node)) };
+        let share = number.parse::<f64>().ok().filter(|share| (0.001..=0.999).contains(share));
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is from 1 to 999")]
+        share.map(|share| (share * 1000.0).round() as u32).ok_or_else(|| value::must_be(HOW, node))
+    })
 }

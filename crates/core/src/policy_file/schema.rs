@@ -1,314 +1,163 @@
-//! The JSON Schema of a policy, from types that have the shape of the file. Editors complete and check by it;
-//! weir itself goes by `check`, which says more. A test keeps the two to the same keys and verdicts.
-
-mod routes;
+//! The options of a policy as a JSON Schema, by which editors complete and check, and as documentation.
 
 use std::collections::BTreeMap;
 
-use schemars::{JsonSchema, schema_for};
+use serde_json::{Map, Value, json};
 
-use self::routes::Route;
+use super::{
+    check::PolicyOptions,
+    forms::Form,
+    options::{Declared as _, DeclaredTable, PolicyOption},
+    routes::LONGEST_NAME,
+};
 use crate::{
-    activity::MAX_ACTIVE_USERS,
     admit::MAX_CAPS,
-    budget::{MAX_BUDGETS, MAX_LIMIT},
     document::value::{DURATION_PATTERN, MAX_TEXT_BYTES},
 };
 
 /// The schema as it is checked in at `schemas/policy.schema.json`.
 #[must_use]
 pub fn schema_text() -> String {
-    let schema = schema_for!(PolicyFile);
-    format!("{:#}\n", schema.as_value())
+    let text = json!({"type": "string", "minLength": 1, "maxLength": MAX_TEXT_BYTES});
+    let mut definitions = json!({
+        "Caps": {
+            "description": "The caps, which must all allow an intent; or \"unlimited\": nothing is counted against its users.",
+            "anyOf": [
+                {"type": "array", "items": reference("Cap"), "minItems": 1, "maxItems": MAX_CAPS},
+                {"type": "string", "enum": ["unlimited"]}
+            ]
+        },
+        "Duration": {
+            "description": "A length of time above 0: \"24h\", \"7d\", \"90m\", \"1h 30m\".",
+            "type": "string",
+            "pattern": DURATION_PATTERN
+        },
+        "Names": {
+            "description": "A name or a list of names.",
+            "anyOf": [text, {"type": "array", "items": text, "minItems": 1}]
+        }
+    });
+    let mut tables = tables();
+    let mut root = tables.remove("Policy").map(|policy| table_schema(&policy)).unwrap_or_default();
+    for (name, table) in tables {
+        definitions[name] = table_schema(&table);
+    }
+    root["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
+    root["title"] = json!("weir policy");
+    root["properties"]["$schema"] = json!({"description": "This schema, for editors.", "type": ["string", "null"]});
+    root["$defs"] = definitions;
+    format!("{root:#}\n")
 }
 
-/// A policy: each segment's caps, bypasses, and quiet hours.
-#[derive(JsonSchema)]
-#[schemars(title = "weir policy", deny_unknown_fields)]
-#[expect(dead_code, reason = "only its schema is used")]
-struct PolicyFile {
-    /// This schema, for editors.
-    #[schemars(rename = "$schema")]
-    schema: Option<String>,
-    /// The policy's version; every decision names it.
-    #[schemars(length(min = 1, max = MAX_TEXT_BYTES))]
-    version: String,
-    /// IANA time zone for intents that name none, for calendar windows and quiet hours. Default: UTC.
-    timezone: Option<String>,
-    /// Each segment's caps, by the segment's name.
-    #[schemars(default)]
-    segments: BTreeMap<String, Segment>,
-    /// Users in no segment, or in one that is not named here.
-    default: Segment,
-    /// Intents that are never capped; the first matching rule decides whether they count.
-    #[schemars(default)]
-    bypass: Vec<BypassRule>,
-    /// Actions for intents whose history is unavailable for longer than redis.unavailable_after. The first matching rule
-    /// decides; intents without one wait.
-    #[schemars(default)]
-    on_unavailable: Vec<UnavailableRule>,
-    /// Hours without messages, by the user's clock.
-    quiet_hours: Option<QuietHours>,
-    /// Intents that are not sent any more: they are suppressed as stopped, deferred intents at the latest when they are due.
-    #[schemars(default)]
-    stop: Vec<StopRule>,
-    /// The most that may be approved in a window, over all users and instances.
-    #[schemars(default, length(max = MAX_BUDGETS))]
-    budgets: Vec<Budget>,
-    /// The most users that may be active at a time.
-    pressure: Option<Pressure>,
-    /// Where approved intents are delivered, and how fast; the first matching route counts. Intents without one are not paced.
-    #[schemars(default, length(max = 64))]
-    routes: Vec<Route>,
-    /// Bounds of deferral.
-    defer: Option<Defer>,
-    /// Older intents (by created_at, else Kafka's time) are suppressed as expired: "6h".
-    max_age: Option<Duration>,
-    /// true: decide and report, but approve every intent. Default: false.
-    #[schemars(default)]
-    shadow: bool,
+/// The tables of options in docs/policy.md, by the names that the schema has for them. The page explains the one option of a segment
+/// in words.
+#[must_use]
+pub fn markdown() -> Vec<(&'static str, String)> {
+    tables().into_values().filter(|table| table.name != "Segment").map(|table| (table.name, rows(&table))).collect()
 }
 
-/// One segment.
-#[derive(JsonSchema)]
-#[schemars(deny_unknown_fields)]
-#[expect(dead_code, reason = "only its schema is used")]
-struct Segment {
-    caps: Caps,
+fn rows(table: &DeclaredTable) -> String {
+    let row = |option: &PolicyOption| {
+        let required = if option.is_required { "required, " } else { "" };
+        let (_, value) = shown(&option.form);
+        format!("| `{}` | {required}{value} | {} |\n", option.key, option.meaning.replace('\n', " "))
+    };
+    let rows: String = table.options.iter().map(row).collect();
+    format!("| key | value | meaning |\n|---|---|---|\n{rows}")
 }
 
-/// The caps, which must all allow an intent; or "unlimited": nothing is counted against its users.
-#[derive(JsonSchema)]
-#[schemars(untagged)]
-#[expect(dead_code, reason = "only its schema is used")]
-enum Caps {
-    Limited(#[schemars(length(min = 1, max = MAX_CAPS))] Vec<Cap>),
-    Unlimited(Unlimited),
+fn tables() -> BTreeMap<&'static str, DeclaredTable> {
+    let (mut tables, mut left) = (BTreeMap::new(), vec![PolicyOptions::declared()]);
+    while let Some(table) = left.pop() {
+        for option in &table.options {
+            if let Form::Caps(inner) | Form::Table(inner) | Form::ByName(inner) | Form::Several(inner, _) = option.form
+            {
+                left.push(inner());
+            }
+        }
+        tables.insert(table.name, table);
+    }
+    tables
 }
 
-#[derive(JsonSchema)]
-#[schemars(rename_all = "lowercase", inline)]
-#[expect(dead_code, reason = "only its schema is used")]
-enum Unlimited {
-    Unlimited,
+fn reference(name: &str) -> Value {
+    json!({"$ref": format!("#/$defs/{name}")})
 }
 
-/// One cap.
-#[derive(JsonSchema)]
-#[schemars(deny_unknown_fields, extend("oneOf" = [{"required": ["window"]}, {"required": ["per"]}]))]
-#[expect(dead_code, reason = "only its schema is used")]
-struct Cap {
-    /// Its name, unique in the segment; decisions name the cap that denied.
-    #[schemars(length(min = 1, max = MAX_TEXT_BYTES))]
-    name: String,
-    /// The largest sum of costs in the window (an intent's cost is 1 by default). 0: never.
-    #[schemars(range(max = u32::MAX))]
-    limit: u32,
-    /// Sliding window: "24h". Not longer than redis.history.
-    window: Option<Duration>,
-    /// Calendar window in the user's time zone; weeks begin on Monday.
-    per: Option<Period>,
-    /// The cap applies only to intents of these channels, and only these count.
-    channel: Option<Names>,
-    /// The cap applies only to intents of these categories, and only these count.
-    category: Option<Names>,
-    /// "campaign": only approved intents of the same campaign count.
-    each: Option<Each>,
-    /// The action for intents that the cap denies. Default: suppress.
-    action: Option<Action>,
+fn table_schema(table: &DeclaredTable) -> Value {
+    let properties: Map<String, Value> =
+        table.options.iter().map(|option| (option.key.to_owned(), option_schema(option))).collect();
+    let mut schema = json!({
+        "type": "object",
+        "description": table.meaning,
+        "properties": properties,
+        "additionalProperties": false
+    });
+    let required: Vec<&str> =
+        table.options.iter().filter(|option| option.is_required).map(|option| option.key).collect();
+    if !required.is_empty() {
+        schema["required"] = json!(required);
+    }
+    if let Some(alternatives) = &table.alternatives {
+        schema[alternatives.rule] = alternatives.keys.iter().map(|key| json!({"required": [key]})).collect();
+    }
+    schema
 }
 
-/// suppress: suppressed, with eligible_at. defer: decided again when it may be sent; needs kafka.deferred.
-#[derive(JsonSchema)]
-#[schemars(rename_all = "lowercase", inline)]
-#[expect(dead_code, reason = "only its schema is used")]
-enum Action {
-    Suppress,
-    Defer,
+fn option_schema(option: &PolicyOption) -> Value {
+    let (mut schema, _) = shown(&option.form);
+    let is_never_null = matches!(option.form, Form::Switch | Form::ByName(_) | Form::Several(..));
+    if schema.get("$ref").is_some() && !option.is_required {
+        schema = json!({"anyOf": [schema, {"type": "null"}]});
+    } else if !option.is_required && !is_never_null {
+        schema["type"] = json!([schema["type"], "null"]);
+        if let Some(words) = schema.get_mut("enum").and_then(Value::as_array_mut) {
+            words.push(Value::Null);
+        }
+    }
+    if !option.meaning.is_empty() {
+        schema["description"] = json!(option.meaning);
+    }
+    schema
 }
 
-/// Intents that are not sent any more. At least one of channel, category and campaign; an intent must fit all that are given.
-#[derive(JsonSchema)]
-#[schemars(
-    deny_unknown_fields,
-    extend("anyOf" = [{"required": ["channel"]}, {"required": ["category"]}, {"required": ["campaign"]}])
-)]
-#[expect(dead_code, reason = "only its schema is used")]
-struct StopRule {
-    /// The channels.
-    channel: Option<Names>,
-    /// The categories.
-    category: Option<Names>,
-    /// The campaigns.
-    campaign: Option<Names>,
+/// What the schema and the documentation say of a value.
+fn shown(form: &Form) -> (Value, String) {
+    let table = |table: &fn() -> DeclaredTable| reference(table().name);
+    let (schema, value) = match form {
+        Form::Text => (json!({"type": "string", "minLength": 1, "maxLength": MAX_TEXT_BYTES}), "a string"),
+        Form::Zone => (json!({"type": "string"}), "a time zone"),
+        Form::TopicPart => (
+            json!({"type": "string", "minLength": 1, "maxLength": LONGEST_NAME, "pattern": "^[A-Za-z0-9._-]+$"}),
+            "a string of letters, digits, `.`, `_` and `-`",
+        ),
+        Form::TimeOfDay => (json!({"type": "string", "pattern": "^([01][0-9]|2[0-3]):[0-5][0-9]$"}), "a time of day"),
+        Form::Words(words) => {
+            let quoted: Vec<String> = words.iter().map(|word| format!("`\"{word}\"`")).collect();
+            return (json!({"type": "string", "enum": words}), quoted.join(", "));
+        }
+        Form::Whole(bits, least, most) => {
+            let format = format!("uint{bits}");
+            let schema = json!({"type": "integer", "format": format, "minimum": least, "maximum": most});
+            return (schema, format!("{least} to {most}"));
+        }
+        Form::Share => (json!({"type": "number", "format": "double", "minimum": 0.001, "maximum": 0.999}), "a number"),
+        Form::Flag => (json!({"type": "boolean"}), "`true` or `false`"),
+        Form::Switch => (json!({"type": "boolean", "default": false}), "`true` or `false`"),
+        Form::True => (json!({"type": "boolean", "enum": [true]}), "`true`"),
+        Form::Names => (reference("Names"), "a name or a list"),
+        Form::Duration => (reference("Duration"), "a length of time"),
+        Form::Caps(_) => (reference("Caps"), "a list, or `\"unlimited\"`"),
+        Form::Table(inner) => (table(inner), "a table"),
+        Form::ByName(inner) => (json!({"type": "object", "additionalProperties": table(inner)}), "a table of tables"),
+        Form::Several(inner, most) => {
+            let mut list = json!({"type": "array", "items": table(inner)});
+            if let Some(most) = most {
+                list["maxItems"] = json!(most);
+                return (list, format!("a list, at most {most}"));
+            }
+            (list, "a list")
+        }
+    };
+    (schema, value.to_owned())
 }
-
-/// One budget: all intents that it matches take their cost from it. Without channel, category and campaign, all intents do.
-#[derive(JsonSchema)]
-#[schemars(
-    deny_unknown_fields,
-    extend("oneOf" = [{"required": ["window"]}, {"required": ["per"]}, {"required": ["total"]}])
-)]
-#[expect(dead_code, reason = "only its schema is used")]
-struct Budget {
-    /// Its name, unique in the policy; decisions name the budget that denied, and the budgets that an intent took from.
-    #[schemars(length(min = 1, max = MAX_TEXT_BYTES))]
-    name: String,
-    /// Only intents of these channels take from it.
-    channel: Option<Names>,
-    /// Only intents of these categories take from it.
-    category: Option<Names>,
-    /// Only intents of these campaigns take from it.
-    campaign: Option<Names>,
-    /// "campaign": each campaign has a budget of its own; intents without one take nothing.
-    each: Option<Each>,
-    /// The largest sum of costs in the window (an intent's cost is 1 by default). 0: never.
-    #[schemars(range(max = MAX_LIMIT))]
-    limit: u64,
-    /// Rolling window: "1h". From "10s" to "366d".
-    window: Option<Duration>,
-    /// Calendar period in the policy's time zone; weeks begin on Monday.
-    per: Option<Period>,
-    /// true: a budget that never frees.
-    #[schemars(extend("enum" = [true, null]))]
-    total: Option<bool>,
-    /// true: tokens are granted one by one, so that the last of them are used, too. Default: false.
-    best_effort: Option<bool>,
-    /// The action for intents when the budget is spent. Default: suppress.
-    when_spent: Option<Action>,
-    /// The action while Redis is unavailable and the tokens that this instance holds are spent. wait (default): until Redis is
-    /// available. suppress: suppressed as unavailable.
-    on_unavailable: Option<BudgetUnavailable>,
-}
-
-#[derive(JsonSchema)]
-#[schemars(rename_all = "lowercase", inline)]
-#[expect(dead_code, reason = "only its schema is used")]
-enum BudgetUnavailable {
-    Wait,
-    Suppress,
-}
-
-/// Pressure: active users still get messages, and others only while fewer than the maximum are active. A user is active who had
-/// an approved intent of any kind in the window, or was reported as active. Without channel and category, it applies to all intents.
-#[derive(JsonSchema)]
-#[schemars(deny_unknown_fields)]
-#[expect(dead_code, reason = "only its schema is used")]
-struct Pressure {
-    /// The most users that may be active. weir takes 24 bytes of memory for each.
-    #[schemars(range(min = 1, max = MAX_ACTIVE_USERS))]
-    max_active_users: u64,
-    /// For how long a user is active: whole minutes, "30m" (the default), at most "2h".
-    window: Option<Duration>,
-    /// Only intents of these channels.
-    channel: Option<Names>,
-    /// Only intents of these categories.
-    category: Option<Names>,
-    /// The action for intents of users who may not become active now. Default: suppress.
-    action: Option<Action>,
-}
-
-/// Bounds of deferral.
-#[derive(JsonSchema)]
-#[schemars(deny_unknown_fields)]
-#[expect(dead_code, reason = "only its schema is used")]
-struct Defer {
-    /// The longest time that an intent is deferred: "72h" (the default), at most "94h" and redis.history. What may be sent
-    /// only later is suppressed.
-    max: Duration,
-}
-
-#[derive(JsonSchema)]
-#[schemars(rename_all = "lowercase", inline)]
-#[expect(dead_code, reason = "only its schema is used")]
-enum Period {
-    Day,
-    Week,
-    Month,
-}
-
-#[derive(JsonSchema)]
-#[schemars(rename_all = "lowercase", inline)]
-#[expect(dead_code, reason = "only its schema is used")]
-enum Each {
-    Campaign,
-}
-
-/// A length of time above 0: "24h", "7d", "90m", "1h 30m".
-#[derive(JsonSchema)]
-#[expect(dead_code, reason = "only its schema is used")]
-struct Duration(#[schemars(regex(pattern = DURATION_PATTERN))] String);
-
-/// A name or a list of names.
-#[derive(JsonSchema)]
-#[schemars(untagged)]
-#[expect(dead_code, reason = "only its schema is used")]
-enum Names {
-    One(#[schemars(length(min = 1, max = MAX_TEXT_BYTES))] String),
-    Several(#[schemars(length(min = 1), inner(length(min = 1, max = MAX_TEXT_BYTES)))] Vec<String>),
-}
-
-/// Intents that are never capped. At least one of channel, category and campaign; an intent must fit all that are given.
-#[derive(JsonSchema)]
-#[schemars(
-    deny_unknown_fields,
-    extend("anyOf" = [{"required": ["channel"]}, {"required": ["category"]}, {"required": ["campaign"]}])
-)]
-#[expect(dead_code, reason = "only its schema is used")]
-struct BypassRule {
-    /// The channels.
-    channel: Option<Names>,
-    /// The categories.
-    category: Option<Names>,
-    /// The campaigns.
-    campaign: Option<Names>,
-    /// true (default): recorded, and counts against later intents. false: not recorded, no duplicate check.
-    counts: Option<bool>,
-}
-
-/// The action for intents whose history is unavailable. An intent must fit all that is given; without channel and category, every intent does.
-#[derive(JsonSchema)]
-#[schemars(deny_unknown_fields)]
-#[expect(dead_code, reason = "only its schema is used")]
-struct UnavailableRule {
-    /// The channels.
-    channel: Option<Names>,
-    /// The categories.
-    category: Option<Names>,
-    /// wait: until the shard is available; intents of other shards continue. approve: approved without evaluating a cap, and
-    /// recorded once the shard is available. suppress: suppressed as unavailable.
-    action: UnavailableAction,
-}
-
-#[derive(JsonSchema)]
-#[schemars(rename_all = "lowercase", inline)]
-#[expect(dead_code, reason = "only its schema is used")]
-enum UnavailableAction {
-    Wait,
-    Approve,
-    Suppress,
-}
-
-/// From one time of day until before another, over midnight if the second is earlier.
-#[derive(JsonSchema)]
-#[schemars(deny_unknown_fields)]
-#[expect(dead_code, reason = "only its schema is used")]
-struct QuietHours {
-    /// Their begin: "22:00".
-    from: TimeOfDay,
-    /// Their end: "08:00".
-    to: TimeOfDay,
-    /// The action for intents in quiet hours.
-    action: Action,
-    /// Deferred intents return within this time after the end, spread by user: "30m". At most "12h".
-    spread: Option<Duration>,
-    /// Only for intents of these channels.
-    channel: Option<Names>,
-    /// Only for intents of these categories. A bypass does not exempt from quiet hours; this does.
-    category: Option<Names>,
-}
-
-#[derive(JsonSchema)]
-#[schemars(inline)]
-#[expect(dead_code, reason = "only its schema is used")]
-struct TimeOfDay(#[schemars(regex(pattern = r"^([01][0-9]|2[0-3]):[0-5][0-9]$"))] String);
