@@ -33,8 +33,8 @@ const TAKE_MORE: &[(&str, &[&str])] = &[
 
 /// How often a type may have the same name as others.
 const MOST_NAMESAKES: usize = 2;
-/// Names that more have: what members of a limit share is to be one record with one book, and a policy file's cap the policy's.
-const NAMED_OFTEN: &[&str] = &["Book", "Cap", "Member"];
+/// Names that more have: what members of a limit share is to be one record with one book.
+const NAMED_OFTEN: &[&str] = &["Book", "Member"];
 
 fn sources(folder: &str) -> Vec<(PathBuf, String)> {
     files(folder, &["rs", "lua"])

@@ -56,7 +56,7 @@ struct Member {
 
 /// What a turn has read.
 #[derive(Default)]
-struct Read {
+struct TurnRead {
     active: Vec<ActiveIn>,
     /// The last entry read, or the one to read on from.
     last: Option<EntryId>,
@@ -94,9 +94,9 @@ impl Book {
     }
 
     /// The entries after the cursor, without the instance's own unless it does not know them.
-    fn read(&self, instance: &str, request: &SyncRequest<'_>, (begin, now): (i64, i64)) -> Read {
+    fn read(&self, instance: &str, request: &SyncRequest<'_>, (begin, now): (i64, i64)) -> TurnRead {
         let (with_own, cursor) = cursor(request.cursor);
-        let mut read = Read { with_own, last: cursor, ..Read::default() };
+        let mut read = TurnRead { with_own, last: cursor, ..TurnRead::default() };
         let mut from = EntryId(begin, 0);
         match cursor {
             Some(cursor) if cursor.0 >= now - request.window_ms && !self.log.contains_key(&cursor) => {
@@ -142,7 +142,7 @@ impl Book {
     ///
     /// An instance that was no member before this turn gets no more places: after a loss of the members, all of them have to take a turn
     /// before it is known what they hold.
-    fn share(&mut self, instance: &str, request: &SyncRequest<'_>, read: &Read, now: i64) -> (u64, u64) {
+    fn share(&mut self, instance: &str, request: &SyncRequest<'_>, read: &TurnRead, now: i64) -> (u64, u64) {
         self.members.retain(|_, member| member.ends > now);
         let was_member = self.members.remove(instance).is_some();
         let others = self.members.len() as u64;

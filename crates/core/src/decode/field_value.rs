@@ -19,7 +19,7 @@ use super::super::{
 use super::{
     cloud_events::{Attributes, ContentMode},
     json::JsonKind,
-    scan::Form,
+    scan::PieceForm,
     walk::Found,
 };
 
@@ -124,10 +124,12 @@ impl<'a> FieldSource<'a> for FieldReader<'_, 'a> {
     fn usual(&self, field: IntentField) -> Usual<'a> {
         let piece = self.found.any(FieldSlot::Field(field));
         match piece.form {
-            Form::Nothing | Form::Null => Usual::Absent,
-            Form::Text => Usual::Text(piece.of(self.found.text())),
-            Form::Digits => Usual::Digits(piece.of(self.found.text())),
-            Form::Escaped | Form::Number | Form::Object | Form::Array | Form::Boolean => Usual::Other,
+            PieceForm::Nothing | PieceForm::Null => Usual::Absent,
+            PieceForm::Text => Usual::Text(piece.of(self.found.text())),
+            PieceForm::Digits => Usual::Digits(piece.of(self.found.text())),
+            PieceForm::Escaped | PieceForm::Number | PieceForm::Object | PieceForm::Array | PieceForm::Boolean => {
+                Usual::Other
+            }
         }
     }
 

@@ -17,7 +17,7 @@ pub(super) struct Refused;
 
 /// What a value is, as far as it is read in another way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum PieceForm {
     /// There is no value.
     Nothing,
     Null,
@@ -37,7 +37,7 @@ pub(super) enum Form {
 /// A value, and where it stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Piece {
-    pub(super) form: Form,
+    pub(super) form: PieceForm,
     /// Its first byte; of a string, the one behind the quote. A value is far below 4 GiB.
     start: u32,
     /// The byte behind it; of a string, the quote.
@@ -46,22 +46,22 @@ pub(super) struct Piece {
 
 impl Piece {
     /// No value.
-    pub(super) const NOTHING: Self = Self { form: Form::Nothing, start: 0, end: 0 };
+    pub(super) const NOTHING: Self = Self { form: PieceForm::Nothing, start: 0, end: 0 };
 
     #[inline(always)]
-    const fn new(form: Form, start: usize, end: usize) -> Self {
+    const fn new(form: PieceForm, start: usize, end: usize) -> Self {
         Self { form, start: start as u32, end: end as u32 }
     }
 
     /// Its type; that of nothing is null.
     pub(super) const fn kind(&self) -> JsonKind {
         match self.form {
-            Form::Nothing | Form::Null => JsonKind::Null,
-            Form::Text | Form::Escaped => JsonKind::String,
-            Form::Digits | Form::Number => JsonKind::Number,
-            Form::Boolean => JsonKind::Boolean,
-            Form::Object => JsonKind::Object,
-            Form::Array => JsonKind::Array,
+            PieceForm::Nothing | PieceForm::Null => JsonKind::Null,
+            PieceForm::Text | PieceForm::Escaped => JsonKind::String,
+            PieceForm::Digits | PieceForm::Number => JsonKind::Number,
+            PieceForm::Boolean => JsonKind::Boolean,
+            PieceForm::Object => JsonKind::Object,
+            PieceForm::Array => JsonKind::Array,
         }
     }
 
@@ -73,7 +73,7 @@ impl Piece {
 
     /// The text of a string; `None` where its escapes make none, which a scan lets not pass.
     pub(super) fn unescaped<'a>(&self, text: &'a str) -> Option<Cow<'a, str>> {
-        if self.form != Form::Escaped {
+        if self.form != PieceForm::Escaped {
             return Some(self.of(text).into());
         }
         let quoted = &text[self.start as usize - 1..=self.end as usize];
@@ -176,18 +176,18 @@ impl<'a> Scan<'a> {
     fn other(&mut self, first: u8, level: usize) -> Result<Piece, Refused> {
         let start = self.at;
         let form = match first {
-            b'{' => self.object(level + 1).map(|()| Form::Object),
-            b'[' => self.array(level + 1).map(|()| Form::Array),
-            b't' => self.literal("true").map(|()| Form::Boolean),
-            b'f' => self.literal("false").map(|()| Form::Boolean),
-            b'n' => self.literal("null").map(|()| Form::Null),
+            b'{' => self.object(level + 1).map(|()| PieceForm::Object),
+            b'[' => self.array(level + 1).map(|()| PieceForm::Array),
+            b't' => self.literal("true").map(|()| PieceForm::Boolean),
+            b'f' => self.literal("false").map(|()| PieceForm::Boolean),
+            b'n' => self.literal("null").map(|()| PieceForm::Null),
             _ => self.number(),
         }?;
         Ok(self.since(start, form))
     }
 
     /// What was read since a place.
-    pub(super) fn since(&self, start: usize, form: Form) -> Piece {
+    pub(super) fn since(&self, start: usize, form: PieceForm) -> Piece {
         Piece::new(form, start, self.at)
     }
 
@@ -230,7 +230,7 @@ impl<'a> Scan<'a> {
     }
 
     /// A number of any size: a minus, an integer without leading zeros, a fraction, an exponent.
-    fn number(&mut self) -> Result<Form, Refused> {
+    fn number(&mut self) -> Result<PieceForm, Refused> {
         let start = self.at;
         self.skip(b"-");
         match self.bytes.get(self.at) {
@@ -239,9 +239,9 @@ impl<'a> Scan<'a> {
         }
         if let Some(b'.' | b'e' | b'E') = self.bytes.get(self.at) {
             self.fraction_and_exponent()?;
-            return Ok(Form::Number);
+            return Ok(PieceForm::Number);
         }
-        Ok(if self.bytes.get(start) == Some(&b'-') { Form::Number } else { Form::Digits })
+        Ok(if self.bytes.get(start) == Some(&b'-') { PieceForm::Number } else { PieceForm::Digits })
     }
 
     fn fraction_and_exponent(&mut self) -> Result<(), Refused> {
@@ -295,7 +295,7 @@ impl<'a> Scan<'a> {
         let end = self.mark(start);
         if self.bytes.get(end) == Some(&b'"') {
             self.at = end + 1;
-            return Ok(Piece::new(Form::Text, start, end));
+            return Ok(Piece::new(PieceForm::Text, start, end));
         }
         self.string_with_escapes(start, end)
     }
@@ -312,7 +312,7 @@ impl<'a> Scan<'a> {
             at = self.mark(at);
         }
         self.at = at + 1;
-        Ok(Piece::new(Form::Escaped, start, at))
+        Ok(Piece::new(PieceForm::Escaped, start, at))
     }
 
     /// The first byte from `at` on that does not stand in a string as it is, or a place behind the text.

@@ -1,7 +1,7 @@
 //! One walk through a value, picking up what stands at the places that are read.
 
 use super::super::fields::trie::{Child, FieldSlot, Trie, TrieNode};
-use super::scan::{Form, Piece, Refused, Scan};
+use super::scan::{Piece, PieceForm, Refused, Scan};
 
 /// What stood at the places that are read: pieces of the value.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ impl<'t, 'a> Found<'t, 'a> {
     #[inline]
     pub(super) fn piece(&self, slot: FieldSlot) -> Option<Piece> {
         let piece = self.pieces[slot.index()];
-        (!matches!(piece.form, Form::Nothing | Form::Null)).then_some(piece)
+        (!matches!(piece.form, PieceForm::Nothing | PieceForm::Null)).then_some(piece)
     }
 
     /// What stands at a place, whatever it is.
@@ -84,7 +84,7 @@ impl<'t> Walk<'t, '_, '_> {
                         Some(slot) => {
                             let piece = self.scan.value(level)?;
                             let before = std::mem::replace(&mut self.found.pieces[slot.index()], piece);
-                            if before.form != Form::Nothing {
+                            if before.form != PieceForm::Nothing {
                                 self.is_twice(child);
                             }
                         }
@@ -120,7 +120,7 @@ impl<'t> Walk<'t, '_, '_> {
     #[inline(never)]
     fn name(&mut self, node: &TrieNode) -> Result<Option<usize>, Refused> {
         let name = self.scan.name()?;
-        if name.form != Form::Escaped {
+        if name.form != PieceForm::Escaped {
             return Ok(node.child(self.scan.bytes_of(&name)));
         }
         Ok(name.unescaped(self.found.text).and_then(|name| node.child(name.as_bytes())))
@@ -150,11 +150,11 @@ impl<'t> Walk<'t, '_, '_> {
         let piece = match next {
             Some(b'{') => {
                 self.object(child.node, level + 1)?;
-                self.scan.since(start, Form::Object)
+                self.scan.since(start, PieceForm::Object)
             }
             Some(b'[') => {
                 self.array(child.node, level + 1)?;
-                self.scan.since(start, Form::Array)
+                self.scan.since(start, PieceForm::Array)
             }
             Some(_) | None => self.scan.value(level)?,
         };

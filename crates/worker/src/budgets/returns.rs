@@ -20,13 +20,13 @@ const REPEATED_WITHIN: Duration = Duration::from_secs(30 * 60);
 #[derive(Debug, Default)]
 pub(super) struct Returns {
     /// Those of a budget in the order of their turns.
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<WaitingReturn>,
     /// The budgets with a turn under way.
     under_way: HashSet<BudgetId>,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct WaitingReturn {
     given: GiveBack,
     /// When the turn was made last, without an answer.
     sent_at: Option<Duration>,
@@ -40,7 +40,7 @@ impl Returns {
 
     /// More tokens, in turns after all before.
     pub(super) fn add(&mut self, tokens: Vec<GiveBack>) {
-        self.waiting.extend(tokens.into_iter().map(|given| Waiting { given, sent_at: None }));
+        self.waiting.extend(tokens.into_iter().map(|given| WaitingReturn { given, sent_at: None }));
         self.bound();
     }
 
@@ -51,7 +51,7 @@ impl Returns {
             return due;
         }
         let mut busy = self.under_way.clone();
-        self.waiting.retain(|Waiting { given, sent_at }| {
+        self.waiting.retain(|WaitingReturn { given, sent_at }| {
             if sent_at.is_some_and(|at| at + REPEATED_WITHIN < now) {
                 tracing::warn!(
                     budget = &*given.budget.name,
@@ -87,7 +87,7 @@ impl Returns {
             Err(StoreError::Temporary(why)) => {
                 tracing::warn!("tokens of budgets could not be given back, and are given back again: {why}");
                 for given in tokens {
-                    self.waiting.push_front(Waiting { given, sent_at: Some(sent_at) });
+                    self.waiting.push_front(WaitingReturn { given, sent_at: Some(sent_at) });
                 }
                 self.bound();
             }
