@@ -5,8 +5,9 @@
 //! made for. Lanes ask and note without locks; a [sweep](ActiveUsers::sweep) a minute clears what has left the window.
 
 use std::{
-    array, hint,
+    array,
     sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering},
+    thread,
 };
 
 use xxhash_rust::xxh3::xxh3_64;
@@ -84,8 +85,8 @@ pub struct ActiveUsers {
     /// The latest minute that somebody was noted in, or that was swept in; [`NEVER`] or [`CLEARING`].
     ///
     /// Cells are relaxed: each is a value of its own. What clears them all comes between two minutes, and is ordered by this one: a
-    /// minute is stored with release after everything was cleared, and loaded with acquire. So whoever has loaded it finds no cell of
-    /// before, and what they set is not cleared.
+    /// minute is stored with release after everything was cleared, and loaded with acquire. So whoever has loaded it sees all cleared,
+    /// and what they set is not cleared. Who had loaded a minute before may still set cells of it: their user was active just then.
     latest: AtomicI64,
 }
 
@@ -202,8 +203,9 @@ impl ActiveUsers {
         let latest = self.advanced(now);
         let is_behind = latest.0 - now.0 > i64::from(self.window) + PUT_BACK_MINUTES;
         // Where another thread has gone on meanwhile, the clock is not behind, or the next sweep finds it so.
-        let goes_on = |from: Minute| self.latest.compare_exchange(from.0, now.0, Ordering::AcqRel, Ordering::Relaxed);
-        let put_back = (is_behind && goes_on(latest).is_ok()).then(|| code(now));
+        let is_put_back =
+            is_behind && self.latest.compare_exchange(latest.0, now.0, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        let put_back = is_put_back.then(|| code(now));
         let latest = code(latest);
         let kept: [u8; 256] = array::from_fn(|found| {
             let found = u8::try_from(found).unwrap_or(0);
@@ -239,8 +241,8 @@ impl ActiveUsers {
                 return Minute(latest);
             }
             if latest == CLEARING {
-                // Once in a jump of two hours, for a pass over the array.
-                hint::spin_loop();
+                // Once in a jump of two hours, for a pass over the array: the one who clears may need this core.
+                thread::yield_now();
                 continue;
             }
             let is_far = latest != NEVER && minute.0.saturating_sub(latest) > i64::from(LONGEST_WINDOW_MINUTES);

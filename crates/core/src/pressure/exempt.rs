@@ -29,13 +29,11 @@ impl Exempt {
     /// So many more. Those of another minute in the same cell are outside of every window that this one is in.
     pub(super) fn add(&self, users: u64, minute: Minute) {
         let mark = mark(minute);
-        let more = |found: u64| {
-            let before = if mark_of(found) == mark { users_of(found) } else { 0 };
-            Some(with(mark, before.saturating_add(users)))
-        };
         let cell = &self.0[usize::try_from(minute.0.rem_euclid(CELLS as i64)).unwrap_or(0)];
-        // It always gives a value, so it never fails.
-        let _ = cell.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        cell.update(Ordering::Relaxed, Ordering::Relaxed, |found| {
+            let before = if mark_of(found) == mark { users_of(found) } else { 0 };
+            with(mark, before.saturating_add(users))
+        });
     }
 
     /// Forgets the minutes outside of a window.
@@ -45,7 +43,7 @@ impl Exempt {
             let ahead = mark_of(found).wrapping_sub(mark(now));
             let distance = ahead.min(ahead.wrapping_neg());
             if users_of(found) > 0 && distance >= u32::from(window) {
-                // Where it fails, users of a later minute have come meanwhile.
+                // Where it fails, users have come meanwhile: of a later minute, or the next sweep finds them.
                 let _ = cell.compare_exchange(found, 0, Ordering::Relaxed, Ordering::Relaxed);
             }
         }
