@@ -219,6 +219,13 @@ fn each_rule_of_a_policy_is_kept() {
         (with(""), Sees, "valid"),
         (with("").replace("\"1\"", "1"), Sees, "1:11: version must be a string, not 1"),
         (with("").replace("\"1\"", "\"a\\nb\""), IsBlind, "control characters"),
+        (format!("\"$schema\" = \"policy.schema.json\"\n{}", with("")), Sees, "valid"),
+        (
+            format!("schema = \"policy.schema.json\"\n{}", with("")),
+            Sees,
+            "1:1: schema is not a known key; did you mean `$schema`?",
+        ),
+        (with("\"$schema\" = 1"), Sees, "default.$schema is not a known key; known here: caps"),
         (with("").replace("\"unlimited\"", "[]"), Sees, "must not be an empty list: write caps = \"unlimited\""),
         (with("").replace("\"unlimited\"", "3"), Sees, "must be a list of caps, or \"unlimited\", not 3"),
         (with("[segments.\"\"]\ncaps = \"unlimited\""), IsBlind, "the segment's name \"\" must not be empty"),
@@ -469,6 +476,15 @@ fn refuse_hostile_documents() -> std::time::Duration {
         ("p.json", format!("{{{}\"a\": 1}}", keys(30_000, &|_| "\"a\": 1, ".into())), "and 80 more"),
         ("p.json", " ".repeat((4 << 20) + 1), "at most 4194304 are read"),
         ("p.toml", format!("a = {}", "[".repeat(100_000)), "is not TOML"),
+        (
+            "p.json",
+            format!(
+                "{{\"segments\": {{\"{}\": {{{}\"caps\": []}}}}}}",
+                "s".repeat(1 << 21),
+                keys(100_000, &|number| format!("\"key{number}\": 1, "))
+            ),
+            "must not be longer than 256 bytes; it has 2097152",
+        ),
     ];
     let start = std::time::Instant::now();
     for (name, text, expected) in cases {

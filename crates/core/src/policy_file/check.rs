@@ -180,10 +180,11 @@ fn segments(at: &ValueAt<'_>) -> Option<BTreeMap<String, Arc<Caps>>> {
     let mut segments = BTreeMap::new();
     for entry in at.entries()? {
         let name = Node { origin: entry.origin.clone(), value: Value::Text(entry.key.clone()) };
-        if let Err(reason) = value::text(&name) {
-            at.document.note(&entry.origin, format!("the segment's name {:?} {reason}", entry.key));
+        match value::text(&name) {
+            Ok(_) => segments.extend(SegmentOptions::read(&at.entry(entry)).map(|caps| (entry.key.clone(), caps))),
+            // The name is in the path of each problem of the segment, however long it is: the segment is not read.
+            Err(reason) => at.document.note(&entry.origin, format!("the segment's name {:?} {reason}", entry.key)),
         }
-        segments.extend(SegmentOptions::read(&at.entry(entry)).map(|caps| (entry.key.clone(), caps)));
     }
     Some(segments)
 }

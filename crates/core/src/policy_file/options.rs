@@ -25,10 +25,11 @@ pub(super) struct DeclaredTable {
     pub(super) options: Vec<PolicyOption>,
 }
 
-/// Options of which a table needs one: no more than one by the schema's rule `oneOf`, one or more by `anyOf`. A table without any
-/// is told what it needs.
+/// Options of which a table needs one: no more than one (`oneOf`, as the schema says it), or one or more (`anyOf`). A table without
+/// any is told what it needs.
 pub(super) struct Alternatives {
-    pub(super) rule: &'static str,
+    /// No more than one.
+    pub(super) is_one: bool,
     pub(super) keys: &'static [&'static str],
     pub(super) needs: &'static str,
 }
@@ -45,10 +46,15 @@ pub(super) trait Declared {
     fn read(at: &ValueAt<'_>) -> Option<Self::Made>;
 }
 
-/// Declares a table: the type that stands for it and what it makes, its name in the schema, what it is, and perhaps
-/// [`Alternatives`]. Then its options: the key, what holds where it is not given (`required` and `optional`, which make an `Option`;
-/// `or_default`; `or(value)`), its [`super::forms::Check`], and what it does. `required("..")` says in other words what is needed.
-/// A value that is wrong is noted, and then reads as if it were not given. Last comes what is made of the options, by their names.
+/// Declares a table:
+///
+/// - the type that stands for it and what it makes, its name in the schema, what it is, and perhaps [`Alternatives`];
+/// - its options, each with its key, what holds where it is not given, its [`super::forms::Check`], and what it does;
+/// - what is made of the options, by their keys. It may note more, and gives `None` where something is wrong.
+///
+/// Where an option is not given: `required` notes that, or by `required("..")` what is needed in other words; `optional` takes it. Both
+/// read it as an `Option`. `or_default` and `or(value)` say what it is then. A value that is wrong is noted, and then reads as if it were
+/// not given.
 macro_rules! options {
     (
         $name:ident -> $made:ty, $table:literal, $about:literal $(, $rule:ident($($one:ident),+) $needs:literal)? {
@@ -86,9 +92,11 @@ macro_rules! options {
     (@alternatives) => { None };
     (@alternatives $rule:ident($($key:ident),+) $needs:literal) => {
         Some($crate::policy_file::options::Alternatives {
-            rule: stringify!($rule), keys: &[$(stringify!($key)),+], needs: $needs,
+            is_one: options!(@is_one $rule), keys: &[$(stringify!($key)),+], needs: $needs,
         })
     };
+    (@is_one oneOf) => { true };
+    (@is_one anyOf) => { false };
     (@is_required required) => { true };
     (@is_required $presence:ident) => { false };
     (@read required, $at:ident, $key:ident, $check:expr) => {
@@ -209,23 +217,24 @@ impl<'d> ValueAt<'d> {
 
     /// Notes the keys of this table that are unknown, and whether it has too few or too many of its alternatives.
     pub(super) fn finish(&self, keys: &[&str], alternatives: Option<Alternatives>) {
-        if let Some(Alternatives { rule, keys, needs }) = alternatives {
+        if let Some(Alternatives { is_one, keys, needs }) = alternatives {
             let given = keys.iter().filter(|key| self.key(key).is_some());
             let given: Vec<String> = given.map(|key| format!("`{key}`")).collect();
             if given.is_empty() {
                 self.note(needs);
-            } else if rule == "oneOf" && given.len() > 1 {
+            } else if is_one && given.len() > 1 {
                 let both = if keys.len() == 2 { "both " } else { "" };
                 self.note(&format!("has {both}{}: keep one", given.join(" and ")));
             }
         }
         // Editors are told of the schema by a key of the document.
-        let is_known = |key: &str| keys.contains(&key) || self.path.is_empty() && key == "$schema";
-        for entry in self.entries().into_iter().flatten().filter(|entry| !is_known(&entry.key)) {
-            let hint = nearest(&entry.key, keys.iter().copied())
-                .map(|known| format!("did you mean `{known}`?"))
+        let schema = self.path.is_empty().then_some("$schema");
+        let known: Vec<&str> = schema.into_iter().chain(keys.iter().copied()).collect();
+        for entry in self.entries().into_iter().flatten().filter(|entry| !known.contains(&entry.key.as_str())) {
+            let hint = nearest(&entry.key, known.iter().copied())
+                .map(|near| format!("did you mean `{near}`?"))
                 .or_else(|| elsewhere(&entry.key))
-                .unwrap_or_else(|| format!("known here: {}", keys.join(", ")));
+                .unwrap_or_else(|| format!("known here: {}", known.join(", ")));
             self.document.note(&entry.origin, format!("{} is not a known key; {hint}", self.path_of(&entry.key)));
         }
     }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::{
     check::PolicyOptions,
     forms::Form,
-    options::{Declared as _, DeclaredTable, PolicyOption},
+    options::{Alternatives, Declared as _, DeclaredTable, PolicyOption},
     routes::LONGEST_NAME,
 };
 use crate::{
@@ -98,8 +98,9 @@ fn table_schema(table: &DeclaredTable) -> Value {
     if !required.is_empty() {
         schema["required"] = json!(required);
     }
-    if let Some(alternatives) = &table.alternatives {
-        schema[alternatives.rule] = alternatives.keys.iter().map(|key| json!({"required": [key]})).collect();
+    if let Some(Alternatives { is_one, keys, .. }) = &table.alternatives {
+        let rule = if *is_one { "oneOf" } else { "anyOf" };
+        schema[rule] = keys.iter().map(|key| json!({"required": [key]})).collect();
     }
     schema
 }
