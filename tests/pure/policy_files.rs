@@ -419,7 +419,8 @@ fn syntax_errors_have_line_column_and_reason() {
 
 #[test]
 fn null_in_json_is_the_same_as_left_out() {
-    let text = r#"{"version": "1", "timezone": null, "quiet_hours": null, "max_age": null,
+    let text = r#"{"$schema": null, "version": "1", "timezone": null, "quiet_hours": null, "max_age": null,
+        "segments": null, "bypass": null, "budgets": null, "shadow": null,
         "default": {"caps": [{"name": "a", "limit": 1, "window": "1h", "channel": null}]}}"#;
     assert_eq!(errors("p.json", text), "valid");
     assert!(schema().is_valid(&serde_json::from_str(text).unwrap()));

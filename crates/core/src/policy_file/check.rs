@@ -62,8 +62,7 @@ options! {
         defer: optional, table::<DeferOptions>(), "Bounds of deferral.";
         max_age: optional, duration(),
             r#"Older intents (by created_at, else Kafka's time) are suppressed as expired: "6h"."#;
-        shadow: or_default, Check { form: Form::Switch, ..flag() },
-            "true: decide and report, but approve every intent. Default: false.";
+        shadow: or_default, flag(), "true: decide and report, but approve every intent. Default: false.";
     }
     |at| Some(Policy {
         version: version?.to_string(),

@@ -20,8 +20,6 @@ pub(super) enum Form {
     Whole(usize, u64, u64),
     Share,
     Flag,
-    /// A flag that is off where it is not given.
-    Switch,
     /// A flag that cannot be off.
     True,
     /// A name or a list of names.

@@ -107,10 +107,9 @@ fn table_schema(table: &DeclaredTable) -> Value {
 
 fn option_schema(option: &PolicyOption) -> Value {
     let (mut schema, _) = shown(&option.form);
-    let is_never_null = matches!(option.form, Form::Switch | Form::ByName(_) | Form::Several(..));
     if schema.get("$ref").is_some() && !option.is_required {
         schema = json!({"anyOf": [schema, {"type": "null"}]});
-    } else if !option.is_required && !is_never_null {
+    } else if !option.is_required {
         schema["type"] = json!([schema["type"], "null"]);
         if let Some(words) = schema.get_mut("enum").and_then(Value::as_array_mut) {
             words.push(Value::Null);
@@ -144,7 +143,6 @@ fn shown(form: &Form) -> (Value, String) {
         }
         Form::Share => (json!({"type": "number", "format": "double", "minimum": 0.001, "maximum": 0.999}), "a number"),
         Form::Flag => (json!({"type": "boolean"}), "`true` or `false`"),
-        Form::Switch => (json!({"type": "boolean", "default": false}), "`true` or `false`"),
         Form::True => (json!({"type": "boolean", "enum": [true]}), "`true`"),
         Form::Names => (reference("Names"), "a name or a list"),
         Form::Duration => (reference("Duration"), "a length of time"),
