@@ -3,7 +3,7 @@
 -- The rule: a holder gets what it wants up to left / (2 x holders), or else what it needs up to left, rounded down to a multiple
 -- of the unit. A grant in a rolling window counts until the end of its lease + the window, so no window of approvals ever holds
 -- more than the limit; one for a period or in total counts there. A turn that is repeated gets the grant that it had, and grants nothing
--- more: the last 4 turns of a holder are known for an hour. It equals `Book::take` (crates/core/src/ledger/book.rs).
+-- more: the last turn of a holder is known for an hour. It equals `Book::take` (crates/core/src/ledger/book.rs).
 --
 -- KEYS  [1]     the shard's epoch; absent while the shard's slot moves, where the caller has read it by itself
 --       [2]     of a total of a campaign: the register of the shard's totals of campaigns, a hash: the budget's key -> when it was last
