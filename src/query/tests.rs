@@ -105,8 +105,8 @@ impl Ledger for Tokens {
         self.ledger.take(requests, answers).await
     }
 
-    async fn give_back(&mut self, tokens: &[GiveBack]) -> Result<(), StoreError> {
-        self.ledger.give_back(tokens).await
+    async fn give_back(&mut self, tokens: &[GiveBack], answers: &mut [Option<u64>]) -> Result<(), StoreError> {
+        self.ledger.give_back(tokens, answers).await
     }
 }
 

@@ -83,6 +83,13 @@ async fn take_patiently(ledger: &mut RedisLedger, requests: &[TakeRequest]) -> V
     answers.into_iter().map(Option::unwrap).collect()
 }
 
+/// Gives tokens back; tells how many were taken.
+async fn give_back(ledger: &mut RedisLedger, given: &GiveBack) -> Result<Option<u64>, StoreError> {
+    let mut answers = [None];
+    let outcome = ledger.give_back(std::slice::from_ref(given), &mut answers).await;
+    outcome.map(|()| answers[0])
+}
+
 /// What is used of a budget in so long a window, and the server's clock.
 pub(crate) async fn look(ledger: &mut RedisLedger, budget: &BudgetId, window_ms: i64) -> (u64, Time) {
     let request = TakeRequest { budget: budget.clone(), span: rolling(window_ms), want: 0, need: 0, ..request("", 0) };
@@ -133,7 +140,7 @@ async fn a_budget_of_a_lost_shard_grants_nothing_and_others_do() {
         other => panic!("{other:?}"),
     };
     lost(result);
-    lost(ledger.give_back(&[all_of(&both[0], &granted)]).await);
+    lost(give_back(&mut ledger, &all_of(&both[0], &granted)).await.map(drop));
     server.query::<()>(&["SET", &keyspace.epoch_key(shard), keyspace.epoch()]).unwrap();
     assert_eq!(used(&mut ledger, "lost").await, 10, "nothing was granted or given back meanwhile");
 }
@@ -167,7 +174,8 @@ async fn a_closed_budget_grants_nothing_and_takes_tokens_back() {
         }
         other => panic!("{other:?}"),
     }
-    ledger.give_back(&[GiveBack { tokens: 4, ..all_of(&closed, &granted) }]).await.unwrap();
+    let back = give_back(&mut ledger, &GiveBack { tokens: 4, ..all_of(&closed, &granted) }).await.unwrap();
+    assert_eq!(back, Some(4));
     server.query::<()>(&["HDEL", &key, "x"]).unwrap();
     assert_eq!(used(&mut ledger, "closed").await, 6);
 }
@@ -230,6 +238,27 @@ async fn a_silent_node_is_reported_and_asked_once() {
     // What the frozen node carried out when it thawed counts as spent, and once.
     for (request, answer) in asked.iter().zip(take_patiently(&mut ledger, &asked).await) {
         assert!((2..=3).contains(&answer.used), "{request:?}: {answer:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_others_take_back_is_known_while_a_node_is_silent() {
+    let mut cluster = RedisCluster::start(3, 0).unwrap();
+    let options = RedisOptions { response_timeout: Duration::from_millis(500), ..options(&cluster.nodes()) };
+    let opened = opened(&options).await.unwrap();
+    let mut ledger = ledger(&options, &opened, "weir-0");
+    let asked = requests(&names(), 3);
+    let granted = take_patiently(&mut ledger, &asked).await;
+    let given: Vec<GiveBack> = asked.iter().zip(&granted).map(|(request, answer)| all_of(request, answer)).collect();
+    cluster.freeze(1);
+    let mut answers = vec![None; given.len()];
+    let result = ledger.give_back(&given, &mut answers).await;
+    assert!(matches!(result, Err(StoreError::Temporary(_))), "{result:?}");
+    cluster.thaw(1);
+    cluster.wait_whole().unwrap();
+    for (given, answer) in given.iter().zip(answers) {
+        let owner = cluster.owner_of(opened.keyspace.slot(opened.keyspace.budget_shard(&given.budget))).unwrap();
+        assert_eq!(answer, (owner != 1).then_some(3), "{given:?}");
     }
 }
 

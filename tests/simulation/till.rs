@@ -291,7 +291,7 @@ impl Ledger for SimLedger {
     async fn take(&mut self, requests: &[TakeRequest], answers: &mut [Option<TakeAnswer>]) -> Result<(), StoreError> {
         let unclear = self.unclear();
         if !unclear.is_empty() {
-            self.ledger.give_back(&unclear).await?;
+            self.ledger.give_back(&unclear, &mut vec![None; unclear.len()]).await?;
         }
         let asked = requests.iter().map(|request| match (self.env.sabotage(), request.span) {
             // The ledger believes that the lease ended when a fourth of the window was not over yet.
@@ -327,12 +327,13 @@ impl Ledger for SimLedger {
         outcome
     }
 
-    async fn give_back(&mut self, tokens: &[GiveBack]) -> Result<(), StoreError> {
+    async fn give_back(&mut self, tokens: &[GiveBack], answers: &mut [Option<u64>]) -> Result<(), StoreError> {
         if self.env.sabotage() == Sabotage::GivenBackTwice {
             let unnumbered = tokens.iter().map(|given| GiveBack { turn: None, ..given.clone() });
-            self.ledger.give_back(&unnumbered.collect::<Vec<_>>()).await?;
+            let unnumbered: Vec<GiveBack> = unnumbered.collect();
+            self.ledger.give_back(&unnumbered, &mut vec![None; unnumbered.len()]).await?;
         }
-        let outcome = self.ledger.give_back(tokens).await;
+        let outcome = self.ledger.give_back(tokens, answers).await;
         lock(&self.tells.told).refused += usize::from(outcome.is_err());
         outcome
     }

@@ -188,12 +188,17 @@ pub trait Ledger: Send {
         answers: &mut [Option<TakeAnswer>],
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Takes tokens back that have not been spent. After an error those with a turn's number are repeated as they are, before others of
-    /// their budget; the others never: what is not given back counts as spent.
+    /// Takes tokens back that have not been spent; `answers` (as long as `tokens`) has how many of each, once that is known. After an error
+    /// those without an answer are repeated as they are, before others of their budget, where they have a turn's number; else never: what is
+    /// not given back counts as spent.
     ///
     /// # Errors
-    /// Some may not have been taken back.
-    fn give_back(&mut self, tokens: &[GiveBack]) -> impl Future<Output = Result<(), StoreError>> + Send;
+    /// Some places in `answers` are still empty; the error says why.
+    fn give_back(
+        &mut self,
+        tokens: &[GiveBack],
+        answers: &mut [Option<u64>],
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 
 /// Where instances tell each other who is active.

@@ -143,8 +143,8 @@ impl Ledger for RedisLedger {
         self.take_each(requests, &open, |at, answer, _| answers[at] = Some(answer)).await
     }
 
-    async fn give_back(&mut self, tokens: &[GiveBack]) -> Result<(), StoreError> {
-        self.give_back_each(tokens, |_, _, _| ()).await
+    async fn give_back(&mut self, tokens: &[GiveBack], answers: &mut [Option<u64>]) -> Result<(), StoreError> {
+        self.give_back_each(tokens, |at, back, _| answers[at] = Some(back)).await
     }
 }
 

@@ -5,11 +5,10 @@ use std::cell::Cell;
 use weir_core::{
     budget::{BudgetId, SpanNow},
     ledger::{GiveBack, TakeRequest, TurnNumber},
-    ports::Ledger,
 };
 use weir_redis::{RedisLedger, RedisOptions};
 
-use super::{LIMIT, all_of, alone, budget, ledger, look, request, rolling, take_one, used};
+use super::{LIMIT, all_of, alone, budget, give_back, ledger, look, request, rolling, take_one, used};
 use crate::redis_support::{DAY_MS, opened, own, server};
 
 const HOUR_MS: i64 = 3_600_000;
@@ -46,7 +45,7 @@ async fn a_budget_takes_at_most_4_kb_and_450_bytes_for_each_holder_in_redis() {
     for ledger in &mut holders {
         for _ in 0..20 {
             let answer = take(ledger).await;
-            ledger.give_back(&[GiveBack { tokens: 7, turn: turn(), ..all_of(&one, &answer) }]).await.unwrap();
+            give_back(ledger, &GiveBack { tokens: 7, turn: turn(), ..all_of(&one, &answer) }).await.unwrap();
         }
     }
     let all = bytes();

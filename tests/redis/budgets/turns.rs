@@ -8,11 +8,11 @@ use testkit::{
 };
 use weir_core::{
     ledger::{GiveBack, TakeRequest, TurnNumber},
-    ports::{Ledger, StoreError},
+    ports::StoreError,
 };
 use weir_redis::{RedisLedger, RedisOptions};
 
-use super::{all_of, budget, ledger, request, take, take_one, take_patiently, used};
+use super::{all_of, budget, give_back, ledger, request, take, take_one, take_patiently, used};
 use crate::redis_support::{opened, options, own, server};
 
 /// A hundred tokens in this turn.
@@ -54,16 +54,16 @@ async fn a_call_whose_reply_is_lost_is_made_once_and_its_turn_gets_the_same_when
     assert_eq!(take_one(&mut ledger, &hundred(2)).await.used, 400);
 
     let some = GiveBack { tokens: 30, ..all_of(&unnumbered, &granted) };
-    ledger.give_back(std::slice::from_ref(&some)).await.unwrap();
+    assert_eq!(give_back(&mut ledger, &some).await.unwrap(), Some(30));
     proxy.set(Mode::LoseReply);
-    let result = ledger.give_back(std::slice::from_ref(&some)).await;
+    let result = give_back(&mut ledger, &some).await;
     assert!(matches!(result, Err(StoreError::Temporary(_))), "{result:?}");
     assert_eq!(used(&mut ledger, "b").await, 340, "30 were given back, twice");
     let numbered = GiveBack { turn: turn(3), ..some };
     proxy.set(Mode::LoseReply);
-    let result = ledger.give_back(std::slice::from_ref(&numbered)).await;
+    let result = give_back(&mut ledger, &numbered).await;
     assert!(matches!(result, Err(StoreError::Temporary(_))), "{result:?}");
-    ledger.give_back(std::slice::from_ref(&numbered)).await.unwrap();
+    assert_eq!(give_back(&mut ledger, &numbered).await.unwrap(), Some(30), "it is told again");
     assert_eq!(used(&mut ledger, "b").await, 310, "30 more, once");
 }
 
@@ -83,7 +83,7 @@ async fn a_turn_that_no_replica_has_burns_no_more_than_its_grant_however_often_i
     assert_eq!((granted.granted, granted.used), (100, 100));
     let given = GiveBack { tokens: 30, turn: turn(2), ..all_of(&hundred(1), &granted) };
     for _ in 0..5 {
-        waits.give_back(std::slice::from_ref(&given)).await.unwrap_err();
+        give_back(&mut waits, &given).await.unwrap_err();
     }
     assert_eq!(used(&mut ledger, "b").await, 70);
 }

@@ -46,10 +46,10 @@ impl Ledger for EmbeddedLedger {
         Ok(())
     }
 
-    async fn give_back(&mut self, tokens: &[GiveBack]) -> Result<(), StoreError> {
+    async fn give_back(&mut self, tokens: &[GiveBack], answers: &mut [Option<u64>]) -> Result<(), StoreError> {
         let mut book = self.book.lock();
-        for given in tokens {
-            book.give_back((self.now)(), &self.holder, given);
+        for (given, answer) in tokens.iter().zip(answers) {
+            *answer = Some(book.give_back((self.now)(), &self.holder, given));
         }
         Ok(())
     }

@@ -306,7 +306,7 @@ fn holders_of_an_embedded_ledger_share_it() {
     let half = take(&mut first);
     assert_eq!(half.granted, LIMIT / 2);
     assert_eq!(take(&mut second).granted, LIMIT / 8);
-    ready(first.give_back(&[all_of(&rolling(), &half)])).unwrap();
+    ready(first.give_back(&[all_of(&rolling(), &half)], &mut [None])).unwrap();
     assert_eq!(take(&mut first).used, LIMIT / 8 + (LIMIT - LIMIT / 8) / 4);
 }
 

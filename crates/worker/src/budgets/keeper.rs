@@ -42,8 +42,9 @@ enum Called {
         sent_at: Duration,
         answer: Result<TakeAnswer, StoreError>,
     },
+    /// How many tokens were taken back in each turn.
     GaveBack {
-        tokens: Vec<GiveBack>,
+        turns: Vec<(GiveBack, Option<u64>)>,
         sent_at: Duration,
         outcome: Result<(), StoreError>,
     },
@@ -224,9 +225,9 @@ where
                 });
                 self.leases.answered(call, answer, sent_at, passed);
             }
-            Called::GaveBack { tokens, sent_at, outcome } => {
-                self.count_calls(tokens.len(), (LedgerCall::GaveBack, &outcome));
-                self.returns.answered(tokens, sent_at, &outcome);
+            Called::GaveBack { turns, sent_at, outcome } => {
+                self.count_calls(turns.len(), (LedgerCall::GaveBack, &outcome));
+                self.returns.answered(turns, sent_at, &outcome);
             }
             Called::Looked(looked, outcome) => {
                 if let Err(error) = &outcome {
@@ -312,9 +313,10 @@ where
                     clock.sleep(next.saturating_sub(sent_at)).await;
                     continue;
                 }
-                let outcome = ledger.give_back(&due).await;
+                let mut answers = vec![None; due.len()];
+                let outcome = ledger.give_back(&due, &mut answers).await;
                 count_calls(observer, due.len(), (LedgerCall::GaveBack, &outcome));
-                returns.answered(due, sent_at, &outcome);
+                returns.answered(due.into_iter().zip(answers).collect(), sent_at, &outcome);
             }
         };
         let in_time = tokio::select! {
@@ -365,6 +367,7 @@ async fn charge<L: Ledger>(mut ledger: L, due: Vec<TakeRequest>) -> (L, Called) 
 }
 
 async fn give_back<L: Ledger>(mut ledger: L, tokens: Vec<GiveBack>, sent_at: Duration) -> (L, Called) {
-    let outcome = ledger.give_back(&tokens).await;
-    (ledger, Called::GaveBack { tokens, sent_at, outcome })
+    let mut answers = vec![None; tokens.len()];
+    let outcome = ledger.give_back(&tokens, &mut answers).await;
+    (ledger, Called::GaveBack { turns: tokens.into_iter().zip(answers).collect(), sent_at, outcome })
 }

@@ -76,17 +76,22 @@ impl Returns {
         self.waiting.iter().filter_map(|waiting| Some(waiting.sent_at? + AGAIN)).filter(|at| now < *at).min()
     }
 
-    /// What came of turns that were made then. Where it is not known whether all were carried out, all are repeated: that gives nothing
-    /// back twice.
-    pub(super) fn answered(&mut self, tokens: Vec<GiveBack>, sent_at: Duration, outcome: &Result<(), StoreError>) {
-        for given in &tokens {
+    /// What came of turns that were made then: how many tokens were taken back in each. One without an answer may have been carried out, and
+    /// is repeated: that gives nothing back twice. It keeps no other budget waiting, though they were made together.
+    pub(super) fn answered(
+        &mut self,
+        turns: Vec<(GiveBack, Option<u64>)>,
+        sent_at: Duration,
+        outcome: &Result<(), StoreError>,
+    ) {
+        for (given, _) in &turns {
             self.under_way.remove(&given.budget);
         }
         match outcome {
             Ok(()) => {}
             Err(StoreError::Temporary(why)) => {
                 tracing::warn!("tokens of budgets could not be given back, and are given back again: {why}");
-                for given in tokens {
+                for (given, _) in turns.into_iter().filter(|(_, answer)| answer.is_none()) {
                     self.waiting.push_front(WaitingReturn { given, sent_at: Some(sent_at) });
                 }
                 self.bound();
@@ -135,6 +140,11 @@ mod tests {
         Err(StoreError::Temporary("by the test".to_owned()))
     }
 
+    /// Turns that all have this answer.
+    fn with(turns: Vec<GiveBack>, answer: Option<u64>) -> Vec<(GiveBack, Option<u64>)> {
+        turns.into_iter().map(|given| (given, answer)).collect()
+    }
+
     #[test]
     fn a_budget_has_one_turn_under_way_and_its_turns_keep_their_order() {
         let mut returns = Returns::default();
@@ -144,17 +154,31 @@ mod tests {
         returns.add(vec![given("b", 4), given("c", 5)]);
         let others = returns.due(at(0));
         assert_eq!(numbers(&others), [5], "the others have to wait");
-        returns.answered(first, at(0), &silence());
+        returns.answered(with(first, None), at(0), &silence());
         assert_eq!((numbers(&returns.due(at(0))), returns.next_at(at(0))), (vec![], Some(at(1))), "there is a pause");
-        returns.answered(others, at(0), &Ok(()));
+        returns.answered(with(others, Some(1)), at(0), &Ok(()));
         let mut again = returns.due(at(1));
         again.sort_by_key(|given| given.turn);
         assert_eq!((numbers(&again), returns.next_at(at(1))), (vec![1, 2], None));
-        returns.answered(again, at(1), &Ok(()));
+        returns.answered(with(again, Some(1)), at(1), &Ok(()));
         let last = returns.due(at(1));
         assert_eq!(numbers(&last), [3, 4]);
-        returns.answered(last, at(1), &Ok(()));
+        returns.answered(with(last, Some(1)), at(1), &Ok(()));
         assert!(returns.is_empty() && returns.due(at(9)).is_empty());
+    }
+
+    #[test]
+    fn a_budget_that_does_not_answer_keeps_no_other_waiting() {
+        let mut returns = Returns::default();
+        returns.add(vec![given("a", 1), given("b", 2), given("a", 3), given("b", 4)]);
+        let both = returns.due(at(0));
+        assert_eq!(numbers(&both), [1, 2]);
+        // What b gave back is known, also where there was nothing to be taken.
+        returns.answered(both.into_iter().zip([None, Some(0)]).collect(), at(0), &silence());
+        let other = returns.due(at(0));
+        assert_eq!(numbers(&other), [4]);
+        returns.answered(with(other, Some(1)), at(0), &Ok(()));
+        assert_eq!(numbers(&returns.due(at(1))), [1]);
     }
 
     #[test]
@@ -165,12 +189,12 @@ mod tests {
         for _ in 0..3 {
             let due = returns.due(now);
             assert_eq!(numbers(&due), [1]);
-            returns.answered(due, now, &silence());
+            returns.answered(with(due, None), now, &silence());
             now += REPEATED_WITHIN;
         }
         // It stood still while the call was under way.
         let due = returns.due(now);
-        returns.answered(due, now, &silence());
+        returns.answered(with(due, None), now, &silence());
         returns.add(vec![given("a", 2)]);
         assert_eq!(numbers(&returns.due(now + REPEATED_WITHIN + AGAIN)), [2]);
     }
@@ -181,7 +205,7 @@ mod tests {
         returns.add(vec![given("a", 1)]);
         let due = returns.due(at(0));
         let lost = StoreError::LostHistory { shards: vec![3], message: "by the test".to_owned() };
-        returns.answered(due, at(0), &Err(lost));
+        returns.answered(with(due, None), at(0), &Err(lost));
         assert!(returns.is_empty());
     }
 }

@@ -24,8 +24,8 @@ impl Ledger for Connection {
         self.0.take(requests, answers).await
     }
 
-    async fn give_back(&mut self, tokens: &[GiveBack]) -> Result<(), StoreError> {
-        self.0.give_back(tokens).await
+    async fn give_back(&mut self, tokens: &[GiveBack], answers: &mut [Option<u64>]) -> Result<(), StoreError> {
+        self.0.give_back(tokens, answers).await
     }
 }
 
@@ -88,8 +88,8 @@ impl Ledger for LateLedger {
         self.0.take(requests, answers).await
     }
 
-    async fn give_back(&mut self, tokens: &[GiveBack]) -> Result<(), StoreError> {
-        self.0.give_back(tokens).await
+    async fn give_back(&mut self, tokens: &[GiveBack], answers: &mut [Option<u64>]) -> Result<(), StoreError> {
+        self.0.give_back(tokens, answers).await
     }
 }
 
@@ -172,9 +172,12 @@ impl Ledger for Unheard {
         Ok(())
     }
 
-    async fn give_back(&mut self, tokens: &[GiveBack]) -> Result<(), StoreError> {
-        self.ledger.give_back(tokens).await?;
-        Self::hear(&self.returns)
+    async fn give_back(&mut self, tokens: &[GiveBack], answers: &mut [Option<u64>]) -> Result<(), StoreError> {
+        let mut all = vec![None; tokens.len()];
+        self.ledger.give_back(tokens, &mut all).await?;
+        Self::hear(&self.returns)?;
+        answers.copy_from_slice(&all);
+        Ok(())
     }
 }
 
