@@ -28,6 +28,11 @@ fn users(of: std::ops::Range<u64>) -> ActiveIn {
     ActiveIn { minute: MINUTE, new: of.end - of.start, users: of.map(ActivityHash).collect() }
 }
 
+/// Users who were active before: they leave the room as it is.
+fn known(of: std::ops::Range<u64>) -> ActiveIn {
+    ActiveIn { new: 0, ..users(of) }
+}
+
 /// An instance, as its keeper is: its cursor, its places, and whom it knows.
 struct Instance {
     log: RedisActivityLog,
@@ -98,13 +103,13 @@ async fn each_reads_what_the_others_append_and_no_more_places_are_held_than_ther
 async fn who_is_started_anew_reads_all_of_the_window_in_parts_with_its_own_users() {
     let (_server, _, [mut a, mut b]) = instances(["a", "b"]).await;
     let each = 200_000;
-    a.turn(&[users(0..each)]).await;
-    b.turn(&[users(each..2 * each)]).await;
+    a.turn(&[known(0..each)]).await;
+    b.turn(&[known(each..2 * each)]).await;
     while b.turn(&[]).await.more {}
     let (mut cursor, mut found, mut parts) = (None, Vec::new(), 0);
     loop {
         a.cursor = cursor;
-        let reply = a.turn(&[users(2 * each + parts..2 * each + parts + 1)]).await;
+        let reply = a.turn(&[known(2 * each + parts..2 * each + parts + 1)]).await;
         parts += 1;
         assert!(reply.bytes < 2 << 20, "{} bytes", reply.bytes);
         found.extend(told_by(&reply));
@@ -112,7 +117,7 @@ async fn who_is_started_anew_reads_all_of_the_window_in_parts_with_its_own_users
         if !reply.more {
             break;
         }
-        assert_eq!(reply.held, a.held, "no places before all is read");
+        assert_eq!(reply.held, 0, "no places before all is read");
     }
     assert!(parts > 2, "{parts} parts");
     found.sort_unstable();
@@ -120,6 +125,19 @@ async fn who_is_started_anew_reads_all_of_the_window_in_parts_with_its_own_users
     assert!(found.iter().copied().eq(0..2 * each + parts - 1), "{} users", found.len());
     let reply = b.turn(&[]).await;
     assert_eq!(told_by(&reply), (2 * each..2 * each + parts).collect::<Vec<_>>(), "b goes on where it was");
+}
+
+#[tokio::test]
+async fn what_has_left_the_window_is_removed_from_the_log() {
+    let (server, opened, [mut a]) = instances(["a"]).await;
+    let (key, (seconds, _)) = (opened.keyspace.activity_key(), server.query::<(i64, i64)>(&["TIME"]).unwrap());
+    // Entries stay two minutes longer.
+    for age_ms in [WINDOW_MS + 121_000, WINDOW_MS] {
+        let id = format!("{}-0", seconds * 1_000 - age_ms);
+        server.query::<String>(&["XADD", key, &id, "i", "b", "m", "1", "n", "0", "u", "abcdefgh"]).unwrap();
+    }
+    a.turn(&[users(0..1)]).await;
+    assert_eq!(server.query::<u64>(&["XLEN", key]).unwrap(), 2, "the one in the window, and the new one");
 }
 
 #[tokio::test]

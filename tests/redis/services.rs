@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use weir_core::{
     ports::Services as _,
-    service::{Registration, ServiceName},
+    service::{ENDS_BYTES, End, MAX_INSTANCES, Registration, ServiceName, ShareTurn},
 };
 use weir_redis::{Opened, RedisOptions, RedisServices, RedisStats};
 
@@ -51,4 +51,37 @@ async fn an_instance_is_registered_until_it_is_removed_or_does_not_renew() {
     let key = opened.keyspace.service_key("email");
     let ends_in_ms = server.query::<i64>(&["PTTL", &key]).unwrap();
     assert!((80_000..=90_000).contains(&ends_in_ms), "{ends_in_ms}");
+}
+
+#[tokio::test]
+async fn a_service_has_so_many_instances_and_a_holder_so_many_bytes_of_ends_at_most() {
+    let server = server();
+    let options = own(&server);
+    let opened = opened(&options).await.unwrap();
+    let ([mut a, mut b], email) = (["a", "b"].map(|holder| services(&options, &opened, holder)), name("email"));
+    let key = opened.keyspace.service_key("email");
+    a.register(&email, &name("i0"), &instance(1, 60_000)).await.unwrap();
+    let value: String = server.query(&["HGET", &key, "i0"]).unwrap();
+    let others: Vec<String> = (1..MAX_INSTANCES).map(|number| format!("i{number}")).collect();
+    let fields = others.iter().flat_map(|other| [other.as_str(), value.as_str()]);
+    let all: Vec<&str> = ["HSET", key.as_str()].into_iter().chain(fields).collect();
+    server.query::<u64>(&all).unwrap();
+    for (instance_name, taken) in [("one-more", false), ("i7", true)] {
+        let registered = a.register(&email, &name(instance_name), &instance(1, 60_000)).await.unwrap();
+        assert_eq!((registered.taken, registered.total.instances), (taken, MAX_INSTANCES), "{instance_name}");
+    }
+
+    let turn = |number, ends: &[u64]| {
+        let end = |number: &u64| ("b".into(), End { number: *number, took_ms: None });
+        ShareTurn { number, ends: ends.iter().map(end).collect(), ..ShareTurn::default() }
+    };
+    b.share(&email, &turn(1, &[])).await.unwrap();
+    let waiting = "7 ".repeat(ENDS_BYTES / 2 - 1);
+    server.query::<u64>(&["HSET", &format!("{key}:ends"), "b", &waiting]).unwrap();
+    // The first is too long by a byte.
+    for (number, ends) in [(1, 10), (2, 1)] {
+        a.share(&email, &turn(number, &[ends])).await.unwrap();
+    }
+    let ends = b.share(&email, &turn(2, &[])).await.unwrap().ends;
+    assert!(ends.len() == ENDS_BYTES && ends.ends_with("7 1 "), "{} bytes", ends.len());
 }

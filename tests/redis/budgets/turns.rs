@@ -1,16 +1,25 @@
 //! A call whose reply is lost, or that too few replicas have, is repeated with its number, and burns nothing.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use testkit::{
+    clock::MovedClock,
     proxy::{Mode, Proxy},
-    redis::RedisCluster,
+    redis::{RedisCluster, RedisServer},
 };
 use weir_core::{
+    budget::SpanNow,
     ledger::{GiveBack, TakeRequest, TurnNumber},
-    ports::StoreError,
+    ports::{Clock, StoreError},
 };
-use weir_redis::{RedisLedger, RedisOptions};
+use weir_redis::{LedgerClock, RedisLedger, RedisOptions, RedisStats};
+use weir_worker::clock::SystemClock;
 
 use super::{all_of, budget, give_back, ledger, request, take, take_one, take_patiently, used};
 use crate::redis_support::{opened, options, own, server};
@@ -86,6 +95,40 @@ async fn a_turn_that_no_replica_has_burns_no_more_than_its_grant_however_often_i
         give_back(&mut waits, &given).await.unwrap_err();
     }
     assert_eq!(used(&mut ledger, "b").await, 70);
+}
+
+#[tokio::test]
+async fn a_turn_is_known_for_an_hour_after_it_was_made_last_and_then_takes_no_memory() {
+    let moved = MovedClock::build().unwrap();
+    let clock = moved.clock(0).unwrap();
+    let server = RedisServer::start_by(&clock).unwrap();
+    let options = own(&server);
+    let opened = opened(&options).await.unwrap();
+    let ahead_s = Arc::new(AtomicI64::new(0));
+    let agreed_s = Arc::clone(&ahead_s);
+    let by: LedgerClock = Arc::new(move || Ok(SystemClock.now().plus(agreed_s.load(Relaxed) * 1_000)));
+    let mut ledger =
+        RedisLedger::new(&Arc::new(options.clone()), &Arc::new(RedisStats::default()), &opened, "weir-0", by);
+    let total = |number| TakeRequest { span: SpanNow::Total, ..hundred(number) };
+    let pass = |seconds| clock.set(ahead_s.fetch_add(seconds, Relaxed) + seconds).unwrap();
+    let granted = take_one(&mut ledger, &total(1)).await;
+    let given = GiveBack { tokens: 30, turn: turn(2), ..all_of(&total(1), &granted) };
+    for _ in 0..3 {
+        assert_eq!(give_back(&mut ledger, &given).await.unwrap(), Some(30));
+        pass(3_500);
+        let again = take_one(&mut ledger, &total(1)).await;
+        assert_eq!((again.granted, again.used), (100, 70), "it was made less than an hour ago");
+    }
+    assert_eq!(give_back(&mut ledger, &given).await.unwrap(), Some(30));
+    pass(3_700);
+    let anew = take_one(&mut ledger, &total(1)).await;
+    assert_eq!((anew.granted, anew.used), (100, 170), "nobody repeats it after so long");
+    pass(3_700);
+    take_one(&mut ledger, &TakeRequest { turn: None, ..total(1) }).await;
+    let key = opened.keyspace.budget_key(&budget("b"));
+    let mut fields = server.query::<Vec<String>>(&["HKEYS", &key]).unwrap();
+    fields.sort();
+    assert_eq!(fields, ["hweir-0", "s", "t"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
