@@ -33,9 +33,9 @@ struct WaitingReturn {
 }
 
 impl Returns {
-    /// Whether nothing waits.
+    /// Whether no turn waits, to be made or for its answer.
     pub(super) fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+        self.waiting.is_empty() && self.under_way.is_empty()
     }
 
     /// More tokens, in turns after all before.
