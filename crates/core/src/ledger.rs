@@ -1,7 +1,7 @@
 //! The ledger of budgets: how many tokens have been granted in each budget's window, over all instances.
 //!
-//! What is asked and answered, and [`Book`], a ledger in memory: the reference that `lua/take.lua`, `lua/give_back.lua` and
-//! `lua/restore_budget.lua` must equal.
+//! What is asked and answered; [`Account`], what was charged to a budget; and [`Book`], a ledger in memory: the reference that
+//! `lua/take.lua`, `lua/give_back.lua` and `lua/restore_budget.lua` must equal.
 //!
 //! A token stands for one unit of cost. A grant is a number of tokens that one instance may spend until its lease ends. It counts
 //! until the window has passed since the *end* of the lease: a token is spent before that, so no window of approvals ever holds
@@ -10,20 +10,20 @@
 //! Every grant has an owner: a turn whose reply is lost, or that too few replicas have, is repeated with its number, and gets the
 //! same grant.
 
+mod account;
 mod book;
 mod embedded;
-pub mod recount;
+mod recount;
 mod turns;
 
 use crate::{
     budget::{BudgetId, SpanNow},
     lease::BudgetUse,
 };
+pub use account::{Account, BUCKETS, Grain};
 pub use book::Book;
 pub use embedded::EmbeddedLedger;
-
-/// The buckets of a rolling window. Grants of one bucket leave the window together.
-pub const BUCKETS: i64 = 60;
+pub use recount::Recount;
 
 /// The number of a turn of one holder at the ledger. A turn that is repeated has its number, and gets the answer that it had, unless the
 /// holder has made a later one of the same budget meanwhile: then it comes to nothing. Turns that ask for tokens and turns that give some

@@ -15,7 +15,7 @@ use weir_core::{
     budget::{Budget, BudgetId, SpanNow},
     class::table_name,
     decide::Scope,
-    ledger::recount::{self, Buckets, Recount},
+    ledger::{Account, Grain, Recount},
     policy::Policy,
     ports::Clock as _,
     time::Time,
@@ -145,12 +145,10 @@ impl Budgets {
             }
             let Some(budget) = self.budget(&id) else { continue };
             let span = budget.span.at(&self.policy.timezone, now);
-            let mut buckets = count.counted.of(&id);
+            let mut account = count.counted.of(&id);
             let given = self.named.used(&id);
-            if let Some(tokens) = given {
-                add(&mut buckets, span, tokens, now);
-            }
-            let used = recount::used(&buckets, span, now);
+            add(&mut account, span, given.unwrap_or(0), now);
+            let used = account.used(span, now.millis());
             let is_short = given.is_none() && self.too_short.contains(&id.name);
             let line = if is_short {
                 let since = count.complete_since(now).unwrap_or(now);
@@ -162,10 +160,10 @@ impl Budgets {
                 BudgetLine::done(&id, BudgetOutcome::Recounted, used)
             };
             let becomes = if is_short { BudgetState::Closed(line.message.clone()) } else { BudgetState::Open };
-            let is_nothing = found == BudgetState::Absent && !is_short && buckets.is_empty();
+            let is_nothing = found == BudgetState::Absent && !is_short && account == Account::default();
             if !is_nothing {
                 self.restorer
-                    .change(&id, BudgetChange { found: &found, becomes, span, held: Held::Replace(buckets) }, now)
+                    .change(&id, BudgetChange { found: &found, becomes, span, held: Held::Replace(account) }, now)
                     .await?;
             }
             self.lines.insert(id, line);
@@ -206,7 +204,7 @@ impl Budgets {
     async fn measure(&mut self, fill: &Fill, names: &BTreeSet<Arc<str>>, now: Time) -> anyhow::Result<()> {
         let mut known: BTreeMap<Time, bool> = BTreeMap::new();
         for budget in self.policy.budgets.iter().filter(|budget| names.contains(&budget.name)) {
-            let start = recount::start(budget, &self.policy.timezone, now);
+            let start = budget.span.at(&self.policy.timezone, now).start(now);
             let reaches = match known.get(&start) {
                 Some(reaches) => *reaches,
                 None => {
@@ -285,7 +283,8 @@ impl Budgets {
         let ours = BudgetState::Closed(format!("{COUNTING}{}", self.run));
         // Somebody may take from it meanwhile.
         for _ in 0..10 {
-            let change = BudgetChange { found: &found, becomes: ours.clone(), span, held: Held::Add(Buckets::new()) };
+            let change =
+                BudgetChange { found: &found, becomes: ours.clone(), span, held: Held::Add(Account::default()) };
             let was = self.restorer.try_change(&id, &change, now).await?;
             if was == found || was == ours {
                 self.open.insert(id, ours);
@@ -300,10 +299,10 @@ impl Budgets {
     async fn open_with(&mut self, id: BudgetId, found: &BudgetState, tokens: u64, now: Time) -> anyhow::Result<()> {
         let Some(budget) = self.budget(&id) else { return Ok(()) };
         let span = budget.span.at(&self.policy.timezone, now);
-        let mut buckets = Buckets::new();
-        add(&mut buckets, span, tokens, now);
+        let mut account = Account::default();
+        add(&mut account, span, tokens, now);
         self.restorer
-            .change(&id, BudgetChange { found, becomes: BudgetState::Open, span, held: Held::Add(buckets) }, now)
+            .change(&id, BudgetChange { found, becomes: BudgetState::Open, span, held: Held::Add(account) }, now)
             .await?;
         let line = BudgetLine::done(&id, BudgetOutcome::Opened, tokens);
         self.lines.insert(id, line);
@@ -353,10 +352,8 @@ fn reach_back(extents: &[Extent]) -> bool {
 }
 
 /// Adds tokens that were used before: they leave a rolling window after a whole window.
-fn add(buckets: &mut Buckets, span: SpanNow, tokens: u64, now: Time) {
-    if tokens > 0 {
-        *buckets.entry(recount::bucket_at(span, now)).or_default() += tokens;
-    }
+fn add(account: &mut Account, span: SpanNow, tokens: u64, now: Time) {
+    account.add(Grain::Bucket.place(span, now.millis()), tokens);
 }
 
 /// What another run has left closed.

@@ -13,7 +13,7 @@ use weir_core::{
     approved::Spent,
     decision_header::DecisionHeader,
     decode::Header,
-    ledger::recount::Recount,
+    ledger::Recount,
     record::{RecordView, Records as _},
     time::Time,
 };

@@ -8,10 +8,7 @@ use std::{
 use fastrand::Rng;
 use weir_core::{
     budget::{BudgetId, MAX_LIMIT, SpanNow},
-    ledger::{
-        Book, GiveBack, TakeAnswer, TakeRequest, TurnNumber,
-        recount::{Buckets, bucket_at},
-    },
+    ledger::{Account, Book, GiveBack, Grain, TakeAnswer, TakeRequest, TurnNumber},
     ports::StoreError,
     time::Time,
 };
@@ -39,7 +36,7 @@ pub(super) enum Step {
     Take(TakeRequest),
     GiveBack(GiveBack),
     /// A rebuild counts a budget anew: sent alone.
-    Recount(BudgetId, SpanNow, Buckets),
+    Recount(BudgetId, SpanNow, Account),
 }
 
 #[derive(Debug, PartialEq)]
@@ -140,12 +137,12 @@ impl Budgets {
 
     fn recount(&self, rng: &mut Rng) -> Step {
         let number = rng.usize(..self.budgets.len());
-        let (span, mut tokens) = (self.span(rng, number), Buckets::new());
+        let (span, mut account) = (self.span(rng, number), Account::default());
         for _ in 0..rng.usize(..4) {
             let spent_at = self.now.plus(-rng.i64(0..2_000));
-            *tokens.entry(bucket_at(span, spent_at)).or_default() += rng.u64(1..200);
+            account.add(Grain::Bucket.place(span, spent_at.millis()), rng.u64(1..200));
         }
-        Step::Recount(self.budgets[number].clone(), span, tokens)
+        Step::Recount(self.budgets[number].clone(), span, account)
     }
 }
 
@@ -195,9 +192,9 @@ impl Scripted for Budgets {
             match step {
                 Step::Take(request) => takes.push(request.clone()),
                 Step::GiveBack(given) => backs.push(given.clone()),
-                Step::Recount(budget, span, tokens) => {
+                Step::Recount(budget, span, account) => {
                     let found = self.restorer.look(std::slice::from_ref(budget)).await?.remove(0);
-                    let (becomes, held) = (BudgetState::Open, Held::Replace(tokens.clone()));
+                    let (becomes, held) = (BudgetState::Open, Held::Replace(account.clone()));
                     let change = BudgetChange { found: &found, becomes, span: *span, held };
                     assert_eq!(self.restorer.change(budget, &change, self.now).await?, found);
                     let look = TakeRequest { budget: budget.clone(), need: 0, want: 0, ..request("", 1) };
@@ -234,8 +231,8 @@ impl Scripted for Budgets {
                 let back = book.give_back(now, holder, given);
                 (Reply::Back(back), back)
             }
-            Step::Recount(budget, span, tokens) => {
-                book.recount(now, budget, *span, tokens);
+            Step::Recount(budget, span, account) => {
+                book.recount(now, budget, *span, account);
                 (Reply::Counted, 0)
             }
         };

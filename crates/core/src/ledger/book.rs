@@ -1,10 +1,10 @@
 //! A ledger in memory: the reference that `lua/take.lua`, `lua/give_back.lua` and `lua/restore_budget.lua` must equal.
 
-use std::collections::{BTreeMap, btree_map::Entry};
+use std::collections::BTreeMap;
 
 use super::{
-    BUCKETS, CountId, GiveBack, TakeAnswer, TakeRequest,
-    recount::Buckets,
+    Account, CountId, GiveBack, Grain, TakeAnswer, TakeRequest,
+    account::rounded_up,
     turns::{Done, LastTurn},
 };
 use crate::{
@@ -12,28 +12,26 @@ use crate::{
     time::Time,
 };
 
-/// How long the tokens of a calendar period are kept after its end, for holders whose clock is behind.
-const KEPT_AFTER_PERIOD_MS: i64 = 3_600_000;
 /// The parts of a lease that its end is rounded up to, so that a holder has few leases to be remembered.
 const LEASE_PARTS: i64 = 4;
 
 /// The tokens granted of all budgets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Book {
-    accounts: BTreeMap<BudgetId, Account>,
+    accounts: BTreeMap<BudgetId, LedgerAccount>,
 }
 
-/// The tokens granted of one budget.
+/// What was granted of one budget, and to whom.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Account {
+struct LedgerAccount {
     /// Since when its tokens are counted, in ms since 1970; 0: for ever.
     since: i64,
-    /// Of rolling windows: when leases end, rounded up to a bucket -> tokens.
-    buckets: BTreeMap<i64, u64>,
-    /// Of calendar periods: start -> tokens.
-    periods: BTreeMap<i64, u64>,
-    /// Of all time.
-    total: u64,
+    /// The tokens of rolling windows, in the buckets that their leases end in.
+    rolling: Account,
+    /// Those of calendar periods.
+    periods: Account,
+    /// Those of all time.
+    total: Account,
     /// Each holder's leases.
     holders: BTreeMap<String, Leases>,
     /// Each holder's last turn of asking for tokens.
@@ -51,10 +49,10 @@ impl Book {
         let now = now.millis();
         if request.want == 0 {
             // A look changes nothing.
-            let mut account = self.accounts.get(&request.budget).cloned().unwrap_or_else(|| Account::new(now));
+            let mut account = self.accounts.get(&request.budget).cloned().unwrap_or_else(|| LedgerAccount::new(now));
             return account.take(now, holder, (request, None));
         }
-        let account = self.accounts.entry(request.budget.clone()).or_insert_with(|| Account::new(now));
+        let account = self.accounts.entry(request.budget.clone()).or_insert_with(|| LedgerAccount::new(now));
         if let Some(turn) = request.turn
             && let Some(last) = account.takes.get_mut(holder).filter(|last| last.is_kept(now))
             && let Some(done) = last.find(turn)
@@ -85,15 +83,8 @@ impl Book {
                 return done.tokens;
             }
         }
-        let back = match given.span {
-            SpanNow::Rolling { .. } => less(account.buckets.entry(given.bucket), given.tokens),
-            SpanNow::Period { start, .. } => less(account.periods.entry(start.millis()), given.tokens),
-            SpanNow::Total => {
-                let back = account.total.min(given.tokens);
-                account.total -= back;
-                back
-            }
-        };
+        let place = if given.span == SpanNow::Total { 0 } else { given.bucket };
+        let back = account.tokens(given.span).take_back(place, given.tokens);
         if back > 0 {
             account.release(now, holder, back);
             if let Some(turn) = given.turn {
@@ -105,46 +96,41 @@ impl Book {
     }
 
     /// Counts a budget anew at a moment: it holds these tokens, and no leases. No two counts of it begin at once.
-    pub fn recount(&mut self, now: Time, budget: &BudgetId, span: SpanNow, tokens: &Buckets) {
+    pub fn recount(&mut self, now: Time, budget: &BudgetId, span: SpanNow, tokens: &Account) {
         let now = now.millis();
-        let mut account = Account::new(self.accounts.get(budget).map_or(now, |before| now.max(before.since + 1)));
-        match span {
-            SpanNow::Rolling { .. } => account.buckets.clone_from(tokens),
-            SpanNow::Period { .. } => account.periods.clone_from(tokens),
-            SpanNow::Total => account.total = tokens.values().sum(),
-        }
+        let mut account = LedgerAccount::new(self.accounts.get(budget).map_or(now, |before| now.max(before.since + 1)));
+        account.tokens(span).clone_from(tokens);
         self.accounts.insert(budget.clone(), account);
     }
 }
 
-/// Takes up to so many tokens out of a place; gives how many. An empty place goes.
-fn less(place: Entry<'_, i64, u64>, tokens: u64) -> u64 {
-    let Entry::Occupied(mut place) = place else { return 0 };
-    let back = tokens.min(*place.get());
-    *place.get_mut() -= back;
-    if *place.get() == 0 {
-        place.remove();
-    }
-    back
-}
-
-impl Account {
+impl LedgerAccount {
     /// It counts from now: a lost account that no rebuild has written looks like a new one.
     fn new(now: i64) -> Self {
-        let (buckets, periods, holders, takes, returns) = Default::default();
-        Self { since: now, buckets, periods, total: 0, holders, takes, returns }
+        let (rolling, periods, total, holders, takes, returns) = Default::default();
+        Self { since: now, rolling, periods, total, holders, takes, returns }
+    }
+
+    /// Those of this kind of span.
+    fn tokens(&mut self, span: SpanNow) -> &mut Account {
+        match span {
+            SpanNow::Rolling { .. } => &mut self.rolling,
+            SpanNow::Period { .. } => &mut self.periods,
+            SpanNow::Total => &mut self.total,
+        }
     }
 
     /// Answers a request; `done`: what it came to before, where it is repeated.
     fn take(&mut self, now: i64, holder: &str, (request, done): (&TakeRequest, Option<Done>)) -> TakeAnswer {
-        self.drop_ended(now, request.span);
+        let TakeRequest { span, limit, least, .. } = *request;
+        self.drop_ended(now, span);
         let (granted, bucket) = match done {
             Some(done) => (done.tokens, done.bucket),
             None => self.grant(now, holder, request),
         };
-        let used = self.used(request.span);
+        let tokens = self.tokens(span);
+        let (used, free_in_ms) = (tokens.used(span, now), tokens.free_in_ms(span, now, limit, least));
         let leased: u64 = self.holders.values().flat_map(|leases| leases.range(now + 1..)).map(|(_, held)| held).sum();
-        let free_in_ms = self.free_in_ms(now, request, used);
         let counted_for_ms = (now - self.since).max(0);
         let count_id = CountId(self.since);
         TakeAnswer { granted, used, leased: leased.min(used), bucket, free_in_ms, counted_for_ms, count_id }
@@ -153,7 +139,7 @@ impl Account {
     /// Grants tokens; gives how many, and their bucket.
     fn grant(&mut self, now: i64, holder: &str, request: &TakeRequest) -> (u64, i64) {
         let TakeRequest { span, limit, need, want, unit, least, lease_ms, .. } = *request;
-        let left = limit.saturating_sub(self.used(span));
+        let left = limit.saturating_sub(self.tokens(span).used(span, now));
         let others = self.holders.keys().filter(|other| other.as_str() != holder).count() as u64;
         let granted = match want.min(left / (2 * (others + 1))) {
             share if share < need => need.min(left),
@@ -161,18 +147,8 @@ impl Account {
         };
         let granted = granted - granted % unit;
         let granted = if granted < least || want == 0 { 0 } else { granted };
-        let bucket = match span {
-            SpanNow::Rolling { window_ms } => rounded_up(now + lease_ms, window_ms / BUCKETS),
-            SpanNow::Period { start, .. } => start.millis(),
-            SpanNow::Total => 0,
-        };
-        if granted > 0 {
-            match span {
-                SpanNow::Rolling { .. } => *self.buckets.entry(bucket).or_default() += granted,
-                SpanNow::Period { .. } => *self.periods.entry(bucket).or_default() += granted,
-                SpanNow::Total => self.total += granted,
-            }
-        }
+        let bucket = Grain::Bucket.place(span, now + lease_ms);
+        self.tokens(span).add(bucket, granted);
         let ends = rounded_up(now + lease_ms, lease_ms / LEASE_PARTS);
         let own = self.holders.entry(holder.to_owned()).or_default();
         own.retain(|ends, _| *ends > now);
@@ -186,50 +162,11 @@ impl Account {
 
     /// Drops what no longer counts.
     fn drop_ended(&mut self, now: i64, span: SpanNow) {
-        match span {
-            SpanNow::Rolling { window_ms } => self.buckets.retain(|bucket, _| bucket + window_ms > now),
-            SpanNow::Period { start, .. } => {
-                let start = start.millis();
-                self.periods.retain(|period, _| *period >= start || now < start + KEPT_AFTER_PERIOD_MS);
-            }
-            SpanNow::Total => {}
-        }
+        self.tokens(span).drop_ended(span, now);
         // A holder's leases go with the last one: where the clock goes back, those that had ended count again.
         self.holders.retain(|_, leases| leases.range(now + 1..).next().is_some());
         self.takes.retain(|_, last| last.is_kept(now));
         self.returns.retain(|_, last| last.is_kept(now));
-    }
-
-    /// The tokens that count, where those that no longer do are dropped.
-    fn used(&self, span: SpanNow) -> u64 {
-        match span {
-            SpanNow::Rolling { .. } => self.buckets.values().sum(),
-            SpanNow::Period { start, .. } => self.periods.get(&start.millis()).copied().unwrap_or(0),
-            SpanNow::Total => self.total,
-        }
-    }
-
-    /// In how many milliseconds the least is left.
-    fn free_in_ms(&self, now: i64, request: &TakeRequest, used: u64) -> Option<i64> {
-        let TakeRequest { span, limit, least, .. } = *request;
-        if limit.saturating_sub(used) >= least {
-            return Some(0);
-        }
-        if least > limit {
-            return None;
-        }
-        match span {
-            SpanNow::Rolling { window_ms } => {
-                let mut over = used + least - limit;
-                let enough = self.buckets.iter().find(|(_, tokens)| {
-                    over = over.saturating_sub(**tokens);
-                    over == 0
-                });
-                enough.map(|(bucket, _)| bucket + window_ms - now)
-            }
-            SpanNow::Period { end, .. } => Some((end.millis() - now).max(1)),
-            SpanNow::Total => None,
-        }
     }
 
     /// Takes tokens out of a holder's leases, those that end first. A holder that has none left is none.
@@ -247,10 +184,4 @@ impl Account {
             rest -= part;
         }
     }
-}
-
-/// A time rounded up to a multiple of so many milliseconds (1 where that is less).
-pub(super) fn rounded_up(millis: i64, width: i64) -> i64 {
-    let width = width.max(1);
-    -(-millis).div_euclid(width) * width
 }

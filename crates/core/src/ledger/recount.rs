@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{BUCKETS, book::rounded_up};
+use super::{Account, Grain, account::is_kept};
 use crate::{
     approved::Spent,
     budget::{Budget, BudgetId, SpanNow},
@@ -15,17 +15,13 @@ use crate::{
     zone::Zone,
 };
 
-/// Tokens by bucket: of a rolling window the time rounded up, of a calendar period its start, both in milliseconds since 1970; 0 in
-/// total.
-pub type Buckets = BTreeMap<i64, u64>;
-
 /// The approvals of some budgets.
 #[derive(Debug, Clone)]
 pub struct Recount {
     zone: Zone,
     now: Time,
     budgets: BTreeMap<Arc<str>, Counted>,
-    tokens: BTreeMap<BudgetId, Buckets>,
+    accounts: BTreeMap<BudgetId, Account>,
 }
 
 /// A budget that is counted.
@@ -45,19 +41,13 @@ impl Recount {
             (Arc::clone(&budget.name), Counted { budget: budget.clone(), window })
         };
         let budgets = budgets.into_iter().map(counted).collect();
-        Self { zone: zone.clone(), now, budgets, tokens: BTreeMap::new() }
-    }
-
-    /// Whether there is nothing to count.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.budgets.is_empty()
+        Self { zone: zone.clone(), now, budgets, accounts: BTreeMap::new() }
     }
 
     /// The time from which on approvals count in any of them; `None` where none is counted.
     #[must_use]
     pub fn starts_at(&self) -> Option<Time> {
-        self.budgets.values().map(|counted| start(&counted.budget, &self.zone, self.now)).min()
+        self.budgets.values().map(|counted| counted.window.start(self.now)).min()
     }
 
     /// Counts an approved record.
@@ -70,82 +60,41 @@ impl Recount {
                 // It was approved when all shared one budget.
                 (Scope::SameCampaign, None) => continue,
             };
-            if let Some(bucket) = self.bucket(counted, spent.at) {
+            if let Some(place) = self.place(counted, spent.at) {
                 let id = BudgetId { name: Arc::clone(name), campaign };
-                *self.tokens.entry(id).or_default().entry(bucket).or_default() += u64::from(spent.cost);
+                self.accounts.entry(id).or_default().add(place, u64::from(spent.cost));
             }
         }
     }
 
-    /// The bucket of an approval; `None` where it no longer counts.
-    fn bucket(&self, counted: &Counted, at: Time) -> Option<i64> {
-        match counted.window {
-            SpanNow::Total => Some(0),
-            SpanNow::Rolling { window_ms } => {
-                let bucket = bucket(window_ms, at);
-                (bucket + window_ms > self.now.millis()).then_some(bucket)
-            }
-            SpanNow::Period { start, .. } if at < start => None,
-            SpanNow::Period { start, end } if at < end => Some(start.millis()),
+    /// The place of an approval; `None` where it no longer counts.
+    fn place(&self, counted: &Counted, at: Time) -> Option<i64> {
+        let span = match counted.window {
+            SpanNow::Period { start, .. } if at < start => return None,
             // The next one has begun meanwhile.
-            SpanNow::Period { .. } => match counted.budget.span.at(&self.zone, at) {
-                SpanNow::Period { start, .. } => Some(start.millis()),
-                SpanNow::Rolling { .. } | SpanNow::Total => None,
-            },
-        }
+            SpanNow::Period { end, .. } if at >= end => counted.budget.span.at(&self.zone, at),
+            window => window,
+        };
+        Some(Grain::Bucket.place(span, at.millis())).filter(|place| is_kept(span, *place, self.now.millis()))
     }
 
     /// Adds what another has counted of the same budgets.
     pub fn merge(&mut self, other: Self) {
-        for (id, buckets) in other.tokens {
-            let own = self.tokens.entry(id).or_default();
-            for (bucket, tokens) in buckets {
-                *own.entry(bucket).or_default() += tokens;
-            }
+        for (id, account) in other.accounts {
+            self.accounts.entry(id).or_default().merge(account);
         }
     }
 
     /// The budgets that approvals were found of.
     pub fn found(&self) -> impl Iterator<Item = &BudgetId> {
-        self.tokens.keys()
+        self.accounts.keys()
     }
 
-    /// The tokens of a budget.
+    /// The account of a budget.
     #[must_use]
-    pub fn of(&self, id: &BudgetId) -> Buckets {
-        self.tokens.get(id).cloned().unwrap_or_default()
+    pub fn of(&self, id: &BudgetId) -> Account {
+        self.accounts.get(id).cloned().unwrap_or_default()
     }
-}
-
-/// The time from which on approvals count at `now`: all of them in total.
-#[must_use]
-pub fn start(budget: &Budget, zone: &Zone, now: Time) -> Time {
-    budget.span.at(zone, now).start(now)
-}
-
-/// The bucket that tokens spent at `at` count in.
-#[must_use]
-pub fn bucket_at(span: SpanNow, at: Time) -> i64 {
-    match span {
-        SpanNow::Rolling { window_ms } => bucket(window_ms, at),
-        SpanNow::Period { start, .. } => start.millis(),
-        SpanNow::Total => 0,
-    }
-}
-
-/// How many of these tokens count at `now`.
-#[must_use]
-pub fn used(buckets: &Buckets, span: SpanNow, now: Time) -> u64 {
-    let counts = |bucket: i64| match span {
-        SpanNow::Rolling { window_ms } => bucket + window_ms > now.millis(),
-        SpanNow::Period { start, .. } => bucket == start.millis(),
-        SpanNow::Total => true,
-    };
-    buckets.iter().filter(|(bucket, _)| counts(**bucket)).map(|(_, tokens)| tokens).sum()
-}
-
-fn bucket(window_ms: i64, at: Time) -> i64 {
-    rounded_up(at.millis(), window_ms / BUCKETS)
 }
 
 #[cfg(test)]
@@ -186,6 +135,10 @@ mod tests {
         BudgetId { name: name.into(), campaign: campaign.map(Into::into) }
     }
 
+    fn charges(recount: &Recount, id: &BudgetId) -> Vec<(i64, u64)> {
+        recount.of(id).charges().collect()
+    }
+
     #[test]
     fn an_approval_counts_in_the_budgets_that_its_header_names_and_each_campaign_in_its_own() {
         let budgets =
@@ -203,7 +156,7 @@ mod tests {
 
         let found: Vec<BudgetId> = recount.found().cloned().collect();
         assert_eq!(found, [id("all", None), id("each", Some("spring")), id("each", Some("summer"))]);
-        let tokens = |id: &BudgetId| recount.of(id).into_iter().collect::<Vec<_>>();
+        let tokens = |id: &BudgetId| charges(&recount, id);
         assert_eq!(found.iter().map(tokens).collect::<Vec<_>>(), [[(0, 8)], [(0, 10)], [(0, 4)]]);
         assert_eq!(recount.starts_at(), Some(Time::MIN), "in total, all counts");
     }
@@ -219,12 +172,7 @@ mod tests {
             recount.add(&spent(now.plus(-before_ms), cost, None, &["rolling"]));
         }
         let bucket = |before_ms: i64| now.millis() - before_ms;
-        let buckets = recount.of(&id("rolling", None));
-        assert_eq!(buckets.clone().into_iter().collect::<Vec<_>>(), [(bucket(59_000), 24), (bucket(0), 96)]);
-        let window = SpanNow::Rolling { window_ms: 60_000 };
-        assert_eq!(used(&buckets, window, now), 120);
-        assert_eq!(used(&buckets, window, now.plus(1_000)), 96);
-        assert_eq!(bucket_at(window, now.plus(1)), bucket(-1_000), "it leaves no earlier than a window later");
+        assert_eq!(charges(&recount, &id("rolling", None)), [(bucket(59_000), 24), (bucket(0), 96)]);
     }
 
     #[test]
@@ -238,10 +186,9 @@ mod tests {
         for (time, cost) in [(today.plus(-1), 1), (today, 2), (tomorrow.plus(-1), 4), (tomorrow, 8)] {
             recount.add(&spent(time, cost, None, &["daily"]));
         }
-        let buckets = recount.of(&id("daily", None));
-        assert_eq!(buckets.clone().into_iter().collect::<Vec<_>>(), [(today.millis(), 6), (tomorrow.millis(), 8)]);
-        assert_eq!(used(&buckets, daily.span.at(&zone, now), now), 6);
-        assert_eq!(used(&buckets, daily.span.at(&zone, tomorrow), tomorrow), 8);
+        assert_eq!(charges(&recount, &id("daily", None)), [(today.millis(), 6), (tomorrow.millis(), 8)]);
+        let used = |at| recount.of(&id("daily", None)).used(daily.span.at(&zone, at), at.millis());
+        assert_eq!([now, tomorrow].map(used), [6, 8]);
     }
 
     #[test]
@@ -257,8 +204,7 @@ mod tests {
                 for (time, cost) in [(start.plus(-1), 1), (start, 2), (end.plus(-1), 4), (end, 8)] {
                     recount.add(&spent(time, cost, None, &["daily"]));
                 }
-                let buckets = recount.of(&id("daily", None)).into_iter().collect::<Vec<_>>();
-                assert_eq!(buckets, [(start.millis(), 6), (end.millis(), 8)]);
+                assert_eq!(charges(&recount, &id("daily", None)), [(start.millis(), 6), (end.millis(), 8)]);
             }
         }
     }

@@ -2,10 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::{
-    Book, CountId, EmbeddedLedger, GiveBack, TakeAnswer, TakeRequest, TurnNumber,
-    recount::{Buckets, bucket_at},
-};
+use super::{Account, Book, CountId, EmbeddedLedger, GiveBack, Grain, TakeAnswer, TakeRequest, TurnNumber};
 use crate::{
     budget::{BudgetId, SpanNow},
     ports::Ledger,
@@ -104,11 +101,11 @@ proptest! {
             let request = TakeRequest { need, want, lease_ms, ..rolling() };
             if is_anew {
                 now += LONGEST_LEASE_MS;
-                let mut tokens = Buckets::new();
+                let mut account = Account::default();
                 for (when, some) in &spent {
-                    *tokens.entry(bucket_at(request.span, at(*when))).or_default() += some;
+                    account.add(Grain::Bucket.place(request.span, at(*when).millis()), *some);
                 }
-                book.recount(at(now), &request.budget, request.span, &tokens);
+                book.recount(at(now), &request.budget, request.span, &account);
             }
             for (holder, given) in late.drain(..) {
                 let back = book.give_back(at(now), HOLDERS[holder], &given);
@@ -133,8 +130,10 @@ fn a_count_takes_back_only_what_was_granted_in_it_also_one_that_began_in_the_sam
     for span in [rolling().span, period, SpanNow::Total] {
         let (mut book, request) = (Book::default(), TakeRequest { want: 10, need: 10, ..request(span) });
         let before = book.take(at(5), "a", &request);
+        let mut account = Account::default();
+        account.add(before.bucket, 10);
         for now in [5, 5, 9] {
-            book.recount(at(now), &request.budget, span, &[(before.bucket, 10)].into());
+            book.recount(at(now), &request.budget, span, &account);
             assert_eq!(book.give_back(at(now), "a", &all_of(&request, &before)), 0, "{span:?}");
         }
         let after = book.take(at(9), "a", &request);

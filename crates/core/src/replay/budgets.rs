@@ -10,6 +10,7 @@ use std::{
 use crate::{
     budget::{Budget, BudgetId, SpanNow},
     class::ClassNames,
+    ledger::{Account, Grain},
     policy::Policy,
     time::Time,
     verdict::{Cause, DenyingBudget, Suppressed},
@@ -22,15 +23,6 @@ pub struct ReplayBudgets {
     accounts: HashMap<BudgetId, Account>,
     /// When each budget first denied an intent, by its place in the policy.
     first_spent: BTreeMap<usize, Time>,
-}
-
-/// What one budget's approvals cost.
-#[derive(Debug, Clone, Default)]
-struct Account {
-    /// By when it was approved, of a rolling window; by when the period began, of others (0 in total).
-    spent: BTreeMap<i64, u64>,
-    /// The sum of those that count.
-    used: u64,
 }
 
 /// The budget that denies an intent.
@@ -59,7 +51,7 @@ impl ReplayBudgets {
     /// Counts an approval of before the replay, whatever the order.
     pub fn remember(&mut self, class: &ClassNames<'_>, cost: u8, at: Time) {
         for (_, id, span) in self.budgets_of(class, at) {
-            self.accounts.entry(id).or_default().add(span, at, i64::from(cost));
+            self.accounts.entry(id).or_default().add(Grain::Exact.place(span, at.millis()), u64::from(cost));
         }
     }
 
@@ -68,20 +60,19 @@ impl ReplayBudgets {
     /// # Errors
     /// The budget that denies; of several, the one that frees last.
     pub fn take(&mut self, class: &ClassNames<'_>, cost: u8, now: Time) -> Result<(), SpentBudget> {
-        let budgets = self.budgets_of(class, now);
         let mut denying: Option<SpentBudget> = None;
+        let budgets = self.budgets_of(class, now);
+        let (cost, now_ms) = (u64::from(cost), now.millis());
         for (place, id, span) in &budgets {
-            let (limit, account) = (self.policy.budgets[*place].limit, self.accounts.entry(id.clone()).or_default());
-            account.drop_ended(*span, now);
-            if account.used.saturating_add(u64::from(cost)) <= limit {
+            let account = self.accounts.entry(id.clone()).or_default();
+            account.drop_ended(*span, now_ms);
+            let free_in_ms = account.free_in_ms(*span, now_ms, self.policy.budgets[*place].limit, cost);
+            if free_in_ms == Some(0) {
                 continue;
             }
             self.first_spent.entry(*place).or_insert(now);
-            let spent = SpentBudget {
-                place: *place,
-                used: account.used,
-                eligible_at: account.free_at(*span, (limit, u64::from(cost)), now),
-            };
+            let eligible_at = free_in_ms.map(|wait| now.plus(wait));
+            let spent = SpentBudget { place: *place, used: account.used(*span, now_ms), eligible_at };
             let frees = |spent: &SpentBudget| spent.eligible_at.map_or(i64::MAX, Time::millis);
             if denying.as_ref().is_none_or(|before| frees(before) < frees(&spent)) {
                 denying = Some(spent);
@@ -91,7 +82,7 @@ impl ReplayBudgets {
             Some(spent) => Err(spent),
             None => {
                 for (_, id, span) in budgets {
-                    self.accounts.entry(id).or_default().add(span, now, i64::from(cost));
+                    self.accounts.entry(id).or_default().add(Grain::Exact.place(span, now_ms), cost);
                 }
                 Ok(())
             }
@@ -101,7 +92,8 @@ impl ReplayBudgets {
     /// Gives back what an intent has taken at this time, because it is not approved after all.
     pub fn give_back(&mut self, class: &ClassNames<'_>, cost: u8, taken_at: Time) {
         for (_, id, span) in self.budgets_of(class, taken_at) {
-            self.accounts.entry(id).or_default().add(span, taken_at, -i64::from(cost));
+            let place = Grain::Exact.place(span, taken_at.millis());
+            self.accounts.entry(id).or_default().take_back(place, u64::from(cost));
         }
     }
 
@@ -126,55 +118,6 @@ impl SpentBudget {
         let Budget { name, limit, .. } = &policy.budgets[self.place];
         let budget = DenyingBudget { name, limit: *limit, used: self.used };
         Suppressed { cause: Cause::Budget(budget), eligible_at: self.eligible_at }
-    }
-}
-
-impl Account {
-    fn add(&mut self, span: SpanNow, at: Time, cost: i64) {
-        let place = match span {
-            SpanNow::Rolling { .. } => at.millis(),
-            SpanNow::Period { start, .. } => start.millis(),
-            SpanNow::Total => 0,
-        };
-        let spent = self.spent.entry(place).or_default();
-        *spent = spent.saturating_add_signed(cost);
-        if *spent == 0 {
-            self.spent.remove(&place);
-        }
-        self.used = self.used.saturating_add_signed(cost);
-    }
-
-    /// Drops what no longer counts.
-    fn drop_ended(&mut self, span: SpanNow, now: Time) {
-        let counts = |at: i64| match span {
-            SpanNow::Rolling { window_ms } => at + window_ms > now.millis(),
-            SpanNow::Period { start, .. } => at >= start.millis(),
-            SpanNow::Total => true,
-        };
-        while let Some(first) = self.spent.first_entry()
-            && !counts(*first.key())
-        {
-            self.used -= first.remove();
-        }
-    }
-
-    /// When so much fits again; `None`: never.
-    fn free_at(&self, span: SpanNow, (limit, cost): (u64, u64), now: Time) -> Option<Time> {
-        if cost > limit {
-            return None;
-        }
-        match span {
-            SpanNow::Rolling { window_ms } => {
-                let mut used = self.used;
-                let last = self.spent.iter().find(|(_, spent)| {
-                    used -= *spent;
-                    used + cost <= limit
-                });
-                last.map(|(at, _)| now.plus(at + window_ms - now.millis()))
-            }
-            SpanNow::Period { end, .. } => Some(end),
-            SpanNow::Total => None,
-        }
     }
 }
 

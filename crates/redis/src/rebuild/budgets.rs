@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use redis::{Value, cmd};
 use weir_core::{
     budget::{BudgetId, SpanNow},
-    ledger::recount::Buckets,
+    ledger::Account,
     ports::StoreError,
     time::Time,
 };
@@ -53,9 +53,9 @@ impl BudgetState {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Held {
     /// They stay, and these come on top of them.
-    Add(Buckets),
+    Add(Account),
     /// These come in their place.
-    Replace(Buckets),
+    Replace(Account),
 }
 
 /// A change of a budget.
@@ -129,16 +129,16 @@ impl BudgetRestorer {
         let BudgetChange { found, becomes, span, held } = change;
         let shard = self.keyspace.budget_shard(budget);
         let epoch = if self.is_restored(budget) { self.mark.as_str() } else { self.keyspace.epoch() };
-        let (verb, buckets) = match held {
-            Held::Add(buckets) => ("keep", buckets),
-            Held::Replace(buckets) => ("replace", buckets),
+        let (verb, account) = match held {
+            Held::Add(account) => ("keep", account),
+            Held::Replace(account) => ("replace", account),
         };
-        let times = [lasts_ms(*span, buckets, now), now.millis()].map(|number| number.to_string());
+        let times = [lasts_ms(*span, account, now), now.millis()].map(|number| number.to_string());
         let mut args = vec![epoch.to_owned(), found.to_text(), becomes.to_text()];
         args.extend(times);
         args.push(verb.to_owned());
-        for (bucket, tokens) in buckets {
-            args.extend([ledger::field(*span, *bucket), tokens.to_string()]);
+        for (place, tokens) in account.charges() {
+            args.extend([ledger::field(*span, place), tokens.to_string()]);
         }
         let mut keys = vec![self.keyspace.epoch_key(shard), self.keyspace.budget_key(budget)];
         if budget.is_total_of_campaign(*span) {
@@ -189,10 +189,10 @@ impl BudgetRestorer {
 }
 
 /// How long a budget's key has to last, in milliseconds; 0: without end.
-fn lasts_ms(span: SpanNow, buckets: &Buckets, now: Time) -> i64 {
+fn lasts_ms(span: SpanNow, account: &Account, now: Time) -> i64 {
     match span {
         SpanNow::Rolling { window_ms } => {
-            let last = buckets.keys().next_back().copied().unwrap_or_default().max(now.millis());
+            let last = account.charges().next_back().map_or(0, |(place, _)| place).max(now.millis());
             last + window_ms - now.millis() + CLOCKS_DIFFER_MS
         }
         SpanNow::Period { end, .. } => (end.millis() - now.millis()).max(0) + CLOCKS_DIFFER_MS,
