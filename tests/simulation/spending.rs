@@ -7,8 +7,8 @@ use std::{
 
 use serde_json::Value;
 use weir_core::{
-    approved::{self, ApprovedRecord, Spent},
-    budget::BudgetId,
+    approved::{self, ApprovedRecord},
+    budget::{BudgetId, Spent},
     decode::Header,
     fields::FieldMap,
     policy::Mode,

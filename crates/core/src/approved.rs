@@ -1,6 +1,7 @@
 //! An approved record read back: the send that it is, as a history holds it.
 
 use super::{
+    budget::Spent,
     class::{ClassNames, ClassNumbers},
     decision_header::DecisionHeader,
     decode::{Header, decode},
@@ -38,19 +39,6 @@ pub struct Sent {
     /// The names of the budgets that it took from.
     pub budgets: Vec<String>,
     names: [Option<String>; 3],
-}
-
-/// What an approved record took from budgets.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Spent {
-    /// When it was decided.
-    pub at: Time,
-    /// What it took from each.
-    pub cost: u8,
-    /// The intent's campaign: each may have a budget of its own.
-    pub campaign: Option<String>,
-    /// The names of the budgets; none for most records.
-    pub budgets: Vec<String>,
 }
 
 impl Sent {

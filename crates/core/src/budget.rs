@@ -98,6 +98,19 @@ pub enum SpanNow {
     Total,
 }
 
+/// What an approved record took from budgets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Spent {
+    /// When it was decided.
+    pub at: Time,
+    /// What it took from each.
+    pub cost: u8,
+    /// The intent's campaign: each may have a budget of its own.
+    pub campaign: Option<String>,
+    /// The names of the budgets; none for most records.
+    pub budgets: Vec<String>,
+}
+
 impl Budget {
     /// Which budget an intent of this class takes from; `None` where none of these.
     #[must_use]

@@ -10,7 +10,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 use weir_core::{
-    approved::Spent,
+    budget::Spent,
     decision_header::DecisionHeader,
     decode::Header,
     ledger::Recount,

@@ -8,8 +8,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::{Account, Grain, account::is_kept};
 use crate::{
-    approved::Spent,
-    budget::{Budget, BudgetId, SpanNow},
+    budget::{Budget, BudgetId, SpanNow, Spent},
     decide::Scope,
     time::Time,
     zone::Zone,
