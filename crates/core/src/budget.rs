@@ -9,10 +9,10 @@ use crate::{
     class::{ClassNames, table_name},
     decide::Scope,
     lease::BudgetUse,
-    policy::{Action, Period, Selection},
+    policy::{Action, Selection},
     shard::shard_of_name,
     time::Time,
-    window::Window,
+    window::{Period, Window},
     zone::Zone,
 };
 

@@ -1,6 +1,10 @@
 //! The window a cap looks back over, at the time of one decision.
 
+mod calendar;
+
 use super::time::Time;
+pub use calendar::Period;
+pub(crate) use calendar::{DAY_MS, first_instant, local, next_start};
 
 /// A window as a script or the reference sees it: numbers only. Zones and calendars are already resolved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

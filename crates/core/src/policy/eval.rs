@@ -2,11 +2,14 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::{
-    Cap, CapWindow, Caps, Counts, Policy,
-    calendar::{Period, next_start},
+use super::{Cap, CapWindow, Caps, Counts, Period, Policy};
+use crate::{
+    admit::CapQuery,
+    class::ClassNames,
+    time::Time,
+    window::{Window, next_start},
+    zone::Zone,
 };
-use crate::{admit::CapQuery, class::ClassNames, time::Time, window::Window, zone::Zone};
 
 /// What of an intent a policy looks at.
 #[derive(Debug, Clone, Copy, Default)]

@@ -16,19 +16,14 @@ use super::{
     zone::Zone,
 };
 
-mod calendar;
 mod eval;
 mod quiet;
 #[cfg(test)]
 mod tests;
 
-pub use super::verdict::Counts;
-pub use calendar::{Period, next_start};
+pub use super::{verdict::Counts, window::Period};
 pub use eval::{DeniedCap, Gate, GateReason, IntentFacts, PolicyEval};
 pub use quiet::QuietHours;
-
-const HOUR_MS: i64 = 60 * 60 * 1000;
-const DAY_MS: i64 = 24 * HOUR_MS;
 
 /// What a cap looks back over, as the policy has it.
 #[derive(Debug, Clone, PartialEq, Eq)]

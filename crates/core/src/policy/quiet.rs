@@ -6,11 +6,14 @@ use jiff::{
     tz::{AmbiguousOffset, TimeZone},
 };
 
-use super::{
-    Action, DAY_MS,
-    calendar::{first_instant, local},
+use super::Action;
+use crate::{
+    class::Filter,
+    shard::UserHash,
+    time::Time,
+    window::{DAY_MS, first_instant, local},
+    zone::Zone,
 };
-use crate::{class::Filter, shard::UserHash, time::Time, zone::Zone};
 
 /// From one time of day until before another, over midnight where the second is earlier.
 #[derive(Debug, Clone, PartialEq, Eq)]

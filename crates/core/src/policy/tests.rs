@@ -3,11 +3,18 @@ use std::sync::Arc;
 use jiff::{civil, tz::TimeZoneDatabase};
 use proptest::prelude::*;
 
-use super::{calendar::local, *};
-use crate::{admit::CapQuery, document::Format, policy_file::parse_policy, time::Time, window::Window};
+use super::*;
+use crate::{
+    admit::CapQuery,
+    document::Format,
+    policy_file::parse_policy,
+    time::Time,
+    window::{DAY_MS, Window, local, next_start},
+};
 
 const MINUTE_MS: i64 = 60_000;
 const QUARTER_MS: i64 = 15 * MINUTE_MS;
+const HOUR_MS: i64 = 60 * MINUTE_MS;
 
 fn zone(name: &str) -> Zone {
     Zone::named(name).unwrap_or_else(|| panic!("no zone {name}"))

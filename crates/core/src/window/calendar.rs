@@ -11,8 +11,12 @@ use jiff::{
     tz::{AmbiguousOffset, TimeZone},
 };
 
-use super::{DAY_MS, HOUR_MS};
-use crate::{time::Time, window::Window, zone::Zone};
+use super::Window;
+use crate::{time::Time, zone::Zone};
+
+const HOUR_MS: i64 = 60 * 60 * 1000;
+/// A day on which no clock is moved.
+pub(crate) const DAY_MS: i64 = 24 * HOUR_MS;
 
 /// A calendar period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -95,8 +99,7 @@ fn start(period: Period, zone: &Zone, at: Time) -> Time {
 }
 
 /// Where the period after the one that `at` lies in begins; [`Time::MAX`] at the end of time.
-#[must_use]
-pub fn next_start(period: Period, zone: &Zone, at: Time) -> Time {
+pub(crate) fn next_start(period: Period, zone: &Zone, at: Time) -> Time {
     /// An empty period (a day left out), or one that clocks fell back into, takes one step more each.
     const STEPS: usize = 4;
     let first = period.first_day(local(zone, at).date());
@@ -106,7 +109,7 @@ pub fn next_start(period: Period, zone: &Zone, at: Time) -> Time {
 }
 
 /// What the zone's clocks show.
-pub(super) fn local(zone: &Zone, at: Time) -> DateTime {
+pub(crate) fn local(zone: &Zone, at: Time) -> DateTime {
     zone.time_zone().to_datetime(at.timestamp())
 }
 
@@ -115,7 +118,7 @@ fn midnight(day: Date) -> DateTime {
 }
 
 /// The first instant at which the zone's clocks show `local`, or jump over it.
-pub(super) fn first_instant(zone: &Zone, local: DateTime) -> Time {
+pub(crate) fn first_instant(zone: &Zone, local: DateTime) -> Time {
     let zone = zone.time_zone();
     let instant = match zone.to_ambiguous_timestamp(local).offset() {
         AmbiguousOffset::Unambiguous { offset } => offset.to_timestamp(local),
