@@ -9,7 +9,7 @@ use crate::{
     class::{ClassNames, table_name},
     decide::Scope,
     lease::BudgetUse,
-    policy::{Action, Selection},
+    selection::{Action, Selection},
     shard::shard_of_name,
     time::Time,
     window::{Period, Window},

@@ -66,6 +66,7 @@ pub mod routes;
 pub mod schema;
 pub mod segment;
 pub mod segment_format;
+pub mod selection;
 pub mod service;
 pub mod shard;
 pub mod stamps;

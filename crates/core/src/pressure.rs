@@ -27,7 +27,7 @@ use crate::{
     activity_log::ActiveIn,
     activity_report::ReportOutcome,
     class::Filter,
-    policy::Action,
+    selection::Action,
     shard::UserHash,
     time::{Time, millis},
 };

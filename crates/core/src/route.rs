@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{class::ClassNames, intent::Intent, policy::Selection, record::RecordView, time::Time};
+use crate::{class::ClassNames, intent::Intent, record::RecordView, selection::Selection, time::Time};
 
 /// How many routes a policy may have.
 pub const MAX_ROUTES: usize = 64;

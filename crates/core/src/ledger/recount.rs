@@ -101,7 +101,8 @@ mod tests {
     use super::*;
     use crate::{
         budget::{BudgetSpan, WhenUnavailable},
-        policy::{Action, Period, Selection},
+        selection::{Action, Selection},
+        window::Period,
     };
 
     fn budget(name: &str, scope: Scope, span: BudgetSpan) -> Budget {

@@ -21,7 +21,11 @@ mod quiet;
 #[cfg(test)]
 mod tests;
 
-pub use super::{verdict::Counts, window::Period};
+pub use super::{
+    selection::{Action, Selection},
+    verdict::Counts,
+    window::Period,
+};
 pub use eval::{DeniedCap, Gate, GateReason, IntentFacts, PolicyEval};
 pub use quiet::QuietHours;
 
@@ -62,16 +66,6 @@ impl std::fmt::Display for CapWindow {
     }
 }
 
-/// What becomes of an intent that may be sent later.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Action {
-    /// The intent is suppressed, with `eligible_at`.
-    #[default]
-    Suppress,
-    /// It is deferred until then.
-    Defer,
-}
-
 /// One cap.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cap {
@@ -106,28 +100,6 @@ impl Caps {
             Self::Unlimited => &[],
             Self::Limited(caps) => caps,
         }
-    }
-}
-
-/// The intents that a rule applies to. What it names must all fit.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Selection {
-    /// The channels and categories.
-    pub filter: Filter,
-    /// The campaigns, `None` for all, also for intents without one.
-    pub campaigns: Option<BTreeSet<String>>,
-}
-
-impl Selection {
-    /// Whether an intent of this class is one of them.
-    #[must_use]
-    pub fn matches(&self, class: &ClassNames<'_>) -> bool {
-        let campaign = match (&self.campaigns, class.campaign) {
-            (None, _) => true,
-            (Some(_), None) => false,
-            (Some(set), Some(name)) => set.contains(name),
-        };
-        campaign && self.filter.matches(class.channel, class.category)
     }
 }
 
