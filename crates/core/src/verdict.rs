@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+pub use super::policy::Counts;
 use super::{deferral::DeferReason, origin::Origin, time::Time};
 
 /// Why an intent is suppressed.
@@ -189,17 +190,6 @@ impl Suppressed<'_> {
             Cause::Unavailable => SuppressReason::Unavailable,
         }
     }
-}
-
-/// Whether a send is in the user's history.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Counts {
-    /// It is recorded, and counts against later sends.
-    Yes,
-    /// It was approved while its history was unavailable: it counts once it is recorded, after the history is available.
-    Later,
-    /// It went by a bypass that does not count.
-    No,
 }
 
 /// What became of an intent.

@@ -23,7 +23,6 @@ mod tests;
 
 pub use super::{
     selection::{Action, Selection},
-    verdict::Counts,
     window::Period,
 };
 pub use eval::{DeniedCap, Gate, GateReason, IntentFacts, PolicyEval};
@@ -101,6 +100,17 @@ impl Caps {
             Self::Limited(caps) => caps,
         }
     }
+}
+
+/// Whether a send is in the user's history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Counts {
+    /// It is recorded, and counts against later sends.
+    Yes,
+    /// It was approved while its history was unavailable: it counts once it is recorded, after the history is available.
+    Later,
+    /// It went by a bypass that does not count.
+    No,
 }
 
 /// A rule for what is never capped.
