@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 pub use super::policy::Counts;
-use super::{deferral::DeferReason, origin::Origin, time::Time};
+use super::{origin::Origin, time::Time};
 
 /// Why an intent is suppressed.
 ///
@@ -65,6 +65,62 @@ impl SuppressReason {
             Self::Capacity => "capacity",
             Self::Unavailable => "unavailable",
         }
+    }
+}
+
+/// Why an intent is deferred.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DeferReason {
+    /// `not_before` is in the future.
+    TooEarly,
+    /// It is quiet where the user is.
+    QuietHours,
+    /// A cap denies it, whose action is `defer`.
+    Cap,
+    /// A budget is spent whose `when_spent` is `defer`.
+    Budget,
+    /// Too many users are active, and the policy's `[pressure]` defers.
+    Pressure,
+    /// Its route takes no more now.
+    Capacity,
+    /// Its delivery failed, and is tried again.
+    Retry,
+    /// The user's history is unavailable.
+    Unavailable,
+}
+
+impl DeferReason {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::TooEarly,
+        Self::QuietHours,
+        Self::Cap,
+        Self::Budget,
+        Self::Pressure,
+        Self::Capacity,
+        Self::Retry,
+        Self::Unavailable,
+    ];
+
+    /// The word for it in headers and metrics: that of the suppression that it stands for.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::TooEarly => "too_early",
+            Self::QuietHours => "quiet_hours",
+            Self::Cap => "cap",
+            Self::Budget => "budget",
+            Self::Pressure => "pressure",
+            Self::Capacity => "capacity",
+            Self::Retry => "retry",
+            Self::Unavailable => "unavailable",
+        }
+    }
+
+    /// The reason that this is the word for.
+    pub(crate) fn of(word: &[u8]) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.as_str().as_bytes() == word)
     }
 }
 
