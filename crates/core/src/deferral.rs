@@ -7,9 +7,8 @@ use std::sync::Arc;
 
 pub use crate::verdict::DeferReason;
 use crate::{
-    header::HeaderName,
+    header::{HeaderName, OurHeaders},
     origin::{Origin, Topic, TopicId},
-    record::{OurHeaders, RecordView},
     time::Time,
 };
 
@@ -38,34 +37,6 @@ pub struct Deferral {
 }
 
 impl Deferral {
-    /// The deferral of this record's intent, which may have been deferred before. `topic` is the record's, `now` the time of the
-    /// decision to defer it.
-    #[must_use]
-    pub fn after(record: &RecordView<'_>, topic: &Topic, (why, due): (DeferReason, Time), now: Time) -> Self {
-        match record.deferral {
-            Some(before) => Self { due, why, count: before.count.saturating_add(1), ..before.clone() },
-            None => Self {
-                due,
-                topic: topic.clone(),
-                partition: record.partition,
-                offset: record.offset,
-                first_at: record.timestamp.map_or(now, |at| at.min(now)),
-                why,
-                count: 1,
-            },
-        }
-    }
-
-    /// That this record's intent waits for its route to take it. It is due at any time. A retry stays one.
-    #[must_use]
-    pub fn until_capacity(record: &RecordView<'_>, topic: &Topic, now: Time) -> Self {
-        let after = match record.deferral {
-            Some(before) if before.is_until_retry() => before.clone(),
-            Some(_) | None => Self::after(record, topic, (DeferReason::Capacity, now), now),
-        };
-        Self { due: after.first_at, ..after }
-    }
-
     /// Whether its intent waits on a route's topic, and not in the wheel: there it is due after it first came.
     #[must_use]
     pub fn waits_for_route(&self) -> bool {

@@ -1,5 +1,10 @@
 //! The headers that weir writes: each name stands here and nowhere else.
 
+use std::sync::Arc;
+
+/// Headers of ours: names of [`HeaderName`], values as text. Shared by the records of a batch that have the same.
+pub type OurHeaders = Arc<[(&'static str, String)]>;
+
 /// A header that weir writes. Its value is text.
 ///
 /// A record that came with headers of these names keeps them, in front of weir's: the last one is weir's, as is

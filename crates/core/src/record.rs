@@ -2,7 +2,15 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use crate::{clocks::Append, deferral::Deferral, room::header_bytes, time::Time, wheel::Bucket};
+use crate::{
+    clocks::Append,
+    deferral::{DeferReason, Deferral},
+    origin::Topic,
+    room::header_bytes,
+    time::Time,
+    wheel::Bucket,
+};
+pub use crate::{header::OurHeaders, routes::WaitingTopic};
 
 /// The headers of one record, in order; keys may repeat and need not be UTF-8.
 pub trait Headers {
@@ -44,6 +52,37 @@ impl<'a> RecordView<'a> {
     pub fn header_pairs(&self) -> impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)> + use<'a> {
         let headers = self.headers;
         (0..).map_while(move |index| headers.header(index))
+    }
+}
+
+// How the intent of a record is deferred stands here: a deferral knows nothing of records.
+impl Deferral {
+    /// The deferral of this record's intent, which may have been deferred before. `topic` is the record's, `now` the time of the
+    /// decision to defer it.
+    #[must_use]
+    pub fn after(record: &RecordView<'_>, topic: &Topic, (why, due): (DeferReason, Time), now: Time) -> Self {
+        match record.deferral {
+            Some(before) => Self { due, why, count: before.count.saturating_add(1), ..before.clone() },
+            None => Self {
+                due,
+                topic: topic.clone(),
+                partition: record.partition,
+                offset: record.offset,
+                first_at: record.timestamp.map_or(now, |at| at.min(now)),
+                why,
+                count: 1,
+            },
+        }
+    }
+
+    /// That this record's intent waits for its route to take it. It is due at any time. A retry stays one.
+    #[must_use]
+    pub fn until_capacity(record: &RecordView<'_>, topic: &Topic, now: Time) -> Self {
+        let after = match record.deferral {
+            Some(before) if before.is_until_retry() => before.clone(),
+            Some(_) | None => Self::after(record, topic, (DeferReason::Capacity, now), now),
+        };
+        Self { due: after.first_at, ..after }
     }
 }
 
@@ -117,10 +156,6 @@ impl ApprovedTopic {
 /// The approved topics of channels that have their own: `[kafka.approved_by_channel]`.
 pub type ApprovedByChannel = Arc<[(String, ApprovedTopic)]>;
 
-/// The topic of a route's waiting intents, by the route's number in [`crate::routes::Routes`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct WaitingTopic(pub u16);
-
 /// Where an output record goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Destination {
@@ -179,9 +214,6 @@ pub enum Kept {
     /// Neither key nor headers.
     Nothing,
 }
-
-/// Headers of ours: names from the one table in `domain`, values as text. Shared by the records of a batch that have the same.
-pub type OurHeaders = Arc<[(&'static str, String)]>;
 
 /// The output record of one consumed record; key and consumed headers are taken from that.
 #[derive(Debug, Clone)]

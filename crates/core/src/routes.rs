@@ -15,7 +15,11 @@ use std::{
 use arc_swap::{ArcSwap, ArcSwapOption};
 
 pub use self::known::RouteKnown;
-use crate::{record::WaitingTopic, route::Route, time::millis};
+use crate::{route::Route, time::millis};
+
+/// The topic of a route's waiting intents, by the route's number in [`Routes`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WaitingTopic(pub u16);
 
 /// All routes that a process has had, each with a number that it keeps.
 #[derive(Debug, Default)]
