@@ -1,5 +1,6 @@
 //! Where an intent's fields are found in a value: a JSON pointer (RFC 6901) for each.
 
+pub mod schemas;
 pub(super) mod trie;
 
 use std::sync::Arc;
@@ -7,8 +8,11 @@ use std::sync::Arc;
 use serde::Deserialize;
 use xxhash_rust::xxh3::xxh3_64;
 
-use self::trie::{FieldSlot, Trie};
-use super::{intent::MAX_DEPTH, ports::Schemas};
+use self::{
+    schemas::Schemas,
+    trie::{FieldSlot, Trie},
+};
+use super::intent::MAX_DEPTH;
 
 /// A field of an intent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]

@@ -2,7 +2,6 @@
 
 mod node_health;
 mod permits;
-mod schemas;
 mod services;
 
 use std::{
@@ -15,8 +14,10 @@ use std::{
 pub use self::{
     node_health::NodeHealth,
     permits::{PermitGrant, PermitTurn, Permits},
-    schemas::{Content, HeldSchemas, Preparing, SchemaFields, SchemaId, SchemaValue, Schemas, SchemasUnavailable},
     services::Services,
+};
+pub use super::fields::schemas::{
+    Content, HeldSchemas, Preparing, SchemaFields, SchemaId, SchemaValue, Schemas, SchemasUnavailable,
 };
 use super::record::{Job, Progress, ReadBefore, Records};
 use crate::{

@@ -5,9 +5,12 @@ use std::borrow::Cow;
 use super::{
     super::{
         dead_letter::DeadLetter,
-        fields::{FieldMap, IntentField, trie::FieldSlot},
+        fields::{
+            FieldMap, IntentField,
+            schemas::{Content, SchemaFields, SchemaValue, Schemas},
+            trie::FieldSlot,
+        },
         intent::{Intent, IntentValue},
-        ports::{Content, SchemaFields, SchemaValue, Schemas},
     },
     Header,
     cloud_events::{Attributes, ContentMode},

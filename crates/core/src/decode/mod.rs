@@ -26,7 +26,7 @@
 //!
 //! # The frame of a Schema Registry
 //!
-//! Where the map has [`super::ports::Schemas`], a value has a frame. After `empty` and `too_large`, in this order:
+//! Where the map has [`super::fields::schemas::Schemas`], a value has a frame. After `empty` and `too_large`, in this order:
 //! `not_decodable` (no frame), `unknown_schema`, `not_decodable` (the value does not fit its schema), and the fields. JSON behind a
 //! frame is held to all the rules of JSON.
 //!
