@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{header::HeaderName, intent::MAX_INTENT_BYTES, origin::Origin, room::Oversize};
+use super::{header::HeaderName, intent::MAX_INTENT_BYTES, origin::Origin};
 
 /// Why a record is not an intent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -81,6 +81,15 @@ pub enum Carries {
     Value,
     /// Its value is null.
     NoValue,
+}
+
+/// An output record that does not fit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Oversize {
+    /// What it may take.
+    pub bytes: u64,
+    /// What its topics take.
+    pub limit_bytes: u64,
 }
 
 impl DeadLetter {

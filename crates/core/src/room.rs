@@ -4,6 +4,7 @@
 //! client compares the record, uncompressed, with its own `message.max.bytes`. The bounds here are those of a batch with one
 //! record that does not compress at all, so what fits by them is never refused.
 
+pub use super::dead_letter::Oversize;
 use super::{decision_header, envelope};
 
 /// What a record takes beside key, value and headers, at most: the head of its batch (61 bytes), lengths, and the numbers that
@@ -30,15 +31,6 @@ pub struct DecisionRoom {
     limit_bytes: u64,
     /// The most that a decision adds to its intent: the envelope around it, or a header behind its own.
     added_bytes: usize,
-}
-
-/// An output record that does not fit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Oversize {
-    /// What it may take.
-    pub bytes: u64,
-    /// What its topics take.
-    pub limit_bytes: u64,
 }
 
 impl DecisionRoom {
