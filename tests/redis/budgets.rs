@@ -13,14 +13,20 @@ use testkit::{
 };
 use weir_core::{
     budget::{BudgetId, SpanNow},
-    ledger::{GiveBack, TakeAnswer, TakeRequest},
+    ledger::{Account, GiveBack, TakeAnswer, TakeRequest},
     ports::{Clock, Ledger, StoreError},
     time::Time,
 };
-use weir_redis::{Keyspace, LedgerClock, Opened, RedisLedger, RedisOptions, RedisStats};
+use weir_redis::{
+    Keyspace, LedgerClock, Opened, RedisLedger, RedisOptions, RedisStats,
+    rebuild::{BudgetChange, BudgetState, Held, Scope},
+};
 use weir_worker::clock::SystemClock;
 
-use crate::redis_support::{DAY_MS, opened, options, own, patiently, server};
+use crate::{
+    redis_support::{DAY_MS, opened, options, own, patiently, server},
+    refunds::begun,
+};
 
 const LIMIT: u64 = 1_000;
 
@@ -345,7 +351,9 @@ async fn a_budget_that_is_counted_anew_by_a_server_that_is_behind_is_counted_sin
     let mut restorer = begun(&options, &Scope::Lost).await.unwrap().budgets();
     let (_, now) = look(&mut ledger, &budget("total"), 1).await;
     clock.set(-2 * HOUR_MS / 1_000).unwrap();
-    let held = Held::Replace([(0, 60)].into());
+    let mut account = Account::default();
+    account.add(0, 60);
+    let held = Held::Replace(account);
     let change = BudgetChange { found: &BudgetState::Absent, becomes: BudgetState::Open, span: SpanNow::Total, held };
     assert_eq!(restorer.change(&budget("total"), &change, now).await.unwrap(), BudgetState::Absent);
     clock.set(0).unwrap();

@@ -10,7 +10,7 @@ use std::{
 
 use weir_core::timer_wheel::{TimerKey, TimerWheel};
 
-/// Rounds of [`Rounds::run`].
+/// Rounds of [`Rounds::run`]. A slot of the wheel's highest level opens every 262,144 rounds only, so one run may see none.
 pub const ROUNDS: usize = 10_000;
 /// Timeouts are up to so many rounds for each that is outstanding: most have ended by then.
 const TIMEOUT: usize = 10;

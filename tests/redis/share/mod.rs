@@ -182,6 +182,7 @@ impl<S: Scripted> Both<S> {
         self.seen.values().all(|count| *count >= S::LEAST)
     }
 
+    #[expect(clippy::print_stderr, reason = "a failed run shows by which seed")]
     async fn run(&mut self) {
         let seed = fastrand::u64(..);
         eprintln!("seed {seed}");

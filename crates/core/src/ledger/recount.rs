@@ -72,7 +72,7 @@ impl Recount {
             SpanNow::Period { start, .. } if at < start => return None,
             // The next one has begun meanwhile.
             SpanNow::Period { end, .. } if at >= end => counted.budget.span.at(&self.zone, at),
-            window => window,
+            window @ (SpanNow::Rolling { .. } | SpanNow::Period { .. } | SpanNow::Total) => window,
         };
         Some(Grain::Bucket.place(span, at.millis())).filter(|place| is_kept(span, *place, self.now.millis()))
     }
