@@ -98,9 +98,8 @@ fn every_mistake_is_reported_with_its_place_and_what_to_do() {
 :2:12: timezone must be the IANA name of a time zone, such as "Asia/Singapore" or "UTC", not "Asia/Singapur"
 :3:11: max_age must be a length of time such as "24h", "7d", "90m" or "500ms", not 3600
 :7:29: segments.new.caps[0].limit must be a whole number from 0 to 4294967295, not -1
-:8:3: segments.new.caps has two caps named "daily": decisions name the cap that denied
 :8:3: segments.new.caps[1] needs `window` (such as "24h") or `per` ("day", "week" or "month")
-:8:32: segments.new.caps[1].windows is not a known key; did you mean `window`?
+:8:33: segments.new.caps[1].windows is not a known key; did you mean `window`?
 :9:40: segments.new.caps[2].per looks back up to 31d 1h, but redis.history keeps 8d: choose a shorter one, or raise redis.history
 :11:1: segments.active needs `caps`: a list of caps, or caps = "unlimited" where nothing is to be counted against its users
 :12:1: segments.active.cap is not a known key; did you mean `caps`?
@@ -227,6 +226,14 @@ fn each_rule_of_a_policy_is_kept() {
         ),
         (with("\"$schema\" = 1"), Sees, "default.$schema is not a known key; known here: caps"),
         (with("").replace("\"unlimited\"", "[]"), Sees, "must not be an empty list: write caps = \"unlimited\""),
+        (
+            with("").replace(
+                "\"unlimited\"",
+                "[{ name = \"a\", limit = -1, window = \"1h\" }, { name = \"a\", limit = 1 }]",
+            ),
+            Sees,
+            "default.caps has two caps named \"a\": decisions name the cap that denied",
+        ),
         (with("").replace("\"unlimited\"", "3"), Sees, "must be a list of caps, or \"unlimited\", not 3"),
         (with("[segments.\"\"]\ncaps = \"unlimited\""), IsBlind, "the segment's name \"\" must not be empty"),
         (with("[segments]\nnew = 3"), Sees, "segments.new must be a table"),

@@ -32,8 +32,9 @@ struct Account {
     tokens: BTreeMap<Vec<u8>, u64>,
     /// How often some were granted.
     grants: usize,
-    /// What each turn of a run was granted, and in which bucket, when it was made first.
-    turns: BTreeMap<Run, BTreeMap<i64, (i64, i64)>>,
+    /// What each turn of a run was granted, and in which bucket, when it was made first. Of the run of each holder that took last: a turn
+    /// that an ended process's connection delivers behind those of the next one is not known any more, and grants anew.
+    turns: BTreeMap<Vec<u8>, (Vec<u8>, BTreeMap<i64, (i64, i64)>)>,
     /// The turns that gave tokens back.
     returned: BTreeSet<(Run, i64)>,
     /// A failover or a wipe has changed the hash.
@@ -120,7 +121,10 @@ impl Till {
         account.begun.insert(since);
         let (mut before, mut overtaken) = (None, false);
         if arg(8) > 0 && arg(13) > 0 {
-            let made = account.turns.entry([1, 12].map(|at| args[at].clone())).or_default();
+            let (run, made) = account.turns.entry(args[1].clone()).or_default();
+            if *run != args[12] {
+                (*run, *made) = (args[12].clone(), BTreeMap::new());
+            }
             before = made.get(&arg(14)).copied();
             overtaken = made.last_key_value().is_some_and(|(last, _)| arg(14) < *last);
             made.entry(arg(14)).or_insert((granted, bucket));

@@ -1,5 +1,6 @@
 //! What the worker needs of the outside world, as traits. The edges and the simulation implement them.
 
+mod clock;
 mod node_health;
 mod permits;
 mod services;
@@ -12,6 +13,7 @@ use std::{
 };
 
 pub use self::{
+    clock::Clock,
     node_health::NodeHealth,
     permits::{PermitGrant, PermitTurn, Permits},
     services::Services,
@@ -24,7 +26,6 @@ use crate::{
     activity_log::{SyncReply, SyncRequest},
     admit::AdmitBatch,
     class::{ClassNames, ClassNumbers},
-    clocks::{Append, WrongClock},
     decide::Answer,
     deferred_send::DeferredSend,
     ledger::{GiveBack, TakeAnswer, TakeRequest},
@@ -34,29 +35,6 @@ use crate::{
     shard::UserHash,
     time::Time,
 };
-
-/// The clock, and time that passes. The clock is read once for each time that a batch is judged, and handed down; what waits
-/// uses the other two, which no change of the system's clock disturbs.
-pub trait Clock: Send + Sync {
-    /// The time now, to be shown. What is decided or trimmed goes by [`Clock::time_to_decide`].
-    fn now(&self) -> Time;
-
-    /// The time now, to decide by. A clock that there is nothing to compare with is taken to be right. `appends`: when
-    /// brokers have stamped the records that are to be decided.
-    ///
-    /// # Errors
-    /// Most other clocks contradict it, or none has been asked yet: decide nothing, and ask again.
-    fn time_to_decide(&self, appends: &[Append]) -> Result<Time, WrongClock> {
-        let _ = appends;
-        Ok(self.now())
-    }
-
-    /// Time passed since some fixed moment; never goes back.
-    fn passed(&self) -> Duration;
-
-    /// Done after so long.
-    fn sleep(&self, wait: Duration) -> impl Future<Output = ()> + Send;
-}
 
 /// Why a store did not answer everything.
 #[derive(Debug, thiserror::Error)]
