@@ -1,14 +1,13 @@
 //! Ports for servers that must be told theirs before they start.
 //!
 //! Binding `:0` and closing again would hand the port to the next outgoing connection of anyone. So ports come from
-//! below the ephemeral range, and a lock file per port keeps test processes that run at the same time apart; the
-//! kernel drops the lock when its holder dies, however it dies.
+//! below the ephemeral range, and whoever leases one holds the UDP port of its number, which no server here uses: that
+//! keeps test processes that run at the same time apart. The kernel takes it back when its holder ends, however it ends.
 
 use std::{
-    fs::{File, TryLockError},
     hash::{BuildHasher, RandomState},
-    net::TcpListener,
-    path::PathBuf,
+    io::ErrorKind,
+    net::{TcpListener, UdpSocket},
 };
 
 use anyhow::{Context, Result, bail};
@@ -23,26 +22,24 @@ const BUS_OFFSET: u16 = 10_000;
 #[derive(Debug)]
 pub struct Port {
     number: u16,
-    _lock: Option<File>,
+    _held: Option<UdpSocket>,
 }
 
 impl Port {
     /// A port that nobody listens on, nor on its cluster bus port, held for this process.
     ///
     /// # Errors
-    /// When the folder of locks cannot be written, or all 8,000 ports are taken.
+    /// When 127.0.0.1 cannot be bound, or all 8,000 ports are taken.
     pub fn lease() -> Result<Self> {
-        let folder = std::env::temp_dir().join("weir-ports");
-        std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
         let count = RANGE.end - RANGE.start;
         let start = u16::try_from(RandomState::new().hash_one(0) % u64::from(count))?;
         for step in 0..count {
             let number = RANGE.start + (start + step) % count;
-            if let Some(lock) = try_lock(folder.join(number.to_string()))?
+            if let Some(held) = hold(number)?
                 && is_free(number)
                 && is_free(number + BUS_OFFSET)
             {
-                return Ok(Self { number, _lock: Some(lock) });
+                return Ok(Self { number, _held: Some(held) });
             }
         }
         bail!("no free port between {} and {}", RANGE.start, RANGE.end)
@@ -56,7 +53,7 @@ impl Port {
         if !is_free(number) {
             bail!("port {number} on 127.0.0.1 is taken: stop what listens there, or choose another port");
         }
-        Ok(Self { number, _lock: None })
+        Ok(Self { number, _held: None })
     }
 
     /// Its number.
@@ -66,13 +63,12 @@ impl Port {
     }
 }
 
-fn try_lock(path: PathBuf) -> Result<Option<File>> {
-    let file = File::options().create(true).truncate(false).write(true).open(&path);
-    let file = file.with_context(|| format!("cannot open {}", path.display()))?;
-    match file.try_lock() {
-        Ok(()) => Ok(Some(file)),
-        Err(TryLockError::WouldBlock) => Ok(None),
-        Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("cannot lock {}", path.display())),
+/// Holds a port against other processes; `None` where one holds it.
+fn hold(number: u16) -> Result<Option<UdpSocket>> {
+    match UdpSocket::bind(("127.0.0.1", number)) {
+        Ok(held) => Ok(Some(held)),
+        Err(error) if error.kind() == ErrorKind::AddrInUse => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("cannot hold port {number} on 127.0.0.1")),
     }
 }
 
