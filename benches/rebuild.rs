@@ -47,7 +47,7 @@ fn main() {
         (0..sends).map(|number| send(number, now_ms - 86_400_000 + i64::try_from(number % 80_000_000).unwrap()));
     kafka.client().publish("approved", records).unwrap();
 
-    let folder = tempfile::tempdir().unwrap();
+    let folder = testkit::folder();
     let file = folder.path().join("weir.toml");
     fs::write(&file, config(kafka.bootstrap(), &redis.nodes())).unwrap();
     fs::write(folder.path().join("policy.toml"), POLICY).unwrap();

@@ -91,7 +91,7 @@ fn main() {
     }
     println!("{users} users in {SEGMENTS} segments, batches of {BATCH}, load {}", load_average());
     for (name, spread) in [("scattered", Spread::Scattered), ("in runs", Spread::InRuns), ("mixed", Spread::Mixed)] {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = testkit::folder();
         for version in [1, 2] {
             write_set(folder.path(), (spread, users), version);
         }

@@ -55,7 +55,7 @@ fn main() {
     let given: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let count: u32 = given.first().map_or(1_000_000, |count| count.parse().unwrap());
     let weir = given.get(1).map_or(env!("CARGO_BIN_EXE_weir"), String::as_str);
-    let folder = tempfile::tempdir().unwrap();
+    let folder = testkit::folder();
     prepare(folder.path(), weir, count);
     for (name, intents, more) in [
         ("one policy", "intents.jsonl", &[][..]),

@@ -14,6 +14,7 @@
 //! * [`proxy::Proxy`]: loses replies, stalls, refuses.
 //! * [`browser::Driver`]: a headless Chromium over WebDriver.
 //! * [`worker::Worker`]: the built `weir` binary with a configuration file.
+//! * [`folder`]: a temporary folder that goes with its owner.
 //! * [`process::output`] and [`http`]: commands and HTTP requests that end at their deadline.
 //! * [`wait_until`]: for a condition with a deadline; nothing here sleeps and hopes.
 //!
@@ -36,4 +37,5 @@ pub mod tls;
 mod wait;
 pub mod worker;
 
+pub use scratch::folder;
 pub use wait::{POLL_INTERVAL, SLOW_INTERVAL, unique, wait_for, wait_until, wait_until_every};

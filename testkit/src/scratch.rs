@@ -64,6 +64,16 @@ impl Scratch {
     }
 }
 
+/// An empty folder for a test.
+///
+/// # Panics
+/// Where [`Scratch::new`] fails.
+#[must_use]
+#[track_caller]
+pub fn folder() -> Scratch {
+    Scratch::new("test").unwrap_or_else(|error| panic!("{error:#}"))
+}
+
 impl Drop for Scratch {
     fn drop(&mut self) {
         if let Some((mut janitor, leash)) = self.janitor.take() {

@@ -29,7 +29,7 @@ fn is_a_paragraph(err: &str) {
 
 #[test]
 fn help_and_version_are_everywhere() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = testkit::folder();
     let verbs: [&[&str]; 21] = [
         &[],
         &["demo"],
@@ -63,7 +63,7 @@ fn help_and_version_are_everywhere() {
 
 #[test]
 fn wrong_usage_ends_with_2() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = testkit::folder();
     let cases: [&[&str]; 18] = [
         &[],
         &["check", "--accept-lost-history"],
@@ -97,7 +97,7 @@ fn wrong_usage_ends_with_2() {
 
 #[test]
 fn the_demo_shows_the_whole_thing() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = testkit::folder();
     let (out, _) = says(&["demo", "--publish", "2000"], folder.path(), 0);
     assert!(out.starts_with("2000 intents: "), "{out}");
     for part in ["approved", "suppressed", "dead letter", "duplicate", "weir-decision", "weir.decision/2", "Route sms"]
@@ -117,7 +117,7 @@ fn the_demo_shows_the_whole_thing() {
 
 #[test]
 fn the_demo_tells_programs_what_it_tells_people() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = testkit::folder();
     let (out, _) = says(&["demo", "--publish", "2000", "--output", "json"], folder.path(), 0);
     let said: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}"));
     let count = |field: &str| said[field].as_u64().unwrap_or_else(|| panic!("{field}: {said}"));
@@ -141,7 +141,7 @@ fn unread(args: &[&str], folder: &Path) -> (Option<i32>, String) {
 
 #[test]
 fn a_command_whose_output_nobody_reads_fails_for_nothing_but_what_it_found() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = testkit::folder();
     std::fs::write(folder.path().join("good.toml"), POLICY).unwrap();
     std::fs::write(folder.path().join("bad.toml"), "version = 1\n").unwrap();
     let config = "[kafka]\nbrokers = \"b:9092\"\nintents = \"i\"\napproved = \"a\"\nsuppressed = \"s\"\n\
@@ -191,7 +191,7 @@ fn a_command_logs_where_the_command_line_says_so_and_by_no_other_variable() {
 
 #[test]
 fn policy_check_says_what_a_policy_means_or_all_that_is_wrong() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = testkit::folder();
     std::fs::write(folder.path().join("good.toml"), POLICY).unwrap();
     std::fs::write(folder.path().join("bad.toml"), "version = 1\n[segments.a]\ncaps = []\n").unwrap();
     let (out, err) = says(&["policy", "check", "good.toml"], folder.path(), 0);
@@ -217,7 +217,7 @@ fn policy_check_says_what_a_policy_means_or_all_that_is_wrong() {
 
 #[test]
 fn segments_are_built_shown_and_asked() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = testkit::folder();
     std::fs::write(folder.path().join("new.ids"), "3\n1\n2\n").unwrap();
     std::fs::write(folder.path().join("old.ids"), "7\n").unwrap();
     let build = ["segments", "build", "--into", "set", "--user-id", "u32", "--set-version", "v1"];

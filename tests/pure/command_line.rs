@@ -63,7 +63,7 @@ fn an_option_means_the_same_in_every_command() {
 
 #[test]
 fn every_command_and_option_has_its_man_page() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = testkit::folder();
     let pages = folder.path().join("man/man1");
     let written = output(Command::new(weir()).arg("man").arg(&pages)).unwrap();
     assert!(written.status.success() && written.stdout.is_empty(), "{written:?}");
@@ -118,7 +118,7 @@ printf '%s\n' "${COMPREPLY[@]}""#;
 
 #[test]
 fn bash_completes_commands_options_and_values() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = testkit::folder();
     let set = |words: &[&str]| words.iter().map(ToString::to_string).collect::<BTreeSet<_>>();
     assert_eq!(offered(folder.path(), &["weir", "he"]), set(&["health", "help"]));
     assert_eq!(offered(folder.path(), &["weir", "config", "show", "--out"]), set(&["--output"]));

@@ -460,7 +460,7 @@ fn a_format_has_its_schemas_and_a_registry_its_user() {
 
 #[test]
 fn a_secret_property_is_read_from_its_file_and_given_once() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = testkit::folder();
     std::fs::write(folder.path().join("password"), "hunter2\n").unwrap();
     std::fs::write(folder.path().join("empty"), "\n").unwrap();
     let load = |text: &str, env: &[(&str, &str)]| {
@@ -593,7 +593,7 @@ fn secrets_are_never_printed() {
 
 #[test]
 fn a_secret_may_be_in_a_file() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = testkit::folder();
     std::fs::write(folder.path().join("weir.toml"), SMALLEST).unwrap();
     std::fs::write(folder.path().join("token"), "abc\n").unwrap();
     std::fs::write(folder.path().join("empty"), "\n").unwrap();

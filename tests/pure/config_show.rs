@@ -52,7 +52,7 @@ fn show(folder: &Path, env: &[(&str, &str)], args: &[&str]) -> (i32, String, Str
 
 #[test]
 fn every_setting_is_shown_with_its_source_and_without_secrets() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = testkit::folder();
     std::fs::create_dir(folder.path().join("etc")).unwrap();
     std::fs::write(folder.path().join("etc/weir.toml"), format!("{CONFIG}{TABLES}")).unwrap();
     std::fs::write(folder.path().join("etc/token"), "hunter2").unwrap();
@@ -109,7 +109,7 @@ fn every_setting_is_shown_with_its_source_and_without_secrets() {
 
 #[test]
 fn a_wrong_configuration_is_reported_as_weir_check_reports_it() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = testkit::folder();
     std::fs::write(folder.path().join("weir.toml"), CONFIG.replace("batch = 500", "batch = 0")).unwrap();
     let (code, out, err) = show(folder.path(), &[], &[]);
     assert_eq!((code, &*out), (2, ""));
@@ -118,7 +118,7 @@ fn a_wrong_configuration_is_reported_as_weir_check_reports_it() {
 
 #[test]
 fn the_host_name_is_the_instance_unless_it_is_given() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = testkit::folder();
     std::fs::write(folder.path().join("weir.toml"), CONFIG.replace("instance = \"one\"\n", "")).unwrap();
     let (_, out, _) = show(folder.path(), &[], &["--output", "json"]);
     let rows: Vec<Value> = serde_json::from_str(&out).unwrap();

@@ -85,7 +85,7 @@ fn every_variable_in_what_people_copy_is_a_setting() {
 
 /// Reads a configuration in a folder that has the files of secrets.
 fn settings(text: &str, env: &[(&str, &str)]) -> Settings {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = testkit::folder();
     fs::create_dir(folder.path().join("secrets")).unwrap();
     for secret in ["kafka-password", "redis-password", "http-token"] {
         fs::write(folder.path().join("secrets").join(secret), "secret\n").unwrap();

@@ -64,7 +64,7 @@ fn a_worker_that_does_not_answer_is_1() {
 
 #[test]
 fn the_address_is_that_of_the_configuration_and_nothing_else_need_be_right_in_it() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = testkit::folder();
     let config = folder.path().join("weir.toml");
     let (address, served) = once(Some(OK));
     let port = address.rsplit(':').next().unwrap();

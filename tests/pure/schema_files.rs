@@ -36,7 +36,7 @@ fn invalid(folder: &Path) -> Vec<String> {
 
 #[test]
 fn each_file_that_is_no_schema_is_named_by_the_check_and_at_the_start() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = testkit::folder();
     let file = |name: &str, text: &[u8]| std::fs::write(folder.path().join(name), text).unwrap();
     file("good.avsc", INTENT.as_bytes());
     file("torn.avsc", b"{");
@@ -68,7 +68,7 @@ fn each_file_that_is_no_schema_is_named_by_the_check_and_at_the_start() {
 
 #[test]
 fn an_id_is_a_number_that_a_frame_can_hold_and_is_given_once() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = testkit::folder();
     std::fs::write(folder.path().join("good.avsc"), INTENT).unwrap();
     for (entries, words) in [
         ("7 = \"good.avsc\"\n7 = \"good.avsc\"", "duplicate key"),

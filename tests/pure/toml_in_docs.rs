@@ -74,7 +74,7 @@ fn refusal(block: &str, folder: &Path) -> Option<String> {
 
 #[test]
 fn every_example_in_toml_is_a_policy_or_a_configuration_or_a_part_of_one() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = testkit::folder();
     for name in SECRETS {
         fs::write(folder.path().join(name), "secret\n").unwrap();
     }

@@ -292,7 +292,7 @@ async fn a_user_with_the_documented_rights_can_do_all_that_a_worker_does() {
 #[tokio::test]
 async fn a_password_that_was_replaced_is_read_for_the_next_connection() {
     let server = server();
-    let folder = tempfile::tempdir().unwrap();
+    let folder = testkit::folder();
     let file = folder.path().join("password");
     let set = |password: &str| {
         let user = ["ACL", "SETUSER", "weir", "on", "resetpass", password, "~*", "&*", "+@all"];
@@ -332,7 +332,7 @@ async fn a_password_that_was_replaced_is_read_for_the_next_connection() {
 async fn certificates_that_were_replaced_are_read_for_the_next_connection() {
     let (server, stranger) =
         (RedisServer::start_tls::<&str>(&[]).unwrap(), RedisServer::start_tls::<&str>(&[]).unwrap());
-    let folder = tempfile::tempdir().unwrap();
+    let folder = testkit::folder();
     let file = folder.path().join("ca.pem");
     let copy = |of: &RedisServer| std::fs::copy(of.ca_file().unwrap(), &file).unwrap();
     copy(&server);

@@ -39,7 +39,7 @@ public class Calls {
 
 #[test]
 fn kafka_s_own_tool_takes_the_lines_as_they_stand_on_the_page() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = testkit::folder();
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     // An installation of Kafka starts a Java machine for each call. Here they are noted, and one machine makes them all.
     write("kafka-acls.sh", "#!/bin/sh\n{ printf '%s\\n' \"$@\"; echo; } >>calls\n");

@@ -14,6 +14,7 @@ use testkit::{
     kafka::{Record, SecuredKafka},
     process::Exit,
     redis::RedisServer,
+    scratch::Scratch,
     tls::{Authority, Identity},
     wait_until,
     worker::Worker,
@@ -42,13 +43,13 @@ const KEPT: &str = "weir keeps its Kafka clients";
 
 /// A volume as Kubernetes mounts it: all files are replaced at once, by another link.
 struct Volume {
-    folder: tempfile::TempDir,
+    folder: Scratch,
     replaced: usize,
 }
 
 impl Volume {
     fn new(files: &[(&str, String)]) -> Self {
-        let mut volume = Self { folder: tempfile::tempdir().unwrap(), replaced: 0 };
+        let mut volume = Self { folder: testkit::folder(), replaced: 0 };
         for (name, _) in files {
             symlink(Path::new("..data").join(name), volume.folder.path().join(name)).unwrap();
         }
@@ -95,13 +96,13 @@ struct Ground {
     volume: Volume,
     before: Authority,
     after: Authority,
-    folder: tempfile::TempDir,
+    folder: Scratch,
 }
 
 impl Ground {
     fn start() -> Self {
         let (before, after) = (Authority::new().unwrap(), Authority::new().unwrap());
-        let folder = tempfile::tempdir().unwrap();
+        let folder = testkit::folder();
         let [own, trusted] = broker_files(&folder);
         std::fs::copy(before.server("kafka").unwrap().both, &own).unwrap();
         std::fs::write(&trusted, text(&before.ca_file()) + &text(&after.ca_file())).unwrap();
@@ -167,7 +168,7 @@ impl Ground {
     }
 }
 
-fn broker_files(folder: &tempfile::TempDir) -> [PathBuf; 2] {
+fn broker_files(folder: &Scratch) -> [PathBuf; 2] {
     ["broker.pem", "trusted.pem"].map(|name| folder.path().join(name))
 }
 

@@ -87,7 +87,7 @@ fn options(kafka: &TokenKafka, tokens: Option<Arc<dyn Tokens>>) -> Arc<KafkaOpti
          [redis]\nnodes = [\"redis://127.0.0.1:1\"]\n[segments]\nsource = \"s.json\"\n[policy]\nsource = \"p.toml\"\n",
         kafka.door()
     );
-    let folder = tempfile::tempdir().unwrap();
+    let folder = testkit::folder();
     let file = folder.path().join("weir.toml");
     std::fs::write(&file, text).unwrap();
     let settings = config::load(&file, std::iter::empty()).unwrap();

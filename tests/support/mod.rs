@@ -16,6 +16,7 @@ use testkit::{
     clock::ProcessClock,
     kafka::{Consumed, KafkaClient, Record},
     process::output,
+    scratch::Scratch,
     stack::{ENV_KAFKA, Stack},
     unique, wait_for, wait_until_every,
     worker::Worker,
@@ -87,7 +88,7 @@ impl Drop for Topics {
 pub struct Scene {
     pub kafka: KafkaClient,
     pub name: String,
-    pub folder: tempfile::TempDir,
+    pub folder: Scratch,
     pub partitions: i32,
     pub redis: Vec<String>,
     pub delivery: &'static str,
@@ -127,7 +128,7 @@ impl Scene {
 
     /// A scene without topics and segments.
     pub fn bare(kafka: KafkaClient, redis: Vec<String>, name: &str, partitions: i32, policy: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = testkit::folder();
         let file = |name: &str| folder.path().join(name).display().to_string();
         let (kafka, name) = (kafka.apart(), unique(name));
         let scene = Self {
@@ -189,7 +190,7 @@ impl Scene {
     }
 
     pub fn path(&self, file: &str) -> PathBuf {
-        self.folder.path().join(file)
+        self.folder.join(file)
     }
 
     pub fn topic(&self, which: &str) -> String {

@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn the_end_is_known_of_files_alone() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = testkit::folder();
         let file = folder.path().join("ids");
         std::fs::write(&file, "1\n2\n").unwrap();
         let cases: [(&[&Path], Option<u64>); 4] = [

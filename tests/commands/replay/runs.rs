@@ -9,6 +9,7 @@ use std::{
 use serde_json::{Value, json};
 use testkit::{
     process::{Exit, Guarded, Signal, output, output_given},
+    scratch::Scratch,
     wait_until,
 };
 
@@ -24,11 +25,11 @@ pub const ONE_A_DAY: &str =
     "version = \"one\"\n[default]\ncaps = [{ name = \"daily\", limit = 1, window = \"24h\" }]\n";
 
 /// A folder with files to simulate from.
-pub struct Folder(pub tempfile::TempDir);
+pub struct Folder(pub Scratch);
 
 impl Folder {
     pub fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
+        Self(testkit::folder())
     }
 
     pub fn path(&self, name: &str) -> PathBuf {

@@ -24,7 +24,7 @@ fn piped(folder: &Path, args: &[&str], input: &str) -> (Option<i32>, String, Str
 
 #[tokio::test]
 async fn members_are_listed_in_order_and_a_list_goes_on_where_it_ended() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = testkit::folder();
     let numbers: Vec<u64> = (0..25_000).map(|n| n * 3).collect();
     put(folder.path(), &set("v1", &[("a", &numbers)]));
     let all = weir(folder.path(), &["members", "{}/manifest.json", "a"]).await.unwrap();
@@ -49,7 +49,7 @@ async fn members_are_listed_in_order_and_a_list_goes_on_where_it_ended() {
 
 #[tokio::test]
 async fn members_are_united_intersected_and_subtracted_and_counted() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = testkit::folder();
     put(folder.path(), &set("v1", &[("a", &[1, 2, 3, 4]), ("b", &[4, 5]), ("c", &[2, 5, 9]), ("d", &[])]));
     let cases: [(&[&str], &[u64]); 7] = [
         (&["a", "--union", "b"], &[1, 2, 3, 4, 5]),
@@ -76,7 +76,7 @@ async fn members_are_united_intersected_and_subtracted_and_counted() {
 
 #[tokio::test]
 async fn many_users_are_looked_up_from_arguments_a_file_and_standard_input() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = testkit::folder();
     put(folder.path(), &set("v1", &[("a", &[1, 2]), ("b", &[2, 3]), ("c", &[2])]));
     let many: String = (0..30_000).map(|user| format!("{user}\r\n")).collect();
     write(folder.path(), &[("ids", many.as_bytes()), ("long", &[b'1'; 5000])]);
@@ -104,7 +104,7 @@ async fn many_users_are_looked_up_from_arguments_a_file_and_standard_input() {
 
 #[tokio::test]
 async fn a_set_is_built_from_standard_input() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = testkit::folder();
     let args = ["build", "--into", "{}/lines", "--user-id", "u32", "a=-", "--output", "json"];
     let (code, said, error) = piped(folder.path(), &args, "1\n2\n");
     assert_eq!(code, Some(0), "{error}");
@@ -130,7 +130,7 @@ async fn a_set_is_built_from_standard_input() {
 
 #[tokio::test]
 async fn two_versions_are_compared_by_who_came_went_and_moved() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = testkit::folder();
     let build = |version: &'static str, files: [&'static str; 2]| {
         let folder = folder.path().to_owned();
         async move {
@@ -162,7 +162,7 @@ async fn two_versions_are_compared_by_who_came_went_and_moved() {
 
 #[tokio::test]
 async fn sets_that_are_built_one_after_the_other_keep_a_copy_of_the_manifest_each() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = testkit::folder();
     write(folder.path(), &[("ids", b"1\n")]);
     for _ in 0..3 {
         weir(folder.path(), &["build", "--into", "{}/set", "--user-id", "u32", "a={}/ids"]).await.unwrap();
@@ -174,7 +174,7 @@ async fn sets_that_are_built_one_after_the_other_keep_a_copy_of_the_manifest_eac
 
 #[tokio::test]
 async fn overlaps_of_a_set_that_others_made_are_shown_with_counts_and_users() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = testkit::folder();
     put(folder.path(), &set("v1", &[("a", &[1, 2, 3]), ("b", &[2, 3, 4])]));
     let said = weir(folder.path(), &["inspect", "{}/manifest.json"]).await.unwrap();
     assert!(said.contains("2 users are in `a` and `b` (such as 2, 3); `a` wins"), "{said}");
@@ -185,7 +185,7 @@ async fn overlaps_of_a_set_that_others_made_are_shown_with_counts_and_users() {
 
 #[tokio::test]
 async fn what_is_in_runs_is_stored_as_runs() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = testkit::folder();
     let ids: String = (1000..60_000).map(|id| format!("{id}\n")).collect();
     write(folder.path(), &[("ids", ids.as_bytes())]);
     weir(folder.path(), &["build", "--into", "{}", "--user-id", "u32", "a={}/ids"]).await.unwrap();

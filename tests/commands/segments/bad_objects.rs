@@ -14,7 +14,7 @@ fn bitmap(kind: UserIdKind) -> Vec<u8> {
 
 /// Takes up a good set, then what `spoil` leaves in its folder, then a better set; gives the refusal.
 async fn refusal(spoil: impl FnOnce(&Path)) -> String {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = testkit::folder();
     put(folder.path(), &set("good", &[("first", &[1, 2]), ("second", &[3])]));
     let mut source = source(folder.path()).await;
     let refreshed = Refreshed::new(load(&mut source).await);

@@ -33,7 +33,7 @@ pub fn write(folder: &Path, files: &[(&str, &[u8])]) {
 
 #[tokio::test]
 async fn a_set_built_from_files_of_ids_is_loaded_and_tells_who_is_where() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = testkit::folder();
     write(folder.path(), &[("new.txt", b"\xEF\xBB\xBF3\r\n\r\n1\n 2 \n2"), ("more.txt", b"9"), ("old.txt", b"7\n\n")]);
     let args = ["build", "--into", "{}/set", "--user-id", "u32", "--set-version", "v1"];
     let files = ["new={}/new.txt", "old={}/old.txt", "new={}/more.txt"];
@@ -56,7 +56,7 @@ async fn a_set_built_from_files_of_ids_is_loaded_and_tells_who_is_where() {
 
 #[tokio::test]
 async fn a_set_built_from_csv_takes_the_columns_by_name() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = testkit::folder();
     let csv = "segment,since,user_id\r\nnew,2026,u18446744073709551615\r\n\"old, really\",2020,u5\r\n";
     write(folder.path(), &[("users.csv", csv.as_bytes())]);
     let args = ["build", "--into", "{}", "--user-id", "u64", "--user-id-prefix", "u", "--csv", "{}/users.csv"];
@@ -68,7 +68,7 @@ async fn a_set_built_from_csv_takes_the_columns_by_name() {
 
 #[tokio::test]
 async fn a_set_of_ids_that_are_no_numbers_knows_them_by_their_hash() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = testkit::folder();
     write(folder.path(), &[("new.txt", "alice\nbob\n042\n".as_bytes()), ("old.txt", "zoë\n".as_bytes())]);
     let args = ["build", "--into", "{}", "--user-id", "hash64", "new={}/new.txt", "old={}/old.txt"];
     weir(folder.path(), &args).await.unwrap();
@@ -78,7 +78,7 @@ async fn a_set_of_ids_that_are_no_numbers_knows_them_by_their_hash() {
 
 #[tokio::test]
 async fn the_same_users_give_the_same_objects_and_other_ones_other_names() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = testkit::folder();
     let objects = || std::fs::read_dir(folder.path().join("set")).unwrap().count();
     for (ids, expected) in [("1\n2\n", 3), ("2\n1\n", 3), ("1\n2\n3\n", 4)] {
         write(folder.path(), &[("new.txt", ids.as_bytes())]);
@@ -115,7 +115,7 @@ async fn wrong_input_is_refused_with_its_place_and_nothing_is_written() {
         (b"user_id,segment\n", build(&["--csv", "{}/ids"]), "no segments"),
     ];
     for (content, args, expected) in cases {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = testkit::folder();
         write(folder.path(), &[("ids", content)]);
         let error = weir(folder.path(), args).await.unwrap_err();
         assert!(error.to_string().contains(expected), "{error} should say {expected:?}");
@@ -126,7 +126,7 @@ async fn wrong_input_is_refused_with_its_place_and_nothing_is_written() {
 
 #[tokio::test]
 async fn one_kind_of_input_is_wanted_and_no_more() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = testkit::folder();
     for input in [&[][..], &["--csv", "users.csv", "a=ids"]] {
         let args = [&["build", "--into", "{}", "--user-id", "u32"], input].concat();
         assert!(weir(folder.path(), &args).await.unwrap_err().is::<clap::Error>());
@@ -143,7 +143,7 @@ async fn the_schema_that_is_checked_in_is_the_one_of_the_code_and_takes_what_is_
     }
     assert_eq!(std::fs::read_to_string(&path).unwrap_or_default(), schema, "UPDATE_SCHEMAS=1 cargo test writes it");
 
-    let folder = tempfile::tempdir().unwrap();
+    let folder = testkit::folder();
     write(folder.path(), &[("ids", b"1\n")]);
     weir(folder.path(), &["build", "--into", "{}", "--user-id", "hash64", "a={}/ids"]).await.unwrap();
     let built = std::fs::read(folder.path().join("manifest.json")).unwrap();

@@ -24,7 +24,7 @@ fn weir(bucket: &Bucket, settings: &[(&str, &str)], args: &[String]) -> Output {
 
 /// Builds a set of two segments there.
 fn build(s3: &S3, version: &str, new: &str, old: &str) -> Output {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = testkit::folder();
     let file = |name: &str, ids: &str| {
         std::fs::write(folder.path().join(name), ids).unwrap();
         format!("{name}={}", folder.path().join(name).display())
@@ -119,7 +119,7 @@ async fn a_reader_that_meets_the_build_half_way_sees_the_old_set_or_the_new_one(
 async fn s3_is_reached_as_the_configuration_says_and_as_the_environment_says_over_it() {
     let s3 = start();
     done(&build(&s3, "v1", "1\n", "7\n"));
-    let folder = tempfile::tempdir().unwrap();
+    let folder = testkit::folder();
     let config = folder.path().join("weir.toml");
     let prefix = "[segments]\nuser_id_prefix = \"u\"\n";
     std::fs::write(&config, format!("{}{prefix}", s3.bucket().config())).unwrap();
@@ -156,7 +156,7 @@ fn a_store_behind_a_path_is_found_by_the_settings_by_the_sdks_variables_and_by_p
     for variable in ["WEIR__S3__ENDPOINT", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"] {
         found(variable, &endpoint);
     }
-    let folder = tempfile::tempdir().unwrap();
+    let folder = testkit::folder();
     let nowhere = "endpoint_url = http://127.0.0.1:1";
     for (name, profile) in [
         ("for-all", format!("[default]\nendpoint_url = {endpoint}\n")),
@@ -176,7 +176,7 @@ async fn a_large_object_goes_up_in_parts_and_is_whole_or_not_there() {
     let s3 = start();
     let bytes = usize::try_from(MULTIPART_ABOVE_BYTES).unwrap() + 12_345;
     let content: Vec<u8> = (0..bytes).map(|at| u8::try_from((at / 1000) % 251).unwrap()).collect();
-    let folder = tempfile::tempdir().unwrap();
+    let folder = testkit::folder();
     let file = folder.path().join("large");
     std::fs::write(&file, &content).unwrap();
     let object = in_bucket(s3.bucket(), "large").await;

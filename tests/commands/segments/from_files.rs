@@ -19,7 +19,7 @@ async fn file(path: std::path::PathBuf) -> StoredObject {
 
 #[tokio::test]
 async fn the_first_segment_in_the_manifest_wins_and_a_user_in_two_is_told() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = testkit::folder();
     put(folder.path(), &set("v1", &[("b", &[1, 2]), ("a", &[2, 3])]));
     let set = load(&mut source(folder.path()).await).await;
     assert_eq!(set.lookup("2"), UserSegment::InSeveral(0));
@@ -28,7 +28,7 @@ async fn the_first_segment_in_the_manifest_wins_and_a_user_in_two_is_told() {
 
 #[tokio::test]
 async fn a_prefix_is_taken_off_the_ids() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = testkit::folder();
     put(folder.path(), &set("v1", &[("a", &[1])]));
     let manifest = file(folder.path().join("manifest.json")).await;
     let set = load(&mut SegmentSource::new(manifest, "user:")).await;
@@ -37,7 +37,7 @@ async fn a_prefix_is_taken_off_the_ids() {
 
 #[tokio::test]
 async fn an_unchanged_manifest_gives_no_new_set_and_a_changed_one_keeps_the_objects_it_still_names() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = testkit::folder();
     put(folder.path(), &set("v1", &[("a", &[1]), ("b", &[2])]));
     let mut source = source(folder.path()).await;
     let first = load(&mut source).await;
@@ -55,7 +55,7 @@ async fn an_unchanged_manifest_gives_no_new_set_and_a_changed_one_keeps_the_obje
 
 #[tokio::test]
 async fn an_old_set_is_freed_by_its_source_and_not_by_the_lane_that_lets_go_of_it_last() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = testkit::folder();
     put(folder.path(), &set("v1", &[("a", &[1])]));
     let mut source = source(folder.path()).await;
     let lanes = load(&mut source).await;
@@ -74,7 +74,7 @@ async fn an_old_set_is_freed_by_its_source_and_not_by_the_lane_that_lets_go_of_i
 
 #[tokio::test]
 async fn an_object_that_was_kept_is_still_checked_against_the_new_manifest() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = testkit::folder();
     put(folder.path(), &set("v1", &[("a", &[1])]));
     let mut source = source(folder.path()).await;
     load(&mut source).await;
@@ -87,7 +87,7 @@ async fn an_object_that_was_kept_is_still_checked_against_the_new_manifest() {
 
 #[tokio::test]
 async fn a_set_of_another_kind_shares_nothing_with_the_last_one() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = testkit::folder();
     for kind in [UserIdKind::U64, UserIdKind::Hash64] {
         let bytes = object(&members(kind, [1 << 40]));
         let json = manifest(kind.as_str(), kind, vec![entry("a", &bytes, 1)]).to_json();
@@ -113,7 +113,7 @@ async fn what_is_not_a_plain_file_is_not_opened() {
 
 #[tokio::test]
 async fn a_file_is_replaced_whole_and_never_read_beyond_its_limit() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = testkit::folder();
     let object = file(folder.path().join("new/folder/policy.toml")).await;
     object.put(Upload::Bytes("first".into())).await.unwrap();
     let Fetched::Object { bytes, version } = object.get_if_changed(None, 5).await.unwrap() else { panic!() };

@@ -294,9 +294,10 @@ async fn a_bucket_that_charges_the_requester_is_read_and_written_by_one_who_pays
     let s3 = start();
     s3.bucket().put("small", "content").unwrap();
     s3.charge_requesters();
-    let file = tempfile::NamedTempFile::new().unwrap();
-    file.as_file().set_len(MULTIPART_ABOVE_BYTES + 1).unwrap();
-    let uploads = || [Upload::Bytes("content".into()), Upload::File(file.path().to_owned())];
+    let folder = testkit::folder();
+    let file = folder.join("large");
+    std::fs::File::create(&file).unwrap().set_len(MULTIPART_ABOVE_BYTES + 1).unwrap();
+    let uploads = || [Upload::Bytes("content".into()), Upload::File(file.clone())];
     for pays in [false, true] {
         let options = S3Options { requester_pays: pays, ..options(s3.endpoint()) };
         let at = async |key: &str| {
@@ -326,9 +327,10 @@ async fn a_bucket_that_charges_the_requester_is_read_and_written_by_one_who_pays
 async fn bytes_and_files_are_uploaded_whole() {
     let s3 = start();
     let content: Vec<u8> = (0..3_000_000_u32).flat_map(u32::to_le_bytes).collect();
-    let mut file = tempfile::NamedTempFile::new().unwrap();
-    file.write_all(&content).unwrap();
-    let uploads = [Upload::Bytes(content.clone().into()), Upload::File(file.path().to_owned())];
+    let folder = testkit::folder();
+    let file = folder.join("content");
+    std::fs::write(&file, &content).unwrap();
+    let uploads = [Upload::Bytes(content.clone().into()), Upload::File(file)];
     for (at, upload) in uploads.into_iter().enumerate() {
         let object = in_bucket(s3.bucket(), &format!("objects/{at}")).await;
         object.put(upload).await.unwrap();

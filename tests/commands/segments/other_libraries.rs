@@ -57,7 +57,7 @@ fn run(mut program: Command, tasks: &[Task]) {
 
 /// What the other library makes, weir reads; what weir builds, the other library reads.
 async fn both_ways(library: impl Fn() -> Command) {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = testkit::folder();
     let path = |name: String| folder.path().join(name);
     let mut tasks: Vec<Task> = Vec::new();
     for kind in KINDS {

@@ -20,7 +20,7 @@ async fn twenty_million_users_stay_near_one_bit_a_user_and_segment_and_are_found
     for (user, segment) in (0..USERS).filter_map(|user| Some((user, segment_of(user)?))) {
         bits[segment][user as usize / 8] |= 1 << (user % 8);
     }
-    let folder = tempfile::tempdir().unwrap();
+    let folder = testkit::folder();
     let mut entries = Vec::new();
     let mut total_bytes = 0;
     for (name, bits) in NAMES.into_iter().zip(bits) {

@@ -116,7 +116,7 @@ pub const NO_REPLICAS: State = State {
 pub const CANNOT_SAVE: State = State {
     reason: "misconf",
     begin: |server| {
-        let gone = tempfile::tempdir()?;
+        let gone = testkit::folder();
         let folder = gone.path().display().to_string();
         all(server, &[&["CONFIG", "SET", "save", "3600 100000"], &["CONFIG", "SET", "dir", &folder]])?;
         drop(gone);

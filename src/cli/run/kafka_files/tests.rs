@@ -1,6 +1,7 @@
 use std::os::unix::fs::symlink;
 
 use rdkafka::mocking::MockCluster;
+use testkit::scratch::Scratch;
 use weir_core::ports::{CommitError, Settled, Sink as _};
 use weir_kafka::sink::KafkaSink;
 
@@ -11,11 +12,11 @@ const FIRST: &str = "first-password";
 const SECOND: &str = "second-password";
 
 /// A volume with a password and an authority behind a link, and settings that name them.
-struct Volume(tempfile::TempDir);
+struct Volume(Scratch);
 
 impl Volume {
     fn new() -> Self {
-        let volume = Self(tempfile::tempdir().unwrap());
+        let volume = Self(testkit::folder());
         for name in ["password", "ca.pem"] {
             symlink(Path::new("..data").join(name), volume.0.path().join(name)).unwrap();
         }
