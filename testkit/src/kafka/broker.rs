@@ -24,6 +24,9 @@ const FORMAT_DEADLINE: Duration = Duration::from_secs(60);
 /// The largest message accepted: more than any test needs, below librdkafka's own bound on a fetch.
 const MAX_MESSAGE_BYTES: u32 = 10 * 1024 * 1024;
 
+/// Where a broker's Java machine unpacks native libraries, in the broker's folder: one that is killed would leave them behind elsewhere.
+const UNPACKED: &str = "tmp";
+
 /// Partitions of the topics that groups and transactions are kept in.
 pub(super) const INTERNAL_PARTITIONS: i32 = 8;
 
@@ -129,7 +132,7 @@ pub(super) fn prepare(ports: Vec<Port>, shape: Shape, scratch: &Scratch, additio
     let mut brokers = Vec::new();
     for (index, port) in ports.into_iter().enumerate() {
         let folder = scratch.join(&format!("broker-{index}"));
-        std::fs::create_dir_all(&folder)?;
+        std::fs::create_dir_all(folder.join(UNPACKED))?;
         let tapped = match shape.taps {
             Taps::None => None,
             Taps::Each => Some(Tapped { listener: Port::lease()?, tap: Port::lease()? }),
@@ -187,7 +190,7 @@ impl Broker {
 
     pub(super) fn start(&mut self) -> Result<()> {
         self.process = None;
-        let mut java = java()?;
+        let mut java = self.java()?;
         java.args(self.shape.jvm.arguments()).arg("kafka.Kafka").arg(self.properties_file());
         let name = format!("Kafka broker {}", self.node - 1);
         self.process = Some(Guarded::spawn(&name, &self.on_disk(java)?, &self.log_file())?);
@@ -211,10 +214,16 @@ impl Broker {
     }
 
     fn format(&self, additions: &Additions) -> Result<Guarded> {
-        let mut java = java()?;
+        let mut java = self.java()?;
         java.args(Jvm::Light.arguments()).arg("kafka.tools.StorageTool");
         java.args(["format", "-t", CLUSTER_ID, "-c"]).arg(self.properties_file()).args(&additions.format_args);
         Guarded::spawn("Kafka's StorageTool", &self.on_disk(java)?, &self.folder.join("format.log"))
+    }
+
+    fn java(&self) -> Result<Command> {
+        let mut java = java()?;
+        java.arg(format!("-Djava.io.tmpdir={}", self.folder.join(UNPACKED).display()));
+        Ok(java)
     }
 
     fn on_disk(&self, command: Command) -> Result<Command> {
@@ -287,11 +296,12 @@ impl Broker {
     }
 }
 
-/// `java` with the jars on its class path and warnings on stderr.
+/// `java` with the jars on its class path and warnings on stderr. It writes no figures for other programs of Java into the system's
+/// temporary folder.
 pub(super) fn java() -> Result<Command> {
     let libs = libs_folder();
     ensure!(libs.is_dir(), "no Kafka jars in {}: run `cargo xtask setup`", libs.display());
     let mut java = Command::new(program("java")?);
-    java.args(["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp"]).arg(libs.join("*"));
+    java.args(["-XX:-UsePerfData", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp"]).arg(libs.join("*"));
     Ok(java)
 }

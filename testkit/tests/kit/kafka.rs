@@ -94,8 +94,13 @@ fn a_client_that_is_kept_knows_topics_as_they_are_now() {
 fn a_killed_broker_comes_back_with_what_it_had() {
     let mut kafka = Kafka::start(1).unwrap();
     kafka.create_topic("kept", 1).unwrap();
-    kafka.client().publish("kept", (0..10_000).map(|n| Record::new(n.to_string(), "x"))).unwrap();
+    let records = (0..10_000).map(|n| Record::new(n.to_string(), "x"));
+    kafka.client().compressing("lz4").publish("kept", records).unwrap();
     assert_eq!(kafka.client().end_offsets("kept").unwrap(), [10_000]);
+    // Killed, it cannot delete what it has unpacked, which goes with its folder.
+    let unpacked = std::fs::read_dir(kafka.log_files()[0].with_file_name("tmp")).unwrap();
+    let names: Vec<_> = unpacked.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    assert!(names.iter().any(|name| name.starts_with("liblz4")), "{names:?}");
     kafka.kill(0).unwrap();
     assert!(kafka.client().broker_count().is_err());
     kafka.restart(0).unwrap();
