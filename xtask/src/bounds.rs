@@ -18,8 +18,12 @@ use std::{
 use anyhow::{Result, bail, ensure};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
 
+use crate::{tables, temporary};
+
 /// How long processes have to end by themselves, after a step or after SIGTERM.
 const GRACE: Duration = Duration::from_secs(10);
+/// How long those may take that have heard Ctrl-C themselves, before they are asked to end.
+const HEARD: Duration = Duration::from_secs(2);
 /// How often it is looked whether they have.
 const LOOK: Duration = Duration::from_millis(50);
 /// The exit code after Ctrl-C or SIGTERM.
@@ -57,16 +61,21 @@ pub fn within(step: &str, limit: Duration, run: impl FnOnce() -> Result<()>) -> 
 }
 
 /// Takes in orphans; and ends, when it is ended itself (Ctrl-C, SIGTERM), all processes that it has started.
-fn begin() -> Result<()> {
+///
+/// # Errors
+/// When it cannot.
+pub fn begin() -> Result<()> {
     static BEGUN: Once = Once::new();
     let mut begun = Ok(());
     BEGUN.call_once(|| {
         begun = tree::take_in_orphans().and_then(|()| {
             Ok(ctrlc::set_handler(|| {
                 say_what_ran();
-                // After Ctrl-C they have heard it, too, and say how far they were.
-                leftovers();
+                ask_to_end();
                 end_all();
+                tables::print();
+                // What cannot be removed stays.
+                let _ = temporary::remove();
                 process::exit(ENDED);
             })?)
         });
@@ -96,6 +105,7 @@ fn expire(step: &str, limit: Duration, ended: &mpsc::Receiver<()>) -> String {
         end_all();
         if ended.recv_timeout(GRACE) == Err(RecvTimeoutError::Timeout) {
             eprintln!("step {step}: xtask itself does not go on: it ends now");
+            tables::print();
             process::exit(1);
         }
     }
@@ -104,11 +114,22 @@ fn expire(step: &str, limit: Duration, ended: &mpsc::Receiver<()>) -> String {
 
 /// The processes that do not end by themselves.
 fn leftovers() -> String {
+    listed(&left_after(GRACE))
+}
+
+/// Lets the processes say how far they were: after Ctrl-C they have heard it, too; after SIGTERM they are asked.
+fn ask_to_end() {
+    left_after(HEARD).iter().for_each(|&pid| signal(pid, Signal::TERM));
+    left_after(GRACE);
+}
+
+/// The processes that run after so long; none, as soon as none runs.
+fn left_after(limit: Duration) -> Vec<i32> {
     let start = Instant::now();
     loop {
         let left = tree::descendants();
-        if left.is_empty() || start.elapsed() >= GRACE {
-            return listed(&left);
+        if left.is_empty() || start.elapsed() >= limit {
+            return left;
         }
         pause();
     }
@@ -223,12 +244,23 @@ mod tree {
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
+    use std::{
+        io::{BufRead, BufReader},
+        process::{Command, Stdio},
+    };
+
     use super::*;
     use crate::shell::{self, command};
+
+    /// Set for the copy of this test binary that is ended by a signal.
+    const COPY: &str = "WEIR_TEST_COPY_OF_XTASK";
 
     /// One test: each step ends all that this process has started.
     #[test]
     fn all_that_a_step_has_started_ends_with_it_and_is_named() {
+        if std::env::var_os(COPY).is_some() {
+            return run_until_a_signal();
+        }
         let sh = |script: &'static str| move || shell::run(command("sh", &["-c", script]));
         let hangs = within("hangs", Duration::from_secs(1), sh("sleep 1001 & sleep 1002; true"));
         let error = hangs.unwrap_err().to_string();
@@ -241,5 +273,33 @@ mod tests {
         assert_eq!(leftovers(), "", "none runs any more");
         let fails = within("fails", Duration::from_secs(60), sh("exit 7"));
         assert!(fails.unwrap_err().to_string().contains("exit status: 7"));
+        a_signal_ends_it_with_its_tables();
+    }
+
+    fn run_until_a_signal() {
+        tables::begin(&[]);
+        tables::begin_step("hangs");
+        let hangs = || shell::run(command("sh", &["-c", "echo runs; exec sleep 1004"]));
+        let _ = within("hangs", Duration::from_secs(120), hangs);
+        // The thread of the signal ends the process.
+        loop {
+            thread::park();
+        }
+    }
+
+    fn a_signal_ends_it_with_its_tables() {
+        let mut copy = Command::new(std::env::current_exe().unwrap());
+        copy.args(["bounds::tests::all_that_a_step_has_started_ends_with_it_and_is_named", "--exact", "--nocapture"]);
+        let mut copy = copy.env(COPY, "").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut said = BufReader::new(copy.stdout.take().unwrap()).lines();
+        assert!(said.any(|line| line.unwrap() == "runs"), "it starts its step");
+        // This process alone: what it has started has not heard it.
+        signal(i32::try_from(copy.id()).unwrap(), Signal::TERM);
+        let ended = copy.wait_with_output().unwrap();
+        let said = String::from_utf8(ended.stderr).unwrap();
+        assert_eq!(ended.status.code(), Some(ENDED), "{said}");
+        for part in ["step hangs: a signal ends it", "steps:\nhangs", "s, and had not ended\nall"] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
     }
 }

@@ -1,10 +1,13 @@
 //! What has changed since a commit that passed CI, so that a step whose subject is as it was then need not run again.
 
-use std::{fs, path::PathBuf, process::Command};
+use std::{fs, path::PathBuf};
 
 use anyhow::{Context, Result};
 
 use crate::shell::{self, command};
+
+/// Where the last commit that passed is noted.
+const PASSED: &str = "ci-passed";
 
 /// The changes since a commit.
 #[derive(Debug, Default)]
@@ -17,11 +20,11 @@ impl Changes {
     /// The changes since this commit, or else since the last one that passed on this machine. Nothing is known where that
     /// is not an ancestor of what is checked out, or git does not answer.
     pub fn since(commit: Option<String>) -> Self {
-        let since = commit.or_else(|| fs::read_to_string(record()?).ok()).and_then(|commit| {
+        let since = commit.or_else(|| fs::read_to_string(kept(PASSED).ok()??).ok()).and_then(|commit| {
             let commit = commit.trim().to_owned();
-            lines(command("git", &["merge-base", "--is-ancestor", &commit, "HEAD"]))?;
-            let mut paths = lines(command("git", &["diff", "--name-only", "--no-renames", &commit]))?;
-            paths.extend(lines(command("git", &["ls-files", "--others", "--exclude-standard"]))?);
+            lines(&["merge-base", "--is-ancestor", &commit, "HEAD"])?;
+            let mut paths = lines(&["diff", "--name-only", "--no-renames", &commit])?;
+            paths.extend(lines(&["ls-files", "--others", "--exclude-standard"])?);
             Some((commit, paths))
         });
         Self { since }
@@ -30,15 +33,16 @@ impl Changes {
     /// The commit that passed, where nothing has changed since in these files and folders (`lua/`).
     pub fn none_in(&self, places: &[&str]) -> Option<&str> {
         let (commit, paths) = self.since.as_ref()?;
-        let is_in = |path: &String| places.iter().any(|place| path.starts_with(place));
+        // git puts unusual names in quotes.
+        let is_in = |path: &String| places.iter().any(|place| path.trim_start_matches('"').starts_with(place));
         (!paths.iter().any(is_in)).then_some(commit.as_str())
     }
 }
 
 /// The commit that is checked out; `None` where something is uncommitted.
 pub fn checked_out() -> Option<String> {
-    let uncommitted = lines(command("git", &["status", "--porcelain"]))?;
-    lines(command("git", &["rev-parse", "HEAD"]))?.into_iter().next().filter(|_| uncommitted.is_empty())
+    let uncommitted = lines(&["status", "--porcelain"])?;
+    lines(&["rev-parse", "HEAD"])?.into_iter().next().filter(|_| uncommitted.is_empty())
 }
 
 /// Notes that this commit has passed.
@@ -46,21 +50,25 @@ pub fn checked_out() -> Option<String> {
 /// # Errors
 /// When the note cannot be written.
 pub fn passed(commit: &str) -> Result<()> {
-    let Some(record) = record() else { return Ok(()) };
-    let folder = record.parent().context("the record is in a folder")?;
-    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let Some(record) = kept(PASSED)? else { return Ok(()) };
     fs::write(&record, format!("{commit}\n")).with_context(|| format!("cannot write {}", record.display()))
 }
 
-/// Where the last commit that passed is noted; `None` without a home folder.
-fn record() -> Option<PathBuf> {
+/// The place of a file that is kept from run to run on this machine; `None` without a home folder.
+///
+/// # Errors
+/// When its folder cannot be made.
+pub fn kept(file: &str) -> Result<Option<PathBuf>> {
     let caches = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    Some(caches.or_else(|| Some(std::env::home_dir()?.join(".cache")))?.join("weir/ci-passed"))
+    let Some(caches) = caches.or_else(|| Some(std::env::home_dir()?.join(".cache"))) else { return Ok(None) };
+    let folder = caches.join("weir");
+    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    Ok(Some(folder.join(file)))
 }
 
-/// What a command prints; `None` if it fails.
-fn lines(command: Command) -> Option<Vec<String>> {
-    let printed = shell::stdout(command).ok()?;
+/// What git prints; `None` if it fails.
+fn lines(args: &[&str]) -> Option<Vec<String>> {
+    let printed = shell::stdout(command("git", args)).ok()?;
     Some(String::from_utf8_lossy(&printed).lines().map(str::to_owned).collect())
 }
 
@@ -79,6 +87,7 @@ mod tests {
         assert_eq!(changes(&["docs/lua/x", "Cargo.toml"]).none_in(&["lua/"]), Some("abc"));
         assert_eq!(changes(&["README.md", "lua/take.lua"]).none_in(&["fuzz/", "lua/"]), None);
         assert_eq!(changes(&["Cargo.lock"]).none_in(&["Cargo."]), None);
+        assert_eq!(changes(&["\"lua/caf\\303\\251.lua\""]).none_in(&["lua/"]), None);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::{
     setup::{self, Scope},
     shell::{self, command},
     simulate::{self, SimulateArgs},
-    small_loads, test_report,
+    small_loads, tables, test_report,
 };
 
 /// Arguments of `cargo xtask ci`.
@@ -126,37 +126,36 @@ pub fn run(args: CiArgs) -> Result<()> {
     // Where no test runs any more, none of an earlier run is shown.
     let profiles = if more.is_empty() { &test_report::PROFILES[..1] } else { test_report::PROFILES };
     profiles.iter().for_each(|profile| test_report::forget(profile));
-    let start = Instant::now();
-    let mut took: Vec<(&str, String)> = Vec::new();
-    let outcome = CHANGE.iter().chain(more).try_for_each(|step| {
-        let name = step.name;
-        if let Some(commit) = changes.none_in(step.of).filter(|_| !step.of.is_empty()) {
-            took.push((name, format!("not run: what it checks is as in {commit}, which passed")));
-            return Ok(());
-        }
-        eprintln!("== step {name}, at most {} s", step.seconds);
-        let of_all = Duration::from_secs(all_seconds).saturating_sub(start.elapsed());
-        let began = Instant::now();
-        let outcome = bounds::within(name, of_all.min(Duration::from_secs(step.seconds)), || (step.run)(&changes));
-        took.push((name, format!("{:>6} s", began.elapsed().as_secs())));
-        outcome.with_context(|| format!("step {name} failed"))
-    });
-    for profile in profiles {
-        eprintln!("{}", test_report::slowest_and_flaky(profile));
-    }
-    eprintln!("steps:");
-    for (name, took) in &took {
-        eprintln!("{name:<12} {took}");
-    }
-    eprintln!("{:<12} {:>6} s", "all", start.elapsed().as_secs());
+    tables::begin(profiles);
     if let Some(commit) = changes.none_in(&EXAMPLES) {
-        eprintln!("test: without the examples: they and what they talk to are as in {commit}, which passed");
+        tables::note(format!(
+            "test: without the examples: they and what they talk to are as in {commit}, which passed"
+        ));
     }
+    let start = Instant::now();
+    let outcome = CHANGE.iter().chain(more).try_for_each(|step| {
+        let left = Duration::from_secs(all_seconds).saturating_sub(start.elapsed());
+        run_step(step, &changes, left)
+    });
+    tables::print();
     outcome?;
     match checked_out.filter(|commit| changes::checked_out().as_ref() == Some(commit)) {
         Some(commit) => changes::passed(&commit),
         None => Ok(()),
     }
+}
+
+fn run_step(step: &Step, changes: &Changes, left: Duration) -> Result<()> {
+    let name = step.name;
+    if let Some(commit) = changes.none_in(step.of).filter(|_| !step.of.is_empty()) {
+        tables::leave_out(name, format!("not run: what it checks is as in {commit}, which passed"));
+        return Ok(());
+    }
+    eprintln!("== step {name}, at most {} s", step.seconds);
+    tables::begin_step(name);
+    let outcome = bounds::within(name, left.min(Duration::from_secs(step.seconds)), || (step.run)(changes));
+    tables::end_step();
+    outcome.with_context(|| format!("step {name} failed"))
 }
 
 fn test(changes: &Changes) -> Result<()> {

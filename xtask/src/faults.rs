@@ -4,7 +4,8 @@ use anyhow::Result;
 
 use crate::{
     setup::{self, Scope},
-    shell::{self, command},
+    shell::command,
+    temporary,
 };
 
 /// Runs tests/faults with these arguments.
@@ -15,5 +16,5 @@ pub fn run(args: &[String]) -> Result<()> {
     setup::run(Scope::Tests)?;
     let mut faults = command("cargo", &["test", "-q", "--locked", "--workspace", "--test", "faults", "--"]);
     faults.args(args);
-    shell::run(faults)
+    temporary::run(faults)
 }

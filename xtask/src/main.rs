@@ -11,6 +11,7 @@ mod ci;
 mod counts;
 mod deploy;
 mod faults;
+mod flakes;
 mod fuzz;
 mod image;
 mod notices;
@@ -22,6 +23,8 @@ mod setup;
 mod shell;
 mod simulate;
 mod small_loads;
+mod tables;
+mod temporary;
 mod test_report;
 
 use std::path::PathBuf;

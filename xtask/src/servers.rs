@@ -8,7 +8,7 @@ use crate::{
     bounds,
     setup::{self, Scope},
     shell::{self, Profile, built, command},
-    test_report,
+    temporary, test_report,
 };
 
 /// Tests that run at a time per core: they wait for servers half of the time.
@@ -70,7 +70,7 @@ pub fn build() -> Result<()> {
 /// Runs tests that are built.
 ///
 /// # Errors
-/// When a server does not start, or a test fails.
+/// When a server does not start, a test fails, or tests leave files behind.
 pub fn run(env: &[(&str, &OsStr)], args: &[String]) -> Result<()> {
     test_report::forget(profile(args));
     let tests = nextest(args);
@@ -80,7 +80,7 @@ pub fn run(env: &[(&str, &OsStr)], args: &[String]) -> Result<()> {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         exec.env(THREADS, (cores * TESTS_PER_CORE).to_string());
     }
-    shell::run(exec)
+    temporary::run(exec)
 }
 
 fn nextest<S: AsRef<OsStr>>(args: &[S]) -> Command {

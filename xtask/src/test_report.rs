@@ -1,6 +1,6 @@
 //! The slowest and the flaky tests of the last run, from the report that nextest writes.
 
-use std::{fmt::Write as _, fs, path::PathBuf};
+use std::{collections::BTreeSet, fmt::Write as _, fs, path::PathBuf};
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
@@ -56,6 +56,13 @@ pub fn slowest_and_flaky(profile: &str) -> String {
         Ok(report) => said(profile, report),
         Err(error) => format!("no tests of profile {profile} to report: {error:#}"),
     }
+}
+
+/// The flaky tests of the last run with a profile; `None` if no test has run.
+pub fn flaky(profile: &str) -> Option<BTreeSet<String>> {
+    let tests = read(profile).ok()?.suites.into_iter().flat_map(|suite| suite.tests);
+    let flaky = tests.filter(|test| !test.flaky.is_empty());
+    Some(flaky.map(|Test { binary, name, .. }| format!("{binary} {name}")).collect())
 }
 
 /// Removes the report of the last run with a profile, so that it is not taken for that of the next.

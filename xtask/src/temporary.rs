@@ -1,0 +1,88 @@
+//! A temporary folder of its own for what a step starts: it has to be empty when the step ends.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{self, Command},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::{bounds, setup, shell};
+
+/// How long folders have to go whose owners have ended.
+const GRACE: Duration = Duration::from_secs(10);
+/// How often it is looked whether they have.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// The folder, by this process's id. It is not in the workspace: the path of a socket may be no longer than 107 bytes.
+fn folder() -> PathBuf {
+    std::env::temp_dir().join(format!("weir-step-{}", process::id()))
+}
+
+/// Removes the folder, where there is one.
+///
+/// # Errors
+/// When it cannot be removed.
+pub fn remove() -> Result<()> {
+    setup::remove(&folder())
+}
+
+/// Runs a command, and all that it starts, with this folder as the temporary one.
+///
+/// # Errors
+/// The command's own; or that something was left in the folder.
+pub fn run(command: Command) -> Result<()> {
+    // So that the folder goes, too, when this process is ended.
+    bounds::begin()?;
+    run_with(GRACE, command)
+}
+
+fn run_with(grace: Duration, mut command: Command) -> Result<()> {
+    let folder = folder();
+    remove()?;
+    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    command.env("TMPDIR", &folder);
+    let outcome = shell::run(command);
+    let left = left_in(&folder, grace);
+    remove()?;
+    outcome?;
+    let left = left?;
+    ensure!(left.is_empty(), "these were left in the temporary folder: {}", left.join(", "));
+    Ok(())
+}
+
+/// The names of what does not go.
+fn left_in(folder: &Path, grace: Duration) -> Result<Vec<String>> {
+    let start = Instant::now();
+    loop {
+        let entries = fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
+        let left: Vec<String> =
+            entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        if left.is_empty() || start.elapsed() >= grace {
+            return Ok(left);
+        }
+        thread::sleep(LOOK);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shell::command;
+
+    /// One test: the folder is this process's.
+    #[test]
+    fn what_is_left_in_the_temporary_folder_is_named_and_removed() {
+        let sh = |grace, script: &str| run_with(grace, command("sh", &["-c", script]));
+        // What is deleted a moment after the end is not left.
+        sh(GRACE, "touch \"$TMPDIR/soon\"; (sleep 0.2; rm \"$TMPDIR/soon\") >/dev/null 2>&1 &").unwrap();
+        let left = sh(LOOK, "mkdir \"$TMPDIR/left\"").unwrap_err().to_string();
+        assert!(left.contains("left in the temporary folder: left"), "{left}");
+        let failed = sh(LOOK, "touch \"$TMPDIR/left\"; exit 7").unwrap_err().to_string();
+        assert!(failed.contains("exit status: 7"), "{failed}");
+        assert!(!folder().exists(), "{}", folder().display());
+    }
+}
