@@ -1,6 +1,6 @@
 //! Commands that are run to their end within a deadline, and child processes that end with their owner.
 //!
-//! [`output`] runs a command. [`Guarded`] keeps a process and ends it, whatever happens to its owner: each runs under a
+//! [`output`] runs a command, and [`run_beside_parent`] one that takes as long as it does. [`Guarded`] keeps a process and ends it, whatever happens to its owner: each runs under a
 //! small `sh` in a process group of its own. The shell watches a pipe whose other end only we hold: when it closes -
 //! because the test process ended, or was killed with SIGKILL - the shell kills the server.
 //! PR_SET_PDEATHSIG would not do: it follows the thread that spawned, and test threads
@@ -12,7 +12,7 @@ use std::{
     io::{BufRead, BufReader, Write},
     os::unix::{
         fs::FileExt,
-        process::{CommandExt, ExitStatusExt},
+        process::{CommandExt, ExitStatusExt, parent_id},
     },
     path::{Path, PathBuf},
     process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Output, Stdio},
@@ -22,7 +22,10 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-use crate::wait_for;
+use crate::{
+    SLOW_INTERVAL,
+    wait::{wait_for, wait_for_every},
+};
 
 /// Says the server's pid on stdout, waits for it, passes its status on, and leaves no process and no zombie behind.
 /// `$1` is the log. Descriptor 3, because a shell without job control gives background commands /dev/null. HUP,
@@ -104,6 +107,30 @@ fn run(deadline: Duration, command: &mut Command, input: Option<Vec<u8>>) -> Res
         bail!("{command:?} was killed: it still ran after {deadline:?}; it printed: {}", tail(&printed));
     };
     Ok(Output { status, stdout, stderr })
+}
+
+/// Runs a command for as long as it takes, with the streams of this process, and ends it when the process that has started this one
+/// has ended, however it ended: nobody waits for the command any more.
+///
+/// # Errors
+/// When it cannot be started, or was ended so.
+pub fn run_beside_parent(command: &mut Command) -> Result<ExitStatus> {
+    let parent = parent_id();
+    #[expect(clippy::disallowed_methods, reason = "it ends with whoever waits for it")]
+    let mut child = command.spawn().with_context(|| format!("cannot start {command:?}"))?;
+    let ended = wait_for_every(SLOW_INTERVAL, Duration::MAX, || {
+        let status = child.try_wait().ok().flatten();
+        (status.is_some() || parent_id() != parent).then_some(status)
+    });
+    if let Some(status) = ended.flatten() {
+        return Ok(status);
+    }
+    send(libc::pid_t::try_from(child.id())?, Signal::Term);
+    if wait_ended(&mut child, KILL_DEADLINE).is_none() {
+        child.kill()?;
+        wait_ended(&mut child, KILL_DEADLINE);
+    }
+    bail!("{command:?} was ended, because the process that started this one has ended")
 }
 
 /// Waits until a child has ended; `None` when it still runs at the deadline.

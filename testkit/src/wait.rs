@@ -37,7 +37,11 @@ pub fn wait_for<T>(deadline: Duration, look: impl FnMut() -> Option<T>) -> Optio
     wait_for_every(POLL_INTERVAL, deadline, look)
 }
 
-fn wait_for_every<T>(interval: Duration, deadline: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+pub(crate) fn wait_for_every<T>(
+    interval: Duration,
+    deadline: Duration,
+    mut look: impl FnMut() -> Option<T>,
+) -> Option<T> {
     let start = Instant::now();
     let mut pause = Duration::from_millis(1);
     loop {

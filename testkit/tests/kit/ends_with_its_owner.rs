@@ -3,7 +3,7 @@
 use std::{path::Path, process::Command, time::Duration};
 
 use testkit::{
-    process::{Exit, Guarded, Signal},
+    process::{Exit, Guarded, Signal, output, run_beside_parent},
     redis::RedisServer,
     scratch::Scratch,
     wait_for, wait_until,
@@ -12,6 +12,18 @@ use testkit::{
 const SOON: Duration = Duration::from_secs(20);
 /// Set for the copy of this test binary that plays the owner; the file it writes its children to.
 const OWNER: &str = "WEIR_TEST_OWNER_FILE";
+/// Set for the copy that runs a command beside its parent; the file that the command writes its id to.
+const RUNNER: &str = "WEIR_TEST_RUNNER_FILE";
+
+/// Whether a process runs. A zombie that nobody has collected has no command line.
+fn runs(pid: &str) -> bool {
+    std::fs::read(Path::new("/proc").join(pid).join("cmdline")).is_ok_and(|line| !line.is_empty())
+}
+
+/// The id that a process has written to a file, and `end` behind it.
+fn written(file: &Path) -> Option<String> {
+    std::fs::read_to_string(file).ok()?.strip_suffix(" end\n").map(str::to_owned)
+}
 
 #[test]
 fn servers_and_folders_of_a_killed_owner_go_away() {
@@ -62,17 +74,37 @@ fn exits_are_told_apart() {
     let mut parent = Command::new("/bin/sh");
     parent.args(["-c", "sleep 1000 & echo $! end >\"$0\"; wait"]).arg(&child);
     let mut parent = Guarded::spawn("a parent", &parent, &log).unwrap();
-    let pid = || std::fs::read_to_string(&child).ok()?.strip_suffix(" end\n").map(str::to_owned);
-    let child = Path::new("/proc").join(wait_for(SOON, pid).expect("the parent started its child")).join("cmdline");
-    // A zombie that nobody has collected has no command line.
-    let runs = || std::fs::read(&child).is_ok_and(|line| !line.is_empty());
-    // Nor has one that is about to become its program.
-    wait_until(SOON, "the child runs", runs);
+    let child = wait_for(SOON, || written(&child)).expect("the parent started its child");
+    // One that is about to become its program has no command line, either.
+    wait_until(SOON, "the child runs", || runs(&child));
     parent.kill();
-    wait_until(SOON, "the child is gone", || !runs());
+    wait_until(SOON, "the child is gone", || !runs(&child));
 
     let mut sleeper = Guarded::spawn("sleep", Command::new("sleep").arg("1000"), &log).unwrap();
     assert!(sleeper.wait_exit(Duration::ZERO).is_err());
     sleeper.signal(Signal::Term);
     assert_eq!(sleeper.wait_exit(SOON).unwrap(), Exit::Signal(15));
+}
+
+#[test]
+fn a_command_that_runs_beside_a_parent_ends_with_it() {
+    if let Some(file) = std::env::var_os(RUNNER) {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "echo $$ end >\"$0\"; exec sleep 1000"]).arg(file);
+        run_beside_parent(&mut command).unwrap_err();
+        return;
+    }
+    let scratch = Scratch::new("runner").unwrap();
+    let file = scratch.join("command");
+    // A parent that ends as soon as the command runs.
+    let script = format!("\"$0\" \"$@\" >/dev/null 2>&1 & until [ -s \"${RUNNER}\" ]; do sleep 0.1; done");
+    let mut parent = Command::new("/bin/sh");
+    parent.args(["-c", &script]).arg(std::env::current_exe().unwrap());
+    parent.args(["ends_with_its_owner::a_command_that_runs_beside_a_parent_ends_with_it", "--exact"]);
+    assert!(output(parent.env(RUNNER, &file)).unwrap().status.success());
+    let command = wait_for(SOON, || written(&file)).expect("the command has started");
+    wait_until(SOON, "the command is gone", || !runs(&command));
+
+    let status = run_beside_parent(Command::new("/bin/sh").args(["-c", "exit 3"])).unwrap();
+    assert_eq!(status.code(), Some(3));
 }

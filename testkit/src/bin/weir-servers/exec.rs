@@ -7,7 +7,10 @@ use std::{
 
 use anyhow::{Context, Result};
 use clap::Args;
-use testkit::stack::{ServerPorts, Servers};
+use testkit::{
+    process::run_beside_parent,
+    stack::{ServerPorts, Servers},
+};
 
 /// What to run.
 #[derive(Debug, Args)]
@@ -20,7 +23,7 @@ pub struct ExecArgs {
 /// Starts the servers, runs the command, ends the servers.
 ///
 /// # Errors
-/// When a server or the command cannot be started. The command's own failure is the exit code.
+/// When a server or the command cannot be started, or who started this process has ended. The command's own failure is the exit code.
 pub fn run(args: &ExecArgs) -> Result<ExitCode> {
     let start = Instant::now();
     let servers = Servers::start(ServerPorts::lease()?)?;
@@ -29,9 +32,7 @@ pub fn run(args: &ExecArgs) -> Result<ExitCode> {
         println!("  {name}={value}");
     }
     let (program, rest) = args.command.split_first().context("no command")?;
-    #[expect(clippy::disallowed_methods, reason = "the command runs for as long as its caller wants")]
-    let status = Command::new(program).args(rest).envs(servers.env()).status();
-    let status = status.with_context(|| format!("cannot start {program}"))?;
+    let status = run_beside_parent(Command::new(program).args(rest).envs(servers.env()))?;
     // A command ended by a signal has no code.
     let code = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
     drop(servers);
