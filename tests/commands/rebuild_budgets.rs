@@ -19,7 +19,7 @@ use weir_core::{budget::BudgetId, shard::slot_of_shard};
 use crate::support::{
     DEADLINE, Decision, Scene,
     http::{metric, wait_ready, wait_whole},
-    outcome::{intent, not_around_midnight},
+    outcome::{intent, zone_of_noon},
     weir,
 };
 
@@ -48,7 +48,8 @@ impl Lossy {
         let on_it = |name: &String| node_of(&cluster, &id(name, None)) == lost;
         let name = |stem: &&str| (0..).map(|number| format!("{stem}{number}")).find(on_it).unwrap();
         let names: Vec<String> = stems.iter().map(name).collect();
-        scene.write_policy(&format!("version = \"1\"\n[default]\ncaps = \"unlimited\"\n{}", budgets(&names)));
+        let head = format!("version = \"1\"\ntimezone = {:?}\n[default]\ncaps = \"unlimited\"\n", zone_of_noon());
+        scene.write_policy(&(head + &budgets(&names)));
         let worker = scene.worker("only");
         wait_ready(&worker);
         (Self { cluster, scene, worker, tables }, names, lost)
@@ -147,7 +148,6 @@ fn total(name: &str, limit: usize) -> String {
 
 #[test]
 fn budgets_of_a_wiped_node_wait_for_the_rebuild_and_grant_only_what_was_left() {
-    not_around_midnight();
     let stems = ["spent", "total", "month", "hours", "each"];
     let (mut lossy, names, lost) = Lossy::new("rebuild-budgets", &stems, |names| {
         let of = |at: usize, more: &str| {

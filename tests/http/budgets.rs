@@ -18,7 +18,7 @@ use crate::{
     support::{
         DEADLINE, Scene,
         http::{address, wait_degraded, wait_ready, wait_whole},
-        outcome::{intent, not_around_midnight},
+        outcome::{intent, zone_of_noon},
     },
 };
 
@@ -74,8 +74,8 @@ fn adds_up(row: &Value) -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_budget_is_shown_with_what_is_used_and_left_and_when_it_frees() {
-    not_around_midnight();
-    let scene = Scene::new("http-budgets", 1, &policy(BUDGETS));
+    let policy = format!("timezone = {:?}\n{}", zone_of_noon(), policy(BUDGETS));
+    let scene = Scene::new("http-budgets", 1, &policy);
     let mut worker = scene.worker("one");
     wait_ready(&worker);
     let client = Client::of(&worker);

@@ -3,14 +3,11 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use testkit::{
-    kafka::{Consumed, Record},
-    wait_until,
-};
+use testkit::kafka::{Consumed, Record};
 use weir_core::ports::Clock as _;
 use weir_worker::clock::SystemClock;
 
-use super::{DEADLINE, Scene, approval, header};
+use super::{Scene, approval, header};
 
 /// The header that names a case.
 pub const CASE: &str = "case";
@@ -102,12 +99,11 @@ pub fn time_ms(value: &Value) -> Option<i64> {
     Some(time.as_millisecond())
 }
 
-/// Waits until the UTC day lasts for two minutes more: what is counted by the day, the week or the month is not counted anew
-/// within a test.
-pub fn not_around_midnight() {
-    const DAY_MS: i64 = 86_400_000;
-    let left_ms = || DAY_MS - SystemClock.now().millis().rem_euclid(DAY_MS);
-    wait_until(DEADLINE * 2, "midnight is over", || left_ms() > 120_000);
+/// A time zone in which it is noon: what is counted by the day, the week or the month is not counted anew within a test.
+pub fn zone_of_noon() -> String {
+    let hour = SystemClock.now().millis().div_euclid(3_600_000).rem_euclid(24);
+    // POSIX writes the sign the other way: at 7 in UTC, `Etc/GMT-5` is 5 hours ahead.
+    format!("Etc/GMT{:+}", hour - 12)
 }
 
 /// The outcomes of all cases, by name.

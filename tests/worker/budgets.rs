@@ -22,7 +22,7 @@ use crate::{
     support::{
         DEADLINE, Decision, Scene, approval,
         http::{get, metric, wait_ready, wait_whole},
-        outcome::{intent, not_around_midnight, time_ms},
+        outcome::{intent, time_ms, zone_of_noon},
     },
 };
 
@@ -341,8 +341,8 @@ fn a_lower_limit_holds_once_the_policy_is_read_again_and_leases_have_ended() {
 #[test]
 fn a_budget_of_each_campaign_counts_costs_and_leaves_others_alone() {
     let budgets = "[[budgets]]\nname = \"money\"\neach = \"campaign\"\nchannel = \"email\"\nlimit = 100\nper = \"month\"\nbest_effort = true\n";
-    let scene = Scene::new("budget-each", 1, &policy(budgets));
-    not_around_midnight();
+    let policy = format!("timezone = {:?}\n{}", zone_of_noon(), policy(budgets));
+    let scene = Scene::new("budget-each", 1, &policy);
     let mut worker = scene.worker("only");
     for campaign in ["spring", "summer"] {
         publish(&scene, campaign, 60, &json!({"campaign": campaign, "channel": "email", "cost": 3}));

@@ -7,7 +7,7 @@ use testkit::{kafka::Record, process::output_given, redis::RedisServer, stack::S
 use weir_core::ports::Clock as _;
 use weir_worker::clock::SystemClock;
 
-use crate::support::{POLICY, Scene, outcome::not_around_midnight, weir};
+use crate::support::{POLICY, Scene, outcome::zone_of_noon, weir};
 
 struct Said {
     code: Option<i32>,
@@ -230,9 +230,9 @@ total = true
 
 #[test]
 fn it_names_the_budgets_that_an_intent_takes_from_with_what_is_left() {
-    not_around_midnight();
     let server = RedisServer::start::<&str>(&[]).unwrap();
-    let scene = Scene::on(Stack::shared().kafka().clone(), vec![server.url()], "explain-budgets", 1, BUDGETS);
+    let policy = format!("timezone = {:?}\n{BUDGETS}", zone_of_noon());
+    let scene = Scene::on(Stack::shared().kafka().clone(), vec![server.url()], "explain-budgets", 1, &policy);
     let mut worker = scene.worker("explain");
     let push = |id: &str| json!({"id": id, "user_id": 42, "channel": "push", "campaign": "autumn", "cost": 3});
     scene.publish([push("i-1"), push("i-2")].iter().map(record));

@@ -14,7 +14,7 @@ pub use self::{
 use super::{lost, plain};
 use crate::{
     ground::Ground,
-    support::{POLICY, approval},
+    support::{POLICY, approval, outcome::zone_of_noon},
     trial::{Findings, Order, SHORT_SESSION, Trial},
 };
 
@@ -45,7 +45,8 @@ const OFFERED: u32 = 600;
 
 fn with_budgets(ground: &mut Ground, order: &Order, name: &str) -> Result<Trial> {
     let trial = plain(ground, order, name)?;
-    trial.scene.write_policy(&format!("{POLICY}{BUDGETS}"));
+    let policy = POLICY.replace("Asia/Singapore", &zone_of_noon());
+    trial.scene.write_policy(&(policy + BUDGETS));
     Ok(trial)
 }
 
