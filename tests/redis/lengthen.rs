@@ -163,6 +163,8 @@ async fn no_shard_has_the_new_epoch_before_a_replica_has_the_meta_key_with_it() 
     let replica = cluster.replicas_of(owner).unwrap()[0];
     let shards = 0..keyspace.meta().layout.shards;
     let owners: Vec<usize> = shards.map(|shard| cluster.owner_of(keyspace.slot(shard)).unwrap()).collect();
+    // What it lacks of the keyspace would be lost with the owner.
+    tokio::task::block_in_place(|| cluster.wait_replicated(owner)).unwrap();
     cluster.freeze(replica);
     let refused = lengthening(&options).await.map(|_| ()).unwrap_err();
     assert!(refused.to_string().contains("0 of 1 replicas"), "{refused}");
@@ -175,9 +177,15 @@ async fn no_shard_has_the_new_epoch_before_a_replica_has_the_meta_key_with_it() 
     tokio::task::block_in_place(|| cluster.wait_primary(replica)).unwrap();
 
     // Whether it has it or not.
-    let again = patiently(DEADLINE, async || lengthening(&options).await.ok()).await.unwrap();
+    let mut said = None;
+    let again =
+        patiently(DEADLINE, async || lengthening(&options).await.map_err(|error| said = Some(error)).ok()).await;
+    let again = again.unwrap_or_else(|| panic!("it does not begin: {said:?}"));
     again.lengthened().await.unwrap();
-    let found = patiently(DEADLINE, async || opened(&longer(&options)).await.ok()).await.unwrap();
+    let mut said = None;
+    let found =
+        patiently(DEADLINE, async || opened(&longer(&options)).await.map_err(|error| said = Some(error)).ok()).await;
+    let found = found.unwrap_or_else(|| panic!("the keyspace cannot be opened: {said:?}"));
     assert_eq!(found.lost, Vec::<u16>::new());
 }
 

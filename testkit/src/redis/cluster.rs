@@ -235,6 +235,22 @@ impl RedisCluster {
         self.wait_agreed()
     }
 
+    /// Waits until the replicas of a node have all that it has written so far.
+    ///
+    /// # Errors
+    /// When they have not after a minute, or it has none.
+    pub fn wait_replicated(&self, node: usize) -> Result<()> {
+        let said = || self.nodes[node].query::<String>(&["INFO", "replication"]);
+        let (written, _) = replicated(&said()?).context("the node is no primary")?;
+        let has_all = || {
+            let (_, replicas) = replicated(&said().ok()?)?;
+            (!replicas.is_empty() && replicas.iter().all(|offset| *offset >= written)).then_some(())
+        };
+        wait_for(AGREE_DEADLINE, has_all).with_context(|| {
+            format!("the replicas of node {node} lack some of {written} bytes after {AGREE_DEADLINE:?}")
+        })
+    }
+
     /// Waits until all nodes that answer see the same roles and slots.
     ///
     /// # Errors
@@ -295,6 +311,14 @@ impl RedisCluster {
         let answers = self.nodes.iter().map(lines_of);
         answers.into_iter().find_map(Result::ok).context("no node of the cluster answers")
     }
+}
+
+/// How many bytes a primary has written, and how many of them each of its replicas has, by INFO:
+/// `slave0:ip=127.0.0.1,port=7003,state=online,offset=1234,lag=0`, `master_repl_offset:1234`.
+fn replicated(info: &str) -> Option<(u64, Vec<u64>)> {
+    let written = info.lines().find_map(|line| line.strip_prefix("master_repl_offset:"))?.trim().parse().ok()?;
+    let of_replica = |line: &str| line.split_once(",offset=")?.1.split(',').next()?.parse().ok();
+    Some((written, info.lines().filter_map(of_replica).collect()))
 }
 
 /// The cluster as one node sees it, ordered by id.
