@@ -85,14 +85,15 @@ mod tests {
     #[tokio::test]
     async fn a_client_that_takes_nothing_ends_the_write_and_one_that_is_slow_does_not() {
         let (ours, mut theirs) = tokio::io::duplex(16);
-        let mut write_timeout = WriteTimeout::new(ours, Duration::from_millis(50));
+        let mut write_timeout = WriteTimeout::new(ours, Duration::from_secs(2));
+        // Longer than that in all, and far from it each time: timers of a busy machine are late.
         let slow = async {
-            for _ in 0..4 {
-                tokio::time::sleep(Duration::from_millis(20)).await;
+            for _ in 0..6 {
+                tokio::time::sleep(Duration::from_millis(500)).await;
                 theirs.read_exact(&mut [0; 16]).await.unwrap();
             }
         };
-        let (written, ()) = tokio::join!(write_timeout.write_all(&[1; 64]), slow);
+        let (written, ()) = tokio::join!(write_timeout.write_all(&[1; 96]), slow);
         written.unwrap();
         let error = write_timeout.write_all(&[1; 64]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);

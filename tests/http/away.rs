@@ -12,7 +12,7 @@ use crate::{
 fn while_redis_is_away_or_has_lost_its_history_it_is_said_and_when_to_ask_again() {
     let mut redis = RedisServer::start::<&str>(&[]).unwrap();
     let mut scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], "away", 1, POLICY);
-    scene.env.push(("WEIR__REDIS__TIMEOUT", "200ms".into()));
+    scene.env.push(("WEIR__REDIS__TIMEOUT", "500ms".into()));
     let worker = scene.worker("away");
     wait_ready(&worker);
     let client = Client::of(&worker);

@@ -54,7 +54,7 @@ fn thousands_of_idle_connections_keep_nobody_from_being_answered() {
 #[test]
 fn slow_clients_are_cut_off() {
     let mut scene = Scene::new("slow", 1, POLICY);
-    scene.env.push(("WEIR__HTTP__READ_TIMEOUT", "500ms".into()));
+    scene.env.push(("WEIR__HTTP__READ_TIMEOUT", "2s".into()));
     let worker = scene.worker("slow");
     wait_ready(&worker);
     let client = Client::of(&worker);

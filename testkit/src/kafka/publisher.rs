@@ -15,8 +15,8 @@ use rdkafka::{
 
 use super::{KafkaClient, Record, client::partitions_of};
 
-/// How long a record may wait for the brokers, which tests break for a while.
-const PUBLISH_DEADLINE: Duration = Duration::from_secs(180);
+/// How long a record may wait for the brokers, which tests break for a while: less than a test may take, so that it is told.
+const PUBLISH_DEADLINE: Duration = Duration::from_secs(120);
 /// How long one poll of the producer's events waits.
 const POLL: Duration = Duration::from_millis(10);
 
