@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicBool, AtomicI64, Ordering},
+    atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering},
 };
 
 use weir_core::{
@@ -122,12 +122,21 @@ async fn admissions_are_given_and_ended_at_any_instance_and_denied_while_redis_h
 async fn however_many_look_at_services_others_are_registered() {
     let services = EmbeddedServices::new("x", || SystemClock.now());
     let desk = task(&services, "one", &Arc::new(AtomicBool::new(true)));
+    let begun = Arc::new(AtomicUsize::new(0));
     for number in 0..200 {
-        let desk = desk.clone();
-        tokio::spawn(async move { desk.look(&name(&format!("invented-{number}"))).await.map(drop) });
+        let (desk, begun) = (desk.clone(), Arc::clone(&begun));
+        tokio::spawn(async move {
+            begun.fetch_add(1, Ordering::Relaxed);
+            desk.look(&name(&format!("invented-{number}"))).await.map(drop)
+        });
     }
-    // All have asked by then.
-    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    // There is one thread: who has begun has asked, or waits for room to ask.
+    let all = async {
+        while begun.load(Ordering::Relaxed) < 200 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, all).await.expect("all look");
     let registration =
         Registration { capacity_per_s: 1, concurrency: 1, timeout_ms: 1_000, network_ms: 50, interval_ms: 10_000 };
     let refused = desk.register(&name("email"), name("i"), registration).await;

@@ -20,7 +20,7 @@ async fn turns_come_once_a_second_at_any_rate_and_a_last_one_at_the_end() {
             world.pressure.note([spread(turn * 1_000 + number)], world.clock.minute(), world.clock.minute());
         }
         world.clock.advance(Duration::from_millis(999));
-        tokio::time::sleep(Duration::from_millis(2)).await;
+        until("the keeper has looked at the clock", || world.clock.is_waited_for()).await;
         assert_eq!(world.log.turns().len() as u64, turn + 2, "none within the second");
         world.clock.advance(Duration::from_millis(1));
     }
@@ -239,8 +239,7 @@ async fn a_start_reads_all_of_the_window_and_asks_again_for_a_while() {
     [part(1, true), Does::Refuses, part(2, true), part(3, false)].into_iter().for_each(|does| world.log.next(does));
     let (clock, log) = (world.clock.clone(), world.log.clone());
     let pause = async {
-        until("the refusal", || log.turns().len() == 2).await;
-        tokio::time::sleep(Duration::from_millis(2)).await;
+        until("the refusal", || log.turns().len() == 2 && clock.is_waited_for()).await;
         clock.advance(TURN_EVERY);
     };
     let (loaded, ()) = tokio::join!(world.keeper.load(Duration::from_secs(1)), pause);

@@ -30,6 +30,11 @@ impl Watch {
         inner.1.drain(..).for_each(Waker::wake);
     }
 
+    /// Whether somebody waits until it has moved on.
+    pub(super) fn is_waited_for(&self) -> bool {
+        !self.0.write().unwrap().1.is_empty()
+    }
+
     pub(super) fn minute(&self) -> Minute {
         Minute::from(self.now())
     }
