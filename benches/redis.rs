@@ -11,7 +11,10 @@
 
 use std::{collections::HashSet, fs, sync::Arc};
 
-use testkit::{redis::RedisServer, unique};
+use testkit::{
+    redis::{LONGEST_REPLY, RedisServer, connect},
+    unique,
+};
 use weir_core::{
     admit::{AdmitBatch, AdmitRequest, CapQuery},
     class::{ClassNames, Filter},
@@ -113,7 +116,7 @@ fn figures(server: &RedisServer) -> Figures {
 
 /// The published way, pipelined.
 fn published_way(server: &RedisServer, picked: &[u32]) -> f64 {
-    let mut connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+    let mut connection = connect(LONGEST_REPLY, &redis::Client::open(server.url()).unwrap()).unwrap();
     let load = |connection: &mut redis::Connection| {
         redis::cmd("SCRIPT").arg("LOAD").arg(include_str!("zset_baseline.lua")).query::<String>(connection)
     };

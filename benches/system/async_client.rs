@@ -7,6 +7,7 @@ use std::{ops::RangeInclusive, time::Duration};
 
 use anyhow::{Context, Result, anyhow};
 use redis::{AsyncConnectionConfig, aio::MultiplexedConnection};
+use testkit::redis::connect;
 use tokio::task::JoinSet;
 use weir::config::RedisSettings;
 use weir_core::record::{Destination, Records};
@@ -30,7 +31,7 @@ impl AsyncClient {
         let (mut nodes, mut sha) = (Vec::new(), None);
         for url in &settings.nodes {
             let client = redis::Client::open(url.expose())?;
-            let mut connection = client.get_connection()?;
+            let mut connection = connect(PATIENCE, &client)?;
             sha = Some(load(&mut connection)?);
             let slots = slots(&mut connection)?;
             let patient = AsyncConnectionConfig::new().set_response_timeout(Some(PATIENCE));

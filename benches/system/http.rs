@@ -159,7 +159,7 @@ fn asking<T>(address: &str, load: &Load, work: impl FnOnce() -> T) -> Result<(T,
 
 /// One connection's requests: the times in milliseconds, and how many were not answered with 200.
 fn client(address: &str, number: u32, every: Duration, done: &AtomicBool) -> Result<(Vec<f64>, u32)> {
-    let stream = TcpStream::connect(address)?;
+    let stream = TcpStream::connect_timeout(&address.parse()?, PATIENCE)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;

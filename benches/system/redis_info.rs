@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use serde::Serialize;
-use testkit::redis::{RedisCluster, RedisServer};
+use testkit::redis::{LONGEST_REPLY, RedisCluster, RedisServer, connect};
 
 /// Commands that reach a server from outside of scripts: the script calls, connections, looking after the cluster, and
 /// this bench's own questions. Every other one was called by a script.
@@ -133,7 +133,7 @@ impl ScriptTimes {
 }
 
 fn largest_key_bytes(url: &str) -> Result<f64> {
-    let mut connection = redis::Client::open(url)?.get_connection()?;
+    let mut connection = connect(LONGEST_REPLY, &redis::Client::open(url)?)?;
     let (mut cursor, mut largest) = (0_u64, 0.0_f64);
     loop {
         let (next, keys): (u64, Vec<Vec<u8>>) =

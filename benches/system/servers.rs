@@ -7,7 +7,7 @@ use testkit::{
     kafka::Kafka,
     ports::Port,
     process::{output, output_within},
-    redis::RedisCluster,
+    redis::{RedisCluster, connect},
     scratch::Scratch,
     unique,
 };
@@ -123,9 +123,7 @@ impl Servers {
         for node in 0..self.redis.nodes().len() {
             // Without testkit's deadline of two seconds: ten million users take longer.
             let client = redis::Client::open(self.redis.node(node).url())?;
-            let mut connection = client.get_connection_with_timeout(FLUSH_DEADLINE)?;
-            connection.set_read_timeout(Some(FLUSH_DEADLINE))?;
-            redis::cmd("FLUSHALL").arg("SYNC").exec(&mut connection)?;
+            redis::cmd("FLUSHALL").arg("SYNC").exec(&mut connect(FLUSH_DEADLINE, &client)?)?;
         }
         Ok(())
     }

@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use anyhow::{Context, Result, ensure};
 use redis::{Cmd, Connection, Pipeline};
 use serde::Deserialize;
+use testkit::redis::{LONGEST_REPLY, connect};
 use weir::config::RedisSettings;
 use weir_core::{
     ports::Clock,
@@ -119,7 +120,7 @@ impl SortedSets {
 
 impl Node {
     fn connect(url: &str) -> Result<Self> {
-        let mut connection = redis::Client::open(url)?.get_connection()?;
+        let mut connection = connect(LONGEST_REPLY, &redis::Client::open(url)?)?;
         let slots = slots(&mut connection)?;
         Ok(Self { connection, slots, waiting: Pipeline::new(), places: Vec::new() })
     }

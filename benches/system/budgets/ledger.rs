@@ -5,7 +5,7 @@
 
 use anyhow::{Context, Result, ensure};
 use redis::{Connection, Pipeline};
-use testkit::redis::RedisServer;
+use testkit::redis::{LONGEST_REPLY, RedisServer, connect};
 use weir_core::{
     budget::SpanNow,
     ledger::{Book, GiveBack, TakeAnswer, TakeRequest, TurnNumber},
@@ -43,7 +43,7 @@ pub(super) struct Scripts {
 impl Scripts {
     pub(super) fn start() -> Result<Self> {
         let server = RedisServer::start::<&str>(&[])?;
-        let mut connection = redis::Client::open(server.url())?.get_connection()?;
+        let mut connection = connect(LONGEST_REPLY, &redis::Client::open(server.url())?)?;
         redis::cmd("SET").arg("epoch").arg(EPOCH).exec(&mut connection)?;
         let mut load = |source: &str| -> Result<String> {
             ensure!(source.matches(SERVER_CLOCK).count() == 1, "a script reads the clock elsewhere than in leases.lua");

@@ -21,7 +21,7 @@ use std::{
 use anyhow::{Result, anyhow};
 use miniz_oxide::{deflate::compress_to_vec, inflate::decompress_to_vec};
 use redis::{Connection, Value};
-use testkit::redis::RedisServer;
+use testkit::redis::{LONGEST_REPLY, RedisServer, connect};
 use weir_core::{
     activity::{ActivityHash, Minute},
     ports::Clock as _,
@@ -181,7 +181,7 @@ impl Running for Published {
         }
         let client = redis::Client::open(server.url())?;
         let compressed = compress_to_vec(&known.blob(), LEVEL);
-        redis::cmd("SET").arg(KEY).arg(compressed).exec(&mut client.get_connection()?)?;
+        redis::cmd("SET").arg(KEY).arg(compressed).exec(&mut connect(LONGEST_REPLY, &client)?)?;
         let stop = Arc::new(AtomicBool::new(false));
         let (mut shared, mut threads) = (Vec::new(), Vec::new());
         for _ in 0..instances {
@@ -191,7 +191,7 @@ impl Running for Published {
                 conflicts: AtomicU64::new(0),
                 given_up: AtomicU64::new(0),
             });
-            let (mut connection, stop, its) = (client.get_connection()?, Arc::clone(&stop), Arc::clone(&one));
+            let (mut connection, stop, its) = (connect(LONGEST_REPLY, &client)?, Arc::clone(&stop), Arc::clone(&one));
             one.sync(&mut connection)?;
             threads.push(std::thread::spawn(move || {
                 let mut next = Instant::now() + TURN;

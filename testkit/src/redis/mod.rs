@@ -7,4 +7,4 @@ mod server;
 
 pub use cluster::RedisCluster;
 pub use reshard::SlotMove;
-pub use server::{RedisServer, connect};
+pub use server::{LONGEST_REPLY, RedisServer, connect};

@@ -23,6 +23,9 @@ const CLI_DEADLINE: Duration = Duration::from_secs(30);
 /// How long one command may take before it counts as not answered.
 const REPLY_DEADLINE: Duration = Duration::from_secs(2);
 
+/// How long any reply may take to a bench, whose requests are large.
+pub const LONGEST_REPLY: Duration = Duration::from_secs(60);
+
 /// Names another server's program than the redis-server on the path: `cargo xtask redis-versions` sets it.
 const OTHER_SERVER: &str = "WEIR_REDIS_SERVER";
 
