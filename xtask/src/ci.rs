@@ -59,14 +59,11 @@ const fn step(name: &'static str, seconds: u64, run: fn(&Changes) -> Result<()>)
 const CHANGE: [Step; 12] = [
     step("format", 60, |_| shell::run(command("cargo", &["fmt", "--all", "--check"]))),
     // Cold, it downloads and compiles for 8 minutes.
-    step("setup", 900, |_| setup::run(Scope::Everything)),
+    step("setup", 900, set_up),
     step("clippy", 900, |_| clippy()),
     // Not advisories: deny.toml says why, and where they are checked.
     step("deny", 60, |_| shell::run(command(setup::tool("cargo-deny"), &["check", "licenses", "bans", "sources"]))),
-    Step {
-        of: &["deploy/", "docker-compose.yml", "schemas/", "testkit/toolchains.txt", "xtask/"],
-        ..step("deploy", 120, |_| deploy::run())
-    },
+    Step { of: &DEPLOYED, ..step("deploy", 120, |_| deploy::run()) },
     step("doc", 250, |_| doc()),
     step("alerts", 120, |_| alerts::run()),
     step("build", 800, |_| servers::build()),
@@ -80,6 +77,8 @@ const CHANGE: [Step; 12] = [
     step("faults", 600, |_| faults::run(&["--ci".to_owned()])),
 ];
 
+/// What is deployed, and the tools that check it.
+const DEPLOYED: [&str; 5] = ["deploy/", "docker-compose.yml", "schemas/", "testkit/toolchains.txt", "xtask/"];
 /// What instructions are counted of, and with.
 const COUNTED: [&str; 6] = ["benches/", "crates/core/", "Cargo.", ".cargo/", "rust-toolchain.toml", "xtask/"];
 /// What the examples are, and what they talk to.
@@ -105,7 +104,7 @@ const EXAMPLES: [&str; 15] = [
 const EVERYTHING: [Step; 5] = [
     // Longer than its commands' own deadlines together.
     step("measurements", 5 * 3600, |_| small_loads::run()),
-    step("long tests", 3 * 3600, |_| servers::long()),
+    step("long tests", servers::LONG_SECONDS, |_| servers::long()),
     step("fuzz", 2 * 3600, |_| fuzz::run(600, None)),
     step("simulate", 4 * 3600, |_| simulate::run(&SimulateArgs::many(20_000))),
     step("all faults", 6 * 3600, |_| faults::run(&[])),
@@ -156,6 +155,12 @@ fn run_step(step: &Step, changes: &Changes, left: Duration) -> Result<()> {
     let outcome = bounds::within(name, left.min(Duration::from_secs(step.seconds)), || (step.run)(changes));
     tables::end_step();
     outcome.with_context(|| format!("step {name} failed"))
+}
+
+/// Without what checks deploy/, where that is left out: helm is compiled.
+fn set_up(changes: &Changes) -> Result<()> {
+    let scope = if changes.none_in(&DEPLOYED).is_some() { Scope::Tests } else { Scope::Everything };
+    setup::run(scope)
 }
 
 fn test(changes: &Changes) -> Result<()> {

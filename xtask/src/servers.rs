@@ -18,6 +18,8 @@ const THREADS: &str = "NEXTEST_TEST_THREADS";
 /// After how many seconds a run of all tests is ended: more than `global-timeout` in .config/nextest.toml, which names the tests that
 /// still run, and the start of the servers.
 pub const TEST_SECONDS: u64 = 2_400;
+/// The same for the tests that are ignored in a change.
+pub const LONG_SECONDS: u64 = 3 * 3600;
 
 /// Runs the tests that these arguments of `cargo nextest run` choose while the shared servers are up, and names the slowest.
 ///
@@ -37,8 +39,10 @@ pub fn test_with(env: &[(&str, &OsStr)], args: &[String]) -> Result<()> {
         setup::serializers()?;
     }
     build()?;
-    let outcome = bounds::within("test", Duration::from_secs(TEST_SECONDS), || run(env, args));
-    eprintln!("{}", test_report::slowest_and_flaky(profile(args)));
+    let profile = profile(args);
+    let seconds = if profile == test_report::PROFILES[0] { TEST_SECONDS } else { LONG_SECONDS };
+    let outcome = bounds::within("test", Duration::from_secs(seconds), || run(env, args));
+    eprintln!("{}", test_report::slowest_and_flaky(profile));
     outcome
 }
 
