@@ -9,6 +9,7 @@ mod routes;
 mod tokens;
 mod traces;
 mod unavailable;
+mod versions;
 
 use std::{
     cell::RefCell,
@@ -114,7 +115,9 @@ struct World {
     permits: Option<Arc<Routes>>,
     /// From which offset read on the policy has other routes, and these.
     edit: Option<(i64, Vec<Route>)>,
+    /// The policy and the segments in force, where a test brings its own.
     policy: Option<Arc<Current<Policy>>>,
+    segments: Option<Arc<Current<SegmentSet>>>,
     /// How many users the policy says may be active, and who is.
     pressed: Option<(PressureRule, Arc<Pressure>)>,
     /// What the lane reads; `None`: the intents.
@@ -477,8 +480,8 @@ fn decider(world: &World) -> Decider {
     Decider {
         topic: "intents".into(),
         fields: Arc::new(FieldMap::default()),
-        segments: Current::new(Arc::new(set)),
-        policy: Current::new(Arc::new(policy)),
+        segments: world.segments.clone().unwrap_or_else(|| Current::new(Arc::new(set))),
+        policy: world.policy.clone().unwrap_or_else(|| Current::new(Arc::new(policy))),
         limits: Arc::default(),
         wheel: *wheel,
         pressure: pressed.as_ref().map(|(_, pressure)| Arc::clone(pressure)),
