@@ -1,6 +1,7 @@
-//! A Redis node that does not answer: users on other nodes are answered as ever.
+//! A Redis node that does not answer: users on other nodes are answered, and their intents decided, as ever.
 
 use std::{
+    io::Write as _,
     sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
 };
@@ -14,6 +15,7 @@ use crate::{
     support::{
         DEADLINE, POLICY, Scene,
         http::{degraded, get, wait_degraded, wait_ready, wait_whole},
+        outcome::intent,
     },
 };
 
@@ -33,6 +35,62 @@ fn users_of_other_nodes_are_answered_within_two_seconds_while_a_node_hangs() {
     hang("hangs-prompt", 4, Duration::from_secs(2));
 }
 
+/// Users whose shards are among these slots, and the others.
+fn on_it_and_elsewhere(slots: &[u16], users: u64) -> (Vec<u64>, Vec<u64>) {
+    (0..users).partition(|user| slots.contains(&slot_of_shard(UserHash::of(&user.to_string()).shard(SHARDS), SHARDS)))
+}
+
+/// No request ends before the lane has decided: each waits for the node for a minute at least. A lane that shared a connection or a thread
+/// with one would wait, too.
+#[test]
+fn requests_that_hang_in_every_place_of_http_hold_up_no_lane() {
+    const PLACES: &str = "8";
+    const INTENTS: usize = 2_000;
+    let ports = (0..3).map(|_| Port::lease().unwrap()).collect();
+    let mut cluster = RedisCluster::start_on(ports, 0, &["--cluster-require-full-coverage", "no"]).unwrap();
+    let mut scene = Scene::on(Stack::shared().kafka().clone(), cluster.nodes(), "http-full", 2, POLICY);
+    for (variable, value) in [
+        ("WEIR__REDIS__TIMEOUT", "60s"),
+        ("WEIR__HTTP__TIMEOUT", "5m"),
+        ("WEIR__HTTP__CONCURRENCY", PLACES),
+        ("WEIR__HTTP__RATE", "0"),
+    ] {
+        scene.env.push((variable, value.to_owned()));
+    }
+    let mut worker = scene.worker("one");
+    wait_ready(&worker);
+    let client = Client::of(&worker);
+    // All need the node with the tables of names.
+    let slot: u16 = cluster.cli(0, &["CLUSTER", "KEYSLOT", &scene.name]).unwrap().trim().parse().unwrap();
+    let tables = cluster.owner_of(slot).unwrap();
+    let victim = cluster.primaries().unwrap().into_iter().find(|node| *node != tables).unwrap();
+    let (on_it, elsewhere) = on_it_and_elsewhere(&cluster.slots_of(victim).unwrap(), 10_000);
+    let publish = |wave: &str, count: usize| {
+        let one = |user: &u64| intent(&format!("{wave} {user}"), user, json!({}));
+        scene.publish(elsewhere[..count].iter().map(one));
+    };
+    publish("before", 100);
+    scene.drain(&mut worker);
+
+    cluster.freeze(victim);
+    let (mut hanging, mut users) = (Vec::new(), on_it.iter());
+    wait_until(DEADLINE, "every place is taken", || {
+        let is_full = client.get("/v1/segments").status == 503;
+        if !is_full {
+            let mut stream = client.connect();
+            let user = users.next().expect("there are more users than places");
+            write!(stream, "GET /v1/users/{user} HTTP/1.1\r\nhost: {}\r\n\r\n", client.address).unwrap();
+            hanging.push(stream);
+        }
+        is_full
+    });
+    publish("meanwhile", INTENTS);
+    scene.drain(&mut worker);
+    client.get("/v1/segments").problem(503, "busy");
+    cluster.thaw(victim);
+    assert_eq!(scene.decisions().len(), 100 + INTENTS);
+}
+
 /// Asks for users of all nodes while one of them hangs. `prompt_within` is below `redis.timeout`: whoever waits for the node that hangs, even
 /// once, is slower.
 fn hang(name: &str, redis_timeout_s: u32, prompt_within: Duration) {
@@ -50,8 +108,7 @@ fn hang(name: &str, redis_timeout_s: u32, prompt_within: Duration) {
     // The first node that the configuration names.
     let victim = 0;
     let owned = cluster.slots_of(victim).unwrap();
-    let is_on_it = |user: &u64| owned.contains(&slot_of_shard(UserHash::of(&user.to_string()).shard(SHARDS), SHARDS));
-    let (on_it, elsewhere): (Vec<u64>, Vec<u64>) = (0..1_000).partition(is_on_it);
+    let (on_it, elsewhere) = on_it_and_elsewhere(&owned, 1_000);
     assert!(on_it.len() > ASKING && elsewhere.len() > ASKING);
 
     cluster.freeze(victim);
