@@ -366,6 +366,41 @@ fn offsets_without_a_record_do_not_count_as_deferred_intents() {
     wait_until_every(SLOW_INTERVAL, DEADLINE, "none is counted", || counted(&worker) == Some(0.0));
 }
 
+/// 64 MB wait, and a process that waits for them has nothing of them in its memory.
+#[test]
+#[cfg(target_os = "linux")]
+fn intents_that_are_deferred_wait_in_kafka_and_take_no_memory() {
+    const COUNT: usize = 8_000;
+    const PAYLOAD_BYTES: usize = 8_000;
+    let policy = "version = \"1\"\n[default]\ncaps = [{ name = \"day\", limit = 100, window = \"24h\" }]\n";
+    let mut scene = Scene::new("deferred-memory", 2, policy);
+    scene.defer(1);
+    let resident = |worker: &Worker| metric(worker, "process_resident_memory_bytes", "").unwrap();
+    let wait_counted = |worker: &Worker, count: usize| {
+        wait_ready(worker);
+        let counted = || metric(worker, "weir_deferred_waiting", "") >= Some(count as f64);
+        wait_until_every(SLOW_INTERVAL, DEADLINE, &format!("{count} are counted"), counted);
+    };
+    let mut worker = scene.worker("only");
+    wait_counted(&worker, 0);
+    let without = resident(&worker);
+    let (due_ms, payload) = (SystemClock.now().millis() + 20 * HOUR_MS, "x".repeat(PAYLOAD_BYTES));
+    let later = |number: usize| {
+        intent(&format!("later-{number}"), number, json!({"not_before": due_ms, "payload": payload.as_str()}))
+    };
+    scene.publish((0..COUNT).map(later));
+    scene.drain(&mut worker);
+    assert_eq!(scene.every_decision().len(), 0, "all are deferred");
+    worker.terminate();
+    worker.wait_exit(DEADLINE).unwrap();
+    // It has decided none of them: all that it can have of them is for those that wait.
+    let worker = scene.worker("only");
+    wait_counted(&worker, COUNT);
+    let more = resident(&worker) - without;
+    let waiting = (COUNT * PAYLOAD_BYTES) as f64;
+    assert!(more < waiting / 2.0, "{more} bytes more where {waiting} wait");
+}
+
 #[test]
 fn buckets_that_retention_has_emptied_are_read_on() {
     let policy = "version = \"1\"\n[default]\ncaps = [{ name = \"day\", limit = 100, window = \"24h\" }]\n";
