@@ -4,13 +4,14 @@ use std::{
     io::{Read as _, Write as _},
     net::TcpListener,
     process::Command,
+    thread::JoinHandle,
 };
 
 use crate::support::{DEADLINE, weir};
-use testkit::process::output;
+use testkit::{process::output, wait_until};
 
 /// Answers one request with `answer`, or never if there is none; gives the address and the request's first line.
-fn once(answer: Option<&'static str>) -> (String, std::thread::JoinHandle<String>) {
+fn once(answer: Option<&'static str>) -> (String, JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let served = std::thread::spawn(move || {
@@ -28,6 +29,12 @@ fn once(answer: Option<&'static str>) -> (String, std::thread::JoinHandle<String
     (address, served)
 }
 
+/// The first line of the request that was answered.
+fn asked(served: JoinHandle<String>) -> String {
+    wait_until(DEADLINE, "somebody asks", || served.is_finished());
+    served.join().unwrap()
+}
+
 fn health(args: &[&str]) -> (Option<i32>, String, String) {
     let output = output(Command::new(weir()).arg("health").args(args)).unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
@@ -42,13 +49,13 @@ fn a_worker_that_is_as_asked_is_0_and_one_that_is_not_1() {
     let (address, served) = once(Some(OK));
     let url = format!("http://{address}");
     assert_eq!(health(&["--ready", "--url", &url]), (Some(0), "ready\n".to_owned(), String::new()));
-    assert_eq!(served.join().unwrap(), "GET /readyz HTTP/1.1");
+    assert_eq!(asked(served), "GET /readyz HTTP/1.1");
 
     let (address, served) = once(Some(NOT_READY));
     let (code, out, err) = health(&["--url", &format!("http://{address}")]);
     let expected = format!("weir: http://{address}/livez: 503 lane 0 waits for its partitions\n");
     assert_eq!((code, out, err), (Some(1), String::new(), expected));
-    assert_eq!(served.join().unwrap(), "GET /livez HTTP/1.1");
+    assert_eq!(asked(served), "GET /livez HTTP/1.1");
 }
 
 #[test]
@@ -56,7 +63,7 @@ fn a_worker_that_does_not_answer_is_1() {
     let (address, served) = once(None);
     let (code, _, err) = health(&["--timeout", "200ms", "--url", &format!("http://{address}")]);
     assert_eq!((code, err), (Some(1), format!("weir: http://{address}/livez: no answer within 200ms\n")));
-    served.join().unwrap();
+    asked(served);
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let (code, _, err) = health(&["--url", &format!("http://{free}")]);
     assert!(code == Some(1) && err.contains("no answer: Connection refused"), "{err}");
@@ -71,7 +78,7 @@ fn the_address_is_that_of_the_configuration_and_nothing_else_need_be_right_in_it
     std::fs::write(&config, format!("[http]\nlisten = \"0.0.0.0:{port}\"\ntoken_file = \"absent\"")).unwrap();
     let config = config.display().to_string();
     assert_eq!(health(&["--config", &config]).0, Some(0));
-    served.join().unwrap();
+    asked(served);
     std::fs::write(&config, "[http]\nlisten = \"127.0.0.1:0\"").unwrap();
     let (code, _, err) = health(&["--config", &config]);
     assert!(code == Some(2) && err.contains("--url"), "{err}");

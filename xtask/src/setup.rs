@@ -73,21 +73,31 @@ pub fn run(scope: Scope) -> Result<()> {
     // Side by side, since they wait for the network in turn: a thread for each kind of package.
     thread::scope(|threads| {
         let of_others = threads.spawn(|| {
-            examples::fetch()?;
+            twice(examples::fetch)?;
             match scope {
                 Scope::Tests => Ok(()),
-                Scope::Everything => deploy::fetch(),
+                Scope::Everything => twice(deploy::fetch),
             }
         });
         let of_java = threads.spawn(|| {
-            fetch_jars("testkit/pom.xml", "kafka-libs")?;
-            fetch_jars("testkit/roaring/pom.xml", "roaring-libs")?;
-            fetch_jars("examples/java/pom.xml", "examples/java")
+            twice(|| {
+                fetch_jars("testkit/pom.xml", "kafka-libs")?;
+                fetch_jars("testkit/roaring/pom.xml", "roaring-libs")?;
+                fetch_jars("examples/java/pom.xml", "examples/java")
+            })
         });
-        let of_python = fetch_python("testkit/requirements.txt", "python").and_then(|()| cargo_tools());
+        let of_python = twice(|| fetch_python("testkit/requirements.txt", "python").and_then(|()| cargo_tools()));
         let mut joined = [of_others.join(), of_java.join()].into_iter();
         joined.try_for_each(|done| done.expect("a thread that runs commands does not panic"))?;
         of_python
+    })
+}
+
+/// Fetches once more where that fails: a registry may have a bad moment. What is there is not fetched again.
+fn twice(fetch: impl Fn() -> Result<()>) -> Result<()> {
+    fetch().or_else(|error| {
+        eprintln!("{error:#}; trying once more");
+        fetch()
     })
 }
 
@@ -264,4 +274,24 @@ pub fn install_cargo_tool(tool: &str, version: &str) -> Result<()> {
     let package = format!("cargo-{tool}");
     // Unoptimised: it takes half the time to build.
     shell::run(command("cargo", &["install", "-q", "--locked", "--debug", "--force", &package, "--version", version]))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn what_fails_is_fetched_once_more() {
+        for (failures, fetched, is_there) in [(0, 1, true), (1, 2, true), (2, 2, false)] {
+            let tries = Cell::new(0);
+            let fetch = || {
+                tries.set(tries.get() + 1);
+                ensure!(tries.get() > failures, "a bad moment");
+                Ok(())
+            };
+            assert_eq!((twice(fetch).is_ok(), tries.get()), (is_there, fetched));
+        }
+    }
 }
