@@ -1,8 +1,9 @@
 //! Commands that are run to their end within a deadline, and child processes that end with their owner.
 //!
-//! [`output`] runs a command, and [`run_beside_parent`] one that takes as long as it does. [`Guarded`] keeps a process and ends it, whatever happens to its owner: each runs under a
-//! small `sh` in a process group of its own. The shell watches a pipe whose other end only we hold: when it closes -
-//! because the test process ended, or was killed with SIGKILL - the shell kills the server.
+//! [`output`] runs a command, and [`run_beside_parent`] one that takes as long as it does.
+//! [`Guarded`] keeps a process and ends it, whatever happens to its owner: each runs under a small
+//! `sh` in a process group of its own. The shell watches a pipe whose other end only we hold: when
+//! it closes - because the test process ended, or was killed with SIGKILL - the shell kills the server.
 //! PR_SET_PDEATHSIG would not do: it follows the thread that spawned, and test threads
 //! end early. The group is its own so that Ctrl-C reaches us first and servers end in our order.
 
