@@ -264,9 +264,9 @@ pub struct Job<B, M> {
     pub membership: M,
 }
 
-/// The offset behind the last record of each partition.
+/// How far a batch brings each of its partitions: behind the last record there.
 #[must_use]
-pub fn next_offsets(records: &impl Records) -> BTreeMap<i32, i64> {
+pub fn progress_of(records: &impl Records) -> Vec<Progress> {
     let mut next = BTreeMap::new();
     // Records come in runs of one partition; a run needs one look at the map.
     let mut run: Option<(i32, i64)> = None;
@@ -279,11 +279,5 @@ pub fn next_offsets(records: &impl Records) -> BTreeMap<i32, i64> {
         }
     }
     next.extend(run);
-    next
-}
-
-/// How far a batch brings each of its partitions.
-#[must_use]
-pub fn progress_of(records: &impl Records) -> Vec<Progress> {
-    next_offsets(records).into_iter().map(|(partition, next_offset)| Progress { partition, next_offset }).collect()
+    next.into_iter().map(|(partition, next_offset)| Progress { partition, next_offset }).collect()
 }

@@ -1,14 +1,24 @@
 //! The loop of a group member with a producer, which lanes and the readers of topics beside the intents have in common: batches until
 //! something interrupts, then a change of partitions, the way back to the committed offsets, or the end.
+//!
+//! invariant: at most one batch is being committed and one taken.
+//! invariant: a change of partitions is taken up only when nothing is being committed, and forgets all that is not.
+//! invariant: after a failed commit nothing is read before sink and source are both back at the committed offsets.
 
+mod batches;
+mod committed;
 mod interruption;
 
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
-use weir_core::ports::{Clock, CommitError, CommitTimes, GroupEvent, Settled, Sink, Source, SourceError};
+use weir_core::{
+    ports::{Clock, CommitError, CommitTimes, GroupEvent, Settled, Sink, Source, SourceError},
+    record::{Job, Output},
+    stamps::Stamps,
+};
 
-pub(crate) use self::interruption::Interruption;
+pub(crate) use self::{committed::Committed, interruption::Interruption};
 use super::{
     backoff::{LONGEST_BACKOFF, SERVE_EVERY, backoff},
     observer::{Event, Observer},
@@ -40,24 +50,42 @@ pub(crate) struct Ends<'l, S, K, C> {
 }
 
 /// What the loop knows between iterations. Times are those of [`Clock::passed`].
-pub(crate) struct LoopState {
+pub(crate) struct LoopState<T> {
     /// Pauses between rewinds; starts over with each commit.
     pauses: Box<dyn Iterator<Item = Duration>>,
     /// When it gives up what it still waits for; known once it is told to stop.
     ends_by: Option<Duration>,
+    /// From when on ends are committed, where nothing else is.
+    ends_due: Duration,
+    /// What the batch in flight came to; the default while there is none, or ends alone are committed.
+    in_flight: T,
+    pub(crate) committed: Committed,
 }
 
-impl Default for LoopState {
+impl<T: Default> Default for LoopState<T> {
     fn default() -> Self {
-        Self { pauses: Box::new(backoff()), ends_by: None }
+        let (in_flight, committed) = (T::default(), Committed::default());
+        Self { pauses: Box::new(backoff()), ends_by: None, ends_due: Duration::ZERO, in_flight, committed }
     }
 }
 
-impl LoopState {
+impl<T> LoopState<T> {
     /// When it gives up what it still waits for, now that it is told to stop.
     pub(crate) fn ends_by(&self) -> Duration {
         self.ends_by.unwrap_or_default()
     }
+}
+
+pub(crate) type JobOf<S> = Job<<S as Source>::Batch, <S as Source>::Membership>;
+
+/// What came of an iteration.
+pub(crate) enum Iteration<B, T> {
+    /// It has rested, and read nothing.
+    Rested,
+    /// There was nothing to read.
+    Idle,
+    /// A batch is to be committed: its records, one output a record, and what else it came to.
+    Took(B, Vec<Output>, T),
 }
 
 /// A group member with a producer. It says what it does with batches and commits; the rest is the same for all.
@@ -66,21 +94,42 @@ pub(crate) trait GroupLoop {
     type Sink: Sink<<Self::Source as Source>::Batch, <Self::Source as Source>::Membership>;
     type Clock: Clock;
     /// What it knows between iterations.
-    type State: AsMut<LoopState>;
+    type State;
+    /// What a batch comes to beside its outputs.
+    type Taken: Default;
 
     fn ends(&mut self) -> Ends<'_, Self::Source, Self::Sink, Self::Clock>;
+
+    /// What the loop knows of it.
+    fn group(state: &mut Self::State) -> &mut LoopState<Self::Taken>;
 
     /// What it is to people, for the logs.
     fn name(&self) -> &'static str;
 
-    /// Takes batches and hands them over until something interrupts.
-    async fn run_batches(&mut self, state: &mut Self::State) -> Result<(), Interruption>;
+    /// Reads a batch and takes its records, while the one before is being committed.
+    async fn take(
+        &mut self,
+        state: &mut Self::State,
+    ) -> Result<Iteration<<Self::Source as Source>::Batch, Self::Taken>, Interruption>;
 
-    /// The batch in flight is committed.
-    fn committed(&mut self, state: &mut Self::State, times: &CommitTimes);
+    /// A batch goes to the sink at once. An interruption gives it up.
+    fn handing_over(
+        &mut self,
+        _: &mut Self::State,
+        _: &mut Self::Taken,
+        _: &JobOf<Self::Source>,
+    ) -> Result<(), Interruption> {
+        Ok(())
+    }
 
-    /// The batch in flight is not committed, or perhaps it is; `None`: nobody knows why.
-    fn failed(&mut self, state: &mut Self::State, error: Option<&CommitError>);
+    /// A batch is committed, or ends alone are. With its timestamps, where they were noted.
+    fn committed(&mut self, state: &mut Self::State, taken: Self::Taken, times: &CommitTimes, stamps: &Stamps);
+
+    /// A batch is not committed, or perhaps it is; `None`: nobody knows why.
+    fn failed(&mut self, _: &mut Self::State, _: Self::Taken, _: Option<&CommitError>) {}
+
+    /// How many records are not committed has changed, or a poll has found none.
+    fn show_lag(&mut self, state: &mut Self::State, found_nothing: bool);
 
     /// The partitions are others from now on.
     fn forget(&mut self, state: &mut Self::State);
@@ -89,14 +138,16 @@ pub(crate) trait GroupLoop {
     fn start(&mut self, state: &mut Self::State);
 
     /// The last batch is committed or given up.
-    async fn before_end(&mut self, state: &mut Self::State) -> Result<(), LaneError>;
+    async fn before_end(&mut self, _: &mut Self::State) -> Result<(), LaneError> {
+        Ok(())
+    }
 
     /// Works until it is told to stop.
     async fn work(&mut self, state: &mut Self::State) -> Result<(), LaneError> {
         let mut end = self.recover_sink().await;
         loop {
             end = match end {
-                Ok(()) => self.run_batches(state).await,
+                Ok(()) => batches::run(self, state).await,
                 Err(Interruption::Stop) => {
                     self.drain(state).await?;
                     return self.before_end(state).await;
@@ -105,6 +156,14 @@ pub(crate) trait GroupLoop {
                 Err(Interruption::Group) => self.take_up_change(state).await,
                 Err(Interruption::Rewind(reason)) => self.rewind(state, reason).await,
             }
+        }
+    }
+
+    /// Serves the group, whose change interrupts. Reads nothing.
+    async fn serve(&mut self) -> Result<(), Interruption> {
+        match self.serve_group().await? {
+            Some(_) => Err(Interruption::Group),
+            None => Ok(()),
         }
     }
 
@@ -133,13 +192,18 @@ pub(crate) trait GroupLoop {
             Settled::Idle => Ok(true),
             Settled::Busy => Ok(false),
             Settled::Committed(times) => {
-                state.as_mut().pauses = Box::new(backoff());
-                self.committed(state, &times);
+                let ends_due = self.ends().clock.passed() + batches::COMMIT_ENDS_AFTER;
+                let group = Self::group(state);
+                (group.pauses, group.ends_due) = (Box::new(backoff()), ends_due);
+                let (taken, stamps) = (std::mem::take(&mut group.in_flight), group.committed.committed());
+                self.committed(state, taken, &times, &stamps);
+                self.show_lag(state, false);
                 Ok(true)
             }
             Settled::Failed(error) => {
                 self.ends().metrics.happened(Event::CommitFailed);
-                self.failed(state, Some(&error));
+                let taken = std::mem::take(&mut Self::group(state).in_flight);
+                self.failed(state, taken, Some(&error));
                 Err(error.into())
             }
         }
@@ -150,6 +214,7 @@ pub(crate) trait GroupLoop {
         self.ends().status.revoked();
         self.await_commit(state).await?;
         self.forget(state);
+        Self::group(state).committed = Committed::default();
         for pause in backoff() {
             // Serving the group replaces a change that is out of date by now.
             let Some(event) = self.serve_group().await? else {
@@ -157,7 +222,7 @@ pub(crate) trait GroupLoop {
             };
             match self.ends().source.settle().await {
                 Ok(()) => {
-                    self.start(state);
+                    self.begin(state);
                     self.note_settled(event);
                     break;
                 }
@@ -169,6 +234,12 @@ pub(crate) trait GroupLoop {
         }
         self.ends().status.set_trouble(None);
         Ok(())
+    }
+
+    /// Reading starts at the source's starts.
+    fn begin(&mut self, state: &mut Self::State) {
+        Self::group(state).committed.starts(self.ends().source.starts());
+        self.start(state);
     }
 
     /// The partitions are those of before. What was read and is not committed is forgotten, so it has to be read again.
@@ -198,15 +269,14 @@ pub(crate) trait GroupLoop {
         tracing::warn!("{}: back to the committed offsets: {reason}", self.name());
         self.ends().status.set_trouble(Some(reason));
         self.settle_commit(state).await?;
-        self.failed(state, None);
-        let pause = state.as_mut().pauses.next().unwrap_or(LONGEST_BACKOFF);
+        let taken = std::mem::take(&mut Self::group(state).in_flight);
+        self.failed(state, taken, None);
+        let pause = Self::group(state).pauses.next().unwrap_or(LONGEST_BACKOFF);
         self.pause_or_stop(pause).await?;
         self.recover_sink().await?;
         for pause in backoff() {
             // A change of partitions starts at the committed offsets by itself; and what is revoked must not be assigned again.
-            if self.serve_group().await?.is_some() {
-                return Err(Interruption::Group);
-            }
+            self.serve().await?;
             match self.ends().source.rewind().await {
                 Ok(()) => break,
                 Err(SourceError::Temporary(reason)) => {
@@ -216,7 +286,7 @@ pub(crate) trait GroupLoop {
             }
         }
         self.ends().status.set_trouble(None);
-        self.start(state);
+        self.begin(state);
         Ok(())
     }
 
@@ -296,7 +366,7 @@ pub(crate) trait GroupLoop {
             return false;
         }
         let passed = clock.passed();
-        passed >= *state.as_mut().ends_by.get_or_insert(passed + drain.saturating_sub(LEAVING.min(drain / 4)))
+        passed >= *Self::group(state).ends_by.get_or_insert(passed + drain.saturating_sub(LEAVING.min(drain / 4)))
     }
 
     /// Lets the batch in flight come to its end. A failure loses nothing: it is read again by its next owner.

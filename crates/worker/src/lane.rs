@@ -5,15 +5,11 @@
 //!    not full by then grows until the batch before is committed: to be decided earlier would gain it nothing;
 //! 2. decide it (decode, gate, admit, encode), where it is full while the batch before is being committed; where the store
 //!    has to be waited for, all of it is decided again by the clock, policy and segments of then;
-//! 3. wait until that one is committed;
-//! 4. look whether the group has changed; if so, forget the batch;
-//! 5. hand the batch over to be committed.
+//! 3. hand it over, as every member of a group does: `group_loop/batches.rs`.
 //!
-//! invariant: at most one batch is being committed and one decided.
-//! invariant: a change of partitions is taken up only when nothing is being committed, and forgets all that is not:
-//! its next reader decides it again, and the store answers what it answered before.
+//! A batch that is not committed is decided again by its next reader, and the store answers what it answered before.
+//!
 //! invariant: no answer of the store survives a wait: recorded intents come back as replays, all others are judged again.
-//! invariant: after a failed commit nothing is read before sink and source are both back at the committed offsets.
 //! invariant: a lane of intents that wait for a route rests while the store does not answer, and writes none of them back to the topic
 //! that they came from: one without a permit is read again.
 
@@ -22,10 +18,8 @@ pub mod batch_timer;
 mod budgets;
 mod clock;
 mod commit;
-mod committed;
 mod judge;
 mod permits;
-mod recovery;
 mod ripe;
 mod rounds;
 mod schemas;
@@ -42,7 +36,7 @@ use tokio_util::sync::CancellationToken;
 use weir_core::{
     decider::Decider,
     ports::{Clock, Sink, Source, Store},
-    record::{Job, Records, progress_of},
+    record::Records,
 };
 
 pub use self::task::Task;
@@ -50,7 +44,6 @@ use self::{
     batch_limit::BatchLimit,
     batch_timer::BatchTimer,
     commit::InFlight,
-    committed::Committed,
     judge::Decided,
     permits::{Allowance, Asleep},
     ripe::Ripe,
@@ -61,8 +54,7 @@ pub use super::group_loop::LaneError;
 use super::{
     budgets::Claimant,
     deferred_shards::DeferredShards,
-    ends,
-    group_loop::{GroupLoop, Interruption, LoopState},
+    group_loop::{GroupLoop, Interruption, Iteration, LoopState},
     observer::{Observer, Stage},
     status::LaneStatus,
     trace::{OpenTrace, Tracer},
@@ -125,17 +117,11 @@ pub(crate) struct LaneState {
     /// When the last batch was closed and the next one began.
     closed_at: Duration,
     batch_timer: BatchTimer,
-    /// From the end of the batch in flight until it was handed over.
-    decided_in: Duration,
-    group: LoopState,
+    group: LoopState<InFlight>,
     /// Records of the next batch, at most.
     limit: BatchLimit,
     /// Whether the last look at the topic found no record.
     found_nothing: bool,
-    /// From when on an idle lane commits ends.
-    ends_due: Duration,
-    in_flight: InFlight,
-    committed: Committed,
     unavailable: UnavailableShards,
     /// Which buckets are read now, and which sleep; `None` where a lane reads none.
     ripe: Option<Ripe>,
@@ -159,13 +145,9 @@ where
         let mut state = LaneState {
             closed_at: self.clock.passed(),
             batch_timer: BatchTimer::new(self.settings.commit_interval),
-            decided_in: Duration::ZERO,
             group: LoopState::default(),
             limit: BatchLimit::new(self.settings.batch),
             found_nothing: false,
-            ends_due: Duration::ZERO,
-            in_flight: InFlight::default(),
-            committed: Committed::default(),
             unavailable: UnavailableShards::new(&self.settings, self.task),
             ripe: self.task.ring().map(|(ring, wheel)| Ripe::new(ring, wheel)),
             asleep: Asleep::default(),
@@ -175,53 +157,43 @@ where
         end
     }
 
-    /// Decides and commits batches until something interrupts.
-    async fn decide_batches(&mut self, state: &mut LaneState) -> Result<(), Interruption> {
-        loop {
-            if self.stop.is_cancelled() {
-                return Err(Interruption::Stop);
-            }
-            let began = self.clock.passed();
-            self.status.progressed(began);
-            self.service_unavailable(state).await?;
-            self.wake_buckets(state).await?;
-            if state.unavailable.rests() {
-                self.rest(state).await?;
-                continue;
-            }
-            let mut batch = self.source.batch();
-            let since = began.saturating_sub(state.closed_at);
-            // Of what waits, a lane that found nothing tries for one: the permits are for members that have something to read.
-            let tries = state.found_nothing && matches!(self.task, Task::Waiting(_));
-            let allowance = self.allowance(if tries { 1 } else { state.limit.get() });
-            if allowance.records() == 0 {
-                self.rest(state).await?;
-                continue;
-            }
-            self.wake_partitions(state, &allowance).await?;
-            let open_for = state.batch_timer.open_for().saturating_sub(since).max(SHORTEST_POLL);
-            self.fill(state, &mut batch, &allowance, open_for).await?;
-            state.closed_at = self.clock.passed();
-            // What was put back since it has no permit is there.
-            state.found_nothing = batch.is_empty() && state.asleep.is_empty();
-            self.looked_for_waiting(state);
-            if batch.is_empty() {
-                // An idle lane starts a new interval, so that its first record is not committed all alone.
-                if self.poll_commit(state, Duration::ZERO).await? {
-                    self.commit_ends(state).await?;
-                }
-                self.note_idle(state);
-                continue;
-            }
-            self.metrics.stage(Stage::Poll, state.closed_at - began);
-            let full = self.source.is_full(&batch, allowance.records());
-            if !full && !self.poll_commit(state, Duration::ZERO).await? {
-                self.await_commit(state).await?;
-                self.fill(state, &mut batch, &allowance, Duration::ZERO).await?;
-                state.closed_at = self.clock.passed();
-            }
-            self.one_batch(state, batch, allowance).await?;
+    /// Reads a batch and decides it.
+    async fn next_batch(&mut self, state: &mut LaneState) -> Result<Iteration<S::Batch, InFlight>, Interruption> {
+        let began = self.clock.passed();
+        self.service_unavailable(state).await?;
+        self.wake_buckets(state).await?;
+        if state.unavailable.rests() {
+            self.rest(state).await?;
+            return Ok(Iteration::Rested);
         }
+        let since = began.saturating_sub(state.closed_at);
+        // Of what waits, a lane that found nothing tries for one: the permits are for members that have something to read.
+        let tries = state.found_nothing && matches!(self.task, Task::Waiting(_));
+        let allowance = self.allowance(if tries { 1 } else { state.limit.get() });
+        if allowance.records() == 0 {
+            self.rest(state).await?;
+            return Ok(Iteration::Rested);
+        }
+        self.wake_partitions(state, &allowance).await?;
+        let open_for = state.batch_timer.open_for().saturating_sub(since).max(SHORTEST_POLL);
+        let mut batch = self.source.batch();
+        self.fill(state, &mut batch, &allowance, open_for).await?;
+        // An idle lane starts a new interval, so that its first record is not committed all alone.
+        state.closed_at = self.clock.passed();
+        // What was put back since it has no permit is there.
+        state.found_nothing = batch.is_empty() && state.asleep.is_empty();
+        self.looked_for_waiting(state);
+        if batch.is_empty() {
+            return Ok(Iteration::Idle);
+        }
+        self.metrics.stage(Stage::Poll, state.closed_at - began);
+        let full = self.source.is_full(&batch, allowance.records());
+        if !full && !self.poll_commit(state, Duration::ZERO).await? {
+            self.await_commit(state).await?;
+            self.fill(state, &mut batch, &allowance, Duration::ZERO).await?;
+            state.closed_at = self.clock.passed();
+        }
+        self.decide_batch(state, batch, allowance).await
     }
 
     /// Adds to a batch until it has as many records as are allowed, is full, or so long.
@@ -243,41 +215,23 @@ where
         self.put_early_back(state, batch, allowance).await
     }
 
-    /// Decides a batch and hands it over.
-    async fn one_batch(
+    /// Decides a batch.
+    async fn decide_batch(
         &mut self,
         state: &mut LaneState,
         batch: S::Batch,
         allowance: Allowance,
-    ) -> Result<(), Interruption> {
+    ) -> Result<Iteration<S::Batch, InFlight>, Interruption> {
         if self.task == Task::Intents {
-            state.committed.deciding(&batch);
+            state.group.committed.deciding(&batch);
         }
         let tracer = self.tracer.as_deref();
-        let mut trace = tracer.and_then(|tracer| OpenTrace::begin(tracer, &batch, self.clock.passed()));
+        let trace = tracer.and_then(|tracer| OpenTrace::begin(tracer, &batch, self.clock.passed()));
         let Decided { outputs, tally, asked_at, asked_in, promises, permits } =
             self.decide(state, &batch, allowance).await?;
-        let decided_at = self.clock.now();
+        let decided_at = Some(self.clock.now());
         state.unavailable.decided(promises);
-        self.await_commit(state).await?;
-        if self.serve_group().await?.is_some() {
-            return Err(Interruption::Group);
-        }
-        if self.clock.passed().saturating_sub(asked_at) > ANSWERS_HOLD {
-            return Err(Interruption::Rewind("the store's answers have become too old".to_owned()));
-        }
-        let membership = self.source.membership()?;
-        let ends = state.committed.not_committed(self.source.ends_read());
-        let progress = ends::with_batch(progress_of(&batch), ends);
-        state.committed.handed_over(decided_at);
-        let now = self.clock.passed();
-        if let Some(trace) = &mut trace {
-            trace.handed_over(asked_in, now);
-        }
-        state.in_flight = InFlight { progress: progress.clone(), records: batch.len(), tally, trace, permits };
-        state.decided_in = now.saturating_sub(state.closed_at);
-        state.unavailable.handed_over();
-        self.sink.submit(Job { records: batch, outputs, progress, membership });
-        Ok(())
+        let in_flight = InFlight { tally, trace, permits, asked_at, asked_in, decided_at, ..InFlight::default() };
+        Ok(Iteration::Took(batch, outputs, in_flight))
     }
 }

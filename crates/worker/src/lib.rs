@@ -13,7 +13,6 @@ pub mod budgets;
 pub mod clock;
 pub mod deferred_shards;
 pub mod delivery_reports;
-mod ends;
 mod group_loop;
 pub mod lane;
 pub mod observer;

@@ -1,8 +1,7 @@
 //! The reader of a topic beside the intents: reads it, hands its records to a [feed](Feed), and commits how far it is, with the
 //! invalid records as dead letters.
 //!
-//! An iteration is like a lane's: poll, take, wait for the commit before, hand over. Records of a batch that is not committed are read
-//! again, so a feed takes a record that it has taken before without effect.
+//! Records of a batch that is not committed are read again, so a feed takes a record that it has taken before without effect.
 //!
 //! invariant: a record is committed only when its feed has taken it. One that waits holds the committed offset of its partition back,
 //! but not the records behind it; once the feed can take it, all is read again from there.
@@ -18,8 +17,9 @@ use weir_core::{
     letter::dead_letter,
     limits::OutputLimits,
     origin::Topic,
-    ports::{Clock, CommitError, CommitTimes, Sink, Source, StoreError},
-    record::{Destination, Job, Output, OutputValue, Progress, Records, next_offsets},
+    ports::{Clock, CommitTimes, Sink, Source, StoreError},
+    record::{Destination, Output, OutputValue, Records},
+    stamps::Stamps,
     tally::TopicTally,
     time::Time,
 };
@@ -27,8 +27,7 @@ use weir_core::{
 pub use self::feed::Feed;
 use super::{
     backoff::backoff,
-    ends,
-    group_loop::{Ends, GroupLoop, Interruption, LaneError, LoopState},
+    group_loop::{Ends, GroupLoop, Interruption, Iteration, LaneError, LoopState},
     observer::Observer,
     status::LaneStatus,
 };
@@ -64,12 +63,9 @@ pub struct TopicReader<S, K, F, C> {
     pub status: Arc<LaneStatus>,
 }
 
-/// What is being committed.
+/// What a batch comes to.
 #[derive(Default)]
-struct InFlight {
-    progress: Vec<Progress>,
-    /// Whether it is more than ends.
-    has_records: bool,
+pub(crate) struct TopicBatch {
     /// Up to where invalid records are written with it.
     letters: BTreeMap<i32, i64>,
     tally: TopicTally,
@@ -78,23 +74,11 @@ struct InFlight {
 /// The state of the reader between iterations.
 #[derive(Default)]
 pub(crate) struct ReaderState {
-    group: LoopState,
-    in_flight: InFlight,
-    committed: BTreeMap<i32, i64>,
-    /// The first record of each partition that waits.
-    held: BTreeMap<i32, i64>,
+    group: LoopState<TopicBatch>,
     /// Up to where invalid records have been written, for when they are read again.
     letters: BTreeMap<i32, i64>,
-    /// When it was looked whether records that wait can be taken, by [`Clock::passed`].
-    looked: Option<Duration>,
-    /// From when on an idle reader commits ends, by the same.
-    ends_due: Duration,
-}
-
-impl AsMut<LoopState> for ReaderState {
-    fn as_mut(&mut self) -> &mut LoopState {
-        &mut self.group
-    }
+    /// When to look whether records that wait can be taken, by [`Clock::passed`].
+    look_due: Duration,
 }
 
 impl<S, K, F, C> TopicReader<S, K, F, C>
@@ -118,7 +102,7 @@ where
         &mut self,
         state: &mut ReaderState,
         batch: &S::Batch,
-    ) -> Result<(Vec<Output>, InFlight), Interruption> {
+    ) -> Result<(Vec<Output>, TopicBatch), Interruption> {
         let now = self.time(batch.appends()).await?;
         let (mut tally, mut outputs, mut items) = (TopicTally::default(), Vec::new(), Vec::new());
         let (mut letters, mut places) = (BTreeMap::new(), Vec::new());
@@ -146,15 +130,15 @@ where
         }
         let mut outcomes = vec![None; items.len()];
         if !items.is_empty() {
-            self.take(&items, &mut outcomes).await?;
+            self.take_all(&items, &mut outcomes).await?;
         }
         for ((partition, offset), outcome) in places.into_iter().zip(outcomes.into_iter().flatten()) {
             match F::label(outcome) {
                 Some(label) => tally.outcome(label),
-                None => drop(state.held.entry(partition).or_insert(offset)),
+                None => state.group.committed.hold(partition, offset),
             }
         }
-        Ok((outputs, InFlight { letters, tally, ..InFlight::default() }))
+        Ok((outputs, TopicBatch { letters, tally }))
     }
 
     /// The time to read a batch by; a clock that is wrong is waited for.
@@ -169,7 +153,7 @@ where
     }
 
     /// Asks the feed until it has everything, serving the group meanwhile.
-    async fn take(&mut self, items: &[F::Item], outcomes: &mut [Option<F::Outcome>]) -> Result<(), Interruption> {
+    async fn take_all(&mut self, items: &[F::Item], outcomes: &mut [Option<F::Outcome>]) -> Result<(), Interruption> {
         for pause in backoff() {
             match self.feed.take(&self.topic, items, outcomes).await {
                 Ok(()) => {
@@ -189,55 +173,20 @@ where
     /// Shows why nothing is taken, and pauses.
     async fn wait(&mut self, why: String, pause: Duration) -> Result<(), Interruption> {
         self.status.set_trouble(Some(why));
-        if self.serve_group().await?.is_some() {
-            return Err(Interruption::Group);
-        }
+        self.serve().await?;
         self.pause_or_stop(pause).await
     }
 
     /// Goes back to the records that wait, once one of them can be taken.
     async fn look_for_waiting(&mut self, state: &mut ReaderState) -> Result<(), Interruption> {
         let passed = self.clock.passed();
-        let due = state.looked.is_none_or(|looked| passed.saturating_sub(looked) >= LOOK_EVERY);
-        if state.held.is_empty() || !due {
+        if passed < state.look_due || !state.group.committed.holds_any() {
             return Ok(());
         }
-        state.looked = Some(passed);
+        state.look_due = passed + LOOK_EVERY;
         if self.feed.any_back().await {
             return Err(Interruption::Rewind("a shard has its history again".to_owned()));
         }
-        Ok(())
-    }
-
-    /// Ends of partitions that were read, where no record waits before them.
-    fn ends_read(&self, state: &ReaderState) -> Vec<Progress> {
-        let mut ends = self.source.ends_read();
-        ends.retain(|end| !state.held.contains_key(&end.partition));
-        ends
-    }
-
-    fn note_lag(&self, state: &ReaderState, batch: &S::Batch) {
-        let is_all_committed = batch.is_empty() && !state.in_flight.has_records;
-        let ends = if is_all_committed { self.ends_read(state) } else { Vec::new() };
-        let lag = self.source.lag(&ends::reached(&state.committed, ends));
-        self.metrics.set_topic_lag(F::TOPIC, lag.into_iter().map(|(_, records)| records).sum());
-    }
-
-    /// Commits ends behind which nothing but offsets without a record is left to read. To be called when all that was read is committed.
-    async fn commit_ends(&mut self, state: &mut ReaderState) -> Result<(), Interruption> {
-        if self.clock.passed() < state.ends_due {
-            return Ok(());
-        }
-        let progress = ends::not_committed(&state.committed, self.ends_read(state));
-        if progress.is_empty() {
-            return Ok(());
-        }
-        if self.serve_group().await?.is_some() {
-            return Err(Interruption::Group);
-        }
-        let (records, membership) = (self.source.batch(), self.source.membership()?);
-        state.in_flight = InFlight { progress: progress.clone(), ..InFlight::default() };
-        self.sink.submit(Job { records, outputs: Vec::new(), progress, membership });
         Ok(())
     }
 }
@@ -253,57 +202,44 @@ where
     type Sink = K;
     type Clock = C;
     type State = ReaderState;
+    type Taken = TopicBatch;
 
     fn ends(&mut self) -> Ends<'_, S, K, C> {
         let Self { source, sink, clock, stop, metrics, status, drain, .. } = self;
         Ends { source, sink, clock, stop, metrics: &**metrics, status, drain: *drain }
     }
 
+    fn group(state: &mut ReaderState) -> &mut LoopState<TopicBatch> {
+        &mut state.group
+    }
+
     fn name(&self) -> &'static str {
         F::TOPIC.as_str()
     }
 
-    async fn run_batches(&mut self, state: &mut ReaderState) -> Result<(), Interruption> {
-        loop {
-            if self.stop.is_cancelled() {
-                return Err(Interruption::Stop);
-            }
-            self.status.progressed(self.clock.passed());
-            let mut batch = self.source.batch();
-            if self.source.poll(&mut batch, BATCH, FILL).await?.is_some() {
-                return Err(Interruption::Group);
-            }
-            self.look_for_waiting(state).await?;
-            self.note_lag(state, &batch);
-            if batch.is_empty() {
-                if self.poll_commit(state, Duration::ZERO).await? {
-                    self.commit_ends(state).await?;
-                }
-                continue;
-            }
-            let (outputs, in_flight) = self.take_batch(state, &batch).await?;
-            self.await_commit(state).await?;
-            if self.serve_group().await?.is_some() {
-                return Err(Interruption::Group);
-            }
-            let ends = ends::not_committed(&state.committed, self.ends_read(state));
-            let progress = ends::with_batch(progress_of(&batch, &state.held, &state.committed), ends);
-            let membership = self.source.membership()?;
-            state.in_flight = InFlight { progress: progress.clone(), has_records: true, ..in_flight };
-            self.sink.submit(Job { records: batch, outputs, progress, membership });
+    async fn take(&mut self, state: &mut ReaderState) -> Result<Iteration<S::Batch, TopicBatch>, Interruption> {
+        let mut batch = self.source.batch();
+        if self.source.poll(&mut batch, BATCH, FILL).await?.is_some() {
+            return Err(Interruption::Group);
         }
+        self.look_for_waiting(state).await?;
+        if batch.is_empty() {
+            return Ok(Iteration::Idle);
+        }
+        // It may take long.
+        self.show_lag(state, false);
+        let (outputs, taken) = self.take_batch(state, &batch).await?;
+        Ok(Iteration::Took(batch, outputs, taken))
     }
 
-    fn committed(&mut self, state: &mut ReaderState, _: &CommitTimes) {
-        let InFlight { progress, letters, tally, .. } = std::mem::take(&mut state.in_flight);
-        state.ends_due = self.clock.passed() + ends::COMMIT_AFTER;
-        self.metrics.topic_committed(F::TOPIC, &tally);
-        state.committed.extend(progress.iter().map(|done| (done.partition, done.next_offset)));
-        state.letters.extend(letters);
+    fn committed(&mut self, state: &mut ReaderState, taken: TopicBatch, _: &CommitTimes, _: &Stamps) {
+        self.metrics.topic_committed(F::TOPIC, &taken.tally);
+        state.letters.extend(taken.letters);
     }
 
-    fn failed(&mut self, state: &mut ReaderState, _: Option<&CommitError>) {
-        state.in_flight = InFlight::default();
+    fn show_lag(&mut self, state: &mut ReaderState, found_nothing: bool) {
+        let lag = state.group.committed.lag(&self.source, found_nothing);
+        self.metrics.set_topic_lag(F::TOPIC, lag.into_iter().map(|(_, records)| records).sum());
     }
 
     fn forget(&mut self, state: &mut ReaderState) {
@@ -317,26 +253,10 @@ where
             state.letters.clear();
             self.topic.id = id;
         }
-        state.held.clear();
-        state.committed = self.source.starts().iter().map(|start| (start.partition, start.next_offset)).collect();
-    }
-
-    async fn before_end(&mut self, _: &mut ReaderState) -> Result<(), LaneError> {
-        Ok(())
     }
 }
 
 /// No record goes out for a valid record.
 fn nothing() -> Output {
     Output { to: Destination::Nowhere, value: OutputValue::AsItCame, headers: Arc::new([]) }
-}
-
-/// How far a batch brings each of its partitions: not beyond what is held, and never back.
-fn progress_of(records: &impl Records, held: &BTreeMap<i32, i64>, committed: &BTreeMap<i32, i64>) -> Vec<Progress> {
-    let kept = next_offsets(records).into_iter().map(|(partition, next)| {
-        let next = held.get(&partition).map_or(next, |held| next.min(*held));
-        let next_offset = committed.get(&partition).map_or(next, |before| next.max(*before));
-        Progress { partition, next_offset }
-    });
-    kept.collect()
 }

@@ -67,7 +67,7 @@ where
     /// Waits until the budgets may have what a batch needs. Serves the group meanwhile.
     pub(super) async fn wait_for_budgets(&mut self, state: &mut LaneState) -> Result<(), Interruption> {
         let Self { source, clock, stop, metrics, status, task, budgets, .. } = self;
-        let (done, until) = ((*task == super::Task::Intents).then_some(&state.committed), Until::Interrupted);
+        let (done, until) = ((*task == super::Task::Intents).then_some(&state.group.committed), Until::Interrupted);
         let mut serving = Serving { source, clock, stop, metrics: &**metrics, status, done, until };
         let ready = async {
             tokio::select! {

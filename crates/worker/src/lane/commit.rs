@@ -1,52 +1,107 @@
-//! The batch that is being committed.
+//! A lane as a member of its group: what it notes of a batch that is being committed, what it does after changes of the group and
+//! failures, and at the end.
 
 use std::{sync::Once, time::Duration};
 
 use weir_core::{
     ports::{Clock, CommitError, CommitTimes, Sink, Source, Store},
-    record::{Job, Progress},
+    record::Records,
     routes::Taken,
+    stamps::Stamps,
     tally::Tally,
+    time::Time,
 };
 
-use super::{Interruption, Lane, LaneState, Task, unavailable_shards::CommitOutcome};
-use crate::{ends, group_loop::GroupLoop as _, observer::Event, trace::OpenTrace};
+use super::{
+    ANSWERS_HOLD, Interruption, Lane, LaneError, LaneState, Task, permits::Asleep, serving::Until,
+    unavailable_shards::CommitOutcome,
+};
+use crate::{
+    group_loop::{Ends, GroupLoop, Iteration, JobOf, LoopState},
+    observer::Event,
+    trace::{Interval, OpenTrace},
+};
 
 /// Whether intents with times before 1971 were told of: once, not by each lane.
 static EARLY_TIMES: Once = Once::new();
 
-/// The batch that is being committed.
+/// A batch that is decided, or being committed.
 #[derive(Default)]
-pub(super) struct InFlight {
-    pub(super) progress: Vec<Progress>,
-    /// How many records it has.
-    pub(super) records: usize,
+pub(crate) struct InFlight {
+    /// How many records it has, and how many partitions it brings on.
+    pub(super) size: (usize, usize),
     pub(super) tally: Tally,
     pub(super) trace: Option<OpenTrace>,
     /// Spent once it is committed; they go back where it is not.
     pub(super) permits: Vec<Taken>,
+    /// Since when the store's answers hold.
+    pub(super) asked_at: Duration,
+    /// When the store was asked.
+    pub(super) asked_in: Option<Interval>,
+    pub(super) decided_at: Option<Time>,
+    /// From the end of the batch until it was handed over.
+    pub(super) decided_in: Duration,
 }
 
 impl InFlight {
     /// Its commit has ended.
     fn end_trace(&mut self, error: Option<&CommitError>, now: Duration) {
         if let Some(trace) = self.trace.take() {
-            let size = (self.records, self.progress.len());
-            trace.end(&self.tally, size, error.map(ToString::to_string).as_deref(), now);
+            trace.end(&self.tally, self.size, error.map(ToString::to_string).as_deref(), now);
         }
     }
 }
 
-impl<S, K, D, C> Lane<S, K, D, C>
+impl<S, K, D, C> GroupLoop for Lane<S, K, D, C>
 where
     S: Source,
     K: Sink<S::Batch, S::Membership>,
     D: Store,
     C: Clock,
 {
-    /// Notes that the batch in flight is committed.
-    pub(super) fn note_committed(&mut self, state: &mut LaneState, times: &CommitTimes) {
-        let mut in_flight = std::mem::take(&mut state.in_flight);
+    type Source = S;
+    type Sink = K;
+    type Clock = C;
+    type State = LaneState;
+    type Taken = InFlight;
+
+    fn ends(&mut self) -> Ends<'_, S, K, C> {
+        let Self { source, sink, clock, stop, metrics, status, settings, .. } = self;
+        Ends { source, sink, clock, stop, metrics: &**metrics, status, drain: settings.drain }
+    }
+
+    fn group(state: &mut LaneState) -> &mut LoopState<InFlight> {
+        &mut state.group
+    }
+
+    fn name(&self) -> &'static str {
+        self.task.as_str()
+    }
+
+    async fn take(&mut self, state: &mut LaneState) -> Result<Iteration<S::Batch, InFlight>, Interruption> {
+        self.next_batch(state).await
+    }
+
+    fn handing_over(
+        &mut self,
+        state: &mut LaneState,
+        batch: &mut InFlight,
+        job: &JobOf<S>,
+    ) -> Result<(), Interruption> {
+        let now = self.clock.passed();
+        if now.saturating_sub(batch.asked_at) > ANSWERS_HOLD {
+            return Err(Interruption::Rewind("the store's answers have become too old".to_owned()));
+        }
+        if let Some(trace) = &mut batch.trace {
+            trace.handed_over(batch.asked_in, now);
+        }
+        batch.size = (job.records.len(), job.progress.len());
+        batch.decided_in = now.saturating_sub(state.closed_at);
+        state.unavailable.handed_over();
+        Ok(())
+    }
+
+    fn committed(&mut self, state: &mut LaneState, mut in_flight: InFlight, times: &CommitTimes, stamps: &Stamps) {
         in_flight.end_trace(None, self.clock.passed());
         self.metrics.committed(&in_flight.tally, times);
         if in_flight.tally.early_times > 0 {
@@ -59,14 +114,12 @@ where
             });
         }
         let committed_in = times.produce + times.flush + times.commit;
-        state.batch_timer.took(state.decided_in + committed_in);
-        state.limit.committed(in_flight.records, committed_in);
-        state.ends_due = self.clock.passed() + ends::COMMIT_AFTER;
-        let committed = state.committed.committed(in_flight.progress.drain(..));
+        state.batch_timer.took(in_flight.decided_in + committed_in);
+        state.limit.committed(in_flight.size.0, committed_in);
         if self.task == Task::Intents
-            && let Some((stamps, decided_at)) = committed
+            && let Some(decided_at) = in_flight.decided_at
         {
-            self.metrics.records_committed(&stamps, decided_at, self.clock.now());
+            self.metrics.records_committed(stamps, decided_at, self.clock.now());
         }
         state.unavailable.after_commit(CommitOutcome::Committed, &*self.metrics);
         in_flight.permits.drain(..).for_each(Taken::spend);
@@ -74,53 +127,50 @@ where
             let failed = &in_flight.tally.failed;
             failed.iter().for_each(|(route, count)| routes.state(route).fail(*count));
         }
-        self.note_lag(state);
     }
 
-    /// Notes that it is not committed, or perhaps it is.
-    pub(super) fn note_failed(&mut self, state: &mut LaneState, error: Option<&CommitError>) {
-        let mut in_flight = std::mem::take(&mut state.in_flight);
+    fn failed(&mut self, state: &mut LaneState, mut in_flight: InFlight, error: Option<&CommitError>) {
         state.unavailable.after_commit(CommitOutcome::Failed, &*self.metrics);
         let Some(error) = error else { return };
         in_flight.end_trace(Some(error), self.clock.passed());
-        if matches!(error, CommitError::TooSlow(_)) && in_flight.records > 0 {
-            let records = state.limit.too_slow(in_flight.records);
+        if matches!(error, CommitError::TooSlow(_)) && in_flight.size.0 > 0 {
+            let records = state.limit.too_slow(in_flight.size.0);
             self.metrics.happened(Event::BatchHalved);
             tracing::warn!(records, "the brokers are too slow for the batch: at most so many records from now on");
         }
     }
 
-    /// Commits the ends of partitions behind which nothing but offsets without a record is left to read: they look like records that
-    /// are not done. To be called when nothing that was read is not committed. Not at once: the next batch has them, if it comes soon.
-    pub(super) async fn commit_ends(&mut self, state: &mut LaneState) -> Result<(), Interruption> {
-        if self.clock.passed() < state.ends_due {
-            return Ok(());
-        }
-        let progress = state.committed.not_committed(self.source.ends_read());
-        if progress.is_empty() {
-            return Ok(());
-        }
-        if self.serve_group().await?.is_some() {
-            return Err(Interruption::Group);
-        }
-        let (records, membership) = (self.source.batch(), self.source.membership()?);
-        state.in_flight = InFlight { progress: progress.clone(), ..InFlight::default() };
-        state.decided_in = Duration::ZERO;
-        self.sink.submit(Job { records, outputs: Vec::new(), progress, membership });
-        Ok(())
-    }
-
-    pub(super) fn note_lag(&self, state: &mut LaneState) {
+    fn show_lag(&mut self, state: &mut LaneState, found_nothing: bool) {
         if self.task == Task::Intents {
-            state.committed.report(&self.source, &*self.metrics, self.clock.now());
+            state.group.committed.report(&self.source, found_nothing, &*self.metrics, self.clock.now());
         }
     }
 
-    pub(super) fn note_idle(&self, state: &mut LaneState) {
+    fn forget(&mut self, state: &mut LaneState) {
         if self.task == Task::Intents {
-            let is_all_committed = state.in_flight.records == 0;
-            let ends = if is_all_committed { self.source.ends_read() } else { Vec::new() };
-            state.committed.report_idle(&self.source, ends, &*self.metrics, self.clock.now());
+            state.group.committed.forget(&self.source, &*self.metrics);
+        }
+        self.metrics.happened(Event::Rebalanced);
+    }
+
+    fn start(&mut self, state: &mut LaneState) {
+        if self.task == Task::Intents {
+            self.decider.topic.id = self.source.topic_id();
+        }
+        if let Some(ripe) = &mut state.ripe {
+            ripe.start();
+        }
+        state.asleep = Asleep::default();
+        state.unavailable.after_commit(CommitOutcome::ReadFrom(self.source.starts()), &*self.metrics);
+    }
+
+    /// Completes deferred writes to shards that are available again by the end, as long as there is time.
+    async fn before_end(&mut self, state: &mut LaneState) -> Result<(), LaneError> {
+        let until = Until::End(state.group.ends_by());
+        let (store, mut serving) = self.store_and_serving(&state.group.committed, until);
+        match state.unavailable.before_end(store, &mut serving).await {
+            Err(Interruption::Fatal(message)) => Err(LaneError::Fatal(message)),
+            Ok(()) | Err(Interruption::Stop | Interruption::Group | Interruption::Rewind(_)) => Ok(()),
         }
     }
 }

@@ -169,7 +169,7 @@ where
         state: &mut LaneState,
         batch: &mut AskedBatch<'_, S::Batch>,
     ) -> Result<Admitted, Interruption> {
-        let (store, mut serving) = self.store_and_serving(&state.committed, Until::Interrupted);
+        let (store, mut serving) = self.store_and_serving(&state.group.committed, Until::Interrupted);
         state.unavailable.admit((store, &mut serving), batch).await
     }
 

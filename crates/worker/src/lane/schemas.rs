@@ -31,7 +31,7 @@ where
         let mut pauses = backoff();
         let mut waited = false;
         loop {
-            let (_, mut serving) = self.store_and_serving(&state.committed, Until::Interrupted);
+            let (_, mut serving) = self.store_and_serving(&state.group.committed, Until::Interrupted);
             match serving.during(schemas.prepare(&ids)).await? {
                 Ok(held) => {
                     if waited {

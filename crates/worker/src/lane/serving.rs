@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use weir_core::ports::{Clock, Source};
 
-use super::{Interruption, committed::Committed};
-use crate::{backoff::SERVE_EVERY, observer::Observer, status::LaneStatus};
+use super::Interruption;
+use crate::{backoff::SERVE_EVERY, group_loop::Committed, observer::Observer, status::LaneStatus};
 
 /// What goes on while the store is waited for. Nothing is read meanwhile: the client fetches until its bounded queue is
 /// full, and Kafka keeps the rest.

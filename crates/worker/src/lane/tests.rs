@@ -33,7 +33,7 @@ use weir_core::{
     policy::{Action, Bypass, Cap, CapWindow, Caps, Mode, OnUnavailable, Policy},
     ports::{CommitError, CommitTimes, GroupEvent, Settled, SourceError, StoreError},
     pressure::{Pressure, PressureRule},
-    record::{Destination, NoHeaders, Progress, ReadBefore, RecordView},
+    record::{Destination, Job, NoHeaders, Progress, ReadBefore, RecordView},
     route::Route,
     routes::Routes,
     segment::{SegmentSet, UserIdKind, UserIds},

@@ -6,10 +6,9 @@ use weir_core::ports::{Clock, Sink, Source, Store};
 
 use super::{
     Interruption, Lane, LaneState, Task,
-    committed::Committed,
     serving::{Serving, Until},
 };
-use crate::group_loop::GroupLoop;
+use crate::group_loop::{Committed, GroupLoop};
 
 impl<S, K, D, C> Lane<S, K, D, C>
 where
@@ -26,7 +25,7 @@ where
         if state.unavailable.is_promised() {
             self.poll_commit(state, Duration::ZERO).await?;
         }
-        let (store, mut serving) = self.store_and_serving(&state.committed, Until::Interrupted);
+        let (store, mut serving) = self.store_and_serving(&state.group.committed, Until::Interrupted);
         state.unavailable.before_poll(store, &mut serving).await
     }
 
@@ -51,14 +50,14 @@ where
 
     /// A pause before the next attempt, short while shards are unavailable. A stop ends it.
     pub(super) async fn wait_a_little(&mut self, state: &LaneState, pause: Duration) -> Result<(), Interruption> {
-        self.store_and_serving(&state.committed, Until::Interrupted).1.serve().await?;
+        self.store_and_serving(&state.group.committed, Until::Interrupted).1.serve().await?;
         let longest = state.unavailable.longest_pause(self.clock.passed());
         tokio::select! {
             biased;
             () = self.stop.cancelled() => {}
             () = self.clock.sleep(pause.min(longest)) => {}
         }
-        self.store_and_serving(&state.committed, Until::Interrupted).1.serve().await
+        self.store_and_serving(&state.group.committed, Until::Interrupted).1.serve().await
     }
 
     /// The store, and what goes on while it is waited for.
