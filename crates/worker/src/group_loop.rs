@@ -8,6 +8,7 @@
 mod batches;
 mod committed;
 mod interruption;
+pub(crate) mod serving;
 
 use std::time::Duration;
 

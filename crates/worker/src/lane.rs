@@ -23,7 +23,6 @@ mod permits;
 mod ripe;
 mod rounds;
 mod schemas;
-mod serving;
 mod task;
 #[cfg(test)]
 mod tests;
@@ -54,7 +53,7 @@ pub use super::group_loop::LaneError;
 use super::{
     budgets::Claimant,
     deferred_shards::DeferredShards,
-    group_loop::{GroupLoop, Interruption, Iteration, LoopState},
+    group_loop::{GroupLoop, Interruption, Iteration, LoopState, serving},
     observer::{Observer, Stage},
     status::LaneStatus,
     trace::{OpenTrace, Tracer},

@@ -7,6 +7,8 @@
 //! but not the records behind it; once the feed can take it, all is read again from there.
 
 mod feed;
+#[cfg(test)]
+mod tests;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -27,7 +29,10 @@ use weir_core::{
 pub use self::feed::Feed;
 use super::{
     backoff::backoff,
-    group_loop::{Ends, GroupLoop, Interruption, Iteration, LaneError, LoopState},
+    group_loop::{
+        Ends, GroupLoop, Interruption, Iteration, LaneError, LoopState,
+        serving::{Serving, Until},
+    },
     observer::Observer,
     status::LaneStatus,
 };
@@ -152,10 +157,18 @@ where
         Err(Interruption::Stop)
     }
 
-    /// Asks the feed until it has everything, serving the group meanwhile.
+    /// The feed with its topic, and what goes on while it is waited for.
+    fn feed_and_serving(&mut self) -> (&mut F, &Topic, Serving<'_, S, C>) {
+        let Self { topic, source, feed, clock, stop, metrics, status, .. } = self;
+        let (metrics, done, until) = (&**metrics, None, Until::Interrupted);
+        (feed, &*topic, Serving { source, clock, stop, metrics, status, done, until })
+    }
+
+    /// Asks the feed until it has everything, serving the group meanwhile. An interruption drops the question half way.
     async fn take_all(&mut self, items: &[F::Item], outcomes: &mut [Option<F::Outcome>]) -> Result<(), Interruption> {
         for pause in backoff() {
-            match self.feed.take(&self.topic, items, outcomes).await {
+            let (feed, topic, mut serving) = self.feed_and_serving();
+            match serving.during(feed.take(topic, items, outcomes)).await? {
                 Ok(()) => {
                     self.status.set_trouble(None);
                     return Ok(());
@@ -184,7 +197,8 @@ where
             return Ok(());
         }
         state.look_due = passed + LOOK_EVERY;
-        if self.feed.any_back().await {
+        let (feed, _, mut serving) = self.feed_and_serving();
+        if serving.during(feed.any_back()).await? {
             return Err(Interruption::Rewind("a shard has its history again".to_owned()));
         }
         Ok(())

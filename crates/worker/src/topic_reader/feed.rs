@@ -19,7 +19,7 @@ pub trait Feed {
     /// The dead letter that the record becomes.
     fn read(&self, record: &RecordView<'_>, now: Time) -> Result<Self::Item, DeadLetter>;
 
-    /// Takes the records whose place in `outcomes` (as long as `items`) is still empty. Safe to call again.
+    /// Takes the records whose place in `outcomes` (as long as `items`) is still empty. Safe to call again, and to drop half way.
     ///
     /// # Errors
     /// Some places are still empty; the error says why.
@@ -33,6 +33,6 @@ pub trait Feed {
     /// The metric's label of an outcome; `None`: the record waits, and holds its partition back.
     fn label(outcome: Self::Outcome) -> Option<&'static str>;
 
-    /// Whether a record that waits can be taken now.
+    /// Whether a record that waits can be taken now. Safe to drop half way.
     fn any_back(&mut self) -> impl Future<Output = bool> + Send;
 }

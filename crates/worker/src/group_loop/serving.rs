@@ -1,37 +1,36 @@
-//! What a lane goes on with while it waits for the store.
+//! What a group member goes on with while it waits for Redis, or for a registry of schemas.
 
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use weir_core::ports::{Clock, Source};
 
-use super::Interruption;
-use crate::{backoff::SERVE_EVERY, group_loop::Committed, observer::Observer, status::LaneStatus};
+use super::{Committed, Interruption};
+use crate::{backoff::SERVE_EVERY, observer::Observer, status::LaneStatus};
 
-/// What goes on while the store is waited for. Nothing is read meanwhile: the client fetches until its bounded queue is
-/// full, and Kafka keeps the rest.
-pub(super) struct Serving<'l, S, C> {
-    pub(super) source: &'l mut S,
-    pub(super) clock: &'l C,
-    pub(super) stop: &'l CancellationToken,
-    pub(super) metrics: &'l dyn Observer,
-    pub(super) status: &'l LaneStatus,
-    /// Of the intents, how far each partition is committed.
-    pub(super) done: Option<&'l Committed>,
-    pub(super) until: Until,
+/// What goes on. Nothing is read meanwhile: the client fetches until its bounded queue is full, and Kafka keeps the rest.
+pub(crate) struct Serving<'l, S, C> {
+    pub(crate) source: &'l mut S,
+    pub(crate) clock: &'l C,
+    pub(crate) stop: &'l CancellationToken,
+    pub(crate) metrics: &'l dyn Observer,
+    pub(crate) status: &'l LaneStatus,
+    /// How far each partition is committed, where it is shown.
+    pub(crate) done: Option<&'l Committed>,
+    pub(crate) until: Until,
 }
 
-/// How long the store is waited for.
+/// How long it waits.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Until {
-    /// Until the lane is told to stop or its group changes; the group is served.
+pub(crate) enum Until {
+    /// Until it is told to stop or its group changes; the group is served.
     Interrupted,
-    /// Until this time of [`Clock::passed`], when the lane ends.
+    /// Until this time of [`Clock::passed`], when it ends.
     End(Duration),
 }
 
 impl<S: Source, C: Clock> Serving<'_, S, C> {
-    pub(super) async fn serve(&mut self) -> Result<(), Interruption> {
+    pub(crate) async fn serve(&mut self) -> Result<(), Interruption> {
         let now = self.clock.passed();
         self.status.progressed(now);
         match self.until {
@@ -50,7 +49,7 @@ impl<S: Source, C: Clock> Serving<'_, S, C> {
     }
 
     /// Serves the group until this is done; an interruption drops it half way.
-    pub(super) async fn during<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Interruption> {
+    pub(crate) async fn during<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Interruption> {
         let mut work = std::pin::pin!(work);
         loop {
             let serve_in = match self.until {

@@ -1,0 +1,263 @@
+//! The reader against fake ends: how far it commits, and when it ends.
+
+use std::{
+    cell::RefCell,
+    rc::Rc,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+use tokio::time::timeout;
+use weir_core::{
+    ports::{CommitError, GroupEvent, Settled, SourceError},
+    record::{Headers, Job, Progress, ReadBefore, RecordView},
+};
+
+use super::*;
+use crate::observer::{BesideTopic, tests::TestObserver};
+
+const RECORDS: i64 = 10;
+/// How long a reader may run.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Kafka, as far as a reader sees it: one partition, and what is committed.
+#[derive(Default)]
+struct World {
+    position: i64,
+    is_assigned: bool,
+    polls: usize,
+    /// After so many polls the reader is told to stop; else once all is committed.
+    stops_after: Option<usize>,
+    commits: Vec<i64>,
+}
+
+impl World {
+    fn committed(&self) -> i64 {
+        self.commits.last().copied().unwrap_or_default()
+    }
+}
+
+type Shared = Rc<RefCell<World>>;
+
+/// A clock that waits move on: they take no time.
+#[derive(Clone, Default)]
+struct TestClock(Arc<AtomicU64>);
+
+impl Clock for TestClock {
+    fn now(&self) -> Time {
+        Time::default()
+    }
+
+    fn passed(&self) -> Duration {
+        Duration::from_millis(self.0.load(Relaxed))
+    }
+
+    async fn sleep(&self, wait: Duration) {
+        tokio::task::yield_now().await;
+        self.0.fetch_add(u64::try_from(wait.as_millis()).unwrap(), Relaxed);
+    }
+}
+
+/// The offsets of its records.
+#[derive(Default)]
+struct Batch(Vec<i64>);
+
+impl Headers for Batch {
+    fn header(&self, _: usize) -> Option<(&[u8], Option<&[u8]>)> {
+        None
+    }
+}
+
+impl Records for Batch {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn get(&self, index: usize) -> RecordView<'_> {
+        let offset = self.0[index];
+        RecordView { key: None, value: None, partition: 0, offset, timestamp: None, headers: self, deferral: None }
+    }
+}
+
+struct FakeSource {
+    world: Shared,
+    starts: Vec<Progress>,
+    clock: TestClock,
+    stop: CancellationToken,
+}
+
+impl Source for FakeSource {
+    type Batch = Batch;
+    type Membership = ();
+
+    fn batch(&self) -> Batch {
+        Batch::default()
+    }
+
+    async fn poll(&mut self, batch: &mut Batch, max: usize, wait: Duration) -> Result<Option<GroupEvent>, SourceError> {
+        if self.world.borrow().position >= RECORDS {
+            self.clock.sleep(wait).await;
+        }
+        let mut world = self.world.borrow_mut();
+        world.polls += 1;
+        let is_over = match world.stops_after {
+            Some(polls) => world.polls > polls,
+            None => world.committed() == RECORDS,
+        };
+        if is_over {
+            self.stop.cancel();
+        }
+        if !world.is_assigned {
+            return Ok(Some(GroupEvent::Assigned));
+        }
+        while batch.len() < max && world.position < RECORDS {
+            batch.0.push(world.position);
+            world.position += 1;
+        }
+        Ok(None)
+    }
+
+    async fn settle(&mut self) -> Result<(), SourceError> {
+        self.world.borrow_mut().is_assigned = true;
+        self.rewind().await
+    }
+
+    async fn rewind(&mut self) -> Result<(), SourceError> {
+        let committed = self.world.borrow().committed();
+        self.world.borrow_mut().position = committed;
+        self.starts = vec![Progress { partition: 0, next_offset: committed }];
+        Ok(())
+    }
+
+    async fn put_back(&mut self, _: &mut Batch, _: &[(i32, i64)]) -> Result<(), SourceError> {
+        unreachable!("a reader puts nothing back")
+    }
+
+    async fn resume(&mut self, _: &[i32]) -> Result<(), SourceError> {
+        unreachable!("a reader puts nothing back")
+    }
+
+    fn membership(&self) -> Result<(), SourceError> {
+        Ok(())
+    }
+
+    fn partitions(&self) -> usize {
+        1
+    }
+
+    fn starts(&self) -> &[Progress] {
+        &self.starts
+    }
+
+    fn ends_read(&self) -> Vec<Progress> {
+        let is_at_end = self.world.borrow().position >= RECORDS;
+        if is_at_end { vec![Progress { partition: 0, next_offset: RECORDS }] } else { Vec::new() }
+    }
+
+    fn read_before(&self) -> ReadBefore {
+        ReadBefore::none()
+    }
+
+    fn lag(&self, _: &BTreeMap<i32, i64>) -> Vec<(i32, i64)> {
+        Vec::new()
+    }
+}
+
+struct FakeSink(Shared, Option<Job<Batch, ()>>);
+
+impl Sink<Batch, ()> for FakeSink {
+    fn submit(&mut self, job: Job<Batch, ()>) {
+        self.1 = Some(job);
+    }
+
+    async fn wait(&mut self, _: Duration) -> Settled {
+        let Some(job) = self.1.take() else { return Settled::Idle };
+        self.0.borrow_mut().commits.push(job.progress[0].next_offset);
+        Settled::Committed(CommitTimes::default())
+    }
+
+    async fn recover(&mut self) -> Result<(), CommitError> {
+        Ok(())
+    }
+}
+
+/// Takes all records but one, which waits until the second look.
+#[derive(Default)]
+struct TestFeed {
+    waits: Option<i64>,
+    looks: usize,
+    /// Whether it takes for ever.
+    hangs: bool,
+    taken: Vec<i64>,
+}
+
+impl Feed for TestFeed {
+    const TOPIC: BesideTopic = BesideTopic::Refunds;
+    type Item = i64;
+    /// Whether it is taken.
+    type Outcome = bool;
+
+    fn read(&self, record: &RecordView<'_>, _: Time) -> Result<i64, DeadLetter> {
+        Ok(record.offset)
+    }
+
+    async fn take(&mut self, _: &Topic, items: &[i64], outcomes: &mut [Option<bool>]) -> Result<(), StoreError> {
+        if self.hangs {
+            std::future::pending::<()>().await;
+        }
+        for (item, outcome) in items.iter().zip(outcomes) {
+            let is_taken = self.waits != Some(*item);
+            self.taken.extend(is_taken.then_some(*item));
+            *outcome = Some(is_taken);
+        }
+        Ok(())
+    }
+
+    fn label(outcome: bool) -> Option<&'static str> {
+        outcome.then_some("taken")
+    }
+
+    async fn any_back(&mut self) -> bool {
+        self.looks += 1;
+        self.waits = self.waits.filter(|_| self.looks < 2);
+        self.waits.is_none()
+    }
+}
+
+/// Runs a reader until it ends.
+fn run(feed: TestFeed, world: World) -> (TestFeed, World, Duration) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let (world, clock, stop) = (Rc::new(RefCell::new(world)), TestClock::default(), CancellationToken::new());
+    let (source_world, source_clock, source_stop) = (Rc::clone(&world), clock.clone(), stop.clone());
+    let mut reader = TopicReader {
+        topic: "refunds".into(),
+        source: FakeSource { world: source_world, starts: Vec::new(), clock: source_clock, stop: source_stop },
+        sink: FakeSink(Rc::clone(&world), None),
+        feed,
+        clock: clock.clone(),
+        limits: Arc::default(),
+        drain: Duration::from_secs(2),
+        stop,
+        metrics: Arc::new(TestObserver::default()),
+        status: Arc::default(),
+    };
+    let end = runtime.block_on(async { timeout(DEADLINE, reader.run()).await });
+    end.expect("the reader ends").unwrap();
+    let TopicReader { feed, source, sink, .. } = reader;
+    drop((source, sink));
+    (feed, Rc::into_inner(world).unwrap().into_inner(), clock.passed())
+}
+
+#[test]
+fn a_record_that_waits_holds_its_partition_back_and_all_is_read_again_from_it_on() {
+    let (feed, world, passed) = run(TestFeed { waits: Some(4), ..TestFeed::default() }, World::default());
+    assert_eq!(world.commits, [4, RECORDS], "neither what is behind it nor the end is committed before it");
+    assert_eq!(feed.taken, [0, 1, 2, 3, 5, 6, 7, 8, 9, 4, 5, 6, 7, 8, 9]);
+    assert!(passed >= LOOK_EVERY, "there was one look before, after {passed:?}");
+}
+
+#[test]
+fn the_group_is_served_and_a_stop_is_heard_while_a_feed_does_not_answer() {
+    let feed = TestFeed { hangs: true, ..TestFeed::default() };
+    let (_, world, _) = run(feed, World { stops_after: Some(20), ..World::default() });
+    assert!(world.polls > 20 && world.commits.is_empty(), "{} polls", world.polls);
+}
