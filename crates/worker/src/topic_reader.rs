@@ -137,6 +137,8 @@ where
         if !items.is_empty() {
             self.take_all(&items, &mut outcomes).await?;
         }
+        // Neither the clock nor the feed is waited for any more.
+        self.status.set_trouble(None);
         for ((partition, offset), outcome) in places.into_iter().zip(outcomes.into_iter().flatten()) {
             match F::label(outcome) {
                 Some(label) => tally.outcome(label),
@@ -169,10 +171,7 @@ where
         for pause in backoff() {
             let (feed, topic, mut serving) = self.feed_and_serving();
             match serving.during(feed.take(topic, items, outcomes)).await? {
-                Ok(()) => {
-                    self.status.set_trouble(None);
-                    return Ok(());
-                }
+                Ok(()) => break,
                 Err(StoreError::Fatal(message)) => return Err(Interruption::Fatal(message)),
                 Err(error @ (StoreError::Temporary(_) | StoreError::TooSlow(_) | StoreError::LostHistory { .. })) => {
                     tracing::warn!("{} are not all taken: {error}; trying again", F::TOPIC.as_str());
