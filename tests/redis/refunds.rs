@@ -125,6 +125,31 @@ async fn refunds_of_a_lost_shard_wait_and_others_do_not() {
 }
 
 #[tokio::test]
+async fn behind_a_refund_that_waits_all_of_its_shard_wait_until_they_are_taken_again() {
+    let server = server();
+    let options = own(&server);
+    let opened = opened(&options).await.unwrap();
+    let shard = |user: &str| opened.keyspace.meta().layout.place(UserHash::of(user)).shard;
+    let user = |is_beside: bool| {
+        (0..).map(|user| format!("v{user}")).find(|user| (shard(user) == shard("u")) == is_beside).unwrap()
+    };
+    let (beside, elsewhere) = (user(true), user(false));
+    for user in ["u", &beside, &elsewhere] {
+        assert_eq!(verdict(&options, &opened, user, 1, 0).await, AdmitVerdict::Allowed);
+    }
+    let all = [refund("u", 1, None, 0), refund(&elsewhere, 1, None, 1), refund(&beside, 1, None, 2)];
+    let epoch_key = opened.keyspace.epoch_key(shard("u"));
+    server.query::<()>(&["DEL", &epoch_key]).unwrap();
+    let mut refunds = refunds(&options, &opened);
+    assert_eq!(take(&mut refunds, &all[..1]).await, [Waits]);
+    assert_eq!(take(&mut refunds, &all[1..2]).await, [TakenBack]);
+    server.query::<()>(&["SET", &epoch_key, opened.keyspace.epoch()]).unwrap();
+    assert_eq!(take(&mut refunds, &all[2..]).await, [Waits], "taken now, it would stand for the first one, too");
+    assert!(refunds.any_back().await, "another shard's refund came since");
+    assert_eq!(take(&mut refunds, &all).await, [TakenBack, Repeated, TakenBack]);
+}
+
+#[tokio::test]
 async fn what_is_put_back_twice_is_there_once_in_order_and_never_a_replay() {
     let options = options(&[Stack::shared().redis()]);
     let opened = opened(&options).await.unwrap();

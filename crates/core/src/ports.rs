@@ -137,7 +137,7 @@ pub trait Histories: Send {
 /// Where sends are taken back.
 pub trait TakeBack: Send {
     /// Takes the refunds of a topic whose place in `outcomes` (as long as `refunds`) is still empty, in order of offset within each
-    /// partition. Safe to call again, and to drop half way: what was taken is passed over.
+    /// partition. Safe to call again, and to drop half way: what was taken is passed over. Behind one that waits, all of its shard do.
     ///
     /// # Errors
     /// Some places are still empty; the error says why.
@@ -148,7 +148,7 @@ pub trait TakeBack: Send {
         outcomes: &mut [Option<RefundOutcome>],
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Whether one of the shards for which refunds wait since the last call has its history again. Safe to drop half way.
+    /// Whether one of the shards for which refunds wait has its history again. Then they have to be taken again. Safe to drop half way.
     fn any_back(&mut self) -> impl Future<Output = bool> + Send;
 }
 

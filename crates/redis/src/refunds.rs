@@ -34,6 +34,7 @@ const MAX_REFUNDS_A_CALL: usize = 128;
 pub struct RedisRefunds {
     cluster: Cluster,
     keyspace: Arc<Keyspace>,
+    /// Shards that had lost their history, and for which refunds wait: for all of them until one has it again.
     lost: BTreeSet<u16>,
 }
 
@@ -57,20 +58,23 @@ impl TakeBack for RedisRefunds {
         outcomes: &mut [Option<RefundOutcome>],
     ) -> Result<(), StoreError> {
         let Self { cluster, keyspace, lost } = self;
-        let open: Vec<usize> = (0..refunds.len()).filter(|&at| outcomes.get(at).is_some_and(Option::is_none)).collect();
+        let layout = keyspace.meta().layout;
+        let is_lost = |lost: &BTreeSet<u16>, at: &usize| lost.contains(&layout.place(refunds[*at].user).shard);
+        let open = (0..refunds.len()).filter(|&at| outcomes.get(at).is_some_and(Option::is_none));
+        // Behind one that waits all of its shard do: the mark would pass it.
+        let (waiting, open): (Vec<usize>, Vec<usize>) = open.partition(|at| is_lost(lost, at));
+        waiting.into_iter().for_each(|at| outcomes[at] = Some(RefundOutcome::Waits));
         let wanted = Wanted { guard: Guard::Epoch(keyspace.epoch()), topic, refunds, open: &open };
         let ended = take(cluster, keyspace, &wanted, outcomes).await;
-        lost.clear();
-        lost.extend(ended.lost.keys());
-        if !lost.is_empty()
+        if !ended.lost.is_empty()
             && let Some(made_anew) = renewed(cluster, keyspace).await
         {
             *keyspace = made_anew;
-            lost.clear();
             return Err(StoreError::Temporary("a rebuild has recreated the keyspace: trying again with it".to_owned()));
         }
+        lost.extend(ended.lost.keys());
         for at in open {
-            if outcomes[at].is_none() && lost.contains(&keyspace.meta().layout.place(refunds[at].user).shard) {
+            if outcomes[at].is_none() && is_lost(lost, &at) {
                 outcomes[at] = Some(RefundOutcome::Waits);
             }
         }
@@ -78,11 +82,19 @@ impl TakeBack for RedisRefunds {
     }
 
     async fn any_back(&mut self) -> bool {
-        if renewed(&mut self.cluster, &self.keyspace).await.is_some() {
-            return true;
+        let Self { cluster, keyspace, lost } = self;
+        let is_any_back = if let Some(made_anew) = renewed(cluster, keyspace).await {
+            *keyspace = made_anew;
+            true
+        } else {
+            let epochs = ask_epochs(cluster, keyspace, lost.iter().copied()).await;
+            epochs.into_iter().flatten().flatten().any(|epoch| epoch == keyspace.epoch())
+        };
+        if is_any_back {
+            // All that waits is read again.
+            lost.clear();
         }
-        let epochs = ask_epochs(&mut self.cluster, &self.keyspace, self.lost.iter().copied()).await;
-        epochs.into_iter().flatten().flatten().any(|epoch| epoch == self.keyspace.epoch())
+        is_any_back
     }
 }
 
