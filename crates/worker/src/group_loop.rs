@@ -15,10 +15,10 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use weir_core::{
     ports::{Clock, CommitError, CommitTimes, GroupEvent, Settled, Sink, Source, SourceError},
-    record::{Job, Output},
-    stamps::Stamps,
+    record::Output,
 };
 
+pub use self::interruption::LaneError;
 pub(crate) use self::{committed::Committed, interruption::Interruption};
 use super::{
     backoff::{LONGEST_BACKOFF, SERVE_EVERY, backoff},
@@ -29,14 +29,6 @@ use super::{
 /// What is kept of the time to end, at most: for leaving the group, and for the committed offsets that the member may be waiting
 /// for when it is told to stop (4 s).
 const LEAVING: Duration = Duration::from_secs(5);
-
-/// Why a lane ended, or the reader of a topic.
-#[derive(Debug, thiserror::Error)]
-pub enum LaneError {
-    /// It cannot do its work; the message says what and what to do.
-    #[error("{0}")]
-    Fatal(String),
-}
 
 /// What a group member works with.
 pub(crate) struct Ends<'l, S, K, C> {
@@ -51,33 +43,18 @@ pub(crate) struct Ends<'l, S, K, C> {
 }
 
 /// What the loop knows between iterations. Times are those of [`Clock::passed`].
+#[derive(Default)]
 pub(crate) struct LoopState<T> {
-    /// Pauses between rewinds; starts over with each commit.
-    pauses: Box<dyn Iterator<Item = Duration>>,
+    /// Pauses between rewinds; they start over with each commit.
+    pauses: Option<Box<dyn Iterator<Item = Duration>>>,
     /// When it gives up what it still waits for; known once it is told to stop.
-    ends_by: Option<Duration>,
+    pub(crate) ends_by: Option<Duration>,
     /// From when on ends are committed, where nothing else is.
     ends_due: Duration,
     /// What the batch in flight came to; the default while there is none, or ends alone are committed.
     in_flight: T,
     pub(crate) committed: Committed,
 }
-
-impl<T: Default> Default for LoopState<T> {
-    fn default() -> Self {
-        let (in_flight, committed) = (T::default(), Committed::default());
-        Self { pauses: Box::new(backoff()), ends_by: None, ends_due: Duration::ZERO, in_flight, committed }
-    }
-}
-
-impl<T> LoopState<T> {
-    /// When it gives up what it still waits for, now that it is told to stop.
-    pub(crate) fn ends_by(&self) -> Duration {
-        self.ends_by.unwrap_or_default()
-    }
-}
-
-pub(crate) type JobOf<S> = Job<<S as Source>::Batch, <S as Source>::Membership>;
 
 /// What came of an iteration.
 pub(crate) enum Iteration<B, T> {
@@ -90,7 +67,7 @@ pub(crate) enum Iteration<B, T> {
 }
 
 /// A group member with a producer. It says what it does with batches and commits; the rest is the same for all.
-pub(crate) trait GroupLoop {
+pub(crate) trait GroupLoop: Sized {
     type Source: Source;
     type Sink: Sink<<Self::Source as Source>::Batch, <Self::Source as Source>::Membership>;
     type Clock: Clock;
@@ -113,20 +90,15 @@ pub(crate) trait GroupLoop {
         state: &mut Self::State,
     ) -> Result<Iteration<<Self::Source as Source>::Batch, Self::Taken>, Interruption>;
 
-    /// A batch goes to the sink at once. An interruption gives it up.
-    fn handing_over(
-        &mut self,
-        _: &mut Self::State,
-        _: &mut Self::Taken,
-        _: &JobOf<Self::Source>,
-    ) -> Result<(), Interruption> {
+    /// A batch is handed over at once. An interruption gives it up.
+    fn handing_over(&mut self, _: &mut Self::State, _: &mut Self::Taken) -> Result<(), Interruption> {
         Ok(())
     }
 
-    /// A batch is committed, or ends alone are. With its timestamps, where they were noted.
-    fn committed(&mut self, state: &mut Self::State, taken: Self::Taken, times: &CommitTimes, stamps: &Stamps);
+    /// The batch in flight is committed, or ends alone are.
+    fn committed(&mut self, state: &mut Self::State, taken: Self::Taken, times: &CommitTimes);
 
-    /// A batch is not committed, or perhaps it is; `None`: nobody knows why.
+    /// The batch in flight is not committed, or perhaps it is; `None`: nobody knows why.
     fn failed(&mut self, _: &mut Self::State, _: Self::Taken, _: Option<&CommitError>) {}
 
     /// How many records are not committed has changed, or a poll has found none.
@@ -195,9 +167,10 @@ pub(crate) trait GroupLoop {
             Settled::Committed(times) => {
                 let ends_due = self.ends().clock.passed() + batches::COMMIT_ENDS_AFTER;
                 let group = Self::group(state);
-                (group.pauses, group.ends_due) = (Box::new(backoff()), ends_due);
-                let (taken, stamps) = (std::mem::take(&mut group.in_flight), group.committed.committed());
-                self.committed(state, taken, &times, &stamps);
+                (group.pauses, group.ends_due) = (None, ends_due);
+                let taken = std::mem::take(&mut group.in_flight);
+                self.committed(state, taken, &times);
+                Self::group(state).committed.committed();
                 self.show_lag(state, false);
                 Ok(true)
             }
@@ -221,16 +194,11 @@ pub(crate) trait GroupLoop {
             let Some(event) = self.serve_group().await? else {
                 return Err(self.change_taken_back());
             };
-            match self.ends().source.settle().await {
-                Ok(()) => {
-                    self.begin(state);
-                    self.note_settled(event);
-                    break;
-                }
-                Err(SourceError::Temporary(reason)) => {
-                    self.try_again("taking up a change of partitions", reason, pause).await?;
-                }
-                Err(SourceError::Fatal(reason)) => return Err(Interruption::Fatal(reason)),
+            let settled = self.ends().source.settle().await.map_err(Interruption::from);
+            if self.has_worked("taking up a change of partitions", settled, pause).await? {
+                self.begin(state);
+                self.note_settled(event);
+                break;
             }
         }
         self.ends().status.set_trouble(None);
@@ -269,21 +237,23 @@ pub(crate) trait GroupLoop {
     async fn rewind(&mut self, state: &mut Self::State, reason: String) -> Result<(), Interruption> {
         tracing::warn!("{}: back to the committed offsets: {reason}", self.name());
         self.ends().status.set_trouble(Some(reason));
-        self.settle_commit(state).await?;
+        match self.settle_commit(state).await {
+            Err(interruption @ (Interruption::Stop | Interruption::Fatal(_))) => return Err(interruption),
+            // One that fails says no more than is known.
+            Ok(()) | Err(Interruption::Group | Interruption::Rewind(_)) => {}
+        }
         let taken = std::mem::take(&mut Self::group(state).in_flight);
         self.failed(state, taken, None);
-        let pause = Self::group(state).pauses.next().unwrap_or(LONGEST_BACKOFF);
+        let pauses = Self::group(state).pauses.get_or_insert_with(|| Box::new(backoff()));
+        let pause = pauses.next().unwrap_or(LONGEST_BACKOFF);
         self.pause_or_stop(pause).await?;
         self.recover_sink().await?;
         for pause in backoff() {
             // A change of partitions starts at the committed offsets by itself; and what is revoked must not be assigned again.
             self.serve().await?;
-            match self.ends().source.rewind().await {
-                Ok(()) => break,
-                Err(SourceError::Temporary(reason)) => {
-                    self.try_again("going back to the committed offsets", reason, pause).await?;
-                }
-                Err(SourceError::Fatal(reason)) => return Err(Interruption::Fatal(reason)),
+            let rewound = self.ends().source.rewind().await.map_err(Interruption::from);
+            if self.has_worked("going back to the committed offsets", rewound, pause).await? {
+                break;
             }
         }
         self.ends().status.set_trouble(None);
@@ -291,19 +261,16 @@ pub(crate) trait GroupLoop {
         Ok(())
     }
 
-    /// Where reading failed, a commit may still be under way; one that fails says no more than is known.
+    /// Waits for the commit that may be under way, without a look at the group.
     async fn settle_commit(&mut self, state: &mut Self::State) -> Result<(), Interruption> {
         loop {
-            match self.poll_commit(state, SERVE_EVERY).await {
-                Ok(false) => {
-                    let Ends { clock, status, .. } = self.ends();
-                    status.progressed(clock.passed());
-                }
-                Err(Interruption::Fatal(message)) => return Err(Interruption::Fatal(message)),
-                Ok(true) | Err(Interruption::Stop | Interruption::Group | Interruption::Rewind(_)) => return Ok(()),
-            }
+            let Ends { clock, status, .. } = self.ends();
+            status.progressed(clock.passed());
             if self.out_of_time(state) {
                 return Err(Interruption::Stop);
+            }
+            if self.poll_commit(state, SERVE_EVERY).await? {
+                return Ok(());
             }
         }
     }
@@ -311,15 +278,12 @@ pub(crate) trait GroupLoop {
     /// Makes the sink usable, however long it takes.
     async fn recover_sink(&mut self) -> Result<(), Interruption> {
         for pause in backoff() {
-            match self.try_recover_sink().await? {
-                Ok(()) => break,
-                Err(CommitError::Failed(reason) | CommitError::TooSlow(reason)) => {
-                    self.serve_group().await?;
-                    self.try_again("the producer is not ready", reason, pause).await?;
-                }
-                Err(CommitError::Fenced(reason) | CommitError::Fatal(reason)) => {
-                    return Err(Interruption::Fatal(reason));
-                }
+            let recovered = self.try_recover_sink().await?.map_err(Interruption::from);
+            if recovered.is_err() {
+                self.serve_group().await?;
+            }
+            if self.has_worked("the producer is not ready", recovered, pause).await? {
+                break;
             }
         }
         self.ends().status.set_trouble(None);
@@ -343,11 +307,22 @@ pub(crate) trait GroupLoop {
         }
     }
 
-    /// Shows why something did not work, and pauses before the next attempt.
-    async fn try_again(&mut self, what: &str, reason: String, pause: Duration) -> Result<(), Interruption> {
-        tracing::warn!("{}: {what}: {reason}; trying again", self.name());
-        self.ends().status.set_trouble(Some(reason));
-        self.pause_or_stop(pause).await
+    /// Whether something has worked. Shows why not, and pauses before the next attempt.
+    async fn has_worked(
+        &mut self,
+        what: &str,
+        outcome: Result<(), Interruption>,
+        pause: Duration,
+    ) -> Result<bool, Interruption> {
+        match outcome {
+            Ok(()) => Ok(true),
+            Err(Interruption::Rewind(reason)) => {
+                tracing::warn!("{}: {what}: {reason}; trying again", self.name());
+                self.ends().status.set_trouble(Some(reason));
+                self.pause_or_stop(pause).await.map(|()| false)
+            }
+            Err(interruption) => Err(interruption),
+        }
     }
 
     async fn pause_or_stop(&mut self, pause: Duration) -> Result<(), Interruption> {
@@ -372,26 +347,18 @@ pub(crate) trait GroupLoop {
 
     /// Lets the batch in flight come to its end. A failure loses nothing: it is read again by its next owner.
     async fn drain(&mut self, state: &mut Self::State) -> Result<(), LaneError> {
-        loop {
-            let Ends { clock, status, .. } = self.ends();
-            status.progressed(clock.passed());
-            if self.out_of_time(state) {
-                let name = self.name();
-                tracing::warn!(
-                    "{name}: the last batch was not committed in time: what became of it is settled by whoever takes over"
-                );
-                return Ok(());
-            }
-            match self.poll_commit(state, SERVE_EVERY).await {
-                Ok(true) | Err(Interruption::Stop | Interruption::Group) => return Ok(()),
-                Ok(false) => {}
-                Err(Interruption::Fatal(message)) => return Err(LaneError::Fatal(message)),
-                Err(Interruption::Rewind(reason)) => {
-                    let name = self.name();
-                    tracing::warn!("{name}: the last batch was not committed, and will be decided again: {reason}");
-                    return Ok(());
-                }
+        let settled = self.settle_commit(state).await;
+        let name = self.name();
+        match settled {
+            Ok(()) | Err(Interruption::Group) => {}
+            Err(Interruption::Fatal(message)) => return Err(LaneError::Fatal(message)),
+            Err(Interruption::Stop) => tracing::warn!(
+                "{name}: the last batch was not committed in time: what became of it is settled by whoever takes over"
+            ),
+            Err(Interruption::Rewind(reason)) => {
+                tracing::warn!("{name}: the last batch was not committed, and will be decided again: {reason}");
             }
         }
+        Ok(())
     }
 }

@@ -21,7 +21,6 @@ use weir_core::{
     origin::Topic,
     ports::{Clock, CommitTimes, Sink, Source, StoreError},
     record::{Destination, Output, OutputValue, Records},
-    stamps::Stamps,
     tally::TopicTally,
     time::Time,
 };
@@ -245,7 +244,7 @@ where
         Ok(Iteration::Took(batch, outputs, taken))
     }
 
-    fn committed(&mut self, state: &mut ReaderState, taken: TopicBatch, _: &CommitTimes, _: &Stamps) {
+    fn committed(&mut self, state: &mut ReaderState, taken: TopicBatch, _: &CommitTimes) {
         self.metrics.topic_committed(F::TOPIC, &taken.tally);
         state.letters.extend(taken.letters);
     }

@@ -7,13 +7,16 @@ use weir_core::{
     record::{Job, Output},
 };
 
-use super::{Ends, GroupLoop, Interruption, Iteration, JobOf, LoopState};
+use super::{Ends, GroupLoop, Interruption, Iteration, LoopState};
+
+type BatchOf<W> = <<W as GroupLoop>::Source as Source>::Batch;
+type JobOf<W> = Job<BatchOf<W>, <<W as GroupLoop>::Source as Source>::Membership>;
 
 /// How long after a commit an idle member commits ends: each such commit costs the brokers as much as that of a batch.
 pub(super) const COMMIT_ENDS_AFTER: Duration = Duration::from_secs(1);
 
 /// Takes batches and hands them over until something interrupts.
-pub(super) async fn run<W: GroupLoop + ?Sized>(work: &mut W, state: &mut W::State) -> Result<(), Interruption> {
+pub(super) async fn run<W: GroupLoop>(work: &mut W, state: &mut W::State) -> Result<(), Interruption> {
     loop {
         let Ends { clock, stop, status, .. } = work.ends();
         if stop.is_cancelled() {
@@ -34,25 +37,24 @@ pub(super) async fn run<W: GroupLoop + ?Sized>(work: &mut W, state: &mut W::Stat
 }
 
 /// Hands a batch over to be committed, once the one before is and if the group is the same.
-async fn hand_over<W: GroupLoop + ?Sized>(
+async fn hand_over<W: GroupLoop>(
     work: &mut W,
     state: &mut W::State,
-    (records, outputs, mut taken): (<W::Source as Source>::Batch, Vec<Output>, W::Taken),
+    (records, outputs, mut taken): (BatchOf<W>, Vec<Output>, W::Taken),
 ) -> Result<(), Interruption> {
     work.await_commit(state).await?;
     work.serve().await?;
     let source = work.ends().source;
     let membership = source.membership()?;
     let progress = W::group(state).committed.brought_by(&records, source.ends_read());
-    let job = Job { records, outputs, progress, membership };
-    work.handing_over(state, &mut taken, &job)?;
-    submit(work, state, taken, job);
+    work.handing_over(state, &mut taken)?;
+    submit(work, state, taken, Job { records, outputs, progress, membership });
     Ok(())
 }
 
 /// Commits the ends of partitions behind which nothing but offsets without a record is left to read: they look like records that are
 /// not done. To be called when nothing that was read is not committed. Not at once: the next batch has them, if it comes soon.
-async fn commit_ends<W: GroupLoop + ?Sized>(work: &mut W, state: &mut W::State) -> Result<(), Interruption> {
+async fn commit_ends<W: GroupLoop>(work: &mut W, state: &mut W::State) -> Result<(), Interruption> {
     let Ends { source, clock, .. } = work.ends();
     let LoopState { ends_due, committed, .. } = W::group(state);
     if clock.passed() < *ends_due {
@@ -69,7 +71,7 @@ async fn commit_ends<W: GroupLoop + ?Sized>(work: &mut W, state: &mut W::State) 
     Ok(())
 }
 
-fn submit<W: GroupLoop + ?Sized>(work: &mut W, state: &mut W::State, taken: W::Taken, job: JobOf<W::Source>) {
+fn submit<W: GroupLoop>(work: &mut W, state: &mut W::State, taken: W::Taken, job: JobOf<W>) {
     let group = W::group(state);
     group.committed.handed_over(&job);
     group.in_flight = taken;

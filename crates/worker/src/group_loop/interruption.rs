@@ -1,6 +1,14 @@
-//! What interrupts the loop.
+//! What interrupts the loop, and what ends it.
 
 use weir_core::ports::{CommitError, SourceError};
+
+/// Why a lane ended, or the reader of a topic.
+#[derive(Debug, thiserror::Error)]
+pub enum LaneError {
+    /// It cannot do its work; the message says what and what to do.
+    #[error("{0}")]
+    Fatal(String),
+}
 
 /// Why an iteration did not come to its end.
 pub(crate) enum Interruption {

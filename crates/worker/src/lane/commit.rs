@@ -5,9 +5,7 @@ use std::{sync::Once, time::Duration};
 
 use weir_core::{
     ports::{Clock, CommitError, CommitTimes, Sink, Source, Store},
-    record::Records,
     routes::Taken,
-    stamps::Stamps,
     tally::Tally,
     time::Time,
 };
@@ -17,7 +15,7 @@ use super::{
     unavailable_shards::CommitOutcome,
 };
 use crate::{
-    group_loop::{Ends, GroupLoop, Iteration, JobOf, LoopState},
+    group_loop::{Committed, Ends, GroupLoop, Iteration, LoopState},
     observer::Event,
     trace::{Interval, OpenTrace},
 };
@@ -28,8 +26,6 @@ static EARLY_TIMES: Once = Once::new();
 /// A batch that is decided, or being committed.
 #[derive(Default)]
 pub(crate) struct InFlight {
-    /// How many records it has, and how many partitions it brings on.
-    pub(super) size: (usize, usize),
     pub(super) tally: Tally,
     pub(super) trace: Option<OpenTrace>,
     /// Spent once it is committed; they go back where it is not.
@@ -45,9 +41,10 @@ pub(crate) struct InFlight {
 
 impl InFlight {
     /// Its commit has ended.
-    fn end_trace(&mut self, error: Option<&CommitError>, now: Duration) {
+    fn end_trace(&mut self, committed: &Committed, error: Option<&CommitError>, now: Duration) {
         if let Some(trace) = self.trace.take() {
-            trace.end(&self.tally, self.size, error.map(ToString::to_string).as_deref(), now);
+            let size = (committed.in_flight.records, committed.in_flight.progress.len());
+            trace.end(&self.tally, size, error.map(ToString::to_string).as_deref(), now);
         }
     }
 }
@@ -82,12 +79,7 @@ where
         self.next_batch(state).await
     }
 
-    fn handing_over(
-        &mut self,
-        state: &mut LaneState,
-        batch: &mut InFlight,
-        job: &JobOf<S>,
-    ) -> Result<(), Interruption> {
+    fn handing_over(&mut self, state: &mut LaneState, batch: &mut InFlight) -> Result<(), Interruption> {
         let now = self.clock.passed();
         if now.saturating_sub(batch.asked_at) > ANSWERS_HOLD {
             return Err(Interruption::Rewind("the store's answers have become too old".to_owned()));
@@ -95,14 +87,13 @@ where
         if let Some(trace) = &mut batch.trace {
             trace.handed_over(batch.asked_in, now);
         }
-        batch.size = (job.records.len(), job.progress.len());
         batch.decided_in = now.saturating_sub(state.closed_at);
         state.unavailable.handed_over();
         Ok(())
     }
 
-    fn committed(&mut self, state: &mut LaneState, mut in_flight: InFlight, times: &CommitTimes, stamps: &Stamps) {
-        in_flight.end_trace(None, self.clock.passed());
+    fn committed(&mut self, state: &mut LaneState, mut in_flight: InFlight, times: &CommitTimes) {
+        in_flight.end_trace(&state.group.committed, None, self.clock.passed());
         self.metrics.committed(&in_flight.tally, times);
         if in_flight.tally.early_times > 0 {
             EARLY_TIMES.call_once(|| {
@@ -115,11 +106,12 @@ where
         }
         let committed_in = times.produce + times.flush + times.commit;
         state.batch_timer.took(in_flight.decided_in + committed_in);
-        state.limit.committed(in_flight.size.0, committed_in);
+        let done = &state.group.committed.in_flight;
+        state.limit.committed(done.records, committed_in);
         if self.task == Task::Intents
             && let Some(decided_at) = in_flight.decided_at
         {
-            self.metrics.records_committed(stamps, decided_at, self.clock.now());
+            self.metrics.records_committed(&done.stamps, decided_at, self.clock.now());
         }
         state.unavailable.after_commit(CommitOutcome::Committed, &*self.metrics);
         in_flight.permits.drain(..).for_each(Taken::spend);
@@ -132,9 +124,10 @@ where
     fn failed(&mut self, state: &mut LaneState, mut in_flight: InFlight, error: Option<&CommitError>) {
         state.unavailable.after_commit(CommitOutcome::Failed, &*self.metrics);
         let Some(error) = error else { return };
-        in_flight.end_trace(Some(error), self.clock.passed());
-        if matches!(error, CommitError::TooSlow(_)) && in_flight.size.0 > 0 {
-            let records = state.limit.too_slow(in_flight.size.0);
+        in_flight.end_trace(&state.group.committed, Some(error), self.clock.passed());
+        let records = state.group.committed.in_flight.records;
+        if matches!(error, CommitError::TooSlow(_)) && records > 0 {
+            let records = state.limit.too_slow(records);
             self.metrics.happened(Event::BatchHalved);
             tracing::warn!(records, "the brokers are too slow for the batch: at most so many records from now on");
         }
@@ -166,7 +159,7 @@ where
 
     /// Completes deferred writes to shards that are available again by the end, as long as there is time.
     async fn before_end(&mut self, state: &mut LaneState) -> Result<(), LaneError> {
-        let until = Until::End(state.group.ends_by());
+        let until = Until::End(state.group.ends_by.unwrap_or_default());
         let (store, mut serving) = self.store_and_serving(&state.group.committed, until);
         match state.unavailable.before_end(store, &mut serving).await {
             Err(Interruption::Fatal(message)) => Err(LaneError::Fatal(message)),
