@@ -7,10 +7,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long [`wait_until`] rests between two looks, but for the first ones.
+/// How long [`wait_until`] rests between two looks, but for the first ones and in long waits.
 pub const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// The same for looks that take a server's time, when nothing depends on finding out early.
+/// The same for looks that take a server's time, when nothing depends on finding out early; and in waits of seconds.
 pub const SLOW_INTERVAL: Duration = Duration::from_millis(100);
+/// It rests for so many times what the look took, so that those who wait leave the machine to those who work,
+const RESTS: u32 = 4;
+/// but no longer than this: a look may wait for something itself.
+const LONGEST_REST: Duration = Duration::from_millis(250);
+/// What takes long is found late by this part of it.
+const LATE_BY: u32 = 20;
 
 /// Waits until `condition` is true.
 ///
@@ -45,14 +51,16 @@ pub(crate) fn wait_for_every<T>(
     let start = Instant::now();
     let mut pause = Duration::from_millis(1);
     loop {
+        let looked = Instant::now();
         if let Some(found) = look() {
             return Some(found);
         }
-        if start.elapsed() >= deadline {
+        let waited = start.elapsed();
+        if waited >= deadline {
             return None;
         }
-        rest(pause);
-        pause = (pause * 2).min(interval);
+        rest(pause.max((RESTS * looked.elapsed()).min(LONGEST_REST)));
+        pause = (2 * pause).min(interval.max((waited / LATE_BY).min(SLOW_INTERVAL)));
     }
 }
 

@@ -3,6 +3,7 @@
 use std::{
     path::{Path, PathBuf},
     process::Command,
+    sync::OnceLock,
     time::Duration,
 };
 
@@ -19,6 +20,8 @@ pub struct Worker {
     // Before `scratch`: the process ends before its folder goes.
     process: Guarded,
     scratch: Scratch,
+    /// Where it answers HTTP, once it has said so.
+    address: OnceLock<String>,
 }
 
 impl Worker {
@@ -55,7 +58,7 @@ impl Worker {
         let mut command = Command::new(binary.as_ref());
         command.args(args(file)).envs(env.iter().copied()).env("RUST_BACKTRACE", "1");
         let process = Guarded::spawn("weir", &command, &scratch.join("weir.log"))?;
-        Ok(Self { process, scratch })
+        Ok(Self { process, scratch, address: OnceLock::new() })
     }
 
     /// The folder of its configuration and log; relative paths in the configuration mean files in it.
@@ -106,6 +109,19 @@ impl Worker {
     /// When it still runs at the deadline, with the end of its log.
     pub fn wait_exit(&mut self, deadline: Duration) -> Result<Exit> {
         self.process.wait_exit(deadline)
+    }
+
+    /// Where it answers HTTP; `None` until its log says so.
+    #[must_use]
+    pub fn address(&self) -> Option<&str> {
+        if self.address.get().is_none() {
+            let log = self.log();
+            let line = log.lines().find(|line| line.contains("\"HTTP is up\""))?;
+            let line: serde_json::Value = serde_json::from_str(line).ok()?;
+            // Whoever looks at the same time finds the same.
+            let _ = self.address.set(line["address"].as_str()?.to_owned());
+        }
+        self.address.get().map(String::as_str)
     }
 
     /// All that it has said so far, on stdout and stderr.

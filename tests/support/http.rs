@@ -9,13 +9,8 @@ use super::DEADLINE;
 
 /// The worker's address; waits until it listens.
 pub fn address(worker: &Worker) -> String {
-    let find = || {
-        let log = worker.log();
-        let line = log.lines().find(|line| line.contains("\"HTTP is up\""))?;
-        let line: Value = serde_json::from_str(line).ok()?;
-        Some(line["address"].as_str()?.to_owned())
-    };
-    wait_for(DEADLINE, find).unwrap_or_else(|| panic!("the worker does not listen: {}", worker.log()))
+    let found = wait_for(DEADLINE, || worker.address().map(str::to_owned));
+    found.unwrap_or_else(|| panic!("the worker does not listen: {}", worker.log()))
 }
 
 /// Status and body.
