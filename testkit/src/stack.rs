@@ -24,6 +24,12 @@ pub const ENV_REDIS: &str = "WEIR_TEST_REDIS";
 /// Names the S3 and its bucket: `http://127.0.0.1:9000/weir`.
 pub const ENV_S3: &str = "WEIR_TEST_S3";
 
+/// Whether this Kafka serves other test processes, too: nobody breaks it, and what is left on it stays.
+#[must_use]
+pub fn is_shared(bootstrap: &str) -> bool {
+    std::env::var(ENV_KAFKA).is_ok_and(|shared| shared == bootstrap)
+}
+
 /// The shared servers; each is started when it is first asked for.
 #[derive(Debug, Default)]
 pub struct Stack {

@@ -307,7 +307,7 @@ fn after_a_rebuild_every_verdict_is_the_one_without_the_loss() {
     let none = pair.rebuild(&[]);
     assert_eq!(none["shards"], serde_json::json!([]), "{none}");
     for scene in pair.scenes() {
-        assert_eq!(scene.output("dead").len(), 2, "an invalid refund is one dead letter, also where it was read again");
+        assert_eq!(scene.count("dead"), 2, "an invalid refund is one dead letter, also where it was read again");
     }
 }
 

@@ -56,5 +56,5 @@ fn what_was_approved_on_the_topic_of_a_channel_is_restored_too() {
     assert_eq!(summary["restored"], 40, "{summary}");
     wait_whole(&worker);
     publish("second");
-    wait_until(DEADLINE, "all are decided again", || scene.output("suppressed").len() == 40);
+    wait_until(DEADLINE, "all are decided again", || scene.count("suppressed") == 40);
 }

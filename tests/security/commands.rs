@@ -42,7 +42,7 @@ fn refunds_are_taken_with_exactly_the_documented_rights_and_each_is_named_where_
     wait_ready(&worker);
     let taken = || metric(&worker, "weir_refunds_total", "outcome=\"taken_back\"").unwrap_or(0.0);
     wait_until(DEADLINE, "the refund is taken", || taken() == 1.0);
-    wait_until(DEADLINE, "the invalid refund is a dead letter", || scene.output("dead").len() == 1);
+    wait_until(DEADLINE, "the invalid refund is a dead letter", || scene.count("dead") == 1);
     worker.terminate();
     assert_eq!(worker.wait_exit(DEADLINE).unwrap(), Exit::Code(0), "{}", worker.log());
 
@@ -84,8 +84,8 @@ fn reports_and_retries_are_read_with_exactly_the_documented_rights() {
     wait_ready(&worker);
     let read = || metric(&worker, "weir_delivery_reports_total", "outcome=\"unknown\"").unwrap_or(0.0);
     wait_until(DEADLINE, "the report is read", || read() == 1.0);
-    wait_until(DEADLINE, "what is invalid is a dead letter", || scene.output("dead").len() == 2);
-    wait_until(DEADLINE, "the delivery is given up", || scene.output("undelivered").len() == 1);
+    wait_until(DEADLINE, "what is invalid is a dead letter", || scene.count("dead") == 2);
+    wait_until(DEADLINE, "the delivery is given up", || scene.count("undelivered") == 1);
     worker.terminate();
     assert_eq!(worker.wait_exit(DEADLINE).unwrap(), Exit::Code(0), "{}", worker.log());
 }
@@ -101,7 +101,7 @@ fn activity_is_read_with_exactly_the_documented_rights() {
     wait_ready(&worker);
     let read = || metric(&worker, "weir_activity_reports_total", "by=\"kafka\"").unwrap_or(0.0);
     wait_until(DEADLINE, "the report is read", || read() == 1.0);
-    wait_until(DEADLINE, "the invalid report is a dead letter", || scene.output("dead").len() == 1);
+    wait_until(DEADLINE, "the invalid report is a dead letter", || scene.count("dead") == 1);
     worker.terminate();
     assert_eq!(worker.wait_exit(DEADLINE).unwrap(), Exit::Code(0), "{}", worker.log());
 }

@@ -298,7 +298,7 @@ fn authority_certificate_and_key_are_replaced_under_load_and_nothing_needs_the_o
     scene.publish((published..published + 20).map(load_intent));
     scene.kafka.publish(&scene.topic("refunds"), [Record::keyless("no refund")]).unwrap();
     scene.drain(&mut worker);
-    wait_until(DEADLINE, "the reader of refunds is back", || scene.output("dead").len() == 1);
+    wait_until(DEADLINE, "the reader of refunds is back", || scene.count("dead") == 1);
     wait_until(DEADLINE, "deferred intents are counted again", || get(&worker, "/v1/deferred") != counted);
     wait_whole(&worker);
     check_outcome(&scene, &mut worker, published + 20);

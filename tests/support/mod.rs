@@ -4,6 +4,7 @@
 use std::{
     collections::BTreeMap,
     fmt::Write as _,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
     path::{Path, PathBuf},
     process::Command,
     sync::LazyLock,
@@ -17,10 +18,12 @@ use testkit::{
     kafka::{Consumed, KafkaClient, Record},
     process::output,
     scratch::Scratch,
-    stack::{ENV_KAFKA, Stack},
+    stack::{Stack, is_shared},
     unique, wait_for, wait_until_every,
     worker::Worker,
 };
+use weir_core::ports::Clock as _;
+use weir_worker::clock::SystemClock;
 
 pub mod http;
 pub mod model;
@@ -77,7 +80,7 @@ struct Topics {
 
 impl Drop for Topics {
     fn drop(&mut self) {
-        if std::env::var(ENV_KAFKA).is_ok_and(|shared| shared == self.kafka.bootstrap()) {
+        if is_shared(self.kafka.bootstrap()) {
             // The test has its result; topics that stay cost time only.
             let _ = self.kafka.delete_topics_of(&self.prefix, DELETE_WITHIN);
         }
@@ -199,10 +202,35 @@ impl Scene {
 
     /// Builds the segments of u32 ids in the scene's folder.
     pub fn build_segments(&self, segments: &[(&str, std::ops::Range<u64>)]) {
+        if segments != SEGMENTS {
+            return self.build_into(&self.path("segments"), segments);
+        }
+        std::fs::create_dir_all(self.path("segments")).unwrap();
+        for file in std::fs::read_dir(self.usual_segments()).unwrap().map(Result::unwrap) {
+            std::fs::copy(file.path(), self.path("segments").join(file.file_name())).unwrap();
+        }
+    }
+
+    /// The folder of [`SEGMENTS`], which the first test of an hour builds for all.
+    fn usual_segments(&self) -> PathBuf {
+        let (program, hour) = (weir().metadata().unwrap(), SystemClock.now().millis() / 3_600_000);
+        let mut hasher = DefaultHasher::new();
+        (weir(), program.len(), program.modified().unwrap(), hour).hash(&mut hasher);
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("segments-{:016x}", hasher.finish()));
+        if !folder.exists() {
+            let own = folder.with_file_name(&self.name);
+            self.build_into(&own, &SEGMENTS);
+            // Another test may have been as fast.
+            if std::fs::rename(&own, &folder).is_err() {
+                std::fs::remove_dir_all(&own).unwrap();
+            }
+        }
+        folder
+    }
+
+    fn build_into(&self, folder: &Path, segments: &[(&str, std::ops::Range<u64>)]) {
         let mut build = Command::new(weir());
-        build
-            .args(["segments", "build", "--user-id", "u32", "--set-version", "test-set", "--into"])
-            .arg(self.path("segments"));
+        build.args(["segments", "build", "--user-id", "u32", "--set-version", "test-set", "--into"]).arg(folder);
         for (name, users) in segments {
             build.arg(format!("{name}={}", self.ids(name, users.clone()).display()));
         }
@@ -346,14 +374,16 @@ drain = "0s"
         self.kafka.read_committed(&self.topic(which)).unwrap()
     }
 
+    /// How many records these are.
+    pub fn count(&self, which: &str) -> usize {
+        self.wait_closed(which);
+        self.kafka.count_committed(&self.topic(which)).unwrap()
+    }
+
     /// The same without the payloads of large records, which together may not fit into memory.
     pub fn slim_output(&self, which: &str) -> Vec<Consumed> {
         self.wait_closed(which);
-        let mut records = Vec::new();
-        let slim = |record| records.push(slim(record));
-        self.kafka.reader(&self.topic(which)).unwrap().visit_to_end(slim).unwrap();
-        records.sort_by_key(|record| (record.partition, record.offset));
-        records
+        self.kafka.read_committed_cut(&self.topic(which), ("slim", slim)).unwrap()
     }
 
     /// All decisions, by intent id; fails if an id has several.

@@ -80,14 +80,14 @@ fn reported_users_pass_under_pressure_also_after_a_restart_and_an_invalid_report
     wait_throttling(&worker);
     let committed = || scene.kafka.committed(&format!("{}-activity", scene.name), &scene.topic("activity")).unwrap();
     wait_until(DEADLINE, "it is committed", || committed() == [Some(2 + 1100), Some(1)]);
-    assert_eq!(scene.output("dead").len(), 0, "the old records were passed over");
+    assert_eq!(scene.count("dead"), 0, "the old records were passed over");
 
     let now = "2001-01-01T00:00:00Z";
     publish(&scene, [json!({"who": {"id": "ghost"}, "at": now}), json!({"who": "ghost"}), json!({"who": {"id": 7}})]);
     wait_until(DEADLINE, "they are taken", || {
         reports(&worker, "kafka", "late") == 1.0 && reports(&worker, "kafka", "noted") == all + 1.0
     });
-    wait_until(DEADLINE, "the invalid report is a dead letter", || scene.output("dead").len() == 1);
+    wait_until(DEADLINE, "the invalid report is a dead letter", || scene.count("dead") == 1);
     let letter = &scene.output("dead")[0];
     assert_eq!(letter.header("weir-reason"), Some("missing_field"));
     assert_eq!(letter.header("__connect.errors.topic"), Some(scene.topic("activity").as_str()));

@@ -138,7 +138,7 @@ fn a_limit_that_is_lowered_while_weir_runs_makes_dead_letters_and_stops_nothing(
     scene.publish((0..40).map(|number| Record::new("k", intent(&format!("s-{number}"), 6000 + number, 5_000))));
     scene.drain(&mut worker);
     assert_too_large(&scene, &dead(&scene, "large"), "large");
-    assert_eq!(scene.output("dead").len(), 1);
+    assert_eq!(scene.count("dead"), 1);
     assert_eq!(approved(&scene).len(), 41);
 }
 

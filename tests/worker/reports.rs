@@ -67,7 +67,7 @@ fn a_delivery_that_failed_for_good_counts_no_longer_and_refunds_are_apart() {
     report(&scene, "reports", json!({"intent_id": "fourth", "user_id": USER, "outcome": "permanent"}));
     wait_counted(&worker, REPORTS, "unknown", 1.0);
     report(&scene, "reports", json!({"intent_id": "fifth", "user_id": USER, "outcome": "later"}));
-    wait_until(DEADLINE, "a dead letter", || scene.output("dead").len() == 1);
+    wait_until(DEADLINE, "a dead letter", || scene.count("dead") == 1);
     assert_eq!(header(&scene.output("dead")[0], "weir-reason").unwrap(), "wrong_type");
     assert_eq!(header(&scene.output("dead")[0], "__connect.errors.topic").unwrap(), scene.topic("reports"));
     worker.terminate();

@@ -85,7 +85,7 @@ fn a_failed_delivery_comes_back_as_it_was_and_counts_once_until_it_is_given_up()
     for (retry, clock) in (1..=4).zip(["21:40:01", "21:50:01", "22:00:01", "22:10:01"]) {
         fail(&lapse.scene, [of(&approved, "mail", retry - 1)]);
         wait_until_every(SLOW_INTERVAL, DEADLINE, "it is deferred", || lapse.waiting() == 1);
-        assert_eq!(lapse.scene.output("approved").len(), approved.len(), "not before it is due");
+        assert_eq!(lapse.scene.count("approved"), approved.len(), "not before it is due");
         lapse.move_to(&format!("2026-11-20T{clock}Z"));
         approved = wait_output(&mut worker, &lapse.scene, "approved", approved.len() + 1);
         let again = of(&approved, "mail", retry);

@@ -62,6 +62,7 @@ impl KafkaClient {
     /// When the brokers refuse, or there is no such topic.
     pub fn delete_topic(&self, name: &str) -> Result<()> {
         let (admin, options) = (self.admin()?, options());
+        self.forget_read(name);
         for result in futures_executor::block_on(admin.delete_topics(&[name], &options))? {
             done(result)?;
         }
@@ -164,6 +165,7 @@ impl KafkaClient {
     /// When the brokers refuse.
     pub fn delete_records(&self, topic: &str, partition: i32, before: i64) -> Result<()> {
         let (admin, options) = (self.admin()?, options());
+        self.forget_read(topic);
         let mut offsets = TopicPartitionList::new();
         offsets.add_partition_offset(topic, partition, Offset::Offset(before))?;
         let left = futures_executor::block_on(admin.delete_records(&offsets, &options))?;

@@ -20,6 +20,8 @@ use rdkafka::{
 use super::{
     Consumed, Publisher, Record, TopicReader,
     consumer::{Askers, Setting},
+    publisher::RECONNECT_MS,
+    reader::ReadTopic,
 };
 use crate::wait_for;
 
@@ -28,14 +30,16 @@ pub(super) const REQUEST_DEADLINE: Duration = Duration::from_secs(30);
 /// The same for those who ask again.
 const SHORT_DEADLINE: Duration = Duration::from_secs(2);
 
-/// How long an asker waits at most until it connects again to a broker that was gone: a new client would not wait.
-const RECONNECT_MS: &str = "200";
-
 /// What a consumer sees of open transactions.
 pub(super) const UNCOMMITTED: Setting<'_> = ("isolation.level", "read_uncommitted");
 const COMMITTED: Setting<'_> = ("isolation.level", "read_committed");
 
-/// A Kafka known by its address alone. Clones ask with the same clients.
+/// A way to cut records, and its name.
+pub type Cut = (&'static str, fn(Consumed) -> Consumed);
+
+const WHOLE: Cut = ("whole", |record| record);
+
+/// A Kafka known by its address alone. Clones ask, publish and read with the same clients.
 #[derive(Debug, Clone)]
 pub struct KafkaClient {
     pub(super) bootstrap: String,
@@ -63,7 +67,7 @@ impl KafkaClient {
         Self { codec, ..self.clone() }
     }
 
-    /// The same with clients of its own to ask with, which end with it.
+    /// The same with clients of its own to ask, publish and read with, which end with it.
     #[must_use]
     pub fn apart(&self) -> Self {
         Self { askers: Arc::default(), ..self.clone() }
@@ -120,11 +124,16 @@ impl KafkaClient {
     /// # Errors
     /// When a record was refused or not delivered in time.
     pub fn publish(&self, topic: &str, records: impl IntoIterator<Item = Record>) -> Result<()> {
-        let publisher = self.publisher(topic)?;
+        let publisher = match self.askers.take_producer(self.codec) {
+            Some(producer) => Publisher::again(producer, topic)?,
+            None => self.publisher(topic)?,
+        };
         for record in records {
             publisher.send(&record)?;
         }
-        publisher.finish()
+        publisher.flush()?;
+        self.askers.keep_producer(self.codec, publisher.into_producer());
+        Ok(())
     }
 
     /// Publishes keys and values to a partition as one record batch, by this client's codec, however large it is.
@@ -138,7 +147,8 @@ impl KafkaClient {
             .set("message.max.bytes", "1000000000")
             .set("batch.size", "2000000000")
             .set("queue.buffering.max.kbytes", "2000000")
-            .set("linger.ms", "500")
+            // Until the last of several is there.
+            .set("linger.ms", if records.len() > 1 { "500" } else { "0" })
             .create()?;
         for (key, value) in records {
             let record = BaseRecord::to(topic).key(*key).partition(partition).payload(*value);
@@ -160,9 +170,46 @@ impl KafkaClient {
     /// # Errors
     /// When there is no such topic, or the brokers do not answer.
     pub fn read_committed(&self, topic: &str) -> Result<Vec<Consumed>> {
-        let mut records = self.reader(topic)?.read_to_end()?;
-        records.sort_by_key(|record| (record.partition, record.offset));
-        Ok(records)
+        self.see_committed((topic, WHOLE), <[Consumed]>::to_vec)
+    }
+
+    /// The same, of records that are cut: large ones together may not fit into memory. Each way to cut has a name of its own.
+    ///
+    /// # Errors
+    /// As [`read_committed`](Self::read_committed).
+    pub fn read_committed_cut(&self, topic: &str, cut: Cut) -> Result<Vec<Consumed>> {
+        self.see_committed((topic, cut), <[Consumed]>::to_vec)
+    }
+
+    /// How many records that are.
+    ///
+    /// # Errors
+    /// As [`read_committed`](Self::read_committed).
+    pub fn count_committed(&self, topic: &str) -> Result<usize> {
+        self.see_committed((topic, WHOLE), <[Consumed]>::len)
+    }
+
+    /// Looks at what there is of a topic. What was read before is not read again.
+    fn see_committed<T>(&self, (topic, (name, cut)): (&str, Cut), see: impl FnOnce(&[Consumed]) -> T) -> Result<T> {
+        // Not told by brokers that are broken on purpose: then all is read anew, when they answer.
+        let ends = self.stable_offsets(topic).ok();
+        if ends.as_ref().is_some_and(|ends| ends.iter().all(|end| *end == 0)) {
+            return Ok(see(&[]));
+        }
+        let place = (topic.to_owned(), name);
+        let known = self.askers.take_read(&place).filter(|read| ends.as_ref().is_some_and(|ends| read.is_of(ends)));
+        let mut read = match known {
+            Some(known) => known,
+            None => ReadTopic::open(self, topic)?,
+        };
+        let seen = see(read.read_on(ends, cut)?);
+        self.askers.keep_read(place, read);
+        Ok(seen)
+    }
+
+    /// Forgets what was read of a topic: its records are no longer what they were.
+    pub(super) fn forget_read(&self, topic: &str) {
+        self.askers.forget_read(topic);
     }
 
     /// A reader that starts at the beginning of a topic and goes on where it stopped.

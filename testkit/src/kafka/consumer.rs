@@ -1,4 +1,4 @@
-//! A consumer whose end cannot hold a test up, and the clients that a test keeps to ask with.
+//! A consumer whose end cannot hold a test up, and the clients that a test keeps.
 
 #![allow(clippy::disallowed_types, reason = "tests share their clients; no lane")]
 
@@ -14,8 +14,10 @@ use std::{
 use anyhow::Result;
 use rdkafka::{
     ClientConfig, admin::AdminClient, client::DefaultClientContext, config::FromClientConfig, consumer::BaseConsumer,
-    error::KafkaResult,
+    error::KafkaResult, producer::BaseProducer,
 };
+
+use super::{publisher::Failures, reader::ReadTopic};
 
 /// How long the end of a consumer is waited for. Measured: 0.1 s.
 const END_DEADLINE: Duration = Duration::from_secs(10);
@@ -57,7 +59,10 @@ fn drop_within<T: Send + 'static>(deadline: Duration, value: T) -> bool {
 /// The setting in which consumers that ask differ.
 pub(super) type Setting<'a> = (&'static str, &'a str);
 
-/// The clients that ask for offsets and topics, made when they are first needed: each has threads and connections.
+/// A topic, and how its records are cut.
+pub(super) type ReadAs = (String, &'static str);
+
+/// The clients that ask for offsets and topics, publish and read, made when they are first needed: each has threads and connections.
 #[derive(Default)]
 pub(super) struct Askers(Mutex<Kept>);
 
@@ -65,6 +70,9 @@ pub(super) struct Askers(Mutex<Kept>);
 struct Kept {
     consumers: BTreeMap<(&'static str, String), Arc<BoundedConsumer>>,
     admin: Option<Arc<AdminClient<DefaultClientContext>>>,
+    /// By their codec.
+    producers: BTreeMap<&'static str, BaseProducer<Failures>>,
+    read: BTreeMap<ReadAs, ReadTopic>,
 }
 
 impl fmt::Debug for Askers {
@@ -95,6 +103,33 @@ impl Askers {
         };
         drop(former);
         answer
+    }
+
+    /// The producer that compresses so, if there is one that nobody has taken.
+    pub(super) fn take_producer(&self, codec: &str) -> Option<BaseProducer<Failures>> {
+        self.kept().producers.remove(codec)
+    }
+
+    /// Keeps a producer for those who come next.
+    pub(super) fn keep_producer(&self, codec: &'static str, producer: BaseProducer<Failures>) {
+        let former = self.kept().producers.insert(codec, producer);
+        drop(former);
+    }
+
+    /// What was read of a topic, if nobody has taken it.
+    pub(super) fn take_read(&self, of: &ReadAs) -> Option<ReadTopic> {
+        self.kept().read.remove(of)
+    }
+
+    /// Keeps what was read of a topic for those who read on.
+    pub(super) fn keep_read(&self, of: ReadAs, read: ReadTopic) {
+        let former = self.kept().read.insert(of, read);
+        drop(former);
+    }
+
+    /// Forgets what was read of a topic whose records are no longer what they were.
+    pub(super) fn forget_read(&self, topic: &str) {
+        self.kept().read.retain(|(read, _), _| read != topic);
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {

@@ -24,7 +24,7 @@ use anyhow::{Result, ensure};
 
 pub use acl::Grant;
 pub use broker::libs_folder;
-pub use client::KafkaClient;
+pub use client::{Cut, KafkaClient};
 pub use consumer::BoundedConsumer;
 pub use delivery::Delivery;
 pub use denial::Denial;

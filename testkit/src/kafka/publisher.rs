@@ -14,15 +14,19 @@ use rdkafka::{
 };
 
 use super::{KafkaClient, Record, client::partitions_of};
+use crate::stack::is_shared;
 
 /// How long a record may wait for the brokers, which tests break for a while: less than a test may take, so that it is told.
 const PUBLISH_DEADLINE: Duration = Duration::from_secs(120);
 /// How long one poll of the producer's events waits.
 const POLL: Duration = Duration::from_millis(10);
 
+/// How long a client that is kept waits at most until it connects again to a broker that was gone: a new one would not wait.
+pub(super) const RECONNECT_MS: &str = "200";
+
 /// Counts the records that were not delivered.
 #[derive(Debug, Default)]
-struct Failures(AtomicUsize);
+pub(super) struct Failures(AtomicUsize);
 
 impl ClientContext for Failures {}
 
@@ -54,9 +58,27 @@ impl Publisher {
         Self::with(client, topic, None)
     }
 
+    /// One with this producer, which has published before.
+    pub(super) fn again(producer: BaseProducer<Failures>, topic: &str) -> Result<Self> {
+        partitions_of(producer.client(), topic)?;
+        Ok(Self { topic: topic.to_owned(), producer })
+    }
+
+    /// Its producer, for the next topic.
+    pub(super) fn into_producer(self) -> BaseProducer<Failures> {
+        self.producer
+    }
+
     fn with(client: &KafkaClient, topic: &str, transactional_id: Option<&str>) -> Result<Self> {
         let mut config = client.config();
-        config.set("enable.idempotence", "true").set("partitioner", "murmur2_random").set("linger.ms", "5");
+        // One that waits for an id of the broker's is half a second late. A broker that nobody breaks loses no reply: there records come
+        // once and in their order also without.
+        match transactional_id {
+            None if is_shared(client.bootstrap()) => config.set("max.in.flight.requests.per.connection", "1"),
+            None | Some(_) => config.set("enable.idempotence", "true"),
+        };
+        config.set("partitioner", "murmur2_random").set("linger.ms", "5");
+        config.set("reconnect.backoff.max.ms", RECONNECT_MS);
         config.set("message.max.bytes", "10000000").set("queue.buffering.max.messages", "100000");
         config.set("compression.type", client.codec());
         if let Some(id) = transactional_id {

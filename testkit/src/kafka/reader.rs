@@ -13,7 +13,7 @@ use rdkafka::{
     message::{BorrowedMessage, Headers},
 };
 
-use super::{BoundedConsumer, Consumed, KafkaClient, client::partitions_of};
+use super::{BoundedConsumer, Consumed, KafkaClient, client::partitions_of, publisher::RECONNECT_MS};
 
 /// How long reading to the end may take.
 const WHOLE_DEADLINE: Duration = Duration::from_secs(600);
@@ -46,7 +46,7 @@ impl TopicReader {
         config.set("group.id", "testkit-reader").set("enable.auto.commit", "false");
         config.set("auto.offset.reset", "earliest");
         config.set("fetch.wait.max.ms", "50").set("fetch.queue.backoff.ms", "10");
-        config.set("fetch.message.max.bytes", "10000000");
+        config.set("fetch.message.max.bytes", "10000000").set("reconnect.backoff.max.ms", RECONNECT_MS);
         let consumer: BoundedConsumer = config.create()?;
         let next = vec![0; usize::try_from(partitions_of(consumer.client(), topic)?)?];
         let reader = Self { topic: topic.to_owned(), consumer, next, at_end: BTreeSet::new(), last_error: None };
@@ -136,6 +136,40 @@ impl TopicReader {
             Some(Err(error)) => self.last_error = Some(error),
         }
         Ok(())
+    }
+}
+
+/// What was read of a topic, and its reader, which reads on.
+pub(super) struct ReadTopic {
+    reader: TopicReader,
+    /// Ordered by partition and offset.
+    records: Vec<Consumed>,
+    /// How far the partitions could be read when it was read last.
+    ends: Option<Vec<i64>>,
+}
+
+impl ReadTopic {
+    pub(super) fn open(client: &KafkaClient, topic: &str) -> Result<Self> {
+        Ok(Self { reader: TopicReader::open(client, topic)?, records: Vec::new(), ends: None })
+    }
+
+    /// Whether it reads all partitions of a topic with these ends, none of which was read further.
+    pub(super) fn is_of(&self, ends: &[i64]) -> bool {
+        let next = &self.reader.next;
+        next.len() == ends.len() && next.iter().zip(ends).all(|(next, end)| next <= end)
+    }
+
+    /// All records of a topic that can be read up to these ends now.
+    pub(super) fn read_on(&mut self, ends: Option<Vec<i64>>, cut: fn(Consumed) -> Consumed) -> Result<&[Consumed]> {
+        if ends.is_none() || ends != self.ends {
+            let records = &mut self.records;
+            self.reader.visit_to_end(|record| records.push(cut(record)))?;
+            // Nothing is fetched until it reads on.
+            self.reader.consumer.unassign()?;
+            records.sort_by_key(|record| (record.partition, record.offset));
+            self.ends = ends;
+        }
+        Ok(&self.records)
     }
 }
 

@@ -81,7 +81,7 @@ fn decided(scene: &Scene) -> BTreeMap<String, u64> {
             *counts.entry(format!("{segment} {why}")).or_default() += 1;
         }
     }
-    *counts.entry("dead".to_owned()).or_default() += scene.output("dead").len() as u64;
+    *counts.entry("dead".to_owned()).or_default() += scene.count("dead") as u64;
     counts
 }
 

@@ -37,8 +37,8 @@ fn is_early(name: &str, say: impl Fn(&Scene, &Worker)) {
     wait_until(DEADLINE, "most of them wait", || waits(&worker) > WAIT as u64 / 2);
     // They would be answered in time, by the timeout alone.
     scene.publish(mails("second", 5));
-    wait_until(DEADLINE, "these wait, too", || scene.output("waiting-email").len() > WAIT);
-    assert_eq!(scene.output("suppressed").len(), 0);
+    wait_until(DEADLINE, "these wait, too", || scene.count("waiting-email") > WAIT);
+    assert_eq!(scene.count("suppressed"), 0);
 
     say(&scene, &worker);
     let mean_ms = || -> Value {

@@ -126,7 +126,7 @@ fn while_delivery_is_stopped_only_probes_are_approved_and_once_it_goes_on_approv
     let mut delivery = post.delivery(PER_S);
     wait_until(DEADLINE, "delivery goes on", || !delivery.delivered().is_empty());
     let resumed_ms = times.ms(delivery.delivered()[0].0);
-    wait_until(deadline(MAILS), "all are approved", || post.scene.output("approved").len() >= MAILS);
+    wait_until(deadline(MAILS), "all are approved", || post.scene.count("approved") >= MAILS);
     let produced = produced_ms(&post.all_approved(MAILS));
     // A second that begins with an approval and has more than probes: 1% of the rate for each look, and two looks at the most.
     let busy = |at: &&i64| between(&produced, **at, **at + 1_000) > 2 * RATE / 100;

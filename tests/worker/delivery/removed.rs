@@ -37,7 +37,7 @@ fn leave_waiting(scene: &Scene, campaign: &'static str) {
 
 /// Waits until all intents of a blast are approved, and fails unless each has one record and nothing else has.
 fn wait_all_approved(scene: &Scene, campaign: &str) {
-    wait_until(DEADLINE, "all are approved", || scene.output("approved").len() >= MAILS);
+    wait_until(DEADLINE, "all are approved", || scene.count("approved") >= MAILS);
     let names = |records: Vec<Consumed>| -> Vec<String> {
         records.iter().map(|record| header(record, "case").unwrap()).collect()
     };
@@ -161,7 +161,7 @@ fn intents_that_wait_for_a_route_that_an_instance_has_never_seen_are_decided_by_
     scene.publish(mails("blast", MAILS));
     wait_until(DEADLINE, "some wait", || waits(&sees) > 50);
     sees.kill();
-    wait_until(2 * DEADLINE, "all are approved", || scene.output("approved").len() >= MAILS);
+    wait_until(2 * DEADLINE, "all are approved", || scene.count("approved") >= MAILS);
     wait_all_approved(&scene, "blast");
 }
 

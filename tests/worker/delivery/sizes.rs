@@ -29,7 +29,7 @@ fn limit(scene: &Scene, topic: &str, bytes: &str) {
 fn wait_dead(scene: &Scene, worker: &mut Worker, cases: &[&str]) {
     wait_until(DEADLINE, "it is a dead letter", || {
         assert_eq!(worker.exit(), None, "the worker ended");
-        scene.output("dead").len() >= cases.len()
+        scene.count("dead") >= cases.len()
     });
     let dead = scene.output("dead");
     assert!(dead.iter().all(|letter| letter.header("weir-reason") == Some("too_large")), "{dead:?}");
@@ -56,8 +56,8 @@ fn what_the_topic_of_its_route_does_not_take_is_a_dead_letter_where_it_has_to_wa
     scene.write_policy(&policy("2", &[]));
     wait_version(&worker, "policy", "2");
     scene.publish([large("unpaced", 50_000)]);
-    wait_until(DEADLINE, "all others are approved", || scene.output("approved").len() > 2 * MAILS);
-    assert_eq!(scene.output("approved").len(), 2 * MAILS + 1, "each intent has one record");
+    wait_until(DEADLINE, "all others are approved", || scene.count("approved") > 2 * MAILS);
+    assert_eq!(scene.count("approved"), 2 * MAILS + 1, "each intent has one record");
     wait_dead(&scene, &mut worker, &["known", "lowered"]);
 }
 
@@ -72,7 +72,7 @@ fn a_topic_of_waiting_intents_that_is_missing_or_deleted_hides_no_other_limit() 
     wait_looked(&worker);
     scene.publish([large("before", 100_000), large("fits", 20_000)]);
     wait_dead(&scene, &mut worker, &["before"]);
-    wait_until(DEADLINE, "the other one is approved", || scene.output("approved").len() == 1);
+    wait_until(DEADLINE, "the other one is approved", || scene.count("approved") == 1);
     limit(&scene, "approved", "30000");
     scene.publish([large("lowered", 50_000)]);
     wait_dead(&scene, &mut worker, &["before", "lowered"]);
@@ -80,5 +80,5 @@ fn a_topic_of_waiting_intents_that_is_missing_or_deleted_hides_no_other_limit() 
     limit(&scene, "approved", "15000");
     scene.publish([large("without", 20_000), large("small", 1_000)]);
     wait_dead(&scene, &mut worker, &["before", "lowered", "without"]);
-    wait_until(DEADLINE, "the others are approved", || scene.output("approved").len() == 2);
+    wait_until(DEADLINE, "the others are approved", || scene.count("approved") == 2);
 }

@@ -41,7 +41,7 @@ fn intents_wait_on_partitions_that_were_added_and_have_their_turns() {
     let all = EACH + sent;
     write_policy(&scene, "2", 1_000);
     wait_version(&worker, "policy", "2");
-    wait_until_every(SLOW_INTERVAL, DEADLINE, "all are approved", || scene.output("approved").len() >= all);
+    wait_until_every(SLOW_INTERVAL, DEADLINE, "all are approved", || scene.count("approved") >= all);
     let approved = scene.output("approved");
     let ids: BTreeSet<String> = approved.iter().map(|record| header(record, "case").unwrap()).collect();
     assert_eq!((ids.len(), approved.len()), (all, all), "each has one record");
@@ -61,7 +61,7 @@ fn the_topic_of_a_route_that_was_removed_may_be_deleted_and_troubles_no_worker()
     scene.publish(mails("first", MAILS));
     wait_until(DEADLINE, "some wait", || waits(&worker) > 0);
     scene.write_policy("version = \"2\"\n[default]\ncaps = \"unlimited\"\n");
-    wait_until_every(SLOW_INTERVAL, DEADLINE, "all are approved", || scene.output("approved").len() >= MAILS);
+    wait_until_every(SLOW_INTERVAL, DEADLINE, "all are approved", || scene.count("approved") >= MAILS);
     let topic = scene.topic("waiting-email");
     let is_read = || {
         let committed = scene.kafka.committed(&format!("{}-waiting-email", scene.name), &topic).unwrap();
@@ -79,6 +79,6 @@ fn the_topic_of_a_route_that_was_removed_may_be_deleted_and_troubles_no_worker()
     wait_until(DEADLINE, "its lane has had time to join its group again", || since.elapsed() >= Duration::from_secs(5));
     scene.publish(mails("second", MAILS));
     scene.drain(&mut worker);
-    assert_eq!(scene.output("approved").len(), 2 * MAILS, "each has one record");
+    assert_eq!(scene.count("approved"), 2 * MAILS, "each has one record");
     wait_whole(&worker);
 }

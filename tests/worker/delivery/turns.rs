@@ -61,7 +61,7 @@ fn a_small_campaign_behind_a_blast_takes_its_turns() {
     assert!(metric(&worker, "weir_waiting_total", "route=\"email\"") >= Some(LARGE as f64 / 2.0));
     scene.publish(mails("small", SMALL));
     wait_until(DEADLINE, "nothing waits", || waits(&worker) == 0);
-    wait_until_every(SLOW_INTERVAL, DEADLINE, "all are approved", || scene.output("approved").len() >= LARGE + SMALL);
+    wait_until_every(SLOW_INTERVAL, DEADLINE, "all are approved", || scene.count("approved") >= LARGE + SMALL);
     let approved = scene.output("approved");
     assert_eq!(approved.len(), LARGE + SMALL, "each intent has one record");
     let done_ms = *decided_ms(approved.iter().filter(|record| is_small(record))).last().unwrap();
