@@ -1,18 +1,16 @@
 //! A Redis Cluster of real processes.
 
-use std::{process::Command, time::Duration};
+use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
 use super::RedisServer;
-use crate::{
-    clock::ProcessClock,
-    ports::Port,
-    process::{output, program},
-    wait_for,
-};
+use crate::{clock::ProcessClock, ports::Port, wait_for};
 
-/// How long the nodes may take to agree. Measured: 3 to 5 s for six.
+/// The slots of a cluster.
+const SLOTS: usize = 16_384;
+
+/// How long the nodes may take to agree. A primary serves nobody in its first 2 s.
 const AGREE_DEADLINE: Duration = Duration::from_secs(60);
 
 /// How long one hand-over of a primary may take.
@@ -57,7 +55,7 @@ impl RedisCluster {
     /// Starts a cluster and waits until every node says that it is whole.
     ///
     /// # Errors
-    /// When redis-server or redis-cli is not installed (run `cargo xtask setup`), or the nodes do not agree in time.
+    /// When redis-server is not installed (run `cargo xtask setup`), or the nodes do not agree in time.
     pub fn start(primaries: usize, replicas_per_primary: usize) -> Result<Self> {
         let count = primaries * (1 + replicas_per_primary);
         let ports = (0..count).map(|_| Port::lease()).collect::<Result<_>>()?;
@@ -97,21 +95,29 @@ impl RedisCluster {
         Ok(cluster)
     }
 
+    /// As `redis-cli --cluster create` does it, which waits for seconds until nodes have heard of each other: here each meets each.
     fn join(&self, replicas_per_primary: usize) -> Result<()> {
-        if let [alone] = &self.nodes[..] {
-            // redis-cli makes no cluster of fewer than three.
+        let (primaries, replicas) = self.nodes.split_at(self.nodes.len() / (1 + replicas_per_primary));
+        for (number, primary) in primaries.iter().enumerate() {
             // Redis 6.2 has no ADDSLOTSRANGE.
-            let slots: Vec<String> = (0..16_384).map(|slot| slot.to_string()).collect();
-            let all: Vec<&str> = ["CLUSTER", "ADDSLOTS"].into_iter().chain(slots.iter().map(String::as_str)).collect();
-            return alone.query(&all);
+            let slots: Vec<String> = share(number, primaries.len()).map(|slot| slot.to_string()).collect();
+            let own: Vec<&str> = ["CLUSTER", "ADDSLOTS"].into_iter().chain(slots.iter().map(String::as_str)).collect();
+            let () = primary.query(&own)?;
         }
-        let mut create = Command::new(program("redis-cli")?);
-        create.args(["--cluster", "create"]);
-        create.args(self.nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())));
-        create.args(["--cluster-replicas", &replicas_per_primary.to_string(), "--cluster-yes"]);
-        let output = output(&mut create)?;
-        let said = String::from_utf8_lossy(&output.stdout);
-        ensure!(output.status.success(), "redis-cli --cluster create failed: {said}");
+        for (epoch, node) in (1_u32..).zip(&self.nodes) {
+            let () = node.query(&["CLUSTER", "SET-CONFIG-EPOCH", &epoch.to_string()])?;
+        }
+        for (number, node) in self.nodes.iter().enumerate() {
+            for other in &self.nodes[number + 1..] {
+                let () = node.query(&["CLUSTER", "MEET", "127.0.0.1", &other.port().to_string()])?;
+            }
+        }
+        for (number, replica) in replicas.iter().enumerate() {
+            let id = self.id_of(number % primaries.len())?;
+            // Refused until they have met.
+            let follows = || replica.query::<()>(&["CLUSTER", "REPLICATE", &id]).ok();
+            wait_for(AGREE_DEADLINE, follows).with_context(|| format!("{} follows nobody", replica.url()))?;
+        }
         Ok(())
     }
 
@@ -319,6 +325,13 @@ fn replicated(info: &str) -> Option<(u64, Vec<u64>)> {
     let written = info.lines().find_map(|line| line.strip_prefix("master_repl_offset:"))?.trim().parse().ok()?;
     let of_replica = |line: &str| line.split_once(",offset=")?.1.split(',').next()?.parse().ok();
     Some((written, info.lines().filter_map(of_replica).collect()))
+}
+
+/// The slots of a primary, of so many.
+fn share(number: usize, primaries: usize) -> std::ops::Range<usize> {
+    // Rounded to the nearest, as redis-cli does.
+    let begin = |number: usize| (2 * number * SLOTS + primaries) / (2 * primaries);
+    begin(number)..begin(number + 1)
 }
 
 /// The cluster as one node sees it, ordered by id.
