@@ -1,6 +1,6 @@
 //! A history is made longer only where all of it is there, and what is not all there yet is never taken for it.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use crate::redis_support::{DAY_MS, admit, at, batch, cap, opened, options, own, patiently, request, server, store};
 use testkit::{
@@ -22,8 +22,8 @@ use weir_redis::{
 };
 
 const HOUR_MS: i64 = 3_600_000;
-/// How long a failover may take, and a lock that it has brought back.
-const DEADLINE: Duration = Duration::from_secs(60);
+/// How long a failover may take, and the locks that it has brought back, or that attempts meanwhile could not give back: 20 s each.
+const DEADLINE: Duration = Duration::from_secs(120);
 
 fn stats() -> Arc<RedisStats> {
     Arc::default()
@@ -41,6 +41,20 @@ fn longer(options: &RedisOptions) -> RedisOptions {
 async fn lengthening(options: &RedisOptions) -> Result<Rebuild, RebuildError> {
     let (asked, history_ms) = (Arc::new(options.clone()), longer(options).history_ms);
     begin_lengthening(&asked, &stats(), history_ms, unique("run"), seed()).await
+}
+
+/// What comes of it in the end; tries again until then.
+async fn in_the_end<T, E: Debug>(mut attempt: impl AsyncFnMut() -> Result<T, E>) -> T {
+    let mut last = None;
+    let done = patiently(DEADLINE, async || match attempt().await {
+        Ok(done) => Some(done),
+        Err(error) => {
+            last = Some(error);
+            None
+        }
+    });
+    let done = done.await;
+    done.unwrap_or_else(|| panic!("not done within {DEADLINE:?}; last: {last:?}"))
 }
 
 /// The text of a fatal error.
@@ -177,15 +191,9 @@ async fn no_shard_has_the_new_epoch_before_a_replica_has_the_meta_key_with_it() 
     tokio::task::block_in_place(|| cluster.wait_primary(replica)).unwrap();
 
     // Whether it has it or not.
-    let mut said = None;
-    let again =
-        patiently(DEADLINE, async || lengthening(&options).await.map_err(|error| said = Some(error)).ok()).await;
-    let again = again.unwrap_or_else(|| panic!("it does not begin: {said:?}"));
+    let again = in_the_end(async || lengthening(&options).await).await;
     again.lengthened().await.unwrap();
-    let mut said = None;
-    let found =
-        patiently(DEADLINE, async || opened(&longer(&options)).await.map_err(|error| said = Some(error)).ok()).await;
-    let found = found.unwrap_or_else(|| panic!("the keyspace cannot be opened: {said:?}"));
+    let found = in_the_end(async || opened(&longer(&options)).await).await;
     assert_eq!(found.lost, Vec::<u16>::new());
 }
 

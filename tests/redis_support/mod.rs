@@ -21,6 +21,9 @@ pub const START_MS: i64 = 1_795_132_800_000;
 /// One day.
 pub const DAY_MS: i64 = 24 * 3600 * 1000;
 
+/// How long [`patiently`] waits before it asks again.
+const PAUSE: Duration = Duration::from_millis(2);
+
 /// The clock of most tests, moved.
 pub fn at(millis: i64) -> Time {
     Time::default().plus(START_MS + millis)
@@ -105,8 +108,8 @@ pub async fn patiently<T>(deadline: Duration, mut ask: impl AsyncFnMut() -> Opti
             if let Some(answer) = ask().await {
                 return answer;
             }
-            // An answer may be there at once; without a pause the timeout would not be looked at.
-            tokio::task::yield_now().await;
+            // A refusal may be there at once.
+            tokio::time::sleep(PAUSE).await;
         }
     };
     tokio::time::timeout(deadline, answer).await.ok()
