@@ -138,27 +138,6 @@ impl KafkaClient {
         Ok(own)
     }
 
-    /// Lets clients of this `client.id` publish so many bytes per second, by a quota.
-    ///
-    /// # Errors
-    /// When the brokers refuse.
-    pub fn throttle_producers(&self, client_id: &str, bytes_a_second: u32) -> Result<()> {
-        // librdkafka has no call for quotas.
-        let rate = format!("producer_byte_rate={bytes_a_second}");
-        let mut tool = java()?;
-        tool.args([
-            "kafka.admin.ConfigCommand",
-            "--bootstrap-server",
-            self.bootstrap(),
-            "--alter",
-            "--add-config",
-            &rate,
-        ]);
-        let done = output(tool.args(["--entity-type", "clients", "--entity-name", client_id]))?;
-        ensure!(done.status.success(), "a quota was not set: {}", String::from_utf8_lossy(&done.stderr));
-        Ok(())
-    }
-
     /// Deletes the records of a partition before an offset, as retention does.
     ///
     /// # Errors

@@ -11,6 +11,7 @@ mod consumer;
 mod delivery;
 mod denial;
 mod publisher;
+mod quota;
 mod reader;
 mod record;
 mod scram;
