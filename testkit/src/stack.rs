@@ -4,15 +4,19 @@
 //! starts its own on first use; they are statics, never dropped, and end by their guards (see [`crate::process`]).
 //! Nobody may break a shared server: start one's own for that.
 
-use std::sync::{LazyLock, OnceLock};
+use std::{
+    path::Path,
+    sync::{LazyLock, OnceLock},
+};
 
 use anyhow::{Context, Result};
 
 use crate::{
-    kafka::{Kafka, KafkaClient},
+    kafka::{Kafka, KafkaClient, SecuredKafka},
     ports::Port,
     redis::{RedisCluster, RedisServer},
     s3::{Bucket, S3},
+    tls::Authority,
 };
 
 /// Names the Kafka: `127.0.0.1:9092`.
@@ -24,10 +28,63 @@ pub const ENV_REDIS: &str = "WEIR_TEST_REDIS";
 /// Names the S3 and its bucket: `http://127.0.0.1:9000/weir`.
 pub const ENV_S3: &str = "WEIR_TEST_S3";
 
+/// Names the doors of the secured Kafka ([`SecuredKafka::doors`]).
+pub const ENV_SECURED_KAFKA: &str = "WEIR_TEST_SECURED_KAFKA";
+/// Names the folder of the authority that it trusts.
+pub const ENV_AUTHORITY: &str = "WEIR_TEST_AUTHORITY";
+/// Its SCRAM user, and a password that is in no other text.
+pub const SCRAM_USER: (&str, &str) = ("scram-user", "MARKED-kafka-password");
+
 /// Whether this Kafka serves other test processes, too: nobody breaks it, and what is left on it stays.
 #[must_use]
 pub fn is_shared(bootstrap: &str) -> bool {
-    std::env::var(ENV_KAFKA).is_ok_and(|shared| shared == bootstrap)
+    let is_named = |name: &str| std::env::var(name).is_ok_and(|doors| doors.split(',').next() == Some(bootstrap));
+    is_named(ENV_KAFKA) || is_named(ENV_SECURED_KAFKA)
+}
+
+/// The authority that the secured Kafka of this process trusts.
+///
+/// # Errors
+/// As [`Authority::open`] and [`Authority::new`].
+pub fn authority() -> Result<Authority> {
+    std::env::var_os(ENV_AUTHORITY).map_or_else(Authority::new, |folder| Authority::open(Path::new(&folder)))
+}
+
+/// The secured Kafka of this process, which trusts [`authority()`].
+///
+/// # Errors
+/// As [`SecuredKafka::start`].
+pub fn secured_kafka(authority: &Authority) -> Result<SecuredKafka> {
+    match std::env::var(ENV_SECURED_KAFKA) {
+        Ok(doors) => SecuredKafka::behind(&doors),
+        Err(_) => SecuredKafka::start(authority, &[SCRAM_USER]),
+    }
+}
+
+/// The servers that tests/security shares, owned.
+#[derive(Debug)]
+pub struct SecuredServers {
+    kafka: SecuredKafka,
+    authority: Authority,
+}
+
+impl SecuredServers {
+    /// Starts them.
+    ///
+    /// # Errors
+    /// When one does not start.
+    pub fn start() -> Result<Self> {
+        let authority = Authority::new()?;
+        let kafka = SecuredKafka::start(&authority, &[SCRAM_USER]).context("the secured Kafka")?;
+        Ok(Self { kafka, authority })
+    }
+
+    /// The environment by which [`authority()`] and [`secured_kafka()`] find them.
+    #[must_use]
+    pub fn env(&self) -> Vec<(&'static str, String)> {
+        let folder = self.authority.folder().display().to_string();
+        vec![(ENV_SECURED_KAFKA, self.kafka.doors()), (ENV_AUTHORITY, folder)]
+    }
 }
 
 /// The shared servers; each is started when it is first asked for.

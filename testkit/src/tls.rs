@@ -9,10 +9,10 @@ use std::{
     },
 };
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    KeyPair, KeyUsagePurpose,
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
 };
 use tokio_rustls::{
     TlsAcceptor,
@@ -27,9 +27,15 @@ use crate::{
     scratch::Scratch,
 };
 
-/// A certificate authority, with its files in a temporary folder.
+/// The files of an authority.
+const CERTIFICATE: &str = "ca.pem";
+const KEY: &str = "ca.key";
+const NAME: &str = "ca.name";
+
+/// A certificate authority, with the files of those that it vouches for in a temporary folder.
 pub struct Authority {
-    issuer: CertifiedIssuer<'static, KeyPair>,
+    issuer: Issuer<'static, KeyPair>,
+    ca_file: PathBuf,
     scratch: Scratch,
     /// Whom it has vouched for, so that nobody's files are written over while they are read.
     vouched: AtomicU64,
@@ -52,21 +58,40 @@ impl Authority {
     /// # Errors
     /// When the temporary folder cannot be written.
     pub fn new() -> Result<Self> {
-        let mut params = CertificateParams::new(Vec::new())?;
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         // Of several authorities OpenSSL takes the first whose name is the issuer's.
-        params.distinguished_name = named(&crate::unique("weir test authority"));
-        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
-        let scratch = Scratch::new("tls")?;
-        std::fs::write(scratch.join("ca.pem"), issuer.pem())?;
-        Ok(Self { issuer, scratch, vouched: AtomicU64::new(0) })
+        let name = crate::unique("weir test authority");
+        let (params, key, scratch) = (params_of(&name)?, KeyPair::generate()?, Scratch::new("tls")?);
+        std::fs::write(scratch.join(CERTIFICATE), params.self_signed(&key)?.pem())?;
+        std::fs::write(scratch.join(KEY), key.serialize_pem())?;
+        std::fs::write(scratch.join(NAME), name)?;
+        let (issuer, ca_file) = (Issuer::new(params, key), scratch.join(CERTIFICATE));
+        Ok(Self { issuer, ca_file, scratch, vouched: AtomicU64::new(0) })
+    }
+
+    /// The authority that another process keeps in this folder.
+    ///
+    /// # Errors
+    /// When there is none, or the temporary folder cannot be written.
+    pub fn open(folder: &Path) -> Result<Self> {
+        let read = |file: &str| {
+            let path = folder.join(file);
+            std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
+        };
+        let issuer = Issuer::new(params_of(&read(NAME)?)?, KeyPair::from_pem(&read(KEY)?)?);
+        let ca_file = folder.join(CERTIFICATE);
+        Ok(Self { issuer, ca_file, scratch: Scratch::new("tls")?, vouched: AtomicU64::new(0) })
+    }
+
+    /// The folder by which another process opens it.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.ca_file.parent().unwrap_or(&self.ca_file)
     }
 
     /// The authority's certificate.
     #[must_use]
     pub fn ca_file(&self) -> PathBuf {
-        self.scratch.join("ca.pem")
+        self.ca_file.clone()
     }
 
     /// A server on this machine: 127.0.0.1 and localhost.
@@ -144,6 +169,14 @@ impl Identity {
         ensure!(output.status.success(), "openssl: {}", String::from_utf8_lossy(&output.stderr));
         Ok(encrypted)
     }
+}
+
+fn params_of(authority: &str) -> Result<CertificateParams> {
+    let mut params = CertificateParams::new(Vec::new())?;
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    params.distinguished_name = named(authority);
+    Ok(params)
 }
 
 fn named(name: &str) -> DistinguishedName {

@@ -5,7 +5,7 @@ use weir_core::ports::Clock as _;
 use weir_worker::clock::SystemClock;
 
 use crate::{
-    stage::{EntryPoint, KAFKA_PASSWORD, STAGE, check, works},
+    stage::{EntryPoint, KAFKA_PASSWORD, STAGE, USER, check, works},
     support::{DEADLINE, Scene, http::metric, outcome::intent},
 };
 
@@ -17,9 +17,9 @@ fn scene_with(name: &str, entry_point: EntryPoint, user: &'static str) -> Scene 
 
 #[test]
 fn by_scram_over_tls_the_worker_works_with_exactly_the_documented_rights() {
-    let mut scene = scene_with("scram", EntryPoint::Scram("SCRAM-SHA-512", KAFKA_PASSWORD), "weir");
+    let mut scene = scene_with("scram", EntryPoint::Scram("SCRAM-SHA-512", KAFKA_PASSWORD), USER);
     works(&scene);
-    STAGE.grant("weir", &STAGE.lines("kafka check", &scene));
+    STAGE.grant(USER, &STAGE.lines("kafka check", &scene));
     for mechanism in ["SCRAM-SHA-512", "SCRAM-SHA-256"] {
         scene.env.push(("WEIR__KAFKA__PROPERTIES__SASL_MECHANISM", mechanism.into()));
         let (exit, said) = check(&scene, &[], &[]);
@@ -73,7 +73,7 @@ fn at_least_once_takes_no_transactional_id_and_no_right_on_the_cluster() {
 
 #[test]
 fn who_is_not_let_in_is_told_what_to_look_at() {
-    let scene = scene_with("strangers", EntryPoint::Scram("SCRAM-SHA-512", KAFKA_PASSWORD), "weir");
+    let scene = scene_with("strangers", EntryPoint::Scram("SCRAM-SHA-512", KAFKA_PASSWORD), USER);
     let certified = scene_with("uncertified", EntryPoint::Mutual("uncertified"), "uncertified");
     let foreign_ca = STAGE.stranger.ca_file().display().to_string();
     let foreign = STAGE.stranger.client("uncertified").unwrap();

@@ -9,6 +9,7 @@ use testkit::{
     process::Exit,
     redis::RedisServer,
     s3::{Guest, S3},
+    stack::{SCRAM_USER, authority, secured_kafka},
     tls::Authority,
     wait_until,
     worker::Worker,
@@ -20,22 +21,22 @@ use crate::{
 };
 
 /// Secrets that no other text has.
-pub const KAFKA_PASSWORD: &str = "MARKED-kafka-password";
+pub const KAFKA_PASSWORD: &str = SCRAM_USER.1;
 pub const REDIS_PASSWORD: &str = "MARKED-redis-password";
 pub const S3_SECRET: &str = "MARKED-s3-secret-key";
 pub const S3_KEY: &str = "WEIRWORKER";
 /// The builder of segments.
 pub const S3_BUILDER: &str = "WEIRBUILDER";
 /// The SCRAM user.
-pub const USER: &str = "weir";
+pub const USER: &str = SCRAM_USER.0;
 /// The worker's readable prefix in the bucket.
 pub const S3_PREFIX: &str = "weir/";
 
-/// The servers, each started by the first test that asks for it; they end with the process.
+/// The servers. All tests share a Kafka; the others are started by the first test that asks for them, and end with its process.
 pub static STAGE: Stage = Stage {
-    authority: LazyLock::new(|| Authority::new().unwrap()),
+    authority: LazyLock::new(|| authority().unwrap()),
     stranger: LazyLock::new(|| Authority::new().unwrap()),
-    kafka: LazyLock::new(|| SecuredKafka::start(&STAGE.authority, &[(USER, KAFKA_PASSWORD)]).unwrap()),
+    kafka: LazyLock::new(|| secured_kafka(&STAGE.authority).unwrap()),
     redis: LazyLock::new(|| RedisServer::start_mutual_tls::<&str>(&STAGE.authority, &[]).unwrap()),
     s3: LazyLock::new(start_s3),
 };

@@ -78,13 +78,22 @@ pub fn build() -> Result<()> {
 pub fn run(env: &[(&str, &OsStr)], args: &[String]) -> Result<()> {
     test_report::forget(profile(args));
     let tests = nextest(args);
-    let mut exec = command(built(Profile::Dev, "weir-servers"), &["exec", "--"]);
-    exec.arg(tests.get_program()).args(tests.get_args()).envs(env.iter().copied());
+    let mut exec = command(built(Profile::Dev, "weir-servers"), &["exec"]);
+    if are_secured(args) {
+        exec.arg("--secured");
+    }
+    exec.arg("--").arg(tests.get_program()).args(tests.get_args()).envs(env.iter().copied());
     if std::env::var_os(THREADS).is_none() {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         exec.env(THREADS, (cores * TESTS_PER_CORE).to_string());
     }
     temporary::run(exec)
+}
+
+/// Whether tests may run that need secured servers: unless only others are named.
+fn are_secured(args: &[String]) -> bool {
+    let named: Vec<&str> = args.windows(2).filter(|pair| pair[0] == "--test").map(|pair| pair[1].as_str()).collect();
+    named.is_empty() || named.contains(&"security")
 }
 
 fn nextest<S: AsRef<OsStr>>(args: &[S]) -> Command {

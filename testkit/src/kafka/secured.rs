@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
 
 use super::{
     Kafka, KafkaClient,
@@ -17,9 +17,12 @@ use crate::{
 /// demand TLS and a SCRAM password, or TLS and a client's certificate, whose common name is the user.
 #[derive(Debug)]
 pub struct SecuredKafka {
-    kafka: Kafka,
-    scram: Port,
-    mutual: Port,
+    /// `None`: another process keeps it.
+    kafka: Option<Kafka>,
+    admin: KafkaClient,
+    scram: String,
+    mutual: String,
+    _ports: Vec<Port>,
 }
 
 impl SecuredKafka {
@@ -62,33 +65,58 @@ impl SecuredKafka {
             format_args: credentials.flat_map(|one| ["--add-scram".to_owned(), one]).collect(),
         };
         let kafka = Kafka::start_with(vec![Port::lease()?], Shape::default(), &additions)?;
-        Ok(Self { kafka, scram, mutual })
+        let address = |port: &Port| format!("127.0.0.1:{}", port.number());
+        Ok(Self {
+            admin: kafka.client().clone(),
+            kafka: Some(kafka),
+            scram: address(&scram),
+            mutual: address(&mutual),
+            _ports: vec![scram, mutual],
+        })
+    }
+
+    /// The one of another process that has these [doors](Self::doors).
+    ///
+    /// # Errors
+    /// When these are no doors.
+    pub fn behind(doors: &str) -> Result<Self> {
+        let doors: Vec<&str> = doors.split(',').collect();
+        let [open, scram, mutual] = doors[..] else { bail!("{doors:?} are not the three doors of a Kafka") };
+        let (scram, mutual) = (scram.to_owned(), mutual.to_owned());
+        Ok(Self { kafka: None, admin: KafkaClient::new(open), scram, mutual, _ports: Vec::new() })
+    }
+
+    /// Its doors, for other processes.
+    #[must_use]
+    pub fn doors(&self) -> String {
+        [self.admin.bootstrap(), &self.scram, &self.mutual].join(",")
     }
 
     /// Restarts the broker, with its data: all connections end.
     ///
     /// # Errors
-    /// When it does not end or start in time.
+    /// When it does not end or start in time, or another process keeps it.
     pub fn restart(&mut self) -> Result<()> {
-        self.kafka.stop(0)?;
-        self.kafka.restart(0)
+        let kafka = self.kafka.as_mut().context("another process keeps this Kafka")?;
+        kafka.stop(0)?;
+        kafka.restart(0)
     }
 
     /// The super user's client.
     #[must_use]
     pub fn admin(&self) -> &KafkaClient {
-        self.kafka.client()
+        &self.admin
     }
 
     /// Where passwords are asked for.
     #[must_use]
     pub fn scram(&self) -> String {
-        format!("127.0.0.1:{}", self.scram.number())
+        self.scram.clone()
     }
 
     /// Where certificates are asked for.
     #[must_use]
     pub fn mutual(&self) -> String {
-        format!("127.0.0.1:{}", self.mutual.number())
+        self.mutual.clone()
     }
 }

@@ -9,12 +9,15 @@ use anyhow::{Context, Result};
 use clap::Args;
 use testkit::{
     process::run_beside_parent,
-    stack::{ServerPorts, Servers},
+    stack::{SecuredServers, ServerPorts, Servers},
 };
 
 /// What to run.
 #[derive(Debug, Args)]
 pub struct ExecArgs {
+    /// Start the servers that tests/security shares, too
+    #[arg(long)]
+    secured: bool,
     /// The command and its arguments
     #[arg(last = true, required = true)]
     command: Vec<String>,
@@ -26,16 +29,20 @@ pub struct ExecArgs {
 /// When a server or the command cannot be started, or who started this process has ended. The command's own failure is the exit code.
 pub fn run(args: &ExecArgs) -> Result<ExitCode> {
     let start = Instant::now();
+    let secured = args.secured.then(|| std::thread::spawn(SecuredServers::start));
     let servers = Servers::start(ServerPorts::lease()?)?;
+    let secured = secured.map(|secured| secured.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+    let secured = secured.transpose()?;
     println!("servers are up after {:.1?}:", start.elapsed());
-    for (name, value) in servers.env() {
+    let env: Vec<_> = servers.env().into_iter().chain(secured.iter().flat_map(SecuredServers::env)).collect();
+    for (name, value) in &env {
         println!("  {name}={value}");
     }
     let (program, rest) = args.command.split_first().context("no command")?;
-    let status = run_beside_parent(Command::new(program).args(rest).envs(servers.env()))?;
+    let status = run_beside_parent(Command::new(program).args(rest).envs(env))?;
     // A command ended by a signal has no code.
     let code = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
-    drop(servers);
+    drop((servers, secured));
     println!("servers have ended; {program} gave {code}");
     Ok(ExitCode::from(code))
 }
