@@ -6,7 +6,7 @@ use testkit::{SLOW_INTERVAL, kafka::Record, wait_until, wait_until_every};
 use weir_core::ports::Clock as _;
 use weir_worker::clock::SystemClock;
 
-use super::{AHEAD_S, PER_S, Post, mails, pace::fastest_second, route, wait_looked, waits};
+use super::{AHEAD_S, PER_S, Post, mails, pace::fastest_second, policy, route, wait_looked, waits};
 use crate::support::{DEADLINE, header, outcome::intent};
 
 /// Mails that expire after so many minutes.
@@ -21,50 +21,60 @@ pub(super) fn lasting(campaign: &'static str, minutes: i64, count: usize) -> imp
 
 #[test]
 fn before_a_rate_is_known_no_intent_expires_for_the_time_that_it_would_wait() {
-    const PARTS: usize = 4;
     const EACH: usize = 2_000;
     // It begins with 1 per second: by that, whoever comes when 1,800 wait would do so for longer than it lives.
     let post = Post::new("never-delivered", "");
     let worker = post.scene.worker("weir-0");
     wait_looked(&worker);
     let mut delivery = post.delivery(PER_S);
-    for part in 0..PARTS {
-        post.scene.publish(lasting("blast", 30, PARTS * EACH).skip(part * EACH).take(EACH));
-        if part == 0 {
-            wait_until(DEADLINE, "they wait", || waits(&worker) >= EACH as u64 * 9 / 10);
-        }
-    }
-    wait_until(DEADLINE, "all are delivered", || delivery.delivered().len() >= PARTS * EACH);
-    post.all_approved(PARTS * EACH);
+    post.scene.publish(lasting("blast", 30, EACH));
+    wait_until(DEADLINE, "they wait", || waits(&worker) >= EACH as u64 * 9 / 10);
+    // What is delivered of so few is no rate.
+    wait_until(DEADLINE, "some are delivered", || delivery.delivered().len() >= 10);
+    post.scene.publish(lasting("blast", 30, 2 * EACH).skip(EACH));
+    post.scene.wait_until_drained();
+    assert!(waits(&worker) > 0, "the others wait");
+    // The rest at once: without a group, a route takes its rate.
+    let route = "[[routes]]\nname = \"email\"\nchannel = \"email\"\nrate = 5000\n";
+    post.scene.write_policy(&format!("version = \"2\"\n[default]\ncaps = \"unlimited\"\n{route}"));
+    wait_until(DEADLINE, "all are approved", || post.scene.count("approved") >= 2 * EACH);
+    post.all_approved(2 * EACH);
 }
 
 #[test]
 fn what_delivery_takes_is_known_to_a_worker_that_starts_later_and_it_approves_no_more_than_that() {
-    const MAILS: usize = 10_000;
-    let post = Post::new("started-again", "");
+    const TAKES: u32 = 200;
+    // For longer than it takes to know a rate.
+    const FIRST: usize = 14 * TAKES as usize;
+    // More than may stand undelivered.
+    const SECOND: usize = 18 * TAKES as usize;
+    // It begins with a tenth of its rate.
+    let post = Post::new("started-again", &format!("rate = {}", 20 * TAKES));
     let mut worker = post.scene.worker("weir-0");
     wait_looked(&worker);
-    let mut delivery = post.delivery(PER_S);
-    post.scene.publish(mails("first", MAILS));
-    wait_until(DEADLINE, "all are delivered", || delivery.delivered().len() >= MAILS);
+    let mut delivery = post.delivery(TAKES);
+    post.scene.publish(mails("first", FIRST));
+    wait_until(DEADLINE, "all are delivered", || delivery.delivered().len() >= FIRST);
     worker.terminate();
     worker.wait_exit(DEADLINE).unwrap();
 
+    // One that knew of nothing would take 1 per second.
+    post.scene.write_policy(&policy(&post.group, ""));
     let worker = post.scene.worker("weir-1");
     wait_looked(&worker);
-    // Nothing is delivered, so it is not measured; one that knew of nothing would take 1 per second.
+    // Nothing is delivered, so it is not measured.
     let drain = || route(&worker)["drain_per_s"].as_f64().unwrap_or_default();
-    wait_until(DEADLINE, "the rate is known", || drain() >= f64::from(PER_S) / 2.0);
-    post.scene.publish(mails("second", MAILS));
+    wait_until(DEADLINE, "the rate is known", || drain() >= f64::from(TAKES) / 2.0);
+    post.scene.publish(mails("second", SECOND));
     wait_until(DEADLINE, "all are delivered", || {
         let lag = post.lag();
         // The estimate of consumers that have not enough to do is up to twice what they took. Offsets of transactions are among the lag,
         // and what is committed is a second old.
         let most = (2.4 * AHEAD_S as f64 + 1.0) * fastest_second(delivery.delivered()) as f64;
         assert!((lag as f64) < most, "{lag} undelivered of at most {most}");
-        delivery.delivered().len() >= 2 * MAILS
+        delivery.delivered().len() >= FIRST + SECOND
     });
-    post.all_approved(2 * MAILS);
+    post.all_approved(FIRST + SECOND);
 }
 
 #[test]
