@@ -76,10 +76,12 @@ struct Pair {
 
 impl Pair {
     fn new(name: &str) -> Self {
-        let cluster = RedisCluster::start(3, 0).unwrap();
-        let lossy = scene(&format!("{name}-lossy"), cluster.nodes());
+        let cluster = std::thread::spawn(|| RedisCluster::start(3, 0).unwrap());
         let twin = scene(&format!("{name}-twin"), Stack::shared().redis_cluster().to_vec());
-        let workers = [lossy.worker("lossy"), twin.worker("twin")];
+        let of_twin = twin.worker("twin");
+        let cluster = cluster.join().unwrap();
+        let lossy = scene(&format!("{name}-lossy"), cluster.nodes());
+        let workers = [lossy.worker("lossy"), of_twin];
         workers.iter().for_each(wait_ready);
         Self { cluster, lossy, twin, workers, waves: 0, sent: Vec::new(), waited: Vec::new() }
     }
@@ -209,6 +211,13 @@ impl Pair {
         Guarded::spawn("weir rebuild", &self.command(args), &self.lossy.path("rebuild.log")).unwrap()
     }
 
+    /// Kills a rebuild, and takes its lock, which would run out in 20 s: tests/commands/lengthen.rs waits for that.
+    fn kill(&self, mut rebuild: Guarded) {
+        rebuild.kill();
+        let lock = format!("{0}:{{{0}}}:rebuilding", self.lossy.name);
+        assert_eq!(self.cluster.cli(self.nodes()[0], &["DEL", &lock]).unwrap().trim(), "1");
+    }
+
     fn rebuild(&self, args: &[&str]) -> Value {
         let output = output(self.command(args).args(["--settle", "3s", "--output", "json"])).unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -325,13 +334,13 @@ fn a_rebuild_that_is_killed_goes_on_and_a_lost_keyspace_is_made_anew() {
     pair.flush(lost);
     pair.publish_into_loss(500);
     pair.wait_lost();
-    let mut killed = pair.start(&["--settle", "10m"]);
+    let killed = pair.start(&["--settle", "10m"]);
     let key = format!("{0}:{{{0}}}:rebuild", pair.lossy.name);
     let tables = pair.nodes()[0];
     wait_until(DEADLINE, "it has put sends back", || {
         pair.cluster.cli(tables, &["HVALS", &key]).unwrap().lines().count() > 4
     });
-    killed.kill();
+    pair.kill(killed);
     // Half a rebuild is none.
     wait_degraded(&pair.workers[0], "shards_lost");
     let summary = pair.rebuild(&[]);
@@ -395,11 +404,11 @@ fn names_lost_with_their_node_are_repaired_like_any_shard_and_keep_their_numbers
     pair.wait_lost();
 
     // A run that is killed while all shards wait for it is followed by one that does the whole.
-    let mut killed = pair.start(&["--settle", "10m"]);
+    let killed = pair.start(&["--settle", "10m"]);
     wait_until(DEADLINE, "all shards wait for the names", || {
         metric(&pair.workers[0], "weir_shards_lost", "").unwrap() >= f64::from(SHARDS)
     });
-    killed.kill();
+    pair.kill(killed);
 
     let summary = pair.rebuild(&[]);
     assert_eq!(summary["names_repaired"], before.len(), "{summary}");

@@ -25,7 +25,7 @@ use crate::support::{
 
 const SHARDS: u16 = 64;
 /// How long the tests let earlier decisions become visible: no worker hangs in them.
-const SETTLE: [&str; 2] = ["--settle", "8s"];
+const SETTLE: [&str; 2] = ["--settle", "3s"];
 
 /// A scene on a Redis Cluster of its own, and a worker.
 struct Lossy {
@@ -78,6 +78,13 @@ impl Lossy {
     /// A rebuild that ends with the value.
     fn start(&self, args: &[&str]) -> Guarded {
         Guarded::spawn("weir rebuild", &self.command(args), &self.scene.path("rebuild.log")).unwrap()
+    }
+
+    /// Kills a rebuild, and takes its lock, which would run out in 20 s: tests/commands/lengthen.rs waits for that.
+    fn kill(&self, mut rebuild: Guarded) {
+        rebuild.kill();
+        let lock = format!("{0}:{{{0}}}:rebuilding", self.scene.name);
+        assert_eq!(self.cluster.cli(self.tables, &["DEL", &lock]).unwrap().trim(), "1");
     }
 
     /// The exit code, and what became of budgets: name -> line.
@@ -175,12 +182,12 @@ fn budgets_of_a_wiped_node_wait_for_the_rebuild_and_grant_only_what_was_left() {
     names[1..4].iter().for_each(|name| lossy.publish(&format!("{name} after"), name, 1_200));
     campaigns.iter().for_each(|campaign| lossy.publish(&format!("each {campaign} after"), campaign, 60));
     // A run that is killed before it has written them leaves them as they are: lost.
-    let mut killed = lossy.start(&["--settle", "10m"]);
+    let killed = lossy.start(&["--settle", "10m"]);
     let progress = format!("{0}:{{{0}}}:rebuild", lossy.scene.name);
     wait_until(DEADLINE, "it has put sends back", || {
         lossy.cluster.cli(lossy.tables, &["HVALS", &progress]).unwrap().lines().count() > 2
     });
-    killed.kill();
+    lossy.kill(killed);
     assert_eq!(lossy.approved("spent"), 300, "nothing is granted meanwhile");
 
     let (code, lines) = lossy.rebuild(&[]);
@@ -358,9 +365,9 @@ fn a_budget_is_counted_again_without_what_a_crash_wasted() {
     assert!(wasted >= 300, "{wasted}");
 
     // A run that is killed leaves it closed, and any other run says so.
-    let mut killed = lossy.start(&["--budget", name, "--settle", "10m"]);
+    let killed = lossy.start(&["--budget", name, "--settle", "10m"]);
     wait_until(DEADLINE, "it is closed", || !lossy.cluster.cli(node, &["HGET", &key, "x"]).unwrap().trim().is_empty());
-    killed.kill();
+    lossy.kill(killed);
     let (code, lines) = lossy.rebuild(&[]);
     assert!(code == 1 && lines[name]["outcome"] == "closed", "{lines:?}");
     assert_eq!(lines[name]["command"], format!("weir rebuild --budget {name}"));

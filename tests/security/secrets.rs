@@ -72,15 +72,18 @@ fn a_worker_in_trouble_shows_none() {
         ("a token with a control character", 2, &[("WEIR__HTTP__TOKEN", "MARKED-\u{7}")]),
         ("Kafka away", 1, &[("WEIR__KAFKA__BROKERS", "127.0.0.1:1")]),
     ];
+    // In parallel: most of the time librdkafka waits to retry.
     std::thread::scope(|threads| {
         for (what, code, env) in cases {
             let scene = &scene;
-            threads.spawn(move || {
-                for form in ["text", "json"] {
+            for form in ["text", "json"] {
+                threads.spawn(move || {
                     let (exit, said) = check(scene, env, &["--output", form]);
                     assert_eq!(exit, Exit::Code((*code).into()), "{what}: {said}");
                     clean(what, &said);
-                }
+                });
+            }
+            threads.spawn(move || {
                 let mut worker = scene.worker_with("trouble", env);
                 // It has ended, or reports that it retries.
                 wait_until(DEADLINE, "it is in trouble", || {
