@@ -8,7 +8,7 @@ use crate::support::{
 };
 use testkit::{process::Exit, wait_until, worker::Worker};
 
-const INTENTS: usize = 50_000;
+const INTENTS: usize = 21_000;
 
 /// Every intent has one record, each verdict is the model's, and some intents are approved.
 fn verify(scene: &Scene, sent: &[Sent]) {
