@@ -228,7 +228,7 @@ fn load(client: &Client, stop: &AtomicBool, count: &AtomicU64) -> Vec<Given> {
         let received = Instant::now();
         if reply.status != 200 {
             assert_eq!(reply.status, 503, "{reply:?}");
-            pause(Duration::from_millis(2));
+            pause(Duration::from_millis(5));
             continue;
         }
         let id = reply.json()["id"].as_str().unwrap().to_owned();
@@ -291,11 +291,12 @@ fn give_together(name: &str) -> (usize, usize) {
         let id = admitted(client, "email");
         end(client, "email", &id, "").json();
     }
-    let both = load_all(&[&at_a, &at_b], Duration::from_secs(5));
-    let one = load_all(&[&at_b], Duration::from_secs(5));
+    let both = load_all(&[&at_a, &at_b], Duration::from_secs(3));
+    let one = load_all(&[&at_b], Duration::from_secs(3));
     a.kill();
     instance(&at_b, "email", "e-0", body).json();
-    let rest = load_all(&[&at_b], Duration::from_secs(7));
+    // The dead one's share is free 4 s later.
+    let rest = load_all(&[&at_b], Duration::from_secs(6));
     let parts = [&both, &one, &rest].map(Vec::len);
     let all: Vec<Given> = [both, one, rest].concat();
     let (in_a_second, at_once) = (most_in_a_second(&all), most_at_once(&all, TIMEOUT));

@@ -262,7 +262,7 @@ fn bombs_of_one_partition_do_not_keep_the_others_from_being_read() {
 
 #[test]
 fn a_batch_that_takes_longer_than_a_transaction_may_is_committed_once_in_parts() {
-    // What follows is the same at any rate, and takes a minute at this one.
+    // What follows is the same at any rate.
     behind_a_slow_broker("slow-broker", |scene, worker| {
         wait_until(DEADLINE, "the batch is halved", || is_too_slow(worker));
         scene.kafka.throttle_producers(&scene.name, 50_000_000).unwrap();
@@ -289,9 +289,10 @@ fn behind_a_slow_broker(name: &str, meanwhile: impl FnOnce(&Scene, &Worker)) {
         let user = 10_000 + number;
         Record::new(user.to_string(), intent(&format!("i-{number}"), user as u64, 20_000))
     }));
-    // So that the first batch has all of them on a busy machine, too.
-    let interval = ("WEIR__WORKER__COMMIT_INTERVAL", "10s");
-    let mut worker = scene.worker_with("only", &[("WEIR__KAFKA__PROPERTIES__CLIENT_ID", &scene.name), interval]);
+    // The first batch has all of them, on a busy machine, too, and is full then.
+    let (interval, batch) = (("WEIR__WORKER__COMMIT_INTERVAL", "10s"), INTENTS.to_string());
+    let client = ("WEIR__KAFKA__PROPERTIES__CLIENT_ID", scene.name.as_str());
+    let mut worker = scene.worker_with("only", &[client, interval, ("WEIR__WORKER__BATCH", &batch)]);
     meanwhile(&scene, &worker);
     scene.drain(&mut worker);
     assert!(is_too_slow(&worker), "the quota holds nothing up");

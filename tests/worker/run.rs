@@ -383,6 +383,7 @@ fn a_broker_that_dies_between_the_requests_of_a_batch_costs_nothing_but_time() {
     kafka.kill(0).unwrap();
     kafka.restart(0).unwrap();
     assert!(scene.done() < MANY as i64, "the broker was unavailable before everything was done");
+    kafka.client().throttle_producers(SLOW_CLIENT.1, 1_000_000_000).unwrap();
     scene.drain(&mut worker);
     in_order(&scene, MANY);
 }

@@ -165,6 +165,8 @@ fn start(scene: &Scene, clock: &ProcessClock) -> Worker {
         ("WEIR__WORKER__BATCH", batch.as_str()),
         ("WEIR__WORKER__COMMIT_INTERVAL", "5ms"),
         ("WEIR__WORKER__DRAIN", "4s"),
+        // One that is killed leaves its partitions to the next one.
+        ("WEIR__KAFKA__PROPERTIES__SESSION_TIMEOUT_MS", "3000"),
     ];
     scene.worker_by("only", clock, &env)
 }

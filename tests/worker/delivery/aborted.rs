@@ -110,9 +110,8 @@ fn intents_that_wait_when_the_rule_of_their_route_changes_are_decided_by_the_new
     scene.publish(mails("blast", MAILS));
     wait_until(DEADLINE, "the blast waits", || waits(&worker) > MAILS as u64 * 9 / 10);
     write(&scene, "2", "suppress");
-    let outputs = || [scene.output("approved"), scene.output("suppressed")];
-    wait_until(DEADLINE, "each is decided", || outputs().iter().map(Vec::len).sum::<usize>() >= MAILS);
-    let [approved, suppressed] = outputs();
+    wait_until(DEADLINE, "each is decided", || scene.count("approved") + scene.count("suppressed") >= MAILS);
+    let [approved, suppressed] = ["approved", "suppressed"].map(|topic| scene.output(topic));
     let ids: BTreeSet<String> =
         approved.iter().chain(&suppressed).map(|record| header(record, "case").unwrap()).collect();
     assert_eq!((ids.len(), approved.len() + suppressed.len()), (MAILS, MAILS), "each intent has one record");

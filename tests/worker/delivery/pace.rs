@@ -17,11 +17,12 @@ const AHEAD_MS: i64 = 1_000 * AHEAD_S as i64;
 
 #[test]
 fn a_blast_is_approved_no_faster_than_it_is_delivered() {
-    let post = Post::new("paced-only", "rate = 1000");
+    const TAKES: u32 = 300;
+    let post = Post::new("paced-only", &format!("rate = {}", 2 * TAKES));
     let worker = post.scene.worker("weir-0");
     wait_looked(&worker);
-    let mut delivery = post.delivery(PER_S);
-    post.scene.publish(mails("blast", BLAST));
+    let mut delivery = post.delivery(TAKES);
+    post.scene.publish(mails("blast", 40 * TAKES as usize));
     let published = Instant::now();
     wait_until(DEADLINE, "the route has settled", || {
         published.elapsed() >= Duration::from_secs(3 * AHEAD_S) && route(&worker)["why"] == "delivery takes no more"
@@ -33,7 +34,7 @@ fn a_blast_is_approved_no_faster_than_it_is_delivered() {
         // among the lag.
         let most = (1.2 * AHEAD_S as f64 + 1.0) * fastest_second(delivery.delivered()) as f64;
         assert!((lag as f64) < most, "{lag} undelivered of at most {most}");
-        delivery.delivered().len() > settled + 2 * PER_S as usize
+        delivery.delivered().len() > settled + 2 * TAKES as usize
     });
     assert!(waits(&worker) > 0, "the blast lasts");
 }

@@ -44,8 +44,8 @@ fn rate_is_kept(approved: &[i64]) {
 
 #[test]
 fn a_small_campaign_behind_a_blast_takes_its_turns() {
-    const LARGE: usize = 6_000;
-    const SMALL: usize = 400;
+    const LARGE: usize = 4_000;
+    const SMALL: usize = 300;
     // On a route that approves by its rate alone.
     let mut scene = Scene::new("turns", 4, "");
     let route = format!("[[routes]]\nname = \"email\"\nchannel = \"email\"\nahead = \"5s\"\nrate = {PER_S}\n");
