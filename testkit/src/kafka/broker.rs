@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 
-use super::tap::Tap;
+use super::{formatted, tap::Tap};
 use crate::{
     disk::SmallDisk,
     ports::Port,
@@ -18,7 +18,9 @@ use crate::{
 };
 
 /// Any 16 bytes in URL-safe base64; nodes of one cluster must agree.
-const CLUSTER_ID: &str = "d2Vpci10ZXN0LWthZmthMA";
+pub(super) const CLUSTER_ID: &str = "d2Vpci10ZXN0LWthZmthMA";
+/// What a broker's folder calls that of its records.
+const DATA: &str = "data";
 /// How long formatting may take. Measured: 1.5 s.
 const FORMAT_DEADLINE: Duration = Duration::from_secs(60);
 /// The largest message accepted: more than any test needs, below librdkafka's own bound on a fetch.
@@ -137,7 +139,7 @@ pub(super) fn prepare(ports: Vec<Port>, shape: Shape, scratch: &Scratch, additio
             Taps::None => None,
             Taps::Each => Some(Tapped { listener: Port::lease()?, tap: Port::lease()? }),
         };
-        let (data, said) = (folder.join("data"), folder.join("disk.log"));
+        let (data, said) = (folder.join(DATA), folder.join("disk.log"));
         let disk = shape.disk_mib.map(|mib| SmallDisk::over(&data, mib, &said)).transpose()?;
         let controller = Port::lease()?;
         brokers.push(Broker { node: index + 1, port, controller, tapped, shape, folder, process: None, disk });
@@ -147,11 +149,21 @@ pub(super) fn prepare(ports: Vec<Port>, shape: Shape, scratch: &Scratch, additio
     for broker in &brokers {
         std::fs::write(broker.properties_file(), broker.properties(&voters, additions))?;
     }
+    // As all others, unless users come with it, or it is inside of a disk.
+    let is_usual = additions.format_args.is_empty() && shape.disk_mib.is_none();
+    let mut formats = Vec::new();
+    for broker in &brokers {
+        if !(is_usual && formatted::format_as_kept(&broker.data(), broker.node)?) {
+            formats.push(broker.format(additions)?);
+        }
+    }
     // Side by side: a JVM's start is most of it.
-    let formats = brokers.iter().map(|broker| broker.format(additions)).collect::<Result<Vec<_>>>()?;
     for mut format in formats {
         let exit = format.wait_exit(FORMAT_DEADLINE)?;
         ensure!(exit == Exit::Code(0), "Kafka's StorageTool ended with {exit:?}: {}", format.log_tail());
+    }
+    if let (true, Some(first)) = (is_usual, brokers.first()) {
+        formatted::keep(&first.data())?;
     }
     Ok(brokers)
 }
@@ -175,7 +187,7 @@ impl Broker {
     /// The files with a topic's records.
     pub(super) fn segments_of(&self, topic: &str) -> Result<Vec<PathBuf>> {
         let mut files = Vec::new();
-        for folder in std::fs::read_dir(self.folder.join("data"))? {
+        for folder in std::fs::read_dir(self.data())? {
             let folder = folder?;
             let name = folder.file_name();
             if name.to_str().and_then(|name| name.rsplit_once('-')).is_some_and(|(name, _partition)| name == topic) {
@@ -207,6 +219,10 @@ impl Broker {
 
     pub(super) fn is_running(&mut self) -> bool {
         self.process.as_mut().is_some_and(|process| process.exit().is_none())
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.join(DATA)
     }
 
     fn properties_file(&self) -> PathBuf {
@@ -261,7 +277,7 @@ impl Broker {
                 "listener.security.protocol.map",
                 &format!("CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,TAPPED:PLAINTEXT{protocols}"),
             ),
-            ("log.dirs", &self.folder.join("data").display().to_string()),
+            ("log.dirs", &self.data().display().to_string()),
             ("auto.create.topics.enable", "false"),
             ("default.replication.factor", &replicas.to_string()),
             ("min.insync.replicas", &in_sync.to_string()),

@@ -10,6 +10,7 @@ mod client;
 mod consumer;
 mod delivery;
 mod denial;
+mod formatted;
 mod publisher;
 mod quota;
 mod reader;
