@@ -132,8 +132,8 @@ fn the_demo_tells_programs_what_it_tells_people() {
 /// The exit code of a command whose output nobody reads, and what it says on stderr.
 fn unread(args: &[&str], folder: &Path) -> (Option<i32>, String) {
     // A pipe whose reader is gone before the command begins.
-    let script = "mkfifo nobody; cat < nobody > /dev/null & exec 3> nobody; kill $!; wait $! 2> /dev/null; rm nobody; \
-                  exec \"$@\" >&3 3>&-";
+    let script = "pipe=nobody.$$; mkfifo $pipe; cat < $pipe > /dev/null & exec 3> $pipe; kill $!; wait $! 2> /dev/null; \
+                  rm $pipe; exec \"$@\" >&3 3>&-";
     let output = output(Command::new("/bin/sh").args(["-c", script, "sh"]).arg(weir()).args(args).current_dir(folder));
     let output = output.unwrap();
     (output.status.code(), String::from_utf8(output.stderr).unwrap())
@@ -156,15 +156,18 @@ fn a_command_whose_output_nobody_reads_fails_for_nothing_but_what_it_found() {
         &["completions", "bash"],
         &["demo", "--publish", "10"],
     ];
-    for args in fine {
-        for form in [&["--output", "json"][..], &[]] {
-            if args[0] == "completions" && !form.is_empty() {
-                continue;
+    // Side by side: a demo takes its time.
+    std::thread::scope(|threads| {
+        for args in fine {
+            for form in [&["--output", "json"][..], &[]] {
+                if args[0] == "completions" && !form.is_empty() {
+                    continue;
+                }
+                let (args, folder) = ([args, form].concat(), folder.path());
+                threads.spawn(move || assert_eq!(unread(&args, folder), (Some(0), String::new()), "{args:?}"));
             }
-            let args = [args, form].concat();
-            assert_eq!(unread(&args, folder.path()), (Some(0), String::new()), "{args:?}");
         }
-    }
+    });
     // The segments are not there, and the policy is none.
     for args in [&["check", "--offline"][..], &["policy", "check", "bad.toml"]] {
         for form in ["text", "json"] {
@@ -183,10 +186,14 @@ fn a_command_logs_where_the_command_line_says_so_and_by_no_other_variable() {
         assert_eq!(output.status.code(), Some(0), "{output:?}");
         String::from_utf8(output.stderr).unwrap().lines().filter(|line| line.contains("\"level\":")).count()
     };
-    assert_eq!(logged(&[]), 0);
-    assert_eq!(logged(&["--log-level", "off"]), 0);
-    assert!(logged(&["--log-level", "info"]) > 0);
-    assert!(logged(&["--log-level", "WARN,weir=info"]) > 0);
+    let asked: [&[&str]; 4] =
+        [&[], &["--log-level", "off"], &["--log-level", "info"], &["--log-level", "WARN,weir=info"]];
+    // Side by side: a demo takes its time.
+    let [nothing, off, info, mixed] = std::thread::scope(|threads| {
+        asked.map(|args| threads.spawn(move || logged(args))).map(|demo| demo.join().unwrap())
+    });
+    assert_eq!((nothing, off), (0, 0));
+    assert!(info > 0 && mixed > 0, "{info}, {mixed}");
 }
 
 #[test]
