@@ -174,6 +174,11 @@ impl Scene {
         self.env.push(("WEIR__KAFKA__DEFERRED", prefix));
     }
 
+    /// Has the group give away the partitions of a worker that was killed in half of the usual time.
+    pub fn end_sessions_soon(&mut self) {
+        self.env.push(("WEIR__KAFKA__PROPERTIES__SESSION_TIMEOUT_MS", "3000".to_owned()));
+    }
+
     /// Creates the topics of intents that wait for these routes, and has intents wait there.
     pub fn wait_for_routes(&mut self, routes: &[&str]) {
         self.wait_for_routes_on(32, routes);

@@ -40,7 +40,8 @@ fn two_instances_share_the_load_while_one_joins_and_one_leaves() {
 #[test]
 fn a_worker_killed_three_times_loses_nothing_and_sends_nothing_twice() {
     const VICTIMS: usize = 3;
-    let scene = Scene::new("kill", 8, POLICY);
+    let mut scene = Scene::new("kill", 8, POLICY);
+    scene.end_sessions_soon();
     let sent = intents(INTENTS, 2);
     let mut waves = sent.chunks(INTENTS.div_ceil(1 + 2 * VICTIMS));
     let mut publish = || scene.publish(records(waves.next().unwrap()));

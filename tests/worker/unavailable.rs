@@ -165,8 +165,6 @@ fn start(scene: &Scene, clock: &ProcessClock) -> Worker {
         ("WEIR__WORKER__BATCH", batch.as_str()),
         ("WEIR__WORKER__COMMIT_INTERVAL", "5ms"),
         ("WEIR__WORKER__DRAIN", "4s"),
-        // One that is killed leaves its partitions to the next one.
-        ("WEIR__KAFKA__PROPERTIES__SESSION_TIMEOUT_MS", "3000"),
     ];
     scene.worker_by("only", clock, &env)
 }
@@ -249,7 +247,10 @@ fn freeze_a_node(name: &str) -> Duration {
 
 #[test]
 fn intents_that_wait_are_deferred_hold_up_no_others_and_are_decided_once_whoever_reads_on() {
-    let mut stage = Stage::with("waiting", "no", |scene| scene.defer(1));
+    let mut stage = Stage::with("waiting", "no", |scene| {
+        scene.defer(1);
+        scene.end_sessions_soon();
+    });
     let victims = stage.victims();
     assert!(victims.len() > 100 && victims.len() < 400, "{}", victims.len());
     let others_are_decided = |stage: &Stage, wave: &str| {

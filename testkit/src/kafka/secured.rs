@@ -92,14 +92,12 @@ impl SecuredKafka {
         [self.admin.bootstrap(), &self.scram, &self.mutual].join(",")
     }
 
-    /// Restarts the broker, with its data: all connections end.
+    /// Kills the broker and starts it again, with its data: all connections end.
     ///
     /// # Errors
-    /// When it does not end or start in time, or another process keeps it.
+    /// When it does not start in time, or another process keeps it.
     pub fn restart(&mut self) -> Result<()> {
-        let kafka = self.kafka.as_mut().context("another process keeps this Kafka")?;
-        kafka.stop(0)?;
-        kafka.restart(0)
+        self.kafka.as_mut().context("another process keeps this Kafka")?.restart(0)
     }
 
     /// The super user's client.

@@ -78,7 +78,8 @@ fn aborted_records_at_the_end_of_a_waiting_topic_do_not_wait() {
 fn aborted_records_on_a_waiting_topic_let_no_fresh_intent_expire_while_nobody_has_read_them() {
     const MAILS: usize = 60;
     // By their offsets, an intent would wait for nearly two hours.
-    let post = Post::new("aborted-unread", "rate = 5");
+    let mut post = Post::new("aborted-unread", "rate = 5");
+    post.scene.end_sessions_soon();
     let mut worker = post.scene.worker("weir-0");
     wait_looked(&worker);
     let mut delivery = post.delivery(PER_S);

@@ -11,7 +11,8 @@ use crate::support::{
 #[test]
 fn workers_killed_while_intents_wait_lose_none_and_approve_none_twice() {
     const MAILS: usize = 6_000;
-    let post = Post::new("killed", "rate = 2000");
+    let mut post = Post::new("killed", "rate = 2000");
+    post.scene.end_sessions_soon();
     let env = [("WEIR__WORKER__BATCH", "200")];
     let steady = post.scene.worker_with("steady", &env);
     wait_looked(&steady);

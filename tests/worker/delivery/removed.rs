@@ -93,11 +93,13 @@ fn intents_that_wait_when_their_route_is_removed_are_decided_at_once() {
 #[test]
 fn intents_whose_route_was_removed_while_no_worker_ran_are_decided_and_another_installation_s_are_not() {
     let mut scene = Scene::new("removed-meanwhile", 4, "");
+    scene.end_sessions_soon();
     write(&scene, "1", SLOW);
     scene.wait_for_routes(&["email"]);
     leave_waiting(&scene, "own");
     // The other one calls its topics as this one would for a route `eu-email`.
     let mut other = Scene::new("removed-other", 4, "");
+    other.end_sessions_soon();
     write(&other, "1", SLOW);
     let topic = scene.topic("waiting-eu-email");
     scene.kafka.create_topic_with(&topic, 32, &[("retention.ms", "424800000")]).unwrap();
@@ -118,6 +120,7 @@ fn intents_whose_route_was_removed_while_no_worker_ran_are_decided_and_another_i
 fn where_intents_wait_in_topics_that_no_setting_names_no_worker_starts_until_they_are_named_again() {
     const WAITING: &str = "WEIR__KAFKA__WAITING";
     let mut scene = Scene::new("waits-elsewhere", 4, "");
+    scene.end_sessions_soon();
     write(&scene, "1", SLOW);
     scene.wait_for_routes(&["email"]);
     leave_waiting(&scene, "blast");
