@@ -355,15 +355,16 @@ impl Taken {
         taken
     }
 
-    /// Keeps at most so many, and puts the others back: first those of the general pool.
-    pub fn keep(&mut self, most: u64) {
-        let mut surplus = self.permits().saturating_sub(most);
+    /// Keeps permits for at most so many intents of the reserved share, and so many others; puts the rest back.
+    pub fn keep(&mut self, reserved: u64, others: u64) {
+        let ([general_held, reserved_held], all) = (self.permits, reserved + others);
+        // Those of the reserved share are for its intents, and for others only where there are no more of the general pool.
+        let general = general_held.min(all - reserved_held.min(reserved));
+        let kept = [general, reserved_held.min(all - general)];
         for pool in [Pool::General, Pool::Reserved] {
-            let permits = self.permits[pool as usize].min(surplus);
-            self.permits[pool as usize] -= permits;
-            surplus -= permits;
-            self.state.put_back(pool, permits);
+            self.state.put_back(pool, self.permits[pool as usize] - kept[pool as usize]);
         }
+        self.permits = kept;
     }
 
     /// The intents are committed.
@@ -375,7 +376,7 @@ impl Taken {
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        self.keep(0);
+        self.keep(0, 0);
     }
 }
 

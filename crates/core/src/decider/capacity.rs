@@ -199,8 +199,8 @@ impl BatchCapacity {
 
     fn used(mut self, is_approved: impl Fn(usize) -> bool) -> Vec<Taken> {
         let used = self.used_by(is_approved);
-        for (taken, (used, _)) in self.taken.iter_mut().zip(used) {
-            taken.keep(used);
+        for (taken, (used, general)) in self.taken.iter_mut().zip(used) {
+            taken.keep(used - general, general);
         }
         self.taken.retain(|taken| taken.permits() > 0);
         self.taken

@@ -37,7 +37,7 @@ fn a_permit_is_held_until_its_intent_is_committed_or_it_is_withdrawn() {
     let mut batch = Taken::general(Arc::clone(&state), 4, NOW);
     assert_eq!((batch.permits(), batch.take(Pool::Reserved, 9, NOW)), (4, 3));
     assert_eq!((state.withdraw_above(0, 0), state.held(), state.spent()), (1, 7, 0), "one was left");
-    batch.keep(2);
+    batch.keep(2, 0);
     assert_eq!((state.held(), state.left(Pool::General, NOW), state.left(Pool::Reserved, NOW)), (7, 4, 1));
     batch.spend();
     assert_eq!((state.held(), state.spent()), (5, 2));
@@ -47,6 +47,27 @@ fn a_permit_is_held_until_its_intent_is_committed_or_it_is_withdrawn() {
         (5, 0, 2),
         "a batch that is given up puts all back"
     );
+}
+
+#[test]
+fn a_batch_keeps_permits_of_the_reserved_share_for_its_intents_and_the_others_go_back() {
+    for (reserved, others, left) in [
+        // So many of either pool are left, of 5 and 3, once the batch has put back what it does not need.
+        (0, 0, (5, 3)),
+        (0, 2, (3, 3)),
+        (2, 2, (3, 1)),
+        (3, 5, (0, 0)),
+        (4, 2, (2, 0)),
+        (0, 6, (0, 2)),
+    ] {
+        let state = granted(5, 3);
+        let mut batch = Taken::general(Arc::clone(&state), 5, NOW);
+        assert_eq!(batch.take(Pool::Reserved, 3, NOW), 3);
+        batch.keep(reserved, others);
+        assert_eq!((state.left(Pool::General, NOW), state.left(Pool::Reserved, NOW)), left, "{reserved} {others}");
+        batch.spend();
+        assert_eq!((state.spent(), state.held()), (reserved + others, 8 - reserved - others));
+    }
 }
 
 #[test]

@@ -108,7 +108,7 @@ where
         match allowance {
             Allowance::Records(_) => self.no_permits(),
             Allowance::Permits(mut taken, _) => {
-                taken.keep(u64::try_from(batch.len()).unwrap_or(u64::MAX));
+                taken.keep(0, u64::try_from(batch.len()).unwrap_or(u64::MAX));
                 PermitsFrom::Taken(taken)
             }
         }

@@ -230,6 +230,19 @@ fn the_reserved_share_is_for_its_intents_only_and_they_do_not_queue() {
 }
 
 #[test]
+fn a_permit_of_the_reserved_share_that_its_intent_does_not_use_goes_back_to_the_share() {
+    let default = "default = { caps = [{ name = \"a\", limit = 1, window = \"1h\" }] }";
+    let text = format!("version = \"1\"\n{default}\n{EMAIL}reserved = {{ category = \"service\", share = 0.2 }}\n");
+    let policy = parse_policy("p.toml", &text, Format::Toml, 86_400_000).unwrap();
+    let decider = Decider { policy: Current::new(Arc::new(policy)), ..decider("") };
+    let world = World::of(decider, store(), (5, 2));
+    let service = r#","category":"service""#;
+    let mixed = [("a", "email", ""), ("a", "email", service), ("b", "email", service), ("c", "email", "")];
+    assert_eq!(world.decide(&batch(&mixed)), ["approved", "cap for 3600000ms", "approved", "approved"]);
+    assert_eq!((world.left(), world.email.spent()), ((3, 1), 3));
+}
+
+#[test]
 fn an_intent_queues_behind_those_that_wait_and_a_waiting_one_does_not() {
     let world = World::new(EMAIL, (9, 0));
     world.waits(vec![1, 0]);
