@@ -9,7 +9,8 @@ use weir_core::{
 };
 
 use super::{
-    delivery::{self, SharedDownstream},
+    delivery::WAITING,
+    downstream::SharedDownstream,
     env::Env,
     group::Group,
     records::{Header, Intent},
@@ -150,6 +151,12 @@ pub struct Broker {
     pub retrying: Group,
     /// What keepers see of the route.
     pub downstream: SharedDownstream,
+    /// How many partitions of the intents, and of what waits, are not there yet.
+    pub missing: i32,
+    /// `auto.offset.reset` is `latest`.
+    pub starts_at_ends: bool,
+    /// Where the partitions of the intents began by that: what is before is not decided.
+    pub skipped: BTreeMap<i32, i64>,
     pub committed: BTreeMap<(Log, i32), Progress>,
     pub commits: Vec<Commit>,
     /// Commits of deferred intents that were refused because the process had been frozen, and another was in its place.
@@ -169,10 +176,13 @@ impl Broker {
         let partitions = |ring: Ring| i32::try_from(ring.buckets()).unwrap() * i32::from(SHARES);
         let later = Group::new(env, Ring::ALL.map(|ring| (Log::Ring(ring), partitions(ring))).into());
         Self {
-            waiting: Group::new(env, vec![(Log::Waiting, delivery::WAITING)]),
+            waiting: Group::new(env, vec![(Log::Waiting, WAITING)]),
             retrying: Group::new(env, vec![(Log::Retries, retries::PARTITIONS)]),
             retries: (0..retries::PARTITIONS).map(|_| Vec::new()).collect(),
             downstream: SharedDownstream::default(),
+            missing: 0,
+            starts_at_ends: false,
+            skipped: BTreeMap::new(),
             env: env.clone(),
             intents,
             outputs: Vec::new(),
@@ -275,7 +285,7 @@ impl Broker {
             Destination::Deferred(bucket) => (Log::Ring(bucket.ring), bucket.partition),
             // By the key, where the lane does not know of the partitions.
             Destination::Waiting { partition: ..0, .. } => {
-                (Log::Waiting, i32::try_from(intent.key.len()).unwrap() % delivery::WAITING)
+                (Log::Waiting, i32::try_from(intent.key.len()).unwrap() % self.partitions(Log::Waiting))
             }
             Destination::Waiting { partition, .. } => (Log::Waiting, partition),
             Destination::Approved(_)

@@ -52,6 +52,15 @@ pub struct Allowance {
     pub waits: bool,
 }
 
+/// What is drawn by it changes nothing else of a seed.
+const SALT: u64 = 0x746f_7461_6c73;
+
+/// How many totals of campaigns are kept: in most runs so few that some have to go.
+pub fn draw_max_totals(env: &Env) -> u32 {
+    let drawn = [6, 12, 100_000][fastrand::Rng::with_seed(env.seed() ^ SALT).usize(..3)];
+    if env.sabotage() == Sabotage::GoneTotalReopened { 6 } else { drawn }
+}
+
 /// None, or up to three.
 pub fn draw(env: &Env, may_defer: bool) -> [Option<Allowance>; NAMES.len()] {
     let chance = if env.sabotage().is_of_budgets() { 1_000 } else { 550 };
@@ -66,7 +75,9 @@ pub fn draw(env: &Env, may_defer: bool) -> [Option<Allowance>; NAMES.len()] {
 impl Allowance {
     /// Limits are small, so that most are reached.
     fn draw(env: &Env, name: &'static str, may_defer: bool) -> Self {
-        let each = env.chance(250);
+        // This planted bug shows in totals of campaigns only.
+        let is_total_of_campaign = env.sabotage() == Sabotage::GoneTotalReopened;
+        let each = env.chance(250) || is_total_of_campaign;
         let of = [Of::Everything, Of::Everything, Of::Everything, Of::Pushes, Of::Receipts][env.index(5)];
         let limits = match (each, of) {
             (true, _) | (false, Of::Receipts) => [1, 2, 4],
@@ -78,7 +89,8 @@ impl Allowance {
         // These planted bugs show in rolling windows only.
         let rolling = [Sabotage::LeaseOutlived, Sabotage::NodeClockTrusted].contains(&env.sabotage());
         let among = if rolling { 3 } else { windows.len() };
-        let over = windows[env.index(among)];
+        let drawn = windows[env.index(among)];
+        let over = if is_total_of_campaign { Over::Total } else { drawn };
         // With few a day, what is deferred would come back for weeks.
         let may_defer = may_defer && (over != Over::Day || limit >= 30);
         Self { name, limit, over, of, each, defers: may_defer && env.chance(500), waits: env.chance(700) }

@@ -4,7 +4,14 @@ use std::{rc::Rc, time::Duration};
 
 use tokio::task::spawn_local;
 
-use super::{cluster, cluster::Keeps, env::lock, process::Process, run::World, sabotage::Sabotage};
+use super::{
+    cluster::{self, Cluster, Keeps},
+    env::{Env, lock},
+    process::Process,
+    run::World,
+    sabotage::Sabotage,
+    snapshots::Snapshot,
+};
 
 #[derive(Debug, Clone, Copy)]
 enum Fault {
@@ -40,6 +47,10 @@ enum RedisFault {
     Outage,
     /// A node grants tokens by a clock that jumps ahead, and back after a while.
     Clock,
+    /// Replicas hear nothing for long, and then one of them may take over.
+    Silent,
+    /// A node comes back with what it had some seconds before.
+    Return,
 }
 
 const FAULTS: [Fault; 16] = [
@@ -71,6 +82,27 @@ const REFUSALS: [&str; 7] = [
     "NOREPLICAS Not enough good replicas to write.",
 ];
 
+/// What is drawn by it changes nothing else of a seed.
+const SALT: u64 = 0x6368_616f_7300;
+/// Nodes that come back with an old snapshot, at most: each is followed by a rebuild of everything.
+const MOST_RETURNS: usize = 1;
+
+/// Faults beside those that are drawn from the run's dice: those that a planted bug needs, or some kinds without one.
+fn more_kinds(env: &Env) -> Vec<Fault> {
+    let mut dice = fastrand::Rng::with_seed(env.seed() ^ SALT);
+    let (is_silent, returns, bug) = (dice.u32(..4) == 0, dice.u32(..8) == 0, env.sabotage());
+    let kinds = [
+        (RedisFault::Silent, usize::from(bug == Sabotage::None && is_silent)),
+        (RedisFault::Return, usize::from(bug == Sabotage::None && returns)),
+        (RedisFault::Silent, 8 * usize::from(bug == Sabotage::TurnUntouched)),
+        (RedisFault::Return, 4 * usize::from(bug == Sabotage::SnapshotTrusted)),
+        (RedisFault::Clock, 4 * usize::from(bug == Sabotage::NodeClockTrusted)),
+        (RedisFault::LoseNames, 4 * usize::from(bug.is_of_names())),
+        (RedisFault::Wipe, 4 * usize::from(bug.is_of_rebuilds())),
+    ];
+    kinds.into_iter().flat_map(|(fault, times)| std::iter::repeat_n(Fault::Redis(fault), times)).collect()
+}
+
 /// Faults until then, and none after.
 pub async fn reign(world: &Rc<World>, until: Duration) {
     let env = &world.env;
@@ -83,15 +115,7 @@ pub async fn reign(world: &Rc<World>, until: Duration) {
     if env.sabotage() == Sabotage::None && env.chance(450) {
         kinds.push(Fault::Redis(RedisFault::Clock));
     }
-    if env.sabotage() == Sabotage::NodeClockTrusted {
-        kinds.extend([Fault::Redis(RedisFault::Clock); 4]);
-    }
-    if env.sabotage().is_of_names() {
-        kinds.extend([Fault::Redis(RedisFault::LoseNames); 4]);
-    }
-    if env.sabotage().is_of_rebuilds() {
-        kinds.extend([Fault::Redis(RedisFault::Wipe); 4]);
-    }
+    kinds.extend(more_kinds(env));
     let pace = [500, 2_000, 6_000][env.index(3)];
     env.note(|| format!("faults: {kinds:?}"));
     while env.passed() < until {
@@ -188,7 +212,7 @@ fn on_redis(world: &Rc<World>, fault: RedisFault) {
     let mut cluster = lock(&world.keyspace.cluster);
     let group = env.index(cluster.groups.len());
     let whole = !cluster.groups[group].wiped;
-    let still = !cluster.moving.iter().any(|(slot, to)| *to == group || cluster.owner(*slot) == group);
+    let still = cluster.is_still(group);
     let primary = cluster.groups[group].primary;
     let now = env.passed();
     match fault {
@@ -223,25 +247,49 @@ fn on_redis(world: &Rc<World>, fault: RedisFault) {
             let deaf = env.millis(500, 4_000);
             let names = cluster.owner(cluster::NAMES);
             cluster.groups[names].deaf_until = now + deaf;
-            spawn_local(lose_names(Rc::clone(world), deaf));
+            spawn_local(lose_unheard(Rc::clone(world), names, deaf.mul_f64(0.9)));
+        }
+        RedisFault::Silent => silence(world, &mut cluster, group),
+        RedisFault::Return if group != cluster.owner(cluster::NAMES) && cluster.returned < MOST_RETURNS => {
+            spawn_local(come_back(Rc::clone(world), cluster.snapshot(group)));
         }
         RedisFault::Outage => {
             let until = now + env.millis(1_000, 30_000);
             cluster.nodes.iter_mut().for_each(|node| node.stalled_until = node.stalled_until.max(until));
         }
         RedisFault::Clock => cluster.jumped_clock = Some((group, now + env.millis(500, 10_000))),
-        RedisFault::FailOver | RedisFault::Reshard | RedisFault::Wipe => {}
+        RedisFault::FailOver | RedisFault::Reshard | RedisFault::Wipe | RedisFault::Return => {}
     }
 }
 
-/// Names that get numbers while the replica receives no writes are lost.
-async fn lose_names(world: Rc<World>, deaf: Duration) {
-    world.env.sleep(deaf.mul_f64(0.9)).await;
+/// The replica of a group, or all of them, hears nothing for long, and may take over meanwhile.
+fn silence(world: &Rc<World>, cluster: &mut Cluster, group: usize) {
+    let env = &world.env;
+    let (silence, all) = (env.millis(5_000, 30_000), env.chance(300));
+    let until = env.passed() + silence;
+    let silent = cluster.groups.iter_mut().enumerate().filter(|(number, _)| all || *number == group);
+    silent.for_each(|(_, of)| of.deaf_until = of.deaf_until.max(until));
+    if env.chance(500) {
+        let part = [0.3, 0.6, 0.95][env.index(3)];
+        spawn_local(lose_unheard(Rc::clone(world), group, silence.mul_f64(part)));
+    }
+}
+
+/// What a group's replica has not heard of by then is lost with the primary.
+async fn lose_unheard(world: Rc<World>, group: usize, wait: Duration) {
+    world.env.sleep(wait).await;
     let mut cluster = lock(&world.keyspace.cluster);
-    let names = cluster.owner(cluster::NAMES);
-    let still = !cluster.moving.iter().any(|(slot, to)| *to == names || cluster.owner(*slot) == names);
-    if still && !cluster.groups[names].wiped && !world.env.is_calm() {
-        cluster.fail_over(names, world.env.millis(0, 2_000));
+    if cluster.is_still(group) && !cluster.groups[group].wiped && !world.env.is_calm() {
+        cluster.fail_over(group, world.env.millis(0, 2_000));
+    }
+}
+
+/// A node comes back with this some time after it was there.
+async fn come_back(world: Rc<World>, snapshot: Snapshot) {
+    world.env.sleep(world.env.millis(1_000, 10_000)).await;
+    let mut cluster = lock(&world.keyspace.cluster);
+    if !world.env.is_calm() && cluster.returned < MOST_RETURNS {
+        cluster.come_back(snapshot, world.env.millis(0, 1_000));
     }
 }
 
@@ -264,6 +312,7 @@ fn put_right(world: &Rc<World>) {
     world.broker.borrow_mut().slow = (Duration::ZERO, Duration::ZERO);
     let mut cluster = lock(&world.keyspace.cluster);
     cluster.jumped_clock = None;
+    cluster.hear_again();
     for node in &mut cluster.nodes {
         node.down_until = Duration::ZERO;
         node.stalled_until = Duration::ZERO;

@@ -26,9 +26,9 @@ const WRONG_BY_MS: i64 = 24 * 3_600_000;
 /// A primary and its replica: nodes 2g and 2g + 1.
 pub struct Group {
     pub primary: usize,
-    replica_data: Data,
+    pub replica_data: Data,
     /// Writes in flight to the replica, and when they arrive.
-    log: VecDeque<(Duration, Vec<u8>, Option<Item>)>,
+    pub log: VecDeque<(Duration, Vec<u8>, Option<Item>)>,
     /// The replica receives nothing before this.
     pub deaf_until: Duration,
     /// It has lost data that is not completely restored.
@@ -38,7 +38,7 @@ pub struct Group {
 /// One server.
 #[derive(Default)]
 pub struct Node {
-    data: Data,
+    pub data: Data,
     scripts: BTreeMap<String, Script>,
     /// Counts restarts: connections of an earlier one are broken.
     pub incarnation: u64,
@@ -55,7 +55,12 @@ pub struct Cluster {
     /// Migrating slots, and their targets.
     pub moving: BTreeMap<u16, usize>,
     /// When keys expire, if they do.
-    expiries: BTreeMap<Vec<u8>, Duration>,
+    pub expiries: BTreeMap<Vec<u8>, Duration>,
+    /// Commands that have written something.
+    pub writes: u64,
+    /// How often a node came back with an old snapshot; and how often one had, when all was rebuilt last.
+    pub returned: usize,
+    pub returned_before_rebuild: usize,
     /// The group whose nodes have a wrong clock: one of three must not stop a worker.
     pub wrong_clock: Option<usize>,
     /// A group whose nodes grant tokens by a wrong clock, and until when.
@@ -107,6 +112,9 @@ impl Cluster {
             owners: slots.into_iter().zip((0..groups).cycle()).collect(),
             moving: BTreeMap::new(),
             expiries: BTreeMap::new(),
+            writes: 0,
+            returned: 0,
+            returned_before_rebuild: 0,
             wrong_clock: None,
             jumped_clock: None,
             ledger: Ledger::default(),
@@ -114,6 +122,20 @@ impl Cluster {
             heard: SharedHeard::default(),
             names_lost: 0,
             losses: Vec::new(),
+        }
+    }
+
+    /// The keys of budgets that belong to a group, of all that ever were.
+    pub fn accounts_of(&self, group: usize) -> Vec<Vec<u8>> {
+        self.till.keys().filter(|key| self.owner(slot_of(key)) == group).cloned().collect()
+    }
+
+    /// Replicas that heard nothing have all writes.
+    pub fn hear_again(&mut self) {
+        let now = self.env.passed();
+        for group in &mut self.groups {
+            group.deaf_until = Duration::ZERO;
+            group.log.iter_mut().for_each(|(at, ..)| *at = (*at).min(now));
         }
     }
 
@@ -200,7 +222,7 @@ impl Cluster {
                     let script_args = &args[3 + keys.len()..];
                     effects.now_ms += if has_jumped && script.is("take") { WRONG_BY_MS } else { 0 };
                     let reply = script::run(script, keys, script_args, &mut data, &mut effects);
-                    self.till.ran(script, keys, script_args, &reply);
+                    self.till.ran(script, (keys, script_args), &reply, &data);
                     (reply, Writer::of_script(script))
                 }
             }
@@ -309,18 +331,21 @@ impl Cluster {
         Value::Array(self.owners.iter().map(one).collect())
     }
 
-    /// Starts replicating writes.
+    /// Starts replicating the writes of one command: a replica has all of them or none.
     fn replicate(&mut self, node: usize, writer: Writer, changes: &[Change]) {
+        if changes.is_empty() {
+            return;
+        }
         let now = self.env.passed();
         changes.iter().for_each(|change| self.ledger.write(now, writer, change));
+        self.writes += 1;
         let keys: BTreeSet<&Vec<u8>> = changes.iter().map(|change| &change.key).collect();
         let group = self.group_of(node);
         let group = &mut self.groups[group];
+        let before = group.log.back().map_or(Duration::ZERO, |(at, ..)| *at);
+        let at = (now + self.env.millis(0, 20)).max(group.deaf_until).max(before);
         for key in keys {
-            let item = self.nodes[node].data.get(key).cloned();
-            let before = group.log.back().map_or(Duration::ZERO, |(at, ..)| *at);
-            let at = (now + self.env.millis(0, 20)).max(group.deaf_until).max(before);
-            group.log.push_back((at, key.clone(), item));
+            group.log.push_back((at, key.clone(), self.nodes[node].data.get(key).cloned()));
         }
     }
 
@@ -352,7 +377,7 @@ impl Cluster {
         for key in &behind {
             let (had, kept) = (self.nodes[old].data.get(key), self.groups[group].replica_data.get(key));
             lost += self.ledger.fails_over(now, had, kept);
-            self.till.fails_over(key, had, kept);
+            self.till.fails_over(key, had, &self.groups[group].replica_data);
             lock(&self.heard).fails_over(had, kept);
             self.names_lost += usize::from(NAME_TABLES.contains(&key.as_slice()) && had != kept);
         }
@@ -379,7 +404,8 @@ impl Cluster {
             self.losses.push(now);
             let data = std::mem::take(&mut node.data);
             data.values().for_each(|item| self.ledger.wiped(item));
-            self.till.wiped(data.keys());
+            let accounts = self.accounts_of(group);
+            accounts.iter().for_each(|key| self.till.wiped(key));
             data.values().for_each(|item| lock(&self.heard).fails_over(Some(item), None));
             data.keys().for_each(|key| _ = self.expiries.remove(key));
             let group = &mut self.groups[group];

@@ -61,6 +61,11 @@ impl Group {
         }
     }
 
+    /// A topic has so many partitions from now on; its members are given them with the next assignment.
+    pub fn set_partitions(&mut self, log: Log, partitions: i32) {
+        self.partitions.iter_mut().filter(|(of, _)| *of == log).for_each(|(_, count)| *count = partitions);
+    }
+
     pub fn join(&mut self, process: u64, log: Log) -> u64 {
         self.pass_time();
         let id = self.next;

@@ -79,9 +79,9 @@ pub struct Ledger {
 }
 
 /// Whether this is a user's history: fields of users, who are numbers here, are numbers; and so are those of the campaigns'
-/// names, which are short.
+/// names, which are short. A text, which has no field, is none.
 pub fn is_history(field: &[u8], packed: &[u8]) -> bool {
-    field.iter().all(u8::is_ascii_digit) && packed.len() >= ENTRY
+    !field.is_empty() && field.iter().all(u8::is_ascii_digit) && packed.len() >= ENTRY
 }
 
 /// The entries of a history, oldest first.
@@ -175,6 +175,18 @@ impl Ledger {
         }
         self.missed.extend(had.difference(&kept).cloned());
         had.difference(&kept).map(|lost| usize::from(self.by_failover.insert(lost.clone()))).sum()
+    }
+
+    /// A node comes back with `kept`, which a rebuild is to complete.
+    pub fn comes_back(&mut self, now: Duration, had: Option<&Item>, kept: Option<&Item>) {
+        let (had, kept) = (marks(had), marks(kept));
+        for back in kept.difference(&had) {
+            if let Some(known) = self.ever.get_mut(back) {
+                known.since = now;
+            }
+        }
+        self.missed.extend(had.difference(&kept).cloned());
+        self.by_wipe.extend(had.difference(&kept).cloned());
     }
 
     /// Notes entries that a node has lost.

@@ -2,7 +2,10 @@
 
 use std::{
     io,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -34,6 +37,8 @@ struct SimLink {
     node: usize,
     incarnation: u64,
     patience: Duration,
+    /// When the replica has what was written last over this connection, in microseconds: WAIT speaks of nothing else.
+    replicated_at: Arc<AtomicU64>,
 }
 
 type Commands = Vec<Vec<Vec<u8>>>;
@@ -55,7 +60,8 @@ impl Network for SimNetwork {
                 return Err(failed(io::ErrorKind::ConnectionRefused));
             }
             let (env, cluster, patience) = (self.env.clone(), Arc::clone(&self.cluster), options.response_timeout);
-            Ok(Box::new(SimLink { env, cluster, node, incarnation, patience }) as Box<dyn Link>)
+            let replicated_at = Arc::default();
+            Ok(Box::new(SimLink { env, cluster, node, incarnation, patience, replicated_at }) as Box<dyn Link>)
         })
     }
 
@@ -76,6 +82,7 @@ impl SimLink {
         if node.incarnation != self.incarnation || self.env.passed() < node.down_until {
             return None;
         }
+        let writes = cluster.writes;
         let mut asking = false;
         let mut replies = Vec::with_capacity(commands.len());
         for command in commands.iter().take(most) {
@@ -89,6 +96,10 @@ impl SimLink {
                 asking = false;
             }
         }
+        if cluster.writes > writes {
+            let at = cluster.replicated_at(self.node).as_micros();
+            self.replicated_at.store(u64::try_from(at).unwrap(), Relaxed);
+        }
         Some(replies)
     }
 
@@ -100,9 +111,10 @@ impl SimLink {
     }
 
     fn again(&self) -> Self {
-        let Self { env, cluster, node, incarnation, patience } = self;
+        let Self { env, cluster, node, incarnation, patience, replicated_at } = self;
         let (node, incarnation, patience) = (*node, *incarnation, *patience);
-        Self { env: env.clone(), cluster: Arc::clone(cluster), node, incarnation, patience }
+        let replicated_at = Arc::clone(replicated_at);
+        Self { env: env.clone(), cluster: Arc::clone(cluster), node, incarnation, patience, replicated_at }
     }
 
     async fn lose(&self, commands: Commands) -> RedisError {
@@ -128,9 +140,10 @@ impl SimLink {
         failed(io::ErrorKind::TimedOut)
     }
 
-    /// Waits for the replica as WAIT does; returns how many replicas have the writes.
+    /// Waits for the replica as WAIT does; returns how many replicas have the writes of this connection.
     async fn wait(&self) -> i64 {
-        let at = lock(&self.cluster).replicated_at(self.node);
+        let of_all = lock(&self.cluster).replicated_at(self.node);
+        let at = Duration::from_micros(self.replicated_at.load(Relaxed)).min(of_all);
         let left = at.saturating_sub(self.env.passed());
         self.env.sleep(left.min(self.patience / 2)).await;
         i64::from(left <= self.patience / 2)

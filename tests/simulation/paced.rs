@@ -10,7 +10,7 @@ use weir_core::{
 use super::{
     broker::{Broker, Out, Submit},
     check::Judge,
-    delivery::{Edit, Paced},
+    delivery::{Paced, Rule},
     env::lock,
     permits::{Book, Turn},
     retries,
@@ -58,8 +58,9 @@ impl Judge<'_> {
             approved.push(Approved { visible, out, stray: self.is_stray(&book, out, visible) });
         }
         approved.sort_by_key(|approved| approved.visible);
-        self.within_the_book(&book, &approved);
+        self.within_the_book(&book, &approved, paced);
         self.within_the_room(&book, &approved);
+        self.within_the_pace(&book, paced);
     }
 
     /// What waits is an intent of the route, and keeps its first place.
@@ -69,19 +70,25 @@ impl Judge<'_> {
             out.intent.retry.map_or((TOPIC, out.intent.first), |place| (retries::TOPIC, place));
         let from = headers.is_some_and(|(_, origin)| origin.starts_with(&format!("{topic}/{partition}/{offset}/")));
         let enforced = self.world.setting.mode == Mode::Enforce;
-        if !from || !enforced || paced.when_full != WhenFull::Wait || !paced.is_for(ask) {
+        if !from || !enforced || !paced.is_for(ask) {
             self.broken.push(format!("waits: {ask:?} by {paced:?}: {:?}", out.headers));
         }
-        let decided = self.world.decided(out, ask, |_| true);
-        if let (Some(decided), Some(edited_at)) = (decided, self.world.edited_at.get())
-            && decided.from > edited_at
-        {
-            self.broken.push(format!("waits: {ask:?} at {decided:?}, and no intent waits since {edited_at:?}"));
+        let Some(decided) = self.world.decided(out, ask, |_| true) else { return };
+        if !self.is_full_by(out, decided.from, WhenFull::Wait) {
+            let rules = self.world.route_rules.borrow();
+            self.broken.push(format!("waits: {ask:?} at {decided:?}, when no intent waits: {paced:?}, {rules:?}"));
         }
     }
 
+    /// Whether an intent of the route that was decided since then is treated so, by some rule of the policy since then, when it is full.
+    fn is_full_by(&self, out: &Out, since: Duration, when_full: WhenFull) -> bool {
+        let Some(paced) = self.world.setting.paced else { return false };
+        let rules = self.world.rules_within(since, out.submit.at);
+        rules.into_iter().any(|rule| paced.when_full_by(rule) == Some(when_full))
+    }
+
     /// Whether an approval may be beyond what the book granted: the lane does not know that it was committed, or it was a replay, or
-    /// the process stood still, or had no answer, or the route is removed.
+    /// the process stood still, or had no answer, or the route was removed.
     fn is_stray(&self, book: &Book, out: &Out, visible: Duration) -> bool {
         let replayed = self.asks.get(&out.intent.first).is_some_and(|ask| {
             let allowed = |verdict: &AdmitVerdict| matches!(verdict, AdmitVerdict::Allowed | AdmitVerdict::Replayed);
@@ -96,28 +103,38 @@ impl Judge<'_> {
             }
             known_until = known_until.max(at);
         }
-        let unpaced = self.world.edit_by(out.submit.at) == Some(Edit::Removed);
+        let unpaced = self.world.rules_within(out.fetched, out.submit.at).contains(&Rule::Removed);
         replayed || unclear || unpaced || known_until + LEASE < visible
     }
 
-    /// No process approves more than the book has granted it, or what is its part where the book does not answer.
-    fn within_the_book(&mut self, book: &Book, approved: &[Approved<'_>]) {
+    /// No process approves more than the book has granted it, or what is its part where the book does not answer. Nor does it approve
+    /// more intents that have no part in the reserved share than it was granted beside that.
+    fn within_the_book(&mut self, book: &Book, approved: &[Approved<'_>], paced: Paced) {
         let mut of_process: BTreeMap<u64, Vec<&Approved<'_>>> = BTreeMap::new();
         for one in approved {
             of_process.entry(one.out.submit.process).or_default().push(one);
         }
         for (process, mut approved) in of_process {
             approved.sort_by_key(|one| one.out.submit.at);
-            let turns: Vec<&Turn> = book.turns.iter().filter(|turn| turn.process == process).collect();
-            let mut sure = 0;
+            let mut turns = book.turns.iter().filter(|turn| turn.process == process).peekable();
+            let (mut all, mut unused, mut kept) = (0_u64, 0, 0);
+            let (mut sure, mut of_no_share) = (0, 0);
             for one in &approved {
+                let Submit { at, .. } = one.out.submit;
+                while let Some(turn) = turns.next_if(|turn| turn.at <= at) {
+                    all += granted(turn);
+                    unused += turn.unused;
+                    kept += turn.reserved + turn.unused - turn.unused_reserved;
+                }
+                let reserves = self.asks.get(&one.out.intent.first).is_some_and(|ask| paced.reserves(ask));
                 sure += u64::from(!one.stray);
-                let asked = || turns.iter().filter(|turn| turn.at <= one.out.submit.at);
-                let granted: u64 = asked().map(|turn| granted(turn)).sum();
-                let granted = granted.saturating_sub(asked().map(|turn| turn.unused).sum());
-                if sure > granted {
-                    let Submit { at, .. } = one.out.submit;
-                    self.broken.push(format!("permits: process {process} approved {sure} by {at:?}, of {granted}"));
+                of_no_share += u64::from(!one.stray && !reserves);
+                let (granted, beside) = (all.saturating_sub(unused), all.saturating_sub(kept));
+                if sure > granted || of_no_share > beside {
+                    self.broken.push(format!(
+                        "permits: process {process} approved {sure} by {at:?}, of {granted}; and {of_no_share} of no reserved share, \
+                         of {beside}"
+                    ));
                     break;
                 }
             }
@@ -130,12 +147,14 @@ impl Judge<'_> {
             if one.stray {
                 continue;
             }
-            let delivered = book.delivered.iter().rfind(|(at, _)| *at <= one.visible).map_or(0, |(_, count)| *count);
-            let undelivered = (place as u64 + 1).saturating_sub(delivered);
+            let delivered = &book.delivered[..book.delivered.partition_point(|(at, _)| *at <= one.visible)];
+            let undelivered = (place as u64 + 1).saturating_sub(delivered.last().map_or(0, |(_, count)| *count));
             let since = one.visible.saturating_sub(LATEST);
-            let turns = book.turns.iter().filter(|turn| turn.at >= since && turn.at <= one.visible);
+            let turns = &book.turns[..book.turns.partition_point(|turn| turn.at <= one.visible)];
+            let turns = turns.iter().rev().take_while(|turn| turn.at >= since);
             let room = turns.map(|turn| turn.lag.saturating_add(turn.room)).max().unwrap_or(0);
-            let strays = approved[..=place].iter().filter(|other| other.stray && other.visible >= since).count() as u64;
+            let lately = approved[..=place].iter().rev().take_while(|other| other.visible >= since);
+            let strays = lately.filter(|other| other.stray).count() as u64;
             if undelivered > room.saturating_add(strays) {
                 self.broken.push(format!(
                     "room: {undelivered} were undelivered at {:?}, with room for {room} and {strays} strays",
@@ -146,20 +165,33 @@ impl Judge<'_> {
         }
     }
 
-    /// Whether an intent takes a route that does this when it is full.
-    fn is_of_route_that(&self, ask: &Ask, when_full: WhenFull) -> bool {
-        self.world.setting.paced.is_some_and(|paced| paced.when_full == when_full && paced.is_for(ask))
+    /// No process sees more room than delivery takes in `ahead`, at twice the highest rate that any has seen, or at what is tried first:
+    /// whatever was committed before it looked first, or the route was changed, is no rate.
+    fn within_the_pace(&mut self, book: &Book, paced: Paced) {
+        // A tenth of the ceiling; and the floor, without which nothing shows that delivery goes on.
+        let first = paced.rate.map_or(0.0, |rate| rate as f64 / 10.0).max(1.0);
+        let rates = book.rates();
+        for turn in book.turns.iter().filter(|turn| turn.is_known) {
+            let seen = &rates[..rates.partition_point(|(at, _)| *at <= turn.at)];
+            let rate = seen.last().map_or(first, |(_, rate)| rate.max(first));
+            let most = 2.0 * rate * paced.most_ahead_s() + 1.0;
+            if turn.room as f64 > most {
+                let Turn { process, at, room, .. } = turn;
+                let seen = format!("process {process} had room for {room} at {at:?}, at {rate} per second");
+                return self.broken.push(format!("pace: {seen}"));
+            }
+        }
     }
 
     /// Whether an intent is suppressed when the route is full.
     pub fn may_be_too_much(&self, out: &Out, ask: &Ask) -> bool {
-        let edited = self.world.edit_by(out.submit.at) == Some(Edit::Suppresses);
-        self.is_of_route_that(ask, if edited { WhenFull::Wait } else { WhenFull::Suppress })
+        let is_for = self.world.setting.paced.is_some_and(|paced| paced.is_for(ask));
+        is_for && self.is_full_by(out, out.fetched, WhenFull::Suppress)
     }
 
     /// Whether an intent may wait for the route.
     pub fn may_wait(&self, ask: &Ask) -> bool {
-        self.is_of_route_that(ask, WhenFull::Wait)
+        self.world.setting.paced.is_some_and(|paced| paced.when_full == WhenFull::Wait && paced.is_for(ask))
     }
 
     /// Whether an intent expires, and may be denied before it does, since its turn on the route comes later by a rate that is known.

@@ -6,6 +6,7 @@ use std::{collections::BTreeMap, time::Duration};
 use weir_core::{
     activity::{ActivityHash, Minute},
     class::Filter,
+    clocks::MAX_SKEW_MS,
     policy::{Action, Mode},
     pressure::PressureRule,
     shard::UserHash,
@@ -25,6 +26,8 @@ use super::{
 
 /// Within so long of a turn, all processes have read what was told, unless something failed.
 const READ_WITHIN: Duration = Duration::from_secs(10);
+/// Within so long of an approval its process tells the log of it, whatever fails.
+const TOLD_WITHIN: Duration = Duration::from_secs(60);
 /// A process that stood still for so long is no member any more, and may use places that others have.
 const MEMBER_FOR: Duration = Duration::from_secs(8);
 /// A clock that is off by more disagrees with others on the window.
@@ -125,21 +128,35 @@ impl Judge<'_> {
         }
     }
 
-    /// Whether a process may have been wrong by then about who is active, and others about whom it let in: its clock was off, which makes
-    /// another window, or a second process had its name, of which one does not read the other's users.
-    fn is_unsure(&self, process: u64, by: Duration) -> bool {
+    /// Whether a process may have been wrong, from one moment to another, about who is active, and others about whom it let in: its clock
+    /// was off, which makes another window, or a second process had its name, of which one does not read the other's users. What it
+    /// took for right then has left its window some time later.
+    fn is_unsure(&self, process: u64, (from, upto): (Duration, Duration)) -> bool {
         let processes = self.world.all_processes.borrow();
         let Some(process) = processes.iter().find(|other| other.number == process) else { return false };
+        let window_ms = self.world.setting.load.map_or(0, Load::window_ms).unsigned_abs();
+        let since = from.saturating_sub(Duration::from_millis(window_ms) + TOLD_WITHIN);
+        let has_twin = processes.iter().any(|other| {
+            let is_namesake = other.number != process.number && other.instance == process.instance;
+            let ends_at = process.died_at().unwrap_or(upto).min(upto);
+            is_namesake && other.lives_within(process.began_at.max(since), ends_at)
+        });
         let changes = self.world.clock_changes.borrow();
-        let mut changes = changes.iter().filter(|(of, at, _)| *of == process.instance && *at <= by);
-        let has_twin = self.world.twins.borrow().get(&process.instance).is_some_and(|since| *since <= by);
-        has_twin || changes.any(|(.., off)| off.abs() > MOST_OFF_MS)
+        let changes: Vec<_> = changes.iter().filter(|(of, ..)| *of == process.instance).collect();
+        let was_off = changes.iter().enumerate().any(|(place, (_, began_at, off_ms))| {
+            let until = changes.get(place + 1).map_or(Duration::MAX, |(_, next, _)| *next);
+            // Users of a minute ahead stay until it has come; by a clock that is off by more, nothing is decided.
+            let ahead = Duration::from_millis(off_ms.unsigned_abs().min(MAX_SKEW_MS.unsigned_abs()));
+            let matters = *began_at <= upto && until >= process.began_at && until.saturating_add(ahead) >= since;
+            off_ms.abs() > MOST_OFF_MS && matters
+        });
+        has_twin || was_off
     }
 
     /// Whether a user may have become active without a place that counts: by a replay, or in a process that stood still, or may be
     /// wrong.
     fn took_no_place(&self, user: ActivityHash, told: &Told, heard: &Heard) -> bool {
-        let since = told.at.saturating_sub(Duration::from_secs(60));
+        let since = told.at.saturating_sub(TOLD_WITHIN);
         let replayed = heard.replayed.iter().any(|(of, _, at)| *of == user && *at >= since && *at <= told.at);
         let processes = self.world.all_processes.borrow();
         let stood_still = processes.iter().filter(|process| process.number == told.process).any(|process| {
@@ -147,7 +164,7 @@ impl Judge<'_> {
             let long = freezes.iter().filter(|(began, ended)| *ended - *began > MEMBER_FOR);
             long.into_iter().any(|(began, ended)| *began <= told.at && told.at <= *ended + READ_WITHIN)
         });
-        replayed || stood_still || self.is_unsure(told.process, told.at)
+        replayed || stood_still || self.is_unsure(told.process, (told.at, told.at))
     }
 
     /// By when others are told of a user who was approved then: within so long of the last trouble.
@@ -176,7 +193,7 @@ impl Judge<'_> {
             let known =
                 [at - 1, at, at + 1, now].iter().any(|minute| heard.told.contains_key(&(user, Minute(*minute))));
             let told_by = self.told_by(out.submit.at);
-            if self.is_unsure(out.submit.process, told_by) {
+            if self.is_unsure(out.submit.process, (out.submit.at, told_by)) {
                 continue;
             }
             let is_due = told_by < self.world.env.passed() && minute(told_by) - at < i64::from(load.window_minutes);
@@ -190,7 +207,7 @@ impl Judge<'_> {
     pub fn may_be_kept_out(&self, out: &Out, ask: &Ask) -> bool {
         let Some(load) = self.world.setting.load.filter(|load| load.applies_to(ask)) else { return false };
         let Some(Decided { from, upto, .. }) = self.world.decided(out, ask, |_| false) else { return true };
-        if self.is_unsure(out.submit.process, upto) {
+        if self.is_unsure(out.submit.process, (from, upto)) {
             return true;
         }
         let heard = lock(&self.world.keyspace.heard);
@@ -205,7 +222,7 @@ impl Judge<'_> {
         !heard
             .told
             .range((hash(ask), first)..=(hash(ask), Minute(i64::MAX)))
-            .filter(|(_, told)| !self.is_unsure(told.process, upto))
+            .filter(|(_, told)| !self.is_unsure(told.process, (told.at, told.at)))
             .any(|(_, told)| told.at < from && (told.process == out.submit.process || calm && told.at < since))
     }
 }

@@ -26,7 +26,8 @@ pub struct Process {
     env: Env,
     /// Of the intents and of the refunds.
     brokers: [Shared; 2],
-    dead: Cell<bool>,
+    pub began_at: Duration,
+    died_at: Cell<Option<Duration>>,
     frozen: Cell<bool>,
     awaits: Cell<u64>,
     /// The await at which it dies or freezes.
@@ -52,7 +53,8 @@ impl Process {
             instance,
             env: env.clone(),
             brokers,
-            dead: Cell::new(false),
+            began_at: env.passed(),
+            died_at: Cell::default(),
             frozen: Cell::new(false),
             awaits: Cell::new(0),
             dies_at: Cell::new(u64::MAX),
@@ -68,7 +70,17 @@ impl Process {
     }
 
     pub fn is_dead(&self) -> bool {
-        self.dead.get()
+        self.died_at.get().is_some()
+    }
+
+    /// Whether it was there at some moment from one to another.
+    pub fn lives_within(&self, from: Duration, upto: Duration) -> bool {
+        self.began_at <= upto && self.died_at.get().is_none_or(|at| at >= from)
+    }
+
+    /// When it died; `None`: it lives.
+    pub fn died_at(&self) -> Option<Duration> {
+        self.died_at.get()
     }
 
     pub fn is_frozen(&self) -> bool {
@@ -121,16 +133,17 @@ impl Process {
     }
 
     pub fn kill(&self) {
-        if self.dead.replace(true) {
+        if self.is_dead() {
             return;
         }
+        self.died_at.set(Some(self.env.passed()));
         self.env.note(|| format!("process {} dies at await {}", self.number, self.awaits.get()));
         self.silence(Some(self.env.passed()));
         self.wake();
     }
 
     pub fn freeze(&self) {
-        if !self.dead.get() && !self.frozen.replace(true) {
+        if !self.is_dead() && !self.frozen.replace(true) {
             self.env.note(|| format!("process {} is frozen", self.number));
             self.frozen_at.set(self.env.passed());
             self.silence(Some(self.env.passed()));
@@ -140,7 +153,7 @@ impl Process {
     pub fn thaw(&self) {
         self.freezes_at.set(u64::MAX);
         self.freezes_releasing.set(false);
-        if !self.dead.get() && self.frozen.replace(false) {
+        if !self.is_dead() && self.frozen.replace(false) {
             self.env.note(|| format!("process {} goes on", self.number));
             self.freezes.borrow_mut().push((self.frozen_at.get(), self.env.passed()));
             self.silence(None);
@@ -177,7 +190,7 @@ impl<F: Future> Future for Running<F> {
             process.freezes_at.set(u64::MAX);
             process.freeze();
         }
-        if process.dead.get() {
+        if process.is_dead() {
             self.work = None;
             return Poll::Ready(None);
         }

@@ -10,6 +10,7 @@ use weir_core::{
     decode::Header,
     fields::FieldMap,
     found_names::{Age, FoundNames},
+    lease::LEASE,
     ports::{Clock as _, StoreError},
     refund::Refund,
     shard::OriginMark,
@@ -22,8 +23,8 @@ use weir_redis::{
 use weir_worker::lane::ANSWERS_HOLD;
 
 use super::{
-    broker::TRANSACTION_TIMEOUT, env::lock, process::Process, records::Intent, refunds::taken_back, run::World,
-    store::REFUNDS, time::wall,
+    broker::TRANSACTION_TIMEOUT, env::lock, process::Process, records::Intent, recount, refunds::taken_back,
+    run::World, store::REFUNDS, time::wall,
 };
 
 /// `settle_of` of `src/cli/rebuild`, for the time-outs of the fake Kafka: a session is shorter than the watchdog.
@@ -32,7 +33,7 @@ const SETTLE: Duration =
 /// Records between two looks at how far the run is.
 const BATCH: usize = 40;
 /// How long Redis may be unavailable before a run stops.
-const PATIENCE: Duration = Duration::from_secs(300);
+pub const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Rebuilds lost shards and tables, as an operator does, for as long as the simulation runs.
 pub async fn operate(world: Rc<World>) {
@@ -43,7 +44,9 @@ pub async fn operate(world: Rc<World>) {
             lock(&world.keyspace.cluster).groups.iter_mut().for_each(|group| group.wiped = false);
             continue;
         }
-        env.sleep(env.millis(100, 6_000)).await;
+        // Who has brought an old snapshot back knows what to do.
+        let most_ms = if lock(&world.keyspace.cluster).is_old() { 1_000 } else { 6_000 };
+        env.sleep(env.millis(100, most_ms)).await;
         let process = world.operator();
         if !env.is_calm() {
             match env.index(5) {
@@ -119,7 +122,13 @@ impl Drop for UnderWay {
 }
 
 async fn one_run(world: &World, process: &Process) -> Result<(), String> {
+    // Who runs it knows of nodes that came back with an old snapshot, and weir does not.
+    let (is_old, returned) = {
+        let cluster = lock(&world.keyspace.cluster);
+        (cluster.is_old(), cluster.returned)
+    };
     let scope = match repair_names(world, process, &Scope::Lost).await {
+        Ok(()) if is_old => Scope::All,
         Ok(()) => Scope::Lost,
         // Numbers were given twice, or nothing describes the keyspace any more.
         Err(message) if message.contains("--all") || message.contains("gave numbers again") => {
@@ -131,6 +140,9 @@ async fn one_run(world: &World, process: &Process) -> Result<(), String> {
     };
     process.marks();
     let mut rebuild = begin(world, process, &scope).await.map_err(|error| error.to_string())?;
+    if scope == Scope::All {
+        lock(&world.keyspace.cluster).till.marked();
+    }
     if rebuild.shards().is_empty() {
         rebuild.leave().await;
         return Ok(());
@@ -140,9 +152,14 @@ async fn one_run(world: &World, process: &Process) -> Result<(), String> {
         rebuild.leave().await;
         return Err(message);
     }
-    world.restore_budgets(rebuild.shards());
     let lost = rebuild.finish().await.map_err(|error| error.to_string())?;
-    if lost.is_empty() { Ok(()) } else { Err(format!("{lost:?} were lost again")) }
+    if !lost.is_empty() {
+        return Err(format!("{lost:?} were lost again"));
+    }
+    if scope == Scope::All {
+        lock(&world.keyspace.cluster).returned_before_rebuild = returned;
+    }
+    Ok(())
 }
 
 async fn begin(world: &World, process: &Process, scope: &Scope) -> Result<Rebuild, RebuildError> {
@@ -226,12 +243,15 @@ fn names(world: &World, from: usize, found: &mut FoundNames) -> Result<usize, St
 async fn restore(world: &World, process: &Process, rebuild: &mut Rebuild) -> Result<(), String> {
     let mut restorer = rebuild.restorer();
     fill(world, process, rebuild, &mut restorer).await?;
-    let settle = rebuild.marked_at().plus(i64::try_from(SETTLE.as_millis()).unwrap());
+    // Where budgets are counted, leases have to end, too.
+    let leases = if world.setting.budgets().next().is_some() { LEASE } else { Duration::ZERO };
+    let settle = rebuild.marked_at().plus(i64::try_from((SETTLE + leases).as_millis()).unwrap());
     while process.clock.now() < settle {
         keep(world, rebuild, &BTreeMap::new()).await?;
         world.env.sleep(Duration::from_secs(1)).await;
     }
     fill(world, process, rebuild, &mut restorer).await?;
+    recount::restore(world, rebuild).await?;
     take_refunds(world, rebuild, &mut restorer).await
 }
 
@@ -266,7 +286,7 @@ async fn save(world: &World, rebuild: &mut Rebuild, next: usize) -> Result<(), S
 }
 
 /// Saves the run's position and renews its lock; what fails now is saved later.
-async fn keep(world: &World, rebuild: &mut Rebuild, progress: &BTreeMap<i32, i64>) -> Result<(), String> {
+pub async fn keep(world: &World, rebuild: &mut Rebuild, progress: &BTreeMap<i32, i64>) -> Result<(), String> {
     match rebuild.save(progress).await {
         Ok(()) => {}
         Err(error @ RebuildError::TakenOver) => return Err(error.to_string()),

@@ -20,8 +20,9 @@ use weir_core::{
 
 use super::{
     budgets::{self, Allowance},
-    delivery::{Edit, Paced},
+    delivery::{Paced, Rule},
     env::Env,
+    growth::Growth,
     pressure::Load,
     refunds,
     retries::Failing,
@@ -90,8 +91,8 @@ const EACH: &[Limit] =
     &[limit("rush", Over::Last(2_000), 4), Limit { of: Of::Campaign, ..limit("once", Over::Last(300_000), 1) }];
 
 /// The segments: name, users, caps.
-type Rule = (&'static str, fn(u64) -> bool, Option<&'static [Limit]>);
-const SEGMENTS: [Rule; 3] = [
+type CappedSegment = (&'static str, fn(u64) -> bool, Option<&'static [Limit]>);
+const SEGMENTS: [CappedSegment; 3] = [
     ("few", |user| user % 4 == 1, Some(FEW)),
     ("free", |user| user % 8 == 3, None),
     ("each", |user| user % 4 == 2, Some(EACH)),
@@ -253,6 +254,8 @@ pub struct Setting {
     pub deferring: Option<Deferring>,
     pub stop: Option<Stop>,
     budgets: [Option<Allowance>; 3],
+    /// The most totals of campaigns that are kept.
+    pub max_totals: u32,
     /// How many users may be active.
     pub load: Option<Load>,
     /// The route, and who delivers on it.
@@ -263,6 +266,8 @@ pub struct Setting {
     pub reports: bool,
     /// The service that asks for admissions.
     pub served: Option<Served>,
+    /// Partitions that are added.
+    pub growth: Option<Growth>,
 }
 
 impl Setting {
@@ -283,11 +288,13 @@ impl Setting {
             deferring: env.chance(deferring).then(|| Deferring::draw(env)),
             stop: env.chance(200).then(|| Stop::draw(env)),
             budgets: [None; 3],
+            max_totals: budgets::draw_max_totals(env),
             load: None,
             paced: None,
             failing: None,
             reports: refunds::come_as_reports(env),
             served: Served::draw(env),
+            growth: Growth::draw(env),
         };
         setting.budgets = budgets::draw(env, setting.deferring.is_some());
         setting.load = Load::draw(env, setting.deferring.is_some());
@@ -330,8 +337,8 @@ pub fn of_category(name: &str) -> Filter {
     Filter { categories: Some(BTreeSet::from([name.to_owned()])), ..Filter::default() }
 }
 
-/// The policy, with its stop and the edit of its route, or before these.
-pub fn policy(setting: &Setting, stop: Option<Stop>, edit: Option<Edit>) -> Policy {
+/// The policy, with its stop or before it, and with this rule of its route.
+pub fn policy(setting: &Setting, stop: Option<Stop>, rule: Rule) -> Policy {
     let defers = |limit: &Limit| setting.deferring.is_some_and(|deferring| deferring.cap == Some(limit.name));
     let cap = |limit: &Limit| cap(limit, defers(limit));
     let caps = |limits: Option<&[Limit]>| {
@@ -358,7 +365,7 @@ pub fn policy(setting: &Setting, stop: Option<Stop>, edit: Option<Edit>) -> Poli
         stops: stop.map(Stop::to_weir).into_iter().collect(),
         pressure: setting.load.map(Load::to_weir),
         budgets: setting.budgets().map(|budget| budget.to_weir()).collect(),
-        routes: setting.paced.and_then(|paced| paced.to_weir(edit)).into_iter().collect(),
+        routes: setting.paced.and_then(|paced| paced.to_weir(rule)).into_iter().collect(),
         defer_max_ms: setting.deferring.map_or(0, |deferring| deferring.max_ms),
         max_age_ms: setting.max_age_ms,
         mode: setting.mode,
@@ -366,7 +373,7 @@ pub fn policy(setting: &Setting, stop: Option<Stop>, edit: Option<Edit>) -> Poli
 }
 
 pub fn decider(setting: &Setting) -> Decider {
-    let segment = |(name, is_in, _): &Rule| Segment {
+    let segment = |(name, is_in, _): &CappedSegment| Segment {
         name: (*name).to_owned(),
         sha256: Sha256([0; 32]),
         bytes: 0,
@@ -378,7 +385,7 @@ pub fn decider(setting: &Setting) -> Decider {
         topic: TOPIC.into(),
         fields: Arc::new(FieldMap::default()),
         segments: Current::new(Arc::new(set)),
-        policy: Current::new(Arc::new(policy(setting, None, None))),
+        policy: Current::new(Arc::new(policy(setting, None, Rule::First))),
         limits: Arc::default(),
         wheel: setting.deferring.map(|_| Wheel { shares: SHARES }),
         pressure: None,

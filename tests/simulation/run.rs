@@ -2,7 +2,6 @@
 
 use std::{
     cell::{Cell, RefCell},
-    collections::BTreeMap,
     io::Write,
     path::Path,
     rc::Rc,
@@ -17,7 +16,7 @@ use std::{
 use tokio::task::spawn_local;
 use tokio_util::sync::CancellationToken;
 use weir::metrics::Metrics;
-use weir_core::{decider::Decider, permits::EmbeddedPermits, routes::Routes};
+use weir_core::{current::Current, decider::Decider, permits::EmbeddedPermits, policy::Policy, routes::Routes};
 use weir_worker::{
     budgets::BudgetKeeper,
     lane::LaneError,
@@ -28,11 +27,13 @@ use weir_worker::{
 use super::{
     broker::Broker,
     check,
-    delivery::{self, Downstream, SimOffsets},
+    delivery::{self, Rule},
+    downstream::{Downstream, SimOffsets},
     env::{Env, Tracing, lock},
+    growth,
     lanes::{THE_ROUTE, compare},
     log,
-    permits::{SharedBook, SimPermits},
+    permits::{Reached, SharedBook, SimPermits},
     phases,
     process::{Process, Shared},
     rebuild::{self, Rebuilds},
@@ -87,17 +88,21 @@ pub struct World {
     permits: EmbeddedPermits,
     pub book: SharedBook,
     pub decider: Decider,
+    /// The policy as those see it who keep routes.
+    pub keepers_policy: Arc<Current<Policy>>,
     pub setting: Setting,
     pub processes: RefCell<Vec<Rc<Process>>>,
     /// All processes ever started.
     pub all_processes: RefCell<Vec<Rc<Process>>>,
-    /// Since when an instance has had a second process of its name beside a live one, so that one of them will be fenced.
-    pub twins: RefCell<BTreeMap<usize, Duration>>,
+    /// An instance had a second process of its name beside a live one, so that one of them will be fenced.
+    has_twins: Cell<bool>,
     pub broken: RefCell<Vec<String>>,
     /// Since when the policy's stop is in force.
     pub stopped_at: Cell<Option<Duration>>,
-    /// Since when the edit of its route is.
-    pub edited_at: Cell<Option<Duration>>,
+    /// What it says of its route since when, after what it said first.
+    pub route_rules: RefCell<Vec<(Duration, Rule)>>,
+    /// Until when no instance is started.
+    pub down_until: Cell<Duration>,
     /// From when until when faults were injected, histories were lost, or twins were fenced.
     pub troubles: RefCell<Vec<(Duration, Duration)>>,
     /// When time jumped to when deferred intents are due.
@@ -163,10 +168,11 @@ async fn play(env: Env, made: Made) -> Outcome {
     let (intents, asks) = workload::intents(&env, &setting);
     let instances = 1 + env.index(3);
     let server = env.clone();
+    let decider = rules::decider(&setting);
     let world = Rc::new(World {
         permits: EmbeddedPermits::new("nobody", move || wall(server.passed())),
         book: SharedBook::default(),
-        broker: Rc::new(RefCell::new(Broker::new(&env, intents))),
+        broker: Rc::new(RefCell::new(Broker::new(&env, intents).growing(setting.growth))),
         refunds: Rc::new(RefCell::new(Broker::new(&env, (0..refunds::PARTITIONS).map(|_| Vec::new()).collect()))),
         refunded: RefCell::default(),
         delivered: Cell::default(),
@@ -176,14 +182,16 @@ async fn play(env: Env, made: Made) -> Outcome {
         clock_changes: RefCell::default(),
         next_lane: Cell::new(0),
         keyspace: Keyspace::new(&env, &setting, made),
-        decider: rules::decider(&setting),
+        keepers_policy: delivery::keepers_policy(&env, &decider.policy),
+        decider,
         setting,
         lanes_metrics: RefCell::default(),
         processes: RefCell::default(),
-        twins: RefCell::default(),
+        has_twins: Cell::default(),
         broken: RefCell::default(),
         stopped_at: Cell::default(),
-        edited_at: Cell::default(),
+        route_rules: RefCell::default(),
+        down_until: Cell::default(),
         troubles: RefCell::default(),
         jumps: RefCell::default(),
         stops: RefCell::new((0..instances).map(|_| CancellationToken::new()).collect()),
@@ -206,9 +214,8 @@ async fn play(env: Env, made: Made) -> Outcome {
     if let Some(failing) = world.setting.failing {
         spawn_local(retries::deliver(Rc::clone(&world), failing));
     }
-    if let Some(edit) = world.setting.paced.and_then(|paced| paced.edit) {
-        spawn_local(delivery::edit(Rc::clone(&world), edit));
-    }
+    spawn_local(delivery::edit(Rc::clone(&world)));
+    spawn_local(growth::grow(Rc::clone(&world)));
     let played = env.time().bounded(STEPS, phases::play_out(&world)).await;
     if let Err(stuck) = &played {
         phases::not_done(&world, format_args!("{STUCK}: {stuck}"));
@@ -294,6 +301,7 @@ impl World {
             Rc::clone(&self).live(process).await;
             self.processes.borrow_mut().retain(|process| !process.is_dead());
             self.env.sleep(self.env.millis(100, 5_000)).await;
+            self.env.sleep(self.down_until.get().saturating_sub(self.env.passed())).await;
         }
     }
 
@@ -303,17 +311,24 @@ impl World {
         let (routes, number) = (Routes::new(), process.number);
         assert_eq!(routes.state(delivery::ROUTE).topic, THE_ROUTE);
         let (downstream, book) = (Arc::clone(&self.broker.borrow().downstream), Arc::clone(&self.book));
-        let offsets = SimOffsets { env: self.env.clone(), downstream: Arc::clone(&downstream), book, process: number };
+        let offsets = SimOffsets::new(&self.env, number, (Arc::clone(&downstream), Arc::clone(&book)));
+        let status = RoutesStatus::default();
         let links = KeeperLinks {
-            policy: Arc::clone(&self.decider.policy),
+            policy: Arc::clone(&self.keepers_policy),
             routes: Arc::clone(&routes),
             offsets: Arc::new(offsets),
             clock: process.clock.clone(),
-            status: RoutesStatus::default(),
+            status: status.clone(),
         };
-        let permits = self.permits.for_instance(&format!("weir-{}", process.instance));
-        let seen = (Arc::clone(&self.keyspace.cluster), downstream, Arc::clone(&self.book));
-        let permits = SimPermits::new(&self.env, number, permits, seen);
+        let reached = Reached {
+            permits: self.permits.for_instance(&format!("weir-{}", process.instance)),
+            cluster: Arc::clone(&self.keyspace.cluster),
+            downstream,
+            book,
+            state: routes.state(delivery::ROUTE),
+            status,
+        };
+        let permits = SimPermits::new(&self.env, number, reached);
         let of = Rc::clone(process);
         let spawn = move |task: RouteTask| drop(spawn_local(of.run(task)));
         spawn_local(process.run(RoutesKeeper::new(links, move || permits.clone(), spawn).run(stop.clone())));
@@ -322,7 +337,7 @@ impl World {
 
     /// A second process of the same name.
     pub fn twin(self: &Rc<Self>, instance: usize) {
-        self.twins.borrow_mut().entry(instance).or_insert_with(|| self.env.passed());
+        self.has_twins.set(true);
         spawn_local(Rc::clone(self).live(self.process(instance)));
     }
 
@@ -375,8 +390,7 @@ impl World {
             if let Ok(Some(Err(LaneError::Fatal(message)))) = lane.await {
                 self.env.note(|| format!("a lane of process {} ends: {message}", process.number));
                 // A fenced worker ends, also one that its own late request fenced.
-                let has_twins = !self.twins.borrow().is_empty();
-                let fenced = has_twins || self.broker.borrow().late > 0 || self.refunds.borrow().late > 0;
+                let fenced = self.has_twins.get() || self.broker.borrow().late > 0 || self.refunds.borrow().late > 0;
                 if fenced && message.contains("took over") {
                     self.troubles.borrow_mut().push((self.env.passed(), self.env.passed()));
                 } else {

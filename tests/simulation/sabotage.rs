@@ -66,10 +66,24 @@ pub enum Sabotage {
     RetryDecided,
     /// Shares of a service are granted without regard to those that other instances hold.
     SharesGrantedTwice,
+    /// What a consumer group has committed by then counts as delivered when the route's rule changes.
+    OffsetsCountedAnew,
+    /// A route that is put back is not kept any more.
+    PutBackUnkept,
+    /// The reserved share is for all intents of its route.
+    ReservedForAll,
+    /// A total of a campaign that had to make room is not marked as spent.
+    GoneTotalReopened,
+    /// A rebuild does not count the budgets again that are there.
+    SnapshotTrusted,
+    /// With `latest`, partitions that are added are read from their ends.
+    AddedReadFromEnd,
+    /// A turn that is repeated writes nothing, so that its replica need not have the first one.
+    TurnUntouched,
 }
 
 impl Sabotage {
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 36] = [
         Self::SkipStoreRetry,
         Self::SkipCommitRetry,
         Self::CommitBeforeProduce,
@@ -99,6 +113,13 @@ impl Sabotage {
         Self::RemovedRouteUnread,
         Self::RetryDecided,
         Self::SharesGrantedTwice,
+        Self::OffsetsCountedAnew,
+        Self::PutBackUnkept,
+        Self::ReservedForAll,
+        Self::GoneTotalReopened,
+        Self::SnapshotTrusted,
+        Self::AddedReadFromEnd,
+        Self::TurnUntouched,
     ];
 
     /// A seed that shows it, found by `every_planted_bug_is_found_by_the_first_seeds`; `None` for a bug that takes hundreds of seeds, which
@@ -113,7 +134,14 @@ impl Sabotage {
             | Self::NodeClockTrusted
             | Self::RemovedRouteUnread
             | Self::RetryDecided
-            | Self::SharesGrantedTwice => 0,
+            | Self::SharesGrantedTwice
+            | Self::OffsetsCountedAnew
+            | Self::PutBackUnkept
+            | Self::ReservedForAll
+            | Self::GoneTotalReopened
+            | Self::SnapshotTrusted
+            | Self::AddedReadFromEnd
+            | Self::TurnUntouched => 0,
             Self::ForgetRewind | Self::NoBound | Self::ReleasedEarly | Self::MovedTwice | Self::PermitsCountedTwice => {
                 2
             }
@@ -150,6 +178,9 @@ impl Sabotage {
             Self::GrantAskedAgain,
             Self::TurnForgotten,
             Self::NodeClockTrusted,
+            Self::GoneTotalReopened,
+            Self::SnapshotTrusted,
+            Self::TurnUntouched,
         ]
         .contains(&self)
     }
@@ -161,7 +192,13 @@ impl Sabotage {
 
     /// Whether it is a bug of routes, of which every run has one then.
     pub fn is_of_routes(self) -> bool {
-        matches!(self, Self::PermitsCountedTwice | Self::ClosedRouteOutrun | Self::RemovedRouteUnread)
+        let is_other = matches!(self, Self::PermitsCountedTwice | Self::ClosedRouteOutrun | Self::ReservedForAll);
+        is_other || self.is_of_edits()
+    }
+
+    /// Whether it is a bug of a route whose rule is edited, as it is in every run then, in which its intents wait.
+    pub fn is_of_edits(self) -> bool {
+        matches!(self, Self::RemovedRouteUnread | Self::OffsetsCountedAnew | Self::PutBackUnkept)
     }
 
     /// Whether it is a bug of deliveries that are tried again, which every run has then.
@@ -192,6 +229,10 @@ impl Sabotage {
             Self::NodeClockTrusted => &[("if max(ahead, -ahead) > MAX_SKEW_MS then", "if false then")],
             Self::SharesGrantedTwice => &[("free = max(0, total - others)", "free = total")],
             Self::UnmarkedWrites => &[("ours = ours and found[n] == ARGV[n + 1]", "ours = true")],
+            Self::GoneTotalReopened => &[("if #places > 0 then", "if false then")],
+            Self::TurnUntouched => {
+                &[("redis.call('HSET', key, turn_field, turn_again(own_turn, now))", "local _ = nil")]
+            }
             Self::None
             | Self::SkipStoreRetry
             | Self::SkipCommitRetry
@@ -212,7 +253,12 @@ impl Sabotage {
             | Self::PermitsCountedTwice
             | Self::ClosedRouteOutrun
             | Self::RemovedRouteUnread
-            | Self::RetryDecided => &[],
+            | Self::RetryDecided
+            | Self::OffsetsCountedAnew
+            | Self::PutBackUnkept
+            | Self::ReservedForAll
+            | Self::SnapshotTrusted
+            | Self::AddedReadFromEnd => &[],
         }
     }
 

@@ -131,8 +131,8 @@ impl SimSource {
         })
     }
 
-    /// Starts at the committed offsets.
-    async fn start(&mut self, partitions: &[i32]) -> Result<(), SourceError> {
+    /// Starts at the committed offsets, as a member of a generation.
+    async fn start(&mut self, partitions: &[i32], generation: i32) -> Result<(), SourceError> {
         self.since = self.env.passed();
         self.env.sleep(self.env.millis(1, 20)).await;
         if self.env.kafka_fails() {
@@ -142,16 +142,31 @@ impl SimSource {
         let offsets = self.broker.borrow_mut().committed_offsets(self.log, partitions).map_err(|refusal| {
             SourceError::Temporary(format!("a transaction is open on these partitions: {refusal:?}"))
         })?;
+        let missing = offsets.iter().filter(|(_, committed)| committed.is_none()).map(|(partition, _)| *partition);
+        let missing: Vec<i32> = missing.collect();
+        let mut starts: Vec<Progress> = offsets.into_iter().filter_map(|(_, committed)| committed).collect();
+        if self.log == Log::Input && !missing.is_empty() && self.broker.borrow().starts_at_ends {
+            starts.extend(self.begin(&missing, generation)?);
+        }
         self.env.sleep(self.env.millis(1, 20)).await;
-        self.positions = offsets
-            .iter()
-            .map(|(at, committed)| (*at, committed.map_or(0, |committed| committed.next_offset)))
-            .collect();
+        self.positions = partitions.iter().map(|partition| (*partition, 0)).collect();
+        self.positions.extend(starts.iter().map(|start| (start.partition, start.next_offset)));
         self.paused.clear();
         self.ends.clear();
         self.unended = self.positions.keys().copied().collect();
-        self.starts = offsets.into_iter().filter_map(|(_, committed)| committed).collect();
+        self.starts = starts;
         Ok(())
+    }
+
+    /// Where these partitions start, of which nothing was committed.
+    fn begin(&self, missing: &[i32], generation: i32) -> Result<Vec<Progress>, SourceError> {
+        let member = self.member.ok_or_else(|| SourceError::Temporary("the consumer is in no group yet".to_owned()))?;
+        let begun = self.broker.borrow_mut().begin((self.log, member, generation), missing);
+        let begun = begun.map_err(SourceError::Temporary)?;
+        if self.env.kafka_fails() {
+            return Err(SourceError::Temporary("the reply to the start of partitions is lost (simulated)".to_owned()));
+        }
+        Ok(begun)
     }
 
     fn fetch(&mut self, batch: &mut Batch, max: usize) {
@@ -239,7 +254,7 @@ impl Source for SimSource {
         match self.pending.clone() {
             None => {}
             Some(Pending::Assign(generation, partitions)) => {
-                self.start(&partitions).await?;
+                self.start(&partitions, generation).await?;
                 self.held = generation;
             }
             Some(Pending::Revoke) => {
@@ -261,7 +276,7 @@ impl Source for SimSource {
             return Ok(());
         }
         let partitions: Vec<i32> = self.positions.keys().copied().collect();
-        self.start(&partitions).await
+        self.start(&partitions, self.held).await
     }
 
     async fn put_back(&mut self, batch: &mut Batch, from: &[(i32, i64)]) -> Result<(), SourceError> {

@@ -1,4 +1,4 @@
-//! Checks budgets, by recorded and by true times; and what a rebuild restores of them.
+//! Checks budgets, by recorded and by true times.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,10 +23,10 @@ use super::{
     cluster::Cluster,
     env::lock,
     run::World,
-    script::Item,
     store::field_of,
-    till::{Denial, Till},
-    time::{wall, wall_ms},
+    tells::Denial,
+    till::Till,
+    time::wall_ms,
     truth::Decided,
     workload::Ask,
 };
@@ -44,7 +44,7 @@ struct Taken {
 }
 
 /// What weir itself reads in an approved record.
-fn spent(out: &Out) -> Spent {
+pub fn spent(out: &Out) -> Spent {
     let headers = out.headers.iter();
     let headers = headers.map(|(key, value)| Header { key: key.as_bytes(), value: Some(value.as_bytes()) });
     match approved::read(Some(out.intent.value.as_bytes()), headers, &FieldMap::default()) {
@@ -98,6 +98,8 @@ impl Judge<'_> {
                 0 => cluster.till.forgotten(&key),
                 _ => 0,
             };
+            // A node with an old snapshot grants by what that has, until its shards are marked to be rebuilt.
+            let forgotten = forgotten + cluster.till.granted_on_return(&key);
             // A replay is approved whatever is left, also one that a count which began meanwhile does not have.
             let on_top = taken.iter().filter(|taken| taken.is_on_top(&cluster.till, &key)).map(|taken| taken.cost);
             self.limit(id, budget, taken, budget.limit + forgotten + on_top.sum::<u64>());
@@ -204,46 +206,5 @@ impl World {
         let frozen = processes.iter().find(|other| other.number == process).map(|process| process.freezes.borrow());
         let frozen = frozen.and_then(|freezes| freezes.iter().find(|(from, to)| (*from..*to).contains(&at)).copied());
         frozen.map_or(at, |(_, thawed)| thawed)
-    }
-
-    /// Counts the budgets of these shards anew from the visible approved records, as `weir rebuild` does once earlier decisions
-    /// are visible and before the shards are used again.
-    pub fn restore_budgets(&self, shards: &BTreeSet<u16>) {
-        let mut broker = self.broker.borrow_mut();
-        let mut sums: BTreeMap<BudgetId, BTreeMap<String, u64>> = BTreeMap::new();
-        for out in broker.stable(0).0.into_iter().filter(|out| out.is_approval()) {
-            let Spent { at, cost, campaign, budgets } = spent(out);
-            for budget in self.setting.budgets().filter(|budget| budgets.iter().any(|name| name == budget.name)) {
-                let sums = sums.entry(budget.id(campaign.as_deref())).or_default();
-                *sums.entry(field(budget.over, at.millis())).or_default() += u64::from(cost);
-            }
-        }
-        let (keyspace, mut cluster) = (&self.keyspace.opened.keyspace, lock(&self.keyspace.cluster));
-        let now = wall(self.env.passed());
-        for (id, sums) in sums.iter().filter(|(id, _)| shards.contains(&keyspace.budget_shard(id))) {
-            let key = keyspace.budget_key(id).into_bytes();
-            let epoch = cluster.key(keyspace.epoch_key(keyspace.budget_shard(id)).as_bytes());
-            let is_marked = matches!(epoch, Some(Item::Text(text)) if text.starts_with(b"rebuilding:"));
-            if is_marked {
-                self.env.note(|| format!("{id} is counted anew: {sums:?}"));
-                let pair =
-                    |(field, tokens): (&String, &u64)| (field.clone().into_bytes(), tokens.to_string().into_bytes());
-                let since = (b"s".to_vec(), now.millis().to_string().into_bytes());
-                cluster.till.restored(&key, now.millis());
-                cluster.put([(key, Item::Hash(sums.iter().map(pair).chain([since]).collect()))].into());
-            }
-        }
-    }
-}
-
-/// The field of a budget's hash that what was decided then is in.
-fn field(over: Over, at: i64) -> String {
-    match over {
-        Over::Last(length_ms) => {
-            let width = (length_ms / 60).max(1);
-            (-(-at).div_euclid(width) * width).to_string()
-        }
-        Over::Day => format!("p{}", at - at.rem_euclid(DAY_MS)),
-        Over::Total => "t".to_owned(),
     }
 }

@@ -29,7 +29,7 @@ use super::{
     rules::Setting,
     sabotage::Sabotage,
     script::{Data, Item},
-    till::{SimLedger, Tells},
+    tells::{SimLedger, Tells},
     time::{Virtual, WorkerClock, wall},
 };
 
@@ -141,9 +141,10 @@ impl Keyspace {
         cluster.ledger.bound = usize::try_from(setting.max_entries).ok();
         let cluster = Arc::new(Mutex::new(cluster));
         let mut options = options(env, &cluster);
-        let wait_replicas = u32::from(env.chance(500));
+        let wait_replicas = u32::from(env.chance(500) || env.sabotage() == Sabotage::TurnUntouched);
         options.wait_replicas = wait_replicas;
         options.max_entries = setting.max_entries;
+        options.max_totals = setting.max_totals;
         lock(&cluster).ledger.history_ms = options.history_ms;
         if setting.unavailable_after.is_some() {
             // As `weir run` has it: what is given up in time is not asked for long.
@@ -221,9 +222,12 @@ impl Keyspace {
         &self.options
     }
 
-    /// Whether all shards have their history, and the tables are there.
+    /// Whether all shards have their history, all of it as far as people know, and the tables are there.
     pub fn is_whole(&self) -> bool {
         let cluster = lock(&self.cluster);
+        if cluster.is_old() {
+            return false;
+        }
         let keyspace = &self.opened.keyspace;
         let field = |key: &str, field: &[u8]| match cluster.key(key.as_bytes()) {
             Some(Item::Hash(hash)) => hash.get(field).cloned(),

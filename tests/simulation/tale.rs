@@ -9,6 +9,7 @@ use weir_redis::RetryCause;
 use super::{
     broker::Out,
     check::{reason, told},
+    delivery::Rule,
     env::lock,
     rings::Log,
     run::World,
@@ -70,6 +71,12 @@ pub fn tell(world: &World, asks: &Asks) -> Tale {
         |log, which: &dyn Fn(&Out) -> bool| outs.iter().filter(|out| out.intent.log == log && which(out)).count();
     let is_for = |out: &Out, wanted: &str| reason(out).is_some_and(|(reason, _)| reason == wanted);
     let costly = |out: &&&Out| asks.get(&out.intent.first).is_some_and(|ask| ask.cost > 1 && told(out).counts);
+    let has_share = |out: &&&Out| {
+        let paced = world.setting.paced.filter(|paced| out.to == Destination::Approved(paced.topic()));
+        paced.zip(asks.get(&out.intent.first)).is_some_and(|(paced, ask)| paced.reserves(ask))
+    };
+    let is_added =
+        |out: &Out| world.setting.growth.is_some() && out.intent.partition + 1 == broker.partitions(out.intent.log);
     let rebuilds = *world.rebuilds.borrow();
     let (became_active, active_users_lost) = {
         let heard = lock(&world.keyspace.heard);
@@ -100,6 +107,8 @@ pub fn tell(world: &World, asks: &Asks) -> Tale {
         ("budget_calls_refused", budget_calls_refused),
         ("budgets_rebuilt", cluster.till.rebuilt),
         ("budget_clocks_refused", cluster.till.wrong_clocks),
+        ("totals_gone", cluster.till.gone),
+        ("nodes_returned", cluster.returned),
         ("pressure", of_reason("pressure")),
         ("became_active", became_active),
         ("active_users_lost", active_users_lost),
@@ -123,9 +132,14 @@ pub fn tell(world: &World, asks: &Asks) -> Tale {
         ("batches_halved", size(world.counted(|metrics| metrics.batches_halved.get()))),
         ("jumps", world.jumps.borrow().len()),
         ("rebalances", size(broker.group.rebalances + broker.later.rebalances)),
+        ("skipped_at_start", asks.keys().filter(|place| broker.is_skipped(**place)).count()),
+        ("added_partitions_read", of_log(Log::Input, &is_added)),
+        ("added_partitions_waited_in", of_log(Log::Waiting, &is_added)),
         ("waited", of_log(Log::Waiting, &|out| out.to.is_approved())),
         ("waited_and_suppressed", of_log(Log::Waiting, &|out| out.to == Destination::Suppressed)),
-        ("waited_until_edit", of_log(Log::Waiting, &|out| world.edit_by(out.submit.at).is_some())),
+        ("waited_until_edit", of_log(Log::Waiting, &|out| world.rule_at(out.submit.at) != Rule::First)),
+        ("waited_until_put_back", of_log(Log::Waiting, &|out| world.is_put_back(out.submit.at))),
+        ("reserved", approved().filter(has_share).count()),
         ("admissions", world.service.borrow().given()),
         ("admissions_denied", world.service.borrow().denied),
         ("retried", retried(&|out| out.to.is_approved())),

@@ -1,52 +1,49 @@
-//! What the fake nodes grant of budgets, and what the processes are told: the checker's memory; and around the ledger the
-//! planted bugs that need a place there.
+//! What the fake nodes grant of budgets, by their own scripts: the checker's memory of each budget's hash.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use redis::Value;
-use weir_core::{
-    budget::{Budget, BudgetId, SpanNow},
-    class::ClassNames,
-    ledger::{CountId, GiveBack, TakeAnswer, TakeRequest, TurnNumber},
-    ports::{Ledger, StoreError},
-};
-use weir_redis::RedisLedger;
+use weir_core::shard::filter_places;
 
-use super::{
-    env::{Env, lock},
-    sabotage::Sabotage,
-    script::{Item, Script},
-};
+use super::script::{Data, Item, Script};
 
-/// For how long a denial holds for a batch that waited for it: a lease's length.
-const SETTLED: Duration = Duration::from_secs(5);
+/// The bits that mark totals of campaigns that are gone, as in `lua/make_room.lua`.
+const MARK_BITS: u32 = 1 << 18;
 
 /// What is known of one budget's hash.
 #[derive(Debug, Default)]
 struct Account {
-    /// The tokens that were granted in each field, without those that were taken back.
+    /// The tokens that are granted in each field, without those that were taken back.
     tokens: BTreeMap<Vec<u8>, u64>,
-    /// How often some were granted.
+    /// In how many turns some were granted.
     grants: usize,
-    /// What each turn of a run was granted, and in which bucket, when it was made first. Of the run of each holder that took last: a turn
-    /// that an ended process's connection delivers behind those of the next one is not known any more, and grants anew.
-    turns: BTreeMap<Vec<u8>, (Vec<u8>, BTreeMap<i64, (i64, i64)>)>,
+    /// What each turn of a run came to, when it was made last.
+    turns: BTreeMap<Run, BTreeMap<i64, Made>>,
     /// The turns that gave tokens back.
     returned: BTreeSet<(Run, i64)>,
-    /// A failover or a wipe has changed the hash.
-    unsure: bool,
     /// The tokens that failovers have forgotten.
     forgotten: u64,
     /// Whenever its count began, by the node's clock, which is right in runs with budgets.
     begun: BTreeSet<i64>,
+    /// It had to make room for other totals of campaigns: it is spent from then on.
+    is_gone: bool,
+    /// The tokens that were granted since its node came back with an old snapshot, and nobody has marked its shard.
+    since_return: Option<u64>,
+    /// Those of all such times.
+    on_return: u64,
 }
 
 /// A holder, and the run of its process.
 type Run = [Vec<u8>; 2];
+
+/// What a turn came to.
+#[derive(Debug, Clone, Copy)]
+struct Made {
+    granted: i64,
+    bucket: i64,
+    /// The hash knows of it, or of a later one.
+    is_known: bool,
+}
 
 /// What the nodes granted and took back, by the budget's key.
 #[derive(Debug, Default)]
@@ -55,13 +52,19 @@ pub struct Till {
     pub grants: usize,
     pub given_back: usize,
     pub rebuilt: usize,
+    /// Totals of campaigns that had to go.
+    pub gone: usize,
     /// Calls that nodes refused because of their clocks.
     pub wrong_clocks: usize,
     pub broken: Vec<String>,
 }
 
-fn number(text: &[u8]) -> i64 {
-    str::from_utf8(text).unwrap().parse().unwrap()
+fn text(bytes: &[u8]) -> &str {
+    str::from_utf8(bytes).unwrap()
+}
+
+fn number(bytes: &[u8]) -> i64 {
+    text(bytes).parse().unwrap()
 }
 
 /// Whether this is the key of a budget.
@@ -69,22 +72,89 @@ fn is_budget(key: &[u8]) -> bool {
     key.windows(3).any(|part| part == b"}:b")
 }
 
+fn field<'i>(item: Option<&'i Item>, name: &[u8]) -> Option<&'i [u8]> {
+    let Some(Item::Hash(hash)) = item else { return None };
+    hash.get(name).map(Vec::as_slice)
+}
+
 /// The tokens in a budget's hash, by the field.
-fn tokens(item: Option<&Item>) -> BTreeMap<&[u8], u64> {
+fn tokens(item: Option<&Item>) -> BTreeMap<Vec<u8>, u64> {
     let Some(Item::Hash(hash)) = item else { return BTreeMap::new() };
     let counts = |field: &[u8]| matches!(field[0], b'0'..=b'9' | b'p' | b't');
     let fields = hash.iter().filter(|(field, _)| counts(field));
-    fields.map(|(field, value)| (field.as_slice(), u64::try_from(number(value)).unwrap())).collect()
+    fields.map(|(field, value)| (field.clone(), u64::try_from(number(value)).unwrap())).collect()
+}
+
+/// The last turn of a holder in a budget's hash, to take tokens (`n`) or to give some back (`g`), where it is of this run: its number.
+fn last_turn(item: Option<&Item>, kind: u8, [holder, run]: &Run) -> Option<i64> {
+    let turn = text(field(item, &[&[kind][..], holder].concat())?);
+    let mut words = turn.split(' ').skip(1);
+    let of_run = words.next() == Some(text(run));
+    words.next().filter(|_| of_run)?.split(':').next()?.parse().ok()
+}
+
+/// Whether a total of a campaign is among the marks of those that are gone, and not there: the rule of `lua/take.lua`.
+fn is_gone(key: &[u8], data: &Data) -> bool {
+    let name = text(key);
+    let stem = name.find("}:").map_or("", |at| &name[..at + 2]);
+    let Some(Item::Text(marks)) = data.get(format!("{stem}gone").as_bytes()) else { return false };
+    let is_set = |bit: u32| (marks[bit as usize / 8] >> (bit % 8)) & 1 == 1;
+    !data.contains_key(key) && filter_places(name, MARK_BITS).into_iter().all(is_set)
+}
+
+impl Account {
+    /// Its node has something else than what its scripts have left: after a failover, a loss, a rebuild.
+    fn follow(&mut self, key: &[u8], data: &Data) {
+        self.is_gone = is_gone(key, data);
+        if self.is_gone {
+            return;
+        }
+        let item = data.get(key);
+        self.tokens = tokens(item);
+        for (run, made) in &mut self.turns {
+            let last = last_turn(item, b'n', run);
+            made.iter_mut().for_each(|(turn, made)| made.is_known = last.is_some_and(|last| *turn <= last));
+        }
+        self.returned.retain(|(run, turn)| last_turn(item, b'g', run).is_some_and(|last| *turn <= last));
+    }
+
+    /// Takes note of a turn that asks for tokens. What it came to before, as far as that is known: nothing where a later one came between.
+    fn turn(&mut self, run: Run, turn: i64, (granted, bucket): (i64, i64)) -> (Option<(i64, i64)>, bool) {
+        // The hash knows the last turn of a holder alone.
+        for (of, made) in self.turns.iter_mut().filter(|(of, _)| of[0] == run[0]) {
+            if *of != run {
+                made.values_mut().for_each(|made| made.is_known = false);
+            }
+        }
+        let made = self.turns.entry(run).or_default();
+        let overtaken = made.range(turn + 1..).any(|(_, later)| later.is_known);
+        let before = made.get(&turn).filter(|made| made.is_known).map(|made| (made.granted, made.bucket));
+        let is_first = !made.contains_key(&turn);
+        self.grants += usize::from(is_first && granted > 0);
+        if before.is_none() {
+            made.insert(turn, Made { granted, bucket, is_known: true });
+        }
+        (before, overtaken)
+    }
 }
 
 impl Till {
-    /// Takes note of a script that ran.
-    pub fn ran(&mut self, script: &Script, keys: &[Vec<u8>], args: &[Vec<u8>], reply: &Value) {
-        let key = keys.last().unwrap();
+    /// Takes note of a script that ran, and left this on its node.
+    pub fn ran(&mut self, script: &Script, (keys, args): (&[Vec<u8>], &[Vec<u8>]), reply: &Value, data: &Data) {
         if let Value::ServerError(error) = reply {
             self.wrong_clocks += usize::from(error.code() == "WRONGCLOCK");
+            return;
         }
-        let Value::Array(values) = reply else { return };
+        if script.is("make_room") {
+            return keys[3..].iter().filter(|key| !data.contains_key(*key)).for_each(|key| self.goes(key));
+        }
+        if script.is("restore_budget") {
+            if matches!(reply, Value::BulkString(found) if *found == args[1]) {
+                self.restored(&keys[1], data);
+            }
+            return;
+        }
+        let (Value::Array(values), Some(key)) = (reply, keys.last()) else { return };
         let ints = values.iter().map(|value| if let Value::Int(int) = value { *int } else { 0 });
         let reply: Vec<i64> = ints.collect();
         if script.is("take") {
@@ -109,6 +179,7 @@ impl Till {
     /// A call is answered that there is too little only where so much is granted, and a turn that is repeated is granted nothing more.
     fn took(&mut self, key: &[u8], args: &[Vec<u8>], reply: &[i64]) {
         let [granted, counted, _, bucket, free_in, now, since] = *reply else { panic!("a reply of take: {reply:?}") };
+        let name = || String::from_utf8_lossy(key).into_owned();
         let arg = |at: usize| number(&args[at - 1]);
         let (from, limit, need, least) = (arg(4), arg(6), arg(7), arg(10));
         let kind = args[2][0];
@@ -118,26 +189,28 @@ impl Till {
             _ => b"t".to_vec(),
         };
         let account = self.accounts.entry(key.to_vec()).or_default();
+        if account.is_gone {
+            if granted > 0 {
+                self.broken.push(format!("budget: {} had to make room, and {granted} of it were granted", name()));
+            }
+            return;
+        }
         account.begun.insert(since);
         let (mut before, mut overtaken) = (None, false);
         if arg(8) > 0 && arg(13) > 0 {
-            let (run, made) = account.turns.entry(args[1].clone()).or_default();
-            if *run != args[12] {
-                (*run, *made) = (args[12].clone(), BTreeMap::new());
-            }
-            before = made.get(&arg(14)).copied();
-            overtaken = made.last_key_value().is_some_and(|(last, _)| arg(14) < *last);
-            made.entry(arg(14)).or_insert((granted, bucket));
+            (before, overtaken) = account.turn([1, 12].map(|at| args[at].clone()), arg(14), (granted, bucket));
+        } else {
+            account.grants += usize::from(granted > 0);
         }
         if let Some(before) = before {
             // Of one that another came after, the answer is not known any more.
-            if !overtaken && before != (granted, bucket) && !account.unsure {
-                let key = String::from_utf8_lossy(key);
-                self.broken.push(format!("budget: a turn of {key} got {before:?}, then {granted} in {bucket}"));
+            if !overtaken && before != (granted, bucket) {
+                self.broken.push(format!("budget: a turn of {} got {before:?}, then {granted} in {bucket}", name()));
             }
         } else if granted > 0 {
-            *account.tokens.entry(field.clone()).or_default() += u64::try_from(granted).unwrap();
-            account.grants += 1;
+            let tokens = u64::try_from(granted).unwrap();
+            *account.tokens.entry(field.clone()).or_default() += tokens;
+            account.since_return = account.since_return.map(|since| since + tokens);
             self.grants += 1;
         }
         let counts = |of: &[u8]| match kind {
@@ -146,44 +219,72 @@ impl Till {
         };
         let used: u64 = account.tokens.iter().filter(|(of, _)| counts(of)).map(|(_, tokens)| tokens).sum();
         let used = i64::try_from(used).unwrap();
-        if counted > used && !account.unsure {
-            let key = String::from_utf8_lossy(key);
-            self.broken.push(format!("budget: {key} counts {counted}, and {used} were granted"));
+        if counted > used {
+            self.broken.push(format!("budget: {} counts {counted}, and {used} were granted", name()));
         }
         if before.is_some() || overtaken {
             return;
         }
         let is_denied = granted < need || granted == 0 && free_in != 0;
-        if is_denied && !account.unsure && used + least <= limit {
-            let key = String::from_utf8_lossy(key);
-            self.broken.push(format!("budget: {key} had {used} of {limit}, and {granted} of {need} were granted"));
+        if is_denied && used + least <= limit {
+            self.broken.push(format!("budget: {} had {used} of {limit}, and {granted} of {need} were granted", name()));
         }
     }
 
-    /// A replica with `kept` takes over from a primary with `had`.
-    pub fn fails_over(&mut self, key: &[u8], had: Option<&Item>, kept: Option<&Item>) {
-        if !is_budget(key) || had == kept {
+    /// A total of a campaign had to make room.
+    fn goes(&mut self, key: &[u8]) {
+        let account = self.accounts.entry(key.to_vec()).or_default();
+        self.gone += usize::from(!account.is_gone);
+        account.is_gone = true;
+    }
+
+    /// The keys of all budgets that anything is known of.
+    pub fn keys(&self) -> impl Iterator<Item = &Vec<u8>> {
+        self.accounts.keys()
+    }
+
+    /// A replica that has this takes over from a primary that had `had`.
+    pub fn fails_over(&mut self, key: &[u8], had: Option<&Item>, kept: &Data) {
+        if !is_budget(key) {
             return;
         }
         let account = self.accounts.entry(key.to_vec()).or_default();
-        account.unsure = true;
-        let kept = tokens(kept);
-        for (field, tokens) in tokens(had) {
-            account.forgotten += tokens.saturating_sub(kept.get(field).copied().unwrap_or(0));
+        // Where it is forgotten that one is gone, so is all that it was spent for.
+        let had = if account.is_gone { account.tokens.clone() } else { tokens(had) };
+        account.follow(key, kept);
+        if account.is_gone {
+            return;
+        }
+        for (field, tokens) in had {
+            account.forgotten += tokens.saturating_sub(account.tokens.get(&field).copied().unwrap_or(0));
         }
     }
 
     /// A node loses its keys.
-    pub fn wiped<'k>(&mut self, keys: impl Iterator<Item = &'k Vec<u8>>) {
-        keys.filter(|key| is_budget(key)).for_each(|key| self.accounts.entry(key.clone()).or_default().unsure = true);
+    pub fn wiped(&mut self, key: &[u8]) {
+        self.accounts.entry(key.to_vec()).or_default().follow(key, &Data::new());
+    }
+
+    /// A node comes back with this, which it had before.
+    pub fn comes_back(&mut self, key: &[u8], kept: &Data) {
+        let account = self.accounts.entry(key.to_vec()).or_default();
+        account.follow(key, kept);
+        account.since_return.get_or_insert(0);
+    }
+
+    /// A rebuild has marked all shards: nothing is granted until it has counted again.
+    pub fn marked(&mut self) {
+        for account in self.accounts.values_mut() {
+            account.on_return += account.since_return.take().unwrap_or(0);
+        }
     }
 
     /// A rebuild has counted a budget from what was approved, which may be more than was granted: in shadow mode, and while the budget
     /// was unavailable.
-    pub fn restored(&mut self, key: &[u8], since: i64) {
+    fn restored(&mut self, key: &[u8], data: &Data) {
         let account = self.accounts.entry(key.to_vec()).or_default();
-        account.unsure = true;
-        account.begun.insert(since);
+        account.follow(key, data);
+        account.begun.extend(field(data.get(key), b"s").map(number));
         self.rebuilt += 1;
     }
 
@@ -193,7 +294,7 @@ impl Till {
         begun.is_some_and(|begun| begun.iter().any(|since| recorded < *since && *since <= visible))
     }
 
-    /// How often tokens of a budget were granted.
+    /// In how many turns tokens of a budget were granted.
     pub fn grants_of(&self, key: &str) -> usize {
         self.accounts.get(key.as_bytes()).map_or(0, |account| account.grants)
     }
@@ -202,143 +303,10 @@ impl Till {
     pub fn forgotten(&self, key: &str) -> u64 {
         self.accounts.get(key.as_bytes()).map_or(0, |account| account.forgotten)
     }
-}
 
-/// The answer of the ledger to a process that there is too little.
-#[derive(Debug, Clone)]
-pub struct Denial {
-    pub process: u64,
-    pub budget: BudgetId,
-    pub at: Duration,
-    /// How long it holds; `None`: until the end.
-    pub holds: Option<Duration>,
-}
-
-/// What the processes were told.
-#[derive(Debug, Default)]
-pub struct Told {
-    pub denials: Vec<Denial>,
-    /// In how many turns tokens of each budget were asked for, without those that were answered that there are none.
-    pub asked: BTreeMap<BudgetId, usize>,
-    /// How often each turn of a process was made.
-    turns: BTreeMap<(u64, TurnNumber), usize>,
-    /// Answers with tokens.
-    pub granted: usize,
-    /// Calls without an answer.
-    pub refused: usize,
-    /// Of a planted bug: where the last tokens of each process are from, and what it gives back too much.
-    last: BTreeMap<(u64, BudgetId), (SpanNow, i64, CountId)>,
-    unclear: BTreeMap<(u64, BudgetId), u64>,
-}
-
-/// What the processes were told, and the policy's budgets.
-#[derive(Clone)]
-pub struct Tells {
-    pub told: Arc<Mutex<Told>>,
-    budgets: Arc<[Budget]>,
-}
-
-impl Tells {
-    pub fn new(budgets: impl Iterator<Item = Budget>) -> Self {
-        Self { told: Arc::default(), budgets: budgets.collect() }
-    }
-
-    /// The planted bug that gives the tokens of a send back although it may have been recorded.
-    pub fn give_back(&self, process: u64, class: &ClassNames<'_>, cost: u8) {
-        let mut told = lock(&self.told);
-        for id in self.budgets.iter().filter_map(|budget| budget.id_for(class)) {
-            *told.unclear.entry((process, id)).or_default() += u64::from(cost);
-        }
-    }
-}
-
-/// The ledger as a process asks it.
-pub struct SimLedger {
-    pub env: Env,
-    pub process: u64,
-    pub ledger: RedisLedger,
-    pub tells: Tells,
-}
-
-impl SimLedger {
-    fn note(&self, request: &TakeRequest, answer: &TakeAnswer) {
-        let mut told = lock(&self.tells.told);
-        let (process, budget) = (self.process, request.budget.clone());
-        if answer.granted > 0 {
-            told.granted += 1;
-            told.last.insert((process, budget.clone()), (request.span, answer.bucket, answer.count_id));
-        } else if request.want > 0 && request.turn.is_none_or(|turn| told.turns[&(process, turn)] == 1) {
-            *told.asked.entry(budget.clone()).or_default() -= 1;
-        }
-        if answer.granted < request.need || answer.granted == 0 && answer.free_in_ms != Some(0) {
-            let free_in = answer.free_in_ms.map(|ms| Duration::from_millis(u64::try_from(ms).unwrap()));
-            let holds = free_in.map(|free_in| free_in.max(SETTLED));
-            told.denials.push(Denial { process, budget, at: self.env.passed(), holds });
-        }
-    }
-
-    /// What the planted bug gives back.
-    fn unclear(&self) -> Vec<GiveBack> {
-        let mut told = lock(&self.tells.told);
-        let Told { last, unclear, .. } = &mut *told;
-        let mut back = Vec::new();
-        unclear.retain(|of, tokens| {
-            let Some(&(span, bucket, count_id)) = last.get(of).filter(|_| of.0 == self.process) else { return true };
-            back.push(GiveBack { budget: of.1.clone(), span, bucket, count_id, tokens: *tokens, turn: None });
-            false
-        });
-        back
-    }
-}
-
-impl Ledger for SimLedger {
-    async fn take(&mut self, requests: &[TakeRequest], answers: &mut [Option<TakeAnswer>]) -> Result<(), StoreError> {
-        let unclear = self.unclear();
-        if !unclear.is_empty() {
-            self.ledger.give_back(&unclear, &mut vec![None; unclear.len()]).await?;
-        }
-        let asked = requests.iter().map(|request| match (self.env.sabotage(), request.span) {
-            // The ledger believes that the lease ended when a fourth of the window was not over yet.
-            (Sabotage::LeaseOutlived, SpanNow::Rolling { window_ms }) => {
-                TakeRequest { lease_ms: -window_ms / 4, ..request.clone() }
-            }
-            _ => request.clone(),
-        });
-        let asked: Vec<TakeRequest> = asked.collect();
-        for request in requests.iter().filter(|request| request.want > 0) {
-            let mut told = lock(&self.tells.told);
-            let times = request.turn.map(|turn| {
-                let times = told.turns.entry((self.process, turn)).or_default();
-                *times += 1;
-                *times
-            });
-            if times.is_none_or(|times| times == 1) {
-                *told.asked.entry(request.budget.clone()).or_default() += 1;
-            }
-        }
-        let mut outcome = self.ledger.take(&asked, answers).await;
-        if outcome.is_err() && self.env.sabotage() == Sabotage::GrantAskedAgain {
-            let anew: Vec<TakeRequest> =
-                asked.into_iter().map(|request| TakeRequest { turn: None, ..request }).collect();
-            outcome = self.ledger.take(&anew, answers).await;
-        }
-        for (request, answer) in requests.iter().zip(&*answers) {
-            if let Some(answer) = answer {
-                self.note(request, answer);
-            }
-        }
-        lock(&self.tells.told).refused += usize::from(outcome.is_err());
-        outcome
-    }
-
-    async fn give_back(&mut self, tokens: &[GiveBack], answers: &mut [Option<u64>]) -> Result<(), StoreError> {
-        if self.env.sabotage() == Sabotage::GivenBackTwice {
-            let unnumbered = tokens.iter().map(|given| GiveBack { turn: None, ..given.clone() });
-            let unnumbered: Vec<GiveBack> = unnumbered.collect();
-            self.ledger.give_back(&unnumbered, &mut vec![None; unnumbered.len()]).await?;
-        }
-        let outcome = self.ledger.give_back(tokens, answers).await;
-        lock(&self.tells.told).refused += usize::from(outcome.is_err());
-        outcome
+    /// How many tokens of a budget a node has granted by an old snapshot, until all shards were marked.
+    pub fn granted_on_return(&self, key: &str) -> u64 {
+        let account = self.accounts.get(key.as_bytes());
+        account.map_or(0, |account| account.on_return + account.since_return.unwrap_or(0))
     }
 }

@@ -8,11 +8,6 @@ use super::{
 };
 
 impl Broker {
-    /// How many such outputs were written, visible or not.
-    pub fn written(&self, such: &dyn Fn(&Out) -> bool) -> usize {
-        self.outputs.iter().filter(|out| such(out)).count()
-    }
-
     /// The outputs that a read_committed reader sees, in order.
     pub fn visible(&self) -> impl Iterator<Item = &Out> {
         self.outputs.iter().filter(|out| self.visible_at(out).is_some())
@@ -30,8 +25,9 @@ impl Broker {
     /// after them.
     pub fn stable(&mut self, from: usize) -> (Vec<&Out>, usize) {
         self.pass_time();
-        let end =
-            self.outputs.iter().position(|out| self.is_open(out.transaction)).unwrap_or(self.outputs.len()).max(from);
+        // No transaction before is open: from there on a reader had read before.
+        let open = self.outputs[from..].iter().position(|out| self.is_open(out.transaction));
+        let end = open.map_or(self.outputs.len(), |open| from + open);
         (self.outputs[from..end].iter().filter(|out| self.visible_at(out).is_some()).collect(), end)
     }
 

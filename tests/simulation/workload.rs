@@ -186,13 +186,15 @@ pub fn intents(env: &Env, setting: &Setting) -> (Logs, Asks) {
         let quiet = setting.quiet.filter(|quiet| quiet.holds_for(kind == Kind::Email));
         let mut ask =
             Ask { id, user, kind, cost, campaign, expires: None, not_before: None, quiet, says_when_made: false };
-        time_it(env, setting, at, &mut value, &mut ask);
+        // Of a partition that is added later, what was to come before comes then.
+        let comes = at.max(setting.growth.map_or(Duration::ZERO, |growth| growth.appears(partition)));
+        time_it(env, setting, comes, &mut value, &mut ask);
         let log = &mut logs[usize::try_from(partition).unwrap()];
         // Gaps, as control records and compaction leave them.
         let gap = if env.chance(50) { 3 } else { 0 };
         let offset = log.last().map_or(0, |last| last.offset + 1) + gap;
         let partition = i32::try_from(partition).unwrap();
-        log.push(Arc::new(Intent::new((partition, offset), ask.user.clone(), value.to_string(), at)));
+        log.push(Arc::new(Intent::new((partition, offset), ask.user.clone(), value.to_string(), comes)));
         asks.insert((partition, offset), ask);
     }
     (logs, asks)

@@ -242,7 +242,8 @@ mod tree {
     }
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests {
     use std::{
         io::{BufRead, BufReader},

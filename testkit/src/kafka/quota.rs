@@ -43,7 +43,8 @@ impl KafkaClient {
 
     /// What the first broker that can be reached answers to a request.
     fn answer_to(&self, request: &[u8]) -> Result<Vec<u8>> {
-        let connected = self.bootstrap().split(',').find_map(|address| TcpStream::connect(address).ok());
+        let mut addresses = self.bootstrap().split(',').filter_map(|address| address.parse().ok());
+        let connected = addresses.find_map(|address| TcpStream::connect_timeout(&address, REQUEST_DEADLINE).ok());
         let mut broker = connected.with_context(|| format!("no broker can be reached at {}", self.bootstrap()))?;
         broker.set_read_timeout(Some(REQUEST_DEADLINE))?;
         broker.write_all(&i32::try_from(request.len())?.to_be_bytes())?;

@@ -195,7 +195,7 @@ impl RedisServer {
         if self.ca_file.is_some() {
             return self.cli(&["ping"]);
         }
-        let mut socket = TcpStream::connect(("127.0.0.1", self.port()))?;
+        let mut socket = TcpStream::connect_timeout(&([127, 0, 0, 1], self.port()).into(), REPLY_DEADLINE)?;
         socket.set_read_timeout(Some(REPLY_DEADLINE))?;
         socket.write_all(b"PING\r\n")?;
         let mut said = String::new();

@@ -1,0 +1,96 @@
+//! Budgets in `weir rebuild`: those of the shards that it restores are counted again from the visible approvals, in the steps of
+//! `src/cli/rebuild/budgets.rs`.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use weir_core::{
+    budget::BudgetId,
+    decide::Scope,
+    ledger::{Account, Recount},
+    policy::Policy,
+    ports::StoreError,
+};
+use weir_redis::rebuild::{BudgetChange, BudgetState, Held, Rebuild};
+
+use super::{
+    rebuild::{PATIENCE, keep},
+    run::World,
+    sabotage::Sabotage,
+    spending::spent,
+    time::wall,
+};
+
+/// The lock is renewed after so many budgets.
+const KEEP_LOCK_EVERY: usize = 25;
+
+/// Counts the budgets of the run's shards, once earlier decisions are visible and before the shards are used again.
+pub async fn restore(world: &World, rebuild: &mut Rebuild) -> Result<(), String> {
+    let policy = world.decider.policy.get();
+    if policy.budgets.is_empty() {
+        return Ok(());
+    }
+    let now = wall(world.env.passed());
+    let mut counted = Recount::new(policy.budgets.iter(), &policy.timezone, now);
+    for out in world.broker.borrow_mut().stable(0).0.into_iter().filter(|out| out.is_approval()) {
+        counted.add(&spent(out));
+    }
+    let mut restorer = rebuild.budgets();
+    let campaigns = patiently(world, async || restorer.campaigns().await).await?;
+    let mut ids = known(&policy, &counted, &campaigns);
+    ids.retain(|id| restorer.is_restored(id));
+    let ids: Vec<BudgetId> = ids.into_iter().collect();
+    let states = patiently(world, async || restorer.look(&ids).await).await?;
+    for (place, (id, found)) in ids.iter().zip(&states).enumerate() {
+        if place % KEEP_LOCK_EVERY == 0 {
+            keep(world, rebuild, &BTreeMap::new()).await?;
+        }
+        let account = counted.of(id);
+        // What is not there and was not spent is as good as new.
+        let is_new = *found == BudgetState::Absent && account == Account::default();
+        // The planted bug takes what is there for right.
+        let is_trusted = world.env.sabotage() == Sabotage::SnapshotTrusted && *found != BudgetState::Absent;
+        let Some(budget) = policy.budgets.iter().find(|budget| budget.name == id.name) else { continue };
+        if is_new || is_trusted {
+            continue;
+        }
+        world.env.note(|| format!("{id} is counted anew: {account:?}"));
+        let span = budget.span.at(&policy.timezone, now);
+        let change = BudgetChange { found, becomes: BudgetState::Open, span, held: Held::Replace(account) };
+        let was = patiently(world, async || restorer.change(id, &change, now).await).await?;
+        // Of a change whose reply was lost, it is what it was to become.
+        if was != *found && was != BudgetState::Open {
+            return Err(format!("{id} was changed meanwhile: it was {found:?}, and is {was:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// The budgets that are known: shared ones, and those of the campaigns that were found or have a number.
+fn known(policy: &Policy, counted: &Recount, campaigns: &[Arc<str>]) -> BTreeSet<BudgetId> {
+    let mut ids: BTreeSet<BudgetId> = counted.found().cloned().collect();
+    for budget in &policy.budgets {
+        let of = |campaign| BudgetId { name: Arc::clone(&budget.name), campaign };
+        match budget.scope {
+            Scope::Every => _ = ids.insert(of(None)),
+            Scope::SameCampaign => ids.extend(campaigns.iter().map(|campaign| of(Some(Arc::clone(campaign))))),
+        }
+    }
+    ids
+}
+
+/// Asks again while Redis is unavailable.
+async fn patiently<T>(world: &World, mut ask: impl AsyncFnMut() -> Result<T, StoreError>) -> Result<T, String> {
+    let began = world.env.passed();
+    loop {
+        match ask().await {
+            Err(StoreError::Temporary(_)) if world.env.passed() < began + PATIENCE => {
+                world.env.sleep(Duration::from_millis(500)).await;
+            }
+            answer => return answer.map_err(|error| error.to_string()),
+        }
+    }
+}
