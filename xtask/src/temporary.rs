@@ -12,6 +12,8 @@ use anyhow::{Context, Result, ensure};
 
 use crate::{bounds, setup, shell};
 
+/// Has tests keep their folders: the variable of testkit's `Scratch`.
+const KEEP: &str = "WEIR_TEST_KEEP";
 /// How long folders have to go whose owners have ended.
 const GRACE: Duration = Duration::from_secs(10);
 /// How often it is looked whether they have.
@@ -30,11 +32,14 @@ pub fn remove() -> Result<()> {
     setup::remove(&folder())
 }
 
-/// Runs a command, and all that it starts, with this folder as the temporary one.
+/// Runs a command, and all that it starts, with this folder as the temporary one; with the system's, where tests are told to keep theirs.
 ///
 /// # Errors
 /// The command's own; or that something was left in the folder.
 pub fn run(command: Command) -> Result<()> {
+    if std::env::var_os(KEEP).is_some() {
+        return shell::run(command);
+    }
     // So that the folder goes, too, when this process is ended.
     bounds::begin()?;
     run_with(GRACE, command)
@@ -45,10 +50,13 @@ fn run_with(grace: Duration, mut command: Command) -> Result<()> {
     remove()?;
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     command.env("TMPDIR", &folder);
-    let outcome = shell::run(command);
+    if let Err(error) = shell::run(command) {
+        // What it has left hides nothing of that, and is not waited for: the step may be at its deadline.
+        let _ = remove();
+        return Err(error);
+    }
     let left = left_in(&folder, grace);
     remove()?;
-    outcome?;
     let left = left?;
     ensure!(left.is_empty(), "these were left in the temporary folder: {}", left.join(", "));
     Ok(())
