@@ -111,12 +111,11 @@ fn run(deadline: Duration, command: &mut Command, input: Option<Vec<u8>>) -> Res
 }
 
 /// Runs a command for as long as it takes, with the streams of this process, and ends it when the process that has started this one
-/// has ended, however it ended: nobody waits for the command any more.
+/// has ended, however it ended: nobody waits for the command any more. `parent` is that process, as this one has found it at its own start.
 ///
 /// # Errors
 /// When it cannot be started, or was ended so.
-pub fn run_beside_parent(command: &mut Command) -> Result<ExitStatus> {
-    let parent = parent_id();
+pub fn run_beside_parent(parent: u32, command: &mut Command) -> Result<ExitStatus> {
     #[expect(clippy::disallowed_methods, reason = "it ends with whoever waits for it")]
     let mut child = command.spawn().with_context(|| format!("cannot start {command:?}"))?;
     let ended = wait_for_every(SLOW_INTERVAL, Duration::MAX, || {

@@ -1,6 +1,6 @@
 //! Children end with the process that started them, even when that gets no chance to do anything.
 
-use std::{path::Path, process::Command, time::Duration};
+use std::{os::unix::process::parent_id, path::Path, process::Command, time::Duration};
 
 use testkit::{
     process::{Exit, Guarded, Signal, output, run_beside_parent},
@@ -91,7 +91,7 @@ fn a_command_that_runs_beside_a_parent_ends_with_it() {
     if let Some(file) = std::env::var_os(RUNNER) {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "echo $$ end >\"$0\"; exec sleep 1000"]).arg(file);
-        run_beside_parent(&mut command).unwrap_err();
+        run_beside_parent(parent_id(), &mut command).unwrap_err();
         return;
     }
     let scratch = Scratch::new("runner").unwrap();
@@ -105,6 +105,10 @@ fn a_command_that_runs_beside_a_parent_ends_with_it() {
     let command = wait_for(SOON, || written(&file)).expect("the command has started");
     wait_until(SOON, "the command is gone", || !runs(&command));
 
-    let status = run_beside_parent(Command::new("/bin/sh").args(["-c", "exit 3"])).unwrap();
+    let mut late = Command::new("sleep");
+    let ended = run_beside_parent(parent_id() + 1, late.arg("1000")).unwrap_err().to_string();
+    assert!(ended.contains("the process that started this one has ended"), "{ended}");
+
+    let status = run_beside_parent(parent_id(), Command::new("/bin/sh").args(["-c", "exit 3"])).unwrap();
     assert_eq!(status.code(), Some(3));
 }

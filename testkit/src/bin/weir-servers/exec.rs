@@ -1,6 +1,7 @@
 //! Runs a command with the shared servers up.
 
 use std::{
+    os::unix::process::parent_id,
     process::{Command, ExitCode},
     time::Instant,
 };
@@ -28,7 +29,8 @@ pub struct ExecArgs {
 /// # Errors
 /// When a server or the command cannot be started, or who started this process has ended. The command's own failure is the exit code.
 pub fn run(args: &ExecArgs) -> Result<ExitCode> {
-    let start = Instant::now();
+    // Servers take seconds to start: who has started this process may have ended by then.
+    let (start, parent) = (Instant::now(), parent_id());
     let secured = args.secured.then(|| std::thread::spawn(SecuredServers::start));
     let servers = Servers::start(ServerPorts::lease()?)?;
     let secured = secured.map(|secured| secured.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
@@ -39,7 +41,7 @@ pub fn run(args: &ExecArgs) -> Result<ExitCode> {
         println!("  {name}={value}");
     }
     let (program, rest) = args.command.split_first().context("no command")?;
-    let status = run_beside_parent(Command::new(program).args(rest).envs(env))?;
+    let status = run_beside_parent(parent, Command::new(program).args(rest).envs(env))?;
     // A command ended by a signal has no code.
     let code = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
     drop((servers, secured));
