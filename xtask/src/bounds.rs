@@ -280,7 +280,8 @@ mod tests {
     fn run_until_a_signal() {
         tables::begin(&[]);
         tables::begin_step("hangs");
-        let hangs = || shell::run(command("sh", &["-c", "echo runs; exec sleep 1004"]));
+        // On a line of its own: with one thread the test's name is in front.
+        let hangs = || shell::run(command("sh", &["-c", "echo; echo runs; exec sleep 1004"]));
         let _ = within("hangs", Duration::from_secs(120), hangs);
         // The thread of the signal ends the process.
         loop {
