@@ -14,7 +14,7 @@ pub use self::{
 use super::{lost, plain};
 use crate::{
     ground::Ground,
-    support::{POLICY, approval, outcome::zone_of_noon},
+    support::{POLICY, approval},
     trial::{Findings, Order, SHORT_SESSION, Trial},
 };
 
@@ -45,8 +45,8 @@ const OFFERED: u32 = 600;
 
 fn with_budgets(ground: &mut Ground, order: &Order, name: &str) -> Result<Trial> {
     let trial = plain(ground, order, name)?;
-    let policy = POLICY.replace("Asia/Singapore", &zone_of_noon());
-    trial.scene.write_policy(&(policy + BUDGETS));
+    // In the zone of the model, which tells when a day's cap frees.
+    trial.scene.write_policy(&format!("{POLICY}{BUDGETS}"));
     Ok(trial)
 }
 
