@@ -279,7 +279,8 @@ pub(crate) trait GroupLoop: Sized {
     async fn recover_sink(&mut self) -> Result<(), Interruption> {
         for pause in backoff() {
             let recovered = self.try_recover_sink().await?.map_err(Interruption::from);
-            if recovered.is_err() {
+            // One that never will be ends the member, whatever the group says.
+            if matches!(recovered, Err(Interruption::Rewind(_))) {
                 self.serve_group().await?;
             }
             if self.has_worked("the producer is not ready", recovered, pause).await? {

@@ -28,6 +28,8 @@ struct World {
     /// After so many polls the reader is told to stop; else once all is committed.
     stops_after: Option<usize>,
     commits: Vec<i64>,
+    /// Another one has the producer's id, and no broker answers the consumer.
+    is_fenced: bool,
 }
 
 impl World {
@@ -99,6 +101,9 @@ impl Source for FakeSource {
         }
         let mut world = self.world.borrow_mut();
         world.polls += 1;
+        if world.is_fenced {
+            return Err(SourceError::Temporary("no broker answers".to_owned()));
+        }
         let is_over = match world.stops_after {
             Some(polls) => world.polls > polls,
             None => world.committed() == RECORDS,
@@ -176,7 +181,7 @@ impl Sink<Batch, ()> for FakeSink {
     }
 
     async fn recover(&mut self) -> Result<(), CommitError> {
-        Ok(())
+        if self.0.borrow().is_fenced { Err(CommitError::Fenced("fenced".to_owned())) } else { Ok(()) }
     }
 }
 
@@ -223,8 +228,15 @@ impl Feed for TestFeed {
     }
 }
 
-/// Runs a reader until it ends.
+/// Runs a reader until it ends in order.
 fn run(feed: TestFeed, world: World) -> (TestFeed, World, Duration) {
+    let (end, feed, world, passed) = end_of(feed, world);
+    end.unwrap();
+    (feed, world, passed)
+}
+
+/// Runs a reader until it ends.
+fn end_of(feed: TestFeed, world: World) -> (Result<(), LaneError>, TestFeed, World, Duration) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let (world, clock, stop) = (Rc::new(RefCell::new(world)), TestClock::default(), CancellationToken::new());
     let (source_world, source_clock, source_stop) = (Rc::clone(&world), clock.clone(), stop.clone());
@@ -241,10 +253,10 @@ fn run(feed: TestFeed, world: World) -> (TestFeed, World, Duration) {
         status: Arc::default(),
     };
     let end = runtime.block_on(async { timeout(DEADLINE, reader.run()).await });
-    end.expect("the reader ends").unwrap();
+    let end = end.expect("the reader ends");
     let TopicReader { feed, source, sink, .. } = reader;
     drop((source, sink));
-    (feed, Rc::into_inner(world).unwrap().into_inner(), clock.passed())
+    (end, feed, Rc::into_inner(world).unwrap().into_inner(), clock.passed())
 }
 
 #[test]
@@ -260,4 +272,12 @@ fn the_group_is_served_and_a_stop_is_heard_while_a_feed_does_not_answer() {
     let feed = TestFeed { hangs: true, ..TestFeed::default() };
     let (_, world, _) = run(feed, World { stops_after: Some(20), ..World::default() });
     assert!(world.polls > 20 && world.commits.is_empty(), "{} polls", world.polls);
+}
+
+#[test]
+fn a_reader_that_is_fenced_ends_though_no_broker_answers() {
+    let (end, _, world, _) = end_of(TestFeed::default(), World { is_fenced: true, ..World::default() });
+    let LaneError::Fatal(message) = end.unwrap_err();
+    assert!(message.ends_with("fenced"), "{message}");
+    assert_eq!(world.polls, 0);
 }
