@@ -106,6 +106,8 @@ fn expire(step: &str, limit: Duration, ended: &mpsc::Receiver<()>) -> String {
         if ended.recv_timeout(GRACE) == Err(RecvTimeoutError::Timeout) {
             eprintln!("step {step}: xtask itself does not go on: it ends now");
             tables::print();
+            // What cannot be removed stays.
+            let _ = temporary::remove();
             process::exit(1);
         }
     }
