@@ -139,7 +139,6 @@ impl Sabotage {
             | Self::PutBackUnkept
             | Self::ReservedForAll
             | Self::GoneTotalReopened
-            | Self::SnapshotTrusted
             | Self::AddedReadFromEnd
             | Self::TurnUntouched => 0,
             Self::ForgetRewind | Self::NoBound | Self::ReleasedEarly | Self::MovedTwice | Self::PermitsCountedTwice => {
@@ -151,11 +150,13 @@ impl Sabotage {
             Self::SkipCommitRetry | Self::ForgetOwed => 10,
             Self::GatesBeforeReplays | Self::GrantAskedAgain | Self::TurnForgotten => 11,
             Self::LeaseOutlived => 15,
-            Self::PlacesGrantedTwice | Self::UnmarkedWrites => 29,
-            Self::IgnoreMembership => 95,
+            Self::PlacesGrantedTwice => 29,
+            Self::UnmarkedWrites => 120,
+            Self::IgnoreMembership => 70,
             Self::UnclearGivenBack => 37,
             Self::NumbersByLength => 105,
-            Self::PlaceOutlived => 480,
+            Self::SnapshotTrusted => 293,
+            Self::PlaceOutlived => 298,
         })
     }
 

@@ -227,15 +227,17 @@ impl Wanting {
         overdue
     }
 
-    /// Takes permits; gives the records that have one: first those of the reserved share, then the others, unless they queue.
+    /// Takes permits beside those that were taken before; gives the records that have one: first those of the reserved share, then the
+    /// others, unless they queue. Permits of that share are for its records alone, whenever they were taken.
     fn take(&self, taken: &mut Taken, queues: bool, passed: Duration) -> Vec<usize> {
         let count = |records: &[usize]| u64::try_from(records.len()).unwrap_or(u64::MAX);
-        let had = taken.permits();
-        let reserved = taken.take(Pool::Reserved, count(&self.reserved), passed);
+        let of_share = count(&self.reserved);
+        taken.take(Pool::Reserved, of_share.saturating_sub(taken.of(Pool::Reserved)), passed);
+        let reserved = taken.of(Pool::Reserved).min(of_share);
         let others = if queues { 0 } else { count(&self.general) };
-        let most = (count(&self.reserved) - reserved).saturating_add(others).saturating_sub(had);
-        let general = taken.take(Pool::General, most, passed);
-        self.first(reserved + had + general, queues)
+        let most = (of_share - reserved).saturating_add(others);
+        taken.take(Pool::General, most.saturating_sub(taken.of(Pool::General)), passed);
+        self.first(reserved + taken.of(Pool::General).min(most), queues)
     }
 
     /// The same, and takes none.

@@ -243,6 +243,19 @@ fn a_permit_of_the_reserved_share_that_its_intent_does_not_use_goes_back_to_the_
 }
 
 #[test]
+fn a_batch_that_is_judged_again_has_no_more_permits_of_the_reserved_share_than_its_intents_need() {
+    let world = World::new(&format!("{EMAIL}reserved = {{ category = \"service\", share = 0.2 }}\n"), (0, 4));
+    world.waits(vec![4]);
+    let mut kept = Taken::none(Arc::clone(&world.email));
+    assert_eq!(kept.take(Pool::Reserved, 2, PASSED), 2);
+    let service = r#","category":"service""#;
+    let mixed = [("a", "email", ""), ("b", "email", service), ("c", "email", ""), ("d", "email", service)];
+    let (outputs, permits) = world.outputs(&batch(&mixed), PermitsFrom::Taken(kept));
+    assert_eq!(outputs.iter().map(word).collect::<Vec<_>>(), ["waits", "approved", "waits", "approved"]);
+    assert_eq!((permits[0].permits(), world.left()), (2, (0, 2)));
+}
+
+#[test]
 fn an_intent_queues_behind_those_that_wait_and_a_waiting_one_does_not() {
     let world = World::new(EMAIL, (9, 0));
     world.waits(vec![1, 0]);
