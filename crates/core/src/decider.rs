@@ -319,7 +319,7 @@ impl BatchDecision {
     #[must_use]
     pub fn decision(&self, gated: &GatedBatch<'_, impl Records>, index: usize) -> Decision<'_> {
         let (record, gate_result) = (gated.records.get(index), &gated.results[index]);
-        self.writer(&|_| None).decision(&record, gate_result, self.fate(gated, index))
+        self.writer(&|_| None).decision(&record, gate_result, &self.fate(gated, index))
     }
 
     fn writer<'w, 'b>(&'w self, numbers: NumbersOf<'w>) -> OutputWriter<'w, 'b> {
@@ -340,7 +340,7 @@ impl BatchDecision {
     /// `answers` are the store's, all there.
     #[must_use]
     pub fn ruling(&self, gate_result: &GateResult, answers: &StoreAnswers, now: Time) -> (Verdict<'_>, Time) {
-        self.grounds().ruling(Fate::of(&gate_result.disposition, answers, self.eval.policy().mode), now)
+        self.grounds().ruling(&Fate::of(&gate_result.disposition, answers, self.eval.policy().mode), now)
     }
 
     /// Why and until when an intent is deferred, where intents can be, that got this verdict at `now`; `None` where the verdict

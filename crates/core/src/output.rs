@@ -11,7 +11,9 @@ use foldhash::fast::RandomState;
 
 use super::{
     dead_letter::DeadLetter,
-    decider::{Approval, BatchBudgets, Decider, Decoded, Denier, Fate, GateResult, StoreAnswers, Undecided},
+    decider::{
+        Approval, BatchBudgets, Decider, Decoded, Denier, Fate, GateResult, StoreAnswers, UnavailableOutcome, Undecided,
+    },
     letter::dead_letter,
     limits::OutputLimits,
     record::{ApprovedTopic, Destination, OurHeaders, Output, OutputValue, RecordView},
@@ -107,7 +109,7 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
         gate_result: &GateResult,
         answers: &StoreAnswers,
     ) -> Output {
-        let fate = Fate::of(&gate_result.disposition, answers, self.grounds.eval.policy().mode);
+        let fate = &Fate::of(&gate_result.disposition, answers, self.grounds.eval.policy().mode);
         let intent = match decoded {
             Ok(intent) => intent,
             Err(Undecided::Retry(intent)) => return self.again((record, bytes_beside), intent, fate),
@@ -209,7 +211,7 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
     }
 
     /// The decision on a record that is an intent.
-    pub(super) fn decision(&self, record: &RecordView<'_>, gate_result: &GateResult, fate: Fate) -> Decision<'w> {
+    pub(super) fn decision(&self, record: &RecordView<'_>, gate_result: &GateResult, fate: &Fate) -> Decision<'w> {
         let (verdict, decided_at) = self.grounds.ruling(fate, self.now);
         Decision {
             verdict,
@@ -228,11 +230,11 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
     }
 
     /// Counts what the store said of an intent, or that it did not answer.
-    fn count(&mut self, gate_result: &GateResult, answers: &StoreAnswers, fate: Fate) {
+    fn count(&mut self, gate_result: &GateResult, answers: &StoreAnswers, fate: &Fate) {
         let answer = gate_result.request().and_then(|request| answers.get(request));
         self.tally.ahead += u64::from(answer.is_some_and(|answer| answer.ahead));
         self.tally.replayed += u64::from(fate.replayed_from().is_some());
-        if let Fate::Unanswered { fallback: Some(fallback), .. } = fate {
+        if let Fate::Unanswered { fallback: Some(fallback), .. } = *fate {
             self.tally.unavailable(fallback.as_str());
         }
     }
@@ -263,24 +265,27 @@ const fn how_counted(counts: Counts) -> &'static str {
 
 impl<'e> Grounds<'e> {
     /// What became of an intent that came at `now`, and the time it was judged by. The store's answers are all there.
-    pub(super) fn ruling(self, fate: Fate, now: Time) -> (Verdict<'e>, Time) {
-        let (counts, judged_at) = match fate {
+    pub(super) fn ruling(self, fate: &Fate, now: Time) -> (Verdict<'e>, Time) {
+        let (counts, denier, judged_at) = match *fate {
             // A dead letter has been written before.
-            Fate::Undecided | Fate::Approved(Approval::Unrecorded, _) => (Some(Counts::No), None),
+            Fate::Undecided => return (Verdict::Approved(Counts::No), now),
+            Fate::Approved(Approval::Unrecorded, denier) => (Counts::No, denier, now),
             Fate::Approved(
                 Approval::Recorded(at) | Approval::Duplicate(at) | Approval::Replayed(at) | Approval::LookedUp(at),
-                _,
-            ) => (Some(Counts::Yes), Some(at)),
-            Fate::Suppressed(_, at) => (None, at),
-            Fate::Unanswered { .. } => (fate.is_approved().then_some(Counts::Later), None),
+                denier,
+            ) => (Counts::Yes, denier, at),
+            Fate::Suppressed(denier, at) => return (Verdict::Suppressed(self.suppressed(denier)), at.unwrap_or(now)),
+            Fate::Unanswered { outcome: UnavailableOutcome::Approved, denier, .. } => (Counts::Later, denier, now),
+            Fate::Unanswered { denier, .. } => {
+                let denier = denier.expect("the lane asks for as long as it takes, or the intent is deferred");
+                return (Verdict::Suppressed(self.suppressed(denier)), now);
+            }
         };
-        let verdict = match (counts, fate.denier().map(|denier| self.suppressed(denier))) {
-            (Some(counts), None) => Verdict::Approved(counts),
-            (Some(counts), Some(why)) => Verdict::ShadowSuppressed(why, counts),
-            (None, Some(why)) => Verdict::Suppressed(why),
-            (None, None) => unreachable!("the lane asks for as long as it takes, or the intent is deferred"),
+        let verdict = match denier {
+            None => Verdict::Approved(counts),
+            Some(denier) => Verdict::ShadowSuppressed(self.suppressed(denier), counts),
         };
-        (verdict, judged_at.unwrap_or(now))
+        (verdict, judged_at)
     }
 
     fn suppressed(self, denier: Denier) -> Suppressed<'e> {
@@ -305,7 +310,7 @@ impl<'e> Grounds<'e> {
 
     /// The names of the budgets that an intent took from.
     #[inline]
-    fn budgets_of(self, gate_result: &GateResult, fate: Fate) -> &'e [Arc<str>] {
+    fn budgets_of(self, gate_result: &GateResult, fate: &Fate) -> &'e [Arc<str>] {
         match (self.budgets, gate_result.budgets) {
             (Some(budgets), Some(set)) if fate.took() => budgets.names(set),
             (Some(_) | None, _) => &[],

@@ -18,6 +18,7 @@ impl Time {
 
     /// A time from milliseconds since 1970, or `None` outside the years 0000 to 9999.
     #[must_use]
+    #[inline]
     pub fn from_millis(millis: i64) -> Option<Self> {
         (Self::MIN.0..=END_OF_9999_MS).contains(&millis).then(|| Self(millis.min(Self::MAX.0)))
     }

@@ -120,11 +120,7 @@ impl Fate {
                         Self::Suppressed(Denier::GateOfKnown(denial), None)
                     }
                     None => Self::Unanswered {
-                        outcome: match fallback {
-                            Some(Unavailable::Wait) => UnavailableOutcome::Wait,
-                            Some(Unavailable::Approve | Unavailable::Suppress) => UnavailableOutcome::Suppressed,
-                            None => UnavailableOutcome::GivenUp,
-                        },
+                        outcome: UnavailableOutcome::of_look_up(fallback),
                         denier: Some(Denier::Gate(denial)),
                         fallback: None,
                         may_be_recorded: false,
@@ -134,11 +130,7 @@ impl Fate {
             Disposition::CheckCaps { request, cap_set, shadowed, fallback } => match answers.get(request) {
                 Some(answer) => Self::answered(answer, cap_set, shadowed, mode),
                 None => Self::Unanswered {
-                    outcome: match (fallback, mode) {
-                        (Unavailable::Wait, _) => UnavailableOutcome::Wait,
-                        (Unavailable::Suppress, Mode::Enforce) => UnavailableOutcome::Suppressed,
-                        (Unavailable::Approve | Unavailable::Suppress, _) => UnavailableOutcome::Approved,
-                    },
+                    outcome: UnavailableOutcome::of_caps(fallback, mode),
                     denier: match fallback {
                         Unavailable::Wait => None,
                         Unavailable::Approve => shadowed.map(Denier::Gate),

@@ -1,7 +1,7 @@
 //! What becomes of intents whose history is unavailable.
 
-use super::{BatchDecision, Fate, GatedBatch, PerRequest};
-use crate::policy::Mode;
+use super::{BatchDecision, Disposition, GatedBatch, PerRequest};
+use crate::policy::{Mode, Unavailable};
 
 /// The outcome of a request that the store cannot answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,17 +16,42 @@ pub enum UnavailableOutcome {
     GivenUp,
 }
 
+impl UnavailableOutcome {
+    /// Of an intent that is only looked up, because a gate denies it.
+    pub(super) const fn of_look_up(fallback: Option<Unavailable>) -> Self {
+        match fallback {
+            Some(Unavailable::Wait) => Self::Wait,
+            Some(Unavailable::Approve | Unavailable::Suppress) => Self::Suppressed,
+            None => Self::GivenUp,
+        }
+    }
+
+    /// Of an intent that caps are checked for.
+    pub(super) const fn of_caps(fallback: Unavailable, mode: Mode) -> Self {
+        match (fallback, mode) {
+            (Unavailable::Wait, _) => Self::Wait,
+            (Unavailable::Suppress, Mode::Enforce) => Self::Suppressed,
+            (Unavailable::Approve | Unavailable::Suppress, _) => Self::Approved,
+        }
+    }
+}
+
 impl BatchDecision {
     /// What becomes of each request that the store has no answer to.
     #[must_use]
     pub fn fallback<R>(&self, gated: &GatedBatch<'_, R>) -> PerRequest<UnavailableOutcome> {
-        let fates = self.fates(gated);
+        let mode = self.eval.policy().mode;
         // A request that no record has any more was answered.
         let mut outcomes = vec![UnavailableOutcome::GivenUp; gated.requests().requests.len()];
-        for (index, gate_result) in gated.results().iter().enumerate() {
-            if let (Some(request), Fate::Unanswered { outcome, .. }) = (gate_result.request(), fates.get(index)) {
-                outcomes[request.get()] = outcome;
-            }
+        for gate_result in gated.results() {
+            let (request, outcome) = match gate_result.disposition {
+                Disposition::LookUp { request, fallback, .. } => (request, UnavailableOutcome::of_look_up(fallback)),
+                Disposition::CheckCaps { request, fallback, .. } => {
+                    (request, UnavailableOutcome::of_caps(fallback, mode))
+                }
+                Disposition::Undecided | Disposition::Suppress(_) | Disposition::Bypass { .. } => continue,
+            };
+            outcomes[request.get()] = outcome;
         }
         outcomes.into_iter().collect()
     }

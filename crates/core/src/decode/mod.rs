@@ -167,6 +167,7 @@ fn check_event(found: &Found<'_, '_>) -> Result<(), DeadLetter> {
 }
 
 /// Judges the fields, in the order of the table in docs/records.md.
+#[inline]
 fn intent<'a>(value: IntentValue<'a>, source: &impl FieldSource<'a>) -> Result<Intent<'a>, DeadLetter> {
     let (id, id_hash) = id(source)?;
     let user_id = user_id(source)?;

@@ -17,14 +17,14 @@ impl OutputWriter<'_, '_> {
         &mut self,
         (record, bytes_beside): (&RecordView<'_>, &dyn Fn() -> usize),
         intent: &Intent<'_>,
-        fate: Fate,
+        fate: &Fate,
     ) -> Output {
         if let Some(deferral) = record.deferral.filter(|deferral| !deferral.waits_for_route()) {
             self.tally.released(self.now.millis() - deferral.due.millis());
         }
         let eval = self.grounds.eval;
         let route = retry::route_of(eval.policy(), intent).map(|route| &route.name);
-        let denied = if let Fate::Suppressed(Denier::Gate((reason, _)), _) = fate { Some(reason) } else { None };
+        let denied = if let Fate::Suppressed(Denier::Gate((reason, _)), _) = *fate { Some(reason) } else { None };
         let ended = retry::ended(eval, &facts(intent, None, record), self.now);
         if let Some(why) = ended.or_else(|| denied.and_then(retry::denied)) {
             self.tally.undelivered(route, why);
