@@ -11,8 +11,8 @@ use crate::{
     temporary, test_report,
 };
 
-/// Tests that run at a time per core: they wait for servers half of the time.
-const TESTS_PER_CORE: usize = 2;
+/// Tests that run at a time per core: they wait for servers most of the time.
+const TESTS_PER_CORE: usize = 3;
 /// How many tests run at a time, for nextest.
 const THREADS: &str = "NEXTEST_TEST_THREADS";
 /// After how many seconds a run of all tests is ended: more than `global-timeout` in .config/nextest.toml, which names the tests that
