@@ -63,9 +63,48 @@ impl Line {
     }
 }
 
+/// What the intents of one set take together, and the least and the most that one of them takes.
+#[derive(Clone, Copy)]
+struct Sum {
+    tokens: u64,
+    smallest: u8,
+    largest: u8,
+}
+
 /// The outcome of each intent, as if open budgets granted everything; counts on the lines what they take.
 pub(super) fn judge(claim: &Claim, lines: &mut [Line]) -> Vec<Outcome> {
+    if grants_all(claim, lines) {
+        return vec![Outcome::Granted; claim.wants.len()];
+    }
     claim.wants.iter().map(|want| judge_one(*want, &claim.sets[want.set as usize], lines)).collect()
+}
+
+/// Grants all intents at once, where no budget refuses what they take together. Else the lines are as they were.
+fn grants_all(claim: &Claim, lines: &mut [Line]) -> bool {
+    let mut sums = vec![Sum { tokens: 0, smallest: u8::MAX, largest: 0 }; claim.sets.len()];
+    for Want { set, cost } in &claim.wants {
+        let sum = &mut sums[*set as usize];
+        sum.tokens += u64::from(*cost);
+        (sum.smallest, sum.largest) = (sum.smallest.min(*cost), sum.largest.max(*cost));
+    }
+    let mut of_lines = vec![Sum { tokens: 0, smallest: u8::MAX, largest: 0 }; lines.len()];
+    for (places, sum) in claim.sets.iter().zip(&sums) {
+        for place in places {
+            let of = &mut of_lines[*place as usize];
+            of.tokens += sum.tokens;
+            (of.smallest, of.largest) = (of.smallest.min(sum.smallest), of.largest.max(sum.largest));
+        }
+    }
+    let is_refused = |line: &Line, sum: &Sum| {
+        u64::from(sum.largest) > line.limit || (line.mode != Mode::Open && sum.tokens > line.available)
+    };
+    if lines.iter().zip(&of_lines).any(|(line, sum)| is_refused(line, sum)) {
+        return false;
+    }
+    for (line, sum) in lines.iter_mut().zip(of_lines) {
+        (line.taken, line.smallest) = (sum.tokens, sum.smallest);
+    }
+    true
 }
 
 fn judge_one(want: Want, set: &[u32], lines: &mut [Line]) -> Outcome {
@@ -91,6 +130,49 @@ fn judge_one(want: Want, set: &[u32], lines: &mut [Line]) -> Outcome {
                 line.smallest = line.smallest.min(want.cost);
             }
             Outcome::Granted
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn line() -> impl Strategy<Value = Line> {
+        let free_at = Moment::of(Duration::from_secs(9));
+        let mode = prop_oneof![Just(Mode::Open), Just(Mode::Spent { used: 7, free_at }), Just(Mode::Unavailable)];
+        (mode, 3_u64..9, 0_u64..60).prop_map(|(mode, limit, available)| Line {
+            slot: 0,
+            mode,
+            limit,
+            unavailable_after: None,
+            used: 0,
+            available,
+            taken: 0,
+            smallest: u8::MAX,
+            has_denied: false,
+        })
+    }
+
+    proptest! {
+        /// Whether all are granted at once, or each by itself, nobody can tell.
+        #[test]
+        fn what_is_granted_at_once_is_what_each_is_granted(
+            lines in prop::collection::vec(line(), 3),
+            sets in prop::collection::vec(prop::sample::subsequence(vec![0_u32, 1, 2], 1..3), 1..4),
+            wants in prop::collection::vec((any::<prop::sample::Index>(), 1_u8..6), 0..20),
+        ) {
+            let want = |(set, cost): &(prop::sample::Index, u8)| Want { set: set.index(sets.len()) as u32, cost: *cost };
+            let wants = wants.iter().map(want).collect();
+            let claim = Claim { judged_at: Duration::ZERO, budgets: Vec::new(), wants, sets: sets.clone() };
+            let (mut each, mut all) = (lines.clone(), lines);
+            let one = |want: &Want| judge_one(*want, &claim.sets[want.set as usize], &mut each);
+            let expected: Vec<Outcome> = claim.wants.iter().map(one).collect();
+            prop_assert_eq!(judge(&claim, &mut all), expected);
+            let found = |line: &Line| (line.taken, line.smallest, line.has_denied);
+            prop_assert_eq!(all.iter().map(found).collect::<Vec<_>>(), each.iter().map(found).collect::<Vec<_>>());
         }
     }
 }
