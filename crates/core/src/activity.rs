@@ -17,7 +17,7 @@ use crate::{shard::UserHash, time::Time};
 /// Cells for each user that an array is made for.
 pub const CELLS_PER_USER: u64 = 24;
 /// Cells that a user is noted in. 24 cells a user would be best asked by 17; 6 set fewer, so that twice the users still fit.
-const HASHES: u64 = 6;
+const HASHES: usize = 6;
 /// The most users that an array is made for: 2.4 GB.
 pub const MAX_ACTIVE_USERS: u64 = 100_000_000;
 /// The longest window, in minutes: half of what a cell tells apart.
@@ -159,11 +159,12 @@ impl ActiveUsers {
         // A clock that was put back by the window or more: the user is active until it has caught up.
         let minute = Minute(minute.0.max(now.0 - window + 1));
         let (code, now, new_age) = (code(minute), code(now), now.0 - minute.0);
-        if self.places(user).all(|place| self.cells[place].load(Ordering::Relaxed) == code) {
+        let places = self.places(user);
+        if places.iter().all(|place| self.cells[*place].load(Ordering::Relaxed) == code) {
             return Noted::Known;
         }
         let (mut was_active, mut changed, mut set) = (true, false, 0);
-        for place in self.places(user) {
+        for place in places {
             let cell = &self.cells[place];
             let mut before = cell.load(Ordering::Relaxed);
             was_active &= self.is_in_window(before, now);
@@ -275,13 +276,15 @@ impl ActiveUsers {
     }
 
     /// The cells of a user.
-    fn places(&self, user: ActivityHash) -> impl Iterator<Item = usize> + use<> {
+    #[inline]
+    fn places(&self, user: ActivityHash) -> [usize; HASHES] {
         let cells = self.cells.len() as u128;
-        // Double hashing: the second is odd, so that no two of the six are the same.
-        let (first, step) = (user.0, user.0.rotate_left(32).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
-        (0..HASHES).map(move |hash| {
-            let at = first.wrapping_add(hash.wrapping_mul(step));
-            usize::try_from((u128::from(at) * cells) >> 64).unwrap_or(0)
+        // Double hashing: the step is odd, so that no two of the six are the same.
+        let (mut at, step) = (user.0, user.0.rotate_left(32) | 1);
+        array::from_fn(|_| {
+            let place = ((u128::from(at) * cells) >> 64) as usize;
+            at = at.wrapping_add(step);
+            place
         })
     }
 }
