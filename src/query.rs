@@ -14,18 +14,20 @@ use weir_core::{
     clocks::WrongClock,
     dead_letter::DeadLetter,
     decide::Answer,
-    decider::{BatchDecision, Decider, Decoded, GatedBatch, Patience, PermitsFrom, Places, Undecided, Unspent},
+    decider::{
+        AskedBatch, DecidedBatch, Decider, Decoded, DecodedBatch, Ground, Patience, RequestIndex, Settlement, Takes,
+        Times, Undecided,
+    },
     explain::{Moment, would},
     intent::Intent,
-    named_history::NamedHistory,
     origin::{Topic, TopicId},
-    policy::{Caps, Mode},
+    policy::{Caps, Mode, Policy},
     ports::{Clock, Histories, Store, StoreError},
     record::ReadBefore,
     routes::Taken,
+    segment::SegmentSet,
     shard::UserHash,
     time::Time,
-    zone::Zone,
 };
 use weir_worker::{
     budgets::{Claimant, Closed},
@@ -33,7 +35,7 @@ use weir_worker::{
     observer::Observer,
 };
 
-use self::funds::{Funded, Funds};
+use self::funds::Funds;
 pub use self::record::SingleRecord;
 use crate::{
     budgets::{BudgetView, LooksAtLedger},
@@ -65,11 +67,13 @@ impl EntryPoint {
     }
 }
 
-/// Who asks is told at once that a budget cannot be asked.
-const AT_ONCE: Patience = Patience { unavailable_after: Some(Duration::ZERO), may_defer: true };
+/// Who asks is told at once that a budget cannot be asked. A replay is an answer that is repeated.
+const AT_ONCE: Patience = Patience { unavailable_after: Some(Duration::ZERO), may_defer: true, replays_pay: false };
 
 /// How the time of a decision is read.
 type ReadClock<C> = fn(&C) -> Result<Time, WrongClock>;
+/// An intent that is judged; with how its budgets stand, where it only looks at them.
+type JudgedIntent<'b> = (AskedBatch<'b, SingleRecord<'b>>, Vec<BudgetView>);
 
 /// Why a query has no answer.
 #[derive(Debug, thiserror::Error)]
@@ -141,37 +145,38 @@ impl<S, C: Clock> QueryService<S, C> {
         &mut self.store
     }
 
-    /// Starts on an intent, and takes what it needs of budgets, or looks at them.
-    fn fund<'q, 'b>(
+    /// Judges an intent, and takes what it needs of limits, or only looks at them.
+    fn judge<'q, 'b>(
         &'q self,
-        record: &'b SingleRecord<'_>,
+        record: &'b SingleRecord<'b>,
         decoded: &'b [Decoded<'b>],
-        (now, places): (ReadClock<C>, Places),
-    ) -> impl Future<Output = Result<(BatchDecision, Vec<BudgetView>), QueryError>> + use<'q, 'b, S, C> {
-        let Self { decider, clock, funds, .. } = self;
+        (now, looks): (ReadClock<C>, bool),
+    ) -> impl Future<Output = Result<JudgedIntent<'b>, QueryError>> + use<'q, 'b, S, C> {
+        let Self { decider, clock, funds, metrics, .. } = self;
         async move {
             loop {
-                let mut batch_decision = decider.begin_batch(now(clock)?);
-                // The same id again is a replay here, too, whatever the gate says of it now.
-                batch_decision.look_up(ReadBefore::All);
-                decider.give_up_overdue(clock.passed());
-                batch_decision.press(record, decoded, places);
-                let permits = match places {
-                    Places::Take => PermitsFrom::Pools,
-                    Places::Look => PermitsFrom::Look,
+                let ground = Ground {
+                    times: Times::One(now(clock)?),
+                    passed: clock.passed(),
+                    // The same id again is a replay here, too, whatever the gate says of it now.
+                    read_before: ReadBefore::All,
+                    takes: if looks { Takes::Nothing } else { Takes::FromPools },
+                    budgets: funds.as_ref().map(|_| AT_ONCE),
                 };
-                batch_decision.take_permits(record, decoded, permits, clock.passed());
-                let Some(funds) = funds else { return Ok((batch_decision, Vec::new())) };
-                let Some(claim) = batch_decision.claim(record, decoded, clock.passed(), AT_ONCE) else {
-                    return Ok((batch_decision, Vec::new()));
-                };
-                match funds.ask(&claim, batch_decision.policy(), batch_decision.now()).await? {
-                    Funded::Answered(answers, views) => {
-                        batch_decision.claimed(answers);
-                        return Ok((batch_decision, views));
+                let gated = decider.begin(DecodedBatch { records: record, decoded }, ground);
+                let (asked, views) = match funds {
+                    None => (gated.ask(None), Vec::new()),
+                    Some(Funds::Look(ledger)) => funds::look(gated, &**ledger).await,
+                    Some(Funds::Take(claimant)) => {
+                        let Ok(asked) = claimant.fund(gated).await? else {
+                            claimant.ready().await;
+                            continue;
+                        };
+                        (asked, Vec::new())
                     }
-                    Funded::Again => {}
-                }
+                };
+                metrics.gated(asked.segment_counts());
+                return Ok((asked, views));
             }
         }
     }
@@ -188,9 +193,10 @@ impl<S: Histories, C: Clock> QueryService<S, C> {
     /// # Errors
     /// The history cannot be read, or is lost.
     pub async fn user(&mut self, user_id: &str) -> Result<UserView, StoreError> {
-        let batch_decision = self.decider.begin_batch(self.clock.now());
+        let (policy, set, now) = (self.decider.policy.get(), self.decider.segments.get(), self.clock.now());
         let history = self.store.history_of(UserHash::of(user_id)).await?;
-        Ok(self.with_clock(user_view(user_id, &batch_decision, &history, None)))
+        let moment = Moment { history: &history, zone: &policy.timezone, now };
+        Ok(self.with_clock(user_view(user_id, (&policy, &set), &moment)))
     }
 
     /// Deletes what the store knows of a user. One round trip; safe to repeat.
@@ -222,19 +228,20 @@ impl<S: Histories, C: Clock> QueryService<S, C> {
         let record: SingleRecord<'_> = intent.into();
         let decoded = self.decider.decode(&record);
         let intent = as_intent(&decoded)?;
-        let (mut batch_decision, budgets) =
-            self.fund(&record, &decoded, (|clock| Ok(clock.now()), Places::Look)).await?;
-        give_back(self.funds.as_ref(), batch_decision.granted()).await?;
-        let (mut gated, counts) = batch_decision.gate(&record, &decoded);
-        self.metrics.gated(counts);
+        let (mut asked, budgets) = self.judge(&record, &decoded, (|clock| Ok(clock.now()), true)).await?;
+        let granted = Settlement { unspent: asked.put_back(), ..Settlement::default() };
+        give_back(self.funds.as_ref(), granted).await?;
         let history = self.store.history_of(intent.user).await?;
-        let AdmitBatch { now, cap_sets, requests } = gated.requests();
+        let AdmitBatch { now, cap_sets, requests } = asked.requests();
         let answer = |request: &AdmitRequest<'_>| Some(would(&history, request, &cap_sets[request.cap_set], *now));
         let answers: Vec<Option<Answer>> = requests.iter().map(answer).collect();
-        gated.answer(answers);
-        let user = self.with_clock(user_view(&intent.user_id, &batch_decision, &history, intent.timezone.as_ref()));
-        let decision = decision(&batch_decision, intent, &gated);
-        Ok((user, Decision { budgets, ..decision }))
+        asked.answer(answers);
+        let (decided, _) = asked.finish();
+        let policy = decided.policy();
+        let zone = intent.timezone.as_ref().unwrap_or(&policy.timezone);
+        let moment = Moment { history: &history, zone, now: decided.now() };
+        let user = user_view(&intent.user_id, (policy, decided.segments()), &moment);
+        Ok((self.with_clock(user), Decision { budgets, ..decision(&decided, intent) }))
     }
 }
 
@@ -249,65 +256,50 @@ impl<S: Store, C: Clock> QueryService<S, C> {
         let record: SingleRecord<'_> = intent.into();
         let decoded = self.decider.decode(&record);
         let intent = as_intent(&decoded)?;
-        let (mut batch_decision, _) =
-            self.fund(&record, &decoded, (|clock| clock.time_to_decide(&[]), Places::Take)).await?;
-        let (mut gated, counts) = batch_decision.gate(&record, &decoded);
-        self.metrics.gated(counts);
-        match self.admit(&mut gated).await {
-            Ok(()) => {}
-            Err(_) if batch_decision.gives_up(&gated) => {}
-            Err(NotAdmitted { error, may_be_recorded }) => {
-                // Where it is recorded, the same id again is a replay, and pays nothing.
-                if !may_be_recorded {
-                    give_back(self.funds.as_ref(), batch_decision.granted()).await?;
-                }
-                return Err(error.into());
-            }
+        let (mut asked, _) = self.judge(&record, &decoded, (|clock| clock.time_to_decide(&[]), false)).await?;
+        if let Err(error) = self.admit(&mut asked).await
+            && !asked.gives_up()
+        {
+            // Where it is recorded, the same id again is a replay, and pays nothing.
+            give_back(self.funds.as_ref(), asked.give_up()).await?;
+            return Err(error.into());
         }
-        let fate = batch_decision.fate(&gated, 0);
-        batch_decision.permits_where(|_| fate.is_approved()).into_iter().for_each(Taken::spend);
-        give_back(self.funds.as_ref(), batch_decision.unspent(&gated)).await?;
-        if fate.waits() {
+        let (decided, mut settlement) = asked.finish();
+        settlement.permits.drain(..).for_each(Taken::spend);
+        give_back(self.funds.as_ref(), settlement).await?;
+        if decided.fate(0).waits() {
             let why = "a budget of the intent cannot be asked, and its policy says to wait";
             return Err(StoreError::Temporary(why.to_owned()).into());
         }
-        batch_decision.note_active(&gated);
-        Ok(decision(&batch_decision, intent, &gated))
+        Ok(decision(&decided, intent))
     }
 
-    async fn admit(&mut self, gated: &mut GatedBatch<'_, SingleRecord<'_>>) -> Result<(), NotAdmitted> {
-        let shards = self.store.shards();
-        let (batch, answers) = gated.to_ask();
+    /// Asks the store, but not beside deferred writes.
+    async fn admit(&mut self, asked: &mut AskedBatch<'_, SingleRecord<'_>>) -> Result<(), StoreError> {
+        let (shards, requests) = (self.store.shards(), asked.unanswered().collect::<Vec<RequestIndex>>());
+        let (batch, answers) = asked.to_ask();
         if batch.requests.iter().any(|request| self.deferred_shards.has(request.user.shard(shards))) {
             let why = "sends that were approved while Redis was unavailable are being recorded";
-            return Err(NotAdmitted { error: StoreError::Temporary(why.to_owned()), may_be_recorded: false });
+            return Err(StoreError::Temporary(why.to_owned()));
         }
-        if !answers.is_empty() {
-            self.store.admit(batch, answers).await.map_err(NotAdmitted::after_asking)?;
+        if answers.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        let admitted = self.store.admit(batch, answers).await;
+        // A shard that has lost its history records nothing.
+        if !matches!(admitted, Err(StoreError::LostHistory { .. })) {
+            asked.asked(&requests);
+        }
+        admitted
     }
 }
 
-/// Why an intent was not admitted.
-struct NotAdmitted {
-    error: StoreError,
-    /// Whether it may be recorded all the same.
-    may_be_recorded: bool,
-}
-
-impl NotAdmitted {
-    fn after_asking(error: StoreError) -> Self {
-        let may_be_recorded = !matches!(error, StoreError::LostHistory { .. });
-        Self { error, may_be_recorded }
+/// Puts back what an intent did not spend.
+async fn give_back(funds: Option<&Funds>, settlement: Settlement) -> Result<(), QueryError> {
+    if let Some(Funds::Take(budgets)) = funds {
+        budgets.settle(settlement).await?;
     }
-}
-
-async fn give_back(funds: Option<&Funds>, unspent: Unspent) -> Result<(), QueryError> {
-    match funds.and_then(Funds::claimant) {
-        Some(budgets) => Ok(budgets.put_back(unspent).await?),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 fn as_intent<'d>(decoded: &'d [Decoded<'d>]) -> Result<&'d Intent<'d>, QueryError> {
@@ -319,22 +311,19 @@ fn as_intent<'d>(decoded: &'d [Decoded<'d>]) -> Result<&'d Intent<'d>, QueryErro
     }
 }
 
-fn decision(batch_decision: &BatchDecision, intent: &Intent<'_>, gated: &GatedBatch<'_, SingleRecord<'_>>) -> Decision {
-    let gate_result = gated.results().first().expect("one record was gated");
-    let decision = batch_decision.decision(gated, 0);
-    let to_defer = batch_decision.to_defer(gate_result, intent, &decision.verdict, batch_decision.now());
+fn decision(decided: &DecidedBatch<'_, SingleRecord<'_>>, intent: &Intent<'_>) -> Decision {
+    let decision = decided.decision(0);
+    let to_defer = decided.to_defer(0, &decision.verdict, decided.now());
     let deferred_until = to_defer.map(|(_, due)| due);
-    Decision { deferred_until, ..Decision::new(&decision, intent, batch_decision.policy()) }
+    Decision { deferred_until, ..Decision::new(&decision, intent, decided.policy()) }
 }
 
-/// What a user stands at. `zone` is that of an intent, if one was asked about that names it.
-fn user_view(user_id: &str, batch_decision: &BatchDecision, history: &NamedHistory, zone: Option<&Zone>) -> UserView {
-    let (policy, set, now): (_, _, Time) = (batch_decision.policy(), batch_decision.segments(), batch_decision.now());
+/// What a user stands at.
+fn user_view(user_id: &str, (policy, set): (&Policy, &SegmentSet), moment: &Moment<'_>) -> UserView {
+    let Moment { history, zone, now } = *moment;
     let name = |place: usize| set.segments()[place].name.as_str();
     let segment = set.lookup(user_id).segment().map(name);
     let segments = (0..set.segments().len()).filter(|&place| set.contains(place, user_id));
-    let zone = zone.unwrap_or(&policy.timezone);
-    let moment = Moment { history, zone, now };
     let caps = policy.caps_of(segment);
     let standing = moment.standing(caps);
     let named = segment.filter(|name| policy.segments.contains_key(*name));

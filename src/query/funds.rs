@@ -3,14 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use weir_core::{
-    lease::{Answers, Claim, Claimed, Outcome, Spent, Want},
+    decider::{AskedBatch, GatedBatch},
+    lease::{Answers, Claim, Outcome, Spent, Want},
     ledger::TakeAnswer,
-    policy::Policy,
-    time::Time,
+    record::Records,
 };
 use weir_worker::budgets::Claimant;
 
-use super::QueryError;
 use crate::budgets::{BudgetView, Looked, LooksAtLedger, views_of};
 
 /// What is done about budgets.
@@ -21,45 +20,17 @@ pub(super) enum Funds {
     Look(Arc<dyn LooksAtLedger>),
 }
 
-/// What came of a claim.
-pub(super) enum Funded {
-    /// The answers, and how the budgets stand, where they were looked at.
-    Answered(Answers, Vec<BudgetView>),
-    /// The batch is to be judged again.
-    Again,
-}
-
-impl Funds {
-    /// Who takes tokens.
-    pub(super) const fn claimant(&self) -> Option<&Claimant> {
-        match self {
-            Self::Take(claimant) => Some(claimant),
-            Self::Look(_) => None,
-        }
-    }
-
-    /// Asks for what an intent needs.
-    pub(super) async fn ask(&self, claim: &Arc<Claim>, policy: &Policy, now: Time) -> Result<Funded, QueryError> {
-        match self {
-            Self::Take(claimant) => match claimant.claim(Arc::clone(claim)).await? {
-                // A replay is an answer that is repeated. It paid when it was given first, whatever has been counted since.
-                Claimed::Answered(answers) => {
-                    let counted_for_ms = vec![None; claim.budgets.len()];
-                    Ok(Funded::Answered(Answers { counted_for_ms, ..answers }, Vec::new()))
-                }
-                Claimed::Pending => {
-                    claimant.ready().await;
-                    Ok(Funded::Again)
-                }
-            },
-            Self::Look(ledger) => {
-                let cost = claim.wants.first().map_or(1, |want| u64::from(want.cost));
-                let looked = ledger.look(&claim.budgets, cost).await;
-                let views = views_of(policy, &claim.budgets, &looked, now);
-                Ok(Funded::Answered(answers(claim, &looked), views))
-            }
-        }
-    }
+/// Looks at what an intent needs of budgets; with how they stand.
+pub(super) async fn look<'b, R: Records>(
+    gated: GatedBatch<'b, R>,
+    ledger: &dyn LooksAtLedger,
+) -> (AskedBatch<'b, R>, Vec<BudgetView>) {
+    let Some(claim) = gated.claim() else { return (gated.ask(None), Vec::new()) };
+    let cost = claim.wants.first().map_or(1, |want| u64::from(want.cost));
+    let looked = ledger.look(&claim.budgets, cost).await;
+    let views = views_of(gated.policy(), &claim.budgets, &looked, gated.now());
+    let answers = answers(claim, &looked);
+    (gated.ask(Some(answers)), views)
 }
 
 /// What the ledger would answer the intents of a claim, if no instance held tokens. A budget that cannot be looked at denies none.

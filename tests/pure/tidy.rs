@@ -15,17 +15,8 @@ const LONGEST_EXAMPLE: usize = 60;
 const MOST_VALUES: usize = 5;
 /// Functions that take more.
 const TAKE_MORE: &[(&str, &[&str])] = &[
-    // A batch is to be decided by value, step by step.
-    ("crates/core/src/decider/budgets.rs", &["of", "place"]),
-    ("crates/core/src/decider/capacity.rs", &["full", "of", "wanting"]),
-    ("crates/core/src/decider/gate.rs", &["disposition"]),
-    ("crates/core/src/decider/pressure.rs", &["of"]),
-    ("crates/core/src/output.rs", &["deferred", "write"]),
-    ("crates/core/src/output/defer.rs", &["to_defer"]),
     ("crates/core/src/retry.rs", &["output"]),
-    ("crates/worker/src/lane/judge.rs", &["judge"]),
     ("crates/worker/src/trace.rs", &["end"]),
-    ("src/cli/policy/simulate/side.rs", &["judge_piece"]),
     // What members of a limit share is to be one record.
     ("crates/core/src/lease/slot/answers.rs", &["answered"]),
     ("crates/core/src/permits/book.rs", &["turn"]),

@@ -6,11 +6,11 @@ use weir_core::{
     activity::{ActiveUsers, ActivityHash, Minute},
     class::{Campaign, ClassNames, ClassNumbers, Kind},
     decide::Answer,
-    decider::{BatchDecision, Decider, Decoded, Patience, Places},
+    decider::{AskedBatch, Decider, Decoded, DecodedBatch, GatedBatch, Ground, Patience, Takes, Times},
     history::{Entry, pack, unpack},
     lease::{Claimed, Leases, Ticket},
     ledger::{CountId, TakeAnswer},
-    record::progress_of,
+    record::{ReadBefore, progress_of},
     reply::read_reply,
     segment::{LookupScratch, UserSegment},
     shard::{IdHash, OriginMark},
@@ -27,7 +27,7 @@ use crate::{
 /// What the monotonic clock shows when batches are judged.
 const JUDGED_AT: Duration = Duration::from_secs(1);
 /// As in a worker that does not defer.
-const WAITS: Patience = Patience { unavailable_after: None, may_defer: false };
+const WAITS: Patience = Patience { unavailable_after: None, may_defer: false, replays_pay: true };
 
 /// Something that is done many times.
 pub struct Case {
@@ -108,7 +108,7 @@ fn kept<T>(value: T) -> &'static T {
 
 fn decode(shape: Shape) -> Case {
     let (decider, batch) = (decider(Vec::new()), shape.batch());
-    case(BATCH, move || drop(black_box(decider.begin_batch(now()).decode(black_box(&batch)))))
+    case(BATCH, move || drop(black_box(decider.decode(black_box(&batch)))))
 }
 
 fn lookup() -> Case {
@@ -125,22 +125,29 @@ fn lookup() -> Case {
 /// The batch of a case, decoded.
 fn decoded(decider: &Decider, shape: Shape) -> (&'static Batch, &'static [Decoded<'static>]) {
     let batch = kept(shape.batch());
-    (batch, kept(decider.begin_batch(now()).decode(batch)))
+    (batch, kept(decider.decode(batch)))
+}
+
+/// A batch through the gate, as a lane's.
+fn begun<'b>(decider: &Decider, records: &'b Batch, decoded: &'b [Decoded<'b>]) -> GatedBatch<'b, Batch> {
+    let (times, read_before) = (Times::One(now()), ReadBefore::none());
+    let ground = Ground { times, passed: JUDGED_AT, read_before, takes: Takes::FromPools, budgets: Some(WAITS) };
+    decider.begin(DecodedBatch { records, decoded }, ground)
 }
 
 fn gate() -> Case {
     let decider = decider(Vec::new());
     let (batch, decoded) = decoded(&decider, Shape::USUAL);
-    case(BATCH, move || drop(black_box(decider.begin_batch(now()).gate(batch, black_box(decoded)))))
+    case(BATCH, move || drop(black_box(begun(&decider, batch, black_box(decoded)).ask(None))))
 }
 
 fn encode(shape: Shape, denied: Denied) -> Case {
     let decider = decider(Vec::new());
     let (batch, decoded) = decoded(&decider, shape);
-    let mut batch_decision = decider.begin_batch(now());
-    let (mut gated, _) = batch_decision.gate(batch, decoded);
-    gated.answer(answers(gated.requests(), denied));
-    case(BATCH, move || drop(black_box(batch_decision.outputs(black_box(&gated), &numbers))))
+    let mut asked = begun(&decider, batch, decoded).ask(None);
+    asked.answer(answers(asked.requests(), denied));
+    let (mut decided, _) = asked.finish();
+    case(BATCH, move || drop(black_box(black_box(&mut decided).outputs(&numbers))))
 }
 
 /// The numbers of a class, as a store knows them.
@@ -165,43 +172,42 @@ fn pressure<T>(what: impl Fn(&ActiveUsers, ActivityHash, Minute) -> T + 'static)
 fn whole(decider: Decider) -> Case {
     let batch = Shape::USUAL.batch();
     let mut leases = funded(&decider, &batch);
-    let gated = |batch_decision: &mut BatchDecision, batch: &Batch| {
-        let decoded = batch_decision.decode(batch);
-        answers(batch_decision.gate(batch, &decoded).0.requests(), Denied::AQuarter)
-    };
-    let answered: Vec<Option<Answer>> = gated(&mut decider.begin_batch(now()), &batch);
+    let decoded = decider.decode(&batch);
+    let asked = asked_of(begun(&decider, &batch, &decoded), &mut leases);
+    let answered: Vec<Option<Answer>> = answers(asked.requests(), Denied::AQuarter);
+    drop(asked);
+    drop(decoded);
     case(BATCH, move || {
-        let mut batch_decision = decider.begin_batch(now());
-        let decoded = batch_decision.decode(black_box(&batch));
-        batch_decision.press(&batch, &decoded, Places::Take);
-        if let Some(claim) = batch_decision.claim(&batch, &decoded, JUDGED_AT, WAITS)
-            && let Claimed::Answered(answers) = leases.claim(Ticket(0), &claim, JUDGED_AT)
-        {
-            batch_decision.claimed(answers);
-        }
-        let (mut gated, counts) = batch_decision.gate(&batch, &decoded);
-        black_box(counts);
-        black_box(batch_decision.fallback(&gated));
-        black_box(gated.requests());
-        gated.answer(answered.clone());
-        batch_decision.note_active(&gated);
-        let (outputs, mut tally) = batch_decision.outputs(&gated, &numbers);
-        let unspent = batch_decision.unspent(&gated);
-        batch_decision.count_tokens(&unspent, &mut tally);
-        leases.put_back(&unspent, JUDGED_AT);
-        black_box(batch_decision.owed(&gated));
-        drop(black_box((outputs, tally)));
+        let decoded = decider.decode(black_box(&batch));
+        let mut asked = asked_of(begun(&decider, &batch, &decoded), &mut leases);
+        black_box(asked.segment_counts());
+        black_box(asked.requests());
+        asked.answer(answered.clone());
+        let (mut decided, settlement) = asked.finish();
+        drop(black_box(decided.outputs(&numbers)));
+        leases.put_back(&settlement.unspent, JUDGED_AT);
+        drop(black_box(settlement));
         drop(black_box(progress_of(&batch)));
     })
+}
+
+/// A batch with the tokens that it needs.
+fn asked_of<'b>(gated: GatedBatch<'b, Batch>, leases: &mut Leases) -> AskedBatch<'b, Batch> {
+    let claimed = gated.claim().map(|claim| leases.claim(Ticket(0), claim, JUDGED_AT));
+    let answers = claimed.map(|claimed| match claimed {
+        Claimed::Answered(answers) => answers,
+        Claimed::Pending => panic!("there are tokens"),
+    });
+    gated.ask(answers)
 }
 
 /// Leases with tokens for very many batches.
 fn funded(decider: &Decider, batch: &Batch) -> Leases {
     let mut leases = Leases::new(100, 1);
-    let mut batch_decision = decider.begin_batch(now());
-    let decoded = batch_decision.decode(batch);
-    let Some(claim) = batch_decision.claim(batch, &decoded, JUDGED_AT, WAITS) else { return leases };
-    assert_eq!(leases.claim(Ticket(0), &claim, JUDGED_AT), Claimed::Pending, "there are no tokens yet");
+    let decoded = decider.decode(batch);
+    let gated = begun(decider, batch, &decoded);
+    let Some(claim) = gated.claim() else { return leases };
+    assert_eq!(leases.claim(Ticket(0), claim, JUDGED_AT), Claimed::Pending, "there are no tokens yet");
     for (call, _) in leases.due(JUDGED_AT).takes {
         let answer = TakeAnswer {
             granted: 1 << 50,
@@ -214,7 +220,6 @@ fn funded(decider: &Decider, batch: &Batch) -> Leases {
         };
         leases.answered(call, Ok(answer), JUDGED_AT, JUDGED_AT);
     }
-    assert!(matches!(leases.claim(Ticket(0), &claim, JUDGED_AT), Claimed::Answered(_)), "there are tokens");
     leases
 }
 

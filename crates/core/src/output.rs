@@ -9,14 +9,12 @@ use std::{collections::HashMap, sync::Arc};
 
 use foldhash::fast::RandomState;
 
+use self::{defer::unavailable_for_ms, queue::Queues, stamp::Stamp};
 use super::{
     dead_letter::DeadLetter,
-    decider::{
-        Approval, BatchBudgets, Decider, Decoded, Denier, Fate, GateResult, StoreAnswers, UnavailableOutcome, Undecided,
-    },
+    decider::{Approval, BatchBudgets, BatchClasses, Decider, Denier, Fate, Fates, GateResult, UnavailableOutcome},
     letter::dead_letter,
-    limits::OutputLimits,
-    record::{ApprovedTopic, Destination, OurHeaders, Output, OutputValue, RecordView},
+    record::{Destination, OurHeaders, Output, OutputValue, RecordView},
 };
 use crate::{
     class::{ClassNames, ClassNumbers},
@@ -25,7 +23,7 @@ use crate::{
     envelope::EnvelopeTemplate,
     header::HeaderName,
     intent::Intent,
-    origin::{Origin, Topic},
+    origin::Origin,
     policy::{CapWindow, GateReason, Mode, PolicyEval},
     segment::SegmentSet,
     tally::Tally,
@@ -34,30 +32,42 @@ use crate::{
     wheel::{Wheel, rounded},
 };
 
-pub(super) use self::defer::to_defer;
-use self::{defer::unavailable_for_ms, queue::Queues, stamp::Stamp};
-
 /// Gives the numbers of a class, where they are known.
 pub(super) type NumbersOf<'n> = &'n dyn Fn(&ClassNames<'_>) -> Option<ClassNumbers>;
 
-/// What a verdict goes by.
+/// What the decisions of a batch go by.
 #[derive(Clone, Copy)]
 pub(super) struct Grounds<'e> {
+    pub(super) decider: &'e Decider,
+    pub(super) set: &'e SegmentSet,
     pub(super) eval: &'e PolicyEval,
     /// `None` where no intent takes from a budget.
     pub(super) budgets: Option<&'e BatchBudgets>,
+    /// The clock of the batch.
+    pub(super) now: Time,
+}
+
+/// A record with an intent, and what is known of it.
+pub(super) struct Came<'r, 'b> {
+    /// Its place in the batch.
+    pub(super) index: usize,
+    pub(super) record: &'r RecordView<'r>,
+    /// Gives what its key and headers take.
+    pub(super) bytes_beside: &'r dyn Fn() -> usize,
+    pub(super) intent: &'b Intent<'b>,
+    pub(super) result: &'r GateResult,
+    pub(super) fate: Fate,
 }
 
 /// Writes the outputs of one batch.
 pub(super) struct OutputWriter<'w, 'b> {
-    topic: &'w Topic,
-    wheel: Option<Wheel>,
-    set: &'w SegmentSet,
     grounds: Grounds<'w>,
-    limits: &'w OutputLimits,
-    now: Time,
+    /// All of them are known.
+    fates: &'w Fates,
     numbers: NumbersOf<'w>,
-    stamps: HashMap<Stamp<'w, 'b>, OurHeaders, RandomState>,
+    classes: BatchClasses<'b>,
+    wheel: Option<Wheel>,
+    stamps: HashMap<Stamp<'w>, OurHeaders, RandomState>,
     /// Denials by segment and cap; names are made once a batch, not once a denial.
     denials: HashMap<(Option<&'w str>, &'w str), u64, RandomState>,
     /// Made with the first envelope.
@@ -66,74 +76,42 @@ pub(super) struct OutputWriter<'w, 'b> {
     none: OurHeaders,
     tally: Tally,
     queues: Queues<'w>,
-    approved_by_channel: &'w [(String, ApprovedTopic)],
 }
 
 impl<'w, 'b> OutputWriter<'w, 'b> {
     pub(super) fn new(
-        decider: &'w Decider,
-        set: &'w SegmentSet,
         grounds: Grounds<'w>,
-        now: Time,
+        fates: &'w Fates,
         numbers: NumbersOf<'w>,
+        classes: BatchClasses<'b>,
     ) -> Self {
         let (stamps, denials) = (HashMap::default(), HashMap::default());
-        let (template, none, tally) = (None, Arc::new([]), Tally::default());
-        let (topic, limits) = (&decider.topic, &*decider.limits);
-        let wheel = decider.wheel.filter(|_| grounds.eval.policy().mode == Mode::Enforce);
-        let queues = Queues::new(decider.routes.as_deref());
-        let approved_by_channel = &*decider.approved_by_channel;
-        Self {
-            topic,
-            wheel,
-            set,
-            grounds,
-            limits,
-            now,
-            numbers,
-            stamps,
-            denials,
-            template,
-            none,
-            tally,
-            queues,
-            approved_by_channel,
-        }
+        let (template, none, tally): (_, OurHeaders, _) = (None, Arc::new([]), Tally::default());
+        let wheel = grounds.decider.wheel.filter(|_| grounds.eval.policy().mode == Mode::Enforce);
+        let queues = Queues::new(grounds.decider.routes.as_deref());
+        Self { grounds, fates, numbers, classes, wheel, stamps, denials, template, none, tally, queues }
     }
 
-    /// The output of one record; `bytes_beside` gives what its key and headers take. `answers` are the store's, all there.
-    pub(super) fn write(
-        &mut self,
-        (record, bytes_beside): (&RecordView<'_>, &dyn Fn() -> usize),
-        decoded: &'b Decoded<'b>,
-        gate_result: &GateResult,
-        answers: &StoreAnswers,
-    ) -> Output {
-        let fate = &Fate::of(&gate_result.disposition, answers, self.grounds.eval.policy().mode);
-        let intent = match decoded {
-            Ok(intent) => intent,
-            Err(Undecided::Retry(intent)) => return self.again((record, bytes_beside), intent, fate),
-            Err(Undecided::Invalid(letter)) => return self.dead(letter, record, bytes_beside()),
-        };
-        if let Some(deferral) = record.deferral.filter(|deferral| !deferral.waits_for_route()) {
-            self.tally.released(self.now.millis() - deferral.due.millis());
-        }
+    /// The output of a record with an intent that is to be decided.
+    pub(super) fn write(&mut self, came: &Came<'_, 'b>) -> Output {
+        let Came { record, intent, fate, .. } = *came;
+        self.count_release(came);
         if let Some(wheel) = self.wheel
             && fate.waits()
         {
-            let due = rounded(self.now.plus(unavailable_for_ms(record.deferral)));
-            return self.deferred(wheel, record, intent, (DeferReason::Unavailable, due));
+            let due = rounded(self.grounds.now.plus(unavailable_for_ms(record.deferral)));
+            return self.deferred(wheel, came, (DeferReason::Unavailable, due));
         }
         if let Some(route) = fate.route() {
-            return self.waiting((record, bytes_beside()), intent, route);
+            return self.waiting(came, route);
         }
-        self.count(gate_result, answers, fate);
-        let decision = self.decision(record, gate_result, fate);
+        self.count(came);
+        let decision = self.grounds.decision(record, came.result, fate);
         if let Some(wheel) = self.wheel
             && let Some(to_defer) =
-                to_defer((self.grounds.eval, self.limits), (decision.segment, intent.user), &decision.verdict, self.now)
+                self.grounds.to_defer((decision.segment, intent.user), &decision.verdict, self.grounds.now)
         {
-            return self.deferred(wheel, record, intent, to_defer);
+            return self.deferred(wheel, came, to_defer);
         }
         let verdict = decision.verdict;
         let reason = verdict.suppressed().map(Suppressed::reason);
@@ -154,50 +132,51 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
             Verdict::Approved(counts) | Verdict::ShadowSuppressed(_, counts) => {
                 let why = reason.map_or_else(|| how_counted(counts), SuppressReason::as_str);
                 self.tally.decision(verdict.as_str(), why, intent);
-                let class = intent.class();
-                let numbers = self.numbers;
-                let write = || -> OurHeaders {
-                    let numbers = match counts {
-                        Counts::Yes | Counts::Later => numbers(&class),
-                        Counts::No => None,
-                    };
-                    let header = decision_header::write(&decision, counts, intent, numbers);
-                    Arc::new([(HeaderName::Decision.as_str(), header)])
-                };
-                let stamp = Stamp::of(intent, gate_result, &decision, counts);
-                // No two deferred intents have waited for the same time.
-                let headers = match decision.deferred {
-                    None => Arc::clone(self.stamps.entry(stamp).or_insert_with(write)),
-                    Some(_) => write(),
-                };
+                let headers = self.approval(came, &decision, counts);
                 Output { to: self.approved(intent), value: OutputValue::AsItCame, headers }
             }
         }
     }
 
+    /// The headers of an approved record.
+    fn approval(&mut self, came: &Came<'_, 'b>, decision: &Decision<'w>, counts: Counts) -> OurHeaders {
+        let (numbers, intent) = (self.numbers, came.intent);
+        let write = || -> OurHeaders {
+            let numbers = match counts {
+                Counts::Yes | Counts::Later => numbers(&intent.class()),
+                Counts::No => None,
+            };
+            let header = decision_header::write(decision, counts, intent, numbers);
+            Arc::new([(HeaderName::Decision.as_str(), header)])
+        };
+        // No two deferred intents have waited for the same time.
+        if decision.deferred.is_some() {
+            return write();
+        }
+        let class = self.classes.number(came.index, intent);
+        Arc::clone(self.stamps.entry(Stamp::of(came, class, decision, counts)).or_insert_with(write))
+    }
+
     /// The deferred record of an intent that is to be decided later.
-    fn deferred(
-        &mut self,
-        wheel: Wheel,
-        record: &RecordView<'_>,
-        intent: &Intent<'_>,
-        (why, due): (DeferReason, Time),
-    ) -> Output {
+    fn deferred(&mut self, wheel: Wheel, came: &Came<'_, 'b>, (why, due): (DeferReason, Time)) -> Output {
         self.tally.deferred(why.as_str());
-        let deferral = Deferral::after(record, self.topic, (why, due), self.now);
-        let to = Destination::Deferred(wheel.place(intent.user, due, self.now));
+        let Grounds { decider, now, .. } = self.grounds;
+        let deferral = Deferral::after(came.record, &decider.topic, (why, due), now);
+        let to = Destination::Deferred(wheel.place(came.intent.user, due, now));
         Output { to, value: OutputValue::AsItCame, headers: deferral.headers() }
     }
 
-    fn dead(&mut self, letter: &DeadLetter, record: &RecordView<'_>, bytes_beside: usize) -> Output {
-        let (output, reason) = dead_letter(letter, record, (&self.topic.name, bytes_beside), self.limits);
+    /// The dead letter of a record.
+    pub(super) fn dead(&mut self, letter: &DeadLetter, record: &RecordView<'_>, bytes_beside: usize) -> Output {
+        let decider = self.grounds.decider;
+        let (output, reason) = dead_letter(letter, record, (&decider.topic.name, bytes_beside), &decider.limits);
         self.tally.dead_letter(reason.as_str());
         output
     }
 
     /// The approved topic of an intent.
     fn approved(&self, intent: &Intent<'_>) -> Destination {
-        let own = |channel: &str| self.approved_by_channel.iter().find(|(name, _)| name == channel);
+        let own = |channel: &str| self.grounds.decider.approved_by_channel.iter().find(|(name, _)| name == channel);
         let topic = intent.channel.as_deref().and_then(own).map(|(_, topic)| *topic);
         Destination::Approved(topic.unwrap_or_default())
     }
@@ -210,17 +189,36 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
         self.tally
     }
 
+    /// Counts that an intent comes which was deferred until now.
+    fn count_release(&mut self, came: &Came<'_, '_>) {
+        if let Some(deferral) = came.record.deferral.filter(|deferral| !deferral.waits_for_route()) {
+            self.tally.released(self.grounds.now.millis() - deferral.due.millis());
+        }
+    }
+
+    /// Counts what the store said of an intent, or that it did not answer.
+    fn count(&mut self, came: &Came<'_, '_>) {
+        let answer = came.result.request().and_then(|request| self.fates.answer(request));
+        self.tally.ahead += u64::from(answer.is_some_and(|answer| answer.ahead));
+        self.tally.replayed += u64::from(came.fate.replayed_from().is_some());
+        if let Fate::Unanswered { fallback: Some(fallback), .. } = came.fate {
+            self.tally.unavailable(fallback.as_str());
+        }
+    }
+}
+
+impl<'e> Grounds<'e> {
     /// The decision on a record that is an intent.
-    pub(super) fn decision(&self, record: &RecordView<'_>, gate_result: &GateResult, fate: &Fate) -> Decision<'w> {
-        let (verdict, decided_at) = self.grounds.ruling(fate, self.now);
+    pub(super) fn decision(&self, record: &RecordView<'_>, result: &GateResult, fate: Fate) -> Decision<'e> {
+        let (verdict, decided_at) = self.ruling(fate, self.now);
         Decision {
             verdict,
-            segment: gate_result.segment.map(|place| self.set.segments()[place].name.as_str()),
+            segment: self.segment(result),
             decided_at,
-            policy_version: &self.grounds.eval.policy().version,
+            policy_version: &self.eval.policy().version,
             segments_version: self.set.version(),
-            origin: Origin { topic: &self.topic.name, partition: record.partition, offset: record.offset },
-            budgets: self.grounds.budgets_of(gate_result, fate),
+            origin: Origin { topic: &self.decider.topic.name, partition: record.partition, offset: record.offset },
+            budgets: self.budgets_of(result, fate),
             deferred: record.deferral.map(|deferral| Deferred {
                 why: deferral.why,
                 count: deferral.count,
@@ -229,44 +227,15 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
         }
     }
 
-    /// Counts what the store said of an intent, or that it did not answer.
-    fn count(&mut self, gate_result: &GateResult, answers: &StoreAnswers, fate: &Fate) {
-        let answer = gate_result.request().and_then(|request| answers.get(request));
-        self.tally.ahead += u64::from(answer.is_some_and(|answer| answer.ahead));
-        self.tally.replayed += u64::from(fate.replayed_from().is_some());
-        if let Fate::Unanswered { fallback: Some(fallback), .. } = *fate {
-            self.tally.unavailable(fallback.as_str());
-        }
+    /// The name of the segment of a record's user.
+    #[inline]
+    pub(super) fn segment(&self, result: &GateResult) -> Option<&'e str> {
+        result.segment.map(|place| self.set.segments()[place].name.as_str())
     }
-}
 
-/// The decision on this record, whose intent may have been deferred: its origin is the first record then.
-fn placed<'r>(decision: Decision<'r>, record: &RecordView<'r>) -> Decision<'r> {
-    Decision { origin: record.deferral.map_or(decision.origin, Deferral::origin), ..decision }
-}
-
-fn denied(eval: &PolicyEval, cap_set: usize, (cap, used): (u8, u32), blocking: Option<Time>) -> Suppressed<'_> {
-    let denied = eval.denied(cap_set, cap, blocking).expect("a store names a cap of the set that it was given");
-    let span = match &denied.cap.window {
-        CapWindow::Sliding { text, .. } => CapSpan::Window(text),
-        CapWindow::Per(period) => CapSpan::Per(period.name()),
-    };
-    let cap = DenyingCap { name: &denied.cap.name, limit: denied.cap.limit, span, used };
-    Suppressed { cause: Cause::Cap(cap), eligible_at: denied.eligible_at }
-}
-
-const fn how_counted(counts: Counts) -> &'static str {
-    match counts {
-        Counts::Yes => "counted",
-        Counts::Later => "counted-later",
-        Counts::No => "not-counted",
-    }
-}
-
-impl<'e> Grounds<'e> {
     /// What became of an intent that came at `now`, and the time it was judged by. The store's answers are all there.
-    pub(super) fn ruling(self, fate: &Fate, now: Time) -> (Verdict<'e>, Time) {
-        let (counts, denier, judged_at) = match *fate {
+    pub(super) fn ruling(&self, fate: Fate, now: Time) -> (Verdict<'e>, Time) {
+        let (counts, denier, judged_at) = match fate {
             // A dead letter has been written before.
             Fate::Undecided => return (Verdict::Approved(Counts::No), now),
             Fate::Approved(Approval::Unrecorded, denier) => (Counts::No, denier, now),
@@ -288,7 +257,7 @@ impl<'e> Grounds<'e> {
         (verdict, judged_at)
     }
 
-    fn suppressed(self, denier: Denier) -> Suppressed<'e> {
+    fn suppressed(&self, denier: Denier) -> Suppressed<'e> {
         let (reason, eligible_at) = match denier {
             Denier::Gate(denial) | Denier::GateOfKnown(denial) => denial,
             Denier::Cap { cap_set, cap, used, blocking } => return denied(self.eval, cap_set, (cap, used), blocking),
@@ -302,7 +271,7 @@ impl<'e> Grounds<'e> {
             (GateReason::QuietHours, _) => Cause::QuietHours,
             (GateReason::Pressure, _) => Cause::Pressure,
             (GateReason::Capacity | GateReason::RouteFull(_), _) => Cause::Capacity,
-            (GateReason::Budget(place), Some(budgets)) => Cause::Budget(budgets.denying(place, self.eval)),
+            (GateReason::Budget(place), Some(budgets)) => Cause::Budget(budgets.denying(place)),
             (GateReason::Budget(_) | GateReason::BudgetUnavailable | GateReason::BudgetWaits, _) => Cause::Unavailable,
         };
         Suppressed { cause, eligible_at }
@@ -310,10 +279,33 @@ impl<'e> Grounds<'e> {
 
     /// The names of the budgets that an intent took from.
     #[inline]
-    fn budgets_of(self, gate_result: &GateResult, fate: &Fate) -> &'e [Arc<str>] {
-        match (self.budgets, gate_result.budgets) {
+    fn budgets_of(&self, result: &GateResult, fate: Fate) -> &'e [Arc<str>] {
+        match (self.budgets, result.budgets) {
             (Some(budgets), Some(set)) if fate.took() => budgets.names(set),
             (Some(_) | None, _) => &[],
         }
+    }
+}
+
+fn denied(eval: &PolicyEval, cap_set: usize, (cap, used): (u8, u32), blocking: Option<Time>) -> Suppressed<'_> {
+    let denied = eval.denied(cap_set, cap, blocking).expect("a store names a cap of the set that it was given");
+    let span = match &denied.cap.window {
+        CapWindow::Sliding { text, .. } => CapSpan::Window(text),
+        CapWindow::Per(period) => CapSpan::Per(period.name()),
+    };
+    let cap = DenyingCap { name: &denied.cap.name, limit: denied.cap.limit, span, used };
+    Suppressed { cause: Cause::Cap(cap), eligible_at: denied.eligible_at }
+}
+
+/// The decision on this record, whose intent may have been deferred: its origin is the first record then.
+fn placed<'r>(decision: Decision<'r>, record: &RecordView<'r>) -> Decision<'r> {
+    Decision { origin: record.deferral.map_or(decision.origin, Deferral::origin), ..decision }
+}
+
+const fn how_counted(counts: Counts) -> &'static str {
+    match counts {
+        Counts::Yes => "counted",
+        Counts::Later => "counted-later",
+        Counts::No => "not-counted",
     }
 }

@@ -79,20 +79,24 @@ pub(crate) fn route_of<'p>(policy: &'p Policy, intent: &Intent<'_>) -> Option<&'
 }
 
 /// Why an intent that was approved is not to be delivered any more by then. In shadow mode nothing keeps it back.
-pub(crate) fn ended(eval: &PolicyEval, facts: &IntentFacts<'_>, then: Time) -> Option<GivenUp> {
-    if eval.policy().mode == Mode::Shadow {
-        return None;
-    }
-    eval.ended(facts, then)
-        .map(|reason| if reason == GateReason::Stopped { GivenUp::Stopped } else { GivenUp::Expired })
+pub(crate) fn ended(eval: &PolicyEval, facts: &IntentFacts<'_>, then: Time) -> Option<GateReason> {
+    if eval.policy().mode == Mode::Shadow { None } else { eval.ended(facts, then) }
 }
 
-/// Why a delivery that has no permit of its route is given up; `None`: it waits for one.
-pub(crate) fn denied(reason: GateReason) -> Option<GivenUp> {
-    if matches!(reason, GateReason::RouteFull(_)) {
-        return None;
+/// Why a delivery that is denied is given up; `None`: it waits for a permit of its route.
+pub(crate) fn given_up(reason: GateReason) -> Option<GivenUp> {
+    match reason {
+        GateReason::RouteFull(_) => None,
+        GateReason::Stopped => Some(GivenUp::Stopped),
+        GateReason::Expired => Some(GivenUp::Expired),
+        GateReason::TooEarly
+        | GateReason::QuietHours
+        | GateReason::Pressure
+        | GateReason::Capacity
+        | GateReason::Budget(_)
+        | GateReason::BudgetUnavailable
+        | GateReason::BudgetWaits => Some(GivenUp::Capacity),
     }
-    Some(if reason == GateReason::Expired { GivenUp::Expired } else { GivenUp::Capacity })
 }
 
 /// The record of an intent whose delivery is given up.
@@ -185,7 +189,7 @@ impl<'a> Retry<'a> {
         let given_up = if retry >= route.map_or(DEFAULT_MAX_ATTEMPTS, |route| route.max_attempts) {
             Some(GivenUp::Attempts)
         } else {
-            ended(eval, &facts, due)
+            ended(eval, &facts, due).and_then(given_up)
         };
         let value_bytes = record.value.map_or(0, <[u8]>::len);
         let fits = |more: usize, to: Destination| {

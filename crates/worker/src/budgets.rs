@@ -15,8 +15,10 @@ use std::sync::{
 
 use tokio::sync::{Notify, mpsc, oneshot};
 use weir_core::{
-    budget::BudgetId,
-    lease::{BudgetState, Claim, Claimed, LeaseNumber, Owed, Ticket},
+    decider::{AskedBatch, GatedBatch, Settlement, Unspent},
+    lease::{BudgetState, Claim, Claimed, Owed, Ticket},
+    record::Records,
+    routes::Taken,
 };
 
 pub use keeper::BudgetKeeper;
@@ -35,7 +37,7 @@ enum Message {
         reply: oneshot::Sender<Claimed>,
     },
     /// Tokens of a batch that were not spent.
-    PutBack(Vec<(BudgetId, LeaseNumber, u64)>),
+    PutBack(Unspent),
     /// What replays owe that took no tokens.
     Charge(Vec<Owed>),
     /// How all budgets stand here.
@@ -104,16 +106,40 @@ impl Claimant {
         claimed.await.map_err(|_| Closed)
     }
 
+    /// Takes what a batch needs, of lanes and HTTP alike. Where it is pending, it is given up: the permits of its records, to be kept until
+    /// it is judged again.
+    ///
+    /// # Errors
+    /// The process is ending.
+    pub async fn fund<'b, R: Records>(
+        &self,
+        gated: GatedBatch<'b, R>,
+    ) -> Result<Result<AskedBatch<'b, R>, Vec<Taken>>, Closed> {
+        let Some(claim) = gated.claim().map(Arc::clone) else { return Ok(Ok(gated.ask(None))) };
+        match self.claim(claim).await? {
+            Claimed::Answered(answers) => Ok(Ok(gated.ask(Some(answers)))),
+            Claimed::Pending => Ok(Err(gated.give_up())),
+        }
+    }
+
+    /// Puts back what a batch did not spend, and has the ledger count what its replays owe. Gives its permits.
+    ///
+    /// # Errors
+    /// The process is ending: the tokens count as spent.
+    pub async fn settle(&self, settlement: Settlement) -> Result<Vec<Taken>, Closed> {
+        let Settlement { unspent, owed, permits } = settlement;
+        self.put_back(unspent).await?;
+        self.charge(owed).await?;
+        Ok(permits)
+    }
+
     /// Done when a claim that was pending can be made again.
     pub async fn ready(&self) {
         self.wake.notified().await;
     }
 
-    /// Gives tokens back that were not spent.
-    ///
-    /// # Errors
-    /// The process is ending: they count as spent.
-    pub async fn put_back(&self, tokens: Vec<(BudgetId, LeaseNumber, u64)>) -> Result<(), Closed> {
+    /// Gives tokens back that were not spent; where the process is ending, they count as spent.
+    async fn put_back(&self, tokens: Unspent) -> Result<(), Closed> {
         if tokens.is_empty() {
             return Ok(());
         }
@@ -121,10 +147,7 @@ impl Claimant {
     }
 
     /// Has the ledger count what replays owe that took no tokens, where it has not counted them.
-    ///
-    /// # Errors
-    /// The process is ending.
-    pub async fn charge(&self, owed: Vec<Owed>) -> Result<(), Closed> {
+    async fn charge(&self, owed: Vec<Owed>) -> Result<(), Closed> {
         if owed.is_empty() {
             return Ok(());
         }

@@ -15,7 +15,6 @@
 
 mod batch_limit;
 pub mod batch_timer;
-mod budgets;
 mod clock;
 mod commit;
 mod judge;

@@ -14,7 +14,7 @@ use weir_core::{
     fields::FieldMap,
     history::Entry,
     intent::Intent,
-    policy::{Action, Gate, GateReason, IntentFacts, Policy, PolicyEval},
+    policy::{Action, GateReason, IntentFacts, Policy, PolicyEval},
     policy_file::parse_policy,
     shard::{IdHash, OriginMark},
     time::Time,
@@ -135,30 +135,25 @@ impl Model<'_> {
             zone: intent.timezone.as_ref(),
             ..IntentFacts::default()
         };
-        let cap_set = match eval.gate(&facts) {
-            Gate::Suppress { reason, eligible_at } => {
-                return match reason {
-                    GateReason::Stopped => (Some("stopped"), None, None),
-                    GateReason::Expired => (Some("expired"), None, None),
-                    GateReason::TooEarly => (Some("too_early"), None, eligible_at),
-                    GateReason::QuietHours => {
-                        let quiet = self.policy.quiet_hours.as_ref().filter(|quiet| quiet.action() == Action::Defer);
-                        let due = quiet.map(|quiet| eligible_at.unwrap().plus(quiet.spread_of(intent.user)));
-                        (Some("quiet_hours"), None, due)
-                    }
-                    GateReason::Budget(_)
-                    | GateReason::BudgetUnavailable
-                    | GateReason::BudgetWaits
-                    | GateReason::Capacity
-                    | GateReason::RouteFull(_)
-                    | GateReason::Pressure => {
-                        unreachable!("the model's policies have no budgets and no pressure")
-                    }
-                };
-            }
-            Gate::Bypass => return (None, None, None),
-            Gate::CheckCaps { cap_set } => cap_set,
-        };
+        if let Some((reason, eligible_at)) = eval.denial(&facts) {
+            return match reason {
+                GateReason::Stopped => (Some("stopped"), None, None),
+                GateReason::Expired => (Some("expired"), None, None),
+                GateReason::TooEarly => (Some("too_early"), None, eligible_at),
+                GateReason::QuietHours => {
+                    let quiet = self.policy.quiet_hours.as_ref().filter(|quiet| quiet.action() == Action::Defer);
+                    let due = quiet.map(|quiet| eligible_at.unwrap().plus(quiet.spread_of(intent.user)));
+                    (Some("quiet_hours"), None, due)
+                }
+                GateReason::Budget(_)
+                | GateReason::BudgetUnavailable
+                | GateReason::BudgetWaits
+                | GateReason::Capacity
+                | GateReason::RouteFull(_)
+                | GateReason::Pressure => unreachable!("the model's policies have no budgets and no pressure"),
+            };
+        }
+        let Some(cap_set) = eval.route(&facts) else { return (None, None, None) };
         let names = (class.channel.map(str::to_owned), class.category.map(str::to_owned));
         let kind = self.kinds.number(&names).unwrap_or_else(|| self.kinds.push(names));
         let next = Campaign(u32::try_from(self.campaigns.len() + 1).unwrap());

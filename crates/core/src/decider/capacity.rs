@@ -9,18 +9,19 @@
 
 mod back;
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 pub(super) use back::{BackPermits, Lacks};
-use foldhash::fast::RandomState;
 
-use super::{BatchDecision, Decoded, Undecided, gate::facts, pressure::BatchPressure};
+use super::{
+    GateDenial, Takes,
+    intents::{Intents, paced},
+    limits::BatchLimits,
+};
 use crate::{
     class::ClassNames,
-    intent::Intent,
-    policy::{Gate, GateReason, IntentFacts, Mode, Policy, PolicyEval},
-    record::{Output, Records},
-    retry,
+    policy::{GateReason, Policy},
+    record::Records,
     route::{Route, WhenFull, is_overdue},
     routes::{Pool, RouteKnown, Routes, Taken},
     time::Time,
@@ -28,18 +29,6 @@ use crate::{
 
 /// The shortest time after which a suppressed intent may be tried again, in milliseconds: how often permits are granted.
 const AGAIN_MS: i64 = 1_000;
-
-/// Where the permits of a batch come from.
-#[derive(Debug)]
-pub enum PermitsFrom {
-    /// From those of its routes.
-    Pools,
-    /// The lane reads intents that waited for this route, and took permits before, if they still wait by the policy of then. Intents of
-    /// other routes use the shared permits.
-    Taken(Taken),
-    /// It takes none: it is only asked what would become of an intent.
-    Look,
-}
 
 /// What a route makes of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +44,7 @@ enum Slot {
 }
 
 /// The capacity of one batch. Permits that were taken and not spent go back when it is dropped.
-pub(crate) struct BatchCapacity {
+pub(super) struct BatchCapacity {
     slots: Vec<Slot>,
     /// By the route's place in the policy.
     taken: Vec<Taken>,
@@ -70,75 +59,42 @@ struct Wanting {
     general: Vec<usize>,
 }
 
-impl BatchDecision {
-    /// Takes the permits of the intents, where the policy has routes; after [`BatchDecision::press`], before
-    /// [`BatchDecision::claim`]. `passed`: the monotonic clock.
-    pub fn take_permits<'b>(
-        &mut self,
-        records: &'b impl Records,
-        decoded: &'b [Decoded<'b>],
-        from: PermitsFrom,
-        passed: Duration,
-    ) {
-        // Nothing is kept back in shadow mode.
-        if self.eval.policy().routes.is_empty() || self.eval.policy().mode == Mode::Shadow {
-            return;
-        }
-        if let Some(routes) = &self.decider.routes {
-            let batch = (records, decoded);
-            self.capacity = Some(BatchCapacity::of(
-                (&mut self.eval, self.pressure.as_ref(), routes),
-                batch,
-                (from, self.now, passed),
-            ));
-        }
-    }
-
-    /// Whether the permits that a lane took for intents which wait are too few for the batch: without one an intent would queue again,
-    /// behind newer ones.
-    #[must_use]
-    pub fn is_short_of_permits(&self) -> bool {
-        self.capacity.as_ref().is_some_and(|capacity| capacity.is_short)
-    }
-
-    /// The permits of the records that are approved, by their outputs: to be spent when these are committed. The others go back.
-    #[must_use]
-    pub fn permits_of(&mut self, outputs: &[Output]) -> Vec<Taken> {
-        self.permits_where(|index| outputs[index].to.is_approved())
-    }
-
-    /// The same, by the place of a record in the batch.
-    #[must_use]
-    pub fn permits_where(&mut self, is_approved: impl Fn(usize) -> bool) -> Vec<Taken> {
-        self.capacity.take().map(|capacity| capacity.used(is_approved)).unwrap_or_default()
-    }
+/// A route that has no permit for some intents of a batch.
+struct FullRoute<'r> {
+    route: &'r Route,
+    /// Its place in the policy.
+    place: u16,
+    known: Option<&'r RouteKnown>,
 }
 
 impl BatchCapacity {
-    fn of<'b>(
-        (eval, pressure, routes): (&mut PolicyEval, Option<&BatchPressure>, &Routes),
-        (records, decoded): (&'b impl Records, &'b [Decoded<'b>]),
-        (from, now, passed): (PermitsFrom, Time, Duration),
+    /// Takes the permits of the intents that nothing before denies. `passed`: the monotonic clock.
+    pub(super) fn of<R: Records>(
+        routes: &Routes,
+        intents: &mut Intents<'_, R>,
+        before: &BatchLimits,
+        takes: Takes,
+        passed: Duration,
     ) -> Self {
-        let policy = Arc::clone(eval.policy());
-        let mut wanting = wanting((eval, &policy), pressure, (records, decoded), now);
+        let policy = Arc::clone(intents.eval.policy());
+        let mut wanting = wanting(intents, before, &policy);
         let mut taken: Vec<Taken> = policy.routes.iter().map(|route| Taken::none(routes.state(&route.name))).collect();
-        let looks = matches!(from, PermitsFrom::Look);
-        let mut before = None;
-        if let PermitsFrom::Taken(permits) = from {
-            before = taken.iter().position(|route| Arc::ptr_eq(route.state(), permits.state()));
-            if let Some(place) = before {
+        let looks = matches!(takes, Takes::Nothing);
+        let mut waited = None;
+        if let Takes::WithPermits(permits) = takes {
+            waited = taken.iter().position(|route| Arc::ptr_eq(route.state(), permits.state()));
+            if let Some(place) = waited {
                 taken[place] = permits;
             }
         }
-        let (mut slots, mut is_short) = (vec![Slot::Unrouted; decoded.len()], false);
+        let (mut slots, mut is_short) = (vec![Slot::Unrouted; intents.decoded.len()], false);
         for (place, (wanting, taken)) in wanting.iter_mut().zip(&mut taken).enumerate() {
             let route = &policy.routes[place];
-            let (has_waited, known) = (before == Some(place), taken.state().known_by(route));
+            let (has_waited, known) = (waited == Some(place), taken.state().known_by(route));
             let waits = has_waited && route.when_full == WhenFull::Wait;
             if waits {
-                for index in wanting.take_overdue(records, now) {
-                    slots[index] = Slot::Denied(GateReason::Capacity, again_ms(known.as_deref()));
+                for record in wanting.take_overdue(intents) {
+                    slots[record] = Slot::Denied(GateReason::Capacity, again_ms(known.as_deref()));
                 }
             }
             let queues = taken.state().is_queueing() && !has_waited;
@@ -148,15 +104,13 @@ impl BatchCapacity {
             };
             is_short |= waits && has.len() < wanting.all().count();
             let number = u16::try_from(place).unwrap_or(u16::MAX);
-            for (nth, index) in has.into_iter().enumerate() {
+            for (nth, record) in has.into_iter().enumerate() {
                 let pool = if nth < wanting.reserved.len() { Pool::Reserved } else { Pool::General };
-                slots[index] = Slot::Permit(number, pool);
+                slots[record] = Slot::Permit(number, pool);
             }
-            for index in wanting.all().filter(|index| slots[*index] == Slot::Unrouted).collect::<Vec<_>>() {
-                let Some(intent) = paced(&decoded[index]) else { continue };
-                let facts = facts(intent, None, &records.get(index));
-                let hash = route.fair_by.hash_of(intent);
-                slots[index] = match full((eval, route, known.as_deref()), (&facts, number, hash), now) {
+            let full = FullRoute { route, place: number, known: known.as_deref() };
+            for record in wanting.all().filter(|record| slots[*record] == Slot::Unrouted).collect::<Vec<_>>() {
+                slots[record] = match full.slot(intents, record) {
                     // Where others queue, it is not before them.
                     Slot::Denied(reason, wait_ms) if !queues => Slot::Full(reason, wait_ms),
                     slot @ (Slot::Unrouted | Slot::Permit(..) | Slot::Denied(..) | Slot::Full(..)) => slot,
@@ -166,19 +120,18 @@ impl BatchCapacity {
         Self { slots, taken, is_short }
     }
 
-    /// Whether a record has no permit that needs one.
-    pub(crate) fn denies(&self, record: usize) -> bool {
-        matches!(self.slots[record], Slot::Denied(..) | Slot::Full(..))
+    /// Whether an intent that came from its route's topic would wait there again.
+    pub(super) const fn is_short(&self) -> bool {
+        self.is_short
     }
 
-    /// What the gate makes of an intent at `now`.
-    pub(crate) fn gate(&self, record: usize, gate: Gate, now: Time) -> Gate {
-        match (gate, self.slots[record]) {
-            (Gate::Bypass | Gate::CheckCaps { .. }, Slot::Denied(reason, wait_ms) | Slot::Full(reason, wait_ms)) => {
-                let eligible_at = (reason != GateReason::Expired).then(|| now.plus(wait_ms));
-                Gate::Suppress { reason, eligible_at }
+    /// Why what a record brings at `now` is denied, if it is.
+    pub(super) fn denial(&self, record: usize, now: Time) -> Option<GateDenial> {
+        match self.slots[record] {
+            Slot::Unrouted | Slot::Permit(..) => None,
+            Slot::Denied(reason, wait_ms) | Slot::Full(reason, wait_ms) => {
+                Some((reason, (reason != GateReason::Expired).then(|| now.plus(wait_ms))))
             }
-            (gate @ (Gate::Bypass | Gate::CheckCaps { .. } | Gate::Suppress { .. }), _) => gate,
         }
     }
 
@@ -197,7 +150,8 @@ impl BatchCapacity {
         used
     }
 
-    fn used(mut self, is_approved: impl Fn(usize) -> bool) -> Vec<Taken> {
+    /// The permits of these records, to be spent when they are committed. The others go back.
+    pub(super) fn used(mut self, is_approved: impl Fn(usize) -> bool) -> Vec<Taken> {
         let used = self.used_by(is_approved);
         for (taken, (used, general)) in self.taken.iter_mut().zip(used) {
             taken.keep(used - general, general);
@@ -213,13 +167,13 @@ impl Wanting {
     }
 
     /// Takes out those that have waited for too long.
-    fn take_overdue(&mut self, records: &impl Records, now: Time) -> Vec<usize> {
+    fn take_overdue<R: Records>(&mut self, intents: &Intents<'_, R>) -> Vec<usize> {
         let mut overdue = Vec::new();
         for wanting in [&mut self.reserved, &mut self.general] {
-            wanting.retain(|&index| {
-                let waits = !is_overdue(&records.get(index), now);
+            wanting.retain(|&record| {
+                let waits = !is_overdue(&intents.records.get(record), intents.at(record));
                 if !waits {
-                    overdue.push(index);
+                    overdue.push(record);
                 }
                 waits
             });
@@ -254,42 +208,23 @@ impl Wanting {
 }
 
 /// The records of each route that nothing before denies, by the route's place in the policy.
-fn wanting<'b>(
-    (eval, policy): (&mut PolicyEval, &Policy),
-    pressure: Option<&BatchPressure>,
-    (records, decoded): (&'b impl Records, &'b [Decoded<'b>]),
-    now: Time,
-) -> Vec<Wanting> {
+fn wanting<R: Records>(intents: &mut Intents<'_, R>, before: &BatchLimits, policy: &Policy) -> Vec<Wanting> {
     let mut wanting: Vec<Wanting> = policy.routes.iter().map(|_| Wanting::default()).collect();
-    let mut of_class: HashMap<ClassNames<'b>, Option<(usize, Pool)>, RandomState> = HashMap::default();
-    for (index, decoded) in decoded.iter().enumerate() {
+    let mut routes = vec![None; intents.classes.number_all(intents.decoded)];
+    for (record, decoded) in intents.decoded.iter().enumerate() {
         let Some(intent) = paced(decoded) else { continue };
-        let class = intent.class();
-        let Some((place, pool)) = *of_class.entry(class).or_insert_with(|| route_of(policy, &class)) else { continue };
-        let facts = facts(intent, None, &records.get(index));
-        let is_denied = match decoded {
-            Ok(_) => pressure.is_some_and(|pressure| pressure.denies(index)) || eval.denial(&facts).is_some(),
-            // Of what was approved before, nothing else is asked.
-            Err(_) => retry::ended(eval, &facts, now).is_some(),
-        };
-        if is_denied {
+        let class = intents.classes.number(record, intent) as usize;
+        let route = *routes[class].get_or_insert_with(|| route_of(policy, &intent.class()));
+        let Some((place, pool)) = route else { continue };
+        if intents.denial(record).is_some() || before.denial(record, intents.at(record)).is_some() {
             continue;
         }
         match pool {
-            Pool::General => wanting[place].general.push(index),
-            Pool::Reserved => wanting[place].reserved.push(index),
+            Pool::General => wanting[place].general.push(record),
+            Pool::Reserved => wanting[place].reserved.push(record),
         }
     }
     wanting
-}
-
-/// The intent of a record that needs a permit if it has a route: to be decided, or approved before and to be delivered again.
-fn paced<'b>(decoded: &'b Decoded<'b>) -> Option<&'b Intent<'b>> {
-    match decoded {
-        Ok(intent) => Some(intent),
-        Err(Undecided::Retry(intent)) => Some(intent.as_ref()),
-        Err(Undecided::Invalid(_)) => None,
-    }
 }
 
 /// The route of a class, and the pool that is its own.
@@ -308,26 +243,27 @@ fn bounded(ms: u64) -> i64 {
     i64::try_from(ms).unwrap_or(i64::MAX).min(MOST_WAIT_MS)
 }
 
-/// What becomes of an intent that its route has no permit for, and after how many milliseconds it may be approved.
-fn full(
-    (eval, route, known): (&PolicyEval, &Route, Option<&RouteKnown>),
-    (facts, place, hash): (&IntentFacts<'_>, u16, u64),
-    now: Time,
-) -> Slot {
-    let wait_ms = bounded(known.map_or(0, RouteKnown::expected_wait_ms));
-    match route.when_full {
-        WhenFull::Suppress => Slot::Denied(GateReason::Capacity, again_ms(known)),
-        WhenFull::Wait => {
-            // An intent that is denied now is not tried again, so a guess is no reason.
-            let least_ms = known.and_then(|known| known.least_wait_ms(hash)).map(bounded);
-            if least_ms.is_some_and(|least_ms| eval.expired_at(facts, now.plus(least_ms))) {
-                return Slot::Denied(GateReason::Expired, 0);
-            }
-            let turn_ms = known.and_then(|known| known.measured_wait_ms(hash)).map(bounded);
-            let most_ms = known.and_then(|known| known.answers_within_ms(route.network_ms));
-            match turn_ms.zip(most_ms) {
-                Some((turn_ms, most_ms)) if turn_ms > most_ms => Slot::Denied(GateReason::Capacity, turn_ms),
-                Some(_) | None => Slot::Denied(GateReason::RouteFull(u32::from(place)), wait_ms),
+impl FullRoute<'_> {
+    /// What becomes of an intent that it has no permit for, and after how many milliseconds it may be approved.
+    fn slot<R: Records>(&self, intents: &Intents<'_, R>, record: usize) -> Slot {
+        let Some(intent) = paced(&intents.decoded[record]) else { return Slot::Unrouted };
+        let Self { route, place, known } = *self;
+        if route.when_full == WhenFull::Suppress {
+            return Slot::Denied(GateReason::Capacity, again_ms(known));
+        }
+        let (facts, hash) = (intents.facts(record, intent), route.fair_by.hash_of(intent));
+        // An intent that is denied now is not tried again, so a guess is no reason.
+        let least_ms = known.and_then(|known| known.least_wait_ms(hash)).map(bounded);
+        if least_ms.is_some_and(|least_ms| intents.eval.expired_at(&facts, intents.at(record).plus(least_ms))) {
+            return Slot::Denied(GateReason::Expired, 0);
+        }
+        let turn_ms = known.and_then(|known| known.measured_wait_ms(hash)).map(bounded);
+        let most_ms = known.and_then(|known| known.answers_within_ms(route.network_ms));
+        match turn_ms.zip(most_ms) {
+            Some((turn_ms, most_ms)) if turn_ms > most_ms => Slot::Denied(GateReason::Capacity, turn_ms),
+            Some(_) | None => {
+                let wait_ms = bounded(known.map_or(0, RouteKnown::expected_wait_ms));
+                Slot::Denied(GateReason::RouteFull(u32::from(place)), wait_ms)
             }
         }
     }

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::{BatchDecision, Disposition, GateDenial, GateResult, GatedBatch, StoreAnswers, UnavailableOutcome};
+use super::{Disposition, GateDenial, GateResult, RequestIndex};
 use crate::{
     decide::{AdmitVerdict, Answer},
     policy::{GateReason, Mode, Unavailable},
@@ -30,6 +30,39 @@ pub enum Fate {
         /// Whether it may have been recorded all the same.
         may_be_recorded: bool,
     },
+}
+
+/// What becomes of the intent of a request that the store cannot answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UnavailableOutcome {
+    /// It waits, or is deferred where it may be.
+    Wait,
+    /// It is approved, and the write to its history is deferred.
+    Approved,
+    /// It is suppressed.
+    Suppressed,
+    /// It is suppressed at once, however long its history has been unavailable: its class does not depend on the store.
+    GivenUp,
+}
+
+impl UnavailableOutcome {
+    /// Of an intent that is only looked up, because a gate denies it.
+    pub(super) const fn of_look_up(fallback: Option<Unavailable>) -> Self {
+        match fallback {
+            Some(Unavailable::Wait) => Self::Wait,
+            Some(Unavailable::Approve | Unavailable::Suppress) => Self::Suppressed,
+            None => Self::GivenUp,
+        }
+    }
+
+    /// Of an intent that caps are checked for.
+    pub(super) const fn of_caps(fallback: Unavailable, mode: Mode) -> Self {
+        match (fallback, mode) {
+            (Unavailable::Wait, _) => Self::Wait,
+            (Unavailable::Suppress, Mode::Enforce) => Self::Suppressed,
+            (Unavailable::Approve | Unavailable::Suppress, _) => Self::Approved,
+        }
+    }
 }
 
 /// How an intent is approved, and at what time by the store.
@@ -71,49 +104,43 @@ pub enum Denier {
     Unavailable,
 }
 
-/// What became of the records of a batch. Each is found when it is asked for: nothing is allocated where nobody asks.
-#[derive(Clone, Copy)]
-pub(crate) struct Fates<'g> {
-    results: &'g [GateResult],
-    answers: &'g StoreAnswers,
-    mode: Mode,
+/// What became of the records of a batch, by what the gate and the store say. Each is found when it is asked for: nothing is allocated
+/// where nobody asks.
+pub(crate) struct Fates {
+    /// What the gate says, of each record.
+    pub(super) results: Vec<GateResult>,
+    /// As many as requests, or none before the store is asked.
+    pub(super) answers: Vec<Option<Answer>>,
+    /// Requests that were asked, have no answer, and may have been recorded; ascending.
+    pub(super) unclear: Vec<RequestIndex>,
+    pub(super) mode: Mode,
 }
 
-impl<'g> Fates<'g> {
-    pub(super) fn of<R>(gated: &'g GatedBatch<'_, R>, mode: Mode) -> Self {
-        Self { results: gated.results(), answers: gated.answers(), mode }
-    }
-
+impl Fates {
     /// Of the record at this place of the batch.
     #[inline]
-    pub(super) fn get(self, record: usize) -> Fate {
-        Fate::of(&self.results[record].disposition, self.answers, self.mode)
-    }
-}
-
-impl BatchDecision {
-    pub(super) fn fates<'g, R>(&self, gated: &'g GatedBatch<'_, R>) -> Fates<'g> {
-        Fates::of(gated, self.eval.policy().mode)
+    pub(super) fn get(&self, record: usize) -> Fate {
+        Fate::of(&self.results[record].disposition, self)
     }
 
-    /// What became of the record at this place of the batch.
-    #[must_use]
-    pub fn fate<R>(&self, gated: &GatedBatch<'_, R>, record: usize) -> Fate {
-        self.fates(gated).get(record)
+    /// The store's answer to a request; `None`: it has none, or not yet.
+    #[inline]
+    pub(crate) fn answer(&self, request: RequestIndex) -> Option<Answer> {
+        self.answers.get(request.get()).copied().flatten()
     }
 }
 
 impl Fate {
     /// By what the gate and the store say.
-    #[must_use]
     #[inline]
-    pub fn of(disposition: &Disposition, answers: &StoreAnswers, mode: Mode) -> Self {
+    fn of(disposition: &Disposition, fates: &Fates) -> Self {
+        let mode = fates.mode;
         match *disposition {
             Disposition::Undecided => Self::Undecided,
             Disposition::Suppress(denial) => Self::Suppressed(Denier::Gate(denial), None),
             Disposition::Bypass { shadowed } => Self::Approved(Approval::Unrecorded, shadowed.map(Denier::Gate)),
             Disposition::LookUp { request, denial, fallback } => {
-                match answers.get(request).map(|answer| (answer.verdict, answer.at)) {
+                match fates.answer(request).map(|answer| (answer.verdict, answer.at)) {
                     Some((AdmitVerdict::Replayed, at)) => Self::Approved(Approval::LookedUp(at), None),
                     Some((AdmitVerdict::Denied { .. }, _)) => Self::Suppressed(Denier::Gate(denial), None),
                     Some((AdmitVerdict::Duplicate | AdmitVerdict::Allowed, _)) => {
@@ -127,7 +154,7 @@ impl Fate {
                     },
                 }
             }
-            Disposition::CheckCaps { request, cap_set, shadowed, fallback } => match answers.get(request) {
+            Disposition::CheckCaps { request, cap_set, shadowed, fallback } => match fates.answer(request) {
                 Some(answer) => Self::answered(answer, cap_set, shadowed, mode),
                 None => Self::Unanswered {
                     outcome: UnavailableOutcome::of_caps(fallback, mode),
@@ -137,7 +164,7 @@ impl Fate {
                         Unavailable::Suppress => Some(shadowed.map_or(Denier::Unavailable, Denier::Gate)),
                     },
                     fallback: Some(fallback),
-                    may_be_recorded: answers.is_unclear(request),
+                    may_be_recorded: fates.unclear.binary_search(&request).is_ok(),
                 },
             },
         }
@@ -225,11 +252,11 @@ impl Fate {
 
     /// Whether the tokens that it was granted of a budget are spent, once its batch is decided, which was judged at `now`. `uncounted`:
     /// when an admission was that the budget has not counted.
-    pub(super) fn pays(self, now: Time, uncounted: impl FnOnce() -> Range<Time>) -> bool {
+    pub(super) fn pays(self, now: Time, uncounted: Range<Time>) -> bool {
         match self {
             Self::Approved(Approval::Recorded(_) | Approval::Duplicate(_) | Approval::Unrecorded, _) => true,
             // It was recorded before the budget's tokens were counted, and was not visible then: a rebuild has not counted it.
-            Self::Approved(Approval::Replayed(at), _) => at >= now || uncounted().contains(&at),
+            Self::Approved(Approval::Replayed(at), _) => at >= now || uncounted.contains(&at),
             Self::Unanswered { may_be_recorded, .. } => may_be_recorded || self.is_approved(),
             Self::Undecided | Self::Approved(Approval::LookedUp(_), _) | Self::Suppressed(..) => false,
         }

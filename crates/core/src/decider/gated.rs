@@ -1,173 +1,232 @@
-//! A batch that is through the gate, with its requests to the store and their answers. Records and requests are counted apart: an
-//! intent that the store is not asked about has no request.
+//! A batch that is through the gate, and what it asks the store.
 
-use std::ops::Index;
+use std::sync::Arc;
 
-use super::{Decoded, GateResult};
+use super::{
+    Decider, Disposition, GateDenial, GateResult, Undecided,
+    asked::{AskedBatch, RequestIndex},
+    fate::Fates,
+    intents::{Intents, facts},
+    limits::BatchLimits,
+};
 use crate::{
-    admit::{AdmitBatch, AdmitRequest},
-    decide::Answer,
+    admit::{AdmitBatch, AdmitRequest, CapQuery},
+    decide::RecordWhen,
+    deferral::DeferReason,
+    intent::Intent,
+    lease::{Answers, Claim},
+    policy::{GateReason, Mode, Policy, PolicyEval, Unavailable},
+    record::{ReadBefore, RecordView, Records},
+    routes::Taken,
+    segment::{LookupScratch, SegmentSet, UserSegment},
+    shard::OriginMark,
+    tally::SegmentCounts,
+    time::Time,
 };
 
-/// The place of a request among those of its batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct RequestIndex(usize);
-
-/// A value for each request of a batch.
-#[derive(Debug, Clone, Default)]
-pub struct PerRequest<T>(Vec<T>);
-
-/// The store's answers to the requests of a batch.
-#[derive(Debug, Clone, Default)]
-pub struct StoreAnswers {
-    /// As many as requests, or none before the store is asked.
-    answers: Vec<Option<Answer>>,
-    /// Requests that were asked, have no answer, and may have been recorded; ascending.
-    unclear: Vec<RequestIndex>,
-}
-
-/// A batch that is through the gate.
-#[derive(Debug)]
+/// A batch that is through the gate, and has taken places and permits. Where it is dropped, they go back.
 pub struct GatedBatch<'b, R> {
-    pub(super) records: &'b R,
-    pub(super) decoded: &'b [Decoded<'b>],
-    /// Of each record.
-    pub(super) results: Vec<GateResult>,
-    pub(super) requests: AdmitBatch<'b>,
-    answers: StoreAnswers,
+    pub(super) decider: Decider,
+    pub(super) set: Arc<SegmentSet>,
+    pub(super) intents: Intents<'b, R>,
+    pub(super) limits: BatchLimits,
+    /// Whether the policy names the segment, by its place in the set.
+    pub(super) named: Vec<bool>,
+    /// The records that are looked up where they are denied.
+    pub(super) read_before: ReadBefore,
+    pub(super) now: Time,
 }
 
-impl RequestIndex {
-    /// Of the request that is added next to these.
-    pub(super) const fn next(requests: &[AdmitRequest<'_>]) -> Self {
-        Self(requests.len())
-    }
-
-    /// The place in [`AdmitBatch::requests`].
-    #[must_use]
-    pub const fn get(self) -> usize {
-        self.0
-    }
+/// What the store is asked.
+pub(super) struct Requests<'b> {
+    pub(super) batch: AdmitBatch<'b>,
+    /// The places of the requests that only look up, and have no set of caps yet.
+    looked_up: Vec<RequestIndex>,
 }
 
-impl<T> FromIterator<T> for PerRequest<T> {
-    fn from_iter<I: IntoIterator<Item = T>>(values: I) -> Self {
-        Self(values.into_iter().collect())
+impl<'b> Requests<'b> {
+    fn new(now: Time, most: usize) -> Self {
+        let batch = AdmitBatch { now, cap_sets: Vec::new(), requests: Vec::with_capacity(most) };
+        Self { batch, looked_up: Vec::new() }
     }
-}
 
-impl<T> Index<RequestIndex> for PerRequest<T> {
-    type Output = T;
-
-    fn index(&self, request: RequestIndex) -> &T {
-        &self.0[request.0]
+    pub(super) fn len(&self) -> usize {
+        self.batch.requests.len()
     }
-}
 
-impl<T> PerRequest<T> {
-    /// The values, in the order of the requests.
-    pub fn iter(&self) -> impl Iterator<Item = &T> {
-        self.0.iter()
-    }
-}
-
-impl StoreAnswers {
-    /// The answer to a request; `None`: it has none, or not yet.
-    #[must_use]
     #[inline]
-    pub fn get(&self, request: RequestIndex) -> Option<Answer> {
-        self.answers.get(request.0).copied().flatten()
+    fn add(&mut self, request: AdmitRequest<'b>) -> RequestIndex {
+        let index = RequestIndex::next(&self.batch.requests);
+        self.batch.requests.push(request);
+        index
     }
 
-    /// Whether a request without an answer may have been recorded.
-    pub(super) fn is_unclear(&self, request: RequestIndex) -> bool {
-        self.unclear.binary_search(&request).is_ok()
+    /// Adds the sets of caps that only the requests from this one on have: from the number of sets that were known before. What is only
+    /// looked up is asked for with a cap that nothing fits into.
+    pub(super) fn add_cap_sets(&mut self, from: usize, known: usize, more: Vec<Vec<CapQuery>>) {
+        let AdmitBatch { cap_sets, requests, .. } = &mut self.batch;
+        // The batch may have sets of its own behind those of the policy: those of what was only looked up.
+        let moved = cap_sets.len() - known;
+        if moved > 0 {
+            requests[from..].iter_mut().filter(|request| request.cap_set >= known).for_each(|of| of.cap_set += moved);
+        }
+        cap_sets.extend(more);
+        if !self.looked_up.is_empty() {
+            for request in self.looked_up.drain(..) {
+                requests[request.get()].cap_set = cap_sets.len();
+            }
+            cap_sets.push(vec![CapQuery::nothing()]);
+        }
     }
 }
 
-impl From<Vec<Option<Answer>>> for StoreAnswers {
-    fn from(answers: Vec<Option<Answer>>) -> Self {
-        Self { answers, unclear: Vec::new() }
-    }
-}
-
-impl<'b, R> GatedBatch<'b, R> {
-    pub(super) fn new(
-        (records, decoded): (&'b R, &'b [Decoded<'b>]),
-        results: Vec<GateResult>,
-        requests: AdmitBatch<'b>,
-    ) -> Self {
-        Self { records, decoded, results, requests, answers: StoreAnswers::default() }
-    }
-
-    /// The records.
+impl<'b, R: Records> GatedBatch<'b, R> {
+    /// Whether the permits that a lane took for intents which wait are too few for the batch: without one an intent would queue again,
+    /// behind newer ones.
     #[must_use]
-    pub const fn records(&self) -> &'b R {
-        self.records
+    pub fn is_short_of_permits(&self) -> bool {
+        self.limits.capacity.as_ref().is_some_and(|capacity| capacity.is_short())
     }
 
-    /// The result of each record, in their order.
+    /// What the intents take from budgets; `None`: nothing.
     #[must_use]
-    pub fn results(&self) -> &[GateResult] {
-        &self.results
+    pub fn claim(&self) -> Option<&Arc<Claim>> {
+        self.limits.budgets.as_ref().map(|budgets| budgets.claim())
     }
 
-    /// The same, to be changed: for the replay of past intents, whose budgets are asked after the gate.
-    pub fn results_mut(&mut self) -> &mut [GateResult] {
-        &mut self.results
-    }
-
-    /// What the store is asked.
+    /// The policy of the batch.
     #[must_use]
-    pub const fn requests(&self) -> &AdmitBatch<'b> {
-        &self.requests
+    pub fn policy(&self) -> &Policy {
+        self.intents.eval.policy()
     }
 
-    /// One request.
+    /// The clock of the batch.
     #[must_use]
-    pub fn request(&self, index: RequestIndex) -> &AdmitRequest<'b> {
-        &self.requests.requests[index.0]
+    pub const fn now(&self) -> Time {
+        self.now
     }
 
-    /// The answers, as far as there are some.
+    /// Gives the batch up, which has taken no tokens: the permits of its records. Places go back.
     #[must_use]
-    pub const fn answers(&self) -> &StoreAnswers {
-        &self.answers
+    pub fn give_up(mut self) -> Vec<Taken> {
+        self.limits.permits()
     }
 
-    /// Takes the answers to all requests.
-    pub fn answer(&mut self, answers: impl Into<StoreAnswers>) {
-        self.answers = answers.into();
-    }
-
-    /// What the store is asked, and the places of its answers.
-    pub fn to_ask(&mut self) -> (&AdmitBatch<'b>, &mut [Option<Answer>]) {
-        self.answers.answers.resize(self.requests.requests.len(), None);
-        (&self.requests, &mut self.answers.answers)
-    }
-
-    /// The requests that have no answer, ascending.
-    pub fn unanswered(&self) -> impl Iterator<Item = RequestIndex> {
-        (0..self.requests.requests.len()).map(RequestIndex).filter(|request| self.answers.get(*request).is_none())
-    }
-
-    /// Some of what the store is asked.
+    /// Finds each intent's segment and disposition. `answers`: what became of the claim, where it has one; without them no budget can be
+    /// asked.
     #[must_use]
-    pub fn part(&self, requests: &[RequestIndex]) -> AdmitBatch<'b> {
-        let AdmitBatch { now, cap_sets, .. } = &self.requests;
-        let requests = requests.iter().map(|request| self.request(*request).clone()).collect();
-        AdmitBatch { now: *now, cap_sets: cap_sets.clone(), requests }
+    pub fn ask(mut self, answers: Option<Answers>) -> AskedBatch<'b, R> {
+        if let (Some(budgets), Some(answers)) = (&mut self.limits.budgets, answers) {
+            budgets.answer(answers);
+        }
+        let decoded = self.intents.decoded;
+        let mut user_segments = self.user_segments().into_iter();
+        let mut results = Vec::with_capacity(decoded.len());
+        let mut requests = Requests::new(self.now, decoded.len());
+        let mut segments = SegmentCounts::default();
+        for (record, decoded) in decoded.iter().enumerate() {
+            let user_segment = decoded.as_ref().ok().and_then(|_| user_segments.next());
+            let user_segment = user_segment.unwrap_or(UserSegment::Nowhere);
+            if let UserSegment::InSeveral(_) = user_segment {
+                segments.overlaps += 1;
+            }
+            let segment = user_segment.segment();
+            if segment.is_some_and(|segment| !self.named[segment]) {
+                segments.unnamed += 1;
+            }
+            let disposition = self.dispose(record, segment, &mut requests);
+            let budgets = self.limits.budgets.as_ref().and_then(|budgets| budgets.set_of(record));
+            results.push(GateResult { disposition, segment, budgets });
+        }
+        requests.add_cap_sets(0, 0, self.intents.eval.take_cap_sets());
+        let fates = Fates { results, answers: Vec::new(), unclear: Vec::new(), mode: self.policy().mode };
+        AskedBatch { gated: self, requests, fates, segments }
     }
 
-    /// Takes the answers to these requests.
-    pub fn answer_part(&mut self, requests: &[RequestIndex], answers: Vec<Option<Answer>>) {
-        let (_, places) = self.to_ask();
-        requests.iter().zip(answers).for_each(|(request, answer)| places[request.0] = answer);
+    /// The segments of all intents, in their order.
+    fn user_segments(&self) -> Vec<UserSegment> {
+        let numbers = self.intents.decoded.iter().flatten().map(|intent| self.set.number_of(intent));
+        let mut found = Vec::with_capacity(self.intents.decoded.len());
+        self.set.lookup_many(numbers, &mut LookupScratch::default(), &mut found);
+        found
     }
 
-    /// These requests were asked, in this order: those without an answer may have been recorded all the same.
-    pub fn asked(&mut self, requests: &[RequestIndex]) {
-        let Self { answers: StoreAnswers { answers, unclear }, .. } = self;
-        unclear.extend(requests.iter().filter(|request| answers.get(request.0).is_none_or(Option::is_none)));
+    /// What is to become of a record, by what the gate and the limits say of it.
+    pub(super) fn dispose(
+        &mut self,
+        record: usize,
+        segment: Option<usize>,
+        requests: &mut Requests<'b>,
+    ) -> Disposition {
+        let (records, decoded, now) = (self.intents.records, self.intents.decoded, self.intents.at(record));
+        let intent = match &decoded[record] {
+            Ok(intent) => intent,
+            Err(Undecided::Invalid(_)) => return Disposition::Undecided,
+            Err(Undecided::Retry(_)) => {
+                let denial = self.intents.denial(record).or_else(|| self.limits.denial(record, now));
+                return denial.map_or(Disposition::Undecided, Disposition::Suppress);
+            }
+        };
+        let view = records.get(record);
+        let facts = facts(intent, segment, &view);
+        self.intents.eval.turn_to(now);
+        let denial = self.intents.denial_by(record, &facts).or_else(|| self.limits.denial(record, now));
+        let shadowed = match (denial, self.policy().mode) {
+            (Some(denial), Mode::Enforce) => return self.denied((intent, &view), denial, requests),
+            // Nothing is suppressed in shadow mode, but the reason is reported.
+            (denial, Mode::Enforce | Mode::Shadow) => denial,
+        };
+        let Some(cap_set) = self.intents.eval.route(&facts) else { return Disposition::Bypass { shadowed } };
+        let request = requests.add(self.request(intent, &view, cap_set));
+        let fallback = self.policy().unavailable(&facts.class);
+        Disposition::CheckCaps { request, cap_set, shadowed, fallback }
+    }
+
+    /// What is to become of an intent that is denied: it may have been recorded before.
+    fn denied(
+        &self,
+        (intent, view): (&'b Intent<'b>, &RecordView<'_>),
+        denial: GateDenial,
+        requests: &mut Requests<'b>,
+    ) -> Disposition {
+        let was_asked = view.deferral.is_some_and(|deferral| deferral.why == DeferReason::Unavailable);
+        let may_be_recorded = was_asked || self.read_before.has(view.partition, view.offset);
+        // One that waits for a budget is asked about again, whether it was recorded before or not.
+        if !may_be_recorded || denial.0 == GateReason::BudgetWaits {
+            return Disposition::Suppress(denial);
+        }
+        let (policy, class) = (self.policy(), intent.class());
+        let fallback = if !policy.records(&class) {
+            // Its class does not depend on the store: only an earlier policy may have recorded it.
+            None
+        } else if matches!(denial.0, GateReason::RouteFull(_)) {
+            // One that waits for capacity is not looked up again: whether it was approved must be known now.
+            Some(Unavailable::Wait)
+        } else {
+            Some(policy.unavailable(&class))
+        };
+        let request = requests.add(self.request(intent, view, PolicyEval::NO_CAPS));
+        requests.looked_up.push(request);
+        Disposition::LookUp { request, denial, fallback }
+    }
+
+    /// What the store is asked of an intent.
+    #[inline]
+    fn request(&self, intent: &'b Intent<'b>, view: &RecordView<'_>, cap_set: usize) -> AdmitRequest<'b> {
+        AdmitRequest {
+            user: intent.user,
+            id: intent.id_hash,
+            origin: match view.deferral {
+                Some(deferral) => OriginMark::of(&deferral.topic, deferral.partition, deferral.offset),
+                None => OriginMark::of(&self.decider.topic, view.partition, view.offset),
+            },
+            class: intent.class(),
+            cost: intent.cost,
+            cap_set,
+            record: match self.policy().mode {
+                Mode::Enforce => RecordWhen::IfAllowed,
+                Mode::Shadow => RecordWhen::Always,
+            },
+        }
     }
 }

@@ -2,11 +2,21 @@
 //! same batch that these limits denied. Else an intent would be suppressed for want of what is given back a moment later.
 
 use super::{
-    BatchDecision, GatedBatch,
+    AskedBatch,
     capacity::{BackPermits, Lacks},
+    fate::Fates,
+    limits::BatchLimits,
     pressure::BackPlaces,
 };
-use crate::{admit::CapQuery, class::ClassNames, policy::Mode, record::Records, routes::Pool};
+use crate::{
+    class::ClassNames,
+    policy::{Mode, Policy},
+    record::Records,
+    routes::Pool,
+};
+
+/// How often a batch offers what came back, at most; mostly for fewer intents each time.
+pub const MOST_OFFERS: usize = 16;
 
 /// What came back of a batch's limits.
 struct Back {
@@ -18,97 +28,79 @@ struct Back {
 }
 
 impl Back {
+    fn of(limits: &BatchLimits, fates: &Fates) -> Self {
+        let BatchLimits { pressure, capacity, budgets } = limits;
+        Self {
+            tokens: budgets.as_ref().map(|budgets| budgets.back(fates)).unwrap_or_default(),
+            permits: capacity.as_ref().map(|capacity| capacity.back(fates)).unwrap_or_default(),
+            places: pressure.as_ref().map(|pressure| pressure.back(fates)).unwrap_or_default(),
+        }
+    }
+
     fn is_nothing(&self) -> bool {
         let has_permits = self.permits.iter().any(|permits| permits.left(Pool::Reserved) > 0);
         self.places.is_empty() && !has_permits && self.tokens.iter().all(|left| *left == 0)
     }
-}
 
-impl BatchDecision {
-    /// How often a batch offers what came back, at most; mostly for fewer intents each time.
-    pub const MOST_OFFERS: usize = 16;
-
-    /// Offers what came back to the intents that the limits denied, in their order, once the store has answered everything. `true`: some
-    /// got it, and the store has to be asked what it has no answer to yet.
-    pub fn offer<R: Records>(&mut self, gated: &mut GatedBatch<'_, R>) -> bool {
-        // Nothing is denied in shadow mode.
-        let has_limits = self.budgets.is_some() || self.pressure.is_some() || self.capacity.is_some();
-        if !has_limits || self.eval.policy().mode == Mode::Shadow || gated.unanswered().next().is_some() {
-            return false;
-        }
-        if !(0..gated.results.len()).any(|index| self.fate(gated, index).is_limited()) {
-            return false;
-        }
-        let mut back = self.back(gated);
-        if back.is_nothing() {
-            return false;
-        }
-        let (asked, known_sets, now) = (gated.requests.requests.len(), self.eval.sets(), self.now);
-        let (records, decoded, mut has_offered) = (gated.records, gated.decoded, false);
-        for (index, decoded) in decoded.iter().enumerate() {
-            let Ok(intent) = decoded else { continue };
-            if !self.fate(gated, index).is_limited() || !self.take_back(index, &intent.class(), &mut back) {
-                continue;
-            }
-            let (segment, requests) = (gated.results[index].segment, &mut gated.requests.requests);
-            let disposition = self.disposition((index, intent, now), segment, &records.get(index), requests);
-            gated.results[index].disposition = disposition;
-            has_offered = true;
-        }
-        self.add_cap_sets(gated, asked, known_sets);
-        has_offered
-    }
-
-    fn back<R>(&self, gated: &GatedBatch<'_, R>) -> Back {
-        let fates = self.fates(gated);
-        Back {
-            tokens: self.budgets.as_ref().map(|budgets| budgets.back(fates)).unwrap_or_default(),
-            permits: self.capacity.as_ref().map(|capacity| capacity.back(fates)).unwrap_or_default(),
-            places: self.pressure.as_ref().map(|pressure| pressure.back(fates)).unwrap_or_default(),
-        }
-    }
-
-    /// Takes what an intent needs of all limits, or nothing.
-    fn take_back(&mut self, index: usize, class: &ClassNames<'_>, back: &mut Back) -> bool {
-        let Self { eval, pressure, capacity, budgets, .. } = self;
-        let lacks = capacity.as_ref().map_or(Lacks::Nothing, |capacity| capacity.lacks(index, eval.policy(), class));
+    /// Gives an intent what it needs of all limits, or nothing.
+    fn give(&mut self, record: usize, limits: &mut BatchLimits, policy: &Policy, class: &ClassNames<'_>) -> bool {
+        let BatchLimits { pressure, capacity, budgets } = limits;
+        let lacks = capacity.as_ref().map_or(Lacks::Nothing, |capacity| capacity.lacks(record, policy, class));
         let has_permit = match lacks {
             Lacks::Nothing => true,
-            Lacks::Permit(route, pool) => back.permits[route].left(pool) > 0,
+            Lacks::Permit(route, pool) => self.permits[route].left(pool) > 0,
             Lacks::More => false,
         };
         if !has_permit
-            || pressure.as_ref().is_some_and(|pressure| pressure.lacks_place(index, &back.places))
-            || budgets.as_ref().is_some_and(|budgets| budgets.lacks_tokens(index, &back.tokens))
+            || pressure.as_ref().is_some_and(|pressure| pressure.lacks_place(record, &self.places))
+            || budgets.as_ref().is_some_and(|budgets| budgets.lacks_tokens(record, &self.tokens))
         {
             return false;
         }
         if let (Some(capacity), Lacks::Permit(route, pool)) = (capacity, lacks) {
-            capacity.give(index, (route, pool), &mut back.permits[route]);
+            capacity.give(record, (route, pool), &mut self.permits[route]);
         }
         if let Some(pressure) = pressure {
-            pressure.give(index, &mut back.places);
+            pressure.give(record, &mut self.places);
         }
         if let Some(budgets) = budgets {
-            budgets.give(index, &mut back.tokens);
+            budgets.give(record, &mut self.tokens);
         }
         true
     }
+}
 
-    /// Adds the sets of caps that only the requests from this one on have.
-    fn add_cap_sets<R>(&mut self, gated: &mut GatedBatch<'_, R>, from: usize, known: usize) {
-        let more = self.eval.take_cap_sets();
-        let cap_sets = &mut gated.requests.cap_sets;
-        // The batch may have a set of its own behind those of the policy: that of what is only looked up.
-        for request in gated.requests.requests[from..].iter_mut().filter(|request| request.cap_set >= known) {
-            request.cap_set = request.cap_set - known + cap_sets.len();
+impl<R: Records> AskedBatch<'_, R> {
+    /// Offers what came back to the intents that the limits denied, in their order, once the store has answered everything. `true`: some
+    /// got it, and the store has to be asked what it has no answer to yet. At most [`MOST_OFFERS`] times a batch.
+    pub fn offer(&mut self) -> bool {
+        // Nothing is denied in shadow mode.
+        let is_shadow = self.fates.mode == Mode::Shadow;
+        if self.gated.limits.is_empty() || is_shadow || self.unanswered().next().is_some() {
+            return false;
         }
-        cap_sets.extend(more);
-        if !self.looked_up.is_empty() {
-            for request in self.looked_up.drain(..) {
-                gated.requests.requests[request.get()].cap_set = cap_sets.len();
+        if !(0..self.fates.results.len()).any(|record| self.fate(record).is_limited()) {
+            return false;
+        }
+        let mut back = Back::of(&self.gated.limits, &self.fates);
+        if back.is_nothing() {
+            return false;
+        }
+        let (asked, known_sets) = (self.requests.len(), self.gated.intents.eval.sets());
+        let (decoded, mut has_offered) = (self.gated.intents.decoded, false);
+        for (record, decoded) in decoded.iter().enumerate() {
+            let Ok(intent) = decoded else { continue };
+            if !self.fate(record).is_limited() {
+                continue;
             }
-            cap_sets.push(vec![CapQuery::nothing()]);
+            let policy = self.gated.intents.eval.policy();
+            if back.give(record, &mut self.gated.limits, policy, &intent.class()) {
+                let result = &mut self.fates.results[record];
+                result.disposition = self.gated.dispose(record, result.segment, &mut self.requests);
+                has_offered = true;
+            }
         }
+        self.requests.add_cap_sets(asked, known_sets, self.gated.intents.eval.take_cap_sets());
+        has_offered
     }
 }

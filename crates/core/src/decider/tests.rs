@@ -4,16 +4,27 @@ mod fate;
 mod offer;
 mod pressure;
 
+use std::time::Duration;
+
 use super::*;
 use crate::{
+    decide::Answer,
     decision_header,
+    deferral::DeferReason,
     document::Format,
+    embedded::EmbeddedStore,
+    intent::Intent,
+    lease::{Answers, Claim},
     origin::Origin,
+    output::Grounds,
     policy_file::parse_policy,
-    record::NoHeaders,
+    record::{NoHeaders, ReadBefore},
     segment::{UserIdKind, UserIds},
-    verdict::{Cause, Counts, DenyingBudget, Suppressed},
+    shard::UserHash,
+    verdict::{Cause, Counts, Decision, DenyingBudget, Suppressed, Verdict},
 };
+
+const PATIENCE: Patience = Patience { unavailable_after: None, may_defer: false, replays_pay: true };
 
 fn decider(budgets: &str) -> Decider {
     let text = format!("version = \"1\"\ndefault = {{ caps = \"unlimited\" }}\n{budgets}");
@@ -34,6 +45,28 @@ fn decider(budgets: &str) -> Decider {
 
 fn intent() -> Intent<'static> {
     decode(Some(br#"{"id":"i","user_id":"u"}"#), [], &FieldMap::default()).unwrap()
+}
+
+/// A batch that takes from the pools, asks no budgets, and was not read before.
+fn ground(now: Time) -> Ground<'static> {
+    let (passed, read_before) = (Duration::ZERO, ReadBefore::none());
+    Ground { times: Times::One(now), passed, read_before, takes: Takes::FromPools, budgets: None }
+}
+
+/// Asks the store what it has not answered yet, as a lane does; how much that is.
+fn ask(store: &EmbeddedStore, asked: &mut AskedBatch<'_, impl Records>, now: Time) -> usize {
+    let open: Vec<RequestIndex> = asked.unanswered().collect();
+    let answers = store.admit_each(&asked.part(&open), &vec![now; open.len()]);
+    asked.answer_part(&open, answers);
+    asked.asked(&open);
+    open.len()
+}
+
+/// Why and until when an intent of a user is deferred that this keeps back.
+fn to_defer(decider: &Decider, user: UserHash, suppressed: Suppressed<'_>, now: Time) -> Option<(DeferReason, Time)> {
+    let (set, eval) = (decider.segments.get(), PolicyEval::new::<&str>(decider.policy.get(), &[], now));
+    let grounds = Grounds { decider, set: &set, eval: &eval, budgets: None, now };
+    grounds.to_defer((None, user), &Verdict::Suppressed(suppressed), now)
 }
 
 #[test]
@@ -68,12 +101,10 @@ fn an_intent_is_deferred_until_its_budget_frees_if_the_budget_defers() {
     );
     assert!(decider.policy.get().defers());
     let now = Time::from_rfc3339("2026-11-20T09:00:00Z").unwrap();
-    let batch = decider.begin_batch(now);
-    let gate_result = GateResult { disposition: Disposition::Bypass { shadowed: None }, segment: None, budgets: None };
     let to_defer = |name, frees_in_ms: Option<i64>| {
         let cause = Cause::Budget(DenyingBudget { name, limit: 5, used: 5 });
         let suppressed = Suppressed { cause, eligible_at: frees_in_ms.map(|ms| now.plus(ms)) };
-        batch.to_defer(&gate_result, &intent(), &Verdict::Suppressed(suppressed), now)
+        to_defer(&decider, intent().user, suppressed, now)
     };
     let hour_ms = 60 * 60 * 1000;
     assert_eq!(to_defer("waits", Some(hour_ms)), Some((DeferReason::Budget, now.plus(hour_ms))));
@@ -102,12 +133,13 @@ fn a_batch_of_more_budgets_than_two_bytes_count_takes_from_those_of_each_campaig
     let each: String = (0..255)
         .map(|n| format!("[[budgets]]\nname = \"{n}\"\neach = \"campaign\"\nlimit = 1\ntotal = true\n"))
         .collect();
-    let mut batch = decider(&each).begin_batch(Time::default());
+    let decider = decider(&each);
     let intent = |n: usize| format!(r#"{{"id":"{n}","user_id":{n},"campaign":"{n}"}}"#);
     let records = Campaigns((0..CAMPAIGNS).map(intent).collect());
-    let decoded = batch.decode(&records);
-    let patience = Patience { unavailable_after: None, may_defer: false };
-    let claim = batch.claim(&records, &decoded, Duration::ZERO, patience).unwrap();
+    let decoded = decider.decode(&records);
+    let ground = Ground { budgets: Some(PATIENCE), ..ground(Time::default()) };
+    let gated = decider.begin(DecodedBatch { records: &records, decoded: &decoded }, ground);
+    let claim = gated.claim().unwrap();
     assert_eq!((claim.budgets.len(), claim.wants.len()), (255 * CAMPAIGNS, CAMPAIGNS));
     for (number, want) in claim.wants.iter().enumerate() {
         let campaigns = claim.sets[want.set as usize].iter().map(|place| &claim.budgets[*place as usize].id.campaign);

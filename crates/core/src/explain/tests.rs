@@ -9,7 +9,7 @@ use super::*;
 use crate::{
     class::{ClassNames, Filter, Kind, KindNames, KindTable},
     decide::{AdmitVerdict, RecordWhen, Send},
-    policy::{Action, CapWindow, Gate, IntentFacts, Mode, Period, Policy, PolicyEval},
+    policy::{Action, CapWindow, IntentFacts, Mode, Period, Policy, PolicyEval},
     shard::{IdHash, OriginMark, UserHash},
 };
 
@@ -98,7 +98,7 @@ impl Case {
     fn decided(&self, caps: &[Cap], class: ClassNames<'_>, cost: u8, clock: Time) -> Answer {
         let mut eval = PolicyEval::new::<&str>(self.policy(caps), &[], clock);
         let facts = IntentFacts { class, ..IntentFacts::default() };
-        let Gate::CheckCaps { cap_set } = eval.gate(&facts) else { panic!("nothing else is in the policy") };
+        let cap_set = eval.route(&facts).unwrap();
         let query = |query: &CapQuery| decide::Cap {
             window: query.window,
             limit: query.limit,
@@ -265,7 +265,7 @@ proptest! {
         let class = classes().nth(class).unwrap();
         let history = case.history();
         let mut eval = PolicyEval::new::<&str>(case.policy(&case.caps), &[], case.now);
-        let Gate::CheckCaps { cap_set } = eval.gate(&IntentFacts { class, ..IntentFacts::default() }) else { panic!() };
+        let cap_set = eval.route(&IntentFacts { class, ..IntentFacts::default() }).unwrap();
         let sets = eval.take_cap_sets();
         let (id, origin) = (IdHash(id), OriginMark(origin));
         let request = AdmitRequest { user: UserHash(0), id, origin, class, cost, cap_set, record: RecordWhen::IfAllowed };

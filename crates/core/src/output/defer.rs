@@ -1,9 +1,9 @@
 //! Which intents are deferred, why and until when.
 
+use super::Grounds;
 use crate::{
     deferral::{DeferReason, Deferral},
-    limits::OutputLimits,
-    policy::{Action, PolicyEval},
+    policy::Action,
     shard::UserHash,
     time::Time,
     verdict::{Cause, Suppressed, Verdict},
@@ -19,44 +19,47 @@ pub(super) fn unavailable_for_ms(before: Option<&Deferral>) -> i64 {
     (MINUTE_MS << times.min(4)).min(15 * MINUTE_MS)
 }
 
-/// Why and until when an intent is deferred that got this verdict at `now`; `None` where the verdict stands.
-pub(crate) fn to_defer(
-    (eval, limits): (&PolicyEval, &OutputLimits),
-    (segment, user): (Option<&str>, UserHash),
-    verdict: &Verdict<'_>,
-    now: Time,
-) -> Option<(DeferReason, Time)> {
-    let Verdict::Suppressed(Suppressed { cause, eligible_at }) = *verdict else { return None };
-    let policy = eval.policy();
-    let cap_defers = |name: &str| {
-        let caps = policy.caps_of(segment).list();
-        caps.iter().any(|cap| *cap.name == *name && cap.action == Action::Defer)
-    };
-    let budget_defers =
-        |name: &str| policy.budgets.iter().any(|budget| *budget.name == *name && budget.when_spent == Action::Defer);
-    let pressure_defers = policy.pressure.as_ref().filter(|rule| rule.action == Action::Defer);
-    let (why, at) = match (cause, &policy.quiet_hours) {
-        (Cause::TooEarly, _) => (DeferReason::TooEarly, eligible_at?),
-        (Cause::QuietHours, Some(quiet)) if quiet.action() == Action::Defer => {
-            (DeferReason::QuietHours, eligible_at?.plus(quiet.spread_of(user)))
-        }
-        (Cause::Cap(cap), _) if cap_defers(cap.name) => (DeferReason::Cap, eligible_at?),
-        (Cause::Budget(budget), _) if budget_defers(budget.name) => (DeferReason::Budget, eligible_at?),
-        (Cause::Pressure, _) => (DeferReason::Pressure, eligible_at?.plus(pressure_defers?.spread_of(user, now))),
-        (
-            Cause::Cap(_)
-            | Cause::Budget(_)
-            | Cause::QuietHours
-            | Cause::Duplicate
-            | Cause::Stopped
-            | Cause::Expired
-            | Cause::Capacity
-            | Cause::Unavailable,
-            _,
-        ) => return None,
-    };
-    let due = rounded(at);
-    (due <= now.plus(policy.defer_max_ms.min(limits.deferrable_ms()))).then_some((why, due))
+impl Grounds<'_> {
+    /// Why and until when an intent is deferred that got this verdict at `now`; `None` where the verdict stands.
+    pub(crate) fn to_defer(
+        &self,
+        (segment, user): (Option<&str>, UserHash),
+        verdict: &Verdict<'_>,
+        now: Time,
+    ) -> Option<(DeferReason, Time)> {
+        let Verdict::Suppressed(Suppressed { cause, eligible_at }) = *verdict else { return None };
+        let policy = self.eval.policy();
+        let cap_defers = |name: &str| {
+            let caps = policy.caps_of(segment).list();
+            caps.iter().any(|cap| *cap.name == *name && cap.action == Action::Defer)
+        };
+        let budget_defers =
+            |name: &str| policy.budgets.iter().any(|of| *of.name == *name && of.when_spent == Action::Defer);
+        let pressure_defers = policy.pressure.as_ref().filter(|rule| rule.action == Action::Defer);
+        let (why, at) = match (cause, &policy.quiet_hours) {
+            (Cause::TooEarly, _) => (DeferReason::TooEarly, eligible_at?),
+            (Cause::QuietHours, Some(quiet)) if quiet.action() == Action::Defer => {
+                (DeferReason::QuietHours, eligible_at?.plus(quiet.spread_of(user)))
+            }
+            (Cause::Cap(cap), _) if cap_defers(cap.name) => (DeferReason::Cap, eligible_at?),
+            (Cause::Budget(budget), _) if budget_defers(budget.name) => (DeferReason::Budget, eligible_at?),
+            (Cause::Pressure, _) => (DeferReason::Pressure, eligible_at?.plus(pressure_defers?.spread_of(user, now))),
+            (
+                Cause::Cap(_)
+                | Cause::Budget(_)
+                | Cause::QuietHours
+                | Cause::Duplicate
+                | Cause::Stopped
+                | Cause::Expired
+                | Cause::Capacity
+                | Cause::Unavailable,
+                _,
+            ) => return None,
+        };
+        let due = rounded(at);
+        let most_ms = policy.defer_max_ms.min(self.decider.limits.deferrable_ms());
+        (due <= now.plus(most_ms)).then_some((why, due))
+    }
 }
 
 #[cfg(test)]

@@ -2,12 +2,11 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::OutputWriter;
+use super::{Came, Grounds, OutputWriter};
 use crate::{
     dead_letter::DeadLetter,
     deferral::Deferral,
-    intent::Intent,
-    record::{Destination, Output, OutputValue, RecordView},
+    record::{Destination, Output, OutputValue},
     room::{Oversize, RECORD_BYTES},
     route::Route,
     routes::{RouteState, Routes, place},
@@ -61,29 +60,24 @@ impl Queue {
     }
 }
 
-impl OutputWriter<'_, '_> {
+impl<'b> OutputWriter<'_, 'b> {
     /// The record of an intent that waits for its route, by the route's place in the policy. Where the route's topic does not take it,
     /// it is a dead letter: nothing is recorded for it yet.
-    pub(super) fn waiting(
-        &mut self,
-        (record, bytes_beside): (&RecordView<'_>, usize),
-        intent: &Intent<'_>,
-        route: usize,
-    ) -> Output {
-        let eval = self.grounds.eval;
-        let route = &eval.policy().routes[route];
+    pub(super) fn waiting(&mut self, came: &Came<'_, 'b>, route: usize) -> Output {
+        let Grounds { decider, eval, now, .. } = self.grounds;
+        let (record, bytes_beside, route) = (came.record, (came.bytes_beside)(), &eval.policy().routes[route]);
         let queue = self.queues.of(route);
-        let headers = Deferral::until_capacity(record, self.topic, self.now).headers();
+        let headers = Deferral::until_capacity(record, &decider.topic, now).headers();
         let mut output = Output { to: queue.to(BY_KEY), value: OutputValue::AsItCame, headers };
         let bytes = (RECORD_BYTES + output.content_bytes(record, bytes_beside)) as u64;
-        let limit_bytes = self.limits.get(output.to);
+        let limit_bytes = decider.limits.get(output.to);
         if bytes > limit_bytes {
             let value_bytes = record.value.map_or(0, <[u8]>::len);
             let letter = DeadLetter::not_writable(value_bytes, Oversize { bytes, limit_bytes });
             return self.dead(&letter, record, bytes_beside);
         }
         self.tally.waiting(&route.name);
-        output.to = queue.place(route.fair_by.hash_of(intent));
+        output.to = queue.place(route.fair_by.hash_of(came.intent));
         output
     }
 }

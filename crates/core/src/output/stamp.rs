@@ -2,18 +2,17 @@
 
 use std::hash::{Hash, Hasher};
 
-use super::super::{
-    class::ClassNames,
-    decider::GateResult,
-    intent::Intent,
+use super::Came;
+use crate::{
     time::Time,
     verdict::{Counts, Decision, Suppressed},
 };
 
 /// What the headers of approved records differ by within a batch.
 #[derive(PartialEq, Eq)]
-pub(super) struct Stamp<'w, 'b> {
-    class: ClassNames<'b>,
+pub(super) struct Stamp<'w> {
+    /// By its number in the batch.
+    class: u32,
     /// By its place in the policy.
     segment: Option<usize>,
     cost: u8,
@@ -25,32 +24,29 @@ pub(super) struct Stamp<'w, 'b> {
     budgets: Option<u32>,
 }
 
-impl<'w, 'b> Stamp<'w, 'b> {
-    /// Of an approved intent.
+impl<'w> Stamp<'w> {
+    /// Of an approved intent of this class.
     #[inline(always)]
-    pub(super) fn of(
-        intent: &'b Intent<'b>,
-        gate_result: &GateResult,
-        decision: &Decision<'w>,
-        counts: Counts,
-    ) -> Self {
+    pub(super) fn of(came: &Came<'_, '_>, class: u32, decision: &Decision<'w>, counts: Counts) -> Self {
         Self {
-            class: intent.class(),
-            segment: gate_result.segment,
-            cost: intent.cost,
+            class,
+            segment: came.result.segment,
+            cost: came.intent.cost,
             counts,
             decided_at: decision.decided_at,
             denied: decision.verdict.suppressed().copied(),
-            budgets: gate_result.budgets,
+            budgets: came.result.budgets,
         }
     }
 }
 
-/// Each approved intent is looked up by it, so in few steps: the rest is nearly always the same for a class and segment.
-impl Hash for Stamp<'_, '_> {
+/// Each approved intent is looked up by it, so in few steps: the rest is nearly always the same for these.
+impl Hash for Stamp<'_> {
     #[inline(always)]
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.class.hash(state);
-        state.write_usize(self.segment.map_or(0, |place| place + 1));
+        let segment = self.segment.map_or(0, |place| place as u64 + 1);
+        state.write_u64(u64::from(self.class) | (segment << 32));
+        // Replays are of many times.
+        state.write_i64(self.decided_at.millis());
     }
 }

@@ -55,25 +55,6 @@ pub enum GateReason {
     BudgetWaits,
 }
 
-/// What the policy alone says of an intent, before its user's history is looked at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Gate {
-    /// It is not to be sent.
-    Suppress {
-        /// Why.
-        reason: GateReason,
-        /// The first moment at which this would let it through; `None` where there is none.
-        eligible_at: Option<Time>,
-    },
-    /// It is to be sent, not recorded, and the store is not asked.
-    Bypass,
-    /// The store is to be asked, with these caps.
-    CheckCaps {
-        /// Which of [`PolicyEval::take_cap_sets`].
-        cap_set: usize,
-    },
-}
-
 /// The cap that denied, as a decision reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeniedCap<'e> {
@@ -208,19 +189,8 @@ impl PolicyEval {
         self.sets.len()
     }
 
-    /// What the policy says of an intent. The order: stops, `expires_at`, `max_age`, `not_before`, quiet hours, bypass, caps.
-    ///
-    /// In shadow mode it says the same; an intent that it suppresses is sent all the same, and recorded unless
-    /// [`PolicyEval::route`] says [`Gate::Bypass`].
-    #[inline]
-    pub fn gate(&mut self, intent: &IntentFacts<'_>) -> Gate {
-        match self.denial(intent) {
-            Some((reason, eligible_at)) => Gate::Suppress { reason, eligible_at },
-            None => self.route(intent),
-        }
-    }
-
-    /// Why an intent is denied before budgets and caps are asked, and until when; `None` where nothing denies it.
+    /// Why an intent is denied before limits and caps are asked, and until when; `None` where nothing denies it. The order: stops,
+    /// `expires_at`, `max_age`, `not_before`, quiet hours. In shadow mode it is sent all the same.
     #[inline]
     pub fn denial(&mut self, intent: &IntentFacts<'_>) -> Option<(GateReason, Option<Time>)> {
         if !self.policy.stops.is_empty() && self.is_stopped(intent) {
@@ -235,14 +205,15 @@ impl PolicyEval {
         self.quiet_until(intent).map(|end| (GateReason::QuietHours, Some(end)))
     }
 
-    /// What the policy says of an intent whose time is right: [`Gate::Bypass`] or [`Gate::CheckCaps`].
-    pub fn route(&mut self, intent: &IntentFacts<'_>) -> Gate {
+    /// The set of caps, of [`PolicyEval::take_cap_sets`], by which the store is asked about an intent that is not denied; `None`: it goes
+    /// by a bypass, is not recorded, and the store is not asked.
+    pub fn route(&mut self, intent: &IntentFacts<'_>) -> Option<usize> {
         let bypass =
             self.policy.bypass.iter().find(|rule| rule.selection.matches(&intent.class)).map(|rule| rule.counts);
         match bypass {
-            Some(Counts::No) => Gate::Bypass,
-            Some(Counts::Yes | Counts::Later) => Gate::CheckCaps { cap_set: Self::NO_CAPS },
-            None => Gate::CheckCaps { cap_set: self.cap_set(intent) },
+            Some(Counts::No) => None,
+            Some(Counts::Yes | Counts::Later) => Some(Self::NO_CAPS),
+            None => Some(self.cap_set(intent)),
         }
     }
 

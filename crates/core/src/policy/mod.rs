@@ -25,7 +25,7 @@ pub use super::{
     selection::{Action, Selection},
     window::Period,
 };
-pub use eval::{DeniedCap, Gate, GateReason, IntentFacts, PolicyEval};
+pub use eval::{DeniedCap, GateReason, IntentFacts, PolicyEval};
 pub use quiet::QuietHours;
 
 /// What a cap looks back over, as the policy has it.

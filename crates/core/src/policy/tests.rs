@@ -373,24 +373,17 @@ fn the_gate_suppresses_in_the_documented_order() {
     ];
     let mut eval = PolicyEval::new(Arc::new(policy()), &SET, now);
     for (case, intent, expected) in cases {
-        let found = match eval.gate(&intent) {
-            Gate::Suppress { reason, eligible_at } => Some((reason, eligible_at)),
-            Gate::Bypass | Gate::CheckCaps { .. } => None,
-        };
-        assert_eq!(found, expected, "{case}");
+        assert_eq!(eval.denial(&intent), expected, "{case}");
     }
 }
 
 /// The names of the caps that an intent is held to; `None` for a bypass.
 fn asked(eval: &mut PolicyEval, segment: Option<usize>, class: ClassNames<'_>) -> Option<Vec<String>> {
-    match eval.gate(&IntentFacts { segment, class, ..IntentFacts::default() }) {
-        Gate::CheckCaps { cap_set } => {
-            let names = |cap| eval.denied(cap_set, cap, None).map(|denied| denied.cap.name.to_string());
-            Some((0..=255).map_while(names).collect())
-        }
-        Gate::Bypass => None,
-        Gate::Suppress { .. } => panic!("suppressed"),
-    }
+    let facts = IntentFacts { segment, class, ..IntentFacts::default() };
+    assert_eq!(eval.denial(&facts), None);
+    let cap_set = eval.route(&facts)?;
+    let names = |cap| eval.denied(cap_set, cap, None).map(|denied| denied.cap.name.to_string());
+    Some((0..=255).map_while(names).collect())
 }
 
 #[test]
@@ -419,21 +412,25 @@ fn a_batch_shares_its_sets_of_caps() {
     let now = time("2026-11-21T12:00:00Z");
     let mut eval = PolicyEval::new(Arc::new(policy()), &SET, now);
     let zones: Vec<Zone> = ZONES.iter().map(|name| zone(name)).collect();
-    let mut gates = Vec::new();
+    let mut routes = Vec::new();
     for round in 0..3 {
         for (number, zone) in zones.iter().enumerate() {
             let campaign = format!("campaign-{round}-{number}");
             for class in [class("push", "a", &campaign), class("email", "b", &campaign), class("sms", "c", &campaign)] {
-                gates.push(eval.gate(&IntentFacts { segment: Some(0), class, zone: Some(zone), ..Default::default() }));
+                routes.push(eval.route(&IntentFacts {
+                    segment: Some(0),
+                    class,
+                    zone: Some(zone),
+                    ..Default::default()
+                }));
             }
         }
     }
     // Without caps; push in each zone; everything else, which asks for no zone.
     let sets = eval.take_cap_sets();
     assert_eq!(sets.len(), 1 + ZONES.len() + 1);
-    assert_eq!(gates[0], gates[3 * ZONES.len()]);
-    let Gate::CheckCaps { cap_set } = gates[0] else { panic!("{:?}", gates[0]) };
-    let set = &sets[cap_set];
+    assert_eq!(routes[0], routes[3 * ZONES.len()]);
+    let set = &sets[routes[0].unwrap()];
     let push = CapQuery {
         window: Window::Calendar {
             start: time("2026-11-21T00:00:00Z"),
@@ -454,7 +451,7 @@ fn a_denial_says_when_its_window_frees() {
     let mut eval = PolicyEval::new(Arc::new(policy()), &SET, now);
     let utc = Zone::utc();
     let intent = IntentFacts { segment: Some(0), class: class("push", "", ""), zone: Some(&utc), ..Default::default() };
-    let Gate::CheckCaps { cap_set } = eval.gate(&intent) else { panic!("not asked") };
+    let cap_set = eval.route(&intent).unwrap();
     drop(eval.take_cap_sets());
     let cases = [
         (0, Some("2026-11-21T08:00:00.123Z"), "daily", Some("2026-11-22T08:00:00.123Z")),
@@ -531,13 +528,12 @@ proptest! {
             moved.turn_to(now);
             let mut made = PolicyEval::new::<&str>(Arc::clone(&policy), &[], now);
             let facts = IntentFacts { zone: Some(&zones[zone]), ..IntentFacts::default() };
-            let (said, expected) = (moved.gate(&facts), made.gate(&facts));
-            sets.extend(moved.take_cap_sets());
-            match (said, expected) {
-                (Gate::CheckCaps { cap_set: said }, Gate::CheckCaps { cap_set: expected }) => {
-                    prop_assert_eq!(&sets[said], &made.take_cap_sets()[expected]);
-                }
-                (said, expected) => prop_assert_eq!(said, expected),
+            let denial = made.denial(&facts);
+            prop_assert_eq!(moved.denial(&facts), denial);
+            if denial.is_none() {
+                let (said, expected) = (moved.route(&facts).unwrap(), made.route(&facts).unwrap());
+                sets.extend(moved.take_cap_sets());
+                prop_assert_eq!(&sets[said], &made.take_cap_sets()[expected]);
             }
         }
     }

@@ -1,13 +1,14 @@
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use super::*;
 use crate::{
     current::Current,
+    decider::{DecodedBatch, Ground, Takes, Times},
     decision_header::with_retry,
     document::Format,
     fields::FieldMap,
     policy_file::parse_policy,
-    record::Headers,
+    record::{Headers, ReadBefore},
     segment::{SegmentSet, UserIdKind, UserIds},
 };
 
@@ -181,11 +182,18 @@ fn released(policy: &str, more: &str, now: Time) -> (Destination, Vec<String>) {
         why: DeferReason::Retry,
         count: 1,
     });
-    let mut begun = decider(policy).begin_batch(now);
-    let decoded = begun.decode(&record);
-    let (gated, _) = begun.gate(&record, &decoded);
-    assert!(gated.requests().requests.is_empty(), "the store is not asked");
-    let (outputs, _) = begun.outputs(&gated, &|_| None);
+    let decider = decider(policy);
+    let decoded = decider.decode(&record);
+    let ground = Ground {
+        times: Times::One(now),
+        passed: Duration::ZERO,
+        read_before: ReadBefore::none(),
+        takes: Takes::FromPools,
+        budgets: None,
+    };
+    let asked = decider.begin(DecodedBatch { records: &record, decoded: &decoded }, ground).ask(None);
+    assert!(asked.requests().requests.is_empty(), "the store is not asked");
+    let (outputs, _) = asked.finish().0.outputs(&|_| None);
     assert_eq!(outputs[0].value, OutputValue::AsItCame);
     (outputs[0].to, outputs[0].headers.iter().map(|(_, value)| value.clone()).collect())
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use weir_core::{
-    budget::SpanNow,
+    budget::{BudgetId, SpanNow},
     lease::{Answers, BudgetUse, Outcome, Owed, Want},
     ledger::{EmbeddedLedger, GiveBack, TakeAnswer, TakeRequest},
     ports::{Clock, Ledger, StoreError},

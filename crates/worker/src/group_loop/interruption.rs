@@ -2,6 +2,8 @@
 
 use weir_core::ports::{CommitError, SourceError};
 
+use crate::budgets::Closed;
+
 /// Why a lane ended, or the reader of a topic.
 #[derive(Debug, thiserror::Error)]
 pub enum LaneError {
@@ -37,5 +39,11 @@ impl From<CommitError> for Interruption {
             CommitError::Failed(message) | CommitError::TooSlow(message) => Self::Rewind(message),
             CommitError::Fenced(message) | CommitError::Fatal(message) => Self::Fatal(message),
         }
+    }
+}
+
+impl From<Closed> for Interruption {
+    fn from(closed: Closed) -> Self {
+        Self::Fatal(closed.to_string())
     }
 }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use weir_core::{
-    decider::{BatchDecision, Decoded, PermitsFrom, Places},
+    decider::{AskedBatch, DecodedBatch, Ground, MOST_OFFERS, Patience, Takes, Times},
     moving::move_on,
     permits::LEASE,
     ports::{Clock, Sink, Source, Store},
@@ -16,7 +16,7 @@ use weir_core::{
 use super::{
     Allowance, Interruption, Lane, LaneState, Rounds, Stage, Task,
     serving::Until,
-    unavailable_shards::{Admitted, AskedBatch, Promise},
+    unavailable_shards::{Admitted, Promise, promises},
 };
 use crate::{observer::Event, trace::Interval};
 
@@ -65,7 +65,8 @@ where
             permits = self.permits_again(batch, None, &mut kept_until);
         }
         loop {
-            let kept = match self.judge(state, (batch, &decoded), permits, &mut rounds).await? {
+            let decoded = DecodedBatch { records: batch, decoded: &decoded };
+            let kept = match self.judge(state, decoded, permits, &mut rounds).await? {
                 Judged::Decided(decided) => return Ok(*decided),
                 Judged::Unanswered(shards, kept) => {
                     // Permits are not held any longer: what waits is read again by new ones.
@@ -89,74 +90,77 @@ where
     async fn judge(
         &mut self,
         state: &mut LaneState,
-        (batch, decoded): (&S::Batch, &[Decoded<'_>]),
-        permits: PermitsFrom,
+        batch: DecodedBatch<'_, S::Batch>,
+        takes: Takes,
         rounds: &mut Rounds,
     ) -> Result<Judged, Interruption> {
-        let now = self.time_to_decide(state, batch).await?;
-        let asked_at = self.clock.passed();
-        let mut batch_decision = self.decider.begin_batch(now);
-        // What was asked for in a round before may have been recorded, whatever came of the answer.
-        batch_decision.look_up(if rounds.is_first() { self.source.read_before() } else { ReadBefore::All });
-        self.decider.give_up_overdue(asked_at);
-        batch_decision.press(batch, decoded, Places::Take);
-        batch_decision.take_permits(batch, decoded, permits, asked_at);
-        if batch_decision.is_short_of_permits() {
+        let now = self.time_to_decide(state, batch.records).await?;
+        let (asked_at, rests) = (self.clock.passed(), self.task.rests());
+        let gated = self.decider.begin(
+            batch,
+            Ground {
+                times: Times::One(now),
+                passed: asked_at,
+                // What was asked for in a round before may have been recorded, whatever came of the answer.
+                read_before: if rounds.is_first() { self.source.read_before() } else { ReadBefore::All },
+                takes,
+                budgets: Some(Patience {
+                    unavailable_after: self.settings.unavailable_after.filter(|_| !rests),
+                    may_defer: !rests && self.decider.wheel.is_some(),
+                    replays_pay: true,
+                }),
+            },
+        );
+        if gated.is_short_of_permits() {
             return Err(Interruption::Rewind("the permits of intents that wait have gone back".to_owned()));
         }
-        if !self.fund(&mut batch_decision, batch, decoded, asked_at).await? {
-            return Ok(Judged::Unfunded(self.permits_kept(&mut batch_decision)));
-        }
-        let (gated, counts) = batch_decision.gate(batch, decoded);
-        self.metrics.gated(counts);
+        let mut asked = match self.budgets.fund(gated).await? {
+            Ok(asked) => asked,
+            Err(permits) => return Ok(Judged::Unfunded(self.permits_kept(permits))),
+        };
+        self.metrics.gated(asked.segment_counts());
         if rounds.is_first() {
             self.metrics.stage(Stage::Decode, rounds.gated(self.clock.passed()));
         }
 
-        let mut asked = AskedBatch::new(gated, &batch_decision, self.store.shards());
-        if let Some(shards) = self.settle(state, &mut batch_decision, &mut asked, rounds).await? {
-            return Ok(Judged::Unanswered(shards, self.permits_kept(&mut batch_decision)));
+        let unanswered = self.answer(state, &mut asked, rounds).await;
+        if !matches!(unanswered, Ok(None)) {
+            let permits = self.budgets.settle(asked.give_up()).await?;
+            return Ok(Judged::Unanswered(unanswered?.unwrap_or_default(), self.permits_kept(permits)));
         }
-        batch_decision.note_active(&asked.gated);
         let admitted = self.clock.passed();
-        self.metrics.stage(Stage::Admit, rounds.admitted(admitted));
-        let asked_in = (!asked.is_empty()).then(|| rounds.asked(admitted));
+        let since_gate = rounds.asked(admitted);
+        self.metrics.stage(Stage::Admit, since_gate.to.saturating_sub(since_gate.from));
+        let asked_in = (!asked.requests().requests.is_empty()).then_some(since_gate);
 
-        let (outputs, mut tally) = batch_decision.outputs(&asked.gated, &|class| self.store.numbers(class));
-        let unspent = batch_decision.unspent(&asked.gated);
-        batch_decision.count_tokens(&unspent, &mut tally);
-        self.give_back(unspent).await?;
-        self.charge(batch_decision.owed(&asked.gated)).await?;
+        let promises = promises(&asked, self.store.shards());
+        let (mut decided, settlement) = asked.finish();
+        let (outputs, tally) = decided.outputs(&|class| self.store.numbers(class));
+        let permits = self.budgets.settle(settlement).await?;
         self.metrics.stage(Stage::Encode, self.clock.passed() - admitted);
-        let (promises, permits) = (asked.promises(), batch_decision.permits_of(&outputs));
         Ok(Judged::Decided(Box::new(Decided { outputs, tally, asked_at, asked_in, promises, permits })))
     }
 
     /// Asks the store for a batch, and again for the intents that get what limits gave to others in vain. Gives the shards that have to
     /// be waited for, where there are some.
-    async fn settle(
+    async fn answer(
         &mut self,
         state: &mut LaneState,
-        batch_decision: &mut BatchDecision,
         asked: &mut AskedBatch<'_, S::Batch>,
         rounds: &mut Rounds,
     ) -> Result<Option<BTreeSet<u16>>, Interruption> {
         let offers_until = self.clock.passed() + OFFERS_WITHIN;
-        for offers in 0..=BatchDecision::MOST_OFFERS {
-            if asked.has_unanswered() {
+        for offers in 0..=MOST_OFFERS {
+            if asked.unanswered().next().is_some() {
                 rounds.ask();
-                let admitted = self.admit(state, asked).await;
-                if !matches!(admitted, Ok(Admitted::Settled)) {
-                    self.give_back(batch_decision.unspent_so_far(&asked.gated)).await?;
-                }
-                match admitted? {
+                match self.admit(state, asked).await? {
                     Admitted::Settled => {}
                     Admitted::TooSlow(requests, message) => return Err(self.ask_for_fewer(state, requests, message)),
                     Admitted::Unanswered(shards) => return Ok(Some(shards)),
                 }
             }
-            let may_offer = offers < BatchDecision::MOST_OFFERS && self.clock.passed() < offers_until;
-            if !may_offer || !asked.offer(batch_decision, self.store.shards()) {
+            let may_offer = offers < MOST_OFFERS && self.clock.passed() < offers_until;
+            if !may_offer || !asked.offer() {
                 break;
             }
         }

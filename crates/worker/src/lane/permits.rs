@@ -8,7 +8,7 @@ use std::{
 };
 
 use weir_core::{
-    decider::{BatchDecision, PermitsFrom},
+    decider::Takes,
     permits::LEASE,
     policy::Mode,
     ports::{Clock, Sink, Source, Store},
@@ -104,36 +104,31 @@ where
     }
 
     /// Where a batch takes its permits that was read by this allowance. Returns permits that it cannot need.
-    pub(super) fn permits_for(&self, batch: &S::Batch, allowance: Allowance) -> PermitsFrom {
+    pub(super) fn permits_for(&self, batch: &S::Batch, allowance: Allowance) -> Takes {
         match allowance {
             Allowance::Records(_) => self.no_permits(),
             Allowance::Permits(mut taken, _) => {
                 taken.keep(0, u64::try_from(batch.len()).unwrap_or(u64::MAX));
-                PermitsFrom::Taken(taken)
+                Takes::WithPermits(taken)
             }
         }
     }
 
     /// None that were taken before. What was read at full speed, and waits again by the policy of when it is decided, is read again.
-    fn no_permits(&self) -> PermitsFrom {
-        self.queue().map_or(PermitsFrom::Pools, |route| PermitsFrom::Taken(Taken::none(route)))
+    fn no_permits(&self) -> Takes {
+        self.queue().map_or(Takes::FromPools, |route| Takes::WithPermits(Taken::none(route)))
     }
 
-    /// The permits that a batch of waiting intents keeps until it is judged again. Without them its intents would queue again, behind
-    /// newer ones.
-    pub(super) fn permits_kept(&self, batch_decision: &mut BatchDecision) -> Option<Taken> {
-        let (taken, route) = (batch_decision.permits_where(|_| true), self.waits_for()?);
-        taken.into_iter().find(|taken| Arc::ptr_eq(taken.state(), &route))
+    /// Of the permits of a batch that is given up, those that a batch of waiting intents keeps until it is judged again. Without them its
+    /// intents would queue again, behind newer ones.
+    pub(super) fn permits_kept(&self, permits: Vec<Taken>) -> Option<Taken> {
+        let route = self.waits_for()?;
+        permits.into_iter().find(|taken| Arc::ptr_eq(taken.state(), &route))
     }
 
     /// Where the records of a batch take their permits when it is judged again. Those that it has kept for as long as permits are leased
     /// go back first: other members may have been granted them meanwhile.
-    pub(super) fn permits_again(
-        &self,
-        batch: &S::Batch,
-        kept: Option<Taken>,
-        kept_until: &mut Duration,
-    ) -> PermitsFrom {
+    pub(super) fn permits_again(&self, batch: &S::Batch, kept: Option<Taken>, kept_until: &mut Duration) -> Takes {
         let Some(route) = self.waits_for() else { return self.no_permits() };
         let passed = self.clock.passed();
         let kept = kept.filter(|_| passed < *kept_until);
@@ -143,7 +138,7 @@ where
         });
         let lacking = u64::try_from(batch.len()).unwrap_or(u64::MAX).saturating_sub(taken.permits());
         taken.take(Pool::General, lacking, passed);
-        PermitsFrom::Taken(taken)
+        Takes::WithPermits(taken)
     }
 
     /// Tells the route whether this lane has found intents that wait, with or without permits for them.

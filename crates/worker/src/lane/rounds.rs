@@ -38,11 +38,6 @@ impl Rounds {
         now.saturating_sub(self.began)
     }
 
-    /// All is answered; how long that took since the first gate.
-    pub(super) fn admitted(&self, now: Duration) -> Duration {
-        now.saturating_sub(self.gated.unwrap_or(now))
-    }
-
     /// From the first gate until all was answered.
     pub(super) fn asked(&self, now: Duration) -> Interval {
         Interval { from: self.gated.unwrap_or(now), to: now }

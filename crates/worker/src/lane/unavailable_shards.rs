@@ -17,7 +17,7 @@ use self::{
     deferred_writes::DeferredWrites,
 };
 pub(super) use self::{
-    admitting::{Admitted, AskedBatch},
+    admitting::{Admitted, promises},
     deferred_writes::Promise,
 };
 use super::{Interruption, LaneSettings, Task, serving::Serving};

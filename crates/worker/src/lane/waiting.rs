@@ -1,4 +1,4 @@
-//! Waiting for the store, without losing the place in the group.
+//! Waiting for the store and for budgets, without losing the place in the group.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -9,6 +9,9 @@ use super::{
     serving::{Serving, Until},
 };
 use crate::group_loop::{Committed, GroupLoop};
+
+/// How long a batch waits for a budget until it is judged again, whatever came of it.
+const JUDGE_AGAIN: Duration = Duration::from_secs(1);
 
 impl<S, K, D, C> Lane<S, K, D, C>
 where
@@ -46,6 +49,21 @@ where
                 return Ok(());
             }
         }
+    }
+
+    /// Waits until the budgets may have what a batch needs. Serves the group meanwhile.
+    pub(super) async fn wait_for_budgets(&mut self, state: &mut LaneState) -> Result<(), Interruption> {
+        let Self { source, clock, stop, metrics, status, task, budgets, .. } = self;
+        let (done, until) = ((*task == Task::Intents).then_some(&state.group.committed), Until::Interrupted);
+        let mut serving = Serving { source, clock, stop, metrics: &**metrics, status, done, until };
+        let ready = async {
+            tokio::select! {
+                () = budgets.ready() => {}
+                () = clock.sleep(JUDGE_AGAIN) => {}
+            }
+        };
+        serving.during(ready).await?;
+        self.service_unavailable(state).await
     }
 
     /// A pause before the next attempt, short while shards are unavailable. A stop ends it.

@@ -1,14 +1,16 @@
 //! One policy of a replay, with the worker's own decider, the embedded store, and the intents that the policy has deferred.
 
-use std::{collections::BTreeMap, ops::Range, sync::Arc};
+use std::{collections::BTreeMap, ops::Range, sync::Arc, time::Duration};
 
 use weir_core::{
     current::Current,
-    decider::{Approval, Decider, Decoded, Disposition, Fate, GateResult, GatedBatch, Places},
+    decider::{
+        Approval, AskedBatch, Decider, Decoded, DecodedBatch, Disposition, Fate, GateResult, Ground, Takes, Times,
+    },
     deferral::{DeferReason, Deferral},
     embedded::{EmbeddedStore, PastSend},
     policy::{GateReason, Mode, Policy},
-    record::Records as _,
+    record::{ReadBefore, Records as _},
     replay::{Outcome, PressurePeak, ReplayBudgets, ReplayPressure, ReplayRoutes, SpentBudget},
     shard::UserHash,
     time::Time,
@@ -172,7 +174,8 @@ impl Side {
                 let deferrals: Vec<_> = part.iter().map(|one| one.deferral.clone()).collect();
                 let piece = Piece { records: &records, deferrals: &deferrals };
                 let decoded = self.decode(&piece);
-                self.judge_piece(piece, (&decoded, &vec![due; part.len()]), |index| part[index].number, outcomes);
+                let batch = DecodedBatch { records: &piece, decoded: &decoded };
+                self.judge_piece(batch, &vec![due; part.len()], |index| part[index].number, outcomes);
             }
         }
     }
@@ -181,39 +184,45 @@ impl Side {
         let Fresh { batch, decoded, times, first } = fresh;
         let piece = Piece { records: &batch.all().records[range.clone()], deferrals: &[] };
         let number = |index| first + (range.start + index) as u64;
-        let gate_results = self.judge_piece(piece, (&decoded[range.clone()], &times[range.clone()]), number, outcomes);
-        for (segment, gate_result) in outcomes.segments[range].iter_mut().zip(gate_results) {
-            *segment = gate_result.segment;
-        }
+        let batch = DecodedBatch { records: &piece, decoded: &decoded[range.clone()] };
+        let segments = self.judge_piece(batch, &times[range.clone()], number, outcomes);
+        outcomes.segments[range].copy_from_slice(&segments);
     }
 
+    /// Judges a batch; gives the segment of each record.
     fn judge_piece(
         &mut self,
-        piece: Piece<'_>,
-        (decoded, times): (&[Decoded<'_>], &[Time]),
+        batch: DecodedBatch<'_, Piece<'_>>,
+        times: &[Time],
         number: impl Fn(usize) -> u64,
         outcomes: &mut Outcomes,
-    ) -> Vec<GateResult> {
+    ) -> Vec<Option<usize>> {
         let begin = times.first().copied().unwrap_or_default();
-        let mut batch_decision = self.decider.begin_batch(begin);
+        let DecodedBatch { records: piece, decoded } = batch;
         if let Some(pressure) = &mut self.pressure {
             pressure.turn_to(begin, decoded.len());
-            batch_decision.press_each((&piece, decoded), |index| times[index], Places::Take);
         }
-        let (mut gated, _) = batch_decision.gate_each(&piece, decoded, |index| times[index]);
-        let denied = self.admit((decoded, times), &mut gated);
-        batch_decision.note_active(&gated);
+        let ground = Ground {
+            times: Times::Each(times),
+            passed: Duration::ZERO,
+            read_before: ReadBefore::none(),
+            takes: Takes::FromPools,
+            budgets: None,
+        };
+        let mut asked = self.decider.begin(batch, ground).ask(None);
+        let denied = self.admit((decoded, times), &mut asked);
+        let (decided, _) = asked.finish();
         if let Some(pressure) = &mut self.pressure {
             pressure.judged(begin);
         }
         for (index, decoded) in decoded.iter().enumerate() {
             let Ok(intent) = decoded else { continue };
-            let (gate_result, now, record) = (&gated.results()[index], times[index], piece.get(index));
+            let (now, record) = (times[index], piece.get(index));
             let verdict = match denied.get(index).copied().flatten() {
                 Some(budget) => budget_verdict(&budget, &self.policy),
-                None => batch_decision.ruling(gate_result, gated.answers(), now).0,
+                None => decided.ruling(index, now).0,
             };
-            let to_defer = batch_decision.to_defer(gate_result, intent, &verdict, now).filter(|_| self.may_defer);
+            let to_defer = decided.to_defer(index, &verdict, now).filter(|_| self.may_defer);
             if let Some((why, due)) = to_defer {
                 let again = record.deferral.is_some_and(|deferral| deferral.why == DeferReason::Pressure);
                 if let Some(pressure) = self.pressure.as_mut().filter(|_| why == DeferReason::Pressure && !again) {
@@ -229,7 +238,7 @@ impl Side {
                 outcomes.add(number(index), Outcome::of(&verdict, now, record.deferral.is_some()));
             }
         }
-        gated.results().to_vec()
+        (0..decoded.len()).map(|index| decided.result(index).segment).collect()
     }
 
     /// Asks the store for each intent at its own time, and before it the intent's budgets, if the policy has any. Gives the budgets
@@ -237,32 +246,33 @@ impl Side {
     fn admit(
         &mut self,
         (decoded, times): (&[Decoded<'_>], &[Time]),
-        gated: &mut GatedBatch<'_, Piece<'_>>,
+        asked: &mut AskedBatch<'_, Piece<'_>>,
     ) -> Vec<Option<SpentBudget>> {
         if self.budgets.is_empty() {
-            let asked = |(gate_result, time): (&GateResult, &Time)| gate_result.request().map(|_| *time);
-            // Requests are in the order of their gate results.
-            let ask_times: Vec<Time> = gated.results().iter().zip(times).filter_map(asked).collect();
-            gated.answer(self.store.admit_each(gated.requests(), &ask_times));
+            // Requests are in the order of their records.
+            let asks = |index: &usize| asked.result(*index).request().is_some();
+            let ask_times: Vec<Time> = (0..times.len()).filter(asks).map(|index| times[index]).collect();
+            let answers = self.store.admit_each(asked.requests(), &ask_times);
+            asked.answer(answers);
             return Vec::new();
         }
         let mut denied = vec![None; decoded.len()];
         for (index, decoded) in decoded.iter().enumerate() {
-            let (Ok(intent), now, gate_result) = (decoded, times[index], gated.results()[index]) else { continue };
-            let asks_budgets = is_let_in(&gate_result);
+            let (Ok(intent), now, result) = (decoded, times[index], *asked.result(index)) else { continue };
+            let asks_budgets = is_let_in(&result);
             if asks_budgets {
                 denied[index] = self.budgets.take(&intent.class(), intent.cost, now).err();
             }
             let is_denied = denied[index].is_some();
             if is_denied && self.policy.mode == Mode::Enforce {
-                gated.results_mut()[index].disposition = Disposition::Suppress((GateReason::Budget(0), None));
+                asked.deny(index, (GateReason::Budget(0), None));
                 continue;
             }
-            let Some(request) = gate_result.request() else { continue };
-            let answer = self.store.admit_one(gated.requests(), request, now);
-            gated.answer_part(&[request], vec![Some(answer)]);
-            let fate = Fate::of(&gate_result.disposition, gated.answers(), self.policy.mode);
-            let is_spent = matches!(fate, Fate::Approved(Approval::Recorded(_) | Approval::Duplicate(_), _));
+            let Some(request) = result.request() else { continue };
+            let answer = self.store.admit_one(asked.requests(), request, now);
+            asked.answer_part(&[request], vec![Some(answer)]);
+            let is_spent =
+                matches!(asked.fate(index), Fate::Approved(Approval::Recorded(_) | Approval::Duplicate(_), _));
             if asks_budgets && !is_denied && !is_spent {
                 self.budgets.give_back(&intent.class(), intent.cost, now);
             }

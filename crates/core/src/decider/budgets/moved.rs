@@ -2,20 +2,20 @@
 
 use std::sync::Arc;
 
-use super::{BatchBudgets, NONE, Takes};
+use super::{BatchBudgets, NONE, Wanted};
 use crate::lease::{Outcome, Want};
 
 impl BatchBudgets {
     /// Whether an intent needs more than these tokens.
     pub(in crate::decider) fn lacks_tokens(&self, record: usize, tokens: &[u64]) -> bool {
-        let Takes { set, cost, .. } = self.takes[record];
+        let Wanted { set, cost, .. } = self.wanted[record];
         let lacks = |place: &u32| tokens[*place as usize] < u64::from(cost);
-        set != NONE && (self.answers.is_none() || self.claim.sets[set as usize].iter().any(lacks))
+        set != NONE && (self.answers.is_none() || self.places(set).iter().any(lacks))
     }
 
     /// Gives an intent of these tokens, which came back, what it needs.
     pub(in crate::decider) fn give(&mut self, record: usize, tokens: &mut [u64]) {
-        let Takes { set, want, cost } = self.takes[record];
+        let Wanted { set, want, cost } = self.wanted[record];
         let Some(answers) = self.answers.as_mut().filter(|_| set != NONE) else { return };
         for place in &self.claim.sets[set as usize] {
             tokens[*place as usize] -= u64::from(cost);
@@ -23,7 +23,7 @@ impl BatchBudgets {
         }
         if want == NONE {
             // Another limit had denied it.
-            self.takes[record].want = u32::try_from(self.claim.wants.len()).unwrap_or(NONE);
+            self.wanted[record].want = u32::try_from(self.claim.wants.len()).unwrap_or(NONE);
             Arc::make_mut(&mut self.claim).wants.push(Want { set, cost });
             answers.outcomes.push(Outcome::Granted);
         } else {

@@ -45,7 +45,7 @@ impl BatchCapacity {
     }
 
     /// The permits of each route that no record uses.
-    pub(in crate::decider) fn back(&self, fates: Fates<'_>) -> Vec<BackPermits> {
+    pub(in crate::decider) fn back(&self, fates: &Fates) -> Vec<BackPermits> {
         let used = self.used_by(|index| fates.get(index).uses_permit());
         let back = self.taken.iter().zip(used).map(|(taken, (used, used_general))| BackPermits {
             all: taken.permits().saturating_sub(used),

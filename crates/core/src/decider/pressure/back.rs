@@ -4,7 +4,7 @@ use std::collections::{HashSet, VecDeque};
 
 use foldhash::fast::RandomState;
 
-use super::BatchPressure;
+use super::{BatchPressure, RecordUser};
 use crate::{activity::ActivityHash, decider::fate::Fates, pressure::ActiveBy};
 
 /// The places that came back, by the users who took them.
@@ -33,19 +33,18 @@ impl BackPlaces {
 
 impl BatchPressure {
     /// The places of users of whom no intent is approved.
-    pub(in crate::decider) fn back(&self, fates: Fates<'_>) -> BackPlaces {
+    pub(in crate::decider) fn back(&self, fates: &Fates) -> BackPlaces {
         if self.placed.is_empty() {
             return BackPlaces::default();
         }
         let mut users = self.placed.clone();
-        for (index, user) in self.users.iter().enumerate() {
-            let Some(user) = user else { continue };
-            if users.contains(user) && fates.get(index).is_approved() {
+        for RecordUser { record, user, .. } in &self.users {
+            if users.contains(user) && fates.get(*record).is_approved() {
                 users.remove(user);
             }
         }
         let mut rest = users.clone();
-        let order = self.users.iter().flatten().copied().filter(|user| rest.remove(user)).collect();
+        let order = self.users.iter().map(|of| of.user).filter(|user| rest.remove(user)).collect();
         BackPlaces { users, order }
     }
 
@@ -56,7 +55,7 @@ impl BatchPressure {
 
     /// Gives the user of a record a place that came back, where one is needed; its own, where that is among these.
     pub(in crate::decider) fn give(&mut self, record: usize, back: &mut BackPlaces) {
-        let Some(user) = self.users[record] else { return };
+        let Some(user) = self.user(record).map(|of| of.user) else { return };
         if back.users.remove(&user) || !self.denies(record) {
             return;
         }
@@ -67,10 +66,16 @@ impl BatchPressure {
         }
     }
 
+    /// The user of a record, where it is to be noted.
+    fn user(&self, record: usize) -> Option<&RecordUser> {
+        self.users.binary_search_by_key(&record, |of| of.record).ok().map(|place| &self.users[place])
+    }
+
     /// Whether the user of a record has a place; `None`: none has come or gone.
     pub(super) fn has_moved_place(&self, record: usize) -> Option<bool> {
-        let has_place = *self.moved.get(&self.users[record]?)?;
+        let RecordUser { user, by, .. } = self.user(record)?;
+        let has_place = *self.moved.get(user)?;
         // Intents that the rule does not apply to need none.
-        Some(has_place || self.by[record] == ActiveBy::ExemptIntent)
+        Some(has_place || *by == ActiveBy::ExemptIntent)
     }
 }

@@ -7,8 +7,6 @@ mod retries;
 
 use super::*;
 use crate::{
-    deferral::Deferral,
-    embedded::EmbeddedStore,
     history::HistoryBounds,
     record::{Destination, NoHeaders, Output, WaitingTopic},
     routes::{Pool, RouteKnown, RouteState, Taken},
@@ -99,36 +97,32 @@ impl World {
         self.learn(RouteKnown { waiting, queued_before: self.email.queued(), ..one_per_second() });
     }
 
-    /// What becomes of the records, in short, and the permits of those that are approved.
-    fn outputs(&self, batch: &Batch, from: PermitsFrom) -> (Vec<Output>, Vec<Taken>) {
-        let then = now().plus(self.waited_ms);
-        let mut begun = self.decider.begin_batch(then);
-        begun.look_up(self.read_before.clone());
-        let decoded = begun.decode(batch);
-        begun.take_permits(batch, &decoded, from, PASSED);
-        let (mut gated, _) = begun.gate(batch, &decoded);
-        let times = vec![then; gated.requests().requests.len()];
-        gated.answer(self.store.admit_each(gated.requests(), &times));
-        while begun.offer(&mut gated) {
-            let open: Vec<RequestIndex> = gated.unanswered().collect();
-            let answers = self.store.admit_each(&gated.part(&open), &vec![then; open.len()]);
-            gated.answer_part(&open, answers);
+    fn gated<'b>(&self, batch: &'b Batch, decoded: &'b [Decoded<'b>], takes: Takes) -> GatedBatch<'b, Batch> {
+        let ground = ground(now().plus(self.waited_ms));
+        let ground = Ground { passed: PASSED, takes, read_before: self.read_before.clone(), ..ground };
+        self.decider.begin(DecodedBatch { records: batch, decoded }, ground)
+    }
+
+    /// What becomes of the records, and the permits of those that are approved.
+    fn outputs(&self, batch: &Batch, takes: Takes) -> (Vec<Output>, Vec<Taken>) {
+        let (decoded, then) = (self.decider.decode(batch), now().plus(self.waited_ms));
+        let mut asked = self.gated(batch, &decoded, takes).ask(None);
+        ask(&self.store, &mut asked, then);
+        while asked.offer() {
+            ask(&self.store, &mut asked, then);
         }
-        let (outputs, _) = begun.outputs(&gated, &|_| None);
-        let permits = begun.permits_of(&outputs);
-        (outputs, permits)
+        let (mut decided, Settlement { permits, .. }) = asked.finish();
+        (decided.outputs(&|_| None).0, permits)
     }
 
     /// Whether intents that have waited would wait again, with these permits of their lane.
     fn is_short(&self, batch: &Batch, permits: Taken) -> bool {
-        let mut begun = self.decider.begin_batch(now().plus(self.waited_ms));
-        let decoded = begun.decode(batch);
-        begun.take_permits(batch, &decoded, PermitsFrom::Taken(permits), PASSED);
-        begun.is_short_of_permits()
+        let decoded = self.decider.decode(batch);
+        self.gated(batch, &decoded, Takes::WithPermits(permits)).is_short_of_permits()
     }
 
     fn decide(&self, batch: &Batch) -> Vec<String> {
-        let (outputs, permits) = self.outputs(batch, PermitsFrom::Pools);
+        let (outputs, permits) = self.outputs(batch, Takes::FromPools);
         permits.into_iter().for_each(Taken::spend);
         outputs.iter().map(word).collect()
     }
@@ -182,7 +176,7 @@ fn permits_go_to_the_first_and_are_held_until_they_are_spent() {
     assert_eq!(world.decide(&emails(3)), ["approved", "approved", "waits"]);
     assert_eq!((world.left(), world.email.held(), world.email.spent()), ((0, 0), 0, 2));
     let world = World::new(EMAIL, (2, 0));
-    let (_, permits) = world.outputs(&emails(1), PermitsFrom::Pools);
+    let (_, permits) = world.outputs(&emails(1), Takes::FromPools);
     assert_eq!((world.left(), world.email.held()), ((1, 0), 2), "it is being committed");
     drop(permits);
     assert_eq!((world.left(), world.email.held(), world.email.spent()), ((2, 0), 2, 0), "the commit failed");
@@ -250,7 +244,7 @@ fn a_batch_that_is_judged_again_has_no_more_permits_of_the_reserved_share_than_i
     assert_eq!(kept.take(Pool::Reserved, 2, PASSED), 2);
     let service = r#","category":"service""#;
     let mixed = [("a", "email", ""), ("b", "email", service), ("c", "email", ""), ("d", "email", service)];
-    let (outputs, permits) = world.outputs(&batch(&mixed), PermitsFrom::Taken(kept));
+    let (outputs, permits) = world.outputs(&batch(&mixed), Takes::WithPermits(kept));
     assert_eq!(outputs.iter().map(word).collect::<Vec<_>>(), ["waits", "approved", "waits", "approved"]);
     assert_eq!((permits[0].permits(), world.left()), (2, (0, 2)));
 }
@@ -264,7 +258,7 @@ fn an_intent_queues_behind_those_that_wait_and_a_waiting_one_does_not() {
     assert_eq!(world.decide(&emails(1)), ["approved"]);
     world.waits(vec![5, 0]);
     let taken = Taken::general(Arc::clone(&world.email), 2, PASSED);
-    let (outputs, permits) = world.outputs(&emails(2), PermitsFrom::Taken(taken));
+    let (outputs, permits) = world.outputs(&emails(2), Takes::WithPermits(taken));
     assert!(outputs.iter().all(|output| output.to.is_approved()));
     assert_eq!((permits[0].permits(), world.left()), (2, (6, 0)));
 }
@@ -273,7 +267,7 @@ fn an_intent_queues_behind_those_that_wait_and_a_waiting_one_does_not() {
 fn an_intent_that_waits_keeps_its_origin_and_is_due_at_any_time_by_any_clock() {
     let world = World::new(EMAIL, (0, 0));
     let mut waiting = emails(1);
-    let (outputs, _) = world.outputs(&waiting, PermitsFrom::Pools);
+    let (outputs, _) = world.outputs(&waiting, Takes::FromPools);
     let Destination::Waiting { partition, .. } = outputs[0].to else { panic!("{outputs:?}") };
     assert!((0..4).contains(&partition));
     let headers: Vec<_> =
@@ -285,10 +279,10 @@ fn an_intent_that_waits_keeps_its_origin_and_is_due_at_any_time_by_any_clock() {
     let ahead = Deferral { first_at: now().plus(5_000), due: now().plus(5_000), ..deferral };
     waiting.0[0].1 = Some(ahead);
     let taken = Taken::general(Arc::clone(&world.email), 1, PASSED);
-    assert_eq!(word(&world.outputs(&waiting, PermitsFrom::Taken(taken)).0[0]), "waits", "again, without a permit");
+    assert_eq!(word(&world.outputs(&waiting, Takes::WithPermits(taken)).0[0]), "waits", "again, without a permit");
     world.email.grant(1, 0, LEASE);
     let taken = Taken::general(Arc::clone(&world.email), 1, PASSED);
-    let approved = &world.outputs(&waiting, PermitsFrom::Taken(taken)).0[0];
+    let approved = &world.outputs(&waiting, Takes::WithPermits(taken)).0[0];
     assert!(approved.to.is_approved() && approved.headers[0].1.contains(r#""deferred":{"why":"capacity","count":1,"#));
 }
 
@@ -373,7 +367,7 @@ fn nothing_is_held_back_in_shadow_mode_or_without_routes_and_who_looks_takes_not
     let world = World { decider: no_routes, ..World::new(EMAIL, (0, 0)) };
     assert_eq!(world.decide(&emails(1)), ["approved"]);
     let world = World::new(EMAIL, (1, 0));
-    let (outputs, permits) = world.outputs(&emails(2), PermitsFrom::Look);
+    let (outputs, permits) = world.outputs(&emails(2), Takes::Nothing);
     assert_eq!(outputs.iter().map(word).collect::<Vec<_>>(), ["approved", "waits"]);
     assert_eq!((permits.len(), world.left()), (0, (1, 0)));
 }
@@ -384,7 +378,7 @@ fn a_bypass_takes_permits_and_the_first_route_counts() {
         format!("[[bypass]]\nchannel = \"email\"\ncounts = false\n{EMAIL}[[routes]]\nname = \"rest\"\nrate = 1\n");
     let world = World::new(&rules, (1, 0));
     assert_eq!(world.decide(&emails(2)), ["approved", "waits"]);
-    let (outputs, _) = world.outputs(&batch(&[("a", "push", "")]), PermitsFrom::Pools);
+    let (outputs, _) = world.outputs(&batch(&[("a", "push", "")]), Takes::FromPools);
     let rest = world.decider.routes.as_ref().unwrap().state("rest");
     assert!(
         matches!(outputs[0].to, Destination::Waiting { topic, partition: -1 } if topic == rest.topic),
@@ -398,7 +392,7 @@ fn before_the_first_look_at_what_waits_a_campaign_has_two_partitions_too() {
     world.decider.routes.as_ref().unwrap().state("rest").set_partitions(8);
     let users: Vec<String> = (0..100).map(|number| format!("u{number}")).collect();
     let intents: Vec<_> = users.iter().map(|user| (user.as_str(), "push", r#","campaign":"spring""#)).collect();
-    let (outputs, _) = world.outputs(&batch(&intents), PermitsFrom::Pools);
+    let (outputs, _) = world.outputs(&batch(&intents), Takes::FromPools);
     let partition = |output: &Output| {
         let Destination::Waiting { partition, .. } = output.to else { panic!("{output:?}") };
         partition
@@ -413,7 +407,7 @@ fn a_channel_may_have_an_approved_topic_of_its_own() {
     let world = World::new("", (0, 0));
     let approved_by_channel = Arc::new([("email".to_owned(), ApprovedTopic(1))]);
     let world = World { decider: Decider { approved_by_channel, ..world.decider.clone() }, ..world };
-    let (outputs, _) = world.outputs(&batch(&[("a", "email", ""), ("b", "push", "")]), PermitsFrom::Pools);
+    let (outputs, _) = world.outputs(&batch(&[("a", "email", ""), ("b", "push", "")]), Takes::FromPools);
     let to: Vec<_> = outputs.iter().map(|output| output.to).collect();
     assert_eq!(to, [Destination::Approved(ApprovedTopic(1)), Destination::APPROVED]);
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    decide::{AdmitVerdict, Answer},
+    decide::AdmitVerdict,
     policy::{
         Mode::{self, Enforce, Shadow},
         Unavailable::{Approve, Suppress, Wait},
@@ -59,13 +59,14 @@ fn look_up(reason: GateReason, fallback: Option<Unavailable>) -> Disposition {
 /// `permits_of` (who uses a permit), `is_spent` and `is_recorded` (whose tokens are gone, of a batch that is decided or judged again),
 /// `owed` (who pays though it took nothing), `took` (who names its budgets), `waits` (who is deferred until the store answers),
 /// `waits_for_route`, and `is_denied` (who is offered what comes back).
-fn words(begun: &BatchDecision, gated: &GatedBatch<'_, Campaigns>) -> String {
-    let (fate, gate_result, answers) = (begun.fate(gated, 0), &gated.results()[0], gated.answers());
+fn words(asked: AskedBatch<'_, Campaigns>) -> String {
+    let (fate, without_answer) = (asked.fate(0), asked.lacking().next());
+    let (decided, _) = asked.finish();
     let mut words = Vec::new();
     // No verdict is asked for while the store has to be waited for.
     let has_verdict = !matches!(fate, Fate::Unanswered { outcome: UnavailableOutcome::Wait, fallback: Some(_), .. });
     if has_verdict {
-        let (verdict, at) = begun.ruling(gate_result, answers, now());
+        let (verdict, at) = decided.ruling(0, now());
         let (word, counts) = match verdict {
             Verdict::Approved(counts) => ("approved", Some(counts)),
             Verdict::ShadowSuppressed(_, counts) => ("shadow", Some(counts)),
@@ -79,7 +80,7 @@ fn words(begun: &BatchDecision, gated: &GatedBatch<'_, Campaigns>) -> String {
     let yes = [
         ("is_approved", fate.is_approved()),
         ("permits_of", fate.uses_permit()),
-        ("is_spent", fate.pays(now(), || now().plus(-900)..now().plus(-600))),
+        ("is_spent", fate.pays(now(), now().plus(-900)..now().plus(-600))),
         ("is_recorded", fate.is_recorded(now())),
         ("owed", fate.replayed_from().is_some_and(|at| at < now())),
         ("took", has_verdict && fate.took()),
@@ -88,9 +89,7 @@ fn words(begun: &BatchDecision, gated: &GatedBatch<'_, Campaigns>) -> String {
         ("is_denied", fate.is_limited()),
     ];
     words.extend(yes.into_iter().filter(|(_, yes)| *yes).map(|(word, _)| word.to_owned()));
-    if gate_result.request().is_some_and(|request| answers.get(request).is_none()) {
-        words.push(format!("{:?}", begun.fallback(gated)[REQUEST]));
-    }
+    words.extend(without_answer.map(|(_, outcome)| format!("{outcome:?}")));
     words.join(" ")
 }
 
@@ -100,21 +99,21 @@ fn check(mode: Mode, rows: &[(Disposition, Says, &str)]) {
     let policy = parse_policy("p.toml", &text, Format::Toml, 86_400_000).unwrap();
     let decider = Decider { policy: Current::new(Arc::new(policy)), ..decider("") };
     let records = Campaigns(vec![r#"{"id":"1","user_id":"u"}"#.to_owned()]);
-    let mut begun = decider.begin_batch(now());
-    let decoded = begun.decode(&records);
-    let (mut gated, _) = begun.gate(&records, &decoded);
-    assert_eq!(gated.results()[0].disposition, caps(Wait), "the one that the rows replace");
+    let decoded = decider.decode(&records);
     for (disposition, says, expected) in rows {
+        let batch = DecodedBatch { records: &records, decoded: &decoded };
+        let mut asked = decider.begin(batch, ground(now())).ask(None);
+        assert_eq!(asked.fates.results[0].disposition, caps(Wait), "the one that the row replaces");
         let answer = match says {
             Says::Answer(verdict, ms) => Some(Answer { verdict: *verdict, at: now().plus(*ms), ahead: false }),
             Nothing | Unclear => None,
         };
-        gated.results_mut()[0].disposition = *disposition;
-        gated.answer(vec![answer]);
+        asked.fates.results[0].disposition = *disposition;
+        asked.answer(vec![answer]);
         if matches!(says, Unclear) {
-            gated.asked(&[REQUEST]);
+            asked.asked(&[REQUEST]);
         }
-        assert_eq!(words(&begun, &gated), *expected, "{mode:?} {disposition:?} {says:?}");
+        assert_eq!(words(asked), *expected, "{mode:?} {disposition:?} {says:?}");
     }
 }
 
@@ -271,7 +270,7 @@ fn a_replay_pays_nothing_unless_it_is_of_the_same_admission_or_not_counted_in_it
         (now().plus(1), true),
     ] {
         let fate = Fate::Approved(Approval::Replayed(at), None);
-        assert_eq!(fate.pays(now(), || begin..before), spent, "{at:?}");
+        assert_eq!(fate.pays(now(), begin..before), spent, "{at:?}");
         assert_eq!(fate.is_recorded(now()), at >= now(), "where the batch is judged again, it claims again: {at:?}");
     }
 }

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::{
-    embedded::EmbeddedStore,
     history::HistoryBounds,
     lease::{Claimed, Leases, Outcome, Ticket},
     ledger::{CountId, TakeAnswer},
@@ -41,31 +40,19 @@ fn store() -> EmbeddedStore {
     EmbeddedStore::new(HistoryBounds { retention_ms: 86_400_000, max_entries: 100 })
 }
 
-/// Asks the store what it has not answered yet, as a lane does.
-fn ask(store: &EmbeddedStore, gated: &mut GatedBatch<'_, Campaigns>) -> usize {
-    let open: Vec<RequestIndex> = gated.unanswered().collect();
-    let answers = store.admit_each(&gated.part(&open), &vec![now(); open.len()]);
-    gated.answer_part(&open, answers);
-    gated.asked(&open);
-    open.len()
-}
-
-/// Decides a batch as a lane does.
-fn decide<'b>(
-    begun: &mut BatchDecision,
-    records: &'b Campaigns,
-    decoded: &'b [Decoded<'b>],
-) -> (GatedBatch<'b, Campaigns>, u64) {
-    let (store, (mut gated, _)) = (store(), begun.gate(records, decoded));
-    ask(&store, &mut gated);
+/// Decides a batch as a lane does: what is settled, and how many are approved.
+fn decide<'b>(mut asked: AskedBatch<'b, Campaigns>) -> (DecidedBatch<'b, Campaigns>, Settlement, u64) {
+    let store = store();
+    ask(&store, &mut asked, now());
     let mut offers = 0;
-    while offers < BatchDecision::MOST_OFFERS && begun.offer(&mut gated) {
-        assert!(ask(&store, &mut gated) > 0);
+    while offers < MOST_OFFERS && asked.offer() {
+        assert!(ask(&store, &mut asked, now()) > 0);
         offers += 1;
     }
     assert!(offers > 1, "{offers} offers");
-    let approved = (0..decoded.len()).filter(|index| begun.decision(&gated, *index).verdict.is_approved()).count();
-    (gated, approved as u64)
+    let (decided, settlement) = asked.finish();
+    let approved = (0..INTENTS as usize).filter(|index| decided.decision(*index).verdict.is_approved()).count();
+    (decided, settlement, approved as u64)
 }
 
 /// The answers to a claim of a budget that has so many tokens left, of a ledger that has no more.
@@ -88,37 +75,61 @@ fn budget(selection: &str) -> String {
     format!("[[budgets]]\nname = \"spring\"\nlimit = {MOST}\ntotal = true\nbest_effort = true\n{selection}")
 }
 
+/// The batch by a decider whose budget has [`MOST`] tokens left.
+fn funded_batch<'b>(
+    decider: &Decider,
+    batch: DecodedBatch<'b, Campaigns>,
+    read_before: ReadBefore,
+) -> AskedBatch<'b, Campaigns> {
+    let ground = Ground { passed: PASSED, budgets: Some(PATIENCE), read_before, ..ground(now()) };
+    let gated = decider.begin(batch, ground);
+    let answers = funded(gated.claim().unwrap(), MOST);
+    gated.ask(Some(answers))
+}
+
 #[test]
 fn tokens_that_come_back_in_a_batch_are_spent_in_it() {
     let (decider, records) = (capped(&budget("")), intents());
-    let mut begun = decider.begin_batch(now());
-    let decoded = begun.decode(&records);
-    let claim =
-        begun.claim(&records, &decoded, PASSED, Patience { unavailable_after: None, may_defer: false }).unwrap();
-    begun.claimed(funded(&claim, MOST));
-    let (gated, approved) = decide(&mut begun, &records, &decoded);
+    let decoded = decider.decode(&records);
+    let batch = DecodedBatch { records: &records, decoded: &decoded };
+    let (mut decided, settlement, approved) = decide(funded_batch(&decider, batch, ReadBefore::none()));
     assert!((1_480..=MOST).contains(&approved), "{approved} of {MOST}");
     // Each token is spent once or goes back.
-    let unspent = begun.unspent(&gated);
-    assert_eq!(unspent.iter().map(|(.., tokens)| tokens).sum::<u64>(), MOST - approved);
-    assert_eq!(begun.granted().iter().map(|(.., tokens)| tokens).sum::<u64>(), MOST);
-    let mut tally = Tally::default();
-    begun.count_tokens(&unspent, &mut tally);
+    assert_eq!(settlement.unspent.iter().map(|(.., tokens)| tokens).sum::<u64>(), MOST - approved);
+    let (_, tally) = decided.outputs(&|_| None);
+    let [(_, [spent, returned, _])] = &tally.budget_tokens[..] else { panic!("{:?}", tally.budget_tokens) };
+    assert_eq!((*spent, *returned), (approved, MOST - approved));
 }
 
 #[test]
 fn what_a_spent_budget_denied_and_the_store_was_asked_for_gets_tokens_too() {
     let (decider, records) = (capped(&budget("")), intents());
-    let mut begun = decider.begin_batch(now());
+    let decoded = decider.decode(&records);
+    let batch = DecodedBatch { records: &records, decoded: &decoded };
     // The store is asked for what the budget denies, too: it was read before.
-    begun.look_up(ReadBefore::All);
-    let decoded = begun.decode(&records);
-    let claim =
-        begun.claim(&records, &decoded, PASSED, Patience { unavailable_after: None, may_defer: false }).unwrap();
-    begun.claimed(funded(&claim, MOST));
-    let (gated, approved) = decide(&mut begun, &records, &decoded);
+    let (_, _, approved) = decide(funded_batch(&decider, batch, ReadBefore::All));
     assert!((1_480..=MOST).contains(&approved), "{approved} of {MOST}");
-    assert_eq!(begun.fallback(&gated).iter().count(), gated.requests().requests.len());
+}
+
+#[test]
+fn a_batch_that_only_asks_puts_all_its_tokens_back_at_once() {
+    let (decider, records) = (capped(&budget("")), intents());
+    let decoded = decider.decode(&records);
+    let batch = DecodedBatch { records: &records, decoded: &decoded };
+    let mut asked = funded_batch(&decider, batch, ReadBefore::none());
+    assert_eq!(asked.put_back().iter().map(|(.., tokens)| tokens).sum::<u64>(), MOST);
+    ask(&store(), &mut asked, now());
+    assert!(asked.finish().1.unspent.is_empty(), "they are not put back again");
+}
+
+#[test]
+fn no_intent_takes_from_a_budget_that_nobody_has_asked() {
+    let (decider, records) = (capped(&budget("")), intents());
+    let decoded = decider.decode(&records);
+    let batch = DecodedBatch { records: &records, decoded: &decoded };
+    let ground = Ground { passed: PASSED, budgets: Some(PATIENCE), ..ground(now()) };
+    let asked = decider.begin(batch, ground).ask(None);
+    assert!((0..decoded.len()).all(|record| asked.fate(record).waits()));
 }
 
 #[test]
@@ -128,15 +139,12 @@ fn permits_that_come_back_in_a_batch_are_used_in_it() {
     let state = routes.state("push");
     state.grant(MOST, 0, PASSED + Duration::from_secs(3));
     let decider = Decider { routes: Some(routes), ..capped(route) };
-    let mut begun = decider.begin_batch(now());
-    let decoded = begun.decode(&records);
-    begun.take_permits(&records, &decoded, PermitsFrom::Pools, PASSED);
-    let (gated, approved) = decide(&mut begun, &records, &decoded);
+    let decoded = decider.decode(&records);
+    let batch = DecodedBatch { records: &records, decoded: &decoded };
+    let asked = decider.begin(batch, Ground { passed: PASSED, ..ground(now()) }).ask(None);
+    let (_, settlement, approved) = decide(asked);
     assert!((1_480..=MOST).contains(&approved), "{approved} of {MOST}");
-    let is_approved: Vec<bool> =
-        (0..decoded.len()).map(|index| begun.decision(&gated, index).verdict.is_approved()).collect();
-    let permits = begun.permits_where(|index| is_approved[index]);
-    assert_eq!(permits.iter().map(Taken::permits).sum::<u64>(), approved);
+    assert_eq!(settlement.permits.iter().map(Taken::permits).sum::<u64>(), approved);
     assert_eq!(state.left(Pool::General, PASSED), MOST - approved);
 }
 
@@ -154,26 +162,24 @@ fn pressed(places: u64, had: &[&str]) -> (Decider, Arc<PressureState>, EmbeddedS
     pressure.replace(Some(Arc::clone(&state)));
     let (decider, store) = (Decider { pressure: Some(pressure), ..decider }, store());
     let had = Campaigns(had.iter().enumerate().map(|(id, user)| to(user, "sms", id)).collect());
-    let mut begun = decider.begin_batch(now());
-    let decoded = begun.decode(&had);
-    let (mut gated, _) = begun.gate(&had, &decoded);
-    ask(&store, &mut gated);
+    let decoded = decider.decode(&had);
+    let batch = DecodedBatch { records: &had, decoded: &decoded };
+    ask(&store, &mut decider.begin(batch, ground(now())).ask(None), now());
     (decider, state, store)
 }
 
 /// Which of these are approved of a batch of pushes, which is offered once what came back.
 fn approved_pushes((decider, store): (&Decider, &EmbeddedStore), users: &[&str]) -> Vec<usize> {
     let records = Campaigns(users.iter().enumerate().map(|(id, user)| to(user, "push", id)).collect());
-    let mut begun = decider.begin_batch(now());
-    let decoded = begun.decode(&records);
-    begun.press(&records, &decoded, Places::Take);
-    let (mut gated, _) = begun.gate(&records, &decoded);
-    ask(store, &mut gated);
-    assert!(begun.offer(&mut gated));
-    ask(store, &mut gated);
-    assert!(!begun.offer(&mut gated), "no place is left, or nobody needs one");
-    begun.note_active(&gated);
-    (0..users.len()).filter(|index| begun.decision(&gated, *index).verdict.is_approved()).collect()
+    let decoded = decider.decode(&records);
+    let batch = DecodedBatch { records: &records, decoded: &decoded };
+    let mut asked = decider.begin(batch, ground(now())).ask(None);
+    ask(store, &mut asked, now());
+    assert!(asked.offer());
+    ask(store, &mut asked, now());
+    assert!(!asked.offer(), "no place is left, or nobody needs one");
+    let (decided, _) = asked.finish();
+    (0..users.len()).filter(|index| decided.decision(*index).verdict.is_approved()).collect()
 }
 
 /// Users who have had their one, and are not active, take places in vain.
@@ -206,17 +212,16 @@ fn what_comes_back_of_one_limit_is_not_given_to_an_intent_that_lacks_another() {
     // The second is denied by the cap: its permit comes back, and no token. The third needs one, the last does not.
     let users = [("u", "b"), ("u", "b"), ("v", "a"), ("w", "b")];
     let records = Campaigns(users.iter().enumerate().map(value).collect());
-    let mut begun = decider.begin_batch(now());
-    let decoded = begun.decode(&records);
-    begun.take_permits(&records, &decoded, PermitsFrom::Pools, PASSED);
-    let claim =
-        begun.claim(&records, &decoded, PASSED, Patience { unavailable_after: None, may_defer: false }).unwrap();
-    let outcomes = vec![Outcome::Granted; claim.wants.len()];
-    begun.claimed(Answers { outcomes, spent: vec![None], leases: vec![None], counted_for_ms: vec![None] });
-    let (store, (mut gated, _)) = (store(), begun.gate(&records, &decoded));
-    ask(&store, &mut gated);
-    assert!(begun.offer(&mut gated));
-    ask(&store, &mut gated);
-    let approved = [0, 1, 2, 3].map(|index| begun.decision(&gated, index).verdict.is_approved());
+    let decoded = decider.decode(&records);
+    let batch = DecodedBatch { records: &records, decoded: &decoded };
+    let gated = decider.begin(batch, Ground { passed: PASSED, budgets: Some(PATIENCE), ..ground(now()) });
+    let outcomes = vec![Outcome::Granted; gated.claim().unwrap().wants.len()];
+    let answers = Answers { outcomes, spent: vec![None], leases: vec![None], counted_for_ms: vec![None] };
+    let (store, mut asked) = (store(), gated.ask(Some(answers)));
+    ask(&store, &mut asked, now());
+    assert!(asked.offer());
+    ask(&store, &mut asked, now());
+    let (decided, _) = asked.finish();
+    let approved = [0, 1, 2, 3].map(|index| decided.decision(index).verdict.is_approved());
     assert_eq!(approved, [true, false, false, true]);
 }

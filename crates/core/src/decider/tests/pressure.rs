@@ -4,11 +4,9 @@ use super::*;
 use crate::{
     activity::{ActivityHash, Minute},
     activity_log::ActiveIn,
-    embedded::EmbeddedStore,
     history::HistoryBounds,
     pressure::PressureState,
     record::NoHeaders,
-    shard::UserHash,
 };
 
 const RULE: &str = "[pressure]\nmax_active_users = 1000\nchannel = \"push\"\n";
@@ -64,19 +62,20 @@ impl World {
 
     /// Decides a batch as a lane does; gives the verdict or the reason of each.
     fn decide(&self, batch: &Batch) -> Vec<&'static str> {
-        self.decide_again(batch, ReadBefore::none())
+        self.decide_by(batch, ground(self.now))
     }
 
-    fn decide_again(&self, batch: &Batch, read_before: ReadBefore) -> Vec<&'static str> {
-        let mut begun = self.decider.begin_batch(self.now);
-        begun.look_up(read_before);
-        let decoded = begun.decode(batch);
-        begun.press(batch, &decoded, Places::Take);
-        let (mut gated, _) = begun.gate(batch, &decoded);
-        let times = vec![self.now; gated.requests().requests.len()];
-        gated.answer(self.store.admit_each(gated.requests(), &times));
-        begun.note_active(&gated);
-        words(&begun, &gated)
+    fn decide_by(&self, batch: &Batch, ground: Ground<'_>) -> Vec<&'static str> {
+        let decoded = self.decider.decode(batch);
+        let batch = DecodedBatch { records: batch, decoded: &decoded };
+        let mut asked = self.decider.begin(batch, ground).ask(None);
+        ask(&self.store, &mut asked, self.now);
+        words(&asked.finish().0, decoded.len())
+    }
+
+    /// As much of it as that it is through the gate.
+    fn gated<'b>(&self, batch: &'b Batch, decoded: &'b [Decoded<'b>], ground: Ground<'b>) -> GatedBatch<'b, Batch> {
+        self.decider.begin(DecodedBatch { records: batch, decoded }, ground)
     }
 
     /// Left to be taken, and held.
@@ -97,13 +96,13 @@ fn hash(user: &str) -> ActivityHash {
     UserHash::of(user).into()
 }
 
-fn words(begun: &BatchDecision, gated: &GatedBatch<'_, Batch>) -> Vec<&'static str> {
-    let word = |index| match begun.decision(gated, index).verdict {
+fn words(decided: &DecidedBatch<'_, Batch>, records: usize) -> Vec<&'static str> {
+    let word = |record| match decided.decision(record).verdict {
         Verdict::Approved(_) => "approved",
         Verdict::Suppressed(suppressed) => suppressed.reason().as_str(),
         Verdict::ShadowSuppressed(..) => "shadow",
     };
-    (0..gated.results().len()).map(word).collect()
+    (0..records).map(word).collect()
 }
 
 #[test]
@@ -162,18 +161,21 @@ fn a_place_that_nobody_came_in_by_goes_back() {
 fn places_go_back_where_a_batch_is_given_up() {
     let world = World::new(RULE, 2);
     let given_up = batch(&[("a", "push"), ("b", "push"), ("c", "push")]);
-    let mut begun = world.decider.begin_batch(world.now);
-    let decoded = begun.decode(&given_up);
-    begun.press(&given_up, &decoded, Places::Take);
+    let decoded = world.decider.decode(&given_up);
+    let gated = || world.gated(&given_up, &decoded, ground(world.now));
+    let begun = gated();
     assert_eq!(world.places(), (0, 2), "taken ones are held");
     drop(begun);
     assert_eq!(world.places(), (2, 2));
+    drop(gated().give_up());
+    assert_eq!(world.places(), (2, 2));
     // The same where the store does not answer.
-    let mut begun = world.decider.begin_batch(world.now);
-    begun.press(&given_up, &decoded, Places::Take);
-    let (gated, _) = begun.gate(&given_up, &decoded);
-    begun.note_active(&gated);
-    assert_eq!((world.places(), world.told()), ((2, 2), 0), "they wait");
+    for does_finish in [false, true] {
+        let asked = gated().ask(None);
+        assert_eq!(world.places(), (0, 2));
+        drop(if does_finish { asked.finish().1 } else { asked.give_up() });
+        assert_eq!((world.places(), world.told()), ((2, 2), 0), "they wait");
+    }
 }
 
 #[test]
@@ -241,18 +243,16 @@ fn a_replay_is_approved_as_it_was_and_makes_its_user_active() {
     assert_eq!(world.decide(&sent), ["approved"]);
     let later = World { now: world.now.plus(31 * 60_000), ..world };
     assert!(!later.is_active("a"));
-    let mut begun = later.decider.begin_batch(later.now);
-    begun.look_up(ReadBefore::All);
     let two = batch(&[("a", "push"), ("b", "push")]);
-    let decoded = begun.decode(&two);
-    begun.press(&two, &decoded, Places::Take);
-    let (gated, _) = begun.gate(&two, &decoded);
+    let decoded = later.decider.decode(&two);
+    let read_before = || Ground { read_before: ReadBefore::All, ..ground(later.now) };
+    let asked = later.gated(&two, &decoded, read_before()).ask(None);
     let due = Some(later.now.plus(60_000));
-    for gate_result in gated.results() {
-        let Disposition::LookUp { denial, .. } = gate_result.disposition else { panic!("{gate_result:?}") };
+    for result in [asked.result(0), asked.result(1)] {
+        let Disposition::LookUp { denial, .. } = result.disposition else { panic!("{result:?}") };
         assert_eq!(denial, (GateReason::Pressure, due));
     }
-    assert_eq!(later.decide_again(&two, ReadBefore::All), ["approved", "pressure"]);
+    assert_eq!(later.decide_by(&two, read_before()), ["approved", "pressure"]);
     assert_eq!((later.is_active("a"), later.is_active("b")), (true, false));
 }
 
@@ -261,20 +261,15 @@ fn budgets_are_not_asked_for_users_who_may_not_come_in() {
     let budget = "[[budgets]]\nname = \"spring\"\nlimit = 5\ntotal = true\n";
     let world = World::new(&format!("{RULE}{budget}"), 1);
     let asked = batch(&[("a", "push"), ("b", "push"), ("b", "email")]);
-    let mut begun = world.decider.begin_batch(world.now);
-    let decoded = begun.decode(&asked);
-    begun.press(&asked, &decoded, Places::Take);
-    let patience = Patience { unavailable_after: None, may_defer: false };
-    let claim = begun.claim(&asked, &decoded, Duration::ZERO, patience).unwrap();
-    assert_eq!(claim.wants.len(), 2, "a's, and b's email");
+    let decoded = world.decider.decode(&asked);
+    let gated = world.gated(&asked, &decoded, Ground { budgets: Some(PATIENCE), ..ground(world.now) });
+    assert_eq!(gated.claim().unwrap().wants.len(), 2, "a's, and b's email");
     let denied = crate::lease::Outcome::Denied(0);
     let answers =
         Answers { outcomes: vec![denied, denied], spent: vec![None], leases: vec![None], counted_for_ms: vec![None] };
-    begun.claimed(answers);
-    let (gated, _) = begun.gate(&asked, &decoded);
-    assert_eq!(words(&begun, &gated), ["budget", "pressure", "budget"]);
-    assert!(gated.requests().requests.is_empty());
-    begun.note_active(&gated);
+    let asked = gated.ask(Some(answers));
+    assert!(asked.requests().requests.is_empty());
+    assert_eq!(words(&asked.finish().0, 3), ["budget", "pressure", "budget"]);
     assert_eq!((world.places(), world.is_active("a")), ((1, 1), false), "a budget denied it");
 }
 
@@ -282,15 +277,8 @@ fn budgets_are_not_asked_for_users_who_may_not_come_in() {
 fn who_looks_takes_nothing() {
     for (places, expected) in [(1, "approved"), (0, "pressure")] {
         let world = World::new(RULE, places);
-        let asked = batch(&[("a", "push")]);
-        let mut begun = world.decider.begin_batch(world.now);
-        let decoded = begun.decode(&asked);
-        begun.press(&asked, &decoded, Places::Look);
-        let (mut gated, _) = begun.gate(&asked, &decoded);
-        let times = vec![world.now; gated.requests().requests.len()];
-        gated.answer(world.store.admit_each(gated.requests(), &times));
-        assert_eq!(words(&begun, &gated), [expected]);
-        drop(begun);
+        let looks = Ground { takes: Takes::Nothing, ..ground(world.now) };
+        assert_eq!(world.decide_by(&batch(&[("a", "push")]), looks), [expected]);
         assert_eq!((world.places(), world.is_active("a")), ((places, places), false));
     }
 }
@@ -311,12 +299,8 @@ fn without_a_state_in_force_or_a_rule_everybody_passes() {
 fn deferred_users_come_back_a_minute_later_or_more_spread_over_the_window() {
     let due_of = |policy: &str, user: &str| {
         let world = World::new(policy, 0);
-        let begun = world.decider.begin_batch(world.now);
-        let intent = Intent { user: UserHash::of(user), ..intent() };
-        let gate_result =
-            GateResult { disposition: Disposition::Bypass { shadowed: None }, segment: None, budgets: None };
         let suppressed = Suppressed { cause: Cause::Pressure, eligible_at: Some(world.now.plus(60_000)) };
-        let due = begun.to_defer(&gate_result, &intent, &Verdict::Suppressed(suppressed), world.now);
+        let due = to_defer(&world.decider, UserHash::of(user), suppressed, world.now);
         due.map(|(why, due)| {
             assert_eq!(why, DeferReason::Pressure);
             (due.millis() - world.now.millis()) / 60_000

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use weir_core::{
-    decider::{BatchDecision, GateResult, GatedBatch, PerRequest, RequestIndex, UnavailableOutcome},
+    decider::{AskedBatch, RequestIndex, UnavailableOutcome},
     deferred_send::DeferredSend,
     ports::{Clock, Source, Store, StoreError},
     record::{RecordView, Records},
@@ -15,76 +15,30 @@ use super::{
 };
 use crate::observer::{Event, Observer};
 
-/// A batch that the store is asked about.
-pub(in crate::lane) struct AskedBatch<'b, R> {
-    pub(in crate::lane) gated: GatedBatch<'b, R>,
-    /// The outcome of each request where the store cannot answer.
-    outcomes: PerRequest<UnavailableOutcome>,
-    /// The shard of each.
-    shards: PerRequest<u16>,
-    /// Whether what waits for the store is deferred.
-    may_defer: bool,
+/// A batch that the store is asked about, and of how many shards that is.
+struct ShardedBatch<'a, 'b, R> {
+    batch: &'a mut AskedBatch<'b, R>,
+    shards: u16,
 }
 
-impl<'b, R: Records> AskedBatch<'b, R> {
-    pub(in crate::lane) fn new(gated: GatedBatch<'b, R>, batch_decision: &BatchDecision, shards: u16) -> Self {
-        let outcomes = batch_decision.fallback(&gated);
-        let shards = shards_of(&gated, shards);
-        Self { gated, outcomes, shards, may_defer: batch_decision.may_defer() }
+impl<R: Records> ShardedBatch<'_, '_, R> {
+    fn shard(&self, request: RequestIndex) -> u16 {
+        self.batch.request(request).user.shard(self.shards)
     }
 
-    /// Offers what limits gave to intents that are not approved to those of the batch that they denied; whether some got it.
-    pub(in crate::lane) fn offer(&mut self, batch_decision: &mut BatchDecision, shards: u16) -> bool {
-        let has_offered = batch_decision.offer(&mut self.gated);
-        if has_offered {
-            self.outcomes = batch_decision.fallback(&self.gated);
-            self.shards = shards_of(&self.gated, shards);
-        }
-        has_offered
-    }
-
-    pub(in crate::lane) fn is_empty(&self) -> bool {
-        self.gated.requests().requests.is_empty()
-    }
-
-    /// Whether there is something that the store is to be asked.
-    pub(in crate::lane) fn has_unanswered(&self) -> bool {
-        self.gated.unanswered().next().is_some()
-    }
-
-    fn has_answer(&self, request: RequestIndex) -> bool {
-        self.gated.answers().get(request).is_some()
-    }
-
-    /// The requests without an answer whose intents depend on one.
-    fn lacking(&self) -> impl Iterator<Item = RequestIndex> {
-        self.gated.unanswered().filter(|request| self.outcomes[*request] != UnavailableOutcome::GivenUp)
-    }
-
-    fn deferred_send(&self, request: RequestIndex) -> DeferredSend {
-        DeferredSend::new(self.gated.request(request), self.gated.requests().now)
-    }
-
-    /// The sends that were approved without an answer.
-    pub(in crate::lane) fn promises(&self) -> Vec<Promise> {
-        if self.gated.unanswered().next().is_none() {
-            return Vec::new();
-        }
-        let promise = |(index, gate_result): (usize, &GateResult)| {
-            let request = gate_result.request()?;
-            let is_approved = !self.has_answer(request) && self.outcomes[request] == UnavailableOutcome::Approved;
-            is_approved.then(|| {
-                let RecordView { partition, offset, .. } = self.gated.records().get(index);
-                Promise { partition, offset, shard: self.shards[request], send: self.deferred_send(request) }
-            })
-        };
-        self.gated.results().iter().enumerate().filter_map(promise).collect()
+    /// The requests without an answer whose intents depend on one, with what becomes of these otherwise.
+    fn lacking(&self) -> impl Iterator<Item = (RequestIndex, UnavailableOutcome)> {
+        self.batch.lacking().filter(|(_, outcome)| *outcome != UnavailableOutcome::GivenUp)
     }
 }
 
-/// The shard of each request.
-fn shards_of<R>(gated: &GatedBatch<'_, R>, shards: u16) -> PerRequest<u16> {
-    gated.requests().requests.iter().map(|request| request.user.shard(shards)).collect()
+/// The writes that are deferred of a batch: of the sends that were approved without an answer.
+pub(in crate::lane) fn promises<R: Records>(batch: &AskedBatch<'_, R>, shards: u16) -> Vec<Promise> {
+    let promise = |(record, send): (RecordView<'_>, DeferredSend)| {
+        let RecordView { partition, offset, .. } = record;
+        Promise { partition, offset, shard: send.user.shard(shards), send }
+    };
+    batch.deferred_sends().map(promise).collect()
 }
 
 /// What came of asking.
@@ -115,12 +69,13 @@ impl UnavailableShards {
         (store, serving): (&mut D, &mut Serving<'_, S, C>),
         batch: &mut AskedBatch<'_, impl Records>,
     ) -> Result<Admitted, Interruption> {
-        self.heed_others(&batch.shards, serving.clock.passed());
-        let requests = self.may_be_asked(batch);
+        let batch = ShardedBatch { shards: store.shards(), batch };
+        self.heed_others(&batch, serving.clock.passed());
+        let requests = self.may_be_asked(&batch);
         let began = serving.clock.passed();
-        let outcome = ask((store, serving), batch, &requests).await;
+        let outcome = ask((store, serving), batch.batch, &requests).await;
         // Where it was interrupted, too.
-        batch.gated.asked(&requests);
+        batch.batch.asked(&requests);
         let error = match outcome? {
             // What was answered is answered the same when it is read again, and a smaller batch is answered whole.
             Err(StoreError::TooSlow(message)) => return Ok(Admitted::TooSlow(requests.len(), message)),
@@ -128,8 +83,8 @@ impl UnavailableShards {
             Err(error @ (StoreError::Temporary(_) | StoreError::LostHistory { .. })) => Some(error),
             Ok(()) => None,
         };
-        self.note_answers(batch, &requests, (began, error.as_ref()));
-        match self.unanswered_state(batch, serving.clock.passed()) {
+        self.note_answers(&batch, &requests, (began, error.as_ref()));
+        match self.unanswered_state(&batch, serving.clock.passed()) {
             UnansweredState::Settled => {
                 self.show(serving.status);
                 return Ok(Admitted::Settled);
@@ -140,34 +95,35 @@ impl UnavailableShards {
         if let Some(error) = error {
             note_failure(serving, &error);
         }
-        Ok(Admitted::Unanswered(batch.lacking().map(|request| batch.shards[request]).collect()))
+        Ok(Admitted::Unanswered(batch.lacking().map(|(request, _)| batch.shard(request)).collect()))
     }
 
     /// A shard with deferred writes of another lane was unavailable to that one: it is watched here, too.
-    fn heed_others(&mut self, shards: &PerRequest<u16>, now: Duration) {
+    fn heed_others(&mut self, batch: &ShardedBatch<'_, '_, impl Records>, now: Duration) {
         let all = self.deferred.of_all_lanes();
         if all.is_empty() {
             return;
         }
-        for shard in shards.iter().filter(|shard| all.has(**shard)) {
-            if !self.deferred.lacks(*shard) && !self.absences.is_known(*shard) {
-                self.absences.not_answered(*shard, now, Why::Silent);
+        let shards = batch.batch.requests().requests.iter().map(|request| request.user.shard(batch.shards));
+        for shard in shards.filter(|shard| all.has(*shard)) {
+            if !self.deferred.lacks(shard) && !self.absences.is_known(shard) {
+                self.absences.not_answered(shard, now, Why::Silent);
             }
         }
     }
 
     /// The requests without an answer whose shards may be asked.
-    fn may_be_asked(&self, batch: &AskedBatch<'_, impl Records>) -> Vec<RequestIndex> {
+    fn may_be_asked(&self, batch: &ShardedBatch<'_, '_, impl Records>) -> Vec<RequestIndex> {
         let of_all_lanes = self.deferred.of_all_lanes();
         let all = self.absences.is_empty() && of_all_lanes.is_empty();
         let may_ask = |shard: u16| !self.absences.is_watched(shard) && !of_all_lanes.has(shard);
-        batch.gated.unanswered().filter(|request| all || may_ask(batch.shards[*request])).collect()
+        batch.batch.unanswered().filter(|request| all || may_ask(batch.shard(*request))).collect()
     }
 
     /// Notes which shards answer and which do not.
     fn note_answers(
         &mut self,
-        batch: &AskedBatch<'_, impl Records>,
+        batch: &ShardedBatch<'_, '_, impl Records>,
         asked: &[RequestIndex],
         (began, error): (Duration, Option<&StoreError>),
     ) {
@@ -178,9 +134,9 @@ impl UnavailableShards {
             Some(StoreError::LostHistory { shards, .. }) if shards.contains(&shard) => Why::Lost,
             Some(_) | None => Why::Silent,
         };
-        let is_silent = |request: &&RequestIndex| !batch.has_answer(**request);
-        let silent: BTreeSet<u16> = asked.iter().filter(is_silent).map(|request| batch.shards[*request]).collect();
-        for shard in asked.iter().map(|request| batch.shards[*request]).filter(|shard| !silent.contains(shard)) {
+        let is_silent = |request: &&RequestIndex| batch.batch.answer_to(**request).is_none();
+        let silent: BTreeSet<u16> = asked.iter().filter(is_silent).map(|request| batch.shard(*request)).collect();
+        for shard in asked.iter().map(|request| batch.shard(*request)).filter(|shard| !silent.contains(shard)) {
             self.absences.answered(shard);
         }
         let news = silent.into_iter().filter(|shard| self.absences.not_answered(*shard, began, why(*shard))).count();
@@ -190,11 +146,11 @@ impl UnavailableShards {
     }
 
     /// Whether what has no answer can be given up.
-    fn unanswered_state(&self, batch: &AskedBatch<'_, impl Records>, now: Duration) -> UnansweredState {
+    fn unanswered_state(&self, batch: &ShardedBatch<'_, '_, impl Records>, now: Duration) -> UnansweredState {
         let mut bytes = self.deferred.bytes();
         let mut sent = false;
-        for request in batch.lacking() {
-            let shard = batch.shards[request];
+        for (request, outcome) in batch.lacking() {
+            let shard = batch.shard(request);
             if !self.absences.is_overdue(shard, now) {
                 return UnansweredState::Waits;
             }
@@ -202,12 +158,12 @@ impl UnavailableShards {
             if self.deferred.of_all_lanes().has(shard) && !self.absences.is_watched(shard) {
                 return UnansweredState::Waits;
             }
-            match batch.outcomes[request] {
-                UnavailableOutcome::Wait if !batch.may_defer => return UnansweredState::Waits,
+            match outcome {
+                UnavailableOutcome::Wait if !batch.batch.may_defer() => return UnansweredState::Waits,
                 UnavailableOutcome::Wait | UnavailableOutcome::Suppressed | UnavailableOutcome::GivenUp => {}
                 UnavailableOutcome::Approved => {
                     sent = true;
-                    bytes += batch.deferred_send(request).bytes();
+                    bytes += batch.batch.deferred_send(request).bytes();
                 }
             }
         }
@@ -235,15 +191,15 @@ async fn ask<S: Source, D: Store, C: Clock>(
     if requests.is_empty() {
         return Ok(Ok(()));
     }
-    if requests.len() == batch.gated.requests().requests.len() {
-        let (all, answers) = batch.gated.to_ask();
+    if requests.len() == batch.requests().requests.len() {
+        let (all, answers) = batch.to_ask();
         return serving.during(store.admit(all, answers)).await;
     }
     // The others are left out, so that nothing waits for a node that is known not to answer.
-    let part = batch.gated.part(requests);
+    let part = batch.part(requests);
     let mut answers = vec![None; requests.len()];
     let outcome = serving.during(store.admit(&part, &mut answers)).await?;
-    batch.gated.answer_part(requests, answers);
+    batch.answer_part(requests, answers);
     Ok(outcome)
 }
 

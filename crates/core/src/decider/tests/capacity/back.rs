@@ -52,27 +52,19 @@ fn an_intent_that_only_a_budget_denied_keeps_its_permit_where_a_token_comes_back
     let budget = "[[budgets]]\nname = \"spring\"\nlimit = 2\ntotal = true\nbest_effort = true\n";
     let world = capped(&format!("{budget}{EMAIL}"), (3, 0));
     let asked = batch(&[("a", "email", ""), ("a", "email", ""), ("b", "email", "")]);
-    let mut begun = world.decider.begin_batch(now());
-    let decoded = begun.decode(&asked);
-    begun.take_permits(&asked, &decoded, PermitsFrom::Pools, PASSED);
-    let patience = Patience { unavailable_after: None, may_defer: false };
-    let claim = begun.claim(&asked, &decoded, PASSED, patience).unwrap();
+    let decoded = world.decider.decode(&asked);
+    let batch = DecodedBatch { records: &asked, decoded: &decoded };
+    let gated = world.decider.begin(batch, Ground { passed: PASSED, budgets: Some(PATIENCE), ..ground(now()) });
     let outcomes = vec![Outcome::Granted, Outcome::Granted, Outcome::Denied(0)];
-    assert_eq!(claim.wants.len(), outcomes.len());
-    begun.claimed(Answers { outcomes, spent: vec![None], leases: vec![None], counted_for_ms: vec![None] });
-    let (mut gated, _) = begun.gate(&asked, &decoded);
-    let ask = |gated: &mut GatedBatch<'_, Batch>| {
-        let open: Vec<RequestIndex> = gated.unanswered().collect();
-        let answers = world.store.admit_each(&gated.part(&open), &vec![now(); open.len()]);
-        gated.answer_part(&open, answers);
-        open.len()
-    };
-    assert_eq!(ask(&mut gated), 2);
-    assert!(begun.offer(&mut gated));
-    assert_eq!(ask(&mut gated), 1);
-    assert!(!begun.offer(&mut gated), "nothing is left that was denied");
-    let approved = [0, 1, 2].map(|index| begun.decision(&gated, index).verdict.is_approved());
+    assert_eq!(gated.claim().unwrap().wants.len(), outcomes.len());
+    let answers = Answers { outcomes, spent: vec![None], leases: vec![None], counted_for_ms: vec![None] };
+    let mut asked = gated.ask(Some(answers));
+    assert_eq!(ask(&world.store, &mut asked, now()), 2);
+    assert!(asked.offer());
+    assert_eq!(ask(&world.store, &mut asked, now()), 1);
+    assert!(!asked.offer(), "nothing is left that was denied");
+    let (decided, Settlement { permits, .. }) = asked.finish();
+    let approved = [0, 1, 2].map(|index| decided.decision(index).verdict.is_approved());
     assert_eq!(approved, [true, false, true]);
-    let permits = begun.permits_where(|index| approved[index]);
     assert_eq!((permits.iter().map(Taken::permits).sum::<u64>(), world.left()), (2, (1, 0)));
 }

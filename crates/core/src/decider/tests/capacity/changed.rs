@@ -48,7 +48,7 @@ fn what_was_read_at_full_speed_is_read_again_where_its_route_waits_again_and_els
     let world = World { waited_ms: MAX_WAIT_MS, ..World::new(&suppresses, (1, 0)) };
     world.waits(vec![5]);
     assert!(!world.is_short(&emails(2), none(&world)), "none waits");
-    let (outputs, _) = world.outputs(&emails(2), PermitsFrom::Taken(none(&world)));
+    let (outputs, _) = world.outputs(&emails(2), Takes::WithPermits(none(&world)));
     let words: Vec<String> = outputs.iter().map(word).collect();
     assert!(words[0] == "approved" && words[1].starts_with("capacity for"), "{words:?}");
 }

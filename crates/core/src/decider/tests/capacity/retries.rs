@@ -23,7 +23,7 @@ fn due(count: usize, more: &str) -> Batch {
 #[test]
 fn a_retry_takes_a_permit_and_without_one_it_waits_as_a_retry() {
     let world = World::new(EMAIL, (2, 0));
-    let (outputs, permits) = world.outputs(&due(3, ""), PermitsFrom::Pools);
+    let (outputs, permits) = world.outputs(&due(3, ""), Takes::FromPools);
     assert_eq!(outputs.iter().map(word).collect::<Vec<_>>(), ["approved", "approved", "waits"]);
     permits.into_iter().for_each(Taken::spend);
     assert_eq!((world.left(), world.email.spent(), world.email.queued()), ((0, 0), 2, 1));
@@ -43,7 +43,7 @@ fn a_retry_takes_a_permit_and_without_one_it_waits_as_a_retry() {
     let taken = || Taken::general(Arc::clone(&world.email), 1, PASSED);
     assert!(world.is_short(&waiting, taken()), "one would wait again");
     waiting.0.truncate(1);
-    let (outputs, permits) = world.outputs(&waiting, PermitsFrom::Taken(taken()));
+    let (outputs, permits) = world.outputs(&waiting, Takes::WithPermits(taken()));
     assert_eq!(word(&outputs[0]), "approved");
     assert!(outputs[0].headers.is_empty(), "as it was");
     assert_eq!(permits.iter().map(Taken::permits).sum::<u64>(), 1);
@@ -71,7 +71,7 @@ fn a_retry_that_cannot_wait_is_undelivered_and_needs_no_permit() {
     // It has waited for too long.
     let world = World { waited_ms: MAX_WAIT_MS, ..World::new(EMAIL, (1, 0)) };
     let taken = Taken::general(Arc::clone(&world.email), 1, PASSED);
-    let (outputs, _) = world.outputs(&due(1, ""), PermitsFrom::Taken(taken));
+    let (outputs, _) = world.outputs(&due(1, ""), Takes::WithPermits(taken));
     assert_eq!((word(&outputs[0]), world.left()), ("undelivered: capacity".to_owned(), (1, 0)));
     // One that has ended takes none.
     let stopped = format!("[[stop]]\ncampaign = \"spring\"\n{EMAIL}");

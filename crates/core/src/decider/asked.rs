@@ -1,0 +1,164 @@
+//! A batch that asks the store, with the answers. Records and requests are counted apart: an intent that the store is not asked about
+//! has no request.
+
+use super::{
+    Disposition, Fate, GateDenial, GateResult, GatedBatch, UnavailableOutcome, Unspent, fate::Fates, gated::Requests,
+};
+use crate::{
+    admit::{AdmitBatch, AdmitRequest},
+    decide::Answer,
+    deferred_send::DeferredSend,
+    policy::Mode,
+    record::{RecordView, Records},
+    tally::SegmentCounts,
+};
+
+/// The place of a request among those of its batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RequestIndex(usize);
+
+/// A batch that asks the store: what it asks, and what the store has answered so far.
+pub struct AskedBatch<'b, R> {
+    pub(super) gated: GatedBatch<'b, R>,
+    pub(super) requests: Requests<'b>,
+    pub(super) fates: Fates,
+    pub(super) segments: SegmentCounts,
+}
+
+impl RequestIndex {
+    /// Of the request that is added next to these.
+    pub(super) const fn next(requests: &[AdmitRequest<'_>]) -> Self {
+        Self(requests.len())
+    }
+
+    /// The place in [`AdmitBatch::requests`].
+    #[must_use]
+    pub const fn get(self) -> usize {
+        self.0
+    }
+}
+
+impl<'b, R: Records> AskedBatch<'b, R> {
+    /// What was found of the segments of its users.
+    #[must_use]
+    pub const fn segment_counts(&self) -> SegmentCounts {
+        self.segments
+    }
+
+    /// What the gate and the limits say of a record, by its place.
+    #[must_use]
+    pub fn result(&self, record: usize) -> &GateResult {
+        &self.fates.results[record]
+    }
+
+    /// What became of a record, as far as the store has answered.
+    #[must_use]
+    pub fn fate(&self, record: usize) -> Fate {
+        self.fates.get(record)
+    }
+
+    /// What the store is asked.
+    #[must_use]
+    pub const fn requests(&self) -> &AdmitBatch<'b> {
+        &self.requests.batch
+    }
+
+    /// One request.
+    #[must_use]
+    pub fn request(&self, request: RequestIndex) -> &AdmitRequest<'b> {
+        &self.requests.batch.requests[request.0]
+    }
+
+    /// The answer to a request, if it has one.
+    #[must_use]
+    pub fn answer_to(&self, request: RequestIndex) -> Option<Answer> {
+        self.fates.answer(request)
+    }
+
+    /// Takes the answers to all requests.
+    pub fn answer(&mut self, answers: Vec<Option<Answer>>) {
+        (self.fates.answers, self.fates.unclear) = (answers, Vec::new());
+    }
+
+    /// What the store is asked, and the places of its answers.
+    pub fn to_ask(&mut self) -> (&AdmitBatch<'b>, &mut [Option<Answer>]) {
+        self.fates.answers.resize(self.requests.len(), None);
+        (&self.requests.batch, &mut self.fates.answers)
+    }
+
+    /// The requests that have no answer, ascending.
+    pub fn unanswered(&self) -> impl Iterator<Item = RequestIndex> {
+        (0..self.requests.len()).map(RequestIndex).filter(|request| self.fates.answer(*request).is_none())
+    }
+
+    /// Some of what the store is asked.
+    #[must_use]
+    pub fn part(&self, requests: &[RequestIndex]) -> AdmitBatch<'b> {
+        let AdmitBatch { now, cap_sets, .. } = &self.requests.batch;
+        let requests = requests.iter().map(|request| self.request(*request).clone()).collect();
+        AdmitBatch { now: *now, cap_sets: cap_sets.clone(), requests }
+    }
+
+    /// Takes the answers to these requests.
+    pub fn answer_part(&mut self, requests: &[RequestIndex], answers: Vec<Option<Answer>>) {
+        let (_, places) = self.to_ask();
+        requests.iter().zip(answers).for_each(|(request, answer)| places[request.0] = answer);
+    }
+
+    /// These requests were asked, in this order: those without an answer may have been recorded all the same.
+    pub fn asked(&mut self, requests: &[RequestIndex]) {
+        let Fates { answers, unclear, .. } = &mut self.fates;
+        unclear.extend(requests.iter().filter(|request| answers.get(request.0).is_none_or(Option::is_none)));
+    }
+
+    /// The requests that have no answer, each with what becomes of its intent if it gets none, in the order of the records.
+    pub fn lacking(&self) -> impl Iterator<Item = (RequestIndex, UnavailableOutcome)> {
+        self.unanswered_records().filter_map(|(_, request, fate)| match fate {
+            Fate::Unanswered { outcome, .. } => Some((request, outcome)),
+            Fate::Undecided | Fate::Approved(..) | Fate::Suppressed(..) => None,
+        })
+    }
+
+    fn unanswered_records(&self) -> impl Iterator<Item = (usize, RequestIndex, Fate)> {
+        let unanswered = |(record, result): (usize, &GateResult)| {
+            let request = result.request().filter(|request| self.fates.answer(*request).is_none())?;
+            Some((record, request, self.fate(record)))
+        };
+        self.fates.results.iter().enumerate().filter_map(unanswered)
+    }
+
+    /// Whether it needs no answer to the requests that have none.
+    #[must_use]
+    pub fn gives_up(&self) -> bool {
+        self.lacking().all(|(_, outcome)| outcome == UnavailableOutcome::GivenUp)
+    }
+
+    /// Whether an intent whose history is unavailable, and which may wait, is deferred.
+    #[must_use]
+    pub fn may_defer(&self) -> bool {
+        self.gated.decider.wheel.is_some() && self.fates.mode == Mode::Enforce
+    }
+
+    /// What is to be recorded later of the records that are approved without an answer.
+    pub fn deferred_sends(&self) -> impl Iterator<Item = (RecordView<'_>, DeferredSend)> {
+        let approved = self.unanswered_records().filter(|(.., fate)| fate.is_approved());
+        approved.map(|(record, request, _)| (self.gated.intents.records.get(record), self.deferred_send(request)))
+    }
+
+    /// What is to be recorded later of this request, if it is approved without an answer.
+    #[must_use]
+    pub fn deferred_send(&self, request: RequestIndex) -> DeferredSend {
+        DeferredSend::new(self.request(request), self.requests.batch.now)
+    }
+
+    /// All tokens that a batch was granted which only asks ([`Takes::Nothing`](super::Takes::Nothing)).
+    #[must_use]
+    pub fn put_back(&mut self) -> Unspent {
+        self.gated.limits.budgets.as_mut().map(|budgets| budgets.give_up(&self.fates)).unwrap_or_default()
+    }
+
+    /// Denies an intent after all: for the replay of past intents, whose budgets are asked after the gate, each at its own time.
+    pub fn deny(&mut self, record: usize, denial: GateDenial) {
+        self.fates.results[record].disposition = Disposition::Suppress(denial);
+    }
+}

@@ -1,0 +1,157 @@
+//! A batch that is decided: its outputs and decisions, and what is settled by them.
+
+use super::{AskedBatch, Fate, GateResult, Undecided, Unspent};
+use crate::{
+    deferral::DeferReason,
+    lease::Owed,
+    output::{Came, Grounds, NumbersOf, OutputWriter},
+    policy::Policy,
+    record::{Output, Records},
+    routes::Taken,
+    segment::SegmentSet,
+    tally::Tally,
+    time::Time,
+    verdict::{Decision, Verdict},
+};
+
+/// A batch that is decided.
+pub struct DecidedBatch<'b, R> {
+    asked: AskedBatch<'b, R>,
+    /// The tokens of each budget of its claim that go back.
+    back: Vec<u64>,
+}
+
+/// What is left to be done about the limits of a batch: places have been settled.
+#[derive(Debug, Default)]
+#[must_use = "its tokens are to be put back"]
+pub struct Settlement {
+    /// Tokens that go back.
+    pub unspent: Unspent,
+    /// What replays owe to budgets of which they took no tokens.
+    pub owed: Vec<Owed>,
+    /// The permits of the records that are approved, to be spent once these are committed. Where they are dropped, they go back.
+    pub permits: Vec<Taken>,
+}
+
+impl<'b, R: Records> AskedBatch<'b, R> {
+    /// Decides: each request without an answer has what becomes of it then. The users of approved intents are active from now on, and
+    /// what was taken for the others goes back. Tokens of requests that may have been recorded without an answer count as spent.
+    pub fn finish(mut self) -> (DecidedBatch<'b, R>, Settlement) {
+        let (fates, limits) = (&self.fates, &mut self.gated.limits);
+        let (mut back, mut settlement) = (Vec::new(), Settlement::default());
+        if let Some(pressure) = &mut limits.pressure {
+            pressure.note(fates);
+        }
+        if let Some(capacity) = limits.capacity.take() {
+            settlement.permits = capacity.used(|record| fates.get(record).uses_permit());
+        }
+        if let Some(budgets) = &limits.budgets {
+            back = budgets.back(fates);
+            (settlement.unspent, settlement.owed) = (budgets.unspent(&back), budgets.owed(fates));
+        }
+        (DecidedBatch { asked: self, back }, settlement)
+    }
+
+    /// Gives the batch up, to be judged again or not at all: the permits of all records that have some, and the tokens but for those of
+    /// what is recorded, or may be. Places go back.
+    pub fn give_up(mut self) -> Settlement {
+        let unspent = self.gated.limits.budgets.as_ref().map(|budgets| {
+            let back = budgets.back_so_far(&self.fates);
+            budgets.unspent(&back)
+        });
+        let (unspent, permits) = (unspent.unwrap_or_default(), self.gated.limits.permits());
+        Settlement { unspent, owed: Vec::new(), permits }
+    }
+}
+
+impl<R: Records> DecidedBatch<'_, R> {
+    /// Writes the outputs, one per record, and counts them. `numbers` gives the store's numbers of a class, where they are known.
+    #[must_use]
+    pub fn outputs(&mut self, numbers: NumbersOf<'_>) -> (Vec<Output>, Tally) {
+        let classes = std::mem::take(&mut self.asked.gated.intents.classes);
+        let AskedBatch { gated, fates, .. } = &self.asked;
+        let records = gated.intents.records;
+        let mut writer = OutputWriter::new(self.grounds(), fates, numbers, classes);
+        let mut outputs = Vec::with_capacity(fates.results.len());
+        for (index, (decoded, result)) in gated.intents.decoded.iter().zip(&fates.results).enumerate() {
+            let (record, bytes_beside) = (records.get(index), || records.bytes_beside_value(index));
+            let came = |intent| {
+                let (record, bytes_beside) = (&record, &bytes_beside as &dyn Fn() -> usize);
+                Came { index, record, bytes_beside, intent, result, fate: fates.get(index) }
+            };
+            outputs.push(match decoded {
+                Ok(intent) => writer.write(&came(intent)),
+                Err(Undecided::Retry(intent)) => writer.again(&came(intent.as_ref())),
+                Err(Undecided::Invalid(letter)) => writer.dead(letter, &record, bytes_beside()),
+            });
+        }
+        let mut tally = writer.finish();
+        if let Some(budgets) = &gated.limits.budgets {
+            budgets.count(&self.back, &mut tally);
+        }
+        (outputs, tally)
+    }
+
+    fn grounds(&self) -> Grounds<'_> {
+        let gated = &self.asked.gated;
+        Grounds {
+            decider: &gated.decider,
+            set: &gated.set,
+            eval: &gated.intents.eval,
+            budgets: gated.limits.budgets.as_ref(),
+            now: gated.now,
+        }
+    }
+
+    /// The decision on a record that is an intent, by its place, as [`DecidedBatch::outputs`] writes it.
+    #[must_use]
+    pub fn decision(&self, record: usize) -> Decision<'_> {
+        let view = self.asked.gated.intents.records.get(record);
+        self.grounds().decision(&view, self.result(record), self.fate(record))
+    }
+
+    /// What became of an intent that was judged at `now`, and the time it was judged by.
+    #[must_use]
+    pub fn ruling(&self, record: usize, now: Time) -> (Verdict<'_>, Time) {
+        self.grounds().ruling(self.fate(record), now)
+    }
+
+    /// Why and until when an intent is deferred, where intents can be, that got this verdict at `now`; `None` where the verdict
+    /// stands.
+    #[must_use]
+    pub fn to_defer(&self, record: usize, verdict: &Verdict<'_>, now: Time) -> Option<(DeferReason, Time)> {
+        let intent = self.asked.gated.intents.decoded[record].as_ref().ok()?;
+        let grounds = self.grounds();
+        grounds.to_defer((grounds.segment(self.result(record)), intent.user), verdict, now)
+    }
+
+    /// What the gate and the limits said of a record.
+    #[must_use]
+    pub fn result(&self, record: usize) -> &GateResult {
+        self.asked.result(record)
+    }
+
+    /// What became of a record.
+    #[must_use]
+    pub fn fate(&self, record: usize) -> Fate {
+        self.asked.fate(record)
+    }
+
+    /// The policy of the batch.
+    #[must_use]
+    pub fn policy(&self) -> &Policy {
+        self.asked.gated.policy()
+    }
+
+    /// The segments of the batch.
+    #[must_use]
+    pub fn segments(&self) -> &SegmentSet {
+        &self.asked.gated.set
+    }
+
+    /// The clock of the batch.
+    #[must_use]
+    pub const fn now(&self) -> Time {
+        self.asked.gated.now()
+    }
+}

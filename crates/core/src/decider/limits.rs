@@ -1,0 +1,69 @@
+//! What a batch has of the limits that all instances share. Each is asked of intents that nothing before it denies: the gate, pressure,
+//! routes, budgets.
+
+use std::sync::Arc;
+
+use super::{
+    Decider, GateDenial, Takes, budgets::BatchBudgets, capacity::BatchCapacity, ground::Ground, intents::Intents,
+    pressure::BatchPressure,
+};
+use crate::{policy::Mode, record::Records, routes::Taken, time::Time};
+
+/// The limits of one batch. Places and permits that nobody used go back when it is dropped.
+#[derive(Default)]
+pub(super) struct BatchLimits {
+    /// `None` where there is no pressure.
+    pub(super) pressure: Option<BatchPressure>,
+    /// `None` where there are no routes.
+    pub(super) capacity: Option<BatchCapacity>,
+    /// `None` where no intent takes from a budget.
+    pub(super) budgets: Option<BatchBudgets>,
+}
+
+impl BatchLimits {
+    /// Takes places and permits, and finds what is needed of budgets.
+    pub(super) fn take<R: Records>(decider: &Decider, intents: &mut Intents<'_, R>, ground: Ground<'_>) -> Self {
+        let Ground { times, passed, takes, budgets, .. } = ground;
+        let (policy, now) = (Arc::clone(intents.eval.policy()), times.first());
+        let mut limits = Self::default();
+        if policy.pressure.is_some()
+            && let Some(pressure) = &decider.pressure
+        {
+            // The process may have stood still.
+            pressure.give_up_overdue(passed);
+            limits.pressure = BatchPressure::of(pressure, intents, now, matches!(takes, Takes::Nothing));
+        }
+        // Nothing waits for a route in shadow mode.
+        if !policy.routes.is_empty()
+            && policy.mode == Mode::Enforce
+            && let Some(routes) = &decider.routes
+        {
+            limits.capacity = Some(BatchCapacity::of(routes, intents, &limits, takes, passed));
+        }
+        if !policy.budgets.is_empty()
+            && let Some(patience) = budgets
+        {
+            limits.budgets = BatchBudgets::of(intents, &limits, (now, passed), patience);
+        }
+        limits
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        let Self { pressure, capacity, budgets } = self;
+        pressure.is_none() && capacity.is_none() && budgets.is_none()
+    }
+
+    /// Why one of them denies what a record brings at `now`, which the gate lets in.
+    #[inline]
+    pub(super) fn denial(&self, record: usize, now: Time) -> Option<GateDenial> {
+        let Self { pressure, capacity, budgets } = self;
+        let denial = pressure.as_ref().and_then(|pressure| pressure.denial(record, now));
+        let denial = denial.or_else(|| capacity.as_ref()?.denial(record, now));
+        denial.or_else(|| budgets.as_ref()?.denial(record))
+    }
+
+    /// The permits of all records that have some.
+    pub(super) fn permits(&mut self) -> Vec<Taken> {
+        self.capacity.take().map(|capacity| capacity.used(|_| true)).unwrap_or_default()
+    }
+}
