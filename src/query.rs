@@ -15,8 +15,8 @@ use weir_core::{
     dead_letter::DeadLetter,
     decide::Answer,
     decider::{
-        AskedBatch, DecidedBatch, Decider, Decoded, DecodedBatch, Ground, Patience, RequestIndex, Settlement, Takes,
-        Times, Undecided,
+        AskedBatch, DecidedBatch, Decider, Decoded, DecodedBatch, Ground, Patience, RequestIndex, Takes, Times,
+        Undecided,
     },
     explain::{Moment, would},
     intent::Intent,
@@ -24,7 +24,6 @@ use weir_core::{
     policy::{Caps, Mode, Policy},
     ports::{Clock, Histories, Store, StoreError},
     record::ReadBefore,
-    routes::Taken,
     segment::SegmentSet,
     shard::UserHash,
     time::Time,
@@ -229,8 +228,7 @@ impl<S: Histories, C: Clock> QueryService<S, C> {
         let decoded = self.decider.decode(&record);
         let intent = as_intent(&decoded)?;
         let (mut asked, budgets) = self.judge(&record, &decoded, (|clock| Ok(clock.now()), true)).await?;
-        let granted = Settlement { unspent: asked.put_back(), ..Settlement::default() };
-        give_back(self.funds.as_ref(), granted).await?;
+        asked.put_back();
         let history = self.store.history_of(intent.user).await?;
         let AdmitBatch { now, cap_sets, requests } = asked.requests();
         let answer = |request: &AdmitRequest<'_>| Some(would(&history, request, &cap_sets[request.cap_set], *now));
@@ -261,12 +259,11 @@ impl<S: Store, C: Clock> QueryService<S, C> {
             && !asked.gives_up()
         {
             // Where it is recorded, the same id again is a replay, and pays nothing.
-            give_back(self.funds.as_ref(), asked.give_up()).await?;
             return Err(error.into());
         }
-        let (decided, mut settlement) = asked.finish();
-        settlement.permits.drain(..).for_each(Taken::spend);
-        give_back(self.funds.as_ref(), settlement).await?;
+        let (decided, settlement) = asked.finish();
+        // The answer is all that there is to be committed.
+        settlement.committed();
         if decided.fate(0).waits() {
             let why = "a budget of the intent cannot be asked, and its policy says to wait";
             return Err(StoreError::Temporary(why.to_owned()).into());
@@ -277,29 +274,21 @@ impl<S: Store, C: Clock> QueryService<S, C> {
     /// Asks the store, but not beside deferred writes.
     async fn admit(&mut self, asked: &mut AskedBatch<'_, SingleRecord<'_>>) -> Result<(), StoreError> {
         let (shards, requests) = (self.store.shards(), asked.unanswered().collect::<Vec<RequestIndex>>());
-        let (batch, answers) = asked.to_ask();
-        if batch.requests.iter().any(|request| self.deferred_shards.has(request.user.shard(shards))) {
+        if asked.requests().requests.iter().any(|request| self.deferred_shards.has(request.user.shard(shards))) {
             let why = "sends that were approved while Redis was unavailable are being recorded";
             return Err(StoreError::Temporary(why.to_owned()));
         }
-        if answers.is_empty() {
+        if requests.is_empty() {
             return Ok(());
         }
+        // Whoever asks may go away meanwhile.
+        let (batch, answers) = asked.to_ask();
         let admitted = self.store.admit(batch, answers).await;
         // A shard that has lost its history records nothing.
-        if !matches!(admitted, Err(StoreError::LostHistory { .. })) {
-            asked.asked(&requests);
-        }
+        let records_nothing = matches!(admitted, Err(StoreError::LostHistory { .. }));
+        asked.asked(if records_nothing { &[] } else { &requests });
         admitted
     }
-}
-
-/// Puts back what an intent did not spend.
-async fn give_back(funds: Option<&Funds>, settlement: Settlement) -> Result<(), QueryError> {
-    if let Some(Funds::Take(budgets)) = funds {
-        budgets.settle(settlement).await?;
-    }
-    Ok(())
 }
 
 fn as_intent<'d>(decoded: &'d [Decoded<'d>]) -> Result<&'d Intent<'d>, QueryError> {

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use weir_core::{
     decider::{AskedBatch, GatedBatch},
-    lease::{Answers, Claim, Outcome, Spent, Want},
+    lease::{Answers, Claim, Funded, Outcome, Spent, Want},
     ledger::TakeAnswer,
     record::Records,
 };
@@ -25,12 +25,12 @@ pub(super) async fn look<'b, R: Records>(
     gated: GatedBatch<'b, R>,
     ledger: &dyn LooksAtLedger,
 ) -> (AskedBatch<'b, R>, Vec<BudgetView>) {
-    let Some(claim) = gated.claim() else { return (gated.ask(None), Vec::new()) };
+    let Some(claim) = gated.claim().map(Arc::clone) else { return (gated.ask(None), Vec::new()) };
     let cost = claim.wants.first().map_or(1, |want| u64::from(want.cost));
     let looked = ledger.look(&claim.budgets, cost).await;
     let views = views_of(gated.policy(), &claim.budgets, &looked, gated.now());
-    let answers = answers(claim, &looked);
-    (gated.ask(Some(answers)), views)
+    let answers = answers(&claim, &looked);
+    (gated.ask(Some(Funded::looked_at(claim, answers))), views)
 }
 
 /// What the ledger would answer the intents of a claim, if no instance held tokens. A budget that cannot be looked at denies none.

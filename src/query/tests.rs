@@ -1,7 +1,8 @@
 //! What a decision does with its tokens where it fails or is repeated, and what it does not need the store for.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, future::poll_fn, pin::pin, task::Poll};
 
+use tokio::sync::Notify;
 use weir_core::{
     class::ClassNames,
     current::Current,
@@ -165,6 +166,61 @@ async fn an_intent_that_is_certainly_not_recorded_pays_nothing() {
     assert_eq!(used_after(Silent(lost), &[0]).await, 0, "its shard is not asked");
     let temporary = || StoreError::Temporary("by the test".to_owned());
     assert_eq!(used_after(Silent(temporary), &[]).await, TRIES, "it may be recorded, and then it is a replay");
+}
+
+/// A store that says when it is asked, and never answers.
+struct Hangs(Arc<Notify>);
+
+impl Store for Hangs {
+    async fn admit(&mut self, _: &AdmitBatch<'_>, _: &mut [Option<Answer>]) -> Result<(), StoreError> {
+        self.0.notify_one();
+        std::future::pending().await
+    }
+
+    fn shards(&self) -> u16 {
+        1
+    }
+
+    fn watch(&mut self, _: &BTreeSet<u16>) -> Vec<u16> {
+        Vec::new()
+    }
+
+    async fn record(&mut self, _: &[DeferredSend], _: Time) -> Result<(), StoreError> {
+        unreachable!("nothing is owed")
+    }
+}
+
+#[tokio::test]
+async fn who_goes_away_before_the_store_is_asked_pays_nothing() {
+    let tokens = Tokens::new(false);
+    // The first one brings tokens for many.
+    let (mut query, budgets, policy) = service(&budget(1_000_000, ""), Knows(Time::default()), &tokens);
+    let other = br#"{"id":"other","user_id":"u"}"#;
+    assert_eq!(query.decide(&other[..]).await.unwrap().verdict, "approved");
+    for _ in 0..TRIES {
+        {
+            let mut deciding = pin!(query.decide(INTENT));
+            let waits = poll_fn(|context| Poll::Ready(deciding.as_mut().poll(context).is_pending())).await;
+            assert!(waits, "the task that holds the tokens has not run since");
+            // Messages are taken in their order: it has its token by then, and has not heard of it.
+            assert_eq!(budgets.states().await.len(), 1);
+        }
+    }
+    assert_eq!(used(budgets, &policy, tokens).await, 1);
+}
+
+#[tokio::test]
+async fn who_goes_away_while_the_store_is_asked_may_be_recorded_and_pays() {
+    let (tokens, asked) = (Tokens::new(false), Arc::<Notify>::default());
+    let (mut query, budgets, policy) = service(&budget(1_000, ""), Hangs(Arc::clone(&asked)), &tokens);
+    for _ in 0..TRIES {
+        tokio::select! {
+            biased;
+            _ = query.decide(INTENT) => panic!("the store has answered"),
+            () = asked.notified() => {}
+        }
+    }
+    assert_eq!(used(budgets, &policy, tokens).await, TRIES);
 }
 
 /// Asks for the decision on the known intent, which has to be the one of before; also where the gate would deny it by now.

@@ -1,9 +1,15 @@
 //! `GET /v1/budgets`: what is used and left of each budget, as the ledger, the page and decisions have it.
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, io::Write as _};
 
 use serde_json::{Value, json};
-use testkit::{kafka::Record, ports::Port, redis::RedisCluster, stack::Stack, wait_until};
+use testkit::{
+    kafka::Record,
+    ports::Port,
+    redis::{RedisCluster, RedisServer},
+    stack::Stack,
+    wait_until,
+};
 use weir::config::HttpSettings;
 use weir_core::{
     budget::BudgetId,
@@ -17,7 +23,7 @@ use crate::{
     page::browser::{Browser, LIGHT, PHONE},
     support::{
         DEADLINE, Scene,
-        http::{address, wait_degraded, wait_ready, wait_whole},
+        http::{address, metric, wait_degraded, wait_ready, wait_whole},
         outcome::{intent, zone_of_noon},
     },
 };
@@ -242,6 +248,61 @@ fn a_shard_that_does_not_answer_makes_its_budgets_unavailable_and_no_others() {
     wait_until(DEADLINE, "all are available", || names.iter().all(|name| is_available(name)));
     scene.drain(&mut worker);
     wait_whole(&worker);
+}
+
+#[test]
+fn clients_that_go_away_while_their_intents_wait_for_tokens_pay_nothing() {
+    const REQUESTS: u64 = 200;
+    let mut redis = RedisServer::start::<&str>(&[]).unwrap();
+    let budgets = policy("[[budgets]]\nname = \"all\"\nlimit = 1_000_000\ntotal = true\n");
+    let mut scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], "budgets-gone", 1, &budgets);
+    for (variable, value) in [
+        ("WEIR__REDIS__TIMEOUT", "60s"),
+        ("WEIR__HTTP__TIMEOUT", "5m"),
+        ("WEIR__HTTP__CONCURRENCY", "8"),
+        ("WEIR__HTTP__RATE", "0"),
+    ] {
+        scene.env.push((variable, value.to_owned()));
+    }
+    let mut worker = scene.worker("one");
+    wait_ready(&worker);
+    let client = Client::of(&worker);
+    let approve =
+        |id: &str| assert_eq!(client.decide("", &json!({"id": id, "user_id": 1})).json()["verdict"], "approved");
+    approve("before");
+    wait_until(DEADLINE, "the lease has ended", || row(&client, "all", None)["held"] == 0);
+
+    redis.freeze();
+    let mut asked = 0;
+    while asked < REQUESTS {
+        let mut waiting = Vec::new();
+        wait_until(DEADLINE, "every place is taken", || {
+            let is_full = client.get("/v1/segments").status == 503;
+            if !is_full {
+                asked += 1;
+                let intent = json!({"id": format!("gone-{asked}"), "user_id": 10_000 + asked}).to_string();
+                let head = format!("host: {}\r\ncontent-type: application/json", client.address);
+                let mut stream = client.connect();
+                let length = intent.len();
+                write!(stream, "POST /v1/decisions HTTP/1.1\r\n{head}\r\ncontent-length: {length}\r\n\r\n{intent}")
+                    .unwrap();
+                waiting.push(stream);
+            }
+            is_full
+        });
+        drop(waiting);
+        // One is that of the question.
+        let is_gone = || metric(&worker, "weir_http_connections", "").is_some_and(|open| open <= 1.0);
+        wait_until(DEADLINE, "the clients have gone", is_gone);
+    }
+    redis.thaw();
+    wait_whole(&worker);
+    approve("after");
+    worker.terminate();
+    worker.wait_exit(DEADLINE).unwrap();
+    let keys: Vec<String> = redis.query(&["KEYS", &format!("{}:{{*}}:b3:all", scene.name)]).unwrap();
+    let used: u64 = redis.query(&["HGET", &keys[0], "t"]).unwrap();
+    assert_eq!(used, 2, "of {asked} clients that have gone, and two that were answered: {}", worker.log());
 }
 
 #[test]

@@ -315,6 +315,34 @@ fn a_worker_that_is_stopped_gives_back_what_it_has_not_spent() {
     assert_eq!(used, approved, "what was not approved was not spent: {}", worker.log());
 }
 
+/// A bypass that does not count is in no history: decided again, it takes tokens again, so those of before have to go back.
+#[test]
+fn batches_that_a_change_of_the_group_takes_away_pay_once_though_no_history_has_their_intents() {
+    const WAVE: usize = 15_000;
+    let redis = RedisServer::start::<&str>(&[]).unwrap();
+    let rules = "[[bypass]]\nchannel = \"push\"\ncounts = false\n\
+                 [[budgets]]\nname = \"all\"\nlimit = 1_000_000\ntotal = true\n";
+    let scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], "budget-moves", 6, &policy(rules));
+    let mut first = scene.worker("first");
+    wait_ready(&first);
+    let waves = ["second", "third"];
+    for name in waves {
+        let mut other = scene.worker(name);
+        // Its partitions move while there is work.
+        publish(&scene, name, WAVE, &json!({"channel": "push"}));
+        wait_ready(&other);
+        other.terminate();
+        other.wait_exit(DEADLINE).unwrap();
+    }
+    scene.drain(&mut first);
+    first.terminate();
+    first.wait_exit(DEADLINE).unwrap();
+    assert_eq!(histories(&redis, &scene), 0, "nothing is recorded");
+    let approved = scene.decisions().values().filter(|decision| decision.approved()).count();
+    let used: usize = redis.query(&["HGET", &budget_key(&redis, &scene), "t"]).unwrap();
+    assert_eq!((approved, used), (waves.len() * WAVE, waves.len() * WAVE), "{}", first.log());
+}
+
 #[test]
 #[ignore = "bounds real time: cargo xtask ci --extent everything"]
 fn a_lower_limit_holds_once_the_policy_is_read_again_and_leases_have_ended() {

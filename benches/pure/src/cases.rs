@@ -1,6 +1,10 @@
 //! What is timed and counted, each by a name.
 
-use std::{hint::black_box, time::Duration};
+use std::{
+    hint::black_box,
+    sync::{Arc, mpsc},
+    time::Duration,
+};
 
 use weir_core::{
     activity::{ActiveUsers, ActivityHash, Minute},
@@ -8,7 +12,7 @@ use weir_core::{
     decide::Answer,
     decider::{AskedBatch, Decider, Decoded, DecodedBatch, GatedBatch, Ground, Patience, Takes, Times},
     history::{Entry, pack, unpack},
-    lease::{Claimed, Leases, Ticket},
+    lease::{Claimed, Funded, Leases, Lender, Owed, Ticket, Unspent},
     ledger::{CountId, TakeAnswer},
     record::{ReadBefore, progress_of},
     reply::read_reply,
@@ -168,37 +172,50 @@ fn pressure<T>(what: impl Fn(&ActiveUsers, ActivityHash, Minute) -> T + 'static)
     })
 }
 
+/// Who has granted tokens: what is not spent is heard.
+struct Granter(mpsc::Sender<Unspent>);
+
+impl Lender for Granter {
+    fn take_back(&self, tokens: Unspent) {
+        self.0.send(tokens).expect("they are listened for");
+    }
+
+    fn charge(&self, _: Vec<Owed>) {}
+}
+
 /// The worker's whole work on a batch between poll and produce; a quarter of the batch is suppressed.
 fn whole(decider: Decider) -> Case {
     let batch = Shape::USUAL.batch();
     let mut leases = funded(&decider, &batch);
+    let (granter, unspent) = mpsc::channel();
+    let granter = Arc::new(Granter(granter));
     let decoded = decider.decode(&batch);
-    let asked = asked_of(begun(&decider, &batch, &decoded), &mut leases);
+    let asked = asked_of(begun(&decider, &batch, &decoded), &mut leases, &granter);
     let answered: Vec<Option<Answer>> = answers(asked.requests(), Denied::AQuarter);
     drop(asked);
     drop(decoded);
     case(BATCH, move || {
         let decoded = decider.decode(black_box(&batch));
-        let mut asked = asked_of(begun(&decider, &batch, &decoded), &mut leases);
+        let mut asked = asked_of(begun(&decider, &batch, &decoded), &mut leases, &granter);
         black_box(asked.segment_counts());
         black_box(asked.requests());
         asked.answer(answered.clone());
         let (mut decided, settlement) = asked.finish();
         drop(black_box(decided.outputs(&numbers)));
-        leases.put_back(&settlement.unspent, JUDGED_AT);
-        drop(black_box(settlement));
+        unspent.try_iter().for_each(|tokens| leases.put_back(&tokens, JUDGED_AT));
+        black_box(settlement).committed();
         drop(black_box(progress_of(&batch)));
     })
 }
 
 /// A batch with the tokens that it needs.
-fn asked_of<'b>(gated: GatedBatch<'b, Batch>, leases: &mut Leases) -> AskedBatch<'b, Batch> {
-    let claimed = gated.claim().map(|claim| leases.claim(Ticket(0), claim, JUDGED_AT));
-    let answers = claimed.map(|claimed| match claimed {
-        Claimed::Answered(answers) => answers,
+fn asked_of<'b>(gated: GatedBatch<'b, Batch>, leases: &mut Leases, granter: &Arc<Granter>) -> AskedBatch<'b, Batch> {
+    let claim = gated.claim().map(Arc::clone);
+    let funded = claim.map(|claim| match leases.claim(Ticket(0), &claim, JUDGED_AT) {
+        Claimed::Answered(answers) => Funded::new(claim, answers, Arc::<Granter>::clone(granter)),
         Claimed::Pending => panic!("there are tokens"),
     });
-    gated.ask(answers)
+    gated.ask(funded)
 }
 
 /// Leases with tokens for very many batches.

@@ -5,9 +5,11 @@
 //! 1. [`Decider::decode`] reads the intents, once, however often they are judged.
 //! 2. [`Decider::begin`] judges them by the clock, policy and segments of now: the gate runs, and places and permits are taken. What is
 //!    needed of budgets is the [claim](GatedBatch::claim).
-//! 3. [`GatedBatch::ask`] takes the answers to that: what the store is to be asked is known.
+//! 3. [`GatedBatch::ask`] takes what that is granted: what the store is to be asked is known.
 //! 4. [`AskedBatch`] takes the store's answers, and [offers](AskedBatch::offer) what came back to other intents of the batch.
-//! 5. [`AskedBatch::finish`] decides. [`DecidedBatch`] has the outputs, and the [`Settlement`] says what is left to be done about limits.
+//! 5. [`AskedBatch::finish`] decides. [`DecidedBatch`] has the outputs, and the [`Settlement`] is told what becomes of them.
+//!
+//! Whatever is dropped on the way gives back what its limits gave, but for what is recorded, or may be.
 //!
 //! ```
 //! use weir_core::{
@@ -65,6 +67,7 @@ mod limits;
 mod offer;
 mod pressure;
 mod schemas;
+mod settlement;
 #[cfg(test)]
 mod tests;
 mod undecided;
@@ -94,8 +97,7 @@ use crate::{
 
 pub use asked::{AskedBatch, RequestIndex};
 pub(super) use budgets::BatchBudgets;
-pub use budgets::Unspent;
-pub use decided::{DecidedBatch, Settlement};
+pub use decided::DecidedBatch;
 pub(super) use fate::Fates;
 pub use fate::{Approval, Denier, Fate, UnavailableOutcome};
 pub use gated::GatedBatch;
@@ -105,6 +107,7 @@ pub(super) use intents::{BatchClasses, facts};
 use limits::BatchLimits;
 pub use offer::MOST_OFFERS;
 pub use schemas::schemas_of;
+pub use settlement::{Settlement, Unclear};
 pub use undecided::{Decoded, Undecided};
 
 /// By how much the names of the policy and segments that decide a batch may be longer than of those that were in force when it was

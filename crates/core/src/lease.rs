@@ -17,6 +17,7 @@
 //! another limit or period of the same budget asks before it is answered.
 
 mod claim;
+mod funded;
 mod held;
 mod judge;
 mod length;
@@ -38,6 +39,7 @@ pub use claim::{
     Answers, BudgetState, BudgetUse, CallNumber, Claim, Claimed, Due, LeaseNumber, Outcome, Refused, Spent, Ticket,
     Want,
 };
+pub use funded::{Funded, Lender, Unspent};
 use held::{Grant, Terms};
 use judge::Line;
 pub use length::LEASE;

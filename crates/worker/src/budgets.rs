@@ -2,7 +2,11 @@
 //!
 //! A batch asks once, and the answer is a step of arithmetic: tokens are taken ahead of need. No lane waits for another lane's
 //! network call, and none holds a lock.
+//!
+//! invariant: what is not spent of a claim comes back, whatever becomes of the one who claimed it: also where an answer is not heard. What
+//! comes back is taken before the next claim is answered, so it never waits for more than a few batches of each claimant.
 
+mod calls;
 mod keeper;
 mod returns;
 #[cfg(test)]
@@ -15,8 +19,8 @@ use std::sync::{
 
 use tokio::sync::{Notify, mpsc, oneshot};
 use weir_core::{
-    decider::{AskedBatch, GatedBatch, Settlement, Unspent},
-    lease::{BudgetState, Claim, Claimed, Owed, Ticket},
+    decider::{AskedBatch, GatedBatch},
+    lease::{BudgetState, Claim, Funded, Lender, Owed, Ticket, Unspent},
     record::Records,
     routes::Taken,
 };
@@ -34,16 +38,34 @@ enum Message {
         claim: Arc<Claim>,
         /// Told when a claim that was pending can be made again.
         wake: Arc<Notify>,
-        reply: oneshot::Sender<Claimed>,
+        /// What it was granted; `None`: it is pending.
+        reply: oneshot::Sender<Option<Funded>>,
     },
-    /// Tokens of a batch that were not spent.
-    PutBack(Unspent),
-    /// What replays owe that took no tokens.
-    Charge(Vec<Owed>),
     /// How all budgets stand here.
     States(oneshot::Sender<Vec<BudgetState>>),
     /// Everything goes back to the ledger, and the task ends.
     Close(oneshot::Sender<()>),
+}
+
+/// What the task is told without being asked.
+enum Settling {
+    /// These tokens were not spent.
+    Unspent(Unspent),
+    /// Replays owe this, and took no tokens.
+    Owed(Vec<Owed>),
+}
+
+/// The task, as the one who has granted tokens. Where it has ended, they count as spent.
+struct TaskLender(mpsc::UnboundedSender<Settling>);
+
+impl Lender for TaskLender {
+    fn take_back(&self, tokens: Unspent) {
+        let _ = self.0.send(Settling::Unspent(tokens));
+    }
+
+    fn charge(&self, owed: Vec<Owed>) {
+        let _ = self.0.send(Settling::Owed(owed));
+    }
 }
 
 /// Where lanes and HTTP ask for tokens; clones ask the same task.
@@ -93,21 +115,17 @@ pub struct Claimant {
 pub struct Closed;
 
 impl Claimant {
-    /// Takes what a batch needs, in one step. Where it is pending, its place is reserved: wait for [`Claimant::ready`], judge the
-    /// batch again, and claim again.
-    ///
-    /// # Errors
-    /// The process is ending.
-    pub async fn claim(&self, claim: Arc<Claim>) -> Result<Claimed, Closed> {
-        let (reply, claimed) = oneshot::channel();
+    /// Asks for what a batch needs; `None`: it is pending.
+    async fn ask_for(&self, claim: Arc<Claim>) -> Result<Option<Funded>, Closed> {
+        let (reply, funded) = oneshot::channel();
         let wake = Arc::clone(&self.wake);
         let message = Message::Claim { ticket: self.ticket, claim, wake, reply };
         self.inbox.send(message).await.map_err(|_| Closed)?;
-        claimed.await.map_err(|_| Closed)
+        funded.await.map_err(|_| Closed)
     }
 
-    /// Takes what a batch needs, of lanes and HTTP alike. Where it is pending, it is given up: the permits of its records, to be kept until
-    /// it is judged again.
+    /// Takes what a batch needs in one step, of lanes and HTTP alike. Where it is pending, its place is reserved, and it is given up: the
+    /// permits of its records, to be kept until it is judged again, once [`Claimant::ready`] is done.
     ///
     /// # Errors
     /// The process is ending.
@@ -116,41 +134,14 @@ impl Claimant {
         gated: GatedBatch<'b, R>,
     ) -> Result<Result<AskedBatch<'b, R>, Vec<Taken>>, Closed> {
         let Some(claim) = gated.claim().map(Arc::clone) else { return Ok(Ok(gated.ask(None))) };
-        match self.claim(claim).await? {
-            Claimed::Answered(answers) => Ok(Ok(gated.ask(Some(answers)))),
-            Claimed::Pending => Ok(Err(gated.give_up())),
-        }
-    }
-
-    /// Puts back what a batch did not spend, and has the ledger count what its replays owe. Gives its permits.
-    ///
-    /// # Errors
-    /// The process is ending: the tokens count as spent.
-    pub async fn settle(&self, settlement: Settlement) -> Result<Vec<Taken>, Closed> {
-        let Settlement { unspent, owed, permits } = settlement;
-        self.put_back(unspent).await?;
-        self.charge(owed).await?;
-        Ok(permits)
+        Ok(match self.ask_for(claim).await? {
+            Some(funded) => Ok(gated.ask(Some(funded))),
+            None => Err(gated.give_up()),
+        })
     }
 
     /// Done when a claim that was pending can be made again.
     pub async fn ready(&self) {
         self.wake.notified().await;
-    }
-
-    /// Gives tokens back that were not spent; where the process is ending, they count as spent.
-    async fn put_back(&self, tokens: Unspent) -> Result<(), Closed> {
-        if tokens.is_empty() {
-            return Ok(());
-        }
-        self.inbox.send(Message::PutBack(tokens)).await.map_err(|_| Closed)
-    }
-
-    /// Has the ledger count what replays owe that took no tokens, where it has not counted them.
-    async fn charge(&self, owed: Vec<Owed>) -> Result<(), Closed> {
-        if owed.is_empty() {
-            return Ok(());
-        }
-        self.inbox.send(Message::Charge(owed)).await.map_err(|_| Closed)
     }
 }

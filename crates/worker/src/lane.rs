@@ -32,7 +32,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio_util::sync::CancellationToken;
 use weir_core::{
-    decider::Decider,
+    decider::{Decider, Unclear},
     ports::{Clock, Sink, Source, Store},
     record::Records,
 };
@@ -125,6 +125,8 @@ pub(crate) struct LaneState {
     ripe: Option<Ripe>,
     /// Partitions of waiting intents that are not read: what they have needs permits.
     asleep: Asleep,
+    /// What limits gave to batches whose commit failed, until it is known what is committed.
+    unclear: Vec<Unclear>,
 }
 
 impl<S, K, D, C> Lane<S, K, D, C>
@@ -149,6 +151,7 @@ where
             unavailable: UnavailableShards::new(&self.settings, self.task),
             ripe: self.task.ring().map(|(ring, wheel)| Ripe::new(ring, wheel)),
             asleep: Asleep::default(),
+            unclear: Vec::new(),
         };
         let end = self.work(&mut state).await;
         state.unavailable.log_what_is_left();
@@ -225,11 +228,11 @@ where
         }
         let tracer = self.tracer.as_deref();
         let trace = tracer.and_then(|tracer| OpenTrace::begin(tracer, &batch, self.clock.passed()));
-        let Decided { outputs, tally, asked_at, asked_in, promises, permits } =
+        let Decided { outputs, tally, asked_at, asked_in, promises, settlement } =
             self.decide(state, &batch, allowance).await?;
         let decided_at = Some(self.clock.now());
         state.unavailable.decided(promises);
-        let in_flight = InFlight { tally, trace, permits, asked_at, asked_in, decided_at, ..InFlight::default() };
+        let in_flight = InFlight { tally, trace, settlement, asked_at, asked_in, decided_at, ..InFlight::default() };
         Ok(Iteration::Took(batch, outputs, in_flight))
     }
 }

@@ -1,9 +1,7 @@
 //! A batch that asks the store, with the answers. Records and requests are counted apart: an intent that the store is not asked about
 //! has no request.
 
-use super::{
-    Disposition, Fate, GateDenial, GateResult, GatedBatch, UnavailableOutcome, Unspent, fate::Fates, gated::Requests,
-};
+use super::{Disposition, Fate, GateDenial, GateResult, GatedBatch, UnavailableOutcome, fate::Fates, gated::Requests};
 use crate::{
     admit::{AdmitBatch, AdmitRequest},
     decide::Answer,
@@ -17,7 +15,8 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestIndex(usize);
 
-/// A batch that asks the store: what it asks, and what the store has answered so far.
+/// A batch that asks the store: what it asks, and what the store has answered so far. Where it is dropped, places and permits go back,
+/// and so do the tokens but for those of what is recorded, or may be.
 pub struct AskedBatch<'b, R> {
     pub(super) gated: GatedBatch<'b, R>,
     pub(super) requests: Requests<'b>,
@@ -77,11 +76,12 @@ impl<'b, R: Records> AskedBatch<'b, R> {
 
     /// Takes the answers to all requests.
     pub fn answer(&mut self, answers: Vec<Option<Answer>>) {
-        (self.fates.answers, self.fates.unclear) = (answers, Vec::new());
+        (self.fates.answers, self.fates.unclear, self.fates.is_asking) = (answers, Vec::new(), false);
     }
 
-    /// What the store is asked, and the places of its answers.
+    /// What the store is asked, and the places of its answers. It may record any of it until [`AskedBatch::asked`] says what it was.
     pub fn to_ask(&mut self) -> (&AdmitBatch<'b>, &mut [Option<Answer>]) {
+        self.fates.is_asking = true;
         self.fates.answers.resize(self.requests.len(), None);
         (&self.requests.batch, &mut self.fates.answers)
     }
@@ -91,9 +91,10 @@ impl<'b, R: Records> AskedBatch<'b, R> {
         (0..self.requests.len()).map(RequestIndex).filter(|request| self.fates.answer(*request).is_none())
     }
 
-    /// Some of what the store is asked.
+    /// Some of what the store is asked; the same as [`AskedBatch::to_ask`], with [`AskedBatch::answer_part`].
     #[must_use]
-    pub fn part(&self, requests: &[RequestIndex]) -> AdmitBatch<'b> {
+    pub fn part(&mut self, requests: &[RequestIndex]) -> AdmitBatch<'b> {
+        self.fates.is_asking = true;
         let AdmitBatch { now, cap_sets, .. } = &self.requests.batch;
         let requests = requests.iter().map(|request| self.request(*request).clone()).collect();
         AdmitBatch { now: *now, cap_sets: cap_sets.clone(), requests }
@@ -101,13 +102,15 @@ impl<'b, R: Records> AskedBatch<'b, R> {
 
     /// Takes the answers to these requests.
     pub fn answer_part(&mut self, requests: &[RequestIndex], answers: Vec<Option<Answer>>) {
-        let (_, places) = self.to_ask();
+        let places = &mut self.fates.answers;
+        places.resize(self.requests.len(), None);
         requests.iter().zip(answers).for_each(|(request, answer)| places[request.0] = answer);
     }
 
     /// These requests were asked, in this order: those without an answer may have been recorded all the same.
     pub fn asked(&mut self, requests: &[RequestIndex]) {
-        let Fates { answers, unclear, .. } = &mut self.fates;
+        let Fates { answers, unclear, is_asking, .. } = &mut self.fates;
+        *is_asking = false;
         unclear.extend(requests.iter().filter(|request| answers.get(request.0).is_none_or(Option::is_none)));
     }
 
@@ -151,14 +154,23 @@ impl<'b, R: Records> AskedBatch<'b, R> {
         DeferredSend::new(self.request(request), self.requests.batch.now)
     }
 
-    /// All tokens that a batch was granted which only asks ([`Takes::Nothing`](super::Takes::Nothing)).
-    #[must_use]
-    pub fn put_back(&mut self) -> Unspent {
-        self.gated.limits.budgets.as_mut().map(|budgets| budgets.give_up(&self.fates)).unwrap_or_default()
+    /// Gives back all tokens that a batch was granted which only asks ([`Takes::Nothing`](super::Takes::Nothing)).
+    pub fn put_back(&mut self) {
+        if let Some(budgets) = &mut self.gated.limits.budgets {
+            budgets.put_back();
+        }
     }
 
     /// Denies an intent after all: for the replay of past intents, whose budgets are asked after the gate, each at its own time.
     pub fn deny(&mut self, record: usize, denial: GateDenial) {
         self.fates.results[record].disposition = Disposition::Suppress(denial);
+    }
+}
+
+impl<R> Drop for AskedBatch<'_, R> {
+    fn drop(&mut self) {
+        if let Some(budgets) = &mut self.gated.limits.budgets {
+            budgets.give_up(&self.fates);
+        }
     }
 }

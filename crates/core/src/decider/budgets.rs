@@ -2,12 +2,7 @@
 
 mod moved;
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    ops::Range,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashMap, ops::Range, sync::Arc, time::Duration};
 
 use foldhash::fast::RandomState;
 
@@ -17,13 +12,14 @@ use super::{
     ground::Patience,
     intents::Intents,
     limits::BatchLimits,
+    settlement::{Stake, Stakes},
 };
 use crate::{
     budget::{Budget, BudgetId, WhenUnavailable},
     class::ClassNames,
-    lease::{Answers, BudgetUse, Claim, LeaseNumber, Outcome, Owed, Spent, Want},
+    lease::{Answers, BudgetUse, Claim, Funded, Lender, Outcome, Spent, Want},
     policy::{GateReason, Mode, Policy},
-    record::Records,
+    record::{RecordView, Records},
     tally::Tally,
     time::Time,
     verdict::DenyingBudget,
@@ -45,9 +41,6 @@ struct Wanted {
     cost: u8,
 }
 
-/// Tokens of a lease that were not spent.
-pub type Unspent = Vec<(BudgetId, LeaseNumber, u64)>;
-
 /// The budgets of one batch.
 pub(crate) struct BatchBudgets {
     policy: Arc<Policy>,
@@ -59,6 +52,8 @@ pub(crate) struct BatchBudgets {
     /// Of each record.
     wanted: Vec<Wanted>,
     answers: Option<Answers>,
+    /// Who has granted the tokens; `None`: nobody, or they are settled.
+    lender: Option<Arc<dyn Lender>>,
     /// The tokens of each budget of the claim that came back and were given to another intent of the batch.
     moved: Vec<u64>,
     now: Time,
@@ -143,15 +138,16 @@ impl BatchBudgets {
             return None;
         }
         let policy = Arc::clone(&policy);
-        Some(Self { policy, claim, rules, names, wanted, answers, moved, now, replays_pay })
+        Some(Self { policy, claim, rules, names, wanted, answers, lender: None, moved, now, replays_pay })
     }
 
     pub(super) const fn claim(&self) -> &Arc<Claim> {
         &self.claim
     }
 
-    pub(super) fn answer(&mut self, answers: Answers) {
-        self.answers = Some(answers);
+    pub(super) fn answer(&mut self, funded: Funded) {
+        let (answers, lender) = funded.open();
+        (self.answers, self.lender) = (Some(answers), lender);
     }
 
     /// What became of a record's want. No budget can be asked where nobody has asked.
@@ -215,28 +211,63 @@ impl BatchBudgets {
         &self.claim.sets[set as usize]
     }
 
-    /// How many tokens of each budget of the claim are not spent by these fates.
+    /// How many tokens of each budget of the claim are not spent by these fates, so far.
     pub(super) fn back(&self, fates: &Fates) -> Vec<u64> {
         self.tokens(fates, |fate, uncounted| !fate.pays(self.now, uncounted))
     }
 
-    /// The same, where the batch is not decided, and is judged again: what nothing was recorded for claims again then.
-    pub(super) fn back_so_far(&self, fates: &Fates) -> Vec<u64> {
-        self.tokens(fates, |fate, _| !fate.is_recorded(self.now))
+    /// Gives back what is not spent by these fates, how many tokens of each budget of the claim that is; with what is spent, or owed,
+    /// once the records are committed.
+    pub(super) fn settle<R: Records>(&mut self, fates: &Fates, records: &R) -> (Vec<u64>, Option<Stakes>) {
+        let (now, mut has_stakes) = (self.now, false);
+        let back = self.tokens(fates, |fate, uncounted| {
+            let pays = fate.pays(now, uncounted);
+            has_stakes |= pays && !fate.is_recorded(now);
+            !pays
+        });
+        let Some(lender) = self.lender.take() else { return (back, None) };
+        self.give_back(&back, &*lender);
+        let mut of_records = self.owed(fates, records);
+        if has_stakes {
+            of_records.extend(self.spent_later(fates, records));
+        }
+        let leases = || self.answers.as_ref().map(|answers| answers.leases.clone()).unwrap_or_default();
+        let stakes = |of_records| Stakes { lender, claim: Arc::clone(&self.claim), leases: leases(), now, of_records };
+        (back, Some(of_records).filter(|stakes| !stakes.is_empty()).map(stakes))
     }
 
-    /// All of them, of a batch that only asks: it has none afterwards.
-    pub(super) fn give_up(&mut self, fates: &Fates) -> Unspent {
-        let unspent = self.unspent(&self.tokens(fates, |_, _| true));
-        if let Some(answers) = &mut self.answers {
-            answers.leases.fill(None);
+    /// The batch is not decided: gives back all but what is recorded, or may be. Whoever judges it again claims the same again.
+    pub(super) fn give_up(&mut self, fates: &Fates) {
+        let Some(lender) = self.lender.take() else { return };
+        self.give_back(&self.tokens(fates, |fate, _| !fate.is_recorded(self.now)), &*lender);
+    }
+
+    /// Gives back all, of a batch that only asks.
+    pub(super) fn put_back(&mut self) {
+        if let Some(lender) = self.lender.take() {
+            self.give_back(&self.taken(), &*lender);
         }
-        unspent
+    }
+
+    /// Gives tokens of each budget of the claim back to their leases.
+    fn give_back(&self, tokens: &[u64], lender: &dyn Lender) {
+        if let Some(answers) = &self.answers {
+            self.claim.give_back(&answers.leases, tokens, lender);
+        }
+    }
+
+    /// The tokens of each budget of the claim that the batch was granted.
+    pub(super) fn taken(&self) -> Vec<u64> {
+        let granted = self.answers.as_ref().map(|answers| answers.granted(&self.claim));
+        let mut taken = granted.unwrap_or_else(|| vec![0; self.claim.budgets.len()]);
+        // Two intents were granted what came back of one and the other has by now.
+        taken.iter_mut().zip(&self.moved).for_each(|(taken, moved)| *taken -= moved);
+        taken
     }
 
     /// The tokens of each budget of the claim that go back, without those that others have by now. What only a replay depends on is asked
     /// of each of its budgets: when an admission was that it has not counted.
-    fn tokens(&self, fates: &Fates, is_back: impl Fn(Fate, Range<Time>) -> bool) -> Vec<u64> {
+    fn tokens(&self, fates: &Fates, mut is_back: impl FnMut(Fate, Range<Time>) -> bool) -> Vec<u64> {
         let mut tokens = vec![0_u64; self.claim.budgets.len()];
         // An intent takes the same of all budgets of its set.
         let mut of_sets = vec![0_u64; self.claim.sets.len()];
@@ -253,42 +284,45 @@ impl BatchBudgets {
                 tokens[*place as usize] += cost;
             }
         }
-        self.add_sets(&of_sets, &mut tokens);
+        self.claim.add_sets(&of_sets, &mut tokens);
         for (tokens, moved) in tokens.iter_mut().zip(&self.moved) {
             *tokens = tokens.saturating_sub(*moved);
         }
         tokens
     }
 
-    /// Adds the tokens of sets to those of their budgets.
-    fn add_sets(&self, of_sets: &[u64], tokens: &mut [u64]) {
-        for (places, of_set) in self.claim.sets.iter().zip(of_sets) {
-            for place in places {
-                tokens[*place as usize] += of_set;
-            }
-        }
-    }
-
     /// What replays owe that were admitted before this batch and took no tokens: a budget or a gate denies them now. Nothing where
     /// their admission has left the window.
-    pub(super) fn owed(&self, fates: &Fates) -> Vec<Owed> {
-        let mut owed: BTreeMap<(u32, Time), u64> = BTreeMap::new();
-        for (record, Wanted { set, cost, .. }) in self.wanted.iter().enumerate() {
+    fn owed<R: Records>(&self, fates: &Fates, records: &R) -> Vec<Stake> {
+        let mut owed = Vec::new();
+        for (record, Wanted { set, .. }) in self.wanted.iter().enumerate() {
             if *set == NONE || !self.replays_pay || self.outcome(record) == Some(Outcome::Granted) {
                 continue;
             }
             let Some(at) = fates.get(record).replayed_from().filter(|at| *at < self.now) else { continue };
-            for place in self.places(*set).iter().filter(|place| self.start(**place) <= at) {
-                *owed.entry((*place, at)).or_default() += u64::from(*cost);
-            }
+            let places = self.places(*set).iter().filter(|place| self.start(**place) <= at);
+            owed.extend(places.map(|place| self.stake(record, records, *place, Some(at))));
         }
-        let owed = owed.into_iter().map(|((place, at), tokens)| Owed {
-            used: self.claim.budgets[place as usize].clone(),
-            tokens,
-            admitted_ago_ms: self.now.millis().saturating_sub(at.millis()),
-            judged_at: self.claim.judged_at,
-        });
-        owed.collect()
+        owed
+    }
+
+    /// What is spent of these fates, and claimed again where the batch is not committed: nothing is recorded for it.
+    fn spent_later<R: Records>(&self, fates: &Fates, records: &R) -> Vec<Stake> {
+        let mut stakes = Vec::new();
+        for (record, Wanted { set, .. }) in self.wanted.iter().enumerate() {
+            let fate = fates.get(record);
+            if self.outcome(record) != Some(Outcome::Granted) || fate.is_recorded(self.now) {
+                continue;
+            }
+            let places = self.places(*set).iter().filter(|place| fate.pays(self.now, self.uncounted(**place)));
+            stakes.extend(places.map(|place| self.stake(record, records, *place, None)));
+        }
+        stakes
+    }
+
+    fn stake<R: Records>(&self, record: usize, records: &R, place: u32, owed_since: Option<Time>) -> Stake {
+        let RecordView { partition, offset, .. } = records.get(record);
+        Stake { partition, offset, place, tokens: self.wanted[record].cost, owed_since }
     }
 
     /// From when on approvals count in a budget of the claim.
@@ -306,32 +340,17 @@ impl BatchBudgets {
         self.start(place)..counted_for_ms.map_or(Time::MIN, |ms| self.now.plus(ms.saturating_neg()))
     }
 
-    /// Tokens of each budget of the claim, with the leases that they go back to.
-    pub(super) fn unspent(&self, tokens: &[u64]) -> Unspent {
-        let leases = self.answers.iter().flat_map(|answers| &answers.leases);
-        let budgets = self.claim.budgets.iter().zip(leases).zip(tokens);
-        budgets
-            .filter(|(_, tokens)| **tokens > 0)
-            .filter_map(|((budget, lease), tokens)| Some((budget.id.clone(), (*lease)?, *tokens)))
-            .collect()
-    }
-
     /// Counts what was taken and denied, and that these tokens go back.
     pub(super) fn count(&self, back: &[u64], tally: &mut Tally) {
-        let (mut taken, mut denied) = (vec![0_u64; self.claim.budgets.len()], vec![0_u64; self.claim.budgets.len()]);
-        let mut of_sets = vec![0_u64; self.claim.sets.len()];
+        let (taken, mut denied) = (self.taken(), vec![0_u64; self.claim.budgets.len()]);
         let outcomes = self.answers.iter().flat_map(|answers| &answers.outcomes);
         for (want, outcome) in self.claim.wants.iter().zip(outcomes) {
-            match outcome {
-                Outcome::Granted => of_sets[want.set as usize] += u64::from(want.cost),
-                Outcome::Denied(place) => denied[*place as usize] += u64::from(want.cost),
-                Outcome::Unavailable(_) => {}
+            if let Outcome::Denied(place) = outcome {
+                denied[*place as usize] += u64::from(want.cost);
             }
         }
-        self.add_sets(&of_sets, &mut taken);
         for (place, budget) in self.claim.budgets.iter().enumerate() {
-            let spent = taken[place] - self.moved[place] - back[place];
-            tally.budget_tokens(&budget.id.name, [spent, back[place], denied[place]]);
+            tally.budget_tokens(&budget.id.name, [taken[place] - back[place], back[place], denied[place]]);
         }
     }
 }

@@ -1,9 +1,8 @@
 //! A batch that is decided: its outputs and decisions, and what is settled by them.
 
-use super::{AskedBatch, Fate, GateResult, Undecided, Unspent};
+use super::{AskedBatch, Fate, GateResult, Settlement, Undecided};
 use crate::{
     deferral::DeferReason,
-    lease::Owed,
     output::{Came, Grounds, NumbersOf, OutputWriter},
     policy::Policy,
     record::{Output, Records},
@@ -21,46 +20,25 @@ pub struct DecidedBatch<'b, R> {
     back: Vec<u64>,
 }
 
-/// What is left to be done about the limits of a batch: places have been settled.
-#[derive(Debug, Default)]
-#[must_use = "its tokens are to be put back"]
-pub struct Settlement {
-    /// Tokens that go back.
-    pub unspent: Unspent,
-    /// What replays owe to budgets of which they took no tokens.
-    pub owed: Vec<Owed>,
-    /// The permits of the records that are approved, to be spent once these are committed. Where they are dropped, they go back.
-    pub permits: Vec<Taken>,
-}
-
 impl<'b, R: Records> AskedBatch<'b, R> {
     /// Decides: each request without an answer has what becomes of it then. The users of approved intents are active from now on, and
     /// what was taken for the others goes back. Tokens of requests that may have been recorded without an answer count as spent.
     pub fn finish(mut self) -> (DecidedBatch<'b, R>, Settlement) {
-        let (fates, limits) = (&self.fates, &mut self.gated.limits);
-        let (mut back, mut settlement) = (Vec::new(), Settlement::default());
+        let (fates, limits, records) = (&self.fates, &mut self.gated.limits, self.gated.intents.records);
         if let Some(pressure) = &mut limits.pressure {
             pressure.note(fates);
         }
-        if let Some(capacity) = limits.capacity.take() {
-            settlement.permits = capacity.used(|record| fates.get(record).uses_permit());
-        }
-        if let Some(budgets) = &limits.budgets {
-            back = budgets.back(fates);
-            (settlement.unspent, settlement.owed) = (budgets.unspent(&back), budgets.owed(fates));
-        }
-        (DecidedBatch { asked: self, back }, settlement)
+        let capacity = limits.capacity.take();
+        let permits = capacity.map(|capacity| capacity.used(|record| fates.get(record).uses_permit()));
+        let settled = limits.budgets.as_mut().map(|budgets| budgets.settle(fates, records));
+        let (back, stakes) = settled.unwrap_or_default();
+        (DecidedBatch { asked: self, back }, Settlement::new(permits.unwrap_or_default(), stakes))
     }
 
-    /// Gives the batch up, to be judged again or not at all: the permits of all records that have some, and the tokens but for those of
-    /// what is recorded, or may be. Places go back.
-    pub fn give_up(mut self) -> Settlement {
-        let unspent = self.gated.limits.budgets.as_ref().map(|budgets| {
-            let back = budgets.back_so_far(&self.fates);
-            budgets.unspent(&back)
-        });
-        let (unspent, permits) = (unspent.unwrap_or_default(), self.gated.limits.permits());
-        Settlement { unspent, owed: Vec::new(), permits }
+    /// Gives the batch up, to be judged again: the permits of all records that have some. The rest goes back.
+    #[must_use]
+    pub fn give_up(mut self) -> Vec<Taken> {
+        self.gated.limits.permits()
     }
 }
 

@@ -113,6 +113,8 @@ pub(crate) struct Fates {
     pub(super) answers: Vec<Option<Answer>>,
     /// Requests that were asked, have no answer, and may have been recorded; ascending.
     pub(super) unclear: Vec<RequestIndex>,
+    /// Whether the store is being asked: whoever is interrupted then knows of no request whether it was recorded.
+    pub(super) is_asking: bool,
     pub(super) mode: Mode,
 }
 
@@ -164,7 +166,7 @@ impl Fate {
                         Unavailable::Suppress => Some(shadowed.map_or(Denier::Unavailable, Denier::Gate)),
                     },
                     fallback: Some(fallback),
-                    may_be_recorded: fates.unclear.binary_search(&request).is_ok(),
+                    may_be_recorded: fates.is_asking || fates.unclear.binary_search(&request).is_ok(),
                 },
             },
         }

@@ -14,7 +14,7 @@ use crate::{
     decide::RecordWhen,
     deferral::DeferReason,
     intent::Intent,
-    lease::{Answers, Claim},
+    lease::{Claim, Funded},
     policy::{GateReason, Mode, Policy, PolicyEval, Unavailable},
     record::{ReadBefore, RecordView, Records},
     routes::Taken,
@@ -112,12 +112,12 @@ impl<'b, R: Records> GatedBatch<'b, R> {
         self.limits.permits()
     }
 
-    /// Finds each intent's segment and disposition. `answers`: what became of the claim, where it has one; without them no budget can be
+    /// Finds each intent's segment and disposition. `funded`: what became of the claim, where it has one; without it no budget can be
     /// asked.
     #[must_use]
-    pub fn ask(mut self, answers: Option<Answers>) -> AskedBatch<'b, R> {
-        if let (Some(budgets), Some(answers)) = (&mut self.limits.budgets, answers) {
-            budgets.answer(answers);
+    pub fn ask(mut self, funded: Option<Funded>) -> AskedBatch<'b, R> {
+        if let (Some(budgets), Some(funded)) = (&mut self.limits.budgets, funded) {
+            budgets.answer(funded);
         }
         let decoded = self.intents.decoded;
         let mut user_segments = self.user_segments().into_iter();
@@ -139,7 +139,8 @@ impl<'b, R: Records> GatedBatch<'b, R> {
             results.push(GateResult { disposition, segment, budgets });
         }
         requests.add_cap_sets(0, 0, self.intents.eval.take_cap_sets());
-        let fates = Fates { results, answers: Vec::new(), unclear: Vec::new(), mode: self.policy().mode };
+        let (answers, unclear, is_asking) = (Vec::new(), Vec::new(), false);
+        let fates = Fates { results, answers, unclear, is_asking, mode: self.policy().mode };
         AskedBatch { gated: self, requests, fates, segments }
     }
 

@@ -3,8 +3,9 @@ mod capacity;
 mod fate;
 mod offer;
 mod pressure;
+mod settlement;
 
-use std::time::Duration;
+use std::{sync::mpsc, time::Duration};
 
 use super::*;
 use crate::{
@@ -14,7 +15,8 @@ use crate::{
     document::Format,
     embedded::EmbeddedStore,
     intent::Intent,
-    lease::{Answers, Claim},
+    lease::{Answers, Claim, Claimed, Funded, Leases, Lender, Owed, Ticket, Unspent},
+    ledger::{CountId, TakeAnswer},
     origin::Origin,
     output::Grounds,
     policy_file::parse_policy,
@@ -51,6 +53,64 @@ fn intent() -> Intent<'static> {
 fn ground(now: Time) -> Ground<'static> {
     let (passed, read_before) = (Duration::ZERO, ReadBefore::none());
     Ground { times: Times::One(now), passed, read_before, takes: Takes::FromPools, budgets: None }
+}
+
+/// Who has granted the tokens of a batch, and hears of them.
+struct Granter {
+    back: mpsc::Sender<Unspent>,
+    owed: mpsc::Sender<Vec<Owed>>,
+}
+
+impl Lender for Granter {
+    fn take_back(&self, tokens: Unspent) {
+        // Nobody may listen.
+        let _ = self.back.send(tokens);
+    }
+
+    fn charge(&self, owed: Vec<Owed>) {
+        let _ = self.owed.send(owed);
+    }
+}
+
+/// What came back of a batch, and what its replays owe.
+struct Heard {
+    back: mpsc::Receiver<Unspent>,
+    owed: mpsc::Receiver<Vec<Owed>>,
+}
+
+impl Heard {
+    /// How many tokens came back since this was asked last.
+    fn back(&self) -> u64 {
+        self.back.try_iter().flatten().map(|(.., tokens)| tokens).sum()
+    }
+
+    /// How many are owed since.
+    fn owed(&self) -> u64 {
+        self.owed.try_iter().flatten().map(|owed| owed.tokens).sum()
+    }
+}
+
+/// A batch with these answers to its claim, and where it is heard what becomes of its tokens.
+fn funded<'b, R: Records>(gated: GatedBatch<'b, R>, answers: Answers) -> (AskedBatch<'b, R>, Heard) {
+    let ((back, back_heard), (owed, owed_heard)) = (mpsc::channel(), mpsc::channel());
+    let claim = Arc::clone(gated.claim().unwrap());
+    let funded = Funded::new(claim, answers, Arc::new(Granter { back, owed }));
+    (gated.ask(Some(funded)), Heard { back: back_heard, owed: owed_heard })
+}
+
+/// The answers to a claim of one budget that was granted as many tokens, by a ledger that has counted for a second.
+fn granted(claim: &Claim, tokens: u64) -> Answers {
+    let (mut leases, passed) = (Leases::new(10, 1), claim.judged_at);
+    assert_eq!(leases.claim(Ticket(0), claim, passed), Claimed::Pending);
+    let (call, _) = leases.due(passed).takes.remove(0);
+    let (free_in_ms, counted_for_ms, count_id) = (Some(0), 1_000, CountId::default());
+    let (granted, used, leased) = (tokens, tokens, tokens);
+    let answer = TakeAnswer { granted, used, leased, bucket: 0, free_in_ms, counted_for_ms, count_id };
+    leases.answered(call, Ok(answer), passed, passed);
+    match leases.claim(Ticket(0), claim, passed) {
+        Claimed::Answered(answers) => answers,
+        Claimed::Pending => panic!("it has its tokens"),
+    }
 }
 
 /// Asks the store what it has not answered yet, as a lane does; how much that is.

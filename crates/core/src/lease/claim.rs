@@ -93,7 +93,7 @@ pub struct Spent {
 }
 
 /// The answers to a claim.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Answers {
     /// For each intent.
     pub outcomes: Vec<Outcome>,

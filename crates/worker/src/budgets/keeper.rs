@@ -11,13 +11,16 @@ use tokio::{
     task::JoinSet,
 };
 use weir_core::{
-    budget::BudgetId,
-    lease::{CallNumber, Claimed, Due, Leases, Owed, Refused, Ticket},
-    ledger::{GiveBack, TakeAnswer, TakeRequest},
+    lease::{CallNumber, Claimed, Due, Funded, Leases, Lender, Owed, Refused, Ticket},
+    ledger::{TakeAnswer, TakeRequest},
     ports::{Clock, Ledger, StoreError},
 };
 
-use super::{Budgets, Message, QUEUE, returns::Returns};
+use super::{
+    Budgets, Message, QUEUE, Settling, TaskLender,
+    calls::{Called, charge, count_calls, give_back, look, take},
+    returns::Returns,
+};
 use crate::observer::{LedgerCall, Observer};
 
 /// Budgets that hold a lease at once in a process, at most; beyond that the one that was claimed least lately gives its lease back.
@@ -33,27 +36,6 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// How long the last tokens may take to be given back when the process ends.
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 
-/// What came of a call.
-enum Called {
-    Took {
-        call: CallNumber,
-        budget: BudgetId,
-        limit: u64,
-        sent_at: Duration,
-        answer: Result<TakeAnswer, StoreError>,
-    },
-    /// How many tokens were taken back in each turn.
-    GaveBack {
-        turns: Vec<(GiveBack, Option<u64>)>,
-        sent_at: Duration,
-        outcome: Result<(), StoreError>,
-    },
-    /// How the budgets stand to which replays owe tokens.
-    Looked(Vec<(Owed, Option<TakeAnswer>)>, Result<(), StoreError>),
-    /// So many budgets have counted what replays owed.
-    Charged(usize, Result<(), StoreError>),
-}
-
 /// Holds the leases, answers claims from them, and asks the ledger ahead of need.
 pub struct BudgetKeeper<L, C> {
     leases: Leases,
@@ -64,6 +46,9 @@ pub struct BudgetKeeper<L, C> {
     clock: C,
     observer: Arc<dyn Observer>,
     inbox: mpsc::Receiver<Message>,
+    /// What comes back by itself, and to whom that is told.
+    settled: mpsc::UnboundedReceiver<Settling>,
+    pub(super) lender: Arc<dyn Lender>,
     /// Whom to wake whose claims were pending.
     pending: BTreeMap<Ticket, Arc<Notify>>,
     calls: JoinSet<(L, Called)>,
@@ -83,12 +68,28 @@ where
     /// The task, to be run, and where it is asked. `connect` makes what asks the ledger, for one call at a time.
     pub fn new(connect: impl Fn() -> L + Send + 'static, clock: C, observer: Arc<dyn Observer>) -> (Self, Budgets) {
         let (sender, inbox) = mpsc::channel(QUEUE);
+        let (settles, settled) = mpsc::unbounded_channel();
+        let lender = Arc::new(TaskLender(settles));
         let (leases, connect) = (Leases::new(MOST_BUDGETS, run_of(&clock)), Box::new(connect));
         let (free, pending, calls, waiting) = (Vec::new(), BTreeMap::new(), JoinSet::new(), VecDeque::new());
         let (owed, owed_from) = (Vec::new(), Duration::ZERO);
         let returns = Returns::default();
-        let keeper =
-            Self { leases, connect, free, clock, observer, inbox, pending, calls, waiting, owed, owed_from, returns };
+        let keeper = Self {
+            leases,
+            connect,
+            free,
+            clock,
+            observer,
+            inbox,
+            settled,
+            lender,
+            pending,
+            calls,
+            waiting,
+            owed,
+            owed_from,
+            returns,
+        };
         (keeper, Budgets { inbox: sender, tickets: Arc::default() })
     }
 
@@ -111,18 +112,22 @@ where
                         next = self.calls.try_join_next();
                     }
                 }
+                Some(settled) = self.settled.recv() => self.settle(settled),
                 message = self.inbox.recv() => match message {
                     Some(Message::Claim { ticket, claim, wake, reply }) => {
-                        let claimed = self.leases.claim(ticket, &claim, self.clock.passed());
-                        match &claimed {
-                            Claimed::Pending => drop(self.pending.insert(ticket, wake)),
-                            Claimed::Answered(_) => drop(self.pending.remove(&ticket)),
-                        }
-                        // One that has gone meanwhile is judged again elsewhere: its tokens count as spent.
-                        let _ = reply.send(claimed);
+                        let funded = match self.leases.claim(ticket, &claim, self.clock.passed()) {
+                            Claimed::Pending => {
+                                self.pending.insert(ticket, wake);
+                                None
+                            }
+                            Claimed::Answered(answers) => {
+                                self.pending.remove(&ticket);
+                                Some(Funded::new(claim, answers, Arc::clone(&self.lender)))
+                            }
+                        };
+                        // Where nobody hears it any more, the tokens come back.
+                        let _ = reply.send(funded);
                     }
-                    Some(Message::PutBack(tokens)) => self.leases.put_back(&tokens, self.clock.passed()),
-                    Some(Message::Charge(owed)) => self.owes(owed),
                     Some(Message::States(reply)) => {
                         let _ = reply.send(self.leases.states(self.clock.passed()));
                     }
@@ -135,6 +140,20 @@ where
                 },
                 () = self.clock.sleep(wait) => {}
             }
+        }
+    }
+
+    fn settle(&mut self, settled: Settling) {
+        match settled {
+            Settling::Unspent(tokens) => self.leases.put_back(&tokens, self.clock.passed()),
+            Settling::Owed(owed) => self.owes(owed),
+        }
+    }
+
+    /// What has come back by now.
+    fn settle_all(&mut self) {
+        while let Ok(settled) = self.settled.try_recv() {
+            self.settle(settled);
         }
     }
 
@@ -289,6 +308,7 @@ where
 
     /// Gives back what is left.
     async fn close(mut self) {
+        self.settle_all();
         self.owed_from = Duration::ZERO;
         self.look_up_owed(Duration::ZERO);
         self.finish_calls().await;
@@ -297,6 +317,7 @@ where
         if !self.owed.is_empty() {
             tracing::warn!("the process ends before budgets have counted what replays owe: it may come on top");
         }
+        self.settle_all();
         let last = self.leases.close();
         self.returns.add(last);
         if self.returns.is_empty() {
@@ -334,40 +355,4 @@ fn run_of(clock: &impl Clock) -> i64 {
     const PARTS: u32 = 1_024;
     let part = clock.passed().subsec_nanos() % PARTS;
     clock.now().millis().max(0).saturating_mul(PARTS.into()).saturating_add(part.into()).max(1)
-}
-
-fn count_calls(observer: &dyn Observer, calls: usize, (call, outcome): (LedgerCall, &Result<(), StoreError>)) {
-    let call = if outcome.is_ok() { call } else { LedgerCall::Failed };
-    (0..calls).for_each(|_| observer.ledger_called(call));
-}
-
-async fn take<L: Ledger>(mut ledger: L, call: CallNumber, request: TakeRequest, sent_at: Duration) -> (L, Called) {
-    let (mut answers, budget, limit) = ([None], request.budget.clone(), request.limit);
-    let outcome = ledger.take(&[request], &mut answers).await;
-    let [answer] = answers;
-    let answer = match (answer, outcome) {
-        (Some(answer), _) => Ok(answer),
-        (None, Err(error)) => Err(error),
-        (None, Ok(())) => Err(StoreError::Temporary("the ledger gave no answer".to_owned())),
-    };
-    (ledger, Called::Took { call, budget, limit, sent_at, answer })
-}
-
-async fn look<L: Ledger>(mut ledger: L, owed: Vec<Owed>) -> (L, Called) {
-    let requests: Vec<TakeRequest> = owed.iter().map(Owed::look).collect();
-    let mut answers = vec![None; requests.len()];
-    let outcome = ledger.take(&requests, &mut answers).await;
-    (ledger, Called::Looked(owed.into_iter().zip(answers).collect(), outcome))
-}
-
-async fn charge<L: Ledger>(mut ledger: L, due: Vec<TakeRequest>) -> (L, Called) {
-    let mut answers = vec![None; due.len()];
-    let outcome = ledger.take(&due, &mut answers).await;
-    (ledger, Called::Charged(due.len(), outcome))
-}
-
-async fn give_back<L: Ledger>(mut ledger: L, tokens: Vec<GiveBack>, sent_at: Duration) -> (L, Called) {
-    let mut answers = vec![None; tokens.len()];
-    let outcome = ledger.give_back(&tokens, &mut answers).await;
-    (ledger, Called::GaveBack { turns: tokens.into_iter().zip(answers).collect(), sent_at, outcome })
 }

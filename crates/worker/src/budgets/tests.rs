@@ -1,13 +1,16 @@
 //! The task against a ledger that counts who asks it.
 
 use std::{
+    future::poll_fn,
+    pin::pin,
     sync::atomic::{AtomicUsize, Ordering},
+    task::Poll,
     time::Duration,
 };
 
 use weir_core::{
     budget::{BudgetId, SpanNow},
-    lease::{Answers, BudgetUse, Outcome, Owed, Want},
+    lease::{Answers, BudgetUse, Claimed, Outcome, Owed, Want},
     ledger::{EmbeddedLedger, GiveBack, TakeAnswer, TakeRequest},
     ports::{Clock, Ledger, StoreError},
 };
@@ -47,6 +50,12 @@ fn claim(budgets: usize) -> Arc<Claim> {
     })
 }
 
+/// What becomes of a claim, whose tokens count as spent.
+async fn claimed(claimant: &Claimant, claim: Arc<Claim>) -> Claimed {
+    let funded = claimant.ask_for(claim).await.unwrap();
+    funded.map_or(Claimed::Pending, |funded| Claimed::Answered(funded.keep()))
+}
+
 #[tokio::test]
 async fn a_batch_of_thousands_of_budgets_is_answered_over_a_few_connections() {
     const BUDGETS: usize = 5_000;
@@ -61,7 +70,7 @@ async fn a_batch_of_thousands_of_budgets_is_answered_over_a_few_connections() {
     let claimant = budgets.claimant();
     let answered = async {
         loop {
-            match claimant.claim(claim(BUDGETS)).await.unwrap() {
+            match claimed(&claimant, claim(BUDGETS)).await {
                 Claimed::Answered(Answers { outcomes, .. }) => return outcomes,
                 Claimed::Pending => claimant.ready().await,
             }
@@ -106,6 +115,7 @@ async fn what_replays_owe_is_taken_from_a_budget_that_was_counted_since_once_it_
     let ledger = EmbeddedLedger::new("only", || SystemClock.now());
     let late = LateLedger(ledger.clone(), Arc::default());
     let (keeper, budgets) = BudgetKeeper::new(move || late.clone(), SystemClock, Arc::new(TestObserver::default()));
+    let lender = Arc::clone(&keeper.lender);
     let keeper = tokio::spawn(keeper.run());
     let judged_at = SystemClock.passed();
     let owed = |admitted_ago_ms| {
@@ -113,7 +123,7 @@ async fn what_replays_owe_is_taken_from_a_budget_that_was_counted_since_once_it_
         vec![Owed { used, tokens: 7, admitted_ago_ms, judged_at }]
     };
     // It is counted since its first use, a while after these were admitted.
-    budgets.claimant().charge(owed(60_000)).await.unwrap();
+    lender.charge(owed(60_000));
     let counted = async {
         while used(&ledger).await == 0 {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -121,7 +131,7 @@ async fn what_replays_owe_is_taken_from_a_budget_that_was_counted_since_once_it_
     };
     tokio::time::timeout(Duration::from_secs(30), counted).await.expect("the tokens are taken");
     // These were admitted long after that.
-    budgets.claimant().charge(owed(-3_600_000)).await.unwrap();
+    lender.charge(owed(-3_600_000));
     budgets.close().await;
     keeper.await.unwrap();
     assert_eq!(used(&ledger).await, 7);
@@ -135,7 +145,7 @@ async fn a_process_that_ends_gives_back_what_is_left() {
         BudgetKeeper::new(move || Connection(connect.clone()), SystemClock, Arc::new(TestObserver::default()));
     let keeper = tokio::spawn(keeper.run());
     let claimant = budgets.claimant();
-    assert_eq!(claimant.claim(claim(1)).await.unwrap(), Claimed::Pending);
+    assert_eq!(claimed(&claimant, claim(1)).await, Claimed::Pending);
     tokio::time::timeout(Duration::from_secs(30), claimant.ready()).await.expect("its token has come");
     assert!(used(&ledger).await > 0);
     budgets.close().await;
@@ -191,7 +201,7 @@ async fn calls_that_are_carried_out_and_not_heard_of_burn_no_tokens() {
     let claimant = budgets.claimant();
     let answered = async {
         loop {
-            match claimant.claim(claim(1)).await.unwrap() {
+            match claimed(&claimant, claim(1)).await {
                 Claimed::Answered(Answers { outcomes, .. }) => return outcomes,
                 Claimed::Pending => claimant.ready().await,
             }
@@ -205,4 +215,32 @@ async fn calls_that_are_carried_out_and_not_heard_of_burn_no_tokens() {
     budgets.close().await;
     keeper.await.unwrap();
     assert_eq!(used(&ledger).await, 1);
+}
+
+/// A claim of one token whose answer nobody waits for any more: its claimant goes away before the answer is there, or before it has
+/// looked at it.
+#[tokio::test]
+async fn what_is_granted_to_one_who_has_gone_comes_back() {
+    for is_answered in [false, true] {
+        let ledger = EmbeddedLedger::new("only", || SystemClock.now());
+        let connect = ledger.clone();
+        let (keeper, budgets) =
+            BudgetKeeper::new(move || Connection(connect.clone()), SystemClock, Arc::new(TestObserver::default()));
+        let keeper = tokio::spawn(keeper.run());
+        let claimant = budgets.claimant();
+        assert_eq!(claimed(&claimant, claim(1)).await, Claimed::Pending);
+        tokio::time::timeout(Duration::from_secs(30), claimant.ready()).await.expect("its token has come");
+        {
+            let mut claiming = pin!(claimant.ask_for(claim(1)));
+            let polled = poll_fn(|context| Poll::Ready(claiming.as_mut().poll(context))).await;
+            assert!(polled.is_pending(), "the task has not run since");
+            if is_answered {
+                // Messages are taken in their order.
+                assert_eq!(budgets.states().await.len(), 1);
+            }
+        }
+        budgets.close().await;
+        keeper.await.unwrap();
+        assert_eq!(used(&ledger).await, 0, "answered: {is_answered}");
+    }
 }

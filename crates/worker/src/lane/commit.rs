@@ -4,8 +4,8 @@
 use std::{sync::Once, time::Duration};
 
 use weir_core::{
+    decider::Settlement,
     ports::{Clock, CommitError, CommitTimes, Sink, Source, Store},
-    routes::Taken,
     tally::Tally,
     time::Time,
 };
@@ -28,8 +28,8 @@ static EARLY_TIMES: Once = Once::new();
 pub(crate) struct InFlight {
     pub(super) tally: Tally,
     pub(super) trace: Option<OpenTrace>,
-    /// Spent once it is committed; they go back where it is not.
-    pub(super) permits: Vec<Taken>,
+    /// What is spent of limits once it is committed; it goes back where it is not.
+    pub(super) settlement: Settlement,
     /// Since when the store's answers hold.
     pub(super) asked_at: Duration,
     /// When the store was asked.
@@ -88,6 +88,7 @@ where
             trace.handed_over(batch.asked_in, now);
         }
         batch.decided_in = now.saturating_sub(state.closed_at);
+        batch.settlement.hand_over();
         state.unavailable.handed_over();
         Ok(())
     }
@@ -114,7 +115,7 @@ where
             self.metrics.records_committed(&done.stamps, decided_at, self.clock.now());
         }
         state.unavailable.after_commit(CommitOutcome::Committed, &*self.metrics);
-        in_flight.permits.drain(..).for_each(Taken::spend);
+        in_flight.settlement.committed();
         if let Some(routes) = &self.decider.routes {
             let failed = &in_flight.tally.failed;
             failed.iter().for_each(|(route, count)| routes.state(route).fail(*count));
@@ -123,6 +124,7 @@ where
 
     fn failed(&mut self, state: &mut LaneState, mut in_flight: InFlight, error: Option<&CommitError>) {
         state.unavailable.after_commit(CommitOutcome::Failed, &*self.metrics);
+        state.unclear.extend(std::mem::take(&mut in_flight.settlement).failed());
         let Some(error) = error else { return };
         in_flight.end_trace(&state.group.committed, Some(error), self.clock.passed());
         let records = state.group.committed.in_flight.records;
@@ -154,6 +156,7 @@ where
             ripe.start();
         }
         state.asleep = Asleep::default();
+        state.unclear.drain(..).for_each(|unclear| unclear.settle(self.source.starts()));
         state.unavailable.after_commit(CommitOutcome::ReadFrom(self.source.starts()), &*self.metrics);
     }
 

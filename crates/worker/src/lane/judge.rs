@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use weir_core::{
-    decider::{AskedBatch, DecodedBatch, Ground, MOST_OFFERS, Patience, Takes, Times},
+    decider::{AskedBatch, DecodedBatch, Ground, MOST_OFFERS, Patience, Settlement, Takes, Times},
     moving::move_on,
     permits::LEASE,
     ports::{Clock, Sink, Source, Store},
@@ -123,10 +123,8 @@ where
             self.metrics.stage(Stage::Decode, rounds.gated(self.clock.passed()));
         }
 
-        let unanswered = self.answer(state, &mut asked, rounds).await;
-        if !matches!(unanswered, Ok(None)) {
-            let permits = self.budgets.settle(asked.give_up()).await?;
-            return Ok(Judged::Unanswered(unanswered?.unwrap_or_default(), self.permits_kept(permits)));
+        if let Some(shards) = self.answer(state, &mut asked, rounds).await? {
+            return Ok(Judged::Unanswered(shards, self.permits_kept(asked.give_up())));
         }
         let admitted = self.clock.passed();
         let since_gate = rounds.asked(admitted);
@@ -136,9 +134,8 @@ where
         let promises = promises(&asked, self.store.shards());
         let (mut decided, settlement) = asked.finish();
         let (outputs, tally) = decided.outputs(&|class| self.store.numbers(class));
-        let permits = self.budgets.settle(settlement).await?;
         self.metrics.stage(Stage::Encode, self.clock.passed() - admitted);
-        Ok(Judged::Decided(Box::new(Decided { outputs, tally, asked_at, asked_in, promises, permits })))
+        Ok(Judged::Decided(Box::new(Decided { outputs, tally, asked_at, asked_in, promises, settlement })))
     }
 
     /// Asks the store for a batch, and again for the intents that get what limits gave to others in vain. Gives the shards that have to
@@ -206,13 +203,14 @@ pub(super) struct Decided {
     pub(super) asked_in: Option<Interval>,
     /// The writes that are deferred once it is committed.
     pub(super) promises: Vec<Promise>,
-    /// The permits that are spent once it is committed.
-    pub(super) permits: Vec<Taken>,
+    /// What is spent of limits once it is committed.
+    pub(super) settlement: Settlement,
 }
 
 impl Decided {
     /// A batch for which nothing is asked.
     fn of((outputs, tally): (Vec<Output>, Tally), asked_at: Duration) -> Self {
-        Self { outputs, tally, asked_at, asked_in: None, promises: Vec::new(), permits: Vec::new() }
+        let (promises, settlement) = (Vec::new(), Settlement::default());
+        Self { outputs, tally, asked_at, asked_in: None, promises, settlement }
     }
 }

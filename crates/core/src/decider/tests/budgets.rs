@@ -1,11 +1,7 @@
 //! What budgets are to replays: they never deny one, and one that they have not counted pays.
 
 use super::*;
-use crate::{
-    decide::AdmitVerdict,
-    lease::{Claimed, Leases, Outcome, Ticket},
-    ledger::{CountId, TakeAnswer},
-};
+use crate::{decide::AdmitVerdict, lease::Outcome};
 
 const BUDGET: &str = "[[budgets]]\nname = \"spring\"\nlimit = 5\ntotal = true\nbest_effort = true\n";
 /// The monotonic clock.
@@ -24,10 +20,6 @@ fn replayed(at: Time) -> Vec<Option<Answer>> {
     vec![Some(Answer { verdict: AdmitVerdict::Replayed, at, ahead: false })]
 }
 
-fn total(settlement: &Settlement) -> u64 {
-    settlement.unspent.iter().map(|(.., tokens)| tokens).sum()
-}
-
 /// A batch by this policy that may have been read before.
 fn begun<'b>(policy: &str, records: &'b Campaigns, decoded: &'b [Decoded<'b>]) -> GatedBatch<'b, Campaigns> {
     let ground = Ground { passed: PASSED, budgets: Some(PATIENCE), read_before: ReadBefore::All, ..ground(now()) };
@@ -35,9 +27,9 @@ fn begun<'b>(policy: &str, records: &'b Campaigns, decoded: &'b [Decoded<'b>]) -
 }
 
 /// The only answer, of one budget.
-fn answers(outcome: Outcome, counted_for_ms: Option<i64>) -> Option<Answers> {
+fn answers(outcome: Outcome, counted_for_ms: Option<i64>) -> Answers {
     let (outcomes, counted_for_ms) = (vec![outcome], vec![counted_for_ms]);
-    Some(Answers { outcomes, spent: vec![None], leases: vec![None], counted_for_ms })
+    Answers { outcomes, spent: vec![None], leases: vec![None], counted_for_ms }
 }
 
 #[test]
@@ -47,29 +39,30 @@ fn a_replay_pays_once_its_batch_is_decided_if_it_was_admitted_before_the_budget_
     for (admitted_ms, replays_pay, unspent) in [(-1_001, true, 0), (-1_000, true, 1), (-1, true, 1), (-1_001, false, 1)]
     {
         let judge = || {
-            let mut leases = Leases::new(10, 1);
             let patience = Patience { replays_pay, ..PATIENCE };
             let ground = Ground { passed: PASSED, budgets: Some(patience), ..ground(now()) };
             let batch = DecodedBatch { records: &records, decoded: &decoded };
             let gated = decider(BUDGET).begin(batch, ground);
-            let claim = gated.claim().unwrap();
-            assert_eq!(leases.claim(Ticket(0), claim, PASSED), Claimed::Pending);
-            let (call, _) = leases.due(PASSED).takes.remove(0);
-            // By the ledger's own clock, whatever that shows.
-            let (free_in_ms, counted_for_ms, count_id) = (Some(0), 1_000, CountId::default());
-            let answer = TakeAnswer { granted: 1, used: 1, leased: 1, bucket: 0, free_in_ms, counted_for_ms, count_id };
-            leases.answered(call, Ok(answer), PASSED, PASSED);
-            let Claimed::Answered(answers) = leases.claim(Ticket(0), claim, PASSED) else { panic!("it has its token") };
-            let mut asked = gated.ask(Some(answers));
+            // It has counted for a second by its own clock, whatever that shows.
+            let answers = granted(gated.claim().unwrap(), 1);
+            let (mut asked, heard) = funded(gated, answers);
             asked.answer(replayed(now().plus(admitted_ms)));
-            asked
+            (asked, heard)
         };
-        let (decided, settlement) = judge().finish();
+        let (asked, heard) = judge();
+        let (decided, settlement) = asked.finish();
         let decision = decided.decision(0);
         assert_eq!(decision.verdict, Verdict::Approved(Counts::Yes));
         assert_eq!(decision.decided_at, now().plus(admitted_ms));
-        assert_eq!(total(&settlement), unspent, "admitted {admitted_ms} ms from now");
-        assert_eq!(total(&judge().give_up()), 1, "where it is judged again, it claims again");
+        assert_eq!(heard.back(), unspent, "admitted {admitted_ms} ms from now");
+        settlement.committed();
+        assert_eq!(heard.back(), 0);
+        let (asked, heard) = judge();
+        drop(asked.give_up());
+        assert_eq!(heard.back(), 1, "where it is judged again, it claims again");
+        let (asked, heard) = judge();
+        drop(asked.finish());
+        assert_eq!(heard.back(), 1, "the same where it is not committed");
     }
 }
 
@@ -88,9 +81,17 @@ fn a_replay_that_took_no_token_owes_it_while_its_admission_counts() {
         ("per = \"day\"", denied, 24 * 3_600_000, 0),
     ] {
         let budget = format!("[[budgets]]\nname = \"spring\"\nlimit = 5\n{span}\nbest_effort = true\n");
-        let mut asked = begun(&budget, &records, &decoded).ask(answers(outcome, None));
-        asked.answer(replayed(now().plus(-ago_ms)));
-        let (_, Settlement { owed, .. }) = asked.finish();
+        let judge = || {
+            let (mut asked, heard) = funded(begun(&budget, &records, &decoded), answers(outcome, None));
+            asked.answer(replayed(now().plus(-ago_ms)));
+            (asked.finish().1, heard)
+        };
+        let (settlement, heard) = judge();
+        drop(settlement);
+        assert_eq!(heard.owed(), 0, "it owes nothing where it is not committed, and is decided again");
+        let (settlement, heard) = judge();
+        settlement.committed();
+        let owed: Vec<Owed> = heard.owed.try_iter().flatten().collect();
         assert_eq!(owed.iter().map(|owed| owed.tokens).sum::<u64>(), tokens, "{span} {outcome:?} {ago_ms} ms ago");
         assert!(owed.iter().all(|owed| (owed.admitted_ago_ms, owed.judged_at) == (ago_ms, PASSED)), "{owed:?}");
     }
@@ -104,7 +105,7 @@ fn no_budget_denies_a_replay_whether_it_is_spent_or_unavailable_and_whether_it_h
     for (on_unavailable, outcome) in cases {
         for counted_for_ms in [None, Some(0), Some(i64::MAX)] {
             let policy = format!("{BUDGET}on_unavailable = \"{on_unavailable}\"\n");
-            let mut asked = begun(&policy, &records, &decoded).ask(answers(outcome, counted_for_ms));
+            let (mut asked, _heard) = funded(begun(&policy, &records, &decoded), answers(outcome, counted_for_ms));
             let before = now().plus(-60_000);
             asked.answer(replayed(before));
             assert!(!asked.fate(0).waits());

@@ -103,16 +103,16 @@ impl World {
         self.decider.begin(DecodedBatch { records: batch, decoded }, ground)
     }
 
-    /// What becomes of the records, and the permits of those that are approved.
-    fn outputs(&self, batch: &Batch, takes: Takes) -> (Vec<Output>, Vec<Taken>) {
+    /// What becomes of the records, and what is left to be settled.
+    fn outputs(&self, batch: &Batch, takes: Takes) -> (Vec<Output>, Settlement) {
         let (decoded, then) = (self.decider.decode(batch), now().plus(self.waited_ms));
         let mut asked = self.gated(batch, &decoded, takes).ask(None);
         ask(&self.store, &mut asked, then);
         while asked.offer() {
             ask(&self.store, &mut asked, then);
         }
-        let (mut decided, Settlement { permits, .. }) = asked.finish();
-        (decided.outputs(&|_| None).0, permits)
+        let (mut decided, settlement) = asked.finish();
+        (decided.outputs(&|_| None).0, settlement)
     }
 
     /// Whether intents that have waited would wait again, with these permits of their lane.
@@ -122,8 +122,8 @@ impl World {
     }
 
     fn decide(&self, batch: &Batch) -> Vec<String> {
-        let (outputs, permits) = self.outputs(batch, Takes::FromPools);
-        permits.into_iter().for_each(Taken::spend);
+        let (outputs, settlement) = self.outputs(batch, Takes::FromPools);
+        settlement.committed();
         outputs.iter().map(word).collect()
     }
 }
@@ -176,9 +176,9 @@ fn permits_go_to_the_first_and_are_held_until_they_are_spent() {
     assert_eq!(world.decide(&emails(3)), ["approved", "approved", "waits"]);
     assert_eq!((world.left(), world.email.held(), world.email.spent()), ((0, 0), 0, 2));
     let world = World::new(EMAIL, (2, 0));
-    let (_, permits) = world.outputs(&emails(1), Takes::FromPools);
+    let (_, settlement) = world.outputs(&emails(1), Takes::FromPools);
     assert_eq!((world.left(), world.email.held()), ((1, 0), 2), "it is being committed");
-    drop(permits);
+    drop(settlement);
     assert_eq!((world.left(), world.email.held(), world.email.spent()), ((2, 0), 2, 0), "the commit failed");
 }
 
@@ -244,9 +244,9 @@ fn a_batch_that_is_judged_again_has_no_more_permits_of_the_reserved_share_than_i
     assert_eq!(kept.take(Pool::Reserved, 2, PASSED), 2);
     let service = r#","category":"service""#;
     let mixed = [("a", "email", ""), ("b", "email", service), ("c", "email", ""), ("d", "email", service)];
-    let (outputs, permits) = world.outputs(&batch(&mixed), Takes::WithPermits(kept));
+    let (outputs, settlement) = world.outputs(&batch(&mixed), Takes::WithPermits(kept));
     assert_eq!(outputs.iter().map(word).collect::<Vec<_>>(), ["waits", "approved", "waits", "approved"]);
-    assert_eq!((permits[0].permits(), world.left()), (2, (0, 2)));
+    assert_eq!((settlement.permits(), world.left()), (2, (0, 2)));
 }
 
 #[test]
@@ -258,9 +258,9 @@ fn an_intent_queues_behind_those_that_wait_and_a_waiting_one_does_not() {
     assert_eq!(world.decide(&emails(1)), ["approved"]);
     world.waits(vec![5, 0]);
     let taken = Taken::general(Arc::clone(&world.email), 2, PASSED);
-    let (outputs, permits) = world.outputs(&emails(2), Takes::WithPermits(taken));
+    let (outputs, settlement) = world.outputs(&emails(2), Takes::WithPermits(taken));
     assert!(outputs.iter().all(|output| output.to.is_approved()));
-    assert_eq!((permits[0].permits(), world.left()), (2, (6, 0)));
+    assert_eq!((settlement.permits(), world.left()), (2, (6, 0)));
 }
 
 #[test]
@@ -367,9 +367,9 @@ fn nothing_is_held_back_in_shadow_mode_or_without_routes_and_who_looks_takes_not
     let world = World { decider: no_routes, ..World::new(EMAIL, (0, 0)) };
     assert_eq!(world.decide(&emails(1)), ["approved"]);
     let world = World::new(EMAIL, (1, 0));
-    let (outputs, permits) = world.outputs(&emails(2), Takes::Nothing);
+    let (outputs, settlement) = world.outputs(&emails(2), Takes::Nothing);
     assert_eq!(outputs.iter().map(word).collect::<Vec<_>>(), ["approved", "waits"]);
-    assert_eq!((permits.len(), world.left()), (0, (1, 0)));
+    assert_eq!((settlement.permits(), world.left()), (0, (1, 0)));
 }
 
 #[test]

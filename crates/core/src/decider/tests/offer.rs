@@ -3,10 +3,9 @@
 use super::*;
 use crate::{
     history::HistoryBounds,
-    lease::{Claimed, Leases, Outcome, Ticket},
-    ledger::{CountId, TakeAnswer},
+    lease::Outcome,
     pressure::PressureState,
-    routes::{Pool, Routes, Taken},
+    routes::{Pool, Routes},
 };
 
 const INTENTS: u64 = 4_000;
@@ -56,7 +55,7 @@ fn decide<'b>(mut asked: AskedBatch<'b, Campaigns>) -> (DecidedBatch<'b, Campaig
 }
 
 /// The answers to a claim of a budget that has so many tokens left, of a ledger that has no more.
-fn funded(claim: &Claim, left: u64) -> Answers {
+fn answers(claim: &Claim, left: u64) -> Answers {
     let mut leases = Leases::new(10, 1);
     assert_eq!(leases.claim(Ticket(0), claim, PASSED), Claimed::Pending);
     for granted in [left, 0] {
@@ -80,11 +79,11 @@ fn funded_batch<'b>(
     decider: &Decider,
     batch: DecodedBatch<'b, Campaigns>,
     read_before: ReadBefore,
-) -> AskedBatch<'b, Campaigns> {
+) -> (AskedBatch<'b, Campaigns>, Heard) {
     let ground = Ground { passed: PASSED, budgets: Some(PATIENCE), read_before, ..ground(now()) };
     let gated = decider.begin(batch, ground);
-    let answers = funded(gated.claim().unwrap(), MOST);
-    gated.ask(Some(answers))
+    let answers = answers(gated.claim().unwrap(), MOST);
+    funded(gated, answers)
 }
 
 #[test]
@@ -92,10 +91,12 @@ fn tokens_that_come_back_in_a_batch_are_spent_in_it() {
     let (decider, records) = (capped(&budget("")), intents());
     let decoded = decider.decode(&records);
     let batch = DecodedBatch { records: &records, decoded: &decoded };
-    let (mut decided, settlement, approved) = decide(funded_batch(&decider, batch, ReadBefore::none()));
+    let (asked, heard) = funded_batch(&decider, batch, ReadBefore::none());
+    let (mut decided, settlement, approved) = decide(asked);
     assert!((1_480..=MOST).contains(&approved), "{approved} of {MOST}");
-    // Each token is spent once or goes back.
-    assert_eq!(settlement.unspent.iter().map(|(.., tokens)| tokens).sum::<u64>(), MOST - approved);
+    // Each token is spent once or goes back, whatever becomes of the commit: all is recorded.
+    drop(settlement);
+    assert_eq!(heard.back(), MOST - approved);
     let (_, tally) = decided.outputs(&|_| None);
     let [(_, [spent, returned, _])] = &tally.budget_tokens[..] else { panic!("{:?}", tally.budget_tokens) };
     assert_eq!((*spent, *returned), (approved, MOST - approved));
@@ -107,7 +108,7 @@ fn what_a_spent_budget_denied_and_the_store_was_asked_for_gets_tokens_too() {
     let decoded = decider.decode(&records);
     let batch = DecodedBatch { records: &records, decoded: &decoded };
     // The store is asked for what the budget denies, too: it was read before.
-    let (_, _, approved) = decide(funded_batch(&decider, batch, ReadBefore::All));
+    let (_, _, approved) = decide(funded_batch(&decider, batch, ReadBefore::All).0);
     assert!((1_480..=MOST).contains(&approved), "{approved} of {MOST}");
 }
 
@@ -116,10 +117,12 @@ fn a_batch_that_only_asks_puts_all_its_tokens_back_at_once() {
     let (decider, records) = (capped(&budget("")), intents());
     let decoded = decider.decode(&records);
     let batch = DecodedBatch { records: &records, decoded: &decoded };
-    let mut asked = funded_batch(&decider, batch, ReadBefore::none());
-    assert_eq!(asked.put_back().iter().map(|(.., tokens)| tokens).sum::<u64>(), MOST);
+    let (mut asked, heard) = funded_batch(&decider, batch, ReadBefore::none());
+    asked.put_back();
+    assert_eq!(heard.back(), MOST);
     ask(&store(), &mut asked, now());
-    assert!(asked.finish().1.unspent.is_empty(), "they are not put back again");
+    drop(asked.finish());
+    assert_eq!(heard.back(), 0, "they are not put back again");
 }
 
 #[test]
@@ -144,7 +147,7 @@ fn permits_that_come_back_in_a_batch_are_used_in_it() {
     let asked = decider.begin(batch, Ground { passed: PASSED, ..ground(now()) }).ask(None);
     let (_, settlement, approved) = decide(asked);
     assert!((1_480..=MOST).contains(&approved), "{approved} of {MOST}");
-    assert_eq!(settlement.permits.iter().map(Taken::permits).sum::<u64>(), approved);
+    assert_eq!(settlement.permits(), approved);
     assert_eq!(state.left(Pool::General, PASSED), MOST - approved);
 }
 
@@ -217,7 +220,7 @@ fn what_comes_back_of_one_limit_is_not_given_to_an_intent_that_lacks_another() {
     let gated = decider.begin(batch, Ground { passed: PASSED, budgets: Some(PATIENCE), ..ground(now()) });
     let outcomes = vec![Outcome::Granted; gated.claim().unwrap().wants.len()];
     let answers = Answers { outcomes, spent: vec![None], leases: vec![None], counted_for_ms: vec![None] };
-    let (store, mut asked) = (store(), gated.ask(Some(answers)));
+    let (store, (mut asked, _heard)) = (store(), funded(gated, answers));
     ask(&store, &mut asked, now());
     assert!(asked.offer());
     ask(&store, &mut asked, now());

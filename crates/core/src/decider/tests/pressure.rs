@@ -173,7 +173,11 @@ fn places_go_back_where_a_batch_is_given_up() {
     for does_finish in [false, true] {
         let asked = gated().ask(None);
         assert_eq!(world.places(), (0, 2));
-        drop(if does_finish { asked.finish().1 } else { asked.give_up() });
+        if does_finish {
+            drop(asked.finish());
+        } else {
+            drop(asked.give_up());
+        }
         assert_eq!((world.places(), world.told()), ((2, 2), 0), "they wait");
     }
 }
@@ -267,7 +271,7 @@ fn budgets_are_not_asked_for_users_who_may_not_come_in() {
     let denied = crate::lease::Outcome::Denied(0);
     let answers =
         Answers { outcomes: vec![denied, denied], spent: vec![None], leases: vec![None], counted_for_ms: vec![None] };
-    let asked = gated.ask(Some(answers));
+    let (asked, _heard) = funded(gated, answers);
     assert!(asked.requests().requests.is_empty());
     assert_eq!(words(&asked.finish().0, 3), ["budget", "pressure", "budget"]);
     assert_eq!((world.places(), world.is_active("a")), ((1, 1), false), "a budget denied it");

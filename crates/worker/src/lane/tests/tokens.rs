@@ -97,3 +97,33 @@ fn a_lane_that_is_told_to_stop_while_the_store_is_asked_gives_back_the_tokens_of
     assert!(asked > 0 && asked < BATCH, "{asked} of {BATCH}");
     assert_eq!(used(&budget, ledger), asked as u64);
 }
+
+/// A bypass that does not count is in no history: decided again, it takes tokens again.
+#[test]
+fn tokens_of_what_is_not_recorded_are_spent_once_whatever_becomes_of_commits_and_partitions() {
+    let (refused, unclear) = ([Fate::Refused; 3], [Fate::Unclear; 3]);
+    for (commits, revoke_every) in
+        [(refused, None), (unclear, None), ([Fate::Unclear, Fate::Refused, Fate::Unclear], Some(7))]
+    {
+        let (budget, ledger) = (budget(Selection::default(), WhenUnavailable::Wait), ledger());
+        let bypass = vec![Bypass { selection: Selection::default(), counts: Counts::No }];
+        let (budgets, tokens) = (vec![budget.clone()], Some(ledger.clone()));
+        let world = World { budgets, bypass, tokens, commits: commits.into(), revoke_every, ..World::default() };
+        let (end, world) = run(world);
+        end.unwrap();
+        each_once(&world);
+        assert_eq!(used(&budget, ledger), RECORDS.unsigned_abs());
+    }
+}
+
+/// The last batch is handed over when the lane ends, and may be visible.
+#[test]
+fn tokens_of_a_batch_whose_commit_nobody_waits_for_any_more_stay_spent() {
+    let (budget, ledger) = (budget(Selection::default(), WhenUnavailable::Wait), ledger());
+    let bypass = vec![Bypass { selection: Selection::default(), counts: Counts::No }];
+    let (budgets, tokens) = (vec![budget.clone()], Some(ledger.clone()));
+    let (end, world) = run(World { budgets, bypass, tokens, commits: [Fate::Hangs].into(), ..World::default() });
+    end.unwrap();
+    assert!(world.visible.is_empty());
+    assert_eq!(used(&budget, ledger), BATCH as u64, "and those of a batch that was not handed over went back");
+}

@@ -58,13 +58,13 @@ fn an_intent_that_only_a_budget_denied_keeps_its_permit_where_a_token_comes_back
     let outcomes = vec![Outcome::Granted, Outcome::Granted, Outcome::Denied(0)];
     assert_eq!(gated.claim().unwrap().wants.len(), outcomes.len());
     let answers = Answers { outcomes, spent: vec![None], leases: vec![None], counted_for_ms: vec![None] };
-    let mut asked = gated.ask(Some(answers));
+    let (mut asked, _heard) = funded(gated, answers);
     assert_eq!(ask(&world.store, &mut asked, now()), 2);
     assert!(asked.offer());
     assert_eq!(ask(&world.store, &mut asked, now()), 1);
     assert!(!asked.offer(), "nothing is left that was denied");
-    let (decided, Settlement { permits, .. }) = asked.finish();
+    let (decided, settlement) = asked.finish();
     let approved = [0, 1, 2].map(|index| decided.decision(index).verdict.is_approved());
     assert_eq!(approved, [true, false, true]);
-    assert_eq!((permits.iter().map(Taken::permits).sum::<u64>(), world.left()), (2, (1, 0)));
+    assert_eq!((settlement.permits(), world.left()), (2, (1, 0)));
 }

@@ -23,9 +23,9 @@ fn due(count: usize, more: &str) -> Batch {
 #[test]
 fn a_retry_takes_a_permit_and_without_one_it_waits_as_a_retry() {
     let world = World::new(EMAIL, (2, 0));
-    let (outputs, permits) = world.outputs(&due(3, ""), Takes::FromPools);
+    let (outputs, settlement) = world.outputs(&due(3, ""), Takes::FromPools);
     assert_eq!(outputs.iter().map(word).collect::<Vec<_>>(), ["approved", "approved", "waits"]);
-    permits.into_iter().for_each(Taken::spend);
+    settlement.committed();
     assert_eq!((world.left(), world.email.spent(), world.email.queued()), ((0, 0), 2, 1));
     assert!(world.store.history(crate::shard::UserHash::of("u")).is_empty(), "it is counted already");
 
@@ -43,10 +43,10 @@ fn a_retry_takes_a_permit_and_without_one_it_waits_as_a_retry() {
     let taken = || Taken::general(Arc::clone(&world.email), 1, PASSED);
     assert!(world.is_short(&waiting, taken()), "one would wait again");
     waiting.0.truncate(1);
-    let (outputs, permits) = world.outputs(&waiting, Takes::WithPermits(taken()));
+    let (outputs, settlement) = world.outputs(&waiting, Takes::WithPermits(taken()));
     assert_eq!(word(&outputs[0]), "approved");
     assert!(outputs[0].headers.is_empty(), "as it was");
-    assert_eq!(permits.iter().map(Taken::permits).sum::<u64>(), 1);
+    assert_eq!(settlement.permits(), 1);
 }
 
 #[test]
