@@ -1,8 +1,14 @@
 //! What limits gave to intents that are not approved, because a cap denies them or the store knows them, is offered to intents of the
 //! same batch that these limits denied. Else an intent would be suppressed for want of what is given back a moment later.
+//!
+//! invariant: no intent is asked for after a later one of its user, as in a batch without limits.
+
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
 
 use super::{
-    AskedBatch,
+    AskedBatch, Disposition, GateResult,
     capacity::{BackPermits, Lacks},
     fate::Fates,
     limits::BatchLimits,
@@ -13,10 +19,14 @@ use crate::{
     policy::{Mode, Policy},
     record::Records,
     routes::Pool,
+    shard::UserHash,
 };
 
-/// How often a batch offers what came back, at most; mostly for fewer intents each time.
-pub const MOST_OFFERS: usize = 16;
+/// How often a batch offers what came back, at most. Where its users are in no order, each time some six tenths come back of what came
+/// back before.
+pub const MOST_OFFERS: usize = 10;
+/// What came back is worth another call of the store if it is one part in so many of what the limit gave, or more.
+const WORTH: u64 = 100;
 
 /// What came back of a batch's limits.
 struct Back {
@@ -37,9 +47,20 @@ impl Back {
         }
     }
 
-    fn is_nothing(&self) -> bool {
-        let has_permits = self.permits.iter().any(|permits| permits.left(Pool::Reserved) > 0);
-        self.places.is_empty() && !has_permits && self.tokens.iter().all(|left| *left == 0)
+    /// Whether it is worth another call of the store.
+    fn is_worth_it(&self, limits: &BatchLimits) -> bool {
+        let BatchLimits { pressure, capacity, budgets } = limits;
+        let is_worth_it = |back: u64, given: u64| back > 0 && back.saturating_mul(WORTH) >= given;
+        let of_pressure = pressure.as_ref().is_some_and(|of| is_worth_it(self.places.len(), of.placed()));
+        let of_routes = || {
+            let mut permits = capacity.iter().flat_map(|of| self.permits.iter().zip(of.given()));
+            permits.any(|(back, given)| is_worth_it(back.left(Pool::Reserved), given))
+        };
+        let of_budgets = || {
+            let mut tokens = budgets.iter().flat_map(|of| self.tokens.iter().zip(of.taken()));
+            tokens.any(|(back, taken)| is_worth_it(*back, taken))
+        };
+        of_pressure || of_routes() || of_budgets()
     }
 
     /// Gives an intent what it needs of all limits, or nothing.
@@ -72,7 +93,8 @@ impl Back {
 
 impl<R: Records> AskedBatch<'_, R> {
     /// Offers what came back to the intents that the limits denied, in their order, once the store has answered everything. `true`: some
-    /// got it, and the store has to be asked what it has no answer to yet. At most [`MOST_OFFERS`] times a batch.
+    /// got it, and the store has to be asked what it has no answer to yet. At most [`MOST_OFFERS`] times a batch, and only
+    /// while what came back is worth a call.
     pub fn offer(&mut self) -> bool {
         // Nothing is denied in shadow mode.
         let is_shadow = self.fates.mode == Mode::Shadow;
@@ -83,14 +105,16 @@ impl<R: Records> AskedBatch<'_, R> {
             return false;
         }
         let mut back = Back::of(&self.gated.limits, &self.fates);
-        if back.is_nothing() {
+        if !back.is_worth_it(&self.gated.limits) {
             return false;
         }
+        let last_asked = self.last_asked();
         let (asked, known_sets) = (self.requests.len(), self.gated.intents.eval.sets());
         let (decoded, mut has_offered) = (self.gated.intents.decoded, false);
         for (record, decoded) in decoded.iter().enumerate() {
             let Ok(intent) = decoded else { continue };
-            if !self.fate(record).is_limited() {
+            let is_behind = || last_asked.get(&intent.user).is_some_and(|last| *last > record);
+            if !self.fate(record).is_limited() || is_behind() {
                 continue;
             }
             let policy = self.gated.intents.eval.policy();
@@ -102,5 +126,17 @@ impl<R: Records> AskedBatch<'_, R> {
         }
         self.requests.add_cap_sets(asked, known_sets, self.gated.intents.eval.take_cap_sets());
         has_offered
+    }
+
+    /// The last record of each user that the store was asked to decide.
+    fn last_asked(&self) -> HashMap<UserHash, usize, RandomState> {
+        let asked = |(record, result): (usize, &GateResult)| match result.disposition {
+            Disposition::CheckCaps { request, .. } => Some((self.request(request).user, record)),
+            Disposition::Undecided
+            | Disposition::Suppress(_)
+            | Disposition::LookUp { .. }
+            | Disposition::Bypass { .. } => None,
+        };
+        self.fates.results.iter().enumerate().filter_map(asked).collect()
     }
 }

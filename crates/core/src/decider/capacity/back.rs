@@ -1,7 +1,12 @@
 //! Permits that came back, because their intents are not approved, and are given to other intents of the batch.
 
 use super::{BatchCapacity, Slot, route_of};
-use crate::{class::ClassNames, decider::fate::Fates, policy::Policy, routes::Pool};
+use crate::{
+    class::ClassNames,
+    decider::fate::Fates,
+    policy::Policy,
+    routes::{Pool, Taken},
+};
 
 /// What a record lacks of its route.
 #[derive(Debug, Clone, Copy)]
@@ -42,6 +47,11 @@ impl BatchCapacity {
             Slot::Unrouted if self.taken[route].state().is_queueing() => Lacks::More,
             Slot::Unrouted | Slot::Permit(..) | Slot::Full(..) => Lacks::Permit(route, pool),
         }
+    }
+
+    /// The permits of each route that were taken.
+    pub(in crate::decider) fn given(&self) -> impl Iterator<Item = u64> {
+        self.taken.iter().map(Taken::permits)
     }
 
     /// The permits of each route that no record uses.

@@ -16,8 +16,8 @@ pub(in crate::decider) struct BackPlaces {
 }
 
 impl BackPlaces {
-    pub(in crate::decider) fn is_empty(&self) -> bool {
-        self.users.is_empty()
+    pub(in crate::decider) fn len(&self) -> u64 {
+        u64::try_from(self.users.len()).unwrap_or(u64::MAX)
     }
 
     /// Takes the first one.
@@ -32,6 +32,11 @@ impl BackPlaces {
 }
 
 impl BatchPressure {
+    /// How many users have taken a place.
+    pub(in crate::decider) fn placed(&self) -> u64 {
+        u64::try_from(self.placed.len()).unwrap_or(u64::MAX)
+    }
+
     /// The places of users of whom no intent is approved.
     pub(in crate::decider) fn back(&self, fates: &Fates) -> BackPlaces {
         if self.placed.is_empty() {
@@ -50,7 +55,7 @@ impl BatchPressure {
 
     /// Whether the user of a record needs a place, and none of these came back.
     pub(in crate::decider) fn lacks_place(&self, record: usize, back: &BackPlaces) -> bool {
-        self.denies(record) && back.is_empty()
+        self.denies(record) && back.users.is_empty()
     }
 
     /// Gives the user of a record a place that came back, where one is needed; its own, where that is among these.

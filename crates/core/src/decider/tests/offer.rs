@@ -228,3 +228,43 @@ fn what_comes_back_of_one_limit_is_not_given_to_an_intent_that_lacks_another() {
     let approved = [0, 1, 2, 3].map(|index| decided.decision(index).verdict.is_approved());
     assert_eq!(approved, [true, false, false, true]);
 }
+
+#[test]
+fn what_comes_back_is_given_to_no_intent_that_a_later_one_of_its_user_was_asked_before() {
+    let route = "[[routes]]\nname = \"push\"\nchannel = \"push\"\nconsumer_group = \"g\"\nwhen_full = \"suppress\"\n";
+    let routes = Routes::new();
+    routes.state("push").grant(1, 0, PASSED + Duration::from_secs(3));
+    let decider = Decider { routes: Some(routes), ..capped(route) };
+    // The first push of `w` has the permit, and the cap denies it. The sms of `u` needs none.
+    let sent = [("w", "sms"), ("w", "push"), ("u", "push"), ("u", "sms"), ("v", "push")];
+    let records = Campaigns(sent.iter().enumerate().map(|(id, (user, channel))| to(user, channel, id)).collect());
+    let decoded = decider.decode(&records);
+    let batch = DecodedBatch { records: &records, decoded: &decoded };
+    let (store, mut asked) = (store(), decider.begin(batch, Ground { passed: PASSED, ..ground(now()) }).ask(None));
+    assert_eq!(ask(&store, &mut asked, now()), 3);
+    assert!(asked.offer());
+    assert_eq!(ask(&store, &mut asked, now()), 1);
+    assert!(!asked.offer(), "the permit is used");
+    let (decided, _) = asked.finish();
+    let approved = [0, 1, 2, 3, 4].map(|index| decided.decision(index).verdict.is_approved());
+    assert_eq!(approved, [true, false, false, true, true]);
+}
+
+#[test]
+fn what_comes_back_is_offered_where_it_is_a_hundredth_of_what_was_given_or_more() {
+    let decider = capped(&budget(""));
+    for (given, is_offered) in [(100, true), (101, false)] {
+        // The second of the first user is denied by the cap, and the last one by the budget.
+        let users = (0..given).map(|user: usize| user.saturating_sub(1)).chain([given]);
+        let records = Campaigns(users.enumerate().map(|(id, user)| to(&user.to_string(), "push", id)).collect());
+        let decoded = decider.decode(&records);
+        let batch = DecodedBatch { records: &records, decoded: &decoded };
+        let gated = decider.begin(batch, Ground { passed: PASSED, budgets: Some(PATIENCE), ..ground(now()) });
+        let answers = answers(gated.claim().unwrap(), given as u64);
+        let (mut asked, heard) = funded(gated, answers);
+        ask(&store(), &mut asked, now());
+        assert_eq!(asked.offer(), is_offered, "one of {given}");
+        drop(asked);
+        assert_eq!(heard.back(), 1, "all others are recorded");
+    }
+}
