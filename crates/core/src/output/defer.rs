@@ -22,7 +22,7 @@ pub(super) fn unavailable_for_ms(before: Option<&Deferral>) -> i64 {
 impl Grounds<'_> {
     /// Why and until when an intent is deferred that got this verdict at `now`; `None` where the verdict stands.
     pub(crate) fn to_defer(
-        &self,
+        self,
         (segment, user): (Option<&str>, UserHash),
         verdict: &Verdict<'_>,
         now: Time,
