@@ -28,21 +28,18 @@ if wrong then
   return wrong
 end
 local key, own_field, turn_field, field = KEYS[#KEYS], 'h' .. ARGV[2], 'g' .. ARGV[2], ARGV[3]
-local run, turn = ARGV[6], ARGV[7]
+local run, turn = tonumber(ARGV[6]), tonumber(ARGV[7])
 local now = server_clock()
 if (redis.call('HGET', key, 's') or '0') ~= ARGV[5] then
   return { 0, now }
 end
-local last = run ~= '0' and redis.call('HGET', key, turn_field)
-if last then
-  if tonumber(last:match('^%d+ (%d+)')) > tonumber(run) then
-    return { 0, now }
-  end
-  local done = turn_done(last, run, turn)
-  if done then
-    redis.call('HSET', key, turn_field, turn_again(last, now))
-    return { done[1], now }
-  end
+local last = run > 0 and read_member(redis.call('HGET', key, turn_field), now) or nil
+local order = turn_order(last, run, turn)
+if order == 'run before' then
+  return { 0, now }
+elseif order then
+  write_again(key, turn_field, last, now)
+  return { order == 'same' and last.held or 0, now }
 end
 local granted = tonumber(redis.call('HGET', key, field) or 0)
 local back = math.min(granted, tonumber(ARGV[4]))
@@ -68,7 +65,7 @@ else
   end
   redis.call('HSET', key, own_field, leases_text(leases))
 end
-if run ~= '0' then
-  redis.call('HSET', key, turn_field, turn_text(run, turn, back, 0, now))
+if run > 0 then
+  write_turn(key, turn_field, run, turn, back, 0, now)
 end
 return { back, now }

@@ -1,16 +1,19 @@
 -- share: one turn of an instance of weir at a service: gives it a share of what is registered, and hands ends of admissions on.
 --
--- The rule: the members share the rate and the concurrency, each max-min fair by what they want; a share grows only into what the records
--- of all others leave. A record counts the largest share that can be in force from a second before its turn until its next one. Without
--- another turn, the share is in force until the end of the lease; then its rate counts for a second longer, and its concurrency for the
--- longest timeout. It equals `Book::turn` (crates/core/src/service/book.rs), which says why the sum is never more than what is registered.
+-- The rule: the members share the rate and the concurrency, each by what they want (share/fair.lua); a share grows only into what the
+-- records of all others leave. A record counts the largest share that can be in force from a second before its turn until its next one.
+-- Without another turn, the share is in force until the end of the lease; then its rate counts for a second longer, and its concurrency for
+-- the longest timeout. A turn that is repeated gets the shares that it had, and notes no time and hands no end on again; one that comes
+-- behind a later one has no effect. It equals `Book::turn` (crates/core/src/service/book.rs), which says why the sum is never more than what
+-- is registered.
 --
 -- KEYS  [1]     the registry (services/registry.lua)
---       [2]     the members, a hash: holder -> `<turn>:<rate>:<wanted>:<until>:<concurrency>:<wanted>:<until>:<end of the lease>`, times in
---               ms since 1970
+--       [2]     the members, a hash: holder -> a member (share/members.lua) until nothing of it counts: the rate that counts, and the one
+--               wanted; behind these until when that rate counts, the rate given, the concurrency that counts, the one wanted, until when it
+--               counts, the one given, and the end of the lease, times in ms since 1970. A holder is one run of a process, number 1
 --       [3]     the ends, a hash: holder -> `<number>[:<took ms>] ` for each end that waits for it
 -- ARGV  [1]     the holder
---       [2]     the number of the turn, higher than those of its turns before; 0: only read, nothing is written
+--       [2]     the number of the turn, decimal: higher than those of its turns before; 0: only read, nothing is written
 --       [3]     the rate held: the largest share in force within the last second      [4] the rate wanted
 --       [5]     the concurrency held: the share in force, or admissions that have not ended, whichever is more      [6] wanted
 --       [7]     admissions whose processing time is reported      [8] the sum of these times in ms
@@ -25,8 +28,8 @@
 -- Example: EVALSHA <sha> 3 weir:{12}:service:email weir:{12}:service:email:members weir:{12}:service:email:ends 5f0c 7 250 900 60 61 4 48 0
 --          3000  ->  500, 100, 2, 1000, 400, 10000, 2, 0, 12000, 1795132800123, ''
 
-local SECOND_MS, ROTATE_MS, ENDS_BYTES = 1000, 10000, 1048576
-local floor, max, min = math.floor, math.max, math.min
+local SECOND_MS, ENDS_BYTES, RUN = 1000, 1048576, 1
+local max, min = math.max, math.min
 
 if #KEYS ~= 3 or #ARGV < 10 or #ARGV % 2 ~= 0 then
   return redis.error_reply('ERR share takes 3 keys, and 10 arguments and two for each holder of ends, not ' .. #ARGV)
@@ -36,30 +39,25 @@ local number, lease_ms = tonumber(ARGV[2]), tonumber(ARGV[10])
 local now = server_clock()
 local registry = read_registry(registry_key, now)
 
--- The records that count still. rate and busy have what is counted, wanted, and until when.
-local members, gone, before, live = {}, {}, nil, 0
-local hash = redis.call('HGETALL', members_key)
-for at = 1, #hash, 2 do
-  local numbers = {}
-  for word in hash[at + 1]:gmatch('%d+') do
-    numbers[#numbers + 1] = tonumber(word)
-  end
-  local member = {
-    number = numbers[1],
-    rate = { counts = numbers[2], wanted = numbers[3], till = numbers[4] },
-    busy = { counts = numbers[5], wanted = numbers[6], till = numbers[7] },
-    lease_ends = numbers[8],
-  }
-  if max(member.rate.till, member.busy.till) <= now then
-    gone[#gone + 1] = hash[at]
-  else
-    members[hash[at]] = member
-    if member.lease_ends > now then
-      live = live + 1
-    end
+-- The records that count still, each as it is written: rate and busy are what counts, until when, what is wanted, and what was given.
+local found = read_members(redis.call('HGETALL', members_key), '', own, now)
+local before, live = found.own, 0
+
+local function parts_of(member)
+  local rate_till, rate, busy, busy_wanted, busy_till, busy_given, lease_ends = unpack(member.more)
+  member.rate = { counts = member.held, till = rate_till, wanted = member.wanted, given = rate }
+  member.busy = { counts = busy, till = busy_till, wanted = busy_wanted, given = busy_given }
+  member.lease_ends = lease_ends
+  if lease_ends > now then
+    live = live + 1
   end
 end
-before = members[own]
+for _, member in ipairs(found.others) do
+  parts_of(member)
+end
+if before then
+  parts_of(before)
+end
 
 local function counted(part)
   return part.till > now and part.counts or 0
@@ -72,8 +70,10 @@ end
 
 if number == 0 then
   local rate, busy = 0, 0
-  for _, member in pairs(members) do
-    rate, busy = rate + counted(member.rate), busy + counted(member.busy)
+  for _, members in ipairs({ found.others, { before } }) do
+    for _, member in ipairs(members) do
+      rate, busy = rate + counted(member.rate), busy + counted(member.busy)
+    end
   end
   local reply = { rate, busy, registry.instances, registry.per_s, registry.concurrency, registry.timeout_ms }
   reply[7], reply[8], reply[9], reply[10], reply[11] = live, starts_in, registry.took_us, now, ''
@@ -81,68 +81,31 @@ if number == 0 then
     reply[11 + at] = text
   end
   return reply
-elseif before and before.number >= number then
-  return {}
 end
-
--- Those who want no more than an even part get that; the others share the rest evenly, and take turns at the remainder. Where all get what
--- they want, the surplus is shared evenly.
-local function fair_share(total, wanting)
-  table.sort(wanting, function(one, other)
-    if one.want ~= other.want then
-      return one.want < other.want
-    end
-    return one.name < other.name
-  end)
-  local left, rest, own_part, first = total, #wanting, 0, 1
-  for at, one in ipairs(wanting) do
-    if one.want > floor(left / rest) then
-      break
-    end
-    left, rest, first = left - one.want, rest - 1, at + 1
-    if one.name == own then
-      own_part = one.want
-    end
-  end
-  local turn = floor(now / ROTATE_MS)
-  if rest == 0 then
-    first, turn = 1, 0
-  end
-  local names = {}
-  for at = first, #wanting do
-    names[#names + 1] = wanting[at].name
-  end
-  table.sort(names)
-  for rank, name in ipairs(names) do
-    if name == own then
-      local extra = (rank - 1 + turn) % #names < left % #names and 1 or 0
-      return own_part + floor(left / #names) + extra
-    end
-  end
-  return own_part
+local order = turn_order(before, RUN, number)
+if order and order ~= 'same' then
+  return {}
 end
 
 -- The share of a total, and what its record counts.
 local function share(total, part, held, wanted)
-  local wanting, others = { { name = own, want = wanted } }, 0
-  for name, member in pairs(members) do
-    if name ~= own then
-      others = others + counted(member[part])
-      if member.lease_ends > now then
-        wanting[#wanting + 1] = { name = name, want = member[part].wanted }
-      end
-    end
+  if order == 'same' then
+    return before[part].given, before[part].counts
   end
-  local free = 0
-  if starts_in == 0 then
-    free = max(0, total - others)
+  local wanting, others = {}, 0
+  for _, member in ipairs(found.others) do
+    others = others + counted(member[part])
+    if member.lease_ends > now then
+      wanting[#wanting + 1] = { name = member.name, wanted = member[part].wanted }
+    end
   end
   if before then
     held = min(held, counted(before[part]))
   elseif starts_in == 0 then
     held = 0
   end
-  local given = min(fair_share(total, wanting), max(held, free))
+  -- While others may hold shares that nobody knows of, nobody gets more than it has.
+  local given = grow(starts_in == 0 and total or 0, others, held, fair_share(total, own, wanted, wanting, now))
   return given, max(given, held)
 end
 
@@ -154,39 +117,43 @@ local busy_till = max(before and before.busy.till or 0, lease_ends + registry.ti
 if not before or before.lease_ends <= now then
   live = live + 1
 end
-members[own] = before or {}
 
 -- Write.
-for _, name in ipairs(gone) do
+for _, name in ipairs(found.gone) do
   redis.call('HDEL', members_key, name)
   redis.call('HDEL', ends_key, name)
 end
-local record = { number, rate_counts, tonumber(ARGV[4]), rate_till, busy_counts, tonumber(ARGV[6]), busy_till, lease_ends }
-for at, value in ipairs(record) do
-  record[at] = whole(value)
-end
-redis.call('HSET', members_key, own, table.concat(record, ':'))
+local member = { run = RUN, turn = number, ends = max(rate_till, busy_till), held = rate_counts, wanted = tonumber(ARGV[4]) }
+member.more = { rate_till, rate, busy_counts, tonumber(ARGV[6]), busy_till, busy, lease_ends }
+write_member(members_key, own, member)
 local keep_ms = max(rate_till, busy_till) - now + SECOND_MS
 if redis.call('PTTL', members_key) < keep_ms then
   redis.call('PEXPIRE', members_key, whole(keep_ms))
 end
 
-note_times(registry_key, registry, tonumber(ARGV[7]), tonumber(ARGV[8]))
-
-for at = 11, #ARGV, 2 do
-  local holder, ends = ARGV[at], ARGV[at + 1]
-  if members[holder] then
-    local waiting = redis.call('HGET', ends_key, holder) or ''
-    if #waiting + #ends <= ENDS_BYTES then
-      redis.call('HSET', ends_key, holder, waiting .. ends)
-      if redis.call('PTTL', ends_key) < keep_ms then
-        redis.call('PEXPIRE', ends_key, whole(keep_ms))
-      end
+local is_member = { [own] = true }
+for _, member in ipairs(found.others) do
+  is_member[member.name] = true
+end
+local function hand_on(holder, ends)
+  local waiting = is_member[holder] and (redis.call('HGET', ends_key, holder) or '')
+  if waiting and #waiting + #ends <= ENDS_BYTES then
+    redis.call('HSET', ends_key, holder, waiting .. ends)
+    if redis.call('PTTL', ends_key) < keep_ms then
+      redis.call('PEXPIRE', ends_key, whole(keep_ms))
     end
   end
 end
+local taken = 0
+if order ~= 'same' then
+  note_times(registry_key, registry, tonumber(ARGV[7]), tonumber(ARGV[8]))
+  for at = 11, #ARGV, 2 do
+    hand_on(ARGV[at], ARGV[at + 1])
+  end
+  taken = tonumber(ARGV[9])
+end
 -- Where the ends were lost and are others now, they are handed out again: an end that comes twice has no effect.
-local ends, taken = redis.call('HGET', ends_key, own) or '', tonumber(ARGV[9])
+local ends = redis.call('HGET', ends_key, own) or ''
 if taken > 0 and sub(ends, taken, taken) == ' ' then
   ends = sub(ends, taken + 1)
   if ends == '' then

@@ -1,9 +1,10 @@
 -- take: grants tokens of one budget to one lease holder.
 --
--- The rule: a holder gets what it wants up to left / (2 x holders), or else what it needs up to left, rounded down to a multiple
--- of the unit. A grant in a rolling window counts until the end of its lease + the window, so no window of approvals ever holds
--- more than the limit; one for a period or in total counts there. A turn that is repeated gets the grant that it had, and grants nothing
--- more: the last turn of a holder is known for an hour. It equals `Book::take` (crates/core/src/ledger/book.rs).
+-- The rule: a holder gets what it wants up to left / (2 x holders), which is never more than a fair part (share/fair.lua), or else what
+-- it needs up to left, rounded down to a multiple of the unit. A grant in a rolling window counts until the end of its lease + the
+-- window, so no window of approvals ever holds more than the limit; one for a period or in total counts there. A turn that is repeated
+-- gets the grant that it had, and grants nothing more: a holder's last turn is known for an hour. It equals `Book::take`
+-- (crates/core/src/ledger/book.rs).
 --
 -- KEYS  [1]     the shard's epoch; absent while the shard's slot moves, where the caller has read it by itself
 --       [2]     of a total of a campaign: the register of the shard's totals of campaigns, a hash: the budget's key -> when it was last
@@ -16,9 +17,9 @@
 --                 t          tokens of all time
 --                 h<holder>  a holder's leases, `<end>:<tokens>` ascending, a space between two: the end of the lease, rounded
 --                            up to a multiple of a fourth of its length, in ms since 1970, and the tokens granted in it
---                 n<holder>  a holder's last turn, `<when> <run> <number>:<tokens>:<bucket>`: when it was made last, in ms since
---                            1970, and what it came to. Up to 64 bytes, a hash of few fields stays compact
---                 g<holder>  the same of give_back.lua; the bucket is 0
+--                 n<holder>  a holder's last turn, as a member (share/members.lua): it holds the tokens of that turn's grant, and wants
+--                            0; behind these the grant's bucket. Up to 64 bytes, a hash of few fields stays compact
+--                 g<holder>  the same of give_back.lua: the tokens that were taken back; the bucket is 0
 --                 x          closed until a rebuild has counted again; why
 --                 s          since when its tokens are counted, in ms since 1970: when the key was new, or when a rebuild wrote it.
 --                            Tokens that were spent before, and that the rebuild did not see, are not in it
@@ -64,7 +65,7 @@ end
 local key, own_field, turn_field, kind = KEYS[#KEYS], 'h' .. ARGV[2], 'n' .. ARGV[2], ARGV[3]
 local from, to, limit, need, want = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local unit, least, lease_ms = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
-local run, turn, most_totals = ARGV[13], ARGV[14], tonumber(ARGV[15])
+local run, turn, most_totals = tonumber(ARGV[13]), tonumber(ARGV[14]), tonumber(ARGV[15])
 local now = server_clock()
 local ahead = now - tonumber(ARGV[12])
 if max(ahead, -ahead) > MAX_SKEW_MS then
@@ -74,7 +75,7 @@ end
 
 -- What the hash holds: the tokens of each field that counts, and the fields that no longer do.
 local used, tokens_in, buckets, dropped = 0, {}, {}, {}
-local holders, leased, own_leases, own_turn, closed, has_total, since = 1, 0, {}, nil, nil, false, 0
+local holders, leased, own_leases, closed, has_total, since = 1, 0, {}, nil, false, 0
 
 local function read_tokens(field, tokens)
   used, tokens_in[field] = used + tokens, tokens
@@ -114,14 +115,6 @@ local function read_holder(field, value)
   leased = leased + tokens
 end
 
-local function read_turn(field, value)
-  if tonumber(value:match('^%d+')) + TURN_KEPT_MS <= now then
-    dropped[#dropped + 1] = field
-  elseif field == turn_field then
-    own_turn = value
-  end
-end
-
 local hash = redis.call('HGETALL', key)
 if #hash == 0 then
   since = now
@@ -131,23 +124,22 @@ for at = 1, #hash, 2 do
   local first = sub(field, 1, 1)
   if first == 'h' then
     read_holder(field, value)
-  elseif first == 'n' or first == 'g' then
-    read_turn(field, value)
   elseif first == 'p' then
     read_period(field, tonumber(value))
   elseif first == 'x' then
     closed = value
   elseif first == 's' then
     since = tonumber(value)
-  elseif first ~= 't' then
-    read_bucket(field, tonumber(value))
-  else
+  elseif first == 't' then
     has_total = true
     if kind == 't' then
       read_tokens(field, tonumber(value))
     end
+  elseif first ~= 'n' and first ~= 'g' then
+    read_bucket(field, tonumber(value))
   end
 end
+local takes, returns = read_members(hash, 'n', ARGV[2], now), read_members(hash, 'g', ARGV[2], now)
 if closed then
   return redis.error_reply('BUDGETCLOSED ' .. closed)
 end
@@ -175,12 +167,16 @@ if most_totals > 0 and #hash == 0 then
   end
 end
 
-local done = want > 0 and run ~= '0' and turn_done(own_turn, run, turn) or nil
+local order = want > 0 and run > 0 and turn_order(takes.own, run, turn) or nil
+local is_repeated = order == 'same' or order == 'behind'
 -- Where a grant is counted.
 local width = max(1, floor(from / BUCKETS))
 local granted, bucket = 0, kind == 'r' and ceil((now + lease_ms) / width) * width or from
-if done then
-  granted, bucket = done[1], done[2]
+if order == 'same' then
+  granted, bucket = takes.own.held, takes.own.more[1]
+elseif order == 'behind' then
+  -- What it came to is not known any more.
+  bucket = 0
 elseif want > 0 then
   local left = max(0, limit - used)
   granted = min(want, floor(left / (2 * holders)))
@@ -192,7 +188,7 @@ elseif want > 0 then
   used, leased = used + granted, leased + granted
 end
 local field = kind == 'r' and whole(bucket) or kind == 'p' and 'p' .. ARGV[4] or 't'
-if granted > 0 and not done then
+if granted > 0 and not is_repeated then
   if kind == 'r' and not tokens_in[field] then
     buckets[#buckets + 1] = bucket
   end
@@ -220,12 +216,14 @@ end
 local reply = { granted, used, min(leased, used), bucket, free_in(), now, since }
 if want == 0 then
   return reply
-elseif done then
-  redis.call('HSET', key, turn_field, turn_again(own_turn, now))
+elseif is_repeated then
+  write_again(key, turn_field, takes.own, now)
   return reply
 end
-for _, gone in ipairs(dropped) do
-  redis.call('HDEL', key, gone)
+for _, fields in ipairs({ dropped, takes.gone, returns.gone }) do
+  for _, field_gone in ipairs(fields) do
+    redis.call('HDEL', key, field_gone)
+  end
 end
 if most_totals > 0 and #KEYS == 4 then
   redis.call('HSET', KEYS[2], key, (limit - used < least and '-' or '') .. whole(now))
@@ -233,8 +231,8 @@ end
 local quantum = max(1, floor(lease_ms / 4))
 add_lease(own_leases, ceil((now + lease_ms) / quantum) * quantum, granted)
 redis.call('HSET', key, own_field, leases_text(own_leases))
-if run ~= '0' then
-  redis.call('HSET', key, turn_field, turn_text(run, turn, granted, bucket, now))
+if run > 0 then
+  write_turn(key, turn_field, run, turn, granted, bucket, now)
 end
 if #hash == 0 then
   redis.call('HSET', key, 's', whole(since))

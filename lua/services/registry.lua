@@ -1,17 +1,6 @@
 -- services/registry: reads what the instances of a service have registered. weir puts it before each script that needs it (script.rs of
 -- the Redis edge).
 
--- A whole number as it is written: up to 10^15, and never with an exponent.
-local function whole(number)
-  return string.format('%.0f', number)
-end
-
--- The server's clock in ms since 1970.
-local function server_clock()
-  local time = redis.call('TIME')
-  return time[1] * 1000 + math.floor(time[2] / 1000)
-end
-
 -- The registry at this time. Sums over its live instances: instances, per_s, concurrency. Their longest timeout_ms: no admission lasts
 -- longer. Their shortest_timeout_ms: a caller may give up by then (nil: no instance). since: when the service became known (nil: it is
 -- not). took_us: the mean time of its admissions and deliveries in microseconds (0: none has ended yet). live: the fields of its live

@@ -17,15 +17,15 @@ const MOST_VALUES: usize = 5;
 const TAKE_MORE: &[(&str, &[&str])] = &[
     ("crates/core/src/retry.rs", &["output"]),
     ("crates/worker/src/trace.rs", &["end"]),
-    // What members of a limit share is to be one record.
+    // What members of a limit share is to be one book.
     ("crates/core/src/lease/slot/answers.rs", &["answered"]),
     ("crates/core/src/permits/book.rs", &["turn"]),
 ];
 
 /// How often a type may have the same name as others.
 const MOST_NAMESAKES: usize = 2;
-/// Names that more have: what members of a limit share is to be one record with one book.
-const NAMED_OFTEN: &[&str] = &["Book", "Member"];
+/// Names that more have: what members of a limit share is to be one book.
+const NAMED_OFTEN: &[&str] = &["Book"];
 
 fn sources(folder: &str) -> Vec<(PathBuf, String)> {
     files(folder, &["rs", "lua"])
@@ -212,6 +212,41 @@ fn a_type_has_a_name_of_its_own() {
     places.retain(|_, places| places.len() > MOST_NAMESAKES);
     let often: Vec<&str> = places.keys().map(String::as_str).collect();
     assert_eq!(often, NAMED_OFTEN, "say in the name what a type is of; NAMED_OFTEN names no other: {places:#?}");
+}
+
+/// The names that the lines of a Lua file define for all of its script.
+fn locals(lua: &str) -> impl Iterator<Item = &str> {
+    let defined = lua.lines().filter_map(|line| line.strip_prefix("local "));
+    let names = defined.map(|rest| match rest.strip_prefix("function ") {
+        Some(function) => function.split('(').next().unwrap_or(function),
+        None => rest.split('=').next().unwrap_or(rest),
+    });
+    names.flat_map(|names| names.split(',')).map(str::trim)
+}
+
+#[test]
+fn no_script_defines_a_name_twice() {
+    let lua: BTreeMap<String, String> =
+        files("lua", &["lua"]).into_iter().map(|(path, text)| (path.display().to_string(), text)).collect();
+    let (_, scripts) =
+        sources("crates/redis/src").into_iter().find(|(path, _)| path.ends_with("script.rs")).expect("the list");
+    let (mut wrong, mut seen) = (Vec::new(), 0);
+    for script in scripts.split("=> script!(").skip(1) {
+        // The first of the quoted words is its flags.
+        let files = script.split(')').next().unwrap_or_default().split('"').skip(1).step_by(2).skip(1);
+        let (mut defined, mut of) = (BTreeMap::new(), Vec::new());
+        for file in ["prelude"].into_iter().chain(files) {
+            of.push(file);
+            for name in locals(&lua[&format!("lua/{file}.lua")]) {
+                if let Some(before) = defined.insert(name, file) {
+                    wrong.push(format!("{name} is in lua/{before}.lua and again in lua/{file}.lua: {of:?}"));
+                }
+            }
+        }
+        seen += 1;
+    }
+    assert!(seen > 10, "the test looks in the wrong place");
+    assert!(wrong.is_empty(), "Lua would take the later one and say nothing:\n{}", wrong.join("\n"));
 }
 
 #[test]

@@ -8,6 +8,7 @@ use testkit::redis::RedisServer;
 use weir_core::{
     activity::{ActivityHash, Minute},
     activity_log::{ActiveIn, Cursor, SyncReply, SyncRequest},
+    limit::share::TurnNumber,
     ports::ActivityLog,
 };
 use weir_redis::{Opened, RedisActivityLog, RedisOptions, RedisStats};
@@ -36,6 +37,7 @@ fn known(of: std::ops::Range<u64>) -> ActiveIn {
 /// An instance, as its keeper is: its cursor, its places, and whom it knows.
 struct Instance {
     log: RedisActivityLog,
+    turn: TurnNumber,
     cursor: Cursor,
     held: u64,
     known: u64,
@@ -43,14 +45,18 @@ struct Instance {
 
 impl Instance {
     fn new(options: &RedisOptions, opened: &Opened, name: &str) -> Self {
-        Self { log: log(options, opened, name), cursor: None, held: 0, known: 0 }
+        let turn = TurnNumber { run: 1, number: 0 };
+        Self { log: log(options, opened, name), turn, cursor: None, held: 0, known: 0 }
     }
 
     /// A turn that tells of users who have had places, and wants as many places as there are.
     async fn turn(&mut self, told: &[ActiveIn]) -> SyncReply {
         let new: u64 = told.iter().map(|active| active.new).sum();
         let (known, held) = (self.known + new, self.held.saturating_sub(new));
+        self.turn.number += 1;
         let request = SyncRequest {
+            turn: self.turn,
+            wanted: MOST,
             cursor: &self.cursor,
             active: told,
             window_ms: WINDOW_MS,

@@ -1,12 +1,16 @@
 //! Instances share the permits of a route, and never hold more than its room and its rate allow.
 
 use std::{
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
 use testkit::redis::RedisServer;
 use weir_core::{
+    limit::share::TurnNumber,
     pace::KeptRates,
     permits::LEASE,
     ports::{PermitGrant, PermitTurn, Permits},
@@ -21,9 +25,16 @@ pub(crate) fn permits(options: &RedisOptions, opened: &Opened, instance: &str, l
     RedisPermits::new(&Arc::new(options.clone()), &Arc::new(RedisStats::default()), opened, instance, lease)
 }
 
+/// A number above all before.
+fn next() -> TurnNumber {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    TurnNumber { run: 1, number: LAST.fetch_add(1, Relaxed) + 1 }
+}
+
 /// A turn at a route with so much room, that wants so many permits.
 pub(crate) fn turn(room: u64, want: u64) -> PermitTurn<'static> {
     PermitTurn {
+        number: next(),
         route: "email",
         service: None,
         room: Some(room),
@@ -57,7 +68,7 @@ async fn takes_a_rate(permits: &mut RedisPermits, turn: &PermitTurn<'_>, per_s: 
     let (mut granted, mut least) = (0, Duration::ZERO);
     for _ in 0..22 {
         least += before.map_or(Duration::ZERO, |before: Instant| before.elapsed().min(Duration::from_secs(1)));
-        granted += permits.turn(turn).await.unwrap().permits;
+        granted += permits.turn(&PermitTurn { number: next(), ..*turn }).await.unwrap().permits;
         before = Some(Instant::now());
         tokio::time::sleep(Duration::from_millis(100)).await;
     }

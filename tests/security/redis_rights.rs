@@ -8,6 +8,7 @@ use weir_core::{
     activity_log::{ActiveIn, SyncRequest},
     admit::AdmitRequest,
     class::ClassNames,
+    limit::share::TurnNumber,
     ports::{ActivityLog, Services, Store, StoreError},
     service::{Registration, ServiceName, ShareTurn},
 };
@@ -102,8 +103,16 @@ async fn each_word_that_pressure_needs_is_on_the_page_and_named_where_it_is_miss
         let opened = opened(&options).await.unwrap();
         let mut log = RedisActivityLog::new(&Arc::new(options.clone()), &Arc::default(), &opened, "gone");
         let users = [ActiveIn { minute: Minute(1), new: 1, users: vec![ActivityHash(1)] }];
-        let mut request =
-            SyncRequest { cursor: &None, active: &users, window_ms: 60_000, member_for_ms: 1, held: 0, room: None };
+        let mut request = SyncRequest {
+            turn: TurnNumber { run: 1, number: 1 },
+            cursor: &None,
+            active: &users,
+            window_ms: 60_000,
+            member_for_ms: 1,
+            held: 0,
+            wanted: 0,
+            room: None,
+        };
         log.sync(&request).await.unwrap();
         let rights = page::redis_rights("redis", &prefix, "secret");
         let more = page::block("redis pressure").trim().strip_prefix("ACL SETUSER weir ").unwrap();

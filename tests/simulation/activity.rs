@@ -53,11 +53,11 @@ fn users(item: Option<&Item>) -> BTreeSet<(ActivityHash, Minute)> {
     entries.values().flat_map(of).collect()
 }
 
-/// The places that members hold; `None` for another key.
+/// The places that members hold (`lua/share/members.lua`); none for another key.
 fn places(item: Option<&Item>) -> BTreeMap<&[u8], u64> {
     let Some(Item::Hash(hash)) = item else { return BTreeMap::new() };
-    let members = hash.iter().filter(|(instance, _)| instance.starts_with(b"weir-"));
-    let held = |entry: &Vec<u8>| str::from_utf8(entry).unwrap().split_once(':').unwrap().0.parse().unwrap();
+    let members = hash.iter().filter(|(field, _)| field.starts_with(b"i:weir-"));
+    let held = |entry: &Vec<u8>| str::from_utf8(entry).unwrap().split(':').nth(3).unwrap().parse().unwrap();
     members.map(|(instance, entry)| (instance.as_slice(), held(entry))).collect()
 }
 
@@ -113,8 +113,8 @@ impl ActivityLog for SimActivityLog {
                 }
             }
             Err(_) if self.env.sabotage() == Sabotage::SkipTurnRetry => {
-                let (cursor, held) = (request.cursor.clone(), request.held);
-                return Ok(SyncReply { cursor, held, members: 1, ..SyncReply::default() });
+                let (cursor, held, part) = (request.cursor.clone(), request.held, request.held);
+                return Ok(SyncReply { cursor, held, part, members: 1, ..SyncReply::default() });
             }
             Err(error) => self.env.note(|| format!("process {}: no turn at the log: {error}", self.process)),
         }

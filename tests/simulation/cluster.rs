@@ -245,7 +245,8 @@ impl Cluster {
                 Some(Value::Array(value.into()))
             }
             b"SCRIPT" if args[1].eq_ignore_ascii_case(b"LOAD") => {
-                let mut source = self.env.sabotage().edit(str::from_utf8(&args[2]).unwrap());
+                let source = str::from_utf8(&args[2]).unwrap().to_owned();
+                let mut source = self.env.sabotage().edit(&Script::new(source));
                 if self.ledger.bound == Some(MOST as usize) {
                     source = script::bounded(&source);
                 }

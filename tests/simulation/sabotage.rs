@@ -3,6 +3,8 @@
 
 use std::{fs, path::Path};
 
+use super::script::Script;
+
 /// A planted bug, or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sabotage {
@@ -212,28 +214,33 @@ impl Sabotage {
         matches!(self, Self::SharesGrantedTwice)
     }
 
-    /// What of a script is replaced, and by what.
-    fn edits(self) -> &'static [(&'static str, &'static str)] {
+    /// In which scripts what is replaced, and by what: the name of a script, or of a file that is in some.
+    fn edits(self) -> &'static [(&'static str, &'static str, &'static str)] {
+        // What a member gets that others hold: the one rule of all limits.
+        const GROWS: &str = "math.min(part, math.max(held, total - others))";
         match self {
-            Self::CountReplayTwice => &[("return REPLAYED, (before", "return nil, (before")],
-            Self::TrustWipedShard => &[("if found ~= expected then", "if false then")],
+            Self::CountReplayTwice => &[("admit", "return REPLAYED, (before", "return nil, (before")],
+            Self::TrustWipedShard => &[("prelude", "if found ~= expected then", "if false then")],
             Self::NumbersByLength => &[
-                ("next = math.min(next + skipped, limit + 1)", "next = next"),
-                ("if ARGV[4] ~= '0' and redis.call('HGET', KEYS[2], ARGV[4]) ~= ARGV[5] then", "if false then"),
+                ("intern", "next = math.min(next + skipped, limit + 1)", "next = next"),
+                (
+                    "intern",
+                    "if ARGV[4] ~= '0' and redis.call('HGET', KEYS[2], ARGV[4]) ~= ARGV[5] then",
+                    "if false then",
+                ),
             ],
             Self::NoBound => &[(
+                "admit",
                 "touch, _, max_entries = unpack(terms, 1, 6)",
                 "touch, _, max_entries = unpack(terms, 1, 6); max_entries = 1000000",
             )],
-            Self::PlacesGrantedTwice => &[("math.min(fair, left - others_held)", "left")],
-            Self::TurnForgotten => &[("turn_done(own_turn, run, turn)", "nil")],
-            Self::NodeClockTrusted => &[("if max(ahead, -ahead) > MAX_SKEW_MS then", "if false then")],
-            Self::SharesGrantedTwice => &[("free = max(0, total - others)", "free = total")],
-            Self::UnmarkedWrites => &[("ours = ours and found[n] == ARGV[n + 1]", "ours = true")],
-            Self::GoneTotalReopened => &[("if #places > 0 then", "if false then")],
-            Self::TurnUntouched => {
-                &[("redis.call('HSET', key, turn_field, turn_again(own_turn, now))", "local _ = nil")]
-            }
+            Self::PlacesGrantedTwice => &[("sync", GROWS, "total")],
+            Self::TurnForgotten => &[("take", "turn_order(takes.own, run, turn)", "nil")],
+            Self::NodeClockTrusted => &[("take", "if max(ahead, -ahead) > MAX_SKEW_MS then", "if false then")],
+            Self::SharesGrantedTwice => &[("share", GROWS, "total")],
+            Self::UnmarkedWrites => &[("guarded", "ours = ours and found[n] == ARGV[n + 1]", "ours = true")],
+            Self::GoneTotalReopened => &[("make_room", "if #places > 0 then", "if false then")],
+            Self::TurnUntouched => &[("take", "write_again(key, turn_field, takes.own, now)", "local _ = nil")],
             Self::None
             | Self::SkipStoreRetry
             | Self::SkipCommitRetry
@@ -264,19 +271,22 @@ impl Sabotage {
     }
 
     /// The script with the bug in it.
-    pub fn edit(self, source: &str) -> String {
-        self.edits().iter().fold(source.to_owned(), |source, (sound, broken)| source.replace(sound, broken))
+    pub fn edit(self, script: &Script) -> String {
+        let edits = self.edits().iter().filter(|(name, ..)| script.is(name));
+        edits.fold(script.source().to_owned(), |source, (_, sound, broken)| source.replace(sound, broken))
     }
 }
 
 #[test]
-fn every_edit_is_of_one_script() {
+fn every_edit_is_of_one_file() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("lua");
-    let files = [folder.clone(), folder.join("admit")].into_iter().flat_map(|folder| fs::read_dir(folder).unwrap());
-    let paths = files.map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
-    let sources: Vec<String> = paths.map(|path| fs::read_to_string(path).unwrap()).collect();
-    for (sound, _) in Sabotage::ALL.into_iter().flat_map(Sabotage::edits) {
+    let read = |folder: &Path| fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>();
+    let (folders, mut paths): (Vec<_>, Vec<_>) = read(&folder).into_iter().partition(|path| path.is_dir());
+    paths.extend(folders.iter().flat_map(|folder| read(folder)));
+    let sources: Vec<String> = paths.into_iter().map(|path| fs::read_to_string(path).unwrap()).collect();
+    for (name, sound, _) in Sabotage::ALL.into_iter().flat_map(Sabotage::edits) {
         let places: usize = sources.iter().map(|source| source.matches(sound).count()).sum();
         assert_eq!(places, 1, "{sound}");
+        assert!(sources.iter().any(|source| Script::new(source.clone()).is(name)), "there is no {name}");
     }
 }

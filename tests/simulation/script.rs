@@ -56,9 +56,13 @@ impl Script {
         Self { source, explained }
     }
 
-    /// Whether it is this one of lua/: the prelude comes first, and each script's own part begins with its name.
+    /// Whether it is this one of lua/, or has this file in it: the prelude comes first, and each script's own part begins with its name.
     pub fn is(&self, name: &str) -> bool {
         self.explained.contains(name)
+    }
+
+    pub fn source(&self) -> &str {
+        &self.source
     }
 }
 

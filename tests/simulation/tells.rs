@@ -10,7 +10,8 @@ use std::{
 use weir_core::{
     budget::{Budget, BudgetId, SpanNow},
     class::ClassNames,
-    ledger::{CountId, GiveBack, TakeAnswer, TakeRequest, TurnNumber},
+    ledger::{CountId, GiveBack, TakeAnswer, TakeRequest},
+    limit::share::TurnNumber,
     ports::{Ledger, StoreError},
 };
 use weir_redis::RedisLedger;

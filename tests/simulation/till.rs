@@ -85,12 +85,12 @@ fn tokens(item: Option<&Item>) -> BTreeMap<Vec<u8>, u64> {
     fields.map(|(field, value)| (field.clone(), u64::try_from(number(value)).unwrap())).collect()
 }
 
-/// The last turn of a holder in a budget's hash, to take tokens (`n`) or to give some back (`g`), where it is of this run: its number.
+/// The last turn of a holder in a budget's hash (`lua/share/members.lua`), to take tokens (`n`) or to give some back (`g`), where it is of
+/// this run: its number.
 fn last_turn(item: Option<&Item>, kind: u8, [holder, run]: &Run) -> Option<i64> {
-    let turn = text(field(item, &[&[kind][..], holder].concat())?);
-    let mut words = turn.split(' ').skip(1);
+    let mut words = text(field(item, &[&[kind][..], holder].concat())?).split(':');
     let of_run = words.next() == Some(text(run));
-    words.next().filter(|_| of_run)?.split(':').next()?.parse().ok()
+    words.next().filter(|_| of_run)?.parse().ok()
 }
 
 /// Whether a total of a campaign is among the marks of those that are gone, and not there: the rule of `lua/take.lua`.

@@ -151,15 +151,15 @@ fn three_workers_let_in_as_many_users_as_may_be_active_and_forget_nobody_in_a_ro
     assert_eq!(of_wave(&decisions, "then").0.len(), 100);
 }
 
-/// The turns that both instances have taken until then: each writes when its membership ends.
+/// The turns that both instances have taken until then: each writes its number (`lua/share/members.lua`).
 fn turns_until(server: &RedisServer, scene: &Scene, until: Instant) -> usize {
     let members = format!("{0}:{{{0}}}:activity-members", scene.name);
     let mut seen = BTreeSet::new();
     wait_until(DEADLINE, "the time has come", || {
         for instance in ["a", "b"] {
             let member: Option<String> = server.query(&["HGET", &members, &format!("i:{instance}")]).unwrap();
-            let ends = member.and_then(|member| Some(member.split(':').nth(1)?.to_owned()));
-            seen.insert((instance, ends));
+            let turn = member.and_then(|member| Some(member.split(':').nth(1)?.to_owned()));
+            seen.insert((instance, turn));
         }
         Instant::now() >= until
     });

@@ -8,7 +8,8 @@ use redis::{Connection, Pipeline};
 use testkit::redis::{LONGEST_REPLY, RedisServer, connect};
 use weir_core::{
     budget::SpanNow,
-    ledger::{Book, GiveBack, TakeAnswer, TakeRequest, TurnNumber},
+    ledger::{Book, GiveBack, TakeAnswer, TakeRequest},
+    limit::share::TurnNumber,
 };
 
 use super::load::time;
@@ -16,11 +17,15 @@ use super::load::time;
 /// The scripts as weir sends them.
 const TAKE: &str = concat!(
     include_str!("../../../lua/prelude.lua"),
+    include_str!("../../../lua/share/clock.lua"),
+    include_str!("../../../lua/share/members.lua"),
     include_str!("../../../lua/ledger/leases.lua"),
     include_str!("../../../lua/take.lua")
 );
 const GIVE_BACK: &str = concat!(
     include_str!("../../../lua/prelude.lua"),
+    include_str!("../../../lua/share/clock.lua"),
+    include_str!("../../../lua/share/members.lua"),
     include_str!("../../../lua/ledger/leases.lua"),
     include_str!("../../../lua/give_back.lua")
 );
@@ -46,7 +51,7 @@ impl Scripts {
         let mut connection = connect(LONGEST_REPLY, &redis::Client::open(server.url())?)?;
         redis::cmd("SET").arg("epoch").arg(EPOCH).exec(&mut connection)?;
         let mut load = |source: &str| -> Result<String> {
-            ensure!(source.matches(SERVER_CLOCK).count() == 1, "a script reads the clock elsewhere than in leases.lua");
+            ensure!(source.matches(SERVER_CLOCK).count() == 1, "a script reads the clock elsewhere than in clock.lua");
             let source = source.replace(SERVER_CLOCK, CLOCK);
             Ok(redis::cmd("SCRIPT").arg("LOAD").arg(source).query(&mut connection)?)
         };

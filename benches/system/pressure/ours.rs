@@ -12,6 +12,7 @@ use weir_core::{
     activity_log::{ActiveIn, SyncRequest},
     current::Current,
     document::Format,
+    limit::share::TurnNumber,
     policy_file::parse_policy,
     ports::{ActivityLog as _, Clock as _},
     pressure::{ActiveBy, Pressure},
@@ -125,8 +126,16 @@ async fn fill(mut log: RedisActivityLog, load: &Load) -> Result<()> {
         users: users.into_iter().map(user).collect(),
     });
     let active: Vec<ActiveIn> = active.collect();
-    let request =
-        SyncRequest { cursor: &None, active: &active, window_ms: WINDOW_MS, member_for_ms: 0, held: 0, room: None };
+    let request = SyncRequest {
+        turn: TurnNumber { run: 1, number: 1 },
+        cursor: &None,
+        active: &active,
+        window_ms: WINDOW_MS,
+        member_for_ms: 0,
+        held: 0,
+        wanted: 0,
+        room: None,
+    };
     log.sync(&request).await.context("telling who is active")?;
     Ok(())
 }

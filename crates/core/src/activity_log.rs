@@ -6,6 +6,7 @@ mod embedded;
 
 use crate::{
     activity::{ActivityHash, Minute},
+    limit::share::TurnNumber,
     time::Time,
 };
 pub use book::{Book, USERS_AN_ENTRY};
@@ -17,6 +18,8 @@ pub type Cursor = Option<Box<str>>;
 /// One instance's turn: what it tells, what it has read, and the places that it holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SyncRequest<'r> {
+    /// Its number: a turn that is repeated tells nobody again, and gets the places that it had.
+    pub turn: TurnNumber,
     /// How far it has read.
     pub cursor: &'r Cursor,
     /// The users who became active here since the last turn, by minute.
@@ -27,6 +30,8 @@ pub struct SyncRequest<'r> {
     pub member_for_ms: i64,
     /// The places that it holds, used or not, whose users it has not told yet.
     pub held: u64,
+    /// How many users have asked for a place lately.
+    pub wanted: u64,
     /// The maximum, minus the users that this instance knows to be active: all instances together may hold no more places. `None`: it
     /// wants no more places, and sets no bound for others.
     pub room: Option<u64>,
@@ -56,6 +61,8 @@ pub struct SyncReply {
     pub lost: bool,
     /// The places that this instance holds from now on: never fewer than it held.
     pub held: u64,
+    /// Its fair part of the room that it has told of; 0 where it has told of none.
+    pub part: u64,
     /// The instances, this one included.
     pub members: u64,
     /// When the turn was, by the log's clock.

@@ -50,7 +50,8 @@ use table::Table;
 
 use crate::{
     budget::BudgetId,
-    ledger::{GiveBack, TakeAnswer, TakeRequest, TurnNumber},
+    ledger::{GiveBack, TakeAnswer, TakeRequest},
+    limit::share::TurnNumber,
 };
 
 /// The tokens that one process holds of all budgets.

@@ -14,27 +14,16 @@ mod account;
 mod book;
 mod embedded;
 mod recount;
-mod turns;
 
 use crate::{
     budget::{BudgetId, SpanNow},
     lease::BudgetUse,
+    limit::share::TurnNumber,
 };
 pub use account::{Account, BUCKETS, Grain};
 pub use book::Book;
 pub use embedded::EmbeddedLedger;
 pub use recount::Recount;
-
-/// The number of a turn of one holder at the ledger. A turn that is repeated has its number, and gets the answer that it had, unless the
-/// holder has made a later one of the same budget meanwhile: then it comes to nothing. Turns that ask for tokens and turns that give some
-/// back are counted apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TurnNumber {
-    /// Which run of the holder's process, above 0. Each run has another one, and a later run a higher one.
-    pub run: i64,
-    /// Which turn of the run, ascending.
-    pub number: u64,
-}
 
 /// A request for tokens of one budget.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,7 +44,7 @@ pub struct TakeRequest {
     pub least: u64,
     /// How long the lease lasts, in milliseconds, above 0.
     pub lease_ms: i64,
-    /// Its number; `None`: it must not be repeated, because it would be granted again.
+    /// Its number, among turns that ask for tokens; `None`: it must not be repeated, because it would be granted again.
     pub turn: Option<TurnNumber>,
 }
 
@@ -126,7 +115,7 @@ pub struct GiveBack {
     pub count_id: CountId,
     /// How many.
     pub tokens: u64,
-    /// Its number; `None`: it must not be repeated, because it would be given back again.
+    /// Its number, among turns that give tokens back; `None`: it must not be repeated, because it would be given back again.
     pub turn: Option<TurnNumber>,
 }
 

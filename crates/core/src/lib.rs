@@ -42,6 +42,7 @@ mod json;
 pub mod lease;
 pub mod ledger;
 pub mod letter;
+pub mod limit;
 pub mod limits;
 pub mod memory;
 pub mod moving;

@@ -184,8 +184,8 @@ pub trait Ledger: Send {
 pub trait ActivityLog: Send {
     /// Takes a turn: tells who became active here, reads what others told, and shares places. One round trip.
     ///
-    /// Safe to call again after an error, and to drop half way: reporting a user twice has no further effect, and places added
-    /// without an answer are held until the next turn.
+    /// Safe to call again after an error, and to drop half way: a turn that is repeated gets what it had, reporting a user twice has no
+    /// further effect, and places added without an answer are held until the next turn.
     ///
     /// # Errors
     /// It may have been done or not; nothing is lost where the request is made again.

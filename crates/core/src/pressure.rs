@@ -102,6 +102,8 @@ pub struct PressureState {
     exempt: Exempt,
     max: u64,
     throttling: AtomicBool,
+    /// Users who have asked for a place, since somebody has counted them.
+    asked: AtomicU64,
 }
 
 impl Pressure {
@@ -201,6 +203,7 @@ impl PressureState {
             exempt: Exempt::default(),
             max: rule.max_active_users,
             throttling: AtomicBool::new(false),
+            asked: AtomicU64::new(0),
         }
     }
 
@@ -250,7 +253,14 @@ impl PressureState {
 
     /// Takes a place for a user who is not active; `false`: nobody may come in now.
     pub fn take_place(&self) -> bool {
+        self.asked.fetch_add(1, Ordering::Relaxed);
         !self.is_throttling() && self.places.take()
+    }
+
+    /// How many users have asked for a place since the last call.
+    #[must_use]
+    pub fn take_asked(&self) -> u64 {
+        self.asked.swap(0, Ordering::Relaxed)
     }
 
     /// Whether a user who is not active would find a place.

@@ -5,7 +5,6 @@
 
 mod book;
 mod embedded;
-mod fair;
 mod name;
 
 use std::collections::BTreeMap;
@@ -67,7 +66,8 @@ pub struct Total {
 /// A turn of one instance of weir at one service.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ShareTurn {
-    /// The number of the turn; a holder's later turns have higher ones. A turn that arrives behind a later one has no effect.
+    /// The number of the turn; a holder's later turns have higher ones. A turn that is repeated gets the shares that it had; one that arrives
+    /// behind a later one has no effect.
     pub number: u64,
     /// The largest share of the rate in force within the last second, and what it could use.
     pub rate: Use,

@@ -6,6 +6,7 @@ use redis::Value;
 use weir_core::{
     activity::{ActivityHash, Minute},
     activity_log::{ActiveIn, SyncReply, SyncRequest, USERS_AN_ENTRY},
+    limit::share::overtaken,
     ports::{ActivityLog, StoreError},
     time::Time,
 };
@@ -53,7 +54,8 @@ impl ActivityLog for RedisActivityLog {
         let call = Request::Call { script: Script::Sync, keys, args, latest: None };
         let value = self.cluster.ask(self.keyspace.meta_slot(), call).await.map_err(startup)?;
         let torn = || RequestError::torn(&self.cluster.options().nodes[0], "a turn at the log of activity");
-        let mut reply = parse(value).ok_or_else(|| startup(torn()))?;
+        let reply = parse(value).ok_or_else(|| startup(torn()))?;
+        let mut reply = reply.ok_or_else(overtaken)?;
         reply.bytes += bytes(sent + OVERHEAD_BYTES);
         Ok(reply)
     }
@@ -61,11 +63,12 @@ impl ActivityLog for RedisActivityLog {
 
 /// The arguments of the script.
 fn args(instance: &str, request: &SyncRequest<'_>) -> Vec<Vec<u8>> {
-    let SyncRequest { cursor, active, window_ms, member_for_ms, held, room } = request;
+    let SyncRequest { turn, cursor, active, window_ms, member_for_ms, held, wanted, room } = request;
     let room = room.map_or_else(String::new, |room| room.to_string());
     let cursor = cursor.as_deref().unwrap_or_default().to_owned();
-    let numbers = [window_ms.to_string(), member_for_ms.to_string(), held.to_string()];
-    let texts = [instance.to_owned(), cursor].into_iter().chain(numbers).chain([room]);
+    let head = [instance.to_owned(), turn.run.to_string(), turn.number.to_string(), cursor];
+    let numbers = [window_ms.to_string(), member_for_ms.to_string(), held.to_string(), wanted.to_string(), room];
+    let texts = head.into_iter().chain(numbers);
     let mut args: Vec<Vec<u8>> = texts.map(String::into_bytes).collect();
     for ActiveIn { minute, new, users } in *active {
         let mut left = *new;
@@ -79,13 +82,16 @@ fn args(instance: &str, request: &SyncRequest<'_>) -> Vec<Vec<u8>> {
     args
 }
 
-/// What is in a reply; `None` where it is none.
-fn parse(value: Value) -> Option<SyncReply> {
+/// What is in a reply; `Some(None)`: a later turn was taken before.
+fn parse(value: Value) -> Option<Option<SyncReply>> {
     let Value::Array(parts) = value else { return None };
+    if parts.is_empty() {
+        return Some(None);
+    }
     let mut parts = VecDeque::from(parts);
     let cursor: String = redis::from_redis_value(parts.pop_front()?).ok()?;
     let mut number = || redis::from_redis_value::<u64>(parts.pop_front()?).ok();
-    let (more, lost, held, members) = (number()? != 0, number()? != 0, number()?, number()?);
+    let (more, lost, held, part, members) = (number()? != 0, number()? != 0, number()?, number()?, number()?);
     let now = Time::from_millis(i64::try_from(number()?).ok()?)?;
     let (mut active, mut received) = (Vec::with_capacity(parts.len() / 3), 0);
     while let Some(minute) = parts.pop_front() {
@@ -101,7 +107,7 @@ fn parse(value: Value) -> Option<SyncReply> {
         active.push(ActiveIn { minute, new, users });
     }
     let cursor = (!cursor.is_empty()).then(|| cursor.into());
-    Some(SyncReply { active, cursor, more, lost, held, members, now, bytes: bytes(received) })
+    Some(Some(SyncReply { active, cursor, more, lost, held, part, members, now, bytes: bytes(received) }))
 }
 
 fn bytes(count: usize) -> u64 {

@@ -11,7 +11,8 @@ use redis::Value;
 use weir_core::{
     budget::{BudgetId, SpanNow},
     clocks::WrongClock,
-    ledger::{CountId, GiveBack, TakeAnswer, TakeRequest, TurnNumber},
+    ledger::{CountId, GiveBack, TakeAnswer, TakeRequest},
+    limit::share::TurnNumber,
     ports::{Ledger, StoreError},
     time::Time,
 };

@@ -4,13 +4,14 @@ use std::{sync::Arc, time::Duration};
 
 use redis::Value;
 use weir_core::{
+    limit::share::overtaken,
     permits::{FACTOR_PARTS, MOST, kept_rates},
     ports::{PermitGrant, PermitTurn, Permits, StoreError},
 };
 
 use super::{
     cluster::Cluster, keyspace::Keyspace, node::Request, open::startup, options::RedisOptions,
-    request_error::RequestError, script::Script, sequence::Repeat, stats::RedisStats,
+    request_error::RequestError, script::Script, stats::RedisStats,
 };
 
 /// The permits as one instance takes its turns at them, over connections of its own.
@@ -50,6 +51,8 @@ impl RedisPermits {
         let [drain, measured] = turn.rate_parts();
         let args = [
             self.instance.clone(),
+            turn.number.run.to_string(),
+            turn.number.number.to_string(),
             self.lease.as_millis().to_string(),
             turn.room_or_most().to_string(),
             number(want),
@@ -73,28 +76,24 @@ impl Permits for RedisPermits {
     async fn turn(&mut self, turn: &PermitTurn<'_>) -> Result<PermitGrant, StoreError> {
         let (slot, request) = self.request(turn);
         let node = self.cluster.options().nodes[0].clone();
-        let mut grant = None;
-        // A turn that was taken returns its unused permits once.
-        let errors = self.cluster.ask_each(vec![(slot, request)], Repeat::NotRun, |_, value| {
-            grant = Some(parse(value).ok_or_else(|| RequestError::torn(&node, "a turn at the permits"))?);
-            Ok(())
-        });
-        if let Some(error) = errors.await.into_iter().flatten().next() {
-            return Err(startup(error));
-        }
-        grant.ok_or_else(|| StoreError::Temporary("a turn at the permits had no reply".to_owned()))
+        let value = self.cluster.ask(slot, request).await.map_err(startup)?;
+        let grant = parse(value).ok_or_else(|| startup(RequestError::torn(&node, "a turn at the permits")))?;
+        grant.ok_or_else(overtaken)
     }
 }
 
-/// What is in a reply; `None` where it is none.
+/// What is in a reply; `Some(None)`: a later turn was taken before.
 #[expect(clippy::cast_precision_loss, reason = "at most 1,000")]
-fn parse(value: Value) -> Option<PermitGrant> {
+fn parse(value: Value) -> Option<Option<PermitGrant>> {
     let numbers: Vec<i64> = redis::from_redis_value(value).ok()?;
+    if numbers.is_empty() {
+        return Some(None);
+    }
     let [granted, held_by_others, members, registered, timeout, processing, slow, _now, drain, best] = *numbers else {
         return None;
     };
     let some = |number| u64::try_from(number).ok();
-    Some(PermitGrant {
+    Some(Some(PermitGrant {
         permits: some(granted)?,
         held_by_others: some(held_by_others)?,
         members: some(members)?,
@@ -103,5 +102,5 @@ fn parse(value: Value) -> Option<PermitGrant> {
         processing_ms: some(processing),
         slow: slow as f64 / FACTOR_PARTS,
         rates: kept_rates([some(drain)?, some(best)?]),
-    })
+    }))
 }

@@ -64,14 +64,14 @@ impl Script {
             Self::Rebuild => script!("", "rebuild"),
             Self::Forget => script!("", "forget"),
             Self::Guarded => script!("", "guarded"),
-            Self::Take => script!("", "ledger/leases", "take"),
-            Self::GiveBack => script!("", "ledger/leases", "give_back"),
-            Self::RestoreBudget => script!("", "ledger/leases", "restore_budget"),
+            Self::Take => script!("", "share/clock", "share/members", "ledger/leases", "take"),
+            Self::GiveBack => script!("", "share/clock", "share/members", "ledger/leases", "give_back"),
+            Self::RestoreBudget => script!("", "share/clock", "restore_budget"),
             Self::MakeRoom => script!("", "make_room"),
-            Self::Sync => script!("", "sync"),
-            Self::Register => script!("", "services/registry", "register"),
-            Self::Share => script!("", "services/registry", "share"),
-            Self::Permit => script!("", "services/registry", "permit"),
+            Self::Sync => script!("", "share/clock", "share/members", "share/fair", "sync"),
+            Self::Register => script!("", "share/clock", "services/registry", "register"),
+            Self::Share => script!("", "share/clock", "share/members", "share/fair", "services/registry", "share"),
+            Self::Permit => script!("", "share/clock", "share/members", "share/fair", "services/registry", "permit"),
         }
     }
 

@@ -4,6 +4,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use redis::Value;
 use weir_core::{
+    limit::share::overtaken,
     ports::{Services, StoreError},
     service::{
         Holder, INTERVALS, InstanceSeen, LEASE_MS, MAX_INSTANCES, Registered, Registration, ServiceName, ServiceSeen,
@@ -13,7 +14,7 @@ use weir_core::{
 
 use super::{
     cluster::Cluster, keyspace::Keyspace, node::Request, open::startup, options::RedisOptions,
-    request_error::RequestError, script::Script, sequence::Repeat, stats::RedisStats,
+    request_error::RequestError, script::Script, stats::RedisStats,
 };
 
 /// What the keys of each script have behind the name of the registry.
@@ -44,7 +45,6 @@ struct ServiceCall {
     /// What its keys have behind the name of the registry.
     keys: &'static [&'static str],
     args: Vec<String>,
-    repeat: Repeat,
 }
 
 impl RedisServices {
@@ -71,20 +71,15 @@ impl RedisServices {
         call: ServiceCall,
         read: impl Fn(Value) -> Option<T>,
     ) -> Result<T, StoreError> {
-        let ServiceCall { script, keys, args, repeat } = call;
+        let ServiceCall { script, keys, args } = call;
         let registry = self.keyspace.service_key(service.as_str());
         let keys = keys.iter().map(|ending| format!("{registry}{ending}")).collect();
         let slot = self.keyspace.slot(self.keyspace.service_shard(service.as_str()));
         let args = args.into_iter().map(String::into_bytes).collect();
         let request = Request::Call { script, keys, args, latest: None };
-        let torn = RequestError::torn(&self.cluster.options().nodes[0], "the numbers of a service");
-        let mut answer = None;
-        let take = |_, value| {
-            answer = read(value);
-            answer.is_some().then_some(()).ok_or_else(|| torn.clone())
-        };
-        let error = self.cluster.ask_each(vec![(slot, request)], repeat, take).await.pop().flatten();
-        answer.ok_or_else(|| startup(error.unwrap_or(torn)))
+        let value = self.cluster.ask(slot, request).await.map_err(startup)?;
+        let torn = || startup(RequestError::torn(&self.cluster.options().nodes[0], "the numbers of a service"));
+        read(value).ok_or_else(torn)
     }
 
     async fn change(
@@ -95,7 +90,7 @@ impl RedisServices {
     ) -> Result<Registered, StoreError> {
         let numbers = numbers.into_iter().chain([MAX_INSTANCES]).map(|number| number.to_string());
         let args = std::iter::once(instance.to_string()).chain(numbers).collect();
-        let call = ServiceCall { script: Script::Register, keys: REGISTRY, args, repeat: Repeat::Unanswered };
+        let call = ServiceCall { script: Script::Register, keys: REGISTRY, args };
         self.call(service, call, registered).await
     }
 }
@@ -117,26 +112,25 @@ impl Services for RedisServices {
     }
 
     async fn share(&mut self, service: &ServiceName, turn: &ShareTurn) -> Result<ShareReply, StoreError> {
-        // A turn that may have been taken is stale when it comes again: the next one has another number.
-        let reply = self.call(service, share_call(&self.holder, turn, Repeat::NotRun), share_reply).await?;
-        reply.ok_or_else(|| StoreError::Temporary("a later turn was taken before this one".to_owned()))
+        let reply = self.call(service, share_call(&self.holder, turn), share_reply).await?;
+        reply.ok_or_else(overtaken)
     }
 
     async fn look(&mut self, service: &ServiceName) -> Result<Option<ServiceSeen>, StoreError> {
-        let look = share_call(&self.holder, &ShareTurn::default(), Repeat::Unanswered);
+        let look = share_call(&self.holder, &ShareTurn::default());
         let seen = self.call(service, look, seen).await?;
         Ok((!seen.instances.is_empty()).then_some(seen))
     }
 }
 
 /// A call of `lua/share.lua`; a turn with the number 0 only reads.
-fn share_call(holder: &Holder, turn: &ShareTurn, repeat: Repeat) -> ServiceCall {
+fn share_call(holder: &Holder, turn: &ShareTurn) -> ServiceCall {
     let ShareTurn { number, rate, concurrency, took, taken_bytes, ends: _ } = turn;
     let uses = [rate.held, rate.wanted, concurrency.held, concurrency.wanted];
     let numbers = [*number].into_iter().chain(uses).chain([took.0, took.1, *taken_bytes, LEASE_MS.unsigned_abs()]);
     let head = std::iter::once(holder.to_string()).chain(numbers.map(|number| number.to_string()));
     let ends = turn.ends_by_holder().into_iter().flat_map(|(holder, ends)| [holder.to_string(), ends]);
-    ServiceCall { script: Script::Share, keys: SHARES, args: head.chain(ends).collect(), repeat }
+    ServiceCall { script: Script::Share, keys: SHARES, args: head.chain(ends).collect() }
 }
 
 /// A reply of `lua/register.lua`.

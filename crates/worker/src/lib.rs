@@ -21,6 +21,7 @@ pub mod refresh;
 pub mod refunds;
 pub mod routes;
 pub mod services;
+mod share;
 pub mod status;
 pub mod supervise;
 pub mod topic_reader;

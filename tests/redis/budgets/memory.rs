@@ -4,7 +4,8 @@ use std::cell::Cell;
 
 use weir_core::{
     budget::{BudgetId, SpanNow},
-    ledger::{GiveBack, TakeRequest, TurnNumber},
+    ledger::{GiveBack, TakeRequest},
+    limit::share::TurnNumber,
 };
 use weir_redis::{RedisLedger, RedisOptions};
 

@@ -15,7 +15,8 @@ use testkit::{
 };
 use weir_core::{
     budget::SpanNow,
-    ledger::{GiveBack, TakeRequest, TurnNumber},
+    ledger::{GiveBack, TakeRequest},
+    limit::share::TurnNumber,
     ports::{Clock, StoreError},
 };
 use weir_redis::{LedgerClock, RedisLedger, RedisOptions, RedisStats};

@@ -8,7 +8,8 @@ use std::{
 use fastrand::Rng;
 use weir_core::{
     budget::{BudgetId, MAX_LIMIT, SpanNow},
-    ledger::{Account, Book, GiveBack, Grain, TakeAnswer, TakeRequest, TurnNumber},
+    ledger::{Account, Book, GiveBack, Grain, TakeAnswer, TakeRequest},
+    limit::share::TurnNumber,
     ports::StoreError,
     time::Time,
 };
@@ -153,7 +154,6 @@ impl Scripted for Budgets {
     const STEPS: usize = 100_000;
     const LEAST: u32 = 1_000;
     const AHEAD_S: &'static [i64] = &[6, -5, 0];
-    const REPEATS: bool = true;
 
     async fn new(place: Arc<Place>) -> Self {
         let mut budgets: Vec<BudgetId> = (0..9).map(|number| budget(&format!("b{number}"))).collect();

@@ -20,7 +20,7 @@ use testkit::{
     clock::{MovedClock, ProcessClock},
     redis::{RedisCluster, RedisServer},
 };
-use weir_core::{ports::StoreError, time::Time};
+use weir_core::{limit::share::TurnNumber, ports::StoreError, time::Time};
 use weir_redis::{Opened, RedisOptions};
 
 use crate::redis_support::{opened, options};
@@ -41,8 +41,6 @@ trait Scripted: Sized {
     const PHASE: Duration = Duration::from_secs(1);
     /// How many seconds the clock is ahead, one after the other.
     const AHEAD_S: &'static [i64] = &[15, -10, 0];
-    /// Whether steps whose replies are lost are repeated as they are.
-    const REPEATS: bool = false;
 
     async fn new(place: Arc<Place>) -> Self;
 
@@ -62,6 +60,26 @@ trait Scripted: Sized {
 
     /// All records were deleted: the reference begins anew.
     fn forget(&mut self);
+}
+
+/// The number of a member's next turn, as a rule after its last one; or of one that comes behind it, of a run before, or of the next run.
+fn next_turn(rng: &mut Rng, last: &mut TurnNumber) -> TurnNumber {
+    let TurnNumber { run, number } = *last;
+    match rng.u8(..24) {
+        0 => return TurnNumber { run, number: number.saturating_sub(1) },
+        1 => return TurnNumber { run: run - 1, number: number + 1 },
+        2 => *last = TurnNumber { run: run + 1, number: 1 },
+        _ => last.number += 1,
+    }
+    *last
+}
+
+/// What a turn was answered; `None`: a later one was taken before.
+fn unless_overtaken<T>(answer: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
+    match answer {
+        Err(StoreError::Temporary(why)) if why.contains("a later turn") => Ok(None),
+        answer => answer.map(Some),
+    }
 }
 
 /// Things that steps must reach, and which of them one has reached.
@@ -115,6 +133,11 @@ impl Place {
     fn clock(&self) -> Time {
         let (seconds, micros): (i64, i64) = self.query(&["TIME"]);
         Time::from_millis(seconds * 1_000 + micros / 1_000).unwrap()
+    }
+
+    /// When a member took its last turn, which has written its end so far ahead (`lua/share/members.lua`).
+    fn turned_at(&self, key: &str, field: &str, ahead_ms: i64) -> Time {
+        self.moment(key, field, 2, ahead_ms)
     }
 
     /// When a call was that wrote a time so far ahead into a field, behind so many colons.
@@ -203,7 +226,8 @@ impl<S: Scripted> Both<S> {
             let (steps, is_lost) = (self.limit.draw(&mut rng, member), rng.u8(..10) == 0);
             number += steps.len();
             self.take(member, &steps, !is_lost).await.unwrap();
-            if is_lost && S::REPEATS {
+            if is_lost {
+                // They are repeated as they are.
                 self.take(member, &steps, true).await.unwrap();
             }
             if rng.u8(..8) == 0 {

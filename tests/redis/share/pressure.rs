@@ -6,12 +6,13 @@ use fastrand::Rng;
 use weir_core::{
     activity::{ActivityHash, Minute},
     activity_log::{ActiveIn, Book, Cursor, SyncReply, SyncRequest},
+    limit::share::TurnNumber,
     ports::{ActivityLog, StoreError},
     time::Time,
 };
 use weir_redis::RedisActivityLog;
 
-use super::{Place, Reached, Scripted, two::Shared};
+use super::{Place, Reached, Scripted, next_turn, two::Shared, unless_overtaken};
 use crate::activity::{MEMBER_FOR_MS, MINUTE, log};
 
 const INSTANCES: [&str; 5] = ["weir-0", "weir-1", "", "a:b\r\n c", "é\u{1}10:99"];
@@ -24,6 +25,7 @@ const WINDOWS_MS: [i64; 3] = [180_000, 181_000, 600_000];
 /// What an instance keeps between turns.
 #[derive(Default)]
 struct Kept {
+    turn: TurnNumber,
     cursor: Cursor,
     /// The cursor in the book, whose ids may be others.
     in_book: Cursor,
@@ -41,17 +43,19 @@ impl Kept {
 /// A turn's own part.
 #[derive(Debug)]
 pub(super) struct Turn {
+    number: TurnNumber,
     window_ms: i64,
     member_for_ms: i64,
     held: u64,
+    wanted: u64,
     room: Option<u64>,
     active: Vec<ActiveIn>,
 }
 
 impl Turn {
     fn request<'s>(&'s self, cursor: &'s Cursor) -> SyncRequest<'s> {
-        let Self { window_ms, member_for_ms, held, room, ref active } = *self;
-        SyncRequest { cursor, active, window_ms, member_for_ms, held, room }
+        let Self { number: turn, window_ms, member_for_ms, held, wanted, room, ref active } = *self;
+        SyncRequest { turn, cursor, active, window_ms, member_for_ms, held, wanted, room }
     }
 }
 
@@ -75,8 +79,9 @@ impl Active {
             self.place.query::<String>(&["XADD", key, &id, "i", "weir-1", "m", &m, "n", "1", "u", "abcdefgh"]);
             let users = vec![ActivityHash(u64::from_be_bytes(*b"abcdefgh"))];
             let active = vec![ActiveIn { minute, new: 1, users }];
-            let turn = Turn { window_ms: 1 << 40, member_for_ms: 0, held: 0, room: None, active };
-            self.book.sync("weir-1", &turn.request(&Some("1-1".into())), Time::from_millis(at_ms).unwrap());
+            let (number, window_ms) = (TurnNumber::default(), 1 << 40);
+            let turn = Turn { number, window_ms, member_for_ms: 0, held: 0, wanted: 0, room: None, active };
+            self.book.sync("weir-1", &turn.request(&Some("1-1".into())), Time::from_millis(at_ms).unwrap()).unwrap();
         }
     }
 }
@@ -95,7 +100,8 @@ fn told(rng: &mut Rng) -> ActiveIn {
 
 impl Scripted for Active {
     type Step = Turn;
-    type Reply = SyncReply;
+    /// `None`: a later turn was before it.
+    type Reply = Option<SyncReply>;
     const MEMBERS: usize = INSTANCES.len();
 
     async fn new(place: Arc<Place>) -> Self {
@@ -110,7 +116,7 @@ impl Scripted for Active {
         let kept = &mut self.kept[member];
         match rng.u8(..40) {
             // Started anew.
-            0 => *kept = Kept::default(),
+            0 => *kept = Kept { turn: TurnNumber { run: kept.turn.run + 1, number: 0 }, ..Kept::default() },
             // Its users have taken places.
             1..20 => kept.held = rng.u64(..=kept.held),
             // Somebody else's history, from before a loss.
@@ -118,38 +124,47 @@ impl Scripted for Active {
             _ => {}
         }
         vec![Turn {
+            number: next_turn(rng, &mut kept.turn),
             window_ms: *rng.choice(&WINDOWS_MS).unwrap(),
             member_for_ms: if rng.u8(..3) > 0 { MEMBER_FOR_MS } else { [20, 0][rng.usize(..2)] },
             held: kept.held,
+            wanted: if rng.bool() { 0 } else { rng.u64(..3_000) },
             room: (rng.u8(..8) > 0).then(|| rng.u64(..=2_000)),
             active: (0..rng.usize(..3)).map(|_| told(rng)).collect(),
         }]
     }
 
-    async fn on_server(&mut self, member: usize, turns: &[Turn]) -> Result<Vec<(SyncReply, Time)>, StoreError> {
-        let reply = self.logs[member].sync(&turns[0].request(&self.kept[member].cursor)).await?;
-        self.cursors[0].clone_from(&reply.cursor);
-        let now = reply.now;
-        Ok(vec![(shown(reply), now)])
-    }
-
-    fn on_reference(&mut self, member: usize, turn: &Turn, now: Time) -> SyncReply {
-        let reply = self.book.sync(INSTANCES[member], &turn.request(&self.kept[member].in_book), now);
-        self.cursors[1].clone_from(&reply.cursor);
-        shown(reply)
-    }
-
-    fn note(&mut self, member: usize, turn: &Turn, reply: &SyncReply, is_heard: bool) -> Reached {
-        if is_heard {
-            let [cursor, in_book] = self.cursors.clone();
-            self.kept[member] = Kept { cursor, in_book, held: reply.held };
+    async fn on_server(&mut self, member: usize, turns: &[Turn]) -> Result<Vec<(Self::Reply, Time)>, StoreError> {
+        // One whose record a later turn has written counts still, so it counted before.
+        let began = self.place.clock();
+        let reply = self.logs[member].sync(&turns[0].request(&self.kept[member].cursor)).await;
+        let reply = unless_overtaken(reply)?;
+        let now = reply.as_ref().map_or(began, |reply| reply.now);
+        if let Some(reply) = &reply {
+            self.cursors[0].clone_from(&reply.cursor);
         }
+        Ok(vec![(reply.map(shown), now)])
+    }
+
+    fn on_reference(&mut self, member: usize, turn: &Turn, now: Time) -> Self::Reply {
+        let reply = self.book.sync(INSTANCES[member], &turn.request(&self.kept[member].in_book), now)?;
+        self.cursors[1].clone_from(&reply.cursor);
+        Some(shown(reply))
+    }
+
+    fn note(&mut self, member: usize, turn: &Turn, reply: &Self::Reply, is_heard: bool) -> Reached {
+        if let (true, Some(reply)) = (is_heard, reply) {
+            let ([cursor, in_book], kept) = (self.cursors.clone(), &mut self.kept[member]);
+            (kept.cursor, kept.in_book, kept.held) = (cursor, in_book, reply.held);
+        }
+        let is = |so: fn(&SyncReply, &Turn) -> bool| reply.as_ref().is_some_and(|reply| so(reply, turn));
         vec![
-            ("read", !reply.active.is_empty()),
-            ("more", reply.more),
-            ("lost", reply.lost),
-            ("granted", reply.held > turn.held),
-            ("denied", reply.held == turn.held && turn.room.is_some()),
+            ("stale", reply.is_none()),
+            ("read", is(|reply, _| !reply.active.is_empty())),
+            ("more", is(|reply, _| reply.more)),
+            ("lost", is(|reply, _| reply.lost)),
+            ("granted", is(|reply, turn| reply.held > turn.held)),
+            ("denied", is(|reply, turn| reply.held == turn.held && turn.room.is_some())),
             ("left", turn.member_for_ms == 0),
             ("ended", turn.member_for_ms == 20),
         ]
@@ -178,17 +193,25 @@ impl Shared for Active {
 
     fn want_all(&mut self, member: usize) -> Turn {
         let users = vec![ActivityHash(member as u64)];
-        let (held, room, active) =
-            (self.kept[member].held, Some(Self::ALL), vec![ActiveIn { minute: MINUTE, new: 0, users }]);
-        Turn { window_ms: WINDOWS_MS[2], member_for_ms: MEMBER_FOR_MS, held, room, active }
+        let kept = &mut self.kept[member];
+        kept.turn.number += 1;
+        Turn {
+            number: kept.turn,
+            window_ms: WINDOWS_MS[2],
+            member_for_ms: MEMBER_FOR_MS,
+            held: kept.held,
+            wanted: Self::ALL,
+            room: Some(Self::ALL),
+            active: vec![ActiveIn { minute: MINUTE, new: 0, users }],
+        }
     }
 
-    fn held(reply: &SyncReply) -> u64 {
-        reply.held
+    fn held(reply: &Self::Reply) -> u64 {
+        reply.as_ref().map_or(0, |reply| reply.held)
     }
 
     fn taken_at(&self, member: usize, turn: &Turn) -> Time {
         let (key, field) = (self.place.opened.keyspace.activity_members_key(), format!("i:{}", INSTANCES[member]));
-        self.place.moment(key, &field, 1, turn.member_for_ms)
+        self.place.turned_at(key, &field, turn.member_for_ms)
     }
 }

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use fastrand::Rng;
 use weir_core::{
+    limit::share::TurnNumber,
     pace::KeptRates,
     permits::{PermitBook, Registered, Registry},
     ports::{PermitGrant, PermitTurn, Permits, StoreError},
@@ -11,7 +12,7 @@ use weir_core::{
 };
 use weir_redis::RedisPermits;
 
-use super::{Place, Reached, Scripted, two::Shared};
+use super::{Place, Reached, Scripted, next_turn, two::Shared, unless_overtaken};
 use crate::permits::{permits, turn};
 
 const INSTANCES: [&str; 5] = ["weir-0", "weir-1", "", "a:b\r\n c", "é\u{1}10:99"];
@@ -29,6 +30,8 @@ pub(super) struct Routes {
     /// Of each instance, by its lease.
     permits: [[RedisPermits; LEASES.len()]; INSTANCES.len()],
     book: PermitBook,
+    /// The last turn of each instance.
+    last: [TurnNumber; INSTANCES.len()],
     /// The instances of the service.
     service: [Option<Registered>; 3],
     registry: Registry,
@@ -70,22 +73,24 @@ fn rate(rng: &mut Rng) -> Option<f64> {
 
 impl Scripted for Routes {
     type Step = Turn;
-    type Reply = PermitGrant;
+    /// `None`: a later turn was before it.
+    type Reply = Option<PermitGrant>;
     const MEMBERS: usize = INSTANCES.len();
 
     async fn new(place: Arc<Place>) -> Self {
         let of_lease = |name| LEASES.map(|lease| permits(&place.options, &place.opened, name, lease));
         let permits = INSTANCES.map(of_lease);
-        let (book, service, registry) = Default::default();
-        Self { place, permits, book, service, registry }
+        let (book, last, service, registry) = Default::default();
+        Self { place, permits, book, last, service, registry }
     }
 
-    fn draw(&mut self, rng: &mut Rng, _: usize) -> Vec<Turn> {
+    fn draw(&mut self, rng: &mut Rng, member: usize) -> Vec<Turn> {
         if rng.u8(..50) == 0 {
             self.register(rng);
         }
         let route = *rng.choice(&["email", "push"]).unwrap();
         let turn = PermitTurn {
+            number: next_turn(rng, &mut self.last[member]),
             route,
             service: (route == "push").then_some(SERVICE),
             room: (rng.u8(..10) > 0).then(|| rng.u64(..2_000)),
@@ -101,18 +106,22 @@ impl Scripted for Routes {
         vec![Turn { turn, lease: rng.usize(..LEASES.len()) }]
     }
 
-    async fn on_server(&mut self, member: usize, steps: &[Turn]) -> Result<Vec<(PermitGrant, Time)>, StoreError> {
-        let Turn { turn, lease } = &steps[0];
-        let grant = self.permits[member][*lease].turn(turn).await?;
-        Ok(vec![(grant, self.taken_at(member, &steps[0]))])
+    async fn on_server(&mut self, member: usize, steps: &[Turn]) -> Result<Vec<(Self::Reply, Time)>, StoreError> {
+        // One whose record a later turn has written counts still, so it counted before.
+        let (Turn { turn, lease }, began) = (&steps[0], self.place.clock());
+        let grant = unless_overtaken(self.permits[member][*lease].turn(turn).await)?;
+        let now = if grant.is_some() { self.taken_at(member, &steps[0]) } else { began };
+        Ok(vec![(grant, now)])
     }
 
-    fn on_reference(&mut self, member: usize, Turn { turn, lease }: &Turn, now: Time) -> PermitGrant {
+    fn on_reference(&mut self, member: usize, Turn { turn, lease }: &Turn, now: Time) -> Self::Reply {
         self.book.turn(INSTANCES[member], turn, &mut self.registry, (now, LEASES[*lease]))
     }
 
-    fn note(&mut self, _: usize, Turn { turn, .. }: &Turn, grant: &PermitGrant, _: bool) -> Reached {
+    fn note(&mut self, _: usize, Turn { turn, .. }: &Turn, grant: &Self::Reply, _: bool) -> Reached {
+        let Some(grant) = grant else { return vec![("stale", true)] };
         vec![
+            ("stale", false),
             ("all", grant.permits > 0 && grant.permits == turn.want),
             ("share", grant.permits > 0 && grant.permits < turn.want && turn.rate.is_none()),
             ("none", grant.permits == 0 && turn.want > 0),
@@ -142,17 +151,19 @@ impl Shared for Routes {
     const ALL: u64 = 100;
     const READS: usize = 1;
 
-    fn want_all(&mut self, _: usize) -> Turn {
-        Turn { turn: turn(Self::ALL, 1_000), lease: 2 }
+    fn want_all(&mut self, member: usize) -> Turn {
+        self.last[member].number += 1;
+        let turn = PermitTurn { number: self.last[member], ..turn(Self::ALL, 1_000) };
+        Turn { turn, lease: 2 }
     }
 
-    fn held(grant: &PermitGrant) -> u64 {
-        grant.permits
+    fn held(grant: &Self::Reply) -> u64 {
+        grant.map_or(0, |grant| grant.permits)
     }
 
     fn taken_at(&self, member: usize, Turn { turn, lease }: &Turn) -> Time {
         let key = self.place.opened.keyspace.route_key(turn.route, turn.service);
         let lease_ms = i64::try_from(LEASES[*lease].as_millis()).unwrap();
-        self.place.moment(&key, &format!("i{}", INSTANCES[member]), 4, lease_ms)
+        self.place.turned_at(&key, &format!("i{}", INSTANCES[member]), lease_ms)
     }
 }

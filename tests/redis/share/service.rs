@@ -13,7 +13,7 @@ use weir_core::{
 };
 use weir_redis::RedisServices;
 
-use super::{Place, Reached, Scripted, two::Shared};
+use super::{Place, Reached, Scripted, two::Shared, unless_overtaken};
 use crate::services::{instance, name, services};
 
 const HOLDERS: [&str; 6] = ["a", "b", "c1", "0d", "e", "zz"];
@@ -60,8 +60,8 @@ impl Shares {
             (Holder::from(*rng.choice(&HOLDERS).unwrap()), End { number: rng.u64(..), took_ms })
         });
         let ends = ends.collect();
-        let is_stale = rng.u8(..15) == 0;
-        let of_turn = if is_stale { number.saturating_sub(rng.u64(..3)).max(1) } else { *number + rng.u64(1..3) };
+        let is_stale = rng.u8(..15) == 0 && *number > 3;
+        let of_turn = if is_stale { *number - rng.u64(1..3) } else { *number + rng.u64(3..5) };
         *number = of_turn.max(*number);
         ShareTurn {
             number: of_turn,
@@ -99,11 +99,10 @@ impl Shares {
                 }
                 None => (Reply::Looked(None), self.place.clock()),
             },
-            Step::Turn(turn) => match client.share(&service, turn).await {
-                Ok(reply) => (Reply::Shared(Some(reply)), self.taken_at(member, step)),
+            Step::Turn(turn) => match unless_overtaken(client.share(&service, turn).await)? {
+                Some(reply) => (Reply::Shared(Some(reply)), self.taken_at(member, step)),
                 // That one counts still, so it counted before.
-                Err(StoreError::Temporary(why)) if why.contains("a later turn") => (Reply::Shared(None), began),
-                Err(error) => return Err(error),
+                None => (Reply::Shared(None), began),
             },
         })
     }
@@ -229,6 +228,6 @@ impl Shared for Shares {
 
     fn taken_at(&self, member: usize, _: &Step) -> Time {
         let members = format!("{}:members", self.place.opened.keyspace.service_key(SERVICE));
-        self.place.moment(&members, HOLDERS[member], 7, LEASE_MS)
+        self.place.moment(&members, HOLDERS[member], 11, LEASE_MS)
     }
 }

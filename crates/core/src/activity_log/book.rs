@@ -3,7 +3,11 @@
 use std::{collections::BTreeMap, fmt};
 
 use super::{ActiveIn, Cursor, SyncReply, SyncRequest};
-use crate::{activity::ActivityHash, time::Time};
+use crate::{
+    activity::ActivityHash,
+    limit::share::{Member, MemberRecords, TurnOrder, Wanting, fair_share, grow},
+    time::Time,
+};
 
 /// Users of one entry, at most.
 pub const USERS_AN_ENTRY: usize = 4_096;
@@ -25,7 +29,7 @@ pub struct Book {
     last: EntryId,
     /// When the log is forgotten, in milliseconds since 1970.
     log_ends: i64,
-    members: BTreeMap<String, Member>,
+    members: MemberRecords<RoomTold>,
     /// How many new users all entries had together that were ever appended.
     appended: u64,
     /// When the members and that number are.
@@ -43,15 +47,20 @@ struct Entry {
     active: ActiveIn,
 }
 
+/// What is recorded of a member beside the places that it holds, and how many users want one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Member {
-    held: u64,
+struct RoomTold {
     /// The room of its last turn, without those whom it read of then.
     room: Option<u64>,
     /// How many new users had been appended by then.
     appended: u64,
-    /// From when on it is none, in milliseconds since 1970.
-    ends: i64,
+}
+
+/// What a turn has come to, apart from what it has read: see [`SyncReply`].
+struct PlacesShared {
+    held: u64,
+    part: u64,
+    members: u64,
 }
 
 /// What a turn has read.
@@ -66,31 +75,36 @@ struct TurnRead {
 }
 
 impl Book {
-    /// Takes a turn of an instance at a moment.
-    pub fn sync(&mut self, instance: &str, request: &SyncRequest<'_>, at: Time) -> SyncReply {
+    /// Takes a turn of an instance at a moment; `None` where a later one was taken before.
+    pub fn sync(&mut self, instance: &str, request: &SyncRequest<'_>, at: Time) -> Option<SyncReply> {
         let now = at.millis();
         if now >= self.log_ends {
             (self.log, self.last) = (BTreeMap::new(), EntryId::default());
         }
         if now >= self.members_end {
-            (self.members, self.appended) = (BTreeMap::new(), 0);
+            (self.members, self.appended) = (MemberRecords::default(), 0);
+        }
+        let order = self.members.order(instance, request.turn, now);
+        if matches!(order, TurnOrder::Behind | TurnOrder::RunBefore) {
+            return None;
         }
         let begin = now - request.window_ms - SLACK_MS;
         let read = self.read(instance, request, (begin, now));
-        let appended = self.append(instance, request, (begin, now));
-        let (held, members) = self.share(instance, request, &read, now);
+        let appended = if order == TurnOrder::New { self.append(instance, request, (begin, now)) } else { None };
+        let PlacesShared { held, part, members } = self.share(instance, request, &read, now);
         let cursor = appended.filter(|_| !read.more).or(read.last);
         let own = if read.with_own && read.more { READS_OWN.to_string() } else { String::new() };
-        SyncReply {
+        Some(SyncReply {
             active: read.active,
             cursor: cursor.map(|id| format!("{own}{id}").into()),
             more: read.more,
             lost: read.lost,
             held,
+            part,
             members,
             now: at,
             bytes: 0,
-        }
+        })
     }
 
     /// The entries after the cursor, without the instance's own unless it does not know them.
@@ -138,41 +152,41 @@ impl Book {
         appended
     }
 
-    /// Shares what is left of the room; gives what the instance holds now, and how many members there are.
+    /// Shares what is left of the room.
     ///
     /// An instance that was no member before this turn gets no more places: after a loss of the members, all of them have to take a turn
     /// before it is known what they hold.
-    fn share(&mut self, instance: &str, request: &SyncRequest<'_>, read: &TurnRead, now: i64) -> (u64, u64) {
-        self.members.retain(|_, member| member.ends > now);
-        let was_member = self.members.remove(instance).is_some();
-        let others = self.members.len() as u64;
+    fn share(&mut self, instance: &str, request: &SyncRequest<'_>, read: &TurnRead, now: i64) -> PlacesShared {
+        let SyncRequest { turn, wanted, mut held, .. } = *request;
+        self.members.drop_ended(now);
+        let before = self.members.get(instance, now).copied();
         if request.member_for_ms == 0 {
-            return (request.held, others);
+            self.members.remove(instance);
+            return PlacesShared { held, part: 0, members: self.members.count() };
         }
-        let members = others + 1;
-        let mut held = request.held;
         let told: u64 = read.active.iter().map(|active| active.new).sum();
         let room = request.room.map(|room| room.saturating_sub(told));
-        if let Some(room) = room
-            && was_member
-            && !read.more
-        {
-            let others_hold: u64 = self.members.values().map(|member| member.held).sum();
-            // Who knows of fewer users lets no more in than who knows of more.
-            let rooms = self
-                .members
-                .values()
-                .filter_map(|member| Some(member.room?.saturating_sub(self.appended.saturating_sub(member.appended))));
-            let left = rooms.fold(room, u64::min);
-            let before = self.members.range(..instance.to_owned()).count() as u64;
-            // The remainder is each member's for a second.
-            let remainder = if before == now.div_euclid(1_000).unsigned_abs() % members { left % members } else { 0 };
-            held = held.max((left / members + remainder).min(left.saturating_sub(others_hold)));
+        let own = Wanting { want: wanted, name: instance };
+        let part_of = |total| fair_share(total, own, self.members.wants(instance), now);
+        let part = room.map_or(0, part_of);
+        match (before, room) {
+            (Some(before), _) if before.last == turn => held = before.held,
+            (Some(_), Some(room)) if !read.more => {
+                let others = || self.members.others(instance).map(|(_, member)| member);
+                // Who knows of fewer users lets no more in than who knows of more.
+                let rooms = others().filter_map(|Member { more: RoomTold { room, appended }, .. }| {
+                    Some((*room)?.saturating_sub(self.appended.saturating_sub(*appended)))
+                });
+                let left = rooms.fold(room, u64::min);
+                let others_hold: u64 = others().map(|member| member.held).sum();
+                held = held.max(grow(left, others_hold, held, part_of(left)));
+            }
+            (Some(_) | None, _) => {}
         }
-        let member = Member { held, room, appended: self.appended, ends: now + request.member_for_ms };
-        self.members.insert(instance.to_owned(), member);
+        let more = RoomTold { room, appended: self.appended };
+        self.members.renew(instance, Member { last: turn, ends: now + request.member_for_ms, held, wanted, more });
         self.members_end = now + request.window_ms + 2 * SLACK_MS;
-        (held, members)
+        PlacesShared { held, part, members: self.members.count() }
     }
 }
 

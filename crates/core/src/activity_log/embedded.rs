@@ -5,6 +5,7 @@ use std::{fmt, sync::Arc};
 use super::{Book, SyncReply, SyncRequest};
 use crate::{
     embedded::{Locked, Now},
+    limit::share::overtaken,
     ports::{ActivityLog, StoreError},
     time::Time,
 };
@@ -39,7 +40,7 @@ impl fmt::Debug for EmbeddedActivityLog {
 
 impl ActivityLog for EmbeddedActivityLog {
     async fn sync(&mut self, request: &SyncRequest<'_>) -> Result<SyncReply, StoreError> {
-        let mut book = self.book.lock();
-        Ok(book.sync(&self.instance, request, (self.now)()))
+        let reply = self.book.lock().sync(&self.instance, request, (self.now)());
+        reply.ok_or_else(overtaken)
     }
 }

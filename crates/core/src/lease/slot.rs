@@ -12,7 +12,10 @@ use super::{
     moment::{CountedSince, Moment},
     waiter::Waiter,
 };
-use crate::ledger::{TakeRequest, TurnNumber, unit};
+use crate::{
+    ledger::{TakeRequest, unit},
+    limit::share::TurnNumber,
+};
 
 /// Tokens are refilled in the last part of their lease, one of so many: a batch that comes when they end need not wait for the call.
 const LEASE_PARTS: u32 = 10;

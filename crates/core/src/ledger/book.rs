@@ -2,18 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use super::{
-    Account, CountId, GiveBack, Grain, TakeAnswer, TakeRequest,
-    account::rounded_up,
-    turns::{Done, LastTurn},
-};
+use super::{Account, CountId, GiveBack, Grain, TakeAnswer, TakeRequest, account::rounded_up};
 use crate::{
     budget::{BudgetId, SpanNow},
+    limit::share::{Member, MemberRecords, TurnNumber, TurnOrder},
     time::Time,
 };
 
 /// The parts of a lease that its end is rounded up to, so that a holder has few leases to be remembered.
 const LEASE_PARTS: i64 = 4;
+/// How long a turn is known after it was made last, in milliseconds: whoever has no answer repeats it far more often.
+const TURN_KEPT_MS: i64 = 3_600_000;
 
 /// The tokens granted of all budgets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -34,10 +33,19 @@ struct LedgerAccount {
     total: Account,
     /// Each holder's leases.
     holders: BTreeMap<String, Leases>,
-    /// Each holder's last turn of asking for tokens.
-    takes: BTreeMap<String, LastTurn>,
+    /// Each holder's last turn of asking for tokens: it holds those that it was granted then, in a bucket.
+    takes: MemberRecords<i64>,
     /// The same of giving some back.
-    returns: BTreeMap<String, LastTurn>,
+    returns: MemberRecords<i64>,
+}
+
+/// What a turn came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Done {
+    /// How many tokens were granted, or taken back.
+    tokens: u64,
+    /// The bucket that they were granted in.
+    bucket: i64,
 }
 
 /// One holder's leases: when they end -> tokens.
@@ -53,12 +61,8 @@ impl Book {
             return account.take(now, holder, (request, None));
         }
         let account = self.accounts.entry(request.budget.clone()).or_insert_with(|| LedgerAccount::new(now));
-        if let Some(turn) = request.turn
-            && let Some(last) = account.takes.get_mut(holder).filter(|last| last.is_kept(now))
-            && let Some(done) = last.find(turn)
-        {
+        if let Some(done) = request.turn.and_then(|turn| made_again(&mut account.takes, holder, turn, now)) {
             // Neither does what was done before.
-            last.again(now);
             return account.clone().take(now, holder, (request, Some(done)));
         }
         account.take(now, holder, (request, None))
@@ -72,14 +76,11 @@ impl Book {
             return 0;
         }
         let now = now.millis();
-        if let Some(turn) = given.turn
-            && let Some(last) = account.returns.get_mut(holder)
-        {
-            if last.is_of_later_run(turn) {
+        if let Some(turn) = given.turn {
+            if account.returns.order(holder, turn, now) == TurnOrder::RunBefore {
                 return 0;
             }
-            if let Some(done) = last.find(turn) {
-                last.again(now);
+            if let Some(done) = made_again(&mut account.returns, holder, turn, now) {
                 return done.tokens;
             }
         }
@@ -88,8 +89,7 @@ impl Book {
         if back > 0 {
             account.release(now, holder, back);
             if let Some(turn) = given.turn {
-                let done = Done { tokens: back, bucket: given.bucket };
-                account.returns.insert(holder.to_owned(), LastTurn::new(turn, now, done));
+                account.returns.renew(holder, made(turn, now, Done { tokens: back, bucket: given.bucket }));
             }
         }
         back
@@ -102,6 +102,25 @@ impl Book {
         account.tokens(span).clone_from(tokens);
         self.accounts.insert(budget.clone(), account);
     }
+}
+
+/// A turn, as it is known from now on.
+fn made(turn: TurnNumber, now: i64, Done { tokens, bucket }: Done) -> Member<i64> {
+    Member { last: turn, ends: now + TURN_KEPT_MS, held: tokens, wanted: 0, more: bucket }
+}
+
+/// What a turn came to that its holder has made before; `None`: it is new. It is known for as long again. Of one that another came after,
+/// the answer is not known any more: nothing.
+fn made_again(turns: &mut MemberRecords<i64>, holder: &str, turn: TurnNumber, now: i64) -> Option<Done> {
+    let Member { last, held, more, .. } = *turns.get(holder, now)?;
+    let done = Done { tokens: held, bucket: more };
+    let came_to = match turn.after(last) {
+        TurnOrder::Same => done,
+        TurnOrder::Behind => Done::default(),
+        TurnOrder::New | TurnOrder::RunBefore => return None,
+    };
+    turns.renew(holder, made(last, now, done));
+    Some(came_to)
 }
 
 impl LedgerAccount {
@@ -154,8 +173,7 @@ impl LedgerAccount {
         own.retain(|ends, _| *ends > now);
         *own.entry(ends).or_default() += granted;
         if let Some(turn) = request.turn {
-            let done = Done { tokens: granted, bucket };
-            self.takes.insert(holder.to_owned(), LastTurn::new(turn, now, done));
+            self.takes.renew(holder, made(turn, now, Done { tokens: granted, bucket }));
         }
         (granted, bucket)
     }
@@ -165,8 +183,8 @@ impl LedgerAccount {
         self.tokens(span).drop_ended(span, now);
         // A holder's leases go with the last one: where the clock goes back, those that had ended count again.
         self.holders.retain(|_, leases| leases.range(now + 1..).next().is_some());
-        self.takes.retain(|_, last| last.is_kept(now));
-        self.returns.retain(|_, last| last.is_kept(now));
+        self.takes.drop_ended(now);
+        self.returns.drop_ended(now);
     }
 
     /// Takes tokens out of a holder's leases, those that end first. A holder that has none left is none.

@@ -2,9 +2,10 @@
 
 use proptest::prelude::*;
 
-use super::{Account, Book, CountId, EmbeddedLedger, GiveBack, Grain, TakeAnswer, TakeRequest, TurnNumber};
+use super::{Account, Book, CountId, EmbeddedLedger, GiveBack, Grain, TakeAnswer, TakeRequest};
 use crate::{
     budget::{BudgetId, SpanNow},
+    limit::share::TurnNumber,
     ports::Ledger,
     time::Time,
 };

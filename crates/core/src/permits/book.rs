@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use super::{FACTOR_PARTS, MOST, kept_rates};
 use crate::{
+    limit::share::{Member, MemberRecords, TurnOrder, Wanting, fair_share, grow},
     pace::KeptRates,
     ports::{PermitGrant, PermitTurn},
     service::mean_us,
@@ -35,6 +36,12 @@ pub struct Registry {
     pub took_us: u64,
 }
 
+/// What the live instances of a service have registered together, and their shortest timeout.
+struct Live {
+    per_s: Option<u64>,
+    timeout_ms: Option<u64>,
+}
+
 /// An instance of a service, as it is registered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Registered {
@@ -48,21 +55,18 @@ pub struct Registered {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct SharedRoute {
-    members: BTreeMap<String, Member>,
+    members: MemberRecords<Approving>,
     bucket: Option<Bucket>,
     rates: Rates,
     /// When it expires, in milliseconds since 1970.
     ends: i64,
 }
 
+/// What is recorded of a member beside its permits: its recent approvals, and the factor of its signals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Member {
-    held: u64,
+struct Approving {
     recent: u64,
-    want: u64,
     slow: u64,
-    /// When its lease ends, in milliseconds since 1970.
-    ends: i64,
 }
 
 /// What is kept of a delivery, in thousandths per second.
@@ -86,71 +90,90 @@ struct Bucket {
 /// What the other members of a route have.
 struct Others {
     held: u64,
+    recent: u64,
     least_slow: u64,
-    /// Members that want more than they hold, and the caller; and what the former hold.
-    contenders: u64,
-    contended: u64,
-    /// One of them holds nothing.
+    /// One of them wants permits and holds none.
     is_one_without: bool,
 }
 
 impl PermitBook {
-    /// Takes a turn of an instance at a moment, for a lease of so long. `registry`: that of the route's service, which takes the turn's
-    /// processing times.
+    /// Takes a turn of an instance at a moment, for a lease of so long; `None` where a later one of its run was taken before. `registry`:
+    /// that of the route's service, which takes the turn's processing times.
     pub fn turn(
         &mut self,
         instance: &str,
         turn: &PermitTurn<'_>,
         registry: &mut Registry,
         (now, lease): (Time, Duration),
-    ) -> PermitGrant {
+    ) -> Option<PermitGrant> {
         let now_ms = now.millis();
         let route = self.routes.entry(turn.route.to_owned()).or_default();
         if now_ms >= route.ends {
             *route = SharedRoute::default();
         }
+        let order = route.members.order(instance, turn.number, now_ms);
+        if order == TurnOrder::Behind {
+            return None;
+        }
         route.ends = now_ms + KEEP_MS;
-        route.members.retain(|_, member| member.ends > now_ms);
-        let before = route.members.remove(instance);
-        let others = Others::of(&route.members, turn.slow_parts());
+        route.members.drop_ended(now_ms);
+        let is_same = order == TurnOrder::Same;
+        let others = Others::of(route.members.others(instance).map(|(_, member)| member), turn.slow_parts());
 
-        let live: Vec<&Registered> = registry.instances.iter().filter(|registered| registered.ends > now).collect();
-        let registered_per_s =
-            turn.service.map(|_| live.iter().map(|registered| registered.capacity_per_s).sum::<u64>());
-        let rate = [turn.rate, registered_per_s.map(|registered| registered.max(1))].into_iter().flatten().min();
+        let service = registry.look(turn, now);
+        if !is_same {
+            registry.note_times(turn);
+        }
+        let rate = [turn.rate, service.per_s.map(|registered| registered.max(1))].into_iter().flatten().min();
         let rate = rate.map(|rate| others.slowed(rate));
-        let parts = rate.map(|rate| route.fill(rate, turn.unused, now_ms));
-
-        let free = turn.room_or_most().saturating_sub(turn.recent).saturating_sub(others.held);
-        let share = ((free + others.contended) / others.contenders).max(1);
+        let unused = if is_same { 0 } else { turn.unused };
+        let parts = rate.map(|rate| route.fill(rate, unused, now_ms));
         let tokens = parts.map_or(u64::MAX, |parts| parts / PARTS);
-        let granted = turn.want.min(MOST).min(free).min(share).min(tokens);
-        let granted = match before {
-            // What it does not use may be all that another one, which knows of less room, could have.
-            Some(Member { held, .. }) if turn.unused > 0 && others.is_one_without => granted.min(held / 2),
-            Some(_) => granted,
+        let own = Wanting { want: turn.want.min(MOST), name: instance };
+        let part = fair_share(others.room(turn), own, route.members.wants(instance), now_ms).max(1);
+        let granted = match route.members.get(instance, now_ms) {
+            Some(before) if is_same => before.held,
+            Some(before) => others.grant(turn, before.held, part).min(tokens),
             None => 0,
         };
 
         let rates = route.rates.turn(turn, now_ms);
-        route.bucket = parts.map(|parts| Bucket { parts: parts - granted * PARTS, at: now_ms });
-        let timeout_ms = turn.service.and_then(|_| live.iter().map(|registered| registered.timeout_ms).min());
-        if turn.service.is_some() && registry.is_known {
-            registry.took_us = mean_us(registry.took_us, turn.took);
+        match parts {
+            Some(parts) if !is_same => route.bucket = Some(Bucket { parts: parts - granted * PARTS, at: now_ms }),
+            Some(_) => {}
+            None => route.bucket = None,
         }
         let ends = now_ms + i64::try_from(lease.as_millis()).unwrap_or(0);
-        let (want, slow) = (turn.want.min(MOST), turn.slow_parts());
-        let member = Member { held: granted, recent: turn.recent, want, slow, ends };
-        route.members.insert(instance.to_owned(), member);
-        PermitGrant {
+        let more = Approving { recent: turn.recent, slow: turn.slow_parts() };
+        let member = Member { last: turn.number, ends, held: granted, wanted: own.want, more };
+        route.members.renew(instance, member);
+        Some(PermitGrant {
             permits: granted,
-            held_by_others: others.held,
-            members: route.members.len() as u64,
-            registered_per_s,
-            timeout_ms,
+            held_by_others: others.held + others.recent,
+            members: route.members.count(),
+            registered_per_s: service.per_s,
+            timeout_ms: service.timeout_ms,
             processing_ms: turn.service.map(|_| registry.took_us.div_ceil(1_000)).filter(|ms| *ms > 0),
             slow: others.slow(),
             rates,
+        })
+    }
+}
+
+impl Registry {
+    /// What the live instances of the turn's service have registered.
+    fn look(&self, turn: &PermitTurn<'_>, now: Time) -> Live {
+        let live = || self.instances.iter().filter(|registered| registered.ends > now);
+        Live {
+            per_s: turn.service.map(|_| live().map(|registered| registered.capacity_per_s).sum()),
+            timeout_ms: turn.service.and_then(|_| live().map(|registered| registered.timeout_ms).min()),
+        }
+    }
+
+    /// Takes the turn's processing times.
+    fn note_times(&mut self, turn: &PermitTurn<'_>) {
+        if turn.service.is_some() && self.is_known {
+            self.took_us = mean_us(self.took_us, turn.took);
         }
     }
 }
@@ -185,18 +208,27 @@ impl Rates {
 }
 
 impl Others {
-    fn of(members: &BTreeMap<String, Member>, own_slow: u64) -> Self {
-        let mut others = Self { held: 0, least_slow: own_slow, contenders: 1, contended: 0, is_one_without: false };
-        for Member { held, recent, want, slow, .. } in members.values() {
-            others.held += held + recent;
+    fn of<'m>(members: impl Iterator<Item = &'m Member<Approving>>, own_slow: u64) -> Self {
+        let mut others = Self { held: 0, recent: 0, least_slow: own_slow, is_one_without: false };
+        for Member { held, wanted, more: Approving { recent, slow }, .. } in members {
+            others.held += held;
+            others.recent += recent;
             others.least_slow = others.least_slow.min(*slow);
-            if want > held {
-                others.contenders += 1;
-                others.contended += held;
-                others.is_one_without |= *held == 0;
-            }
+            others.is_one_without |= *wanted > 0 && *held == 0;
         }
         others
+    }
+
+    /// What all members may hold together: the room less all recent approvals.
+    fn room(&self, turn: &PermitTurn<'_>) -> u64 {
+        turn.room_or_most().saturating_sub(turn.recent).saturating_sub(self.recent)
+    }
+
+    /// What the caller is granted that has held so many, and whose part this is, whatever the rate.
+    fn grant(&self, turn: &PermitTurn<'_>, before: u64, part: u64) -> u64 {
+        let granted = turn.want.min(MOST).min(grow(self.room(turn), self.held, 0, part));
+        // What it does not use may be all that another one, which knows of less room, could have.
+        if turn.unused > 0 && self.is_one_without { granted.min(before / 2) } else { granted }
     }
 
     /// What signals of overload leave of a rate.

@@ -5,6 +5,7 @@ use std::{fmt, sync::Arc};
 use super::{LEASE, PermitBook, Registry};
 use crate::{
     embedded::{Locked, Now},
+    limit::share::overtaken,
     ports::{PermitGrant, PermitTurn, Permits, StoreError},
     time::Time,
 };
@@ -40,6 +41,7 @@ impl fmt::Debug for EmbeddedPermits {
 impl Permits for EmbeddedPermits {
     async fn turn(&mut self, turn: &PermitTurn<'_>) -> Result<PermitGrant, StoreError> {
         let mut book = self.book.lock();
-        Ok(book.turn(&self.instance, turn, &mut Registry::default(), ((self.now)(), LEASE)))
+        let grant = book.turn(&self.instance, turn, &mut Registry::default(), ((self.now)(), LEASE));
+        grant.ok_or_else(overtaken)
     }
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::time::Time;
+use crate::{limit::share::TurnNumber, time::Time};
 
 /// An instance of a test: what it knows of the room, and whether it uses what it gets.
 struct Instance {
@@ -12,6 +12,7 @@ struct Instance {
 /// A turn for one permit of a route of which nothing is known.
 fn one() -> PermitTurn<'static> {
     PermitTurn {
+        number: TurnNumber::default(),
         route: "email",
         service: None,
         room: None,
@@ -34,9 +35,10 @@ fn rounds(instances: &mut [Instance], rounds: i64) -> Vec<u64> {
         for (place, Instance { name, room, uses, held }) in instances.iter_mut().enumerate() {
             let unused = if *uses { 0 } else { *held };
             let want = if *uses && *held > 0 { MOST } else { 6 };
-            let turn = PermitTurn { room: Some(*room), want, unused, ..one() };
+            let number = TurnNumber { run: 1, number: round.unsigned_abs() };
+            let turn = PermitTurn { number, room: Some(*room), want, unused, ..one() };
             let now = Time::default().plus(550 * round);
-            *held = book.turn(name, &turn, &mut Registry::default(), (now, LEASE)).permits;
+            *held = book.turn(name, &turn, &mut Registry::default(), (now, LEASE)).unwrap().permits;
             granted[place] += *held;
         }
     }
@@ -65,10 +67,11 @@ fn the_only_permit_comes_round_to_the_instance_that_uses_it() {
 
 #[test]
 fn reported_times_are_in_the_mean_of_a_service_that_is_known() {
-    let (mut book, now) = (PermitBook::default(), (Time::default(), LEASE));
+    let (mut book, now, mut number) = (PermitBook::default(), (Time::default(), LEASE), TurnNumber::default());
     let mut turn = |registry: &mut Registry, service, took| {
-        let turn = PermitTurn { service, took, ..one() };
-        book.turn("a", &turn, registry, now).processing_ms
+        number.number += 1;
+        let turn = PermitTurn { number, service, took, ..one() };
+        book.turn("a", &turn, registry, now).unwrap().processing_ms
     };
     let mut known = Registry { is_known: true, ..Registry::default() };
     let service = Some("hedwig");
@@ -83,10 +86,12 @@ fn reported_times_are_in_the_mean_of_a_service_that_is_known() {
 #[test]
 fn rates_are_kept_for_a_week_and_the_best_one_for_an_hour_and_those_of_another_delivery_are_dropped() {
     const MINUTE_MS: i64 = 60_000;
-    let (mut book, mut registry) = (PermitBook::default(), Registry::default());
+    let (mut book, mut registry, mut number) = (PermitBook::default(), Registry::default(), TurnNumber::default());
     let mut turn = |minutes: i64, delivery: u64, (drain_per_s, best_per_s): (Option<f64>, Option<f64>)| {
-        let turn = PermitTurn { delivery, rates: KeptRates { drain_per_s, best_per_s }, ..one() };
-        let kept = book.turn("a", &turn, &mut registry, (Time::default().plus(MINUTE_MS * minutes), LEASE)).rates;
+        number.number += 1;
+        let turn = PermitTurn { number, delivery, rates: KeptRates { drain_per_s, best_per_s }, ..one() };
+        let at = Time::default().plus(MINUTE_MS * minutes);
+        let kept = book.turn("a", &turn, &mut registry, (at, LEASE)).unwrap().rates;
         (kept.drain_per_s, kept.best_per_s)
     };
     let nothing = (None, None);

@@ -3,13 +3,14 @@
 use std::future::Future;
 
 use super::StoreError;
-use crate::pace::KeptRates;
+use crate::{limit::share::TurnNumber, pace::KeptRates};
 
 /// Where instances share the permits of routes.
 pub trait Permits: Send {
     /// Takes a turn for one route: returns what was not used, and takes permits. One round trip.
     ///
-    /// To be called with the lag of just now. Permits that are granted without an answer are held until the lease ends.
+    /// To be called with the lag of just now. Permits that are granted without an answer are held until the lease ends, or the turn is
+    /// repeated with its number.
     ///
     /// # Errors
     /// It may have been done or not; the next turn heals it.
@@ -19,6 +20,8 @@ pub trait Permits: Send {
 /// One instance's turn for one route.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PermitTurn<'r> {
+    /// Its number: a turn that is repeated gets the permits that it had, and returns none again.
+    pub number: TurnNumber,
     /// The route's name.
     pub route: &'r str,
     /// The service whose capacity is its ceiling.

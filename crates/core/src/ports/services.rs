@@ -28,8 +28,7 @@ pub trait Services: Send {
         instance: &ServiceName,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// Takes a turn: reports what is held and wanted, and gets a share. One round trip. Safe to drop half way; to be repeated with
-    /// another number alone.
+    /// Takes a turn: reports what is held and wanted, and gets a share. One round trip. Safe to drop half way, and to repeat as it is.
     ///
     /// # Errors
     /// It may have been done or not: the share of before stays in force until its lease ends.

@@ -9,14 +9,17 @@ use std::collections::BTreeMap;
 
 use super::{
     ENDS_BYTES, Holder, INTERVALS, InstanceSeen, LEASE_MS, MAX_INSTANCES, Registered, Registration, SECOND_MS,
-    ServiceName, ServiceSeen, ShareReply, ShareTurn, Total, Use,
-    fair::{Wanting, fair_share},
-    mean_us,
+    ServiceName, ServiceSeen, ShareReply, ShareTurn, Total, Use, mean_us,
 };
-use crate::time::Time;
+use crate::{
+    limit::share::{Member, MemberRecords, TurnNumber, TurnOrder, Wanting, fair_share, grow},
+    time::Time,
+};
 
 /// How long a service without instances is remembered, in milliseconds.
 const KEEP_MS: i64 = 60_000;
+/// A holder is one run of a process.
+const RUN: i64 = 1;
 
 /// See the module.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -27,7 +30,7 @@ pub struct Book {
     /// When it is forgotten.
     until: i64,
     processing_us: u64,
-    members: BTreeMap<Holder, Member>,
+    members: MemberRecords<Shares>,
     ends: BTreeMap<Holder, String>,
 }
 
@@ -40,27 +43,37 @@ struct Instance {
     expires: i64,
 }
 
-/// What is recorded of an instance of weir.
+/// What is recorded of an instance of weir beside the rate that counts, and the one that it wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Member {
-    number: u64,
-    rate: Counted,
+struct Shares {
+    rate_until: i64,
+    rate_given: u64,
     concurrency: Counted,
     lease_ends: i64,
 }
 
-/// What counts of a share, and until when; and what is wanted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// What counts of a share, and until when; what is wanted, and what was given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Counted {
     share: u64,
     wanted: u64,
     until: i64,
+    given: u64,
 }
 
 impl Counted {
     fn at(self, now: i64) -> u64 {
         if self.until > now { self.share } else { 0 }
     }
+}
+
+fn rate_of(member: &Member<Shares>) -> Counted {
+    let Shares { rate_until: until, rate_given: given, .. } = member.more;
+    Counted { share: member.held, wanted: member.wanted, until, given }
+}
+
+const fn concurrency_of(member: &Member<Shares>) -> Counted {
+    member.more.concurrency
 }
 
 impl Book {
@@ -91,44 +104,54 @@ impl Book {
     /// Takes a turn of a holder; `None` where a later one was taken before.
     pub fn turn(&mut self, holder: &Holder, turn: &ShareTurn, now: Time) -> Option<ShareReply> {
         let now = now.millis();
-        let counts = |member: &Member| member.rate.until.max(member.concurrency.until) > now;
-        let before = self.members.get(holder).copied().filter(counts);
-        if before.is_some_and(|before| before.number >= turn.number) {
+        let number = TurnNumber { run: RUN, number: turn.number };
+        let order = self.members.order(holder, number, now);
+        if matches!(order, TurnOrder::Behind | TurnOrder::RunBefore) {
             return None;
         }
         self.forget(now);
-        self.members.retain(|_, member| counts(member));
-        self.ends.retain(|holder, _| self.members.contains_key(holder));
+        self.members.drop_ended(now);
+        self.ends.retain(|holder, _| self.members.has(holder));
+        let before = self.members.get(holder, now).copied();
         let total = self.total(now);
         let starts_in = self.since.map_or(0, |since| (since + LEASE_MS + SECOND_MS - now).max(0));
-        let share = |total: u64, used: Use, of: fn(&Member) -> Counted| {
-            let others = self.members.iter().filter(|(name, _)| *name != holder);
-            let counted: u64 = others.clone().map(|(_, member)| of(member).at(now)).sum();
-            let live = others.filter(|(_, member)| member.lease_ends > now);
-            let wanting = live.map(|(name, member)| Wanting { name, want: of(member).wanted });
-            let wanting = wanting.chain([Wanting { name: holder, want: used.wanted }]).collect();
-            // While others may hold shares that nobody knows of, nobody gets more than it has.
-            let free = if starts_in > 0 { 0 } else { total.saturating_sub(counted) };
-            let held = match before {
-                Some(before) => used.held.min(of(&before).at(now)),
+        let share = |total: u64, used: Use, of: fn(&Member<Shares>) -> Counted| {
+            if let (TurnOrder::Same, Some(before)) = (order, &before) {
+                return (of(before).given, of(before).share);
+            }
+            let others = || self.members.others(holder);
+            let counted: u64 = others().map(|(_, member)| of(member).at(now)).sum();
+            let live = others().filter(|(_, member)| member.more.lease_ends > now);
+            let wants = live.map(|(name, member)| Wanting { name, want: of(member).wanted });
+            let part = fair_share(total, Wanting { name: holder, want: used.wanted }, wants, now);
+            let held = match &before {
+                Some(before) => used.held.min(of(before).at(now)),
                 None if starts_in > 0 => used.held,
                 None => 0,
             };
-            let given = fair_share(total, wanting, holder, now).min(held.max(free));
+            // While others may hold shares that nobody knows of, nobody gets more than it has.
+            let given = grow(if starts_in > 0 { 0 } else { total }, counted, held, part);
             (given, given.max(held))
         };
-        let (per_s, rate) = share(total.per_s, turn.rate, |member| member.rate);
-        let (concurrency, busy) = share(total.concurrency, turn.concurrency, |member| member.concurrency);
+        let (per_s, rate) = share(total.per_s, turn.rate, rate_of);
+        let (concurrency, busy) = share(total.concurrency, turn.concurrency, concurrency_of);
         let lease_ends = now + LEASE_MS;
-        let busy_until = before.map_or(0, |before| before.concurrency.until).max(lease_ends + total.timeout_ms as i64);
+        let rate_until = lease_ends + SECOND_MS;
+        let busy_until = before.map_or(0, |before| before.more.concurrency.until);
+        let until = busy_until.max(lease_ends + total.timeout_ms as i64);
+        let counted = Counted { share: busy, wanted: turn.concurrency.wanted, until, given: concurrency };
         let member = Member {
-            number: turn.number,
-            rate: Counted { share: rate, wanted: turn.rate.wanted, until: lease_ends + SECOND_MS },
-            concurrency: Counted { share: busy, wanted: turn.concurrency.wanted, until: busy_until },
-            lease_ends,
+            last: number,
+            ends: rate_until.max(until),
+            held: rate,
+            wanted: turn.rate.wanted,
+            more: Shares { rate_until, rate_given: per_s, concurrency: counted, lease_ends },
         };
-        self.members.insert(Holder::clone(holder), member);
-        self.note_times(turn.took);
+        self.members.renew(holder, member);
+        if order != TurnOrder::Same {
+            self.note_times(turn.took);
+            self.hand_on(holder, turn);
+        }
         Some(ShareReply {
             per_s,
             concurrency,
@@ -136,7 +159,7 @@ impl Book {
             members: self.live(now),
             starts_in_ms: starts_in as u64,
             processing_us: self.processing_us,
-            ends: self.hand_on(holder, turn),
+            ends: self.ends.get(holder).cloned().unwrap_or_default(),
         })
     }
 
@@ -154,11 +177,12 @@ impl Book {
             lives_for_ms: (one.expires - now) as u64,
         });
         let instances: Vec<InstanceSeen> = seen.collect();
-        let counted = |of: fn(&Member) -> Counted| self.members.values().map(|member| of(member).at(now)).sum();
+        let counted =
+            |of: fn(&Member<Shares>) -> Counted| self.members.all().map(|(_, member)| of(member).at(now)).sum();
         (!instances.is_empty()).then(|| ServiceSeen {
             instances,
             total: self.total(now),
-            given: (counted(|member| member.rate), counted(|member| member.concurrency)),
+            given: (counted(rate_of), counted(concurrency_of)),
             members: self.live(now),
             processing_us: self.processing_us,
         })
@@ -176,7 +200,7 @@ impl Book {
     }
 
     fn live(&self, now: i64) -> u64 {
-        self.members.values().filter(|member| member.lease_ends > now).count() as u64
+        self.members.all().filter(|(_, member)| member.more.lease_ends > now).count() as u64
     }
 
     /// Forgets a service that has had no instance for long.
@@ -194,22 +218,23 @@ impl Book {
         }
     }
 
-    /// Passes ended admissions on to their holders. Returns the ends addressed to this holder that it has not acknowledged yet.
-    fn hand_on(&mut self, holder: &Holder, turn: &ShareTurn) -> String {
+    /// Passes ended admissions on to their holders, and forgets those of this holder that it has acknowledged.
+    fn hand_on(&mut self, holder: &Holder, turn: &ShareTurn) {
         for (to, ends) in turn.ends_by_holder() {
-            if self.members.contains_key(&to) {
+            if self.members.has(&to) {
                 let waiting = self.ends.entry(to).or_default();
                 if waiting.len() + ends.len() <= ENDS_BYTES {
                     waiting.push_str(&ends);
                 }
             }
         }
-        let Some(own) = self.ends.get_mut(holder) else { return String::new() };
         // Where the ends were lost and are others now, they are handed out again: an end that comes twice has no effect.
         let taken = turn.taken_bytes as usize;
-        if taken > 0 && own.as_bytes().get(taken - 1) == Some(&b' ') {
+        if let Some(own) = self.ends.get_mut(holder)
+            && taken > 0
+            && own.as_bytes().get(taken - 1) == Some(&b' ')
+        {
             own.drain(..taken);
         }
-        own.clone()
     }
 }

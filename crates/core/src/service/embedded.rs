@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 use super::{Book, Holder, Registered, Registration, ServiceName, ServiceSeen, ShareReply, ShareTurn};
 use crate::{
     embedded::{Locked, Now},
+    limit::share::overtaken,
     ports::{Services, StoreError},
     time::Time,
 };
@@ -59,7 +60,7 @@ impl Services for EmbeddedServices {
     async fn share(&mut self, service: &ServiceName, turn: &ShareTurn) -> Result<ShareReply, StoreError> {
         let holder = Holder::clone(&self.holder);
         let reply = self.with(service, |book, now| book.turn(&holder, turn, now));
-        reply.ok_or_else(|| StoreError::Temporary("a later turn was taken before this one".to_owned()))
+        reply.ok_or_else(overtaken)
     }
 
     async fn look(&mut self, service: &ServiceName) -> Result<Option<ServiceSeen>, StoreError> {

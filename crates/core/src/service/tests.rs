@@ -120,11 +120,24 @@ fn a_turn_that_comes_behind_a_later_one_has_no_effect() {
     let mut book = known(500, 20);
     turn(&mut book, "a", 5, (0, 0), 0);
     let before = book.clone();
-    for number in [4, 5] {
-        let late = ShareTurn { number, ..ShareTurn::default() };
-        assert_eq!(book.turn(&"a".into(), &late, at(10)), None);
-    }
+    let late = ShareTurn { number: 4, ..ShareTurn::default() };
+    assert_eq!(book.turn(&"a".into(), &late, at(10)), None);
     assert_eq!(book, before);
+}
+
+#[test]
+fn a_turn_that_is_repeated_gets_the_same_shares_and_hands_nothing_on_again() {
+    let mut book = known(500, 20);
+    turn(&mut book, "b", 1, (0, 0), 0);
+    let ends = vec![("b".into(), End { number: 7, took_ms: None })];
+    let uses = (Use { held: 0, wanted: 10 }, Use { held: 0, wanted: 10 });
+    let asked = ShareTurn { number: 1, rate: uses.0, concurrency: uses.1, took: (2, 25), ends, ..ShareTurn::default() };
+    let first = book.turn(&"a".into(), &asked, at(0)).unwrap();
+    assert_eq!((shares(&first), first.processing_us), ((0, 0), 12_500), "b holds all of it");
+    turn(&mut book, "b", 2, (0, 0), TURN_MS);
+    assert_eq!(book.turn(&"a".into(), &asked, at(TURN_MS)).as_ref(), Some(&first), "though b holds less by now");
+    let of_b = book.turn(&"b".into(), &ShareTurn { number: 3, ..ShareTurn::default() }, at(TURN_MS)).unwrap();
+    assert_eq!((of_b.ends.as_str(), of_b.processing_us), ("7 ", 12_500), "once");
 }
 
 #[test]

@@ -21,7 +21,10 @@ use super::{
     calls::{Called, charge, count_calls, give_back, look, take},
     returns::Returns,
 };
-use crate::observer::{LedgerCall, Observer};
+use crate::{
+    observer::{LedgerCall, Observer},
+    share::run_of,
+};
 
 /// Budgets that hold a lease at once in a process, at most; beyond that the one that was claimed least lately gives its lease back.
 const MOST_BUDGETS: usize = 10_000;
@@ -348,11 +351,4 @@ where
             tracing::warn!("the process ends before all tokens of budgets are given back: they count as spent");
         }
     }
-}
-
-/// Which run of the process this is: when it began. The part of a millisecond is by chance, for clocks that begin alike.
-fn run_of(clock: &impl Clock) -> i64 {
-    const PARTS: u32 = 1_024;
-    let part = clock.passed().subsec_nanos() % PARTS;
-    clock.now().millis().max(0).saturating_mul(PARTS.into()).saturating_add(part.into()).max(1)
 }

@@ -110,10 +110,7 @@ impl Returns {
 
 #[cfg(test)]
 mod tests {
-    use weir_core::{
-        budget::SpanNow,
-        ledger::{CountId, TurnNumber},
-    };
+    use weir_core::{budget::SpanNow, ledger::CountId, limit::share::TurnNumber};
 
     use super::*;
 

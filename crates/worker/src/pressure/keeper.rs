@@ -16,7 +16,7 @@ use weir_core::{
 };
 
 use super::{PressureStatus, Unsynced, untold::Untold, view::View};
-use crate::observer::Observer;
+use crate::{observer::Observer, share::TurnNumbers};
 
 /// From one turn to the next.
 const TURN_EVERY: Duration = Duration::from_secs(1);
@@ -34,6 +34,7 @@ pub struct PressureKeeper<L, C> {
     policy: Arc<Current<Policy>>,
     pressure: Arc<Pressure>,
     inbox: mpsc::Receiver<ActiveIn>,
+    turns: TurnNumbers,
     observer: Arc<dyn Observer>,
     status: PressureStatus,
     untold: Untold,
@@ -49,7 +50,7 @@ pub struct PressureKeeper<L, C> {
     waits_for_places: bool,
     /// In force before; batches that have begun by it are still decided by it.
     before: Option<Arc<PressureState>>,
-    /// The fair share of the places, by the last turn.
+    /// The fair part of the places, by the last turn that was told what is left.
     fair: u64,
     /// The places held after the last turn, and the users who became active since, with a place or without.
     held: u64,
@@ -79,6 +80,7 @@ where
         let status = PressureStatus::default();
         let keeper = Self {
             log,
+            turns: TurnNumbers::new(&clock),
             clock,
             policy,
             pressure: Arc::clone(&pressure),
@@ -204,6 +206,7 @@ where
         self.choose_told(&rule);
         held += self.untold.new_users();
         self.gathers = self.gathers.filter(|(_, until)| begun_at < *until);
+        let left = room;
         if self.next.is_some() || !self.untold.is_empty() {
             room = None;
         } else if self.gathers.is_some() {
@@ -224,8 +227,10 @@ where
                 state.places.add(reply.held.saturating_sub(held));
             }
             self.held = state.places.held();
-            let active = state.look();
-            self.fair = state.max().saturating_sub(active) / self.members.max(1);
+            state.look();
+            if room == left {
+                self.fair = reply.part;
+            }
         }
         if waited_for_places {
             self.put_in_force();
@@ -274,10 +279,12 @@ where
         held: u64,
         room: Option<u64>,
     ) -> Result<Option<SyncReply>, StoreError> {
-        let Some(reading) = self.next.as_ref().or(self.view.as_ref()) else { return Ok(None) };
+        let Some(reading) = self.next.as_mut().or(self.view.as_mut()) else { return Ok(None) };
         let overdue_at = self.synced.map_or(Duration::ZERO, |(begun_at, _)| begun_at + MEMBER_FOR);
         let within = overdue_at.checked_sub(begun_at).filter(|within| !within.is_zero()).unwrap_or(MEMBER_FOR);
         let request = SyncRequest {
+            turn: self.turns.next_turn(),
+            wanted: reading.wanted(),
             cursor: &reading.cursor,
             active: &self.telling,
             window_ms: reading.window_ms,

@@ -21,13 +21,15 @@ pub(super) struct View {
     pub(super) cursor: Cursor,
     /// The minute of the last sweep.
     swept: Minute,
+    /// How many users have asked for a place since the last turn, and in the one before.
+    asked: [u64; 2],
 }
 
 impl View {
     /// Nobody is active yet.
     pub(super) fn new(rule: &PressureRule, now: Minute) -> Self {
         let state = Arc::new(aside(|| PressureState::new(rule)));
-        Self { state, window_ms: rule.window_ms(), cursor: None, swept: now }
+        Self { state, window_ms: rule.window_ms(), cursor: None, swept: now, asked: [0; 2] }
     }
 
     /// Whether it has the maximum and the window of a rule.
@@ -59,6 +61,12 @@ impl View {
         }
     }
 
+    /// How many users have asked for a place lately.
+    pub(super) fn wanted(&mut self) -> u64 {
+        self.asked[0] += self.state.take_asked();
+        self.asked[0].max(self.asked[1])
+    }
+
     /// Notes what a reply has; gives how many users are ignored, because their minute is ahead of the clock.
     pub(super) fn note(&mut self, reply: &SyncReply, now: Minute) -> u64 {
         let mut ignored = 0;
@@ -72,6 +80,7 @@ impl View {
             }
         }
         self.cursor.clone_from(&reply.cursor);
+        self.asked = [0, self.asked[0]];
         u64::try_from(ignored).unwrap_or(u64::MAX)
     }
 }

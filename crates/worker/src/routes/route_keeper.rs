@@ -21,6 +21,7 @@ use super::{
     learnt::{LastLearnt, Learnt},
     offsets::{LastLook, OffsetsSeen},
 };
+use crate::share::TurnNumbers;
 
 /// From one turn to the next: at most two a second.
 pub(super) const TURN_EVERY: Duration = Duration::from_millis(550);
@@ -53,6 +54,7 @@ pub(super) struct RouteKeeper<P, C> {
     route: Arc<Route>,
     state: Arc<RouteState>,
     links: RouteLinks<P, C>,
+    turns: TurnNumbers,
     learnt: Learnt,
     pace: Option<Pace>,
     /// When the controller was given a sample last.
@@ -74,6 +76,7 @@ impl<P: Permits, C: Clock> RouteKeeper<P, C> {
             route: Arc::new(route.clone()),
             used: used_by_now(&state),
             state,
+            turns: TurnNumbers::new(&links.clock),
             links,
             learnt,
             pace: None,
@@ -115,6 +118,7 @@ impl<P: Permits, C: Clock> RouteKeeper<P, C> {
         let took = self.learnt.times.look(self.state.times());
         let slow = self.signals((&look, &pace), now);
         let turn = PermitTurn {
+            number: self.turns.next_turn(),
             route: &self.route.name,
             service: self.route.service.as_deref(),
             room,

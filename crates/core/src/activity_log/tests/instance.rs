@@ -10,6 +10,7 @@ use super::super::{ActiveIn, Book, Cursor, SyncReply, SyncRequest};
 use crate::{
     activity::{ActivityHash, Minute},
     class::Filter,
+    limit::share::TurnNumber,
     policy::Action,
     pressure::{ActiveBy, Pressure, PressureRule, PressureState},
     shard::UserHash,
@@ -28,6 +29,7 @@ fn user(number: u64) -> ActivityHash {
 /// One process.
 struct Instance {
     name: String,
+    turn: TurnNumber,
     pressure: Arc<Pressure>,
     state: Arc<PressureState>,
     inbox: mpsc::Receiver<ActiveIn>,
@@ -60,12 +62,14 @@ impl Instance {
         let state = Arc::new(PressureState::new(&rule));
         pressure.replace(Some(Arc::clone(&state)));
         let name = format!("weir-{number}");
-        Self { name, pressure, state, inbox, untold: Vec::new(), cursor: None, fair: 0 }
+        let turn = TurnNumber { run: i64::try_from(number).unwrap(), number: 0 };
+        Self { name, turn, pressure, state, inbox, untold: Vec::new(), cursor: None, fair: 0 }
     }
 
-    fn request<'r>(&'r self, held: u64, room: Option<u64>, member_for_ms: i64) -> SyncRequest<'r> {
-        let window_ms = i64::from(WINDOW_MINUTES) * 60_000;
-        SyncRequest { cursor: &self.cursor, active: &self.untold, window_ms, member_for_ms, held, room }
+    fn request(&mut self, held: u64, room: Option<u64>, member_for_ms: i64) -> SyncRequest<'_> {
+        self.turn.number += 1;
+        let (turn, wanted, window_ms) = (self.turn, self.state.take_asked(), i64::from(WINDOW_MINUTES) * 60_000);
+        SyncRequest { turn, cursor: &self.cursor, active: &self.untold, window_ms, member_for_ms, held, wanted, room }
     }
 
     /// A turn, in the keeper's order: what is held first, then who is active, then who is told.
@@ -74,7 +78,8 @@ impl Instance {
         let held = self.state.places.held();
         let room = self.state.room();
         self.untold.extend(self.inbox.try_iter());
-        let reply = book.sync(&self.name, &self.request(held, Some(room), MEMBER_FOR_MS), now);
+        let name = self.name.clone();
+        let reply = book.sync(&name, &self.request(held, Some(room), MEMBER_FOR_MS), now).unwrap();
         if answered {
             self.take_up(&reply, held, now);
         }
@@ -90,8 +95,8 @@ impl Instance {
             }
         }
         self.state.places.add(reply.held - held);
-        let estimate = self.state.look();
-        self.fair = MAX.saturating_sub(estimate) / reply.members.max(1);
+        self.state.look();
+        self.fair = reply.part;
     }
 }
 
@@ -226,7 +231,8 @@ impl Instances {
         if self.all.len() > 1 {
             let mut leaves = self.all.remove(at % self.all.len());
             leaves.untold.extend(leaves.inbox.try_iter());
-            self.book.sync(&leaves.name, &leaves.request(0, None, 0), self.now);
+            let name = leaves.name.clone();
+            self.book.sync(&name, &leaves.request(0, None, 0), self.now).unwrap();
         }
     }
 

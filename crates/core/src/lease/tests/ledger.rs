@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::{
     budget::{BudgetId, SpanNow},
-    ledger::{CountId, GiveBack, TakeAnswer, TakeRequest, TurnNumber},
+    ledger::{CountId, GiveBack, TakeAnswer, TakeRequest},
+    limit::share::TurnNumber,
 };
 
 const BUCKETS: i64 = 60;

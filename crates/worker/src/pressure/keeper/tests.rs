@@ -216,6 +216,25 @@ async fn places_are_kept_for_as_many_as_became_active_without_one_in_the_last_se
 }
 
 #[tokio::test]
+async fn whoever_is_asked_for_places_tells_how_many_and_keeps_no_more_than_its_part() {
+    let mut world = World::loaded().await;
+    world.turn().await;
+    assert_eq!((world.log.last().wanted, world.state().places.left()), (0, 1_000));
+    for (asks, wanted) in [(7, 7), (3, 7), (0, 3), (0, 0)] {
+        (0..asks).for_each(|_| assert!(world.state().take_place()));
+        world.turn().await;
+        assert_eq!(world.log.last().wanted, wanted, "of this turn and the one before");
+    }
+    let fewer = SyncReply { part: 200, members: 2, ..SyncReply::default() };
+    world.log.next(Does::Answers(fewer));
+    world.turn().await;
+    assert_eq!(world.state().places.left(), 990, "until the next turn");
+    world.log.next(Does::Refuses);
+    world.turn().await;
+    assert_eq!((world.log.last().held, world.state().places.left()), (200, 190));
+}
+
+#[tokio::test]
 async fn a_minute_that_is_ahead_of_the_clock_by_more_than_one_is_ignored_and_counted() {
     let mut world = World::loaded().await;
     let now = world.clock.minute();

@@ -70,6 +70,7 @@ pub(super) struct Turn {
     pub(super) active: Vec<ActiveIn>,
     pub(super) member_for_ms: i64,
     pub(super) held: u64,
+    pub(super) wanted: u64,
     pub(super) room: Option<u64>,
 }
 
@@ -106,14 +107,16 @@ impl Log {
 
 impl ActivityLog for Log {
     async fn sync(&mut self, request: &SyncRequest<'_>) -> Result<SyncReply, StoreError> {
-        let SyncRequest { cursor, active, member_for_ms, held, room, .. } = request.clone();
+        let SyncRequest { turn, cursor, active, member_for_ms, held, wanted, room, .. } = request.clone();
         let next = {
             let mut inner = self.0.write().unwrap();
-            inner.0.push(Turn { cursor: cursor.clone(), active: active.to_vec(), member_for_ms, held, room });
+            inner.0.push(Turn { cursor: cursor.clone(), active: active.to_vec(), member_for_ms, held, wanted, room });
+            assert_eq!(turn.number, inner.0.len() as u64, "each turn has the number that follows");
             inner.1.pop_front()
         };
+        let part = room.unwrap_or(0);
         match next {
-            None => Ok(SyncReply { held: held.max(room.unwrap_or(0)), members: 1, bytes: 10, ..SyncReply::default() }),
+            None => Ok(SyncReply { held: held.max(part), part, members: 1, bytes: 10, ..SyncReply::default() }),
             Some(Does::Answers(reply)) => Ok(SyncReply { held: held.max(reply.held), ..reply }),
             Some(Does::Refuses) => Err(StoreError::Temporary("no".to_owned())),
             Some(Does::Hangs) => std::future::pending().await,

@@ -1,20 +1,21 @@
-//! How a total is shared by those who want parts of it: max-min fair.
+//! How members share a total: each by what it wants, max-min fair. The one rule of all limits.
 
 /// For how long the same members get what cannot be divided, in milliseconds.
 const ROTATE_MS: i64 = 10_000;
 
 /// One of those who share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Wanting<'w> {
-    pub(super) want: u64,
-    pub(super) name: &'w str,
+pub(crate) struct Wanting<'w> {
+    pub(crate) want: u64,
+    pub(crate) name: &'w str,
 }
 
-/// The part of the member `own` of a total, at this time in ms since 1970.
+/// The part of a member of a total, beside others, at this time in ms since 1970.
 ///
 /// Whoever wants no more than an even part of what is left gets what it wants. The others share the rest evenly, and take turns at the
 /// remainder. Where all get what they want, the surplus is shared evenly, so that each can begin at once.
-pub(super) fn fair_share(total: u64, mut members: Vec<Wanting<'_>>, own: &str, now: i64) -> u64 {
+pub(crate) fn fair_share<'w>(total: u64, own: Wanting<'w>, others: impl Iterator<Item = Wanting<'w>>, now: i64) -> u64 {
+    let mut members: Vec<Wanting<'w>> = others.chain([own]).collect();
     members.sort_unstable();
     let (mut left, mut rest, mut own_part) = (total, members.len() as u64, 0);
     for Wanting { want, name } in &members {
@@ -22,7 +23,7 @@ pub(super) fn fair_share(total: u64, mut members: Vec<Wanting<'_>>, own: &str, n
             break;
         }
         (left, rest) = (left - want, rest - 1);
-        if *name == own {
+        if *name == own.name {
             own_part = *want;
         }
     }
@@ -36,9 +37,14 @@ pub(super) fn fair_share(total: u64, mut members: Vec<Wanting<'_>>, own: &str, n
     };
     sharing.sort_unstable_by_key(|member| member.name);
     let count = sharing.len() as u64;
-    let Some(rank) = sharing.iter().position(|member| member.name == own) else { return own_part };
+    let Some(rank) = sharing.iter().position(|member| member.name == own.name) else { return own_part };
     let turn = (rank as u64 + first.unsigned_abs()) % count;
     own_part + left / count + u64::from(turn < left % count)
+}
+
+/// What a member may hold of a total, of which others hold so much: its part, as far as it holds that already, or they leave it.
+pub(crate) fn grow(total: u64, others: u64, held: u64, part: u64) -> u64 {
+    part.min(held.max(total.saturating_sub(others)))
 }
 
 #[cfg(test)]
@@ -47,8 +53,10 @@ mod tests {
 
     fn parts(total: u64, wants: &[u64], now: i64) -> Vec<u64> {
         let names: Vec<String> = (0..wants.len()).map(|number| format!("m{number}")).collect();
-        let members = || wants.iter().zip(&names).map(|(want, name)| Wanting { want: *want, name }).collect();
-        names.iter().map(|name| fair_share(total, members(), name, now)).collect()
+        let members = || wants.iter().zip(&names).map(|(want, name)| Wanting { want: *want, name });
+        members()
+            .map(|own| fair_share(total, own, members().filter(move |other| other.name != own.name), now))
+            .collect()
     }
 
     #[test]
@@ -70,6 +78,15 @@ mod tests {
     }
 
     #[test]
+    fn a_member_grows_only_into_what_others_leave() {
+        for (others, held, part, expected) in
+            [(40, 0, 50, 50), (60, 0, 50, 40), (100, 30, 50, 30), (120, 30, 50, 30), (0, 100, 50, 50)]
+        {
+            assert_eq!(grow(100, others, held, part), expected, "others hold {others}, and it holds {held}");
+        }
+    }
+
+    #[test]
     fn parts_are_the_total_at_every_moment() {
         for total in 0..40 {
             for wants in [[0, 1, 2, 3], [9, 9, 9, 9], [30, 1, 30, 1], [0, 0, 0, 50]] {
@@ -77,6 +94,7 @@ mod tests {
                     let parts = parts(total, &wants, now);
                     assert_eq!(parts.iter().sum::<u64>(), total, "{wants:?}");
                     for (part, want) in parts.iter().zip(wants) {
+                        // The bound of budgets is half of that.
                         assert!(*part >= want.min(total / 4), "{part} of {total}, {want} wanted");
                     }
                 }

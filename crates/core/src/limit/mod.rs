@@ -1,0 +1,3 @@
+//! Limits that instances share: what all of them have in common, whatever is limited.
+
+pub mod share;

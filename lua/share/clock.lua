@@ -1,0 +1,14 @@
+-- share/clock: times and numbers. weir puts it before each script that needs it (script.rs of the Redis edge), like the other files of this
+-- folder.
+
+-- A whole number as it is written: up to 10^15, and never with an exponent.
+local function whole(number)
+  return string.format('%.0f', number)
+end
+
+-- The server's clock in ms since 1970.
+local function server_clock()
+  local time = redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
