@@ -12,6 +12,9 @@ use crate::{
 pub use book::{Book, USERS_AN_ENTRY};
 pub use embedded::EmbeddedActivityLog;
 
+/// Users that a turn tells, at most: 1 MiB.
+pub const USERS_A_TURN: usize = 128 * 1024;
+
 /// How far an instance has read the log; `None`: nothing of it.
 pub type Cursor = Option<Box<str>>;
 

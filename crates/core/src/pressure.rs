@@ -10,7 +10,7 @@ mod places;
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
         mpsc,
     },
     time::Duration,
@@ -24,7 +24,7 @@ pub use places::Places;
 
 use crate::{
     activity::{ActiveUsers, ActivityHash, Minute, Noted},
-    activity_log::ActiveIn,
+    activity_log::{ActiveIn, USERS_A_TURN},
     activity_report::ReportOutcome,
     class::Filter,
     selection::Action,
@@ -59,6 +59,12 @@ impl PressureRule {
         i64::from(self.window_minutes) * 60_000
     }
 
+    /// How many users may wait in a process to be told to others: as many as may be active, and what one turn tells.
+    #[must_use]
+    pub fn most_untold(&self) -> usize {
+        most_untold(self.max_active_users)
+    }
+
     /// Where in the window a deferred user's turn is, in milliseconds: users who wait come back evenly over a window. Each minute in
     /// another order, so that nobody is always the last.
     #[must_use]
@@ -90,6 +96,10 @@ pub struct Pressure {
     /// Until when the places are this process's, by the monotonic clock in milliseconds.
     usable_until_ms: AtomicU64,
     told: mpsc::Sender<ActiveIn>,
+    /// Users that the task has not heard of yet.
+    unheard: AtomicUsize,
+    /// Users that it never hears of, because too many waited.
+    dropped: AtomicU64,
 }
 
 /// What is in force: made anew when the policy's maximum or window changes.
@@ -107,12 +117,25 @@ pub struct PressureState {
 }
 
 impl Pressure {
-    /// Nothing is in force. What batches tell comes out of the receiver, in a task that drains it at least once a second.
+    /// Nothing is in force. What batches tell comes out of the receiver, in a task that drains it at least once a second, and says so
+    /// ([`Pressure::heard`]).
     #[must_use]
     pub fn new() -> (Arc<Self>, mpsc::Receiver<ActiveIn>) {
         let (told, inbox) = mpsc::channel();
         let usable_until_ms = AtomicU64::new(u64::MAX);
-        (Arc::new(Self { in_force: ArcSwapOption::empty(), usable_until_ms, told }), inbox)
+        let (in_force, unheard, dropped) = Default::default();
+        (Arc::new(Self { in_force, usable_until_ms, told, unheard, dropped }), inbox)
+    }
+
+    /// The task has heard of so many users: as many more may wait for it.
+    pub fn heard(&self, users: usize) {
+        self.unheard.fetch_sub(users, Ordering::Relaxed);
+    }
+
+    /// How many users were not told since the last call, because too many waited for the task.
+    #[must_use]
+    pub fn take_dropped(&self) -> u64 {
+        self.dropped.swap(0, Ordering::Relaxed)
     }
 
     /// The places are this process's until then, by the monotonic clock; other instances may have them later.
@@ -187,10 +210,27 @@ impl Pressure {
             state.exempt.add(exempt, minute);
         }
         if !told.users.is_empty() {
-            // Nobody listens in a process that is ending.
-            let _ = self.told.send(told);
+            self.hand_over(told, most_untold(state.max));
         }
     }
+
+    /// Lanes do not wait for the task, which waits for Redis: where it hears nothing for long, so many users at the most wait for it.
+    fn hand_over(&self, told: ActiveIn, most: usize) {
+        let users = told.users.len();
+        let unheard = self.unheard.fetch_add(users, Ordering::Relaxed);
+        let is_full = unheard.saturating_add(users) > most;
+        if is_full {
+            self.dropped.fetch_add(u64::try_from(users).unwrap_or(u64::MAX), Ordering::Relaxed);
+        }
+        // Nobody listens in a process that is ending.
+        if is_full || self.told.send(told).is_err() {
+            self.heard(users);
+        }
+    }
+}
+
+fn most_untold(max_active_users: u64) -> usize {
+    usize::try_from(max_active_users).unwrap_or(usize::MAX).max(USERS_A_TURN)
 }
 
 impl PressureState {

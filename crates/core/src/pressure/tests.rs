@@ -136,6 +136,23 @@ fn a_user_is_told_once_a_minute_and_as_new_once_a_window() {
 }
 
 #[test]
+fn of_users_who_wait_for_the_task_no_more_are_kept_than_may_be_active_or_a_turn_tells() {
+    assert_eq!([1_000, 1_000_000].map(|most| rule(most).most_untold()), [USERS_A_TURN, 1_000_000]);
+    let (pressure, inbox) = Pressure::new();
+    let tell = |users: u64| {
+        let users = (0..users).map(ActivityHash).collect();
+        pressure.hand_over(ActiveIn { minute: Minute(1), new: 0, users }, 10);
+        pressure.take_dropped()
+    };
+    assert_eq!([tell(6), tell(4), tell(1)], [0, 0, 1]);
+    let told = || inbox.try_iter().map(|told| told.users.len()).sum::<usize>();
+    assert_eq!((told(), tell(2)), (10, 2), "the task has not said that it has heard of them");
+    pressure.heard(4);
+    assert_eq!([tell(5), tell(4)], [5, 0]);
+    assert_eq!(told(), 4);
+}
+
+#[test]
 fn users_who_came_by_intents_that_the_rule_does_not_apply_to_count_for_a_window() {
     let (pressure, _inbox) = Pressure::new();
     let state = PressureState::new(&rule(1_000));

@@ -8,7 +8,7 @@ use std::{
 use tokio_util::sync::CancellationToken;
 use weir_core::{
     activity::Minute,
-    activity_log::{ActiveIn, SyncReply, SyncRequest},
+    activity_log::{ActiveIn, SyncReply, SyncRequest, USERS_A_TURN},
     current::Current,
     policy::Policy,
     ports::{ActivityLog, Clock, StoreError},
@@ -24,8 +24,6 @@ const TURN_EVERY: Duration = Duration::from_secs(1);
 pub const MEMBER_FOR: Duration = Duration::from_secs(10);
 /// How long the last turn may take when the process ends.
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);
-/// Users that a turn tells, at most: 1 MiB.
-const USERS_A_TURN: usize = 128 * 1024;
 
 /// Tells the log who became active here, notes who did elsewhere, and gets places for users of this process.
 pub struct PressureKeeper<L, C> {
@@ -263,9 +261,7 @@ where
 
     /// Chooses which of the users that the log does not have yet this turn adds to it.
     fn choose_told(&mut self, rule: &PressureRule) {
-        // Reports may be of more users than the maximum; what one turn tells is not dropped.
-        let most = usize::try_from(rule.max_active_users).unwrap_or(usize::MAX).max(USERS_A_TURN);
-        let dropped = self.untold.keep(most);
+        let dropped = self.untold.keep(rule.most_untold()) + self.pressure.take_dropped();
         if dropped > 0 {
             self.observer.activity_synced(0, dropped);
         }
@@ -362,6 +358,7 @@ where
         let elsewhere = self.view.as_ref().filter(|_| self.before.is_some());
         let states = [elsewhere, self.next.as_ref()];
         for active in self.inbox.try_iter() {
+            self.pressure.heard(active.users.len());
             for View { state, .. } in states.into_iter().flatten() {
                 for user in &active.users {
                     state.users.note(*user, active.minute, active.minute);

@@ -77,13 +77,20 @@ impl Instance {
         self.state.places.withdraw_above(self.fair);
         let held = self.state.places.held();
         let room = self.state.room();
-        self.untold.extend(self.inbox.try_iter());
+        self.hear();
         let name = self.name.clone();
         let reply = book.sync(&name, &self.request(held, Some(room), MEMBER_FOR_MS), now).unwrap();
         if answered {
             self.take_up(&reply, held, now);
         }
         answered && reply.more
+    }
+
+    fn hear(&mut self) {
+        for active in self.inbox.try_iter() {
+            self.pressure.heard(active.users.len());
+            self.untold.push(active);
+        }
     }
 
     fn take_up(&mut self, reply: &SyncReply, held: u64, now: Time) {
@@ -210,7 +217,7 @@ impl Instances {
     /// An instance is killed: whoever it did not tell is forgotten.
     pub(super) fn kill(&mut self, at: usize) {
         let mut killed = self.all.remove(at % self.all.len());
-        killed.untold.extend(killed.inbox.try_iter());
+        killed.hear();
         let untold: HashSet<ActivityHash> = killed.untold.iter().flat_map(|active| active.users.clone()).collect();
         self.conceded += untold.len() as u64;
     }
@@ -230,7 +237,7 @@ impl Instances {
     pub(super) fn leave(&mut self, at: usize) {
         if self.all.len() > 1 {
             let mut leaves = self.all.remove(at % self.all.len());
-            leaves.untold.extend(leaves.inbox.try_iter());
+            leaves.hear();
             let name = leaves.name.clone();
             self.book.sync(&name, &leaves.request(0, None, 0), self.now).unwrap();
         }
