@@ -9,7 +9,7 @@ use weir_core::{
     activity::{ActivityHash, Minute},
     activity_log::{ActiveIn, Cursor, SyncReply, SyncRequest},
     limit::share::TurnNumber,
-    ports::ActivityLog,
+    ports::Share,
 };
 use weir_redis::{Opened, RedisActivityLog, RedisOptions, RedisStats};
 
@@ -55,16 +55,15 @@ impl Instance {
         let (known, held) = (self.known + new, self.held.saturating_sub(new));
         self.turn.number += 1;
         let request = SyncRequest {
-            turn: self.turn,
             wanted: MOST,
-            cursor: &self.cursor,
-            active: told,
+            cursor: self.cursor.clone(),
+            active: told.to_vec(),
             window_ms: WINDOW_MS,
             member_for_ms: MEMBER_FOR_MS,
             held,
             room: Some(MOST.saturating_sub(known)),
         };
-        let reply = self.log.sync(&request).await.unwrap();
+        let reply = self.log.turn(&(), self.turn, &request).await.unwrap();
         (self.held, self.cursor) = (reply.held, reply.cursor.clone());
         self.known = known + reply.active.iter().map(|active| active.new).sum::<u64>();
         reply

@@ -9,7 +9,7 @@ use weir_core::{
     admit::AdmitRequest,
     class::ClassNames,
     limit::share::TurnNumber,
-    ports::{ActivityLog, Services, Store, StoreError},
+    ports::{Services, Share, Store, StoreError},
     service::{Registration, ServiceName, ShareTurn},
 };
 use weir_redis::{NodeClocks, Password, RedisActivityLog, RedisOptions, RedisServices, Tuning};
@@ -102,18 +102,10 @@ async fn each_word_that_pressure_needs_is_on_the_page_and_named_where_it_is_miss
         let prefix = options.prefix.clone();
         let opened = opened(&options).await.unwrap();
         let mut log = RedisActivityLog::new(&Arc::new(options.clone()), &Arc::default(), &opened, "gone");
-        let users = [ActiveIn { minute: Minute(1), new: 1, users: vec![ActivityHash(1)] }];
-        let mut request = SyncRequest {
-            turn: TurnNumber { run: 1, number: 1 },
-            cursor: &None,
-            active: &users,
-            window_ms: 60_000,
-            member_for_ms: 1,
-            held: 0,
-            wanted: 0,
-            room: None,
-        };
-        log.sync(&request).await.unwrap();
+        let active = vec![ActiveIn { minute: Minute(1), new: 1, users: vec![ActivityHash(1)] }];
+        let (cursor, window_ms, member_for_ms, first) = (None, 60_000, 1, TurnNumber { run: 1, number: 1 });
+        let mut request = SyncRequest { cursor, active, window_ms, member_for_ms, held: 0, wanted: 0, room: None };
+        log.turn(&(), first, &request).await.unwrap();
         let rights = page::redis_rights("redis", &prefix, "secret");
         let more = page::block("redis pressure").trim().strip_prefix("ACL SETUSER weir ").unwrap();
         let mut command = vec!["acl", "setuser", prefix.as_str()];
@@ -125,7 +117,7 @@ async fn each_word_that_pressure_needs_is_on_the_page_and_named_where_it_is_miss
         let mut log = RedisActivityLog::new(&Arc::new(options), &Arc::default(), &opened, "weir-0");
         // The member before has gone, and leaves.
         request.member_for_ms = 10_000;
-        let turn = log.sync(&request).await;
+        let turn = log.turn(&(), first, &request).await;
         match left_out {
             None => assert!(turn.is_ok(), "{turn:?}"),
             Some(_) => assert!(

@@ -9,8 +9,9 @@ use std::{
 
 use weir_core::{
     activity::{ActivityHash, Minute},
-    activity_log::{SyncReply, SyncRequest},
-    ports::{ActivityLog, StoreError},
+    activity_log::{SharedPlaces, SyncReply, SyncRequest},
+    limit::share::TurnNumber,
+    ports::{Share, StoreError},
 };
 use weir_redis::RedisActivityLog;
 
@@ -95,18 +96,18 @@ impl SimActivityLog {
     }
 }
 
-impl ActivityLog for SimActivityLog {
-    async fn sync(&mut self, request: &SyncRequest<'_>) -> Result<SyncReply, StoreError> {
+impl Share<SharedPlaces> for SimActivityLog {
+    async fn turn(&mut self, _: &(), number: TurnNumber, request: &SyncRequest) -> Result<SyncReply, StoreError> {
         let mut asked = request.clone();
         if self.env.sabotage() == Sabotage::PlaceOutlived {
             asked.member_for_ms = asked.member_for_ms.min(SOON_GONE_MS);
         }
-        let outcome = self.log.sync(&asked).await;
+        let outcome = self.log.turn(&(), number, &asked).await;
         match &outcome {
             Ok(_) => {
                 let (process, at) = (self.process, self.env.passed());
                 let mut heard = lock(&self.heard);
-                for active in request.active {
+                for active in &request.active {
                     for user in &active.users {
                         heard.told.entry((*user, active.minute)).or_insert(Told { process, at });
                     }

@@ -14,7 +14,7 @@ use weir_core::{
     document::Format,
     limit::share::TurnNumber,
     policy_file::parse_policy,
-    ports::{ActivityLog as _, Clock as _},
+    ports::{Clock as _, Share as _},
     pressure::{ActiveBy, Pressure},
 };
 use weir_redis::{KeyspaceSeed, RedisActivityLog, RedisOptions, RedisStats, Tuning, WhenMissing, open};
@@ -125,17 +125,8 @@ async fn fill(mut log: RedisActivityLog, load: &Load) -> Result<()> {
         new: users.len() as u64,
         users: users.into_iter().map(user).collect(),
     });
-    let active: Vec<ActiveIn> = active.collect();
-    let request = SyncRequest {
-        turn: TurnNumber { run: 1, number: 1 },
-        cursor: &None,
-        active: &active,
-        window_ms: WINDOW_MS,
-        member_for_ms: 0,
-        held: 0,
-        wanted: 0,
-        room: None,
-    };
-    log.sync(&request).await.context("telling who is active")?;
+    let (cursor, active, window_ms) = (None, active.collect(), WINDOW_MS);
+    let request = SyncRequest { cursor, active, window_ms, member_for_ms: 0, held: 0, wanted: 0, room: None };
+    log.turn(&(), TurnNumber { run: 1, number: 1 }, &request).await.context("telling who is active")?;
     Ok(())
 }

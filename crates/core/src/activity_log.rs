@@ -1,16 +1,27 @@
-//! What instances tell each other about who is active: the port's requests and replies ([`crate::ports::ActivityLog`]), and [`Book`], a
+//! What instances tell each other about who is active, and how they share the places below the maximum ([`SharedPlaces`]); and [`Book`], a
 //! log in memory: the reference that `lua/sync.lua` must equal.
 
 mod book;
-mod embedded;
 
 use crate::{
     activity::{ActivityHash, Minute},
-    limit::share::TurnNumber,
+    limit::{SharedLimit, share::Embedded},
     time::Time,
 };
 pub use book::{Book, USERS_AN_ENTRY};
-pub use embedded::EmbeddedActivityLog;
+
+/// The embedded log of activity: in this process. For `weir demo` and tests.
+pub type EmbeddedActivityLog = Embedded<SharedPlaces, Book>;
+
+/// The places below the maximum: instances share them, and in the same turn tell each other who is active.
+#[derive(Debug, Clone, Copy)]
+pub struct SharedPlaces;
+
+impl SharedLimit for SharedPlaces {
+    type Key = ();
+    type Turn = SyncRequest;
+    type Reply = SyncReply;
+}
 
 /// Users that a turn tells, at most: 1 MiB.
 pub const USERS_A_TURN: usize = 128 * 1024;
@@ -18,15 +29,14 @@ pub const USERS_A_TURN: usize = 128 * 1024;
 /// How far an instance has read the log; `None`: nothing of it.
 pub type Cursor = Option<Box<str>>;
 
-/// One instance's turn: what it tells, what it has read, and the places that it holds.
+/// One instance's turn: what it tells, what it has read, and the places that it holds. One that is repeated tells nobody again, and gets the
+/// places that it had.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SyncRequest<'r> {
-    /// Its number: a turn that is repeated tells nobody again, and gets the places that it had.
-    pub turn: TurnNumber,
+pub struct SyncRequest {
     /// How far it has read.
-    pub cursor: &'r Cursor,
+    pub cursor: Cursor,
     /// The users who became active here since the last turn, by minute.
-    pub active: &'r [ActiveIn],
+    pub active: Vec<ActiveIn>,
     /// What it looks back over, in milliseconds: what is older is forgotten by all.
     pub window_ms: i64,
     /// How long it stays a member without another turn, in milliseconds; 0: it leaves.

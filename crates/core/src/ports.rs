@@ -4,6 +4,7 @@ mod clock;
 mod node_health;
 mod permits;
 mod services;
+mod share;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,13 +18,13 @@ pub use self::{
     node_health::NodeHealth,
     permits::{PermitGrant, PermitTurn, Permits},
     services::Services,
+    share::Share,
 };
 pub use super::fields::schemas::{
     Content, HeldSchemas, Preparing, SchemaFields, SchemaId, SchemaValue, Schemas, SchemasUnavailable,
 };
 use super::record::{Job, Progress, ReadBefore, Records};
 use crate::{
-    activity_log::{SyncReply, SyncRequest},
     admit::AdmitBatch,
     class::{ClassNames, ClassNumbers},
     decide::Answer,
@@ -178,18 +179,6 @@ pub trait Ledger: Send {
         tokens: &[GiveBack],
         answers: &mut [Option<u64>],
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
-}
-
-/// Where instances tell each other who is active.
-pub trait ActivityLog: Send {
-    /// Takes a turn: tells who became active here, reads what others told, and shares places. One round trip.
-    ///
-    /// Safe to call again after an error, and to drop half way: a turn that is repeated gets what it had, reporting a user twice has no
-    /// further effect, and places added without an answer are held until the next turn.
-    ///
-    /// # Errors
-    /// It may have been done or not; nothing is lost where the request is made again.
-    fn sync(&mut self, request: &SyncRequest<'_>) -> impl Future<Output = Result<SyncReply, StoreError>> + Send;
 }
 
 /// The keyspace's record of the partitions for which a group has committed an offset. It distinguishes a group whose offsets

@@ -13,7 +13,7 @@ macro_rules! script {
 
 /// The scripts; each is one verb.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Script {
+pub enum Script {
     /// `lua/admit.lua` and the files in `lua/admit/`
     Admit,
     /// `lua/intern.lua`

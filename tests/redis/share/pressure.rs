@@ -6,8 +6,8 @@ use fastrand::Rng;
 use weir_core::{
     activity::{ActivityHash, Minute},
     activity_log::{ActiveIn, Book, Cursor, SyncReply, SyncRequest},
-    limit::share::TurnNumber,
-    ports::{ActivityLog, StoreError},
+    limit::share::{Reference as _, TurnNumber},
+    ports::{Share as _, StoreError},
     time::Time,
 };
 use weir_redis::RedisActivityLog;
@@ -53,9 +53,10 @@ pub(super) struct Turn {
 }
 
 impl Turn {
-    fn request<'s>(&'s self, cursor: &'s Cursor) -> SyncRequest<'s> {
-        let Self { number: turn, window_ms, member_for_ms, held, wanted, room, ref active } = *self;
-        SyncRequest { turn, cursor, active, window_ms, member_for_ms, held, wanted, room }
+    fn request(&self, cursor: &Cursor) -> SyncRequest {
+        let Self { window_ms, member_for_ms, held, wanted, room, ref active, .. } = *self;
+        let (cursor, active) = (cursor.clone(), active.clone());
+        SyncRequest { cursor, active, window_ms, member_for_ms, held, wanted, room }
     }
 }
 
@@ -81,7 +82,8 @@ impl Active {
             let active = vec![ActiveIn { minute, new: 1, users }];
             let (number, window_ms) = (TurnNumber::default(), 1 << 40);
             let turn = Turn { number, window_ms, member_for_ms: 0, held: 0, wanted: 0, room: None, active };
-            self.book.sync("weir-1", &turn.request(&Some("1-1".into())), Time::from_millis(at_ms).unwrap()).unwrap();
+            let request = turn.request(&Some("1-1".into()));
+            self.book.turn("weir-1", number, &request, Time::from_millis(at_ms).unwrap()).unwrap();
         }
     }
 }
@@ -137,8 +139,8 @@ impl Scripted for Active {
     async fn on_server(&mut self, member: usize, turns: &[Turn]) -> Result<Vec<(Self::Reply, Time)>, StoreError> {
         // One whose record a later turn has written counts still, so it counted before.
         let began = self.place.clock();
-        let reply = self.logs[member].sync(&turns[0].request(&self.kept[member].cursor)).await;
-        let reply = unless_overtaken(reply)?;
+        let (number, request) = (turns[0].number, turns[0].request(&self.kept[member].cursor));
+        let reply = unless_overtaken(self.logs[member].turn(&(), number, &request).await)?;
         let now = reply.as_ref().map_or(began, |reply| reply.now);
         if let Some(reply) = &reply {
             self.cursors[0].clone_from(&reply.cursor);
@@ -147,7 +149,8 @@ impl Scripted for Active {
     }
 
     fn on_reference(&mut self, member: usize, turn: &Turn, now: Time) -> Self::Reply {
-        let reply = self.book.sync(INSTANCES[member], &turn.request(&self.kept[member].in_book), now)?;
+        let request = turn.request(&self.kept[member].in_book);
+        let reply = self.book.turn(INSTANCES[member], turn.number, &request, now)?;
         self.cursors[1].clone_from(&reply.cursor);
         Some(shown(reply))
     }

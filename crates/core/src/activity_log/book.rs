@@ -2,10 +2,10 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use super::{ActiveIn, Cursor, SyncReply, SyncRequest};
+use super::{ActiveIn, Cursor, SharedPlaces, SyncReply, SyncRequest};
 use crate::{
     activity::ActivityHash,
-    limit::share::{Member, MemberRecords, TurnOrder, Wanting, fair_share, grow},
+    limit::share::{Member, MemberRecords, Reference, TurnNumber, TurnOrder, Wanting, fair_share, grow},
     time::Time,
 };
 
@@ -56,6 +56,26 @@ struct RoomTold {
     appended: u64,
 }
 
+/// A turn that is being taken.
+struct Turning<'t> {
+    instance: &'t str,
+    number: TurnNumber,
+    request: &'t SyncRequest,
+    now: i64,
+}
+
+impl Turning<'_> {
+    /// Entries before it are removed.
+    fn begin(&self) -> i64 {
+        self.now - self.request.window_ms - SLACK_MS
+    }
+
+    /// Until when the log is kept without another turn.
+    fn keep_until(&self) -> i64 {
+        self.now + self.request.window_ms + 2 * SLACK_MS
+    }
+}
+
 /// What a turn has come to, apart from what it has read: see [`SyncReply`].
 struct PlacesShared {
     held: u64,
@@ -74,9 +94,8 @@ struct TurnRead {
     lost: bool,
 }
 
-impl Book {
-    /// Takes a turn of an instance at a moment; `None` where a later one was taken before.
-    pub fn sync(&mut self, instance: &str, request: &SyncRequest<'_>, at: Time) -> Option<SyncReply> {
+impl Reference<SharedPlaces> for Book {
+    fn turn(&mut self, instance: &str, number: TurnNumber, request: &SyncRequest, at: Time) -> Option<SyncReply> {
         let now = at.millis();
         if now >= self.log_ends {
             (self.log, self.last) = (BTreeMap::new(), EntryId::default());
@@ -84,14 +103,14 @@ impl Book {
         if now >= self.members_end {
             (self.members, self.appended) = (MemberRecords::default(), 0);
         }
-        let order = self.members.order(instance, request.turn, now);
+        let turning = Turning { instance, number, request, now };
+        let order = self.members.order(instance, number, now);
         if matches!(order, TurnOrder::Behind | TurnOrder::RunBefore) {
             return None;
         }
-        let begin = now - request.window_ms - SLACK_MS;
-        let read = self.read(instance, request, (begin, now));
-        let appended = if order == TurnOrder::New { self.append(instance, request, (begin, now)) } else { None };
-        let PlacesShared { held, part, members } = self.share(instance, request, &read, now);
+        let read = self.read(&turning);
+        let appended = if order == TurnOrder::New { self.append(&turning) } else { None };
+        let PlacesShared { held, part, members } = self.share(&turning, &read);
         let cursor = appended.filter(|_| !read.more).or(read.last);
         let own = if read.with_own && read.more { READS_OWN.to_string() } else { String::new() };
         Some(SyncReply {
@@ -106,14 +125,16 @@ impl Book {
             bytes: 0,
         })
     }
+}
 
+impl Book {
     /// The entries after the cursor, without the instance's own unless it does not know them.
-    fn read(&self, instance: &str, request: &SyncRequest<'_>, (begin, now): (i64, i64)) -> TurnRead {
-        let (with_own, cursor) = cursor(request.cursor);
+    fn read(&self, turning: &Turning<'_>) -> TurnRead {
+        let (with_own, cursor) = cursor(&turning.request.cursor);
         let mut read = TurnRead { with_own, last: cursor, ..TurnRead::default() };
-        let mut from = EntryId(begin, 0);
+        let mut from = EntryId(turning.begin(), 0);
         match cursor {
-            Some(cursor) if cursor.0 >= now - request.window_ms && !self.log.contains_key(&cursor) => {
+            Some(cursor) if cursor.0 >= turning.now - turning.request.window_ms && !self.log.contains_key(&cursor) => {
                 (read.lost, read.last) = (true, None);
             }
             Some(cursor) if cursor >= from => from = cursor.next(),
@@ -125,7 +146,7 @@ impl Book {
             for (id, Entry { instance: teller, active }) in entries.by_ref().take(ENTRIES_AT_ONCE) {
                 (at_once, bytes) = (at_once + 1, bytes + active.users.len() * size_of::<ActivityHash>() + ENTRY_BYTES);
                 read.last = Some(*id);
-                if with_own || teller != instance {
+                if with_own || teller != turning.instance {
                     read.active.push(active.clone());
                 }
             }
@@ -135,18 +156,17 @@ impl Book {
     }
 
     /// Appends what the instance tells, and removes what has left the window; gives the last entry.
-    fn append(&mut self, instance: &str, request: &SyncRequest<'_>, (begin, now): (i64, i64)) -> Option<EntryId> {
-        let mut appended = None;
-        let keep_until = now + request.window_ms + 2 * SLACK_MS;
-        for active in request.active.iter().flat_map(entries) {
+    fn append(&mut self, turning: &Turning<'_>) -> Option<EntryId> {
+        let (mut appended, now) = (None, turning.now);
+        for active in turning.request.active.iter().flat_map(entries) {
             if active.new > 0 {
                 self.appended += active.new;
-                self.members_end = keep_until;
+                self.members_end = turning.keep_until();
             }
             self.last = if now > self.last.0 { EntryId(now, 0) } else { self.last.next() };
-            self.log.insert(self.last, Entry { instance: instance.to_owned(), active });
-            self.log = self.log.split_off(&EntryId(begin, 0));
-            self.log_ends = keep_until;
+            self.log.insert(self.last, Entry { instance: turning.instance.to_owned(), active });
+            self.log = self.log.split_off(&EntryId(turning.begin(), 0));
+            self.log_ends = turning.keep_until();
             appended = Some(self.last);
         }
         appended
@@ -156,8 +176,9 @@ impl Book {
     ///
     /// An instance that was no member before this turn gets no more places: after a loss of the members, all of them have to take a turn
     /// before it is known what they hold.
-    fn share(&mut self, instance: &str, request: &SyncRequest<'_>, read: &TurnRead, now: i64) -> PlacesShared {
-        let SyncRequest { turn, wanted, mut held, .. } = *request;
+    fn share(&mut self, turning: &Turning<'_>, read: &TurnRead) -> PlacesShared {
+        let Turning { instance, number, request, now } = *turning;
+        let SyncRequest { wanted, mut held, .. } = *request;
         self.members.drop_ended(now);
         let before = self.members.get(instance, now).copied();
         if request.member_for_ms == 0 {
@@ -170,7 +191,7 @@ impl Book {
         let part_of = |total| fair_share(total, own, self.members.wants(instance), now);
         let part = room.map_or(0, part_of);
         match (before, room) {
-            (Some(before), _) if before.last == turn => held = before.held,
+            (Some(before), _) if before.last == number => held = before.held,
             (Some(_), Some(room)) if !read.more => {
                 let others = || self.members.others(instance).map(|(_, member)| member);
                 // Who knows of fewer users lets no more in than who knows of more.
@@ -184,8 +205,8 @@ impl Book {
             (Some(_) | None, _) => {}
         }
         let more = RoomTold { room, appended: self.appended };
-        self.members.renew(instance, Member { last: turn, ends: now + request.member_for_ms, held, wanted, more });
-        self.members_end = now + request.window_ms + 2 * SLACK_MS;
+        self.members.renew(instance, Member { last: number, ends: now + request.member_for_ms, held, wanted, more });
+        self.members_end = turning.keep_until();
         PlacesShared { held, part, members: self.members.count() }
     }
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use proptest::prelude::*;
 
 use super::*;
+use crate::limit::share::{Reference, TurnNumber};
 use instance::{Instances, MAX, WINDOW_MINUTES};
 
 /// What happens.
@@ -226,23 +227,28 @@ fn turn() -> TurnNumber {
     TurnNumber { run: 1, number: LAST.fetch_add(1, Ordering::Relaxed) + 1 }
 }
 
-fn request<'r>(cursor: &'r Cursor, active: &'r [ActiveIn]) -> SyncRequest<'r> {
-    let (window_ms, member_for_ms) = (60_000, 10_000);
-    SyncRequest { turn: turn(), cursor, active, window_ms, member_for_ms, held: 0, wanted: 0, room: None }
+fn request(cursor: &Cursor, active: &[ActiveIn]) -> SyncRequest {
+    let (cursor, active, window_ms, member_for_ms) = (cursor.clone(), active.to_vec(), 60_000, 10_000);
+    SyncRequest { cursor, active, window_ms, member_for_ms, held: 0, wanted: 0, room: None }
+}
+
+/// A new turn.
+fn take_turn(book: &mut Book, instance: &str, request: &SyncRequest, at: Time) -> SyncReply {
+    book.turn(instance, turn(), request, at).unwrap()
 }
 
 #[test]
 fn a_turn_reads_what_others_told_and_what_one_told_before_it_was_started() {
     let (mut book, new) = (Book::default(), Cursor::None);
-    let first = book.sync("a", &request(&new, &[told(1, 2, 0..3)]), at(0)).unwrap();
+    let first = take_turn(&mut book, "a", &request(&new, &[told(1, 2, 0..3)]), at(0));
     assert_eq!((first.active, first.cursor.as_deref()), (vec![], Some("1795132800000-0")));
-    let second = book.sync("b", &request(&new, &[told(1, 1, 5..6), told(2, 0, 6..7)]), at(0)).unwrap();
+    let second = take_turn(&mut book, "b", &request(&new, &[told(1, 1, 5..6), told(2, 0, 6..7)]), at(0));
     assert_eq!((second.active, second.cursor.as_deref()), (vec![told(1, 2, 0..3)], Some("1795132800000-2")));
-    let read = book.sync("a", &request(&first.cursor.as_deref().map(Into::into), &[]), at(1)).unwrap();
+    let read = take_turn(&mut book, "a", &request(&first.cursor.as_deref().map(Into::into), &[]), at(1));
     assert_eq!(read.active, [told(1, 1, 5..6), told(2, 0, 6..7)]);
-    let again = book.sync("a", &request(&read.cursor, &[]), at(1)).unwrap();
+    let again = take_turn(&mut book, "a", &request(&read.cursor, &[]), at(1));
     assert_eq!((again.active, &again.cursor), (vec![], &read.cursor));
-    let restarted = book.sync("a", &request(&new, &[]), at(2)).unwrap();
+    let restarted = take_turn(&mut book, "a", &request(&new, &[]), at(2));
     assert_eq!(restarted.active, [told(1, 2, 0..3), told(1, 1, 5..6), told(2, 0, 6..7)]);
 }
 
@@ -251,21 +257,21 @@ fn entries_hold_so_many_users_and_a_turn_reads_so_many_bytes() {
     let (mut book, new) = (Book::default(), Cursor::None);
     let most = USERS_AN_ENTRY as u64;
     for _ in 0..20 {
-        book.sync("a", &request(&new, &[told(1, most + 1, 0..2 * most + 1)]), at(0)).unwrap();
+        take_turn(&mut book, "a", &request(&new, &[told(1, most + 1, 0..2 * most + 1)]), at(0));
     }
     // 60 entries: 16 are read at once, and 48 of them are more than 1 MiB.
-    let first = book.sync("a", &request(&new, &[told(1, 0, 0..1)]), at(1)).unwrap();
+    let first = take_turn(&mut book, "a", &request(&new, &[told(1, 0, 0..1)]), at(1));
     assert_eq!((first.active.len(), first.more), (48, true));
     assert_eq!(
         first.active[..3],
         [told(1, most, 0..most), told(1, 1, most..2 * most), told(1, 0, 2 * most..2 * most + 1)]
     );
     assert!(first.cursor.as_deref().unwrap().starts_with('*'), "its own ones are still to be read");
-    let rest = book.sync("a", &request(&first.cursor, &[]), at(2)).unwrap();
+    let rest = take_turn(&mut book, "a", &request(&first.cursor, &[]), at(2));
     assert_eq!((rest.active.len(), rest.more), (13, false));
-    assert!(book.sync("a", &request(&rest.cursor, &[]), at(3)).unwrap().active.is_empty());
+    assert!(take_turn(&mut book, "a", &request(&rest.cursor, &[]), at(3)).active.is_empty());
     assert_eq!(
-        book.sync("b", &SyncRequest { room: Some(9), ..request(&new, &[]) }, at(3)).unwrap().held,
+        take_turn(&mut book, "b", &SyncRequest { room: Some(9), ..request(&new, &[]) }, at(3)).held,
         0,
         "there is more"
     );
@@ -274,28 +280,28 @@ fn entries_hold_so_many_users_and_a_turn_reads_so_many_bytes() {
 #[test]
 fn a_lost_entry_is_noticed_while_it_is_in_the_window() {
     let (mut book, new) = (Book::default(), Cursor::None);
-    let old = book.sync("a", &request(&new, &[told(1, 1, 0..1)]), at(0)).unwrap().cursor;
+    let old = take_turn(&mut book, "a", &request(&new, &[told(1, 1, 0..1)]), at(0)).cursor;
     let mut lost = Book::default();
-    lost.sync("b", &request(&new, &[told(1, 1, 1..2)]), at(1)).unwrap();
-    let found = lost.clone().sync("a", &request(&old, &[]), at(60_000)).unwrap();
+    take_turn(&mut lost, "b", &request(&new, &[told(1, 1, 1..2)]), at(1));
+    let found = take_turn(&mut lost.clone(), "a", &request(&old, &[]), at(60_000));
     assert_eq!((found.lost, found.active), (true, vec![told(1, 1, 1..2)]));
-    assert!(!lost.sync("a", &request(&old, &[]), at(60_001)).unwrap().lost, "it has left the window");
-    assert!(!book.sync("a", &request(&old, &[]), at(60_000)).unwrap().lost);
+    assert!(!take_turn(&mut lost, "a", &request(&old, &[]), at(60_001)).lost, "it has left the window");
+    assert!(!take_turn(&mut book, "a", &request(&old, &[]), at(60_000)).lost);
 }
 
 #[test]
 fn entries_are_removed_behind_the_window() {
     let (mut book, new) = (Book::default(), Cursor::None);
-    book.sync("a", &request(&new, &[told(1, 1, 0..1)]), at(0)).unwrap();
+    take_turn(&mut book, "a", &request(&new, &[told(1, 1, 0..1)]), at(0));
     let mut read_at =
-        |millis, tells: &[ActiveIn]| book.sync("b", &request(&new, tells), at(millis)).unwrap().active.len();
+        |millis, tells: &[ActiveIn]| take_turn(&mut book, "b", &request(&new, tells), at(millis)).active.len();
     assert_eq!(read_at(180_000, &[]), 1, "they stay for two minutes more");
     assert_eq!(read_at(180_001, &[told(2, 1, 1..2)]), 0);
     assert_eq!(read_at(180_001 + 299_999, &[]), 0);
     assert_eq!(read_at(180_001 + 180_000, &[]), 1, "clocks go back, too");
     assert_eq!(
-        book.sync("b", &request(&new, &[]), at(180_001 + 300_000)).unwrap(),
-        book.clone().sync("b", &request(&new, &[]), at(480_001)).unwrap()
+        take_turn(&mut book, "b", &request(&new, &[]), at(180_001 + 300_000)),
+        take_turn(&mut book.clone(), "b", &request(&new, &[]), at(480_001))
     );
 }
 
@@ -305,7 +311,7 @@ fn room_is_shared_evenly_by_those_who_want_more_and_never_twice() {
     let mut turn = |instance: &str, held, room, tells: &[ActiveIn], millis| {
         let cursor = Some("1-0".into());
         let request = SyncRequest { held, room, wanted: 1_000, ..request(&cursor, tells) };
-        let reply = book.sync(instance, &request, at(millis)).unwrap();
+        let reply = take_turn(&mut book, instance, &request, at(millis));
         (reply.held, reply.members)
     };
     assert_eq!(turn("a", 0, Some(101), &[], 0), (0, 1), "it was no member");
@@ -330,7 +336,7 @@ fn room_is_shared_evenly_by_those_who_want_more_and_never_twice() {
     assert_eq!(turn("c", 0, Some(0), &[], 10_001), (0, 3));
     assert_eq!(turn("c", 5, Some(0), &[], 20_000), (5, 1), "the others are members for ten seconds");
     let leave = SyncRequest { member_for_ms: 0, held: 5, room: Some(100), ..request(&new, &[]) };
-    let left = book.sync("c", &leave, at(20_001)).unwrap();
+    let left = take_turn(&mut book, "c", &leave, at(20_001));
     assert_eq!((left.held, left.members), (5, 0));
 }
 
@@ -339,7 +345,7 @@ fn whoever_is_asked_for_more_places_gets_those_that_others_are_not_asked_for() {
     let (mut book, cursor) = (Book::default(), Some("1-0".into()));
     let mut turn = |instance: &str, held, wanted| {
         let request = SyncRequest { held, room: Some(100), wanted, ..request(&cursor, &[]) };
-        let reply = book.sync(instance, &request, at(0)).unwrap();
+        let reply = take_turn(&mut book, instance, &request, at(0));
         (reply.held, reply.part)
     };
     for (instance, wanted) in [("a", 90), ("b", 10), ("c", 0)] {
@@ -355,22 +361,23 @@ fn whoever_is_asked_for_more_places_gets_those_that_others_are_not_asked_for() {
 fn a_turn_that_is_repeated_gets_the_same_places_and_tells_nobody_again() {
     let (mut book, cursor) = (Book::default(), Some("1-0".into()));
     for instance in ["a", "b"] {
-        book.sync(instance, &request(&cursor, &[]), at(0)).unwrap();
+        take_turn(&mut book, instance, &request(&cursor, &[]), at(0));
     }
     let tells = [told(1, 2, 0..3)];
     let asked = SyncRequest { held: 5, wanted: 100, room: Some(100), ..request(&cursor, &tells) };
-    let first = book.sync("a", &asked, at(1)).unwrap();
-    assert_eq!(first.held, 100, "nobody else wants any");
+    let turn = turn();
+    let mut again = |turn: TurnNumber, millis| book.turn("a", turn, &asked, at(millis));
+    assert_eq!(again(turn, 1).unwrap().held, 100, "nobody else wants any");
     for millis in [2, 9_000] {
-        let again = book.sync("a", &asked, at(millis)).unwrap();
-        assert_eq!((again.held, again.active), (100, vec![]));
+        let reply = again(turn, millis).unwrap();
+        assert_eq!((reply.held, reply.active), (100, vec![]));
     }
-    assert_eq!(book.sync("b", &request(&cursor, &[]), at(9_001)).unwrap().active, tells, "once");
+    assert_eq!(take_turn(&mut book, "b", &request(&cursor, &[]), at(9_001)).active, tells, "once");
 
-    let (before, TurnNumber { run, number }) = (book.clone(), asked.turn);
+    let (before, TurnNumber { run, number }) = (book.clone(), turn);
     for late in [TurnNumber { run, number: number - 1 }, TurnNumber { run: run - 1, number: number + 1 }] {
-        assert_eq!(book.sync("a", &SyncRequest { turn: late, ..asked.clone() }, at(9_002)), None, "{late:?}");
+        assert_eq!(book.turn("a", late, &asked, at(9_002)), None, "{late:?}");
     }
     assert_eq!(book, before);
-    assert_eq!(book.sync("a", &asked, at(19_000)).unwrap().held, 5, "its membership is over: it is new");
+    assert_eq!(book.turn("a", turn, &asked, at(19_000)).unwrap().held, 5, "its membership is over: it is new");
 }

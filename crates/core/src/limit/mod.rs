@@ -1,3 +1,13 @@
 //! Limits that instances share: what all of them have in common, whatever is limited.
 
 pub mod share;
+
+/// A limit that instances share, turn by turn ([`crate::ports::Share`]).
+pub trait SharedLimit: Send + Sync + 'static {
+    /// Names one of its kind; `()` where there is one alone.
+    type Key: Clone + Ord + Send + Sync;
+    /// What a member reports in a turn, and wants.
+    type Turn: Send + Sync;
+    /// What comes of a turn.
+    type Reply: Send;
+}

@@ -8,10 +8,10 @@ use std::{
 use tokio_util::sync::CancellationToken;
 use weir_core::{
     activity::Minute,
-    activity_log::{ActiveIn, SyncReply, SyncRequest, USERS_A_TURN},
+    activity_log::{ActiveIn, SharedPlaces, SyncReply, SyncRequest, USERS_A_TURN},
     current::Current,
     policy::Policy,
-    ports::{ActivityLog, Clock, StoreError},
+    ports::{Clock, Share, StoreError},
     pressure::{Pressure, PressureRule, PressureState},
 };
 
@@ -64,7 +64,7 @@ pub struct PressureKeeper<L, C> {
 
 impl<L, C> PressureKeeper<L, C>
 where
-    L: ActivityLog,
+    L: Share<SharedPlaces>,
     C: Clock + Clone,
 {
     /// The task, to be run; what lanes ask, and how it stands.
@@ -279,10 +279,9 @@ where
         let overdue_at = self.synced.map_or(Duration::ZERO, |(begun_at, _)| begun_at + MEMBER_FOR);
         let within = overdue_at.checked_sub(begun_at).filter(|within| !within.is_zero()).unwrap_or(MEMBER_FOR);
         let request = SyncRequest {
-            turn: self.turns.next_turn(),
             wanted: reading.wanted(),
-            cursor: &reading.cursor,
-            active: &self.telling,
+            cursor: reading.cursor.clone(),
+            active: self.telling.clone(),
             window_ms: reading.window_ms,
             member_for_ms: i64::try_from(member_for.as_millis()).unwrap_or(i64::MAX),
             held,
@@ -290,7 +289,7 @@ where
         };
         let reply = tokio::select! {
             biased;
-            reply = self.log.sync(&request) => reply?,
+            reply = self.log.turn(&(), self.turns.next_turn(), &request) => reply?,
             () = self.clock.sleep(within) => return Err(StoreError::Temporary(no_answer_within(within))),
         };
         Ok(Some(reply))

@@ -10,7 +10,7 @@ use super::super::{ActiveIn, Book, Cursor, SyncReply, SyncRequest};
 use crate::{
     activity::{ActivityHash, Minute},
     class::Filter,
-    limit::share::TurnNumber,
+    limit::share::{Reference, TurnNumber},
     policy::Action,
     pressure::{ActiveBy, Pressure, PressureRule, PressureState},
     shard::UserHash,
@@ -66,10 +66,12 @@ impl Instance {
         Self { name, turn, pressure, state, inbox, untold: Vec::new(), cursor: None, fair: 0 }
     }
 
-    fn request(&mut self, held: u64, room: Option<u64>, member_for_ms: i64) -> SyncRequest<'_> {
+    fn sync(&mut self, book: &mut Book, (held, room): (u64, Option<u64>), member_for_ms: i64, now: Time) -> SyncReply {
         self.turn.number += 1;
-        let (turn, wanted, window_ms) = (self.turn, self.state.take_asked(), i64::from(WINDOW_MINUTES) * 60_000);
-        SyncRequest { turn, cursor: &self.cursor, active: &self.untold, window_ms, member_for_ms, held, wanted, room }
+        let (cursor, active) = (self.cursor.clone(), self.untold.clone());
+        let (wanted, window_ms) = (self.state.take_asked(), i64::from(WINDOW_MINUTES) * 60_000);
+        let request = SyncRequest { cursor, active, window_ms, member_for_ms, held, wanted, room };
+        book.turn(&self.name, self.turn, &request, now).unwrap()
     }
 
     /// A turn, in the keeper's order: what is held first, then who is active, then who is told.
@@ -78,8 +80,7 @@ impl Instance {
         let held = self.state.places.held();
         let room = self.state.room();
         self.hear();
-        let name = self.name.clone();
-        let reply = book.sync(&name, &self.request(held, Some(room), MEMBER_FOR_MS), now).unwrap();
+        let reply = self.sync(book, (held, Some(room)), MEMBER_FOR_MS, now);
         if answered {
             self.take_up(&reply, held, now);
         }
@@ -238,8 +239,7 @@ impl Instances {
         if self.all.len() > 1 {
             let mut leaves = self.all.remove(at % self.all.len());
             leaves.hear();
-            let name = leaves.name.clone();
-            self.book.sync(&name, &leaves.request(0, None, 0), self.now).unwrap();
+            leaves.sync(&mut self.book, (0, None), 0, self.now);
         }
     }
 

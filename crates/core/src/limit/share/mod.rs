@@ -1,9 +1,11 @@
 //! How members share a limit: their records, the order of their turns, and the fair rule. The reference that `lua/share/` must equal.
 
+mod embedded;
 mod fair;
 mod members;
 mod turn;
 
+pub use embedded::{Embedded, Reference};
 pub(crate) use fair::{Wanting, fair_share, grow};
 pub(crate) use members::{Member, MemberRecords};
 pub(crate) use turn::TurnOrder;

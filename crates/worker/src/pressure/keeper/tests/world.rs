@@ -10,6 +10,7 @@ use weir_core::{
     activity::ActivityHash,
     activity_log::Cursor,
     class::Filter,
+    limit::share::TurnNumber,
     policy::{Action, Caps, Mode},
     time::Time,
     zone::Zone,
@@ -105,13 +106,13 @@ impl Log {
     }
 }
 
-impl ActivityLog for Log {
-    async fn sync(&mut self, request: &SyncRequest<'_>) -> Result<SyncReply, StoreError> {
-        let SyncRequest { turn, cursor, active, member_for_ms, held, wanted, room, .. } = request.clone();
+impl Share<SharedPlaces> for Log {
+    async fn turn(&mut self, _: &(), number: TurnNumber, request: &SyncRequest) -> Result<SyncReply, StoreError> {
+        let SyncRequest { cursor, active, member_for_ms, held, wanted, room, .. } = request.clone();
         let next = {
             let mut inner = self.0.write().unwrap();
-            inner.0.push(Turn { cursor: cursor.clone(), active: active.to_vec(), member_for_ms, held, wanted, room });
-            assert_eq!(turn.number, inner.0.len() as u64, "each turn has the number that follows");
+            inner.0.push(Turn { cursor, active, member_for_ms, held, wanted, room });
+            assert_eq!(number.number, inner.0.len() as u64, "each turn has the number that follows");
             inner.1.pop_front()
         };
         let part = room.unwrap_or(0);

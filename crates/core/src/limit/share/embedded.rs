@@ -1,0 +1,40 @@
+//! Limits in this process: for `weir demo` and tests.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::{TurnNumber, overtaken};
+use crate::{
+    embedded::{Locked, Now},
+    limit::SharedLimit,
+    ports::{Share, StoreError},
+    time::Time,
+};
+
+/// A limit in memory: the reference of its script.
+pub trait Reference<L: SharedLimit>: Default + Send {
+    /// Takes a turn of a member at a moment; `None` where a later one was taken before.
+    fn turn(&mut self, member: &str, number: TurnNumber, turn: &L::Turn, now: Time) -> Option<L::Reply>;
+}
+
+/// References of a limit with a clock, as one member takes its turns at them.
+pub struct Embedded<L: SharedLimit, R> {
+    limits: Locked<BTreeMap<L::Key, R>>,
+    member: Arc<str>,
+    now: Now,
+}
+
+impl<L: SharedLimit, R: Reference<L>> Embedded<L, R> {
+    /// Nobody has taken a turn yet; this member takes turns, at the times of this clock.
+    #[must_use]
+    pub fn new(member: &str, now: impl Fn() -> Time + Send + Sync + 'static) -> Self {
+        Self { limits: Locked::default(), member: member.into(), now: Arc::new(now) }
+    }
+}
+
+impl<L: SharedLimit, R: Reference<L>> Share<L> for Embedded<L, R> {
+    async fn turn(&mut self, key: &L::Key, number: TurnNumber, turn: &L::Turn) -> Result<L::Reply, StoreError> {
+        let mut limits = self.limits.lock();
+        let limit = limits.entry(key.clone()).or_default();
+        limit.turn(&self.member, number, turn, (self.now)()).ok_or_else(overtaken)
+    }
+}

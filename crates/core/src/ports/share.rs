@@ -1,0 +1,23 @@
+//! The port of limits that instances share.
+
+use std::future::Future;
+
+use super::StoreError;
+use crate::limit::{SharedLimit, share::TurnNumber};
+
+/// Where instances share a limit, as one member takes its turns there.
+pub trait Share<L: SharedLimit>: Send {
+    /// Takes a turn. One round trip.
+    ///
+    /// Safe to drop half way. A turn that has no answer is to be repeated as it is, with its number, before another one: it gets what it was
+    /// granted, and nothing of it counts twice. What was granted without an answer is held until then, or until the member's next turn.
+    ///
+    /// # Errors
+    /// It may have been taken or not.
+    fn turn(
+        &mut self,
+        key: &L::Key,
+        number: TurnNumber,
+        turn: &L::Turn,
+    ) -> impl Future<Output = Result<L::Reply, StoreError>> + Send;
+}
