@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 use weir_core::{document::value::in_words, policy::Policy, ports::Clock as _, time::Time};
 use weir_worker::{
     clock::SystemClock,
-    pressure::{PressureSeen, PressureStatus},
+    pressure::{PressureSeen, PressureStatus, Silence},
     refresh::Refreshed,
 };
 
@@ -95,9 +95,9 @@ impl PressureView {
     /// At this time, which is `passed` by the monotonic clock.
     fn new(seen: &PressureSeen, now: Time, passed: Duration) -> Self {
         let PressureSeen { active_users, exempt_users, max_active_users, throttling, members, places, .. } = *seen;
-        let unsynced = seen.unsynced.as_ref().map(|(since, message)| {
+        let unsynced = seen.unsynced.as_ref().map(|Silence { since, why }| {
             let for_ms = i64::try_from(passed.saturating_sub(*since).as_millis()).unwrap_or(i64::MAX);
-            Unsynced { since: now.plus(for_ms.saturating_neg()), message: message.clone() }
+            Unsynced { since: now.plus(for_ms.saturating_neg()), message: why.clone() }
         });
         Self {
             active_users,
@@ -128,7 +128,7 @@ mod tests {
             members: 2,
             places: 3,
             synced_at: Duration::from_millis(4_500),
-            unsynced: Some((Duration::from_secs(5), "no answer".to_owned())),
+            unsynced: Some(Silence { since: Duration::from_secs(5), why: "no answer".to_owned() }),
         };
         let now = Time::default().plus(100_000);
         let view = PressureView::new(&seen, now, Duration::from_secs(6));

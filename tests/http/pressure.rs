@@ -7,7 +7,7 @@ use weir_core::{
 };
 use weir_worker::{
     clock::SystemClock,
-    pressure::{PressureSeen, PressureStatus},
+    pressure::{PressureSeen, PressureStatus, Silence},
 };
 
 use crate::{
@@ -53,7 +53,7 @@ fn it_is_shown_how_pressure_stands_and_since_when_it_is_not_synced() {
     assert_eq!(shown, expected);
 
     let before = SystemClock.now();
-    let unsynced = Some((SystemClock.passed(), "127.0.0.1:1: no answer".to_owned()));
+    let unsynced = Some(Silence { since: SystemClock.passed(), why: "127.0.0.1:1: no answer".to_owned() });
     status.set(Some(PressureSeen { unsynced, ..seen(49_900, true) }), None);
     let shown = server.client.get("/v1/pressure").json();
     assert_eq!((&shown["throttling"], &shown["unsynced"]["message"]), (&json!(true), &json!("127.0.0.1:1: no answer")));
@@ -111,7 +111,7 @@ fn the_page_has_a_gauge_where_the_policy_limits_the_active_users() {
         assert!(browser.text("#pressure-card").await.contains("of 1 instance"));
         assert_eq!(browser.faint().await, Vec::<Value>::new());
 
-        let unsynced = Some((SystemClock.passed(), "no answer".to_owned()));
+        let unsynced = Some(Silence { since: SystemClock.passed(), why: "no answer".to_owned() });
         status.set(Some(PressureSeen { unsynced, ..seen(50_400, true) }), None);
         let said = "document.getElementById('pressure-note').textContent";
         browser.wait("it is not synced", &format!("return /^not synced for .*: no answer$/.test({said})")).await;

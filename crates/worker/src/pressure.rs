@@ -9,6 +9,7 @@ use std::{sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 
+pub use crate::share::Silence;
 pub use keeper::{MEMBER_FOR, PressureKeeper};
 
 /// After so long without an answer of the log, people are told.
@@ -21,11 +22,8 @@ pub struct PressureStatus(Arc<Shown>);
 #[derive(Debug, Default)]
 struct Shown {
     seen: ArcSwap<Option<PressureSeen>>,
-    unsynced: ArcSwap<Option<Unsynced>>,
+    unsynced: ArcSwap<Option<Silence>>,
 }
-
-/// Since when the log does not answer, by the monotonic clock, and why.
-pub type Unsynced = (Duration, String);
 
 /// See [`PressureStatus`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,8 +44,8 @@ pub struct PressureSeen {
     pub places: u64,
     /// When the log answered last, by the monotonic clock.
     pub synced_at: Duration,
-    /// Since when it does not answer, by the monotonic clock, and why; `None`: it does.
-    pub unsynced: Option<Unsynced>,
+    /// Since when it does not answer; `None`: it does.
+    pub unsynced: Option<Silence>,
 }
 
 impl PressureStatus {
@@ -59,12 +57,12 @@ impl PressureStatus {
 
     /// Since when the log does not answer, also where the window has not been read yet; `None`: it does, or need not.
     #[must_use]
-    pub fn unsynced(&self) -> Arc<Option<Unsynced>> {
+    pub fn unsynced(&self) -> Arc<Option<Silence>> {
         self.0.unsynced.load_full()
     }
 
     /// Shows this from now on; see [`PressureStatus::seen`] and [`PressureStatus::unsynced`].
-    pub fn set(&self, seen: Option<PressureSeen>, unsynced: Option<Unsynced>) {
+    pub fn set(&self, seen: Option<PressureSeen>, unsynced: Option<Silence>) {
         self.0.seen.store(Arc::new(seen));
         self.0.unsynced.store(Arc::new(unsynced));
     }

@@ -1,6 +1,15 @@
-//! The turns of this process at the limits that instances share.
+//! The turns of this process at the limits that instances share: their numbers, the one that has no answer, and the task that takes them.
 
-use weir_core::{limit::share::TurnNumber, ports::Clock};
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+use weir_core::{
+    limit::{SharedLimit, share::TurnNumber},
+    ports::{Clock, Share, StoreError},
+};
+
+/// How long the last turn may take when the process ends.
+pub(crate) const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 
 /// Numbers of turns, each above the one before.
 pub(crate) struct TurnNumbers(TurnNumber);
@@ -22,4 +31,163 @@ pub(crate) fn run_of(clock: &impl Clock) -> i64 {
     const PARTS: u32 = 1_024;
     let part = clock.passed().subsec_nanos() % PARTS;
     clock.now().millis().max(0).saturating_mul(PARTS.into()).saturating_add(part.into()).max(1)
+}
+
+/// The turns at one limit, one after the other. One that has no answer is made again with its number, until it is given up.
+pub(crate) struct Turns<L: SharedLimit> {
+    numbers: TurnNumbers,
+    unanswered: Option<Unanswered<L>>,
+}
+
+/// A turn that has no answer yet.
+pub(crate) struct Unanswered<L: SharedLimit> {
+    pub(crate) turn: L::Turn,
+    /// When it began, by the monotonic clock.
+    pub(crate) began_at: Duration,
+    number: TurnNumber,
+    was_made: bool,
+}
+
+/// A turn that was answered.
+pub(crate) struct Answered<L: SharedLimit> {
+    pub(crate) turn: L::Turn,
+    pub(crate) reply: L::Reply,
+    /// When it began, by the monotonic clock: what it was granted may be another member's so long after that.
+    pub(crate) began_at: Duration,
+    /// It was made before, without an answer.
+    pub(crate) is_repeated: bool,
+}
+
+impl<L: SharedLimit> Turns<L> {
+    /// None yet.
+    pub(crate) fn new(clock: &impl Clock) -> Self {
+        Self { numbers: TurnNumbers::new(clock), unanswered: None }
+    }
+
+    /// The turn that has no answer.
+    pub(crate) fn unanswered(&self) -> Option<&Unanswered<L>> {
+        self.unanswered.as_ref()
+    }
+
+    /// Gives the turn up that has no answer. What it was granted is held until the next one.
+    pub(crate) fn give_up(&mut self) -> Option<L::Turn> {
+        self.unanswered.take().map(|unanswered| unanswered.turn)
+    }
+
+    /// Begins a turn in place of the last one.
+    pub(crate) fn begin(&mut self, turn: L::Turn, began_at: Duration) {
+        let number = self.numbers.next_turn();
+        self.unanswered = Some(Unanswered { turn, began_at, number, was_made: false });
+    }
+
+    /// Makes the turn that has no answer; `None` where there is none. Safe to drop half way: it has no answer then.
+    ///
+    /// # Errors
+    /// It has none within so long, either.
+    pub(crate) async fn make(
+        &mut self,
+        share: &mut impl Share<L>,
+        key: &L::Key,
+        clock: &impl Clock,
+        within: Duration,
+    ) -> Result<Option<Answered<L>>, StoreError> {
+        let Some(unanswered) = &mut self.unanswered else { return Ok(None) };
+        let is_repeated = std::mem::replace(&mut unanswered.was_made, true);
+        let reply = tokio::select! {
+            biased;
+            reply = share.turn(key, unanswered.number, &unanswered.turn) => reply?,
+            () = clock.sleep(within) => return Err(StoreError::Temporary(no_answer_within(within))),
+        };
+        let answered = self.unanswered.take();
+        Ok(answered.map(|Unanswered { turn, began_at, .. }| Answered { turn, reply, began_at, is_repeated }))
+    }
+}
+
+/// Since when a limit does not answer, by the monotonic clock, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Silence {
+    /// When the first turn began that was not answered.
+    pub since: Duration,
+    /// Why the last one was not.
+    pub why: String,
+}
+
+/// A task that takes a process's turns at a limit.
+pub(crate) trait TakesTurns {
+    type Clock: Clock + Clone;
+    /// From one turn to the next.
+    const EVERY: Duration;
+    /// What is so while the limit does not answer, for people.
+    const SILENT: &'static str;
+    /// What is so once it answers again.
+    const ANSWERS: &'static str;
+    /// What is so where the last turn has no answer.
+    const NOT_LEFT: &'static str;
+
+    fn clock(&self) -> &Self::Clock;
+
+    fn silence(&mut self) -> &mut Option<Silence>;
+
+    /// Takes a turn; gives whether to take another one at once.
+    async fn take_turn(&mut self) -> Result<bool, StoreError>;
+
+    /// A turn has no answer.
+    fn not_answered(&mut self);
+
+    /// Shows how it stands after a turn.
+    fn show(&self);
+
+    /// Takes the last turn.
+    async fn leave(&mut self) -> Result<(), StoreError>;
+}
+
+/// Takes a turn so often until `stop`, and a last one then.
+pub(crate) async fn keep<T: TakesTurns>(mut task: T, stop: CancellationToken) {
+    let clock = task.clock().clone();
+    loop {
+        let began_at = clock.passed();
+        let Some(again) = stop.run_until_cancelled(round(&mut task)).await else { break };
+        let next_at = if again { began_at } else { began_at + T::EVERY };
+        let wait = next_at.saturating_sub(clock.passed());
+        if stop.run_until_cancelled(clock.sleep(wait)).await.is_none() {
+            break;
+        }
+    }
+    let left = tokio::select! {
+        biased;
+        left = task.leave() => left.map_err(|error| error.to_string()),
+        () = clock.sleep(CLOSE_WITHIN) => Err(no_answer_within(CLOSE_WITHIN)),
+    };
+    if let Err(error) = left {
+        tracing::warn!("{}: {error}", T::NOT_LEFT);
+    }
+}
+
+/// Takes a turn, and reports how it went; gives whether to take another one at once.
+pub(crate) async fn round<T: TakesTurns>(task: &mut T) -> bool {
+    let began_at = task.clock().passed();
+    let again = match task.take_turn().await {
+        Ok(again) => {
+            if task.silence().take().is_some() {
+                tracing::info!("{}", T::ANSWERS);
+            }
+            again
+        }
+        Err(error) => {
+            let (why, silence) = (error.to_string(), task.silence());
+            if silence.is_none() {
+                tracing::warn!("{}: {why}", T::SILENT);
+            }
+            let since = silence.as_ref().map_or(began_at, |silence| silence.since);
+            *silence = Some(Silence { since, why });
+            task.not_answered();
+            false
+        }
+    };
+    task.show();
+    again
+}
+
+fn no_answer_within(limit: Duration) -> String {
+    format!("no answer within {} ms", limit.as_millis())
 }

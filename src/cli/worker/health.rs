@@ -17,7 +17,7 @@ use weir_core::{
 use weir_redis::{RedisStats, RetryCause};
 use weir_worker::{
     clock::{ComparedClock, SystemClock},
-    pressure::{MEMBER_FOR, PressureSeen, PressureStatus, REPORTED_AFTER},
+    pressure::{MEMBER_FOR, PressureSeen, PressureStatus, REPORTED_AFTER, Silence},
     refresh::{Failure, Refreshed},
     status::{LaneStatus, StoreStatus},
 };
@@ -183,7 +183,7 @@ impl WorkerHealth {
 
     fn degraded_pressure(&self) -> Option<Degradation> {
         let unsynced = self.pressure.unsynced();
-        let (since, why) = unsynced.as_ref().as_ref()?;
+        let Silence { since, why } = unsynced.as_ref().as_ref()?;
         if SystemClock.passed().saturating_sub(*since) < REPORTED_AFTER {
             return None;
         }
@@ -204,7 +204,7 @@ impl WorkerHealth {
         metrics.pressure_throttling.set(of(|seen| u64::from(seen.throttling)));
         metrics.pressure_members.set(of(|seen| seen.members));
         let unsynced = self.pressure.unsynced();
-        let passed = unsynced.as_ref().as_ref().map(|(since, _)| SystemClock.passed().saturating_sub(*since));
+        let passed = unsynced.as_ref().as_ref().map(|silence| SystemClock.passed().saturating_sub(silence.since));
         metrics.pressure_unsynced.set(passed.unwrap_or_default().as_secs_f64());
     }
 

@@ -15,15 +15,16 @@ use weir_core::{
     pressure::{Pressure, PressureRule, PressureState},
 };
 
-use super::{PressureStatus, Unsynced, untold::Untold, view::View};
-use crate::{observer::Observer, share::TurnNumbers};
+use super::{PressureStatus, untold::Untold, view::View};
+use crate::{
+    observer::Observer,
+    share::{Answered, Silence, TakesTurns, Turns, Unanswered, keep},
+};
 
 /// From one turn to the next.
 const TURN_EVERY: Duration = Duration::from_secs(1);
 /// How long an instance stays a member, and may use its places, without another turn.
 pub const MEMBER_FOR: Duration = Duration::from_secs(10);
-/// How long the last turn may take when the process ends.
-const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 
 /// Tells the log who became active here, notes who did elsewhere, and gets places for users of this process.
 pub struct PressureKeeper<L, C> {
@@ -32,12 +33,11 @@ pub struct PressureKeeper<L, C> {
     policy: Arc<Current<Policy>>,
     pressure: Arc<Pressure>,
     inbox: mpsc::Receiver<ActiveIn>,
-    turns: TurnNumbers,
     observer: Arc<dyn Observer>,
     status: PressureStatus,
     untold: Untold,
-    /// What the turn under way tells: told again where it fails.
-    telling: Vec<ActiveIn>,
+    /// Those whom a turn tells that is given up are told by the next one.
+    turns: Turns<SharedPlaces>,
     /// What the last turns told, which others may not have read: told again where the log has lost it.
     told: [Vec<ActiveIn>; 3],
     /// In force.
@@ -59,7 +59,7 @@ pub struct PressureKeeper<L, C> {
     gathers: Option<(u64, Duration)>,
     /// When the last turn began that was answered, and when the answer came.
     synced: Option<(Duration, Duration)>,
-    unsynced: Option<Unsynced>,
+    silence: Option<Silence>,
 }
 
 impl<L, C> PressureKeeper<L, C>
@@ -78,7 +78,7 @@ where
         let status = PressureStatus::default();
         let keeper = Self {
             log,
-            turns: TurnNumbers::new(&clock),
+            turns: Turns::new(&clock),
             clock,
             policy,
             pressure: Arc::clone(&pressure),
@@ -86,7 +86,6 @@ where
             observer,
             status: status.clone(),
             untold: Untold::default(),
-            telling: Vec::new(),
             told: Default::default(),
             view: None,
             next: None,
@@ -98,7 +97,7 @@ where
             members: 0,
             gathers: None,
             synced: None,
-            unsynced: None,
+            silence: None,
         };
         (keeper, pressure, status)
     }
@@ -127,61 +126,8 @@ where
     }
 
     /// Takes a turn each second until `stop`, and a last one then: for when nobody becomes active any more.
-    pub async fn run(mut self, stop: CancellationToken) {
-        let clock = self.clock.clone();
-        loop {
-            let began_at = clock.passed();
-            let Some(again) = stop.run_until_cancelled(self.turn_or_report()).await else { break };
-            let next_at = if again { began_at } else { began_at + TURN_EVERY };
-            let wait = next_at.saturating_sub(clock.passed());
-            if stop.run_until_cancelled(clock.sleep(wait)).await.is_none() {
-                break;
-            }
-        }
-        if self.view.is_none() {
-            return;
-        }
-        let leave = async {
-            while self.turn(Duration::ZERO).await? {}
-            Ok::<(), StoreError>(())
-        };
-        let left = tokio::select! {
-            biased;
-            left = leave => left.map_err(|error| error.to_string()),
-            () = clock.sleep(CLOSE_WITHIN) => Err(no_answer_within(CLOSE_WITHIN)),
-        };
-        if let Err(error) = left {
-            tracing::warn!("other instances do not know who became active here last: {error}");
-        }
-    }
-
-    /// Takes a turn, and reports how it went; gives whether to take another one at once.
-    async fn turn_or_report(&mut self) -> bool {
-        let began_at = self.clock.passed();
-        let outcome = self.turn(MEMBER_FOR).await;
-        let again = match outcome {
-            Ok(again) => {
-                if self.unsynced.take().is_some() {
-                    tracing::info!("the log of activity answers again");
-                }
-                again
-            }
-            Err(error) => {
-                let message = error.to_string();
-                let since = match &self.unsynced {
-                    None => {
-                        tracing::warn!("this instance and others do not tell each other who is active: {message}");
-                        began_at
-                    }
-                    Some((since, _)) => *since,
-                };
-                self.unsynced = Some((since, message));
-                self.give_up_overdue(self.clock.passed());
-                false
-            }
-        };
-        self.publish();
-        again
+    pub async fn run(self, stop: CancellationToken) {
+        keep(self, stop).await;
     }
 
     /// Takes a turn, as a member for so long; gives whether there is more to read or to tell.
@@ -200,40 +146,74 @@ where
         // The membership starts here: the process may stand still before the request is sent, and others get its places meanwhile.
         let begun_at = self.clock.passed();
         self.give_up_overdue(begun_at);
-        let (mut held, mut room) = self.places_to_ask();
-        self.choose_told(&rule);
-        held += self.untold.new_users();
         self.gathers = self.gathers.filter(|(_, until)| begun_at < *until);
-        let left = room;
+        let member_for_ms = i64::try_from(member_for.as_millis()).unwrap_or(i64::MAX);
+        if !self.is_to_be_repeated(member_for_ms, begun_at) {
+            self.begin(&rule, member_for_ms, begun_at);
+        }
+        let overdue_at = self.synced.map_or(Duration::ZERO, |(began_at, _)| began_at + MEMBER_FOR);
+        let within = overdue_at.checked_sub(begun_at).filter(|within| !within.is_zero()).unwrap_or(MEMBER_FOR);
+        let waited_for_places = self.waits_for_places;
+        let answered = self.turns.make(&mut self.log, &(), &self.clock, within).await?;
+        let Some(answered) = answered else { return Ok(false) };
+        // What came meanwhile is not in it.
+        let again = answered.reply.more || answered.is_repeated;
+        self.take_up_answer(answered, now);
+        if waited_for_places {
+            self.put_in_force();
+        }
+        Ok(again || !self.untold.is_empty() || self.waits_for_places)
+    }
+
+    /// Whether the turn that has no answer is made again: what it was granted is this process's still, and it reads what is to be read.
+    fn is_to_be_repeated(&self, member_for_ms: i64, now: Duration) -> bool {
+        let reading = self.next.as_ref().or(self.view.as_ref());
+        let Some((Unanswered { turn, began_at, .. }, reading)) = self.turns.unanswered().zip(reading) else {
+            return false;
+        };
+        let is_read = (&turn.cursor, turn.window_ms) == (&reading.cursor, reading.window_ms);
+        is_read && turn.member_for_ms == member_for_ms && now < *began_at + MEMBER_FOR
+    }
+
+    /// Begins a turn.
+    fn begin(&mut self, rule: &PressureRule, member_for_ms: i64, begun_at: Duration) {
+        let given_up = self.turns.give_up().map(|turn| turn.active).unwrap_or_default();
+        given_up.into_iter().for_each(|active| self.untold.add(active));
+        let (mut held, mut room) = self.places_to_ask();
+        let active = self.choose_told(rule);
+        held += self.untold.new_users();
         if self.next.is_some() || !self.untold.is_empty() {
             room = None;
         } else if self.gathers.is_some() {
             // Nor do those get any who do not know that the log was lost.
             room = Some(0);
         }
+        let Some(reading) = self.next.as_mut().or(self.view.as_mut()) else { return };
+        let (cursor, window_ms, wanted) = (reading.cursor.clone(), reading.window_ms, reading.wanted());
+        self.turns.begin(SyncRequest { cursor, active, window_ms, member_for_ms, held, wanted, room }, begun_at);
+    }
 
-        let waited_for_places = self.waits_for_places;
-        let Some(reply) = self.sync((begun_at, member_for), held, room).await? else { return Ok(false) };
+    /// Takes up what a turn has come to.
+    fn take_up_answer(&mut self, answered: Answered<SharedPlaces>, now: Minute) {
+        let Answered { turn: SyncRequest { active, held, room, .. }, reply, began_at, is_repeated } = answered;
         self.told.rotate_right(1);
-        self.told[0] = std::mem::take(&mut self.telling);
-        self.synced = Some((begun_at, self.clock.passed()));
-        self.pressure.renew(begun_at + MEMBER_FOR);
-        self.take_reply(&reply, now);
+        self.told[0] = active;
+        let answered_at = self.clock.passed();
+        self.synced = Some((began_at, answered_at));
+        self.pressure.renew(began_at + MEMBER_FOR);
+        self.take_reply(&reply, is_repeated, now);
         if let Some(View { state, .. }) = &self.view {
             // Whoever stood still since may read it when others have them.
-            if self.clock.passed() < begun_at + MEMBER_FOR {
+            if answered_at < began_at + MEMBER_FOR {
                 state.places.add(reply.held.saturating_sub(held));
             }
             self.held = state.places.held();
             state.look();
-            if room == left {
+            // One that told of no room has no part of it.
+            if room > Some(0) {
                 self.fair = reply.part;
             }
         }
-        if waited_for_places {
-            self.put_in_force();
-        }
-        Ok(reply.more || !self.untold.is_empty() || self.waits_for_places)
     }
 
     /// The places held and the users who may become active without one until the next turn; and how many more may come in, as far as
@@ -260,50 +240,24 @@ where
     }
 
     /// Chooses which of the users that the log does not have yet this turn adds to it.
-    fn choose_told(&mut self, rule: &PressureRule) {
+    fn choose_told(&mut self, rule: &PressureRule) -> Vec<ActiveIn> {
         let dropped = self.untold.keep(rule.most_untold()) + self.pressure.take_dropped();
         if dropped > 0 {
             self.observer.activity_synced(0, dropped);
         }
-        self.telling = self.untold.take(USERS_A_TURN);
-    }
-
-    /// Sends a turn that began at a moment, as a member for so long; gives the reply. `None`: nothing is read.
-    async fn sync(
-        &mut self,
-        (begun_at, member_for): (Duration, Duration),
-        held: u64,
-        room: Option<u64>,
-    ) -> Result<Option<SyncReply>, StoreError> {
-        let Some(reading) = self.next.as_mut().or(self.view.as_mut()) else { return Ok(None) };
-        let overdue_at = self.synced.map_or(Duration::ZERO, |(begun_at, _)| begun_at + MEMBER_FOR);
-        let within = overdue_at.checked_sub(begun_at).filter(|within| !within.is_zero()).unwrap_or(MEMBER_FOR);
-        let request = SyncRequest {
-            wanted: reading.wanted(),
-            cursor: reading.cursor.clone(),
-            active: self.telling.clone(),
-            window_ms: reading.window_ms,
-            member_for_ms: i64::try_from(member_for.as_millis()).unwrap_or(i64::MAX),
-            held,
-            room,
-        };
-        let reply = tokio::select! {
-            biased;
-            reply = self.log.turn(&(), self.turns.next_turn(), &request) => reply?,
-            () = self.clock.sleep(within) => return Err(StoreError::Temporary(no_answer_within(within))),
-        };
-        Ok(Some(reply))
+        self.untold.take(USERS_A_TURN)
     }
 
     /// Takes what a turn has read, and what it says of the log.
-    fn take_reply(&mut self, reply: &SyncReply, now: Minute) {
+    fn take_reply(&mut self, reply: &SyncReply, is_repeated: bool, now: Minute) {
         let reading = self.next.as_mut().or(self.view.as_mut());
         let ignored = reading.map_or(0, |reading| reading.note(reply, now));
         self.observer.activity_synced(reply.bytes, ignored);
         if reply.lost {
             tracing::warn!("the log of activity was lost in part: it is read from the beginning of the window");
-            // What this turn told is there.
-            self.told[1..].iter_mut().flat_map(|told| told.drain(..)).for_each(|active| self.untold.add(active));
+            // What this turn told is there, if it was told just now.
+            let lost = &mut self.told[usize::from(!is_repeated)..];
+            lost.iter_mut().flat_map(|told| told.drain(..)).for_each(|active| self.untold.add(active));
             self.gathers = Some((self.members, self.clock.passed() + MEMBER_FOR));
         } else {
             self.gathers = self.gathers.filter(|(members, _)| reply.members < *members);
@@ -322,7 +276,8 @@ where
         (self.next, self.before, self.synced, self.fair, self.held) = (None, None, None, 0, 0);
         self.waits_for_places = false;
         self.drain();
-        (self.untold, self.telling, self.told) = (Untold::default(), Vec::new(), Default::default());
+        self.turns.give_up();
+        (self.untold, self.told) = (Untold::default(), Default::default());
     }
 
     /// Begins to read for a rule with another maximum or window.
@@ -352,7 +307,6 @@ where
 
     /// Takes what batches and reports have told.
     fn drain(&mut self) {
-        self.telling.drain(..).for_each(|active| self.untold.add(active));
         // By the state of before, or before this one is in force.
         let elsewhere = self.view.as_ref().filter(|_| self.before.is_some());
         let states = [elsewhere, self.next.as_ref()];
@@ -379,16 +333,45 @@ where
             self.fair = 0;
         }
     }
-
-    fn publish(&self) {
-        let seen = self.view.as_ref().zip(self.synced);
-        let seen = seen.map(|(view, (_, synced_at))| view.seen(self.members, synced_at, self.unsynced.clone()));
-        self.status.set(seen, self.unsynced.clone());
-    }
 }
 
-fn no_answer_within(limit: Duration) -> String {
-    format!("no answer within {} ms", limit.as_millis())
+impl<L, C> TakesTurns for PressureKeeper<L, C>
+where
+    L: Share<SharedPlaces>,
+    C: Clock + Clone,
+{
+    type Clock = C;
+    const EVERY: Duration = TURN_EVERY;
+    const SILENT: &'static str = "this instance and others do not tell each other who is active";
+    const ANSWERS: &'static str = "the log of activity answers again";
+    const NOT_LEFT: &'static str = "other instances do not know who became active here last";
+
+    fn clock(&self) -> &C {
+        &self.clock
+    }
+
+    fn silence(&mut self) -> &mut Option<Silence> {
+        &mut self.silence
+    }
+
+    async fn take_turn(&mut self) -> Result<bool, StoreError> {
+        self.turn(MEMBER_FOR).await
+    }
+
+    fn not_answered(&mut self) {
+        self.give_up_overdue(self.clock.passed());
+    }
+
+    fn show(&self) {
+        let seen = self.view.as_ref().zip(self.synced);
+        let seen = seen.map(|(view, (_, synced_at))| view.seen(self.members, synced_at, self.silence.clone()));
+        self.status.set(seen, self.silence.clone());
+    }
+
+    async fn leave(&mut self) -> Result<(), StoreError> {
+        while self.view.is_some() && self.turn(Duration::ZERO).await? {}
+        Ok(())
+    }
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use weir_core::{
     pressure::{PressureRule, PressureState},
 };
 
-use super::{PressureSeen, Unsynced};
+use super::{PressureSeen, Silence};
 
 pub(super) struct View {
     pub(super) state: Arc<PressureState>,
@@ -38,7 +38,7 @@ impl View {
     }
 
     /// How it stands, as people see it.
-    pub(super) fn seen(&self, members: u64, synced_at: Duration, unsynced: Option<Unsynced>) -> PressureSeen {
+    pub(super) fn seen(&self, members: u64, synced_at: Duration, unsynced: Option<Silence>) -> PressureSeen {
         let state = &self.state;
         PressureSeen {
             active_users: state.look(),

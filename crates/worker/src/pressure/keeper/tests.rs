@@ -6,6 +6,7 @@ use weir_core::{activity::ActivityHash, pressure::ActiveBy, shard::UserHash};
 use world::{Does, Turn, World, policy, spread, told, until};
 
 use super::*;
+use crate::share::{CLOSE_WITHIN, round};
 
 #[tokio::test]
 async fn turns_come_once_a_second_at_any_rate_and_a_last_one_at_the_end() {
@@ -50,21 +51,57 @@ async fn the_end_does_not_wait_for_a_log_that_hangs() {
 }
 
 #[tokio::test]
-async fn users_are_told_again_until_the_log_answers() {
+async fn a_turn_that_has_no_answer_is_made_again_as_it_was_and_what_came_meanwhile_follows_at_once() {
     let mut world = World::loaded().await;
     world.note(0..10);
-    world.log.next(Does::Refuses);
+    for does in [Does::Refuses, Does::Hangs] {
+        world.log.next(does);
+    }
     world.turn().await;
     let first = world.log.last();
     assert_eq!((first.users(), first.active[0].new), (10, 10));
     assert!(world.status.unsynced().is_some() && world.status.seen().as_ref().as_ref().unwrap().unsynced.is_some());
     world.note(10..15);
-    world.turn().await;
-    let second = world.log.last();
-    assert_eq!((second.users(), second.active.len(), second.active[0].new), (15, 1, 15));
+    // It is dropped half way.
+    world.clock.advance(TURN_EVERY);
+    tokio::select! { biased; _ = round(&mut world.keeper) => panic!("it hangs"), () = std::future::ready(()) => {} }
+    assert_eq!(world.log.last(), first);
+    assert!(world.turn().await, "at once");
+    assert_eq!(world.log.last(), first);
     assert_eq!(*world.status.unsynced(), None);
+    assert!(!round(&mut world.keeper).await);
+    let second = world.log.last();
+    assert_eq!((second.users(), second.number), (5, first.number + 1));
     world.turn().await;
     assert_eq!(world.log.last().users(), 0, "the log knows them");
+}
+
+#[tokio::test]
+async fn a_turn_is_given_up_once_others_may_have_what_it_was_granted_and_its_users_are_told_by_the_next_one() {
+    let mut world = World::loaded().await;
+    world.note(0..10);
+    world.log.next(Does::Refuses);
+    world.turn().await;
+    let first = world.log.last();
+    world.note(10..15);
+    world.clock.advance(MEMBER_FOR - TURN_EVERY);
+    world.turn().await;
+    let second = world.log.last();
+    assert_eq!((second.number, second.users()), (first.number + 1, 15));
+}
+
+#[tokio::test]
+async fn places_of_a_turn_that_was_made_again_end_with_those_of_its_first_time() {
+    let mut world = World::loaded().await;
+    world.log.next(Does::Refuses);
+    world.turn().await;
+    let begun_at = world.clock.passed();
+    world.turn().await;
+    assert_eq!(world.state().places.left(), 1_000);
+    for (passed, left) in [(MEMBER_FOR - Duration::from_millis(1), 1_000), (MEMBER_FOR, 0)] {
+        world.pressure.give_up_overdue(begun_at + passed);
+        assert_eq!(world.state().places.left(), left);
+    }
 }
 
 #[tokio::test]
@@ -119,7 +156,7 @@ async fn without_the_log_places_are_usable_until_others_may_have_them() {
     }
     world.pressure.give_up_overdue(world.clock.passed());
     assert_eq!(world.state().places.left(), 1_000);
-    assert_eq!(world.status.unsynced().as_ref().as_ref().unwrap().0, synced_at + TURN_EVERY);
+    assert_eq!(world.status.unsynced().as_ref().as_ref().unwrap().since, synced_at + TURN_EVERY);
     assert!(world.state().take_place());
     // Not answered within the second that is left.
     world.log.next(Does::Hangs);
@@ -128,7 +165,7 @@ async fn without_the_log_places_are_usable_until_others_may_have_them() {
         until("the turn", || log.turns().len() > turns).await;
         clock.advance(TURN_EVERY);
     };
-    tokio::join!(world.keeper.turn_or_report(), end);
+    tokio::join!(round(&mut world.keeper), end);
     assert_eq!(world.clock.passed(), synced_at + MEMBER_FOR);
     assert_eq!((world.state().places.left(), world.state().places.held()), (0, 1), "one is taken");
     assert!(!world.state().take_place());
@@ -186,7 +223,7 @@ async fn users_beyond_a_turn_follow_at_once_and_are_held_until_then() {
     let first = world.log.last();
     assert_eq!((first.users(), first.room), (USERS_A_TURN, None));
     assert_eq!(first.held + first.active[0].new, 2 * many, "who is not told is held, and as many are expected again");
-    assert!(!world.keeper.turn_or_report().await);
+    assert!(!round(&mut world.keeper).await);
     let second = world.log.last();
     assert_eq!((second.users(), second.held), (1_000, 0));
     assert!(second.room.is_some());
@@ -292,7 +329,7 @@ async fn another_maximum_or_window_is_read_anew_and_none_ends_it() {
     assert!(world.turn().await, "for places");
     assert!(Arc::ptr_eq(&world.state(), &first), "until there are places");
     drop(first);
-    assert!(!world.keeper.turn_or_report().await);
+    assert!(!round(&mut world.keeper).await);
     let second = world.state();
     assert!(second.places.left() > 0);
     assert_eq!((second.max(), second.users.window()), (2_000, 20));
