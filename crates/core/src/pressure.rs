@@ -1,11 +1,10 @@
 //! Pressure: no more active users at once than the app carries.
 //!
 //! The policy's [rule](PressureRule), and what one process knows of who is active ([`Pressure`]): lanes ask it, and a task tells it
-//! what other instances say. A user who is not active needs a [place](Places) to become so. Places are shared by all instances through
+//! what other instances say. A user who is not active needs a [place](UnitPool) to become so. Places are shared by all instances through
 //! the log ([`crate::activity_log`]), so that no more users become active than the maximum.
 
 mod exempt;
-mod places;
 
 use std::{
     sync::{
@@ -20,16 +19,16 @@ use arc_swap::ArcSwapOption;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use exempt::Exempt;
-pub use places::Places;
 
 use crate::{
     activity::{ActiveUsers, ActivityHash, Minute, Noted},
     activity_log::{ActiveIn, USERS_A_TURN},
     activity_report::ReportOutcome,
     class::Filter,
+    limit::share::UnitPool,
     selection::Action,
     shard::UserHash,
-    time::{Time, millis},
+    time::Time,
 };
 
 /// When nobody new comes in any more: at this share of the maximum, which is as exactly as the number of active users is known.
@@ -93,8 +92,6 @@ pub enum ActiveBy {
 #[derive(Debug)]
 pub struct Pressure {
     in_force: ArcSwapOption<PressureState>,
-    /// Until when the places are this process's, by the monotonic clock in milliseconds.
-    usable_until_ms: AtomicU64,
     told: mpsc::Sender<ActiveIn>,
     /// Users that the task has not heard of yet.
     unheard: AtomicUsize,
@@ -108,7 +105,7 @@ pub struct PressureState {
     /// Who is active.
     pub users: ActiveUsers,
     /// The places of this process.
-    pub places: Places,
+    pub places: UnitPool,
     exempt: Exempt,
     max: u64,
     throttling: AtomicBool,
@@ -122,9 +119,8 @@ impl Pressure {
     #[must_use]
     pub fn new() -> (Arc<Self>, mpsc::Receiver<ActiveIn>) {
         let (told, inbox) = mpsc::channel();
-        let usable_until_ms = AtomicU64::new(u64::MAX);
         let (in_force, unheard, dropped) = Default::default();
-        (Arc::new(Self { in_force, usable_until_ms, told, unheard, dropped }), inbox)
+        (Arc::new(Self { in_force, told, unheard, dropped }), inbox)
     }
 
     /// The task has heard of so many users: as many more may wait for it.
@@ -138,16 +134,18 @@ impl Pressure {
         self.dropped.swap(0, Ordering::Relaxed)
     }
 
-    /// The places are this process's until then, by the monotonic clock; other instances may have them later.
+    /// The places in force are this process's until then, by the monotonic clock; other instances may have them later.
     pub fn renew(&self, until: Duration) {
-        self.usable_until_ms.store(millis(until), Ordering::Release);
+        if let Some(state) = self.in_force.load().as_deref() {
+            state.places.renew(until);
+        }
     }
 
     /// Gives the places up that are not this process's any more: to be done before a batch takes some, as the process may have stood
     /// still. `passed`: the monotonic clock.
     pub fn give_up_overdue(&self, passed: Duration) {
-        if millis(passed) >= self.usable_until_ms.load(Ordering::Acquire)
-            && let Some(state) = self.in_force.load().as_deref()
+        if let Some(state) = self.in_force.load().as_deref()
+            && state.places.is_over(passed)
         {
             state.places.withdraw_above(0);
         }
@@ -234,12 +232,12 @@ fn most_untold(max_active_users: u64) -> usize {
 }
 
 impl PressureState {
-    /// Nobody is active, and there are no places.
+    /// Nobody is active, and there are no places; those to come end when they are renewed until then.
     #[must_use]
     pub fn new(rule: &PressureRule) -> Self {
         Self {
             users: ActiveUsers::new(rule.max_active_users, rule.window_minutes),
-            places: Places::default(),
+            places: UnitPool::new(Duration::MAX),
             exempt: Exempt::default(),
             max: rule.max_active_users,
             throttling: AtomicBool::new(false),
@@ -294,7 +292,8 @@ impl PressureState {
     /// Takes a place for a user who is not active; `false`: nobody may come in now.
     pub fn take_place(&self) -> bool {
         self.asked.fetch_add(1, Ordering::Relaxed);
-        !self.is_throttling() && self.places.take()
+        // What may be others' by now was given up before the batch.
+        !self.is_throttling() && self.places.take(1, Duration::ZERO) > 0
     }
 
     /// How many users have asked for a place since the last call.

@@ -15,7 +15,7 @@ use std::{
 use arc_swap::{ArcSwap, ArcSwapOption};
 
 pub use self::known::RouteKnown;
-use crate::{route::Route, time::millis};
+use crate::{limit::share::UnitPool, route::Route, time::millis};
 
 /// The topic of a route's waiting intents, by the route's number in [`Routes`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -86,18 +86,14 @@ pub struct RouteState {
     pub topic: WaitingTopic,
     /// How many partitions that has, as the policy was read; 0: not known.
     partitions: AtomicUsize,
-    general: AtomicU64,
-    reserved: AtomicU64,
-    /// Taken or not.
-    held: AtomicU64,
+    general: UnitPool,
+    reserved: UnitPool,
     /// Committed, since the process began.
     spent: AtomicU64,
     /// Deliveries that failed, since the process began.
     failed: AtomicU64,
     /// Deliveries whose processing time was reported, and the sum of these times in milliseconds, since the process began.
     took: ArcSwap<(u64, u64)>,
-    /// By the monotonic clock, in milliseconds.
-    leased_until_ms: AtomicU64,
     /// Intents that were sent to wait, since the process began.
     queued: AtomicU64,
     /// Intents that have waited for too long, of all instances.
@@ -114,13 +110,11 @@ impl RouteState {
             name: name.into(),
             topic,
             partitions: AtomicUsize::new(0),
-            general: AtomicU64::new(0),
-            reserved: AtomicU64::new(0),
-            held: AtomicU64::new(0),
+            general: UnitPool::new(Duration::ZERO),
+            reserved: UnitPool::new(Duration::ZERO),
             spent: AtomicU64::new(0),
             failed: AtomicU64::new(0),
             took: ArcSwap::default(),
-            leased_until_ms: AtomicU64::new(0),
             queued: AtomicU64::new(0),
             overdue: AtomicU64::new(0),
             finds_since_ms: AtomicU64::new(FINDS_NONE),
@@ -128,7 +122,7 @@ impl RouteState {
         }
     }
 
-    fn pool(&self, pool: Pool) -> &AtomicU64 {
+    fn pool(&self, pool: Pool) -> &UnitPool {
         match pool {
             Pool::General => &self.general,
             Pool::Reserved => &self.reserved,
@@ -176,61 +170,45 @@ impl RouteState {
 
     /// Takes at most so many permits; gives how many. `passed` is the monotonic clock. They are to be put back or spent.
     pub fn take(&self, pool: Pool, most: u64, passed: Duration) -> u64 {
-        if millis(passed) >= self.leased_until_ms.load(Ordering::Acquire) {
-            return 0;
-        }
-        let mut taken = 0;
-        let take = |left: u64| {
-            taken = left.min(most);
-            (taken > 0).then(|| left - taken)
-        };
-        match self.pool(pool).fetch_update(Ordering::AcqRel, Ordering::Acquire, take) {
-            Ok(_) => taken,
-            Err(_) => 0,
-        }
+        self.pool(pool).take(most, passed)
     }
 
     /// How many may be taken.
     #[must_use]
     pub fn left(&self, pool: Pool, passed: Duration) -> u64 {
-        let leased = millis(passed) < self.leased_until_ms.load(Ordering::Acquire);
-        if leased { self.pool(pool).load(Ordering::Acquire) } else { 0 }
+        let pool = self.pool(pool);
+        if pool.is_over(passed) { 0 } else { pool.left() }
     }
 
     /// Permits that were taken and not used.
     pub fn put_back(&self, pool: Pool, permits: u64) {
-        self.pool(pool).fetch_add(permits, Ordering::AcqRel);
+        self.pool(pool).put_back(permits);
     }
 
-    /// The intents of permits that were taken are committed.
-    pub fn spend(&self, permits: u64) {
-        self.spent.fetch_add(permits, Ordering::AcqRel);
-        self.held.fetch_sub(permits, Ordering::AcqRel);
+    /// The intents of permits that were taken, of the general pool and of the reserved one, are committed.
+    fn spend(&self, [general, reserved]: [u64; 2]) {
+        self.spent.fetch_add(general + reserved, Ordering::AcqRel);
+        self.general.used(general);
+        self.reserved.used(reserved);
     }
 
     /// Adds permits of both pools, to be taken until then by the monotonic clock.
     pub fn grant(&self, general: u64, reserved: u64, until: Duration) {
-        self.held.fetch_add(general.saturating_add(reserved), Ordering::AcqRel);
-        self.general.fetch_add(general, Ordering::AcqRel);
-        self.reserved.fetch_add(reserved, Ordering::AcqRel);
-        self.leased_until_ms.store(millis(until), Ordering::Release);
+        for (pool, permits) in [(&self.general, general), (&self.reserved, reserved)] {
+            pool.add(permits);
+            pool.renew(until);
+        }
     }
 
     /// Takes back what nobody has taken beyond so many of each pool; gives how many that were.
     pub fn withdraw_above(&self, general: u64, reserved: u64) -> u64 {
-        let withdraw = |pool: &AtomicU64, keep: u64| {
-            let before = pool.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| Some(left.min(keep)));
-            before.unwrap_or_default().saturating_sub(keep)
-        };
-        let unused = withdraw(&self.general, general) + withdraw(&self.reserved, reserved);
-        self.held.fetch_sub(unused, Ordering::AcqRel);
-        unused
+        self.general.keep(general) + self.reserved.keep(reserved)
     }
 
     /// Permits that are held, taken or not.
     #[must_use]
     pub fn held(&self) -> u64 {
-        self.held.load(Ordering::Acquire)
+        self.general.held() + self.reserved.held()
     }
 
     /// So many deliveries failed.
@@ -369,7 +347,7 @@ impl Taken {
 
     /// The intents are committed.
     pub fn spend(mut self) {
-        self.state.spend(self.permits());
+        self.state.spend(self.permits);
         self.permits = [0; 2];
     }
 }

@@ -56,24 +56,6 @@ fn with_a_maximum_of_one_a_user_may_come_in() {
 }
 
 #[test]
-fn places_are_held_until_their_users_are_noted() {
-    let places = Places::default();
-    places.add(5);
-    assert!(places.take() && places.take() && places.take());
-    assert_eq!((places.left(), places.held()), (2, 5));
-    places.withdraw_above(4);
-    assert_eq!((places.left(), places.held()), (1, 4), "one that is left is given up");
-    places.withdraw_above(0);
-    assert_eq!((places.left(), places.held()), (0, 3), "those that are taken are not");
-    assert!(!places.take());
-    places.used(2);
-    places.put_back(1);
-    assert_eq!((places.left(), places.held()), (1, 1));
-    places.withdraw_above(7);
-    assert_eq!((places.left(), places.held()), (1, 1));
-}
-
-#[test]
 fn places_that_may_be_others_by_now_are_given_up() {
     let (pressure, _inbox) = Pressure::new();
     let state = Arc::new(PressureState::new(&rule(1_000)));

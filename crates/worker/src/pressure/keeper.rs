@@ -203,8 +203,9 @@ where
         self.pressure.renew(began_at + MEMBER_FOR);
         self.take_reply(&reply, is_repeated, now);
         if let Some(View { state, .. }) = &self.view {
+            state.places.renew(began_at + MEMBER_FOR);
             // Whoever stood still since may read it when others have them.
-            if answered_at < began_at + MEMBER_FOR {
+            if !state.places.is_over(answered_at) {
                 state.places.add(reply.held.saturating_sub(held));
             }
             self.held = state.places.held();
