@@ -6,7 +6,7 @@
 -- hold more than the room, and none starves. The rate is a bucket of at most one second's permits; the least factor of all members is what
 -- is left of it, 1 per second at the least. An instance that was no member gets nothing: after a loss of the hash, it is not known what
 -- others hold. A turn that is repeated gets the permits that it had, and one that comes behind a later one has no effect. It equals
--- `PermitBook::turn` (crates/core/src/permits/book.rs).
+-- `RouteBook` (crates/core/src/permits/book.rs).
 --
 -- What delivery takes is kept for instances that start: what an instance knows last, and the highest rate of each 6 minutes of the last
 -- hour. Where the route is paced by another delivery than these are of, they are dropped.
@@ -33,7 +33,7 @@
 --       [11]    deliveries whose processing time was reported     [12] the sum of these times in ms
 --       [13]    the delivery that it is paced by, in hex digits    [14] what that takes, in thousandths per second, 0: not known
 --       [15]    what was measured of it just now, likewise
--- Reply: empty where the turn comes behind a later one of its run. Else [1] permits granted, [2] what other members hold, recent approvals
+-- Reply: empty where the turn comes behind a later one. Else [1] permits granted, [2] what other members hold, recent approvals
 --        included, [3] the members, this one included, [4] what the service's instances have registered per second, -1: the route has no
 --        service, [5] their shortest timeout in ms, -1: none, [6] their mean processing time in ms, -1: not known, [7] the least factor of
 --        all members, in thousandths, [8] the server's clock in ms since 1970, [9] what delivery takes, in thousandths per second, 0: not
@@ -62,7 +62,7 @@ local now = server_clock()
 local hash = redis.call('HGETALL', key)
 local members = read_members(hash, 'i', own, now)
 local order = turn_order(members.own, run, turn)
-if order == 'behind' then
+if order and order ~= 'same' then
   return {}
 end
 local is_same = order == 'same'

@@ -19,7 +19,6 @@ const TAKE_MORE: &[(&str, &[&str])] = &[
     ("crates/worker/src/trace.rs", &["end"]),
     // What members of a limit share is to be one book.
     ("crates/core/src/lease/slot/answers.rs", &["answered"]),
-    ("crates/core/src/permits/book.rs", &["turn"]),
 ];
 
 /// How often a type may have the same name as others.

@@ -12,8 +12,8 @@ use testkit::redis::RedisServer;
 use weir_core::{
     limit::share::TurnNumber,
     pace::KeptRates,
-    permits::LEASE,
-    ports::{PermitGrant, PermitTurn, Permits},
+    permits::{LEASE, PermitGrant, PermitTurn, RouteKey},
+    ports::Share,
 };
 use weir_redis::{Opened, RedisOptions, RedisPermits, RedisStats};
 
@@ -21,8 +21,8 @@ use crate::redis_support::{opened, own, server};
 
 const DELIVERY: u64 = 0xfeed_0000_0000_beef;
 
-pub(crate) fn permits(options: &RedisOptions, opened: &Opened, instance: &str, lease: Duration) -> RedisPermits {
-    RedisPermits::new(&Arc::new(options.clone()), &Arc::new(RedisStats::default()), opened, instance, lease)
+pub(crate) fn permits(options: &RedisOptions, opened: &Opened, instance: &str) -> RedisPermits {
+    RedisPermits::new(&Arc::new(options.clone()), &Arc::new(RedisStats::default()), opened, instance)
 }
 
 /// A number above all before.
@@ -31,12 +31,14 @@ fn next() -> TurnNumber {
     TurnNumber { run: 1, number: LAST.fetch_add(1, Relaxed) + 1 }
 }
 
+pub(crate) fn route(name: &str, service: Option<&str>) -> RouteKey {
+    RouteKey { route: name.into(), service: service.map(Into::into) }
+}
+
 /// A turn at a route with so much room, that wants so many permits.
-pub(crate) fn turn(room: u64, want: u64) -> PermitTurn<'static> {
+pub(crate) fn turn(room: u64, want: u64) -> PermitTurn {
     PermitTurn {
-        number: next(),
-        route: "email",
-        service: None,
+        lease: LEASE,
         room: Some(room),
         want,
         unused: 0,
@@ -49,26 +51,26 @@ pub(crate) fn turn(room: u64, want: u64) -> PermitTurn<'static> {
     }
 }
 
-async fn instances<const N: usize>(names: [&str; N], lease: Duration) -> (RedisServer, Opened, [RedisPermits; N]) {
+async fn instances<const N: usize>(names: [&str; N]) -> (RedisServer, Opened, [RedisPermits; N]) {
     let server = server();
     let options = own(&server);
     let opened = opened(&options).await.unwrap();
-    let instances = names.map(|name| permits(&options, &opened, name, lease));
+    let instances = names.map(|name| permits(&options, &opened, name));
     (server, opened, instances)
 }
 
-async fn take(permits: &mut RedisPermits, turn: PermitTurn<'_>) -> PermitGrant {
-    permits.turn(&turn).await.unwrap()
+async fn take(permits: &mut RedisPermits, turn: PermitTurn) -> PermitGrant {
+    permits.turn(&route("email", None), next(), &turn).await.unwrap()
 }
 
 /// Takes turns for about two seconds: this rate is granted, no more and no less.
-async fn takes_a_rate(permits: &mut RedisPermits, turn: &PermitTurn<'_>, per_s: u64) {
+async fn takes_a_rate(permits: &mut RedisPermits, turn: PermitTurn, per_s: u64) {
     let (began, mut before) = (Instant::now(), None);
     // What has certainly come in since the turn before: a second's worth at most, and a permit or two may be cut off.
     let (mut granted, mut least) = (0, Duration::ZERO);
     for _ in 0..22 {
         least += before.map_or(Duration::ZERO, |before: Instant| before.elapsed().min(Duration::from_secs(1)));
-        granted += permits.turn(&PermitTurn { number: next(), ..*turn }).await.unwrap().permits;
+        granted += take(permits, turn).await.permits;
         before = Some(Instant::now());
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
@@ -79,18 +81,18 @@ async fn takes_a_rate(permits: &mut RedisPermits, turn: &PermitTurn<'_>, per_s: 
 
 #[tokio::test]
 async fn a_rate_grants_one_second_of_it_at_a_time_and_takes_unused_permits_back() {
-    let (_server, _, [mut a]) = instances(["a"], LEASE).await;
+    let (_server, _, [mut a]) = instances(["a"]).await;
     let rated = |want, unused| PermitTurn { rate: Some(1_000), unused, ..turn(1_000_000, want) };
     take(&mut a, rated(1, 0)).await;
-    takes_a_rate(&mut a, &rated(10_000, 0), 1_000).await;
+    takes_a_rate(&mut a, rated(10_000, 0), 1_000).await;
     assert_eq!(take(&mut a, rated(500, 500)).await.permits, 500, "what is returned can be had again");
 }
 
 #[tokio::test]
 async fn what_a_service_has_registered_bounds_the_rate_and_one_permit_a_second_tries_a_service_without_instances() {
-    let (server, opened, [mut a]) = instances(["a"], LEASE).await;
-    let of_service = |want| PermitTurn { service: Some("hedwig"), ..turn(1_000_000, want) };
-    let grant = take(&mut a, of_service(100)).await;
+    let (server, opened, [mut a]) = instances(["a"]).await;
+    let email = route("email", Some("hedwig"));
+    let grant = a.turn(&email, next(), &turn(1_000_000, 100)).await.unwrap();
     assert_eq!((grant.registered_per_s, grant.timeout_ms), (Some(0), None));
     let key = opened.keyspace.service_key("hedwig");
     let at_ms = |ahead_ms: i64| {
@@ -104,7 +106,7 @@ async fn what_a_service_has_registered_bounds_the_rate_and_one_permit_a_second_t
     ] {
         server.query::<()>(&["HSET", &key, instance, &value]).unwrap();
     }
-    let grant = take(&mut a, of_service(100)).await;
+    let grant = a.turn(&email, next(), &turn(1_000_000, 100)).await.unwrap();
     assert_eq!((grant.registered_per_s, grant.timeout_ms), (Some(500), Some(4_000)));
 }
 
@@ -116,7 +118,7 @@ fn rates(drain: f64, best: f64) -> KeptRates {
 
 #[tokio::test]
 async fn what_delivery_takes_is_kept_for_instances_that_start_later() {
-    let (server, opened, [mut a, mut b]) = instances(["a", "b"], LEASE).await;
+    let (server, opened, [mut a, mut b]) = instances(["a", "b"]).await;
     assert_eq!(take(&mut a, turn(9, 1)).await.rates, KeptRates::default());
     let knows = |drain, best| PermitTurn { rates: rates(drain, best), ..turn(9, 1) };
     assert_eq!(take(&mut a, knows(480.125, 512.5)).await.rates, rates(480.125, 512.5));
@@ -135,7 +137,7 @@ async fn what_delivery_takes_is_kept_for_instances_that_start_later() {
 
 #[tokio::test]
 async fn the_highest_rate_is_kept_for_an_hour() {
-    let (server, opened, [mut a]) = instances(["a"], LEASE).await;
+    let (server, opened, [mut a]) = instances(["a"]).await;
     let key = opened.keyspace.route_key("email", None);
     let hours: f64 = server.query::<(i64, i64)>(&["TIME"]).unwrap().0 as f64 / 3_600.0;
     // In units of 6 minutes.
@@ -149,10 +151,11 @@ async fn the_highest_rate_is_kept_for_an_hour() {
 
 #[tokio::test]
 async fn all_members_take_the_least_factor_s_part_of_the_rate() {
+    let (_server, _, [mut a, mut b]) = instances(["a", "b"]).await;
     // Whatever the machine is busy with, both remain members.
-    let (_server, _, [mut a, mut b]) = instances(["a", "b"], Duration::from_secs(600)).await;
-    let rated = |slow| PermitTurn { rate: Some(1_000), room: None, slow, ..turn(0, 10_000) };
+    let lease = Duration::from_secs(600);
+    let rated = |slow| PermitTurn { lease, rate: Some(1_000), room: None, slow, ..turn(0, 10_000) };
     take(&mut a, PermitTurn { want: 0, ..rated(0.49) }).await;
     take(&mut b, rated(1.0)).await;
-    takes_a_rate(&mut b, &rated(1.0), 490).await;
+    takes_a_rate(&mut b, rated(1.0), 490).await;
 }

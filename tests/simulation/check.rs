@@ -96,7 +96,7 @@ pub fn check(world: &World, asks: &Asks, broken: &mut Vec<String>) -> Tale {
     judge.sends(&broker, &outs);
     judge.budgets(&broker, &outs, &cluster);
     judge.pressure(&outs);
-    judge.paced(&broker, &outs);
+    judge.paced(&broker, &outs, &cluster);
     judge.retried(&broker, &outs);
     judge.admissions(&cluster);
     judge.histories(&cluster);

@@ -12,6 +12,7 @@ use super::{
     commands::{self, Change, Effects},
     env::{Env, lock},
     ledger::{Ledger, Writer},
+    permits,
     rules::MOST,
     sabotage::Sabotage,
     script::{self, Data, Item, Script, error},
@@ -68,6 +69,8 @@ pub struct Cluster {
     pub ledger: Ledger,
     pub till: Till,
     pub heard: SharedHeard,
+    /// When nodes forgot permits that processes held, and how many.
+    pub permits_lost: Vec<(Duration, u64)>,
     /// Failovers that lost names.
     pub names_lost: usize,
     /// When a node lost what it had, or a replica took over with less.
@@ -120,6 +123,7 @@ impl Cluster {
             ledger: Ledger::default(),
             till: Till::default(),
             heard: SharedHeard::default(),
+            permits_lost: Vec::new(),
             names_lost: 0,
             losses: Vec::new(),
         }
@@ -380,6 +384,7 @@ impl Cluster {
             lost += self.ledger.fails_over(now, had, kept);
             self.till.fails_over(key, had, &self.groups[group].replica_data);
             lock(&self.heard).fails_over(had, kept);
+            self.permits_lost.push((now, permits::forgotten(had, kept, self.env.time().wall_ms())));
             self.names_lost += usize::from(NAME_TABLES.contains(&key.as_slice()) && had != kept);
         }
         self.env
@@ -407,7 +412,10 @@ impl Cluster {
             data.values().for_each(|item| self.ledger.wiped(item));
             let accounts = self.accounts_of(group);
             accounts.iter().for_each(|key| self.till.wiped(key));
-            data.values().for_each(|item| lock(&self.heard).fails_over(Some(item), None));
+            for item in data.values() {
+                lock(&self.heard).fails_over(Some(item), None);
+                self.permits_lost.push((now, permits::forgotten(Some(item), None, self.env.time().wall_ms())));
+            }
             data.keys().for_each(|key| _ = self.expiries.remove(key));
             let group = &mut self.groups[group];
             group.replica_data.clear();

@@ -1,4 +1,4 @@
-//! Checks the pace of approvals on the route: by what the book of permits granted each process, and by what was undelivered at each
+//! Checks the pace of approvals on the route: by what each process was granted of the permits, and by what was undelivered at each
 //! moment.
 
 use std::{collections::BTreeMap, time::Duration};
@@ -10,6 +10,7 @@ use weir_core::{
 use super::{
     broker::{Broker, Out, Submit},
     check::Judge,
+    cluster::Cluster,
     delivery::{Paced, Rule},
     env::lock,
     permits::{Book, Turn},
@@ -36,7 +37,7 @@ struct Approved<'a> {
 
 impl Judge<'_> {
     /// All promises about the route.
-    pub fn paced(&mut self, broker: &Broker, outs: &[&Out]) {
+    pub fn paced(&mut self, broker: &Broker, outs: &[&Out], cluster: &Cluster) {
         let Some(paced) = self.world.setting.paced else { return };
         for out in outs.iter().filter(|out| out.intent.log != Log::Ring(Ring::Hours)) {
             let Some(ask) = self.asks.get(&out.intent.first) else { continue };
@@ -59,7 +60,7 @@ impl Judge<'_> {
         }
         approved.sort_by_key(|approved| approved.visible);
         self.within_the_book(&book, &approved, paced);
-        self.within_the_room(&book, &approved);
+        self.within_the_room(&book, &approved, &cluster.permits_lost);
         self.within_the_pace(&book, paced);
     }
 
@@ -97,11 +98,11 @@ impl Judge<'_> {
         let unclear = book.unclear.contains(&(out.submit.lane, out.submit.at));
         let mut known_until = out.fetched.saturating_sub(LEASE);
         let turns = book.turns.iter().filter(|turn| turn.process == out.submit.process);
-        for (at, _) in turns.filter(|turn| turn.answered).filter_map(|turn| turn.granted) {
-            if at > known_until + LEASE {
+        for turn in turns.filter(|turn| turn.granted.is_some()) {
+            if turn.at > known_until + LEASE {
                 break;
             }
-            known_until = known_until.max(at);
+            known_until = known_until.max(turn.at);
         }
         let unpaced = self.world.rules_within(out.fetched, out.submit.at).contains(&Rule::Removed);
         replayed || unclear || unpaced || known_until + LEASE < visible
@@ -141,8 +142,8 @@ impl Judge<'_> {
         }
     }
 
-    /// No more is undelivered than some process knew to be room for, a moment before.
-    fn within_the_room(&mut self, book: &Book, approved: &[Approved<'_>]) {
+    /// No more is undelivered than some process knew to be room for, a moment before; and as many as nodes forgot that others held.
+    fn within_the_room(&mut self, book: &Book, approved: &[Approved<'_>], lost: &[(Duration, u64)]) {
         for (place, one) in approved.iter().enumerate() {
             if one.stray {
                 continue;
@@ -155,9 +156,11 @@ impl Judge<'_> {
             let room = turns.map(|turn| turn.lag.saturating_add(turn.room)).max().unwrap_or(0);
             let lately = approved[..=place].iter().rev().take_while(|other| other.visible >= since);
             let strays = lately.filter(|other| other.stray).count() as u64;
-            if undelivered > room.saturating_add(strays) {
+            let lost = lost.iter().filter(|(at, _)| (since..=one.visible).contains(at)).map(|(_, permits)| permits);
+            let beside = strays + lost.sum::<u64>();
+            if undelivered > room.saturating_add(beside) {
                 self.broken.push(format!(
-                    "room: {undelivered} were undelivered at {:?}, with room for {room} and {strays} strays",
+                    "room: {undelivered} were undelivered at {:?}, with room for {room} and {beside} strays and lost ones",
                     one.visible
                 ));
                 return;
@@ -204,8 +207,5 @@ impl Judge<'_> {
 
 /// What a process had by a turn, more than before it.
 fn granted(turn: &Turn) -> u64 {
-    match turn.granted.filter(|_| turn.answered) {
-        Some((_, granted)) => granted,
-        None => (turn.room.saturating_sub(turn.recent) / turn.members.max(1)).max(1),
-    }
+    turn.granted.unwrap_or_else(|| (turn.room.saturating_sub(turn.recent) / turn.members.max(1)).max(1))
 }

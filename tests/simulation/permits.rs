@@ -1,5 +1,5 @@
-//! The permits of the route as a process takes turns at them: the embedded book as it is, requests and replies that are lost, what
-//! the checker remembers, and a planted bug that needs a place here.
+//! The permits of the route as a process takes turns at them: the Redis edge as it is, what the checker remembers, and around it a planted
+//! bug that needs a place there.
 
 use std::{
     collections::BTreeMap,
@@ -8,18 +8,19 @@ use std::{
 };
 
 use weir_core::{
-    permits::EmbeddedPermits,
-    ports::{PermitGrant, PermitTurn, Permits, StoreError},
+    limit::share::TurnNumber,
+    permits::{PermitGrant, PermitTurn, RouteKey, RoutePermits},
+    ports::{Share, StoreError},
     routes::{Pool, RouteState},
 };
+use weir_redis::RedisPermits;
 use weir_worker::routes::RoutesStatus;
 
 use super::{
-    cluster::NAMES,
     downstream::SharedDownstream,
     env::{Env, lock},
-    link::SharedCluster,
     sabotage::Sabotage,
+    script::Item,
 };
 
 /// A look at the offsets says nothing any more after so long: the constant `LOOK_HOLDS` of the route's keeper.
@@ -47,10 +48,8 @@ pub struct Turn {
     pub is_known: bool,
     /// The members of its last answer.
     pub members: u64,
-    /// When the book was asked, and what it has granted.
-    pub granted: Option<(Duration, u64)>,
-    /// The process has its answer.
-    pub answered: bool,
+    /// What it was granted; `None`: the process has no answer.
+    pub granted: Option<u64>,
 }
 
 /// How the route's consumers truly stand.
@@ -61,7 +60,7 @@ pub struct Standing {
     pub delivered: u64,
 }
 
-/// All that passed between processes and the book, and what was delivered.
+/// All turns of the processes, and what was delivered.
 #[derive(Debug, Default)]
 pub struct Book {
     pub turns: Vec<Turn>,
@@ -122,11 +121,30 @@ impl Book {
     }
 }
 
-/// What a process's turns reach.
+/// What the members of the route hold or have just approved, by a node's hash of them at this time in ms since 1970
+/// (`lua/share/members.lua`, `lua/permit.lua`); none for another key.
+fn counted(item: Option<&Item>, now_ms: i64) -> BTreeMap<&[u8], u64> {
+    let Some(Item::Hash(hash)) = item else { return BTreeMap::new() };
+    let members = hash.iter().filter(|(field, _)| field.starts_with(b"iweir-"));
+    let members = members.map(|(field, entry)| {
+        let numbers: Vec<i64> =
+            str::from_utf8(entry).unwrap().split(':').map(|number| number.parse().unwrap()).collect();
+        let (ends, held, recent) = (numbers[2], numbers[3], numbers[5]);
+        (field.as_slice(), if ends > now_ms { u64::try_from(held + recent).unwrap() } else { 0 })
+    });
+    members.collect()
+}
+
+/// How many permits a node with `kept` does not know of any more, that one with `had` did: others may be granted as many once more.
+pub fn forgotten(had: Option<&Item>, kept: Option<&Item>, now_ms: i64) -> u64 {
+    let kept = counted(kept, now_ms);
+    let had = counted(had, now_ms).into_iter();
+    had.map(|(member, permits)| permits.saturating_sub(kept.get(member).copied().unwrap_or(0))).sum()
+}
+
+/// What a process's turns reach beside Redis.
 #[derive(Clone)]
 pub struct Reached {
-    pub permits: EmbeddedPermits,
-    pub cluster: SharedCluster,
     pub downstream: SharedDownstream,
     pub book: SharedBook,
     /// The permits that the process holds, and how its keeper says that the route stands.
@@ -135,10 +153,10 @@ pub struct Reached {
 }
 
 /// The permits as a process takes turns at them.
-#[derive(Clone)]
 pub struct SimPermits {
     env: Env,
     process: u64,
+    permits: RedisPermits,
     reached: Reached,
     members: u64,
     /// What the last turn was answered, and the rebalances by then.
@@ -148,11 +166,11 @@ pub struct SimPermits {
 }
 
 impl SimPermits {
-    pub fn new(env: &Env, process: u64, reached: Reached) -> Self {
-        Self { env: env.clone(), process, reached, members: 1, before: (0, 0), last: None }
+    pub fn new(env: &Env, process: u64, permits: RedisPermits, reached: Reached) -> Self {
+        Self { env: env.clone(), process, permits, reached, members: 1, before: (0, 0), last: None }
     }
 
-    fn begin(&mut self, turn: &PermitTurn<'_>) -> usize {
+    fn begin(&mut self, turn: &PermitTurn) -> usize {
         let Reached { downstream, book, state, status, .. } = &self.reached;
         let (now, undelivered, mut book) = (self.env.passed(), lock(downstream).undelivered(), lock(book));
         // The keeper has shown what the last turn came to.
@@ -177,17 +195,9 @@ impl SimPermits {
             is_known,
             members: self.members,
             granted: None,
-            answered: false,
         });
         self.last = Some((number, state.held().saturating_sub(left(Pool::General))));
         number
-    }
-
-    /// The book has its turn.
-    async fn ask(&mut self, turn: &PermitTurn<'_>, number: usize) -> Result<PermitGrant, StoreError> {
-        let grant = self.reached.permits.turn(turn).await?;
-        lock(&self.reached.book).turns[number].granted = Some((self.env.passed(), grant.permits));
-        Ok(grant)
     }
 
     /// The planted bug: after a rebalance, what the last turn gave is counted again.
@@ -199,29 +209,20 @@ impl SimPermits {
     }
 }
 
-impl Permits for SimPermits {
-    async fn turn(&mut self, turn: &PermitTurn<'_>) -> Result<PermitGrant, StoreError> {
-        let number = self.begin(turn);
-        let env = self.env.clone();
-        env.sleep(env.millis(0, 3)).await;
-        let lost = || StoreError::Temporary("no reply (simulated)".to_owned());
-        let stalled = {
-            let cluster = lock(&self.reached.cluster);
-            cluster.nodes[cluster.groups[cluster.owner(NAMES)].primary].stalled_until.saturating_sub(env.passed())
-        };
-        env.sleep(stalled).await;
-        if env.redis_fails() {
-            if env.chance(500) {
-                env.note(|| format!("process {}: the reply of a turn at the permits is lost", self.process));
-                self.ask(turn, number).await?;
+impl Share<RoutePermits> for SimPermits {
+    async fn turn(&mut self, key: &RouteKey, number: TurnNumber, turn: &PermitTurn) -> Result<PermitGrant, StoreError> {
+        let place = self.begin(turn);
+        let outcome = self.permits.turn(key, number, turn).await;
+        match outcome {
+            Ok(grant) => {
+                lock(&self.reached.book).turns[place].granted = Some(grant.permits);
+                self.members = grant.members;
+                Ok(self.counted_twice(grant))
             }
-            env.sleep(env.millis(0, 1_500)).await;
-            return Err(lost());
+            Err(error) => {
+                self.env.note(|| format!("process {}: no turn at the permits: {error}", self.process));
+                Err(error)
+            }
         }
-        let grant = self.ask(turn, number).await?;
-        env.sleep(env.millis(0, 3)).await;
-        lock(&self.reached.book).turns[number].answered = true;
-        self.members = grant.members;
-        Ok(self.counted_twice(grant))
     }
 }

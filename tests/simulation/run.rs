@@ -16,7 +16,7 @@ use std::{
 use tokio::task::spawn_local;
 use tokio_util::sync::CancellationToken;
 use weir::metrics::Metrics;
-use weir_core::{current::Current, decider::Decider, permits::EmbeddedPermits, policy::Policy, routes::Routes};
+use weir_core::{current::Current, decider::Decider, policy::Policy, routes::Routes};
 use weir_worker::{
     budgets::BudgetKeeper,
     lane::LaneError,
@@ -44,7 +44,7 @@ use super::{
     seeds, services,
     store::{self, Keyspace, Made},
     tale::Tale,
-    time::{self, Virtual, wall},
+    time::{self, Virtual},
     workload,
 };
 
@@ -84,8 +84,7 @@ pub struct World {
     pub service: RefCell<services::Service>,
     pub rebuilds: RefCell<Rebuilds>,
     pub keyspace: Keyspace,
-    /// The permits of the route, and what passed between them and processes.
-    permits: EmbeddedPermits,
+    /// The turns of processes at the permits of the route.
     pub book: SharedBook,
     pub decider: Decider,
     /// The policy as those see it who keep routes.
@@ -167,10 +166,8 @@ async fn play(env: Env, made: Made) -> Outcome {
     env.note(|| format!("{setting:?}"));
     let (intents, asks) = workload::intents(&env, &setting);
     let instances = 1 + env.index(3);
-    let server = env.clone();
     let decider = rules::decider(&setting);
     let world = Rc::new(World {
-        permits: EmbeddedPermits::new("nobody", move || wall(server.passed())),
         book: SharedBook::default(),
         broker: Rc::new(RefCell::new(Broker::new(&env, intents).growing(setting.growth))),
         refunds: Rc::new(RefCell::new(Broker::new(&env, (0..refunds::PARTITIONS).map(|_| Vec::new()).collect()))),
@@ -320,18 +317,12 @@ impl World {
             clock: process.clock.clone(),
             status: status.clone(),
         };
-        let reached = Reached {
-            permits: self.permits.for_instance(&format!("weir-{}", process.instance)),
-            cluster: Arc::clone(&self.keyspace.cluster),
-            downstream,
-            book,
-            state: routes.state(delivery::ROUTE),
-            status,
-        };
-        let permits = SimPermits::new(&self.env, number, reached);
+        let reached = Reached { downstream, book, state: routes.state(delivery::ROUTE), status };
+        let (env, connect) = (self.env.clone(), self.keyspace.permits(process.instance));
+        let permits = move || SimPermits::new(&env, number, connect(), reached.clone());
         let of = Rc::clone(process);
         let spawn = move |task: RouteTask| drop(spawn_local(of.run(task)));
-        spawn_local(process.run(RoutesKeeper::new(links, move || permits.clone(), spawn).run(stop.clone())));
+        spawn_local(process.run(RoutesKeeper::new(links, permits, spawn).run(stop.clone())));
         Some(routes)
     }
 

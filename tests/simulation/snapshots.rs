@@ -8,6 +8,7 @@ use std::{
 use super::{
     cluster::{Cluster, Keeps},
     env::lock,
+    permits,
     script::Data,
 };
 
@@ -56,6 +57,7 @@ impl Cluster {
             let (had, kept) = (had.get(key), data.get(key));
             self.ledger.comes_back(now, had, kept);
             lock(&self.heard).fails_over(had, kept);
+            self.permits_lost.push((now, permits::forgotten(had, kept, self.env.time().wall_ms())));
             match expiries.get(key) {
                 Some(at) => self.expiries.insert(key.clone(), *at),
                 None => self.expiries.remove(key),

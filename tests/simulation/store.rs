@@ -17,8 +17,8 @@ use weir_core::{
     time::Time,
 };
 use weir_redis::{
-    KeyspaceSeed, LedgerClock, NodeClocks, Opened, RedisActivityLog, RedisLedger, RedisOptions, RedisRefunds,
-    RedisServices, RedisStats, RedisStore, WhenMissing, open,
+    KeyspaceSeed, LedgerClock, NodeClocks, Opened, RedisActivityLog, RedisLedger, RedisOptions, RedisPermits,
+    RedisRefunds, RedisServices, RedisStats, RedisStore, WhenMissing, open,
 };
 
 use super::{
@@ -135,8 +135,9 @@ impl Keyspace {
         cluster.put(keys);
         let wrong_clock = env.chance(300).then(|| env.index(GROUPS));
         // Tokens of a rolling window are in the ledger by the clock of the node that they are on.
-        // Ids of the log of activity are times, too, and shares of a service end by the clock of the node that it is on.
-        let by_node = setting.budgets().next().is_some() || setting.load.is_some() || setting.served.is_some();
+        // Ids of the log of activity are times, too, and permits and shares of a service end by the clock of the node that they are on.
+        let by_node = [setting.load.is_some(), setting.served.is_some(), setting.paced.is_some()];
+        let by_node = by_node.contains(&true) || setting.budgets().next().is_some();
         cluster.wrong_clock = wrong_clock.filter(|_| !by_node);
         cluster.ledger.bound = usize::try_from(setting.max_entries).ok();
         let cluster = Arc::new(Mutex::new(cluster));
@@ -204,6 +205,13 @@ impl Keyspace {
         let options = Arc::new(RedisOptions { tries: TRIES_WITHOUT_PATIENCE, ..self.options.as_ref().clone() });
         let log = RedisActivityLog::new(&options, &self.stats, &self.opened, format!("weir-{instance}"));
         SimActivityLog::new(env, process, log, &self.heard)
+    }
+
+    /// What makes clients for the permits of routes, for a process.
+    pub fn permits(&self, instance: usize) -> impl Fn() -> RedisPermits + Send + 'static {
+        let options = Arc::new(RedisOptions { tries: TRIES_WITHOUT_PATIENCE, ..self.options.as_ref().clone() });
+        let (stats, opened) = (Arc::clone(&self.stats), self.opened.clone());
+        move || RedisPermits::new(&options, &stats, &opened, format!("weir-{instance}"))
     }
 
     /// What makes connections for the services that ask a process.

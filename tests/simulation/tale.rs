@@ -140,6 +140,7 @@ pub fn tell(world: &World, asks: &Asks) -> Tale {
         ("waited_until_edit", of_log(Log::Waiting, &|out| world.rule_at(out.submit.at) != Rule::First)),
         ("waited_until_put_back", of_log(Log::Waiting, &|out| world.is_put_back(out.submit.at))),
         ("reserved", approved().filter(has_share).count()),
+        ("permits_lost", size(cluster.permits_lost.iter().map(|(_, permits)| permits).sum())),
         ("admissions", world.service.borrow().given()),
         ("admissions_denied", world.service.borrow().denied),
         ("retried", retried(&|out| out.to.is_approved())),

@@ -1,16 +1,20 @@
-//! The permits of routes, as instances share them: so many approvals that a route has room for.
+//! The permits of routes, as instances share them ([`RoutePermits`]): so many approvals that a route has room for. [`RouteBook`] is the
+//! reference that `lua/permit.lua` must equal.
 
 mod book;
-mod embedded;
+mod registry;
 #[cfg(test)]
 mod tests;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-pub use book::{PermitBook, Registered, Registry};
-pub use embedded::EmbeddedPermits;
+pub use book::RouteBook;
+pub use registry::{Registered, Registry, mean_us};
 
-use crate::{pace::KeptRates, ports::PermitTurn};
+use crate::{
+    limit::{SharedLimit, share::Embedded},
+    pace::KeptRates,
+};
 
 /// How long an instance holds its permits without another turn. A grant counts for so long from when it was made, and may be used
 /// for so long from when it was asked for.
@@ -22,7 +26,77 @@ pub const FACTOR_PARTS: f64 = 1_000.0;
 /// Rates are kept in so many parts of an intent per second; 0 stands for a rate that is not known.
 const RATE_PARTS: f64 = 1_000.0;
 
-impl PermitTurn<'_> {
+/// The embedded permits: in this process. For `weir demo` and tests. No service registers here.
+pub type EmbeddedPermits = Embedded<RoutePermits, RouteBook>;
+
+/// The permits of routes.
+#[derive(Debug, Clone, Copy)]
+pub struct RoutePermits;
+
+impl SharedLimit for RoutePermits {
+    type Key = RouteKey;
+    type Turn = PermitTurn;
+    type Reply = PermitGrant;
+}
+
+/// Names a route, and the service whose capacity is its ceiling.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RouteKey {
+    /// The route's name.
+    pub route: Arc<str>,
+    /// Its service.
+    pub service: Option<Arc<str>>,
+}
+
+/// One instance's turn for one route: returns what was not used, and takes permits. To be made with the lag of just now. One that is repeated
+/// gets the permits that it had, and returns none again.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PermitTurn {
+    /// How long this instance holds its permits without another turn.
+    pub lease: Duration,
+    /// What all instances may hold together beyond the lag; `None`: the route has no consumer group, and only its rate and its
+    /// service bound it.
+    pub room: Option<u64>,
+    /// How many this instance wants.
+    pub want: u64,
+    /// How many it took back, unused, for this turn.
+    pub unused: u64,
+    /// How many it has used, or is using, that may not be in the lag yet.
+    pub recent: u64,
+    /// The most that the route takes per second.
+    pub rate: Option<u64>,
+    /// What this instance's signals of overload leave of the drain rate, above 0 and up to 1.
+    pub slow: f64,
+    /// Deliveries whose processing time was reported since the last turn, and the sum of these times in milliseconds.
+    pub took: (u64, u64),
+    /// The delivery that it is paced by ([`crate::route::Route::delivery`]): rates of another one are not kept.
+    pub delivery: u64,
+    /// What this instance knows of its rates.
+    pub rates: KeptRates,
+}
+
+/// What came of a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct PermitGrant {
+    /// The permits that this instance holds until its lease ends.
+    pub permits: u64,
+    /// What other instances hold or have just used.
+    pub held_by_others: u64,
+    /// The instances that share, this one included.
+    pub members: u64,
+    /// What the service's instances have registered, per second.
+    pub registered_per_s: Option<u64>,
+    /// How long the service may take, in milliseconds.
+    pub timeout_ms: Option<u64>,
+    /// The mean time that the service takes, in milliseconds, by the ends of admissions and by [`PermitTurn::took`].
+    pub processing_ms: Option<u64>,
+    /// The least of all instances' [`PermitTurn::slow`].
+    pub slow: f64,
+    /// What is kept of its rates, these of this turn included.
+    pub rates: KeptRates,
+}
+
+impl PermitTurn {
     /// The factor of its signals in thousandths.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 1,000")]

@@ -2,7 +2,6 @@
 
 mod clock;
 mod node_health;
-mod permits;
 mod services;
 mod share;
 
@@ -16,7 +15,6 @@ use std::{
 pub use self::{
     clock::Clock,
     node_health::NodeHealth,
-    permits::{PermitGrant, PermitTurn, Permits},
     services::Services,
     share::Share,
 };

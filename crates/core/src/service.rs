@@ -182,16 +182,5 @@ impl End {
     }
 }
 
-/// The mean of processing times is as if it had been of so many before.
-const MEAN_OF: u64 = 20;
-
-/// The mean of processing times in microseconds, with so many more whose sum is in milliseconds; 0: there was none yet.
-#[must_use]
-pub fn mean_us(before_us: u64, (count, sum_ms): (u64, u64)) -> u64 {
-    let weight = if before_us == 0 { 0 } else { MEAN_OF };
-    let sum_us = (before_us * weight).saturating_add(sum_ms.saturating_mul(1_000));
-    if count == 0 { before_us } else { sum_us / (weight + count) }
-}
-
 #[cfg(test)]
 mod tests;

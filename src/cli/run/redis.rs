@@ -4,10 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use backon::Retryable as _;
 use tokio_util::sync::CancellationToken;
-use weir_core::{
-    permits::LEASE,
-    ports::{CommitTable, StoreError},
-};
+use weir_core::ports::{CommitTable, StoreError};
 use weir_kafka::{client::KafkaOptions, committed};
 use weir_redis::{
     Absent, Opened, RedisActivityLog, RedisCommits, RedisLedger, RedisOptions, RedisPermits, RedisPool, RedisRefunds,
@@ -99,7 +96,7 @@ impl OpenRedis {
 
     /// The permits of routes.
     pub(super) fn permits(&self) -> RedisPermits {
-        RedisPermits::new(&self.look, &self.stats, &self.opened, self.instance.clone(), LEASE)
+        RedisPermits::new(&self.look, &self.stats, &self.opened, self.instance.clone())
     }
 
     /// The services that ask, for this holder of shares.

@@ -95,6 +95,10 @@ struct TurnRead {
 }
 
 impl Reference<SharedPlaces> for Book {
+    fn new(_: &()) -> Self {
+        Self::default()
+    }
+
     fn turn(&mut self, instance: &str, number: TurnNumber, request: &SyncRequest, at: Time) -> Option<SyncReply> {
         let now = at.millis();
         if now >= self.log_ends {

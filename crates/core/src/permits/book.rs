@@ -1,13 +1,14 @@
 //! The permits of routes in memory: the reference that `lua/permit.lua` must equal.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
-use super::{FACTOR_PARTS, MOST, kept_rates};
+use super::{
+    FACTOR_PARTS, MOST, PermitGrant, PermitTurn, RouteKey, RoutePermits, kept_rates,
+    registry::{Live, Registry},
+};
 use crate::{
-    limit::share::{Member, MemberRecords, TurnOrder, Wanting, fair_share, grow},
+    limit::share::{Member, MemberRecords, Reference, TurnNumber, TurnOrder, Wanting, fair_share, grow},
     pace::KeptRates,
-    ports::{PermitGrant, PermitTurn},
-    service::mean_us,
     time::Time,
 };
 
@@ -19,42 +20,11 @@ const BEST_KEPT: i64 = 10;
 /// The bucket counts in parts of a permit, so that each millisecond adds whole ones.
 const PARTS: u64 = 1_000;
 
-/// The permits of all routes.
+/// The permits of one route.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct PermitBook {
-    routes: BTreeMap<String, SharedRoute>,
-}
-
-/// What is registered of a service.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Registry {
-    /// Its registered instances, including expired ones.
-    pub instances: Vec<Registered>,
-    /// Whether the service is known: an instance of it has registered lately.
-    pub is_known: bool,
-    /// The mean time of its admissions and deliveries, in microseconds; 0: none has ended yet.
-    pub took_us: u64,
-}
-
-/// What the live instances of a service have registered together, and their shortest timeout.
-struct Live {
-    per_s: Option<u64>,
-    timeout_ms: Option<u64>,
-}
-
-/// An instance of a service, as it is registered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Registered {
-    /// What it takes per second.
-    pub capacity_per_s: u64,
-    /// After what its callers give up.
-    pub timeout_ms: u64,
-    /// Until when it is registered.
-    pub ends: Time,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct SharedRoute {
+pub struct RouteBook {
+    /// What is registered of its service; `None`: it has none.
+    pub service: Option<Registry>,
     members: MemberRecords<Approving>,
     bucket: Option<Bucket>,
     rates: Rates,
@@ -96,89 +66,67 @@ struct Others {
     is_one_without: bool,
 }
 
-impl PermitBook {
-    /// Takes a turn of an instance at a moment, for a lease of so long; `None` where a later one of its run was taken before. `registry`:
-    /// that of the route's service, which takes the turn's processing times.
-    pub fn turn(
-        &mut self,
-        instance: &str,
-        turn: &PermitTurn<'_>,
-        registry: &mut Registry,
-        (now, lease): (Time, Duration),
-    ) -> Option<PermitGrant> {
+impl Reference<RoutePermits> for RouteBook {
+    fn new(key: &RouteKey) -> Self {
+        Self { service: key.service.as_ref().map(|_| Registry::default()), ..Self::default() }
+    }
+
+    fn turn(&mut self, instance: &str, number: TurnNumber, turn: &PermitTurn, now: Time) -> Option<PermitGrant> {
         let now_ms = now.millis();
-        let route = self.routes.entry(turn.route.to_owned()).or_default();
-        if now_ms >= route.ends {
-            *route = SharedRoute::default();
+        if now_ms >= self.ends {
+            *self = Self { service: self.service.take(), ..Self::default() };
         }
-        let order = route.members.order(instance, turn.number, now_ms);
-        if order == TurnOrder::Behind {
+        let order = self.members.order(instance, number, now_ms);
+        if matches!(order, TurnOrder::Behind | TurnOrder::RunBefore) {
             return None;
         }
-        route.ends = now_ms + KEEP_MS;
-        route.members.drop_ended(now_ms);
+        self.ends = now_ms + KEEP_MS;
+        self.members.drop_ended(now_ms);
         let is_same = order == TurnOrder::Same;
-        let others = Others::of(route.members.others(instance).map(|(_, member)| member), turn.slow_parts());
+        let others = Others::of(self.members.others(instance).map(|(_, member)| member), turn.slow_parts());
 
-        let service = registry.look(turn, now);
-        if !is_same {
-            registry.note_times(turn);
+        let live = self.service.as_ref().map_or_else(Live::default, |service| service.look(now));
+        if let Some(service) = &mut self.service
+            && !is_same
+        {
+            service.note_times(turn.took);
         }
-        let rate = [turn.rate, service.per_s.map(|registered| registered.max(1))].into_iter().flatten().min();
+        let rate = [turn.rate, live.per_s.map(|registered| registered.max(1))].into_iter().flatten().min();
         let rate = rate.map(|rate| others.slowed(rate));
         let unused = if is_same { 0 } else { turn.unused };
-        let parts = rate.map(|rate| route.fill(rate, unused, now_ms));
+        let parts = rate.map(|rate| self.fill(rate, unused, now_ms));
         let tokens = parts.map_or(u64::MAX, |parts| parts / PARTS);
         let own = Wanting { want: turn.want.min(MOST), name: instance };
-        let part = fair_share(others.room(turn), own, route.members.wants(instance), now_ms).max(1);
-        let granted = match route.members.get(instance, now_ms) {
+        let part = fair_share(others.room(turn), own, self.members.wants(instance), now_ms).max(1);
+        let granted = match self.members.get(instance, now_ms) {
             Some(before) if is_same => before.held,
             Some(before) => others.grant(turn, before.held, part).min(tokens),
             None => 0,
         };
 
-        let rates = route.rates.turn(turn, now_ms);
+        let rates = self.rates.turn(turn, now_ms);
         match parts {
-            Some(parts) if !is_same => route.bucket = Some(Bucket { parts: parts - granted * PARTS, at: now_ms }),
+            Some(parts) if !is_same => self.bucket = Some(Bucket { parts: parts - granted * PARTS, at: now_ms }),
             Some(_) => {}
-            None => route.bucket = None,
+            None => self.bucket = None,
         }
-        let ends = now_ms + i64::try_from(lease.as_millis()).unwrap_or(0);
+        let ends = now_ms + i64::try_from(turn.lease.as_millis()).unwrap_or(0);
         let more = Approving { recent: turn.recent, slow: turn.slow_parts() };
-        let member = Member { last: turn.number, ends, held: granted, wanted: own.want, more };
-        route.members.renew(instance, member);
+        self.members.renew(instance, Member { last: number, ends, held: granted, wanted: own.want, more });
         Some(PermitGrant {
             permits: granted,
             held_by_others: others.held + others.recent,
-            members: route.members.count(),
-            registered_per_s: service.per_s,
-            timeout_ms: service.timeout_ms,
-            processing_ms: turn.service.map(|_| registry.took_us.div_ceil(1_000)).filter(|ms| *ms > 0),
+            members: self.members.count(),
+            registered_per_s: live.per_s,
+            timeout_ms: live.timeout_ms,
+            processing_ms: self.service.as_ref().and_then(Registry::processing_ms),
             slow: others.slow(),
             rates,
         })
     }
 }
 
-impl Registry {
-    /// What the live instances of the turn's service have registered.
-    fn look(&self, turn: &PermitTurn<'_>, now: Time) -> Live {
-        let live = || self.instances.iter().filter(|registered| registered.ends > now);
-        Live {
-            per_s: turn.service.map(|_| live().map(|registered| registered.capacity_per_s).sum()),
-            timeout_ms: turn.service.and_then(|_| live().map(|registered| registered.timeout_ms).min()),
-        }
-    }
-
-    /// Takes the turn's processing times.
-    fn note_times(&mut self, turn: &PermitTurn<'_>) {
-        if turn.service.is_some() && self.is_known {
-            self.took_us = mean_us(self.took_us, turn.took);
-        }
-    }
-}
-
-impl SharedRoute {
+impl RouteBook {
     /// What is in the bucket now, with what is returned.
     fn fill(&self, rate: u64, unused: u64, now_ms: i64) -> u64 {
         let Bucket { parts, at } = self.bucket.unwrap_or(Bucket { parts: 0, at: now_ms });
@@ -190,7 +138,7 @@ impl SharedRoute {
 
 impl Rates {
     /// Keeps what an instance knows; gives what is kept.
-    fn turn(&mut self, turn: &PermitTurn<'_>, now_ms: i64) -> KeptRates {
+    fn turn(&mut self, turn: &PermitTurn, now_ms: i64) -> KeptRates {
         if self.delivery != turn.delivery {
             *self = Self { delivery: turn.delivery, ..Self::default() };
         }
@@ -220,12 +168,12 @@ impl Others {
     }
 
     /// What all members may hold together: the room less all recent approvals.
-    fn room(&self, turn: &PermitTurn<'_>) -> u64 {
+    fn room(&self, turn: &PermitTurn) -> u64 {
         turn.room_or_most().saturating_sub(turn.recent).saturating_sub(self.recent)
     }
 
     /// What the caller is granted that has held so many, and whose part this is, whatever the rate.
-    fn grant(&self, turn: &PermitTurn<'_>, before: u64, part: u64) -> u64 {
+    fn grant(&self, turn: &PermitTurn, before: u64, part: u64) -> u64 {
         let granted = turn.want.min(MOST).min(grow(self.room(turn), self.held, 0, part));
         // What it does not use may be all that another one, which knows of less room, could have.
         if turn.unused > 0 && self.is_one_without { granted.min(before / 2) } else { granted }

@@ -1,5 +1,8 @@
 use super::*;
-use crate::{limit::share::TurnNumber, time::Time};
+use crate::{
+    limit::share::{Reference, TurnNumber},
+    time::Time,
+};
 
 /// An instance of a test: what it knows of the room, and whether it uses what it gets.
 struct Instance {
@@ -10,11 +13,9 @@ struct Instance {
 }
 
 /// A turn for one permit of a route of which nothing is known.
-fn one() -> PermitTurn<'static> {
+fn one() -> PermitTurn {
     PermitTurn {
-        number: TurnNumber::default(),
-        route: "email",
-        service: None,
+        lease: LEASE,
         room: None,
         want: 1,
         unused: 0,
@@ -29,16 +30,15 @@ fn one() -> PermitTurn<'static> {
 
 /// What each instance was granted over so many rounds of turns, as a keeper takes them.
 fn rounds(instances: &mut [Instance], rounds: i64) -> Vec<u64> {
-    let mut book = PermitBook::default();
+    let mut book = RouteBook::default();
     let mut granted = vec![0; instances.len()];
     for round in 0..rounds {
         for (place, Instance { name, room, uses, held }) in instances.iter_mut().enumerate() {
             let unused = if *uses { 0 } else { *held };
             let want = if *uses && *held > 0 { MOST } else { 6 };
             let number = TurnNumber { run: 1, number: round.unsigned_abs() };
-            let turn = PermitTurn { number, room: Some(*room), want, unused, ..one() };
-            let now = Time::default().plus(550 * round);
-            *held = book.turn(name, &turn, &mut Registry::default(), (now, LEASE)).unwrap().permits;
+            let turn = PermitTurn { room: Some(*room), want, unused, ..one() };
+            *held = book.turn(name, number, &turn, Time::default().plus(550 * round)).unwrap().permits;
             granted[place] += *held;
         }
     }
@@ -65,33 +65,37 @@ fn the_only_permit_comes_round_to_the_instance_that_uses_it() {
     }
 }
 
+/// A route of a service of which that is registered; `None`: it has none.
+fn of_service(registry: Option<Registry>) -> RouteBook {
+    let mut book = RouteBook::new(&RouteKey { route: "email".into(), service: None });
+    book.service = registry;
+    book
+}
+
 #[test]
 fn reported_times_are_in_the_mean_of_a_service_that_is_known() {
-    let (mut book, now, mut number) = (PermitBook::default(), (Time::default(), LEASE), TurnNumber::default());
-    let mut turn = |registry: &mut Registry, service, took| {
+    let mut number = TurnNumber::default();
+    let mut turn = |book: &mut RouteBook, took| {
         number.number += 1;
-        let turn = PermitTurn { number, service, took, ..one() };
-        book.turn("a", &turn, registry, now).unwrap().processing_ms
+        book.turn("a", number, &PermitTurn { took, ..one() }, Time::default()).unwrap().processing_ms
     };
-    let mut known = Registry { is_known: true, ..Registry::default() };
-    let service = Some("hedwig");
-    assert_eq!(turn(&mut known, service, (0, 0)), None);
-    assert_eq!(turn(&mut known, service, (2, 300)), Some(150));
-    assert_eq!(turn(&mut known, service, (0, 0)), Some(150), "they are counted once");
-    assert_eq!(turn(&mut known, service, (20, 1_000)), Some(100), "as if 20 had been before");
-    assert_eq!(turn(&mut known, None, (20, 1_000)), None, "the route has no service");
-    assert_eq!(turn(&mut Registry::default(), service, (2, 300)), None, "nobody has registered");
+    let mut book = of_service(Some(Registry { is_known: true, ..Registry::default() }));
+    assert_eq!(turn(&mut book, (0, 0)), None);
+    assert_eq!(turn(&mut book, (2, 300)), Some(150));
+    assert_eq!(turn(&mut book, (0, 0)), Some(150), "they are counted once");
+    assert_eq!(turn(&mut book, (20, 1_000)), Some(100), "as if 20 had been before");
+    assert_eq!(turn(&mut of_service(None), (20, 1_000)), None, "the route has no service");
+    assert_eq!(turn(&mut of_service(Some(Registry::default())), (2, 300)), None, "nobody has registered");
 }
 
 #[test]
 fn rates_are_kept_for_a_week_and_the_best_one_for_an_hour_and_those_of_another_delivery_are_dropped() {
     const MINUTE_MS: i64 = 60_000;
-    let (mut book, mut registry, mut number) = (PermitBook::default(), Registry::default(), TurnNumber::default());
+    let (mut book, mut number) = (RouteBook::default(), TurnNumber::default());
     let mut turn = |minutes: i64, delivery: u64, (drain_per_s, best_per_s): (Option<f64>, Option<f64>)| {
         number.number += 1;
-        let turn = PermitTurn { number, delivery, rates: KeptRates { drain_per_s, best_per_s }, ..one() };
-        let at = Time::default().plus(MINUTE_MS * minutes);
-        let kept = book.turn("a", &turn, &mut registry, (at, LEASE)).unwrap().rates;
+        let turn = PermitTurn { delivery, rates: KeptRates { drain_per_s, best_per_s }, ..one() };
+        let kept = book.turn("a", number, &turn, Time::default().plus(MINUTE_MS * minutes)).unwrap().rates;
         (kept.drain_per_s, kept.best_per_s)
     };
     let nothing = (None, None);

@@ -9,10 +9,11 @@ use std::collections::BTreeMap;
 
 use super::{
     ENDS_BYTES, Holder, INTERVALS, InstanceSeen, LEASE_MS, MAX_INSTANCES, Registered, Registration, SECOND_MS,
-    ServiceName, ServiceSeen, ShareReply, ShareTurn, Total, Use, mean_us,
+    ServiceName, ServiceSeen, ShareReply, ShareTurn, Total, Use,
 };
 use crate::{
     limit::share::{Member, MemberRecords, TurnNumber, TurnOrder, Wanting, fair_share, grow},
+    permits::mean_us,
     time::Time,
 };
 

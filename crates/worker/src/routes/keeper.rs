@@ -6,8 +6,9 @@ use arc_swap::ArcSwapOption;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use weir_core::{
     current::Current,
+    permits::RoutePermits,
     policy::Policy,
-    ports::{Clock, Permits},
+    ports::{Clock, Share},
     route::Route,
     routes::Routes,
 };
@@ -58,7 +59,7 @@ impl<F, P, S, C> RoutesKeeper<F, S, C>
 where
     F: Fn() -> P,
     S: Fn(RouteTask),
-    P: Permits + 'static,
+    P: Share<RoutePermits> + 'static,
     C: Clock + Clone + 'static,
 {
     /// A keeper that keeps nothing yet; `permits` makes a client for each route, and `spawn` runs its tasks.

@@ -10,8 +10,8 @@ use weir_core::{
     arrivals::Waiting,
     delivery_signals::Deliveries,
     pace::{Lag, Pace, Sample, Throttle, by_ceiling},
-    permits::{LEASE, MOST},
-    ports::{Clock, PermitGrant, PermitTurn, Permits, StoreError},
+    permits::{LEASE, MOST, PermitGrant, PermitTurn, RouteKey, RoutePermits},
+    ports::{Clock, Share, StoreError},
     route::Route,
     routes::{Pool, RouteKnown, RouteState},
 };
@@ -52,6 +52,7 @@ pub(super) struct RouteLinks<P, C> {
 /// The task of one route.
 pub(super) struct RouteKeeper<P, C> {
     route: Arc<Route>,
+    key: RouteKey,
     state: Arc<RouteState>,
     links: RouteLinks<P, C>,
     turns: TurnNumbers,
@@ -70,10 +71,11 @@ pub(super) struct RouteKeeper<P, C> {
     trouble: Option<String>,
 }
 
-impl<P: Permits, C: Clock> RouteKeeper<P, C> {
+impl<P: Share<RoutePermits>, C: Clock> RouteKeeper<P, C> {
     pub(super) fn new(route: &Route, state: Arc<RouteState>, links: RouteLinks<P, C>, learnt: Learnt) -> Self {
         Self {
             route: Arc::new(route.clone()),
+            key: RouteKey { route: Arc::clone(&route.name), service: route.service.clone() },
             used: used_by_now(&state),
             state,
             turns: TurnNumbers::new(&links.clock),
@@ -118,9 +120,7 @@ impl<P: Permits, C: Clock> RouteKeeper<P, C> {
         let took = self.learnt.times.look(self.state.times());
         let slow = self.signals((&look, &pace), now);
         let turn = PermitTurn {
-            number: self.turns.next_turn(),
-            route: &self.route.name,
-            service: self.route.service.as_deref(),
+            lease: LEASE,
             room,
             want,
             unused,
@@ -131,9 +131,10 @@ impl<P: Permits, C: Clock> RouteKeeper<P, C> {
             delivery: self.route.delivery(),
             rates: self.learnt.controller.to_keep(),
         };
+        let number = self.turns.next_turn();
         let answer = tokio::select! {
             biased;
-            answer = self.links.permits.turn(&turn) => answer,
+            answer = self.links.permits.turn(&self.key, number, &turn) => answer,
             () = self.links.clock.sleep(ANSWER_WITHIN) => {
                 Err(StoreError::Temporary(format!("no answer within {} ms", ANSWER_WITHIN.as_millis())))
             }

@@ -1,6 +1,6 @@
 //! How long deliveries of a route took, by the reports that this instance has read.
 
-use weir_core::service::mean_us;
+use weir_core::permits::mean_us;
 
 /// The mean of fewer reports says nothing: what is usual would begin with them.
 const ENOUGH: u64 = 20;

@@ -11,16 +11,25 @@ use crate::{
 };
 
 /// A limit in memory: the reference of its script.
-pub trait Reference<L: SharedLimit>: Default + Send {
+pub trait Reference<L: SharedLimit>: Send {
+    /// Nobody has taken a turn yet.
+    fn new(key: &L::Key) -> Self;
+
     /// Takes a turn of a member at a moment; `None` where a later one was taken before.
     fn turn(&mut self, member: &str, number: TurnNumber, turn: &L::Turn, now: Time) -> Option<L::Reply>;
 }
 
-/// References of a limit with a clock, as one member takes its turns at them.
+/// References of a limit with a clock, as one member takes its turns at them; clones share them.
 pub struct Embedded<L: SharedLimit, R> {
     limits: Locked<BTreeMap<L::Key, R>>,
     member: Arc<str>,
     now: Now,
+}
+
+impl<L: SharedLimit, R> Clone for Embedded<L, R> {
+    fn clone(&self) -> Self {
+        Self { limits: self.limits.clone(), member: Arc::clone(&self.member), now: Arc::clone(&self.now) }
+    }
 }
 
 impl<L: SharedLimit, R: Reference<L>> Embedded<L, R> {
@@ -34,7 +43,7 @@ impl<L: SharedLimit, R: Reference<L>> Embedded<L, R> {
 impl<L: SharedLimit, R: Reference<L>> Share<L> for Embedded<L, R> {
     async fn turn(&mut self, key: &L::Key, number: TurnNumber, turn: &L::Turn) -> Result<L::Reply, StoreError> {
         let mut limits = self.limits.lock();
-        let limit = limits.entry(key.clone()).or_default();
+        let limit = limits.entry(key.clone()).or_insert_with(|| R::new(key));
         limit.turn(&self.member, number, turn, (self.now)()).ok_or_else(overtaken)
     }
 }

@@ -7,7 +7,9 @@ use std::{
 };
 
 use arc_swap::ArcSwapOption;
-use weir_core::{document::Format, pace::KeptRates, policy_file::parse_policy, routes::Routes, time::Time};
+use weir_core::{
+    document::Format, limit::share::TurnNumber, pace::KeptRates, policy_file::parse_policy, routes::Routes, time::Time,
+};
 
 use super::*;
 
@@ -34,8 +36,8 @@ struct Answers {
     wanted: Arc<RwLock<Vec<u64>>>,
 }
 
-impl Permits for Answers {
-    async fn turn(&mut self, turn: &PermitTurn<'_>) -> Result<PermitGrant, StoreError> {
+impl Share<RoutePermits> for Answers {
+    async fn turn(&mut self, _: &RouteKey, _: TurnNumber, turn: &PermitTurn) -> Result<PermitGrant, StoreError> {
         self.wanted.write().unwrap_or_else(PoisonError::into_inner).push(turn.want);
         Ok(self.grants.pop_front().unwrap())
     }
@@ -162,8 +164,8 @@ struct Counts {
     stop: CancellationToken,
 }
 
-impl Permits for Counts {
-    async fn turn(&mut self, _: &PermitTurn<'_>) -> Result<PermitGrant, StoreError> {
+impl Share<RoutePermits> for Counts {
+    async fn turn(&mut self, _: &RouteKey, _: TurnNumber, _: &PermitTurn) -> Result<PermitGrant, StoreError> {
         self.turns.fetch_add(1, Relaxed);
         self.clock.0.fetch_add(self.answers_in_ms, Relaxed);
         if self.clock.passed() >= Duration::from_secs(60) {
