@@ -11,21 +11,6 @@ use weir_core::{
 /// How long the last turn may take when the process ends.
 pub(crate) const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 
-/// Numbers of turns, each above the one before.
-pub(crate) struct TurnNumbers(TurnNumber);
-
-impl TurnNumbers {
-    /// Those of a run that begins now.
-    pub(crate) fn new(clock: &impl Clock) -> Self {
-        Self(TurnNumber { run: run_of(clock), number: 0 })
-    }
-
-    pub(crate) fn next_turn(&mut self) -> TurnNumber {
-        self.0.number += 1;
-        self.0
-    }
-}
-
 /// Which run of the process this is: when it began. The part of a millisecond is by chance, for clocks that begin alike.
 pub(crate) fn run_of(clock: &impl Clock) -> i64 {
     const PARTS: u32 = 1_024;
@@ -35,7 +20,8 @@ pub(crate) fn run_of(clock: &impl Clock) -> i64 {
 
 /// The turns at one limit, one after the other. One that has no answer is made again with its number, until it is given up.
 pub(crate) struct Turns<L: SharedLimit> {
-    numbers: TurnNumbers,
+    /// Of the last one.
+    number: TurnNumber,
     unanswered: Option<Unanswered<L>>,
 }
 
@@ -61,7 +47,7 @@ pub(crate) struct Answered<L: SharedLimit> {
 impl<L: SharedLimit> Turns<L> {
     /// None yet.
     pub(crate) fn new(clock: &impl Clock) -> Self {
-        Self { numbers: TurnNumbers::new(clock), unanswered: None }
+        Self { number: TurnNumber { run: run_of(clock), number: 0 }, unanswered: None }
     }
 
     /// The turn that has no answer.
@@ -76,8 +62,8 @@ impl<L: SharedLimit> Turns<L> {
 
     /// Begins a turn in place of the last one.
     pub(crate) fn begin(&mut self, turn: L::Turn, began_at: Duration) {
-        let number = self.numbers.next_turn();
-        self.unanswered = Some(Unanswered { turn, began_at, number, was_made: false });
+        self.number.number += 1;
+        self.unanswered = Some(Unanswered { turn, began_at, number: self.number, was_made: false });
     }
 
     /// Makes the turn that has no answer; `None` where there is none. Safe to drop half way: it has no answer then.
@@ -112,17 +98,21 @@ pub struct Silence {
     pub why: String,
 }
 
+/// What such a task tells people.
+pub(crate) enum TurnEvent<'e> {
+    /// The limit does not answer: why.
+    Silent(&'e str),
+    /// It answers again.
+    Answers,
+    /// The last turn has no answer: why.
+    NotLeft(&'e str),
+}
+
 /// A task that takes a process's turns at a limit.
 pub(crate) trait TakesTurns {
     type Clock: Clock + Clone;
     /// From one turn to the next.
     const EVERY: Duration;
-    /// What is so while the limit does not answer, for people.
-    const SILENT: &'static str;
-    /// What is so once it answers again.
-    const ANSWERS: &'static str;
-    /// What is so where the last turn has no answer.
-    const NOT_LEFT: &'static str;
 
     fn clock(&self) -> &Self::Clock;
 
@@ -136,6 +126,8 @@ pub(crate) trait TakesTurns {
 
     /// Shows how it stands after a turn.
     fn show(&self);
+
+    fn log(&self, event: TurnEvent<'_>);
 
     /// Takes the last turn.
     async fn leave(&mut self) -> Result<(), StoreError>;
@@ -158,8 +150,8 @@ pub(crate) async fn keep<T: TakesTurns>(mut task: T, stop: CancellationToken) {
         left = task.leave() => left.map_err(|error| error.to_string()),
         () = clock.sleep(CLOSE_WITHIN) => Err(no_answer_within(CLOSE_WITHIN)),
     };
-    if let Err(error) = left {
-        tracing::warn!("{}: {error}", T::NOT_LEFT);
+    if let Err(why) = left {
+        task.log(TurnEvent::NotLeft(&why));
     }
 }
 
@@ -169,17 +161,17 @@ pub(crate) async fn round<T: TakesTurns>(task: &mut T) -> bool {
     let again = match task.take_turn().await {
         Ok(again) => {
             if task.silence().take().is_some() {
-                tracing::info!("{}", T::ANSWERS);
+                task.log(TurnEvent::Answers);
             }
             again
         }
         Err(error) => {
-            let (why, silence) = (error.to_string(), task.silence());
-            if silence.is_none() {
-                tracing::warn!("{}: {why}", T::SILENT);
+            let why = error.to_string();
+            if task.silence().is_none() {
+                task.log(TurnEvent::Silent(&why));
             }
-            let since = silence.as_ref().map_or(began_at, |silence| silence.since);
-            *silence = Some(Silence { since, why });
+            let first = || Silence { since: began_at, why: String::new() };
+            task.silence().get_or_insert_with(first).why = why;
             task.not_answered();
             false
         }

@@ -18,7 +18,7 @@ use weir_core::{
 use super::{PressureStatus, untold::Untold, view::View};
 use crate::{
     observer::Observer,
-    share::{Answered, Silence, TakesTurns, Turns, Unanswered, keep},
+    share::{Answered, Silence, TakesTurns, TurnEvent, Turns, Unanswered, keep},
 };
 
 /// From one turn to the next.
@@ -343,9 +343,6 @@ where
 {
     type Clock = C;
     const EVERY: Duration = TURN_EVERY;
-    const SILENT: &'static str = "this instance and others do not tell each other who is active";
-    const ANSWERS: &'static str = "the log of activity answers again";
-    const NOT_LEFT: &'static str = "other instances do not know who became active here last";
 
     fn clock(&self) -> &C {
         &self.clock
@@ -367,6 +364,18 @@ where
         let seen = self.view.as_ref().zip(self.synced);
         let seen = seen.map(|(view, (_, synced_at))| view.seen(self.members, synced_at, self.silence.clone()));
         self.status.set(seen, self.silence.clone());
+    }
+
+    fn log(&self, event: TurnEvent<'_>) {
+        match event {
+            TurnEvent::Silent(why) => {
+                tracing::warn!("this instance and others do not tell each other who is active: {why}");
+            }
+            TurnEvent::Answers => tracing::info!("the log of activity answers again"),
+            TurnEvent::NotLeft(why) => {
+                tracing::warn!("other instances do not know who became active here last: {why}");
+            }
+        }
     }
 
     async fn leave(&mut self) -> Result<(), StoreError> {

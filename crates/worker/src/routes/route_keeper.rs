@@ -21,7 +21,7 @@ use super::{
     learnt::{LastLearnt, Learnt},
     offsets::{LastLook, OffsetsSeen},
 };
-use crate::share::TurnNumbers;
+use crate::share::{Answered, Silence, TakesTurns, TurnEvent, Turns, Unanswered, keep};
 
 /// From one turn to the next: at most two a second.
 pub(super) const TURN_EVERY: Duration = Duration::from_millis(550);
@@ -55,7 +55,8 @@ pub(super) struct RouteKeeper<P, C> {
     key: RouteKey,
     state: Arc<RouteState>,
     links: RouteLinks<P, C>,
-    turns: TurnNumbers,
+    /// One without an answer is not made again: the next one says what there is room for by then.
+    turns: Turns<RoutePermits>,
     learnt: Learnt,
     pace: Option<Pace>,
     /// When the controller was given a sample last.
@@ -64,95 +65,74 @@ pub(super) struct RouteKeeper<P, C> {
     grant: PermitGrant,
     /// There was one.
     is_answered: bool,
-    /// Since when the store does not answer.
-    silent_since: Option<Duration>,
+    silence: Option<Silence>,
     /// Permits used by the last turn, since the process began.
     used: u64,
+    /// What the last turn went by; `None`: there was none yet.
+    went_by: Option<(Arc<OffsetsSeen>, Pace)>,
+    /// The permits that it came to, and those of them that only reserved intents may take.
+    permits: u64,
+    reserved: u64,
     trouble: Option<String>,
 }
 
-impl<P: Share<RoutePermits>, C: Clock> RouteKeeper<P, C> {
+impl<P: Share<RoutePermits>, C: Clock + Clone> RouteKeeper<P, C> {
     pub(super) fn new(route: &Route, state: Arc<RouteState>, links: RouteLinks<P, C>, learnt: Learnt) -> Self {
         Self {
             route: Arc::new(route.clone()),
             key: RouteKey { route: Arc::clone(&route.name), service: route.service.clone() },
             used: used_by_now(&state),
             state,
-            turns: TurnNumbers::new(&links.clock),
+            turns: Turns::new(&links.clock),
             links,
             learnt,
             pace: None,
             sampled_at: None,
             grant: PermitGrant { members: 1, slow: 1.0, ..PermitGrant::default() },
             is_answered: false,
-            silent_since: None,
+            silence: None,
+            went_by: None,
+            permits: 0,
+            reserved: 0,
             trouble: None,
         }
     }
 
     /// Takes turns until `stop`. The permits of the last one end with their lease.
-    pub(super) async fn run(mut self, stop: CancellationToken) {
-        loop {
-            let began_at = self.links.clock.passed();
-            if stop.run_until_cancelled(self.turn()).await.is_none() {
-                break;
-            }
-            let wait = (began_at + TURN_EVERY).saturating_sub(self.links.clock.passed());
-            if stop.run_until_cancelled(self.links.clock.sleep(wait)).await.is_none() {
-                break;
-            }
-        }
-        self.state.withdraw_above(0, 0);
-        self.state.forget_rates();
+    pub(super) async fn run(self, stop: CancellationToken) {
+        keep(self, stop).await;
     }
 
-    /// One turn: what Kafka says, what the route takes by that, and this instance's part of it.
-    async fn turn(&mut self) {
-        let now = self.links.clock.passed();
-        // Until Kafka has been looked at nothing is known of the route.
-        let Some(look) = self.links.look.load_full() else { return };
+    /// Begins a turn: what Kafka says, what the route takes by that, and this instance's part of it.
+    fn begin(&mut self, look: Arc<OffsetsSeen>, now: Duration) {
         let pace = self.paced(&look, now);
         let used = self.used_since();
         let unused = self.withdraw_most(used);
         let recent = self.recent(&look);
         let room = self.route.consumer_group.as_ref().map(|_| pace.room);
-        let want = self.wanted(room, (used, unused)).min(pace.most);
-        let took = self.learnt.times.look(self.state.times());
-        let slow = self.signals((&look, &pace), now);
         let turn = PermitTurn {
             lease: LEASE,
             room,
-            want,
+            want: self.wanted(room, (used, unused)).min(pace.most),
             unused,
             recent,
             rate: self.route.rate,
-            slow,
-            took,
+            took: self.learnt.times.look(self.state.times()),
+            slow: self.signals((&look, &pace), now),
             delivery: self.route.delivery(),
             rates: self.learnt.controller.to_keep(),
         };
-        let number = self.turns.next_turn();
-        let answer = tokio::select! {
-            biased;
-            answer = self.links.permits.turn(&self.key, number, &turn) => answer,
-            () = self.links.clock.sleep(ANSWER_WITHIN) => {
-                Err(StoreError::Temporary(format!("no answer within {} ms", ANSWER_WITHIN.as_millis())))
-            }
-        };
-        let granted = match answer {
-            Ok(grant) => {
-                if self.silent_since.take().is_some() {
-                    tracing::info!(route = &*self.route.name, "the permits of the route are shared again");
-                }
-                (self.grant, self.is_answered) = (grant, true);
-                self.learnt.times.pass_on();
-                grant.permits
-            }
-            Err(error) => self.alone(room, recent, (now, &error)).min(pace.most),
-        };
-        let reserved = self.reserved_of(granted, &pace);
-        self.state.grant(granted - reserved, reserved, now + LEASE);
-        self.show(&look, pace, (granted, reserved));
+        self.turns.begin(turn, now);
+        self.note_trouble(&look);
+        self.went_by = Some((look, pace));
+    }
+
+    /// The turn that began then has come to so many permits.
+    fn put_in_force(&mut self, permits: u64, began_at: Duration) {
+        let Some((_, pace)) = &self.went_by else { return };
+        let reserved = self.reserved_of(permits, pace);
+        (self.permits, self.reserved) = (permits, reserved);
+        self.state.grant(permits - reserved, reserved, began_at + LEASE);
     }
 
     /// Permits that are held, or were spent since the lag was last known.
@@ -207,7 +187,7 @@ impl<P: Share<RoutePermits>, C: Clock> RouteKeeper<P, C> {
 
     /// Whether the store has not said yet what is kept of the route, and what its service can take.
     const fn is_unanswered(&self) -> bool {
-        !self.is_answered && self.silent_since.is_none()
+        !self.is_answered && self.silence.is_none()
     }
 
     /// Whether its service, if it has one, has live instances. Without them it may be starting.
@@ -246,14 +226,10 @@ impl<P: Share<RoutePermits>, C: Clock> RouteKeeper<P, C> {
 
     /// What this instance takes while the store does not answer: its part of the room, halved again and again, and one permit per
     /// turn at the least.
-    fn alone(&mut self, room: Option<u64>, recent: u64, (now, error): (Duration, &StoreError)) -> u64 {
-        let since = *self.silent_since.get_or_insert_with(|| {
-            tracing::warn!(route = &*self.route.name, "the permits of the route are not shared: {error}");
-            now
-        });
-        let halvings = now.saturating_sub(since).as_millis() / HALVED_EVERY.as_millis();
+    fn alone(&self, turn: &PermitTurn, silent_for: Duration) -> u64 {
+        let halvings = silent_for.as_millis() / HALVED_EVERY.as_millis();
         let per_turn = self.ceiling().map(|ceiling| ceiling * TURN_EVERY.as_millis() as u64 / 1_000);
-        let room = room.map(|room| room.saturating_sub(recent));
+        let room = turn.room.map(|room| room.saturating_sub(turn.recent));
         let most = [room, per_turn].into_iter().flatten().min().unwrap_or(0) / self.grant.members.max(1);
         let part = u32::try_from(halvings).ok().and_then(|halvings| most.checked_shr(halvings)).unwrap_or(0);
         part.max(u64::from(room != Some(0)))
@@ -270,27 +246,30 @@ impl<P: Share<RoutePermits>, C: Clock> RouteKeeper<P, C> {
         u64::try_from(kept).unwrap_or(granted).min(granted)
     }
 
-    /// Shows what is known to lanes and people.
-    fn show(&mut self, look: &OffsetsSeen, pace: Pace, (permits, reserved): (u64, u64)) {
-        let PermitGrant { held_by_others, members, registered_per_s, timeout_ms, .. } = self.grant;
+    /// Says what of the offsets is not known, where that is new.
+    fn note_trouble(&mut self, look: &OffsetsSeen) {
         let troubles = [look.lag.as_ref().err(), look.waiting.as_ref().err()];
         let trouble = troubles.into_iter().flatten().next().cloned();
-        if trouble != self.trouble {
-            match &trouble {
-                Some(reason) => {
-                    tracing::warn!(route = &*self.route.name, "the route's offsets are not known: {reason}")
-                }
-                None => tracing::info!(route = &*self.route.name, "the route's offsets are known again"),
-            }
-            self.trouble.clone_from(&trouble);
+        if trouble == self.trouble {
+            return;
         }
+        match &trouble {
+            Some(reason) => tracing::warn!(route = &*self.route.name, "the route's offsets are not known: {reason}"),
+            None => tracing::info!(route = &*self.route.name, "the route's offsets are known again"),
+        }
+        self.trouble = trouble;
+    }
+
+    /// What lanes know of the route.
+    fn known(&self, look: &OffsetsSeen, pace: &Pace) -> RouteKnown {
+        let PermitGrant { members, registered_per_s, timeout_ms, .. } = self.grant;
         let before = self.state.known();
         let waiting = match &look.waiting {
             Ok(waiting) => waiting.iter().copied().map(Waiting::count).collect(),
             Err(_) => before.map(|known| known.waiting.clone()).unwrap_or_default(),
         };
         let is_sure = self.is_there() && self.is_counted(look);
-        let known = RouteKnown {
+        RouteKnown {
             rule: Some(Arc::clone(&self.route)),
             drain_per_s: pace.drain_per_s,
             best_per_s: pace.best_per_s.filter(|_| is_sure),
@@ -304,18 +283,73 @@ impl<P: Share<RoutePermits>, C: Clock> RouteKeeper<P, C> {
             timeout_ms,
             processing_ms: self.processing_ms().unwrap_or(0),
             why: in_words(pace.why).map(str::to_owned),
-        };
+        }
+    }
+}
+
+impl<P: Share<RoutePermits>, C: Clock + Clone> TakesTurns for RouteKeeper<P, C> {
+    type Clock = C;
+    const EVERY: Duration = TURN_EVERY;
+
+    fn clock(&self) -> &C {
+        &self.links.clock
+    }
+
+    fn silence(&mut self) -> &mut Option<Silence> {
+        &mut self.silence
+    }
+
+    async fn take_turn(&mut self) -> Result<bool, StoreError> {
+        // Until Kafka has been looked at nothing is known of the route.
+        let Some(look) = self.links.look.load_full() else { return Ok(false) };
+        self.begin(look, self.links.clock.passed());
+        let answered = self.turns.make(&mut self.links.permits, &self.key, &self.links.clock, ANSWER_WITHIN).await?;
+        if let Some(Answered { reply, began_at, .. }) = answered {
+            (self.grant, self.is_answered) = (reply, true);
+            self.learnt.times.pass_on();
+            self.put_in_force(reply.permits, began_at);
+        }
+        Ok(false)
+    }
+
+    fn not_answered(&mut self) {
+        let Some(Unanswered { turn, began_at, .. }) = self.turns.unanswered() else { return };
+        let silent_for = self.silence.as_ref().map_or(Duration::ZERO, |silence| began_at.saturating_sub(silence.since));
+        let most = self.went_by.as_ref().map_or(0, |(_, pace)| pace.most);
+        let (permits, began_at) = (self.alone(turn, silent_for).min(most), *began_at);
+        self.put_in_force(permits, began_at);
+    }
+
+    /// To lanes and people.
+    fn show(&self) {
+        let Some((look, pace)) = &self.went_by else { return };
+        let known = self.known(look, pace);
         self.state.learn(known.clone());
         self.links.cell.store(Some(Arc::new(RouteSeen {
             known,
             ceiling_per_s: self.ceiling(),
-            permits,
-            reserved,
-            held_by_others,
-            members,
+            permits: self.permits,
+            reserved: self.reserved,
+            held_by_others: self.grant.held_by_others,
+            members: self.grant.members,
             throttle: pace.why,
-            trouble,
+            trouble: self.trouble.clone(),
         })));
+    }
+
+    fn log(&self, event: TurnEvent<'_>) {
+        let route = &*self.route.name;
+        match event {
+            TurnEvent::Silent(why) => tracing::warn!(route, "the permits of the route are not shared: {why}"),
+            TurnEvent::Answers => tracing::info!(route, "the permits of the route are shared again"),
+            TurnEvent::NotLeft(why) => tracing::warn!(route, "the permits of the route are not given up: {why}"),
+        }
+    }
+
+    async fn leave(&mut self) -> Result<(), StoreError> {
+        self.state.withdraw_above(0, 0);
+        self.state.forget_rates();
+        Ok(())
     }
 }
 

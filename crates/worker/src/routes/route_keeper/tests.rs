@@ -12,8 +12,10 @@ use weir_core::{
 };
 
 use super::*;
+use crate::share::round;
 
 /// A clock that stands.
+#[derive(Clone)]
 struct Stands;
 
 impl Clock for Stands {
@@ -92,7 +94,7 @@ async fn known_of(more: &str, finds_since: Option<u64>, grants: &[PermitGrant]) 
         if turn == grants.len() {
             last_look.store(Some(look(11)));
         }
-        keeper.turn().await;
+        round(&mut keeper).await;
         known.push(cell.load_full().unwrap().known.clone());
     }
     let wanted = wanted.read().unwrap().clone();
@@ -188,4 +190,34 @@ async fn a_route_takes_at_most_two_turns_a_second_however_fast_the_store_answers
         let turns = turns.load(Relaxed);
         assert!((60..=120).contains(&turns), "{turns} in a minute, {answers_in_ms} ms each");
     }
+}
+
+/// A store that answers nothing, and the numbers of the turns that it was asked for.
+struct Silent(Arc<RwLock<Vec<u64>>>);
+
+impl Share<RoutePermits> for Silent {
+    async fn turn(&mut self, _: &RouteKey, number: TurnNumber, _: &PermitTurn) -> Result<PermitGrant, StoreError> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).push(number.number);
+        Err(StoreError::Temporary("no".to_owned()))
+    }
+}
+
+#[tokio::test]
+async fn a_turn_without_an_answer_is_followed_by_another_one_and_lanes_have_this_instance_s_part_meanwhile() {
+    let (clock, numbers, state) = (Passes::default(), Arc::default(), Routes::new().state("email"));
+    let last_look: LastLook = Arc::new(ArcSwapOption::new(Some(look(0))));
+    let (route, cell) = (email("rate = 300"), RouteCell::default());
+    let links = links(Silent(Arc::clone(&numbers)), clock.clone(), &last_look, &cell);
+    let mut keeper = RouteKeeper::new(&route, Arc::clone(&state), links, Learnt::before(&route, (0, 0), None));
+    for _ in 0..2 {
+        assert!(!round(&mut keeper).await, "the next one in its time");
+        assert!(state.left(Pool::General, clock.passed()) > 0);
+        assert!(cell.load_full().unwrap().permits > 0, "as it is shown");
+        clock.sleep(TURN_EVERY).await;
+    }
+    assert_eq!(*numbers.read().unwrap(), [1, 2]);
+    let stop = CancellationToken::new();
+    stop.cancel();
+    keeper.run(stop).await;
+    assert_eq!((state.left(Pool::General, clock.passed()), state.held()), (0, 0), "it has ended");
 }
