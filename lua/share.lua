@@ -10,32 +10,33 @@
 -- KEYS  [1]     the registry (services/registry.lua)
 --       [2]     the members, a hash: holder -> a member (share/members.lua) until nothing of it counts: the rate that counts, and the one
 --               wanted; behind these until when that rate counts, the rate given, the concurrency that counts, the one wanted, until when it
---               counts, the one given, and the end of the lease, times in ms since 1970. A holder is one run of a process, number 1
+--               counts, the one given, and the end of the lease, times in ms since 1970. A holder is one run of a process
 --       [3]     the ends, a hash: holder -> `<number>[:<took ms>] ` for each end that waits for it
 -- ARGV  [1]     the holder
---       [2]     the number of the turn, decimal: higher than those of its turns before; 0: only read, nothing is written
---       [3]     the rate held: the largest share in force within the last second      [4] the rate wanted
---       [5]     the concurrency held: the share in force, or admissions that have not ended, whichever is more      [6] wanted
---       [7]     admissions whose processing time is reported      [8] the sum of these times in ms
---       [9]     bytes of ends in its last reply, which it has taken
---       [10]    how long the lease lasts, in ms
---       [11..]  ends to hand on, two arguments each: the holder, the ends as in KEYS[3]
--- Reply: empty where a later turn was taken before. Else [1] the rate, [2] the concurrency, of [2] = 0: what all records count,
+--       [2]     the run of its process that the turn is of, decimal, above 0
+--       [3]     the number of the turn, decimal: higher than that of each turn of the run before; 0: only read, nothing is written
+--       [4]     the rate held: the largest share in force within the last second      [5] the rate wanted
+--       [6]     the concurrency held: the share in force, or admissions that have not ended, whichever is more      [7] wanted
+--       [8]     admissions whose processing time is reported      [9] the sum of these times in ms
+--       [10]    bytes of ends in its last reply, which it has taken
+--       [11]    how long the lease lasts, in ms
+--       [12..]  ends to hand on, two arguments each: the holder, the ends as in KEYS[3]
+-- Reply: empty where the turn comes behind a later one. Else [1] the rate, [2] the concurrency, of ARGV[3] = 0: what all records count,
 --        [3] instances, [4] their capacity per second, [5] their concurrency, [6] their longest timeout in ms, [7] members, [8] in how many
 --        ms shares may grow, [9] the mean processing time in microseconds, [10] the server's clock in ms since 1970, [11] ends for this
---        holder; of [2] = 0 then the live instances: name, value, name, ...
+--        holder; of ARGV[3] = 0 then the live instances: name, value, name, ...
 --
--- Example: EVALSHA <sha> 3 weir:{12}:service:email weir:{12}:service:email:members weir:{12}:service:email:ends 5f0c 7 250 900 60 61 4 48 0
---          3000  ->  500, 100, 2, 1000, 400, 10000, 2, 0, 12000, 1795132800123, ''
+-- Example: EVALSHA <sha> 3 weir:{12}:service:email weir:{12}:service:email:members weir:{12}:service:email:ends 5f0c 1 7 250 900 60 61 4 48
+--          0 3000  ->  500, 100, 2, 1000, 400, 10000, 2, 0, 12000, 1795132800123, ''
 
-local SECOND_MS, ENDS_BYTES, RUN = 1000, 1048576, 1
+local SECOND_MS, ENDS_BYTES = 1000, 1048576
 local max, min = math.max, math.min
 
-if #KEYS ~= 3 or #ARGV < 10 or #ARGV % 2 ~= 0 then
-  return redis.error_reply('ERR share takes 3 keys, and 10 arguments and two for each holder of ends, not ' .. #ARGV)
+if #KEYS ~= 3 or #ARGV < 11 or #ARGV % 2 ~= 1 then
+  return redis.error_reply('ERR share takes 3 keys, and 11 arguments and two for each holder of ends, not ' .. #ARGV)
 end
 local registry_key, members_key, ends_key, own = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
-local number, lease_ms = tonumber(ARGV[2]), tonumber(ARGV[10])
+local run, turn, lease_ms = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[11])
 local now = server_clock()
 local registry = read_registry(registry_key, now)
 
@@ -68,7 +69,7 @@ if registry.since then
   starts_in = max(0, registry.since + lease_ms + SECOND_MS - now)
 end
 
-if number == 0 then
+if turn == 0 then
   local rate, busy = 0, 0
   for _, members in ipairs({ found.others, { before } }) do
     for _, member in ipairs(members) do
@@ -82,7 +83,7 @@ if number == 0 then
   end
   return reply
 end
-local order = turn_order(before, RUN, number)
+local order = turn_order(before, run, turn)
 if order and order ~= 'same' then
   return {}
 end
@@ -109,8 +110,8 @@ local function share(total, part, held, wanted)
   return given, max(given, held)
 end
 
-local rate, rate_counts = share(registry.per_s, 'rate', tonumber(ARGV[3]), tonumber(ARGV[4]))
-local busy, busy_counts = share(registry.concurrency, 'busy', tonumber(ARGV[5]), tonumber(ARGV[6]))
+local rate, rate_counts = share(registry.per_s, 'rate', tonumber(ARGV[4]), tonumber(ARGV[5]))
+local busy, busy_counts = share(registry.concurrency, 'busy', tonumber(ARGV[6]), tonumber(ARGV[7]))
 local lease_ends = now + lease_ms
 local rate_till = lease_ends + SECOND_MS
 local busy_till = max(before and before.busy.till or 0, lease_ends + registry.timeout_ms)
@@ -123,8 +124,8 @@ for _, name in ipairs(found.gone) do
   redis.call('HDEL', members_key, name)
   redis.call('HDEL', ends_key, name)
 end
-local member = { run = RUN, turn = number, ends = max(rate_till, busy_till), held = rate_counts, wanted = tonumber(ARGV[4]) }
-member.more = { rate_till, rate, busy_counts, tonumber(ARGV[6]), busy_till, busy, lease_ends }
+local member = { run = run, turn = turn, ends = max(rate_till, busy_till), held = rate_counts, wanted = tonumber(ARGV[5]) }
+member.more = { rate_till, rate, busy_counts, tonumber(ARGV[7]), busy_till, busy, lease_ends }
 write_member(members_key, own, member)
 local keep_ms = max(rate_till, busy_till) - now + SECOND_MS
 if redis.call('PTTL', members_key) < keep_ms then
@@ -146,11 +147,11 @@ local function hand_on(holder, ends)
 end
 local taken = 0
 if order ~= 'same' then
-  note_times(registry_key, registry, tonumber(ARGV[7]), tonumber(ARGV[8]))
-  for at = 11, #ARGV, 2 do
+  note_times(registry_key, registry, tonumber(ARGV[8]), tonumber(ARGV[9]))
+  for at = 12, #ARGV, 2 do
     hand_on(ARGV[at], ARGV[at + 1])
   end
-  taken = tonumber(ARGV[9])
+  taken = tonumber(ARGV[10])
 end
 -- Where the ends were lost and are others now, they are handed out again: an end that comes twice has no effect.
 local ends = redis.call('HGET', ends_key, own) or ''

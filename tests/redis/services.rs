@@ -3,7 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use weir_core::{
-    ports::Services as _,
+    limit::share::TurnNumber,
+    ports::{Services as _, Share as _},
     service::{ENDS_BYTES, End, MAX_INSTANCES, Registration, ServiceName, ShareTurn},
 };
 use weir_redis::{Opened, RedisOptions, RedisServices, RedisStats};
@@ -75,17 +76,18 @@ async fn a_service_has_so_many_instances_and_a_holder_so_many_bytes_of_ends_at_m
         assert_eq!((registered.taken, registered.total.instances), (taken, MAX_INSTANCES), "{instance_name}");
     }
 
-    let turn = |number, ends: &[u64]| {
+    let numbered = |number| TurnNumber { run: 1, number };
+    let tells = |ends: &[u64]| {
         let end = |number: &u64| ("b".into(), End { number: *number, took_ms: None });
-        ShareTurn { number, ends: ends.iter().map(end).collect(), ..ShareTurn::default() }
+        ShareTurn { ends: ends.iter().map(end).collect(), ..ShareTurn::default() }
     };
-    b.share(&email, &turn(1, &[])).await.unwrap();
+    b.turn(&email, numbered(1), &tells(&[])).await.unwrap();
     let waiting = "7 ".repeat(ENDS_BYTES / 2 - 1);
     server.query::<u64>(&["HSET", &format!("{key}:ends"), "b", &waiting]).unwrap();
     // The first is too long by a byte.
     for (number, ends) in [(1, 10), (2, 1)] {
-        a.share(&email, &turn(number, &[ends])).await.unwrap();
+        a.turn(&email, numbered(number), &tells(&[ends])).await.unwrap();
     }
-    let ends = b.share(&email, &turn(2, &[])).await.unwrap().ends;
+    let ends = b.turn(&email, numbered(2), &tells(&[])).await.unwrap().ends;
     assert!(ends.len() == ENDS_BYTES && ends.ends_with("7 1 "), "{} bytes", ends.len());
 }

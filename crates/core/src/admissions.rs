@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use self::share::Sharing;
 pub use self::{share::Denial, view::AdmissionsView};
 use crate::{
+    limit::share::TurnNumber,
     service::{End, Holder, ServiceName, ShareReply, ShareTurn},
     timer_wheel::{TimerKey, TimerWheel},
 };
@@ -23,6 +24,8 @@ pub const MAX_OUTSTANDING: usize = 100_000;
 pub const MAX_SERVICES: usize = 64;
 /// From one turn to the next, in milliseconds.
 pub const TURN_EVERY_MS: u64 = 1_000;
+/// Which run of the process its turns are of: a holder is one run of a process.
+const RUN: i64 = 1;
 /// A service that nobody has asked for within this time, in milliseconds, is forgotten here, so that others get its share.
 const IDLE_MS: u64 = 60_000;
 /// When to ask again for a service without live instances, in seconds: within this time, one that lives renews its registration.
@@ -192,15 +195,16 @@ impl Admissions {
         std::mem::take(&mut self.timed_out)
     }
 
-    /// The turns that are due now: one a service at a time. Services that nobody asks for are forgotten.
-    pub fn due_turns(&mut self, now_ms: u64) -> Vec<(ServiceName, ShareTurn)> {
+    /// The turns that are due now, each with its number: one a service at a time. Services that nobody asks for are forgotten.
+    pub fn due_turns(&mut self, now_ms: u64) -> Vec<(ServiceName, TurnNumber, ShareTurn)> {
         self.time_out(now_ms);
         self.services.retain(|_, sharing| !sharing.is_idle(now_ms, IDLE_MS));
         let mut due = Vec::new();
         for (service, sharing) in &mut self.services {
             if sharing.is_due(now_ms) {
                 self.turns += 1;
-                due.push((service.clone(), sharing.begin_turn(self.turns, now_ms)));
+                let number = TurnNumber { run: RUN, number: self.turns };
+                due.push((service.clone(), number, sharing.begin_turn(now_ms)));
             }
         }
         due

@@ -1,7 +1,8 @@
 //! Services that ask before they work: what their instances have registered, and how the instances of weir share that.
 //!
 //! Each instance of weir takes a turn at Redis once a second per service, and holds a share of what is registered until its lease
-//! ends. The sum of shares in force is never more than what is registered; [`Book`] is the reference of the scripts that see to it.
+//! ends ([`ServiceShares`]). The sum of shares in force is never more than what is registered; [`Book`] is the reference of the scripts
+//! that see to it.
 
 mod book;
 mod embedded;
@@ -10,8 +11,22 @@ mod name;
 use std::collections::BTreeMap;
 
 pub use book::Book;
-pub use embedded::EmbeddedServices;
 pub use name::ServiceName;
+
+use crate::limit::{SharedLimit, share::Embedded};
+
+/// The embedded services: in this process. For `weir demo` and tests.
+pub type EmbeddedServices = Embedded<ServiceShares, Book>;
+
+/// What is registered of services: the instances of weir share it. A member is a holder, and a holder one run of a process.
+#[derive(Debug, Clone, Copy)]
+pub struct ServiceShares;
+
+impl SharedLimit for ServiceShares {
+    type Key = ServiceName;
+    type Turn = ShareTurn;
+    type Reply = ShareReply;
+}
 
 /// How long a share lasts without another turn, in milliseconds.
 pub const LEASE_MS: i64 = 3_000;
@@ -63,12 +78,9 @@ pub struct Total {
     pub timeout_ms: u64,
 }
 
-/// A turn of one instance of weir at one service.
+/// A turn of one instance of weir at one service. One that is repeated gets the shares that it had.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ShareTurn {
-    /// The number of the turn; a holder's later turns have higher ones. A turn that is repeated gets the shares that it had; one that arrives
-    /// behind a later one has no effect.
-    pub number: u64,
     /// The largest share of the rate in force within the last second, and what it could use.
     pub rate: Use,
     /// The share of concurrency in force or, where that is more, the admissions that have not ended, and what it could use.

@@ -36,7 +36,7 @@ pub trait OnRedis: SharedLimit {
 /// A limit as one member takes its turns at it, over connections of its own.
 pub struct RedisShare<L> {
     cluster: Cluster,
-    keyspace: Arc<Keyspace>,
+    pub(super) keyspace: Arc<Keyspace>,
     member: String,
     limit: PhantomData<fn() -> L>,
 }
@@ -57,21 +57,39 @@ impl<L: OnRedis> RedisShare<L> {
             limit: PhantomData,
         }
     }
+
+    /// The call of a turn, and the slot that it goes to.
+    pub(super) fn request(&self, key: &L::Key, number: TurnNumber, turn: &L::Turn) -> (u16, Request) {
+        let (slot, keys) = L::place(&self.keyspace, key);
+        let head = [self.member.clone(), number.run.to_string(), number.number.to_string()];
+        let args = head.map(String::into_bytes).into_iter().chain(L::args(turn)).collect();
+        (slot, Request::Call { script: L::SCRIPT, keys, args, latest: None })
+    }
+
+    /// Makes a call in a slot. `read` gives what is in the reply; `None` where it is none.
+    pub(super) async fn call<T>(
+        &mut self,
+        slot: u16,
+        request: Request,
+        read: impl FnOnce(Value) -> Option<T>,
+    ) -> Result<T, StoreError> {
+        let value = self.cluster.ask(slot, request).await.map_err(startup)?;
+        let torn = || startup(RequestError::torn(&self.cluster.options().nodes[0], L::WHAT));
+        read(value).ok_or_else(torn)
+    }
 }
 
 impl<L: OnRedis> Share<L> for RedisShare<L> {
     async fn turn(&mut self, key: &L::Key, number: TurnNumber, turn: &L::Turn) -> Result<L::Reply, StoreError> {
-        let (slot, keys) = L::place(&self.keyspace, key);
-        let head = [self.member.clone(), number.run.to_string(), number.number.to_string()];
-        let args: Vec<Vec<u8>> = head.map(String::into_bytes).into_iter().chain(L::args(turn)).collect();
-        let sent: usize = args.iter().map(Vec::len).sum();
-        let call = Request::Call { script: L::SCRIPT, keys, args, latest: None };
-        let value = self.cluster.ask(slot, call).await.map_err(startup)?;
-        let torn = || startup(RequestError::torn(&self.cluster.options().nodes[0], L::WHAT));
-        let Value::Array(parts) = value else { return Err(torn()) };
-        if parts.is_empty() {
-            return Err(overtaken());
-        }
-        L::reply(parts.into(), sent).ok_or_else(torn)
+        let (slot, request) = self.request(key, number, turn);
+        let sent: usize = match &request {
+            Request::Call { args, .. } => args.iter().map(Vec::len).sum(),
+            Request::Plain(_) => 0,
+        };
+        let read = |value| {
+            let Value::Array(parts) = value else { return None };
+            if parts.is_empty() { Some(None) } else { L::reply(parts.into(), sent).map(Some) }
+        };
+        self.call(slot, request, read).await?.ok_or_else(overtaken)
     }
 }

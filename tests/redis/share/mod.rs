@@ -62,11 +62,12 @@ trait Scripted: Sized {
     fn forget(&mut self);
 }
 
-/// The number of a member's next turn, as a rule after its last one; or of one that comes behind it, of a run before, or of the next run.
+/// The number of a member's next turn, above 0, as a rule after its last one; or of one that comes behind it, of a run before, or of the next
+/// run.
 fn next_turn(rng: &mut Rng, last: &mut TurnNumber) -> TurnNumber {
     let TurnNumber { run, number } = *last;
     match rng.u8(..24) {
-        0 => return TurnNumber { run, number: number.saturating_sub(1) },
+        0 if number > 1 => return TurnNumber { run, number: number - 1 },
         1 => return TurnNumber { run: run - 1, number: number + 1 },
         2 => *last = TurnNumber { run: run + 1, number: 1 },
         _ => last.number += 1,

@@ -4,7 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use fastrand::Rng;
 use weir_core::{
-    ports::{Services as _, StoreError},
+    limit::share::{Reference as _, TurnNumber},
+    ports::{Services as _, Share as _, StoreError},
     service::{
         Book, End, Holder, INTERVALS, LEASE_MS, Registered, Registration, ServiceName, ServiceSeen, ShareReply,
         ShareTurn, Use,
@@ -13,7 +14,7 @@ use weir_core::{
 };
 use weir_redis::RedisServices;
 
-use super::{Place, Reached, Scripted, two::Shared, unless_overtaken};
+use super::{Place, Reached, Scripted, next_turn, two::Shared, unless_overtaken};
 use crate::services::{instance, name, services};
 
 const HOLDERS: [&str; 6] = ["a", "b", "c1", "0d", "e", "zz"];
@@ -25,7 +26,7 @@ pub(super) enum Step {
     Register(ServiceName, Registration),
     Deregister(ServiceName),
     Look,
-    Turn(ShareTurn),
+    Turn(TurnNumber, ShareTurn),
 }
 
 #[derive(Debug, PartialEq)]
@@ -40,7 +41,7 @@ pub(super) enum Reply {
 /// What a holder keeps between turns.
 #[derive(Debug, Default)]
 struct Kept {
-    number: u64,
+    turn: TurnNumber,
     last: ShareReply,
 }
 
@@ -52,25 +53,23 @@ pub(super) struct Shares {
 }
 
 impl Shares {
-    fn turn(&mut self, rng: &mut Rng, member: usize) -> ShareTurn {
-        let Kept { number, last } = &mut self.kept[member];
+    fn turn(&mut self, rng: &mut Rng, member: usize) -> Step {
+        let Kept { turn, last } = &mut self.kept[member];
         let held = |rng: &mut Rng, given: u64| if rng.u8(..30) == 0 { rng.u64(..300) } else { rng.u64(..=given) };
         let ends = (0..rng.usize(..4)).map(|_| {
             let took_ms = rng.bool().then(|| rng.u64(..5_000));
             (Holder::from(*rng.choice(&HOLDERS).unwrap()), End { number: rng.u64(..), took_ms })
         });
         let ends = ends.collect();
-        let is_stale = rng.u8(..15) == 0 && *number > 3;
-        let of_turn = if is_stale { *number - rng.u64(1..3) } else { *number + rng.u64(3..5) };
-        *number = of_turn.max(*number);
-        ShareTurn {
-            number: of_turn,
+        let number = next_turn(rng, turn);
+        let turn = ShareTurn {
             rate: Use { held: held(rng, last.per_s), wanted: rng.u64(..150) },
             concurrency: Use { held: held(rng, last.concurrency), wanted: rng.u64(..30) },
             took: if rng.bool() { (0, 0) } else { (rng.u64(1..50), rng.u64(..100_000)) },
             taken_bytes: if rng.u8(..5) == 0 { rng.u64(..40) } else { last.ends.len() as u64 },
             ends,
-        }
+        };
+        Step::Turn(number, turn)
     }
 
     fn registered_at(&self, instance: &str, ahead_ms: u64) -> Time {
@@ -99,7 +98,7 @@ impl Shares {
                 }
                 None => (Reply::Looked(None), self.place.clock()),
             },
-            Step::Turn(turn) => match unless_overtaken(client.share(&service, turn).await)? {
+            Step::Turn(number, turn) => match unless_overtaken(client.turn(&service, *number, turn).await)? {
                 Some(reply) => (Reply::Shared(Some(reply)), self.taken_at(member, step)),
                 // That one counts still, so it counted before.
                 None => (Reply::Shared(None), began),
@@ -146,7 +145,7 @@ impl Scripted for Shares {
                 vec![Step::Deregister(instance), Step::Register(other, short)]
             }
             5 => vec![Step::Look],
-            _ => vec![Step::Turn(self.turn(rng, member))],
+            _ => vec![self.turn(rng, member)],
         }
     }
 
@@ -165,7 +164,7 @@ impl Scripted for Shares {
             }
             Step::Deregister(instance) => Reply::Removed(self.book.deregister(instance, now)),
             Step::Look => Reply::Looked(self.book.look(now)),
-            Step::Turn(turn) => Reply::Shared(self.book.turn(&HOLDERS[member].into(), turn, now)),
+            Step::Turn(number, turn) => Reply::Shared(self.book.turn(HOLDERS[member], *number, turn, now)),
         }
     }
 
@@ -210,16 +209,16 @@ impl Shared for Shares {
 
     /// It also hands an end on.
     fn want_all(&mut self, member: usize) -> Step {
-        let Kept { number, last } = &mut self.kept[member];
-        *number += 1;
-        Step::Turn(ShareTurn {
-            number: *number,
+        let Kept { turn, last } = &mut self.kept[member];
+        turn.number += 1;
+        let asked = ShareTurn {
             rate: Use { held: last.per_s, wanted: 1_000 },
             concurrency: Use { held: last.concurrency, wanted: 100 },
             taken_bytes: last.ends.len() as u64,
-            ends: vec![(HOLDERS[(member + 1) % 2].into(), End { number: *number, took_ms: None })],
+            ends: vec![(HOLDERS[(member + 1) % 2].into(), End { number: turn.number, took_ms: None })],
             ..ShareTurn::default()
-        })
+        };
+        Step::Turn(*turn, asked)
     }
 
     fn held(reply: &Reply) -> u64 {

@@ -203,7 +203,7 @@ impl Sharing {
         self.reply.as_ref().map_or(0, |reply| reply.per_s).max(before.unwrap_or(0))
     }
 
-    pub(super) fn begin_turn(&mut self, number: u64, now_ms: u64) -> ShareTurn {
+    pub(super) fn begin_turn(&mut self, now_ms: u64) -> ShareTurn {
         let held = self.rate_held(now_ms);
         let in_force = self.reply.as_ref().map_or(0, |reply| reply.concurrency);
         let passed_ms = now_ms.saturating_sub(self.began_ms).max(TURN_EVERY_MS);
@@ -211,7 +211,6 @@ impl Sharing {
         let wanted = (wants_now.0.max(self.wanted_before.0), wants_now.1.max(self.wanted_before.1));
         let ends = self.ends.drain(..self.ends.len().min(ENDS_PER_TURN)).collect();
         let turn = ShareTurn {
-            number,
             rate: Use { held, wanted: wanted.0 },
             concurrency: Use { held: in_force.max(self.outstanding), wanted: wanted.1 },
             took: std::mem::take(&mut self.took),

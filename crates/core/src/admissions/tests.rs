@@ -79,7 +79,7 @@ fn a_share_ends_with_its_lease_and_a_turn_that_answers_brings_it_back() {
     let lease_ms = LEASE_MS as u64;
     admitted(&mut admissions, lease_ms - 1);
     assert_eq!(denied(&mut admissions, lease_ms), (Denial::NoLease, 1));
-    let (_, turn) = admissions.due_turns(lease_ms).pop().unwrap();
+    let (.., turn) = admissions.due_turns(lease_ms).pop().unwrap();
     assert_eq!(
         (turn.rate.held, turn.concurrency.held),
         (100, 1),
@@ -87,7 +87,7 @@ fn a_share_ends_with_its_lease_and_a_turn_that_answers_brings_it_back() {
     );
     admissions.not_turned(&service(), lease_ms + 500);
     assert_eq!(admissions.next_turn_ms(), Some(lease_ms + 1_500));
-    let (_, turn) = admissions.due_turns(lease_ms + 1_500).pop().unwrap();
+    let (.., turn) = admissions.due_turns(lease_ms + 1_500).pop().unwrap();
     assert_eq!((turn.rate.held, turn.concurrency.held), (0, 1));
     admissions.turned(&service(), &reply(100, 100), lease_ms + 1_600);
     admitted(&mut admissions, lease_ms + 1_600);
@@ -101,15 +101,15 @@ fn an_end_for_another_holder_is_handed_on_until_a_turn_is_answered() {
     let mut admissions = with_share(100, 100);
     assert_eq!(admissions.end(&service(), "other", end_of(7), 10), Ended::HandedOn);
     let expected = vec![(Holder::from("other"), end_of(7))];
-    assert_eq!(admissions.due_turns(1_000).pop().unwrap().1.ends, expected);
+    assert_eq!(admissions.due_turns(1_000).pop().unwrap().2.ends, expected);
     admissions.not_turned(&service(), 1_500);
-    assert_eq!(admissions.due_turns(2_500).pop().unwrap().1.ends, expected);
+    assert_eq!(admissions.due_turns(2_500).pop().unwrap().2.ends, expected);
     let own = admitted(&mut admissions, 2_500);
     let ends = End { number: own, took_ms: None }.to_text();
     let answered = ShareReply { ends: format!("999 {ends}"), ..reply(100, 100) };
     assert_eq!(admissions.turned(&service(), &answered, 2_600), Some(1));
     assert_eq!(admissions.outstanding(), 0);
-    let (_, turn) = admissions.due_turns(3_500).pop().unwrap();
+    let (.., turn) = admissions.due_turns(3_500).pop().unwrap();
     assert_eq!((turn.taken_bytes, turn.ends.len()), (answered.ends.len() as u64, 0));
 }
 

@@ -2,11 +2,11 @@
 
 use std::future::Future;
 
-use super::StoreError;
-use crate::service::{Registered, Registration, ServiceName, ServiceSeen, ShareReply, ShareTurn};
+use super::{Share, StoreError};
+use crate::service::{Registered, Registration, ServiceName, ServiceSeen, ServiceShares};
 
 /// Where services register, and instances of weir share what they have registered.
-pub trait Services: Send {
+pub trait Services: Share<ServiceShares> {
     /// Registers or renews an instance of a service. Safe to call again.
     ///
     /// # Errors
@@ -27,16 +27,6 @@ pub trait Services: Send {
         service: &ServiceName,
         instance: &ServiceName,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
-
-    /// Takes a turn: reports what is held and wanted, and gets a share. One round trip. Safe to drop half way, and to repeat as it is.
-    ///
-    /// # Errors
-    /// It may have been done or not: the share of before stays in force until its lease ends.
-    fn share(
-        &mut self,
-        service: &ServiceName,
-        turn: &ShareTurn,
-    ) -> impl Future<Output = Result<ShareReply, StoreError>> + Send;
 
     /// How a service stands; `None` where none of its instances is registered. Changes nothing.
     ///

@@ -9,18 +9,16 @@ use std::collections::BTreeMap;
 
 use super::{
     ENDS_BYTES, Holder, INTERVALS, InstanceSeen, LEASE_MS, MAX_INSTANCES, Registered, Registration, SECOND_MS,
-    ServiceName, ServiceSeen, ShareReply, ShareTurn, Total, Use,
+    ServiceName, ServiceSeen, ServiceShares, ShareReply, ShareTurn, Total, Use,
 };
 use crate::{
-    limit::share::{Member, MemberRecords, TurnNumber, TurnOrder, Wanting, fair_share, grow},
+    limit::share::{Member, MemberRecords, Reference, TurnNumber, TurnOrder, Wanting, fair_share, grow},
     permits::mean_us,
     time::Time,
 };
 
 /// How long a service without instances is remembered, in milliseconds.
 const KEEP_MS: i64 = 60_000;
-/// A holder is one run of a process.
-const RUN: i64 = 1;
 
 /// See the module.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -77,35 +75,13 @@ const fn concurrency_of(member: &Member<Shares>) -> Counted {
     member.more.concurrency
 }
 
-impl Book {
-    /// Registers or renews an instance.
-    pub fn register(&mut self, instance: &ServiceName, registration: &Registration, now: Time) -> Registered {
-        let now = now.millis();
-        self.forget(now);
-        self.instances.retain(|_, one| one.expires > now);
-        let others = self.instances.keys().filter(|name| *name != instance.as_str()).count() as u64;
-        let taken = others < MAX_INSTANCES;
-        if taken {
-            let Registration { capacity_per_s, concurrency, timeout_ms, network_ms, interval_ms } = *registration;
-            let expires = now + interval_ms as i64 * INTERVALS;
-            let one = Instance { capacity_per_s, concurrency, timeout_ms, network_ms, expires };
-            self.instances.insert(instance.as_str().to_owned(), one);
-            self.since.get_or_insert(now);
-            self.until = self.until.max(expires + KEEP_MS);
-        }
-        Registered { taken, total: self.total(now) }
+impl Reference<ServiceShares> for Book {
+    fn new(_: &ServiceName) -> Self {
+        Self::default()
     }
 
-    /// Removes an instance; gives whether it was registered.
-    pub fn deregister(&mut self, instance: &ServiceName, now: Time) -> bool {
-        self.instances.retain(|_, one| one.expires > now.millis());
-        self.instances.remove(instance.as_str()).is_some()
-    }
-
-    /// Takes a turn of a holder; `None` where a later one was taken before.
-    pub fn turn(&mut self, holder: &Holder, turn: &ShareTurn, now: Time) -> Option<ShareReply> {
+    fn turn(&mut self, holder: &str, number: TurnNumber, turn: &ShareTurn, now: Time) -> Option<ShareReply> {
         let now = now.millis();
-        let number = TurnNumber { run: RUN, number: turn.number };
         let order = self.members.order(holder, number, now);
         if matches!(order, TurnOrder::Behind | TurnOrder::RunBefore) {
             return None;
@@ -162,6 +138,32 @@ impl Book {
             processing_us: self.processing_us,
             ends: self.ends.get(holder).cloned().unwrap_or_default(),
         })
+    }
+}
+
+impl Book {
+    /// Registers or renews an instance.
+    pub fn register(&mut self, instance: &ServiceName, registration: &Registration, now: Time) -> Registered {
+        let now = now.millis();
+        self.forget(now);
+        self.instances.retain(|_, one| one.expires > now);
+        let others = self.instances.keys().filter(|name| *name != instance.as_str()).count() as u64;
+        let taken = others < MAX_INSTANCES;
+        if taken {
+            let Registration { capacity_per_s, concurrency, timeout_ms, network_ms, interval_ms } = *registration;
+            let expires = now + interval_ms as i64 * INTERVALS;
+            let one = Instance { capacity_per_s, concurrency, timeout_ms, network_ms, expires };
+            self.instances.insert(instance.as_str().to_owned(), one);
+            self.since.get_or_insert(now);
+            self.until = self.until.max(expires + KEEP_MS);
+        }
+        Registered { taken, total: self.total(now) }
+    }
+
+    /// Removes an instance; gives whether it was registered.
+    pub fn deregister(&mut self, instance: &ServiceName, now: Time) -> bool {
+        self.instances.retain(|_, one| one.expires > now.millis());
+        self.instances.remove(instance.as_str()).is_some()
     }
 
     /// How the service stands; `None` where it has no live instance.
@@ -220,7 +222,7 @@ impl Book {
     }
 
     /// Passes ended admissions on to their holders, and forgets those of this holder that it has acknowledged.
-    fn hand_on(&mut self, holder: &Holder, turn: &ShareTurn) {
+    fn hand_on(&mut self, holder: &str, turn: &ShareTurn) {
         for (to, ends) in turn.ends_by_holder() {
             if self.members.has(&to) {
                 let waiting = self.ends.entry(to).or_default();

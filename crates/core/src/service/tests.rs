@@ -1,5 +1,8 @@
 use super::*;
-use crate::time::Time;
+use crate::{
+    limit::share::{Reference, TurnNumber},
+    time::Time,
+};
 
 const TURN_MS: i64 = 1_000;
 
@@ -22,15 +25,18 @@ fn known(capacity_per_s: u64, concurrency: u64) -> Book {
     book
 }
 
+fn numbered(number: u64) -> TurnNumber {
+    TurnNumber { run: 1, number }
+}
+
 /// A turn of a holder that wants all and holds what it got, `held` of it within the last second.
 fn turn(book: &mut Book, holder: &str, number: u64, held: (u64, u64), now: i64) -> ShareReply {
     let turn = ShareTurn {
-        number,
         rate: Use { held: held.0, wanted: 10_000 },
         concurrency: Use { held: held.1, wanted: 10_000 },
         ..ShareTurn::default()
     };
-    book.turn(&holder.into(), &turn, at(now)).unwrap()
+    book.turn(holder, numbered(number), &turn, at(now)).unwrap()
 }
 
 fn shares(reply: &ShareReply) -> (u64, u64) {
@@ -120,8 +126,7 @@ fn a_turn_that_comes_behind_a_later_one_has_no_effect() {
     let mut book = known(500, 20);
     turn(&mut book, "a", 5, (0, 0), 0);
     let before = book.clone();
-    let late = ShareTurn { number: 4, ..ShareTurn::default() };
-    assert_eq!(book.turn(&"a".into(), &late, at(10)), None);
+    assert_eq!(book.turn("a", numbered(4), &ShareTurn::default(), at(10)), None);
     assert_eq!(book, before);
 }
 
@@ -131,12 +136,13 @@ fn a_turn_that_is_repeated_gets_the_same_shares_and_hands_nothing_on_again() {
     turn(&mut book, "b", 1, (0, 0), 0);
     let ends = vec![("b".into(), End { number: 7, took_ms: None })];
     let uses = (Use { held: 0, wanted: 10 }, Use { held: 0, wanted: 10 });
-    let asked = ShareTurn { number: 1, rate: uses.0, concurrency: uses.1, took: (2, 25), ends, ..ShareTurn::default() };
-    let first = book.turn(&"a".into(), &asked, at(0)).unwrap();
+    let asked = ShareTurn { rate: uses.0, concurrency: uses.1, took: (2, 25), ends, ..ShareTurn::default() };
+    let first = book.turn("a", numbered(1), &asked, at(0)).unwrap();
     assert_eq!((shares(&first), first.processing_us), ((0, 0), 12_500), "b holds all of it");
     turn(&mut book, "b", 2, (0, 0), TURN_MS);
-    assert_eq!(book.turn(&"a".into(), &asked, at(TURN_MS)).as_ref(), Some(&first), "though b holds less by now");
-    let of_b = book.turn(&"b".into(), &ShareTurn { number: 3, ..ShareTurn::default() }, at(TURN_MS)).unwrap();
+    let again = book.turn("a", numbered(1), &asked, at(TURN_MS));
+    assert_eq!(again.as_ref(), Some(&first), "though b holds less by now");
+    let of_b = book.turn("b", numbered(3), &ShareTurn::default(), at(TURN_MS)).unwrap();
     assert_eq!((of_b.ends.as_str(), of_b.processing_us), ("7 ", 12_500), "once");
 }
 
@@ -157,9 +163,9 @@ fn ends_wait_for_their_holder_until_it_has_taken_them() {
     turn(&mut book, "a", 1, (0, 0), 0);
     let ends = [("a", 7, Some(12)), ("a", 9, None), ("nobody", 1, None)];
     let ends = ends.map(|(holder, number, took_ms)| (Holder::from(holder), End { number, took_ms })).to_vec();
-    book.turn(&"b".into(), &ShareTurn { number: 1, ends, ..ShareTurn::default() }, at(10)).unwrap();
+    book.turn("b", numbered(1), &ShareTurn { ends, ..ShareTurn::default() }, at(10)).unwrap();
     let mut of_a = |number, taken_bytes| {
-        book.turn(&"a".into(), &ShareTurn { number, taken_bytes, ..ShareTurn::default() }, at(20)).unwrap().ends
+        book.turn("a", numbered(number), &ShareTurn { taken_bytes, ..ShareTurn::default() }, at(20)).unwrap().ends
     };
     assert_eq!(of_a(2, 0), "7:12 9 ");
     assert_eq!(of_a(3, 0), "7:12 9 ", "the reply was lost");
@@ -174,7 +180,7 @@ fn ends_wait_for_their_holder_until_it_has_taken_them() {
 fn the_mean_of_processing_times_follows_the_last_admissions() {
     let mut book = known(500, 20);
     let mut mean = |number, took| {
-        book.turn(&"a".into(), &ShareTurn { number, took, ..ShareTurn::default() }, at(0)).unwrap().processing_us
+        book.turn("a", numbered(number), &ShareTurn { took, ..ShareTurn::default() }, at(0)).unwrap().processing_us
     };
     assert_eq!(mean(1, (0, 0)), 0);
     assert_eq!(mean(2, (2, 25)), 12_500);

@@ -163,11 +163,11 @@ where
 
     /// Begins the turns that are due.
     fn take_turns(&mut self) {
-        for (service, turn) in self.admissions.due_turns(self.now_ms()) {
+        for (service, number, turn) in self.admissions.due_turns(self.now_ms()) {
             let mut services = self.free.pop().unwrap_or_else(|| (self.connect)());
             let clock = self.clock.clone();
             self.calls.spawn(async move {
-                let turned = in_time(&clock, services.share(&service, &turn)).await;
+                let turned = in_time(&clock, services.turn(&service, number, &turn)).await;
                 let connection = turned.is_some().then_some(services);
                 (connection, Called::Turned(service, turned.unwrap_or_else(|| Err(no_answer()))))
             });

@@ -6,8 +6,9 @@ use std::sync::{
 };
 
 use weir_core::{
-    ports::{Clock as _, Services},
-    service::{EmbeddedServices, ShareReply, ShareTurn},
+    limit::share::TurnNumber,
+    ports::{Clock as _, Services, Share},
+    service::{EmbeddedServices, ServiceShares, ShareReply, ShareTurn},
 };
 
 use super::*;
@@ -32,6 +33,18 @@ impl Connection {
     }
 }
 
+impl Share<ServiceShares> for Connection {
+    async fn turn(
+        &mut self,
+        service: &ServiceName,
+        number: TurnNumber,
+        turn: &ShareTurn,
+    ) -> Result<ShareReply, StoreError> {
+        self.wait().await;
+        self.0.turn(service, number, turn).await
+    }
+}
+
 impl Services for Connection {
     async fn register(
         &mut self,
@@ -48,11 +61,6 @@ impl Services for Connection {
         self.0.deregister(service, instance).await
     }
 
-    async fn share(&mut self, service: &ServiceName, turn: &ShareTurn) -> Result<ShareReply, StoreError> {
-        self.wait().await;
-        self.0.share(service, turn).await
-    }
-
     async fn look(&mut self, service: &ServiceName) -> Result<Option<ServiceSeen>, StoreError> {
         self.wait().await;
         self.0.look(service).await
@@ -61,7 +69,7 @@ impl Services for Connection {
 
 /// A task on these services, as this holder.
 fn task(services: &EmbeddedServices, holder: &str, hangs: &Arc<AtomicBool>) -> ServiceDesk {
-    let connection = Connection(services.for_holder(holder), Arc::clone(hangs));
+    let connection = Connection(services.for_member(holder), Arc::clone(hangs));
     let (keeper, desk) =
         ServiceKeeper::new(move || connection.clone(), holder, SystemClock, Arc::new(TestObserver::default()));
     tokio::spawn(keeper.run());

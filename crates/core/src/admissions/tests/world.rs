@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
+    limit::share::Reference,
     service::{Book, Registration},
     time::Time,
 };
@@ -31,6 +32,7 @@ struct Message {
     to: String,
     /// When it arrives.
     at: u64,
+    number: TurnNumber,
     turn: ShareTurn,
     /// `None`: not at the book yet. `Some(None)`: it was refused there.
     reply: Option<Option<ShareReply>>,
@@ -122,12 +124,12 @@ impl World {
             instance.admissions.not_turned(&service(), now);
             instance.gives_up = None;
         }
-        for (_, turn) in if frozen { Vec::new() } else { instance.admissions.due_turns(now) } {
+        for (_, number, turn) in if frozen { Vec::new() } else { instance.admissions.due_turns(now) } {
             // Now and then it arrives after it was given up, and behind later ones.
             let late = if self.goes_wrong(10) { 4_000 } else { 30 };
             let at = self.now + self.dice.below(late);
             let lost = self.goes_wrong(12);
-            self.messages.push(Message { to: holder.to_owned(), at, turn, reply: None, lost });
+            self.messages.push(Message { to: holder.to_owned(), at, number, turn, reply: None, lost });
             instance.gives_up = Some(self.now + 1_000);
         }
         if !frozen && self.dice.below(1_000) < instance.asks_per_s {
@@ -175,8 +177,8 @@ impl World {
             if let Some(reply) = message.reply {
                 let Some(instance) = self.instances.get_mut(&message.to) else { continue };
                 // A reply that comes after its turn was given up is not read.
-                let number = instance.admissions.turns;
-                if instance.gives_up.is_none() || number != message.turn.number {
+                let last = instance.admissions.turns;
+                if instance.gives_up.is_none() || last != message.number.number {
                     continue;
                 }
                 let local = now - instance.began;
@@ -186,7 +188,7 @@ impl World {
                 }
                 instance.gives_up = None;
             } else {
-                message.reply = Some(self.book.turn(&message.to.as_str().into(), &message.turn, self.time()));
+                message.reply = Some(self.book.turn(&message.to, message.number, &message.turn, self.time()));
                 message.lost = self.goes_wrong(12);
                 message.at = now + self.dice.below(30);
                 self.messages.push(message);

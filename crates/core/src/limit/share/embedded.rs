@@ -38,12 +38,22 @@ impl<L: SharedLimit, R: Reference<L>> Embedded<L, R> {
     pub fn new(member: &str, now: impl Fn() -> Time + Send + Sync + 'static) -> Self {
         Self { limits: Locked::default(), member: member.into(), now: Arc::new(now) }
     }
+
+    /// The same limits, at which another member takes turns.
+    #[must_use]
+    pub fn for_member(&self, member: &str) -> Self {
+        Self { member: member.into(), ..self.clone() }
+    }
+
+    /// Does something with the reference of one of them, at this moment.
+    pub(crate) fn with<T>(&self, key: &L::Key, what: impl FnOnce(&mut R, Time) -> T) -> T {
+        let mut limits = self.limits.lock();
+        what(limits.entry(key.clone()).or_insert_with(|| R::new(key)), (self.now)())
+    }
 }
 
 impl<L: SharedLimit, R: Reference<L>> Share<L> for Embedded<L, R> {
     async fn turn(&mut self, key: &L::Key, number: TurnNumber, turn: &L::Turn) -> Result<L::Reply, StoreError> {
-        let mut limits = self.limits.lock();
-        let limit = limits.entry(key.clone()).or_insert_with(|| R::new(key));
-        limit.turn(&self.member, number, turn, (self.now)()).ok_or_else(overtaken)
+        self.with(key, |limit, now| limit.turn(&self.member, number, turn, now)).ok_or_else(overtaken)
     }
 }
