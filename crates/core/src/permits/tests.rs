@@ -89,6 +89,24 @@ fn reported_times_are_in_the_mean_of_a_service_that_is_known() {
 }
 
 #[test]
+fn a_turn_that_is_repeated_gets_the_same_permits_and_one_that_comes_behind_a_later_one_has_no_effect() {
+    let mut book = of_service(None);
+    let asked = PermitTurn { room: Some(10), want: 6, rate: Some(1_000), ..one() };
+    let turn = |book: &mut RouteBook, run, number, millis| {
+        let grant = book.turn("a", TurnNumber { run, number }, &asked, Time::default().plus(millis));
+        grant.map(|grant| grant.permits)
+    };
+    let turns = [(1, 1, 0), (1, 2, 1_000), (1, 2, 1_001)];
+    let granted = turns.map(|(run, number, millis)| turn(&mut book, run, number, millis));
+    assert_eq!(granted, [Some(0), Some(6), Some(6)], "it was no member before the first");
+    let before = book.clone();
+    for (run, number) in [(1, 1), (0, 9)] {
+        assert_eq!(turn(&mut book, run, number, 1_002), None, "{number} of run {run}");
+    }
+    assert_eq!(book, before);
+}
+
+#[test]
 fn rates_are_kept_for_a_week_and_the_best_one_for_an_hour_and_those_of_another_delivery_are_dropped() {
     const MINUTE_MS: i64 = 60_000;
     let (mut book, mut number) = (RouteBook::default(), TurnNumber::default());
