@@ -171,7 +171,7 @@ impl SimPermits {
     }
 
     fn begin(&mut self, turn: &PermitTurn) -> usize {
-        let Reached { downstream, book, state, status, .. } = &self.reached;
+        let Reached { downstream, book, state, status } = &self.reached;
         let (now, undelivered, mut book) = (self.env.passed(), lock(downstream).undelivered(), lock(book));
         // The keeper has shown what the last turn came to.
         let kept = status.seen().first().map_or(0, |(_, seen)| seen.reserved);

@@ -1,7 +1,7 @@
 //! Services that ask before they work: what their instances have registered, and how the instances of weir share that.
 //!
 //! Each instance of weir takes a turn at Redis once a second per service, and holds a share of what is registered until its lease
-//! ends ([`ServiceShares`]). The sum of shares in force is never more than what is registered; [`Book`] is the reference of the scripts
+//! ends ([`ServiceShares`]). The sum of shares in force is never more than what is registered; [`ServiceBook`] is the reference of the scripts
 //! that see to it.
 
 mod book;
@@ -10,13 +10,13 @@ mod name;
 
 use std::collections::BTreeMap;
 
-pub use book::Book;
+pub use book::ServiceBook;
 pub use name::ServiceName;
 
 use crate::limit::{SharedLimit, share::Embedded};
 
 /// The embedded services: in this process. For `weir demo` and tests.
-pub type EmbeddedServices = Embedded<ServiceShares, Book>;
+pub type EmbeddedServices = Embedded<ServiceShares, ServiceBook>;
 
 /// What is registered of services: the instances of weir share it. A member is a holder, and a holder one run of a process.
 #[derive(Debug, Clone, Copy)]

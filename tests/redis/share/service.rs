@@ -7,7 +7,7 @@ use weir_core::{
     limit::share::{Reference as _, TurnNumber},
     ports::{Services as _, Share as _, StoreError},
     service::{
-        Book, End, Holder, INTERVALS, LEASE_MS, Registered, Registration, ServiceName, ServiceSeen, ShareReply,
+        End, Holder, INTERVALS, LEASE_MS, Registered, Registration, ServiceBook, ServiceName, ServiceSeen, ShareReply,
         ShareTurn, Use,
     },
     time::Time,
@@ -48,7 +48,7 @@ struct Kept {
 pub(super) struct Shares {
     place: Arc<Place>,
     clients: [RedisServices; HOLDERS.len()],
-    book: Book,
+    book: ServiceBook,
     kept: [Kept; HOLDERS.len()],
 }
 
@@ -195,7 +195,7 @@ impl Scripted for Shares {
     }
 
     fn forget(&mut self) {
-        self.book = Book::default();
+        self.book = ServiceBook::default();
     }
 }
 

@@ -22,7 +22,7 @@ const KEEP_MS: i64 = 60_000;
 
 /// See the module.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Book {
+pub struct ServiceBook {
     instances: BTreeMap<String, Instance>,
     /// When the service became known, in ms since 1970; `None`: it is not.
     since: Option<i64>,
@@ -75,7 +75,7 @@ const fn concurrency_of(member: &Member<Shares>) -> Counted {
     member.more.concurrency
 }
 
-impl Reference<ServiceShares> for Book {
+impl Reference<ServiceShares> for ServiceBook {
     fn new(_: &ServiceName) -> Self {
         Self::default()
     }
@@ -141,7 +141,7 @@ impl Reference<ServiceShares> for Book {
     }
 }
 
-impl Book {
+impl ServiceBook {
     /// Registers or renews an instance.
     pub fn register(&mut self, instance: &ServiceName, registration: &Registration, now: Time) -> Registered {
         let now = now.millis();

@@ -19,8 +19,8 @@ fn instance(capacity_per_s: u64, concurrency: u64) -> Registration {
 }
 
 /// A service of one instance that has been known for long enough.
-fn known(capacity_per_s: u64, concurrency: u64) -> Book {
-    let mut book = Book::default();
+fn known(capacity_per_s: u64, concurrency: u64) -> ServiceBook {
+    let mut book = ServiceBook::default();
     book.register(&name("i"), &instance(capacity_per_s, concurrency), at(-5_000));
     book
 }
@@ -30,7 +30,7 @@ fn numbered(number: u64) -> TurnNumber {
 }
 
 /// A turn of a holder that wants all and holds what it got, `held` of it within the last second.
-fn turn(book: &mut Book, holder: &str, number: u64, held: (u64, u64), now: i64) -> ShareReply {
+fn turn(book: &mut ServiceBook, holder: &str, number: u64, held: (u64, u64), now: i64) -> ShareReply {
     let turn = ShareTurn {
         rate: Use { held: held.0, wanted: 10_000 },
         concurrency: Use { held: held.1, wanted: 10_000 },
@@ -55,7 +55,7 @@ fn a_name_needs_no_quoting() {
 
 #[test]
 fn an_instance_that_does_not_renew_for_three_intervals_is_removed() {
-    let mut book = Book::default();
+    let mut book = ServiceBook::default();
     let registered = book.register(&name("a"), &instance(500, 20), at(0));
     assert_eq!((registered.taken, registered.total.per_s), (true, 500));
     assert_eq!(book.register(&name("b"), &instance(500, 30), at(20_000)).total.per_s, 1_000);
@@ -69,7 +69,7 @@ fn an_instance_that_does_not_renew_for_three_intervals_is_removed() {
 
 #[test]
 fn a_service_has_so_many_instances_at_most() {
-    let mut book = Book::default();
+    let mut book = ServiceBook::default();
     for number in 0..MAX_INSTANCES {
         assert!(book.register(&name(&format!("i{number}")), &instance(1, 1), at(0)).taken);
     }
@@ -148,7 +148,7 @@ fn a_turn_that_is_repeated_gets_the_same_shares_and_hands_nothing_on_again() {
 
 #[test]
 fn while_shares_may_be_in_force_that_nobody_knows_of_nobody_gets_more_than_it_has() {
-    let mut book = Book::default();
+    let mut book = ServiceBook::default();
     book.register(&name("i"), &instance(500, 20), at(0));
     let reply = turn(&mut book, "a", 1, (100, 5), 10);
     assert_eq!((shares(&reply), reply.starts_in_ms), ((100, 5), 3_990), "it has kept its share of before a loss");

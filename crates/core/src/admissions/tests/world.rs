@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     limit::share::Reference,
-    service::{Book, Registration},
+    service::{Registration, ServiceBook},
     time::Time,
 };
 
@@ -59,7 +59,7 @@ struct World {
     network: Network,
     dice: Dice,
     now: u64,
-    book: Book,
+    book: ServiceBook,
     instances: BTreeMap<String, Instance>,
     born: u64,
     messages: Vec<Message>,
@@ -77,7 +77,7 @@ impl World {
             network,
             dice: Dice(seed | 1),
             now: 5_000,
-            book: Book::default(),
+            book: ServiceBook::default(),
             instances: BTreeMap::new(),
             born: 0,
             messages: Vec::new(),
@@ -232,7 +232,7 @@ fn run(seed: u64, (capacity_per_s, concurrency): (u64, u64), redis: Redis) -> Re
             0 => drop(world.any().map(|holder| world.instances.remove(&holder))),
             1 => world.start(),
             2 | 3 if redis == Redis::Loses => {
-                world.book = Book::default();
+                world.book = ServiceBook::default();
                 world.register(capacity_per_s);
             }
             _ => {}
