@@ -59,7 +59,8 @@ fn answers(claim: &Claim, left: u64) -> Answers {
     let mut leases = Leases::new(10, 1);
     assert_eq!(leases.claim(Ticket(0), claim, PASSED), Claimed::Pending);
     for granted in [left, 0] {
-        let (call, _) = leases.due(PASSED).takes.remove(0);
+        // What it has granted is asked for once more where it is far too little.
+        let Some((call, _)) = leases.due(PASSED).takes.pop() else { break };
         let (free_in_ms, counted_for_ms, count_id) = (None, 1_000, CountId(1));
         let answer = TakeAnswer { granted, used: left, leased: left, bucket: 0, free_in_ms, counted_for_ms, count_id };
         leases.answered(call, Ok(answer), PASSED, PASSED);

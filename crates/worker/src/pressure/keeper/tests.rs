@@ -275,11 +275,11 @@ async fn whoever_is_asked_for_places_tells_how_many_and_keeps_no_more_than_its_p
 async fn a_minute_that_is_ahead_of_the_clock_by_more_than_one_is_ignored_and_counted() {
     let mut world = World::loaded().await;
     let now = world.clock.minute();
-    let at = |minutes: i64, user: u64| told(Minute(now.0 + minutes), &[user << 40, (user + 1) << 40]);
+    let at = |minutes: i64, user: u64| told(Minute(now.0 + minutes), &[spread(user).0, spread(user + 1).0]);
     let active = vec![at(2, 10), at(1, 20), at(0, 30), at(-9, 40), at(-10, 50)];
     world.log.next(Does::Answers(SyncReply { active, members: 2, bytes: 7, ..SyncReply::default() }));
     world.turn().await;
-    let known = [10, 20, 30, 40, 50].map(|user| world.is_active(user << 40));
+    let known = [10, 20, 30, 40, 50].map(|user| world.is_active(spread(user).0));
     assert_eq!(known, [false, true, true, true, false]);
     let ten_of_the_load = 10;
     assert_eq!(*world.counts.0.write().unwrap(), (7 + ten_of_the_load, 2));
