@@ -12,12 +12,7 @@ use std::{
     time::Duration,
 };
 
-pub use self::{
-    clock::Clock,
-    node_health::NodeHealth,
-    services::Services,
-    share::Share,
-};
+pub use self::{clock::Clock, node_health::NodeHealth, services::Services, share::Share};
 pub use super::fields::schemas::{
     Content, HeldSchemas, Preparing, SchemaFields, SchemaId, SchemaValue, Schemas, SchemasUnavailable,
 };
