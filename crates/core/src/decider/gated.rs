@@ -42,12 +42,14 @@ pub(super) struct Requests<'b> {
     pub(super) batch: AdmitBatch<'b>,
     /// The places of the requests that only look up, and have no set of caps yet.
     looked_up: Vec<RequestIndex>,
+    /// The place of the set of caps that these get, where there is one: sets that the policy made later are behind it.
+    nothing_fits: Option<usize>,
 }
 
 impl<'b> Requests<'b> {
     fn new(now: Time, most: usize) -> Self {
         let batch = AdmitBatch { now, cap_sets: Vec::new(), requests: Vec::with_capacity(most) };
-        Self { batch, looked_up: Vec::new() }
+        Self { batch, looked_up: Vec::new(), nothing_fits: None }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -61,21 +63,20 @@ impl<'b> Requests<'b> {
         index
     }
 
-    /// Adds the sets of caps that only the requests from this one on have: from the number of sets that were known before. What is only
-    /// looked up is asked for with a cap that nothing fits into.
-    pub(super) fn add_cap_sets(&mut self, from: usize, known: usize, more: Vec<Vec<CapQuery>>) {
+    /// Adds the sets of caps that only the requests from this one on have. What is only looked up is asked for with a cap that nothing fits
+    /// into.
+    pub(super) fn add_cap_sets(&mut self, from: usize, more: Vec<Vec<CapQuery>>) {
         let AdmitBatch { cap_sets, requests, .. } = &mut self.batch;
-        // The batch may have sets of its own behind those of the policy: those of what was only looked up.
-        let moved = cap_sets.len() - known;
-        if moved > 0 {
-            requests[from..].iter_mut().filter(|request| request.cap_set >= known).for_each(|of| of.cap_set += moved);
+        if let Some(place) = self.nothing_fits {
+            requests[from..].iter_mut().filter(|request| request.cap_set >= place).for_each(|of| of.cap_set += 1);
         }
         cap_sets.extend(more);
         if !self.looked_up.is_empty() {
-            for request in self.looked_up.drain(..) {
-                requests[request.get()].cap_set = cap_sets.len();
-            }
-            cap_sets.push(vec![CapQuery::nothing()]);
+            let place = *self.nothing_fits.get_or_insert_with(|| {
+                cap_sets.push(vec![CapQuery::nothing()]);
+                cap_sets.len() - 1
+            });
+            self.looked_up.drain(..).for_each(|request| requests[request.get()].cap_set = place);
         }
     }
 }
@@ -138,7 +139,7 @@ impl<'b, R: Records> GatedBatch<'b, R> {
             let budgets = self.limits.budgets.as_ref().and_then(|budgets| budgets.set_of(record));
             results.push(GateResult { disposition, segment, budgets });
         }
-        requests.add_cap_sets(0, 0, self.intents.eval.take_cap_sets());
+        requests.add_cap_sets(0, self.intents.eval.take_cap_sets());
         let (answers, unclear, is_asking) = (Vec::new(), Vec::new(), false);
         let fates = Fates { results, answers, unclear, is_asking, mode: self.policy().mode };
         AskedBatch { gated: self, requests, fates, segments }

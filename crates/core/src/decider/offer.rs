@@ -109,8 +109,7 @@ impl<R: Records> AskedBatch<'_, R> {
             return false;
         }
         let last_asked = self.last_asked();
-        let (asked, known_sets) = (self.requests.len(), self.gated.intents.eval.sets());
-        let (decoded, mut has_offered) = (self.gated.intents.decoded, false);
+        let (asked, decoded, mut has_offered) = (self.requests.len(), self.gated.intents.decoded, false);
         for (record, decoded) in decoded.iter().enumerate() {
             let Ok(intent) = decoded else { continue };
             let is_behind = || last_asked.get(&intent.user).is_some_and(|last| *last > record);
@@ -124,7 +123,7 @@ impl<R: Records> AskedBatch<'_, R> {
                 has_offered = true;
             }
         }
-        self.requests.add_cap_sets(asked, known_sets, self.gated.intents.eval.take_cap_sets());
+        self.requests.add_cap_sets(asked, self.gated.intents.eval.take_cap_sets());
         has_offered
     }
 

@@ -184,11 +184,6 @@ impl PolicyEval {
         std::mem::take(&mut self.cap_sets)
     }
 
-    /// How many sets of caps have been made, also those that were moved out: the next one has this number.
-    pub(crate) fn sets(&self) -> usize {
-        self.sets.len()
-    }
-
     /// Why an intent is denied before limits and caps are asked, and until when; `None` where nothing denies it. The order: stops,
     /// `expires_at`, `max_age`, `not_before`, quiet hours. In shadow mode it is sent all the same.
     #[inline]

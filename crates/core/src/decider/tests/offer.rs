@@ -114,6 +114,37 @@ fn what_a_spent_budget_denied_and_the_store_was_asked_for_gets_tokens_too() {
 }
 
 #[test]
+fn what_gets_tokens_late_is_judged_by_its_own_caps() {
+    let caps = ["push", "email"]
+        .map(|channel| format!("{{ name = \"{channel}\", limit = 1, window = \"1h\", channel = \"{channel}\" }}"));
+    let text = format!("version = \"1\"\ndefault = {{ caps = [{}] }}\n{}", caps.join(", "), budget(""));
+    let policy = parse_policy("p.toml", &text, Format::Toml, 86_400_000).unwrap();
+    let decider = Decider { policy: Current::new(Arc::new(policy)), ..decider("") };
+    let store = store();
+    let had = Campaigns(vec![to("v", "email", 9)]);
+    let decoded = decider.decode(&had);
+    let batch = DecodedBatch { records: &had, decoded: &decoded };
+    ask(&store, &mut decider.begin(batch, ground(now())).ask(None), now());
+    // The second token comes back to the third intent, and then to the last one. All that the budget denies is looked up, too.
+    let sent = [("u", "push"), ("u", "push"), ("v", "email"), ("w", "email")];
+    let records = Campaigns(sent.iter().enumerate().map(|(id, (user, channel))| to(user, channel, id)).collect());
+    let decoded = decider.decode(&records);
+    let batch = DecodedBatch { records: &records, decoded: &decoded };
+    let ground = Ground { passed: PASSED, budgets: Some(PATIENCE), read_before: ReadBefore::All, ..ground(now()) };
+    let gated = decider.begin(batch, ground);
+    let answers = answers(gated.claim().unwrap(), 2);
+    let (mut asked, _heard) = funded(gated, answers);
+    ask(&store, &mut asked, now());
+    for _ in 0..2 {
+        assert!(asked.offer());
+        ask(&store, &mut asked, now());
+    }
+    let (decided, _) = asked.finish();
+    let approved = [0, 1, 2, 3].map(|index| decided.decision(index).verdict.is_approved());
+    assert_eq!(approved, [true, false, false, true]);
+}
+
+#[test]
 fn a_batch_that_only_asks_puts_all_its_tokens_back_at_once() {
     let (decider, records) = (capped(&budget("")), intents());
     let decoded = decider.decode(&records);
