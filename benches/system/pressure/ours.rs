@@ -52,7 +52,7 @@ impl Instance for One {
     fn admit(&self, user: ActivityHash) -> bool {
         let (Some(state), now) = (self.0.state(), Minute::from(SystemClock.now())) else { return false };
         let is_active = state.users.is_active(user, now);
-        if !is_active && !state.take_place() {
+        if !is_active && !state.take_place(SystemClock.passed()) {
             return false;
         }
         self.0.note_in(&state, [(user, ActiveBy::Intent)], now);

@@ -134,23 +134,6 @@ impl Pressure {
         self.dropped.swap(0, Ordering::Relaxed)
     }
 
-    /// The places in force are this process's until then, by the monotonic clock; other instances may have them later.
-    pub fn renew(&self, until: Duration) {
-        if let Some(state) = self.in_force.load().as_deref() {
-            state.places.renew(until);
-        }
-    }
-
-    /// Gives the places up that are not this process's any more: to be done before a batch takes some, as the process may have stood
-    /// still. `passed`: the monotonic clock.
-    pub fn give_up_overdue(&self, passed: Duration) {
-        if let Some(state) = self.in_force.load().as_deref()
-            && state.places.is_over(passed)
-        {
-            state.places.withdraw_above(0);
-        }
-    }
-
     /// What is in force; hold it for a batch.
     #[must_use]
     pub fn state(&self) -> Option<Arc<PressureState>> {
@@ -289,11 +272,10 @@ impl PressureState {
         if self.is_throttling() { 0 } else { self.max.saturating_sub(active) }
     }
 
-    /// Takes a place for a user who is not active; `false`: nobody may come in now.
-    pub fn take_place(&self) -> bool {
+    /// Takes a place for a user who is not active; `false`: nobody may come in now. `passed`: the monotonic clock.
+    pub fn take_place(&self, passed: Duration) -> bool {
         self.asked.fetch_add(1, Ordering::Relaxed);
-        // What may be others' by now was given up before the batch.
-        !self.is_throttling() && self.places.take(1, Duration::ZERO) > 0
+        !self.is_throttling() && self.places.take(1, passed) > 0
     }
 
     /// How many users have asked for a place since the last call.
@@ -304,8 +286,8 @@ impl PressureState {
 
     /// Whether a user who is not active would find a place.
     #[must_use]
-    pub fn has_place(&self) -> bool {
-        !self.is_throttling() && self.places.left() > 0
+    pub fn has_place(&self, passed: Duration) -> bool {
+        !self.is_throttling() && !self.places.is_over(passed) && self.places.left() > 0
     }
 }
 

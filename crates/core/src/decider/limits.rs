@@ -29,9 +29,7 @@ impl BatchLimits {
         if policy.pressure.is_some()
             && let Some(pressure) = &decider.pressure
         {
-            // The process may have stood still.
-            pressure.give_up_overdue(passed);
-            limits.pressure = BatchPressure::of(pressure, intents, now, matches!(takes, Takes::Nothing));
+            limits.pressure = BatchPressure::of(pressure, intents, (now, passed), matches!(takes, Takes::Nothing));
         }
         // Nothing waits for a route in shadow mode.
         if !policy.routes.is_empty()

@@ -5,6 +5,7 @@ mod back;
 use std::{
     collections::{HashMap, HashSet},
     sync::Arc,
+    time::Duration,
 };
 
 pub(super) use back::BackPlaces;
@@ -47,11 +48,11 @@ struct RecordUser {
 
 impl BatchPressure {
     /// Finds the users who may not come in; takes places for others who are not active, unless it only looks. `None` where there is no
-    /// pressure.
+    /// pressure. `passed`: the monotonic clock.
     pub(super) fn of<R: Records>(
         pressure: &Arc<Pressure>,
         intents: &mut Intents<'_, R>,
-        now: Time,
+        (now, passed): (Time, Duration),
         looks: bool,
     ) -> Option<Self> {
         let policy = Arc::clone(intents.eval.policy());
@@ -79,7 +80,7 @@ impl BatchPressure {
                 continue;
             }
             // In shadow mode, too: what is reported is what would be denied.
-            let has_place = if looks { state.has_place() } else { state.take_place() };
+            let has_place = if looks { state.has_place(passed) } else { state.take_place(passed) };
             if has_place && !looks {
                 placed.insert(user);
             }

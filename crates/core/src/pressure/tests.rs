@@ -21,7 +21,7 @@ fn it_throttles_at_the_maximum_and_until_5_percent_below() {
             state.users.note(user(noted.next().unwrap()), minute, minute);
         }
         state.look();
-        assert_eq!(state.take_place(), !state.is_throttling());
+        assert_eq!(state.take_place(Duration::ZERO), !state.is_throttling());
         state.is_throttling()
     };
     assert!(!fill(985, now));
@@ -37,7 +37,7 @@ fn it_throttles_at_the_maximum_and_until_5_percent_below() {
         state.users.note(user(number), now, now);
         state.look();
     }
-    assert!(state.is_throttling() && !state.has_place());
+    assert!(state.is_throttling() && !state.has_place(Duration::ZERO));
     state.users.sweep(Minute(now.0 + 30));
     assert!(state.is_throttling(), "until it looks again");
     assert_eq!((state.look(), state.is_throttling()), (0, false));
@@ -47,28 +47,25 @@ fn it_throttles_at_the_maximum_and_until_5_percent_below() {
 fn with_a_maximum_of_one_a_user_may_come_in() {
     let state = PressureState::new(&rule(1));
     state.places.add(1);
-    assert_eq!((state.look(), state.take_place()), (0, true));
+    assert_eq!((state.look(), state.take_place(Duration::ZERO)), (0, true));
     state.users.note(user(1), Minute(5), Minute(5));
-    assert_eq!((state.look(), state.take_place()), (1, false));
+    assert_eq!((state.look(), state.take_place(Duration::ZERO)), (1, false));
     state.users.sweep(Minute(35));
     state.look();
     assert!(!state.is_throttling());
 }
 
 #[test]
-fn places_that_may_be_others_by_now_are_given_up() {
-    let (pressure, _inbox) = Pressure::new();
-    let state = Arc::new(PressureState::new(&rule(1_000)));
-    pressure.replace(Some(Arc::clone(&state)));
+fn nobody_comes_in_by_a_place_that_may_be_others_by_now() {
+    let state = PressureState::new(&rule(1_000));
     state.places.add(5);
-    pressure.give_up_overdue(Duration::from_secs(1_000_000));
-    assert_eq!(state.places.left(), 5, "nobody else has any");
-    pressure.renew(Duration::from_secs(20));
-    assert!(state.take_place());
-    pressure.give_up_overdue(Duration::from_millis(19_999));
-    assert_eq!(state.places.left(), 4);
-    pressure.give_up_overdue(Duration::from_secs(20));
-    assert_eq!((state.places.left(), state.places.held()), (0, 1), "one is taken");
+    assert!(state.take_place(Duration::from_secs(1_000_000)), "nobody else has any");
+    state.places.renew(Duration::from_secs(20));
+    for (passed, comes_in) in [(19_999, true), (20_000, false)] {
+        let passed = Duration::from_millis(passed);
+        assert_eq!([state.has_place(passed), state.take_place(passed)], [comes_in; 2], "{passed:?}");
+    }
+    assert_eq!((state.places.left(), state.places.held()), (3, 5));
 }
 
 #[test]

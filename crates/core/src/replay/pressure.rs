@@ -136,6 +136,8 @@ impl ReplayPressure {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::{class::Filter, document::Format, policy_file::parse_policy};
 
@@ -161,7 +163,7 @@ mod tests {
         let minute = Minute::from(now);
         let comes = |user: &u64| {
             let user = ActivityHash::from(hash(*user));
-            let comes = state.users.is_active(user, minute) || state.take_place();
+            let comes = state.users.is_active(user, minute) || state.take_place(Duration::ZERO);
             if comes && state.users.note(user, minute, minute) == crate::activity::Noted::New {
                 state.places.used(1);
             }

@@ -200,10 +200,13 @@ where
         self.told[0] = active;
         let answered_at = self.clock.passed();
         self.synced = Some((began_at, answered_at));
-        self.pressure.renew(began_at + MEMBER_FOR);
         self.take_reply(&reply, is_repeated, now);
+        let until = began_at + MEMBER_FOR;
+        if let Some(before) = &self.before {
+            before.places.renew(until);
+        }
         if let Some(View { state, .. }) = &self.view {
-            state.places.renew(began_at + MEMBER_FOR);
+            state.places.renew(until);
             // Whoever stood still since may read it when others have them.
             if !state.places.is_over(answered_at) {
                 state.places.add(reply.held.saturating_sub(held));

@@ -4,6 +4,7 @@ use std::{
     collections::{HashMap, HashSet},
     ops::Range,
     sync::{Arc, mpsc},
+    time::Duration,
 };
 
 use super::super::{ActiveIn, Book, Cursor, SyncReply, SyncRequest};
@@ -159,7 +160,7 @@ impl Instances {
                 } else {
                     self.mistaken.insert(number);
                 }
-            } else if state.take_place() {
+            } else if state.take_place(Duration::ZERO) {
                 pressure.note_in(state, [(user, ActiveBy::Intent)], now);
                 state.places.used(1);
                 self.active.insert(number, now);

@@ -98,9 +98,8 @@ async fn places_of_a_turn_that_was_made_again_end_with_those_of_its_first_time()
     let begun_at = world.clock.passed();
     world.turn().await;
     assert_eq!(world.state().places.left(), 1_000);
-    for (passed, left) in [(MEMBER_FOR - Duration::from_millis(1), 1_000), (MEMBER_FOR, 0)] {
-        world.pressure.give_up_overdue(begun_at + passed);
-        assert_eq!(world.state().places.left(), left);
+    for (passed, has) in [(MEMBER_FOR - Duration::from_millis(1), true), (MEMBER_FOR, false)] {
+        assert_eq!(world.state().has_place(begun_at + passed), has);
     }
 }
 
@@ -154,10 +153,8 @@ async fn without_the_log_places_are_usable_until_others_may_have_them() {
         world.turn().await;
         assert_eq!(world.state().places.left(), 1_000);
     }
-    world.pressure.give_up_overdue(world.clock.passed());
-    assert_eq!(world.state().places.left(), 1_000);
     assert_eq!(world.status.unsynced().as_ref().as_ref().unwrap().since, synced_at + TURN_EVERY);
-    assert!(world.state().take_place());
+    assert!(world.state().take_place(world.clock.passed()));
     // Not answered within the second that is left.
     world.log.next(Does::Hangs);
     let (clock, log, turns) = (world.clock.clone(), world.log.clone(), world.log.turns().len());
@@ -168,7 +165,7 @@ async fn without_the_log_places_are_usable_until_others_may_have_them() {
     tokio::join!(round(&mut world.keeper), end);
     assert_eq!(world.clock.passed(), synced_at + MEMBER_FOR);
     assert_eq!((world.state().places.left(), world.state().places.held()), (0, 1), "one is taken");
-    assert!(!world.state().take_place());
+    assert!(!world.state().take_place(world.clock.passed()));
     world.turn().await;
     assert_eq!(world.log.last().held, 1);
     assert_eq!(world.state().places.left(), 999, "shared anew");
@@ -180,16 +177,14 @@ async fn whoever_stood_still_until_others_may_have_its_places_asks_as_one_withou
     for (stood_still, holds) in [(one_less, 1_000), (MEMBER_FOR, 1)] {
         let mut world = World::loaded().await;
         world.turn().await;
-        assert!(world.state().take_place());
+        assert!(world.state().take_place(world.clock.passed()));
         world.clock.advance(stood_still - TURN_EVERY);
         world.turn().await;
         assert_eq!(world.log.last().held, holds, "after {stood_still:?}");
         assert_eq!(world.state().places.left(), 999, "shared anew");
         let begun_at = world.clock.passed();
-        world.pressure.give_up_overdue(begun_at + one_less);
-        assert_eq!(world.state().places.left(), 999);
-        world.pressure.give_up_overdue(begun_at + MEMBER_FOR);
-        assert_eq!(world.state().places.left(), 0, "others may have them");
+        assert!(world.state().has_place(begun_at + one_less));
+        assert!(!world.state().has_place(begun_at + MEMBER_FOR), "others may have them");
     }
 }
 
@@ -240,7 +235,7 @@ async fn places_are_kept_for_as_many_as_became_active_without_one_in_the_last_se
         let minute = world.clock.minute();
         world.turn().await;
         let state = world.state();
-        while state.take_place() {
+        while state.take_place(world.clock.passed()) {
             world.pressure.note_in(&state, [(user(came), ActiveBy::Intent)], minute);
             state.places.used(1);
             came += 1;
@@ -258,7 +253,7 @@ async fn whoever_is_asked_for_places_tells_how_many_and_keeps_no_more_than_its_p
     world.turn().await;
     assert_eq!((world.log.last().wanted, world.state().places.left()), (0, 1_000));
     for (asks, wanted) in [(7, 7), (3, 7), (0, 3), (0, 0)] {
-        (0..asks).for_each(|_| assert!(world.state().take_place()));
+        (0..asks).for_each(|_| assert!(world.state().take_place(world.clock.passed())));
         world.turn().await;
         assert_eq!(world.log.last().wanted, wanted, "of this turn and the one before");
     }
