@@ -199,6 +199,8 @@ where
         self.told.rotate_right(1);
         self.told[0] = active;
         let answered_at = self.clock.passed();
+        // Those of before may be others' by now, where the process stood still until it heard the answer.
+        self.give_up_overdue(answered_at);
         self.synced = Some((began_at, answered_at));
         self.take_reply(&reply, is_repeated, now);
         let until = began_at + MEMBER_FOR;

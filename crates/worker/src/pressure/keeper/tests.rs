@@ -189,6 +189,19 @@ async fn whoever_stood_still_until_others_may_have_its_places_asks_as_one_withou
 }
 
 #[tokio::test]
+async fn an_answer_that_is_heard_when_others_may_have_the_places_of_before_keeps_none_of_them() {
+    let mut world = World::loaded().await;
+    world.turn().await;
+    assert!(world.state().take_place(world.clock.passed()));
+    world.log.next(Does::StoodStill(world.clock.clone(), MEMBER_FOR - TURN_EVERY));
+    world.turn().await;
+    assert_eq!(world.log.last().held, 1_000, "it began in time");
+    assert_eq!((world.state().places.left(), world.state().places.held()), (0, 1), "one is taken");
+    world.turn().await;
+    assert_eq!(world.state().places.left(), 999, "shared anew");
+}
+
+#[tokio::test]
 async fn of_users_who_wait_to_be_told_no_more_are_kept_than_may_be_active_or_a_turn_tells() {
     let most = USERS_A_TURN as u64;
     let mut world = World::new(Some((most, 10)));

@@ -87,6 +87,8 @@ pub(super) enum Does {
     Answers(SyncReply),
     Refuses,
     Hangs,
+    /// Grants all of the room; the answer is heard so much later, by a process that stands still until then.
+    StoodStill(Watch, Duration),
 }
 
 /// A log: does the next thing, or else grants all of the room.
@@ -123,8 +125,13 @@ impl Share<SharedPlaces> for Log {
             inner.1.pop_front()
         };
         let part = room.unwrap_or(0);
+        let all = SyncReply { held: held.max(part), part, members: 1, bytes: 10, ..SyncReply::default() };
         match next {
-            None => Ok(SyncReply { held: held.max(part), part, members: 1, bytes: 10, ..SyncReply::default() }),
+            None => Ok(all),
+            Some(Does::StoodStill(clock, by)) => {
+                clock.advance(by);
+                Ok(all)
+            }
             Some(Does::Answers(reply)) => Ok(SyncReply { held: held.max(reply.held), ..reply }),
             Some(Does::Refuses) => Err(StoreError::Temporary("no".to_owned())),
             Some(Does::Hangs) => std::future::pending().await,
