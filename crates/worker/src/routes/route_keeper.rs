@@ -107,7 +107,7 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> RouteKeeper<P, C> {
     fn begin(&mut self, look: Arc<OffsetsSeen>, now: Duration) {
         let pace = self.paced(&look, now);
         let used = self.used_since();
-        let unused = self.withdraw_most(used);
+        let unused = self.withdraw_most(used, now);
         let recent = self.recent(&look);
         let room = self.route.consumer_group.as_ref().map(|_| pace.room);
         let turn = PermitTurn {
@@ -208,9 +208,13 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> RouteKeeper<P, C> {
         used_by_now.saturating_sub(std::mem::replace(&mut self.used, used_by_now))
     }
 
-    /// Takes back what nobody took, but for what lanes may take until this turn has its answer: they are not to find nothing.
-    fn withdraw_most(&self, used: u64) -> u64 {
-        let keep = |pool, used: u64| (self.state.left(pool, Duration::ZERO) / KEPT_PART).max(used / KEPT_PART);
+    /// Takes back what nobody took, but for what lanes may take until this turn has its answer: they are not to find nothing. What may be
+    /// others' by now is not kept: the turn would make it this instance's again.
+    fn withdraw_most(&self, used: u64, now: Duration) -> u64 {
+        let keep = |pool, used: u64| match self.state.left(pool, now) {
+            0 => 0,
+            left => (left / KEPT_PART).max(used / KEPT_PART),
+        };
         self.state.withdraw_above(keep(Pool::General, used), keep(Pool::Reserved, 0))
     }
 

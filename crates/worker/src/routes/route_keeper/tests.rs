@@ -192,6 +192,23 @@ async fn a_route_takes_at_most_two_turns_a_second_however_fast_the_store_answers
     }
 }
 
+#[tokio::test]
+async fn of_permits_that_others_may_have_by_now_none_is_kept() {
+    for (stood_still, left) in [(LEASE - Duration::from_millis(1), 25), (LEASE, 0)] {
+        let (clock, state) = (Passes::default(), Routes::new().state("email"));
+        state.grant(100, 0, LEASE);
+        clock.sleep(stood_still).await;
+        let store = Answers { grants: [grant(None, KeptRates::default())].into(), wanted: Arc::default() };
+        let last_look: LastLook = Arc::new(ArcSwapOption::new(Some(look(0))));
+        let links = links(store, clock.clone(), &last_look, &RouteCell::default());
+        let route = email("");
+        let learnt = Learnt::before(&route, (0, 0), None);
+        round(&mut RouteKeeper::new(&route, Arc::clone(&state), links, learnt)).await;
+        let found = (state.left(Pool::General, clock.passed()), state.held());
+        assert_eq!(found, (left, left), "after {stood_still:?}");
+    }
+}
+
 /// A store that answers nothing, and the numbers of the turns that it was asked for.
 struct Silent(Arc<RwLock<Vec<u64>>>);
 
