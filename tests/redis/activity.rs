@@ -144,19 +144,3 @@ async fn what_has_left_the_window_is_removed_from_the_log() {
     a.turn(&[users(0..1)]).await;
     assert_eq!(server.query::<u64>(&["XLEN", key]).unwrap(), 2, "the one in the window, and the new one");
 }
-
-#[tokio::test]
-async fn a_log_that_lost_its_end_is_read_from_the_beginning() {
-    let (server, opened, [mut a, mut b]) = instances(["a", "b"]).await;
-    let key = opened.keyspace.activity_key();
-    a.turn(&[]).await;
-    b.turn(&[users(0..10)]).await;
-    assert!(!a.turn(&[users(10..20)]).await.lost);
-    let cursor = a.cursor.clone().unwrap();
-    assert_eq!(server.query::<u64>(&["XDEL", key, &cursor]).unwrap(), 1);
-    b.turn(&[users(20..30)]).await;
-    let reply = a.turn(&[]).await;
-    assert!(reply.lost && !reply.more);
-    assert_eq!(told_by(&reply), (0..10).chain(20..30).collect::<Vec<_>>(), "the others' alone");
-    assert!(!a.turn(&[]).await.lost);
-}
