@@ -3,6 +3,7 @@
 
 mod book;
 mod registry;
+mod service_name;
 #[cfg(test)]
 mod tests;
 
@@ -10,6 +11,7 @@ use std::{sync::Arc, time::Duration};
 
 pub use book::RouteBook;
 pub use registry::{Registered, Registry, mean_us};
+pub use service_name::ServiceName;
 
 use crate::{
     limit::{SharedLimit, share::Embedded},

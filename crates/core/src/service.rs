@@ -6,14 +6,13 @@
 
 mod book;
 mod embedded;
-mod name;
 
 use std::collections::BTreeMap;
 
 pub use book::ServiceBook;
-pub use name::ServiceName;
 
 use crate::limit::{SharedLimit, share::Embedded};
+pub use crate::permits::ServiceName;
 
 /// The embedded services: in this process. For `weir demo` and tests.
 pub type EmbeddedServices = Embedded<ServiceShares, ServiceBook>;

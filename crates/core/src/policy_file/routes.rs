@@ -12,8 +12,8 @@ use crate::{
         Value,
         value::{self, Parsed},
     },
+    permits::ServiceName,
     route::{AHEAD_MS, DEFAULT_AHEAD_MS, DEFAULT_MAX_ATTEMPTS, DEFAULT_NETWORK_MS, FairBy, Reserved, Route, WhenFull},
-    service::ServiceName,
 };
 
 /// The longest name: it is a part of a topic's, which has at most 249 characters.

@@ -30,3 +30,18 @@ impl fmt::Display for ServiceName {
         f.write_str(&self.0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_needs_no_quoting() {
+        for text in ["a", "hedwig-email", "A.b_c-9", &"x".repeat(64)] {
+            assert_eq!(ServiceName::new(text).unwrap().as_str(), text);
+        }
+        for text in ["", "a b", "a/b", "a:b", "é", "a\n", &"x".repeat(65)] {
+            assert_eq!(ServiceName::new(text), None, "{text:?}");
+        }
+    }
+}
