@@ -46,7 +46,7 @@ impl<L: SharedLimit, R: Reference<L>> Embedded<L, R> {
     }
 
     /// Does something with the reference of one of them, at this moment.
-    pub(crate) fn with<T>(&self, key: &L::Key, what: impl FnOnce(&mut R, Time) -> T) -> T {
+    pub fn with<T>(&self, key: &L::Key, what: impl FnOnce(&mut R, Time) -> T) -> T {
         let mut limits = self.limits.lock();
         what(limits.entry(key.clone()).or_insert_with(|| R::new(key)), (self.now)())
     }

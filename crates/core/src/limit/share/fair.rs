@@ -5,16 +5,19 @@ const ROTATE_MS: i64 = 10_000;
 
 /// One of those who share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Wanting<'w> {
-    pub(crate) want: u64,
-    pub(crate) name: &'w str,
+pub struct Wanting<'w> {
+    /// How much it wants.
+    pub want: u64,
+    /// Its name, by which those who want as much are ordered.
+    pub name: &'w str,
 }
 
 /// The part of a member of a total, beside others, at this time in ms since 1970.
 ///
 /// Whoever wants no more than an even part of what is left gets what it wants. The others share the rest evenly, and take turns at the
 /// remainder. Where all get what they want, the surplus is shared evenly, so that each can begin at once.
-pub(crate) fn fair_share<'w>(total: u64, own: Wanting<'w>, others: impl Iterator<Item = Wanting<'w>>, now: i64) -> u64 {
+#[must_use]
+pub fn fair_share<'w>(total: u64, own: Wanting<'w>, others: impl Iterator<Item = Wanting<'w>>, now: i64) -> u64 {
     let mut members: Vec<Wanting<'w>> = others.chain([own]).collect();
     members.sort_unstable();
     let (mut left, mut rest, mut own_part) = (total, members.len() as u64, 0);
@@ -43,7 +46,8 @@ pub(crate) fn fair_share<'w>(total: u64, own: Wanting<'w>, others: impl Iterator
 }
 
 /// What a member may hold of a total, of which others hold so much: its part, as far as it holds that already, or they leave it.
-pub(crate) fn grow(total: u64, others: u64, held: u64, part: u64) -> u64 {
+#[must_use]
+pub fn grow(total: u64, others: u64, held: u64, part: u64) -> u64 {
     part.min(held.max(total.saturating_sub(others)))
 }
 

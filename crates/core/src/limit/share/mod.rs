@@ -7,8 +7,7 @@ mod pool;
 mod turn;
 
 pub use embedded::{Embedded, Reference};
-pub(crate) use fair::{Wanting, fair_share, grow};
-pub(crate) use members::{Member, MemberRecords};
+pub use fair::{Wanting, fair_share, grow};
+pub use members::{Member, MemberRecords};
 pub use pool::UnitPool;
-pub(crate) use turn::TurnOrder;
-pub use turn::{TurnNumber, overtaken};
+pub use turn::{TurnNumber, TurnOrder, overtaken};

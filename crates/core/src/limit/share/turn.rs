@@ -22,7 +22,7 @@ pub struct TurnNumber {
 
 /// How a turn comes after the last one of its member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TurnOrder {
+pub enum TurnOrder {
     /// It was not made before.
     New,
     /// It is that one, repeated.
