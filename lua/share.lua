@@ -4,7 +4,7 @@
 -- records of all others leave. A record counts the largest share that can be in force from a second before its turn until its next one.
 -- Without another turn, the share is in force until the end of the lease; then its rate counts for a second longer, and its concurrency for
 -- the longest timeout. A turn that is repeated gets the shares that it had, and notes no time and hands no end on again; one that comes
--- behind a later one has no effect. It equals `ServiceBook` (crates/core/src/service/book.rs), which says why the sum is never more than what
+-- behind a later one has no effect. It equals `ServiceBook` (crates/oracle/src/service/book.rs), which says why the sum is never more than what
 -- is registered.
 --
 -- KEYS  [1]     the registry (services/registry.lua)

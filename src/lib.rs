@@ -1,6 +1,7 @@
 //! The package `weir`: the command line, the configuration, HTTP, metrics, and the sources of segments and policies. It puts
 //! the other crates together: `weir-core` decides, `weir-schemas` reads formats beside JSON, `weir-kafka` and `weir-redis` talk to
-//! the outside, `weir-worker` is the loop between them. The binary is `main.rs`. See ARCHITECTURE.md for the walk of one intent.
+//! the outside, `weir-worker` is the loop between them. `weir-oracle` gives admissions to services that ask. The binary is `main.rs`.
+//! See ARCHITECTURE.md for the walk of one intent.
 
 #![recursion_limit = "256"]
 #![forbid(unsafe_code)]

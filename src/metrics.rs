@@ -25,12 +25,15 @@ use weir_core::{
     policy::Unavailable,
     ports::CommitTimes,
     refund::RefundOutcome,
-    service::ServiceName,
     stamps::Stamps,
     tally::{CapOfSegment, SegmentCounts, Tally, TopicTally},
     time::Time,
 };
-use weir_worker::observer::{AdmissionEvent, BesideTopic, Event, LedgerCall, Observer, Stage};
+use weir_oracle::{
+    observer::{AdmissionEvent, AdmissionObserver},
+    service::ServiceName,
+};
+use weir_worker::observer::{BesideTopic, Event, LedgerCall, Observer, Stage};
 
 pub use self::labels::{
     ActionLabel, BudgetLabel, BudgetTokenLabels, BuildLabels, CapLabels, DecisionLabels, NodeLabel, OfRouteLabel,
@@ -232,6 +235,17 @@ impl Metrics {
     }
 }
 
+impl AdmissionObserver for Metrics {
+    fn admissions(&self, service: &ServiceName, event: AdmissionEvent, count: u64) {
+        let labels = ServiceOutcomeLabels { service: service.to_string(), outcome: event.as_str() };
+        self.service_admissions.get_or_create(&labels).inc_by(count);
+    }
+
+    fn set_outstanding(&self, admissions: usize) {
+        self.service_outstanding.set(i64::try_from(admissions).unwrap_or(i64::MAX));
+    }
+}
+
 impl Observer for Metrics {
     fn stage(&self, stage: Stage, time: Duration) {
         self.stages.get_or_create(&StageLabel { stage: stage.as_str() }).observe(time.as_secs_f64());
@@ -280,15 +294,6 @@ impl Observer for Metrics {
             BesideTopic::Activity => self.activity_lag.set(records),
             BesideTopic::DeliveryReports => self.delivery_reports_lag.set(records),
         };
-    }
-
-    fn admissions(&self, service: &ServiceName, event: AdmissionEvent, count: u64) {
-        let labels = ServiceOutcomeLabels { service: service.to_string(), outcome: event.as_str() };
-        self.service_admissions.get_or_create(&labels).inc_by(count);
-    }
-
-    fn set_outstanding(&self, admissions: usize) {
-        self.service_outstanding.set(i64::try_from(admissions).unwrap_or(i64::MAX));
     }
 
     fn activity_synced(&self, bytes: u64, ignored_users: u64) {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use utoipa::ToSchema;
-use weir_core::{
+use weir_oracle::{
     admissions::{AdmissionsView, Ended},
     service::{Registration, ServiceName, ServiceSeen, Total},
 };

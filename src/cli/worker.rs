@@ -21,6 +21,7 @@ use weir_core::{
     segment::SegmentSet,
 };
 use weir_kafka::{client::KafkaOptions, sink::KafkaSink, source::KafkaSource};
+use weir_oracle::desk::ServiceDesk;
 use weir_redis::RedisStats;
 use weir_worker::{
     budgets::Budgets,
@@ -29,7 +30,6 @@ use weir_worker::{
     pressure::PressureStatus,
     refresh::Refreshed,
     routes::{RoutesStatus, WaitingLanes, WaitingStatuses, waited_for},
-    services::ServiceDesk,
     status::{LaneStatus, StoreStatus},
     supervise::{LaneWork, supervise},
 };

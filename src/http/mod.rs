@@ -35,7 +35,8 @@ use axum::body::Bytes;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use weir_core::segment::SegmentSet;
-use weir_worker::{refresh::Refreshed, services::ServiceDesk};
+use weir_oracle::desk::ServiceDesk;
+use weir_worker::refresh::Refreshed;
 
 use self::{
     auth::Access, health::Stopping, page::Viewers, problem::Problem, server::Ending, single_flight::SingleFlight,

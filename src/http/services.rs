@@ -10,11 +10,11 @@ use axum::{
     },
     http::StatusCode,
 };
-use weir_core::{
+use weir_oracle::{
     admissions::{Denial, Ended, MAX_OUTSTANDING},
+    desk::{Admission, AdmissionId},
     service::MAX_INSTANCES,
 };
-use weir_worker::services::{Admission, AdmissionId};
 
 use super::{
     Api,

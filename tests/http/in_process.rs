@@ -23,6 +23,9 @@ use weir_core::{
     ports::{Clock as _, StoreError},
     pressure::Pressure,
     segment::{Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds},
+};
+use weir_oracle::{
+    desk::{ServiceDesk, ServiceKeeper},
     service::EmbeddedServices,
 };
 use weir_worker::{
@@ -31,7 +34,6 @@ use weir_worker::{
     pressure::PressureStatus,
     refresh::Refreshed,
     routes::RoutesStatus,
-    services::{ServiceDesk, ServiceKeeper},
 };
 
 use crate::{client::Client, support::DEADLINE};

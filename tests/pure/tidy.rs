@@ -265,6 +265,7 @@ fn unsafe_code_is_in_the_kafka_edge_alone() {
         "src/lib.rs",
         "src/main.rs",
         "crates/core/src/lib.rs",
+        "crates/oracle/src/lib.rs",
         "crates/redis/src/lib.rs",
         "crates/schemas/src/lib.rs",
         "crates/worker/src/lib.rs",

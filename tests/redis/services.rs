@@ -2,11 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use weir_core::{
-    limit::share::TurnNumber,
-    ports::{Services as _, Share as _},
-    service::{ENDS_BYTES, End, MAX_INSTANCES, Registration, ServiceName, ShareTurn},
-};
+use weir_core::{limit::share::TurnNumber, ports::Share as _};
+use weir_oracle::service::{ENDS_BYTES, End, MAX_INSTANCES, Registration, ServiceName, Services as _, ShareTurn};
 use weir_redis::{Opened, RedisOptions, RedisServices, RedisStats};
 
 use crate::redis_support::{opened, own, patiently, server};

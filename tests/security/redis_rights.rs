@@ -9,9 +9,9 @@ use weir_core::{
     admit::AdmitRequest,
     class::ClassNames,
     limit::share::TurnNumber,
-    ports::{Services, Share, Store, StoreError},
-    service::{Registration, ServiceName, ShareTurn},
+    ports::{Share, Store, StoreError},
 };
+use weir_oracle::service::{Registration, ServiceName, Services, ShareTurn};
 use weir_redis::{NodeClocks, Password, RedisActivityLog, RedisOptions, RedisServices, Tuning};
 use weir_worker::clock::SystemClock;
 

@@ -5,8 +5,10 @@ use std::{collections::BTreeMap, rc::Rc, sync::Arc, time::Duration};
 
 use tokio::task::spawn_local;
 use weir::metrics::Metrics;
-use weir_core::service::{Registration, ServiceName};
-use weir_worker::services::{Admission, ServiceDesk, ServiceKeeper};
+use weir_oracle::{
+    desk::{Admission, ServiceDesk, ServiceKeeper},
+    service::{Registration, ServiceName},
+};
 
 use super::{
     check::Judge, cluster::Cluster, env::Env, process::Process, run::World, sabotage::Sabotage, store, workload::BUSY,

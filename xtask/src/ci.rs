@@ -80,7 +80,8 @@ const CHANGE: [Step; 12] = [
 /// What is deployed, and the tools that check it.
 const DEPLOYED: [&str; 5] = ["deploy/", "docker-compose.yml", "schemas/", "testkit/toolchains.txt", "xtask/"];
 /// What instructions are counted of, and with.
-const COUNTED: [&str; 6] = ["benches/", "crates/core/", "Cargo.", ".cargo/", "rust-toolchain.toml", "xtask/"];
+const COUNTED: [&str; 7] =
+    ["benches/", "crates/core/", "crates/oracle/", "Cargo.", ".cargo/", "rust-toolchain.toml", "xtask/"];
 /// What the examples are, and what they talk to.
 const EXAMPLES: [&str; 15] = [
     ".cargo/",

@@ -1,7 +1,7 @@
 //! Timeouts of admissions, with so many outstanding: `cargo bench -p weir-pure --bench timers`. See `src/timers.rs`.
 
 use divan::{Bencher, counter::ItemsCount};
-use weir_core::timer_wheel::TimerWheel;
+use weir_oracle::timer_wheel::TimerWheel;
 use weir_pure::timers::{Heap, OrderedMap, ROUNDS, Rounds, Timers};
 
 fn main() {

@@ -18,8 +18,8 @@ use weir_core::{
     reply::read_reply,
     segment::{LookupScratch, UserSegment},
     shard::{IdHash, OriginMark},
-    timer_wheel::TimerWheel,
 };
+use weir_oracle::timer_wheel::TimerWheel;
 
 use crate::{
     timers::{Heap, OrderedMap, ROUNDS, Rounds, Timers},

@@ -8,7 +8,7 @@ use std::{
     collections::{BTreeMap, BinaryHeap, HashSet},
 };
 
-use weir_core::timer_wheel::{TimerKey, TimerWheel};
+use weir_oracle::timer_wheel::{TimerKey, TimerWheel};
 
 /// Rounds of [`Rounds::run`]. A slot of the wheel's highest level opens every 262,144 rounds only, so one run may see none.
 pub const ROUNDS: usize = 10_000;

@@ -2,7 +2,6 @@
 
 mod clock;
 mod node_health;
-mod services;
 mod share;
 
 use std::{
@@ -12,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-pub use self::{clock::Clock, node_health::NodeHealth, services::Services, share::Share};
+pub use self::{clock::Clock, node_health::NodeHealth, share::Share};
 pub use super::fields::schemas::{
     Content, HeldSchemas, Preparing, SchemaFields, SchemaId, SchemaValue, Schemas, SchemasUnavailable,
 };

@@ -1,6 +1,7 @@
 //! The Redis edge of weir: histories in Redis, one server or a cluster, Redis from 6.2 on or Valkey.
 //!
-//! It depends on `weir-core` alone, whose ports it implements, and carries the scripts of `lua/`.
+//! It implements the ports of `weir-core`, and the one of `weir-oracle`; it depends on no other crate of weir. It carries the scripts of
+//! `lua/`.
 //!
 //! A batch is grouped by shard and bucket (`plan`), packed (`packing`), sent as one pipeline a node
 //! (`cluster`, `node`), and every reply is looked at by itself (`run`); `lua/admit.lua` decides, next to

@@ -3,13 +3,10 @@
 use std::collections::VecDeque;
 
 use redis::Value;
-use weir_core::{
-    limit::share::TurnNumber,
-    ports::{Services, StoreError},
-    service::{
-        INTERVALS, InstanceSeen, LEASE_MS, MAX_INSTANCES, Registered, Registration, ServiceName, ServiceSeen,
-        ServiceShares, ShareReply, ShareTurn, Total,
-    },
+use weir_core::{limit::share::TurnNumber, ports::StoreError};
+use weir_oracle::service::{
+    INTERVALS, InstanceSeen, LEASE_MS, MAX_INSTANCES, Registered, Registration, ServiceName, ServiceSeen,
+    ServiceShares, Services, ShareReply, ShareTurn, Total,
 };
 
 use super::{

@@ -20,7 +20,6 @@ pub mod pressure;
 pub mod refresh;
 pub mod refunds;
 pub mod routes;
-pub mod services;
 mod share;
 pub mod status;
 pub mod supervise;

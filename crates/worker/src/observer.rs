@@ -6,10 +6,8 @@ pub(crate) mod tests;
 use std::time::Duration;
 
 use weir_core::{
-    admissions::Denial,
     budget::BudgetId,
     ports::CommitTimes,
-    service::ServiceName,
     stamps::Stamps,
     tally::{SegmentCounts, Tally, TopicTally},
     time::Time,
@@ -90,32 +88,6 @@ impl LedgerCall {
     }
 }
 
-/// What became of an admission, or of the wish for one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum AdmissionEvent {
-    /// It was given.
-    Admitted,
-    /// It was not given.
-    Denied(Denial),
-    /// It has ended because the service said so.
-    Ended,
-    /// It has ended by its timeout.
-    TimedOut,
-}
-
-impl AdmissionEvent {
-    /// The word for it in metrics.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Admitted => "admitted",
-            Self::Denied(denial) => denial.as_str(),
-            Self::Ended => "ended",
-            Self::TimedOut => "timed_out",
-        }
-    }
-}
-
 /// A topic that is read beside the intents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BesideTopic {
@@ -168,10 +140,6 @@ pub trait Observer: Send + Sync {
     fn budget_left(&self, budget: &BudgetId, tokens: u64);
     /// How many of its records are not yet taken and committed.
     fn set_topic_lag(&self, topic: BesideTopic, records: i64);
-    /// This became of so many admissions of a service.
-    fn admissions(&self, service: &ServiceName, event: AdmissionEvent, count: u64);
-    /// So many admissions of all services have not ended here.
-    fn set_outstanding(&self, admissions: usize);
     /// A turn at the log of activity: so many bytes were sent and received, and so many users were not noted, or not told to others.
     fn activity_synced(&self, bytes: u64, ignored_users: u64);
 }

@@ -27,9 +27,10 @@ use tokio_util::sync::CancellationToken;
 use weir_core::{
     activity_log::EmbeddedActivityLog, current::Current, decider::Decider, embedded::EmbeddedStore, fields::FieldMap,
     ledger::EmbeddedLedger, permits::EmbeddedPermits, policy::Policy, policy_file::parse_policy, ports::Clock as _,
-    service::EmbeddedServices, wheel::Ring,
+    wheel::Ring,
 };
 use weir_kafka::client::KafkaOptions;
+use weir_oracle::{desk::ServiceKeeper, service::EmbeddedServices};
 use weir_worker::{
     budgets::BudgetKeeper,
     clock::{ComparedClock, SystemClock},
@@ -37,7 +38,6 @@ use weir_worker::{
     pressure::PressureKeeper,
     refresh::Refreshed,
     routes::{KeeperLinks, RoutesKeeper, RoutesStatus},
-    services::ServiceKeeper,
     status::StoreStatus,
 };
 

@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use weir_worker::{
-    clock::{ComparedClock, SystemClock},
-    services::{ServiceDesk, ServiceKeeper},
-};
+use weir_oracle::desk::{ServiceDesk, ServiceKeeper};
+use weir_worker::clock::{ComparedClock, SystemClock};
 
 use super::redis::OpenRedis;
 use crate::{cli::assemble, metrics::Metrics};

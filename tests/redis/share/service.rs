@@ -5,12 +5,12 @@ use std::{sync::Arc, time::Duration};
 use fastrand::Rng;
 use weir_core::{
     limit::share::{Reference as _, TurnNumber},
-    ports::{Services as _, Share as _, StoreError},
-    service::{
-        End, Holder, INTERVALS, LEASE_MS, Registered, Registration, ServiceBook, ServiceName, ServiceSeen, ShareReply,
-        ShareTurn, Use,
-    },
+    ports::{Share as _, StoreError},
     time::Time,
+};
+use weir_oracle::service::{
+    End, Holder, INTERVALS, LEASE_MS, Registered, Registration, ServiceBook, ServiceName, ServiceSeen, Services as _,
+    ShareReply, ShareTurn, Use,
 };
 use weir_redis::RedisServices;
 

@@ -5,13 +5,12 @@ use std::{sync::RwLock, time::Duration};
 use weir_core::{
     budget::BudgetId,
     ports::CommitTimes,
-    service::ServiceName,
     stamps::Stamps,
     tally::{SegmentCounts, Tally, TopicTally},
     time::Time,
 };
 
-use super::{AdmissionEvent, BesideTopic, Event, LedgerCall, Observer, Stage};
+use super::{BesideTopic, Event, LedgerCall, Observer, Stage};
 
 /// Counts what is reported of turns at the log of activity, bytes and ignored users, and nothing else.
 #[derive(Default)]
@@ -30,8 +29,6 @@ impl Observer for TestObserver {
     fn deferred_recorded(&self, _: u64) {}
     fn set_lag(&self, _: i32, _: i64, _: Option<Time>) {}
     fn forget_lag(&self, _: i32) {}
-    fn admissions(&self, _: &ServiceName, _: AdmissionEvent, _: u64) {}
-    fn set_outstanding(&self, _: usize) {}
     fn set_topic_lag(&self, _: BesideTopic, _: i64) {}
 
     fn activity_synced(&self, bytes: u64, ignored_users: u64) {

@@ -4,13 +4,10 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use proptest::prelude::*;
+use weir_core::{limit::share::Reference as _, time::Time};
 
 use super::*;
-use crate::{
-    limit::share::Reference,
-    service::{Registration, ServiceBook},
-    time::Time,
-};
+use crate::service::{Registration, ServiceBook};
 
 const START_MS: u64 = 1_795_132_800_000;
 const TIMEOUT_MS: u64 = 2_500;

@@ -2,8 +2,9 @@
 
 use std::future::Future;
 
-use super::{Share, StoreError};
-use crate::service::{Registered, Registration, ServiceName, ServiceSeen, ServiceShares};
+use weir_core::ports::{Share, StoreError};
+
+use super::{Registered, Registration, ServiceName, ServiceSeen, ServiceShares};
 
 /// Where services register, and instances of weir share what they have registered.
 pub trait Services: Share<ServiceShares> {

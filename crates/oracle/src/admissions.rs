@@ -10,10 +10,11 @@ mod view;
 
 use std::collections::BTreeMap;
 
+use weir_core::limit::share::TurnNumber;
+
 use self::share::Sharing;
 pub use self::{share::Denial, view::AdmissionsView};
 use crate::{
-    limit::share::TurnNumber,
     service::{End, Holder, ServiceName, ShareReply, ShareTurn},
     timer_wheel::{TimerKey, TimerWheel},
 };

@@ -7,14 +7,14 @@ mod tests;
 
 use std::sync::Arc;
 
+pub use keeper::ServiceKeeper;
 use tokio::sync::{Semaphore, mpsc, oneshot};
-use weir_core::{
+use weir_core::ports::StoreError;
+
+use crate::{
     admissions::{AdmissionsView, Denial, Ended},
-    ports::StoreError,
     service::{Holder, Registered, Registration, ServiceName, ServiceSeen},
 };
-
-pub use keeper::ServiceKeeper;
 
 /// Messages that wait for the task, at most; whoever has another one waits.
 const QUEUE: usize = 1_024;

@@ -7,18 +7,29 @@ use std::sync::{
 
 use weir_core::{
     limit::share::TurnNumber,
-    ports::{Clock as _, Services, Share},
-    service::{EmbeddedServices, ServiceShares, ShareReply, ShareTurn},
+    ports::{Clock as _, Share},
 };
+use weir_worker::clock::SystemClock;
 
 use super::*;
-use crate::{clock::SystemClock, observer::tests::TestObserver};
+use crate::{
+    observer::{AdmissionEvent, AdmissionObserver},
+    service::{EmbeddedServices, ServiceShares, Services, ShareReply, ShareTurn},
+};
 
 /// How long a test may wait.
 const DEADLINE: std::time::Duration = std::time::Duration::from_secs(60);
 
 fn name(text: &str) -> ServiceName {
     ServiceName::new(text).unwrap()
+}
+
+/// Looks at nothing.
+struct Unobserved;
+
+impl AdmissionObserver for Unobserved {
+    fn admissions(&self, _: &ServiceName, _: AdmissionEvent, _: u64) {}
+    fn set_outstanding(&self, _: usize) {}
 }
 
 /// Services that may hang.
@@ -70,8 +81,7 @@ impl Services for Connection {
 /// A task on these services, as this holder.
 fn task(services: &EmbeddedServices, holder: &str, hangs: &Arc<AtomicBool>) -> ServiceDesk {
     let connection = Connection(services.for_member(holder), Arc::clone(hangs));
-    let (keeper, desk) =
-        ServiceKeeper::new(move || connection.clone(), holder, SystemClock, Arc::new(TestObserver::default()));
+    let (keeper, desk) = ServiceKeeper::new(move || connection.clone(), holder, SystemClock, Arc::new(Unobserved));
     tokio::spawn(keeper.run());
     desk
 }
@@ -102,7 +112,7 @@ async fn admissions_are_given_and_ended_at_any_instance_and_denied_while_redis_h
     // The service is known long enough: its shares grow.
     ahead.store(5_000, Ordering::Relaxed);
     let mut ids = Vec::new();
-    let begun = std::time::Instant::now();
+    let begun = tokio::time::Instant::now();
     while ids.len() < 2 {
         assert!(begun.elapsed() < DEADLINE, "{} permits", ids.len());
         if let Admission::Given { id, timeout_ms: 60_000 } = one.ask(&email).await {

@@ -7,14 +7,15 @@
 
 use std::collections::BTreeMap;
 
-use super::{
-    ENDS_BYTES, Holder, INTERVALS, InstanceSeen, LEASE_MS, MAX_INSTANCES, Registered, Registration, SECOND_MS,
-    ServiceName, ServiceSeen, ServiceShares, ShareReply, ShareTurn, Total, Use,
-};
-use crate::{
+use weir_core::{
     limit::share::{Member, MemberRecords, Reference, TurnNumber, TurnOrder, Wanting, fair_share, grow},
     permits::mean_us,
     time::Time,
+};
+
+use super::{
+    ENDS_BYTES, Holder, INTERVALS, InstanceSeen, LEASE_MS, MAX_INSTANCES, Registered, Registration, SECOND_MS,
+    ServiceName, ServiceSeen, ServiceShares, ShareReply, ShareTurn, Total, Use,
 };
 
 /// How long a service without instances is remembered, in milliseconds.

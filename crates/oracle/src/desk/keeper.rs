@@ -11,14 +11,16 @@ use tokio::{
     task::JoinSet,
 };
 use weir_core::{
-    admissions::{Admissions, Asked, Denial, Ended, no_instances_retry_s},
-    ports::{Clock, Services, StoreError},
-    service::{End, ServiceName, ShareReply},
+    ports::{Clock, StoreError},
     time::millis,
 };
 
 use super::{Admission, AdmissionId, DeskAnswer, DeskCall, DeskMessage, QUEUE, ServiceDesk};
-use crate::observer::{AdmissionEvent, Observer};
+use crate::{
+    admissions::{Admissions, Asked, Denial, Ended, no_instances_retry_s},
+    observer::{AdmissionEvent, AdmissionObserver},
+    service::{End, ServiceName, Services, ShareReply},
+};
 
 /// A call that has no answer by then has failed: a turn must be over before the lease ends.
 const CALL_WITHIN: Duration = Duration::from_secs(1);
@@ -47,7 +49,7 @@ pub struct ServiceKeeper<S, C> {
     /// Those that are not in use.
     free: Vec<S>,
     clock: C,
-    observer: Arc<dyn Observer>,
+    observer: Arc<dyn AdmissionObserver>,
     inbox: mpsc::Receiver<DeskMessage>,
     /// Who waits for the first turn at a service.
     waiting: BTreeMap<ServiceName, Vec<oneshot::Sender<Admission>>>,
@@ -69,7 +71,7 @@ where
         connect: impl Fn() -> S + Send + 'static,
         holder: &str,
         clock: C,
-        observer: Arc<dyn Observer>,
+        observer: Arc<dyn AdmissionObserver>,
     ) -> (Self, ServiceDesk) {
         let (sender, inbox) = mpsc::channel(QUEUE);
         let keeper = Self {

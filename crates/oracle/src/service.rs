@@ -6,13 +6,14 @@
 
 mod book;
 mod embedded;
+mod port;
 
 use std::collections::BTreeMap;
 
 pub use book::ServiceBook;
-
-use crate::limit::{SharedLimit, share::Embedded};
-pub use crate::permits::ServiceName;
+pub use port::Services;
+use weir_core::limit::{SharedLimit, share::Embedded};
+pub use weir_core::permits::ServiceName;
 
 /// The embedded services: in this process. For `weir demo` and tests.
 pub type EmbeddedServices = Embedded<ServiceShares, ServiceBook>;

@@ -1,7 +1,8 @@
 //! What services register in this process.
 
-use super::{EmbeddedServices, Registered, Registration, ServiceName, ServiceSeen};
-use crate::ports::{Services, StoreError};
+use weir_core::ports::StoreError;
+
+use super::{EmbeddedServices, Registered, Registration, ServiceName, ServiceSeen, Services};
 
 impl Services for EmbeddedServices {
     async fn register(

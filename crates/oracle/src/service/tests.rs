@@ -1,8 +1,9 @@
-use super::*;
-use crate::{
-    limit::share::{Reference, TurnNumber},
+use weir_core::{
+    limit::share::{Reference as _, TurnNumber},
     time::Time,
 };
+
+use super::*;
 
 const TURN_MS: i64 = 1_000;
 
