@@ -1,10 +1,6 @@
 //! The embedded store: histories in this process, decided by the reference. For `weir demo` and tests.
 
-mod locked;
-
 use std::collections::{BTreeSet, HashMap};
-
-pub(crate) use locked::{Locked, Now};
 
 use crate::{
     admit::{AdmitBatch, AdmitRequest, CapQuery},
@@ -13,6 +9,7 @@ use crate::{
     decider::RequestIndex,
     deferred_send::DeferredSend,
     history::{Entry, HistoryBounds},
+    locked::Locked,
     named_history::NamedHistory,
     ports::{Histories, Store, StoreError},
     shard::{IdHash, OriginMark, UserHash},

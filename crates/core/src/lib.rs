@@ -43,6 +43,7 @@ pub mod ledger;
 pub mod letter;
 pub mod limit;
 pub mod limits;
+mod locked;
 pub mod memory;
 pub mod moving;
 pub mod named_history;

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use super::{Book, GiveBack, TakeAnswer, TakeRequest};
 use crate::{
-    embedded::{Locked, Now},
+    locked::{Locked, Now},
     ports::{Ledger, StoreError},
     time::Time,
 };

@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::{TurnNumber, overtaken};
 use crate::{
-    embedded::{Locked, Now},
     limit::SharedLimit,
+    locked::{Locked, Now},
     ports::{Share, StoreError},
     time::Time,
 };

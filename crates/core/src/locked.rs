@@ -11,7 +11,7 @@ use crate::time::Time;
 /// The time now, as a server in memory reads it.
 pub(crate) type Now = Arc<dyn Fn() -> Time + Send + Sync>;
 
-/// A value that all clones share: of the embedded store, ledger, log, permits and services, and of nothing else.
+/// A value that all clones share: of the embedded store and limits, and of nothing else.
 #[derive(Debug, Default)]
 pub(crate) struct Locked<T>(Arc<Mutex<T>>);
 
