@@ -16,7 +16,6 @@ use crate::{
     decode::{Header, decode_user_and_time},
     fields::{FieldMap, FieldMapError, IntentField},
     intent::MAX_ID_BYTES,
-    record::RecordView,
     shard::UserHash,
     time::Time,
 };
@@ -101,16 +100,22 @@ impl ActivityReader {
         Ok(Self(FieldMap::only(fields, name)?))
     }
 
-    /// Who was active, and when: never ahead of the clock. A record without `at` has the record's own time, or else `now`.
+    /// Who was active by a record that was published at this time, and when: never ahead of the clock. A record without `at` has its own
+    /// time, or else `now`.
     ///
     /// # Errors
     /// The dead letter that the record becomes.
-    pub fn read(&self, record: &RecordView<'_>, now: Time) -> Result<(ActivityHash, Time), DeadLetter> {
-        let headers = record.header_pairs().map(|(key, value)| Header { key, value });
-        let (user, at) = decode_user_and_time(record.value, headers, &self.0)?;
+    pub fn read<'r>(
+        &self,
+        value: Option<&'r [u8]>,
+        headers: impl IntoIterator<Item = Header<'r>>,
+        published: Option<Time>,
+        now: Time,
+    ) -> Result<(ActivityHash, Time), DeadLetter> {
+        let (user, at) = decode_user_and_time(value, headers, &self.0)?;
         let (what, at) = match at {
             Some(at) => ("at", at),
-            None => ("the record's timestamp", record.timestamp.unwrap_or(now)),
+            None => ("the record's timestamp", published.unwrap_or(now)),
         };
         let at = not_ahead(at, now).ok_or_else(|| ahead(what, at, now))?;
         Ok((user.into(), at))

@@ -6,6 +6,7 @@ use weir_core::{
     activity::{ActivityHash, Minute},
     activity_report::{ActivityReader, ReportOutcome},
     dead_letter::DeadLetter,
+    decode::Header,
     origin::Topic,
     ports::StoreError,
     pressure::Pressure,
@@ -38,7 +39,8 @@ impl Feed for Activity {
     type Outcome = ReportOutcome;
 
     fn read(&self, record: &RecordView<'_>, now: Time) -> Result<Reported, DeadLetter> {
-        let (user, at) = self.reader.read(record, now)?;
+        let headers = record.header_pairs().map(|(key, value)| Header { key, value });
+        let (user, at) = self.reader.read(record.value, headers, record.timestamp, now)?;
         Ok(Reported { user, minute: at.into(), now: now.into() })
     }
 

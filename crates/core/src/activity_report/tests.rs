@@ -3,7 +3,6 @@ use crate::{
     activity::Minute,
     dead_letter::DeadLetterReason::{self, Empty, TooDeep},
     pressure::{Pressure, PressureRule, PressureState},
-    record::Headers,
 };
 
 const NOW: &str = "2026-11-20T09:00:00Z";
@@ -20,26 +19,14 @@ fn parse(body: &str) -> Result<ActivityReport, DeadLetter> {
     ActivityReport::parse(body.as_bytes(), time(NOW))
 }
 
-/// Two headers of a record, each if it has a value.
-struct Named(Vec<(&'static str, &'static str)>);
-
-impl Headers for Named {
-    fn header(&self, index: usize) -> Option<(&[u8], Option<&[u8]>)> {
-        self.0.get(index).map(|(key, value)| (key.as_bytes(), Some(value.as_bytes())))
-    }
-}
-
 /// What a record is read as, whose own timestamp is half a minute before now.
 fn read(
     reader: &ActivityReader,
     value: &str,
     headers: &[(&'static str, &'static str)],
 ) -> Result<(ActivityHash, Time), DeadLetter> {
-    let headers = Named(headers.to_vec());
-    let timestamp = Some(time("2026-11-20T08:59:30Z"));
-    let value = Some(value.as_bytes());
-    let record = RecordView { key: None, value, partition: 0, offset: 0, timestamp, headers: &headers, deferral: None };
-    reader.read(&record, time(NOW))
+    let headers = headers.iter().map(|(key, value)| Header { key: key.as_bytes(), value: Some(value.as_bytes()) });
+    reader.read(Some(value.as_bytes()), headers, Some(time("2026-11-20T08:59:30Z")), time(NOW))
 }
 
 #[test]
