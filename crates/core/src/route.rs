@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{class::ClassNames, intent::Intent, record::RecordView, selection::Selection, time::Time};
+use crate::{class::ClassNames, intent::Intent, selection::Selection, time::Time};
 
 /// How many routes a policy may have.
 pub const MAX_ROUTES: usize = 64;
@@ -17,11 +17,11 @@ pub const DEFAULT_MAX_ATTEMPTS: u32 = 5;
 /// How long an intent waits for its route at the most, in milliseconds: 72 h. Then it is suppressed, long before Kafka deletes it.
 pub const MAX_WAIT_MS: i64 = 72 * 3_600_000;
 
-/// Whether this record of a topic of waiting intents has waited for so long that its intent is suppressed, whatever the route takes.
-/// It goes by the record's timestamp, as Kafka's retention does.
+/// Whether a record of a topic of waiting intents, of this timestamp, has waited for so long that its intent is suppressed, whatever the
+/// route takes. It goes by the record's timestamp, as Kafka's retention does.
 #[must_use]
-pub fn is_overdue(record: &RecordView<'_>, now: Time) -> bool {
-    record.timestamp.is_some_and(|at| at.plus(MAX_WAIT_MS) <= now)
+pub fn is_overdue(timestamp: Option<Time>, now: Time) -> bool {
+    timestamp.is_some_and(|at| at.plus(MAX_WAIT_MS) <= now)
 }
 
 /// One of `[[routes]]`. It has a consumer group, a rate or a service.

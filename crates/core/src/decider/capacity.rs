@@ -171,7 +171,7 @@ impl Wanting {
         let mut overdue = Vec::new();
         for wanting in [&mut self.reserved, &mut self.general] {
             wanting.retain(|&record| {
-                let waits = !is_overdue(&intents.records.get(record), intents.at(record));
+                let waits = !is_overdue(intents.records.get(record).timestamp, intents.at(record));
                 if !waits {
                     overdue.push(record);
                 }

@@ -67,7 +67,7 @@ fn without_permits(batch: &impl Records, mut permits: usize, now: Time) -> BTree
     let mut from = BTreeMap::new();
     for index in 0..batch.len() {
         let record = batch.get(index);
-        if from.contains_key(&record.partition) || is_overdue(&record, now) {
+        if from.contains_key(&record.partition) || is_overdue(record.timestamp, now) {
             continue;
         }
         match permits.checked_sub(1) {
