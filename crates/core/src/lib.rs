@@ -70,6 +70,7 @@ pub mod segment_format;
 pub mod selection;
 pub mod shard;
 pub mod stamps;
+pub mod store_error;
 pub mod tally;
 pub mod time;
 pub mod verdict;

@@ -2,7 +2,6 @@
 
 mod clock;
 mod node_health;
-mod share;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-pub use self::{clock::Clock, node_health::NodeHealth, share::Share};
+pub use self::{clock::Clock, node_health::NodeHealth};
 pub use super::fields::schemas::{
     Content, HeldSchemas, Preparing, SchemaFields, SchemaId, SchemaValue, Schemas, SchemasUnavailable,
 };
@@ -28,38 +27,10 @@ use crate::{
     shard::UserHash,
     time::Time,
 };
-
-/// Why a store did not answer everything.
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    /// It may answer later: the connection is lost, a slot moves, memory is full. Retry with backoff.
-    #[error("{0}")]
-    Temporary(String),
-    /// It answers, but would take too long for all: ask for fewer at a time. What has an answer was recorded.
-    #[error("{0}")]
-    TooSlow(String),
-    /// Shards have lost their history (their epoch is gone or another): their sends wait until it is restored.
-    #[error("shards {} have lost their history: {message}", in_short(.shards))]
-    LostHistory {
-        /// The shards, ascending.
-        shards: Vec<u16>,
-        /// What was found.
-        message: String,
-    },
-    /// Asking again cannot help: a keyspace of another make, no permission to run scripts.
-    #[error("{0}")]
-    Fatal(String),
-}
-
-/// Some shards for people, and never hundreds of them: `[1, 2, 3] and 338 more`.
-#[must_use]
-pub fn in_short(shards: &[u16]) -> String {
-    const SHOWN: usize = 8;
-    match shards.len().checked_sub(SHOWN) {
-        None | Some(0) => format!("{shards:?}"),
-        Some(more) => format!("{:?} and {more} more", &shards[..SHOWN]),
-    }
-}
+pub use crate::{
+    limit::share::Share,
+    store_error::{StoreError, in_short},
+};
 
 /// What a look at the store has found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

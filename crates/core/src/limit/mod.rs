@@ -2,7 +2,7 @@
 
 pub mod share;
 
-/// A limit that instances share, turn by turn ([`crate::ports::Share`]).
+/// A limit that instances share, turn by turn ([`share::Share`]).
 pub trait SharedLimit: Send + Sync + 'static {
     /// Names one of its kind; `()` where there is one alone.
     type Key: Clone + Ord + Send + Sync;

@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{TurnNumber, overtaken};
+use super::{Share, TurnNumber, overtaken};
 use crate::{
     limit::SharedLimit,
     locked::{Locked, Now},
-    ports::{Share, StoreError},
+    store_error::StoreError,
     time::Time,
 };
 

@@ -4,10 +4,12 @@ mod embedded;
 mod fair;
 mod members;
 mod pool;
+mod port;
 mod turn;
 
 pub use embedded::{Embedded, Reference};
 pub use fair::{Wanting, fair_share, grow};
 pub use members::{Member, MemberRecords};
 pub use pool::UnitPool;
+pub use port::Share;
 pub use turn::{TurnNumber, TurnOrder, overtaken};

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use crate::ports::StoreError;
+use crate::store_error::StoreError;
 
 /// Why a turn has no answer that comes behind a later one.
 #[must_use]

@@ -2,8 +2,8 @@
 
 use std::future::Future;
 
-use super::StoreError;
-use crate::limit::{SharedLimit, share::TurnNumber};
+use super::TurnNumber;
+use crate::{limit::SharedLimit, store_error::StoreError};
 
 /// Where instances share a limit, as one member takes its turns there.
 pub trait Share<L: SharedLimit>: Send {
