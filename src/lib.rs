@@ -9,16 +9,15 @@
 pub mod activity;
 pub mod authorities;
 pub mod aws_iam;
-pub mod budgets;
 pub mod cli;
 pub mod config;
 pub mod deferred;
 pub mod files;
 pub mod http;
+pub mod limits;
 pub mod metrics;
 pub mod object_store;
 pub mod policy_source;
-pub mod pressure;
 pub mod query;
 pub mod routes;
 pub mod schemas;

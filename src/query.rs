@@ -37,7 +37,7 @@ use weir_worker::{
 use self::funds::Funds;
 pub use self::record::SingleRecord;
 use crate::{
-    budgets::{BudgetView, LooksAtLedger},
+    limits::{LimitView, LooksAtLedger, not_looked_at},
     metrics::Metrics,
 };
 pub use view::{
@@ -72,7 +72,7 @@ const AT_ONCE: Patience = Patience { unavailable_after: Some(Duration::ZERO), ma
 /// How the time of a decision is read.
 type ReadClock<C> = fn(&C) -> Result<Time, WrongClock>;
 /// An intent that is judged; with how its budgets stand, where it only looks at them.
-type JudgedIntent<'b> = (AskedBatch<'b, SingleRecord<'b>>, Vec<BudgetView>);
+type JudgedIntent<'b> = (AskedBatch<'b, SingleRecord<'b>>, Vec<LimitView>);
 
 /// Why a query has no answer.
 #[derive(Debug, thiserror::Error)]
@@ -227,7 +227,7 @@ impl<S: Histories, C: Clock> QueryService<S, C> {
         let record: SingleRecord<'_> = intent.into();
         let decoded = self.decider.decode(&record);
         let intent = as_intent(&decoded)?;
-        let (mut asked, budgets) = self.judge(&record, &decoded, (|clock| Ok(clock.now()), true)).await?;
+        let (mut asked, mut limits) = self.judge(&record, &decoded, (|clock| Ok(clock.now()), true)).await?;
         asked.put_back();
         let history = self.store.history_of(intent.user).await?;
         let AdmitBatch { now, cap_sets, requests } = asked.requests();
@@ -239,7 +239,8 @@ impl<S: Histories, C: Clock> QueryService<S, C> {
         let zone = intent.timezone.as_ref().unwrap_or(&policy.timezone);
         let moment = Moment { history: &history, zone, now: decided.now() };
         let user = user_view(&intent.user_id, (policy, decided.segments()), &moment);
-        Ok((self.with_clock(user), Decision { budgets, ..decision(&decided, intent) }))
+        limits.extend(not_looked_at(policy, &intent.class()));
+        Ok((self.with_clock(user), Decision { limits, ..decision(&decided, intent) }))
     }
 }
 

@@ -1,6 +1,4 @@
-//! Where the offsets of routes are seen in Kafka; and how routes stand, for people: `GET /v1/routes`, the page and the metrics.
-
-mod view;
+//! Where the offsets of routes are seen in Kafka.
 
 use std::sync::Arc;
 
@@ -13,8 +11,6 @@ use weir_core::{
 };
 use weir_kafka::{client::KafkaOptions, group_progress::GroupProgress};
 use weir_worker::routes::{AskingBack, Looking, LooksAtRoutes, Offsets, RouteOffsets};
-
-pub use self::view::{RouteView, RoutesDesk};
 
 /// The offsets of routes in Kafka.
 pub struct KafkaRoutes(pub Arc<KafkaOptions>);

@@ -15,11 +15,9 @@ use weir_core::{
 use weir_worker::{refresh::Refreshed, status::LaneStatus};
 
 use crate::{
-    budgets::BudgetDesk,
     deferred::{DeferredCount, DeferredIntents},
+    limits::{LimitsDesk, PressureFound, PressureView, RouteView},
     metrics::Metrics,
-    pressure::{PressureDesk, PressureFound, PressureView},
-    routes::{RouteView, RoutesDesk},
 };
 
 /// The most caps and partitions that are told: those that deny most, and lag most.
@@ -40,12 +38,8 @@ pub struct Vitals {
     pub nodes: Nodes,
     /// The deferred intents, where intents can be deferred.
     pub deferred: Option<DeferredCount>,
-    /// The budgets.
-    pub budgets: Arc<BudgetDesk>,
-    /// The active users.
-    pub pressure: PressureDesk,
-    /// The routes.
-    pub routes: RoutesDesk,
+    /// The limits that instances share.
+    pub limits: Arc<LimitsDesk>,
 }
 
 /// A look at a worker. Counts are totals since its start.
@@ -151,8 +145,6 @@ pub struct PolicyInForce {
     pub version: InForce,
     /// Whether verdicts are only reported.
     pub shadow: bool,
-    /// How many budgets it has.
-    pub budgets: usize,
 }
 
 /// What is in force, and since when.
@@ -211,15 +203,14 @@ impl Vitals {
             policy: PolicyInForce {
                 version: in_force(&policy.version, &self.policy),
                 shadow: policy.mode == Mode::Shadow,
-                budgets: policy.budgets.len(),
             },
             lanes_ready: self.lanes.iter().filter(|lane| lane.is_assigned()).count(),
             lanes: self.lanes.len(),
             nodes: nodes.as_ref().as_ref().map(|(_, nodes)| nodes.clone()).unwrap_or_default(),
             nodes_age_s: nodes.as_ref().as_ref().map(|(at, _)| at.elapsed().as_secs_f64()),
             deferred: self.deferred.as_ref().and_then(|counted| counted.load().as_deref().cloned()),
-            routes: self.routes.look(),
-            pressure: match self.pressure.look() {
+            routes: self.limits.routes(),
+            pressure: match self.limits.pressure() {
                 PressureFound::Seen(view) => Some(view),
                 PressureFound::NoRule | PressureFound::NotReadYet => None,
             },

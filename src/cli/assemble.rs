@@ -26,8 +26,8 @@ use weir_worker::clock::SystemClock;
 use super::exit::UsageError;
 use crate::{
     aws_iam::{CachePasswords, MskTokens, Signer},
-    budgets::LedgerPool,
     config::{self, KafkaSettings, RedisSettings, S3Settings, Settings},
+    limits::LedgerPool,
     object_store::{Location, S3Credentials, S3Options, StoredObject},
     schemas,
 };

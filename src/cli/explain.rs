@@ -31,8 +31,8 @@ use super::{
     output::{OutputForm, print_json},
 };
 use crate::{
-    budgets::BudgetView,
     config::Settings,
+    limits::LimitView,
     metrics::Metrics,
     policy_source::PolicySource,
     query::{Decision, EntryPoint, QueryError, QueryService, UserView},
@@ -65,12 +65,9 @@ struct ExplainReport<'a> {
     /// Until when the intent would be deferred; absent where the decision stands.
     #[serde(skip_serializing_if = "Option::is_none")]
     deferred_until: Option<Time>,
-    /// The budgets that the intent takes from; absent where from none.
-    #[serde(skip_serializing_if = "<[BudgetView]>::is_empty")]
-    budgets: &'a [BudgetView],
-    /// The route that the intent takes; absent where it has none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    route: Option<&'a str>,
+    /// The limits that instances share and that the intent takes from; absent where from none.
+    #[serde(skip_serializing_if = "<[LimitView]>::is_empty")]
+    limits: &'a [LimitView],
 }
 
 /// Reads segments, policy and the user's history, and says what it all comes to. Changes nothing.
@@ -83,7 +80,7 @@ pub async fn run(args: &ExplainArgs, out: &mut impl Write) -> anyhow::Result<()>
     }
     let settings = assemble::settings(&args.config.path)?;
     let intent = args.intent.as_deref().map(read_intent).transpose()?;
-    let (mut query, has_pressure) = query(&settings).await?;
+    let (mut query, has_limits) = query(&settings).await?;
     let (user, decision) = match &intent {
         None => (query.user(&args.user).await.map_err(QueryError::from), None),
         Some(intent) => match query.user_and_would(intent).await {
@@ -100,14 +97,13 @@ pub async fn run(args: &ExplainArgs, out: &mut impl Write) -> anyhow::Result<()>
     match args.output {
         OutputForm::Json => {
             let deferred_until = decision.as_ref().filter(|_| may_defer).and_then(|decision| decision.deferred_until);
-            let budgets = decision.as_ref().map_or(&[][..], |decision| &decision.budgets);
-            let route = decision.as_ref().and_then(|decision| decision.route.as_deref());
-            print_json(&ExplainReport { user: &user, decision: decision.as_ref(), deferred_until, budgets, route }, out)
+            let limits = decision.as_ref().map_or(&[][..], |decision| &decision.limits);
+            print_json(&ExplainReport { user: &user, decision: decision.as_ref(), deferred_until, limits }, out)
         }
         OutputForm::Text => {
             write!(out, "{}", text::page(&user, decision.as_ref(), may_defer))?;
-            if has_pressure {
-                write!(out, "\n{}", text::PRESSURE)?;
+            if has_limits && decision.is_none() {
+                write!(out, "\n{}", text::LIMITS)?;
             }
             Ok(())
         }
@@ -141,7 +137,7 @@ fn read_intent(path: &Path) -> anyhow::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Who answers, and whether the policy limits the active users.
+/// Who answers, and whether the policy has limits that instances share.
 async fn query(settings: &Settings) -> anyhow::Result<(QueryService<RedisStore, ComparedClock<SystemClock>>, bool)> {
     let policy = assemble::object(&settings.policy.source, &settings.s3).await;
     let policy = PolicySource::new(policy, assemble::policy_bounds(settings));
@@ -170,8 +166,9 @@ async fn query(settings: &Settings) -> anyhow::Result<(QueryService<RedisStore, 
     let (store, metrics) = (keyspace.store(), Arc::new(Metrics::default()));
     let ledger = keyspace.ledger(clocks::of_ledger(&clock));
     let query = QueryService::new(&decider, EntryPoint::CommandLine, store, clock, metrics);
-    let has_pressure = decider.policy.get().pressure.is_some();
-    Ok((query.looking_at(Arc::new(ledger)), has_pressure))
+    let policy = decider.policy.get();
+    let has_limits = !policy.budgets.is_empty() || policy.pressure.is_some() || !policy.routes.is_empty();
+    Ok((query.looking_at(Arc::new(ledger)), has_limits))
 }
 
 /// Reads a source that is not read again.

@@ -53,10 +53,10 @@ use super::{
     worker::{HttpSetup, Worker, WorkerPressure, WorkerRoutes},
 };
 use crate::{
-    budgets::LedgerPool,
     config::Settings,
     deferred,
     http::{self, QueryPool},
+    limits::LedgerPool,
     metrics::Metrics,
     policy_source::PolicySource,
     query::{EntryPoint, QueryService},

@@ -38,13 +38,11 @@ use self::health::WorkerHealth;
 use super::signals::Asked;
 use crate::{
     activity::ActivityReports,
-    budgets::{BudgetDesk, LooksAtLedger, UnavailableBudgets},
     config::HttpSettings,
     deferred::DeferredCount,
     http::{self, Degraded, Queries, Server, Sources},
+    limits::{LimitsDesk, LooksAtLedger, UnavailableBudgets},
     metrics::{Metrics, TopicLabel},
-    pressure::PressureDesk,
-    routes::RoutesDesk,
     traces::Traces,
     vitals::{Nodes, Vitals},
 };
@@ -269,7 +267,8 @@ impl<D: Store + 'static> Worker<D> {
     }
 
     fn vitals(&self, lanes: &[Arc<LaneStatus>], pressure: PressureStatus) -> Vitals {
-        let ledger = Arc::clone(&self.ledger);
+        let (policy, ledger) = (Arc::clone(&self.policy), Arc::clone(&self.ledger));
+        let limits = LimitsDesk::new(policy, self.budgets.clone(), ledger, pressure, self.routes.status.clone());
         Vitals {
             metrics: Arc::clone(&self.metrics),
             segments: Arc::clone(&self.segments),
@@ -277,9 +276,7 @@ impl<D: Store + 'static> Worker<D> {
             lanes: lanes.to_vec(),
             nodes: self.nodes.clone(),
             deferred: self.deferred.clone(),
-            budgets: Arc::new(BudgetDesk::new(Arc::clone(&self.policy), self.budgets.clone(), ledger)),
-            pressure: PressureDesk::new(Arc::clone(&self.policy), pressure),
-            routes: RoutesDesk::new(Arc::clone(&self.policy), self.routes.status.clone()),
+            limits: Arc::new(limits),
         }
     }
 }

@@ -3,7 +3,6 @@
 mod activity;
 mod auth;
 mod body;
-mod budgets;
 mod connections;
 mod decisions;
 mod deferred;
@@ -12,15 +11,14 @@ mod limits;
 mod measure;
 mod openapi;
 mod page;
-mod pressure;
 mod problem;
 mod queries;
 mod router;
-mod routes;
 mod segments;
 mod server;
 mod services;
 mod single_flight;
+mod standing;
 mod status;
 mod users;
 mod write_timeout;
@@ -48,8 +46,8 @@ pub use self::{
     status::{Degradation, Degraded, Status},
 };
 use crate::{
-    activity::ActivityReports, budgets::BudgetDesk, config::HttpSettings, deferred::DeferredCount, metrics::Metrics,
-    pressure::PressureDesk, query::UserView, routes::RoutesDesk, vitals::Vitals,
+    activity::ActivityReports, config::HttpSettings, deferred::DeferredCount, limits::LimitsDesk, metrics::Metrics,
+    query::UserView, vitals::Vitals,
 };
 
 /// What the endpoints are made of.
@@ -81,9 +79,7 @@ struct Api {
     lookups: SingleFlight<String, Result<UserView, Problem>>,
     /// The deferred intents, where intents can be deferred.
     deferred: Option<DeferredCount>,
-    budgets: Arc<BudgetDesk>,
-    pressure: PressureDesk,
-    routes: RoutesDesk,
+    limits: Arc<LimitsDesk>,
     access: Access,
     viewers: Viewers,
     body_bytes: usize,
@@ -133,9 +129,7 @@ pub fn start(
         services: sources.services,
         lookups: SingleFlight::default(),
         deferred: sources.vitals.deferred.clone(),
-        budgets: Arc::clone(&sources.vitals.budgets),
-        pressure: sources.vitals.pressure.clone(),
-        routes: sources.vitals.routes.clone(),
+        limits: Arc::clone(&sources.vitals.limits),
         access,
         viewers: Viewers::new(sources.vitals, stop.clone()),
         body_bytes: options.body_bytes,

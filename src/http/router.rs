@@ -14,13 +14,13 @@ use utoipa::OpenApi as _;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
-    Api, activity, auth, budgets, decisions, deferred, health,
+    Api, activity, auth, decisions, deferred, health,
     limits::{self, Rate},
     measure::measure,
     openapi::{self, Base},
-    page, pressure,
+    page,
     problem::Problem,
-    routes as of_routes, segments, services, status, users,
+    segments, services, standing, status, users,
 };
 use crate::{config::HttpSettings, metrics::Metrics};
 
@@ -33,12 +33,12 @@ pub(super) fn router(api: Arc<Api>, options: &HttpSettings, metrics: Arc<Metrics
         .routes(routes!(openapi::openapi))
         .routes(routes!(status::status))
         .routes(routes!(deferred::deferred))
-        .routes(routes!(budgets::list))
-        .routes(routes!(budgets::one))
-        .routes(routes!(pressure::pressure))
+        .routes(routes!(standing::budgets))
+        .routes(routes!(standing::budget))
+        .routes(routes!(standing::pressure))
+        .routes(routes!(standing::routes))
         .routes(routes!(services::list))
         .routes(routes!(services::one))
-        .routes(routes!(of_routes::list))
         .routes(routes!(segments::list));
     let open = page::routes().into_iter().fold(open, |open, (path, route)| open.route(path, route));
     let guarded = OpenApiRouter::new()

@@ -10,7 +10,7 @@ use weir_core::{
 };
 use weir_worker::budgets::Claimant;
 
-use crate::budgets::{BudgetView, Looked, LooksAtLedger, views_of};
+use crate::limits::{LimitView, Looked, LooksAtLedger, budgets_of};
 
 /// What is done about budgets.
 pub(super) enum Funds {
@@ -24,11 +24,11 @@ pub(super) enum Funds {
 pub(super) async fn look<'b, R: Records>(
     gated: GatedBatch<'b, R>,
     ledger: &dyn LooksAtLedger,
-) -> (AskedBatch<'b, R>, Vec<BudgetView>) {
+) -> (AskedBatch<'b, R>, Vec<LimitView>) {
     let Some(claim) = gated.claim().map(Arc::clone) else { return (gated.ask(None), Vec::new()) };
     let cost = claim.wants.first().map_or(1, |want| u64::from(want.cost));
     let looked = ledger.look(&claim.budgets, cost).await;
-    let views = views_of(gated.policy(), &claim.budgets, &looked, gated.now());
+    let views = budgets_of(gated.policy(), &claim.budgets, &looked, gated.now());
     let answers = answers(&claim, &looked);
     (gated.ask(Some(Funded::looked_at(claim, answers))), views)
 }

@@ -16,7 +16,7 @@ use weir_core::{
     verdict::{self, CapSpan, DenyingBudget, DenyingCap, SuppressReason, Suppressed},
 };
 
-use crate::budgets::BudgetView;
+use crate::limits::LimitView;
 
 /// What Redis still holds of a user once the history is deleted: the log of activity (`lua/sync.lua`) has the hashes of many users in
 /// an entry, and removes entries by their age alone, when it gets others. If it gets none any more, all expire with the last one.
@@ -209,12 +209,9 @@ pub struct Decision {
     /// envelope.
     #[serde(skip)]
     pub deferred_until: Option<Time>,
-    /// The budgets that it takes from, where they were looked at. Not part of the envelope.
+    /// The limits that instances share and that it takes from, as far as they were looked at. Not part of the envelope.
     #[serde(skip)]
-    pub budgets: Vec<BudgetView>,
-    /// Its route. Not part of the envelope.
-    #[serde(skip)]
-    pub route: Option<String>,
+    pub limits: Vec<LimitView>,
 }
 
 /// The cap that denied.
@@ -338,8 +335,7 @@ impl Decision {
             intent: value.expect("an intent's value was decoded, so it is JSON"),
             bypassed: policy.bypass.iter().any(|rule| rule.selection.matches(&intent.class())),
             deferred_until: None,
-            budgets: Vec::new(),
-            route: policy.route_of(&intent.class()).map(|place| policy.routes[place].name.to_string()),
+            limits: Vec::new(),
         }
     }
 }

@@ -87,8 +87,8 @@ async fn each_budget_is_shown_with_what_is_used_and_left_and_when_it_frees() {
     let client = Client::of(&worker);
     let fresh = client.get("/v1/budgets").json();
     let bare = |name: &str, limit: u64, span: (&str, Value)| {
-        let figures = json!({"name": name, "limit": limit, "used": 0, "left": limit, "leased": 0, "held": 0,
-            "free_at": null, "available": true});
+        let figures = json!({"kind": "budget", "name": name, "limit": limit, "used": 0, "left": limit, "leased": 0, "held": 0,
+            "members": null, "free_at": null, "why": null, "available": true});
         let mut row = figures;
         row[span.0] = span.1;
         row
@@ -105,7 +105,7 @@ async fn each_budget_is_shown_with_what_is_used_and_left_and_when_it_frees() {
         spent = row(&client, "sms", None);
         spent["left"] == 0
     });
-    assert_eq!(adds_up(&spent), 20, "{spent}");
+    assert_eq!((adds_up(&spent), &spent["why"]), (20, &json!("too little is left")), "{spent}");
     let free_at: jiff::Timestamp = spent["free_at"].as_str().unwrap().parse().unwrap();
     let decided: Vec<i64> =
         scene.decisions().values().filter(|decision| decision.approved()).map(|decision| decision.at_ms).collect();
@@ -128,7 +128,7 @@ async fn each_budget_is_shown_with_what_is_used_and_left_and_when_it_frees() {
 fn one_by_name(client: &Client) {
     // Leases end meanwhile: figures are those of their moment.
     let without_leases = |mut row: Value| {
-        for figure in ["free_at", "leased", "held", "used", "left"] {
+        for figure in ["free_at", "leased", "held", "used", "left", "why"] {
             assert!(row.as_object_mut().unwrap().remove(figure).is_some(), "{figure}: {row}");
         }
         row
@@ -165,10 +165,10 @@ fn decisions(client: &Client, spent: &Value) {
 }
 
 async fn on_the_page(browser: &Browser) {
-    let rows = "document.querySelectorAll('#budgets td.bar').length";
+    let rows = "document.querySelectorAll('#limits td.bar').length";
     browser.wait("the page shows four budgets", &format!("return {rows} === 4")).await;
-    assert_eq!(browser.script("return document.getElementById('budgets-card').hidden").await, false);
-    let shown = browser.text("#budgets").await;
+    assert_eq!(browser.script("return document.getElementById('limits-card').hidden").await, false);
+    let shown = browser.text("#limits").await;
     for part in [
         "everything",
         "in total",
@@ -178,12 +178,12 @@ async fn on_the_page(browser: &Browser) {
         "money of spring",
         "money of summer",
         "per month",
-        "now",
+        "open",
     ] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     let lines =
-        "return [...document.querySelectorAll('#budgets th .whole')].map((name) => name.getClientRects().length)";
+        "return [...document.querySelectorAll('#limits th .whole')].map((name) => name.getClientRects().length)";
     for screen in [LIGHT, PHONE] {
         browser.screen(screen);
         assert_eq!(browser.script(lines).await, json!([1, 1, 1, 1]), "a budget's name is on one line: {screen:?}");
@@ -233,6 +233,7 @@ fn a_shard_that_does_not_answer_makes_its_budgets_unavailable_and_no_others() {
         let row = client.get(&format!("/v1/budgets/{name}")).json();
         let used = row["used"].as_u64().unwrap_or_else(|| panic!("the last known figures are shown: {row}"));
         assert!(used >= 3 && row["left"] == 50 - used, "{row}");
+        assert_eq!(row["why"], "cannot be read from Redis", "{row}");
     }
     // It is degraded once this instance needs more of it.
     let all = |_: usize| json!({"channel": format!("c{}", &on_it[0][1..])});

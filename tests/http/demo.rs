@@ -39,19 +39,19 @@ fn the_demo_answers_about_the_users_that_it_has_sent_to() {
     let mut pressure = json!(null);
     wait_until(DEADLINE, "the users of the demo are active", || {
         pressure = client.get("/v1/pressure").json();
-        pressure["active_users"].as_u64().unwrap() > 1_000
+        pressure["used"].as_u64().unwrap() > 1_000
     });
-    assert_eq!(pressure["max_active_users"], 15_000, "{pressure}");
-    assert_eq!((&pressure["members"], &pressure["unsynced"]), (&json!(1), &json!(null)), "{pressure}");
+    assert_eq!(pressure["limit"], 15_000, "{pressure}");
+    assert_eq!((&pressure["members"], &pressure["available"]), (&json!(1), &json!(true)), "{pressure}");
     // Receipts reach everybody: some of its users came by them alone.
-    let [exempt, active] = ["exempt_users", "active_users"].map(|name| pressure[name].as_u64().unwrap());
+    let [exempt, active] = ["exempt_users", "used"].map(|name| pressure[name].as_u64().unwrap());
     assert!((1..active).contains(&exempt), "{pressure}");
     // Its texts have been approved: they wait for nobody. The ends of transactions are committed when the lane finds nothing more.
     let mut routes = json!(null);
     let waits_for_nobody = wait_for(DEADLINE, || {
         routes = client.get("/v1/routes").json();
         let sms = &routes[0];
-        (sms["waiting"] == 0 && sms["lag"].is_u64() && sms["trouble"].is_null()).then_some(())
+        (sms["waiting"] == 0 && sms["lag"].is_u64() && sms["available"] == true).then_some(())
     });
     assert!(waits_for_nobody.is_some(), "{routes}");
     assert_eq!(routes[0]["name"], "sms", "{routes}");

@@ -5,14 +5,12 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use weir::{
     activity::ActivityReports,
-    budgets::{BudgetDesk, LedgerPool},
     config::HttpSettings,
     deferred::DeferredCount,
     http::{self, Answering, DecisionMode, Degradation, Health, Queries, Sources},
+    limits::{LedgerPool, LimitsDesk},
     metrics::Metrics,
-    pressure::PressureDesk,
     query::{Decision, Forgotten, QueryError, SingleRecord, UserView},
-    routes::RoutesDesk,
     vitals::{Nodes, Vitals},
 };
 use weir_core::{
@@ -82,13 +80,14 @@ pub fn set(kind: UserIdKind, members: Members) -> SegmentSet {
     SegmentSet::new("v1".to_owned(), UserIds::new(kind, ""), vec![segment])
 }
 
-/// The budgets of a policy, with an empty ledger and no leases.
-fn budgets(policy: Arc<Refreshed<Policy>>) -> BudgetDesk {
+/// The limits of a policy, with an empty ledger and no leases.
+fn limits(policy: &Arc<Policy>, pressure: PressureStatus, routes: RoutesStatus) -> LimitsDesk {
     let ledger = EmbeddedLedger::new("test", || SystemClock.now());
     let looked_at = ledger.clone();
     let (keeper, budgets) = BudgetKeeper::new(move || ledger.clone(), SystemClock, Arc::new(Metrics::default()));
     tokio::spawn(keeper.run());
-    BudgetDesk::new(policy, budgets, Arc::new(LedgerPool::new(move || looked_at.clone())))
+    let ledger = Arc::new(LedgerPool::new(move || looked_at.clone()));
+    LimitsDesk::new(Refreshed::new(Arc::clone(policy)), budgets, ledger, pressure, routes)
 }
 
 /// Services in memory, none of which is registered.
@@ -165,9 +164,7 @@ impl Server {
                 lanes: Vec::new(),
                 nodes: Nodes::default(),
                 deferred,
-                budgets: Arc::new(budgets(Refreshed::new(Arc::clone(&policy)))),
-                pressure: PressureDesk::new(Refreshed::new(Arc::clone(&policy)), status),
-                routes: RoutesDesk::new(Refreshed::new(Arc::clone(&policy)), routes),
+                limits: Arc::new(limits(&policy, status, routes)),
             };
             let activity = ActivityReports {
                 policy: Refreshed::new(Arc::clone(&policy)),

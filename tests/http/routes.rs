@@ -1,4 +1,4 @@
-//! `GET /v1/routes` and the page's table: the pace of each route, what waits for it, and why.
+//! `GET /v1/routes` and its rows on the page: the pace of each route, what waits for it, and why.
 
 use serde_json::{Value, json};
 use weir_core::{
@@ -48,16 +48,20 @@ fn it_is_shown_how_routes_stand_once_they_have_been_looked_at() {
     let server = Server::routed(segments(), ROUTES, status.clone());
     assert_eq!(server.client.get("/v1/routes").json(), json!([]));
     status.set(&"email".into(), held_back());
-    let expected = json!([{"name": "email", "drain_per_s": 480.0, "ceiling_per_s": 500, "registered_per_s": null,
-        "lag": 14_200, "permits": 210, "reserved": 40, "held_by_others": 260, "members": 2, "waiting": 48_000,
-        "waiting_by_partition": [48_000, 0], "oldest_waiting_s": 75.0,
-        "expected_wait_s": 100.0, "why": "delivery takes no more", "trouble": null}]);
+    let mut expected = json!([{"kind": "route", "name": "email", "per": "second", "limit": 500, "used": null, "left": null,
+        "held": 210, "leased": 470, "members": 2, "free_at": null, "why": "delivery takes no more", "available": true,
+        "drain_per_s": 480.0, "registered_per_s": null, "reserved": 40, "lag": 14_200, "waiting": 48_000,
+        "waiting_by_partition": [48_000, 0], "oldest_waiting_s": 75.0, "expected_wait_s": 100.0}]);
+    assert_eq!(server.client.get("/v1/routes").json(), expected);
+    let trouble = Some("the group is not known".to_owned());
+    status.set(&"email".into(), RouteSeen { trouble, ..held_back() });
+    (expected[0]["why"], expected[0]["available"]) = (json!("the group is not known"), json!(false));
     assert_eq!(server.client.get("/v1/routes").json(), expected);
     server.client.get("/v1/routes?x=1").problem(400, "query");
 }
 
 #[test]
-fn the_page_has_a_table_where_the_policy_has_routes() {
+fn the_page_has_a_row_for_each_route() {
     let status = RoutesStatus::default();
     let server = Server::routed(segments(), ROUTES, status.clone());
     let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -66,12 +70,19 @@ fn the_page_has_a_table_where_the_policy_has_routes() {
         browser
             .wait("the page is connected", "return document.getElementById('weir-version').textContent !== ''")
             .await;
-        let hidden = "return document.getElementById('routes-card').hidden";
+        let hidden = "return document.getElementById('limits-card').hidden";
         assert_eq!(browser.script(hidden).await, true, "nothing is known yet");
         status.set(&"email".into(), held_back());
-        browser.wait("there is a table", &format!("{hidden} === false")).await;
-        let shown = browser.text("#routes-card").await;
-        for part in ["email", "480", "14,200", "210", "48,000", "1 min 15 s", "1 min 40 s", "delivery takes no more"] {
+        browser.wait("there is a row", &format!("{hidden} === false")).await;
+        let shown = browser.text("#limits").await;
+        for part in [
+            "email",
+            "per second; delivery takes 480 a second; 14,200 are not delivered",
+            "48,000 wait, the oldest for 1 min 15 s, all of them for 1 min 40 s",
+            "500",
+            "210",
+            "delivery takes no more",
+        ] {
             assert!(shown.contains(part), "{part}: {shown}");
         }
         assert_eq!(browser.faint().await, Vec::<Value>::new());

@@ -54,9 +54,9 @@ use super::{
     worker::{HttpSetup, LaneEnds, WaitingEnds, Worker, WorkerPressure, WorkerRoutes},
 };
 use crate::{
-    budgets::LedgerPool,
     config::HttpSettings,
     http::{self, QueryPool},
+    limits::LedgerPool,
     metrics::Metrics,
     query::{EntryPoint, QueryService},
     routes::KafkaRoutes,

@@ -6,8 +6,8 @@ use comfy_table::{Table, presets::NOTHING};
 use weir_core::{document::value::in_words, shard::IdHash, time::Time, verdict::SuppressReason, zone::Zone};
 
 use crate::{
-    budgets::BudgetView,
     cli::output::{lines, plain},
+    limits::{LimitKind, LimitView},
     query::{CampaignView, CapView, Decision, DecisionBudget, DecisionCap, SendView, UserView},
 };
 
@@ -22,21 +22,13 @@ pub(super) fn page(user: &UserView, decision: Option<&Decision>, may_defer: bool
     let page = ExplainPage { user, zone, now: user.asked_at, may_defer };
     let mut parts = vec![page.head(), page.sends(), page.caps()];
     parts.extend(decision.map(|decision| page.decision(decision)));
-    parts.extend(decision.and_then(|decision| page.budgets(&decision.budgets)));
-    parts.extend(decision.and_then(|decision| decision.route.as_deref()).map(route));
+    parts.extend(decision.and_then(|decision| page.limits(&decision.limits)));
     parts.join("\n")
 }
 
-/// The route of the intent: a command has no view of what it takes.
-fn route(name: &str) -> String {
-    format!(
-        "It takes route {name}. Whether the route takes it now is not looked at here; ask GET /v1/routes of a running instance.\n"
-    )
-}
-
-/// Under a policy with pressure: a command has no view of who is active.
-pub(super) const PRESSURE: &str = "The policy limits how many users are active at once. Pressure is not looked at here; ask GET \
-                                   /v1/pressure of a running instance.\n";
+/// Without an intent, under a policy with limits that instances share.
+pub(super) const LIMITS: &str =
+    "The policy has limits that all users share; --intent FILE reports what they say of an intent.\n";
 
 struct ExplainPage<'a> {
     user: &'a UserView,
@@ -207,27 +199,31 @@ impl ExplainPage<'_> {
         }
     }
 
-    /// The budgets that the intent takes from; `None` where from none.
-    fn budgets(&self, budgets: &[BudgetView]) -> Option<String> {
-        if budgets.is_empty() {
+    /// The limits that the intent takes from, and what each says of it; `None` where from none.
+    fn limits(&self, limits: &[LimitView]) -> Option<String> {
+        if limits.is_empty() {
             return None;
         }
-        let mut table = table(["BUDGET", "USED", "LIMIT", "LEFT", "WINDOW", "CAMPAIGN", "NEXT TOKENS", ""]);
-        for budget in budgets {
-            let BudgetView { name, campaign, limit, used, left, free_at, available, .. } = budget;
-            let number = |number: Option<u64>| number.map_or_else(|| "?".to_owned(), |number| number.to_string());
-            let (next, beside) = match (available, free_at, left) {
-                (false, _, _) => ("unknown: cannot be read".to_owned(), String::new()),
-                (true, None, Some(1..)) => ("now".to_owned(), String::new()),
-                (true, at, _) => self.next(*at),
+        let mut table = table(["LIMIT", "NAME", "USED", "MOST", "LEFT", "OVER", "CAMPAIGN", "ALLOWS IT", ""]);
+        for limit in limits {
+            let LimitView { kind, name, campaign, span, limit, used, left, free_at, why, available, .. } = limit;
+            let number = |number: &Option<u64>| number.map_or_else(|| "?".to_owned(), |number| number.to_string());
+            let (allows, beside) = match (available, why) {
+                (false, why) => (format!("unknown: {}", why.as_deref().unwrap_or_default()), String::new()),
+                (true, None) => ("now".to_owned(), String::new()),
+                (true, Some(_)) => self.next(*free_at),
             };
-            let campaign = campaign.as_deref().map_or("all", |name| name);
-            let (limit, window, campaign) = (limit.to_string(), span_of(budget), plain(campaign).into_owned());
-            table.add_row([name.clone(), number(*used), limit, number(*left), window, campaign, next, beside]);
+            let campaign = plain(campaign.as_deref().unwrap_or("all")).into_owned();
+            let [used, limit, left] = [used, limit, left].map(number);
+            let kind = kind.as_str().to_owned();
+            table.add_row([kind, name.clone(), used, limit, left, span.to_string(), campaign, allows, beside]);
         }
-        let mut text = format!("The budgets that it takes from, over all users and instances:\n\n{}\n", lines(&table));
-        text.push_str("Used tokens include those in leases: an instance may hold some that are not spent.\n");
-        if budgets.iter().any(|budget| !budget.available) {
+        let mut text = format!("The limits that it takes from, over all users and instances:\n\n{}", lines(&table));
+        let of_budgets = || limits.iter().filter(|limit| limit.kind == LimitKind::Budget);
+        if of_budgets().next().is_some() {
+            text.push_str("\nUsed tokens include those in leases: an instance may hold some that are not spent.\n");
+        }
+        if of_budgets().any(|budget| !budget.available) {
             text.push_str("WARNING: a budget cannot be read from Redis; the decision above does not consider it.\n");
         }
         Some(text)
@@ -275,20 +271,12 @@ fn denying_budget(decision: &Decision) -> String {
     let Some(DecisionBudget { name, limit, used }) = &decision.budget else {
         return "a budget of the policy is spent".to_owned();
     };
-    let found = decision.budgets.iter().find(|budget| budget.name == *name);
-    let window = found.map_or(String::new(), |budget| format!(" {}", span_of(budget)));
+    let found = decision.limits.iter().find(|limit| limit.kind == LimitKind::Budget && limit.name == *name);
+    let window = found.map_or(String::new(), |budget| format!(" {}", budget.span));
     let campaign = found.and_then(|budget| budget.campaign.as_deref());
     let campaign = campaign.map_or(String::new(), |campaign| format!(" for campaign {}", plain(campaign)));
     let never = if decision.eligible_at.is_none() { ", and it never frees" } else { "" };
     format!("{used} of the {limit} that budget {name} allows{campaign}{window} are used{never}")
-}
-
-/// What a budget looks back over: `in any 1h`, `per day`, `in total`.
-fn span_of(budget: &BudgetView) -> String {
-    match budget.total {
-        Some(true) => "in total".to_owned(),
-        Some(false) | None => span(budget.window.as_deref(), budget.per.as_deref()),
-    }
 }
 
 fn span(window: Option<&str>, per: Option<&str>) -> String {

@@ -23,8 +23,8 @@ use weir_worker::{
 };
 
 use crate::{
-    budgets::UnavailableBudgets,
     http::{Degradation, Degraded, Health},
+    limits::UnavailableBudgets,
     metrics::{Metrics, NodeLabel, ReasonLabel, SegmentLabel, SourceLabel, VersionLabels},
 };
 

@@ -26,7 +26,7 @@ use weir_worker::clock::SystemClock;
 
 use super::super::{Api, Health, problem::Problem, status::Degradation};
 use crate::{
-    budgets::BudgetList,
+    limits::BudgetList,
     vitals::{Look, Vitals},
 };
 
@@ -103,7 +103,7 @@ async fn sample(vitals: Vitals, health: Arc<dyn Health>, said: &watch::Sender<Sa
             said.send_replace(Said::Nothing);
             continue;
         }
-        let budgets = vitals.budgets.all().await;
+        let budgets = vitals.limits.budgets().await;
         let look = vitals.look(SystemClock.now());
         let waiting = health.waiting().err().unwrap_or_default();
         let told = PageEvent { look: &look, waiting, degraded: health.degraded(), budgets };

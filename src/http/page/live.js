@@ -63,6 +63,26 @@ function bar(share) {
   return made;
 }
 
+/** What a limit counts over. */
+const spanOf = ({ window, per }) => (window ? `in any ${window}` : per ? `per ${per}` : "in total");
+
+/** What only limits of a kind have. */
+const words = {
+  budget: () => [],
+  // More than the limit is no mistake: some users come whatever it is.
+  pressure: ({ used, limit, members, exempt_users: exempt, sync_age_s: age, available }) => [
+    `of ${number(members)} ${members === 1 ? "instance" : "instances"}`,
+    ...(available ? [] : [`not synced for ${duration(age)}`]),
+    ...(exempt ? [`${number(exempt)} came through this instance by intents that it does not apply to`] : []),
+    ...(exempt || used > limit ? ["reports, and intents that it does not apply to, are not bounded"] : []),
+  ],
+  route: ({ drain_per_s: drain, lag, waiting, oldest_waiting_s: oldest, expected_wait_s: wait }) => [
+    `delivery takes ${number(drain)} a second`,
+    ...(lag === null ? [] : [`${number(lag)} are not delivered`]),
+    ...(waiting ? [`${number(waiting)} wait${oldest === null ? "" : `, the oldest for ${duration(oldest)}`}, all of them for ${duration(wait)}`] : []),
+  ],
+};
+
 const sum = (list) => list.reduce((total, { count }) => total + count, 0);
 
 /** The totals of a look, by the name that their rate is looked up under. */
@@ -151,9 +171,7 @@ class Live {
       row(cell(String(partition), { name: "th", kind: "number" }), count(records), bar(records / most))), "No partitions yet");
 
     this.deferred(look);
-    this.budgets(look);
-    this.pressure(look);
-    this.routes(look);
+    this.limits(look);
 
     fill("nodes", look.nodes.map((node) => {
       const state = node.trouble ? cell(`away: ${node.trouble}`, { kind: "bad" }) : cell("answers", { kind: "good" });
@@ -188,57 +206,23 @@ class Live {
     byId("deferred-note").textContent = `${number(deferred.waiting)} at the most, of all instances, counted ${duration(age)} ago`;
   }
 
-  /** Each budget with what is used and left; hidden where the policy has none. */
-  budgets({ policy, budgets: { budgets, omitted } }) {
-    byId("budgets-card").hidden = !policy.budgets;
-    fill("budgets", budgets.map(({ name, campaign, limit, used, left, window, per, free_at: free, available }) => {
-      const said = cell("", { name: "th" });
-      said.append(Object.assign(document.createElement("span"), { className: "whole", textContent: name }));
-      if (campaign !== undefined) said.append(` of ${campaign}`);
-      const span = window ? `in any ${window}` : per ? `per ${per}` : "in total";
-      said.append(Object.assign(document.createElement("span"), { className: "rule", textContent: span }));
+  /** Each limit that instances share, with its own words below its name; hidden where there is none. */
+  limits({ budgets: { budgets, omitted }, pressure, routes }) {
+    const limits = [...budgets, ...(pressure ? [pressure] : []), ...routes];
+    byId("limits-card").hidden = !limits.length;
+    fill("limits", limits.map((one) => {
+      const named = cell("", { name: "th" });
+      const text = (className, textContent) => named.append(Object.assign(document.createElement("span"), { className, textContent }));
+      text("whole", one.name);
+      if (one.campaign !== undefined) named.append(` of ${one.campaign}`);
+      text("rule", [spanOf(one), ...words[one.kind](one)].join("; "));
       const count = (value) => cell(value === null ? "–" : number(value), { kind: "number" });
-      const again = !available ? cell("does not answer", { kind: "bad" })
-        : free ? cell(moment.format(new Date(free)), { kind: "whole" })
-          : left ? cell("now", { kind: "good" }) : cell("never", { kind: "bad" });
-      return row(said, count(limit), count(used), count(left), bar(limit && left ? left / limit : 0), again);
-    }), "No campaign has taken from a budget lately");
-    byId("budgets-note").textContent = omitted ? `of all instances; ${number(omitted)} more are not shown` : "of all instances";
-  }
-
-  /** Active users of the maximum; hidden where the policy does not limit them. */
-  pressure({ pressure }) {
-    byId("pressure-card").hidden = pressure === null;
-    if (pressure === null) return;
-    const { active_users: active, exempt_users: exempt, max_active_users: most, window, throttling, members, sync_age_s: age, unsynced } = pressure;
-    byId("pressure-active").textContent = number(active);
-    byId("pressure-max").textContent = `of ${number(most)} in ${window}`;
-    const gauge = byId("pressure-gauge");
-    gauge.setAttribute("aria-valuemax", String(Math.max(active, most)));
-    gauge.setAttribute("aria-valuenow", String(active));
-    gauge.setAttribute("aria-valuetext", `${number(active)} of ${number(most)}`);
-    gauge.firstElementChild.style.setProperty("--share", Math.min(1, active / Math.max(1, most)).toFixed(4));
-    const state = byId("pressure-state");
-    state.className = throttling ? "bad" : "good";
-    state.textContent = throttling ? "Throttling: intents that pressure applies to are approved for active users only" : "Not throttling";
-    // More than the maximum is no mistake: some users come whatever it is.
-    byId("pressure-exempt").hidden = !exempt && active <= most;
-    byId("pressure-exempt").textContent = exempt
-      ? `${number(exempt)} of them came through this instance by intents that pressure does not apply to: the maximum does not bound these`
-      : "The maximum does not bound reports, nor intents that pressure does not apply to";
-    const instances = `${number(members)} ${members === 1 ? "instance" : "instances"}`;
-    byId("pressure-note").textContent = unsynced ? `not synced for ${duration(age)}: ${unsynced.message}` : `of ${instances}`;
-  }
-
-  /** Each route with its pace and what waits for it; hidden where the policy has none. */
-  routes({ routes }) {
-    byId("routes-card").hidden = !routes.length;
-    fill("routes", routes.map(({ name, drain_per_s: drain, lag, permits, waiting, oldest_waiting_s: oldest, expected_wait_s: wait, why, trouble }) => {
-      const count = (value) => cell(value === null ? "–" : number(value), { kind: "number" });
-      const state = trouble ? cell(trouble, { kind: "bad" }) : cell(why ?? "not throttled", { kind: why ? "bad" : "good" });
-      return row(cell(name, { name: "th" }), count(drain), count(lag), count(permits), count(waiting),
-        cell(oldest === null ? "–" : duration(oldest), { kind: "number" }), cell(duration(wait), { kind: "number" }), state);
-    }), "No route has been looked at");
+      const free = one.free_at === null ? "" : `; again ${moment.format(new Date(one.free_at))}`;
+      const state = !one.available ? `does not answer: ${one.why}` : one.why === null ? "open" : one.why + free;
+      return row(named, count(one.limit), count(one.used), count(one.left), count(one.held), bar(one.used === null ? 0 : one.used / Math.max(1, one.limit)),
+        cell(state, { kind: one.why === null ? "good" : "bad" }));
+    }), "");
+    byId("limits-note").textContent = `of all instances${omitted ? `; ${number(omitted)} more budgets are not shown` : ""}`;
   }
 
   /** Shows a state, and says it aloud when it changes: the numbers themselves would never be silent. */

@@ -120,12 +120,13 @@ fn it_says_why_a_user_did_not_get_it_and_when_they_may() {
 
 /// Who is active is known to running instances alone.
 fn pressure(scene: &Scene) {
-    let not_looked_at = "Pressure is not looked at here; ask GET /v1/pressure of a running instance.\n";
+    let not_looked_at = "unknown: not looked at here; ask GET /v1/pressure of a running instance\n";
+    let has_limits = "The policy has limits that all users share; --intent FILE reports what they say of an intent.\n";
     let said = explain(scene, &["42"], "");
-    assert!(!said.out.to_lowercase().contains("pressure"), "{}", said.out);
+    assert!(!said.out.contains(has_limits), "{}", said.out);
     scene.write_policy(&format!("{POLICY}[pressure]\nmax_active_users = 1\naction = \"suppress\"\n"));
     let said = explain(scene, &["42"], "");
-    assert!(said.out.ends_with(not_looked_at), "{}{}", said.out, said.err);
+    assert!(said.out.ends_with(has_limits), "{}{}", said.out, said.err);
     let intent = json!({"id": "new", "user_id": 42, "category": "transactional"}).to_string();
     let said = explain(scene, &["42", "--intent", "-"], &intent);
     assert!(said.out.contains("Intent new would be approved now"), "{}{}", said.out, said.err);
@@ -245,14 +246,14 @@ fn it_names_the_budgets_that_an_intent_takes_from_with_what_is_left() {
         let intent = json!({"id": "new", "user_id": 42, "channel": channel, "campaign": "autumn", "cost": cost});
         let mut said = explain(&scene, &["42", "--intent", "-", "--output", "json"], &intent.to_string()).json();
         // What is leased is spent, and counts until the lease ends.
-        for budget in said["budgets"].as_array_mut().into_iter().flatten() {
+        for budget in said["limits"].as_array_mut().into_iter().flatten() {
             assert!(budget.as_object_mut().unwrap().remove("leased").is_some(), "{budget}");
         }
         (said, explain(&scene, &["42", "--intent", "-"], &intent.to_string()).out)
     };
     let row = |name: &str, limit: u64, span: (&str, Value)| {
-        let mut row = json!({"name": name, "limit": limit, "used": 6, "left": limit - 6, "free_at": null,
-            "available": true});
+        let mut row = json!({"kind": "budget", "name": name, "limit": limit, "used": 6, "left": limit - 6, "held": null,
+            "members": null, "free_at": null, "why": null, "available": true});
         row[span.0] = span.1;
         row
     };
@@ -260,9 +261,10 @@ fn it_names_the_budgets_that_an_intent_takes_from_with_what_is_left() {
     let mut money = row("money", 50, ("per", json!("day")));
     money["campaign"] = json!("autumn");
     let (said, text) = explained("push", 1);
-    assert_eq!(said["budgets"], json!([all, push, money]));
+    assert_eq!(said["limits"], json!([all, push, money]));
     assert_eq!(said["decision"]["verdict"], "approved");
-    for part in ["Intent new would be approved now.", "BUDGET", "push", "in any 1h", "in total", "per day", "autumn"] {
+    for part in ["Intent new would be approved now.", "ALLOWS IT", "push", "in any 1h", "in total", "per day", "autumn"]
+    {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert!(!text.contains("sms") && !text.contains("WARNING: a budget"), "{text}");
@@ -279,12 +281,13 @@ fn it_names_the_budgets_that_an_intent_takes_from_with_what_is_left() {
     assert!(text.contains(why), "{text}");
     let (said, text) = explained("push", 5);
     assert_eq!((&said["decision"]["budget"]["name"], &said["decision"]["eligible_at"]), (&json!("all"), &Value::Null));
+    assert_eq!(said["limits"][0]["why"], "too little is left, and it never frees");
     assert!(text.contains("6 of the 10 that budget all allows in total are used, and it never frees."), "{text}");
 
     // Without an intent there is nothing of budgets, and nothing was taken all the while.
     let said = explain(&scene, &["42"], "");
     assert!(said.out.contains("User 42") && !said.out.to_lowercase().contains("budget"), "{}", said.out);
-    assert_eq!(explained("push", 1).0["budgets"], json!([all, push, money]));
+    assert_eq!(explained("push", 1).0["limits"], json!([all, push, money]));
 
     // A budget that cannot be read is said to be so, and is not taken for spent.
     let keys: Vec<String> = server.query(&["KEYS", &format!("{}:*:b4:push", scene.name)]).unwrap();
@@ -292,10 +295,11 @@ fn it_names_the_budgets_that_an_intent_takes_from_with_what_is_left() {
     server.query::<()>(&["DEL", &keys[0]]).unwrap();
     server.query::<()>(&["HSET", &keys[0], "x", "a test has closed it"]).unwrap();
     let (said, text) = explained("push", 2);
-    let unread = &said["budgets"][1];
+    let unread = &said["limits"][1];
     assert_eq!((&unread["available"], &unread["used"], &unread["left"]), (&json!(false), &Value::Null, &Value::Null));
     assert_eq!(said["decision"]["verdict"], "approved", "{said}");
-    for part in ["push    ?", "unknown: cannot be read", "WARNING: a budget cannot be read from Redis"] {
+    for part in ["budget  push  ?", "unknown: cannot be read from Redis", "WARNING: a budget cannot be read from Redis"]
+    {
         assert!(text.contains(part), "{part}: {text}");
     }
 }

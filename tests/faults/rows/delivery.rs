@@ -194,7 +194,7 @@ pub fn lag_unknown(ground: &mut Ground, order: &Order) -> Result<Findings> {
     for _ in 0..order.times {
         paced.steady(worker)?;
         let denial = ground.kafka()?.deny_describing_group(&paced.group)?;
-        paced.waits(worker, 0, |route| route["trouble"].as_str().is_some_and(|words| words.contains("DESCRIBE")))?;
+        paced.waits(worker, 0, |route| route["why"].as_str().is_some_and(|words| words.contains("DESCRIBE")))?;
         denied_at.push(now_ms());
         paced.trial.live(worker, Duration::from_secs(60))?;
         let taken = delivery.delivered().len();

@@ -147,7 +147,7 @@ fn while_a_route_has_room_nothing_waits() {
     let post = Post::new("open", "rate = 1000");
     let worker = post.scene.worker("weir-0");
     wait_ready(&worker);
-    wait_until(DEADLINE, "there are permits", || route(&worker)["permits"].as_u64() > Some(50));
+    wait_until(DEADLINE, "there are permits", || route(&worker)["held"].as_u64() > Some(50));
     let mut delivery = post.delivery(4 * PER_S);
     let publisher = post.scene.kafka.publisher(&post.scene.topic("intents")).unwrap();
     for mail in mails("steady", MAILS) {

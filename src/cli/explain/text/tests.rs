@@ -1,7 +1,11 @@
 use serde_json::value::RawValue;
+use weir_core::{class::ClassNames, document::Format, policy_file::parse_policy};
 
 use super::*;
-use crate::query::DecisionOrigin;
+use crate::{
+    limits::{LimitSpan, not_looked_at},
+    query::DecisionOrigin,
+};
 
 /// 2026-11-20T09:00:00.500Z.
 const NOW_MS: i64 = 1_795_165_200_500;
@@ -106,27 +110,34 @@ fn deferred_intents_are_said_to_be_elsewhere_where_there_can_be_any() {
     assert_eq!([told(true), told(false)], [true, false]);
 }
 
-fn budget(name: &str, left: Option<u64>) -> BudgetView {
-    BudgetView {
+/// A budget with so much left; one without anything never frees.
+fn budget(name: &str, left: Option<u64>) -> LimitView {
+    let why = match left {
+        None => Some("cannot be read from Redis"),
+        Some(0) => Some("too little is left, and it never frees"),
+        Some(1..) => None,
+    };
+    LimitView {
+        kind: LimitKind::Budget,
         name: name.to_owned(),
         campaign: None,
-        limit: 50,
+        span: LimitSpan::Window("1h".to_owned()),
+        limit: Some(50),
         used: left.map(|left| 50 - left),
         left,
-        leased: left.map(|_| 0),
         held: None,
-        window: Some("1h".to_owned()),
-        per: None,
-        total: None,
+        leased: left.map(|_| 0),
+        members: None,
         free_at: None,
+        why: why.map(str::to_owned),
         available: left.is_some(),
     }
 }
 
 /// A decision on an intent that takes from these budgets; the last one denies it, until then.
-fn denied(budgets: Vec<BudgetView>, eligible_at: Option<Time>) -> Decision {
-    let last = budgets.last().unwrap();
-    let denying = DecisionBudget { name: last.name.clone(), limit: last.limit, used: last.used.unwrap() };
+fn denied(limits: Vec<LimitView>, eligible_at: Option<Time>) -> Decision {
+    let last = limits.last().unwrap();
+    let denying = DecisionBudget { name: last.name.clone(), limit: last.limit.unwrap(), used: last.used.unwrap() };
     Decision {
         schema: String::new(),
         verdict: "suppressed".to_owned(),
@@ -144,8 +155,7 @@ fn denied(budgets: Vec<BudgetView>, eligible_at: Option<Time>) -> Decision {
         intent: RawValue::from_string("{}".to_owned()).unwrap(),
         bypassed: false,
         deferred_until: None,
-        budgets,
-        route: None,
+        limits,
     }
 }
 
@@ -160,13 +170,14 @@ fn decided(decision: &Decision, parts: &[&str]) {
 
 #[test]
 fn a_budget_that_denies_is_named_with_its_limit_and_when_it_frees() {
-    let spent = BudgetView { free_at: Some(at(HOUR_MS)), ..budget("spring", Some(0)) };
+    let why = Some("too little is left".to_owned());
+    let spent = LimitView { free_at: Some(at(HOUR_MS)), why, ..budget("spring", Some(0)) };
     let until = "are used. This reason holds until 2026-11-20 18:00:01 (in 1h).";
     let why = "reason budget: 50 of the 50 that budget spring allows in any 1h";
     decided(&denied(vec![budget("other", Some(7)), spent.clone()], Some(at(HOUR_MS))), &[why, until, "in 1h"]);
-    let total = BudgetView { window: None, total: Some(true), free_at: None, ..spent.clone() };
+    let total = LimitView { span: LimitSpan::Total(true), free_at: None, ..spent.clone() };
     decided(&denied(vec![total], None), &["that budget spring allows in total are used, and it never frees.", "never"]);
-    let campaign = BudgetView { campaign: Some("may".to_owned()), window: None, per: Some("day".to_owned()), ..spent };
+    let campaign = LimitView { campaign: Some("may".to_owned()), span: LimitSpan::Per("day".to_owned()), ..spent };
     decided(&denied(vec![campaign], Some(at(HOUR_MS))), &["budget spring allows for campaign may per day are used."]);
 }
 
@@ -176,10 +187,10 @@ fn the_budgets_of_an_intent_are_listed_with_what_is_left_and_one_that_cannot_be_
     decided(
         &decision,
         &[
-            "BUDGET  USED  LIMIT  LEFT  WINDOW     CAMPAIGN  NEXT TOKENS",
-            "a       ?     50     ?     in any 1h  all       unknown: cannot be read",
-            "b       43    50     7     in any 1h  all       now",
-            "c       50    50     0     in any 1h  all       never",
+            "LIMIT   NAME  USED  MOST  LEFT  OVER       CAMPAIGN  ALLOWS IT",
+            "budget  a     ?     50    ?     in any 1h  all       unknown: cannot be read from Redis",
+            "budget  b     43    50    7     in any 1h  all       now",
+            "budget  c     50    50    0     in any 1h  all       never",
             "WARNING: a budget cannot be read from Redis",
         ],
     );
@@ -189,13 +200,28 @@ fn the_budgets_of_an_intent_are_listed_with_what_is_left_and_one_that_cannot_be_
 }
 
 #[test]
-fn pressure_is_told_in_words() {
+fn limits_that_only_running_instances_know_are_listed_and_are_said_to_be_not_looked_at() {
+    let policy = "version = \"1\"\n[default]\ncaps = \"unlimited\"\n[pressure]\nmax_active_users = 70\nwindow = \"30m\"\nchannel = [\"push\"]\n\
+                  action = \"suppress\"\n[[routes]]\nname = \"app\"\nchannel = \"push\"\nrate = 5\nwhen_full = \"suppress\"\n";
+    let policy = parse_policy("policy.toml", policy, Format::Toml, 24 * HOUR_MS).unwrap();
+    let class = |channel| ClassNames { channel: Some(channel), category: None, campaign: None };
+    assert_eq!(not_looked_at(&policy, &class("sms")), []);
+    let why = "as many users are active as the policy's [pressure] allows, and this one is not";
     let pressed = Decision {
         reason: Some(SuppressReason::Pressure),
         budget: None,
+        limits: not_looked_at(&policy, &class("push")),
         ..denied(vec![budget("b", Some(7))], Some(at(MINUTE_MS)))
     };
-    let why = "as many users are active as the policy's [pressure] allows, and this one is not";
-    decided(&pressed, &[&format!("Intent i would be suppressed now, reason pressure: {why}.")]);
-    assert!(PRESSURE.contains("is not looked at here; ask GET /v1/pressure of a running instance"));
+    decided(
+        &pressed,
+        &[
+            &format!("Intent i would be suppressed now, reason pressure: {why}."),
+            "pressure  active users  ?     70    ?     in any 30m  all       unknown: not looked at here; ask GET /v1/pressure of a \
+             running instance",
+            "route     app           ?     5     ?     per second  all       unknown: not looked at here; ask GET /v1/routes of a \
+             running instance",
+        ],
+    );
+    assert!(!page(&user(), Some(&pressed), false).contains("leases"), "no budget is in it");
 }
