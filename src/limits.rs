@@ -29,7 +29,7 @@ use weir_worker::{
 pub use self::{
     ledger::{LedgerPool, Looked, LooksAtLedger},
     unavailable::UnavailableBudgets,
-    view::{BudgetList, CampaignBudgets, LimitKind, LimitSpan, LimitView, OneBudget, PressureView, RouteView},
+    view::{BudgetList, LimitKind, LimitSpan, LimitView, PressureView, RouteView},
 };
 
 /// The most budgets of one answer.
@@ -60,8 +60,7 @@ struct BudgetsFound {
 struct BudgetsSeen {
     policy: Arc<Policy>,
     at: Instant,
-    rows: Vec<LimitView>,
-    omitted: usize,
+    list: BudgetList,
 }
 
 /// What is known of pressure.
@@ -111,34 +110,28 @@ impl LimitsDesk {
 
     /// All budgets in the policy's order; of those per campaign, the campaigns that this process knows.
     pub async fn budgets(&self) -> BudgetList {
-        let policy = self.policy.current();
-        let (budgets, omitted) = self.seen(&policy, None).await;
-        BudgetList { budgets, omitted }
+        self.seen(&self.policy.current(), None).await
     }
 
-    /// The budget of this name; `None` where the policy has none.
-    pub async fn budget(&self, name: &str) -> Option<OneBudget> {
+    /// Those of this name; `None` where the policy has none.
+    pub async fn budget(&self, name: &str) -> Option<BudgetList> {
         let policy = self.policy.current();
         let budget = policy.budgets.iter().find(|budget| &*budget.name == name)?;
-        let (mut found, omitted) = self.seen(&policy, Some(&budget.name)).await;
-        match budget.scope {
-            Scope::Every => found.pop().map(OneBudget::Every),
-            Scope::SameCampaign => Some(OneBudget::Campaigns(CampaignBudgets::new(budget, found, omitted))),
-        }
+        Some(self.seen(&policy, Some(&budget.name)).await)
     }
 
     /// What was found lately of all budgets, or of the one of this name; else looks.
-    async fn seen(&self, policy: &Arc<Policy>, name: Option<&Arc<str>>) -> (Vec<LimitView>, usize) {
+    async fn seen(&self, policy: &Arc<Policy>, name: Option<&Arc<str>>) -> BudgetList {
         let mut found = self.found.lock().await;
         let BudgetsFound { lists, answers } = &mut *found;
         lists.retain(|_, seen| Arc::ptr_eq(&seen.policy, policy) && seen.at.elapsed() < FRESH_FOR);
-        if let Some(BudgetsSeen { rows, omitted, .. }) = lists.get(&name.cloned()) {
-            return (rows.clone(), *omitted);
+        if let Some(BudgetsSeen { list, .. }) = lists.get(&name.cloned()) {
+            return list.clone();
         }
-        let (rows, omitted) = self.look(policy, |budget| name.is_none_or(|name| budget.name == *name), answers).await;
-        let seen = BudgetsSeen { policy: Arc::clone(policy), at: Instant::now(), rows: rows.clone(), omitted };
+        let list = self.look(policy, |budget| name.is_none_or(|name| budget.name == *name), answers).await;
+        let seen = BudgetsSeen { policy: Arc::clone(policy), at: Instant::now(), list: list.clone() };
         lists.insert(name.cloned(), seen);
-        (rows, omitted)
+        list
     }
 
     /// Looks at the budgets that are wanted. Those that were left out are counted.
@@ -147,9 +140,9 @@ impl LimitsDesk {
         policy: &Policy,
         wanted: impl Fn(&Budget) -> bool,
         known: &mut HashMap<BudgetId, TakeAnswer>,
-    ) -> (Vec<LimitView>, usize) {
+    ) -> BudgetList {
         if !policy.budgets.iter().any(&wanted) {
-            return (Vec::new(), 0);
+            return BudgetList { budgets: Vec::new(), omitted: 0 };
         }
         let now = SystemClock.now();
         let states = self.budgets.states().await;
@@ -182,7 +175,7 @@ impl LimitsDesk {
             };
             LimitView { held: Some(state.map_or(0, |state| state.held)), ..view }
         };
-        (budgets.into_iter().zip(uses).zip(answers).map(view).collect(), omitted)
+        BudgetList { budgets: budgets.into_iter().zip(uses).zip(answers).map(view).collect(), omitted }
     }
 }
 
@@ -287,7 +280,6 @@ mod tests {
         tokio::spawn(keeper.run());
         let desk = desk(Refreshed::new(policy(&["a"])), budgets, Arc::new(Counting::default()));
         assert_eq!(desk.budgets().await.budgets.len(), 1);
-        let (rows, _) = desk.seen(&policy(&["a", "b", "c"]), None).await;
-        assert_eq!(rows.len(), 3);
+        assert_eq!(desk.seen(&policy(&["a", "b", "c"]), None).await.budgets.len(), 3);
     }
 }

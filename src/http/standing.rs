@@ -16,7 +16,7 @@ use super::{
     problem::{Always, Problem},
     users::NoParameters,
 };
-use crate::limits::{BudgetList, OneBudget, PressureFound, PressureView, RouteView};
+use crate::limits::{BudgetList, PressureFound, PressureView, RouteView};
 
 /// When to ask again where the window of pressure is not read yet, in seconds.
 const UNREAD_RETRY_S: u64 = 1;
@@ -36,18 +36,18 @@ pub(super) async fn budgets(State(api): State<Arc<Api>>, query: Parameters) -> R
     Ok(Json(api.limits.budgets().await))
 }
 
-/// One budget of the policy
+/// One budget of the policy, as the list of all has it
 ///
 /// With `each = "campaign"`, that of each campaign which this instance has decided for lately.
 #[utoipa::path(get, path = "/v1/budgets/{budget}", tag = "budgets", operation_id = "budget",
     params(("budget" = String, Path, description = "Its name in the policy", example = "spring")),
-    responses((status = 200, description = "How it stands", body = OneBudget), Always),
+    responses((status = 200, description = "How it stands", body = BudgetList), Always),
 )]
 pub(super) async fn budget(
     State(api): State<Arc<Api>>,
     path: Result<Path<String>, PathRejection>,
     query: Parameters,
-) -> Result<Json<OneBudget>, Problem> {
+) -> Result<Json<BudgetList>, Problem> {
     let (Path(name), Query(NoParameters {})) = (path?, query?);
     api.limits.budget(&name).await.map(Json).ok_or_else(|| {
         let detail = "the policy in force has no budget of this name; GET /v1/budgets lists them";

@@ -72,7 +72,7 @@ pub struct LimitView {
     pub available: bool,
 }
 
-/// All budgets of the policy.
+/// Budgets of the policy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(example = json!({"budgets": [{
     "kind": "budget", "name": "spring", "total": true, "limit": 1_000_000, "used": 640_000, "left": 360_000, "held": 1_000,
@@ -83,34 +83,6 @@ pub struct BudgetList {
     pub budgets: Vec<LimitView>,
     /// How many more there are: an answer has 1,000 at most.
     pub omitted: usize,
-}
-
-/// A budget that each campaign has for itself.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub struct CampaignBudgets {
-    /// Its name in the policy.
-    pub name: String,
-    /// The most that may be approved of a campaign in its window, in costs.
-    pub limit: u64,
-    /// What it counts over.
-    #[serde(flatten)]
-    pub span: LimitSpan,
-    /// `campaign`.
-    pub each: &'static str,
-    /// The campaigns that this instance has decided for lately, by name.
-    pub campaigns: Vec<LimitView>,
-    /// How many more there are: an answer has 1,000 at most.
-    pub omitted: usize,
-}
-
-/// The budget of a name.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-#[serde(untagged)]
-pub enum OneBudget {
-    /// It is one for all campaigns.
-    Every(LimitView),
-    /// Each campaign has one.
-    Campaigns(CampaignBudgets),
 }
 
 /// How pressure stands, over all instances, as this one knows.
@@ -284,13 +256,6 @@ impl LimitView {
     }
 }
 
-impl CampaignBudgets {
-    pub(super) fn new(budget: &Budget, campaigns: Vec<LimitView>, omitted: usize) -> Self {
-        let (name, limit, span) = (budget.name.to_string(), budget.limit, LimitSpan::of(&budget.span));
-        Self { name, limit, span, each: "campaign", campaigns, omitted }
-    }
-}
-
 impl PressureView {
     /// When so much has passed by the monotonic clock.
     pub(super) fn new(seen: &PressureSeen, passed: Duration) -> Self {
@@ -340,62 +305,4 @@ fn seconds(ms: u64) -> f64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use weir_core::{
-        decide::Scope,
-        ledger::CountId,
-        selection::{Action, Selection},
-    };
-    use weir_worker::pressure::Silence;
-
-    use super::*;
-
-    #[test]
-    fn a_budget_says_why_it_lacks_what_it_was_asked_for_and_when_it_has_it() {
-        let budget = Budget {
-            name: "spring".into(),
-            selection: Selection::default(),
-            scope: Scope::Every,
-            limit: 50,
-            span: BudgetSpan::Total,
-            best_effort: false,
-            when_spent: Action::Suppress,
-            on_unavailable: weir_core::budget::WhenUnavailable::Wait,
-        };
-        let (id, now) = (BudgetId { name: "spring".into(), campaign: None }, Time::default());
-        let says = |free_in_ms| {
-            let (counted_for_ms, count_id) = (0, CountId::default());
-            let answer =
-                TakeAnswer { granted: 0, used: 48, leased: 3, bucket: 0, free_in_ms, counted_for_ms, count_id };
-            let view = LimitView::of_budget(&budget, &id, &answer, now);
-            assert_eq!((view.used, view.left, view.leased, view.available), (Some(48), Some(2), Some(3), true));
-            (view.why, view.free_at)
-        };
-        let why = |why: &str| Some(why.to_owned());
-        assert_eq!(says(Some(0)), (None, None));
-        assert_eq!(says(Some(5_000)), (why("too little is left"), Some(now.plus(5_000))));
-        assert_eq!(says(None), (why("too little is left, and it never frees"), None));
-        let silent = LimitView::of_silent(&budget, &id, None, Some(60));
-        assert_eq!((silent.used, silent.left, silent.leased, silent.available), (Some(60), Some(0), None, false));
-    }
-
-    #[test]
-    fn the_age_of_what_is_known_of_pressure_is_reckoned_from_the_monotonic_clock() {
-        let seen = PressureSeen {
-            active_users: 7,
-            exempt_users: 1,
-            max_active_users: 10,
-            window_minutes: 90,
-            throttling: true,
-            members: 2,
-            places: 3,
-            synced_at: Duration::from_millis(4_500),
-            unsynced: Some(Silence { since: Duration::from_secs(5), why: "no answer".to_owned() }),
-        };
-        let view = PressureView::new(&seen, Duration::from_secs(6));
-        assert_eq!((view.sync_age_s, &*view.shared.span.to_string()), (1.5, "in any 1h 30m"));
-        assert_eq!((view.shared.why.as_deref(), view.shared.available), (Some("no answer"), false));
-        // A turn that ended after the clock was read.
-        assert!(PressureView::new(&seen, Duration::from_secs(1)).sync_age_s <= 0.0);
-    }
-}
+mod tests;

@@ -1,0 +1,56 @@
+use weir_core::{
+    decide::Scope,
+    ledger::CountId,
+    selection::{Action, Selection},
+};
+use weir_worker::pressure::Silence;
+
+use super::*;
+
+#[test]
+fn a_budget_says_why_it_lacks_what_it_was_asked_for_and_when_it_has_it() {
+    let budget = Budget {
+        name: "spring".into(),
+        selection: Selection::default(),
+        scope: Scope::Every,
+        limit: 50,
+        span: BudgetSpan::Total,
+        best_effort: false,
+        when_spent: Action::Suppress,
+        on_unavailable: weir_core::budget::WhenUnavailable::Wait,
+    };
+    let (id, now) = (BudgetId { name: "spring".into(), campaign: None }, Time::default());
+    let says = |free_in_ms| {
+        let (counted_for_ms, count_id) = (0, CountId::default());
+        let answer = TakeAnswer { granted: 0, used: 48, leased: 3, bucket: 0, free_in_ms, counted_for_ms, count_id };
+        let view = LimitView::of_budget(&budget, &id, &answer, now);
+        assert_eq!((view.used, view.left, view.leased, view.available), (Some(48), Some(2), Some(3), true));
+        (view.why, view.free_at)
+    };
+    let why = |why: &str| Some(why.to_owned());
+    assert_eq!(says(Some(0)), (None, None));
+    assert_eq!(says(Some(5_000)), (why("too little is left"), Some(now.plus(5_000))));
+    assert_eq!(says(None), (why("too little is left, and it never frees"), None));
+    let silent = LimitView::of_silent(&budget, &id, None, Some(60));
+    assert_eq!((silent.used, silent.left, silent.leased, silent.available), (Some(60), Some(0), None, false));
+}
+
+#[test]
+fn the_age_of_what_is_known_of_pressure_is_reckoned_from_the_monotonic_clock() {
+    let seen = PressureSeen {
+        active_users: 7,
+        exempt_users: 1,
+        max_active_users: 10,
+        window_minutes: 90,
+        throttling: true,
+        members: 2,
+        places: 3,
+        synced_at: Duration::from_millis(4_500),
+        unsynced: Some(Silence { since: Duration::from_secs(5), why: "no answer".to_owned() }),
+    };
+    let view = PressureView::new(&seen, Duration::from_secs(6));
+    assert_eq!((view.sync_age_s, &*view.shared.span.to_string()), (1.5, "in any 1h 30m"));
+    assert_eq!((view.shared.why.as_deref(), view.shared.available), (Some("no answer"), false));
+    // A turn that ended after the clock was read.
+    assert!(PressureView::new(&seen, Duration::from_secs(1)).sync_age_s <= 0.0);
+}
