@@ -46,8 +46,8 @@ use self::{
     tallied::TalliedHistogram,
 };
 
-/// A gauge of seconds.
-pub type Seconds = Gauge<f64, AtomicU64>;
+/// A gauge of a number that need not be whole.
+pub type RealGauge = Gauge<f64, AtomicU64>;
 /// A histogram's maker, for families.
 type MakeHistogram = fn() -> Histogram;
 
@@ -107,17 +107,17 @@ metrics! {
     pub pressure_members: Gauge, "pressure_members", "Instances that share the most active users, this one included";
     pub pressure_sync_bytes: Counter, "pressure_sync_bytes", "Bytes sent to and received from the log of activity in Redis, about";
     pub pressure_ignored_users: Counter, "pressure_ignored_users", "Users not taken from other instances, because their minute is ahead of the clock, or not told to them, because too many waited";
-    pub pressure_unsynced: Seconds, "pressure_unsynced_seconds", "Seconds since the log of activity began not to answer; 0: it answers";
+    pub pressure_unsynced: RealGauge, "pressure_unsynced_seconds", "Seconds since the log of activity began not to answer; 0: it answers";
     pub service_admissions: Family<ServiceOutcomeLabels, Counter>, "service_admissions", "Admissions of services that ask: admitted, ended, timed_out, or why they were denied";
     pub service_outstanding: Gauge, "service_outstanding", "Admissions given by this instance that have not ended";
-    pub route_permits: Family<OfRouteLabel, Gauge>, "route_permits", "Permits that this instance was granted for a route by its last turn";
+    pub route_permits: Family<OfRouteLabel, RealGauge>, "route_permits", "Permits that this instance was granted for a route by its last turn";
     pub route_throttled: Family<ThrottledLabels, Gauge>, "route_throttled", "1 while a route takes less than its ceiling, by why: lag, lag_unknown, signal, stopped";
-    pub route_lag: Family<OfRouteLabel, Gauge>, "route_lag", "Approved intents of a route that its consumer group has not committed";
-    pub route_drain_rate: Family<OfRouteLabel, Seconds>, "route_drain_rate", "What delivery takes of a route, per second";
-    pub route_waiting: Family<OfRouteLabel, Gauge>, "route_waiting", "Intents that wait for a route, of all instances";
-    pub route_oldest_waiting: Family<OfRouteLabel, Seconds>, "route_oldest_waiting_seconds", "How long the oldest intent has waited for a route at the least, of all instances; 0: none waits";
-    pub route_overdue: Family<OfRouteLabel, Gauge>, "route_overdue", "Intents that have waited for a route for longer than 72 h and are not suppressed yet, of all instances";
-    pub route_expected_wait: Family<OfRouteLabel, Seconds>, "route_expected_wait_seconds", "How long an intent waits for a route that comes now";
+    pub route_lag: Family<OfRouteLabel, RealGauge>, "route_lag", "Approved intents of a route that its consumer group has not committed";
+    pub route_drain_rate: Family<OfRouteLabel, RealGauge>, "route_drain_rate", "What delivery takes of a route, per second";
+    pub route_waiting: Family<OfRouteLabel, RealGauge>, "route_waiting", "Intents that wait for a route, of all instances";
+    pub route_oldest_waiting: Family<OfRouteLabel, RealGauge>, "route_oldest_waiting_seconds", "How long the oldest intent has waited for a route at the least, of all instances; 0: none waits";
+    pub route_overdue: Family<OfRouteLabel, RealGauge>, "route_overdue", "Intents that have waited for a route for longer than 72 h and are not suppressed yet, of all instances";
+    pub route_expected_wait: Family<OfRouteLabel, RealGauge>, "route_expected_wait_seconds", "How long an intent waits for a route that comes now";
     pub waiting: Family<OfRouteLabel, Counter>, "waiting", "Intents that this instance sent to wait for a route; one that waits again counts again";
     pub waiting_lane_ready: Family<OfRouteLabel, Gauge>, "waiting_lane_ready", "1 while the lane of intents that wait for a route has its partitions";
     pub deleted_undecided: Family<TopicLabel, Counter>, "deleted_undecided", "Offsets of deferred or waiting intents that retention deleted undecided: as many intents are lost at the most";
@@ -129,7 +129,7 @@ metrics! {
     until_decision: TalliedHistogram = waits(), "record_decision_seconds", "Time from the Kafka timestamp of a record of the intents topic to its decision; every record, when it is committed";
     until_commit: TalliedHistogram = waits(), "record_commit_seconds", "The same to its commit";
     lag: Family<PartitionLabel, Gauge>, "lag_records", "Records not yet decided and committed";
-    lag_seconds: Family<PartitionLabel, Seconds>, "lag_seconds", "Age of the oldest record not yet committed, by its Kafka timestamp; before it is read, the age of the newest one committed. 0: none";
+    lag_seconds: Family<PartitionLabel, RealGauge>, "lag_seconds", "Age of the oldest record not yet committed, by its Kafka timestamp; before it is read, the age of the newest one committed. 0: none";
     pub deferred: Family<WhyLabel, Counter>, "deferred", "Deferrals committed; an intent that is deferred again counts again";
     pub deferred_waiting: Family<TopicLabel, Gauge>, "deferred_waiting", "Deferred intents in the topic, of all instances";
     deferred_late: TalliedHistogram = lateness(), "deferred_late_seconds", "Seconds from the due time of a deferred intent to its release";
@@ -151,12 +151,12 @@ metrics! {
     pub clock_ahead: Counter, "clock_ahead", "Decisions for users with an entry more than 5 minutes ahead of the clock";
     pub early_times: Counter, "early_times", "Intents decided with created_at, expires_at or not_before before 1971: seconds instead of milliseconds, or a default such as the year 1";
     pub clock_wrong: Gauge, "clock_wrong", "1 while weir decides nothing: most other clocks contradict this machine's, or none was compared yet";
-    pub clock_skew: Family<NodeLabel, Seconds>, "clock_skew_seconds", "Seconds that this machine's clock is ahead of a Redis node's; negative: behind";
+    pub clock_skew: Family<NodeLabel, RealGauge>, "clock_skew_seconds", "Seconds that this machine's clock is ahead of a Redis node's; negative: behind";
     pub history_dropped: Counter, "history_dropped", "Intents recorded in full histories (redis.max_entries), whose oldest entries were dropped";
     pub segment_overlaps: Counter, "segment_overlaps", "Intents of users in more than one segment";
     pub segment_unnamed: Counter, "segment_unnamed", "Intents of users in a segment that the policy does not name";
     pub version: Family<VersionLabels, Gauge>, "version_info", "Version in force of segments and policy, always 1";
-    pub version_age: Family<SourceLabel, Seconds>, "version_age_seconds", "Seconds since the version in force was loaded";
+    pub version_age: Family<SourceLabel, RealGauge>, "version_age_seconds", "Seconds since the version in force was loaded";
     pub refresh_failures: Family<SourceLabel, Counter>, "refresh_failures", "Segments or policies that were rejected or could not be read";
     pub segment_members: Family<SegmentLabel, Gauge>, "segment_members", "Users in a segment";
     pub lanes_ready: Gauge, "lanes_ready", "Lanes that have their partitions";

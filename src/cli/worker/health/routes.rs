@@ -1,18 +1,19 @@
 //! How routes are: what `/v1/status` and `/metrics` ask.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Instant};
 
 use arc_swap::ArcSwap;
-use weir_core::{pace::Throttle, routes::Routes};
+use prometheus_client::metrics::family::Family;
+use weir_core::{
+    pace::Throttle,
+    routes::{RouteKnown, RouteState, Routes},
+};
 use weir_worker::routes::{RouteSeen, RoutesStatus};
 
 use super::{bring, degradation};
 use crate::{
     http::{Degradation, Degraded},
-    metrics::{Metrics, OfRouteLabel, ThrottledLabels},
+    metrics::{Metrics, OfRouteLabel, RealGauge, ThrottledLabels},
 };
 
 /// The routes, as health and metrics show them.
@@ -41,35 +42,40 @@ impl RoutesHealth {
     }
 
     pub(super) fn note(&self, metrics: &Metrics) {
-        let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
-        let gauges = [&metrics.route_permits, &metrics.route_lag, &metrics.route_waiting, &metrics.route_overdue];
-        gauges.into_iter().for_each(|family| family.clear());
+        let figures: [(&Family<OfRouteLabel, RealGauge>, RouteFigure); 7] = [
+            (&metrics.route_permits, |seen, _| Some(seen.permits as f64)),
+            (&metrics.route_lag, |seen, _| seen.known.lag.map(|lag| lag as f64)),
+            (&metrics.route_waiting, |seen, _| Some(seen.known.waiting() as f64)),
+            (&metrics.route_overdue, |_, state| Some(state.overdue() as f64)),
+            (&metrics.route_drain_rate, |seen, _| Some(seen.known.drain_per_s)),
+            (&metrics.route_expected_wait, |seen, _| Some(seen.known.expected_wait_ms() as f64 / 1e3)),
+            (&metrics.route_oldest_waiting, |seen, _| oldest_s(&seen.known)),
+        ];
+        figures.iter().for_each(|(family, _)| family.clear());
         metrics.route_throttled.clear();
-        let seconds = [&metrics.route_drain_rate, &metrics.route_expected_wait, &metrics.route_oldest_waiting];
-        seconds.into_iter().for_each(|family| family.clear());
         for (name, seen) in self.status.seen() {
-            let label = OfRouteLabel { route: name.to_string() };
-            let RouteSeen { known, permits, throttle, .. } = &*seen;
-            metrics.route_permits.get_or_create(&label).set(number(*permits));
-            if *throttle != Throttle::No {
-                let throttled = ThrottledLabels { route: name.to_string(), why: throttle.as_str() };
+            let (label, state) = (OfRouteLabel { route: name.to_string() }, self.routes.state(&name));
+            for (family, figure) in figures {
+                if let Some(figure) = figure(&seen, &state) {
+                    family.get_or_create(&label).set(figure);
+                }
+            }
+            bring(&metrics.waiting.get_or_create(&label), state.queued());
+            if seen.throttle != Throttle::No {
+                let throttled = ThrottledLabels { route: name.to_string(), why: seen.throttle.as_str() };
                 metrics.route_throttled.get_or_create(&throttled).set(1);
             }
-            if let Some(lag) = known.lag {
-                metrics.route_lag.get_or_create(&label).set(number(lag));
-            }
-            metrics.route_waiting.get_or_create(&label).set(number(known.waiting()));
-            metrics.route_drain_rate.get_or_create(&label).set(known.drain_per_s);
-            let seconds = |ms| Duration::from_millis(ms).as_secs_f64();
-            metrics.route_expected_wait.get_or_create(&label).set(seconds(known.expected_wait_ms()));
-            if let Some(oldest_ms) = known.oldest_waiting_ms.or((known.waiting() == 0).then_some(0)) {
-                metrics.route_oldest_waiting.get_or_create(&label).set(seconds(oldest_ms));
-            }
-            let state = self.routes.state(&name);
-            metrics.route_overdue.get_or_create(&label).set(number(state.overdue()));
-            bring(&metrics.waiting.get_or_create(&label), state.queued());
         }
     }
+}
+
+/// A figure of a route; `None`: it is not known, and not shown.
+type RouteFigure = fn(&RouteSeen, &RouteState) -> Option<f64>;
+
+/// How long the oldest intent has waited, in seconds; 0: none waits.
+fn oldest_s(known: &RouteKnown) -> Option<f64> {
+    let oldest_ms = known.oldest_waiting_ms.or((known.waiting() == 0).then_some(0))?;
+    Some(oldest_ms as f64 / 1e3)
 }
 
 fn message(name: &str, seen: &RouteSeen) -> String {
