@@ -429,7 +429,7 @@ fn a_worker_that_runs_is_not_disturbed() {
 }
 
 #[test]
-fn routes_need_their_topics_and_those_that_share_the_lag_of_a_topic_are_warned_of() {
+fn each_limit_has_a_line_and_routes_need_their_topics_and_one_of_their_own_for_their_lag() {
     let (mut scene, _redis) = scene("check-routes");
     let route = |name: &str, more: &str| format!("[[routes]]\nname = {name:?}\nchannel = {name:?}\n{more}\n");
     let policy = |routes: &[String]| format!("version = \"1\"\n[default]\ncaps = \"unlimited\"\n{}", routes.concat());
@@ -438,10 +438,16 @@ fn routes_need_their_topics_and_those_that_share_the_lag_of_a_topic_are_warned_o
     let suppresses = |group: &str| format!("consumer_group = {group:?}\nwhen_full = \"suppress\"");
     for (one, other) in [("hedwig", "errol"), ("hedwig", "hedwig")] {
         let routes = [route("email", &suppresses(one)), route("push", &suppresses(other))];
-        scene.write_policy(&policy(
-            &[routes.as_slice(), &[route("sms", "rate = 1\nwhen_full = \"suppress\"")]].concat(),
-        ));
+        let more = "[pressure]\nmax_active_users = 9\nwindow = \"30m\"\naction = \"suppress\"\n[[budgets]]\nname = \"b\"\nlimit = 7\ntotal = true\n";
+        let sms = route("sms", &format!("rate = 1\nwhen_full = \"suppress\"\n{more}"));
+        scene.write_policy(&policy(&[routes.as_slice(), &[sms]].concat()));
         let found = check(&scene, &config);
+        let (ok, warned) = (found.of("ok"), found.of("warning"));
+        for line in ["limits: route sms: at most 1 per second", "limits: pressure: at most 9 active users in 30m"] {
+            assert!(ok.iter().any(|text| text == line), "{line}: {ok:?}");
+        }
+        let budget = format!("limits: budget b: at most 7 in total. {} may delete", scene.topic("approved"));
+        assert!(warned.iter().any(|text| text.starts_with(&budget)), "{budget}: {warned:?}");
         let shares: Vec<String> =
             found.of("warning").into_iter().filter(|text| text.contains("share the lag")).collect();
         assert_eq!(shares.len(), 1, "{one} {other}: {shares:?}");

@@ -14,9 +14,8 @@ use weir_kafka::{
 };
 
 use super::{
-    Missing, budgets,
+    Missing, limits,
     report::{CheckReport, Finding, Repair},
-    routes,
 };
 use crate::{
     cli::assemble::{self, ask_kafka},
@@ -68,11 +67,14 @@ pub(super) async fn look(
     let found = report_topics(settings, &options, inventory, missing, report).await;
     transactions(&options, policy, report).await;
     let waiting = match policy {
-        Some(policy) => routes::look(&options, policy, (missing, assemble::new_topics(settings)), report).await,
+        Some(policy) => limits::waiting(&options, policy, (missing, assemble::new_topics(settings)), report).await,
         None => Vec::new(),
     };
     let topics = TopicsThere { named: &found, waiting: &waiting };
-    topics_settings(settings, &options, topics, policy, report).await;
+    let kept = topics_settings(settings, &options, topics, policy, report).await;
+    if let Some(policy) = policy {
+        limits::look(&options, policy, &kept, report).await;
+    }
     has_decided(&options, report).await
 }
 
@@ -150,7 +152,7 @@ async fn transactions(options: &Arc<KafkaOptions>, policy: Option<&Policy>, repo
     let beside = [options.for_refunds(), activity, options.for_delivery_reports(), options.for_retries()];
     let beside = beside.map(|beside| beside.map(Arc::new));
     let later = options.deferred.as_ref().map(|wheel| Arc::new(options.for_ring(wheel, Ring::Minutes)));
-    let waiting = policy.into_iter().flat_map(routes::waited_for);
+    let waiting = policy.into_iter().flat_map(limits::waited_for);
     let waiting: Vec<_> = waiting.map(|route| options.for_waiting(&route.name).map(Arc::new)).collect();
     for options in [Some(Arc::clone(options)), later].into_iter().chain(beside).chain(waiting).flatten() {
         match ask_kafka(&options, transaction::try_one).await {
@@ -187,17 +189,18 @@ struct TopicsThere<'t> {
     waiting: &'t [String],
 }
 
+/// What is wrong with the settings of topics; gives them, as far as they are known.
 async fn topics_settings(
     settings: &Settings,
     options: &KafkaOptions,
     topics: TopicsThere<'_>,
     policy: Option<&Policy>,
     report: &mut CheckReport,
-) {
+) -> BTreeMap<String, TopicSettings> {
     let TopicsThere { named, waiting } = topics;
     let there: Vec<&str> = named.iter().chain(waiting).map(String::as_str).collect();
     if there.is_empty() {
-        return;
+        return BTreeMap::new();
     }
     match topic_settings::describe(options, &there).await {
         Ok(found) => {
@@ -205,13 +208,14 @@ async fn topics_settings(
             retention(settings, options, &found, report);
             if let Some(policy) = policy {
                 deferred_retention(options, &found, policy.defer_max_ms, report);
-                budgets::retention(policy, options, &found, report);
             }
+            found
         }
         Err(error) => {
             let message =
                 format!("the topics' max.message.bytes, retention.ms and cleanup.policy are not known: {error}");
             report.add(Finding::Warning, "kafka", message);
+            BTreeMap::new()
         }
     }
 }

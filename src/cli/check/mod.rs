@@ -1,12 +1,11 @@
 //! `weir check`: reads everything, connects to everything, changes nothing, reports what is wrong and what to do.
 
-mod budgets;
 mod files;
 mod kafka;
+mod limits;
 mod redis;
 mod registry;
 mod report;
-mod routes;
 
 use std::io::Write;
 

@@ -1,0 +1,196 @@
+//! The limits of the policy, a line each: what it allows, and what is wrong with the topics and groups that it goes by.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use weir_core::{
+    budget::{Budget, BudgetSpan},
+    document::value::in_words,
+    pace::PartitionLag,
+    policy::Policy,
+    route::{Route, WhenFull},
+};
+use weir_kafka::{
+    client::KafkaOptions,
+    group_progress::GroupProgress,
+    new_topics::NewTopics,
+    topic_settings::{RETENTION_MS, TopicSettings},
+    topics::TopicError,
+    waiting_topics,
+};
+
+use super::{
+    Missing,
+    report::{CheckReport, Finding},
+};
+use crate::{cli::assemble::ask_kafka, routes::approved_topics};
+
+/// The routes that intents wait for.
+pub(super) fn waited_for(policy: &Policy) -> impl Iterator<Item = &Route> {
+    policy.routes.iter().filter(|route| route.when_full == WhenFull::Wait)
+}
+
+/// Looks at the topics of waiting intents, and creates those that are missing where that is asked for. Gives those that are there.
+pub(super) async fn waiting(
+    options: &Arc<KafkaOptions>,
+    policy: &Policy,
+    (missing, new): (Missing, NewTopics),
+    report: &mut CheckReport,
+) -> Vec<String> {
+    let mut there = Vec::new();
+    for route in waited_for(policy) {
+        let Some(topic) = options.waiting_topic(&route.name) else { continue };
+        let create = (missing == Missing::Create).then_some(new);
+        match waiting_topics::ready(options, std::slice::from_ref(&topic), create).await {
+            Ok(partitions) => {
+                let partitions = partitions.first().copied().unwrap_or_default();
+                report.add(Finding::Ok, "kafka", format!("{topic}: {partitions} partitions"));
+                there.push(topic);
+            }
+            Err(error) => {
+                report.add(Finding::Error, "kafka", error.to_string());
+                if matches!(error, TopicError::Keeps { .. }) {
+                    there.push(topic);
+                }
+            }
+        }
+    }
+    there
+}
+
+/// Reports each limit. The settings of topics are those that are known.
+pub(super) async fn look(
+    options: &Arc<KafkaOptions>,
+    policy: &Policy,
+    found: &BTreeMap<String, TopicSettings>,
+    report: &mut CheckReport,
+) {
+    for budget in &policy.budgets {
+        let topics = approved_topics(options, &budget.selection);
+        let wrong = topics.iter().filter_map(|topic| deletes_too_early(budget, topic, found.get(topic)?)).collect();
+        add(format!("budget {}: at most {} {}", budget.name, budget.limit, budget.span), Vec::new(), wrong, report);
+    }
+    if let Some(rule) = &policy.pressure {
+        let window = in_words(rule.window_ms());
+        let allows = format!("pressure: at most {} active users in {window}", rule.max_active_users);
+        add(allows, Vec::new(), Vec::new(), report);
+    }
+    for (place, route) in policy.routes.iter().enumerate() {
+        let rate = route.rate.map(|rate| format!("at most {rate} per second"));
+        let service = route.service.as_ref().map(|service| format!("what the service {service} registers"));
+        let (mut allows, mut errors): (Vec<String>, _) = (rate.into_iter().chain(service).collect(), Vec::new());
+        if let Some(group) = &route.consumer_group {
+            match lag(options, route, group).await {
+                Ok(lag) => allows.push(format!("the group {group} has {lag} approved records to deliver")),
+                Err(error) => errors.push(error.to_string()),
+            }
+        }
+        let shared = policy.routes[..place].iter().filter_map(|other| shared(options, other, route)).collect();
+        add(format!("route {}: {}", route.name, allows.join(", ")), errors, shared, report);
+    }
+}
+
+/// Reports a limit: what it allows, then what fails, and what should be changed.
+fn add(allows: String, errors: Vec<String>, warnings: Vec<String>, report: &mut CheckReport) {
+    let finding = match (errors.is_empty(), warnings.is_empty()) {
+        (false, _) => Finding::Error,
+        (true, false) => Finding::Warning,
+        (true, true) => Finding::Ok,
+    };
+    report.add(finding, "limits", [vec![allows], errors, warnings].concat().join(". "));
+}
+
+/// How many approved records of a route its group has not committed.
+async fn lag(options: &Arc<KafkaOptions>, route: &Route, group: &Arc<str>) -> anyhow::Result<u64> {
+    let (topics, group) = (approved_topics(options, &route.filter), group.to_string());
+    let undelivered = |lags: Vec<(i32, PartitionLag)>| lags.iter().map(|(_, lag)| lag.undelivered).sum::<u64>();
+    ask_kafka(options, move |kafka| {
+        let progress = GroupProgress::new(kafka, group)?;
+        topics.iter().map(|topic| progress.lag(topic).map(undelivered)).sum::<Result<u64, TopicError>>()
+    })
+    .await
+}
+
+/// Two routes by lag on one topic are paced by what both of them approve, whatever their groups: each consumes the whole topic.
+fn shared(options: &KafkaOptions, one: &Route, other: &Route) -> Option<String> {
+    one.consumer_group.as_ref().and(other.consumer_group.as_ref())?;
+    let topics = approved_topics(options, &other.filter);
+    let topic = approved_topics(options, &one.filter).into_iter().find(|topic| topics.contains(topic))?;
+    Some(format!(
+        "The routes {} and {} share the lag of {topic}: a blast on one slows the other down. Give a channel its own topic in \
+         [kafka.approved_by_channel]",
+        one.name, other.name
+    ))
+}
+
+/// What the topic has to keep, in milliseconds: in total all of it.
+fn required_ms(span: &BudgetSpan) -> i64 {
+    match span {
+        BudgetSpan::Rolling { length_ms, .. } => *length_ms,
+        BudgetSpan::Per(period) => period.longest_ms(),
+        BudgetSpan::Total => i64::MAX,
+    }
+}
+
+fn deletes_too_early(budget: &Budget, approved: &str, settings: &TopicSettings) -> Option<String> {
+    let required_ms = required_ms(&budget.span);
+    let short = settings.keeps_too_little(required_ms, "");
+    if short.is_empty() {
+        return None;
+    }
+    let found =
+        short.iter().map(|wrong| format!("{} is {}", wrong.setting, wrong.value)).collect::<Vec<_>>().join(", ");
+    let needed =
+        |required: &str| if required_ms == i64::MAX { "-1 (keep all)".to_owned() } else { required.to_owned() };
+    let needed = short.iter().map(|wrong| match wrong.setting {
+        RETENTION_MS => format!("{}: {}", wrong.setting, needed(&wrong.must_be())),
+        setting => format!("{setting}: {}", wrong.required),
+    });
+    let needed = needed.collect::<Vec<_>>().join(", ");
+    Some(format!(
+        "{approved} may delete records that it still counts: {found}. If Redis loses the budget, weir rebuild then leaves it closed \
+         until --budget-used says what was used before. To have it counted, set {needed}"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_core::{
+        budget::WhenUnavailable,
+        decide::Scope,
+        policy::{Action, Period, Selection},
+    };
+
+    use super::*;
+
+    fn message(span: BudgetSpan, settings: &[(&str, &str)]) -> Option<String> {
+        let budget = Budget {
+            name: "spring".into(),
+            selection: Selection::default(),
+            scope: Scope::Every,
+            limit: 10,
+            span,
+            best_effort: false,
+            when_spent: Action::Suppress,
+            on_unavailable: WhenUnavailable::Wait,
+        };
+        deletes_too_early(&budget, "approved", &settings.iter().copied().collect())
+    }
+
+    #[test]
+    fn a_budget_is_warned_of_whose_window_is_longer_than_the_topic_keeps_records() {
+        const DAY_MS: i64 = 86_400_000;
+        let rolling = |days: i64| BudgetSpan::Rolling { length_ms: days * DAY_MS, text: Arc::from("x") };
+        let eight_days = [("retention.ms", "691200000"), ("retention.bytes", "-1"), ("cleanup.policy", "delete")];
+        assert_eq!(message(rolling(8), &eight_days), None);
+        assert_eq!(message(BudgetSpan::Per(Period::Week), &eight_days), None);
+        assert!(message(rolling(9), &eight_days).unwrap().ends_with("set retention.ms: 777600000 or more"));
+        assert!(message(BudgetSpan::Per(Period::Month), &eight_days).is_some());
+        let total = message(BudgetSpan::Total, &eight_days).unwrap();
+        assert!(total.contains("--budget-used") && total.ends_with("set retention.ms: -1 (keep all)"), "{total}");
+
+        let all = [("retention.ms", "-1"), ("retention.bytes", "-1")];
+        assert_eq!(message(BudgetSpan::Total, &all), None);
+        let by_size = [("retention.ms", "-1"), ("retention.bytes", "1000000")];
+        assert!(message(rolling(1), &by_size).unwrap().ends_with("set retention.bytes: -1"));
+    }
+}
