@@ -7,6 +7,8 @@ use weir_oracle::{
     service::{Registration, ServiceName, ServiceSeen, Total},
 };
 
+use crate::limits::LimitView;
+
 /// The most that an instance registers, per second and of concurrency.
 const MAX_CAPACITY: u64 = 1_000_000;
 /// The longest timeout, interval and processing time, in milliseconds: an hour.
@@ -136,15 +138,11 @@ pub struct ServiceList {
 /// The share that an instance of weir has of a service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ServiceShare {
-    /// The service.
-    #[schema(example = "hedwig-email")]
-    pub service: String,
-    /// What is registered, per second.
-    pub capacity_per_s: u64,
+    /// `limit`: what is registered, per second. `held`: the share of this instance.
+    #[serde(flatten)]
+    pub shared: LimitView,
     /// The concurrency that is registered.
     pub concurrency: u64,
-    /// The share of this instance, per second.
-    pub share_per_s: u64,
     /// The share of this instance of the concurrency.
     pub share_concurrency: u64,
     /// Admissions that it gave and that have not ended.
@@ -154,21 +152,16 @@ pub struct ServiceShare {
 /// How a service stands, over all instances of weir.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct ServiceView {
-    /// The service.
-    #[schema(example = "hedwig-email")]
-    pub service: String,
+    /// `limit`: admissions per second, of all instances. `leased`: the shares of the rate that are in force or were within the last
+    /// second.
+    #[serde(flatten)]
+    pub shared: LimitView,
     /// Its live instances, by name.
     pub instances: Vec<InstanceView>,
-    /// Admissions per second, of all instances.
-    pub capacity_per_s: u64,
     /// Admissions that have not ended, of all instances.
     pub concurrency: u64,
-    /// The shares of the rate that are in force or were within the last second.
-    pub given_per_s: u64,
     /// The shares of the concurrency that are in force, and admissions beyond them that have not ended.
     pub given_concurrency: u64,
-    /// The instances of weir that share it.
-    pub members: u64,
     /// The mean time of its admissions, in milliseconds; null before one has ended with `took_ms`.
     pub mean_took_ms: Option<f64>,
 }
@@ -290,10 +283,8 @@ impl ServiceList {
     #[must_use]
     pub fn of(states: Vec<AdmissionsView>) -> Self {
         let share = |AdmissionsView { service, total, per_s, concurrency, outstanding }| ServiceShare {
-            service: ServiceName::to_string(&service),
-            capacity_per_s: total.per_s,
+            shared: LimitView { held: Some(per_s), ..LimitView::of_service(&service.to_string(), total.per_s) },
             concurrency: total.concurrency,
-            share_per_s: per_s,
             share_concurrency: concurrency,
             outstanding,
         };
@@ -314,14 +305,17 @@ impl ServiceView {
             network_ms: one.network_ms,
             lives_for_ms: one.lives_for_ms,
         });
+        let shared = LimitView {
+            left: Some(total.per_s.saturating_sub(given.0)),
+            leased: Some(given.0),
+            members: Some(members),
+            ..LimitView::of_service(&service.to_string(), total.per_s)
+        };
         Self {
-            service: service.to_string(),
+            shared,
             instances: instances.collect(),
-            capacity_per_s: total.per_s,
             concurrency: total.concurrency,
-            given_per_s: given.0,
             given_concurrency: given.1,
-            members,
             mean_took_ms: (processing_us > 0).then_some(processing_us as f64 / 1_000.0),
         }
     }

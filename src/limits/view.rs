@@ -24,6 +24,8 @@ pub enum LimitKind {
     Pressure,
     /// Intents per second, as delivery takes them.
     Route,
+    /// Admissions per second, as the instances of a service have registered.
+    Service,
 }
 
 /// What a limit counts over.
@@ -149,6 +151,7 @@ impl LimitKind {
             Self::Budget => "budget",
             Self::Pressure => "pressure",
             Self::Route => "route",
+            Self::Service => "service",
         }
     }
 }
@@ -249,6 +252,12 @@ impl LimitView {
     #[must_use]
     pub fn of_route(route: &Route) -> Self {
         Self::bare(LimitKind::Route, &route.name, route.rate, LimitSpan::second()).not_looked_at("/v1/routes")
+    }
+
+    /// A service whose instances have registered so many admissions per second.
+    #[must_use]
+    pub fn of_service(service: &str, per_s: u64) -> Self {
+        Self { available: true, ..Self::bare(LimitKind::Service, service, Some(per_s), LimitSpan::second()) }
     }
 
     fn not_looked_at(self, path: &str) -> Self {

@@ -73,7 +73,7 @@ fn admitted_for(client: &Client, service: &str, timeout_ms: u64) -> (String, Ins
 fn share(client: &Client, service: &str) -> Value {
     let list = client.get("/v1/services").json();
     let mut services = list["services"].as_array().unwrap().iter();
-    services.find(|one| one["service"] == service).cloned().unwrap_or_default()
+    services.find(|one| one["name"] == service).cloned().unwrap_or_default()
 }
 
 /// A scene without a limit of requests, and two instances of weir on it.
@@ -119,8 +119,9 @@ fn an_admission_is_given_once_a_service_is_known_and_every_mistake_is_a_problem(
     assert!((1..=30_000).contains(&lives_for_ms), "{lives_for_ms}");
     let own = json!({"instance": "e-0", "capacity_per_s": 50, "concurrency": 2, "timeout_ms": 60_000, "network_ms": 50,
         "lives_for_ms": null});
-    let expected = json!({"service": "email", "instances": [own], "capacity_per_s": 50, "concurrency": 2,
-        "given_per_s": 50, "given_concurrency": 2, "members": 1, "mean_took_ms": 12.0});
+    let expected = json!({"kind": "service", "name": "email", "per": "second", "limit": 50, "used": null, "left": 0, "held": null,
+        "leased": 50, "members": 1, "free_at": null, "why": null, "available": true, "instances": [own], "concurrency": 2,
+        "given_concurrency": 2, "mean_took_ms": 12.0});
     assert_eq!(seen, expected);
     for (outcome, count) in [("admitted", 2.0), ("ended", 2.0), ("over_concurrency", 1.0)] {
         let labels = format!("service=\"email\",outcome=\"{outcome}\"");
@@ -306,7 +307,7 @@ fn give_together(name: &str) -> (usize, usize) {
     wait_until(DEADLINE, "b has all of it", || {
         let of_b = share(&at_b, "email");
         ask(&at_b, "email");
-        of_b["share_per_s"] == PER_S && of_b["share_concurrency"] == AT_ONCE
+        of_b["held"] == PER_S && of_b["share_concurrency"] == AT_ONCE
     });
     (in_a_second, at_once)
 }
@@ -329,7 +330,7 @@ fn remove_and_time_out(name: &str) -> [Duration; 2] {
     let [a, b] = &workers.each_ref().map(Client::of);
     let registration = |timeout_ms: u64, interval_ms: u64| json!({"capacity_per_s": 500, "concurrency": 20, "timeout_ms": timeout_ms, "interval_ms": interval_ms});
     let body = registration(2_500, 1_000);
-    let total = |client: &Client| client.get("/v1/services/email").json()["capacity_per_s"].clone();
+    let total = |client: &Client| client.get("/v1/services/email").json()["limit"].clone();
     let mut silent_since = Instant::now();
     wait_until(DEADLINE, "both are registered", || {
         instance(a, "email", "e-0", &body).json();
@@ -350,7 +351,7 @@ fn remove_and_time_out(name: &str) -> [Duration; 2] {
     wait_until(DEADLINE, "both share what is left", || {
         keep();
         [a, b].into_iter().for_each(|client| drop(ask(client, "email")));
-        let shares = [a, b].map(|client| share(client, "email")["share_per_s"].as_u64().unwrap_or(0));
+        let shares = [a, b].map(|client| share(client, "email")["held"].as_u64().unwrap_or(0));
         shares.iter().all(|share| *share > 0) && shares.iter().sum::<u64>() <= 500
     });
 
