@@ -119,7 +119,7 @@ fn the_page_has_a_row_where_the_policy_limits_the_active_users() {
 
         let unsynced = Some(Silence { since: SystemClock.passed(), why: "no answer".to_owned() });
         status.set(Some(PressureSeen { unsynced, ..seen(50_400, true) }), None);
-        browser.wait("it is not synced", &format!("return {state} === 'does not answer: no answer'")).await;
+        browser.wait("it is not synced", &format!("return {state} === 'unknown: no answer'")).await;
         let shown = browser.text("#limits").await;
         assert!(shown.contains("not synced for "), "{shown}");
         assert!(

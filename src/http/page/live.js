@@ -218,7 +218,7 @@ class Live {
       text("rule", [spanOf(one), ...words[one.kind](one)].join("; "));
       const count = (value) => cell(value === null ? "–" : number(value), { kind: "number" });
       const free = one.free_at === null ? "" : `; again ${moment.format(new Date(one.free_at))}`;
-      const state = !one.available ? `does not answer: ${one.why}` : one.why === null ? "open" : one.why + free;
+      const state = !one.available ? `unknown: ${one.why}` : one.why === null ? "open" : one.why + free;
       return row(named, count(one.limit), count(one.used), count(one.left), count(one.held), bar(one.used === null ? 0 : one.used / Math.max(1, one.limit)),
         cell(state, { kind: one.why === null ? "good" : "bad" }));
     }), "");
