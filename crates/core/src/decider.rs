@@ -147,6 +147,8 @@ pub struct BatchDecision {
     read_before: ReadBefore,
     /// The places of the requests that only look up.
     looked_up: Vec<RequestIndex>,
+    /// The place of the set of caps that these get, where there is one: sets that the policy made later are behind it.
+    nothing_fits: Option<usize>,
     now: Time,
 }
 
@@ -161,8 +163,20 @@ impl Decider {
         let eval = PolicyEval::new(policy, &names, now);
         let (decider, read_before) = (self.clone(), ReadBefore::none());
         let looked_up = Vec::new();
-        let (budgets, pressure, capacity) = (None, None, None);
-        BatchDecision { decider, set, eval, budgets, pressure, capacity, named, read_before, looked_up, now }
+        let (budgets, pressure, capacity, nothing_fits) = (None, None, None, None);
+        BatchDecision {
+            decider,
+            set,
+            eval,
+            budgets,
+            pressure,
+            capacity,
+            named,
+            read_before,
+            looked_up,
+            nothing_fits,
+            now,
+        }
     }
 
     /// Reads the intents; the clock has no part in it. One whose output could not be written is none: decided here, before the

@@ -59,7 +59,8 @@ impl BatchDecision {
             };
             gate_results.push(GateResult { disposition, segment, budgets });
         }
-        let cap_sets = self.cap_sets(&mut requests);
+        let mut cap_sets = Vec::new();
+        self.add_cap_sets(&mut cap_sets, &mut requests);
         let requests = AdmitBatch { now: self.now, cap_sets, requests };
         (GatedBatch::new((records, decoded), gate_results, requests), counts)
     }
@@ -72,16 +73,16 @@ impl BatchDecision {
         }
     }
 
-    /// The sets of caps of all requests. What is only looked up is asked for with a cap that nothing fits into.
-    fn cap_sets(&mut self, requests: &mut [AdmitRequest<'_>]) -> Vec<Vec<CapQuery>> {
-        let mut cap_sets = self.eval.take_cap_sets();
+    /// Adds the sets of caps that the policy has made since. What is only looked up is asked for with a cap that nothing fits into.
+    pub(super) fn add_cap_sets(&mut self, cap_sets: &mut Vec<Vec<CapQuery>>, requests: &mut [AdmitRequest<'_>]) {
+        cap_sets.extend(self.eval.take_cap_sets());
         if !self.looked_up.is_empty() {
-            for request in self.looked_up.drain(..) {
-                requests[request.get()].cap_set = cap_sets.len();
-            }
-            cap_sets.push(vec![CapQuery::nothing()]);
+            let place = *self.nothing_fits.get_or_insert_with(|| {
+                cap_sets.push(vec![CapQuery::nothing()]);
+                cap_sets.len() - 1
+            });
+            self.looked_up.drain(..).for_each(|request| requests[request.get()].cap_set = place);
         }
-        cap_sets
     }
 
     /// The segments of all intents, in their order.

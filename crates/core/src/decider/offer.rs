@@ -1,12 +1,18 @@
 //! What limits gave to intents that are not approved, because a cap denies them or the store knows them, is offered to intents of the
 //! same batch that these limits denied. Else an intent would be suppressed for want of what is given back a moment later.
+//!
+//! invariant: no intent is asked for after a later one of its user, as in a batch without limits.
+
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
 
 use super::{
-    BatchDecision, GatedBatch,
+    BatchDecision, Disposition, GateResult, GatedBatch,
     capacity::{BackPermits, Lacks},
     pressure::BackPlaces,
 };
-use crate::{admit::CapQuery, class::ClassNames, policy::Mode, record::Records, routes::Pool};
+use crate::{admit::AdmitBatch, class::ClassNames, policy::Mode, record::Records, routes::Pool, shard::UserHash};
 
 /// What came back of a batch's limits.
 struct Back {
@@ -43,11 +49,15 @@ impl BatchDecision {
         if back.is_nothing() {
             return false;
         }
-        let (asked, known_sets, now) = (gated.requests.requests.len(), self.eval.sets(), self.now);
+        let (asked, last_asked, now) = (gated.requests.requests.len(), last_asked(gated), self.now);
         let (records, decoded, mut has_offered) = (gated.records, gated.decoded, false);
         for (index, decoded) in decoded.iter().enumerate() {
             let Ok(intent) = decoded else { continue };
-            if !self.fate(gated, index).is_limited() || !self.take_back(index, &intent.class(), &mut back) {
+            let is_behind = || last_asked.get(&intent.user).is_some_and(|last| *last > index);
+            if !self.fate(gated, index).is_limited()
+                || is_behind()
+                || !self.take_back(index, &intent.class(), &mut back)
+            {
                 continue;
             }
             let (segment, requests) = (gated.results[index].segment, &mut gated.requests.requests);
@@ -55,7 +65,11 @@ impl BatchDecision {
             gated.results[index].disposition = disposition;
             has_offered = true;
         }
-        self.add_cap_sets(gated, asked, known_sets);
+        let AdmitBatch { cap_sets, requests, .. } = &mut gated.requests;
+        if let Some(place) = self.nothing_fits {
+            requests[asked..].iter_mut().filter(|request| request.cap_set >= place).for_each(|of| of.cap_set += 1);
+        }
+        self.add_cap_sets(cap_sets, requests);
         has_offered
     }
 
@@ -94,21 +108,15 @@ impl BatchDecision {
         }
         true
     }
+}
 
-    /// Adds the sets of caps that only the requests from this one on have.
-    fn add_cap_sets<R>(&mut self, gated: &mut GatedBatch<'_, R>, from: usize, known: usize) {
-        let more = self.eval.take_cap_sets();
-        let cap_sets = &mut gated.requests.cap_sets;
-        // The batch may have a set of its own behind those of the policy: that of what is only looked up.
-        for request in gated.requests.requests[from..].iter_mut().filter(|request| request.cap_set >= known) {
-            request.cap_set = request.cap_set - known + cap_sets.len();
+/// The last record of each user that the store was asked to decide.
+fn last_asked<R>(gated: &GatedBatch<'_, R>) -> HashMap<UserHash, usize, RandomState> {
+    let asked = |(index, gate_result): (usize, &GateResult)| match gate_result.disposition {
+        Disposition::CheckCaps { request, .. } => Some((gated.request(request).user, index)),
+        Disposition::Undecided | Disposition::Suppress(_) | Disposition::LookUp { .. } | Disposition::Bypass { .. } => {
+            None
         }
-        cap_sets.extend(more);
-        if !self.looked_up.is_empty() {
-            for request in self.looked_up.drain(..) {
-                gated.requests.requests[request.get()].cap_set = cap_sets.len();
-            }
-            cap_sets.push(vec![CapQuery::nothing()]);
-        }
-    }
+    };
+    gated.results.iter().enumerate().filter_map(asked).collect()
 }

@@ -203,11 +203,6 @@ impl PolicyEval {
         std::mem::take(&mut self.cap_sets)
     }
 
-    /// How many sets of caps have been made, also those that were moved out: the next one has this number.
-    pub(crate) fn sets(&self) -> usize {
-        self.sets.len()
-    }
-
     /// What the policy says of an intent. The order: stops, `expires_at`, `max_age`, `not_before`, quiet hours, bypass, caps.
     ///
     /// In shadow mode it says the same; an intent that it suppresses is sent all the same, and recorded unless
