@@ -11,7 +11,7 @@ use crate::{activity::ActivityHash, decider::fate::Fates, pressure::ActiveBy};
 #[derive(Debug, Default)]
 pub(in crate::decider) struct BackPlaces {
     users: HashSet<ActivityHash, RandomState>,
-    /// The same, and maybe some whose place is given away, in the order of their intents.
+    /// The same users in the order of their intents, and some whose place has been given away since.
     order: VecDeque<ActivityHash>,
 }
 
@@ -32,7 +32,7 @@ impl BackPlaces {
 }
 
 impl BatchPressure {
-    /// The places of users of whom no intent is approved.
+    /// The places of users without an approved intent.
     pub(in crate::decider) fn back(&self, fates: Fates<'_>) -> BackPlaces {
         if self.placed.is_empty() {
             return BackPlaces::default();

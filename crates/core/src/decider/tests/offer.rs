@@ -14,6 +14,7 @@ const INTENTS: u64 = 4_000;
 const USERS: u64 = 2_100;
 const MOST: u64 = 1_500;
 const PASSED: Duration = Duration::from_secs(100);
+const PATIENCE: Patience = Patience { unavailable_after: None, may_defer: false };
 
 fn now() -> Time {
     Time::from_rfc3339("2026-11-20T09:00:00Z").unwrap()
@@ -94,8 +95,7 @@ fn tokens_that_come_back_in_a_batch_are_spent_in_it() {
     let (decider, records) = (capped(&budget("")), intents());
     let mut begun = decider.begin_batch(now());
     let decoded = begun.decode(&records);
-    let claim =
-        begun.claim(&records, &decoded, PASSED, Patience { unavailable_after: None, may_defer: false }).unwrap();
+    let claim = begun.claim(&records, &decoded, PASSED, PATIENCE).unwrap();
     begun.claimed(funded(&claim, MOST));
     let (gated, approved) = decide(&mut begun, &records, &decoded);
     assert!((1_480..=MOST).contains(&approved), "{approved} of {MOST}");
@@ -114,8 +114,7 @@ fn what_a_spent_budget_denied_and_the_store_was_asked_for_gets_tokens_too() {
     // The store is asked for what the budget denies, too: it was read before.
     begun.look_up(ReadBefore::All);
     let decoded = begun.decode(&records);
-    let claim =
-        begun.claim(&records, &decoded, PASSED, Patience { unavailable_after: None, may_defer: false }).unwrap();
+    let claim = begun.claim(&records, &decoded, PASSED, PATIENCE).unwrap();
     begun.claimed(funded(&claim, MOST));
     let (gated, approved) = decide(&mut begun, &records, &decoded);
     assert!((1_480..=MOST).contains(&approved), "{approved} of {MOST}");
@@ -210,8 +209,7 @@ fn what_comes_back_of_one_limit_is_not_given_to_an_intent_that_lacks_another() {
     let mut begun = decider.begin_batch(now());
     let decoded = begun.decode(&records);
     begun.take_permits(&records, &decoded, PermitsFrom::Pools, PASSED);
-    let claim =
-        begun.claim(&records, &decoded, PASSED, Patience { unavailable_after: None, may_defer: false }).unwrap();
+    let claim = begun.claim(&records, &decoded, PASSED, PATIENCE).unwrap();
     let outcomes = vec![Outcome::Granted; claim.wants.len()];
     begun.claimed(Answers { outcomes, spent: vec![None], leases: vec![None], counted_for_ms: vec![None] });
     let (store, (mut gated, _)) = (store(), begun.gate(&records, &decoded));
@@ -262,8 +260,7 @@ fn what_gets_tokens_late_is_judged_by_its_own_caps() {
     let mut begun = decider.begin_batch(now());
     begun.look_up(ReadBefore::All);
     let decoded = begun.decode(&records);
-    let claim =
-        begun.claim(&records, &decoded, PASSED, Patience { unavailable_after: None, may_defer: false }).unwrap();
+    let claim = begun.claim(&records, &decoded, PASSED, PATIENCE).unwrap();
     begun.claimed(funded(&claim, 2));
     let (mut gated, _) = begun.gate(&records, &decoded);
     ask(&store, &mut gated);
