@@ -26,9 +26,9 @@ pub const LONGEST_WINDOW_MINUTES: u8 = 120;
 const MINUTES: i64 = 255;
 /// How far a cell may be ahead of this array's minute: it was noted by an instance whose clock is ahead.
 pub const AHEAD_MINUTES: i64 = 1;
-/// In place of the latest minute: nobody was noted yet.
+/// Stands for the latest minute while nobody has been noted.
 const NEVER: i64 = i64::MIN;
-/// In place of the latest minute: a thread clears everything. Like [`NEVER`] it is before every minute, so nobody takes it for one.
+/// Stands for the latest minute while a thread clears all cells. Like [`NEVER`], it is before every minute.
 const CLEARING: i64 = NEVER + 1;
 /// How far, beyond the window, a clock is behind the latest minute that was put back, and does not only differ from others.
 const PUT_BACK_MINUTES: i64 = 5;
@@ -260,7 +260,7 @@ impl ActiveUsers {
         }
     }
 
-    /// Empties all cells: for the one who has put [`CLEARING`] in place of the latest minute.
+    /// Empties all cells. Only the thread that has stored [`CLEARING`] as the latest minute may call it.
     fn clear(&self) {
         let is_cleared = |cell: &&AtomicU8| cell.load(Ordering::Relaxed) != 0 && cell.swap(0, Ordering::Relaxed) != 0;
         let cleared = self.cells.iter().filter(is_cleared).count();

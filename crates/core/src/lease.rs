@@ -91,8 +91,8 @@ struct Call {
 }
 
 impl Leases {
-    /// No leases. At most this many budgets are known at a time, and those that tickets wait for. `run`: of the numbers of its turns
-    /// ([`TurnNumber::run`]).
+    /// No leases. It knows at most so many budgets at a time, beside those that tickets wait for. `run`: [`TurnNumber::run`] of its
+    /// turns.
     #[must_use]
     pub fn new(most_budgets: usize, run: i64) -> Self {
         Self {

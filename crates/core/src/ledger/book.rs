@@ -181,7 +181,7 @@ impl LedgerAccount {
     /// Drops what no longer counts.
     fn drop_ended(&mut self, now: i64, span: SpanNow) {
         self.tokens(span).drop_ended(span, now);
-        // A holder's leases go with the last one: where the clock goes back, those that had ended count again.
+        // A holder keeps its ended leases until the last one ends: if the clock goes back, they count again.
         self.holders.retain(|_, leases| leases.range(now + 1..).next().is_some());
         self.takes.drop_ended(now);
         self.returns.drop_ended(now);

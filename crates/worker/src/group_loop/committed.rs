@@ -159,18 +159,12 @@ impl Committed {
 
 #[cfg(test)]
 mod tests {
-    use weir_core::record::{Headers, RecordView};
+    use weir_core::record::{NoHeaders, RecordView};
 
     use super::*;
 
     /// Partition, offset and timestamp of each record.
     struct Batch(Vec<(i32, i64, i64)>);
-
-    impl Headers for Batch {
-        fn header(&self, _: usize) -> Option<(&[u8], Option<&[u8]>)> {
-            None
-        }
-    }
 
     impl Records for Batch {
         fn len(&self) -> usize {
@@ -180,7 +174,7 @@ mod tests {
         fn get(&self, index: usize) -> RecordView<'_> {
             let (partition, offset, millis) = self.0[index];
             let timestamp = Time::from_millis(millis);
-            RecordView { key: None, value: None, partition, offset, timestamp, headers: self, deferral: None }
+            RecordView { key: None, value: None, partition, offset, timestamp, headers: &NoHeaders, deferral: None }
         }
     }
 

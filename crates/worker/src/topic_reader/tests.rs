@@ -9,7 +9,7 @@ use std::{
 use tokio::time::timeout;
 use weir_core::{
     ports::{CommitError, GroupEvent, Settled, SourceError},
-    record::{Headers, Job, Progress, ReadBefore, RecordView},
+    record::{Job, NoHeaders, Progress, ReadBefore, RecordView},
 };
 
 use super::*;
@@ -63,12 +63,6 @@ impl Clock for TestClock {
 #[derive(Default)]
 struct Batch(Vec<i64>);
 
-impl Headers for Batch {
-    fn header(&self, _: usize) -> Option<(&[u8], Option<&[u8]>)> {
-        None
-    }
-}
-
 impl Records for Batch {
     fn len(&self) -> usize {
         self.0.len()
@@ -76,7 +70,15 @@ impl Records for Batch {
 
     fn get(&self, index: usize) -> RecordView<'_> {
         let offset = self.0[index];
-        RecordView { key: None, value: None, partition: 0, offset, timestamp: None, headers: self, deferral: None }
+        RecordView {
+            key: None,
+            value: None,
+            partition: 0,
+            offset,
+            timestamp: None,
+            headers: &NoHeaders,
+            deferral: None,
+        }
     }
 }
 

@@ -35,6 +35,19 @@ fn now() -> Time {
     Time::from_rfc3339("2026-11-20T09:00:00Z").unwrap()
 }
 
+/// A mail that failed twice, and is due now.
+fn third_delivery() -> Deferral {
+    Deferral {
+        due: now(),
+        topic: "retries".into(),
+        partition: 3,
+        offset: 7,
+        first_at: now().plus(-60_000),
+        why: DeferReason::Retry,
+        count: 2,
+    }
+}
+
 /// Intents of these users by channel, with further fields.
 fn batch(intents: &[(&str, &str, &str)]) -> Batch {
     let value = |(place, (user, channel, more)): (usize, &(&str, &str, &str))| {

@@ -7,15 +7,7 @@ use crate::route::MAX_WAIT_MS;
 fn due(count: usize, more: &str) -> Batch {
     let mut batch = batch(&vec![("u", "email", more); count]);
     for (_, deferral) in &mut batch.0 {
-        *deferral = Some(Deferral {
-            due: now(),
-            topic: "retries".into(),
-            partition: 3,
-            offset: 7,
-            first_at: now().plus(-60_000),
-            why: DeferReason::Retry,
-            count: 2,
-        });
+        *deferral = Some(third_delivery());
     }
     batch
 }
