@@ -48,6 +48,8 @@ to = "08:00"
 action = "suppress"
 category = ["promo"]
 "#;
+/// Spent for most of the time.
+const BUDGET: &str = "[[budgets]]\nname = \"hourly\"\nlimit = 2_000\nwindow = \"1h\"\n";
 
 #[expect(clippy::print_stdout, reason = "a bench tells its figures")]
 fn main() {
@@ -57,16 +59,17 @@ fn main() {
     let weir = given.get(1).map_or(env!("CARGO_BIN_EXE_weir"), String::as_str);
     let folder = testkit::folder();
     prepare(folder.path(), weir, count);
-    for (name, intents, more) in [
-        ("one policy", "intents.jsonl", &[][..]),
-        ("one policy, intents in no order", "shuffled.jsonl", &[]),
-        ("two policies", "intents.jsonl", &["--against", "other.toml"]),
-        ("with the page", "intents.jsonl", &["--html", "page.html"]),
+    for (name, policy, intents, more) in [
+        ("one policy", "policy.toml", "intents.jsonl", &[][..]),
+        ("one policy, intents in no order", "policy.toml", "shuffled.jsonl", &[]),
+        ("one policy with a budget", "budget.toml", "intents.jsonl", &[]),
+        ("two policies", "policy.toml", "intents.jsonl", &["--against", "other.toml"]),
+        ("with the page", "policy.toml", "intents.jsonl", &["--html", "page.html"]),
     ] {
         for _ in 0..ROUNDS {
             let begun = Instant::now();
             let mut command = Command::new(weir);
-            command.args(["policy", "simulate", "--policy", "policy.toml", "--intents", intents]);
+            command.args(["policy", "simulate", "--policy", policy, "--intents", intents]);
             command.args(["--segments", "set/manifest.json", "--output", "json"]).args(more).current_dir(folder.path());
             let output = output_within(DEADLINE, &mut command).unwrap();
             let seconds = begun.elapsed().as_secs_f64();
@@ -78,6 +81,7 @@ fn main() {
 
 fn prepare(folder: &Path, weir: &str, count: u32) {
     std::fs::write(folder.join("policy.toml"), POLICY).unwrap();
+    std::fs::write(folder.join("budget.toml"), format!("{POLICY}{BUDGET}")).unwrap();
     std::fs::write(folder.join("other.toml"), POLICY.replace("limit = 4", "limit = 3")).unwrap();
     let mut build = Command::new(weir);
     build.args(["segments", "build", "--user-id", "u32", "--into", "set"]).current_dir(folder);
