@@ -6,7 +6,6 @@ use crate::{
     admit::{AdmitBatch, AdmitRequest, CapQuery},
     class::{Campaign, ClassNames, Kind, KindTable, table_name},
     decide::{Answer, Cap, Send, decide, drop_oldest},
-    decider::RequestIndex,
     deferred_send::DeferredSend,
     history::{Entry, HistoryBounds},
     locked::Locked,
@@ -62,23 +61,10 @@ impl EmbeddedStore {
         shared.histories.get(&user).cloned().unwrap_or_default()
     }
 
-    /// Answers all requests, each at its own time (`times`, one a request) in place of the batch's clock: for the replay of
-    /// past intents.
-    #[must_use]
-    pub fn admit_each(&self, batch: &AdmitBatch<'_>, times: &[Time]) -> Vec<Option<Answer>> {
-        let mut answers = vec![None; batch.requests.len()];
-        self.decide_all(batch, |place| times[place], &mut answers);
-        answers
-    }
-
-    /// Answers one request at its own time: for the replay of past intents that take from budgets.
-    #[must_use]
-    pub fn admit_one(&self, batch: &AdmitBatch<'_>, place: RequestIndex, now: Time) -> Answer {
-        let mut shared = self.shared.lock();
-        let request = &batch.requests[place.get()];
-        let (send, caps) = (shared.send(request), shared.caps(&batch.cap_sets[request.cap_set]));
-        let history = shared.histories.entry(request.user).or_default();
-        decide(history, &send, &caps, now, self.bounds)
+    /// Answers the requests that have no answer, each at its own time (`times`, one a request) in place of the batch's clock: for the
+    /// replay of past intents.
+    pub fn admit_each(&self, batch: &AdmitBatch<'_>, times: &[Time], answers: &mut [Option<Answer>]) {
+        self.decide_all(batch, |place| times[place], answers);
     }
 
     /// Puts a send of the past into its user's history.

@@ -189,3 +189,32 @@ fn it_is_exact_for_random_intents() {
     assert!(expected > 500, "{expected}");
     assert_eq!(rows(&report)["b"].0, expected);
 }
+
+#[test]
+fn what_an_intent_takes_in_vain_is_there_for_the_next_one_in_the_same_minute() {
+    const LIMIT: usize = 40;
+    const WINDOW_MS: i64 = 10 * MINUTE_MS;
+    let mut random = fastrand::Rng::with_seed(11);
+    let (mut at, mut of_budget, mut of_cap) = (0, 0, 0);
+    // What was approved in the window of the budget and of the cap, by an independent count: when, and for whom.
+    let mut approved: VecDeque<(i64, u64)> = VecDeque::new();
+    let intents: Vec<Value> = (0..3_000)
+        .map(|number| {
+            at += random.i64(0..2_000);
+            let user = random.u64(0..50);
+            approved.retain(|(time, _)| *time > at - WINDOW_MS);
+            if approved.len() >= LIMIT {
+                of_budget += 1;
+            } else if approved.iter().any(|(_, other)| *other == user) {
+                of_cap += 1;
+            } else {
+                approved.push_back((at, user));
+            }
+            intent(&format!("i{number}"), at, json!({"user_id": user}))
+        })
+        .collect();
+    let caps = "[default]\ncaps = [{ name = \"once\", limit = 1, window = \"10m\" }]\n";
+    let report = folder(&format!("{caps}{}", budget("b", "limit = 40\nwindow = \"10m\"")), intents).report(&ARGS);
+    assert!(of_budget > 500 && of_cap > 200, "{of_budget} and {of_cap}");
+    assert_eq!((rows(&report)["b"].0, &report["caps"][0]["suppressed"][0]), (of_budget, &json!(of_cap)));
+}

@@ -120,6 +120,21 @@ fn a_budget_that_denies_makes_nobody_active_and_two_policies_are_side_by_side() 
 }
 
 #[test]
+fn a_place_that_a_user_takes_in_vain_goes_to_another_one_in_the_same_minute() {
+    let capped = UNLIMITED.replace("\"unlimited\"", "[{ name = \"once\", limit = 1, window = \"24h\" }]");
+    let policy = pressure(1_000, "action = \"suppress\"").replace(UNLIMITED, &capped);
+    let one = |id: String, at_ms: i64, user: i64| intent(&id, at_ms, json!({"user_id": user}));
+    // The first 1,000 users come in, have left an hour later, and come again before 1,000 others.
+    let first = (0..1_000).map(|user| one(format!("a{user}"), user, user));
+    let again = (0..2_000).map(|user| one(format!("b{user}"), HOUR_MS + user, user));
+    let report = folder(&policy, first.chain(again)).report(&ARGS);
+    let [approved, suppressed, ..] = totals(&report);
+    is_near(&json!(approved), 2_000);
+    is_near(&report["caps"][0]["suppressed"][0], 1_000);
+    assert_eq!(approved + suppressed, 3_000);
+}
+
+#[test]
 fn approvals_before_the_first_intent_count_while_they_are_in_the_window() {
     let past = |user: i64, at_ms: i64| intent(&format!("p{user}"), at_ms, json!({"user_id": user, "channel": "push"}));
     // 1,000 in the window, and 1,000 that left it.

@@ -1,7 +1,7 @@
 //! A batch that asks the store, with the answers. Records and requests are counted apart: an intent that the store is not asked about
 //! has no request.
 
-use super::{Disposition, Fate, GateDenial, GateResult, GatedBatch, UnavailableOutcome, fate::Fates, gated::Requests};
+use super::{Fate, GateResult, GatedBatch, UnavailableOutcome, fate::Fates, gated::Requests};
 use crate::{
     admit::{AdmitBatch, AdmitRequest},
     decide::Answer,
@@ -159,11 +159,6 @@ impl<'b, R: Records> AskedBatch<'b, R> {
         if let Some(budgets) = &mut self.gated.limits.budgets {
             budgets.put_back();
         }
-    }
-
-    /// Denies an intent after all: for the replay of past intents, whose budgets are asked after the gate, each at its own time.
-    pub fn deny(&mut self, record: usize, denial: GateDenial) {
-        self.fates.results[record].disposition = Disposition::Suppress(denial);
     }
 }
 

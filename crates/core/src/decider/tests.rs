@@ -116,8 +116,8 @@ fn granted(claim: &Claim, tokens: u64) -> Answers {
 /// Asks the store what it has not answered yet, as a lane does; how much that is.
 fn ask(store: &EmbeddedStore, asked: &mut AskedBatch<'_, impl Records>, now: Time) -> usize {
     let open: Vec<RequestIndex> = asked.unanswered().collect();
-    let answers = store.admit_each(&asked.part(&open), &vec![now; open.len()]);
-    asked.answer_part(&open, answers);
+    let (batch, answers) = asked.to_ask();
+    store.admit_each(batch, &vec![now; batch.requests.len()], answers);
     asked.asked(&open);
     open.len()
 }

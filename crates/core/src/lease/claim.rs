@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{held::Terms, moment::Moment};
 use crate::{
     budget::{BudgetId, SpanNow},
-    ledger::{GiveBack, TakeRequest},
+    ledger::{CountId, GiveBack, TakeRequest},
 };
 
 /// A batch's number, chosen by the caller, unlike that of any other batch of the process.
@@ -23,6 +23,19 @@ pub struct LeaseNumber {
     pub(super) span: SpanNow,
     pub(super) limit: u64,
     pub(super) terms: Terms,
+}
+
+impl LeaseNumber {
+    /// Of tokens that are charged to a place of an account, without a lease.
+    pub(crate) fn of_place(used: &BudgetUse, place: i64) -> Self {
+        let terms = Terms { since: Moment::START, ends: Moment::NEVER, bucket: place, count_id: CountId::default() };
+        Self { span: used.span, limit: used.limit, terms }
+    }
+
+    /// The place of the account that its tokens are charged to.
+    pub(crate) const fn place(&self) -> i64 {
+        self.terms.bucket
+    }
 }
 
 /// A budget as a claim uses it.

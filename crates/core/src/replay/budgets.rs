@@ -4,42 +4,50 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::Arc,
+    sync::{Arc, mpsc},
+    time::Duration,
 };
 
 use crate::{
-    budget::{Budget, BudgetId, SpanNow},
+    budget::BudgetId,
     class::ClassNames,
+    lease::{Answers, BudgetUse, Claim, Funded, LeaseNumber, Lender, Outcome, Owed, Spent, Unspent, Want},
     ledger::{Account, Grain},
     policy::Policy,
     time::Time,
-    verdict::{Cause, DenyingBudget, Suppressed},
 };
 
-/// What was approved, by the budgets of a policy.
-#[derive(Debug, Clone)]
+/// What was approved, by the budgets of a policy. It grants what the decider claims.
 pub struct ReplayBudgets {
     policy: Arc<Policy>,
     accounts: HashMap<BudgetId, Account>,
-    /// When each budget first denied an intent, by its place in the policy.
-    first_spent: BTreeMap<usize, Time>,
+    /// When each budget first denied an intent, by its name in the policy.
+    first_spent: BTreeMap<Arc<str>, Time>,
+    lender: Arc<dyn Lender>,
+    /// What was granted and not spent.
+    unspent: mpsc::Receiver<Unspent>,
 }
 
-/// The budget that denies an intent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SpentBudget {
-    /// Its place in the policy.
-    place: usize,
-    used: u64,
-    /// When it has room for the intent again; `None`: never.
-    eligible_at: Option<Time>,
+/// Hears what was granted and not spent.
+struct ReplayLender(mpsc::Sender<Unspent>);
+
+impl Lender for ReplayLender {
+    fn take_back(&self, tokens: Unspent) {
+        // Nobody asks budgets any more that are gone.
+        let _ = self.0.send(tokens);
+    }
+
+    /// Nothing is owed: all that was approved has been counted.
+    fn charge(&self, _: Vec<Owed>) {}
 }
 
 impl ReplayBudgets {
     /// Nothing was approved yet under this policy.
     #[must_use]
     pub fn new(policy: Arc<Policy>) -> Self {
-        Self { policy, accounts: HashMap::new(), first_spent: BTreeMap::new() }
+        let (back, unspent) = mpsc::channel();
+        let (accounts, first_spent) = Default::default();
+        Self { policy, accounts, first_spent, lender: Arc::new(ReplayLender(back)), unspent }
     }
 
     /// Whether the policy has none.
@@ -50,84 +58,82 @@ impl ReplayBudgets {
 
     /// Counts an approval of before the replay, whatever the order.
     pub fn remember(&mut self, class: &ClassNames<'_>, cost: u8, at: Time) {
-        for (_, id, span) in self.budgets_of(class, at) {
-            self.accounts.entry(id).or_default().add(Grain::Exact.place(span, at.millis()), u64::from(cost));
+        for budget in &self.policy.budgets {
+            let Some(id) = budget.id_for(class) else { continue };
+            let place = Grain::Exact.place(budget.span.at(&self.policy.timezone, at), at.millis());
+            self.accounts.entry(id).or_default().add(place, u64::from(cost));
         }
     }
 
-    /// Takes what an intent costs from all of its budgets, or from none. Calls are in the order of time.
-    ///
-    /// # Errors
-    /// The budget that denies; of several, the one that frees last.
-    pub fn take(&mut self, class: &ClassNames<'_>, cost: u8, now: Time) -> Result<(), SpentBudget> {
-        let mut denying: Option<SpentBudget> = None;
-        let budgets = self.budgets_of(class, now);
-        let (cost, now_ms) = (u64::from(cost), now.millis());
-        for (place, id, span) in &budgets {
+    /// Takes what intents cost that come at `now`, of each from all of its budgets or from none. Calls are in the order of time.
+    #[must_use]
+    pub fn fund(&mut self, claim: &Arc<Claim>, now: Time) -> Funded {
+        for (id, lease, tokens) in self.unspent.try_iter().flatten() {
+            self.accounts.entry(id).or_default().take_back(lease.place(), tokens);
+        }
+        let mut outcomes = Vec::with_capacity(claim.wants.len());
+        let mut spent = vec![None; claim.budgets.len()];
+        for want in &claim.wants {
+            outcomes.push(match self.take(claim, *want, now) {
+                Ok(()) => Outcome::Granted,
+                Err((place, denying)) => {
+                    spent[place as usize] = Some(denying);
+                    Outcome::Denied(place)
+                }
+            });
+        }
+        let place = |used: &BudgetUse| Grain::Exact.place(used.span, now.millis());
+        let leases = claim.budgets.iter().map(|used| Some(LeaseNumber::of_place(used, place(used)))).collect();
+        let counted_for_ms = vec![None; claim.budgets.len()];
+        let answers = Answers { outcomes, spent, leases, counted_for_ms };
+        Funded::new(Arc::clone(claim), answers, Arc::clone(&self.lender))
+    }
+
+    /// Takes what an intent costs from all of its budgets, or says which one denies; of several, the one that frees last.
+    fn take(&mut self, claim: &Claim, want: Want, now: Time) -> Result<(), (u32, Spent)> {
+        let (now_ms, cost) = (now.millis(), u64::from(want.cost));
+        let places = &claim.sets[want.set as usize];
+        let mut denying: Option<(u32, Spent)> = None;
+        for place in places {
+            let BudgetUse { id, limit, span, .. } = &claim.budgets[*place as usize];
             let account = self.accounts.entry(id.clone()).or_default();
             account.drop_ended(*span, now_ms);
-            let free_in_ms = account.free_in_ms(*span, now_ms, self.policy.budgets[*place].limit, cost);
+            let free_in_ms = account.free_in_ms(*span, now_ms, *limit, cost);
             if free_in_ms == Some(0) {
                 continue;
             }
-            self.first_spent.entry(*place).or_insert(now);
-            let eligible_at = free_in_ms.map(|wait| now.plus(wait));
-            let spent = SpentBudget { place: *place, used: account.used(*span, now_ms), eligible_at };
-            let frees = |spent: &SpentBudget| spent.eligible_at.map_or(i64::MAX, Time::millis);
-            if denying.as_ref().is_none_or(|before| frees(before) < frees(&spent)) {
-                denying = Some(spent);
+            self.first_spent.entry(Arc::clone(&id.name)).or_insert(now);
+            let free_at = |ms| claim.judged_at + Duration::from_millis(u64::try_from(ms).unwrap_or(0));
+            let spent = Spent { used: account.used(*span, now_ms), free_at: free_in_ms.map(free_at) };
+            let frees = |spent: &Spent| spent.free_at.unwrap_or(Duration::MAX);
+            if denying.as_ref().is_none_or(|(_, before)| frees(before) < frees(&spent)) {
+                denying = Some((*place, spent));
             }
         }
-        match denying {
-            Some(spent) => Err(spent),
-            None => {
-                for (_, id, span) in budgets {
-                    self.accounts.entry(id).or_default().add(Grain::Exact.place(span, now_ms), cost);
-                }
-                Ok(())
-            }
+        if let Some(denying) = denying {
+            return Err(denying);
         }
-    }
-
-    /// Gives back what an intent has taken at this time, because it is not approved after all.
-    pub fn give_back(&mut self, class: &ClassNames<'_>, cost: u8, taken_at: Time) {
-        for (_, id, span) in self.budgets_of(class, taken_at) {
-            let place = Grain::Exact.place(span, taken_at.millis());
-            self.accounts.entry(id).or_default().take_back(place, u64::from(cost));
+        for place in places {
+            let BudgetUse { id, span, .. } = &claim.budgets[*place as usize];
+            self.accounts.entry(id.clone()).or_default().add(Grain::Exact.place(*span, now_ms), cost);
         }
+        Ok(())
     }
 
     /// When each budget of the policy first denied an intent; by its name, those that did.
     pub fn first_spent(&self) -> impl Iterator<Item = (&str, Time)> {
-        self.first_spent.iter().map(|(place, at)| (&*self.policy.budgets[*place].name, *at))
-    }
-
-    /// The budgets that an intent of this class takes from: the place in the policy, which one, and its window.
-    fn budgets_of(&self, class: &ClassNames<'_>, now: Time) -> Vec<(usize, BudgetId, SpanNow)> {
-        let used = |(place, budget): (usize, &Budget)| {
-            Some((place, budget.id_for(class)?, budget.span.at(&self.policy.timezone, now)))
-        };
-        self.policy.budgets.iter().enumerate().filter_map(used).collect()
-    }
-}
-
-impl SpentBudget {
-    /// What becomes of the intent.
-    #[must_use]
-    pub fn suppressed<'p>(&self, policy: &'p Policy) -> Suppressed<'p> {
-        let Budget { name, limit, .. } = &policy.budgets[self.place];
-        let budget = DenyingBudget { name, limit: *limit, used: self.used };
-        Suppressed { cause: Cause::Budget(budget), eligible_at: self.eligible_at }
+        self.first_spent.iter().map(|(name, at)| (&**name, *at))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{document::Format, policy_file::parse_policy};
+    use crate::{budget::Budget, document::Format, policy_file::parse_policy};
 
     const PUSH: ClassNames<'_> = ClassNames { channel: Some("push"), category: None, campaign: Some("spring") };
     const SMS: ClassNames<'_> = ClassNames { channel: Some("sms"), category: None, campaign: None };
+    const JUDGED_AT: Duration = Duration::from_secs(100);
 
     fn budgets(text: &str) -> ReplayBudgets {
         let text = format!("version = \"1\"\ntimezone = \"Asia/Singapore\"\n[default]\ncaps = \"unlimited\"\n{text}");
@@ -138,25 +144,45 @@ mod tests {
         Time::from_rfc3339(&format!("2026-11-16T{text}Z")).unwrap()
     }
 
-    /// The name of the budget that denies, what is used of it, and when it frees.
-    fn denied(budgets: &mut ReplayBudgets, class: &ClassNames<'_>, cost: u8, now: Time) -> (String, u64, Option<Time>) {
-        let spent = budgets.take(class, cost, now).unwrap_err();
-        let policy = Arc::clone(&budgets.policy);
-        let Suppressed { cause: Cause::Budget(budget), eligible_at } = spent.suppressed(&policy) else { panic!() };
-        (budget.name.to_owned(), budget.used, eligible_at)
+    /// What one intent of this class claims.
+    fn claim(policy: &Policy, class: &ClassNames<'_>, cost: u8, now: Time) -> Arc<Claim> {
+        let used = |budget: &Budget| Some(budget.used_by(budget.id_for(class)?, &policy.timezone, now));
+        let budgets: Vec<BudgetUse> = policy.budgets.iter().filter_map(used).collect();
+        let sets = vec![(0..).take(budgets.len()).collect()];
+        Arc::new(Claim { judged_at: JUDGED_AT, budgets, sets, wants: vec![Want { set: 0, cost }] })
+    }
+
+    type Denied = (String, u64, Option<Time>);
+
+    /// Takes; else the name of the budget that denies, what is used of it, and when it frees.
+    fn take(budgets: &mut ReplayBudgets, class: &ClassNames<'_>, cost: u8, now: Time) -> Result<(), Denied> {
+        let claim = claim(&budgets.policy, class, cost, now);
+        let Answers { outcomes, spent, .. } = budgets.fund(&claim, now).keep();
+        let place = match outcomes[..] {
+            [Outcome::Denied(place)] => place as usize,
+            [Outcome::Granted] => return Ok(()),
+            _ => panic!("{outcomes:?}"),
+        };
+        let Spent { used, free_at } = spent[place].unwrap();
+        let frees = |at: Duration| now.plus(i64::try_from((at - JUDGED_AT).as_millis()).unwrap());
+        Err((claim.budgets[place].id.name.to_string(), used, free_at.map(frees)))
+    }
+
+    fn denied(budgets: &mut ReplayBudgets, class: &ClassNames<'_>, cost: u8, now: Time) -> Denied {
+        take(budgets, class, cost, now).unwrap_err()
     }
 
     #[test]
     fn a_rolling_window_frees_to_the_millisecond_when_enough_has_left_it() {
         let mut budgets = budgets("[[budgets]]\nname = \"b\"\nlimit = 10\nwindow = \"1h\"\n");
         for (time, cost) in [("00:00:00", 3), ("00:10:00", 4), ("00:20:00", 3)] {
-            budgets.take(&PUSH, cost, at(time)).unwrap();
+            take(&mut budgets, &PUSH, cost, at(time)).unwrap();
         }
         assert_eq!(denied(&mut budgets, &PUSH, 1, at("00:30:00")), ("b".to_owned(), 10, Some(at("01:00:00"))));
         assert_eq!(denied(&mut budgets, &SMS, 4, at("00:30:00")), ("b".to_owned(), 10, Some(at("01:10:00"))));
         assert_eq!(denied(&mut budgets, &PUSH, 11, at("00:30:00")).2, None, "more than the limit never fits");
-        budgets.take(&PUSH, 1, at("00:59:59.999")).unwrap_err();
-        budgets.take(&PUSH, 3, at("01:00:00")).unwrap();
+        take(&mut budgets, &PUSH, 1, at("00:59:59.999")).unwrap_err();
+        take(&mut budgets, &PUSH, 3, at("01:00:00")).unwrap();
         assert_eq!(budgets.first_spent().collect::<Vec<_>>(), [("b", at("00:30:00"))]);
     }
 
@@ -166,12 +192,12 @@ mod tests {
             "[[budgets]]\nname = \"day\"\nlimit = 2\nper = \"day\"\n\
              [[budgets]]\nname = \"all\"\nchannel = \"sms\"\nlimit = 3\ntotal = true\n",
         );
-        budgets.take(&SMS, 2, at("15:59:59")).unwrap();
+        take(&mut budgets, &SMS, 2, at("15:59:59")).unwrap();
         assert_eq!(denied(&mut budgets, &PUSH, 1, at("15:59:59")), ("day".to_owned(), 2, Some(at("16:00:00"))));
-        budgets.take(&SMS, 1, at("16:00:00")).unwrap();
+        take(&mut budgets, &SMS, 1, at("16:00:00")).unwrap();
         assert_eq!(denied(&mut budgets, &SMS, 1, at("16:00:01")), ("all".to_owned(), 3, None));
         // An intent takes from all of its budgets or from none.
-        budgets.take(&PUSH, 1, at("16:00:01")).unwrap();
+        take(&mut budgets, &PUSH, 1, at("16:00:01")).unwrap();
         assert_eq!(denied(&mut budgets, &SMS, 1, at("16:00:01")).0, "all", "the one that frees last denies");
     }
 
@@ -179,12 +205,14 @@ mod tests {
     fn each_campaign_has_its_own_and_what_is_given_back_is_there_for_others() {
         let mut budgets = budgets("[[budgets]]\nname = \"b\"\neach = \"campaign\"\nlimit = 1\ntotal = true\n");
         let summer = ClassNames { campaign: Some("summer"), ..PUSH };
-        budgets.take(&PUSH, 1, at("00:00:00")).unwrap();
-        budgets.take(&summer, 1, at("00:00:00")).unwrap();
-        budgets.take(&SMS, 9, at("00:00:00")).unwrap();
-        budgets.take(&summer, 1, at("00:00:01")).unwrap_err();
-        budgets.give_back(&PUSH, 1, at("00:00:00"));
-        budgets.take(&PUSH, 1, at("00:00:02")).unwrap();
+        let claim = claim(&budgets.policy, &PUSH, 1, at("00:00:00"));
+        let funded = budgets.fund(&claim, at("00:00:00"));
+        take(&mut budgets, &summer, 1, at("00:00:00")).unwrap();
+        take(&mut budgets, &SMS, 9, at("00:00:00")).unwrap();
+        take(&mut budgets, &summer, 1, at("00:00:01")).unwrap_err();
+        take(&mut budgets, &PUSH, 1, at("00:00:02")).unwrap_err();
+        drop(funded);
+        take(&mut budgets, &PUSH, 1, at("00:00:02")).unwrap();
     }
 
     #[test]
@@ -194,6 +222,6 @@ mod tests {
             budgets.remember(&PUSH, 1, at(time));
         }
         assert_eq!(denied(&mut budgets, &PUSH, 1, at("01:00:00")).2, Some(at("01:10:00")));
-        budgets.take(&PUSH, 1, at("01:10:00")).unwrap();
+        take(&mut budgets, &PUSH, 1, at("01:10:00")).unwrap();
     }
 }

@@ -10,7 +10,7 @@ mod routes;
 mod tally;
 mod users;
 
-pub use budgets::{ReplayBudgets, SpentBudget};
+pub use budgets::ReplayBudgets;
 pub use counts::{MAX_NAMES, POLICIES, VerdictCounts};
 pub use outcome::{Outcome, Ruling};
 pub use pressure::{PressurePeak, PressureTotals, ReplayPressure};

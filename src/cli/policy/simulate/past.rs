@@ -1,6 +1,6 @@
 //! Records of the past, as the decider reads them.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, ops::Range, sync::Arc};
 
 use memchr::memmem;
 use serde::Deserialize;
@@ -111,6 +111,13 @@ pub(super) struct Piece<'p> {
     pub(super) records: &'p [Arc<Past>],
     /// Their deferrals; none where they have not been deferred.
     pub(super) deferrals: &'p [Deferral],
+}
+
+impl Piece<'_> {
+    /// Some of them.
+    pub(super) fn part(&self, range: Range<usize>) -> Self {
+        Self { records: &self.records[range.clone()], deferrals: self.deferrals.get(range).unwrap_or_default() }
+    }
 }
 
 impl Records for Piece<'_> {

@@ -4,17 +4,14 @@ use std::{collections::BTreeMap, ops::Range, sync::Arc, time::Duration};
 
 use weir_core::{
     current::Current,
-    decider::{
-        Approval, AskedBatch, Decider, Decoded, DecodedBatch, Disposition, Fate, GateResult, Ground, Takes, Times,
-    },
+    decider::{AskedBatch, Decider, Decoded, DecodedBatch, Ground, MOST_OFFERS, Patience, Takes, Times},
     deferral::{DeferReason, Deferral},
     embedded::{EmbeddedStore, PastSend},
-    policy::{GateReason, Mode, Policy},
+    policy::{Mode, Policy},
     record::{ReadBefore, Records as _},
-    replay::{Outcome, PressurePeak, ReplayBudgets, ReplayPressure, ReplayRoutes, SpentBudget},
+    replay::{Outcome, PressurePeak, ReplayBudgets, ReplayPressure, ReplayRoutes},
     shard::UserHash,
     time::Time,
-    verdict::{Counts, Verdict},
     wheel::Ring,
 };
 
@@ -22,6 +19,9 @@ use super::{
     args::Plan,
     past::{BATCH, Batch, Past, Piece},
 };
+
+/// Budgets answer at once, and have counted whatever was approved.
+const AT_ONCE: Patience = Patience { unavailable_after: None, may_defer: false, replays_pay: false };
 
 /// One policy, the histories under it, and its deferred intents.
 pub(super) struct Side {
@@ -31,7 +31,6 @@ pub(super) struct Side {
     /// `None` where the policy has none.
     pressure: Option<ReplayPressure>,
     pub(super) routes: ReplayRoutes,
-    policy: Arc<Policy>,
     /// Whether intents can be deferred.
     may_defer: bool,
     /// Whether the policy asks for it; else only intents with a `not_before` are deferred.
@@ -72,11 +71,22 @@ pub(super) struct Outcomes {
 }
 
 impl Outcomes {
+    /// The place of an intent in the batch, where it is of it.
+    fn place(&self, number: u64) -> Option<usize> {
+        let place = usize::try_from(number.checked_sub(self.first)?).ok()?;
+        (place < self.fresh.len()).then_some(place)
+    }
+
     fn add(&mut self, number: u64, outcome: Outcome) {
-        let place = number.checked_sub(self.first).and_then(|place| usize::try_from(place).ok());
-        match place.and_then(|place| self.fresh.get_mut(place)) {
-            Some(fresh) => *fresh = Some(outcome),
+        match self.place(number) {
+            Some(place) => self.fresh[place] = Some(outcome),
             None => self.late.push((number, outcome)),
+        }
+    }
+
+    fn found(&mut self, number: u64, segment: Option<usize>) {
+        if let Some(place) = self.place(number) {
+            self.segments[place] = segment;
         }
     }
 }
@@ -100,7 +110,6 @@ impl Side {
             budgets: ReplayBudgets::new(Arc::clone(policy)),
             pressure,
             routes: ReplayRoutes::new(Arc::clone(policy)),
-            policy: Arc::clone(policy),
             may_defer: policy.mode == Mode::Enforce && (plan.may_defer || policy.defers()),
             defers: policy.defers(),
             waiting: BTreeMap::new(),
@@ -175,53 +184,71 @@ impl Side {
                 let piece = Piece { records: &records, deferrals: &deferrals };
                 let decoded = self.decode(&piece);
                 let batch = DecodedBatch { records: &piece, decoded: &decoded };
-                self.judge_piece(batch, &vec![due; part.len()], |index| part[index].number, outcomes);
+                self.judge_piece(&batch, &vec![due; part.len()], |index| part[index].number, outcomes);
             }
         }
     }
 
     fn judge_fresh(&mut self, fresh: Fresh<'_>, range: Range<usize>, outcomes: &mut Outcomes) {
         let Fresh { batch, decoded, times, first } = fresh;
-        let piece = Piece { records: &batch.all().records[range.clone()], deferrals: &[] };
+        let piece = batch.all().part(range.clone());
         let number = |index| first + (range.start + index) as u64;
         let batch = DecodedBatch { records: &piece, decoded: &decoded[range.clone()] };
-        let segments = self.judge_piece(batch, &times[range.clone()], number, outcomes);
-        outcomes.segments[range].copy_from_slice(&segments);
+        self.judge_piece(&batch, &times[range.clone()], number, outcomes);
     }
 
-    /// Judges a batch; gives the segment of each record.
+    /// Judges what comes in one turn of pressure. Where there are budgets, each intent is a batch of its own: what an intent before it took
+    /// of them in vain has come back, and they look back from its own time.
     fn judge_piece(
+        &mut self,
+        batch: &DecodedBatch<'_, Piece<'_>>,
+        times: &[Time],
+        number: impl Fn(usize) -> u64,
+        outcomes: &mut Outcomes,
+    ) {
+        let begin = times.first().copied().unwrap_or_default();
+        if let Some(pressure) = &mut self.pressure {
+            pressure.turn_to(begin, times.len());
+        }
+        let most = if self.budgets.is_empty() { times.len().max(1) } else { 1 };
+        for from in (0..times.len()).step_by(most) {
+            let range = from..times.len().min(from + most);
+            let piece = batch.records.part(range.clone());
+            let batch = DecodedBatch { records: &piece, decoded: &batch.decoded[range.clone()] };
+            self.decide(batch, &times[range], |index| number(from + index), outcomes);
+        }
+        if let Some(pressure) = &mut self.pressure {
+            pressure.judged(begin);
+        }
+    }
+
+    /// Decides a batch, as a lane does.
+    fn decide(
         &mut self,
         batch: DecodedBatch<'_, Piece<'_>>,
         times: &[Time],
         number: impl Fn(usize) -> u64,
         outcomes: &mut Outcomes,
-    ) -> Vec<Option<usize>> {
-        let begin = times.first().copied().unwrap_or_default();
+    ) {
         let DecodedBatch { records: piece, decoded } = batch;
-        if let Some(pressure) = &mut self.pressure {
-            pressure.turn_to(begin, decoded.len());
-        }
         let ground = Ground {
             times: Times::Each(times),
             passed: Duration::ZERO,
             read_before: ReadBefore::none(),
             takes: Takes::FromPools,
-            budgets: None,
+            budgets: Some(AT_ONCE),
         };
-        let mut asked = self.decider.begin(batch, ground).ask(None);
-        let denied = self.admit((decoded, times), &mut asked);
-        let (decided, _) = asked.finish();
-        if let Some(pressure) = &mut self.pressure {
-            pressure.judged(begin);
-        }
+        let gated = self.decider.begin(batch, ground);
+        let funded = gated.claim().map(|claim| self.budgets.fund(claim, gated.now()));
+        let mut asked = gated.ask(funded);
+        self.admit(&mut asked, times);
+        let (decided, settlement) = asked.finish();
+        settlement.committed();
         for (index, decoded) in decoded.iter().enumerate() {
+            outcomes.found(number(index), decided.result(index).segment);
             let Ok(intent) = decoded else { continue };
             let (now, record) = (times[index], piece.get(index));
-            let verdict = match denied.get(index).copied().flatten() {
-                Some(budget) => budget_verdict(&budget, &self.policy),
-                None => decided.ruling(index, now).0,
-            };
+            let (verdict, _) = decided.ruling(index, now);
             let to_defer = decided.to_defer(index, &verdict, now).filter(|_| self.may_defer);
             if let Some((why, due)) = to_defer {
                 let again = record.deferral.is_some_and(|deferral| deferral.why == DeferReason::Pressure);
@@ -238,62 +265,23 @@ impl Side {
                 outcomes.add(number(index), Outcome::of(&verdict, now, record.deferral.is_some()));
             }
         }
-        (0..decoded.len()).map(|index| decided.result(index).segment).collect()
     }
 
-    /// Asks the store for each intent at its own time, and before it the intent's budgets, if the policy has any. Gives the budgets
-    /// that deny by intent.
-    fn admit(
-        &mut self,
-        (decoded, times): (&[Decoded<'_>], &[Time]),
-        asked: &mut AskedBatch<'_, Piece<'_>>,
-    ) -> Vec<Option<SpentBudget>> {
-        if self.budgets.is_empty() {
-            // Requests are in the order of their records.
-            let asks = |index: &usize| asked.result(*index).request().is_some();
-            let ask_times: Vec<Time> = (0..times.len()).filter(asks).map(|index| times[index]).collect();
-            let answers = self.store.admit_each(asked.requests(), &ask_times);
-            asked.answer(answers);
-            return Vec::new();
-        }
-        let mut denied = vec![None; decoded.len()];
-        for (index, decoded) in decoded.iter().enumerate() {
-            let (Ok(intent), now, result) = (decoded, times[index], *asked.result(index)) else { continue };
-            let asks_budgets = is_let_in(&result);
-            if asks_budgets {
-                denied[index] = self.budgets.take(&intent.class(), intent.cost, now).err();
+    /// Asks the store for each intent at its own time, and again for those that get what limits gave to others in vain.
+    fn admit(&self, asked: &mut AskedBatch<'_, Piece<'_>>, times: &[Time]) {
+        for offers in 0..=MOST_OFFERS {
+            let mut asked_at = vec![Time::default(); asked.requests().requests.len()];
+            for (index, time) in times.iter().enumerate() {
+                if let Some(request) = asked.result(index).request() {
+                    asked_at[request.get()] = *time;
+                }
             }
-            let is_denied = denied[index].is_some();
-            if is_denied && self.policy.mode == Mode::Enforce {
-                asked.deny(index, (GateReason::Budget(0), None));
-                continue;
-            }
-            let Some(request) = result.request() else { continue };
-            let answer = self.store.admit_one(asked.requests(), request, now);
-            asked.answer_part(&[request], vec![Some(answer)]);
-            let is_spent =
-                matches!(asked.fate(index), Fate::Approved(Approval::Recorded(_) | Approval::Duplicate(_), _));
-            if asks_budgets && !is_denied && !is_spent {
-                self.budgets.give_back(&intent.class(), intent.cost, now);
+            let (requests, answers) = asked.to_ask();
+            self.store.admit_each(requests, &asked_at, answers);
+            asked.asked(&[]);
+            if offers == MOST_OFFERS || !asked.offer() {
+                break;
             }
         }
-        denied
-    }
-}
-
-/// Whether no gate denies an intent, so that its budgets are asked.
-fn is_let_in(gate_result: &GateResult) -> bool {
-    match gate_result.disposition {
-        Disposition::CheckCaps { shadowed, .. } | Disposition::Bypass { shadowed } => shadowed.is_none(),
-        Disposition::Undecided | Disposition::Suppress(_) | Disposition::LookUp { .. } => false,
-    }
-}
-
-/// What becomes of an intent that a budget denies.
-fn budget_verdict<'p>(budget: &SpentBudget, policy: &'p Policy) -> Verdict<'p> {
-    let suppressed = budget.suppressed(policy);
-    match policy.mode {
-        Mode::Enforce => Verdict::Suppressed(suppressed),
-        Mode::Shadow => Verdict::ShadowSuppressed(suppressed, Counts::Yes),
     }
 }
