@@ -66,7 +66,7 @@ const CHANGE: [Step; 12] = [
     Step { of: &DEPLOYED, ..step("deploy", 120, |_| deploy::run()) },
     step("doc", 250, |_| doc()),
     step("alerts", 120, |_| alerts::run()),
-    step("build", 800, |_| servers::build()),
+    step("build", 800, |_| servers::build_listed()),
     step("test", servers::TEST_SECONDS, test),
     Step { of: &COUNTED, ..step("counts", 300, |_| counts::run(&CountsArgs::default())) },
     // Fuzzing has found nothing in a change for long: here only that the targets compile.
@@ -165,8 +165,8 @@ fn set_up(changes: &Changes) -> Result<()> {
 
 fn test(changes: &Changes) -> Result<()> {
     match changes.none_in(&EXAMPLES) {
-        Some(_) => servers::run(&[], &["-E".to_owned(), "not binary(examples)".to_owned()]),
-        None => servers::run(&[], &[]),
+        Some(_) => servers::run_listed(&["-E".to_owned(), "not binary(examples)".to_owned()]),
+        None => servers::run_listed(&[]),
     }
 }
 

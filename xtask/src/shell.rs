@@ -40,6 +40,11 @@ pub fn built(profile: Profile, binary: &str) -> PathBuf {
     target(folder).join(binary)
 }
 
+/// A file or folder in which CI keeps what it is told and tells itself, whatever folder cargo builds into.
+pub fn of_ci(name: &str) -> PathBuf {
+    workspace().join("target/ci").join(name)
+}
+
 /// A command in the workspace's folder.
 pub fn command<S: AsRef<std::ffi::OsStr>>(program: impl AsRef<std::ffi::OsStr>, args: &[S]) -> Command {
     let mut command = Command::new(program);
