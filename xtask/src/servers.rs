@@ -17,7 +17,7 @@ const TESTS_PER_CORE: usize = 3;
 const THREADS: &str = "NEXTEST_TEST_THREADS";
 /// After how many seconds a run of all tests is ended: more than `global-timeout` in .config/nextest.toml, which names the tests that
 /// still run, and the start of the servers.
-pub const TEST_SECONDS: u64 = 2_400;
+pub const TEST_SECONDS: u64 = 2_700;
 /// The same for the tests that are ignored in a change.
 pub const LONG_SECONDS: u64 = 3 * 3600;
 
