@@ -271,7 +271,7 @@ impl Sabotage {
 
 #[test]
 fn every_edit_is_of_one_script() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("lua");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lua");
     let files = [folder.clone(), folder.join("admit")].into_iter().flat_map(|folder| fs::read_dir(folder).unwrap());
     let paths = files.map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
     let sources: Vec<String> = paths.map(|path| fs::read_to_string(path).unwrap()).collect();
