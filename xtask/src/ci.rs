@@ -58,7 +58,7 @@ pub struct StepArgs {
     /// A part of it is left out
     #[arg(long)]
     in_part: bool,
-    /// It yields the processor to all else
+    /// It has a lower priority
     #[arg(long)]
     beside: bool,
 }
@@ -69,7 +69,8 @@ const ALL_SECONDS: u64 = 5_000;
 /// A step.
 struct Step {
     name: &'static str,
-    /// After how many seconds it is ended: some three times what it takes on two quiet cores, twice that beside another row.
+    /// After how many seconds it is ended: some three times what it takes on two quiet cores; beside another row, more by what that
+    /// may keep it waiting.
     seconds: u64,
     /// `true`: a part of it is left out.
     run: fn(bool) -> Result<()>,
@@ -100,7 +101,7 @@ const CHANGE: [Stage; 3] = [
         &[step("build", 1_500, |_| servers::build_listed())],
         &[
             // Cold, it downloads and compiles for 8 minutes.
-            Step { part_of: &DEPLOYED, ..step("setup", 1_500, set_up) },
+            Step { part_of: &DEPLOYED, ..step("setup", 2_400, set_up) },
             // Not advisories: deny.toml says why, and where they are checked.
             step("deny", 120, |_| {
                 shell::run(command(setup::tool("cargo-deny"), &["check", "licenses", "bans", "sources"]))
@@ -113,20 +114,20 @@ const CHANGE: [Stage; 3] = [
         &[
             Step { part_of: &EXAMPLES, ..step("test", servers::TEST_SECONDS, test) },
             // On a slow machine clippy or doc may still hold the lock.
-            step("faults", 1_000, |_| faults::run(&["--ci".to_owned()])),
+            step("faults", 1_500, |_| faults::run(&["--ci".to_owned()])),
         ],
         &[
             // First: `faults` finds it built.
-            step("build faults", 400, |_| faults::build()),
-            step("clippy", 1_800, |_| clippy()),
-            step("doc", 500, |_| doc()),
+            step("build faults", 600, |_| faults::build()),
+            step("clippy", 3_000, |_| clippy()),
+            step("doc", 900, |_| doc()),
             // Fuzzing has found nothing in a change for long: here only that the targets compile.
             Step {
                 of: &["fuzz/", "crates/core/", "crates/schemas/", ".cargo/", "Cargo.", "rust-toolchain.toml", "xtask/"],
-                ..step("fuzz targets", 400, |_| fuzz::check())
+                ..step("fuzz targets", 600, |_| fuzz::check())
             },
             // Instructions do not depend on what else runs.
-            Step { of: &COUNTED, ..step("counts", 600, |_| counts::run(&CountsArgs::default())) },
+            Step { of: &COUNTED, ..step("counts", 900, |_| counts::run(&CountsArgs::default())) },
         ],
     ],
 ];

@@ -1,4 +1,4 @@
-//! Rows of steps side by side: the first waits for servers most of the time, the others take what it leaves of the processor.
+//! Rows of steps side by side: the first waits for servers most of the time, the others, of a lower priority, take what it leaves of the processor.
 //!
 //! Each step is a process of its own, a copy of this program: so what it has started, its deadline (`bounds`) and its temporary folder
 //! are its own. What a step of the first row says goes where this process says it. What one beside it says goes to a file, and is
@@ -17,7 +17,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use rustix::process::{Signal, setpriority_process};
+use rustix::process::{Signal, nice};
 
 use crate::{bounds, tables, temporary};
 
@@ -25,8 +25,9 @@ use crate::{bounds, tables, temporary};
 const LOOK: Duration = Duration::from_millis(50);
 /// How long a step's process may take beyond the step's deadline: what `bounds` waits for there takes up to 60 s.
 const OVERTIME: Duration = Duration::from_secs(90);
-/// The priority of what runs beside the first row: the lowest.
-const NICE: i32 = 19;
+/// By how much what runs beside the first row is nicer than it: it gets a quarter of a core that both want. At 19 it would get a
+/// seventieth, and not end by its deadline where something else keeps the cores busy.
+const NICE: i32 = 5;
 
 /// A step that is to run.
 #[derive(Debug, Clone, Copy)]
@@ -101,7 +102,7 @@ pub fn run(plan: &Plan<'_>) -> Result<()> {
     bail!("step {} failed: {why}; what it said is above{place}", step.name)
 }
 
-/// Begins the process of a step: it ends with the one that has started it, and one beside the first row yields the processor to all else.
+/// Begins the process of a step: it ends with the one that has started it, and one beside the first row has a lower priority.
 ///
 /// # Errors
 /// When it cannot, or who has started it has ended.
@@ -111,7 +112,7 @@ pub fn begin_step(parent: u32, is_beside: bool) -> Result<()> {
         .context("cannot have this step end with who has started it")?;
     ensure!(parent_id() == parent, "who has started this step has ended");
     if is_beside {
-        setpriority_process(None, NICE).context("cannot lower the priority of this step")?;
+        nice(NICE).context("cannot lower the priority of this step")?;
     }
     Ok(())
 }
