@@ -1,8 +1,9 @@
-//! Rows of steps side by side: the first waits for servers most of the time, the others, of a lower priority, take what it leaves of the processor.
+//! Rows of steps side by side: the first waits for servers most of the time, the others, of a lower priority, take what it leaves of
+//! the processor.
 //!
 //! Each step is a process of its own, a copy of this program: so what it has started, its deadline (`bounds`) and its temporary folder
 //! are its own. What a step of the first row says goes where this process says it. What one beside it says goes to a file, and is
-//! printed whole when it ends. One thread looks after all of them; when a step fails, it ends the others.
+//! printed whole when it ends, however it ends. One thread looks after all of them; when a step fails, it ends the others.
 #![expect(clippy::disallowed_types, reason = "the thread of signals ends the steps; no lane")]
 
 use std::{
@@ -188,6 +189,7 @@ fn cut_off(mut running: Vec<Running>) {
     for Running { known, .. } in running {
         state().steps.retain(|step| step.pid != known.pid);
         tables::end_step(known.name, ", cut off");
+        known.show("was cut off");
         // What cannot be removed stays.
         let _ = temporary::remove_of(known.pid);
     }
@@ -204,6 +206,7 @@ fn ask_to_end() {
     bounds::left_after(bounds::ENDING);
     bounds::end_all();
     for step in steps {
+        step.show("was ended by a signal");
         // What cannot be removed stays.
         let _ = temporary::remove_of(step.pid);
     }

@@ -65,6 +65,7 @@ fn a_step_that_fails_ends_that_of_the_other_row() {
     for (scene, sleeps) in [("first-fails", "1005"), ("second-fails", "1006")] {
         let (code, said) = Scene::begin(scene).end();
         assert_eq!(code, Some(1), "{said}");
+        assert_eq!(scene == "first-fails", said.contains("\n== step long was cut off after "), "{said}");
         for part in ["\nit breaks\n", "step long: cut off", "\nError: step breaks failed: exit status: 1"] {
             assert!(said.contains(part), "{part:?}: {said}");
         }
@@ -96,6 +97,8 @@ fn a_signal_ends_both_rows_and_the_tables_have_both() {
     assert_eq!(code, Some(130), "{said}");
     assert!(in_table(&said, "one").ends_with(" s, and had not ended"), "{said}");
     assert!(in_table(&said, "two").ends_with(", beside one, and had not ended"), "{said}");
+    let two = said.split_once("== step two was ended by a signal").unwrap().1;
+    assert!(two.split_once("== step two has said that").unwrap().0.contains("sleep 1010"), "{said}");
     assert!(!runs("1009") && !runs("1010"), "{said}");
 }
 
