@@ -54,10 +54,10 @@ fn both_rows_run_and_what_each_step_says_is_whole() {
     assert_eq!(numbers("first "), [1, 2, 3, 4, 5], "{said}");
     // CI may be nice itself, and nothing is nicer than 19.
     assert_eq!(numbers("nicer "), [(numbers("last ")[0] + NICE).min(19)], "{said}");
-    for (step, how) in [("first", " s"), ("last", " s"), ("beside", ", beside first"), ("nicer", "")] {
-        let line = in_table(&said, step);
-        assert!(!line.is_empty() && line.ends_with(how), "{step}: {said}");
+    for step in ["first", "last"] {
+        assert!(in_table(&said, step).ends_with(" s"), "{step}: {said}");
     }
+    assert!(in_table(&said, "beside").contains(", beside first") && !in_table(&said, "nicer").is_empty(), "{said}");
 }
 
 #[test]
