@@ -63,16 +63,28 @@ pub(super) async fn look(
 
 /// Whether the lag of a route's group can be seen.
 async fn lag(options: &Arc<KafkaOptions>, route: &Route, group: &str, report: &mut CheckReport) {
-    let (kafka, topics, group_name) = (Arc::clone(options), approved_topics(options, &route.filter), group.to_owned());
+    let topics = approved_topics(options, &route.filter);
+    let (kafka, asked_topics, group_name) = (Arc::clone(options), topics.clone(), group.to_owned());
     let asked = tokio::task::spawn_blocking(move || {
         let progress = GroupProgress::new(&kafka, group_name)?;
-        let lags = topics.iter().map(|topic| progress.lag(topic));
-        let undelivered = |lags: Vec<(i32, PartitionLag)>| lags.iter().map(|(_, lag)| lag.undelivered).sum::<u64>();
-        lags.map(|lags| lags.map(undelivered)).sum::<Result<u64, TopicError>>()
+        let lags = asked_topics.iter().map(|topic| progress.lag(topic));
+        lags.collect::<Result<Vec<Vec<(i32, PartitionLag)>>, TopicError>>().map(|lags| lags.concat())
     });
     match asked.await {
-        Ok(Ok(lag)) => {
-            let message = format!("the route {}: the group {group} has {lag} approved records to deliver", route.name);
+        // A name that is written incorrectly looks like a group that has not begun.
+        Ok(Ok(lags)) if lags.iter().all(|(_, lag)| lag.committed.is_none()) => {
+            let message = format!(
+                "the route {}: the group {group} has committed nothing of {}. If its consumers run, it has another name: set \
+                 consumer_group to it. Until it commits, weir soon approves the route's floor alone",
+                route.name,
+                topics.join(", ")
+            );
+            report.add(Finding::Warning, "kafka", message);
+        }
+        Ok(Ok(lags)) => {
+            let undelivered = lags.iter().map(|(_, lag)| lag.undelivered).sum::<u64>();
+            let message =
+                format!("the route {}: the group {group} has {undelivered} approved records to deliver", route.name);
             report.add(Finding::Ok, "kafka", message);
         }
         Ok(Err(error)) => {
