@@ -27,7 +27,7 @@ use weir_worker::{
     budgets::Budgets,
     clock::{ComparedClock, SystemClock},
     lane::{Lane, LaneError, LaneSettings, Task},
-    pressure::PressureStatus,
+    pressure::{AskedTurns, PressureStatus},
     refresh::Refreshed,
     routes::{RoutesStatus, WaitingLanes, WaitingStatuses, waited_for},
     status::{LaneStatus, StoreStatus},
@@ -174,6 +174,7 @@ impl<D: Store + 'static> Worker<D> {
         unavailable.keep_looking(self.budgets.clone(), Arc::clone(&self.ledger), self.stop.clone());
         let pressure = self.pressure.as_ref().map(|pressure| pressure.status.clone()).unwrap_or_default();
         let health = Arc::new(self.health((&lanes, &waiting), unavailable, &pressure));
+        let turns = pressure.turns();
         let vitals = self.vitals(&lanes, pressure);
         let activity = ActivityReports {
             policy: Arc::clone(&self.policy),
@@ -191,6 +192,7 @@ impl<D: Store + 'static> Worker<D> {
             stop: self.stop.clone(),
             clock: self.clock,
             budgets: self.budgets.clone(),
+            turns,
             traces: self.traces.clone(),
             runtime: Handle::current(),
         };
@@ -290,6 +292,7 @@ struct LaneParts {
     stop: CancellationToken,
     clock: ComparedClock<SystemClock>,
     budgets: Budgets,
+    turns: AskedTurns,
     traces: Option<Traces>,
     runtime: Handle,
 }
@@ -312,7 +315,7 @@ impl LaneParts {
 
     /// What a lane with these ends does.
     fn lane<D: Store + 'static>(self, ends: LaneEnds<D>, status: Arc<LaneStatus>) -> LaneWork {
-        let Self { mut decider, settings, metrics, stop, clock, budgets, traces, runtime } = self;
+        let Self { mut decider, settings, metrics, stop, clock, budgets, turns, traces, runtime } = self;
         let LaneEnds { task, kafka, number, commits, store } = ends;
         if task != Task::Intents {
             // Of what weir has not written: a deferred intent has its first record's.
@@ -325,8 +328,21 @@ impl LaneParts {
             let source = KafkaSource::join(&kafka).map_err(|error| LaneError::Fatal(error.to_string()))?;
             let source = source.noting_in(commits).telling_of_deleted(on_deleted);
             let sink = KafkaSink::new(kafka, number);
-            let mut lane =
-                Lane { source, sink, store, clock, task, decider, budgets, settings, stop, metrics, tracer, status };
+            let mut lane = Lane {
+                source,
+                sink,
+                store,
+                clock,
+                task,
+                decider,
+                budgets,
+                turns,
+                settings,
+                stop,
+                metrics,
+                tracer,
+                status,
+            };
             // On this thread; what the store spawns runs on the runtime's own.
             runtime.block_on(Box::pin(lane.run()))
         })

@@ -15,6 +15,7 @@ use weir_redis::NodeClocks;
 use weir_worker::{
     budgets::Claimant,
     lane::{Lane, LaneError, LaneSettings, Task},
+    pressure::AskedTurns,
 };
 
 use super::{
@@ -37,6 +38,13 @@ const ASK_EVERY: Duration = Duration::from_secs(2);
 pub struct Place {
     task: Task,
     number: usize,
+}
+
+/// What a lane has from its process.
+pub struct LaneParts {
+    pub decider: Decider,
+    pub budgets: Claimant,
+    pub turns: AskedTurns,
 }
 
 fn reads(task: Task) -> Log {
@@ -86,7 +94,7 @@ impl World {
     pub async fn lane(
         self: Rc<Self>,
         process: Rc<Process>,
-        (Place { task, number: place }, decider, budgets): (Place, Decider, Claimant),
+        (Place { task, number: place }, LaneParts { decider, budgets, turns }): (Place, LaneParts),
         stop: CancellationToken,
     ) -> Result<(), LaneError> {
         let metrics = Arc::new(Metrics::default());
@@ -105,6 +113,7 @@ impl World {
             task,
             decider,
             budgets,
+            turns,
             settings: LaneSettings {
                 batch: 40,
                 commit_interval: Duration::from_millis(200),

@@ -31,7 +31,7 @@ use super::{
     downstream::{Downstream, SimOffsets},
     env::{Env, Tracing, lock},
     growth,
-    lanes::{THE_ROUTE, compare},
+    lanes::{LaneParts, THE_ROUTE, compare},
     log,
     permits::{Reached, SharedBook, SimPermits},
     phases,
@@ -339,7 +339,7 @@ impl World {
         spawn_local(process.run(compare(process.clock.clone(), self.keyspace.clocks(), self.env.clone())));
         let log = self.keyspace.activity_log(&self.env, process.number, process.instance);
         let policy = Arc::clone(&self.decider.policy);
-        let (mut activity, pressure, _) =
+        let (mut activity, pressure, status) =
             PressureKeeper::new(log, process.clock.clone(), policy, Arc::new(Metrics::default()));
         // It is not ready before it knows who is active.
         match process.run(activity.load(PATIENCE)).await {
@@ -361,10 +361,10 @@ impl World {
         spawn_local(process.run(keeper.run()));
         let one = |place| {
             let (world, process, stop) = (Rc::clone(&self), Rc::clone(&process), stop.clone());
-            let (decider, claimant) = (decider.clone(), budgets.claimant());
+            let parts = LaneParts { decider: decider.clone(), budgets: budgets.claimant(), turns: status.turns() };
             // The process ends with any of its lanes.
             async move {
-                let end = world.lane(process, (place, decider, claimant), stop.clone()).await;
+                let end = world.lane(process, (place, parts), stop.clone()).await;
                 stop.cancel();
                 end
             }

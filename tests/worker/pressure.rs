@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
 };
 
@@ -149,6 +150,52 @@ fn three_workers_let_in_as_many_users_as_may_be_active_and_forget_nobody_in_a_ro
     assert!(wrongly < (USERS - MOST) / 200, "{wrongly} others came in");
     assert_eq!(of_wave(&decisions, "excluded").0.len(), 100);
     assert_eq!(of_wave(&decisions, "then").0.len(), 100);
+}
+
+/// Publishes waves of 100 users until it is told to stop, each with 25 who were not written to before: a user is in four waves.
+fn publish_until(scene: &Scene, stop: &AtomicBool) {
+    let began = Instant::now();
+    for wave in 0.. {
+        // Where the other thread has failed, nobody tells it to stop.
+        if stop.load(Ordering::Relaxed) || began.elapsed() > 10 * DEADLINE {
+            return;
+        }
+        publish(scene, &format!("{wave:06}"), wave * 25..wave * 25 + 100, &push());
+        let next = began + Duration::from_millis(50) * u32::try_from(wave + 1).unwrap();
+        wait_until(DEADLINE, "the next wave is due", || Instant::now() >= next);
+    }
+}
+
+#[test]
+fn no_active_user_is_turned_away_where_partitions_move_while_users_come_in() {
+    const TIMES: usize = 3;
+    let scene = Scene::new("pressure-moves", 6, &policy(1_000_000, "window = \"1h\"\n"));
+    let _stays = workers(&scene, ["stays"]);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        threads.spawn(|| publish_until(&scene, &stop));
+        for _ in 0..TIMES {
+            // It has no places at first: whoever is not active may not come in by it.
+            let [mut comes] = workers(&scene, ["comes"]);
+            wait_until(DEADLINE, "it brings users in", || metric(&comes, "weir_pressure_members", "") == Some(2.0));
+            comes.terminate();
+            comes.wait_exit(DEADLINE).unwrap();
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    scene.wait_until_drained();
+    let mut came_in = BTreeSet::new();
+    // In the order of waves.
+    for (id, decision) in scene.decisions() {
+        let user = id.split(' ').nth(1).unwrap().to_owned();
+        if decision.approved() {
+            came_in.insert(user);
+        } else {
+            assert_eq!(decision.reason(), "pressure");
+            assert!(!came_in.contains(&user), "{id} was turned away");
+        }
+    }
+    assert!(came_in.len() > 100, "{} came in", came_in.len());
 }
 
 /// The turns that both instances have taken until then: each writes its number (`lua/share/members.lua`).

@@ -8,6 +8,7 @@
 mod batches;
 mod committed;
 mod interruption;
+mod moves;
 pub(crate) mod serving;
 
 use std::time::Duration;
@@ -19,10 +20,11 @@ use weir_core::{
 };
 
 pub use self::interruption::LaneError;
-pub(crate) use self::{committed::Committed, interruption::Interruption};
+pub(crate) use self::{committed::Committed, interruption::Interruption, moves::AwaitedTurn};
 use super::{
     backoff::{LONGEST_BACKOFF, SERVE_EVERY, backoff},
     observer::{Event, Observer},
+    share::AskedTurns,
     status::LaneStatus,
 };
 
@@ -54,6 +56,8 @@ pub(crate) struct LoopState<T> {
     /// What the batch in flight came to; the default while there is none, or ends alone are committed.
     in_flight: T,
     pub(crate) committed: Committed,
+    /// What the first batch of partitions that were assigned waits for.
+    pub(crate) first_waits_for: Option<AwaitedTurn>,
 }
 
 /// What came of an iteration.
@@ -80,6 +84,11 @@ pub(crate) trait GroupLoop: Sized {
 
     /// What the loop knows of it.
     fn group(state: &mut Self::State) -> &mut LoopState<Self::Taken>;
+
+    /// By which turns instances tell each other what its decisions depend on; `None`: they depend on none.
+    fn turns(&self) -> Option<&AskedTurns> {
+        None
+    }
 
     /// What it is to people, for the logs.
     fn name(&self) -> &'static str;
@@ -122,7 +131,9 @@ pub(crate) trait GroupLoop: Sized {
             end = match end {
                 Ok(()) => batches::run(self, state).await,
                 Err(Interruption::Stop) => {
+                    let told = moves::ask(self);
                     self.drain(state).await?;
+                    moves::before_end(self, told, Self::group(state).ends_by).await;
                     return self.before_end(state).await;
                 }
                 Err(Interruption::Fatal(message)) => return Err(LaneError::Fatal(message)),
@@ -186,7 +197,9 @@ pub(crate) trait GroupLoop: Sized {
     /// Takes up a change of partitions, when nothing is in flight any more.
     async fn take_up_change(&mut self, state: &mut Self::State) -> Result<(), Interruption> {
         self.ends().status.revoked();
+        let told = moves::ask(self);
         self.await_commit(state).await?;
+        moves::before_change(self, told).await?;
         self.forget(state);
         Self::group(state).committed = Committed::default();
         for pause in backoff() {
@@ -198,6 +211,7 @@ pub(crate) trait GroupLoop: Sized {
             if self.has_worked("taking up a change of partitions", settled, pause).await? {
                 self.begin(state);
                 self.note_settled(event);
+                Self::group(state).first_waits_for = moves::ask(self);
                 break;
             }
         }

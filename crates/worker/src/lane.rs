@@ -54,6 +54,7 @@ use super::{
     deferred_shards::DeferredShards,
     group_loop::{GroupLoop, Interruption, Iteration, LoopState, serving},
     observer::{Observer, Stage},
+    share::AskedTurns,
     status::LaneStatus,
     trace::{OpenTrace, Tracer},
 };
@@ -98,6 +99,8 @@ pub struct Lane<S, K, D, C> {
     pub decider: Decider,
     /// Where the tokens of budgets come from.
     pub budgets: Claimant,
+    /// Where turns at the log of activity are asked for when partitions move.
+    pub turns: AskedTurns,
     /// How large and how often.
     pub settings: LaneSettings,
     /// The shutdown signal.
@@ -160,6 +163,7 @@ where
 
     /// Reads a batch and decides it.
     async fn next_batch(&mut self, state: &mut LaneState) -> Result<Iteration<S::Batch, InFlight>, Interruption> {
+        self.wait_for_turn(state).await?;
         let began = self.clock.passed();
         self.service_unavailable(state).await?;
         self.wake_buckets(state).await?;

@@ -1,5 +1,5 @@
 //! Pressure between instances: one task a process tells the log who became active here, and takes from it who did elsewhere, once a
-//! second, however many intents there are.
+//! second, however many intents there are, and at once where partitions move.
 
 mod keeper;
 mod untold;
@@ -9,13 +9,13 @@ use std::{sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 
-pub use crate::share::Silence;
+pub use crate::share::{AskedTurns, Silence};
 pub use keeper::{MEMBER_FOR, PressureKeeper};
 
 /// After so long without an answer of the log, people are told.
 pub const REPORTED_AFTER: Duration = Duration::from_secs(5);
 
-/// How pressure stands in this process, for HTTP, metrics and people; clones show the same.
+/// How pressure stands in this process, for HTTP, metrics and people, and where lanes ask for turns; clones are of the same task.
 #[derive(Debug, Clone, Default)]
 pub struct PressureStatus(Arc<Shown>);
 
@@ -23,6 +23,7 @@ pub struct PressureStatus(Arc<Shown>);
 struct Shown {
     seen: ArcSwap<Option<PressureSeen>>,
     unsynced: ArcSwap<Option<Silence>>,
+    turns: AskedTurns,
 }
 
 /// See [`PressureStatus`].
@@ -59,6 +60,12 @@ impl PressureStatus {
     #[must_use]
     pub fn unsynced(&self) -> Arc<Option<Silence>> {
         self.0.unsynced.load_full()
+    }
+
+    /// Where a turn is asked for that is not to wait for the next second.
+    #[must_use]
+    pub fn turns(&self) -> AskedTurns {
+        self.0.turns.clone()
     }
 
     /// Shows this from now on; see [`PressureStatus::seen`] and [`PressureStatus::unsynced`].

@@ -1,4 +1,7 @@
-//! The turns of this process at the limits that instances share: their numbers, the one that has no answer, and the task that takes them.
+//! The turns of this process at the limits that instances share: their numbers, the one that has no answer, those that are asked for, and the
+//! task that takes them.
+
+mod asked_turns;
 
 use std::time::Duration;
 
@@ -7,6 +10,9 @@ use weir_core::{
     limit::{SharedLimit, share::TurnNumber},
     ports::{Clock, Share, StoreError},
 };
+
+pub(crate) use asked_turns::AskedTurn;
+pub use asked_turns::AskedTurns;
 
 /// How long the last turn may take when the process ends.
 pub(crate) const CLOSE_WITHIN: Duration = Duration::from_secs(2);
@@ -116,6 +122,11 @@ pub(crate) trait TakesTurns {
 
     fn clock(&self) -> &Self::Clock;
 
+    /// Where it is asked for turns; nobody asks, unless it says where.
+    fn asked(&self) -> AskedTurns {
+        AskedTurns::default()
+    }
+
     fn silence(&mut self) -> &mut Option<Silence>;
 
     /// Takes a turn; gives whether to take another one at once.
@@ -133,15 +144,23 @@ pub(crate) trait TakesTurns {
     async fn leave(&mut self) -> Result<(), StoreError>;
 }
 
-/// Takes a turn so often until `stop`, and a last one then.
+/// Takes a turn so often, and at once where it is asked for one, until `stop`, and a last one then.
 pub(crate) async fn keep<T: TakesTurns>(mut task: T, stop: CancellationToken) {
-    let clock = task.clock().clone();
+    let (clock, asked) = (task.clock().clone(), task.asked());
     loop {
-        let began_at = clock.passed();
+        let (began_at, known) = (clock.passed(), asked.count());
         let Some(again) = stop.run_until_cancelled(round(&mut task)).await else { break };
         let next_at = if again { began_at } else { began_at + T::EVERY };
         let wait = next_at.saturating_sub(clock.passed());
-        if stop.run_until_cancelled(clock.sleep(wait)).await.is_none() {
+        // One that has failed is made again with the next turn, not at once.
+        let pause = async {
+            tokio::select! {
+                biased;
+                () = asked.more_than(known) => {}
+                () = clock.sleep(wait) => {}
+            }
+        };
+        if stop.run_until_cancelled(pause).await.is_none() {
             break;
         }
     }
@@ -150,6 +169,7 @@ pub(crate) async fn keep<T: TakesTurns>(mut task: T, stop: CancellationToken) {
         left = task.leave() => left.map_err(|error| error.to_string()),
         () = clock.sleep(CLOSE_WITHIN) => Err(no_answer_within(CLOSE_WITHIN)),
     };
+    asked.end();
     if let Err(why) = left {
         task.log(TurnEvent::NotLeft(&why));
     }
@@ -157,9 +177,13 @@ pub(crate) async fn keep<T: TakesTurns>(mut task: T, stop: CancellationToken) {
 
 /// Takes a turn, and reports how it went; gives whether to take another one at once.
 pub(crate) async fn round<T: TakesTurns>(task: &mut T) -> bool {
-    let began_at = task.clock().passed();
+    let (began_at, asked) = (task.clock().passed(), task.asked());
+    let known = asked.count();
     let again = match task.take_turn().await {
         Ok(again) => {
+            if !again {
+                asked.taken(known);
+            }
             if task.silence().take().is_some() {
                 task.log(TurnEvent::Answers);
             }

@@ -37,28 +37,17 @@ fn filled(trial: &mut Trial, worker: usize, percent: usize) -> Result<()> {
 
 /// An instance tells others once a second who became active; a turn takes a moment, and a decision is a moment older than its turn.
 const UNSYNCED_MS: i64 = 1_500;
-/// For so long after a worker has joined, its partitions are handed over.
-const HANDED_OVER_MS: i64 = 5_000;
 
-/// When a worker was killed and which partitions it had, and when one has joined, in milliseconds since 1970.
+/// When workers were killed, in milliseconds since 1970, and which partitions they had.
 #[derive(Default)]
-struct Moments {
-    kills: Vec<(i64, Vec<i32>)>,
-    joins: Vec<i64>,
-}
+struct Kills(Vec<(i64, Vec<i32>)>);
 
-impl Moments {
+impl Kills {
     /// Whether a kill may have lost what was decided then in this partition.
     fn are_lost(&self, partition: i32, at_ms: i64) -> bool {
         let lost =
             |(kill, had): &(i64, Vec<i32>)| had.contains(&partition) && (kill - UNSYNCED_MS..=*kill).contains(&at_ms);
-        self.kills.iter().any(lost)
-    }
-
-    /// Whether the new owner of a partition may not have known then of what was decided at this time before.
-    fn are_handed_over(&self, before_ms: i64, at_ms: i64) -> bool {
-        let joined = self.joins.iter().any(|join| (join - HANDED_OVER_MS..=join + HANDED_OVER_MS).contains(&at_ms));
-        joined && at_ms - before_ms <= 2 * UNSYNCED_MS
+        self.0.iter().any(lost)
     }
 }
 
@@ -79,17 +68,15 @@ impl Course {
         self.decisions.values().filter(|(_, approved)| !approved).count()
     }
 
-    /// How many times the user was turned away who had been approved in time for all to know it.
-    fn turned_away(&self, moments: &Moments) -> usize {
+    /// How many times the user was turned away who had been approved before, unless a kill may have lost that.
+    fn turned_away(&self, kills: &Kills) -> usize {
         let (mut active_since, mut count) = (Vec::new(), 0);
         for (at_ms, approved) in self.decisions.values() {
             if *approved {
                 active_since.push(*at_ms);
                 continue;
             }
-            let known =
-                |before: &i64| !moments.are_lost(self.partition, *before) && !moments.are_handed_over(*before, *at_ms);
-            count += usize::from(active_since.iter().any(known));
+            count += usize::from(active_since.iter().any(|before| !kills.are_lost(self.partition, *before)));
         }
         count
     }
@@ -115,8 +102,8 @@ fn courses(trial: &Trial) -> Result<Vec<Course>> {
 }
 
 /// Checks that no more users came in than may be active, but for those of whom a kill lost what was decided within the second before it,
-/// and that no active user was turned away, but for these and for those of the second before a partition was handed over.
-fn judged(mut trial: Trial, times: usize, worker: usize, moments: &Moments) -> Result<Findings> {
+/// and that no active user was turned away, but for these.
+fn judged(mut trial: Trial, times: usize, worker: usize, kills: &Kills) -> Result<Findings> {
     filled(&mut trial, worker, 99)?;
     trial.decided(3_000)?;
     trial.unload()?;
@@ -124,18 +111,16 @@ fn judged(mut trial: Trial, times: usize, worker: usize, moments: &Moments) -> R
     let courses = courses(&trial)?;
     let came = || courses.iter().filter_map(|course| Some((course.partition, course.came_ms()?)));
     let count = came().count();
-    let lost = came().filter(|(partition, at_ms)| moments.are_lost(*partition, *at_ms)).count();
+    let lost = came().filter(|(partition, at_ms)| kills.are_lost(*partition, *at_ms)).count();
     ensure!(count <= MOST * 102 / 100 + lost, "{count} users of {MOST} came in, of whom {lost} may have been lost");
     ensure!(count >= MOST * 97 / 100, "{count} users of {MOST} came in");
     let denied: usize = courses.iter().map(Course::denials).sum();
     ensure!(denied > 1_000, "{denied} were kept out");
-    let away = |moments: &Moments| courses.iter().map(|course| course.turned_away(moments)).sum::<usize>();
-    ensure!(away(moments) == 0, "{} active users were turned away", away(moments));
-    trial.note(format!("{count} users of {MOST} came in; active users turned away: {}", away(&Moments::default())));
-    if !moments.kills.is_empty() {
-        trial.note(format!(
-            "a kill may have lost {lost} users, and only these, or a partition just handed over, were turned away"
-        ));
+    let away = |kills: &Kills| courses.iter().map(|course| course.turned_away(kills)).sum::<usize>();
+    ensure!(away(kills) == 0, "{} active users were turned away", away(kills));
+    trial.note(format!("{count} users of {MOST} came in; active users turned away: {}", away(&Kills::default())));
+    if !kills.0.is_empty() {
+        trial.note(format!("a kill may have lost {lost} users, and only these were turned away"));
     }
     trial.finish(times)
 }
@@ -162,7 +147,7 @@ pub fn log_lost(ground: &mut Ground, order: &Order) -> Result<Findings> {
         let mark = trial.over()?;
         trial.back(&mark)?;
     }
-    judged(trial, order.times, workers[0], &Moments::default())
+    judged(trial, order.times, workers[0], &Kills::default())
 }
 
 /// One of two workers is killed while users come in; the other has the whole maximum then, and the successor reads who is active.
@@ -174,21 +159,20 @@ pub fn member_killed(ground: &mut Ground, order: &Order) -> Result<Findings> {
         trial.ready(worker)?;
     }
     trial.load(0)?;
-    let mut moments = Moments::default();
+    let mut kills = Kills::default();
     for time in 0..order.times {
         filled(&mut trial, stays, 90 * (time + 1) / order.times)?;
         let had =
             |partition: &i32| metric(trial.worker(dies), "weir_lag_records", &format!("\"{partition}\"")).is_some();
         let had: Vec<i32> = (0..PARTITIONS).filter(had).collect();
         trial.worker(dies).kill();
-        moments.kills.push((now_ms(), had));
+        kills.0.push((now_ms(), had));
         let mark = trial.over()?;
         trial.back(&mark)?;
         dies = trial.start("dies", &SHORT_SESSION);
         trial.ready(dies)?;
-        moments.joins.push(now_ms());
     }
-    judged(trial, order.times, stays, &moments)
+    judged(trial, order.times, stays, &kills)
 }
 
 /// The clock of one of two workers is a minute ahead, or behind.
@@ -207,5 +191,5 @@ pub fn clock_off(ground: &mut Ground, order: &Order) -> Result<Findings> {
         let mark = trial.over()?;
         trial.back(&mark)?;
     }
-    judged(trial, order.times, workers[0], &Moments::default())
+    judged(trial, order.times, workers[0], &Kills::default())
 }

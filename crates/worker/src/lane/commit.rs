@@ -17,6 +17,7 @@ use super::{
 use crate::{
     group_loop::{Committed, Ends, GroupLoop, Iteration, LoopState},
     observer::Event,
+    share::AskedTurns,
     trace::{Interval, OpenTrace},
 };
 
@@ -69,6 +70,11 @@ where
 
     fn group(state: &mut LaneState) -> &mut LoopState<InFlight> {
         &mut state.group
+    }
+
+    fn turns(&self) -> Option<&AskedTurns> {
+        let has_pressure = || self.decider.pressure.as_ref().is_some_and(|pressure| pressure.state().is_some());
+        (self.task.decides() && has_pressure()).then_some(&self.turns)
     }
 
     fn name(&self) -> &'static str {

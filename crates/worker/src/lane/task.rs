@@ -32,6 +32,11 @@ impl Task {
         }
     }
 
+    /// Whether it is decided who may come in.
+    pub(super) const fn decides(self) -> bool {
+        matches!(self, Self::Intents | Self::Due(_) | Self::Waiting(_))
+    }
+
     /// Whether the lane rests while Redis is unavailable, so that what it reads stays where it is, in its order.
     pub(super) const fn rests(self) -> bool {
         matches!(self, Self::Waiting(_))

@@ -45,7 +45,7 @@ use weir_core::{
 
 use self::tokens::Tokens;
 use super::*;
-use crate::{budgets::BudgetKeeper, clock::SystemClock, observer::tests::TestObserver};
+use crate::{budgets::BudgetKeeper, clock::SystemClock, observer::tests::TestObserver, share::AskedTurns};
 
 const RECORDS: i64 = 200;
 const BATCH: usize = 7;
@@ -120,6 +120,11 @@ struct World {
     segments: Option<Arc<Current<SegmentSet>>>,
     /// How many users the policy says may be active, and who is.
     pressed: Option<(PressureRule, Arc<Pressure>)>,
+    /// Where turns are asked for, and whether nobody takes them.
+    turns: AskedTurns,
+    no_turns: bool,
+    /// Each change of partitions that was taken up, and how many turns were asked for and taken by then.
+    settled: Vec<(Option<GroupEvent>, u64, u64)>,
     /// What the lane reads; `None`: the intents.
     task: Option<Task>,
     stop: CancellationToken,
@@ -238,8 +243,13 @@ impl Source for FakeSource {
     }
 
     async fn settle(&mut self) -> Result<(), SourceError> {
-        let event = self.0.borrow_mut().pending.take();
-        self.0.borrow_mut().assigned = event == Some(GroupEvent::Assigned);
+        {
+            let mut world = self.0.borrow_mut();
+            let event = world.pending.take();
+            world.assigned = event == Some(GroupEvent::Assigned);
+            let (asked, taken) = (world.turns.count(), world.turns.count_taken());
+            world.settled.push((event, asked, taken));
+        }
         self.start();
         Ok(())
     }
@@ -519,6 +529,10 @@ fn run_by(clock: impl Clock, store: impl Store, world: World) -> (Result<(), Lan
     let tokens = Tokens { ledger, are_away: Arc::clone(&world.borrow().tokens_away) };
     let (keeper, budgets) = BudgetKeeper::new(move || tokens.clone(), SystemClock, Arc::new(TestObserver::default()));
     let _keeper = runtime.spawn(keeper.run());
+    let (turns, no_turns) = (world.borrow().turns.clone(), world.borrow().no_turns);
+    if !no_turns {
+        runtime.spawn(take_turns(turns.clone()));
+    }
     let mut lane = Lane {
         source: FakeSource(Rc::clone(&world), Vec::new(), Instant::now()),
         sink: FakeSink(Rc::clone(&world), None, false),
@@ -527,6 +541,7 @@ fn run_by(clock: impl Clock, store: impl Store, world: World) -> (Result<(), Lan
         task,
         decider,
         budgets: budgets.claimant(),
+        turns,
         settings: LaneSettings {
             batch: BATCH,
             commit_interval,
@@ -544,6 +559,15 @@ fn run_by(clock: impl Clock, store: impl Store, world: World) -> (Result<(), Lan
     drop(lane);
     runtime.block_on(budgets.close());
     (end, Rc::into_inner(world).unwrap().into_inner())
+}
+
+/// Takes each turn that is asked for.
+async fn take_turns(turns: AskedTurns) {
+    loop {
+        let count = turns.count();
+        turns.taken(count);
+        turns.more_than(count).await;
+    }
 }
 
 fn each_once(world: &World) {

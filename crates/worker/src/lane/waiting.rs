@@ -1,4 +1,4 @@
-//! Waiting for the store and for budgets, without losing the place in the group.
+//! Waiting for the store, for budgets and for a turn, without losing the place in the group.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -8,7 +8,7 @@ use super::{
     Interruption, Lane, LaneState, Task,
     serving::{Serving, Until},
 };
-use crate::group_loop::{Committed, GroupLoop};
+use crate::group_loop::{Committed, GroupLoop, LoopState};
 
 /// How long a batch waits for a budget until it is judged again, whatever came of it.
 const JUDGE_AGAIN: Duration = Duration::from_secs(1);
@@ -64,6 +64,19 @@ where
         };
         serving.during(ready).await?;
         self.service_unavailable(state).await
+    }
+
+    /// Waits, before the first batch of partitions that were assigned, for what others know of their users. Serves the group meanwhile.
+    pub(super) async fn wait_for_turn(&mut self, state: &mut LaneState) -> Result<(), Interruption> {
+        let LoopState { first_waits_for, committed, .. } = &mut state.group;
+        let Some(turn) = first_waits_for else { return Ok(()) };
+        let Self { source, clock, stop, metrics, status, task, .. } = self;
+        let (clock, committed) = (&*clock, &*committed);
+        let (done, until) = ((*task == Task::Intents).then_some(committed), Until::Interrupted);
+        let mut serving = Serving { source, clock, stop, metrics: &**metrics, status, done, until };
+        serving.during(turn.over(clock)).await?;
+        *first_waits_for = None;
+        Ok(())
     }
 
     /// A pause before the next attempt, short while shards are unavailable. A stop ends it.

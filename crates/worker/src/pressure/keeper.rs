@@ -18,7 +18,7 @@ use weir_core::{
 use super::{PressureStatus, untold::Untold, view::View};
 use crate::{
     observer::Observer,
-    share::{Answered, Silence, TakesTurns, TurnEvent, Turns, Unanswered, keep},
+    share::{Answered, AskedTurns, Silence, TakesTurns, TurnEvent, Turns, Unanswered, keep},
 };
 
 /// From one turn to the next.
@@ -125,7 +125,7 @@ where
         Ok(())
     }
 
-    /// Takes a turn each second until `stop`, and a last one then: for when nobody becomes active any more.
+    /// Takes a turn each second, and those that are asked for, until `stop`, and a last one then: for when nobody becomes active any more.
     pub async fn run(self, stop: CancellationToken) {
         keep(self, stop).await;
     }
@@ -351,6 +351,10 @@ where
 
     fn clock(&self) -> &C {
         &self.clock
+    }
+
+    fn asked(&self) -> AskedTurns {
+        self.status.turns()
     }
 
     fn silence(&mut self) -> &mut Option<Silence> {

@@ -6,7 +6,7 @@ use weir_core::{activity::ActivityHash, pressure::ActiveBy, shard::UserHash};
 use world::{Does, Turn, World, policy, spread, told, until};
 
 use super::*;
-use crate::share::{CLOSE_WITHIN, round};
+use crate::share::{AskedTurn, CLOSE_WITHIN, round};
 
 #[tokio::test]
 async fn turns_come_once_a_second_at_any_rate_and_a_last_one_at_the_end() {
@@ -34,6 +34,57 @@ async fn turns_come_once_a_second_at_any_rate_and_a_last_one_at_the_end() {
     running.await.unwrap();
     let last = world.log.last();
     assert_eq!((last.member_for_ms, last.users()), (0, 1));
+}
+
+/// Whether a turn that was asked for is taken by now.
+async fn is_taken(turn: &AskedTurn) -> bool {
+    tokio::select! { biased; () = turn.taken() => true, () = std::future::ready(()) => false }
+}
+
+#[tokio::test]
+async fn a_turn_that_is_asked_for_comes_at_once_and_counts_once_all_is_told() {
+    let mut world = World::new(Some((1_000, 10)));
+    world.keeper.load(Duration::ZERO).await.unwrap();
+    let (stop, asked) = (CancellationToken::new(), world.status.turns());
+    let running = tokio::spawn(world.keeper.run(stop.clone()));
+    until("the first turn", || world.clock.is_waited_for()).await;
+    assert_eq!(world.log.turns().len(), 2);
+    world.pressure.note([spread(1)], world.clock.minute(), world.clock.minute());
+    world.log.next(Does::Refuses);
+    let turn = asked.ask();
+    until("the refusal", || world.status.unsynced().is_some()).await;
+    assert_eq!((world.log.turns().len(), world.log.last().users()), (3, 1), "at once, by the same clock");
+    assert!(!is_taken(&turn).await, "it has no answer");
+    world.clock.advance(TURN_EVERY);
+    turn.taken().await;
+    let told: Vec<_> = world.log.turns().iter().skip(2).map(Turn::users).collect();
+    assert_eq!(told, [1, 1, 0], "made again, and one more");
+
+    asked.ask().taken().await;
+    assert_eq!(world.log.turns().len(), 6);
+    stop.cancel();
+    running.await.unwrap();
+    asked.ask().taken().await;
+}
+
+#[tokio::test]
+async fn a_turn_that_began_before_it_was_asked_for_does_not_count() {
+    let mut world = World::new(Some((1_000, 10)));
+    world.keeper.load(Duration::ZERO).await.unwrap();
+    let (stop, asked) = (CancellationToken::new(), world.status.turns());
+    world.log.next(Does::Hangs);
+    let running = tokio::spawn(world.keeper.run(stop.clone()));
+    until("a turn that hangs", || world.log.turns().len() == 2 && world.clock.is_waited_for()).await;
+    world.pressure.note([spread(1)], world.clock.minute(), world.clock.minute());
+    let turn = asked.ask();
+    assert!(!is_taken(&turn).await);
+    // It is given up, and the next one tells of the user.
+    world.clock.advance(MEMBER_FOR);
+    turn.taken().await;
+    let told: Vec<_> = world.log.turns().iter().skip(1).map(Turn::users).collect();
+    assert_eq!(told, [0, 1]);
+    stop.cancel();
+    running.await.unwrap();
 }
 
 #[tokio::test]

@@ -1,0 +1,116 @@
+//! Turns that are asked for, beside those that a task takes anyway.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use tokio::sync::Notify;
+
+/// Where a task is asked for turns; clones ask the same one.
+#[derive(Debug, Clone, Default)]
+pub struct AskedTurns(Arc<Counts>);
+
+/// Whoever waits for a count is woken in the order of asking, so that the simulation of a seed stays the same.
+#[derive(Debug, Default)]
+struct Counts {
+    /// How many have been asked for.
+    asked: AtomicU64,
+    /// How many of these have been taken.
+    taken: AtomicU64,
+    asked_changed: Notify,
+    taken_changed: Notify,
+}
+
+/// A turn that was asked for.
+#[derive(Debug)]
+pub(crate) struct AskedTurn {
+    /// How many had been asked for then, this one included.
+    number: u64,
+    turns: AskedTurns,
+}
+
+impl AskedTurns {
+    /// Asks for a turn that begins after this, at once.
+    pub(crate) fn ask(&self) -> AskedTurn {
+        let number = self.0.asked.fetch_add(1, Ordering::AcqRel) + 1;
+        self.0.asked_changed.notify_waiters();
+        AskedTurn { number, turns: self.clone() }
+    }
+
+    /// How many have been asked for: a turn that begins after this is all of these.
+    pub(crate) fn count(&self) -> u64 {
+        self.0.asked.load(Ordering::Acquire)
+    }
+
+    /// Done when more than so many are asked for.
+    pub(crate) async fn more_than(&self, count: u64) {
+        until(&self.0.asked_changed, || self.count() > count).await;
+    }
+
+    /// So many have been taken: all that was to be told and read until then is.
+    pub(crate) fn taken(&self, count: u64) {
+        self.0.taken.fetch_max(count, Ordering::AcqRel);
+        self.0.taken_changed.notify_waiters();
+    }
+
+    /// No more turns are taken: nobody is to wait for one.
+    pub(crate) fn end(&self) {
+        self.taken(u64::MAX);
+    }
+
+    /// How many have been taken.
+    pub(crate) fn count_taken(&self) -> u64 {
+        self.0.taken.load(Ordering::Acquire)
+    }
+}
+
+impl AskedTurn {
+    /// Done once it is taken, or no more turns are. Safe to drop half way, and to call again.
+    pub(crate) async fn taken(&self) {
+        let Self { number, turns } = self;
+        until(&turns.0.taken_changed, || turns.count_taken() >= *number).await;
+    }
+}
+
+/// Waits until something is so, of which each change is told here.
+async fn until(changed: &Notify, so: impl Fn() -> bool) {
+    loop {
+        // It hears of each change from here on.
+        let change = changed.notified();
+        if so() {
+            return;
+        }
+        change.await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Waker};
+
+    use super::*;
+
+    /// Whether something is done by now.
+    fn is_done(work: impl Future<Output = ()>) -> bool {
+        let work = std::pin::pin!(work);
+        work.poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    }
+
+    #[test]
+    fn a_turn_counts_for_those_who_asked_before_it_began() {
+        let turns = AskedTurns::default();
+        assert!(!is_done(turns.more_than(0)));
+        let (first, second) = (turns.ask(), turns.clone().ask());
+        assert!(is_done(turns.more_than(0)) && is_done(turns.more_than(1)) && !is_done(turns.more_than(2)));
+        let begun_by = turns.count();
+        let late = turns.ask();
+        assert!(!is_done(first.taken()));
+        turns.taken(begun_by);
+        assert!(is_done(first.taken()) && is_done(second.taken()) && !is_done(late.taken()));
+        turns.taken(1);
+        assert!(is_done(second.taken()), "what is taken stays so");
+        turns.end();
+        assert!(is_done(late.taken()) && is_done(turns.ask().taken()), "nobody waits for a task that has ended");
+    }
+}
