@@ -10,10 +10,11 @@ use super::{
     judge::Line,
     length::{LEASE, LeaseLength},
     moment::{CountedSince, Moment},
+    outbox::Sent,
     waiter::Waiter,
 };
 use crate::{
-    ledger::{TakeRequest, unit},
+    ledger::{TakeTurn, unit},
     limit::share::TurnNumber,
 };
 
@@ -40,7 +41,7 @@ pub(super) struct Slot {
     /// The call in flight.
     pub(super) call: Option<CallNumber>,
     /// The last one, where it has no answer: it is repeated before there is another.
-    unanswered: Option<Box<Sent>>,
+    pub(super) unanswered: Option<Box<Sent>>,
     /// How many tokens a refill asks for.
     pub(super) batch: u64,
     pub(super) lease: LeaseLength,
@@ -63,14 +64,6 @@ pub(super) struct Slot {
     pub(super) wake_at: Moment,
     /// Whether it is to be looked at when something is next due.
     pub(super) is_dirty: bool,
-}
-
-/// A call as it is sent.
-#[derive(Debug, Clone)]
-pub(super) struct Sent {
-    pub(super) request: TakeRequest,
-    /// When it was sent first; `None`: it is not repeated.
-    pub(super) first_at: Option<Moment>,
 }
 
 /// What the waiting tickets lack.
@@ -215,19 +208,18 @@ impl Slot {
         now < self.claimed_at.plus(self.lease.get() / 2) && spare.saturating_mul(2) < self.batch
     }
 
-    /// The call to make now, if any; a new one has this number.
-    pub(super) fn ask(&mut self, turn: TurnNumber, now: Moment) -> Option<Sent> {
+    /// The turn to make now, if any; a new one has this number.
+    pub(super) fn ask(&mut self, number: TurnNumber, now: Moment) -> Option<Sent> {
         if self.call.is_some() || self.key.limit == 0 || now < self.asks_from() {
             return None;
         }
         if let Some(unanswered) = self.unanswered.take() {
             return Some(*unanswered);
         }
-        let request = self.refill(turn, now)?;
-        Some(Sent { request, first_at: None })
+        Some(Sent::new(number, self.refill(now)?))
     }
 
-    fn refill(&mut self, turn: TurnNumber, now: Moment) -> Option<TakeRequest> {
+    fn refill(&mut self, now: Moment) -> Option<TakeTurn> {
         let lack = self.lack(now);
         if lack.tokens == 0 && !(self.wants_more(lack.spare, now) && now >= self.ahead_from) {
             return None;
@@ -241,8 +233,7 @@ impl Slot {
         for waiter in &mut self.waiting {
             waiter.is_asked = waiter.settled(now).is_none();
         }
-        Some(TakeRequest {
-            budget: self.key.id.clone(),
+        Some(TakeTurn {
             span: self.key.span,
             limit: self.key.limit,
             need,
@@ -250,7 +241,8 @@ impl Slot {
             unit,
             least,
             lease_ms: i64::try_from(self.lease.get().as_millis()).unwrap_or(i64::MAX),
-            turn: Some(turn),
+            back: Vec::new(),
+            owed: Vec::new(),
         })
     }
 

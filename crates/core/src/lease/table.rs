@@ -8,6 +8,7 @@ use std::{
 use foldhash::fast::RandomState;
 
 use super::{claim::Key, moment::Moment, slot::Slot};
+use crate::budget::BudgetId;
 
 const KNOWN: &str = "only the numbers of known budgets are kept";
 
@@ -63,6 +64,11 @@ impl Table {
             self.dirty.push(number);
         }
         slot
+    }
+
+    /// Whether this number is one of this budget yet.
+    pub(super) fn is_of(&self, number: u32, budget: &BudgetId) -> bool {
+        self.slots[number as usize].as_ref().is_some_and(|slot| slot.key.id == *budget)
     }
 
     /// Notes that a claim uses it.
