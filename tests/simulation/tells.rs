@@ -21,7 +21,7 @@ use super::{
     sabotage::Sabotage,
 };
 
-/// For how long a denial holds for a batch that waited for it: a lease's length.
+/// For how long a denial holds for a batch that waited for it.
 const SETTLED: Duration = Duration::from_secs(5);
 
 /// The answer of the ledger to a process that there is too little.

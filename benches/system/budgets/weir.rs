@@ -229,7 +229,7 @@ impl World<'_, '_> {
         self.now = at;
         match event {
             Event::Turn(DueTurn { call, number: turn, turn: asked, .. }) => {
-                let answer = self.ledger.turn(at, (&self.instances[number].holder, turn), &asked)?;
+                let answer = self.ledger.turn(at, (self.instances[number].holder.as_str(), turn), &asked)?;
                 self.figures.calls += 1;
                 self.granted += answer.granted;
                 self.returned += asked.back.iter().map(|back| back.tokens).sum::<u64>();

@@ -24,6 +24,7 @@ mod moment;
 mod outbox;
 mod owed;
 mod slot;
+mod spending;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -43,7 +44,8 @@ pub use claim::{
 pub use funded::{Funded, Lender, Unspent};
 use held::{Grant, Terms};
 use judge::Line;
-pub use length::LEASE;
+use length::KEPT;
+pub use length::LONGEST_LEASE;
 use moment::Moment;
 use outbox::{Asker, Outboxes};
 pub use owed::Owed;
@@ -227,11 +229,11 @@ impl Leases {
         self.waited_for().into_iter().flat_map(|number| self.table.get(number).blocked(now)).collect()
     }
 
-    /// Drops tickets that did not claim for the length of a lease after they were ready. The next moment when a ticket is to be
+    /// Drops tickets that did not claim for a while after they were ready. The next moment when a ticket is to be
     /// looked at.
     fn drop_lost_tickets(&mut self, now: Moment) -> Moment {
         self.note_ready(now);
-        let over = |pending: &Pending| pending.ready_since.map_or(Moment::NEVER, |since| since.plus(LEASE));
+        let over = |pending: &Pending| pending.ready_since.map_or(Moment::NEVER, |since| since.plus(KEPT));
         let lost: Vec<Ticket> =
             self.tickets.iter().filter(|(_, pending)| over(pending) <= now).map(|(ticket, _)| *ticket).collect();
         for ticket in lost {
@@ -274,9 +276,9 @@ impl Leases {
             return;
         }
         let slot = self.table.change(number);
-        let (key, ended) = (std::sync::Arc::clone(&slot.key), slot.end_leases(now));
+        let (key, by, ended) = (std::sync::Arc::clone(&slot.key), slot.back_by(now), slot.end_leases(now));
         for grant in &ended {
-            self.give_back(&key, grant, now);
+            self.give_back(&key, grant, by);
         }
     }
 
@@ -294,11 +296,12 @@ impl Leases {
         }
     }
 
-    fn give_back(&mut self, key: &Key, grant: &Grant, now: Moment) {
+    /// Tokens go back to the ledger, by then at the latest.
+    fn give_back(&mut self, key: &Key, grant: &Grant, by: Moment) {
         let Terms { bucket, count_id, .. } = grant.terms;
         let given = GiveBack { span: key.span, bucket, count_id, tokens: grant.tokens };
         if given.tokens > 0 {
-            self.outboxes.change(&key.id, |outbox| outbox.give_back(given, now));
+            self.outboxes.change(&key.id, |outbox| outbox.give_back(given, by));
         }
     }
 }

@@ -252,7 +252,7 @@ impl Scripted for Budgets {
 
     fn note(&mut self, holder: usize, step: &Step, reply: &Reply, is_heard: bool) -> Reached {
         if let (true, Step::Take(budget, number, turn), Reply::Taken(Some(answer @ TakeAnswer { granted: 1.., .. }))) =
-            (is_heard && !self.is_repeated, step, reply)
+            (is_heard, step, reply)
             && number.run > 0
         {
             let granted = &mut self.granted[holder];

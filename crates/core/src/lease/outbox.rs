@@ -88,8 +88,9 @@ impl Outbox {
     /// Tokens go back, by then at the latest.
     pub(super) fn give_back(&mut self, given: GiveBack, by: Moment) {
         self.back_by = if self.back.is_empty() { by } else { self.back_by.min(by) };
-        let of = |given: &GiveBack| (given.span, given.bucket, given.count_id);
-        match self.back.iter_mut().find(|other| of(other) == of(&given)) {
+        let GiveBack { span, bucket, count_id, .. } = given;
+        match self.back.iter_mut().find(|other| (other.span, other.bucket, other.count_id) == (span, bucket, count_id))
+        {
             Some(same) => same.tokens += given.tokens,
             None => self.back.push(given),
         }

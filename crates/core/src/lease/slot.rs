@@ -8,9 +8,10 @@ use super::{
     claim::{BudgetState, CallNumber, Key, Mode},
     held::{Grant, Held, Terms},
     judge::Line,
-    length::{LEASE, LeaseLength},
+    length::{KEPT, LeaseLength},
     moment::{CountedSince, Moment},
     outbox::Sent,
+    spending::Spending,
     waiter::Waiter,
 };
 use crate::{
@@ -20,6 +21,9 @@ use crate::{
 
 /// Tokens are refilled in the last part of their lease, one of so many: a batch that comes when they end need not wait for the call.
 const LEASE_PARTS: u32 = 10;
+/// A refill that nobody needs yet has at most so many tokens, or what is spent in a second, whichever is more: an instance that is killed
+/// loses no more than that.
+const SMALL: u64 = 2_000;
 /// A budget of which nothing is held is forgotten when it was not claimed for this long.
 const FORGET: Duration = Duration::from_secs(60);
 
@@ -42,8 +46,9 @@ pub(super) struct Slot {
     pub(super) call: Option<CallNumber>,
     /// The last one, where it has no answer: it is repeated before there is another.
     pub(super) unanswered: Option<Box<Sent>>,
-    /// How many tokens a refill asks for.
+    /// How many tokens a refill asks for while few are spent.
     pub(super) batch: u64,
+    spending: Spending,
     pub(super) lease: LeaseLength,
     closed: Option<Closed>,
     /// What the ledger last reported as used.
@@ -77,7 +82,8 @@ struct Lack {
 impl Slot {
     pub(super) fn new(key: Arc<Key>, best_effort: bool) -> Self {
         Self {
-            batch: unit(key.limit, false),
+            batch: unit(key.limit, false).min(SMALL),
+            spending: Spending::default(),
             lease: LeaseLength::new(key.span),
             key,
             best_effort,
@@ -202,10 +208,20 @@ impl Slot {
         lack
     }
 
-    /// Whether the tokens are to be refilled before somebody needs them: it was claimed within half of a lease, so is likely to be again
-    /// before another one ends, and few are left.
+    /// Whether the tokens are to be refilled before somebody needs them: it was claimed within the last lease, and few are left.
     fn wants_more(&self, spare: u64, now: Moment) -> bool {
-        now < self.claimed_at.plus(self.lease.get() / 2) && spare.saturating_mul(2) < self.batch
+        self.is_in_use(now) && spare.saturating_mul(2) < self.batch.max(self.spending.in_a_second(now))
+    }
+
+    fn is_in_use(&self, now: Moment) -> bool {
+        now < self.claimed_at.plus(self.lease.get())
+    }
+
+    /// Until when that may wait for the next turn which is left of a lease that ends now. There is a turn soon while the budget is in use.
+    /// Where little is left of it, others may need the tokens at once.
+    pub(super) fn back_by(&self, now: Moment) -> Moment {
+        let is_scarce = self.closed.is_some() || self.used.is_none_or(|used| used >= self.key.limit / 10 * 9);
+        if self.is_in_use(now) && !is_scarce { now.plus(self.lease.get()) } else { now }
     }
 
     /// The turn to make now, if any; a new one has this number.
@@ -228,7 +244,9 @@ impl Slot {
         let unit = unit(self.key.limit, self.best_effort || lack.tokens == 0);
         let most = self.key.limit - self.key.limit % unit;
         let need = lack.tokens.next_multiple_of(unit).min(most);
-        let want = self.batch.max(need).next_multiple_of(unit).min(most);
+        // With what is spare, no more than is spent in a second.
+        let ahead = self.batch.max(self.spending.in_a_second(now).saturating_sub(lack.spare));
+        let want = ahead.max(need).next_multiple_of(unit).min(most);
         let least = if need == 0 { unit } else { u64::from(lack.smallest).next_multiple_of(unit).min(need) };
         for waiter in &mut self.waiting {
             waiter.is_asked = waiter.settled(now).is_none();
@@ -292,8 +310,9 @@ impl Slot {
             self.lease.was_too_long();
         }
         for _ in 0..taken.used_up {
-            self.batch = (self.batch + (self.batch / 2).max(1)).min(self.key.limit.max(1));
+            self.batch = (self.batch + (self.batch / 2).max(1)).min(self.key.limit.max(1)).min(SMALL);
         }
+        self.spending.add(tokens, judged_at);
         taken.terms
     }
 
@@ -317,7 +336,7 @@ impl Slot {
 
     /// Reserves what a ticket with this place needs, in the order of arrival.
     pub(super) fn reserve(&mut self, place: u64, line: &Line, now: Moment) {
-        let answer = (line.mode != Mode::Open).then(|| (line.mode, now.plus(LEASE)));
+        let answer = (line.mode != Mode::Open).then(|| (line.mode, now.plus(KEPT)));
         let index = self.waiting.partition_point(|other| other.place < place);
         if let Some(waiter) = self.waiting.get_mut(index).filter(|waiter| waiter.place == place) {
             (waiter.need, waiter.smallest) = (line.taken, line.smallest);

@@ -56,7 +56,7 @@ impl Leases {
         for budget in self.outboxes.due(now) {
             let number = self.next_turn();
             if let Some(sent) = self.outboxes.ask(&budget, number, now) {
-                turns.push(self.made(number, (budget, sent), Asker::Outbox, now));
+                turns.push(self.made(budget, sent, Asker::Outbox, now));
             }
         }
         let next_at = self.table.next_look().min(self.outboxes.next_look()).min(next_ticket).passed();
@@ -75,15 +75,16 @@ impl Leases {
                 sent.turn.back = outbox.take_back();
             }
         });
-        let due = self.made(number, (budget, sent), Asker::Slot(slot), now);
+        let due = self.made(budget, sent, Asker::Slot(slot), now);
         self.table.change(slot).call = Some(due.call);
         Some(due)
     }
 
     /// Notes that a turn is in flight.
-    fn made(&mut self, number: TurnNumber, (budget, mut sent): (BudgetId, Sent), asker: Asker, now: Moment) -> DueTurn {
-        let call = CallNumber(number.number);
+    fn made(&mut self, budget: BudgetId, mut sent: Sent, asker: Asker, now: Moment) -> DueTurn {
         let (turn, number) = (sent.made(now), sent.number);
+        // Where it is repeated, the call before has its answer.
+        let call = CallNumber(number.number);
         self.calls.insert(call, Call { budget: budget.clone(), sent, asker });
         DueTurn { call, budget, number, turn }
     }
@@ -109,7 +110,7 @@ impl Leases {
         let Ok(answer) = answer else { return self.refused((&budget, asker), sent, now) };
         for waiting in self.outboxes.change(&budget, Outbox::answered) {
             if self.table.is_of(waiting, &budget) {
-                self.table.change(waiting);
+                self.table.change(waiting).heard();
             }
         }
         let TakeTurn { span, lease_ms, .. } = sent.turn;
@@ -118,7 +119,7 @@ impl Leases {
             && is_in_time
         {
             self.end_leases(number, now);
-            self.table.change(number).answered(&sent.turn, &answer, (first_at, asked_at), now);
+            self.table.change(number).answered(&sent, &answer, asked_at, now);
             return;
         }
         if answer.granted > 0 {

@@ -8,7 +8,8 @@ use crate::{
     ledger::{CountId, TakeAnswer, TakeTurn},
 };
 
-const HOUR_MS: i64 = 3_600_000;
+/// Its leases last 5 s.
+const WINDOW_MS: i64 = 500_000;
 /// A refill asks for a thousandth of it, 10 tokens, at first.
 const LIMIT: u64 = 10_000;
 
@@ -20,7 +21,7 @@ fn used(name: &str) -> BudgetUse {
     BudgetUse {
         id: BudgetId { name: name.into(), campaign: None },
         limit: LIMIT,
-        span: SpanNow::Rolling { window_ms: HOUR_MS },
+        span: SpanNow::Rolling { window_ms: WINDOW_MS },
         best_effort: true,
         unavailable_after: None,
     }
@@ -262,6 +263,37 @@ fn a_call_that_is_answered_long_after_it_was_sent_first_gives_everything_back_an
     assert_eq!(outcomes(&leases.claim(Ticket(1), &asked(now), now)), [Outcome::Granted; 10]);
 }
 
+#[test]
+fn what_replays_owe_has_a_turn_of_its_own_and_turns_of_a_budget_are_made_one_after_the_other() {
+    let mut leases = Leases::new(10, 1);
+    leases.owe(vec![Owed { used: used("a"), tokens: 3, admitted_ago_ms: 1_000, judged_at: at(0) }]);
+    let first = due_turn(&mut leases, at(100));
+    assert_eq!((first.turn.want, first.turn.owed[0].tokens), (0, 3));
+    assert_eq!(leases.claim(Ticket(1), &claim(vec![used("a")], 10, at(200)), at(200)), Claimed::Pending);
+    assert!(leases.due(at(200)).turns.is_empty());
+    leases.answered(first.call, Err(Refused), at(100), at(300));
+    let repeated = due_turn(&mut leases, at(400));
+    let later_ms = repeated.turn.owed[0].ago_ms - first.turn.owed[0].ago_ms;
+    assert_eq!((repeated.number, later_ms), (first.number, 300), "they were admitted longer ago");
+    leases.answered(repeated.call, granted(0), at(400), at(500));
+    let next = due_turn(&mut leases, at(500));
+    assert!(next.number > first.number && next.turn.need == 10 && next.turn.owed.is_empty(), "{next:?}");
+    leases.answered(next.call, granted(10), at(500), at(600));
+    leases.close(at(600));
+    assert_eq!(returned(&mut leases, at(600)), [10]);
+    assert!(leases.is_settled());
+}
+
+#[test]
+fn a_turn_that_is_repeated_after_half_an_hour_gives_nothing_back() {
+    let mut leases = holding("a", 10, at(0));
+    let first = due_turn(&mut leases, at(5_000));
+    assert_eq!(first.turn.back.len(), 1);
+    leases.answered(first.call, Err(Refused), at(5_000), at(5_000));
+    let late = due_turn(&mut leases, at(5_000 + 30 * 60_000));
+    assert_eq!((late.number, late.turn.back.len()), (first.number, 0), "the ledger may know it no more");
+}
+
 /// A budget of the shortest window: its lease is 100 ms at first.
 fn short(name: &str) -> BudgetUse {
     BudgetUse { span: SpanNow::Rolling { window_ms: 10_000 }, ..used(name) }
@@ -298,12 +330,21 @@ fn a_lease_that_ends_before_the_ledger_answers_is_longer_the_next_time_and_short
 }
 
 #[test]
-fn tokens_that_one_batch_needed_are_not_renewed_before_another_needs_some() {
+fn tokens_are_renewed_once_after_the_last_claim_and_what_is_left_of_leases_goes_back_with_the_next_turn() {
     let mut leases = holding("a", 10, at(0));
-    assert_eq!(outcomes(&leases.claim(Ticket(2), &claim(vec![used("a")], 1, at(1_000)), at(1_000))).len(), 1);
-    assert!(leases.due(at(4_500)).turns.is_empty());
-    assert_eq!(returned(&mut leases, at(5_000)), [9]);
-    assert!(leases.due(at(5_000)).turns.is_empty());
+    let one = |leases: &mut Leases, ticket, now| leases.claim(Ticket(ticket), &claim(vec![used("a")], 1, now), now);
+    assert_eq!(outcomes(&one(&mut leases, 2, at(1_000))), [Outcome::Granted]);
+    let (number, renewal) = call(&mut leases, at(4_500));
+    assert_eq!((renewal.want, renewal.back.len()), (10, 0));
+    leases.answered(number, granted(10), at(4_500), at(4_500));
+    assert_eq!(outcomes(&one(&mut leases, 3, at(4_900))), [Outcome::Granted]);
+    assert!(leases.due(at(5_000)).turns.is_empty(), "the lease of the first has ended, and there is a turn soon");
+    let (number, renewal) = call(&mut leases, at(9_000));
+    assert_eq!((renewal.want, renewal.back[0].tokens), (5, 8), "half as many: most of them were not spent");
+    leases.answered(number, granted(5), at(9_000), at(9_000));
+    assert!(leases.due(at(9_500)).turns.is_empty());
+    assert!(leases.due(at(13_500)).turns.is_empty(), "nobody has claimed for longer than a lease");
+    assert_eq!(returned(&mut leases, at(14_000)), [15], "of two leases");
 }
 
 #[test]
@@ -344,6 +385,33 @@ fn a_refill_is_larger_when_the_last_one_was_used_up_and_smaller_when_it_was_not(
     assert_eq!(leases.claim(Ticket(3), &claim(vec![used("a")], 1, at(5_100)), at(5_100)), Claimed::Pending);
     let (_, request) = call(&mut leases, at(5_100));
     assert_eq!((request.need, request.want), (1, 7));
+}
+
+/// An instance that is killed loses what it holds.
+#[test]
+fn no_more_is_held_than_a_second_spends_and_a_small_refill_and_calls_are_rare() {
+    const BATCH: usize = 500;
+    const PER_S: u64 = 50_000;
+    let mut leases = Leases::new(10, 1);
+    let large = || BudgetUse { limit: 1_000_000_000, span: SpanNow::Total, ..used("a") };
+    let (mut calls, mut most_held) = (0, 0);
+    let mut answer_all = |leases: &mut Leases, now| {
+        for DueTurn { call, turn, .. } in leases.due(now).turns {
+            calls += 1;
+            leases.answered(call, Ok(TakeAnswer { granted: turn.want, ..answer(turn.want, 0, 0, Some(0)) }), now, now);
+        }
+    };
+    let batches = 0..5 * PER_S / BATCH as u64;
+    for batch in batches.clone() {
+        let now = at(batch * 1_000 * BATCH as u64 / PER_S);
+        while leases.claim(Ticket(batch), &claim(vec![large()], BATCH, now), now) == Claimed::Pending {
+            answer_all(&mut leases, now);
+        }
+        answer_all(&mut leases, now);
+        most_held = leases.states(now)[0].held.max(most_held);
+    }
+    assert!((PER_S / 2..PER_S + 3_000).contains(&most_held), "{most_held} are held");
+    assert!(calls * 1_000 <= batches.end * BATCH as u64, "{calls} calls for {} decisions", batches.end * BATCH as u64);
 }
 
 #[test]
@@ -412,7 +480,8 @@ fn beyond_the_most_budgets_the_least_recently_claimed_lease_is_given_back() {
         assert_eq!(outcomes(&claimed), []);
     }
     let turns = leases.due(at(1)).turns;
-    let returned: Vec<_> = turns.iter().flat_map(|due| due.turn.back.iter().map(|back| (&*due.budget.name, back.tokens))).collect();
+    let returned: Vec<_> =
+        turns.iter().flat_map(|due| due.turn.back.iter().map(|back| (&*due.budget.name, back.tokens))).collect();
     assert_eq!(returned, [("a", 10)]);
     assert_eq!(leases.states(at(1)).len(), 10);
 }
