@@ -139,7 +139,7 @@ impl Leases {
 
     fn line(&mut self, used: &BudgetUse, claim: &Claim, place: Option<u64>, now: Moment) -> Line {
         let key = Key { id: used.id.clone(), span: used.span, limit: used.limit };
-        let number = self.table.find_or_add(key, used.best_effort);
+        let number = self.table.find(&key).unwrap_or_else(|| self.table.add(key, used.best_effort));
         self.end_leases(number, now);
         self.table.claimed(number, self.claims);
         let slot = self.table.change(number);

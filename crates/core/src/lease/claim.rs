@@ -65,7 +65,7 @@ pub struct Claim {
 }
 
 /// Identifies a budget among those that tokens are held of. Another period, window or limit is another budget: no tokens are
-/// carried over, and those of the one before are given back when their lease ends.
+/// carried over, and those of the one before go back once that was not claimed for a while.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     pub(super) id: BudgetId,

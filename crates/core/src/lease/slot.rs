@@ -63,6 +63,8 @@ pub(super) struct Slot {
     /// Not to be asked ahead of need before.
     ahead_from: Moment,
     claimed_at: Moment,
+    /// Another limit or period of the same budget has been claimed since.
+    is_superseded: bool,
     /// Which claim was the last.
     pub(super) last_claim: u64,
     /// When it is looked at again.
@@ -99,6 +101,7 @@ impl Slot {
             pause_until: Moment::START,
             ahead_from: Moment::START,
             claimed_at: Moment::START,
+            is_superseded: false,
             last_claim: 0,
             wake_at: Moment::NEVER,
             is_dirty: false,
@@ -108,7 +111,7 @@ impl Slot {
     /// Notes that it is claimed.
     pub(super) fn claimed(&mut self, best_effort: bool, claim: u64, now: Moment) {
         self.best_effort = best_effort;
-        self.claimed_at = now;
+        (self.claimed_at, self.is_superseded) = (now, false);
         self.last_claim = claim;
     }
 
@@ -214,7 +217,12 @@ impl Slot {
     }
 
     fn is_in_use(&self, now: Moment) -> bool {
-        now < self.claimed_at.plus(self.lease.get())
+        !self.is_superseded && now < self.claimed_at.plus(self.lease.get())
+    }
+
+    /// Another limit or period of the same budget is claimed: what is held of this one goes back, unless it is claimed again soon.
+    pub(super) fn supersede(&mut self) {
+        self.is_superseded = true;
     }
 
     /// Until when that may wait for the next turn which is left of a lease that ends now. There is a turn soon while the budget is in use.
@@ -289,16 +297,22 @@ impl Slot {
                 waiter.settled.map_or(Moment::NEVER, |(_, until)| if now < until { until } else { Moment::NEVER }),
             );
         }
-        if self.is_idle() { at.min(self.claimed_at.plus(FORGET)) } else { at }
+        at.min(self.over_at())
     }
 
-    fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.call.is_none() && self.unanswered.is_none() && self.held.total() == 0
+    /// When nothing of it needs to be known any more, as it is.
+    fn over_at(&self) -> Moment {
+        let is_quiet = self.waiting.is_empty() && self.call.is_none() && self.unanswered.is_none();
+        match (is_quiet, self.is_superseded) {
+            (true, true) => self.claimed_at.plus(KEPT),
+            (true, false) if self.held.total() == 0 => self.claimed_at.plus(FORGET),
+            _ => Moment::NEVER,
+        }
     }
 
     /// Whether nothing of it needs to be known any more.
     pub(super) fn is_over(&self, now: Moment) -> bool {
-        self.is_idle() && self.claimed_at.plus(FORGET) <= now
+        self.over_at() <= now
     }
 
     /// Takes the tokens of a claim.

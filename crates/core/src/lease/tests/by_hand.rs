@@ -210,6 +210,23 @@ fn with_a_lower_limit_the_tokens_of_the_one_before_are_spent_no_more_and_go_back
 }
 
 #[test]
+fn tokens_of_a_limit_that_another_one_follows_go_back_though_their_lease_lasts() {
+    let mut leases = Leases::new(10, 1);
+    let of = |limit, intents, now| claim(vec![BudgetUse { limit, span: SpanNow::Total, ..used("a") }], intents, now);
+    assert_eq!(leases.claim(Ticket(1), &of(LIMIT, 10, at(0)), at(0)), Claimed::Pending);
+    let (number, turn) = call(&mut leases, at(0));
+    assert_eq!(turn.lease_ms, 60_000);
+    leases.answered(number, granted(10), at(0), at(0));
+    leases.cancel(Ticket(1));
+    assert_eq!(leases.claim(Ticket(2), &of(5, 5, at(1_000)), at(1_000)), Claimed::Pending);
+    let (number, _) = call(&mut leases, at(1_000));
+    leases.answered(number, Ok(answer(10, 10, 0, None)), at(1_000), at(1_000));
+    assert_eq!(outcomes(&leases.claim(Ticket(2), &of(5, 5, at(1_000)), at(1_000))), [Outcome::Denied(0); 5]);
+    assert!(leases.due(at(1_000)).turns.is_empty());
+    assert_eq!(returned(&mut leases, at(5_000)), [10]);
+}
+
+#[test]
 fn an_answer_that_comes_after_its_lease_grants_nothing_and_is_given_back() {
     let mut leases = Leases::new(10, 1);
     assert_eq!(leases.claim(Ticket(1), &claim(vec![used("a")], 10, at(0)), at(0)), Claimed::Pending);
@@ -502,9 +519,10 @@ fn a_process_that_stops_gives_everything_back_and_grants_nothing_more() {
 #[test]
 fn a_live_budget_takes_half_a_kilobyte_of_memory() {
     use std::mem::size_of;
-    // Two grants, a hash table that is half full, two places in trees that are two thirds full, and the counts of a shared key.
+    // Two grants, hash tables that are half full, two places in trees that are two thirds full, and the counts of a shared key.
     let grants = 2 * size_of::<Grant>();
     let found = 2 * (size_of::<std::sync::Arc<Key>>() + size_of::<u32>() + 1) + 2 * 16 * 3 / 2;
-    let bytes = size_of::<Option<slot::Slot>>() + size_of::<Key>() + 16 + grants + found;
+    let newest = 2 * (size_of::<(u64, u32)>() + 1);
+    let bytes = size_of::<Option<slot::Slot>>() + size_of::<Key>() + 16 + grants + found + newest;
     assert!(bytes <= 512, "{bytes} bytes");
 }
