@@ -11,12 +11,13 @@
 -- count from now; where fewer are left, these are taken.
 --
 -- A turn that is repeated gets the grant that it had, and does nothing more; one that comes behind a later one has no effect. One of a run
--- before the last one gives nothing back: it is not known whether that was done. A holder's last turn is known for an hour. It equals
--- `TokenBook` (crates/core/src/ledger/book.rs).
+-- before the last one, late or of a process whose clock was set back, is granted tokens of its own: the last turn stays known, so it can be
+-- repeated. It gives nothing back: it is not known whether that was done. A holder's last turn is known for an hour. It equals `TokenBook`
+-- (crates/core/src/ledger/book.rs).
 --
 -- KEYS  [1]     the shard's epoch; absent while the shard's slot moves, where the caller has read it by itself
 --       [2]     of a total of a campaign: the register of the shard's totals of campaigns, a hash: the budget's key -> when its last turn
---               was, in ms since 1970; below 0: it was found spent then. Absent while the slot moves
+--               was, in ms since 1970; below 0: there were too few for those wanted then. Absent while the slot moves
 --       [3]     of one, too: the marks of those that are gone, a text of bits (make_room.lua)
 --       [#KEYS] the budget, a hash:
 --                 <bucket>   tokens of a rolling window whose leases end in that bucket: the end of the lease, rounded up to a
@@ -205,7 +206,8 @@ for at = 1, #hash, 2 do
   if do_count and tokens > 0 then
     used = used + tokens
     buckets[#buckets + 1] = tonumber(field)
-  elseif do_count == false then
+  elseif do_count == false and want > 0 then
+    -- Who only gives back may do so in a shorter window than the one that is counted by now.
     tokens_in[field] = 0
     written[#written + 1] = field
   end
@@ -292,9 +294,11 @@ for _, field in ipairs(holders.gone) do
   redis.call('HDEL', key, field)
 end
 if most_totals > 0 and #KEYS == 4 then
-  redis.call('HSET', KEYS[2], key, (limit - used < least and '-' or '') .. whole(now))
+  redis.call('HSET', KEYS[2], key, (want > 0 and limit - used < least and '-' or '') .. whole(now))
 end
-local member = { run = run, turn = turn, ends = now + TURN_KEPT_MS, held = granted, wanted = want, more = { bucket } }
+local member = order == 'run before' and holders.own
+  or { run = run, turn = turn, ends = now + TURN_KEPT_MS, held = granted, wanted = want, more = { bucket } }
+member.more = { member.more[1] }
 for _, lease in ipairs(leases) do
   table.insert(member.more, lease[1])
   table.insert(member.more, lease[2])

@@ -116,8 +116,9 @@ impl Account {
 
     /// Takes note of a turn. What it came to before, as far as that is known.
     fn turn(&mut self, run: Run, turn: i64, (granted, bucket): (i64, i64)) -> Option<(i64, i64)> {
-        // The hash knows the last turn of a holder alone.
-        for (of, made) in self.turns.iter_mut().filter(|(of, _)| of[0] == run[0]) {
+        // The hash knows the last turn of a holder alone, and not one of a run before it.
+        let is_of_last_run = !self.knows_later_run(&run[0], number(&run[1]));
+        for (of, made) in self.turns.iter_mut().filter(|(of, _)| is_of_last_run && of[0] == run[0]) {
             if *of != run {
                 made.values_mut().for_each(|made| made.is_known = false);
             }
@@ -127,7 +128,7 @@ impl Account {
         let is_first = !made.contains_key(&turn);
         self.grants += usize::from(is_first && granted > 0);
         if before.is_none() {
-            made.insert(turn, Made { granted, bucket, is_known: true });
+            made.insert(turn, Made { granted, bucket, is_known: is_of_last_run });
         }
         before
     }

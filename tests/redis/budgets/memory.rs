@@ -6,7 +6,7 @@ use weir_core::{
 };
 use weir_redis::{RedisLedger, RedisOptions};
 
-use super::{LIMIT, all_of, alone, budget, ledger, look, new_number, rolling, take, turn, used};
+use super::{LIMIT, all_of, alone, budget, giving, ledger, look, new_number, rolling, take, turn, used};
 use crate::redis_support::{DAY_MS, opened, own, server};
 
 const HOUR_MS: i64 = 3_600_000;
@@ -124,6 +124,23 @@ async fn totals_of_campaigns_are_bounded_and_those_that_had_to_go_stay_spent() {
         assert_eq!((answer.granted, answer.used, answer.free_in_ms), (0, LIMIT, None), "{number} stays spent");
         assert!(!there(number), "and takes no memory");
     }
+}
+
+#[tokio::test]
+async fn a_total_that_tokens_came_back_to_is_none_of_the_spent_ones_that_go_first() {
+    let server = server();
+    let options = RedisOptions { shards: 1, max_totals: 2, ..own(&server) };
+    let opened = opened(&options).await.unwrap();
+    let mut ledger = ledger(&options, &opened, "weir-0");
+    let of = |campaign: &str| BudgetId { name: "money".into(), campaign: Some(campaign.into()) };
+    let total = TakeTurn { span: SpanNow::Total, ..turn(10) };
+    take_of(&mut ledger, &of("a"), &total).await;
+    let answer = take_of(&mut ledger, &of("b"), &total).await;
+    // Who gives back and wants nothing says no limit.
+    let back = TakeTurn { span: SpanNow::Total, limit: 0, ..giving(&[all_of(&total, &answer)]) };
+    assert_eq!(take_of(&mut ledger, &of("b"), &back).await.used, 0);
+    assert_eq!(take_of(&mut ledger, &of("c"), &total).await.granted, 10, "room is made");
+    assert_eq!(take_of(&mut ledger, &of("b"), &total).await.granted, 10, "the oldest has gone");
 }
 
 #[tokio::test]

@@ -107,7 +107,7 @@ impl Budgets {
             }
             _ => TurnNumber { run, ..new },
         };
-        if last.is_none_or(|last| number > last) || number.run < run {
+        if last.is_none_or(|last| number > last) {
             self.last_turns.insert(of, (number, turn.clone()));
         }
         Step::Take(budget, number, turn)

@@ -64,18 +64,22 @@ impl Reference<BudgetTokens> for TokenBook {
             return Some(self.look(turn, now));
         }
         let now = now.millis();
-        let order = self.holders.order(member, number, now);
-        let mut own = match order {
-            TurnOrder::Behind => return None,
+        let (order, last) = (self.holders.order(member, number, now), self.holders.get(member, now).cloned());
+        let ends = now + TURN_KEPT_MS;
+        let (grant, own) = match (order, last) {
+            (TurnOrder::Behind, _) => return None,
             // It is known for as long again; nothing else changes.
-            TurnOrder::Same => self.holders.get(member, now)?.clone(),
-            TurnOrder::New | TurnOrder::RunBefore => {
+            (TurnOrder::Same, Some(last)) => ((last.held, last.more.bucket), Member { ends, ..last }),
+            (order, last) => {
                 let (held, more) = self.take(member, turn, (order, now));
-                Member { last: number, ends: 0, held, wanted: turn.want, more }
+                let grant = (held, more.bucket);
+                let own = match last.filter(|_| order == TurnOrder::RunBefore) {
+                    Some(last) => Member { more: OnLease { bucket: last.more.bucket, ..more }, ..last },
+                    None => Member { last: number, ends, held, wanted: turn.want, more },
+                };
+                (grant, own)
             }
         };
-        own.ends = now + TURN_KEPT_MS;
-        let grant = (own.held, own.more.bucket);
         self.holders.renew(member, own);
         Some(self.answer(turn, grant, now))
     }
@@ -139,7 +143,9 @@ impl TokenBook {
                 }
             }
         }
-        self.tokens(span).drop_ended(span, now);
+        if want > 0 {
+            self.tokens(span).drop_ended(span, now);
+        }
         self.holders.drop_ended(now);
         let counted_for_ms = (now - since).max(0);
         for OwedTokens { tokens, .. } in turn.owed.iter().filter(|owed| counted_for_ms < owed.ago_ms) {

@@ -285,6 +285,8 @@ fn a_turn_that_is_repeated_gets_the_same_grant_and_gives_no_more_back() {
         }
         let (granted, used, _) = take("a", number(7, 3), &both, 90);
         assert_eq!((granted, used), (100, 470), "{span:?}: of a process that has ended nothing comes back");
+        let (granted, used, _) = take("a", number(8, 2), &both, 95);
+        assert_eq!((granted, used), (100, 470), "{span:?}: the last turn is known behind a late one, too");
     }
 }
 
