@@ -1,6 +1,11 @@
 //! What `weir check` finds at the topics and groups beside the intents: those of waiting intents, of earlier wheels and of channels.
 
-use testkit::{redis::RedisServer, stack::Stack, wait_for};
+use testkit::{
+    kafka::{Delivery, Record},
+    redis::RedisServer,
+    stack::Stack,
+    wait_for, wait_until,
+};
 
 use crate::{
     check::{Found, check, check_with, scene},
@@ -78,6 +83,34 @@ fn lanes_of_waiting_intents_open_a_transaction_like_all_others() {
         assert!(ok.contains(&id), "{id}: {ok}");
     }
     assert!(!ok.contains("-waiting-sms"), "no intent waits for it: {ok}");
+}
+
+#[test]
+fn a_group_that_has_committed_nothing_is_warned_of_until_it_does() {
+    let (scene, _redis) = scene("check-group");
+    let (group, approved) = (scene.topic("hedwig"), scene.topic("approved"));
+    let more = format!("consumer_group = {group:?}\nwhen_full = \"suppress\"");
+    scene.write_policy(&policy(&[("email", more.as_str())]));
+    let config = config(&scene, "");
+    let silent = |found: &Found| {
+        let warnings = found.of("warning").into_iter();
+        warnings.filter(|text| text.contains("has committed nothing")).collect::<Vec<String>>()
+    };
+    let found = check(&scene, &config);
+    found.is_fine();
+    let warned = silent(&found);
+    let says = format!("route email. The group {group} has committed nothing of {approved}.");
+    assert!(warned.len() == 1 && warned[0].contains(&says), "{warned:?}");
+    let undelivered = format!("the group {group} has 0 approved records to deliver");
+    assert!(!found.of("ok").concat().contains(&undelivered), "{:?}", found.of("ok"));
+
+    scene.kafka.publish(&approved, [Record::new("one", "{}")]).unwrap();
+    let mut delivery = Delivery::start(&scene.kafka, &group, &approved, 100).unwrap();
+    wait_until(DEADLINE, "it is delivered", || !delivery.delivered().is_empty());
+    drop(delivery);
+    let found = wait_for(DEADLINE, || Some(check(&scene, &config)).filter(|found| silent(found).is_empty()));
+    let found = found.expect("it has committed something");
+    assert!(found.of("ok").concat().contains(&undelivered), "{:?}", found.of("ok"));
 }
 
 #[test]

@@ -120,20 +120,25 @@ fn check_finds_each_right_that_a_worker_would_lack_and_says_which_one_it_lacks_i
 }
 
 #[test]
-fn check_finds_the_right_that_lanes_of_waiting_intents_lack() {
+fn check_finds_the_rights_that_routes_and_lanes_of_waiting_intents_lack() {
     let mut scene = STAGE.scene("waiting", EntryPoint::Mutual("check-waiting"));
     scene.policy = scene.path("policy.toml").display().to_string();
-    scene.write_policy(&format!("{POLICY}\n[[routes]]\nname = \"email\"\nchannel = \"email\"\nrate = 5\n"));
+    let group = format!("{}-hedwig", scene.name);
+    scene.write_policy(&format!("{POLICY}\n[[routes]]\nname = \"email\"\nconsumer_group = \"{group}\"\nrate = 5\n"));
     scene.wait_for_routes(&["email"]);
     let of = |block| STAGE.lines(block, &scene);
     let all = [of("kafka run"), of("kafka check"), of("kafka waiting")].concat();
-    let is_kept = |line: &&String| !line.contains(&format!("--transactional-id {}-waiting-", scene.name));
+    let lacks = [format!("--transactional-id {}-waiting-", scene.name), format!("--group {group}")];
+    let is_kept = |line: &&String| !lacks.iter().any(|right| line.contains(right));
     STAGE.grant("check-waiting", &all.iter().filter(is_kept).cloned().collect::<Vec<_>>());
     let (exit, said) = check(&scene, &[], &[]);
     assert_eq!(exit, Exit::Code(1), "{said}");
     let wrong: Vec<&str> = said.lines().filter(|line| line.starts_with("ERROR")).collect();
-    let named = format!("grant WRITE on the transactional ids {}-waiting-email/i/*", scene.name);
-    assert!(wrong.len() == 1 && wrong[0].contains(&named), "{said}");
+    assert_eq!(wrong.len(), lacks.len(), "{said}");
+    let transaction = format!("grant WRITE on the transactional ids {}-waiting-email/i/*", scene.name);
+    for named in [transaction, format!("grant DESCRIBE on the group {group}")] {
+        assert!(wrong.iter().any(|line| line.contains(&named)), "{named}: {said}");
+    }
     STAGE.grant("check-waiting", &all);
     wait_until(DEADLINE, "nothing is lacking", || check(&scene, &[], &[]).0 == Exit::Code(0));
 }

@@ -279,7 +279,7 @@ impl Sabotage {
 
 #[test]
 fn every_edit_is_of_one_file() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("lua");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lua");
     let read = |folder: &Path| fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>();
     let (folders, mut paths): (Vec<_>, Vec<_>) = read(&folder).into_iter().partition(|path| path.is_dir());
     paths.extend(folders.iter().flat_map(|folder| read(folder)));

@@ -196,7 +196,7 @@ fn find(bugs: impl Iterator<Item = Sabotage>) {
             let (seed, broken) = found.unwrap_or_else(|| {
                 panic!(
                     "neither seed {recorded} nor the first {NEXT} show {sabotage:?}: record another one in sabotage.rs, by \
-                     WEIR_SIM_PLANTED={sabotage:?} cargo test --test simulation -- --ignored --nocapture every_planted"
+                     WEIR_SIM_PLANTED={sabotage:?} cargo test -p weir-simulation -- --ignored --nocapture every_planted"
                 )
             });
             println!("{sabotage:?}: seed {seed}: {broken}");

@@ -24,12 +24,17 @@ use crate::{tables, temporary};
 const GRACE: Duration = Duration::from_secs(10);
 /// How long those may take that have heard Ctrl-C themselves, before they are asked to end.
 const HEARD: Duration = Duration::from_secs(2);
+/// How long the process of a step has, once it is told to end: [`HEARD`], [`GRACE`], and a moment for itself.
+pub const ENDING: Duration = Duration::from_secs(13);
 /// How often it is looked whether they have.
 const LOOK: Duration = Duration::from_millis(50);
 /// The exit code after Ctrl-C or SIGTERM.
 const ENDED: i32 = 130;
 /// The step that runs, and since when.
 static RUNNING: Mutex<Option<(String, Instant)>> = Mutex::new(None);
+/// Held by a test that starts processes: a step ends all that its process has started, and `cargo test` has one for all tests.
+#[cfg(test)]
+pub static ALONE: Mutex<()> = Mutex::new(());
 
 /// Runs a step. At the deadline, ends all processes that it has started.
 ///
@@ -65,13 +70,23 @@ pub fn within(step: &str, limit: Duration, run: impl FnOnce() -> Result<()>) -> 
 /// # Errors
 /// When it cannot.
 pub fn begin() -> Result<()> {
+    begin_with(|| {
+        say_what_ran();
+        ask_to_end();
+    })
+}
+
+/// The same with another way to ask processes to end. Only the first call of a process counts.
+///
+/// # Errors
+/// When it cannot.
+pub fn begin_with(ask: fn()) -> Result<()> {
     static BEGUN: Once = Once::new();
     let mut begun = Ok(());
     BEGUN.call_once(|| {
         begun = tree::take_in_orphans().and_then(|()| {
-            Ok(ctrlc::set_handler(|| {
-                say_what_ran();
-                ask_to_end();
+            Ok(ctrlc::set_handler(move || {
+                ask();
                 end_all();
                 tables::print();
                 // What cannot be removed stays.
@@ -126,7 +141,7 @@ fn ask_to_end() {
 }
 
 /// The processes that run after so long; none, as soon as none runs.
-fn left_after(limit: Duration) -> Vec<i32> {
+pub fn left_after(limit: Duration) -> Vec<i32> {
     let start = Instant::now();
     loop {
         let left = tree::descendants();
@@ -138,7 +153,7 @@ fn left_after(limit: Duration) -> Vec<i32> {
 }
 
 /// Kills all descendants, those too that are started meanwhile.
-fn end_all() {
+pub fn end_all() {
     let start = Instant::now();
     loop {
         let left = tree::descendants();
@@ -156,7 +171,8 @@ fn pause() {
     thread::sleep(LOOK);
 }
 
-fn signal(pid: i32, signal: Signal) {
+/// Sends a process a signal.
+pub fn signal(pid: i32, signal: Signal) {
     if let Some(pid) = Pid::from_raw(pid) {
         // One that has ended meanwhile is no error.
         let _ = kill_process(pid, signal);
@@ -264,6 +280,7 @@ mod tests {
         if std::env::var_os(COPY).is_some() {
             return run_until_a_signal();
         }
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let sh = |script: &'static str| move || shell::run(command("sh", &["-c", script]));
         let hangs = within("hangs", Duration::from_secs(1), sh("sleep 1001 & sleep 1002; true"));
         let error = hangs.unwrap_err().to_string();
@@ -281,7 +298,7 @@ mod tests {
 
     fn run_until_a_signal() {
         tables::begin(&[]);
-        tables::begin_step("hangs");
+        tables::begin_step("hangs", 0);
         // On a line of its own: with one thread the test's name is in front.
         let hangs = || shell::run(command("sh", &["-c", "echo; echo runs; exec sleep 1004"]));
         let _ = within("hangs", Duration::from_secs(120), hangs);
@@ -302,7 +319,7 @@ mod tests {
         let ended = copy.wait_with_output().unwrap();
         let said = String::from_utf8(ended.stderr).unwrap();
         assert_eq!(ended.status.code(), Some(ENDED), "{said}");
-        for part in ["step hangs: a signal ends it", "steps:\nhangs", "s, and had not ended\nall"] {
+        for part in ["step hangs: a signal ends it", "took:\nhangs", "s, and had not ended\nall"] {
             assert!(said.contains(part), "{part}: {said}");
         }
     }

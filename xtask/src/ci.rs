@@ -1,6 +1,10 @@
 //! `ci`: what `.ci/run` runs. Fails at the first step that fails.
 
-use std::time::{Duration, Instant};
+use std::{
+    os::unix::process::CommandExt as _,
+    process::{self, Command},
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
@@ -9,7 +13,9 @@ use crate::{
     alerts, bounds,
     changes::{self, Changes},
     counts::{self, CountsArgs},
-    deploy, faults, fuzz, servers,
+    deploy, faults, fuzz,
+    rows::{self, Plan, Planned},
+    servers,
     setup::{self, Scope},
     shell::{self, command},
     simulate::{self, SimulateArgs},
@@ -38,43 +44,92 @@ enum Extent {
     Everything,
 }
 
+/// Arguments of the process of one step.
+#[derive(Debug, Args)]
+pub struct StepArgs {
+    /// Its name
+    name: String,
+    /// After how many seconds it is ended
+    #[arg(long)]
+    seconds: u64,
+    /// The process that starts it
+    #[arg(long)]
+    parent: u32,
+    /// A part of it is left out
+    #[arg(long)]
+    in_part: bool,
+    /// It has a lower priority
+    #[arg(long)]
+    beside: bool,
+}
+
 /// All steps of a change together end after so many seconds, so that whoever runs CI under a limit sees which step was slow.
 const ALL_SECONDS: u64 = 5_000;
 
 /// A step.
 struct Step {
     name: &'static str,
-    /// After how many seconds it is ended: some three times what it takes on two quiet cores.
+    /// After how many seconds it is ended: some three times what it takes on two quiet cores; beside another row, more by what that
+    /// may keep it waiting.
     seconds: u64,
-    run: fn(&Changes) -> Result<()>,
+    /// `true`: a part of it is left out.
+    run: fn(bool) -> Result<()>,
     /// The files and folders that it checks (`Cargo.` is Cargo.toml and Cargo.lock): where none has changed since a commit that
     /// passed, it is left out. Empty: it always runs.
     of: &'static [&'static str],
+    /// The same for a part of it.
+    part_of: &'static [&'static str],
 }
 
-const fn step(name: &'static str, seconds: u64, run: fn(&Changes) -> Result<()>) -> Step {
-    Step { name, seconds, run, of: &[] }
+const fn step(name: &'static str, seconds: u64, run: fn(bool) -> Result<()>) -> Step {
+    Step { name, seconds, run, of: &[], part_of: &[] }
 }
 
-const CHANGE: [Step; 12] = [
-    step("format", 60, |_| shell::run(command("cargo", &["fmt", "--all", "--check"]))),
-    // Cold, it downloads and compiles for 8 minutes.
-    step("setup", 900, set_up),
-    step("clippy", 900, |_| clippy()),
-    // Not advisories: deny.toml says why, and where they are checked.
-    step("deny", 60, |_| shell::run(command(setup::tool("cargo-deny"), &["check", "licenses", "bans", "sources"]))),
-    Step { of: &DEPLOYED, ..step("deploy", 120, |_| deploy::run()) },
-    step("doc", 250, |_| doc()),
-    step("alerts", 120, |_| alerts::run()),
-    step("build", 800, |_| servers::build()),
-    step("test", servers::TEST_SECONDS, test),
-    Step { of: &COUNTED, ..step("counts", 300, |_| counts::run(&CountsArgs::default())) },
-    // Fuzzing has found nothing in a change for long: here only that the targets compile.
-    Step {
-        of: &["fuzz/", "crates/core/", "crates/schemas/", ".cargo/", "Cargo.", "rust-toolchain.toml", "xtask/"],
-        ..step("fuzz targets", 200, |_| fuzz::check())
-    },
-    step("faults", 600, |_| faults::run(&["--ci".to_owned()])),
+/// Rows of steps that run side by side.
+type Stage = &'static [&'static [Step]];
+
+/// What needs only the processor runs beside what mostly waits: for the network, or for servers. cargo locks target/debug in `build`,
+/// `build faults`, `clippy`, `doc` and `faults`: only `faults` is beside others of these, and may wait for them.
+const CHANGE: [Stage; 3] = [
+    &[
+        // Cold, it installs a compiler.
+        &[step("tools", 600, |_| setup::to_build())],
+        &[step("format", 120, |_| shell::run(command("cargo", &["fmt", "--all", "--check"])))],
+    ],
+    &[
+        // It compiles the C libraries, too, which clippy then finds built.
+        &[step("build", 1_500, |_| servers::build_listed())],
+        &[
+            // Cold, it downloads and compiles for 8 minutes.
+            Step { part_of: &DEPLOYED, ..step("setup", 2_400, set_up) },
+            // Not advisories: deny.toml says why, and where they are checked.
+            step("deny", 120, |_| {
+                shell::run(command(setup::tool("cargo-deny"), &["check", "licenses", "bans", "sources"]))
+            }),
+            Step { of: &DEPLOYED, ..step("deploy", 240, |_| deploy::run()) },
+            step("alerts", 240, |_| alerts::run()),
+        ],
+    ],
+    &[
+        &[
+            Step { part_of: &EXAMPLES, ..step("test", servers::TEST_SECONDS, test) },
+            // On a slow machine clippy or doc may still hold the lock.
+            step("faults", 1_500, |_| faults::run(&["--ci".to_owned()])),
+        ],
+        &[
+            // First: `faults` finds it built.
+            step("build faults", 600, |_| faults::build()),
+            step("clippy", 3_000, |_| clippy()),
+            step("doc", 900, |_| doc()),
+            // Fuzzing has found nothing in a change for long: here only that the targets compile.
+            Step {
+                of: &["fuzz/", "crates/core/", "crates/schemas/", ".cargo/", "Cargo.", "rust-toolchain.toml", "xtask/"],
+                ..step("fuzz targets", 600, |_| fuzz::check())
+            },
+            // Instructions do not depend on what else runs.
+            Step { of: &COUNTED, ..step("counts", 900, |_| counts::run(&CountsArgs::default())) },
+        ],
+    ],
 ];
 
 /// What is deployed, and the tools that check it.
@@ -101,27 +156,27 @@ const EXAMPLES: [&str; 15] = [
     "xtask/",
 ];
 
-/// These take long and seldom find anything in a change.
-const EVERYTHING: [Step; 5] = [
+/// These take long and seldom find anything in a change. Nothing is beside what measures.
+const EVERYTHING: [Stage; 1] = [&[&[
     // Longer than its commands' own deadlines together.
     step("measurements", 5 * 3600, |_| small_loads::run()),
     step("long tests", servers::LONG_SECONDS, |_| servers::long()),
     step("fuzz", 2 * 3600, |_| fuzz::run(600, None)),
     step("simulate", 4 * 3600, |_| simulate::run(&SimulateArgs::many(20_000))),
     step("all faults", 6 * 3600, |_| faults::run(&[])),
-];
+]]];
 
-/// Checks format, lints, dependencies, deploy/ and docs, then tests, counts instructions, and injects faults. Prints how long each step
-/// took, also when one fails.
+/// Checks format, lints, dependencies, deploy/ and docs, tests, counts instructions, and injects faults. Prints when each step began and
+/// how long it took, also when one fails.
 ///
 /// # Errors
-/// At the first step that fails, does not end by its deadline, or leaves processes behind; names it.
+/// At the first step that fails, does not end by its deadline, or leaves processes behind; names it, and ends what runs beside it.
 pub fn run(args: CiArgs) -> Result<()> {
     // What passes by another commit than the last one that passed here may not have passed as a whole.
     let checked_out = if args.since.is_none() { changes::checked_out() } else { None };
-    let (more, all_seconds, changes): (&[Step], _, _) = match args.extent {
-        Extent::Change => (&[], ALL_SECONDS, Changes::since(args.since)),
-        Extent::Everything => (&EVERYTHING, u64::MAX, Changes::default()),
+    let (more, all_seconds, changes): (&[Stage], _, _) = match args.extent {
+        Extent::Change => (&[], Some(ALL_SECONDS), Changes::since(args.since)),
+        Extent::Everything => (&EVERYTHING, None, Changes::default()),
     };
     // Where no test runs any more, none of an earlier run is shown.
     let profiles = if more.is_empty() { &test_report::PROFILES[..1] } else { test_report::PROFILES };
@@ -132,10 +187,10 @@ pub fn run(args: CiArgs) -> Result<()> {
             "test: without the examples: they and what they talk to are as in {commit}, which passed"
         ));
     }
-    let start = Instant::now();
-    let outcome = CHANGE.iter().chain(more).try_for_each(|step| {
-        let left = Duration::from_secs(all_seconds).saturating_sub(start.elapsed());
-        run_step(step, &changes, left)
+    let end = all_seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    let outcome = CHANGE.iter().chain(more).try_for_each(|stage| {
+        let rows: Vec<Vec<Planned>> = stage.iter().map(|row| planned(row, &changes)).collect();
+        rows::run(&Plan { rows: &rows, end, outputs: &shell::of_ci(""), process: &process_of })
     });
     tables::print();
     outcome?;
@@ -145,30 +200,54 @@ pub fn run(args: CiArgs) -> Result<()> {
     }
 }
 
-fn run_step(step: &Step, changes: &Changes, left: Duration) -> Result<()> {
-    let name = step.name;
-    if let Some(commit) = changes.none_in(step.of).filter(|_| !step.of.is_empty()) {
-        tables::leave_out(name, format!("not run: what it checks is as in {commit}, which passed"));
-        return Ok(());
-    }
-    eprintln!("== step {name}, at most {} s", step.seconds);
-    tables::begin_step(name);
-    let outcome = bounds::within(name, left.min(Duration::from_secs(step.seconds)), || (step.run)(changes));
-    tables::end_step();
-    outcome.with_context(|| format!("step {name} failed"))
+/// Runs a step, in a process of its own.
+///
+/// # Errors
+/// When it fails, does not end by its deadline, or leaves processes behind; or there is no such step.
+pub fn run_step(args: &StepArgs) -> Result<()> {
+    rows::begin_step(args.parent, args.beside)?;
+    let mut steps = CHANGE.iter().chain(&EVERYTHING).flat_map(|stage| stage.iter().copied().flatten());
+    let step = steps.find(|step| step.name == args.name).with_context(|| format!("there is no step {}", args.name))?;
+    bounds::within(step.name, Duration::from_secs(args.seconds), || (step.run)(args.in_part))
 }
 
-/// Without what checks deploy/, where that is left out: helm is compiled.
-fn set_up(changes: &Changes) -> Result<()> {
-    let scope = if changes.none_in(&DEPLOYED).is_some() { Scope::Tests } else { Scope::Everything };
-    setup::run(scope)
+/// The steps of a row, without the ones that are left out: the table says why.
+fn planned(row: &[Step], changes: &Changes) -> Vec<Planned> {
+    let unchanged = |of: &[&str]| changes.none_in(of).filter(|_| !of.is_empty());
+    let mut planned = Vec::new();
+    for step in row {
+        match unchanged(step.of) {
+            Some(commit) => {
+                tables::leave_out(step.name, format!("not run: what it checks is as in {commit}, which passed"));
+            }
+            None => planned.push(Planned {
+                name: step.name,
+                seconds: step.seconds,
+                in_part: unchanged(step.part_of).is_some(),
+            }),
+        }
+    }
+    planned
 }
 
-fn test(changes: &Changes) -> Result<()> {
-    match changes.none_in(&EXAMPLES) {
-        Some(_) => servers::run(&[], &["-E".to_owned(), "not binary(examples)".to_owned()]),
-        None => servers::run(&[], &[]),
-    }
+fn process_of(step: &Planned, limit: Duration, is_beside: bool) -> Command {
+    let mut process = command(shell::this_program(), &["ci-step", step.name]);
+    // For lists of processes.
+    process.arg0("xtask");
+    process.arg("--seconds").arg(limit.as_secs().to_string()).arg("--parent").arg(process::id().to_string());
+    process.args(step.in_part.then_some("--in-part")).args(is_beside.then_some("--beside"));
+    process
+}
+
+/// In part: without the tools that check deploy/. One of them, helm, is compiled.
+fn set_up(in_part: bool) -> Result<()> {
+    setup::run(if in_part { Scope::Tests } else { Scope::Everything })
+}
+
+/// In part: without the examples.
+fn test(in_part: bool) -> Result<()> {
+    let without = ["-E", "not binary(examples)"].map(str::to_owned);
+    servers::run_listed(if in_part { &without } else { &[] })
 }
 
 fn clippy() -> Result<()> {
@@ -184,4 +263,18 @@ fn doc() -> Result<()> {
     shell::run(doc)?;
     // What is not to compile; nextest runs no tests of docs.
     shell::run(command("cargo", &["test", "--locked", "--doc", "-p", "weir-core"]))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn each_step_has_a_name_of_its_own() {
+        let rows = CHANGE.iter().chain(&EVERYTHING).flat_map(|stage| stage.iter().copied());
+        let names: Vec<&str> = rows.flatten().map(|step| step.name).collect();
+        assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len(), "{names:?}");
+    }
 }

@@ -17,6 +17,7 @@ mod image;
 mod notices;
 mod redis_versions;
 mod release;
+mod rows;
 mod sanitize;
 mod servers;
 mod setup;
@@ -113,6 +114,9 @@ enum Chore {
     },
     /// Check format, lints, dependencies and docs, then test, count and inject some faults: what CI runs
     Ci(ci::CiArgs),
+    /// Run one step of `ci`, which starts it so
+    #[command(hide = true)]
+    CiStep(ci::StepArgs),
 }
 
 fn main() -> Result<()> {
@@ -133,5 +137,6 @@ fn main() -> Result<()> {
         Chore::Notices { out } => notices::run(&out),
         Chore::Release { tag, into } => release::run(tag.as_deref(), &into),
         Chore::Ci(args) => ci::run(args),
+        Chore::CiStep(args) => ci::run_step(&args),
     }
 }

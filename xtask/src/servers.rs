@@ -1,6 +1,6 @@
 //! `test` and `stack`: build the program that starts the servers (testkit's weir-servers), and run it.
 
-use std::{ffi::OsStr, os::unix::process::CommandExt, process::Command, thread, time::Duration};
+use std::{ffi::OsStr, fs, os::unix::process::CommandExt, path::PathBuf, process::Command, thread, time::Duration};
 
 use anyhow::{Context, Result};
 
@@ -17,7 +17,7 @@ const TESTS_PER_CORE: usize = 3;
 const THREADS: &str = "NEXTEST_TEST_THREADS";
 /// After how many seconds a run of all tests is ended: more than `global-timeout` in .config/nextest.toml, which names the tests that
 /// still run, and the start of the servers.
-pub const TEST_SECONDS: u64 = 2_400;
+pub const TEST_SECONDS: u64 = 2_700;
 /// The same for the tests that are ignored in a change.
 pub const LONG_SECONDS: u64 = 3 * 3600;
 
@@ -68,7 +68,24 @@ pub fn long() -> Result<()> {
 /// When something does not build.
 pub fn build() -> Result<()> {
     // The binaries of testkit and of weir are built with the tests, so with the same features.
-    shell::run(nextest(&["--no-run", "--cargo-quiet"]))
+    shell::run(nextest("run", &["--no-run", "--cargo-quiet"]))
+}
+
+/// The same for [`run_listed()`].
+///
+/// # Errors
+/// When something does not build, or the list cannot be written.
+pub fn build_listed() -> Result<()> {
+    let args = ["--cargo-quiet", "--list-type", "binaries-only", "--message-format", "json"];
+    let binaries = shell::stdout(nextest("list", &args))?;
+    let list = list();
+    fs::create_dir_all(shell::of_ci("")).context("cannot make the folder target/ci")?;
+    fs::write(&list, binaries).with_context(|| format!("cannot write {}", list.display()))
+}
+
+/// Where nextest finds the binaries of the tests.
+fn list() -> PathBuf {
+    shell::of_ci("tests.json")
 }
 
 /// Runs tests that are built.
@@ -76,8 +93,22 @@ pub fn build() -> Result<()> {
 /// # Errors
 /// When a server does not start, a test fails, or tests leave files behind.
 pub fn run(env: &[(&str, &OsStr)], args: &[String]) -> Result<()> {
+    beside_servers(nextest("run", args), env, args)
+}
+
+/// Runs the tests that [`build_listed()`] has built. It does not ask cargo whether they are: cargo would wait for another one that
+/// builds or checks meanwhile. So the arguments may choose tests, but nothing that is built.
+///
+/// # Errors
+/// As [`run()`].
+pub fn run_listed(args: &[String]) -> Result<()> {
+    let mut tests = command(setup::tool("cargo-nextest"), &["nextest", "run", "--binaries-metadata"]);
+    tests.arg(list()).args(args);
+    beside_servers(tests, &[], args)
+}
+
+fn beside_servers(tests: Command, env: &[(&str, &OsStr)], args: &[String]) -> Result<()> {
     test_report::forget(profile(args));
-    let tests = nextest(args);
     let mut exec = command(built(Profile::Dev, "weir-servers"), &["exec"]);
     if are_secured(args) {
         exec.arg("--secured");
@@ -96,8 +127,8 @@ fn are_secured(args: &[String]) -> bool {
     named.is_empty() || named.contains(&"security")
 }
 
-fn nextest<S: AsRef<OsStr>>(args: &[S]) -> Command {
-    let mut nextest = command(setup::tool("cargo-nextest"), &["nextest", "run", "--locked", "--workspace"]);
+fn nextest<S: AsRef<OsStr>>(verb: &str, args: &[S]) -> Command {
+    let mut nextest = command(setup::tool("cargo-nextest"), &["nextest", verb, "--locked", "--workspace"]);
     nextest.args(args);
     nextest
 }

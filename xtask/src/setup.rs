@@ -47,6 +47,9 @@ pub const BUILD_TOOLS: [Tool; 4] = [
         needed_for: "finding OpenSSL, which librdkafka uses",
     },
 ];
+/// What packages from PyPI need.
+const PYTHON: Tool =
+    Tool { program: "python3", package: "python3-venv", needed_for: "the Python packages of the tests" };
 const TEST_TOOLS: [Tool; 10] = [
     Tool { program: "java", package: "default-jre-headless", needed_for: "the Kafka broker of the tests" },
     Tool { program: "javac", package: "default-jdk-headless", needed_for: "compiling the examples in Java" },
@@ -55,7 +58,7 @@ const TEST_TOOLS: [Tool; 10] = [
         package: "maven",
         needed_for: "fetching the Kafka broker and the Java libraries of the tests",
     },
-    Tool { program: "python3", package: "python3-venv", needed_for: "the Python packages of the tests" },
+    PYTHON,
     Tool { program: "openssl", package: "openssl", needed_for: "keys with a passphrase in the tests" },
     Tool { program: "redis-server", package: "redis-server", needed_for: "the Redis servers of the tests" },
     Tool { program: "redis-cli", package: "redis-tools", needed_for: "making a Redis Cluster" },
@@ -91,6 +94,15 @@ pub fn run(scope: Scope) -> Result<()> {
         joined.try_for_each(|done| done.expect("a thread that runs commands does not panic"))?;
         of_python
     })
+}
+
+/// Installs what builds and checks of the code need: what [`run()`] installs beyond that is needed when tests run.
+///
+/// # Errors
+/// As [`run()`].
+pub fn to_build() -> Result<()> {
+    programs(&[&BUILD_TOOLS[..], &[PYTHON]].concat())?;
+    twice(cargo_tools)
 }
 
 /// Fetches once more where that fails: a registry may have a bad moment. What is there is not fetched again.

@@ -40,6 +40,17 @@ pub fn built(profile: Profile, binary: &str) -> PathBuf {
     target(folder).join(binary)
 }
 
+/// A file that CI keeps for itself or for whoever reads it, whatever folder cargo builds into; its folder for an empty name.
+pub fn of_ci(name: &str) -> PathBuf {
+    workspace().join("target/ci").join(name)
+}
+
+/// This program, also where cargo has built another in its place meanwhile.
+pub fn this_program() -> PathBuf {
+    let place = || std::env::current_exe().unwrap_or_else(|_| "xtask".into());
+    if cfg!(target_os = "linux") { "/proc/self/exe".into() } else { place() }
+}
+
 /// A command in the workspace's folder.
 pub fn command<S: AsRef<std::ffi::OsStr>>(program: impl AsRef<std::ffi::OsStr>, args: &[S]) -> Command {
     let mut command = Command::new(program);

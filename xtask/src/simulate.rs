@@ -34,7 +34,7 @@ impl SimulateArgs {
 /// # Errors
 /// When it does not build, or a seed breaks.
 pub fn run(args: &SimulateArgs) -> Result<()> {
-    let mut test = command("cargo", &["test", "-q", "-p", "weir", "--test", "simulation"]);
+    let mut test = command("cargo", &["test", "-q", "-p", "weir-simulation"]);
     if args.release {
         test.arg("--release");
     }

@@ -19,17 +19,25 @@ const GRACE: Duration = Duration::from_secs(10);
 /// How often it is looked whether they have.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// The folder, by this process's id. It is not in the workspace: the path of a socket may be no longer than 107 bytes.
-fn folder() -> PathBuf {
-    std::env::temp_dir().join(format!("weir-step-{}", process::id()))
+/// The folder of a process, by its id. It is not in the workspace: the path of a socket may be no longer than 107 bytes.
+fn folder_of(id: u32) -> PathBuf {
+    std::env::temp_dir().join(format!("weir-step-{id}"))
 }
 
-/// Removes the folder, where there is one.
+/// Removes this process's folder, where there is one.
 ///
 /// # Errors
 /// When it cannot be removed.
 pub fn remove() -> Result<()> {
-    setup::remove(&folder())
+    remove_of(process::id())
+}
+
+/// Removes the folder of a process that was killed, and so could not.
+///
+/// # Errors
+/// When it cannot be removed.
+pub fn remove_of(id: u32) -> Result<()> {
+    setup::remove(&folder_of(id))
 }
 
 /// Runs a command, and all that it starts, with this folder as the temporary one; with the system's, where tests are told to keep theirs.
@@ -46,7 +54,7 @@ pub fn run(command: Command) -> Result<()> {
 }
 
 fn run_with(grace: Duration, mut command: Command) -> Result<()> {
-    let folder = folder();
+    let folder = folder_of(process::id());
     remove()?;
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     command.env("TMPDIR", &folder);
@@ -78,12 +86,15 @@ fn left_in(folder: &Path, grace: Duration) -> Result<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::PoisonError;
+
     use super::*;
     use crate::shell::command;
 
     /// One test: the folder is this process's.
     #[test]
     fn what_is_left_in_the_temporary_folder_is_named_and_removed() {
+        let _alone = bounds::ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let sh = |grace, script: &str| run_with(grace, command("sh", &["-c", script]));
         // What is deleted a moment after the end is not left.
         sh(GRACE, "touch \"$TMPDIR/soon\"; (sleep 0.2; rm \"$TMPDIR/soon\") >/dev/null 2>&1 &").unwrap();
@@ -91,6 +102,7 @@ mod tests {
         assert!(left.contains("left in the temporary folder: left"), "{left}");
         let failed = sh(LOOK, "touch \"$TMPDIR/left\"; exit 7").unwrap_err().to_string();
         assert!(failed.contains("exit status: 7"), "{failed}");
-        assert!(!folder().exists(), "{}", folder().display());
+        let folder = folder_of(process::id());
+        assert!(!folder.exists(), "{}", folder.display());
     }
 }

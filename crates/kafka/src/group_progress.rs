@@ -3,11 +3,7 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use rdkafka::{
-    Offset, TopicPartitionList,
-    consumer::Consumer,
-    error::{KafkaError, RDKafkaErrorCode},
-};
+use rdkafka::{Offset, TopicPartitionList, consumer::Consumer, error::KafkaError};
 use weir_core::{arrivals::Waiting, pace::PartitionLag, time::Time};
 
 use super::{
@@ -194,10 +190,13 @@ impl GroupProgress {
 
     /// Why the progress is not to be seen.
     fn unseen(&self, consumer: &Asking, topic: &str, error: KafkaError) -> TopicError {
-        if error.rdkafka_error_code() == Some(RDKafkaErrorCode::GroupAuthorizationFailed) {
-            return not_allowed(&self.options, vec![Right::DescribeGroup(self.options.group.clone())]);
+        match unseen(&self.options, consumer, topic, error) {
+            // A member of the group needs this one; who only asks needs less.
+            TopicError::NotAllowed { rights, .. } if matches!(rights[..], [Right::ReadGroup(_)]) => {
+                not_allowed(&self.options, vec![Right::DescribeGroup(self.options.group.clone())])
+            }
+            error => error,
         }
-        unseen(&self.options, consumer, topic, error)
     }
 }
 

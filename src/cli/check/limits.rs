@@ -77,15 +77,23 @@ pub(super) async fn look(
     for (place, route) in policy.routes.iter().enumerate() {
         let rate = route.rate.map(|rate| format!("at most {rate} per second"));
         let service = route.service.as_ref().map(|service| format!("what the service {service} registers"));
-        let (mut allows, mut errors): (Vec<String>, _) = (rate.into_iter().chain(service).collect(), Vec::new());
+        let mut allows: Vec<String> = rate.into_iter().chain(service).collect();
+        let (mut errors, mut warnings) = (Vec::new(), Vec::new());
         if let Some(group) = &route.consumer_group {
             match lag(options, route, group).await {
-                Ok(lag) => allows.push(format!("the group {group} has {lag} approved records to deliver")),
+                Ok(Some(lag)) => allows.push(format!("the group {group} has {lag} approved records to deliver")),
+                // A name that is written incorrectly looks like a group that has not begun.
+                Ok(None) => warnings.push(format!(
+                    "The group {group} has committed nothing of {}. If its consumers run, it has another name: set consumer_group to \
+                     it. Until it commits, weir soon approves the route's floor alone",
+                    approved_topics(options, &route.filter).join(", ")
+                )),
                 Err(error) => errors.push(error.to_string()),
             }
         }
-        let shared = policy.routes[..place].iter().filter_map(|other| shared(options, other, route)).collect();
-        add(format!("route {}: {}", route.name, allows.join(", ")), errors, shared, report);
+        warnings.extend(policy.routes[..place].iter().filter_map(|other| shared(options, other, route)));
+        let colon = if allows.is_empty() { "" } else { ": " };
+        add(format!("route {}{colon}{}", route.name, allows.join(", ")), errors, warnings, report);
     }
 }
 
@@ -99,15 +107,16 @@ fn add(allows: String, errors: Vec<String>, warnings: Vec<String>, report: &mut 
     report.add(finding, "limits", [vec![allows], errors, warnings].concat().join(". "));
 }
 
-/// How many approved records of a route its group has not committed.
-async fn lag(options: &Arc<KafkaOptions>, route: &Route, group: &Arc<str>) -> anyhow::Result<u64> {
+/// How many approved records of a route its group has not committed; `None` where it has committed nothing.
+async fn lag(options: &Arc<KafkaOptions>, route: &Route, group: &Arc<str>) -> anyhow::Result<Option<u64>> {
     let (topics, group) = (approved_topics(options, &route.filter), group.to_string());
-    let undelivered = |lags: Vec<(i32, PartitionLag)>| lags.iter().map(|(_, lag)| lag.undelivered).sum::<u64>();
-    ask_kafka(options, move |kafka| {
+    let lags = ask_kafka(options, move |kafka| {
         let progress = GroupProgress::new(kafka, group)?;
-        topics.iter().map(|topic| progress.lag(topic).map(undelivered)).sum::<Result<u64, TopicError>>()
-    })
-    .await
+        topics.iter().map(|topic| progress.lag(topic)).collect::<Result<Vec<Vec<(i32, PartitionLag)>>, TopicError>>()
+    });
+    let lags = lags.await?.concat();
+    let has_begun = lags.iter().any(|(_, lag)| lag.committed.is_some());
+    Ok(has_begun.then(|| lags.iter().map(|(_, lag)| lag.undelivered).sum()))
 }
 
 /// Two routes by lag on one topic are paced by what both of them approve, whatever their groups: each consumes the whole topic.

@@ -249,3 +249,38 @@ pub(super) fn how_to_go_on(out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "  docker compose up           the same in containers")?;
     writeln!(out, "  README.md                   the rest")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pace_of_texts_is_told_to_people_and_programs_once_one_was_approved() {
+        let printed = |summary: &Summary| {
+            let mut out = Vec::new();
+            summary.print(&mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let told = |summary: &Summary| serde_json::to_value(summary.report(None)).unwrap()["texts"].take();
+        let mut summary = Summary::default();
+        assert!(!printed(&summary).contains("Route"));
+        assert_eq!(told(&summary), serde_json::Value::Null);
+        for waited in [false, true, true] {
+            summary.texts.approved(waited);
+        }
+        // Three stand, then one; at the end none does.
+        for taken in [0, 2, 3] {
+            summary.texts.taken(taken);
+        }
+        let text = printed(&summary);
+        for part in [
+            "Route sms, to a gateway that takes 150 a second: 3 texts approved within ",
+            "; 2 of them waited in Kafka. At most 3 stood before the gateway.",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        let texts = told(&summary);
+        let counts = ["gateway_per_s", "approved", "waited", "most_undelivered"].map(|name| texts[name].as_u64());
+        assert_eq!((counts, &texts["route"]), ([150, 3, 2, 3].map(Some), &serde_json::json!("sms")), "{texts}");
+    }
+}

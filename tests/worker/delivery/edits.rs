@@ -1,4 +1,5 @@
-//! Routes that the policy changes while intents wait: what was known of them before denies no intent, and opens no route wide.
+//! Policies that change while intents wait: what was known of a route before denies no intent, and opens no route wide; and what waits is
+//! decided by the policy of when it has its turn.
 
 use std::time::{Duration, Instant};
 
@@ -104,4 +105,36 @@ fn a_change_of_the_route_approves_no_more_than_delivery_takes() {
         delivery.delivered().len() > settled + 8 * TAKES as usize
     });
     assert!(waits(&worker) > 0, "the blast lasts");
+}
+
+#[test]
+fn a_campaign_that_waits_can_be_stopped_and_caps_count_what_was_approved_alone() {
+    const EACH: usize = 300;
+    let mut scene = Scene::new("stopped-waiting", 4, "");
+    let write = |scene: &Scene, version: &str, rate: u32, more: &str| {
+        let caps = "[default]\ncaps = [{ name = \"day\", limit = 1, window = \"24h\" }]\n";
+        let route = format!("[[routes]]\nname = \"email\"\nchannel = \"email\"\nrate = {rate}\n");
+        scene.write_policy(&format!("version = \"{version}\"\n{caps}{route}{more}"));
+    };
+    write(&scene, "1", 1, "");
+    scene.wait_for_routes(&["email"]);
+    let worker = scene.worker("weir-0");
+    wait_looked(&worker);
+    // Both to the same users, each of whom may have one a day.
+    scene.publish(mails("spring", EACH).chain(mails("summer", EACH)));
+    wait_until(DEADLINE, "they wait", || waits(&worker) > 2 * EACH as u64 * 9 / 10);
+    write(&scene, "2", 1_000, "[[stop]]\ncampaign = \"spring\"\n");
+    let outputs = || scene.count("approved") + scene.count("suppressed");
+    wait_until_every(SLOW_INTERVAL, DEADLINE, "each is decided", || outputs() >= 2 * EACH);
+    assert_eq!(outputs(), 2 * EACH, "each has one record");
+    let decisions = scene.decisions();
+    for number in 0..EACH {
+        let of = |campaign: &str| decisions[&format!("{campaign}-{number}")].reason();
+        // Some have their turns before the stop: the first one of a user is approved, and the other one capped.
+        let found = (of("spring"), of("summer"));
+        let expected = [("stopped", "approved"), ("approved", "cap"), ("cap", "approved")];
+        assert!(expected.contains(&found), "{number}: {found:?}");
+    }
+    let stopped = decisions.values().filter(|decision| decision.reason() == "stopped").count();
+    assert!(stopped > EACH / 2, "{stopped} of {EACH}");
 }
