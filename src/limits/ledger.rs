@@ -6,11 +6,7 @@ use tokio::{
     sync::{Mutex, Semaphore},
     time::timeout,
 };
-use weir_core::{
-    lease::BudgetUse,
-    ledger::{TakeAnswer, TakeRequest},
-    ports::Ledger,
-};
+use weir_core::{lease::BudgetUse, ledger::TakeAnswer, ports::LooksAtBudgets};
 
 /// How long a look may take: who looks is shown what has answered by then.
 const LOOK_WITHIN: Duration = Duration::from_secs(1);
@@ -41,31 +37,31 @@ pub struct LedgerPool<L> {
     permits: Semaphore,
 }
 
-impl<L: Ledger> LedgerPool<L> {
+impl<L: LooksAtBudgets> LedgerPool<L> {
     /// `connect` makes one more, where all are in use.
     pub fn new(connect: impl Fn() -> L + Send + Sync + 'static) -> Self {
         Self { connect: Box::new(connect), free: Mutex::default(), permits: Semaphore::new(MOST_LOOKS) }
     }
 
-    async fn ask(&self, requests: &[TakeRequest], answers: &mut [Option<TakeAnswer>]) -> Result<(), String> {
+    async fn ask(&self, budgets: &[BudgetUse], tokens: u64, answers: &mut [Option<TakeAnswer>]) -> Result<(), String> {
         let _permit = self.permits.acquire().await.map_err(|closed| closed.to_string())?;
         let free = self.free.lock().await.pop();
         let mut ledger = free.unwrap_or_else(|| (self.connect)());
         let mut outcome = Ok(());
-        for (requests, answers) in requests.chunks(MOST_AT_ONCE).zip(answers.chunks_mut(MOST_AT_ONCE)) {
-            outcome = outcome.and(ledger.take(requests, answers).await.map_err(|error| error.to_string()));
+        for (budgets, answers) in budgets.chunks(MOST_AT_ONCE).zip(answers.chunks_mut(MOST_AT_ONCE)) {
+            let looked = ledger.look(budgets, tokens, answers).await;
+            outcome = outcome.and(looked.map_err(|error| error.to_string()));
         }
         self.free.lock().await.push(ledger);
         outcome
     }
 }
 
-impl<L: Ledger + 'static> LooksAtLedger for LedgerPool<L> {
+impl<L: LooksAtBudgets + 'static> LooksAtLedger for LedgerPool<L> {
     fn look<'a>(&'a self, budgets: &'a [BudgetUse], tokens: u64) -> Pin<Box<dyn Future<Output = Looked> + Send + 'a>> {
         Box::pin(async move {
-            let requests: Vec<TakeRequest> = budgets.iter().map(|used| TakeRequest::look(used, tokens)).collect();
-            let mut answers = vec![None; requests.len()];
-            let asked = timeout(LOOK_WITHIN, self.ask(&requests, &mut answers)).await;
+            let mut answers = vec![None; budgets.len()];
+            let asked = timeout(LOOK_WITHIN, self.ask(budgets, tokens, &mut answers)).await;
             let late = || format!("no answer within {} s", LOOK_WITHIN.as_secs());
             let error = asked.unwrap_or_else(|_| Err(late())).err();
             Looked { answers, error }

@@ -4,16 +4,18 @@ use std::{collections::BTreeSet, future::poll_fn, pin::pin, task::Poll};
 
 use tokio::sync::Notify;
 use weir_core::{
+    budget::BudgetId,
     class::ClassNames,
     current::Current,
     decide::AdmitVerdict,
     deferred_send::DeferredSend,
     document::Format,
     fields::FieldMap,
-    ledger::{EmbeddedLedger, GiveBack, TakeAnswer, TakeRequest},
+    ledger::{BudgetTokens, EmbeddedLedger, TakeAnswer, TakeTurn},
+    limit::share::TurnNumber,
     policy::Policy,
     policy_file::parse_policy,
-    ports::Ledger,
+    ports::{LooksAtBudgets as _, Share},
     segment::{SegmentSet, UserIdKind, UserIds},
     shard::IdHash,
 };
@@ -98,16 +100,12 @@ impl Tokens {
     }
 }
 
-impl Ledger for Tokens {
-    async fn take(&mut self, requests: &[TakeRequest], answers: &mut [Option<TakeAnswer>]) -> Result<(), StoreError> {
+impl Share<BudgetTokens> for Tokens {
+    async fn turn(&mut self, budget: &BudgetId, number: TurnNumber, turn: &TakeTurn) -> Result<TakeAnswer, StoreError> {
         if self.are_away {
             return Err(StoreError::Temporary("by the test".to_owned()));
         }
-        self.ledger.take(requests, answers).await
-    }
-
-    async fn give_back(&mut self, tokens: &[GiveBack], answers: &mut [Option<u64>]) -> Result<(), StoreError> {
-        self.ledger.give_back(tokens, answers).await
+        self.ledger.turn(budget, number, turn).await
     }
 }
 
@@ -140,9 +138,8 @@ async fn used(budgets: Budgets, policy: &Policy, mut tokens: Tokens) -> u64 {
     budgets.close().await;
     let budget = &policy.budgets[0];
     let id = budget.id_for(&ClassNames { channel: None, category: None, campaign: None }).unwrap();
-    let look = TakeRequest::look(&budget.used_by(id, &policy.timezone, SystemClock.now()), 1);
-    let mut answers = [None];
-    tokens.take(&[look], &mut answers).await.unwrap();
+    let (look, mut answers) = ([budget.used_by(id, &policy.timezone, SystemClock.now())], [None]);
+    tokens.ledger.look(&look, 1, &mut answers).await.unwrap();
     answers[0].unwrap().used
 }
 

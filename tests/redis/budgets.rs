@@ -4,7 +4,13 @@
 mod memory;
 mod turns;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use testkit::{
     clock::MovedClock,
@@ -13,8 +19,10 @@ use testkit::{
 };
 use weir_core::{
     budget::{BudgetId, SpanNow},
-    ledger::{Account, GiveBack, TakeAnswer, TakeRequest},
-    ports::{Clock, Ledger, StoreError},
+    lease::BudgetUse,
+    ledger::{Account, GiveBack, TakeAnswer, TakeTurn},
+    limit::share::TurnNumber,
+    ports::{Clock, LooksAtBudgets as _, StoreError},
     time::Time,
 };
 use weir_redis::{
@@ -43,10 +51,9 @@ pub(crate) fn ledger(options: &RedisOptions, opened: &Opened, holder: &str) -> R
     RedisLedger::new(&Arc::new(options.clone()), &Arc::new(RedisStats::default()), opened, holder, clock)
 }
 
-/// A request for exactly so many tokens of a budget per day.
-pub(crate) fn request(name: &str, tokens: u64) -> TakeRequest {
-    TakeRequest {
-        budget: budget(name),
+/// A turn for exactly so many tokens of a budget per day.
+pub(crate) fn turn(tokens: u64) -> TakeTurn {
+    TakeTurn {
         span: rolling(DAY_MS),
         limit: LIMIT,
         need: tokens,
@@ -54,54 +61,67 @@ pub(crate) fn request(name: &str, tokens: u64) -> TakeRequest {
         unit: 1,
         least: 1,
         lease_ms: 5_000,
-        turn: None,
+        back: Vec::new(),
+        owed: Vec::new(),
     }
 }
 
-/// All of the tokens that an answer to a request granted.
-pub(crate) fn all_of(request: &TakeRequest, answer: &TakeAnswer) -> GiveBack {
+/// A turn that wants nothing, and gives tokens back.
+pub(crate) fn giving(back: &[GiveBack]) -> TakeTurn {
+    TakeTurn { back: back.to_vec(), ..turn(0) }
+}
+
+/// All of the tokens that a turn was granted.
+pub(crate) fn all_of(turn: &TakeTurn, answer: &TakeAnswer) -> GiveBack {
     let TakeAnswer { granted: tokens, bucket, count_id, .. } = *answer;
-    GiveBack { budget: request.budget.clone(), span: request.span, bucket, count_id, tokens, turn: None }
+    GiveBack { span: turn.span, bucket, count_id, tokens }
 }
 
-async fn take(ledger: &mut RedisLedger, requests: &[TakeRequest]) -> (Vec<Option<TakeAnswer>>, Result<(), StoreError>) {
-    let mut answers = vec![None; requests.len()];
-    let result = ledger.take(requests, &mut answers).await;
-    (answers, result)
+/// A turn that no holder has made.
+pub(crate) fn new_number() -> TurnNumber {
+    static LAST: AtomicU64 = AtomicU64::new(1_000);
+    TurnNumber { run: 1_838_215_884_800_001, number: LAST.fetch_add(1, Relaxed) }
 }
 
-async fn take_one(ledger: &mut RedisLedger, request: &TakeRequest) -> TakeAnswer {
-    let (answers, result) = take(ledger, std::slice::from_ref(request)).await;
-    result.unwrap();
-    answers[0].unwrap()
+/// Takes a new turn.
+async fn take(ledger: &mut RedisLedger, name: &str, turn: &TakeTurn) -> Result<TakeAnswer, StoreError> {
+    Ok(ledger.turn_at(&budget(name), new_number(), turn).await?.expect("it is a later one").0)
 }
 
-/// Asks again until it is answered, for at most a minute.
-async fn take_patiently(ledger: &mut RedisLedger, requests: &[TakeRequest]) -> Vec<TakeAnswer> {
-    let (mut answers, mut said) = (vec![None; requests.len()], None);
-    let done = patiently(Duration::from_secs(60), async || {
-        said = ledger.take(requests, &mut answers).await.err();
-        assert!(matches!(said, None | Some(StoreError::Temporary(_))), "{said:?}");
-        said.is_none().then_some(())
+/// Takes a new turn for as many tokens of each of these.
+async fn take_each(ledger: &mut RedisLedger, names: &[String], tokens: u64) -> Vec<Result<TakeAnswer, StoreError>> {
+    let mut answers = Vec::new();
+    for name in names {
+        answers.push(take(ledger, name, &turn(tokens)).await);
+    }
+    answers
+}
+
+/// Asks again, in another turn, until it is answered, for at most a minute.
+async fn take_patiently(ledger: &mut RedisLedger, name: &str, turn: &TakeTurn) -> TakeAnswer {
+    take_turn_patiently(ledger, name, new_number(), turn).await
+}
+
+/// Repeats a turn until it is answered, for at most a minute.
+async fn take_turn_patiently(ledger: &mut RedisLedger, name: &str, number: TurnNumber, turn: &TakeTurn) -> TakeAnswer {
+    let mut said = None;
+    let done = patiently(Duration::from_secs(60), async || match ledger.turn_at(&budget(name), number, turn).await {
+        Ok(answer) => Some(answer.expect("it is the last one").0),
+        Err(StoreError::Temporary(why)) => {
+            said = Some(why);
+            None
+        }
+        Err(other) => panic!("{other:?}"),
     });
     let done = done.await;
-    assert!(done.is_some(), "no answers within a minute; last: {said:?}");
-    answers.into_iter().map(Option::unwrap).collect()
-}
-
-/// Gives tokens back; tells how many were taken.
-async fn give_back(ledger: &mut RedisLedger, given: &GiveBack) -> Result<Option<u64>, StoreError> {
-    let mut answers = [None];
-    let outcome = ledger.give_back(std::slice::from_ref(given), &mut answers).await;
-    outcome.map(|()| answers[0])
+    done.unwrap_or_else(|| panic!("no answer within a minute; last: {said:?}"))
 }
 
 /// What is used of a budget in so long a window, and the server's clock.
 pub(crate) async fn look(ledger: &mut RedisLedger, budget: &BudgetId, window_ms: i64) -> (u64, Time) {
-    let request = TakeRequest { budget: budget.clone(), span: rolling(window_ms), want: 0, need: 0, ..request("", 0) };
-    let mut found = None;
-    ledger.take_each(&[request], &[0], |_, answer, now| found = Some((answer.used, now))).await.unwrap();
-    found.unwrap()
+    let look = TakeTurn { span: rolling(window_ms), ..turn(0) };
+    let (answer, now) = ledger.turn_at(budget, TurnNumber::default(), &look).await.unwrap().unwrap();
+    (answer.used, now)
 }
 
 async fn used(ledger: &mut RedisLedger, name: &str) -> u64 {
@@ -122,31 +142,24 @@ fn names() -> Vec<String> {
     (0..64).map(|number| format!("budget-{number}")).collect()
 }
 
-fn requests(names: &[String], tokens: u64) -> Vec<TakeRequest> {
-    names.iter().map(|name| request(name, tokens)).collect()
-}
-
 #[tokio::test]
 async fn a_budget_of_a_lost_shard_grants_nothing_and_others_do() {
     let (server, keyspace, mut ledger) = alone().await;
     let shard = keyspace.budget_shard(&budget("lost"));
     let other = names().into_iter().find(|name| keyspace.budget_shard(&budget(name)) != shard).unwrap();
-    let both = [request("lost", 10), request(&other, 10)];
-    let granted = take_one(&mut ledger, &both[0]).await;
+    let granted = take(&mut ledger, "lost", &turn(10)).await.unwrap();
     server.query::<()>(&["DEL", &keyspace.epoch_key(shard)]).unwrap();
 
-    let (answers, result) = take(&mut ledger, &both).await;
-    assert_eq!(answers[1].unwrap().granted, 10);
-    assert_eq!(answers[0], None);
-    let lost = |result: Result<(), StoreError>| match result {
-        Err(StoreError::LostHistory { shards, message }) => {
-            assert_eq!(shards, [shard]);
-            assert!(message.contains("budget lost") && message.contains("weir rebuild"), "{message}");
+    assert_eq!(take(&mut ledger, &other, &turn(10)).await.unwrap().granted, 10);
+    for turn in [turn(10), giving(&[all_of(&turn(10), &granted)])] {
+        match take(&mut ledger, "lost", &turn).await {
+            Err(StoreError::LostHistory { shards, message }) => {
+                assert_eq!(shards, [shard]);
+                assert!(message.contains("budget lost") && message.contains("weir rebuild"), "{message}");
+            }
+            other => panic!("{other:?}"),
         }
-        other => panic!("{other:?}"),
-    };
-    lost(result);
-    lost(give_back(&mut ledger, &all_of(&both[0], &granted)).await.map(drop));
+    }
     server.query::<()>(&["SET", &keyspace.epoch_key(shard), keyspace.epoch()]).unwrap();
     assert_eq!(used(&mut ledger, "lost").await, 10, "nothing was granted or given back meanwhile");
 }
@@ -154,36 +167,49 @@ async fn a_budget_of_a_lost_shard_grants_nothing_and_others_do() {
 #[tokio::test]
 async fn a_wiped_server_is_not_taken_for_one_where_nothing_was_granted() {
     let (server, _, mut ledger) = alone().await;
-    take_one(&mut ledger, &request("b", LIMIT)).await;
+    take(&mut ledger, "b", &turn(LIMIT)).await.unwrap();
     server.query::<()>(&["FLUSHALL"]).unwrap();
-    let (answers, result) = take(&mut ledger, &requests(&names(), 1)).await;
-    assert!(matches!(result, Err(StoreError::LostHistory { .. })), "{result:?}");
-    assert!(answers.iter().all(Option::is_none));
+    for answer in take_each(&mut ledger, &names(), 1).await {
+        assert!(matches!(answer, Err(StoreError::LostHistory { .. })), "{answer:?}");
+    }
     assert_eq!(server.query::<u64>(&["DBSIZE"]).unwrap(), 0, "something was written");
 }
 
 #[tokio::test]
-async fn a_closed_budget_grants_nothing_and_takes_tokens_back() {
+async fn a_closed_budget_grants_nothing_and_takes_tokens_back_once_it_is_open() {
     let (server, keyspace, mut ledger) = alone().await;
-    let closed = request("closed", 10);
-    let granted = take_one(&mut ledger, &closed).await;
-    let key = keyspace.budget_key(&closed.budget);
+    let granted = take(&mut ledger, "closed", &turn(10)).await.unwrap();
+    let key = keyspace.budget_key(&budget("closed"));
     server.query::<()>(&["HSET", &key, "x", "the topic begins later"]).unwrap();
-    let (answers, result) = take(&mut ledger, &[closed.clone(), request("open", 10)]).await;
-    assert_eq!((answers[0], answers[1].unwrap().granted), (None, 10));
-    match result {
+    assert_eq!(take(&mut ledger, "open", &turn(10)).await.unwrap().granted, 10);
+    let (number, exchange) = (new_number(), TakeTurn { back: vec![all_of(&turn(4), &granted)], ..turn(1) });
+    match ledger.turn_at(&budget("closed"), number, &exchange).await {
         Err(StoreError::LostHistory { shards, message }) => {
-            assert_eq!(shards, [keyspace.budget_shard(&closed.budget)]);
+            assert_eq!(shards, [keyspace.budget_shard(&budget("closed"))]);
             for part in ["budget closed", "the topic begins later", "weir rebuild"] {
                 assert!(message.contains(part), "{message}");
             }
         }
         other => panic!("{other:?}"),
     }
-    let back = give_back(&mut ledger, &GiveBack { tokens: 4, ..all_of(&closed, &granted) }).await.unwrap();
-    assert_eq!(back, Some(4));
     server.query::<()>(&["HDEL", &key, "x"]).unwrap();
-    assert_eq!(used(&mut ledger, "closed").await, 6);
+    let (answer, _) = ledger.turn_at(&budget("closed"), number, &exchange).await.unwrap().unwrap();
+    assert_eq!((answer.granted, answer.used), (1, 1));
+}
+
+/// Budgets, some of each shard, and whether each is on this node.
+fn uses(cluster: &RedisCluster, keyspace: &Keyspace, node: usize) -> (Vec<BudgetUse>, Vec<bool>) {
+    let used = |name: String| BudgetUse {
+        id: budget(&name),
+        limit: LIMIT,
+        span: rolling(DAY_MS),
+        best_effort: true,
+        unavailable_after: None,
+    };
+    let uses: Vec<BudgetUse> = names().into_iter().map(used).collect();
+    let owner = |used: &BudgetUse| cluster.owner_of(keyspace.slot(keyspace.budget_shard(&used.id))).unwrap();
+    let is_there = uses.iter().map(|used| owner(used) == node).collect();
+    (uses, is_there)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -192,19 +218,14 @@ async fn a_frozen_node_keeps_no_answer_of_the_others_away() {
     let options = RedisOptions { response_timeout: Duration::from_secs(60), ..options(&cluster.nodes()) };
     let opened = opened(&options).await.unwrap();
     let mut ledger = ledger(&options, &opened, "weir-0");
-    let names = names();
-    let asked = requests(&names, 1);
-    let owner = |name: &String| {
-        let shard = opened.keyspace.budget_shard(&budget(name));
-        cluster.owner_of(opened.keyspace.slot(shard)).unwrap()
-    };
-    let silent: Vec<bool> = names.iter().map(|name| owner(name) == 2).collect();
-    take_patiently(&mut ledger, &asked).await;
+    for name in names() {
+        take_patiently(&mut ledger, &name, &turn(2)).await;
+    }
+    let (uses, silent) = uses(&cluster, &opened.keyspace, 2);
     cluster.freeze(2);
     let healthy = silent.iter().filter(|silent| !**silent).count();
     let (told, mut answered) = tokio::sync::mpsc::unbounded_channel();
-    let open: Vec<usize> = (0..asked.len()).collect();
-    let all = ledger.take_each(&asked, &open, |at, answer, _| told.send((at, answer)).unwrap());
+    let all = ledger.look_each(&uses, 1, |at, answer| told.send((at, answer)).unwrap());
     let others = async {
         for _ in 0..healthy {
             let (at, answer) = answered.recv().await.unwrap();
@@ -221,51 +242,28 @@ async fn a_frozen_node_keeps_no_answer_of_the_others_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_silent_node_is_reported_and_asked_once() {
+async fn a_silent_node_is_reported_and_a_turn_there_counts_once() {
     let mut cluster = RedisCluster::start(3, 0).unwrap();
     let options = RedisOptions { response_timeout: Duration::from_millis(500), ..options(&cluster.nodes()) };
     let opened = opened(&options).await.unwrap();
     let mut ledger = ledger(&options, &opened, "weir-0");
-    let asked = requests(&names(), 1);
-    take_patiently(&mut ledger, &asked).await;
+    let names = names();
+    for name in &names {
+        take_patiently(&mut ledger, name, &turn(1)).await;
+    }
+    let (uses, silent) = uses(&cluster, &opened.keyspace, 1);
+    let there = &names[silent.iter().position(|silent| *silent).unwrap()];
     cluster.freeze(1);
-    let (answers, result) = take(&mut ledger, &asked).await;
+    let mut answers = vec![None; uses.len()];
+    let result = ledger.look(&uses, 1, &mut answers).await;
+    assert!(matches!(&result, Err(StoreError::Temporary(why)) if why.contains("no reply in time")), "{result:?}");
+    assert_eq!(answers.iter().map(Option::is_none).collect::<Vec<_>>(), silent);
+    let number = new_number();
+    let result = ledger.turn_at(&budget(there), number, &turn(1)).await;
     assert!(matches!(&result, Err(StoreError::Temporary(why)) if why.contains("no reply in time")), "{result:?}");
     cluster.thaw(1);
     cluster.wait_whole().unwrap();
-    let mut missing = 0;
-    for (request, answer) in asked.iter().zip(&answers) {
-        let silent =
-            cluster.owner_of(opened.keyspace.slot(opened.keyspace.budget_shard(&request.budget))).unwrap() == 1;
-        assert_eq!(answer.is_none(), silent, "{request:?}");
-        missing += u32::from(silent);
-    }
-    assert!(missing > 0);
-    // What the frozen node carried out when it thawed counts as spent, and once.
-    for (request, answer) in asked.iter().zip(take_patiently(&mut ledger, &asked).await) {
-        assert!((2..=3).contains(&answer.used), "{request:?}: {answer:?}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_the_others_take_back_is_known_while_a_node_is_silent() {
-    let mut cluster = RedisCluster::start(3, 0).unwrap();
-    let options = RedisOptions { response_timeout: Duration::from_millis(500), ..options(&cluster.nodes()) };
-    let opened = opened(&options).await.unwrap();
-    let mut ledger = ledger(&options, &opened, "weir-0");
-    let asked = requests(&names(), 3);
-    let granted = take_patiently(&mut ledger, &asked).await;
-    let given: Vec<GiveBack> = asked.iter().zip(&granted).map(|(request, answer)| all_of(request, answer)).collect();
-    cluster.freeze(1);
-    let mut answers = vec![None; given.len()];
-    let result = ledger.give_back(&given, &mut answers).await;
-    assert!(matches!(result, Err(StoreError::Temporary(_))), "{result:?}");
-    cluster.thaw(1);
-    cluster.wait_whole().unwrap();
-    for (given, answer) in given.iter().zip(answers) {
-        let owner = cluster.owner_of(opened.keyspace.slot(opened.keyspace.budget_shard(&given.budget))).unwrap();
-        assert_eq!(answer, (owner != 1).then_some(3), "{given:?}");
-    }
+    assert_eq!(take_turn_patiently(&mut ledger, there, number, &turn(1)).await.used, 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -277,7 +275,9 @@ async fn a_failover_loses_no_grant_that_was_answered() {
     let mut ledger = ledger(&options, &opened, "weir-0");
     let names = names();
     for _ in 0..20 {
-        take_patiently(&mut ledger, &requests(&names, 3)).await;
+        for name in &names {
+            take_patiently(&mut ledger, name, &turn(3)).await;
+        }
     }
     let victim = cluster.primaries().unwrap()[0];
     let heir = cluster.replicas_of(victim).unwrap()[0];
@@ -286,7 +286,8 @@ async fn a_failover_loses_no_grant_that_was_answered() {
     // The heir has no replica: with wait_replicas = 1 it would not be heard.
     let options = RedisOptions { wait_replicas: 0, ..options };
     let mut after = self::ledger(&options, &opened, "weir-1");
-    for answer in take_patiently(&mut after, &requests(&names, 1)).await {
+    for name in &names {
+        let answer = take_patiently(&mut after, name, &turn(1)).await;
         assert!(answer.used > 60, "{answer:?}");
     }
 }
@@ -295,18 +296,18 @@ async fn a_failover_loses_no_grant_that_was_answered() {
 async fn holders_that_take_at_once_share_the_limit_and_use_all_of_it() {
     let options = options(&[Stack::shared().redis()]);
     let opened = opened(&options).await.unwrap();
-    let ask = TakeRequest { want: 200, ..request("b", 1) };
+    let ask = TakeTurn { want: 200, ..turn(1) };
     let hammer = |holder: usize| {
         let mut ledger = ledger(&options, &opened, &format!("weir-{holder}"));
         let ask = ask.clone();
         async move {
             // Who asks first is granted a part only, so that a holder whose connection is slower finds something left.
-            let mut sum = take_one(&mut ledger, &ask).await.granted;
+            let mut sum = take(&mut ledger, "b", &ask).await.unwrap().granted;
             let first = sum;
             (first, async move {
                 let mut empty = 0;
                 while empty < 3 {
-                    let granted = take_one(&mut ledger, &ask).await.granted;
+                    let granted = take(&mut ledger, "b", &ask).await.unwrap().granted;
                     sum += granted;
                     empty += u32::from(granted == 0);
                 }
@@ -325,16 +326,14 @@ async fn holders_that_take_at_once_share_the_limit_and_use_all_of_it() {
 #[tokio::test]
 async fn tokens_given_back_twice_or_of_nothing_make_nothing() {
     let (server, keyspace, mut ledger) = alone().await;
-    let taken = request("b", 10);
-    let granted = take_one(&mut ledger, &taken).await;
-    let all = all_of(&taken, &granted);
-    let foreign = GiveBack { budget: budget("nobody's"), ..all.clone() };
-    let mut back = Vec::new();
-    ledger.give_back_each(&[all.clone(), all, foreign], |_, tokens, _| back.push(tokens)).await.unwrap();
-    assert_eq!(back, [10, 0, 0]);
-    for (name, fields) in [("b", &["s"][..]), ("nobody's", &[])] {
-        let key = keyspace.budget_key(&budget(name));
-        assert_eq!(server.query::<Vec<String>>(&["HKEYS", &key]).unwrap(), fields, "since when it is counted stays");
+    let granted = take(&mut ledger, "b", &turn(10)).await.unwrap();
+    let all = all_of(&turn(10), &granted);
+    for (name, back) in [("b", vec![all.clone(), all.clone()]), ("b", vec![all.clone()]), ("nobody's", vec![all])] {
+        let answer = take(&mut ledger, name, &giving(&back)).await.unwrap();
+        assert_eq!((answer.granted, answer.used, answer.leased), (0, 0, 0), "{name}");
+        let mut fields = server.query::<Vec<String>>(&["HKEYS", &keyspace.budget_key(&budget(name))]).unwrap();
+        fields.sort();
+        assert_eq!(fields, ["hweir-0", "s"], "since when it is counted, and the last turn");
     }
 }
 
@@ -357,9 +356,8 @@ async fn a_budget_that_is_counted_anew_by_a_server_that_is_behind_is_counted_sin
     let change = BudgetChange { found: &BudgetState::Absent, becomes: BudgetState::Open, span: SpanNow::Total, held };
     assert_eq!(restorer.change(&budget("total"), &change, now).await.unwrap(), BudgetState::Absent);
     clock.set(0).unwrap();
-    let hundred = TakeRequest { span: SpanNow::Total, ..request("total", 100) };
-    let answers = take_patiently(&mut ledger, &[hundred]).await;
-    assert!(answers[0].used == 160 && answers[0].counted_for_ms < HOUR_MS, "{answers:?}");
+    let answer = take_patiently(&mut ledger, "total", &TakeTurn { span: SpanNow::Total, ..turn(100) }).await;
+    assert!(answer.used == 160 && answer.counted_for_ms < HOUR_MS, "{answer:?}");
 }
 
 #[tokio::test]
@@ -373,24 +371,25 @@ async fn a_server_whose_clock_is_wrong_grants_nothing_and_frees_nothing() {
     let mut ledger = ledger(&options, &opened, "weir-0");
     let (_, now) = look(&mut ledger, &budget("rolling"), 1).await;
     let period = SpanNow::Period { start: now.plus(-DAY_MS), end: now.plus(DAY_MS) };
-    let all: Vec<TakeRequest> = [("rolling", rolling(HOUR_S * 1_000)), ("period", period), ("total", SpanNow::Total)]
-        .map(|(name, span)| TakeRequest { span, ..request(name, LIMIT) })
-        .into();
-    let (answers, result) = take(&mut ledger, &all).await;
-    result.unwrap();
-    assert!(answers.iter().flatten().all(|answer| answer.granted == LIMIT), "{answers:?}");
+    let all = [("rolling", rolling(HOUR_S * 1_000)), ("period", period), ("total", SpanNow::Total)]
+        .map(|(name, span)| (name, TakeTurn { span, ..turn(LIMIT) }));
+    for (name, turn) in &all {
+        assert_eq!(take(&mut ledger, name, turn).await.unwrap().granted, LIMIT, "{name}");
+    }
     // More than the window ahead, and behind.
     for (ahead_s, expected) in [(2 * HOUR_S, " s ahead of most others"), (-2 * HOUR_S, " s behind most others")] {
         clock.set(ahead_s).unwrap();
-        let (answers, result) = take(&mut ledger, &all).await;
-        assert!(answers.iter().all(Option::is_none), "{answers:?}");
-        assert!(matches!(&result, Err(StoreError::Temporary(why)) if why.contains(expected)), "{result:?}");
+        for (name, turn) in &all {
+            let result = take(&mut ledger, name, turn).await;
+            assert!(matches!(&result, Err(StoreError::Temporary(why)) if why.contains(expected)), "{result:?}");
+        }
     }
     // As far as clocks may be apart, none has left its window.
     for ahead_s in [240, 0, -240] {
         clock.set(ahead_s).unwrap();
-        for answer in take_patiently(&mut ledger, &all).await {
-            assert_eq!((answer.granted, answer.used), (0, LIMIT), "{ahead_s} s");
+        for (name, turn) in &all {
+            let answer = take_patiently(&mut ledger, name, turn).await;
+            assert_eq!((answer.granted, answer.used), (0, LIMIT), "{name} {ahead_s} s");
         }
     }
 }
@@ -408,7 +407,9 @@ async fn budgets_of_a_moving_slot_are_granted_on_whichever_node_they_are() {
         names.filter(|name| keyspace.budget_shard(&budget(name)) == shard).take(4).collect::<Vec<_>>()
     };
     let (old, new) = (of_shard(0), of_shard(10_000));
-    take_patiently(&mut ledger, &requests(&old, 1)).await;
+    for name in &old {
+        take_patiently(&mut ledger, name, &turn(1)).await;
+    }
     let slot = keyspace.slot(shard);
     let from = cluster.owner_of(slot).unwrap();
     let half = cluster.begin_move(slot, from, (from + 1) % 3).unwrap();
@@ -418,15 +419,14 @@ async fn budgets_of_a_moving_slot_are_granted_on_whichever_node_they_are() {
             half.move_key(&key).unwrap();
             half.move_key(&keyspace.budget_key(&budget(&names[0]))).unwrap();
         }
-        let answers = take(&mut ledger, &requests(&names, 1)).await;
-        answers.1.unwrap();
-        let used: Vec<u64> = answers.0.into_iter().map(|answer| answer.unwrap().used).collect();
+        let answers = take_each(&mut ledger, &names, 1).await;
+        let used: Vec<u64> = answers.into_iter().map(|answer| answer.unwrap().used).collect();
         assert_eq!(used, [[expected[0]; 4], [expected[1]; 4]].concat());
     }
     while half.move_keys(100).unwrap() > 0 {}
     half.finish().unwrap();
     cluster.wait_agreed().unwrap();
-    for (answer, expected) in take_patiently(&mut ledger, &requests(&names, 1)).await.iter().zip([5, 5, 5, 5, 4]) {
-        assert_eq!(answer.used, expected);
+    for (name, expected) in names.iter().zip([5, 5, 5, 5, 4]) {
+        assert_eq!(take_patiently(&mut ledger, name, &turn(1)).await.used, expected);
     }
 }

@@ -10,7 +10,7 @@ use weir_core::{
     decode::Header,
     fields::FieldMap,
     found_names::{Age, FoundNames},
-    lease::LEASE,
+    lease::LONGEST_LEASE,
     ports::{Clock as _, StoreError},
     refund::Refund,
     shard::OriginMark,
@@ -244,7 +244,7 @@ async fn restore(world: &World, process: &Process, rebuild: &mut Rebuild) -> Res
     let mut restorer = rebuild.restorer();
     fill(world, process, rebuild, &mut restorer).await?;
     // Where budgets are counted, leases have to end, too.
-    let leases = if world.setting.budgets().next().is_some() { LEASE } else { Duration::ZERO };
+    let leases = if world.setting.budgets().next().is_some() { LONGEST_LEASE } else { Duration::ZERO };
     let settle = rebuild.marked_at().plus(i64::try_from((SETTLE + leases).as_millis()).unwrap());
     while process.clock.now() < settle {
         keep(world, rebuild, &BTreeMap::new()).await?;

@@ -44,7 +44,7 @@ pub enum Sabotage {
     LeaseOutlived,
     /// Tokens of sends without an answer are given back, though they may have been recorded.
     UnclearGivenBack,
-    /// Tokens are given back twice, once outside of a turn.
+    /// Tokens are given back twice, once in another turn.
     GivenBackTwice,
     /// Tokens are asked for again, in another turn, where the answer is lost.
     GrantAskedAgain,
@@ -235,12 +235,12 @@ impl Sabotage {
                 "touch, _, max_entries = unpack(terms, 1, 6); max_entries = 1000000",
             )],
             Self::PlacesGrantedTwice => &[("sync", GROWS, "total")],
-            Self::TurnForgotten => &[("take", "turn_order(takes.own, run, turn)", "nil")],
+            Self::TurnForgotten => &[("take", "turn_order(holders.own, run, turn)", "nil")],
             Self::NodeClockTrusted => &[("take", "if max(ahead, -ahead) > MAX_SKEW_MS then", "if false then")],
             Self::SharesGrantedTwice => &[("share", GROWS, "total")],
             Self::UnmarkedWrites => &[("guarded", "ours = ours and found[n] == ARGV[n + 1]", "ours = true")],
             Self::GoneTotalReopened => &[("make_room", "if #places > 0 then", "if false then")],
-            Self::TurnUntouched => &[("take", "write_again(key, turn_field, takes.own, now)", "local _ = nil")],
+            Self::TurnUntouched => &[("take", "write_member(key, own_field, own)", "local _ = nil")],
             Self::None
             | Self::SkipStoreRetry
             | Self::SkipCommitRetry

@@ -10,9 +10,9 @@ use std::{
 use weir_core::{
     budget::{Budget, BudgetId, SpanNow},
     class::ClassNames,
-    ledger::{CountId, GiveBack, TakeAnswer, TakeRequest},
+    ledger::{BudgetTokens, CountId, GiveBack, TakeAnswer, TakeTurn},
     limit::share::TurnNumber,
-    ports::{Ledger, StoreError},
+    ports::{Share, StoreError},
 };
 use weir_redis::RedisLedger;
 
@@ -21,7 +21,7 @@ use super::{
     sabotage::Sabotage,
 };
 
-/// For how long a denial holds for a batch that waited for it: a lease's length.
+/// For how long a denial holds for a batch that waited for it.
 const SETTLED: Duration = Duration::from_secs(5);
 
 /// The answer of the ledger to a process that there is too little.
@@ -81,84 +81,74 @@ pub struct SimLedger {
 }
 
 impl SimLedger {
-    fn note(&self, request: &TakeRequest, answer: &TakeAnswer) {
+    fn note(&self, (budget, number): (&BudgetId, TurnNumber), turn: &TakeTurn, answer: &TakeAnswer) {
         let mut told = lock(&self.tells.told);
-        let (process, budget) = (self.process, request.budget.clone());
+        let process = self.process;
+        if turn.want == 0 {
+            return;
+        }
         if answer.granted > 0 {
             told.granted += 1;
-            told.last.insert((process, budget.clone()), (request.span, answer.bucket, answer.count_id));
-        } else if request.want > 0 && request.turn.is_none_or(|turn| told.turns[&(process, turn)] == 1) {
+            told.last.insert((process, budget.clone()), (turn.span, answer.bucket, answer.count_id));
+        } else if told.turns[&(process, number)] == 1 {
             *told.asked.entry(budget.clone()).or_default() -= 1;
         }
-        if answer.granted < request.need || answer.granted == 0 && answer.free_in_ms != Some(0) {
+        if answer.granted < turn.need || answer.granted == 0 && answer.free_in_ms != Some(0) {
             let free_in = answer.free_in_ms.map(|ms| Duration::from_millis(u64::try_from(ms).unwrap()));
             let holds = free_in.map(|free_in| free_in.max(SETTLED));
-            told.denials.push(Denial { process, budget, at: self.env.passed(), holds });
+            told.denials.push(Denial { process, budget: budget.clone(), at: self.env.passed(), holds });
         }
     }
 
     /// What the planted bug gives back.
-    fn unclear(&self) -> Vec<GiveBack> {
+    fn unclear(&self, budget: &BudgetId) -> Option<GiveBack> {
         let mut told = lock(&self.tells.told);
-        let Told { last, unclear, .. } = &mut *told;
-        let mut back = Vec::new();
-        unclear.retain(|of, tokens| {
-            let Some(&(span, bucket, count_id)) = last.get(of).filter(|_| of.0 == self.process) else { return true };
-            back.push(GiveBack { budget: of.1.clone(), span, bucket, count_id, tokens: *tokens, turn: None });
-            false
-        });
-        back
+        let of = (self.process, budget.clone());
+        let (span, bucket, count_id) = *told.last.get(&of)?;
+        let tokens = told.unclear.remove(&of)?;
+        Some(GiveBack { span, bucket, count_id, tokens })
+    }
+
+    /// The turn as the planted bugs make it.
+    fn planted(&self, budget: &BudgetId, turn: &TakeTurn) -> TakeTurn {
+        let mut turn = turn.clone();
+        turn.back.extend(self.unclear(budget));
+        if let (Sabotage::LeaseOutlived, SpanNow::Rolling { window_ms }) = (self.env.sabotage(), turn.span) {
+            // The ledger believes that the lease ended when a fourth of the window was not over yet.
+            turn.lease_ms = -window_ms / 4;
+        }
+        turn
     }
 }
 
-impl Ledger for SimLedger {
-    async fn take(&mut self, requests: &[TakeRequest], answers: &mut [Option<TakeAnswer>]) -> Result<(), StoreError> {
-        let unclear = self.unclear();
-        if !unclear.is_empty() {
-            self.ledger.give_back(&unclear, &mut vec![None; unclear.len()]).await?;
-        }
-        let asked = requests.iter().map(|request| match (self.env.sabotage(), request.span) {
-            // The ledger believes that the lease ended when a fourth of the window was not over yet.
-            (Sabotage::LeaseOutlived, SpanNow::Rolling { window_ms }) => {
-                TakeRequest { lease_ms: -window_ms / 4, ..request.clone() }
-            }
-            _ => request.clone(),
-        });
-        let asked: Vec<TakeRequest> = asked.collect();
-        for request in requests.iter().filter(|request| request.want > 0) {
-            let mut told = lock(&self.tells.told);
-            let times = request.turn.map(|turn| {
-                let times = told.turns.entry((self.process, turn)).or_default();
-                *times += 1;
-                *times
-            });
-            if times.is_none_or(|times| times == 1) {
-                *told.asked.entry(request.budget.clone()).or_default() += 1;
-            }
-        }
-        let mut outcome = self.ledger.take(&asked, answers).await;
-        if outcome.is_err() && self.env.sabotage() == Sabotage::GrantAskedAgain {
-            let anew: Vec<TakeRequest> =
-                asked.into_iter().map(|request| TakeRequest { turn: None, ..request }).collect();
-            outcome = self.ledger.take(&anew, answers).await;
-        }
-        for (request, answer) in requests.iter().zip(&*answers) {
-            if let Some(answer) = answer {
-                self.note(request, answer);
-            }
-        }
-        lock(&self.tells.told).refused += usize::from(outcome.is_err());
-        outcome
-    }
+/// Room for another turn between two: where that is made again as another one, by a planted bug.
+fn spread(number: TurnNumber, later: u64) -> TurnNumber {
+    TurnNumber { number: 3 * number.number + later, ..number }
+}
 
-    async fn give_back(&mut self, tokens: &[GiveBack], answers: &mut [Option<u64>]) -> Result<(), StoreError> {
-        if self.env.sabotage() == Sabotage::GivenBackTwice {
-            let unnumbered = tokens.iter().map(|given| GiveBack { turn: None, ..given.clone() });
-            let unnumbered: Vec<GiveBack> = unnumbered.collect();
-            self.ledger.give_back(&unnumbered, &mut vec![None; unnumbered.len()]).await?;
+impl Share<BudgetTokens> for SimLedger {
+    async fn turn(&mut self, budget: &BudgetId, number: TurnNumber, turn: &TakeTurn) -> Result<TakeAnswer, StoreError> {
+        let asked = self.planted(budget, turn);
+        if turn.want > 0 {
+            let mut told = lock(&self.tells.told);
+            let times = told.turns.entry((self.process, number)).or_default();
+            *times += 1;
+            if *times == 1 {
+                *told.asked.entry(budget.clone()).or_default() += 1;
+            }
         }
-        let outcome = self.ledger.give_back(tokens, answers).await;
-        lock(&self.tells.told).refused += usize::from(outcome.is_err());
+        if self.env.sabotage() == Sabotage::GivenBackTwice && !turn.back.is_empty() {
+            let first = TakeTurn { need: 0, want: 0, owed: Vec::new(), ..asked.clone() };
+            self.ledger.turn(budget, spread(number, 0), &first).await?;
+        }
+        let mut outcome = self.ledger.turn(budget, spread(number, 1), &asked).await;
+        if outcome.is_err() && self.env.sabotage() == Sabotage::GrantAskedAgain {
+            outcome = self.ledger.turn(budget, spread(number, 2), &asked).await;
+        }
+        match &outcome {
+            Ok(answer) => self.note((budget, number), turn, answer),
+            Err(_) => lock(&self.tells.told).refused += 1,
+        }
         outcome
     }
 }

@@ -19,8 +19,6 @@ struct Account {
     grants: usize,
     /// What each turn of a run came to, when it was made last.
     turns: BTreeMap<Run, BTreeMap<i64, Made>>,
-    /// The turns that gave tokens back.
-    returned: BTreeSet<(Run, i64)>,
     /// The tokens that failovers have forgotten.
     forgotten: u64,
     /// Whenever its count began, by the node's clock, which is right in runs with budgets.
@@ -85,10 +83,9 @@ fn tokens(item: Option<&Item>) -> BTreeMap<Vec<u8>, u64> {
     fields.map(|(field, value)| (field.clone(), u64::try_from(number(value)).unwrap())).collect()
 }
 
-/// The last turn of a holder in a budget's hash (`lua/share/members.lua`), to take tokens (`n`) or to give some back (`g`), where it is of
-/// this run: its number.
-fn last_turn(item: Option<&Item>, kind: u8, [holder, run]: &Run) -> Option<i64> {
-    let mut words = text(field(item, &[&[kind][..], holder].concat())?).split(':');
+/// The last turn of a holder in a budget's hash (`lua/share/members.lua`), where it is of this run: its number.
+fn last_turn(item: Option<&Item>, [holder, run]: &Run) -> Option<i64> {
+    let mut words = text(field(item, &[b"h", holder.as_slice()].concat())?).split(':');
     let of_run = words.next() == Some(text(run));
     words.next().filter(|_| of_run)?.parse().ok()
 }
@@ -112,29 +109,70 @@ impl Account {
         let item = data.get(key);
         self.tokens = tokens(item);
         for (run, made) in &mut self.turns {
-            let last = last_turn(item, b'n', run);
+            let last = last_turn(item, run);
             made.iter_mut().for_each(|(turn, made)| made.is_known = last.is_some_and(|last| *turn <= last));
         }
-        self.returned.retain(|(run, turn)| last_turn(item, b'g', run).is_some_and(|last| *turn <= last));
     }
 
-    /// Takes note of a turn that asks for tokens. What it came to before, as far as that is known: nothing where a later one came between.
-    fn turn(&mut self, run: Run, turn: i64, (granted, bucket): (i64, i64)) -> (Option<(i64, i64)>, bool) {
-        // The hash knows the last turn of a holder alone.
-        for (of, made) in self.turns.iter_mut().filter(|(of, _)| of[0] == run[0]) {
+    /// Takes note of a turn. What it came to before, as far as that is known.
+    fn turn(&mut self, run: Run, turn: i64, (granted, bucket): (i64, i64)) -> Option<(i64, i64)> {
+        // The hash knows the last turn of a holder alone, and not one of a run before it.
+        let is_of_last_run = !self.knows_later_run(&run[0], number(&run[1]));
+        for (of, made) in self.turns.iter_mut().filter(|(of, _)| is_of_last_run && of[0] == run[0]) {
             if *of != run {
                 made.values_mut().for_each(|made| made.is_known = false);
             }
         }
         let made = self.turns.entry(run).or_default();
-        let overtaken = made.range(turn + 1..).any(|(_, later)| later.is_known);
         let before = made.get(&turn).filter(|made| made.is_known).map(|made| (made.granted, made.bucket));
         let is_first = !made.contains_key(&turn);
         self.grants += usize::from(is_first && granted > 0);
         if before.is_none() {
-            made.insert(turn, Made { granted, bucket, is_known: true });
+            made.insert(turn, Made { granted, bucket, is_known: is_of_last_run });
         }
-        (before, overtaken)
+        before
+    }
+
+    /// What a turn gives back; how often something came back.
+    fn take_back(&mut self, given_back: &str, since: i64) -> usize {
+        let mut returned = 0;
+        for given in given_back.split(' ').filter(|given| !given.is_empty()) {
+            let [of, tokens, count] = given.split(':').collect::<Vec<_>>()[..] else { panic!("given back: {given}") };
+            let held = self.tokens.entry(of.as_bytes().to_vec()).or_default();
+            let back = (*held).min(tokens.parse().unwrap());
+            if count.parse::<i64>() == Ok(since) && back > 0 {
+                *held -= back;
+                returned += 1;
+            }
+        }
+        returned
+    }
+
+    /// What is owed in a turn, and counted: no more than is left.
+    fn owe(&mut self, owed: &str, counted_for: i64, (field, left): (&[u8], impl Fn(&Self) -> i64)) {
+        for owed in owed.split(' ').filter(|owed| !owed.is_empty()) {
+            let (tokens, ago) = owed.split_once(':').unwrap();
+            if counted_for < ago.parse().unwrap() {
+                let tokens = tokens.parse::<i64>().unwrap().min(left(self).max(0));
+                *self.tokens.entry(field.to_vec()).or_default() += tokens.unsigned_abs();
+            }
+        }
+    }
+
+    /// Whether the hash knows a turn of a later run of the holder's process.
+    fn knows_later_run(&self, holder: &[u8], run: i64) -> bool {
+        let mut later = self.turns.iter().filter(|([of, other], _)| of == holder && number(other) > run);
+        later.any(|(_, made)| made.values().any(|made| made.is_known))
+    }
+
+    /// The tokens that count at a time, of a window (`r`), or of this field.
+    fn used(&self, kind: u8, field: &[u8], since: i64) -> i64 {
+        let counts = |of: &[u8]| match kind {
+            b'r' => of[0].is_ascii_digit() && number(of) > since,
+            _ => *of == *field,
+        };
+        let tokens = self.tokens.iter().filter(|(of, _)| counts(of));
+        i64::try_from(tokens.map(|(_, tokens)| tokens).sum::<u64>()).unwrap()
     }
 }
 
@@ -157,22 +195,8 @@ impl Till {
         let (Value::Array(values), Some(key)) = (reply, keys.last()) else { return };
         let ints = values.iter().map(|value| if let Value::Int(int) = value { *int } else { 0 });
         let reply: Vec<i64> = ints.collect();
-        if script.is("take") {
+        if script.is("take") && !reply.is_empty() {
             self.took(key, args, &reply);
-        } else if script.is("give_back") {
-            self.gave_back(key, args, u64::try_from(reply[0]).unwrap());
-        }
-    }
-
-    /// A turn that is repeated is told again what it gave back, and gives no more back.
-    fn gave_back(&mut self, key: &[u8], args: &[Vec<u8>], back: u64) {
-        let account = self.accounts.entry(key.to_vec()).or_default();
-        let (run, turn) = ([1, 5].map(|at| args[at].clone()), number(&args[6]));
-        let is_numbered = number(&args[5]) > 0;
-        if back > 0 && (!is_numbered || account.returned.insert((run, turn))) {
-            let tokens = account.tokens.entry(args[2].clone()).or_default();
-            *tokens = tokens.saturating_sub(back);
-            self.given_back += 1;
         }
     }
 
@@ -181,11 +205,12 @@ impl Till {
         let [granted, counted, _, bucket, free_in, now, since] = *reply else { panic!("a reply of take: {reply:?}") };
         let name = || String::from_utf8_lossy(key).into_owned();
         let arg = |at: usize| number(&args[at - 1]);
-        let (from, limit, need, least) = (arg(4), arg(6), arg(7), arg(10));
-        let kind = args[2][0];
-        let field = match kind {
-            b'r' => bucket.to_string().into_bytes(),
-            b'p' => [b"p", args[3].as_slice()].concat(),
+        let (run, from, limit, need, least) = (arg(3), arg(6), arg(8), arg(9), arg(12));
+        let kind = args[4][0];
+        // Where a token is counted that is spent by then.
+        let field_at = |at: i64| match kind {
+            b'r' => at.to_string().into_bytes(),
+            b'p' => [b"p", args[5].as_slice()].concat(),
             _ => b"t".to_vec(),
         };
         let account = self.accounts.entry(key.to_vec()).or_default();
@@ -195,38 +220,40 @@ impl Till {
             }
             return;
         }
-        account.begun.insert(since);
-        let (mut before, mut overtaken) = (None, false);
-        if arg(8) > 0 && arg(13) > 0 {
-            (before, overtaken) = account.turn([1, 12].map(|at| args[at].clone()), arg(14), (granted, bucket));
-        } else {
-            account.grants += usize::from(granted > 0);
-        }
-        if let Some(before) = before {
-            // Of one that another came after, the answer is not known any more.
-            if !overtaken && before != (granted, bucket) {
-                self.broken.push(format!("budget: a turn of {} got {before:?}, then {granted} in {bucket}", name()));
+        let (field, mut is_repeated) = (field_at(bucket), false);
+        if run > 0 {
+            account.begun.insert(since);
+            // Of a run before the last one nothing comes back.
+            let is_of_last_run = !account.knows_later_run(&args[1], run);
+            let before = account.turn([1, 2].map(|at| args[at].clone()), arg(4), (granted, bucket));
+            if let Some(before) = before {
+                if before != (granted, bucket) {
+                    self.broken
+                        .push(format!("budget: a turn of {} got {before:?}, then {granted} in {bucket}", name()));
+                }
+            } else {
+                let width = (from / 60).max(1);
+                let spent = field_at((now + width - 1) / width * width);
+                let left = |account: &Account| limit - account.used(kind, &spent, now - from);
+                if is_of_last_run {
+                    self.given_back += account.take_back(text(&args[14]), since);
+                }
+                account.owe(text(&args[15]), (now - since).max(0), (spent.as_slice(), left));
+                let tokens = u64::try_from(granted).unwrap();
+                if granted > 0 {
+                    *account.tokens.entry(field.clone()).or_default() += tokens;
+                    self.grants += 1;
+                }
+                account.since_return = account.since_return.map(|since| since + tokens);
             }
-        } else if granted > 0 {
-            let tokens = u64::try_from(granted).unwrap();
-            *account.tokens.entry(field.clone()).or_default() += tokens;
-            account.since_return = account.since_return.map(|since| since + tokens);
-            self.grants += 1;
+            is_repeated = before.is_some();
         }
-        let counts = |of: &[u8]| match kind {
-            b'r' => of[0].is_ascii_digit() && number(of) + from > now,
-            _ => *of == *field,
-        };
-        let used: u64 = account.tokens.iter().filter(|(of, _)| counts(of)).map(|(_, tokens)| tokens).sum();
-        let used = i64::try_from(used).unwrap();
+        let used = account.used(kind, &field, now - from);
         if counted > used {
             self.broken.push(format!("budget: {} counts {counted}, and {used} were granted", name()));
         }
-        if before.is_some() || overtaken {
-            return;
-        }
         let is_denied = granted < need || granted == 0 && free_in != 0;
-        if is_denied && used + least <= limit {
+        if !is_repeated && is_denied && used + least <= limit {
             self.broken.push(format!("budget: {} had {used} of {limit}, and {granted} of {need} were granted", name()));
         }
     }

@@ -225,7 +225,7 @@ fn funded(decider: &Decider, batch: &Batch) -> Leases {
     let gated = begun(decider, batch, &decoded);
     let Some(claim) = gated.claim() else { return leases };
     assert_eq!(leases.claim(Ticket(0), claim, JUDGED_AT), Claimed::Pending, "there are no tokens yet");
-    for (call, _) in leases.due(JUDGED_AT).takes {
+    for call in leases.due(JUDGED_AT).turns.into_iter().map(|due| due.call) {
         let answer = TakeAnswer {
             granted: 1 << 50,
             used: 0,

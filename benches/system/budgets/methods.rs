@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use weir_core::ledger::{BUCKETS, TakeRequest};
+use weir_core::{
+    ledger::{BUCKETS, TakeTurn},
+    limit::share::TurnNumber,
+};
 
 use super::{
     Figures,
     approvals::Approvals,
     ledger::Ledger,
     load::{Arrival, Load, Scene},
-    weir::budget,
 };
 
 /// A refill of the published method is this part of the limit.
@@ -20,10 +22,9 @@ const BATCHES: u64 = 1_000;
 /// the same, and count as a call each.
 pub(super) fn one_call_per_intent(scene: &Scene, ledger: &mut Ledger<'_>) -> Result<Figures> {
     let (mut figures, mut approvals) = (Figures::default(), Approvals::new(scene));
-    for (at, _, arrival) in Load::new(scene) {
+    for ((at, _, arrival), number) in Load::new(scene).zip(1..) {
         let Arrival::Batch(intents) = arrival else { continue };
-        let request = TakeRequest {
-            budget: budget(),
+        let turn = TakeTurn {
             span: scene.span(at),
             limit: scene.limit,
             need: intents,
@@ -31,9 +32,10 @@ pub(super) fn one_call_per_intent(scene: &Scene, ledger: &mut Ledger<'_>) -> Res
             unit: 1,
             least: 1,
             lease_ms: 1,
-            turn: None,
+            back: Vec::new(),
+            owed: Vec::new(),
         };
-        approvals.add(at, ledger.take(at, "all", &request)?.granted);
+        approvals.add(at, ledger.turn(at, ("all", TurnNumber { run: 1, number }), &turn)?.granted);
         figures.calls += intents;
         figures.decisions += intents;
     }

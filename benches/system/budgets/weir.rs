@@ -5,8 +5,8 @@ use std::{cmp::Ordering, collections::BinaryHeap, iter::Peekable, time::Duration
 use anyhow::{Result, ensure};
 use weir_core::{
     budget::BudgetId,
-    lease::{BudgetUse, CallNumber, Claim, Claimed, Leases, Outcome, Ticket, Want},
-    ledger::{GiveBack, TakeAnswer, TakeRequest},
+    lease::{BudgetUse, CallNumber, Claim, Claimed, DueTurn, Leases, Outcome, Ticket, Want},
+    ledger::TakeAnswer,
 };
 
 use super::{
@@ -26,7 +26,7 @@ const LATENCY_MS: i64 = 3;
 const TICKET: Ticket = Ticket(0);
 
 /// The budget of all cases.
-pub(super) fn budget() -> BudgetId {
+fn budget() -> BudgetId {
     BudgetId { name: "b".into(), campaign: None }
 }
 
@@ -37,11 +37,9 @@ enum Event {
     /// Its lanes have decided a batch, and begin the next one.
     Decide,
     /// A call reaches the ledger.
-    Take(CallNumber, TakeRequest),
+    Turn(DueTurn),
     /// Its answer is there.
     Answer(CallNumber, TakeAnswer),
-    /// Tokens reach the ledger.
-    GiveBack(GiveBack),
 }
 
 /// An event of an instance.
@@ -192,8 +190,8 @@ impl World<'_, '_> {
             Arrival::IsKilled => {
                 let instance = &mut self.instances[number];
                 instance.is_killed = true;
-                let held = instance.leases.states(passed(self.now)).iter().map(|state| state.held).sum();
-                self.with_lost.add(self.now, held);
+                let held: u64 = instance.leases.states(passed(self.now)).iter().map(|state| state.held).sum();
+                self.with_lost.add(self.now, held + instance.leases.unreturned());
                 self.leaves_behind(number);
             }
             Arrival::Joins => self.places[place] = self.joins(),
@@ -208,13 +206,8 @@ impl World<'_, '_> {
 
     fn stops(&mut self, number: usize) {
         self.leaves_behind(number);
-        let returns = self.instances[number].leases.close();
-        returns.into_iter().for_each(|given| self.give_back(number, given));
-    }
-
-    fn give_back(&mut self, number: usize, given: GiveBack) {
-        let after = self.latency();
-        self.plan(number, after, Event::GiveBack(given));
+        self.instances[number].leases.close(passed(self.now));
+        self.pump(number);
     }
 
     fn latency(&mut self) -> i64 {
@@ -235,16 +228,13 @@ impl World<'_, '_> {
         let Some(Planned { at, instance: number, sent_at, event, .. }) = self.events.pop() else { return Ok(()) };
         self.now = at;
         match event {
-            Event::Take(call, request) => {
-                let answer = self.ledger.take(at, &self.instances[number].holder, &request)?;
+            Event::Turn(DueTurn { call, number: turn, turn: asked, .. }) => {
+                let answer = self.ledger.turn(at, (self.instances[number].holder.as_str(), turn), &asked)?;
                 self.figures.calls += 1;
                 self.granted += answer.granted;
+                self.returned += asked.back.iter().map(|back| back.tokens).sum::<u64>();
                 let after = self.latency();
                 self.plan_of_call(number, (sent_at, after), Event::Answer(call, answer));
-            }
-            Event::GiveBack(given) => {
-                self.figures.calls += 1;
-                self.returned += self.ledger.give_back(at, &self.instances[number].holder, &given)?;
             }
             Event::Answer(_, answer) if self.instances[number].is_killed => self.with_lost.add(at, answer.granted),
             Event::Tick | Event::Decide if self.instances[number].is_killed => {}
@@ -315,11 +305,10 @@ impl World<'_, '_> {
     fn pump(&mut self, number: usize) {
         loop {
             let due = self.instances[number].leases.due(passed(self.now));
-            for (call, request) in due.takes {
+            for turn in due.turns {
                 let after = self.latency();
-                self.plan(number, after, Event::Take(call, request));
+                self.plan(number, after, Event::Turn(turn));
             }
-            due.returns.into_iter().for_each(|given| self.give_back(number, given));
             let instance = &mut self.instances[number];
             if let Some(intents) = instance.pending
                 && !instance.leases.ready(passed(self.now)).is_empty()

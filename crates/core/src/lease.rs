@@ -8,13 +8,12 @@
 //!
 //! Invariant: the tokens that a pending ticket has reserved are not taken by one that came later.
 //!
-//! Invariant: of one budget, one call is in flight at a time. It asks for what all pending tickets lack. A ticket that it asked
+//! Invariant: of one budget, one turn is in flight at a time. It asks for what all pending tickets lack. A ticket that it asked
 //! for is covered by the answer, or is answered with what the ledger had. So a ticket waits for two calls at most, while the
 //! ledger answers within the lease and its own wants stay the same. A lease that ends too early for a ticket is longer the next time.
 //!
-//! Invariant: a call without an answer may have been granted, so it is repeated with its number until there is one, and before another
-//! call. Its lease ends by when it was sent first. What it was granted counts as spent only where its budget is forgotten meanwhile, or
-//! another limit or period of the same budget asks before it is answered.
+//! Invariant: a turn without an answer may have been taken, so it is repeated with its number until there is an answer, and before another
+//! of its budget. The lease of what it was granted ends by when it was sent first; what nobody can spend any more goes back.
 
 mod claim;
 mod funded;
@@ -22,11 +21,14 @@ mod held;
 mod judge;
 mod length;
 mod moment;
+mod outbox;
 mod owed;
 mod slot;
+mod spending;
 mod table;
 #[cfg(test)]
 mod tests;
+mod turns;
 mod waiter;
 
 use std::{
@@ -36,23 +38,21 @@ use std::{
 
 use claim::Key;
 pub use claim::{
-    Answers, BudgetState, BudgetUse, CallNumber, Claim, Claimed, Due, LeaseNumber, Outcome, Refused, Spent, Ticket,
-    Want,
+    Answers, BudgetState, BudgetUse, CallNumber, Claim, Claimed, Due, DueTurn, LeaseNumber, Outcome, Refused, Spent,
+    Ticket, Want,
 };
 pub use funded::{Funded, Lender, Unspent};
 use held::{Grant, Terms};
 use judge::Line;
-pub use length::LEASE;
-use moment::{Moment, milliseconds};
+use length::KEPT;
+pub use length::LONGEST_LEASE;
+use moment::Moment;
+use outbox::{Asker, Outboxes};
 pub use owed::Owed;
-use slot::Sent;
 use table::Table;
+use turns::Call;
 
-use crate::{
-    budget::BudgetId,
-    ledger::{GiveBack, TakeAnswer, TakeRequest},
-    limit::share::TurnNumber,
-};
+use crate::{budget::BudgetId, ledger::GiveBack};
 
 /// The tokens that one process holds of all budgets.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ pub struct Leases {
     table: Table,
     tickets: BTreeMap<Ticket, Pending>,
     calls: HashMap<CallNumber, Call>,
-    returns: Vec<GiveBack>,
+    outboxes: Outboxes,
     claims: u64,
     places: u64,
     /// Of the numbers of its turns.
@@ -82,17 +82,9 @@ struct Pending {
     ready_since: Option<Moment>,
 }
 
-/// A call in flight.
-#[derive(Debug, Clone)]
-struct Call {
-    sent: Sent,
-    /// The budget; `None`: it has been forgotten.
-    slot: Option<u32>,
-}
-
 impl Leases {
-    /// No leases. It knows at most so many budgets at a time, beside those that tickets wait for. `run`: [`TurnNumber::run`] of its
-    /// turns.
+    /// No leases. It knows at most so many budgets at a time, beside those that tickets wait for. `run`: that of its turns' numbers
+    /// ([`TurnNumber::run`](crate::limit::share::TurnNumber::run)).
     #[must_use]
     pub fn new(most_budgets: usize, run: i64) -> Self {
         Self {
@@ -100,7 +92,7 @@ impl Leases {
             table: Table::default(),
             tickets: BTreeMap::new(),
             calls: HashMap::new(),
-            returns: Vec::new(),
+            outboxes: Outboxes::default(),
             claims: 0,
             places: 0,
             run,
@@ -140,14 +132,14 @@ impl Leases {
         while self.table.len() > self.most_budgets
             && let Some(least_recent) = self.table.least_recent()
         {
-            self.forget(least_recent);
+            self.forget(least_recent, now);
         }
         claimed
     }
 
     fn line(&mut self, used: &BudgetUse, claim: &Claim, place: Option<u64>, now: Moment) -> Line {
         let key = Key { id: used.id.clone(), span: used.span, limit: used.limit };
-        let number = self.table.find_or_add(key, used.best_effort);
+        let number = self.table.find(&key).unwrap_or_else(|| self.table.add(key, used.best_effort));
         self.end_leases(number, now);
         self.table.claimed(number, self.claims);
         let slot = self.table.change(number);
@@ -205,74 +197,8 @@ impl Leases {
             let grant = Grant { terms: lease.terms, tokens: *tokens, granted: 0 };
             match self.table.find(&key) {
                 Some(number) if now < lease.terms.ends && !self.is_closed => self.table.change(number).held.add(grant),
-                Some(_) | None => self.give_back(&key, &grant),
+                Some(_) | None => self.give_back(&key, &grant, now),
             }
-        }
-    }
-
-    /// What to ask the ledger now (it is in flight from then on), and when to look again at the latest.
-    pub fn due(&mut self, passed: Duration) -> Due {
-        let now = Moment::of(passed);
-        let next_ticket = self.drop_lost_tickets(now);
-        let mut takes = Vec::new();
-        for number in self.table.take_due(now) {
-            self.end_leases(number, now);
-            if self.table.get(number).is_over(now) || self.is_closed {
-                self.forget(number);
-                continue;
-            }
-            let turn = self.next_turn();
-            let slot = self.table.change(number);
-            if let Some(sent) = slot.ask(turn, now) {
-                let call = CallNumber(turn.number);
-                slot.call = Some(call);
-                takes.push((call, sent.request.clone()));
-                self.calls.insert(call, Call { sent, slot: Some(number) });
-            }
-            let next = self.table.get(number).next_look(now);
-            self.table.looked_at(number, next);
-        }
-        let next_at = self.table.next_look().min(next_ticket).passed();
-        Due { takes, returns: std::mem::take(&mut self.returns), next_at }
-    }
-
-    fn next_turn(&mut self) -> TurnNumber {
-        self.last_call += 1;
-        TurnNumber { run: self.run, number: self.last_call }
-    }
-
-    /// The ledger's answer to a call that was sent then. The tokens may be spent by claims judged from now on, until the lease ends:
-    /// its length after the call was sent first. An answer that comes later than that is none.
-    pub fn answered(
-        &mut self,
-        call: CallNumber,
-        answer: Result<TakeAnswer, Refused>,
-        sent_at: Duration,
-        passed: Duration,
-    ) {
-        let Some(Call { sent: Sent { request, first_at }, slot }) = self.calls.remove(&call) else { return };
-        let (now, asked_at) = (Moment::of(passed), Moment::of(sent_at));
-        let is_repeated = first_at.is_some();
-        let first_at = first_at.unwrap_or(asked_at);
-        match (answer, slot) {
-            (Ok(answer), Some(number)) if now < first_at.plus(milliseconds(request.lease_ms)) && !self.is_closed => {
-                self.end_leases(number, now);
-                self.table.change(number).answered(&request, &answer, (first_at, asked_at), now);
-            }
-            (Ok(answer), slot) => {
-                if answer.granted > 0 {
-                    let TakeAnswer { granted: tokens, bucket, count_id, .. } = answer;
-                    let (TakeRequest { budget, span, .. }, turn) = (request, Some(self.next_turn()));
-                    self.returns.push(GiveBack { budget, span, bucket, count_id, tokens, turn });
-                }
-                if let Some(number) = slot {
-                    self.table.change(number).came_late(is_repeated, now);
-                }
-            }
-            (Err(Refused), Some(number)) => {
-                self.table.change(number).refused(Some(Sent { request, first_at: Some(first_at) }), now);
-            }
-            (Err(Refused), None) => {}
         }
     }
 
@@ -303,11 +229,11 @@ impl Leases {
         self.waited_for().into_iter().flat_map(|number| self.table.get(number).blocked(now)).collect()
     }
 
-    /// Drops tickets that did not claim for the length of a lease after they were ready. The next moment when a ticket is to be
+    /// Drops tickets that did not claim for a while after they were ready. The next moment when a ticket is to be
     /// looked at.
     fn drop_lost_tickets(&mut self, now: Moment) -> Moment {
         self.note_ready(now);
-        let over = |pending: &Pending| pending.ready_since.map_or(Moment::NEVER, |since| since.plus(LEASE));
+        let over = |pending: &Pending| pending.ready_since.map_or(Moment::NEVER, |since| since.plus(KEPT));
         let lost: Vec<Ticket> =
             self.tickets.iter().filter(|(_, pending)| over(pending) <= now).map(|(ticket, _)| *ticket).collect();
         for ticket in lost {
@@ -317,14 +243,20 @@ impl Leases {
         self.tickets.values().map(over).chain(unavailable).min().unwrap_or(Moment::NEVER)
     }
 
-    /// Everything unspent, to be given back: the process stops. Nothing is granted afterwards.
-    pub fn close(&mut self) -> Vec<GiveBack> {
+    /// The process stops: everything unspent is to be given back, and nothing is granted any more.
+    pub fn close(&mut self, passed: Duration) {
         self.is_closed = true;
         self.tickets.clear();
         for number in self.table.all() {
-            self.forget(number);
+            self.forget(number, Moment::of(passed));
         }
-        std::mem::take(&mut self.returns)
+        self.outboxes.hurry();
+    }
+
+    /// Whether every turn has its answer, and nothing is left to be told to the ledger.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.outboxes.is_empty()
     }
 
     /// What is known of each budget: where it is known for several periods or limits, of the one that was claimed last.
@@ -344,36 +276,32 @@ impl Leases {
             return;
         }
         let slot = self.table.change(number);
-        let (key, ended) = (std::sync::Arc::clone(&slot.key), slot.end_leases(now));
+        let (key, by, ended) = (std::sync::Arc::clone(&slot.key), slot.back_by(now), slot.end_leases(now));
         for grant in &ended {
-            self.give_back(&key, grant);
+            self.give_back(&key, grant, by);
         }
     }
 
-    /// Gives back what is held of a budget, and forgets it.
-    fn forget(&mut self, number: u32) {
+    /// Gives back what is held of a budget, and forgets it. A turn that has no answer is repeated all the same.
+    fn forget(&mut self, number: u32, now: Moment) {
         let mut slot = self.table.remove(number);
         for grant in slot.end_leases(Moment::NEVER) {
-            self.give_back(&slot.key, &grant);
+            self.give_back(&slot.key, &grant, now);
         }
         if let Some(call) = slot.call.and_then(|call| self.calls.get_mut(&call)) {
-            call.slot = None;
+            call.asker = Asker::Outbox;
+            self.outboxes.change(&slot.key.id, |outbox| outbox.asks(Asker::Outbox));
+        } else if let Some(sent) = slot.unanswered.take() {
+            self.outboxes.change(&slot.key.id, |outbox| outbox.refused(*sent, now));
         }
     }
 
-    fn give_back(&mut self, key: &Key, grant: &Grant) {
+    /// Tokens go back to the ledger, by then at the latest.
+    fn give_back(&mut self, key: &Key, grant: &Grant, by: Moment) {
         let Terms { bucket, count_id, .. } = grant.terms;
-        let (span, tokens) = (key.span, grant.tokens);
-        let is_same = |last: &GiveBack| {
-            last.budget == key.id && last.span == span && (last.bucket, last.count_id) == (bucket, count_id)
-        };
-        match self.returns.last_mut() {
-            Some(last) if is_same(last) => last.tokens += tokens,
-            Some(_) | None if tokens > 0 => {
-                let turn = Some(self.next_turn());
-                self.returns.push(GiveBack { budget: key.id.clone(), span, bucket, count_id, tokens, turn });
-            }
-            Some(_) | None => {}
+        let given = GiveBack { span: key.span, bucket, count_id, tokens: grant.tokens };
+        if given.tokens > 0 {
+            self.outboxes.change(&key.id, |outbox| outbox.give_back(given, by));
         }
     }
 }

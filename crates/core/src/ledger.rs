@@ -1,35 +1,59 @@
 //! The ledger of budgets: how many tokens have been granted in each budget's window, over all instances.
 //!
-//! What is asked and answered; [`Account`], what was charged to a budget; and [`Book`], a ledger in memory: the reference that
-//! `lua/take.lua`, `lua/give_back.lua` and `lua/restore_budget.lua` must equal.
+//! What is asked and answered ([`BudgetTokens`]); [`Account`], what was charged to a budget; and [`TokenBook`], a budget in memory: the
+//! reference that `lua/take.lua` and `lua/restore_budget.lua` must equal.
 //!
 //! A token stands for one unit of cost. A grant is a number of tokens that one instance may spend until its lease ends. It counts
 //! until the window has passed since the *end* of the lease: a token is spent before that, so no window of approvals ever holds
 //! more than the limit. For a calendar period and in total, a grant counts in the period that it was made for.
 //!
 //! Every grant has an owner: a turn whose reply is lost, or that too few replicas have, is repeated with its number, and gets the
-//! same grant.
+//! same grant. What comes back, and what replays owe, is a part of a turn, too.
 
 mod account;
 mod book;
-mod embedded;
 mod recount;
 
 use crate::{
     budget::{BudgetId, SpanNow},
     lease::BudgetUse,
-    limit::share::TurnNumber,
+    limit::{SharedLimit, share::Embedded},
+    ports::{LooksAtBudgets, StoreError},
 };
 pub use account::{Account, BUCKETS, Grain};
-pub use book::Book;
-pub use embedded::EmbeddedLedger;
+pub use book::TokenBook;
 pub use recount::Recount;
 
-/// A request for tokens of one budget.
+/// The tokens of budgets: instances share those of each, and hold some of them on lease.
+#[derive(Debug, Clone, Copy)]
+pub struct BudgetTokens;
+
+impl SharedLimit for BudgetTokens {
+    type Key = BudgetId;
+    type Turn = TakeTurn;
+    type Reply = TakeAnswer;
+}
+
+/// The embedded ledger: budgets in this process. For `weir demo` and tests.
+pub type EmbeddedLedger = Embedded<BudgetTokens, TokenBook>;
+
+impl LooksAtBudgets for EmbeddedLedger {
+    async fn look(
+        &mut self,
+        budgets: &[BudgetUse],
+        tokens: u64,
+        answers: &mut [Option<TakeAnswer>],
+    ) -> Result<(), StoreError> {
+        for (used, answer) in budgets.iter().zip(answers) {
+            *answer = Some(self.with(&used.id, |book, now| book.look(&TakeTurn::look(used, tokens), now)));
+        }
+        Ok(())
+    }
+}
+
+/// One holder's turn at a budget. A turn without a number takes nothing and changes nothing: the answer tells how the budget stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TakeRequest {
-    /// The budget.
-    pub budget: BudgetId,
+pub struct TakeTurn {
     /// The window that the tokens are for.
     pub span: SpanNow,
     /// The most that may be granted in it.
@@ -44,18 +68,19 @@ pub struct TakeRequest {
     pub least: u64,
     /// How long the lease lasts, in milliseconds, above 0.
     pub lease_ms: i64,
-    /// Its number, among turns that ask for tokens; `None`: it must not be repeated, because it would be granted again.
-    pub turn: Option<TurnNumber>,
+    /// What comes back before anything is granted.
+    pub back: Vec<GiveBack>,
+    /// What is taken before anything is granted, where the ledger has not counted it.
+    pub owed: Vec<OwedTokens>,
 }
 
-impl TakeRequest {
-    /// A request that takes nothing: the answer tells how a budget stands, and when this many tokens are left at the earliest.
+impl TakeTurn {
+    /// A turn that asks for nothing; the answer tells when this many tokens are left at the earliest.
     #[must_use]
     pub fn look(used: &BudgetUse, tokens: u64) -> Self {
-        let BudgetUse { id, limit, span, best_effort, unavailable_after: _ } = used;
+        let BudgetUse { id: _, limit, span, best_effort, unavailable_after: _ } = used;
         let unit = unit(*limit, *best_effort);
         Self {
-            budget: id.clone(),
             span: *span,
             limit: *limit,
             need: 0,
@@ -63,7 +88,8 @@ impl TakeRequest {
             unit,
             least: tokens.max(1).next_multiple_of(unit),
             lease_ms: 1,
-            turn: None,
+            back: Vec::new(),
+            owed: Vec::new(),
         }
     }
 }
@@ -74,7 +100,7 @@ pub(crate) fn unit(limit: u64, best_effort: bool) -> u64 {
     if best_effort { 1 } else { (limit / 1000).max(1) }
 }
 
-/// The answer to a [`TakeRequest`].
+/// The answer to a [`TakeTurn`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TakeAnswer {
     /// How many were granted; 0: the budget is spent.
@@ -105,8 +131,6 @@ pub struct CountId(pub i64);
 /// Tokens that were granted and have not been spent, and never will be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GiveBack {
-    /// The budget.
-    pub budget: BudgetId,
     /// Of the window that they are from.
     pub span: SpanNow,
     /// The bucket of the grant.
@@ -115,8 +139,15 @@ pub struct GiveBack {
     pub count_id: CountId,
     /// How many.
     pub tokens: u64,
-    /// Its number, among turns that give tokens back; `None`: it must not be repeated, because it would be given back again.
-    pub turn: Option<TurnNumber>,
+}
+
+/// Tokens of intents that are approved as replays and took none. They are spent; where fewer are left, these are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OwedTokens {
+    /// How many.
+    pub tokens: u64,
+    /// How long ago the intents were admitted, in milliseconds: a budget whose count began after that has not counted them.
+    pub ago_ms: i64,
 }
 
 #[cfg(test)]

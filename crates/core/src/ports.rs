@@ -20,7 +20,8 @@ use crate::{
     class::{ClassNames, ClassNumbers},
     decide::Answer,
     deferred_send::DeferredSend,
-    ledger::{GiveBack, TakeAnswer, TakeRequest},
+    lease::BudgetUse,
+    ledger::TakeAnswer,
     named_history::NamedHistory,
     origin::{Topic, TopicId},
     refund::{Refund, RefundOutcome},
@@ -116,31 +117,17 @@ pub trait TakeBack: Send {
     fn any_back(&mut self) -> impl Future<Output = bool> + Send;
 }
 
-/// Where the tokens of budgets are granted, to all instances.
-pub trait Ledger: Send {
-    /// Answers all requests whose place in `answers` (as long as `requests`) is still empty.
-    ///
-    /// Safe to drop half way. After an error a request with a turn's number is repeated as it is, before another one of its budget: what
-    /// was granted without an answer belongs to it. A request without a number is granted anew then.
+/// Where it is seen how budgets stand; nothing is taken.
+pub trait LooksAtBudgets: Send {
+    /// Looks at all of these, and when each has so many tokens left. `answers` is as long; safe to drop half way.
     ///
     /// # Errors
     /// Some places in `answers` are still empty; the error says why.
-    fn take(
+    fn look(
         &mut self,
-        requests: &[TakeRequest],
+        budgets: &[BudgetUse],
+        tokens: u64,
         answers: &mut [Option<TakeAnswer>],
-    ) -> impl Future<Output = Result<(), StoreError>> + Send;
-
-    /// Takes tokens back that have not been spent; `answers` (as long as `tokens`) has how many of each, once that is known. After an error
-    /// those without an answer are repeated as they are, before others of their budget, where they have a turn's number; else never: what is
-    /// not given back counts as spent.
-    ///
-    /// # Errors
-    /// Some places in `answers` are still empty; the error says why.
-    fn give_back(
-        &mut self,
-        tokens: &[GiveBack],
-        answers: &mut [Option<u64>],
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 

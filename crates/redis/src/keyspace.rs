@@ -14,7 +14,7 @@ pub use self::lengthening::Lengthening;
 use super::open::KeyspaceSeed;
 
 /// The format of keys and entries that this version reads and writes.
-pub const FORMAT: &str = "weir/4";
+pub const FORMAT: &str = "weir/5";
 
 /// The meta key's field of [`Lengthening`]; empty or absent where there is none.
 pub(super) const LENGTHENING: &str = "lengthening";

@@ -1,26 +1,25 @@
-//! The ledger of budgets in Redis: a call of `lua/take.lua` or `lua/give_back.lua` for each budget, one pipeline a node.
+//! The ledger of budgets in Redis: one call of `lua/take.lua` a turn.
 //!
-//! A call whose reply is lost is not sent again from here, because it may have been carried out. Who asked repeats it, with its number.
+//! A call whose reply is lost is not sent again from here. Who takes the turn repeats it, with its number.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use redis::Value;
 use weir_core::{
     budget::{BudgetId, SpanNow},
     clocks::WrongClock,
-    ledger::{CountId, GiveBack, TakeAnswer, TakeRequest},
-    limit::share::TurnNumber,
-    ports::{Ledger, StoreError},
+    lease::BudgetUse,
+    ledger::{BudgetTokens, CountId, GiveBack, OwedTokens, TakeAnswer, TakeTurn},
+    limit::share::{TurnNumber, overtaken},
+    ports::{LooksAtBudgets, Share, StoreError},
     time::Time,
 };
 
 use super::{
+    address::NodeAddr,
     cluster::Cluster,
     keyspace::Keyspace,
-    node::Request,
+    node::{Reply, Request},
     open::ask_epochs,
     options::RedisOptions,
     renewal::renewed,
@@ -37,7 +36,7 @@ const MOST: u64 = 1 << 53;
 /// The time by a clock that most others agree with: a ledger is not asked on a server whose clock differs by more than 5 minutes.
 pub type LedgerClock = Arc<dyn Fn() -> Result<Time, WrongClock> + Send + Sync>;
 
-/// The ledger as one lease holder asks it, over connections of its own.
+/// The ledger as one lease holder takes its turns at it, over connections of its own.
 pub struct RedisLedger {
     cluster: Cluster,
     keyspace: Arc<Keyspace>,
@@ -64,88 +63,139 @@ impl RedisLedger {
         }
     }
 
-    /// Asks for the requests at these places, one after the other where they are of one budget. `each` gets a place, its answer
-    /// and the server's clock, as soon as they are there.
+    /// Takes a turn; gives also what the server's clock showed. `None`: a later turn was taken before.
+    ///
+    /// # Errors
+    /// It may have been taken or not.
+    pub async fn turn_at(
+        &mut self,
+        budget: &BudgetId,
+        number: TurnNumber,
+        turn: &TakeTurn,
+    ) -> Result<Option<(TakeAnswer, Time)>, StoreError> {
+        let call = self.call(budget, (number, turn))?;
+        let reply = self.make(&call).await;
+        let node = &self.cluster.options().nodes[0];
+        match reply.and_then(|value| answer_in(value).ok_or_else(|| torn(node))) {
+            Ok(answer) => Ok(answer),
+            Err(error) => Err(self.why(budget, error).await),
+        }
+    }
+
+    /// Looks at budgets, and when each has so many tokens left. `each` gets a place and its answer, as soon as that is there.
     ///
     /// # Errors
     /// Some places have no answer; the error says why.
-    pub async fn take_each(
+    pub async fn look_each(
         &mut self,
-        requests: &[TakeRequest],
-        open: &[usize],
-        mut each: impl FnMut(usize, TakeAnswer, Time) + Send,
+        budgets: &[BudgetUse],
+        tokens: u64,
+        mut each: impl FnMut(usize, TakeAnswer) + Send,
     ) -> Result<(), StoreError> {
-        let now = (self.clock)().map_err(|wrong| StoreError::Temporary(wrong.to_string()))?;
-        let asked = open.iter().filter_map(|at| requests.get(*at));
-        let most_totals = most_per_shard(self.cluster.options().max_totals, self.keyspace.meta().layout.shards);
-        let keyspace = Arc::clone(&self.keyspace);
-        let call = |request| Call::take(&self.holder, request, now).registered(&keyspace, most_totals);
-        let calls = asked.map(call).collect();
-        self.make(calls, |place, numbers| {
-            let (answer, now) = take_answer(numbers)?;
-            each(open[place], answer, now);
-            Some(())
-        })
-        .await
-    }
-
-    /// Gives tokens back. `each` gets a place, how many tokens were taken back, and the server's clock, as soon as they are there.
-    ///
-    /// # Errors
-    /// Some places have no answer; the error says why.
-    pub async fn give_back_each(
-        &mut self,
-        tokens: &[GiveBack],
-        mut each: impl FnMut(usize, u64, Time) + Send,
-    ) -> Result<(), StoreError> {
-        let calls = tokens.iter().map(|given| Call::give_back(&self.holder, given)).collect();
-        self.make(calls, |place, numbers| {
-            let [back, now] = numbers else { return None };
-            each(place, u64::try_from(*back).ok()?, Time::from_millis(*now)?);
-            Some(())
-        })
-        .await
-    }
-
-    /// Makes all calls. `read` gets the place of a call and the numbers of its reply, and says whether it is one.
-    async fn make(
-        &mut self,
-        calls: Vec<Call<'_>>,
-        mut read: impl FnMut(usize, &[i64]) -> Option<()>,
-    ) -> Result<(), StoreError> {
-        let (cluster, keyspace) = (&mut self.cluster, Arc::clone(&self.keyspace));
-        let node = cluster.options().nodes[0].clone();
-        let mut check = |place: usize, value: Value| {
-            let numbers: Option<Vec<i64>> = redis::from_redis_value(value).ok();
-            let done = numbers.and_then(|numbers| read(place, &numbers));
-            done.ok_or_else(|| RequestError::torn(&node, "the numbers of a budget"))
+        let looks: Vec<_> = budgets.iter().map(|used| (&used.id, TakeTurn::look(used, tokens))).collect();
+        let calls = looks.iter().map(|(budget, look)| self.call(budget, (TurnNumber::default(), look)));
+        let calls = calls.collect::<Result<Vec<Call<'_>>, StoreError>>()?;
+        let requests = calls.iter().map(|call| call.request(&self.keyspace, Keys::All)).collect();
+        let node = self.cluster.options().nodes[0].clone();
+        let seen = |place: usize, value: Value| {
+            let (answer, _) = answer_in(value).flatten().ok_or_else(|| torn(&node))?;
+            each(place, answer);
+            Ok(())
         };
-        let places = (0..calls.len()).collect();
-        let mut calls = Calls { keyspace: &keyspace, calls, failed: BTreeMap::new() };
-        calls.ask(cluster, (places, Keys::Both), &mut check).await;
-        calls.ask_apart(cluster, &mut check).await;
-        calls.ask_with_room(cluster, &mut check).await;
-        if calls.failed.is_empty() {
-            return Ok(());
+        let errors = self.cluster.ask_each(requests, Repeat::NotRun, seen).await;
+        let mut outcome = Ok(());
+        for (place, error) in errors.into_iter().enumerate() {
+            let Some(error) = error else { continue };
+            let (budget, look) = &looks[place];
+            // Its keys are on two nodes.
+            let again = if matches!(error, RequestError::Apart { .. }) {
+                self.turn_at(budget, TurnNumber::default(), look).await
+            } else {
+                Err(self.why(budget, error).await)
+            };
+            match again {
+                Ok(answer) => answer.into_iter().for_each(|(answer, _)| each(place, answer)),
+                Err(error) => outcome = Err(error),
+            }
         }
-        if calls.failed.values().any(|error| matches!(error, RequestError::LostHistory { .. }))
-            && let Some(made_anew) = renewed(cluster, &keyspace).await
-        {
+        outcome
+    }
+
+    fn call<'c>(&self, budget: &'c BudgetId, (number, turn): (TurnNumber, &TakeTurn)) -> Result<Call<'c>, StoreError> {
+        let now = (self.clock)().map_err(|wrong| StoreError::Temporary(wrong.to_string()))?;
+        let mut args = args(&self.holder, (number, turn), now);
+        let is_registered = budget.is_total_of_campaign(turn.span);
+        if is_registered {
+            let most = most_per_shard(self.cluster.options().max_totals, self.keyspace.meta().layout.shards);
+            let places = mark_places(&self.keyspace.budget_key(budget));
+            args.extend(std::iter::once(most).chain(places).map(|number| number.to_string()));
+        } else {
+            args.push("0".to_owned());
+        }
+        Ok(Call { budget, shard: self.keyspace.budget_shard(budget), args, is_registered })
+    }
+
+    /// Makes a call, which makes room first where its shard is full.
+    async fn make(&mut self, call: &Call<'_>) -> Reply {
+        let reply = self.ask(call, Keys::All).await;
+        if matches!(reply, Err(RequestError::Apart { .. })) {
+            // Its keys are on two nodes, because their slot is moving: the epoch is read by itself. Without this, a budget that has no key
+            // yet would wait until all of its slot has moved.
+            let epochs = ask_epochs(&mut self.cluster, &self.keyspace, [call.shard]).await;
+            let found = epochs.into_iter().next().unwrap_or(Ok(None))?;
+            if found.as_deref() != Some(self.keyspace.epoch()) {
+                let message = format!("the epoch is {}", found.as_deref().unwrap_or("gone"));
+                return Err(RequestError::LostHistory { message });
+            }
+            return self.ask(call, Keys::Budget).await;
+        }
+        if !reply.as_ref().is_err_and(is_full) {
+            return reply;
+        }
+        if let Err(error) = make_room(&mut self.cluster, &self.keyspace, call.shard).await {
+            tracing::warn!("shard {} has no room for more totals of campaigns: {error}", call.shard);
+        }
+        self.ask(call, Keys::All).await
+    }
+
+    async fn ask(&mut self, call: &Call<'_>, keys: Keys) -> Reply {
+        let mut reply = Err(RequestError::torn(&self.cluster.options().nodes[0], "a request got none"));
+        let request = call.request(&self.keyspace, keys);
+        let found = |_: usize, value: Value| {
+            reply = Ok(value);
+            Ok(())
+        };
+        let error = self.cluster.ask_each(vec![request], Repeat::NotRun, found).await.pop().flatten();
+        error.map_or(reply, Err)
+    }
+
+    /// Why a call has no answer. Where a rebuild has recreated the keyspace, calls go there from now on.
+    async fn why(&mut self, budget: &BudgetId, error: RequestError) -> StoreError {
+        let RequestError::LostHistory { message } = error else {
+            return StoreError::Temporary(format!("budget {budget}: {error}"));
+        };
+        if let Some(made_anew) = renewed(&mut self.cluster, &self.keyspace).await {
             self.keyspace = made_anew;
-            return Err(StoreError::Temporary("a rebuild has recreated the keyspace: trying again with it".to_owned()));
+            return StoreError::Temporary("a rebuild has recreated the keyspace: trying again with it".to_owned());
         }
-        Err(calls.why())
+        lost_history(vec![self.keyspace.budget_shard(budget)], &format!("budget {budget}: {message}"))
     }
 }
 
-impl Ledger for RedisLedger {
-    async fn take(&mut self, requests: &[TakeRequest], answers: &mut [Option<TakeAnswer>]) -> Result<(), StoreError> {
-        let open: Vec<usize> = (0..requests.len()).filter(|at| answers.get(*at).is_some_and(Option::is_none)).collect();
-        self.take_each(requests, &open, |at, answer, _| answers[at] = Some(answer)).await
+impl Share<BudgetTokens> for RedisLedger {
+    async fn turn(&mut self, budget: &BudgetId, number: TurnNumber, turn: &TakeTurn) -> Result<TakeAnswer, StoreError> {
+        self.turn_at(budget, number, turn).await?.map(|(answer, _)| answer).ok_or_else(overtaken)
     }
+}
 
-    async fn give_back(&mut self, tokens: &[GiveBack], answers: &mut [Option<u64>]) -> Result<(), StoreError> {
-        self.give_back_each(tokens, |at, back, _| answers[at] = Some(back)).await
+impl LooksAtBudgets for RedisLedger {
+    async fn look(
+        &mut self,
+        budgets: &[BudgetUse],
+        tokens: u64,
+        answers: &mut [Option<TakeAnswer>],
+    ) -> Result<(), StoreError> {
+        self.look_each(budgets, tokens, |place, answer| answers[place] = Some(answer)).await
     }
 }
 
@@ -153,77 +203,59 @@ impl Ledger for RedisLedger {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Keys {
     /// The shard's epoch, and the budget; of a total of a campaign also the register and the marks.
-    Both,
+    All,
     /// The budget alone.
     Budget,
 }
 
-/// A call of one of the scripts.
+/// A call of the script.
 struct Call<'c> {
-    script: Script,
     budget: &'c BudgetId,
+    shard: u16,
     /// All arguments after the epoch.
     args: Vec<String>,
     /// Whether it needs the register of totals.
     is_registered: bool,
 }
 
-impl<'c> Call<'c> {
-    fn take(holder: &str, request: &'c TakeRequest, now: Time) -> Self {
-        let TakeRequest { budget, span, limit, need, want, unit, least, lease_ms, turn } = request;
-        let (kind, from, to) = match span {
-            SpanNow::Rolling { window_ms } => ("r", *window_ms, 0),
-            SpanNow::Period { start, end } => ("p", start.millis(), end.millis()),
-            SpanNow::Total => ("t", 0, 0),
-        };
-        let mut args = vec![holder.to_owned(), kind.to_owned(), from.to_string(), to.to_string()];
-        args.extend([*limit, *need, *want, *unit, *least].map(|number| number.min(MOST).to_string()));
-        args.extend([*lease_ms, now.millis()].map(|number| number.to_string()));
-        args.extend(turn_args(*turn));
-        Self { script: Script::Take, budget, args, is_registered: budget.is_total_of_campaign(*span) }
-    }
-
-    /// With what bounds the totals of campaigns: so many a shard.
-    fn registered(mut self, keyspace: &Keyspace, most_totals: u32) -> Self {
-        if self.is_registered {
-            let places = mark_places(&keyspace.budget_key(self.budget));
-            self.args.extend(std::iter::once(most_totals).chain(places).map(|number| number.to_string()));
-        } else {
-            self.args.push("0".to_owned());
-        }
-        self
-    }
-
-    fn give_back(holder: &str, given: &'c GiveBack) -> Self {
-        let GiveBack { budget, span, bucket, count_id: CountId(counted_since), tokens, turn } = given;
-        let tokens = (*tokens).min(MOST).to_string();
-        let mut args = vec![holder.to_owned(), field(*span, *bucket), tokens, counted_since.to_string()];
-        args.extend(turn_args(*turn));
-        Self { script: Script::GiveBack, budget, args, is_registered: false }
-    }
-
+impl Call<'_> {
     /// The slot, and what to ask there.
     fn request(&self, keyspace: &Keyspace, which: Keys) -> (u16, Request) {
-        let shard = keyspace.budget_shard(self.budget);
+        let shard = self.shard;
         let budget_key = keyspace.budget_key(self.budget);
         let keys = match which {
-            Keys::Both if self.is_registered => {
+            Keys::All if self.is_registered => {
                 let (totals_key, gone_key) = (keyspace.totals_key(shard), keyspace.gone_totals_key(shard));
                 vec![keyspace.epoch_key(shard), totals_key, gone_key, budget_key]
             }
-            Keys::Both => vec![keyspace.epoch_key(shard), budget_key],
+            Keys::All => vec![keyspace.epoch_key(shard), budget_key],
             Keys::Budget => vec![budget_key],
         };
         let texts = std::iter::once(keyspace.epoch()).chain(self.args.iter().map(String::as_str));
         let args = texts.map(|text| text.as_bytes().to_vec()).collect();
-        (keyspace.slot(shard), Request::Call { script: self.script, keys, args, latest: None })
+        (keyspace.slot(shard), Request::Call { script: Script::Take, keys, args, latest: None })
     }
 }
 
-/// The run and the number of a turn, as the scripts have them.
-fn turn_args(turn: Option<TurnNumber>) -> [String; 2] {
-    let TurnNumber { run, number } = turn.unwrap_or(TurnNumber { run: 0, number: 0 });
-    [run.to_string(), number.to_string()]
+/// The arguments of a turn, from the holder to what is owed.
+fn args(holder: &str, (number, turn): (TurnNumber, &TakeTurn), now: Time) -> Vec<String> {
+    let TakeTurn { span, limit, need, want, unit, least, lease_ms, back, owed } = turn;
+    let (kind, from, to) = match span {
+        SpanNow::Rolling { window_ms } => ("r", *window_ms, 0),
+        SpanNow::Period { start, end } => ("p", start.millis(), end.millis()),
+        SpanNow::Total => ("t", 0, 0),
+    };
+    let tokens = |number: u64| number.min(MOST).to_string();
+    let mut args = vec![holder.to_owned(), number.run.to_string(), number.number.to_string()];
+    args.extend([kind.to_owned(), from.to_string(), to.to_string()]);
+    args.extend([*limit, *need, *want, *unit, *least].map(tokens));
+    args.extend([*lease_ms, now.millis()].map(|number| number.to_string()));
+    let back = back.iter().map(|GiveBack { span, bucket, count_id: CountId(counted_since), tokens: some }| {
+        format!("{}:{}:{counted_since}", field(*span, *bucket), tokens(*some))
+    });
+    let owed = owed.iter().map(|OwedTokens { tokens: some, ago_ms }| format!("{}:{ago_ms}", tokens(*some)));
+    args.extend([back.collect::<Vec<_>>().join(" "), owed.collect::<Vec<_>>().join(" ")]);
+    args
 }
 
 /// The field of a budget's hash that tokens of this bucket are in: `lua/take.lua`. Of a period the bucket is its start.
@@ -235,119 +267,16 @@ pub(super) fn field(span: SpanNow, bucket: i64) -> String {
     }
 }
 
-/// Calls that are made together.
-struct Calls<'c> {
-    keyspace: &'c Keyspace,
-    calls: Vec<Call<'c>>,
-    /// Those that have no answer, by their place, and why.
-    failed: BTreeMap<usize, RequestError>,
+fn torn(node: &NodeAddr) -> RequestError {
+    RequestError::torn(node, "the numbers of a budget")
 }
 
-impl Calls<'_> {
-    /// Makes the calls at these places, which were not carried out before.
-    async fn ask(
-        &mut self,
-        cluster: &mut Cluster,
-        (places, keys): (Vec<usize>, Keys),
-        mut check: impl FnMut(usize, Value) -> Result<(), RequestError>,
-    ) {
-        let requests = places.iter().map(|place| self.calls[*place].request(self.keyspace, keys)).collect();
-        let errors = cluster.ask_each(requests, Repeat::NotRun, |at, value| check(places[at], value)).await;
-        for (place, error) in places.into_iter().zip(errors) {
-            match error {
-                None => drop(self.failed.remove(&place)),
-                Some(error) => drop(self.failed.insert(place, error)),
-            }
-        }
+/// The answer in a reply, and the server's clock, empty where a later turn was taken before; `None` where it is none.
+fn answer_in(value: Value) -> Option<Option<(TakeAnswer, Time)>> {
+    let numbers: Vec<i64> = redis::from_redis_value(value).ok()?;
+    if numbers.is_empty() {
+        return Some(None);
     }
-
-    /// Makes the calls again whose keys are on two nodes, because their slot is moving: the epoch is read by itself. Without this, a
-    /// budget that has no key yet would wait until all of its slot has moved.
-    async fn ask_apart(&mut self, cluster: &mut Cluster, check: impl FnMut(usize, Value) -> Result<(), RequestError>) {
-        let apart = self.failed_by(|error| matches!(error, RequestError::Apart { .. }));
-        if apart.is_empty() {
-            return;
-        }
-        let keyspace = self.keyspace;
-        let shards = self.shards(&apart);
-        let epochs = ask_epochs(cluster, keyspace, shards.iter().copied()).await;
-        let epochs: BTreeMap<u16, _> = shards.into_iter().zip(epochs).collect();
-        let mut sound = Vec::new();
-        for place in apart {
-            match epochs.get(&keyspace.budget_shard(self.calls[place].budget)) {
-                Some(Ok(Some(epoch))) if epoch == keyspace.epoch() => sound.push(place),
-                Some(Ok(found)) => {
-                    let message = format!("the epoch is {}", found.as_deref().unwrap_or("gone"));
-                    self.failed.insert(place, RequestError::LostHistory { message });
-                }
-                Some(Err(error)) => drop(self.failed.insert(place, error.clone())),
-                None => {}
-            }
-        }
-        self.ask(cluster, (sound, Keys::Budget), check).await;
-    }
-
-    /// Makes room in the shards that have as many totals of campaigns as they may have, and makes the calls again that found none.
-    async fn ask_with_room(
-        &mut self,
-        cluster: &mut Cluster,
-        check: impl FnMut(usize, Value) -> Result<(), RequestError>,
-    ) {
-        let full = self.failed_by(is_full);
-        if full.is_empty() {
-            return;
-        }
-        for shard in self.shards(&full) {
-            if let Err(error) = make_room(cluster, self.keyspace, shard).await {
-                tracing::warn!("shard {shard} has no room for more totals of campaigns: {error}");
-            }
-        }
-        self.ask(cluster, (full, Keys::Both), check).await;
-    }
-
-    /// The places of the calls that failed so.
-    fn failed_by(&self, is: impl Fn(&RequestError) -> bool) -> Vec<usize> {
-        self.failed.iter().filter(|(_, error)| is(error)).map(|(place, _)| *place).collect()
-    }
-
-    fn shards(&self, places: &[usize]) -> BTreeSet<u16> {
-        places.iter().map(|place| self.keyspace.budget_shard(self.calls[*place].budget)).collect()
-    }
-
-    /// Why some calls have no answer: lost history where that is so of all of them.
-    fn why(&self) -> StoreError {
-        let (mut lost, mut first_lost, mut other) = (BTreeSet::new(), None, None);
-        for (place, error) in &self.failed {
-            let budget = self.calls[*place].budget;
-            match error {
-                RequestError::LostHistory { message } => {
-                    lost.insert(self.keyspace.budget_shard(budget));
-                    first_lost.get_or_insert_with(|| format!("budget {budget}: {message}"));
-                }
-                RequestError::Moved { .. }
-                | RequestError::Ask { .. }
-                | RequestError::Apart { .. }
-                | RequestError::NoScript { .. }
-                | RequestError::Unavailable { .. }
-                | RequestError::Refused { .. } => {
-                    other.get_or_insert_with(|| format!("budget {budget}: {error}"));
-                }
-            }
-        }
-        match (other, first_lost) {
-            (None, Some(found)) => lost_history(lost.into_iter().collect(), &found),
-            (other, _) => StoreError::Temporary(format!(
-                "{} of {} budget calls have no answer: {}",
-                self.failed.len(),
-                self.calls.len(),
-                other.unwrap_or_else(|| "no reply".to_owned())
-            )),
-        }
-    }
-}
-
-/// The answer in the numbers of a reply, and the server's clock.
-fn take_answer(numbers: &[i64]) -> Option<(TakeAnswer, Time)> {
     let [granted, used, leased, bucket, free_in_ms, now, since] = *numbers else { return None };
     let [granted, used, leased] = [granted, used, leased].map(|number| u64::try_from(number).ok());
     let answer = TakeAnswer {
@@ -359,5 +288,5 @@ fn take_answer(numbers: &[i64]) -> Option<(TakeAnswer, Time)> {
         counted_for_ms: now.saturating_sub(since).max(0),
         count_id: CountId(since),
     };
-    Some((answer, Time::from_millis(now)?))
+    Some(Some((answer, Time::from_millis(now)?)))
 }

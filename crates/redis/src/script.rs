@@ -32,8 +32,6 @@ pub enum Script {
     Forget,
     /// `lua/take.lua`
     Take,
-    /// `lua/give_back.lua`
-    GiveBack,
     /// `lua/restore_budget.lua`
     RestoreBudget,
     /// `lua/sync.lua`
@@ -49,7 +47,7 @@ pub enum Script {
 }
 
 /// How many scripts there are.
-pub(super) const SCRIPTS: usize = 16;
+pub(super) const SCRIPTS: usize = 15;
 
 impl Script {
     /// The source, beginning with `#!lua`: since Redis 7 that line makes the server refuse the call before it starts where it is
@@ -64,8 +62,7 @@ impl Script {
             Self::Rebuild => script!("", "rebuild"),
             Self::Forget => script!("", "forget"),
             Self::Guarded => script!("", "guarded"),
-            Self::Take => script!("", "share/clock", "share/members", "ledger/leases", "take"),
-            Self::GiveBack => script!("", "share/clock", "share/members", "ledger/leases", "give_back"),
+            Self::Take => script!("", "share/clock", "share/members", "take"),
             Self::RestoreBudget => script!("", "share/clock", "restore_budget"),
             Self::MakeRoom => script!("", "make_room"),
             Self::Sync => script!("", "share/clock", "share/members", "share/fair", "sync"),
@@ -81,7 +78,7 @@ impl Script {
             Self::Admit | Self::Intern | Self::Create | Self::Refund | Self::Rebuild | Self::Guarded | Self::Forget => {
                 true
             }
-            Self::Take | Self::GiveBack | Self::RestoreBudget | Self::MakeRoom | Self::Sync => true,
+            Self::Take | Self::RestoreBudget | Self::MakeRoom | Self::Sync => true,
             Self::Register | Self::Share | Self::Permit => true,
             Self::History => false,
         }
@@ -94,7 +91,7 @@ impl Script {
             Self::Admit => true,
             Self::Intern | Self::Create | Self::History | Self::Refund => false,
             Self::Rebuild | Self::Guarded | Self::Forget => false,
-            Self::Take | Self::GiveBack | Self::RestoreBudget | Self::MakeRoom | Self::Sync => false,
+            Self::Take | Self::RestoreBudget | Self::MakeRoom | Self::Sync => false,
             Self::Register | Self::Share | Self::Permit => false,
         }
     }

@@ -6,9 +6,7 @@
 //! invariant: what is not spent of a claim comes back, whatever becomes of the one who claimed it: also where an answer is not heard. What
 //! comes back is taken before the next claim is answered, so it never waits for more than a few batches of each claimant.
 
-mod calls;
 mod keeper;
-mod returns;
 #[cfg(test)]
 mod tests;
 

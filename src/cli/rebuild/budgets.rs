@@ -15,6 +15,7 @@ use weir_core::{
     budget::{Budget, BudgetId, SpanNow},
     class::table_name,
     decide::Scope,
+    lease::LONGEST_LEASE,
     ledger::{Account, Grain, Recount},
     policy::Policy,
     ports::Clock as _,
@@ -117,8 +118,10 @@ impl Budgets {
         let is_closed = |state: &BudgetState| matches!(state, BudgetState::Closed(_));
         let closed_at = self.open.values().any(is_closed).then_some(self.closed_at);
         let from = marked_at.into_iter().chain(closed_at).max().unwrap_or(self.closed_at);
-        let after = if self.is_counting() { settle + weir_core::lease::LEASE } else { settle };
-        from.plus(i64::try_from(after.as_millis()).unwrap_or(i64::MAX))
+        // Without a wait no worker runs, and none spends a lease. Else the longest one counts: what the ledger and the policy say now is not
+        // what leases were granted by, which a node has lost, or another version of the policy.
+        let leases = if settle.is_zero() || !self.is_counting() { Duration::ZERO } else { LONGEST_LEASE };
+        from.plus(i64::try_from((settle + leases).as_millis()).unwrap_or(i64::MAX))
     }
 
     /// Counts what is there and was not counted before.

@@ -149,12 +149,13 @@ pub fn killed(ground: &mut Ground, order: &Order) -> Result<Findings> {
     }
     let mark = trial.over()?;
     trial.back(&mark)?;
-    // A lease of a total is a thousandth at first, half as much again while it is used up, and ends with its holder.
-    let lost = u64::try_from(order.times)? * PREPAID_LIMIT / 100;
+    // A lease ends with its holder: with what a second takes of a third of the load, and never with more than half of what was left.
+    let lost = (u64::try_from(order.times)? * u64::from(OFFERED) / 3).min(PREPAID_LIMIT / 2);
     judged(trial, order.times, Prepaid { lost, ..Prepaid::WHOLE })
 }
 
-/// A worker that holds leases and has a transaction open is frozen for longer than they last, and wakes beside its successor.
+/// A worker that holds leases and has a transaction open is frozen for longer than those of the rolling budget last, and wakes beside its
+/// successor.
 pub fn frozen(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut trial = with_budgets(ground, order, "budget-frozen")?;
     trial.load_at(2_000, OFFERED)?;

@@ -1,4 +1,4 @@
-//! Budgets: `lua/take.lua`, `lua/give_back.lua` and `lua/restore_budget.lua`.
+//! Budgets: `lua/take.lua` and `lua/restore_budget.lua`.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -8,8 +8,8 @@ use std::{
 use fastrand::Rng;
 use weir_core::{
     budget::{BudgetId, MAX_LIMIT, SpanNow},
-    ledger::{Account, Book, GiveBack, Grain, TakeAnswer, TakeRequest},
-    limit::share::TurnNumber,
+    ledger::{Account, GiveBack, Grain, OwedTokens, TakeAnswer, TakeTurn, TokenBook},
+    limit::share::{Reference as _, TurnNumber},
     ports::StoreError,
     time::Time,
 };
@@ -20,30 +20,31 @@ use weir_redis::{
 
 use super::{Place, Reached, Scripted};
 use crate::{
-    budgets::{all_of, budget, ledger, request, rolling},
+    budgets::{all_of, budget, ledger, rolling, turn},
     redis_support::DAY_MS,
     refunds::begun,
 };
 
-/// Steps that are sent at once.
-const AT_ONCE: usize = 400;
+/// Steps that are taken one after the other.
+const AT_ONCE: usize = 100;
+/// What comes back in one turn, at most.
+const MOST_BACK: usize = 8;
 /// The grants that tokens are given back of: the latest ones, old enough that some have left the window.
-const REMEMBERED: usize = 4_000;
+const REMEMBERED: usize = 1_000;
 const HOLDERS: [&str; 4] = ["weir-0", "weir-1", "", "a:b c"];
 const HOUR_MS: i64 = 3_600_000;
 
 #[derive(Debug)]
 pub(super) enum Step {
-    Take(TakeRequest),
-    GiveBack(GiveBack),
+    Take(BudgetId, TurnNumber, TakeTurn),
     /// A rebuild counts a budget anew: sent alone.
     Recount(BudgetId, SpanNow, Account),
 }
 
 #[derive(Debug, PartialEq)]
 pub(super) enum Reply {
-    Taken(TakeAnswer),
-    Back(u64),
+    /// `None`: a later turn was taken before.
+    Taken(Option<TakeAnswer>),
     Counted,
 }
 
@@ -51,17 +52,20 @@ pub(super) struct Budgets {
     place: Arc<Place>,
     ledgers: [RedisLedger; HOLDERS.len()],
     restorer: BudgetRestorer,
-    book: Book,
+    books: BTreeMap<BudgetId, TokenBook>,
     budgets: Vec<BudgetId>,
-    granted: [VecDeque<GiveBack>; HOLDERS.len()],
+    /// What can be given back, with its budget.
+    granted: [VecDeque<(BudgetId, GiveBack)>; HOLDERS.len()],
     /// The server's clock at the beginning, and at the last step.
     began: Time,
     now: Time,
     /// The last number of a turn.
     last_number: u64,
-    /// The last turn of each holder at each budget, of takes (`true`) and of what is given back.
-    last_turns: BTreeMap<(bool, usize, BudgetId), TurnNumber>,
-    /// Whether the last step came to what it had come to before.
+    /// The last turn of each holder at each budget.
+    last_turns: BTreeMap<(usize, BudgetId), (TurnNumber, TakeTurn)>,
+    /// What was used before the last step, and after it.
+    used: (u64, u64),
+    /// Whether that came to what it had come to before.
     is_repeated: bool,
 }
 
@@ -82,34 +86,42 @@ impl Budgets {
         }
     }
 
-    /// A new turn, the last one again, one that another came after, one of another run of the process; or none.
-    fn turn(&mut self, rng: &mut Rng, of: (bool, usize, BudgetId)) -> Option<TurnNumber> {
-        self.last_number += 1;
-        let new = TurnNumber { run: 10, number: self.last_number };
-        let last = self.last_turns.get(&of).copied().unwrap_or(new);
-        let TurnNumber { run, number } = last;
-        let turn = match rng.u8(..16) {
-            0..4 => return None,
-            4 => return Some(TurnNumber { run, number: number.saturating_sub(1).max(1) }),
-            5 => return Some(TurnNumber { run: (run - 1).max(1), ..new }),
-            6 => TurnNumber { run: run + 1, ..new },
-            7..11 => last,
-            _ => TurnNumber { run, ..new },
-        };
-        self.last_turns.insert(of, turn);
-        Some(turn)
-    }
-
+    /// A new turn, the last one again, one that another came after, one of another run of the process; or only a look.
     fn take(&mut self, rng: &mut Rng, holder: usize) -> Step {
+        self.last_number += 1;
         let number = rng.usize(..self.budgets.len());
         let budget = self.budgets[number].clone();
+        let of = (holder, budget.clone());
+        let new = TurnNumber { run: 10, number: self.last_number };
+        let (last, last_turn) = self.last_turns.get(&of).cloned().unzip();
+        let TurnNumber { run, number: before } = last.unwrap_or(new);
+        let mut turn = self.turn(rng, (holder, number));
+        let number = match rng.u8(..16) {
+            0 => return Step::Take(budget, TurnNumber::default(), turn),
+            1 => TurnNumber { run, number: before.saturating_sub(1).max(1) },
+            2 => TurnNumber { run: (run - 1).max(1), ..new },
+            3 => TurnNumber { run: run + 1, ..new },
+            4..8 => {
+                turn = last_turn.unwrap_or(turn);
+                TurnNumber { run, number: before }
+            }
+            _ => TurnNumber { run, ..new },
+        };
+        if last.is_none_or(|last| number > last) {
+            self.last_turns.insert(of, (number, turn.clone()));
+        }
+        Step::Take(budget, number, turn)
+    }
+
+    fn turn(&mut self, rng: &mut Rng, (holder, number): (usize, usize)) -> TakeTurn {
         let limit = *rng.choice(&[0, 1, 7, 1_000, 100_000, MAX_LIMIT - 1, MAX_LIMIT]).unwrap();
         // Budgets are mostly of one limit: large enough that they fill, and become free again.
         let limit = if rng.u8(..10) == 0 { limit } else { [20_000, 500, MAX_LIMIT - 1][number % 3] };
         let unit = if rng.bool() { 1 } else { (limit / 1_000).max(1) };
         let most = *rng.choice(&[limit / 2_000, limit / 100, limit]).unwrap();
-        let want = rng.u64(..=most);
-        Step::Take(TakeRequest {
+        let want = if rng.u8(..6) == 0 { 0 } else { rng.u64(..=most) };
+        let owed = OwedTokens { tokens: rng.u64(..100), ago_ms: rng.i64(-100..10_000) };
+        TakeTurn {
             span: self.span(rng, number),
             limit,
             need: if rng.bool() { 0 } else { rng.u64(..=want) },
@@ -117,23 +129,29 @@ impl Budgets {
             unit,
             least: rng.u64(1..=unit + 1),
             lease_ms: rng.i64(1..=300),
-            turn: self.turn(rng, (true, holder, budget.clone())),
-            budget,
-        })
+            back: self.back(rng, (holder, number)),
+            owed: if rng.u8(..3) == 0 { vec![owed; rng.usize(1..3)] } else { Vec::new() },
+        }
     }
 
-    /// Of some grant; sometimes more than were granted.
-    fn give_back(&mut self, rng: &mut Rng, holder: usize) -> Step {
-        let mut given = self.granted[holder][rng.usize(..self.granted[holder].len())].clone();
-        given.tokens = match rng.u8(..8) {
-            0 => 0,
-            1 => given.tokens.saturating_mul(3),
-            2 => u64::MAX,
-            3..6 => given.tokens,
-            _ => rng.u64(..=given.tokens),
+    /// Of some grants; sometimes more than were granted.
+    fn back(&mut self, rng: &mut Rng, (holder, number): (usize, usize)) -> Vec<GiveBack> {
+        let budget = &self.budgets[number];
+        let granted: Vec<&GiveBack> =
+            self.granted[holder].iter().filter(|of| of.0 == *budget).map(|of| &of.1).collect();
+        let some = if granted.is_empty() || rng.bool() { 0 } else { rng.usize(1..=MOST_BACK) };
+        let one = |_| {
+            let given = (*rng.choice(&granted).unwrap()).clone();
+            let tokens = match rng.u8(..8) {
+                0 => 0,
+                1 => given.tokens.saturating_mul(3),
+                2 => u64::MAX,
+                3..6 => given.tokens,
+                _ => rng.u64(..=given.tokens),
+            };
+            GiveBack { tokens, ..given }
         };
-        given.turn = self.turn(rng, (false, holder, given.budget.clone()));
-        Step::GiveBack(given)
+        (0..some).map(one).collect()
     }
 
     fn recount(&self, rng: &mut Rng) -> Step {
@@ -166,13 +184,14 @@ impl Scripted for Budgets {
             ledgers: HOLDERS.map(|holder| ledger(&place.options, &place.opened, holder)),
             restorer: begun(&place.options, &Scope::Lost).await.unwrap().budgets(),
             place,
-            book: Book::default(),
+            books: BTreeMap::new(),
             budgets,
             granted: Default::default(),
             began,
             now: began,
             last_number: 0,
             last_turns: BTreeMap::new(),
+            used: (0, 0),
             is_repeated: false,
         }
     }
@@ -180,92 +199,81 @@ impl Scripted for Budgets {
     fn draw(&mut self, rng: &mut Rng, holder: usize) -> Vec<Step> {
         match rng.u8(..24) {
             0..4 => vec![self.recount(rng)],
-            4..9 if !self.granted[holder].is_empty() => (0..AT_ONCE).map(|_| self.give_back(rng, holder)).collect(),
             _ => (0..AT_ONCE).map(|_| self.take(rng, holder)).collect(),
         }
     }
 
     async fn on_server(&mut self, holder: usize, steps: &[Step]) -> Result<Vec<(Reply, Time)>, StoreError> {
-        let (mut takes, mut backs, mut replies) = (Vec::new(), Vec::new(), Vec::new());
-        let ledger = &mut self.ledgers[holder];
+        let (mut replies, ledger) = (Vec::new(), &mut self.ledgers[holder]);
         for step in steps {
             match step {
-                Step::Take(request) => takes.push(request.clone()),
-                Step::GiveBack(given) => backs.push(given.clone()),
+                Step::Take(budget, number, turn) => {
+                    let taken = ledger.turn_at(budget, *number, turn).await?;
+                    // One that comes behind another one tells no time.
+                    let now = taken.map_or(self.now, |(_, now)| now);
+                    self.now = now;
+                    replies.push((Reply::Taken(taken.map(|(answer, _)| answer)), now));
+                }
                 Step::Recount(budget, span, account) => {
                     let found = self.restorer.look(std::slice::from_ref(budget)).await?.remove(0);
                     let (becomes, held) = (BudgetState::Open, Held::Replace(account.clone()));
                     let change = BudgetChange { found: &found, becomes, span: *span, held };
                     assert_eq!(self.restorer.change(budget, &change, self.now).await?, found);
-                    let look = TakeRequest { budget: budget.clone(), need: 0, want: 0, ..request("", 1) };
                     // The time is when the count began.
-                    let each = |at, answer: TakeAnswer, _| {
-                        replies.push((at, Reply::Counted, Time::from_millis(answer.count_id.0).unwrap()));
-                    };
-                    ledger.take_each(&[look], &[0], each).await?;
+                    let (seen, _) = ledger.turn_at(budget, TurnNumber::default(), &turn(0)).await?.unwrap();
+                    replies.push((Reply::Counted, Time::from_millis(seen.count_id.0).unwrap()));
                 }
             }
         }
-        let open: Vec<usize> = (0..takes.len()).collect();
-        ledger.take_each(&takes, &open, |at, answer, now| replies.push((at, Reply::Taken(answer), now))).await?;
-        ledger.give_back_each(&backs, |at, back, now| replies.push((at, Reply::Back(back), now))).await?;
-        replies.sort_by_key(|(at, ..)| *at);
-        Ok(replies.into_iter().map(|(_, reply, now)| (reply, now)).collect())
+        Ok(replies)
     }
 
     fn on_reference(&mut self, holder: usize, step: &Step, now: Time) -> Reply {
         self.now = now;
-        let (Step::Take(TakeRequest { budget, span, .. })
-        | Step::GiveBack(GiveBack { budget, span, .. })
-        | Step::Recount(budget, span, _)) = step;
+        let (Step::Take(budget, _, TakeTurn { span, .. }) | Step::Recount(budget, span, _)) = step;
+        let book = self.books.entry(budget.clone()).or_default();
         let span = if matches!(span, SpanNow::Rolling { .. }) { rolling(DAY_MS) } else { *span };
-        let look = TakeRequest { budget: budget.clone(), span, need: 0, want: 0, ..request("", 1) };
-        let (book, holder) = (&mut self.book, HOLDERS[holder]);
-        let before = book.take(now, "", &look).used;
+        let look = TakeTurn { span, ..turn(0) };
+        let before = book.look(&look, now).used;
         let (reply, tokens) = match step {
-            Step::Take(request) => {
-                let answer = book.take(now, holder, request);
-                (Reply::Taken(answer), answer.granted)
+            Step::Take(_, number, turn) => {
+                let answer = book.turn(HOLDERS[holder], *number, turn, now);
+                (Reply::Taken(answer), answer.map_or(0, |answer| answer.granted))
             }
-            Step::GiveBack(given) => {
-                let back = book.give_back(now, holder, given);
-                (Reply::Back(back), back)
-            }
-            Step::Recount(budget, span, account) => {
-                book.recount(now, budget, *span, account);
+            Step::Recount(_, span, account) => {
+                book.recount(now, *span, account);
                 (Reply::Counted, 0)
             }
         };
-        self.is_repeated = tokens > 0 && book.take(now, "", &look).used == before;
+        self.used = (before, book.look(&look, now).used);
+        self.is_repeated = tokens > 0 && self.used.0 == self.used.1;
         reply
     }
 
     fn note(&mut self, holder: usize, step: &Step, reply: &Reply, is_heard: bool) -> Reached {
-        if let (true, Step::Take(request), Reply::Taken(answer @ TakeAnswer { granted: 1.., .. })) =
+        if let (true, Step::Take(budget, number, turn), Reply::Taken(Some(answer @ TakeAnswer { granted: 1.., .. }))) =
             (is_heard, step, reply)
+            && number.run > 0
         {
             let granted = &mut self.granted[holder];
-            granted.push_back(all_of(request, answer));
+            granted.push_back((budget.clone(), all_of(turn, answer)));
             granted.drain(..granted.len().saturating_sub(REMEMBERED));
         }
-        let taken = |is: fn(&TakeAnswer, &TakeRequest) -> bool| match (step, reply) {
-            (Step::Take(request), Reply::Taken(answer)) => is(answer, request),
+        let taken = |is: fn(&TakeAnswer, &TakeTurn) -> bool| match (step, reply) {
+            (Step::Take(_, number, turn), Reply::Taken(Some(answer))) => number.run > 0 && is(answer, turn),
             _ => false,
         };
-        let back = |is: fn(u64, &GiveBack) -> bool| match (step, reply) {
-            (Step::GiveBack(given), Reply::Back(back)) => is(*back, given),
-            _ => false,
-        };
+        let (before, after) = self.used;
         vec![
             ("repeated", self.is_repeated),
+            ("behind", matches!(reply, Reply::Taken(None))),
             ("granted", taken(|answer, _| answer.granted > 0)),
-            ("denied", taken(|answer, request| answer.granted == 0 && request.want > 0)),
-            ("shared", taken(|answer, request| (1..request.want).contains(&answer.granted))),
+            ("denied", taken(|answer, turn| answer.granted == 0 && turn.want > 0)),
+            ("shared", taken(|answer, turn| (1..turn.want).contains(&answer.granted))),
             ("waits", taken(|answer, _| answer.free_in_ms > Some(0))),
             ("never", taken(|answer, _| answer.free_in_ms.is_none())),
-            ("given back", back(|back, _| back > 0)),
-            ("too late", back(|back, given| back == 0 && given.tokens > 0)),
-            ("freed", back(|back, given| back == 0 && matches!(given.span, SpanNow::Rolling { .. }))),
+            ("given back", after < before && taken(|_, turn| !turn.back.is_empty())),
+            ("owed", after > before && taken(|_, turn| turn.want == 0)),
         ]
     }
 
@@ -276,6 +284,6 @@ impl Scripted for Budgets {
     }
 
     fn forget(&mut self) {
-        self.book = Book::default();
+        self.books.clear();
     }
 }

@@ -102,7 +102,7 @@ fn funded<'b, R: Records>(gated: GatedBatch<'b, R>, answers: Answers) -> (AskedB
 fn granted(claim: &Claim, tokens: u64) -> Answers {
     let (mut leases, passed) = (Leases::new(10, 1), claim.judged_at);
     assert_eq!(leases.claim(Ticket(0), claim, passed), Claimed::Pending);
-    let (call, _) = leases.due(passed).takes.remove(0);
+    let call = leases.due(passed).turns.remove(0).call;
     let (free_in_ms, counted_for_ms, count_id) = (Some(0), 1_000, CountId::default());
     let (granted, used, leased) = (tokens, tokens, tokens);
     let answer = TakeAnswer { granted, used, leased, bucket: 0, free_in_ms, counted_for_ms, count_id };

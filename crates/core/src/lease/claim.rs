@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::{held::Terms, moment::Moment};
 use crate::{
     budget::{BudgetId, SpanNow},
-    ledger::{CountId, GiveBack, TakeRequest},
+    ledger::{CountId, TakeTurn},
+    limit::share::TurnNumber,
 };
 
 /// A batch's number, chosen by the caller, unlike that of any other batch of the process.
@@ -77,7 +78,7 @@ pub struct Claim {
 }
 
 /// Identifies a budget among those that tokens are held of. Another period, window or limit is another budget: no tokens are
-/// carried over, and those of the one before are given back when their lease ends.
+/// carried over, and those of the one before go back once that was not claimed for a while.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     pub(super) id: BudgetId,
@@ -128,17 +129,28 @@ pub enum Claimed {
     Pending,
 }
 
-/// The ledger did not answer: it is unavailable, or its answer was lost. It may have granted what it was asked for.
+/// The ledger did not answer: it is unavailable, or its answer was lost. The turn may have been taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refused;
+
+/// A turn to be made at the ledger.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DueTurn {
+    /// To answer it by.
+    pub call: CallNumber,
+    /// Of this budget.
+    pub budget: BudgetId,
+    /// The turn's number.
+    pub number: TurnNumber,
+    /// What is asked and told.
+    pub turn: TakeTurn,
+}
 
 /// What to ask the ledger now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Due {
-    /// Tokens to take. Each call must be answered.
-    pub takes: Vec<(CallNumber, TakeRequest)>,
-    /// Tokens to give back, those of a budget in this order. A call without an answer is repeated as it is, before the next one.
-    pub returns: Vec<GiveBack>,
+    /// Turns to make, of a budget one at a time. Each must be answered.
+    pub turns: Vec<DueTurn>,
     /// When to ask again at the latest what is due and which tickets are ready; `None`: after the next event.
     pub next_at: Option<Duration>,
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Nanoseconds that have passed on the monotonic clock: half the size of an optional `Duration`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub(super) struct Moment(u64);
 
 impl Moment {

@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use super::BudgetUse;
-use crate::ledger::{TakeAnswer, TakeRequest};
+use super::{BudgetUse, moment::Moment};
+use crate::ledger::OwedTokens;
+
+/// A count that began so shortly before an intent was admitted passes for one that has not counted it: the turn takes a while to be made.
+const LATE_MS: i64 = 5_000;
 
 /// Tokens of intents that are approved as replays and took none, because a budget or a gate denies them now. A budget that was counted
 /// since they were admitted has to count them, or it grants their tokens to others.
@@ -20,51 +23,51 @@ pub struct Owed {
 }
 
 impl Owed {
-    /// What to take, by the answer of a ledger that has come by then: nothing where it has counted them. The tokens are spent, so their
-    /// lease is over at once; where fewer are left, these are taken.
-    #[must_use]
-    pub fn due(&self, answer: &TakeAnswer, passed: Duration) -> Option<TakeRequest> {
-        let judged_ago_ms = i64::try_from(passed.saturating_sub(self.judged_at).as_millis()).unwrap_or(i64::MAX);
-        // Rounded up: what was admitted in the millisecond in which the count began may not be in it.
-        let ago_ms = self.admitted_ago_ms.saturating_add(judged_ago_ms).saturating_add(1);
-        let tokens = TakeRequest { need: self.tokens, want: self.tokens, unit: 1, least: 1, ..self.look() };
-        (answer.counted_for_ms < ago_ms && self.used.limit > 0).then_some(tokens)
+    /// As a turn has it that is made now.
+    pub(super) fn at(&self, now: Moment) -> OwedTokens {
+        let ago_ms = self.admitted_ago_ms.saturating_add(self.judged_ago_ms(now)).saturating_add(LATE_MS);
+        OwedTokens { tokens: self.tokens, ago_ms }
     }
 
-    /// Asks how the budget stands.
-    #[must_use]
-    pub fn look(&self) -> TakeRequest {
-        TakeRequest::look(&self.used, 1)
+    fn judged_ago_ms(&self, now: Moment) -> i64 {
+        let passed = now.passed().unwrap_or_default().saturating_sub(self.judged_at);
+        i64::try_from(passed.as_millis()).unwrap_or(i64::MAX)
+    }
+
+    /// Whether it is owed to the same budget in the same window.
+    pub(super) fn is_of_same(&self, other: &Self) -> bool {
+        (self.used.span, self.used.limit) == (other.used.span, other.used.limit)
+    }
+
+    /// Takes the other's tokens, too, as if all had been admitted when the first were.
+    pub(super) fn merge(&mut self, other: &Self) {
+        let later = Moment::of(self.judged_at.max(other.judged_at));
+        let [own, others] = [&*self, other].map(|owed| owed.admitted_ago_ms.saturating_add(owed.judged_ago_ms(later)));
+        self.tokens += other.tokens;
+        self.admitted_ago_ms = own.max(others);
+        self.judged_at = self.judged_at.max(other.judged_at);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        budget::{BudgetId, SpanNow},
-        ledger::CountId,
-    };
+    use crate::budget::{BudgetId, SpanNow};
 
-    #[test]
-    fn what_was_admitted_before_the_count_began_is_due_and_nothing_else() {
+    fn owed(admitted_ago_ms: i64, judged_s: u64) -> Owed {
         let id = BudgetId { name: "a".into(), campaign: None };
         let used = BudgetUse { id, limit: 10, span: SpanNow::Total, best_effort: false, unavailable_after: None };
-        let owed = Owed { used, tokens: 3, admitted_ago_ms: 1_000, judged_at: Duration::from_secs(100) };
-        let answer = |counted_for_ms| TakeAnswer {
-            granted: 0,
-            used: 4,
-            leased: 0,
-            bucket: 0,
-            free_in_ms: Some(0),
-            counted_for_ms,
-            count_id: CountId(1),
-        };
-        // The answer comes 50 ms after the batch was judged.
-        let passed = Duration::from_millis(100_050);
-        for (counted_for_ms, is_due) in [(0, true), (1_050, true), (1_051, false), (i64::MAX, false)] {
-            let due = owed.due(&answer(counted_for_ms), passed);
-            assert_eq!(due.map(|due| (due.need, due.want, due.least)), is_due.then_some((3, 3, 1)), "{counted_for_ms}");
-        }
+        Owed { used, tokens: 3, admitted_ago_ms, judged_at: Duration::from_secs(judged_s) }
+    }
+
+    #[test]
+    fn how_long_ago_goes_on_until_the_turn_is_made_and_the_earliest_counts_of_those_that_are_merged() {
+        let at = |owed: &Owed, seconds| owed.at(Moment::of(Duration::from_secs(seconds)));
+        let mut first = owed(1_000, 100);
+        assert_eq!(at(&first, 107), OwedTokens { tokens: 3, ago_ms: 8_000 + LATE_MS });
+        first.merge(&owed(1_000, 103));
+        assert_eq!(at(&first, 107), OwedTokens { tokens: 6, ago_ms: 8_000 + LATE_MS });
+        first.merge(&owed(60_000, 101));
+        assert_eq!(at(&first, 107), OwedTokens { tokens: 9, ago_ms: 66_000 + LATE_MS });
     }
 }

@@ -8,17 +8,22 @@ use super::{
     claim::{BudgetState, CallNumber, Key, Mode},
     held::{Grant, Held, Terms},
     judge::Line,
-    length::{LEASE, LeaseLength},
+    length::{KEPT, LeaseLength},
     moment::{CountedSince, Moment},
+    outbox::Sent,
+    spending::Spending,
     waiter::Waiter,
 };
 use crate::{
-    ledger::{TakeRequest, unit},
+    ledger::{TakeTurn, unit},
     limit::share::TurnNumber,
 };
 
 /// Tokens are refilled in the last part of their lease, one of so many: a batch that comes when they end need not wait for the call.
 const LEASE_PARTS: u32 = 10;
+/// A refill that nobody needs yet has at most so many tokens, or what is spent in a second, whichever is more: an instance that is killed
+/// loses no more than that.
+const SMALL: u64 = 2_000;
 /// A budget of which nothing is held is forgotten when it was not claimed for this long.
 const FORGET: Duration = Duration::from_secs(60);
 
@@ -40,9 +45,10 @@ pub(super) struct Slot {
     /// The call in flight.
     pub(super) call: Option<CallNumber>,
     /// The last one, where it has no answer: it is repeated before there is another.
-    unanswered: Option<Box<Sent>>,
-    /// How many tokens a refill asks for.
+    pub(super) unanswered: Option<Box<Sent>>,
+    /// How many tokens a refill asks for while few are spent.
     pub(super) batch: u64,
+    spending: Spending,
     pub(super) lease: LeaseLength,
     closed: Option<Closed>,
     /// What the ledger last reported as used.
@@ -57,20 +63,14 @@ pub(super) struct Slot {
     /// Not to be asked ahead of need before.
     ahead_from: Moment,
     claimed_at: Moment,
+    /// Another limit or period of the same budget has been claimed since.
+    is_superseded: bool,
     /// Which claim was the last.
     pub(super) last_claim: u64,
     /// When it is looked at again.
     pub(super) wake_at: Moment,
     /// Whether it is to be looked at when something is next due.
     pub(super) is_dirty: bool,
-}
-
-/// A call as it is sent.
-#[derive(Debug, Clone)]
-pub(super) struct Sent {
-    pub(super) request: TakeRequest,
-    /// When it was sent first; `None`: it is not repeated.
-    pub(super) first_at: Option<Moment>,
 }
 
 /// What the waiting tickets lack.
@@ -84,7 +84,8 @@ struct Lack {
 impl Slot {
     pub(super) fn new(key: Arc<Key>, best_effort: bool) -> Self {
         Self {
-            batch: unit(key.limit, false),
+            batch: unit(key.limit, false).min(SMALL),
+            spending: Spending::default(),
             lease: LeaseLength::new(key.span),
             key,
             best_effort,
@@ -100,6 +101,7 @@ impl Slot {
             pause_until: Moment::START,
             ahead_from: Moment::START,
             claimed_at: Moment::START,
+            is_superseded: false,
             last_claim: 0,
             wake_at: Moment::NEVER,
             is_dirty: false,
@@ -109,7 +111,7 @@ impl Slot {
     /// Notes that it is claimed.
     pub(super) fn claimed(&mut self, best_effort: bool, claim: u64, now: Moment) {
         self.best_effort = best_effort;
-        self.claimed_at = now;
+        (self.claimed_at, self.is_superseded) = (now, false);
         self.last_claim = claim;
     }
 
@@ -209,25 +211,39 @@ impl Slot {
         lack
     }
 
-    /// Whether the tokens are to be refilled before somebody needs them: it was claimed within half of a lease, so is likely to be again
-    /// before another one ends, and few are left.
+    /// Whether the tokens are to be refilled before somebody needs them: it was claimed within the last lease, and few are left.
     fn wants_more(&self, spare: u64, now: Moment) -> bool {
-        now < self.claimed_at.plus(self.lease.get() / 2) && spare.saturating_mul(2) < self.batch
+        self.is_in_use(now) && spare.saturating_mul(2) < self.batch.max(self.spending.in_a_second(now))
     }
 
-    /// The call to make now, if any; a new one has this number.
-    pub(super) fn ask(&mut self, turn: TurnNumber, now: Moment) -> Option<Sent> {
+    fn is_in_use(&self, now: Moment) -> bool {
+        !self.is_superseded && now < self.claimed_at.plus(self.lease.get())
+    }
+
+    /// Another limit or period of the same budget is claimed: what is held of this one goes back, unless it is claimed again soon.
+    pub(super) fn supersede(&mut self) {
+        self.is_superseded = true;
+    }
+
+    /// Until when that may wait for the next turn which is left of a lease that ends now. There is a turn soon while the budget is in use.
+    /// Where little is left of it, others may need the tokens at once.
+    pub(super) fn back_by(&self, now: Moment) -> Moment {
+        let is_scarce = self.closed.is_some() || self.used.is_none_or(|used| used >= self.key.limit / 10 * 9);
+        if self.is_in_use(now) && !is_scarce { now.plus(self.lease.get()) } else { now }
+    }
+
+    /// The turn to make now, if any; a new one has this number.
+    pub(super) fn ask(&mut self, number: TurnNumber, now: Moment) -> Option<Sent> {
         if self.call.is_some() || self.key.limit == 0 || now < self.asks_from() {
             return None;
         }
         if let Some(unanswered) = self.unanswered.take() {
             return Some(*unanswered);
         }
-        let request = self.refill(turn, now)?;
-        Some(Sent { request, first_at: None })
+        Some(Sent::new(number, self.refill(now)?))
     }
 
-    fn refill(&mut self, turn: TurnNumber, now: Moment) -> Option<TakeRequest> {
+    fn refill(&mut self, now: Moment) -> Option<TakeTurn> {
         let lack = self.lack(now);
         if lack.tokens == 0 && !(self.wants_more(lack.spare, now) && now >= self.ahead_from) {
             return None;
@@ -236,13 +252,14 @@ impl Slot {
         let unit = unit(self.key.limit, self.best_effort || lack.tokens == 0);
         let most = self.key.limit - self.key.limit % unit;
         let need = lack.tokens.next_multiple_of(unit).min(most);
-        let want = self.batch.max(need).next_multiple_of(unit).min(most);
+        // With what is spare, no more than is spent in a second.
+        let ahead = self.batch.max(self.spending.in_a_second(now).saturating_sub(lack.spare));
+        let want = ahead.max(need).next_multiple_of(unit).min(most);
         let least = if need == 0 { unit } else { u64::from(lack.smallest).next_multiple_of(unit).min(need) };
         for waiter in &mut self.waiting {
             waiter.is_asked = waiter.settled(now).is_none();
         }
-        Some(TakeRequest {
-            budget: self.key.id.clone(),
+        Some(TakeTurn {
             span: self.key.span,
             limit: self.key.limit,
             need,
@@ -250,7 +267,8 @@ impl Slot {
             unit,
             least,
             lease_ms: i64::try_from(self.lease.get().as_millis()).unwrap_or(i64::MAX),
-            turn: Some(turn),
+            back: Vec::new(),
+            owed: Vec::new(),
         })
     }
 
@@ -279,16 +297,22 @@ impl Slot {
                 waiter.settled.map_or(Moment::NEVER, |(_, until)| if now < until { until } else { Moment::NEVER }),
             );
         }
-        if self.is_idle() { at.min(self.claimed_at.plus(FORGET)) } else { at }
+        at.min(self.over_at())
     }
 
-    fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.call.is_none() && self.unanswered.is_none() && self.held.total() == 0
+    /// When nothing of it needs to be known any more, as it is.
+    fn over_at(&self) -> Moment {
+        let is_quiet = self.waiting.is_empty() && self.call.is_none() && self.unanswered.is_none();
+        match (is_quiet, self.is_superseded) {
+            (true, true) => self.claimed_at.plus(KEPT),
+            (true, false) if self.held.total() == 0 => self.claimed_at.plus(FORGET),
+            _ => Moment::NEVER,
+        }
     }
 
     /// Whether nothing of it needs to be known any more.
     pub(super) fn is_over(&self, now: Moment) -> bool {
-        self.is_idle() && self.claimed_at.plus(FORGET) <= now
+        self.over_at() <= now
     }
 
     /// Takes the tokens of a claim.
@@ -300,8 +324,9 @@ impl Slot {
             self.lease.was_too_long();
         }
         for _ in 0..taken.used_up {
-            self.batch = (self.batch + (self.batch / 2).max(1)).min(self.key.limit.max(1));
+            self.batch = (self.batch + (self.batch / 2).max(1)).min(self.key.limit.max(1)).min(SMALL);
         }
+        self.spending.add(tokens, judged_at);
         taken.terms
     }
 
@@ -325,7 +350,7 @@ impl Slot {
 
     /// Reserves what a ticket with this place needs, in the order of arrival.
     pub(super) fn reserve(&mut self, place: u64, line: &Line, now: Moment) {
-        let answer = (line.mode != Mode::Open).then(|| (line.mode, now.plus(LEASE)));
+        let answer = (line.mode != Mode::Open).then(|| (line.mode, now.plus(KEPT)));
         let index = self.waiting.partition_point(|other| other.place < place);
         if let Some(waiter) = self.waiting.get_mut(index).filter(|waiter| waiter.place == place) {
             (waiter.need, waiter.smallest) = (line.taken, line.smallest);

@@ -2,18 +2,22 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
+    hash::BuildHasher as _,
     sync::Arc,
 };
 
 use foldhash::fast::RandomState;
 
 use super::{claim::Key, moment::Moment, slot::Slot};
+use crate::budget::BudgetId;
 
 const KNOWN: &str = "only the numbers of known budgets are kept";
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Table {
     numbers: HashMap<Arc<Key>, u32, RandomState>,
+    /// The hash of a budget, whatever its limit and period -> the one of these that was added last.
+    newest: HashMap<u64, u32, RandomState>,
     slots: Vec<Option<Slot>>,
     free: Vec<u32>,
     /// By the last claim.
@@ -32,12 +36,12 @@ impl Table {
         self.numbers.get(key).copied()
     }
 
-    /// The budget's number; a new one where it is not known.
-    pub(super) fn find_or_add(&mut self, key: Key, best_effort: bool) -> u32 {
-        if let Some(number) = self.find(&key) {
-            return number;
+    /// Adds a budget that is not known; its number. What is held of it by another limit or period goes back soon.
+    pub(super) fn add(&mut self, key: Key, best_effort: bool) -> u32 {
+        let (hash, key) = (self.hash_of(&key.id), Arc::new(key));
+        if let Some(before) = self.newest.get(&hash).copied().filter(|before| self.is_of(*before, &key.id)) {
+            self.change(before).supersede();
         }
-        let key = Arc::new(key);
         let slot = Some(Slot::new(Arc::clone(&key), best_effort));
         let number = if let Some(number) = self.free.pop() {
             self.slots[number as usize] = slot;
@@ -46,9 +50,14 @@ impl Table {
             self.slots.push(slot);
             u32::try_from(self.slots.len() - 1).expect("there are fewer budgets than 2^32")
         };
+        self.newest.insert(hash, number);
         self.numbers.insert(key, number);
         self.by_claim.insert((0, number));
         number
+    }
+
+    fn hash_of(&self, budget: &BudgetId) -> u64 {
+        self.newest.hasher().hash_one(budget)
     }
 
     pub(super) fn get(&self, number: u32) -> &Slot {
@@ -63,6 +72,11 @@ impl Table {
             self.dirty.push(number);
         }
         slot
+    }
+
+    /// Whether this number is one of this budget yet.
+    pub(super) fn is_of(&self, number: u32, budget: &BudgetId) -> bool {
+        self.slots[number as usize].as_ref().is_some_and(|slot| slot.key.id == *budget)
     }
 
     /// Notes that a claim uses it.
@@ -118,6 +132,10 @@ impl Table {
     pub(super) fn remove(&mut self, number: u32) -> Slot {
         let slot = self.slots[number as usize].take().expect(KNOWN);
         self.numbers.remove(&slot.key);
+        let hash = self.hash_of(&slot.key.id);
+        if self.newest.get(&hash) == Some(&number) {
+            self.newest.remove(&hash);
+        }
         self.by_claim.remove(&(slot.last_claim, number));
         self.by_wake.remove(&(slot.wake_at, number));
         self.free.push(number);

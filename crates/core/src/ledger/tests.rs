@@ -2,11 +2,11 @@
 
 use proptest::prelude::*;
 
-use super::{Account, Book, CountId, EmbeddedLedger, GiveBack, Grain, TakeAnswer, TakeRequest};
+use super::{Account, EmbeddedLedger, GiveBack, Grain, OwedTokens, TakeAnswer, TakeTurn, TokenBook};
 use crate::{
     budget::{BudgetId, SpanNow},
-    limit::share::TurnNumber,
-    ports::Ledger,
+    limit::share::{Reference as _, TurnNumber},
+    ports::Share,
     time::Time,
 };
 
@@ -18,18 +18,51 @@ fn at(millis: i64) -> Time {
     Time::default().plus(1_795_132_800_000 + millis)
 }
 
-fn request(span: SpanNow) -> TakeRequest {
-    let budget = BudgetId { name: "b".into(), campaign: None };
-    TakeRequest { budget, span, limit: LIMIT, need: 0, want: LIMIT, unit: 1, least: 1, lease_ms: 50, turn: None }
+fn turn(span: SpanNow) -> TakeTurn {
+    let (back, owed) = Default::default();
+    TakeTurn { span, limit: LIMIT, need: 0, want: LIMIT, unit: 1, least: 1, lease_ms: 50, back, owed }
 }
 
-fn rolling() -> TakeRequest {
-    request(SpanNow::Rolling { window_ms: WINDOW_MS })
+fn rolling() -> TakeTurn {
+    turn(SpanNow::Rolling { window_ms: WINDOW_MS })
 }
 
-fn all_of(request: &TakeRequest, answer: &TakeAnswer) -> GiveBack {
+/// A turn that wants nothing.
+fn nothing(span: SpanNow) -> TakeTurn {
+    TakeTurn { want: 0, ..turn(span) }
+}
+
+fn all_of(turn: &TakeTurn, answer: &TakeAnswer) -> GiveBack {
     let TakeAnswer { granted: tokens, bucket, count_id, .. } = *answer;
-    GiveBack { budget: request.budget.clone(), span: request.span, bucket, count_id, tokens, turn: None }
+    GiveBack { span: turn.span, bucket, count_id, tokens }
+}
+
+fn number(run: i64, number: u64) -> TurnNumber {
+    TurnNumber { run, number }
+}
+
+/// A budget whose turns are all new.
+#[derive(Clone, Default)]
+struct Book {
+    book: TokenBook,
+    last: u64,
+}
+
+impl Book {
+    fn take(&mut self, now: Time, holder: &str, turn: &TakeTurn) -> TakeAnswer {
+        self.last += 1;
+        self.book.turn(holder, number(1, self.last), turn, now).expect("it is a later one")
+    }
+
+    fn look(&self, now: Time, span: SpanNow) -> TakeAnswer {
+        self.book.look(&nothing(span), now)
+    }
+
+    /// Gives back; how many of them counted.
+    fn give_back(&mut self, now: Time, holder: &str, given: &GiveBack) -> u64 {
+        let before = self.look(now, given.span).used;
+        before - self.take(now, holder, &TakeTurn { back: vec![given.clone()], ..nothing(given.span) }).used
+    }
 }
 
 /// One grant: when it was made and what becomes of it.
@@ -65,7 +98,7 @@ proptest! {
         let mut spent: Vec<(i64, u64)> = Vec::new();
         for Step { passed_ms, holder, need, want, lease_ms, given_back } in steps {
             now += passed_ms;
-            let request = TakeRequest { need, want, lease_ms, ..rolling() };
+            let request = TakeTurn { need, want, lease_ms, ..rolling() };
             let answer = book.take(at(now), HOLDERS[holder], &request);
             prop_assert!(answer.used <= LIMIT && answer.leased <= answer.used);
             let unspent = answer.granted * given_back / 1_000;
@@ -73,10 +106,9 @@ proptest! {
             prop_assert_eq!(book.give_back(at(now), HOLDERS[holder], &given), unspent);
             spent.push((now + lease_ms - 1, answer.granted - unspent));
             if let Some(wait @ 1..) = answer.free_in_ms {
-                let look = TakeRequest { want: 0, need: 0, ..request };
-                let mut later = book.clone();
-                prop_assert!(unspent > 0 || later.take(at(now + wait - 1), "", &look).used >= LIMIT, "too late");
-                prop_assert!(later.take(at(now + wait), "", &look).used < LIMIT, "too early");
+                let used = |now| book.look(at(now), request.span).used;
+                prop_assert!(unspent > 0 || used(now + wait - 1) >= LIMIT, "too late");
+                prop_assert!(used(now + wait) < LIMIT, "too early");
             }
         }
         for (end, _) in &spent {
@@ -99,14 +131,14 @@ proptest! {
         let mut late: Vec<(usize, GiveBack)> = Vec::new();
         for (Step { passed_ms, holder, need, want, lease_ms, given_back }, is_anew) in steps.into_iter().zip(anew) {
             now += passed_ms;
-            let request = TakeRequest { need, want, lease_ms, ..rolling() };
+            let request = TakeTurn { need, want, lease_ms, ..rolling() };
             if is_anew {
                 now += LONGEST_LEASE_MS;
                 let mut account = Account::default();
                 for (when, some) in &spent {
                     account.add(Grain::Bucket.place(request.span, at(*when).millis()), *some);
                 }
-                book.recount(at(now), &request.budget, request.span, &account);
+                book.book.recount(at(now), request.span, &account);
             }
             for (holder, given) in late.drain(..) {
                 let back = book.give_back(at(now), HOLDERS[holder], &given);
@@ -129,12 +161,12 @@ proptest! {
 fn a_count_takes_back_only_what_was_granted_in_it_also_one_that_began_in_the_same_millisecond() {
     let period = SpanNow::Period { start: at(0), end: at(1_000) };
     for span in [rolling().span, period, SpanNow::Total] {
-        let (mut book, request) = (Book::default(), TakeRequest { want: 10, need: 10, ..request(span) });
+        let (mut book, request) = (Book::default(), TakeTurn { want: 10, need: 10, ..turn(span) });
         let before = book.take(at(5), "a", &request);
         let mut account = Account::default();
         account.add(before.bucket, 10);
         for now in [5, 5, 9] {
-            book.recount(at(now), &request.budget, span, &account);
+            book.book.recount(at(now), span, &account);
             assert_eq!(book.give_back(at(now), "a", &all_of(&request, &before)), 0, "{span:?}");
         }
         let after = book.take(at(9), "a", &request);
@@ -145,7 +177,7 @@ fn a_count_takes_back_only_what_was_granted_in_it_also_one_that_began_in_the_sam
 #[test]
 fn a_grant_is_a_share_of_what_is_left_and_need_takes_more() {
     let mut book = Book::default();
-    let mut take = |holder, need, want| book.take(at(0), holder, &TakeRequest { need, want, ..rolling() }).granted;
+    let mut take = |holder, need, want| book.take(at(0), holder, &TakeTurn { need, want, ..rolling() }).granted;
     assert_eq!(take("a", 0, 1_000), 500, "half of all");
     assert_eq!(take("b", 0, 1_000), 125, "a fourth of the rest: there are two");
     assert_eq!(take("b", 300, 1_000), 300, "what is needed");
@@ -157,7 +189,7 @@ fn a_grant_is_a_share_of_what_is_left_and_need_takes_more() {
 fn grants_are_whole_units_and_never_below_the_least() {
     let mut book = Book::default();
     let mut take = |need, unit, least| {
-        let request = TakeRequest { need, want: need, unit, least, ..rolling() };
+        let request = TakeTurn { need, want: need, unit, least, ..rolling() };
         book.take(at(0), "a", &request).granted
     };
     assert_eq!(take(950, 100, 1), 900);
@@ -170,8 +202,7 @@ fn grants_are_whole_units_and_never_below_the_least() {
 fn when_tokens_are_left_again() {
     let mut book = Book::default();
     let mut free_in = |now, span, least, want| {
-        let request = TakeRequest { span, need: want, want, least, ..request(span) };
-        book.take(at(now), "a", &request).free_in_ms
+        book.take(at(now), "a", &TakeTurn { need: want, want, least, ..turn(span) }).free_in_ms
     };
     let rolling = SpanNow::Rolling { window_ms: WINDOW_MS };
     let period = SpanNow::Period { start: at(0), end: at(5_000) };
@@ -189,31 +220,29 @@ fn when_tokens_are_left_again() {
 #[test]
 fn tokens_in_leases_are_told_until_these_end() {
     let mut book = Book::default();
-    let thirty = TakeRequest { need: 30, want: 30, lease_ms: 40, ..rolling() };
+    let thirty = TakeTurn { need: 30, want: 30, lease_ms: 40, ..rolling() };
     let first = book.take(at(0), "a", &thirty);
     let second = book.take(at(25), "a", &thirty);
     let other = book.take(at(25), "b", &thirty);
     assert_eq!([first.leased, second.leased, other.leased], [30, 60, 90]);
-    let look = |book: &mut Book, now| book.take(at(now), "c", &TakeRequest { need: 0, want: 0, ..thirty.clone() });
     assert_eq!(book.give_back(at(30), "a", &GiveBack { tokens: 10, ..all_of(&thirty, &second) }), 10);
-    let found = look(&mut book, 30);
-    assert_eq!((found.used, found.leased, found.granted), (80, 80, 0));
-    assert_eq!(look(&mut book, 45).leased, 60, "the first lease has ended");
-    let found = look(&mut book, 80);
-    assert_eq!((found.used, found.leased), (80, 0));
-    assert_eq!(look(&mut book, WINDOW_MS + 200).used, 0);
+    let look = |now| book.look(at(now), thirty.span);
+    assert_eq!((look(30).used, look(30).leased, look(30).granted), (80, 80, 0));
+    assert_eq!(look(45).leased, 60, "the first lease has ended");
+    assert_eq!((look(80).used, look(80).leased), (80, 0));
+    assert_eq!(look(WINDOW_MS + 200).used, 0);
 }
 
 #[test]
 fn one_who_gave_all_back_is_no_holder_and_one_who_got_nothing_is() {
     let mut book = Book::default();
-    let mut request = TakeRequest { need: 10, want: 10, ..rolling() };
+    let mut request = TakeTurn { need: 10, want: 10, ..rolling() };
     let answer = book.take(at(0), "gone", &request);
     assert_eq!(book.give_back(at(0), "gone", &all_of(&request, &answer)), 10);
     (request.need, request.want) = (0, LIMIT);
     assert_eq!(book.clone().take(at(0), "a", &request).granted, 500);
-    let nothing = TakeRequest { least: LIMIT + 1, ..request.clone() };
-    assert_eq!(book.take(at(0), "waits", &nothing).granted, 0);
+    let in_vain = TakeTurn { least: LIMIT + 1, ..request.clone() };
+    assert_eq!(book.take(at(0), "waits", &in_vain).granted, 0);
     assert_eq!(book.take(at(0), "a", &request).granted, 250);
 }
 
@@ -221,93 +250,98 @@ fn one_who_gave_all_back_is_no_holder_and_one_who_got_nothing_is() {
 fn a_budget_is_counted_since_it_was_first_asked_for_tokens_whatever_it_looks_back_over() {
     let period = SpanNow::Period { start: at(0), end: at(1_000) };
     for span in [rolling().span, period, SpanNow::Total] {
-        let (mut book, request) = (Book::default(), TakeRequest { span, ..rolling() });
+        let mut book = Book::default();
         for millis in [5, 9] {
-            assert_eq!(book.take(at(millis), "a", &request).counted_for_ms, millis - 5, "{span:?}");
+            assert_eq!(book.take(at(millis), "a", &turn(span)).counted_for_ms, millis - 5, "{span:?}");
         }
     }
 }
 
 #[test]
 fn a_turn_that_is_repeated_gets_the_same_grant_and_gives_no_more_back() {
-    let turn = |run, number| Some(TurnNumber { run, number });
+    let period = SpanNow::Period { start: at(0), end: at(1_000) };
+    for span in [rolling().span, period, SpanNow::Total] {
+        let mut book = TokenBook::default();
+        let hundred = TakeTurn { need: 100, want: 100, ..turn(span) };
+        let mut take = |holder, number, turn: &TakeTurn, now| {
+            let answer = book.turn(holder, number, turn, at(now)).unwrap();
+            (answer.granted, answer.used, answer)
+        };
+        let (granted, used, first) = take("a", number(7, 1), &hundred, 0);
+        assert_eq!((granted, used), (100, 100), "{span:?}");
+        let (granted, used, _) = take("b", number(7, 1), &hundred, 20);
+        assert_eq!((granted, used), (100, 200), "{span:?}: another holder has turns of its own");
+        let (granted, used, again) = take("a", number(7, 1), &hundred, 70);
+        assert_eq!((granted, used, again.bucket), (100, 200, first.bucket), "{span:?}");
+        let (granted, used, later_run) = take("a", number(8, 1), &hundred, 80);
+        assert_eq!((granted, used), (100, 300), "{span:?}");
+
+        let back = vec![GiveBack { tokens: 40, ..all_of(&hundred, &later_run) }];
+        let owed = vec![OwedTokens { tokens: 5, ago_ms: i64::MAX }];
+        let both = TakeTurn { back, owed, ..hundred };
+        for _ in 0..3 {
+            let (granted, used, _) = take("a", number(8, 2), &both, 90);
+            assert_eq!((granted, used), (100, 365), "{span:?}");
+        }
+        let (granted, used, _) = take("a", number(7, 3), &both, 90);
+        assert_eq!((granted, used), (100, 470), "{span:?}: of a process that has ended nothing comes back");
+        let (granted, used, _) = take("a", number(8, 2), &both, 95);
+        assert_eq!((granted, used), (100, 470), "{span:?}: the last turn is known behind a late one, too");
+    }
+}
+
+#[test]
+fn what_is_owed_is_taken_where_the_count_began_later_and_only_what_is_left_of_it() {
     let period = SpanNow::Period { start: at(0), end: at(1_000) };
     for span in [rolling().span, period, SpanNow::Total] {
         let mut book = Book::default();
-        let hundred = |turn| TakeRequest { need: 100, want: 100, turn, ..request(span) };
-        let first = book.take(at(0), "a", &hundred(turn(7, 1)));
-        assert_eq!((first.granted, first.used), (100, 100), "{span:?}");
-        let other = book.take(at(20), "b", &hundred(turn(7, 1)));
-        assert_eq!((other.granted, other.used), (100, 200), "{span:?}: another holder has turns of its own");
-        let again = book.take(at(70), "a", &hundred(turn(7, 1)));
-        assert_eq!((again.granted, again.used, again.bucket), (100, 200, first.bucket), "{span:?}");
-        let later_run = book.take(at(80), "a", &hundred(turn(8, 1)));
-        assert_eq!((later_run.granted, later_run.used), (100, 300), "{span:?}");
-
-        let given = |turn| GiveBack { tokens: 40, turn, ..all_of(&hundred(None), &later_run) };
-        assert_eq!([(); 3].map(|()| book.give_back(at(90), "a", &given(turn(8, 2)))), [40; 3], "{span:?}");
-        assert_eq!(book.give_back(at(90), "a", &given(turn(7, 3))), 0, "{span:?}: that process has ended");
-        let look = TakeRequest { need: 0, want: 0, ..request(span) };
-        assert_eq!(book.take(at(90), "a", &look).used, 260, "{span:?}");
-        assert_eq!(book.take(at(95), "a", &hundred(turn(8, 1))).granted, 100, "{span:?}: giving back is another kind");
+        let owing = |tokens, ago_ms| TakeTurn { owed: vec![OwedTokens { tokens, ago_ms }], ..nothing(span) };
+        assert_eq!(book.take(at(0), "a", &owing(7, 1)).used, 7, "{span:?}");
+        for (ago_ms, used) in [(-1, 7), (20, 7), (21, 14), (i64::MAX, 21)] {
+            let answer = book.take(at(20), "a", &owing(7, ago_ms));
+            assert_eq!((answer.used, answer.leased, answer.granted), (used, 0, 0), "{span:?}");
+        }
+        assert_eq!(book.take(at(20), "a", &owing(u64::MAX, 21)).used, LIMIT, "{span:?}");
     }
 }
 
 #[test]
 fn a_turn_that_another_came_after_comes_to_nothing() {
-    let turn = |number| Some(TurnNumber { run: 7, number });
-    let ten = |turn| TakeRequest { need: 10, want: 10, turn, ..request(SpanNow::Total) };
-    let mut book = Book::default();
-    for (number, granted, used) in [(1, 10, 10), (3, 10, 20), (1, 0, 20), (2, 0, 20), (3, 10, 20), (4, 10, 30)] {
-        let answer = book.take(at(0), "a", &ten(turn(number)));
-        assert_eq!((answer.granted, answer.used), (granted, used), "turn {number}");
+    let ten = TakeTurn { need: 10, want: 10, ..turn(SpanNow::Total) };
+    let mut book = TokenBook::default();
+    for (turn, expected) in [(1, Some(10)), (3, Some(20)), (1, None), (2, None), (3, Some(20)), (4, Some(30))] {
+        let answer = book.turn("a", number(7, turn), &ten, at(0));
+        assert_eq!(answer.map(|answer| answer.used), expected, "turn {turn}");
+        assert!(answer.is_none_or(|answer| answer.granted == 10), "turn {turn}");
     }
-    let all = all_of(&ten(None), &book.clone().take(at(0), "a", &ten(turn(4))));
-    for (number, back) in [(5, 10), (9, 10), (6, 0), (5, 0), (9, 10)] {
-        assert_eq!(book.give_back(at(0), "a", &GiveBack { turn: turn(number), ..all.clone() }), back, "turn {number}");
-    }
-    assert_eq!(book.take(at(0), "a", &TakeRequest { want: 0, need: 0, ..ten(None) }).used, 10);
 }
 
 #[test]
 fn a_turn_is_known_for_an_hour_after_it_was_made_last() {
     const HOUR_MS: i64 = 3_600_000;
-    let turn = |number| Some(TurnNumber { run: 7, number });
-    let ten = |turn| TakeRequest { need: 10, want: 10, turn, ..request(SpanNow::Total) };
-    let mut book = Book::default();
-    let answer = book.take(at(0), "a", &ten(turn(1)));
-    let given = GiveBack { turn: turn(2), tokens: 4, ..all_of(&ten(None), &answer) };
-    for hours in 0..5 {
-        let almost = hours * (HOUR_MS - 1);
-        assert_eq!(book.take(at(almost), "a", &ten(turn(1))).granted, 10, "{hours}");
-        assert_eq!(book.give_back(at(almost), "a", &given), 4, "{hours}");
-        let used = book.take(at(almost), "b", &ten(None)).used;
-        assert_eq!(used, 16 + 10 * u64::try_from(hours).unwrap(), "nothing but what the other one takes");
-    }
-    let last = 4 * (HOUR_MS - 1);
-    assert_eq!(book.take(at(last + HOUR_MS), "a", &ten(turn(1))).used, 66, "nobody repeats it after so long");
-    assert_eq!(book.give_back(at(last + HOUR_MS), "a", &given), 4);
-    assert_eq!(book.take(at(last + HOUR_MS), "a", &TakeRequest { want: 0, need: 0, ..ten(None) }).used, 62);
+    let ten = TakeTurn { need: 10, want: 10, ..turn(SpanNow::Total) };
+    let mut book = TokenBook::default();
+    let answer = book.turn("a", number(7, 1), &ten, at(0)).unwrap();
+    let exchange = TakeTurn { back: vec![GiveBack { tokens: 4, ..all_of(&ten, &answer) }], ..ten.clone() };
+    let mut used = |now| book.turn("a", number(7, 2), &exchange, at(now)).unwrap().used;
+    assert_eq!([0, 1, 2, 3].map(|hours| used(hours * (HOUR_MS - 1))), [16; 4]);
+    assert_eq!(used(3 * (HOUR_MS - 1) + HOUR_MS), 22, "nobody repeats it after so long");
 }
 
 #[test]
 fn holders_of_an_embedded_ledger_share_it() {
     let mut first = EmbeddedLedger::new("weir-0", || at(0));
-    let mut second = first.for_holder("weir-1");
-    let take = |ledger: &mut EmbeddedLedger| {
-        let (free_in_ms, counted_for_ms, count_id) = (None, 0, CountId::default());
-        let other = TakeAnswer { granted: 7, used: 7, leased: 7, bucket: 0, free_in_ms, counted_for_ms, count_id };
-        let mut answers = [None, Some(other)];
-        let kept = answers[1];
-        ready(ledger.take(&[rolling(), rolling()], &mut answers)).unwrap();
-        assert_eq!(answers[1], kept, "it has an answer");
-        answers[0].unwrap()
-    };
-    let half = take(&mut first);
+    let mut second = first.for_member("weir-1");
+    let budget = BudgetId { name: "b".into(), campaign: None };
+    let take =
+        |ledger: &mut EmbeddedLedger, number, turn: &TakeTurn| ready(ledger.turn(&budget, number, turn)).unwrap();
+    let half = take(&mut first, number(1, 1), &rolling());
     assert_eq!(half.granted, LIMIT / 2);
-    assert_eq!(take(&mut second).granted, LIMIT / 8);
-    ready(first.give_back(&[all_of(&rolling(), &half)], &mut [None])).unwrap();
-    assert_eq!(take(&mut first).used, LIMIT / 8 + (LIMIT - LIMIT / 8) / 4);
+    assert_eq!(take(&mut second, number(1, 1), &rolling()).granted, LIMIT / 8);
+    let given = TakeTurn { back: vec![all_of(&rolling(), &half)], ..rolling() };
+    assert_eq!(take(&mut first, number(1, 2), &given).used, LIMIT / 8 + (LIMIT - LIMIT / 8) / 4);
+    let overtaken = ready(first.turn(&budget, number(1, 1), &rolling()));
+    assert!(overtaken.is_err(), "{overtaken:?}");
 }
 
 /// What a future gives that never waits.

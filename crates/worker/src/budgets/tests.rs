@@ -11,8 +11,9 @@ use std::{
 use weir_core::{
     budget::{BudgetId, SpanNow},
     lease::{Answers, BudgetUse, Claimed, Outcome, Owed, Want},
-    ledger::{EmbeddedLedger, GiveBack, TakeAnswer, TakeRequest},
-    ports::{Clock, Ledger, StoreError},
+    ledger::{BudgetTokens, EmbeddedLedger, TakeAnswer, TakeTurn},
+    limit::share::TurnNumber,
+    ports::{Clock, LooksAtBudgets as _, Share, StoreError},
 };
 
 use super::{keeper::MOST_CALLS, *};
@@ -21,14 +22,10 @@ use crate::{clock::SystemClock, observer::tests::TestObserver};
 /// A connection to a ledger at which each call takes a moment.
 struct Connection(EmbeddedLedger);
 
-impl Ledger for Connection {
-    async fn take(&mut self, requests: &[TakeRequest], answers: &mut [Option<TakeAnswer>]) -> Result<(), StoreError> {
+impl Share<BudgetTokens> for Connection {
+    async fn turn(&mut self, budget: &BudgetId, number: TurnNumber, turn: &TakeTurn) -> Result<TakeAnswer, StoreError> {
         tokio::time::sleep(Duration::from_millis(1)).await;
-        self.0.take(requests, answers).await
-    }
-
-    async fn give_back(&mut self, tokens: &[GiveBack], answers: &mut [Option<u64>]) -> Result<(), StoreError> {
-        self.0.give_back(tokens, answers).await
+        self.0.turn(budget, number, turn).await
     }
 }
 
@@ -89,24 +86,19 @@ async fn a_batch_of_thousands_of_budgets_is_answered_over_a_few_connections() {
 #[derive(Clone)]
 struct LateLedger(EmbeddedLedger, Arc<AtomicUsize>);
 
-impl Ledger for LateLedger {
-    async fn take(&mut self, requests: &[TakeRequest], answers: &mut [Option<TakeAnswer>]) -> Result<(), StoreError> {
+impl Share<BudgetTokens> for LateLedger {
+    async fn turn(&mut self, budget: &BudgetId, number: TurnNumber, turn: &TakeTurn) -> Result<TakeAnswer, StoreError> {
         if self.1.fetch_add(1, Ordering::Relaxed) == 0 {
             return Err(StoreError::Temporary("by the test".to_owned()));
         }
-        self.0.take(requests, answers).await
-    }
-
-    async fn give_back(&mut self, tokens: &[GiveBack], answers: &mut [Option<u64>]) -> Result<(), StoreError> {
-        self.0.give_back(tokens, answers).await
+        self.0.turn(budget, number, turn).await
     }
 }
 
 /// How many tokens count as spent of the budget that a claim for one budget uses.
 async fn used(ledger: &EmbeddedLedger) -> u64 {
     let mut answers = [None];
-    let look = TakeRequest::look(&claim(1).budgets[0], 1);
-    ledger.clone().take(&[look], &mut answers).await.unwrap();
+    ledger.clone().look(&claim(1).budgets, 1, &mut answers).await.unwrap();
     answers[0].unwrap().used
 }
 
@@ -155,46 +147,25 @@ async fn a_process_that_ends_gives_back_what_is_left() {
 
 /// A ledger that does what it is asked, and does not say so at first.
 #[derive(Clone)]
-struct Unheard {
-    ledger: EmbeddedLedger,
-    takes: Arc<AtomicUsize>,
-    returns: Arc<AtomicUsize>,
-}
+struct Unheard(EmbeddedLedger, Arc<AtomicUsize>);
 
-/// How many calls of each kind are not heard of.
+/// How many turns are not heard of.
 const UNHEARD: usize = 3;
 
-impl Unheard {
-    fn hear(calls: &AtomicUsize) -> Result<(), StoreError> {
-        match calls.fetch_add(1, Ordering::Relaxed) {
+impl Share<BudgetTokens> for Unheard {
+    async fn turn(&mut self, budget: &BudgetId, number: TurnNumber, turn: &TakeTurn) -> Result<TakeAnswer, StoreError> {
+        let answer = self.0.turn(budget, number, turn).await?;
+        match self.1.fetch_add(1, Ordering::Relaxed) {
             0..UNHEARD => Err(StoreError::Temporary("too few replicas, by the test".to_owned())),
-            _ => Ok(()),
+            _ => Ok(answer),
         }
-    }
-}
-
-impl Ledger for Unheard {
-    async fn take(&mut self, requests: &[TakeRequest], answers: &mut [Option<TakeAnswer>]) -> Result<(), StoreError> {
-        let mut all = vec![None; requests.len()];
-        self.ledger.take(requests, &mut all).await?;
-        Self::hear(&self.takes)?;
-        answers.copy_from_slice(&all);
-        Ok(())
-    }
-
-    async fn give_back(&mut self, tokens: &[GiveBack], answers: &mut [Option<u64>]) -> Result<(), StoreError> {
-        let mut all = vec![None; tokens.len()];
-        self.ledger.give_back(tokens, &mut all).await?;
-        Self::hear(&self.returns)?;
-        answers.copy_from_slice(&all);
-        Ok(())
     }
 }
 
 #[tokio::test]
 async fn calls_that_are_carried_out_and_not_heard_of_burn_no_tokens() {
     let ledger = EmbeddedLedger::new("only", || SystemClock.now());
-    let unheard = Unheard { ledger: ledger.clone(), takes: Arc::default(), returns: Arc::default() };
+    let unheard = Unheard(ledger.clone(), Arc::default());
     let connect = unheard.clone();
     let (keeper, budgets) = BudgetKeeper::new(move || connect.clone(), SystemClock, Arc::new(TestObserver::default()));
     let keeper = tokio::spawn(keeper.run());
@@ -210,8 +181,8 @@ async fn calls_that_are_carried_out_and_not_heard_of_burn_no_tokens() {
     };
     let outcomes = tokio::time::timeout(Duration::from_secs(30), answered).await.expect("the batch is answered");
     assert_eq!(outcomes, [Outcome::Granted]);
-    // What was taken ahead of need goes back, though the first call is not heard of.
-    unheard.returns.store(UNHEARD - 1, Ordering::Relaxed);
+    // What was taken ahead of need goes back, though the first turn is not heard of.
+    unheard.1.store(UNHEARD - 1, Ordering::Relaxed);
     budgets.close().await;
     keeper.await.unwrap();
     assert_eq!(used(&ledger).await, 1);

@@ -60,7 +60,7 @@ fn answers(claim: &Claim, left: u64) -> Answers {
     assert_eq!(leases.claim(Ticket(0), claim, PASSED), Claimed::Pending);
     for granted in [left, 0] {
         // What it has granted is asked for once more where it is far too little.
-        let Some((call, _)) = leases.due(PASSED).takes.pop() else { break };
+        let Some(call) = leases.due(PASSED).turns.pop().map(|turn| turn.call) else { break };
         let (free_in_ms, counted_for_ms, count_id) = (None, 1_000, CountId(1));
         let answer = TakeAnswer { granted, used: left, leased: left, bucket: 0, free_in_ms, counted_for_ms, count_id };
         leases.answered(call, Ok(answer), PASSED, PASSED);

@@ -6,47 +6,40 @@ use super::{
     super::{
         claim::Mode,
         held::{Grant, Terms},
-        length::LEASE,
+        length::KEPT,
         moment::{CountedSince, Moment, milliseconds},
+        outbox::{Sent, pause},
     },
-    Closed, Sent, Slot,
+    Closed, Slot,
 };
-use crate::ledger::{TakeAnswer, TakeRequest};
+use crate::ledger::TakeAnswer;
 
 /// A spent budget is asked for again after so long, even if it frees later: a rebuild may have counted it again meanwhile, and an
 /// instance that stood still may have given tokens back.
 const ASK_AGAIN: Duration = Duration::from_secs(60);
-/// The first pause after a call that the ledger did not answer; each further one is twice as long.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 impl Slot {
-    /// Adds what the ledger granted when it was asked then, for the first and for the last time.
-    pub(in crate::lease) fn answered(
-        &mut self,
-        request: &TakeRequest,
-        answer: &TakeAnswer,
-        (first_at, asked_at): (Moment, Moment),
-        now: Moment,
-    ) {
+    /// Adds what the ledger granted when it was asked then, for the last time.
+    pub(in crate::lease) fn answered(&mut self, sent: &Sent, answer: &TakeAnswer, asked_at: Moment, now: Moment) {
+        let turn = &sent.turn;
         self.call = None;
-        (self.refused_since, self.refusals, self.pause_until) = (Moment::NEVER, 0, Moment::START);
+        self.heard();
         self.used = Some(answer.used);
         self.counted_since = CountedSince::of(asked_at, answer.counted_for_ms);
-        let ends = first_at.plus(milliseconds(request.lease_ms));
+        let ends = sent.first_at.unwrap_or(asked_at).plus(milliseconds(turn.lease_ms));
         let terms = Terms { since: now, ends, bucket: answer.bucket, count_id: answer.count_id };
         self.held.add(Grant { terms, tokens: answer.granted, granted: answer.granted });
-        if answer.granted < request.want {
-            self.batch = answer.granted.max(1);
+        if answer.granted < turn.want {
+            self.batch = answer.granted.clamp(1, self.batch.max(1));
         }
         // A call that is repeated may have got too little when it was made first, and there is more by now.
         let is_spent = answer.free_in_ms != Some(0);
-        if is_spent && (answer.granted < request.need || answer.granted == 0) {
+        if is_spent && (answer.granted < turn.need || answer.granted == 0) {
             self.close(answer, now);
         } else {
             self.closed = None;
             if answer.granted == 0 {
-                self.ahead_from = now.plus(self.lease.get());
+                self.ahead_from = now.plus(self.lease.get().min(KEPT));
             }
         }
         for waiter in &mut self.waiting {
@@ -54,10 +47,16 @@ impl Slot {
         }
     }
 
+    /// The ledger answers.
+    pub(in crate::lease) fn heard(&mut self) {
+        (self.refused_since, self.refusals, self.pause_until) = (Moment::NEVER, 0, Moment::START);
+    }
+
     fn close(&mut self, answer: &TakeAnswer, now: Moment) {
         let free_at = answer.free_in_ms.map_or(Moment::NEVER, |ms| now.plus(milliseconds(ms)));
-        // By then the leases of now have ended, and what was left of them has been given back.
-        let leases_over = now.plus(self.lease.get() + self.lease.get() / 4);
+        // By then some leases of now have ended, and what was left of them has been given back.
+        let lease = self.lease.get().min(KEPT);
+        let leases_over = now.plus(lease + lease / 4);
         let until = free_at.min(now.plus(ASK_AGAIN));
         let until = if answer.leased > 0 { until.min(leases_over) } else { until };
         self.closed = Some(Closed { free_at, until });
@@ -68,7 +67,7 @@ impl Slot {
             left -= got;
             if waiter.is_asked && got < waiter.need {
                 waiter.need = got;
-                waiter.settled = Some((mode, now.plus(LEASE)));
+                waiter.settled = Some((mode, now.plus(KEPT)));
             }
         }
     }
@@ -97,7 +96,7 @@ impl Slot {
     pub(in crate::lease) fn refused(&mut self, unanswered: Option<Sent>, now: Moment) {
         self.unanswered = unanswered.map(Box::new);
         self.refused_since = self.refused_since.min(now);
-        self.pause_until = now.plus(LONGEST_PAUSE.min(FIRST_PAUSE * 2_u32.pow(u32::from(self.refusals))));
+        self.pause_until = now.plus(pause(self.refusals));
         self.refusals = (self.refusals + 1).min(6);
         self.call_failed();
     }

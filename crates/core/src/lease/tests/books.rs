@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::super::BudgetUse;
+use super::super::{BudgetUse, DueTurn};
 use crate::{
     budget::{BudgetId, SpanNow},
-    ledger::{GiveBack, TakeRequest},
+    ledger::GiveBack,
 };
 
 #[derive(Debug, Clone, Copy)]
@@ -38,8 +38,8 @@ pub(super) struct Books {
 }
 
 impl Books {
-    pub(super) fn granted(&mut self, instance: usize, request: &TakeRequest, tokens: u64, (since, ends): (i64, i64)) {
-        let (id, span) = (request.budget.clone(), request.span);
+    pub(super) fn granted(&mut self, instance: usize, due: &DueTurn, tokens: u64, (since, ends): (i64, i64)) {
+        let (id, span) = (due.budget.clone(), due.turn.span);
         self.grants.push(Granted { instance, id, span, since, ends, tokens });
     }
 
@@ -52,8 +52,8 @@ impl Books {
         self.spends[index].tokens -= tokens;
     }
 
-    pub(super) fn returned(&mut self, instance: usize, back: &GiveBack) {
-        *self.returned.entry((instance, back.budget.clone(), format!("{:?}", back.span))).or_default() += back.tokens;
+    pub(super) fn returned(&mut self, instance: usize, budget: &BudgetId, back: &GiveBack) {
+        *self.returned.entry((instance, budget.clone(), format!("{:?}", back.span))).or_default() += back.tokens;
     }
 
     /// The most that was spent of a budget in any of its windows.

@@ -3,9 +3,13 @@
 use std::time::Duration;
 
 use super::super::*;
-use crate::{budget::SpanNow, ledger::CountId};
+use crate::{
+    budget::SpanNow,
+    ledger::{CountId, TakeAnswer, TakeTurn},
+};
 
-const HOUR_MS: i64 = 3_600_000;
+/// Its leases last 5 s.
+const WINDOW_MS: i64 = 500_000;
 /// A refill asks for a thousandth of it, 10 tokens, at first.
 const LIMIT: u64 = 10_000;
 
@@ -17,7 +21,7 @@ fn used(name: &str) -> BudgetUse {
     BudgetUse {
         id: BudgetId { name: name.into(), campaign: None },
         limit: LIMIT,
-        span: SpanNow::Rolling { window_ms: HOUR_MS },
+        span: SpanNow::Rolling { window_ms: WINDOW_MS },
         best_effort: true,
         unavailable_after: None,
     }
@@ -37,10 +41,25 @@ fn outcomes(claimed: &Claimed) -> &[Outcome] {
 }
 
 /// The only call that is due.
-fn call(leases: &mut Leases, now: Duration) -> (CallNumber, TakeRequest) {
+fn call(leases: &mut Leases, now: Duration) -> (CallNumber, TakeTurn) {
+    let DueTurn { call, turn, .. } = due_turn(leases, now);
+    (call, turn)
+}
+
+fn due_turn(leases: &mut Leases, now: Duration) -> DueTurn {
     let mut due = leases.due(now);
-    assert_eq!(due.takes.len(), 1, "{due:?}");
-    due.takes.remove(0)
+    assert_eq!(due.turns.len(), 1, "{due:?}");
+    due.turns.remove(0)
+}
+
+/// What goes back in the turns that are due, which are answered.
+fn returned(leases: &mut Leases, now: Duration) -> Vec<u64> {
+    let mut tokens = Vec::new();
+    for DueTurn { call, turn, .. } in leases.due(now).turns {
+        tokens.extend(turn.back.iter().map(|back| back.tokens));
+        leases.answered(call, granted(turn.want), now, now);
+    }
+    tokens
 }
 
 /// An answer without tokens.
@@ -115,7 +134,7 @@ fn a_spent_budget_grants_what_it_had_and_denies_at_once_until_it_frees() {
 
     let claimed = leases.claim(Ticket(2), &claim(vec![used("a")], 1, at(100)), at(100));
     assert_eq!(outcomes(&claimed), [Outcome::Denied(0)]);
-    assert!(leases.due(at(4_004)).takes.is_empty(), "the ledger is not asked before");
+    assert!(leases.due(at(4_004)).turns.is_empty(), "the ledger is not asked before");
     assert_eq!(leases.claim(Ticket(3), &claim(vec![used("a")], 1, at(4_005)), at(4_005)), Claimed::Pending);
     call(&mut leases, at(4_005));
 }
@@ -135,7 +154,7 @@ fn a_budget_that_never_frees_is_asked_for_again_every_minute_since_a_rebuild_may
         assert_eq!(outcomes(&claimed), [Outcome::Denied(0)]);
         let Claimed::Answered(Answers { spent, .. }) = claimed else { unreachable!() };
         assert_eq!(spent, [Some(Spent { used: LIMIT, free_at: None })]);
-        assert!(leases.due(now).takes.is_empty());
+        assert!(leases.due(now).turns.is_empty());
     }
     assert_eq!(leases.claim(Ticket(2), &one(at(60_000)), at(60_000)), Claimed::Pending);
     let (number, request) = call(&mut leases, at(60_000));
@@ -174,9 +193,7 @@ fn tokens_are_not_spent_by_a_claim_judged_before_they_arrived_nor_after_their_le
     let claimed = leases.claim(Ticket(3), &claim(vec![used("a")], 1, at(5_999)), at(5_999));
     assert_eq!(outcomes(&claimed), [Outcome::Granted]);
     assert_eq!(leases.claim(Ticket(4), &claim(vec![used("a")], 1, at(6_000)), at(6_000)), Claimed::Pending);
-    let due = leases.due(at(6_000));
-    let returned: Vec<u64> = due.returns.iter().map(|back| back.tokens).collect();
-    assert_eq!(returned, [9], "what was left is given back");
+    assert_eq!(returned(&mut leases, at(6_000)), [9], "what was left is given back");
 }
 
 #[test]
@@ -189,8 +206,24 @@ fn with_a_lower_limit_the_tokens_of_the_one_before_are_spent_no_more_and_go_back
     leases.answered(number, Ok(answer(10, 10, 7, Some(60_000))), at(1), at(2));
     let claimed = leases.claim(Ticket(2), &claim(vec![lower()], 5, at(3)), at(3));
     assert_eq!(outcomes(&claimed), [Outcome::Denied(0); 5]);
-    let returned = leases.due(at(5_000)).returns;
-    assert_eq!(returned.iter().map(|back| back.tokens).collect::<Vec<_>>(), [10]);
+    assert_eq!(returned(&mut leases, at(5_000)), [10]);
+}
+
+#[test]
+fn tokens_of_a_limit_that_another_one_follows_go_back_though_their_lease_lasts() {
+    let mut leases = Leases::new(10, 1);
+    let of = |limit, intents, now| claim(vec![BudgetUse { limit, span: SpanNow::Total, ..used("a") }], intents, now);
+    assert_eq!(leases.claim(Ticket(1), &of(LIMIT, 10, at(0)), at(0)), Claimed::Pending);
+    let (number, turn) = call(&mut leases, at(0));
+    assert_eq!(turn.lease_ms, 60_000);
+    leases.answered(number, granted(10), at(0), at(0));
+    leases.cancel(Ticket(1));
+    assert_eq!(leases.claim(Ticket(2), &of(5, 5, at(1_000)), at(1_000)), Claimed::Pending);
+    let (number, _) = call(&mut leases, at(1_000));
+    leases.answered(number, Ok(answer(10, 10, 0, None)), at(1_000), at(1_000));
+    assert_eq!(outcomes(&leases.claim(Ticket(2), &of(5, 5, at(1_000)), at(1_000))), [Outcome::Denied(0); 5]);
+    assert!(leases.due(at(1_000)).turns.is_empty());
+    assert_eq!(returned(&mut leases, at(5_000)), [10]);
 }
 
 #[test]
@@ -200,8 +233,8 @@ fn an_answer_that_comes_after_its_lease_grants_nothing_and_is_given_back() {
     let (number, _) = call(&mut leases, at(0));
     leases.answered(number, granted(10), at(0), at(5_000));
     assert!(leases.ready(at(5_000)).is_empty());
-    let returned = leases.due(at(5_000)).returns;
-    assert_eq!(returned.iter().map(|back| (back.bucket, back.tokens)).collect::<Vec<_>>(), [(7, 10)]);
+    let (_, turn) = call(&mut leases, at(5_000));
+    assert_eq!(turn.back.iter().map(|back| (back.bucket, back.tokens)).collect::<Vec<_>>(), [(7, 10)]);
 }
 
 #[test]
@@ -209,18 +242,18 @@ fn a_call_without_an_answer_is_repeated_as_it_is_before_another_and_its_lease_en
     let mut leases = Leases::new(10, 1);
     let asked = |intents, now| claim(vec![used("a")], intents, now);
     assert_eq!(leases.claim(Ticket(1), &asked(10, at(0)), at(0)), Claimed::Pending);
-    let (number, first) = call(&mut leases, at(0));
-    leases.answered(number, Err(Refused), at(0), at(1_000));
+    let first = due_turn(&mut leases, at(0));
+    leases.answered(first.call, Err(Refused), at(0), at(1_000));
     // Others need more meanwhile.
     assert_eq!(leases.claim(Ticket(2), &asked(500, at(1_000)), at(1_000)), Claimed::Pending);
-    assert!(leases.due(at(1_050)).takes.is_empty(), "there is a pause");
-    let (number, repeated) = call(&mut leases, at(1_100));
-    assert_eq!(repeated, first);
-    leases.answered(number, granted(10), at(1_100), at(1_200));
+    assert!(leases.due(at(1_050)).turns.is_empty(), "there is a pause");
+    let repeated = due_turn(&mut leases, at(1_100));
+    assert_eq!((repeated.number, &repeated.turn), (first.number, &first.turn));
+    leases.answered(repeated.call, granted(10), at(1_100), at(1_200));
     assert_eq!(outcomes(&leases.claim(Ticket(1), &asked(10, at(1_200)), at(1_200))), [Outcome::Granted; 10]);
-    let (number, next) = call(&mut leases, at(1_200));
-    assert!(next.turn > first.turn && next.need == 500, "{next:?}");
-    leases.answered(number, granted(500), at(1_200), at(1_300));
+    let next = due_turn(&mut leases, at(1_200));
+    assert!(next.number > first.number && next.turn.need == 500, "{next:?}");
+    leases.answered(next.call, granted(500), at(1_200), at(1_300));
     let claimed = leases.claim(Ticket(2), &asked(500, at(1_300)), at(1_300));
     assert_eq!(outcomes(&claimed), [Outcome::Granted; 500]);
 }
@@ -230,22 +263,52 @@ fn a_call_that_is_answered_long_after_it_was_sent_first_gives_everything_back_an
     let mut leases = Leases::new(10, 1);
     let asked = |now| claim(vec![used("a")], 10, now);
     assert_eq!(leases.claim(Ticket(1), &asked(at(0)), at(0)), Claimed::Pending);
-    let (mut number, first) = call(&mut leases, at(0));
-    let mut now = at(0);
+    let first = due_turn(&mut leases, at(0));
+    let (mut now, mut call) = (at(0), first.call);
     while now < at(25_000) {
-        leases.answered(number, Err(Refused), now, now);
+        leases.answered(call, Err(Refused), now, now);
         now = leases.due(now).next_at.unwrap();
-        let (next, repeated) = call(&mut leases, now);
-        assert_eq!(repeated, first, "no turn but this one while it has no answer");
-        number = next;
+        let repeated = due_turn(&mut leases, now);
+        assert_eq!((repeated.number, &repeated.turn), (first.number, &first.turn), "no other while it has no answer");
+        call = repeated.call;
     }
-    leases.answered(number, granted(10), now, now);
-    let due = leases.due(now);
-    assert_eq!(due.returns.iter().map(|back| (back.bucket, back.tokens)).collect::<Vec<_>>(), [(7, 10)]);
-    let [(number, anew)] = due.takes.as_slice() else { panic!("{due:?}") };
-    assert!(anew.turn > first.turn && anew.need == 10, "{anew:?}");
-    leases.answered(*number, granted(10), now, now);
+    leases.answered(call, granted(10), now, now);
+    let anew = due_turn(&mut leases, now);
+    assert_eq!(anew.turn.back.iter().map(|back| (back.bucket, back.tokens)).collect::<Vec<_>>(), [(7, 10)]);
+    assert!(anew.number > first.number && anew.turn.need == 10, "{anew:?}");
+    leases.answered(anew.call, granted(10), now, now);
     assert_eq!(outcomes(&leases.claim(Ticket(1), &asked(now), now)), [Outcome::Granted; 10]);
+}
+
+#[test]
+fn what_replays_owe_has_a_turn_of_its_own_and_turns_of_a_budget_are_made_one_after_the_other() {
+    let mut leases = Leases::new(10, 1);
+    leases.owe(vec![Owed { used: used("a"), tokens: 3, admitted_ago_ms: 1_000, judged_at: at(0) }]);
+    let first = due_turn(&mut leases, at(100));
+    assert_eq!((first.turn.want, first.turn.owed[0].tokens), (0, 3));
+    assert_eq!(leases.claim(Ticket(1), &claim(vec![used("a")], 10, at(200)), at(200)), Claimed::Pending);
+    assert!(leases.due(at(200)).turns.is_empty());
+    leases.answered(first.call, Err(Refused), at(100), at(300));
+    let repeated = due_turn(&mut leases, at(400));
+    let later_ms = repeated.turn.owed[0].ago_ms - first.turn.owed[0].ago_ms;
+    assert_eq!((repeated.number, later_ms), (first.number, 300), "they were admitted longer ago");
+    leases.answered(repeated.call, granted(0), at(400), at(500));
+    let next = due_turn(&mut leases, at(500));
+    assert!(next.number > first.number && next.turn.need == 10 && next.turn.owed.is_empty(), "{next:?}");
+    leases.answered(next.call, granted(10), at(500), at(600));
+    leases.close(at(600));
+    assert_eq!(returned(&mut leases, at(600)), [10]);
+    assert!(leases.is_settled());
+}
+
+#[test]
+fn a_turn_that_is_repeated_after_half_an_hour_gives_nothing_back() {
+    let mut leases = holding("a", 10, at(0));
+    let first = due_turn(&mut leases, at(5_000));
+    assert_eq!(first.turn.back.len(), 1);
+    leases.answered(first.call, Err(Refused), at(5_000), at(5_000));
+    let late = due_turn(&mut leases, at(5_000 + 30 * 60_000));
+    assert_eq!((late.number, late.turn.back.len()), (first.number, 0), "the ledger may know it no more");
 }
 
 /// A budget of the shortest window: its lease is 100 ms at first.
@@ -278,18 +341,27 @@ fn a_lease_that_ends_before_the_ledger_answers_is_longer_the_next_time_and_short
     }
     assert_eq!(outcomes(&leases.claim(Ticket(1), &claim(vec![short("a")], 1, at(now)), at(now))), [Outcome::Granted]);
     now += 10_000;
-    assert!(leases.due(at(now)).takes.is_empty());
+    assert_eq!(returned(&mut leases, at(now)), [9]);
     assert_eq!(leases.claim(Ticket(1), &one(at(now)), at(now)), Claimed::Pending);
     assert_eq!(call(&mut leases, at(now)).1.lease_ms, 200);
 }
 
 #[test]
-fn tokens_that_one_batch_needed_are_not_renewed_before_another_needs_some() {
+fn tokens_are_renewed_once_after_the_last_claim_and_what_is_left_of_leases_goes_back_with_the_next_turn() {
     let mut leases = holding("a", 10, at(0));
-    assert_eq!(outcomes(&leases.claim(Ticket(2), &claim(vec![used("a")], 1, at(1_000)), at(1_000))).len(), 1);
-    assert!(leases.due(at(4_500)).takes.is_empty());
-    let due = leases.due(at(5_000));
-    assert_eq!((due.takes.len(), due.returns.len()), (0, 1));
+    let one = |leases: &mut Leases, ticket, now| leases.claim(Ticket(ticket), &claim(vec![used("a")], 1, now), now);
+    assert_eq!(outcomes(&one(&mut leases, 2, at(1_000))), [Outcome::Granted]);
+    let (number, renewal) = call(&mut leases, at(4_500));
+    assert_eq!((renewal.want, renewal.back.len()), (10, 0));
+    leases.answered(number, granted(10), at(4_500), at(4_500));
+    assert_eq!(outcomes(&one(&mut leases, 3, at(4_900))), [Outcome::Granted]);
+    assert!(leases.due(at(5_000)).turns.is_empty(), "the lease of the first has ended, and there is a turn soon");
+    let (number, renewal) = call(&mut leases, at(9_000));
+    assert_eq!((renewal.want, renewal.back[0].tokens), (5, 8), "half as many: most of them were not spent");
+    leases.answered(number, granted(5), at(9_000), at(9_000));
+    assert!(leases.due(at(9_500)).turns.is_empty());
+    assert!(leases.due(at(13_500)).turns.is_empty(), "nobody has claimed for longer than a lease");
+    assert_eq!(returned(&mut leases, at(14_000)), [15], "of two leases");
 }
 
 #[test]
@@ -306,10 +378,10 @@ fn a_batch_of_budgets_whose_answers_are_further_apart_than_their_leases_gets_the
         }
         let mut sent_at = now;
         let due = leases.due(now);
-        tokens_ended += due.returns.len();
-        for (number, request) in due.takes {
+        for DueTurn { call, turn, .. } in due.turns {
+            tokens_ended += turn.back.len();
             let answered_at = sent_at + at(90);
-            leases.answered(number, granted(request.want), now, answered_at);
+            leases.answered(call, granted(turn.want), now, answered_at);
             sent_at = answered_at;
         }
         assert!(now < at(10_000), "it is never granted");
@@ -326,10 +398,37 @@ fn a_refill_is_larger_when_the_last_one_was_used_up_and_smaller_when_it_was_not(
     assert_eq!((request.need, request.want), (0, 15), "ahead of need, and half as much again");
     leases.answered(number, granted(15), at(1), at(2));
     // Nobody claims it; when the lease has ended, half of it is asked for.
-    assert!(leases.due(at(5_001)).takes.is_empty());
+    assert_eq!(returned(&mut leases, at(5_001)), [15]);
     assert_eq!(leases.claim(Ticket(3), &claim(vec![used("a")], 1, at(5_100)), at(5_100)), Claimed::Pending);
     let (_, request) = call(&mut leases, at(5_100));
     assert_eq!((request.need, request.want), (1, 7));
+}
+
+/// An instance that is killed loses what it holds.
+#[test]
+fn no_more_is_held_than_a_second_spends_and_a_small_refill_and_calls_are_rare() {
+    const BATCH: usize = 500;
+    const PER_S: u64 = 50_000;
+    let mut leases = Leases::new(10, 1);
+    let large = || BudgetUse { limit: 1_000_000_000, span: SpanNow::Total, ..used("a") };
+    let (mut calls, mut most_held) = (0, 0);
+    let mut answer_all = |leases: &mut Leases, now| {
+        for DueTurn { call, turn, .. } in leases.due(now).turns {
+            calls += 1;
+            leases.answered(call, Ok(TakeAnswer { granted: turn.want, ..answer(turn.want, 0, 0, Some(0)) }), now, now);
+        }
+    };
+    let batches = 0..5 * PER_S / BATCH as u64;
+    for batch in batches.clone() {
+        let now = at(batch * 1_000 * BATCH as u64 / PER_S);
+        while leases.claim(Ticket(batch), &claim(vec![large()], BATCH, now), now) == Claimed::Pending {
+            answer_all(&mut leases, now);
+        }
+        answer_all(&mut leases, now);
+        most_held = leases.states(now)[0].held.max(most_held);
+    }
+    assert!((PER_S / 2..PER_S + 3_000).contains(&most_held), "{most_held} are held");
+    assert!(calls * 1_000 <= batches.end * BATCH as u64, "{calls} calls for {} decisions", batches.end * BATCH as u64);
 }
 
 #[test]
@@ -349,10 +448,10 @@ fn a_refill_ahead_of_need_shrinks_below_a_thousandth_of_the_limit_and_what_is_ne
         let mut next = at(now);
         while next < at(now + 1_000) {
             let due = leases.due(next);
-            for (number, request) in due.takes {
-                assert_eq!((request.need, request.unit, request.least), (0, 1, 1));
-                want = request.want;
-                leases.answered(number, granted(want), next, next);
+            for DueTurn { call, turn, .. } in due.turns {
+                assert_eq!((turn.need, turn.unit, turn.least), (0, 1, 1));
+                want = if turn.want > 0 { turn.want } else { want };
+                leases.answered(call, granted(turn.want), next, next);
             }
             next = due.next_at.unwrap_or(at(now + 1_000));
         }
@@ -365,8 +464,8 @@ fn tokens_are_refilled_before_their_lease_ends_so_that_a_batch_does_not_wait_for
     let mut leases = holding("a", 10, at(0));
     assert_eq!(outcomes(&leases.claim(Ticket(2), &claim(vec![used("a")], 1, at(3_000)), at(3_000))).len(), 1);
     let due = leases.due(at(3_000));
-    assert_eq!((due.takes.len(), due.next_at), (0, Some(at(4_500))));
-    assert!(leases.due(at(4_499)).takes.is_empty());
+    assert_eq!((due.turns.len(), due.next_at), (0, Some(at(4_500))));
+    assert!(leases.due(at(4_499)).turns.is_empty());
     let (number, request) = call(&mut leases, at(4_500));
     assert_eq!((request.need, request.want), (0, 10));
     leases.answered(number, granted(10), at(4_500), at(4_510));
@@ -397,8 +496,10 @@ fn beyond_the_most_budgets_the_least_recently_claimed_lease_is_given_back() {
         let claimed = leases.claim(Ticket(2 + n), &claim(vec![used(&format!("b{n}"))], 0, at(1)), at(1));
         assert_eq!(outcomes(&claimed), []);
     }
-    let returned = leases.due(at(1)).returns;
-    assert_eq!(returned.iter().map(|back| (&*back.budget.name, back.tokens)).collect::<Vec<_>>(), [("a", 10)]);
+    let turns = leases.due(at(1)).turns;
+    let returned: Vec<_> =
+        turns.iter().flat_map(|due| due.turn.back.iter().map(|back| (&*due.budget.name, back.tokens))).collect();
+    assert_eq!(returned, [("a", 10)]);
     assert_eq!(leases.states(at(1)).len(), 10);
 }
 
@@ -407,18 +508,21 @@ fn a_process_that_stops_gives_everything_back_and_grants_nothing_more() {
     let mut leases = holding("a", 10, at(0));
     let claimed = leases.claim(Ticket(2), &claim(vec![used("a")], 4, at(1)), at(1));
     let Claimed::Answered(Answers { leases: taken, .. }) = claimed else { panic!("it is pending") };
-    assert_eq!(leases.close().iter().map(|back| back.tokens).collect::<Vec<_>>(), [6]);
+    leases.close(at(1));
+    assert_eq!(returned(&mut leases, at(1)), [6]);
+    assert!(leases.is_settled());
     assert_eq!(leases.claim(Ticket(3), &claim(vec![used("a")], 1, at(2)), at(2)), Claimed::Pending);
     leases.put_back(&[(used("a").id, taken[0].unwrap(), 4)], at(3));
-    assert_eq!(leases.due(at(3)).returns.iter().map(|back| back.tokens).collect::<Vec<_>>(), [4]);
+    assert_eq!(returned(&mut leases, at(3)), [4]);
 }
 
 #[test]
 fn a_live_budget_takes_half_a_kilobyte_of_memory() {
     use std::mem::size_of;
-    // Two grants, a hash table that is half full, two places in trees that are two thirds full, and the counts of a shared key.
+    // Two grants, hash tables that are half full, two places in trees that are two thirds full, and the counts of a shared key.
     let grants = 2 * size_of::<Grant>();
     let found = 2 * (size_of::<std::sync::Arc<Key>>() + size_of::<u32>() + 1) + 2 * 16 * 3 / 2;
-    let bytes = size_of::<Option<slot::Slot>>() + size_of::<Key>() + 16 + grants + found;
+    let newest = 2 * (size_of::<(u64, u32)>() + 1);
+    let bytes = size_of::<Option<slot::Slot>>() + size_of::<Key>() + 16 + grants + found + newest;
     assert!(bytes <= 512, "{bytes} bytes");
 }

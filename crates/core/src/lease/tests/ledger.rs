@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::{
     budget::{BudgetId, SpanNow},
-    ledger::{CountId, GiveBack, TakeAnswer, TakeRequest},
+    ledger::{CountId, TakeAnswer, TakeTurn},
     limit::share::TurnNumber,
 };
 
@@ -15,6 +15,8 @@ pub(super) struct TestLedger {
     accounts: HashMap<(BudgetId, SpanNow), Account>,
     /// What each turn of a holder was granted, and in which bucket.
     turns: HashMap<(usize, TurnNumber), (u64, i64)>,
+    /// The last turn of each holder at a budget.
+    last: HashMap<(usize, BudgetId), TurnNumber>,
 }
 
 #[derive(Debug, Default)]
@@ -54,34 +56,50 @@ impl Account {
 }
 
 impl TestLedger {
-    pub(super) fn take(&mut self, holder: usize, request: &TakeRequest, now: i64) -> TakeAnswer {
-        let TakeRequest { need, want, unit, least, limit, lease_ms, .. } = *request;
-        assert!(want >= need && unit > 0 && least > 0 && lease_ms > 0 && want <= limit, "{request:?}");
-        assert!(least <= want && need.is_multiple_of(unit) && want.is_multiple_of(unit), "{request:?}");
-        let width = width(request.span);
-        let account = self.accounts.entry((request.budget.clone(), request.span)).or_default();
+    /// Takes a turn. One that is repeated gets what it had, and nothing else comes of it; none comes behind a later one.
+    pub(super) fn turn(
+        &mut self,
+        holder: usize,
+        (budget, number): (&BudgetId, TurnNumber),
+        turn: &TakeTurn,
+        now: i64,
+    ) -> TakeAnswer {
+        let TakeTurn { span, need, want, unit, least, limit, lease_ms, .. } = *turn;
+        assert!(want >= need && unit > 0 && least > 0 && lease_ms > 0 && want <= limit, "{turn:?}");
+        assert!(want == 0 || least <= want, "{turn:?}");
+        assert!(need.is_multiple_of(unit) && want.is_multiple_of(unit) && turn.back.len() <= 8, "{turn:?}");
+        let last = self.last.entry((holder, budget.clone())).or_default();
+        assert!(*last <= number, "{turn:?} is made behind another");
+        *last = number;
+        let is_new = !self.turns.contains_key(&(holder, number));
+        for given in turn.back.iter().filter(|_| is_new) {
+            let account = self.accounts.get_mut(&(budget.clone(), given.span)).expect("tokens of it were granted");
+            if let Some(tokens) = account.buckets.get_mut(&given.bucket) {
+                *tokens = tokens.saturating_sub(given.tokens);
+            }
+        }
+        let width = width(span);
+        let account = self.accounts.entry((budget.clone(), span)).or_default();
         if let Some(width) = width {
             account.buckets.retain(|bucket, _| bucket * width > now);
         }
         account.leases.retain(|(_, end, _)| *end > now);
-        let mut holders: Vec<usize> = account.leases.iter().map(|(holder, _, _)| *holder).chain([holder]).collect();
-        holders.sort_unstable();
-        holders.dedup();
-        let left = limit.saturating_sub(account.used());
-        let share = left / (2 * holders.len() as u64);
-        let most = if left >= need { need.max(want.min(share)) } else { left };
-        let rounded = most - most % unit;
-        let granted = if rounded < least { 0 } else { rounded };
-        let bucket = width.map_or(0, |width| match request.span {
-            SpanNow::Rolling { window_ms } => (now + lease_ms + window_ms + width - 1) / width,
-            SpanNow::Period { .. } | SpanNow::Total => 0,
-        });
-        let turn = (holder, request.turn.expect("a lease is asked for by number"));
-        let (is_new, (granted, bucket)) = match self.turns.get(&turn) {
-            Some(before) => (false, *before),
-            None => (true, (granted, bucket)),
-        };
-        self.turns.insert(turn, (granted, bucket));
+        let (mut granted, mut bucket) = (0, 0);
+        if want > 0 {
+            let mut holders: Vec<usize> = account.leases.iter().map(|(holder, _, _)| *holder).chain([holder]).collect();
+            holders.sort_unstable();
+            holders.dedup();
+            let left = limit.saturating_sub(account.used());
+            let share = left / (2 * holders.len() as u64);
+            let most = if left >= need { need.max(want.min(share)) } else { left };
+            let rounded = most - most % unit;
+            granted = if rounded < least { 0 } else { rounded };
+            bucket = width.map_or(0, |width| match span {
+                SpanNow::Rolling { window_ms } => (now + lease_ms + window_ms + width - 1) / width,
+                SpanNow::Period { .. } | SpanNow::Total => 0,
+            });
+        }
+        (granted, bucket) = *self.turns.entry((holder, number)).or_insert((granted, bucket));
         if is_new && granted > 0 {
             *account.buckets.entry(bucket).or_default() += granted;
             account.leases.push((holder, now + lease_ms, granted));
@@ -90,12 +108,5 @@ impl TestLedger {
         let free_in_ms = account.free_in(limit, least, width, now);
         let (counted_for_ms, count_id) = (0, CountId::default());
         TakeAnswer { granted, used: account.used(), leased, bucket, free_in_ms, counted_for_ms, count_id }
-    }
-
-    pub(super) fn give_back(&mut self, back: &GiveBack) {
-        let account = self.accounts.get_mut(&(back.budget.clone(), back.span)).expect("tokens of it were granted");
-        if let Some(tokens) = account.buckets.get_mut(&back.bucket) {
-            *tokens = tokens.saturating_sub(back.tokens);
-        }
     }
 }

@@ -1,7 +1,7 @@
 //! Several instances, one ledger, and what goes wrong between them.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     time::Duration,
 };
 
@@ -10,7 +10,7 @@ use super::{
     books::{Books, SpendId},
     ledger::TestLedger,
 };
-use crate::{budget::SpanNow, time::Time};
+use crate::{budget::SpanNow, ledger::TakeAnswer, limit::share::TurnNumber, time::Time};
 
 /// The kind of a budget's window, in milliseconds.
 #[derive(Debug, Clone, Copy)]
@@ -83,14 +83,12 @@ enum Event {
         claim: Claim,
         at: i64,
     },
-    Take {
-        call: CallNumber,
-        request: TakeRequest,
+    Turn {
+        due: DueTurn,
         sent_at: i64,
     },
     Answer {
-        call: CallNumber,
-        request: TakeRequest,
+        due: DueTurn,
         answer: Result<TakeAnswer, Refused>,
         sent_at: i64,
     },
@@ -124,7 +122,9 @@ struct Instance {
     clock: Duration,
     frozen_until: i64,
     tick_at: Option<i64>,
-    in_flight: Vec<(BudgetId, SpanNow)>,
+    in_flight: Vec<BudgetId>,
+    /// The turns that were answered.
+    answered: HashSet<TurnNumber>,
     /// When each turn was sent first.
     first_sent: HashMap<TurnNumber, i64>,
 }
@@ -196,6 +196,7 @@ impl World {
                 frozen_until: 0,
                 tick_at: None,
                 in_flight: Vec::new(),
+                answered: HashSet::new(),
                 first_sent: HashMap::new(),
             });
             for lane in 0..load.lanes {
@@ -237,7 +238,7 @@ impl World {
             self.now = at;
             let frozen = self.instances[index].frozen_until;
             // The ledger and the network are not frozen with an instance.
-            if frozen > at && !matches!(event, Event::Take { .. }) {
+            if frozen > at && !matches!(event, Event::Turn { .. }) {
                 self.schedule(index, u64::try_from(frozen - at).unwrap(), event);
                 continue;
             }
@@ -252,15 +253,19 @@ impl World {
         self.is_ending = true;
         self.faults = Faults::NONE;
         self.run_until(self.now + 60_000);
-        for (index, instance) in self.instances.iter_mut().enumerate() {
+        for index in 0..self.instances.len() {
+            let instance = &mut self.instances[index];
             for lane in &instance.lanes {
                 assert!(!lane.is_pending, "a ticket of instance {index} is not answered: {lane:?}");
             }
-            for back in instance.leases.close() {
-                self.books.returned(index, &back);
-            }
+            instance.leases.close(instance.passed(self.now));
+            self.pump(index);
+        }
+        self.run_until(self.now + 10_000);
+        for instance in &mut self.instances {
+            assert!(instance.leases.is_settled(), "everything is given back: {:?}", instance.leases);
             let after = instance.leases.due(instance.passed(self.now));
-            assert!(after.takes.is_empty() && after.returns.is_empty(), "everything was given back: {after:?}");
+            assert!(after.turns.is_empty(), "everything was given back: {after:?}");
         }
     }
 
@@ -268,26 +273,28 @@ impl World {
         match event {
             Event::Judge { lane } => self.judge(index, lane),
             Event::Claim { lane, claim, at } => self.claim(index, lane, &claim, at),
-            Event::Take { call, request, sent_at } => {
+            Event::Turn { due, sent_at } => {
                 let (refused, lost) = (self.faults.refusals, self.faults.lost_replies);
                 let answer = if self.random.percent(refused) {
                     Err(Refused)
                 } else {
-                    let answer = self.ledger.take(index, &request, self.now);
+                    let answer = self.ledger.turn(index, (&due.budget, due.number), &due.turn, self.now);
                     if self.random.percent(lost) { Err(Refused) } else { Ok(answer) }
                 };
                 let latency = self.latency();
-                self.schedule(index, latency, Event::Answer { call, request, answer, sent_at });
+                self.schedule(index, latency, Event::Answer { due, answer, sent_at });
             }
-            Event::Answer { call, request, answer, sent_at } => {
+            Event::Answer { due, answer, sent_at } => {
                 let instance = &mut self.instances[index];
-                let ends = instance.first_sent[&request.turn.unwrap()] + request.lease_ms;
-                instance.in_flight.retain(|other| *other != (request.budget.clone(), request.span));
+                instance.in_flight.retain(|other| *other != due.budget);
                 if let Ok(answer) = &answer {
-                    self.books.granted(index, &request, answer.granted, (self.now, ends));
+                    assert!(instance.answered.insert(due.number), "{due:?} was answered before");
+                    let ends = instance.first_sent[&due.number] + due.turn.lease_ms;
+                    self.books.granted(index, &due, answer.granted, (self.now, ends));
+                    due.turn.back.iter().for_each(|back| self.books.returned(index, &due.budget, back));
                 }
                 let (sent_at, passed) = (instance.passed(sent_at), instance.passed(self.now));
-                instance.leases.answered(call, answer, sent_at, passed);
+                instance.leases.answered(due.call, answer, sent_at, passed);
             }
             Event::PutBack { spend, id, lease, tokens } => {
                 let instance = &mut self.instances[index];
@@ -409,21 +416,14 @@ impl World {
         let due = instance.leases.due(passed);
         let ready = instance.leases.ready(passed);
         self.check_ready(index, &ready);
-        for (call, request) in due.takes {
-            let key = (request.budget.clone(), request.span);
+        for due in due.turns {
             let in_flight = &mut self.instances[index].in_flight;
-            assert!(!in_flight.contains(&key), "two calls of {key:?} are in flight");
-            in_flight.push(key);
+            assert!(!in_flight.contains(&due.budget), "two turns of a budget are in flight: {due:?}");
+            in_flight.push(due.budget.clone());
             self.calls += 1;
             let (latency, sent_at) = (self.latency(), self.now);
-            self.instances[index].first_sent.entry(request.turn.unwrap()).or_insert(sent_at);
-            self.schedule(index, latency, Event::Take { call, request, sent_at });
-        }
-        for back in due.returns {
-            self.books.returned(index, &back);
-            if !self.random.percent(self.faults.lost_replies) {
-                self.ledger.give_back(&back);
-            }
+            self.instances[index].first_sent.entry(due.number).or_insert(sent_at);
+            self.schedule(index, latency, Event::Turn { due, sent_at });
         }
         for lane in 0..self.load.lanes {
             let state = &mut self.instances[index].lanes[lane];

@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use weir_core::{
     budget::{BudgetSpan, WhenUnavailable},
-    ledger::{GiveBack, TakeAnswer, TakeRequest},
+    ledger::{BudgetTokens, TakeAnswer, TakeTurn},
+    limit::share::TurnNumber,
     policy::Selection,
-    ports::Ledger,
+    ports::{LooksAtBudgets as _, Share},
 };
 
 use super::*;
@@ -18,16 +19,12 @@ pub(super) struct Tokens {
     pub(super) are_away: Arc<AtomicBool>,
 }
 
-impl Ledger for Tokens {
-    async fn take(&mut self, requests: &[TakeRequest], answers: &mut [Option<TakeAnswer>]) -> Result<(), StoreError> {
+impl Share<BudgetTokens> for Tokens {
+    async fn turn(&mut self, budget: &BudgetId, number: TurnNumber, turn: &TakeTurn) -> Result<TakeAnswer, StoreError> {
         if self.are_away.load(Relaxed) {
             return Err(StoreError::Temporary("by the test".to_owned()));
         }
-        self.ledger.take(requests, answers).await
-    }
-
-    async fn give_back(&mut self, tokens: &[GiveBack], answers: &mut [Option<u64>]) -> Result<(), StoreError> {
-        self.ledger.give_back(tokens, answers).await
+        self.ledger.turn(budget, number, turn).await
     }
 }
 
@@ -58,9 +55,8 @@ pub(super) fn budget(selection: Selection, on_unavailable: WhenUnavailable) -> B
 /// How much of a budget is used.
 pub(super) fn used(budget: &Budget, mut ledger: EmbeddedLedger) -> u64 {
     let id = BudgetId { name: Arc::clone(&budget.name), campaign: None };
-    let look = [TakeRequest::look(&budget.used_by(id, &Zone::utc(), Noon.now()), 1)];
-    let mut answers = [None];
-    let looked = ledger.take(&look, &mut answers);
+    let (look, mut answers) = ([budget.used_by(id, &Zone::utc(), Noon.now())], [None]);
+    let looked = ledger.look(&look, 1, &mut answers);
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(looked).unwrap();
     answers[0].unwrap().used
 }
