@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use weir_core::{
     arrivals::Waiting,
-    pace::{Delivered, PartitionLag},
+    pace::{Behind, Delivered, Looked, PartitionLag},
     policy::Selection,
     route::{Route, WhenFull},
     time::Time,
@@ -58,8 +58,13 @@ impl RouteOffsets for KafkaRoute {
                 let reason = format!("the look at the offsets ended early: {error}");
                 (Err(reason.clone()), Err(reason))
             });
-            let lag = lags.map(|lags| lags.map(|lags| self.delivered.look(lags)));
-            Offsets { lag, waiting }
+            let looked = lags.map(|lags| lags.map(|lags| self.delivered.look(lags)));
+            let (lag, behind) = match looked {
+                Ok(Some(Looked { lag, behind })) => (Ok(Some(lag)), self.asked.named(behind)),
+                Ok(None) => (Ok(None), Vec::new()),
+                Err(reason) => (Err(reason), Vec::new()),
+            };
+            Offsets { lag, behind, waiting }
         })
     }
 
@@ -85,6 +90,16 @@ impl RouteGroups {
             found.extend(partitions.into_iter().map(|(partition, lag)| ((place, partition), lag)));
         }
         Ok(Some(found))
+    }
+
+    /// The same partitions by the names of their topics.
+    fn named(&self, behind: Vec<Behind<RoutePartition>>) -> Vec<Behind<String>> {
+        let topics = self.delivery.as_ref().map_or(&[][..], |(_, topics)| topics.as_slice());
+        let named = |Behind { partition: (place, number), undelivered, counted }: Behind<RoutePartition>| {
+            let topic = topics.get(place).map_or("its topic", String::as_str);
+            Behind { partition: format!("partition {number} of {topic}"), undelivered, counted }
+        };
+        behind.into_iter().map(named).collect()
     }
 
     fn waiting(&self) -> Result<Vec<Waiting>, String> {

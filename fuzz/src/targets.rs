@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde::de::IgnoredAny;
 use serde_json::Value;
-use weir_core::{approved::{self, ApprovedRecord}, class::{Campaign, ClassNames}, decode::{Header, decode}, deferral::Deferral, document::Format, fields::{IntentField, FieldMap}, header::HeaderName, history::{ENTRY_BYTES, pack, unpack}, intent::{IntentValue, MAX_ID_BYTES, MAX_INTENT_BYTES}, policy::{Gate, IntentFacts, PolicyEval}, policy_file::parse_policy, refund::RefundReader, reply::read_reply, segment::{Manifest, UserIdKind}, segment_format::{read_members, write_members}, shard::{IdHash, UserHash}, time::Time, zone::Zone};
+use weir_core::{approved::{self, ApprovedRecord}, class::{Campaign, ClassNames}, decode::{Header, decode}, deferral::Deferral, document::Format, fields::{IntentField, FieldMap}, header::HeaderName, history::{ENTRY_BYTES, pack, unpack}, intent::{IntentValue, MAX_ID_BYTES, MAX_INTENT_BYTES}, policy::{IntentFacts, PolicyEval}, policy_file::parse_policy, refund::RefundReader, reply::read_reply, segment::{Manifest, UserIdKind}, segment_format::{read_members, write_members}, shard::{IdHash, UserHash}, time::Time, zone::Zone};
 
 use crate::bounded;
 
@@ -157,9 +157,9 @@ pub fn policy(data: &[u8]) {
         for segment in std::iter::once(None).chain((0..names.len()).map(Some)) {
             let class = ClassNames { channel: Some("push"), category: Some("promo"), campaign: Some("c") };
             for zone in [None, zone.as_ref()] {
-                let gate = eval.gate(&IntentFacts { segment, class, zone, ..IntentFacts::default() });
-                match gate {
-                    Gate::CheckCaps { .. } | Gate::Bypass | Gate::Suppress { .. } => {}
+                let intent = IntentFacts { segment, class, zone, ..IntentFacts::default() };
+                if eval.denial(&intent).is_none() {
+                    eval.route(&intent);
                 }
             }
         }

@@ -286,12 +286,22 @@ impl PressureView {
 
 impl RouteView {
     pub(super) fn new(name: &str, seen: &RouteSeen) -> Self {
-        let RouteSeen { known, ceiling_per_s, permits, reserved, held_by_others, members, throttle: _, trouble } = seen;
+        let RouteSeen {
+            known,
+            ceiling_per_s,
+            permits,
+            reserved,
+            held_by_others,
+            members,
+            throttle: _,
+            trouble,
+            behind,
+        } = seen;
         let shared = LimitView {
             held: Some(*permits),
             leased: Some(permits + held_by_others),
             members: Some(*members),
-            why: trouble.as_ref().or(known.why.as_ref()).cloned(),
+            why: trouble.as_ref().or(behind.as_ref()).or(known.why.as_ref()).cloned(),
             available: trouble.is_none(),
             ..LimitView::bare(LimitKind::Route, name, *ceiling_per_s, LimitSpan::second())
         };

@@ -156,7 +156,7 @@ impl SimOffsets {
     fn lag(&mut self, lags: Vec<(usize, PartitionLag)>) -> Lag {
         let committed = lags.iter().filter_map(|(_, lag)| lag.committed).sum();
         let began = *self.began.get_or_insert(committed);
-        let Lag { end, committed } = self.delivered.look(lags);
+        let Lag { end, committed } = self.delivered.look(lags).lag;
         let began = if self.env.sabotage() == Sabotage::OffsetsCountedAnew { began } else { 0 };
         Lag { end: end + began, committed: committed + began }
     }
@@ -178,7 +178,7 @@ impl RouteOffsets for SimOffsets {
                 env.sleep(env.millis(10, 4_000)).await;
                 lock(&self.book).looked(self.process, env.passed(), None);
                 let reason = "no reply (simulated)".to_owned();
-                return Offsets { lag: Err(reason.clone()), waiting: Err(reason) };
+                return Offsets { lag: Err(reason.clone()), behind: Vec::new(), waiting: Err(reason) };
             }
             let (lags, standing, waiting) = {
                 let seen = lock(&self.downstream);
@@ -189,7 +189,7 @@ impl RouteOffsets for SimOffsets {
             let slow = if env.kafka_fails() { env.millis(0, 2_500) } else { env.millis(1, 40) };
             env.sleep(slow).await;
             lock(&self.book).looked(self.process, env.passed(), Some(standing));
-            Offsets { lag: Ok(Some(self.lag(lags))), waiting: Ok(waiting) }
+            Offsets { lag: Ok(Some(self.lag(lags))), behind: Vec::new(), waiting: Ok(waiting) }
         })
     }
 

@@ -13,6 +13,7 @@ mod pace;
 mod removed;
 mod sizes;
 mod starts;
+mod stuck;
 mod topics;
 mod turns;
 
@@ -92,6 +93,12 @@ impl Post {
     /// A consumer that passes offsets without a record with the next record alone.
     fn delivery_by_record(&self, per_s: u32) -> Delivery {
         Delivery::by_record(&self.scene.kafka, &self.group, &self.scene.topic("approved"), per_s).unwrap()
+    }
+
+    /// A consumer that never passes the second record of a partition.
+    fn delivery_of_all_but(&self, per_s: u32, partition: i32) -> Delivery {
+        let topic = self.scene.topic("approved");
+        Delivery::of_all_but(&self.scene.kafka, &self.group, &topic, per_s, partition).unwrap()
     }
 
     /// A consumer that takes what comes from now on.

@@ -109,6 +109,9 @@ fn recreate(scene: &Scene) {
     scene.kafka.delete_topic(&topic).unwrap();
     let made = || scene.kafka.create_topic(&topic, scene.partitions).is_ok();
     wait_until(DEADLINE, "the topic is gone and there again", made);
+    // The controller has both; the broker may still take records for the topic before.
+    let is_empty = || scene.kafka.end_offsets(&topic).is_ok_and(|ends| ends.iter().all(|end| *end == 0));
+    wait_until(DEADLINE, "the broker has the topic that is new", is_empty);
 }
 
 /// The old ids were read in the topic before and in the recreated one, the new ids in the recreated one.

@@ -89,7 +89,7 @@ const fn step(name: &'static str, seconds: u64, run: fn(bool) -> Result<()>) -> 
 type Stage = &'static [&'static [Step]];
 
 /// What needs only the processor runs beside what mostly waits: for the network, or for servers. cargo locks target/debug in `build`,
-/// `build faults`, `clippy`, `doc` and `faults`: only `faults` is beside others of these, and may wait for them.
+/// `build faults`, `benches`, `doc` and `faults`: only `faults` is beside others of these, and may wait for them.
 const CHANGE: [Stage; 3] = [
     &[
         // Cold, it installs a compiler.
@@ -97,8 +97,7 @@ const CHANGE: [Stage; 3] = [
         &[step("format", 120, |_| shell::run(command("cargo", &["fmt", "--all", "--check"])))],
     ],
     &[
-        // It compiles the C libraries, too, which clippy then finds built.
-        &[step("build", 1_500, |_| servers::build_listed())],
+        &[step("build", 1_800, |_| servers::build_listed())],
         &[
             // Cold, it downloads and compiles for 8 minutes.
             Step { part_of: &DEPLOYED, ..step("setup", 2_400, set_up) },
@@ -113,13 +112,13 @@ const CHANGE: [Stage; 3] = [
     &[
         &[
             Step { part_of: &EXAMPLES, ..step("test", servers::TEST_SECONDS, test) },
-            // On a slow machine clippy or doc may still hold the lock.
+            // On a slow machine doc may still hold the lock.
             step("faults", 1_500, |_| faults::run(&["--ci".to_owned()])),
         ],
         &[
             // First: `faults` finds it built.
             step("build faults", 600, |_| faults::build()),
-            step("clippy", 3_000, |_| clippy()),
+            step("benches", 600, |_| benches()),
             step("doc", 900, |_| doc()),
             // Fuzzing has found nothing in a change for long: here only that the targets compile.
             Step {
@@ -131,6 +130,13 @@ const CHANGE: [Stage; 3] = [
         ],
     ],
 ];
+
+/// The steps in which clippy compiles what is tested: as a compiler it lints on the way, and nothing is read twice. `cargo clippy` would
+/// check all dependencies once more. All of these steps, or each would build what another has built.
+const LINTED: [&str; 4] = ["build", "build faults", "benches", "faults"];
+/// What `cargo clippy -- -D warnings` sets.
+const LINTS: [(&str, &str); 2] =
+    [("RUSTC_WORKSPACE_WRAPPER", "clippy-driver"), ("CLIPPY_ARGS", "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__")];
 
 /// What is deployed, and the tools that check it.
 const DEPLOYED: [&str; 5] = ["deploy/", "docker-compose.yml", "schemas/", "testkit/toolchains.txt", "xtask/"];
@@ -236,6 +242,9 @@ fn process_of(step: &Planned, limit: Duration, is_beside: bool) -> Command {
     process.arg0("xtask");
     process.arg("--seconds").arg(limit.as_secs().to_string()).arg("--parent").arg(process::id().to_string());
     process.args(step.in_part.then_some("--in-part")).args(is_beside.then_some("--beside"));
+    if LINTED.contains(&step.name) {
+        process.envs(LINTS);
+    }
     process
 }
 
@@ -250,11 +259,8 @@ fn test(in_part: bool) -> Result<()> {
     servers::run_listed(if in_part { &without } else { &[] })
 }
 
-fn clippy() -> Result<()> {
-    // `--all-targets` means those that `cargo test` runs; the fault catalogue is none of them.
-    ["--all-targets", "--test=faults"].iter().try_for_each(|targets| {
-        shell::run(command("cargo", &["clippy", "--locked", "--workspace", targets, "--", "-D", "warnings"]))
-    })
+fn benches() -> Result<()> {
+    shell::run(command("cargo", &["build", "-q", "--locked", "--workspace", "--benches"]))
 }
 
 fn doc() -> Result<()> {
@@ -276,5 +282,6 @@ mod tests {
         let rows = CHANGE.iter().chain(&EVERYTHING).flat_map(|stage| stage.iter().copied());
         let names: Vec<&str> = rows.flatten().map(|step| step.name).collect();
         assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len(), "{names:?}");
+        assert!(LINTED.iter().all(|linted| names.contains(linted)), "{names:?}");
     }
 }

@@ -24,7 +24,7 @@ mod world;
 
 use std::time::Duration;
 
-pub use self::delivered::{Delivered, PartitionLag};
+pub use self::delivered::{Behind, Delivered, Looked, PartitionLag};
 use self::drain::Drain;
 // For the simulation.
 #[cfg(test)]
@@ -40,10 +40,11 @@ const RECOVERY: f64 = 0.05;
 /// How long a lag that is not known changes nothing, and then how long until permits halve again, in seconds.
 const UNKNOWN_S: f64 = 10.0;
 
-/// The offsets of a route's approved topic, summed over its partitions, from any beginning on.
+/// The offsets of a route's approved topic, summed over its partitions, from any beginning on. Of a partition that is behind the others,
+/// no more than its share ([`Delivered`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lag {
-    /// The end offsets.
+    /// The end offsets, as far as they count.
     pub end: u64,
     /// What the consumer group has committed.
     pub committed: u64,

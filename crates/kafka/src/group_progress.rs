@@ -190,13 +190,14 @@ impl GroupProgress {
 
     /// Why the progress is not to be seen.
     fn unseen(&self, consumer: &Asking, topic: &str, error: KafkaError) -> TopicError {
-        match unseen(&self.options, consumer, topic, error) {
-            // A member of the group needs this one; who only asks needs less.
-            TopicError::NotAllowed { rights, .. } if matches!(rights[..], [Right::ReadGroup(_)]) => {
-                not_allowed(&self.options, vec![Right::DescribeGroup(self.options.group.clone())])
-            }
-            error => error,
+        let why = unseen(&self.options, consumer, topic, error);
+        // A member of the group needs this one; who only asks needs less.
+        if let TopicError::NotAllowed { rights, .. } = &why
+            && matches!(rights[..], [Right::ReadGroup(_)])
+        {
+            return not_allowed(&self.options, vec![Right::DescribeGroup(self.options.group.clone())]);
         }
+        why
     }
 }
 

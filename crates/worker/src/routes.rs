@@ -46,6 +46,8 @@ pub struct RouteSeen {
     pub throttle: Throttle,
     /// What could not be found out or asked for.
     pub trouble: Option<String>,
+    /// Which partitions are behind the others, in words.
+    pub behind: Option<String>,
 }
 
 impl RoutesStatus {

@@ -11,7 +11,10 @@ use std::{
 };
 
 use anyhow::Result;
-use rdkafka::consumer::{CommitMode, Consumer};
+use rdkafka::{
+    Message,
+    consumer::{CommitMode, Consumer},
+};
 
 use super::{BoundedConsumer, Consumed, KafkaClient, reader::consumed};
 
@@ -27,6 +30,8 @@ enum Commits {
     WhatWasRead,
     /// The offset behind each record.
     WhatWasTaken,
+    /// The same, but of this partition no record but the first is taken.
+    AllBut(i32),
 }
 
 /// Where a member begins where its group has committed nothing.
@@ -70,6 +75,14 @@ impl Delivery {
         Self::with(client, group, topic, per_s, (Begins::AtTheFirst, Commits::WhatWasTaken))
     }
 
+    /// As [`Self::by_record`], but it never passes the second record of a partition.
+    ///
+    /// # Errors
+    /// The client cannot be made.
+    pub fn of_all_but(client: &KafkaClient, group: &str, topic: &str, per_s: u32, partition: i32) -> Result<Self> {
+        Self::with(client, group, topic, per_s, (Begins::AtTheFirst, Commits::AllBut(partition)))
+    }
+
     fn with(
         client: &KafkaClient,
         group: &str,
@@ -80,7 +93,7 @@ impl Delivery {
         let mut config = client.config();
         let stores = match commits {
             Commits::WhatWasRead => "true",
-            Commits::WhatWasTaken => "false",
+            Commits::WhatWasTaken | Commits::AllBut(_) => "false",
         };
         let reset = match begins {
             Begins::AtTheFirst => "earliest",
@@ -129,13 +142,16 @@ fn deliver(
         }
         // Rebalances and commits go on while there is nothing.
         let Some(Ok(message)) = consumer.poll(Duration::from_millis(20)) else { continue };
+        if matches!(commits, Commits::AllBut(partition) if partition == message.partition() && message.offset() > 0) {
+            continue;
+        }
         let now = Instant::now();
         let earliest = now.checked_sub(CATCHES_UP).unwrap_or(now);
         due = due.max(earliest) + every;
         match commits {
             Commits::WhatWasRead => {}
             // Refused where the partition was taken meanwhile: then another member takes the record.
-            Commits::WhatWasTaken => _ = consumer.store_offset_from_message(&message),
+            Commits::WhatWasTaken | Commits::AllBut(_) => _ = consumer.store_offset_from_message(&message),
         }
         let _ = sender.send((now, consumed(&message)));
     }

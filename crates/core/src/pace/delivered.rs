@@ -1,8 +1,21 @@
-//! What a consumer group has delivered, from the offsets that it commits in each partition.
+//! What a consumer group has delivered, from the offsets that it commits in each partition; and which partitions it does not pass.
+//!
+//! A consumer that fails on a record again and again stops one partition. Its lag would fill the room of the whole route in time. So a
+//! partition is behind where intents were approved into it, and again a commit's time later, and nothing was committed of it until
+//! others had gone on for two commits' time more. Then its lag counts as much as that of another one does, the mean, and what it
+//! commits is no rate, until it has caught up. That the others committed so much later tells it from a group that has stopped; that
+//! more was approved twice, from a partition at whose end are offsets without a record.
+//!
+//! At most as many partitions are behind as go on: where most of them stand, it is the group that stands, and all lag counts.
 
 use std::collections::BTreeMap;
 
 use super::Lag;
+
+/// A commit's time, in looks, where no longer one was seen: Kafka's default. There is a look each second.
+const STEP: u64 = 5;
+/// The longest time between commits that is told from a partition that stands, in looks.
+const LONGEST_STEP: u64 = 60;
 
 /// How far a group is in one partition of an approved topic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,6 +26,26 @@ pub struct PartitionLag {
     pub undelivered: u64,
 }
 
+/// What a look finds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Looked<P> {
+    /// The lag that a route's pace goes by.
+    pub lag: Lag,
+    /// The partitions that are behind: they count no more than their share of it.
+    pub behind: Vec<Behind<P>>,
+}
+
+/// A partition that the group has not passed for a while though others go on, or that has not caught up since.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Behind<P> {
+    /// Which one.
+    pub partition: P,
+    /// Its records that are not delivered.
+    pub undelivered: u64,
+    /// How many of them count.
+    pub counted: u64,
+}
+
 /// Adds up what the group commits from one look to the next, over all partitions.
 ///
 /// The first offset that it commits in a partition says nothing of how much it has delivered: with `auto.offset.reset=latest` that is
@@ -20,23 +53,117 @@ pub struct PartitionLag {
 /// 0, whatever is committed by then: a controller that goes on over a change of its route takes that for offsets that went back.
 #[derive(Debug, Clone, Default)]
 pub struct Delivered<P> {
-    committed: BTreeMap<P, u64>,
+    places: BTreeMap<P, Place>,
+    looks: u64,
     sum: u64,
 }
 
-impl<P: Ord> Delivered<P> {
+/// One partition as the last look found it. Times are looks, by number.
+#[derive(Debug, Clone, Copy, Default)]
+struct Place {
+    committed: u64,
+    undelivered: u64,
+    /// When more was found committed last; 0: it never was.
+    progressed: u64,
+    /// When it began to go on: first, or after it stood for two commits' time.
+    goes_on_from: u64,
+    /// When more was found approved first since then.
+    given: Option<u64>,
+    /// And when again, a commit's time later.
+    given_again: Option<u64>,
+    /// How long it took from there to a commit, lately at the most.
+    step: u64,
+    is_behind: bool,
+}
+
+impl<P: Ord + Clone> Delivered<P> {
     /// Another look at all partitions.
-    pub fn look(&mut self, partitions: impl IntoIterator<Item = (P, PartitionLag)>) -> Lag {
-        let (mut committed, mut undelivered) = (BTreeMap::new(), 0);
-        for (partition, lag) in partitions {
-            undelivered += lag.undelivered;
-            let Some(next) = lag.committed else { continue };
-            self.sum += self.committed.get(&partition).map_or(0, |before| next.saturating_sub(*before));
-            committed.insert(partition, next);
+    pub fn look(&mut self, partitions: impl IntoIterator<Item = (P, PartitionLag)>) -> Looked<P> {
+        self.looks += 1;
+        let step = self.places.values().map(|place| place.step).fold(STEP, u64::max);
+        let (mut places, mut uncommitted) = (BTreeMap::new(), 0);
+        for (partition, PartitionLag { committed, undelivered }) in partitions {
+            let Some(committed) = committed else {
+                uncommitted += undelivered;
+                continue;
+            };
+            let fresh = Place { committed, undelivered, ..Place::default() };
+            let before = self.places.get(&partition).filter(|before| before.committed <= committed);
+            self.sum += before.filter(|before| !before.is_behind).map_or(0, |before| committed - before.committed);
+            let place = before.map_or(fresh, |before| before.followed_by(fresh, self.looks, step));
+            places.insert(partition, place);
         }
-        self.committed = committed;
-        Lag { end: self.sum + undelivered, committed: self.sum }
+        see_which_stand(&mut places, step);
+        let share = catch_up(&mut places);
+        self.places = places;
+        let counted: u64 = self.places.values().map(|place| place.counted(share)).sum();
+        let lag = Lag { end: self.sum + uncommitted + counted, committed: self.sum };
+        let behind = self.places.iter().filter(|(_, place)| place.is_behind).map(|(partition, place)| Behind {
+            partition: partition.clone(),
+            undelivered: place.undelivered,
+            counted: place.counted(share),
+        });
+        Looked { lag, behind: behind.collect() }
     }
+}
+
+impl Place {
+    /// The same partition as the next look finds it.
+    fn followed_by(self, now: Self, look: u64, step: u64) -> Self {
+        let next = Self { committed: now.committed, undelivered: now.undelivered, ..self };
+        if now.committed > self.committed {
+            let took = self.given.map_or(0, |given| look - given);
+            let stood = self.progressed == 0 || took > 2 * step;
+            let goes_on_from = if stood { look } else { self.goes_on_from };
+            // Commits that have become more frequent are believed little by little.
+            let took = if took > LONGEST_STEP { 0 } else { took };
+            let step = took.max(self.step - self.step.div_ceil(10));
+            return Self { progressed: look, goes_on_from, given: None, given_again: None, step, ..next };
+        }
+        if now.undelivered <= self.undelivered {
+            return next;
+        }
+        let given = self.given.unwrap_or(look);
+        let again = (look >= given + step).then_some(look);
+        Self { given: Some(given), given_again: self.given_again.or(again), ..next }
+    }
+
+    /// How much of it counts.
+    fn counted(&self, share: u64) -> u64 {
+        if self.is_behind { self.undelivered.min(share) } else { self.undelivered }
+    }
+}
+
+/// Finds the partitions that stand while others go on.
+fn see_which_stand<P>(places: &mut BTreeMap<P, Place>, step: u64) {
+    // One commit is not enough: after a stop of the whole group, each consumer commits at its own time.
+    let goes_on = |place: &&Place| place.progressed >= place.goes_on_from + 2 * step;
+    let mut progressed: Vec<u64> = places.values().filter(goes_on).map(|place| place.progressed).collect();
+    progressed.sort_unstable();
+    // How many others have gone on for two commits' time more than this one.
+    let others = |place: &Place| {
+        let from = place.given_again.map_or(u64::MAX, |since| since + 2 * step);
+        progressed.len() - progressed.partition_point(|at| *at < from)
+    };
+    let standing = places.values().filter(|place| place.is_behind || others(place) > 0).count();
+    for place in places.values_mut() {
+        let others = others(place);
+        place.is_behind |= others > 0 && others >= standing;
+    }
+}
+
+/// Finds the partitions that have caught up, and returns how much of one that is behind counts: the mean of those that are not.
+fn catch_up<P>(places: &mut BTreeMap<P, Place>) -> u64 {
+    let (mut count, mut undelivered) = (0, 0_u64);
+    for place in places.values().filter(|place| !place.is_behind) {
+        (count, undelivered) = (count + 1, undelivered + place.undelivered);
+    }
+    let share = undelivered.checked_div(count).unwrap_or(u64::MAX);
+    for place in places.values_mut() {
+        let is_near = place.undelivered <= share.max(1).saturating_mul(2);
+        place.is_behind &= place.given_again.is_some() || !is_near;
+    }
+    share
 }
 
 #[cfg(test)]
@@ -48,7 +175,8 @@ mod tests {
         let mut delivered = Delivered::default();
         let mut look = |partitions: [(Option<u64>, u64); 2]| {
             let lags = partitions.map(|(committed, undelivered)| PartitionLag { committed, undelivered });
-            let lag = delivered.look([0, 1].into_iter().zip(lags));
+            let Looked { lag, behind } = delivered.look([0, 1].into_iter().zip(lags));
+            assert!(behind.is_empty(), "none stands for long");
             (lag.committed, lag.undelivered())
         };
         assert_eq!(look([(Some(100), 50), (None, 9_000)]), (0, 9_050), "where nothing is committed, all of it is left");
@@ -59,5 +187,65 @@ mod tests {
         assert_eq!(look([(None, 150), (Some(9_007), 0)]), (37, 150), "an offset was deleted");
         assert_eq!(look([(Some(150), 0), (Some(9_000), 7)]), (37, 7), "and another one went back");
         assert_eq!(look([(Some(151), 0), (Some(9_001), 6)]), (39, 6));
+    }
+
+    /// An offset of a partition, by second.
+    type Offset = fn(u64) -> u64;
+
+    /// The looks at which partitions are behind, and which; each has what was approved in it by a second, and what was committed.
+    fn behind(seconds: u64, partitions: [(Offset, Offset); 3]) -> Vec<(u64, Vec<Behind<usize>>)> {
+        let mut delivered = Delivered::default();
+        let found = (0..seconds).map(|at| {
+            let lags = partitions.iter().map(|(end, committed)| {
+                let (end, committed) = (end(at), committed(at));
+                PartitionLag { committed: Some(committed), undelivered: end - committed }
+            });
+            (at, delivered.look(lags.enumerate()).behind)
+        });
+        found.filter(|(_, behind)| !behind.is_empty()).collect()
+    }
+
+    const GIVEN: Offset = |at| 10 * at;
+    const COMMITTED: Offset = |at| 10 * (at / 5 * 5);
+
+    #[test]
+    fn a_partition_that_is_not_passed_counts_as_much_as_another_until_it_has_caught_up() {
+        // From 400 s on it is passed, at 40 per second.
+        let stands: Offset = |at| (950 + 40 * at.saturating_sub(400)).min(COMMITTED(at));
+        let found = behind(800, [(GIVEN, COMMITTED), (GIVEN, COMMITTED), (GIVEN, stands)]);
+        let (first, last) = (found[0].0, found[found.len() - 1].0);
+        assert!((110..130).contains(&first), "{first}");
+        assert!((480..510).contains(&last), "{last}");
+        assert_eq!(found.len() as u64, last - first + 1, "without a gap");
+        for (at, behind) in &found {
+            assert_eq!(behind.len(), 1);
+            assert!(
+                behind[0].partition == 2 && behind[0].counted <= 50,
+                "no more than the others have: {at}: {behind:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_partition_without_traffic_is_not_behind_and_one_that_commits_less_often_is_not_either_once_that_is_known() {
+        // At its end are offsets without a record: those of an aborted batch.
+        let end: Offset = |at| if at < 100 { 70 } else { 10_070 };
+        let passed: Offset = |_| 70;
+        assert!(behind(400, [(GIVEN, COMMITTED), (GIVEN, COMMITTED), (end, passed)]).is_empty());
+        let seldom: Offset = |at| 10 * (at / 40 * 40);
+        let found = behind(1_000, [(GIVEN, COMMITTED), (GIVEN, COMMITTED), (GIVEN, seldom)]);
+        assert!(found.last().is_none_or(|(at, _)| *at < 200), "{found:?}");
+    }
+
+    #[test]
+    fn where_most_partitions_stand_or_all_of_them_none_is_behind() {
+        let stands: Offset = |at| COMMITTED(at.min(100));
+        let a_step_later: Offset = |at| COMMITTED(at.min(105));
+        assert!(behind(900, [(GIVEN, stands), (GIVEN, stands), (GIVEN, COMMITTED)]).is_empty());
+        assert!(behind(900, [(GIVEN, a_step_later), (GIVEN, stands), (GIVEN, a_step_later)]).is_empty());
+        // And where they go on again, each at its own time.
+        let goes_on: Offset = |at| if at < 500 { COMMITTED(at.min(100)) } else { COMMITTED(at) };
+        let goes_on_later: Offset = |at| if at < 504 { COMMITTED(at.min(100)) } else { 10 * ((at + 1) / 5 * 5 - 1) };
+        assert!(behind(900, [(GIVEN, goes_on), (GIVEN, goes_on_later), (GIVEN, goes_on)]).is_empty());
     }
 }

@@ -1,4 +1,5 @@
 mod starts;
+mod stuck;
 
 use proptest::prelude::*;
 

@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 use weir_core::{
     arrivals::Waiting,
     delivery_signals::WaitingQueue,
-    pace::{Lag, Pace},
+    pace::{Behind, Lag, Pace},
     ports::Clock,
     route::Route,
     routes::RouteState,
@@ -21,6 +21,8 @@ use super::{
 
 /// From one look to the next.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// So many partitions that are behind are named.
+const NAMED: usize = 5;
 
 /// Where the offsets of routes are seen.
 pub trait LooksAtRoutes: Send + Sync + 'static {
@@ -52,6 +54,8 @@ pub type AskingBack = Pin<Box<dyn Future<Output = Result<Vec<Option<u64>>, Strin
 pub struct Offsets {
     /// How far the route's consumer group is in its approved topics; `None`: it has no group.
     pub lag: Result<Option<Lag>, String>,
+    /// The partitions of these that are behind the others, named.
+    pub behind: Vec<Behind<String>>,
     /// The intents that wait for the route, by partition; empty where it has no topic.
     pub waiting: Result<Vec<Waiting>, String>,
 }
@@ -66,6 +70,7 @@ pub(super) struct OffsetsSeen {
     /// Intents sent to wait before those that wait were last counted.
     pub(super) queued: u64,
     pub(super) lag: Result<Option<Lag>, String>,
+    pub(super) behind: Vec<Behind<String>>,
     pub(super) waiting: Result<Vec<Waiting>, String>,
     /// When the oldest of them came, in milliseconds of the monotonic clock, also before its beginning; `None`: none waits, or it is
     /// not known.
@@ -76,6 +81,29 @@ impl OffsetsSeen {
     /// The lag, where it is known and there is one.
     pub(super) fn known_lag(&self) -> Option<Lag> {
         self.lag.as_ref().ok().copied().flatten()
+    }
+
+    /// Approved intents that are not delivered, those of partitions that are behind included; `None`: as for the lag.
+    pub(super) fn undelivered(&self) -> Option<u64> {
+        let uncounted: u64 = self.behind.iter().map(|behind| behind.undelivered - behind.counted).sum();
+        self.known_lag().map(|lag| lag.undelivered() + uncounted)
+    }
+
+    /// What is said of partitions that are behind, and what to do.
+    pub(super) fn behind_in_words(&self) -> Option<String> {
+        let named: Vec<&str> = self.behind.iter().take(NAMED).map(|behind| &*behind.partition).collect();
+        let more = match self.behind.len().saturating_sub(NAMED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        (!named.is_empty()).then(|| {
+            format!(
+                "the consumer group does not pass, or has not caught up with, {}{more}, while it goes on with others. The lag \
+                 there counts only as much as theirs. Where a consumer fails on a record again and again, have it hand that \
+                 record to kafka.retries and commit its offset",
+                named.join(", ")
+            )
+        })
     }
 
     /// How long the oldest intent that waits has waited by then, in milliseconds.
@@ -112,7 +140,7 @@ pub(super) async fn keep_looking<C: Clock>(
     while !stop.is_cancelled() {
         let began_at = clock.passed();
         let (mut spent, mut queued) = (state.spent(), state.queued());
-        let Offsets { lag, waiting } = offsets.look().await;
+        let Offsets { lag, behind, waiting } = offsets.look().await;
         let at = clock.passed();
         if let Some(before) = last.load().as_deref() {
             spent = if lag.is_err() { before.spent } else { spent };
@@ -122,7 +150,7 @@ pub(super) async fn keep_looking<C: Clock>(
             ages.look(at, waiting);
         }
         let oldest_ms = ages.oldest_ms();
-        let looked = Arc::new(OffsetsSeen { at, spent, queued, lag, waiting, oldest_ms });
+        let looked = Arc::new(OffsetsSeen { at, spent, queued, lag, behind, waiting, oldest_ms });
         last.store(Some(Arc::clone(&looked)));
         ages.ask_back(offsets.as_mut(), &clock).await;
         if let Ok(waiting) = &looked.waiting {

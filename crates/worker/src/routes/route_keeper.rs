@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use weir_core::{
     arrivals::Waiting,
     delivery_signals::Deliveries,
-    pace::{Lag, Pace, Sample, Throttle, by_ceiling},
+    pace::{Pace, Sample, Throttle, by_ceiling},
     permits::{LEASE, MOST, PermitGrant, PermitTurn, RouteKey, RoutePermits},
     ports::{Clock, Share, StoreError},
     route::Route,
@@ -73,7 +73,10 @@ pub(super) struct RouteKeeper<P, C> {
     /// The permits that it came to, and those of them that only reserved intents may take.
     permits: u64,
     reserved: u64,
-    trouble: Option<String>,
+    /// Why the offsets are not known.
+    unknown: Option<String>,
+    /// What is said of partitions that are behind.
+    behind: Option<String>,
 }
 
 impl<P: Share<RoutePermits>, C: Clock + Clone> RouteKeeper<P, C> {
@@ -94,7 +97,8 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> RouteKeeper<P, C> {
             went_by: None,
             permits: 0,
             reserved: 0,
-            trouble: None,
+            unknown: None,
+            behind: None,
         }
     }
 
@@ -250,18 +254,24 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> RouteKeeper<P, C> {
         u64::try_from(kept).unwrap_or(granted).min(granted)
     }
 
-    /// Says what of the offsets is not known, where that is new.
+    /// Says what of the offsets is not known, and which partitions are behind, where that is new.
     fn note_trouble(&mut self, look: &OffsetsSeen) {
-        let troubles = [look.lag.as_ref().err(), look.waiting.as_ref().err()];
-        let trouble = troubles.into_iter().flatten().next().cloned();
-        if trouble == self.trouble {
-            return;
+        let route = &*self.route.name;
+        let unknown = [look.lag.as_ref().err(), look.waiting.as_ref().err()].into_iter().flatten().next().cloned();
+        if unknown != self.unknown {
+            match &unknown {
+                Some(reason) => tracing::warn!(route, "the route's offsets are not known: {reason}"),
+                None => tracing::info!(route, "the route's offsets are known again"),
+            }
         }
-        match &trouble {
-            Some(reason) => tracing::warn!(route = &*self.route.name, "the route's offsets are not known: {reason}"),
-            None => tracing::info!(route = &*self.route.name, "the route's offsets are known again"),
+        let behind = if look.lag.is_ok() { look.behind_in_words() } else { self.behind.clone() };
+        if behind != self.behind {
+            match &behind {
+                Some(words) => tracing::warn!(route, "{words}"),
+                None => tracing::info!(route, "no partition is behind the others any more"),
+            }
         }
-        self.trouble = trouble;
+        (self.unknown, self.behind) = (unknown, behind);
     }
 
     /// What lanes know of the route.
@@ -278,7 +288,7 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> RouteKeeper<P, C> {
             drain_per_s: pace.drain_per_s,
             best_per_s: pace.best_per_s.filter(|_| is_sure),
             measured_per_s: pace.measured_per_s.filter(|_| is_sure),
-            lag: look.known_lag().map(Lag::undelivered),
+            lag: look.undelivered(),
             members,
             waiting,
             oldest_waiting_ms: look.oldest_at(self.links.clock.passed()),
@@ -337,7 +347,8 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> TakesTurns for RouteKeeper<P, C> 
             held_by_others: self.grant.held_by_others,
             members: self.grant.members,
             throttle: pace.why,
-            trouble: self.trouble.clone(),
+            trouble: self.unknown.clone(),
+            behind: self.behind.clone(),
         })));
     }
 

@@ -25,14 +25,14 @@ pub(in crate::cli::worker) struct RoutesHealth {
 }
 
 impl RoutesHealth {
-    /// The routes that are closed but for probes, those whose offsets are not known, and those with intents that have waited for too
-    /// long.
+    /// The routes that are closed but for probes, those whose offsets are not known or that have partitions behind, and those with
+    /// intents that have waited for too long.
     pub(super) fn degraded(&self) -> Vec<Degradation> {
         let (before, now) = (self.closed.load_full(), Instant::now());
         let seen = self.status.seen();
         let overdue = |name: &str| self.routes.find(name).map_or(0, |route| route.overdue());
         let is_degraded = |(name, seen): &&(Arc<str>, Arc<RouteSeen>)| {
-            seen.throttle.is_closed() || seen.trouble.is_some() || overdue(name) > 0
+            seen.throttle.is_closed() || seen.trouble.is_some() || seen.behind.is_some() || overdue(name) > 0
         };
         let closed: Vec<_> = seen.iter().filter(is_degraded).collect();
         let since = |name: &Arc<str>| before.iter().find(|(known, _)| known == name).map_or(now, |(_, since)| *since);
@@ -79,8 +79,8 @@ fn oldest_s(known: &RouteKnown) -> Option<f64> {
 }
 
 fn message(name: &str, seen: &RouteSeen) -> String {
-    let RouteSeen { known, trouble, .. } = seen;
-    let why = trouble.as_deref().or(known.why.as_deref()).unwrap_or("not known");
+    let RouteSeen { known, trouble, behind, .. } = seen;
+    let why = [trouble, behind, &known.why].into_iter().flatten().next().map_or("not known", String::as_str);
     format!("the route {name} takes about {:.0} intents per second, {} wait: {why}", known.drain_per_s, known.waiting())
 }
 

@@ -102,7 +102,7 @@ fn what_was_committed_before_a_change_of_the_route_is_no_progress() {
             // Whoever keeps the route by the new policy looks for the first time.
             (controller, delivered) = (controller.changed_to(30_000, 0), Delivered::default());
         }
-        let lag = Some(delivered.look(partitions(at)));
+        let lag = Some(delivered.look(partitions(at)).lag);
         let sample = Sample { at: Duration::from_secs(at), lag, ceiling: None, slow: 1.0, approved: u64::MAX };
         rates.push(controller.turn(&sample).drain_per_s);
     }

@@ -8,7 +8,12 @@ use std::{
 
 use arc_swap::ArcSwapOption;
 use weir_core::{
-    document::Format, limit::share::TurnNumber, pace::KeptRates, policy_file::parse_policy, routes::Routes, time::Time,
+    document::Format,
+    limit::share::TurnNumber,
+    pace::{Behind, KeptRates, Lag},
+    policy_file::parse_policy,
+    routes::Routes,
+    time::Time,
 };
 
 use super::*;
@@ -46,8 +51,9 @@ impl Share<RoutePermits> for Answers {
 }
 
 fn look(seconds: u64) -> Arc<OffsetsSeen> {
-    let (lag, waiting) = (Ok(Some(Lag { end: 0, committed: 0 })), Ok(Vec::new()));
-    Arc::new(OffsetsSeen { at: Duration::from_secs(seconds), spent: 0, queued: 0, lag, waiting, oldest_ms: None })
+    let (lag, behind, waiting) = (Ok(Some(Lag { end: 0, committed: 0 })), Vec::new(), Ok(Vec::new()));
+    let at = Duration::from_secs(seconds);
+    Arc::new(OffsetsSeen { at, spent: 0, queued: 0, lag, behind, waiting, oldest_ms: None })
 }
 
 const fn grant(registered_per_s: Option<u64>, rates: KeptRates) -> PermitGrant {
@@ -237,4 +243,20 @@ async fn a_turn_without_an_answer_is_followed_by_another_one_and_lanes_have_this
     stop.cancel();
     keeper.run(stop).await;
     assert_eq!((state.left(Pool::General, clock.passed()), state.held()), (0, 0), "it has ended");
+}
+
+#[test]
+fn partitions_that_are_behind_are_named_and_shown_with_all_that_stands_in_them() {
+    let mut seen = OffsetsSeen::clone(&look(1));
+    assert_eq!((seen.undelivered(), seen.behind_in_words()), (Some(0), None));
+    seen.lag = Ok(Some(Lag { end: 100, committed: 40 }));
+    let behind = |number: u64| {
+        let partition = format!("partition {number} of approved");
+        Behind { partition, undelivered: 50, counted: 5 }
+    };
+    seen.behind = (0..7).map(behind).collect();
+    assert_eq!(seen.undelivered(), Some(60 + 7 * 45));
+    let words = seen.behind_in_words().unwrap();
+    assert!(words.contains("partition 0 of approved, partition 1 of approved, "), "{words}");
+    assert!(words.contains("partition 4 of approved and 2 more, "), "{words}");
 }
