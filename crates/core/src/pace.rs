@@ -43,9 +43,7 @@ const UNKNOWN_S: f64 = 10.0;
 /// The offsets of a route's approved topic, summed over its partitions, from any beginning on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lag {
-    /// The end offsets.
     pub end: u64,
-    /// What the consumer group has committed.
     pub committed: u64,
 }
 
@@ -108,7 +106,6 @@ pub struct Pace {
 /// Why a route takes less than its ceiling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Throttle {
-    /// It does not.
     No,
     /// Delivery takes no more.
     Lag,
@@ -116,12 +113,10 @@ pub enum Throttle {
     Stopped,
     /// A signal of overload holds, or did a moment ago.
     Signal,
-    /// The lag is not known.
     LagUnknown,
 }
 
 impl Throttle {
-    /// The word for it.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -143,7 +138,6 @@ impl Throttle {
     }
 }
 
-/// The controller of one route.
 #[derive(Debug, Clone)]
 pub struct Controller {
     ahead_s: f64,

@@ -25,7 +25,6 @@ pub struct Delivered<P> {
 }
 
 impl<P: Ord> Delivered<P> {
-    /// Another look at all partitions.
     pub fn look(&mut self, partitions: impl IntoIterator<Item = (P, PartitionLag)>) -> Lag {
         let (mut committed, mut undelivered) = (BTreeMap::new(), 0);
         for (partition, lag) in partitions {
