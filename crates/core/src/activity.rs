@@ -53,7 +53,6 @@ impl From<Time> for Minute {
     }
 }
 
-/// What noting a user changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Noted {
     /// The user was not active.
@@ -67,15 +66,12 @@ pub enum Noted {
 /// How a user stands in a minute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seen {
-    /// Not active.
     No,
-    /// Active.
     Active,
     /// Active, and noted in this very minute: to be noted in it again changes nothing.
     InMinute,
 }
 
-/// The users that are active in a window.
 #[derive(Debug)]
 pub struct ActiveUsers {
     cells: Box<[AtomicU8]>,
@@ -116,14 +112,12 @@ impl ActiveUsers {
         self.cells.len()
     }
 
-    /// Whether a user is active in this minute.
     #[must_use]
     #[inline]
     pub fn is_active(&self, user: ActivityHash, now: Minute) -> bool {
         self.seen(user, now) != Seen::No
     }
 
-    /// How a user stands in this minute.
     #[must_use]
     #[inline]
     pub fn seen(&self, user: ActivityHash, now: Minute) -> Seen {
@@ -275,7 +269,6 @@ impl ActiveUsers {
         found != 0 && (behind < self.window || i64::from(behind) >= MINUTES - AHEAD_MINUTES)
     }
 
-    /// The cells of a user.
     #[inline]
     fn places(&self, user: ActivityHash) -> [usize; HASHES] {
         let cells = self.cells.len() as u128;

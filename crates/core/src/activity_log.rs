@@ -33,7 +33,6 @@ pub type Cursor = Option<Box<str>>;
 /// places that it had.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SyncRequest {
-    /// How far it has read.
     pub cursor: Cursor,
     /// The users who became active here since the last turn, by minute.
     pub active: Vec<ActiveIn>,
@@ -53,20 +52,16 @@ pub struct SyncRequest {
 /// Users who became active in a minute.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActiveIn {
-    /// When.
     pub minute: Minute,
     /// How many of them were not active before, as far as the instance knows that tells it.
     pub new: u64,
-    /// Who.
     pub users: Vec<ActivityHash>,
 }
 
-/// What came of a turn.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SyncReply {
     /// What other instances told since the cursor, or this one before it was started anew.
     pub active: Vec<ActiveIn>,
-    /// How far that is.
     pub cursor: Cursor,
     /// There is more to read: take another turn at once. No places were added.
     pub more: bool,

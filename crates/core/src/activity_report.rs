@@ -25,7 +25,6 @@ pub const MAX_USERS: usize = 10_000;
 /// How far ahead of the clock a report may be, in milliseconds: publishers' clocks differ a little. It counts as of now.
 pub const AHEAD_MS: i64 = 60_000;
 
-/// What became of a user's report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReportOutcome {
     /// The user is active.
@@ -37,7 +36,6 @@ pub enum ReportOutcome {
 }
 
 impl ReportOutcome {
-    /// All of them.
     pub const ALL: [Self; 3] = [Self::Noted, Self::Late, Self::NoPressure];
 
     /// The value of the metric's label.

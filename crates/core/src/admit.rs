@@ -16,13 +16,10 @@ pub const MAX_CAPS: usize = 255;
 /// One cap as the policy has it, with its window resolved for this batch's clock and one time zone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CapQuery {
-    /// What it looks back over.
     pub window: Window,
     /// The most that may be sent in it, in costs.
     pub limit: u32,
-    /// The channels and categories that count.
     pub filter: Arc<Filter>,
-    /// Whose sends count.
     pub scope: Scope,
 }
 
@@ -38,19 +35,14 @@ impl CapQuery {
 /// One send that asks to be let through.
 #[derive(Debug, Clone)]
 pub struct AdmitRequest<'a> {
-    /// The user.
     pub user: UserHash,
-    /// The intent's id.
     pub id: IdHash,
-    /// Where the intent first came from.
     pub origin: OriginMark,
-    /// Channel, category and campaign.
     pub class: ClassNames<'a>,
     /// What it takes, 1 to 255.
     pub cost: u8,
     /// The caps that must allow it: an index into [`AdmitBatch::cap_sets`].
     pub cap_set: usize,
-    /// When to record it.
     pub record: RecordWhen,
 }
 
@@ -61,6 +53,5 @@ pub struct AdmitBatch<'a> {
     pub now: Time,
     /// The different sets of caps, each at most [`MAX_CAPS`] long.
     pub cap_sets: Vec<Vec<CapQuery>>,
-    /// The sends.
     pub requests: Vec<AdmitRequest<'a>>,
 }

@@ -10,10 +10,8 @@ use super::{
     time::Time,
 };
 
-/// A record of the approved topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ApprovedRecord {
-    /// A send that counts.
     Counts(Sent),
     /// A send that is in no history. It takes from budgets all the same.
     DoesNotCount(Spent),
@@ -26,30 +24,24 @@ pub enum ApprovedRecord {
 /// A send that counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sent {
-    /// Whose.
     pub user: UserHash,
-    /// The intent's id.
     pub id: IdHash,
     /// When it was decided.
     pub at: Time,
-    /// What it takes from caps and budgets.
     pub cost: u8,
     /// The numbers that stood for the class in Redis; 0 where there were none, or they were not known.
     pub numbers: ClassNumbers,
-    /// The names of the budgets that it took from.
     pub budgets: Vec<String>,
     names: [Option<String>; 3],
 }
 
 impl Sent {
-    /// Channel, category and campaign.
     #[must_use]
     pub fn class(&self) -> ClassNames<'_> {
         let [channel, category, campaign] = self.names.each_ref().map(Option::as_deref);
         ClassNames { channel, category, campaign }
     }
 
-    /// What it took from budgets.
     #[must_use]
     pub fn spent(&self) -> Spent {
         let campaign = self.class().campaign.map(str::to_owned);

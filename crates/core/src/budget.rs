@@ -19,10 +19,8 @@ use crate::{
 /// The largest limit of a budget, in costs: what Lua's numbers count exactly is 9 times as much.
 pub const MAX_LIMIT: u64 = 1_000_000_000_000_000;
 
-/// The most budgets that a policy may have.
 pub const MAX_BUDGETS: usize = 255;
 
-/// One budget of a policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Budget {
     /// Its name, unlike that of any other budget of the policy.
@@ -33,13 +31,10 @@ pub struct Budget {
     pub scope: Scope,
     /// The most that may be approved in the window, in costs, at most [`MAX_LIMIT`]; 0: never anything.
     pub limit: u64,
-    /// What it looks back over.
     pub span: BudgetSpan,
     /// Whether a refill takes what is left where that is less than one unit.
     pub best_effort: bool,
-    /// What becomes of an intent that it denies.
     pub when_spent: Action,
-    /// What becomes of an intent whose budget cannot be asked.
     pub on_unavailable: WhenUnavailable,
 }
 
@@ -48,7 +43,6 @@ pub struct Budget {
 pub enum BudgetSpan {
     /// The last `length_ms` milliseconds.
     Rolling {
-        /// The window's length in milliseconds.
         length_ms: i64,
         /// The length as it was written (`1h`).
         text: Arc<str>,
@@ -63,7 +57,6 @@ pub enum BudgetSpan {
 /// approved: that could exceed the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum WhenUnavailable {
-    /// It waits.
     #[default]
     Wait,
     /// It is suppressed as unavailable.
@@ -73,7 +66,6 @@ pub enum WhenUnavailable {
 /// Which budget: the same for all instances and versions of the policy.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BudgetId {
-    /// Its name in the policy.
     pub name: Arc<str>,
     /// The campaign, where each has a budget of its own; a long name is shortened by [`table_name`].
     pub campaign: Option<Arc<str>>,
@@ -82,19 +74,14 @@ pub struct BudgetId {
 /// The window that a budget is in at a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SpanNow {
-    /// The last so many milliseconds.
     Rolling {
-        /// The window's length.
         window_ms: i64,
     },
-    /// A calendar period.
     Period {
-        /// When it began.
         start: Time,
         /// When the next one begins.
         end: Time,
     },
-    /// All time.
     Total,
 }
 
@@ -155,7 +142,6 @@ impl BudgetId {
         self.campaign.is_some() && span == SpanNow::Total
     }
 
-    /// The shard that it is in, of so many.
     #[must_use]
     pub fn shard(&self, shards: u16) -> u16 {
         shard_of_name(&self.key_name(), shards)

@@ -32,13 +32,11 @@ impl Kind {
 pub struct Campaign(pub u32);
 
 impl Campaign {
-    /// No campaign was given.
     pub const NONE: Self = Self(0);
     /// A campaign that came after the table was full; counts as every campaign.
     pub const OVERFLOW: Self = Self(0x00FF_FFFF);
 }
 
-/// The numbers of a class.
 pub type ClassNumbers = (Kind, Campaign);
 
 /// The names of an intent's class, as they came.
@@ -48,7 +46,6 @@ pub struct ClassNames<'a> {
     pub channel: Option<&'a str>,
     /// `marketing`, `transactional`, ...
     pub category: Option<&'a str>,
-    /// The campaign's name.
     pub campaign: Option<&'a str>,
 }
 
@@ -73,7 +70,6 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Whether the filter matches an intent of this channel and category.
     #[must_use]
     pub fn matches(&self, channel: Option<&str>, category: Option<&str>) -> bool {
         let has = |set: &Option<BTreeSet<String>>, name: Option<&str>| match (set, name) {
@@ -84,7 +80,6 @@ impl Filter {
         has(&self.channels, channel) && has(&self.categories, category)
     }
 
-    /// Whether every intent matches.
     #[must_use]
     pub fn is_everything(&self) -> bool {
         self.channels.is_none() && self.categories.is_none()
@@ -157,7 +152,6 @@ impl KindTable {
         self.names.len()
     }
 
-    /// Whether no kind is known yet.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
@@ -169,7 +163,6 @@ impl KindTable {
         if names.0.is_none() && names.1.is_none() { Some(Kind::NONE) } else { self.numbers.get(names).copied() }
     }
 
-    /// The names of a number, if it is known.
     #[must_use]
     pub fn names(&self, kind: Kind) -> Option<&KindNames> {
         self.names.get(usize::from(kind.0).checked_sub(1)?)?.as_deref()

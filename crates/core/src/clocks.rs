@@ -16,10 +16,8 @@ pub const MAX_SKEW_MS: i64 = 5 * 60 * 1000;
 /// The most clocks that an error names.
 const NAMED: usize = 3;
 
-/// Our clock at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OwnClock {
-    /// The time of day.
     pub wall: Time,
     /// Monotonic time since some fixed moment.
     pub passed: Duration,
@@ -40,33 +38,27 @@ pub struct OtherClock {
 pub struct ClockAnswers {
     /// All machines that there are to ask.
     pub machines: Vec<String>,
-    /// Those that answered.
     pub answered: Vec<OtherClock>,
 }
 
 /// The newest record of a batch that a broker has stamped with its own clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Append {
-    /// The broker's id.
     pub broker: i32,
-    /// When it appended the record.
     pub at: Time,
 }
 
-/// The clocks of other machines.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OtherClocks(Vec<OtherClock>);
 
 /// Why nothing may be decided by our clock.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WrongClock {
-    /// It is not known whether it is right.
     #[error(
         "this machine's clock has not been compared with another yet: no Redis node has answered TIME in time. weir decides \
          nothing until one does"
     )]
     Unknown,
-    /// Most of the others contradict it.
     #[error(
         "this machine's clock shows {own}, more than 5 minutes from {contradicting} of {compared} other clocks: {others}. \
          weir decides nothing until the clock is right; check the time synchronization of this machine (timedatectl, \
@@ -75,7 +67,6 @@ pub enum WrongClock {
     Contradicted {
         /// What it shows.
         own: Time,
-        /// How many contradict it.
         contradicting: usize,
         /// How many say something about it.
         compared: usize,
@@ -182,7 +173,6 @@ impl OtherClocks {
         self.0.iter().map(move |clock| clock.vote(own)).chain(appends.iter().map(move |append| append.vote(own)))
     }
 
-    /// Those that contradict our clock.
     #[must_use]
     pub fn contradicting(&self, own: OwnClock, appends: &[Append]) -> Others {
         let nodes = self.0.iter().filter(|clock| clock.vote(own) == Vote::Contradicts);

@@ -9,7 +9,6 @@ use arc_swap::ArcSwap;
 pub struct Current<T>(ArcSwap<T>);
 
 impl<T> Current<T> {
-    /// The first value.
     #[must_use]
     pub fn new(value: Arc<T>) -> Arc<Self> {
         Arc::new(Self(ArcSwap::new(value)))
@@ -21,7 +20,6 @@ impl<T> Current<T> {
         self.0.load_full()
     }
 
-    /// Takes up a new value.
     pub fn replace(&self, value: Arc<T>) {
         self.0.store(value);
     }

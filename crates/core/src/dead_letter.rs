@@ -4,7 +4,6 @@ use std::borrow::Cow;
 
 use super::{header::HeaderName, intent::MAX_INTENT_BYTES, origin::Origin};
 
-/// Why a record is not an intent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DeadLetterReason {
     /// The value is null or has no bytes.
@@ -15,11 +14,9 @@ pub enum DeadLetterReason {
     NotUtf8,
     /// Objects and arrays are nested deeper than [`super::intent::MAX_DEPTH`].
     TooDeep,
-    /// The value is not JSON.
     NotJson,
     /// The value or a field is not of the type that it has to be, or a field is given twice.
     WrongType,
-    /// A required field is absent.
     MissingField,
     /// A time is not RFC 3339, or out of range.
     BadTime,
@@ -30,7 +27,6 @@ pub enum DeadLetterReason {
 }
 
 impl DeadLetterReason {
-    /// All of them.
     pub const ALL: [Self; 10] = [
         Self::Empty,
         Self::TooLarge,
@@ -66,11 +62,9 @@ impl DeadLetterReason {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct DeadLetter {
-    /// Why, in one word.
     pub reason: DeadLetterReason,
     /// What is wrong and where, for people. Names fields, types and places, never a part of the value.
     pub message: String,
-    /// Whether the value goes with it.
     pub carries: Carries,
 }
 

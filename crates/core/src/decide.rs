@@ -17,7 +17,6 @@ pub const MAX_AHEAD_MS: i64 = 5 * 60 * 1000;
 /// Whether a cap counts the sends of all campaigns or of the intent's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Scope {
-    /// All campaigns together.
     Every,
     /// Only sends of this intent's campaign; intents without one are one campaign.
     SameCampaign,
@@ -26,7 +25,6 @@ pub enum Scope {
 /// When a send is written into the history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RecordWhen {
-    /// When it is allowed.
     IfAllowed,
     /// Always (shadow mode: everything is sent, so everything is recorded).
     Always,
@@ -35,18 +33,15 @@ pub enum RecordWhen {
 /// One cap, in numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cap {
-    /// What it looks back over.
     pub window: Window,
     /// The most that may be sent in it, in costs.
     pub limit: u32,
     /// The kinds that count, `None` for all.
     pub kinds: Option<BTreeSet<Kind>>,
-    /// Whose sends count.
     pub scope: Scope,
 }
 
 impl Cap {
-    /// Whether an entry is one that this cap counts for a send of this campaign.
     #[must_use]
     pub fn counts(&self, entry: &Entry, campaign: Campaign) -> bool {
         let kind = self.kinds.as_ref().is_none_or(|kinds| kinds.contains(&entry.kind));
@@ -61,21 +56,15 @@ impl Cap {
 /// A send that asks to be let through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Send {
-    /// The intent's id.
     pub id: IdHash,
-    /// Where it came from.
     pub origin: OriginMark,
-    /// Channel and category.
     pub kind: Kind,
-    /// Campaign.
     pub campaign: Campaign,
     /// What it takes, 1 to 255.
     pub cost: u8,
-    /// When to record it.
     pub record: RecordWhen,
 }
 
-/// What became of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AdmitVerdict {
     /// Allowed now, and recorded.
@@ -84,7 +73,6 @@ pub enum AdmitVerdict {
     Replayed,
     /// Its id was allowed before, from another place.
     Duplicate,
-    /// A cap denies it.
     Denied {
         /// Which of the caps asked for, from 0. Where several deny, the one that frees last; of equals the first.
         cap: u8,
@@ -95,10 +83,8 @@ pub enum AdmitVerdict {
     },
 }
 
-/// The answer to one send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Answer {
-    /// What became of it.
     pub verdict: AdmitVerdict,
     /// The time it was judged by; for a replay the time it was allowed at.
     pub at: Time,
@@ -166,11 +152,9 @@ fn kept_from(at: Time, retention_ms: i64) -> Time {
 /// Whether a cap has room for a send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Room {
-    /// It has.
     Free,
     /// Not before this entry has left the window.
     Behind(Time),
-    /// It never has.
     Never,
 }
 
@@ -232,7 +216,6 @@ fn write(history: &mut Vec<Entry>, send: &Send, at: Time, bounds: HistoryBounds)
     drop_oldest(history, bounds.max_entries);
 }
 
-/// Drops the oldest entries of a history that has more than so many.
 pub fn drop_oldest(history: &mut Vec<Entry>, max_entries: u32) {
     let too_many = history.len().saturating_sub(usize::try_from(max_entries).unwrap_or(usize::MAX));
     history.drain(..too_many);

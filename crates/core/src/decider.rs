@@ -119,13 +119,9 @@ const LONGER_NAMES_BYTES: usize = 256;
 pub struct Decider {
     /// The intents topic, part of every origin.
     pub topic: Topic,
-    /// Where an intent's fields are.
     pub fields: Arc<FieldMap>,
-    /// The segments in force.
     pub segments: Arc<Current<SegmentSet>>,
-    /// The policy in force.
     pub policy: Arc<Current<Policy>>,
-    /// What the output topics take.
     pub limits: Arc<OutputLimits>,
     /// Where intents are deferred to; `None`: nothing is deferred.
     pub wheel: Option<Wheel>,
@@ -133,14 +129,12 @@ pub struct Decider {
     pub pressure: Option<Arc<Pressure>>,
     /// What routes take; `None`: the policy's `[[routes]]` have no effect.
     pub routes: Option<Arc<Routes>>,
-    /// The approved topics of channels that have their own.
     pub approved_by_channel: ApprovedByChannel,
 }
 
 /// Why an intent is suppressed before a cap is checked, and until when.
 pub type GateDenial = (GateReason, Option<Time>);
 
-/// What is to become of one record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disposition {
     /// Nothing is decided: the record is invalid, or a retry.
@@ -149,9 +143,7 @@ pub enum Disposition {
     Suppress(GateDenial),
     /// The intent is suppressed, unless the store knows that it was approved before. The store allows nothing new for it.
     LookUp {
-        /// Its place among the requests.
         request: RequestIndex,
-        /// Why it is suppressed.
         denial: GateDenial,
         /// Whether it waits where the store has no answer; else it is suppressed. `None`: it does not depend on the store, so it is
         /// suppressed at once.
@@ -164,7 +156,6 @@ pub enum Disposition {
     },
     /// The store decides.
     CheckCaps {
-        /// Its place among the requests.
         request: RequestIndex,
         /// The caps it is judged by.
         cap_set: usize,
@@ -175,10 +166,8 @@ pub enum Disposition {
     },
 }
 
-/// The gate's result for one record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GateResult {
-    /// What is to become of it.
     pub disposition: Disposition,
     /// The user's segment, by its place in the set.
     pub segment: Option<usize>,

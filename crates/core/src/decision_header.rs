@@ -69,9 +69,6 @@ pub fn write(decision: &Decision<'_>, counts: Counts, intent: &Intent<'_>, numbe
 }
 
 /// The header of a record whose delivery is tried again: the one that it has, with the number of this retry.
-///
-/// # Errors
-/// It is not what weir writes.
 pub fn with_retry(value: &[u8], retry: u32) -> Result<String, Unreadable> {
     let before = DecisionHeader::read(value)?.retry;
     let text = std::str::from_utf8(value).map_err(|_| Unreadable("it is not UTF-8".to_owned()))?;
@@ -98,7 +95,6 @@ fn put_class(json: &mut Json, intent: &Intent<'_>) {
     json.raw("]");
 }
 
-/// The names of the budgets that the intent took from, if any.
 fn put_budgets(json: &mut Json, budgets: &[Arc<str>]) {
     let Some((first, others)) = budgets.split_first() else { return };
     json.raw(r#","budgets":["#).text(first);
@@ -176,13 +172,10 @@ pub(super) struct HeaderShape<'a> {
     retry: Option<u32>,
 }
 
-/// The header, read.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct DecisionHeader<'a> {
-    /// What was decided.
     #[serde(rename = "verdict")]
     _verdict: Approval,
-    /// The user's segment.
     #[serde(default, borrow)]
     pub segment: Option<Cow<'a, str>>,
     /// The time at which the caps were evaluated.
@@ -246,7 +239,6 @@ impl<'a> DecisionHeader<'a> {
         Ok(read)
     }
 
-    /// What the intent takes from caps and budgets.
     #[must_use]
     pub fn cost(&self) -> u8 {
         self.cost.get()

@@ -17,20 +17,16 @@ pub const HEADERS: usize = 5;
 /// The most that they add to a record beside the name of the first topic, in bytes.
 pub const HEADER_BYTES: usize = 256;
 
-/// The deferral of one intent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deferral {
     /// When it is due: a full minute. Where it waits for its route it is due from the beginning: [`Deferral::first_at`].
     pub due: Time,
     /// The topic that it first came on.
     pub topic: Topic,
-    /// Its partition there.
     pub partition: i32,
-    /// Its offset there.
     pub offset: i64,
     /// Kafka's time of its first record, no later than its first decision: `max_age` counts from it.
     pub first_at: Time,
-    /// Why it is deferred.
     pub why: DeferReason,
     /// How often it has been deferred, this time included.
     pub count: u32,
@@ -55,7 +51,6 @@ impl Deferral {
         self.why == DeferReason::Retry
     }
 
-    /// The record that the intent first came in.
     #[must_use]
     pub fn origin(&self) -> Origin<'_> {
         Origin { topic: &self.topic.name, partition: self.partition, offset: self.offset }

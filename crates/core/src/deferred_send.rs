@@ -13,13 +13,9 @@ const FIXED_BYTES: usize = 288;
 /// A send that is to be put into its user's history, at the time at which it was decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeferredSend {
-    /// Whose.
     pub user: UserHash,
-    /// The intent's id.
     pub id: IdHash,
-    /// Where the intent came from.
     pub origin: OriginMark,
-    /// When it was decided.
     pub at: Time,
     /// What it takes from caps, 1 to 255.
     pub cost: u8,
@@ -35,7 +31,6 @@ impl DeferredSend {
         Self { user: request.user, id: request.id, origin: request.origin, at, cost: request.cost, names }
     }
 
-    /// Channel, category and campaign.
     #[must_use]
     pub fn class(&self) -> ClassNames<'_> {
         let [channel, category, campaign] = self.names.each_ref().map(Option::as_deref);

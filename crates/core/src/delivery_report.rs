@@ -12,7 +12,6 @@ use super::{
     shard::{IdHash, UserHash},
 };
 
-/// What came of a delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Delivery {
     /// It succeeded; with its route and how long it took, where the report names both.
@@ -21,7 +20,6 @@ pub enum Delivery {
     Permanent,
 }
 
-/// How long a delivery took.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Took {
     /// The name of its route, which no policy may have.
@@ -33,18 +31,13 @@ pub struct Took {
 /// The longest time that a delivery takes, in milliseconds; a longer one counts as this.
 const LONGEST_MS: u64 = 3_600_000;
 
-/// A report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeliveryReport {
-    /// Whose send.
     pub user: UserHash,
-    /// Which one: the intent's id.
     pub id: IdHash,
-    /// What came of it.
     pub outcome: Delivery,
 }
 
-/// What became of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeliveryReported {
     /// The delivery succeeded: at most its time is noted.
@@ -87,10 +80,6 @@ struct Rest {
 }
 
 impl DeliveryReportReader {
-    /// Reads a record's value.
-    ///
-    /// # Errors
-    /// The dead letter that the record becomes.
     pub fn read(&self, value: Option<&[u8]>) -> Result<DeliveryReport, DeadLetter> {
         let (user, id) = self.0.read(value)?;
         // The error of a parser may hold a part of the value.

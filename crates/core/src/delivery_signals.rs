@@ -26,7 +26,6 @@ const TIMES: f64 = 2.0;
 /// A share of failed deliveries that is no signal, whatever is usual.
 const FEW: f64 = 0.05;
 
-/// What is known of a route's deliveries.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Deliveries {
     /// Intents that were approved, since the process began.
@@ -39,7 +38,6 @@ pub struct Deliveries {
     pub queue: Option<WaitingQueue>,
 }
 
-/// The signals of one route.
 #[derive(Debug, Clone, Default)]
 pub struct DeliverySignals {
     /// When the window began, and the counts then.

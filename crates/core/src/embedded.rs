@@ -37,11 +37,8 @@ struct SharedHistories {
 pub struct PastSend<'a> {
     /// When it was decided.
     pub at: Time,
-    /// The intent's id.
     pub id: IdHash,
-    /// Where the intent came from.
     pub origin: OriginMark,
-    /// Channel, category and campaign.
     pub class: ClassNames<'a>,
     /// What it takes from caps, 1 to 255.
     pub cost: u8,
@@ -67,7 +64,6 @@ impl EmbeddedStore {
         self.decide_all(batch, |place| times[place], answers);
     }
 
-    /// Puts a send of the past into its user's history.
     pub fn remember(&self, user: UserHash, sent: &PastSend<'_>) {
         let mut shared = self.shared.lock();
         let PastSend { at, id, origin, class, cost } = *sent;

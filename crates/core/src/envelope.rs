@@ -89,7 +89,6 @@ impl EnvelopeTemplate {
     }
 }
 
-/// Adds the member `deferred`.
 pub(super) fn put_deferred(json: &mut Json, deferred: &Deferred) {
     let Deferred { why, count, waited_ms } = *deferred;
     json.raw(r#","deferred":{"why":""#).raw(why.as_str()).raw(r#"","count":"#).number(count.into());

@@ -17,7 +17,6 @@ use super::{
 /// The time from which a cap allows an intent of cost 1, if nothing else is approved. Ordered from soonest to latest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Next {
-    /// At once.
     Now,
     /// From this moment on, later than the clock.
     At(Time),
@@ -40,7 +39,6 @@ impl Next {
 /// What one campaign takes of a cap that counts each by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CampaignUse {
-    /// The campaign.
     pub campaign: Campaign,
     /// What its sends in the window cost.
     pub used: u32,
@@ -51,7 +49,6 @@ pub struct CampaignUse {
 /// What one cap stands at.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CapUse<'p> {
-    /// The cap.
     pub cap: &'p Cap,
     /// What the sends in its window cost; of a cap that counts each campaign by itself, that of the campaign with most.
     pub used: u32,
@@ -63,7 +60,6 @@ pub struct CapUse<'p> {
     pub campaigns: Vec<CampaignUse>,
 }
 
-/// What a user stands at.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Standing<'p> {
     /// The time that a send now would be judged by.
@@ -81,11 +77,9 @@ pub struct Standing<'p> {
 /// One user at one moment.
 #[derive(Debug, Clone, Copy)]
 pub struct Moment<'a> {
-    /// What was sent.
     pub history: &'a NamedHistory,
     /// The zone of calendar windows.
     pub zone: &'a Zone,
-    /// The clock.
     pub now: Time,
 }
 
@@ -97,7 +91,6 @@ impl<'a> Moment<'a> {
         (alive(&self.history.entries, at, self.history.retention_ms), at)
     }
 
-    /// What the user stands at under these caps.
     #[must_use]
     pub fn standing<'p>(&self, caps: &'p Caps) -> Standing<'p> {
         let (judged_at, ahead) = judged_at(&self.history.entries, self.now);

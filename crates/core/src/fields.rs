@@ -14,10 +14,9 @@ use self::{
 };
 use super::intent::MAX_DEPTH;
 
-/// A field of an intent.
+/// A field of an intent: [`super::intent::Intent`] says what each is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "a field's doc is in `intent::Intent`")]
 pub enum IntentField {
     Id,
     UserId,
@@ -63,7 +62,6 @@ impl IntentField {
         }
     }
 
-    /// The field of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|field| field.name() == name)
@@ -79,11 +77,9 @@ pub enum FieldMapError {
     /// It is not a JSON pointer to a part of the value.
     #[error("{field} = {pointer:?} is not a JSON pointer: {problem}")]
     NotAPointer {
-        /// The field's name.
         field: &'static str,
         /// What it was mapped to.
         pointer: String,
-        /// What is wrong with that.
         problem: &'static str,
     },
     /// One field would have to be an object for another to be found in it.
@@ -110,7 +106,6 @@ const NOWHERE: &str = "/\u{0}";
 #[derive(Debug, Clone)]
 pub struct FieldMap {
     pointers: Vec<String>,
-    /// How messages call a field.
     pub(super) name: NameOf,
     pub(super) plain: Trie,
     pub(super) event: Trie,

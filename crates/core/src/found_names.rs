@@ -10,7 +10,6 @@ const KINDS_KEPT_FREE: u32 = 256;
 /// The same of campaigns, of which there are many more.
 const CAMPAIGNS_KEPT_FREE: u32 = 65_536;
 
-/// All names found so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FoundNames {
     kinds: BTreeMap<u32, KindNames>,
@@ -22,9 +21,7 @@ pub struct FoundNames {
 /// Whether a record is within the history, so that its numbers may be in one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Age {
-    /// It is.
     InHistory,
-    /// It is older.
     Older,
 }
 

@@ -11,29 +11,17 @@ pub type OurHeaders = Arc<[(&'static str, String)]>;
 /// Kafka's rule for headers given twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HeaderName {
-    /// The decision on an approved record.
     Decision,
-    /// When a deferred intent is due.
     Due,
-    /// The record that a deferred intent first came in.
     Origin,
-    /// The time of a deferred intent's first record.
     FirstAt,
-    /// Why an intent is deferred.
     Why,
-    /// How often an intent has been deferred.
     Count,
-    /// Why a record is a dead letter, in one word.
     Reason,
-    /// Topic of a dead letter's origin.
     ErrorTopic,
-    /// Partition of a dead letter's origin.
     ErrorPartition,
-    /// Offset of a dead letter's origin.
     ErrorOffset,
-    /// The step that failed.
     ErrorStage,
-    /// Why a record is a dead letter, for people.
     ErrorMessage,
 }
 

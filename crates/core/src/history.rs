@@ -10,7 +10,6 @@ use super::{
     time::Time,
 };
 
-/// Bytes of one entry.
 pub const ENTRY_BYTES: usize = 20;
 /// What ends a history in which a cost is not 1.
 const OTHER_COSTS: u8 = 0;
@@ -25,7 +24,6 @@ pub const MAX_ENTRIES: u32 = 10_000;
 /// How much of a user is remembered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HistoryBounds {
-    /// How long, in milliseconds.
     pub retention_ms: i64,
     /// The most entries: beyond, the oldest are dropped.
     pub max_entries: u32,
@@ -43,13 +41,9 @@ impl From<i64> for HistoryBounds {
 pub struct Entry {
     /// When it was decided.
     pub at: Time,
-    /// The intent's id.
     pub id: IdHash,
-    /// Where the intent came from.
     pub origin: OriginMark,
-    /// Channel and category.
     pub kind: Kind,
-    /// Campaign.
     pub campaign: Campaign,
     /// What it takes from caps, 1 to 255.
     pub cost: u8,
@@ -70,7 +64,6 @@ impl Entry {
         bytes
     }
 
-    /// The entry in these bytes.
     #[must_use]
     pub fn from_bytes(bytes: &[u8; ENTRY_BYTES]) -> Self {
         let number = |range: std::ops::Range<usize>| bytes[range].iter().fold(0_u64, |n, &b| n << 8 | u64::from(b));
@@ -93,14 +86,9 @@ impl Entry {
     "a history of {bytes} bytes is not a whole number of {ENTRY_BYTES}-byte entries: the key was written by something else"
 )]
 pub struct TornHistory {
-    /// How many bytes there were.
     pub bytes: usize,
 }
 
-/// Reads a packed history.
-///
-/// # Errors
-/// [`TornHistory`] where the bytes are not a whole number of entries.
 pub fn unpack(bytes: &[u8]) -> Result<Vec<Entry>, TornHistory> {
     let (entries, rest) = bytes.as_chunks::<ENTRY_BYTES>();
     if !rest.is_empty() && rest != [OTHER_COSTS] {
@@ -109,7 +97,6 @@ pub fn unpack(bytes: &[u8]) -> Result<Vec<Entry>, TornHistory> {
     Ok(entries.iter().map(Entry::from_bytes).collect())
 }
 
-/// Packs a history.
 #[must_use]
 pub fn pack(entries: &[Entry]) -> Vec<u8> {
     let mut packed = Vec::with_capacity(entries.len() * ENTRY_BYTES + 1);

@@ -30,24 +30,20 @@ pub struct Intent<'a> {
     pub channel: Option<Cow<'a, str>>,
     /// `marketing`, `transactional`, ...
     pub category: Option<Cow<'a, str>>,
-    /// The campaign's name.
     pub campaign: Option<Cow<'a, str>>,
     /// What the send takes from caps and budgets, 1 to 255.
     pub cost: u8,
-    /// When it was made.
     pub created_at: Option<Time>,
     /// From when on it is not to be sent any more.
     pub expires_at: Option<Time>,
     /// Before when it is not to be sent.
     pub not_before: Option<Time>,
-    /// The user's time zone.
     pub timezone: Option<Zone>,
     /// Of [`Intent::id`], as histories know it, and of the source where a CloudEvent gave the id. Made where the intent is
     /// read, while its text is in the processor's cache; a batch later it is not.
     pub id_hash: IdHash,
     /// Of [`Intent::user_id`], likewise.
     pub user: UserHash,
-    /// The value it was read from.
     pub(super) value: IntentValue<'a>,
 }
 
@@ -81,7 +77,6 @@ impl<'a> IntentValue<'a> {
 }
 
 impl<'a> Intent<'a> {
-    /// Channel, category and campaign.
     #[must_use]
     pub fn class(&self) -> ClassNames<'_> {
         ClassNames {

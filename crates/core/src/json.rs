@@ -36,7 +36,6 @@ impl Json {
         self
     }
 
-    /// Adds a string, or null for none.
     pub(super) fn text_or_null(&mut self, text: Option<&str>) -> &mut Self {
         match text {
             Some(text) => self.text(text),
@@ -55,7 +54,6 @@ impl Json {
         self.raw(&BASE64_STANDARD.encode(bytes))
     }
 
-    /// Adds a number.
     pub(super) fn number(&mut self, number: i64) -> &mut Self {
         self.raw(itoa::Buffer::new().format(number))
     }

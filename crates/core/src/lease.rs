@@ -71,7 +71,6 @@ pub struct Leases {
     is_closed: bool,
 }
 
-/// A ticket whose claim is pending.
 #[derive(Debug, Clone)]
 struct Pending {
     /// Its place in the order of arrival.
@@ -219,7 +218,6 @@ impl Leases {
         blocked
     }
 
-    /// The budgets that tickets wait for.
     fn waited_for(&self) -> BTreeSet<u32> {
         self.tickets.values().flat_map(|pending| pending.slots.iter().copied()).collect()
     }

@@ -54,11 +54,9 @@ impl LooksAtBudgets for EmbeddedLedger {
 /// One holder's turn at a budget. A turn without a number takes nothing and changes nothing: the answer tells how the budget stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TakeTurn {
-    /// The window that the tokens are for.
     pub span: SpanNow,
     /// The most that may be granted in it.
     pub limit: u64,
-    /// How many are needed now.
     pub need: u64,
     /// How many are asked for, ahead of need; at least `need`. More than `need` is granted only up to left / (2 x lease holders).
     pub want: u64,
@@ -100,7 +98,6 @@ pub(crate) fn unit(limit: u64, best_effort: bool) -> u64 {
     if best_effort { 1 } else { (limit / 1000).max(1) }
 }
 
-/// The answer to a [`TakeTurn`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TakeAnswer {
     /// How many were granted; 0: the budget is spent.
@@ -119,7 +116,6 @@ pub struct TakeAnswer {
     /// were approved by then. An intent that was admitted before, and is approved only now, is not counted. A length of time, because
     /// an admission has its time from another clock than the ledger's.
     pub counted_for_ms: i64,
-    /// The count that the grant is in.
     pub count_id: CountId,
 }
 
@@ -131,20 +127,16 @@ pub struct CountId(pub i64);
 /// Tokens that were granted and have not been spent, and never will be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GiveBack {
-    /// Of the window that they are from.
     pub span: SpanNow,
-    /// The bucket of the grant.
     pub bucket: i64,
     /// The count of the grant; a later one takes nothing back.
     pub count_id: CountId,
-    /// How many.
     pub tokens: u64,
 }
 
 /// Tokens of intents that are approved as replays and took none. They are spent; where fewer are left, these are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OwedTokens {
-    /// How many.
     pub tokens: u64,
     /// How long ago the intents were admitted, in milliseconds: a budget whose count began after that has not counted them.
     pub ago_ms: i64,

@@ -8,6 +8,7 @@
 //! [`decider`] leads a batch from records to outputs ([`record`], [`output`]), and [`embedded`] is a store in memory.
 
 #![forbid(unsafe_code)]
+#![allow(missing_docs, reason = "a private crate: a doc that repeats the name is left out")]
 
 pub mod activity;
 pub mod activity_log;

@@ -85,7 +85,6 @@ impl OutputLimits {
         self.deferrable_ms.load(Ordering::Relaxed)
     }
 
-    /// An intent may be deferred for so long.
     pub fn set_deferrable_ms(&self, ms: i64) {
         self.deferrable_ms.store(ms.min(LONGEST_MS), Ordering::Relaxed);
     }

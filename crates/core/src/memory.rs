@@ -52,7 +52,6 @@ pub struct LaneMemory {
     pub deferred_bytes: u64,
 }
 
-/// There is too little memory for so many lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "worker.memory is {} MiB, which is too little for worker.lanes = {lanes}: set worker.memory to {} MiB at the least, or \
@@ -72,7 +71,6 @@ pub struct TooLittle {
 pub struct ReadsBeside {
     /// How many topics beside them: refunds, activity.
     pub topics: u64,
-    /// How many wheels of deferred intents there are.
     pub wheels: usize,
 }
 
@@ -123,7 +121,6 @@ impl LaneMemory {
         }
     }
 
-    /// What all of it comes to.
     #[must_use]
     pub fn sum(&self) -> u64 {
         let Self { queued_bytes, fetch_bytes, batch_bytes, output_bytes, deferred_bytes } = *self;

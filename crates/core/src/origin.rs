@@ -60,7 +60,6 @@ impl std::fmt::Display for TopicId {
 /// A topic: its name, and its id, as far as that is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Topic {
-    /// Its name.
     pub name: Arc<str>,
     /// Tells it from others of that name.
     pub id: TopicId,

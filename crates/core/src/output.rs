@@ -43,7 +43,6 @@ pub(super) struct Grounds<'e> {
     pub(super) eval: &'e PolicyEval,
     /// `None` where no intent takes from a budget.
     pub(super) budgets: Option<&'e BatchBudgets>,
-    /// The clock of the batch.
     pub(super) now: Time,
 }
 
@@ -59,7 +58,6 @@ pub(super) struct Came<'r, 'b> {
     pub(super) fate: Fate,
 }
 
-/// Writes the outputs of one batch.
 pub(super) struct OutputWriter<'w, 'b> {
     grounds: Grounds<'w>,
     /// All of them are known.
@@ -138,7 +136,6 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
         }
     }
 
-    /// The headers of an approved record.
     fn approval(&mut self, came: &Came<'_, 'b>, decision: &Decision<'w>, counts: Counts) -> OurHeaders {
         let (numbers, intent) = (self.numbers, came.intent);
         let write = || -> OurHeaders {
@@ -166,7 +163,6 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
         Output { to, value: OutputValue::AsItCame, headers: deferral.headers() }
     }
 
-    /// The dead letter of a record.
     pub(super) fn dead(&mut self, letter: &DeadLetter, record: &RecordView<'_>, bytes_beside: usize) -> Output {
         let decider = self.grounds.decider;
         let (output, reason) = dead_letter(letter, record, (&decider.topic.name, bytes_beside), &decider.limits);
@@ -174,7 +170,6 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
         output
     }
 
-    /// The approved topic of an intent.
     fn approved(&self, intent: &Intent<'_>) -> Destination {
         let own = |channel: &str| self.grounds.decider.approved_by_channel.iter().find(|(name, _)| name == channel);
         let topic = intent.channel.as_deref().and_then(own).map(|(_, topic)| *topic);
@@ -208,7 +203,6 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
 }
 
 impl<'e> Grounds<'e> {
-    /// The decision on a record that is an intent.
     pub(super) fn decision(&self, record: &RecordView<'_>, result: &GateResult, fate: Fate) -> Decision<'e> {
         let (verdict, decided_at) = self.ruling(fate, self.now);
         Decision {
@@ -227,7 +221,6 @@ impl<'e> Grounds<'e> {
         }
     }
 
-    /// The name of the segment of a record's user.
     #[inline]
     pub(super) fn segment(&self, result: &GateResult) -> Option<&'e str> {
         result.segment.map(|place| self.set.segments()[place].name.as_str())
@@ -277,7 +270,6 @@ impl<'e> Grounds<'e> {
         Suppressed { cause, eligible_at }
     }
 
-    /// The names of the budgets that an intent took from.
     #[inline]
     fn budgets_of(&self, result: &GateResult, fate: Fate) -> &'e [Arc<str>] {
         match (self.budgets, result.budgets) {

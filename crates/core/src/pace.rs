@@ -46,7 +46,6 @@ const UNKNOWN_S: f64 = 10.0;
 pub struct Lag {
     /// The end offsets, as far as they count.
     pub end: u64,
-    /// What the consumer group has committed.
     pub committed: u64,
 }
 
@@ -109,7 +108,6 @@ pub struct Pace {
 /// Why a route takes less than its ceiling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Throttle {
-    /// It does not.
     No,
     /// Delivery takes no more.
     Lag,
@@ -117,12 +115,10 @@ pub enum Throttle {
     Stopped,
     /// A signal of overload holds, or did a moment ago.
     Signal,
-    /// The lag is not known.
     LagUnknown,
 }
 
 impl Throttle {
-    /// The word for it.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -144,7 +140,6 @@ impl Throttle {
     }
 }
 
-/// The controller of one route.
 #[derive(Debug, Clone)]
 pub struct Controller {
     ahead_s: f64,

@@ -31,7 +31,6 @@ const RATE_PARTS: f64 = 1_000.0;
 /// The embedded permits: in this process. For `weir demo` and tests. No service registers here.
 pub type EmbeddedPermits = Embedded<RoutePermits, RouteBook>;
 
-/// The permits of routes.
 #[derive(Debug, Clone, Copy)]
 pub struct RoutePermits;
 
@@ -44,9 +43,7 @@ impl SharedLimit for RoutePermits {
 /// Names a route, and the service whose capacity is its ceiling.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RouteKey {
-    /// The route's name.
     pub route: Arc<str>,
-    /// Its service.
     pub service: Option<Arc<str>>,
 }
 
@@ -59,7 +56,6 @@ pub struct PermitTurn {
     /// What all instances may hold together beyond the lag; `None`: the route has no consumer group, and only its rate and its
     /// service bound it.
     pub room: Option<u64>,
-    /// How many this instance wants.
     pub want: u64,
     /// How many it took back, unused, for this turn.
     pub unused: u64,
@@ -77,7 +73,6 @@ pub struct PermitTurn {
     pub rates: KeptRates,
 }
 
-/// What came of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct PermitGrant {
     /// The permits that this instance holds until its lease ends.

@@ -150,7 +150,6 @@ pub type Noted<'t, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Sen
 /// A change of the partitions that a lane reads, waiting to be taken up by [`Source::settle`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GroupEvent {
-    /// Partitions were assigned.
     Assigned,
     /// All partitions are to be given up.
     Revoked,
@@ -237,7 +236,6 @@ pub trait Source {
     /// There is none: the member has not joined.
     fn membership(&self) -> Result<Self::Membership, SourceError>;
 
-    /// How many partitions are assigned.
     fn partitions(&self) -> usize;
 
     /// The id of the topic that is read, as of the last [`Source::settle`] or [`Source::rewind`].

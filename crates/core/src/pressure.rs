@@ -84,7 +84,6 @@ pub enum ActiveBy {
     Intent,
     /// An approved intent that the rule does not apply to: the maximum does not bound it.
     ExemptIntent,
-    /// A report.
     Report,
 }
 
@@ -103,9 +102,7 @@ pub struct Pressure {
 /// What is in force: made anew when the policy's maximum or window changes.
 #[derive(Debug)]
 pub struct PressureState {
-    /// Who is active.
     pub users: ActiveUsers,
-    /// The places of this process.
     pub places: UnitPool,
     exempt: Exempt,
     max: u64,
@@ -141,7 +138,6 @@ impl Pressure {
         self.in_force.load_full()
     }
 
-    /// Takes up another state, or none.
     pub fn replace(&self, state: Option<Arc<PressureState>>) {
         self.in_force.store(state);
     }
@@ -229,7 +225,6 @@ impl PressureState {
         }
     }
 
-    /// The most users that may be active.
     #[must_use]
     pub const fn max(&self) -> u64 {
         self.max

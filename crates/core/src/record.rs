@@ -18,7 +18,6 @@ pub trait Headers {
     fn header(&self, index: usize) -> Option<(&[u8], Option<&[u8]>)>;
 }
 
-/// The headers of a record that has none.
 #[derive(Debug, Clone, Copy)]
 pub struct NoHeaders;
 
@@ -37,9 +36,7 @@ pub struct RecordView<'a> {
     pub value: Option<&'a [u8]>,
     /// The partition of the intents topic.
     pub partition: i32,
-    /// The offset in it.
     pub offset: i64,
-    /// The record's timestamp, where it has one.
     pub timestamp: Option<Time>,
     /// Its headers, without those that weir wrote when it deferred the intent.
     pub headers: &'a dyn Headers,
@@ -88,7 +85,6 @@ impl Deferral {
 
 /// A batch of consumed records, in order of offset within each partition.
 pub trait Records {
-    /// How many there are.
     fn len(&self) -> usize;
     /// Record `index`, below [`Records::len`].
     fn get(&self, index: usize) -> RecordView<'_>;
@@ -106,7 +102,6 @@ pub trait Records {
     fn is_foreign(&self, _index: usize) -> bool {
         false
     }
-    /// Whether there are none.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -120,20 +115,17 @@ pub trait Records {
 /// committed.
 #[derive(Debug, Clone)]
 pub enum ReadBefore {
-    /// Any of them.
     All,
     /// In each partition those before this offset; none in a partition that is not here.
     Below(Arc<BTreeMap<i32, i64>>),
 }
 
 impl ReadBefore {
-    /// None of them.
     #[must_use]
     pub fn none() -> Self {
         Self::Below(Arc::default())
     }
 
-    /// Whether the record at this offset is one of them.
     #[must_use]
     pub fn has(&self, partition: i32, offset: i64) -> bool {
         match self {
@@ -156,49 +148,37 @@ impl ApprovedTopic {
 /// The approved topics of channels that have their own: `[kafka.approved_by_channel]`.
 pub type ApprovedByChannel = Arc<[(String, ApprovedTopic)]>;
 
-/// Where an output record goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Destination {
-    /// An approved topic.
     Approved(ApprovedTopic),
-    /// The suppressed topic.
     Suppressed,
-    /// The dead-letter topic.
     DeadLetters,
-    /// A bucket of deferred intents.
     Deferred(Bucket),
     /// A partition of the topic of a route's waiting intents.
     Waiting {
-        /// The topic.
         topic: WaitingTopic,
-        /// Its partition.
         partition: i32,
     },
-    /// The topic of undelivered intents.
     Undelivered,
     /// None: nothing goes out for it.
     Nowhere,
 }
 
 impl Destination {
-    /// `kafka.approved`.
     pub const APPROVED: Self = Self::Approved(ApprovedTopic::MAIN);
 
-    /// Whether it is an approved topic.
     #[must_use]
     pub const fn is_approved(self) -> bool {
         matches!(self, Self::Approved(_))
     }
 }
 
-/// The value of an output record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OutputValue {
     /// The consumed value, byte for byte (null stays null).
     AsItCame,
     /// The same, without the last consumed `weir-decision`: ours stands for it.
     WithoutDecision,
-    /// A value of ours.
     Ours(Vec<u8>),
     /// None: the record with its value does not fit. What is left of it stands in front of our headers.
     Dropped(Kept),
@@ -207,7 +187,6 @@ pub enum OutputValue {
 /// What is kept of a record whose value is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kept {
-    /// All but the value.
     KeyAndHeaders,
     /// The key, but not the consumed headers.
     Key,
@@ -218,9 +197,7 @@ pub enum Kept {
 /// The output record of one consumed record; key and consumed headers are taken from that.
 #[derive(Debug, Clone)]
 pub struct Output {
-    /// Where it goes.
     pub to: Destination,
-    /// Its value.
     pub value: OutputValue,
     /// What is put after the consumed headers.
     pub headers: OurHeaders,
@@ -229,7 +206,6 @@ pub struct Output {
 /// The offset up to which a partition is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// The partition of the intents topic.
     pub partition: i32,
     /// The first offset that is not done.
     pub next_offset: i64,
@@ -254,7 +230,6 @@ impl Output {
 
 /// One batch, decided: what is committed together.
 pub struct Job<B, M> {
-    /// The consumed records.
     pub records: B,
     /// One output a record, in the same order.
     pub outputs: Vec<Output>,

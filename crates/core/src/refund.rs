@@ -11,19 +11,15 @@ use super::{
 /// A refund with its place in the refunds topic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refund {
-    /// Whose send.
     pub user: UserHash,
     /// Which one: the intent's id, for an event's own with its source.
     pub id: IdHash,
     /// The record's own time: it takes back a send that was decided at or before it. `None`: any.
     pub at: Option<Time>,
-    /// Partition of the refunds topic.
     pub partition: i32,
-    /// Offset in it.
     pub offset: i64,
 }
 
-/// What became of a refund.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RefundOutcome {
     /// The send counts no longer.
@@ -72,10 +68,6 @@ impl Default for RefundReader {
 }
 
 impl RefundReader {
-    /// User and intent of a record's value.
-    ///
-    /// # Errors
-    /// The dead letter that the record becomes.
     pub fn read(&self, value: Option<&[u8]>) -> Result<(UserHash, IdHash), DeadLetter> {
         let read = decode(value, [], &self.0)?;
         let id = read.campaign.map_or(read.id_hash, |source| IdHash::of_event(&source, &read.id));

@@ -16,7 +16,6 @@ const DROPPED: u8 = 0x40;
 /// What the script made of one send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SendOutcome {
-    /// It is decided.
     Answered(Answer),
     /// The user's history names a kind that the caller did not know; nothing was written for the user.
     StaleKinds,
@@ -26,10 +25,8 @@ pub enum SendOutcome {
     PutOff,
 }
 
-/// A reply.
 #[derive(Debug)]
 pub struct Reply {
-    /// One for each send.
     pub outcomes: Vec<SendOutcome>,
     /// How many sends were recorded in place of their user's oldest entries, which were too many.
     pub dropped: u64,

@@ -73,7 +73,6 @@ pub fn wait_ms(retry: u32, id: IdHash) -> i64 {
     1 + i64::try_from(random).unwrap_or(0)
 }
 
-/// The route of an intent, if it has one.
 pub(crate) fn route_of<'p>(policy: &'p Policy, intent: &Intent<'_>) -> Option<&'p Route> {
     Some(&policy.routes[policy.route_of(&intent.class())?])
 }
@@ -99,7 +98,6 @@ pub(crate) fn given_up(reason: GateReason) -> Option<GivenUp> {
     }
 }
 
-/// The record of an intent whose delivery is given up.
 pub(crate) fn undelivered(why: GivenUp) -> Output {
     Output { to: Destination::Undelivered, value: OutputValue::AsItCame, headers: why.headers() }
 }

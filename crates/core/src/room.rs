@@ -13,7 +13,6 @@ pub const RECORD_BYTES: usize = 128;
 /// What a header takes beside name and value, at most.
 pub const HEADER_BYTES: usize = 10;
 
-/// What a header takes.
 #[must_use]
 pub const fn header_bytes(name: &[u8], value: Option<&[u8]>) -> usize {
     let value = match value {
@@ -45,9 +44,6 @@ impl DecisionRoom {
 
     /// Whether both outputs of an intent fit: `value_bytes` are those of its value (the larger of its sizes as it
     /// came and in an envelope), `bytes_beside` those of its key and headers.
-    ///
-    /// # Errors
-    /// One of them may not.
     pub fn fits(&self, value_bytes: usize, bytes_beside: usize) -> Result<(), Oversize> {
         let bytes = (value_bytes + bytes_beside + self.added_bytes) as u64;
         if bytes <= self.limit_bytes { Ok(()) } else { Err(Oversize { bytes, limit_bytes: self.limit_bytes }) }

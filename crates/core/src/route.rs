@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use crate::{class::ClassNames, intent::Intent, selection::Selection, time::Time};
 
-/// How many routes a policy may have.
 pub const MAX_ROUTES: usize = 64;
 /// [`Route::ahead_ms`] where the policy has none.
 pub const DEFAULT_AHEAD_MS: i64 = 30_000;
@@ -41,18 +40,14 @@ pub struct Route {
     pub service: Option<Arc<str>>,
     /// What a request takes on the network one way, in milliseconds.
     pub network_ms: i64,
-    /// The share that is kept free for some of its intents.
     pub reserved: Option<Reserved>,
-    /// What becomes of an intent without a permit.
     pub when_full: WhenFull,
     /// What its waiting topic is partitioned by.
     pub fair_by: FairBy,
-    /// How often a delivery is tried.
     pub max_attempts: u32,
 }
 
 impl Route {
-    /// Whether an intent of this class takes this route.
     #[must_use]
     pub fn matches(&self, class: &ClassNames<'_>) -> bool {
         self.filter.matches(class)
@@ -68,7 +63,6 @@ impl Route {
         xxhash_rust::xxh3::xxh3_64(parts.join("\0").as_bytes())
     }
 
-    /// Whether an intent of this class has a part in the reserved share.
     #[must_use]
     pub fn reserves(&self, class: &ClassNames<'_>) -> bool {
         self.reserved.as_ref().is_some_and(|reserved| reserved.filter.matches(class))
@@ -78,7 +72,6 @@ impl Route {
 /// The share of a route's capacity that only some intents take.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reserved {
-    /// The intents.
     pub filter: Selection,
     /// The share, in thousandths: 1 to 999.
     pub share_permille: u32,
@@ -90,26 +83,20 @@ pub enum WhenFull {
     /// It waits on the route's topic.
     #[default]
     Wait,
-    /// It is suppressed.
     Suppress,
 }
 
 /// What intents of a route take turns by while they wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum FairBy {
-    /// Campaigns.
     #[default]
     Campaign,
-    /// Categories.
     Category,
-    /// Channels.
     Channel,
-    /// Users.
     User,
 }
 
 impl FairBy {
-    /// The hash of what an intent takes turns by.
     #[must_use]
     pub fn hash_of(self, intent: &Intent<'_>) -> u64 {
         let class = intent.class();

@@ -26,7 +26,6 @@ pub struct WaitingTopic(pub u16);
 pub struct Routes(ArcSwap<Vec<Arc<RouteState>>>);
 
 impl Routes {
-    /// No routes.
     #[must_use]
     pub fn new() -> Arc<Self> {
         Arc::default()
@@ -55,7 +54,6 @@ impl Routes {
         self.0.load().iter().find(|state| *state.name == *name).map(Arc::clone)
     }
 
-    /// The route whose waiting intents are on this topic.
     #[must_use]
     pub fn waiting_on(&self, topic: WaitingTopic) -> Option<Arc<RouteState>> {
         self.0.load().get(usize::from(topic.0)).map(Arc::clone)
@@ -67,7 +65,6 @@ impl Routes {
 pub enum Pool {
     /// Any intent's.
     General,
-    /// Those of the reserved share.
     Reserved,
 }
 
@@ -80,21 +77,15 @@ const FINDS_NONE: u64 = u64::MAX;
 /// and permits spent since the lag was sampled, are never fewer than the intents that may be approved and are not in that lag.
 #[derive(Debug)]
 pub struct RouteState {
-    /// The route's name.
     pub name: Arc<str>,
-    /// The topic of its waiting intents.
     pub topic: WaitingTopic,
     /// How many partitions that has, as the policy was read; 0: not known.
     partitions: AtomicUsize,
     general: UnitPool,
     reserved: UnitPool,
-    /// Committed, since the process began.
     spent: AtomicU64,
-    /// Deliveries that failed, since the process began.
     failed: AtomicU64,
-    /// Deliveries whose processing time was reported, and the sum of these times in milliseconds, since the process began.
     took: ArcSwap<(u64, u64)>,
-    /// Intents that were sent to wait, since the process began.
     queued: AtomicU64,
     /// Intents that have waited for too long, of all instances.
     overdue: AtomicU64,
@@ -142,7 +133,6 @@ impl RouteState {
         Some(if known.rule.as_deref() == Some(rule) { known } else { Arc::new(known.without_rates()) })
     }
 
-    /// What the keeper knows now.
     pub fn learn(&self, known: RouteKnown) {
         self.known.store(Some(Arc::new(known)));
     }
@@ -155,7 +145,6 @@ impl RouteState {
         self.looked(false, Duration::ZERO);
     }
 
-    /// The topic of its waiting intents has so many partitions.
     pub fn set_partitions(&self, partitions: usize) {
         self.partitions.store(partitions, Ordering::Relaxed);
     }
@@ -211,7 +200,6 @@ impl RouteState {
         self.general.held() + self.reserved.held()
     }
 
-    /// So many deliveries failed.
     pub fn fail(&self, deliveries: u64) {
         self.failed.fetch_add(deliveries, Ordering::Relaxed);
     }
@@ -295,13 +283,11 @@ pub struct Taken {
 }
 
 impl Taken {
-    /// No permit of this route.
     #[must_use]
     pub const fn none(state: Arc<RouteState>) -> Self {
         Self { state, permits: [0; 2] }
     }
 
-    /// At most so many permits of the general pool.
     #[must_use]
     pub fn general(state: Arc<RouteState>, most: u64, passed: Duration) -> Self {
         let mut taken = Self::none(state);
@@ -309,19 +295,16 @@ impl Taken {
         taken
     }
 
-    /// The route.
     #[must_use]
     pub const fn state(&self) -> &Arc<RouteState> {
         &self.state
     }
 
-    /// How many there are.
     #[must_use]
     pub const fn permits(&self) -> u64 {
         self.permits[0] + self.permits[1]
     }
 
-    /// How many of them are of this pool.
     pub(crate) const fn of(&self, pool: Pool) -> u64 {
         self.permits[pool as usize]
     }

@@ -4,13 +4,11 @@ use schemars::{JsonSchema, Schema, generate::SchemaSettings};
 
 use super::{decision_header::HeaderShape, envelope::Envelope, replay::Report, time::Time};
 
-/// The schema of a decision envelope.
 #[must_use]
 pub fn decision() -> Schema {
     SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<Envelope<'_>>()
 }
 
-/// The schema of the header of an approved record.
 #[must_use]
 pub fn decision_header() -> Schema {
     SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<HeaderShape<'_>>()

@@ -23,23 +23,13 @@ const MAX_LISTED: usize = 4096;
 /// Why bytes are not a bitmap of the wanted kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {
-    /// The bytes make no sense as that kind.
     #[error("is not a RoaringBitmap in the portable format of kind {kind}: {message}")]
-    Wrong {
-        /// The kind that the manifest names.
-        kind: UserIdKind,
-        /// What the parser says.
-        message: String,
-    },
-    /// There is more after the bitmap.
+    Wrong { kind: UserIdKind, message: String },
     #[error("has bytes after the end of its RoaringBitmap")]
     Trailing,
 }
 
 /// Reads one bitmap, which must be all that there is; `bytes` is how much there is, where that is known.
-///
-/// # Errors
-/// The bytes are not that.
 pub fn read_members(kind: UserIdKind, bytes: Option<u64>, reader: &mut impl Read) -> Result<Members, FormatError> {
     let members = match kind {
         UserIdKind::U32 => read_blocks(reader).map(Members::U32),
@@ -55,9 +45,6 @@ pub fn read_members(kind: UserIdKind, bytes: Option<u64>, reader: &mut impl Read
 }
 
 /// Writes members in the format in which they are read; the same members always give the same bytes.
-///
-/// # Errors
-/// Those of the writer.
 pub fn write_members(members: &Members, writer: &mut impl Write) -> io::Result<()> {
     match members {
         Members::U32(ids) => ids.to_bitmap().serialize_into(writer),

@@ -7,14 +7,12 @@ use crate::class::{ClassNames, Filter};
 /// The intents that a rule applies to. What it names must all fit.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Selection {
-    /// The channels and categories.
     pub filter: Filter,
     /// The campaigns, `None` for all, also for intents without one.
     pub campaigns: Option<BTreeSet<String>>,
 }
 
 impl Selection {
-    /// Whether an intent of this class is one of them.
     #[must_use]
     pub fn matches(&self, class: &ClassNames<'_>) -> bool {
         let campaign = match (&self.campaigns, class.campaign) {

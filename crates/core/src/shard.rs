@@ -44,7 +44,6 @@ impl UserHash {
         (place == place_of(rest)).then_some(rest)
     }
 
-    /// The shard of its history, of so many.
     #[must_use]
     pub fn shard(self, shards: u16) -> u16 {
         let (shard, _) = scaled(self.halves().0, u32::from(shards.max(1)));
@@ -94,7 +93,6 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// The layout of so many shards, of so many keys each.
     #[must_use]
     pub fn new(shards: u16, buckets: u32) -> Self {
         let (shards, buckets) = (shards.clamp(1, SLOTS), buckets.max(1));
@@ -109,7 +107,6 @@ impl Layout {
         Self::new(shards, u32::try_from(buckets).unwrap_or(u32::MAX))
     }
 
-    /// Where a user's history lives.
     #[must_use]
     pub fn place(&self, user: UserHash) -> Place {
         let (place, rest) = user.halves();
@@ -192,7 +189,6 @@ pub fn shard_tags(shards: u16) -> Vec<String> {
 pub struct IdHash(pub u64);
 
 impl IdHash {
-    /// The hash of an intent id.
     #[must_use]
     pub fn of(id: &str) -> Self {
         Self(xxh3_64_with_seed(id.as_bytes(), 0) & 0xFFFF_FFFF_FFFF)
@@ -223,7 +219,6 @@ impl OriginMark {
     /// The mark of every intent that is in no record ([`TopicId::NO_TOPIC`]): the same id again is a replay.
     pub const NO_RECORD: Self = Self(0x00FF_FFFF);
 
-    /// The mark of a record's origin.
     #[must_use]
     pub fn of(topic: &Topic, partition: i32, offset: i64) -> Self {
         if topic.id == TopicId::NO_TOPIC {

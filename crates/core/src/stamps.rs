@@ -26,7 +26,6 @@ impl Bounds {
 }
 
 impl Stamps {
-    /// The timestamps of these records.
     #[must_use]
     pub fn of(records: &impl Records) -> Self {
         let mut stamps = Self::default();
@@ -64,18 +63,15 @@ impl Stamps {
         self.runs.iter().copied()
     }
 
-    /// The oldest timestamp of a partition's records.
     #[must_use]
     pub fn oldest(&self, partition: i32) -> Option<Time> {
         self.partitions.get(&partition).map(|bounds| bounds.oldest)
     }
 
-    /// The oldest timestamp of each partition.
     pub fn oldest_of_each(&self) -> impl Iterator<Item = (i32, Time)> {
         self.partitions.iter().map(|(partition, bounds)| (*partition, bounds.oldest))
     }
 
-    /// The newest timestamp of each partition.
     pub fn newest_of_each(&self) -> impl Iterator<Item = (i32, Time)> {
         self.partitions.iter().map(|(partition, bounds)| (*partition, bounds.newest))
     }

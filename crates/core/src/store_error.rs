@@ -14,7 +14,6 @@ pub enum StoreError {
     LostHistory {
         /// The shards, ascending.
         shards: Vec<u16>,
-        /// What was found.
         message: String,
     },
     /// Asking again cannot help: a keyspace of another make, no permission to run scripts.

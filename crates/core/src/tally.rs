@@ -15,7 +15,6 @@ impl<K> Default for SmallCounter<K> {
 }
 
 impl<K: PartialEq + Copy> SmallCounter<K> {
-    /// One more of a key.
     fn one_more(&mut self, key: K) {
         match self.0.iter_mut().find(|(known, _)| *known == key) {
             Some((_, count)) => *count += 1,
@@ -23,7 +22,6 @@ impl<K: PartialEq + Copy> SmallCounter<K> {
         }
     }
 
-    /// The keys that were counted, with their counts.
     pub fn iter(&self) -> impl Iterator<Item = (K, u64)> {
         self.0.iter().copied()
     }
@@ -40,12 +38,10 @@ impl SmallCounter<(&'static str, &'static str)> {
     }
 }
 
-/// A cap of a segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CapOfSegment {
     /// The segment; empty for users in none.
     pub segment: String,
-    /// The cap's name.
     pub cap: String,
 }
 
@@ -92,13 +88,11 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// One more decision on an intent.
     pub fn decision(&mut self, verdict: &'static str, reason: &'static str, intent: &Intent<'_>) {
         self.decisions.one_more_pair((verdict, reason));
         self.early_times += u64::from(intent.has_early_time());
     }
 
-    /// Intents of users in a segment that a cap denied.
     pub fn cap_denials(&mut self, segment: Option<&str>, cap: &str, count: u64) {
         let cap = CapOfSegment { segment: segment.unwrap_or_default().to_owned(), cap: cap.to_owned() };
         self.cap_denials.push((cap, count));
@@ -109,42 +103,34 @@ impl Tally {
         self.budget_tokens.push((Arc::clone(budget), tokens));
     }
 
-    /// One more decision without the user's history.
     pub fn unavailable(&mut self, action: &'static str) {
         self.unavailable.one_more(action);
     }
 
-    /// One more dead letter.
     pub fn dead_letter(&mut self, reason: &'static str) {
         self.dead_letters.one_more(reason);
     }
 
-    /// One more deferral.
     pub fn deferred(&mut self, why: &'static str) {
         self.deferred.one_more(why);
     }
 
-    /// One more intent waits for this route.
     pub fn waiting(&mut self, route: &Arc<str>) {
         one_more(&mut self.waiting, Arc::clone(route));
     }
 
-    /// One more delivery of this route failed.
     pub fn failed(&mut self, route: &Arc<str>) {
         one_more(&mut self.failed, Arc::clone(route));
     }
 
-    /// One more delivery is tried again.
     pub fn retried(&mut self, route: Option<&Arc<str>>) {
         one_more(&mut self.retried, route.cloned().unwrap_or_default());
     }
 
-    /// One more delivery is given up.
     pub fn undelivered(&mut self, route: Option<&Arc<str>>, why: GivenUp) {
         one_more(&mut self.undelivered, (route.cloned().unwrap_or_default(), why));
     }
 
-    /// One more deferred intent is released, so long after it was due.
     pub fn released(&mut self, late_ms: i64) {
         self.late_s.one_more(late_ms.max(0) / 1000);
     }
@@ -167,12 +153,10 @@ pub struct TopicTally {
 }
 
 impl TopicTally {
-    /// One more valid record.
     pub fn outcome(&mut self, outcome: &'static str) {
         self.outcomes.one_more(outcome);
     }
 
-    /// One more invalid record.
     pub fn dead_letter(&mut self, reason: &'static str) {
         self.dead_letters.one_more(reason);
     }

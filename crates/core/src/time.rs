@@ -77,7 +77,6 @@ impl Time {
         shown
     }
 
-    /// The same point in time for jiff.
     #[must_use]
     pub fn timestamp(self) -> Timestamp {
         Timestamp::from_millisecond(self.0).unwrap_or(Timestamp::MAX)

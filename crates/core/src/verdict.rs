@@ -36,7 +36,6 @@ pub enum SuppressReason {
 }
 
 impl SuppressReason {
-    /// All of them.
     pub const ALL: [Self; 10] = [
         Self::Cap,
         Self::Budget,
@@ -91,7 +90,6 @@ pub enum DeferReason {
 }
 
 impl DeferReason {
-    /// All of them.
     pub const ALL: [Self; 8] = [
         Self::TooEarly,
         Self::QuietHours,
@@ -118,7 +116,6 @@ impl DeferReason {
         }
     }
 
-    /// The reason that this is the word for.
     pub(crate) fn of(word: &[u8]) -> Option<Self> {
         Self::ALL.into_iter().find(|reason| reason.as_str().as_bytes() == word)
     }
@@ -162,39 +159,26 @@ pub struct DenyingBudget<'a> {
 /// Why one intent is not sent, with what belongs to that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Cause<'a> {
-    /// This cap denies it.
     Cap(DenyingCap<'a>),
-    /// This budget denies it.
     Budget(DenyingBudget<'a>),
-    /// See [`SuppressReason::Duplicate`].
     Duplicate,
-    /// See [`SuppressReason::Stopped`].
     Stopped,
-    /// See [`SuppressReason::Expired`].
     Expired,
-    /// See [`SuppressReason::TooEarly`].
     TooEarly,
-    /// See [`SuppressReason::QuietHours`].
     QuietHours,
-    /// See [`SuppressReason::Pressure`].
     Pressure,
-    /// See [`SuppressReason::Capacity`].
     Capacity,
-    /// See [`SuppressReason::Unavailable`].
     Unavailable,
 }
 
-/// That an intent is not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Suppressed<'a> {
-    /// Why.
     pub cause: Cause<'a>,
     /// The first moment at which this cause would let the same intent through; `None` where there is none.
     pub eligible_at: Option<Time>,
 }
 
 impl<'a> Cause<'a> {
-    /// The cap that denies it, if one does.
     #[must_use]
     pub const fn cap(&self) -> Option<&DenyingCap<'a>> {
         match self {
@@ -211,7 +195,6 @@ impl<'a> Cause<'a> {
         }
     }
 
-    /// The budget that denies it, if one does.
     #[must_use]
     pub const fn budget(&self) -> Option<&DenyingBudget<'a>> {
         match self {
@@ -230,7 +213,6 @@ impl<'a> Cause<'a> {
 }
 
 impl Suppressed<'_> {
-    /// Why, in one word.
     #[must_use]
     pub const fn reason(&self) -> SuppressReason {
         match self.cause {
@@ -248,14 +230,11 @@ impl Suppressed<'_> {
     }
 }
 
-/// What became of an intent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict<'a> {
-    /// It is sent.
     Approved(Counts),
     /// It is sent because the policy is in shadow mode; else it would not have been.
     ShadowSuppressed(Suppressed<'a>, Counts),
-    /// It is not sent.
     Suppressed(Suppressed<'a>),
 }
 
@@ -303,17 +282,12 @@ pub struct Deferred {
 /// A verdict with what it was based on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Decision<'a> {
-    /// What became of the intent.
     pub verdict: Verdict<'a>,
-    /// The user's segment; `None` in none.
     pub segment: Option<&'a str>,
     /// The time it was judged by.
     pub decided_at: Time,
-    /// Which policy decided.
     pub policy_version: &'a str,
-    /// By which segments.
     pub segments_version: &'a str,
-    /// Where the intent first came from.
     pub origin: Origin<'a>,
     /// What came before, where the intent had been deferred.
     pub deferred: Option<Deferred>,

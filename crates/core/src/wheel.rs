@@ -36,7 +36,6 @@ pub enum Ring {
 }
 
 impl Ring {
-    /// Both.
     pub const ALL: [Self; 2] = [Self::Hours, Self::Minutes];
 
     /// What its topic's name ends in, behind the prefix and `-`.
@@ -48,13 +47,11 @@ impl Ring {
         }
     }
 
-    /// Its topic.
     #[must_use]
     pub fn topic(self, prefix: &str) -> String {
         format!("{prefix}-{}", self.as_str())
     }
 
-    /// How many buckets it has.
     #[must_use]
     pub const fn buckets(self) -> i64 {
         match self {
@@ -94,7 +91,6 @@ impl Ring {
         (partitions > 0 && partitions.is_multiple_of(buckets)).then(|| u16::try_from(partitions / buckets).ok())?
     }
 
-    /// The number of a time's bucket.
     fn bucket(self, time: Time) -> i64 {
         time.millis().div_euclid(self.width_ms()).rem_euclid(self.buckets())
     }
@@ -125,9 +121,7 @@ pub fn rounded(due: Time) -> Time {
 /// A place in the wheel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bucket {
-    /// Its ring.
     pub ring: Ring,
-    /// The partition of the ring's topic.
     pub partition: i32,
 }
 

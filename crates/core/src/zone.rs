@@ -24,9 +24,6 @@ static SYSTEM: OnceLock<fn() -> Vec<TimeZone>> = OnceLock::new();
 
 /// Prefers the zones of the system's database to the built-in ones, which remain for names that it lacks. The first [`Zone`] reads
 /// them, so a command that needs none does not wait for them. Call it once, before that: a zone never changes under a policy.
-///
-/// # Errors
-/// [`TooLate`]
 pub fn prefer(system: fn() -> Vec<TimeZone>) -> Result<(), TooLate> {
     if KNOWN.get().is_some() {
         return Err(TooLate);
@@ -73,19 +70,16 @@ impl Zone {
         Some(Self(&known[place]))
     }
 
-    /// UTC.
     #[must_use]
     pub fn utc() -> Self {
         Self::named("UTC").expect("the IANA database has UTC")
     }
 
-    /// Its IANA name.
     #[must_use]
     pub fn name(&self) -> &'static str {
         &self.0.name
     }
 
-    /// The same zone for jiff.
     #[must_use]
     pub fn time_zone(&self) -> &'static TimeZone {
         &self.0.time_zone

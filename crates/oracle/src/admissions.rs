@@ -55,7 +55,6 @@ struct Outstanding {
 pub enum Asked {
     /// It may work; the admission's number here, and when it is over at the latest.
     Admitted {
-        /// The number, of this holder.
         number: u64,
         /// Milliseconds from now.
         timeout_ms: u64,
@@ -68,7 +67,6 @@ pub enum Asked {
     Turn,
 }
 
-/// What became of an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
     /// The admission has ended.
@@ -95,7 +93,6 @@ impl Admissions {
         Self { holder: holder.into(), services: BTreeMap::new(), outstanding, turns: 0, timed_out: Vec::new() }
     }
 
-    /// Whose these are.
     #[must_use]
     pub fn holder(&self) -> &Holder {
         &self.holder
@@ -180,7 +177,6 @@ impl Admissions {
         true
     }
 
-    /// Ends the admissions whose time is over.
     fn time_out(&mut self, now_ms: u64) {
         let Self { outstanding, services, timed_out, .. } = self;
         outstanding.advance(now_ms, |_, one| {

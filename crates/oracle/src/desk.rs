@@ -21,7 +21,6 @@ const QUEUE: usize = 1_024;
 /// Looks at services under way at the same time, at most; others wait. Anybody may look, and calls are for those who register.
 const MOST_LOOKS: usize = 4;
 
-/// What the task is asked.
 enum DeskMessage {
     Ask(ServiceName, oneshot::Sender<Admission>),
     End(ServiceName, AdmissionId, Option<u64>, oneshot::Sender<Ended>),
@@ -48,7 +47,6 @@ enum DeskAnswer {
 pub enum Admission {
     /// It may work.
     Given {
-        /// Names the admission.
         id: AdmissionId,
         /// It is over after so many milliseconds.
         timeout_ms: u64,
@@ -70,7 +68,6 @@ impl AdmissionId {
     /// The longest holder, in bytes.
     const MAX_HOLDER_BYTES: usize = 64;
 
-    /// The id that this text is.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (holder, number) = text.split_once('.')?;
@@ -99,7 +96,6 @@ impl ServiceDesk {
         Self { inbox, looks: Arc::new(Semaphore::new(MOST_LOOKS)) }
     }
 
-    /// An admission for a service.
     pub async fn ask(&self, service: &ServiceName) -> Admission {
         let (reply, admission) = oneshot::channel();
         self.send(DeskMessage::Ask(service.clone(), reply)).await;
@@ -115,9 +111,6 @@ impl ServiceDesk {
     }
 
     /// Registers or renews an instance of a service.
-    ///
-    /// # Errors
-    /// Redis did not answer.
     pub async fn register(
         &self,
         service: &ServiceName,
@@ -131,9 +124,6 @@ impl ServiceDesk {
     }
 
     /// Removes an instance of a service; gives whether it was registered.
-    ///
-    /// # Errors
-    /// Redis did not answer.
     pub async fn deregister(&self, service: &ServiceName, instance: ServiceName) -> Result<bool, StoreError> {
         match self.call(service, DeskCall::Deregister(instance)).await? {
             DeskAnswer::Removed(was_registered) => Ok(was_registered),
@@ -142,9 +132,6 @@ impl ServiceDesk {
     }
 
     /// How a service stands over all instances of weir; `None` where none of its instances is registered.
-    ///
-    /// # Errors
-    /// Redis did not answer.
     pub async fn look(&self, service: &ServiceName) -> Result<Option<ServiceSeen>, StoreError> {
         let _one = self.looks.acquire().await.map_err(|_| ends())?;
         match self.call(service, DeskCall::Look).await? {

@@ -8,6 +8,7 @@
 //! it reports to an [`observer`].
 
 #![forbid(unsafe_code)]
+#![allow(missing_docs, reason = "a private crate: a doc that repeats the name is left out")]
 
 pub mod admissions;
 pub mod desk;

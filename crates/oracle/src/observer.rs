@@ -5,13 +5,10 @@ use crate::{admissions::Denial, service::ServiceName};
 /// What became of an admission, or of the wish for one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AdmissionEvent {
-    /// It was given.
     Admitted,
-    /// It was not given.
     Denied(Denial),
     /// It has ended because the service said so.
     Ended,
-    /// It has ended by its timeout.
     TimedOut,
 }
 
@@ -30,7 +27,6 @@ impl AdmissionEvent {
 
 /// Who is told what becomes of admissions: the metrics.
 pub trait AdmissionObserver: Send + Sync {
-    /// This became of so many admissions of a service.
     fn admissions(&self, service: &ServiceName, event: AdmissionEvent, count: u64);
     /// So many admissions of all services have not ended here.
     fn set_outstanding(&self, admissions: usize);

@@ -56,19 +56,16 @@ pub struct Registration {
     pub interval_ms: u64,
 }
 
-/// What became of a registration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Registered {
     /// False: it was not taken, the service has [`MAX_INSTANCES`] others.
     pub taken: bool,
-    /// What is registered now.
     pub total: Total,
 }
 
 /// What the live instances of a service have registered together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Total {
-    /// How many they are.
     pub instances: u64,
     /// Admissions per second.
     pub per_s: u64,
@@ -114,14 +111,12 @@ pub struct End {
     pub took_ms: Option<u64>,
 }
 
-/// What came of a turn.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ShareReply {
     /// Admissions per second until the lease ends.
     pub per_s: u64,
     /// Admissions that have not ended.
     pub concurrency: u64,
-    /// What is registered.
     pub total: Total,
     /// The instances of weir that share it, this one included.
     pub members: u64,
@@ -138,7 +133,6 @@ pub struct ShareReply {
 pub struct ServiceSeen {
     /// Its live instances, by name.
     pub instances: Vec<InstanceSeen>,
-    /// What they have registered together.
     pub total: Total,
     /// The shares that count: admissions per second, and concurrency.
     pub given: (u64, u64),
@@ -148,18 +142,13 @@ pub struct ServiceSeen {
     pub processing_us: u64,
 }
 
-/// A live instance of a service.
+/// A live instance of a service, and its [`Registration`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InstanceSeen {
-    /// Its name.
     pub name: String,
-    /// See [`Registration`].
     pub capacity_per_s: u64,
-    /// See [`Registration`].
     pub concurrency: u64,
-    /// See [`Registration`].
     pub timeout_ms: u64,
-    /// See [`Registration`].
     pub network_ms: u64,
     /// It is removed after so many milliseconds, unless it renews.
     pub lives_for_ms: u64,

@@ -12,7 +12,6 @@ const SLOTS: usize = 1 << SLOT_BITS;
 const LEVELS: usize = 4;
 /// The furthest deadline ahead of the wheel, in ticks: 4.6 hours of milliseconds.
 pub const MAX_AHEAD: u64 = (1 << (SLOT_BITS * 4)) - 1;
-/// No entry.
 const NONE: u32 = u32::MAX;
 /// The most values of any wheel.
 const MOST: usize = 1 << 24;
@@ -25,13 +24,11 @@ pub struct TimerKey {
 }
 
 impl TimerKey {
-    /// The key as one number.
     #[must_use]
     pub fn to_number(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.place)
     }
 
-    /// The key that was this number.
     #[must_use]
     pub fn from_number(number: u64) -> Self {
         let part = |bits: u64| u32::try_from(bits & u64::from(u32::MAX)).unwrap_or(NONE);
@@ -71,19 +68,16 @@ impl<T> TimerWheel<T> {
         Self { now, entries, first_free: NONE, len: 0, most: most.min(MOST), occupied: [0; LEVELS], heads }
     }
 
-    /// How many values it has.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it has none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether it takes no more values.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.len >= self.most
@@ -108,7 +102,6 @@ impl<T> TimerWheel<T> {
         Some(TimerKey { place, generation: self.entry(place).generation })
     }
 
-    /// The value of this key.
     #[must_use]
     pub fn get(&self, key: TimerKey) -> Option<&T> {
         let entry = self.entries.get(key.place as usize)?;

@@ -56,7 +56,6 @@ struct RoomTold {
     appended: u64,
 }
 
-/// A turn that is being taken.
 struct Turning<'t> {
     instance: &'t str,
     number: TurnNumber,
@@ -83,7 +82,6 @@ struct PlacesShared {
     members: u64,
 }
 
-/// What a turn has read.
 #[derive(Default)]
 struct TurnRead {
     active: Vec<ActiveIn>,

@@ -38,7 +38,6 @@ impl RequestIndex {
 }
 
 impl<'b, R: Records> AskedBatch<'b, R> {
-    /// What was found of the segments of its users.
     #[must_use]
     pub const fn segment_counts(&self) -> SegmentCounts {
         self.segments
@@ -56,19 +55,16 @@ impl<'b, R: Records> AskedBatch<'b, R> {
         self.fates.get(record)
     }
 
-    /// What the store is asked.
     #[must_use]
     pub const fn requests(&self) -> &AdmitBatch<'b> {
         &self.requests.batch
     }
 
-    /// One request.
     #[must_use]
     pub fn request(&self, request: RequestIndex) -> &AdmitRequest<'b> {
         &self.requests.batch.requests[request.0]
     }
 
-    /// The answer to a request, if it has one.
     #[must_use]
     pub fn answer_to(&self, request: RequestIndex) -> Option<Answer> {
         self.fates.answer(request)
@@ -100,7 +96,6 @@ impl<'b, R: Records> AskedBatch<'b, R> {
         AdmitBatch { now: *now, cap_sets: cap_sets.clone(), requests }
     }
 
-    /// Takes the answers to these requests.
     pub fn answer_part(&mut self, requests: &[RequestIndex], answers: Vec<Option<Answer>>) {
         let places = &mut self.fates.answers;
         places.resize(self.requests.len(), None);

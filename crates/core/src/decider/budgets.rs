@@ -30,7 +30,6 @@ const NONE: u32 = u32::MAX;
 /// When no time is.
 const NEVER: Range<Time> = Time::MIN..Time::MIN;
 
-/// What a record takes.
 #[derive(Debug, Clone, Copy)]
 struct Wanted {
     /// The set of its budgets; [`NONE`] where it has none.
@@ -41,7 +40,6 @@ struct Wanted {
     cost: u8,
 }
 
-/// The budgets of one batch.
 pub(crate) struct BatchBudgets {
     policy: Arc<Policy>,
     claim: Arc<Claim>,
@@ -190,7 +188,6 @@ impl BatchBudgets {
         Some(self.now.plus(i64::try_from(wait.as_millis()).unwrap_or(i64::MAX)))
     }
 
-    /// A budget that denies, as it is reported.
     pub(crate) fn denying(&self, place: u32) -> DenyingBudget<'_> {
         let Budget { name, limit, .. } = self.rule(place);
         DenyingBudget { name, limit: *limit, used: self.spent(place).map_or(0, |spent| spent.used) }
@@ -201,7 +198,6 @@ impl BatchBudgets {
         Some(self.wanted[record].set).filter(|set| *set != NONE)
     }
 
-    /// The names of the budgets of a set.
     pub(crate) fn names(&self, set: u32) -> &[Arc<str>] {
         self.names.get(set as usize).map_or(&[], Vec::as_slice)
     }

@@ -48,7 +48,6 @@ pub(super) struct BatchCapacity {
     slots: Vec<Slot>,
     /// By the route's place in the policy.
     taken: Vec<Taken>,
-    /// Whether an intent that came from its route's topic would wait there again.
     is_short: bool,
 }
 
@@ -227,7 +226,6 @@ fn wanting<R: Records>(intents: &mut Intents<'_, R>, before: &BatchLimits, polic
     wanting
 }
 
-/// The route of a class, and the pool that is its own.
 fn route_of(policy: &Policy, class: &ClassNames<'_>) -> Option<(usize, Pool)> {
     let place = policy.route_of(class)?;
     let pool = if policy.routes[place].reserves(class) { Pool::Reserved } else { Pool::General };

@@ -13,7 +13,6 @@ use crate::{
     verdict::{Decision, Verdict},
 };
 
-/// A batch that is decided.
 pub struct DecidedBatch<'b, R> {
     asked: AskedBatch<'b, R>,
     /// The tokens of each budget of its claim that go back.
@@ -103,31 +102,26 @@ impl<R: Records> DecidedBatch<'_, R> {
         grounds.to_defer((grounds.segment(self.result(record)), intent.user), verdict, now)
     }
 
-    /// What the gate and the limits said of a record.
     #[must_use]
     pub fn result(&self, record: usize) -> &GateResult {
         self.asked.result(record)
     }
 
-    /// What became of a record.
     #[must_use]
     pub fn fate(&self, record: usize) -> Fate {
         self.asked.fate(record)
     }
 
-    /// The policy of the batch.
     #[must_use]
     pub fn policy(&self) -> &Policy {
         self.asked.gated.policy()
     }
 
-    /// The segments of the batch.
     #[must_use]
     pub fn segments(&self) -> &SegmentSet {
         &self.asked.gated.set
     }
 
-    /// The clock of the batch.
     #[must_use]
     pub const fn now(&self) -> Time {
         self.asked.gated.now()

@@ -19,7 +19,6 @@ pub enum Fate {
     Approved(Approval, Option<Denier>),
     /// It is not sent, or not now. With the time that the store judged it by, where it did.
     Suppressed(Denier, Option<Time>),
-    /// The store has no answer.
     Unanswered {
         /// What becomes of it if it gets none.
         outcome: UnavailableOutcome,
@@ -27,7 +26,6 @@ pub enum Fate {
         denier: Option<Denier>,
         /// What the policy says of that; `None` where a gate denies it, and it is only looked up.
         fallback: Option<Unavailable>,
-        /// Whether it may have been recorded all the same.
         may_be_recorded: bool,
     },
 }
@@ -39,7 +37,6 @@ pub enum UnavailableOutcome {
     Wait,
     /// It is approved, and the write to its history is deferred.
     Approved,
-    /// It is suppressed.
     Suppressed,
     /// It is suppressed at once, however long its history has been unavailable: its class does not depend on the store.
     GivenUp,
@@ -68,7 +65,6 @@ impl UnavailableOutcome {
 /// How an intent is approved, and at what time by the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Approval {
-    /// The store has recorded it.
     Recorded(Time),
     /// The store knows its id from another record: only in shadow mode.
     Duplicate(Time),
@@ -80,18 +76,14 @@ pub enum Approval {
     Unrecorded,
 }
 
-/// What denies an intent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Denier {
-    /// A gate.
     Gate(GateDenial),
     /// A gate, and the store knows its id from another record.
     GateOfKnown(GateDenial),
     /// A cap of this set, as [`AdmitVerdict::Denied`] says.
     Cap {
-        /// The set that it was judged by.
         cap_set: usize,
-        /// Which of the set.
         cap: u8,
         /// What the window holds already.
         used: u32,
@@ -119,7 +111,6 @@ pub(crate) struct Fates {
 }
 
 impl Fates {
-    /// Of the record at this place of the batch.
     #[inline]
     pub(super) fn get(&self, record: usize) -> Fate {
         Fate::of(&self.results[record].disposition, self)
@@ -133,7 +124,6 @@ impl Fates {
 }
 
 impl Fate {
-    /// By what the gate and the store say.
     #[inline]
     fn of(disposition: &Disposition, fates: &Fates) -> Self {
         let mode = fates.mode;

@@ -37,7 +37,6 @@ pub struct GatedBatch<'b, R> {
     pub(super) now: Time,
 }
 
-/// What the store is asked.
 pub(super) struct Requests<'b> {
     pub(super) batch: AdmitBatch<'b>,
     /// The places of the requests that only look up, and have no set of caps yet.
@@ -95,13 +94,11 @@ impl<'b, R: Records> GatedBatch<'b, R> {
         self.limits.budgets.as_ref().map(|budgets| budgets.claim())
     }
 
-    /// The policy of the batch.
     #[must_use]
     pub fn policy(&self) -> &Policy {
         self.intents.eval.policy()
     }
 
-    /// The clock of the batch.
     #[must_use]
     pub const fn now(&self) -> Time {
         self.now
@@ -212,7 +209,6 @@ impl<'b, R: Records> GatedBatch<'b, R> {
         Disposition::LookUp { request, denial, fallback }
     }
 
-    /// What the store is asked of an intent.
     #[inline]
     fn request(&self, intent: &'b Intent<'b>, view: &RecordView<'_>, cap_set: usize) -> AdmitRequest<'b> {
         AdmitRequest {

@@ -7,23 +7,19 @@ use crate::{record::ReadBefore, routes::Taken, time::Time};
 
 /// Records, and what [`Decider::decode`](super::Decider::decode) has made of them.
 pub struct DecodedBatch<'b, R> {
-    /// The records.
     pub records: &'b R,
-    /// What each is.
     pub decoded: &'b [Decoded<'b>],
 }
 
 /// What a batch is judged by, beside the policy and the segments in force.
 #[derive(Debug)]
 pub struct Ground<'b> {
-    /// The clock.
     pub times: Times<'b>,
     /// The monotonic clock when that was read.
     pub passed: Duration,
     /// An intent among these that the gate denies is looked up in the store: if it was approved before, it is approved as it was then,
     /// whatever the clock and the policy say now.
     pub read_before: ReadBefore,
-    /// What it takes of limits.
     pub takes: Takes,
     /// How it goes about budgets; `None`: it asks none.
     pub budgets: Option<Patience>,
@@ -56,7 +52,6 @@ pub enum Takes {
 pub struct Patience {
     /// Of intents that are suppressed then, or deferred; `None`: they wait.
     pub unavailable_after: Option<Duration>,
-    /// Whether intents that wait can be deferred.
     pub may_defer: bool,
     /// Whether a replay pays to a budget that has not counted its admission. Where it is an answer that is repeated, it does not: it paid
     /// when it was given first.

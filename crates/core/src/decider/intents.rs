@@ -95,7 +95,6 @@ impl<'b> BatchClasses<'b> {
         self.numbers.len()
     }
 
-    /// The number of the class of an intent.
     #[inline]
     pub(crate) fn number(&mut self, record: usize, intent: &'b Intent<'b>) -> u32 {
         self.of_records.get(record).copied().unwrap_or_else(|| self.find(intent))
@@ -117,7 +116,6 @@ pub(super) fn paced<'b>(decoded: &'b Decoded<'b>) -> Option<&'b Intent<'b>> {
     }
 }
 
-/// What the policy looks at.
 pub(crate) fn facts<'b>(intent: &'b Intent<'b>, segment: Option<usize>, record: &RecordView<'_>) -> IntentFacts<'b> {
     let (kafka_timestamp, not_before) = match record.deferral {
         None => (record.timestamp, intent.not_before),

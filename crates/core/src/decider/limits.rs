@@ -60,7 +60,6 @@ impl BatchLimits {
         denial.or_else(|| budgets.as_ref()?.denial(record))
     }
 
-    /// The permits of all records that have some.
     pub(super) fn permits(&mut self) -> Vec<Taken> {
         self.capacity.take().map(|capacity| capacity.used(|_| true)).unwrap_or_default()
     }

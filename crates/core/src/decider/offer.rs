@@ -28,7 +28,6 @@ pub const MOST_OFFERS: usize = 10;
 /// What came back is worth another call of the store if it is one part in so many of what the limit gave, or more.
 const WORTH: u64 = 100;
 
-/// What came back of a batch's limits.
 struct Back {
     /// Tokens, by the budget's place in the claim.
     tokens: Vec<u64>,

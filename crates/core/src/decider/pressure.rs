@@ -38,9 +38,7 @@ pub(super) struct BatchPressure {
     moved: HashMap<ActivityHash, bool, RandomState>,
 }
 
-/// The user of a record.
 struct RecordUser {
-    /// The record's place.
     record: usize,
     user: ActivityHash,
     by: ActiveBy,
@@ -95,7 +93,6 @@ impl BatchPressure {
         Some(Self { pressure, state, minute, looks, users, denied, placed, moved })
     }
 
-    /// Whether the user of a record may not come in.
     fn denies(&self, record: usize) -> bool {
         let has_place = if self.moved.is_empty() { None } else { self.has_moved_place(record) };
         has_place.map_or_else(|| self.denied.binary_search(&record).is_ok(), |has_place| !has_place)

@@ -24,12 +24,10 @@ pub(super) struct Stake {
     pub(super) owed_since: Option<Time>,
 }
 
-/// The stakes of one batch.
 pub(super) struct Stakes {
     pub(super) lender: Arc<dyn Lender>,
     pub(super) claim: Arc<Claim>,
     pub(super) leases: Vec<Option<LeaseNumber>>,
-    /// The clock of the batch.
     pub(super) now: Time,
     pub(super) of_records: Vec<Stake>,
 }
@@ -80,7 +78,6 @@ impl Settlement {
         self.is_handed_over = true;
     }
 
-    /// Its outputs are committed.
     pub fn committed(mut self) {
         self.permits.drain(..).for_each(Taken::spend);
         if let Some(stakes) = self.stakes.take() {
@@ -94,7 +91,6 @@ impl Settlement {
         self.stakes.take().map(|stakes| Unclear(Some(stakes)))
     }
 
-    /// How many permits it has.
     #[cfg(test)]
     pub(super) fn permits(&self) -> u64 {
         self.permits.iter().map(Taken::permits).sum()

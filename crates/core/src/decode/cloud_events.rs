@@ -3,9 +3,7 @@
 /// A header of a record. Neither part need be UTF-8.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header<'a> {
-    /// Its name.
     pub key: &'a [u8],
-    /// Its value, which may be null.
     pub value: Option<&'a [u8]>,
 }
 

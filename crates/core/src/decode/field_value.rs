@@ -23,7 +23,6 @@ use super::{
     walk::Found,
 };
 
-/// Where fields are read from.
 pub(super) trait FieldSource<'a> {
     /// What stands at a field's own place, as far as nearly all intents have it. Everything else, and all that is wrong,
     /// is for [`FieldSource::given`].
@@ -53,7 +52,6 @@ pub(super) struct FieldReader<'t, 'a> {
     pub(super) trie: &'t Trie,
     pub(super) found: &'t Found<'t, 'a>,
     pub(super) mode: ContentMode<'a>,
-    /// How messages call a field.
     pub(super) name: NameOf,
 }
 
@@ -66,18 +64,15 @@ pub(super) enum Usual<'a> {
     Text(&'a str),
     /// A number of digits alone.
     Digits(&'a str),
-    /// Something else.
     Other,
 }
 
-/// Where something stood.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum FoundAt {
     Slot(FieldSlot),
     Header(&'static str),
 }
 
-/// What was given for a field.
 #[derive(Debug)]
 pub(super) struct FieldValue<'t, 'a> {
     pub(super) name: &'static str,
@@ -263,7 +258,6 @@ impl<'a> FieldValue<'_, 'a> {
         }
     }
 
-    /// Any string.
     pub(super) fn text(self) -> Result<Cow<'a, str>, DeadLetter> {
         match self.scalar {
             Scalar::Text(text) => Ok(text),
@@ -305,7 +299,6 @@ impl<'a> FieldValue<'_, 'a> {
         time.ok_or_else(|| DeadLetter::new(BadTime, format!("{} {problem}", self.what())))
     }
 
-    /// The name of a time zone.
     pub(super) fn zone(self) -> Result<Zone, DeadLetter> {
         let zone = match &self.scalar {
             Scalar::Text(name) => Zone::named(name),
@@ -328,7 +321,6 @@ impl<'a> FieldValue<'_, 'a> {
         }
     }
 
-    /// The dead letter for a field that is not what it has to be.
     fn wrong(&self, expected: &str) -> DeadLetter {
         let kind = match &self.scalar {
             Scalar::Text(_) => JsonKind::String.as_str(),

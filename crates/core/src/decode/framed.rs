@@ -19,9 +19,6 @@ use super::{
 };
 
 /// Reads an intent with a frame.
-///
-/// # Errors
-/// The dead letter that the record becomes.
 pub(super) fn decode<'a>(
     value: Option<&'a [u8]>,
     headers: impl IntoIterator<Item = Header<'a>>,

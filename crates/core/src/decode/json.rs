@@ -14,7 +14,6 @@ use super::super::{
 };
 use super::scan::utf16_escape;
 
-/// The type of a JSON value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum JsonKind {
     Object,
@@ -40,7 +39,6 @@ impl JsonKind {
 }
 
 impl JsonKind {
-    /// It, in words.
     pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::Object => "an object",
@@ -91,12 +89,10 @@ pub(super) fn precheck(text: &str) -> Result<(), DeadLetter> {
     surrogates(text)
 }
 
-/// Refuses a text that is not JSON.
 pub(super) fn validate(text: &str) -> Result<(), DeadLetter> {
     serde_json::from_str::<IgnoredAny>(text).map(|_| ()).map_err(|error| not_json(text, &error))
 }
 
-/// The dead letter for a parser's error in a text.
 fn not_json(text: &str, error: &serde_json::Error) -> DeadLetter {
     let message = error.to_string();
     let problem = message.rsplit_once(" at line ").map_or(message.as_str(), |(problem, _)| problem);

@@ -100,9 +100,6 @@ fn read_json<'a>(
 
 /// Reads a user and a time, where one is given, from a record's value and headers: the fields `user_id` and `created_at`, by the rules
 /// of an intent's.
-///
-/// # Errors
-/// The dead letter that the record becomes.
 pub fn decode_user_and_time<'a>(
     value: Option<&'a [u8]>,
     headers: impl IntoIterator<Item = Header<'a>>,
@@ -111,7 +108,6 @@ pub fn decode_user_and_time<'a>(
     read(value, headers, fields, |_, source| Ok((UserHash::of(&user_id(source)?), created_at(source)?)))
 }
 
-/// Finds the fields of a record, and judges them.
 #[inline(always)]
 fn read<'a, T>(
     value: Option<&'a [u8]>,
@@ -188,7 +184,6 @@ fn intent<'a>(value: IntentValue<'a>, source: &impl FieldSource<'a>) -> Result<I
     })
 }
 
-/// The id, and its hash.
 #[inline(always)]
 fn id<'a>(source: &impl FieldSource<'a>) -> Result<(Cow<'a, str>, IdHash), DeadLetter> {
     match source.usual(IntentField::Id) {

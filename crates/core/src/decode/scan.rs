@@ -18,7 +18,6 @@ pub(super) struct Refused;
 /// What a value is, as far as it is read in another way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PieceForm {
-    /// There is no value.
     Nothing,
     Null,
     /// A string without escapes: it says what it is as it stands.
@@ -45,7 +44,6 @@ pub(super) struct Piece {
 }
 
 impl Piece {
-    /// No value.
     pub(super) const NOTHING: Self = Self { form: PieceForm::Nothing, start: 0, end: 0 };
 
     #[inline(always)]
@@ -191,7 +189,6 @@ impl<'a> Scan<'a> {
         Piece::new(form, start, self.at)
     }
 
-    /// A piece, as it stands.
     #[inline(always)]
     pub(super) fn bytes_of(&self, piece: &Piece) -> &'a [u8] {
         &self.bytes[piece.start as usize..piece.end as usize]
@@ -273,7 +270,6 @@ impl<'a> Scan<'a> {
         Ok(())
     }
 
-    /// The digits behind others.
     #[inline(never)]
     fn more_digits(&mut self) {
         while self.bytes.get(self.at).is_some_and(u8::is_ascii_digit) {
@@ -288,7 +284,6 @@ impl<'a> Scan<'a> {
         is
     }
 
-    /// The string that begins here.
     #[inline(always)]
     fn string(&mut self) -> Result<Piece, Refused> {
         let start = self.at + 1;

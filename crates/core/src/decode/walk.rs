@@ -12,7 +12,6 @@ pub(super) struct Found<'t, 'a> {
 }
 
 impl<'t, 'a> Found<'t, 'a> {
-    /// Nothing, so far.
     pub(super) const fn nothing(text: &'a str) -> Self {
         Self { text, pieces: [Piece::NOTHING; FieldSlot::COUNT], twice: None }
     }

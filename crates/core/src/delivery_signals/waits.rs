@@ -28,7 +28,6 @@ pub struct WaitingQueue {
     pub lag: Lag,
     /// The drain rate, by what signals leave of it.
     pub drain_per_s: f64,
-    /// The route's `ahead`.
     pub ahead: Duration,
 }
 

@@ -22,12 +22,10 @@ pub const MAX_DEPTH: usize = 32;
 /// The most problems that are collected: whoever has more mends these first.
 pub const MAX_PROBLEMS: usize = 100;
 
-/// A format that documents are written in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// TOML 1.0.
     Toml,
-    /// JSON.
     Json,
 }
 
@@ -54,41 +52,31 @@ pub enum Origin {
 /// A value and where it comes from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
-    /// Where it comes from.
     pub origin: Origin,
-    /// The value.
     pub value: Value,
 }
 
 /// What documents are made of.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
-    /// JSON's null.
     Null,
-    /// true or false.
     Flag(bool),
-    /// A whole number.
     Whole(i128),
     /// Any other number, as written.
     Number(String),
-    /// A string.
     Text(String),
     /// TOML's date and time, as written.
     Date(String),
-    /// A list.
     List(Vec<Node>),
     /// Keys and their values, each key once.
     Table(Vec<TableEntry>),
 }
 
-/// One key of a table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TableEntry {
-    /// The key.
     pub key: String,
     /// Where the key comes from.
     pub origin: Origin,
-    /// Its value.
     pub node: Node,
 }
 
@@ -139,9 +127,6 @@ impl<'d> Document<'d> {
     }
 
     /// What the check made, if it found no problem.
-    ///
-    /// # Errors
-    /// The problems, by place.
     pub fn finish<T>(self, made: Option<T>) -> Result<T, Problems> {
         let mut problems = self.problems.into_inner();
         match made {

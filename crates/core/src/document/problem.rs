@@ -11,7 +11,6 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// A problem at a place of a named text.
     pub(super) fn new(name: &str, text: &str, origin: &Origin, message: String) -> Self {
         match origin {
             Origin::Text(byte) => {
@@ -56,7 +55,6 @@ fn line_and_column(text: &str, byte: usize) -> (usize, usize) {
 pub struct Problems(pub(super) Vec<Problem>);
 
 impl Problems {
-    /// The problems.
     #[must_use]
     pub fn all(&self) -> &[Problem] {
         &self.0

@@ -39,9 +39,6 @@ pub fn must_be(what: &str, node: &Node) -> String {
 pub const MAX_TEXT_BYTES: usize = 256;
 
 /// A string with at least one character and no control characters, of at most [`MAX_TEXT_BYTES`].
-///
-/// # Errors
-/// What it must be.
 pub fn text(node: &Node) -> Parsed<&str> {
     match &node.value {
         Value::Text(text) if text.is_empty() => Err("must not be empty".into()),
@@ -62,10 +59,6 @@ pub fn text(node: &Node) -> Parsed<&str> {
     }
 }
 
-/// A whole number in a range.
-///
-/// # Errors
-/// What it must be.
 pub fn whole<T: TryFrom<i128> + Copy + Into<i128>>(node: &Node, range: RangeInclusive<T>) -> Parsed<T> {
     let (first, last): (i128, i128) = ((*range.start()).into(), (*range.end()).into());
     let found = if let Value::Whole(number) = node.value { Some(number) } else { None };
@@ -75,10 +68,6 @@ pub fn whole<T: TryFrom<i128> + Copy + Into<i128>>(node: &Node, range: RangeIncl
     }
 }
 
-/// true or false.
-///
-/// # Errors
-/// What it must be.
 pub fn flag(node: &Node) -> Parsed<bool> {
     if let Value::Flag(flag) = node.value { Ok(flag) } else { Err(must_be("true or false", node)) }
 }
@@ -87,18 +76,12 @@ pub fn flag(node: &Node) -> Parsed<bool> {
 pub const DURATION_PATTERN: &str = r"^\s*([0-9]+(\.[0-9]+)?\s*(nanos|nsec|ns|usec|us|µs|millis|msec|ms|seconds?|secs?|s|minutes?|mins?|m|hours?|hrs?|h|days?|d|weeks?|wks?|w|months?|years?|yrs?|y)\s*)+$";
 
 /// A length of time above 0, such as `24h` or `90m`, in milliseconds; at most ten years.
-///
-/// # Errors
-/// What it must be.
 pub fn duration(node: &Node) -> Parsed<Duration> {
     let duration = duration_or_zero(node)?;
     if duration.is_zero() { Err("must be longer than 0".into()) } else { Ok(duration) }
 }
 
 /// The same, or 0.
-///
-/// # Errors
-/// What it must be.
 pub fn duration_or_zero(node: &Node) -> Parsed<Duration> {
     const MAX_DAYS: u64 = 3_660;
     const HOW: &str = "a length of time such as \"24h\", \"7d\", \"90m\" or \"500ms\"";
@@ -122,18 +105,12 @@ fn has_months_as_m(text: &str) -> bool {
 }
 
 /// A length of time such as `24h`, as a command line gives it.
-///
-/// # Errors
-/// What is wrong.
 pub fn length(text: &str) -> Parsed<Duration> {
     let length = humantime::parse_duration(text).map_err(|error| error.to_string())?;
     if has_months_as_m(text) { Err("write m for minutes, or months".to_owned()) } else { Ok(length) }
 }
 
 /// [`duration`] as milliseconds.
-///
-/// # Errors
-/// What it must be.
 pub fn duration_ms(node: &Node) -> Parsed<i64> {
     duration(node).map(|duration| i64::try_from(duration.as_millis()).unwrap_or(i64::MAX))
 }
@@ -156,9 +133,6 @@ pub fn one_of<T: Copy>(node: &Node, words: &[(&str, T)]) -> Parsed<T> {
 }
 
 /// One string, or a list of strings with at least one.
-///
-/// # Errors
-/// What it must be.
 pub fn texts(node: &Node) -> Parsed<Vec<&str>> {
     let Value::List(items) = &node.value else {
         return match node.value {

@@ -5,9 +5,7 @@ use super::IntentField;
 /// Something that is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FieldSlot {
-    /// A field of the intent.
     Field(IntentField),
-    /// A member of a structured CloudEvent.
     Event(EventMember),
 }
 
@@ -39,7 +37,6 @@ impl EventMember {
 }
 
 impl FieldSlot {
-    /// How many there are.
     pub(crate) const COUNT: usize = IntentField::ALL.len() + EventMember::ALL.len();
 
     /// Its number, below [`FieldSlot::COUNT`].
@@ -53,10 +50,8 @@ impl FieldSlot {
 
 const _: () = assert!(FieldSlot::COUNT <= u16::BITS as usize, "a node's children fit into a set of 16 bits");
 
-/// One place of the tree.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TrieNode {
-    /// The place, as a pointer.
     pub(crate) pointer: String,
     /// What is read here.
     pub(crate) slots: Vec<FieldSlot>,
@@ -66,7 +61,6 @@ pub(crate) struct TrieNode {
     by_kind: [u16; NAME_KINDS],
 }
 
-/// How many kinds of names are told apart.
 const NAME_KINDS: usize = 32;
 
 /// A few bits of a name that tell most names apart.
@@ -96,10 +90,8 @@ impl TrieNode {
     }
 }
 
-/// A step.
 #[derive(Debug, Clone)]
 pub(crate) struct Child {
-    /// The member's name.
     pub(crate) name: String,
     /// How a member of this name begins, as nearly all write it.
     pub(crate) member: QuotedName,
@@ -137,7 +129,6 @@ impl QuotedName {
         self.text.len()
     }
 
-    /// Whether a text begins with it.
     #[inline(always)]
     pub(crate) fn begins(&self, text: &[u8]) -> bool {
         match text.first_chunk() {
@@ -155,7 +146,6 @@ pub(crate) struct Trie {
 }
 
 impl Trie {
-    /// The tree of these places.
     pub(crate) fn new<'p>(places: impl IntoIterator<Item = (FieldSlot, &'p [String])>) -> Self {
         let mut trie = Self { nodes: vec![TrieNode::default()] };
         for (slot, steps) in places {
@@ -190,12 +180,10 @@ impl Trie {
         self
     }
 
-    /// A node of the tree.
     pub(crate) fn node(&self, node: usize) -> &TrieNode {
         &self.nodes[node]
     }
 
-    /// Where a slot is read, as a pointer.
     pub(crate) fn pointer(&self, slot: FieldSlot) -> &str {
         self.nodes.iter().find(|node| node.slots.contains(&slot)).map_or("", |node| node.pointer.as_str())
     }

@@ -13,7 +13,6 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
-/// The number of a call of the ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallNumber(pub(super) u64);
 
@@ -39,14 +38,11 @@ impl LeaseNumber {
     }
 }
 
-/// A budget as a claim uses it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BudgetUse {
-    /// Which one.
     pub id: BudgetId,
     /// Its limit, in costs.
     pub limit: u64,
-    /// The window that it is in.
     pub span: SpanNow,
     /// Whether a refill takes what is left where that is less than a unit.
     pub best_effort: bool,
@@ -55,7 +51,6 @@ pub struct BudgetUse {
     pub unavailable_after: Option<Duration>,
 }
 
-/// What one intent of a claim wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Want {
     /// Its budgets: a place in [`Claim::sets`].
@@ -106,7 +101,6 @@ pub struct Spent {
     pub free_at: Option<Duration>,
 }
 
-/// The answers to a claim.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Answers {
     /// For each intent.
@@ -120,7 +114,6 @@ pub struct Answers {
     pub counted_for_ms: Vec<Option<i64>>,
 }
 
-/// What became of a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Claimed {
     /// It has taken what it was granted.
@@ -138,11 +131,8 @@ pub struct Refused;
 pub struct DueTurn {
     /// To answer it by.
     pub call: CallNumber,
-    /// Of this budget.
     pub budget: BudgetId,
-    /// The turn's number.
     pub number: TurnNumber,
-    /// What is asked and told.
     pub turn: TakeTurn,
 }
 
@@ -155,10 +145,8 @@ pub struct Due {
     pub next_at: Option<Duration>,
 }
 
-/// What is known of a budget.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BudgetState {
-    /// Which one.
     pub id: BudgetId,
     /// The window that it was last claimed in.
     pub span: SpanNow,
@@ -176,13 +164,10 @@ pub struct BudgetState {
     pub unavailable_since: Option<Duration>,
 }
 
-/// How a budget answers to what is more than the tokens that are held of it.
+/// How a budget answers to what is more than the tokens that are held of it. While it is open, the ledger is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// The ledger is asked.
     Open,
-    /// It is denied.
     Spent { used: u64, free_at: Moment },
-    /// It is unavailable.
     Unavailable,
 }

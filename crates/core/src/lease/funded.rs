@@ -13,7 +13,6 @@ pub type Unspent = Vec<(BudgetId, LeaseNumber, u64)>;
 
 /// Who has granted tokens. It is told at once and without a wait, so that what is dropped half way tells it, too.
 pub trait Lender: Send + Sync {
-    /// Takes tokens back that were not spent.
     fn take_back(&self, tokens: Unspent);
 
     /// Has the ledger count what replays owe that took no tokens, where it has not counted them.
@@ -29,7 +28,6 @@ pub struct Funded {
 }
 
 impl Funded {
-    /// These tokens are granted.
     #[must_use]
     pub fn new(claim: Arc<Claim>, answers: Answers, lender: Arc<dyn Lender>) -> Self {
         Self { claim, answers, lender: Some(lender) }

@@ -13,13 +13,10 @@ const NO_COUNT: CountId = CountId(i64::MIN);
 /// When tokens may be spent, and where they are given back to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Terms {
-    /// From when on.
     pub(super) since: Moment,
     /// Until when: no longer at this moment.
     pub(super) ends: Moment,
-    /// The ledger's bucket.
     pub(super) bucket: i64,
-    /// The ledger's count.
     pub(super) count_id: CountId,
 }
 
@@ -63,7 +60,6 @@ pub(super) struct Held {
     grants: Vec<Grant>,
 }
 
-/// Tokens that were taken to be spent.
 pub(super) struct Taken {
     /// The strictest of their terms: by these they may come back. `None` where there were none.
     pub(super) terms: Option<Terms>,
@@ -83,17 +79,14 @@ impl Held {
         self.grants.iter().filter(lasting).map(|grant| grant.tokens).sum()
     }
 
-    /// How many there are.
     pub(super) fn total(&self) -> u64 {
         self.grants.iter().map(|grant| grant.tokens).sum()
     }
 
-    /// When the first grant ends.
     pub(super) fn first_end(&self) -> Moment {
         self.grants.first().map_or(Moment::NEVER, |grant| grant.terms.ends)
     }
 
-    /// The earliest end of a grant after this moment.
     pub(super) fn next_end(&self, after: Moment) -> Moment {
         let ends = self.grants.iter().map(|grant| grant.terms.ends);
         ends.filter(|ends| *ends > after).min().unwrap_or(Moment::NEVER)

@@ -24,7 +24,6 @@ pub(super) struct Line {
     pub(super) taken: u64,
     /// The smallest cost among these intents.
     pub(super) smallest: u8,
-    /// Whether it denied an intent.
     pub(super) has_denied: bool,
 }
 

@@ -17,7 +17,6 @@ const MOST_DOUBLINGS: u8 = 8;
 /// batch take: such leases end again and again before anybody can spend them.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LeaseLength {
-    /// At first, in milliseconds.
     first_ms: u32,
     doublings: u8,
 }
@@ -36,7 +35,6 @@ impl LeaseLength {
         first.max(KEPT.min(first * 2_u32.pow(u32::from(self.doublings))))
     }
 
-    /// Whether it can grow.
     pub(super) fn may_be_longer(self) -> bool {
         self.get() < KEPT
     }

@@ -12,12 +12,10 @@ impl Moment {
     /// After everything.
     pub(super) const NEVER: Self = Self(u64::MAX);
 
-    /// The moment when this much has passed.
     pub(super) fn of(passed: Duration) -> Self {
         Self(nanos(passed))
     }
 
-    /// Later by this much.
     pub(super) fn plus(self, by: Duration) -> Self {
         Self(self.0.saturating_add(nanos(by)))
     }

@@ -119,7 +119,6 @@ impl Outbox {
         &self.queue
     }
 
-    /// A turn is made.
     pub(super) fn asks(&mut self, asker: Asker) {
         self.asker = Some(asker);
     }
@@ -214,7 +213,6 @@ impl Outboxes {
         true
     }
 
-    /// Replays owe so much.
     pub(super) fn owe(&mut self, owed: Owed) {
         let budget = owed.used.id.clone();
         self.change(&budget, |outbox| outbox.owe(owed));
@@ -243,7 +241,6 @@ impl Outboxes {
         self.by_wake.first().map_or(Moment::NEVER, |(at, _)| *at)
     }
 
-    /// How many tokens wait to go back.
     pub(super) fn unreturned(&self) -> u64 {
         self.all.values().flat_map(|outbox| &outbox.back).map(|given| given.tokens).sum()
     }

@@ -12,9 +12,7 @@ const LATE_MS: i64 = 5_000;
 /// since they were admitted has to count them, or it grants their tokens to others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Owed {
-    /// The budget.
     pub used: BudgetUse,
-    /// How many.
     pub tokens: u64,
     /// How long before their batch was judged they were admitted, in milliseconds.
     pub admitted_ago_ms: i64,

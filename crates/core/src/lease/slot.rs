@@ -65,15 +65,12 @@ pub(super) struct Slot {
     claimed_at: Moment,
     /// Another limit or period of the same budget has been claimed since.
     is_superseded: bool,
-    /// Which claim was the last.
     pub(super) last_claim: u64,
-    /// When it is looked at again.
     pub(super) wake_at: Moment,
     /// Whether it is to be looked at when something is next due.
     pub(super) is_dirty: bool,
 }
 
-/// What the waiting tickets lack.
 struct Lack {
     tokens: u64,
     smallest: u8,
@@ -108,7 +105,6 @@ impl Slot {
         }
     }
 
-    /// Notes that it is claimed.
     pub(super) fn claimed(&mut self, best_effort: bool, claim: u64, now: Moment) {
         self.best_effort = best_effort;
         (self.claimed_at, self.is_superseded) = (now, false);
@@ -143,7 +139,6 @@ impl Slot {
         self.closed.filter(|closed| now < closed.until)
     }
 
-    /// What is known of it.
     pub(super) fn state(&self, now: Moment) -> BudgetState {
         let Key { id, span, limit } = (*self.key).clone();
         let closed = self.closed(now);
@@ -315,7 +310,6 @@ impl Slot {
         self.over_at() <= now
     }
 
-    /// Takes the tokens of a claim.
     pub(super) fn spend(&mut self, tokens: u64, judged_at: Moment) -> Option<Terms> {
         let taken = self.held.take(tokens, judged_at);
         // Spent in the first half of its lease: one half as long would have done.
@@ -330,7 +324,6 @@ impl Slot {
         taken.terms
     }
 
-    /// Removes the tokens whose lease has ended.
     pub(super) fn end_leases(&mut self, now: Moment) -> Vec<Grant> {
         let ended: Vec<Grant> = self.held.end(now).collect();
         for _ in ended.iter().filter(|grant| grant.is_mostly_unspent()) {

@@ -15,7 +15,6 @@ pub(super) struct Spending {
 }
 
 impl Spending {
-    /// Tokens are spent.
     pub(super) fn add(&mut self, tokens: u64, now: Moment) {
         *self = Self { tokens: self.at(now).tokens + tokens, ..self.at(now) };
     }

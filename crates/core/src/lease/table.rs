@@ -106,7 +106,6 @@ impl Table {
         due
     }
 
-    /// It has been looked at, and is looked at again then.
     pub(super) fn looked_at(&mut self, number: u32, next: Moment) {
         let slot = self.slots[number as usize].as_mut().expect(KNOWN);
         slot.is_dirty = false;
@@ -119,7 +118,6 @@ impl Table {
         }
     }
 
-    /// When the first is looked at again.
     pub(super) fn next_look(&self) -> Moment {
         self.by_wake.first().map_or(Moment::NEVER, |(at, _)| *at)
     }
@@ -142,7 +140,6 @@ impl Table {
         slot
     }
 
-    /// All of them.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Slot> {
         self.slots.iter().flatten()
     }

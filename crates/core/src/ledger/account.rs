@@ -46,7 +46,6 @@ pub struct Account {
 }
 
 impl Account {
-    /// Charges tokens.
     pub fn add(&mut self, place: i64, tokens: u64) {
         if tokens > 0 {
             *self.charges.entry(place).or_default() += tokens;
@@ -66,7 +65,6 @@ impl Account {
         back
     }
 
-    /// Charges what another account has.
     pub fn merge(&mut self, other: Self) {
         for (place, tokens) in other.charges {
             self.add(place, tokens);
@@ -82,7 +80,6 @@ impl Account {
         }
     }
 
-    /// How many tokens count at `now`.
     #[must_use]
     pub fn used(&self, span: SpanNow, now: i64) -> u64 {
         match span {

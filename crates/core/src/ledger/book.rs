@@ -22,15 +22,12 @@ pub struct TokenBook {
     since: Option<i64>,
     /// The tokens of rolling windows, in the buckets that their leases end in.
     rolling: Account,
-    /// Those of calendar periods.
     periods: Account,
-    /// Those of all time.
     total: Account,
     /// Each holder's last turn, which holds what that was granted.
     holders: MemberRecords<OnLease>,
 }
 
-/// What a holder has on lease.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct OnLease {
     /// The bucket of its last grant.
@@ -86,7 +83,6 @@ impl Reference<BudgetTokens> for TokenBook {
 }
 
 impl TokenBook {
-    /// How the budget stands.
     #[must_use]
     pub fn look(&self, turn: &TakeTurn, now: Time) -> TakeAnswer {
         let now = now.millis();
@@ -100,7 +96,6 @@ impl TokenBook {
         self.tokens(span).clone_from(tokens);
     }
 
-    /// Those of this kind of span.
     fn tokens(&mut self, span: SpanNow) -> &mut Account {
         match span {
             SpanNow::Rolling { .. } => &mut self.rolling,
@@ -162,7 +157,6 @@ impl TokenBook {
         (granted, own)
     }
 
-    /// How many tokens a turn is granted.
     fn grant_of(&self, holder: &str, turn: &TakeTurn, now: i64) -> u64 {
         let TakeTurn { span, limit, need, want, unit, least, .. } = *turn;
         let left = limit.saturating_sub(self.account(span).used(span, now));

@@ -23,7 +23,6 @@ pub struct Recount {
     accounts: BTreeMap<BudgetId, Account>,
 }
 
-/// A budget that is counted.
 #[derive(Debug, Clone)]
 struct Counted {
     budget: Budget,
@@ -49,7 +48,6 @@ impl Recount {
         self.budgets.values().map(|counted| counted.window.start(self.now)).min()
     }
 
-    /// Counts an approved record.
     pub fn add(&mut self, spent: &Spent) {
         let names = spent.budgets.iter().filter_map(|name| self.budgets.get_key_value(name.as_str()));
         for (name, counted) in names {
@@ -89,7 +87,6 @@ impl Recount {
         self.accounts.keys()
     }
 
-    /// The account of a budget.
     #[must_use]
     pub fn of(&self, id: &BudgetId) -> Account {
         self.accounts.get(id).cloned().unwrap_or_default()

@@ -34,7 +34,6 @@ pub(super) struct Drain {
     /// When they were seen to change since it began, resumed or went back, and what they were then; the last ones, ascending. The
     /// first one is where counting begins: nobody knows over how long a time that was done.
     changes: VecDeque<(f64, u64)>,
-    /// The lag of the last samples.
     lags: VecDeque<(f64, f64)>,
     /// The end offsets when the committed ones changed last.
     end: u64,
@@ -188,7 +187,6 @@ impl Drain {
         measured_from.zip(self.busy_since).is_some_and(|(from, since)| from >= since - looks_back)
     }
 
-    /// Notes a rate that was measured.
     fn note_best(&mut self, now: f64, rate: f64) {
         match self.best.back_mut() {
             Some((at, most)) if now - *at < BEST_EVERY_S => *most = most.max(rate),

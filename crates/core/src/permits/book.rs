@@ -20,7 +20,6 @@ const BEST_KEPT: i64 = 10;
 /// The bucket counts in parts of a permit, so that each millisecond adds whole ones.
 const PARTS: u64 = 1_000;
 
-/// The permits of one route.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RouteBook {
     /// What is registered of its service; `None`: it has none.
@@ -57,7 +56,6 @@ struct Bucket {
     at: i64,
 }
 
-/// What the other members of a route have.
 struct Others {
     held: u64,
     recent: u64,

@@ -5,7 +5,6 @@ use crate::time::Time;
 /// The mean of processing times is as if it had been of so many before.
 const MEAN_OF: u64 = 20;
 
-/// What is registered of a service.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Registry {
     /// Its registered instances, including expired ones.
@@ -16,14 +15,11 @@ pub struct Registry {
     pub took_us: u64,
 }
 
-/// An instance of a service, as it is registered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Registered {
-    /// What it takes per second.
     pub capacity_per_s: u64,
     /// After what its callers give up.
     pub timeout_ms: u64,
-    /// Until when it is registered.
     pub ends: Time,
 }
 
@@ -36,7 +32,6 @@ pub(super) struct Live {
 }
 
 impl Registry {
-    /// What its live instances have registered.
     pub(super) fn look(&self, now: Time) -> Live {
         let live = || self.instances.iter().filter(|registered| registered.ends > now);
         Live {

@@ -18,7 +18,6 @@ impl ServiceName {
         ((1..=MAX_BYTES).contains(&text.len()) && text.bytes().all(is_known)).then(|| Self(text.into()))
     }
 
-    /// The name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

@@ -16,15 +16,11 @@ use crate::{
 pub struct IntentFacts<'a> {
     /// The user's segment: an index into the names given to [`PolicyEval::new`]; `None` in none.
     pub segment: Option<usize>,
-    /// Channel, category and campaign.
     pub class: ClassNames<'a>,
-    /// When it was made.
     pub created_at: Option<Time>,
     /// Kafka's time of the record, which stands in for a missing `created_at`.
     pub kafka_timestamp: Option<Time>,
-    /// The time from which it is expired.
     pub expires_at: Option<Time>,
-    /// The time from which it may be approved.
     pub not_before: Option<Time>,
     /// The user's zone, where the intent names it.
     pub zone: Option<&'a Zone>,
@@ -58,7 +54,6 @@ pub enum GateReason {
 /// The cap that denied, as a decision reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeniedCap<'e> {
-    /// The cap.
     pub cap: &'e Cap,
     /// The first moment at which it would let the same intent through; `None` where there is none.
     pub eligible_at: Option<Time>,
@@ -167,7 +162,6 @@ impl PolicyEval {
         self.now = now;
     }
 
-    /// The policy.
     #[must_use]
     pub fn policy(&self) -> &Arc<Policy> {
         &self.policy
@@ -242,7 +236,6 @@ impl PolicyEval {
         self.expired_at(intent, then).then_some(GateReason::Expired)
     }
 
-    /// Whether an intent has expired by then.
     #[must_use]
     pub fn expired_at(&self, intent: &IntentFacts<'_>, then: Time) -> bool {
         let past = intent.expires_at.is_some_and(|expiry| then >= expiry);

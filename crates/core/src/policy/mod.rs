@@ -65,20 +65,16 @@ impl std::fmt::Display for CapWindow {
     }
 }
 
-/// One cap.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cap {
     /// Its name, unlike that of any other cap of the segment.
     pub name: Arc<str>,
     /// The most that may be sent in the window, in costs; 0: never anything.
     pub limit: u32,
-    /// What it looks back over.
     pub window: CapWindow,
     /// The channels and categories that it is asked for, and that count.
     pub filter: Arc<Filter>,
-    /// Whether sends of all campaigns count or those of the intent's own.
     pub scope: Scope,
-    /// What becomes of an intent that it denies.
     pub action: Action,
 }
 
@@ -116,9 +112,7 @@ pub enum Counts {
 /// A rule for what is never capped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bypass {
-    /// The intents.
     pub selection: Selection,
-    /// Whether what it lets through counts.
     pub counts: Counts,
 }
 
@@ -129,7 +123,6 @@ pub enum Unavailable {
     Wait,
     /// It is sent without asking a cap, and recorded once the history is back.
     Approve,
-    /// It is not sent.
     Suppress,
 }
 
@@ -148,16 +141,13 @@ impl Unavailable {
 /// A rule for intents of an unavailable shard. All its filters must match.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OnUnavailable {
-    /// The channels and categories that it matches.
     pub filter: Filter,
-    /// What becomes of their intents.
     pub action: Unavailable,
 }
 
 /// Whether verdicts are carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// They are.
     Enforce,
     /// They are taken and reported, and everything is sent all the same.
     Shadow,
@@ -170,7 +160,6 @@ pub struct Policy {
     pub version: String,
     /// The zone of users whose intents name none.
     pub timezone: Zone,
-    /// Each named segment's caps.
     pub segments: BTreeMap<String, Arc<Caps>>,
     /// What everybody else is held to: users of no segment, and of a segment that is not named.
     pub default: Arc<Caps>,
@@ -178,7 +167,6 @@ pub struct Policy {
     pub bypass: Vec<Bypass>,
     /// Rules for unavailable shards. The first matching rule applies; an intent that matches none waits.
     pub on_unavailable: Vec<OnUnavailable>,
-    /// When nothing is sent.
     pub quiet_hours: Option<QuietHours>,
     /// What is not sent any more, deferred intents included.
     pub stops: Vec<Selection>,
@@ -193,12 +181,10 @@ pub struct Policy {
     pub defer_max_ms: i64,
     /// An intent older than this, in milliseconds, has expired.
     pub max_age_ms: Option<i64>,
-    /// Whether verdicts are carried out.
     pub mode: Mode,
 }
 
 impl Policy {
-    /// The caps of a user: of this segment, or of no segment.
     #[must_use]
     pub fn caps_of(&self, segment: Option<&str>) -> &Arc<Caps> {
         segment.and_then(|name| self.segments.get(name)).unwrap_or(&self.default)
@@ -210,7 +196,6 @@ impl Policy {
         self.bypass.iter().find(|rule| rule.selection.matches(class)).is_none_or(|rule| rule.counts != Counts::No)
     }
 
-    /// The disposition of an intent of this class while its history is unavailable.
     #[must_use]
     pub fn unavailable(&self, class: &ClassNames<'_>) -> Unavailable {
         let rule = self.on_unavailable.iter().find(|rule| rule.filter.matches(class.channel, class.category));
@@ -244,7 +229,6 @@ impl Policy {
         self.segments.keys().map(String::as_str).filter(|name| !in_set.contains(name)).collect()
     }
 
-    /// The campaigns that it names.
     pub fn campaigns(&self) -> impl Iterator<Item = &str> {
         let Self { bypass, stops, budgets, routes, .. } = self;
         let selections = bypass.iter().map(|rule| &rule.selection).chain(stops);

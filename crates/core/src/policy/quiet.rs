@@ -39,7 +39,6 @@ impl QuietHours {
         Self { action: Action::Defer, spread_ms, ..self }
     }
 
-    /// What becomes of an intent that comes in them.
     #[must_use]
     pub fn action(&self) -> Action {
         self.action
@@ -73,7 +72,6 @@ impl QuietHours {
         self.to
     }
 
-    /// The intents that they hold for.
     #[must_use]
     pub fn filter(&self) -> &Filter {
         &self.filter

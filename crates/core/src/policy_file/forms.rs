@@ -55,7 +55,6 @@ impl<F> Check<F> {
     }
 }
 
-/// A string.
 pub(super) fn text() -> Check<impl Read<Arc<str>>> {
     Check { form: Form::Text, read: |at: &ValueAt<'_>| at.parse(value::text).map(Arc::<str>::from) }
 }
@@ -89,12 +88,10 @@ pub(super) fn between(range: RangeInclusive<i64>) -> Check<impl Read<i64>> {
     Check { form: Form::Duration, read }
 }
 
-/// true or false.
 pub(super) fn flag() -> Check<impl Read<bool>> {
     Check { form: Form::Flag, read: |at: &ValueAt<'_>| at.parse(value::flag) }
 }
 
-/// A whole number in a range.
 pub(super) fn whole<T>(range: RangeInclusive<T>) -> Check<impl Read<T>>
 where
     T: TryFrom<i128> + Into<i128> + Into<u64> + Copy,
@@ -104,13 +101,11 @@ where
     Check { form: Form::Whole(8 * size_of::<T>(), least, most), read }
 }
 
-/// One of some words.
 pub(super) fn word<T: Copy>(words: &'static [(&'static str, T)]) -> Check<impl Read<T>> {
     let form = Form::Words(words.iter().map(|(word, _)| *word).collect());
     Check { form, read: move |at: &ValueAt<'_>| at.parse(|node| value::one_of(node, words)) }
 }
 
-/// A table.
 pub(super) fn table<D: Declared>() -> Check<impl Read<D::Made>> {
     Check { form: Form::Table(D::declared), read: D::read }
 }

@@ -36,7 +36,6 @@ pub(super) struct Alternatives {
 
 /// A table that is declared, and what it is turned into.
 pub(super) trait Declared {
-    /// What it is turned into.
     type Made;
 
     /// The table, for the schema and the documentation.
@@ -128,12 +127,10 @@ impl<'d> ValueAt<'d> {
         Self { node, path, ..*self }
     }
 
-    /// The path of a key of this table.
     fn path_of(&self, key: &str) -> String {
         if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
     }
 
-    /// Notes what is wrong with it.
     pub(super) fn note(&self, reason: &str) {
         let path = if self.path.is_empty() { "the document" } else { &self.path };
         let join = if reason.starts_with('[') { "" } else { " " };
@@ -160,7 +157,6 @@ impl<'d> ValueAt<'d> {
         None
     }
 
-    /// The value of one entry of this table.
     pub(super) fn entry(&self, entry: &'d TableEntry) -> Self {
         self.inner(&entry.node, self.path_of(&entry.key))
     }

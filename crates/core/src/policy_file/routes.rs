@@ -22,7 +22,6 @@ pub(super) const LONGEST_NAME: usize = 64;
 const MAX_RATE: u64 = 1_000_000_000;
 /// The longest that a request takes on the network, in milliseconds.
 const MAX_NETWORK_MS: i64 = 60_000;
-/// The most attempts to deliver.
 const MAX_ATTEMPTS: u32 = 100;
 
 const WHEN_FULL: &[(&str, WhenFull)] = &[("wait", WhenFull::Wait), ("suppress", WhenFull::Suppress)];

@@ -2,21 +2,17 @@
 
 use serde::Serialize;
 
-/// How one node of the store is.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct NodeHealth {
     /// `host:port`.
     pub node: String,
     /// What is wrong; `None` where it answers.
     pub trouble: Option<String>,
-    /// How long it took to answer, in milliseconds.
     pub answered_ms: f64,
     /// used_memory, in bytes; `None` where the node does not tell.
     pub used_bytes: Option<u64>,
     /// maxmemory, in bytes; `None` where there is none or the node does not tell.
     pub limit_bytes: Option<u64>,
-    /// Replicas connected.
     pub replicas: Option<u64>,
-    /// Commands a second.
     pub commands_per_s: Option<u64>,
 }

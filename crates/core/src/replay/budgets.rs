@@ -24,7 +24,6 @@ pub struct ReplayBudgets {
     /// When each budget first denied an intent, by its name in the policy.
     first_spent: BTreeMap<Arc<str>, Time>,
     lender: Arc<dyn Lender>,
-    /// What was granted and not spent.
     unspent: mpsc::Receiver<Unspent>,
 }
 
@@ -50,7 +49,6 @@ impl ReplayBudgets {
         Self { policy, accounts, first_spent, lender: Arc::new(ReplayLender(back)), unspent }
     }
 
-    /// Whether the policy has none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.policy.budgets.is_empty()

@@ -50,7 +50,6 @@ pub(super) struct CountsByName<T> {
 }
 
 impl<T: Default> CountsByName<T> {
-    /// The counter of this name.
     pub(super) fn of(&mut self, name: Option<&str>) -> &mut T {
         let Some(name) = name else { return self.unnamed.get_or_insert_default() };
         let full = self.named.len() >= MAX_NAMES;

@@ -5,10 +5,8 @@ use crate::{
     verdict::{SuppressReason, Suppressed, Verdict},
 };
 
-/// The outcome of an intent under one policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
-    /// Whether the intent was deferred, once or more often.
     pub deferred: bool,
     /// Its verdict; `None` where it is still deferred at the end.
     pub ruling: Option<Ruling>,
@@ -19,21 +17,16 @@ pub struct Outcome {
 pub struct Ruling {
     /// When it was given: when the intent came, or when its deferral was due.
     pub at: Time,
-    /// Whether the intent is approved.
     pub sent: bool,
     /// Why it is suppressed, or would be but for shadow mode.
     pub why: Option<SuppressReason>,
-    /// The cap that denied it.
     pub cap: Option<Box<str>>,
-    /// The budget that denied it.
     pub budget: Option<Box<str>>,
 }
 
 impl Outcome {
-    /// Still deferred at the end.
     pub const STILL_DEFERRED: Self = Self { deferred: true, ruling: None };
 
-    /// This verdict, given at `at`.
     #[must_use]
     pub fn of(verdict: &Verdict<'_>, at: Time, deferred: bool) -> Self {
         let suppressed = verdict.suppressed();
@@ -46,7 +39,6 @@ impl Outcome {
         Self { deferred, ruling: Some(Ruling { at, sent, why: suppressed.map(Suppressed::reason), cap, budget }) }
     }
 
-    /// Whether the intent is approved.
     pub(super) fn sent(&self) -> bool {
         self.ruling.as_ref().is_some_and(|ruling| ruling.sent)
     }

@@ -41,7 +41,6 @@ pub struct PressurePeak {
     pub active_users: u64,
     /// When they first were; `None` without one.
     pub at: Option<Time>,
-    /// The intents that were deferred because of pressure.
     pub deferred: u64,
 }
 
@@ -127,7 +126,6 @@ impl ReplayPressure {
         self.deferred += 1;
     }
 
-    /// What it came to.
     #[must_use]
     pub fn peak(&self) -> PressurePeak {
         PressurePeak { active_users: self.peak, at: self.peak_at, deferred: self.deferred }

@@ -53,7 +53,6 @@ pub struct ReplaySource {
 }
 
 impl ReplaySource {
-    /// Counts a record that is no intent.
     pub fn dead_letter(&mut self, reason: DeadLetterReason) {
         *self.dead_letters.entry(reason.as_str()).or_default() += 1;
     }

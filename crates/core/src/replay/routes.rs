@@ -17,7 +17,6 @@ pub struct ReplayRoutes {
     queues: Vec<ReplayQueue>,
 }
 
-/// The intents of one route.
 #[derive(Debug, Clone, Copy, Default)]
 struct ReplayQueue {
     intents: u64,
@@ -43,7 +42,6 @@ pub struct RouteTotals {
 }
 
 impl ReplayRoutes {
-    /// No intent was approved.
     #[must_use]
     pub fn new(policy: Arc<Policy>) -> Self {
         let queues = vec![ReplayQueue::default(); policy.routes.len()];

@@ -24,15 +24,12 @@ use crate::{
 
 const HOUR_MS: i64 = 60 * 60 * 1000;
 
-/// A counter for each policy.
 pub(super) type PerPolicy<T> = [T; POLICIES];
 
 /// One intent, judged by each policy.
 #[derive(Debug, Clone, Copy)]
 pub struct Judged<'j> {
-    /// The intent.
     pub intent: &'j Intent<'j>,
-    /// When it came.
     pub at: Time,
     /// The user's segment: its place in the set, and its name.
     pub segment: Option<(usize, &'j str)>,
@@ -56,7 +53,6 @@ pub(super) struct BudgetTally {
     pub(super) first_spent: PerPolicy<Option<Time>>,
 }
 
-/// All that is counted.
 #[derive(Debug, Clone)]
 pub struct ReplayTally {
     pub(super) zone: Zone,
@@ -120,7 +116,6 @@ impl ReplayTally {
         }
     }
 
-    /// Counts an intent.
     pub fn add(&mut self, judged: &Judged<'_>) {
         let Judged { intent, at, segment, outcomes } = *judged;
         let (first, last) = self.span.unwrap_or((at, at));

@@ -5,10 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use super::{counts::POLICIES, outcome::Outcome};
 use crate::shard::UserHash;
 
-/// One user's outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UserCounts {
-    /// The user's id.
     pub user_id: Box<str>,
     /// The segment, by its place in the set.
     pub segment: Option<u32>,

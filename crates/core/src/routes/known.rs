@@ -43,7 +43,6 @@ impl RouteKnown {
         Self { rule: None, best_per_s: None, measured_per_s: None, ..self.clone() }
     }
 
-    /// How many intents wait.
     #[must_use]
     pub fn waiting(&self) -> u64 {
         self.waiting.iter().sum()

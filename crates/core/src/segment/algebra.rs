@@ -7,16 +7,12 @@ use super::{Blocks, Members, UserIdKind};
 /// What is made of two segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SetOperation {
-    /// Who is in either.
     Union,
-    /// Who is in both.
     Intersect,
-    /// Who is in the first and not in the second.
     Minus,
 }
 
 impl Members {
-    /// Nobody, of this kind.
     #[must_use]
     pub fn none(kind: UserIdKind) -> Self {
         match kind {

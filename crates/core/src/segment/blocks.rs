@@ -21,14 +21,12 @@ pub struct Blocks {
     places: Vec<u16>,
 }
 
-/// The block of an id.
 #[must_use]
 pub const fn block_of(id: u32) -> u16 {
     (id >> BLOCK_BITS) as u16
 }
 
 impl Blocks {
-    /// Nobody.
     #[must_use]
     pub const fn new() -> Self {
         Self { keys: Vec::new(), bitmaps: Vec::new(), places: Vec::new() }
@@ -42,7 +40,6 @@ impl Blocks {
         fits.then(|| self.put(self.keys.len(), key, bitmap))
     }
 
-    /// Adds one id.
     pub fn insert(&mut self, id: u32) {
         let key = block_of(id);
         // Ids come ascending as a rule, and then the block is the last one.
@@ -57,7 +54,6 @@ impl Blocks {
         self.bitmaps[at].insert(id);
     }
 
-    /// Puts a block at its place.
     fn put(&mut self, at: usize, key: u16, bitmap: RoaringBitmap) {
         self.keys.insert(at, key);
         self.bitmaps.insert(at, bitmap);
@@ -78,25 +74,21 @@ impl Blocks {
         self.places.shrink_to_fit();
     }
 
-    /// How many ids these are.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.bitmaps.iter().map(RoaringBitmap::len).sum()
     }
 
-    /// Whether these are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
 
-    /// Whether an id is among them.
     #[must_use]
     pub fn contains(&self, id: u32) -> bool {
         self.block(block_of(id)).is_some_and(|bitmap| bitmap.contains(id))
     }
 
-    /// The members of a block, if it has any.
     pub(super) fn block(&self, key: u16) -> Option<&RoaringBitmap> {
         let place = usize::from(*self.places.get(usize::from(key))?);
         (self.keys.get(place) == Some(&key)).then(|| &self.bitmaps[place])
@@ -107,7 +99,6 @@ impl Blocks {
         self.bitmaps.iter()
     }
 
-    /// All of them in one bitmap.
     #[must_use]
     pub fn to_bitmap(&self) -> RoaringBitmap {
         let mut all = RoaringBitmap::new();
@@ -121,7 +112,6 @@ impl Blocks {
         self.bitmaps[first..].iter().flat_map(move |bitmap| bitmap.range(start..))
     }
 
-    /// How many ids are in both.
     #[must_use]
     pub fn intersection_len(&self, other: &Self) -> u64 {
         self.in_both(other).map(|(ours, theirs)| ours.intersection_len(theirs)).sum()
@@ -132,7 +122,6 @@ impl Blocks {
         self.in_both(other).flat_map(|(ours, theirs)| ours & theirs)
     }
 
-    /// These and others.
     #[must_use]
     pub fn combined(&self, operation: SetOperation, other: &Self) -> Self {
         let (none, mut combined) = (RoaringBitmap::new(), Self::new());
@@ -152,7 +141,6 @@ impl Blocks {
         combined
     }
 
-    /// The blocks that both have.
     fn in_both<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = (&'a RoaringBitmap, &'a RoaringBitmap)> {
         let ours = self.keys.iter().zip(&self.bitmaps);
         ours.filter_map(|(key, bitmap)| Some((bitmap, other.block(*key)?)))

@@ -6,10 +6,8 @@ use serde::Serialize;
 
 use super::{Members, SegmentSet, SetOperation};
 
-/// How one segment changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SegmentChange {
-    /// Its name.
     pub name: String,
     /// How many users it had; `None` if it was not there.
     pub before: Option<u64>,
@@ -19,24 +17,18 @@ pub struct SegmentChange {
     pub added: u64,
     /// Users who are in no segment now.
     pub removed: u64,
-    /// Users who came from other segments.
     pub moved_in: u64,
-    /// Users who went to other segments.
     pub moved_out: u64,
 }
 
 /// Users who went from one segment to another.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Move {
-    /// The segment they were in.
     pub from: String,
-    /// The one they are in now.
     pub to: String,
-    /// How many they are.
     pub users: u64,
 }
 
-/// What changed from one version of a set to another.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SetChange {
     /// Each segment of either: those of the later version in its order, then those that are gone.

@@ -14,23 +14,19 @@ pub const MAX_OBJECT_BYTES: u64 = 64 * 1024 * 1024 * 1024;
 /// The longest version, name or object key, in bytes; version and name travel in record headers.
 pub const MAX_TEXT_BYTES: usize = 256;
 
-/// What is wrong with a manifest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ManifestError {
     /// Not JSON, or a field is missing or of the wrong type.
     #[error("{0}")]
     Shape(String),
-    /// A field has a value that cannot be.
     #[error("{field}: {problem}")]
     Field {
         /// The field, as a path.
         field: String,
-        /// What is wrong with it.
         problem: String,
     },
 }
 
-/// A SHA-256 checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Sha256(pub [u8; 32]);
 
@@ -68,25 +64,20 @@ impl ObjectKey {
         Ok(Self(key.to_owned()))
     }
 
-    /// The key as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// One segment of a manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ManifestSegment {
     /// The segment's name, one of its kind in the set.
     pub name: String,
     /// Where its bitmap is.
     pub object: ObjectKey,
-    /// The object's size.
     pub bytes: u64,
-    /// The object's checksum.
     pub sha256: Sha256,
-    /// How many users are in it.
     pub cardinality: u64,
 }
 
@@ -95,7 +86,6 @@ pub struct ManifestSegment {
 pub struct Manifest {
     /// Names this state of the set; any text.
     pub version: String,
-    /// What the bitmaps hold.
     pub user_id: UserIdKind,
     /// The segments, in order of precedence: a user in two of them is in the first. At least one.
     pub segments: Vec<ManifestSegment>,

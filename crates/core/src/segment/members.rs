@@ -4,7 +4,6 @@ use roaring::RoaringTreemap;
 
 use super::Blocks;
 
-/// Who is in a segment.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Members {
     /// Ids below 2^32.
@@ -19,14 +18,12 @@ pub enum Members {
 /// Some members of a segment, ascending.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
-    /// The members.
     pub members: Vec<u64>,
     /// The member to go on after; `None` if these were the last.
     pub next: Option<u64>,
 }
 
 impl Members {
-    /// How many users these are.
     #[must_use]
     pub fn len(&self) -> u64 {
         match self {
@@ -36,13 +33,11 @@ impl Members {
         }
     }
 
-    /// Whether these are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether a number is among them.
     #[must_use]
     pub fn contains(&self, number: u64) -> bool {
         match self {

@@ -8,10 +8,8 @@ use super::{Members, Sha256, UserIdKind, UserIds};
 use crate::intent::Intent;
 pub use lookup::LookupScratch;
 
-/// One segment of a loaded set.
 #[derive(Debug, Clone)]
 pub struct Segment {
-    /// Its name.
     pub name: String,
     /// Checksum of the object that its members came from; the same one is not loaded twice.
     pub sha256: Sha256,
@@ -26,16 +24,13 @@ pub struct Segment {
 pub struct Overlap {
     /// The one that wins.
     pub first: usize,
-    /// The other one.
     pub second: usize,
-    /// How many users are in both.
     pub users: u64,
 }
 
 /// Where a user is; segments by their places in the set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UserSegment {
-    /// In no segment.
     Nowhere,
     /// In this one alone.
     In(usize),
@@ -84,13 +79,11 @@ impl SegmentSet {
         Self { version, ids, segments, overlaps, also_in }
     }
 
-    /// The version that its manifest names.
     #[must_use]
     pub fn version(&self) -> &str {
         &self.version
     }
 
-    /// What its bitmaps hold.
     #[must_use]
     pub const fn user_id(&self) -> UserIdKind {
         self.ids.kind()
@@ -108,7 +101,6 @@ impl SegmentSet {
         &self.overlaps
     }
 
-    /// The place of a segment.
     #[must_use]
     pub fn position(&self, name: &str) -> Option<usize> {
         self.segments.iter().position(|segment| segment.name == name)
@@ -133,7 +125,6 @@ impl SegmentSet {
         self.segments.get(segment).is_some_and(|segment| segment.members.contains(number))
     }
 
-    /// Where this user is.
     #[must_use]
     pub fn lookup(&self, user_id: &str) -> UserSegment {
         self.number(user_id).map_or(UserSegment::Nowhere, |number| self.lookup_number(number))

@@ -50,7 +50,6 @@ impl UserIds {
         Self { kind, prefix: prefix.into() }
     }
 
-    /// The kind.
     #[must_use]
     pub const fn kind(&self) -> UserIdKind {
         self.kind

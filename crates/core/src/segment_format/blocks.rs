@@ -25,9 +25,6 @@ const MIN_CONTAINERS_WITH_OFFSETS: usize = 4;
 type Described = [u8; 4];
 
 /// Reads one 32-bit bitmap.
-///
-/// # Errors
-/// The bytes are not that.
 pub(super) fn read_blocks(reader: &mut impl Read) -> io::Result<Blocks> {
     let (runs, described) = read_head(reader)?;
     let mut blocks = Blocks::new();

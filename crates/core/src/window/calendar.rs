@@ -18,7 +18,6 @@ const HOUR_MS: i64 = 60 * 60 * 1000;
 /// A day on which no clock is moved.
 pub(crate) const DAY_MS: i64 = 24 * HOUR_MS;
 
-/// A calendar period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Period {
     /// From midnight.
@@ -65,7 +64,6 @@ impl Period {
         }
     }
 
-    /// The first day of the period that `day` lies in.
     fn first_day(self, day: Date) -> Date {
         match self {
             Self::Day => day,
@@ -91,7 +89,6 @@ impl Period {
     }
 }
 
-/// Where the period that `at` lies in began.
 fn start(period: Period, zone: &Zone, at: Time) -> Time {
     let first = period.first_day(local(zone, at).date());
     let following = first_instant(zone, midnight(period.following(first)));

@@ -33,7 +33,6 @@ impl LastSecond {
         self.sum
     }
 
-    /// Counts one.
     pub(super) fn count(&mut self, now_ms: u64) {
         self.sum(now_ms);
         self.counts[place(self.at)] += 1;

@@ -28,7 +28,6 @@ pub enum Denial {
 }
 
 impl Denial {
-    /// All of them.
     pub const ALL: [Self; 5] = [Self::Rate, Self::Concurrency, Self::Starting, Self::NoLease, Self::Full];
 
     /// The word for programs.
@@ -53,7 +52,6 @@ struct Asks {
     over_concurrency: u64,
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct Sharing {
     /// The last reply; `None`: there has been none.

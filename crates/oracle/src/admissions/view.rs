@@ -3,10 +3,8 @@
 use super::share::Sharing;
 use crate::service::{ServiceName, Total};
 
-/// See the module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdmissionsView {
-    /// The service.
     pub service: ServiceName,
     /// What is registered, as of the last turn.
     pub total: Total,

@@ -31,7 +31,6 @@ const MOST_WAITING: usize = 1_024;
 /// How often it looks what has timed out, at least.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// What came of a call.
 enum Called {
     Turned(ServiceName, Result<ShareReply, StoreError>),
     Answered {
@@ -46,7 +45,6 @@ pub struct ServiceKeeper<S, C> {
     admissions: Admissions,
     /// Makes one more, where all are in use: a node that does not answer keeps no other waiting.
     connect: Box<dyn Fn() -> S + Send>,
-    /// Those that are not in use.
     free: Vec<S>,
     clock: C,
     observer: Arc<dyn AdmissionObserver>,
@@ -163,7 +161,6 @@ where
         let _ = reply.send(admission);
     }
 
-    /// Begins the turns that are due.
     fn take_turns(&mut self) {
         for (service, number, turn) in self.admissions.due_turns(self.now_ms()) {
             let mut services = self.free.pop().unwrap_or_else(|| (self.connect)());

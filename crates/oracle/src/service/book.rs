@@ -21,7 +21,6 @@ use super::{
 /// How long a service without instances is remembered, in milliseconds.
 const KEEP_MS: i64 = 60_000;
 
-/// See the module.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServiceBook {
     instances: BTreeMap<String, Instance>,

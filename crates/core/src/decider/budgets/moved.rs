@@ -6,7 +6,6 @@ use super::{BatchBudgets, NONE, Wanted};
 use crate::lease::{Outcome, Want};
 
 impl BatchBudgets {
-    /// Whether an intent needs more than these tokens.
     pub(in crate::decider) fn lacks_tokens(&self, record: usize, tokens: &[u64]) -> bool {
         let Wanted { set, cost, .. } = self.wanted[record];
         let lacks = |place: &u32| tokens[*place as usize] < u64::from(cost);

@@ -8,7 +8,6 @@ use crate::{
     routes::{Pool, Taken},
 };
 
-/// What a record lacks of its route.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::decider) enum Lacks {
     /// It has no route.
@@ -19,7 +18,6 @@ pub(in crate::decider) enum Lacks {
     More,
 }
 
-/// The permits of a route that came back.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::decider) struct BackPermits {
     all: u64,
@@ -28,7 +26,6 @@ pub(in crate::decider) struct BackPermits {
 }
 
 impl BackPermits {
-    /// How many are for records of a pool.
     pub(in crate::decider) fn left(self, pool: Pool) -> u64 {
         match pool {
             Pool::General => self.general.min(self.all),
@@ -64,7 +61,6 @@ impl BatchCapacity {
         back.collect()
     }
 
-    /// Gives a record a permit of its route that came back.
     pub(in crate::decider) fn give(&mut self, record: usize, (route, pool): (usize, Pool), back: &mut BackPermits) {
         back.all -= 1;
         if pool == Pool::General {

@@ -20,7 +20,6 @@ impl BackPlaces {
         u64::try_from(self.users.len()).unwrap_or(u64::MAX)
     }
 
-    /// Takes the first one.
     fn take(&mut self) -> Option<ActivityHash> {
         while let Some(user) = self.order.pop_front() {
             if self.users.remove(&user) {
@@ -32,7 +31,6 @@ impl BackPlaces {
 }
 
 impl BatchPressure {
-    /// How many users have taken a place.
     pub(in crate::decider) fn placed(&self) -> u64 {
         u64::try_from(self.placed.len()).unwrap_or(u64::MAX)
     }

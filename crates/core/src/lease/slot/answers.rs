@@ -47,7 +47,6 @@ impl Slot {
         }
     }
 
-    /// The ledger answers.
     pub(in crate::lease) fn heard(&mut self) {
         (self.refused_since, self.refusals, self.pause_until) = (Moment::NEVER, 0, Moment::START);
     }

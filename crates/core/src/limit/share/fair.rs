@@ -6,7 +6,6 @@ const ROTATE_MS: i64 = 10_000;
 /// One of those who share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Wanting<'w> {
-    /// How much it wants.
     pub want: u64,
     /// Its name, by which those who want as much are ordered.
     pub name: &'w str,

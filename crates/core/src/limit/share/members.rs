@@ -7,19 +7,15 @@ use super::{TurnNumber, TurnOrder, fair::Wanting};
 /// What is recorded of one of them: of its last turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Member<M> {
-    /// The turn.
     pub last: TurnNumber,
     /// From when on it is none, in milliseconds since 1970.
     pub ends: i64,
-    /// What it holds.
     pub held: u64,
-    /// What it wants.
     pub wanted: u64,
     /// What else its limit needs to know.
     pub more: M,
 }
 
-/// All of them, by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemberRecords<M>(BTreeMap<Box<str>, Member<M>>);
 
@@ -30,7 +26,6 @@ impl<M> Default for MemberRecords<M> {
 }
 
 impl<M> MemberRecords<M> {
-    /// Forgets those that have ended.
     pub fn drop_ended(&mut self, now: i64) {
         self.0.retain(|_, member| member.ends > now);
     }
@@ -41,13 +36,11 @@ impl<M> MemberRecords<M> {
         self.0.get(name).filter(|member| member.ends > now)
     }
 
-    /// How a turn comes after the last one of its member.
     #[must_use]
     pub fn order(&self, name: &str, turn: TurnNumber, now: i64) -> TurnOrder {
         self.get(name, now).map_or(TurnOrder::New, |member| turn.after(member.last))
     }
 
-    /// Whether there is one of this name.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.0.contains_key(name)
@@ -58,7 +51,6 @@ impl<M> MemberRecords<M> {
         self.0.iter().map(|(name, member)| (&**name, member))
     }
 
-    /// All but this one.
     pub fn others<'m>(&'m self, own: &'m str) -> impl Iterator<Item = (&'m str, &'m Member<M>)> {
         self.all().filter(move |(name, _)| *name != own)
     }
@@ -68,7 +60,6 @@ impl<M> MemberRecords<M> {
         self.others(own).map(|(name, member)| Wanting { want: member.wanted, name })
     }
 
-    /// How many there are.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.0.len() as u64
@@ -79,7 +70,6 @@ impl<M> MemberRecords<M> {
         self.0.insert(name.into(), member);
     }
 
-    /// A member leaves.
     pub fn remove(&mut self, name: &str) {
         self.0.remove(name);
     }

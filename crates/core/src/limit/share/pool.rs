@@ -67,7 +67,6 @@ impl UnitPool {
         self.held.load(Ordering::Acquire)
     }
 
-    /// So many more.
     pub fn add(&self, units: u64) {
         self.held.fetch_add(units, Ordering::AcqRel);
         self.left.fetch_add(units, Ordering::AcqRel);

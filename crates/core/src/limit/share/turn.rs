@@ -23,7 +23,6 @@ pub struct TurnNumber {
 /// How a turn comes after the last one of its member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TurnOrder {
-    /// It was not made before.
     New,
     /// It is that one, repeated.
     Same,
@@ -34,7 +33,6 @@ pub enum TurnOrder {
 }
 
 impl TurnNumber {
-    /// How it comes after the last one.
     pub(crate) fn after(self, last: Self) -> TurnOrder {
         match (self.run.cmp(&last.run), self.number.cmp(&last.number)) {
             (Ordering::Less, _) => TurnOrder::RunBefore,
