@@ -19,9 +19,7 @@ use rdkafka::consumer::{BaseConsumer, Consumer};
 
 use super::lane_context::LaneContext;
 
-/// The pause between two questions.
 const EVERY: Duration = Duration::from_secs(5);
-/// How long an answer may take.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// So many questions in a row without an answer, and the client is given up: half a minute.
 const LOST_AFTER: u32 = 3;

@@ -23,10 +23,8 @@ pub enum Delivery {
     AtLeastOnce,
 }
 
-/// What a consumer reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reads {
-    /// What anybody publishes.
     Published,
     /// What weir has deferred: it trusts the last headers.
     Deferred,
@@ -34,32 +32,26 @@ pub enum Reads {
     Since(Time),
 }
 
-/// In which order partitions are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadOrder {
-    /// As brokers answer.
     AsFetched,
     /// By turns, so that a full partition does not hold up the others.
     ByTurns,
 }
 
-/// The topics of a wheel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WheelTopics {
-    /// What their names begin with.
     pub prefix: String,
     hours: String,
     minutes: String,
 }
 
 impl WheelTopics {
-    /// Those of a prefix.
     #[must_use]
     pub fn of(prefix: &str) -> Self {
         Self { prefix: prefix.to_owned(), hours: Ring::Hours.topic(prefix), minutes: Ring::Minutes.topic(prefix) }
     }
 
-    /// The topic of a ring.
     #[must_use]
     pub fn topic(&self, ring: Ring) -> &str {
         match ring {
@@ -72,42 +64,28 @@ impl WheelTopics {
 /// Where a partition starts whose committed offset is not there, or not readable any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OffsetReset {
-    /// At the first record.
     Earliest,
-    /// Behind the last record.
     Latest,
-    /// Nowhere: it is an error.
     Refuse,
 }
 
-/// What the Kafka edge needs to know.
 #[derive(Debug, Clone)]
 pub struct KafkaOptions {
     /// `host:port,host:port`.
     pub brokers: String,
-    /// The consumer group.
     pub group: String,
-    /// The intents topic.
     pub intents: String,
-    /// The approved topic.
     pub approved: String,
-    /// The approved topics of channels that have one of their own.
     pub approved_by_channel: BTreeMap<String, String>,
-    /// The suppressed topic.
     pub suppressed: String,
-    /// The dead-letter topic.
     pub dead_letters: String,
-    /// The refunds topic, where there is one.
     pub refunds: Option<String>,
-    /// The topic of reports of active users, where there is one.
     pub activity: Option<String>,
-    /// The topic of reports of deliveries, where there is one.
     pub delivery_reports: Option<String>,
     /// The topic of approved records whose delivery failed, where there is one.
     pub retries: Option<String>,
     /// The topic for approved records whose delivery is not retried any more, if configured.
     pub undelivered: Option<String>,
-    /// The topics that intents are deferred to, where there are some.
     pub deferred: Option<WheelTopics>,
     /// Topics that intents were deferred to before, until they are empty.
     pub deferred_before: Vec<WheelTopics>,
@@ -115,11 +93,8 @@ pub struct KafkaOptions {
     pub waiting: Option<String>,
     /// The routes whose waiting intents are written, by their numbers.
     pub routes: Arc<Routes>,
-    /// What the consumers read.
     pub reads: Reads,
-    /// In which order consumers read partitions.
     pub read_order: ReadOrder,
-    /// How a batch becomes visible.
     pub delivery: Delivery,
     /// This instance's name, the stable part of its transactional ids.
     pub instance: String,
@@ -127,15 +102,12 @@ pub struct KafkaOptions {
     pub tokens: Option<Arc<dyn tokens::Tokens>>,
     /// Settings handed to librdkafka as they are, over ours.
     pub properties: BTreeMap<String, String>,
-    /// The files of these properties.
     pub files: Arc<PropertyFiles>,
-    /// How much a lane's clients and batches may hold.
     pub memory: LaneMemory,
     /// Records without headers that are handed to the client in one call, at most; see [`RECORDS_A_CALL`].
     pub records_a_call: usize,
     /// How long it may take from the read of a record to its commit: the brokers gather records for a part of it.
     pub commit_interval: Duration,
-    /// What the output topics take, as far as it is known.
     pub limits: Arc<OutputLimits>,
 }
 
@@ -166,7 +138,6 @@ pub(super) const PARTITION_FETCH_BYTES: u64 = 524_288;
 const FETCH_BACKOFF_MS: &str = "50";
 
 impl KafkaOptions {
-    /// The output topics.
     #[must_use]
     pub fn outputs(&self) -> Vec<(Destination, &str)> {
         let approved = self.approved_topics().into_iter().zip(0..);
@@ -190,7 +161,6 @@ impl KafkaOptions {
         topics
     }
 
-    /// The number of each channel's approved topic, where it has one of its own.
     #[must_use]
     pub fn approved_by_channel(&self) -> ApprovedByChannel {
         let topics = self.approved_topics();
@@ -229,7 +199,6 @@ impl KafkaOptions {
         Some(options)
     }
 
-    /// The options of the reader of reports of deliveries, likewise.
     #[must_use]
     pub fn for_delivery_reports(&self) -> Option<Self> {
         Some(self.for_topic(self.delivery_reports.as_deref()?, "delivery-reports"))
@@ -245,7 +214,6 @@ impl KafkaOptions {
         Some(options)
     }
 
-    /// The options of the reader of a topic beside the intents, in a group of its own.
     fn for_topic(&self, topic: &str, group: &str) -> Self {
         Self {
             intents: topic.to_owned(),
@@ -265,13 +233,11 @@ impl KafkaOptions {
         }
     }
 
-    /// Settings of any client of this instance.
     #[must_use]
     pub fn client(&self) -> ClientConfig {
         self.with_properties(&[])
     }
 
-    /// Settings of a lane's consumer.
     #[must_use]
     pub fn consumer(&self) -> ClientConfig {
         let mut config = self.with_properties(&[
@@ -300,7 +266,6 @@ impl KafkaOptions {
         config
     }
 
-    /// Settings of a lane's producer.
     #[must_use]
     pub fn producer(&self, lane: usize) -> ClientConfig {
         let mut config = self.with_properties(&[

@@ -27,7 +27,6 @@ pub struct ClientErrorCapture {
 }
 
 impl ClientErrorCapture {
-    /// That of a client of these options.
     #[must_use]
     pub fn of(options: &KafkaOptions) -> Self {
         Self { tokens: options.tokens.clone(), ..Self::default() }

@@ -69,7 +69,6 @@ fn partitions_of(
     Ok(partitions)
 }
 
-/// Those of these partitions of which the group has committed an offset.
 fn committed(
     options: &KafkaOptions,
     consumer: &Asking,

@@ -20,36 +20,19 @@ const OFFSETS_TIMEOUT: Duration = Duration::from_secs(30);
 const LEADER_PATIENCE: Duration = Duration::from_secs(15);
 const LEADER_PAUSE: Duration = Duration::from_millis(500);
 
-/// Why a topic cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// No broker answers, or weir may not ask.
     #[error(transparent)]
     Topic(#[from] TopicError),
-    /// There is no such topic.
     #[error("the topic {topic} does not exist at {brokers}: check its name")]
-    Missing {
-        /// Where.
-        brokers: String,
-        /// Which.
-        topic: String,
-    },
-    /// A partition cannot be read.
+    Missing { brokers: String, topic: String },
     #[error("partition {partition} of {topic} cannot be read: {reason}")]
-    Partition {
-        /// The topic.
-        topic: String,
-        /// The partition.
-        partition: i32,
-        /// Why.
-        reason: String,
-    },
+    Partition { topic: String, partition: i32, reason: String },
 }
 
-/// A part of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// Which partition.
     pub partition: i32,
     /// The first offset to read.
     pub from: i64,
@@ -57,10 +40,8 @@ pub struct Span {
     pub to: i64,
 }
 
-/// What is known of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
-    /// Which partition.
     pub partition: i32,
     /// The first offset that is still there.
     pub low: i64,
@@ -141,7 +122,6 @@ fn bounds_now(
     Ok(partitions.iter().enumerate().map(of).collect())
 }
 
-/// Asks again while a partition changes its leader.
 fn while_leaders_change<T>(mut ask: impl FnMut() -> Result<T, KafkaError>) -> Result<T, KafkaError> {
     let deadline = Instant::now() + LEADER_PATIENCE;
     loop {

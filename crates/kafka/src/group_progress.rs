@@ -188,7 +188,6 @@ impl GroupProgress {
         Ok(partitions.iter().zip(committed).zip(first.into_iter().zip(end)).map(of).collect())
     }
 
-    /// Why the progress is not to be seen.
     fn unseen(&self, consumer: &Asking, topic: &str, error: KafkaError) -> TopicError {
         let why = unseen(&self.options, consumer, topic, error);
         // A member of the group needs this one; who only asks needs less.

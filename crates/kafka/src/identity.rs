@@ -19,26 +19,21 @@ use super::native::answers::Answers;
 
 /// How often it is looked at while a topic is read: how long records of a recreated topic may be taken for its predecessor's.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// How long an answer may take.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// What is known of a topic's identity.
 pub(super) struct Identity {
     answers: Answers,
     topic: CString,
     known: TopicId,
-    /// The id as of the last [`Identity::take_up`].
     taken_up: TopicId,
     /// A broker that has answered.
     broker: Option<i32>,
-    /// When it was asked for last.
     asked_at: Option<Instant>,
     /// An answer is still to come.
     is_asked: bool,
 }
 
 impl Identity {
-    /// Of a topic that nothing is known of yet.
     pub(super) fn new<C: ClientContext>(client: &Client<C>, topic: CString) -> Result<Self, String> {
         Ok(Self {
             answers: Answers::new(client)?,

@@ -25,7 +25,6 @@ use super::{
     tokens::{self, ShowsTokens, TokenSource},
 };
 
-/// A line of librdkafka's log as one of ours.
 pub(super) fn log(level: RDKafkaLogLevel, facility: &str, message: &str) {
     match level {
         RDKafkaLogLevel::Emerg | RDKafkaLogLevel::Alert | RDKafkaLogLevel::Critical | RDKafkaLogLevel::Error => {
@@ -37,22 +36,17 @@ pub(super) fn log(level: RDKafkaLogLevel, facility: &str, message: &str) {
     }
 }
 
-/// A record that was not delivered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailedDelivery {
-    /// Why.
     pub code: RDKafkaErrorCode,
-    /// Where it was to go.
     pub topic: String,
 }
 
 /// What a consumer's group asked for and what is not yet taken up.
 #[derive(Default)]
 pub enum Pending {
-    /// Nothing.
     #[default]
     Nothing,
-    /// These partitions are to be read.
     Assign {
         /// All that are this member's.
         partitions: TopicPartitionList,
@@ -61,7 +55,6 @@ pub enum Pending {
         /// The same generation, to be compared with a later one.
         generation: Generation,
     },
-    /// All are to be given up.
     Revoke,
 }
 
@@ -76,19 +69,16 @@ pub struct LaneContext {
 }
 
 impl LaneContext {
-    /// The context of a client of these options.
     #[must_use]
     pub fn of(options: &KafkaOptions) -> Self {
         Self { tokens: options.tokens.clone(), ..Self::default() }
     }
 
-    /// The rebalance that waits, if any.
     #[must_use]
     pub fn pending(&self) -> Arc<Pending> {
         self.pending.load_full()
     }
 
-    /// The rebalance has been taken up.
     pub fn taken_up(&self) {
         self.pending.store(Arc::new(Pending::Nothing));
     }

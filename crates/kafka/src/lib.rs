@@ -3,6 +3,8 @@
 //! It depends on `weir-core` alone, whose ports it implements. It is the only crate of weir that allows `unsafe`: [`native`]
 //! and its folder call librdkafka where its wrapper has no function, or copies.
 
+#![allow(missing_docs, reason = "a private crate: a doc that repeats the name is left out")]
+
 mod broker_watchdog;
 pub mod client;
 mod client_end;

@@ -13,7 +13,6 @@ use super::{
     topics::TopicError,
 };
 
-/// How often the topics are asked.
 const REFRESH_EVERY: Duration = Duration::from_secs(60);
 /// A topic's `max.message.bytes` unless brokers or topic say otherwise.
 const DEFAULT_MAX_MESSAGE_BYTES: u64 = 1_048_588;

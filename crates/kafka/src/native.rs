@@ -149,11 +149,9 @@ pub struct MessageBatch<C: ConsumerContext + 'static> {
 /// What the queue gave besides messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartitionError {
-    /// The partition.
     pub partition: i32,
     /// Where: at the end of a partition, the offset of the record that will come next.
     pub offset: i64,
-    /// What is wrong with it.
     pub code: RDKafkaErrorCode,
 }
 
@@ -192,7 +190,6 @@ impl<C: ConsumerContext> MessageBatch<C> {
         self.largest_bytes
     }
 
-    /// Whether message `index` has headers.
     #[must_use]
     pub fn has_headers(&self, index: usize) -> bool {
         !self.messages[index].headers.is_null()

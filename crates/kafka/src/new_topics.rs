@@ -40,22 +40,17 @@ pub(super) fn is_not_known_yet(code: RDKafkaErrorCode) -> bool {
     )
 }
 
-/// What topics hold that are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holds {
-    /// What the configuration names them for.
     Configured,
-    /// Intents that wait for a route.
     Waiting,
 }
 
 /// Partitions of a topic of waiting intents, at least: two campaigns of many then seldom share one.
 const WAITING_PARTITIONS: i32 = 32;
 
-/// How topics are made.
 #[derive(Debug, Clone, Copy)]
 pub struct NewTopics {
-    /// Partitions of each.
     pub partitions: i32,
     /// Partitions of a bucket, of topics that intents are deferred to.
     pub shares: u16,

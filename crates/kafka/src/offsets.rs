@@ -54,7 +54,6 @@ pub(super) enum Logical {
     Latest,
 }
 
-/// This end of each partition.
 pub(super) fn ends<C: ConsumerContext>(
     consumer: &BaseConsumer<C>,
     topic: &str,

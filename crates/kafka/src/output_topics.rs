@@ -25,7 +25,6 @@ use super::{
 
 /// How long a topic's number of partitions is taken for known: librdkafka's own `topic.metadata.refresh.interval.ms`.
 const PARTITIONS_HOLD: Duration = Duration::from_secs(300);
-/// How long asking for it may take.
 const ASK_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the brokers have to make room at a time, where the client's queue is full.
 const FULL_SLICE: Duration = Duration::from_millis(10);
@@ -36,12 +35,9 @@ const BY_KEY: i32 = -1;
 
 type Producing = BaseProducer<LaneContext>;
 
-/// Why an output was not handed over.
 #[derive(Debug)]
 pub enum Unsent {
-    /// The client did not take it.
     Refused {
-        /// Why, and where it was to go.
         failed: FailedDelivery,
         /// Partition and offset of its intent.
         intent: (i32, i64),
@@ -54,14 +50,12 @@ pub enum Unsent {
     NotSet(&'static str),
 }
 
-/// One output topic.
 struct OutputTopic {
     topic: Topic,
     name: CString,
     /// Records of a run, at most.
     run: usize,
     partitions: Option<NonZeroI32>,
-    /// When that was asked.
     asked_at: Option<Instant>,
 }
 
@@ -90,7 +84,6 @@ impl OutputTopic {
         Ok(())
     }
 
-    /// Whether the client knows this partition.
     fn knows(&self, partition: i32) -> bool {
         self.partitions.is_some_and(|count| partition < count.get())
     }
@@ -131,7 +124,6 @@ pub struct OutputTopics {
     round: RoundSize,
 }
 
-/// Records and their outputs.
 type Batch<'b> = (&'b MessageBatch<LaneContext>, &'b [Output]);
 
 impl OutputTopics {

@@ -33,7 +33,6 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// The same where all that is committed is read, and a transaction is open: longer than brokers let one be open by default
 /// (`transaction.max.timeout.ms`), which is 15 minutes.
 const TRANSACTION_PATIENCE: Duration = Duration::from_secs(16 * 60);
-/// How long one way past a record may take.
 const SEEK_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long messages are waited for between two looks at the client's events.
 const SLICE: Duration = Duration::from_millis(100);
@@ -61,11 +60,9 @@ pub struct PartitionReader {
     trouble: Option<String>,
 }
 
-/// Where the fetched messages of some partitions wait.
 struct PartitionQueue {
     messages: MessageQueue,
     partitions: Vec<i32>,
-    /// How long nothing has come of them.
     idle: Duration,
 }
 
@@ -379,7 +376,6 @@ impl PartitionReader {
     }
 }
 
-/// Whether the batch that an error is about can be read by nobody here.
 fn is_unreadable(code: RDKafkaErrorCode) -> bool {
     matches!(code, RDKafkaErrorCode::BadCompression | RDKafkaErrorCode::BadMessage | RDKafkaErrorCode::NotImplemented)
 }

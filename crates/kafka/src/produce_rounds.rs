@@ -18,17 +18,13 @@ const SENT_TOGETHER: usize = 5;
 pub struct RoundSize {
     /// In bytes. Five records may have more.
     pub bytes: u64,
-    /// In records.
     pub records: usize,
 }
 
-/// Where an output goes, and when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Addressed {
     round: u32,
-    /// The partition.
     pub partition: i32,
-    /// The topic.
     pub to: Destination,
     /// Of the record, and of its output.
     pub index: usize,
@@ -58,7 +54,6 @@ struct Last {
 }
 
 impl ProduceRounds {
-    /// None yet, of a batch of so many outputs.
     #[must_use]
     pub fn new(most: RoundSize, outputs: usize) -> Self {
         Self { most, addressed: Vec::with_capacity(outputs), last: HashMap::default() }

@@ -38,7 +38,6 @@ const ABORT_SLICES: (Duration, Duration) = (Duration::from_millis(10), Duration:
 /// What has to happen before the next batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Nothing.
     Ready,
     /// A transaction is open and has to be aborted.
     Open,
@@ -59,7 +58,6 @@ pub struct LaneProducer {
     made_for: BTreeMap<String, u64>,
     transactional_id: String,
     rights: Rights,
-    /// The edition of the files that the client was created from.
     edition: u64,
 }
 
@@ -221,7 +219,6 @@ impl LaneProducer {
         }
     }
 
-    /// What it means that an output was not handed over.
     fn unsent(&mut self, unsent: Unsent) -> CommitError {
         match unsent {
             Unsent::Refused { failed, intent: (partition, offset) } => {
@@ -262,7 +259,6 @@ impl LaneProducer {
         }
     }
 
-    /// How far a batch brings the group.
     fn offsets(&self, job: &KafkaJob) -> Result<TopicPartitionList, CommitError> {
         offsets::list(&self.options.intents, job.membership.topic, &job.progress)
             .map_err(|error| CommitError::Failed(format!("an offset was refused: {error}")))
@@ -334,7 +330,6 @@ impl LaneProducer {
         }
     }
 
-    /// What an error of the transactional client means for the lane.
     fn explain(&mut self, what: &str, error: &KafkaError) -> CommitError {
         let fatal = matches!(error, KafkaError::Transaction(inner) if inner.is_fatal());
         if fatal {
@@ -354,7 +349,6 @@ impl LaneProducer {
     }
 }
 
-/// Whether a code says that time ran out.
 fn is_time(code: RDKafkaErrorCode) -> bool {
     matches!(
         code,
@@ -365,7 +359,6 @@ fn is_time(code: RDKafkaErrorCode) -> bool {
     )
 }
 
-/// What a refused record means for the lane.
 #[expect(clippy::wildcard_enum_match_arm, reason = "librdkafka's codes are not ours to close")]
 fn refused(failed: &FailedDelivery, what: &str) -> CommitError {
     let code = failed.code;

@@ -20,7 +20,6 @@ struct Edition {
 }
 
 impl PropertyFiles {
-    /// The first edition, with these values.
     #[must_use]
     pub fn with(values: BTreeMap<String, String>) -> Self {
         Self(ArcSwap::from_pointee(Edition { number: 0, values }))

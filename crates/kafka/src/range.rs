@@ -19,10 +19,8 @@ const SLICE: Duration = Duration::from_millis(100);
 /// Records of one partition that are taken together.
 const TAKE: usize = 500;
 
-/// What to read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Range {
-    /// The topic.
     pub topic: String,
     /// From the first record of this time or later; `None` from the beginning.
     pub from: Option<Time>,
@@ -36,7 +34,6 @@ struct PartitionPart {
     next: usize,
 }
 
-/// Reads a range, record by record.
 pub struct RangeReader {
     parts: Vec<PartitionPart>,
     reader: PartitionReader,

@@ -32,7 +32,6 @@ pub(super) struct Earlier {
 }
 
 impl Earlier {
-    /// Nothing was read yet.
     pub(super) fn new() -> Self {
         Self { ends_due: None, read_before: ReadBefore::none() }
     }
@@ -42,7 +41,6 @@ impl Earlier {
         *self = Self { ends_due: Some(now + EARLIER_READERS_END), read_before: ReadBefore::All };
     }
 
-    /// Which records may have been read before.
     pub(super) fn read_before(&self) -> ReadBefore {
         self.read_before.clone()
     }

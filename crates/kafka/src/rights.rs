@@ -8,23 +8,16 @@ use super::client::KafkaOptions;
 /// A right, called as `kafka-acls` calls it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Right {
-    /// To read a topic.
     ReadTopic(String),
-    /// To write each of these topics.
     WriteTopics(Vec<String>),
-    /// To make a topic.
     CreateTopic(String),
-    /// To read a topic's settings.
     DescribeConfigs(String),
     /// To be a member of a group and commit its offsets.
     ReadGroup(String),
     /// To see what a group has committed.
     DescribeGroup(String),
-    /// To write in transactions of this id.
     WriteTransactionalId(String),
-    /// To write in transactions of the ids that begin so.
     WriteTransactionalIds {
-        /// What they begin with.
         prefix: String,
     },
     /// To write without transactions, each record once.
@@ -32,7 +25,6 @@ pub enum Right {
 }
 
 impl Right {
-    /// Whether it is a right on a group.
     pub(super) const fn is_of_a_group(&self) -> bool {
         matches!(self, Self::ReadGroup(_) | Self::DescribeGroup(_))
     }
@@ -57,7 +49,6 @@ impl std::fmt::Display for Right {
     }
 }
 
-/// What a worker's rights are about.
 #[derive(Debug, Clone)]
 pub struct Rights {
     intents: String,
@@ -67,7 +58,6 @@ pub struct Rights {
 }
 
 impl Rights {
-    /// Those of a lane.
     #[must_use]
     pub fn of(options: &KafkaOptions, lane: usize) -> Self {
         let [intents, outputs @ ..] = options.topics();

@@ -39,7 +39,6 @@ const END_TIMEOUT: Duration = Duration::from_secs(RECOVERY_WATCHDOG.as_secs() - 
 /// How often a producer that has nothing to commit is polled: librdkafka may want its next token.
 const IDLE_POLL: Duration = Duration::from_secs(1);
 
-/// A decided batch of Kafka's.
 pub(super) type KafkaJob = Job<MessageBatch<LaneContext>, Membership>;
 
 enum CommitterCommand {
@@ -79,7 +78,6 @@ pub struct KafkaSink {
     task: Task,
     /// The edition of the files that the producer was created from; `None`: none is usable.
     edition: Option<u64>,
-    /// Whether one was usable before.
     created_before: bool,
 }
 

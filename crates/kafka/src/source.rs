@@ -60,7 +60,6 @@ const LEAST_RECORD_BYTES: usize = 128 * 1024;
 pub struct Membership {
     pub(super) consumer: Arc<BaseConsumer<LaneContext>>,
     pub(super) metadata: Arc<ConsumerGroupMetadata>,
-    /// The topic that was read.
     pub(super) topic: TopicId,
 }
 

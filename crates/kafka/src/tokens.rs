@@ -44,10 +44,8 @@ pub trait Tokens: fmt::Debug + Send + Sync {
     fn token(&self) -> Result<Token, String>;
 }
 
-/// Where the tokens of a client are from, if it shows any.
 pub(super) type TokenSource = Option<Arc<dyn Tokens>>;
 
-/// A context whose client may show tokens.
 pub(super) trait ShowsTokens: ClientContext {
     fn tokens(&self) -> &TokenSource;
 }
@@ -68,7 +66,6 @@ pub(super) fn next(source: &TokenSource) -> Result<OAuthToken, Box<dyn Error>> {
     Ok(OAuthToken { token: token.value, principal_name: token.principal, lifetime_ms: token.expires_ms })
 }
 
-/// What has a client of librdkafka in it.
 pub(super) trait HasClient<C: ClientContext> {
     fn client_of(&self) -> &Client<C>;
 }
@@ -114,7 +111,6 @@ where
 pub struct AskingContext(TokenSource);
 
 impl AskingContext {
-    /// That of a client of these options.
     #[must_use]
     pub fn of(options: &KafkaOptions) -> Self {
         Self(options.tokens.clone())

@@ -19,14 +19,12 @@ use super::{
     topics::{ANSWER_TIMEOUT, TopicError, asking, unanswered},
 };
 
-/// The setting that says how long records are kept.
 pub const RETENTION_MS: &str = "retention.ms";
 const RETENTION_BYTES: &str = "retention.bytes";
 const CLEANUP_POLICY: &str = "cleanup.policy";
 const MAX_MESSAGE_BYTES: &str = "max.message.bytes";
 /// How long a broker may take to learn of a topic that another one has told of already.
 const KNOWN_WITHIN: Duration = Duration::from_secs(10);
-/// Retention without end.
 const FOR_EVER: &str = "-1";
 
 /// A topic's settings by name, the broker's defaults included.
@@ -36,17 +34,12 @@ pub struct TopicSettings(BTreeMap<String, String>);
 /// A setting by which a topic may lose records that are needed still.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeepsTooLittle {
-    /// Which setting.
     pub setting: &'static str,
-    /// What it is.
     pub value: String,
-    /// What it has to be.
     pub required: String,
-    /// Why.
     pub because: &'static str,
 }
 
-/// Of names and values.
 impl<'s> FromIterator<(&'s str, &'s str)> for TopicSettings {
     fn from_iter<I: IntoIterator<Item = (&'s str, &'s str)>>(settings: I) -> Self {
         Self(settings.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
@@ -54,7 +47,6 @@ impl<'s> FromIterator<(&'s str, &'s str)> for TopicSettings {
 }
 
 impl TopicSettings {
-    /// The largest record that the topic takes, in bytes.
     #[must_use]
     pub fn max_message_bytes(&self) -> Option<u64> {
         self.0.get(MAX_MESSAGE_BYTES)?.parse().ok()
@@ -94,7 +86,6 @@ impl TopicSettings {
 }
 
 impl KeepsTooLittle {
-    /// What the setting has to be, for people.
     #[must_use]
     pub fn must_be(&self) -> String {
         if self.setting == RETENTION_MS { format!("{} or more", self.required) } else { self.required.clone() }
@@ -160,7 +151,6 @@ fn ask(options: &KafkaOptions, topics: &[String]) -> Result<Vec<(String, Told)>,
     told.map_err(|code| unanswered(options, &consumer, KafkaError::AdminOp(code)))
 }
 
-/// What a broker tells.
 fn told(brokers: &str, answers: Vec<(String, Told)>) -> Known {
     let (mut found, mut hidden, mut unknown, mut failed) = (BTreeMap::new(), Vec::new(), Vec::new(), None);
     let brokers = brokers.to_owned();

@@ -20,170 +20,92 @@ use super::{
     topic_settings::KeepsTooLittle,
 };
 
-/// How long one answer of a broker may take.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How many lines of its log a client that failed is asked for.
 const MAX_EVENTS: usize = 128;
 
-/// What is wrong with the topics, or why that is not known.
 #[derive(Debug, thiserror::Error)]
 pub enum TopicError {
-    /// No broker answered.
     #[error(
         "no answer from Kafka at {brokers}: {reason}. Check kafka.brokers, the network, and TLS and SASL in [kafka.properties]"
     )]
     Unreachable {
-        /// Where.
         brokers: String,
         /// What the client says, and why the last connection failed.
         reason: String,
     },
-    /// The broker does not know who asks, or one of the two does not trust the other.
     #[error(
         "Kafka at {brokers} and weir do not trust each other: {cause}. Check security.protocol, sasl.mechanism, \
          sasl.username and sasl.password, or ssl.ca.location, ssl.certificate.location and ssl.key.location, in \
          [kafka.properties]; or with kafka.aws_iam_region the rights and the clock (docs/clouds.md)"
     )]
-    NotLetIn {
-        /// Where.
-        brokers: String,
-        /// What the client says.
-        cause: String,
-    },
-    /// Rights are missing.
+    NotLetIn { brokers: String, cause: String },
     #[error(
         "Kafka at {brokers} does not let weir do what it has to: grant {} (docs/security.md)",
         rights.iter().map(ToString::to_string).collect::<Vec<_>>().join(", and ")
     )]
-    NotAllowed {
-        /// Where.
-        brokers: String,
-        /// Which.
-        rights: Vec<Right>,
-    },
-    /// Topics are missing.
+    NotAllowed { brokers: String, rights: Vec<Right> },
     #[error(
         "the topics {} do not exist at {brokers}. weir check --create creates those that weir owns (all but the intents topic); the intents topic belongs to its publishers: create it with kafka-topics.sh --create. For \
          development, kafka.create_topics = true lets weir run create all of them",
         topics.join(", ")
     )]
-    Missing {
-        /// Where.
-        brokers: String,
-        /// Which.
-        topics: Vec<String>,
-    },
-    /// The partitions of a topic of a wheel are no multiple of its buckets.
+    Missing { brokers: String, topics: Vec<String> },
     #[error(
         "{topic} has {partitions} partitions, and must have {buckets}, or a multiple of that: a bucket is one partition or more \
          (docs/operations.md). Topics of another prefix can be created by weir check --create"
     )]
-    Partitions {
-        /// Which.
-        topic: String,
-        /// How many it has.
-        partitions: usize,
-        /// How many buckets it has.
-        buckets: i64,
-    },
-    /// The two topics of a wheel have different shares.
+    Partitions { topic: String, partitions: usize, buckets: i64 },
     #[error(
         "{hours} has {} partitions a bucket and {minutes} {}: both must have the same number", shares[0], shares[1]
     )]
     Shares {
-        /// The topic of the hours.
         hours: String,
-        /// The topic of the minutes.
         minutes: String,
         /// Partitions a bucket of each.
         shares: [u16; 2],
     },
-    /// A topic of a wheel may lose deferred intents.
     #[error("{topic}: {} is {}, and must be {}: {}. Run: {command}", wrong.setting, wrong.value, wrong.must_be(), wrong.because)]
-    Keeps {
-        /// Which.
-        topic: String,
-        /// By which setting.
-        wrong: Box<KeepsTooLittle>,
-        /// What repairs it.
-        command: String,
-    },
-    /// Deferred intents are in topics that nothing reads any more.
+    Keeps { topic: String, wrong: Box<KeepsTooLittle>, command: String },
     #[error(
         "up to {intents} deferred intents wait in {}, which no setting names: nothing would read them. Set kafka.deferred to the prefix that it had, or list that prefix in kafka.deferred_before, until they are decided (docs/operations.md). To give them up, delete these topics", topics.join(" and ")
     )]
     LeftBehind {
-        /// Which.
         topics: Vec<String>,
         /// How many intents at the most.
         intents: u64,
     },
-    /// Intents wait for routes in topics that `kafka.waiting` does not name any more.
     #[error(
         "up to {intents} intents wait for their routes in {}, which kafka.waiting does not name: nothing would read them. Set kafka.waiting as \
          it was until they are decided (docs/delivery.md). To give them up, delete these topics",
         topics.join(" and ")
     )]
     WaitElsewhere {
-        /// Which.
         topics: Vec<String>,
         /// How many intents at the most.
         intents: u64,
     },
-    /// The topic of a route's waiting intents has another use.
     #[error(
         "the topic of a route's waiting intents would be {topic}, which the configuration names for something else: rename the route \
          in the policy, or set another kafka.waiting"
     )]
-    Taken {
-        /// Which.
-        topic: String,
-    },
-    /// A topic could not be made.
+    Taken { topic: String },
     #[error("the topic {topic} could not be created: {reason}")]
-    NotMade {
-        /// Which.
-        topic: String,
-        /// Why.
-        reason: String,
-    },
-    /// No transaction could be opened.
+    NotMade { topic: String, reason: String },
     #[error(
         "no transaction can be opened at {brokers}: {reason}. Check the broker's log and transaction.state.log.replication.factor: a \
          cluster with fewer brokers than that cannot have transactions"
     )]
-    NoTransaction {
-        /// Where.
-        brokers: String,
-        /// Why.
-        reason: String,
-    },
-    /// Topics were created, and a broker does not know them yet.
+    NoTransaction { brokers: String, reason: String },
     #[error(
         "the topics {} were created, and a broker of {brokers} did not know them within {} s. Run the command again; if that does \
          not help, look into the brokers' logs",
         topics.join(", "), within.as_secs()
     )]
-    NotKnown {
-        /// Where.
-        brokers: String,
-        /// Which.
-        topics: Vec<String>,
-        /// How long it was waited.
-        within: Duration,
-    },
-    /// A broker does not tell a topic's settings.
+    NotKnown { brokers: String, topics: Vec<String>, within: Duration },
     #[error("Kafka at {brokers} does not tell the settings of the topic {topic}: {reason}. Look into the broker's log")]
-    NotTold {
-        /// Where.
-        brokers: String,
-        /// Which.
-        topic: String,
-        /// Why.
-        reason: String,
-    },
-    /// The client could not be made.
+    NotTold { brokers: String, topic: String, reason: String },
     #[error("the Kafka client cannot be made: {0}. Check [kafka.properties]")]
     Client(String),
 }
@@ -194,9 +116,7 @@ pub type Partitions = BTreeMap<String, usize>;
 /// Which of the topics that a worker needs are there.
 #[derive(Debug, Default)]
 pub struct Inventory {
-    /// Those that exist.
     pub found: Partitions,
-    /// Those that do not.
     pub missing: Vec<String>,
 }
 
@@ -220,7 +140,6 @@ pub fn look(options: &KafkaOptions) -> Result<Inventory, TopicError> {
     if hidden.is_empty() { Ok(inventory) } else { Err(not_allowed(options, hidden)) }
 }
 
-/// Whether the configuration names this topic.
 pub(super) fn is_named(options: &KafkaOptions, topic: &str) -> bool {
     all(options).contains(&topic)
 }
@@ -233,12 +152,10 @@ fn all(options: &KafkaOptions) -> Vec<&str> {
     options.topics().into_iter().chain(approved).chain(beside).chain(wheels).collect()
 }
 
-/// The topics that are read beside the intents, where there are some.
 const fn read_beside(options: &KafkaOptions) -> [&Option<String>; 4] {
     [&options.refunds, &options.activity, &options.delivery_reports, &options.retries]
 }
 
-/// All topics that this user may see.
 pub(super) fn visible(options: &KafkaOptions) -> Result<Partitions, TopicError> {
     all_known(options, &asking(options, &options.client())?)
 }
@@ -292,7 +209,6 @@ fn hidden(options: &KafkaOptions, consumer: &Asking, topics: &[String]) -> Resul
 
 pub(super) type Asking = BaseConsumer<ClientErrorCapture>;
 
-/// A client of these options that asks a question, with these settings.
 pub(super) fn asking(options: &KafkaOptions, config: &ClientConfig) -> Result<Asking, TopicError> {
     make(config, ClientErrorCapture::of(options)).map_err(|error| TopicError::Client(not_made(&error)))
 }
@@ -304,7 +220,6 @@ pub(super) fn handle_events(consumer: &Asking) {
     }
 }
 
-/// Why there is no answer.
 pub(super) fn unanswered(options: &KafkaOptions, consumer: &Asking, error: KafkaError) -> TopicError {
     handle_events(consumer);
     let (brokers, capture) = (options.brokers.clone(), consumer.context());
@@ -342,7 +257,6 @@ pub fn identify(options: &KafkaOptions, topic: &str) -> Result<(Topic, Vec<i32>)
     if partitions.is_empty() { Err(missing()) } else { Ok((Topic { id, ..topic.into() }, partitions)) }
 }
 
-/// Why a topic is not to be seen.
 pub(super) fn unseen(options: &KafkaOptions, consumer: &Asking, topic: &str, error: KafkaError) -> TopicError {
     match right_to_read(&error, topic) {
         Some(right) => not_allowed(options, vec![right]),
@@ -350,7 +264,6 @@ pub(super) fn unseen(options: &KafkaOptions, consumer: &Asking, topic: &str, err
     }
 }
 
-/// A client for requests about topics as a whole.
 pub(super) fn admin(options: &KafkaOptions) -> Result<AdminClient<AskingContext>, TopicError> {
     make(&options.client(), AskingContext::of(options)).map_err(|error| TopicError::Client(not_made(&error)))
 }

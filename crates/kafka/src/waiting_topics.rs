@@ -31,7 +31,6 @@ const KEPT_MS: i64 = MAX_WAIT_MS + KEPT_BEYOND_MS;
 const PARTITIONS_READ_BY_TURNS: u64 = 16;
 
 impl KafkaOptions {
-    /// The topic of intents that wait, by its number.
     #[must_use]
     pub fn waiting_on(&self, topic: WaitingTopic) -> Option<String> {
         self.waiting_topic(&self.routes.waiting_on(topic)?.name)

@@ -15,7 +15,6 @@ use super::{
     share::{OnRedis, RedisShare},
 };
 
-/// Bytes of a user's hash.
 const HASH_BYTES: usize = 8;
 /// What a call, and each entry in it, takes beside its users, about.
 const OVERHEAD_BYTES: usize = 64;

@@ -2,12 +2,10 @@
 
 use redis::ConnectionAddr;
 
-/// Host and port of a node.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeAddr {
     /// Name or IP address.
     pub host: String,
-    /// Port.
     pub port: u16,
 }
 
@@ -38,7 +36,6 @@ impl NodeAddr {
         Some(Self::announced(host, port.parse().ok()?, asked))
     }
 
-    /// A node as another one announces it.
     pub(super) fn announced(host: &str, port: u16, asked: &Self) -> Self {
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let host = if host.is_empty() || host == "?" { &asked.host } else { host };

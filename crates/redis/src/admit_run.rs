@@ -34,7 +34,6 @@ use super::{
 /// How often new kinds are read in one batch.
 const MAX_RELOADS: usize = 4;
 
-/// The state of one batch.
 pub(super) struct AdmitRun<'a> {
     batch: &'a AdmitBatch<'a>,
     answers: &'a mut [Option<Answer>],
@@ -50,7 +49,6 @@ pub(super) struct AdmitRun<'a> {
     moving: BTreeSet<u16>,
     /// Where keys of moving slots have gone.
     detours: BTreeMap<(u16, u32), NodeAddr>,
-    /// The tries of each shard.
     tries: Tries<u16>,
     /// Shards without their history, and what was found.
     lost: BTreeMap<u16, String>,
@@ -61,11 +59,9 @@ pub(super) struct AdmitRun<'a> {
     answered_at: Duration,
     /// It was answered for too long.
     slow: bool,
-    /// The last error.
     last: Option<String>,
 }
 
-/// One call of a round.
 struct AdmitCall {
     sends: Vec<Planned>,
     kind: CallKind,
@@ -264,7 +260,6 @@ impl<'a> AdmitRun<'a> {
         }
     }
 
-    /// Takes the reply to one call.
     fn take(&mut self, call: &AdmitCall, reply: Reply, cluster: &Cluster) {
         let shard = call.sends[0].place.shard;
         let error = match reply {
@@ -347,17 +342,14 @@ impl<'a> AdmitRun<'a> {
         }
     }
 
-    /// Whether a shard has answered.
     pub(super) fn was_answered(&self, shard: u16) -> bool {
         self.answered.contains(&shard)
     }
 
-    /// The shards that have lost their history.
     pub(super) fn lost(&self) -> impl Iterator<Item = u16> {
         self.lost.keys().copied()
     }
 
-    /// The result for the caller.
     pub(super) fn result(self) -> Result<(), StoreError> {
         let open = |request: &usize| self.answers[*request].is_none();
         let layout = self.keyspace.meta().layout;

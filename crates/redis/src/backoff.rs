@@ -8,7 +8,6 @@ use super::{network::Network, request_error::RetryTiming};
 
 /// The first wait; each is twice the one before, with jitter.
 const FIRST_WAIT: Duration = Duration::from_millis(10);
-/// The longest wait.
 const LONGEST_WAIT: Duration = Duration::from_millis(500);
 /// How often something may be sent again at once (redirects, reloaded scripts) before that waits too.
 const AT_ONCE: usize = 4;
@@ -45,7 +44,6 @@ impl<K: Ord> Tries<K> {
         self.resting.contains(key)
     }
 
-    /// Whether all calls may be sent.
     pub(super) fn none_rests(&self) -> bool {
         self.resting.is_empty()
     }

@@ -18,14 +18,11 @@ use super::{
     stats::{RedisStats, RetryCause},
 };
 
-/// A request and the slot of its keys.
 #[derive(Debug, Clone)]
 pub(super) struct Routed {
-    /// The slot.
     pub(super) slot: u16,
     /// The node to ask in place of the owner, with ASKING.
     pub(super) detour: Option<NodeAddr>,
-    /// What to ask.
     pub(super) request: Request,
 }
 
@@ -47,7 +44,6 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    /// Nothing is connected yet.
     pub(super) fn new(options: Arc<RedisOptions>, stats: Arc<RedisStats>) -> Self {
         Self {
             options,
@@ -77,17 +73,14 @@ impl Cluster {
         Tries::new(self.options.tries, Arc::clone(&self.options.network))
     }
 
-    /// Who owns what, as far as known.
     pub(super) fn map(&self) -> Option<&SlotMap> {
         self.map.as_ref()
     }
 
-    /// Begins with what another one has found out.
     pub(super) fn begin_with(&mut self, map: SlotMap) {
         self.map.get_or_insert(map);
     }
 
-    /// All primaries, as far as known.
     pub(super) fn primaries(&self) -> Vec<NodeAddr> {
         self.map.as_ref().map(SlotMap::primaries).unwrap_or_default()
     }

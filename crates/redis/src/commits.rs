@@ -25,7 +25,6 @@ use super::{
 const WAITING: usize = 256;
 /// The pause before what could not be noted is tried again.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// Fields asked for, or written, in one round.
 const FIELDS_A_ROUND: usize = 500;
 
 /// What stands in the table where a rebuild has restored it.
@@ -116,7 +115,6 @@ pub(super) fn field(group: &str, Topic { name, id }: &Topic, partition: i32) -> 
     serde_json::json!([group, &**name, id.to_string(), partition]).to_string()
 }
 
-/// Who asks Redis.
 struct Keeper {
     cluster: Cluster,
     keyspace: Arc<Keyspace>,

@@ -29,7 +29,6 @@ pub(super) struct ShardLook {
 }
 
 impl ShardLook {
-    /// The shards to be asked this time.
     fn wanted(&mut self, all: u16) -> BTreeSet<u16> {
         if self.uneasy {
             return (0..all).collect();
@@ -121,7 +120,6 @@ async fn unanswered(cluster: &mut Cluster, keyspace: &Keyspace) -> ShardsFound {
     ShardsFound { unavailable, lost: Vec::new(), why: silent.values().next().map(ToString::to_string) }
 }
 
-/// What `INFO` says.
 fn told(info: &str) -> NodeHealth {
     let number = |name: &str| -> Option<u64> {
         let value = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;

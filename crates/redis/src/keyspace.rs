@@ -39,13 +39,11 @@ pub struct Keyspace {
 /// What a keyspace is, fixed when it is made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Meta {
-    /// Shards and keys a shard.
     pub layout: Layout,
     /// Names this keyspace, differently from all others.
     pub epoch: String,
     /// How long sends are remembered, in milliseconds.
     pub history_ms: i64,
-    /// When it was made.
     pub created_at: Time,
     /// Its history was shorter, and what is older is not all there yet.
     pub lengthening: Option<Lengthening>,
@@ -56,7 +54,6 @@ pub struct Meta {
 pub(super) enum State {
     /// Its shards are still being given their epoch; nobody uses it.
     Creating,
-    /// In use.
     Ready,
 }
 
@@ -65,12 +62,10 @@ pub(super) enum State {
 pub(super) enum Guard<'g> {
     /// This epoch: the keyspace's, or the mark of a rebuild.
     Epoch(&'g str),
-    /// This last run.
     LastRun(&'g str),
 }
 
 impl<'g> Guard<'g> {
-    /// Where it is.
     pub(super) fn key(self, keyspace: &Keyspace, shard: u16) -> String {
         match self {
             Self::Epoch(_) => keyspace.epoch_key(shard),
@@ -78,7 +73,6 @@ impl<'g> Guard<'g> {
         }
     }
 
-    /// What is there.
     pub(super) const fn text(self) -> &'g str {
         match self {
             Self::Epoch(text) | Self::LastRun(text) => text,
@@ -106,19 +100,16 @@ impl Keyspace {
         }
     }
 
-    /// What it is.
     #[must_use]
     pub fn meta(&self) -> &Meta {
         &self.meta
     }
 
-    /// Names it.
     #[must_use]
     pub fn epoch(&self) -> &str {
         &self.meta.epoch
     }
 
-    /// The slot of a shard.
     #[must_use]
     pub fn slot(&self, shard: u16) -> u16 {
         slot_of_shard(shard, self.meta.layout.shards)
@@ -178,7 +169,6 @@ impl Keyspace {
         &self.activity_members_key
     }
 
-    /// The key of a shard's epoch.
     #[must_use]
     pub fn epoch_key(&self, shard: u16) -> String {
         format!("{}e", self.stem(shard))
@@ -196,7 +186,6 @@ impl Keyspace {
         format!("{}r", self.stem(shard))
     }
 
-    /// The shard of a budget.
     #[must_use]
     pub fn budget_shard(&self, budget: &BudgetId) -> u16 {
         budget.shard(self.meta.layout.shards)
@@ -220,7 +209,6 @@ impl Keyspace {
         format!("{}gone", self.stem(shard))
     }
 
-    /// The shard of a service.
     #[must_use]
     pub fn service_shard(&self, service: &str) -> u16 {
         shard_of_name(service, self.meta.layout.shards)
@@ -277,7 +265,6 @@ impl Meta {
         Self { layout, epoch, history_ms, created_at, lengthening: None }
     }
 
-    /// The keyspace that an epoch describes.
     pub(super) fn of_epoch(epoch: &str) -> Option<Self> {
         let mut parts = epoch.rsplitn(5, '.');
         let created_at = Time::from_millis(parts.next()?.parse().ok()?)?;
@@ -316,7 +303,6 @@ impl Meta {
         self.history_ms.saturating_mul(2).saturating_add(DAY_MS)
     }
 
-    /// The fields of the meta key.
     pub(super) fn to_fields(&self, state: State) -> Vec<(&'static str, String)> {
         vec![
             ("format", FORMAT.to_owned()),

@@ -199,16 +199,13 @@ impl LooksAtBudgets for RedisLedger {
     }
 }
 
-/// The keys of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Keys {
     /// The shard's epoch, and the budget; of a total of a campaign also the register and the marks.
     All,
-    /// The budget alone.
     Budget,
 }
 
-/// A call of the script.
 struct Call<'c> {
     budget: &'c BudgetId,
     shard: u16,

@@ -8,6 +8,7 @@
 //! the data. [`open`] finds, verifies or makes the keyspace.
 
 #![forbid(unsafe_code)]
+#![allow(missing_docs, reason = "a private crate: a doc that repeats the name is left out")]
 
 mod activity;
 mod address;

@@ -49,7 +49,6 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// All kinds known.
     pub(super) fn kinds(&self) -> &KindTable {
         &self.kinds
     }
@@ -252,7 +251,6 @@ impl Names {
         Ok((kinds, self.campaign_names(&campaigns, cluster, keyspace).await?))
     }
 
-    /// The names of these campaigns, where they have one.
     async fn campaign_names(
         &mut self,
         campaigns: &[Campaign],

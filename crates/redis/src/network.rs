@@ -12,7 +12,6 @@ use redis::{Pipeline, RedisResult, Value, aio::MultiplexedConnection};
 
 use super::{address::NodeAddr, node::connect, options::RedisOptions};
 
-/// A future behind a pointer.
 pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Makes connections, and waits between tries.
@@ -20,14 +19,12 @@ pub trait Network: Debug + Send + Sync {
     /// Connects to a node, within the options' `connect_timeout`.
     fn connect<'a>(&'a self, addr: &'a NodeAddr, options: &'a RedisOptions) -> Boxed<'a, RedisResult<Box<dyn Link>>>;
 
-    /// Done after so long.
     fn sleep(&self, wait: Duration) -> Boxed<'static, ()>;
 
     /// Time passed since some fixed moment; never goes back.
     fn passed(&self) -> Duration;
 }
 
-/// One connection.
 pub trait Link: Send {
     /// Sends the commands of a pipeline and gives one value each, an error reply as [`Value::ServerError`]; within the
     /// options' `response_timeout`. An error means that any of them may have been carried out.

@@ -26,22 +26,16 @@ use super::{
 /// The error of a script that is told when it is too late to run, and was.
 const LATE: &str = "LATE";
 
-/// A request to a node.
 #[derive(Debug, Clone)]
 pub(super) enum Request {
-    /// A script call.
     Call {
-        /// Which script.
         script: Script,
-        /// Its keys.
         keys: Vec<String>,
-        /// Its arguments.
         args: Vec<Vec<u8>>,
         /// When it is too late to run, as [`super::network::Network::passed`] counts: the last argument of a script that takes
         /// one, by the clock of the node.
         latest: Option<Duration>,
     },
-    /// Any other command.
     Plain(Cmd),
 }
 
@@ -50,11 +44,9 @@ pub(super) enum Request {
 pub(super) enum Asking {
     /// With ASKING before the command.
     Yes,
-    /// As the owner.
     No,
 }
 
-/// The result of one request.
 pub(super) type Reply = Result<Value, RequestError>;
 
 /// Names a connection, differently from all others of this process.
@@ -81,7 +73,6 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// A node that is not connected yet.
     pub(super) fn new(addr: NodeAddr, options: Arc<RedisOptions>, stats: Arc<RedisStats>) -> Self {
         let (connection, loaded, clock) = (None, Default::default(), None);
         Self { addr, options, stats, connection, link: LinkId::next(), loaded, clock }
@@ -91,7 +82,6 @@ impl Node {
         &self.addr
     }
 
-    /// The connection, where there is one.
     pub(super) fn link(&self) -> Option<LinkId> {
         self.connection.is_some().then_some(self.link)
     }
@@ -259,7 +249,6 @@ impl Node {
         self.one(command, "SCRIPT LOAD").await
     }
 
-    /// Reads the node's clock.
     async fn read_clock(&mut self) -> Result<(), RequestError> {
         let before = self.options.network.passed();
         let (seconds, micros): (u64, u64) = self.one(cmd("TIME"), "TIME").await?;
@@ -273,7 +262,6 @@ impl Node {
         Ok(shown.saturating_add(millis(at.saturating_sub(since))).to_string())
     }
 
-    /// One command, and its reply.
     async fn one<T: FromRedisValue>(&mut self, command: Cmd, what: &str) -> Result<T, RequestError> {
         let mut pipeline = Pipeline::with_capacity(1);
         pipeline.add_command(command);

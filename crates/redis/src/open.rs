@@ -20,10 +20,8 @@ use super::{
     stats::RedisStats,
 };
 
-/// A keyspace that was found or made.
 #[derive(Debug, Clone)]
 pub struct Opened {
-    /// The keyspace, for [`super::RedisStore::new`].
     pub keyspace: Arc<Keyspace>,
     /// Shards whose history is gone, ascending: their sends wait until it is restored.
     pub lost: Vec<u16>,
@@ -36,7 +34,6 @@ pub struct Opened {
 pub struct KeyspaceSeed {
     /// A text that no other keyspace has: random, at most 64 bytes.
     pub epoch: String,
-    /// The clock.
     pub now: Time,
 }
 
@@ -87,7 +84,6 @@ pub async fn open(
     Ok(Opened { keyspace: Arc::new(keyspace), lost, warnings })
 }
 
-/// What [`look`] finds.
 #[derive(Debug, Clone)]
 pub struct Looked {
     /// The keyspace; `None` where the next start has to make it, or to finish it.
@@ -201,7 +197,6 @@ async fn claim(cluster: &mut Cluster, ours: &Keyspace) -> Result<(Meta, State), 
     parse_meta(ours, value)?.ok_or_else(|| foreign(ours, "it is empty after it was written"))
 }
 
-/// Fails where the keyspace is not what the options say.
 pub(super) fn compare(options: &RedisOptions, meta: &Meta) -> Result<(), StoreError> {
     compare_shards(options, meta)?;
     if meta.history_ms < options.history_ms {
@@ -218,7 +213,6 @@ pub(super) fn compare(options: &RedisOptions, meta: &Meta) -> Result<(), StoreEr
     Ok(())
 }
 
-/// Fails where the keyspace has another number of shards than the options say.
 pub(super) fn compare_shards(options: &RedisOptions, meta: &Meta) -> Result<(), StoreError> {
     if meta.layout.shards == options.shards {
         return Ok(());
@@ -253,7 +247,6 @@ fn compare_history(options: &RedisOptions, meta: &Meta) -> Result<Option<String>
     }))
 }
 
-/// The history that is set is not all there yet.
 fn not_all_there(options: &RedisOptions, meta: &Meta) -> StoreError {
     let [ours, complete, theirs] = [options.history_ms, meta.complete_ms(), meta.history_ms].map(in_settings);
     StoreError::Fatal(format!(
@@ -303,7 +296,6 @@ async fn finish(cluster: &mut Cluster, keyspace: &Keyspace) -> Result<(), StoreE
     Ok(())
 }
 
-/// The epoch of each shard.
 pub(super) async fn epochs(cluster: &mut Cluster, keyspace: &Keyspace) -> Result<Vec<Option<String>>, RequestError> {
     ask_epochs(cluster, keyspace, 0..keyspace.meta().layout.shards).await.into_iter().collect()
 }
@@ -319,12 +311,10 @@ pub(super) async fn ask_epochs(
     replies.into_iter().map(|reply| Ok(redis::from_redis_value(reply?).ok())).collect()
 }
 
-/// Asks for the epoch of one shard.
 pub(super) fn get_epoch(keyspace: &Keyspace, shard: u16) -> Request {
     get(keyspace.epoch_key(shard))
 }
 
-/// Asks for a string.
 pub(super) fn get(key: String) -> Request {
     let mut command = cmd("GET");
     command.arg(key);
@@ -347,7 +337,6 @@ async fn lost_shards(cluster: &mut Cluster, keyspace: &Keyspace) -> Result<(Vec<
     Ok((lost, absent))
 }
 
-/// What to do about a refusal.
 fn advice(message: &str) -> &'static str {
     let lower = message.to_lowercase();
     let says = |words: &[&str]| words.iter().any(|word| lower.contains(word));

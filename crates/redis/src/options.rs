@@ -16,20 +16,17 @@ use super::{
     network::{Network, Tcp},
 };
 
-/// Longest prefix of the keys, in bytes.
 pub const MAX_PREFIX_BYTES: usize = 64;
 
 /// Files with certificates for TLS, in PEM, read for each connection: they may be replaced. Without a CA the system's are used.
 #[derive(Debug, Clone, Default)]
 pub struct TlsFiles {
-    /// The CA that signed the servers' certificates.
     pub ca: Option<PathBuf>,
     /// This client's certificate chain and its key, where the servers ask for one.
     pub client: Option<(PathBuf, PathBuf)>,
 }
 
 impl TlsFiles {
-    /// What the files hold now.
     pub(super) fn read(&self) -> io::Result<TlsCertificates> {
         let client = |(certificate, key): &(PathBuf, PathBuf)| -> io::Result<ClientTlsConfig> {
             Ok(ClientTlsConfig { client_cert: read(certificate)?, client_key: read(key)? })
@@ -46,12 +43,10 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     fs::read(path).map_err(|error| io::Error::new(error.kind(), format!("{} cannot be read: {error}", path.display())))
 }
 
-/// What to do where no keyspace is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhenMissing {
     /// Make it: the first start, or `weir check --create`.
     Create,
-    /// Say so.
     Refuse,
 }
 
@@ -67,7 +62,6 @@ pub enum Eviction {
 /// Whether weir may set what makes the server hold histories compactly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tuning {
-    /// Look and advise.
     Advise,
     /// Set it where allowed (`redis.tune`).
     Set,
@@ -80,9 +74,7 @@ pub enum Tuning {
 pub struct RedisOptions {
     /// Where to ask first: any nodes of a cluster, or one single server. At least one.
     pub nodes: Vec<NodeAddr>,
-    /// ACL user.
     pub username: Option<String>,
-    /// Its password.
     pub password: Option<Password>,
     /// Database number; 0 for a cluster.
     pub database: i64,
@@ -100,17 +92,12 @@ pub struct RedisOptions {
     pub max_entries: u32,
     /// The most totals of campaigns that are kept.
     pub max_totals: u32,
-    /// See [`Tuning`].
     pub tuning: Tuning,
-    /// See [`Eviction`].
     pub eviction: Eviction,
-    /// See [`Absent`].
     pub absent: Absent,
     /// How many replicas must have a write before it is answered; 0 for none.
     pub wait_replicas: u32,
-    /// Bound on the wait for any reply.
     pub response_timeout: Duration,
-    /// Bound on making a connection.
     pub connect_timeout: Duration,
     /// How often a batch is tried before the error is reported, at least 1.
     pub tries: usize,
@@ -141,7 +128,6 @@ pub trait Passwords: Send + Sync {
 /// A password; never shown.
 #[derive(Clone)]
 pub enum Password {
-    /// This one.
     Given(String),
     /// That of a file, without a final newline, read for each connection: it may be replaced, as a token that expires is.
     File(PathBuf),
@@ -150,7 +136,6 @@ pub enum Password {
 }
 
 impl Password {
-    /// The password as it is now.
     pub(super) fn read(&self) -> io::Result<String> {
         let path = match self {
             Self::Given(password) => return Ok(password.clone()),
@@ -172,26 +157,20 @@ impl std::fmt::Debug for Password {
     }
 }
 
-/// Settings that cannot be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadOptions {
-    /// Not a Redis URL.
     #[error(
         "redis.nodes: {url:?} is not a Redis URL ({reason}); write redis://host:port or, with TLS, rediss://host:port"
     )]
     Url {
         /// The text, without its password.
         url: String,
-        /// Why.
         reason: String,
     },
-    /// No node at all.
     #[error("redis.nodes is empty: name at least one node, such as \"redis://127.0.0.1:6379\"")]
     NoNodes,
-    /// `redis://` and `rediss://` side by side, or two users.
     #[error("redis.nodes: all nodes must have the same scheme, user, password and database")]
     Mixed,
-    /// A prefix with other characters, empty or too long.
     #[error(
         "redis.prefix: {0:?} must be 1 to {MAX_PREFIX_BYTES} letters, digits, \"_\", \"-\" or \".\", so that it cannot disturb the hash tags"
     )]
@@ -247,15 +226,10 @@ impl RedisOptions {
         })
     }
 
-    /// How much of a user is remembered in a keyspace.
     pub(super) fn bounds(&self, meta: &Meta) -> HistoryBounds {
         HistoryBounds { retention_ms: meta.history_ms, max_entries: self.max_entries }
     }
 
-    /// Checks a prefix.
-    ///
-    /// # Errors
-    /// [`BadOptions::Prefix`].
     pub fn check_prefix(prefix: &str) -> Result<(), BadOptions> {
         let fine = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
         if (1..=MAX_PREFIX_BYTES).contains(&prefix.len()) && prefix.chars().all(fine) {

@@ -54,9 +54,7 @@ pub(super) fn put_field(out: &mut Vec<u8>, field: HashField) {
 /// What is the same for all calls of a batch.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Terms {
-    /// The batch's clock.
     pub(super) now: Time,
-    /// How much of a user is remembered.
     pub(super) bounds: HistoryBounds,
     /// Whether a user is written again whose send is a replay.
     pub(super) touch: bool,

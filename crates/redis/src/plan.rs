@@ -4,7 +4,6 @@ use weir_core::shard::Place;
 
 /// The most users a call carries: keeps the longest run of the script under a millisecond (`cargo xtask bench calls`).
 pub(super) const MAX_USERS_A_CALL: usize = 128;
-/// The most sends a call carries.
 pub(super) const MAX_SENDS_A_CALL: usize = 160;
 /// The most sends of one user in a call; what is over waits for the next round, so that order is kept.
 pub(super) const MAX_SENDS_A_USER: usize = 32;
@@ -45,10 +44,8 @@ impl CallSize {
     }
 }
 
-/// One send that is to be asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Planned {
-    /// Where its user's history is.
     pub(super) place: Place,
     /// Its place in the batch.
     pub(super) request: usize,
@@ -100,7 +97,6 @@ fn in_order(pending: &[Planned]) -> Vec<Planned> {
     sorted
 }
 
-/// Cuts a call into one a bucket.
 pub(super) fn by_bucket(call: &[Planned]) -> impl Iterator<Item = Vec<Planned>> {
     call.chunk_by(|a, b| a.place.bucket == b.place.bucket).map(<[Planned]>::to_vec)
 }

@@ -44,7 +44,6 @@ pub struct RedisPool {
 /// By node; `None` as long as nobody has looked.
 type NodeQueues = BTreeMap<Option<NodeAddr>, Arc<NodeQueue>>;
 
-/// What the last look found.
 #[derive(Default)]
 struct NodesSeen {
     map: Option<SlotMap>,
@@ -187,7 +186,6 @@ impl Drop for Loan {
     }
 }
 
-/// A store that asks by the pool.
 #[derive(Clone)]
 pub struct PooledStore(pub Arc<RedisPool>);
 

@@ -38,12 +38,10 @@ use super::{
     request_error::RequestError,
 };
 
-/// The most fields of one write of how far a run is.
 const MAX_NOTED_A_WRITE: usize = 500;
 /// How long the lock outlives the run that held it, in milliseconds; it is renewed with every [`Rebuild::save`].
 pub const LOCK_MS: u64 = 20_000;
 
-/// Which shards to restore.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scope {
     /// All shards that have lost their history.
@@ -54,13 +52,11 @@ pub enum Scope {
     All,
 }
 
-/// Why a run cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub enum RebuildError {
     /// Redis did not answer, or not as it has to.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Another run owns what this one was restoring, or has finished it.
     #[error(
         "another weir rebuild has taken over: this run was frozen, or could not reach Redis, for more than {} s. It has \
          changed nothing of what the other run restored. Where weir check still names shards without their history, run \
@@ -84,7 +80,6 @@ pub struct Rebuild {
     before: Option<Time>,
 }
 
-/// What a run is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Purpose {
     /// It restores marked shards, on which nothing is decided.
@@ -101,7 +96,6 @@ struct NotedProgress {
 }
 
 impl NotedProgress {
-    /// As the fields of the key of the progress say it.
     fn of(fields: &HashMap<String, String>) -> Self {
         let numbers = |stem: &'static str| {
             let number = move |(field, number): (&String, &String)| {
@@ -114,19 +108,14 @@ impl NotedProgress {
     }
 }
 
-/// How a run began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Beginning {
-    /// From the start.
     Fresh,
-    /// Where an earlier one stopped.
     Resumed,
-    /// From the start, in a recreated keyspace.
     NewKeyspace,
 }
 
 impl Rebuild {
-    /// The keyspace.
     #[must_use]
     pub fn keyspace(&self) -> &Keyspace {
         &self.keyspace
@@ -144,7 +133,6 @@ impl Rebuild {
         self.marked_at
     }
 
-    /// How the run began.
     #[must_use]
     pub fn beginning(&self) -> Beginning {
         self.beginning

@@ -104,11 +104,8 @@ pub(super) fn mark_field(Topic { name, id }: &Topic, partition: i32) -> String {
     format!("{name}:{id}:{partition}")
 }
 
-/// Refunds to take.
 pub(super) struct Wanted<'w> {
-    /// What their shards have to hold.
     pub(super) guard: Guard<'w>,
-    /// The topic they are of.
     pub(super) topic: &'w Topic,
     /// All of a batch, in the order of each partition.
     pub(super) refunds: &'w [Refund],

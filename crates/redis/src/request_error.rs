@@ -8,17 +8,13 @@ use super::{address::NodeAddr, stats::RetryCause};
 /// The advice where a script may not run one of its commands.
 const GRANT_ALL: &str = "(the ACL user lacks a command that weir's scripts use: grant all that docs/security.md lists)";
 
-/// Why a request has no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum RequestError {
-    /// The slot lives elsewhere now.
     #[error("{node}: slot {slot} has moved to {to}")]
     Moved {
         /// Who said so.
         node: NodeAddr,
-        /// Which slot.
         slot: u16,
-        /// Where it lives.
         to: NodeAddr,
     },
     /// The slot is moving; the key is on the new node already, if anywhere.
@@ -26,60 +22,32 @@ pub(super) enum RequestError {
     Ask {
         /// Who said so.
         node: NodeAddr,
-        /// Where the key is.
         to: NodeAddr,
     },
     /// The slot is moving, and the keys of the request are on both nodes, or not on the new one yet.
     #[error("{node}: keys of a moving slot are on two nodes (TRYAGAIN)")]
-    Apart {
-        /// Who said so.
-        node: NodeAddr,
-    },
-    /// The node has forgotten the script.
+    Apart { node: NodeAddr },
     #[error("{node}: the script is not loaded")]
-    NoScript {
-        /// Who said so.
-        node: NodeAddr,
-    },
+    NoScript { node: NodeAddr },
     /// The epoch is gone or another.
     #[error("{message}")]
-    LostHistory {
-        /// What was found.
-        message: String,
-    },
+    LostHistory { message: String },
     /// The node cannot answer now, or cannot be reached.
     #[error("{node}: {message}")]
-    Unavailable {
-        /// Which node.
-        node: NodeAddr,
-        /// Why, for counting.
-        cause: RetryCause,
-        /// Why, in its words.
-        message: String,
-    },
+    Unavailable { node: NodeAddr, cause: RetryCause, message: String },
     /// Sending it again would not help: no permission, a key of another type, a reply of another shape.
     #[error("{node}: {message}")]
-    Refused {
-        /// Which node.
-        node: NodeAddr,
-        /// Why, in its words.
-        message: String,
-    },
+    Refused { node: NodeAddr, message: String },
 }
 
-/// When a failed request is worth sending again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum RetryTiming {
-    /// Now.
     AtOnce,
-    /// After a while.
     AfterWait,
-    /// Not from here.
     Never,
 }
 
 impl RequestError {
-    /// The error that a reply is.
     pub(super) fn of_reply(error: &ServerError, asked: &NodeAddr) -> Self {
         let node = asked.clone();
         let details = error.details().unwrap_or_default();
@@ -118,7 +86,6 @@ impl RequestError {
         }
     }
 
-    /// The error that an error of the connection is.
     pub(super) fn of_connection(error: &RedisError, asked: &NodeAddr) -> Self {
         let node = asked.clone();
         let message = error.to_string();
@@ -145,7 +112,6 @@ impl RequestError {
         Self::Refused { node: asked.clone(), message: format!("its reply is not what weir's script gives: {what}") }
     }
 
-    /// When to send the request again.
     pub(super) fn retry_timing(&self) -> RetryTiming {
         match self {
             Self::Moved { .. } | Self::Ask { .. } | Self::NoScript { .. } => RetryTiming::AtOnce,
@@ -185,7 +151,6 @@ impl RequestError {
         }
     }
 
-    /// The cause that it is counted under.
     pub(super) fn cause(&self) -> RetryCause {
         match self {
             Self::Moved { .. } => RetryCause::Moved,
@@ -198,7 +163,6 @@ impl RequestError {
         }
     }
 
-    /// Whether the slot map may be out of date.
     pub(super) fn doubts_the_map(&self) -> bool {
         match self {
             Self::Moved { .. } | Self::Unavailable { .. } => true,
@@ -211,7 +175,6 @@ impl RequestError {
     }
 }
 
-/// The error for shards that have lost their history.
 pub(super) fn lost_history(shards: Vec<u16>, found: &str) -> StoreError {
     StoreError::LostHistory {
         shards,

@@ -16,37 +16,22 @@ macro_rules! script {
 pub enum Script {
     /// `lua/admit.lua` and the files in `lua/admit/`
     Admit,
-    /// `lua/intern.lua`
     Intern,
-    /// `lua/create.lua`
     Create,
-    /// `lua/history.lua`
     History,
-    /// `lua/refund.lua`
     Refund,
-    /// `lua/rebuild.lua`
     Rebuild,
-    /// `lua/guarded.lua`
     Guarded,
-    /// `lua/forget.lua`
     Forget,
-    /// `lua/take.lua`
     Take,
-    /// `lua/restore_budget.lua`
     RestoreBudget,
-    /// `lua/sync.lua`
     Sync,
-    /// `lua/register.lua`
     Register,
-    /// `lua/share.lua`
     Share,
-    /// `lua/permit.lua`
     Permit,
-    /// `lua/make_room.lua`
     MakeRoom,
 }
 
-/// How many scripts there are.
 pub(super) const SCRIPTS: usize = 15;
 
 impl Script {

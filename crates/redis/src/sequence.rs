@@ -14,7 +14,6 @@ use super::{
 /// Calls that are made in their order, and what belongs to each.
 type CallQueue<T> = VecDeque<(Routed, T)>;
 
-/// Which calls may be sent again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Repeat {
     /// All that have no answer: they are safe to repeat.
@@ -24,7 +23,6 @@ pub(super) enum Repeat {
 }
 
 impl Repeat {
-    /// When to send a call again that has failed.
     fn timing(self, error: &RequestError) -> RetryTiming {
         match (self, error) {
             (Self::NotRun, RequestError::Apart { .. }) => RetryTiming::Never,
@@ -88,7 +86,6 @@ async fn run<T>(
 /// The calls of each shard, in their order.
 pub(super) type Sequences<T> = BTreeMap<u16, VecDeque<(Request, T)>>;
 
-/// How the calls of shards ended.
 #[derive(Debug, Default)]
 pub(super) struct Ended {
     /// Shards without the expected epoch, and what was found.

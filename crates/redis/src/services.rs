@@ -95,7 +95,6 @@ impl Services for RedisServices {
     }
 }
 
-/// A reply of `lua/register.lua`.
 fn registered(value: Value) -> Option<Registered> {
     let [taken, instances, per_s, concurrency, timeout_ms, _now] = redis::from_redis_value(value).ok()?;
     Some(Registered { taken: taken != 0, total: Total { instances, per_s, concurrency, timeout_ms } })

@@ -20,13 +20,11 @@ use super::{
 pub trait OnRedis: SharedLimit {
     /// What a turn is called.
     const WHAT: &'static str;
-    /// Its script.
     const SCRIPT: Script;
 
     /// The slot of its keys, and these.
     fn place(keyspace: &Keyspace, key: &Self::Key) -> (u16, Vec<String>);
 
-    /// The other arguments.
     fn args(turn: &Self::Turn) -> Vec<Vec<u8>>;
 
     /// What is in a reply that has something, to a call of so many bytes; `None` where it is none.

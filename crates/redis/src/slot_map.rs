@@ -5,16 +5,13 @@ use weir_core::shard::SLOTS;
 
 use super::address::NodeAddr;
 
-/// The owners of all slots.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum SlotMap {
-    /// One server, no cluster.
     Single(NodeAddr),
     /// Slot -> index of its primary; `u16::MAX` for none.
     Cluster {
         /// Each primary, with how many slots it owns.
         primaries: Vec<(NodeAddr, usize)>,
-        /// By slot.
         owners: Vec<u16>,
     },
 }
@@ -41,7 +38,6 @@ impl SlotMap {
         Some(map)
     }
 
-    /// Gives a slot to a node.
     pub(super) fn set(&mut self, slot: u16, owner: &NodeAddr) {
         let Self::Cluster { primaries, owners } = self else { return };
         let Some(place) = owners.get_mut(usize::from(slot)) else { return };
@@ -58,7 +54,6 @@ impl SlotMap {
         }
     }
 
-    /// Who owns a slot; `None` where nobody does.
     pub(super) fn owner(&self, slot: u16) -> Option<&NodeAddr> {
         match self {
             Self::Single(addr) => Some(addr),
@@ -68,7 +63,6 @@ impl SlotMap {
         }
     }
 
-    /// All nodes that own a slot.
     pub(super) fn primaries(&self) -> Vec<NodeAddr> {
         match self {
             Self::Single(addr) => vec![addr.clone()],

@@ -15,7 +15,6 @@ macro_rules! causes {
             /// All of them, in the order of their numbers.
             pub const ALL: [Self; [$($label),*].len()] = [$(Self::$name),*];
 
-            /// The value of the metric's `cause` label.
             #[must_use]
             pub fn label(self) -> &'static str {
                 match self {
@@ -33,15 +32,12 @@ causes! {
     Ask = "ask",
     /// TRYAGAIN: the keys of a moving slot are on two nodes.
     TryAgain = "try_again",
-    /// NOSCRIPT.
     NoScript = "no_script",
     /// The epoch is gone or another.
     LostHistory = "lost_history",
-    /// CLUSTERDOWN.
     ClusterDown = "cluster_down",
     /// LOADING: the node reads its data.
     Loading = "loading",
-    /// MASTERDOWN.
     MasterDown = "master_down",
     /// BUSY: somebody's script runs too long.
     Busy = "busy",
@@ -55,7 +51,6 @@ causes! {
     Misconf = "misconf",
     /// No connection, or it broke.
     ConnectionLost = "connection_lost",
-    /// No reply in time.
     Timeout = "timeout",
     /// Fewer replicas than `redis.wait_replicas` had the writes in time.
     TooFewReplicas = "too_few_replicas",
@@ -96,11 +91,8 @@ numbers! {
     calls,
     /// Sends in them.
     items,
-    /// Connections made.
     connections,
-    /// Times the slot map was read.
     map_refreshes,
-    /// Scripts loaded.
     script_loads,
     /// Answers for a user whose history holds an entry far ahead of the clock.
     ahead,
@@ -111,7 +103,6 @@ numbers! {
 }
 
 impl RedisStats {
-    /// Requests that failed for this cause.
     #[must_use]
     pub fn errors(&self, cause: RetryCause) -> u64 {
         self.troubles[cause as usize].load(Relaxed)

@@ -57,7 +57,6 @@ impl RedisStore {
         }
     }
 
-    /// The keyspace.
     #[must_use]
     pub fn keyspace(&self) -> &Keyspace {
         &self.keyspace
@@ -80,12 +79,10 @@ impl RedisStore {
         self.take_up_new_keyspace().await;
     }
 
-    /// Shards found without their epoch and not answered since.
     pub(super) fn lost(&self) -> &[u16] {
         &self.lost
     }
 
-    /// The connections.
     pub(super) fn cluster_mut(&mut self) -> &mut Cluster {
         &mut self.cluster
     }
@@ -199,7 +196,6 @@ impl Histories for RedisStore {
 }
 
 impl RedisStore {
-    /// The options.
     #[must_use]
     pub fn options(&self) -> &RedisOptions {
         self.cluster.options()

@@ -12,12 +12,10 @@ use super::{
     cluster::Cluster, keyspace::Keyspace, open::ask_epochs, options::RedisOptions, renewal::renewed, stats::RedisStats,
 };
 
-/// The time between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// After so many looks a shard without its history is told again: half a minute.
 const TELL_AGAIN: u32 = 120;
 
-/// What a look has found.
 pub(super) enum ShardsSeen {
     /// These shards answer: with their history, or without it, which is news, and said by the next asking.
     Back(Vec<u16>),
@@ -34,7 +32,6 @@ pub(super) struct Watch {
     told: BTreeMap<u16, u32>,
 }
 
-/// What one look finds.
 enum LookFound {
     Answers {
         /// With their history.
@@ -46,7 +43,6 @@ enum LookFound {
 }
 
 impl Watch {
-    /// Nothing is looked at yet.
     pub(super) fn new(options: &Arc<RedisOptions>, stats: &Arc<RedisStats>) -> Self {
         let cluster = Cluster::new(Arc::clone(options), Arc::clone(stats));
         Self { cluster: Some(cluster), under_way: JoinSet::new(), told: BTreeMap::new() }

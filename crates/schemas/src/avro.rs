@@ -58,7 +58,6 @@ enum Kind {
     Record(Box<[usize]>),
 }
 
-/// What an integer means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Meaning {
     /// A number, or milliseconds since 1970.
@@ -80,12 +79,10 @@ impl AvroPlan {
         compile::compile(place, definition)
     }
 
-    /// How many types, fields, branches and symbols it has.
     pub(crate) const fn parts(&self) -> usize {
         self.parts
     }
 
-    /// The fields of a value.
     pub(crate) fn read<'a>(&self, content: &'a [u8]) -> Result<SchemaFields<'a>, Misfit> {
         walk::read(self, content)
     }

@@ -18,12 +18,10 @@ impl<'a> Cursor<'a> {
         Misfit { at: self.at, what }
     }
 
-    /// What is left.
     pub(crate) fn rest(&self) -> &'a [u8] {
         &self.bytes[self.at..]
     }
 
-    /// The next bytes, so many.
     pub(crate) fn take(&mut self, size: usize) -> Result<&'a [u8], Misfit> {
         let end = self.at.checked_add(size).filter(|end| *end <= self.bytes.len());
         let end = end.ok_or_else(|| self.misfit("it ends too early"))?;

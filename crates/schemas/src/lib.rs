@@ -5,6 +5,7 @@
 //! built: a hostile value takes no memory, a bounded depth and a bounded number of steps.
 
 #![forbid(unsafe_code)]
+#![allow(missing_docs, reason = "a private crate: a doc that repeats the name is left out")]
 #![cfg_attr(
     not(any(feature = "avro", feature = "protobuf")),
     allow(dead_code, unused_variables, reason = "without a format there are no plans")

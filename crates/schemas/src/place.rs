@@ -5,14 +5,11 @@ use weir_core::fields::{FieldMap, IntentField};
 /// A place in a value, with the places inside it. A field has none inside it: the map refuses that.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// The fields that are read here.
     pub(crate) fields: Vec<IntentField>,
-    /// The steps that lead on.
     pub(crate) steps: Vec<(String, Place)>,
 }
 
 impl Place {
-    /// The whole value.
     pub(crate) fn root(map: &FieldMap) -> Self {
         let mut root = Self::default();
         for field in IntentField::ALL {
@@ -25,7 +22,6 @@ impl Place {
         root
     }
 
-    /// Where a step leads.
     pub(crate) fn step(&self, name: &str) -> Option<&Self> {
         self.steps.iter().find_map(|(step, place)| (step == name).then_some(place))
     }

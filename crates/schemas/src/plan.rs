@@ -57,7 +57,6 @@ impl Format {
 pub struct Definition {
     /// What a registry calls its format.
     pub schema_type: String,
-    /// Its text.
     pub text: String,
     /// Name and text of each direct or indirect reference, before the schemas that refer to it.
     pub references: Vec<(String, String)>,

@@ -29,12 +29,9 @@ type EnumNames = Arc<[(i32, Box<str>)]>;
 #[derive(Debug, Default)]
 struct MessagePlan(Box<[(u32, MessageMember)]>);
 
-/// A member of a message.
 #[derive(Debug)]
 enum MessageMember {
-    /// What is read.
     Field(Box<[IntentField]>, Scalar),
-    /// A message on the way.
     Message(MessagePlan),
     /// A repeated field: the elements on the way.
     List(Box<[(usize, MessageMember)]>),
@@ -54,7 +51,6 @@ enum Scalar {
     SignedFixed32,
     SignedFixed64,
     Text,
-    /// The names of an enum's values.
     Enum(EnumNames),
     /// `google.protobuf.Timestamp`.
     Timestamp,
@@ -74,7 +70,6 @@ impl ProtobufPlan {
         compile::compile(place, &file)
     }
 
-    /// How many messages, members and names of values it has.
     pub(crate) const fn parts(&self) -> usize {
         self.parts
     }

@@ -16,16 +16,13 @@ const UNUSED_ID: SchemaId = i32::MAX as SchemaId;
 /// Codes of the API behind status 404: a subject, a version or a schema that is not found.
 const NOT_FOUND: [i64; 3] = [40_401, 40_402, 40_403];
 
-/// What an HTTP server answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpAnswer {
-    /// The status.
     pub status: u16,
     /// The body; `None` where it is larger than is read.
     pub body: Option<Vec<u8>>,
 }
 
-/// What comes of [`RegistryClient::get`].
 pub type Getting<'s> = Pin<Box<dyn Future<Output = Result<HttpAnswer, String>> + Send + 's>>;
 
 /// Asks a registry over HTTP. Time and size of an answer are bounded; a redirection is an answer like others.
@@ -34,7 +31,6 @@ pub trait RegistryClient: Debug + Send + Sync {
     fn get<'s>(&'s self, path: &'s str) -> Getting<'s>;
 }
 
-/// A registry.
 #[derive(Debug)]
 pub struct Registry(Box<dyn RegistryClient>);
 
@@ -59,7 +55,6 @@ struct RegistryProblem {
 }
 
 impl Registry {
-    /// The registry that a client asks.
     #[must_use]
     pub fn new(client: impl RegistryClient + 'static) -> Self {
         Self(Box::new(client))

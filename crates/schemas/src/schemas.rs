@@ -25,7 +25,6 @@ const TOGETHER: usize = 50;
 #[derive(Debug)]
 pub struct IntentSchemas {
     format: Format,
-    /// Where the fields are.
     place: Arc<Place>,
     registry: Option<Registry>,
     /// Schemas of the registry that stay in memory, at most.
@@ -40,9 +39,7 @@ pub struct IntentSchemas {
 /// A schema in a file that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileError {
-    /// Its id.
     pub id: SchemaId,
-    /// What is wrong.
     pub problem: String,
 }
 

@@ -19,10 +19,8 @@ const ABSENT_KEPT: usize = 100_000;
 /// What the schemas that can be used may take in memory, in bytes. What lanes hold for a batch comes on top of it.
 const KEPT_BYTES: usize = 64 << 20;
 
-/// What is known of a schema.
 #[derive(Debug)]
 pub(crate) struct KnownSchema {
-    /// Its plan, or why there is none.
     pub(crate) plan: Result<Plan, String>,
     /// Until when it is not asked for again; `None`: never, as a schema does not change.
     until: Option<Instant>,
@@ -56,7 +54,6 @@ pub(crate) struct SchemaTable {
 }
 
 impl SchemaTable {
-    /// A schema, if it is in memory.
     pub(crate) fn get(&self, id: SchemaId) -> Option<Arc<KnownSchema>> {
         self.known.get(&id)?.upgrade()
     }

@@ -16,12 +16,9 @@ use weir_core::{
 
 use super::{observer::BesideTopic, topic_reader::Feed};
 
-/// Reports of active users.
 #[derive(Debug)]
 pub struct Activity {
-    /// Where the fields of a record are.
     pub reader: ActivityReader,
-    /// Where users are noted.
     pub pressure: Arc<Pressure>,
 }
 

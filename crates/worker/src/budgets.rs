@@ -28,9 +28,7 @@ pub use keeper::BudgetKeeper;
 /// Messages that wait for the task, at most; whoever has another one waits.
 const QUEUE: usize = 256;
 
-/// What the task is asked.
 enum Message {
-    /// Tokens for a batch.
     Claim {
         ticket: Ticket,
         claim: Arc<Claim>,
@@ -39,7 +37,6 @@ enum Message {
         /// What it was granted; `None`: it is pending.
         reply: oneshot::Sender<Option<Funded>>,
     },
-    /// How all budgets stand here.
     States(oneshot::Sender<Vec<BudgetState>>),
     /// Everything goes back to the ledger, and the task ends.
     Close(oneshot::Sender<()>),
@@ -47,7 +44,6 @@ enum Message {
 
 /// What the task is told without being asked.
 enum Settling {
-    /// These tokens were not spent.
     Unspent(Unspent),
     /// Replays owe this, and took no tokens.
     Owed(Vec<Owed>),

@@ -24,7 +24,6 @@ const REPEAT_EVERY: Duration = Duration::from_secs(30);
 /// Nothing was logged of a clock that is wrong.
 const NEVER: u64 = u64::MAX;
 
-/// The system's clock.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 
@@ -74,7 +73,6 @@ impl<C: Clock> ComparedClock<C> {
         Self { clock, shared: None }
     }
 
-    /// Notes what a round of questions has found.
     pub fn note(&self, answers: ClockAnswers) {
         let Some(Shared { others, .. }) = self.shared.as_deref() else { return };
         others.store(Arc::new(others.load().after(answers)));

@@ -16,7 +16,6 @@ use arc_swap::ArcSwap;
 pub struct DeferredShards(ArcSwap<BTreeMap<u16, usize>>);
 
 impl DeferredShards {
-    /// Whether no shard has deferred writes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.load().is_empty()

@@ -16,7 +16,6 @@ use weir_core::{
 
 use super::{observer::BesideTopic, topic_reader::Feed};
 
-/// Reports of deliveries, for the store that has the histories.
 #[derive(Debug)]
 pub struct DeliveryReports<T> {
     reader: DeliveryReportReader,
@@ -24,12 +23,10 @@ pub struct DeliveryReports<T> {
     routes: Arc<Routes>,
 }
 
-/// A report.
 #[derive(Debug)]
 pub enum Reported {
-    /// The delivery succeeded.
     Ok(Option<Took>),
-    /// It failed for good.
+    /// The delivery failed for good.
     Refund(Refund),
 }
 

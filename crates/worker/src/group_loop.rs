@@ -60,7 +60,6 @@ pub(crate) struct LoopState<T> {
     pub(crate) first_waits_for: Option<AwaitedTurn>,
 }
 
-/// What came of an iteration.
 pub(crate) enum Iteration<B, T> {
     /// It has rested, and read nothing.
     Rested,
@@ -82,7 +81,6 @@ pub(crate) trait GroupLoop: Sized {
 
     fn ends(&mut self) -> Ends<'_, Self::Source, Self::Sink, Self::Clock>;
 
-    /// What the loop knows of it.
     fn group(state: &mut Self::State) -> &mut LoopState<Self::Taken>;
 
     /// By which turns instances tell each other what its decisions depend on; `None`: they depend on none.
@@ -90,7 +88,6 @@ pub(crate) trait GroupLoop: Sized {
         None
     }
 
-    /// What it is to people, for the logs.
     fn name(&self) -> &'static str;
 
     /// Reads a batch and takes its records, while the one before is being committed.
@@ -219,7 +216,6 @@ pub(crate) trait GroupLoop: Sized {
         Ok(())
     }
 
-    /// Reading starts at the source's starts.
     fn begin(&mut self, state: &mut Self::State) {
         Self::group(state).committed.starts(self.ends().source.starts());
         self.start(state);
@@ -234,7 +230,6 @@ pub(crate) trait GroupLoop: Sized {
         Interruption::Rewind("the group has taken a change of partitions back".to_owned())
     }
 
-    /// Notes what the group has given or taken.
     fn note_settled(&mut self, event: GroupEvent) {
         let name = self.name();
         let Ends { source, status, .. } = self.ends();

@@ -66,7 +66,6 @@ pub const ANSWERS_HOLD: Duration = Duration::from_secs(20);
 /// How long a poll may wait at the least: a commit interval that has passed by then is no reason to take nothing.
 const SHORTEST_POLL: Duration = Duration::from_millis(1);
 
-/// What a lane is told.
 #[derive(Debug, Clone)]
 pub struct LaneSettings {
     /// Intents decided together, at most.
@@ -83,33 +82,20 @@ pub struct LaneSettings {
     pub deferred_shards: Arc<DeferredShards>,
 }
 
-/// A lane with its ends.
 pub struct Lane<S, K, D, C> {
-    /// The group member.
     pub source: S,
-    /// The producer.
     pub sink: K,
-    /// The histories.
     pub store: D,
-    /// The clock.
     pub clock: C,
-    /// What it reads.
     pub task: Task,
-    /// What turns records into outputs.
     pub decider: Decider,
-    /// Where the tokens of budgets come from.
     pub budgets: Claimant,
     /// Where turns at the log of activity are asked for when partitions move.
     pub turns: AskedTurns,
-    /// How large and how often.
     pub settings: LaneSettings,
-    /// The shutdown signal.
     pub stop: CancellationToken,
-    /// Figures.
     pub metrics: Arc<dyn Observer>,
-    /// Traces of batches; `None`: there are none.
     pub tracer: Option<Arc<dyn Tracer>>,
-    /// For the health endpoints.
     pub status: Arc<LaneStatus>,
 }
 
@@ -119,7 +105,6 @@ pub(crate) struct LaneState {
     closed_at: Duration,
     batch_timer: BatchTimer,
     group: LoopState<InFlight>,
-    /// Records of the next batch, at most.
     limit: BatchLimit,
     /// Whether the last look at the topic found no record.
     found_nothing: bool,
@@ -220,7 +205,6 @@ where
         self.put_early_back(state, batch, allowance).await
     }
 
-    /// Decides a batch.
     async fn decide_batch(
         &mut self,
         state: &mut LaneState,

@@ -5,6 +5,7 @@
 //! [`observer`]; it knows neither metrics nor HTTP.
 
 #![forbid(unsafe_code)]
+#![allow(missing_docs, reason = "a private crate: a doc that repeats the name is left out")]
 #![cfg_attr(test, allow(clippy::disallowed_types, reason = "tests see what their fakes have seen; no lane waits"))]
 
 pub mod activity;

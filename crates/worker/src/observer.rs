@@ -13,7 +13,6 @@ use weir_core::{
     time::Time,
 };
 
-/// A stage of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Stage {
     /// Waiting for and taking records.
@@ -22,7 +21,6 @@ pub enum Stage {
     Decode,
     /// Asking the store.
     Admit,
-    /// Writing the outputs.
     Encode,
     /// Handing them to the Kafka client.
     Produce,
@@ -33,7 +31,6 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// The word for it in metrics.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -55,29 +52,24 @@ pub enum Event {
     CommitFailed,
     /// The brokers were too slow for a batch: the next ones are half as large.
     BatchHalved,
-    /// A lane took up a change of its partitions.
     Rebalanced,
     /// The store did not answer a whole batch.
     StoreFailed,
     /// Intents wait because no more writes may be deferred.
     DeferredFull,
-    /// The schema registry did not answer.
     SchemasUnavailable,
 }
 
-/// What came of a call to the ledger of budgets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LedgerCall {
     /// Tokens were asked for, and it answered.
     Took,
-    /// Tokens were given back.
     GaveBack,
     /// It did not answer.
     Failed,
 }
 
 impl LedgerCall {
-    /// The word for it in metrics.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -88,19 +80,15 @@ impl LedgerCall {
     }
 }
 
-/// A topic that is read beside the intents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BesideTopic {
     /// Approved intents that no longer count.
     Refunds,
-    /// Users who were active.
     Activity,
-    /// What came of deliveries.
     DeliveryReports,
 }
 
 impl BesideTopic {
-    /// Its name in messages.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -113,17 +101,13 @@ impl BesideTopic {
 
 /// Who is told what the worker does: the metrics.
 pub trait Observer: Send + Sync {
-    /// A batch spent this long in a stage.
     fn stage(&self, stage: Stage, time: Duration);
     /// The segments of a batch's users were looked up.
     fn gated(&self, counts: SegmentCounts);
-    /// A batch is committed.
     fn committed(&self, tally: &Tally, times: &CommitTimes);
     /// Records of the intents topic with these timestamps were decided and committed at these times.
     fn records_committed(&self, stamps: &Stamps, decided: Time, committed: Time);
-    /// A batch of a topic that is read beside the intents is committed.
     fn topic_committed(&self, topic: BesideTopic, tally: &TopicTally);
-    /// This happened once more.
     fn happened(&self, event: Event);
     /// An approved send is not in its history yet.
     fn deferred(&self);
@@ -134,7 +118,6 @@ pub trait Observer: Send + Sync {
     fn set_lag(&self, partition: i32, records: i64, oldest: Option<Time>);
     /// Another lane now reads a partition.
     fn forget_lag(&self, partition: i32);
-    /// The ledger of budgets was called.
     fn ledger_called(&self, call: LedgerCall);
     /// So many tokens of a budget were left when the ledger last answered.
     fn budget_left(&self, budget: &BudgetId, tokens: u64);

@@ -26,16 +26,13 @@ struct Shown {
     turns: AskedTurns,
 }
 
-/// See [`PressureStatus`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PressureSeen {
     /// Users active in the window, estimated.
     pub active_users: u64,
     /// Those of them who came here in the window by intents that pressure does not apply to.
     pub exempt_users: u64,
-    /// The most that may be.
     pub max_active_users: u64,
-    /// The window in minutes.
     pub window_minutes: u8,
     /// Whether only users come in that are active.
     pub throttling: bool,
@@ -68,7 +65,6 @@ impl PressureStatus {
         self.0.turns.clone()
     }
 
-    /// Shows this from now on; see [`PressureStatus::seen`] and [`PressureStatus::unsynced`].
     pub fn set(&self, seen: Option<PressureSeen>, unsynced: Option<Silence>) {
         self.0.seen.store(Arc::new(seen));
         self.0.unsynced.store(Arc::new(unsynced));

@@ -20,9 +20,7 @@ const JITTER: f64 = 0.1;
 /// The shortest wait between two reads, so that a setting of zero is no busy loop.
 const MIN_WAIT: Duration = Duration::from_millis(10);
 
-/// Where something comes from.
 pub trait RefreshSource: Send {
-    /// What it is.
     type Value: Send + Sync;
     /// Why it was refused: what, where, what to do.
     type Error: Display + Send;
@@ -30,7 +28,6 @@ pub trait RefreshSource: Send {
     /// What it is called in logs: `segments`, `policy`.
     const NAME: &'static str;
 
-    /// The version that a value names.
     fn version(value: &Self::Value) -> &str;
 
     /// Whether an error may be gone in a moment, with nobody changing anything: a start waits for that a while.
@@ -71,7 +68,6 @@ pub struct Refreshed<T> {
 }
 
 impl<T> Refreshed<T> {
-    /// The first value, which the caller has read.
     #[must_use]
     pub fn new(value: Arc<T>) -> Arc<Self> {
         let now = Instant::now();
@@ -95,7 +91,6 @@ impl<T> Refreshed<T> {
         Arc::clone(&self.value)
     }
 
-    /// When it was taken up and confirmed.
     #[must_use]
     pub fn freshness(&self) -> Freshness {
         self.freshness.load().as_ref().clone()

@@ -12,7 +12,6 @@ use weir_core::{
 
 use super::{observer::BesideTopic, topic_reader::Feed};
 
-/// Refunds, for the store that has the histories.
 #[derive(Debug)]
 pub struct Refunds<T> {
     reader: RefundReader,
@@ -20,7 +19,6 @@ pub struct Refunds<T> {
 }
 
 impl<T> Refunds<T> {
-    /// Takes sends back in this store.
     #[must_use]
     pub fn new(store: T) -> Self {
         Self { reader: RefundReader::default(), store }

@@ -27,10 +27,8 @@ pub struct RoutesStatus(Arc<ArcSwap<BTreeMap<Arc<str>, RouteCell>>>);
 
 type RouteCell = Arc<ArcSwapOption<RouteSeen>>;
 
-/// How one route stands.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RouteSeen {
-    /// What is known of delivery.
     pub known: RouteKnown,
     /// The most that delivery is given per second; `None`: no rate and no service.
     pub ceiling_per_s: Option<u64>,
@@ -51,19 +49,16 @@ pub struct RouteSeen {
 }
 
 impl RoutesStatus {
-    /// The routes that have been looked at, by name.
     #[must_use]
     pub fn seen(&self) -> Vec<(Arc<str>, Arc<RouteSeen>)> {
         let cells = self.0.load();
         cells.iter().filter_map(|(name, cell)| Some((Arc::clone(name), cell.load_full()?))).collect()
     }
 
-    /// Publishes how a route stands.
     pub fn set(&self, name: &Arc<str>, seen: RouteSeen) {
         self.add(name).store(Some(Arc::new(seen)));
     }
 
-    /// Begins to keep a route.
     fn add(&self, name: &Arc<str>) -> RouteCell {
         let cell = RouteCell::default();
         self.0.rcu(|cells| {
@@ -74,7 +69,6 @@ impl RoutesStatus {
         cell
     }
 
-    /// A route is not kept any more.
     fn remove(&self, name: &str) {
         self.0.rcu(|cells| {
             let mut cells = BTreeMap::clone(cells);

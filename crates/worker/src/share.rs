@@ -31,7 +31,6 @@ pub(crate) struct Turns<L: SharedLimit> {
     unanswered: Option<Unanswered<L>>,
 }
 
-/// A turn that has no answer yet.
 pub(crate) struct Unanswered<L: SharedLimit> {
     pub(crate) turn: L::Turn,
     /// When it began, by the monotonic clock.
@@ -40,7 +39,6 @@ pub(crate) struct Unanswered<L: SharedLimit> {
     was_made: bool,
 }
 
-/// A turn that was answered.
 pub(crate) struct Answered<L: SharedLimit> {
     pub(crate) turn: L::Turn,
     pub(crate) reply: L::Reply,
@@ -51,12 +49,10 @@ pub(crate) struct Answered<L: SharedLimit> {
 }
 
 impl<L: SharedLimit> Turns<L> {
-    /// None yet.
     pub(crate) fn new(clock: &impl Clock) -> Self {
         Self { number: TurnNumber { run: run_of(clock), number: 0 }, unanswered: None }
     }
 
-    /// The turn that has no answer.
     pub(crate) fn unanswered(&self) -> Option<&Unanswered<L>> {
         self.unanswered.as_ref()
     }
@@ -104,11 +100,8 @@ pub struct Silence {
     pub why: String,
 }
 
-/// What such a task tells people.
 pub(crate) enum TurnEvent<'e> {
-    /// The limit does not answer: why.
     Silent(&'e str),
-    /// It answers again.
     Answers,
     /// The last turn has no answer: why.
     NotLeft(&'e str),
@@ -117,7 +110,6 @@ pub(crate) enum TurnEvent<'e> {
 /// A task that takes a process's turns at a limit.
 pub(crate) trait TakesTurns {
     type Clock: Clock + Clone;
-    /// From one turn to the next.
     const EVERY: Duration;
 
     fn clock(&self) -> &Self::Clock;
@@ -132,10 +124,8 @@ pub(crate) trait TakesTurns {
     /// Takes a turn; gives whether to take another one at once.
     async fn take_turn(&mut self) -> Result<bool, StoreError>;
 
-    /// A turn has no answer.
     fn not_answered(&mut self);
 
-    /// Shows how it stands after a turn.
     fn show(&self);
 
     fn log(&self, event: TurnEvent<'_>);

@@ -20,7 +20,6 @@ pub const DELETED_SHOWN: Duration = Duration::from_secs(24 * 60 * 60);
 /// No progress was made yet.
 const NEVER: u64 = u64::MAX;
 
-/// How one lane stands.
 #[derive(Debug)]
 pub struct LaneStatus {
     assigned: AtomicBool,
@@ -47,9 +46,7 @@ impl Default for LaneStatus {
 /// What something waits for, or what has happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trouble {
-    /// Since when.
     pub since: Instant,
-    /// What, for people.
     pub message: String,
 }
 
@@ -57,19 +54,14 @@ pub struct Trouble {
 #[derive(Debug, Clone, Default)]
 pub struct StoreStatus(Arc<ArcSwap<StoreSeen>>);
 
-/// See [`StoreStatus`].
 #[derive(Debug, Default)]
 pub struct StoreSeen {
-    /// What the last look found.
     pub found: ShardsFound,
-    /// Since when there are unavailable shards.
     pub unavailable_since: Option<Instant>,
-    /// Since when there are shards that have lost their history.
     pub lost_since: Option<Instant>,
 }
 
 impl StoreStatus {
-    /// Notes what a look has found.
     pub fn set(&self, found: ShardsFound) {
         let before = self.0.load();
         let since =
@@ -79,7 +71,6 @@ impl StoreStatus {
         self.0.store(Arc::new(StoreSeen { found, unavailable_since, lost_since }));
     }
 
-    /// What the last look has found.
     #[must_use]
     pub fn seen(&self) -> Arc<StoreSeen> {
         self.0.load_full()
@@ -131,7 +122,6 @@ impl LaneStatus {
         self.deleted.load_full().filter(|deleted| deleted.since.elapsed() < DELETED_SHOWN)
     }
 
-    /// How many shards without their history the lane waits for.
     pub fn set_lost_shards(&self, shards: usize) {
         self.lost_shards.store(shards, Ordering::Relaxed);
     }
@@ -142,7 +132,6 @@ impl LaneStatus {
         self.lost_shards.load(Ordering::Relaxed)
     }
 
-    /// What the lane waits for.
     #[must_use]
     pub fn trouble(&self) -> Option<Arc<Trouble>> {
         self.trouble.load_full()

@@ -14,33 +14,21 @@ use super::lane::LaneError;
 /// What one lane does from start to end, dropping its ends (and so leaving the group) before it returns.
 pub type LaneWork = Box<dyn FnOnce() -> Result<(), LaneError> + Send>;
 
-/// How the lanes ended.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
     /// A lane could not go on; the others were stopped.
     #[error("lane {lane}: {message}")]
     Lane {
-        /// Which.
         lane: usize,
         /// Why, and what to do.
         message: String,
     },
     /// The lanes did not end in time; nothing is lost, what was not committed is decided again.
     #[error("{lanes} lanes did not finish within worker.drain ({} s): what they had not committed is decided again by whoever reads it next", drain.as_secs())]
-    Drain {
-        /// How many.
-        lanes: usize,
-        /// The time they had.
-        drain: Duration,
-    },
+    Drain { lanes: usize, drain: Duration },
     /// The system gave no thread.
     #[error("no thread for lane {lane}: {error}")]
-    Thread {
-        /// For which.
-        lane: usize,
-        /// Why.
-        error: std::io::Error,
-    },
+    Thread { lane: usize, error: std::io::Error },
 }
 
 /// Runs lanes until `asked_to_stop` is done or one of them fails, then gives all of them `drain` to end.

@@ -43,31 +43,23 @@ const FILL: Duration = Duration::from_millis(200);
 /// How often it is looked whether records that wait can be taken.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// The reader of a topic with its ends.
 pub struct TopicReader<S, K, F, C> {
     /// The topic; its id is the source's.
     pub topic: Topic,
-    /// The group member.
     pub source: S,
     /// The producer of dead letters and offsets.
     pub sink: K,
-    /// What is done with the records.
     pub feed: F,
-    /// The clock.
     pub clock: C,
     /// What the dead-letter topic takes.
     pub limits: Arc<OutputLimits>,
     /// How long a stop may take in all; the commit under way is given at least three quarters of it.
     pub drain: Duration,
-    /// The shutdown signal.
     pub stop: CancellationToken,
-    /// Figures.
     pub metrics: Arc<dyn Observer>,
-    /// For the health endpoints.
     pub status: Arc<LaneStatus>,
 }
 
-/// What a batch comes to.
 #[derive(Default)]
 pub(crate) struct TopicBatch {
     /// Up to where invalid records are written with it.
@@ -75,7 +67,6 @@ pub(crate) struct TopicBatch {
     tally: TopicTally,
 }
 
-/// The state of the reader between iterations.
 #[derive(Default)]
 pub(crate) struct ReaderState {
     group: LoopState<TopicBatch>,
@@ -158,7 +149,6 @@ where
         Err(Interruption::Stop)
     }
 
-    /// The feed with its topic, and what goes on while it is waited for.
     fn feed_and_serving(&mut self) -> (&mut F, &Topic, Serving<'_, S, C>) {
         let Self { topic, source, feed, clock, stop, metrics, status, .. } = self;
         let (metrics, done, until) = (&**metrics, None, Until::Interrupted);

@@ -7,7 +7,6 @@ use weir_core::{record::Records, tally::Tally};
 /// The header by which publishers hand on their trace (W3C Trace Context).
 const TRACEPARENT: &[u8] = b"traceparent";
 
-/// Begins the traces of a lane's batches.
 pub trait Tracer: Send + Sync {
     /// A batch is read, and about to be decided. `None`: it is not sampled, and nothing of it is looked at.
     fn begin(&self) -> Option<Box<dyn BatchTrace>>;
@@ -24,30 +23,21 @@ pub trait BatchTrace: Send {
 /// When something began and ended, since the batch's beginning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interval {
-    /// Its beginning.
     pub from: Duration,
-    /// Its end.
     pub to: Duration,
 }
 
-/// What became of a batch.
 #[derive(Debug)]
 pub struct BatchReport<'t> {
-    /// Its records.
     pub records: usize,
-    /// The partitions that they are of.
     pub partitions: usize,
-    /// The decisions.
     pub tally: &'t Tally,
     /// The requests to the store, waits included; `None`: there were none.
     pub store: Option<Interval>,
-    /// The commit.
     pub commit: Interval,
-    /// Why it failed.
     pub error: Option<&'t str>,
 }
 
-/// A trace under way.
 pub(crate) struct OpenTrace {
     trace: Box<dyn BatchTrace>,
     began: Duration,

@@ -25,7 +25,6 @@ impl Generation {
     /// In no group.
     pub const NONE: Self = Self(None);
 
-    /// The client's own, now.
     #[must_use]
     pub fn now<C: ClientContext>(client: &Client<C>) -> Self {
         // SAFETY: the client is alive; what it gives is null or ours, and is destroyed once.
@@ -62,7 +61,6 @@ impl Drop for Event {
 pub(super) struct RequestOptions(*mut rd::rd_kafka_AdminOptions_t);
 
 impl RequestOptions {
-    /// For one request of this kind, which may take so long.
     pub(super) fn new<C: ClientContext>(client: &Client<C>, of: rd::rd_kafka_admin_op_t, wait: Duration) -> Self {
         // SAFETY: the client is alive; the options are ours. Without room for its text an error is left out.
         unsafe {

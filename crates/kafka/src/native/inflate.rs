@@ -5,7 +5,6 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// The version of librdkafka that this is built with.
 pub const LIBRDKAFKA_VERSION: i32 = rdkafka::bindings::RD_KAFKA_VERSION;
 
 /// What one answer of a broker may inflate to before the rest of it is left for the next one, in bytes: the least.
@@ -51,7 +50,6 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// Nobody's turn.
     #[must_use]
     pub const fn new() -> Self {
         Self { now: Cell::new(0), is_first: Cell::new(false), owed: Cell::new(0), unseen: Cell::new(0) }

@@ -30,7 +30,6 @@ pub(super) struct Message {
     /// Its own headers, null where it has none. They live as long as it does.
     pub(super) headers: *mut rd::rd_kafka_headers_t,
     pub(super) timestamp: Option<Time>,
-    /// Whether a broker has stamped it with its own clock.
     stamped: Stamped,
     /// What key and headers take of an output, in bytes.
     pub(super) bytes_beside_value: usize,
@@ -120,7 +119,6 @@ impl Message {
 }
 
 impl Message {
-    /// Header `index` of all.
     fn any_header(&self, index: usize) -> Option<(&[u8], Option<&[u8]>)> {
         if self.headers.is_null() {
             return None;

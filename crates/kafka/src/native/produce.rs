@@ -141,7 +141,6 @@ fn content(message: &Message, value: &OutputValue) -> (Bytes, Bytes) {
     }
 }
 
-/// Which of the consumed headers an output keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum KeptHeaders {
     All,
@@ -163,9 +162,7 @@ impl KeptHeaders {
 /// Where an output goes. Partition -1: the one that the producer's partitioner finds for the key.
 #[derive(Clone, Copy)]
 pub struct Target<'t> {
-    /// The topic.
     pub topic: &'t Topic,
-    /// The partition.
     pub partition: i32,
 }
 
@@ -227,13 +224,11 @@ impl<'b> Run<'b> {
         Self { partition, records: Vec::new(), borrowed: PhantomData }
     }
 
-    /// How many records wait to be handed over.
     #[must_use]
     pub fn len(&self) -> usize {
         self.records.len()
     }
 
-    /// Whether none does.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()

@@ -7,7 +7,6 @@ use std::{
 
 use crate::extents::Span;
 
-/// How far spans are read.
 pub(super) struct Reached {
     /// The next offset of each partition.
     next: BTreeMap<i32, i64>,
@@ -30,7 +29,6 @@ impl Reached {
         }
     }
 
-    /// The next offset of each partition.
     pub(super) fn next(&self) -> &BTreeMap<i32, i64> {
         &self.next
     }
@@ -39,7 +37,6 @@ impl Reached {
         self.open.contains_key(&partition)
     }
 
-    /// Whether any span is not read to its end.
     pub(super) fn is_any_open(&self) -> bool {
         !self.open.is_empty()
     }

@@ -12,7 +12,6 @@ use crate::{lane_context::LaneContext, native::MessageBatch};
 const SEEK_TIMEOUT: Duration = Duration::from_secs(4);
 
 impl KafkaSource {
-    /// Goes on at these offsets.
     pub(super) fn go_to(&mut self, from: TopicPartitionList) -> Result<(), SourceError> {
         // Not a second assignment: its end of the first one would also end the forwarding to our queue, after we had
         // set it up anew. A seek discards fetched records. It fails on a partition that librdkafka has stopped.
@@ -65,7 +64,6 @@ impl KafkaSource {
         Ok(())
     }
 
-    /// These partitions of the topic.
     pub(super) fn list(&self, partitions: &[i32]) -> TopicPartitionList {
         let mut list = TopicPartitionList::with_capacity(partitions.len());
         for partition in partitions {

@@ -17,7 +17,6 @@ use crate::{
 /// How long a reader of many queues pauses until it looks at them again: there is no call that waits for several.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// The queues of a source.
 pub(super) enum Queues {
     /// One for all partitions, in the order in which brokers answer.
     Shared(MessageQueue),
@@ -26,7 +25,6 @@ pub(super) enum Queues {
 }
 
 impl Queues {
-    /// Those of a client that has no partitions yet.
     pub(super) fn new<C: ClientContext>(client: &Client<C>, order: ReadOrder) -> Result<Self, String> {
         Ok(match order {
             ReadOrder::AsFetched => Self::Shared(MessageQueue::new(client)?),

@@ -34,7 +34,6 @@ const SHOWN: usize = 8;
 /// Is told how many offsets retention has deleted that nothing was decided of; see [`KafkaSource::telling_of_deleted`].
 pub(super) type OnDeleted = Box<dyn Fn(u64) + Send>;
 
-/// What is committed of some partitions.
 #[derive(Default)]
 pub(super) struct Committed {
     pub(super) starts: Vec<Progress>,
@@ -101,7 +100,6 @@ impl KafkaSource {
         Ok(from)
     }
 
-    /// What the group has committed of these partitions.
     pub(super) fn committed(&self, partitions: &TopicPartitionList, topic: &Topic) -> Result<Committed, SourceError> {
         let list = self
             .consumer
@@ -222,7 +220,6 @@ impl KafkaSource {
         self.commit_starts(topic, partitions, found)
     }
 
-    /// Commits where partitions start.
     pub(super) fn commit_starts(
         &self,
         topic: &Topic,
@@ -360,7 +357,6 @@ impl KafkaSource {
         }
     }
 
-    /// Why something cannot be read.
     pub(super) fn unread(&self, what: &str, error: &KafkaError) -> SourceError {
         match error.rdkafka_error_code().and_then(|code| self.rights.to_read(code)) {
             Some(right) => SourceError::Fatal(format!("{what} ({error}): grant {right}")),

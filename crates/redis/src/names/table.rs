@@ -11,10 +11,8 @@ use crate::{
     script::Script,
 };
 
-/// The most names that one call gives numbers to.
 pub(super) const MAX_NAMES_A_CALL: usize = 500;
 
-/// One of the two tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NameTable {
     Kinds,
@@ -22,7 +20,6 @@ pub(crate) enum NameTable {
 }
 
 impl NameTable {
-    /// Both.
     pub(crate) const ALL: [Self; 2] = [Self::Kinds, Self::Campaigns];
 
     /// The highest number that may be given.
@@ -51,7 +48,6 @@ impl NameTable {
     }
 }
 
-/// What one call asks.
 pub(super) struct Question<'q> {
     /// The highest number that is known here, and its name.
     pub(super) highest: Option<&'q (u32, Vec<u8>)>,
@@ -61,21 +57,18 @@ pub(super) struct Question<'q> {
     pub(super) names: &'q [Vec<u8>],
 }
 
-/// What it is answered.
 pub(super) enum Told {
     Numbers {
         /// The next number to be given.
         next: u32,
         /// One for each name; above the limit where the table is full.
         numbers: Vec<u32>,
-        /// The names listed.
         names: Vec<Option<Vec<u8>>>,
     },
     /// The highest number that is known here has another name in the table, or none.
     Contradiction,
 }
 
-/// The call.
 pub(super) fn request(table: NameTable, keyspace: &Keyspace, question: &Question<'_>) -> Request {
     let nothing = (0, Vec::new());
     let (number, name) = question.highest.unwrap_or(&nothing);
@@ -87,7 +80,6 @@ pub(super) fn request(table: NameTable, keyspace: &Keyspace, question: &Question
     Request::Call { script: Script::Intern, keys: table.keys(keyspace).map(str::to_owned).into(), args, latest: None }
 }
 
-/// Reads the reply.
 pub(super) fn read(reply: Reply, table: NameTable, names: usize, cluster: &Cluster) -> Result<Told, RequestError> {
     let torn = || RequestError::torn(&cluster.options().nodes[0], "numbers for names");
     let value: Value = reply?;

@@ -1,6 +1,5 @@
 //! MessagePack, as far as the script is given any: integers and short strings, one after the other.
 
-/// Appends an integer.
 pub(super) fn put_integer(out: &mut Vec<u8>, number: i64) {
     match number {
         -32..=127 => out.extend_from_slice(&number.to_be_bytes()[7..]),

@@ -43,7 +43,6 @@ pub async fn begin(
     under_lock((options, stats), &run, keyspace_seed, |cluster, ours| locked(cluster, options, scope, &run, ours)).await
 }
 
-/// The begin, under the lock.
 async fn locked(
     mut cluster: Cluster,
     options: &RedisOptions,
@@ -115,7 +114,6 @@ fn gone(ours: &Keyspace) -> StoreError {
     ))
 }
 
-/// The shards to restore.
 fn chosen(scope: &Scope, keyspace: &Keyspace, found: &[Option<String>]) -> Result<BTreeSet<u16>, StoreError> {
     let count = keyspace.meta().layout.shards;
     match scope {

@@ -20,12 +20,10 @@ const MAX_NAMES: u32 = 500;
 /// A key outlives the window or the period of what it holds by so much, as in `lua/take.lua`: for clocks that are ahead.
 const CLOCKS_DIFFER_MS: i64 = 25 * 3_600_000;
 
-/// What a budget is in Redis.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BudgetState {
     /// It has no key: nothing that counts was granted, or it was lost.
     Absent,
-    /// It grants.
     Open,
     /// It grants nothing; why.
     Closed(String),
@@ -52,26 +50,19 @@ impl BudgetState {
 /// What becomes of the tokens that a budget holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Held {
-    /// They stay, and these come on top of them.
     Add(Account),
-    /// These come in their place.
     Replace(Account),
 }
 
-/// A change of a budget.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BudgetChange<'c> {
     /// What it has to be.
     pub found: &'c BudgetState,
-    /// What it becomes.
     pub becomes: BudgetState,
-    /// Its window.
     pub span: SpanNow,
-    /// Its tokens.
     pub held: Held,
 }
 
-/// A run's way to budgets.
 pub struct BudgetRestorer {
     cluster: Cluster,
     keyspace: Arc<Keyspace>,

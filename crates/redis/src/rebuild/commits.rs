@@ -9,14 +9,9 @@ use crate::{
     node::Request,
 };
 
-/// Fields of one write.
 const FIELDS_A_WRITE: usize = 500;
 
 impl Rebuild {
-    /// Whether the table is lost.
-    ///
-    /// # Errors
-    /// Redis does not answer.
     pub async fn has_lost_commits(&mut self) -> Result<bool, StoreError> {
         let mut command = cmd("HGET");
         command.arg(self.keyspace.commits_key()).arg("epoch");

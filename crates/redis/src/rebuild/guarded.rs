@@ -27,13 +27,11 @@ pub(super) struct Command {
 }
 
 impl Command {
-    /// DEL of these keys.
     pub(super) fn delete(keys: impl IntoIterator<Item = String>) -> Self {
         let words: Vec<String> = std::iter::once("DEL".to_owned()).chain(keys).collect();
         Self { keys: words.len() - 1, words }
     }
 
-    /// SET of a key.
     pub(super) fn set(key: String, value: &str) -> Self {
         Self { words: vec!["SET".to_owned(), key, value.to_owned()], keys: 1 }
     }
@@ -43,12 +41,10 @@ impl Command {
         Self { words: vec!["PEXPIRE".to_owned(), key, ms.to_string()], keys: 1 }
     }
 
-    /// HDEL of some fields of a key.
     pub(super) fn delete_fields(key: String, fields: impl IntoIterator<Item = String>) -> Self {
         Self { words: ["HDEL".to_owned(), key].into_iter().chain(fields).collect(), keys: 1 }
     }
 
-    /// HSET of some fields of a key.
     pub(super) fn set_fields(key: String, fields: impl IntoIterator<Item = (String, String)>) -> Self {
         let fields = fields.into_iter().flat_map(|(name, value)| [name, value]);
         Self { words: ["HSET".to_owned(), key].into_iter().chain(fields).collect(), keys: 1 }
@@ -75,12 +71,10 @@ pub(super) fn found(reply: Value) -> Vec<String> {
     redis::from_redis_value(reply).unwrap_or_default()
 }
 
-/// The text of the first guard.
 pub(super) fn first_found(reply: Value) -> String {
     found(reply).into_iter().next().unwrap_or_default()
 }
 
-/// How many replicas a server says that it has.
 fn replicas(info: &str) -> u32 {
     let count = info.lines().find_map(|line| line.strip_prefix("connected_slaves:")?.trim_end().parse().ok());
     count.unwrap_or_default()

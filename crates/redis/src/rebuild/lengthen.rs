@@ -41,9 +41,7 @@ const BEFORE: &str = "before_ms";
 const OWNER: &str = "owner";
 /// What stands before the name of a lengthening in the topics of its marks; no topic's own name has a space.
 const MARKED: &str = " lengthening ";
-/// The most keys, or fields, of one call.
 const MAX_KEYS_A_CALL: usize = 500;
-/// Calls between two renewals of the lock.
 const CALLS_A_RENEWAL: usize = 64;
 
 /// For how long the keyspace remembers sends, in milliseconds, whatever the options say; what they say where there is none.
@@ -79,7 +77,6 @@ pub async fn begin_lengthening(
         .await
 }
 
-/// The begin, under the lock.
 async fn locked(
     mut cluster: Cluster,
     options: &RedisOptions,
@@ -178,11 +175,9 @@ fn begun(keyspace: &Keyspace, name: &str) -> [Command; 2] {
 
 /// What is known of the lengthening that a run begins, or goes on with.
 struct Left {
-    /// What it is called.
     name: String,
     /// The run that had made itself the last run of all shards.
     owner: Option<String>,
-    /// How far it is.
     noted: NotedProgress,
     /// Before when its sends were decided.
     before: Option<Time>,

@@ -21,7 +21,6 @@ use crate::{
     stats::RedisStats,
 };
 
-/// The most names of one write.
 const MAX_NAMES_A_WRITE: usize = 250;
 /// What the epoch of a shard begins with whose history is whole, and that waits for the names.
 const PAUSED: &str = "renaming:";
@@ -29,7 +28,6 @@ const PAUSED: &str = "renaming:";
 /// Tables that were lost, and a run that repairs them.
 pub struct NamesRepair {
     cluster: Cluster,
-    /// The keyspace as it was.
     was: Keyspace,
     /// The same under its new epoch.
     renamed: Keyspace,
@@ -140,7 +138,6 @@ pub(super) fn meta_of_shards(ours: &Keyspace, found: &[Option<String>]) -> Resul
     }
 }
 
-/// Makes both tables empty, under this epoch.
 pub(super) fn empty_tables(keyspace: &Keyspace, epoch: &str) -> impl Iterator<Item = Command> {
     NameTable::ALL.into_iter().flat_map(move |table| {
         let [key, backwards] = table.keys(keyspace).map(str::to_owned);

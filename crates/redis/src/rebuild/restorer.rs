@@ -32,15 +32,12 @@ const MAX_ENTRIES_A_CALL: usize = 256;
 /// A send, as its approved record tells it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Send<'a> {
-    /// Whose.
     pub user: UserHash,
-    /// The intent's id.
     pub id: IdHash,
     /// Where the intent came from; [`OriginMark::RESTORED`] where that is not known.
     pub origin: OriginMark,
     /// When it was decided.
     pub at: Time,
-    /// Channel, category and campaign.
     pub class: ClassNames<'a>,
     /// What it takes from caps.
     pub cost: u8,
@@ -59,11 +56,9 @@ pub struct Restorer {
     shards: BTreeSet<u16>,
 }
 
-/// The shards that sends are put back into.
 #[derive(Clone, Copy)]
 pub(crate) struct PutInto<'p> {
     pub(crate) keyspace: &'p Keyspace,
-    /// What each of them has to hold.
     pub(crate) guard: Guard<'p>,
 }
 
@@ -140,7 +135,6 @@ fn of_sends_until(refund: &Refund, latest: Option<Time>) -> Refund {
 }
 
 impl Purpose {
-    /// What a shard has to hold so that the run writes there.
     fn guard<'o>(&self, owner: &'o str) -> Guard<'o> {
         match self {
             Self::Restore => Guard::Epoch(owner),
@@ -203,7 +197,6 @@ fn told(ended: Ended) -> Result<(), StoreError> {
     ended.open.map_or(Ok(()), |why| Err(StoreError::Temporary(why)))
 }
 
-/// An entry and where it goes.
 type Placed = (Place, [u8; ENTRY_BYTES]);
 
 /// Cuts sorted entries into those of one call each.

@@ -50,7 +50,6 @@ fn nested(text: &str) -> usize {
 struct Compiler<'s> {
     names: &'s NamesRef<'s>,
     nodes: Vec<AvroNode>,
-    /// How many types, fields, branches and symbols there are.
     parts: usize,
     /// The nodes of named types that no field lies in, by where the type is defined.
     passed_over: HashMap<*const Schema, usize>,
@@ -87,7 +86,6 @@ impl<'s> Compiler<'s> {
         Ok(number)
     }
 
-    /// Counts so many parts.
     fn add(&mut self, parts: usize) -> Result<(), String> {
         self.parts += parts;
         if self.parts > MAX_PARTS {

@@ -170,7 +170,6 @@ impl Meaning {
     }
 }
 
-/// A UUID as it is written.
 fn uuid(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(36);
     for (index, byte) in bytes.iter().enumerate() {

@@ -18,7 +18,6 @@ use crate::{place::Place, plan::Definition};
 const ROOT: &str = "the-schema-of-a-value.proto";
 /// How deep brackets may be nested in a schema: its parser calls itself for each.
 const MAX_NESTED: usize = 100;
-/// Messages of a schema, at most.
 const MAX_MESSAGES: usize = 4_096;
 /// Messages, members and names of values of a plan, at most: each message that a value may be has its own members.
 const MAX_PARTS: usize = 1 << 17;
@@ -140,12 +139,10 @@ pub(super) fn compile(place: &Place, file: &FileDescriptor) -> Result<ProtobufPl
 struct Compiling {
     /// The names of enums' values, which all members share, by the enums' names.
     enums: HashMap<String, EnumNames>,
-    /// How many messages, members and names of values there are.
     parts: usize,
 }
 
 impl Compiling {
-    /// Counts so many parts.
     fn add(&mut self, parts: usize) -> Result<(), String> {
         self.parts += parts;
         if self.parts > MAX_PARTS {

@@ -34,7 +34,6 @@ pub struct BudgetKeeper<L, C> {
     leases: Leases,
     /// Makes one more, where all are in use: a node that does not answer keeps no other waiting.
     connect: Box<dyn Fn() -> L + Send>,
-    /// Those that are not in use.
     free: Vec<L>,
     clock: C,
     observer: Arc<dyn Observer>,

@@ -32,7 +32,6 @@ pub(crate) struct Committed {
     since: BTreeMap<i32, Time>,
 }
 
-/// What is being committed.
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {
     pub(crate) progress: Vec<Progress>,
@@ -42,7 +41,6 @@ pub(crate) struct InFlight {
 }
 
 impl Committed {
-    /// Reading starts at these offsets.
     pub(super) fn starts(&mut self, starts: &[Progress]) {
         self.failed();
         self.held.clear();
@@ -54,12 +52,10 @@ impl Committed {
         self.held.entry(partition).or_insert(offset);
     }
 
-    /// Whether some record has to be read again.
     pub(crate) fn holds_any(&self) -> bool {
         !self.held.is_empty()
     }
 
-    /// Those of these ends that are to be committed.
     pub(super) fn not_committed(&self, mut ends: Vec<Progress>) -> Vec<Progress> {
         let is_behind = |end: &Progress| self.next.get(&end.partition).is_some_and(|next| end.next_offset > *next);
         ends.retain(|end| is_behind(end) && !self.held.contains_key(&end.partition));

@@ -12,15 +12,12 @@ pub enum LaneError {
     Fatal(String),
 }
 
-/// Why an iteration did not come to its end.
 pub(crate) enum Interruption {
-    /// The shutdown signal was given.
     Stop,
     /// The group changed while it waited.
     Group,
     /// A commit failed, or reading did: back to the committed offsets.
     Rewind(String),
-    /// It cannot do its work.
     Fatal(String),
 }
 

@@ -18,7 +18,6 @@ use crate::{
 /// How long a turn is waited for, at most: a log that does not answer must not hold up the group.
 const TURN_WITHIN: Duration = Duration::from_secs(2);
 
-/// A turn that is waited for.
 pub(crate) struct AwaitedTurn {
     turn: AskedTurn,
     /// Until then at the latest, by [`Clock::passed`].

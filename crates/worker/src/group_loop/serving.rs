@@ -20,7 +20,6 @@ pub(crate) struct Serving<'l, S, C> {
     pub(crate) until: Until,
 }
 
-/// How long it waits.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Until {
     /// Until it is told to stop or its group changes; the group is served.

@@ -10,13 +10,11 @@ const EASY: Duration = Duration::from_secs(3);
 /// are halved with it.
 #[derive(Debug)]
 pub struct BatchLimit {
-    /// The setting.
     most: usize,
     now: usize,
 }
 
 impl BatchLimit {
-    /// The bound that is set.
     #[must_use]
     pub fn new(most: usize) -> Self {
         Self { most: most.max(1), now: most.max(1) }

@@ -11,7 +11,6 @@ const WEIGHT: u32 = 4;
 /// time-out is reckoned so, with four of them (RFC 6298); a late batch costs less than a needless resend.
 const DEVIATIONS: u32 = 2;
 
-/// How long batches stay open.
 #[derive(Debug)]
 pub struct BatchTimer {
     interval: Duration,

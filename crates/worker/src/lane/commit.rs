@@ -33,7 +33,6 @@ pub(crate) struct InFlight {
     pub(super) settlement: Settlement,
     /// Since when the store's answers hold.
     pub(super) asked_at: Duration,
-    /// When the store was asked.
     pub(super) asked_in: Option<Interval>,
     pub(super) decided_at: Option<Time>,
     /// From the end of the batch until it was handed over.
@@ -41,7 +40,6 @@ pub(crate) struct InFlight {
 }
 
 impl InFlight {
-    /// Its commit has ended.
     fn end_trace(&mut self, committed: &Committed, error: Option<&CommitError>, now: Duration) {
         if let Some(trace) = self.trace.take() {
             let size = (committed.in_flight.records, committed.in_flight.progress.len());

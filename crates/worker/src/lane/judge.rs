@@ -183,9 +183,7 @@ where
     }
 }
 
-/// What came of judging a batch once.
 enum Judged {
-    /// It is decided.
     Decided(Box<Decided>),
     /// The store has to be waited for, in these shards. With the permits that the batch keeps.
     Unanswered(BTreeSet<u16>, Option<Taken>),
@@ -193,7 +191,6 @@ enum Judged {
     Unfunded(Option<Taken>),
 }
 
-/// A batch, decided.
 pub(super) struct Decided {
     pub(super) outputs: Vec<Output>,
     pub(super) tally: Tally,

@@ -56,7 +56,6 @@ struct Reading {
 /// A lane's start, until all buckets have given a record or their end.
 #[derive(Debug, Default)]
 struct Starting {
-    /// How many have.
     heard: usize,
     /// For how long no further one has.
     silent: Duration,

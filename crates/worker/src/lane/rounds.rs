@@ -7,13 +7,11 @@ use crate::{
     trace::Interval,
 };
 
-/// Where a batch stands.
 pub(super) struct Rounds {
     pauses: Box<dyn Iterator<Item = Duration>>,
     began: Duration,
     /// When the first round had been through the gate.
     gated: Option<Duration>,
-    /// Whether the store was asked.
     was_asked: bool,
 }
 
@@ -43,7 +41,6 @@ impl Rounds {
         Interval { from: self.gated.unwrap_or(now), to: now }
     }
 
-    /// How long to wait before the next round.
     pub(super) fn pause(&mut self) -> Duration {
         self.pauses.next().unwrap_or(LONGEST_BACKOFF)
     }

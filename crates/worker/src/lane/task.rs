@@ -21,7 +21,6 @@ pub enum Task {
 }
 
 impl Task {
-    /// What is read, for the logs.
     pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::Intents => "intents",
@@ -42,7 +41,6 @@ impl Task {
         matches!(self, Self::Waiting(_))
     }
 
-    /// The ring that is read, and its wheel.
     pub(super) const fn ring(self) -> Option<(Ring, Wheel)> {
         match self {
             Self::Intents | Self::Waiting(_) | Self::Retry(_) => None,

@@ -91,7 +91,6 @@ where
         self.store_and_serving(&state.group.committed, Until::Interrupted).1.serve().await
     }
 
-    /// The store, and what goes on while it is waited for.
     pub(super) fn store_and_serving<'l>(
         &'l mut self,
         done: &'l Committed,

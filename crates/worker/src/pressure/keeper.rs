@@ -21,7 +21,6 @@ use crate::{
     share::{Answered, AskedTurns, Silence, TakesTurns, TurnEvent, Turns, Unanswered, keep},
 };
 
-/// From one turn to the next.
 const TURN_EVERY: Duration = Duration::from_secs(1);
 /// How long an instance stays a member, and may use its places, without another turn.
 pub const MEMBER_FOR: Duration = Duration::from_secs(10);
@@ -175,7 +174,6 @@ where
         is_read && turn.member_for_ms == member_for_ms && now < *began_at + MEMBER_FOR
     }
 
-    /// Begins a turn.
     fn begin(&mut self, rule: &PressureRule, member_for_ms: i64, begun_at: Duration) {
         let given_up = self.turns.give_up().map(|turn| turn.active).unwrap_or_default();
         given_up.into_iter().for_each(|active| self.untold.add(active));
@@ -193,7 +191,6 @@ where
         self.turns.begin(SyncRequest { cursor, active, window_ms, member_for_ms, held, wanted, room }, begun_at);
     }
 
-    /// Takes up what a turn has come to.
     fn take_up_answer(&mut self, answered: Answered<SharedPlaces>, now: Minute) {
         let Answered { turn: SyncRequest { active, held, room, .. }, reply, began_at, is_repeated } = answered;
         self.told.rotate_right(1);

@@ -12,7 +12,6 @@ pub(super) struct Untold {
 }
 
 impl Untold {
-    /// Some more.
     pub(super) fn add(&mut self, active: ActiveIn) {
         self.users += active.users.len();
         let none = || ActiveIn { minute: active.minute, new: 0, users: Vec::new() };
@@ -60,7 +59,6 @@ impl Untold {
         self.by_minute.values().map(|active| active.new).sum()
     }
 
-    /// Whether there are none.
     pub(super) fn is_empty(&self) -> bool {
         self.users == 0
     }

@@ -17,16 +17,13 @@ use super::{PressureSeen, Silence};
 pub(super) struct View {
     pub(super) state: Arc<PressureState>,
     pub(super) window_ms: i64,
-    /// How far the log was read.
     pub(super) cursor: Cursor,
-    /// The minute of the last sweep.
     swept: Minute,
     /// How many users have asked for a place since the last turn, and in the one before.
     asked: [u64; 2],
 }
 
 impl View {
-    /// Nobody is active yet.
     pub(super) fn new(rule: &PressureRule, now: Minute) -> Self {
         let state = Arc::new(aside(|| PressureState::new(rule)));
         Self { state, window_ms: rule.window_ms(), cursor: None, swept: now, asked: [0; 2] }
@@ -37,7 +34,6 @@ impl View {
         self.state.max() == rule.max_active_users && self.state.users.window() == rule.window_minutes
     }
 
-    /// How it stands, as people see it.
     pub(super) fn seen(&self, members: u64, synced_at: Duration, unsynced: Option<Silence>) -> PressureSeen {
         let state = &self.state;
         PressureSeen {

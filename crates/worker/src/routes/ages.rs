@@ -25,7 +25,6 @@ pub(super) struct Ages {
 struct First {
     at_ms: i64,
     waiting: Vec<Waiting>,
-    /// Questions that were answered.
     answered: usize,
     is_known: bool,
 }

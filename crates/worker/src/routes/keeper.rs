@@ -20,18 +20,12 @@ use super::{
     route_keeper::{RouteKeeper, RouteLinks, TURN_EVERY},
 };
 
-/// What a keeper reaches, and where it shows what it knows.
 #[derive(Clone)]
 pub struct KeeperLinks<C> {
-    /// The routes in force.
     pub policy: Arc<Current<Policy>>,
-    /// What lanes take permits from.
     pub routes: Arc<Routes>,
-    /// Where offsets are seen.
     pub offsets: Arc<dyn LooksAtRoutes>,
-    /// The clock.
     pub clock: C,
-    /// How the routes stand.
     pub status: RoutesStatus,
 }
 

@@ -14,22 +14,17 @@ use weir_core::{current::Current, policy::Policy, route::WhenFull};
 
 use crate::{lane::LaneError, supervise::LaneWork};
 
-/// How often the policy is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// The lanes of intents that wait. A route that is not in the policy any more keeps its lane, which decides what still waits.
 pub struct WaitingLanes {
-    /// The policy in force.
     pub policy: Arc<Current<Policy>>,
     /// Other routes for which something may wait.
     pub known: Arc<Current<BTreeSet<String>>>,
-    /// Makes the lane of a route.
     pub make: MakesLane,
-    /// The shutdown signal.
     pub stop: CancellationToken,
 }
 
-/// See [`WaitingLanes`].
 pub type MakesLane = Box<dyn Fn(&Arc<str>) -> LaneWork + Send>;
 
 type Running = BTreeMap<Arc<str>, JoinHandle<Result<(), LaneError>>>;

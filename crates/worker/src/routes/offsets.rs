@@ -19,12 +19,10 @@ use super::{
     overdue::Overdue,
 };
 
-/// From one look to the next.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// So many partitions that are behind are named.
 const NAMED: usize = 5;
 
-/// Where the offsets of routes are seen.
 pub trait LooksAtRoutes: Send + Sync + 'static {
     /// The offsets of a route; connects to nothing yet.
     ///
@@ -33,9 +31,7 @@ pub trait LooksAtRoutes: Send + Sync + 'static {
     fn of(&self, route: &Route) -> Result<Box<dyn RouteOffsets>, String>;
 }
 
-/// The offsets of one route, for the task that looks at them.
 pub trait RouteOffsets: Send + 'static {
-    /// Looks at them.
     fn look(&mut self) -> Looking<'_>;
 
     /// The first offset of each partition of the topic of waiting intents, in the order of a look, whose record was written at this
@@ -43,7 +39,6 @@ pub trait RouteOffsets: Send + 'static {
     fn waiting_since(&mut self, time: Time) -> AskingBack;
 }
 
-/// A look under way.
 pub type Looking<'a> = Pin<Box<dyn Future<Output = Offsets> + Send + 'a>>;
 
 /// A question about the past under way; or why there is no answer.
@@ -60,7 +55,6 @@ pub struct Offsets {
     pub waiting: Result<Vec<Waiting>, String>,
 }
 
-/// One look.
 #[derive(Debug, Clone)]
 pub(super) struct OffsetsSeen {
     /// When it ended, by the monotonic clock.
@@ -78,7 +72,6 @@ pub(super) struct OffsetsSeen {
 }
 
 impl OffsetsSeen {
-    /// The lag, where it is known and there is one.
     pub(super) fn known_lag(&self) -> Option<Lag> {
         self.lag.as_ref().ok().copied().flatten()
     }
@@ -125,10 +118,8 @@ impl OffsetsSeen {
     }
 }
 
-/// The last look.
 pub(super) type LastLook = Arc<ArcSwapOption<OffsetsSeen>>;
 
-/// Looks again and again, until `stop`.
 pub(super) async fn keep_looking<C: Clock>(
     mut offsets: Box<dyn RouteOffsets>,
     state: Arc<RouteState>,

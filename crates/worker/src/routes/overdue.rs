@@ -6,10 +6,8 @@ use weir_core::{arrivals::Waiting, ports::Clock, route::MAX_WAIT_MS, routes::Rou
 
 use super::RouteOffsets;
 
-/// From one count to the next.
 const COUNT_EVERY: Duration = Duration::from_secs(10);
 
-/// When they are counted.
 #[derive(Debug, Default)]
 pub(super) struct Overdue {
     due: Duration,

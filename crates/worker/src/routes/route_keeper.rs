@@ -27,7 +27,6 @@ use crate::share::{Answered, Silence, TakesTurns, TurnEvent, Turns, Unanswered, 
 pub(super) const TURN_EVERY: Duration = Duration::from_millis(550);
 /// A look that is older says nothing of the lag any more.
 const LOOK_HOLDS: Duration = Duration::from_secs(3);
-/// How long the store may take to answer a turn.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 /// So long a lane finds intents that wait until their count is one of intents: it has passed offsets without a record by then, and
 /// the look is a new one.
@@ -39,7 +38,6 @@ const IDLE_PART: u64 = 4;
 /// The part of what is left, or was used by the last turn, that lanes keep while a turn is under way.
 const KEPT_PART: u64 = 4;
 
-/// What the task of a route reaches, and where it shows what it knows.
 pub(super) struct RouteLinks<P, C> {
     pub(super) permits: P,
     pub(super) clock: C,
@@ -49,7 +47,6 @@ pub(super) struct RouteLinks<P, C> {
     pub(super) last_learnt: LastLearnt,
 }
 
-/// The task of one route.
 pub(super) struct RouteKeeper<P, C> {
     route: Arc<Route>,
     key: RouteKey,
@@ -59,11 +56,9 @@ pub(super) struct RouteKeeper<P, C> {
     turns: Turns<RoutePermits>,
     learnt: Learnt,
     pace: Option<Pace>,
-    /// When the controller was given a sample last.
     sampled_at: Option<Duration>,
     /// The last answer of the store.
     grant: PermitGrant,
-    /// There was one.
     is_answered: bool,
     silence: Option<Silence>,
     /// Permits used by the last turn, since the process began.
@@ -156,7 +151,6 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> RouteKeeper<P, C> {
         self.grant.processing_ms.or(self.learnt.times.mean_ms())
     }
 
-    /// What the route takes, by the last look.
     fn paced(&mut self, look: &OffsetsSeen, now: Duration) -> Pace {
         let is_old = is_old(look, now);
         let lag = look.known_lag().filter(|_| !is_old);
@@ -243,7 +237,6 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> RouteKeeper<P, C> {
         part.max(u64::from(room != Some(0)))
     }
 
-    /// What is kept of a grant for reserved intents.
     fn reserved_of(&self, granted: u64, pace: &Pace) -> u64 {
         let Some(reserved) = &self.route.reserved else { return 0 };
         let (part, whole) = match self.route.consumer_group {
@@ -274,7 +267,6 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> RouteKeeper<P, C> {
         (self.unknown, self.behind) = (unknown, behind);
     }
 
-    /// What lanes know of the route.
     fn known(&self, look: &OffsetsSeen, pace: &Pace) -> RouteKnown {
         let PermitGrant { members, registered_per_s, timeout_ms, .. } = self.grant;
         let before = self.state.known();
@@ -334,7 +326,6 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> TakesTurns for RouteKeeper<P, C> 
         self.put_in_force(permits, began_at);
     }
 
-    /// To lanes and people.
     fn show(&self) {
         let Some((look, pace)) = &self.went_by else { return };
         let known = self.known(look, pace);
@@ -379,12 +370,10 @@ fn used_by_now(state: &RouteState) -> u64 {
     (state.spent() + state.held()).saturating_sub(left)
 }
 
-/// Whether a look says nothing of the lag any more.
 fn is_old(look: &OffsetsSeen, now: Duration) -> bool {
     now.saturating_sub(look.at) > LOOK_HOLDS
 }
 
-/// Why a route takes less than its ceiling, for people.
 const fn in_words(why: Throttle) -> Option<&'static str> {
     match why {
         Throttle::No => None,

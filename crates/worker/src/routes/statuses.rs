@@ -10,11 +10,9 @@ use crate::status::LaneStatus;
 #[derive(Debug, Clone, Default)]
 pub struct WaitingStatuses(Arc<ArcSwap<Statuses>>);
 
-/// See [`WaitingStatuses`].
 pub type Statuses = BTreeMap<Arc<str>, Arc<LaneStatus>>;
 
 impl WaitingStatuses {
-    /// The status of the lane that reads what waits for this route.
     #[must_use]
     pub fn add(&self, route: &Arc<str>) -> Arc<LaneStatus> {
         let new: Arc<LaneStatus> = Arc::default();
@@ -36,7 +34,6 @@ impl WaitingStatuses {
         });
     }
 
-    /// All of them.
     #[must_use]
     pub fn all(&self) -> Arc<Statuses> {
         self.0.load_full()

@@ -14,15 +14,12 @@ pub struct AskedTurns(Arc<Counts>);
 /// Whoever waits for a count is woken in the order of asking, so that the simulation of a seed stays the same.
 #[derive(Debug, Default)]
 struct Counts {
-    /// How many have been asked for.
     asked: AtomicU64,
-    /// How many of these have been taken.
     taken: AtomicU64,
     asked_changed: Notify,
     taken_changed: Notify,
 }
 
-/// A turn that was asked for.
 #[derive(Debug)]
 pub(crate) struct AskedTurn {
     /// How many had been asked for then, this one included.
@@ -59,7 +56,6 @@ impl AskedTurns {
         self.taken(u64::MAX);
     }
 
-    /// How many have been taken.
     pub(crate) fn count_taken(&self) -> u64 {
         self.0.taken.load(Ordering::Acquire)
     }

@@ -6,11 +6,9 @@ use crate::observer::BesideTopic;
 
 /// What is done with the records of a topic.
 pub trait Feed {
-    /// Which topic.
     const TOPIC: BesideTopic;
     /// A valid record.
     type Item;
-    /// What became of one.
     type Outcome: Copy;
 
     /// Reads a record. `now` is the clock, read once for each batch.

@@ -10,7 +10,6 @@ use weir_core::ports::in_short;
 /// Why a shard is unavailable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Why {
-    /// It does not answer.
     Silent,
     /// It has lost its history, or that is being rebuilt.
     Lost,
@@ -55,7 +54,6 @@ impl Absences {
         Self { rests: true, ..Self::new(Some(Duration::MAX)) }
     }
 
-    /// Whether the lane rests now.
     pub(super) fn rests(&self) -> bool {
         self.rests && self.shards.values().any(|absence| absence.stage != Stage::Tried)
     }
@@ -106,7 +104,6 @@ impl Absences {
         self.due(shard).is_some_and(|due| now >= due)
     }
 
-    /// When the next shard becomes overdue.
     pub(super) fn next_due(&self, now: Duration) -> Option<Duration> {
         self.shards.keys().filter_map(|shard| self.due(*shard)).filter(|due| *due > now).min()
     }
@@ -115,12 +112,10 @@ impl Absences {
         Some(self.shards.get(&shard)?.since.saturating_add(self.after?))
     }
 
-    /// How many shards have lost their history.
     pub(super) fn lost(&self) -> usize {
         self.shards.values().filter(|absence| absence.stage == Stage::Watched(Why::Lost)).count()
     }
 
-    /// A description for the lane's status.
     pub(super) fn trouble(&self) -> Option<String> {
         let of = |why| -> Vec<u16> {
             let of = self.shards.iter().filter(|(_, absence)| absence.stage == Stage::Watched(why));

@@ -41,7 +41,6 @@ pub(in crate::lane) fn promises<R: Records>(batch: &AskedBatch<'_, R>, shards: u
     batch.deferred_sends().map(promise).collect()
 }
 
-/// What came of asking.
 pub(in crate::lane) enum Admitted {
     /// All is answered, or can be given up or deferred.
     Settled,
@@ -51,7 +50,6 @@ pub(in crate::lane) enum Admitted {
     TooSlow(usize, String),
 }
 
-/// The state of the requests without an answer.
 enum UnansweredState {
     /// None of them has to be waited for.
     Settled,
@@ -120,7 +118,6 @@ impl UnavailableShards {
         batch.batch.unanswered().filter(|request| all || may_ask(batch.shard(*request))).collect()
     }
 
-    /// Notes which shards answer and which do not.
     fn note_answers(
         &mut self,
         batch: &ShardedBatch<'_, '_, impl Records>,
@@ -182,7 +179,6 @@ impl UnavailableShards {
     }
 }
 
-/// Asks for the answers to these requests.
 async fn ask<S: Source, D: Store, C: Clock>(
     (store, serving): (&mut D, &mut Serving<'_, S, C>),
     batch: &mut AskedBatch<'_, impl Records>,

@@ -12,13 +12,9 @@ use crate::{deferred_shards::DeferredShards, observer::Observer};
 /// A write that is deferred once its batch is committed.
 #[derive(Debug, Clone)]
 pub(in crate::lane) struct Promise {
-    /// The partition of its intent.
     pub(in crate::lane) partition: i32,
-    /// The offset of its intent.
     pub(in crate::lane) offset: i64,
-    /// The shard of its history.
     pub(in crate::lane) shard: u16,
-    /// What is to be recorded.
     pub(in crate::lane) send: DeferredSend,
 }
 
@@ -87,7 +83,6 @@ impl DeferredWrites {
         self.sends.values().map(Vec::len).sum()
     }
 
-    /// The shards with sends to be recorded.
     pub(super) fn shards(&self) -> Vec<u16> {
         self.sends.keys().copied().collect()
     }
@@ -150,12 +145,10 @@ impl DeferredWrites {
         self.sends.entry(promise.shard).or_default().push(promise.send);
     }
 
-    /// The shards that any lane of the process has deferred writes for.
     pub(super) fn of_all_lanes(&self) -> &DeferredShards {
         &self.all
     }
 
-    /// The first sends of a shard, at most so many.
     pub(super) fn first(&self, shard: u16, most: usize) -> Vec<DeferredSend> {
         self.sends.get(&shard).map(|sends| sends[..sends.len().min(most)].to_vec()).unwrap_or_default()
     }
@@ -178,7 +171,6 @@ impl DeferredWrites {
         }
     }
 
-    /// Says what ends with the lane, if something does.
     pub(super) fn say_what_is_left(&self) {
         let (sends, promised) = (self.len(), self.in_flight.len() + self.unclear.len());
         if sends + promised > 0 {
