@@ -71,7 +71,7 @@ pub enum PressureFound {
     /// The policy has it, and the users of its window have not been read yet.
     NotReadYet,
     /// How it stands.
-    Seen(PressureView),
+    Seen(Box<PressureView>),
 }
 
 impl LimitsDesk {
@@ -94,7 +94,7 @@ impl LimitsDesk {
             return PressureFound::NoRule;
         }
         match &*self.pressure.seen() {
-            Some(seen) => PressureFound::Seen(PressureView::new(seen, SystemClock.passed())),
+            Some(seen) => PressureFound::Seen(Box::new(PressureView::new(seen, SystemClock.passed()))),
             None => PressureFound::NotReadYet,
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use weir_core::{
     arrivals::Waiting,
-    pace::{Behind, Delivered, Looked, PartitionLag},
+    pace::{Behind, Delivered, DeliveryLook, PartitionLag},
     policy::Selection,
     route::{Route, WhenFull},
     time::Time,
@@ -60,7 +60,7 @@ impl RouteOffsets for KafkaRoute {
             });
             let looked = lags.map(|lags| lags.map(|lags| self.delivered.look(lags)));
             let (lag, behind) = match looked {
-                Ok(Some(Looked { lag, behind })) => (Ok(Some(lag)), self.asked.named(behind)),
+                Ok(Some(DeliveryLook { lag, behind })) => (Ok(Some(lag)), self.asked.named(behind)),
                 Ok(None) => (Ok(None), Vec::new()),
                 Err(reason) => (Err(reason), Vec::new()),
             };

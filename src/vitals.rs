@@ -211,7 +211,7 @@ impl Vitals {
             deferred: self.deferred.as_ref().and_then(|counted| counted.load().as_deref().cloned()),
             routes: self.limits.routes(),
             pressure: match self.limits.pressure() {
-                PressureFound::Seen(view) => Some(view),
+                PressureFound::Seen(view) => Some(*view),
                 PressureFound::NoRule | PressureFound::NotReadYet => None,
             },
         }

@@ -66,7 +66,7 @@ pub(super) async fn budget(
 pub(super) async fn pressure(State(api): State<Arc<Api>>, query: Parameters) -> Result<Json<PressureView>, Problem> {
     let Query(NoParameters {}) = query?;
     match api.limits.pressure() {
-        PressureFound::Seen(view) => Ok(Json(view)),
+        PressureFound::Seen(view) => Ok(Json(*view)),
         PressureFound::NoRule => {
             let detail = "the policy in force has no [pressure]: any number of users may be active";
             Err(Problem::new(StatusCode::NOT_FOUND, "no_pressure", detail))

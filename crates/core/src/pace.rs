@@ -24,7 +24,7 @@ mod world;
 
 use std::time::Duration;
 
-pub use self::delivered::{Behind, Delivered, Looked, PartitionLag};
+pub use self::delivered::{Behind, Delivered, DeliveryLook, PartitionLag};
 use self::drain::Drain;
 // For the simulation.
 #[cfg(test)]

@@ -28,7 +28,7 @@ pub struct PartitionLag {
 
 /// What a look finds.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Looked<P> {
+pub struct DeliveryLook<P> {
     /// The lag that a route's pace goes by.
     pub lag: Lag,
     /// The partitions that are behind: they count no more than their share of it.
@@ -53,14 +53,14 @@ pub struct Behind<P> {
 /// 0, whatever is committed by then: a controller that goes on over a change of its route takes that for offsets that went back.
 #[derive(Debug, Clone, Default)]
 pub struct Delivered<P> {
-    places: BTreeMap<P, Place>,
+    places: BTreeMap<P, PartitionStand>,
     looks: u64,
     sum: u64,
 }
 
 /// One partition as the last look found it. Times are looks, by number.
 #[derive(Debug, Clone, Copy, Default)]
-struct Place {
+struct PartitionStand {
     committed: u64,
     undelivered: u64,
     /// When more was found committed last; 0: it never was.
@@ -78,7 +78,7 @@ struct Place {
 
 impl<P: Ord + Clone> Delivered<P> {
     /// Another look at all partitions.
-    pub fn look(&mut self, partitions: impl IntoIterator<Item = (P, PartitionLag)>) -> Looked<P> {
+    pub fn look(&mut self, partitions: impl IntoIterator<Item = (P, PartitionLag)>) -> DeliveryLook<P> {
         self.looks += 1;
         let step = self.places.values().map(|place| place.step).fold(STEP, u64::max);
         let (mut places, mut uncommitted) = (BTreeMap::new(), 0);
@@ -87,7 +87,7 @@ impl<P: Ord + Clone> Delivered<P> {
                 uncommitted += undelivered;
                 continue;
             };
-            let fresh = Place { committed, undelivered, ..Place::default() };
+            let fresh = PartitionStand { committed, undelivered, ..PartitionStand::default() };
             let before = self.places.get(&partition).filter(|before| before.committed <= committed);
             self.sum += before.filter(|before| !before.is_behind).map_or(0, |before| committed - before.committed);
             let place = before.map_or(fresh, |before| before.followed_by(fresh, self.looks, step));
@@ -103,11 +103,11 @@ impl<P: Ord + Clone> Delivered<P> {
             undelivered: place.undelivered,
             counted: place.counted(share),
         });
-        Looked { lag, behind: behind.collect() }
+        DeliveryLook { lag, behind: behind.collect() }
     }
 }
 
-impl Place {
+impl PartitionStand {
     /// The same partition as the next look finds it.
     fn followed_by(self, now: Self, look: u64, step: u64) -> Self {
         let next = Self { committed: now.committed, undelivered: now.undelivered, ..self };
@@ -135,13 +135,13 @@ impl Place {
 }
 
 /// Finds the partitions that stand while others go on.
-fn see_which_stand<P>(places: &mut BTreeMap<P, Place>, step: u64) {
+fn see_which_stand<P>(places: &mut BTreeMap<P, PartitionStand>, step: u64) {
     // One commit is not enough: after a stop of the whole group, each consumer commits at its own time.
-    let goes_on = |place: &&Place| place.progressed >= place.goes_on_from + 2 * step;
+    let goes_on = |place: &&PartitionStand| place.progressed >= place.goes_on_from + 2 * step;
     let mut progressed: Vec<u64> = places.values().filter(goes_on).map(|place| place.progressed).collect();
     progressed.sort_unstable();
     // How many others have gone on for two commits' time more than this one.
-    let others = |place: &Place| {
+    let others = |place: &PartitionStand| {
         let from = place.given_again.map_or(u64::MAX, |since| since + 2 * step);
         progressed.len() - progressed.partition_point(|at| *at < from)
     };
@@ -153,7 +153,7 @@ fn see_which_stand<P>(places: &mut BTreeMap<P, Place>, step: u64) {
 }
 
 /// Finds the partitions that have caught up, and returns how much of one that is behind counts: the mean of those that are not.
-fn catch_up<P>(places: &mut BTreeMap<P, Place>) -> u64 {
+fn catch_up<P>(places: &mut BTreeMap<P, PartitionStand>) -> u64 {
     let (mut count, mut undelivered) = (0, 0_u64);
     for place in places.values().filter(|place| !place.is_behind) {
         (count, undelivered) = (count + 1, undelivered + place.undelivered);
@@ -175,7 +175,7 @@ mod tests {
         let mut delivered = Delivered::default();
         let mut look = |partitions: [(Option<u64>, u64); 2]| {
             let lags = partitions.map(|(committed, undelivered)| PartitionLag { committed, undelivered });
-            let Looked { lag, behind } = delivered.look([0, 1].into_iter().zip(lags));
+            let DeliveryLook { lag, behind } = delivered.look([0, 1].into_iter().zip(lags));
             assert!(behind.is_empty(), "none stands for long");
             (lag.committed, lag.undelivered())
         };
