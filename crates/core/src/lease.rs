@@ -91,8 +91,8 @@ struct Call {
 }
 
 impl Leases {
-    /// No leases. It knows at most so many budgets at a time, beside those that tickets wait for. `run`: [`TurnNumber::run`] of its
-    /// turns.
+    /// No leases. `most_budgets`: how many budgets it knows at a time; budgets that tickets wait for come on top. `run`: the
+    /// [`TurnNumber::run`] of its turns.
     #[must_use]
     pub fn new(most_budgets: usize, run: i64) -> Self {
         Self {
