@@ -46,6 +46,8 @@ pub fn run(languages: [Language; 4]) {
     let capacity = json!({"capacity_per_s": 10, "concurrency": 1, "timeout_ms": 60_000, "interval_ms": 60_000});
     assert_eq!(ask(&worker, "PUT", "/instances/a", &capacity).0, 200);
     for language in languages {
+        // Compiled before there is an admission, which ends by itself after a minute.
+        language.program("deliver");
         let held = wait_for(DEADLINE, || admit(&worker)).expect("an admission, which takes the only place");
         let provider = Services::start(&[(500, None)], &[(200, None)]);
         let before = denied(&worker);

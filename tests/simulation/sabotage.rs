@@ -129,34 +129,36 @@ impl Sabotage {
     pub fn seed(self) -> Option<u64> {
         Some(match self {
             Self::None | Self::SkipTurnRetry => return None,
-            Self::SkipStoreRetry
+            Self::SkipCommitRetry
             | Self::CommitBeforeProduce
             | Self::CountReplayTwice
             | Self::JudgeOnce
-            | Self::NodeClockTrusted
-            | Self::RemovedRouteUnread
             | Self::RetryDecided
-            | Self::SharesGrantedTwice
-            | Self::OffsetsCountedAnew
-            | Self::PutBackUnkept
-            | Self::ReservedForAll
             | Self::GoneTotalReopened
-            | Self::AddedReadFromEnd
-            | Self::TurnUntouched => 0,
-            Self::ForgetRewind | Self::NoBound | Self::ReleasedEarly | Self::MovedTwice | Self::PermitsCountedTwice => {
-                2
-            }
+            | Self::AddedReadFromEnd => 0,
+            Self::SkipStoreRetry | Self::SharesGrantedTwice => 1,
+            Self::ForgetRewind
+            | Self::NoBound
+            | Self::ReleasedEarly
+            | Self::MovedTwice
+            | Self::TurnForgotten
+            | Self::PermitsCountedTwice
+            | Self::RemovedRouteUnread
+            | Self::PutBackUnkept => 2,
             Self::ClosedRouteOutrun => 3,
-            Self::GivenBackTwice => 4,
-            Self::TrustWipedShard => 6,
-            Self::SkipCommitRetry | Self::ForgetOwed => 10,
-            Self::GatesBeforeReplays | Self::GrantAskedAgain | Self::TurnForgotten => 11,
-            Self::LeaseOutlived => 15,
-            Self::PlacesGrantedTwice => 29,
-            Self::UnmarkedWrites => 120,
+            Self::LeaseOutlived | Self::UnclearGivenBack => 5,
+            Self::GivenBackTwice => 6,
+            Self::GatesBeforeReplays | Self::ReservedForAll => 8,
+            Self::NodeClockTrusted => 9,
+            Self::ForgetOwed => 10,
+            Self::NumbersByLength => 11,
+            Self::TurnUntouched => 17,
+            Self::TrustWipedShard => 18,
+            Self::GrantAskedAgain => 24,
+            Self::OffsetsCountedAnew => 38,
+            Self::PlacesGrantedTwice => 42,
             Self::IgnoreMembership => 70,
-            Self::UnclearGivenBack => 37,
-            Self::NumbersByLength => 105,
+            Self::UnmarkedWrites => 120,
             Self::SnapshotTrusted => 293,
             Self::PlaceOutlived => 298,
         })

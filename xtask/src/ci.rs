@@ -131,8 +131,8 @@ const CHANGE: [Stage; 3] = [
     ],
 ];
 
-/// The steps in which clippy compiles what is tested: as a compiler it lints on the way, and nothing is read twice. `cargo clippy` would
-/// check all dependencies once more. All of these steps, or each would build what another has built.
+/// The steps in which clippy is the compiler: it lints and compiles in one go, where `cargo clippy` would check all dependencies once more.
+/// They share what they build: one of them without clippy would build all of the workspace again.
 const LINTED: [&str; 4] = ["build", "build faults", "benches", "faults"];
 /// What `cargo clippy -- -D warnings` sets.
 const LINTS: [(&str, &str); 2] =

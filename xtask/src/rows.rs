@@ -80,7 +80,7 @@ struct State {
 
 static STATE: Mutex<State> = Mutex::new(State { is_ending: false, steps: Vec::new() });
 
-/// Runs the rows. When a step fails, those that run beside it are ended.
+/// Runs the rows. When a step fails, the steps beside it are ended, too.
 ///
 /// # Errors
 /// A step fails, or cannot be started; names it.
@@ -106,7 +106,7 @@ pub fn run(plan: &Plan<'_>) -> Result<()> {
 /// Begins the process of a step: it ends with the one that has started it, and one beside the first row has a lower priority.
 ///
 /// # Errors
-/// When it cannot, or who has started it has ended.
+/// The priority cannot be lowered, or the process that started this step has ended.
 pub fn begin_step(parent: u32, is_beside: bool) -> Result<()> {
     #[cfg(target_os = "linux")]
     rustix::process::set_parent_process_death_signal(Some(Signal::TERM))

@@ -82,8 +82,8 @@ struct Pending {
 }
 
 impl Leases {
-    /// No leases. It knows at most so many budgets at a time, beside those that tickets wait for. `run`: that of its turns' numbers
-    /// ([`TurnNumber::run`](crate::limit::share::TurnNumber::run)).
+    /// No leases. `most_budgets`: how many budgets it knows at a time; budgets that tickets wait for come on top. `run`: that of its turns'
+    /// numbers ([`TurnNumber::run`](crate::limit::share::TurnNumber::run)).
     #[must_use]
     pub fn new(most_budgets: usize, run: i64) -> Self {
         Self {

@@ -151,7 +151,12 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
             return write();
         }
         let class = self.classes.number(came.index, intent);
-        Arc::clone(self.stamps.entry(Stamp::of(came, class, decision, counts)).or_insert_with(write))
+        let stamp = Stamp::of(came, class, decision, counts);
+        // Nearly always: looked up in fewer steps than by an entry.
+        if let Some(headers) = self.stamps.get(&stamp) {
+            return Arc::clone(headers);
+        }
+        Arc::clone(self.stamps.entry(stamp).or_insert_with(write))
     }
 
     /// The deferred record of an intent that is to be decided later.

@@ -298,7 +298,8 @@ fn it_names_the_budgets_that_an_intent_takes_from_with_what_is_left() {
     let unread = &said["limits"][1];
     assert_eq!((&unread["available"], &unread["used"], &unread["left"]), (&json!(false), &Value::Null, &Value::Null));
     assert_eq!(said["decision"]["verdict"], "approved", "{said}");
-    for part in ["budget  push  ?", "unknown: cannot be read from Redis", "WARNING: a budget cannot be read from Redis"]
+    for part in
+        ["budget  push   ?", "unknown: cannot be read from Redis", "WARNING: a budget cannot be read from Redis"]
     {
         assert!(text.contains(part), "{part}: {text}");
     }

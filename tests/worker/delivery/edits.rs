@@ -120,7 +120,7 @@ fn a_campaign_that_waits_can_be_stopped_and_caps_count_what_was_approved_alone()
     scene.wait_for_routes(&["email"]);
     let worker = scene.worker("weir-0");
     wait_looked(&worker);
-    // Both to the same users, each of whom may have one a day.
+    // Both campaigns go to the same users. Each user may have one mail a day.
     scene.publish(mails("spring", EACH).chain(mails("summer", EACH)));
     wait_until(DEADLINE, "they wait", || waits(&worker) > 2 * EACH as u64 * 9 / 10);
     write(&scene, "2", 1_000, "[[stop]]\ncampaign = \"spring\"\n");
