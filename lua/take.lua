@@ -5,7 +5,8 @@
 -- the window, so no window of approvals ever holds more than the limit; one for a period or in total counts there.
 --
 -- The rule of what comes back: a field never falls below 0 and is never created, so tokens that no longer count are not given back.
--- Neither are those that were granted before the budget was counted again: that count has what was approved, and none of them.
+-- Neither are those that were granted before the budget was counted again: that count has what was approved, and none of them. What is left of
+-- a lease that has ended comes out of no other lease.
 --
 -- The rule of what is owed: replays whose intents were admitted before the budget's count began took no tokens. They are spent, so they
 -- count from now; where fewer are left, these are taken.
@@ -44,7 +45,8 @@
 --       [12]    the least that is of use, above 0
 --       [13]    how long the lease lasts, in ms, above 0
 --       [14]    the time in ms since 1970, by the caller's clock, which most others agree with
---       [15]    what is given back, a space between two: `<field>:<tokens>:<count>`; the count that they were granted in: field s then
+--       [15]    what is given back, a space between two: `<field>:<tokens>:<count>:<on lease>`; the count that they were granted in: field s
+--               then; 1 where their lease lasts, by the holder's clock, else 0
 --       [16]    what is owed, a space between two: `<tokens>:<how long ago their intents were admitted, in ms>`
 --       [17]    of a total of a campaign: how many of these the shard may have, decimal; else 0
 --       [18..21] of one: the places of its four bits among the marks, from 0, decimal
@@ -57,7 +59,7 @@
 --        room for another total of a campaign, TRYAGAIN when that is not known while the slot moves. Nothing was written.
 --
 -- Example: EVALSHA <sha> 2 weir:{12}:e weir:{12}:b6:spring <epoch> weir-0 1795132700000 7 r 3600000 0 1000000 40 5000 1000 1 36000
---            1795132800110 '1795132740000:800:1795132800123' '' 0
+--            1795132800110 '1795132740000:800:1795132800123:0' '' 0
 --            ->  5000, 5000, 5000, 1795132860000, 0, 1795132800123, 1795132800123
 --
 -- All reading and deciding comes before the first write. Limits up to 10^15 are exact in Lua's numbers.
@@ -171,12 +173,14 @@ end
 -- The fields that change.
 local written = {}
 if is_new and order ~= 'run before' then
-  for field, tokens, count in ARGV[15]:gmatch('(%S+):(%d+):(%-?%d+)') do
+  for field, tokens, count, is_on_lease in ARGV[15]:gmatch('(%S+):(%d+):(%-?%d+):([01])') do
     local back = count == whole(since) and min(tokens_in[field] or 0, tonumber(tokens)) or 0
     if back > 0 then
       tokens_in[field] = tokens_in[field] - back
       written[#written + 1] = field
-      release(back)
+      if is_on_lease == '1' then
+        release(back)
+      end
     end
   end
 end

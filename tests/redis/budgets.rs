@@ -71,10 +71,10 @@ pub(crate) fn giving(back: &[GiveBack]) -> TakeTurn {
     TakeTurn { back: back.to_vec(), ..turn(0) }
 }
 
-/// All of the tokens that a turn was granted.
+/// All of the tokens that a turn was granted, while their lease lasts.
 pub(crate) fn all_of(turn: &TakeTurn, answer: &TakeAnswer) -> GiveBack {
     let TakeAnswer { granted: tokens, bucket, count_id, .. } = *answer;
-    GiveBack { span: turn.span, bucket, count_id, tokens }
+    GiveBack { span: turn.span, bucket, count_id, tokens, is_on_lease: true }
 }
 
 /// A turn that no holder has made.

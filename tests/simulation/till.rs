@@ -137,7 +137,9 @@ impl Account {
     fn take_back(&mut self, given_back: &str, since: i64) -> usize {
         let mut returned = 0;
         for given in given_back.split(' ').filter(|given| !given.is_empty()) {
-            let [of, tokens, count] = given.split(':').collect::<Vec<_>>()[..] else { panic!("given back: {given}") };
+            let [of, tokens, count, _] = given.split(':').collect::<Vec<_>>()[..] else {
+                panic!("given back: {given}")
+            };
             let held = self.tokens.entry(of.as_bytes().to_vec()).or_default();
             let back = (*held).min(tokens.parse().unwrap());
             if count.parse::<i64>() == Ok(since) && back > 0 {

@@ -117,10 +117,11 @@ impl<'s> Ledger<'s> {
     }
 }
 
-fn given_back(GiveBack { span, bucket, count_id: CountId(count), tokens }: &GiveBack) -> String {
-    match span {
-        SpanNow::Rolling { .. } => format!("{bucket}:{tokens}:{count}"),
-        SpanNow::Period { .. } => format!("p{bucket}:{tokens}:{count}"),
-        SpanNow::Total => format!("t:{tokens}:{count}"),
-    }
+fn given_back(GiveBack { span, bucket, count_id: CountId(count), tokens, is_on_lease }: &GiveBack) -> String {
+    let field = match span {
+        SpanNow::Rolling { .. } => bucket.to_string(),
+        SpanNow::Period { .. } => format!("p{bucket}"),
+        SpanNow::Total => "t".to_owned(),
+    };
+    format!("{field}:{tokens}:{count}:{}", u8::from(*is_on_lease))
 }

@@ -296,8 +296,10 @@ impl Leases {
 
     /// Tokens go back to the ledger, by then at the latest.
     fn give_back(&mut self, key: &Key, grant: &Grant, by: Moment) {
-        let Terms { bucket, count_id, .. } = grant.terms;
-        let given = GiveBack { span: key.span, bucket, count_id, tokens: grant.tokens };
+        let Terms { ends, bucket, count_id, .. } = grant.terms;
+        // What is still on lease goes at once: now, then.
+        let is_on_lease = by < ends;
+        let given = GiveBack { span: key.span, bucket, count_id, tokens: grant.tokens, is_on_lease };
         if given.tokens > 0 {
             self.outboxes.change(&key.id, |outbox| outbox.give_back(given, by));
         }

@@ -132,6 +132,9 @@ pub struct GiveBack {
     /// The count of the grant; a later one takes nothing back.
     pub count_id: CountId,
     pub tokens: u64,
+    /// Whether the lease that they were granted in lasts, by the holder's clock: the holder has so many fewer on lease by that. What is left
+    /// of one that has ended is on lease no more.
+    pub is_on_lease: bool,
 }
 
 /// Tokens of intents that are approved as replays and took none. They are spent; where fewer are left, these are taken.

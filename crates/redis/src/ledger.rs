@@ -247,9 +247,11 @@ fn args(holder: &str, (number, turn): (TurnNumber, &TakeTurn), now: Time) -> Vec
     args.extend([kind.to_owned(), from.to_string(), to.to_string()]);
     args.extend([*limit, *need, *want, *unit, *least].map(tokens));
     args.extend([*lease_ms, now.millis()].map(|number| number.to_string()));
-    let back = back.iter().map(|GiveBack { span, bucket, count_id: CountId(counted_since), tokens: some }| {
-        format!("{}:{}:{counted_since}", field(*span, *bucket), tokens(*some))
-    });
+    let given_back =
+        |GiveBack { span, bucket, count_id: CountId(counted_since), tokens: some, is_on_lease }: &GiveBack| {
+            format!("{}:{}:{counted_since}:{}", field(*span, *bucket), tokens(*some), u8::from(*is_on_lease))
+        };
+    let back = back.iter().map(given_back);
     let owed = owed.iter().map(|OwedTokens { tokens: some, ago_ms }| format!("{}:{ago_ms}", tokens(*some)));
     args.extend([back.collect::<Vec<_>>().join(" "), owed.collect::<Vec<_>>().join(" ")]);
     args

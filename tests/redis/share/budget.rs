@@ -149,7 +149,7 @@ impl Budgets {
                 3..6 => given.tokens,
                 _ => rng.u64(..=given.tokens),
             };
-            GiveBack { tokens, ..given }
+            GiveBack { tokens, is_on_lease: rng.bool(), ..given }
         };
         (0..some).map(one).collect()
     }

@@ -77,7 +77,7 @@ pub(super) struct Outbox {
     refusals: u8,
     /// No turn of its own before.
     pause_until: Moment,
-    /// What goes back, each of another grant.
+    /// What goes back: what was granted in the same bucket of the same count, and is on lease or not, at once.
     back: Vec<GiveBack>,
     /// Until when that may wait for the turn of another.
     back_by: Moment,
@@ -88,9 +88,8 @@ impl Outbox {
     /// Tokens go back, by then at the latest.
     pub(super) fn give_back(&mut self, given: GiveBack, by: Moment) {
         self.back_by = if self.back.is_empty() { by } else { self.back_by.min(by) };
-        let GiveBack { span, bucket, count_id, .. } = given;
-        match self.back.iter_mut().find(|other| (other.span, other.bucket, other.count_id) == (span, bucket, count_id))
-        {
+        let of = |given: &GiveBack| (given.span, given.bucket, given.count_id, given.is_on_lease);
+        match self.back.iter_mut().find(|other| of(other) == of(&given)) {
             Some(same) => same.tokens += given.tokens,
             None => self.back.push(given),
         }

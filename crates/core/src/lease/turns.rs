@@ -114,9 +114,10 @@ impl Leases {
             }
         }
         let TakeTurn { span, lease_ms, .. } = sent.turn;
-        let is_in_time = now < first_at.plus(milliseconds(lease_ms)) && !self.is_closed;
+        let is_on_lease = now < first_at.plus(milliseconds(lease_ms));
         if let Asker::Slot(number) = asker
-            && is_in_time
+            && is_on_lease
+            && !self.is_closed
         {
             self.end_leases(number, now);
             self.table.change(number).answered(&sent, &answer, asked_at, now);
@@ -124,7 +125,7 @@ impl Leases {
         }
         if answer.granted > 0 {
             let TakeAnswer { granted: tokens, bucket, count_id, .. } = answer;
-            let given = GiveBack { span, bucket, count_id, tokens };
+            let given = GiveBack { span, bucket, count_id, tokens, is_on_lease };
             self.outboxes.change(&budget, |outbox| outbox.give_back(given, now));
         }
         if let Asker::Slot(number) = asker {

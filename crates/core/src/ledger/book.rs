@@ -133,7 +133,7 @@ impl TokenBook {
             for given in turn.back.iter().filter(|given| given.count_id == CountId(since)) {
                 let place = if given.span == SpanNow::Total { 0 } else { given.bucket };
                 let back = self.tokens(given.span).take_back(place, given.tokens);
-                if back > 0 {
+                if back > 0 && given.is_on_lease {
                     own.release(back);
                 }
             }

@@ -32,9 +32,10 @@ fn nothing(span: SpanNow) -> TakeTurn {
     TakeTurn { want: 0, ..turn(span) }
 }
 
+/// All of the tokens of a grant, while its lease lasts.
 fn all_of(turn: &TakeTurn, answer: &TakeAnswer) -> GiveBack {
     let TakeAnswer { granted: tokens, bucket, count_id, .. } = *answer;
-    GiveBack { span: turn.span, bucket, count_id, tokens }
+    GiveBack { span: turn.span, bucket, count_id, tokens, is_on_lease: true }
 }
 
 fn number(run: i64, number: u64) -> TurnNumber {
@@ -231,6 +232,19 @@ fn tokens_in_leases_are_told_until_these_end() {
     assert_eq!(look(45).leased, 60, "the first lease has ended");
     assert_eq!((look(80).used, look(80).leased), (80, 0));
     assert_eq!(look(WINDOW_MS + 200).used, 0);
+}
+
+#[test]
+fn what_is_left_of_a_lease_that_has_ended_comes_out_of_none_that_lasts() {
+    let mut book = Book::default();
+    let thirty = TakeTurn { need: 30, want: 30, lease_ms: 40, ..rolling() };
+    let first = book.take(at(0), "a", &thirty);
+    book.take(at(60), "a", &thirty);
+    let left = GiveBack { tokens: 20, is_on_lease: false, ..all_of(&thirty, &first) };
+    assert_eq!(book.give_back(at(60), "a", &left), 20);
+    let look = book.look(at(60), thirty.span);
+    assert_eq!((look.used, look.leased), (40, 30));
+    assert_eq!(book.take(at(60), "b", &rolling()).granted, (LIMIT - 40) / 4, "there are two holders");
 }
 
 #[test]

@@ -517,6 +517,18 @@ fn a_process_that_stops_gives_everything_back_and_grants_nothing_more() {
 }
 
 #[test]
+fn what_goes_back_says_whether_it_is_on_lease() {
+    let on_lease = |mut leases: Leases, now| {
+        let back = due_turn(&mut leases, now).turn.back;
+        back.iter().map(|back| (back.tokens, back.is_on_lease)).collect::<Vec<_>>()
+    };
+    assert_eq!(on_lease(holding("a", 10, at(0)), at(5_000)), [(10, false)]);
+    let mut stops = holding("a", 10, at(0));
+    stops.close(at(4_999));
+    assert_eq!(on_lease(stops, at(4_999)), [(10, true)]);
+}
+
+#[test]
 fn a_live_budget_takes_half_a_kilobyte_of_memory() {
     use std::mem::size_of;
     // Two grants, hash tables that are half full, two places in trees that are two thirds full, and the counts of a shared key.
