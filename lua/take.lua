@@ -106,6 +106,10 @@ local has_total = tokens_in.t ~= nil
 if closed then
   return redis.error_reply('BUDGETCLOSED ' .. closed)
 end
+-- Nothing comes back where nothing was granted: who wants none and owes none only looks.
+if #hash == 0 and want == 0 and ARGV[16] == '' then
+  run = 0
+end
 
 -- Whether all bits of this total are among the marks.
 local function is_gone(marks)

@@ -198,12 +198,13 @@ impl Till {
         let ints = values.iter().map(|value| if let Value::Int(int) = value { *int } else { 0 });
         let reply: Vec<i64> = ints.collect();
         if script.is("take") && !reply.is_empty() {
-            self.took(key, args, &reply);
+            self.took(key, args, &reply, data.contains_key(key));
         }
     }
 
-    /// A call is answered that there is too little only where so much is granted, and a turn that is repeated is granted nothing more.
-    fn took(&mut self, key: &[u8], args: &[Vec<u8>], reply: &[i64]) {
+    /// A call is answered that there is too little only where so much is granted, and a turn that is repeated is granted nothing more. One
+    /// that finds no budget, and leaves none, has only looked.
+    fn took(&mut self, key: &[u8], args: &[Vec<u8>], reply: &[i64], is_there: bool) {
         let [granted, counted, _, bucket, free_in, now, since] = *reply else { panic!("a reply of take: {reply:?}") };
         let name = || String::from_utf8_lossy(key).into_owned();
         let arg = |at: usize| number(&args[at - 1]);
@@ -223,7 +224,7 @@ impl Till {
             return;
         }
         let (field, mut is_repeated) = (field_at(bucket), false);
-        if run > 0 {
+        if run > 0 && is_there {
             account.begun.insert(since);
             // Of a run before the last one nothing comes back.
             let is_of_last_run = !account.knows_later_run(&args[1], run);

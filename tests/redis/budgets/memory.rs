@@ -144,6 +144,23 @@ async fn a_total_that_tokens_came_back_to_is_none_of_the_spent_ones_that_go_firs
 }
 
 #[tokio::test]
+async fn a_turn_that_only_gives_back_makes_no_total_and_none_has_to_go_for_it() {
+    let server = server();
+    let options = RedisOptions { shards: 1, max_totals: 1, ..own(&server) };
+    let opened = opened(&options).await.unwrap();
+    let mut ledger = ledger(&options, &opened, "weir-0");
+    let of = |campaign: &str| BudgetId { name: "money".into(), campaign: Some(campaign.into()) };
+    let total = TakeTurn { span: SpanNow::Total, ..turn(10) };
+    let granted = take_of(&mut ledger, &of("there"), &total).await;
+    let back = TakeTurn { span: SpanNow::Total, limit: 0, ..giving(&[all_of(&total, &granted)]) };
+    assert_eq!(take_of(&mut ledger, &of("lost"), &back).await.used, 0);
+    let exists =
+        |campaign: &str| server.query::<u8>(&["EXISTS", &opened.keyspace.budget_key(&of(campaign))]).unwrap() == 1;
+    assert!(exists("there") && !exists("lost"));
+    assert_eq!(take_of(&mut ledger, &of("there"), &total).await.used, 20, "it is the one that there was");
+}
+
+#[tokio::test]
 async fn a_total_that_counts_in_a_window_by_now_is_kept() {
     let server = server();
     let options = RedisOptions { shards: 1, max_totals: 1, ..own(&server) };

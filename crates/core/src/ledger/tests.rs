@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::{Account, EmbeddedLedger, GiveBack, Grain, OwedTokens, TakeAnswer, TakeTurn, TokenBook};
+use super::{Account, CountId, EmbeddedLedger, GiveBack, Grain, OwedTokens, TakeAnswer, TakeTurn, TokenBook};
 use crate::{
     budget::{BudgetId, SpanNow},
     limit::share::{Reference as _, TurnNumber},
@@ -268,6 +268,20 @@ fn a_budget_is_counted_since_it_was_first_asked_for_tokens_whatever_it_looks_bac
         for millis in [5, 9] {
             assert_eq!(book.take(at(millis), "a", &turn(span)).counted_for_ms, millis - 5, "{span:?}");
         }
+    }
+}
+
+#[test]
+fn what_comes_back_to_a_budget_that_nobody_has_asked_begins_no_count() {
+    let period = SpanNow::Period { start: at(0), end: at(1_000) };
+    for span in [rolling().span, period, SpanNow::Total] {
+        let mut book = TokenBook::default();
+        let given = GiveBack { span, bucket: 0, count_id: CountId(0), tokens: 10, is_on_lease: false };
+        let answer = book.turn("a", number(7, 1), &TakeTurn { back: vec![given], ..nothing(span) }, at(5)).unwrap();
+        assert_eq!((answer.granted, answer.used, answer.free_in_ms), (0, 0, Some(0)), "{span:?}");
+        assert_eq!(book, TokenBook::default(), "{span:?}");
+        let owing = TakeTurn { owed: vec![OwedTokens { tokens: 3, ago_ms: 1 }], ..nothing(span) };
+        assert_eq!(book.turn("a", number(7, 2), &owing, at(9)).unwrap().used, 3, "{span:?}");
     }
 }
 
