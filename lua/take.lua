@@ -17,8 +17,9 @@
 -- (crates/core/src/ledger/book.rs).
 --
 -- KEYS  [1]     the shard's epoch; absent while the shard's slot moves, where the caller has read it by itself
---       [2]     of a total of a campaign: the register of the shard's totals of campaigns, a hash: the budget's key -> when its last turn
---               was, in ms since 1970; below 0: there were too few for those wanted then. Absent while the slot moves
+--       [2]     of a total of a campaign: the register of the shard's totals of campaigns, a hash: the budget's key -> when the last turn
+--               was that wanted tokens or brought some back, in ms since 1970; below 0: there were too few for those wanted then. Absent
+--               while the slot moves
 --       [3]     of one, too: the marks of those that are gone, a text of bits (make_room.lua)
 --       [#KEYS] the budget, a hash:
 --                 <bucket>   tokens of a rolling window whose leases end in that bucket: the end of the lease, rounded up to a
@@ -174,14 +175,14 @@ local function release(tokens)
   end
 end
 
--- The fields that change.
-local written = {}
+-- The fields that change, and whether tokens come back.
+local written, has_back = {}, false
 if is_new and order ~= 'run before' then
   for field, tokens, count, is_on_lease in ARGV[15]:gmatch('(%S+):(%d+):(%-?%d+):([01])') do
     local back = count == whole(since) and min(tokens_in[field] or 0, tonumber(tokens)) or 0
     if back > 0 then
       tokens_in[field] = tokens_in[field] - back
-      written[#written + 1] = field
+      written[#written + 1], has_back = field, true
       if is_on_lease == '1' then
         release(back)
       end
@@ -301,7 +302,8 @@ end
 for _, field in ipairs(holders.gone) do
   redis.call('HDEL', key, field)
 end
-if most_totals > 0 and #KEYS == 4 then
+-- Who wants none and brings none back says nothing of whether a total is spent.
+if most_totals > 0 and #KEYS == 4 and (want > 0 or has_back or not redis.call('HGET', KEYS[2], key)) then
   redis.call('HSET', KEYS[2], key, (want > 0 and limit - used < least and '-' or '') .. whole(now))
 end
 local member = order == 'run before' and holders.own

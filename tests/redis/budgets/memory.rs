@@ -2,7 +2,7 @@
 
 use weir_core::{
     budget::{BudgetId, SpanNow},
-    ledger::{GiveBack, TakeAnswer, TakeTurn},
+    ledger::{CountId, GiveBack, TakeAnswer, TakeTurn},
 };
 use weir_redis::{RedisLedger, RedisOptions};
 
@@ -141,6 +141,28 @@ async fn a_total_that_tokens_came_back_to_is_none_of_the_spent_ones_that_go_firs
     assert_eq!(take_of(&mut ledger, &of("b"), &back).await.used, 0);
     assert_eq!(take_of(&mut ledger, &of("c"), &total).await.granted, 10, "room is made");
     assert_eq!(take_of(&mut ledger, &of("b"), &total).await.granted, 10, "the oldest has gone");
+}
+
+#[tokio::test]
+async fn a_spent_total_that_nothing_came_back_to_goes_first() {
+    let server = server();
+    let options = RedisOptions { shards: 1, max_totals: 2, ..own(&server) };
+    let opened = opened(&options).await.unwrap();
+    let mut ledger = ledger(&options, &opened, "weir-0");
+    let of = |campaign: &str| BudgetId { name: "money".into(), campaign: Some(campaign.into()) };
+    let total = TakeTurn { span: SpanNow::Total, ..turn(10) };
+    take_of(&mut ledger, &of("open"), &total).await;
+    let all = TakeTurn { span: SpanNow::Total, ..turn(LIMIT) };
+    let granted = take_of(&mut ledger, &of("spent"), &all).await;
+    // Of another count.
+    let vain = GiveBack { count_id: CountId(1), ..all_of(&all, &granted) };
+    let answer =
+        take_of(&mut ledger, &of("spent"), &TakeTurn { span: SpanNow::Total, limit: 0, ..giving(&[vain]) }).await;
+    assert_eq!(answer.used, LIMIT);
+    assert_eq!(take_of(&mut ledger, &of("new"), &total).await.granted, 10, "room is made");
+    let there = ["open", "spent", "new"]
+        .map(|campaign| server.query::<u8>(&["EXISTS", &opened.keyspace.budget_key(&of(campaign))]).unwrap());
+    assert_eq!(there, [1, 0, 1]);
 }
 
 #[tokio::test]
