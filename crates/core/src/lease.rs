@@ -280,6 +280,19 @@ impl Leases {
         }
     }
 
+    /// Where intents no longer come, gives back what others may need, at once.
+    fn leave_to_others(&mut self, number: u32, now: Moment) {
+        if !self.table.get(number).leaves(now) {
+            return;
+        }
+        let slot = self.table.change(number);
+        let (key, left) = (std::sync::Arc::clone(&slot.key), slot.leave());
+        for grant in &left {
+            self.give_back(&key, grant, now);
+        }
+        self.outboxes.change(&key.id, |outbox| outbox.hurry(now));
+    }
+
     /// Gives back what is held of a budget, and forgets it. A turn that has no answer is repeated all the same.
     fn forget(&mut self, number: u32, now: Moment) {
         let mut slot = self.table.remove(number);

@@ -134,6 +134,19 @@ impl Held {
         taken
     }
 
+    /// Removes what is more than so many tokens, of the grants that end first.
+    pub(super) fn take_beyond(&mut self, kept: u64) -> Vec<Grant> {
+        let mut beyond = self.total().saturating_sub(kept);
+        let mut taken = Vec::new();
+        for grant in &mut self.grants {
+            let tokens = grant.tokens.min(beyond);
+            (beyond, grant.tokens) = (beyond - tokens, grant.tokens - tokens);
+            taken.push(Grant { tokens, ..grant.clone() });
+        }
+        self.grants.retain(|grant| grant.tokens > 0);
+        taken
+    }
+
     /// Removes the grants that have ended.
     pub(super) fn end(&mut self, now: Moment) -> impl Iterator<Item = Grant> {
         let ended = self.grants.partition_point(|grant| grant.terms.ends <= now);

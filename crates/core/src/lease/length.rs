@@ -8,7 +8,8 @@ use crate::budget::SpanNow;
 /// How long a lease lasts at most. A rolling window counts a grant until the window has passed since the end of its lease, so there a lease
 /// lasts a hundredth of the window; in a calendar period and in total its length costs nothing.
 pub const LONGEST_LEASE: Duration = Duration::from_secs(60);
-/// How long a place is kept for a ticket that could claim, and how long leases of short windows may become.
+/// How long a place is kept for a ticket that could claim, how long a budget is in use after a claim, and how long leases of short windows may
+/// become.
 pub(super) const KEPT: Duration = Duration::from_secs(5);
 /// How often a lease's length is doubled, at most: the shortest becomes as long as [`KEPT`].
 const MOST_DOUBLINGS: u8 = 8;

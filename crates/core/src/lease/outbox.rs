@@ -95,6 +95,11 @@ impl Outbox {
         }
     }
 
+    /// What goes back waits for the turn of another until then, at most.
+    pub(super) fn hurry(&mut self, by: Moment) {
+        self.back_by = self.back_by.min(by);
+    }
+
     /// What goes back in a turn that is made now.
     pub(super) fn take_back(&mut self) -> Vec<GiveBack> {
         self.back.drain(..self.back.len().min(MOST_BACK)).collect()

@@ -1,6 +1,7 @@
 //! One budget: the tokens held of it, who waits for it, and what to ask the ledger.
 
 mod answers;
+mod quiet;
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,8 +25,6 @@ const LEASE_PARTS: u32 = 10;
 /// A refill that nobody needs yet has at most so many tokens, or what is spent in a second, whichever is more: an instance that is killed
 /// loses no more than that.
 const SMALL: u64 = 2_000;
-/// A budget of which nothing is held is forgotten when it was not claimed for this long.
-const FORGET: Duration = Duration::from_secs(60);
 
 /// The ledger had less than was needed.
 #[derive(Debug, Clone, Copy)]
@@ -65,6 +64,8 @@ pub(super) struct Slot {
     claimed_at: Moment,
     /// Another limit or period of the same budget has been claimed since.
     is_superseded: bool,
+    /// Of a lease that has ended, more than a first refill was left: it may wait for the next turn.
+    has_left_much: bool,
     pub(super) last_claim: u64,
     pub(super) wake_at: Moment,
     /// Whether it is to be looked at when something is next due.
@@ -78,10 +79,16 @@ struct Lack {
     spare: u64,
 }
 
+/// What a refill asks for while nothing is known of how many are spent. So much stays here where intents no longer come: rare ones do not
+/// wait.
+fn first_refill(limit: u64) -> u64 {
+    unit(limit, false).min(SMALL)
+}
+
 impl Slot {
     pub(super) fn new(key: Arc<Key>, best_effort: bool) -> Self {
         Self {
-            batch: unit(key.limit, false).min(SMALL),
+            batch: first_refill(key.limit),
             spending: Spending::default(),
             lease: LeaseLength::new(key.span),
             key,
@@ -99,6 +106,7 @@ impl Slot {
             ahead_from: Moment::START,
             claimed_at: Moment::START,
             is_superseded: false,
+            has_left_much: false,
             last_claim: 0,
             wake_at: Moment::NEVER,
             is_dirty: false,
@@ -206,25 +214,9 @@ impl Slot {
         lack
     }
 
-    /// Whether the tokens are to be refilled before somebody needs them: it was claimed within the last lease, and few are left.
+    /// Whether the tokens are to be refilled before somebody needs them: it is in use, and few are left.
     fn wants_more(&self, spare: u64, now: Moment) -> bool {
         self.is_in_use(now) && spare.saturating_mul(2) < self.batch.max(self.spending.in_a_second(now))
-    }
-
-    fn is_in_use(&self, now: Moment) -> bool {
-        !self.is_superseded && now < self.claimed_at.plus(self.lease.get())
-    }
-
-    /// Another limit or period of the same budget is claimed: what is held of this one goes back, unless it is claimed again soon.
-    pub(super) fn supersede(&mut self) {
-        self.is_superseded = true;
-    }
-
-    /// Until when that may wait for the next turn which is left of a lease that ends now. There is a turn soon while the budget is in use.
-    /// Where little is left of it, others may need the tokens at once.
-    pub(super) fn back_by(&self, now: Moment) -> Moment {
-        let is_scarce = self.closed.is_some() || self.used.is_none_or(|used| used >= self.key.limit / 10 * 9);
-        if self.is_in_use(now) && !is_scarce { now.plus(self.lease.get()) } else { now }
     }
 
     /// The turn to make now, if any; a new one has this number.
@@ -292,22 +284,7 @@ impl Slot {
                 waiter.settled.map_or(Moment::NEVER, |(_, until)| if now < until { until } else { Moment::NEVER }),
             );
         }
-        at.min(self.over_at())
-    }
-
-    /// When nothing of it needs to be known any more, as it is.
-    fn over_at(&self) -> Moment {
-        let is_quiet = self.waiting.is_empty() && self.call.is_none() && self.unanswered.is_none();
-        match (is_quiet, self.is_superseded) {
-            (true, true) => self.claimed_at.plus(KEPT),
-            (true, false) if self.held.total() == 0 => self.claimed_at.plus(FORGET),
-            _ => Moment::NEVER,
-        }
-    }
-
-    /// Whether nothing of it needs to be known any more.
-    pub(super) fn is_over(&self, now: Moment) -> bool {
-        self.over_at() <= now
+        at.min(self.over_at()).min(self.leaves_at())
     }
 
     pub(super) fn spend(&mut self, tokens: u64, judged_at: Moment) -> Option<Terms> {
@@ -332,6 +309,7 @@ impl Slot {
         if ended.is_empty() {
             return ended;
         }
+        self.has_left_much |= ended.iter().map(|grant| grant.tokens).sum::<u64>() > first_refill(self.key.limit);
         if self.waiting.iter().any(|waiter| waiter.need > 0) {
             self.lease.was_too_short();
         } else {

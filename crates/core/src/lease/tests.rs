@@ -3,6 +3,7 @@
 mod books;
 mod by_hand;
 mod ledger;
+mod quiet;
 mod world;
 
 use proptest::prelude::*;

@@ -44,6 +44,7 @@ impl Leases {
                 self.forget(number, now);
                 continue;
             }
+            self.leave_to_others(number, now);
             let key = Arc::clone(&self.table.get(number).key);
             let next = if self.outboxes.has_to_wait(&key.id, number) {
                 self.table.get(number).held.first_end()

@@ -365,6 +365,21 @@ fn tokens_are_renewed_once_after_the_last_claim_and_what_is_left_of_leases_goes_
 }
 
 #[test]
+fn what_is_left_of_a_large_lease_goes_back_when_intents_no_longer_come_and_not_only_with_the_next_turn() {
+    let mut leases = holding("a", 100, at(0));
+    let claimed = leases.claim(Ticket(2), &claim(vec![used("a")], 1, at(4_000)), at(4_000));
+    assert_eq!(outcomes(&claimed), [Outcome::Granted]);
+    let (number, renewal) = call(&mut leases, at(4_500));
+    assert_eq!(renewal.want, 10);
+    leases.answered(number, granted(10), at(4_500), at(4_500));
+    for now in [5_000, 8_999] {
+        assert!(leases.due(at(now)).turns.is_empty(), "there is a turn soon, while intents come");
+    }
+    assert_eq!(returned(&mut leases, at(9_000)), [99]);
+    assert_eq!(leases.states(at(9_000))[0].held, 10, "a first refill stays");
+}
+
+#[test]
 fn a_batch_of_budgets_whose_answers_are_further_apart_than_their_leases_gets_them_all_in_the_end() {
     let mut leases = Leases::new(10, 1);
     let both = |now| claim(vec![short("a"), short("b")], 1, now);
