@@ -63,7 +63,7 @@ pub(super) struct Slot {
     ahead_from: Moment,
     claimed_at: Moment,
     /// Another limit or period of the same budget has been claimed since.
-    is_superseded: bool,
+    pub(super) is_superseded: bool,
     /// Of a lease that has ended, more than a first refill was left: it may wait for the next turn.
     has_left_much: bool,
     pub(super) last_claim: u64,

@@ -16,7 +16,7 @@ const KNOWN: &str = "only the numbers of known budgets are kept";
 #[derive(Debug, Clone, Default)]
 pub(super) struct Table {
     numbers: HashMap<Arc<Key>, u32, RandomState>,
-    /// The hash of a budget, whatever its limit and period -> the one of these that was added last.
+    /// The hash of a budget, whatever its limit and period -> the one of these that follows the others: all of them are superseded.
     newest: HashMap<u64, u32, RandomState>,
     slots: Vec<Option<Slot>>,
     free: Vec<u32>,
@@ -38,10 +38,7 @@ impl Table {
 
     /// Adds a budget that is not known; its number. What is held of it by another limit or period goes back soon.
     pub(super) fn add(&mut self, key: Key, best_effort: bool) -> u32 {
-        let (hash, key) = (self.hash_of(&key.id), Arc::new(key));
-        if let Some(before) = self.newest.get(&hash).copied().filter(|before| self.is_of(*before, &key.id)) {
-            self.change(before).supersede();
-        }
+        let key = Arc::new(key);
         let slot = Some(Slot::new(Arc::clone(&key), best_effort));
         let number = if let Some(number) = self.free.pop() {
             self.slots[number as usize] = slot;
@@ -50,10 +47,19 @@ impl Table {
             self.slots.push(slot);
             u32::try_from(self.slots.len() - 1).expect("there are fewer budgets than 2^32")
         };
-        self.newest.insert(hash, number);
+        self.follow(number, &key.id);
         self.numbers.insert(key, number);
         self.by_claim.insert((0, number));
         number
+    }
+
+    /// This one follows the other limits and periods of its budget.
+    fn follow(&mut self, number: u32, budget: &BudgetId) {
+        let hash = self.hash_of(budget);
+        let before = self.newest.insert(hash, number);
+        if let Some(before) = before.filter(|before| self.is_of(*before, budget)) {
+            self.change(before).supersede();
+        }
     }
 
     fn hash_of(&self, budget: &BudgetId) -> u64 {
@@ -79,13 +85,18 @@ impl Table {
         self.slots[number as usize].as_ref().is_some_and(|slot| slot.key.id == *budget)
     }
 
-    /// Notes that a claim uses it.
+    /// Notes that a claim uses it. One that another has followed may come again: for a batch that was judged before, or a policy of before.
     ///
     /// # Panics
     /// Where the claim has used it already: it could take the same tokens twice.
     pub(super) fn claimed(&mut self, number: u32, claim: u64) {
-        let last = self.get(number).last_claim;
+        let slot = self.get(number);
+        let last = slot.last_claim;
         assert_ne!(last, claim, "a claim uses each budget once");
+        if slot.is_superseded {
+            let key = Arc::clone(&slot.key);
+            self.follow(number, &key.id);
+        }
         self.by_claim.remove(&(last, number));
         self.by_claim.insert((claim, number));
     }

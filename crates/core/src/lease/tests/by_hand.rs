@@ -227,6 +227,25 @@ fn tokens_of_a_limit_that_another_one_follows_go_back_though_their_lease_lasts()
 }
 
 #[test]
+fn a_limit_that_is_used_once_more_after_another_one_is_followed_by_it_again() {
+    let mut leases = Leases::new(10, 1);
+    let of = |limit, intents, now| claim(vec![BudgetUse { limit, span: SpanNow::Total, ..used("a") }], intents, now);
+    assert_eq!(leases.claim(Ticket(1), &of(LIMIT, 10, at(0)), at(0)), Claimed::Pending);
+    let (number, _) = call(&mut leases, at(0));
+    leases.answered(number, granted(10), at(0), at(0));
+    leases.cancel(Ticket(1));
+    assert_eq!(leases.claim(Ticket(2), &of(5, 5, at(1_000)), at(1_000)), Claimed::Pending);
+    let (number, _) = call(&mut leases, at(1_000));
+    leases.answered(number, Ok(answer(10, 10, 0, None)), at(1_000), at(1_000));
+    assert_eq!(outcomes(&leases.claim(Ticket(2), &of(5, 5, at(1_000)), at(1_000))), [Outcome::Denied(0); 5]);
+    // By a lane that has the policy of before yet.
+    assert_eq!(outcomes(&leases.claim(Ticket(3), &of(LIMIT, 1, at(2_000)), at(2_000))), [Outcome::Granted]);
+    assert_eq!(outcomes(&leases.claim(Ticket(4), &of(5, 1, at(3_000)), at(3_000))), [Outcome::Denied(0)]);
+    assert!(leases.due(at(6_999)).turns.is_empty());
+    assert_eq!(returned(&mut leases, at(7_000)), [9]);
+}
+
+#[test]
 fn an_answer_that_comes_after_its_lease_grants_nothing_and_is_given_back() {
     let mut leases = Leases::new(10, 1);
     assert_eq!(leases.claim(Ticket(1), &claim(vec![used("a")], 10, at(0)), at(0)), Claimed::Pending);
