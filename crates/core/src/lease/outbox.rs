@@ -1,7 +1,8 @@
 //! What the ledger has yet to be told of a budget besides what is asked for, and whose turn has no answer.
 //!
 //! A holder's turns at a budget are made one after the other, whatever periods and limits of it are known here: the ledger knows the
-//! last one alone. What comes back goes with the next turn; where there is none soon, and for what replays owe, there is one of its own.
+//! last one alone. What comes back, and what replays owe, goes with the next turn; where there is none soon, and for what replays owe in
+//! another period or under another limit, there is one of its own.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -100,9 +101,12 @@ impl Outbox {
         self.back_by = self.back_by.min(by);
     }
 
-    /// What goes back in a turn that is made now.
-    pub(super) fn take_back(&mut self) -> Vec<GiveBack> {
-        self.back.drain(..self.back.len().min(MOST_BACK)).collect()
+    /// What goes with a new turn: what comes back, and what replays owe in its period under its limit.
+    pub(super) fn load(&mut self, sent: &mut Sent) {
+        sent.turn.back = self.back.drain(..self.back.len().min(MOST_BACK)).collect();
+        let of_turn = (sent.turn.span, sent.turn.limit);
+        let all = std::mem::take(&mut self.owed);
+        (sent.owed, self.owed) = all.into_iter().partition(|owed| (owed.used.span, owed.used.limit) == of_turn);
     }
 
     /// Replays owe so much. Beyond what is kept apart it passes for admitted earlier: that counts too much rather than too little.
@@ -149,19 +153,18 @@ impl Outbox {
         if let Some(sent) = self.unanswered.take() {
             return Some(sent);
         }
-        let back = self.take_back();
-        let (span, limit) = match (self.owed.first(), back.first()) {
+        let (span, limit) = match (self.owed.first(), self.back.first()) {
             (Some(owed), _) => (owed.used.span, owed.used.limit),
             (None, Some(given)) => (given.span, 0),
             (None, None) => return None,
         };
-        let is_in_it = |owed: &Owed| (owed.used.span, owed.used.limit) == (span, limit);
-        let (owed, others): (Vec<Owed>, Vec<Owed>) = self.owed.drain(..).partition(is_in_it);
-        self.owed = others;
         self.asker = Some(Asker::Outbox);
         let (need, want, unit, least, lease_ms) = (0, 0, 1, 1, 1);
-        let turn = TakeTurn { span, limit, need, want, unit, least, lease_ms, back, owed: Vec::new() };
-        Some(Sent { owed, ..Sent::new(number, turn) })
+        let (back, owed) = (Vec::new(), Vec::new());
+        let turn = TakeTurn { span, limit, need, want, unit, least, lease_ms, back, owed };
+        let mut sent = Sent::new(number, turn);
+        self.load(&mut sent);
+        Some(sent)
     }
 
     /// When it makes a turn of its own, if nothing happens before.

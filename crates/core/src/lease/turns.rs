@@ -64,7 +64,7 @@ impl Leases {
         Due { turns, next_at }
     }
 
-    /// The turn that a budget makes now for tokens, if any. What goes back goes with it.
+    /// The turn that a budget makes now for tokens, if any. What goes back goes with it, and what replays owe.
     fn ask(&mut self, slot: u32, now: Moment) -> Option<DueTurn> {
         let number = self.next_turn();
         let asking = self.table.change(slot);
@@ -73,7 +73,7 @@ impl Leases {
         self.outboxes.change(&budget, |outbox| {
             outbox.asks(Asker::Slot(slot));
             if sent.number == number {
-                sent.turn.back = outbox.take_back();
+                outbox.load(&mut sent);
             }
         });
         let due = self.made(budget, sent, Asker::Slot(slot), now);

@@ -321,6 +321,27 @@ fn what_replays_owe_has_a_turn_of_its_own_and_turns_of_a_budget_are_made_one_aft
 }
 
 #[test]
+fn what_replays_owe_goes_with_the_next_turn_for_tokens_of_the_same_limit() {
+    let mut leases = Leases::new(10, 1);
+    assert_eq!(leases.claim(Ticket(1), &claim(vec![used("a")], 10, at(0)), at(0)), Claimed::Pending);
+    let owed = |limit, tokens| {
+        let used = BudgetUse { limit, ..used("a") };
+        Owed { used, tokens, admitted_ago_ms: 1_000, judged_at: at(0) }
+    };
+    leases.owe(vec![owed(LIMIT, 3), owed(5, 4)]);
+    let owes = |due: &DueTurn| due.turn.owed.iter().map(|owed| owed.tokens).collect::<Vec<_>>();
+    let first = due_turn(&mut leases, at(0));
+    assert_eq!((first.turn.need, owes(&first)), (10, vec![3]));
+    leases.answered(first.call, Err(Refused), at(0), at(0));
+    leases.cancel(Ticket(1));
+    let repeated = due_turn(&mut leases, at(100));
+    assert_eq!((repeated.number, owes(&repeated)), (first.number, vec![3]));
+    leases.answered(repeated.call, granted(10), at(100), at(100));
+    let other = due_turn(&mut leases, at(100));
+    assert_eq!((other.turn.want, other.turn.limit, owes(&other)), (0, 5, vec![4]));
+}
+
+#[test]
 fn a_turn_that_is_repeated_after_half_an_hour_gives_nothing_back() {
     let mut leases = holding("a", 10, at(0));
     let first = due_turn(&mut leases, at(5_000));
