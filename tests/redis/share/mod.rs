@@ -20,7 +20,11 @@ use testkit::{
     clock::{MovedClock, ProcessClock},
     redis::{RedisCluster, RedisServer},
 };
-use weir_core::{limit::share::TurnNumber, ports::StoreError, time::Time};
+use weir_core::{
+    limit::share::{TurnNumber, is_overtaken},
+    ports::StoreError,
+    time::Time,
+};
 use weir_redis::{Opened, RedisOptions};
 
 use crate::redis_support::{opened, options};
@@ -78,7 +82,7 @@ fn next_turn(rng: &mut Rng, last: &mut TurnNumber) -> TurnNumber {
 /// What a turn was answered; `None`: a later one was taken before.
 fn unless_overtaken<T>(answer: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
     match answer {
-        Err(StoreError::Temporary(why)) if why.contains("a later turn") => Ok(None),
+        Err(error) if is_overtaken(&error) => Ok(None),
         answer => answer.map(Some),
     }
 }

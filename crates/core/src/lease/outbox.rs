@@ -47,6 +47,11 @@ impl Sent {
         Self { number, turn, owed: Vec::new(), first_at: None }
     }
 
+    /// What it has to have counted.
+    pub(super) fn into_owed(self) -> Vec<Owed> {
+        self.owed
+    }
+
     /// The turn as it is made now.
     pub(super) fn made(&mut self, now: Moment) -> TakeTurn {
         if self.first_at.is_some_and(|first_at| first_at.plus(REPEATED_WITHIN) <= now) {

@@ -109,11 +109,7 @@ impl Leases {
         let is_repeated = sent.first_at.is_some();
         let first_at = *sent.first_at.get_or_insert(asked_at);
         let Ok(answer) = answer else { return self.refused((&budget, asker), sent, now) };
-        for waiting in self.outboxes.change(&budget, Outbox::answered) {
-            if self.table.is_of(waiting, &budget) {
-                self.table.change(waiting).heard();
-            }
-        }
+        self.heard(&budget);
         let TakeTurn { span, lease_ms, .. } = sent.turn;
         let is_on_lease = now < first_at.plus(milliseconds(lease_ms));
         if let Asker::Slot(number) = asker
@@ -131,6 +127,28 @@ impl Leases {
         }
         if let Asker::Slot(number) = asker {
             self.table.change(number).came_late(is_repeated, now);
+        }
+    }
+
+    /// The ledger has taken a later turn of this instance, of which this process knows nothing: it was restored from a snapshot. The turn comes
+    /// to nothing, and later ones are of this run, or of the next one where this one is not later than theirs. Whether what it gives back was
+    /// taken is not known, so that counts as spent.
+    pub fn overtaken(&mut self, call: CallNumber, run: i64) {
+        let Some(Call { budget, sent, asker }) = self.calls.remove(&call) else { return };
+        self.run = run.max(self.run + 1);
+        self.heard(&budget);
+        self.owe(sent.into_owed());
+        if let Asker::Slot(number) = asker {
+            self.table.change(number).overtaken();
+        }
+    }
+
+    /// The ledger has answered: those that wait for it may make their turns.
+    fn heard(&mut self, budget: &BudgetId) {
+        for waiting in self.outboxes.change(budget, Outbox::answered) {
+            if self.table.is_of(waiting, budget) {
+                self.table.change(waiting).heard();
+            }
         }
     }
 

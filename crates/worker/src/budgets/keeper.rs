@@ -13,6 +13,7 @@ use tokio::{
 use weir_core::{
     lease::{Claimed, Due, DueTurn, Funded, Leases, Lender, Refused, Ticket},
     ledger::{BudgetTokens, TakeAnswer},
+    limit::share::is_overtaken,
     ports::{Clock, Share, StoreError},
 };
 
@@ -166,6 +167,16 @@ where
 
     fn called(&mut self, Called { due: DueTurn { call, budget, turn, .. }, sent_at, answer }: Called) {
         let asks = turn.want > 0;
+        if let Err(error) = &answer
+            && is_overtaken(error)
+        {
+            tracing::warn!(
+                budget = &*budget.name,
+                "{error}: this process was restored from a snapshot, or another one has its name. What it gave back counts as spent"
+            );
+            self.observer.ledger_called(LedgerCall::Failed);
+            return self.leases.overtaken(call, run_of(&self.clock));
+        }
         let answer = answer.map_err(|error| {
             tracing::warn!(budget = &*budget.name, "the budget has no answer, and is asked again: {error}");
             Refused

@@ -188,6 +188,43 @@ async fn calls_that_are_carried_out_and_not_heard_of_burn_no_tokens() {
     assert_eq!(used(&ledger).await, 1);
 }
 
+/// A ledger that has taken a turn of the process which comes behind its first one, as of a machine that was restored from a snapshot.
+#[derive(Clone)]
+struct Ahead(EmbeddedLedger, Arc<AtomicUsize>);
+
+impl Share<BudgetTokens> for Ahead {
+    async fn turn(&mut self, budget: &BudgetId, number: TurnNumber, turn: &TakeTurn) -> Result<TakeAnswer, StoreError> {
+        if self.1.fetch_add(1, Ordering::Relaxed) == 0 {
+            let later = TurnNumber { number: number.number + 1_000, ..number };
+            self.0.turn(budget, later, turn).await?;
+        }
+        self.0.turn(budget, number, turn).await
+    }
+}
+
+#[tokio::test]
+async fn a_process_that_was_restored_from_a_snapshot_gets_tokens_by_turns_of_another_run() {
+    let ledger = EmbeddedLedger::new("only", || SystemClock.now());
+    let ahead = Ahead(ledger.clone(), Arc::default());
+    let (keeper, budgets) = BudgetKeeper::new(move || ahead.clone(), SystemClock, Arc::new(TestObserver::default()));
+    let keeper = tokio::spawn(keeper.run());
+    let claimant = budgets.claimant();
+    let answered = async {
+        loop {
+            match claimed(&claimant, claim(1)).await {
+                Claimed::Answered(Answers { outcomes, .. }) => return outcomes,
+                Claimed::Pending => claimant.ready().await,
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let outcomes = tokio::time::timeout(Duration::from_secs(30), answered).await.expect("the batch is answered");
+    assert_eq!(outcomes, [Outcome::Granted]);
+    budgets.close().await;
+    keeper.await.unwrap();
+    assert_eq!(used(&ledger).await, 2, "and what was granted to the turn that it does not know");
+}
+
 /// A claim of one token whose answer nobody waits for any more: its claimant goes away before the answer is there, or before it has
 /// looked at it.
 #[tokio::test]

@@ -83,6 +83,12 @@ impl Slot {
         }
     }
 
+    /// Notes that the call comes to nothing, though the ledger answers: there is another one.
+    pub(in crate::lease) fn overtaken(&mut self) {
+        self.heard();
+        self.call_failed();
+    }
+
     /// No call is in flight any more, and nobody has got anything by it.
     fn call_failed(&mut self) {
         self.call = None;

@@ -342,6 +342,25 @@ fn what_replays_owe_goes_with_the_next_turn_for_tokens_of_the_same_limit() {
 }
 
 #[test]
+fn behind_a_turn_that_nobody_here_knows_of_a_turn_comes_to_nothing_and_another_one_is_of_a_later_run() {
+    let mut leases = holding("a", 10, at(0));
+    leases.owe(vec![Owed { used: used("a"), tokens: 3, admitted_ago_ms: 1_000, judged_at: at(0) }]);
+    assert_eq!(leases.claim(Ticket(2), &claim(vec![used("a")], 10, at(5_000)), at(5_000)), Claimed::Pending);
+    let behind = due_turn(&mut leases, at(5_000));
+    assert_eq!((behind.number.run, behind.turn.need, behind.turn.back.len(), behind.turn.owed.len()), (1, 10, 1, 1));
+    leases.overtaken(behind.call, 7);
+    let again = due_turn(&mut leases, at(5_000));
+    assert_eq!((again.number.run, again.turn.need, again.turn.back.len(), again.turn.owed.len()), (7, 10, 0, 1));
+    // The clock was set back.
+    leases.overtaken(again.call, 3);
+    let last = due_turn(&mut leases, at(5_000));
+    assert!(last.number.run == 8 && last.number > again.number && again.number > behind.number, "{last:?}");
+    leases.answered(last.call, granted(10), at(5_000), at(5_001));
+    let claimed = leases.claim(Ticket(2), &claim(vec![used("a")], 10, at(5_001)), at(5_001));
+    assert_eq!(outcomes(&claimed), [Outcome::Granted; 10]);
+}
+
+#[test]
 fn a_turn_that_is_repeated_after_half_an_hour_gives_nothing_back() {
     let mut leases = holding("a", 10, at(0));
     let first = due_turn(&mut leases, at(5_000));

@@ -12,4 +12,4 @@ pub use fair::{Wanting, fair_share, grow};
 pub use members::{Member, MemberRecords};
 pub use pool::UnitPool;
 pub use port::Share;
-pub use turn::{TurnNumber, TurnOrder, overtaken};
+pub use turn::{TurnNumber, TurnOrder, is_overtaken, overtaken};

@@ -4,10 +4,18 @@ use std::cmp::Ordering;
 
 use crate::store_error::StoreError;
 
+const OVERTAKEN: &str = "a later turn was taken before this one";
+
 /// Why a turn has no answer that comes behind a later one.
 #[must_use]
 pub fn overtaken() -> StoreError {
-    StoreError::Temporary("a later turn was taken before this one".to_owned())
+    StoreError::Temporary(OVERTAKEN.to_owned())
+}
+
+/// Whether a turn has no answer because it comes behind a later one: it comes to nothing, however often it is repeated.
+#[must_use]
+pub fn is_overtaken(error: &StoreError) -> bool {
+    matches!(error, StoreError::Temporary(why) if why == OVERTAKEN)
 }
 
 /// The number of a turn of one member of a limit. A turn that is repeated has its number, and gets what it was granted; one that comes behind
