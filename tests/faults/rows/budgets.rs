@@ -7,6 +7,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Result, ensure};
 
+use self::nodes::wait_spent;
 pub use self::{
     nodes::{Whose, all_lost, clock_ahead, old_snapshot},
     turns::{replies_lost, unreplicated},
@@ -149,9 +150,9 @@ pub fn killed(ground: &mut Ground, order: &Order) -> Result<Findings> {
     }
     let mark = trial.over()?;
     trial.back(&mark)?;
-    // A lease ends with its holder: with what a second takes of a third of the load, and never with more than half of what was left.
-    let lost = (u64::try_from(order.times)? * u64::from(OFFERED) / 3).min(PREPAID_LIMIT / 2);
-    judged(trial, order.times, Prepaid { lost, ..Prepaid::WHOLE })
+    // A lease ends with its holder. Each kill may take half of what was left, so the ledger says what was spent or lost.
+    wait_spent(&trial, ground.cluster()?, PREPAID_LIMIT)?;
+    judged(trial, order.times, Prepaid { lost: PREPAID_LIMIT, ..Prepaid::WHOLE })
 }
 
 /// A worker that holds leases and has a transaction open is frozen for longer than those of the rolling budget last, and wakes beside its

@@ -143,7 +143,7 @@ pub fn old_snapshot(ground: &mut Ground, order: &Order) -> Result<Findings> {
 }
 
 /// Waits until nearly all of the total is granted.
-fn wait_spent(trial: &Trial, cluster: &RedisCluster, limit: u64) -> Result<()> {
+pub(super) fn wait_spent(trial: &Trial, cluster: &RedisCluster, limit: u64) -> Result<()> {
     trial.until(&format!("{limit} tokens are granted"), || {
         granted(trial, cluster).is_ok_and(|granted| granted * 100 >= limit * 99)
     })
