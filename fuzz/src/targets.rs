@@ -149,11 +149,11 @@ pub fn policy(data: &[u8]) {
     let parsed =
         bounded(data, 1024, || parse_policy("policy", text, format, HISTORY_MS).map_err(|p| drop(p.to_string())));
     let Ok(policy) = parsed else { return };
-    let names: Vec<String> = policy.segments.keys().take(3).cloned().collect();
+    let names: Arc<[Box<str>]> = policy.segments.keys().take(3).map(|name| Box::<str>::from(name.as_str())).collect();
     let policy = Arc::new(policy);
     let zone = Zone::named("America/Sao_Paulo");
     for now in [0, 1_577_836_800_000, 1_793_000_000_000, 4_102_444_800_000] {
-        let mut eval = PolicyEval::new(Arc::clone(&policy), &names, Time::default().plus(now));
+        let mut eval = PolicyEval::new(Arc::clone(&policy), Arc::clone(&names), Time::default().plus(now));
         for segment in std::iter::once(None).chain((0..names.len()).map(Some)) {
             let class = ClassNames { channel: Some("push"), category: Some("promo"), campaign: Some("c") };
             for zone in [None, zone.as_ref()] {

@@ -207,13 +207,11 @@ impl Decider {
     #[must_use]
     pub fn begin<'b, R: Records>(&self, batch: DecodedBatch<'b, R>, ground: Ground<'b>) -> GatedBatch<'b, R> {
         let (set, policy, now) = (self.segments.get(), self.policy.get(), ground.times.first());
-        let names: Vec<&str> = set.segments().iter().map(|segment| segment.name.as_str()).collect();
-        let named = names.iter().map(|name| policy.segments.contains_key(*name)).collect();
-        let eval = PolicyEval::new(policy, &names, now);
+        let eval = PolicyEval::new(policy, Arc::clone(set.names()), now);
         let read_before = ground.read_before.clone();
         let mut intents = Intents::new(batch, eval, ground.times);
         let limits = BatchLimits::take(self, &mut intents, ground);
-        GatedBatch { decider: self.clone(), set, intents, limits, named, read_before, now }
+        GatedBatch { decider: self.clone(), set, intents, limits, read_before, now }
     }
 
     /// How many bytes the names have together that a decision writes, at most.

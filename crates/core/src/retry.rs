@@ -126,7 +126,7 @@ fn fits(bytes: usize, limit_bytes: u64) -> Result<(), Oversize> {
 pub fn try_again(decider: &Decider, records: &impl Records, wheel: Wheel, now: Time) -> (Vec<Output>, Tally) {
     let policy = decider.policy.get();
     // Neither stops nor expiry ask for segments.
-    let eval = PolicyEval::new::<&str>(policy, &[], now);
+    let eval = PolicyEval::new(policy, Arc::default(), now);
     let mut tally = Tally::default();
     let outputs = (0..records.len()).map(|index| {
         let record = records.get(index);

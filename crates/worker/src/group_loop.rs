@@ -127,17 +127,24 @@ pub(crate) trait GroupLoop: Sized {
         loop {
             end = match end {
                 Ok(()) => batches::run(self, state).await,
-                Err(Interruption::Stop) => {
-                    let told = moves::ask(self);
-                    self.drain(state).await?;
-                    moves::before_end(self, told, Self::group(state).ends_by).await;
-                    return self.before_end(state).await;
-                }
-                Err(Interruption::Fatal(message)) => return Err(LaneError::Fatal(message)),
+                Err(Interruption::Stop) => return self.leave(state, None).await,
+                Err(Interruption::Fatal(message)) => return self.leave(state, Some(message)).await,
                 Err(Interruption::Group) => self.take_up_change(state).await,
                 Err(Interruption::Rewind(reason)) => self.rewind(state, reason).await,
             }
         }
+    }
+
+    /// Ends in order, or for this reason. Others are told in any case whom it brought in; the turn is taken meanwhile, and waited for with the
+    /// time that is left at last.
+    async fn leave(&mut self, state: &mut Self::State, fatal: Option<String>) -> Result<(), LaneError> {
+        let told = moves::ask(self);
+        let end = match fatal {
+            Some(message) => Err(LaneError::Fatal(message)),
+            None => self.drain(state).await,
+        };
+        moves::before_end(self, told, Self::group(state).ends_by).await;
+        end
     }
 
     /// Serves the group, whose change interrupts. Reads nothing.
@@ -355,7 +362,8 @@ pub(crate) trait GroupLoop: Sized {
         passed >= *Self::group(state).ends_by.get_or_insert(passed + drain.saturating_sub(LEAVING.min(drain / 4)))
     }
 
-    /// Lets the batch in flight come to its end. A failure loses nothing: it is read again by its next owner.
+    /// Lets the batch in flight come to its end, and does what is to be done then. A failure loses nothing: it is read again by its next
+    /// owner.
     async fn drain(&mut self, state: &mut Self::State) -> Result<(), LaneError> {
         let settled = self.settle_commit(state).await;
         let name = self.name();
@@ -369,6 +377,6 @@ pub(crate) trait GroupLoop: Sized {
                 tracing::warn!("{name}: the last batch was not committed, and will be decided again: {reason}");
             }
         }
-        Ok(())
+        self.before_end(state).await
     }
 }

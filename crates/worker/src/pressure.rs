@@ -2,6 +2,7 @@
 //! second, however many intents there are, and at once where partitions move.
 
 mod keeper;
+mod seconds;
 mod untold;
 mod view;
 

@@ -127,7 +127,7 @@ impl Model<'_> {
         intent: &Intent<'_>,
         now: Time,
     ) -> (Option<&'static str>, Option<String>, Option<Time>) {
-        let mut eval = PolicyEval::new::<&str>(Arc::clone(self.policy), &[], now);
+        let mut eval = PolicyEval::new(Arc::clone(self.policy), Arc::default(), now);
         let class = intent.class();
         let facts = IntentFacts {
             class,

@@ -30,8 +30,6 @@ pub struct GatedBatch<'b, R> {
     pub(super) set: Arc<SegmentSet>,
     pub(super) intents: Intents<'b, R>,
     pub(super) limits: BatchLimits,
-    /// Whether the policy names the segment, by its place in the set.
-    pub(super) named: Vec<bool>,
     /// The records that are looked up where they are denied.
     pub(super) read_before: ReadBefore,
     pub(super) now: Time,
@@ -129,7 +127,7 @@ impl<'b, R: Records> GatedBatch<'b, R> {
                 segments.overlaps += 1;
             }
             let segment = user_segment.segment();
-            if segment.is_some_and(|segment| !self.named[segment]) {
+            if segment.is_some_and(|segment| !self.intents.eval.names(segment)) {
                 segments.unnamed += 1;
             }
             let disposition = self.dispose(record, segment, &mut requests);

@@ -96,7 +96,7 @@ impl Case {
 
     /// What a worker with this clock makes of an intent: policy, store numbers, `decide`.
     fn decided(&self, caps: &[Cap], class: ClassNames<'_>, cost: u8, clock: Time) -> Answer {
-        let mut eval = PolicyEval::new::<&str>(self.policy(caps), &[], clock);
+        let mut eval = PolicyEval::new(self.policy(caps), Arc::default(), clock);
         let facts = IntentFacts { class, ..IntentFacts::default() };
         let cap_set = eval.route(&facts).unwrap();
         let query = |query: &CapQuery| decide::Cap {
@@ -264,7 +264,7 @@ proptest! {
     ) {
         let class = classes().nth(class).unwrap();
         let history = case.history();
-        let mut eval = PolicyEval::new::<&str>(case.policy(&case.caps), &[], case.now);
+        let mut eval = PolicyEval::new(case.policy(&case.caps), Arc::default(), case.now);
         let cap_set = eval.route(&IntentFacts { class, ..IntentFacts::default() }).unwrap();
         let sets = eval.take_cap_sets();
         let (id, origin) = (IdHash(id), OriginMark(origin));

@@ -2,7 +2,10 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::{Cap, CapWindow, Caps, Counts, Period, Policy};
+use super::{
+    Cap, CapWindow, Counts, Period, Policy,
+    cap_lists::{CapList, CapLists, Mask},
+};
 use crate::{
     admit::CapQuery,
     class::ClassNames,
@@ -14,7 +17,7 @@ use crate::{
 /// What of an intent a policy looks at.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct IntentFacts<'a> {
-    /// The user's segment: an index into the names given to [`PolicyEval::new`]; `None` in none.
+    /// The user's segment, by its place among the names given to [`PolicyEval::new`]; `None` in none.
     pub segment: Option<usize>,
     pub class: ClassNames<'a>,
     pub created_at: Option<Time>,
@@ -59,9 +62,6 @@ pub struct DeniedCap<'e> {
     pub eligible_at: Option<Time>,
 }
 
-/// Which caps of a list, by index: 255 at most.
-type Mask = [u64; 4];
-
 /// Where a set of caps came from.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct SetKey {
@@ -71,23 +71,6 @@ struct SetKey {
     mask: Mask,
     /// The zone of the calendar windows in it; 0 where there are none.
     zone: usize,
-}
-
-/// The caps of one segment, or the default's.
-#[derive(Debug)]
-struct CapList {
-    caps: Arc<Caps>,
-    /// Whether each of them asks for all intents, and looks back the same in all zones: then there is one set for all.
-    uniform: bool,
-    /// The sets that have been made of it and have no zone, by the caps in them: one for each kind of class at most.
-    made: Vec<(Mask, usize)>,
-}
-
-impl CapList {
-    fn new(caps: &Arc<Caps>) -> Self {
-        let everywhere = |cap: &Cap| cap.filter.is_everything() && !matches!(cap.window, CapWindow::Per(_));
-        Self { caps: Arc::clone(caps), uniform: caps.list().iter().all(everywhere), made: Vec::new() }
-    }
 }
 
 /// What is known of a zone at the clock.
@@ -127,8 +110,7 @@ impl ZoneNow {
 pub struct PolicyEval {
     policy: Arc<Policy>,
     now: Time,
-    /// The default's caps, then those of the set's segments, in their order.
-    lists: Vec<CapList>,
+    lists: CapLists,
     zones: Vec<ZoneNow>,
     zone_numbers: HashMap<Zone, usize>,
     sets: Vec<SetKey>,
@@ -137,14 +119,13 @@ pub struct PolicyEval {
 }
 
 impl PolicyEval {
-    /// The policy at the batch's clock, for the segments of the set in use.
-    pub fn new<S: AsRef<str>>(policy: Arc<Policy>, segments: &[S], now: Time) -> Self {
-        let named = segments.iter().map(|name| policy.caps_of(Some(name.as_ref())));
-        let lists = std::iter::once(&policy.default).chain(named).map(CapList::new).collect();
+    /// The policy at the batch's clock, for the segments of the set in use: their names, in its order.
+    #[must_use]
+    pub fn new(policy: Arc<Policy>, segments: Arc<[Box<str>]>, now: Time) -> Self {
         let mut eval = Self {
+            lists: CapLists::new(&policy, segments),
             policy,
             now,
-            lists,
             zones: Vec::new(),
             zone_numbers: HashMap::new(),
             sets: Vec::new(),
@@ -152,8 +133,13 @@ impl PolicyEval {
             cap_sets: Vec::new(),
         };
         eval.zone_number(None);
-        eval.set_number(SetKey { list: 0, mask: Mask::default(), zone: 0 });
+        eval.set_number(SetKey { list: CapLists::DEFAULT, mask: Mask::default(), zone: 0 });
         eval
+    }
+
+    /// Whether the policy names a segment, by its place in the set.
+    pub fn names(&mut self, segment: usize) -> bool {
+        self.lists.of(segment, &self.policy) != CapLists::DEFAULT
     }
 
     /// Moves the clock for the following intents. Existing sets of caps keep the windows of the clock that they were made
@@ -211,7 +197,7 @@ impl PolicyEval {
     #[must_use]
     pub fn denied(&self, cap_set: usize, cap: u8, blocking: Option<Time>) -> Option<DeniedCap<'_>> {
         let key = self.sets.get(cap_set)?;
-        let list = self.lists[key.list].caps.list();
+        let list = self.lists.get(key.list).caps.list();
         let cap = list.get(members(&key.mask, list.len()).nth(usize::from(cap))?)?;
         let zone = &self.zones[key.zone].zone;
         let eligible_at = blocking.map(|entry| cap.window.freed(zone, entry));
@@ -258,9 +244,8 @@ impl PolicyEval {
 
     /// The caps of the user's segment that match the intent's channel and category.
     fn cap_set(&mut self, intent: &IntentFacts<'_>) -> usize {
-        let list = intent.segment.map_or(0, |segment| segment + 1);
-        let list = if list < self.lists.len() { list } else { 0 };
-        let CapList { caps, uniform, made } = &self.lists[list];
+        let list = intent.segment.map_or(CapLists::DEFAULT, |segment| self.lists.of(segment, &self.policy));
+        let CapList { caps, uniform, made } = self.lists.get(list);
         if let (true, [(_, number), ..]) = (*uniform, made.as_slice()) {
             return *number;
         }
@@ -283,7 +268,7 @@ impl PolicyEval {
             return number;
         }
         let number = self.set_number(SetKey { list, mask, zone: 0 });
-        self.lists[list].made.push((mask, number));
+        self.lists.made(list, mask, number);
         number
     }
 
@@ -292,7 +277,7 @@ impl PolicyEval {
             return number;
         }
         let zone = self.zones[key.zone].zone.clone();
-        let list = Arc::clone(&self.lists[key.list].caps);
+        let list = Arc::clone(&self.lists.get(key.list).caps);
         let caps = members(&key.mask, list.list().len()).map(|index| self.query(&list.list()[index], &zone));
         let caps = caps.collect();
         let number = self.sets.len();

@@ -16,6 +16,7 @@ use super::{
     zone::Zone,
 };
 
+mod cap_lists;
 mod eval;
 mod quiet;
 #[cfg(test)]

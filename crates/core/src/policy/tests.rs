@@ -318,6 +318,10 @@ fn policy() -> Policy {
 
 const SET: [&str; 3] = ["active", "staff", "unheard-of"];
 
+fn eval(now: Time) -> PolicyEval {
+    PolicyEval::new(Arc::new(policy()), SET.map(Box::<str>::from).into(), now)
+}
+
 fn class<'a>(channel: &'a str, category: &'a str, campaign: &'a str) -> ClassNames<'a> {
     let some = |name: &'a str| (!name.is_empty()).then_some(name);
     ClassNames { channel: some(channel), category: some(category), campaign: some(campaign) }
@@ -371,7 +375,7 @@ fn the_gate_suppresses_in_the_documented_order() {
             expired,
         ),
     ];
-    let mut eval = PolicyEval::new(Arc::new(policy()), &SET, now);
+    let mut eval = eval(now);
     for (case, intent, expected) in cases {
         assert_eq!(eval.denial(&intent), expected, "{case}");
     }
@@ -400,7 +404,7 @@ fn an_intent_is_held_to_the_caps_of_its_segment_and_class() {
         (Some(0), class("email", "transactional", "alarm"), None),
         (Some(0), class("push", "promo", "alarm"), Some(&[])),
     ];
-    let mut eval = PolicyEval::new(Arc::new(policy()), &SET, time("2026-11-21T12:00:00Z"));
+    let mut eval = eval(time("2026-11-21T12:00:00Z"));
     for (segment, class, expected) in cases {
         let expected = expected.map(|names| names.iter().map(ToString::to_string).collect());
         assert_eq!(asked(&mut eval, segment, class), expected, "{segment:?} {class:?}");
@@ -410,7 +414,7 @@ fn an_intent_is_held_to_the_caps_of_its_segment_and_class() {
 #[test]
 fn a_batch_shares_its_sets_of_caps() {
     let now = time("2026-11-21T12:00:00Z");
-    let mut eval = PolicyEval::new(Arc::new(policy()), &SET, now);
+    let mut eval = eval(now);
     let zones: Vec<Zone> = ZONES.iter().map(|name| zone(name)).collect();
     let mut routes = Vec::new();
     for round in 0..3 {
@@ -448,7 +452,7 @@ fn a_batch_shares_its_sets_of_caps() {
 #[test]
 fn a_denial_says_when_its_window_frees() {
     let now = time("2026-11-21T12:00:00Z");
-    let mut eval = PolicyEval::new(Arc::new(policy()), &SET, now);
+    let mut eval = eval(now);
     let utc = Zone::utc();
     let intent = IntentFacts { segment: Some(0), class: class("push", "", ""), zone: Some(&utc), ..Default::default() };
     let cap_set = eval.route(&intent).unwrap();
@@ -521,12 +525,12 @@ proptest! {
             mode: Mode::Enforce,
         });
         let mut now = Time::from_millis(begin).expect("a time of our days");
-        let mut moved = PolicyEval::new::<&str>(Arc::clone(&policy), &[], now);
+        let mut moved = PolicyEval::new(Arc::clone(&policy), Arc::default(), now);
         let mut sets: Vec<Vec<CapQuery>> = Vec::new();
         for (step, zone) in steps {
             now = now.plus(step);
             moved.turn_to(now);
-            let mut made = PolicyEval::new::<&str>(Arc::clone(&policy), &[], now);
+            let mut made = PolicyEval::new(Arc::clone(&policy), Arc::default(), now);
             let facts = IntentFacts { zone: Some(&zones[zone]), ..IntentFacts::default() };
             let denial = made.denial(&facts);
             prop_assert_eq!(moved.denial(&facts), denial);

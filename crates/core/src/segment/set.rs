@@ -55,6 +55,7 @@ pub struct SegmentSet {
     version: String,
     ids: UserIds,
     segments: Vec<Segment>,
+    names: Arc<[Box<str>]>,
     overlaps: Vec<Overlap>,
     /// For each segment, the later ones that it has users in common with.
     also_in: Vec<Vec<usize>>,
@@ -76,7 +77,8 @@ impl SegmentSet {
                 }
             }
         }
-        Self { version, ids, segments, overlaps, also_in }
+        let names = segments.iter().map(|segment| Box::<str>::from(segment.name.as_str())).collect();
+        Self { version, ids, segments, names, overlaps, also_in }
     }
 
     #[must_use]
@@ -93,6 +95,12 @@ impl SegmentSet {
     #[must_use]
     pub fn segments(&self) -> &[Segment] {
         &self.segments
+    }
+
+    /// Their names, in the same order.
+    #[must_use]
+    pub const fn names(&self) -> &Arc<[Box<str>]> {
+        &self.names
     }
 
     /// The pairs of segments that have users in common; there should be none.

@@ -87,6 +87,8 @@ struct World {
     appends: Vec<Append>,
     /// What the group changes, it takes back at once.
     takes_back: bool,
+    /// What happens at polls of these numbers, from 1.
+    at_polls: BTreeMap<usize, Happens>,
     /// Where the partition ends, behind offsets without a record: it shows once all records are committed.
     end: Option<i64>,
     /// What the policy says of shards that are away, and from when on.
@@ -131,6 +133,14 @@ struct World {
     tracer: Option<Arc<dyn Tracer>>,
     /// For lanes whose waits take no time.
     clock: VirtualClock,
+}
+
+#[derive(Clone, Copy)]
+enum Happens {
+    /// This change of partitions is pending from now on; `None`: none is.
+    Change(Option<GroupEvent>),
+    /// The lane is told to stop.
+    Stop,
 }
 
 #[derive(Clone, Copy)]
@@ -209,6 +219,12 @@ impl Source for FakeSource {
             world.pending = Some(GroupEvent::Assigned);
         }
         world.polls += 1;
+        let polls = world.polls;
+        match world.at_polls.remove(&polls) {
+            Some(Happens::Change(event)) => world.pending = event,
+            Some(Happens::Stop) => world.stop.cancel(),
+            None => {}
+        }
         if world.recovery_hangs && world.polls > 1 {
             world.stop.cancel();
         }

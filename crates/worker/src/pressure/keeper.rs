@@ -15,13 +15,17 @@ use weir_core::{
     pressure::{Pressure, PressureRule, PressureState},
 };
 
-use super::{PressureStatus, untold::Untold, view::View};
+use super::{
+    PressureStatus,
+    seconds::{Seconds, TURN_EVERY},
+    untold::Untold,
+    view::View,
+};
 use crate::{
     observer::Observer,
     share::{Answered, AskedTurns, Silence, TakesTurns, TurnEvent, Turns, Unanswered, keep},
 };
 
-const TURN_EVERY: Duration = Duration::from_secs(1);
 /// How long an instance stays a member, and may use its places, without another turn.
 pub const MEMBER_FOR: Duration = Duration::from_secs(10);
 
@@ -37,8 +41,7 @@ pub struct PressureKeeper<L, C> {
     untold: Untold,
     /// Those whom a turn tells that is given up are told by the next one.
     turns: Turns<SharedPlaces>,
-    /// What the last turns told, which others may not have read: told again where the log has lost it.
-    told: [Vec<ActiveIn>; 3],
+    seconds: Seconds,
     /// In force.
     view: Option<View>,
     /// Read from the beginning of its window, to be in force then.
@@ -85,7 +88,7 @@ where
             observer,
             status: status.clone(),
             untold: Untold::default(),
-            told: Default::default(),
+            seconds: Seconds::default(),
             view: None,
             next: None,
             waits_for_places: false,
@@ -177,6 +180,7 @@ where
     fn begin(&mut self, rule: &PressureRule, member_for_ms: i64, begun_at: Duration) {
         let given_up = self.turns.give_up().map(|turn| turn.active).unwrap_or_default();
         given_up.into_iter().for_each(|active| self.untold.add(active));
+        self.seconds.begin_turn(begun_at);
         let (mut held, mut room) = self.places_to_ask();
         let active = self.choose_told(rule);
         held += self.untold.new_users();
@@ -193,8 +197,7 @@ where
 
     fn take_up_answer(&mut self, answered: Answered<SharedPlaces>, now: Minute) {
         let Answered { turn: SyncRequest { active, held, room, .. }, reply, began_at, is_repeated } = answered;
-        self.told.rotate_right(1);
-        self.told[0] = active;
+        self.seconds.tell(active);
         let answered_at = self.clock.passed();
         // Those of before may be others' by now, where the process stood still until it heard the answer.
         self.give_up_overdue(answered_at);
@@ -229,8 +232,8 @@ where
         let (mut held, mut room) = (before_held, None);
         if let Some(View { state, .. }) = &self.view {
             let used = self.held.saturating_sub(state.places.held());
-            // As many as became active without a place since the last turn, by reports or other intents, may do so until the next one.
-            let without = std::mem::take(&mut self.came).saturating_sub(used);
+            // As many as became active without a place in the last second, by reports or other intents, may do so until the next turn.
+            let without = self.seconds.may_come(std::mem::take(&mut self.came).saturating_sub(used));
             state.places.withdraw_above(self.fair.saturating_sub(without));
             held += state.places.held() + without;
             room = Some(state.room());
@@ -254,13 +257,12 @@ where
     /// Takes what a turn has read, and what it says of the log.
     fn take_reply(&mut self, reply: &SyncReply, is_repeated: bool, now: Minute) {
         let reading = self.next.as_mut().or(self.view.as_mut());
-        let ignored = reading.map_or(0, |reading| reading.note(reply, now));
+        let ignored = reading.map_or(0, |reading| reading.note(reply, self.seconds.is_within(), now));
         self.observer.activity_synced(reply.bytes, ignored);
         if reply.lost {
             tracing::warn!("the log of activity was lost in part: it is read from the beginning of the window");
             // What this turn told is there, if it was told just now.
-            let lost = &mut self.told[usize::from(!is_repeated)..];
-            lost.iter_mut().flat_map(|told| told.drain(..)).for_each(|active| self.untold.add(active));
+            self.seconds.take_told(is_repeated).for_each(|active| self.untold.add(active));
             self.gathers = Some((self.members, self.clock.passed() + MEMBER_FOR));
         } else {
             self.gathers = self.gathers.filter(|(members, _)| reply.members < *members);
@@ -280,7 +282,7 @@ where
         self.waits_for_places = false;
         self.drain();
         self.turns.give_up();
-        (self.untold, self.told) = (Untold::default(), Default::default());
+        (self.untold, self.seconds) = Default::default();
     }
 
     /// Begins to read for a rule with another maximum or window.

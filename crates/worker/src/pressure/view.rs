@@ -19,7 +19,7 @@ pub(super) struct View {
     pub(super) window_ms: i64,
     pub(super) cursor: Cursor,
     swept: Minute,
-    /// How many users have asked for a place since the last turn, and in the one before.
+    /// How many users have asked for a place in the second that has begun, and in the one before.
     asked: [u64; 2],
 }
 
@@ -63,8 +63,9 @@ impl View {
         self.asked[0].max(self.asked[1])
     }
 
-    /// Notes what a reply has; gives how many users are ignored, because their minute is ahead of the clock.
-    pub(super) fn note(&mut self, reply: &SyncReply, now: Minute) -> u64 {
+    /// Notes what the reply to a turn has, which ended a second or was within one; gives how many users are ignored, because their minute is
+    /// ahead of the clock.
+    pub(super) fn note(&mut self, reply: &SyncReply, is_within: bool, now: Minute) -> u64 {
         let mut ignored = 0;
         for ActiveIn { minute, users, .. } in &reply.active {
             if minute.0 > now.0 + AHEAD_MINUTES {
@@ -76,7 +77,9 @@ impl View {
             }
         }
         self.cursor.clone_from(&reply.cursor);
-        self.asked = [0, self.asked[0]];
+        if !is_within {
+            self.asked = [0, self.asked[0]];
+        }
         u64::try_from(ignored).unwrap_or(u64::MAX)
     }
 }

@@ -25,7 +25,7 @@ fn nobody_comes_in_by_places_that_others_may_have() {
 }
 
 /// A world whose policy has pressure that denies nobody.
-fn pressed() -> World {
+pub(super) fn pressed() -> World {
     let (filter, action) = (Filter::default(), Action::Suppress);
     let rule = PressureRule { max_active_users: 1_000, window_minutes: 30, filter, action };
     let (pressure, _inbox) = Pressure::new();
@@ -71,4 +71,123 @@ fn a_turn_is_waited_for_at_both_ends_of_a_move_and_for_two_seconds_at_the_most()
         let [least, most] = [asked - 1, asked].map(|turns| Duration::from_secs(2 * turns));
         assert!(asked >= 2 && (least..=most).contains(&waited), "{waited:?} for {asked} turns");
     }
+}
+
+#[test]
+fn others_are_told_by_a_lane_that_fails_too() {
+    let (end, world) = run_at_once(FakeStore(0, 0), World { commits: [Fate::Fenced].into(), ..pressed() });
+    end.unwrap_err();
+    assert_eq!((world.turns.count(), world.turns.count_taken()), (2, 2), "with the assignment, and at the end");
+}
+
+/// A clock that moves on to the first of the moments that are waited for: a long wait takes no time from the short ones beside it.
+#[derive(Clone, Default)]
+struct Moments(Arc<RwLock<Waits>>);
+
+#[derive(Default)]
+struct Waits {
+    passed: Duration,
+    /// Until when somebody waits, each with a number.
+    until: BTreeSet<(Duration, usize)>,
+    begun: usize,
+}
+
+struct Wait {
+    moments: Moments,
+    until: (Duration, usize),
+}
+
+impl Wait {
+    fn is_over(&self) -> bool {
+        let (mut waits, until) = (self.moments.0.write().unwrap(), self.until.0);
+        if waits.until.first() == Some(&self.until) {
+            waits.passed = waits.passed.max(until);
+        }
+        waits.passed >= until
+    }
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        self.moments.0.write().unwrap().until.remove(&self.until);
+    }
+}
+
+impl Clock for Moments {
+    fn now(&self) -> Time {
+        Noon.now()
+    }
+
+    fn passed(&self) -> Duration {
+        self.0.read().unwrap().passed
+    }
+
+    async fn sleep(&self, wait: Duration) {
+        let wait = {
+            let mut waits = self.0.write().unwrap();
+            waits.begun += 1;
+            let until = (waits.passed.saturating_add(wait), waits.begun);
+            waits.until.insert(until);
+            Wait { moments: self.clone(), until }
+        };
+        tokio::task::yield_now().await;
+        while !wait.is_over() {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+/// Runs a lane whose turns nobody takes, while this happens at its polls; gives how long it took.
+///
+/// It has its partitions with the second poll, waits for a turn for two seconds, with seven polls in them, and takes two polls a batch from
+/// then on.
+fn without_turns(at_polls: impl IntoIterator<Item = (usize, Happens)>) -> (Duration, World) {
+    let (clock, at_polls) = (Moments::default(), at_polls.into_iter().collect());
+    let (end, world) = run_by(clock.clone(), FakeStore(0, 0), World { no_turns: true, at_polls, ..pressed() });
+    end.unwrap();
+    (clock.passed(), world)
+}
+
+const REVOKED: Happens = Happens::Change(Some(GroupEvent::Revoked));
+
+/// The changes that were taken up, each with how many turns were asked for by then.
+fn changes(world: &World) -> Vec<(GroupEvent, u64)> {
+    world.settled.iter().map(|(event, asked, _)| (event.unwrap(), *asked)).collect()
+}
+
+#[test]
+fn a_stop_is_heard_while_a_turn_is_waited_for_before_partitions_are_given_up() {
+    let (_, world) = without_turns([(13, REVOKED), (15, Happens::Stop)]);
+    assert_eq!(changes(&world), [(GroupEvent::Assigned, 0)], "the other one is not taken up any more");
+    assert_eq!(world.turns.count(), 3, "one more is asked for at the end");
+    assert_eq!(world.visible, (0..world.committed).collect::<Vec<_>>());
+    assert!(world.committed > 0);
+}
+
+#[test]
+fn a_change_that_is_another_one_once_the_turn_was_waited_for_is_taken_up_as_it_is_then() {
+    for event in [None, Some(GroupEvent::Assigned)] {
+        let (_, world) = without_turns([(13, REVOKED), (15, Happens::Change(event))]);
+        each_once(&world);
+        let first = (GroupEvent::Assigned, 0);
+        let (expected, turns) = match event {
+            Some(event) => (vec![first, (event, 2)], 4),
+            None => (vec![first], 3),
+        };
+        assert_eq!(changes(&world), expected);
+        assert_eq!(world.turns.count(), turns);
+        assert_eq!(world.trace.contains(&"rewind"), event.is_none(), "{:?}", world.trace);
+    }
+}
+
+#[test]
+fn partitions_that_are_taken_before_their_first_batch_are_given_up_and_the_next_ones_wait_anew() {
+    let (took, world) = without_turns([(5, REVOKED)]);
+    each_once(&world);
+    let expected = [(GroupEvent::Assigned, 0), (GroupEvent::Revoked, 2), (GroupEvent::Assigned, 2)];
+    assert_eq!(changes(&world), expected);
+    assert_eq!(world.turns.count(), 4);
+    // A part of the first wait, and two in full; the last one has only what is left of the time to end.
+    let [least, most] = [6, 7].map(Duration::from_secs);
+    assert!((least..most).contains(&took), "{took:?}");
 }

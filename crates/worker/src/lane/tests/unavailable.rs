@@ -35,6 +35,8 @@ pub(super) struct Ledger {
     admitted: BTreeSet<u64>,
     /// Each look finds the shard back, but it answers nothing.
     seems_back: bool,
+    /// The shard is away until then at least.
+    away_until: Option<CancellationToken>,
     asked: usize,
 }
 
@@ -98,7 +100,8 @@ impl Store for Sharded {
         if ledger.seems_back && !away.is_empty() {
             return vec![AWAY];
         }
-        let Some(looks) = ledger.looks.filter(|_| !away.is_empty()) else { return Vec::new() };
+        let may_be_back = ledger.away_until.as_ref().is_none_or(CancellationToken::is_cancelled);
+        let Some(looks) = ledger.looks.filter(|_| may_be_back && !away.is_empty()) else { return Vec::new() };
         ledger.looks = Some(looks.saturating_sub(1));
         ledger.back = looks == 0;
         if ledger.back { vec![AWAY] } else { Vec::new() }
@@ -181,6 +184,17 @@ fn commits_that_fail_leave_owed_what_is_visible_and_nothing_else() {
         assert!(ledger.later().count() > 0);
         settled(&ledger);
     }
+}
+
+#[test]
+fn owed_sends_are_recorded_at_the_end_though_the_turn_that_tells_others_is_not_taken() {
+    let (pressed, no_turns) = (pressure::pressed().pressed, true);
+    let world = World { pressed, no_turns, ..world([Approve, Approve, Approve], Some(2)) };
+    world.ledger.write().unwrap().away_until = Some(world.stop.clone());
+    let world = go(world);
+    let ledger = world.ledger.write().unwrap();
+    assert!(ledger.later().count() > 0);
+    settled(&ledger);
 }
 
 /// Where intents are deferred.

@@ -284,7 +284,7 @@ async fn users_beyond_a_turn_follow_at_once_and_are_held_until_then() {
     assert_eq!(first.held + first.active[0].new, 2 * many, "who is not told is held, and as many are expected again");
     assert!(!round(&mut world.keeper).await);
     let second = world.log.last();
-    assert_eq!((second.users(), second.held), (1_000, 0));
+    assert_eq!((second.users(), second.held), (1_000, many), "as many are expected again: the second goes on");
     assert!(second.room.is_some());
 }
 
@@ -309,6 +309,28 @@ async fn places_are_kept_for_as_many_as_became_active_without_one_in_the_last_se
         came += 40;
     }
     assert!((980..=1_020).contains(&came), "{came}");
+}
+
+#[tokio::test]
+async fn turns_that_are_asked_for_within_a_second_neither_free_what_is_kept_nor_forget_what_was_told() {
+    let mut world = World::loaded().await;
+    world.turn().await;
+    (0..7).for_each(|_| assert!(world.state().take_place(world.clock.passed())));
+    // Reported, or of another channel.
+    world.note(0..40);
+    world.turn().await;
+    for user in 40..42 {
+        world.note(user..user + 1);
+        assert!(!round(&mut world.keeper).await);
+        let Turn { wanted, room, .. } = world.log.last();
+        assert_eq!((world.log.last().users(), wanted), (1, 7));
+        let (held, room) = (world.state().places.held(), room.unwrap());
+        assert!(held + 40 <= room + 2, "{held} of {room} are held, and as many may come as before");
+    }
+    world.log.next(Does::Answers(SyncReply { lost: true, members: 1, ..SyncReply::default() }));
+    assert!(world.turn().await, "at once");
+    world.turn().await;
+    assert_eq!(world.log.last().users(), 42, "all that was told within two seconds");
 }
 
 #[tokio::test]
