@@ -89,7 +89,7 @@ const fn step(name: &'static str, seconds: u64, run: fn(bool) -> Result<()>) -> 
 type Stage = &'static [&'static [Step]];
 
 /// What needs only the processor runs beside what mostly waits: for the network, or for servers. cargo locks target/debug in `build`,
-/// `build faults`, `benches`, `doc` and `faults`: only `faults` is beside others of these, and may wait for them.
+/// `build faults`, `benches`, `doc tests`, `doc` and `faults`: only `faults` is beside others of these, and may wait for them.
 const CHANGE: [Stage; 3] = [
     &[
         // Cold, it installs a compiler.
@@ -119,6 +119,7 @@ const CHANGE: [Stage; 3] = [
             // First: `faults` finds it built.
             step("build faults", 600, |_| faults::build()),
             step("benches", 600, |_| benches()),
+            step("doc tests", 600, |_| doc_tests()),
             step("doc", 900, |_| doc()),
             // Fuzzing has found nothing in a change for long: here only that the targets compile.
             Step {
@@ -133,7 +134,7 @@ const CHANGE: [Stage; 3] = [
 
 /// The steps in which clippy is the compiler: it lints and compiles in one go, where `cargo clippy` would check all dependencies once more.
 /// They share what they build: one of them without clippy would build all of the workspace again.
-const LINTED: [&str; 4] = ["build", "build faults", "benches", "faults"];
+const LINTED: [&str; 5] = ["build", "build faults", "benches", "doc tests", "faults"];
 /// What `cargo clippy -- -D warnings` sets.
 const LINTS: [(&str, &str); 2] =
     [("RUSTC_WORKSPACE_WRAPPER", "clippy-driver"), ("CLIPPY_ARGS", "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__")];
@@ -266,9 +267,12 @@ fn benches() -> Result<()> {
 fn doc() -> Result<()> {
     let mut doc = command("cargo", &["doc", "--locked", "--workspace", "--no-deps"]);
     doc.env("RUSTDOCFLAGS", "-D warnings");
-    shell::run(doc)?;
-    // What is not to compile; nextest runs no tests of docs.
-    shell::run(command("cargo", &["test", "--locked", "--doc", "-p", "weir-core"]))
+    shell::run(doc)
+}
+
+/// What is not to compile: nextest runs no tests of docs. Of weir-core alone, it would build all of that once more, with fewer features.
+fn doc_tests() -> Result<()> {
+    shell::run(command("cargo", &["test", "--locked", "--doc", "--workspace"]))
 }
 
 #[cfg(test)]

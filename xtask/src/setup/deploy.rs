@@ -64,7 +64,7 @@ pub fn fetch() -> Result<()> {
 
 fn go(args: &[&str]) -> Command {
     let mut go = command(workspace().join(".weir/toolchains/bin/go"), args);
-    go.env("GOBIN", place("bin")).env("GOTOOLCHAIN", "local").env("GOFLAGS", "-buildvcs=false");
+    go.env("GOBIN", place("bin")).env("GOTOOLCHAIN", "local").env("GOFLAGS", "-buildvcs=false").env("CGO_ENABLED", "0");
     go
 }
 
