@@ -47,7 +47,8 @@ where
             }
             return Ok(Decided::of(move_on(&self.decider, batch, wheel, now), self.clock.passed()));
         }
-        let mut kept_until = self.clock.passed() + LEASE;
+        // A process that was suspended since may hold what other members have been granted by now.
+        let mut kept_until = allowance.taken_at().unwrap_or_else(|| self.clock.passed()) + LEASE;
         // They are in memory until the batch is decoded.
         let schemas = self.prepare_schemas(state, batch).await?;
         if let Task::Retry(wheel) = self.task {
@@ -60,7 +61,7 @@ where
         self.service_unavailable(state).await?;
         let mut permits = self.permits_for(batch, allowance);
         if self.clock.passed() >= kept_until {
-            // The schemas were waited for.
+            // The records, the commit before them or the schemas were waited for.
             drop(permits);
             permits = self.permits_again(batch, None, &mut kept_until);
         }
