@@ -90,6 +90,22 @@ async fn a_turn_is_given_up_once_others_may_have_what_it_was_granted_and_its_use
     assert_eq!((second.number, second.users()), (first.number + 1, 15));
 }
 
+/// The log is empty, so that both windows are read from its beginning.
+#[tokio::test]
+async fn a_turn_by_the_maximum_of_before_is_not_made_again_for_another_one() {
+    let mut world = World::loaded().await;
+    world.log.next(Does::Refuses);
+    world.turn().await;
+    let first = world.log.last();
+    assert_eq!(first.room, Some(1_000));
+    world.policy.replace(policy(Some((100, 10))));
+    assert!(world.turn().await, "for places");
+    let second = world.log.last();
+    assert_eq!((second.number, second.room), (first.number + 1, None));
+    assert!(!round(&mut world.keeper).await);
+    assert_eq!((world.log.last().room, world.state().max(), world.state().places.held()), (Some(100), 100, 100));
+}
+
 #[tokio::test]
 async fn places_of_a_turn_that_was_made_again_end_with_those_of_its_first_time() {
     let mut world = World::loaded().await;
