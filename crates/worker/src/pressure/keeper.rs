@@ -217,8 +217,8 @@ where
             }
             self.held = state.places.held();
             state.look();
-            // One that told of no room has no part of it.
-            if room > Some(0) {
+            // Without room it has no part. After a loss it keeps its places all the same; while it throttles, they are of no use.
+            if room > Some(0) || state.is_throttling() {
                 self.fair = reply.part;
             }
         }

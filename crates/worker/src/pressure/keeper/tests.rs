@@ -296,6 +296,21 @@ async fn whoever_is_asked_for_places_tells_how_many_and_keeps_no_more_than_its_p
 }
 
 #[tokio::test]
+async fn while_nobody_may_come_in_no_places_are_kept() {
+    let mut world = World::loaded().await;
+    world.turn().await;
+    let others: Vec<u64> = (0..1_100).map(|user| spread(user).0).collect();
+    let active = vec![told(world.clock.minute(), &others)];
+    world.log.next(Does::Answers(SyncReply { active, part: 1_000, members: 2, ..SyncReply::default() }));
+    world.turn().await;
+    assert!(world.state().is_throttling());
+    for held in [1_000, 0] {
+        world.turn().await;
+        assert_eq!((world.log.last().room, world.log.last().held), (Some(0), held));
+    }
+}
+
+#[tokio::test]
 async fn a_minute_that_is_ahead_of_the_clock_by_more_than_one_is_ignored_and_counted() {
     let mut world = World::loaded().await;
     let now = world.clock.minute();
