@@ -78,7 +78,7 @@ where
         let status = PressureStatus::default();
         let keeper = Self {
             log,
-            turns: Turns::new(&clock),
+            turns: Turns::new(),
             clock,
             policy,
             pressure: Arc::clone(&pressure),

@@ -86,7 +86,7 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> RouteKeeper<P, C> {
             key: RouteKey { route: Arc::clone(&route.name), service: route.service.clone() },
             used: used_by_now(&state),
             state,
-            turns: Turns::new(&links.clock),
+            turns: Turns::new(),
             links,
             learnt,
             pace: None,
