@@ -257,7 +257,7 @@ impl BatchBudgets {
         self.answers.as_ref().map(|answers| answers.leases.clone()).unwrap_or_default()
     }
 
-    /// Gives back all, of a batch that only asks.
+    /// Gives back all that is not settled: of a batch that only asks.
     pub(super) fn put_back(&mut self) {
         if let Some(lender) = self.lender.take() {
             self.give_back(&self.taken(), &*lender);
@@ -367,5 +367,12 @@ impl BatchBudgets {
         for (place, budget) in self.claim.budgets.iter().enumerate() {
             tally.budget_tokens(&budget.id.name, [taken[place] - back[place], back[place], denied[place]]);
         }
+    }
+}
+
+impl Drop for BatchBudgets {
+    /// The store was not asked: something has failed between the answer to the claim and that.
+    fn drop(&mut self) {
+        self.put_back();
     }
 }
