@@ -83,7 +83,7 @@ struct Pending {
 
 impl Leases {
     /// No leases. `most_budgets`: how many budgets it knows at a time; budgets that tickets wait for come on top. `run`: that of its turns'
-    /// numbers ([`TurnNumber::run`](crate::limit::share::TurnNumber::run)).
+    /// numbers ([`TurnNumber::run`](crate::limit::share::TurnNumber::run)), unless [another one begins](Leases::begin_run) before.
     #[must_use]
     pub fn new(most_budgets: usize, run: i64) -> Self {
         Self {
@@ -97,6 +97,13 @@ impl Leases {
             run,
             last_call: 0,
             is_closed: false,
+        }
+    }
+
+    /// Its turns are of this run, if it has made none yet.
+    pub fn begin_run(&mut self, run: impl FnOnce() -> i64) {
+        if self.last_call == 0 {
+            self.run = run();
         }
     }
 

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use weir_core::decider::KeptTokens;
+
 use crate::{
     backoff::{LONGEST_BACKOFF, backoff},
     trace::Interval,
@@ -13,11 +15,14 @@ pub(super) struct Rounds {
     /// When the first round had been through the gate.
     gated: Option<Duration>,
     was_asked: bool,
+    /// Of what the rounds before have asked for.
+    pub(super) tokens: KeptTokens,
 }
 
 impl Rounds {
     pub(super) fn begin(now: Duration) -> Self {
-        Self { pauses: Box::new(backoff()), began: now, gated: None, was_asked: false }
+        let tokens = KeptTokens::default();
+        Self { pauses: Box::new(backoff()), began: now, gated: None, was_asked: false, tokens }
     }
 
     /// Whether nothing has been asked for this batch before.
