@@ -9,11 +9,11 @@ use tokio::sync::Notify;
 
 /// Where a task is asked for turns; clones ask the same one.
 #[derive(Debug, Clone, Default)]
-pub struct AskedTurns(Arc<Counts>);
+pub struct AskedTurns(Arc<TurnCounts>);
 
 /// Whoever waits for a count is woken in the order of asking, so that the simulation of a seed stays the same.
 #[derive(Debug, Default)]
-struct Counts {
+struct TurnCounts {
     asked: AtomicU64,
     taken: AtomicU64,
     asked_changed: Notify,
