@@ -20,8 +20,9 @@ pub struct KeptLimits {
 }
 
 /// The tokens of intents that the store has recorded, or may have: one set for each, of the last round in which it was asked with tokens.
-/// That is enough, whichever round it was recorded in: tokens of a later round count no less long, and they are granted before the others
-/// go back. Until that round ends there are both: nothing is approved by a lease that has ended. Dropped, they count as spent.
+/// That is enough, whichever round it was recorded in: the lease of a later round ends behind all rounds before it, so its tokens count for
+/// a window of each, and they are granted before the others go back. Until that round ends there are both: nothing is approved by a lease
+/// that has ended. Dropped, they count as spent.
 #[derive(Default)]
 pub struct KeptTokens(Vec<KeptRound>);
 
