@@ -75,7 +75,7 @@ fn workers<const N: usize>(scene: &Scene, names: [&str; N]) -> [Worker; N] {
 /// Publishes waves of users, all of them again and again, until the instances let nobody else in.
 fn fill(scene: &Scene, workers: &[Worker], users: usize) -> usize {
     let began = Instant::now();
-    for wave in 0.. {
+    for wave in 0_usize.. {
         publish(scene, &format!("fill-{wave}"), 0..users, &push());
         scene.wait_until_drained();
         if workers.iter().all(|worker| metric(worker, "weir_pressure_throttling", "") == Some(1.0)) {
@@ -168,7 +168,7 @@ fn brought_in_by(wave: usize) -> Range<usize> {
 /// of three waves of the second before.
 fn publish_until(scene: &Scene, stop: &AtomicBool) {
     let (began, email, push) = (Instant::now(), email(), push());
-    for wave in 0.. {
+    for wave in 0_usize.. {
         // Where the other thread has failed, nobody tells it to stop.
         if stop.load(Ordering::Relaxed) || began.elapsed() > 10 * DEADLINE {
             return;
