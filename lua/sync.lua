@@ -5,8 +5,9 @@
 -- knows of more. Places that members hold are taken from it. The caller gets up to its fair part by what members want (share/fair.lua), and
 -- never more than is free. So users who are active and places that are held are together never more than the maximum, whatever the order of
 -- turns. Who was no member before gets no more places: after a loss of the members, all have to take a turn before it is known what they
--- hold. A turn that is repeated appends nothing again, and gets the places that it had; it reads from its cursor again. One that comes
--- behind a later one has no effect. It equals `Book` (crates/core/src/activity_log/book.rs).
+-- hold. A turn of a member that is repeated appends nothing again, and gets the places that it had; it reads from its cursor again. One
+-- that comes behind a later one has no effect. Where the member has left, or ended, either is a new turn. It equals `Book`
+-- (crates/core/src/activity_log/book.rs).
 --
 -- Nothing here has an epoch: a lost log is not a lost history. Instances know who is active, and fill it again.
 --

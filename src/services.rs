@@ -282,8 +282,13 @@ impl ServiceList {
     /// Of the task's states.
     #[must_use]
     pub fn of(states: Vec<AdmissionsView>) -> Self {
-        let share = |AdmissionsView { service, total, per_s, concurrency, outstanding }| ServiceShare {
-            shared: LimitView { held: Some(per_s), ..LimitView::of_service(&service.to_string(), total.per_s) },
+        let share = |AdmissionsView { service, total, per_s, concurrency, outstanding, trouble }| ServiceShare {
+            shared: LimitView {
+                held: Some(per_s),
+                available: trouble.is_none(),
+                why: trouble,
+                ..LimitView::of_service(&service.to_string(), total.per_s)
+            },
             concurrency: total.concurrency,
             share_concurrency: concurrency,
             outstanding,

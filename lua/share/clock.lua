@@ -1,7 +1,7 @@
 -- share/clock: times and numbers. weir puts it before each script that needs it (script.rs of the Redis edge), like the other files of this
 -- folder.
 
--- A whole number as it is written: up to 10^15, and never with an exponent.
+-- A whole number as it is written: exact up to 2^53, and never with an exponent.
 local function whole(number)
   return string.format('%.0f', number)
 end

@@ -59,7 +59,8 @@ pub struct LimitView {
     pub used: Option<u64>,
     /// What is left; null: not known.
     pub left: Option<u64>,
-    /// What this instance may still use without asking; null: not known.
+    /// What this instance may use without asking: of budgets and pressure what is left of it, of routes and services all that its last turn
+    /// gave; null: not known.
     pub held: Option<u64>,
     /// What all instances hold, as if none of it were used; null: not known.
     pub leased: Option<u64>,

@@ -429,10 +429,13 @@ fn hang_redis(name: &str) -> Duration {
     let reply = ask(&client, "email");
     reply.problem(503, "no_lease");
     let after = frozen.elapsed();
+    let shown = share(&client, "email");
+    assert!(shown["available"] == false && shown["why"].is_string(), "{shown}");
     let reply = instance(&client, "email", "e-1", &body);
     reply.problem(503, "store_away");
     redis.thaw();
     admitted(&client, "email");
+    wait_until(DEADLINE, "it is shown", || share(&client, "email")["available"] == true);
     wait_until(DEADLINE, "registrations are answered", || instance(&client, "email", "e-1", &body).status == 200);
     after
 }

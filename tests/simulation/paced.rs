@@ -33,6 +33,8 @@ struct Approved<'a> {
     out: &'a Out,
     /// It may have had no permit by what the book knew.
     stray: bool,
+    /// Its lane does not know that it was committed: it may have become visible when the room was another.
+    unclear: bool,
 }
 
 impl Judge<'_> {
@@ -56,7 +58,8 @@ impl Judge<'_> {
         let mut approved: Vec<Approved<'_>> = Vec::new();
         for out in outs.iter().filter(|out| out.to == Destination::Approved(paced.topic())) {
             let visible = broker.visible_at(out).unwrap_or_default();
-            approved.push(Approved { visible, out, stray: self.is_stray(&book, out, visible) });
+            let unclear = book.unclear.contains(&(out.submit.lane, out.submit.at));
+            approved.push(Approved { visible, out, stray: self.is_stray(&book, out, visible), unclear });
         }
         approved.sort_by_key(|approved| approved.visible);
         self.within_the_book(&book, &approved, paced);
@@ -88,14 +91,13 @@ impl Judge<'_> {
         rules.into_iter().any(|rule| paced.when_full_by(rule) == Some(when_full))
     }
 
-    /// Whether an approval may be beyond what the book granted: the lane does not know that it was committed, or it was a replay, or
-    /// the process stood still, or had no answer, or the route was removed.
+    /// Whether an approval may be beyond what the book granted: it was a replay, or the process stood still, or had no answer, or the route
+    /// was removed.
     fn is_stray(&self, book: &Book, out: &Out, visible: Duration) -> bool {
         let replayed = self.asks.get(&out.intent.first).is_some_and(|ask| {
             let allowed = |verdict: &AdmitVerdict| matches!(verdict, AdmitVerdict::Allowed | AdmitVerdict::Replayed);
             self.world.decided(out, ask, allowed).is_none()
         });
-        let unclear = book.unclear.contains(&(out.submit.lane, out.submit.at));
         let mut known_until = out.fetched.saturating_sub(LEASE);
         let turns = book.turns.iter().filter(|turn| turn.process == out.submit.process);
         for turn in turns.filter(|turn| turn.granted.is_some()) {
@@ -105,7 +107,7 @@ impl Judge<'_> {
             known_until = known_until.max(turn.at);
         }
         let unpaced = self.world.rules_within(out.fetched, out.submit.at).contains(&Rule::Removed);
-        replayed || unclear || unpaced || known_until + LEASE < visible
+        replayed || unpaced || known_until + LEASE < visible
     }
 
     /// No process approves more than the book has granted it, or what is its part where the book does not answer. Nor does it approve
@@ -145,7 +147,7 @@ impl Judge<'_> {
     /// No more is undelivered than some process knew to be room for, a moment before; and as many as nodes forgot that others held.
     fn within_the_room(&mut self, book: &Book, approved: &[Approved<'_>], lost: &[(Duration, u64)]) {
         for (place, one) in approved.iter().enumerate() {
-            if one.stray {
+            if one.stray || one.unclear {
                 continue;
             }
             let delivered = &book.delivered[..book.delivered.partition_point(|(at, _)| *at <= one.visible)];
@@ -155,7 +157,7 @@ impl Judge<'_> {
             let turns = turns.iter().rev().take_while(|turn| turn.at >= since);
             let room = turns.map(|turn| turn.lag.saturating_add(turn.room)).max().unwrap_or(0);
             let lately = approved[..=place].iter().rev().take_while(|other| other.visible >= since);
-            let strays = lately.filter(|other| other.stray).count() as u64;
+            let strays = lately.filter(|other| other.stray || other.unclear).count() as u64;
             let lost = lost.iter().filter(|(at, _)| (since..=one.visible).contains(at)).map(|(_, permits)| permits);
             let beside = strays + lost.sum::<u64>();
             if undelivered > room.saturating_add(beside) {

@@ -9,7 +9,8 @@
 //! 4. [`AskedBatch`] takes the store's answers, and [offers](AskedBatch::offer) what came back to other intents of the batch.
 //! 5. [`AskedBatch::finish`] decides. [`DecidedBatch`] has the outputs, and the [`Settlement`] is told what becomes of them.
 //!
-//! Whatever is dropped on the way gives back what its limits gave, but for what is recorded, or may be.
+//! Whatever is dropped on the way gives back what its limits gave, but for what is recorded, or may be. A batch that is
+//! [given up](AskedBatch::give_up) to be judged again keeps the tokens of that, one set for an intent.
 //!
 //! ```
 //! use weir_core::{
@@ -63,6 +64,7 @@ mod fate;
 mod gated;
 mod ground;
 mod intents;
+mod kept;
 mod limits;
 mod offer;
 mod pressure;
@@ -104,6 +106,7 @@ pub use gated::GatedBatch;
 pub use ground::{DecodedBatch, Ground, Patience, Takes, Times};
 use intents::Intents;
 pub(super) use intents::{BatchClasses, facts};
+pub use kept::{KeptLimits, KeptTokens};
 use limits::BatchLimits;
 pub use offer::MOST_OFFERS;
 pub use schemas::schemas_of;

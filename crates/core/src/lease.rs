@@ -92,7 +92,7 @@ struct Call {
 
 impl Leases {
     /// No leases. `most_budgets`: how many budgets it knows at a time; budgets that tickets wait for come on top. `run`: the
-    /// [`TurnNumber::run`] of its turns.
+    /// [`TurnNumber::run`] of its turns, unless [another one begins](Leases::begin_run) before.
     #[must_use]
     pub fn new(most_budgets: usize, run: i64) -> Self {
         Self {
@@ -106,6 +106,13 @@ impl Leases {
             run,
             last_call: 0,
             is_closed: false,
+        }
+    }
+
+    /// Its turns are of this run, if it has made none yet.
+    pub fn begin_run(&mut self, run: impl FnOnce() -> i64) {
+        if self.last_call == 0 {
+            self.run = run();
         }
     }
 

@@ -114,8 +114,8 @@ pub struct PressureState {
 }
 
 impl Pressure {
-    /// Nothing is in force. What batches tell comes out of the receiver, in a task that drains it at least once a second, and says so
-    /// ([`Pressure::heard`]).
+    /// Nothing is in force. What batches tell comes out of the receiver, in a task that drains it with each turn that it begins, about once a
+    /// second, and says so ([`Pressure::heard`]). It begins none while one is repeated, or while the clock is wrong.
     #[must_use]
     pub fn new() -> (Arc<Self>, mpsc::Receiver<ActiveIn>) {
         let (told, inbox) = mpsc::channel();

@@ -235,11 +235,17 @@ impl Admissions {
         None
     }
 
-    /// A turn was not answered, or it is not known whether it was taken.
-    pub fn not_turned(&mut self, service: &ServiceName, now_ms: u64) {
+    /// A turn was not answered, or it is not known whether it was taken: why.
+    pub fn not_turned(&mut self, service: &ServiceName, why: &str, now_ms: u64) {
         if let Some(sharing) = self.services.get_mut(service) {
-            sharing.not_turned(now_ms);
+            sharing.not_turned(why, now_ms);
         }
+    }
+
+    /// Whether the last turn at a service was not answered.
+    #[must_use]
+    pub fn is_silent(&self, service: &ServiceName) -> bool {
+        self.services.get(service).is_some_and(|sharing| sharing.trouble().is_some())
     }
 
     /// How each service stands here.

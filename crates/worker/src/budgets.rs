@@ -19,10 +19,9 @@ use std::sync::{
 
 use tokio::sync::{Notify, mpsc, oneshot};
 use weir_core::{
-    decider::{AskedBatch, GatedBatch},
+    decider::{AskedBatch, GatedBatch, KeptLimits},
     lease::{BudgetState, Claim, Funded, Lender, Owed, Ticket, Unspent},
     record::Records,
-    routes::Taken,
 };
 
 pub use keeper::BudgetKeeper;
@@ -124,15 +123,15 @@ impl Claimant {
         funded.await.map_err(|_| Closed)
     }
 
-    /// Takes what a batch needs in one step, of lanes and HTTP alike. Where it is pending, its place is reserved, and it is given up: the
-    /// permits of its records, to be kept until it is judged again, once [`Claimant::ready`] is done.
+    /// Takes what a batch needs in one step, of lanes and HTTP alike. Where it is pending, its place is reserved, and it is given up: what
+    /// it keeps until it is judged again, once [`Claimant::ready`] is done.
     ///
     /// # Errors
     /// The process is ending.
     pub async fn fund<'b, R: Records>(
         &self,
         gated: GatedBatch<'b, R>,
-    ) -> Result<Result<AskedBatch<'b, R>, Vec<Taken>>, Closed> {
+    ) -> Result<Result<AskedBatch<'b, R>, KeptLimits>, Closed> {
         let Some(claim) = gated.claim().map(Arc::clone) else { return Ok(Ok(gated.ask(None))) };
         Ok(match self.ask_for(claim).await? {
             Some(funded) => Ok(gated.ask(Some(funded))),

@@ -9,7 +9,8 @@
 //!
 //! A batch that is not committed is decided again by its next reader, and the store answers what it answered before.
 //!
-//! invariant: no answer of the store survives a wait: recorded intents come back as replays, all others are judged again.
+//! invariant: no answer of the store survives a wait: recorded intents come back as replays, all others are judged again. Tokens of budgets
+//! do, where their intents may be recorded: once, however often the store is asked.
 //! invariant: a lane of intents that wait for a route rests while the store does not answer, and writes none of them back to the topic
 //! that they came from: one without a permit is read again.
 

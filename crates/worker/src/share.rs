@@ -11,7 +11,9 @@ use weir_core::{
 /// How long the last turn may take when the process ends.
 pub(crate) const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 
-/// Which run of the process this is: when it began. The part of a millisecond is by chance, for clocks that begin alike.
+/// Which run of the process this is: when it made its first turn. The part of a millisecond is by chance, for clocks that begin alike. Not
+/// before, because a clock that is behind when the process starts is corrected before anything is decided: a run that looks older than the one
+/// before takes and gives nothing.
 pub(crate) fn run_of(clock: &impl Clock) -> i64 {
     const PARTS: u32 = 1_024;
     let part = clock.passed().subsec_nanos() % PARTS;
@@ -20,8 +22,10 @@ pub(crate) fn run_of(clock: &impl Clock) -> i64 {
 
 /// The turns at one limit, one after the other. One that has no answer is made again with its number, until it is given up.
 pub(crate) struct Turns<L: SharedLimit> {
+    /// `None` until the first one is made.
+    run: Option<i64>,
     /// Of the last one.
-    number: TurnNumber,
+    number: u64,
     unanswered: Option<Unanswered<L>>,
 }
 
@@ -30,7 +34,7 @@ pub(crate) struct Unanswered<L: SharedLimit> {
     pub(crate) turn: L::Turn,
     /// When it began, by the monotonic clock.
     pub(crate) began_at: Duration,
-    number: TurnNumber,
+    number: u64,
     was_made: bool,
 }
 
@@ -46,8 +50,8 @@ pub(crate) struct Answered<L: SharedLimit> {
 
 impl<L: SharedLimit> Turns<L> {
     /// None yet.
-    pub(crate) fn new(clock: &impl Clock) -> Self {
-        Self { number: TurnNumber { run: run_of(clock), number: 0 }, unanswered: None }
+    pub(crate) const fn new() -> Self {
+        Self { run: None, number: 0, unanswered: None }
     }
 
     /// The turn that has no answer.
@@ -62,7 +66,7 @@ impl<L: SharedLimit> Turns<L> {
 
     /// Begins a turn in place of the last one.
     pub(crate) fn begin(&mut self, turn: L::Turn, began_at: Duration) {
-        self.number.number += 1;
+        self.number += 1;
         self.unanswered = Some(Unanswered { turn, began_at, number: self.number, was_made: false });
     }
 
@@ -79,9 +83,11 @@ impl<L: SharedLimit> Turns<L> {
     ) -> Result<Option<Answered<L>>, StoreError> {
         let Some(unanswered) = &mut self.unanswered else { return Ok(None) };
         let is_repeated = std::mem::replace(&mut unanswered.was_made, true);
+        let run = *self.run.get_or_insert_with(|| run_of(clock));
+        let number = TurnNumber { run, number: unanswered.number };
         let reply = tokio::select! {
             biased;
-            reply = share.turn(key, unanswered.number, &unanswered.turn) => reply?,
+            reply = share.turn(key, number, &unanswered.turn) => reply?,
             () = clock.sleep(within) => return Err(StoreError::Temporary(no_answer_within(within))),
         };
         let answered = self.unanswered.take();

@@ -112,6 +112,8 @@ impl<'b, R: Records> AskedBatch<'b, R> {
         let Fates { answers, unclear, is_asking, .. } = &mut self.fates;
         *is_asking = false;
         unclear.extend(requests.iter().filter(|request| answers.get(request.0).is_none_or(Option::is_none)));
+        // Some were so from the beginning.
+        unclear.sort_unstable();
     }
 
     /// The requests that have no answer, each with what becomes of its intent if it gets none, in the order of the records.
@@ -169,8 +171,6 @@ impl<'b, R: Records> AskedBatch<'b, R> {
 
 impl<R> Drop for AskedBatch<'_, R> {
     fn drop(&mut self) {
-        if let Some(budgets) = &mut self.gated.limits.budgets {
-            budgets.give_up(&self.fates);
-        }
+        self.gated.limits.give_up(&self.fates);
     }
 }

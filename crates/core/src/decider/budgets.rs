@@ -11,13 +11,14 @@ use super::{
     fate::{Fate, Fates},
     ground::Patience,
     intents::Intents,
+    kept::{KeptRound, KeptSet},
     limits::BatchLimits,
     settlement::{Stake, Stakes},
 };
 use crate::{
     budget::{Budget, BudgetId, WhenUnavailable},
     class::ClassNames,
-    lease::{Answers, BudgetUse, Claim, Funded, Lender, Outcome, Spent, Want},
+    lease::{Answers, BudgetUse, Claim, Funded, LeaseNumber, Lender, Outcome, Spent, Want},
     policy::{GateReason, Mode, Policy},
     record::{RecordView, Records},
     tally::Tally,
@@ -231,18 +232,32 @@ impl BatchBudgets {
         if has_stakes {
             of_records.extend(self.spent_later(fates, records));
         }
-        let leases = || self.answers.as_ref().map(|answers| answers.leases.clone()).unwrap_or_default();
-        let stakes = |of_records| Stakes { lender, claim: Arc::clone(&self.claim), leases: leases(), now, of_records };
+        let stakes =
+            |of_records| Stakes { lender, claim: Arc::clone(&self.claim), leases: self.leases(), now, of_records };
         (back, Some(of_records).filter(|stakes| !stakes.is_empty()).map(stakes))
     }
 
-    /// The batch is not decided: gives back all but what is recorded, or may be. Whoever judges it again claims the same again.
-    pub(super) fn give_up(&mut self, fates: &Fates) {
-        let Some(lender) = self.lender.take() else { return };
+    /// The batch is not decided: gives back all but what is recorded, or may be. Gives that.
+    pub(super) fn give_up(&mut self, fates: &Fates) -> Option<KeptRound> {
+        let lender = self.lender.take()?;
         self.give_back(&self.tokens(fates, |fate, _| !fate.is_recorded(self.now)), &*lender);
+        let spent = (0..self.wanted.len()).filter(|record| self.is_spent(*record, fates));
+        let of = |record: usize| KeptSet { record, set: self.wanted[record].set, cost: self.wanted[record].cost };
+        let sets: Vec<KeptSet> = spent.map(of).collect();
+        (!sets.is_empty()).then(|| KeptRound { lender, claim: Arc::clone(&self.claim), leases: self.leases(), sets })
     }
 
-    /// Gives back all, of a batch that only asks.
+    /// Whether the tokens that a record was granted are spent whatever becomes of its batch: it is recorded, or may be.
+    pub(super) fn is_spent(&self, record: usize, fates: &Fates) -> bool {
+        self.outcome(record) == Some(Outcome::Granted) && fates.get(record).is_recorded(self.now)
+    }
+
+    /// The leases that its tokens are of, by the budget's place in the claim.
+    fn leases(&self) -> Vec<Option<LeaseNumber>> {
+        self.answers.as_ref().map(|answers| answers.leases.clone()).unwrap_or_default()
+    }
+
+    /// Gives back all that is not settled: of a batch that only asks.
     pub(super) fn put_back(&mut self) {
         if let Some(lender) = self.lender.take() {
             self.give_back(&self.taken(), &*lender);
@@ -352,5 +367,12 @@ impl BatchBudgets {
         for (place, budget) in self.claim.budgets.iter().enumerate() {
             tally.budget_tokens(&budget.id.name, [taken[place] - back[place], back[place], denied[place]]);
         }
+    }
+}
+
+impl Drop for BatchBudgets {
+    /// The store was not asked: something has failed between the answer to the claim and that.
+    fn drop(&mut self) {
+        self.put_back();
     }
 }

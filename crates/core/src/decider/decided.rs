@@ -1,12 +1,11 @@
 //! A batch that is decided: its outputs and decisions, and what is settled by them.
 
-use super::{AskedBatch, Fate, GateResult, Settlement, Undecided};
+use super::{AskedBatch, Fate, GateResult, KeptLimits, Settlement, Undecided};
 use crate::{
     deferral::DeferReason,
     output::{Came, Grounds, NumbersOf, OutputWriter},
     policy::Policy,
     record::{Output, Records},
-    routes::Taken,
     segment::SegmentSet,
     tally::Tally,
     time::Time,
@@ -25,6 +24,7 @@ impl<'b, R: Records> AskedBatch<'b, R> {
     /// what was taken for the others goes back. Tokens of requests that may have been recorded without an answer count as spent.
     pub fn finish(mut self) -> (DecidedBatch<'b, R>, Settlement) {
         let (fates, limits, records) = (&self.fates, &mut self.gated.limits, self.gated.intents.records);
+        limits.settle_kept(fates);
         if let Some(pressure) = &mut limits.pressure {
             pressure.note(fates);
         }
@@ -35,10 +35,11 @@ impl<'b, R: Records> AskedBatch<'b, R> {
         (DecidedBatch { asked: self, back }, Settlement::new(permits.unwrap_or_default(), stakes))
     }
 
-    /// Gives the batch up, to be judged again: the permits of all records that have some. The rest goes back.
+    /// Gives the batch up, to be judged again: what it [keeps](super::GatedBatch::keeping) until then. The rest goes back.
     #[must_use]
-    pub fn give_up(mut self) -> Vec<Taken> {
-        self.gated.limits.permits()
+    pub fn give_up(mut self) -> KeptLimits {
+        let limits = &mut self.gated.limits;
+        KeptLimits { permits: limits.permits(), tokens: limits.give_up(&self.fates) }
     }
 }
 

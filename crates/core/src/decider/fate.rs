@@ -111,7 +111,7 @@ pub(crate) struct Fates {
     pub(super) results: Vec<GateResult>,
     /// As many as requests, or none before the store is asked.
     pub(super) answers: Vec<Option<Answer>>,
-    /// Requests that were asked, have no answer, and may have been recorded; ascending.
+    /// Requests that were asked, in this round or one before, have no answer, and may have been recorded; ascending.
     pub(super) unclear: Vec<RequestIndex>,
     /// Whether the store is being asked: whoever is interrupted then knows of no request whether it was recorded.
     pub(super) is_asking: bool,
@@ -123,6 +123,12 @@ impl Fates {
     #[inline]
     pub(super) fn get(&self, record: usize) -> Fate {
         Fate::of(&self.results[record].disposition, self)
+    }
+
+    /// Whether the store has answered that it had not recorded a record before this round.
+    pub(super) fn was_unrecorded(&self, record: usize) -> bool {
+        let answer = self.results[record].request().and_then(|request| self.answer(request));
+        answer.is_some_and(|answer| answer.verdict != AdmitVerdict::Replayed)
     }
 
     /// The store's answer to a request; `None`: it has none, or not yet.

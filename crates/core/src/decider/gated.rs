@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    Decider, Disposition, GateDenial, GateResult, Undecided,
+    Decider, Disposition, GateDenial, GateResult, KeptLimits, KeptTokens, Undecided,
     asked::{AskedBatch, RequestIndex},
     fate::Fates,
     intents::{Intents, facts},
@@ -17,7 +17,6 @@ use crate::{
     lease::{Claim, Funded},
     policy::{GateReason, Mode, Policy, PolicyEval, Unavailable},
     record::{ReadBefore, RecordView, Records},
-    routes::Taken,
     segment::{LookupScratch, SegmentSet, UserSegment},
     shard::OriginMark,
     tally::SegmentCounts,
@@ -107,10 +106,18 @@ impl<'b, R: Records> GatedBatch<'b, R> {
         self.now
     }
 
-    /// Gives the batch up, which has taken no tokens: the permits of its records. Places go back.
+    /// The same batch, judged again: with the tokens that were kept when it was [given up](AskedBatch::give_up) before.
     #[must_use]
-    pub fn give_up(mut self) -> Vec<Taken> {
-        self.limits.permits()
+    pub fn keeping(mut self, tokens: KeptTokens) -> Self {
+        self.limits.kept = tokens;
+        self
+    }
+
+    /// Gives the batch up, which has taken no tokens in this round: the permits of its records, and the tokens of rounds before. Places go
+    /// back.
+    #[must_use]
+    pub fn give_up(mut self) -> KeptLimits {
+        KeptLimits { permits: self.limits.permits(), tokens: std::mem::take(&mut self.limits.kept) }
     }
 
     /// Finds each intent's segment and disposition. `funded`: what became of the claim, where it has one; without it no budget can be
@@ -140,7 +147,7 @@ impl<'b, R: Records> GatedBatch<'b, R> {
             results.push(GateResult { disposition, segment, budgets });
         }
         requests.add_cap_sets(0, self.intents.eval.take_cap_sets());
-        let (answers, unclear, is_asking) = (Vec::new(), Vec::new(), false);
+        let (answers, unclear, is_asking) = (Vec::new(), self.limits.kept.requests(&results), false);
         let fates = Fates { results, answers, unclear, is_asking, mode: self.policy().mode };
         AskedBatch { gated: self, requests, fates, segments }
     }

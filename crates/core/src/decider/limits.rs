@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use super::{
-    Decider, GateDenial, Takes, budgets::BatchBudgets, capacity::BatchCapacity, ground::Ground, intents::Intents,
-    pressure::BatchPressure,
+    Decider, GateDenial, Takes, budgets::BatchBudgets, capacity::BatchCapacity, fate::Fates, ground::Ground,
+    intents::Intents, kept::KeptTokens, pressure::BatchPressure,
 };
 use crate::{policy::Mode, record::Records, routes::Taken, time::Time};
 
@@ -18,6 +18,8 @@ pub(super) struct BatchLimits {
     pub(super) capacity: Option<BatchCapacity>,
     /// `None` where no intent takes from a budget.
     pub(super) budgets: Option<BatchBudgets>,
+    /// What is kept of rounds before this one.
+    pub(super) kept: KeptTokens,
 }
 
 impl BatchLimits {
@@ -47,17 +49,36 @@ impl BatchLimits {
     }
 
     pub(super) const fn is_empty(&self) -> bool {
-        let Self { pressure, capacity, budgets } = self;
+        let Self { pressure, capacity, budgets, .. } = self;
         pressure.is_none() && capacity.is_none() && budgets.is_none()
     }
 
     /// Why one of them denies what a record brings at `now`, which the gate lets in.
     #[inline]
     pub(super) fn denial(&self, record: usize, now: Time) -> Option<GateDenial> {
-        let Self { pressure, capacity, budgets } = self;
+        let Self { pressure, capacity, budgets, .. } = self;
         let denial = pressure.as_ref().and_then(|pressure| pressure.denial(record, now));
         let denial = denial.or_else(|| capacity.as_ref()?.denial(record, now));
         denial.or_else(|| budgets.as_ref()?.denial(record))
+    }
+
+    /// Gives back what was kept of intents that this round has spent other tokens for, and of those that were not recorded before it.
+    pub(super) fn settle_kept(&mut self, fates: &Fates) {
+        let Self { budgets, kept, .. } = self;
+        if !kept.is_empty() {
+            let is_spent = |record| budgets.as_ref().is_some_and(|budgets| budgets.is_spent(record, fates));
+            kept.give_back(|record| is_spent(record) || fates.was_unrecorded(record));
+        }
+    }
+
+    /// The batch is not decided: gives back all tokens but those of what is recorded, or may be. Whoever judges it again claims the same
+    /// again.
+    pub(super) fn give_up(&mut self, fates: &Fates) -> KeptTokens {
+        self.settle_kept(fates);
+        let round = self.budgets.as_mut().and_then(|budgets| budgets.give_up(fates));
+        let mut kept = std::mem::take(&mut self.kept);
+        kept.add(round);
+        kept
     }
 
     /// The permits of all records that have some.

@@ -39,7 +39,7 @@ struct Back {
 
 impl Back {
     fn of(limits: &BatchLimits, fates: &Fates) -> Self {
-        let BatchLimits { pressure, capacity, budgets } = limits;
+        let BatchLimits { pressure, capacity, budgets, .. } = limits;
         Self {
             tokens: budgets.as_ref().map(|budgets| budgets.back(fates)).unwrap_or_default(),
             permits: capacity.as_ref().map(|capacity| capacity.back(fates)).unwrap_or_default(),
@@ -49,7 +49,7 @@ impl Back {
 
     /// Whether it is worth another call of the store.
     fn is_worth_it(&self, limits: &BatchLimits) -> bool {
-        let BatchLimits { pressure, capacity, budgets } = limits;
+        let BatchLimits { pressure, capacity, budgets, .. } = limits;
         let is_worth_it = |back: u64, given: u64| back > 0 && back.saturating_mul(WORTH) >= given;
         let of_pressure = pressure.as_ref().is_some_and(|of| is_worth_it(self.places.len(), of.placed()));
         let of_routes = || {
@@ -65,7 +65,7 @@ impl Back {
 
     /// Gives an intent what it needs of all limits, or nothing.
     fn give(&mut self, record: usize, limits: &mut BatchLimits, policy: &Policy, class: &ClassNames<'_>) -> bool {
-        let BatchLimits { pressure, capacity, budgets } = limits;
+        let BatchLimits { pressure, capacity, budgets, .. } = limits;
         let lacks = capacity.as_ref().map_or(Lacks::Nothing, |capacity| capacity.lacks(record, policy, class));
         let has_permit = match lacks {
             Lacks::Nothing => true,

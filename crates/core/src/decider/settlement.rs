@@ -1,7 +1,7 @@
 //! What is left to be settled of the limits of a batch once it is decided: what is spent, or owed, only if its outputs are committed.
 //!
 //! invariant: a batch that is decided again claims its tokens again, but for those of what is recorded. So the tokens of anything else
-//! are spent with the commit, and not before.
+//! are spent with the commit, and not before. Permits are spent where it may be committed.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -61,7 +61,7 @@ impl Stakes {
 }
 
 /// What is left to be settled of a batch. Where it is dropped before it is handed over, nothing of the batch is committed: its permits
-/// and tokens go back, but for the tokens of what is recorded, or may be.
+/// and tokens go back, but for the tokens of what is recorded, or may be. Where it is dropped later, they are spent.
 #[derive(Default)]
 #[must_use = "what limits gave goes back where it is dropped"]
 pub struct Settlement {
@@ -82,16 +82,16 @@ impl Settlement {
 
     /// Its outputs are committed.
     pub fn committed(mut self) {
-        self.permits.drain(..).for_each(Taken::spend);
+        spend(&mut self.permits);
         if let Some(stakes) = self.stakes.take() {
             stakes.settle(|_| true);
         }
     }
 
-    /// Its outputs are not committed, or perhaps they are. Permits go back at once, and what is left is settled when it is known; `None`:
-    /// nothing is left.
+    /// Its outputs are not committed, or perhaps they are. What is left is settled when it is known; `None`: nothing is left.
     pub fn failed(mut self) -> Option<Unclear> {
-        self.stakes.take().map(|stakes| Unclear(Some(stakes)))
+        let (permits, stakes) = (std::mem::take(&mut self.permits), self.stakes.take());
+        (!permits.is_empty() || stakes.is_some()).then_some(Unclear { permits, stakes })
     }
 
     /// How many permits it has.
@@ -101,8 +101,15 @@ impl Settlement {
     }
 }
 
+fn spend(permits: &mut Vec<Taken>) {
+    permits.drain(..).for_each(Taken::spend);
+}
+
 impl Drop for Settlement {
     fn drop(&mut self) {
+        if self.is_handed_over {
+            spend(&mut self.permits);
+        }
         if let Some(stakes) = self.stakes.take() {
             stakes.settle(|_| self.is_handed_over);
         }
@@ -110,9 +117,15 @@ impl Drop for Settlement {
 }
 
 /// What is to be settled of a batch whose commit failed, and may be visible all the same. Dropped, it counts as committed: no budget is
-/// exceeded then.
+/// exceeded then, and no route.
+///
+/// Its permits are spent whatever is known: one too many is made up for by the next look at the lag, and one too few would be approved on top.
+/// They are held until then, because what becomes visible meanwhile may not be in the lag that is known.
 #[must_use = "dropped, it counts as committed"]
-pub struct Unclear(Option<Stakes>);
+pub struct Unclear {
+    permits: Vec<Taken>,
+    stakes: Option<Stakes>,
+}
 
 impl Unclear {
     /// Reading starts at these offsets: records before them are committed, and those behind them are decided again. Another member of the
@@ -122,7 +135,7 @@ impl Unclear {
             let start = starts.iter().find(|start| start.partition == stake.partition);
             start.is_none_or(|start| stake.offset < start.next_offset)
         };
-        if let Some(stakes) = self.0.take() {
+        if let Some(stakes) = self.stakes.take() {
             stakes.settle(is_committed);
         }
     }
@@ -130,7 +143,8 @@ impl Unclear {
 
 impl Drop for Unclear {
     fn drop(&mut self) {
-        if let Some(stakes) = self.0.take() {
+        spend(&mut self.permits);
+        if let Some(stakes) = self.stakes.take() {
             stakes.settle(|_| true);
         }
     }

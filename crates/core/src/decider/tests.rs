@@ -1,6 +1,7 @@
 mod budgets;
 mod capacity;
 mod fate;
+mod kept;
 mod offer;
 mod pressure;
 mod settlement;

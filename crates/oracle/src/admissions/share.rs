@@ -72,6 +72,8 @@ pub(super) struct Sharing {
     taken_bytes: u64,
     /// The turn under way, and when it began.
     turning: Option<(ShareTurn, u64)>,
+    /// Why the last one was not answered; `None`: it was.
+    trouble: Option<String>,
     began_ms: u64,
     due_ms: u64,
     asked_ms: u64,
@@ -93,6 +95,7 @@ impl Sharing {
             ends: Vec::new(),
             taken_bytes: 0,
             turning: None,
+            trouble: None,
             began_ms: now_ms,
             due_ms: now_ms,
             asked_ms: now_ms,
@@ -225,6 +228,7 @@ impl Sharing {
 
     pub(super) fn turned(&mut self, reply: &ShareReply, now_ms: u64) {
         let Some((_, sent_ms)) = self.turning.take() else { return };
+        self.trouble = None;
         self.rate_held(now_ms);
         if let Some(before) = &self.reply {
             self.replaced.push_back((before.per_s, now_ms));
@@ -236,8 +240,9 @@ impl Sharing {
         self.due_ms = sent_ms + if self.ends.is_empty() { TURN_EVERY_MS } else { TURN_EVERY_MS / 2 };
     }
 
-    pub(super) fn not_turned(&mut self, now_ms: u64) {
+    pub(super) fn not_turned(&mut self, why: &str, now_ms: u64) {
         let Some((turn, _)) = self.turning.take() else { return };
+        self.trouble = Some(why.to_owned());
         // Ends that come twice have no effect; times are counted once where it is not known.
         self.ends.extend(turn.ends);
         self.due_ms = now_ms + TURN_EVERY_MS;
@@ -246,6 +251,10 @@ impl Sharing {
     pub(super) fn in_force(&self, now_ms: u64) -> (u64, u64) {
         let reply = self.reply.as_ref().filter(|_| now_ms < self.lease_ends_ms);
         reply.map_or((0, 0), |reply| (reply.per_s, reply.concurrency))
+    }
+
+    pub(super) fn trouble(&self) -> Option<&str> {
+        self.trouble.as_deref()
     }
 
     pub(super) fn outstanding(&self) -> u64 {

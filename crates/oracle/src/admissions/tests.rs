@@ -85,11 +85,14 @@ fn a_share_ends_with_its_lease_and_a_turn_that_answers_brings_it_back() {
         (100, 1),
         "the rate counts for a second, admissions until they end"
     );
-    admissions.not_turned(&service(), lease_ms + 500);
+    assert_eq!(admissions.look(lease_ms + 500)[0].trouble, None);
+    admissions.not_turned(&service(), "no", lease_ms + 500);
+    assert_eq!(admissions.look(lease_ms + 500)[0].trouble.as_deref(), Some("no"));
     assert_eq!(admissions.next_turn_ms(), Some(lease_ms + 1_500));
     let (.., turn) = admissions.due_turns(lease_ms + 1_500).pop().unwrap();
     assert_eq!((turn.rate.held, turn.concurrency.held), (0, 1));
     admissions.turned(&service(), &reply(100, 100), lease_ms + 1_600);
+    assert_eq!(admissions.look(lease_ms + 1_600)[0].trouble, None);
     admitted(&mut admissions, lease_ms + 1_600);
     // The lease is counted from when the turn began.
     admitted(&mut admissions, 2 * lease_ms + 1_499);
@@ -102,7 +105,7 @@ fn an_end_for_another_holder_is_handed_on_until_a_turn_is_answered() {
     assert_eq!(admissions.end(&service(), "other", end_of(7), 10), Ended::HandedOn);
     let expected = vec![(Holder::from("other"), end_of(7))];
     assert_eq!(admissions.due_turns(1_000).pop().unwrap().2.ends, expected);
-    admissions.not_turned(&service(), 1_500);
+    admissions.not_turned(&service(), "no", 1_500);
     assert_eq!(admissions.due_turns(2_500).pop().unwrap().2.ends, expected);
     let own = admitted(&mut admissions, 2_500);
     let ends = End { number: own, took_ms: None }.to_text();

@@ -16,6 +16,8 @@ pub struct AdmissionsView {
     pub concurrency: u64,
     /// Admissions given here that have not ended.
     pub outstanding: u64,
+    /// Why Redis did not answer the last turn; `None`: it did.
+    pub trouble: Option<String>,
 }
 
 impl Sharing {
@@ -27,6 +29,7 @@ impl Sharing {
             per_s,
             concurrency,
             outstanding: self.outstanding(),
+            trouble: self.trouble().map(str::to_owned),
         }
     }
 }

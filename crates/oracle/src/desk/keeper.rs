@@ -1,10 +1,6 @@
 //! The task that gives the admissions of a process.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::{
     sync::{mpsc, oneshot},
@@ -56,8 +52,6 @@ pub struct ServiceKeeper<S, C> {
     /// The connection comes back where the call was answered.
     calls: JoinSet<(Option<S>, Called)>,
     calls_for_http: usize,
-    /// The services whose last turn had no answer.
-    failing: BTreeSet<ServiceName>,
 }
 
 impl<S, C> ServiceKeeper<S, C>
@@ -84,7 +78,6 @@ where
             waiting: BTreeMap::new(),
             calls: JoinSet::new(),
             calls_for_http: 0,
-            failing: BTreeSet::new(),
         };
         (keeper, ServiceDesk::new(sender))
     }
@@ -222,7 +215,7 @@ where
         let waiting = self.waiting.remove(service).unwrap_or_default();
         match turned {
             Ok(reply) => {
-                if self.failing.remove(service) {
+                if self.admissions.is_silent(service) {
                     tracing::info!(%service, "Redis gives a share of the service again");
                 }
                 match self.admissions.turned(service, &reply, now_ms) {
@@ -237,10 +230,10 @@ where
                 }
             }
             Err(error) => {
-                if self.failing.insert(service.clone()) {
+                if !self.admissions.is_silent(service) {
                     tracing::warn!(%service, "Redis gives no share of the service: {error}; admissions end with the lease");
                 }
-                self.admissions.not_turned(service, now_ms);
+                self.admissions.not_turned(service, &error.to_string(), now_ms);
                 for reply in waiting {
                     self.observer.admissions(service, AdmissionEvent::Denied(Denial::NoLease), 1);
                     let _ = reply.send(Admission::Denied(Denial::NoLease, 1));

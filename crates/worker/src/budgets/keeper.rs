@@ -118,6 +118,8 @@ where
                 Some(settled) = self.settled.recv() => self.settle(settled),
                 message = self.inbox.recv() => match message {
                     Some(Message::Claim { ticket, claim, wake, reply }) => {
+                        // Whoever claims decides: the clock is right.
+                        self.leases.begin_run(|| run_of(&self.clock));
                         let funded = match self.leases.claim(ticket, &claim, self.clock.passed()) {
                             Claimed::Pending => {
                                 self.pending.insert(ticket, wake);

@@ -3,7 +3,7 @@
 use std::{
     future::poll_fn,
     pin::pin,
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::atomic::{AtomicI64, AtomicUsize, Ordering},
     task::Poll,
     time::Duration,
 };
@@ -13,6 +13,7 @@ use weir_core::{
     lease::{Answers, BudgetUse, Claimed, Outcome, Owed, Want},
     ledger::{EmbeddedLedger, GiveBack, TakeAnswer, TakeRequest},
     ports::{Clock, Ledger, StoreError},
+    time::Time,
 };
 
 use super::{keeper::MOST_CALLS, *};
@@ -151,6 +152,44 @@ async fn a_process_that_ends_gives_back_what_is_left() {
     budgets.close().await;
     keeper.await.unwrap();
     assert_eq!(used(&ledger).await, 0);
+}
+
+/// The system's clock, so many milliseconds behind.
+struct Behind(Arc<AtomicI64>);
+
+impl Clock for Behind {
+    fn now(&self) -> Time {
+        SystemClock.now().plus(-self.0.load(Ordering::Relaxed))
+    }
+
+    fn passed(&self) -> Duration {
+        SystemClock.passed()
+    }
+
+    fn sleep(&self, wait: Duration) -> impl Future<Output = ()> + Send {
+        SystemClock.sleep(wait)
+    }
+}
+
+#[tokio::test]
+async fn a_process_whose_clock_was_behind_when_it_started_gives_back_what_is_left() {
+    let ledger = EmbeddedLedger::new("only", || SystemClock.now());
+    // One after the other, with the same name.
+    for behind_ms in [0, 3_600_000] {
+        let (connect, behind) = (ledger.clone(), Arc::new(AtomicI64::new(behind_ms)));
+        let clock = Behind(Arc::clone(&behind));
+        let (keeper, budgets) =
+            BudgetKeeper::new(move || Connection(connect.clone()), clock, Arc::new(TestObserver::default()));
+        let keeper = tokio::spawn(keeper.run());
+        // It is corrected before anything is decided.
+        behind.store(0, Ordering::Relaxed);
+        let claimant = budgets.claimant();
+        assert_eq!(claimed(&claimant, claim(1)).await, Claimed::Pending);
+        tokio::time::timeout(Duration::from_secs(30), claimant.ready()).await.expect("its token has come");
+        budgets.close().await;
+        keeper.await.unwrap();
+        assert_eq!(used(&ledger).await, 0, "{behind_ms} ms behind");
+    }
 }
 
 /// A ledger that does what it is asked, and does not say so at first.

@@ -28,7 +28,7 @@ static EARLY_TIMES: Once = Once::new();
 pub(crate) struct InFlight {
     pub(super) tally: Tally,
     pub(super) trace: Option<OpenTrace>,
-    /// What is spent of limits once it is committed; it goes back where it is not.
+    /// What is spent of limits once it is committed; it goes back where it is not handed over.
     pub(super) settlement: Settlement,
     /// Since when the store's answers hold.
     pub(super) asked_at: Duration,

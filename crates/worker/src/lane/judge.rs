@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use weir_core::{
-    decider::{AskedBatch, DecodedBatch, Ground, MOST_OFFERS, Patience, Settlement, Takes, Times},
+    decider::{AskedBatch, DecodedBatch, Ground, KeptLimits, MOST_OFFERS, Patience, Settlement, Takes, Times},
     moving::move_on,
     permits::LEASE,
     ports::{Clock, Sink, Source, Store},
@@ -47,7 +47,8 @@ where
             }
             return Ok(Decided::of(move_on(&self.decider, batch, wheel, now), self.clock.passed()));
         }
-        let mut kept_until = self.clock.passed() + LEASE;
+        // A process that was suspended since may hold what other members have been granted by now.
+        let mut kept_until = allowance.taken_at().unwrap_or_else(|| self.clock.passed()) + LEASE;
         // They are in memory until the batch is decoded.
         let schemas = self.prepare_schemas(state, batch).await?;
         if let Task::Retry(wheel) = self.task {
@@ -60,7 +61,7 @@ where
         self.service_unavailable(state).await?;
         let mut permits = self.permits_for(batch, allowance);
         if self.clock.passed() >= kept_until {
-            // The schemas were waited for.
+            // The records, the commit before them or the schemas were waited for.
             drop(permits);
             permits = self.permits_again(batch, None, &mut kept_until);
         }
@@ -114,9 +115,9 @@ where
         if gated.is_short_of_permits() {
             return Err(Interruption::Rewind("the permits of intents that wait have gone back".to_owned()));
         }
-        let mut asked = match self.budgets.fund(gated).await? {
+        let mut asked = match self.budgets.fund(gated.keeping(std::mem::take(&mut rounds.tokens))).await? {
             Ok(asked) => asked,
-            Err(permits) => return Ok(Judged::Unfunded(self.permits_kept(permits))),
+            Err(kept) => return Ok(Judged::Unfunded(self.keep(kept, rounds))),
         };
         self.metrics.gated(asked.segment_counts());
         if rounds.is_first() {
@@ -124,7 +125,7 @@ where
         }
 
         if let Some(shards) = self.answer(state, &mut asked, rounds).await? {
-            return Ok(Judged::Unanswered(shards, self.permits_kept(asked.give_up())));
+            return Ok(Judged::Unanswered(shards, self.keep(asked.give_up(), rounds)));
         }
         let admitted = self.clock.passed();
         let since_gate = rounds.asked(admitted);
@@ -136,6 +137,12 @@ where
         let (outputs, tally) = decided.outputs(&|class| self.store.numbers(class));
         self.metrics.stage(Stage::Encode, self.clock.passed() - admitted);
         Ok(Judged::Decided(Box::new(Decided { outputs, tally, asked_at, asked_in, promises, settlement })))
+    }
+
+    /// Keeps what a batch keeps until it is judged again; gives its permits. Others go back at once.
+    fn keep(&self, KeptLimits { permits, tokens }: KeptLimits, rounds: &mut Rounds) -> Option<Taken> {
+        rounds.tokens = tokens;
+        self.permits_kept(permits)
     }
 
     /// Asks the store for a batch, and again for the intents that get what limits gave to others in vain. Gives the shards that have to

@@ -45,15 +45,29 @@ impl Asleep {
 pub(super) enum Allowance {
     /// So many: they take their permits when they are decided, if they need any.
     Records(usize),
-    /// So many as there are permits, and so many more that may have waited for too long: those need none.
-    Permits(Taken, usize),
+    /// As many as there are permits, and more that may have waited for too long.
+    Permits {
+        taken: Taken,
+        /// When they were taken, by the monotonic clock.
+        taken_at: Duration,
+        /// How many more records: those need none.
+        overdue: usize,
+    },
 }
 
 impl Allowance {
     pub(super) fn records(&self) -> usize {
         match self {
             Self::Records(records) => *records,
-            Self::Permits(taken, overdue) => count(taken).saturating_add(*overdue),
+            Self::Permits { taken, overdue, .. } => count(taken).saturating_add(*overdue),
+        }
+    }
+
+    /// When its permits were taken; `None`: it has none.
+    pub(super) const fn taken_at(&self) -> Option<Duration> {
+        match self {
+            Self::Records(_) => None,
+            Self::Permits { taken_at, .. } => Some(*taken_at),
         }
     }
 }
@@ -87,17 +101,18 @@ where
 {
     /// How many of at most so many records may be read now.
     pub(super) fn allowance(&self, most: usize) -> Allowance {
+        let taken_at = self.clock.passed();
         match self.waits_for() {
             // While nothing waits, permits are for intents that come.
             Some(route) if !route.is_queueing() => {
-                route.looked(false, self.clock.passed());
+                route.looked(false, taken_at);
                 Allowance::Records(0)
             }
             Some(route) => {
                 let overdue = usize::try_from(route.overdue()).unwrap_or(usize::MAX);
-                let taken = Taken::general(route, u64::try_from(most).unwrap_or(u64::MAX), self.clock.passed());
+                let taken = Taken::general(route, u64::try_from(most).unwrap_or(u64::MAX), taken_at);
                 let overdue = overdue.min(most.saturating_sub(count(&taken)));
-                Allowance::Permits(taken, overdue)
+                Allowance::Permits { taken, taken_at, overdue }
             }
             None => Allowance::Records(most),
         }
@@ -107,7 +122,7 @@ where
     pub(super) fn permits_for(&self, batch: &S::Batch, allowance: Allowance) -> Takes {
         match allowance {
             Allowance::Records(_) => self.no_permits(),
-            Allowance::Permits(mut taken, _) => {
+            Allowance::Permits { mut taken, .. } => {
                 taken.keep(0, u64::try_from(batch.len()).unwrap_or(u64::MAX));
                 Takes::WithPermits(taken)
             }
@@ -170,7 +185,7 @@ where
         batch: &mut S::Batch,
         allowance: &Allowance,
     ) -> Result<(), Interruption> {
-        let Allowance::Permits(taken, overdue) = allowance else { return Ok(()) };
+        let Allowance::Permits { taken, overdue, .. } = allowance else { return Ok(()) };
         if *overdue == 0 {
             return Ok(());
         }
@@ -189,7 +204,8 @@ where
         state: &mut LaneState,
         allowance: &Allowance,
     ) -> Result<(), Interruption> {
-        let has_none = matches!(allowance, Allowance::Permits(taken, overdue) if taken.permits() == 0 && *overdue > 0);
+        let has_none =
+            matches!(allowance, Allowance::Permits { taken, overdue, .. } if taken.permits() == 0 && *overdue > 0);
         if state.asleep.is_empty() || has_none && self.clock.passed() < state.asleep.until {
             return Ok(());
         }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use weir_core::decider::KeptTokens;
+
 use crate::{
     backoff::{LONGEST_BACKOFF, backoff},
     trace::Interval,
@@ -15,11 +17,14 @@ pub(super) struct Rounds {
     gated: Option<Duration>,
     /// Whether the store was asked.
     was_asked: bool,
+    /// Of what the rounds before have asked for.
+    pub(super) tokens: KeptTokens,
 }
 
 impl Rounds {
     pub(super) fn begin(now: Duration) -> Self {
-        Self { pauses: Box::new(backoff()), began: now, gated: None, was_asked: false }
+        let tokens = KeptTokens::default();
+        Self { pauses: Box::new(backoff()), began: now, gated: None, was_asked: false, tokens }
     }
 
     /// Whether nothing has been asked for this batch before.

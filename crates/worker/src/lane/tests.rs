@@ -124,6 +124,8 @@ struct World {
     task: Option<Task>,
     stop: CancellationToken,
     tracer: Option<Arc<dyn Tracer>>,
+    /// For how long the process is suspended when its lane has read its first records.
+    suspended: Option<Duration>,
     /// For lanes whose waits take no time.
     clock: VirtualClock,
 }
@@ -224,6 +226,11 @@ impl Source for FakeSource {
             let intent = format!(r#"{{"id":"i-{offset}","user_id":"u{offset}","channel":"c{channel}"{expires_at}}}"#);
             batch.0.push((offset, intent));
             world.position += 1;
+        }
+        if !batch.is_empty()
+            && let Some(suspended) = world.suspended.take()
+        {
+            *world.clock.0.write().unwrap() += suspended;
         }
         let position = world.position;
         if let Some((_, routes)) = world.edit.take_if(|(at, _)| position >= *at) {

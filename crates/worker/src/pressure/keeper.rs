@@ -78,7 +78,7 @@ where
         let status = PressureStatus::default();
         let keeper = Self {
             log,
-            turns: Turns::new(&clock),
+            turns: Turns::new(),
             clock,
             policy,
             pressure: Arc::clone(&pressure),
@@ -165,14 +165,16 @@ where
         Ok(again || !self.untold.is_empty() || self.waits_for_places)
     }
 
-    /// Whether the turn that has no answer is made again: what it was granted is this process's still, and it reads what is to be read.
+    /// Whether the turn that has no answer is made again: what it was granted is this process's still, and it reads what is to be read. While
+    /// a window is read for another rule, what was granted by the maximum of before is not for its state.
     fn is_to_be_repeated(&self, member_for_ms: i64, now: Duration) -> bool {
         let reading = self.next.as_ref().or(self.view.as_ref());
         let Some((Unanswered { turn, began_at, .. }, reading)) = self.turns.unanswered().zip(reading) else {
             return false;
         };
         let is_read = (&turn.cursor, turn.window_ms) == (&reading.cursor, reading.window_ms);
-        is_read && turn.member_for_ms == member_for_ms && now < *began_at + MEMBER_FOR
+        let is_by_rule = self.next.is_none() || turn.room.is_none();
+        is_read && is_by_rule && turn.member_for_ms == member_for_ms && now < *began_at + MEMBER_FOR
     }
 
     /// Begins a turn.
@@ -215,8 +217,8 @@ where
             }
             self.held = state.places.held();
             state.look();
-            // One that told of no room has no part of it.
-            if room > Some(0) {
+            // Without room it has no part. After a loss it keeps its places all the same; while it throttles, they are of no use.
+            if room > Some(0) || state.is_throttling() {
                 self.fair = reply.part;
             }
         }

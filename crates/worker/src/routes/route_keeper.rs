@@ -86,7 +86,7 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> RouteKeeper<P, C> {
             key: RouteKey { route: Arc::clone(&route.name), service: route.service.clone() },
             used: used_by_now(&state),
             state,
-            turns: Turns::new(&links.clock),
+            turns: Turns::new(),
             links,
             learnt,
             pace: None,
@@ -339,6 +339,7 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> TakesTurns for RouteKeeper<P, C> 
         let Some((look, pace)) = &self.went_by else { return };
         let known = self.known(look, pace);
         self.state.learn(known.clone());
+        let silent = self.silence.as_ref().map(|silence| format!("the permits are not shared: {}", silence.why));
         self.links.cell.store(Some(Arc::new(RouteSeen {
             known,
             ceiling_per_s: self.ceiling(),
@@ -347,7 +348,7 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> TakesTurns for RouteKeeper<P, C> 
             held_by_others: self.grant.held_by_others,
             members: self.grant.members,
             throttle: pace.why,
-            trouble: self.unknown.clone(),
+            trouble: self.unknown.clone().or(silent),
             behind: self.behind.clone(),
         })));
     }

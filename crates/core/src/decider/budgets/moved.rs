@@ -17,9 +17,11 @@ impl BatchBudgets {
     pub(in crate::decider) fn give(&mut self, record: usize, tokens: &mut [u64]) {
         let Wanted { set, want, cost } = self.wanted[record];
         let Some(answers) = self.answers.as_mut().filter(|_| set != NONE) else { return };
+        // Its own may be among these.
+        let has_own = answers.outcomes.get(want as usize) == Some(&Outcome::Granted);
         for place in &self.claim.sets[set as usize] {
             tokens[*place as usize] -= u64::from(cost);
-            self.moved[*place as usize] += u64::from(cost);
+            self.moved[*place as usize] += if has_own { 0 } else { u64::from(cost) };
         }
         if want == NONE {
             // Another limit had denied it.

@@ -192,7 +192,26 @@ fn permits_go_to_the_first_and_are_held_until_they_are_spent() {
     let (_, settlement) = world.outputs(&emails(1), Takes::FromPools);
     assert_eq!((world.left(), world.email.held()), ((1, 0), 2), "it is being committed");
     drop(settlement);
-    assert_eq!((world.left(), world.email.held(), world.email.spent()), ((2, 0), 2, 0), "the commit failed");
+    assert_eq!((world.left(), world.email.held(), world.email.spent()), ((2, 0), 2, 0), "it is not handed over");
+}
+
+#[test]
+fn permits_of_what_may_be_committed_are_held_until_that_is_known_and_spent_then() {
+    let handed_over = || {
+        let world = World::new(EMAIL, (2, 0));
+        let (_, mut settlement) = world.outputs(&emails(1), Takes::FromPools);
+        settlement.hand_over();
+        (world, settlement)
+    };
+    let stands = |world: &World| (world.left(), world.email.held(), world.email.spent());
+    let (world, settlement) = handed_over();
+    drop(settlement);
+    assert_eq!(stands(&world), ((1, 0), 1, 1), "nobody hears what became of it");
+    let (world, settlement) = handed_over();
+    let unclear = settlement.failed().unwrap();
+    assert_eq!(stands(&world), ((1, 0), 2, 0), "it may become visible");
+    unclear.settle(&[]);
+    assert_eq!(stands(&world), ((1, 0), 1, 1));
 }
 
 #[test]

@@ -1,5 +1,10 @@
 //! What becomes of the tokens of a batch: at once, with its commit, and where nobody knows what became of that.
 
+use std::{
+    cell::Cell,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+
 use super::*;
 use crate::{decide::AdmitVerdict, record::Progress};
 
@@ -97,6 +102,34 @@ fn an_answer_that_nobody_takes_gives_back_all_that_was_granted() {
     assert_eq!(come_back(), 6);
     drop(Funded::new(Arc::clone(&claim), granted(&claim, 6), granter).keep());
     assert_eq!(come_back(), 0, "these are spent");
+}
+
+/// Records that cannot be looked at any more, once they are broken.
+struct Breaks(Rows, Cell<bool>);
+
+impl Records for Breaks {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn get(&self, index: usize) -> RecordView<'_> {
+        assert!(!self.1.get(), "by the test");
+        self.0.get(index)
+    }
+}
+
+#[test]
+fn a_batch_that_breaks_before_the_store_is_asked_gives_back_all_that_was_granted() {
+    let (decider, records) = (decider(POLICY), Breaks(batch(), Cell::new(false)));
+    let decoded = decider.decode(&records);
+    let ground = Ground { passed: PASSED, budgets: Some(PATIENCE), ..ground(Time::default()) };
+    let gated = decider.begin(DecodedBatch { records: &records, decoded: &decoded }, ground);
+    let claim = Arc::clone(gated.claim().unwrap());
+    let ((back, heard), (owed, _)) = (mpsc::channel(), mpsc::channel());
+    let funded = Funded::new(Arc::clone(&claim), granted(&claim, 6), Arc::new(Granter { back, owed }));
+    records.1.set(true);
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(gated.ask(Some(funded))))).is_err());
+    assert_eq!(heard.try_iter().flatten().map(|(.., tokens)| tokens).sum::<u64>(), 6);
 }
 
 /// The receipts and the second push: nothing is recorded for them, so whoever decides them again claims again.

@@ -9,8 +9,8 @@ use crate::{limit::SharedLimit, store_error::StoreError};
 pub trait Share<L: SharedLimit>: Send {
     /// Takes a turn. One round trip.
     ///
-    /// Safe to drop half way. A turn that has no answer is to be repeated as it is, with its number, before another one: it gets what it was
-    /// granted, and nothing of it counts twice. What was granted without an answer is held until then, or until the member's next turn.
+    /// Safe to drop half way. A turn that has no answer may be repeated as it is, with its number, before another one is made: it gets what it
+    /// was granted, and nothing of it counts twice. What was granted without an answer is held until then, or until the member's next turn.
     ///
     /// # Errors
     /// It may have been taken or not.

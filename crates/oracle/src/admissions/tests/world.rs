@@ -118,7 +118,7 @@ impl World {
         let Some(mut instance) = self.instances.remove(holder) else { return };
         let now = self.now - instance.began;
         if instance.gives_up.is_some_and(|at| self.now >= at) {
-            instance.admissions.not_turned(&service(), now);
+            instance.admissions.not_turned(&service(), "lost", now);
             instance.gives_up = None;
         }
         for (_, number, turn) in if frozen { Vec::new() } else { instance.admissions.due_turns(now) } {
@@ -181,7 +181,7 @@ impl World {
                 let local = now - instance.began;
                 match reply {
                     Some(reply) => drop(instance.admissions.turned(&service(), &reply, local)),
-                    None => instance.admissions.not_turned(&service(), local),
+                    None => instance.admissions.not_turned(&service(), "lost", local),
                 }
                 instance.gives_up = None;
             } else {

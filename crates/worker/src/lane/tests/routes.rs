@@ -21,17 +21,20 @@ fn paced(permits: u64) -> (World, Arc<Routes>) {
 }
 
 #[test]
-fn a_permit_is_spent_once_its_intent_is_committed_and_goes_back_where_it_is_not() {
+fn a_permit_is_spent_once_its_intent_may_be_committed_and_goes_back_where_it_is_not_handed_over() {
     let (all, granted) = (RECORDS.unsigned_abs(), 300);
-    let refused = [Fate::Refused, Fate::Refused, Fate::Refused];
-    for (commits, revoke_every) in [(&[][..], None), (&refused[..], None), (&refused[..1], Some(7))] {
+    let (refused, unclear) = ([Fate::Refused; 3], [Fate::Unclear; 3]);
+    // The lane does not know of those that are refused that they are not visible.
+    for (commits, revoke_every, lost) in
+        [(&[][..], None, 0), (&refused[..], None, 3), (&unclear[..], None, 0), (&refused[..1], Some(7), 1)]
+    {
         let (world, routes) = paced(granted);
         let (end, world) = run(World { commits: commits.iter().copied().collect(), revoke_every, ..world });
         end.unwrap();
         each_once(&world);
-        let state = routes.state("all");
+        let (state, spent) = (routes.state("all"), all + lost * BATCH as u64);
         let left = state.left(Pool::General, Duration::ZERO);
-        assert_eq!((state.spent(), left, state.held()), (all, granted - all, granted - all));
+        assert_eq!((state.spent(), left, state.held()), (spent, granted - spent, granted - spent));
     }
 }
 
@@ -114,6 +117,53 @@ fn intents_whose_turn_has_come_keep_their_permits_while_they_wait_for_the_store(
     end.unwrap();
     each_once(&world);
     assert_eq!((state.spent(), state.held()), (RECORDS.unsigned_abs(), 0));
+}
+
+/// A clock by which the keeper of the route is granted permits once those of before are others'.
+struct GrantedAnew {
+    state: Arc<RouteState>,
+    clock: VirtualClock,
+    is_granted: AtomicBool,
+    /// How many permits were spent by then.
+    spent_before: Arc<AtomicU64>,
+}
+
+impl Clock for GrantedAnew {
+    fn now(&self) -> Time {
+        Noon.now()
+    }
+
+    fn passed(&self) -> Duration {
+        self.clock.passed()
+    }
+
+    async fn sleep(&self, wait: Duration) {
+        self.clock.sleep(wait).await;
+        if self.passed() >= LEASE && !self.is_granted.swap(true, Ordering::Relaxed) {
+            self.spent_before.store(self.state.spent(), Ordering::Relaxed);
+            self.state.grant(RECORDS.unsigned_abs(), 0, Duration::MAX);
+        }
+    }
+}
+
+#[test]
+fn permits_that_were_taken_a_lease_ago_are_not_used() {
+    let (all, first) = (RECORDS.unsigned_abs(), BATCH as u64);
+    let (world, routes) = paced(first);
+    let state = routes.state("all");
+    state.learn(RouteKnown { waiting: vec![all], ..RouteKnown::default() });
+    // They are others' by the time that the process wakes.
+    state.grant(0, 0, LEASE);
+    let spent_before: Arc<AtomicU64> = Arc::default();
+    let (is_granted, clock) = (AtomicBool::default(), world.clock.clone());
+    let clock = GrantedAnew { state: Arc::clone(&state), clock, is_granted, spent_before: Arc::clone(&spent_before) };
+    let (task, suspended) = (Some(Task::Waiting(state.topic)), Some(LEASE));
+    let (end, world) = run_by(clock, FakeStore(0, 0), World { task, suspended, ..world });
+    end.unwrap();
+    each_once(&world);
+    assert_eq!(spent_before.load(Ordering::Relaxed), 0, "spent after their lease");
+    assert_eq!(world.trace.iter().filter(|step| **step == "rewind").count(), 1);
+    assert_eq!((state.spent(), state.held()), (all, first));
 }
 
 /// A store that is away until [`BACK_AT`], and a clock by which the keeper of the route grants one permit at a time meanwhile, as it

@@ -98,6 +98,90 @@ fn a_lane_that_is_told_to_stop_while_the_store_is_asked_gives_back_the_tokens_of
     assert_eq!(used(&budget, ledger), asked as u64);
 }
 
+/// Fails for so many calls, and answers then.
+struct Fails {
+    calls: usize,
+    with: fn() -> StoreError,
+    /// Whether it records all the same.
+    records: bool,
+    recorded: BTreeSet<u64>,
+}
+
+impl Store for Fails {
+    async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
+        let fails = self.calls > 0;
+        self.calls -= usize::from(fails);
+        if fails && !self.records {
+            return Err((self.with)());
+        }
+        for (request, answer) in batch.requests.iter().zip(answers) {
+            let (verdict, at) = match self.recorded.insert(request.id.0) {
+                true => (AdmitVerdict::Allowed, batch.now),
+                false => (AdmitVerdict::Replayed, batch.now.plus(-1)),
+            };
+            if !fails {
+                *answer = Some(Answer { verdict, at, ahead: false });
+            }
+        }
+        if fails { Err((self.with)()) } else { Ok(()) }
+    }
+
+    never_given_up!();
+}
+
+fn is_silent() -> StoreError {
+    StoreError::Temporary("by the test".to_owned())
+}
+
+fn has_lost_its_history() -> StoreError {
+    StoreError::LostHistory { shards: vec![0], message: "by the test".to_owned() }
+}
+
+#[test]
+fn an_intent_pays_once_however_often_the_store_is_asked_until_it_answers() {
+    let pays_once = |with: fn() -> StoreError, records: bool| {
+        let (budget, ledger) = (budget(Selection::default(), WhenUnavailable::Wait), ledger());
+        let world = World { budgets: vec![budget.clone()], tokens: Some(ledger.clone()), ..World::default() };
+        let (end, world) = run_with(Fails { calls: 5, with, records, recorded: BTreeSet::new() }, world);
+        end.unwrap();
+        each_once(&world);
+        assert_eq!(used(&budget, ledger), RECORDS.unsigned_abs(), "recorded: {records}");
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| pays_once(is_silent, false));
+        scope.spawn(|| pays_once(is_silent, true));
+        scope.spawn(|| pays_once(has_lost_its_history, false));
+    });
+}
+
+/// Has lost its history. With the second call the lane is told to stop.
+struct Lost {
+    stop: CancellationToken,
+    calls: usize,
+}
+
+impl Store for Lost {
+    async fn admit(&mut self, _: &AdmitBatch<'_>, _: &mut [Option<Answer>]) -> Result<(), StoreError> {
+        self.calls += 1;
+        if self.calls == 2 {
+            self.stop.cancel();
+        }
+        Err(has_lost_its_history())
+    }
+
+    never_given_up!();
+}
+
+#[test]
+fn what_a_shard_without_its_history_was_asked_for_pays_nothing() {
+    let (budget, ledger) = (budget(Selection::default(), WhenUnavailable::Wait), ledger());
+    let world = World { budgets: vec![budget.clone()], tokens: Some(ledger.clone()), ..World::default() };
+    let (end, world) = run_with(Lost { stop: world.stop.clone(), calls: 0 }, world);
+    end.unwrap();
+    assert!(world.visible.is_empty());
+    assert_eq!(used(&budget, ledger), 0);
+}
+
 /// A bypass that does not count is in no history: decided again, it takes tokens again.
 #[test]
 fn tokens_of_what_is_not_recorded_are_spent_once_whatever_becomes_of_commits_and_partitions() {

@@ -74,8 +74,10 @@ impl UnavailableShards {
         let requests = self.may_be_asked(&batch);
         let began = serving.clock.passed();
         let outcome = ask((store, serving), batch.batch, &requests).await;
+        // A shard that has lost its history records nothing.
+        let records_nothing = matches!(&outcome, Ok(Err(StoreError::LostHistory { .. })));
         // Where it was interrupted, too.
-        batch.batch.asked(&requests);
+        batch.batch.asked(if records_nothing { &[] } else { &requests });
         let error = match outcome? {
             // What was answered is answered the same when it is read again, and a smaller batch is answered whole.
             Err(StoreError::TooSlow(message)) => return Ok(Admitted::TooSlow(requests.len(), message)),

@@ -90,6 +90,22 @@ async fn a_turn_is_given_up_once_others_may_have_what_it_was_granted_and_its_use
     assert_eq!((second.number, second.users()), (first.number + 1, 15));
 }
 
+/// The log is empty, so that both windows are read from its beginning.
+#[tokio::test]
+async fn a_turn_by_the_maximum_of_before_is_not_made_again_for_another_one() {
+    let mut world = World::loaded().await;
+    world.log.next(Does::Refuses);
+    world.turn().await;
+    let first = world.log.last();
+    assert_eq!(first.room, Some(1_000));
+    world.policy.replace(policy(Some((100, 10))));
+    assert!(world.turn().await, "for places");
+    let second = world.log.last();
+    assert_eq!((second.number, second.room), (first.number + 1, None));
+    assert!(!round(&mut world.keeper).await);
+    assert_eq!((world.log.last().room, world.state().max(), world.state().places.held()), (Some(100), 100, 100));
+}
+
 #[tokio::test]
 async fn places_of_a_turn_that_was_made_again_end_with_those_of_its_first_time() {
     let mut world = World::loaded().await;
@@ -277,6 +293,21 @@ async fn whoever_is_asked_for_places_tells_how_many_and_keeps_no_more_than_its_p
     world.log.next(Does::Refuses);
     world.turn().await;
     assert_eq!((world.log.last().held, world.state().places.left()), (200, 190));
+}
+
+#[tokio::test]
+async fn while_nobody_may_come_in_no_places_are_kept() {
+    let mut world = World::loaded().await;
+    world.turn().await;
+    let others: Vec<u64> = (0..1_100).map(|user| spread(user).0).collect();
+    let active = vec![told(world.clock.minute(), &others)];
+    world.log.next(Does::Answers(SyncReply { active, part: 1_000, members: 2, ..SyncReply::default() }));
+    world.turn().await;
+    assert!(world.state().is_throttling());
+    for held in [1_000, 0] {
+        world.turn().await;
+        assert_eq!((world.log.last().room, world.log.last().held), (Some(0), held));
+    }
 }
 
 #[tokio::test]

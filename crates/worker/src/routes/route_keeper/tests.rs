@@ -235,7 +235,9 @@ async fn a_turn_without_an_answer_is_followed_by_another_one_and_lanes_have_this
     for _ in 0..2 {
         assert!(!round(&mut keeper).await, "the next one in its time");
         assert!(state.left(Pool::General, clock.passed()) > 0);
-        assert!(cell.load_full().unwrap().permits > 0, "as it is shown");
+        let seen = cell.load_full().unwrap();
+        assert!(seen.permits > 0, "as it is shown");
+        assert_eq!(seen.trouble.as_deref(), Some("the permits are not shared: no"));
         clock.sleep(TURN_EVERY).await;
     }
     assert_eq!(*numbers.read().unwrap(), [1, 2]);

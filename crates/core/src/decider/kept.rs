@@ -1,0 +1,83 @@
+//! What a batch keeps that is given up, until it is judged again.
+//!
+//! invariant: the tokens of an intent that the store was asked about have one owner. The batch has them until the store says whether it had
+//! recorded the intent. They are spent where nobody hears that.
+
+use std::sync::Arc;
+
+use super::{GateResult, RequestIndex};
+use crate::{
+    lease::{Claim, LeaseNumber, Lender},
+    routes::Taken,
+};
+
+/// What a batch that is given up keeps until it is judged again.
+pub struct KeptLimits {
+    /// The permits of all records that have some.
+    pub permits: Vec<Taken>,
+    /// The tokens of what is recorded, or may be.
+    pub tokens: KeptTokens,
+}
+
+/// The tokens of intents that the store has recorded, or may have: one set for each, of the last round in which it was asked with tokens.
+/// That is enough, whichever round it was recorded in: tokens of a later round count no less long, and they are granted before the others
+/// go back. Until that round ends there are both: nothing is approved by a lease that has ended. Dropped, they count as spent.
+#[derive(Default)]
+pub struct KeptTokens(Vec<KeptRound>);
+
+/// Those of one round.
+pub(super) struct KeptRound {
+    pub(super) lender: Arc<dyn Lender>,
+    pub(super) claim: Arc<Claim>,
+    pub(super) leases: Vec<Option<LeaseNumber>>,
+    /// In the order of the records.
+    pub(super) sets: Vec<KeptSet>,
+}
+
+/// Those of one record.
+pub(super) struct KeptSet {
+    pub(super) record: usize,
+    /// The set of its budgets in the claim.
+    pub(super) set: u32,
+    /// What it took of each.
+    pub(super) cost: u8,
+}
+
+impl KeptTokens {
+    pub(super) const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn has(&self, record: usize) -> bool {
+        self.0.iter().any(|round| round.sets.binary_search_by_key(&record, |kept| kept.record).is_ok())
+    }
+
+    pub(super) fn add(&mut self, round: Option<KeptRound>) {
+        self.0.extend(round);
+    }
+
+    /// The requests of the records that have some, ascending.
+    pub(super) fn requests(&self, results: &[GateResult]) -> Vec<RequestIndex> {
+        if self.is_empty() {
+            return Vec::new();
+        }
+        let kept = results.iter().enumerate().filter(|(record, _)| self.has(*record));
+        kept.filter_map(|(_, result)| result.request()).collect()
+    }
+
+    /// Gives back those of these records.
+    pub(super) fn give_back(&mut self, is_back: impl Fn(usize) -> bool) {
+        self.0.retain_mut(|KeptRound { lender, claim, leases, sets }| {
+            let mut of_sets = vec![0; claim.sets.len()];
+            sets.retain(|KeptSet { record, set, cost }| {
+                let is_back = is_back(*record);
+                of_sets[*set as usize] += if is_back { u64::from(*cost) } else { 0 };
+                !is_back
+            });
+            let mut tokens = vec![0; claim.budgets.len()];
+            claim.add_sets(&of_sets, &mut tokens);
+            claim.give_back(leases, &tokens, &**lender);
+            !sets.is_empty()
+        });
+    }
+}

@@ -1,0 +1,122 @@
+//! An intent that was asked for without an answer, and is judged again: it has one set of tokens, until the store says what it was for.
+
+use super::*;
+use crate::{decide::AdmitVerdict, lease::Outcome};
+
+const POLICY: &str = "[[on_unavailable]]\nchannel = \"push\"\naction = \"approve\"\n\
+                      [[budgets]]\nname = \"all\"\nlimit = 100\ntotal = true\nbest_effort = true\n";
+/// The monotonic clock.
+const PASSED: Duration = Duration::from_secs(100);
+const REQUEST: RequestIndex = RequestIndex::next(&[]);
+const DENIED: AdmitVerdict = AdmitVerdict::Denied { cap: 0, used: 1, blocking: None };
+
+fn now() -> Time {
+    Time::from_rfc3339("2026-11-20T09:00:00Z").unwrap()
+}
+
+/// Approved where its history is unavailable.
+fn one() -> Campaigns {
+    Campaigns(vec![r#"{"id":"1","user_id":"u","channel":"push"}"#.to_owned()])
+}
+
+fn gated<'b>(records: &'b Campaigns, decoded: &'b [Decoded<'b>], kept: KeptTokens) -> GatedBatch<'b, Campaigns> {
+    let ground = Ground { passed: PASSED, budgets: Some(PATIENCE), read_before: ReadBefore::All, ..ground(now()) };
+    decider(POLICY).begin(DecodedBatch { records, decoded }, ground).keeping(kept)
+}
+
+/// The same with its tokens.
+fn with_tokens(gated: GatedBatch<'_, Campaigns>) -> (AskedBatch<'_, Campaigns>, Heard) {
+    let answers = granted(gated.claim().unwrap(), 1);
+    funded(gated, answers)
+}
+
+/// The same where the budget is spent.
+fn without_tokens(gated: GatedBatch<'_, Campaigns>) -> (AskedBatch<'_, Campaigns>, Heard) {
+    let (outcomes, counted_for_ms) = (vec![Outcome::Denied(0)], vec![None]);
+    funded(gated, Answers { outcomes, spent: vec![None], leases: vec![None], counted_for_ms })
+}
+
+fn ask_in_vain(asked: &mut AskedBatch<'_, Campaigns>) {
+    asked.to_ask();
+    asked.asked(&[REQUEST]);
+}
+
+/// The intent is asked for in vain, judged again, and then this is done. How many tokens come back of the first round, and of the second one.
+fn back(
+    funds: impl for<'b> FnOnce(GatedBatch<'b, Campaigns>) -> (AskedBatch<'b, Campaigns>, Heard),
+    then: impl for<'b> FnOnce(AskedBatch<'b, Campaigns>),
+) -> [u64; 2] {
+    let records = one();
+    let decoded = decider(POLICY).decode(&records);
+    let (mut asked, first) = with_tokens(gated(&records, &decoded, KeptTokens::default()));
+    ask_in_vain(&mut asked);
+    let kept = asked.give_up().tokens;
+    assert_eq!(first.back(), 0, "it may be recorded");
+    let (asked, second) = funds(gated(&records, &decoded, kept));
+    then(asked);
+    [first.back(), second.back()]
+}
+
+fn is_interrupted(_: AskedBatch<'_, Campaigns>) {}
+
+/// The store answers this, at a time so many milliseconds from the batch's clock, and the batch is committed.
+fn answered(verdict: AdmitVerdict, ms: i64) -> impl for<'b> FnOnce(AskedBatch<'b, Campaigns>) {
+    move |mut asked: AskedBatch<'_, Campaigns>| {
+        asked.answer(vec![Some(Answer { verdict, at: now().plus(ms), ahead: false })]);
+        asked.finish().1.committed();
+    }
+}
+
+#[test]
+fn once_the_store_answers_an_intent_has_paid_once_if_it_is_approved_and_nothing_if_it_is_not() {
+    for (verdict, ms, expected, why) in [
+        (AdmitVerdict::Allowed, 0, [1, 0], "it is recorded now"),
+        (AdmitVerdict::Replayed, 0, [1, 0], "the same"),
+        (AdmitVerdict::Replayed, -1, [0, 1], "it was recorded when it was asked for before"),
+        (DENIED, 0, [1, 1], "it is not approved, and was not recorded"),
+        (AdmitVerdict::Duplicate, 0, [1, 1], "the same"),
+    ] {
+        assert_eq!(back(with_tokens, answered(verdict, ms)), expected, "{why}");
+    }
+    for (verdict, expected, why) in [
+        (AdmitVerdict::Replayed, [0, 0], "whatever is left of the budget by now"),
+        (DENIED, [1, 0], "it was not recorded, and is suppressed"),
+    ] {
+        assert_eq!(back(without_tokens, answered(verdict, -1)), expected, "{why}");
+    }
+}
+
+#[test]
+fn without_an_answer_an_intent_keeps_one_set_of_tokens() {
+    let asks_again = |mut asked: AskedBatch<'_, Campaigns>| {
+        ask_in_vain(&mut asked);
+        drop(asked.give_up());
+    };
+    assert_eq!(back(with_tokens, asks_again), [1, 0], "the one of the last time");
+    assert_eq!(back(without_tokens, asks_again), [0, 0], "it has no other");
+    let is_not_asked = |asked: AskedBatch<'_, Campaigns>| drop(asked.give_up());
+    assert_eq!(back(with_tokens, is_not_asked), [1, 0], "it may be recorded all the same");
+    assert_eq!(back(with_tokens, is_interrupted), [1, 0], "the same");
+    assert_eq!(back(without_tokens, is_interrupted), [0, 0], "the same");
+    let is_suppressed = |asked: AskedBatch<'_, Campaigns>| asked.finish().1.committed();
+    assert_eq!(back(without_tokens, is_suppressed), [0, 0], "the same");
+    let is_not_committed = |asked: AskedBatch<'_, Campaigns>| {
+        let (decided, settlement) = asked.finish();
+        assert!(decided.fate(0).is_approved(), "by the policy");
+        drop(settlement);
+    };
+    assert_eq!(back(with_tokens, is_not_committed), [1, 0], "the same");
+}
+
+#[test]
+fn tokens_are_kept_while_a_budget_is_waited_for() {
+    let records = one();
+    let decoded = decider(POLICY).decode(&records);
+    let (mut asked, first) = with_tokens(gated(&records, &decoded, KeptTokens::default()));
+    ask_in_vain(&mut asked);
+    let waits = gated(&records, &decoded, asked.give_up().tokens);
+    let (mut asked, second) = with_tokens(gated(&records, &decoded, waits.give_up().tokens));
+    asked.answer(vec![Some(Answer { verdict: AdmitVerdict::Allowed, at: now(), ahead: false })]);
+    asked.finish().1.committed();
+    assert_eq!([first.back(), second.back()], [1, 0]);
+}
