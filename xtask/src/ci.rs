@@ -249,7 +249,7 @@ fn process_of(step: &Planned, limit: Duration, is_beside: bool) -> Command {
     process
 }
 
-/// In part: without the tools that check deploy/. One of them, helm, is compiled.
+/// In part: without the tools that check deploy/. Two of them are compiled.
 fn set_up(in_part: bool) -> Result<()> {
     setup::run(if in_part { Scope::Tests } else { Scope::Everything })
 }

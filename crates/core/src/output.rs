@@ -156,7 +156,9 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
         if let Some(headers) = self.stamps.get(&stamp) {
             return Arc::clone(headers);
         }
-        Arc::clone(self.stamps.entry(stamp).or_insert_with(write))
+        let headers = write();
+        self.stamps.insert(stamp, Arc::clone(&headers));
+        headers
     }
 
     /// The deferred record of an intent that is to be decided later.

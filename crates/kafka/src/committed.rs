@@ -1,11 +1,20 @@
 //! What a group has committed, asked for without being a member of it. Blocks.
 
-use rdkafka::{Offset, TopicPartitionList, consumer::Consumer as _};
+use std::time::{Duration, Instant};
+
+use rdkafka::{
+    Offset, TopicPartitionList,
+    consumer::Consumer as _,
+    error::{KafkaResult, RDKafkaErrorCode},
+};
 
 use super::{
     client::KafkaOptions,
     topics::{ANSWER_TIMEOUT, Asking, TopicError, asking, unanswered},
 };
+
+/// How long to wait before a group that has no coordinator yet is asked about again.
+const COORDINATOR_WAIT: Duration = Duration::from_millis(200);
 
 /// The partitions of the intents of which the group has committed an offset.
 ///
@@ -75,7 +84,7 @@ fn committed(
     partitions: TopicPartitionList,
 ) -> Result<Vec<i32>, TopicError> {
     let unreachable = |error| unanswered(options, consumer, error);
-    let found = consumer.committed_offsets(partitions, ANSWER_TIMEOUT).map_err(unreachable)?;
+    let found = offsets(consumer, &partitions).map_err(unreachable)?;
     let mut committed = Vec::new();
     for element in found.elements() {
         // What is not known is not "never": an error of one partition is one of all.
@@ -85,4 +94,30 @@ fn committed(
         }
     }
     Ok(committed)
+}
+
+/// What the group has committed of these partitions. Asked again, up to [`ANSWER_TIMEOUT`], while no broker is the group's coordinator:
+/// a new cluster makes its topic of offsets when it is asked for the first time, and librdkafka hands on what the broker says
+/// meanwhile.
+pub(super) fn offsets(consumer: &Asking, partitions: &TopicPartitionList) -> KafkaResult<TopicPartitionList> {
+    let end = Instant::now() + ANSWER_TIMEOUT;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        match consumer.committed_offsets(partitions.clone(), left) {
+            Err(error)
+                if left > COORDINATOR_WAIT
+                    && matches!(
+                        error.rdkafka_error_code(),
+                        Some(
+                            RDKafkaErrorCode::NotCoordinator
+                                | RDKafkaErrorCode::CoordinatorNotAvailable
+                                | RDKafkaErrorCode::CoordinatorLoadInProgress
+                        )
+                    ) =>
+            {
+                let _ = consumer.poll(COORDINATOR_WAIT);
+            }
+            outcome => return outcome,
+        }
+    }
 }

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use rdkafka::{Offset, TopicPartitionList, consumer::Consumer, error::KafkaError};
+use rdkafka::{Offset, TopicPartitionList, error::KafkaError};
 use weir_core::{arrivals::Waiting, pace::PartitionLag, time::Time};
 
 use super::{
     client::{Delivery, KafkaOptions},
     client_end::drop_elsewhere,
+    committed,
     offsets::{Logical, ends, offsets_at, partitions_of},
     rights::Right,
     topics::{ANSWER_TIMEOUT, Asking, TopicError, asking, handle_events, not_allowed, unseen},
@@ -157,7 +158,7 @@ impl GroupProgress {
         for &partition in &partitions {
             asked.add_partition(topic, partition);
         }
-        let committed = consumer.committed_offsets(asked, ANSWER_TIMEOUT).map_err(unseen)?;
+        let committed = committed::offsets(consumer, &asked).map_err(unseen)?;
         let of = |&partition: &i32| match committed.find_partition(topic, partition) {
             None => Ok(None),
             Some(element) => {

