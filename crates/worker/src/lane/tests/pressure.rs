@@ -95,14 +95,20 @@ struct Waits {
 struct Wait {
     moments: Moments,
     until: (Duration, usize),
+    /// Whether it was the first one when it looked last.
+    was_first: bool,
 }
 
 impl Wait {
-    fn is_over(&self) -> bool {
+    /// It moves the clock on where it is the first one twice in a row: at the first look a short one beside it may have just ended, and the
+    /// next one not begun.
+    fn is_over(&mut self) -> bool {
         let (mut waits, until) = (self.moments.0.write().unwrap(), self.until.0);
-        if waits.until.first() == Some(&self.until) {
+        let is_first = waits.until.first() == Some(&self.until);
+        if is_first && self.was_first {
             waits.passed = waits.passed.max(until);
         }
+        self.was_first = is_first;
         waits.passed >= until
     }
 }
@@ -123,12 +129,12 @@ impl Clock for Moments {
     }
 
     async fn sleep(&self, wait: Duration) {
-        let wait = {
+        let mut wait = {
             let mut waits = self.0.write().unwrap();
             waits.begun += 1;
             let until = (waits.passed.saturating_add(wait), waits.begun);
             waits.until.insert(until);
-            Wait { moments: self.clone(), until }
+            Wait { moments: self.clone(), until, was_first: false }
         };
         tokio::task::yield_now().await;
         while !wait.is_over() {
@@ -162,6 +168,15 @@ fn a_stop_is_heard_while_a_turn_is_waited_for_before_partitions_are_given_up() {
     assert_eq!(world.turns.count(), 3, "one more is asked for at the end");
     assert_eq!(world.visible, (0..world.committed).collect::<Vec<_>>());
     assert!(world.committed > 0);
+}
+
+#[test]
+fn a_stop_is_heard_while_the_first_batch_waits_for_a_turn() {
+    let (took, world) = without_turns([(4, Happens::Stop)]);
+    assert_eq!(changes(&world), [(GroupEvent::Assigned, 0)]);
+    assert_eq!((world.turns.count(), world.committed), (2, 0), "nothing is read any more");
+    // A part of the wait, and what is left of the time to end.
+    assert!(took < Duration::from_secs(3), "{took:?}");
 }
 
 #[test]
