@@ -19,7 +19,8 @@ pub(crate) const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 
 /// Which run of the process this is: when it made its first turn. The part of a millisecond is by chance, for clocks that begin alike. Not
 /// before, because a clock that is behind when the process starts is corrected before anything is decided: a run that looks older than the one
-/// before gives nothing back to budgets, and has no turn at the other limits.
+/// before gives nothing back to budgets, and has no turn at the other limits while that one counts as a member: at routes, whose turns do not
+/// wait for the clock, for 3 s.
 pub(crate) fn run_of(clock: &impl Clock) -> i64 {
     const PARTS: u32 = 1_024;
     let part = clock.passed().subsec_nanos() % PARTS;
