@@ -321,7 +321,7 @@ impl Leases {
         let is_on_lease = by < ends;
         let given = GiveBack { span: key.span, bucket, count_id, tokens: grant.tokens, is_on_lease };
         if given.tokens > 0 {
-            self.outboxes.change(&key.id, |outbox| outbox.give_back(given, by));
+            self.outboxes.change(&key.id, |outbox| outbox.give_back(given, ends, by));
         }
     }
 }

@@ -32,11 +32,27 @@ pub(super) fn pause(refusals: u8) -> Duration {
     LONGEST_PAUSE.min(FIRST_PAUSE * 2_u32.pow(u32::from(refusals)))
 }
 
+/// Tokens that go back.
+#[derive(Debug, Clone)]
+struct Back {
+    given: GiveBack,
+    /// When their lease ends.
+    ends: Moment,
+}
+
+impl Back {
+    /// As a turn has them that is made now: since they were put here, their lease may have ended.
+    fn at(&self, now: Moment) -> GiveBack {
+        GiveBack { is_on_lease: self.given.is_on_lease && now < self.ends, ..self.given }
+    }
+}
+
 /// A turn as it is made.
 #[derive(Debug, Clone)]
 pub(super) struct Sent {
     pub(super) number: TurnNumber,
     pub(super) turn: TakeTurn,
+    back: Vec<Back>,
     owed: Vec<Owed>,
     /// When it was made first; `None`: it is not repeated.
     pub(super) first_at: Option<Moment>,
@@ -44,7 +60,7 @@ pub(super) struct Sent {
 
 impl Sent {
     pub(super) fn new(number: TurnNumber, turn: TakeTurn) -> Self {
-        Self { number, turn, owed: Vec::new(), first_at: None }
+        Self { number, turn, back: Vec::new(), owed: Vec::new(), first_at: None }
     }
 
     /// What it has to have counted.
@@ -55,8 +71,9 @@ impl Sent {
     /// The turn as it is made now.
     pub(super) fn made(&mut self, now: Moment) -> TakeTurn {
         if self.first_at.is_some_and(|first_at| first_at.plus(REPEATED_WITHIN) <= now) {
-            self.turn.back.clear();
+            self.back.clear();
         }
+        self.turn.back = self.back.iter().map(|back| back.at(now)).collect();
         self.turn.owed = self.owed.iter().map(|owed| owed.at(now)).collect();
         self.turn.clone()
     }
@@ -84,20 +101,20 @@ pub(super) struct Outbox {
     /// No turn of its own before.
     pause_until: Moment,
     /// What goes back: what was granted in the same bucket of the same count, and is on lease or not, at once.
-    back: Vec<GiveBack>,
+    back: Vec<Back>,
     /// Until when that may wait for the turn of another.
     back_by: Moment,
     owed: Vec<Owed>,
 }
 
 impl Outbox {
-    /// Tokens go back, by then at the latest.
-    pub(super) fn give_back(&mut self, given: GiveBack, by: Moment) {
+    /// Tokens go back, by then at the latest. `ends`: when their lease does.
+    pub(super) fn give_back(&mut self, given: GiveBack, ends: Moment, by: Moment) {
         self.back_by = if self.back.is_empty() { by } else { self.back_by.min(by) };
         let of = |given: &GiveBack| (given.span, given.bucket, given.count_id, given.is_on_lease);
-        match self.back.iter_mut().find(|other| of(other) == of(&given)) {
-            Some(same) => same.tokens += given.tokens,
-            None => self.back.push(given),
+        match self.back.iter_mut().find(|other| of(&other.given) == of(&given)) {
+            Some(same) => (same.given.tokens, same.ends) = (same.given.tokens + given.tokens, same.ends.min(ends)),
+            None => self.back.push(Back { given, ends }),
         }
     }
 
@@ -108,7 +125,7 @@ impl Outbox {
 
     /// What goes with a new turn: what comes back, and what replays owe in its period under its limit.
     pub(super) fn load(&mut self, sent: &mut Sent) {
-        sent.turn.back = self.back.drain(..self.back.len().min(MOST_BACK)).collect();
+        sent.back = self.back.drain(..self.back.len().min(MOST_BACK)).collect();
         let of_turn = (sent.turn.span, sent.turn.limit);
         let all = std::mem::take(&mut self.owed);
         (sent.owed, self.owed) = all.into_iter().partition(|owed| (owed.used.span, owed.used.limit) == of_turn);
@@ -160,7 +177,7 @@ impl Outbox {
         }
         let (span, limit) = match (self.owed.first(), self.back.first()) {
             (Some(owed), _) => (owed.used.span, owed.used.limit),
-            (None, Some(given)) => (given.span, 0),
+            (None, Some(first)) => (first.given.span, 0),
             (None, None) => return None,
         };
         self.asker = Some(Asker::Outbox);
@@ -254,7 +271,7 @@ impl Outboxes {
     }
 
     pub(super) fn unreturned(&self) -> u64 {
-        self.all.values().flat_map(|outbox| &outbox.back).map(|given| given.tokens).sum()
+        self.all.values().flat_map(|outbox| &outbox.back).map(|back| back.given.tokens).sum()
     }
 
     /// Whether nothing is left to be told, and every turn has its answer.

@@ -2,6 +2,7 @@
 
 mod books;
 mod by_hand;
+mod later;
 mod ledger;
 mod quiet;
 mod world;

@@ -111,7 +111,8 @@ impl Leases {
         let Ok(answer) = answer else { return self.refused((&budget, asker), sent, now) };
         self.heard(&budget);
         let TakeTurn { span, lease_ms, .. } = sent.turn;
-        let is_on_lease = now < first_at.plus(milliseconds(lease_ms));
+        let ends = first_at.plus(milliseconds(lease_ms));
+        let is_on_lease = now < ends;
         if let Asker::Slot(number) = asker
             && is_on_lease
             && !self.is_closed
@@ -123,7 +124,7 @@ impl Leases {
         if answer.granted > 0 {
             let TakeAnswer { granted: tokens, bucket, count_id, .. } = answer;
             let given = GiveBack { span, bucket, count_id, tokens, is_on_lease };
-            self.outboxes.change(&budget, |outbox| outbox.give_back(given, now));
+            self.outboxes.change(&budget, |outbox| outbox.give_back(given, ends, now));
         }
         if let Asker::Slot(number) = asker {
             self.table.change(number).came_late(is_repeated, now);

@@ -11,13 +11,13 @@ use crate::{
 /// Its leases last 5 s.
 const WINDOW_MS: i64 = 500_000;
 /// A refill asks for a thousandth of it, 10 tokens, at first.
-const LIMIT: u64 = 10_000;
+pub(super) const LIMIT: u64 = 10_000;
 
-fn at(ms: u64) -> Duration {
+pub(super) fn at(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-fn used(name: &str) -> BudgetUse {
+pub(super) fn used(name: &str) -> BudgetUse {
     BudgetUse {
         id: BudgetId { name: name.into(), campaign: None },
         limit: LIMIT,
@@ -28,12 +28,12 @@ fn used(name: &str) -> BudgetUse {
 }
 
 /// Intents of cost 1 that take from all of these budgets.
-fn claim(budgets: Vec<BudgetUse>, intents: usize, judged_at: Duration) -> Claim {
+pub(super) fn claim(budgets: Vec<BudgetUse>, intents: usize, judged_at: Duration) -> Claim {
     let all = (0..u32::try_from(budgets.len()).unwrap()).collect();
     Claim { judged_at, budgets, sets: vec![all], wants: vec![Want { set: 0, cost: 1 }; intents] }
 }
 
-fn outcomes(claimed: &Claimed) -> &[Outcome] {
+pub(super) fn outcomes(claimed: &Claimed) -> &[Outcome] {
     match claimed {
         Claimed::Answered(answers) => &answers.outcomes,
         Claimed::Pending => panic!("it is pending"),
@@ -46,7 +46,7 @@ fn call(leases: &mut Leases, now: Duration) -> (CallNumber, TakeTurn) {
     (call, turn)
 }
 
-fn due_turn(leases: &mut Leases, now: Duration) -> DueTurn {
+pub(super) fn due_turn(leases: &mut Leases, now: Duration) -> DueTurn {
     let mut due = leases.due(now);
     assert_eq!(due.turns.len(), 1, "{due:?}");
     due.turns.remove(0)
@@ -63,16 +63,16 @@ fn returned(leases: &mut Leases, now: Duration) -> Vec<u64> {
 }
 
 /// An answer without tokens.
-fn answer(used: u64, leased: u64, bucket: i64, free_in_ms: Option<i64>) -> TakeAnswer {
+pub(super) fn answer(used: u64, leased: u64, bucket: i64, free_in_ms: Option<i64>) -> TakeAnswer {
     TakeAnswer { granted: 0, used, leased, bucket, free_in_ms, counted_for_ms: 0, count_id: CountId(1) }
 }
 
-fn granted(tokens: u64) -> Result<TakeAnswer, Refused> {
+pub(super) fn granted(tokens: u64) -> Result<TakeAnswer, Refused> {
     Ok(TakeAnswer { granted: tokens, ..answer(tokens, tokens, 7, Some(0)) })
 }
 
 /// Leases that hold as many tokens of `name` as the ledger granted at `now`, for 5 s.
-fn holding(name: &str, tokens: u64, now: Duration) -> Leases {
+pub(super) fn holding(name: &str, tokens: u64, now: Duration) -> Leases {
     let mut leases = Leases::new(10, 1);
     let asked = usize::try_from(tokens).unwrap();
     assert_eq!(leases.claim(Ticket(1), &claim(vec![used(name)], asked, now), now), Claimed::Pending);
