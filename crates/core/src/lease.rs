@@ -195,15 +195,19 @@ impl Leases {
     }
 
     /// Puts back tokens of a claim that were not spent (budget, lease, how many), at most as many as the claim took. Where their
-    /// lease has ended or its budget is forgotten, they are given back to the ledger.
+    /// lease has ended or its budget is forgotten, they are given back to the ledger. No refill makes up for them.
     pub fn put_back(&mut self, tokens: &[(BudgetId, LeaseNumber, u64)], passed: Duration) {
         let now = Moment::of(passed);
         for (id, lease, tokens) in tokens {
             let key = Key { id: id.clone(), span: lease.span, limit: lease.limit };
             let grant = Grant { terms: lease.terms, tokens: *tokens, granted: 0 };
-            match self.table.find(&key) {
-                Some(number) if now < lease.terms.ends && !self.is_closed => self.table.change(number).held.add(grant),
-                Some(_) | None => self.give_back(&key, &grant, now),
+            let number = self.table.find(&key);
+            if let Some(number) = number {
+                self.table.change(number).was_not_spent(*tokens, now);
+            }
+            match number.filter(|_| now < lease.terms.ends && !self.is_closed) {
+                Some(number) => self.table.change(number).held.add(grant),
+                None => self.give_back(&key, &grant, now),
             }
         }
     }

@@ -301,6 +301,11 @@ impl Slot {
         taken.terms
     }
 
+    /// Tokens of a claim come back.
+    pub(super) fn was_not_spent(&mut self, tokens: u64, now: Moment) {
+        self.spending.take_off(tokens, now);
+    }
+
     pub(super) fn end_leases(&mut self, now: Moment) -> Vec<Grant> {
         let ended: Vec<Grant> = self.held.end(now).collect();
         for _ in ended.iter().filter(|grant| grant.is_mostly_unspent()) {

@@ -19,6 +19,13 @@ impl Spending {
         *self = Self { tokens: self.at(now).tokens + tokens, ..self.at(now) };
     }
 
+    /// So many were not spent after all. Most come back at once, so they are looked for in this second first.
+    pub(super) fn take_off(&mut self, tokens: u64, now: Moment) {
+        let at = self.at(now);
+        let before = at.before.saturating_sub(tokens.saturating_sub(at.tokens));
+        *self = Self { tokens: at.tokens.saturating_sub(tokens), before, ..at };
+    }
+
     /// What was spent in the last second, about: the more of this one and of the one before.
     pub(super) fn in_a_second(self, now: Moment) -> u64 {
         let Self { tokens, before, .. } = self.at(now);
@@ -47,5 +54,17 @@ mod tests {
             assert_eq!(spending.in_a_second(at(ms)), expected, "{ms}");
         }
         assert_eq!([7_999, 8_000, 9_000].map(|ms| spending.in_a_second(at(ms))), [13, 0, 0]);
+    }
+
+    #[test]
+    fn what_comes_back_was_spent_in_this_second_or_in_the_one_before() {
+        let at = |ms| Moment::of(Duration::from_millis(ms));
+        let mut spending = Spending::default();
+        spending.add(7, at(5_000));
+        spending.add(4, at(6_000));
+        for (tokens, expected) in [(3, 7), (3, 5), (9, 0)] {
+            spending.take_off(tokens, at(6_500));
+            assert_eq!(spending.in_a_second(at(6_500)), expected, "{tokens} come back");
+        }
     }
 }

@@ -1,6 +1,18 @@
-//! What turns out only after a claim: that a lease has ended.
+//! What turns out only after a claim: that tokens were not spent, that a lease has ended.
 
 use super::{super::*, by_hand::*};
+
+#[test]
+fn what_is_put_back_was_not_spent_and_nothing_is_asked_for_in_its_place() {
+    let mut leases = holding("a", 100, at(0));
+    for round in 1..=10 {
+        let now = at(round * 10);
+        let claimed = leases.claim(Ticket(1 + round), &claim(vec![used("a")], 50, now), now);
+        let Claimed::Answered(Answers { leases: taken, .. }) = claimed else { panic!("it is pending") };
+        leases.put_back(&[(used("a").id, taken[0].unwrap(), 50)], now);
+    }
+    assert!(leases.due(at(100)).turns.is_empty(), "100 are held, and none was spent");
+}
 
 #[test]
 fn what_goes_back_is_on_lease_only_if_its_lease_lasts_when_the_turn_is_made() {
