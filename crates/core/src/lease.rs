@@ -48,6 +48,7 @@ use length::KEPT;
 pub use length::LONGEST_LEASE;
 use moment::Moment;
 use outbox::{Asker, Outboxes};
+pub(crate) use owed::LATE_MS;
 pub use owed::Owed;
 use table::Table;
 use turns::Call;

@@ -11,14 +11,14 @@ use super::{
     fate::{Fate, Fates},
     ground::Patience,
     intents::Intents,
-    kept::{KeptRound, KeptSet},
+    kept::{KeptRound, KeptSet, KeptTokens},
     limits::BatchLimits,
     settlement::{Stake, Stakes},
 };
 use crate::{
     budget::{Budget, BudgetId, WhenUnavailable},
     class::ClassNames,
-    lease::{Answers, BudgetUse, Claim, Funded, LeaseNumber, Lender, Outcome, Spent, Want},
+    lease::{Answers, BudgetUse, Claim, Funded, LATE_MS, LeaseNumber, Lender, Outcome, Spent, Want},
     policy::{GateReason, Mode, Policy},
     record::{RecordView, Records},
     tally::Tally,
@@ -214,8 +214,13 @@ impl BatchBudgets {
     }
 
     /// Gives back what is not spent by these fates, how many tokens of each budget of the claim that is; with what is spent, or owed,
-    /// once the records are committed.
-    pub(super) fn settle<R: Records>(&mut self, fates: &Fates, records: &R) -> (Vec<u64>, Option<Stakes>) {
+    /// once the records are committed. `kept`: the tokens that are spent of rounds before.
+    pub(super) fn settle<R: Records>(
+        &mut self,
+        fates: &Fates,
+        records: &R,
+        kept: &KeptTokens,
+    ) -> (Vec<u64>, Option<Stakes>) {
         let (now, mut has_stakes) = (self.now, false);
         let back = self.tokens(fates, |fate, uncounted| {
             let pays = fate.pays(now, uncounted);
@@ -224,7 +229,7 @@ impl BatchBudgets {
         });
         let Some(lender) = self.lender.take() else { return (back, None) };
         self.give_back(&back, &*lender);
-        let mut of_records = self.owed(fates, records);
+        let mut of_records = self.owed(fates, records, kept);
         if has_stakes {
             of_records.extend(self.spent_later(fates, records));
         }
@@ -303,8 +308,9 @@ impl BatchBudgets {
     }
 
     /// What replays owe that were admitted before this batch and took no tokens: a budget or a gate denies them now. Nothing where
-    /// their admission has left the window.
-    fn owed<R: Records>(&self, fates: &Fates, records: &R) -> Vec<Stake> {
+    /// their admission has left the window. The tokens that are kept for one were granted before it was admitted, in the count of then: it owes
+    /// others only to a count that began later.
+    fn owed<R: Records>(&self, fates: &Fates, records: &R, kept: &KeptTokens) -> Vec<Stake> {
         let mut owed = Vec::new();
         for (record, Wanted { set, .. }) in self.wanted.iter().enumerate() {
             if *set == NONE || !self.replays_pay || self.outcome(record) == Some(Outcome::Granted) {
@@ -312,7 +318,11 @@ impl BatchBudgets {
             }
             let Some(at) = fates.get(record).replayed_from().filter(|at| *at < self.now) else { continue };
             let places = self.places(*set).iter().filter(|place| self.start(**place) <= at);
-            owed.extend(places.map(|place| self.stake(record, records, *place, Some(at))));
+            owed.extend(places.map(|place| {
+                let is_counted = kept.has_of(record, &self.claim.budgets[*place as usize]);
+                let since = if is_counted { at.plus(LATE_MS) } else { at };
+                self.stake(record, records, *place, Some(since))
+            }));
         }
         owed
     }

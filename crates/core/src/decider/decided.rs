@@ -29,7 +29,8 @@ impl<'b, R: Records> AskedBatch<'b, R> {
         }
         let capacity = limits.capacity.take();
         let permits = capacity.map(|capacity| capacity.used(|record| fates.get(record).uses_permit()));
-        let settled = limits.budgets.as_mut().map(|budgets| budgets.settle(fates, records));
+        let kept = &limits.kept;
+        let settled = limits.budgets.as_mut().map(|budgets| budgets.settle(fates, records, kept));
         let (back, stakes) = settled.unwrap_or_default();
         (DecidedBatch { asked: self, back }, Settlement::new(permits.unwrap_or_default(), stakes))
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::{GateResult, RequestIndex};
 use crate::{
-    lease::{Claim, LeaseNumber, Lender},
+    lease::{BudgetUse, Claim, LeaseNumber, Lender},
     routes::Taken,
 };
 
@@ -44,13 +44,29 @@ pub(super) struct KeptSet {
     pub(super) cost: u8,
 }
 
+impl KeptRound {
+    fn set_of(&self, record: usize) -> Option<&KeptSet> {
+        self.sets.binary_search_by_key(&record, |kept| kept.record).ok().map(|place| &self.sets[place])
+    }
+}
+
 impl KeptTokens {
     pub(super) const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     fn has(&self, record: usize) -> bool {
-        self.0.iter().any(|round| round.sets.binary_search_by_key(&record, |kept| kept.record).is_ok())
+        self.0.iter().any(|round| round.set_of(record).is_some())
+    }
+
+    /// Whether tokens of this budget are among those of a record.
+    pub(super) fn has_of(&self, record: usize, budget: &BudgetUse) -> bool {
+        let is_of = |round: &KeptRound, set: &KeptSet| {
+            let budgets = &round.claim.budgets;
+            let mut taken = round.claim.sets[set.set as usize].iter().map(|place| &budgets[*place as usize]);
+            taken.any(|taken| (&taken.id, taken.span) == (&budget.id, budget.span))
+        };
+        self.0.iter().any(|round| round.set_of(record).is_some_and(|set| is_of(round, set)))
     }
 
     pub(super) fn add(&mut self, round: Option<KeptRound>) {

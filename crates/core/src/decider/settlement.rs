@@ -20,7 +20,7 @@ pub(super) struct Stake {
     /// The budget's place in the claim.
     pub(super) place: u32,
     pub(super) tokens: u8,
-    /// When it was admitted, where it took no tokens and owes them. `None`: it took them.
+    /// Where it took no tokens and owes them: when it was admitted. A count that began later has to count it. `None`: it took them.
     pub(super) owed_since: Option<Time>,
 }
 

@@ -6,7 +6,8 @@ use super::{BudgetUse, moment::Moment};
 use crate::ledger::OwedTokens;
 
 /// A count that began so shortly before an intent was admitted passes for one that has not counted it: the turn takes a while to be made.
-const LATE_MS: i64 = 5_000;
+/// Where it is known to have counted it, the admission is told as so much later.
+pub(crate) const LATE_MS: i64 = 5_000;
 
 /// Tokens of intents that are approved as replays and took none, because a budget or a gate denies them now. A budget that was counted
 /// since they were admitted has to count them, or it grants their tokens to others.

@@ -1,7 +1,12 @@
 //! An intent that was asked for without an answer, and is judged again: it has one set of tokens, until the store says what it was for.
 
 use super::*;
-use crate::{decide::AdmitVerdict, lease::Outcome};
+use crate::{
+    decide::AdmitVerdict,
+    lease::{DueTurn, Outcome},
+    ledger::{Account, TakeTurn, TokenBook},
+    limit::share::{Reference as _, TurnNumber},
+};
 
 const POLICY: &str = "[[on_unavailable]]\nchannel = \"push\"\naction = \"approve\"\n\
                       [[budgets]]\nname = \"all\"\nlimit = 100\ntotal = true\nbest_effort = true\n";
@@ -119,4 +124,30 @@ fn tokens_are_kept_while_a_budget_is_waited_for() {
     asked.answer(vec![Some(Answer { verdict: AdmitVerdict::Allowed, at: now(), ahead: false })]);
     asked.finish().1.committed();
     assert_eq!([first.back(), second.back()], [1, 0]);
+}
+
+#[test]
+fn an_intent_whose_tokens_are_kept_owes_others_only_if_its_budget_is_counted_again_after_it_was_admitted() {
+    let records = one();
+    let decoded = decider(POLICY).decode(&records);
+    for (is_counted_again, why) in [(false, "its own are counted"), (true, "its own are counted no more")] {
+        let first = gated(&records, &decoded, KeptTokens::default());
+        let budget = first.claim().unwrap().budgets[0].clone();
+        let (mut book, number) = (TokenBook::default(), TurnNumber { run: 1, number: 1 });
+        let takes = TakeTurn { need: 1, want: 1, ..TakeTurn::look(&budget, 1) };
+        assert_eq!(book.turn("weir-0", number, &takes, now().plus(-100)).unwrap().granted, 1);
+        let (mut asked, _first) = with_tokens(first);
+        ask_in_vain(&mut asked);
+        let (mut asked, heard) = without_tokens(gated(&records, &decoded, asked.give_up().tokens));
+        asked.answer(vec![Some(Answer { verdict: AdmitVerdict::Replayed, at: now().plus(-1), ahead: false })]);
+        asked.finish().1.committed();
+        if is_counted_again {
+            book.recount(now(), budget.span, &Account::default());
+        }
+        let mut leases = Leases::new(10, 1);
+        leases.owe(heard.owed.try_iter().flatten().collect());
+        let DueTurn { number, turn, .. } = leases.due(PASSED).turns.remove(0);
+        book.turn("weir-1", number, &turn, now()).unwrap();
+        assert_eq!(book.look(&turn, now()).used, 1, "{why}");
+    }
 }
