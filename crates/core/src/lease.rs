@@ -11,6 +11,8 @@
 //! Invariant: of one budget, one turn is in flight at a time. It asks for what all pending tickets lack. A ticket that it asked
 //! for is covered by the answer, or is answered with what the ledger had. So a ticket waits for two calls at most, while the
 //! ledger answers within the lease and its own wants stay the same. A lease that ends too early for a ticket is longer the next time.
+//! Where a budget turns out to be spent, an intent that it denies leaves what it had of another one to a later intent, which may need more of a
+//! third: the ticket waits for that once more.
 //!
 //! Invariant: a turn without an answer may have been taken, so it is repeated with its number until there is an answer, and before another
 //! of its budget. The lease of what it was granted ends by when it was sent first; what nobody can spend any more goes back.
@@ -213,7 +215,8 @@ impl Leases {
         }
     }
 
-    /// Pending tickets that would be answered if they claimed now (judged now), in the order of arrival.
+    /// Pending tickets for which there is what they needed of each budget that grants it, in the order of arrival. One that claims now (judged
+    /// now) is answered, unless its intents need more of a budget because another one denies some of them by now.
     pub fn ready(&mut self, passed: Duration) -> Vec<Ticket> {
         let blocked = self.note_ready(Moment::of(passed));
         let ready = self.tickets.iter().filter(|(_, pending)| !blocked.contains(&pending.place));

@@ -1,6 +1,36 @@
-//! What turns out only after a claim: that tokens were not spent, that a lease has ended.
+//! What turns out only after a claim: that a budget is spent, that tokens were not, that a lease has ended.
 
 use super::{super::*, by_hand::*};
+use crate::ledger::TakeAnswer;
+
+#[test]
+fn an_intent_that_a_budget_denies_leaves_another_one_to_a_later_intent_whose_ticket_waits_once_more() {
+    let mut leases = Leases::new(10, 1);
+    // One token of `a` is left.
+    assert_eq!(leases.claim(Ticket(1), &claim(vec![used("a")], 2, at(0)), at(0)), Claimed::Pending);
+    let last = TakeAnswer { granted: 1, ..answer(LIMIT, 1, 7, Some(60_000)) };
+    let due = due_turn(&mut leases, at(0));
+    leases.answered(due.call, Ok(last), at(0), at(0));
+    leases.cancel(Ticket(1));
+
+    // The first intent takes it, while nothing is known of `b`.
+    let of_two = |now| Claim {
+        sets: vec![vec![0, 1], vec![0, 2]],
+        wants: vec![Want { set: 0, cost: 1 }, Want { set: 1, cost: 1 }],
+        ..claim(vec![used("a"), used("b"), used("c")], 0, now)
+    };
+    assert_eq!(leases.claim(Ticket(2), &of_two(at(10)), at(10)), Claimed::Pending);
+    let turns = leases.due(at(10)).turns;
+    let call = |name: &str| turns.iter().find(|due| &*due.budget.name == name).unwrap().call;
+    leases.answered(call("b"), Ok(answer(LIMIT, 0, 7, Some(60_000))), at(10), at(20));
+    assert_eq!(leases.ready(at(20)), [Ticket(2)]);
+    assert_eq!(leases.claim(Ticket(2), &of_two(at(20)), at(20)), Claimed::Pending);
+    assert!(leases.ready(at(20)).is_empty(), "the second intent needs `c`");
+    leases.answered(call("c"), granted(10), at(10), at(30));
+    assert_eq!(leases.ready(at(30)), [Ticket(2)]);
+    let claimed = leases.claim(Ticket(2), &of_two(at(30)), at(30));
+    assert_eq!(outcomes(&claimed), [Outcome::Denied(1), Outcome::Granted]);
+}
 
 #[test]
 fn what_is_put_back_was_not_spent_and_nothing_is_asked_for_in_its_place() {

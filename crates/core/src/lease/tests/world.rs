@@ -444,7 +444,8 @@ impl World {
         }
     }
 
-    /// A ticket that is ready is answered if it claims now (the same as before), unless its period is over or answers of other budgets are too old.
+    /// A ticket that is ready is answered if it claims now (the same as before), unless its period is over, or answers of other budgets are too
+    /// old, or one of these denies an intent by now whose tokens go to a later one, which needs more of a third.
     fn check_ready(&self, index: usize, ready: &[Ticket]) {
         let instance = &self.instances[index];
         for lane in instance.lanes.iter().filter(|lane| lane.is_pending && !lane.is_claiming) {
@@ -454,8 +455,18 @@ impl World {
                 continue;
             }
             let claim = self.claim_of(&lane.intents, index, self.now);
-            let claimed = instance.leases.clone().claim(ticket, &claim, instance.passed(self.now));
-            assert!(matches!(claimed, Claimed::Answered(_)), "{ticket:?} is ready, but pending");
+            let (mut leases, before) = (instance.leases.clone(), needs(&instance.leases, ticket));
+            if leases.claim(ticket, &claim, instance.passed(self.now)) == Claimed::Pending {
+                let needs_more = needs(&leases, ticket).iter().any(|(slot, need)| Some(need) > before.get(slot));
+                assert!(needs_more, "{ticket:?} is ready, but pending");
+            }
         }
     }
+}
+
+/// What a pending ticket needs of each of its budgets.
+fn needs(leases: &Leases, ticket: Ticket) -> BTreeMap<u32, u64> {
+    let Pending { place, slots, .. } = &leases.tickets[&ticket];
+    let own = |slot: u32| leases.table.get(slot).waiting.iter().find(|waiter| waiter.place == *place);
+    slots.iter().filter_map(|slot| Some((*slot, own(*slot)?.need))).collect()
 }
