@@ -359,3 +359,15 @@ pub fn known_offsets<C: ConsumerContext>(
     };
     (error == RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR && high >= 0).then_some((low.max(0), high))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_wait_but_none_is_none_to_librdkafka() {
+        let waits = [0, 1, 999_999, 1_000_000, 19_200_000].map(|ns| whole_ms(Duration::from_nanos(ns)));
+        assert_eq!(waits, [0, 1, 1, 1, 20]);
+        assert_eq!(whole_ms(Duration::MAX), i32::MAX);
+    }
+}
