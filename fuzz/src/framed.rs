@@ -9,7 +9,7 @@ use weir_core::{
 };
 use weir_schemas::{Format, IntentSchemas};
 
-use crate::bounded;
+use super::bounded;
 
 /// The id of the one schema of each format.
 const ID: u32 = 1;

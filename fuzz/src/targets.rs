@@ -4,9 +4,28 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde::de::IgnoredAny;
 use serde_json::Value;
-use weir_core::{approved::{self, ApprovedRecord}, class::{Campaign, ClassNames}, decode::{Header, decode}, deferral::Deferral, document::Format, fields::{IntentField, FieldMap}, header::HeaderName, history::{ENTRY_BYTES, pack, unpack}, intent::{IntentValue, MAX_ID_BYTES, MAX_INTENT_BYTES}, policy::{IntentFacts, PolicyEval}, policy_file::parse_policy, refund::RefundReader, reply::read_reply, segment::{Manifest, UserIdKind}, segment_format::{read_members, write_members}, shard::{IdHash, UserHash}, time::Time, zone::Zone};
+use weir_core::{
+    approved::{self, ApprovedRecord},
+    class::{Campaign, ClassNames},
+    decode::{Header, decode},
+    deferral::Deferral,
+    document::Format,
+    fields::{FieldMap, IntentField},
+    header::HeaderName,
+    history::{ENTRY_BYTES, pack, unpack},
+    intent::{IntentValue, MAX_ID_BYTES, MAX_INTENT_BYTES},
+    policy::{IntentFacts, PolicyEval},
+    policy_file::parse_policy,
+    refund::RefundReader,
+    reply::read_reply,
+    segment::{Manifest, UserIdKind},
+    segment_format::{read_members, write_members},
+    shard::{IdHash, UserHash},
+    time::Time,
+    zone::Zone,
+};
 
-use crate::bounded;
+use super::bounded;
 
 /// 8 days, the default of `redis.history`.
 const HISTORY_MS: i64 = 8 * 24 * 3600 * 1000;
@@ -69,7 +88,9 @@ pub fn refund(data: &[u8]) {
     assert_eq!(members["intent_id"].as_str().map(hash), Some(id));
     let named = match &members["user_id"] {
         Value::String(text) => text.clone(),
-        number => number.to_string(),
+        number @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
+            number.to_string()
+        }
     };
     assert_eq!(UserHash::of(&named), user, "the user is {named:?}");
 }

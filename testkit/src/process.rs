@@ -28,6 +28,9 @@ use crate::{
     wait::{wait_for, wait_for_every},
 };
 
+/// How long a process that is frozen may take to stand still.
+const FROZEN_WITHIN: Duration = Duration::from_secs(10);
+
 /// Says the server's pid on stdout, waits for it, passes its status on, and leaves no process and no zombie behind.
 /// `$1` is the log. Descriptor 3, because a shell without job control gives background commands /dev/null. HUP,
 /// because the kernel sends it to a group that has lost its owner while one of its processes is frozen. ALRM ends the
@@ -198,6 +201,16 @@ impl Signal {
     }
 }
 
+/// Whether every thread of a process is stopped; also where that is not to be seen.
+fn is_frozen(pid: libc::pid_t) -> bool {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return true };
+    threads.flatten().all(|thread| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        // The state is behind the name, in which anything may stand.
+        stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['T', 't', 'Z', 'X']))
+    })
+}
+
 /// A running child. Dropping it kills it.
 #[derive(Debug)]
 pub struct Guarded {
@@ -248,10 +261,15 @@ impl Guarded {
         self.pid
     }
 
-    /// Sends a signal to it. One that has ended already is left alone.
+    /// Sends a signal to it, and waits until it is frozen, if that is what it does. One that has ended already is left alone.
     pub fn signal(&mut self, signal: Signal) {
-        if self.exit().is_none() {
-            send(self.pid, signal);
+        if self.exit().is_some() {
+            return;
+        }
+        send(self.pid, signal);
+        if signal == Signal::Stop {
+            // Its threads stop one after the other, and answer until then.
+            wait_for(FROZEN_WITHIN, || (self.exit().is_some() || is_frozen(self.pid)).then_some(()));
         }
     }
 

@@ -380,7 +380,10 @@ fn a_budget_is_counted_again_without_what_a_crash_wasted() {
     lossy.publish(&format!("{name} after"), name, 1_000);
 
     let (code, lines) = lossy.rebuild(&["--budget", name]);
-    assert!(code == 0 && line("recounted", 1_000 - wasted as u64)(&lines[name]), "{lines:?}");
+    let used = lines[name]["used"].as_u64().unwrap();
+    // What was left of a lease may have gone to intents of after.
+    let counted = (1_000 - wasted as u64..=700).contains(&used);
+    assert!(code == 0 && line("recounted", used)(&lines[name]) && counted, "{wasted}: {lines:?}");
     lossy.drain();
     lossy.spend(name, name, 1_000);
 

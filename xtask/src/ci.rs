@@ -89,7 +89,7 @@ const fn step(name: &'static str, seconds: u64, run: fn(bool) -> Result<()>) -> 
 type Stage = &'static [&'static [Step]];
 
 /// What needs only the processor runs beside what mostly waits: for the network, or for servers. cargo locks target/debug in `build`,
-/// `build faults`, `benches`, `doc tests`, `doc` and `faults`: only `faults` is beside others of these, and may wait for them.
+/// `build faults`, `benches`, `docs` and `faults`: only `faults` is beside others of these, and may wait for them.
 const CHANGE: [Stage; 3] = [
     &[
         // Cold, it installs a compiler.
@@ -103,7 +103,8 @@ const CHANGE: [Stage; 3] = [
             Step { part_of: &DEPLOYED, ..step("setup", 2_400, set_up) },
             // Not advisories: deny.toml says why, and where they are checked.
             step("deny", 120, |_| {
-                shell::run(command(setup::tool("cargo-deny"), &["check", "licenses", "bans", "sources"]))
+                shell::run(command(setup::tool("cargo-deny"), &["check", "licenses", "bans", "sources"]))?;
+                fuzz::check_lock()
             }),
             Step { of: &DEPLOYED, ..step("deploy", 240, |_| deploy::run()) },
             step("alerts", 240, |_| alerts::run()),
@@ -112,20 +113,14 @@ const CHANGE: [Stage; 3] = [
     &[
         &[
             Step { part_of: &EXAMPLES, ..step("test", servers::TEST_SECONDS, test) },
-            // On a slow machine doc may still hold the lock.
+            // On a slow machine docs may still hold the lock.
             step("faults", 1_500, |_| faults::run(&["--ci".to_owned()])),
         ],
         &[
             // First: `faults` finds it built.
             step("build faults", 600, |_| faults::build()),
             step("benches", 600, |_| benches()),
-            step("doc tests", 600, |_| doc_tests()),
-            step("doc", 900, |_| doc()),
-            // Fuzzing has found nothing in a change for long: here only that the targets compile.
-            Step {
-                of: &["fuzz/", "crates/core/", "crates/schemas/", ".cargo/", "Cargo.", "rust-toolchain.toml", "xtask/"],
-                ..step("fuzz targets", 600, |_| fuzz::check())
-            },
+            step("docs", 900, |_| docs()),
             // Instructions do not depend on what else runs.
             Step { of: &COUNTED, ..step("counts", 900, |_| counts::run(&CountsArgs::default())) },
         ],
@@ -134,7 +129,7 @@ const CHANGE: [Stage; 3] = [
 
 /// The steps in which clippy is the compiler: it lints and compiles in one go, where `cargo clippy` would check all dependencies once more.
 /// They share what they build: one of them without clippy would build all of the workspace again.
-const LINTED: [&str; 5] = ["build", "build faults", "benches", "doc tests", "faults"];
+const LINTED: [&str; 5] = ["build", "build faults", "benches", "docs", "faults"];
 /// What `cargo clippy -- -D warnings` sets.
 const LINTS: [(&str, &str); 2] =
     [("RUSTC_WORKSPACE_WRAPPER", "clippy-driver"), ("CLIPPY_ARGS", "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__")];
@@ -165,6 +160,7 @@ const EXAMPLES: [&str; 15] = [
 
 /// These take long and seldom find anything in a change. Nothing is beside what measures.
 const EVERYTHING: [Stage; 1] = [&[&[
+    step("docs of programs", 900, |_| docs_of_programs()),
     // Longer than its commands' own deadlines together.
     step("measurements", 5 * 3600, |_| small_loads::run()),
     step("long tests", servers::LONG_SECONDS, |_| servers::long()),
@@ -264,15 +260,19 @@ fn benches() -> Result<()> {
     shell::run(command("cargo", &["build", "-q", "--locked", "--workspace", "--benches"]))
 }
 
-fn doc() -> Result<()> {
-    let mut doc = command("cargo", &["doc", "--locked", "--workspace", "--no-deps"]);
-    doc.env("RUSTDOCFLAGS", "-D warnings");
-    shell::run(doc)
+/// The docs of all libraries, and their tests, which nextest does not run: code that is not to compile. Of one crate alone, cargo would
+/// build what it needs once more, with fewer features.
+fn docs() -> Result<()> {
+    let mut docs = command("cargo", &["test", "--locked", "--doc", "--workspace"]);
+    let (rustdoc, target) = (shell::workspace().join("xtask/rustdoc.sh"), shell::workspace().join("target/doc"));
+    docs.env("RUSTDOC", rustdoc).env("WEIR_DOCS", target);
+    shell::run(docs)
 }
 
-/// What is not to compile: nextest runs no tests of docs. Of weir-core alone, it would build all of that once more, with fewer features.
-fn doc_tests() -> Result<()> {
-    shell::run(command("cargo", &["test", "--locked", "--doc", "--workspace"]))
+fn docs_of_programs() -> Result<()> {
+    let mut docs = command("cargo", &["doc", "--locked", "--workspace", "--no-deps", "--bins"]);
+    docs.env("RUSTDOCFLAGS", "-D warnings");
+    shell::run(docs)
 }
 
 #[cfg(test)]

@@ -38,15 +38,12 @@ pub fn run(seconds: u32, only: Option<&str>) -> Result<()> {
     results.into_iter().collect()
 }
 
-/// Whether all targets compile.
+/// Whether fuzz/Cargo.lock fits the crates that are fuzzed. The targets themselves compile in a test of weir-schemas.
 ///
 /// # Errors
-/// When one does not.
-pub fn check() -> Result<()> {
-    let mut check = command("cargo", &["check", "-q", "--locked", "--manifest-path", "fuzz/Cargo.toml", "--bins"]);
-    // Nothing is linked: without it, libFuzzer itself is compiled all the same.
-    check.env("CUSTOM_LIBFUZZER_PATH", "not-linked/libfuzzer.a");
-    shell::run(check)
+/// When it does not.
+pub fn check_lock() -> Result<()> {
+    shell::run(command("cargo", &["tree", "--locked", "--manifest-path", "fuzz/Cargo.toml", "--depth", "0"]))
 }
 
 /// Fuzzes one target. New inputs go to their own folder, so that the stored corpus changes only by hand.

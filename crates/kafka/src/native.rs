@@ -39,6 +39,12 @@ use super::{client::Reads, tokens::Token};
 /// How long an error of librdkafka may be, in bytes.
 const ERROR_BYTES: usize = 512;
 
+/// A wait as librdkafka counts it, rounded up: a caller that waits until a deadline would else ask without a pause in the last
+/// millisecond before it.
+fn whole_ms(wait: Duration) -> i32 {
+    i32::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX)
+}
+
 /// Gives a client its next token, or tells it why there is none, which its error says then.
 pub(super) fn show_token<C: ClientContext>(client: &Client<C>, token: &Result<Token, String>) {
     let text = |text: &str| CString::new(text).map_err(|_| "the token has a NUL".to_owned());
@@ -206,7 +212,7 @@ impl<C: ConsumerContext> MessageBatch<C> {
     /// Takes what the queue holds, at most `most` entries; waits at most `wait` for so many.
     pub fn fill(&mut self, queue: &MessageQueue, most: usize, wait: Duration) -> Vec<PartitionError> {
         let mut raw: Vec<*mut rd::rd_kafka_message_t> = vec![ptr::null_mut(); most];
-        let wait_ms = i32::try_from(wait.as_millis()).unwrap_or(i32::MAX);
+        let wait_ms = whole_ms(wait);
         // SAFETY: `raw` has room for `most` pointers; the call fills as many as it returns.
         let taken = unsafe { rd::rd_kafka_consume_batch_queue(queue.queue.as_ptr(), wait_ms, raw.as_mut_ptr(), most) };
         raw.truncate(usize::try_from(taken).unwrap_or(0));
@@ -349,4 +355,16 @@ pub fn known_offsets<C: ConsumerContext>(
         )
     };
     (error == RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR && high >= 0).then_some((low.max(0), high))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_wait_but_none_is_none_to_librdkafka() {
+        let waits = [0, 1, 999_999, 1_000_000, 19_200_000].map(|ns| whole_ms(Duration::from_nanos(ns)));
+        assert_eq!(waits, [0, 1, 1, 1, 20]);
+        assert_eq!(whole_ms(Duration::MAX), i32::MAX);
+    }
 }

@@ -152,7 +152,9 @@ impl RedisServer {
 
     /// The server, which goes by this clock from its next start on.
     pub(super) fn with_clock(self, clock: &ProcessClock) -> Self {
-        Self { env: clock.env_of_day(), ..self }
+        // Where the clock is behind, the times until which that thread of jemalloc waits have always passed: it never rests.
+        let args = self.args.iter().cloned().chain(["--jemalloc-bg-thread", "no"].map(str::to_owned)).collect();
+        Self { env: clock.env_of_day(), args, ..self }
     }
 
     /// Its URL, without a user.

@@ -12,7 +12,7 @@ use rdkafka::{
 };
 use weir_core::origin::TopicId;
 
-use super::MessageQueue;
+use super::{MessageQueue, whole_ms};
 
 /// A queue for answers. It must be dropped before its client is.
 pub struct Answers(MessageQueue);
@@ -66,7 +66,7 @@ impl RequestOptions {
         unsafe {
             let options = rd::rd_kafka_AdminOptions_new(client.native_ptr(), of);
             if !options.is_null() {
-                let _ = rd::rd_kafka_AdminOptions_set_request_timeout(options, millis(wait), ptr::null_mut(), 0);
+                let _ = rd::rd_kafka_AdminOptions_set_request_timeout(options, whole_ms(wait), ptr::null_mut(), 0);
             }
             Self(options)
         }
@@ -93,10 +93,6 @@ impl Drop for RequestOptions {
             unsafe { rd::rd_kafka_AdminOptions_destroy(self.0) }
         }
     }
-}
-
-fn millis(wait: Duration) -> i32 {
-    i32::try_from(wait.as_millis()).unwrap_or(i32::MAX)
 }
 
 pub(super) fn outcome(error: RDKafkaRespErr) -> Result<(), RDKafkaErrorCode> {
@@ -169,7 +165,7 @@ impl Answers {
 
     pub(super) fn next(&self, wait: Duration) -> Option<Event> {
         // SAFETY: the queue is alive.
-        NonNull::new(unsafe { rd::rd_kafka_queue_poll(self.0.queue.as_ptr(), millis(wait)) }).map(Event)
+        NonNull::new(unsafe { rd::rd_kafka_queue_poll(self.0.queue.as_ptr(), whole_ms(wait)) }).map(Event)
     }
 }
 

@@ -18,7 +18,7 @@ use weir_core::{
     record::{Headers as _, Kept, Output, OutputValue},
 };
 
-use super::{MessageBatch, message::Message};
+use super::{MessageBatch, message::Message, whole_ms};
 
 /// A topic as a producer knows it: found by name once, not once a record.
 pub struct Topic {
@@ -290,8 +290,7 @@ impl<'b> Run<'b> {
 /// Unlike the wrapper's, it wakes when the last answer comes. Delivery errors are events and must be served by
 /// polling the producer, or this never becomes true.
 pub fn flush<C: ClientContext>(client: &Client<C>, wait: Duration) -> bool {
-    let wait_ms = i32::try_from(wait.as_millis()).unwrap_or(i32::MAX);
     // SAFETY: the client is alive for the length of the call.
-    let error = unsafe { rd::rd_kafka_flush(client.native_ptr(), wait_ms) };
+    let error = unsafe { rd::rd_kafka_flush(client.native_ptr(), whole_ms(wait)) };
     error == RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR
 }
