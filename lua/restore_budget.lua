@@ -4,6 +4,9 @@
 -- and wakes finds another text there, and changes nothing. A budget of a shard that is being rebuilt need not be closed: its epoch
 -- is the run's mark.
 --
+-- A change that is made again, because its reply was lost, does nothing more where it opens a budget: its field o has the text that it was
+-- closed with. One that is open without it was lost, and a turn has begun it anew.
+--
 -- KEYS  [1]     the shard's epoch
 --       [2]     the budget, a hash as in take.lua
 --       [3]     of a total of a campaign: the register of these, as in take.lua
@@ -16,7 +19,7 @@
 --               clock or the caller's, whichever is ahead, and a later moment than before, so that what was granted before is not
 --               given back
 --       [7..]   fields and tokens, in pairs: so many more are in that field
--- Reply: what the budget was, as in ARGV[2]. It was changed where that is what ARGV[2] says; otherwise nothing was.
+-- Reply: what the budget was, as in ARGV[2]. It is changed where that is what ARGV[2] says; otherwise nothing was.
 -- Error: LOSTHISTORY, nothing read or written, when the epoch is another.
 --
 -- Example: EVALSHA <sha> 2 weir:{12}:e weir:{12}:b6:spring <epoch> "xrecount:<run>" open 0 1795132800110 replace t 4711
@@ -32,6 +35,11 @@ end
 local key, ends_in = KEYS[2], tonumber(ARGV[4])
 local why = redis.call('HGET', key, 'x')
 local found = why and 'x' .. why or redis.call('EXISTS', key) == 1 and 'open' or 'absent'
+if found == 'open' and ARGV[3] == 'open' and redis.call('HGET', key, 'o') == ARGV[2] then
+  -- Written again, because WAIT speaks only of what its own connection has written.
+  redis.call('HSET', key, 'o', ARGV[2])
+  return ARGV[2]
+end
 if found ~= ARGV[2] then
   return found
 end
@@ -48,6 +56,9 @@ end
 if ARGV[3] ~= 'open' then
   fields[#fields + 1], fields[#fields + 2] = 'x', sub(ARGV[3], 2)
   stays.x = true
+elseif why then
+  fields[#fields + 1], fields[#fields + 2] = 'o', found
+  stays.o = true
 end
 local gone = {}
 local hash = redis.call('HGETALL', key)

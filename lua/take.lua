@@ -30,6 +30,7 @@
 --                            these the bucket of that grant, and two numbers for each lease, ascending: its end in ms since 1970, rounded
 --                            up to a multiple of a fourth of its length, and the tokens granted in it
 --                 x          closed until a rebuild has counted again; why
+--                 o          opened by a rebuild; an x, and what it was closed with
 --                 s          since when its tokens are counted, in ms since 1970: when the key was new, or when a rebuild wrote it.
 --                            Tokens that were spent before, and that the rebuild did not see, are not in it
 -- ARGV  [1]     what the epoch has to be
@@ -99,7 +100,7 @@ for at = 1, #hash, 2 do
     closed = value
   elseif first == 's' then
     since = tonumber(value)
-  elseif first ~= 'h' then
+  elseif first ~= 'h' and first ~= 'o' then
     tokens_in[field] = tonumber(value)
   end
 end

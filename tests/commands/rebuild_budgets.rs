@@ -8,7 +8,7 @@ use std::{
 use serde_json::{Value, json};
 use testkit::{
     kafka::{Api, Fate, Kafka, Moment, Trap},
-    process::{Guarded, output},
+    process::{Exit, Guarded, output},
     redis::{RedisCluster, RedisServer},
     stack::Stack,
     wait_until,
@@ -104,9 +104,7 @@ impl Lossy {
             output(self.command(args).args(settle).args(["--output", "json"])).unwrap();
         let summary: Value = serde_json::from_slice(&stdout)
             .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&stderr)));
-        let lines = summary["budgets"].as_array().unwrap().iter();
-        let lines = lines.map(|line| (line["budget"].as_str().unwrap().to_owned(), line.clone())).collect();
-        (status.code().unwrap(), lines)
+        (status.code().unwrap(), lines_of(&summary))
     }
 
     /// The key of a budget, and its node.
@@ -135,6 +133,12 @@ impl Lossy {
     fn approved(&self, name: &str) -> usize {
         self.scene.decisions().iter().filter(|(id, one)| id.starts_with(name) && one.approved()).count()
     }
+}
+
+/// What became of budgets: name -> line.
+fn lines_of(summary: &Value) -> BTreeMap<String, Value> {
+    let lines = summary["budgets"].as_array().unwrap().iter();
+    lines.map(|line| (line["budget"].as_str().unwrap().to_owned(), line.clone())).collect()
 }
 
 /// `weir rebuild` with these arguments.
@@ -390,6 +394,47 @@ fn a_budget_is_counted_again_without_what_a_crash_wasted() {
     let wrong = output(&mut lossy.command(&["--budget", "autumn"])).unwrap();
     let said = String::from_utf8_lossy(&wrong.stderr);
     assert!(wrong.status.code() == Some(2) && said.contains(&format!("it has: {name}")), "{said}");
+}
+
+/// One budget is counted again where its shard is in use, the other one with its shard; both are lost meanwhile and begun anew.
+#[test]
+fn a_budget_that_is_begun_anew_while_it_is_counted_is_not_taken_for_counted() {
+    let shard = |name: &str| id(name, None).shard(SHARDS);
+    let name_beside = |closed: &str| {
+        let mut names = (0..).map(|number| format!("restored{number}"));
+        names.find(|name| shard(name) != shard(closed)).unwrap()
+    };
+    let (mut lossy, names, _) = Lossy::new("rebuild-anew", &["closed"], |names| {
+        [total(&names[0], 1_000), total(&name_beside(&names[0]), 1_000)].concat()
+    });
+    let (closed, restored) = (&names[0], &name_beside(&names[0]));
+    [closed, restored].into_iter().for_each(|name| lossy.publish(&format!("{name} before"), name, 400));
+    lossy.drain();
+    let (of_closed, of_restored) = (lossy.key(closed), lossy.key(restored));
+    let ask = |(node, key): &(usize, String), verb: &str, more: &[&str]| {
+        lossy.cluster.cli(*node, &[&[verb, key.as_str()][..], more].concat()).unwrap().trim().to_owned()
+    };
+    ask(&of_restored, "DEL", &[]);
+
+    let shards = shard(restored).to_string();
+    let args = ["--budget", closed, "--shards", &shards, "--settle", "3s", "--output", "json"];
+    let mut rebuild = lossy.start(&args);
+    wait_until(DEADLINE, "it is closed", || !ask(&of_closed, "HGET", &["x"]).is_empty());
+    ask(&of_closed, "DEL", &[]);
+    lossy.publish("after", closed, 1_000);
+    wait_until(DEADLINE, "a worker takes from it", || !ask(&of_closed, "HGET", &["t"]).is_empty());
+    // As a turn leaves it that had read the epoch before the shard was marked.
+    ask(&of_restored, "HSET", &["s", "1", "t", "10"]);
+    assert_eq!(rebuild.wait_exit(DEADLINE).unwrap(), Exit::Code(1), "{}", rebuild.log());
+
+    let log = rebuild.log();
+    let summary = &log[log.find("{\n").unwrap_or_else(|| panic!("{log}"))..];
+    let summary = serde_json::Deserializer::from_str(summary).into_iter::<Value>().next().unwrap().unwrap();
+    let lines = lines_of(&summary);
+    assert_eq!(lines[closed]["outcome"], "unchanged", "{lines:?}");
+    assert_eq!(lines[closed]["command"], format!("weir rebuild --budget {closed}"));
+    assert_eq!(lines[restored]["used"], 400, "{lines:?}");
+    assert_eq!(ask(&of_restored, "HGET", &["t"]), "400");
 }
 
 /// Intents are admitted and not committed, their budget is counted again, and they are read again. With another budget of theirs that is

@@ -365,6 +365,34 @@ async fn a_budget_that_is_counted_anew_by_a_server_that_is_behind_is_counted_sin
     assert!(answer.used == 160 && answer.counted_for_ms < HOUR_MS, "{answer:?}");
 }
 
+/// A rebuild whose reply was lost makes its change again.
+#[tokio::test]
+async fn a_budget_that_a_rebuild_has_opened_is_told_from_one_that_was_lost_and_begun_anew() {
+    let server = server();
+    let options = own(&server);
+    let opened = opened(&options).await.unwrap();
+    let mut ledger = ledger(&options, &opened, "weir-0");
+    let mut restorer = begun(&options, &Scope::Lost).await.unwrap().budgets();
+    let (total, span) = (budget("total"), SpanNow::Total);
+    let (_, now) = look(&mut ledger, &total, 1).await;
+    let (closed, held) = (BudgetState::Closed("a run counts it".to_owned()), Held::Add(Account::default()));
+    let close = BudgetChange { found: &BudgetState::Absent, becomes: closed.clone(), span, held };
+    assert_eq!(restorer.change(&total, &close, now).await.unwrap(), BudgetState::Absent);
+    let mut account = Account::default();
+    account.add(0, 60);
+    let open = BudgetChange { found: &closed, becomes: BudgetState::Open, span, held: Held::Add(account) };
+    assert_eq!(restorer.change(&total, &open, now).await.unwrap(), closed);
+    let of_total = |tokens| TakeTurn { span, ..turn(tokens) };
+    assert_eq!(take(&mut ledger, "total", &of_total(100)).await.unwrap().used, 160);
+    assert_eq!(restorer.change(&total, &open, now).await.unwrap(), closed, "it is done already");
+    assert_eq!(take(&mut ledger, "total", &of_total(10)).await.unwrap().used, 170, "and not twice");
+
+    server.query::<()>(&["DEL", &opened.keyspace.budget_key(&total)]).unwrap();
+    assert_eq!(take(&mut ledger, "total", &of_total(10)).await.unwrap().used, 10);
+    assert_eq!(restorer.change(&total, &open, now).await.unwrap(), BudgetState::Open);
+    assert_eq!(take(&mut ledger, "total", &of_total(10)).await.unwrap().used, 20, "nothing was changed");
+}
+
 #[tokio::test]
 async fn a_server_whose_clock_is_wrong_grants_nothing_and_frees_nothing() {
     const HOUR_S: i64 = 3_600;

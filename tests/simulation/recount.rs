@@ -59,11 +59,15 @@ pub async fn restore(world: &World, rebuild: &mut Rebuild) -> Result<(), String>
         }
         world.env.note(|| format!("{id} is counted anew: {account:?}"));
         let span = budget.span.at(&policy.timezone, now);
-        let change = BudgetChange { found, becomes: BudgetState::Open, span, held: Held::Replace(account) };
-        let was = patiently(world, async || restorer.change(id, &change, now).await).await?;
-        // Of a change whose reply was lost, it is what it was to become.
-        if was != *found && was != BudgetState::Open {
-            return Err(format!("{id} was changed meanwhile: it was {found:?}, and is {was:?}"));
+        let (mut found, held) = (found.clone(), Held::Replace(account));
+        loop {
+            let change = BudgetChange { found: &found, becomes: BudgetState::Open, span, held: held.clone() };
+            let was = patiently(world, async || restorer.change(id, &change, now).await).await?;
+            if was == found {
+                break;
+            }
+            // A reply was lost, or a turn that had read the epoch before the mark has begun it anew.
+            found = was;
         }
     }
     Ok(())

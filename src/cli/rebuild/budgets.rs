@@ -32,7 +32,7 @@ use super::{
         Command::{Again, Both, UsedBefore},
         NamedBudgets,
     },
-    patient::PatientRestorer,
+    patient::{MOST_TRIES, PatientRestorer},
     summary::{BudgetLine, BudgetOutcome},
 };
 
@@ -164,11 +164,9 @@ impl Budgets {
             };
             let becomes = if is_short { BudgetState::Closed(line.message.clone()) } else { BudgetState::Open };
             let is_nothing = found == BudgetState::Absent && !is_short && account == Account::default();
-            if !is_nothing {
-                self.restorer
-                    .change(&id, BudgetChange { found: &found, becomes, span, held: Held::Replace(account) }, now)
-                    .await?;
-            }
+            let change = BudgetChange { found: &found, becomes, span, held: Held::Replace(account) };
+            let is_done = is_nothing || self.restorer.change(&id, &change, now).await?;
+            let line = if is_done { line } else { taken_meanwhile(&id, given.is_some()) };
             self.lines.insert(id, line);
         }
         Ok(())
@@ -285,7 +283,7 @@ impl Budgets {
         let span = budget.span.at(&self.policy.timezone, now);
         let ours = BudgetState::Closed(format!("{COUNTING}{}", self.run));
         // Somebody may take from it meanwhile.
-        for _ in 0..10 {
+        for _ in 0..MOST_TRIES {
             let change =
                 BudgetChange { found: &found, becomes: ours.clone(), span, held: Held::Add(Account::default()) };
             let was = self.restorer.try_change(&id, &change, now).await?;
@@ -304,10 +302,12 @@ impl Budgets {
         let span = budget.span.at(&self.policy.timezone, now);
         let mut account = Account::default();
         add(&mut account, span, tokens, now);
-        self.restorer
-            .change(&id, BudgetChange { found, becomes: BudgetState::Open, span, held: Held::Add(account) }, now)
-            .await?;
-        let line = BudgetLine::done(&id, BudgetOutcome::Opened, tokens);
+        let change = BudgetChange { found, becomes: BudgetState::Open, span, held: Held::Add(account) };
+        let line = if self.restorer.change(&id, &change, now).await? {
+            BudgetLine::done(&id, BudgetOutcome::Opened, tokens)
+        } else {
+            taken_meanwhile(&id, true)
+        };
         self.lines.insert(id, line);
         Ok(())
     }
@@ -357,6 +357,14 @@ fn reach_back(extents: &[Extent]) -> bool {
 /// Adds tokens that were used before: they leave a rolling window after a whole window.
 fn add(account: &mut Account, span: SpanNow, tokens: u64, now: Time) {
     account.add(Grain::Bucket.place(span, now.millis()), tokens);
+}
+
+/// What was closed to be counted, and is open although this run has not opened it. Nothing of it is changed: the count may lack what was taken
+/// from it since.
+fn taken_meanwhile(id: &BudgetId, is_use_given: bool) -> BudgetLine {
+    let message = "Redis lost that it was closed, so a worker may have taken from it meanwhile";
+    let command = if is_use_given { Both } else { Again };
+    BudgetLine::unchanged(id, message, command.of(id))
 }
 
 /// What another run has left closed.

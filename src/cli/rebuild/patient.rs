@@ -8,6 +8,9 @@ use weir_redis::rebuild::{BudgetChange, BudgetRestorer, BudgetState, Rebuild};
 
 use super::read::patience;
 
+/// How often a budget is changed at most, each time from what it was found to be.
+pub(super) const MOST_TRIES: usize = 10;
+
 /// Asks again while Redis is unavailable, for as long as the readers do.
 pub(super) struct PatientRestorer(BudgetRestorer);
 
@@ -59,20 +62,28 @@ impl PatientRestorer {
         }
     }
 
-    /// Changes a budget that has to be what was found; its key may have ended meanwhile.
-    pub(super) async fn change(&mut self, id: &BudgetId, change: BudgetChange<'_>, now: Time) -> anyhow::Result<()> {
-        let absent = BudgetState::Absent;
-        let (mut found, mut was) = (change.found, self.try_change(id, &change, now).await?);
-        if was == absent && *found != absent {
-            found = &absent;
-            was = self.try_change(id, &BudgetChange { found, ..change.clone() }, now).await?;
+    /// Changes a budget that has to be what was found; its key may have ended meanwhile. `false`: it is not changed, because it is open
+    /// although this run has not opened it: Redis lost that it was closed, and a worker may have taken from it since.
+    pub(super) async fn change(&mut self, id: &BudgetId, change: &BudgetChange<'_>, now: Time) -> anyhow::Result<bool> {
+        let mut found = change.found.clone();
+        for _ in 0..MOST_TRIES {
+            let was = self.try_change(id, &BudgetChange { found: &found, ..change.clone() }, now).await?;
+            if was == found {
+                return Ok(true);
+            }
+            match was {
+                // Its shard's epoch is the run's mark: so it became by this run, whose reply was lost, or by a turn that had read the epoch
+                // before. All that it was spent for is counted.
+                BudgetState::Open | BudgetState::Closed(_) if self.is_restored(id) => {}
+                BudgetState::Absent => {}
+                BudgetState::Open => return Ok(false),
+                BudgetState::Closed(_) => break,
+            }
+            found = was;
         }
-        // A reply that was lost: it is changed already.
-        anyhow::ensure!(
-            was == *found || was == change.becomes,
+        anyhow::bail!(
             "budget {id} was changed meanwhile: another weir rebuild has taken over, and this one changes nothing of it"
-        );
-        Ok(())
+        )
     }
 }
 

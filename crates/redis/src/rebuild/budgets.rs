@@ -106,8 +106,8 @@ impl BudgetRestorer {
         Ok(states)
     }
 
-    /// Changes a budget, where it is what was found; gives what it was then. To do it again changes nothing. `now` is by a clock that most
-    /// others agree with.
+    /// Changes a budget, where it is what was found; gives what it was then. To do it again changes nothing, and gives the same where that opens
+    /// a closed budget. `now` is by a clock that most others agree with.
     ///
     /// # Errors
     /// Redis is unavailable; or the budget's shard has lost its history, or is another run's.
