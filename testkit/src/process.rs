@@ -17,7 +17,7 @@ use std::{
     },
     path::{Path, PathBuf},
     process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Output, Stdio},
-    sync::mpsc,
+    sync::{Mutex, OnceLock, PoisonError, mpsc},
     time::Duration,
 };
 
@@ -215,12 +215,13 @@ fn is_frozen(pid: libc::pid_t) -> bool {
 #[derive(Debug)]
 pub struct Guarded {
     name: String,
-    guard: Child,
+    // Locked, so that whoever shares it finds out whether it has ended.
+    guard: Mutex<Child>,
     pid: libc::pid_t,
     log: PathBuf,
     // Held for its closing alone.
     _leash: ChildStdin,
-    exit: Option<Exit>,
+    exit: OnceLock<Exit>,
 }
 
 impl Guarded {
@@ -252,7 +253,8 @@ impl Guarded {
             bail!("the guard of {name} said nothing in {GUARD_DEADLINE:?}");
         };
         let pid = line.trim().parse().with_context(|| format!("the guard of {name} said {line:?}, not a pid"))?;
-        Ok(Self { name: name.to_owned(), guard, pid, log: log.to_owned(), _leash: leash, exit: None })
+        let (name, log, exit) = (name.to_owned(), log.to_owned(), OnceLock::new());
+        Ok(Self { name, guard: Mutex::new(guard), pid, log, _leash: leash, exit })
     }
 
     /// The process id of the server itself.
@@ -274,13 +276,13 @@ impl Guarded {
     }
 
     /// How it ended; `None` while it runs.
-    pub fn exit(&mut self) -> Option<Exit> {
-        if self.exit.is_none()
-            && let Ok(Some(status)) = self.guard.try_wait()
-        {
-            self.exit = Some(told(status));
+    pub fn exit(&self) -> Option<Exit> {
+        if self.exit.get().is_none() {
+            let mut guard = self.guard.lock().unwrap_or_else(PoisonError::into_inner);
+            let status = guard.try_wait().ok().flatten()?;
+            self.exit.get_or_init(|| told(status));
         }
-        self.exit
+        self.exit.get().copied()
     }
 
     /// Waits until it has ended.
@@ -319,7 +321,7 @@ impl Guarded {
         send(self.pid, Signal::Kill);
         if wait_for(KILL_DEADLINE, || self.exit()).is_none() {
             complain(&format!("{} (process {}) still runs {KILL_DEADLINE:?} after SIGKILL", self.name, self.pid));
-            self.exit = Some(Exit::Signal(libc::SIGKILL));
+            self.exit.get_or_init(|| Exit::Signal(libc::SIGKILL));
         }
     }
 

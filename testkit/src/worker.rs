@@ -99,7 +99,7 @@ impl Worker {
     }
 
     /// How it ended; `None` while it runs.
-    pub fn exit(&mut self) -> Option<Exit> {
+    pub fn exit(&self) -> Option<Exit> {
         self.process.exit()
     }
 

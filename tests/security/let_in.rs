@@ -41,7 +41,7 @@ fn with_exactly_the_documented_rights_intents_are_deferred_and_come_back() {
     STAGE.grant("defers", &["kafka run", "kafka deferred"].map(|block| STAGE.lines(block, &scene)).concat());
     let moved = MovedClock::build().unwrap();
     let clock = moved.clock(0).unwrap();
-    let mut worker = scene.worker_by("i", &clock, &[]);
+    let worker = scene.worker_by("i", &clock, &[]);
     // Due at the next full minute, or the one behind it.
     let soon_ms = SystemClock.now().millis() + 30_000;
     scene.publish([intent("later", "user-1", serde_json::json!({"not_before": soon_ms}))]);

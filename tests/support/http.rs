@@ -7,9 +7,15 @@ use testkit::{http, wait_for, worker::Worker};
 
 use super::DEADLINE;
 
-/// The worker's address; waits until it listens.
+/// The worker's address; waits until it listens, and fails at once where it has ended before.
 pub fn address(worker: &Worker) -> String {
-    let found = wait_for(DEADLINE, || worker.address().map(str::to_owned));
+    let found = wait_for(DEADLINE, || {
+        let address = worker.address().map(str::to_owned);
+        if address.is_none() {
+            assert_runs(worker);
+        }
+        address
+    });
     found.unwrap_or_else(|| panic!("the worker does not listen: {}", worker.log()))
 }
 
@@ -34,9 +40,16 @@ pub fn metric(worker: &Worker, name: &str, labels: &str) -> Option<f64> {
     samples.reduce(|sum, value| sum + value)
 }
 
-/// Waits until `/readyz` answers so.
+fn assert_runs(worker: &Worker) {
+    assert_eq!(worker.exit(), None, "the worker has ended: {}", worker.log());
+}
+
+/// Waits until `/readyz` answers so; fails at once where the worker has ended.
 pub fn wait_ready(worker: &Worker) {
-    testkit::wait_until(DEADLINE, "the worker is ready", || get(worker, "/readyz").0 == 200);
+    testkit::wait_until(DEADLINE, "the worker is ready", || {
+        assert_runs(worker);
+        get(worker, "/readyz").0 == 200
+    });
 }
 
 /// The degraded parts that `GET /v1/status` lists, with their messages.

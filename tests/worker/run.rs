@@ -54,6 +54,15 @@ fn paragraph(log: &str) -> String {
 }
 
 #[test]
+fn a_worker_that_has_ended_is_not_waited_for() {
+    let worker = Worker::run(weir(), "no configuration").unwrap();
+    let waited = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| wait_ready(&worker)));
+    let said = *waited.unwrap_err().downcast::<String>().unwrap();
+    let log = worker.log();
+    assert!(said.contains(&format!("the worker has ended: {log}")) && !log.is_empty(), "{said}");
+}
+
+#[test]
 fn readyz_is_503_until_the_partitions_are_assigned_and_livez_200() {
     let scene = Scene::new("ready", 2, POLICY);
     let mut worker = scene.worker("ready");
