@@ -119,7 +119,7 @@ fn go(args: &[&str]) -> Command {
     let mut go = Command::new(fetched("toolchains/bin/go"));
     go.args(args).current_dir(example("go")).env("GOPROXY", "off").env("GOTOOLCHAIN", "local");
     go.env("GOMODCACHE", fetched("examples/go/modules"));
-    go.env("GOFLAGS", "-buildvcs=false").env("CGO_ENABLED", "0");
+    go.env("GOFLAGS", "-buildvcs=false");
     go
 }
 

@@ -84,7 +84,7 @@ fn helm_binary() -> Result<()> {
 
 fn go(args: &[&str]) -> Command {
     let mut go = command(workspace().join(".weir/toolchains/bin/go"), args);
-    go.env("GOBIN", place("bin")).env("GOTOOLCHAIN", "local").env("GOFLAGS", "-buildvcs=false").env("CGO_ENABLED", "0");
+    go.env("GOBIN", place("bin")).env("GOTOOLCHAIN", "local").env("GOFLAGS", "-buildvcs=false");
     go
 }
 

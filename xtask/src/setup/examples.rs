@@ -52,8 +52,6 @@ fn go(folder: PathBuf) -> Result<()> {
         let mut go = command(toolchain("go"), args);
         go.current_dir(workspace().join("examples/go")).env("GOMODCACHE", folder.join("modules"));
         go.env("GOFLAGS", "-modcacherw -buildvcs=false").env("GOTOOLCHAIN", "local");
-        // As the programs that check deploy/ and the tests: Go's own packages are compiled once for all of them.
-        go.env("CGO_ENABLED", "0");
         shell::run(go)?;
     }
     Ok(())
