@@ -114,6 +114,23 @@ fn the_dashboard_shows_every_metric() {
 }
 
 #[test]
+fn whoever_reads_of_a_degraded_route_finds_each_of_its_causes() {
+    let texts = [
+        (ALERTS, "- alert: WeirRouteClosed\n", "- alert: "),
+        ("docs/http.md", "\n| `route` | ", "\n"),
+        ("docs/delivery.md", "`/v1/status` (`route`: ", ")"),
+    ];
+    for (path, begin, end) in texts {
+        let page = read(path);
+        let (_, rest) = page.split_once(begin).unwrap_or_else(|| panic!("{path} lacks {begin:?}"));
+        let text = rest.split(end).next().unwrap();
+        for cause in ["known", "Redis does not answer", "are behind", "have waited for"] {
+            assert!(text.contains(cause), "{path} lacks {cause:?}: {text}");
+        }
+    }
+}
+
+#[test]
 fn each_alert_says_what_it_means_and_what_to_do_and_is_tested() {
     let (names, tests) = (values("alert"), read(TESTS));
     for name in &names {
