@@ -28,6 +28,13 @@ pub(crate) fn run_of(clock: &impl Clock) -> i64 {
 }
 
 /// The turns at one limit, one after the other. One that has no answer is made again with its number, until it is given up.
+///
+/// One that is overtaken ([`is_overtaken`](weir_core::limit::share::is_overtaken)) is treated alike: another process has taken a later turn
+/// under this name, or this one was restored from a snapshot. What it holds may be the other's, so it is given up at once
+/// ([`TakesTurns::not_answered`]); and it gets nothing until the other is no member any more, 10 s after its last turn, at routes 3 s. It does
+/// not go on as a later run, as it does at budgets: its turn would replace what is recorded of the other, so both would hold the same units,
+/// and overtake each other again and again. Budgets know a turn for an hour, which is too long to wait; and tokens are counted when they are
+/// granted, whoever holds them, so there each has its own.
 pub(crate) struct Turns<L: SharedLimit> {
     /// `None` until the first one is made.
     run: Option<i64>,
@@ -131,7 +138,8 @@ pub(crate) trait TakesTurns {
     /// Takes a turn; gives whether to take another one at once.
     async fn take_turn(&mut self) -> Result<bool, StoreError>;
 
-    fn not_answered(&mut self);
+    /// It had no answer, or was overtaken.
+    fn not_answered(&mut self, error: &StoreError);
 
     fn show(&self);
 
@@ -193,7 +201,7 @@ pub(crate) async fn round<T: TakesTurns>(task: &mut T) -> bool {
             }
             let first = || Silence { since: began_at, why: String::new() };
             task.silence().get_or_insert_with(first).why = why;
-            task.not_answered();
+            task.not_answered(&error);
             false
         }
     };

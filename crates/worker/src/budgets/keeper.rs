@@ -172,10 +172,7 @@ where
         if let Err(error) = &answer
             && is_overtaken(error)
         {
-            tracing::warn!(
-                budget = &*budget.name,
-                "{error}: this process was restored from a snapshot, or another one has its name. What it gave back counts as spent"
-            );
+            tracing::warn!(budget = &*budget.name, "{error}. What it gave back counts as spent");
             self.observer.ledger_called(LedgerCall::Failed);
             return self.leases.overtaken(call, run_of(&self.clock));
         }

@@ -10,6 +10,7 @@ use weir_core::{
     activity::Minute,
     activity_log::{ActiveIn, SharedPlaces, SyncReply, SyncRequest, USERS_A_TURN},
     current::Current,
+    limit::share::is_overtaken,
     policy::Policy,
     ports::{Clock, Share, StoreError},
     pressure::{Pressure, PressureRule, PressureState},
@@ -336,9 +337,7 @@ where
         }
         let states = self.view.iter().map(|view| &view.state).chain(&self.before);
         states.for_each(|state| state.places.withdraw_above(0));
-        if self.view.is_some() {
-            self.fair = 0;
-        }
+        self.fair = 0;
     }
 }
 
@@ -366,8 +365,10 @@ where
         self.turn(MEMBER_FOR).await
     }
 
-    fn not_answered(&mut self) {
-        self.give_up_overdue(self.clock.passed());
+    fn not_answered(&mut self, error: &StoreError) {
+        // Whoever has overtaken it may have its places by now.
+        let passed = if is_overtaken(error) { Duration::MAX } else { self.clock.passed() };
+        self.give_up_overdue(passed);
     }
 
     fn show(&self) {

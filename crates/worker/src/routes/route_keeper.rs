@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use weir_core::{
     arrivals::Waiting,
     delivery_signals::Deliveries,
+    limit::share::is_overtaken,
     pace::{Pace, Sample, Throttle, by_ceiling},
     permits::{LEASE, MOST, PermitGrant, PermitTurn, RouteKey, RoutePermits},
     ports::{Clock, Share, StoreError},
@@ -318,8 +319,14 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> TakesTurns for RouteKeeper<P, C> 
         Ok(false)
     }
 
-    fn not_answered(&mut self) {
+    fn not_answered(&mut self, error: &StoreError) {
         let Some(Unanswered { turn, began_at, .. }) = self.turns.unanswered() else { return };
+        if is_overtaken(error) {
+            // Whoever has overtaken it may have its permits by now.
+            let began_at = *began_at;
+            self.state.withdraw_above(0, 0);
+            return self.put_in_force(0, began_at);
+        }
         let silent_for = self.silence.as_ref().map_or(Duration::ZERO, |silence| began_at.saturating_sub(silence.since));
         let most = self.went_by.as_ref().map_or(0, |(_, pace)| pace.most);
         let (permits, began_at) = (self.alone(turn, silent_for).min(most), *began_at);

@@ -4,7 +4,8 @@ use std::cmp::Ordering;
 
 use crate::store_error::StoreError;
 
-const OVERTAKEN: &str = "a later turn was taken before this one";
+const OVERTAKEN: &str = "a later turn was taken under the name of this instance: it was restored from a snapshot, its clock was set back, or \
+                         another process has its name";
 
 /// Why a turn has no answer that comes behind a later one.
 #[must_use]

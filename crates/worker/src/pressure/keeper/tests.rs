@@ -128,6 +128,26 @@ async fn a_turn_that_has_no_answer_is_made_again_as_it_was_and_what_came_meanwhi
 }
 
 #[tokio::test]
+async fn whoever_is_overtaken_gives_up_its_places_at_once_and_asks_again_with_the_same_turn() {
+    let mut world = World::loaded().await;
+    world.turn().await;
+    let places = |world: &World| (world.state().places.left(), world.state().places.held());
+    assert_eq!(places(&world), (1_000, 1_000));
+    world.log.next(Does::Refuses);
+    world.turn().await;
+    let first = world.log.last();
+    assert_eq!(places(&world), (1_000, 1_000), "silence gives nobody else its places");
+    world.log.next(Does::IsAhead);
+    world.turn().await;
+    assert_eq!((world.log.last(), places(&world)), (first.clone(), (0, 0)));
+    assert!(world.status.unsynced().is_some());
+    world.turn().await;
+    assert_eq!((world.log.last(), places(&world)), (first, (0, 0)), "what it gave up does not come back");
+    world.turn().await;
+    assert_eq!((world.log.last().held, places(&world)), (0, (1_000, 1_000)));
+}
+
+#[tokio::test]
 async fn a_turn_is_given_up_once_others_may_have_what_it_was_granted_and_its_users_are_told_by_the_next_one() {
     let mut world = World::loaded().await;
     world.note(0..10);

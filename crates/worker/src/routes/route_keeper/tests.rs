@@ -9,7 +9,7 @@ use std::{
 use arc_swap::ArcSwapOption;
 use weir_core::{
     document::Format,
-    limit::share::TurnNumber,
+    limit::share::{TurnNumber, overtaken},
     pace::{Behind, KeptRates, Lag},
     policy_file::parse_policy,
     routes::Routes,
@@ -245,6 +245,31 @@ async fn a_turn_without_an_answer_is_followed_by_another_one_and_lanes_have_this
     stop.cancel();
     keeper.run(stop).await;
     assert_eq!((state.left(Pool::General, clock.passed()), state.held()), (0, 0), "it has ended");
+}
+
+/// A store that has taken a later turn under this name.
+struct IsAhead;
+
+impl Share<RoutePermits> for IsAhead {
+    async fn turn(&mut self, _: &RouteKey, _: TurnNumber, _: &PermitTurn) -> Result<PermitGrant, StoreError> {
+        Err(overtaken())
+    }
+}
+
+#[tokio::test]
+async fn lanes_have_no_permit_of_an_instance_that_is_overtaken() {
+    let (clock, state) = (Passes::default(), Routes::new().state("email"));
+    state.grant(100, 0, LEASE);
+    let last_look: LastLook = Arc::new(ArcSwapOption::new(Some(look(0))));
+    let (route, cell) = (email("rate = 300"), RouteCell::default());
+    let links = links(IsAhead, clock.clone(), &last_look, &cell);
+    round(&mut RouteKeeper::new(&route, Arc::clone(&state), links, Learnt::before(&route, (0, 0), None))).await;
+    assert_eq!((state.left(Pool::General, clock.passed()), state.held()), (0, 0));
+    let seen = cell.load_full().unwrap();
+    assert!(
+        seen.permits == 0 && seen.trouble.as_ref().is_some_and(|trouble| trouble.contains("under the name")),
+        "{seen:?}"
+    );
 }
 
 #[test]

@@ -10,7 +10,7 @@ use weir_core::{
     activity::ActivityHash,
     activity_log::Cursor,
     class::Filter,
-    limit::share::TurnNumber,
+    limit::share::{TurnNumber, overtaken},
     policy::{Action, Caps, Mode},
     time::Time,
     zone::Zone,
@@ -86,6 +86,8 @@ impl Turn {
 pub(super) enum Does {
     Answers(SyncReply),
     Refuses,
+    /// It has taken a later turn under this name.
+    IsAhead,
     Hangs,
     /// Grants all of the room; the answer is heard so much later, by a process that stands still until then.
     StoodStill(Watch, Duration),
@@ -134,6 +136,7 @@ impl Share<SharedPlaces> for Log {
             }
             Some(Does::Answers(reply)) => Ok(SyncReply { held: held.max(reply.held), ..reply }),
             Some(Does::Refuses) => Err(StoreError::Temporary("no".to_owned())),
+            Some(Does::IsAhead) => Err(overtaken()),
             Some(Does::Hangs) => std::future::pending().await,
         }
     }
