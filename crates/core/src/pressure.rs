@@ -108,7 +108,7 @@ pub struct PressureState {
     exempt: Exempt,
     max: u64,
     throttling: AtomicBool,
-    /// Users who have asked for a place, since somebody has counted them.
+    /// Users who have asked for a place, each once per batch, since somebody has counted them.
     asked: AtomicU64,
 }
 
@@ -275,7 +275,7 @@ impl PressureState {
         !self.is_throttling() && self.places.take(1, passed) > 0
     }
 
-    /// How many users have asked for a place since the last call.
+    /// How many users have asked for a place since the last call, each once per batch.
     #[must_use]
     pub fn take_asked(&self) -> u64 {
         self.asked.swap(0, Ordering::Relaxed)

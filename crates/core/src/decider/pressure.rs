@@ -59,6 +59,7 @@ impl BatchPressure {
         let is_of_rule =
             |intent: &Intent<'_>| all || rule.filter.matches(intent.channel.as_deref(), intent.category.as_deref());
         let (mut users, mut denied, mut placed) = (Vec::new(), Vec::new(), HashSet::default());
+        let mut unplaced: HashSet<ActivityHash, RandomState> = HashSet::default();
         let mut others: Option<HashMap<ActivityHash, usize, RandomState>> = None;
         for (record, decoded) in intents.decoded.iter().enumerate() {
             let Ok(intent) = decoded else { continue };
@@ -77,12 +78,14 @@ impl BatchPressure {
             if seen != Seen::No || placed.contains(&user) || intents.denial(record).is_some() {
                 continue;
             }
-            // In shadow mode, too: what is reported is what would be denied.
-            let has_place = if looks { state.has_place(passed) } else { state.take_place(passed) };
+            // In shadow mode, too: what is reported is what would be denied. A user asks once: instances share places by how many users ask.
+            let has_place =
+                !unplaced.contains(&user) && if looks { state.has_place(passed) } else { state.take_place(passed) };
             if has_place && !looks {
                 placed.insert(user);
             }
             if !has_place {
+                unplaced.insert(user);
                 let others = others.get_or_insert_with(|| others_of(intents, is_of_rule));
                 if others.get(&user).is_none_or(|first| *first > record) {
                     denied.push(record);

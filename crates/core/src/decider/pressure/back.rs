@@ -59,13 +59,10 @@ impl BatchPressure {
     /// Gives the user of a record a place that came back, where one is needed; its own, where that is among these.
     pub(in crate::decider) fn give(&mut self, record: usize, back: &mut BackPlaces) {
         let Some(user) = self.user(record).map(|of| of.user) else { return };
-        let lacks = self.denies(record);
-        if back.users.remove(&user) {
-            // It was taken behind this intent, for which there was none yet.
-            if lacks {
-                self.moved.insert(user, true);
-            }
-        } else if lacks && let Some(other) = back.take() {
+        if !back.users.remove(&user)
+            && self.denies(record)
+            && let Some(other) = back.take()
+        {
             self.placed.remove(&other);
             self.placed.insert(user);
             self.moved.extend([(other, false), (user, true)]);

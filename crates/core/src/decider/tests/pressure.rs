@@ -121,11 +121,12 @@ fn active_users_pass_and_others_need_a_place() {
 }
 
 #[test]
-fn a_user_twice_in_a_batch_takes_one_place() {
+fn a_user_twice_in_a_batch_asks_for_one_place_and_takes_one() {
     let world = World::new(RULE, 1);
-    let found = world.decide(&batch(&[("a", "push"), ("a", "push"), ("b", "push"), ("a", "push")]));
-    assert_eq!(found, ["approved", "approved", "pressure", "approved"]);
+    let found = world.decide(&batch(&[("a", "push"), ("a", "push"), ("b", "push"), ("a", "push"), ("b", "push")]));
+    assert_eq!(found, ["approved", "approved", "pressure", "approved", "pressure"]);
     assert_eq!((world.places(), world.told()), ((0, 0), 1));
+    assert_eq!(world.state.take_asked(), 2, "though b has none");
 }
 
 #[test]
