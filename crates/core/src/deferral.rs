@@ -103,6 +103,21 @@ fn number<N: std::str::FromStr>(text: &[u8]) -> Option<N> {
 }
 
 #[cfg(test)]
+impl Deferral {
+    pub(crate) fn sample(why: DeferReason, count: u32) -> Self {
+        Self {
+            due: Time::from_millis(1_763_661_600_000).unwrap(),
+            topic: Topic { name: "send-intents".into(), id: TopicId(0x0123_4567_89AB_CDEF_FEDC_BA98_7654_3210) },
+            partition: 3,
+            offset: 1234,
+            first_at: Time::from_millis(1_763_650_000_123).unwrap(),
+            why,
+            count,
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
@@ -111,18 +126,6 @@ mod tests {
     fn read(headers: &OurHeaders) -> Option<Deferral> {
         let headers: Vec<_> = headers.iter().map(|(name, value)| (name.as_bytes(), Some(value.as_bytes()))).collect();
         Deferral::of(headers.try_into().unwrap())
-    }
-
-    fn deferral() -> Deferral {
-        Deferral {
-            due: Time::from_millis(1_763_661_600_000).unwrap(),
-            topic: Topic { name: "send-intents".into(), id: TopicId(0x0123_4567_89AB_CDEF_FEDC_BA98_7654_3210) },
-            partition: 3,
-            offset: 1234,
-            first_at: Time::from_millis(1_763_650_000_123).unwrap(),
-            why: DeferReason::QuietHours,
-            count: 1,
-        }
     }
 
     #[test]
@@ -134,7 +137,8 @@ mod tests {
             ("weir-why", "quiet_hours"),
             ("weir-count", "1"),
         ];
-        assert_eq!(*deferral().headers(), expected.map(|(name, value)| (name, value.to_owned())));
+        let headers = Deferral::sample(DeferReason::QuietHours, 1).headers();
+        assert_eq!(*headers, expected.map(|(name, value)| (name, value.to_owned())));
     }
 
     #[test]
@@ -142,11 +146,11 @@ mod tests {
         for (place, value) in
             [(0, "soon"), (0, ""), (1, "t/3/x/"), (1, "t/3"), (1, "t/3/4/short"), (3, "why"), (4, "-1")]
         {
-            let mut headers: Vec<_> = deferral().headers().to_vec();
+            let mut headers: Vec<_> = Deferral::sample(DeferReason::QuietHours, 1).headers().to_vec();
             headers[place].1 = value.to_owned();
             assert_eq!(read(&headers.into()), None, "{place} {value}");
         }
-        let mut headers: Vec<_> = deferral().headers().to_vec();
+        let mut headers: Vec<_> = Deferral::sample(DeferReason::QuietHours, 1).headers().to_vec();
         headers.swap(0, 1);
         assert_eq!(read(&headers.into()), None);
     }

@@ -65,25 +65,15 @@ impl Grounds<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::origin::Topic;
 
     #[test]
     fn each_further_deferral_of_what_is_unavailable_is_twice_as_long_up_to_a_quarter_of_an_hour() {
-        let topic = Topic::from("intents");
-        let before = |why, count| Deferral {
-            due: Time::default(),
-            topic: topic.clone(),
-            partition: 0,
-            offset: 0,
-            first_at: Time::default(),
-            why,
-            count,
-        };
         let minutes = |before: Option<&Deferral>| unavailable_for_ms(before) / 60_000;
         assert_eq!(minutes(None), 1);
-        let series: Vec<i64> = (1..6).map(|count| minutes(Some(&before(DeferReason::Unavailable, count)))).collect();
+        let series: Vec<i64> =
+            (1..6).map(|count| minutes(Some(&Deferral::sample(DeferReason::Unavailable, count)))).collect();
         assert_eq!(series, [2, 4, 8, 15, 15]);
-        assert_eq!(minutes(Some(&before(DeferReason::Unavailable, u32::MAX))), 15);
-        assert_eq!(minutes(Some(&before(DeferReason::QuietHours, 7))), 1, "for the first time");
+        assert_eq!(minutes(Some(&Deferral::sample(DeferReason::Unavailable, u32::MAX))), 15);
+        assert_eq!(minutes(Some(&Deferral::sample(DeferReason::QuietHours, 7))), 1, "for the first time");
     }
 }

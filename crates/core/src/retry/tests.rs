@@ -173,15 +173,8 @@ fn what_is_no_approved_record_becomes_a_dead_letter() {
 /// What becomes of a deferred delivery when it is due.
 fn released(policy: &str, more: &str, now: Time) -> (Destination, Vec<String>) {
     let mut record = approved(more, 1);
-    record.deferral = Some(Deferral {
-        due: time("2026-11-20T09:11:00Z"),
-        topic: "retries".into(),
-        partition: 3,
-        offset: 7,
-        first_at: time("2026-11-20T09:00:00Z"),
-        why: DeferReason::Retry,
-        count: 1,
-    });
+    let (due, first_at) = (time("2026-11-20T09:11:00Z"), time("2026-11-20T09:00:00Z"));
+    record.deferral = Some(Deferral { due, first_at, ..Deferral::sample(DeferReason::Retry, 1) });
     let decider = decider(policy);
     let decoded = decider.decode(&record);
     let ground = Ground {

@@ -37,15 +37,7 @@ fn now() -> Time {
 
 /// A mail that failed twice, and is due now.
 fn third_delivery() -> Deferral {
-    Deferral {
-        due: now(),
-        topic: "retries".into(),
-        partition: 3,
-        offset: 7,
-        first_at: now().plus(-60_000),
-        why: DeferReason::Retry,
-        count: 2,
-    }
+    Deferral { due: now(), first_at: now().plus(-60_000), ..Deferral::sample(DeferReason::Retry, 2) }
 }
 
 /// Intents of these users by channel, with further fields.

@@ -25,7 +25,7 @@ fn a_retry_takes_a_permit_and_without_one_it_waits_as_a_retry() {
         outputs[2].headers.iter().map(|(name, value)| (name.as_bytes(), Some(value.as_bytes()))).collect();
     let deferral = Deferral::of(headers.try_into().unwrap()).unwrap();
     assert!(deferral.is_until_retry() && deferral.waits_for_route(), "{deferral:?}");
-    assert_eq!((deferral.count, deferral.partition, deferral.offset), (2, 3, 7));
+    assert_eq!((deferral.count, deferral.partition, deferral.offset), (2, 3, 1234));
 
     // Its lane brings the permits.
     let mut waiting = due(2, "");
