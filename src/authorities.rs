@@ -1,16 +1,13 @@
 //! Certificate authorities to trust, read and checked once: what takes them later cannot fail on them.
 
-use std::{
-    io,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use rustls::{
     RootCertStore,
     pki_types::{CertificateDer, pem::PemObject},
 };
 
-use crate::files::read_bytes;
+use crate::files::read_or_say;
 
 /// The largest file of certificate authorities, in bytes: those of a whole system take some 250 kB.
 const MAX_BYTES: usize = 2 * 1024 * 1024;
@@ -25,12 +22,9 @@ pub struct Authorities {
 /// Why a file holds no authorities.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoAuthorities {
-    /// The file cannot be read.
-    #[error("cannot be read: {0}")]
+    /// The file cannot be read, or is too large.
+    #[error("{0}")]
     NoFile(String),
-    /// It is too large.
-    #[error("is larger than {MAX_BYTES} bytes")]
-    TooLarge,
     /// No certificate in it.
     #[error("has no certificate in it (PEM: -----BEGIN CERTIFICATE-----)")]
     Empty,
@@ -45,7 +39,7 @@ impl Authorities {
     /// # Errors
     /// It cannot be read, has none, or has one that cannot be trusted.
     pub fn read(file: &Path) -> Result<Self, NoAuthorities> {
-        Self::check(content(file)?, file)
+        Self::check(read(file)?, file)
     }
 
     fn check(pem: Vec<u8>, file: &Path) -> Result<Self, NoAuthorities> {
@@ -60,7 +54,7 @@ impl Authorities {
     /// What the file has now, if it has changed. While it holds no authorities, those from before stay in force.
     #[must_use]
     pub fn replaced(&self) -> Option<Self> {
-        let found = match content(&self.file) {
+        let found = match read(&self.file) {
             Ok(pem) if pem == self.pem => return None,
             found => found.and_then(|pem| Self::check(pem, &self.file)),
         };
@@ -90,11 +84,6 @@ impl std::fmt::Debug for Authorities {
     }
 }
 
-fn content(file: &Path) -> Result<Vec<u8>, NoAuthorities> {
-    read_bytes(file, MAX_BYTES).map_err(|error| {
-        if error.kind() == io::ErrorKind::FileTooLarge {
-            return NoAuthorities::TooLarge;
-        }
-        NoAuthorities::NoFile(error.to_string())
-    })
+fn read(file: &Path) -> Result<Vec<u8>, NoAuthorities> {
+    read_or_say(file, MAX_BYTES).map_err(NoAuthorities::NoFile)
 }

@@ -8,11 +8,8 @@ use std::{
 
 use weir_core::document::MAX_DOCUMENT_BYTES;
 
-/// Reads a file of at most so many bytes.
-///
-/// # Errors
-/// It cannot be read; of the kind [`io::ErrorKind::FileTooLarge`] where it is larger.
-pub fn read_bytes(path: &Path, most_bytes: usize) -> io::Result<Vec<u8>> {
+/// A file of at most so many bytes; an error of the kind [`io::ErrorKind::FileTooLarge`] where it is larger.
+fn read_bytes(path: &Path, most_bytes: usize) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(most_bytes as u64 + 1).read_to_end(&mut bytes)?;
     if bytes.len() > most_bytes {
@@ -21,10 +18,23 @@ pub fn read_bytes(path: &Path, most_bytes: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Reads a file of at most so many bytes.
+///
+/// # Errors
+/// It cannot be read, or is larger, in words that go on after its name: "cannot be read: ...".
+pub fn read_or_say(path: &Path, most_bytes: usize) -> Result<Vec<u8>, String> {
+    read_bytes(path, most_bytes).map_err(|error| {
+        if error.kind() == io::ErrorKind::FileTooLarge {
+            return format!("is larger than {most_bytes} bytes");
+        }
+        format!("cannot be read: {error}")
+    })
+}
+
 /// Reads a text of at most so many bytes.
 ///
 /// # Errors
-/// As for [`read_bytes`], or it is not UTF-8.
+/// It cannot be read, or is not UTF-8; of the kind [`io::ErrorKind::FileTooLarge`] where it is larger.
 pub fn read_text(path: &Path, most_bytes: usize) -> io::Result<String> {
     String::from_utf8(read_bytes(path, most_bytes)?)
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "stream did not contain valid UTF-8"))

@@ -19,7 +19,7 @@ use weir_core::{
 use weir_kafka::properties::check;
 
 use super::{Secret, SecretFile, TokenFile, keys::REFUSED_PROPERTIES, layers::Layers, log_filter};
-use crate::{authorities::Authorities, files::read_bytes, object_store::Location};
+use crate::{authorities::Authorities, files::read_or_say, object_store::Location};
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
 pub(super) const MINUTE: Duration = Duration::from_secs(60);
@@ -279,15 +279,16 @@ pub(super) fn secret_file(node: &Node, layers: &Layers<'_>) -> Parsed<PathBuf> {
 
 /// The secret in a file, without the line's end.
 pub(super) fn read_secret(path: &Path) -> Parsed<Secret> {
-    let text = String::from_utf8(read(path, MAX_SECRET_BYTES)?)
-        .map_err(|_| format!("names {}, which is not UTF-8", path.display()))?;
+    let name = path.display();
+    let bytes = read_or_say(path, MAX_SECRET_BYTES).map_err(|problem| format!("names {name}, which {problem}"))?;
+    let text = String::from_utf8(bytes).map_err(|_| format!("names {name}, which is not UTF-8"))?;
     match text.trim_end_matches(['\r', '\n']) {
-        "" => Err(format!("names {}, which is empty", path.display())),
+        "" => Err(format!("names {name}, which is empty")),
         marked if marked.starts_with('\u{FEFF}') => {
-            Err(format!("names {}, which begins with a byte order mark: save it without one", path.display()))
+            Err(format!("names {name}, which begins with a byte order mark: save it without one"))
         }
         secret if secret.chars().any(char::is_control) => {
-            Err(format!("names {}, which has more than one line, or control characters", path.display()))
+            Err(format!("names {name}, which has more than one line, or control characters"))
         }
         secret => Ok(Secret::new(secret)),
     }
@@ -328,16 +329,4 @@ fn bearer_tokens(given: &Secret) -> Parsed<Vec<Secret>> {
 pub(super) fn authorities(node: &Node, layers: &Layers<'_>) -> Parsed<Authorities> {
     let path = path(node, layers)?;
     Authorities::read(&path).map_err(|error| format!("names {}, which {error}", path.display()))
-}
-
-fn read(path: &Path, most_bytes: usize) -> Parsed<Vec<u8>> {
-    read_bytes(path, most_bytes).map_err(|error| {
-        let is_too_large = error.kind() == std::io::ErrorKind::FileTooLarge;
-        let problem = if is_too_large {
-            format!("is larger than {most_bytes} bytes")
-        } else {
-            format!("cannot be read: {error}")
-        };
-        format!("names {}, which {problem}", path.display())
-    })
 }

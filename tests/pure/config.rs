@@ -608,7 +608,9 @@ fn a_secret_may_be_in_a_file() {
         Some(folder.path().join("token"))
     );
     std::fs::write(folder.path().join("marked"), "\u{FEFF}abc\n").unwrap();
+    std::fs::write(folder.path().join("large"), "a".repeat(65_537)).unwrap();
     for (file, reason) in [
+        ("large", "is larger than 65536 bytes"),
         ("empty", "is empty"),
         ("lines", "more than one line"),
         ("marked", "begins with a byte order mark"),

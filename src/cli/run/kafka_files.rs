@@ -16,7 +16,7 @@ use weir_kafka::{client::KafkaOptions, property_files::PropertyFiles, topics};
 use crate::{
     cli::assemble,
     config::{KafkaSettings, Secret, SecretFile},
-    files::read_bytes,
+    files::read_or_say,
 };
 
 /// Properties that name a file, which librdkafka reads when a client is created.
@@ -176,8 +176,8 @@ fn values(contents: &Contents) -> BTreeMap<String, String> {
 }
 
 fn digest(name: &str, path: &Path) -> Result<Content, String> {
-    let bytes = read_bytes(path, MAX_BYTES)
-        .map_err(|error| format!("kafka.properties.{name} names {}, which cannot be read: {error}", path.display()))?;
+    let bytes = read_or_say(path, MAX_BYTES)
+        .map_err(|problem| format!("kafka.properties.{name} names {}, which {problem}", path.display()))?;
     Ok(Content::Digest(Sha256::digest(bytes).into()))
 }
 
