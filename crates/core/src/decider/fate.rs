@@ -125,10 +125,10 @@ impl Fates {
         Fate::of(&self.results[record].disposition, self)
     }
 
-    /// Whether the store has answered that it had not recorded a record before this round.
-    pub(super) fn was_unrecorded(&self, record: usize) -> bool {
+    /// Whether the store has answered that a record was not recorded between `since` and this round.
+    pub(super) fn was_unrecorded(&self, record: usize, since: Time) -> bool {
         let answer = self.results[record].request().and_then(|request| self.answer(request));
-        answer.is_some_and(|answer| answer.verdict != AdmitVerdict::Replayed)
+        answer.is_some_and(|answer| answer.verdict != AdmitVerdict::Replayed || answer.at < since)
     }
 
     /// The store's answer to a request; `None`: it has none, or not yet.

@@ -9,6 +9,7 @@ use super::{GateResult, RequestIndex};
 use crate::{
     lease::{Claim, LeaseNumber, Lender},
     routes::Taken,
+    time::Time,
 };
 
 /// What a batch that is given up keeps until it is judged again.
@@ -22,11 +23,15 @@ pub struct KeptLimits {
 /// The tokens of intents that the store has recorded, or may have: one set for each, of the last round in which it was asked with tokens.
 /// That is enough, whichever round it was recorded in: tokens of a later round count no less long, and they are granted before the others
 /// go back. Until that round ends there are both: nothing is approved by a lease that has ended. Dropped, they count as spent.
-#[derive(Default)]
-pub struct KeptTokens(Vec<KeptRound>);
+pub struct KeptTokens {
+    rounds: Vec<KeptRound>,
+    since: Time,
+}
 
 /// Those of one round.
 pub(super) struct KeptRound {
+    /// The clock that it was judged by.
+    pub(super) now: Time,
     pub(super) lender: Arc<dyn Lender>,
     pub(super) claim: Arc<Claim>,
     pub(super) leases: Vec<Option<LeaseNumber>>,
@@ -43,17 +48,32 @@ pub(super) struct KeptSet {
     pub(super) cost: u8,
 }
 
+impl Default for KeptTokens {
+    fn default() -> Self {
+        Self { rounds: Vec::new(), since: Time::MAX }
+    }
+}
+
 impl KeptTokens {
     pub(super) const fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.rounds.is_empty()
+    }
+
+    /// The earliest clock of a round that has kept some. Nothing is recorded at a time before the clock of its round, so an earlier reader
+    /// has asked for what was recorded before this.
+    pub(super) const fn since(&self) -> Time {
+        self.since
     }
 
     fn has(&self, record: usize) -> bool {
-        self.0.iter().any(|round| round.sets.binary_search_by_key(&record, |kept| kept.record).is_ok())
+        self.rounds.iter().any(|round| round.sets.binary_search_by_key(&record, |kept| kept.record).is_ok())
     }
 
     pub(super) fn add(&mut self, round: Option<KeptRound>) {
-        self.0.extend(round);
+        if let Some(round) = round {
+            self.since = self.since.min(round.now);
+            self.rounds.push(round);
+        }
     }
 
     /// The requests of the records that have some, ascending.
@@ -67,7 +87,7 @@ impl KeptTokens {
 
     /// Gives back those of these records.
     pub(super) fn give_back(&mut self, is_back: impl Fn(usize) -> bool) {
-        self.0.retain_mut(|KeptRound { lender, claim, leases, sets }| {
+        self.rounds.retain_mut(|KeptRound { lender, claim, leases, sets, .. }| {
             let mut of_sets = vec![0; claim.sets.len()];
             sets.retain(|KeptSet { record, set, cost }| {
                 let is_back = is_back(*record);

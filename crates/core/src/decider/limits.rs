@@ -62,12 +62,14 @@ impl BatchLimits {
         denial.or_else(|| budgets.as_ref()?.denial(record))
     }
 
-    /// Gives back what was kept of intents that this round has spent other tokens for, and of those that were not recorded before it.
+    /// Gives back what was kept of intents that this round has spent other tokens for, and of those that no round before it has recorded:
+    /// where an earlier reader had, that one has paid.
     pub(super) fn settle_kept(&mut self, fates: &Fates) {
         let Self { budgets, kept, .. } = self;
         if !kept.is_empty() {
+            let since = kept.since();
             let is_spent = |record| budgets.as_ref().is_some_and(|budgets| budgets.is_spent(record, fates));
-            kept.give_back(|record| is_spent(record) || fates.was_unrecorded(record));
+            kept.give_back(|record| is_spent(record) || fates.was_unrecorded(record, since));
         }
     }
 

@@ -9,6 +9,8 @@ const POLICY: &str = "[[on_unavailable]]\nchannel = \"push\"\naction = \"approve
 const PASSED: Duration = Duration::from_secs(100);
 const REQUEST: RequestIndex = RequestIndex::next(&[]);
 const DENIED: AdmitVerdict = AdmitVerdict::Denied { cap: 0, used: 1, blocking: None };
+/// The clock of the first round, in milliseconds from that of the last one.
+const FIRST_MS: i64 = -10;
 
 fn now() -> Time {
     Time::from_rfc3339("2026-11-20T09:00:00Z").unwrap()
@@ -19,8 +21,20 @@ fn one() -> Campaigns {
     Campaigns(vec![r#"{"id":"1","user_id":"u","channel":"push"}"#.to_owned()])
 }
 
+fn first<'b>(records: &'b Campaigns, decoded: &'b [Decoded<'b>]) -> GatedBatch<'b, Campaigns> {
+    gated_at(now().plus(FIRST_MS), (records, decoded), KeptTokens::default())
+}
+
 fn gated<'b>(records: &'b Campaigns, decoded: &'b [Decoded<'b>], kept: KeptTokens) -> GatedBatch<'b, Campaigns> {
-    let ground = Ground { passed: PASSED, budgets: Some(PATIENCE), read_before: ReadBefore::All, ..ground(now()) };
+    gated_at(now(), (records, decoded), kept)
+}
+
+fn gated_at<'b>(
+    now: Time,
+    (records, decoded): (&'b Campaigns, &'b [Decoded<'b>]),
+    kept: KeptTokens,
+) -> GatedBatch<'b, Campaigns> {
+    let ground = Ground { passed: PASSED, budgets: Some(PATIENCE), read_before: ReadBefore::All, ..ground(now) };
     decider(POLICY).begin(DecodedBatch { records, decoded }, ground).keeping(kept)
 }
 
@@ -48,7 +62,7 @@ fn back(
 ) -> [u64; 2] {
     let records = one();
     let decoded = decider(POLICY).decode(&records);
-    let (mut asked, first) = with_tokens(gated(&records, &decoded, KeptTokens::default()));
+    let (mut asked, first) = with_tokens(first(&records, &decoded));
     ask_in_vain(&mut asked);
     let kept = asked.give_up().tokens;
     assert_eq!(first.back(), 0, "it may be recorded");
@@ -73,16 +87,39 @@ fn once_the_store_answers_an_intent_has_paid_once_if_it_is_approved_and_nothing_
         (AdmitVerdict::Allowed, 0, [1, 0], "it is recorded now"),
         (AdmitVerdict::Replayed, 0, [1, 0], "the same"),
         (AdmitVerdict::Replayed, -1, [0, 1], "it was recorded when it was asked for before"),
+        (AdmitVerdict::Replayed, FIRST_MS, [0, 1], "the same"),
+        (AdmitVerdict::Replayed, FIRST_MS - 1, [1, 1], "an earlier reader has recorded it, and has paid"),
         (DENIED, 0, [1, 1], "it is not approved, and was not recorded"),
         (AdmitVerdict::Duplicate, 0, [1, 1], "the same"),
     ] {
         assert_eq!(back(with_tokens, answered(verdict, ms)), expected, "{why}");
     }
-    for (verdict, expected, why) in [
-        (AdmitVerdict::Replayed, [0, 0], "whatever is left of the budget by now"),
-        (DENIED, [1, 0], "it was not recorded, and is suppressed"),
+    for (verdict, ms, expected, why) in [
+        (AdmitVerdict::Replayed, -1, [0, 0], "whatever is left of the budget by now"),
+        (AdmitVerdict::Replayed, FIRST_MS - 1, [1, 0], "an earlier reader has paid"),
+        (DENIED, 0, [1, 0], "it was not recorded, and is suppressed"),
     ] {
-        assert_eq!(back(without_tokens, answered(verdict, -1)), expected, "{why}");
+        assert_eq!(back(without_tokens, answered(verdict, ms)), expected, "{why}");
+    }
+}
+
+#[test]
+fn an_intent_has_paid_once_whichever_round_has_recorded_it() {
+    let records = one();
+    let decoded = decider(POLICY).decode(&records);
+    for (admitted_ms, paid) in [(FIRST_MS - 1, 0), (FIRST_MS, 1), (FIRST_MS / 2, 1)] {
+        let (mut kept, mut heard) = (KeptTokens::default(), Vec::new());
+        for ms in [FIRST_MS, FIRST_MS / 2] {
+            let (mut asked, of_round) = with_tokens(gated_at(now().plus(ms), (&records, &decoded), kept));
+            ask_in_vain(&mut asked);
+            kept = asked.give_up().tokens;
+            heard.push(of_round);
+        }
+        let (asked, of_last) = with_tokens(gated(&records, &decoded, kept));
+        answered(AdmitVerdict::Replayed, admitted_ms)(asked);
+        heard.push(of_last);
+        let back: u64 = heard.iter().map(Heard::back).sum();
+        assert_eq!(3 - back, paid, "admitted {admitted_ms} ms from now");
     }
 }
 
@@ -112,7 +149,7 @@ fn without_an_answer_an_intent_keeps_one_set_of_tokens() {
 fn tokens_are_kept_while_a_budget_is_waited_for() {
     let records = one();
     let decoded = decider(POLICY).decode(&records);
-    let (mut asked, first) = with_tokens(gated(&records, &decoded, KeptTokens::default()));
+    let (mut asked, first) = with_tokens(first(&records, &decoded));
     ask_in_vain(&mut asked);
     let waits = gated(&records, &decoded, asked.give_up().tokens);
     let (mut asked, second) = with_tokens(gated(&records, &decoded, waits.give_up().tokens));

@@ -9,7 +9,7 @@ use weir_core::{
     ports::Ledger,
 };
 
-use super::*;
+use super::{again::Moving, *};
 
 /// The ledger of budgets, which may be away.
 #[derive(Clone)]
@@ -104,23 +104,23 @@ struct Fails {
     with: fn() -> StoreError,
     /// Whether it records all the same.
     records: bool,
-    recorded: BTreeSet<u64>,
+    recorded: BTreeMap<u64, Time>,
+    /// It moves on with each call.
+    clock: Moving,
 }
 
 impl Store for Fails {
     async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
         let fails = self.calls > 0;
         self.calls -= usize::from(fails);
+        self.clock.0.fetch_add(1, Relaxed);
         if fails && !self.records {
             return Err((self.with)());
         }
         for (request, answer) in batch.requests.iter().zip(answers) {
-            let (verdict, at) = match self.recorded.insert(request.id.0) {
-                true => (AdmitVerdict::Allowed, batch.now),
-                false => (AdmitVerdict::Replayed, batch.now.plus(-1)),
-            };
+            let found = record(&mut self.recorded, request.id.0, batch.now);
             if !fails {
-                *answer = Some(Answer { verdict, at, ahead: false });
+                *answer = Some(found);
             }
         }
         if fails { Err((self.with)()) } else { Ok(()) }
@@ -142,7 +142,9 @@ fn an_intent_pays_once_however_often_the_store_is_asked_until_it_answers() {
     let pays_once = |with: fn() -> StoreError, records: bool| {
         let (budget, ledger) = (budget(Selection::default(), WhenUnavailable::Wait), ledger());
         let world = World { budgets: vec![budget.clone()], tokens: Some(ledger.clone()), ..World::default() };
-        let (end, world) = run_with(Fails { calls: 5, with, records, recorded: BTreeSet::new() }, world);
+        let clock = Moving::default();
+        let store = Fails { calls: 5, with, records, recorded: BTreeMap::new(), clock: clock.clone() };
+        let (end, world) = run_by(clock, store, world);
         end.unwrap();
         each_once(&world);
         assert_eq!(used(&budget, ledger), RECORDS.unsigned_abs(), "recorded: {records}");
