@@ -258,6 +258,11 @@ impl Fate {
         }
     }
 
+    /// Whether it is suppressed because a budget has no tokens for it.
+    pub(super) const fn lacks_tokens(self) -> bool {
+        matches!(self, Self::Suppressed(Denier::Gate((GateReason::Budget(_) | GateReason::BudgetUnavailable, _)), _))
+    }
+
     /// Whether the tokens that it was granted of a budget are spent, once its batch is decided, which was judged at `now`. `uncounted`:
     /// when an admission was that the budget has not counted.
     pub(super) fn pays(self, now: Time, uncounted: Range<Time>) -> bool {

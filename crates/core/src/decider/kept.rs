@@ -100,4 +100,9 @@ impl KeptTokens {
             !sets.is_empty()
         });
     }
+
+    /// Whether there are some of these records.
+    pub(super) fn has_any(&self, is_one: impl Fn(usize) -> bool) -> bool {
+        self.rounds.iter().flat_map(|round| &round.sets).any(|kept| is_one(kept.record))
+    }
 }

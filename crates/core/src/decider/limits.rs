@@ -68,9 +68,14 @@ impl BatchLimits {
         let Self { budgets, kept, .. } = self;
         if !kept.is_empty() {
             let since = kept.since();
-            let is_spent = |record| budgets.as_ref().is_some_and(|budgets| budgets.is_spent(record, fates));
-            kept.give_back(|record| is_spent(record) || fates.was_unrecorded(record, since));
+            kept.give_back(goes_back(budgets.as_ref(), fates, since));
         }
+    }
+
+    /// Whether that gives something back.
+    pub(super) fn frees_kept(&self, fates: &Fates) -> bool {
+        let Self { budgets, kept, .. } = self;
+        kept.has_any(goes_back(budgets.as_ref(), fates, kept.since()))
     }
 
     /// The batch is not decided: gives back all tokens but those of what is recorded, or may be. Whoever judges it again claims the same
@@ -86,5 +91,13 @@ impl BatchLimits {
     /// The permits of all records that have some.
     pub(super) fn permits(&mut self) -> Vec<Taken> {
         self.capacity.take().map(|capacity| capacity.used(|_| true)).unwrap_or_default()
+    }
+}
+
+/// Whether the tokens go back that rounds from `since` on have kept of a record.
+fn goes_back(budgets: Option<&BatchBudgets>, fates: &Fates, since: Time) -> impl Fn(usize) -> bool {
+    move |record| {
+        let is_spent = budgets.is_some_and(|budgets| budgets.is_spent(record, fates));
+        is_spent || fates.was_unrecorded(record, since)
     }
 }

@@ -145,6 +145,50 @@ fn without_an_answer_an_intent_keeps_one_set_of_tokens() {
     assert_eq!(back(with_tokens, is_not_committed), [1, 0], "the same");
 }
 
+/// The store answers this, and the batch is given up; whether an intent lacked what the batch gives back.
+fn lacks(expected: bool, verdict: AdmitVerdict, ms: i64) -> impl for<'b> FnOnce(AskedBatch<'b, Campaigns>) {
+    move |mut asked: AskedBatch<'_, Campaigns>| {
+        asked.answer(vec![Some(Answer { verdict, at: now().plus(ms), ahead: false })]);
+        assert_eq!(asked.lacks_kept_tokens(), expected, "{verdict:?}");
+        drop(asked.give_up());
+    }
+}
+
+#[test]
+fn a_batch_is_judged_again_where_an_intent_is_denied_tokens_that_the_batch_gives_back() {
+    assert_eq!(back(without_tokens, lacks(true, DENIED, 0)), [1, 0], "what it lacks has come back");
+    assert_eq!(back(without_tokens, lacks(false, AdmitVerdict::Duplicate, 0)), [1, 0], "it is known by another record");
+    assert_eq!(back(without_tokens, lacks(false, AdmitVerdict::Replayed, -1)), [0, 0], "it is approved");
+    assert_eq!(back(with_tokens, lacks(false, AdmitVerdict::Allowed, 0)), [1, 0], "the same");
+    assert_eq!(back(with_tokens, lacks(false, DENIED, 0)), [1, 1], "a cap denies it");
+    let is_silent = |mut asked: AskedBatch<'_, Campaigns>| {
+        ask_in_vain(&mut asked);
+        assert!(!asked.lacks_kept_tokens(), "it may be recorded");
+    };
+    assert_eq!(back(without_tokens, is_silent), [0, 0]);
+}
+
+/// Of two intents the first one has its tokens.
+fn with_tokens_for_one(gated: GatedBatch<'_, Campaigns>) -> (AskedBatch<'_, Campaigns>, Heard) {
+    let mut answers = granted(gated.claim().unwrap(), 2);
+    answers.outcomes[1] = Outcome::Denied(0);
+    funded(gated, answers)
+}
+
+#[test]
+fn tokens_that_a_batch_gives_back_are_for_any_of_its_intents() {
+    let intent = |id: u8| format!(r#"{{"id":"{id}","user_id":"u{id}","channel":"push"}}"#);
+    let records = Campaigns(vec![intent(1), intent(2)]);
+    let decoded = decider(POLICY).decode(&records);
+    let (mut asked, _first) = with_tokens_for_one(first(&records, &decoded));
+    ask_in_vain(&mut asked);
+    assert!(!asked.lacks_kept_tokens(), "nothing was kept before");
+    let (mut asked, _second) = with_tokens_for_one(gated(&records, &decoded, asked.give_up().tokens));
+    let answer = |verdict| Some(Answer { verdict, at: now(), ahead: false });
+    asked.answer(vec![answer(AdmitVerdict::Allowed), answer(DENIED)]);
+    assert!(asked.lacks_kept_tokens(), "one set too many is kept for the first");
+}
+
 #[test]
 fn tokens_are_kept_while_a_budget_is_waited_for() {
     let records = one();
