@@ -23,6 +23,10 @@ pub struct KeptLimits {
 /// The tokens of intents that the store has recorded, or may have: one set for each, of the last round in which it was asked with tokens.
 /// That is enough, whichever round it was recorded in: tokens of a later round count no less long, and they are granted before the others
 /// go back. Until that round ends there are both: nothing is approved by a lease that has ended. Dropped, they count as spent.
+///
+/// The exception is an intent that takes from other budgets in the later round, because a period has ended or the policy has changed: those of
+/// the earlier round get their tokens back, though it may have been recorded then. Nobody approves in a period that has ended, and by the new
+/// policy the intent does not count in the other budgets.
 pub struct KeptTokens {
     rounds: Vec<KeptRound>,
     since: Time,
