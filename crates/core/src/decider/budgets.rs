@@ -245,7 +245,8 @@ impl BatchBudgets {
         let spent = (0..self.wanted.len()).filter(|record| self.is_spent(*record, fates));
         let of = |record: usize| KeptSet { record, set: self.wanted[record].set, cost: self.wanted[record].cost };
         let sets: Vec<KeptSet> = spent.map(of).collect();
-        (!sets.is_empty()).then(|| KeptRound { lender, claim: Arc::clone(&self.claim), leases: self.leases(), sets })
+        let (now, claim, leases) = (self.now, Arc::clone(&self.claim), self.leases());
+        (!sets.is_empty()).then_some(KeptRound { now, lender, claim, leases, sets })
     }
 
     /// Whether the tokens that a record was granted are spent whatever becomes of its batch: it is recorded, or may be.

@@ -35,6 +35,14 @@ impl<'b, R: Records> AskedBatch<'b, R> {
         (DecidedBatch { asked: self, back }, Settlement::new(permits.unwrap_or_default(), stakes))
     }
 
+    /// Whether an intent would be suppressed for want of tokens while the batch gives back what it has kept of rounds before. Given up and
+    /// judged again at once, it claims these.
+    #[must_use]
+    pub fn lacks_kept_tokens(&self) -> bool {
+        let lacks_tokens = |record| self.fate(record).lacks_tokens();
+        self.gated.limits.frees_kept(&self.fates) && (0..self.fates.results.len()).any(lacks_tokens)
+    }
+
     /// Gives the batch up, to be judged again: what it [keeps](super::GatedBatch::keeping) until then. The rest goes back.
     #[must_use]
     pub fn give_up(mut self) -> KeptLimits {

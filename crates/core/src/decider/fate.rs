@@ -116,10 +116,10 @@ impl Fates {
         Fate::of(&self.results[record].disposition, self)
     }
 
-    /// Whether the store has answered that it had not recorded a record before this round.
-    pub(super) fn was_unrecorded(&self, record: usize) -> bool {
+    /// Whether the store has answered that a record was not recorded between `since` and this round.
+    pub(super) fn was_unrecorded(&self, record: usize, since: Time) -> bool {
         let answer = self.results[record].request().and_then(|request| self.answer(request));
-        answer.is_some_and(|answer| answer.verdict != AdmitVerdict::Replayed)
+        answer.is_some_and(|answer| answer.verdict != AdmitVerdict::Replayed || answer.at < since)
     }
 
     /// The store's answer to a request; `None`: it has none, or not yet.
@@ -246,6 +246,11 @@ impl Fate {
             GateReason::Budget(_) | GateReason::BudgetUnavailable | GateReason::BudgetWaits => true,
             GateReason::Stopped | GateReason::Expired | GateReason::TooEarly | GateReason::QuietHours => false,
         }
+    }
+
+    /// Whether it is suppressed because a budget has no tokens for it.
+    pub(super) const fn lacks_tokens(self) -> bool {
+        matches!(self, Self::Suppressed(Denier::Gate((GateReason::Budget(_) | GateReason::BudgetUnavailable, _)), _))
     }
 
     /// Whether the tokens that it was granted of a budget are spent, once its batch is decided, which was judged at `now`. `uncounted`:

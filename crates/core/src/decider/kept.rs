@@ -9,6 +9,7 @@ use super::{GateResult, RequestIndex};
 use crate::{
     lease::{BudgetUse, Claim, LeaseNumber, Lender},
     routes::Taken,
+    time::Time,
 };
 
 /// What a batch that is given up keeps until it is judged again.
@@ -23,11 +24,19 @@ pub struct KeptLimits {
 /// That is enough, whichever round it was recorded in: the lease of a later round ends behind all rounds before it, so its tokens count for
 /// a window of each, and they are granted before the others go back. Until that round ends there are both: nothing is approved by a lease
 /// that has ended. Dropped, they count as spent.
-#[derive(Default)]
-pub struct KeptTokens(Vec<KeptRound>);
+///
+/// The exception is an intent that takes from other budgets in the later round, because a period has ended or the policy has changed: those of
+/// the earlier round get their tokens back, though it may have been recorded then. Nobody approves in a period that has ended, and by the new
+/// policy the intent does not count in the other budgets.
+pub struct KeptTokens {
+    rounds: Vec<KeptRound>,
+    since: Time,
+}
 
 /// Those of one round.
 pub(super) struct KeptRound {
+    /// The clock that it was judged by.
+    pub(super) now: Time,
     pub(super) lender: Arc<dyn Lender>,
     pub(super) claim: Arc<Claim>,
     pub(super) leases: Vec<Option<LeaseNumber>>,
@@ -44,6 +53,12 @@ pub(super) struct KeptSet {
     pub(super) cost: u8,
 }
 
+impl Default for KeptTokens {
+    fn default() -> Self {
+        Self { rounds: Vec::new(), since: Time::MAX }
+    }
+}
+
 impl KeptRound {
     fn set_of(&self, record: usize) -> Option<&KeptSet> {
         self.sets.binary_search_by_key(&record, |kept| kept.record).ok().map(|place| &self.sets[place])
@@ -52,11 +67,17 @@ impl KeptRound {
 
 impl KeptTokens {
     pub(super) const fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.rounds.is_empty()
+    }
+
+    /// The earliest clock of a round that has kept some. Nothing is recorded at a time before the clock of its round, so an earlier reader
+    /// has asked for what was recorded before this.
+    pub(super) const fn since(&self) -> Time {
+        self.since
     }
 
     fn has(&self, record: usize) -> bool {
-        self.0.iter().any(|round| round.set_of(record).is_some())
+        self.rounds.iter().any(|round| round.set_of(record).is_some())
     }
 
     /// Whether tokens of this budget are among those of a record.
@@ -66,11 +87,14 @@ impl KeptTokens {
             let mut taken = round.claim.sets[set.set as usize].iter().map(|place| &budgets[*place as usize]);
             taken.any(|taken| (&taken.id, taken.span) == (&budget.id, budget.span))
         };
-        self.0.iter().any(|round| round.set_of(record).is_some_and(|set| is_of(round, set)))
+        self.rounds.iter().any(|round| round.set_of(record).is_some_and(|set| is_of(round, set)))
     }
 
     pub(super) fn add(&mut self, round: Option<KeptRound>) {
-        self.0.extend(round);
+        if let Some(round) = round {
+            self.since = self.since.min(round.now);
+            self.rounds.push(round);
+        }
     }
 
     /// The requests of the records that have some, ascending.
@@ -84,7 +108,7 @@ impl KeptTokens {
 
     /// Gives back those of these records.
     pub(super) fn give_back(&mut self, is_back: impl Fn(usize) -> bool) {
-        self.0.retain_mut(|KeptRound { lender, claim, leases, sets }| {
+        self.rounds.retain_mut(|KeptRound { lender, claim, leases, sets, .. }| {
             let mut of_sets = vec![0; claim.sets.len()];
             sets.retain(|KeptSet { record, set, cost }| {
                 let is_back = is_back(*record);
@@ -96,5 +120,10 @@ impl KeptTokens {
             claim.give_back(leases, &tokens, &**lender);
             !sets.is_empty()
         });
+    }
+
+    /// Whether there are some of these records.
+    pub(super) fn has_any(&self, is_one: impl Fn(usize) -> bool) -> bool {
+        self.rounds.iter().flat_map(|round| &round.sets).any(|kept| is_one(kept.record))
     }
 }

@@ -62,13 +62,20 @@ impl BatchLimits {
         denial.or_else(|| budgets.as_ref()?.denial(record))
     }
 
-    /// Gives back what was kept of intents that this round has spent other tokens for, and of those that were not recorded before it.
+    /// Gives back what was kept of intents that this round has spent other tokens for, and of those that no round before it has recorded:
+    /// where an earlier reader had, that one has paid.
     pub(super) fn settle_kept(&mut self, fates: &Fates) {
         let Self { budgets, kept, .. } = self;
         if !kept.is_empty() {
-            let is_spent = |record| budgets.as_ref().is_some_and(|budgets| budgets.is_spent(record, fates));
-            kept.give_back(|record| is_spent(record) || fates.was_unrecorded(record));
+            let since = kept.since();
+            kept.give_back(goes_back(budgets.as_ref(), fates, since));
         }
+    }
+
+    /// Whether that gives something back.
+    pub(super) fn frees_kept(&self, fates: &Fates) -> bool {
+        let Self { budgets, kept, .. } = self;
+        kept.has_any(goes_back(budgets.as_ref(), fates, kept.since()))
     }
 
     /// The batch is not decided: gives back all tokens but those of what is recorded, or may be. Whoever judges it again claims the same
@@ -83,5 +90,13 @@ impl BatchLimits {
 
     pub(super) fn permits(&mut self) -> Vec<Taken> {
         self.capacity.take().map(|capacity| capacity.used(|_| true)).unwrap_or_default()
+    }
+}
+
+/// Whether the tokens go back that rounds from `since` on have kept of a record.
+fn goes_back(budgets: Option<&BatchBudgets>, fates: &Fates, since: Time) -> impl Fn(usize) -> bool {
+    move |record| {
+        let is_spent = budgets.is_some_and(|budgets| budgets.is_spent(record, fates));
+        is_spent || fates.was_unrecorded(record, since)
     }
 }

@@ -84,6 +84,8 @@ where
                 Some(settled) = self.settled.recv() => self.settle(settled),
                 message = self.inbox.recv() => match message {
                     Some(Message::Claim { ticket, claim, wake, reply }) => {
+                        // What came back before the claim was made is taken first: it may have come after the look above.
+                        self.settle_all();
                         // Whoever claims decides: the clock is right.
                         self.leases.begin_run(|| run_of(&self.clock));
                         let funded = match self.leases.claim(ticket, &claim, self.clock.passed()) {

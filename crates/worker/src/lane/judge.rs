@@ -82,6 +82,7 @@ where
                     self.wait_for_budgets(state).await?;
                     kept
                 }
+                Judged::Again(kept) => kept,
             };
             permits = self.permits_again(batch, kept, &mut kept_until);
         }
@@ -126,6 +127,9 @@ where
 
         if let Some(shards) = self.answer(state, &mut asked, rounds).await? {
             return Ok(Judged::Unanswered(shards, self.keep(asked.give_up(), rounds)));
+        }
+        if asked.lacks_kept_tokens() && rounds.may_claim_kept() {
+            return Ok(Judged::Again(self.keep(asked.give_up(), rounds)));
         }
         let admitted = self.clock.passed();
         let since_gate = rounds.asked(admitted);
@@ -196,6 +200,8 @@ enum Judged {
     Unanswered(BTreeSet<u16>, Option<Taken>),
     /// A budget has to be waited for. With the permits that the batch keeps.
     Unfunded(Option<Taken>),
+    /// The batch has given back tokens that its own intents lacked. With the permits that it keeps.
+    Again(Option<Taken>),
 }
 
 pub(super) struct Decided {

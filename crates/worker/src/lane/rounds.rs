@@ -17,12 +17,14 @@ pub(super) struct Rounds {
     was_asked: bool,
     /// Of what the rounds before have asked for.
     pub(super) tokens: KeptTokens,
+    /// Whether it was judged again to claim tokens that it had kept.
+    has_claimed_kept: bool,
 }
 
 impl Rounds {
     pub(super) fn begin(now: Duration) -> Self {
         let tokens = KeptTokens::default();
-        Self { pauses: Box::new(backoff()), began: now, gated: None, was_asked: false, tokens }
+        Self { pauses: Box::new(backoff()), began: now, gated: None, was_asked: false, tokens, has_claimed_kept: false }
     }
 
     /// Whether nothing has been asked for this batch before.
@@ -33,6 +35,11 @@ impl Rounds {
     /// The store is asked: it may record what is judged again in another round, whatever that one waits for.
     pub(super) fn ask(&mut self) {
         self.was_asked = true;
+    }
+
+    /// Whether the batch may be judged again at once for tokens that it gives back: the first time.
+    pub(super) fn may_claim_kept(&mut self) -> bool {
+        !std::mem::replace(&mut self.has_claimed_kept, true)
     }
 
     /// The first round is through the gate; how long that took.

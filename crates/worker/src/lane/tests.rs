@@ -448,6 +448,16 @@ fn fill(answers: &mut [Option<Answer>], at: Time) {
     answers.fill(Some(Answer { verdict: AdmitVerdict::Allowed, at, ahead: false }));
 }
 
+/// The answer of a store that records an intent now, if it has not before.
+fn record(recorded: &mut BTreeMap<u64, Time>, id: u64, now: Time) -> Answer {
+    let (verdict, at) = match recorded.get(&id) {
+        Some(at) => (AdmitVerdict::Replayed, *at),
+        None => (AdmitVerdict::Allowed, now),
+    };
+    recorded.insert(id, at);
+    Answer { verdict, at, ahead: false }
+}
+
 struct Noon;
 
 impl Clock for Noon {

@@ -14,6 +14,8 @@ const POLICY: &str = "[[on_unavailable]]\nchannel = \"push\"\naction = \"approve
 const PASSED: Duration = Duration::from_secs(100);
 const REQUEST: RequestIndex = RequestIndex::next(&[]);
 const DENIED: AdmitVerdict = AdmitVerdict::Denied { cap: 0, used: 1, blocking: None };
+/// The clock of the first round, in milliseconds from that of the last one.
+const FIRST_MS: i64 = -10;
 
 fn now() -> Time {
     Time::from_rfc3339("2026-11-20T09:00:00Z").unwrap()
@@ -24,8 +26,20 @@ fn one() -> Campaigns {
     Campaigns(vec![r#"{"id":"1","user_id":"u","channel":"push"}"#.to_owned()])
 }
 
+fn first<'b>(records: &'b Campaigns, decoded: &'b [Decoded<'b>]) -> GatedBatch<'b, Campaigns> {
+    gated_at(now().plus(FIRST_MS), (records, decoded), KeptTokens::default())
+}
+
 fn gated<'b>(records: &'b Campaigns, decoded: &'b [Decoded<'b>], kept: KeptTokens) -> GatedBatch<'b, Campaigns> {
-    let ground = Ground { passed: PASSED, budgets: Some(PATIENCE), read_before: ReadBefore::All, ..ground(now()) };
+    gated_at(now(), (records, decoded), kept)
+}
+
+fn gated_at<'b>(
+    now: Time,
+    (records, decoded): (&'b Campaigns, &'b [Decoded<'b>]),
+    kept: KeptTokens,
+) -> GatedBatch<'b, Campaigns> {
+    let ground = Ground { passed: PASSED, budgets: Some(PATIENCE), read_before: ReadBefore::All, ..ground(now) };
     decider(POLICY).begin(DecodedBatch { records, decoded }, ground).keeping(kept)
 }
 
@@ -53,7 +67,7 @@ fn back(
 ) -> [u64; 2] {
     let records = one();
     let decoded = decider(POLICY).decode(&records);
-    let (mut asked, first) = with_tokens(gated(&records, &decoded, KeptTokens::default()));
+    let (mut asked, first) = with_tokens(first(&records, &decoded));
     ask_in_vain(&mut asked);
     let kept = asked.give_up().tokens;
     assert_eq!(first.back(), 0, "it may be recorded");
@@ -78,16 +92,39 @@ fn once_the_store_answers_an_intent_has_paid_once_if_it_is_approved_and_nothing_
         (AdmitVerdict::Allowed, 0, [1, 0], "it is recorded now"),
         (AdmitVerdict::Replayed, 0, [1, 0], "the same"),
         (AdmitVerdict::Replayed, -1, [0, 1], "it was recorded when it was asked for before"),
+        (AdmitVerdict::Replayed, FIRST_MS, [0, 1], "the same"),
+        (AdmitVerdict::Replayed, FIRST_MS - 1, [1, 1], "an earlier reader has recorded it, and has paid"),
         (DENIED, 0, [1, 1], "it is not approved, and was not recorded"),
         (AdmitVerdict::Duplicate, 0, [1, 1], "the same"),
     ] {
         assert_eq!(back(with_tokens, answered(verdict, ms)), expected, "{why}");
     }
-    for (verdict, expected, why) in [
-        (AdmitVerdict::Replayed, [0, 0], "whatever is left of the budget by now"),
-        (DENIED, [1, 0], "it was not recorded, and is suppressed"),
+    for (verdict, ms, expected, why) in [
+        (AdmitVerdict::Replayed, -1, [0, 0], "whatever is left of the budget by now"),
+        (AdmitVerdict::Replayed, FIRST_MS - 1, [1, 0], "an earlier reader has paid"),
+        (DENIED, 0, [1, 0], "it was not recorded, and is suppressed"),
     ] {
-        assert_eq!(back(without_tokens, answered(verdict, -1)), expected, "{why}");
+        assert_eq!(back(without_tokens, answered(verdict, ms)), expected, "{why}");
+    }
+}
+
+#[test]
+fn an_intent_has_paid_once_whichever_round_has_recorded_it() {
+    let records = one();
+    let decoded = decider(POLICY).decode(&records);
+    for (admitted_ms, paid) in [(FIRST_MS - 1, 0), (FIRST_MS, 1), (FIRST_MS / 2, 1)] {
+        let (mut kept, mut heard) = (KeptTokens::default(), Vec::new());
+        for ms in [FIRST_MS, FIRST_MS / 2] {
+            let (mut asked, of_round) = with_tokens(gated_at(now().plus(ms), (&records, &decoded), kept));
+            ask_in_vain(&mut asked);
+            kept = asked.give_up().tokens;
+            heard.push(of_round);
+        }
+        let (asked, of_last) = with_tokens(gated(&records, &decoded, kept));
+        answered(AdmitVerdict::Replayed, admitted_ms)(asked);
+        heard.push(of_last);
+        let back: u64 = heard.iter().map(Heard::back).sum();
+        assert_eq!(3 - back, paid, "admitted {admitted_ms} ms from now");
     }
 }
 
@@ -113,11 +150,55 @@ fn without_an_answer_an_intent_keeps_one_set_of_tokens() {
     assert_eq!(back(with_tokens, is_not_committed), [1, 0], "the same");
 }
 
+/// The store answers this, and the batch is given up; whether an intent lacked what the batch gives back.
+fn lacks(expected: bool, verdict: AdmitVerdict, ms: i64) -> impl for<'b> FnOnce(AskedBatch<'b, Campaigns>) {
+    move |mut asked: AskedBatch<'_, Campaigns>| {
+        asked.answer(vec![Some(Answer { verdict, at: now().plus(ms), ahead: false })]);
+        assert_eq!(asked.lacks_kept_tokens(), expected, "{verdict:?}");
+        drop(asked.give_up());
+    }
+}
+
+#[test]
+fn a_batch_is_judged_again_where_an_intent_is_denied_tokens_that_the_batch_gives_back() {
+    assert_eq!(back(without_tokens, lacks(true, DENIED, 0)), [1, 0], "what it lacks has come back");
+    assert_eq!(back(without_tokens, lacks(false, AdmitVerdict::Duplicate, 0)), [1, 0], "it is known by another record");
+    assert_eq!(back(without_tokens, lacks(false, AdmitVerdict::Replayed, -1)), [0, 0], "it is approved");
+    assert_eq!(back(with_tokens, lacks(false, AdmitVerdict::Allowed, 0)), [1, 0], "the same");
+    assert_eq!(back(with_tokens, lacks(false, DENIED, 0)), [1, 1], "a cap denies it");
+    let is_silent = |mut asked: AskedBatch<'_, Campaigns>| {
+        ask_in_vain(&mut asked);
+        assert!(!asked.lacks_kept_tokens(), "it may be recorded");
+    };
+    assert_eq!(back(without_tokens, is_silent), [0, 0]);
+}
+
+/// Of two intents the first one has its tokens.
+fn with_tokens_for_one(gated: GatedBatch<'_, Campaigns>) -> (AskedBatch<'_, Campaigns>, Heard) {
+    let mut answers = granted(gated.claim().unwrap(), 2);
+    answers.outcomes[1] = Outcome::Denied(0);
+    funded(gated, answers)
+}
+
+#[test]
+fn tokens_that_a_batch_gives_back_are_for_any_of_its_intents() {
+    let intent = |id: u8| format!(r#"{{"id":"{id}","user_id":"u{id}","channel":"push"}}"#);
+    let records = Campaigns(vec![intent(1), intent(2)]);
+    let decoded = decider(POLICY).decode(&records);
+    let (mut asked, _first) = with_tokens_for_one(first(&records, &decoded));
+    ask_in_vain(&mut asked);
+    assert!(!asked.lacks_kept_tokens(), "nothing was kept before");
+    let (mut asked, _second) = with_tokens_for_one(gated(&records, &decoded, asked.give_up().tokens));
+    let answer = |verdict| Some(Answer { verdict, at: now(), ahead: false });
+    asked.answer(vec![answer(AdmitVerdict::Allowed), answer(DENIED)]);
+    assert!(asked.lacks_kept_tokens(), "one set too many is kept for the first");
+}
+
 #[test]
 fn tokens_are_kept_while_a_budget_is_waited_for() {
     let records = one();
     let decoded = decider(POLICY).decode(&records);
-    let (mut asked, first) = with_tokens(gated(&records, &decoded, KeptTokens::default()));
+    let (mut asked, first) = with_tokens(first(&records, &decoded));
     ask_in_vain(&mut asked);
     let waits = gated(&records, &decoded, asked.give_up().tokens);
     let (mut asked, second) = with_tokens(gated(&records, &decoded, waits.give_up().tokens));
@@ -131,7 +212,7 @@ fn an_intent_whose_tokens_are_kept_owes_others_only_if_its_budget_is_counted_aga
     let records = one();
     let decoded = decider(POLICY).decode(&records);
     for (is_counted_again, why) in [(false, "its own are counted"), (true, "its own are counted no more")] {
-        let first = gated(&records, &decoded, KeptTokens::default());
+        let first = first(&records, &decoded);
         let budget = first.claim().unwrap().budgets[0].clone();
         let (mut book, number) = (TokenBook::default(), TurnNumber { run: 1, number: 1 });
         let takes = TakeTurn { need: 1, want: 1, ..TakeTurn::look(&budget, 1) };

@@ -8,7 +8,7 @@ use super::*;
 
 /// Noon, and as many milliseconds as are in here.
 #[derive(Clone, Default)]
-struct Moving(Arc<AtomicI64>);
+pub(super) struct Moving(pub(super) Arc<AtomicI64>);
 
 impl Moving {
     fn at(after_noon_ms: i64) -> Time {

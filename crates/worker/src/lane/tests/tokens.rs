@@ -4,13 +4,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use weir_core::{
     budget::{BudgetSpan, WhenUnavailable},
+    embedded::EmbeddedStore,
     ledger::{BudgetTokens, TakeAnswer, TakeTurn},
     limit::share::TurnNumber,
     policy::Selection,
     ports::{LooksAtBudgets as _, Share},
+    shard::IdHash,
 };
 
-use super::*;
+use super::{again::Moving, *};
 
 /// The ledger of budgets, which may be away.
 #[derive(Clone)]
@@ -100,23 +102,23 @@ struct Fails {
     with: fn() -> StoreError,
     /// Whether it records all the same.
     records: bool,
-    recorded: BTreeSet<u64>,
+    recorded: BTreeMap<u64, Time>,
+    /// It moves on with each call.
+    clock: Moving,
 }
 
 impl Store for Fails {
     async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
         let fails = self.calls > 0;
         self.calls -= usize::from(fails);
+        self.clock.0.fetch_add(1, Relaxed);
         if fails && !self.records {
             return Err((self.with)());
         }
         for (request, answer) in batch.requests.iter().zip(answers) {
-            let (verdict, at) = match self.recorded.insert(request.id.0) {
-                true => (AdmitVerdict::Allowed, batch.now),
-                false => (AdmitVerdict::Replayed, batch.now.plus(-1)),
-            };
+            let found = record(&mut self.recorded, request.id.0, batch.now);
             if !fails {
-                *answer = Some(Answer { verdict, at, ahead: false });
+                *answer = Some(found);
             }
         }
         if fails { Err((self.with)()) } else { Ok(()) }
@@ -138,7 +140,9 @@ fn an_intent_pays_once_however_often_the_store_is_asked_until_it_answers() {
     let pays_once = |with: fn() -> StoreError, records: bool| {
         let (budget, ledger) = (budget(Selection::default(), WhenUnavailable::Wait), ledger());
         let world = World { budgets: vec![budget.clone()], tokens: Some(ledger.clone()), ..World::default() };
-        let (end, world) = run_with(Fails { calls: 5, with, records, recorded: BTreeSet::new() }, world);
+        let clock = Moving::default();
+        let store = Fails { calls: 5, with, records, recorded: BTreeMap::new(), clock: clock.clone() };
+        let (end, world) = run_by(clock, store, world);
         end.unwrap();
         each_once(&world);
         assert_eq!(used(&budget, ledger), RECORDS.unsigned_abs(), "recorded: {records}");
@@ -148,6 +152,49 @@ fn an_intent_pays_once_however_often_the_store_is_asked_until_it_answers() {
         scope.spawn(|| pays_once(is_silent, true));
         scope.spawn(|| pays_once(has_lost_its_history, false));
     });
+}
+
+/// Does not answer when it is asked for the last intent for the first time.
+struct SilentAtTheEnd {
+    store: EmbeddedStore,
+    was_silent: bool,
+}
+
+impl Store for SilentAtTheEnd {
+    async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
+        let last = IdHash::of(&format!("i-{}", RECORDS - 1));
+        let is_last = batch.requests.iter().any(|request| request.id == last);
+        if is_last && !std::mem::replace(&mut self.was_silent, true) {
+            return Err(is_silent());
+        }
+        self.store.admit(batch, answers).await
+    }
+
+    never_given_up!();
+}
+
+#[test]
+fn the_last_intents_of_a_budget_are_not_denied_for_want_of_tokens_that_their_batch_has_kept() {
+    /// No lease of a total is shorter.
+    const LEASE: Duration = Duration::from_secs(5);
+    let of_all = Budget { limit: RECORDS.unsigned_abs(), ..budget(Selection::default(), WhenUnavailable::Wait) };
+    loop {
+        let (began, ledger) = (Instant::now(), ledger());
+        let (budgets, tokens) = (vec![of_all.clone()], Some(ledger.clone()));
+        // They do not expire; where they may, the sink leaves it to the test what is approved.
+        let world = World { budgets, tokens, expires_at: Some("2026-11-22T12:00:00Z"), ..World::default() };
+        let store = SilentAtTheEnd { store: EmbeddedStore::new(86_400_000_i64), was_silent: false };
+        let (end, world) = run_with(store, world);
+        end.unwrap();
+        each_once(&world);
+        // What comes back of a lease that has ended is the ledger's, and too late. Then it is tried again.
+        if began.elapsed() < LEASE {
+            let committed = world.ledger.read().unwrap();
+            let approved = committed.outputs.values().filter(|(to, _)| *to == Destination::APPROVED).count();
+            assert_eq!((approved, used(&of_all, ledger)), (RECORDS as usize, RECORDS.unsigned_abs()));
+            return;
+        }
+    }
 }
 
 /// Has lost its history. With the second call the lane is told to stop.

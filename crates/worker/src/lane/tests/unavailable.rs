@@ -31,8 +31,8 @@ pub(super) struct Ledger {
     /// The shard is away for so many more looks; `None` for ever.
     looks: Option<usize>,
     back: bool,
-    /// The ids that were admitted.
-    admitted: BTreeSet<u64>,
+    /// The ids that were admitted, and when.
+    admitted: BTreeMap<u64, Time>,
     /// Each look finds the shard back, but it answers nothing.
     seems_back: bool,
     /// The shard is away until then at least.
@@ -83,10 +83,7 @@ impl Store for Sharded {
                 .later()
                 .find(|&offset| shard(offset) == request.user.shard(SHARDS) && !ledger.is_recorded(offset));
             assert_eq!(deferred, None, "a shard is asked before what it lacks was recorded");
-            *answer = Some(match ledger.admitted.insert(request.id.0) {
-                true => Answer { verdict: AdmitVerdict::Allowed, at: batch.now, ahead: false },
-                false => Answer { verdict: AdmitVerdict::Replayed, at: batch.now.plus(-1), ahead: false },
-            });
+            *answer = Some(record(&mut ledger.admitted, request.id.0, batch.now));
         }
         if missing { Err(StoreError::Temporary("by the test".to_owned())) } else { Ok(()) }
     }
