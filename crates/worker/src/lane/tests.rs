@@ -126,6 +126,8 @@ struct World {
     tracer: Option<Arc<dyn Tracer>>,
     /// For how long the process is suspended when its lane has read its first records.
     suspended: Option<Duration>,
+    /// What other tasks of the process do when it wakes, before its lane goes on.
+    others_wake: Option<Box<dyn FnOnce()>>,
     /// For lanes whose waits take no time.
     clock: VirtualClock,
 }
@@ -231,6 +233,9 @@ impl Source for FakeSource {
             && let Some(suspended) = world.suspended.take()
         {
             *world.clock.0.write().unwrap() += suspended;
+            if let Some(others_wake) = world.others_wake.take() {
+                others_wake();
+            }
         }
         let position = world.position;
         if let Some((_, routes)) = world.edit.take_if(|(at, _)| position >= *at) {
