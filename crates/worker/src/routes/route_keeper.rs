@@ -347,6 +347,7 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> TakesTurns for RouteKeeper<P, C> 
             members: self.grant.members,
             throttle: pace.why,
             trouble: self.unknown.clone().or(silent),
+            silent_since: self.silence.as_ref().filter(|_| self.unknown.is_none()).map(|silence| silence.since),
             behind: self.behind.clone(),
         })));
     }
