@@ -6,10 +6,12 @@ use weir_core::{
     document::Format,
     permits::LEASE,
     policy_file::parse_policy,
+    ports::TRANSACTION_TIMEOUT,
     routes::{Pool, RouteKnown, RouteState},
 };
 
 use super::*;
+use crate::backoff::LONGEST_BACKOFF;
 
 /// A world whose intents take a route with so many permits.
 fn paced(permits: u64) -> (World, Arc<Routes>) {
@@ -36,6 +38,48 @@ fn a_permit_is_spent_once_its_intent_may_be_committed_and_goes_back_where_it_is_
         let left = state.left(Pool::General, Duration::ZERO);
         assert_eq!((state.spent(), left, state.held()), (spent, granted - spent, granted - spent));
     }
+}
+
+/// A clock that notes how many permits are spent whenever something has been waited for.
+struct NotesSpent {
+    state: Arc<RouteState>,
+    clock: VirtualClock,
+    spent: Arc<RwLock<Vec<(Duration, u64)>>>,
+}
+
+impl Clock for NotesSpent {
+    fn now(&self) -> Time {
+        Noon.now()
+    }
+
+    fn passed(&self) -> Duration {
+        self.clock.passed()
+    }
+
+    async fn sleep(&self, wait: Duration) {
+        self.clock.sleep(wait).await;
+        self.spent.write().unwrap().push((self.passed(), self.state.spent()));
+    }
+}
+
+#[test]
+fn permits_of_an_unclear_commit_are_not_held_for_longer_than_its_transaction_may_stay_open() {
+    let (world, routes) = paced(300);
+    let (state, recovers_at) = (routes.state("all"), Duration::from_secs(60));
+    let (clock, spent) = (world.clock.clone(), Arc::<RwLock<Vec<(Duration, u64)>>>::default());
+    let clock = NotesSpent { state: Arc::clone(&state), clock, spent: Arc::clone(&spent) };
+    let commits = [Fate::Unclear].into();
+    let (end, world) = run_by(clock, FakeStore(0, 0), World { commits, recovers_at: Some(recovers_at), ..world });
+    end.unwrap();
+    each_once(&world);
+    let noted = spent.read().unwrap();
+    let (open, ended) = noted.split_at(noted.partition_point(|(passed, _)| *passed < TRANSACTION_TIMEOUT));
+    assert!(!open.is_empty() && open.iter().all(|(_, spent)| *spent == 0), "it may become visible: {open:?}");
+    // The lane does not look during a pause, which is up to twice as long by chance.
+    let looks = TRANSACTION_TIMEOUT + 2 * LONGEST_BACKOFF..recovers_at;
+    let looked: Vec<&(Duration, u64)> = ended.iter().filter(|(passed, _)| looks.contains(passed)).collect();
+    assert!(!looked.is_empty() && looked.iter().all(|(_, spent)| *spent == BATCH as u64), "{ended:?}");
+    assert_eq!(state.spent(), RECORDS.unsigned_abs(), "it was visible");
 }
 
 #[test]
