@@ -11,9 +11,9 @@ use weir_core::{
 /// How long the last turn may take when the process ends.
 pub(crate) const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 
-/// Which run of the process this is: when it made its first turn. The part of a millisecond is by chance, for clocks that begin alike. Not
-/// before, because a clock that is behind when the process starts is corrected before anything is decided: a run that looks older than the one
-/// before takes and gives nothing.
+/// Which run of the process this is: when it made its first turn. The part of a millisecond is by chance, for clocks that begin alike. A
+/// run that looks older than the one before takes and gives nothing, so the clock is not read when the process starts, where it may be
+/// behind: turns at budgets and at the log of activity wait until it is right. Those at the permits of routes do not.
 pub(crate) fn run_of(clock: &impl Clock) -> i64 {
     const PARTS: u32 = 1_024;
     let part = clock.passed().subsec_nanos() % PARTS;
