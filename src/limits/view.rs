@@ -296,6 +296,7 @@ impl RouteView {
             members,
             throttle: _,
             trouble,
+            silent_since: _,
             behind,
         } = seen;
         let shared = LimitView {

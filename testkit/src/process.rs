@@ -263,7 +263,8 @@ impl Guarded {
         self.pid
     }
 
-    /// Sends a signal to it, and waits until it is frozen, if that is what it does. One that has ended already is left alone.
+    /// Sends a signal to it, and waits until it is frozen, if that is what it does: a test whose process goes on fails. One that has ended
+    /// already is left alone.
     pub fn signal(&mut self, signal: Signal) {
         if self.exit().is_some() {
             return;
@@ -271,7 +272,8 @@ impl Guarded {
         send(self.pid, signal);
         if signal == Signal::Stop {
             // Its threads stop one after the other, and answer until then.
-            wait_for(FROZEN_WITHIN, || (self.exit().is_some() || is_frozen(self.pid)).then_some(()));
+            let stands = wait_for(FROZEN_WITHIN, || (self.exit().is_some() || is_frozen(self.pid)).then_some(()));
+            assert!(stands.is_some(), "{} (process {}) is not frozen after {FROZEN_WITHIN:?}", self.name, self.pid);
         }
     }
 

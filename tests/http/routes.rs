@@ -39,6 +39,7 @@ fn held_back() -> RouteSeen {
         members: 2,
         throttle: Throttle::Lag,
         trouble: None,
+        silent_since: None,
         behind: None,
     }
 }

@@ -1,7 +1,7 @@
 //! One Redis server, and what may go wrong with it: nothing is decided twice, nothing wrongly, and it comes back.
 
 use std::{
-    sync::Arc,
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
@@ -22,7 +22,7 @@ use weir_core::{
     ports::StoreError,
     shard::{IdHash, OriginMark},
 };
-use weir_redis::{RedisOptions, RedisStore, RetryCause};
+use weir_redis::{Boxed, Link, Network, NodeAddr, RedisOptions, RedisStore, RetryCause, Tcp};
 
 /// How long a server may take to answer a test.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(60);
@@ -211,6 +211,60 @@ async fn an_emptied_server_is_not_taken_for_one_where_nothing_was_sent() {
     assert!(answers.iter().all(Option::is_none));
     assert_eq!(server.query::<u64>(&["DBSIZE"]).unwrap(), 0, "something was written");
     assert!(matches!(store.health().await, Err(StoreError::LostHistory { .. })));
+}
+
+/// A network on which a key of a server is set while a call without a reply waits to be made again: once.
+#[derive(Debug)]
+struct SetsMeanwhile {
+    server: String,
+    key: Mutex<Option<String>>,
+}
+
+impl Network for SetsMeanwhile {
+    fn connect<'a>(
+        &'a self,
+        addr: &'a NodeAddr,
+        options: &'a RedisOptions,
+    ) -> Boxed<'a, redis::RedisResult<Box<dyn Link>>> {
+        Box::pin(async move { Tcp.connect(addr, options).await })
+    }
+
+    fn sleep(&self, wait: Duration) -> Boxed<'static, ()> {
+        if let Some(key) = self.key.lock().unwrap().take() {
+            let client = redis::Client::open(self.server.as_str()).unwrap();
+            let mut connection = connect(ANSWERED_WITHIN, &client).unwrap();
+            redis::cmd("SET").arg(key).arg("of another keyspace").query::<()>(&mut connection).unwrap();
+        }
+        Tcp.sleep(wait)
+    }
+
+    fn passed(&self) -> Duration {
+        Tcp.passed()
+    }
+}
+
+#[tokio::test]
+async fn what_may_have_been_recorded_before_its_shard_lost_its_epoch_is_not_taken_for_unrecorded() {
+    let server = server();
+    let target = server.url().trim_start_matches("redis://").to_owned();
+    let proxy = tokio::task::spawn_blocking(move || Proxy::start(&target).unwrap()).await.unwrap();
+    let network = Arc::new(SetsMeanwhile { server: server.url(), key: Mutex::new(None) });
+    let proxied = options(&[format!("redis://{}", proxy.address())]);
+    let mut store = fresh_store(&RedisOptions { network: Arc::<SetsMeanwhile>::clone(&network), ..proxied }).await;
+    let caps = [cap(9, DAY_MS)];
+    admit_all(&mut store, &batch(at(0), &caps, vec![request("u", 1)])).await;
+    let epoch_key = store.keyspace().epoch_key(store.keyspace().meta().layout.place(request("u", 1).user).shard);
+    *network.key.lock().unwrap() = Some(epoch_key.clone());
+    proxy.set(Mode::LoseReply);
+    let asked = batch(at(1), &caps, vec![request("u", 2)]);
+    let (_, result) = admit(&mut store, &asked).await;
+    temporary(result);
+    assert_eq!(entries(&server, &store, "u"), 2, "it is recorded");
+    let (_, result) = admit(&mut store, &asked).await;
+    assert!(matches!(result, Err(StoreError::LostHistory { .. })), "nothing else is asked for: {result:?}");
+    server.query::<()>(&["SET", &epoch_key, store.keyspace().epoch()]).unwrap();
+    let answers = admit_all(&mut store, &asked).await;
+    assert_eq!((answers[0].verdict, answers[0].at), (AdmitVerdict::Replayed, at(1)));
 }
 
 #[tokio::test]

@@ -261,6 +261,10 @@ pub trait Source {
     fn lag(&self, done: &BTreeMap<i32, i64>) -> Vec<(i32, i64)>;
 }
 
+/// The longest a transaction may stay open: brokers abort it then. Short, so that what a dead instance left open holds up readers
+/// of the output (and its successor's read of the committed offsets) only so long.
+pub const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(15);
+
 /// Why a batch was not committed, and so what has to be done before the next one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CommitError {

@@ -15,7 +15,7 @@ use std::{
 use arc_swap::{ArcSwap, ArcSwapOption};
 
 pub use self::known::RouteKnown;
-use crate::{limit::share::UnitPool, route::Route, time::millis};
+use crate::{limit::share::UnitPool, permits::LEASE, route::Route, time::millis};
 
 /// The topic of a route's waiting intents, by the route's number in [`Routes`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -73,7 +73,7 @@ const FINDS_NONE: u64 = u64::MAX;
 
 /// A route's permits and what is known of it.
 ///
-/// Invariant: a permit counts as held from when it is granted until its intent is committed, or it is withdrawn. So permits held,
+/// Invariant: a permit counts as held from when it is granted until its intent is committed, or it is withdrawn, or lapses. So permits held,
 /// and permits spent since the lag was sampled, are never fewer than the intents that may be approved and are not in that lag.
 #[derive(Debug)]
 pub struct RouteState {
@@ -169,9 +169,11 @@ impl RouteState {
         if pool.is_over(passed) { 0 } else { pool.left() }
     }
 
-    /// Permits that were taken and not used.
-    pub fn put_back(&self, pool: Pool, permits: u64) {
-        self.pool(pool).put_back(permits);
+    /// Permits that were taken and not used, and were this process's until then. Where the keeper's last turn began later, they lapse: other
+    /// members may have been granted them before it.
+    fn put_back(&self, pool: Pool, permits: u64, until: Duration) {
+        let pool = self.pool(pool);
+        if pool.until().saturating_sub(LEASE) < until { pool.put_back(permits) } else { pool.lapse(permits) }
     }
 
     /// The intents of permits that were taken, of the general pool and of the reserved one, are committed.
@@ -181,7 +183,7 @@ impl RouteState {
         self.reserved.used(reserved);
     }
 
-    /// Adds permits of both pools, to be taken until then by the monotonic clock.
+    /// Adds permits of both pools, to be taken until then by the monotonic clock: for [`LEASE`] from when the keeper's turn began.
     pub fn grant(&self, general: u64, reserved: u64, until: Duration) {
         for (pool, permits) in [(&self.general, general), (&self.reserved, reserved)] {
             pool.add(permits);
@@ -274,18 +276,20 @@ impl RouteState {
     }
 }
 
-/// Permits taken for a batch of intents. Dropping it returns unspent permits.
+/// Permits taken for a batch of intents. Dropping it returns unspent permits that are this process's still.
 #[derive(Debug)]
 pub struct Taken {
     state: Arc<RouteState>,
     /// Of the general pool, and of the reserved one.
     permits: [u64; 2],
+    /// See [`Taken::until`].
+    until: Duration,
 }
 
 impl Taken {
     #[must_use]
     pub const fn none(state: Arc<RouteState>) -> Self {
-        Self { state, permits: [0; 2] }
+        Self { state, permits: [0; 2], until: Duration::MAX }
     }
 
     #[must_use]
@@ -300,6 +304,12 @@ impl Taken {
         &self.state
     }
 
+    /// Until when all of them are this process's, by the monotonic clock, as far as was known when they were taken.
+    #[must_use]
+    pub const fn until(&self) -> Duration {
+        self.until
+    }
+
     #[must_use]
     pub const fn permits(&self) -> u64 {
         self.permits[0] + self.permits[1]
@@ -311,7 +321,12 @@ impl Taken {
 
     /// Takes at most so many more of a pool; gives how many.
     pub fn take(&mut self, pool: Pool, most: u64, passed: Duration) -> u64 {
+        // Those that are granted from now on are this process's for longer.
+        let until = self.state.pool(pool).until();
         let taken = if most > 0 { self.state.take(pool, most, passed) } else { 0 };
+        if taken > 0 {
+            self.until = self.until.min(until);
+        }
         self.permits[pool as usize] += taken;
         taken
     }
@@ -323,7 +338,7 @@ impl Taken {
         let general = general_held.min(all - reserved_held.min(reserved));
         let kept = [general, reserved_held.min(all - general)];
         for pool in [Pool::General, Pool::Reserved] {
-            self.state.put_back(pool, self.permits[pool as usize] - kept[pool as usize]);
+            self.state.put_back(pool, self.permits[pool as usize] - kept[pool as usize], self.until);
         }
         self.permits = kept;
     }

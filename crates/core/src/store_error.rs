@@ -9,7 +9,8 @@ pub enum StoreError {
     /// It answers, but would take too long for all: ask for fewer at a time. What has an answer was recorded.
     #[error("{0}")]
     TooSlow(String),
-    /// Shards have lost their history (their epoch is gone or another): their sends wait until it is restored.
+    /// Shards have lost their history (their epoch is gone or another): their sends wait until it is restored. None that has no answer was
+    /// recorded.
     #[error("shards {} have lost their history: {message}", in_short(.shards))]
     LostHistory {
         /// The shards, ascending.

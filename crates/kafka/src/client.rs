@@ -12,6 +12,8 @@ use weir_core::{
     wheel::{Bucket, Ring},
 };
 
+pub use weir_core::ports::TRANSACTION_TIMEOUT;
+
 use super::{property_files::PropertyFiles, sizes, tokens};
 
 /// How a batch becomes visible.
@@ -117,9 +119,6 @@ pub const COMMIT_INTERVAL: Duration = Duration::from_millis(50);
 /// What a call for many records is given, at most: beyond it a call costs nothing against its records.
 pub const RECORDS_A_CALL: usize = 1_024;
 
-/// The longest a transaction may stay open. Short, so that what a dead instance left open holds up readers
-/// of the output (and its successor's read of the committed offsets) only so long.
-pub const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(15);
 /// How old a consumer's picture of the topic may be. librdkafka's 5 minutes are how long partitions that were added, or
 /// that were not there while brokers were in trouble, would be read by nobody.
 const METADATA_REFRESH_MS: &str = "10000";

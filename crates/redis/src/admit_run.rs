@@ -52,6 +52,8 @@ pub(super) struct AdmitRun<'a> {
     tries: Tries<u16>,
     /// Shards without their history, and what was found.
     lost: BTreeMap<u16, String>,
+    /// Shards with calls that were not answered, and may have been carried out: under this epoch, or one before.
+    unclear: &'a mut BTreeSet<u16>,
     answered: BTreeSet<u16>,
     reloads: usize,
     stale: bool,
@@ -82,6 +84,7 @@ impl<'a> AdmitRun<'a> {
         answers: &'a mut [Option<Answer>],
         keyspace: &'a Keyspace,
         size: &'a mut CallSize,
+        unclear: &'a mut BTreeSet<u16>,
         cluster: &Cluster,
     ) -> Self {
         let layout = keyspace.meta().layout;
@@ -100,6 +103,7 @@ impl<'a> AdmitRun<'a> {
             detours: BTreeMap::new(),
             tries: cluster.tries(),
             lost: BTreeMap::new(),
+            unclear,
             answered: BTreeSet::new(),
             reloads: 0,
             stale: false,
@@ -270,6 +274,9 @@ impl<'a> AdmitRun<'a> {
             Err(error) => error,
         };
         self.last = Some(error.to_string());
+        if error.may_have_run() {
+            self.unclear.insert(shard);
+        }
         let bucket = call.sends[0].place.bucket;
         match (&error, call.kind) {
             (RequestError::LostHistory { message }, _) => self.lose(shard, message.clone()),
@@ -358,8 +365,10 @@ impl<'a> AdmitRun<'a> {
         if missing.is_empty() {
             return Ok(());
         }
+        // What was recorded before the epoch was another is there again where a rebuild has not lost the history.
+        let records_nothing = |shard: u16| self.lost.contains_key(&shard) && !self.unclear.contains(&shard);
         if let Some((_, found)) = self.lost.first_key_value()
-            && missing.iter().all(|request| self.lost.contains_key(&shard(*request)))
+            && missing.iter().all(|request| records_nothing(shard(*request)))
         {
             return Err(lost_history(self.lost.keys().copied().collect(), found));
         }

@@ -98,9 +98,10 @@ impl RedisStore {
         &mut self,
         batch: &AdmitBatch<'_>,
         answers: &mut [Option<Answer>],
+        unclear: &mut BTreeSet<u16>,
     ) -> Result<(), StoreError> {
         let Self { cluster, keyspace, names, lost, call_size, .. } = self;
-        let mut run = AdmitRun::new(batch, answers, keyspace, call_size, cluster);
+        let mut run = AdmitRun::new(batch, answers, keyspace, call_size, unclear, cluster);
         run.name(cluster, names).await;
         run.run(cluster, names).await;
         lost.retain(|shard| !run.was_answered(*shard));
@@ -132,10 +133,11 @@ impl RedisStore {
 
 impl Store for RedisStore {
     async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
-        let result = self.admit_under_epoch(batch, answers).await;
+        let mut unclear = BTreeSet::new();
+        let result = self.admit_under_epoch(batch, answers, &mut unclear).await;
         // A keyspace under a new epoch has the histories that it had, or those that were restored: what is open is asked at once.
         if result.is_err() && self.take_up_new_keyspace().await {
-            return self.admit_under_epoch(batch, answers).await;
+            return self.admit_under_epoch(batch, answers, &mut unclear).await;
         }
         result
     }

@@ -107,6 +107,9 @@ pub(crate) trait GroupLoop: Sized {
     /// The batch in flight is not committed, or perhaps it is; `None`: nobody knows why.
     fn failed(&mut self, _: &mut Self::State, _: Self::Taken, _: Option<&CommitError>) {}
 
+    /// Sink or source are not back yet after a failure, at this time; again and again.
+    fn waits(_: &mut Self::State, _now: Duration) {}
+
     /// How many records are not committed has changed, or a poll has found none.
     fn show_lag(&mut self, state: &mut Self::State, found_nothing: bool);
 
@@ -123,7 +126,7 @@ pub(crate) trait GroupLoop: Sized {
 
     /// Works until it is told to stop.
     async fn work(&mut self, state: &mut Self::State) -> Result<(), LaneError> {
-        let mut end = self.recover_sink().await;
+        let mut end = self.recover_sink(state).await;
         loop {
             end = match end {
                 Ok(()) => batches::run(self, state).await,
@@ -212,7 +215,7 @@ pub(crate) trait GroupLoop: Sized {
                 return Err(self.change_taken_back());
             };
             let settled = self.ends().source.settle().await.map_err(Interruption::from);
-            if self.has_worked("taking up a change of partitions", settled, pause).await? {
+            if self.has_worked(state, ("taking up a change of partitions", settled), pause).await? {
                 self.begin(state);
                 self.note_settled(event);
                 Self::group(state).first_waits_for = moves::ask(self);
@@ -263,12 +266,12 @@ pub(crate) trait GroupLoop: Sized {
         let pauses = Self::group(state).pauses.get_or_insert_with(|| Box::new(backoff()));
         let pause = pauses.next().unwrap_or(LONGEST_BACKOFF);
         self.pause_or_stop(pause).await?;
-        self.recover_sink().await?;
+        self.recover_sink(state).await?;
         for pause in backoff() {
             // A change of partitions starts at the committed offsets by itself; and what is revoked must not be assigned again.
             self.serve().await?;
             let rewound = self.ends().source.rewind().await.map_err(Interruption::from);
-            if self.has_worked("going back to the committed offsets", rewound, pause).await? {
+            if self.has_worked(state, ("going back to the committed offsets", rewound), pause).await? {
                 break;
             }
         }
@@ -292,14 +295,14 @@ pub(crate) trait GroupLoop: Sized {
     }
 
     /// Makes the sink usable, however long it takes.
-    async fn recover_sink(&mut self) -> Result<(), Interruption> {
+    async fn recover_sink(&mut self, state: &mut Self::State) -> Result<(), Interruption> {
         for pause in backoff() {
-            let recovered = self.try_recover_sink().await?.map_err(Interruption::from);
+            let recovered = self.try_recover_sink(state).await?.map_err(Interruption::from);
             // One that never will be ends the member, whatever the group says.
             if matches!(recovered, Err(Interruption::Rewind(_))) {
                 self.serve_group().await?;
             }
-            if self.has_worked("the producer is not ready", recovered, pause).await? {
+            if self.has_worked(state, ("the producer is not ready", recovered), pause).await? {
                 break;
             }
         }
@@ -308,11 +311,12 @@ pub(crate) trait GroupLoop: Sized {
     }
 
     /// One try, which may take long. It serves the group meanwhile and ends on the shutdown signal.
-    async fn try_recover_sink(&mut self) -> Result<Result<(), CommitError>, Interruption> {
+    async fn try_recover_sink(&mut self, state: &mut Self::State) -> Result<Result<(), CommitError>, Interruption> {
         let Ends { source, sink, clock, stop, status, .. } = self.ends();
         let mut recovering = std::pin::pin!(sink.recover());
         loop {
             status.progressed(clock.passed());
+            Self::waits(state, clock.passed());
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return Err(Interruption::Stop),
@@ -327,15 +331,17 @@ pub(crate) trait GroupLoop: Sized {
     /// Whether something has worked. Shows why not, and pauses before the next attempt.
     async fn has_worked(
         &mut self,
-        what: &str,
-        outcome: Result<(), Interruption>,
+        state: &mut Self::State,
+        (what, outcome): (&str, Result<(), Interruption>),
         pause: Duration,
     ) -> Result<bool, Interruption> {
         match outcome {
             Ok(()) => Ok(true),
             Err(Interruption::Rewind(reason)) => {
                 tracing::warn!("{}: {what}: {reason}; trying again", self.name());
-                self.ends().status.set_trouble(Some(reason));
+                let Ends { clock, status, .. } = self.ends();
+                status.set_trouble(Some(reason));
+                Self::waits(state, clock.passed());
                 self.pause_or_stop(pause).await.map(|()| false)
             }
             Err(interruption) => Err(interruption),

@@ -114,8 +114,8 @@ pub(crate) struct LaneState {
     ripe: Option<Ripe>,
     /// Partitions of waiting intents that are not read: what they have needs permits.
     asleep: Asleep,
-    /// What limits gave to batches whose commit failed, until it is known what is committed.
-    unclear: Vec<Unclear>,
+    /// What limits gave to batches whose commit failed, and when that was, until it is known what is committed.
+    unclear: Vec<(Unclear, Duration)>,
 }
 
 impl<S, K, D, C> Lane<S, K, D, C>

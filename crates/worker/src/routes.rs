@@ -11,7 +11,7 @@ mod route_keeper;
 mod statuses;
 mod times;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use weir_core::{pace::Throttle, routes::RouteKnown};
@@ -44,6 +44,8 @@ pub struct RouteSeen {
     pub throttle: Throttle,
     /// What could not be found out or asked for.
     pub trouble: Option<String>,
+    /// Since when the store does not answer for its permits, by the monotonic clock, where that is all its trouble.
+    pub silent_since: Option<Duration>,
     /// Which partitions are behind the others, in words.
     pub behind: Option<String>,
 }

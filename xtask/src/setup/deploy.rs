@@ -18,8 +18,8 @@ const PROGRAMS: [&str; 2] =
     ["github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0", "github.com/compose-spec/compose-go/v2/cmd@v2.16.2"];
 /// The package that has helm as a binary, for x86-64.
 const HELM: &str = "xtask/helm.txt";
-/// Helm's sources, which take minutes to compile, for other machines.
-const HELM_SOURCES: &str = "helm.sh/helm/v4/cmd/helm@v4.3.1";
+/// The sources of the same helm, which take minutes to compile, for other machines.
+const HELM_SOURCES: &str = "helm.sh/helm/v4/cmd/helm@v4.1.4";
 /// Modules and the definitions in them.
 const DEFINITIONS: [(&str, &str); 3] = [
     ("github.com/kedacore/keda/v2@v2.21.0", "config/crd/bases/keda.sh_scaledobjects.yaml"),
@@ -136,4 +136,16 @@ fn definitions() -> Result<()> {
     let made = fs::read_dir(&to).with_context(|| format!("cannot read {}", to.display()))?.count();
     ensure!(made == DEFINITIONS.len(), "{} custom resources have become {made} schemas", DEFINITIONS.len());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_machine_checks_the_chart_by_the_same_helm() {
+        let listed = fs::read_to_string(workspace().join(HELM)).unwrap();
+        let (_, version) = HELM_SOURCES.rsplit_once("@v").unwrap();
+        assert!(listed.starts_with(&format!("# helm {version} ")), "{HELM}: {listed}");
+    }
 }

@@ -116,7 +116,7 @@ impl Drop for Settlement {
 /// exceeded then, and no route.
 ///
 /// Its permits are spent whatever is known: one too many is made up for by the next look at the lag, and one too few would be approved on top.
-/// They are held until then, because what becomes visible meanwhile may not be in the lag that is known.
+/// They are held until it is known, or the transaction has ended, because what becomes visible meanwhile may not be in the lag that is known.
 #[must_use = "dropped, it counts as committed"]
 pub struct Unclear {
     permits: Vec<Taken>,
@@ -124,6 +124,11 @@ pub struct Unclear {
 }
 
 impl Unclear {
+    /// Its transaction has ended: what is not visible by now will never be. Which of it is visible is not known yet.
+    pub fn transaction_ended(&mut self) {
+        spend(&mut self.permits);
+    }
+
     /// Reading starts at these offsets: records before them are committed, and those behind them are decided again. Another member of the
     /// group reads the partitions that are missing there: records of these count as committed.
     pub fn settle(mut self, starts: &[Progress]) {

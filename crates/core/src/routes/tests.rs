@@ -1,6 +1,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::permits;
 
 const NOW: Duration = Duration::from_secs(10);
 const LEASE: Duration = Duration::from_secs(13);
@@ -47,6 +48,19 @@ fn a_permit_is_held_until_its_intent_is_committed_or_it_is_withdrawn() {
         (5, 0, 2),
         "a batch that is given up puts all back"
     );
+}
+
+#[test]
+fn permits_that_are_put_back_after_a_turn_that_began_when_others_may_have_had_them_lapse() {
+    for (begins_after, back) in [(permits::LEASE - Duration::from_millis(1), 4), (permits::LEASE, 0)] {
+        let state = granted(3, 1);
+        let mut batch = Taken::general(Arc::clone(&state), 3, NOW);
+        assert_eq!((batch.take(Pool::Reserved, 1, NOW), batch.until()), (1, LEASE));
+        state.grant(0, 0, LEASE + begins_after);
+        drop(batch);
+        let left = state.left(Pool::General, NOW) + state.left(Pool::Reserved, NOW);
+        assert_eq!((left, state.held(), state.spent()), (back, back, 0), "a turn {begins_after:?} after theirs");
+    }
 }
 
 #[test]

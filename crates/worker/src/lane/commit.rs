@@ -5,7 +5,7 @@ use std::{sync::Once, time::Duration};
 
 use weir_core::{
     decider::Settlement,
-    ports::{Clock, CommitError, CommitTimes, Sink, Source, Store},
+    ports::{Clock, CommitError, CommitTimes, Sink, Source, Store, TRANSACTION_TIMEOUT},
     tally::Tally,
     time::Time,
 };
@@ -128,7 +128,8 @@ where
 
     fn failed(&mut self, state: &mut LaneState, mut in_flight: InFlight, error: Option<&CommitError>) {
         state.unavailable.after_commit(CommitOutcome::Failed, &*self.metrics);
-        state.unclear.extend(std::mem::take(&mut in_flight.settlement).failed());
+        let unclear = std::mem::take(&mut in_flight.settlement).failed();
+        state.unclear.extend(unclear.map(|unclear| (unclear, self.clock.passed())));
         let Some(error) = error else { return };
         in_flight.end_trace(&state.group.committed, Some(error), self.clock.passed());
         let records = state.group.committed.in_flight.records;
@@ -137,6 +138,12 @@ where
             self.metrics.happened(Event::BatchHalved);
             tracing::warn!(records, "the brokers are too slow for the batch: at most so many records from now on");
         }
+    }
+
+    /// Permits that are held leave other lanes and instances less of their route: not for as long as this lane cannot go on.
+    fn waits(state: &mut LaneState, now: Duration) {
+        let ended = state.unclear.iter_mut().filter(|(_, failed_at)| now >= *failed_at + TRANSACTION_TIMEOUT);
+        ended.for_each(|(unclear, _)| unclear.transaction_ended());
     }
 
     fn show_lag(&mut self, state: &mut LaneState, found_nothing: bool) {
@@ -160,7 +167,7 @@ where
             ripe.start();
         }
         state.asleep = Asleep::default();
-        state.unclear.drain(..).for_each(|unclear| unclear.settle(self.source.starts()));
+        state.unclear.drain(..).for_each(|(unclear, _)| unclear.settle(self.source.starts()));
         state.unavailable.after_commit(CommitOutcome::ReadFrom(self.source.starts()), &*self.metrics);
     }
 

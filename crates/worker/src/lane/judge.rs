@@ -48,7 +48,7 @@ where
             return Ok(Decided::of(move_on(&self.decider, batch, wheel, now), self.clock.passed()));
         }
         // A process that was suspended since may hold what other members have been granted by now.
-        let mut kept_until = allowance.taken_at().unwrap_or_else(|| self.clock.passed()) + LEASE;
+        let mut kept_until = allowance.kept_until().unwrap_or_else(|| self.clock.passed() + LEASE);
         // They are in memory until the batch is decoded.
         let schemas = self.prepare_schemas(state, batch).await?;
         if let Task::Retry(wheel) = self.task {

@@ -48,8 +48,8 @@ pub(super) enum Allowance {
     /// As many as there are permits, and more that may have waited for too long.
     Permits {
         taken: Taken,
-        /// When they were taken, by the monotonic clock.
-        taken_at: Duration,
+        /// Until when they may be used, by the monotonic clock.
+        kept_until: Duration,
         /// How many more records: those need none.
         overdue: usize,
     },
@@ -63,11 +63,11 @@ impl Allowance {
         }
     }
 
-    /// When its permits were taken; `None`: it has none.
-    pub(super) const fn taken_at(&self) -> Option<Duration> {
+    /// Until when its permits may be used; `None`: it has none.
+    pub(super) const fn kept_until(&self) -> Option<Duration> {
         match self {
             Self::Records(_) => None,
-            Self::Permits { taken_at, .. } => Some(*taken_at),
+            Self::Permits { kept_until, .. } => Some(*kept_until),
         }
     }
 }
@@ -101,18 +101,20 @@ where
 {
     /// How many of at most so many records may be read now.
     pub(super) fn allowance(&self, most: usize) -> Allowance {
-        let taken_at = self.clock.passed();
+        let passed = self.clock.passed();
         match self.waits_for() {
             // While nothing waits, permits are for intents that come.
             Some(route) if !route.is_queueing() => {
-                route.looked(false, taken_at);
+                route.looked(false, passed);
                 Allowance::Records(0)
             }
             Some(route) => {
                 let overdue = usize::try_from(route.overdue()).unwrap_or(usize::MAX);
-                let taken = Taken::general(route, u64::try_from(most).unwrap_or(u64::MAX), taken_at);
+                let taken = Taken::general(route, u64::try_from(most).unwrap_or(u64::MAX), passed);
                 let overdue = overdue.min(most.saturating_sub(count(&taken)));
-                Allowance::Permits { taken, taken_at, overdue }
+                // A batch without permits does not wait for longer, either.
+                let kept_until = taken.until().min(passed + LEASE);
+                Allowance::Permits { taken, kept_until, overdue }
             }
             None => Allowance::Records(most),
         }
@@ -141,8 +143,8 @@ where
         permits.into_iter().find(|taken| Arc::ptr_eq(taken.state(), &route))
     }
 
-    /// Where the records of a batch take their permits when it is judged again. Those that it has kept for as long as permits are leased
-    /// go back first: other members may have been granted them meanwhile.
+    /// Where the records of a batch take their permits when it is judged again. Those that it has kept for as long as they were leased
+    /// are given up first: other members may have been granted them meanwhile.
     pub(super) fn permits_again(&self, batch: &S::Batch, kept: Option<Taken>, kept_until: &mut Duration) -> Takes {
         let Some(route) = self.waits_for() else { return self.no_permits() };
         let passed = self.clock.passed();
@@ -153,6 +155,7 @@ where
         });
         let lacking = u64::try_from(batch.len()).unwrap_or(u64::MAX).saturating_sub(taken.permits());
         taken.take(Pool::General, lacking, passed);
+        *kept_until = taken.until().min(*kept_until);
         Takes::WithPermits(taken)
     }
 

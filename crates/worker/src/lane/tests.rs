@@ -71,6 +71,8 @@ struct World {
     store_away: usize,
     /// Recovery never comes to an end.
     recovery_hangs: bool,
+    /// It fails until then, but for the first one.
+    recovers_at: Option<Duration>,
     trace: Vec<&'static str>,
     /// Each poll finds one record, and a commit is waited for this often until it is done.
     trickle: Option<usize>,
@@ -133,6 +135,8 @@ struct World {
     tracer: Option<Arc<dyn Tracer>>,
     /// For how long the process is suspended when its lane has read its first records.
     suspended: Option<Duration>,
+    /// What other tasks of the process do when it wakes, before its lane goes on.
+    others_wake: Option<Box<dyn FnOnce()>>,
     /// For lanes whose waits take no time.
     clock: VirtualClock,
 }
@@ -252,6 +256,9 @@ impl Source for FakeSource {
             && let Some(suspended) = world.suspended.take()
         {
             *world.clock.0.write().unwrap() += suspended;
+            if let Some(others_wake) = world.others_wake.take() {
+                others_wake();
+            }
         }
         let position = world.position;
         if let Some((_, routes)) = world.edit.take_if(|(at, _)| position >= *at) {
@@ -385,7 +392,12 @@ impl Sink<Batch, ()> for FakeSink {
     }
 
     async fn recover(&mut self) -> Result<(), CommitError> {
+        let is_first = !self.0.borrow().trace.contains(&"recover");
         self.0.borrow_mut().trace.push("recover");
+        let (passed, recovers_at) = (self.0.borrow().clock.passed(), self.0.borrow().recovers_at);
+        if !is_first && recovers_at.is_some_and(|at| passed < at) {
+            return Err(CommitError::Failed("by the test".to_owned()));
+        }
         if self.0.borrow().recovery_hangs {
             std::future::pending::<()>().await;
         }

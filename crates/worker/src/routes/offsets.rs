@@ -20,6 +20,8 @@ use super::{
 };
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// A look that is older says nothing of the lag any more.
+pub(super) const LOOK_HOLDS: Duration = Duration::from_secs(3);
 /// So many partitions that are behind are named.
 const NAMED: usize = 5;
 
@@ -133,6 +135,7 @@ pub(super) async fn keep_looking<C: Clock>(
         let (mut spent, mut queued) = (state.spent(), state.queued());
         let Offsets { lag, behind, waiting } = offsets.look().await;
         let at = clock.passed();
+        let lag = lag.and_then(|lag| in_time(lag, at.saturating_sub(began_at)));
         if let Some(before) = last.load().as_deref() {
             spent = if lag.is_err() { before.spent } else { spent };
             queued = if waiting.is_err() { before.queued } else { queued };
@@ -150,6 +153,80 @@ pub(super) async fn keep_looking<C: Clock>(
         let wait = (began_at + LOOK_EVERY).saturating_sub(clock.passed());
         if stop.run_until_cancelled(clock.sleep(wait)).await.is_none() {
             return;
+        }
+    }
+}
+
+/// A lag by a look that took so long: the group's offsets may be as old as that. Where there is no group, nothing is.
+fn in_time(lag: Option<Lag>, took: Duration) -> Result<Option<Lag>, String> {
+    match lag {
+        Some(_) if took > LOOK_HOLDS => {
+            Err(format!("asking Kafka took longer than {} s, so the lag is too old", LOOK_HOLDS.as_secs()))
+        }
+        Some(_) | None => Ok(lag),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+    use weir_core::routes::Routes;
+
+    use super::*;
+
+    /// A clock that passes while Kafka answers, in milliseconds.
+    #[derive(Clone, Default)]
+    struct Passes(Arc<AtomicU64>);
+
+    impl Clock for Passes {
+        fn now(&self) -> Time {
+            Time::default()
+        }
+
+        fn passed(&self) -> Duration {
+            Duration::from_millis(self.0.load(Relaxed))
+        }
+
+        async fn sleep(&self, _: Duration) {}
+    }
+
+    /// Is looked at once, for so many milliseconds.
+    struct Slow {
+        clock: Passes,
+        takes_ms: u64,
+        lag: Option<Lag>,
+        stop: CancellationToken,
+    }
+
+    impl RouteOffsets for Slow {
+        fn look(&mut self) -> Looking<'_> {
+            self.clock.0.fetch_add(self.takes_ms, Relaxed);
+            self.stop.cancel();
+            let offsets = Offsets { lag: Ok(self.lag), behind: Vec::new(), waiting: Ok(Vec::new()) };
+            Box::pin(std::future::ready(offsets))
+        }
+
+        fn waiting_since(&mut self, _: Time) -> AskingBack {
+            unreachable!("nothing waits")
+        }
+    }
+
+    #[tokio::test]
+    async fn a_lag_that_is_too_old_when_the_look_at_it_ends_is_not_known() {
+        let group = Some(Lag { end: 7, committed: 5 });
+        for (takes_ms, lag, is_known) in [
+            (10, group, true),
+            (3_000, group, true),
+            (3_001, group, false),
+            (10_000, group, false),
+            (10_000, None, true),
+        ] {
+            let (clock, stop, last) = (Passes::default(), CancellationToken::new(), LastLook::default());
+            let offsets = Slow { clock: clock.clone(), takes_ms, lag, stop: stop.clone() };
+            keep_looking(Box::new(offsets), Routes::new().state("email"), clock, Arc::clone(&last), stop).await;
+            let looked = last.load_full().unwrap();
+            assert_eq!(looked.lag.is_ok(), is_known, "{lag:?} in {takes_ms} ms: {looked:?}");
         }
     }
 }

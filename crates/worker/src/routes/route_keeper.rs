@@ -20,14 +20,12 @@ use weir_core::{
 use super::{
     RouteCell, RouteSeen,
     learnt::{LastLearnt, Learnt},
-    offsets::{LastLook, OffsetsSeen},
+    offsets::{LOOK_HOLDS, LastLook, OffsetsSeen},
 };
 use crate::share::{Answered, Silence, TakesTurns, TurnEvent, Turns, Unanswered, keep};
 
 /// From one turn to the next: at most two a second.
 pub(super) const TURN_EVERY: Duration = Duration::from_millis(550);
-/// A look that is older says nothing of the lag any more.
-const LOOK_HOLDS: Duration = Duration::from_secs(3);
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 /// So long a lane finds intents that wait until their count is one of intents: it has passed offsets without a record by then, and
 /// the look is a new one.
@@ -347,6 +345,7 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> TakesTurns for RouteKeeper<P, C> 
             members: self.grant.members,
             throttle: pace.why,
             trouble: self.unknown.clone().or(silent),
+            silent_since: self.silence.as_ref().filter(|_| self.unknown.is_none()).map(|silence| silence.since),
             behind: self.behind.clone(),
         })));
     }

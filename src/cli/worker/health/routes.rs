@@ -1,14 +1,22 @@
 //! How routes are: what `/v1/status` and `/metrics` ask.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use arc_swap::ArcSwap;
 use prometheus_client::metrics::family::Family;
 use weir_core::{
     pace::Throttle,
+    ports::Clock as _,
     routes::{RouteKnown, RouteState, Routes},
 };
-use weir_worker::routes::{RouteSeen, RoutesStatus};
+use weir_worker::{
+    clock::SystemClock,
+    pressure::REPORTED_AFTER,
+    routes::{RouteSeen, RoutesStatus},
+};
 
 use super::{bring, degradation};
 use crate::{
@@ -25,14 +33,14 @@ pub(in crate::cli::worker) struct RoutesHealth {
 }
 
 impl RoutesHealth {
-    /// The routes that are closed but for probes, those whose offsets are not known or permits not shared, those that have partitions behind,
-    /// and those with intents that have waited for too long.
+    /// The routes that are closed but for probes, those whose offsets are not known or whose permits have not been shared for a while, those
+    /// that have partitions behind, and those with intents that have waited for too long.
     pub(super) fn degraded(&self) -> Vec<Degradation> {
-        let (before, now) = (self.closed.load_full(), Instant::now());
+        let (before, now, passed) = (self.closed.load_full(), Instant::now(), SystemClock.passed());
         let seen = self.status.seen();
         let overdue = |name: &str| self.routes.find(name).map_or(0, |route| route.overdue());
         let is_degraded = |(name, seen): &&(Arc<str>, Arc<RouteSeen>)| {
-            seen.throttle.is_closed() || seen.trouble.is_some() || seen.behind.is_some() || overdue(name) > 0
+            seen.throttle.is_closed() || is_in_trouble(seen, passed) || seen.behind.is_some() || overdue(name) > 0
         };
         let closed: Vec<_> = seen.iter().filter(is_degraded).collect();
         let since = |name: &Arc<str>| before.iter().find(|(known, _)| known == name).map_or(now, |(_, since)| *since);
@@ -69,6 +77,12 @@ impl RoutesHealth {
     }
 }
 
+/// Whether it has a trouble that people are to hear of. Turns without an answer are none at once, as for pressure: the next one may have one.
+fn is_in_trouble(seen: &RouteSeen, passed: Duration) -> bool {
+    let is_late = seen.silent_since.is_none_or(|since| passed.saturating_sub(since) >= REPORTED_AFTER);
+    seen.trouble.is_some() && is_late
+}
+
 /// A figure of a route; `None`: it is not known, and not shown.
 type RouteFigure = fn(&RouteSeen, &RouteState) -> Option<f64>;
 
@@ -89,5 +103,35 @@ fn too_long(overdue: u64) -> String {
     match overdue {
         0 => String::new(),
         overdue => format!("; {overdue} have waited for more than 72 h, and are suppressed as capacity"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_route_is_in_trouble_once_its_permits_have_not_been_shared_for_a_while_and_at_once_for_another_reason() {
+        let s = Duration::from_secs;
+        for (trouble, silent_since, passed, expected) in [
+            (None, None, s(100), false),
+            (Some("the offsets are not known"), None, s(100), true),
+            (Some("the permits are not shared"), Some(s(96)), s(100), false),
+            (Some("the permits are not shared"), Some(s(95)), s(100), true),
+        ] {
+            let seen = RouteSeen {
+                known: RouteKnown::default(),
+                ceiling_per_s: None,
+                permits: 0,
+                reserved: 0,
+                held_by_others: 0,
+                members: 1,
+                throttle: Throttle::No,
+                trouble: trouble.map(str::to_owned),
+                silent_since,
+                behind: None,
+            };
+            assert_eq!(is_in_trouble(&seen, passed), expected, "{seen:?}");
+        }
     }
 }

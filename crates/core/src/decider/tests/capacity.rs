@@ -204,6 +204,12 @@ fn permits_of_what_may_be_committed_are_held_until_that_is_known_and_spent_then(
     assert_eq!(stands(&world), ((1, 0), 2, 0), "it may become visible");
     unclear.settle(&[]);
     assert_eq!(stands(&world), ((1, 0), 1, 1));
+    let (world, settlement) = handed_over();
+    let mut unclear = settlement.failed().unwrap();
+    unclear.transaction_ended();
+    assert_eq!(stands(&world), ((1, 0), 1, 1), "the next look at the lag has it, if it is visible");
+    unclear.settle(&[]);
+    assert_eq!(stands(&world), ((1, 0), 1, 1), "once");
 }
 
 #[test]

@@ -9,8 +9,8 @@ use crate::time::millis;
 
 /// Units of a limit, such as places or permits: taken by batches, and granted by the task that shares them with other instances.
 ///
-/// Invariant: a unit counts as held from when it is granted until it is used, or withdrawn. So units held, and what was used of the limit,
-/// are together never fewer than what may have been used.
+/// Invariant: a unit counts as held from when it is granted until it is used or withdrawn, or lapses. So units held, and what was used of
+/// the limit, are together never fewer than what may have been used.
 #[derive(Debug)]
 pub struct UnitPool {
     /// Not taken.
@@ -55,6 +55,11 @@ impl UnitPool {
         self.held.fetch_sub(units, Ordering::AcqRel);
     }
 
+    /// Units that were taken are held no longer, though they were not used: other members may have them by now.
+    pub fn lapse(&self, units: u64) {
+        self.held.fetch_sub(units, Ordering::AcqRel);
+    }
+
     /// How many are left to be taken.
     #[must_use]
     pub fn left(&self) -> u64 {
@@ -75,6 +80,12 @@ impl UnitPool {
     /// They are this process's until then, by the monotonic clock.
     pub fn renew(&self, until: Duration) {
         self.until_ms.store(millis(until), Ordering::Release);
+    }
+
+    /// Until when they are this process's, by the monotonic clock.
+    #[must_use]
+    pub fn until(&self) -> Duration {
+        Duration::from_millis(self.until_ms.load(Ordering::Acquire))
     }
 
     /// Whether they may be others' by now.
@@ -129,7 +140,10 @@ mod tests {
         pool.put_back(1);
         assert_eq!((pool.left(), pool.held()), (1, 1));
         pool.withdraw_above(7);
-        pool.add(4);
+        assert_eq!(pool.take(1, NOW), 1);
+        pool.lapse(1);
+        assert_eq!((pool.left(), pool.held()), (0, 0));
+        pool.add(5);
         assert_eq!((pool.keep(2), pool.left(), pool.held()), (3, 2, 2));
         assert_eq!((pool.keep(9), pool.take(9, NOW)), (0, 2));
     }
@@ -140,7 +154,7 @@ mod tests {
         pool.add(5);
         assert_eq!(pool.take(1, Duration::ZERO), 0, "until when they are its own is not known");
         pool.renew(NOW);
-        assert_eq!(pool.take(1, NOW - Duration::from_millis(1)), 1);
+        assert_eq!((pool.until(), pool.take(1, NOW - Duration::from_millis(1))), (NOW, 1));
         assert_eq!((pool.take(1, NOW), pool.is_over(NOW), pool.left()), (0, true, 4));
     }
 }

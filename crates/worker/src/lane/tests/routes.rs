@@ -6,10 +6,12 @@ use weir_core::{
     document::Format,
     permits::LEASE,
     policy_file::parse_policy,
+    ports::TRANSACTION_TIMEOUT,
     routes::{Pool, RouteKnown, RouteState},
 };
 
 use super::*;
+use crate::backoff::LONGEST_BACKOFF;
 
 /// A world whose intents take a route with so many permits.
 fn paced(permits: u64) -> (World, Arc<Routes>) {
@@ -36,6 +38,48 @@ fn a_permit_is_spent_once_its_intent_may_be_committed_and_goes_back_where_it_is_
         let left = state.left(Pool::General, Duration::ZERO);
         assert_eq!((state.spent(), left, state.held()), (spent, granted - spent, granted - spent));
     }
+}
+
+/// A clock that notes how many permits are spent whenever something has been waited for.
+struct NotesSpent {
+    state: Arc<RouteState>,
+    clock: VirtualClock,
+    spent: Arc<RwLock<Vec<(Duration, u64)>>>,
+}
+
+impl Clock for NotesSpent {
+    fn now(&self) -> Time {
+        Noon.now()
+    }
+
+    fn passed(&self) -> Duration {
+        self.clock.passed()
+    }
+
+    async fn sleep(&self, wait: Duration) {
+        self.clock.sleep(wait).await;
+        self.spent.write().unwrap().push((self.passed(), self.state.spent()));
+    }
+}
+
+#[test]
+fn permits_of_an_unclear_commit_are_not_held_for_longer_than_its_transaction_may_stay_open() {
+    let (world, routes) = paced(300);
+    let (state, recovers_at) = (routes.state("all"), Duration::from_secs(60));
+    let (clock, spent) = (world.clock.clone(), Arc::<RwLock<Vec<(Duration, u64)>>>::default());
+    let clock = NotesSpent { state: Arc::clone(&state), clock, spent: Arc::clone(&spent) };
+    let commits = [Fate::Unclear].into();
+    let (end, world) = run_by(clock, FakeStore(0, 0), World { commits, recovers_at: Some(recovers_at), ..world });
+    end.unwrap();
+    each_once(&world);
+    let noted = spent.read().unwrap();
+    let (open, ended) = noted.split_at(noted.partition_point(|(passed, _)| *passed < TRANSACTION_TIMEOUT));
+    assert!(!open.is_empty() && open.iter().all(|(_, spent)| *spent == 0), "it may become visible: {open:?}");
+    // The lane does not look during a pause, which is up to twice as long by chance.
+    let looks = TRANSACTION_TIMEOUT + 2 * LONGEST_BACKOFF..recovers_at;
+    let looked: Vec<&(Duration, u64)> = ended.iter().filter(|(passed, _)| looks.contains(passed)).collect();
+    assert!(!looked.is_empty() && looked.iter().all(|(_, spent)| *spent == BATCH as u64), "{ended:?}");
+    assert_eq!(state.spent(), RECORDS.unsigned_abs(), "it was visible");
 }
 
 #[test]
@@ -119,10 +163,11 @@ fn intents_whose_turn_has_come_keep_their_permits_while_they_wait_for_the_store(
     assert_eq!((state.spent(), state.held()), (RECORDS.unsigned_abs(), 0));
 }
 
-/// A clock by which the keeper of the route is granted permits once those of before are others'.
+/// A clock by which the keeper of the route is granted permits while the lane waits, from then on. Those of before are others' by then.
 struct GrantedAnew {
     state: Arc<RouteState>,
     clock: VirtualClock,
+    from: Duration,
     is_granted: AtomicBool,
     /// How many permits were spent by then.
     spent_before: Arc<AtomicU64>,
@@ -139,31 +184,56 @@ impl Clock for GrantedAnew {
 
     async fn sleep(&self, wait: Duration) {
         self.clock.sleep(wait).await;
-        if self.passed() >= LEASE && !self.is_granted.swap(true, Ordering::Relaxed) {
+        if self.passed() >= self.from && !self.is_granted.swap(true, Ordering::Relaxed) {
             self.spent_before.store(self.state.spent(), Ordering::Relaxed);
+            // None of those that were granted before is kept.
+            self.state.withdraw_above(0, 0);
             self.state.grant(RECORDS.unsigned_abs(), 0, Duration::MAX);
         }
     }
 }
 
-#[test]
-fn permits_that_were_taken_a_lease_ago_are_not_used() {
+/// A lane takes permits by a turn that is over when it wakes. Whether the keeper of the route is answered before the lane goes on.
+fn wakes_with_permits_of_others(suspended: Duration, is_answered_first: bool) {
     let (all, first) = (RECORDS.unsigned_abs(), BATCH as u64);
     let (world, routes) = paced(first);
     let state = routes.state("all");
     state.learn(RouteKnown { waiting: vec![all], ..RouteKnown::default() });
-    // They are others' by the time that the process wakes.
-    state.grant(0, 0, LEASE);
+    state.grant(0, 0, suspended);
+    let (keeper, passes) = (Arc::clone(&state), world.clock.clone());
+    let is_answered = move || {
+        keeper.withdraw_above(0, 0);
+        keeper.grant(0, 0, passes.passed() + LEASE);
+    };
+    let others_wake = is_answered_first.then(|| Box::new(is_answered) as Box<dyn FnOnce()>);
     let spent_before: Arc<AtomicU64> = Arc::default();
-    let (is_granted, clock) = (AtomicBool::default(), world.clock.clone());
-    let clock = GrantedAnew { state: Arc::clone(&state), clock, is_granted, spent_before: Arc::clone(&spent_before) };
-    let (task, suspended) = (Some(Task::Waiting(state.topic)), Some(LEASE));
-    let (end, world) = run_by(clock, FakeStore(0, 0), World { task, suspended, ..world });
+    let clock = GrantedAnew {
+        state: Arc::clone(&state),
+        clock: world.clock.clone(),
+        from: suspended,
+        is_granted: AtomicBool::default(),
+        spent_before: Arc::clone(&spent_before),
+    };
+    let (task, suspended) = (Some(Task::Waiting(state.topic)), Some(suspended));
+    let (end, world) = run_by(clock, FakeStore(0, 0), World { task, suspended, others_wake, ..world });
     end.unwrap();
     each_once(&world);
-    assert_eq!(spent_before.load(Ordering::Relaxed), 0, "spent after their lease");
+    assert_eq!(spent_before.load(Ordering::Relaxed), 0, "spent after their lease; answered first: {is_answered_first}");
     assert_eq!(world.trace.iter().filter(|step| **step == "rewind").count(), 1);
-    assert_eq!((state.spent(), state.held()), (all, first));
+    assert_eq!((state.spent(), state.held()), (all, 0));
+}
+
+#[test]
+fn permits_that_were_taken_a_lease_ago_are_not_used() {
+    wakes_with_permits_of_others(LEASE, false);
+    wakes_with_permits_of_others(LEASE, true);
+}
+
+#[test]
+fn permits_that_were_granted_a_lease_ago_are_not_used_though_they_were_taken_later() {
+    let lately = Duration::from_millis(500);
+    wakes_with_permits_of_others(LEASE - lately, false);
+    wakes_with_permits_of_others(LEASE - lately, true);
 }
 
 /// A store that is away until [`BACK_AT`], and a clock by which the keeper of the route grants one permit at a time meanwhile, as it

@@ -238,6 +238,7 @@ async fn a_turn_without_an_answer_is_followed_by_another_one_and_lanes_have_this
         let seen = cell.load_full().unwrap();
         assert!(seen.permits > 0, "as it is shown");
         assert_eq!(seen.trouble.as_deref(), Some("the permits are not shared: no"));
+        assert_eq!(seen.silent_since, Some(Duration::ZERO), "since the first turn");
         clock.sleep(TURN_EVERY).await;
     }
     assert_eq!(*numbers.read().unwrap(), [1, 2]);
