@@ -14,6 +14,9 @@
 //! Where a budget turns out to be spent, an intent that it denies leaves what it had of another one to a later intent, which may need more of a
 //! third: the ticket waits for that once more.
 //!
+//! Invariant: no budget passes for spent here while tokens of it, for the same window under the same limit, go back from here. Whether it is
+//! spent, the answer tells to the turn that carries them, and not to one that was made before. So a ticket waits for that turn, too.
+//!
 //! Invariant: a turn without an answer may have been taken, so it is repeated with its number until there is an answer, and before another
 //! of its budget. The lease of what it was granted ends by when it was sent first; what nobody can spend any more goes back.
 
@@ -328,8 +331,12 @@ impl Leases {
         // What is still on lease goes at once: now, then.
         let is_on_lease = by < ends;
         let given = GiveBack { span: key.span, bucket, count_id, tokens: grant.tokens, is_on_lease };
-        if given.tokens > 0 {
-            self.outboxes.change(&key.id, |outbox| outbox.give_back(given, ends, by));
+        if given.tokens == 0 {
+            return;
+        }
+        self.outboxes.change(&key.id, |outbox| outbox.give_back(given, ends, by));
+        if let Some(number) = self.table.find(key) {
+            self.table.change(number).reopen();
         }
     }
 }

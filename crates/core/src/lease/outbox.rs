@@ -11,7 +11,7 @@ use std::{
 
 use super::{moment::Moment, owed::Owed};
 use crate::{
-    budget::BudgetId,
+    budget::{BudgetId, SpanNow},
     ledger::{GiveBack, TakeTurn},
     limit::share::TurnNumber,
 };
@@ -268,6 +268,11 @@ impl Outboxes {
     /// When the first makes a turn.
     pub(super) fn next_look(&self) -> Moment {
         self.by_wake.first().map_or(Moment::NEVER, |(at, _)| *at)
+    }
+
+    /// Whether tokens of this window of a budget have yet to go back.
+    pub(super) fn has_back(&self, budget: &BudgetId, span: SpanNow) -> bool {
+        self.all.get(budget).is_some_and(|outbox| outbox.back.iter().any(|back| back.given.span == span))
     }
 
     pub(super) fn unreturned(&self) -> u64 {

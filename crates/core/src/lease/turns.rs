@@ -118,7 +118,8 @@ impl Leases {
             && !self.is_closed
         {
             self.end_leases(number, now);
-            self.table.change(number).answered(&sent, &answer, asked_at, now);
+            let has_back = self.outboxes.has_back(&budget, span);
+            self.table.change(number).answered(&sent, &answer, (asked_at, now), has_back);
             return;
         }
         if answer.granted > 0 {

@@ -319,6 +319,22 @@ fn a_turn_that_is_repeated_gets_the_same_grant_and_gives_no_more_back() {
 }
 
 #[test]
+fn what_a_turn_gives_back_is_granted_by_it_and_by_its_repetition_where_nothing_else_is_left() {
+    let period = SpanNow::Period { start: at(0), end: at(1_000) };
+    for span in [rolling().span, period, SpanNow::Total] {
+        let mut book = TokenBook::default();
+        let all = TakeTurn { need: LIMIT, ..turn(span) };
+        let first = book.turn("a", number(7, 1), &all, at(0)).unwrap();
+        let back = vec![GiveBack { tokens: 10, is_on_lease: false, ..all_of(&all, &first) }];
+        let again = TakeTurn { need: 30, want: 30, back, ..turn(span) };
+        for now in [60, 70] {
+            let answer = book.turn("a", number(7, 2), &again, at(now)).unwrap();
+            assert_eq!((first.granted, answer.granted, answer.used), (LIMIT, 10, LIMIT), "{span:?}");
+        }
+    }
+}
+
+#[test]
 fn what_is_owed_is_taken_where_the_count_began_later_and_only_what_is_left_of_it() {
     let period = SpanNow::Period { start: at(0), end: at(1_000) };
     for span in [rolling().span, period, SpanNow::Total] {

@@ -19,8 +19,14 @@ use crate::ledger::TakeAnswer;
 const ASK_AGAIN: Duration = Duration::from_secs(60);
 
 impl Slot {
-    /// Adds what the ledger granted when it was asked then, for the last time.
-    pub(in crate::lease) fn answered(&mut self, sent: &Sent, answer: &TakeAnswer, asked_at: Moment, now: Moment) {
+    /// Adds what the ledger granted when it was asked then, for the last time. `has_back`: tokens of it have yet to go back.
+    pub(in crate::lease) fn answered(
+        &mut self,
+        sent: &Sent,
+        answer: &TakeAnswer,
+        (asked_at, now): (Moment, Moment),
+        has_back: bool,
+    ) {
         let turn = &sent.turn;
         self.call = None;
         self.heard();
@@ -32,8 +38,9 @@ impl Slot {
         if answer.granted < turn.want {
             self.batch = answer.granted.clamp(1, self.batch.max(1));
         }
-        // A call that is repeated may have got too little when it was made first, and there is more by now.
-        let is_spent = answer.free_in_ms != Some(0);
+        // A call that is repeated may have got too little when it was made first, and there is more by now. What has yet to go back is asked
+        // for by the next one.
+        let is_spent = answer.free_in_ms != Some(0) && !has_back;
         if is_spent && (answer.granted < turn.need || answer.granted == 0) {
             self.close(answer, now);
         } else {
@@ -69,6 +76,11 @@ impl Slot {
                 waiter.settled = Some((mode, now.plus(KEPT)));
             }
         }
+    }
+
+    /// Tokens of it go back: the ledger is asked again by the turn that carries them.
+    pub(in crate::lease) fn reopen(&mut self) {
+        self.closed = None;
     }
 
     /// Notes that the ledger answered when the lease had ended: it is asked again, for a longer one where the answer came at once.

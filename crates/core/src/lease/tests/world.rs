@@ -122,7 +122,7 @@ struct Instance {
     clock: Duration,
     frozen_until: i64,
     tick_at: Option<i64>,
-    in_flight: Vec<BudgetId>,
+    in_flight: Vec<DueTurn>,
     /// The turns that were answered.
     answered: HashSet<TurnNumber>,
     /// When each turn was sent first.
@@ -286,7 +286,7 @@ impl World {
             }
             Event::Answer { due, answer, sent_at } => {
                 let instance = &mut self.instances[index];
-                instance.in_flight.retain(|other| *other != due.budget);
+                instance.in_flight.retain(|other| other.budget != due.budget);
                 if let Ok(answer) = &answer {
                     assert!(instance.answered.insert(due.number), "{due:?} was answered before");
                     let ends = instance.first_sent[&due.number] + due.turn.lease_ms;
@@ -418,8 +418,9 @@ impl World {
         self.check_ready(index, &ready);
         for due in due.turns {
             let in_flight = &mut self.instances[index].in_flight;
-            assert!(!in_flight.contains(&due.budget), "two turns of a budget are in flight: {due:?}");
-            in_flight.push(due.budget.clone());
+            let is_alone = in_flight.iter().all(|other| other.budget != due.budget);
+            assert!(is_alone, "two turns of a budget are in flight: {due:?}");
+            in_flight.push(due.clone());
             self.calls += 1;
             let (latency, sent_at) = (self.latency(), self.now);
             self.instances[index].first_sent.entry(due.number).or_insert(sent_at);
@@ -441,6 +442,18 @@ impl World {
                 self.instances[index].tick_at = Some(at);
                 self.schedule(index, after, Event::Tick);
             }
+        }
+        self.check_spent(index);
+    }
+
+    /// No budget passes for spent at an instance while tokens of its window go back from there.
+    fn check_spent(&self, index: usize) {
+        let instance = &self.instances[index];
+        let states = instance.leases.states(instance.passed(self.now));
+        for BudgetState { id, span, .. } in states.into_iter().filter(|state| state.is_spent) {
+            let carries = |due: &DueTurn| due.budget == id && due.turn.back.iter().any(|back| back.span == span);
+            let goes_back = instance.leases.outboxes.has_back(&id, span) || instance.in_flight.iter().any(carries);
+            assert!(!goes_back, "{id:?} is spent at instance {index}, and tokens of it go back");
         }
     }
 
