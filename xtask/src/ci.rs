@@ -89,7 +89,7 @@ const fn step(name: &'static str, seconds: u64, run: fn(bool) -> Result<()>) -> 
 type Stage = &'static [&'static [Step]];
 
 /// What needs only the processor runs beside what mostly waits: for the network, or for servers. cargo locks target/debug in `build`,
-/// `build faults`, `benches`, `docs` and `faults`: only `faults` is beside others of these, and may wait for them.
+/// `benches`, `docs` and `faults`: none of them is beside another.
 const CHANGE: [Stage; 3] = [
     &[
         // Cold, it installs a compiler.
@@ -107,25 +107,20 @@ const CHANGE: [Stage; 3] = [
         ],
     ],
     &[
+        &[Step { part_of: &EXAMPLES, ..step("test", servers::TEST_SECONDS, test) }],
         &[
-            Step { part_of: &EXAMPLES, ..step("test", servers::TEST_SECONDS, test) },
-            // On a slow machine docs may still hold the lock.
-            step("faults", 1_500, |_| faults::run(&["--ci".to_owned()])),
-        ],
-        &[
-            // First: `faults` finds it built.
-            step("build faults", 600, |_| faults::build()),
             step("benches", 600, |_| benches()),
             step("docs", 900, |_| docs()),
             // Instructions do not depend on what else runs.
             Step { of: &COUNTED, ..step("counts", 900, |_| counts::run(&CountsArgs::default())) },
+            step("faults", 1_500, |_| faults::run(&["--ci".to_owned()])),
         ],
     ],
 ];
 
 /// The steps in which clippy is the compiler: it lints and compiles in one go, where `cargo clippy` would check all dependencies once more.
 /// They share what they build: one of them without clippy would build all of the workspace again.
-const LINTED: [&str; 5] = ["build", "build faults", "benches", "docs", "faults"];
+const LINTED: [&str; 4] = ["build", "benches", "docs", "faults"];
 /// What `cargo clippy -- -D warnings` sets.
 const LINTS: [(&str, &str); 2] =
     [("RUSTC_WORKSPACE_WRAPPER", "clippy-driver"), ("CLIPPY_ARGS", "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__")];
