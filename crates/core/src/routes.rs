@@ -15,7 +15,7 @@ use std::{
 use arc_swap::{ArcSwap, ArcSwapOption};
 
 pub use self::known::RouteKnown;
-use crate::{limit::share::UnitPool, permits::LEASE, route::Route, time::millis};
+use crate::{limit::share::UnitPool, route::Route, time::millis};
 
 /// The topic of a route's waiting intents, by the route's number in [`Routes`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -83,6 +83,8 @@ pub struct RouteState {
     partitions: AtomicUsize,
     general: UnitPool,
     reserved: UnitPool,
+    /// See [`RouteState::end_leases`].
+    ended_ms: AtomicU64,
     spent: AtomicU64,
     failed: AtomicU64,
     took: ArcSwap<(u64, u64)>,
@@ -103,6 +105,7 @@ impl RouteState {
             partitions: AtomicUsize::new(0),
             general: UnitPool::new(Duration::ZERO),
             reserved: UnitPool::new(Duration::ZERO),
+            ended_ms: AtomicU64::new(0),
             spent: AtomicU64::new(0),
             failed: AtomicU64::new(0),
             took: ArcSwap::default(),
@@ -169,11 +172,18 @@ impl RouteState {
         if pool.is_over(passed) { 0 } else { pool.left() }
     }
 
-    /// Permits that were taken and not used, and were this process's until then. Where the keeper's last turn began later, they lapse: other
-    /// members may have been granted them before it.
+    /// Permits that were taken and not used, by a lease until then. They lapse where it [is over](Self::end_leases).
     fn put_back(&self, pool: Pool, permits: u64, until: Duration) {
         let pool = self.pool(pool);
-        if pool.until().saturating_sub(LEASE) < until { pool.put_back(permits) } else { pool.lapse(permits) }
+        let is_over = millis(until) <= self.ended_ms.load(Ordering::Acquire);
+        if is_over { pool.lapse(permits) } else { pool.put_back(permits) }
+    }
+
+    /// Leases that end by then, by the monotonic clock, are over: what was taken by them lapses where it is put back, because other members
+    /// may have been granted it. To be called with each turn that begins, before what is left is withdrawn: its answer would make this
+    /// process's again what comes back meanwhile.
+    pub fn end_leases(&self, until: Duration) {
+        self.ended_ms.fetch_max(millis(until), Ordering::AcqRel);
     }
 
     /// The intents of permits that were taken, of the general pool and of the reserved one, are committed.
@@ -183,7 +193,8 @@ impl RouteState {
         self.reserved.used(reserved);
     }
 
-    /// Adds permits of both pools, to be taken until then by the monotonic clock: for [`LEASE`] from when the keeper's turn began.
+    /// Adds permits of both pools, to be taken until then by the monotonic clock: for [`crate::permits::LEASE`] from when the keeper's turn
+    /// began.
     pub fn grant(&self, general: u64, reserved: u64, until: Duration) {
         for (pool, permits) in [(&self.general, general), (&self.reserved, reserved)] {
             pool.add(permits);

@@ -56,7 +56,7 @@ fn permits_that_are_put_back_after_a_turn_that_began_when_others_may_have_had_th
         let state = granted(3, 1);
         let mut batch = Taken::general(Arc::clone(&state), 3, NOW);
         assert_eq!((batch.take(Pool::Reserved, 1, NOW), batch.until()), (1, LEASE));
-        state.grant(0, 0, LEASE + begins_after);
+        state.end_leases(NOW + begins_after);
         drop(batch);
         let left = state.left(Pool::General, NOW) + state.left(Pool::Reserved, NOW);
         assert_eq!((left, state.held(), state.spent()), (back, back, 0), "a turn {begins_after:?} after theirs");

@@ -105,6 +105,7 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> RouteKeeper<P, C> {
     fn begin(&mut self, look: Arc<OffsetsSeen>, now: Duration) {
         let pace = self.paced(&look, now);
         let used = self.used_since();
+        self.state.end_leases(now);
         let unused = self.withdraw_most(used, now);
         let recent = self.recent(&look);
         let room = self.route.consumer_group.as_ref().map(|_| pace.room);

@@ -163,11 +163,21 @@ fn intents_whose_turn_has_come_keep_their_permits_while_they_wait_for_the_store(
     assert_eq!((state.spent(), state.held()), (RECORDS.unsigned_abs(), 0));
 }
 
-/// A clock by which the keeper of the route is granted permits while the lane waits, from then on. Those of before are others' by then.
+/// How far the keeper of the route is with its turn when it wakes before a lane that was suspended with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum KeeperTurn {
+    NotBegun,
+    UnderWay,
+    Answered,
+}
+
+/// A clock by which the keeper of the route is granted permits while the lane waits, from then on, once it has the answer to a turn that is
+/// under way. Those of before are others' by then.
 struct GrantedAnew {
     state: Arc<RouteState>,
     clock: VirtualClock,
     from: Duration,
+    turn: KeeperTurn,
     is_granted: AtomicBool,
     /// How many permits were spent by then.
     spent_before: Arc<AtomicU64>,
@@ -184,33 +194,44 @@ impl Clock for GrantedAnew {
 
     async fn sleep(&self, wait: Duration) {
         self.clock.sleep(wait).await;
-        if self.passed() >= self.from && !self.is_granted.swap(true, Ordering::Relaxed) {
+        let (passed, ends) = (self.passed(), self.from + LEASE);
+        if self.turn == KeeperTurn::UnderWay && (self.from..ends).contains(&passed) {
+            // It comes to no permit.
+            self.state.grant(0, 0, ends);
+        } else if passed >= self.from && !self.is_granted.swap(true, Ordering::Relaxed) {
             self.spent_before.store(self.state.spent(), Ordering::Relaxed);
             // None of those that were granted before is kept.
+            self.state.end_leases(passed);
             self.state.withdraw_above(0, 0);
             self.state.grant(RECORDS.unsigned_abs(), 0, Duration::MAX);
         }
     }
 }
 
-/// A lane takes permits by a turn that is over when it wakes. Whether the keeper of the route is answered before the lane goes on.
-fn wakes_with_permits_of_others(suspended: Duration, is_answered_first: bool) {
+/// A lane takes permits whose lease is over when it wakes.
+fn wakes_with_permits_of_others(suspended: Duration, turn: KeeperTurn) {
     let (all, first) = (RECORDS.unsigned_abs(), BATCH as u64);
     let (world, routes) = paced(first);
     let state = routes.state("all");
     state.learn(RouteKnown { waiting: vec![all], ..RouteKnown::default() });
     state.grant(0, 0, suspended);
     let (keeper, passes) = (Arc::clone(&state), world.clock.clone());
-    let is_answered = move || {
-        keeper.withdraw_above(0, 0);
-        keeper.grant(0, 0, passes.passed() + LEASE);
+    let wakes = move || {
+        if turn != KeeperTurn::NotBegun {
+            keeper.end_leases(passes.passed());
+            keeper.withdraw_above(0, 0);
+        }
+        if turn == KeeperTurn::Answered {
+            keeper.grant(0, 0, passes.passed() + LEASE);
+        }
     };
-    let others_wake = is_answered_first.then(|| Box::new(is_answered) as Box<dyn FnOnce()>);
+    let others_wake: Option<Box<dyn FnOnce()>> = Some(Box::new(wakes));
     let spent_before: Arc<AtomicU64> = Arc::default();
     let clock = GrantedAnew {
         state: Arc::clone(&state),
         clock: world.clock.clone(),
         from: suspended,
+        turn,
         is_granted: AtomicBool::default(),
         spent_before: Arc::clone(&spent_before),
     };
@@ -218,22 +239,23 @@ fn wakes_with_permits_of_others(suspended: Duration, is_answered_first: bool) {
     let (end, world) = run_by(clock, FakeStore(0, 0), World { task, suspended, others_wake, ..world });
     end.unwrap();
     each_once(&world);
-    assert_eq!(spent_before.load(Ordering::Relaxed), 0, "spent after their lease; answered first: {is_answered_first}");
+    assert_eq!(spent_before.load(Ordering::Relaxed), 0, "spent after their lease; the keeper's turn: {turn:?}");
     assert_eq!(world.trace.iter().filter(|step| **step == "rewind").count(), 1);
     assert_eq!((state.spent(), state.held()), (all, 0));
 }
 
 #[test]
 fn permits_that_were_taken_a_lease_ago_are_not_used() {
-    wakes_with_permits_of_others(LEASE, false);
-    wakes_with_permits_of_others(LEASE, true);
+    for turn in [KeeperTurn::NotBegun, KeeperTurn::UnderWay, KeeperTurn::Answered] {
+        wakes_with_permits_of_others(LEASE, turn);
+    }
 }
 
 #[test]
 fn permits_that_were_granted_a_lease_ago_are_not_used_though_they_were_taken_later() {
-    let lately = Duration::from_millis(500);
-    wakes_with_permits_of_others(LEASE - lately, false);
-    wakes_with_permits_of_others(LEASE - lately, true);
+    for turn in [KeeperTurn::NotBegun, KeeperTurn::UnderWay, KeeperTurn::Answered] {
+        wakes_with_permits_of_others(LEASE - Duration::from_millis(500), turn);
+    }
 }
 
 /// A store that is away until [`BACK_AT`], and a clock by which the keeper of the route grants one permit at a time meanwhile, as it

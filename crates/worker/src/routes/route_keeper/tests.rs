@@ -12,7 +12,7 @@ use weir_core::{
     limit::share::{TurnNumber, overtaken},
     pace::{Behind, KeptRates, Lag},
     policy_file::parse_policy,
-    routes::Routes,
+    routes::{Routes, Taken},
     time::Time,
 };
 
@@ -212,6 +212,37 @@ async fn of_permits_that_others_may_have_by_now_none_is_kept() {
         round(&mut RouteKeeper::new(&route, Arc::clone(&state), links, learnt)).await;
         let found = (state.left(Pool::General, clock.passed()), state.held());
         assert_eq!(found, (left, left), "after {stood_still:?}");
+    }
+}
+
+/// A store that answers or not, and a lane that gives up meanwhile what it has taken.
+struct GivenUp {
+    taken: Option<Taken>,
+    answers: bool,
+}
+
+impl Share<RoutePermits> for GivenUp {
+    async fn turn(&mut self, _: &RouteKey, _: TurnNumber, _: &PermitTurn) -> Result<PermitGrant, StoreError> {
+        self.taken = None;
+        if self.answers { Ok(grant(None, KeptRates::default())) } else { Err(StoreError::Temporary("no".to_owned())) }
+    }
+}
+
+#[tokio::test]
+async fn permits_that_come_back_while_a_turn_is_under_way_lapse_where_others_may_have_had_them_before_it() {
+    let in_time = LEASE - Duration::from_millis(1);
+    for (stood_still, answers, back) in [(in_time, true, 3), (in_time, false, 3), (LEASE, true, 0), (LEASE, false, 0)] {
+        let (clock, state) = (Passes::default(), Routes::new().state("email"));
+        state.grant(3, 0, LEASE);
+        let taken = Some(Taken::general(Arc::clone(&state), 3, clock.passed()));
+        clock.sleep(stood_still).await;
+        let last_look: LastLook = Arc::new(ArcSwapOption::new(Some(look(0))));
+        let (route, cell) = (email(""), RouteCell::default());
+        let links = links(GivenUp { taken, answers }, clock.clone(), &last_look, &cell);
+        round(&mut RouteKeeper::new(&route, Arc::clone(&state), links, Learnt::before(&route, (0, 0), None))).await;
+        let expected = back + cell.load_full().unwrap().permits;
+        let found = (state.left(Pool::General, clock.passed()), state.held());
+        assert_eq!(found, (expected, expected), "after {stood_still:?}, answers: {answers}");
     }
 }
 
