@@ -180,8 +180,8 @@ impl RouteState {
     }
 
     /// Leases that end by then, by the monotonic clock, are over: what was taken by them lapses where it is put back, because other members
-    /// may have been granted it. To be called with each turn that begins, before what is left is withdrawn: its answer would make this
-    /// process's again what comes back meanwhile.
+    /// may have been granted it. To be called before what is left is withdrawn: with each turn that begins, because its answer would make this
+    /// process's again what comes back meanwhile; and of all leases, where another process has overtaken this one.
     pub fn end_leases(&self, until: Duration) {
         self.ended_ms.fetch_max(millis(until), Ordering::AcqRel);
     }

@@ -57,6 +57,8 @@ fn permits_that_are_put_back_after_a_turn_that_began_when_others_may_have_had_th
         let mut batch = Taken::general(Arc::clone(&state), 3, NOW);
         assert_eq!((batch.take(Pool::Reserved, 1, NOW), batch.until()), (1, LEASE));
         state.end_leases(NOW + begins_after);
+        // Leases that are over since another process has overtaken this one do not begin anew with the next turn.
+        state.end_leases(NOW);
         drop(batch);
         let left = state.left(Pool::General, NOW) + state.left(Pool::Reserved, NOW);
         assert_eq!((left, state.held(), state.spent()), (back, back, 0), "a turn {begins_after:?} after theirs");

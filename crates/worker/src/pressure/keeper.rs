@@ -336,7 +336,7 @@ where
             return;
         }
         let states = self.view.iter().map(|view| &view.state).chain(&self.before);
-        states.for_each(|state| state.places.withdraw_above(0));
+        states.for_each(|state| state.places.give_up());
         self.fair = 0;
     }
 }

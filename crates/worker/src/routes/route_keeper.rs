@@ -323,6 +323,7 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> TakesTurns for RouteKeeper<P, C> 
         if is_overtaken(error) {
             // Whoever has overtaken it may have its permits by now.
             let began_at = *began_at;
+            self.state.end_leases(began_at + LEASE);
             self.state.withdraw_above(0, 0);
             return self.put_in_force(0, began_at);
         }

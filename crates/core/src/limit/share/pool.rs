@@ -94,6 +94,12 @@ impl UnitPool {
         millis(passed) >= self.until_ms.load(Ordering::Acquire)
     }
 
+    /// Gives up what is left: other members may have all of it by now. What is put back is not to be taken until it is [renewed](Self::renew).
+    pub fn give_up(&self) {
+        self.renew(Duration::ZERO);
+        self.withdraw_above(0);
+    }
+
     /// Gives up what is left beyond so many held.
     pub fn withdraw_above(&self, held: u64) {
         let surplus = self.held().saturating_sub(held);
@@ -156,5 +162,12 @@ mod tests {
         pool.renew(NOW);
         assert_eq!((pool.until(), pool.take(1, NOW - Duration::from_millis(1))), (NOW, 1));
         assert_eq!((pool.take(1, NOW), pool.is_over(NOW), pool.left()), (0, true, 4));
+        pool.renew(Duration::MAX);
+        assert_eq!(pool.take(2, NOW), 2);
+        pool.give_up();
+        pool.put_back(1);
+        assert_eq!((pool.take(1, NOW), pool.left(), pool.held()), (0, 1, 3), "two are taken still");
+        pool.renew(Duration::MAX);
+        assert_eq!(pool.take(9, NOW), 1);
     }
 }

@@ -148,6 +148,19 @@ async fn whoever_is_overtaken_gives_up_its_places_at_once_and_asks_again_with_th
 }
 
 #[tokio::test]
+async fn a_place_that_comes_back_to_an_instance_that_is_overtaken_is_taken_by_nobody_until_it_is_answered() {
+    let mut world = World::loaded().await;
+    world.turn().await;
+    assert!(world.state().take_place(world.clock.passed()));
+    world.log.next(Does::IsAhead);
+    world.turn().await;
+    world.state().places.put_back(1);
+    assert!(!world.state().take_place(world.clock.passed()), "it may be the other's");
+    world.turn().await;
+    assert!(world.state().take_place(world.clock.passed()), "its turn said that it holds it");
+}
+
+#[tokio::test]
 async fn a_turn_is_given_up_once_others_may_have_what_it_was_granted_and_its_users_are_told_by_the_next_one() {
     let mut world = World::loaded().await;
     world.note(0..10);

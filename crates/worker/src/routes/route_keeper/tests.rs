@@ -292,11 +292,14 @@ impl Share<RoutePermits> for IsAhead {
 async fn lanes_have_no_permit_of_an_instance_that_is_overtaken() {
     let (clock, state) = (Passes::default(), Routes::new().state("email"));
     state.grant(100, 0, LEASE);
+    let taken = Taken::general(Arc::clone(&state), 3, clock.passed());
     let last_look: LastLook = Arc::new(ArcSwapOption::new(Some(look(0))));
     let (route, cell) = (email("rate = 300"), RouteCell::default());
     let links = links(IsAhead, clock.clone(), &last_look, &cell);
     round(&mut RouteKeeper::new(&route, Arc::clone(&state), links, Learnt::before(&route, (0, 0), None))).await;
-    assert_eq!((state.left(Pool::General, clock.passed()), state.held()), (0, 0));
+    assert_eq!((state.left(Pool::General, clock.passed()), state.held()), (0, 3), "a lane has taken three");
+    drop(taken);
+    assert_eq!((state.left(Pool::General, clock.passed()), state.held()), (0, 0), "they do not come back");
     let seen = cell.load_full().unwrap();
     assert!(
         seen.permits == 0 && seen.trouble.as_ref().is_some_and(|trouble| trouble.contains("under the name")),
