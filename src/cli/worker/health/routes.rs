@@ -36,17 +36,32 @@ impl RoutesHealth {
     /// The routes that are closed but for probes, those whose offsets are not known or whose permits have not been shared for a while, those
     /// that have partitions behind, and those with intents that have waited for too long.
     pub(super) fn degraded(&self) -> Vec<Degradation> {
-        let (before, now, passed) = (self.closed.load_full(), Instant::now(), SystemClock.passed());
-        let seen = self.status.seen();
+        self.degraded_at(Instant::now(), SystemClock.passed())
+    }
+
+    /// The same, at a moment, and what has passed by then of the monotonic clock.
+    fn degraded_at(&self, now: Instant, passed: Duration) -> Vec<Degradation> {
+        let (before, seen) = (self.closed.load_full(), self.status.seen());
         let overdue = |name: &str| self.routes.find(name).map_or(0, |route| route.overdue());
-        let is_degraded = |(name, seen): &&(Arc<str>, Arc<RouteSeen>)| {
-            seen.throttle.is_closed() || is_in_trouble(seen, passed) || seen.behind.is_some() || overdue(name) > 0
+        let is_held_up =
+            |name: &str, seen: &RouteSeen| seen.throttle.is_closed() || seen.behind.is_some() || overdue(name) > 0;
+        let is_degraded =
+            |(name, seen): &&(Arc<str>, Arc<RouteSeen>)| is_held_up(name, seen) || is_in_trouble(seen, passed);
+        // Of anything else it is only known at which look it was so first.
+        let silent = |name: &str, seen: &RouteSeen| {
+            let since = seen.silent_since.filter(|_| !is_held_up(name, seen))?;
+            now.checked_sub(passed.saturating_sub(since))
         };
-        let closed: Vec<_> = seen.iter().filter(is_degraded).collect();
-        let since = |name: &Arc<str>| before.iter().find(|(known, _)| known == name).map_or(now, |(_, since)| *since);
-        self.closed.store(Arc::new(closed.iter().map(|(name, _)| (Arc::clone(name), since(name))).collect()));
+        let known = |name: &str| before.iter().find(|(known, _)| **known == *name).map(|(_, since)| *since);
+        let since = |name: &str, seen: &RouteSeen| silent(name, seen).or_else(|| known(name)).unwrap_or(now);
+        let closed: Vec<_> =
+            seen.iter().filter(is_degraded).map(|(name, seen)| (name, seen, since(name, seen))).collect();
+        self.closed.store(Arc::new(closed.iter().map(|(name, _, since)| (Arc::clone(name), *since)).collect()));
         let message = |name: &str, seen: &RouteSeen| format!("{}{}", message(name, seen), too_long(overdue(name)));
-        closed.into_iter().map(|(name, seen)| degradation(Degraded::Route, since(name), message(name, seen))).collect()
+        let degraded = |(name, seen, since): (&Arc<str>, &Arc<RouteSeen>, Instant)| {
+            degradation(Degraded::Route, since, message(name, seen))
+        };
+        closed.into_iter().map(degraded).collect()
     }
 
     pub(super) fn note(&self, metrics: &Metrics) {
@@ -110,6 +125,21 @@ fn too_long(overdue: u64) -> String {
 mod tests {
     use super::*;
 
+    fn seen(trouble: Option<&str>, silent_since: Option<Duration>) -> RouteSeen {
+        RouteSeen {
+            known: RouteKnown::default(),
+            ceiling_per_s: None,
+            permits: 0,
+            reserved: 0,
+            held_by_others: 0,
+            members: 1,
+            throttle: Throttle::No,
+            trouble: trouble.map(str::to_owned),
+            silent_since,
+            behind: None,
+        }
+    }
+
     #[test]
     fn a_route_is_in_trouble_once_its_permits_have_not_been_shared_for_a_while_and_at_once_for_another_reason() {
         let s = Duration::from_secs;
@@ -119,19 +149,26 @@ mod tests {
             (Some("the permits are not shared"), Some(s(96)), s(100), false),
             (Some("the permits are not shared"), Some(s(95)), s(100), true),
         ] {
-            let seen = RouteSeen {
-                known: RouteKnown::default(),
-                ceiling_per_s: None,
-                permits: 0,
-                reserved: 0,
-                held_by_others: 0,
-                members: 1,
-                throttle: Throttle::No,
-                trouble: trouble.map(str::to_owned),
-                silent_since,
-                behind: None,
-            };
+            let seen = seen(trouble, silent_since);
             assert_eq!(is_in_trouble(&seen, passed), expected, "{seen:?}");
+        }
+    }
+
+    #[test]
+    fn a_route_whose_permits_are_not_shared_is_degraded_since_then_and_another_one_since_it_was_first_seen_to_be() {
+        let (s, now) = (Duration::from_secs, Instant::now());
+        let silent = seen(Some("the permits are not shared"), Some(s(90)));
+        let behind = RouteSeen { behind: Some("a partition is behind".to_owned()), ..silent.clone() };
+        for (looks, ago_ms) in [([&silent, &silent], 10_000), ([&silent, &behind], 10_000), ([&behind, &behind], 0)] {
+            let (status, routes) = (RoutesStatus::default(), Routes::new());
+            let health = RoutesHealth { status, routes, closed: ArcSwap::default() };
+            for look in looks {
+                health.status.set(&"email".into(), look.clone());
+                let degraded = health.degraded_at(now, s(100));
+                assert!(degraded[0].since <= SystemClock.now().plus(-ago_ms), "{degraded:?}");
+                let since = health.closed.load()[0].1;
+                assert_eq!(now - since, Duration::from_millis(ago_ms.unsigned_abs()), "{degraded:?}");
+            }
         }
     }
 }
