@@ -75,10 +75,10 @@ pub enum Degraded {
     DeliveryReports,
     /// The ledger of budgets does not answer.
     Budgets,
-    /// The log of activity does not answer: instances do not tell each other who is active.
+    /// Instances do not tell each other who is active.
     Pressure,
-    /// A route is closed but for probes, its offsets are not known, partitions of its approved topic are behind, or intents have waited
-    /// for it for too long.
+    /// A route is closed but for probes, its offsets are not known, its permits are not shared, partitions of its approved topic are behind,
+    /// or intents have waited for it for too long.
     Route,
     /// Within the last day it was found that retention had deleted deferred or waiting intents undecided.
     Deleted,

@@ -124,7 +124,9 @@ fn whoever_reads_of_a_degraded_route_finds_each_of_its_causes() {
         let page = read(path);
         let (_, rest) = page.split_once(begin).unwrap_or_else(|| panic!("{path} lacks {begin:?}"));
         let text = rest.split(end).next().unwrap();
-        for cause in ["known", "Redis does not answer", "are behind", "have waited for"] {
+        let causes =
+            ["known", "Redis does not answer", "another process has the name", "are behind", "have waited for"];
+        for cause in causes {
             assert!(text.contains(cause), "{path} lacks {cause:?}: {text}");
         }
     }

@@ -124,7 +124,7 @@ pub struct Unclear {
 }
 
 impl Unclear {
-    /// Its transaction has ended: what is not visible by now will never be. Which of it is visible is not known yet.
+    /// Its transaction has ended: what it appended is in the lag by then, visible or not. Which of it is visible is not known yet.
     pub fn transaction_ended(&mut self) {
         spend(&mut self.permits);
     }
