@@ -34,7 +34,7 @@ fn the_demo_answers_about_the_users_that_it_has_sent_to() {
     assert!(sends.as_array().unwrap().iter().any(|send| send["at"] == decision["decided_at"]), "{sends}");
     // The intents may all be decided before the last lane has joined the group.
     let ready = wait_for(DEADLINE, || (client.get("/readyz").status == 200).then_some(()));
-    assert!(ready.is_some(), "{:?}", client.get("/readyz").body);
+    assert!(ready.is_some(), "{:?}: {}", client.get("/readyz").body, demo.log());
     // Looked at once a second.
     let mut pressure = json!(null);
     wait_until(DEADLINE, "the users of the demo are active", || {

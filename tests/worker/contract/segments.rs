@@ -185,7 +185,11 @@ pub fn the_fields_of_an_intent_are_where_the_configuration_says() {
 
 pub fn nothing_is_downloaded_when_nothing_has_changed() {
     let Counts { gets, not_modified, .. } = FROM_S3.idle;
-    assert!(gets >= 6 && gets - not_modified <= 1, "{:?}; one may have been under way", FROM_S3.idle);
+    assert!(
+        gets >= 6 && gets.abs_diff(not_modified) <= 1,
+        "{:?}; one may have been under way at the beginning or the end",
+        FROM_S3.idle
+    );
 }
 
 pub fn a_new_set_is_taken_up_without_a_restart() {
