@@ -6,6 +6,7 @@
 //! it closes - because the test process ended, or was killed with SIGKILL - the shell kills the server.
 //! PR_SET_PDEATHSIG would not do: it follows the thread that spawned, and test threads
 //! end early. The group is its own so that Ctrl-C reaches us first and servers end in our order.
+#![expect(clippy::disallowed_types, reason = "tests share their processes; no lane")]
 
 use std::{
     ffi::OsStr,

@@ -1,4 +1,5 @@
 //! One Redis server, and what may go wrong with it: nothing is decided twice, nothing wrongly, and it comes back.
+#![expect(clippy::disallowed_types, reason = "a test tells its network what to do; no lane")]
 
 use std::{
     sync::{Arc, Mutex},

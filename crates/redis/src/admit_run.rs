@@ -53,7 +53,7 @@ pub(super) struct AdmitRun<'a> {
     /// Shards without their history, and what was found.
     lost: BTreeMap<u16, String>,
     /// Shards with calls that were not answered, and may have been carried out: under this epoch, or one before.
-    unclear: &'a mut BTreeSet<u16>,
+    pub(super) unclear: BTreeSet<u16>,
     answered: BTreeSet<u16>,
     reloads: usize,
     stale: bool,
@@ -84,7 +84,6 @@ impl<'a> AdmitRun<'a> {
         answers: &'a mut [Option<Answer>],
         keyspace: &'a Keyspace,
         size: &'a mut CallSize,
-        unclear: &'a mut BTreeSet<u16>,
         cluster: &Cluster,
     ) -> Self {
         let layout = keyspace.meta().layout;
@@ -103,7 +102,7 @@ impl<'a> AdmitRun<'a> {
             detours: BTreeMap::new(),
             tries: cluster.tries(),
             lost: BTreeMap::new(),
-            unclear,
+            unclear: BTreeSet::new(),
             answered: BTreeSet::new(),
             reloads: 0,
             stale: false,

@@ -101,13 +101,15 @@ impl RedisStore {
         unclear: &mut BTreeSet<u16>,
     ) -> Result<(), StoreError> {
         let Self { cluster, keyspace, names, lost, call_size, .. } = self;
-        let mut run = AdmitRun::new(batch, answers, keyspace, call_size, unclear, cluster);
+        let mut run = AdmitRun::new(batch, answers, keyspace, call_size, cluster);
+        run.unclear.append(unclear);
         run.name(cluster, names).await;
         run.run(cluster, names).await;
         lost.retain(|shard| !run.was_answered(*shard));
         lost.extend(run.lost());
         lost.sort_unstable();
         lost.dedup();
+        unclear.extend(&run.unclear);
         run.result()
     }
 
