@@ -62,7 +62,7 @@ impl BatchLimits {
         denial.or_else(|| budgets.as_ref()?.denial(record))
     }
 
-    /// Gives back what was kept of intents that this round has spent other tokens for, and of those that were not recorded before it.
+    /// Gives back the kept tokens of intents for which this round has spent others, and of those that were not recorded before.
     pub(super) fn settle_kept(&mut self, fates: &Fates) {
         let Self { budgets, kept, .. } = self;
         if !kept.is_empty() {

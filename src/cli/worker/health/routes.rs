@@ -25,8 +25,8 @@ pub(in crate::cli::worker) struct RoutesHealth {
 }
 
 impl RoutesHealth {
-    /// The routes that are closed but for probes, those whose offsets are not known or permits not shared, those that have partitions behind,
-    /// and those with intents that have waited for too long.
+    /// The routes that approve nothing but probes, whose offsets are not known, whose permits are not shared, that have partitions behind,
+    /// or in which intents have waited for too long.
     pub(super) fn degraded(&self) -> Vec<Degradation> {
         let (before, now) = (self.closed.load_full(), Instant::now());
         let seen = self.status.seen();
