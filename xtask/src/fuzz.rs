@@ -38,7 +38,7 @@ pub fn run(seconds: u32, only: Option<&str>) -> Result<()> {
     results.into_iter().collect()
 }
 
-/// Whether fuzz/Cargo.lock fits the crates that are fuzzed. The functions of the targets compile in a test of weir-schemas.
+/// Whether fuzz/Cargo.lock fits the crates that are fuzzed. What the targets run compiles in a test of weir-schemas.
 ///
 /// # Errors
 /// When it does not.

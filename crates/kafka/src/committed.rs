@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rdkafka::{
     Offset, TopicPartitionList,
     consumer::Consumer as _,
-    error::{KafkaResult, RDKafkaErrorCode},
+    error::{KafkaError, KafkaResult, RDKafkaErrorCode},
 };
 
 use super::{
@@ -104,20 +104,21 @@ pub(super) fn offsets(consumer: &Asking, partitions: &TopicPartitionList) -> Kaf
     loop {
         let left = end.saturating_duration_since(Instant::now());
         match consumer.committed_offsets(partitions.clone(), left) {
-            Err(error)
-                if left > COORDINATOR_WAIT
-                    && matches!(
-                        error.rdkafka_error_code(),
-                        Some(
-                            RDKafkaErrorCode::NotCoordinator
-                                | RDKafkaErrorCode::CoordinatorNotAvailable
-                                | RDKafkaErrorCode::CoordinatorLoadInProgress
-                        )
-                    ) =>
-            {
+            Err(error) if left > COORDINATOR_WAIT && has_no_coordinator(&error) => {
                 let _ = consumer.poll(COORDINATOR_WAIT);
             }
             outcome => return outcome,
         }
     }
+}
+
+fn has_no_coordinator(error: &KafkaError) -> bool {
+    matches!(
+        error.rdkafka_error_code(),
+        Some(
+            RDKafkaErrorCode::NotCoordinator
+                | RDKafkaErrorCode::CoordinatorNotAvailable
+                | RDKafkaErrorCode::CoordinatorLoadInProgress
+        )
+    )
 }

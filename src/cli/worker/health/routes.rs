@@ -33,8 +33,8 @@ pub(in crate::cli::worker) struct RoutesHealth {
 }
 
 impl RoutesHealth {
-    /// The routes that are closed but for probes, those whose offsets are not known or whose permits have not been shared for a while, those
-    /// that have partitions behind, and those with intents that have waited for too long.
+    /// The routes that approve nothing but probes, whose offsets are not known, whose permits have not been shared for a while, that have
+    /// partitions behind, or in which intents have waited for too long.
     pub(super) fn degraded(&self) -> Vec<Degradation> {
         self.degraded_at(Instant::now(), SystemClock.passed())
     }

@@ -11,7 +11,7 @@ use crate::{activity::ActivityHash, decider::fate::Fates, pressure::ActiveBy};
 #[derive(Debug, Default)]
 pub(in crate::decider) struct BackPlaces {
     users: HashSet<ActivityHash, RandomState>,
-    /// The users in the order of their intents. Some may be left here whose place was given away meanwhile.
+    /// The users in the order of their intents. A user stays here when the place is given away.
     order: VecDeque<ActivityHash>,
 }
 
