@@ -141,26 +141,25 @@ impl Sabotage {
             | Self::NoBound
             | Self::ReleasedEarly
             | Self::MovedTwice
-            | Self::TurnForgotten
             | Self::PermitsCountedTwice
             | Self::RemovedRouteUnread
             | Self::PutBackUnkept => 2,
             Self::ClosedRouteOutrun => 3,
+            Self::TurnForgotten => 4,
             Self::LeaseOutlived | Self::UnclearGivenBack => 5,
-            Self::GivenBackTwice => 6,
             Self::GatesBeforeReplays | Self::ReservedForAll => 8,
-            Self::NodeClockTrusted => 9,
             Self::ForgetOwed => 10,
             Self::NumbersByLength => 11,
-            Self::TurnUntouched => 17,
+            Self::GivenBackTwice | Self::NodeClockTrusted => 15,
             Self::TrustWipedShard => 18,
+            Self::OffsetsCountedAnew => 21,
             Self::GrantAskedAgain => 24,
-            Self::OffsetsCountedAnew => 38,
-            Self::PlacesGrantedTwice => 42,
+            Self::PlacesGrantedTwice => 29,
+            Self::TurnUntouched => 32,
             Self::IgnoreMembership => 70,
-            Self::UnmarkedWrites => 120,
+            Self::PlaceOutlived => 94,
+            Self::UnmarkedWrites => 208,
             Self::SnapshotTrusted => 293,
-            Self::PlaceOutlived => 298,
         })
     }
 

@@ -7,7 +7,7 @@ mod tests;
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -94,6 +94,7 @@ pub struct RouteState {
     /// Since when its lane finds intents whenever it looks for one that waits, by the monotonic clock, in milliseconds;
     /// [`FINDS_NONE`]: it found none.
     finds_since_ms: AtomicU64,
+    taken_over: AtomicBool,
     known: ArcSwapOption<RouteKnown>,
 }
 
@@ -112,6 +113,7 @@ impl RouteState {
             queued: AtomicU64::new(0),
             overdue: AtomicU64::new(0),
             finds_since_ms: AtomicU64::new(FINDS_NONE),
+            taken_over: AtomicBool::new(false),
             known: ArcSwapOption::empty(),
         }
     }
@@ -184,6 +186,17 @@ impl RouteState {
     /// process's again what comes back meanwhile; and of all leases, where another process has overtaken this one.
     pub fn end_leases(&self, until: Duration) {
         self.ended_ms.fetch_max(millis(until), Ordering::AcqRel);
+    }
+
+    /// Whether another process has the name of this instance, and takes its turns.
+    pub fn set_taken_over(&self, is_so: bool) {
+        self.taken_over.store(is_so, Ordering::Release);
+    }
+
+    /// Whether it has: this process gets no permits any more.
+    #[must_use]
+    pub fn is_taken_over(&self) -> bool {
+        self.taken_over.load(Ordering::Acquire)
     }
 
     /// The intents of permits that were taken, of the general pool and of the reserved one, are committed.

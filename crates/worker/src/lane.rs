@@ -160,7 +160,7 @@ where
         let since = began.saturating_sub(state.closed_at);
         // Of what waits, a lane that found nothing tries for one: the permits are for members that have something to read.
         let tries = state.found_nothing && matches!(self.task, Task::Waiting(_));
-        let allowance = self.allowance(if tries { 1 } else { state.limit.get() });
+        let allowance = self.allowance(if tries { 1 } else { state.limit.get() })?;
         if allowance.records() == 0 {
             self.rest(state).await?;
             return Ok(Iteration::Rested);

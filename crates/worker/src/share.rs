@@ -33,7 +33,7 @@ pub(crate) fn run_of(clock: &impl Clock) -> i64 {
 /// under this name, or this one was restored from a snapshot. What it holds may be the other's, so it is given up at once
 /// ([`TakesTurns::not_answered`]); and it gets nothing until the other is no member any more, 10 s after its last turn, at routes 3 s. It does
 /// not go on as a later run, as it does at budgets: its turn would replace what is recorded of the other, so both would hold the same units,
-/// and overtake each other again and again. Budgets know a turn for an hour, which is too long to wait; and tokens are counted when they are
+/// and overtake each other again and again. A process that is overtaken at a route for longer than that ends. Budgets know a turn for an hour, which is too long to wait; and tokens are counted when they are
 /// granted, whoever holds them, so there each has its own.
 pub(crate) struct Turns<L: SharedLimit> {
     /// `None` until the first one is made.

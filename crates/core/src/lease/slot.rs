@@ -5,6 +5,7 @@ mod quiet;
 
 use std::{sync::Arc, time::Duration};
 
+pub(super) use self::answers::TurnAnswer;
 use super::{
     claim::{BudgetState, CallNumber, Key, Mode},
     held::{Grant, Held, Terms},

@@ -6,6 +6,7 @@ use super::{
     CallNumber, Due, DueTurn, Leases, Owed, Refused,
     moment::{Moment, milliseconds},
     outbox::{Asker, Outbox, Sent},
+    slot::TurnAnswer,
 };
 use crate::{
     budget::BudgetId,
@@ -118,8 +119,8 @@ impl Leases {
             && !self.is_closed
         {
             self.end_leases(number, now);
-            let has_back = self.outboxes.has_back(&budget, span);
-            self.table.change(number).answered(&sent, &answer, (asked_at, now), has_back);
+            let heard = TurnAnswer { answer: &answer, asked_at, has_back: self.outboxes.has_back(&budget, span) };
+            self.table.change(number).answered(&sent, &heard, now);
             return;
         }
         if answer.granted > 0 {

@@ -100,9 +100,20 @@ where
     C: Clock,
 {
     /// How many of at most so many records may be read now.
-    pub(super) fn allowance(&self, most: usize) -> Allowance {
+    ///
+    /// # Errors
+    /// Another process has taken over the turns of this instance. Its producers are fenced, too; but this lane, without permits, commits
+    /// nothing by which it would hear of that, and nobody else reads its partitions.
+    pub(super) fn allowance(&self, most: usize) -> Result<Allowance, Interruption> {
         let passed = self.clock.passed();
-        match self.waits_for() {
+        Ok(match self.waits_for() {
+            Some(route) if route.is_taken_over() => {
+                return Err(Interruption::Fatal(format!(
+                    "another instance took over the turns of this one at the route {}: give each instance a kafka.instance of its own. This \
+                     one stops",
+                    route.name
+                )));
+            }
             // While nothing waits, permits are for intents that come.
             Some(route) if !route.is_queueing() => {
                 route.looked(false, passed);
@@ -117,7 +128,7 @@ where
                 Allowance::Permits { taken, kept_until, overdue }
             }
             None => Allowance::Records(most),
-        }
+        })
     }
 
     /// Where a batch takes its permits that was read by this allowance. Returns permits that it cannot need.

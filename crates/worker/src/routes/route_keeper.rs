@@ -36,6 +36,8 @@ const HALVED_EVERY: Duration = Duration::from_secs(10);
 const IDLE_PART: u64 = 4;
 /// The part of what is left, or was used by the last turn, that lanes keep while a turn is under way.
 const KEPT_PART: u64 = 4;
+/// Who is overtaken for so long shares its name with a process that lives: one that has ended is no member after [`LEASE`].
+const TAKEN_OVER_AFTER: Duration = Duration::from_secs(10);
 
 pub(super) struct RouteLinks<P, C> {
     pub(super) permits: P,
@@ -60,6 +62,7 @@ pub(super) struct RouteKeeper<P, C> {
     grant: PermitGrant,
     is_answered: bool,
     silence: Option<Silence>,
+    overtaken_since: Option<Duration>,
     /// Permits used by the last turn, since the process began.
     used: u64,
     /// What the last turn went by; `None`: there was none yet.
@@ -88,6 +91,7 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> RouteKeeper<P, C> {
             grant: PermitGrant { members: 1, slow: 1.0, ..PermitGrant::default() },
             is_answered: false,
             silence: None,
+            overtaken_since: None,
             went_by: None,
             permits: 0,
             reserved: 0,
@@ -132,6 +136,13 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> RouteKeeper<P, C> {
         let reserved = self.reserved_of(permits, pace);
         (self.permits, self.reserved) = (permits, reserved);
         self.state.grant(permits - reserved, reserved, began_at + LEASE);
+    }
+
+    /// Whether the turn that began then was overtaken, by the store's answer.
+    fn overtaken(&mut self, began_at: Option<Duration>) {
+        self.overtaken_since = began_at.map(|began_at| self.overtaken_since.unwrap_or(began_at));
+        let lasts = self.overtaken_since.zip(began_at).map_or(Duration::ZERO, |(since, now)| now.saturating_sub(since));
+        self.state.set_taken_over(lasts >= TAKEN_OVER_AFTER);
     }
 
     /// Permits that are held, or were spent since the lag was last known.
@@ -313,6 +324,7 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> TakesTurns for RouteKeeper<P, C> 
         if let Some(Answered { reply, began_at, .. }) = answered {
             (self.grant, self.is_answered) = (reply, true);
             self.learnt.times.pass_on();
+            self.overtaken(None);
             self.put_in_force(reply.permits, began_at);
         }
         Ok(false)
@@ -323,14 +335,16 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> TakesTurns for RouteKeeper<P, C> 
         if is_overtaken(error) {
             // Whoever has overtaken it may have its permits by now.
             let began_at = *began_at;
+            self.overtaken(Some(began_at));
             self.state.end_leases(began_at + LEASE);
             self.state.withdraw_above(0, 0);
             return self.put_in_force(0, began_at);
         }
+        let (turn, began_at) = (*turn, *began_at);
+        self.overtaken(None);
         let silent_for = self.silence.as_ref().map_or(Duration::ZERO, |silence| began_at.saturating_sub(silence.since));
         let most = self.went_by.as_ref().map_or(0, |(_, pace)| pace.most);
-        let (permits, began_at) = (self.alone(turn, silent_for).min(most), *began_at);
-        self.put_in_force(permits, began_at);
+        self.put_in_force(self.alone(&turn, silent_for).min(most), began_at);
     }
 
     fn show(&self) {

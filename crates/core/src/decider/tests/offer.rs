@@ -1,7 +1,5 @@
 //! What limits gave to intents that a cap denies goes to others of the same batch.
 
-use std::cell::Cell;
-
 use super::*;
 use crate::{
     history::HistoryBounds,
@@ -239,52 +237,6 @@ fn a_user_who_gets_a_place_that_came_back_needs_one_for_all_intents() {
     let (decider, state, store) = pressed(1, &["o"]);
     // The place of the first goes to the second, whose other one a cap denies: no place is left for the third.
     assert_eq!(approved_pushes((&decider, &store), &["o", "u", "u", "o", "v"]), [1]);
-    assert_eq!((state.places.left(), state.places.held()), (0, 0));
-}
-
-/// Intents of a batch during whose judgement a place comes: when the second is looked at.
-struct PlaceComes {
-    intents: Campaigns,
-    state: Arc<PressureState>,
-    is_due: Cell<bool>,
-}
-
-impl Records for PlaceComes {
-    fn len(&self) -> usize {
-        self.intents.len()
-    }
-
-    fn get(&self, index: usize) -> RecordView<'_> {
-        if index == 1 && self.is_due.replace(false) {
-            self.state.places.add(1);
-        }
-        self.intents.get(index)
-    }
-}
-
-#[test]
-fn a_user_whose_own_place_is_offered_gets_it_and_no_token_is_lost() {
-    let (decider, state, store) = pressed_and(&budget(""), 0, &["o"]);
-    let intents = Campaigns(vec![to("u", "push", 0), to("u", "push", 1), to("o", "sms", 2)]);
-    let records = PlaceComes { intents, state: Arc::clone(&state), is_due: Cell::new(false) };
-    let decoded = decider.decode(&records);
-    records.is_due.set(true);
-    let batch = DecodedBatch { records: &records, decoded: &decoded };
-    let gated = decider.begin(batch, Ground { passed: PASSED, budgets: Some(PATIENCE), ..ground(now()) });
-    // The first finds no place. The second has one, and no token. A cap denies the last.
-    let outcomes = vec![Outcome::Denied(0), Outcome::Granted];
-    let answers = Answers { outcomes, spent: vec![None], leases: vec![None], counted_for_ms: vec![None] };
-    let (mut asked, _heard) = funded(gated, answers);
-    assert_eq!(ask(&store, &mut asked, now()), 1);
-    assert!(asked.offer());
-    assert_eq!(ask(&store, &mut asked, now()), 1, "the first has both");
-    assert!(!asked.offer(), "nothing is left");
-    let (mut decided, _) = asked.finish();
-    let approved = [0, 1, 2].map(|index| decided.decision(index).verdict.is_approved());
-    assert_eq!(approved, [true, false, false]);
-    let (_, tally) = decided.outputs(&|_| None);
-    let [(_, [spent, returned, _])] = &tally.budget_tokens[..] else { panic!("{:?}", tally.budget_tokens) };
-    assert_eq!((*spent, *returned), (1, 0));
     assert_eq!((state.places.left(), state.places.held()), (0, 0));
 }
 

@@ -18,16 +18,19 @@ use crate::ledger::TakeAnswer;
 /// instance that stood still may have given tokens back.
 const ASK_AGAIN: Duration = Duration::from_secs(60);
 
+/// What the ledger has answered to a turn.
+pub(in crate::lease) struct TurnAnswer<'a> {
+    pub(in crate::lease) answer: &'a TakeAnswer,
+    /// When it was asked, for the last time.
+    pub(in crate::lease) asked_at: Moment,
+    /// Tokens of the budget's window have yet to go back.
+    pub(in crate::lease) has_back: bool,
+}
+
 impl Slot {
-    /// Adds what the ledger granted when it was asked then, for the last time. `has_back`: tokens of it have yet to go back.
-    pub(in crate::lease) fn answered(
-        &mut self,
-        sent: &Sent,
-        answer: &TakeAnswer,
-        (asked_at, now): (Moment, Moment),
-        has_back: bool,
-    ) {
-        let turn = &sent.turn;
+    /// Adds what the ledger has granted.
+    pub(in crate::lease) fn answered(&mut self, sent: &Sent, heard: &TurnAnswer<'_>, now: Moment) {
+        let (turn, &TurnAnswer { answer, asked_at, has_back }) = (&sent.turn, heard);
         self.call = None;
         self.heard();
         self.used = Some(answer.used);

@@ -91,6 +91,17 @@ fn what_waits_for_a_route_that_was_removed_is_read_without_permits() {
     each_once(&world);
 }
 
+#[test]
+fn a_lane_of_waiting_intents_ends_where_another_process_takes_the_turns_of_its_instance() {
+    let (world, routes) = paced(0);
+    let state = routes.state("all");
+    state.set_taken_over(true);
+    let (end, world) = run(World { task: Some(Task::Waiting(state.topic)), ..world });
+    let LaneError::Fatal(message) = end.unwrap_err();
+    assert!(message.contains("took over the turns of this one at the route all"), "{message}");
+    assert!(world.visible.is_empty());
+}
+
 /// A store that is away twice before each answer, and a clock by which the keeper of the route withdraws meanwhile what nobody has taken.
 #[derive(Clone)]
 struct Withdraws {

@@ -279,12 +279,12 @@ async fn a_turn_without_an_answer_is_followed_by_another_one_and_lanes_have_this
     assert_eq!((state.left(Pool::General, clock.passed()), state.held()), (0, 0), "it has ended");
 }
 
-/// A store that has taken a later turn under this name.
-struct IsAhead;
+/// A store that has taken a later turn under this name, and answers from then on by this clock.
+struct IsAhead(Passes, Duration);
 
 impl Share<RoutePermits> for IsAhead {
     async fn turn(&mut self, _: &RouteKey, _: TurnNumber, _: &PermitTurn) -> Result<PermitGrant, StoreError> {
-        Err(overtaken())
+        if self.0.passed() < self.1 { Err(overtaken()) } else { Ok(PermitGrant::default()) }
     }
 }
 
@@ -295,7 +295,7 @@ async fn lanes_have_no_permit_of_an_instance_that_is_overtaken() {
     let taken = Taken::general(Arc::clone(&state), 3, clock.passed());
     let last_look: LastLook = Arc::new(ArcSwapOption::new(Some(look(0))));
     let (route, cell) = (email("rate = 300"), RouteCell::default());
-    let links = links(IsAhead, clock.clone(), &last_look, &cell);
+    let links = links(IsAhead(clock.clone(), Duration::MAX), clock.clone(), &last_look, &cell);
     round(&mut RouteKeeper::new(&route, Arc::clone(&state), links, Learnt::before(&route, (0, 0), None))).await;
     assert_eq!((state.left(Pool::General, clock.passed()), state.held()), (0, 3), "a lane has taken three");
     drop(taken);
@@ -305,6 +305,23 @@ async fn lanes_have_no_permit_of_an_instance_that_is_overtaken() {
         seen.permits == 0 && seen.trouble.as_ref().is_some_and(|trouble| trouble.contains("under the name")),
         "{seen:?}"
     );
+}
+
+#[tokio::test]
+async fn a_name_is_taken_over_by_a_process_that_takes_turns_for_longer_than_one_that_has_ended_is_a_member() {
+    let (clock, state) = (Passes::default(), Routes::new().state("email"));
+    let last_look: LastLook = Arc::new(ArcSwapOption::new(Some(look(0))));
+    let (route, cell) = (email("rate = 300"), RouteCell::default());
+    let links = links(IsAhead(clock.clone(), TAKEN_OVER_AFTER * 2), clock.clone(), &last_look, &cell);
+    let learnt = Learnt::before(&route, (0, 0), None);
+    let mut keeper = RouteKeeper::new(&route, Arc::clone(&state), links, learnt);
+    let step = Duration::from_millis(1);
+    let waits = [Duration::ZERO, LEASE, TAKEN_OVER_AFTER - LEASE - step, step, TAKEN_OVER_AFTER];
+    for (wait, is_so) in waits.into_iter().zip([false, false, false, true, false]) {
+        clock.sleep(wait).await;
+        round(&mut keeper).await;
+        assert_eq!(state.is_taken_over(), is_so, "at {:?}", clock.passed());
+    }
 }
 
 #[test]
