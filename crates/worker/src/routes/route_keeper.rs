@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod tests;
+mod trouble;
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,6 +18,7 @@ use weir_core::{
     routes::{Pool, RouteKnown, RouteState},
 };
 
+use self::trouble::OffsetsTrouble;
 use super::{
     RouteCell, RouteSeen,
     learnt::{LastLearnt, Learnt},
@@ -70,10 +72,7 @@ pub(super) struct RouteKeeper<P, C> {
     /// The permits that it came to, and those of them that only reserved intents may take.
     permits: u64,
     reserved: u64,
-    /// Why the offsets are not known.
-    unknown: Option<String>,
-    /// What is said of partitions that are behind.
-    behind: Option<String>,
+    trouble: OffsetsTrouble,
 }
 
 impl<P: Share<RoutePermits>, C: Clock + Clone> RouteKeeper<P, C> {
@@ -95,8 +94,7 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> RouteKeeper<P, C> {
             went_by: None,
             permits: 0,
             reserved: 0,
-            unknown: None,
-            behind: None,
+            trouble: OffsetsTrouble::default(),
         }
     }
 
@@ -126,7 +124,7 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> RouteKeeper<P, C> {
             rates: self.learnt.controller.to_keep(),
         };
         self.turns.begin(turn, now);
-        self.note_trouble(&look);
+        self.trouble.note(&self.route.name, &look);
         self.went_by = Some((look, pace));
     }
 
@@ -258,26 +256,6 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> RouteKeeper<P, C> {
         u64::try_from(kept).unwrap_or(granted).min(granted)
     }
 
-    /// Says what of the offsets is not known, and which partitions are behind, where that is new.
-    fn note_trouble(&mut self, look: &OffsetsSeen) {
-        let route = &*self.route.name;
-        let unknown = [look.lag.as_ref().err(), look.waiting.as_ref().err()].into_iter().flatten().next().cloned();
-        if unknown != self.unknown {
-            match &unknown {
-                Some(reason) => tracing::warn!(route, "the route's offsets are not known: {reason}"),
-                None => tracing::info!(route, "the route's offsets are known again"),
-            }
-        }
-        let behind = if look.lag.is_ok() { look.behind_in_words() } else { self.behind.clone() };
-        if behind != self.behind {
-            match &behind {
-                Some(words) => tracing::warn!(route, "{words}"),
-                None => tracing::info!(route, "no partition is behind the others any more"),
-            }
-        }
-        (self.unknown, self.behind) = (unknown, behind);
-    }
-
     fn known(&self, look: &OffsetsSeen, pace: &Pace) -> RouteKnown {
         let PermitGrant { members, registered_per_s, timeout_ms, .. } = self.grant;
         let before = self.state.known();
@@ -360,9 +338,9 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> TakesTurns for RouteKeeper<P, C> 
             held_by_others: self.grant.held_by_others,
             members: self.grant.members,
             throttle: pace.why,
-            trouble: self.unknown.clone().or(silent),
-            silent_since: self.silence.as_ref().filter(|_| self.unknown.is_none()).map(|silence| silence.since),
-            behind: self.behind.clone(),
+            trouble: self.trouble.unknown.clone().or(silent),
+            silent_since: self.silence.as_ref().filter(|_| self.trouble.unknown.is_none()).map(|silence| silence.since),
+            behind: self.trouble.behind.clone(),
         })));
     }
 
