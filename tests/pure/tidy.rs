@@ -15,7 +15,7 @@ const LONGEST_EXAMPLE: usize = 60;
 const MOST_VALUES: usize = 5;
 /// Functions that take more.
 const TAKE_MORE: &[(&str, &[&str])] =
-    &[("crates/core/src/retry.rs", &["output"]), ("crates/worker/src/trace.rs", &["end"])];
+    &[("crates/core/src/batch/retry.rs", &["output"]), ("crates/worker/src/trace.rs", &["end"])];
 
 /// How often a type may have the same name as others.
 const MOST_NAMESAKES: usize = 2;

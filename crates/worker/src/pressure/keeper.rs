@@ -7,13 +7,17 @@ use std::{
 
 use tokio_util::sync::CancellationToken;
 use weir_core::{
-    activity::Minute,
-    activity_log::{ActiveIn, SharedPlaces, SyncReply, SyncRequest, USERS_A_TURN},
-    current::Current,
-    limit::share::is_overtaken,
+    basis::current::Current,
+    limit::{
+        pressure::{
+            Pressure, PressureRule, PressureState,
+            activity::Minute,
+            activity_log::{ActiveIn, SharedPlaces, SyncReply, SyncRequest, USERS_A_TURN},
+        },
+        share::is_overtaken,
+    },
     policy::Policy,
     ports::{Clock, Share, StoreError},
-    pressure::{Pressure, PressureRule, PressureState},
 };
 
 use super::{
