@@ -4,6 +4,8 @@
 //! async runtime: time is a parameter, and what it needs of the outside are the traits in [`ports`]. `clippy.toml` of this
 //! crate bans what the standard library has of these.
 //!
+//! Each module is an idea. ARCHITECTURE.md has them in their order: none refers to one that is after it.
+//!
 //! A batch: [`intent::decode`], [`segment`] and [`policy`] say what to ask a store ([`history::admit`]), [`history::decide`] is the
 //! answer's reference, [`batch::decider`] leads a batch from records to outputs ([`batch::record`], [`batch::output`]), and
 //! [`ports::embedded`] is a store in memory.
