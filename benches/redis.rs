@@ -16,13 +16,17 @@ use testkit::{
     unique,
 };
 use weir_core::{
-    admit::{AdmitBatch, AdmitRequest, CapQuery},
-    class::{ClassNames, Filter},
-    decide::{RecordWhen, Scope},
+    basis::{
+        shard::{IdHash, OriginMark, UserHash},
+        time::Time,
+        window::Window,
+    },
+    history::{
+        admit::{AdmitBatch, AdmitRequest, CapQuery},
+        decide::{RecordWhen, Scope},
+    },
+    intent::class::{ClassNames, Filter},
     ports::Store,
-    shard::{IdHash, OriginMark, UserHash},
-    time::Time,
-    window::Window,
 };
 use weir_redis::{KeyspaceSeed, RedisOptions, RedisStats, RedisStore, Tuning, WhenMissing, open};
 

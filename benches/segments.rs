@@ -29,9 +29,9 @@ use weir::{
     object_store::{Location, S3Options, StoredObject},
     segments::SegmentSource,
 };
-use weir_core::{
-    segment::{Blocks, LookupScratch, Manifest, ManifestSegment, Members, ObjectKey, SegmentSet, Sha256, UserIdKind},
-    segment_format::write_members,
+use weir_core::segment::{
+    Blocks, LookupScratch, Manifest, ManifestSegment, Members, ObjectKey, SegmentSet, Sha256, UserIdKind,
+    format::write_members,
 };
 use weir_worker::refresh::{Refreshed, refresh};
 

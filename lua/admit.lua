@@ -3,7 +3,7 @@
 -- The rule: a send is approved when, for every cap of its set, the costs of the user's entries in the cap's window plus its own
 -- do not exceed the limit; then it is recorded once. An id that is recorded already is answered as a replay or a duplicate, and
 -- no cap is evaluated for it. Where a user has more entries than a history may hold, the oldest are dropped. The same rule in
--- Rust is crates/core/src/decide.rs; tests/redis/differential.rs compares the two.
+-- Rust is crates/core/src/history/decide.rs; tests/redis/differential.rs compares the two.
 --
 -- KEYS  [1]     the shard's epoch; absent where ARGV[1] is empty
 --       [2..]   hashes of users: field -> history. The empty field holds the time of the last sweep, 5 bytes

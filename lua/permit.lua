@@ -6,7 +6,7 @@
 -- hold more than the room, and none starves. The rate is a bucket of at most one second's permits; the least factor of all members is what
 -- is left of it, 1 per second at the least. An instance that was no member gets nothing: after a loss of the hash, it is not known what
 -- others hold. A turn that is repeated gets the permits that it had, and one that comes behind a later one has no effect. It equals
--- `RouteBook` (crates/core/src/permits/book.rs).
+-- `RouteBook` (crates/core/src/limit/route/permits/book.rs).
 --
 -- What delivery takes is kept for instances that start: what an instance knows last, and the highest rate of each 6 minutes of the last
 -- hour. Where the route is paced by another delivery than these are of, they are dropped.

@@ -7,7 +7,7 @@
 -- turns. Who was no member before gets no more places: after a loss of the members, all have to take a turn before it is known what they
 -- hold. A turn of a member that is repeated appends nothing again, and gets the places that it had; it reads from its cursor again. One
 -- that comes behind a later one has no effect. Where the member has left, or ended, either is a new turn. It equals `Book`
--- (crates/core/src/activity_log/book.rs).
+-- (crates/core/src/limit/pressure/activity_log/book.rs).
 --
 -- Nothing here has an epoch: a lost log is not a lost history. Instances know who is active, and fill it again.
 --

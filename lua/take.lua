@@ -14,7 +14,7 @@
 -- A turn that is repeated gets the grant that it had, and does nothing more; one that comes behind a later one has no effect. One of a run
 -- before the last one, late or of a process whose clock was set back, is granted tokens of its own: the last turn stays known, so it can be
 -- repeated. It gives nothing back: it is not known whether that was done. A holder's last turn is known for an hour. It equals `TokenBook`
--- (crates/core/src/ledger/book.rs).
+-- (crates/core/src/limit/budget/ledger/book.rs).
 --
 -- KEYS  [1]     the shard's epoch; absent while the shard's slot moves, where the caller has read it by itself
 --       [2]     of a total of a campaign: the register of the shard's totals of campaigns, a hash: the budget's key -> when the last turn

@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use weir_core::{
-    activity::Minute,
-    activity_report::{ActivityReport, ReportOutcome},
-    clocks::WrongClock,
-    dead_letter::DeadLetter,
+    basis::clocks::WrongClock,
+    intent::dead_letter::DeadLetter,
+    limit::pressure::{
+        Pressure,
+        activity::Minute,
+        activity_report::{ActivityReport, ReportOutcome},
+    },
     policy::Policy,
     ports::Clock,
-    pressure::Pressure,
 };
 use weir_worker::{
     clock::{ComparedClock, SystemClock},

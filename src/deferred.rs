@@ -8,9 +8,9 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 use weir_core::{
+    basis::time::Time,
+    deferral::wheel::{Ring, Wheel},
     ports::Clock as _,
-    time::Time,
-    wheel::{Ring, Wheel},
 };
 use weir_kafka::{
     client::{KafkaOptions, WheelTopics},
@@ -143,7 +143,7 @@ fn by_hour<'a>(waiting: impl Iterator<Item = (&'a RingTopic, &'a PartitionCounts
 
 #[cfg(test)]
 mod tests {
-    use weir_core::{shard::UserHash, wheel::Bucket};
+    use weir_core::{basis::shard::UserHash, deferral::wheel::Bucket};
 
     use super::*;
 

@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use weir_core::document::MAX_DOCUMENT_BYTES;
+use weir_core::basis::document::MAX_DOCUMENT_BYTES;
 
 /// A file of at most so many bytes; an error of the kind [`io::ErrorKind::FileTooLarge`] where it is larger.
 fn read_bytes(path: &Path, most_bytes: usize) -> io::Result<Vec<u8>> {

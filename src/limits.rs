@@ -13,14 +13,16 @@ use std::{
 
 use tokio::sync::Mutex;
 use weir_core::{
-    budget::{Budget, BudgetId},
-    class::ClassNames,
-    decide::Scope,
-    lease::{BudgetState, BudgetUse},
-    ledger::TakeAnswer,
+    basis::time::Time,
+    history::decide::Scope,
+    intent::class::ClassNames,
+    limit::budget::{
+        Budget, BudgetId,
+        lease::{BudgetState, BudgetUse},
+        ledger::TakeAnswer,
+    },
     policy::Policy,
     ports::Clock as _,
-    time::Time,
 };
 use weir_worker::{
     budgets::Budgets, clock::SystemClock, pressure::PressureStatus, refresh::Refreshed, routes::RoutesStatus,
@@ -219,7 +221,7 @@ mod tests {
     };
 
     use tokio::task::JoinSet;
-    use weir_core::{document::Format, ledger::EmbeddedLedger, policy_file::parse_policy};
+    use weir_core::{basis::document::Format, limit::budget::ledger::EmbeddedLedger, policy::file::parse_policy};
     use weir_worker::budgets::BudgetKeeper;
 
     use super::*;

@@ -18,16 +18,16 @@ use prometheus_client::{
     registry::Registry,
 };
 use weir_core::{
-    activity_report::ReportOutcome,
-    budget::BudgetId,
+    basis::time::Time,
+    batch::{
+        stamps::Stamps,
+        tally::{CapOfSegment, SegmentCounts, Tally, TopicTally},
+    },
     deferral::DeferReason,
-    delivery_report::DeliveryReported,
+    history::{delivery_report::DeliveryReported, refund::RefundOutcome},
+    limit::{budget::BudgetId, pressure::activity_report::ReportOutcome},
     policy::Unavailable,
     ports::CommitTimes,
-    refund::RefundOutcome,
-    stamps::Stamps,
-    tally::{CapOfSegment, SegmentCounts, Tally, TopicTally},
-    time::Time,
 };
 use weir_oracle::{
     observer::{AdmissionEvent, AdmissionObserver},

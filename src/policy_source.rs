@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use weir_core::{
-    document::{Format, MAX_DOCUMENT_BYTES, Problems},
-    policy::Policy,
-    policy_file::{PolicyBounds, parse_policy},
+    basis::document::{Format, MAX_DOCUMENT_BYTES, Problems},
+    policy::{
+        Policy,
+        file::{PolicyBounds, parse_policy},
+    },
 };
 use weir_worker::refresh::RefreshSource;
 

@@ -10,23 +10,28 @@ mod view;
 use std::{sync::Arc, time::Duration};
 
 use weir_core::{
-    admit::{AdmitBatch, AdmitRequest},
-    clocks::WrongClock,
-    dead_letter::DeadLetter,
-    decide::Answer,
-    decider::{
-        AskedBatch, DecidedBatch, Decider, Decoded, DecodedBatch, Ground, Patience, RequestIndex, Takes, Times,
-        Undecided,
+    basis::{
+        clocks::WrongClock,
+        origin::{Topic, TopicId},
+        shard::UserHash,
+        time::Time,
     },
-    explain::{Moment, would},
-    intent::Intent,
-    origin::{Topic, TopicId},
+    batch::{
+        decider::{
+            AskedBatch, DecidedBatch, Decider, Decoded, DecodedBatch, Ground, Patience, RequestIndex, Takes, Times,
+            Undecided,
+        },
+        record::ReadBefore,
+    },
+    decision::explain::{Moment, would},
+    history::{
+        admit::{AdmitBatch, AdmitRequest},
+        decide::Answer,
+    },
+    intent::{Intent, dead_letter::DeadLetter},
     policy::{Caps, Mode, Policy},
     ports::{Clock, Histories, Store, StoreError},
-    record::ReadBefore,
     segment::SegmentSet,
-    shard::UserHash,
-    time::Time,
 };
 use weir_worker::{
     budgets::{Claimant, Closed},

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use weir_core::{
-    arrivals::Waiting,
-    pace::{Behind, Delivered, DeliveryLook, PartitionLag},
+    basis::time::Time,
+    limit::route::{
+        Route, WhenFull,
+        arrivals::Waiting,
+        pace::{Behind, Delivered, DeliveryLook, PartitionLag},
+    },
     policy::Selection,
-    route::{Route, WhenFull},
-    time::Time,
 };
 use weir_kafka::{client::KafkaOptions, group_progress::GroupProgress};
 use weir_worker::routes::{AskingBack, Looking, LooksAtRoutes, Offsets, RouteOffsets};

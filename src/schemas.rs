@@ -27,9 +27,8 @@ use rustls::{
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use weir_core::{
-    current::Current,
-    dead_letter::DeadLetter,
-    fields::FieldMap,
+    basis::current::Current,
+    intent::{dead_letter::DeadLetter, fields::FieldMap},
     ports::{Content, Preparing, SchemaId, Schemas},
 };
 use weir_schemas::{FileError, Format, Getting, HttpAnswer, IntentSchemas, Registry, RegistryClient};

@@ -5,12 +5,12 @@ use std::{sync::Arc, time::Instant};
 use arc_swap::ArcSwap;
 use serde::Serialize;
 use weir_core::{
-    dead_letter::DeadLetterReason,
+    basis::time::Time,
+    decision::verdict::SuppressReason,
+    intent::dead_letter::DeadLetterReason,
     policy::{Mode, Policy},
     ports::NodeHealth,
     segment::SegmentSet,
-    time::Time,
-    verdict::SuppressReason,
 };
 use weir_worker::{refresh::Refreshed, status::LaneStatus};
 

@@ -10,7 +10,7 @@ use redis::{AsyncConnectionConfig, aio::MultiplexedConnection};
 use testkit::redis::connect;
 use tokio::task::JoinSet;
 use weir::config::RedisSettings;
-use weir_core::record::{Destination, Records};
+use weir_core::batch::record::{Destination, Records};
 
 use crate::zset::{Intent, call, load, slot_of, slots};
 

@@ -19,9 +19,9 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::ValueEnum;
 use weir::{cli::assemble, config::Settings};
 use weir_core::{
-    header::HeaderName,
+    basis::header::HeaderName,
+    batch::record::{Destination, Job, OurHeaders, Output, OutputValue, Records, progress_of},
     ports::{Settled, Sink, Source},
-    record::{Destination, Job, OurHeaders, Output, OutputValue, Records, progress_of},
 };
 use weir_kafka::{client::KafkaOptions, sink::KafkaSink, source::KafkaSource};
 use weir_worker::lane::batch_timer::BatchTimer;

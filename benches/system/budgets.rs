@@ -1,8 +1,8 @@
 //! Budgets side by side: one call per intent, the published fixed batch, and weir's leases: `cargo xtask bench budgets`.
 //!
-//! Instances come and go, and offer more than the limit. All figures are counts by a clock of the simulation: no figure depends on
-//! the machine. Instances hold the leases that a worker holds (`weir_core::lease`); the ledger is weir's scripts on a real Redis
-//! and their reference ([`ledger`]).
+//! Instances come and go, and offer more than the limit. All figures are counts by a clock of the simulation: no figure depends on the
+//! machine. Instances hold the leases that a worker holds (`weir_core::limit::budget::lease`); the ledger is weir's scripts on a real
+//! Redis and their reference ([`ledger`]).
 
 mod approvals;
 mod ledger;

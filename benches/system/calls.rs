@@ -11,11 +11,12 @@ use comfy_table::{Table, presets::ASCII_MARKDOWN};
 use serde::Serialize;
 use testkit::redis::RedisServer;
 use weir_core::{
-    admit::CapQuery,
-    class::Filter,
-    decide::{AdmitVerdict, Scope},
-    time::Time,
-    window::Window,
+    basis::{time::Time, window::Window},
+    history::{
+        admit::CapQuery,
+        decide::{AdmitVerdict, Scope},
+    },
+    intent::class::Filter,
 };
 
 use crate::{

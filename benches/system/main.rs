@@ -43,7 +43,7 @@ use std::{num::NonZero, path::PathBuf};
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use weir_core::memory::{DEFAULT_BYTES, ReadsBeside, fitting};
+use weir_core::basis::memory::{DEFAULT_BYTES, ReadsBeside, fitting};
 use weir_kafka::native::allocator;
 
 use crate::{

@@ -1,13 +1,13 @@
 //! How the pace of a route follows its consumer, simulated: plots for the docs.
 
-#[path = "../../crates/core/src/pace/world.rs"]
+#[path = "../../crates/core/src/limit/route/pace/world.rs"]
 mod world;
 
 use std::{fmt, path::PathBuf};
 
 use anyhow::Result;
 use clap::Args;
-use weir_core::{
+use weir_core::limit::route::{
     arrivals::{Arrivals, Waiting},
     delivery_signals::{Deliveries, DeliverySignals, WaitingQueue},
     pace::{Controller, Lag, Pace, Sample},

@@ -16,7 +16,7 @@ use clap::Args;
 use comfy_table::{Table, presets::ASCII_MARKDOWN};
 use serde::Serialize;
 use testkit::redis::RedisServer;
-use weir_core::{activity::ActivityHash, shard::UserHash};
+use weir_core::{basis::shard::UserHash, limit::pressure::activity::ActivityHash};
 
 use self::{load::Load, ours::Ours, published::Published};
 use crate::{

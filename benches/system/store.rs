@@ -13,13 +13,17 @@ use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use testkit::unique;
 use weir_core::{
-    admit::{AdmitBatch, AdmitRequest, CapQuery},
-    class::{ClassNames, Filter},
-    decide::{Answer, RecordWhen, Scope},
+    basis::{
+        shard::{IdHash, OriginMark, UserHash},
+        time::Time,
+        window::Window,
+    },
+    history::{
+        admit::{AdmitBatch, AdmitRequest, CapQuery},
+        decide::{Answer, RecordWhen, Scope},
+    },
+    intent::class::{ClassNames, Filter},
     ports::{Clock, Store, StoreError},
-    shard::{IdHash, OriginMark, UserHash},
-    time::Time,
-    window::Window,
 };
 use weir_redis::{KeyspaceSeed, RedisOptions, RedisStats, RedisStore, Tuning, WhenMissing, open};
 use weir_worker::clock::SystemClock;

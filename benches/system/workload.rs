@@ -5,7 +5,7 @@ use std::fmt::Write;
 use clap::ValueEnum;
 use serde::Serialize;
 use testkit::kafka::Record;
-use weir_core::shard::UserHash;
+use weir_core::basis::shard::UserHash;
 
 /// A segment, and its users' limits.
 #[derive(Debug)]

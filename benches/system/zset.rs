@@ -8,9 +8,9 @@ use serde::Deserialize;
 use testkit::redis::{LONGEST_REPLY, connect};
 use weir::config::RedisSettings;
 use weir_core::{
+    basis::shard::SLOTS,
+    batch::record::{Destination, Records},
     ports::Clock,
-    record::{Destination, Records},
-    shard::SLOTS,
 };
 use weir_worker::clock::SystemClock;
 

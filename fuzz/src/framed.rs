@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, LazyLock};
 
-use weir_core::{
+use weir_core::intent::{
+    IntentValue, MAX_ID_BYTES, MAX_INTENT_BYTES,
     decode::decode,
     fields::{FieldMap, IntentField},
-    intent::{IntentValue, MAX_ID_BYTES, MAX_INTENT_BYTES},
 };
 use weir_schemas::{Format, IntentSchemas};
 

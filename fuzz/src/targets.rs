@@ -5,24 +5,27 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde::de::IgnoredAny;
 use serde_json::Value;
 use weir_core::{
-    approved::{self, ApprovedRecord},
-    class::{Campaign, ClassNames},
-    decode::{Header, decode},
+    basis::{
+        document::Format,
+        header::HeaderName,
+        shard::{IdHash, UserHash},
+        time::Time,
+        zone::Zone,
+    },
+    decision::approved::{self, ApprovedRecord},
     deferral::Deferral,
-    document::Format,
-    fields::{FieldMap, IntentField},
-    header::HeaderName,
-    history::{ENTRY_BYTES, pack, unpack},
-    intent::{IntentValue, MAX_ID_BYTES, MAX_INTENT_BYTES},
-    policy::{IntentFacts, PolicyEval},
-    policy_file::parse_policy,
-    refund::RefundReader,
-    reply::read_reply,
-    segment::{Manifest, UserIdKind},
-    segment_format::{read_members, write_members},
-    shard::{IdHash, UserHash},
-    time::Time,
-    zone::Zone,
+    history::{ENTRY_BYTES, pack, refund::RefundReader, reply::read_reply, unpack},
+    intent::{
+        IntentValue, MAX_ID_BYTES, MAX_INTENT_BYTES,
+        class::{Campaign, ClassNames},
+        decode::{Header, decode},
+        fields::{FieldMap, IntentField},
+    },
+    policy::{IntentFacts, PolicyEval, file::parse_policy},
+    segment::{
+        Manifest, UserIdKind,
+        format::{read_members, write_members},
+    },
 };
 
 use super::bounded;

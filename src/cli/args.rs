@@ -3,7 +3,10 @@
 use std::{path::PathBuf, str::FromStr, time::Duration};
 
 use clap::Args;
-use weir_core::{document::value::length, ports::Clock as _, time::Time};
+use weir_core::{
+    basis::{document::value::length, time::Time},
+    ports::Clock as _,
+};
 use weir_worker::clock::SystemClock;
 
 /// `--config`

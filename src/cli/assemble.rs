@@ -4,14 +4,15 @@ use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use weir_core::{
-    activity::LONGEST_WINDOW_MINUTES,
-    activity_report::ActivityReader,
-    fields::{FieldMap, IntentField},
+    basis::{
+        memory::{self, LaneMemory, ReadsBeside},
+        time::Time,
+    },
     history::HistoryBounds,
-    memory::{self, LaneMemory, ReadsBeside},
-    policy_file::PolicyBounds,
+    intent::fields::{FieldMap, IntentField},
+    limit::pressure::{activity::LONGEST_WINDOW_MINUTES, activity_report::ActivityReader},
+    policy::file::PolicyBounds,
     ports::Clock as _,
-    time::Time,
 };
 use weir_kafka::{
     client::{COMMIT_INTERVAL, KafkaOptions, RECORDS_A_CALL, ReadOrder, Reads, WheelTopics},

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use anyhow::Context as _;
 use tokio_util::sync::CancellationToken;
 use weir_core::{
-    clocks::{MAX_SKEW_MS, in_words},
+    basis::clocks::{MAX_SKEW_MS, in_words},
     ports::{Clock as _, StoreError},
 };
 use weir_redis::{LedgerClock, NodeClocks, RedisOptions, RedisStats};

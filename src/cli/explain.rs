@@ -12,11 +12,10 @@ use anyhow::Context as _;
 use clap::Args;
 use serde::Serialize;
 use weir_core::{
-    current::Current,
-    decider::Decider,
+    basis::{current::Current, time::Time},
+    batch::decider::Decider,
     intent::{MAX_ID_BYTES, MAX_INTENT_BYTES},
     ports::StoreError,
-    time::Time,
 };
 use weir_redis::RedisStore;
 use weir_worker::{

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use anyhow::Context as _;
 use clap::Args;
-use weir_core::{intent::MAX_ID_BYTES, ports::Histories as _, shard::UserHash};
+use weir_core::{basis::shard::UserHash, intent::MAX_ID_BYTES, ports::Histories as _};
 
 use super::{
     args::ConfigFile,

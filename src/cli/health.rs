@@ -16,7 +16,7 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::TcpStream;
-use weir_core::document::value::length;
+use weir_core::basis::document::value::length;
 
 use super::{args::ConfigFile, exit::UsageError, output::plain};
 use crate::config;

@@ -14,20 +14,20 @@ use clap::{Args, Subcommand};
 use indicatif::{HumanBytes, HumanCount};
 use serde_json::{Value, json};
 use weir_core::{
-    activity::CELLS_PER_USER,
-    budget::{Budget, BudgetSpan, WhenUnavailable},
-    class::Filter,
-    decide::Scope,
-    document::{
+    basis::document::{
         Format, Problems,
         value::{in_words, length},
     },
-    history::{HistoryBounds, MAX_ENTRIES},
+    history::{HistoryBounds, MAX_ENTRIES, decide::Scope},
+    intent::class::Filter,
+    limit::{
+        budget::{Budget, BudgetSpan, WhenUnavailable},
+        pressure::{PressureRule, activity::CELLS_PER_USER},
+    },
     policy::{
         Action, Bypass, Cap, CapWindow, Caps, Counts, Mode, OnUnavailable, Policy, QuietHours, Selection, Unavailable,
+        file::{PolicyBounds, parse_policy},
     },
-    policy_file::{PolicyBounds, parse_policy},
-    pressure::PressureRule,
 };
 
 use super::{

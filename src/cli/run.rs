@@ -18,7 +18,8 @@ use backon::{ExponentialBuilder, Retryable, RetryableWithContext};
 use clap::Args;
 use tokio_util::sync::CancellationToken;
 use weir_core::{
-    current::Current, decider::Decider, fields::FieldMap, policy::Policy, pressure::Pressure, segment::SegmentSet,
+    basis::current::Current, batch::decider::Decider, intent::fields::FieldMap, limit::pressure::Pressure,
+    policy::Policy, segment::SegmentSet,
 };
 use weir_kafka::{
     client::KafkaOptions,

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use jiff::tz::TimeZone;
-use weir_core::zone;
+use weir_core::basis::zone;
 
 use crate::time_zones::{self, TimeZones};
 

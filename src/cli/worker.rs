@@ -13,11 +13,11 @@ use arc_swap::ArcSwap;
 use tokio::{net::TcpListener, runtime::Handle, task::JoinHandle, time::timeout};
 use tokio_util::sync::CancellationToken;
 use weir_core::{
-    current::Current,
-    decider::Decider,
+    basis::current::Current,
+    batch::decider::Decider,
+    limit::pressure::Pressure,
     policy::Policy,
     ports::{CommitTable, Store},
-    pressure::Pressure,
     segment::SegmentSet,
 };
 use weir_kafka::{client::KafkaOptions, sink::KafkaSink, source::KafkaSource};

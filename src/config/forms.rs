@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, net::SocketAddr, num::NonZeroU32, path::PathBuf, time::Duration};
 
-use weir_core::document::{
+use weir_core::basis::document::{
     Node,
     value::{DURATION_PATTERN, Parsed, in_words},
 };

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, ffi::OsString, path::Path};
 
-use weir_core::document::{Document, Node, Origin, TableEntry, Value, nearest, value::Parsed};
+use weir_core::basis::document::{Document, Node, Origin, TableEntry, Value, nearest, value::Parsed};
 
 use super::{
     forms::Form,

@@ -1,7 +1,7 @@
 //! The filter of log lines. The library takes a word that is no level for a part of the program, and logs nothing else.
 
 use tracing_subscriber::{EnvFilter, filter::LevelFilter};
-use weir_core::document::{nearest, value::Parsed};
+use weir_core::basis::document::{nearest, value::Parsed};
 
 /// The levels, and the word for none.
 const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];

@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use weir_core::document::{Document, Format, Problems};
+use weir_core::basis::document::{Document, Format, Problems};
 
 use crate::files::read_file;
 

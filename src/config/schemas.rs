@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
-use weir_core::document::{Node, TableEntry, Value, value::Parsed};
+use weir_core::basis::document::{Node, TableEntry, Value, value::Parsed};
 use weir_schemas::Format;
 
 use super::{

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use weir_core::document::value::Parsed;
+use weir_core::basis::document::value::Parsed;
 
 use super::{HttpSettings, KafkaSettings, values};
 

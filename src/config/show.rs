@@ -1,7 +1,7 @@
 //! Each setting's value and where it comes from, without secrets.
 
 use serde_json::Value as Json;
-use weir_core::document::{Node, Origin, Value};
+use weir_core::basis::document::{Node, Origin, Value};
 
 use super::{
     Settings,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use weir_core::wheel::Ring;
+use weir_core::deferral::wheel::Ring;
 
 use super::settings::KafkaSettings;
 

@@ -2,7 +2,7 @@
 
 use std::net::Ipv6Addr;
 
-use weir_core::document::{
+use weir_core::basis::document::{
     Node,
     value::{Parsed, text, texts},
 };

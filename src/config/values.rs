@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use weir_core::{
+use weir_core::basis::{
     document::{
         Format, Node, TableEntry, Value,
         value::{self, Parsed, duration, duration_or_zero, in_words, must_be, one_of, text, texts, whole},

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use tokio::time::timeout;
 use utoipa::IntoParams;
 use weir_core::{
-    dead_letter::{DeadLetter, DeadLetterReason},
+    intent::dead_letter::{DeadLetter, DeadLetterReason},
     ports::StoreError,
 };
 

@@ -6,7 +6,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use serde::Serialize;
-use weir_core::{clocks::WrongClock, ports::StoreError};
+use weir_core::{basis::clocks::WrongClock, ports::StoreError};
 
 /// The media type of a problem document.
 const MEDIA_TYPE: &str = "application/problem+json";

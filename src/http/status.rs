@@ -8,7 +8,7 @@ use axum::{
 };
 use serde::Serialize;
 use utoipa::ToSchema;
-use weir_core::time::Time;
+use weir_core::basis::time::Time;
 
 use super::{
     Api,

@@ -6,7 +6,10 @@ use tokio::{
     sync::{Mutex, Semaphore},
     time::timeout,
 };
-use weir_core::{lease::BudgetUse, ledger::TakeAnswer, ports::LooksAtBudgets};
+use weir_core::limit::budget::{
+    lease::BudgetUse,
+    ledger::{LooksAtBudgets, TakeAnswer},
+};
 
 /// How long a look may take: who looks is shown what has answered by then.
 const LOOK_WITHIN: Duration = Duration::from_secs(1);

@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 use tokio_util::sync::CancellationToken;
-use weir_core::{
-    budget::BudgetId,
+use weir_core::limit::budget::{
+    BudgetId,
     lease::{BudgetState, BudgetUse},
 };
 use weir_worker::budgets::Budgets;

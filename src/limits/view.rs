@@ -5,12 +5,12 @@ use std::{fmt, time::Duration};
 use serde::Serialize;
 use utoipa::ToSchema;
 use weir_core::{
-    budget::{Budget, BudgetId, BudgetSpan},
-    document::value::in_words,
-    ledger::TakeAnswer,
-    pressure::PressureRule,
-    route::Route,
-    time::Time,
+    basis::{document::value::in_words, time::Time},
+    limit::{
+        budget::{Budget, BudgetId, BudgetSpan, ledger::TakeAnswer},
+        pressure::PressureRule,
+        route::Route,
+    },
 };
 use weir_worker::{pressure::PressureSeen, routes::RouteSeen};
 

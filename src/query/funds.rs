@@ -3,10 +3,14 @@
 use std::{sync::Arc, time::Duration};
 
 use weir_core::{
-    decider::{AskedBatch, GatedBatch},
-    lease::{Answers, Claim, Funded, Outcome, Spent, Want},
-    ledger::TakeAnswer,
-    record::Records,
+    batch::{
+        decider::{AskedBatch, GatedBatch},
+        record::Records,
+    },
+    limit::budget::{
+        lease::{Answers, Claim, Funded, Outcome, Spent, Want},
+        ledger::TakeAnswer,
+    },
 };
 use weir_worker::budgets::Claimant;
 
@@ -55,11 +59,7 @@ fn answers(claim: &Claim, looked: &Looked) -> Answers {
 
 #[cfg(test)]
 mod tests {
-    use weir_core::{
-        budget::{BudgetId, SpanNow},
-        lease::BudgetUse,
-        ledger::CountId,
-    };
+    use weir_core::limit::budget::{BudgetId, SpanNow, lease::BudgetUse, ledger::CountId};
 
     use super::*;
 

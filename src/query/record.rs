@@ -1,6 +1,6 @@
 //! A record that is in no topic.
 
-use weir_core::record::{Headers, RecordView, Records};
+use weir_core::batch::record::{Headers, RecordView, Records};
 
 /// One intent that is in no topic, as a batch.
 #[derive(Debug, Clone, Copy)]

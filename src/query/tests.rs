@@ -4,20 +4,19 @@ use std::{collections::BTreeSet, future::poll_fn, pin::pin, task::Poll};
 
 use tokio::sync::Notify;
 use weir_core::{
-    budget::BudgetId,
-    class::ClassNames,
-    current::Current,
-    decide::AdmitVerdict,
-    deferred_send::DeferredSend,
-    document::Format,
-    fields::FieldMap,
-    ledger::{BudgetTokens, EmbeddedLedger, TakeAnswer, TakeTurn},
-    limit::share::TurnNumber,
-    policy::Policy,
-    policy_file::parse_policy,
-    ports::{LooksAtBudgets as _, Share},
+    basis::{current::Current, document::Format, shard::IdHash},
+    history::{decide::AdmitVerdict, deferred_send::DeferredSend},
+    intent::{class::ClassNames, fields::FieldMap},
+    limit::{
+        budget::{
+            BudgetId,
+            ledger::{BudgetTokens, EmbeddedLedger, LooksAtBudgets as _, TakeAnswer, TakeTurn},
+        },
+        share::TurnNumber,
+    },
+    policy::{Policy, file::parse_policy},
+    ports::Share,
     segment::{SegmentSet, UserIdKind, UserIds},
-    shard::IdHash,
 };
 use weir_worker::{
     budgets::{BudgetKeeper, Budgets},

@@ -4,16 +4,18 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 use weir_core::{
-    class::{Campaign, Filter},
-    decide::Scope,
-    envelope::SCHEMA,
-    explain::{CampaignUse, CapUse, Next},
-    history::Entry,
-    intent::Intent,
-    named_history::NamedHistory,
+    basis::time::Time,
+    decision::{
+        envelope::SCHEMA,
+        explain::{CampaignUse, CapUse, Next},
+        verdict::{self, CapSpan, DenyingBudget, DenyingCap, SuppressReason, Suppressed},
+    },
+    history::{Entry, decide::Scope, named::NamedHistory},
+    intent::{
+        Intent,
+        class::{Campaign, Filter},
+    },
     policy::{CapWindow, Policy},
-    time::Time,
-    verdict::{self, CapSpan, DenyingBudget, DenyingCap, SuppressReason, Suppressed},
 };
 
 use crate::limits::LimitView;
@@ -308,7 +310,7 @@ impl CampaignView {
 }
 
 impl Decision {
-    /// The same as [`weir_core::envelope::envelope`] writes, to be kept.
+    /// The same as [`weir_core::decision::envelope::envelope`] writes, to be kept.
     pub(super) fn new(decision: &verdict::Decision<'_>, intent: &Intent<'_>, policy: &Policy) -> Self {
         let suppressed = decision.verdict.suppressed();
         let cap = suppressed.and_then(|suppressed| suppressed.cause.cap()).map(DecisionCap::new);

@@ -1,9 +1,6 @@
 //! Why a set was refused.
 
-use weir_core::{
-    segment::{ManifestError, Sha256},
-    segment_format::FormatError,
-};
+use weir_core::segment::{ManifestError, Sha256, format::FormatError};
 
 use crate::object_store::{Location, ObjectError};
 

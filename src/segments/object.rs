@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
-use weir_core::{
-    segment::{ManifestSegment, Members, UserIdKind},
-    segment_format::{FormatError, read_members},
+use weir_core::segment::{
+    ManifestSegment, Members, UserIdKind,
+    format::{FormatError, read_members},
 };
 
 use super::{SegmentProblem, TakenObject, TakingReader};

@@ -27,10 +27,12 @@ use testkit::{
     worker::Worker,
 };
 use weir_core::{
+    basis::{
+        shard::{Layout, UserHash, shard_tags},
+        time::Time,
+    },
     history,
     ports::Clock as _,
-    shard::{Layout, UserHash, shard_tags},
-    time::Time,
 };
 use weir_worker::clock::SystemClock;
 

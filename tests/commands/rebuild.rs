@@ -23,7 +23,7 @@ use weir_domain::{Layout, UserHash, slot_of_shard};
 
 /// The parts of weir that say where a user's history is.
 mod weir_domain {
-    pub use weir_core::shard::{Layout, UserHash, slot_of_shard};
+    pub use weir_core::basis::shard::{Layout, UserHash, slot_of_shard};
 }
 
 /// Windows that do not end while the test runs, so that a twin gives the same verdicts at other times.

@@ -14,7 +14,7 @@ use testkit::{
     wait_until,
     worker::Worker,
 };
-use weir_core::{budget::BudgetId, shard::slot_of_shard};
+use weir_core::{basis::shard::slot_of_shard, limit::budget::BudgetId};
 
 use crate::support::{
     DEADLINE, Decision, Scene,

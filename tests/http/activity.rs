@@ -5,12 +5,10 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use weir::config::HttpSettings;
 use weir_core::{
-    activity::Minute,
-    document::Format,
-    policy_file::parse_policy,
+    basis::{document::Format, shard::UserHash},
+    limit::pressure::{Pressure, PressureState, activity::Minute},
+    policy::file::parse_policy,
     ports::Clock as _,
-    pressure::{Pressure, PressureState},
-    shard::UserHash,
 };
 use weir_worker::clock::SystemClock;
 

@@ -12,9 +12,9 @@ use testkit::{
 };
 use weir::config::HttpSettings;
 use weir_core::{
-    budget::BudgetId,
+    basis::shard::slot_of_shard,
+    limit::budget::BudgetId,
     segment::{Members, UserIdKind},
-    shard::slot_of_shard,
 };
 
 use crate::{

@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::{Value, json};
 use testkit::{ports::Port, redis::RedisCluster, stack::Stack, wait_until};
-use weir_core::shard::{UserHash, slot_of_shard};
+use weir_core::basis::shard::{UserHash, slot_of_shard};
 
 use crate::{
     client::Client,

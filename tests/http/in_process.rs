@@ -14,12 +14,10 @@ use weir::{
     vitals::{Nodes, Vitals},
 };
 use weir_core::{
-    document::Format,
-    ledger::EmbeddedLedger,
-    policy::Policy,
-    policy_file::parse_policy,
+    basis::document::Format,
+    limit::{budget::ledger::EmbeddedLedger, pressure::Pressure},
+    policy::{Policy, file::parse_policy},
     ports::{Clock as _, StoreError},
-    pressure::Pressure,
     segment::{Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds},
 };
 use weir_oracle::{

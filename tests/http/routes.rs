@@ -2,8 +2,7 @@
 
 use serde_json::{Value, json};
 use weir_core::{
-    pace::Throttle,
-    routes::RouteKnown,
+    limit::route::{pace::Throttle, routes::RouteKnown},
     segment::{Members, SegmentSet, UserIdKind},
 };
 use weir_worker::routes::{RouteSeen, RoutesStatus};

@@ -8,7 +8,7 @@ use std::{
     thread,
 };
 
-use weir_core::activity::{ActiveUsers, ActivityHash, Minute};
+use weir_core::limit::pressure::activity::{ActiveUsers, ActivityHash, Minute};
 
 const USERS: u64 = 500;
 const THREADS: usize = 4;

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use weir_core::{dead_letter::DeadLetterReason, header::HeaderName, verdict::SuppressReason};
+use weir_core::{basis::header::HeaderName, decision::verdict::SuppressReason, intent::dead_letter::DeadLetterReason};
 
 pub(super) fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)

@@ -12,6 +12,7 @@ mod config_show;
 mod deploy;
 mod docs;
 mod health;
+mod ideas;
 mod metrics;
 mod observability;
 mod performance;

@@ -7,7 +7,7 @@ use weir::metrics::{
     OutcomeLabel, ReasonLabel, SegmentLabel, ServiceOutcomeLabels, SourceLabel, ThrottledLabels, TopicLabel,
     UndeliveredLabels, VersionLabels,
 };
-use weir_core::time::Time;
+use weir_core::basis::time::Time;
 use weir_worker::observer::{Observer as _, Stage};
 
 const HEAD: &str = "# Metrics

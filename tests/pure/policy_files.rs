@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 use weir_core::{
-    document::Format,
+    basis::document::Format,
     history::HistoryBounds,
-    policy_file::{PolicyBounds, markdown, parse_policy, schema_text},
+    policy::file::{PolicyBounds, markdown, parse_policy, schema_text},
 };
 
 use super::config::current;

@@ -4,23 +4,25 @@ use std::{collections::BTreeSet, fs, path::PathBuf, sync::Arc};
 
 use serde_json::Value;
 use weir_core::{
-    class::{Campaign, Kind},
-    dead_letter::DeadLetterReason,
-    decision_header::{self, DecisionHeader},
-    decode::{Header, decode},
+    basis::{document::Format, origin::Origin, time::Time},
+    decision::{
+        decision_header::{self, DecisionHeader},
+        envelope::envelope,
+        verdict::{
+            CapSpan, Cause, Counts, Decision, Deferred, DenyingBudget, DenyingCap, SuppressReason, Suppressed, Verdict,
+        },
+    },
     deferral::DeferReason,
-    document::Format,
-    envelope::envelope,
-    fields::{FieldMap, IntentField},
-    intent::Intent,
-    origin::Origin,
-    policy_file::parse_policy,
+    intent::{
+        Intent,
+        class::{Campaign, Kind},
+        dead_letter::DeadLetterReason,
+        decode::{Header, decode},
+        fields::{FieldMap, IntentField},
+    },
+    policy::file::parse_policy,
     replay::{Judged, Outcome, ReplaySource, ReplayTally, Report},
     schema,
-    time::Time,
-    verdict::{
-        CapSpan, Cause, Counts, Decision, Deferred, DenyingBudget, DenyingCap, SuppressReason, Suppressed, Verdict,
-    },
 };
 
 #[path = "../fixtures/hostile.rs"]

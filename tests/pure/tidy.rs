@@ -15,12 +15,12 @@ const LONGEST_EXAMPLE: usize = 60;
 const MOST_VALUES: usize = 5;
 /// Functions that take more.
 const TAKE_MORE: &[(&str, &[&str])] =
-    &[("crates/core/src/retry.rs", &["output"]), ("crates/worker/src/trace.rs", &["end"])];
+    &[("crates/core/src/batch/retry.rs", &["output"]), ("crates/worker/src/trace.rs", &["end"])];
 
 /// How often a type may have the same name as others.
 const MOST_NAMESAKES: usize = 2;
 
-fn sources(folder: &str) -> Vec<(PathBuf, String)> {
+pub(super) fn sources(folder: &str) -> Vec<(PathBuf, String)> {
     files(folder, &["rs", "lua"])
 }
 
@@ -42,13 +42,13 @@ fn files(folder: &str, endings: &[&str]) -> Vec<(PathBuf, String)> {
 }
 
 /// The part of a file that is not its test module, where that is in the file itself.
-fn code(text: &str) -> &str {
+pub(super) fn code(text: &str) -> &str {
     const TESTS: &str = "\n#[cfg(test)]\nmod ";
     let is_inside = |at: &usize| text[at + TESTS.len()..].lines().next().is_some_and(|line| line.ends_with('{'));
     text.match_indices(TESTS).map(|(at, _)| at).find(is_inside).map_or(text, |at| &text[..at])
 }
 
-fn is_test(path: &Path) -> bool {
+pub(super) fn is_test(path: &Path) -> bool {
     path.file_stem().is_some_and(|name| name == "tests") || path.components().any(|part| part.as_os_str() == "tests")
 }
 
@@ -67,7 +67,7 @@ fn no_file_is_longer_than_one_can_read() {
 }
 
 /// The text up to the bracket that ends what it begins with.
-fn bracketed(text: &str) -> &str {
+pub(super) fn bracketed(text: &str) -> &str {
     let (mut depth, mut before) = (0, ' ');
     for (at, sign) in text.char_indices() {
         match sign {
@@ -86,7 +86,7 @@ fn bracketed(text: &str) -> &str {
 }
 
 /// What is between the commas of the text, but for those in brackets.
-fn parts(mut text: &str) -> Vec<&str> {
+pub(super) fn parts(mut text: &str) -> Vec<&str> {
     let (mut parts, mut from) = (Vec::new(), 0);
     while let Some(at) = text[from..].find(|sign: char| "([{<,".contains(sign)).map(|at| from + at) {
         if text[at..].starts_with(',') {
@@ -138,7 +138,7 @@ fn takes_tuples(text: &str) -> Vec<(&str, usize)> {
 }
 
 /// A text without what is behind `//`.
-fn without_comments(text: &str) -> String {
+pub(super) fn without_comments(text: &str) -> String {
     text.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
 }
 

@@ -5,8 +5,8 @@ use std::{collections::BTreeSet, fs, path::Path};
 use serde_json::Value;
 use weir::config::keys::SETTINGS;
 use weir_core::{
-    document::Format,
-    policy_file::{parse_policy, schema_text},
+    basis::document::Format,
+    policy::file::{parse_policy, schema_text},
 };
 
 use super::{

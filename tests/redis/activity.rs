@@ -6,9 +6,13 @@ use std::sync::Arc;
 
 use testkit::redis::RedisServer;
 use weir_core::{
-    activity::{ActivityHash, Minute},
-    activity_log::{ActiveIn, Cursor, SyncReply, SyncRequest},
-    limit::share::TurnNumber,
+    limit::{
+        pressure::{
+            activity::{ActivityHash, Minute},
+            activity_log::{ActiveIn, Cursor, SyncReply, SyncRequest},
+        },
+        share::TurnNumber,
+    },
     ports::Share,
 };
 use weir_redis::{Opened, RedisActivityLog, RedisOptions, RedisStats};

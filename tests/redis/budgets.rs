@@ -18,12 +18,16 @@ use testkit::{
     stack::Stack,
 };
 use weir_core::{
-    budget::{BudgetId, SpanNow},
-    lease::BudgetUse,
-    ledger::{Account, GiveBack, TakeAnswer, TakeTurn},
-    limit::share::TurnNumber,
-    ports::{Clock, LooksAtBudgets as _, StoreError},
-    time::Time,
+    basis::time::Time,
+    limit::{
+        budget::{
+            BudgetId, SpanNow,
+            lease::BudgetUse,
+            ledger::{Account, GiveBack, LooksAtBudgets as _, TakeAnswer, TakeTurn},
+        },
+        share::TurnNumber,
+    },
+    ports::{Clock, StoreError},
 };
 use weir_redis::{
     Keyspace, LedgerClock, Opened, RedisLedger, RedisOptions, RedisStats,

@@ -8,10 +8,9 @@ use std::{collections::BTreeMap, path::Path};
 use crate::redis_support::{DAY_MS, admit_all, at, batch, cap, fresh_store, own, server};
 use testkit::redis::RedisServer;
 use weir_core::{
-    admit::AdmitRequest,
-    class::ClassNames,
-    decide::RecordWhen,
-    shard::{IdHash, OriginMark, UserHash},
+    basis::shard::{IdHash, OriginMark, UserHash},
+    history::{admit::AdmitRequest, decide::RecordWhen},
+    intent::class::ClassNames,
 };
 use weir_redis::RedisOptions;
 

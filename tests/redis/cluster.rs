@@ -4,7 +4,10 @@ use std::{collections::BTreeSet, time::Duration};
 
 use crate::redis_support::{DAY_MS, admit, admit_all, at, batch, cap, fresh_store, options, patiently, request, sent};
 use testkit::redis::RedisCluster;
-use weir_core::{admit::AdmitRequest, decide::AdmitVerdict, ports::StoreError};
+use weir_core::{
+    history::{admit::AdmitRequest, decide::AdmitVerdict},
+    ports::StoreError,
+};
 use weir_redis::{RedisOptions, RedisStore, RetryCause};
 
 const USERS: u32 = 400;

@@ -21,15 +21,19 @@ use proptest::{
 use serde::{Deserialize, Serialize};
 use testkit::{stack::Stack, unique};
 use weir_core::{
-    admit::{AdmitBatch, AdmitRequest, CapQuery},
-    class::{Campaign, ClassNames, Filter, KindNames, KindTable},
-    decide::{AdmitVerdict, Answer, Cap, MAX_AHEAD_MS, RecordWhen, Scope, Send, decide},
-    embedded::EmbeddedStore,
-    history::{EPOCH_MS, Entry, HistoryBounds, MAX_ENTRIES, pack, unpack},
-    ports::Store,
-    shard::{IdHash, Layout, OriginMark, UserHash},
-    time::Time,
-    window::Window,
+    basis::{
+        shard::{IdHash, Layout, OriginMark, UserHash},
+        time::Time,
+        window::Window,
+    },
+    history::{
+        EPOCH_MS, Entry, HistoryBounds, MAX_ENTRIES,
+        admit::{AdmitBatch, AdmitRequest, CapQuery},
+        decide::{AdmitVerdict, Answer, Cap, MAX_AHEAD_MS, RecordWhen, Scope, Send, decide},
+        pack, unpack,
+    },
+    intent::class::{Campaign, ClassNames, Filter, KindNames, KindTable},
+    ports::{Store, embedded::EmbeddedStore},
 };
 use weir_redis::RedisStore;
 

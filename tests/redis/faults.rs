@@ -16,12 +16,15 @@ use testkit::{
     stack::Stack,
 };
 use weir_core::{
-    admit::{AdmitRequest, CapQuery},
-    class::{Campaign, Filter, Kind},
-    decide::{AdmitVerdict, Answer, RecordWhen},
-    history::{ENTRY_BYTES, Entry, pack, unpack},
+    basis::shard::{IdHash, OriginMark},
+    history::{
+        ENTRY_BYTES, Entry,
+        admit::{AdmitRequest, CapQuery},
+        decide::{AdmitVerdict, Answer, RecordWhen},
+        pack, unpack,
+    },
+    intent::class::{Campaign, Filter, Kind},
     ports::StoreError,
-    shard::{IdHash, OriginMark},
 };
 use weir_redis::{Boxed, Link, Network, NodeAddr, RedisOptions, RedisStore, RetryCause, Tcp};
 

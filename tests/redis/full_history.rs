@@ -7,12 +7,14 @@ use crate::redis_support::{
 };
 use testkit::{stack::Stack, unique};
 use weir_core::{
-    admit::{AdmitBatch, AdmitRequest},
-    class::ClassNames,
-    decide::{AdmitVerdict, RecordWhen},
-    history::MAX_ENTRIES,
+    basis::shard::{IdHash, OriginMark, UserHash},
+    history::{
+        MAX_ENTRIES,
+        admit::{AdmitBatch, AdmitRequest},
+        decide::{AdmitVerdict, RecordWhen},
+    },
+    intent::class::ClassNames,
     ports::{Histories, StoreError},
-    shard::{IdHash, OriginMark, UserHash},
 };
 use weir_redis::{
     KeyspaceSeed, RedisStore,

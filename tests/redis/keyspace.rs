@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::redis_support::{admit, at, batch, cap, fresh_store, opened, options, own, request, server, store};
 use arc_swap::ArcSwap;
 use testkit::{redis::RedisServer, stack::Stack, unique};
-use weir_core::{decide::AdmitVerdict, ports::StoreError};
+use weir_core::{history::decide::AdmitVerdict, ports::StoreError};
 use weir_redis::{
     Eviction, FORMAT, KeyspaceSeed, LISTPACK_VALUE_BYTES, Password, Passwords, RedisOptions, RedisStats, TlsFiles,
     Tuning, WhenMissing, open,

@@ -8,13 +8,17 @@ use testkit::{
     unique,
 };
 use weir_core::{
-    class::ClassNames,
-    decide::AdmitVerdict,
-    found_names::FoundNames,
+    basis::{
+        shard::{IdHash, OriginMark, UserHash},
+        time::Time,
+    },
+    history::{
+        decide::AdmitVerdict,
+        found_names::FoundNames,
+        refund::{Refund, RefundOutcome},
+    },
+    intent::class::ClassNames,
     ports::{Histories as _, StoreError},
-    refund::{Refund, RefundOutcome},
-    shard::{IdHash, OriginMark, UserHash},
-    time::Time,
 };
 use weir_redis::{
     Keyspace, KeyspaceSeed, RedisOptions, RedisStats,

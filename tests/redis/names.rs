@@ -7,9 +7,11 @@ use crate::redis_support::{
 };
 use testkit::redis::{RedisCluster, RedisServer};
 use weir_core::{
-    admit::{AdmitRequest, CapQuery},
-    class::{Campaign, ClassNames, Filter, Kind},
-    decide::{AdmitVerdict, Answer},
+    history::{
+        admit::{AdmitRequest, CapQuery},
+        decide::{AdmitVerdict, Answer},
+    },
+    intent::class::{Campaign, ClassNames, Filter, Kind},
     ports::{Store as _, StoreError},
 };
 use weir_redis::{PooledStore, RedisPool, RedisStats, RedisStore, WhenMissing, open};

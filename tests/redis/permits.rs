@@ -10,9 +10,13 @@ use std::{
 
 use testkit::redis::RedisServer;
 use weir_core::{
-    limit::share::TurnNumber,
-    pace::KeptRates,
-    permits::{LEASE, PermitGrant, PermitTurn, RouteKey},
+    limit::{
+        route::{
+            pace::KeptRates,
+            permits::{LEASE, PermitGrant, PermitTurn, RouteKey},
+        },
+        share::TurnNumber,
+    },
     ports::Share,
 };
 use weir_redis::{Opened, RedisOptions, RedisPermits, RedisStats};

@@ -6,9 +6,9 @@ use crate::redis_support::{DAY_MS, at, cap, opened, server, store};
 use testkit::redis::RedisServer;
 use weir::cli::plan::measured;
 use weir_core::{
-    admit::{AdmitBatch, AdmitRequest},
-    class::ClassNames,
-    shard::UserHash,
+    basis::shard::UserHash,
+    history::admit::{AdmitBatch, AdmitRequest},
+    intent::class::ClassNames,
 };
 use weir_redis::{RedisOptions, RedisStore, Tuning};
 

@@ -15,12 +15,13 @@ use redis::{Pipeline, RedisResult, Value};
 use testkit::{redis::RedisServer, unique};
 use tokio::{sync::Notify, task::JoinHandle};
 use weir_core::{
-    class::ClassNames,
-    decide::AdmitVerdict,
-    origin::Topic,
+    basis::{
+        origin::Topic,
+        shard::{IdHash, OriginMark, UserHash},
+    },
+    history::{decide::AdmitVerdict, refund::Refund},
+    intent::class::ClassNames,
     ports::StoreError,
-    refund::Refund,
-    shard::{IdHash, OriginMark, UserHash},
 };
 use weir_redis::{
     Boxed, Keyspace, KeyspaceSeed, Link, Network, NodeAddr, RedisOptions, RedisStats, Tcp,

@@ -5,15 +5,19 @@ use std::sync::Arc;
 use crate::redis_support::{DAY_MS, admit, at, batch, cap, opened, options, own, request, server, store};
 use testkit::{stack::Stack, unique};
 use weir_core::{
-    class::ClassNames,
-    decide::AdmitVerdict,
-    ports::{StoreError, TakeBack},
-    refund::{
-        Refund,
-        RefundOutcome::{self, Early, Repeated, TakenBack, Unknown, Waits},
+    basis::{
+        shard::{IdHash, OriginMark, UserHash},
+        time::Time,
     },
-    shard::{IdHash, OriginMark, UserHash},
-    time::Time,
+    history::{
+        decide::AdmitVerdict,
+        refund::{
+            Refund,
+            RefundOutcome::{self, Early, Repeated, TakenBack, Unknown, Waits},
+        },
+    },
+    intent::class::ClassNames,
+    ports::{StoreError, TakeBack},
 };
 use weir_redis::{
     KeyspaceSeed, Opened, Password, RedisOptions, RedisRefunds, RedisStats,

@@ -5,9 +5,9 @@ use crate::redis_support::{
 };
 use testkit::{redis::RedisServer, stack::Stack};
 use weir_core::{
-    decide::AdmitVerdict,
+    basis::shard::UserHash,
+    history::decide::AdmitVerdict,
     ports::{Histories, Store, StoreError},
-    shard::UserHash,
 };
 use weir_redis::RedisOptions;
 

@@ -6,13 +6,17 @@ use std::{sync::Arc, time::Duration};
 
 use testkit::{redis::RedisServer, unique};
 use weir_core::{
-    admit::{AdmitBatch, AdmitRequest, CapQuery},
-    class::{ClassNames, Filter},
-    decide::{AdmitVerdict, Answer, RecordWhen, Scope},
+    basis::{
+        shard::{IdHash, OriginMark, UserHash},
+        time::Time,
+        window::Window,
+    },
+    history::{
+        admit::{AdmitBatch, AdmitRequest, CapQuery},
+        decide::{AdmitVerdict, Answer, RecordWhen, Scope},
+    },
+    intent::class::{ClassNames, Filter},
     ports::{Store, StoreError},
-    shard::{IdHash, OriginMark, UserHash},
-    time::Time,
-    window::Window,
 };
 use weir_redis::{KeyspaceSeed, Opened, RedisOptions, RedisStats, RedisStore, WhenMissing, open};
 

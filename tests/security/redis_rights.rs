@@ -4,11 +4,15 @@ use std::sync::Arc;
 
 use testkit::redis::RedisServer;
 use weir_core::{
-    activity::{ActivityHash, Minute},
-    activity_log::{ActiveIn, SyncRequest},
-    admit::AdmitRequest,
-    class::ClassNames,
-    limit::share::TurnNumber,
+    history::admit::AdmitRequest,
+    intent::class::ClassNames,
+    limit::{
+        pressure::{
+            activity::{ActivityHash, Minute},
+            activity_log::{ActiveIn, SyncRequest},
+        },
+        share::TurnNumber,
+    },
     ports::{Share, Store, StoreError},
 };
 use weir_oracle::service::{Registration, ServiceName, Services, ShareTurn};

@@ -17,9 +17,9 @@ use testkit::{
 use tokio::task::{block_in_place, spawn_blocking};
 use weir::{cli::assemble, config};
 use weir_core::{
+    basis::time::Time,
+    batch::record::Records as _,
     ports::{Sink as _, Source as _},
-    record::Records as _,
-    time::Time,
 };
 use weir_kafka::{
     client::KafkaOptions,

@@ -8,9 +8,13 @@ use std::{
 };
 
 use weir_core::{
-    activity::{ActivityHash, Minute},
-    activity_log::{SharedPlaces, SyncReply, SyncRequest},
-    limit::share::TurnNumber,
+    limit::{
+        pressure::{
+            activity::{ActivityHash, Minute},
+            activity_log::{SharedPlaces, SyncReply, SyncRequest},
+        },
+        share::TurnNumber,
+    },
     ports::{Share, StoreError},
 };
 use weir_redis::RedisActivityLog;

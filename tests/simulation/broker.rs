@@ -3,9 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use weir_core::{
-    deferral::{Deferral, HEADERS},
-    record::{Destination, Output, OutputValue, Progress},
-    wheel::Ring,
+    batch::record::{Destination, Output, OutputValue, Progress},
+    deferral::{Deferral, HEADERS, wheel::Ring},
 };
 
 use super::{

@@ -1,9 +1,9 @@
 //! The budgets of a run's policy: as plain numbers for the checker, and as weir has them.
 
 use weir_core::{
-    budget::{Budget, BudgetId, BudgetSpan, WhenUnavailable},
-    class::table_name,
-    decide::Scope,
+    history::decide::Scope,
+    intent::class::table_name,
+    limit::budget::{Budget, BudgetId, BudgetSpan, WhenUnavailable},
     policy::{Action, Period, Selection},
 };
 
@@ -114,7 +114,7 @@ impl Allowance {
 
     pub fn to_weir(self) -> Budget {
         let filter = match self.of {
-            Of::Everything => weir_core::class::Filter::default(),
+            Of::Everything => weir_core::intent::class::Filter::default(),
             Of::Pushes => on_channel("push"),
             Of::Receipts => of_category("receipt"),
         };

@@ -7,13 +7,11 @@ use std::{
 
 use serde_json::Value;
 use weir_core::{
-    clocks::MAX_SKEW_MS,
-    decide::AdmitVerdict,
+    basis::{clocks::MAX_SKEW_MS, shard::IdHash, time::Time},
+    batch::record::{Destination, OutputValue},
     deferral::DeferReason,
+    history::decide::AdmitVerdict,
     policy::Mode,
-    record::{Destination, OutputValue},
-    shard::IdHash,
-    time::Time,
 };
 
 use super::{

@@ -8,11 +8,11 @@ use std::{
 };
 
 use weir_core::{
-    class::Filter,
-    current::Current,
+    basis::current::Current,
+    batch::record::{ApprovedTopic, Destination},
+    intent::class::Filter,
+    limit::route::{DEFAULT_MAX_ATTEMPTS, DEFAULT_NETWORK_MS, FairBy, Reserved, Route, WhenFull},
     policy::{Policy, Selection},
-    record::{ApprovedTopic, Destination},
-    route::{DEFAULT_MAX_ATTEMPTS, DEFAULT_NETWORK_MS, FairBy, Reserved, Route, WhenFull},
 };
 
 use super::{

@@ -4,11 +4,13 @@
 use std::sync::{Arc, Mutex};
 
 use weir_core::{
-    arrivals::Waiting,
-    pace::{Delivered, Lag, PartitionLag},
-    record::{ApprovedTopic, Destination},
-    route::Route,
-    time::Time,
+    basis::time::Time,
+    batch::record::{ApprovedTopic, Destination},
+    limit::route::{
+        Route,
+        arrivals::Waiting,
+        pace::{Delivered, Lag, PartitionLag},
+    },
 };
 use weir_worker::routes::{AskingBack, Looking, LooksAtRoutes, Offsets, RouteOffsets};
 

@@ -3,7 +3,7 @@
 
 use std::{rc::Rc, time::Duration};
 
-use weir_core::record::Progress;
+use weir_core::batch::record::Progress;
 
 use super::{
     broker::{Broker, Membership},

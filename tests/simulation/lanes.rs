@@ -5,11 +5,10 @@ use std::{rc::Rc, sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 use weir::metrics::Metrics;
 use weir_core::{
-    decider::Decider,
+    batch::{decider::Decider, record::WaitingTopic},
+    deferral::wheel::{Ring, Wheel},
+    limit::route::WhenFull,
     ports::Clock as _,
-    record::WaitingTopic,
-    route::WhenFull,
-    wheel::{Ring, Wheel},
 };
 use weir_redis::NodeClocks;
 use weir_worker::{

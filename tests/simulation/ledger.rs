@@ -5,7 +5,10 @@ use std::{
     time::Duration,
 };
 
-use weir_core::{clocks::MAX_SKEW_MS, history::Entry, shard::IdHash};
+use weir_core::{
+    basis::{clocks::MAX_SKEW_MS, shard::IdHash},
+    history::Entry,
+};
 
 use super::{
     commands::Change,

@@ -4,7 +4,11 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use weir_core::{
-    decide::AdmitVerdict, permits::LEASE, policy::Mode, record::Destination, route::WhenFull, wheel::Ring,
+    batch::record::Destination,
+    deferral::wheel::Ring,
+    history::decide::AdmitVerdict,
+    limit::route::{WhenFull, permits::LEASE},
+    policy::Mode,
 };
 
 use super::{

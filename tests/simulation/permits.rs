@@ -8,10 +8,14 @@ use std::{
 };
 
 use weir_core::{
-    limit::share::TurnNumber,
-    permits::{PermitGrant, PermitTurn, RouteKey, RoutePermits},
+    limit::{
+        route::{
+            permits::{PermitGrant, PermitTurn, RouteKey, RoutePermits},
+            routes::{Pool, RouteState},
+        },
+        share::TurnNumber,
+    },
     ports::{Share, StoreError},
-    routes::{Pool, RouteState},
 };
 use weir_redis::RedisPermits;
 use weir_worker::routes::RoutesStatus;

@@ -4,12 +4,13 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use weir_core::{
-    activity::{ActivityHash, Minute},
-    class::Filter,
-    clocks::MAX_SKEW_MS,
+    basis::{clocks::MAX_SKEW_MS, shard::UserHash},
+    intent::class::Filter,
+    limit::pressure::{
+        PressureRule,
+        activity::{ActivityHash, Minute},
+    },
     policy::{Action, Mode},
-    pressure::PressureRule,
-    shard::UserHash,
 };
 
 use super::{

@@ -5,15 +5,18 @@ use std::{collections::BTreeMap, rc::Rc, sync::Arc, time::Duration};
 
 use tokio::task::spawn_local;
 use weir_core::{
-    approved::{self, ApprovedRecord, Sent},
-    decision_header::DecisionHeader,
-    decode::Header,
-    fields::FieldMap,
-    found_names::{Age, FoundNames},
-    lease::LONGEST_LEASE,
+    basis::shard::OriginMark,
+    decision::{
+        approved::{self, ApprovedRecord, Sent},
+        decision_header::DecisionHeader,
+    },
+    history::{
+        found_names::{Age, FoundNames},
+        refund::Refund,
+    },
+    intent::{decode::Header, fields::FieldMap},
+    limit::budget::lease::LONGEST_LEASE,
     ports::{Clock as _, StoreError},
-    refund::Refund,
-    shard::OriginMark,
 };
 use weir_kafka::sink::COMMIT_WATCHDOG;
 use weir_redis::{

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use weir_core::{
+    basis::header::HeaderName,
+    batch::record::{Headers, Output, OutputValue},
     deferral::Deferral,
-    header::HeaderName,
-    record::{Headers, Output, OutputValue},
 };
 
 use super::rings::Log;

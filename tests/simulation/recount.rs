@@ -8,9 +8,11 @@ use std::{
 };
 
 use weir_core::{
-    budget::BudgetId,
-    decide::Scope,
-    ledger::{Account, Recount},
+    history::decide::Scope,
+    limit::budget::{
+        BudgetId,
+        ledger::{Account, Recount},
+    },
     policy::Policy,
     ports::StoreError,
 };

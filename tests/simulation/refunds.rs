@@ -6,10 +6,12 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use weir::metrics::Metrics;
 use weir_core::{
-    delivery_report::{Delivery, DeliveryReportReader},
-    refund::RefundReader,
-    routes::Routes,
-    shard::{IdHash, UserHash},
+    basis::shard::{IdHash, UserHash},
+    history::{
+        delivery_report::{Delivery, DeliveryReportReader},
+        refund::RefundReader,
+    },
+    limit::route::routes::Routes,
 };
 use weir_worker::{
     delivery_reports::DeliveryReports,

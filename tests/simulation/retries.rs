@@ -5,7 +5,8 @@ use std::{collections::BTreeMap, rc::Rc, sync::Arc};
 
 use serde_json::Value;
 use weir_core::{
-    deferral::DeferReason, header::HeaderName, policy::Mode, record::Destination, route::DEFAULT_MAX_ATTEMPTS,
+    basis::header::HeaderName, batch::record::Destination, deferral::DeferReason, limit::route::DEFAULT_MAX_ATTEMPTS,
+    policy::Mode,
 };
 
 use super::{

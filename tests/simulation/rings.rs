@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, ops::Range, sync::Arc, time::Duration};
 
-use weir_core::wheel::Ring;
+use weir_core::deferral::wheel::Ring;
 
 use super::{broker::Broker, records::Intent};
 

@@ -4,18 +4,16 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use jiff::civil;
 use weir_core::{
-    class::Filter,
-    current::Current,
-    decide::Scope,
-    decider::Decider,
-    fields::FieldMap,
+    basis::{current::Current, zone::Zone},
+    batch::decider::Decider,
+    deferral::wheel::Wheel,
+    history::decide::Scope,
+    intent::{class::Filter, fields::FieldMap},
     policy::{
         Action, Bypass, Cap, CapWindow, Caps, Counts, Mode, OnUnavailable, Period, Policy, QuietHours, Selection,
         Unavailable,
     },
     segment::{Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds},
-    wheel::Wheel,
-    zone::Zone,
 };
 
 use super::{

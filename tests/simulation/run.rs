@@ -16,7 +16,7 @@ use std::{
 use tokio::task::spawn_local;
 use tokio_util::sync::CancellationToken;
 use weir::metrics::Metrics;
-use weir_core::{current::Current, decider::Decider, policy::Policy, routes::Routes};
+use weir_core::{basis::current::Current, batch::decider::Decider, limit::route::routes::Routes, policy::Policy};
 use weir_worker::{
     budgets::BudgetKeeper,
     lane::LaneError,

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use weir_core::{decide::AdmitVerdict, policy::Mode, shard::IdHash};
+use weir_core::{basis::shard::IdHash, history::decide::AdmitVerdict, policy::Mode};
 
 use super::{
     broker::{Broker, Out},

@@ -4,9 +4,9 @@ use std::{rc::Rc, sync::Arc, time::Duration};
 
 use tokio::{sync::oneshot, task::spawn_local};
 use weir_core::{
+    batch::record::{Job, Output, Progress},
+    deferral::wheel::Ring,
     ports::{CommitError, CommitTimes, Settled, Sink},
-    record::{Job, Output, Progress},
-    wheel::Ring,
 };
 use weir_kafka::sink::COMMIT_WATCHDOG;
 

@@ -8,10 +8,9 @@ use std::{
 };
 
 use weir_core::{
-    deferral::{DeferReason, Deferral},
+    batch::record::{Progress, ReadBefore, RecordView, Records},
+    deferral::{DeferReason, Deferral, wheel::Ring},
     ports::{EARLIER_READERS_END, GroupEvent, Source, SourceError},
-    record::{Progress, ReadBefore, RecordView, Records},
-    wheel::Ring,
 };
 
 use super::{

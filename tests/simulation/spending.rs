@@ -7,12 +7,11 @@ use std::{
 
 use serde_json::Value;
 use weir_core::{
-    approved::{self, ApprovedRecord},
-    budget::{BudgetId, Spent},
-    decode::Header,
-    fields::FieldMap,
+    basis::shard::IdHash,
+    decision::approved::{self, ApprovedRecord},
+    intent::{decode::Header, fields::FieldMap},
+    limit::budget::{BudgetId, Spent},
     policy::Mode,
-    shard::IdHash,
 };
 use weir_worker::lane::ANSWERS_HOLD;
 

@@ -8,13 +8,17 @@ use std::{
 };
 
 use weir_core::{
-    admit::AdmitBatch,
-    class::{ClassNames, ClassNumbers},
-    decide::{AdmitVerdict, Answer},
-    deferred_send::DeferredSend,
+    basis::{
+        shard::{IdHash, UserHash},
+        time::Time,
+    },
+    history::{
+        admit::AdmitBatch,
+        decide::{AdmitVerdict, Answer},
+        deferred_send::DeferredSend,
+    },
+    intent::class::{ClassNames, ClassNumbers},
     ports::{Store, StoreError},
-    shard::{IdHash, UserHash},
-    time::Time,
 };
 use weir_redis::{
     KeyspaceSeed, LedgerClock, NodeClocks, Opened, RedisActivityLog, RedisLedger, RedisOptions, RedisPermits,
@@ -67,8 +71,9 @@ const MOST_TICKS: u32 = 100_000;
 async fn make() -> Made {
     let env = Env::new(0, Arc::new(Virtual::default()), Sabotage::None, Tracing::Off);
     env.calm_down();
-    let layout = weir_core::shard::Layout::for_users(SHARDS, 1);
-    let mut slots: Vec<u16> = (0..layout.shards).map(|shard| weir_core::shard::slot_of_shard(shard, SHARDS)).collect();
+    let layout = weir_core::basis::shard::Layout::for_users(SHARDS, 1);
+    let mut slots: Vec<u16> =
+        (0..layout.shards).map(|shard| weir_core::basis::shard::slot_of_shard(shard, SHARDS)).collect();
     slots.push(super::cluster::NAMES);
     assert_eq!(super::cluster::slot_of(b"{weir}"), super::cluster::NAMES);
     let cluster = Arc::new(Mutex::new(Cluster::new(&env, GROUPS, slots.iter().copied())));
@@ -337,6 +342,6 @@ pub fn field_of(user: &str) -> Vec<u8> {
 }
 
 fn field_of_hash(user: UserHash) -> Vec<u8> {
-    let layout = weir_core::shard::Layout::for_users(SHARDS, 24 * 3 * u64::from(SHARDS));
+    let layout = weir_core::basis::shard::Layout::for_users(SHARDS, 24 * 3 * u64::from(SHARDS));
     layout.place(user).field.to_bytes()
 }

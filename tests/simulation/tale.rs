@@ -3,7 +3,10 @@
 use std::{collections::BTreeMap, sync::atomic::Ordering::Relaxed};
 
 use serde_json::Value;
-use weir_core::{deferral::DeferReason, record::Destination, wheel::Ring};
+use weir_core::{
+    batch::record::Destination,
+    deferral::{DeferReason, wheel::Ring},
+};
 use weir_redis::RetryCause;
 
 use super::{

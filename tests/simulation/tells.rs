@@ -8,10 +8,14 @@ use std::{
 };
 
 use weir_core::{
-    budget::{Budget, BudgetId, SpanNow},
-    class::ClassNames,
-    ledger::{BudgetTokens, CountId, GiveBack, TakeAnswer, TakeTurn},
-    limit::share::TurnNumber,
+    intent::class::ClassNames,
+    limit::{
+        budget::{
+            Budget, BudgetId, SpanNow,
+            ledger::{BudgetTokens, CountId, GiveBack, TakeAnswer, TakeTurn},
+        },
+        share::TurnNumber,
+    },
     ports::{Share, StoreError},
 };
 use weir_redis::RedisLedger;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use redis::Value;
-use weir_core::shard::filter_places;
+use weir_core::basis::shard::filter_places;
 
 use super::script::{Data, Item, Script};
 

@@ -14,9 +14,11 @@ use std::{
 
 use tokio::task::LocalSet;
 use weir_core::{
-    clocks::{Append, MAX_SKEW_MS, WrongClock},
+    basis::{
+        clocks::{Append, MAX_SKEW_MS, WrongClock},
+        time::Time,
+    },
     ports::Clock,
-    time::Time,
 };
 use weir_worker::clock::ComparedClock;
 

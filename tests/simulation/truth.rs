@@ -6,8 +6,8 @@
 use std::{ops::RangeInclusive, time::Duration};
 
 use weir_core::{
-    decide::AdmitVerdict,
-    shard::{IdHash, UserHash},
+    basis::shard::{IdHash, UserHash},
+    history::decide::AdmitVerdict,
 };
 use weir_worker::lane::ANSWERS_HOLD;
 

@@ -3,12 +3,14 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use weir_core::{
-    decide::AdmitVerdict,
-    deferral::{DeferReason, Deferral},
+    basis::time::Time,
+    batch::record::Destination,
+    deferral::{
+        DeferReason, Deferral,
+        wheel::{Bucket, Ring, rounded},
+    },
+    history::decide::AdmitVerdict,
     policy::Mode,
-    record::Destination,
-    time::Time,
-    wheel::{Bucket, Ring, rounded},
 };
 
 use super::{

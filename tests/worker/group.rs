@@ -19,8 +19,8 @@ use testkit::{
 };
 use weir::cli::assemble;
 use weir_core::{
+    batch::record::Records,
     ports::{GroupEvent, Source, SourceError},
-    record::Records,
 };
 use weir_kafka::{client::KafkaOptions, source::KafkaSource};
 

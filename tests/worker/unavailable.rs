@@ -20,7 +20,7 @@ use testkit::{
     wait_until,
     worker::Worker,
 };
-use weir_core::shard::{Layout, UserHash, slot_of_shard};
+use weir_core::basis::shard::{Layout, UserHash, slot_of_shard};
 
 /// Three sends a day.
 const POLICY: &str = r#"

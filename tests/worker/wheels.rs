@@ -17,7 +17,10 @@ use crate::{
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use serde_json::{Value, json};
 use testkit::{SLOW_INTERVAL, process::output, wait_for, wait_until, wait_until_every, worker::Worker};
-use weir_core::{shard::UserHash, time::Time, wheel::Wheel};
+use weir_core::{
+    basis::{shard::UserHash, time::Time},
+    deferral::wheel::Wheel,
+};
 
 const PLAIN: &str = "version = \"1\"\n[default]\ncaps = [{ name = \"day\", limit = 100, window = \"24h\" }]\n";
 const DUE: &str = "2026-11-20T21:45:00Z";

@@ -7,17 +7,21 @@ use std::{
 };
 
 use weir_core::{
-    activity::{ActiveUsers, ActivityHash, Minute},
-    class::{Campaign, ClassNames, ClassNumbers, Kind},
-    decide::Answer,
-    decider::{AskedBatch, Decider, Decoded, DecodedBatch, GatedBatch, Ground, Patience, Takes, Times},
-    history::{Entry, pack, unpack},
-    lease::{Claimed, Funded, Leases, Lender, Owed, Ticket, Unspent},
-    ledger::{CountId, TakeAnswer},
-    record::{ReadBefore, progress_of},
-    reply::read_reply,
+    basis::shard::{IdHash, OriginMark},
+    batch::{
+        decider::{AskedBatch, Decider, Decoded, DecodedBatch, GatedBatch, Ground, Patience, Takes, Times},
+        record::{ReadBefore, progress_of},
+    },
+    history::{Entry, decide::Answer, pack, reply::read_reply, unpack},
+    intent::class::{Campaign, ClassNames, ClassNumbers, Kind},
+    limit::{
+        budget::{
+            lease::{Claimed, Funded, Leases, Lender, Owed, Ticket, Unspent},
+            ledger::{CountId, TakeAnswer},
+        },
+        pressure::activity::{ActiveUsers, ActivityHash, Minute},
+    },
     segment::{LookupScratch, UserSegment},
-    shard::{IdHash, OriginMark},
 };
 use weir_oracle::timer_wheel::TimerWheel;
 

@@ -3,20 +3,22 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use weir_core::{
-    admit::AdmitBatch,
-    budget::{Budget, BudgetSpan, WhenUnavailable},
-    class::Filter,
-    current::Current,
-    decide::{AdmitVerdict, Answer, Scope},
-    decider::Decider,
-    fields::FieldMap,
+    basis::{current::Current, shard::UserHash, time::Time, zone::Zone},
+    batch::{
+        decider::Decider,
+        record::{Headers, RecordView, Records},
+    },
+    history::{
+        admit::AdmitBatch,
+        decide::{AdmitVerdict, Answer, Scope},
+    },
+    intent::{class::Filter, fields::FieldMap},
+    limit::{
+        budget::{Budget, BudgetSpan, WhenUnavailable},
+        pressure::{Pressure, PressureRule, PressureState},
+    },
     policy::{Action, Cap, CapWindow, Caps, Mode, Period, Policy, Selection},
-    pressure::{Pressure, PressureRule, PressureState},
-    record::{Headers, RecordView, Records},
     segment::{Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds},
-    shard::UserHash,
-    time::Time,
-    zone::Zone,
 };
 
 /// Intents of a batch, as in the worker's default.

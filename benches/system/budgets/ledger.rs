@@ -6,10 +6,12 @@
 use anyhow::{Context, Result, ensure};
 use redis::{Connection, Pipeline};
 use testkit::redis::{LONGEST_REPLY, RedisServer, connect};
-use weir_core::{
-    budget::SpanNow,
-    ledger::{CountId, GiveBack, TakeAnswer, TakeTurn, TokenBook},
-    limit::share::{Reference as _, TurnNumber},
+use weir_core::limit::{
+    budget::{
+        SpanNow,
+        ledger::{CountId, GiveBack, TakeAnswer, TakeTurn, TokenBook},
+    },
+    share::{Reference as _, TurnNumber},
 };
 
 use super::load::time;

@@ -4,7 +4,7 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 
 use clap::ValueEnum;
 use serde::Serialize;
-use weir_core::{budget::SpanNow, time::Time};
+use weir_core::{basis::time::Time, limit::budget::SpanNow};
 
 use crate::store::START_MS;
 

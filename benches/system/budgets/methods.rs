@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use weir_core::{
-    ledger::{BUCKETS, TakeTurn},
-    limit::share::TurnNumber,
+use weir_core::limit::{
+    budget::ledger::{BUCKETS, TakeTurn},
+    share::TurnNumber,
 };
 
 use super::{

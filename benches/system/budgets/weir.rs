@@ -3,8 +3,8 @@
 use std::{cmp::Ordering, collections::BinaryHeap, iter::Peekable, time::Duration};
 
 use anyhow::{Result, ensure};
-use weir_core::{
-    budget::BudgetId,
+use weir_core::limit::budget::{
+    BudgetId,
     lease::{BudgetUse, CallNumber, Claim, Claimed, DueTurn, Leases, Outcome, Ticket, Want},
     ledger::TakeAnswer,
 };

@@ -8,14 +8,17 @@ use tokio::{runtime::Runtime, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 use weir::metrics::Metrics;
 use weir_core::{
-    activity::{ActivityHash, Minute},
-    activity_log::{ActiveIn, SyncRequest},
-    current::Current,
-    document::Format,
-    limit::share::TurnNumber,
-    policy_file::parse_policy,
+    basis::{current::Current, document::Format},
+    limit::{
+        pressure::{
+            ActiveBy, Pressure,
+            activity::{ActivityHash, Minute},
+            activity_log::{ActiveIn, SyncRequest},
+        },
+        share::TurnNumber,
+    },
+    policy::file::parse_policy,
     ports::{Clock as _, Share as _},
-    pressure::{ActiveBy, Pressure},
 };
 use weir_redis::{KeyspaceSeed, RedisActivityLog, RedisOptions, RedisStats, Tuning, WhenMissing, open};
 use weir_worker::{clock::SystemClock, pressure::PressureKeeper};

@@ -23,7 +23,7 @@ use miniz_oxide::{deflate::compress_to_vec, inflate::decompress_to_vec};
 use redis::{Connection, Value};
 use testkit::redis::{LONGEST_REPLY, RedisServer, connect};
 use weir_core::{
-    activity::{ActivityHash, Minute},
+    limit::pressure::activity::{ActivityHash, Minute},
     ports::Clock as _,
 };
 use weir_worker::clock::SystemClock;

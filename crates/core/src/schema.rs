@@ -2,7 +2,11 @@
 
 use schemars::{JsonSchema, Schema, generate::SchemaSettings};
 
-use super::{decision_header::HeaderShape, envelope::Envelope, replay::Report, time::Time};
+use super::replay::Report;
+use crate::{
+    basis::time::Time,
+    decision::{decision_header::HeaderShape, envelope::Envelope},
+};
 
 #[must_use]
 pub fn decision() -> Schema {

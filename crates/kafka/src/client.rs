@@ -4,12 +4,16 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use rdkafka::{ClientConfig, config::RDKafkaLogLevel, error::KafkaError, types::RDKafkaConfRes};
 use weir_core::{
-    limits::OutputLimits,
-    memory::{LARGEST_OUTPUT_BYTES, LaneMemory},
-    record::{ApprovedByChannel, ApprovedTopic, Destination},
-    routes::Routes,
-    time::Time,
-    wheel::{Bucket, Ring},
+    basis::{
+        memory::{LARGEST_OUTPUT_BYTES, LaneMemory},
+        time::Time,
+    },
+    batch::{
+        record::{ApprovedByChannel, ApprovedTopic, Destination},
+        sizes::OutputLimits,
+    },
+    deferral::wheel::{Bucket, Ring},
+    limit::route::routes::Routes,
 };
 
 pub use weir_core::ports::TRANSACTION_TIMEOUT;

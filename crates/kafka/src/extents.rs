@@ -6,7 +6,7 @@ use std::{
 };
 
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
-use weir_core::time::Time;
+use weir_core::basis::time::Time;
 
 use super::{
     client::KafkaOptions,

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use rdkafka::{Offset, TopicPartitionList, error::KafkaError};
-use weir_core::{arrivals::Waiting, pace::PartitionLag, time::Time};
+use weir_core::{
+    basis::time::Time,
+    limit::route::{arrivals::Waiting, pace::PartitionLag},
+};
 
 use super::{
     client::{Delivery, KafkaOptions},

@@ -13,7 +13,7 @@ use rdkafka::{
     client::Client,
     error::{KafkaError, RDKafkaErrorCode},
 };
-use weir_core::origin::TopicId;
+use weir_core::basis::origin::TopicId;
 
 use super::native::answers::Answers;
 

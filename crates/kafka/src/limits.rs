@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use weir_core::{
-    record::Destination,
-    wheel::{KEPT_BEYOND_MS, Ring},
+    batch::record::Destination,
+    deferral::wheel::{KEPT_BEYOND_MS, Ring},
 };
 
 use super::{

@@ -28,8 +28,8 @@ use rdkafka::{
     types::RDKafkaRespErr,
 };
 use weir_core::{
-    clocks::Append,
-    record::{RecordView, Records},
+    basis::clocks::Append,
+    batch::record::{RecordView, Records},
 };
 
 use self::message::Message;

@@ -8,7 +8,10 @@ use rdkafka::{
     error::{KafkaError, RDKafkaErrorCode},
     types::RDKafkaRespErr,
 };
-use weir_core::{origin::TopicId, record::Progress, time::Time};
+use weir_core::{
+    basis::{origin::TopicId, time::Time},
+    batch::record::Progress,
+};
 
 use super::rights::Right;
 

@@ -12,8 +12,8 @@ use rdkafka::{
     producer::{BaseProducer, Producer},
 };
 use weir_core::{
-    record::{ApprovedTopic, Destination, Kept, Output, OutputValue, Records, WaitingTopic},
-    wheel::{Bucket, Ring},
+    batch::record::{ApprovedTopic, Destination, Kept, Output, OutputValue, Records, WaitingTopic},
+    deferral::wheel::{Bucket, Ring},
 };
 
 use super::{

@@ -14,7 +14,7 @@ use rdkafka::{
     consumer::{BaseConsumer, Consumer},
     error::{KafkaError, RDKafkaErrorCode},
 };
-use weir_core::record::{RecordView, Records as _};
+use weir_core::batch::record::{RecordView, Records as _};
 
 use self::reached::Reached;
 use super::{

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
-use weir_core::record::Destination;
+use weir_core::batch::record::Destination;
 
 /// Records of a partition that the client has on its way at a time, though in several requests.
 const SENT_TOGETHER: usize = 5;

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use weir_core::{
-    record::{RecordView, Records as _},
-    time::Time,
+    basis::time::Time,
+    batch::record::{RecordView, Records as _},
 };
 
 use super::{

@@ -15,7 +15,7 @@ use rdkafka::{
     consumer::{BaseConsumer, Consumer},
     error::KafkaError,
 };
-use weir_core::{ports::EARLIER_READERS_END, record::ReadBefore};
+use weir_core::{batch::record::ReadBefore, ports::EARLIER_READERS_END};
 
 use super::lane_context::LaneContext;
 

@@ -1,7 +1,7 @@
 //! Rights at a Kafka, and which one an error says is missing.
 
 use rdkafka::error::RDKafkaErrorCode;
-use weir_core::wheel::Ring;
+use weir_core::deferral::wheel::Ring;
 
 use super::client::KafkaOptions;
 

@@ -15,8 +15,8 @@ use tokio::{
     time::{timeout, timeout_at},
 };
 use weir_core::{
+    batch::record::Job,
     ports::{CommitError, CommitTimes, Settled, Sink},
-    record::Job,
 };
 
 use super::{

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use weir_core::{
-    memory::{INFLATION, LARGEST_OUTPUT_BYTES},
-    room::RECORD_BYTES,
+    basis::memory::{INFLATION, LARGEST_OUTPUT_BYTES},
+    decision::room::RECORD_BYTES,
 };
 
 use super::{client::KafkaOptions, native::inflate::LEAST_ANSWER_BYTES, produce_rounds::RoundSize};

@@ -22,9 +22,9 @@ use rdkafka::{
     error::KafkaError,
 };
 use weir_core::{
-    origin::{Topic, TopicId},
+    basis::origin::{Topic, TopicId},
+    batch::record::{Progress, ReadBefore, Records},
     ports::{CommitTable, GroupEvent, Source, SourceError},
-    record::{Progress, ReadBefore, Records},
 };
 
 use self::{queues::Queues, starts::OnDeleted};

@@ -8,7 +8,7 @@ use rdkafka::{
     consumer::{BaseConsumer, Consumer},
     error::{KafkaError, RDKafkaErrorCode},
 };
-use weir_core::{origin::Topic, wheel::Ring};
+use weir_core::{basis::origin::Topic, deferral::wheel::Ring};
 
 use super::{
     client::{KafkaOptions, not_made},

@@ -7,10 +7,10 @@ use rdkafka::{
     error::{KafkaError, RDKafkaErrorCode},
 };
 use weir_core::{
-    memory::LaneMemory,
-    record::{Destination, Progress, WaitingTopic},
-    route::MAX_WAIT_MS,
-    wheel::KEPT_BEYOND_MS,
+    basis::memory::LaneMemory,
+    batch::record::{Destination, Progress, WaitingTopic},
+    deferral::wheel::KEPT_BEYOND_MS,
+    limit::route::MAX_WAIT_MS,
 };
 
 use super::{

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use weir_core::wheel::{KEPT_BEYOND_MS, LONGEST_MS, Ring, Wheel};
+use weir_core::deferral::wheel::{KEPT_BEYOND_MS, LONGEST_MS, Ring, Wheel};
 
 use super::{
     client::{KafkaOptions, PARTITION_FETCH_BYTES, ReadOrder, Reads, WheelTopics},

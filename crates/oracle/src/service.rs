@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 
 pub use book::ServiceBook;
 pub use port::Services;
+pub use weir_core::limit::route::permits::ServiceName;
 use weir_core::limit::{SharedLimit, share::Embedded};
-pub use weir_core::permits::ServiceName;
 
 /// The embedded services: in this process. For `weir demo` and tests.
 pub type EmbeddedServices = Embedded<ServiceShares, ServiceBook>;

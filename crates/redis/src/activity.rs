@@ -4,9 +4,11 @@ use std::collections::VecDeque;
 
 use redis::Value;
 use weir_core::{
-    activity::{ActivityHash, Minute},
-    activity_log::{ActiveIn, SharedPlaces, SyncReply, SyncRequest, USERS_AN_ENTRY},
-    time::Time,
+    basis::time::Time,
+    limit::pressure::{
+        activity::{ActivityHash, Minute},
+        activity_log::{ActiveIn, SharedPlaces, SyncReply, SyncRequest, USERS_AN_ENTRY},
+    },
 };
 
 use super::{

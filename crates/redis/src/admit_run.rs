@@ -7,12 +7,14 @@ use std::{
 
 use redis::Value;
 use weir_core::{
-    admit::AdmitBatch,
-    class::{ClassNames, ClassNumbers},
-    decide::Answer,
+    basis::shard::Place,
+    history::{
+        admit::AdmitBatch,
+        decide::Answer,
+        reply::{self, SendOutcome, read_reply},
+    },
+    intent::class::{ClassNames, ClassNumbers},
     ports::StoreError,
-    reply::{self, SendOutcome, read_reply},
-    shard::Place,
 };
 
 use super::{

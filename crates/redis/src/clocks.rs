@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use redis::cmd;
 use weir_core::{
-    clocks::{ClockAnswers, OtherClock},
+    basis::{
+        clocks::{ClockAnswers, OtherClock},
+        time::Time,
+    },
     ports::{Clock, StoreError},
-    time::Time,
 };
 
 use super::{

@@ -12,7 +12,7 @@ use std::{
 use redis::{Value, cmd};
 use tokio::sync::{mpsc, oneshot};
 use weir_core::{
-    origin::Topic,
+    basis::origin::Topic,
     ports::{CommitTable, Noted, StoreError},
 };
 

@@ -1,10 +1,9 @@
 //! Reads a user's history: one call of `lua/history.lua`, and the names that its numbers stand for.
 
 use weir_core::{
-    history::{Entry, unpack},
-    named_history::NamedHistory,
+    basis::shard::{Place, UserHash},
+    history::{Entry, named::NamedHistory, unpack},
     ports::StoreError,
-    shard::{Place, UserHash},
 };
 
 use super::{

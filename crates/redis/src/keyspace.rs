@@ -5,9 +5,11 @@ mod lengthening;
 use std::collections::HashMap;
 
 use weir_core::{
-    budget::BudgetId,
-    shard::{Layout, SLOTS, shard_of_name, shard_tags, slot_of_shard},
-    time::Time,
+    basis::{
+        shard::{Layout, SLOTS, shard_of_name, shard_tags, slot_of_shard},
+        time::Time,
+    },
+    limit::budget::BudgetId,
 };
 
 pub use self::lengthening::Lengthening;

@@ -6,13 +6,16 @@ use std::sync::Arc;
 
 use redis::Value;
 use weir_core::{
-    budget::{BudgetId, SpanNow},
-    clocks::WrongClock,
-    lease::BudgetUse,
-    ledger::{BudgetTokens, CountId, GiveBack, OwedTokens, TakeAnswer, TakeTurn},
-    limit::share::{TurnNumber, overtaken},
-    ports::{LooksAtBudgets, Share, StoreError},
-    time::Time,
+    basis::{clocks::WrongClock, time::Time},
+    limit::{
+        budget::{
+            BudgetId, SpanNow,
+            lease::BudgetUse,
+            ledger::{BudgetTokens, CountId, GiveBack, LooksAtBudgets, OwedTokens, TakeAnswer, TakeTurn},
+        },
+        share::{TurnNumber, overtaken},
+    },
+    ports::{Share, StoreError},
 };
 
 use super::{

@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use foldhash::fast::RandomState;
 use weir_core::{
-    class::{Campaign, ClassNames, ClassNumbers, Kind, KindNames, KindTable, table_name},
     history::Entry,
+    intent::class::{Campaign, ClassNames, ClassNumbers, Kind, KindNames, KindTable, table_name},
 };
 
 pub(super) use self::table::NameTable;

@@ -12,7 +12,7 @@ use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, FromRedisValue, IntoConnectionInfo, Pipeline,
     RedisConnectionInfo, RedisResult, Value, aio::MultiplexedConnection, cmd, io::tcp::TcpSettings,
 };
-use weir_core::time::millis;
+use weir_core::basis::time::millis;
 
 use super::{
     address::NodeAddr,

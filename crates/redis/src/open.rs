@@ -4,9 +4,8 @@ use std::{collections::HashMap, sync::Arc};
 
 use redis::cmd;
 use weir_core::{
+    basis::{shard::Layout, time::Time},
     ports::{StoreError, in_short},
-    shard::Layout,
-    time::Time,
 };
 
 use super::{

@@ -6,12 +6,9 @@ mod sets;
 use msgpack::{put_integer, put_string};
 use sets::{CapPlans, Path};
 use weir_core::{
-    admit::AdmitRequest,
-    class::ClassNumbers,
-    decide::MAX_AHEAD_MS,
-    history::{EPOCH_MS, HistoryBounds, MAX_ENTRY_MS},
-    shard::HashField,
-    time::Time,
+    basis::{shard::HashField, time::Time},
+    history::{EPOCH_MS, HistoryBounds, MAX_ENTRY_MS, admit::AdmitRequest, decide::MAX_AHEAD_MS},
+    intent::class::ClassNumbers,
 };
 
 use super::plan::Planned;

@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 
 use redis::Value;
-use weir_core::permits::{FACTOR_PARTS, MOST, PermitGrant, PermitTurn, RouteKey, RoutePermits, kept_rates};
+use weir_core::limit::route::permits::{
+    FACTOR_PARTS, MOST, PermitGrant, PermitTurn, RouteKey, RoutePermits, kept_rates,
+};
 
 use super::{
     keyspace::Keyspace,

@@ -1,6 +1,6 @@
 //! Which sends go together into one call.
 
-use weir_core::shard::Place;
+use weir_core::basis::shard::Place;
 
 /// The most users a call carries: keeps the longest run of the script under a millisecond (`cargo xtask bench calls`).
 pub(super) const MAX_USERS_A_CALL: usize = 128;
@@ -103,7 +103,7 @@ pub(super) fn by_bucket(call: &[Planned]) -> impl Iterator<Item = Vec<Planned>> 
 
 #[cfg(test)]
 mod tests {
-    use weir_core::shard::HashField;
+    use weir_core::basis::shard::HashField;
 
     use super::*;
 

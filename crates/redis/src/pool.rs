@@ -13,13 +13,12 @@ use std::{
 use arc_swap::ArcSwap;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use weir_core::{
-    admit::AdmitBatch,
-    decide::Answer,
-    deferred_send::DeferredSend,
-    named_history::NamedHistory,
+    basis::{
+        shard::{UserHash, slot_of_shard},
+        time::Time,
+    },
+    history::{admit::AdmitBatch, decide::Answer, deferred_send::DeferredSend, named::NamedHistory},
     ports::{Histories, ShardsFound, Store, StoreError},
-    shard::{UserHash, slot_of_shard},
-    time::Time,
 };
 
 use super::{

@@ -19,7 +19,7 @@ use std::{
     sync::Arc,
 };
 
-use weir_core::{ports::StoreError, time::Time};
+use weir_core::{basis::time::Time, ports::StoreError};
 
 use self::guarded::{Command, Lock, first_found, found, guarded, under_lock};
 pub(super) use self::restorer::{PutInto, put_in};

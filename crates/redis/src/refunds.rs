@@ -7,11 +7,12 @@ use std::{
 
 use redis::Value;
 use weir_core::{
-    history::MAX_ENTRY_MS,
-    origin::Topic,
+    basis::{origin::Topic, shard::Place},
+    history::{
+        MAX_ENTRY_MS,
+        refund::{Refund, RefundOutcome},
+    },
     ports::{StoreError, TakeBack},
-    refund::{Refund, RefundOutcome},
-    shard::Place,
 };
 
 use super::{

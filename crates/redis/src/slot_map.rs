@@ -1,7 +1,7 @@
 //! Which node owns which slot.
 
 use redis::Value;
-use weir_core::shard::SLOTS;
+use weir_core::basis::shard::SLOTS;
 
 use super::address::NodeAddr;
 

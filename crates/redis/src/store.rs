@@ -3,14 +3,10 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use weir_core::{
-    admit::AdmitBatch,
-    class::{ClassNames, ClassNumbers},
-    decide::Answer,
-    deferred_send::DeferredSend,
-    named_history::NamedHistory,
+    basis::{shard::UserHash, time::Time},
+    history::{admit::AdmitBatch, decide::Answer, deferred_send::DeferredSend, named::NamedHistory},
+    intent::class::{ClassNames, ClassNumbers},
     ports::{Histories, Store, StoreError},
-    shard::UserHash,
-    time::Time,
 };
 
 use super::{

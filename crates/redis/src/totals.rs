@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use redis::cmd;
-use weir_core::shard::filter_places;
+use weir_core::basis::shard::filter_places;
 
 use super::{cluster::Cluster, keyspace::Keyspace, node::Request, request_error::RequestError, script::Script};
 

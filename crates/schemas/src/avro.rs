@@ -7,7 +7,7 @@ mod walk;
 
 use std::sync::Arc;
 
-use weir_core::{fields::IntentField, ports::SchemaFields};
+use weir_core::{intent::fields::IntentField, ports::SchemaFields};
 
 use crate::{misfit::Misfit, place::Place, plan::Definition};
 

@@ -1,7 +1,7 @@
 //! The frame of a Schema Registry: a byte 0 and the schema's id, 4 bytes, the highest first.
 
 use weir_core::{
-    dead_letter::{DeadLetter, DeadLetterReason::NotDecodable},
+    intent::dead_letter::{DeadLetter, DeadLetterReason::NotDecodable},
     ports::SchemaId,
 };
 

@@ -1,7 +1,7 @@
 //! That a value does not fit its schema.
 
 use weir_core::{
-    dead_letter::{DeadLetter, DeadLetterReason::NotDecodable},
+    intent::dead_letter::{DeadLetter, DeadLetterReason::NotDecodable},
     ports::SchemaId,
 };
 

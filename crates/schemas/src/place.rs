@@ -1,6 +1,6 @@
 //! The places of the mapped fields, as a tree of steps.
 
-use weir_core::fields::{FieldMap, IntentField};
+use weir_core::intent::fields::{FieldMap, IntentField};
 
 /// A place in a value, with the places inside it. A field has none inside it: the map refuses that.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl Place {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use weir_core::fields::IntentField;
+    use weir_core::intent::fields::IntentField;
 
     use super::*;
 

@@ -7,7 +7,10 @@ use std::{
 };
 
 use tokio::sync::oneshot;
-use weir_core::{dead_letter::DeadLetter, ports::SchemaFields, ports::SchemaId};
+use weir_core::{
+    intent::dead_letter::DeadLetter,
+    ports::{SchemaFields, SchemaId},
+};
 
 use crate::{misfit::Misfit, place::Place};
 

@@ -9,7 +9,7 @@ mod wire;
 use std::sync::Arc;
 
 use prost_reflect::FileDescriptor;
-use weir_core::{fields::IntentField, ports::SchemaFields};
+use weir_core::{intent::fields::IntentField, ports::SchemaFields};
 
 use crate::{misfit::Misfit, place::Place, plan::Definition};
 

@@ -4,9 +4,11 @@ use std::{any::Any, collections::BTreeSet, io, sync::Arc};
 
 use tokio::sync::Mutex;
 use weir_core::{
-    current::Current,
-    dead_letter::{DeadLetter, DeadLetterReason::UnknownSchema},
-    fields::FieldMap,
+    basis::current::Current,
+    intent::{
+        dead_letter::{DeadLetter, DeadLetterReason::UnknownSchema},
+        fields::FieldMap,
+    },
     ports::{Content, HeldSchemas, Preparing, SchemaId, Schemas, SchemasUnavailable},
 };
 

@@ -10,11 +10,13 @@ use std::{
 
 use serde_json::{Value, json};
 use weir_core::{
-    decode::{Header, decode},
-    fields::FieldMap,
-    intent::{Intent, IntentValue},
+    basis::shard::IdHash,
+    intent::{
+        Intent, IntentValue,
+        decode::{Header, decode},
+        fields::FieldMap,
+    },
     ports::{SchemaId, Schemas as _},
-    shard::IdHash,
 };
 
 use super::{Format, Getting, HttpAnswer, IntentSchemas, Registry, RegistryClient, table::ABSENT_FOR};

@@ -6,10 +6,10 @@ use std::{alloc::System, sync::Arc};
 
 use cap::Cap;
 use proptest::{collection::vec, prelude::*, sample::Index, test_runner::TestRunner};
-use weir_core::{
+use weir_core::intent::{
+    IntentValue,
     decode::decode,
     fields::{FieldMap, IntentField},
-    intent::IntentValue,
 };
 use weir_schemas::{Format, IntentSchemas};
 

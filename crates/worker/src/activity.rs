@@ -3,15 +3,15 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use weir_core::{
-    activity::{ActivityHash, Minute},
-    activity_report::{ActivityReader, ReportOutcome},
-    dead_letter::DeadLetter,
-    decode::Header,
-    origin::Topic,
+    basis::{origin::Topic, time::Time},
+    batch::record::RecordView,
+    intent::{dead_letter::DeadLetter, decode::Header},
+    limit::pressure::{
+        Pressure,
+        activity::{ActivityHash, Minute},
+        activity_report::{ActivityReader, ReportOutcome},
+    },
     ports::StoreError,
-    pressure::Pressure,
-    record::RecordView,
-    time::Time,
 };
 
 use super::{observer::BesideTopic, topic_reader::Feed};

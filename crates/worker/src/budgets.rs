@@ -17,9 +17,11 @@ use std::sync::{
 
 use tokio::sync::{Notify, mpsc, oneshot};
 use weir_core::{
-    decider::{AskedBatch, GatedBatch, KeptLimits},
-    lease::{BudgetState, Claim, Funded, Lender, Owed, Ticket, Unspent},
-    record::Records,
+    batch::{
+        decider::{AskedBatch, GatedBatch, KeptLimits},
+        record::Records,
+    },
+    limit::budget::lease::{BudgetState, Claim, Funded, Lender, Owed, Ticket, Unspent},
 };
 
 pub use keeper::BudgetKeeper;

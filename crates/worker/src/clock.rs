@@ -11,9 +11,11 @@ use std::{
 use arc_swap::ArcSwap;
 use tokio::time::Instant;
 use weir_core::{
-    clocks::{Append, ClockAnswers, OtherClocks, OwnClock, WrongClock},
+    basis::{
+        clocks::{Append, ClockAnswers, OtherClocks, OwnClock, WrongClock},
+        time::Time,
+    },
     ports::Clock,
-    time::Time,
 };
 
 /// The moment from which [`SystemClock::passed`] counts.

@@ -4,14 +4,15 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use weir_core::{
-    dead_letter::DeadLetter,
-    delivery_report::{Delivery, DeliveryReportReader, DeliveryReported, Took},
-    origin::Topic,
+    basis::{origin::Topic, time::Time},
+    batch::record::RecordView,
+    history::{
+        delivery_report::{Delivery, DeliveryReportReader, DeliveryReported, Took},
+        refund::{Refund, RefundOutcome},
+    },
+    intent::dead_letter::DeadLetter,
+    limit::route::routes::Routes,
     ports::{StoreError, TakeBack},
-    record::RecordView,
-    refund::{Refund, RefundOutcome},
-    routes::Routes,
-    time::Time,
 };
 
 use super::{observer::BesideTopic, topic_reader::Feed};

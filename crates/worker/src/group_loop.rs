@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use weir_core::{
+    batch::record::Output,
     ports::{Clock, CommitError, CommitTimes, GroupEvent, Settled, Sink, Source, SourceError},
-    record::Output,
 };
 
 pub use self::interruption::LaneError;

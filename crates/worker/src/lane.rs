@@ -33,9 +33,11 @@ use std::{sync::Arc, time::Duration};
 
 use tokio_util::sync::CancellationToken;
 use weir_core::{
-    decider::{Decider, Unclear},
+    batch::{
+        decider::{Decider, Unclear},
+        record::Records,
+    },
     ports::{Clock, Sink, Source, Store},
-    record::Records,
 };
 
 pub use self::task::Task;

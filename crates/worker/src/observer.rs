@@ -6,11 +6,13 @@ pub(crate) mod tests;
 use std::time::Duration;
 
 use weir_core::{
-    budget::BudgetId,
+    basis::time::Time,
+    batch::{
+        stamps::Stamps,
+        tally::{SegmentCounts, Tally, TopicTally},
+    },
+    limit::budget::BudgetId,
     ports::CommitTimes,
-    stamps::Stamps,
-    tally::{SegmentCounts, Tally, TopicTally},
-    time::Time,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

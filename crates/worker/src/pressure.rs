@@ -5,6 +5,7 @@ mod keeper;
 mod seconds;
 mod untold;
 mod view;
+mod views;
 
 use std::{sync::Arc, time::Duration};
 

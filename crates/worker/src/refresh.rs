@@ -13,7 +13,7 @@ use std::{
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio_util::sync::CancellationToken;
-use weir_core::current::Current;
+use weir_core::basis::current::Current;
 
 /// By how much of the interval the waits differ, at most: many workers that start together should not ask together.
 const JITTER: f64 = 0.1;

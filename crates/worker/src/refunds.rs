@@ -2,12 +2,11 @@
 //! history.
 
 use weir_core::{
-    dead_letter::DeadLetter,
-    origin::Topic,
+    basis::{origin::Topic, time::Time},
+    batch::record::RecordView,
+    history::refund::{Refund, RefundOutcome, RefundReader},
+    intent::dead_letter::DeadLetter,
     ports::{StoreError, TakeBack},
-    record::RecordView,
-    refund::{Refund, RefundOutcome, RefundReader},
-    time::Time,
 };
 
 use super::{observer::BesideTopic, topic_reader::Feed};

@@ -14,7 +14,7 @@ mod times;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use weir_core::{pace::Throttle, routes::RouteKnown};
+use weir_core::limit::route::{pace::Throttle, routes::RouteKnown};
 
 pub use keeper::{KeeperLinks, RouteTask, RoutesKeeper};
 pub use lanes::{MakesLane, WaitingLanes, waited_for};

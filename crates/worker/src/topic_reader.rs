@@ -14,15 +14,15 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio_util::sync::CancellationToken;
 use weir_core::{
-    clocks::Append,
-    dead_letter::DeadLetter,
-    letter::dead_letter,
-    limits::OutputLimits,
-    origin::Topic,
+    basis::{clocks::Append, origin::Topic, time::Time},
+    batch::{
+        letter::dead_letter,
+        record::{Destination, Output, OutputValue, Records},
+        sizes::OutputLimits,
+        tally::TopicTally,
+    },
+    intent::dead_letter::DeadLetter,
     ports::{Clock, CommitTimes, Sink, Source, StoreError},
-    record::{Destination, Output, OutputValue, Records},
-    tally::TopicTally,
-    time::Time,
 };
 
 pub use self::feed::Feed;

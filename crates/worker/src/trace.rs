@@ -2,7 +2,7 @@
 
 use std::{ops::ControlFlow, time::Duration};
 
-use weir_core::{record::Records, tally::Tally};
+use weir_core::batch::{record::Records, tally::Tally};
 
 /// The header by which publishers hand on their trace (W3C Trace Context).
 const TRACEPARENT: &[u8] = b"traceparent";

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use backon::{ExponentialBuilder, Retryable as _};
-use weir_core::{intent::MAX_INTENT_BYTES, policy::Policy, wheel::Ring};
+use weir_core::{deferral::wheel::Ring, intent::MAX_INTENT_BYTES, policy::Policy};
 use weir_kafka::{
     client::{Delivery, KafkaOptions},
     committed,

@@ -3,11 +3,12 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use weir_core::{
-    budget::{Budget, BudgetSpan},
-    document::value::in_words,
-    pace::PartitionLag,
+    basis::document::value::in_words,
+    limit::{
+        budget::{Budget, BudgetSpan},
+        route::{Route, WhenFull, pace::PartitionLag},
+    },
     policy::Policy,
-    route::{Route, WhenFull},
 };
 use weir_kafka::{
     client::KafkaOptions,
@@ -164,8 +165,8 @@ fn deletes_too_early(budget: &Budget, approved: &str, settings: &TopicSettings) 
 #[cfg(test)]
 mod tests {
     use weir_core::{
-        budget::WhenUnavailable,
-        decide::Scope,
+        history::decide::Scope,
+        limit::budget::WhenUnavailable,
         policy::{Action, Period, Selection},
     };
 

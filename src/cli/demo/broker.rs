@@ -11,8 +11,8 @@ use rdkafka::{
     producer::DefaultProducerContext,
 };
 use weir_core::{
-    memory::LaneMemory,
-    wheel::{Ring, Wheel},
+    basis::memory::LaneMemory,
+    deferral::wheel::{Ring, Wheel},
 };
 use weir_kafka::client::{COMMIT_INTERVAL, Delivery, KafkaOptions, RECORDS_A_CALL, ReadOrder, Reads, WheelTopics};
 

@@ -25,9 +25,15 @@ use rdkafka::ClientConfig;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use weir_core::{
-    activity_log::EmbeddedActivityLog, current::Current, decider::Decider, embedded::EmbeddedStore, fields::FieldMap,
-    ledger::EmbeddedLedger, permits::EmbeddedPermits, policy::Policy, policy_file::parse_policy, ports::Clock as _,
-    wheel::Ring,
+    basis::current::Current,
+    batch::decider::Decider,
+    deferral::wheel::Ring,
+    intent::fields::FieldMap,
+    limit::{
+        budget::ledger::EmbeddedLedger, pressure::activity_log::EmbeddedActivityLog, route::permits::EmbeddedPermits,
+    },
+    policy::{Policy, file::parse_policy},
+    ports::{Clock as _, embedded::EmbeddedStore},
 };
 use weir_kafka::client::KafkaOptions;
 use weir_oracle::{desk::ServiceKeeper, service::EmbeddedServices};
@@ -97,7 +103,7 @@ pub struct DemoArgs {
 /// # Errors
 /// Something of it did not start, or the records did not come out in time.
 pub async fn run(args: &DemoArgs, out: &mut impl Write) -> anyhow::Result<()> {
-    let policy = parse_policy("the demo's policy", POLICY, weir_core::document::Format::Toml, HISTORY_MS)?;
+    let policy = parse_policy("the demo's policy", POLICY, weir_core::basis::document::Format::Toml, HISTORY_MS)?;
     let broker = Broker::start()?;
     let gateway = Gateway::start(&broker.options)?;
     let stop = CancellationToken::new();

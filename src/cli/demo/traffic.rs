@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use weir_core::{
+    basis::time::Time,
     segment::{Blocks, Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds},
-    time::Time,
 };
 
 const HOUR_MS: i64 = 60 * 60 * 1000;

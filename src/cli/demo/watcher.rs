@@ -9,7 +9,12 @@ use rdkafka::{
     message::Headers as _,
 };
 use serde_json::Value;
-use weir_core::{decision_header::DecisionHeader, decode::Header, header::HeaderName, time::Time, wheel::Ring};
+use weir_core::{
+    basis::{header::HeaderName, time::Time},
+    decision::decision_header::DecisionHeader,
+    deferral::wheel::Ring,
+    intent::decode::Header,
+};
 use weir_kafka::client::KafkaOptions;
 
 use super::{

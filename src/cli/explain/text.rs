@@ -3,7 +3,10 @@
 use std::fmt::Write as _;
 
 use comfy_table::{Table, presets::NOTHING};
-use weir_core::{document::value::in_words, shard::IdHash, time::Time, verdict::SuppressReason, zone::Zone};
+use weir_core::{
+    basis::{document::value::in_words, shard::IdHash, time::Time, zone::Zone},
+    decision::verdict::SuppressReason,
+};
 
 use crate::{
     cli::output::{lines, plain},

@@ -4,10 +4,12 @@ use std::borrow::Cow;
 
 use serde::Serialize;
 use weir_core::{
-    budget::{Budget, BudgetSpan},
-    decide::Scope,
+    history::decide::Scope,
+    limit::{
+        budget::{Budget, BudgetSpan},
+        route::Route,
+    },
     policy::{Cap, CapWindow, Caps, Policy},
-    route::Route,
 };
 
 use super::{

@@ -5,7 +5,7 @@ use std::time::Duration;
 use humantime::format_duration;
 use indicatif::{BinaryBytes, DecimalBytes, HumanCount};
 use serde::Serialize;
-use weir_core::document::value::length;
+use weir_core::basis::document::value::length;
 
 use super::MIB;
 

@@ -1,7 +1,7 @@
 //! Cases calculated by hand, bounds, and what is printed.
 
 use clap::Parser;
-use weir_core::{document::Format, policy_file::parse_policy};
+use weir_core::{basis::document::Format, policy::file::parse_policy};
 
 use super::*;
 

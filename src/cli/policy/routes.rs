@@ -2,8 +2,8 @@
 
 use indicatif::HumanCount;
 use weir_core::{
-    document::value,
-    route::{FairBy, Reserved, Route, WhenFull},
+    basis::document::value,
+    limit::route::{FairBy, Reserved, Route, WhenFull},
 };
 
 use super::selection_in_words;

@@ -16,8 +16,8 @@ use std::{io::Write, path::Path, sync::Arc};
 use anyhow::Context as _;
 use tokio_util::sync::CancellationToken;
 use weir_core::{
+    basis::time::Time,
     replay::{ReplaySource, ReplayTally},
-    time::Time,
 };
 use weir_kafka::client::KafkaOptions;
 

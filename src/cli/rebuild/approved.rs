@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use anyhow::ensure;
-use weir_core::{shard::shard_of_name, time::Time};
+use weir_core::basis::{shard::shard_of_name, time::Time};
 use weir_kafka::{
     client::KafkaOptions,
     extents::{Extent, Span},

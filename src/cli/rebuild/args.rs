@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use weir_core::{budget::MAX_LIMIT, shard::SLOTS};
+use weir_core::{basis::shard::SLOTS, limit::budget::MAX_LIMIT};
 
 /// Some shards.
 #[derive(Debug, Clone, PartialEq, Eq)]

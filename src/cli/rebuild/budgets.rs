@@ -12,14 +12,16 @@ use std::{
 };
 
 use weir_core::{
-    budget::{Budget, BudgetId, SpanNow},
-    class::table_name,
-    decide::Scope,
-    lease::LONGEST_LEASE,
-    ledger::{Account, Grain, Recount},
+    basis::time::Time,
+    history::decide::Scope,
+    intent::class::table_name,
+    limit::budget::{
+        Budget, BudgetId, SpanNow,
+        lease::LONGEST_LEASE,
+        ledger::{Account, Grain, Recount},
+    },
     policy::Policy,
     ports::Clock as _,
-    time::Time,
 };
 use weir_kafka::extents::Extent;
 use weir_redis::rebuild::{BudgetChange, BudgetState, Held, Rebuild};

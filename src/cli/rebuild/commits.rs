@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use weir_core::wheel::Ring;
+use weir_core::deferral::wheel::Ring;
 use weir_kafka::{client::KafkaOptions, committed, waiting_topics};
 use weir_redis::rebuild::Rebuild;
 

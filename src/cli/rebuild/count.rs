@@ -10,12 +10,11 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 use weir_core::{
-    budget::Spent,
-    decision_header::DecisionHeader,
-    decode::Header,
-    ledger::Recount,
-    record::{RecordView, Records as _},
-    time::Time,
+    basis::time::Time,
+    batch::record::{RecordView, Records as _},
+    decision::decision_header::DecisionHeader,
+    intent::decode::Header,
+    limit::budget::{Spent, ledger::Recount},
 };
 use weir_kafka::{extents::Extent, partition_reader::PartitionReader};
 use weir_redis::rebuild::{Rebuild, RebuildError};

@@ -10,7 +10,10 @@ use anyhow::Context as _;
 use backon::BackoffBuilder as _;
 use tokio::{runtime::Handle, sync::mpsc, task::JoinSet, time::MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
-use weir_core::{fields::FieldMap, origin::Topic, time::Time};
+use weir_core::{
+    basis::{origin::Topic, time::Time},
+    intent::fields::FieldMap,
+};
 use weir_kafka::{
     client::KafkaOptions,
     extents::{ReadError, Span},

@@ -7,7 +7,7 @@
 use std::{ops::RangeInclusive, sync::Arc};
 
 use anyhow::ensure;
-use weir_core::{ports::Clock as _, time::Time};
+use weir_core::{basis::time::Time, ports::Clock as _};
 use weir_kafka::{client::KafkaOptions, topic_settings};
 use weir_redis::{
     RedisOptions,

@@ -31,11 +31,9 @@ use anyhow::Context as _;
 use backon::{ConstantBuilder, Retryable};
 use clap::Args;
 use weir_core::{
-    document::value::length,
-    origin::Topic,
+    basis::{document::value::length, origin::Topic, time::Time},
     policy::Policy,
     ports::{Clock, StoreError},
-    time::Time,
 };
 use weir_kafka::{
     client::KafkaOptions,

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use weir_core::{budget::BudgetId, class::table_name, decide::Scope, policy::Policy};
+use weir_core::{history::decide::Scope, intent::class::table_name, limit::budget::BudgetId, policy::Policy};
 
 use super::args::BudgetUsed;
 use crate::cli::exit::UsageError;
@@ -132,9 +132,9 @@ pub(super) fn in_arguments(id: &BudgetId) -> String {
 #[cfg(test)]
 mod tests {
     use weir_core::{
-        document::Format,
+        basis::document::Format,
         history::HistoryBounds,
-        policy_file::{PolicyBounds, parse_policy},
+        policy::file::{PolicyBounds, parse_policy},
     };
 
     use super::*;

@@ -9,12 +9,12 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 use weir_core::{
-    decision_header::DecisionHeader,
-    decode::Header,
-    found_names::{Age, FoundNames},
+    basis::time::Time,
+    batch::record::{RecordView, Records},
+    decision::decision_header::DecisionHeader,
+    history::found_names::{Age, FoundNames},
+    intent::decode::Header,
     ports::Clock as _,
-    record::{RecordView, Records},
-    time::Time,
 };
 use weir_kafka::{extents::Span, partition_reader::PartitionReader};
 use weir_redis::rebuild::NamesRepair;

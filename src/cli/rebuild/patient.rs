@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use backon::BackoffBuilder as _;
-use weir_core::{budget::BudgetId, ports::StoreError, time::Time};
+use weir_core::{basis::time::Time, limit::budget::BudgetId, ports::StoreError};
 use weir_redis::rebuild::{BudgetChange, BudgetRestorer, BudgetState, Rebuild};
 
 use super::read::patience;

@@ -12,17 +12,15 @@ use backon::{BackoffBuilder, ExponentialBuilder};
 use tokio::{runtime::Handle, sync::mpsc::Sender};
 use tokio_util::sync::CancellationToken;
 use weir_core::{
-    approved::{self, ApprovedRecord, Sent},
-    decider::schemas_of,
-    decode::Header,
-    delivery_report::{Delivery, DeliveryReportReader},
-    fields::FieldMap,
-    origin::Topic,
+    basis::{origin::Topic, shard::OriginMark, time::Time},
+    batch::{decider::schemas_of, record::Records},
+    decision::approved::{self, ApprovedRecord, Sent},
+    history::{
+        delivery_report::{Delivery, DeliveryReportReader},
+        refund::{Refund, RefundOutcome, RefundReader},
+    },
+    intent::{decode::Header, fields::FieldMap},
     ports::{Clock as _, HeldSchemas, StoreError},
-    record::Records,
-    refund::{Refund, RefundOutcome, RefundReader},
-    shard::OriginMark,
-    time::Time,
 };
 use weir_kafka::partition_reader::{PartitionBatch, PartitionReader};
 use weir_redis::rebuild::{Restorer, Send};

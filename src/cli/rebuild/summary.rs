@@ -7,7 +7,7 @@ use std::{
 };
 
 use serde::Serialize;
-use weir_core::{budget::BudgetId, time::Time};
+use weir_core::{basis::time::Time, limit::budget::BudgetId};
 use weir_kafka::extents::Extent;
 use weir_redis::rebuild::Beginning;
 

@@ -1,7 +1,7 @@
 //! How long a rebuild waits for what was decided before it, against where the parts come from.
 
 use rdkafka::config::ClientConfig;
-use weir_core::memory::LaneMemory;
+use weir_core::basis::memory::LaneMemory;
 use weir_kafka::client::{COMMIT_INTERVAL, Delivery, RECORDS_A_CALL, ReadOrder, Reads};
 
 use super::*;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use backon::Retryable as _;
 
 use weir_core::{
+    deferral::wheel::{Ring, Wheel},
     ports::CommitTable,
-    wheel::{Ring, Wheel},
 };
 use weir_kafka::{
     client::{KafkaOptions, WheelTopics},

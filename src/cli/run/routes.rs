@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use backon::Retryable as _;
 use tokio_util::sync::CancellationToken;
-use weir_core::{current::Current, policy::Policy, route::WhenFull};
+use weir_core::{basis::current::Current, limit::route::WhenFull, policy::Policy};
 use weir_kafka::{client::KafkaOptions, limits, new_topics::NewTopics, topics::TopicError, waiting_topics};
 use weir_redis::RedisStore;
 use weir_worker::{

@@ -5,10 +5,7 @@ use std::io::{BufWriter, Write};
 use anyhow::Context;
 use sha2::Digest;
 use tempfile::NamedTempFile;
-use weir_core::{
-    segment::{ManifestSegment, Members, ObjectKey, Sha256},
-    segment_format::write_members,
-};
+use weir_core::segment::{ManifestSegment, Members, ObjectKey, Sha256, format::write_members};
 
 use crate::cli::exit::UsageError;
 

@@ -1,7 +1,7 @@
 use weir_core::{
-    decide::Scope,
-    ledger::CountId,
-    selection::{Action, Selection},
+    history::decide::Scope,
+    intent::selection::{Action, Selection},
+    limit::budget::ledger::CountId,
 };
 use weir_worker::pressure::Silence;
 
@@ -17,7 +17,7 @@ fn a_budget_says_why_it_lacks_what_it_was_asked_for_and_when_it_has_it() {
         span: BudgetSpan::Total,
         best_effort: false,
         when_spent: Action::Suppress,
-        on_unavailable: weir_core::budget::WhenUnavailable::Wait,
+        on_unavailable: weir_core::limit::budget::WhenUnavailable::Wait,
     };
     let (id, now) = (BudgetId { name: "spring".into(), campaign: None }, Time::default());
     let says = |free_in_ms| {

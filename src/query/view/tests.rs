@@ -1,13 +1,13 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use weir_core::{
-    decode::decode,
-    envelope::envelope,
-    fields::FieldMap,
-    origin::Origin,
+    basis::{origin::Origin, zone::Zone},
+    decision::{
+        envelope::envelope,
+        verdict::{Cause, Counts, Verdict},
+    },
+    intent::{decode::decode, fields::FieldMap},
     policy::{Caps, Mode},
-    verdict::{Cause, Counts, Verdict},
-    zone::Zone,
 };
 
 use super::*;

@@ -9,14 +9,12 @@ use weir::{
     query::{EntryPoint, QueryError, QueryService, SendView},
 };
 use weir_core::{
-    decider::Decider,
-    document::Format,
-    embedded::EmbeddedStore,
-    policy_file::parse_policy,
-    ports::{Clock as _, Histories, Store},
-    pressure::{Pressure, PressureState},
-    time::Time,
-    verdict::SuppressReason,
+    basis::{document::Format, time::Time},
+    batch::decider::Decider,
+    decision::verdict::SuppressReason,
+    limit::pressure::{Pressure, PressureState},
+    policy::file::parse_policy,
+    ports::{Clock as _, Histories, Store, embedded::EmbeddedStore},
 };
 
 use crate::{

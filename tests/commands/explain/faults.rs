@@ -7,10 +7,10 @@ use testkit::{
     stack::Stack,
 };
 use weir_core::{
-    admit::AdmitRequest,
-    class::ClassNames,
+    basis::shard::{IdHash, OriginMark, UserHash},
+    history::admit::AdmitRequest,
+    intent::class::ClassNames,
     ports::{Histories as _, StoreError},
-    shard::{IdHash, OriginMark, UserHash},
 };
 use weir_redis::{RedisOptions, RetryCause};
 

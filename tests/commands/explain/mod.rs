@@ -22,14 +22,12 @@ use weir::{
     query::{EntryPoint, QueryService},
 };
 use weir_core::{
-    current::Current,
-    decider::Decider,
-    document::Format,
-    fields::FieldMap,
-    policy_file::parse_policy,
+    basis::{current::Current, document::Format, time::Time},
+    batch::decider::Decider,
+    intent::fields::FieldMap,
+    policy::file::parse_policy,
     ports::Clock,
     segment::{Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds},
-    time::Time,
 };
 use weir_worker::clock::SystemClock;
 

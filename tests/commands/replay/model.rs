@@ -7,17 +7,22 @@ use std::{
 
 use serde_json::{Value, json};
 use weir_core::{
-    class::{Campaign, KindTable},
-    decide::{AdmitVerdict, Cap, RecordWhen, Send, decide},
-    decode::decode,
-    document::Format,
-    fields::FieldMap,
-    history::Entry,
-    intent::Intent,
-    policy::{Action, GateReason, IntentFacts, Policy, PolicyEval},
-    policy_file::parse_policy,
-    shard::{IdHash, OriginMark},
-    time::Time,
+    basis::{
+        document::Format,
+        shard::{IdHash, OriginMark},
+        time::Time,
+    },
+    history::{
+        Entry,
+        decide::{AdmitVerdict, Cap, RecordWhen, Send, decide},
+    },
+    intent::{
+        Intent,
+        class::{Campaign, KindTable},
+        decode::decode,
+        fields::FieldMap,
+    },
+    policy::{Action, GateReason, IntentFacts, Policy, PolicyEval, file::parse_policy},
 };
 
 use super::runs::{Folder, HOUR_MS, MONDAY_MS};

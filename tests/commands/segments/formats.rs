@@ -2,9 +2,9 @@
 
 use proptest::prelude::*;
 use roaring::{RoaringBitmap, RoaringTreemap};
-use weir_core::{
-    segment::{Members, UserIdKind, UserIds},
-    segment_format::{FormatError, read_members, write_members},
+use weir_core::segment::{
+    Members, UserIdKind, UserIds,
+    format::{FormatError, read_members, write_members},
 };
 
 use super::support::{members, object};

@@ -7,9 +7,8 @@ use weir::{
     object_store::{Location, S3Options, StoredObject},
     segments::SegmentSource,
 };
-use weir_core::{
-    segment::{Manifest, ManifestSegment, Members, ObjectKey, SegmentSet, Sha256, UserIdKind},
-    segment_format::write_members,
+use weir_core::segment::{
+    Manifest, ManifestSegment, Members, ObjectKey, SegmentSet, Sha256, UserIdKind, format::write_members,
 };
 
 /// Members of this kind with these numbers.

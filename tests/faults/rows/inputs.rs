@@ -4,7 +4,7 @@ use std::{collections::HashMap, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use testkit::{kafka::Record, redis::RedisServer};
-use weir_core::shard::{Layout, UserHash};
+use weir_core::basis::shard::{Layout, UserHash};
 
 use super::{limits::figure, on, plain};
 use crate::{

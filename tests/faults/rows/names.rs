@@ -4,7 +4,7 @@ use std::{collections::HashMap, ops::Range, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use testkit::redis::RedisCluster;
-use weir_core::shard::{Layout, UserHash, slot_of_shard};
+use weir_core::basis::shard::{Layout, UserHash, slot_of_shard};
 
 use super::{lost::table_node, plain};
 use crate::{

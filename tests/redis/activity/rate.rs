@@ -9,8 +9,10 @@ use testkit::redis::RedisServer;
 use tokio_util::sync::CancellationToken;
 use weir::metrics::Metrics;
 use weir_core::{
-    activity::Minute, current::Current, document::Format, policy_file::parse_policy, ports::Clock as _,
-    pressure::Pressure, shard::UserHash,
+    basis::{current::Current, document::Format, shard::UserHash},
+    limit::pressure::{Pressure, activity::Minute},
+    policy::file::parse_policy,
+    ports::Clock as _,
 };
 use weir_worker::{clock::SystemClock, pressure::PressureKeeper};
 

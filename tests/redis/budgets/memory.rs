@@ -1,7 +1,7 @@
 //! How much memory of Redis a budget takes, and for how long.
 
-use weir_core::{
-    budget::{BudgetId, SpanNow},
+use weir_core::limit::budget::{
+    BudgetId, SpanNow,
     ledger::{CountId, GiveBack, TakeAnswer, TakeTurn},
 };
 use weir_redis::{RedisLedger, RedisOptions};

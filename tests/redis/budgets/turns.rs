@@ -14,9 +14,10 @@ use testkit::{
     redis::{RedisCluster, RedisServer},
 };
 use weir_core::{
-    budget::SpanNow,
-    ledger::TakeTurn,
-    limit::share::TurnNumber,
+    limit::{
+        budget::{SpanNow, ledger::TakeTurn},
+        share::TurnNumber,
+    },
     ports::{Clock, StoreError},
 };
 use weir_redis::{LedgerClock, RedisLedger, RedisOptions, RedisStats};

@@ -7,11 +7,15 @@ use std::{
 
 use fastrand::Rng;
 use weir_core::{
-    budget::{BudgetId, MAX_LIMIT, SpanNow},
-    ledger::{Account, GiveBack, Grain, OwedTokens, TakeAnswer, TakeTurn, TokenBook},
-    limit::share::{Reference as _, TurnNumber},
+    basis::time::Time,
+    limit::{
+        budget::{
+            BudgetId, MAX_LIMIT, SpanNow,
+            ledger::{Account, GiveBack, Grain, OwedTokens, TakeAnswer, TakeTurn, TokenBook},
+        },
+        share::{Reference as _, TurnNumber},
+    },
     ports::StoreError,
-    time::Time,
 };
 use weir_redis::{
     RedisLedger,

@@ -21,9 +21,9 @@ use testkit::{
     redis::{RedisCluster, RedisServer},
 };
 use weir_core::{
+    basis::time::Time,
     limit::share::{TurnNumber, is_overtaken},
     ports::StoreError,
-    time::Time,
 };
 use weir_redis::{Opened, RedisOptions};
 

@@ -4,11 +4,15 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 use weir_core::{
-    activity::{ActivityHash, Minute},
-    activity_log::{ActiveIn, Book, Cursor, SyncReply, SyncRequest},
-    limit::share::{Reference as _, TurnNumber},
+    basis::time::Time,
+    limit::{
+        pressure::{
+            activity::{ActivityHash, Minute},
+            activity_log::{ActiveIn, Book, Cursor, SyncReply, SyncRequest},
+        },
+        share::{Reference as _, TurnNumber},
+    },
     ports::{Share as _, StoreError},
-    time::Time,
 };
 use weir_redis::RedisActivityLog;
 

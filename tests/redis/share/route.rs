@@ -4,11 +4,15 @@ use std::{sync::Arc, time::Duration};
 
 use fastrand::Rng;
 use weir_core::{
-    limit::share::{Reference as _, TurnNumber},
-    pace::KeptRates,
-    permits::{PermitGrant, PermitTurn, Registered, RouteBook, RouteKey},
+    basis::time::Time,
+    limit::{
+        route::{
+            pace::KeptRates,
+            permits::{PermitGrant, PermitTurn, Registered, RouteBook, RouteKey},
+        },
+        share::{Reference as _, TurnNumber},
+    },
     ports::{Share as _, StoreError},
-    time::Time,
 };
 use weir_redis::RedisPermits;
 

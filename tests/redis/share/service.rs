@@ -4,9 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use fastrand::Rng;
 use weir_core::{
+    basis::time::Time,
     limit::share::{Reference as _, TurnNumber},
     ports::{Share as _, StoreError},
-    time::Time,
 };
 use weir_oracle::service::{
     End, Holder, INTERVALS, LEASE_MS, Registered, Registration, ServiceBook, ServiceName, ServiceSeen, Services as _,

@@ -1,7 +1,7 @@
 //! Two members that want all of a limit hold half each, whatever is lost, and one has all when the other one is silent.
 
 use testkit::proxy::{Mode, Proxy};
-use weir_core::{ports::StoreError, time::Time};
+use weir_core::{basis::time::Time, ports::StoreError};
 use weir_redis::RedisOptions;
 
 use super::{Both, Scripted, Servers, pressure::Active, route::Routes, service::Shares};

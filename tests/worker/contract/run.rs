@@ -4,12 +4,16 @@ use std::sync::{Arc, LazyLock};
 
 use testkit::{kafka::Record, stack::Stack};
 use weir_core::{
-    admit::{AdmitBatch, AdmitRequest},
-    class::ClassNames,
-    decide::{AdmitVerdict, RecordWhen as When},
+    basis::{
+        shard::{IdHash, OriginMark, UserHash},
+        time::Time,
+    },
+    history::{
+        admit::{AdmitBatch, AdmitRequest},
+        decide::{AdmitVerdict, RecordWhen as When},
+    },
+    intent::class::ClassNames,
     ports::{Clock, Store},
-    shard::{IdHash, OriginMark, UserHash},
-    time::Time,
 };
 use weir_redis::{KeyspaceSeed, RedisOptions, RedisStats, RedisStore, WhenMissing, open};
 use weir_worker::clock::SystemClock;

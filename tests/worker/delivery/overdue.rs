@@ -7,7 +7,7 @@ use testkit::{
     kafka::{Consumed, Record},
     wait_until, wait_until_every,
 };
-use weir_core::{ports::Clock as _, route::MAX_WAIT_MS};
+use weir_core::{limit::route::MAX_WAIT_MS, ports::Clock as _};
 use weir_worker::clock::SystemClock;
 
 use super::{mails, wait_looked, waits};

@@ -1,5 +1,8 @@
-//! Limits that instances share: what all of them have in common, whatever is limited.
+//! Limits that instances share: what all of them have in common ([`share`]), and what is limited.
 
+pub mod budget;
+pub mod pressure;
+pub mod route;
 pub mod share;
 
 /// A limit that instances share, turn by turn ([`share::Share`]).

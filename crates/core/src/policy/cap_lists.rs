@@ -79,7 +79,7 @@ impl CapLists {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{document::Format, policy_file::parse_policy};
+    use crate::{basis::document::Format, policy::file::parse_policy};
 
     #[test]
     fn of_many_segments_those_are_looked_up_that_are_asked_for() {

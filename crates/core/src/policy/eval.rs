@@ -7,11 +7,13 @@ use super::{
     cap_lists::{CapList, CapLists, Mask},
 };
 use crate::{
-    admit::CapQuery,
-    class::ClassNames,
-    time::Time,
-    window::{Window, next_start},
-    zone::Zone,
+    basis::{
+        time::Time,
+        window::{Window, next_start},
+        zone::Zone,
+    },
+    history::admit::CapQuery,
+    intent::class::ClassNames,
 };
 
 /// What of an intent a policy looks at.
@@ -156,7 +158,7 @@ impl PolicyEval {
     /// The set of caps that allows everything: for sends that are only to be recorded.
     pub const NO_CAPS: usize = 0;
 
-    /// Moves the sets of caps out, for [`crate::admit::AdmitBatch::cap_sets`], once all intents of the batch
+    /// Moves the sets of caps out, for [`crate::history::admit::AdmitBatch::cap_sets`], once all intents of the batch
     /// have been through the gate.
     /// [`PolicyEval::denied`] goes on working.
     #[must_use]

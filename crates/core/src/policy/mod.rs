@@ -7,24 +7,23 @@ use std::{
     sync::Arc,
 };
 
-use super::{
-    budget::Budget,
-    class::{ClassNames, Filter},
-    decide::Scope,
-    pressure::PressureRule,
-    route::Route,
-    zone::Zone,
+use crate::{
+    basis::zone::Zone,
+    history::decide::Scope,
+    intent::class::{ClassNames, Filter},
+    limit::{budget::Budget, pressure::PressureRule, route::Route},
 };
 
 mod cap_lists;
 mod eval;
+pub mod file;
 mod quiet;
 #[cfg(test)]
 mod tests;
 
-pub use super::{
-    selection::{Action, Selection},
-    window::Period,
+pub use crate::{
+    basis::window::Period,
+    intent::selection::{Action, Selection},
 };
 pub use eval::{DeniedCap, GateReason, IntentFacts, PolicyEval};
 pub use quiet::QuietHours;
@@ -84,7 +83,7 @@ pub struct Cap {
 pub enum Caps {
     /// Nothing is counted against them.
     Unlimited,
-    /// These, all of which must allow; at most [`super::admit::MAX_CAPS`].
+    /// These, all of which must allow; at most [`crate::history::admit::MAX_CAPS`].
     Limited(Vec<Cap>),
 }
 
@@ -173,10 +172,10 @@ pub struct Policy {
     pub stops: Vec<Selection>,
     /// How many users may be active; `None`: any number.
     pub pressure: Option<PressureRule>,
-    /// What may be approved over all users; names are unique, and there are at most [`super::budget::MAX_BUDGETS`].
+    /// What may be approved over all users; names are unique, and there are at most [`crate::limit::budget::MAX_BUDGETS`].
     pub budgets: Vec<Budget>,
     /// Where approved intents are delivered, and how fast; the first that matches an intent is its route. Names are unique, and there
-    /// are at most [`super::route::MAX_ROUTES`].
+    /// are at most [`crate::limit::route::MAX_ROUTES`].
     pub routes: Vec<Route>,
     /// The longest that an intent is deferred at a time, in milliseconds.
     pub defer_max_ms: i64,

@@ -8,11 +8,13 @@ use jiff::{
 
 use super::Action;
 use crate::{
-    class::Filter,
-    shard::UserHash,
-    time::Time,
-    window::{DAY_MS, first_instant, local},
-    zone::Zone,
+    basis::{
+        shard::UserHash,
+        time::Time,
+        window::{DAY_MS, first_instant, local},
+        zone::Zone,
+    },
+    intent::class::Filter,
 };
 
 /// From one time of day until before another, over midnight where the second is earlier.

@@ -5,11 +5,13 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    admit::CapQuery,
-    document::Format,
-    policy_file::parse_policy,
-    time::Time,
-    window::{DAY_MS, Window, local, next_start},
+    basis::{
+        document::Format,
+        time::Time,
+        window::{DAY_MS, Window, local, next_start},
+    },
+    history::admit::CapQuery,
+    policy::file::parse_policy,
 };
 
 const MINUTE_MS: i64 = 60_000;

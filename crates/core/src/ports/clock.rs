@@ -2,7 +2,7 @@
 
 use std::{future::Future, time::Duration};
 
-use crate::{
+use crate::basis::{
     clocks::{Append, WrongClock},
     time::Time,
 };

@@ -9,12 +9,14 @@ use std::{
 };
 
 use crate::{
-    budget::BudgetId,
-    class::ClassNames,
-    lease::{Answers, BudgetUse, Claim, Funded, LeaseNumber, Lender, Outcome, Owed, Spent, Unspent, Want},
-    ledger::{Account, Grain},
+    basis::time::Time,
+    intent::class::ClassNames,
+    limit::budget::{
+        BudgetId,
+        lease::{Answers, BudgetUse, Claim, Funded, LeaseNumber, Lender, Outcome, Owed, Spent, Unspent, Want},
+        ledger::{Account, Grain},
+    },
     policy::Policy,
-    time::Time,
 };
 
 /// What was approved, by the budgets of a policy. It grants what the decider claims.
@@ -127,7 +129,7 @@ impl ReplayBudgets {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{budget::Budget, document::Format, policy_file::parse_policy};
+    use crate::{basis::document::Format, limit::budget::Budget, policy::file::parse_policy};
 
     const PUSH: ClassNames<'_> = ClassNames { channel: Some("push"), category: None, campaign: Some("spring") };
     const SMS: ClassNames<'_> = ClassNames { channel: Some("sms"), category: None, campaign: None };

@@ -1,8 +1,8 @@
 //! The outcome of one intent under one policy, kept until all policies have one.
 
 use crate::{
-    time::Time,
-    verdict::{SuppressReason, Suppressed, Verdict},
+    basis::time::Time,
+    decision::verdict::{SuppressReason, Suppressed, Verdict},
 };
 
 #[derive(Debug, Clone, PartialEq, Eq)]

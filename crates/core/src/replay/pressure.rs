@@ -6,11 +6,12 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{
-    activity::{ActivityHash, Minute},
+    basis::{shard::UserHash, time::Time},
+    limit::pressure::{
+        Pressure, PressureState,
+        activity::{ActivityHash, Minute},
+    },
     policy::Policy,
-    pressure::{Pressure, PressureState},
-    shard::UserHash,
-    time::Time,
 };
 
 /// How long users who have left the window may stay in the array, in minutes. With the longest window and as long without intents,
@@ -137,7 +138,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{class::Filter, document::Format, policy_file::parse_policy};
+    use crate::{basis::document::Format, intent::class::Filter, policy::file::parse_policy};
 
     const MINUTE_MS: i64 = 60_000;
 
@@ -162,7 +163,7 @@ mod tests {
         let comes = |user: &u64| {
             let user = ActivityHash::from(hash(*user));
             let comes = state.users.is_active(user, minute) || state.take_place(Duration::ZERO);
-            if comes && state.users.note(user, minute, minute) == crate::activity::Noted::New {
+            if comes && state.users.note(user, minute, minute) == crate::limit::pressure::activity::Noted::New {
                 state.places.used(1);
             }
             comes

@@ -13,13 +13,12 @@ use super::{
     tally::{BudgetTally, CapTally, PerPolicy, ReplayTally},
 };
 use crate::{
-    budget::Budget,
-    dead_letter::DeadLetterReason,
-    decide::Scope,
-    document::value::in_words,
+    basis::{document::value::in_words, time::Time},
+    decision::verdict::SuppressReason,
+    history::decide::Scope,
+    intent::dead_letter::DeadLetterReason,
+    limit::budget::Budget,
     policy::{Mode, Policy},
-    time::Time,
-    verdict::SuppressReason,
 };
 
 /// Name and version of the report's format.

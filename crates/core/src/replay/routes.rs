@@ -5,7 +5,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::{class::ClassNames, policy::Policy, time::Time};
+use crate::{basis::time::Time, intent::class::ClassNames, policy::Policy};
 
 /// How much of a rate is approved at once, in milliseconds: as where instances share it.
 const BURST_MS: f64 = 1000.0;
@@ -72,7 +72,7 @@ impl ReplayRoutes {
         reason = "it is above 0, and the cast saturates"
     )]
     pub fn totals(&self) -> Vec<RouteTotals> {
-        let totals = |(route, queue): (&crate::route::Route, &ReplayQueue)| RouteTotals {
+        let totals = |(route, queue): (&crate::limit::route::Route, &ReplayQueue)| RouteTotals {
             route: route.name.to_string(),
             rate: route.rate,
             intents: queue.intents,
@@ -97,7 +97,7 @@ impl ReplayRoutes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{document::Format, policy_file::parse_policy};
+    use crate::{basis::document::Format, policy::file::parse_policy};
 
     #[test]
     fn intents_beyond_the_rate_wait_by_turns() {

@@ -14,12 +14,11 @@ use super::{
     users::{UserCounts, UserTable},
 };
 use crate::{
-    budget::Budget,
+    basis::{time::Time, zone::Zone},
+    decision::verdict::SuppressReason,
     intent::Intent,
+    limit::budget::Budget,
     policy::{Cap, Policy},
-    time::Time,
-    verdict::SuppressReason,
-    zone::Zone,
 };
 
 const HOUR_MS: i64 = 60 * 60 * 1000;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::{counts::POLICIES, outcome::Outcome};
-use crate::shard::UserHash;
+use crate::basis::shard::UserHash;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UserCounts {

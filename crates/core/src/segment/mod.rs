@@ -6,6 +6,7 @@
 mod algebra;
 mod blocks;
 mod change;
+pub mod format;
 mod manifest;
 mod members;
 mod set;

@@ -10,7 +10,7 @@ use std::{
 use rdkafka::{
     ClientContext, TopicPartitionList, bindings as rd, client::Client, error::RDKafkaErrorCode, types::RDKafkaRespErr,
 };
-use weir_core::origin::TopicId;
+use weir_core::basis::origin::TopicId;
 
 use super::{MessageQueue, whole_ms};
 

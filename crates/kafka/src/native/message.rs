@@ -7,12 +7,10 @@ use std::{
 
 use rdkafka::{bindings as rd, types::RDKafkaRespErr};
 use weir_core::{
-    clocks::Append,
+    basis::{clocks::Append, memory::RECORD_OVERHEAD_BYTES, time::Time},
+    batch::record::Headers,
+    decision::room::header_bytes,
     deferral::{self, Deferral},
-    memory::RECORD_OVERHEAD_BYTES,
-    record::Headers,
-    room::header_bytes,
-    time::Time,
 };
 
 /// Whose clock a timestamp is of.

@@ -14,8 +14,8 @@ use rdkafka::{
     types::RDKafkaRespErr,
 };
 use weir_core::{
-    header::HeaderName,
-    record::{Headers as _, Kept, Output, OutputValue},
+    basis::header::HeaderName,
+    batch::record::{Headers as _, Kept, Output, OutputValue},
 };
 
 use super::{MessageBatch, message::Message, whole_ms};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use weir_core::record::{RecordView, Records as _};
+use weir_core::batch::record::{RecordView, Records as _};
 
 use super::KafkaSource;
 use crate::{

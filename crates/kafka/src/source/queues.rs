@@ -7,7 +7,7 @@ use std::{
 };
 
 use rdkafka::{ClientContext, client::Client, consumer::ConsumerContext};
-use weir_core::record::Records as _;
+use weir_core::batch::record::Records as _;
 
 use crate::{
     client::ReadOrder,

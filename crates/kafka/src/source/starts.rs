@@ -13,7 +13,7 @@ use rdkafka::{
     error::{KafkaError, RDKafkaErrorCode},
 };
 
-use weir_core::{ports::StoreError, time::Time};
+use weir_core::{basis::time::Time, ports::StoreError};
 
 use super::{KafkaSource, Progress, SourceError, Topic, TopicId, native, temporary};
 use crate::{

@@ -6,7 +6,7 @@ use std::{
 };
 
 use rdkafka::{Offset, TopicPartitionList, error::RDKafkaErrorCode};
-use weir_core::{ports::SourceError, record::Records as _};
+use weir_core::{batch::record::Records as _, ports::SourceError};
 
 use super::{KafkaSource, temporary};
 use crate::{lane_context::LaneContext, native::MessageBatch};

@@ -7,8 +7,8 @@ use tokio::{
     task::JoinSet,
 };
 use weir_core::{
+    basis::time::millis,
     ports::{Clock, StoreError},
-    time::millis,
 };
 
 use super::{Admission, AdmissionId, DeskAnswer, DeskCall, DeskMessage, QUEUE, ServiceDesk};

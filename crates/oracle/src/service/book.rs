@@ -8,9 +8,11 @@
 use std::collections::BTreeMap;
 
 use weir_core::{
-    limit::share::{Member, MemberRecords, Reference, TurnNumber, TurnOrder, Wanting, fair_share, grow},
-    permits::mean_us,
-    time::Time,
+    basis::time::Time,
+    limit::{
+        route::permits::mean_us,
+        share::{Member, MemberRecords, Reference, TurnNumber, TurnOrder, Wanting, fair_share, grow},
+    },
 };
 
 use super::{

@@ -1,6 +1,6 @@
 use weir_core::{
+    basis::time::Time,
     limit::share::{Reference as _, TurnNumber},
-    time::Time,
 };
 
 use super::*;

@@ -1,7 +1,7 @@
 //! The tables of names in Redis: one call of `lua/intern.lua`.
 
 use redis::Value;
-use weir_core::class::{Campaign, Kind};
+use weir_core::intent::class::{Campaign, Kind};
 
 use crate::{
     cluster::Cluster,

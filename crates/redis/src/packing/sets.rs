@@ -1,11 +1,13 @@
 //! Cap sets as the script's slow path reads them, and the cap plans of one call, which its fast path reads.
 
 use weir_core::{
-    admit::{AdmitRequest, CapQuery},
-    class::{Filter, Kind, KindTable},
-    decide::{RecordWhen, Scope},
-    history::{ENTRY_BYTES, EPOCH_MS},
-    window::Window,
+    basis::window::Window,
+    history::{
+        ENTRY_BYTES, EPOCH_MS,
+        admit::{AdmitRequest, CapQuery},
+        decide::{RecordWhen, Scope},
+    },
+    intent::class::{Filter, Kind, KindTable},
 };
 
 use super::{Terms, msgpack::put_integer, put_count, put_u16, put_u48, script_time};

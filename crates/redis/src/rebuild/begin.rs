@@ -6,7 +6,7 @@ use std::{
 };
 
 use redis::cmd;
-use weir_core::{ports::StoreError, time::Time};
+use weir_core::{basis::time::Time, ports::StoreError};
 
 use super::{
     Beginning, Command, NotedProgress, Purpose, Rebuild, RebuildError, Scope, ask_all, first_found, found, guarded,

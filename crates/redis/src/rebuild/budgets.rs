@@ -4,10 +4,9 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use redis::{Value, cmd};
 use weir_core::{
-    budget::{BudgetId, SpanNow},
-    ledger::Account,
+    basis::time::Time,
+    limit::budget::{BudgetId, SpanNow, ledger::Account},
     ports::StoreError,
-    time::Time,
 };
 
 use super::{ask_all, startup};

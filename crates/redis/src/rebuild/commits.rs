@@ -1,7 +1,7 @@
 //! Restores the table of what a group has committed, which is lost with the node of the keyspace's tables.
 
 use redis::cmd;
-use weir_core::{origin::Topic, ports::StoreError};
+use weir_core::{basis::origin::Topic, ports::StoreError};
 
 use super::{Command, Rebuild, RebuildError, ask_all};
 use crate::{

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use redis::{Value, cmd};
-use weir_core::{ports::StoreError, shard::Layout};
+use weir_core::{basis::shard::Layout, ports::StoreError};
 
 use super::{LOCK_MS, RebuildError};
 use crate::{

@@ -13,7 +13,10 @@ use std::{
 };
 
 use redis::cmd;
-use weir_core::{origin::Topic, ports::StoreError, shard::Layout, time::Time};
+use weir_core::{
+    basis::{origin::Topic, shard::Layout, time::Time},
+    ports::StoreError,
+};
 
 use super::{
     Beginning, Command, Lock, NotedProgress, Purpose, Rebuild, RebuildError, ask_all, first_found, found, guarded,

@@ -8,7 +8,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use redis::cmd;
-use weir_core::{found_names::FoundNames, ports::StoreError};
+use weir_core::{history::found_names::FoundNames, ports::StoreError};
 
 use super::{Command, Lock, RebuildError, Scope, ask_all, begin::compare_kept, guarded, lengthen, under_lock};
 use crate::{

@@ -4,13 +4,17 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use redis::Value;
 use weir_core::{
-    class::{Campaign, ClassNames, Kind},
-    history::{ENTRY_BYTES, Entry},
-    origin::Topic,
+    basis::{
+        origin::Topic,
+        shard::{IdHash, OriginMark, Place, UserHash},
+        time::Time,
+    },
+    history::{
+        ENTRY_BYTES, Entry,
+        refund::{Refund, RefundOutcome},
+    },
+    intent::class::{Campaign, ClassNames, Kind},
     ports::StoreError,
-    refund::{Refund, RefundOutcome},
-    shard::{IdHash, OriginMark, Place, UserHash},
-    time::Time,
 };
 
 use super::{Purpose, Rebuild, lengthen::marked};

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use apache_avro::{Schema, to_avro_datum, types::Value};
 use proptest::prelude::*;
-use weir_core::{fields::FieldMap, ports::SchemaValue};
+use weir_core::{intent::fields::FieldMap, ports::SchemaValue};
 
 use super::*;
 use crate::place::tests::mapped;

@@ -2,7 +2,7 @@ use std::sync::LazyLock;
 
 use proptest::prelude::*;
 use prost_reflect::{DynamicMessage, prost::Message as _};
-use weir_core::{fields::IntentField, ports::SchemaValue};
+use weir_core::{intent::fields::IntentField, ports::SchemaValue};
 
 use super::*;
 use crate::place::tests::mapped;

@@ -11,9 +11,13 @@ use tokio::{
     task::{JoinError, JoinSet},
 };
 use weir_core::{
-    lease::{Claimed, Due, DueTurn, Funded, Leases, Lender, Refused, Ticket},
-    ledger::{BudgetTokens, TakeAnswer},
-    limit::share::is_overtaken,
+    limit::{
+        budget::{
+            lease::{Claimed, Due, DueTurn, Funded, Leases, Lender, Refused, Ticket},
+            ledger::{BudgetTokens, TakeAnswer},
+        },
+        share::is_overtaken,
+    },
     ports::{Clock, Share, StoreError},
 };
 

@@ -9,12 +9,16 @@ use std::{
 };
 
 use weir_core::{
-    budget::{BudgetId, SpanNow},
-    lease::{Answers, BudgetUse, Claimed, Outcome, Owed, Want},
-    ledger::{BudgetTokens, EmbeddedLedger, TakeAnswer, TakeTurn},
-    limit::share::TurnNumber,
-    ports::{Clock, LooksAtBudgets as _, Share, StoreError},
-    time::Time,
+    basis::time::Time,
+    limit::{
+        budget::{
+            BudgetId, SpanNow,
+            lease::{Answers, BudgetUse, Claimed, Outcome, Owed, Want},
+            ledger::{BudgetTokens, EmbeddedLedger, LooksAtBudgets as _, TakeAnswer, TakeTurn},
+        },
+        share::TurnNumber,
+    },
+    ports::{Clock, Share, StoreError},
 };
 
 use super::{keeper::MOST_CALLS, *};

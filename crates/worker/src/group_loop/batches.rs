@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use weir_core::{
+    batch::record::{Job, Output},
     ports::{Clock as _, Sink as _, Source},
-    record::{Job, Output},
 };
 
 use super::{Ends, GroupLoop, Interruption, Iteration, LoopState};

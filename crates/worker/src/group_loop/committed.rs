@@ -9,10 +9,12 @@
 use std::collections::BTreeMap;
 
 use weir_core::{
+    basis::time::Time,
+    batch::{
+        record::{Job, Progress, Records, progress_of},
+        stamps::Stamps,
+    },
     ports::Source,
-    record::{Job, Progress, Records, progress_of},
-    stamps::Stamps,
-    time::Time,
 };
 
 use crate::observer::Observer;
@@ -155,7 +157,7 @@ impl Committed {
 
 #[cfg(test)]
 mod tests {
-    use weir_core::record::{NoHeaders, RecordView};
+    use weir_core::batch::record::{NoHeaders, RecordView};
 
     use super::*;
 

@@ -1,9 +1,9 @@
 //! Nothing is decided while the clock is wrong.
 
 use weir_core::{
+    basis::time::Time,
+    batch::record::Records,
     ports::{Clock, Sink, Source, Store},
-    record::Records,
-    time::Time,
 };
 
 use super::{Interruption, Lane, LaneState};

@@ -4,10 +4,9 @@
 use std::{sync::Once, time::Duration};
 
 use weir_core::{
-    decider::Settlement,
+    basis::time::Time,
+    batch::{decider::Settlement, tally::Tally},
     ports::{Clock, CommitError, CommitTimes, Sink, Source, Store, TRANSACTION_TIMEOUT},
-    tally::Tally,
-    time::Time,
 };
 
 use super::{

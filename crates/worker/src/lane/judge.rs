@@ -3,14 +3,15 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use weir_core::{
-    decider::{AskedBatch, DecodedBatch, Ground, KeptLimits, MOST_OFFERS, Patience, Settlement, Takes, Times},
-    moving::move_on,
-    permits::LEASE,
+    batch::{
+        decider::{AskedBatch, DecodedBatch, Ground, KeptLimits, MOST_OFFERS, Patience, Settlement, Takes, Times},
+        moving::move_on,
+        record::{Output, ReadBefore},
+        retry::try_again,
+        tally::Tally,
+    },
+    limit::route::{permits::LEASE, routes::Taken},
     ports::{Clock, Sink, Source, Store},
-    record::{Output, ReadBefore},
-    retry::try_again,
-    routes::Taken,
-    tally::Tally,
 };
 
 use super::{

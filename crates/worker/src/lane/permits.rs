@@ -8,14 +8,15 @@ use std::{
 };
 
 use weir_core::{
-    decider::Takes,
-    permits::LEASE,
+    basis::time::Time,
+    batch::{decider::Takes, record::Records},
+    limit::route::{
+        WhenFull, is_overdue,
+        permits::LEASE,
+        routes::{Pool, RouteState, Taken},
+    },
     policy::Mode,
     ports::{Clock, Sink, Source, Store},
-    record::Records,
-    route::{WhenFull, is_overdue},
-    routes::{Pool, RouteState, Taken},
-    time::Time,
 };
 
 use super::{Interruption, Lane, LaneState, Task};
@@ -244,8 +245,8 @@ where
 #[cfg(test)]
 mod tests {
     use weir_core::{
-        record::{NoHeaders, RecordView},
-        route::MAX_WAIT_MS,
+        batch::record::{NoHeaders, RecordView},
+        limit::route::MAX_WAIT_MS,
     };
 
     use super::*;

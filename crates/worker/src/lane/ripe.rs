@@ -1,7 +1,7 @@
 //! Which buckets of deferred intents a lane reads: those whose time has come, the oldest first.
 //!
 //! A lane reads all its buckets until it meets a record whose time has not come. Then that bucket sleeps until it has: what is
-//! behind the record is due no sooner (see [`weir_core::wheel`]). Where several buckets are overdue, the younger ones sleep until
+//! behind the record is due no sooner (see [`weir_core::deferral::wheel`]). Where several buckets are overdue, the younger ones sleep until
 //! the oldest one is empty: until its broker has told that it ends behind the last record that was read. The first record that a lane
 //! reads may be of any bucket, so at its start all sleep until each has given a record or its end.
 //!
@@ -20,10 +20,10 @@ use std::{
 };
 
 use weir_core::{
+    basis::time::Time,
+    batch::record::Records,
+    deferral::wheel::{Bucket, OPENS_BEFORE_MS, Ring, Wheel},
     ports::{Clock, Sink, Source, Store},
-    record::Records,
-    time::Time,
-    wheel::{Bucket, OPENS_BEFORE_MS, Ring, Wheel},
 };
 
 use super::{Interruption, Lane, LaneState};

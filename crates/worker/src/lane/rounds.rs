@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use weir_core::decider::KeptTokens;
+use weir_core::batch::decider::KeptTokens;
 
 use crate::{
     backoff::{LONGEST_BACKOFF, backoff},

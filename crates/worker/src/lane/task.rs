@@ -1,8 +1,8 @@
 //! What a lane reads.
 
 use weir_core::{
-    record::WaitingTopic,
-    wheel::{Ring, Wheel},
+    batch::record::WaitingTopic,
+    deferral::wheel::{Ring, Wheel},
 };
 
 /// What a lane reads, and what it does with it.

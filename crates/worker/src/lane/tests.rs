@@ -21,26 +21,29 @@ use std::{
 
 use tokio_util::sync::CancellationToken;
 use weir_core::{
-    admit::AdmitBatch,
-    budget::{Budget, BudgetId},
-    class::Filter,
-    clocks::{Append, WrongClock},
-    current::Current,
-    decide::{AdmitVerdict, Answer, Scope},
-    deferred_send::DeferredSend,
-    fields::FieldMap,
-    ledger::EmbeddedLedger,
+    basis::{
+        clocks::{Append, WrongClock},
+        current::Current,
+        time::Time,
+        zone::Zone,
+    },
+    batch::record::{Destination, Job, NoHeaders, Progress, ReadBefore, RecordView},
+    decision::verdict::Counts,
+    deferral::wheel::Wheel,
+    history::{
+        admit::AdmitBatch,
+        decide::{AdmitVerdict, Answer, Scope},
+        deferred_send::DeferredSend,
+    },
+    intent::{class::Filter, fields::FieldMap},
+    limit::{
+        budget::{Budget, BudgetId, ledger::EmbeddedLedger},
+        pressure::{Pressure, PressureRule},
+        route::{Route, routes::Routes},
+    },
     policy::{Action, Bypass, Cap, CapWindow, Caps, Mode, OnUnavailable, Policy},
     ports::{CommitError, CommitTimes, GroupEvent, Settled, SourceError, StoreError},
-    pressure::{Pressure, PressureRule},
-    record::{Destination, Job, NoHeaders, Progress, ReadBefore, RecordView},
-    route::Route,
-    routes::Routes,
     segment::{SegmentSet, UserIdKind, UserIds},
-    time::Time,
-    verdict::Counts,
-    wheel::Wheel,
-    zone::Zone,
 };
 
 use self::tokens::Tokens;

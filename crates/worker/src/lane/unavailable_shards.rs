@@ -8,8 +8,8 @@ mod deferred_writes;
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use weir_core::{
+    batch::record::Progress,
     ports::{Clock, Source, Store, StoreError},
-    record::Progress,
 };
 
 use self::{

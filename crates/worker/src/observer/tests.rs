@@ -3,11 +3,13 @@
 use std::{sync::RwLock, time::Duration};
 
 use weir_core::{
-    budget::BudgetId,
+    basis::time::Time,
+    batch::{
+        stamps::Stamps,
+        tally::{SegmentCounts, Tally, TopicTally},
+    },
+    limit::budget::BudgetId,
     ports::CommitTimes,
-    stamps::Stamps,
-    tally::{SegmentCounts, Tally, TopicTally},
-    time::Time,
 };
 
 use super::{BesideTopic, Event, LedgerCall, Observer, Stage};

@@ -7,13 +7,17 @@ use std::{
 
 use tokio_util::sync::CancellationToken;
 use weir_core::{
-    activity::Minute,
-    activity_log::{ActiveIn, SharedPlaces, SyncReply, SyncRequest, USERS_A_TURN},
-    current::Current,
-    limit::share::is_overtaken,
+    basis::current::Current,
+    limit::{
+        pressure::{
+            Pressure, PressureRule,
+            activity::Minute,
+            activity_log::{ActiveIn, SharedPlaces, SyncReply, SyncRequest, USERS_A_TURN},
+        },
+        share::is_overtaken,
+    },
     policy::Policy,
     ports::{Clock, Share, StoreError},
-    pressure::{Pressure, PressureRule, PressureState},
 };
 
 use super::{
@@ -21,6 +25,7 @@ use super::{
     seconds::{Seconds, TURN_EVERY},
     untold::Untold,
     view::View,
+    views::Views,
 };
 use crate::{
     observer::Observer,
@@ -43,14 +48,7 @@ pub struct PressureKeeper<L, C> {
     /// Those whom a turn tells that is given up are told by the next one.
     turns: Turns<SharedPlaces>,
     seconds: Seconds,
-    /// In force.
-    view: Option<View>,
-    /// Read from the beginning of its window, to be in force then.
-    next: Option<View>,
-    /// `view` has no places yet: it comes into force with those of the next turn.
-    waits_for_places: bool,
-    /// In force before; batches that have begun by it are still decided by it.
-    before: Option<Arc<PressureState>>,
+    views: Views,
     /// The fair part of the places, by the last turn that was told what is left.
     fair: u64,
     /// The places held after the last turn, and the users who became active since, with a place or without.
@@ -90,10 +88,7 @@ where
             status: status.clone(),
             untold: Untold::default(),
             seconds: Seconds::default(),
-            view: None,
-            next: None,
-            waits_for_places: false,
-            before: None,
+            views: Views::default(),
             fair: 0,
             held: 0,
             came: 0,
@@ -111,7 +106,7 @@ where
     /// The log did not answer, or asking again cannot help.
     pub async fn load(&mut self, patience: Duration) -> Result<(), StoreError> {
         let until = self.clock.passed() + patience;
-        while self.policy.get().pressure.is_some() && self.view.is_none() {
+        while self.policy.get().pressure.is_some() && self.views.now.is_none() {
             match self.turn(MEMBER_FOR).await {
                 Ok(_) => {}
                 Err(StoreError::Temporary(message)) if self.clock.passed() < until => {
@@ -122,8 +117,8 @@ where
             }
         }
         // Nothing is decided yet.
-        if self.waits_for_places {
-            self.put_in_force();
+        if self.views.waits_for_places {
+            self.views.put_in_force(&self.pressure);
         }
         Ok(())
     }
@@ -141,8 +136,8 @@ where
         };
         let now = self.clock.time_to_decide(&[]).map_err(|wrong| StoreError::Temporary(wrong.to_string()))?;
         let now = Minute::from(now);
-        self.follow(&rule, now);
-        if let Some(view) = &mut self.view {
+        self.views.follow(&rule, now);
+        if let Some(view) = &mut self.views.now {
             view.sweep(now);
         }
 
@@ -156,27 +151,27 @@ where
         }
         let overdue_at = self.synced.map_or(Duration::ZERO, |(began_at, _)| began_at + MEMBER_FOR);
         let within = overdue_at.checked_sub(begun_at).filter(|within| !within.is_zero()).unwrap_or(MEMBER_FOR);
-        let waited_for_places = self.waits_for_places;
+        let waited_for_places = self.views.waits_for_places;
         let answered = self.turns.make(&mut self.log, &(), &self.clock, within).await?;
         let Some(answered) = answered else { return Ok(false) };
         // What came meanwhile is not in it.
         let again = answered.reply.more || answered.is_repeated;
         self.take_up_answer(answered, now);
         if waited_for_places {
-            self.put_in_force();
+            self.views.put_in_force(&self.pressure);
         }
-        Ok(again || !self.untold.is_empty() || self.waits_for_places)
+        Ok(again || !self.untold.is_empty() || self.views.waits_for_places)
     }
 
     /// Whether the turn that has no answer is made again: what it was granted is this process's still, and it reads what is to be read. While
     /// a window is read for another rule, what was granted by the maximum of before is not for its state.
     fn is_to_be_repeated(&self, member_for_ms: i64, now: Duration) -> bool {
-        let reading = self.next.as_ref().or(self.view.as_ref());
+        let reading = self.views.reading();
         let Some((Unanswered { turn, began_at, .. }, reading)) = self.turns.unanswered().zip(reading) else {
             return false;
         };
         let is_read = (&turn.cursor, turn.window_ms) == (&reading.cursor, reading.window_ms);
-        let is_by_rule = self.next.is_none() || turn.room.is_none();
+        let is_by_rule = self.views.next.is_none() || turn.room.is_none();
         is_read && is_by_rule && turn.member_for_ms == member_for_ms && now < *began_at + MEMBER_FOR
     }
 
@@ -187,13 +182,13 @@ where
         let (mut held, mut room) = self.places_to_ask();
         let active = self.choose_told(rule);
         held += self.untold.new_users();
-        if self.next.is_some() || !self.untold.is_empty() {
+        if self.views.next.is_some() || !self.untold.is_empty() {
             room = None;
         } else if self.gathers.is_some() {
             // Nor do those get any who do not know that the log was lost.
             room = Some(0);
         }
-        let Some(reading) = self.next.as_mut().or(self.view.as_mut()) else { return };
+        let Some(reading) = self.views.reading_mut() else { return };
         let (cursor, window_ms, wanted) = (reading.cursor.clone(), reading.window_ms, reading.wanted());
         self.turns.begin(SyncRequest { cursor, active, window_ms, member_for_ms, held, wanted, room }, begun_at);
     }
@@ -207,10 +202,10 @@ where
         self.synced = Some((began_at, answered_at));
         self.take_reply(&reply, is_repeated, now);
         let until = began_at + MEMBER_FOR;
-        if let Some(before) = &self.before {
+        if let Some(before) = &self.views.before {
             before.places.renew(until);
         }
-        if let Some(View { state, .. }) = &self.view {
+        if let Some(View { state, .. }) = &self.views.now {
             state.places.renew(until);
             // Whoever stood still since may read it when others have them.
             if !state.places.is_over(answered_at) {
@@ -229,11 +224,11 @@ where
     /// this instance knows.
     fn places_to_ask(&mut self) -> (u64, Option<u64>) {
         // Whoever becomes active from here on is counted in one of these at least: as held, as active, or as told.
-        let before_held = self.before.as_ref().map_or(0, |before| before.places.held());
-        let before_is_used = self.before.as_ref().is_some_and(|before| Arc::strong_count(before) > 1);
+        let before_held = self.views.before.as_ref().map_or(0, |before| before.places.held());
+        let before_is_used = self.views.before.as_ref().is_some_and(|before| Arc::strong_count(before) > 1);
         self.drain();
         let (mut held, mut room) = (before_held, None);
-        if let Some(View { state, .. }) = &self.view {
+        if let Some(View { state, .. }) = &self.views.now {
             let used = self.held.saturating_sub(state.places.held());
             // As many as became active without a place in the last second, by reports or other intents, may do so until the next turn.
             let without = self.seconds.may_come(std::mem::take(&mut self.came).saturating_sub(used));
@@ -243,7 +238,7 @@ where
         }
         self.drain();
         if !before_is_used {
-            self.before = None;
+            self.views.before = None;
         }
         (held, room)
     }
@@ -259,7 +254,7 @@ where
 
     /// Takes what a turn has read, and what it says of the log.
     fn take_reply(&mut self, reply: &SyncReply, is_repeated: bool, now: Minute) {
-        let reading = self.next.as_mut().or(self.view.as_mut());
+        let reading = self.views.reading_mut();
         let ignored = reading.map_or(0, |reading| reading.note(reply, self.seconds.is_within(), now));
         self.observer.activity_synced(reply.bytes, ignored);
         if reply.lost {
@@ -271,53 +266,27 @@ where
             self.gathers = self.gathers.filter(|(members, _)| reply.members < *members);
         }
         self.members = reply.members;
-        if !reply.more && self.next.is_some() {
-            self.take_up();
+        if !reply.more && self.views.next.is_some() {
+            self.views.take_up();
         }
     }
 
     /// The policy has no pressure.
     fn end(&mut self) {
-        if self.view.take().is_some() {
+        if std::mem::take(&mut self.views).now.is_some() {
             self.pressure.replace(None);
         }
-        (self.next, self.before, self.synced, self.fair, self.held) = (None, None, None, 0, 0);
-        self.waits_for_places = false;
+        (self.synced, self.fair, self.held) = (None, 0, 0);
         self.drain();
         self.turns.give_up();
         (self.untold, self.seconds) = Default::default();
     }
 
-    /// Begins to read for a rule with another maximum or window.
-    fn follow(&mut self, rule: &PressureRule, now: Minute) {
-        if self.view.as_ref().is_some_and(|view| view.is_of(rule)) {
-            self.next = None;
-        } else if !self.next.as_ref().is_some_and(|next| next.is_of(rule)) {
-            self.next = Some(View::new(rule, now));
-        }
-    }
-
-    /// All is read: the next turn asks for places.
-    fn take_up(&mut self) {
-        let Some(next) = self.next.take() else { return };
-        self.before = self.view.replace(next).map(|before| before.state);
-        self.waits_for_places = true;
-    }
-
-    /// Puts the new view into force, with the places of this turn.
-    fn put_in_force(&mut self) {
-        self.waits_for_places = false;
-        self.pressure.replace(self.view.as_ref().map(|view| Arc::clone(&view.state)));
-        if let Some(before) = &self.before {
-            before.places.withdraw_above(0);
-        }
-    }
-
     /// Takes what batches and reports have told.
     fn drain(&mut self) {
         // By the state of before, or before this one is in force.
-        let elsewhere = self.view.as_ref().filter(|_| self.before.is_some());
-        let states = [elsewhere, self.next.as_ref()];
+        let elsewhere = self.views.now.as_ref().filter(|_| self.views.before.is_some());
+        let states = [elsewhere, self.views.next.as_ref()];
         for active in self.inbox.try_iter() {
             self.pressure.heard(active.users.len());
             for View { state, .. } in states.into_iter().flatten() {
@@ -335,8 +304,7 @@ where
         if self.synced.is_some_and(|(begun_at, _)| passed < begun_at + MEMBER_FOR) {
             return;
         }
-        let states = self.view.iter().map(|view| &view.state).chain(&self.before);
-        states.for_each(|state| state.places.give_up());
+        self.views.states().for_each(|state| state.places.give_up());
         self.fair = 0;
     }
 }
@@ -372,7 +340,7 @@ where
     }
 
     fn show(&self) {
-        let seen = self.view.as_ref().zip(self.synced);
+        let seen = self.views.now.as_ref().zip(self.synced);
         let seen = seen.map(|(view, (_, synced_at))| view.seen(self.members, synced_at, self.silence.clone()));
         self.status.set(seen, self.silence.clone());
     }
@@ -390,7 +358,7 @@ where
     }
 
     async fn leave(&mut self) -> Result<(), StoreError> {
-        while self.view.is_some() && self.turn(Duration::ZERO).await? {}
+        while self.views.now.is_some() && self.turn(Duration::ZERO).await? {}
         Ok(())
     }
 }

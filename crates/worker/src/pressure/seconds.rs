@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use weir_core::activity_log::ActiveIn;
+use weir_core::limit::pressure::activity_log::ActiveIn;
 
 /// How often a turn is taken that nobody has asked for.
 pub(super) const TURN_EVERY: Duration = Duration::from_secs(1);
@@ -68,7 +68,7 @@ impl Seconds {
 
 #[cfg(test)]
 mod tests {
-    use weir_core::activity::Minute;
+    use weir_core::limit::pressure::activity::Minute;
 
     use super::*;
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use weir_core::{activity::Minute, activity_log::ActiveIn};
+use weir_core::limit::pressure::{activity::Minute, activity_log::ActiveIn};
 
 /// These users, by minute.
 #[derive(Debug, Default)]
@@ -70,7 +70,7 @@ fn count(users: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use weir_core::activity::ActivityHash;
+    use weir_core::limit::pressure::activity::ActivityHash;
 
     use super::*;
 

@@ -6,10 +6,10 @@ use tokio::{
     runtime::{Handle, RuntimeFlavor},
     task::block_in_place,
 };
-use weir_core::{
+use weir_core::limit::pressure::{
+    PressureRule, PressureState,
     activity::{AHEAD_MINUTES, Minute},
     activity_log::{ActiveIn, Cursor, SyncReply},
-    pressure::{PressureRule, PressureState},
 };
 
 use super::{PressureSeen, Silence};

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use weir_core::{
-    arrivals::{Arrivals, Waiting, before_the_first_ms},
+    basis::time::millis,
+    limit::route::arrivals::{Arrivals, Waiting, before_the_first_ms},
     ports::Clock,
-    time::millis,
 };
 
 use super::RouteOffsets;
@@ -87,7 +87,7 @@ mod tests {
         atomic::{AtomicU64, Ordering},
     };
 
-    use weir_core::time::Time;
+    use weir_core::basis::time::Time;
 
     use super::*;
     use crate::routes::{AskingBack, Looking};

@@ -5,12 +5,10 @@ use std::{collections::BTreeMap, pin::Pin, sync::Arc};
 use arc_swap::ArcSwapOption;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use weir_core::{
-    current::Current,
-    permits::RoutePermits,
+    basis::current::Current,
+    limit::route::{Route, permits::RoutePermits, routes::Routes},
     policy::Policy,
     ports::{Clock, Share},
-    route::Route,
-    routes::Routes,
 };
 
 use super::{
@@ -126,11 +124,12 @@ mod tests {
     use std::time::Duration;
 
     use weir_core::{
-        document::Format,
-        pace::{Lag, Sample},
-        permits::EmbeddedPermits,
-        policy_file::parse_policy,
-        time::Time,
+        basis::{document::Format, time::Time},
+        limit::route::{
+            pace::{Lag, Sample},
+            permits::EmbeddedPermits,
+        },
+        policy::file::parse_policy,
     };
 
     use super::*;

@@ -10,7 +10,7 @@ use std::{
 
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
-use weir_core::{current::Current, policy::Policy, route::WhenFull};
+use weir_core::{basis::current::Current, limit::route::WhenFull, policy::Policy};
 
 use crate::{lane::LaneError, supervise::LaneWork};
 
@@ -82,7 +82,7 @@ fn end_of(route: &str, lane: JoinHandle<Result<(), LaneError>>) -> Result<(), La
 
 #[cfg(test)]
 mod tests {
-    use weir_core::{document::Format, policy_file::parse_policy};
+    use weir_core::{basis::document::Format, policy::file::parse_policy};
 
     use super::*;
 

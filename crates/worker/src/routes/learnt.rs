@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
-use weir_core::{delivery_signals::DeliverySignals, pace::Controller, route::Route};
+use weir_core::limit::route::{Route, delivery_signals::DeliverySignals, pace::Controller};
 
 use super::times::Times;
 
@@ -42,9 +42,9 @@ mod tests {
     use std::time::Duration;
 
     use weir_core::{
-        document::Format,
-        pace::{Lag, Sample},
-        policy_file::parse_policy,
+        basis::document::Format,
+        limit::route::pace::{Lag, Sample},
+        policy::file::parse_policy,
     };
 
     use super::*;

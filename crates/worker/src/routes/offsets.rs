@@ -5,13 +5,15 @@ use std::{pin::Pin, sync::Arc, time::Duration};
 use arc_swap::ArcSwapOption;
 use tokio_util::sync::CancellationToken;
 use weir_core::{
-    arrivals::Waiting,
-    delivery_signals::WaitingQueue,
-    pace::{Behind, Lag, Pace},
+    basis::time::Time,
+    limit::route::{
+        Route,
+        arrivals::Waiting,
+        delivery_signals::WaitingQueue,
+        pace::{Behind, Lag, Pace},
+        routes::RouteState,
+    },
     ports::Clock,
-    route::Route,
-    routes::RouteState,
-    time::Time,
 };
 
 use super::{
@@ -171,7 +173,7 @@ fn in_time(lag: Option<Lag>, took: Duration) -> Result<Option<Lag>, String> {
 mod tests {
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-    use weir_core::routes::Routes;
+    use weir_core::limit::route::routes::Routes;
 
     use super::*;
 

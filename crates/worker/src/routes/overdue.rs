@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use weir_core::{arrivals::Waiting, ports::Clock, route::MAX_WAIT_MS, routes::RouteState};
+use weir_core::{
+    limit::route::{MAX_WAIT_MS, arrivals::Waiting, routes::RouteState},
+    ports::Clock,
+};
 
 use super::RouteOffsets;
 

@@ -8,14 +8,18 @@ use std::{sync::Arc, time::Duration};
 
 use tokio_util::sync::CancellationToken;
 use weir_core::{
-    arrivals::Waiting,
-    delivery_signals::Deliveries,
-    limit::share::is_overtaken,
-    pace::{Pace, Sample, Throttle, by_ceiling},
-    permits::{LEASE, MOST, PermitGrant, PermitTurn, RouteKey, RoutePermits},
+    limit::{
+        route::{
+            Route,
+            arrivals::Waiting,
+            delivery_signals::Deliveries,
+            pace::{Pace, Sample, Throttle, by_ceiling},
+            permits::{LEASE, MOST, PermitGrant, PermitTurn, RouteKey, RoutePermits},
+            routes::{Pool, RouteKnown, RouteState},
+        },
+        share::is_overtaken,
+    },
     ports::{Clock, Share, StoreError},
-    route::Route,
-    routes::{Pool, RouteKnown, RouteState},
 };
 
 use self::trouble::OffsetsTrouble;

@@ -1,11 +1,11 @@
 //! How long deliveries of a route took, by the reports that this instance has read.
 
-use weir_core::permits::mean_us;
+use weir_core::limit::route::permits::mean_us;
 
 /// The mean of fewer reports says nothing: what is usual would begin with them.
 const ENOUGH: u64 = 20;
 
-/// Sums of reports, as [`weir_core::routes::RouteState::times`] has them.
+/// Sums of reports, as [`weir_core::limit::route::routes::RouteState::times`] has them.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Times {
     /// At the last look.

@@ -1,6 +1,11 @@
 //! What is done with the records of a topic that is read beside the intents.
 
-use weir_core::{dead_letter::DeadLetter, origin::Topic, ports::StoreError, record::RecordView, time::Time};
+use weir_core::{
+    basis::{origin::Topic, time::Time},
+    batch::record::RecordView,
+    intent::dead_letter::DeadLetter,
+    ports::StoreError,
+};
 
 use crate::observer::BesideTopic;
 

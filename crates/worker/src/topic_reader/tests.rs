@@ -8,8 +8,8 @@ use std::{
 
 use tokio::time::timeout;
 use weir_core::{
+    batch::record::{Job, NoHeaders, Progress, ReadBefore, RecordView},
     ports::{CommitError, GroupEvent, Settled, SourceError},
-    record::{Job, NoHeaders, Progress, ReadBefore, RecordView},
 };
 
 use super::*;

@@ -1,5 +1,5 @@
 use serde_json::value::RawValue;
-use weir_core::{class::ClassNames, document::Format, policy_file::parse_policy};
+use weir_core::{basis::document::Format, intent::class::ClassNames, policy::file::parse_policy};
 
 use super::*;
 use crate::{

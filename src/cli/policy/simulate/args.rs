@@ -9,9 +9,9 @@ use std::{
 use clap::{ArgGroup, Args};
 use tokio_util::sync::CancellationToken;
 use weir_core::{
-    document::value::length,
-    fields::FieldMap,
+    basis::document::value::length,
     history::{HistoryBounds, MAX_ENTRIES},
+    intent::fields::FieldMap,
     policy::Policy,
     replay::ReplaySource,
     segment::{SegmentSet, UserIdKind, UserIds},

@@ -13,7 +13,11 @@ use std::{
 use anyhow::Context as _;
 use indicatif::ProgressBar;
 use tokio_util::sync::CancellationToken;
-use weir_core::{decode::decode, intent::MAX_INTENT_BYTES, replay::ReplaySource, time::Time};
+use weir_core::{
+    basis::time::Time,
+    intent::{MAX_INTENT_BYTES, decode::decode},
+    replay::ReplaySource,
+};
 
 use super::{
     Input,

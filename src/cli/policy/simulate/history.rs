@@ -5,13 +5,14 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use tokio_util::sync::CancellationToken;
 use weir_core::{
-    approved::{self, ApprovedRecord},
-    decode::{Header, decode},
-    embedded::PastSend,
-    fields::FieldMap,
-    record::RecordView,
-    shard::OriginMark,
-    time::Time,
+    basis::{shard::OriginMark, time::Time},
+    batch::record::RecordView,
+    decision::approved::{self, ApprovedRecord},
+    intent::{
+        decode::{Header, decode},
+        fields::FieldMap,
+    },
+    ports::embedded::PastSend,
 };
 use weir_kafka::{
     client::KafkaOptions,

@@ -2,8 +2,8 @@
 
 use askama::Template;
 use weir_core::{
+    basis::zone::Zone,
     replay::{HourRow, Report, VerdictCounts},
-    zone::Zone,
 };
 
 use super::{

@@ -6,10 +6,10 @@ use memchr::memmem;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use weir_core::{
-    dead_letter::DeadLetterReason,
+    basis::time::Time,
+    batch::record::{Headers, RecordView, Records},
     deferral::Deferral,
-    record::{Headers, RecordView, Records},
-    time::Time,
+    intent::dead_letter::DeadLetterReason,
 };
 
 /// The most intents that are judged together.

@@ -3,13 +3,11 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use weir_core::{
-    decider::Undecided,
-    embedded::PastSend,
+    basis::{shard::UserHash, time::Time},
+    batch::{decider::Undecided, record::Records as _},
     intent::Intent,
-    record::Records as _,
+    ports::embedded::PastSend,
     replay::{Judged, Outcome, ReplaySource, ReplayTally},
-    shard::UserHash,
-    time::Time,
 };
 
 use super::{

@@ -3,16 +3,15 @@
 use std::{collections::BTreeMap, ops::Range, sync::Arc, time::Duration};
 
 use weir_core::{
-    current::Current,
-    decider::{AskedBatch, Decider, Decoded, DecodedBatch, Ground, MOST_OFFERS, Patience, Takes, Times},
-    deferral::{DeferReason, Deferral},
-    embedded::{EmbeddedStore, PastSend},
+    basis::{current::Current, shard::UserHash, time::Time},
+    batch::{
+        decider::{AskedBatch, Decider, Decoded, DecodedBatch, Ground, MOST_OFFERS, Patience, Takes, Times},
+        record::{ReadBefore, Records as _},
+    },
+    deferral::{DeferReason, Deferral, wheel::Ring},
     policy::{Mode, Policy},
-    record::{ReadBefore, Records as _},
+    ports::embedded::{EmbeddedStore, PastSend},
     replay::{Outcome, PressurePeak, ReplayBudgets, ReplayPressure, ReplayRoutes},
-    shard::UserHash,
-    time::Time,
-    wheel::Ring,
 };
 
 use super::{

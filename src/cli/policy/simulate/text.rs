@@ -4,9 +4,8 @@ use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
 use weir_core::{
-    document::value::in_words,
+    basis::{document::value::in_words, time::Time},
     replay::{BudgetRow, CapRow, DeferralCounts, NameRow, PressureTotals, Report, RouteTotals, Totals, VerdictCounts},
-    time::Time,
 };
 
 use crate::cli::output::plain;

@@ -1,6 +1,6 @@
 //! Intents from a topic, in the order of their times.
 
-use weir_core::time::Time;
+use weir_core::basis::time::Time;
 use weir_kafka::{
     client::KafkaOptions,
     range::{Range, RangeReader},

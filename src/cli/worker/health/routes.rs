@@ -8,9 +8,11 @@ use std::{
 use arc_swap::ArcSwap;
 use prometheus_client::metrics::family::Family;
 use weir_core::{
-    pace::Throttle,
+    limit::route::{
+        pace::Throttle,
+        routes::{RouteKnown, RouteState, Routes},
+    },
     ports::Clock as _,
-    routes::{RouteKnown, RouteState, Routes},
 };
 use weir_worker::{
     clock::SystemClock,

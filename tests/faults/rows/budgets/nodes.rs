@@ -4,7 +4,7 @@ use std::{ops::Range, time::Duration};
 
 use anyhow::{Context, Result, bail, ensure};
 use testkit::{clock::MovedClock, redis::RedisCluster, worker::Worker};
-use weir_core::{budget::BudgetId, shard::slot_of_shard};
+use weir_core::{basis::shard::slot_of_shard, limit::budget::BudgetId};
 
 use super::{BUDGETS, OFFERED, PREPAID_LIMIT, Prepaid, fullest, judged, spent, sum};
 use crate::{

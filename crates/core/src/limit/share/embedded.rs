@@ -4,10 +4,12 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::{Share, TurnNumber, overtaken};
 use crate::{
+    basis::{
+        locked::{Locked, Now},
+        store_error::StoreError,
+        time::Time,
+    },
     limit::SharedLimit,
-    locked::{Locked, Now},
-    store_error::StoreError,
-    time::Time,
 };
 
 /// A limit in memory: the reference of its script.

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use crate::time::millis;
+use crate::basis::time::millis;
 
 /// Units of a limit, such as places or permits: taken by batches, and granted by the task that shares them with other instances.
 ///

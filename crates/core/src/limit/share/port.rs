@@ -3,7 +3,7 @@
 use std::future::Future;
 
 use super::TurnNumber;
-use crate::{limit::SharedLimit, store_error::StoreError};
+use crate::{basis::store_error::StoreError, limit::SharedLimit};
 
 /// Where instances share a limit, as one member takes its turns there.
 pub trait Share<L: SharedLimit>: Send {

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use crate::store_error::StoreError;
+use crate::basis::store_error::StoreError;
 
 const OVERTAKEN: &str = "a later turn was taken under the name of this instance: it was restored from a snapshot, its clock was set back, or \
                          another process has its name";

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use proptest::prelude::*;
-use weir_core::{limit::share::Reference as _, time::Time};
+use weir_core::{basis::time::Time, limit::share::Reference as _};
 
 use super::*;
 use crate::service::{Registration, ServiceBook};

@@ -1,8 +1,8 @@
 //! Which buckets are read when.
 
 use weir_core::{
+    batch::record::{NoHeaders, RecordView},
     deferral::{DeferReason, Deferral},
-    record::{NoHeaders, RecordView},
 };
 
 use super::*;

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::Relaxed};
 
-use weir_core::{budget::WhenUnavailable, policy::Selection, shard::IdHash};
+use weir_core::{basis::shard::IdHash, limit::budget::WhenUnavailable, policy::Selection};
 
 use super::*;
 

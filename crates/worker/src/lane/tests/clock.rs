@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::Relaxed};
 
-use weir_core::clocks::{Append, ClockAnswers, OtherClock};
+use weir_core::basis::clocks::{Append, ClockAnswers, OtherClock};
 
 use super::*;
 use crate::clock::ComparedClock;

@@ -1,6 +1,6 @@
 //! The places by which users come in.
 
-use weir_core::pressure::PressureState;
+use weir_core::limit::pressure::PressureState;
 
 use super::*;
 

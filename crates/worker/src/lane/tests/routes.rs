@@ -3,11 +3,13 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use weir_core::{
-    document::Format,
-    permits::LEASE,
-    policy_file::parse_policy,
+    basis::document::Format,
+    limit::route::{
+        permits::LEASE,
+        routes::{Pool, RouteKnown, RouteState},
+    },
+    policy::file::parse_policy,
     ports::TRANSACTION_TIMEOUT,
-    routes::{Pool, RouteKnown, RouteState},
 };
 
 use super::*;

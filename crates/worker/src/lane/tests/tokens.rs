@@ -3,13 +3,16 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use weir_core::{
-    budget::{BudgetSpan, WhenUnavailable},
-    embedded::EmbeddedStore,
-    ledger::{BudgetTokens, TakeAnswer, TakeTurn},
-    limit::share::TurnNumber,
+    basis::shard::IdHash,
+    limit::{
+        budget::{
+            BudgetSpan, WhenUnavailable,
+            ledger::{BudgetTokens, LooksAtBudgets as _, TakeAnswer, TakeTurn},
+        },
+        share::TurnNumber,
+    },
     policy::Selection,
-    ports::{LooksAtBudgets as _, Share},
-    shard::IdHash,
+    ports::{Share, embedded::EmbeddedStore},
 };
 
 use super::{again::Moving, *};

@@ -3,10 +3,10 @@
 use std::{collections::BTreeMap, sync::RwLockWriteGuard};
 
 use weir_core::{
-    budget::WhenUnavailable,
+    basis::shard::{IdHash, UserHash},
+    batch::record::Output,
+    limit::budget::WhenUnavailable,
     policy::{Selection, Unavailable},
-    record::Output,
-    shard::{IdHash, UserHash},
 };
 
 use super::*;

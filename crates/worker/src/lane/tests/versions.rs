@@ -1,6 +1,6 @@
 //! A batch is judged, and says to be judged, by one policy and one set of segments, though others come while the store is asked.
 
-use weir_core::shard::IdHash;
+use weir_core::basis::shard::IdHash;
 
 use super::*;
 

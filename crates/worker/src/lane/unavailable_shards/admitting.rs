@@ -3,10 +3,12 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use weir_core::{
-    decider::{AskedBatch, RequestIndex, UnavailableOutcome},
-    deferred_send::DeferredSend,
+    batch::{
+        decider::{AskedBatch, RequestIndex, UnavailableOutcome},
+        record::{RecordView, Records},
+    },
+    history::deferred_send::DeferredSend,
     ports::{Clock, Source, Store, StoreError},
-    record::{RecordView, Records},
 };
 
 use super::{

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use weir_core::{deferred_send::DeferredSend, record::Progress};
+use weir_core::{batch::record::Progress, history::deferred_send::DeferredSend};
 
 use crate::{deferred_shards::DeferredShards, observer::Observer};
 

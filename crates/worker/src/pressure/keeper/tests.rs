@@ -2,7 +2,10 @@
 
 mod world;
 
-use weir_core::{activity::ActivityHash, pressure::ActiveBy, shard::UserHash};
+use weir_core::{
+    basis::shard::UserHash,
+    limit::pressure::{ActiveBy, activity::ActivityHash},
+};
 use world::{Does, Turn, World, policy, spread, told, until};
 
 use super::*;

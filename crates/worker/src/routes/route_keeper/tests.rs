@@ -8,12 +8,15 @@ use std::{
 
 use arc_swap::ArcSwapOption;
 use weir_core::{
-    document::Format,
-    limit::share::{TurnNumber, overtaken},
-    pace::{Behind, KeptRates, Lag},
-    policy_file::parse_policy,
-    routes::{Routes, Taken},
-    time::Time,
+    basis::{document::Format, time::Time},
+    limit::{
+        route::{
+            pace::{Behind, KeptRates, Lag},
+            routes::{Routes, Taken},
+        },
+        share::{TurnNumber, overtaken},
+    },
+    policy::file::parse_policy,
 };
 
 use super::*;

@@ -7,13 +7,13 @@ use std::{
 };
 
 use weir_core::{
-    activity::ActivityHash,
-    activity_log::Cursor,
-    class::Filter,
-    limit::share::{TurnNumber, overtaken},
+    basis::{time::Time, zone::Zone},
+    intent::class::Filter,
+    limit::{
+        pressure::{activity::ActivityHash, activity_log::Cursor},
+        share::{TurnNumber, overtaken},
+    },
     policy::{Action, Caps, Mode},
-    time::Time,
-    zone::Zone,
 };
 
 use super::super::*;

@@ -1,0 +1,136 @@
+//! The intents of a batch, as its limits look at them: what the gate says of each is found once, and so is its class.
+
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
+
+use super::{
+    Decoded, GateDenial, Undecided,
+    ground::{DecodedBatch, Times},
+};
+use crate::{
+    basis::time::Time,
+    batch::{
+        record::{RecordView, Records},
+        retry,
+    },
+    intent::{Intent, class::ClassNames},
+    policy::{IntentFacts, PolicyEval},
+};
+
+/// The intents of a batch, by the places of their records.
+pub(super) struct Intents<'b, R> {
+    pub(super) records: &'b R,
+    pub(super) decoded: &'b [Decoded<'b>],
+    pub(super) eval: PolicyEval,
+    pub(super) classes: BatchClasses<'b>,
+    times: Times<'b>,
+    /// What the gate says of each; empty until a limit asks.
+    denials: Vec<Option<Option<GateDenial>>>,
+}
+
+/// The classes of a batch, each with a number, in the order in which they were met.
+#[derive(Default)]
+pub(crate) struct BatchClasses<'b> {
+    numbers: HashMap<ClassNames<'b>, u32, RandomState>,
+    /// Of each record; empty where only outputs ask, once an intent.
+    of_records: Vec<u32>,
+}
+
+impl<'b, R: Records> Intents<'b, R> {
+    pub(super) fn new(batch: DecodedBatch<'b, R>, eval: PolicyEval, times: Times<'b>) -> Self {
+        let DecodedBatch { records, decoded } = batch;
+        Self { records, decoded, eval, classes: BatchClasses::default(), times, denials: Vec::new() }
+    }
+
+    /// When a record is judged.
+    #[inline]
+    pub(super) fn at(&self, record: usize) -> Time {
+        self.times.at(record)
+    }
+
+    /// What the policy looks at, but for the segment: no gate asks for that.
+    pub(super) fn facts(&self, record: usize, intent: &'b Intent<'b>) -> IntentFacts<'b> {
+        facts(intent, None, &self.records.get(record))
+    }
+
+    /// Why the gate denies what a record brings, if it does.
+    pub(super) fn denial(&mut self, record: usize) -> Option<GateDenial> {
+        if self.denials.is_empty() {
+            self.denials.resize(self.decoded.len(), None);
+        }
+        if let Some(known) = self.denials[record] {
+            return known;
+        }
+        let now = self.at(record);
+        let denial = paced(&self.decoded[record]).and_then(|intent| {
+            let facts = self.facts(record, intent);
+            self.eval.turn_to(now);
+            match self.decoded[record] {
+                Ok(_) => self.eval.denial(&facts),
+                // Of what was approved before, nothing else is asked.
+                Err(_) => retry::ended(&self.eval, &facts, now).map(|reason| (reason, None)),
+            }
+        });
+        self.denials[record] = Some(denial);
+        denial
+    }
+
+    /// The same for the last one who asks, at whose time the policy is, and who has the facts.
+    #[inline]
+    pub(super) fn denial_by(&mut self, record: usize, facts: &IntentFacts<'_>) -> Option<GateDenial> {
+        match self.denials.get(record) {
+            Some(Some(known)) => *known,
+            Some(None) | None => self.eval.denial(facts),
+        }
+    }
+}
+
+impl<'b> BatchClasses<'b> {
+    /// Numbers the classes of all intents, where limits ask for them; how many classes these are.
+    pub(super) fn number_all(&mut self, decoded: &'b [Decoded<'b>]) -> usize {
+        if self.of_records.is_empty() {
+            let number = |decoded| paced(decoded).map_or(0, |intent| self.find(intent));
+            self.of_records = decoded.iter().map(number).collect();
+        }
+        self.numbers.len()
+    }
+
+    #[inline]
+    pub(crate) fn number(&mut self, record: usize, intent: &'b Intent<'b>) -> u32 {
+        self.of_records.get(record).copied().unwrap_or_else(|| self.find(intent))
+    }
+
+    #[inline]
+    fn find(&mut self, intent: &'b Intent<'b>) -> u32 {
+        let next = u32::try_from(self.numbers.len()).unwrap_or(u32::MAX);
+        *self.numbers.entry(intent.class()).or_insert(next)
+    }
+}
+
+/// The intent of a record that takes from limits: to be decided, or approved before and to be delivered again.
+pub(super) fn paced<'b>(decoded: &'b Decoded<'b>) -> Option<&'b Intent<'b>> {
+    match decoded {
+        Ok(intent) => Some(intent),
+        Err(Undecided::Retry(intent)) => Some(intent.as_ref()),
+        Err(Undecided::Invalid(_)) => None,
+    }
+}
+
+pub(crate) fn facts<'b>(intent: &'b Intent<'b>, segment: Option<usize>, record: &RecordView<'_>) -> IntentFacts<'b> {
+    let (kafka_timestamp, not_before) = match record.deferral {
+        None => (record.timestamp, intent.not_before),
+        Some(deferral) if deferral.is_until_capacity() => (Some(deferral.first_at), intent.not_before),
+        // Whoever reads a deferred intent too soon defers it again.
+        Some(deferral) => (Some(deferral.first_at), intent.not_before.max(Some(deferral.due))),
+    };
+    IntentFacts {
+        segment,
+        class: intent.class(),
+        created_at: intent.created_at,
+        kafka_timestamp,
+        expires_at: intent.expires_at,
+        not_before,
+        zone: intent.timezone.as_ref(),
+    }
+}

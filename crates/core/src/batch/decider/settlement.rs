@@ -1,0 +1,154 @@
+//! What is left to be settled of the limits of a batch once it is decided: what is spent, or owed, only if its outputs are committed.
+//!
+//! invariant: a batch that is decided again claims its tokens again, but for those of what is recorded. So the tokens of anything else
+//! are spent with the commit, and not before. Permits are spent where it may be committed.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use crate::{
+    basis::time::Time,
+    batch::record::Progress,
+    limit::{
+        budget::lease::{Claim, LeaseNumber, Lender, Owed},
+        route::routes::Taken,
+    },
+};
+
+/// What a record takes of a budget, or owes to it, once it is committed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stake {
+    pub(super) partition: i32,
+    pub(super) offset: i64,
+    /// The budget's place in the claim.
+    pub(super) place: u32,
+    pub(super) tokens: u8,
+    /// Where it took no tokens and owes them: when it was admitted. A count that began later has to count it. `None`: it took them.
+    pub(super) owed_since: Option<Time>,
+}
+
+pub(super) struct Stakes {
+    pub(super) lender: Arc<dyn Lender>,
+    pub(super) claim: Arc<Claim>,
+    pub(super) leases: Vec<Option<LeaseNumber>>,
+    pub(super) now: Time,
+    pub(super) of_records: Vec<Stake>,
+}
+
+impl Stakes {
+    /// Gives back what records took that are not committed, and has budgets count what those owe that are.
+    fn settle(&self, is_committed: impl Fn(&Stake) -> bool) {
+        let mut back = vec![0; self.claim.budgets.len()];
+        let mut owed: BTreeMap<(u32, Time), u64> = BTreeMap::new();
+        for stake in &self.of_records {
+            match (stake.owed_since, is_committed(stake)) {
+                (None, false) => back[stake.place as usize] += u64::from(stake.tokens),
+                (Some(at), true) => *owed.entry((stake.place, at)).or_default() += u64::from(stake.tokens),
+                (None, true) | (Some(_), false) => {}
+            }
+        }
+        self.claim.give_back(&self.leases, &back, &*self.lender);
+        let owed = owed.into_iter().map(|((place, at), tokens)| Owed {
+            used: self.claim.budgets[place as usize].clone(),
+            tokens,
+            admitted_ago_ms: self.now.millis().saturating_sub(at.millis()),
+            judged_at: self.claim.judged_at,
+        });
+        let owed: Vec<Owed> = owed.collect();
+        if !owed.is_empty() {
+            self.lender.charge(owed);
+        }
+    }
+}
+
+/// What is left to be settled of a batch. Where it is dropped before it is handed over, nothing of the batch is committed: its permits
+/// and tokens go back, but for the tokens of what is recorded, or may be. Where it is dropped later, they are spent.
+#[derive(Default)]
+#[must_use = "what limits gave goes back where it is dropped"]
+pub struct Settlement {
+    permits: Vec<Taken>,
+    stakes: Option<Stakes>,
+    is_handed_over: bool,
+}
+
+impl Settlement {
+    pub(super) fn new(permits: Vec<Taken>, stakes: Option<Stakes>) -> Self {
+        Self { permits, stakes, is_handed_over: false }
+    }
+
+    /// The batch is handed over to be committed. Whoever does not hear what became of it counts it as committed.
+    pub fn hand_over(&mut self) {
+        self.is_handed_over = true;
+    }
+
+    pub fn committed(mut self) {
+        spend(&mut self.permits);
+        if let Some(stakes) = self.stakes.take() {
+            stakes.settle(|_| true);
+        }
+    }
+
+    /// Its outputs are not committed, or perhaps they are. What is left is settled when it is known; `None`: nothing is left.
+    pub fn failed(mut self) -> Option<Unclear> {
+        let (permits, stakes) = (std::mem::take(&mut self.permits), self.stakes.take());
+        (!permits.is_empty() || stakes.is_some()).then_some(Unclear { permits, stakes })
+    }
+
+    #[cfg(test)]
+    pub(super) fn permits(&self) -> u64 {
+        self.permits.iter().map(Taken::permits).sum()
+    }
+}
+
+fn spend(permits: &mut Vec<Taken>) {
+    permits.drain(..).for_each(Taken::spend);
+}
+
+impl Drop for Settlement {
+    fn drop(&mut self) {
+        if self.is_handed_over {
+            spend(&mut self.permits);
+        }
+        if let Some(stakes) = self.stakes.take() {
+            stakes.settle(|_| self.is_handed_over);
+        }
+    }
+}
+
+/// What is to be settled of a batch whose commit failed, and may be visible all the same. Dropped, it counts as committed: no budget is
+/// exceeded then, and no route.
+///
+/// Its permits are spent whatever is known: one too many is made up for by the next look at the lag, and one too few would be approved on top.
+/// They are held until it is known, or the transaction has ended, because what becomes visible meanwhile may not be in the lag that is known.
+#[must_use = "dropped, it counts as committed"]
+pub struct Unclear {
+    permits: Vec<Taken>,
+    stakes: Option<Stakes>,
+}
+
+impl Unclear {
+    /// Its transaction has ended: what it appended is in the lag by then, visible or not. Which of it is visible is not known yet.
+    pub fn transaction_ended(&mut self) {
+        spend(&mut self.permits);
+    }
+
+    /// Reading starts at these offsets: records before them are committed, and those behind them are decided again. Another member of the
+    /// group reads the partitions that are missing there: records of these count as committed.
+    pub fn settle(mut self, starts: &[Progress]) {
+        let is_committed = |stake: &Stake| {
+            let start = starts.iter().find(|start| start.partition == stake.partition);
+            start.is_none_or(|start| stake.offset < start.next_offset)
+        };
+        if let Some(stakes) = self.stakes.take() {
+            stakes.settle(is_committed);
+        }
+    }
+}
+
+impl Drop for Unclear {
+    fn drop(&mut self) {
+        spend(&mut self.permits);
+        if let Some(stakes) = self.stakes.take() {
+            stakes.settle(|_| true);
+        }
+    }
+}

@@ -1,0 +1,214 @@
+mod budgets;
+mod capacity;
+mod fate;
+mod kept;
+mod offer;
+mod pressure;
+mod settlement;
+
+use std::{sync::mpsc, time::Duration};
+
+use super::*;
+use crate::{
+    basis::{document::Format, origin::Origin, shard::UserHash},
+    batch::{
+        output::Grounds,
+        record::{NoHeaders, ReadBefore},
+    },
+    decision::{
+        decision_header,
+        verdict::{Cause, Counts, Decision, DenyingBudget, Suppressed, Verdict},
+    },
+    deferral::DeferReason,
+    history::decide::Answer,
+    intent::Intent,
+    limit::budget::{
+        lease::{Answers, Claim, Claimed, Funded, Leases, Lender, Owed, Ticket, Unspent},
+        ledger::{CountId, TakeAnswer},
+    },
+    policy::file::parse_policy,
+    ports::embedded::EmbeddedStore,
+    segment::{UserIdKind, UserIds},
+};
+
+const PATIENCE: Patience = Patience { unavailable_after: None, may_defer: false, replays_pay: true };
+
+fn decider(budgets: &str) -> Decider {
+    let text = format!("version = \"1\"\ndefault = {{ caps = \"unlimited\" }}\n{budgets}");
+    let policy = parse_policy("p.toml", &text, Format::Toml, 86_400_000).unwrap();
+    let set = SegmentSet::new("s".to_owned(), UserIds::new(UserIdKind::U32, ""), Vec::new());
+    Decider {
+        topic: "intents".into(),
+        fields: Arc::new(FieldMap::default()),
+        segments: Current::new(Arc::new(set)),
+        policy: Current::new(Arc::new(policy)),
+        limits: Arc::default(),
+        wheel: None,
+        pressure: None,
+        routes: None,
+        approved_by_channel: Arc::default(),
+    }
+}
+
+fn intent() -> Intent<'static> {
+    decode(Some(br#"{"id":"i","user_id":"u"}"#), [], &FieldMap::default()).unwrap()
+}
+
+/// A batch that takes from the pools, asks no budgets, and was not read before.
+fn ground(now: Time) -> Ground<'static> {
+    let (passed, read_before) = (Duration::ZERO, ReadBefore::none());
+    Ground { times: Times::One(now), passed, read_before, takes: Takes::FromPools, budgets: None }
+}
+
+/// Who has granted the tokens of a batch, and hears of them.
+struct Granter {
+    back: mpsc::Sender<Unspent>,
+    owed: mpsc::Sender<Vec<Owed>>,
+}
+
+impl Lender for Granter {
+    fn take_back(&self, tokens: Unspent) {
+        // Nobody may listen.
+        let _ = self.back.send(tokens);
+    }
+
+    fn charge(&self, owed: Vec<Owed>) {
+        let _ = self.owed.send(owed);
+    }
+}
+
+/// What came back of a batch, and what its replays owe.
+struct Heard {
+    back: mpsc::Receiver<Unspent>,
+    owed: mpsc::Receiver<Vec<Owed>>,
+}
+
+impl Heard {
+    /// How many tokens came back since this was asked last.
+    fn back(&self) -> u64 {
+        self.back.try_iter().flatten().map(|(.., tokens)| tokens).sum()
+    }
+
+    /// How many are owed since.
+    fn owed(&self) -> u64 {
+        self.owed.try_iter().flatten().map(|owed| owed.tokens).sum()
+    }
+}
+
+/// A batch with these answers to its claim, and where it is heard what becomes of its tokens.
+fn funded<'b, R: Records>(gated: GatedBatch<'b, R>, answers: Answers) -> (AskedBatch<'b, R>, Heard) {
+    let ((back, back_heard), (owed, owed_heard)) = (mpsc::channel(), mpsc::channel());
+    let claim = Arc::clone(gated.claim().unwrap());
+    let funded = Funded::new(claim, answers, Arc::new(Granter { back, owed }));
+    (gated.ask(Some(funded)), Heard { back: back_heard, owed: owed_heard })
+}
+
+/// The answers to a claim of one budget that was granted as many tokens, by a ledger that has counted for a second.
+fn granted(claim: &Claim, tokens: u64) -> Answers {
+    let (mut leases, passed) = (Leases::new(10, 1), claim.judged_at);
+    assert_eq!(leases.claim(Ticket(0), claim, passed), Claimed::Pending);
+    let call = leases.due(passed).turns.remove(0).call;
+    let (free_in_ms, counted_for_ms, count_id) = (Some(0), 1_000, CountId::default());
+    let (granted, used, leased) = (tokens, tokens, tokens);
+    let answer = TakeAnswer { granted, used, leased, bucket: 0, free_in_ms, counted_for_ms, count_id };
+    leases.answered(call, Ok(answer), passed, passed);
+    match leases.claim(Ticket(0), claim, passed) {
+        Claimed::Answered(answers) => answers,
+        Claimed::Pending => panic!("it has its tokens"),
+    }
+}
+
+/// Asks the store what it has not answered yet, as a lane does; how much that is.
+fn ask(store: &EmbeddedStore, asked: &mut AskedBatch<'_, impl Records>, now: Time) -> usize {
+    let open: Vec<RequestIndex> = asked.unanswered().collect();
+    let (batch, answers) = asked.to_ask();
+    store.admit_each(batch, &vec![now; batch.requests.len()], answers);
+    asked.asked(&open);
+    open.len()
+}
+
+/// Why and until when an intent of a user is deferred that this keeps back.
+fn to_defer(decider: &Decider, user: UserHash, suppressed: Suppressed<'_>, now: Time) -> Option<(DeferReason, Time)> {
+    let (set, eval) = (decider.segments.get(), PolicyEval::new(decider.policy.get(), Arc::default(), now));
+    let grounds = Grounds { decider, set: &set, eval: &eval, budgets: None, now };
+    grounds.to_defer((None, user), &Verdict::Suppressed(suppressed), now)
+}
+
+#[test]
+fn there_is_room_for_the_names_of_all_budgets() {
+    // Each character is written as six bytes.
+    let name = "\u{7}".repeat(256);
+    let names: Vec<Arc<str>> = (0..255).map(|_| Arc::from(name.as_str())).collect();
+    let plain = decider("").names_bytes();
+    let many: String =
+        (0..255).map(|n| format!("[[budgets]]\nname = \"{n:0256}\"\nlimit = 1\ntotal = true\n")).collect();
+    let with_budgets = decider(&many);
+    let decision = Decision {
+        verdict: Verdict::Approved(Counts::No),
+        segment: None,
+        decided_at: Time::default(),
+        policy_version: "1",
+        segments_version: "s",
+        origin: Origin { topic: "intents", partition: 0, offset: 0 },
+        deferred: None,
+        budgets: &names,
+    };
+    let written = decision_header::write(&decision, Counts::No, &intent(), None).len();
+    assert!(written > decision_header::max_bytes(plain), "{written} bytes fit without room for budgets");
+    assert!(written <= decision_header::max_bytes(with_budgets.names_bytes()), "{written} bytes");
+}
+
+#[test]
+fn an_intent_is_deferred_until_its_budget_frees_if_the_budget_defers() {
+    let decider = decider(
+        "[[budgets]]\nname = \"waits\"\nlimit = 5\nper = \"day\"\nwhen_spent = \"defer\"\n\
+         [[budgets]]\nname = \"goes\"\nlimit = 5\nper = \"day\"\n",
+    );
+    assert!(decider.policy.get().defers());
+    let now = Time::from_rfc3339("2026-11-20T09:00:00Z").unwrap();
+    let to_defer = |name, frees_in_ms: Option<i64>| {
+        let cause = Cause::Budget(DenyingBudget { name, limit: 5, used: 5 });
+        let suppressed = Suppressed { cause, eligible_at: frees_in_ms.map(|ms| now.plus(ms)) };
+        to_defer(&decider, intent().user, suppressed, now)
+    };
+    let hour_ms = 60 * 60 * 1000;
+    assert_eq!(to_defer("waits", Some(hour_ms)), Some((DeferReason::Budget, now.plus(hour_ms))));
+    assert_eq!(to_defer("waits", None), None, "it never frees");
+    assert_eq!(to_defer("waits", Some(73 * hour_ms)), None, "longer than an intent may be deferred");
+    assert_eq!(to_defer("goes", Some(hour_ms)), None);
+}
+
+/// Intents of a campaign each.
+struct Campaigns(Vec<String>);
+
+impl Records for Campaigns {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn get(&self, index: usize) -> RecordView<'_> {
+        let value = Some(self.0[index].as_bytes());
+        RecordView { key: None, value, partition: 0, offset: 0, timestamp: None, headers: &NoHeaders, deferral: None }
+    }
+}
+
+#[test]
+fn a_batch_of_more_budgets_than_two_bytes_count_takes_from_those_of_each_campaign() {
+    const CAMPAIGNS: usize = 300;
+    let each: String = (0..255)
+        .map(|n| format!("[[budgets]]\nname = \"{n}\"\neach = \"campaign\"\nlimit = 1\ntotal = true\n"))
+        .collect();
+    let decider = decider(&each);
+    let intent = |n: usize| format!(r#"{{"id":"{n}","user_id":{n},"campaign":"{n}"}}"#);
+    let records = Campaigns((0..CAMPAIGNS).map(intent).collect());
+    let decoded = decider.decode(&records);
+    let ground = Ground { budgets: Some(PATIENCE), ..ground(Time::default()) };
+    let gated = decider.begin(DecodedBatch { records: &records, decoded: &decoded }, ground);
+    let claim = gated.claim().unwrap();
+    assert_eq!((claim.budgets.len(), claim.wants.len()), (255 * CAMPAIGNS, CAMPAIGNS));
+    for (number, want) in claim.wants.iter().enumerate() {
+        let campaigns = claim.sets[want.set as usize].iter().map(|place| &claim.budgets[*place as usize].id.campaign);
+        let other = campaigns.flatten().find(|campaign| ***campaign != *number.to_string());
+        assert_eq!(other, None, "intent {number} takes from the budget of another campaign");
+    }
+}

@@ -1,0 +1,34 @@
+//! Intents that have waited for their route for too long, and permits that are too few for those that have waited.
+
+use super::*;
+use crate::limit::route::MAX_WAIT_MS;
+
+#[test]
+fn an_intent_that_has_waited_for_72_hours_is_suppressed_and_needs_no_permit() {
+    let too_long = format!("capacity for {}ms", MAX_WAIT_MS + 1_000);
+    let too_long = too_long.as_str();
+    for (waited_ms, permits, expected, is_short) in [
+        (MAX_WAIT_MS - 1, 2, ["approved", "approved"], false),
+        (MAX_WAIT_MS - 1, 1, ["approved", "waits"], true),
+        (MAX_WAIT_MS, 1, [too_long, too_long], false),
+        (MAX_WAIT_MS, 0, [too_long, too_long], false),
+    ] {
+        let world = World { waited_ms, ..World::new(EMAIL, (permits, 0)) };
+        let taken = || Taken::general(Arc::clone(&world.email), permits, PASSED);
+        assert_eq!(world.is_short(&emails(2), taken()), is_short, "{waited_ms} {permits}");
+        let (outputs, settlement) = world.outputs(&emails(2), Takes::WithPermits(taken()));
+        assert_eq!(outputs.iter().map(word).collect::<Vec<_>>(), expected, "{waited_ms} {permits}");
+        assert_eq!(settlement.permits() > 0, expected[0] == "approved");
+    }
+    // An old record of the intents has not waited for a route.
+    let world = World { waited_ms: MAX_WAIT_MS, ..World::new(EMAIL, (1, 0)) };
+    assert_eq!(world.decide(&emails(2)), ["approved", "waits"]);
+}
+
+#[test]
+fn who_needs_no_permit_leaves_none_short() {
+    let world = World::new(EMAIL, (1, 0));
+    let taken = Taken::general(Arc::clone(&world.email), 1, PASSED);
+    let mixed = batch(&[("a", "email", ""), ("b", "email", r#","expires_at":1"#), ("c", "push", "")]);
+    assert!(!world.is_short(&mixed, taken), "one has expired, and one has no route");
+}

@@ -1,0 +1,238 @@
+//! An intent that was asked for without an answer, and is judged again: it has one set of tokens, until the store says what it was for.
+
+use super::*;
+use crate::{
+    history::decide::AdmitVerdict,
+    limit::{
+        budget::{
+            lease::{DueTurn, Outcome},
+            ledger::{Account, TakeTurn, TokenBook},
+        },
+        share::{Reference as _, TurnNumber},
+    },
+};
+
+const POLICY: &str = "[[on_unavailable]]\nchannel = \"push\"\naction = \"approve\"\n\
+                      [[budgets]]\nname = \"all\"\nlimit = 100\ntotal = true\nbest_effort = true\n";
+/// The monotonic clock.
+const PASSED: Duration = Duration::from_secs(100);
+const REQUEST: RequestIndex = RequestIndex::next(&[]);
+const DENIED: AdmitVerdict = AdmitVerdict::Denied { cap: 0, used: 1, blocking: None };
+/// The clock of the first round, in milliseconds from that of the last one.
+const FIRST_MS: i64 = -10;
+
+fn now() -> Time {
+    Time::from_rfc3339("2026-11-20T09:00:00Z").unwrap()
+}
+
+/// Approved where its history is unavailable.
+fn one() -> Campaigns {
+    Campaigns(vec![r#"{"id":"1","user_id":"u","channel":"push"}"#.to_owned()])
+}
+
+fn first<'b>(records: &'b Campaigns, decoded: &'b [Decoded<'b>]) -> GatedBatch<'b, Campaigns> {
+    gated_at(now().plus(FIRST_MS), (records, decoded), KeptTokens::default())
+}
+
+fn gated<'b>(records: &'b Campaigns, decoded: &'b [Decoded<'b>], kept: KeptTokens) -> GatedBatch<'b, Campaigns> {
+    gated_at(now(), (records, decoded), kept)
+}
+
+fn gated_at<'b>(
+    now: Time,
+    (records, decoded): (&'b Campaigns, &'b [Decoded<'b>]),
+    kept: KeptTokens,
+) -> GatedBatch<'b, Campaigns> {
+    let ground = Ground { passed: PASSED, budgets: Some(PATIENCE), read_before: ReadBefore::All, ..ground(now) };
+    decider(POLICY).begin(DecodedBatch { records, decoded }, ground).keeping(kept)
+}
+
+/// The same with its tokens.
+fn with_tokens(gated: GatedBatch<'_, Campaigns>) -> (AskedBatch<'_, Campaigns>, Heard) {
+    let answers = granted(gated.claim().unwrap(), 1);
+    funded(gated, answers)
+}
+
+/// The same where the budget is spent.
+fn without_tokens(gated: GatedBatch<'_, Campaigns>) -> (AskedBatch<'_, Campaigns>, Heard) {
+    let (outcomes, counted_for_ms) = (vec![Outcome::Denied(0)], vec![None]);
+    funded(gated, Answers { outcomes, spent: vec![None], leases: vec![None], counted_for_ms })
+}
+
+fn ask_in_vain(asked: &mut AskedBatch<'_, Campaigns>) {
+    asked.to_ask();
+    asked.asked(&[REQUEST]);
+}
+
+/// The intent is asked for in vain, judged again, and then this is done. How many tokens come back of the first round, and of the second one.
+fn back(
+    funds: impl for<'b> FnOnce(GatedBatch<'b, Campaigns>) -> (AskedBatch<'b, Campaigns>, Heard),
+    then: impl for<'b> FnOnce(AskedBatch<'b, Campaigns>),
+) -> [u64; 2] {
+    let records = one();
+    let decoded = decider(POLICY).decode(&records);
+    let (mut asked, first) = with_tokens(first(&records, &decoded));
+    ask_in_vain(&mut asked);
+    let kept = asked.give_up().tokens;
+    assert_eq!(first.back(), 0, "it may be recorded");
+    let (asked, second) = funds(gated(&records, &decoded, kept));
+    then(asked);
+    [first.back(), second.back()]
+}
+
+fn is_interrupted(_: AskedBatch<'_, Campaigns>) {}
+
+/// The store answers this, at a time so many milliseconds from the batch's clock, and the batch is committed.
+fn answered(verdict: AdmitVerdict, ms: i64) -> impl for<'b> FnOnce(AskedBatch<'b, Campaigns>) {
+    move |mut asked: AskedBatch<'_, Campaigns>| {
+        asked.answer(vec![Some(Answer { verdict, at: now().plus(ms), ahead: false })]);
+        asked.finish().1.committed();
+    }
+}
+
+#[test]
+fn once_the_store_answers_an_intent_has_paid_once_if_it_is_approved_and_nothing_if_it_is_not() {
+    for (verdict, ms, expected, why) in [
+        (AdmitVerdict::Allowed, 0, [1, 0], "it is recorded now"),
+        (AdmitVerdict::Replayed, 0, [1, 0], "the same"),
+        (AdmitVerdict::Replayed, -1, [0, 1], "it was recorded when it was asked for before"),
+        (AdmitVerdict::Replayed, FIRST_MS, [0, 1], "the same"),
+        (AdmitVerdict::Replayed, FIRST_MS - 1, [1, 1], "an earlier reader has recorded it, and has paid"),
+        (DENIED, 0, [1, 1], "it is not approved, and was not recorded"),
+        (AdmitVerdict::Duplicate, 0, [1, 1], "the same"),
+    ] {
+        assert_eq!(back(with_tokens, answered(verdict, ms)), expected, "{why}");
+    }
+    for (verdict, ms, expected, why) in [
+        (AdmitVerdict::Replayed, -1, [0, 0], "whatever is left of the budget by now"),
+        (AdmitVerdict::Replayed, FIRST_MS - 1, [1, 0], "an earlier reader has paid"),
+        (DENIED, 0, [1, 0], "it was not recorded, and is suppressed"),
+    ] {
+        assert_eq!(back(without_tokens, answered(verdict, ms)), expected, "{why}");
+    }
+}
+
+#[test]
+fn an_intent_has_paid_once_whichever_round_has_recorded_it() {
+    let records = one();
+    let decoded = decider(POLICY).decode(&records);
+    for (admitted_ms, paid) in [(FIRST_MS - 1, 0), (FIRST_MS, 1), (FIRST_MS / 2, 1)] {
+        let (mut kept, mut heard) = (KeptTokens::default(), Vec::new());
+        for ms in [FIRST_MS, FIRST_MS / 2] {
+            let (mut asked, of_round) = with_tokens(gated_at(now().plus(ms), (&records, &decoded), kept));
+            ask_in_vain(&mut asked);
+            kept = asked.give_up().tokens;
+            heard.push(of_round);
+        }
+        let (asked, of_last) = with_tokens(gated(&records, &decoded, kept));
+        answered(AdmitVerdict::Replayed, admitted_ms)(asked);
+        heard.push(of_last);
+        let back: u64 = heard.iter().map(Heard::back).sum();
+        assert_eq!(3 - back, paid, "admitted {admitted_ms} ms from now");
+    }
+}
+
+#[test]
+fn without_an_answer_an_intent_keeps_one_set_of_tokens() {
+    let asks_again = |mut asked: AskedBatch<'_, Campaigns>| {
+        ask_in_vain(&mut asked);
+        drop(asked.give_up());
+    };
+    assert_eq!(back(with_tokens, asks_again), [1, 0], "the one of the last time");
+    assert_eq!(back(without_tokens, asks_again), [0, 0], "it has no other");
+    let is_not_asked = |asked: AskedBatch<'_, Campaigns>| drop(asked.give_up());
+    assert_eq!(back(with_tokens, is_not_asked), [1, 0], "it may be recorded all the same");
+    assert_eq!(back(with_tokens, is_interrupted), [1, 0], "the same");
+    assert_eq!(back(without_tokens, is_interrupted), [0, 0], "the same");
+    let is_suppressed = |asked: AskedBatch<'_, Campaigns>| asked.finish().1.committed();
+    assert_eq!(back(without_tokens, is_suppressed), [0, 0], "the same");
+    let is_not_committed = |asked: AskedBatch<'_, Campaigns>| {
+        let (decided, settlement) = asked.finish();
+        assert!(decided.fate(0).is_approved(), "by the policy");
+        drop(settlement);
+    };
+    assert_eq!(back(with_tokens, is_not_committed), [1, 0], "the same");
+}
+
+/// The store answers this, and the batch is given up; whether an intent lacked what the batch gives back.
+fn lacks(expected: bool, verdict: AdmitVerdict, ms: i64) -> impl for<'b> FnOnce(AskedBatch<'b, Campaigns>) {
+    move |mut asked: AskedBatch<'_, Campaigns>| {
+        asked.answer(vec![Some(Answer { verdict, at: now().plus(ms), ahead: false })]);
+        assert_eq!(asked.lacks_kept_tokens(), expected, "{verdict:?}");
+        drop(asked.give_up());
+    }
+}
+
+#[test]
+fn a_batch_is_judged_again_where_an_intent_is_denied_tokens_that_the_batch_gives_back() {
+    assert_eq!(back(without_tokens, lacks(true, DENIED, 0)), [1, 0], "what it lacks has come back");
+    assert_eq!(back(without_tokens, lacks(false, AdmitVerdict::Duplicate, 0)), [1, 0], "it is known by another record");
+    assert_eq!(back(without_tokens, lacks(false, AdmitVerdict::Replayed, -1)), [0, 0], "it is approved");
+    assert_eq!(back(with_tokens, lacks(false, AdmitVerdict::Allowed, 0)), [1, 0], "the same");
+    assert_eq!(back(with_tokens, lacks(false, DENIED, 0)), [1, 1], "a cap denies it");
+    let is_silent = |mut asked: AskedBatch<'_, Campaigns>| {
+        ask_in_vain(&mut asked);
+        assert!(!asked.lacks_kept_tokens(), "it may be recorded");
+    };
+    assert_eq!(back(without_tokens, is_silent), [0, 0]);
+}
+
+/// Of two intents the first one has its tokens.
+fn with_tokens_for_one(gated: GatedBatch<'_, Campaigns>) -> (AskedBatch<'_, Campaigns>, Heard) {
+    let mut answers = granted(gated.claim().unwrap(), 2);
+    answers.outcomes[1] = Outcome::Denied(0);
+    funded(gated, answers)
+}
+
+#[test]
+fn tokens_that_a_batch_gives_back_are_for_any_of_its_intents() {
+    let intent = |id: u8| format!(r#"{{"id":"{id}","user_id":"u{id}","channel":"push"}}"#);
+    let records = Campaigns(vec![intent(1), intent(2)]);
+    let decoded = decider(POLICY).decode(&records);
+    let (mut asked, _first) = with_tokens_for_one(first(&records, &decoded));
+    ask_in_vain(&mut asked);
+    assert!(!asked.lacks_kept_tokens(), "nothing was kept before");
+    let (mut asked, _second) = with_tokens_for_one(gated(&records, &decoded, asked.give_up().tokens));
+    let answer = |verdict| Some(Answer { verdict, at: now(), ahead: false });
+    asked.answer(vec![answer(AdmitVerdict::Allowed), answer(DENIED)]);
+    assert!(asked.lacks_kept_tokens(), "one set too many is kept for the first");
+}
+
+#[test]
+fn tokens_are_kept_while_a_budget_is_waited_for() {
+    let records = one();
+    let decoded = decider(POLICY).decode(&records);
+    let (mut asked, first) = with_tokens(first(&records, &decoded));
+    ask_in_vain(&mut asked);
+    let waits = gated(&records, &decoded, asked.give_up().tokens);
+    let (mut asked, second) = with_tokens(gated(&records, &decoded, waits.give_up().tokens));
+    asked.answer(vec![Some(Answer { verdict: AdmitVerdict::Allowed, at: now(), ahead: false })]);
+    asked.finish().1.committed();
+    assert_eq!([first.back(), second.back()], [1, 0]);
+}
+
+#[test]
+fn an_intent_whose_tokens_are_kept_owes_others_only_if_its_budget_is_counted_again_after_it_was_admitted() {
+    let records = one();
+    let decoded = decider(POLICY).decode(&records);
+    for (is_counted_again, why) in [(false, "its own are counted"), (true, "its own are counted no more")] {
+        let first = first(&records, &decoded);
+        let budget = first.claim().unwrap().budgets[0].clone();
+        let (mut book, number) = (TokenBook::default(), TurnNumber { run: 1, number: 1 });
+        let takes = TakeTurn { need: 1, want: 1, ..TakeTurn::look(&budget, 1) };
+        assert_eq!(book.turn("weir-0", number, &takes, now().plus(-100)).unwrap().granted, 1);
+        let (mut asked, _first) = with_tokens(first);
+        ask_in_vain(&mut asked);
+        let (mut asked, heard) = without_tokens(gated(&records, &decoded, asked.give_up().tokens));
+        asked.answer(vec![Some(Answer { verdict: AdmitVerdict::Replayed, at: now().plus(-1), ahead: false })]);
+        asked.finish().1.committed();
+        if is_counted_again {
+            book.recount(now(), budget.span, &Account::default());
+        }
+        let mut leases = Leases::new(10, 1);
+        leases.owe(heard.owed.try_iter().flatten().collect());
+        let DueTurn { number, turn, .. } = leases.due(PASSED).turns.remove(0);
+        book.turn("weir-1", number, &turn, now()).unwrap();
+        assert_eq!(book.look(&turn, now()).used, 1, "{why}");
+    }
+}

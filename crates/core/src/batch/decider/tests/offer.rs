@@ -1,0 +1,309 @@
+//! What limits gave to intents that a cap denies goes to others of the same batch.
+
+use super::*;
+use crate::{
+    history::HistoryBounds,
+    limit::{
+        budget::lease::Outcome,
+        pressure::PressureState,
+        route::routes::{Pool, Routes},
+    },
+};
+
+const INTENTS: u64 = 4_000;
+const USERS: u64 = 2_100;
+const MOST: u64 = 1_500;
+const PASSED: Duration = Duration::from_secs(100);
+
+fn now() -> Time {
+    Time::from_rfc3339("2026-11-20T09:00:00Z").unwrap()
+}
+
+/// One per user.
+fn capped(limits: &str) -> Decider {
+    let caps = "default = { caps = [{ name = \"once\", limit = 1, window = \"1h\" }] }";
+    let policy =
+        parse_policy("p.toml", &format!("version = \"1\"\n{caps}\n{limits}"), Format::Toml, 86_400_000).unwrap();
+    Decider { policy: Current::new(Arc::new(policy)), ..decider("") }
+}
+
+/// Intents of users in no order.
+fn intents() -> Campaigns {
+    let mut random = 1_u64;
+    let value = |id| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        format!(r#"{{"id":"{id}","user_id":"{}","channel":"push"}}"#, (random >> 33) % USERS)
+    };
+    Campaigns((0..INTENTS).map(value).collect())
+}
+
+fn store() -> EmbeddedStore {
+    EmbeddedStore::new(HistoryBounds { retention_ms: 86_400_000, max_entries: 100 })
+}
+
+/// Decides a batch as a lane does: what is settled, and how many are approved.
+fn decide<'b>(mut asked: AskedBatch<'b, Campaigns>) -> (DecidedBatch<'b, Campaigns>, Settlement, u64) {
+    let store = store();
+    ask(&store, &mut asked, now());
+    let mut offers = 0;
+    while offers < MOST_OFFERS && asked.offer() {
+        assert!(ask(&store, &mut asked, now()) > 0);
+        offers += 1;
+    }
+    assert!(offers > 1, "{offers} offers");
+    let (decided, settlement) = asked.finish();
+    let approved = (0..INTENTS as usize).filter(|index| decided.decision(*index).verdict.is_approved()).count();
+    (decided, settlement, approved as u64)
+}
+
+/// The answers to a claim of a budget that has so many tokens left, of a ledger that has no more.
+fn answers(claim: &Claim, left: u64) -> Answers {
+    let mut leases = Leases::new(10, 1);
+    assert_eq!(leases.claim(Ticket(0), claim, PASSED), Claimed::Pending);
+    for granted in [left, 0] {
+        // What it has granted is asked for once more where it is far too little.
+        let Some(call) = leases.due(PASSED).turns.pop().map(|turn| turn.call) else { break };
+        let (free_in_ms, counted_for_ms, count_id) = (None, 1_000, CountId(1));
+        let answer = TakeAnswer { granted, used: left, leased: left, bucket: 0, free_in_ms, counted_for_ms, count_id };
+        leases.answered(call, Ok(answer), PASSED, PASSED);
+    }
+    match leases.claim(Ticket(0), claim, PASSED) {
+        Claimed::Answered(answers) => answers,
+        Claimed::Pending => panic!("it is pending"),
+    }
+}
+
+fn budget(selection: &str) -> String {
+    format!("[[budgets]]\nname = \"spring\"\nlimit = {MOST}\ntotal = true\nbest_effort = true\n{selection}")
+}
+
+/// The batch by a decider whose budget has [`MOST`] tokens left.
+fn funded_batch<'b>(
+    decider: &Decider,
+    batch: DecodedBatch<'b, Campaigns>,
+    read_before: ReadBefore,
+) -> (AskedBatch<'b, Campaigns>, Heard) {
+    let ground = Ground { passed: PASSED, budgets: Some(PATIENCE), read_before, ..ground(now()) };
+    let gated = decider.begin(batch, ground);
+    let answers = answers(gated.claim().unwrap(), MOST);
+    funded(gated, answers)
+}
+
+#[test]
+fn tokens_that_come_back_in_a_batch_are_spent_in_it() {
+    let (decider, records) = (capped(&budget("")), intents());
+    let decoded = decider.decode(&records);
+    let batch = DecodedBatch { records: &records, decoded: &decoded };
+    let (asked, heard) = funded_batch(&decider, batch, ReadBefore::none());
+    let (mut decided, settlement, approved) = decide(asked);
+    assert!((1_480..=MOST).contains(&approved), "{approved} of {MOST}");
+    // Each token is spent once or goes back, whatever becomes of the commit: all is recorded.
+    drop(settlement);
+    assert_eq!(heard.back(), MOST - approved);
+    let (_, tally) = decided.outputs(&|_| None);
+    let [(_, [spent, returned, _])] = &tally.budget_tokens[..] else { panic!("{:?}", tally.budget_tokens) };
+    assert_eq!((*spent, *returned), (approved, MOST - approved));
+}
+
+#[test]
+fn what_a_spent_budget_denied_and_the_store_was_asked_for_gets_tokens_too() {
+    let (decider, records) = (capped(&budget("")), intents());
+    let decoded = decider.decode(&records);
+    let batch = DecodedBatch { records: &records, decoded: &decoded };
+    // The store is asked for what the budget denies, too: it was read before.
+    let (_, _, approved) = decide(funded_batch(&decider, batch, ReadBefore::All).0);
+    assert!((1_480..=MOST).contains(&approved), "{approved} of {MOST}");
+}
+
+#[test]
+fn what_gets_tokens_late_is_judged_by_its_own_caps() {
+    let caps = ["push", "email"]
+        .map(|channel| format!("{{ name = \"{channel}\", limit = 1, window = \"1h\", channel = \"{channel}\" }}"));
+    let text = format!("version = \"1\"\ndefault = {{ caps = [{}] }}\n{}", caps.join(", "), budget(""));
+    let policy = parse_policy("p.toml", &text, Format::Toml, 86_400_000).unwrap();
+    let decider = Decider { policy: Current::new(Arc::new(policy)), ..decider("") };
+    let store = store();
+    let had = Campaigns(vec![to("v", "email", 9)]);
+    let decoded = decider.decode(&had);
+    let batch = DecodedBatch { records: &had, decoded: &decoded };
+    ask(&store, &mut decider.begin(batch, ground(now())).ask(None), now());
+    // The second token comes back to the third intent, and then to the last one. All that the budget denies is looked up, too.
+    let sent = [("u", "push"), ("u", "push"), ("v", "email"), ("w", "email")];
+    let records = Campaigns(sent.iter().enumerate().map(|(id, (user, channel))| to(user, channel, id)).collect());
+    let decoded = decider.decode(&records);
+    let batch = DecodedBatch { records: &records, decoded: &decoded };
+    let ground = Ground { passed: PASSED, budgets: Some(PATIENCE), read_before: ReadBefore::All, ..ground(now()) };
+    let gated = decider.begin(batch, ground);
+    let answers = answers(gated.claim().unwrap(), 2);
+    let (mut asked, _heard) = funded(gated, answers);
+    ask(&store, &mut asked, now());
+    for _ in 0..2 {
+        assert!(asked.offer());
+        ask(&store, &mut asked, now());
+    }
+    let (decided, _) = asked.finish();
+    let approved = [0, 1, 2, 3].map(|index| decided.decision(index).verdict.is_approved());
+    assert_eq!(approved, [true, false, false, true]);
+}
+
+#[test]
+fn a_batch_that_only_asks_puts_all_its_tokens_back_at_once() {
+    let (decider, records) = (capped(&budget("")), intents());
+    let decoded = decider.decode(&records);
+    let batch = DecodedBatch { records: &records, decoded: &decoded };
+    let (mut asked, heard) = funded_batch(&decider, batch, ReadBefore::none());
+    asked.put_back();
+    assert_eq!(heard.back(), MOST);
+    ask(&store(), &mut asked, now());
+    drop(asked.finish());
+    assert_eq!(heard.back(), 0, "they are not put back again");
+}
+
+#[test]
+fn no_intent_takes_from_a_budget_that_nobody_has_asked() {
+    let (decider, records) = (capped(&budget("")), intents());
+    let decoded = decider.decode(&records);
+    let batch = DecodedBatch { records: &records, decoded: &decoded };
+    let ground = Ground { passed: PASSED, budgets: Some(PATIENCE), ..ground(now()) };
+    let asked = decider.begin(batch, ground).ask(None);
+    assert!((0..decoded.len()).all(|record| asked.fate(record).waits()));
+}
+
+#[test]
+fn permits_that_come_back_in_a_batch_are_used_in_it() {
+    let route = "[[routes]]\nname = \"push\"\nchannel = \"push\"\nconsumer_group = \"g\"\nwhen_full = \"suppress\"\n";
+    let (routes, records) = (Routes::new(), intents());
+    let state = routes.state("push");
+    state.grant(MOST, 0, PASSED + Duration::from_secs(3));
+    let decider = Decider { routes: Some(routes), ..capped(route) };
+    let decoded = decider.decode(&records);
+    let batch = DecodedBatch { records: &records, decoded: &decoded };
+    let asked = decider.begin(batch, Ground { passed: PASSED, ..ground(now()) }).ask(None);
+    let (_, settlement, approved) = decide(asked);
+    assert!((1_480..=MOST).contains(&approved), "{approved} of {MOST}");
+    assert_eq!(settlement.permits(), approved);
+    assert_eq!(state.left(Pool::General, PASSED), MOST - approved);
+}
+
+/// What is sent to a user on a channel.
+fn to(user: &str, channel: &str, id: usize) -> String {
+    format!(r#"{{"id":"{id}{channel}","user_id":"{user}","channel":"{channel}"}}"#)
+}
+
+/// A decider with so many places for users who are not active, and a store in which some have had their one.
+fn pressed(places: u64, had: &[&str]) -> (Decider, Arc<PressureState>, EmbeddedStore) {
+    pressed_and("", places, had)
+}
+
+/// The same with more of a policy.
+fn pressed_and(more: &str, places: u64, had: &[&str]) -> (Decider, Arc<PressureState>, EmbeddedStore) {
+    let decider = capped(&format!("[pressure]\nmax_active_users = 1000\nchannel = \"push\"\n{more}"));
+    let (pressure, _) = Pressure::new();
+    let state = Arc::new(PressureState::new(decider.policy.get().pressure.as_ref().unwrap()));
+    state.places.add(places);
+    pressure.replace(Some(Arc::clone(&state)));
+    let (decider, store) = (Decider { pressure: Some(pressure), ..decider }, store());
+    let had = Campaigns(had.iter().enumerate().map(|(id, user)| to(user, "sms", id)).collect());
+    let decoded = decider.decode(&had);
+    let batch = DecodedBatch { records: &had, decoded: &decoded };
+    ask(&store, &mut decider.begin(batch, ground(now())).ask(None), now());
+    (decider, state, store)
+}
+
+/// Which of these are approved of a batch of pushes, which is offered once what came back.
+fn approved_pushes((decider, store): (&Decider, &EmbeddedStore), users: &[&str]) -> Vec<usize> {
+    let records = Campaigns(users.iter().enumerate().map(|(id, user)| to(user, "push", id)).collect());
+    let decoded = decider.decode(&records);
+    let batch = DecodedBatch { records: &records, decoded: &decoded };
+    let mut asked = decider.begin(batch, ground(now())).ask(None);
+    ask(store, &mut asked, now());
+    assert!(asked.offer());
+    ask(store, &mut asked, now());
+    assert!(!asked.offer(), "no place is left, or nobody needs one");
+    let (decided, _) = asked.finish();
+    (0..users.len()).filter(|index| decided.decision(*index).verdict.is_approved()).collect()
+}
+
+/// Users who have had their one, and are not active, take places in vain.
+#[test]
+fn places_that_come_back_in_a_batch_are_taken_in_it() {
+    let users: Vec<String> = (0..20).map(|number| format!("u{number}")).collect();
+    let users: Vec<&str> = users.iter().map(String::as_str).collect();
+    let (decider, state, store) = pressed(10, &users[..8]);
+    assert_eq!(approved_pushes((&decider, &store), &users), (8..18).collect::<Vec<_>>());
+    assert_eq!((state.places.left(), state.places.held()), (0, 0));
+}
+
+#[test]
+fn a_user_who_gets_a_place_that_came_back_needs_one_for_all_intents() {
+    let (decider, state, store) = pressed(1, &["o"]);
+    // The place of the first goes to the second, whose other one a cap denies: no place is left for the third.
+    assert_eq!(approved_pushes((&decider, &store), &["o", "u", "u", "o", "v"]), [1]);
+    assert_eq!((state.places.left(), state.places.held()), (0, 0));
+}
+
+#[test]
+fn what_comes_back_of_one_limit_is_not_given_to_an_intent_that_lacks_another() {
+    let route = "[[routes]]\nname = \"push\"\nchannel = \"push\"\nconsumer_group = \"g\"\nwhen_full = \"suppress\"\n";
+    let routes = Routes::new();
+    routes.state("push").grant(2, 0, PASSED + Duration::from_secs(3));
+    let decider = Decider { routes: Some(routes), ..capped(&format!("{}{route}", budget("campaign = \"a\"\n"))) };
+    let value = |(id, (user, campaign)): (usize, &(&str, &str))| {
+        format!(r#"{{"id":"{id}","user_id":"{user}","channel":"push","campaign":"{campaign}"}}"#)
+    };
+    // The second is denied by the cap: its permit comes back, and no token. The third needs one, the last does not.
+    let users = [("u", "b"), ("u", "b"), ("v", "a"), ("w", "b")];
+    let records = Campaigns(users.iter().enumerate().map(value).collect());
+    let decoded = decider.decode(&records);
+    let batch = DecodedBatch { records: &records, decoded: &decoded };
+    let gated = decider.begin(batch, Ground { passed: PASSED, budgets: Some(PATIENCE), ..ground(now()) });
+    let outcomes = vec![Outcome::Granted; gated.claim().unwrap().wants.len()];
+    let answers = Answers { outcomes, spent: vec![None], leases: vec![None], counted_for_ms: vec![None] };
+    let (store, (mut asked, _heard)) = (store(), funded(gated, answers));
+    ask(&store, &mut asked, now());
+    assert!(asked.offer());
+    ask(&store, &mut asked, now());
+    let (decided, _) = asked.finish();
+    let approved = [0, 1, 2, 3].map(|index| decided.decision(index).verdict.is_approved());
+    assert_eq!(approved, [true, false, false, true]);
+}
+
+#[test]
+fn what_comes_back_is_given_to_no_intent_that_a_later_one_of_its_user_was_asked_before() {
+    let route = "[[routes]]\nname = \"push\"\nchannel = \"push\"\nconsumer_group = \"g\"\nwhen_full = \"suppress\"\n";
+    let routes = Routes::new();
+    routes.state("push").grant(1, 0, PASSED + Duration::from_secs(3));
+    let decider = Decider { routes: Some(routes), ..capped(route) };
+    // The first push of `w` has the permit, and the cap denies it. The sms of `u` needs none.
+    let sent = [("w", "sms"), ("w", "push"), ("u", "push"), ("u", "sms"), ("v", "push")];
+    let records = Campaigns(sent.iter().enumerate().map(|(id, (user, channel))| to(user, channel, id)).collect());
+    let decoded = decider.decode(&records);
+    let batch = DecodedBatch { records: &records, decoded: &decoded };
+    let (store, mut asked) = (store(), decider.begin(batch, Ground { passed: PASSED, ..ground(now()) }).ask(None));
+    assert_eq!(ask(&store, &mut asked, now()), 3);
+    assert!(asked.offer());
+    assert_eq!(ask(&store, &mut asked, now()), 1);
+    assert!(!asked.offer(), "the permit is used");
+    let (decided, _) = asked.finish();
+    let approved = [0, 1, 2, 3, 4].map(|index| decided.decision(index).verdict.is_approved());
+    assert_eq!(approved, [true, false, false, true, true]);
+}
+
+#[test]
+fn what_comes_back_is_offered_where_it_is_a_hundredth_of_what_was_given_or_more() {
+    let decider = capped(&budget(""));
+    for (given, is_offered) in [(100, true), (101, false)] {
+        // The second of the first user is denied by the cap, and the last one by the budget.
+        let users = (0..given).map(|user: usize| user.saturating_sub(1)).chain([given]);
+        let records = Campaigns(users.enumerate().map(|(id, user)| to(&user.to_string(), "push", id)).collect());
+        let decoded = decider.decode(&records);
+        let batch = DecodedBatch { records: &records, decoded: &decoded };
+        let gated = decider.begin(batch, Ground { passed: PASSED, budgets: Some(PATIENCE), ..ground(now()) });
+        let answers = answers(gated.claim().unwrap(), given as u64);
+        let (mut asked, heard) = funded(gated, answers);
+        ask(&store(), &mut asked, now());
+        assert_eq!(asked.offer(), is_offered, "one of {given}");
+        drop(asked);
+        assert_eq!(heard.back(), 1, "all others are recorded");
+    }
+}

@@ -1,0 +1,105 @@
+//! Writes dead letters, so that each fits into its topic.
+
+use super::record::{Destination, Kept, OurHeaders, Output, OutputValue, RecordView};
+use crate::{
+    basis::origin::Origin,
+    batch::sizes::OutputLimits,
+    decision::room::RECORD_BYTES,
+    deferral::Deferral,
+    intent::dead_letter::{Carries, DeadLetter, DeadLetterReason},
+};
+
+/// The dead letter of a record whose key and headers take so many bytes, and its reason.
+///
+/// A dead letter must be writable, or one record would stop its partition for good: where it does not fit with its value it is
+/// `too_large` and goes without it, then without the consumed headers, then without the key. Reason and origin always stay.
+#[must_use]
+pub fn dead_letter(
+    letter: &DeadLetter,
+    record: &RecordView<'_>,
+    (topic, bytes_beside): (&str, usize),
+    limits: &OutputLimits,
+) -> (Output, DeadLetterReason) {
+    let limit_bytes = limits.get(Destination::DeadLetters);
+    let fits = |output: &Output| (RECORD_BYTES + output.content_bytes(record, bytes_beside)) as u64 <= limit_bytes;
+    let came = || Origin { topic, partition: record.partition, offset: record.offset };
+    let origin = record.deferral.map_or_else(came, Deferral::origin);
+    let whole =
+        Output { to: Destination::DeadLetters, value: OutputValue::AsItCame, headers: headers(letter, &origin) };
+    let headers = match letter.carries {
+        Carries::Value if fits(&whole) => return (whole, letter.reason),
+        Carries::Value => {
+            let value_bytes = record.value.map_or(0, <[u8]>::len);
+            headers(&letter.without_value(value_bytes, limit_bytes), &origin)
+        }
+        Carries::NoValue => whole.headers,
+    };
+    let mut output = Output { to: Destination::DeadLetters, value: OutputValue::Dropped(Kept::KeyAndHeaders), headers };
+    for less in [Kept::Key, Kept::Nothing] {
+        if fits(&output) {
+            break;
+        }
+        output.value = OutputValue::Dropped(less);
+    }
+    (output, DeadLetterReason::TooLarge)
+}
+
+fn headers(letter: &DeadLetter, origin: &Origin<'_>) -> OurHeaders {
+    letter.headers(origin).into_iter().map(|(name, value)| (name.as_str(), value.into_owned())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        batch::record::Headers,
+        intent::{decode::decode, fields::FieldMap},
+    };
+
+    /// One header of so many bytes.
+    struct One(Vec<u8>);
+
+    impl Headers for One {
+        fn header(&self, index: usize) -> Option<(&[u8], Option<&[u8]>)> {
+            (index == 0).then_some((b"h".as_slice(), Some(self.0.as_slice())))
+        }
+    }
+
+    /// What becomes of an invalid record whose value, key and header have so many bytes, where the topic takes 10,000.
+    fn of(value: usize, key: usize, header: usize) -> (OutputValue, &'static str, u64) {
+        let (value, key, header) = (vec![b'?'; value], vec![b'k'; key], One(vec![b'h'; header]));
+        let record = RecordView {
+            key: Some(&key),
+            value: Some(&value),
+            partition: 3,
+            offset: 1234,
+            timestamp: None,
+            headers: &header,
+            deferral: None,
+        };
+        let letter = decode(Some(&value), [], &FieldMap::default()).unwrap_err();
+        let limits = OutputLimits::default();
+        limits.set(Destination::DeadLetters, 10_000);
+        let beside = key.len() + header.0.len() + 11;
+        let (output, reason) = dead_letter(&letter, &record, ("send-intents", beside), &limits);
+        let told = |name: &str| output.headers.iter().any(|(known, value)| *known == "weir-reason" && value == name);
+        assert!(told(reason.as_str()), "{:?}", output.headers);
+        let bytes = (RECORD_BYTES + output.content_bytes(&record, beside)) as u64;
+        (output.value, reason.as_str(), bytes)
+    }
+
+    #[test]
+    fn a_dead_letter_drops_value_then_headers_then_key_until_it_fits() {
+        for (value, key, header, expected) in [
+            (9_000, 10, 10, (OutputValue::AsItCame, "not_json")),
+            (9_900, 10, 10, (OutputValue::Dropped(Kept::KeyAndHeaders), "too_large")),
+            (9_900, 10, 9_900, (OutputValue::Dropped(Kept::Key), "too_large")),
+            (10, 10, 20_000, (OutputValue::Dropped(Kept::Key), "too_large")),
+            (10, 20_000, 10, (OutputValue::Dropped(Kept::Nothing), "too_large")),
+        ] {
+            let (got, reason, bytes) = of(value, key, header);
+            assert_eq!((got, reason), expected, "{value} {key} {header}");
+            assert!(bytes <= 10_000, "{bytes}");
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Which intents are deferred, why and until when.
+
+use super::Grounds;
+use crate::{
+    basis::{shard::UserHash, time::Time},
+    decision::verdict::{Cause, Suppressed, Verdict},
+    deferral::{DeferReason, Deferral, wheel::rounded},
+    policy::Action,
+};
+
+/// How long an intent is deferred whose history is unavailable, in milliseconds: a minute, and twice as long with each further
+/// deferral, up to a quarter of an hour. A record has one count, of all its deferrals: what quiet hours deferred before waits a minute
+/// first as well, and goes on as if it had been deferred so before.
+pub(super) fn unavailable_for_ms(before: Option<&Deferral>) -> i64 {
+    const MINUTE_MS: i64 = 60 * 1000;
+    let times = before.filter(|before| before.why == DeferReason::Unavailable).map_or(0, |before| before.count);
+    (MINUTE_MS << times.min(4)).min(15 * MINUTE_MS)
+}
+
+impl Grounds<'_> {
+    /// Why and until when an intent is deferred that got this verdict at `now`; `None` where the verdict stands.
+    pub(crate) fn to_defer(
+        self,
+        (segment, user): (Option<&str>, UserHash),
+        verdict: &Verdict<'_>,
+        now: Time,
+    ) -> Option<(DeferReason, Time)> {
+        let Verdict::Suppressed(Suppressed { cause, eligible_at }) = *verdict else { return None };
+        let policy = self.eval.policy();
+        let cap_defers = |name: &str| {
+            let caps = policy.caps_of(segment).list();
+            caps.iter().any(|cap| *cap.name == *name && cap.action == Action::Defer)
+        };
+        let budget_defers =
+            |name: &str| policy.budgets.iter().any(|of| *of.name == *name && of.when_spent == Action::Defer);
+        let pressure_defers = policy.pressure.as_ref().filter(|rule| rule.action == Action::Defer);
+        let (why, at) = match (cause, &policy.quiet_hours) {
+            (Cause::TooEarly, _) => (DeferReason::TooEarly, eligible_at?),
+            (Cause::QuietHours, Some(quiet)) if quiet.action() == Action::Defer => {
+                (DeferReason::QuietHours, eligible_at?.plus(quiet.spread_of(user)))
+            }
+            (Cause::Cap(cap), _) if cap_defers(cap.name) => (DeferReason::Cap, eligible_at?),
+            (Cause::Budget(budget), _) if budget_defers(budget.name) => (DeferReason::Budget, eligible_at?),
+            (Cause::Pressure, _) => (DeferReason::Pressure, eligible_at?.plus(pressure_defers?.spread_of(user, now))),
+            (
+                Cause::Cap(_)
+                | Cause::Budget(_)
+                | Cause::QuietHours
+                | Cause::Duplicate
+                | Cause::Stopped
+                | Cause::Expired
+                | Cause::Capacity
+                | Cause::Unavailable,
+                _,
+            ) => return None,
+        };
+        let due = rounded(at);
+        let most_ms = policy.defer_max_ms.min(self.decider.limits.deferrable_ms());
+        (due <= now.plus(most_ms)).then_some((why, due))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_further_deferral_of_what_is_unavailable_is_twice_as_long_up_to_a_quarter_of_an_hour() {
+        let minutes = |before: Option<&Deferral>| unavailable_for_ms(before) / 60_000;
+        assert_eq!(minutes(None), 1);
+        let series: Vec<i64> =
+            (1..6).map(|count| minutes(Some(&Deferral::sample(DeferReason::Unavailable, count)))).collect();
+        assert_eq!(series, [2, 4, 8, 15, 15]);
+        assert_eq!(minutes(Some(&Deferral::sample(DeferReason::Unavailable, u32::MAX))), 15);
+        assert_eq!(minutes(Some(&Deferral::sample(DeferReason::QuietHours, 7))), 1, "for the first time");
+    }
+}

@@ -1,0 +1,204 @@
+use std::{sync::Arc, time::Duration};
+
+use super::*;
+use crate::{
+    basis::{current::Current, document::Format},
+    batch::{
+        decider::{DecodedBatch, Ground, Takes, Times},
+        record::{Headers, ReadBefore},
+    },
+    decision::decision_header::with_retry,
+    intent::fields::FieldMap,
+    policy::file::parse_policy,
+    segment::{SegmentSet, UserIdKind, UserIds},
+};
+
+const DECISION: &str =
+    r#"{"verdict":"approved","decided_at":"2026-11-20T09:00:00.000Z","policy_version":"1","segments_version":"1"}"#;
+const POLICY: &str = "version = \"1\"\ndefault = { caps = \"unlimited\" }\nmax_age = \"2h\"\n[[stop]]\ncampaign = \"spring\"\n\
+                      [[routes]]\nname = \"email\"\nchannel = \"email\"\nrate = 5\nmax_attempts = 3\nwhen_full = \"suppress\"\n";
+
+fn time(text: &str) -> Time {
+    Time::from_rfc3339(text).unwrap()
+}
+
+fn decider(policy: &str) -> Decider {
+    let policy = parse_policy("p.toml", policy, Format::Toml, 86_400_000).unwrap();
+    let set = SegmentSet::new("s".to_owned(), UserIds::new(UserIdKind::U32, ""), Vec::new());
+    Decider {
+        topic: "retries".into(),
+        fields: Arc::new(FieldMap::default()),
+        segments: Current::new(Arc::new(set)),
+        policy: Current::new(Arc::new(policy)),
+        limits: Arc::default(),
+        wheel: None,
+        pressure: None,
+        routes: None,
+        approved_by_channel: Arc::default(),
+    }
+}
+
+/// One record: its value, its headers, and its deferral.
+struct One {
+    value: String,
+    headers: Vec<(&'static str, String)>,
+    deferral: Option<Deferral>,
+}
+
+impl Headers for One {
+    fn header(&self, index: usize) -> Option<(&[u8], Option<&[u8]>)> {
+        self.headers.get(index).map(|(name, value)| (name.as_bytes(), Some(value.as_bytes())))
+    }
+}
+
+impl Records for One {
+    fn len(&self) -> usize {
+        1
+    }
+
+    fn get(&self, _: usize) -> RecordView<'_> {
+        let (value, deferral) = (Some(self.value.as_bytes()), self.deferral.as_ref());
+        RecordView { key: None, value, partition: 3, offset: 7, timestamp: None, headers: self, deferral }
+    }
+}
+
+fn approved(more: &str, retry: u32) -> One {
+    let decision = if retry == 0 { DECISION.to_owned() } else { with_retry(DECISION.as_bytes(), retry).unwrap() };
+    let forged = ("weir-decision", with_retry(DECISION.as_bytes(), 99).unwrap());
+    let value = format!(r#"{{"id":"i","user_id":"u"{more}}}"#);
+    One { value, headers: vec![forged, ("weir-decision", decision), ("trace", "t".to_owned())], deferral: None }
+}
+
+/// What becomes of a record: the headers of the output, and where it goes.
+fn tried(policy: &str, record: &One, now: Time) -> (Destination, OutputValue, Vec<(String, String)>) {
+    let (outputs, _) = try_again(&decider(policy), record, Wheel { shares: 1 }, now);
+    let [output] = outputs.try_into().unwrap();
+    let Output { to, value, headers } = output;
+    (to, value, headers.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect())
+}
+
+fn why(policy: &str, record: &One, now: Time) -> Option<String> {
+    let (to, value, headers) = tried(policy, record, now);
+    match to {
+        Destination::Undelivered => {
+            assert_eq!((value, headers.len()), (OutputValue::AsItCame, 1));
+            Some(headers[0].1.clone())
+        }
+        Destination::Deferred(_) => None,
+        Destination::Approved(_)
+        | Destination::Suppressed
+        | Destination::DeadLetters
+        | Destination::Waiting { .. }
+        | Destination::Nowhere => panic!("{to:?}"),
+    }
+}
+
+#[test]
+fn waits_grow_from_a_minute_to_an_hour_and_are_spread() {
+    for (retry, minutes) in [(1, 1), (2, 2), (3, 4), (6, 32), (7, 60), (8, 60), (u32::MAX, 60)] {
+        let waits: Vec<i64> = (0..2_000).map(|id| wait_ms(retry, IdHash(id))).collect();
+        let bound = minutes * MINUTE_MS;
+        assert!(waits.iter().all(|wait| (1..=bound).contains(wait)), "{retry}");
+        let mean = waits.iter().sum::<i64>() / 2_000;
+        assert!((mean - bound / 2).abs() < bound / 20, "{retry}: {mean}");
+        assert_eq!(wait_ms(retry, IdHash(5)), waits[5]);
+    }
+}
+
+#[test]
+fn a_failed_delivery_is_deferred_with_its_number_in_place_of_the_one_before() {
+    let now = time("2026-11-20T09:10:00Z");
+    for retry in [0, 3] {
+        let (to, value, headers) = tried(POLICY, &approved("", retry), now);
+        assert!(matches!(to, Destination::Deferred(_)), "{to:?}");
+        assert_eq!(value, OutputValue::WithoutDecision);
+        let [(name, decision), ours @ ..] = headers.as_slice() else { panic!("{headers:?}") };
+        let expected = with_retry(DECISION.as_bytes(), retry + 1).unwrap();
+        assert_eq!((name.as_str(), decision), ("weir-decision", &expected));
+        let ours: Vec<_> = ours.iter().map(|(name, value)| (name.as_bytes(), Some(value.as_bytes()))).collect();
+        let deferral = Deferral::of(ours.try_into().unwrap()).unwrap();
+        assert!(deferral.is_until_retry());
+        assert_eq!((deferral.first_at, deferral.count), (time("2026-11-20T09:00:00Z"), retry + 1));
+        assert_eq!((deferral.origin().topic, deferral.partition, deferral.offset), ("retries", 3, 7));
+        let wait = deferral.due.millis() - now.millis();
+        assert!(wait > 0 && wait <= (1 << retry) * MINUTE_MS + MINUTE_MS && deferral.due.millis() % MINUTE_MS == 0);
+    }
+}
+
+#[test]
+fn a_delivery_is_given_up_after_its_attempts_or_where_its_intent_has_ended() {
+    let now = time("2026-11-20T09:10:00Z");
+    let of = |more: &str, retry| why(POLICY, &approved(more, retry), now);
+    let attempts = Some("attempts".to_owned());
+    assert_eq!([of("", 3), of("", 4), of("", 9)], [None, attempts.clone(), attempts.clone()], "5 attempts");
+    let email = r#","channel":"email""#;
+    assert_eq!([of(email, 1), of(email, 2)], [None, attempts], "the route's 3");
+    let (stopped, expired) = (Some("stopped".to_owned()), Some("expired".to_owned()));
+    assert_eq!(of(r#","campaign":"spring""#, 0), stopped);
+    assert_eq!(of(r#","expires_at":"2026-11-20T09:10:00Z""#, 0), expired, "before its retry");
+    assert_eq!(of(r#","expires_at":"2026-11-20T09:12:01Z""#, 0), None);
+    let late = time("2026-11-20T10:59:59Z");
+    assert_eq!(why(POLICY, &approved("", 0), late), expired, "its age counts from its decision");
+    let shadow = format!("shadow = true\n{POLICY}");
+    assert_eq!(why(&shadow, &approved(r#","campaign":"spring""#, 0), late), None, "nothing is kept back");
+    assert_eq!(why(&shadow, &approved("", 4), now), Some("attempts".to_owned()));
+}
+
+#[test]
+fn each_failed_delivery_counts_for_its_route() {
+    let now = time("2026-11-20T09:10:00Z");
+    let failed = |more, retry| try_again(&decider(POLICY), &approved(more, retry), Wheel { shares: 1 }, now).1.failed;
+    let email = r#","channel":"email""#;
+    for retry in [0, 9] {
+        assert_eq!(failed(email, retry), [(Arc::from("email"), 1)], "tried again, or given up");
+        assert_eq!(failed("", retry), [], "no route");
+    }
+}
+
+#[test]
+fn what_is_no_approved_record_becomes_a_dead_letter() {
+    let now = time("2026-11-20T09:10:00Z");
+    let reason = |record: &One| {
+        let (to, _, headers) = tried(POLICY, record, now);
+        assert_eq!(to, Destination::DeadLetters);
+        headers.into_iter().find(|(name, _)| name == "weir-reason").unwrap().1
+    };
+    let without = One { headers: vec![("trace", "t".to_owned())], ..approved("", 0) };
+    assert_eq!(reason(&without), "missing_field");
+    let changed = One { headers: vec![("weir-decision", "{}".to_owned())], ..approved("", 0) };
+    assert_eq!(reason(&changed), "wrong_type");
+    let no_user = One { value: r#"{"id":"i"}"#.to_owned(), ..approved("", 0) };
+    assert_eq!(reason(&no_user), "missing_field");
+}
+
+/// What becomes of a deferred delivery when it is due.
+fn released(policy: &str, more: &str, now: Time) -> (Destination, Vec<String>) {
+    let mut record = approved(more, 1);
+    let (due, first_at) = (time("2026-11-20T09:11:00Z"), time("2026-11-20T09:00:00Z"));
+    record.deferral = Some(Deferral { due, first_at, ..Deferral::sample(DeferReason::Retry, 1) });
+    let decider = decider(policy);
+    let decoded = decider.decode(&record);
+    let ground = Ground {
+        times: Times::One(now),
+        passed: Duration::ZERO,
+        read_before: ReadBefore::none(),
+        takes: Takes::FromPools,
+        budgets: None,
+    };
+    let asked = decider.begin(DecodedBatch { records: &record, decoded: &decoded }, ground).ask(None);
+    assert!(asked.requests().requests.is_empty(), "the store is not asked");
+    let (outputs, _) = asked.finish().0.outputs(&|_| None);
+    assert_eq!(outputs[0].value, OutputValue::AsItCame);
+    (outputs[0].to, outputs[0].headers.iter().map(|(_, value)| value.clone()).collect())
+}
+
+#[test]
+fn a_retry_that_is_due_is_approved_as_it_is_unless_it_has_ended() {
+    let quiet = "\n[quiet_hours]\nfrom = \"08:00\"\nto = \"20:00\"\naction = \"suppress\"\n";
+    let (due, policy) = (time("2026-11-20T09:11:00Z"), format!("{POLICY}{quiet}"));
+    assert_eq!(released(&policy, "", due), (Destination::APPROVED, Vec::new()), "quiet hours are not asked");
+    let undelivered = |why: &str| (Destination::Undelivered, vec![why.to_owned()]);
+    assert_eq!(released(&policy, r#","campaign":"spring""#, due), undelivered("stopped"));
+    assert_eq!(released(&policy, r#","expires_at":"2026-11-20T09:11:00Z""#, due), undelivered("expired"));
+    assert_eq!(released(&policy, "", time("2026-11-20T11:00:01Z")), undelivered("expired"), "max_age");
+}

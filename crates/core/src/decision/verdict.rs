@@ -1,0 +1,257 @@
+//! What became of an intent, as the outside is told.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+pub use crate::policy::Counts;
+use crate::{
+    basis::{origin::Origin, time::Time},
+    deferral::DeferReason,
+};
+
+/// Why an intent is suppressed.
+///
+/// Later versions may add reasons: ignore unknown ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SuppressReason {
+    /// A cap of the user's segment denies it.
+    Cap,
+    /// A budget of the policy is spent.
+    Budget,
+    /// This id was approved for this user before.
+    Duplicate,
+    /// A `[[stop]]` of the policy matches it.
+    Stopped,
+    /// It is past `expires_at`, or older than the policy's `max_age`.
+    Expired,
+    /// `not_before` is in the future, and it cannot be deferred until then.
+    TooEarly,
+    /// It is in quiet hours in the user's time zone.
+    QuietHours,
+    /// Too many users are active, and this one is not (`[pressure]` of the policy).
+    Pressure,
+    /// Its route takes no more now (`[[routes]]` of the policy), or it has waited for that for 72 h.
+    Capacity,
+    /// The user's history is unavailable or lost, and the policy suppresses meanwhile.
+    Unavailable,
+}
+
+impl SuppressReason {
+    pub const ALL: [Self; 10] = [
+        Self::Cap,
+        Self::Budget,
+        Self::Duplicate,
+        Self::Stopped,
+        Self::Expired,
+        Self::TooEarly,
+        Self::QuietHours,
+        Self::Pressure,
+        Self::Capacity,
+        Self::Unavailable,
+    ];
+
+    /// The word for it in envelopes, headers and metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Cap => "cap",
+            Self::Budget => "budget",
+            Self::Duplicate => "duplicate",
+            Self::Stopped => "stopped",
+            Self::Expired => "expired",
+            Self::TooEarly => "too_early",
+            Self::QuietHours => "quiet_hours",
+            Self::Pressure => "pressure",
+            Self::Capacity => "capacity",
+            Self::Unavailable => "unavailable",
+        }
+    }
+}
+
+/// What a cap looks back over, as a policy writes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CapSpan<'a> {
+    /// A sliding window's length, such as `24h`.
+    Window(&'a str),
+    /// A calendar period: `day`, `week` or `month`.
+    Per(&'a str),
+}
+
+/// The cap that denied; if several did, the one that frees last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, schemars::JsonSchema)]
+pub struct DenyingCap<'a> {
+    /// Its name in the policy.
+    pub name: &'a str,
+    /// The largest sum of costs in its window.
+    pub limit: u32,
+    /// What it looks back over.
+    #[serde(flatten)]
+    pub span: CapSpan<'a>,
+    /// The sum of costs in the window already.
+    pub used: u32,
+}
+
+/// The budget that denied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, schemars::JsonSchema)]
+pub struct DenyingBudget<'a> {
+    /// Its name in the policy.
+    pub name: &'a str,
+    /// The largest sum of costs in its window.
+    pub limit: u64,
+    /// The sum of costs in the window already, with the tokens that instances hold.
+    pub used: u64,
+}
+
+/// Why one intent is not sent, with what belongs to that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Cause<'a> {
+    Cap(DenyingCap<'a>),
+    Budget(DenyingBudget<'a>),
+    Duplicate,
+    Stopped,
+    Expired,
+    TooEarly,
+    QuietHours,
+    Pressure,
+    Capacity,
+    Unavailable,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Suppressed<'a> {
+    pub cause: Cause<'a>,
+    /// The first moment at which this cause would let the same intent through; `None` where there is none.
+    pub eligible_at: Option<Time>,
+}
+
+impl<'a> Cause<'a> {
+    #[must_use]
+    pub const fn cap(&self) -> Option<&DenyingCap<'a>> {
+        match self {
+            Self::Cap(cap) => Some(cap),
+            Self::Budget(_)
+            | Self::Duplicate
+            | Self::Stopped
+            | Self::Expired
+            | Self::TooEarly
+            | Self::QuietHours
+            | Self::Pressure
+            | Self::Capacity
+            | Self::Unavailable => None,
+        }
+    }
+
+    #[must_use]
+    pub const fn budget(&self) -> Option<&DenyingBudget<'a>> {
+        match self {
+            Self::Budget(budget) => Some(budget),
+            Self::Cap(_)
+            | Self::Duplicate
+            | Self::Stopped
+            | Self::Expired
+            | Self::TooEarly
+            | Self::QuietHours
+            | Self::Pressure
+            | Self::Capacity
+            | Self::Unavailable => None,
+        }
+    }
+}
+
+impl Suppressed<'_> {
+    #[must_use]
+    pub const fn reason(&self) -> SuppressReason {
+        match self.cause {
+            Cause::Cap(_) => SuppressReason::Cap,
+            Cause::Budget(_) => SuppressReason::Budget,
+            Cause::Duplicate => SuppressReason::Duplicate,
+            Cause::Stopped => SuppressReason::Stopped,
+            Cause::Expired => SuppressReason::Expired,
+            Cause::TooEarly => SuppressReason::TooEarly,
+            Cause::QuietHours => SuppressReason::QuietHours,
+            Cause::Pressure => SuppressReason::Pressure,
+            Cause::Capacity => SuppressReason::Capacity,
+            Cause::Unavailable => SuppressReason::Unavailable,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict<'a> {
+    Approved(Counts),
+    /// It is sent because the policy is in shadow mode; else it would not have been.
+    ShadowSuppressed(Suppressed<'a>, Counts),
+    Suppressed(Suppressed<'a>),
+}
+
+impl<'a> Verdict<'a> {
+    /// The word for it in envelopes, headers and metrics.
+    #[must_use]
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Approved(_) => "approved",
+            Self::ShadowSuppressed(..) => "shadow-suppressed",
+            Self::Suppressed(_) => "suppressed",
+        }
+    }
+
+    /// Whether it is sent.
+    #[must_use]
+    pub const fn is_approved(&self) -> bool {
+        match self {
+            Self::Approved(_) | Self::ShadowSuppressed(..) => true,
+            Self::Suppressed(_) => false,
+        }
+    }
+
+    /// Why it is not sent, or would not have been.
+    #[must_use]
+    pub const fn suppressed(&self) -> Option<&Suppressed<'a>> {
+        match self {
+            Self::Approved(_) => None,
+            Self::ShadowSuppressed(suppressed, _) | Self::Suppressed(suppressed) => Some(suppressed),
+        }
+    }
+}
+
+/// That an intent had been deferred before it was decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, schemars::JsonSchema)]
+pub struct Deferred {
+    /// Why, the last time.
+    pub why: DeferReason,
+    /// How often.
+    pub count: u32,
+    /// Milliseconds from the intent's first record to this decision.
+    pub waited_ms: u64,
+}
+
+/// A verdict with what it was based on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Decision<'a> {
+    pub verdict: Verdict<'a>,
+    pub segment: Option<&'a str>,
+    /// The time it was judged by.
+    pub decided_at: Time,
+    pub policy_version: &'a str,
+    pub segments_version: &'a str,
+    pub origin: Origin<'a>,
+    /// What came before, where the intent had been deferred.
+    pub deferred: Option<Deferred>,
+    /// The names of the budgets that it took from; empty where it took from none.
+    pub budgets: &'a [Arc<str>],
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_the_same_word_everywhere() {
+        for reason in SuppressReason::ALL {
+            assert_eq!(serde_json::to_value(reason).unwrap(), reason.as_str());
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! What was given for a field, and its reading as the field's type.
+
+use std::borrow::Cow;
+
+use super::super::{
+    dead_letter::{
+        DeadLetter,
+        DeadLetterReason::{BadTime, NotJson, NotUtf8, WrongType},
+    },
+    fields::{
+        IntentField, NameOf,
+        trie::{EventMember, FieldSlot, Trie},
+    },
+};
+use super::{
+    cloud_events::{Attributes, ContentMode},
+    json::JsonKind,
+    scan::PieceForm,
+    walk::Found,
+};
+use crate::{
+    basis::{number, time::Time, zone::Zone},
+    intent::MAX_ID_BYTES,
+};
+
+pub(super) trait FieldSource<'a> {
+    /// What stands at a field's own place, as far as nearly all intents have it. Everything else, and all that is wrong,
+    /// is for [`FieldSource::given`].
+    fn usual(&self, field: IntentField) -> Usual<'a>;
+
+    /// What was given for a field, by the data or by the event; `None` where neither has it.
+    ///
+    /// # Errors
+    /// A header that has to be read is not UTF-8.
+    fn given(&self, field: IntentField) -> Result<Option<FieldValue<'_, 'a>>, DeadLetter>;
+
+    /// The event's source, in which its own id is unique; `None` where it has none.
+    ///
+    /// # Errors
+    /// It is no text.
+    fn source(&self) -> Result<Option<Cow<'a, str>>, DeadLetter>;
+
+    /// The places at which a field is looked for, for messages.
+    fn places(&self, field: IntentField) -> String;
+
+    /// How messages call a field.
+    fn name(&self, field: IntentField) -> &'static str;
+}
+
+/// A value in JSON, and the event around it.
+pub(super) struct FieldReader<'t, 'a> {
+    pub(super) trie: &'t Trie,
+    pub(super) found: &'t Found<'t, 'a>,
+    pub(super) mode: ContentMode<'a>,
+    pub(super) name: NameOf,
+}
+
+/// What nearly all intents have at a field's place.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Usual<'a> {
+    /// Nothing, or null.
+    Absent,
+    /// A string without escapes.
+    Text(&'a str),
+    /// A number of digits alone.
+    Digits(&'a str),
+    Other,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum FoundAt {
+    Slot(FieldSlot),
+    Header(&'static str),
+}
+
+#[derive(Debug)]
+pub(super) struct FieldValue<'t, 'a> {
+    pub(super) name: &'static str,
+    pub(super) trie: &'t Trie,
+    pub(super) place: FoundAt,
+    pub(super) scalar: Scalar<'a>,
+}
+
+/// A value, as far as a field may be one.
+#[derive(Debug)]
+pub(super) enum Scalar<'a> {
+    Text(Cow<'a, str>),
+    /// A number as JSON writes it.
+    Number(&'a str),
+    /// What no field is.
+    Other(JsonKind),
+    /// An integer of a schema.
+    Integer(i128),
+    /// What no field is, by a schema, in words.
+    OfSchema(&'static str),
+}
+
+/// The source of an event: a member of the event, or a header.
+pub(super) const SOURCE: (EventMember, &str) = (EventMember::Source, "ce_source");
+
+/// What stands in for a field of an event's data: a member of the event, or a header.
+pub(super) const fn fallback(field: IntentField) -> Option<(EventMember, &'static str)> {
+    match field {
+        IntentField::Id => Some((EventMember::Id, "ce_id")),
+        IntentField::UserId => Some((EventMember::Subject, "ce_subject")),
+        IntentField::CreatedAt => Some((EventMember::Time, "ce_time")),
+        IntentField::Channel
+        | IntentField::Category
+        | IntentField::Campaign
+        | IntentField::Cost
+        | IntentField::ExpiresAt
+        | IntentField::NotBefore
+        | IntentField::Timezone => None,
+    }
+}
+
+impl<'a> FieldSource<'a> for FieldReader<'_, 'a> {
+    #[inline(always)]
+    fn usual(&self, field: IntentField) -> Usual<'a> {
+        let piece = self.found.any(FieldSlot::Field(field));
+        match piece.form {
+            PieceForm::Nothing | PieceForm::Null => Usual::Absent,
+            PieceForm::Text => Usual::Text(piece.of(self.found.text())),
+            PieceForm::Digits => Usual::Digits(piece.of(self.found.text())),
+            PieceForm::Escaped | PieceForm::Number | PieceForm::Object | PieceForm::Array | PieceForm::Boolean => {
+                Usual::Other
+            }
+        }
+    }
+
+    fn given(&self, field: IntentField) -> Result<Option<FieldValue<'_, 'a>>, DeadLetter> {
+        let name = (self.name)(field);
+        if let Some(given) = self.at(name, FieldSlot::Field(field))? {
+            return Ok(Some(given));
+        }
+        fallback(field).map_or(Ok(None), |(member, header)| self.by_event(name, member, header))
+    }
+
+    fn source(&self) -> Result<Option<Cow<'a, str>>, DeadLetter> {
+        let (member, header) = SOURCE;
+        self.by_event(member.name(), member, header)?.map(FieldValue::text).transpose()
+    }
+
+    fn places(&self, field: IntentField) -> String {
+        let first = self.trie.pointer(FieldSlot::Field(field));
+        match (fallback(field), self.mode) {
+            (None, _) => first.to_owned(),
+            (Some((member, _)), ContentMode::Structured) => {
+                format!("{first} and {}", self.trie.pointer(FieldSlot::Event(member)))
+            }
+            (Some((_, header)), ContentMode::Plain(_)) => format!("{first} and header {header}"),
+        }
+    }
+
+    fn name(&self, field: IntentField) -> &'static str {
+        (self.name)(field)
+    }
+}
+
+impl<'t, 'a> FieldReader<'t, 'a> {
+    /// What an event gives for a field that its data has not.
+    fn by_event(
+        &self,
+        name: &'static str,
+        member: EventMember,
+        header: &'static str,
+    ) -> Result<Option<FieldValue<'t, 'a>>, DeadLetter> {
+        let attributes = match self.mode {
+            ContentMode::Structured => return self.at(name, FieldSlot::Event(member)),
+            ContentMode::Plain(attributes) => attributes,
+        };
+        in_header(attributes, (member, header), name, self.trie)
+    }
+
+    fn at(&self, name: &'static str, slot: FieldSlot) -> Result<Option<FieldValue<'t, 'a>>, DeadLetter> {
+        let Some(piece) = self.found.piece(slot) else { return Ok(None) };
+        let text = self.found.text();
+        let scalar =
+            match piece.kind() {
+                // Escapes have been looked at before, so this cannot fail; should it, the record is still no intent.
+                JsonKind::String => Scalar::Text(piece.unescaped(text).ok_or_else(|| {
+                    DeadLetter::new(NotJson, "the value is not JSON: a string's escapes make no text")
+                })?),
+                JsonKind::Number => Scalar::Number(piece.of(text)),
+                kind @ (JsonKind::Object | JsonKind::Array | JsonKind::Boolean | JsonKind::Null) => Scalar::Other(kind),
+            };
+        Ok(Some(FieldValue { name, trie: self.trie, place: FoundAt::Slot(slot), scalar }))
+    }
+}
+
+/// What an attribute of an event in binary mode gives for a field.
+///
+/// # Errors
+/// It is not UTF-8.
+pub(super) fn in_header<'t, 'a>(
+    attributes: Attributes<'a>,
+    (member, header): (EventMember, &'static str),
+    name: &'static str,
+    trie: &'t Trie,
+) -> Result<Option<FieldValue<'t, 'a>>, DeadLetter> {
+    let bytes = match member {
+        EventMember::Id => attributes.id,
+        EventMember::Source => attributes.source,
+        EventMember::Subject => attributes.subject,
+        EventMember::Time => attributes.time,
+        EventMember::Data | EventMember::DataBase64 => None,
+    };
+    let Some(bytes) = bytes else { return Ok(None) };
+    let text = std::str::from_utf8(bytes)
+        .map_err(|_| DeadLetter::new(NotUtf8, format!("header {header}, read as {name}, is not UTF-8")))?;
+    Ok(Some(FieldValue { name, trie, place: FoundAt::Header(header), scalar: Scalar::Text(text.into()) }))
+}
+
+/// Whether a text is as long as an id may be.
+pub(super) fn is_sized(text: &str) -> bool {
+    (1..=MAX_ID_BYTES).contains(&text.len())
+}
+
+/// Whether a JSON number is an integer from 0 to 2^64-1, which JSON writes as weir does.
+pub(super) fn is_user_number(number: &str) -> bool {
+    number.parse::<u64>().is_ok()
+}
+
+/// The time that a JSON number gives in milliseconds since 1970.
+pub(super) fn millis(number: &str) -> Option<Time> {
+    number.parse().ok().and_then(Time::from_millis)
+}
+
+/// Whether digits are so few that their value is below 2^64.
+pub(super) fn is_short(digits: &str) -> bool {
+    digits.len() <= number::MAX_DIGITS
+}
+
+/// The time that a few digits give in milliseconds since 1970.
+pub(super) fn short_time(digits: &str) -> Option<Time> {
+    number::value(digits.as_bytes()).and_then(|millis| Time::from_millis(i64::try_from(millis).ok()?))
+}
+
+impl<'a> FieldValue<'_, 'a> {
+    /// Whether the event gave it, not its data.
+    pub(super) const fn is_of_event(&self) -> bool {
+        matches!(self.place, FoundAt::Header(_) | FoundAt::Slot(FieldSlot::Event(_)))
+    }
+
+    /// An intent id: a string of 1 to [`MAX_ID_BYTES`] bytes.
+    pub(super) fn id(self) -> Result<Cow<'a, str>, DeadLetter> {
+        self.sized("a string")
+    }
+
+    /// A user id: the same, or an integer from 0 to 2^64-1, which JSON writes as weir does.
+    pub(super) fn user_id(self) -> Result<Cow<'a, str>, DeadLetter> {
+        match self.scalar {
+            Scalar::Number(number) if is_user_number(number) => Ok(number.into()),
+            Scalar::Integer(integer) if u64::try_from(integer).is_ok() => Ok(integer.to_string().into()),
+            Scalar::Number(_) | Scalar::Text(_) | Scalar::Other(_) | Scalar::Integer(_) | Scalar::OfSchema(_) => {
+                self.sized("a string or an integer from 0 to 2^64-1 without sign, fraction and exponent")
+            }
+        }
+    }
+
+    pub(super) fn text(self) -> Result<Cow<'a, str>, DeadLetter> {
+        match self.scalar {
+            Scalar::Text(text) => Ok(text),
+            Scalar::Number(_) | Scalar::Other(_) | Scalar::Integer(_) | Scalar::OfSchema(_) => {
+                Err(self.wrong("a string"))
+            }
+        }
+    }
+
+    /// An integer from 1 to 255.
+    pub(super) fn cost(self) -> Result<u8, DeadLetter> {
+        let cost = match self.scalar {
+            Scalar::Number(number) => number.parse().ok(),
+            Scalar::Integer(integer) => integer.try_into().ok(),
+            Scalar::Text(_) | Scalar::Other(_) | Scalar::OfSchema(_) => None,
+        }
+        .filter(|&cost| cost > 0);
+        cost.ok_or_else(|| self.wrong("an integer from 1 to 255"))
+    }
+
+    /// An RFC 3339 string, or integer milliseconds since 1970.
+    pub(super) fn time(self) -> Result<Time, DeadLetter> {
+        let (time, problem) = match &self.scalar {
+            Scalar::Text(text) => (
+                Time::from_rfc3339(text),
+                "is a string, but not an RFC 3339 time of the years 0 to 9999, such as 2026-11-20T09:00:00Z",
+            ),
+            Scalar::Number(number) if !number.contains(['.', 'e', 'E']) => {
+                (millis(number), "is an integer, but outside the years 0 to 9999 in milliseconds since 1970")
+            }
+            Scalar::Integer(integer) => (
+                i64::try_from(*integer).ok().and_then(Time::from_millis),
+                "is an integer, but outside the years 0 to 9999 in milliseconds since 1970",
+            ),
+            Scalar::Number(_) | Scalar::Other(_) | Scalar::OfSchema(_) => {
+                return Err(self.wrong("an RFC 3339 string or an integer of milliseconds since 1970"));
+            }
+        };
+        time.ok_or_else(|| DeadLetter::new(BadTime, format!("{} {problem}", self.what())))
+    }
+
+    pub(super) fn zone(self) -> Result<Zone, DeadLetter> {
+        let zone = match &self.scalar {
+            Scalar::Text(name) => Zone::named(name),
+            Scalar::Number(_) | Scalar::Other(_) | Scalar::Integer(_) | Scalar::OfSchema(_) => None,
+        };
+        zone.ok_or_else(|| self.wrong("the IANA name of a time zone, such as Asia/Singapore"))
+    }
+
+    /// A string as long as an id may be.
+    fn sized(self, expected: &str) -> Result<Cow<'a, str>, DeadLetter> {
+        match self.scalar {
+            Scalar::Text(text) if is_sized(&text) => Ok(text),
+            Scalar::Text(ref text) => {
+                let message = format!("{} has {} bytes, expected 1 to {MAX_ID_BYTES}", self.what(), text.len());
+                Err(DeadLetter::new(WrongType, message))
+            }
+            Scalar::Number(_) | Scalar::Other(_) | Scalar::Integer(_) | Scalar::OfSchema(_) => {
+                Err(self.wrong(expected))
+            }
+        }
+    }
+
+    fn wrong(&self, expected: &str) -> DeadLetter {
+        let kind = match &self.scalar {
+            Scalar::Text(_) => JsonKind::String.as_str(),
+            Scalar::Number(_) => JsonKind::Number.as_str(),
+            Scalar::Other(kind) => kind.as_str(),
+            Scalar::Integer(_) => "an integer",
+            Scalar::OfSchema(kind) => kind,
+        };
+        DeadLetter::new(WrongType, format!("{} is {kind}, expected {expected}", self.what()))
+    }
+
+    /// The field and where it stood, for messages.
+    fn what(&self) -> String {
+        let name = self.name;
+        match self.place {
+            FoundAt::Slot(slot) => format!("{name} ({})", self.trie.pointer(slot)),
+            FoundAt::Header(header) => format!("{name} (header {header})"),
+        }
+    }
+}

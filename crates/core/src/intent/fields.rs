@@ -1,0 +1,294 @@
+//! Where an intent's fields are found in a value: a JSON pointer (RFC 6901) for each.
+
+pub mod schemas;
+pub(crate) mod trie;
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use xxhash_rust::xxh3::xxh3_64;
+
+use self::{
+    schemas::Schemas,
+    trie::{FieldSlot, Trie},
+};
+use crate::intent::MAX_DEPTH;
+
+/// A field of an intent: [`crate::intent::Intent`] says what each is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IntentField {
+    Id,
+    UserId,
+    Channel,
+    Category,
+    Campaign,
+    Cost,
+    CreatedAt,
+    ExpiresAt,
+    NotBefore,
+    Timezone,
+}
+
+impl IntentField {
+    /// All of them, in the order in which they are judged.
+    pub const ALL: [Self; 10] = [
+        Self::Id,
+        Self::UserId,
+        Self::Channel,
+        Self::Category,
+        Self::Campaign,
+        Self::Cost,
+        Self::CreatedAt,
+        Self::ExpiresAt,
+        Self::NotBefore,
+        Self::Timezone,
+    ];
+
+    /// Its name, in configurations and where nothing is configured in values too.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Id => "id",
+            Self::UserId => "user_id",
+            Self::Channel => "channel",
+            Self::Category => "category",
+            Self::Campaign => "campaign",
+            Self::Cost => "cost",
+            Self::CreatedAt => "created_at",
+            Self::ExpiresAt => "expires_at",
+            Self::NotBefore => "not_before",
+            Self::Timezone => "timezone",
+        }
+    }
+
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|field| field.name() == name)
+    }
+}
+
+/// The most steps in a pointer: deeper than this there is nothing in a value, a CloudEvent's `data` included.
+pub const MAX_POINTER_STEPS: usize = MAX_DEPTH - 1;
+
+/// Why a mapping of fields was refused. To be shown behind the setting's place.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FieldMapError {
+    /// It is not a JSON pointer to a part of the value.
+    #[error("{field} = {pointer:?} is not a JSON pointer: {problem}")]
+    NotAPointer {
+        field: &'static str,
+        /// What it was mapped to.
+        pointer: String,
+        problem: &'static str,
+    },
+    /// One field would have to be an object for another to be found in it.
+    #[error("{field} = {inner:?} lies inside {other} = {outer:?}, which is no object: map them to different places")]
+    Inside {
+        /// The name of the field that lies inside.
+        field: &'static str,
+        /// Its pointer.
+        inner: String,
+        /// The name of the field that it lies in.
+        other: &'static str,
+        /// The pointer of that.
+        outer: String,
+    },
+}
+
+/// How fields are called.
+pub(crate) type NameOf = fn(IntentField) -> &'static str;
+
+/// A place that no value has anything at, for fields that are not read.
+const NOWHERE: &str = "/\u{0}";
+
+/// Where each field is, made ready for reading. [`FieldMap::default`] has them by their names at the top.
+#[derive(Debug, Clone)]
+pub struct FieldMap {
+    pointers: Vec<String>,
+    pub(crate) name: NameOf,
+    pub(crate) plain: Trie,
+    pub(crate) event: Trie,
+    /// How values are read; `None`: as JSON without a frame.
+    pub(crate) schemas: Option<Arc<dyn Schemas>>,
+}
+
+impl Default for FieldMap {
+    fn default() -> Self {
+        Self::new([]).expect("the names of fields are pointers to different places")
+    }
+}
+
+impl FieldMap {
+    /// The map with these fields elsewhere, the others by their names at the top. Two fields may be one place.
+    ///
+    /// # Errors
+    /// A mapping that is not a pointer, or that lies inside another field's place.
+    pub fn new<'p>(mapped: impl IntoIterator<Item = (IntentField, &'p str)>) -> Result<Self, FieldMapError> {
+        let mut pointers: Vec<String> = IntentField::ALL.iter().map(|field| format!("/{}", field.name())).collect();
+        for (field, pointer) in mapped {
+            pointers[field as usize] = pointer.to_owned();
+        }
+        Self::of(pointers, IntentField::name)
+    }
+
+    /// The map of a record that has these fields alone, and of how messages call them. No other field is read.
+    ///
+    /// # Errors
+    /// A mapping that is not a pointer, or that lies inside another field's place.
+    pub fn only<'p>(
+        mapped: impl IntoIterator<Item = (IntentField, &'p str)>,
+        name: fn(IntentField) -> &'static str,
+    ) -> Result<Self, FieldMapError> {
+        let mut pointers = vec![NOWHERE.to_owned(); IntentField::ALL.len()];
+        for (field, pointer) in mapped {
+            pointers[field as usize] = pointer.to_owned();
+        }
+        Self::of(pointers, name)
+    }
+
+    fn of(pointers: Vec<String>, name: NameOf) -> Result<Self, FieldMapError> {
+        let mut steps = Vec::with_capacity(pointers.len());
+        for (field, pointer) in IntentField::ALL.into_iter().zip(&pointers) {
+            let read = steps_of(pointer).map_err(|problem| FieldMapError::NotAPointer {
+                field: name(field),
+                pointer: pointer.clone(),
+                problem,
+            })?;
+            steps.push((field, read));
+        }
+        for (field, inner) in &steps {
+            let around = steps.iter().find(|(_, outer)| outer.len() < inner.len() && inner.starts_with(outer));
+            if let Some((other, _)) = around {
+                let pointer = |field: IntentField| pointers[field as usize].clone();
+                let (inner, outer) = (pointer(*field), pointer(*other));
+                return Err(FieldMapError::Inside { field: name(*field), inner, other: name(*other), outer });
+            }
+        }
+        let slots = || steps.iter().map(|(field, steps)| (FieldSlot::Field(*field), steps.as_slice()));
+        let (plain, event) = (Trie::new(slots()), Trie::of_event(slots()));
+        Ok(Self { pointers, name, plain, event, schemas: None })
+    }
+
+    /// The same for values with the frame of a Schema Registry.
+    #[must_use]
+    pub fn framed(self, schemas: Arc<dyn Schemas>) -> Self {
+        Self { schemas: Some(schemas), ..self }
+    }
+
+    /// The same for values in JSON without a frame.
+    #[must_use]
+    pub fn as_json(&self) -> Self {
+        Self { schemas: None, ..self.clone() }
+    }
+
+    /// What reads values with the frame of a Schema Registry; `None` where they are JSON without one.
+    #[must_use]
+    pub fn schemas(&self) -> Option<&Arc<dyn Schemas>> {
+        self.schemas.as_ref()
+    }
+
+    /// The steps of a field's pointer, unescaped.
+    #[must_use]
+    pub fn steps(&self, field: IntentField) -> Vec<String> {
+        steps_of(self.pointer(field)).expect("the map's pointers were checked when it was made")
+    }
+
+    /// A number that stands for where the fields are: another mapping has another, as good as surely (64 bits).
+    #[must_use]
+    pub fn digest(&self) -> u64 {
+        xxh3_64(self.pointers.join("\0").as_bytes())
+    }
+
+    /// The pointer of a field; in a structured CloudEvent it starts at `data`.
+    #[must_use]
+    pub fn pointer(&self, field: IntentField) -> &str {
+        &self.pointers[field as usize]
+    }
+}
+
+/// The steps of a pointer, unescaped; or what is wrong with it.
+fn steps_of(pointer: &str) -> Result<Vec<String>, &'static str> {
+    let Some(path) = pointer.strip_prefix('/') else {
+        return Err(if pointer.is_empty() { "the whole value cannot be a field" } else { "it has to begin with /" });
+    };
+    let steps: Vec<String> = path.split('/').map(unescaped).collect::<Result<_, _>>()?;
+    if steps.len() > MAX_POINTER_STEPS { Err("it has more steps than a value may have levels") } else { Ok(steps) }
+}
+
+/// One step of a pointer: `~0` stands for `~` and `~1` for `/`.
+fn unescaped(step: &str) -> Result<String, &'static str> {
+    let mut parts = step.split('~');
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (sign, rest) = match part.as_bytes().first() {
+            Some(b'0') => ('~', &part[1..]),
+            Some(b'1') => ('/', &part[1..]),
+            Some(_) | None => return Err("behind ~ there has to be 0 (for ~) or 1 (for /)"),
+        };
+        plain.push(sign);
+        plain.push_str(rest);
+    }
+    Ok(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_field_is_found_by_its_name() {
+        for (at, field) in IntentField::ALL.into_iter().enumerate() {
+            assert_eq!(field as usize, at);
+            assert_eq!(IntentField::named(field.name()), Some(field));
+            assert_eq!(serde_json::from_value::<IntentField>(field.name().into()).unwrap(), field);
+        }
+        assert_eq!(IntentField::named("payload"), None);
+    }
+
+    #[test]
+    fn a_pointer_is_split_and_unescaped() {
+        let deep = "/a".repeat(MAX_POINTER_STEPS);
+        let cases: [(&str, &[&str]); 7] = [
+            ("/id", &["id"]),
+            ("/recipient/id", &["recipient", "id"]),
+            ("/a~1b/m~0n/~01", &["a/b", "m~n", "~1"]),
+            ("/", &[""]),
+            ("//", &["", ""]),
+            ("/0/é", &["0", "é"]),
+            (&deep, &["a"; MAX_POINTER_STEPS]),
+        ];
+        for (pointer, steps) in cases {
+            assert_eq!(steps_of(pointer).unwrap(), steps, "{pointer}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_pointer_is_refused_with_the_field_and_the_reason() {
+        let deep = "/a".repeat(MAX_POINTER_STEPS + 1);
+        let cases = [
+            ("", "the whole value"),
+            ("id", "begin with /"),
+            ("$.id", "begin with /"),
+            ("/a~", "behind ~"),
+            ("/a~2", "behind ~"),
+            ("/a~é", "behind ~"),
+            (&deep, "more steps"),
+        ];
+        for (pointer, problem) in cases {
+            let refused = FieldMap::new([(IntentField::UserId, pointer)]).unwrap_err().to_string();
+            assert!(refused.starts_with("user_id = ") && refused.contains(problem), "{pointer}: {refused}");
+        }
+    }
+
+    #[test]
+    fn a_field_inside_another_field_is_refused() {
+        let refused = FieldMap::new([(IntentField::UserId, "/id/user")]).unwrap_err().to_string();
+        assert_eq!(
+            refused,
+            r#"user_id = "/id/user" lies inside id = "/id", which is no object: map them to different places"#
+        );
+        assert!(FieldMap::new([(IntentField::UserId, "/id")]).is_ok(), "two fields may be one place");
+        assert!(FieldMap::new([(IntentField::UserId, "/idx/user")]).is_ok(), "a longer name is another place");
+    }
+}

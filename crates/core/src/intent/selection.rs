@@ -1,0 +1,35 @@
+//! Which intents a rule of a policy applies to, and what becomes of those that it holds back.
+
+use std::collections::BTreeSet;
+
+use crate::intent::class::{ClassNames, Filter};
+
+/// The intents that a rule applies to. What it names must all fit.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Selection {
+    pub filter: Filter,
+    /// The campaigns, `None` for all, also for intents without one.
+    pub campaigns: Option<BTreeSet<String>>,
+}
+
+impl Selection {
+    #[must_use]
+    pub fn matches(&self, class: &ClassNames<'_>) -> bool {
+        let campaign = match (&self.campaigns, class.campaign) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(set), Some(name)) => set.contains(name),
+        };
+        campaign && self.filter.matches(class.channel, class.category)
+    }
+}
+
+/// What becomes of an intent that may be sent later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Action {
+    /// The intent is suppressed, with `eligible_at`.
+    #[default]
+    Suppress,
+    /// It is deferred until then.
+    Defer,
+}

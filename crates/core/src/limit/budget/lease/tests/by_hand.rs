@@ -1,0 +1,614 @@
+//! Single promises, worked out by hand.
+
+use std::time::Duration;
+
+use super::super::*;
+use crate::limit::budget::{
+    SpanNow,
+    ledger::{CountId, TakeAnswer, TakeTurn},
+};
+
+/// Its leases last 5 s.
+const WINDOW_MS: i64 = 500_000;
+/// A refill asks for a thousandth of it, 10 tokens, at first.
+pub(super) const LIMIT: u64 = 10_000;
+
+pub(super) fn at(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+pub(super) fn used(name: &str) -> BudgetUse {
+    BudgetUse {
+        id: BudgetId { name: name.into(), campaign: None },
+        limit: LIMIT,
+        span: SpanNow::Rolling { window_ms: WINDOW_MS },
+        best_effort: true,
+        unavailable_after: None,
+    }
+}
+
+/// Intents of cost 1 that take from all of these budgets.
+pub(super) fn claim(budgets: Vec<BudgetUse>, intents: usize, judged_at: Duration) -> Claim {
+    let all = (0..u32::try_from(budgets.len()).unwrap()).collect();
+    Claim { judged_at, budgets, sets: vec![all], wants: vec![Want { set: 0, cost: 1 }; intents] }
+}
+
+pub(super) fn outcomes(claimed: &Claimed) -> &[Outcome] {
+    match claimed {
+        Claimed::Answered(answers) => &answers.outcomes,
+        Claimed::Pending => panic!("it is pending"),
+    }
+}
+
+/// The only call that is due.
+fn call(leases: &mut Leases, now: Duration) -> (CallNumber, TakeTurn) {
+    let DueTurn { call, turn, .. } = due_turn(leases, now);
+    (call, turn)
+}
+
+pub(super) fn due_turn(leases: &mut Leases, now: Duration) -> DueTurn {
+    let mut due = leases.due(now);
+    assert_eq!(due.turns.len(), 1, "{due:?}");
+    due.turns.remove(0)
+}
+
+/// What goes back in the turns that are due, which are answered.
+fn returned(leases: &mut Leases, now: Duration) -> Vec<u64> {
+    let mut tokens = Vec::new();
+    for DueTurn { call, turn, .. } in leases.due(now).turns {
+        tokens.extend(turn.back.iter().map(|back| back.tokens));
+        leases.answered(call, granted(turn.want), now, now);
+    }
+    tokens
+}
+
+/// An answer without tokens.
+pub(super) fn answer(used: u64, leased: u64, bucket: i64, free_in_ms: Option<i64>) -> TakeAnswer {
+    TakeAnswer { granted: 0, used, leased, bucket, free_in_ms, counted_for_ms: 0, count_id: CountId(1) }
+}
+
+pub(super) fn granted(tokens: u64) -> Result<TakeAnswer, Refused> {
+    Ok(TakeAnswer { granted: tokens, ..answer(tokens, tokens, 7, Some(0)) })
+}
+
+/// Leases that hold as many tokens of `name` as the ledger granted at `now`, for 5 s.
+pub(super) fn holding(name: &str, tokens: u64, now: Duration) -> Leases {
+    let mut leases = Leases::new(10, 1);
+    let asked = usize::try_from(tokens).unwrap();
+    assert_eq!(leases.claim(Ticket(1), &claim(vec![used(name)], asked, now), now), Claimed::Pending);
+    let (number, request) = call(&mut leases, now);
+    assert_eq!((request.need, request.lease_ms), (tokens, 5_000));
+    leases.answered(number, granted(tokens), now, now);
+    leases.cancel(Ticket(1));
+    leases
+}
+
+#[test]
+fn tokens_reserved_for_a_ticket_are_not_taken_by_a_later_one() {
+    let mut leases = Leases::new(10, 1);
+    let [first, second] = [Ticket(1), Ticket(2)];
+    assert_eq!(leases.claim(first, &claim(vec![used("a")], 10, at(0)), at(0)), Claimed::Pending);
+    let (number, request) = call(&mut leases, at(0));
+    leases.answered(number, granted(request.need), at(0), at(5));
+    // As many as the first has reserved are held: the second may not have one of them.
+    assert_eq!(leases.claim(second, &claim(vec![used("a")], 5, at(6)), at(6)), Claimed::Pending);
+    assert_eq!(leases.ready(at(6)), [first]);
+    let claimed = leases.claim(first, &claim(vec![used("a")], 10, at(7)), at(7));
+    assert_eq!(outcomes(&claimed), [Outcome::Granted; 10]);
+    let (number, request) = call(&mut leases, at(7));
+    assert_eq!(request.need, 5);
+    leases.answered(number, granted(5), at(7), at(8));
+    assert_eq!(leases.ready(at(8)), [second]);
+}
+
+#[test]
+fn for_how_long_a_budget_is_counted_goes_by_the_clock_of_its_claims() {
+    let mut leases = Leases::new(10, 1);
+    let counted_for = |claimed: Claimed| match claimed {
+        Claimed::Answered(Answers { counted_for_ms, .. }) => counted_for_ms,
+        Claimed::Pending => panic!("it is pending"),
+    };
+    let unasked = claim(vec![BudgetUse { limit: 0, ..used("a") }], 1, at(0));
+    assert_eq!(counted_for(leases.claim(Ticket(1), &unasked, at(0))), [None]);
+    let sent_at = Duration::from_micros(400);
+    assert_eq!(leases.claim(Ticket(2), &claim(vec![used("b")], 10, sent_at), sent_at), Claimed::Pending);
+    let (number, _) = call(&mut leases, sent_at);
+    let answer = granted(10).map(|answer| TakeAnswer { counted_for_ms: 60_000, ..answer });
+    leases.answered(number, answer, sent_at, at(5));
+    let judged_at = at(10) + Duration::from_micros(200);
+    let claimed = leases.claim(Ticket(2), &claim(vec![used("b")], 10, judged_at), judged_at);
+    assert_eq!(counted_for(claimed), [Some(60_011)], "never too short");
+}
+
+#[test]
+fn a_spent_budget_grants_what_it_had_and_denies_at_once_until_it_frees() {
+    let mut leases = Leases::new(10, 1);
+    assert_eq!(leases.claim(Ticket(1), &claim(vec![used("a")], 3, at(0)), at(0)), Claimed::Pending);
+    let (number, _) = call(&mut leases, at(0));
+    let some = TakeAnswer { granted: 2, ..answer(LIMIT, 2, 7, Some(4_000)) };
+    leases.answered(number, Ok(some), at(0), at(5));
+    let claimed = leases.claim(Ticket(1), &claim(vec![used("a")], 3, at(6)), at(6));
+    assert_eq!(outcomes(&claimed), [Outcome::Granted, Outcome::Granted, Outcome::Denied(0)]);
+    let Claimed::Answered(Answers { spent, .. }) = claimed else { unreachable!() };
+    assert_eq!(spent, [Some(Spent { used: LIMIT, free_at: Some(at(4_005)) })]);
+
+    let claimed = leases.claim(Ticket(2), &claim(vec![used("a")], 1, at(100)), at(100));
+    assert_eq!(outcomes(&claimed), [Outcome::Denied(0)]);
+    assert!(leases.due(at(4_004)).turns.is_empty(), "the ledger is not asked before");
+    assert_eq!(leases.claim(Ticket(3), &claim(vec![used("a")], 1, at(4_005)), at(4_005)), Claimed::Pending);
+    call(&mut leases, at(4_005));
+}
+
+#[test]
+fn a_budget_that_never_frees_is_asked_for_again_every_minute_since_a_rebuild_may_have_counted_it_again() {
+    let mut leases = Leases::new(10, 1);
+    let total = || BudgetUse { span: SpanNow::Total, ..used("a") };
+    let one = |now| claim(vec![total()], 1, now);
+    assert_eq!(leases.claim(Ticket(1), &one(at(0)), at(0)), Claimed::Pending);
+    let (number, _) = call(&mut leases, at(0));
+    leases.answered(number, Ok(answer(LIMIT, 0, 0, None)), at(0), at(0));
+    // Claimed all the while, so that it is not forgotten.
+    for second in 0..60 {
+        let now = at(second * 1_000);
+        let claimed = leases.claim(Ticket(1), &one(now), now);
+        assert_eq!(outcomes(&claimed), [Outcome::Denied(0)]);
+        let Claimed::Answered(Answers { spent, .. }) = claimed else { unreachable!() };
+        assert_eq!(spent, [Some(Spent { used: LIMIT, free_at: None })]);
+        assert!(leases.due(now).turns.is_empty());
+    }
+    assert_eq!(leases.claim(Ticket(2), &one(at(60_000)), at(60_000)), Claimed::Pending);
+    let (number, request) = call(&mut leases, at(60_000));
+    leases.answered(number, granted(request.need), at(60_000), at(60_001));
+    assert_eq!(outcomes(&leases.claim(Ticket(2), &one(at(60_002)), at(60_002))), [Outcome::Granted]);
+}
+
+#[test]
+fn an_intent_that_costs_more_than_the_limit_is_denied_for_ever() {
+    let small = BudgetUse { limit: 4, ..used("a") };
+    let claim = Claim { wants: vec![Want { set: 0, cost: 5 }], ..claim(vec![small], 0, at(0)) };
+    let Claimed::Answered(answers) = Leases::new(10, 1).claim(Ticket(1), &claim, at(0)) else {
+        panic!("it is pending")
+    };
+    assert_eq!(answers.outcomes, [Outcome::Denied(0)]);
+    assert_eq!(answers.spent, [Some(Spent { used: 0, free_at: None })]);
+}
+
+#[test]
+fn an_intent_takes_from_all_of_its_budgets_or_from_none() {
+    let mut leases = holding("a", 10, at(0));
+    let closed = BudgetUse { limit: 0, ..used("b") };
+    let claimed = leases.claim(Ticket(2), &claim(vec![used("a"), closed], 1, at(1)), at(1));
+    let Claimed::Answered(answers) = claimed else { panic!("it is pending") };
+    assert_eq!(answers.outcomes, [Outcome::Denied(1)]);
+    assert_eq!(answers.leases, [None, None]);
+    let claimed = leases.claim(Ticket(3), &claim(vec![used("a")], 10, at(2)), at(2));
+    assert_eq!(outcomes(&claimed), [Outcome::Granted; 10]);
+}
+
+#[test]
+fn tokens_are_not_spent_by_a_claim_judged_before_they_arrived_nor_after_their_lease() {
+    let mut leases = holding("a", 10, at(1_000));
+    assert_eq!(leases.claim(Ticket(2), &claim(vec![used("a")], 1, at(999)), at(1_001)), Claimed::Pending);
+    leases.cancel(Ticket(2));
+    let claimed = leases.claim(Ticket(3), &claim(vec![used("a")], 1, at(5_999)), at(5_999));
+    assert_eq!(outcomes(&claimed), [Outcome::Granted]);
+    assert_eq!(leases.claim(Ticket(4), &claim(vec![used("a")], 1, at(6_000)), at(6_000)), Claimed::Pending);
+    assert_eq!(returned(&mut leases, at(6_000)), [9], "what was left is given back");
+}
+
+#[test]
+fn with_a_lower_limit_the_tokens_of_the_one_before_are_spent_no_more_and_go_back() {
+    let mut leases = holding("a", 10, at(0));
+    let lower = || BudgetUse { limit: 5, ..used("a") };
+    assert_eq!(leases.claim(Ticket(2), &claim(vec![lower()], 5, at(1)), at(1)), Claimed::Pending);
+    let (number, request) = call(&mut leases, at(1));
+    assert_eq!((request.need, request.limit), (5, 5));
+    leases.answered(number, Ok(answer(10, 10, 7, Some(60_000))), at(1), at(2));
+    let claimed = leases.claim(Ticket(2), &claim(vec![lower()], 5, at(3)), at(3));
+    assert_eq!(outcomes(&claimed), [Outcome::Denied(0); 5]);
+    assert_eq!(returned(&mut leases, at(5_000)), [10]);
+}
+
+#[test]
+fn tokens_of_a_limit_that_another_one_follows_go_back_though_their_lease_lasts() {
+    let mut leases = Leases::new(10, 1);
+    let of = |limit, intents, now| claim(vec![BudgetUse { limit, span: SpanNow::Total, ..used("a") }], intents, now);
+    assert_eq!(leases.claim(Ticket(1), &of(LIMIT, 10, at(0)), at(0)), Claimed::Pending);
+    let (number, turn) = call(&mut leases, at(0));
+    assert_eq!(turn.lease_ms, 60_000);
+    leases.answered(number, granted(10), at(0), at(0));
+    leases.cancel(Ticket(1));
+    assert_eq!(leases.claim(Ticket(2), &of(5, 5, at(1_000)), at(1_000)), Claimed::Pending);
+    let (number, _) = call(&mut leases, at(1_000));
+    leases.answered(number, Ok(answer(10, 10, 0, None)), at(1_000), at(1_000));
+    assert_eq!(outcomes(&leases.claim(Ticket(2), &of(5, 5, at(1_000)), at(1_000))), [Outcome::Denied(0); 5]);
+    assert!(leases.due(at(1_000)).turns.is_empty());
+    assert_eq!(returned(&mut leases, at(5_000)), [10]);
+}
+
+#[test]
+fn a_limit_that_is_used_once_more_after_another_one_is_followed_by_it_again() {
+    let mut leases = Leases::new(10, 1);
+    let of = |limit, intents, now| claim(vec![BudgetUse { limit, span: SpanNow::Total, ..used("a") }], intents, now);
+    assert_eq!(leases.claim(Ticket(1), &of(LIMIT, 10, at(0)), at(0)), Claimed::Pending);
+    let (number, _) = call(&mut leases, at(0));
+    leases.answered(number, granted(10), at(0), at(0));
+    leases.cancel(Ticket(1));
+    assert_eq!(leases.claim(Ticket(2), &of(5, 5, at(1_000)), at(1_000)), Claimed::Pending);
+    let (number, _) = call(&mut leases, at(1_000));
+    leases.answered(number, Ok(answer(10, 10, 0, None)), at(1_000), at(1_000));
+    assert_eq!(outcomes(&leases.claim(Ticket(2), &of(5, 5, at(1_000)), at(1_000))), [Outcome::Denied(0); 5]);
+    // By a lane that has the policy of before yet.
+    assert_eq!(outcomes(&leases.claim(Ticket(3), &of(LIMIT, 1, at(2_000)), at(2_000))), [Outcome::Granted]);
+    assert_eq!(outcomes(&leases.claim(Ticket(4), &of(5, 1, at(3_000)), at(3_000))), [Outcome::Denied(0)]);
+    assert!(leases.due(at(6_999)).turns.is_empty());
+    assert_eq!(returned(&mut leases, at(7_000)), [9]);
+}
+
+#[test]
+fn an_answer_that_comes_after_its_lease_grants_nothing_and_is_given_back() {
+    let mut leases = Leases::new(10, 1);
+    assert_eq!(leases.claim(Ticket(1), &claim(vec![used("a")], 10, at(0)), at(0)), Claimed::Pending);
+    let (number, _) = call(&mut leases, at(0));
+    leases.answered(number, granted(10), at(0), at(5_000));
+    assert!(leases.ready(at(5_000)).is_empty());
+    let (_, turn) = call(&mut leases, at(5_000));
+    assert_eq!(turn.back.iter().map(|back| (back.bucket, back.tokens)).collect::<Vec<_>>(), [(7, 10)]);
+}
+
+#[test]
+fn a_call_without_an_answer_is_repeated_as_it_is_before_another_and_its_lease_ends_by_when_it_was_sent_first() {
+    let mut leases = Leases::new(10, 1);
+    let asked = |intents, now| claim(vec![used("a")], intents, now);
+    assert_eq!(leases.claim(Ticket(1), &asked(10, at(0)), at(0)), Claimed::Pending);
+    let first = due_turn(&mut leases, at(0));
+    leases.answered(first.call, Err(Refused), at(0), at(1_000));
+    // Others need more meanwhile.
+    assert_eq!(leases.claim(Ticket(2), &asked(500, at(1_000)), at(1_000)), Claimed::Pending);
+    assert!(leases.due(at(1_050)).turns.is_empty(), "there is a pause");
+    let repeated = due_turn(&mut leases, at(1_100));
+    assert_eq!((repeated.number, &repeated.turn), (first.number, &first.turn));
+    leases.answered(repeated.call, granted(10), at(1_100), at(1_200));
+    assert_eq!(outcomes(&leases.claim(Ticket(1), &asked(10, at(1_200)), at(1_200))), [Outcome::Granted; 10]);
+    let next = due_turn(&mut leases, at(1_200));
+    assert!(next.number > first.number && next.turn.need == 500, "{next:?}");
+    leases.answered(next.call, granted(500), at(1_200), at(1_300));
+    let claimed = leases.claim(Ticket(2), &asked(500, at(1_300)), at(1_300));
+    assert_eq!(outcomes(&claimed), [Outcome::Granted; 500]);
+}
+
+#[test]
+fn a_call_that_is_answered_long_after_it_was_sent_first_gives_everything_back_and_is_made_anew() {
+    let mut leases = Leases::new(10, 1);
+    let asked = |now| claim(vec![used("a")], 10, now);
+    assert_eq!(leases.claim(Ticket(1), &asked(at(0)), at(0)), Claimed::Pending);
+    let first = due_turn(&mut leases, at(0));
+    let (mut now, mut call) = (at(0), first.call);
+    while now < at(25_000) {
+        leases.answered(call, Err(Refused), now, now);
+        now = leases.due(now).next_at.unwrap();
+        let repeated = due_turn(&mut leases, now);
+        assert_eq!((repeated.number, &repeated.turn), (first.number, &first.turn), "no other while it has no answer");
+        call = repeated.call;
+    }
+    leases.answered(call, granted(10), now, now);
+    let anew = due_turn(&mut leases, now);
+    assert_eq!(anew.turn.back.iter().map(|back| (back.bucket, back.tokens)).collect::<Vec<_>>(), [(7, 10)]);
+    assert!(anew.number > first.number && anew.turn.need == 10, "{anew:?}");
+    leases.answered(anew.call, granted(10), now, now);
+    assert_eq!(outcomes(&leases.claim(Ticket(1), &asked(now), now)), [Outcome::Granted; 10]);
+}
+
+#[test]
+fn what_replays_owe_has_a_turn_of_its_own_and_turns_of_a_budget_are_made_one_after_the_other() {
+    let mut leases = Leases::new(10, 1);
+    leases.owe(vec![Owed { used: used("a"), tokens: 3, admitted_ago_ms: 1_000, judged_at: at(0) }]);
+    let first = due_turn(&mut leases, at(100));
+    assert_eq!((first.turn.want, first.turn.owed[0].tokens), (0, 3));
+    assert_eq!(leases.claim(Ticket(1), &claim(vec![used("a")], 10, at(200)), at(200)), Claimed::Pending);
+    assert!(leases.due(at(200)).turns.is_empty());
+    leases.answered(first.call, Err(Refused), at(100), at(300));
+    let repeated = due_turn(&mut leases, at(400));
+    let later_ms = repeated.turn.owed[0].ago_ms - first.turn.owed[0].ago_ms;
+    assert_eq!((repeated.number, later_ms), (first.number, 300), "they were admitted longer ago");
+    leases.answered(repeated.call, granted(0), at(400), at(500));
+    let next = due_turn(&mut leases, at(500));
+    assert!(next.number > first.number && next.turn.need == 10 && next.turn.owed.is_empty(), "{next:?}");
+    leases.answered(next.call, granted(10), at(500), at(600));
+    leases.close(at(600));
+    assert_eq!(returned(&mut leases, at(600)), [10]);
+    assert!(leases.is_settled());
+}
+
+#[test]
+fn what_replays_owe_goes_with_the_next_turn_for_tokens_of_the_same_limit() {
+    let mut leases = Leases::new(10, 1);
+    assert_eq!(leases.claim(Ticket(1), &claim(vec![used("a")], 10, at(0)), at(0)), Claimed::Pending);
+    let owed = |limit, tokens| {
+        let used = BudgetUse { limit, ..used("a") };
+        Owed { used, tokens, admitted_ago_ms: 1_000, judged_at: at(0) }
+    };
+    leases.owe(vec![owed(LIMIT, 3), owed(5, 4)]);
+    let owes = |due: &DueTurn| due.turn.owed.iter().map(|owed| owed.tokens).collect::<Vec<_>>();
+    let first = due_turn(&mut leases, at(0));
+    assert_eq!((first.turn.need, owes(&first)), (10, vec![3]));
+    leases.answered(first.call, Err(Refused), at(0), at(0));
+    leases.cancel(Ticket(1));
+    let repeated = due_turn(&mut leases, at(100));
+    assert_eq!((repeated.number, owes(&repeated)), (first.number, vec![3]));
+    leases.answered(repeated.call, granted(10), at(100), at(100));
+    let other = due_turn(&mut leases, at(100));
+    assert_eq!((other.turn.want, other.turn.limit, owes(&other)), (0, 5, vec![4]));
+}
+
+#[test]
+fn behind_a_turn_that_nobody_here_knows_of_a_turn_comes_to_nothing_and_another_one_is_of_a_later_run() {
+    let mut leases = holding("a", 10, at(0));
+    leases.owe(vec![Owed { used: used("a"), tokens: 3, admitted_ago_ms: 1_000, judged_at: at(0) }]);
+    assert_eq!(leases.claim(Ticket(2), &claim(vec![used("a")], 10, at(5_000)), at(5_000)), Claimed::Pending);
+    let behind = due_turn(&mut leases, at(5_000));
+    assert_eq!((behind.number.run, behind.turn.need, behind.turn.back.len(), behind.turn.owed.len()), (1, 10, 1, 1));
+    leases.overtaken(behind.call, 7);
+    let again = due_turn(&mut leases, at(5_000));
+    assert_eq!((again.number.run, again.turn.need, again.turn.back.len(), again.turn.owed.len()), (7, 10, 0, 1));
+    // The clock was set back.
+    leases.overtaken(again.call, 3);
+    let last = due_turn(&mut leases, at(5_000));
+    assert!(last.number.run == 8 && last.number > again.number && again.number > behind.number, "{last:?}");
+    leases.answered(last.call, granted(10), at(5_000), at(5_001));
+    let claimed = leases.claim(Ticket(2), &claim(vec![used("a")], 10, at(5_001)), at(5_001));
+    assert_eq!(outcomes(&claimed), [Outcome::Granted; 10]);
+}
+
+#[test]
+fn a_turn_that_is_repeated_after_half_an_hour_gives_nothing_back() {
+    let mut leases = holding("a", 10, at(0));
+    let first = due_turn(&mut leases, at(5_000));
+    assert_eq!(first.turn.back.len(), 1);
+    leases.answered(first.call, Err(Refused), at(5_000), at(5_000));
+    let late = due_turn(&mut leases, at(5_000 + 30 * 60_000));
+    assert_eq!((late.number, late.turn.back.len()), (first.number, 0), "the ledger may know it no more");
+}
+
+/// A budget of the shortest window: its lease is 100 ms at first.
+fn short(name: &str) -> BudgetUse {
+    BudgetUse { span: SpanNow::Rolling { window_ms: 10_000 }, ..used(name) }
+}
+
+#[test]
+fn a_lease_that_ends_before_the_ledger_answers_is_longer_the_next_time_and_shorter_again_once_spent() {
+    let mut leases = Leases::new(10, 1);
+    let one = |now| claim(vec![short("a")], 10, now);
+    let (mut now, mut lengths) = (0, Vec::new());
+    assert_eq!(leases.claim(Ticket(1), &one(at(now)), at(now)), Claimed::Pending);
+    while leases.ready(at(now)).is_empty() {
+        let (number, request) = call(&mut leases, at(now));
+        lengths.push(request.lease_ms);
+        leases.answered(number, granted(10), at(now), at(now + 700));
+        now += 700;
+        assert!(lengths.len() < 10, "it is never granted: {lengths:?}");
+    }
+    assert_eq!(lengths, [100, 200, 400, 800]);
+    // Of a lease that has just enough, the next one is as long; and half as long where it was spent early, or in part.
+    for (answered_after, length) in [(700, 800), (20, 800), (20, 400)] {
+        assert_eq!(outcomes(&leases.claim(Ticket(1), &one(at(now)), at(now))), [Outcome::Granted; 10]);
+        assert_eq!(leases.claim(Ticket(1), &one(at(now)), at(now)), Claimed::Pending);
+        let (number, request) = call(&mut leases, at(now));
+        assert_eq!(request.lease_ms, length);
+        leases.answered(number, granted(10), at(now), at(now + answered_after));
+        now += answered_after;
+    }
+    assert_eq!(outcomes(&leases.claim(Ticket(1), &claim(vec![short("a")], 1, at(now)), at(now))), [Outcome::Granted]);
+    now += 10_000;
+    assert_eq!(returned(&mut leases, at(now)), [9]);
+    assert_eq!(leases.claim(Ticket(1), &one(at(now)), at(now)), Claimed::Pending);
+    assert_eq!(call(&mut leases, at(now)).1.lease_ms, 200);
+}
+
+#[test]
+fn tokens_are_renewed_once_after_the_last_claim_and_what_is_left_of_leases_goes_back_with_the_next_turn() {
+    let mut leases = holding("a", 10, at(0));
+    let one = |leases: &mut Leases, ticket, now| leases.claim(Ticket(ticket), &claim(vec![used("a")], 1, now), now);
+    assert_eq!(outcomes(&one(&mut leases, 2, at(1_000))), [Outcome::Granted]);
+    let (number, renewal) = call(&mut leases, at(4_500));
+    assert_eq!((renewal.want, renewal.back.len()), (10, 0));
+    leases.answered(number, granted(10), at(4_500), at(4_500));
+    assert_eq!(outcomes(&one(&mut leases, 3, at(4_900))), [Outcome::Granted]);
+    assert!(leases.due(at(5_000)).turns.is_empty(), "the lease of the first has ended, and there is a turn soon");
+    let (number, renewal) = call(&mut leases, at(9_000));
+    assert_eq!((renewal.want, renewal.back[0].tokens), (5, 8), "half as many: most of them were not spent");
+    leases.answered(number, granted(5), at(9_000), at(9_000));
+    assert!(leases.due(at(9_500)).turns.is_empty());
+    assert!(leases.due(at(13_500)).turns.is_empty(), "nobody has claimed for longer than a lease");
+    assert_eq!(returned(&mut leases, at(14_000)), [15], "of two leases");
+}
+
+#[test]
+fn what_is_left_of_a_large_lease_goes_back_when_intents_no_longer_come_and_not_only_with_the_next_turn() {
+    let mut leases = holding("a", 100, at(0));
+    let claimed = leases.claim(Ticket(2), &claim(vec![used("a")], 1, at(4_000)), at(4_000));
+    assert_eq!(outcomes(&claimed), [Outcome::Granted]);
+    let (number, renewal) = call(&mut leases, at(4_500));
+    assert_eq!(renewal.want, 10);
+    leases.answered(number, granted(10), at(4_500), at(4_500));
+    for now in [5_000, 8_999] {
+        assert!(leases.due(at(now)).turns.is_empty(), "there is a turn soon, while intents come");
+    }
+    assert_eq!(returned(&mut leases, at(9_000)), [99]);
+    assert_eq!(leases.states(at(9_000))[0].held, 10, "a first refill stays");
+}
+
+#[test]
+fn a_batch_of_budgets_whose_answers_are_further_apart_than_their_leases_gets_them_all_in_the_end() {
+    let mut leases = Leases::new(10, 1);
+    let both = |now| claim(vec![short("a"), short("b")], 1, now);
+    assert_eq!(leases.claim(Ticket(1), &both(at(0)), at(0)), Claimed::Pending);
+    // The ledger answers one call at a time, and takes 90 ms for each.
+    let mut tokens_ended = 0;
+    for now in (0..).step_by(90).map(at) {
+        if leases.ready(now) == [Ticket(1)] {
+            assert_eq!(outcomes(&leases.claim(Ticket(1), &both(now), now)), [Outcome::Granted]);
+            break;
+        }
+        let mut sent_at = now;
+        let due = leases.due(now);
+        for DueTurn { call, turn, .. } in due.turns {
+            tokens_ended += turn.back.len();
+            let answered_at = sent_at + at(90);
+            leases.answered(call, granted(turn.want), now, answered_at);
+            sent_at = answered_at;
+        }
+        assert!(now < at(10_000), "it is never granted");
+    }
+    assert!(tokens_ended > 0, "the first leases were too short");
+}
+
+#[test]
+fn a_refill_is_larger_when_the_last_one_was_used_up_and_smaller_when_it_was_not() {
+    let mut leases = holding("a", 10, at(0));
+    let claimed = leases.claim(Ticket(2), &claim(vec![used("a")], 10, at(1)), at(1));
+    assert_eq!(outcomes(&claimed), [Outcome::Granted; 10]);
+    let (number, request) = call(&mut leases, at(1));
+    assert_eq!((request.need, request.want), (0, 15), "ahead of need, and half as much again");
+    leases.answered(number, granted(15), at(1), at(2));
+    // Nobody claims it; when the lease has ended, half of it is asked for.
+    assert_eq!(returned(&mut leases, at(5_001)), [15]);
+    assert_eq!(leases.claim(Ticket(3), &claim(vec![used("a")], 1, at(5_100)), at(5_100)), Claimed::Pending);
+    let (_, request) = call(&mut leases, at(5_100));
+    assert_eq!((request.need, request.want), (1, 7));
+}
+
+/// An instance that is killed loses what it holds.
+#[test]
+fn no_more_is_held_than_a_second_spends_and_a_small_refill_and_calls_are_rare() {
+    const BATCH: usize = 500;
+    const PER_S: u64 = 50_000;
+    let mut leases = Leases::new(10, 1);
+    let large = || BudgetUse { limit: 1_000_000_000, span: SpanNow::Total, ..used("a") };
+    let (mut calls, mut most_held) = (0, 0);
+    let mut answer_all = |leases: &mut Leases, now| {
+        for DueTurn { call, turn, .. } in leases.due(now).turns {
+            calls += 1;
+            leases.answered(call, Ok(TakeAnswer { granted: turn.want, ..answer(turn.want, 0, 0, Some(0)) }), now, now);
+        }
+    };
+    let batches = 0..5 * PER_S / BATCH as u64;
+    for batch in batches.clone() {
+        let now = at(batch * 1_000 * BATCH as u64 / PER_S);
+        while leases.claim(Ticket(batch), &claim(vec![large()], BATCH, now), now) == Claimed::Pending {
+            answer_all(&mut leases, now);
+        }
+        answer_all(&mut leases, now);
+        most_held = leases.states(now)[0].held.max(most_held);
+    }
+    assert!((PER_S / 2..PER_S + 3_000).contains(&most_held), "{most_held} are held");
+    assert!(calls * 1_000 <= batches.end * BATCH as u64, "{calls} calls for {} decisions", batches.end * BATCH as u64);
+}
+
+#[test]
+fn a_refill_ahead_of_need_shrinks_below_a_thousandth_of_the_limit_and_what_is_needed_comes_in_whole_units() {
+    let mut leases = Leases::new(10, 1);
+    let large = || BudgetUse { limit: 1_000_000, best_effort: false, ..used("a") };
+    assert_eq!(leases.claim(Ticket(1), &claim(vec![large()], 1, at(0)), at(0)), Claimed::Pending);
+    let (number, request) = call(&mut leases, at(0));
+    assert_eq!((request.need, request.want, request.unit, request.least), (1_000, 1_000, 1_000, 1_000));
+    leases.answered(number, granted(1_000), at(0), at(0));
+    // One a second is spent, so that each lease ends nearly whole.
+    let mut want = 1_000;
+    for second in 0..60 {
+        let now = second * 1_000;
+        let claimed = leases.claim(Ticket(1), &claim(vec![large()], 1, at(now)), at(now));
+        assert_eq!(outcomes(&claimed), [Outcome::Granted], "nobody waits");
+        let mut next = at(now);
+        while next < at(now + 1_000) {
+            let due = leases.due(next);
+            for DueTurn { call, turn, .. } in due.turns {
+                assert_eq!((turn.need, turn.unit, turn.least), (0, 1, 1));
+                want = if turn.want > 0 { turn.want } else { want };
+                leases.answered(call, granted(turn.want), next, next);
+            }
+            next = due.next_at.unwrap_or(at(now + 1_000));
+        }
+    }
+    assert!(want < 20, "{want} for about 5 that are spent in a lease");
+}
+
+#[test]
+fn tokens_are_refilled_before_their_lease_ends_so_that_a_batch_does_not_wait_for_that() {
+    let mut leases = holding("a", 10, at(0));
+    assert_eq!(outcomes(&leases.claim(Ticket(2), &claim(vec![used("a")], 1, at(3_000)), at(3_000))).len(), 1);
+    let due = leases.due(at(3_000));
+    assert_eq!((due.turns.len(), due.next_at), (0, Some(at(4_500))));
+    assert!(leases.due(at(4_499)).turns.is_empty());
+    let (number, request) = call(&mut leases, at(4_500));
+    assert_eq!((request.need, request.want), (0, 10));
+    leases.answered(number, granted(10), at(4_500), at(4_510));
+    let claimed = leases.claim(Ticket(3), &claim(vec![used("a")], 10, at(5_000)), at(5_000));
+    assert_eq!(outcomes(&claimed), [Outcome::Granted; 10]);
+}
+
+#[test]
+fn an_unavailable_budget_is_told_to_those_who_do_not_wait_for_it() {
+    let mut leases = Leases::new(10, 1);
+    let patient = claim(vec![used("a")], 1, at(0));
+    let hasty = |now| claim(vec![BudgetUse { unavailable_after: Some(at(1_000)), ..used("a") }], 1, now);
+    assert_eq!(leases.claim(Ticket(1), &patient, at(0)), Claimed::Pending);
+    assert_eq!(leases.claim(Ticket(2), &hasty(at(0)), at(0)), Claimed::Pending);
+    let (number, _) = call(&mut leases, at(0));
+    leases.answered(number, Err(Refused), at(0), at(10));
+    assert!(leases.ready(at(1_009)).is_empty());
+    assert!(leases.due(at(20)).next_at <= Some(at(1_010)), "it is looked at again in time");
+    assert_eq!(leases.ready(at(1_010)), [Ticket(2)]);
+    assert_eq!(outcomes(&leases.claim(Ticket(2), &hasty(at(1_010)), at(1_010))), [Outcome::Unavailable(0)]);
+    assert_eq!(leases.claim(Ticket(1), &patient, at(1_010)), Claimed::Pending);
+}
+
+#[test]
+fn beyond_the_most_budgets_the_least_recently_claimed_lease_is_given_back() {
+    let mut leases = holding("a", 10, at(0));
+    for n in 0..10 {
+        let claimed = leases.claim(Ticket(2 + n), &claim(vec![used(&format!("b{n}"))], 0, at(1)), at(1));
+        assert_eq!(outcomes(&claimed), []);
+    }
+    let turns = leases.due(at(1)).turns;
+    let returned: Vec<_> =
+        turns.iter().flat_map(|due| due.turn.back.iter().map(|back| (&*due.budget.name, back.tokens))).collect();
+    assert_eq!(returned, [("a", 10)]);
+    assert_eq!(leases.states(at(1)).len(), 10);
+}
+
+#[test]
+fn a_process_that_stops_gives_everything_back_and_grants_nothing_more() {
+    let mut leases = holding("a", 10, at(0));
+    let claimed = leases.claim(Ticket(2), &claim(vec![used("a")], 4, at(1)), at(1));
+    let Claimed::Answered(Answers { leases: taken, .. }) = claimed else { panic!("it is pending") };
+    leases.close(at(1));
+    assert_eq!(returned(&mut leases, at(1)), [6]);
+    assert!(leases.is_settled());
+    assert_eq!(leases.claim(Ticket(3), &claim(vec![used("a")], 1, at(2)), at(2)), Claimed::Pending);
+    leases.put_back(&[(used("a").id, taken[0].unwrap(), 4)], at(3));
+    assert_eq!(returned(&mut leases, at(3)), [4]);
+}
+
+#[test]
+fn what_goes_back_says_whether_it_is_on_lease() {
+    let on_lease = |mut leases: Leases, now| {
+        let back = due_turn(&mut leases, now).turn.back;
+        back.iter().map(|back| (back.tokens, back.is_on_lease)).collect::<Vec<_>>()
+    };
+    assert_eq!(on_lease(holding("a", 10, at(0)), at(5_000)), [(10, false)]);
+    let mut stops = holding("a", 10, at(0));
+    stops.close(at(4_999));
+    assert_eq!(on_lease(stops, at(4_999)), [(10, true)]);
+}
+
+#[test]
+fn a_live_budget_takes_half_a_kilobyte_of_memory() {
+    use std::mem::size_of;
+    // Two grants, hash tables that are half full, two places in trees that are two thirds full, and the counts of a shared key.
+    let grants = 2 * size_of::<Grant>();
+    let found = 2 * (size_of::<std::sync::Arc<Key>>() + size_of::<u32>() + 1) + 2 * 16 * 3 / 2;
+    let newest = 2 * (size_of::<(u64, u32)>() + 1);
+    let bytes = size_of::<Option<slot::Slot>>() + size_of::<Key>() + 16 + grants + found + newest;
+    assert!(bytes <= 512, "{bytes} bytes");
+}

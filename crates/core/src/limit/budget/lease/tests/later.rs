@@ -1,0 +1,132 @@
+//! What turns out only after a claim: that a budget is spent, that tokens were not, that a lease has ended.
+
+use std::time::Duration;
+
+use super::{super::*, by_hand::*};
+use crate::limit::budget::ledger::TakeAnswer;
+
+#[test]
+fn an_intent_that_a_budget_denies_leaves_another_one_to_a_later_intent_whose_ticket_waits_once_more() {
+    let mut leases = Leases::new(10, 1);
+    // One token of `a` is left.
+    assert_eq!(leases.claim(Ticket(1), &claim(vec![used("a")], 2, at(0)), at(0)), Claimed::Pending);
+    let last = TakeAnswer { granted: 1, ..answer(LIMIT, 1, 7, Some(60_000)) };
+    let due = due_turn(&mut leases, at(0));
+    leases.answered(due.call, Ok(last), at(0), at(0));
+    leases.cancel(Ticket(1));
+
+    // The first intent takes it, while nothing is known of `b`.
+    let of_two = |now| Claim {
+        sets: vec![vec![0, 1], vec![0, 2]],
+        wants: vec![Want { set: 0, cost: 1 }, Want { set: 1, cost: 1 }],
+        ..claim(vec![used("a"), used("b"), used("c")], 0, now)
+    };
+    assert_eq!(leases.claim(Ticket(2), &of_two(at(10)), at(10)), Claimed::Pending);
+    let turns = leases.due(at(10)).turns;
+    let call = |name: &str| turns.iter().find(|due| &*due.budget.name == name).unwrap().call;
+    leases.answered(call("b"), Ok(answer(LIMIT, 0, 7, Some(60_000))), at(10), at(20));
+    assert_eq!(leases.ready(at(20)), [Ticket(2)]);
+    assert_eq!(leases.claim(Ticket(2), &of_two(at(20)), at(20)), Claimed::Pending);
+    assert!(leases.ready(at(20)).is_empty(), "the second intent needs `c`");
+    leases.answered(call("c"), granted(10), at(10), at(30));
+    assert_eq!(leases.ready(at(30)), [Ticket(2)]);
+    let claimed = leases.claim(Ticket(2), &of_two(at(30)), at(30));
+    assert_eq!(outcomes(&claimed), [Outcome::Denied(1), Outcome::Granted]);
+}
+
+#[test]
+fn what_is_put_back_was_not_spent_and_nothing_is_asked_for_in_its_place() {
+    let mut leases = holding("a", 100, at(0));
+    for round in 1..=10 {
+        let now = at(round * 10);
+        let claimed = leases.claim(Ticket(1 + round), &claim(vec![used("a")], 50, now), now);
+        let Claimed::Answered(Answers { leases: taken, .. }) = claimed else { panic!("it is pending") };
+        leases.put_back(&[(used("a").id, taken[0].unwrap(), 50)], now);
+    }
+    assert!(leases.due(at(100)).turns.is_empty(), "100 are held, and none was spent");
+}
+
+#[test]
+fn what_goes_back_is_on_lease_only_if_its_lease_lasts_when_the_turn_is_made() {
+    let stops = || {
+        let mut leases = holding("a", 10, at(0));
+        leases.close(at(4_999));
+        leases
+    };
+    let back = |due: &DueTurn| due.turn.back.iter().map(|back| (back.tokens, back.is_on_lease)).collect::<Vec<_>>();
+    assert_eq!(back(&due_turn(&mut stops(), at(5_000))), [(10, false)]);
+    let mut leases = stops();
+    let first = due_turn(&mut leases, at(4_999));
+    assert_eq!(back(&first), [(10, true)]);
+    leases.answered(first.call, Err(Refused), at(4_999), at(4_999));
+    let repeated = due_turn(&mut leases, at(5_099));
+    assert_eq!((repeated.number, back(&repeated)), (first.number, vec![(10, false)]));
+}
+
+/// What a claim of so many intents takes is of this lease.
+fn takes(leases: &mut Leases, intents: usize, now: Duration) -> LeaseNumber {
+    let claimed = leases.claim(Ticket(2), &claim(vec![used("a")], intents, now), now);
+    let Claimed::Answered(Answers { leases: taken, .. }) = claimed else { panic!("it is pending") };
+    taken[0].unwrap()
+}
+
+/// The turn that carries so many tokens back and asks for as many as are needed, where no other is due.
+fn exchange(leases: &mut Leases, (back, need): (u64, u64), now: Duration) -> DueTurn {
+    let due = due_turn(leases, now);
+    assert_eq!((due.turn.back.iter().map(|back| back.tokens).collect::<Vec<_>>(), due.turn.need), (vec![back], need));
+    due
+}
+
+#[test]
+fn a_spent_budget_is_asked_again_by_the_turn_that_gives_tokens_of_it_back() {
+    let ten = |now| claim(vec![used("a")], 10, now);
+    let all_spent = || Ok(answer(LIMIT, 10, 7, Some(60_000)));
+    for (answered, outcome) in [(granted(10), Outcome::Granted), (all_spent(), Outcome::Denied(0))] {
+        let mut leases = holding("a", 10, at(0));
+        let lease = takes(&mut leases, 10, at(1));
+        let ahead = due_turn(&mut leases, at(1));
+        leases.answered(ahead.call, all_spent(), at(1), at(1));
+        assert_eq!(outcomes(&leases.claim(Ticket(3), &ten(at(5_000)), at(5_000))), [Outcome::Denied(0); 10]);
+        assert!(leases.due(at(5_000)).turns.is_empty(), "it is spent");
+        leases.put_back(&[(used("a").id, lease, 10)], at(5_100));
+        assert_eq!(leases.claim(Ticket(3), &ten(at(5_100)), at(5_100)), Claimed::Pending);
+        let due = exchange(&mut leases, (10, 10), at(5_100));
+        assert!(leases.ready(at(5_150)).is_empty(), "it may be granted them");
+        leases.answered(due.call, answered, at(5_100), at(5_200));
+        assert_eq!(leases.ready(at(5_200)), [Ticket(3)]);
+        assert_eq!(outcomes(&leases.claim(Ticket(3), &ten(at(5_200)), at(5_200))), [outcome; 10]);
+        if outcome != Outcome::Granted {
+            assert!(leases.due(at(5_200)).turns.is_empty(), "it is spent again");
+            assert_eq!(outcomes(&leases.claim(Ticket(4), &ten(at(5_300)), at(5_300))), [outcome; 10]);
+        }
+    }
+}
+
+#[test]
+fn a_turn_that_was_made_before_tokens_go_back_does_not_tell_that_their_budget_is_spent() {
+    let ten = |now| claim(vec![used("a")], 10, now);
+    let mut leases = holding("a", 10, at(0));
+    let lease = takes(&mut leases, 10, at(4_900));
+    assert_eq!(leases.claim(Ticket(3), &ten(at(4_900)), at(4_900)), Claimed::Pending);
+    let before = due_turn(&mut leases, at(4_900));
+    leases.put_back(&[(used("a").id, lease, 10)], at(5_100));
+    assert!(leases.due(at(5_100)).turns.is_empty(), "one turn at a time");
+    leases.answered(before.call, Ok(answer(LIMIT, 0, 7, Some(60_000))), at(4_900), at(5_200));
+    assert!(leases.ready(at(5_200)).is_empty());
+    let due = exchange(&mut leases, (10, 10), at(5_200));
+    leases.answered(due.call, granted(10), at(5_200), at(5_300));
+    assert_eq!(outcomes(&leases.claim(Ticket(3), &ten(at(5_300)), at(5_300))), [Outcome::Granted; 10]);
+}
+
+#[test]
+fn tokens_of_a_spent_budget_are_not_out_of_reach_when_their_lease_ends() {
+    let mut leases = holding("a", 10, at(0));
+    takes(&mut leases, 8, at(4_000));
+    let ahead = due_turn(&mut leases, at(4_000));
+    leases.answered(ahead.call, Ok(answer(LIMIT, 2, 7, Some(60_000))), at(4_000), at(4_000));
+    let one = |now| claim(vec![used("a")], 1, now);
+    assert_eq!(leases.claim(Ticket(3), &one(at(5_000)), at(5_000)), Claimed::Pending);
+    let due = exchange(&mut leases, (2, 1), at(5_000));
+    leases.answered(due.call, granted(1), at(5_000), at(5_100));
+    assert_eq!(outcomes(&leases.claim(Ticket(3), &one(at(5_100)), at(5_100))), [Outcome::Granted]);
+}

@@ -1,0 +1,491 @@
+//! Several instances, one ledger, and what goes wrong between them.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    time::Duration,
+};
+
+use super::{
+    super::*,
+    books::{Books, SpendId},
+    ledger::TestLedger,
+};
+use crate::{
+    basis::time::Time,
+    limit::{
+        budget::{SpanNow, ledger::TakeAnswer},
+        share::TurnNumber,
+    },
+};
+
+/// The kind of a budget's window, in milliseconds.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Kind {
+    Rolling(i64),
+    Period(i64),
+    Total,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Spec {
+    pub(super) limit: u64,
+    pub(super) kind: Kind,
+    pub(super) best_effort: bool,
+}
+
+/// How often, in percent, something goes wrong; and how long something takes at most.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Faults {
+    pub(super) lost_replies: u64,
+    pub(super) refusals: u64,
+    pub(super) dropped_tickets: u64,
+    pub(super) put_backs: u64,
+    pub(super) freezes: u64,
+    pub(super) latency_ms: u64,
+}
+
+impl Faults {
+    pub(super) const NONE: Self =
+        Self { lost_replies: 0, refusals: 0, dropped_tickets: 0, put_backs: 0, freezes: 0, latency_ms: 5 };
+}
+
+/// What the lanes ask for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Load {
+    pub(super) instances: usize,
+    pub(super) lanes: usize,
+    /// The most intents in a batch.
+    pub(super) batch: u64,
+    pub(super) most_cost: u64,
+    /// The longest pause between two batches of a lane.
+    pub(super) pause_ms: u64,
+}
+
+/// xorshift64*
+#[derive(Debug)]
+pub(super) struct Random(pub(super) u64);
+
+impl Random {
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 32) % bound.max(1)
+    }
+
+    fn percent(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+}
+
+#[derive(Debug)]
+enum Event {
+    /// The lane reads its clock.
+    Judge {
+        lane: usize,
+    },
+    Claim {
+        lane: usize,
+        claim: Claim,
+        at: i64,
+    },
+    Turn {
+        due: DueTurn,
+        sent_at: i64,
+    },
+    Answer {
+        due: DueTurn,
+        answer: Result<TakeAnswer, Refused>,
+        sent_at: i64,
+    },
+    PutBack {
+        spend: SpendId,
+        id: BudgetId,
+        lease: LeaseNumber,
+        tokens: u64,
+    },
+    Tick,
+}
+
+/// A lane's batch.
+#[derive(Debug)]
+struct Lane {
+    ticket: Option<Ticket>,
+    /// Budgets (a set of bits) and cost of each intent.
+    intents: Vec<(u8, u8)>,
+    is_pending: bool,
+    /// Whether a claim is on its way.
+    is_claiming: bool,
+    began_at: i64,
+    claims: u32,
+}
+
+#[derive(Debug)]
+struct Instance {
+    leases: Leases,
+    lanes: Vec<Lane>,
+    /// What its monotonic clock showed when the world began.
+    clock: Duration,
+    frozen_until: i64,
+    tick_at: Option<i64>,
+    in_flight: Vec<DueTurn>,
+    /// The turns that were answered.
+    answered: HashSet<TurnNumber>,
+    /// When each turn was sent first.
+    first_sent: HashMap<TurnNumber, i64>,
+}
+
+impl Instance {
+    fn passed(&self, at: i64) -> Duration {
+        self.clock + Duration::from_millis(at.try_into().unwrap())
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct World {
+    pub(super) specs: Vec<Spec>,
+    faults: Faults,
+    load: Load,
+    random: Random,
+    now: i64,
+    events: BTreeMap<(i64, u64), (usize, Event)>,
+    last_event: u64,
+    last_ticket: u64,
+    instances: Vec<Instance>,
+    ledger: TestLedger,
+    pub(super) books: Books,
+    /// No batch begins any more.
+    is_ending: bool,
+    /// The most claims and milliseconds that a ticket needed.
+    pub(super) most_claims: u32,
+    pub(super) longest_ms: i64,
+    pub(super) calls: u64,
+}
+
+/// What is asked of a budget with this number.
+pub(super) fn budget(number: usize) -> BudgetId {
+    BudgetId { name: format!("budget-{number}").into(), campaign: None }
+}
+
+impl World {
+    pub(super) fn new(specs: &[Spec], load: Load, faults: Faults, seed: u64) -> Self {
+        let mut world = Self {
+            specs: specs.to_vec(),
+            faults,
+            load,
+            random: Random(seed | 1),
+            now: 0,
+            events: BTreeMap::new(),
+            last_event: 0,
+            last_ticket: 0,
+            instances: Vec::new(),
+            ledger: TestLedger::default(),
+            books: Books::default(),
+            is_ending: false,
+            most_claims: 0,
+            longest_ms: 0,
+            calls: 0,
+        };
+        for index in 0..load.instances {
+            let lane = || Lane {
+                ticket: None,
+                intents: Vec::new(),
+                is_pending: false,
+                is_claiming: false,
+                began_at: 0,
+                claims: 0,
+            };
+            world.instances.push(Instance {
+                leases: Leases::new(10_000, 1),
+                lanes: (0..load.lanes).map(|_| lane()).collect(),
+                clock: Duration::from_millis(world.random.below(1_000_000)),
+                frozen_until: 0,
+                tick_at: None,
+                in_flight: Vec::new(),
+                answered: HashSet::new(),
+                first_sent: HashMap::new(),
+            });
+            for lane in 0..load.lanes {
+                let after = world.random.below(load.pause_ms + 1);
+                world.schedule(index, after, Event::Judge { lane });
+            }
+        }
+        world
+    }
+
+    pub(super) fn span(&self, number: usize, at: i64) -> SpanNow {
+        match self.specs[number].kind {
+            Kind::Rolling(window_ms) => SpanNow::Rolling { window_ms },
+            Kind::Period(length) => {
+                let start = at / length * length;
+                let time = |ms| Time::from_millis(ms).unwrap();
+                SpanNow::Period { start: time(start), end: time(start + length) }
+            }
+            Kind::Total => SpanNow::Total,
+        }
+    }
+
+    fn schedule(&mut self, instance: usize, after_ms: u64, event: Event) {
+        self.last_event += 1;
+        let at = self.now + i64::try_from(after_ms).unwrap();
+        self.events.insert((at, self.last_event), (instance, event));
+    }
+
+    fn latency(&mut self) -> u64 {
+        let most = self.faults.latency_ms;
+        self.random.below(most) + 1
+    }
+
+    pub(super) fn run_until(&mut self, end: i64) {
+        while let Some((&(at, _), _)) = self.events.first_key_value()
+            && at <= end
+        {
+            let (_, (index, event)) = self.events.pop_first().unwrap();
+            self.now = at;
+            let frozen = self.instances[index].frozen_until;
+            // The ledger and the network are not frozen with an instance.
+            if frozen > at && !matches!(event, Event::Turn { .. }) {
+                self.schedule(index, u64::try_from(frozen - at).unwrap(), event);
+                continue;
+            }
+            self.handle(index, event);
+            self.pump(index);
+        }
+        self.now = end;
+    }
+
+    /// Lets all pending tickets be answered, without faults, and gives everything back.
+    pub(super) fn end(&mut self) {
+        self.is_ending = true;
+        self.faults = Faults::NONE;
+        self.run_until(self.now + 60_000);
+        for index in 0..self.instances.len() {
+            let instance = &mut self.instances[index];
+            for lane in &instance.lanes {
+                assert!(!lane.is_pending, "a ticket of instance {index} is not answered: {lane:?}");
+            }
+            instance.leases.close(instance.passed(self.now));
+            self.pump(index);
+        }
+        self.run_until(self.now + 10_000);
+        for instance in &mut self.instances {
+            assert!(instance.leases.is_settled(), "everything is given back: {:?}", instance.leases);
+            let after = instance.leases.due(instance.passed(self.now));
+            assert!(after.turns.is_empty(), "everything was given back: {after:?}");
+        }
+    }
+
+    fn handle(&mut self, index: usize, event: Event) {
+        match event {
+            Event::Judge { lane } => self.judge(index, lane),
+            Event::Claim { lane, claim, at } => self.claim(index, lane, &claim, at),
+            Event::Turn { due, sent_at } => {
+                let (refused, lost) = (self.faults.refusals, self.faults.lost_replies);
+                let answer = if self.random.percent(refused) {
+                    Err(Refused)
+                } else {
+                    let answer = self.ledger.turn(index, (&due.budget, due.number), &due.turn, self.now);
+                    if self.random.percent(lost) { Err(Refused) } else { Ok(answer) }
+                };
+                let latency = self.latency();
+                self.schedule(index, latency, Event::Answer { due, answer, sent_at });
+            }
+            Event::Answer { due, answer, sent_at } => {
+                let instance = &mut self.instances[index];
+                instance.in_flight.retain(|other| other.budget != due.budget);
+                if let Ok(answer) = &answer {
+                    assert!(instance.answered.insert(due.number), "{due:?} was answered before");
+                    let ends = instance.first_sent[&due.number] + due.turn.lease_ms;
+                    self.books.granted(index, &due, answer.granted, (self.now, ends));
+                    due.turn.back.iter().for_each(|back| self.books.returned(index, &due.budget, back));
+                }
+                let (sent_at, passed) = (instance.passed(sent_at), instance.passed(self.now));
+                instance.leases.answered(due.call, answer, sent_at, passed);
+            }
+            Event::PutBack { spend, id, lease, tokens } => {
+                let instance = &mut self.instances[index];
+                instance.leases.put_back(&[(id, lease, tokens)], instance.passed(self.now));
+                self.books.put_back(spend, tokens);
+            }
+            Event::Tick => self.instances[index].tick_at = None,
+        }
+    }
+
+    fn judge(&mut self, index: usize, number: usize) {
+        let Load { batch, most_cost, .. } = self.load;
+        let (now, specs) = (self.now, self.specs.len());
+        let lane = &mut self.instances[index].lanes[number];
+        if lane.ticket.is_none() {
+            if self.is_ending {
+                return;
+            }
+            self.last_ticket += 1;
+            lane.ticket = Some(Ticket(self.last_ticket));
+            (lane.began_at, lane.claims) = (now, 0);
+            let random = &mut self.random;
+            let sets = 1 << specs;
+            let intents = random.below(batch) + 1;
+            let intent = |_| {
+                (u8::try_from(random.below(sets - 1) + 1).unwrap(), u8::try_from(random.below(most_cost) + 1).unwrap())
+            };
+            lane.intents = (0..intents).map(intent).collect();
+        } else if self.random.percent(self.faults.dropped_tickets) {
+            // Another gate denies the last ones now.
+            let most = lane.intents.len() as u64;
+            lane.intents.truncate(usize::try_from(self.random.below(most)).unwrap() + 1);
+        }
+        let intents = lane.intents.clone();
+        let claim = self.claim_of(&intents, index, now);
+        let freezes = self.faults.freezes;
+        if self.random.percent(freezes) {
+            self.instances[index].frozen_until = now + i64::try_from(self.random.below(8_000)).unwrap();
+        }
+        let after = self.random.below(20);
+        self.schedule(index, after, Event::Claim { lane: number, claim, at: now });
+        self.instances[index].lanes[number].is_claiming = true;
+    }
+
+    fn claim_of(&self, intents: &[(u8, u8)], index: usize, at: i64) -> Claim {
+        let numbers = 0..self.specs.len();
+        let used = |number| {
+            let Spec { limit, best_effort, .. } = self.specs[number];
+            BudgetUse { id: budget(number), limit, span: self.span(number, at), best_effort, unavailable_after: None }
+        };
+        let places = |bits: u8| {
+            numbers.clone().filter(|number| bits >> number & 1 == 1).map(|n| n.try_into().unwrap()).collect()
+        };
+        Claim {
+            judged_at: self.instances[index].passed(at),
+            budgets: numbers.clone().map(used).collect(),
+            sets: (0..1 << self.specs.len()).map(places).collect(),
+            wants: intents.iter().map(|(bits, cost)| Want { set: (*bits).into(), cost: *cost }).collect(),
+        }
+    }
+
+    fn claim(&mut self, index: usize, number: usize, claim: &Claim, at: i64) {
+        let dropped = self.random.percent(self.faults.dropped_tickets);
+        let instance = &mut self.instances[index];
+        let passed = instance.passed(self.now);
+        let lane = &mut instance.lanes[number];
+        let Some(ticket) = lane.ticket else { return };
+        lane.claims += 1;
+        lane.is_claiming = false;
+        match instance.leases.claim(ticket, claim, passed) {
+            Claimed::Pending if dropped => {
+                if self.random.percent(50) {
+                    instance.leases.cancel(ticket);
+                }
+                (lane.ticket, lane.is_pending) = (None, false);
+                self.pause(index, number);
+            }
+            Claimed::Pending => lane.is_pending = true,
+            Claimed::Answered(answers) => {
+                self.most_claims = self.most_claims.max(lane.claims);
+                self.longest_ms = self.longest_ms.max(self.now - lane.began_at);
+                (lane.ticket, lane.is_pending) = (None, false);
+                self.answered(index, claim, &answers, at);
+                self.pause(index, number);
+            }
+        }
+    }
+
+    fn pause(&mut self, index: usize, lane: usize) {
+        let pause = self.random.below(self.load.pause_ms + 1);
+        self.schedule(index, pause, Event::Judge { lane });
+    }
+
+    fn answered(&mut self, index: usize, claim: &Claim, answers: &Answers, at: i64) {
+        assert_eq!(answers.outcomes.len(), claim.wants.len());
+        for (place, used) in claim.budgets.iter().enumerate() {
+            let costs = claim.wants.iter().zip(&answers.outcomes).filter(|(want, outcome)| {
+                **outcome == Outcome::Granted
+                    && claim.sets[want.set as usize].iter().any(|other| *other as usize == place)
+            });
+            let tokens: u64 = costs.map(|(want, _)| u64::from(want.cost)).sum();
+            assert_eq!(tokens > 0, answers.leases[place].is_some(), "tokens have a lease to go back to");
+            let denied = answers.outcomes.iter().any(|outcome| *outcome == Outcome::Denied(place.try_into().unwrap()));
+            assert_eq!(denied, answers.spent[place].is_some(), "a budget that denies is reported");
+            let Some(lease) = answers.leases[place] else { continue };
+            let spend = self.books.spent(index, used, tokens, at);
+            if self.random.percent(self.faults.put_backs) {
+                let tokens = self.random.below(tokens) + 1;
+                let after = self.random.below(8_000);
+                self.schedule(index, after, Event::PutBack { spend, id: used.id.clone(), lease, tokens });
+            }
+        }
+    }
+
+    /// Makes the calls that are due, and wakes the lanes that are ready.
+    fn pump(&mut self, index: usize) {
+        let instance = &mut self.instances[index];
+        let passed = instance.passed(self.now);
+        let due = instance.leases.due(passed);
+        let ready = instance.leases.ready(passed);
+        self.check_ready(index, &ready);
+        for due in due.turns {
+            let in_flight = &mut self.instances[index].in_flight;
+            let is_alone = in_flight.iter().all(|other| other.budget != due.budget);
+            assert!(is_alone, "two turns of a budget are in flight: {due:?}");
+            in_flight.push(due.clone());
+            self.calls += 1;
+            let (latency, sent_at) = (self.latency(), self.now);
+            self.instances[index].first_sent.entry(due.number).or_insert(sent_at);
+            self.schedule(index, latency, Event::Turn { due, sent_at });
+        }
+        for lane in 0..self.load.lanes {
+            let state = &mut self.instances[index].lanes[lane];
+            if state.is_pending && !state.is_claiming && state.ticket.is_some_and(|ticket| ready.contains(&ticket)) {
+                state.is_claiming = true;
+                let after = self.random.below(20);
+                self.schedule(index, after, Event::Judge { lane });
+            }
+        }
+        if let Some(next) = due.next_at {
+            assert!(next > passed, "what was due is done");
+            let after = u64::try_from((next - passed).as_millis()).unwrap() + 1;
+            let at = self.now + i64::try_from(after).unwrap();
+            if self.instances[index].tick_at.is_none_or(|tick| at < tick) {
+                self.instances[index].tick_at = Some(at);
+                self.schedule(index, after, Event::Tick);
+            }
+        }
+        self.check_spent(index);
+    }
+
+    /// No budget passes for spent at an instance while tokens of its window go back from there.
+    fn check_spent(&self, index: usize) {
+        let instance = &self.instances[index];
+        let states = instance.leases.states(instance.passed(self.now));
+        for BudgetState { id, span, .. } in states.into_iter().filter(|state| state.is_spent) {
+            let carries = |due: &DueTurn| due.budget == id && due.turn.back.iter().any(|back| back.span == span);
+            let goes_back = instance.leases.outboxes.has_back(&id, span) || instance.in_flight.iter().any(carries);
+            assert!(!goes_back, "{id:?} is spent at instance {index}, and tokens of it go back");
+        }
+    }
+
+    /// A ticket that is ready is answered if it claims now (the same as before), unless its period is over, or answers of other budgets are too
+    /// old, or one of these denies an intent by now whose tokens go to a later one, which needs more of a third.
+    fn check_ready(&self, index: usize, ready: &[Ticket]) {
+        let instance = &self.instances[index];
+        for lane in instance.lanes.iter().filter(|lane| lane.is_pending && !lane.is_claiming) {
+            let Some(ticket) = lane.ticket.filter(|ticket| ready.contains(ticket)) else { continue };
+            let is_new = |number| self.span(number, self.now) != self.span(number, lane.began_at);
+            if (0..self.specs.len()).any(is_new) || self.now >= lane.began_at + 5_000 {
+                continue;
+            }
+            let claim = self.claim_of(&lane.intents, index, self.now);
+            let (mut leases, before) = (instance.leases.clone(), needs(&instance.leases, ticket));
+            if leases.claim(ticket, &claim, instance.passed(self.now)) == Claimed::Pending {
+                let needs_more = needs(&leases, ticket).iter().any(|(slot, need)| Some(need) > before.get(slot));
+                assert!(needs_more, "{ticket:?} is ready, but pending");
+            }
+        }
+    }
+}
+
+/// What a pending ticket needs of each of its budgets.
+fn needs(leases: &Leases, ticket: Ticket) -> BTreeMap<u32, u64> {
+    let Pending { place, slots, .. } = &leases.tickets[&ticket];
+    let own = |slot: u32| leases.table.get(slot).waiting.iter().find(|waiter| waiter.place == *place);
+    slots.iter().filter_map(|slot| Some((*slot, own(*slot)?.need))).collect()
+}

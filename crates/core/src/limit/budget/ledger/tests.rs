@@ -1,0 +1,400 @@
+//! No window of approvals holds more than the limit, whoever takes, spends and gives back when; and what is left is granted.
+
+use proptest::prelude::*;
+
+use super::{Account, CountId, EmbeddedLedger, GiveBack, Grain, OwedTokens, TakeAnswer, TakeTurn, TokenBook};
+use crate::{
+    basis::time::Time,
+    limit::{
+        budget::{BudgetId, SpanNow},
+        share::{Reference as _, TurnNumber, is_overtaken},
+    },
+    ports::Share,
+};
+
+const WINDOW_MS: i64 = 6_000;
+const LIMIT: u64 = 1_000;
+const HOLDERS: [&str; 3] = ["weir-0", "weir-1", "weir-2"];
+
+fn at(millis: i64) -> Time {
+    Time::default().plus(1_795_132_800_000 + millis)
+}
+
+fn turn(span: SpanNow) -> TakeTurn {
+    let (back, owed) = Default::default();
+    TakeTurn { span, limit: LIMIT, need: 0, want: LIMIT, unit: 1, least: 1, lease_ms: 50, back, owed }
+}
+
+fn rolling() -> TakeTurn {
+    turn(SpanNow::Rolling { window_ms: WINDOW_MS })
+}
+
+/// A turn that wants nothing.
+fn nothing(span: SpanNow) -> TakeTurn {
+    TakeTurn { want: 0, ..turn(span) }
+}
+
+/// All of the tokens of a grant, while its lease lasts.
+fn all_of(turn: &TakeTurn, answer: &TakeAnswer) -> GiveBack {
+    let TakeAnswer { granted: tokens, bucket, count_id, .. } = *answer;
+    GiveBack { span: turn.span, bucket, count_id, tokens, is_on_lease: true }
+}
+
+fn number(run: i64, number: u64) -> TurnNumber {
+    TurnNumber { run, number }
+}
+
+/// A budget whose turns are all new.
+#[derive(Clone, Default)]
+struct Book {
+    book: TokenBook,
+    last: u64,
+}
+
+impl Book {
+    fn take(&mut self, now: Time, holder: &str, turn: &TakeTurn) -> TakeAnswer {
+        self.last += 1;
+        self.book.turn(holder, number(1, self.last), turn, now).expect("it is a later one")
+    }
+
+    fn look(&self, now: Time, span: SpanNow) -> TakeAnswer {
+        self.book.look(&nothing(span), now)
+    }
+
+    /// Gives back; how many of them counted.
+    fn give_back(&mut self, now: Time, holder: &str, given: &GiveBack) -> u64 {
+        let before = self.look(now, given.span).used;
+        before - self.take(now, holder, &TakeTurn { back: vec![given.clone()], ..nothing(given.span) }).used
+    }
+}
+
+/// One grant: when it was made and what becomes of it.
+#[derive(Debug, Clone)]
+struct Step {
+    passed_ms: i64,
+    holder: usize,
+    need: u64,
+    want: u64,
+    lease_ms: i64,
+    /// How many of a thousand tokens are given back at once; the others are spent when the lease ends.
+    given_back: u64,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = (0..400_i64, 0..3_usize, 0..LIMIT, 0..LIMIT, 1..200_i64, 0..=1_000_u64);
+    let step = step.prop_map(|(passed_ms, holder, need, more, lease_ms, given_back)| Step {
+        passed_ms,
+        holder,
+        need,
+        want: need + more,
+        lease_ms,
+        given_back,
+    });
+    prop::collection::vec(step, 1..150)
+}
+
+proptest! {
+    #[test]
+    fn no_window_of_approvals_holds_more_than_the_limit(steps in steps()) {
+        let (mut book, mut now) = (Book::default(), 0);
+        // When, and how much: as late as a lease allows.
+        let mut spent: Vec<(i64, u64)> = Vec::new();
+        for Step { passed_ms, holder, need, want, lease_ms, given_back } in steps {
+            now += passed_ms;
+            let request = TakeTurn { need, want, lease_ms, ..rolling() };
+            let answer = book.take(at(now), HOLDERS[holder], &request);
+            prop_assert!(answer.used <= LIMIT && answer.leased <= answer.used);
+            let unspent = answer.granted * given_back / 1_000;
+            let given = GiveBack { tokens: unspent, ..all_of(&request, &answer) };
+            prop_assert_eq!(book.give_back(at(now), HOLDERS[holder], &given), unspent);
+            spent.push((now + lease_ms - 1, answer.granted - unspent));
+            if let Some(wait @ 1..) = answer.free_in_ms {
+                let used = |now| book.look(at(now), request.span).used;
+                prop_assert!(unspent > 0 || used(now + wait - 1) >= LIMIT, "too late");
+                prop_assert!(used(now + wait) < LIMIT, "too early");
+            }
+        }
+        for (end, _) in &spent {
+            let in_window = spent.iter().filter(|(when, _)| (end - WINDOW_MS + 1..=*end).contains(when));
+            let sum: u64 = in_window.map(|(_, tokens)| tokens).sum();
+            prop_assert!(sum <= LIMIT, "{sum} in the window that ends at {end}");
+        }
+    }
+}
+
+proptest! {
+    /// A rebuild counts what was approved, once leases have ended; what they had left comes back before or after it.
+    #[test]
+    fn no_window_holds_more_than_the_limit_though_it_is_counted_anew_and_tokens_come_back_late(
+        steps in steps(), anew in prop::collection::vec(any::<bool>(), 150),
+    ) {
+        const LONGEST_LEASE_MS: i64 = 200;
+        let (mut book, mut now) = (Book::default(), 0);
+        let mut spent: Vec<(i64, u64)> = Vec::new();
+        let mut late: Vec<(usize, GiveBack)> = Vec::new();
+        for (Step { passed_ms, holder, need, want, lease_ms, given_back }, is_anew) in steps.into_iter().zip(anew) {
+            now += passed_ms;
+            let request = TakeTurn { need, want, lease_ms, ..rolling() };
+            if is_anew {
+                now += LONGEST_LEASE_MS;
+                let mut account = Account::default();
+                for (when, some) in &spent {
+                    account.add(Grain::Bucket.place(request.span, at(*when).millis()), *some);
+                }
+                book.book.recount(at(now), request.span, &account);
+            }
+            for (holder, given) in late.drain(..) {
+                let back = book.give_back(at(now), HOLDERS[holder], &given);
+                prop_assert!(back == 0 || !is_anew, "{back} of another count came back");
+            }
+            let answer = book.take(at(now), HOLDERS[holder], &request);
+            let tokens = answer.granted * given_back / 1_000;
+            late.push((holder, GiveBack { tokens, ..all_of(&request, &answer) }));
+            spent.push((now + lease_ms - 1, answer.granted - tokens));
+        }
+        for (end, _) in &spent {
+            let in_window = spent.iter().filter(|(when, _)| (end - WINDOW_MS + 1..=*end).contains(when));
+            let sum: u64 = in_window.map(|(_, tokens)| tokens).sum();
+            prop_assert!(sum <= LIMIT, "{sum} in the window that ends at {end}");
+        }
+    }
+}
+
+#[test]
+fn a_count_takes_back_only_what_was_granted_in_it_also_one_that_began_in_the_same_millisecond() {
+    let period = SpanNow::Period { start: at(0), end: at(1_000) };
+    for span in [rolling().span, period, SpanNow::Total] {
+        let (mut book, request) = (Book::default(), TakeTurn { want: 10, need: 10, ..turn(span) });
+        let before = book.take(at(5), "a", &request);
+        let mut account = Account::default();
+        account.add(before.bucket, 10);
+        for now in [5, 5, 9] {
+            book.book.recount(at(now), span, &account);
+            assert_eq!(book.give_back(at(now), "a", &all_of(&request, &before)), 0, "{span:?}");
+        }
+        let after = book.take(at(9), "a", &request);
+        assert_eq!((after.used, book.give_back(at(9), "a", &all_of(&request, &after))), (20, 10), "{span:?}");
+    }
+}
+
+#[test]
+fn a_grant_is_a_share_of_what_is_left_and_need_takes_more() {
+    let mut book = Book::default();
+    let mut take = |holder, need, want| book.take(at(0), holder, &TakeTurn { need, want, ..rolling() }).granted;
+    assert_eq!(take("a", 0, 1_000), 500, "half of all");
+    assert_eq!(take("b", 0, 1_000), 125, "a fourth of the rest: there are two");
+    assert_eq!(take("b", 300, 1_000), 300, "what is needed");
+    assert_eq!(take("a", 300, 1_000), 75, "all that is left");
+    assert_eq!(take("a", 1, 1), 0);
+}
+
+#[test]
+fn grants_are_whole_units_and_never_below_the_least() {
+    let mut book = Book::default();
+    let mut take = |need, unit, least| {
+        let request = TakeTurn { need, want: need, unit, least, ..rolling() };
+        book.take(at(0), "a", &request).granted
+    };
+    assert_eq!(take(950, 100, 1), 900);
+    assert_eq!(take(90, 100, 1), 0, "no whole unit is left that it asks for");
+    assert_eq!(take(99, 1, 100), 0, "less than is of use");
+    assert_eq!(take(100, 1, 100), 100);
+}
+
+#[test]
+fn when_tokens_are_left_again() {
+    let mut book = Book::default();
+    let mut free_in = |now, span, least, want| {
+        book.take(at(now), "a", &TakeTurn { need: want, want, least, ..turn(span) }).free_in_ms
+    };
+    let rolling = SpanNow::Rolling { window_ms: WINDOW_MS };
+    let period = SpanNow::Period { start: at(0), end: at(5_000) };
+    // Leases end 50 ms later, and buckets are 100 ms.
+    assert_eq!(free_in(0, rolling, 1, 600), Some(0));
+    assert_eq!(free_in(1_000, rolling, 1, 400), Some(100 + WINDOW_MS - 1_000), "the first leave");
+    assert_eq!(free_in(1_000, rolling, 601, 0), Some(1_100 + WINDOW_MS - 1_000), "both have to leave");
+    assert_eq!(free_in(1_000, rolling, LIMIT + 1, 0), None, "there are never so many");
+    assert_eq!(free_in(1_000, period, 1, LIMIT), Some(4_000));
+    assert_eq!(free_in(9_000, period, 1, 1), Some(1), "a clock that is behind asks again");
+    assert_eq!(free_in(1_000, SpanNow::Total, 1, LIMIT), None);
+    assert_eq!(free_in(1_000, SpanNow::Total, LIMIT + 1, 0), None);
+}
+
+#[test]
+fn tokens_in_leases_are_told_until_these_end() {
+    let mut book = Book::default();
+    let thirty = TakeTurn { need: 30, want: 30, lease_ms: 40, ..rolling() };
+    let first = book.take(at(0), "a", &thirty);
+    let second = book.take(at(25), "a", &thirty);
+    let other = book.take(at(25), "b", &thirty);
+    assert_eq!([first.leased, second.leased, other.leased], [30, 60, 90]);
+    assert_eq!(book.give_back(at(30), "a", &GiveBack { tokens: 10, ..all_of(&thirty, &second) }), 10);
+    let look = |now| book.look(at(now), thirty.span);
+    assert_eq!((look(30).used, look(30).leased, look(30).granted), (80, 80, 0));
+    assert_eq!(look(45).leased, 60, "the first lease has ended");
+    assert_eq!((look(80).used, look(80).leased), (80, 0));
+    assert_eq!(look(WINDOW_MS + 200).used, 0);
+}
+
+#[test]
+fn what_is_left_of_a_lease_that_has_ended_comes_out_of_none_that_lasts() {
+    let mut book = Book::default();
+    let thirty = TakeTurn { need: 30, want: 30, lease_ms: 40, ..rolling() };
+    let first = book.take(at(0), "a", &thirty);
+    book.take(at(60), "a", &thirty);
+    let left = GiveBack { tokens: 20, is_on_lease: false, ..all_of(&thirty, &first) };
+    assert_eq!(book.give_back(at(60), "a", &left), 20);
+    let look = book.look(at(60), thirty.span);
+    assert_eq!((look.used, look.leased), (40, 30));
+    assert_eq!(book.take(at(60), "b", &rolling()).granted, (LIMIT - 40) / 4, "there are two holders");
+}
+
+#[test]
+fn one_who_gave_all_back_is_no_holder_and_one_who_got_nothing_is() {
+    let mut book = Book::default();
+    let mut request = TakeTurn { need: 10, want: 10, ..rolling() };
+    let answer = book.take(at(0), "gone", &request);
+    assert_eq!(book.give_back(at(0), "gone", &all_of(&request, &answer)), 10);
+    (request.need, request.want) = (0, LIMIT);
+    assert_eq!(book.clone().take(at(0), "a", &request).granted, 500);
+    let in_vain = TakeTurn { least: LIMIT + 1, ..request.clone() };
+    assert_eq!(book.take(at(0), "waits", &in_vain).granted, 0);
+    assert_eq!(book.take(at(0), "a", &request).granted, 250);
+}
+
+#[test]
+fn a_budget_is_counted_since_it_was_first_asked_for_tokens_whatever_it_looks_back_over() {
+    let period = SpanNow::Period { start: at(0), end: at(1_000) };
+    for span in [rolling().span, period, SpanNow::Total] {
+        let mut book = Book::default();
+        for millis in [5, 9] {
+            assert_eq!(book.take(at(millis), "a", &turn(span)).counted_for_ms, millis - 5, "{span:?}");
+        }
+    }
+}
+
+#[test]
+fn what_comes_back_to_a_budget_that_nobody_has_asked_begins_no_count() {
+    let period = SpanNow::Period { start: at(0), end: at(1_000) };
+    for span in [rolling().span, period, SpanNow::Total] {
+        let mut book = TokenBook::default();
+        let given = GiveBack { span, bucket: 0, count_id: CountId(0), tokens: 10, is_on_lease: false };
+        let answer = book.turn("a", number(7, 1), &TakeTurn { back: vec![given], ..nothing(span) }, at(5)).unwrap();
+        assert_eq!((answer.granted, answer.used, answer.free_in_ms), (0, 0, Some(0)), "{span:?}");
+        assert_eq!(book, TokenBook::default(), "{span:?}");
+        let owing = TakeTurn { owed: vec![OwedTokens { tokens: 3, ago_ms: 1 }], ..nothing(span) };
+        assert_eq!(book.turn("a", number(7, 2), &owing, at(9)).unwrap().used, 3, "{span:?}");
+    }
+}
+
+#[test]
+fn a_turn_that_is_repeated_gets_the_same_grant_and_gives_no_more_back() {
+    let period = SpanNow::Period { start: at(0), end: at(1_000) };
+    for span in [rolling().span, period, SpanNow::Total] {
+        let mut book = TokenBook::default();
+        let hundred = TakeTurn { need: 100, want: 100, ..turn(span) };
+        let mut take = |holder, number, turn: &TakeTurn, now| {
+            let answer = book.turn(holder, number, turn, at(now)).unwrap();
+            (answer.granted, answer.used, answer)
+        };
+        let (granted, used, first) = take("a", number(7, 1), &hundred, 0);
+        assert_eq!((granted, used), (100, 100), "{span:?}");
+        let (granted, used, _) = take("b", number(7, 1), &hundred, 20);
+        assert_eq!((granted, used), (100, 200), "{span:?}: another holder has turns of its own");
+        let (granted, used, again) = take("a", number(7, 1), &hundred, 70);
+        assert_eq!((granted, used, again.bucket), (100, 200, first.bucket), "{span:?}");
+        let (granted, used, later_run) = take("a", number(8, 1), &hundred, 80);
+        assert_eq!((granted, used), (100, 300), "{span:?}");
+
+        let back = vec![GiveBack { tokens: 40, ..all_of(&hundred, &later_run) }];
+        let owed = vec![OwedTokens { tokens: 5, ago_ms: i64::MAX }];
+        let both = TakeTurn { back, owed, ..hundred };
+        for _ in 0..3 {
+            let (granted, used, _) = take("a", number(8, 2), &both, 90);
+            assert_eq!((granted, used), (100, 365), "{span:?}");
+        }
+        let (granted, used, _) = take("a", number(7, 3), &both, 90);
+        assert_eq!((granted, used), (100, 470), "{span:?}: of a process that has ended nothing comes back");
+        let (granted, used, _) = take("a", number(8, 2), &both, 95);
+        assert_eq!((granted, used), (100, 470), "{span:?}: the last turn is known behind a late one, too");
+    }
+}
+
+#[test]
+fn what_a_turn_gives_back_is_granted_by_it_and_by_its_repetition_where_nothing_else_is_left() {
+    let period = SpanNow::Period { start: at(0), end: at(1_000) };
+    for span in [rolling().span, period, SpanNow::Total] {
+        let mut book = TokenBook::default();
+        let all = TakeTurn { need: LIMIT, ..turn(span) };
+        let first = book.turn("a", number(7, 1), &all, at(0)).unwrap();
+        let back = vec![GiveBack { tokens: 10, is_on_lease: false, ..all_of(&all, &first) }];
+        let again = TakeTurn { need: 30, want: 30, back, ..turn(span) };
+        for now in [60, 70] {
+            let answer = book.turn("a", number(7, 2), &again, at(now)).unwrap();
+            assert_eq!((first.granted, answer.granted, answer.used), (LIMIT, 10, LIMIT), "{span:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_owed_is_taken_where_the_count_began_later_and_only_what_is_left_of_it() {
+    let period = SpanNow::Period { start: at(0), end: at(1_000) };
+    for span in [rolling().span, period, SpanNow::Total] {
+        let mut book = Book::default();
+        let owing = |tokens, ago_ms| TakeTurn { owed: vec![OwedTokens { tokens, ago_ms }], ..nothing(span) };
+        assert_eq!(book.take(at(0), "a", &owing(7, 1)).used, 7, "{span:?}");
+        for (ago_ms, used) in [(-1, 7), (20, 7), (21, 14), (i64::MAX, 21)] {
+            let answer = book.take(at(20), "a", &owing(7, ago_ms));
+            assert_eq!((answer.used, answer.leased, answer.granted), (used, 0, 0), "{span:?}");
+        }
+        assert_eq!(book.take(at(20), "a", &owing(u64::MAX, 21)).used, LIMIT, "{span:?}");
+    }
+}
+
+#[test]
+fn a_turn_that_another_came_after_comes_to_nothing() {
+    let ten = TakeTurn { need: 10, want: 10, ..turn(SpanNow::Total) };
+    let mut book = TokenBook::default();
+    for (turn, expected) in [(1, Some(10)), (3, Some(20)), (1, None), (2, None), (3, Some(20)), (4, Some(30))] {
+        let answer = book.turn("a", number(7, turn), &ten, at(0));
+        assert_eq!(answer.map(|answer| answer.used), expected, "turn {turn}");
+        assert!(answer.is_none_or(|answer| answer.granted == 10), "turn {turn}");
+    }
+}
+
+#[test]
+fn a_turn_is_known_for_an_hour_after_it_was_made_last() {
+    const HOUR_MS: i64 = 3_600_000;
+    let ten = TakeTurn { need: 10, want: 10, ..turn(SpanNow::Total) };
+    let mut book = TokenBook::default();
+    let answer = book.turn("a", number(7, 1), &ten, at(0)).unwrap();
+    let exchange = TakeTurn { back: vec![GiveBack { tokens: 4, ..all_of(&ten, &answer) }], ..ten.clone() };
+    let mut used = |now| book.turn("a", number(7, 2), &exchange, at(now)).unwrap().used;
+    assert_eq!([0, 1, 2, 3].map(|hours| used(hours * (HOUR_MS - 1))), [16; 4]);
+    assert_eq!(used(3 * (HOUR_MS - 1) + HOUR_MS), 22, "nobody repeats it after so long");
+}
+
+#[test]
+fn holders_of_an_embedded_ledger_share_it() {
+    let mut first = EmbeddedLedger::new("weir-0", || at(0));
+    let mut second = first.for_member("weir-1");
+    let budget = BudgetId { name: "b".into(), campaign: None };
+    let take =
+        |ledger: &mut EmbeddedLedger, number, turn: &TakeTurn| ready(ledger.turn(&budget, number, turn)).unwrap();
+    let half = take(&mut first, number(1, 1), &rolling());
+    assert_eq!(half.granted, LIMIT / 2);
+    assert_eq!(take(&mut second, number(1, 1), &rolling()).granted, LIMIT / 8);
+    let given = TakeTurn { back: vec![all_of(&rolling(), &half)], ..rolling() };
+    assert_eq!(take(&mut first, number(1, 2), &given).used, LIMIT / 8 + (LIMIT - LIMIT / 8) / 4);
+    let overtaken = ready(first.turn(&budget, number(1, 1), &rolling()));
+    assert!(overtaken.as_ref().is_err_and(is_overtaken), "{overtaken:?}");
+}
+
+/// What a future gives that never waits.
+fn ready<T>(future: impl Future<Output = T>) -> T {
+    let mut future = std::pin::pin!(future);
+    match future.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop())) {
+        std::task::Poll::Ready(value) => value,
+        std::task::Poll::Pending => panic!("it waits"),
+    }
+}

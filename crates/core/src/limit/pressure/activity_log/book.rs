@@ -1,0 +1,247 @@
+//! The log of activity in memory: the reference that `lua/sync.lua` must equal.
+
+use std::{collections::BTreeMap, fmt};
+
+use super::{ActiveIn, Cursor, SharedPlaces, SyncReply, SyncRequest};
+use crate::{
+    basis::time::Time,
+    limit::{
+        pressure::activity::ActivityHash,
+        share::{Member, MemberRecords, Reference, TurnNumber, TurnOrder, Wanting, fair_share, grow},
+    },
+};
+
+/// Users of one entry, at most.
+pub const USERS_AN_ENTRY: usize = 4_096;
+/// Entries stay a little longer than the window: clocks differ, and users may be told late.
+const SLACK_MS: i64 = 120_000;
+/// What a turn reads at most, in bytes, where each entry counts as [`ENTRY_BYTES`] more.
+const MOST_BYTES: usize = 1024 * 1024;
+const ENTRY_BYTES: usize = 100;
+/// Entries that are read at once: the bytes are looked at after these.
+const ENTRIES_AT_ONCE: usize = 16;
+/// What begins a cursor, while the instance's own entries are still to be read.
+const READS_OWN: char = '*';
+
+/// Who became active, as instances told it, and the places that they hold.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Book {
+    log: BTreeMap<EntryId, Entry>,
+    /// The id of the last entry, also where that was removed.
+    last: EntryId,
+    /// When the log is forgotten, in milliseconds since 1970.
+    log_ends: i64,
+    members: MemberRecords<RoomTold>,
+    /// How many new users all entries had together that were ever appended.
+    appended: u64,
+    /// When the members and that number are.
+    members_end: i64,
+}
+
+/// Of a Redis stream: milliseconds since 1970, and a number within these.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct EntryId(i64, u64);
+
+/// What one instance told, of one minute.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Entry {
+    instance: String,
+    active: ActiveIn,
+}
+
+/// What is recorded of a member beside the places that it holds, and how many users want one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct RoomTold {
+    /// The room of its last turn, without those whom it read of then.
+    room: Option<u64>,
+    /// How many new users had been appended by then.
+    appended: u64,
+}
+
+struct Turning<'t> {
+    instance: &'t str,
+    number: TurnNumber,
+    request: &'t SyncRequest,
+    now: i64,
+}
+
+impl Turning<'_> {
+    /// Entries before it are removed.
+    fn begin(&self) -> i64 {
+        self.now - self.request.window_ms - SLACK_MS
+    }
+
+    /// Until when the log is kept without another turn.
+    fn keep_until(&self) -> i64 {
+        self.now + self.request.window_ms + 2 * SLACK_MS
+    }
+}
+
+/// What a turn has come to, apart from what it has read: see [`SyncReply`].
+struct PlacesShared {
+    held: u64,
+    part: u64,
+    members: u64,
+}
+
+#[derive(Default)]
+struct TurnRead {
+    active: Vec<ActiveIn>,
+    /// The last entry read, or the one to read on from.
+    last: Option<EntryId>,
+    with_own: bool,
+    more: bool,
+    lost: bool,
+}
+
+impl Reference<SharedPlaces> for Book {
+    fn new(_: &()) -> Self {
+        Self::default()
+    }
+
+    fn turn(&mut self, instance: &str, number: TurnNumber, request: &SyncRequest, at: Time) -> Option<SyncReply> {
+        let now = at.millis();
+        if now >= self.log_ends {
+            (self.log, self.last) = (BTreeMap::new(), EntryId::default());
+        }
+        if now >= self.members_end {
+            (self.members, self.appended) = (MemberRecords::default(), 0);
+        }
+        let turning = Turning { instance, number, request, now };
+        let order = self.members.order(instance, number, now);
+        if matches!(order, TurnOrder::Behind | TurnOrder::RunBefore) {
+            return None;
+        }
+        let read = self.read(&turning);
+        let appended = if order == TurnOrder::New { self.append(&turning) } else { None };
+        let PlacesShared { held, part, members } = self.share(&turning, &read);
+        let cursor = appended.filter(|_| !read.more).or(read.last);
+        let own = if read.with_own && read.more { READS_OWN.to_string() } else { String::new() };
+        Some(SyncReply {
+            active: read.active,
+            cursor: cursor.map(|id| format!("{own}{id}").into()),
+            more: read.more,
+            lost: read.lost,
+            held,
+            part,
+            members,
+            now: at,
+            bytes: 0,
+        })
+    }
+}
+
+impl Book {
+    /// The entries after the cursor, without the instance's own unless it does not know them.
+    fn read(&self, turning: &Turning<'_>) -> TurnRead {
+        let (with_own, cursor) = cursor(&turning.request.cursor);
+        let mut read = TurnRead { with_own, last: cursor, ..TurnRead::default() };
+        let mut from = EntryId(turning.begin(), 0);
+        match cursor {
+            Some(cursor) if cursor.0 >= turning.now - turning.request.window_ms && !self.log.contains_key(&cursor) => {
+                (read.lost, read.last) = (true, None);
+            }
+            Some(cursor) if cursor >= from => from = cursor.next(),
+            Some(_) | None => {}
+        }
+        let (mut entries, mut bytes) = (self.log.range(from..).peekable(), 0);
+        while !read.more && entries.peek().is_some() {
+            let mut at_once = 0;
+            for (id, Entry { instance: teller, active }) in entries.by_ref().take(ENTRIES_AT_ONCE) {
+                (at_once, bytes) = (at_once + 1, bytes + active.users.len() * size_of::<ActivityHash>() + ENTRY_BYTES);
+                read.last = Some(*id);
+                if with_own || teller != turning.instance {
+                    read.active.push(active.clone());
+                }
+            }
+            read.more = at_once == ENTRIES_AT_ONCE && bytes >= MOST_BYTES;
+        }
+        read
+    }
+
+    /// Appends what the instance tells, and removes what has left the window; gives the last entry.
+    fn append(&mut self, turning: &Turning<'_>) -> Option<EntryId> {
+        let (mut appended, now) = (None, turning.now);
+        for active in turning.request.active.iter().flat_map(entries) {
+            if active.new > 0 {
+                self.appended += active.new;
+                self.members_end = turning.keep_until();
+            }
+            self.last = if now > self.last.0 { EntryId(now, 0) } else { self.last.next() };
+            self.log.insert(self.last, Entry { instance: turning.instance.to_owned(), active });
+            self.log = self.log.split_off(&EntryId(turning.begin(), 0));
+            self.log_ends = turning.keep_until();
+            appended = Some(self.last);
+        }
+        appended
+    }
+
+    /// Shares what is left of the room.
+    ///
+    /// An instance that was no member before this turn gets no more places: after a loss of the members, all of them have to take a turn
+    /// before it is known what they hold.
+    fn share(&mut self, turning: &Turning<'_>, read: &TurnRead) -> PlacesShared {
+        let Turning { instance, number, request, now } = *turning;
+        let SyncRequest { wanted, mut held, .. } = *request;
+        self.members.drop_ended(now);
+        let before = self.members.get(instance, now).copied();
+        if request.member_for_ms == 0 {
+            self.members.remove(instance);
+            return PlacesShared { held, part: 0, members: self.members.count() };
+        }
+        let told: u64 = read.active.iter().map(|active| active.new).sum();
+        let room = request.room.map(|room| room.saturating_sub(told));
+        let own = Wanting { want: wanted, name: instance };
+        let part_of = |total| fair_share(total, own, self.members.wants(instance), now);
+        let part = room.map_or(0, part_of);
+        match (before, room) {
+            (Some(before), _) if before.last == number => held = before.held,
+            (Some(_), Some(room)) if !read.more => {
+                let others = || self.members.others(instance).map(|(_, member)| member);
+                // Who knows of fewer users lets no more in than who knows of more.
+                let rooms = others().filter_map(|Member { more: RoomTold { room, appended }, .. }| {
+                    Some((*room)?.saturating_sub(self.appended.saturating_sub(*appended)))
+                });
+                let left = rooms.fold(room, u64::min);
+                let others_hold: u64 = others().map(|member| member.held).sum();
+                held = held.max(grow(left, others_hold, held, part_of(left)));
+            }
+            (Some(_) | None, _) => {}
+        }
+        let more = RoomTold { room, appended: self.appended };
+        self.members.renew(instance, Member { last: number, ends: now + request.member_for_ms, held, wanted, more });
+        self.members_end = turning.keep_until();
+        PlacesShared { held, part, members: self.members.count() }
+    }
+}
+
+/// Whether own entries are read, too, and the entry that was read last.
+fn cursor(cursor: &Cursor) -> (bool, Option<EntryId>) {
+    let Some(text) = cursor.as_deref() else { return (true, None) };
+    let own = text.strip_prefix(READS_OWN);
+    let id = own.unwrap_or(text).split_once('-');
+    let id = id.and_then(|(millis, number)| Some(EntryId(millis.parse().ok()?, number.parse().ok()?)));
+    (own.is_some(), id)
+}
+
+/// What is told of a minute, in entries of so many users at most.
+fn entries(active: &ActiveIn) -> impl Iterator<Item = ActiveIn> {
+    let mut left = active.new;
+    active.users.chunks(USERS_AN_ENTRY).map(move |users| {
+        let new = left.min(users.len() as u64);
+        left -= new;
+        ActiveIn { minute: active.minute, new, users: users.to_vec() }
+    })
+}
+
+impl EntryId {
+    fn next(self) -> Self {
+        Self(self.0, self.1 + 1)
+    }
+}
+
+impl fmt::Display for EntryId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.0, self.1)
+    }
+}

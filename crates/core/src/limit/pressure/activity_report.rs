@@ -1,0 +1,247 @@
+//! A report that users are active, though weir has sent them nothing: over HTTP for many users at once, and on a topic for one.
+
+use std::fmt;
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{self, SeqAccess, Visitor},
+};
+
+use crate::{
+    basis::{shard::UserHash, time::Time},
+    intent::{
+        MAX_ID_BYTES,
+        dead_letter::{
+            DeadLetter,
+            DeadLetterReason::{BadTime, MissingField, NotJson, WrongType},
+        },
+        decode::{Header, decode_user_and_time},
+        fields::{FieldMap, FieldMapError, IntentField},
+    },
+    limit::pressure::activity::ActivityHash,
+};
+
+/// The most users of one report over HTTP.
+pub const MAX_USERS: usize = 10_000;
+/// How far ahead of the clock a report may be, in milliseconds: publishers' clocks differ a little. It counts as of now.
+pub const AHEAD_MS: i64 = 60_000;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReportOutcome {
+    /// The user is active.
+    Noted,
+    /// The report is older than the window: without effect.
+    Late,
+    /// The policy has no pressure, or its window has not been read yet: without effect.
+    NoPressure,
+}
+
+impl ReportOutcome {
+    pub const ALL: [Self; 3] = [Self::Noted, Self::Late, Self::NoPressure];
+
+    /// The value of the metric's label.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Noted => "noted",
+            Self::Late => "late",
+            Self::NoPressure => "no_pressure",
+        }
+    }
+}
+
+/// A report over HTTP: `{"user_ids": [42, "anna"], "at": "2026-11-20T09:00:00Z"}`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ActivityReport {
+    /// Who was active, at most [`MAX_USERS`].
+    pub users: Vec<ActivityHash>,
+    /// When: never ahead of the clock.
+    pub at: Time,
+}
+
+impl ActivityReport {
+    /// Reads the body of a request. Ids are held to the rules of an intent's `user_id`, and `at` to those of its times; without `at`
+    /// it is `now`.
+    ///
+    /// # Errors
+    /// What is wrong; nothing of the report counts.
+    pub fn parse(body: &[u8], now: Time) -> Result<Self, DeadLetter> {
+        let ReportBody { user_ids, at } = serde_json::from_slice(body).map_err(|error| {
+            let reason = if error.is_data() { WrongType } else { NotJson };
+            DeadLetter::new(reason, format!("the report: {error}"))
+        })?;
+        let Some(UserIds(users)) = user_ids else {
+            return Err(DeadLetter::new(MissingField, "user_ids is required and absent: a list of user ids"));
+        };
+        let at = match at {
+            None => now,
+            Some(At(Some(at))) => not_ahead(at, now).ok_or_else(|| ahead("at", at, now))?,
+            Some(At(None)) => {
+                let message = "at is no RFC 3339 time of the years 0 to 9999, such as 2026-11-20T09:00:00Z";
+                return Err(DeadLetter::new(BadTime, message));
+            }
+        };
+        Ok(Self { users, at })
+    }
+}
+
+/// Reads records of the topic of activity: `{"user_id": 42, "at": "2026-11-20T09:00:00Z"}`, or a CloudEvent.
+#[derive(Debug, Clone)]
+pub struct ActivityReader(FieldMap);
+
+impl ActivityReader {
+    /// With the JSON pointers to the fields `user_id` and `at`.
+    ///
+    /// # Errors
+    /// A pointer is none, or one lies inside the other.
+    pub fn new(user_id: &str, at: &str) -> Result<Self, FieldMapError> {
+        let fields = [(IntentField::UserId, user_id), (IntentField::CreatedAt, at)];
+        Ok(Self(FieldMap::only(fields, name)?))
+    }
+
+    /// Who was active by a record that was published at this time, and when: never ahead of the clock. A record without `at` has its own
+    /// time, or else `now`.
+    ///
+    /// # Errors
+    /// The dead letter that the record becomes.
+    pub fn read<'r>(
+        &self,
+        value: Option<&'r [u8]>,
+        headers: impl IntoIterator<Item = Header<'r>>,
+        published: Option<Time>,
+        now: Time,
+    ) -> Result<(ActivityHash, Time), DeadLetter> {
+        let (user, at) = decode_user_and_time(value, headers, &self.0)?;
+        let (what, at) = match at {
+            Some(at) => ("at", at),
+            None => ("the record's timestamp", published.unwrap_or(now)),
+        };
+        let at = not_ahead(at, now).ok_or_else(|| ahead(what, at, now))?;
+        Ok((user.into(), at))
+    }
+}
+
+/// How messages call the fields.
+fn name(field: IntentField) -> &'static str {
+    match field {
+        IntentField::CreatedAt => "at",
+        IntentField::Id
+        | IntentField::UserId
+        | IntentField::Channel
+        | IntentField::Category
+        | IntentField::Campaign
+        | IntentField::Cost
+        | IntentField::ExpiresAt
+        | IntentField::NotBefore
+        | IntentField::Timezone => field.name(),
+    }
+}
+
+/// The time, or now where it is a little ahead; `None` where it is further ahead than that.
+fn not_ahead(at: Time, now: Time) -> Option<Time> {
+    (at <= now.plus(AHEAD_MS)).then(|| at.min(now))
+}
+
+fn ahead(what: &str, at: Time, now: Time) -> DeadLetter {
+    let message = format!("{what} is {at}, more than a minute ahead of weir's clock ({now})");
+    DeadLetter::new(BadTime, message)
+}
+
+/// The body of a request, as it is written. A field of another name is meant for something, and refused.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReportBody {
+    user_ids: Option<UserIds>,
+    at: Option<At>,
+}
+
+/// Hashes instead of ids: a report takes no more memory than so many users.
+struct UserIds(Vec<ActivityHash>);
+
+struct UserId(ActivityHash);
+
+/// `None`: no time.
+struct At(Option<Time>);
+
+impl<'de> Deserialize<'de> for UserIds {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Ids;
+        impl<'de> Visitor<'de> for Ids {
+            type Value = UserIds;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "user_ids, a list of at most {MAX_USERS} user ids")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut ids: A) -> Result<UserIds, A::Error> {
+                let mut users = Vec::new();
+                while let Some(UserId(user)) = ids.next_element()? {
+                    if users.len() == MAX_USERS {
+                        return Err(de::Error::custom(format!("user_ids has more than {MAX_USERS} user ids")));
+                    }
+                    users.push(user);
+                }
+                Ok(UserIds(users))
+            }
+        }
+        deserializer.deserialize_seq(Ids)
+    }
+}
+
+impl<'de> Deserialize<'de> for UserId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Id;
+        impl Visitor<'_> for Id {
+            type Value = UserId;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(
+                    f,
+                    "a user id: a string of 1 to {MAX_ID_BYTES} bytes, or an integer from 0 to 2^64-1 without sign, fraction and \
+                     exponent"
+                )
+            }
+
+            fn visit_str<E: de::Error>(self, id: &str) -> Result<UserId, E> {
+                if !(1..=MAX_ID_BYTES).contains(&id.len()) {
+                    return Err(E::invalid_length(id.len(), &self));
+                }
+                Ok(UserId(UserHash::of(id).into()))
+            }
+
+            fn visit_u64<E: de::Error>(self, id: u64) -> Result<UserId, E> {
+                Ok(UserId(UserHash::of(&id.to_string()).into()))
+            }
+        }
+        deserializer.deserialize_any(Id)
+    }
+}
+
+impl<'de> Deserialize<'de> for At {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TimeText;
+        impl Visitor<'_> for TimeText {
+            type Value = At;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("at, an RFC 3339 string or an integer of milliseconds since 1970")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<At, E> {
+                Ok(At(Time::from_rfc3339(text)))
+            }
+
+            fn visit_i64<E: de::Error>(self, millis: i64) -> Result<At, E> {
+                Ok(At(Time::from_millis(millis)))
+            }
+
+            fn visit_u64<E: de::Error>(self, millis: u64) -> Result<At, E> {
+                Ok(At(i64::try_from(millis).ok().and_then(Time::from_millis)))
+            }
+        }
+        deserializer.deserialize_any(TimeText)
+    }
+}
+
+#[cfg(test)]
+mod tests;

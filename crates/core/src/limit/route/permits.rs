@@ -1,0 +1,129 @@
+//! The permits of routes, as instances share them ([`RoutePermits`]): so many approvals that a route has room for. [`RouteBook`] is the
+//! reference that `lua/permit.lua` must equal.
+
+mod book;
+mod registry;
+mod service_name;
+#[cfg(test)]
+mod tests;
+
+use std::{sync::Arc, time::Duration};
+
+pub use book::RouteBook;
+pub use registry::{Registered, Registry, mean_us};
+pub use service_name::ServiceName;
+
+use crate::limit::{SharedLimit, route::pace::KeptRates, share::Embedded};
+
+/// How long an instance holds its permits without another turn. A grant counts for so long from when it was made, and may be used
+/// for so long from when it was asked for.
+pub const LEASE: Duration = Duration::from_secs(3);
+/// The largest number in a turn: what Lua's numbers count exactly is more.
+pub const MOST: u64 = 1_000_000_000_000;
+/// Factors are passed on in so many parts.
+pub const FACTOR_PARTS: f64 = 1_000.0;
+/// Rates are kept in so many parts of an intent per second; 0 stands for a rate that is not known.
+const RATE_PARTS: f64 = 1_000.0;
+
+/// The embedded permits: in this process. For `weir demo` and tests. No service registers here.
+pub type EmbeddedPermits = Embedded<RoutePermits, RouteBook>;
+
+#[derive(Debug, Clone, Copy)]
+pub struct RoutePermits;
+
+impl SharedLimit for RoutePermits {
+    type Key = RouteKey;
+    type Turn = PermitTurn;
+    type Reply = PermitGrant;
+}
+
+/// Names a route, and the service whose capacity is its ceiling.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RouteKey {
+    pub route: Arc<str>,
+    pub service: Option<Arc<str>>,
+}
+
+/// One instance's turn for one route: returns what was not used, and takes permits. To be made with the lag of just now. One that is repeated
+/// gets the permits that it had, and returns none again.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PermitTurn {
+    /// How long this instance holds its permits without another turn.
+    pub lease: Duration,
+    /// What all instances may hold together beyond the lag; `None`: the route has no consumer group, and only its rate and its
+    /// service bound it.
+    pub room: Option<u64>,
+    pub want: u64,
+    /// How many it took back, unused, for this turn.
+    pub unused: u64,
+    /// How many it has used, or is using, that may not be in the lag yet.
+    pub recent: u64,
+    /// The most that the route takes per second.
+    pub rate: Option<u64>,
+    /// What this instance's signals of overload leave of the drain rate, above 0 and up to 1.
+    pub slow: f64,
+    /// Deliveries whose processing time was reported since the last turn, and the sum of these times in milliseconds.
+    pub took: (u64, u64),
+    /// The delivery that it is paced by ([`crate::limit::route::Route::delivery`]): rates of another one are not kept.
+    pub delivery: u64,
+    /// What this instance knows of its rates.
+    pub rates: KeptRates,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct PermitGrant {
+    /// The permits that this instance holds until its lease ends.
+    pub permits: u64,
+    /// What other instances hold or have just used.
+    pub held_by_others: u64,
+    /// The instances that share, this one included.
+    pub members: u64,
+    /// What the service's instances have registered, per second.
+    pub registered_per_s: Option<u64>,
+    /// How long the service may take, in milliseconds.
+    pub timeout_ms: Option<u64>,
+    /// The mean time that the service takes, in milliseconds, by the ends of admissions and by [`PermitTurn::took`].
+    pub processing_ms: Option<u64>,
+    /// The least of all instances' [`PermitTurn::slow`].
+    pub slow: f64,
+    /// What is kept of its rates, these of this turn included.
+    pub rates: KeptRates,
+}
+
+impl PermitTurn {
+    /// The factor of its signals in thousandths.
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 1,000")]
+    pub fn slow_parts(&self) -> u64 {
+        (self.slow.clamp(0.0, 1.0) * FACTOR_PARTS).round() as u64
+    }
+
+    /// What this instance knows of the rates of its delivery, in thousandths, at most [`MOST`]; 0: not known.
+    #[must_use]
+    pub fn rate_parts(&self) -> [u64; 2] {
+        [self.rates.drain_per_s, self.rates.best_per_s].map(|rate| rate.map_or(0, in_parts))
+    }
+
+    /// The room, [`MOST`] where nothing bounds it.
+    #[must_use]
+    pub fn room_or_most(&self) -> u64 {
+        self.room.unwrap_or(MOST).min(MOST)
+    }
+}
+
+/// The rates that are kept in thousandths.
+#[must_use]
+#[expect(clippy::cast_precision_loss, reason = "at most 10^12")]
+pub fn kept_rates([drain, best]: [u64; 2]) -> KeptRates {
+    let rate = |parts: u64| (parts > 0).then(|| parts as f64 / RATE_PARTS);
+    KeptRates { drain_per_s: rate(drain), best_per_s: rate(best) }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the cast saturates at 0 and at the maximum"
+)]
+fn in_parts(rate: f64) -> u64 {
+    ((rate * RATE_PARTS) as u64).clamp(1, MOST)
+}

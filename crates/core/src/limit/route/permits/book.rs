@@ -1,0 +1,191 @@
+//! The permits of routes in memory: the reference that `lua/permit.lua` must equal.
+
+use std::collections::BTreeMap;
+
+use super::{
+    FACTOR_PARTS, MOST, PermitGrant, PermitTurn, RouteKey, RoutePermits, kept_rates,
+    registry::{Live, Registry},
+};
+use crate::{
+    basis::time::Time,
+    limit::{
+        route::pace::KeptRates,
+        share::{Member, MemberRecords, Reference, TurnNumber, TurnOrder, Wanting, fair_share, grow},
+    },
+};
+
+/// How long a route is kept without a turn, in milliseconds: 7 days.
+const KEEP_MS: i64 = 7 * 86_400_000;
+/// The highest rate of each such time is kept, in milliseconds, and of so many before the one of now: of an hour at the least.
+const BEST_EVERY_MS: i64 = 360_000;
+const BEST_KEPT: i64 = 10;
+/// The bucket counts in parts of a permit, so that each millisecond adds whole ones.
+const PARTS: u64 = 1_000;
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RouteBook {
+    /// What is registered of its service; `None`: it has none.
+    pub service: Option<Registry>,
+    members: MemberRecords<Approving>,
+    bucket: Option<Bucket>,
+    rates: Rates,
+    /// When it expires, in milliseconds since 1970.
+    ends: i64,
+}
+
+/// What is recorded of a member beside its permits: its recent approvals, and the factor of its signals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Approving {
+    recent: u64,
+    slow: u64,
+}
+
+/// What is kept of a delivery, in thousandths per second.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Rates {
+    delivery: u64,
+    /// 0: not known.
+    drain: u64,
+    /// The highest rates that were measured, by when.
+    best: BTreeMap<i64, u64>,
+}
+
+/// At most one second's permits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Bucket {
+    parts: u64,
+    /// As of then, in milliseconds since 1970.
+    at: i64,
+}
+
+struct Others {
+    held: u64,
+    recent: u64,
+    least_slow: u64,
+    /// One of them wants permits and holds none.
+    is_one_without: bool,
+}
+
+impl Reference<RoutePermits> for RouteBook {
+    fn new(key: &RouteKey) -> Self {
+        Self { service: key.service.as_ref().map(|_| Registry::default()), ..Self::default() }
+    }
+
+    fn turn(&mut self, instance: &str, number: TurnNumber, turn: &PermitTurn, now: Time) -> Option<PermitGrant> {
+        let now_ms = now.millis();
+        if now_ms >= self.ends {
+            *self = Self { service: self.service.take(), ..Self::default() };
+        }
+        let order = self.members.order(instance, number, now_ms);
+        if matches!(order, TurnOrder::Behind | TurnOrder::RunBefore) {
+            return None;
+        }
+        self.ends = now_ms + KEEP_MS;
+        self.members.drop_ended(now_ms);
+        let is_same = order == TurnOrder::Same;
+        let others = Others::of(self.members.others(instance).map(|(_, member)| member), turn.slow_parts());
+
+        let live = self.service.as_ref().map_or_else(Live::default, |service| service.look(now));
+        if let Some(service) = &mut self.service
+            && !is_same
+        {
+            service.note_times(turn.took);
+        }
+        let rate = [turn.rate, live.per_s.map(|registered| registered.max(1))].into_iter().flatten().min();
+        let rate = rate.map(|rate| others.slowed(rate));
+        let unused = if is_same { 0 } else { turn.unused };
+        let parts = rate.map(|rate| self.fill(rate, unused, now_ms));
+        let tokens = parts.map_or(u64::MAX, |parts| parts / PARTS);
+        let own = Wanting { want: turn.want.min(MOST), name: instance };
+        let part = fair_share(others.room(turn), own, self.members.wants(instance), now_ms).max(1);
+        let granted = match self.members.get(instance, now_ms) {
+            Some(before) if is_same => before.held,
+            Some(before) => others.grant(turn, before.held, part).min(tokens),
+            None => 0,
+        };
+
+        let rates = self.rates.turn(turn, now_ms);
+        match parts {
+            Some(parts) if !is_same => self.bucket = Some(Bucket { parts: parts - granted * PARTS, at: now_ms }),
+            Some(_) => {}
+            None => self.bucket = None,
+        }
+        let ends = now_ms + i64::try_from(turn.lease.as_millis()).unwrap_or(0);
+        let more = Approving { recent: turn.recent, slow: turn.slow_parts() };
+        self.members.renew(instance, Member { last: number, ends, held: granted, wanted: own.want, more });
+        Some(PermitGrant {
+            permits: granted,
+            held_by_others: others.held + others.recent,
+            members: self.members.count(),
+            registered_per_s: live.per_s,
+            timeout_ms: live.timeout_ms,
+            processing_ms: self.service.as_ref().and_then(Registry::processing_ms),
+            slow: others.slow(),
+            rates,
+        })
+    }
+}
+
+impl RouteBook {
+    /// What is in the bucket now, with what is returned.
+    fn fill(&self, rate: u64, unused: u64, now_ms: i64) -> u64 {
+        let Bucket { parts, at } = self.bucket.unwrap_or(Bucket { parts: 0, at: now_ms });
+        let passed = u64::try_from(now_ms - at).unwrap_or(0);
+        let filled = parts.saturating_add(rate.saturating_mul(passed)).saturating_add(unused.saturating_mul(PARTS));
+        filled.min(rate.saturating_mul(PARTS))
+    }
+}
+
+impl Rates {
+    /// Keeps what an instance knows; gives what is kept.
+    fn turn(&mut self, turn: &PermitTurn, now_ms: i64) -> KeptRates {
+        if self.delivery != turn.delivery {
+            *self = Self { delivery: turn.delivery, ..Self::default() };
+        }
+        let ([drain, measured], place) = (turn.rate_parts(), now_ms / BEST_EVERY_MS);
+        if drain > 0 {
+            self.drain = drain;
+        }
+        self.best.retain(|at, _| (place - BEST_KEPT..=place).contains(at));
+        if measured > 0 {
+            let most = self.best.entry(place).or_default();
+            *most = measured.max(*most);
+        }
+        kept_rates([self.drain, self.best.values().copied().max().unwrap_or(0)])
+    }
+}
+
+impl Others {
+    fn of<'m>(members: impl Iterator<Item = &'m Member<Approving>>, own_slow: u64) -> Self {
+        let mut others = Self { held: 0, recent: 0, least_slow: own_slow, is_one_without: false };
+        for Member { held, wanted, more: Approving { recent, slow }, .. } in members {
+            others.held += held;
+            others.recent += recent;
+            others.least_slow = others.least_slow.min(*slow);
+            others.is_one_without |= *wanted > 0 && *held == 0;
+        }
+        others
+    }
+
+    /// What all members may hold together: the room less all recent approvals.
+    fn room(&self, turn: &PermitTurn) -> u64 {
+        turn.room_or_most().saturating_sub(turn.recent).saturating_sub(self.recent)
+    }
+
+    /// What the caller is granted that has held so many, and whose part this is, whatever the rate.
+    fn grant(&self, turn: &PermitTurn, before: u64, part: u64) -> u64 {
+        let granted = turn.want.min(MOST).min(grow(self.room(turn), self.held, 0, part));
+        // What it does not use may be all that another one, which knows of less room, could have.
+        if turn.unused > 0 && self.is_one_without { granted.min(before / 2) } else { granted }
+    }
+
+    /// What signals of overload leave of a rate.
+    fn slowed(&self, rate: u64) -> u64 {
+        (rate.saturating_mul(self.least_slow) / 1_000).max(1)
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "at most 1,000")]
+    fn slow(&self) -> f64 {
+        self.least_slow as f64 / FACTOR_PARTS
+    }
+}

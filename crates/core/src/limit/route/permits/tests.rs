@@ -1,0 +1,131 @@
+use super::*;
+use crate::{
+    basis::time::Time,
+    limit::share::{Reference, TurnNumber},
+};
+
+/// An instance of a test: what it knows of the room, and whether it uses what it gets.
+struct Instance {
+    name: &'static str,
+    room: u64,
+    uses: bool,
+    held: u64,
+}
+
+/// A turn for one permit of a route of which nothing is known.
+fn one() -> PermitTurn {
+    PermitTurn {
+        lease: LEASE,
+        room: None,
+        want: 1,
+        unused: 0,
+        recent: 0,
+        rate: None,
+        slow: 1.0,
+        took: (0, 0),
+        delivery: 0,
+        rates: KeptRates::default(),
+    }
+}
+
+/// What each instance was granted over so many rounds of turns, as a keeper takes them.
+fn rounds(instances: &mut [Instance], rounds: i64) -> Vec<u64> {
+    let mut book = RouteBook::default();
+    let mut granted = vec![0; instances.len()];
+    for round in 0..rounds {
+        for (place, Instance { name, room, uses, held }) in instances.iter_mut().enumerate() {
+            let unused = if *uses { 0 } else { *held };
+            let want = if *uses && *held > 0 { MOST } else { 6 };
+            let number = TurnNumber { run: 1, number: round.unsigned_abs() };
+            let turn = PermitTurn { room: Some(*room), want, unused, ..one() };
+            *held = book.turn(name, number, &turn, Time::default().plus(550 * round)).unwrap().permits;
+            granted[place] += *held;
+        }
+    }
+    granted
+}
+
+fn instance(name: &'static str, room: u64, uses: bool) -> Instance {
+    Instance { name, room, uses, held: 0 }
+}
+
+#[test]
+fn idle_instances_leave_permits_to_one_that_knows_of_less_room() {
+    let granted = rounds(&mut [instance("idle", 1_500, false), instance("busy", 3, true)], 40);
+    assert!(granted[1] >= 10, "it takes part, every fourth turn at the least: {granted:?}");
+}
+
+#[test]
+fn the_only_permit_comes_round_to_the_instance_that_uses_it() {
+    for order in [[0, 1, 2], [0, 2, 1], [2, 0, 1]] {
+        let mut instances = order.map(|place| instance(["a", "b", "c"][place], 1, place == 2));
+        let granted = rounds(&mut instances, 40);
+        let busy = order.iter().position(|place| *place == 2).unwrap();
+        assert!(granted[busy] >= 10, "{order:?}: {granted:?}");
+    }
+}
+
+/// A route of a service of which that is registered; `None`: it has none.
+fn of_service(registry: Option<Registry>) -> RouteBook {
+    let mut book = RouteBook::new(&RouteKey { route: "email".into(), service: None });
+    book.service = registry;
+    book
+}
+
+#[test]
+fn reported_times_are_in_the_mean_of_a_service_that_is_known() {
+    let mut number = TurnNumber::default();
+    let mut turn = |book: &mut RouteBook, took| {
+        number.number += 1;
+        book.turn("a", number, &PermitTurn { took, ..one() }, Time::default()).unwrap().processing_ms
+    };
+    let mut book = of_service(Some(Registry { is_known: true, ..Registry::default() }));
+    assert_eq!(turn(&mut book, (0, 0)), None);
+    assert_eq!(turn(&mut book, (2, 300)), Some(150));
+    assert_eq!(turn(&mut book, (0, 0)), Some(150), "they are counted once");
+    assert_eq!(turn(&mut book, (20, 1_000)), Some(100), "as if 20 had been before");
+    assert_eq!(turn(&mut of_service(None), (20, 1_000)), None, "the route has no service");
+    assert_eq!(turn(&mut of_service(Some(Registry::default())), (2, 300)), None, "nobody has registered");
+}
+
+#[test]
+fn a_turn_that_is_repeated_gets_the_same_permits_and_one_that_comes_behind_a_later_one_has_no_effect() {
+    let mut book = of_service(None);
+    let asked = PermitTurn { room: Some(10), want: 6, rate: Some(1_000), ..one() };
+    let turn = |book: &mut RouteBook, run, number, millis| {
+        let grant = book.turn("a", TurnNumber { run, number }, &asked, Time::default().plus(millis));
+        grant.map(|grant| grant.permits)
+    };
+    let turns = [(1, 1, 0), (1, 2, 1_000), (1, 2, 1_001)];
+    let granted = turns.map(|(run, number, millis)| turn(&mut book, run, number, millis));
+    assert_eq!(granted, [Some(0), Some(6), Some(6)], "it was no member before the first");
+    let before = book.clone();
+    for (run, number) in [(1, 1), (0, 9)] {
+        assert_eq!(turn(&mut book, run, number, 1_002), None, "{number} of run {run}");
+    }
+    assert_eq!(book, before);
+}
+
+#[test]
+fn rates_are_kept_for_a_week_and_the_best_one_for_an_hour_and_those_of_another_delivery_are_dropped() {
+    const MINUTE_MS: i64 = 60_000;
+    let (mut book, mut number) = (RouteBook::default(), TurnNumber::default());
+    let mut turn = |minutes: i64, delivery: u64, (drain_per_s, best_per_s): (Option<f64>, Option<f64>)| {
+        number.number += 1;
+        let turn = PermitTurn { delivery, rates: KeptRates { drain_per_s, best_per_s }, ..one() };
+        let kept = book.turn("a", number, &turn, Time::default().plus(MINUTE_MS * minutes)).unwrap().rates;
+        (kept.drain_per_s, kept.best_per_s)
+    };
+    let nothing = (None, None);
+    assert_eq!(turn(0, 1, nothing), nothing);
+    assert_eq!(turn(1, 1, (Some(400.25), Some(500.0))), (Some(400.25), Some(500.0)));
+    assert_eq!(turn(2, 1, (Some(300.0), Some(320.0))), (Some(300.0), Some(500.0)), "the last one, and the highest one");
+    assert_eq!(turn(30, 1, (None, Some(450.0))), (Some(300.0), Some(500.0)));
+    assert_eq!(turn(61, 1, nothing), (Some(300.0), Some(500.0)));
+    assert_eq!(turn(70, 1, nothing), (Some(300.0), Some(450.0)), "500 was more than an hour ago");
+    assert_eq!(turn(140, 1, nothing), (Some(300.0), None));
+    assert_eq!(turn(5 * 24 * 60, 1, nothing), (Some(300.0), None));
+    assert_eq!(turn(6 * 24 * 60, 2, nothing), nothing, "another group says nothing of this one");
+    assert_eq!(turn(6 * 24 * 60, 2, (Some(0.000_01), None)), (Some(0.001), None));
+    assert_eq!(turn(14 * 24 * 60, 2, nothing), nothing, "it is too long ago");
+}

@@ -1,0 +1,399 @@
+//! What the routes of one process take: the permits that lanes spend, and what the keeper of the routes knows.
+
+mod known;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+
+pub use self::known::RouteKnown;
+use crate::{
+    basis::time::millis,
+    limit::{route::Route, share::UnitPool},
+};
+
+/// The topic of a route's waiting intents, by the route's number in [`Routes`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WaitingTopic(pub u16);
+
+/// All routes that a process has had, each with a number that it keeps.
+#[derive(Debug, Default)]
+pub struct Routes(ArcSwap<Vec<Arc<RouteState>>>);
+
+impl Routes {
+    #[must_use]
+    pub fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    /// The state of the route of this name; a route that is new takes nothing until it is granted permits.
+    #[must_use]
+    pub fn state(&self, name: &str) -> Arc<RouteState> {
+        if let Some(state) = self.find(name) {
+            return state;
+        }
+        self.0.rcu(|states| {
+            let mut states = Vec::clone(states);
+            if states.iter().all(|state| *state.name != *name) {
+                let number = u16::try_from(states.len()).unwrap_or(u16::MAX);
+                states.push(Arc::new(RouteState::new(name, WaitingTopic(number))));
+            }
+            states
+        });
+        self.find(name).expect("states are never removed")
+    }
+
+    /// The state of the route of this name, where a policy has had one.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<Arc<RouteState>> {
+        self.0.load().iter().find(|state| *state.name == *name).map(Arc::clone)
+    }
+
+    #[must_use]
+    pub fn waiting_on(&self, topic: WaitingTopic) -> Option<Arc<RouteState>> {
+        self.0.load().get(usize::from(topic.0)).map(Arc::clone)
+    }
+}
+
+/// The permits that an intent may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pool {
+    /// Any intent's.
+    General,
+    Reserved,
+}
+
+/// See [`RouteState::finds_since`].
+const FINDS_NONE: u64 = u64::MAX;
+
+/// A route's permits and what is known of it.
+///
+/// Invariant: a permit counts as held from when it is granted until its intent is committed, or it is withdrawn, or lapses. So permits held,
+/// and permits spent since the lag was sampled, are never fewer than the intents that may be approved and are not in that lag.
+#[derive(Debug)]
+pub struct RouteState {
+    pub name: Arc<str>,
+    pub topic: WaitingTopic,
+    /// How many partitions that has, as the policy was read; 0: not known.
+    partitions: AtomicUsize,
+    general: UnitPool,
+    reserved: UnitPool,
+    /// See [`RouteState::end_leases`].
+    ended_ms: AtomicU64,
+    spent: AtomicU64,
+    failed: AtomicU64,
+    took: ArcSwap<(u64, u64)>,
+    queued: AtomicU64,
+    /// Intents that have waited for too long, of all instances.
+    overdue: AtomicU64,
+    /// Since when its lane finds intents whenever it looks for one that waits, by the monotonic clock, in milliseconds;
+    /// [`FINDS_NONE`]: it found none.
+    finds_since_ms: AtomicU64,
+    taken_over: AtomicBool,
+    known: ArcSwapOption<RouteKnown>,
+}
+
+impl RouteState {
+    fn new(name: &str, topic: WaitingTopic) -> Self {
+        Self {
+            name: name.into(),
+            topic,
+            partitions: AtomicUsize::new(0),
+            general: UnitPool::new(Duration::ZERO),
+            reserved: UnitPool::new(Duration::ZERO),
+            ended_ms: AtomicU64::new(0),
+            spent: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+            took: ArcSwap::default(),
+            queued: AtomicU64::new(0),
+            overdue: AtomicU64::new(0),
+            finds_since_ms: AtomicU64::new(FINDS_NONE),
+            taken_over: AtomicBool::new(false),
+            known: ArcSwapOption::empty(),
+        }
+    }
+
+    fn pool(&self, pool: Pool) -> &UnitPool {
+        match pool {
+            Pool::General => &self.general,
+            Pool::Reserved => &self.reserved,
+        }
+    }
+
+    /// What the keeper knows; `None` until it has looked.
+    #[must_use]
+    pub fn known(&self) -> Option<Arc<RouteKnown>> {
+        self.known.load_full()
+    }
+
+    /// What the keeper knows, for intents that this rule of the policy is applied to; without rates where they are another rule's.
+    #[must_use]
+    pub fn known_by(&self, rule: &Route) -> Option<Arc<RouteKnown>> {
+        let known = self.known()?;
+        Some(if known.rule.as_deref() == Some(rule) { known } else { Arc::new(known.without_rates()) })
+    }
+
+    pub fn learn(&self, known: RouteKnown) {
+        self.known.store(Some(Arc::new(known)));
+    }
+
+    /// Nobody keeps the route any more: when somebody does again, what is known of it now may be long ago.
+    pub fn forget_rates(&self) {
+        if let Some(known) = self.known() {
+            self.learn(known.without_rates());
+        }
+        self.looked(false, Duration::ZERO);
+    }
+
+    pub fn set_partitions(&self, partitions: usize) {
+        self.partitions.store(partitions, Ordering::Relaxed);
+    }
+
+    /// Intents that wait, by partition of the topic: none, as far as is known before the first look. Empty where there is no topic.
+    #[must_use]
+    pub fn waiting(&self) -> Vec<u64> {
+        let known = self.known.load();
+        let looked = known.as_deref().map(|known| &known.waiting).filter(|waiting| !waiting.is_empty());
+        looked.cloned().unwrap_or_else(|| vec![0; self.partitions.load(Ordering::Relaxed)])
+    }
+
+    /// Takes at most so many permits; gives how many. `passed` is the monotonic clock. They are to be put back or spent.
+    pub fn take(&self, pool: Pool, most: u64, passed: Duration) -> u64 {
+        self.pool(pool).take(most, passed)
+    }
+
+    /// How many may be taken.
+    #[must_use]
+    pub fn left(&self, pool: Pool, passed: Duration) -> u64 {
+        let pool = self.pool(pool);
+        if pool.is_over(passed) { 0 } else { pool.left() }
+    }
+
+    /// Permits that were taken and not used, by a lease until then. They lapse where it [is over](Self::end_leases).
+    fn put_back(&self, pool: Pool, permits: u64, until: Duration) {
+        let pool = self.pool(pool);
+        let is_over = millis(until) <= self.ended_ms.load(Ordering::Acquire);
+        if is_over { pool.lapse(permits) } else { pool.put_back(permits) }
+    }
+
+    /// Leases that end by then, by the monotonic clock, are over: what was taken by them lapses where it is put back, because other members
+    /// may have been granted it. To be called before what is left is withdrawn: with each turn that begins, because its answer would make this
+    /// process's again what comes back meanwhile; and of all leases, where another process has overtaken this one.
+    pub fn end_leases(&self, until: Duration) {
+        self.ended_ms.fetch_max(millis(until), Ordering::AcqRel);
+    }
+
+    /// Whether another process has the name of this instance, and takes its turns.
+    pub fn set_taken_over(&self, is_so: bool) {
+        self.taken_over.store(is_so, Ordering::Release);
+    }
+
+    /// Whether it has: this process gets no permits any more.
+    #[must_use]
+    pub fn is_taken_over(&self) -> bool {
+        self.taken_over.load(Ordering::Acquire)
+    }
+
+    /// The intents of permits that were taken, of the general pool and of the reserved one, are committed.
+    fn spend(&self, [general, reserved]: [u64; 2]) {
+        self.spent.fetch_add(general + reserved, Ordering::AcqRel);
+        self.general.used(general);
+        self.reserved.used(reserved);
+    }
+
+    /// Adds permits of both pools, to be taken until then by the monotonic clock: for [`crate::limit::route::permits::LEASE`] from when
+    /// the keeper's turn began.
+    pub fn grant(&self, general: u64, reserved: u64, until: Duration) {
+        for (pool, permits) in [(&self.general, general), (&self.reserved, reserved)] {
+            pool.add(permits);
+            pool.renew(until);
+        }
+    }
+
+    /// Takes back what nobody has taken beyond so many of each pool; gives how many that were.
+    pub fn withdraw_above(&self, general: u64, reserved: u64) -> u64 {
+        self.general.keep(general) + self.reserved.keep(reserved)
+    }
+
+    /// Permits that are held, taken or not.
+    #[must_use]
+    pub fn held(&self) -> u64 {
+        self.general.held() + self.reserved.held()
+    }
+
+    pub fn fail(&self, deliveries: u64) {
+        self.failed.fetch_add(deliveries, Ordering::Relaxed);
+    }
+
+    /// Deliveries that failed, since the process began.
+    #[must_use]
+    pub fn failed(&self) -> u64 {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// So many deliveries were reported, whose processing times have this sum in milliseconds.
+    pub fn note_times(&self, (count, sum_ms): (u64, u64)) {
+        self.took.rcu(|took| (took.0.saturating_add(count), took.1.saturating_add(sum_ms)));
+    }
+
+    /// Deliveries whose processing time was reported, and the sum of these times in milliseconds, since the process began.
+    #[must_use]
+    pub fn times(&self) -> (u64, u64) {
+        **self.took.load()
+    }
+
+    /// Permits spent since the process began: to be read before the lag is sampled, which then has all of them.
+    #[must_use]
+    pub fn spent(&self) -> u64 {
+        self.spent.load(Ordering::Acquire)
+    }
+
+    /// Intents were sent to wait.
+    pub fn queue(&self, intents: u64) {
+        self.queued.fetch_add(intents, Ordering::AcqRel);
+    }
+
+    /// How many intents were sent to wait since the process began: to be read before they are counted ([`RouteKnown::queued_before`]).
+    #[must_use]
+    pub fn queued(&self) -> u64 {
+        self.queued.load(Ordering::Acquire)
+    }
+
+    /// So many intents have waited for longer than [`crate::limit::route::MAX_WAIT_MS`], at the most.
+    pub fn set_overdue(&self, intents: u64) {
+        self.overdue.store(intents, Ordering::Relaxed);
+    }
+
+    /// How many intents have waited for too long, at the most, as they were counted last: they are read without permits, to be
+    /// suppressed.
+    #[must_use]
+    pub fn overdue(&self) -> u64 {
+        self.overdue.load(Ordering::Relaxed)
+    }
+
+    /// Its lane has looked for an intent that waits. `passed` is the monotonic clock.
+    pub fn looked(&self, found: bool, passed: Duration) {
+        if !found {
+            self.finds_since_ms.store(FINDS_NONE, Ordering::Relaxed);
+        } else if self.finds_since_ms.load(Ordering::Relaxed) == FINDS_NONE {
+            self.finds_since_ms.store(millis(passed), Ordering::Relaxed);
+        }
+    }
+
+    /// Since when its lane finds intents whenever it looks; `None`: the last time it found none, or it has not looked. What waits is
+    /// counted in offsets, and these may hold no record: those of a transaction that was aborted, until the lane has passed them.
+    #[must_use]
+    pub fn finds_since(&self) -> Option<Duration> {
+        Some(self.finds_since_ms.load(Ordering::Relaxed)).filter(|ms| *ms != FINDS_NONE).map(Duration::from_millis)
+    }
+
+    /// Whether intents wait on this route, or may do so. New intents then queue behind them.
+    #[must_use]
+    pub fn is_queueing(&self) -> bool {
+        let known = self.known.load();
+        known.as_deref().is_some_and(|known| known.waiting() > 0 || known.queued_before != self.queued())
+    }
+}
+
+/// Permits taken for a batch of intents. Dropping it returns unspent permits that are this process's still.
+#[derive(Debug)]
+pub struct Taken {
+    state: Arc<RouteState>,
+    /// Of the general pool, and of the reserved one.
+    permits: [u64; 2],
+    /// See [`Taken::until`].
+    until: Duration,
+}
+
+impl Taken {
+    #[must_use]
+    pub const fn none(state: Arc<RouteState>) -> Self {
+        Self { state, permits: [0; 2], until: Duration::MAX }
+    }
+
+    #[must_use]
+    pub fn general(state: Arc<RouteState>, most: u64, passed: Duration) -> Self {
+        let mut taken = Self::none(state);
+        taken.take(Pool::General, most, passed);
+        taken
+    }
+
+    #[must_use]
+    pub const fn state(&self) -> &Arc<RouteState> {
+        &self.state
+    }
+
+    /// Until when all of them are this process's, by the monotonic clock, as far as was known when they were taken.
+    #[must_use]
+    pub const fn until(&self) -> Duration {
+        self.until
+    }
+
+    #[must_use]
+    pub const fn permits(&self) -> u64 {
+        self.permits[0] + self.permits[1]
+    }
+
+    pub(crate) const fn of(&self, pool: Pool) -> u64 {
+        self.permits[pool as usize]
+    }
+
+    /// Takes at most so many more of a pool; gives how many.
+    pub fn take(&mut self, pool: Pool, most: u64, passed: Duration) -> u64 {
+        // Those that are granted from now on are this process's for longer.
+        let until = self.state.pool(pool).until();
+        let taken = if most > 0 { self.state.take(pool, most, passed) } else { 0 };
+        if taken > 0 {
+            self.until = self.until.min(until);
+        }
+        self.permits[pool as usize] += taken;
+        taken
+    }
+
+    /// Keeps permits for at most so many intents of the reserved share, and so many others; puts the rest back.
+    pub fn keep(&mut self, reserved: u64, others: u64) {
+        let ([general_held, reserved_held], all) = (self.permits, reserved + others);
+        // Those of the reserved share are for its intents, and for others only where there are no more of the general pool.
+        let general = general_held.min(all - reserved_held.min(reserved));
+        let kept = [general, reserved_held.min(all - general)];
+        for pool in [Pool::General, Pool::Reserved] {
+            self.state.put_back(pool, self.permits[pool as usize] - kept[pool as usize], self.until);
+        }
+        self.permits = kept;
+    }
+
+    /// The intents are committed.
+    pub fn spend(mut self) {
+        self.state.spend(self.permits);
+        self.permits = [0; 2];
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.keep(0, 0);
+    }
+}
+
+/// The partition where an intent of this hash is to wait: of two that the hash names the one where fewer wait. `None` where there is no
+/// partition.
+#[must_use]
+pub fn place(waiting: &[u64], hash: u64) -> Option<usize> {
+    let count = u64::try_from(waiting.len()).ok().filter(|count| *count > 0)?;
+    let first = hash % count;
+    // Any of the others.
+    let second = match count {
+        1 => first,
+        _ => (first + 1 + (hash >> 32) % (count - 1)) % count,
+    };
+    let [first, second] = [first, second].map(|place| usize::try_from(place).unwrap_or(0));
+    Some(if waiting[second] < waiting[first] { second } else { first })
+}

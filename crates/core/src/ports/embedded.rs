@@ -1,0 +1,189 @@
+//! The embedded store: histories in this process, decided by the reference. For `weir demo` and tests.
+
+use std::collections::{BTreeSet, HashMap};
+
+use crate::{
+    basis::{
+        locked::Locked,
+        shard::{IdHash, OriginMark, UserHash},
+        time::Time,
+    },
+    history::{
+        Entry, HistoryBounds,
+        admit::{AdmitBatch, AdmitRequest, CapQuery},
+        decide::{Answer, Cap, Send, decide, drop_oldest},
+        deferred_send::DeferredSend,
+        named::NamedHistory,
+    },
+    intent::class::{Campaign, ClassNames, Kind, KindTable, table_name},
+    ports::{Histories, Store, StoreError},
+};
+
+/// Histories in memory, shared by all clones. A user's entries that are past the retention are dropped when the
+/// user is next written to.
+#[derive(Debug, Clone)]
+pub struct EmbeddedStore {
+    bounds: HistoryBounds,
+    shared: Locked<SharedHistories>,
+}
+
+#[derive(Debug, Default)]
+struct SharedHistories {
+    histories: HashMap<UserHash, Vec<Entry>>,
+    kinds: KindTable,
+    campaigns: HashMap<String, Campaign>,
+    /// The same backwards: number 1 first.
+    campaign_names: Vec<String>,
+}
+
+/// A send of the past, as the approved topic tells it.
+#[derive(Debug, Clone, Copy)]
+pub struct PastSend<'a> {
+    /// When it was decided.
+    pub at: Time,
+    pub id: IdHash,
+    pub origin: OriginMark,
+    pub class: ClassNames<'a>,
+    /// What it takes from caps, 1 to 255.
+    pub cost: u8,
+}
+
+impl EmbeddedStore {
+    /// An empty store that remembers so much of a user.
+    #[must_use]
+    pub fn new(bounds: impl Into<HistoryBounds>) -> Self {
+        Self { bounds: bounds.into(), shared: Locked::default() }
+    }
+
+    /// A user's history, ascending.
+    #[must_use]
+    pub fn history(&self, user: UserHash) -> Vec<Entry> {
+        let shared = self.shared.lock();
+        shared.histories.get(&user).cloned().unwrap_or_default()
+    }
+
+    /// Answers the requests that have no answer, each at its own time (`times`, one a request) in place of the batch's clock: for the
+    /// replay of past intents.
+    pub fn admit_each(&self, batch: &AdmitBatch<'_>, times: &[Time], answers: &mut [Option<Answer>]) {
+        self.decide_all(batch, |place| times[place], answers);
+    }
+
+    pub fn remember(&self, user: UserHash, sent: &PastSend<'_>) {
+        let mut shared = self.shared.lock();
+        let PastSend { at, id, origin, class, cost } = *sent;
+        let (kind, campaign) = (shared.kind(&class), shared.campaign(class.campaign));
+        let history = shared.histories.entry(user).or_default();
+        let place = history.partition_point(|entry| entry.at <= at);
+        history.insert(place, Entry { at, id, origin, kind, campaign, cost });
+        drop_oldest(history, self.bounds.max_entries);
+    }
+
+    fn decide_all(&self, batch: &AdmitBatch<'_>, now: impl Fn(usize) -> Time, answers: &mut [Option<Answer>]) {
+        let mut shared = self.shared.lock();
+        let open =
+            || batch.requests.iter().zip(0..).filter(|(_, place)| answers.get(*place).is_some_and(Option::is_none));
+        let sends: Vec<(usize, Send)> = open().map(|(request, place)| (place, shared.send(request))).collect();
+        let sets: Vec<Vec<Cap>> = batch.cap_sets.iter().map(|caps| shared.caps(caps)).collect();
+        for (place, send) in sends {
+            let request = &batch.requests[place];
+            let history = shared.histories.entry(request.user).or_default();
+            answers[place] = Some(decide(history, &send, &sets[request.cap_set], now(place), self.bounds));
+        }
+    }
+}
+
+impl SharedHistories {
+    fn send(&mut self, request: &AdmitRequest<'_>) -> Send {
+        let AdmitRequest { id, origin, cost, record, .. } = *request;
+        Send {
+            id,
+            origin,
+            kind: self.kind(&request.class),
+            campaign: self.campaign(request.class.campaign),
+            cost,
+            record,
+        }
+    }
+
+    fn kind(&mut self, class: &ClassNames<'_>) -> Kind {
+        let owned = |name: Option<&str>| name.map(|name| table_name(name).into_owned());
+        let names = (owned(class.channel), owned(class.category));
+        self.kinds.number(&names).unwrap_or_else(|| self.kinds.push(names))
+    }
+
+    fn campaign(&mut self, name: Option<&str>) -> Campaign {
+        let Some(name) = name.map(table_name) else { return Campaign::NONE };
+        if let Some(known) = self.campaigns.get(name.as_ref()) {
+            return *known;
+        }
+        let next = u32::try_from(self.campaigns.len() + 1).map_or(Campaign::OVERFLOW, Campaign).min(Campaign::OVERFLOW);
+        if next < Campaign::OVERFLOW {
+            self.campaign_names.push(name.clone().into_owned());
+            self.campaigns.insert(name.into_owned(), next);
+        }
+        next
+    }
+
+    fn caps(&self, caps: &[CapQuery]) -> Vec<Cap> {
+        let cap = |query: &CapQuery| {
+            let CapQuery { window, limit, filter, scope } = query;
+            Cap { window: *window, limit: *limit, kinds: self.kinds.matching(filter), scope: *scope }
+        };
+        caps.iter().map(cap).collect()
+    }
+}
+
+impl SharedHistories {
+    fn named(&self, user: UserHash, retention_ms: i64) -> NamedHistory {
+        let entries = self.histories.get(&user).cloned().unwrap_or_default();
+        let kind = |entry: &Entry| Some((entry.kind, self.kinds.names(entry.kind)?.clone()));
+        let campaign = |entry: &Entry| {
+            let place = usize::try_from(entry.campaign.0).ok()?.checked_sub(1)?;
+            Some((entry.campaign, self.campaign_names.get(place)?.clone()))
+        };
+        NamedHistory {
+            kinds: entries.iter().filter_map(kind).collect(),
+            campaigns: entries.iter().filter_map(campaign).collect(),
+            entries,
+            retention_ms,
+        }
+    }
+}
+
+impl Histories for EmbeddedStore {
+    async fn history_of(&mut self, user: UserHash) -> Result<NamedHistory, StoreError> {
+        let shared = self.shared.lock();
+        Ok(shared.named(user, self.bounds.retention_ms))
+    }
+
+    async fn forget(&mut self, user: UserHash) -> Result<u64, StoreError> {
+        let mut shared = self.shared.lock();
+        Ok(shared.histories.remove(&user).map_or(0, |history| history.len() as u64))
+    }
+}
+
+impl Store for EmbeddedStore {
+    async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
+        self.decide_all(batch, |_| batch.now, answers);
+        Ok(())
+    }
+
+    fn shards(&self) -> u16 {
+        1
+    }
+
+    fn watch(&mut self, away: &BTreeSet<u16>) -> Vec<u16> {
+        // It is never away.
+        away.iter().copied().collect()
+    }
+
+    async fn record(&mut self, sends: &[DeferredSend], _: Time) -> Result<(), StoreError> {
+        for send in sends {
+            let DeferredSend { user, id, origin, at, cost, .. } = *send;
+            if !self.history(user).iter().any(|entry| (entry.id, entry.at) == (id, at)) {
+                self.remember(user, &PastSend { at, id, origin, class: send.class(), cost });
+            }
+        }
+        Ok(())
+    }
+}

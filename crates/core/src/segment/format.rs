@@ -1,0 +1,169 @@
+//! The portable Roaring formats, read with suspicion and written.
+//!
+//! A file is from anywhere, so nothing is allocated for a count that the bytes do not bear out, keys must ascend,
+//! and nothing may follow. See <https://github.com/RoaringBitmap/RoaringFormatSpec>.
+
+mod blocks;
+
+use std::io::{self, Read, Write};
+
+use roaring::{RoaringBitmap, RoaringTreemap};
+
+use self::blocks::read_blocks;
+use crate::segment::{Members, UserIdKind};
+
+/// The fewest bytes of a part of a 64-bit bitmap: key, then cookie and count of one without members. Some libraries leave
+/// such a part where a set lost its last member there.
+const MIN_PART_BYTES: u64 = 4 + 4 + 4;
+/// How a 32-bit bitmap of one container without runs begins: cookie 12346, then the count.
+const ONE_CONTAINER: [u8; 8] = [0x3A, 0x30, 0, 0, 1, 0, 0, 0];
+/// The most values of a container that lists them.
+const MAX_LISTED: usize = 4096;
+
+/// Why bytes are not a bitmap of the wanted kind.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FormatError {
+    #[error("is not a RoaringBitmap in the portable format of kind {kind}: {message}")]
+    Wrong { kind: UserIdKind, message: String },
+    #[error("has bytes after the end of its RoaringBitmap")]
+    Trailing,
+}
+
+/// Reads one bitmap, which must be all that there is; `bytes` is how much there is, where that is known.
+pub fn read_members(kind: UserIdKind, bytes: Option<u64>, reader: &mut impl Read) -> Result<Members, FormatError> {
+    let members = match kind {
+        UserIdKind::U32 => read_blocks(reader).map(Members::U32),
+        UserIdKind::U64 => read_treemap(bytes, reader).map(Members::U64),
+        UserIdKind::Hash64 => read_hashes(bytes, reader).map(Members::Hash64),
+    };
+    let members = members.map_err(|error| wrong(kind, &error))?;
+    match reader.read(&mut [0]) {
+        Ok(0) => Ok(members),
+        Ok(_) => Err(FormatError::Trailing),
+        Err(error) => Err(wrong(kind, &error)),
+    }
+}
+
+/// Writes members in the format in which they are read; the same members always give the same bytes.
+pub fn write_members(members: &Members, writer: &mut impl Write) -> io::Result<()> {
+    match members {
+        Members::U32(ids) => ids.to_bitmap().serialize_into(writer),
+        Members::U64(ids) => ids.serialize_into(writer),
+        Members::Hash64(hashes) => write_hashes(hashes, writer),
+    }
+}
+
+fn wrong(kind: UserIdKind, error: &io::Error) -> FormatError {
+    let too_early = error.kind() == io::ErrorKind::UnexpectedEof;
+    let message = if too_early { "it ends too early".to_owned() } else { error.to_string() };
+    FormatError::Wrong { kind, message }
+}
+
+pub(crate) fn invalid(message: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, message)
+}
+
+pub(crate) fn word(reader: &mut impl Read) -> io::Result<u32> {
+    let mut word = [0; 4];
+    reader.read_exact(&mut word)?;
+    Ok(u32::from_le_bytes(word))
+}
+
+/// The number of parts, no more than the bytes can hold.
+fn part_count(bytes: Option<u64>, reader: &mut impl Read) -> io::Result<u64> {
+    let parts = u64::from(word(reader)?) | u64::from(word(reader)?) << 32;
+    let most = bytes.map_or(u64::MAX, |bytes| bytes.saturating_sub(8) / MIN_PART_BYTES);
+    if parts > most.min(1 << 32) {
+        return Err(invalid("it counts more parts than its size allows"));
+    }
+    Ok(parts)
+}
+
+/// The key of the next part, which must be above the last one.
+fn part_key(last: &mut Option<u32>, reader: &mut impl Read) -> io::Result<u32> {
+    let key = word(reader)?;
+    if last.is_some_and(|last| key <= last) {
+        return Err(invalid("its parts are not in ascending order"));
+    }
+    *last = Some(key);
+    Ok(key)
+}
+
+fn read_treemap(bytes: Option<u64>, reader: &mut impl Read) -> io::Result<RoaringTreemap> {
+    let parts = part_count(bytes, reader)?;
+    let mut last = None;
+    let mut found = Vec::new();
+    for _ in 0..parts {
+        let key = part_key(&mut last, reader)?;
+        let part = RoaringBitmap::deserialize_from(&mut *reader)?;
+        if !part.is_empty() {
+            found.push((key, part));
+        }
+    }
+    Ok(RoaringTreemap::from_bitmaps(found))
+}
+
+/// Hashes hardly ever share a container, so that each is two bytes or more of the file; where they do not, it is
+/// not hashes, and taking them apart could use up memory.
+fn read_hashes(bytes: Option<u64>, reader: &mut impl Read) -> io::Result<Box<[u64]>> {
+    let parts = part_count(bytes, reader)?;
+    let most = bytes.map_or(u64::MAX, |bytes| bytes / 2);
+    let mut last = None;
+    let mut hashes = Vec::new();
+    for _ in 0..parts {
+        let high = u64::from(part_key(&mut last, reader)?) << 32;
+        read_hashes_part(high, most, &mut hashes, reader)?;
+    }
+    Ok(hashes.into_boxed_slice())
+}
+
+fn read_hashes_part(high: u64, most: u64, hashes: &mut Vec<u64>, reader: &mut impl Read) -> io::Result<()> {
+    let mut head = [0; 16];
+    reader.read_exact(&mut head[..8])?;
+    let mut head_bytes = 8;
+    if head[..8] == ONE_CONTAINER {
+        reader.read_exact(&mut head[8..])?;
+        head_bytes = 16;
+        let values = usize::from(u16::from_le_bytes([head[10], head[11]])) + 1;
+        if values <= MAX_LISTED {
+            let high = high | u64::from(u16::from_le_bytes([head[8], head[9]])) << 16;
+            return read_listed(high, values, hashes, reader);
+        }
+    }
+    let part = RoaringBitmap::deserialize_from((&head[..head_bytes]).chain(reader))?;
+    if part.len() + hashes.len() as u64 > most {
+        return Err(invalid("its members are not hashes"));
+    }
+    hashes.extend(part.iter().map(|low| high | u64::from(low)));
+    Ok(())
+}
+
+/// A container that lists its values, as nearly every one of hashes does: with one value, and the only one of its
+/// part. A bitmap for each would make reading them five times as long.
+fn read_listed(high: u64, values: usize, hashes: &mut Vec<u64>, reader: &mut impl Read) -> io::Result<()> {
+    let mut last = None;
+    for _ in 0..values {
+        let mut value = [0; 2];
+        reader.read_exact(&mut value)?;
+        let value = u16::from_le_bytes(value);
+        if last.is_some_and(|last| value <= last) {
+            return Err(invalid("its values are not in ascending order"));
+        }
+        last = Some(value);
+        hashes.push(high | u64::from(value));
+    }
+    Ok(())
+}
+
+fn write_hashes(hashes: &[u64], writer: &mut impl Write) -> io::Result<()> {
+    let same_part = |a: &u64, b: &u64| a >> 32 == b >> 32;
+    let parts = hashes.chunk_by(same_part).count() as u64;
+    writer.write_all(&parts.to_le_bytes())?;
+    for part in hashes.chunk_by(same_part) {
+        let key = u32::try_from(part[0] >> 32).expect("32 bits are left of 64 after a shift by 32");
+        writer.write_all(&key.to_le_bytes())?;
+        let low = |hash: &u64| u32::try_from(hash & u64::from(u32::MAX)).expect("32 bits are left by the mask");
+        part.iter().map(low).collect::<RoaringBitmap>().serialize_into(&mut *writer)?;
+    }
+    Ok(())
+}
