@@ -10,7 +10,7 @@ use weir_core::{
     basis::{time::Time, zone::Zone},
     intent::class::Filter,
     limit::{
-        pressure::{activity::ActivityHash, activity_log::Cursor},
+        pressure::{PressureState, activity::ActivityHash, activity_log::Cursor},
         share::{TurnNumber, overtaken},
     },
     policy::{Action, Caps, Mode},
