@@ -415,6 +415,19 @@ fn offline_reads_files_alone() {
 }
 
 #[test]
+fn a_session_that_the_brokers_do_not_allow_is_found() {
+    let (scene, _redis) = scene("check-session");
+    let config = |properties: &str| scene.config("i").replace("\"session.timeout.ms\" = \"6000\"", properties);
+    check(&scene, &config("\"session.timeout.ms\" = 500")).is_fine();
+    let words = ["kafka:", &scene.name, "session.timeout.ms", "[kafka.properties]", "500 to 1800000"];
+    for properties in
+        ["\"session.timeout.ms\" = 499", "\"session.timeout.ms\" = 1_800_001\n\"max.poll.interval.ms\" = 1_800_001"]
+    {
+        check(&scene, &config(properties)).is_one("error", &words);
+    }
+}
+
+#[test]
 fn a_worker_that_runs_is_not_disturbed() {
     let (scene, _redis) = scene("check-beside");
     let mut worker = scene.worker("i");

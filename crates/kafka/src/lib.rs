@@ -27,6 +27,7 @@ pub mod property_files;
 pub mod range;
 mod read_before;
 pub mod rights;
+pub mod session;
 pub mod sink;
 mod sizes;
 pub mod source;

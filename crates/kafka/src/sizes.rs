@@ -61,7 +61,7 @@ impl KafkaOptions {
     }
 }
 
-fn number(properties: &BTreeMap<String, String>, name: &str) -> Option<u64> {
+pub(super) fn number(properties: &BTreeMap<String, String>, name: &str) -> Option<u64> {
     properties.get(name).and_then(|value| value.parse().ok())
 }
 
