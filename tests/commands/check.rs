@@ -428,6 +428,24 @@ fn a_session_that_the_brokers_do_not_allow_is_found() {
 }
 
 #[test]
+fn fetches_may_be_small() {
+    let (scene, _redis) = scene("check-fetches");
+    for properties in ["\"fetch.max.bytes\" = 500_000", "\"receive.message.max.bytes\" = 5_000_000"] {
+        let more = format!("[kafka.properties]\n{properties}");
+        check(&scene, &scene.config("i").replace("[kafka.properties]", &more)).is_fine();
+    }
+}
+
+#[test]
+fn properties_that_do_not_go_together_are_found_once() {
+    let (scene, _redis) = scene("check-together");
+    let more = "[kafka.properties]\n\"socket.timeout.ms\" = 60_000";
+    let found = check(&scene, &scene.config("i").replace("[kafka.properties]", more));
+    found.is_one("invalid", &["configuration: kafka.properties.socket.timeout.ms must be 15100 or less"]);
+    assert_eq!(found.of("skipped"), ["kafka: not connected to: no client can be made"]);
+}
+
+#[test]
 fn a_worker_that_runs_is_not_disturbed() {
     let (scene, _redis) = scene("check-beside");
     let mut worker = scene.worker("i");

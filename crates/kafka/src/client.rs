@@ -248,10 +248,8 @@ impl KafkaOptions {
             ("fetch.wait.max.ms", &gathering(self.commit_interval).as_millis().to_string()),
             ("fetch.min.bytes", &self.memory.fetch_bytes.min(GATHERED_BYTES).to_string()),
             ("partition.assignment.strategy", self.assignment()),
-            ("fetch.max.bytes", &self.memory.fetch_bytes.to_string()),
             ("fetch.message.max.bytes", &self.partition_fetch_bytes().to_string()),
             ("queued.max.messages.kbytes", &(self.memory.queued_bytes / 1024).to_string()),
-            ("receive.message.max.bytes", &self.inflated_bytes().to_string()),
             ("fetch.error.backoff.ms", FETCH_BACKOFF_MS),
             ("topic.metadata.refresh.interval.ms", METADATA_REFRESH_MS),
         ]);
@@ -263,10 +261,18 @@ impl KafkaOptions {
             .set("enable.auto.offset.store", "false")
             // Offsets without a record would else look like records that are not done.
             .set("enable.partition.eof", "true")
-            .set("isolation.level", "read_committed")
-            // The producer's; librdkafka holds a consumer's fetches to it.
-            .set("message.max.bytes", self.fetch_bytes().clamp(1_000, 1_000_000).to_string());
+            .set("isolation.level", "read_committed");
+        self.bound_fetches(&mut config, self.fetch_bytes());
         config
+    }
+
+    /// Sets how much is fetched at a time, and what librdkafka compares that with when it makes a consumer.
+    pub(super) fn bound_fetches(&self, config: &mut ClientConfig, fetch_bytes: u64) {
+        config
+            .set("fetch.max.bytes", fetch_bytes.to_string())
+            .set("receive.message.max.bytes", self.inflated_bytes().to_string())
+            // The producer's; librdkafka holds a consumer's fetches to it.
+            .set("message.max.bytes", fetch_bytes.clamp(1_000, 1_000_000).to_string());
     }
 
     #[must_use]
@@ -344,46 +350,12 @@ pub fn not_made(error: &KafkaError) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::properties::ALIASES;
+    use crate::{properties::ALIASES, tests::options};
 
     #[test]
     fn brokers_gather_for_a_part_of_the_commit_interval() {
         let gathered = [1, 20, 50, 100, 400, 10_000].map(|ms| gathering(Duration::from_millis(ms)).as_millis());
         assert_eq!(gathered, [1, 5, 10, 10, 40, 100]);
-    }
-
-    fn options(group: &str, instance: &str) -> KafkaOptions {
-        let [group, instance] = [group, instance].map(str::to_owned);
-        let topic = || "t".to_owned();
-        KafkaOptions {
-            brokers: String::new(),
-            group,
-            intents: topic(),
-            approved: topic(),
-            approved_by_channel: BTreeMap::new(),
-            suppressed: topic(),
-            dead_letters: topic(),
-            refunds: None,
-            activity: None,
-            delivery_reports: None,
-            retries: None,
-            undelivered: None,
-            deferred: None,
-            deferred_before: Vec::new(),
-            waiting: None,
-            routes: Arc::default(),
-            reads: Reads::Published,
-            read_order: ReadOrder::AsFetched,
-            delivery: Delivery::ExactlyOnce,
-            instance,
-            tokens: None,
-            properties: BTreeMap::new(),
-            files: Arc::default(),
-            limits: Arc::default(),
-            memory: LaneMemory::default(),
-            records_a_call: RECORDS_A_CALL,
-            commit_interval: COMMIT_INTERVAL,
-        }
     }
 
     /// As in <https://github.com/confluentinc/confluent-kafka-javascript/issues/511> and

@@ -10,6 +10,7 @@ pub mod client;
 mod client_end;
 pub mod client_error_capture;
 pub mod committed;
+pub mod conflicts;
 pub mod extents;
 pub mod group_progress;
 mod identity;
@@ -37,3 +38,6 @@ pub mod topics;
 pub mod transaction;
 pub mod waiting_topics;
 pub mod wheel_topics;
+
+#[cfg(test)]
+mod tests;
