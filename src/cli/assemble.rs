@@ -16,7 +16,9 @@ use weir_core::{
 };
 use weir_kafka::{
     client::{COMMIT_INTERVAL, KafkaOptions, RECORDS_A_CALL, ReadOrder, Reads, WheelTopics},
+    conflicts,
     new_topics::NewTopics,
+    tokens::{NoToken, Tokens},
 };
 use weir_redis::{
     self, Eviction, KeyspaceSeed, LedgerClock, Opened, Password, RedisLedger, RedisOptions, RedisStats, RedisStore,
@@ -87,6 +89,16 @@ pub async fn signed_kafka(settings: &KafkaSettings) -> anyhow::Result<KafkaOptio
         options.tokens = Some(Arc::new(MskTokens::new(Signer::connect(region).await.context("kafka.aws_iam_region")?)));
     }
     Ok(options)
+}
+
+/// Makes sure that librdkafka takes the properties together: no client that knows a broker is made for it.
+///
+/// # Errors
+/// [`UsageError`], with what it refuses.
+pub fn kafka_properties(settings: &KafkaSettings, memory: LaneMemory) -> anyhow::Result<()> {
+    let tokens = settings.aws_iam_region.as_ref().map(|_| Arc::new(NoToken) as Arc<dyn Tokens>);
+    let conflicts = conflicts::find(&KafkaOptions { memory, tokens, ..kafka(settings) });
+    if conflicts.is_empty() { Ok(()) } else { Err(UsageError(conflicts.join("\n")).into()) }
 }
 
 /// Asks Kafka something that blocks.

@@ -100,6 +100,7 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
     let files = KafkaFiles::of(&settings.kafka);
 
     let (lanes, memory) = assemble::lanes_and_memory(settings)?;
+    assemble::kafka_properties(&settings.kafka, memory)?;
     let commit_interval = settings.worker.commit_interval;
     let kafka = assemble::signed_kafka(&settings.kafka).await?;
     let kafka = Arc::new(KafkaOptions { memory, commit_interval, ..kafka });

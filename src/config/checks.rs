@@ -1,8 +1,9 @@
 //! The checks of settings that depend on each other.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use weir_core::deferral::wheel::Ring;
+use weir_kafka::properties::real_name;
 
 use super::{
     layers::Layers,
@@ -17,6 +18,7 @@ pub(super) fn together(layers: &Layers<'_>, kafka: Option<&KafkaSettings>, redis
     retries(layers, kafka);
     one_source_of_a_secret(layers);
     one_source_of_a_property(layers, kafka);
+    one_name_of_a_property(layers, kafka);
     certificate_and_key(layers);
     longer_than_a_time_out(layers, redis);
     kafka_by_sasl(layers, kafka);
@@ -100,6 +102,21 @@ fn one_source_of_a_property(layers: &Layers<'_>, kafka: Option<&KafkaSettings>) 
     }
 }
 
+/// librdkafka has aliases, and either value might win.
+fn one_name_of_a_property(layers: &Layers<'_>, kafka: Option<&KafkaSettings>) {
+    let Some(kafka) = kafka else { return };
+    let mut names: BTreeMap<&str, &str> = BTreeMap::new();
+    for (name, _) in kafka.properties() {
+        if let Some(other) = names.insert(real_name(name), name)
+            && other != name
+        {
+            let reason = format!("has {other:?} and {name:?}, which are two names of one property: keep one");
+            let table = if kafka.properties.is_empty() { "kafka.property_files" } else { "kafka.properties" };
+            layers.note(table, &reason);
+        }
+    }
+}
+
 fn certificate_and_key(layers: &Layers<'_>) {
     let (certificate, key) = ("redis.cert_file", "redis.key_file");
     match (layers.is_given(certificate), layers.is_given(key)) {
@@ -122,7 +139,7 @@ fn kafka_by_sasl(layers: &Layers<'_>, kafka: Option<&KafkaSettings>) {
     let Some(kafka) = kafka.filter(|kafka| kafka.aws_iam_region.is_none()) else { return };
     let value = |names: &[&str]| {
         let property = kafka.properties().find(|(name, _)| names.contains(&name.as_str()));
-        property.map(|(_, value)| value.expose())
+        property.map(|(_, value)| value.expose().trim())
     };
     let is_sasl =
         value(&["security.protocol"]).is_some_and(|protocol| protocol.to_ascii_lowercase().starts_with("sasl_"));

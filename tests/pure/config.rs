@@ -505,6 +505,28 @@ fn properties_that_weir_sets_itself_are_refused_with_the_reason() {
 }
 
 #[test]
+fn a_property_is_set_by_one_of_its_names() {
+    let with = |lines: &str, env: &[(&str, &str)]| parse(&format!("{SMALLEST}\n[kafka.properties]\n{lines}"), env);
+    for (one, other) in [
+        ("delivery.timeout.ms", "message.timeout.ms"),
+        ("linger.ms", "queue.buffering.max.ms"),
+        ("max.in.flight", "max.in.flight.requests.per.connection"),
+        ("fetch.message.max.bytes", "max.partition.fetch.bytes"),
+        ("message.send.max.retries", "retries"),
+    ] {
+        let lines = [one, other].map(|name| format!("{name:?} = 5"));
+        for line in &lines {
+            with(line, &[]).unwrap();
+        }
+        let variable = format!("WEIR__KAFKA__PROPERTIES__{}", other.to_uppercase().replace('.', "_"));
+        for error in [with(&lines.join("\n"), &[]), with(&lines[0], &[(&variable, "5")])].map(Result::unwrap_err) {
+            let words = format!("{one:?} and {other:?}, which are two names of one property: keep one");
+            assert!(error.contains(&format!("kafka.properties has {words}")), "{error}");
+        }
+    }
+}
+
+#[test]
 fn the_new_protocol_of_groups_is_refused_by_the_name_that_was_given() {
     let error = parse(&format!("{SMALLEST}\n[kafka.properties]\n\"group.protocol\" = \"consumer\""), &[]).unwrap_err();
     assert!(error.contains("group.protocol") && error.contains("classic"), "{error}");

@@ -13,6 +13,7 @@ mod deploy;
 mod docs;
 mod health;
 mod ideas;
+mod kafka_properties;
 mod metrics;
 mod observability;
 mod performance;

@@ -15,6 +15,7 @@ mod figures;
 mod formats;
 mod formats_written;
 mod group;
+mod joining;
 mod large;
 mod memory;
 mod offsets;

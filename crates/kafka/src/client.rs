@@ -18,7 +18,7 @@ use weir_core::{
 
 pub use weir_core::ports::TRANSACTION_TIMEOUT;
 
-use super::{property_files::PropertyFiles, sizes, tokens};
+use super::{properties::real_name, property_files::PropertyFiles, sizes, tokens};
 
 /// How a batch becomes visible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -248,10 +248,8 @@ impl KafkaOptions {
             ("fetch.wait.max.ms", &gathering(self.commit_interval).as_millis().to_string()),
             ("fetch.min.bytes", &self.memory.fetch_bytes.min(GATHERED_BYTES).to_string()),
             ("partition.assignment.strategy", self.assignment()),
-            ("fetch.max.bytes", &self.memory.fetch_bytes.to_string()),
             ("fetch.message.max.bytes", &self.partition_fetch_bytes().to_string()),
             ("queued.max.messages.kbytes", &(self.memory.queued_bytes / 1024).to_string()),
-            ("receive.message.max.bytes", &self.inflated_bytes().to_string()),
             ("fetch.error.backoff.ms", FETCH_BACKOFF_MS),
             ("topic.metadata.refresh.interval.ms", METADATA_REFRESH_MS),
         ]);
@@ -263,17 +261,26 @@ impl KafkaOptions {
             .set("enable.auto.offset.store", "false")
             // Offsets without a record would else look like records that are not done.
             .set("enable.partition.eof", "true")
-            .set("isolation.level", "read_committed")
-            // The producer's; librdkafka holds a consumer's fetches to it.
-            .set("message.max.bytes", self.fetch_bytes().clamp(1_000, 1_000_000).to_string());
+            .set("isolation.level", "read_committed");
+        self.bound_fetches(&mut config, self.fetch_bytes());
         config
+    }
+
+    /// Sets how much is fetched at a time, and what librdkafka compares that with when it makes a consumer.
+    pub(super) fn bound_fetches(&self, config: &mut ClientConfig, fetch_bytes: u64) {
+        config
+            .set("fetch.max.bytes", fetch_bytes.to_string())
+            .set("receive.message.max.bytes", self.inflated_bytes().to_string())
+            // The producer's; librdkafka holds a consumer's fetches to it.
+            .set("message.max.bytes", fetch_bytes.clamp(1_000, 1_000_000).to_string());
     }
 
     #[must_use]
     pub fn producer(&self, lane: usize) -> ClientConfig {
         let mut config = self.with_properties(&[
-            ("linger.ms", "5"),
+            ("queue.buffering.max.ms", "5"),
             ("message.max.bytes", &LARGEST_OUTPUT_BYTES.to_string()),
+            ("message.timeout.ms", &TRANSACTION_TIMEOUT.as_millis().to_string()),
             // Beyond it producing waits for the broker.
             ("queue.buffering.max.kbytes", &(self.memory.output_bytes / 1024).to_string()),
             ("queue.buffering.max.messages", "1000000"),
@@ -286,19 +293,18 @@ impl KafkaOptions {
             // A batch of records that fit each by itself must fit as well.
             .set("batch.size", sizes::request_bytes(&self.properties, self.limits.smallest()).to_string())
             .set("partitioner", "murmur2_random");
-        match self.delivery {
-            Delivery::ExactlyOnce => config
+        if self.delivery == Delivery::ExactlyOnce {
+            config
                 .set("transactional.id", self.transactional_id(lane))
-                .set("transaction.timeout.ms", TRANSACTION_TIMEOUT.as_millis().to_string()),
-            Delivery::AtLeastOnce => config.set("message.timeout.ms", TRANSACTION_TIMEOUT.as_millis().to_string()),
-        };
+                .set("transaction.timeout.ms", TRANSACTION_TIMEOUT.as_millis().to_string());
+        }
         config
     }
 
     /// What the user's `auto.offset.reset` says; `None` where it is not set.
     #[must_use]
     pub fn offset_reset(&self) -> Option<OffsetReset> {
-        self.properties.get("auto.offset.reset").map(|reset| match reset.as_str() {
+        self.properties.get("auto.offset.reset").map(|reset| match reset.trim().to_ascii_lowercase().as_str() {
             "earliest" | "smallest" | "beginning" => OffsetReset::Earliest,
             "latest" | "largest" | "end" => OffsetReset::Latest,
             // `error`; what librdkafka does not take has ended the start.
@@ -306,14 +312,14 @@ impl KafkaOptions {
         })
     }
 
-    /// Our defaults, then the user's properties over them, then what only weir may set.
+    /// Our defaults, by names that are no aliases, then the user's properties over them, then what only weir may set.
     fn with_properties(&self, defaults: &[(&str, &str)]) -> ClientConfig {
         let mut config = tokens::settings(&self.tokens);
         for (key, value) in defaults {
             config.set(*key, *value);
         }
         for (key, value) in self.files.over(&self.properties) {
-            config.set(key, value);
+            config.set(real_name(&key), value);
         }
         config.set("bootstrap.servers", &self.brokers).set_log_level(RDKafkaLogLevel::Warning);
         config
@@ -344,6 +350,7 @@ pub fn not_made(error: &KafkaError) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{properties::ALIASES, tests::options};
 
     #[test]
     fn brokers_gather_for_a_part_of_the_commit_interval() {
@@ -351,38 +358,44 @@ mod tests {
         assert_eq!(gathered, [1, 5, 10, 10, 40, 100]);
     }
 
-    fn options(group: &str, instance: &str) -> KafkaOptions {
-        let [group, instance] = [group, instance].map(str::to_owned);
-        let topic = || "t".to_owned();
-        KafkaOptions {
-            brokers: String::new(),
-            group,
-            intents: topic(),
-            approved: topic(),
-            approved_by_channel: BTreeMap::new(),
-            suppressed: topic(),
-            dead_letters: topic(),
-            refunds: None,
-            activity: None,
-            delivery_reports: None,
-            retries: None,
-            undelivered: None,
-            deferred: None,
-            deferred_before: Vec::new(),
-            waiting: None,
-            routes: Arc::default(),
-            reads: Reads::Published,
-            read_order: ReadOrder::AsFetched,
-            delivery: Delivery::ExactlyOnce,
-            instance,
-            tokens: None,
-            properties: BTreeMap::new(),
-            files: Arc::default(),
-            limits: Arc::default(),
-            memory: LaneMemory::default(),
-            records_a_call: RECORDS_A_CALL,
-            commit_interval: COMMIT_INTERVAL,
+    /// As in <https://github.com/confluentinc/confluent-kafka-javascript/issues/511> and
+    /// <https://github.com/zendesk/racecar/issues/344>.
+    #[test]
+    fn the_user_s_value_goes_before_weir_s_by_whichever_name_it_is_set() {
+        let read = |config: &ClientConfig, name: &str| config.create_native_config().unwrap().get(name).unwrap();
+        for delivery in [Delivery::ExactlyOnce, Delivery::AtLeastOnce] {
+            let with = |name: &str| {
+                let properties = [(name.to_owned(), "7777".to_owned())].into();
+                KafkaOptions { delivery, properties, ..options("weir", "0") }
+            };
+            for real in ["fetch.message.max.bytes", "queue.buffering.max.ms", "message.timeout.ms"] {
+                let aliases = ALIASES.iter().filter(|(_, of)| *of == real).map(|(alias, _)| *alias);
+                for name in aliases.chain([real]) {
+                    let [consumer, producer] = [with(name).consumer(), with(name).producer(0)];
+                    assert_eq!([&consumer, &producer].map(|config| read(config, real)), ["7777", "7777"], "{name}");
+                    // They are set in no order.
+                    for (alias, real) in ALIASES {
+                        for config in [&consumer, &producer] {
+                            assert!(config.get(alias).is_none() || config.get(real).is_none(), "{alias} and {real}");
+                        }
+                    }
+                }
+            }
+            let unset = KafkaOptions { delivery, ..options("weir", "0") };
+            let own = read(&unset.producer(0), "message.timeout.ms");
+            assert_eq!(own, TRANSACTION_TIMEOUT.as_millis().to_string());
         }
+    }
+
+    #[test]
+    fn an_offset_reset_is_read_as_librdkafka_reads_it() {
+        let read = |reset: &str| {
+            let properties = [("auto.offset.reset".to_owned(), reset.to_owned())].into();
+            KafkaOptions { properties, ..options("weir", "0") }.offset_reset()
+        };
+        assert_eq!(["latest", " Latest", "END"].map(read), [Some(OffsetReset::Latest); 3]);
+        assert_eq!(["smallest", " EARLIEST"].map(read), [Some(OffsetReset::Earliest); 2]);
+        assert_eq!(["error", "Error"].map(read), [Some(OffsetReset::Refuse); 2]);
     }
 
     #[test]

@@ -10,6 +10,7 @@ pub mod client;
 mod client_end;
 pub mod client_error_capture;
 pub mod committed;
+pub mod conflicts;
 pub mod extents;
 pub mod group_progress;
 mod identity;
@@ -27,6 +28,7 @@ pub mod property_files;
 pub mod range;
 mod read_before;
 pub mod rights;
+pub mod session;
 pub mod sink;
 mod sizes;
 pub mod source;
@@ -36,3 +38,6 @@ pub mod topics;
 pub mod transaction;
 pub mod waiting_topics;
 pub mod wheel_topics;
+
+#[cfg(test)]
+mod tests;

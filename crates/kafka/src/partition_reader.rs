@@ -79,12 +79,9 @@ impl Drop for Closing {
 }
 
 fn settings(options: &KafkaOptions, read_ahead_kbytes: usize) -> ClientConfig {
-    let (mut config, fetch_bytes) = (options.client(), options.span_fetch_bytes());
+    let mut config = options.client();
+    options.bound_fetches(&mut config, options.span_fetch_bytes());
     config
-        .set("fetch.max.bytes", fetch_bytes.to_string())
-        .set("receive.message.max.bytes", options.inflated_bytes().to_string())
-        // The producer's; librdkafka holds a consumer's fetches to it.
-        .set("message.max.bytes", fetch_bytes.clamp(1_000, 1_000_000).to_string())
         .set("isolation.level", "read_committed")
         // librdkafka assigns no partitions without one; the group is not joined.
         .set("group.id", &options.group)

@@ -9,6 +9,29 @@ const JAVA: [(&str, &str); 3] = [
     ("ssl.truststore.", "ssl.ca.location, a PEM file"),
 ];
 
+/// librdkafka's aliases, each with the name of the property that it sets.
+///
+/// `enable.auto.commit` is not here: it is an alias of a topic's property, and clients have a property of that name.
+pub(super) const ALIASES: [(&str, &str); 11] = [
+    ("acks", "request.required.acks"),
+    ("bootstrap.servers", "metadata.broker.list"),
+    ("compression.type", "compression.codec"),
+    ("delivery.timeout.ms", "message.timeout.ms"),
+    ("linger.ms", "queue.buffering.max.ms"),
+    ("max.in.flight", "max.in.flight.requests.per.connection"),
+    ("max.partition.fetch.bytes", "fetch.message.max.bytes"),
+    ("retries", "message.send.max.retries"),
+    ("sasl.mechanism", "sasl.mechanisms"),
+    ("sasl.oauthbearer.client.credentials.client.id", "sasl.oauthbearer.client.id"),
+    ("sasl.oauthbearer.client.credentials.client.secret", "sasl.oauthbearer.client.secret"),
+];
+
+/// The name of a property that is no alias. A client's properties are set in no order: of two names, either may win.
+#[must_use]
+pub fn real_name(name: &str) -> &str {
+    ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, real)| *real)
+}
+
 /// Checks a property.
 ///
 /// # Errors
@@ -58,6 +81,21 @@ fn is_known(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_alias_sets_the_property_that_it_is_an_alias_of() {
+        for (alias, real) in ALIASES {
+            let value = match real {
+                "compression.codec" => "lz4",
+                "sasl.mechanisms" => "PLAIN",
+                _ => "77",
+            };
+            let made = ClientConfig::new().set(alias, value).create_native_config().expect(alias);
+            assert_eq!(made.get(real).expect(real), value, "{alias}");
+            assert_eq!((real_name(alias), real_name(real)), (real, real));
+        }
+        assert_eq!(real_name("client.id"), "client.id");
+    }
 
     #[test]
     fn properties_are_taken_as_librdkafka_takes_them_and_numbers_as_a_whole() {

@@ -61,8 +61,10 @@ impl KafkaOptions {
     }
 }
 
-fn number(properties: &BTreeMap<String, String>, name: &str) -> Option<u64> {
-    properties.get(name).and_then(|value| value.parse().ok())
+/// A number as librdkafka reads it, with blanks around it or a fraction of 0 behind it.
+pub(super) fn number(properties: &BTreeMap<String, String>, name: &str) -> Option<u64> {
+    let value = properties.get(name)?.trim();
+    value.split_once('.').map_or(value, |(whole, _)| whole).parse().ok()
 }
 
 /// What the producer's client puts into a batch, where all output topics take batches of `limit_bytes`.
@@ -98,6 +100,7 @@ mod tests {
         assert_eq!(of(&[("batch.size", "2147483647")]).0, LARGEST_OUTPUT_BYTES / 10 * 9);
         assert_eq!(of(&[("batch.size", "2000000"), ("message.max.bytes", "1000000")]).0, 900_000);
         assert_eq!(of(&[("batch.size", "1"), ("batch.num.messages", "1")]), (524_288, 1_000));
+        assert_eq!(of(&[("batch.size", " 2000000 "), ("batch.num.messages", "20000.0")]), (1_800_000, 20_000));
         // What librdkafka refuses makes no client.
         for value in ["", "-1", "x", "18446744073709551616"] {
             assert_eq!(of(&[("batch.size", value), ("batch.num.messages", value)]), (900_000, 10_000), "{value}");

@@ -44,6 +44,16 @@ pub trait Tokens: fmt::Debug + Send + Sync {
     fn token(&self) -> Result<Token, String>;
 }
 
+/// No token, for a client that connects to nothing.
+#[derive(Debug)]
+pub struct NoToken;
+
+impl Tokens for NoToken {
+    fn token(&self) -> Result<Token, String> {
+        Err("a client that connects to nothing needs no token".to_owned())
+    }
+}
+
 pub(super) type TokenSource = Option<Arc<dyn Tokens>>;
 
 pub(super) trait ShowsTokens: ClientContext {

@@ -209,8 +209,11 @@ fn hidden(options: &KafkaOptions, consumer: &Asking, topics: &[String]) -> Resul
 
 pub(super) type Asking = BaseConsumer<ClientErrorCapture>;
 
+/// A client that asks. It fetches nothing, so its fetches are bounded as goes together with whatever the properties say of them.
 pub(super) fn asking(options: &KafkaOptions, config: &ClientConfig) -> Result<Asking, TopicError> {
-    make(config, ClientErrorCapture::of(options)).map_err(|error| TopicError::Client(not_made(&error)))
+    let mut config = config.clone();
+    options.bound_fetches(&mut config, options.span_fetch_bytes());
+    make(&config, ClientErrorCapture::of(options)).map_err(|error| TopicError::Client(not_made(&error)))
 }
 
 /// Handles what librdkafka logs, which waits in a queue until somebody polls.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use weir_core::{policy::Policy, segment::SegmentSet};
+use weir_core::{basis::memory::LaneMemory, policy::Policy, segment::SegmentSet};
 use weir_worker::refresh::RefreshSource;
 
 use super::{
@@ -28,16 +28,17 @@ pub(super) fn time_zones(report: &mut CheckReport) {
     }
 }
 
-/// Settings that contradict each other.
-pub(super) fn settings(settings: &Settings, report: &mut CheckReport) {
-    let checks = [
-        assemble::fields(settings).err(),
-        assemble::lanes_and_memory(settings).err(),
-        assemble::redis(&settings.redis).err(),
-    ];
+/// Settings that contradict each other. Returns whether clients of Kafka can be made by them.
+pub(super) fn settings(settings: &Settings, report: &mut CheckReport) -> bool {
+    let lanes = assemble::lanes_and_memory(settings);
+    let memory = lanes.as_ref().map_or_else(|_| LaneMemory::default(), |(_, memory)| *memory);
+    let properties = assemble::kafka_properties(&settings.kafka, memory).err();
+    let makes_clients = properties.is_none();
+    let checks = [assemble::fields(settings).err(), lanes.err(), assemble::redis(&settings.redis).err(), properties];
     for error in checks.into_iter().flatten() {
         report.add(Finding::Invalid, "configuration", error.to_string());
     }
+    makes_clients
 }
 
 /// Whether a source is not to be read, which is reported.

@@ -8,6 +8,7 @@ use weir_kafka::{
     client::{Delivery, KafkaOptions},
     committed,
     new_topics::{self, Holds},
+    session,
     topic_settings::{self, KeepsTooLittle, TopicSettings},
     topics::{self, Inventory, TopicError},
     transaction, wheel_topics,
@@ -66,6 +67,9 @@ pub(super) async fn look(
     }
     let found = report_topics(settings, &options, inventory, missing, report).await;
     transactions(&options, policy, report).await;
+    if let Ok(Some(refused)) = ask_kafka(&options, session::refused).await {
+        report.add(Finding::Error, "kafka", refused);
+    }
     let waiting = match policy {
         Some(policy) => limits::waiting(&options, policy, (missing, assemble::new_topics(settings)), report).await,
         None => Vec::new(),

@@ -88,7 +88,7 @@ pub async fn run(args: &CheckArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let lost = if args.accept_lost_history { LostHistory::Accept } else { LostHistory::Refuse };
     report.add(Finding::Ok, "configuration", format!("{} is valid", args.config.path.display()));
     files::time_zones(&mut report);
-    files::settings(&settings, &mut report);
+    let makes_clients = files::settings(&settings, &mut report);
     let policy = files::policy(&settings, reach, &mut report).await;
     let set = files::segments(&settings, reach, &mut report).await;
     if let (Some(policy), Some(set)) = (&policy, &set) {
@@ -97,7 +97,12 @@ pub async fn run(args: &CheckArgs, out: &mut impl Write) -> anyhow::Result<()> {
     registry::look(&settings, reach, &mut report).await;
     match reach {
         Reach::Everything => {
-            let has_decided = kafka::look(&settings, missing, policy.as_deref(), &mut report).await;
+            let has_decided = if makes_clients {
+                kafka::look(&settings, missing, policy.as_deref(), &mut report).await
+            } else {
+                report.add(Finding::Skipped, "kafka", "not connected to: no client can be made");
+                kafka::HasDecided::Unknown
+            };
             redis::look(&settings, (missing, lost), has_decided, &mut report).await;
         }
         Reach::Files => {

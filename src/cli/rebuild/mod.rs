@@ -70,8 +70,6 @@ use crate::{config::Settings, policy_source::PolicySource};
 const CLOCKS_DIFFER_MS: i64 = 24 * 3600 * 1000;
 /// How long a transaction may go on after its worker was last heard of.
 const LAST_TRANSACTION: Duration = weir_kafka::client::TRANSACTION_TIMEOUT;
-/// The session time-out of librdkafka, where the properties do not set another.
-const SESSION_TIMEOUT: Duration = Duration::from_secs(45);
 
 /// Arguments of `weir rebuild`.
 #[derive(Debug, Args)]
@@ -262,8 +260,7 @@ async fn begin(redis: &Arc<RedisOptions>, scope: &Scope) -> Result<Rebuild, Rebu
 /// How long a decision taken before the shards were marked may take to become visible: its answer holds for a while, its
 /// commit has its time, or its worker hangs until the group has given it up, and wakes to a last transaction.
 fn settle_of(kafka: &KafkaOptions) -> Duration {
-    let session = kafka.properties.get("session.timeout.ms").and_then(|text| text.parse().ok());
-    let session = session.map_or(SESSION_TIMEOUT, Duration::from_millis);
+    let session = Duration::from_millis(kafka.session_timeout_ms());
     ANSWERS_HOLD + session.max(sink::COMMIT_WATCHDOG) + LAST_TRANSACTION
 }
 

@@ -1,4 +1,4 @@
-//! The settings of topics, each with the broker's error: the wrapper leaves the error out, and gives a topic that may not be
+//! The settings of topics and brokers, each with the broker's error: the wrapper leaves the error out, and gives a topic that may not be
 //! described, or that the broker does not know, no settings.
 
 use std::{
@@ -11,7 +11,7 @@ use rdkafka::{ClientContext, bindings as rd, client::Client, error::RDKafkaError
 
 use super::answers::{Answers, Event, RequestOptions, outcome};
 
-/// The settings of a topic by name, or why the broker does not tell them.
+/// The settings of a topic or broker by name, or why the broker does not tell them.
 pub type Told = Result<Vec<(String, String)>, RDKafkaErrorCode>;
 
 impl Answers {
@@ -25,13 +25,37 @@ impl Answers {
         topics: &[CString],
         wait: Duration,
     ) -> Result<Vec<(String, Told)>, RDKafkaErrorCode> {
-        let of = rd::rd_kafka_admin_op_t::RD_KAFKA_ADMIN_OP_DESCRIBECONFIGS;
-        let options = RequestOptions::new(client, of, wait);
-        let of = rd::rd_kafka_ResourceType_t::RD_KAFKA_RESOURCE_TOPIC;
+        self.described(client, (rd::rd_kafka_ResourceType_t::RD_KAFKA_RESOURCE_TOPIC, topics), wait)
+    }
+
+    /// Asks a broker for its own settings. Blocks, for so long at the most.
+    ///
+    /// # Errors
+    /// It does not answer in time.
+    pub fn broker_settings<C: ClientContext>(
+        &self,
+        client: &Client<C>,
+        broker: i32,
+        wait: Duration,
+    ) -> Result<Told, RDKafkaErrorCode> {
+        let name = CString::new(broker.to_string()).unwrap_or_default();
+        let of = rd::rd_kafka_ResourceType_t::RD_KAFKA_RESOURCE_BROKER;
+        let mut told = self.described(client, (of, &[name]), wait)?;
+        told.pop().map(|(_, settings)| settings).ok_or(RDKafkaErrorCode::Unknown)
+    }
+
+    fn described<C: ClientContext>(
+        &self,
+        client: &Client<C>,
+        (of, names): (rd::rd_kafka_ResourceType_t, &[CString]),
+        wait: Duration,
+    ) -> Result<Vec<(String, Told)>, RDKafkaErrorCode> {
+        let describe = rd::rd_kafka_admin_op_t::RD_KAFKA_ADMIN_OP_DESCRIBECONFIGS;
+        let options = RequestOptions::new(client, describe, wait);
         // SAFETY: client, queue, options and names are alive; librdkafka copies the names, the resources and the options. A resource is
-        // ours, is not null (that of a topic without a name would be), and is destroyed once.
+        // ours, is not null (that without a name would be), and is destroyed once.
         unsafe {
-            let resources = topics.iter().map(|topic| rd::rd_kafka_ConfigResource_new(of, topic.as_ptr()));
+            let resources = names.iter().map(|name| rd::rd_kafka_ConfigResource_new(of, name.as_ptr()));
             let mut resources: Vec<_> = resources.filter(|resource| !resource.is_null()).collect();
             let (first, count) = (resources.as_mut_ptr(), resources.len());
             rd::rd_kafka_DescribeConfigs(client.native_ptr(), first, count, options.as_ptr(), self.queue());

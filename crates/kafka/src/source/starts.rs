@@ -350,6 +350,14 @@ impl KafkaSource {
             RDKafkaErrorCode::Fatal => {
                 Err(SourceError::Fatal(format!("the consumer of {topic} failed for good {what}")))
             }
+            // librdkafka asks again every second, and the group would answer the same for ever.
+            RDKafkaErrorCode::InvalidSessionTimeout => Err(SourceError::Fatal(self.options.refused_session(None))),
+            RDKafkaErrorCode::InconsistentGroupProtocol => Err(SourceError::Fatal(format!(
+                "the group {} has members that share partitions out in another way than weir ({}): another application uses the \
+                 group. Set kafka.group to one that weir has to itself, or stop that application",
+                self.options.group,
+                self.options.assignment()
+            ))),
             other => {
                 tracing::warn!(error = %other, "kafka consumer {what}");
                 Ok(())

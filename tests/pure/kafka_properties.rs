@@ -1,0 +1,101 @@
+//! Properties that librdkafka refuses together are reported by `weir check --offline` and end `weir run`, by the name that the user gave
+//! and without a connection.
+
+use std::{
+    io::ErrorKind,
+    net::{SocketAddr, TcpListener},
+    path::Path,
+    process::Command,
+};
+
+use crate::support::{POLICY, weir};
+use serde_json::Value;
+use testkit::process::output;
+
+/// Settings of one lane with these properties, and with Kafka at this address.
+fn configure(folder: &Path, kafka: SocketAddr, properties: &str) {
+    let config = format!(
+        "[kafka]\nbrokers = \"{kafka}\"\nintents = \"i\"\napproved = \"a\"\nsuppressed = \"s\"\ndead_letters = \"d\"\n\
+         [kafka.properties]\n{properties}\n[worker]\nlanes = 1\nmemory = \"300MiB\"\n[redis]\nnodes = [\"redis://127.0.0.1:1\"]\n\
+         [segments]\nsource = \"manifest.json\"\n[policy]\nsource = \"policy.toml\"\n"
+    );
+    std::fs::write(folder.join("weir.toml"), config).unwrap();
+    std::fs::write(folder.join("policy.toml"), POLICY).unwrap();
+}
+
+/// What `weir check --offline` finds wrong with the configuration.
+fn invalid(folder: &Path) -> Vec<String> {
+    let mut command = Command::new(weir());
+    command.args(["check", "--config", "weir.toml", "--offline", "--output", "json"]).current_dir(folder);
+    let output = output(&mut command).unwrap();
+    let findings: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    let of_settings = findings.iter().filter(|line| line["what"] == "configuration" && line["finding"] == "invalid");
+    of_settings.map(|line| line["message"].as_str().unwrap().to_owned()).collect()
+}
+
+/// A Kafka that notices whether anybody connects.
+fn nobody() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+#[track_caller]
+fn is_alone(listener: &TcpListener) {
+    let connected = listener.accept();
+    assert!(connected.as_ref().is_err_and(|error| error.kind() == ErrorKind::WouldBlock), "{connected:?}");
+}
+
+#[test]
+fn what_does_not_go_together_is_found_before_anything_connects() {
+    let (folder, (listener, kafka)) = (testkit::folder(), nobody());
+    for (properties, words) in [
+        ("\"socket.timeout.ms\" = 60_000", "socket.timeout.ms must be 15100 or less: transaction.timeout.ms is 15000"),
+        ("\"delivery.timeout.ms\" = 120_000", "delivery.timeout.ms must be 15000 or less: transaction.timeout.ms is"),
+        ("\"max.in.flight\" = 10", "max.in.flight must be 5 or less: enable.idempotence is true, which weir sets"),
+        ("\"retries\" = 0", "retries must be 1 or more: enable.idempotence is true, which weir sets"),
+        (
+            "\"session.timeout.ms\" = 600_000",
+            "session.timeout.ms must be 300000 or less: max.poll.interval.ms is 300000",
+        ),
+        (
+            "\"receive.message.max.bytes\" = 1_000_000",
+            "receive.message.max.bytes must be 3303526 or more: fetch.max.bytes",
+        ),
+        ("\"security.protocol\" = \"SSL\"\n\"ssl.ca.location\" = \"nowhere.pem\"", "ssl.ca.location failed"),
+    ] {
+        configure(folder.path(), kafka, properties);
+        let found = invalid(folder.path());
+        assert!(found.len() == 1 && found[0].contains(words), "{properties}: {found:?}");
+        let mut run = Command::new(weir());
+        let ended = output(run.args(["run", "--config", "weir.toml"]).current_dir(folder.path())).unwrap();
+        let said = String::from_utf8(ended.stderr).unwrap();
+        assert!(ended.status.code() == Some(2) && said.contains(&found[0]), "{properties}: {said}");
+    }
+    is_alone(&listener);
+}
+
+#[test]
+fn what_goes_together_is_valid_and_nothing_connects() {
+    let (folder, (listener, kafka)) = (testkit::folder(), nobody());
+    let token = format!(
+        "\"security.protocol\" = \"SASL_PLAINTEXT\"\n\"sasl.mechanism\" = \"OAUTHBEARER\"\n\"sasl.oauthbearer.method\" = \"oidc\"\n\
+         \"sasl.oauthbearer.client.id\" = \"weir\"\n\"sasl.oauthbearer.client.secret\" = \"hunter2\"\n\
+         \"sasl.oauthbearer.token.endpoint.url\" = \"http://{kafka}/\""
+    );
+    for properties in [
+        "\"socket.timeout.ms\" = 15_100\n\"delivery.timeout.ms\" = 15_000\n\"max.in.flight\" = 5\n\"retries\" = 1",
+        "\"session.timeout.ms\" = 600_000\n\"max.poll.interval.ms\" = 600_000\n\"receive.message.max.bytes\" = 3_303_526",
+        &token,
+    ] {
+        configure(folder.path(), kafka, properties);
+        assert_eq!(invalid(folder.path()), [""; 0], "{properties}");
+    }
+    configure(folder.path(), kafka, "");
+    let config = std::fs::read_to_string(folder.path().join("weir.toml")).unwrap();
+    let by_iam = config.replace("[kafka]\n", "[kafka]\naws_iam_region = \"eu-central-1\"\n");
+    std::fs::write(folder.path().join("weir.toml"), by_iam).unwrap();
+    assert_eq!(invalid(folder.path()), [""; 0], "signed in by IAM");
+    is_alone(&listener);
+}
