@@ -17,7 +17,7 @@ const CHART: &str = "deploy/helm/weir";
 /// Values in the chart's ci/, and how many resources they make.
 const VALUES: [(&str, u64); 4] = [("small", 7), ("full", 12), ("existing", 5), ("large", 8)];
 /// Values that the chart must refuse, on top of ci/full.yaml, and words of the reason.
-const REFUSED: [(&[&str], &str); 20] = [
+const REFUSED: [(&[&str], &str); 33] = [
     (&["--set", "config="], "config is empty"),
     (&["--set", "config=kafka"], "config is not TOML"),
     (&["--set", "config=kafka.instance=\"weir-0\""], "config sets kafka.instance: leave it out, set instancePrefix"),
@@ -29,10 +29,36 @@ const REFUSED: [(&[&str], &str); 20] = [
     (&["--set", "config=redis.nodes=[\"redis://:x@redis-1:6379\"]"], "config has a URL with a password"),
     // Not encoded, so that weir refuses it, too, where it is in the ConfigMap already.
     (&["--set", "config=redis.nodes=[\"redis://:x/y@redis-1:6379\"]"], "config has a URL with a password"),
+    (&["--set", "config=redis.nodes=[\"redis://us:a b@redis-1:6379\"]"], "config has a URL with a password"),
+    (&["--set", "config=redis.nodes=['REDISS://us:a\"b@redis-1:6379']"], "config has a URL with a password"),
+    (&["--set", "config=redis.nodes=\"redis://a:6379\\,redis://:a\\,b@c:6379\""], "config has a URL with a password"),
+    (&["--set", "config=schemas.url=\"https://us:a/b@schemas\""], "config has a URL with a password"),
+    (&["--set", "config=s3.secret_access_key=\"x\""], "config sets s3.secret_access_key"),
     (&["--set", "config=kafka.properties.\"sasl.password\"=\"x\""], "config has a secret in [kafka.properties]"),
+    (&["--set", "config=kafka.properties.\"SASL.PASSWORD\"=\"x\""], "config has a secret in [kafka.properties]"),
     (&["--set", "config=kafka.properties.\"sasl.jaas.config\"=\"x\""], "config has a secret in [kafka.properties]"),
-    (&["--set", "env[0].name=WEIR__REDIS__PASSWORD,env[0].value=x"], "env shows the secret WEIR__REDIS__PASSWORD"),
-    (&["--set", "env[0].name=AWS_SECRET_ACCESS_KEY,env[0].value=x"], "env shows the secret AWS_SECRET_ACCESS_KEY"),
+    (&["--set", "env[0].name=WEIR__REDIS__PASSWORD,env[0].value=x"], "env shows the secret in WEIR__REDIS__PASSWORD"),
+    (
+        &["--set", "env[0].name=WEIR__REDIS__NODES,env[0].value=redis://:a b@c"],
+        "env shows the secret in WEIR__REDIS__NODES",
+    ),
+    (&["--set", "env[0].name=AWS_SECRET_ACCESS_KEY,env[0].value=x"], "env shows the secret in AWS_SECRET_ACCESS_KEY"),
+    (
+        &["--set", "env[0].name=AWS_CONTAINER_AUTHORIZATION_TOKEN,env[0].value=x"],
+        "env shows the secret in AWS_CONTAINER_AUTHORIZATION_TOKEN",
+    ),
+    // As in <https://github.com/TykTechnologies/tyk-charts/issues/363> and <https://github.com/openobserve/openobserve/issues/13923>.
+    (
+        &["--set", "env[0].name=OTEL_EXPORTER_OTLP_HEADERS,env[0].value=authorization=Bearer x"],
+        "env shows the secret in OTEL_EXPORTER_OTLP_HEADERS",
+    ),
+    (
+        &["--set", "env[0].name=OTEL_EXPORTER_OTLP_TRACES_HEADERS,env[0].value=api-key=x"],
+        "env shows the secret in OTEL_EXPORTER_OTLP_TRACES_HEADERS",
+    ),
+    (&["--set", "env[0].name=HTTPS_PROXY,env[0].value=http://u:p@proxy:3128"], "env shows the secret in HTTPS_PROXY"),
+    (&["--set", "env[0].name=https_proxy,env[0].value=u:p@proxy:3128"], "env shows the secret in https_proxy"),
+    (&["--set", "keda.metadata.password=x"], "keda.metadata shows the secret password"),
     (&["--set", "existingConfigMap=weir-config"], "config and existingConfigMap are both set"),
     (&["--set", "image.digest=latest"], "digest"),
     (&["--set", "keda.minReplicas=0"], "minimum"),
