@@ -15,7 +15,7 @@ use crate::{
 
 const CHART: &str = "deploy/helm/weir";
 /// Values in the chart's ci/, and how many resources they make.
-const VALUES: [(&str, u64); 4] = [("small", 7), ("full", 12), ("existing", 5), ("large", 8)];
+const VALUES: [(&str, u64); 5] = [("small", 7), ("full", 12), ("existing", 5), ("openshift", 6), ("large", 8)];
 /// Values that the chart must refuse, on top of ci/full.yaml, and words of the reason.
 const REFUSED: [(&[&str], &str); 33] = [
     (&["--set", "config="], "config is empty"),
@@ -68,7 +68,7 @@ const REFUSED: [(&[&str], &str); 33] = [
     (&["--set", "nodeSelector.spot=true"], "/nodeSelector/spot"),
 ];
 /// What these values make of a kind: a resource that has these lines, one after the other.
-const PROMISED: [(&str, &str, &[&str]); 14] = [
+const PROMISED: [(&str, &str, &[&str]); 15] = [
     (
         "full",
         "StatefulSet",
@@ -77,6 +77,8 @@ const PROMISED: [(&str, &str, &[&str]); 14] = [
             "podManagementPolicy: Parallel",
             "priorityClassName: \"messaging\"",
             "terminationGracePeriodSeconds: 85",
+            "fsGroup: 10001",
+            "runAsGroup: 10001",
             "runAsNonRoot: true",
             "runAsUser: 10001",
             "initContainers:",
@@ -91,6 +93,8 @@ const PROMISED: [(&str, &str, &[&str]); 14] = [
             "readinessProbe:",
             "path: /readyz",
             "lifecycle:",
+            "allowPrivilegeEscalation: false",
+            "- ALL",
             "readOnlyRootFilesystem: true",
             "name: proxy",
             "path: \"secrets/kafka-password\"",
@@ -124,7 +128,11 @@ const PROMISED: [(&str, &str, &[&str]); 14] = [
         ],
     ),
     ("existing", "Service", &["clusterIP: None"]),
+    ("openshift", "StatefulSet", &["runAsNonRoot: true", "type: RuntimeDefault", "readOnlyRootFilesystem: true"]),
 ];
+/// What these values keep out. OpenShift refuses users and groups that are not its own, as in
+/// <https://github.com/goharbor/harbor-helm/issues/874> and <https://github.com/FairwindsOps/charts/issues/270>.
+const ABSENT: [(&str, &str); 3] = [("openshift", "runAsUser"), ("openshift", "runAsGroup"), ("openshift", "fsGroup")];
 
 /// What ci/large.yaml makes of a kind with a value set: its numbers, without an exponent.
 const LARGE: [(&str, &str, &[&str]); 2] = [
@@ -139,6 +147,8 @@ const LARGE: [(&str, &str, &[&str]); 2] = [
         &[
             "replicas: 1000000",
             "maxUnavailable: 3000000",
+            "fsGroup: 1000620000",
+            "runAsUser: 1000620000",
             "value: \"270000000\"",
             "memory: 1073741824",
             "memory: 536870912",
@@ -159,6 +169,8 @@ pub fn run() -> Result<()> {
         KUBERNETES.iter().try_for_each(|version| conforms(&manifests, version, resources))?;
         let mut promised = PROMISED.iter().filter(|(of, ..)| *of == name);
         promised.try_for_each(|(_, kind, lines)| promises(&manifests, kind, lines))?;
+        let present = ABSENT.iter().find(|(of, text)| *of == name && manifests.contains(text));
+        ensure!(present.is_none(), "these values keep {present:?} out: {manifests}");
     }
     for (set, kind, lines) in LARGE {
         let manifests = printed(helm_template(&format!("{CHART}/ci/large.yaml"), &["--set", set]))?;
