@@ -122,6 +122,7 @@ metrics! {
     pub waiting_lane_ready: Family<OfRouteLabel, Gauge>, "waiting_lane_ready", "1 while the lane of intents that wait for a route has its partitions";
     pub deleted_undecided: Family<TopicLabel, Counter>, "deleted_undecided", "Offsets of deferred or waiting intents that retention deleted undecided: as many intents are lost at the most";
     pub retried: Family<OfRouteLabel, Counter>, "retried", "Approved records delivered again, by route; empty: none";
+    pub retries_lag: Gauge, "retries_lag_records", "Records of the topic of retries not yet taken and committed";
     pub undelivered: Family<UndeliveredLabels, Counter>, "undelivered", "Deliveries given up, by route (empty: none) and why: attempts, capacity, expired, stopped";
     pub replays: Counter, "replays", "Approved intents that an uncommitted batch had decided before";
     batch_intents: Histogram = sizes(), "batch_intents", "Intents per commit";
@@ -293,6 +294,7 @@ impl Observer for Metrics {
             BesideTopic::Refunds => self.refunds_lag.set(records),
             BesideTopic::Activity => self.activity_lag.set(records),
             BesideTopic::DeliveryReports => self.delivery_reports_lag.set(records),
+            BesideTopic::Retries => self.retries_lag.set(records),
         };
     }
 
@@ -368,6 +370,8 @@ impl Observer for Metrics {
                 BesideTopic::DeliveryReports => {
                     self.delivery_reports.get_or_create(&OutcomeLabel { outcome }).inc_by(count);
                 }
+                // Their lane counts what it commits.
+                BesideTopic::Retries => {}
             }
         }
         for (reason, count) in tally.dead_letters.iter() {

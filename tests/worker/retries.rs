@@ -4,11 +4,16 @@ use std::collections::BTreeMap;
 
 use crate::{
     deferral::Lapse,
-    support::{DEADLINE, Scene, approval, header, http::metric, outcome::intent},
+    support::{
+        DEADLINE, Scene, approval, header,
+        http::{metric, wait_ready},
+        outcome::intent,
+    },
 };
 use serde_json::{Value, json};
 use testkit::{
     SLOW_INTERVAL,
+    clock::MovedClock,
     kafka::{Consumed, Record},
     wait_until, wait_until_every,
     worker::Worker,
@@ -148,6 +153,25 @@ fn a_retry_that_is_given_up_when_no_topic_is_set_for_it_is_not_lost() {
     let undelivered = wait_output(&mut worker, &lapse.scene, "undelivered", 1);
     assert_eq!(header(&undelivered[0], "weir-reason").unwrap(), "expired");
     assert_eq!(wait_output(&mut worker, &lapse.scene, "approved", 1), approved);
+}
+
+#[test]
+fn retries_that_are_not_taken_are_lag_of_their_topic() {
+    let (lapse, moved) = (lapse("retries-lag", POLICY), MovedClock::build().unwrap());
+    let ahead_s = lapse.ahead_ms() / 1000;
+    let clock = moved.clock(ahead_s).unwrap();
+    let worker = lapse.scene.worker_by("only", &clock, &[]);
+    wait_ready(&worker);
+    let shown = |name: &str| metric(&worker, name, "");
+    // Nothing is taken by a clock that is an hour ahead of that of Redis.
+    clock.set(ahead_s + 3600).unwrap();
+    wait_until(DEADLINE, "the clock is known to be wrong", || shown("weir_clock_wrong") == Some(1.0));
+    let never_approved = (0..3).map(|_| Record::keyless("{}"));
+    lapse.scene.kafka.publish(&lapse.scene.topic("retries"), never_approved).unwrap();
+    wait_until(DEADLINE, "three are not taken", || shown("weir_retries_lag_records") == Some(3.0));
+    clock.set(ahead_s).unwrap();
+    wait_until(DEADLINE, "all are taken", || shown("weir_retries_lag_records") == Some(0.0));
+    assert_eq!(lapse.scene.count("dead"), 3);
 }
 
 #[test]

@@ -15,9 +15,9 @@ use crate::{
 
 const CHART: &str = "deploy/helm/weir";
 /// Values in the chart's ci/, and how many resources they make.
-const VALUES: [(&str, u64); 4] = [("small", 7), ("full", 12), ("existing", 5), ("large", 8)];
+const VALUES: [(&str, u64); 5] = [("small", 7), ("full", 12), ("existing", 5), ("openshift", 6), ("large", 8)];
 /// Values that the chart must refuse, on top of ci/full.yaml, and words of the reason.
-const REFUSED: [(&[&str], &str); 20] = [
+const REFUSED: [(&[&str], &str); 33] = [
     (&["--set", "config="], "config is empty"),
     (&["--set", "config=kafka"], "config is not TOML"),
     (&["--set", "config=kafka.instance=\"weir-0\""], "config sets kafka.instance: leave it out, set instancePrefix"),
@@ -29,10 +29,36 @@ const REFUSED: [(&[&str], &str); 20] = [
     (&["--set", "config=redis.nodes=[\"redis://:x@redis-1:6379\"]"], "config has a URL with a password"),
     // Not encoded, so that weir refuses it, too, where it is in the ConfigMap already.
     (&["--set", "config=redis.nodes=[\"redis://:x/y@redis-1:6379\"]"], "config has a URL with a password"),
+    (&["--set", "config=redis.nodes=[\"redis://us:a b@redis-1:6379\"]"], "config has a URL with a password"),
+    (&["--set", "config=redis.nodes=['REDISS://us:a\"b@redis-1:6379']"], "config has a URL with a password"),
+    (&["--set", "config=redis.nodes=\"redis://a:6379\\,redis://:a\\,b@c:6379\""], "config has a URL with a password"),
+    (&["--set", "config=schemas.url=\"https://us:a/b@schemas\""], "config has a URL with a password"),
+    (&["--set", "config=s3.secret_access_key=\"x\""], "config sets s3.secret_access_key"),
     (&["--set", "config=kafka.properties.\"sasl.password\"=\"x\""], "config has a secret in [kafka.properties]"),
+    (&["--set", "config=kafka.properties.\"SASL.PASSWORD\"=\"x\""], "config has a secret in [kafka.properties]"),
     (&["--set", "config=kafka.properties.\"sasl.jaas.config\"=\"x\""], "config has a secret in [kafka.properties]"),
-    (&["--set", "env[0].name=WEIR__REDIS__PASSWORD,env[0].value=x"], "env shows the secret WEIR__REDIS__PASSWORD"),
-    (&["--set", "env[0].name=AWS_SECRET_ACCESS_KEY,env[0].value=x"], "env shows the secret AWS_SECRET_ACCESS_KEY"),
+    (&["--set", "env[0].name=WEIR__REDIS__PASSWORD,env[0].value=x"], "env shows the secret in WEIR__REDIS__PASSWORD"),
+    (
+        &["--set", "env[0].name=WEIR__REDIS__NODES,env[0].value=redis://:a b@c"],
+        "env shows the secret in WEIR__REDIS__NODES",
+    ),
+    (&["--set", "env[0].name=AWS_SECRET_ACCESS_KEY,env[0].value=x"], "env shows the secret in AWS_SECRET_ACCESS_KEY"),
+    (
+        &["--set", "env[0].name=AWS_CONTAINER_AUTHORIZATION_TOKEN,env[0].value=x"],
+        "env shows the secret in AWS_CONTAINER_AUTHORIZATION_TOKEN",
+    ),
+    // As in <https://github.com/TykTechnologies/tyk-charts/issues/363> and <https://github.com/openobserve/openobserve/issues/13923>.
+    (
+        &["--set", "env[0].name=OTEL_EXPORTER_OTLP_HEADERS,env[0].value=authorization=Bearer x"],
+        "env shows the secret in OTEL_EXPORTER_OTLP_HEADERS",
+    ),
+    (
+        &["--set", "env[0].name=OTEL_EXPORTER_OTLP_TRACES_HEADERS,env[0].value=api-key=x"],
+        "env shows the secret in OTEL_EXPORTER_OTLP_TRACES_HEADERS",
+    ),
+    (&["--set", "env[0].name=HTTPS_PROXY,env[0].value=http://u:p@proxy:3128"], "env shows the secret in HTTPS_PROXY"),
+    (&["--set", "env[0].name=https_proxy,env[0].value=u:p@proxy:3128"], "env shows the secret in https_proxy"),
+    (&["--set", "keda.metadata.password=x"], "keda.metadata shows the secret password"),
     (&["--set", "existingConfigMap=weir-config"], "config and existingConfigMap are both set"),
     (&["--set", "image.digest=latest"], "digest"),
     (&["--set", "keda.minReplicas=0"], "minimum"),
@@ -42,7 +68,7 @@ const REFUSED: [(&[&str], &str); 20] = [
     (&["--set", "nodeSelector.spot=true"], "/nodeSelector/spot"),
 ];
 /// What these values make of a kind: a resource that has these lines, one after the other.
-const PROMISED: [(&str, &str, &[&str]); 14] = [
+const PROMISED: [(&str, &str, &[&str]); 15] = [
     (
         "full",
         "StatefulSet",
@@ -51,6 +77,8 @@ const PROMISED: [(&str, &str, &[&str]); 14] = [
             "podManagementPolicy: Parallel",
             "priorityClassName: \"messaging\"",
             "terminationGracePeriodSeconds: 85",
+            "fsGroup: 10001",
+            "runAsGroup: 10001",
             "runAsNonRoot: true",
             "runAsUser: 10001",
             "initContainers:",
@@ -65,6 +93,8 @@ const PROMISED: [(&str, &str, &[&str]); 14] = [
             "readinessProbe:",
             "path: /readyz",
             "lifecycle:",
+            "allowPrivilegeEscalation: false",
+            "- ALL",
             "readOnlyRootFilesystem: true",
             "name: proxy",
             "path: \"secrets/kafka-password\"",
@@ -98,7 +128,11 @@ const PROMISED: [(&str, &str, &[&str]); 14] = [
         ],
     ),
     ("existing", "Service", &["clusterIP: None"]),
+    ("openshift", "StatefulSet", &["runAsNonRoot: true", "type: RuntimeDefault", "readOnlyRootFilesystem: true"]),
 ];
+/// What these values keep out. OpenShift refuses users and groups that are not its own, as in
+/// <https://github.com/goharbor/harbor-helm/issues/874> and <https://github.com/FairwindsOps/charts/issues/270>.
+const ABSENT: [(&str, &str); 3] = [("openshift", "runAsUser"), ("openshift", "runAsGroup"), ("openshift", "fsGroup")];
 
 /// What ci/large.yaml makes of a kind with a value set: its numbers, without an exponent.
 const LARGE: [(&str, &str, &[&str]); 2] = [
@@ -113,6 +147,8 @@ const LARGE: [(&str, &str, &[&str]); 2] = [
         &[
             "replicas: 1000000",
             "maxUnavailable: 3000000",
+            "fsGroup: 1000620000",
+            "runAsUser: 1000620000",
             "value: \"270000000\"",
             "memory: 1073741824",
             "memory: 536870912",
@@ -133,6 +169,8 @@ pub fn run() -> Result<()> {
         KUBERNETES.iter().try_for_each(|version| conforms(&manifests, version, resources))?;
         let mut promised = PROMISED.iter().filter(|(of, ..)| *of == name);
         promised.try_for_each(|(_, kind, lines)| promises(&manifests, kind, lines))?;
+        let present = ABSENT.iter().find(|(of, text)| *of == name && manifests.contains(text));
+        ensure!(present.is_none(), "these values keep {present:?} out: {manifests}");
     }
     for (set, kind, lines) in LARGE {
         let manifests = printed(helm_template(&format!("{CHART}/ci/large.yaml"), &["--set", set]))?;

@@ -20,7 +20,11 @@ use weir_core::{
 };
 
 pub use self::interruption::LaneError;
-pub(crate) use self::{committed::Committed, interruption::Interruption, moves::AwaitedTurn};
+pub(crate) use self::{
+    committed::{Committed, LagOf},
+    interruption::Interruption,
+    moves::AwaitedTurn,
+};
 use super::{
     backoff::{LONGEST_BACKOFF, SERVE_EVERY, backoff},
     observer::{Event, Observer},

@@ -88,6 +88,8 @@ pub enum BesideTopic {
     Refunds,
     Activity,
     DeliveryReports,
+    /// Approved records whose delivery failed: a lane takes them.
+    Retries,
 }
 
 impl BesideTopic {
@@ -97,6 +99,7 @@ impl BesideTopic {
             Self::Refunds => "refunds",
             Self::Activity => "activity",
             Self::DeliveryReports => "reports of deliveries",
+            Self::Retries => "retries",
         }
     }
 }

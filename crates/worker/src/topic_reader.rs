@@ -98,7 +98,7 @@ where
         state: &mut ReaderState,
         batch: &S::Batch,
     ) -> Result<(Vec<Output>, TopicBatch), Interruption> {
-        let now = self.time(batch.appends()).await?;
+        let now = self.time(state, batch.appends()).await?;
         let (mut tally, mut outputs, mut items) = (TopicTally::default(), Vec::new(), Vec::new());
         let (mut letters, mut places) = (BTreeMap::new(), Vec::new());
         for index in 0..batch.len() {
@@ -125,7 +125,7 @@ where
         }
         let mut outcomes = vec![None; items.len()];
         if !items.is_empty() {
-            self.take_all(&items, &mut outcomes).await?;
+            self.take_all(state, &items, &mut outcomes).await?;
         }
         // Neither the clock nor the feed is waited for any more.
         self.status.set_trouble(None);
@@ -139,11 +139,11 @@ where
     }
 
     /// The time to read a batch by; a clock that is wrong is waited for.
-    async fn time(&mut self, appends: &[Append]) -> Result<Time, Interruption> {
+    async fn time(&mut self, state: &mut ReaderState, appends: &[Append]) -> Result<Time, Interruption> {
         for pause in backoff() {
             match self.clock.time_to_decide(appends) {
                 Ok(now) => return Ok(now),
-                Err(wrong) => self.wait(wrong.to_string(), pause).await?,
+                Err(wrong) => self.wait(state, wrong.to_string(), pause).await?,
             }
         }
         Err(Interruption::Stop)
@@ -156,7 +156,12 @@ where
     }
 
     /// Asks the feed until it has everything, serving the group meanwhile. An interruption drops the question half way.
-    async fn take_all(&mut self, items: &[F::Item], outcomes: &mut [Option<F::Outcome>]) -> Result<(), Interruption> {
+    async fn take_all(
+        &mut self,
+        state: &mut ReaderState,
+        items: &[F::Item],
+        outcomes: &mut [Option<F::Outcome>],
+    ) -> Result<(), Interruption> {
         for pause in backoff() {
             let (feed, topic, mut serving) = self.feed_and_serving();
             match serving.during(feed.take(topic, items, outcomes)).await? {
@@ -164,16 +169,17 @@ where
                 Err(StoreError::Fatal(message)) => return Err(Interruption::Fatal(message)),
                 Err(error @ (StoreError::Temporary(_) | StoreError::TooSlow(_) | StoreError::LostHistory { .. })) => {
                     tracing::warn!("{} are not all taken: {error}; trying again", F::TOPIC.as_str());
-                    self.wait(error.to_string(), pause).await?;
+                    self.wait(state, error.to_string(), pause).await?;
                 }
             }
         }
         Ok(())
     }
 
-    /// Shows why nothing is taken, and pauses.
-    async fn wait(&mut self, why: String, pause: Duration) -> Result<(), Interruption> {
+    /// Shows why nothing is taken, and how much is not, and pauses.
+    async fn wait(&mut self, state: &mut ReaderState, why: String, pause: Duration) -> Result<(), Interruption> {
         self.status.set_trouble(Some(why));
+        self.show_lag(state, false);
         self.serve().await?;
         self.pause_or_stop(pause).await
     }
@@ -240,8 +246,7 @@ where
     }
 
     fn show_lag(&mut self, state: &mut ReaderState, found_nothing: bool) {
-        let lag = state.group.committed.lag(&self.source, found_nothing);
-        self.metrics.set_topic_lag(F::TOPIC, lag.into_iter().map(|(_, records)| records).sum());
+        self.metrics.set_topic_lag(F::TOPIC, state.group.committed.lag_of_all(&self.source, found_nothing));
     }
 
     fn forget(&mut self, state: &mut ReaderState) {

@@ -17,7 +17,16 @@ use weir_core::{
     ports::Source,
 };
 
-use crate::observer::Observer;
+use crate::observer::{BesideTopic, Observer};
+
+/// What the lag of a group member is shown as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LagOf {
+    /// That of the intents topic, by partition.
+    Intents,
+    /// That of a topic beside it, of all partitions.
+    Beside(BesideTopic),
+}
 
 /// What a group member knows of its partitions.
 #[derive(Debug, Default)]
@@ -110,9 +119,14 @@ impl Committed {
 
     /// How many records of each partition are not committed. Where a poll has found nothing and no record is being committed, partitions
     /// that were read to their ends are done.
-    pub(crate) fn lag(&self, source: &impl Source, found_nothing: bool) -> Vec<(i32, i64)> {
+    fn lag(&self, source: &impl Source, found_nothing: bool) -> Vec<(i32, i64)> {
         let is_all_committed = found_nothing && self.in_flight.records == 0;
         source.lag(&self.reached(if is_all_committed { source.ends_read() } else { Vec::new() }))
+    }
+
+    /// The same of all partitions.
+    pub(crate) fn lag_of_all(&self, source: &impl Source, found_nothing: bool) -> i64 {
+        self.lag(source, found_nothing).into_iter().map(|(_, records)| records).sum()
     }
 
     /// How far each partition is, where those that were read to these ends are done.
@@ -130,9 +144,12 @@ impl Committed {
         self.show(&lag, metrics);
     }
 
-    /// The same while a batch waits to be decided.
-    pub(crate) fn report_waiting(&self, source: &impl Source, metrics: &dyn Observer) {
-        self.show(&self.lag(source, false), metrics);
+    /// Reports the lag while a batch waits to be decided.
+    pub(crate) fn report_waiting(&self, of: LagOf, source: &impl Source, metrics: &dyn Observer) {
+        match of {
+            LagOf::Intents => self.show(&self.lag(source, false), metrics),
+            LagOf::Beside(topic) => metrics.set_topic_lag(topic, self.lag_of_all(source, false)),
+        }
     }
 
     fn show(&self, lag: &[(i32, i64)], metrics: &dyn Observer) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use weir_core::ports::{Clock, Source};
 
-use super::{Committed, Interruption};
+use super::{Committed, Interruption, LagOf};
 use crate::{backoff::SERVE_EVERY, observer::Observer, status::LaneStatus};
 
 /// What goes on. Nothing is read meanwhile: the client fetches until its bounded queue is full, and Kafka keeps the rest.
@@ -15,8 +15,8 @@ pub(crate) struct Serving<'l, S, C> {
     pub(crate) stop: &'l CancellationToken,
     pub(crate) metrics: &'l dyn Observer,
     pub(crate) status: &'l LaneStatus,
-    /// How far each partition is committed, where it is shown.
-    pub(crate) done: Option<&'l Committed>,
+    /// How far each partition is committed, where the lag is shown.
+    pub(crate) done: Option<(LagOf, &'l Committed)>,
     pub(crate) until: Until,
 }
 
@@ -38,8 +38,8 @@ impl<S: Source, C: Clock> Serving<'_, S, C> {
             Until::Interrupted if self.stop.is_cancelled() => return Err(Interruption::Stop),
             Until::Interrupted => {}
         }
-        if let Some(done) = self.done {
-            done.report_waiting(self.source, self.metrics);
+        if let Some((of, done)) = self.done {
+            done.report_waiting(of, self.source, self.metrics);
         }
         match self.source.poll(&mut self.source.batch(), 0, Duration::ZERO).await? {
             Some(_) => Err(Interruption::Group),

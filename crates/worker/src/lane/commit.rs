@@ -14,7 +14,7 @@ use super::{
     unavailable_shards::CommitOutcome,
 };
 use crate::{
-    group_loop::{Committed, Ends, GroupLoop, Iteration, LoopState},
+    group_loop::{Committed, Ends, GroupLoop, Iteration, LagOf, LoopState},
     observer::Event,
     share::AskedTurns,
     trace::{Interval, OpenTrace},
@@ -146,8 +146,13 @@ where
     }
 
     fn show_lag(&mut self, state: &mut LaneState, found_nothing: bool) {
-        if self.task == Task::Intents {
-            state.group.committed.report(&self.source, found_nothing, &*self.metrics, self.clock.now());
+        let (committed, source) = (&mut state.group.committed, &self.source);
+        match self.task.lag() {
+            Some(LagOf::Intents) => committed.report(source, found_nothing, &*self.metrics, self.clock.now()),
+            Some(LagOf::Beside(topic)) => {
+                self.metrics.set_topic_lag(topic, committed.lag_of_all(source, found_nothing));
+            }
+            None => {}
         }
     }
 

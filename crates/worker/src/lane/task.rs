@@ -5,6 +5,8 @@ use weir_core::{
     deferral::wheel::{Ring, Wheel},
 };
 
+use crate::{group_loop::LagOf, observer::BesideTopic};
+
 /// What a lane reads, and what it does with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Task {
@@ -39,6 +41,15 @@ impl Task {
     /// Whether the lane rests while Redis is unavailable, so that what it reads stays where it is, in its order.
     pub(super) const fn rests(self) -> bool {
         matches!(self, Self::Waiting(_))
+    }
+
+    /// What its lag is shown as. What is deferred or waits is counted by who looks at the topics of all instances.
+    pub(super) const fn lag(self) -> Option<LagOf> {
+        match self {
+            Self::Intents => Some(LagOf::Intents),
+            Self::Retry(_) => Some(LagOf::Beside(BesideTopic::Retries)),
+            Self::Due(_) | Self::Waiting(_) | Self::Move(_) => None,
+        }
     }
 
     pub(super) const fn ring(self) -> Option<(Ring, Wheel)> {

@@ -136,6 +136,7 @@ struct World {
     task: Option<Task>,
     stop: CancellationToken,
     tracer: Option<Arc<dyn Tracer>>,
+    observer: Arc<TestObserver>,
     /// For how long the process is suspended when its lane has read its first records.
     suspended: Option<Duration>,
     /// What other tasks of the process do when it wakes, before its lane goes on.
@@ -568,6 +569,7 @@ fn run_by(clock: impl Clock, store: impl Store, world: World) -> (Result<(), Lan
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let stop = world.stop.clone();
     let (decider, tracer) = (decider(&world), world.tracer.clone());
+    let metrics = Arc::<TestObserver>::clone(&world.observer);
     let world = World { policy: Some(Arc::clone(&decider.policy)), ..world };
     let (unavailable_after, deferred_bytes) = (world.unavailable_after, world.deferred_bytes);
     let (commit_interval, deferred_shards) = (world.commit_interval, Arc::clone(&world.deferred_shards));
@@ -599,7 +601,7 @@ fn run_by(clock: impl Clock, store: impl Store, world: World) -> (Result<(), Lan
             deferred_shards,
         },
         stop,
-        metrics: Arc::new(TestObserver::default()),
+        metrics,
         tracer,
         status: Arc::default(),
     };

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use weir_core::ports::{Clock, Sink, Source, Store};
 
 use super::{
-    Interruption, Lane, LaneState, Task,
+    Interruption, Lane, LaneState,
     serving::{Serving, Until},
 };
 use crate::group_loop::{Committed, GroupLoop, LoopState};
@@ -54,7 +54,8 @@ where
     /// Waits until the budgets may have what a batch needs. Serves the group meanwhile.
     pub(super) async fn wait_for_budgets(&mut self, state: &mut LaneState) -> Result<(), Interruption> {
         let Self { source, clock, stop, metrics, status, task, budgets, .. } = self;
-        let (done, until) = ((*task == Task::Intents).then_some(&state.group.committed), Until::Interrupted);
+        let committed = &state.group.committed;
+        let (done, until) = (task.lag().map(|of| (of, committed)), Until::Interrupted);
         let mut serving = Serving { source, clock, stop, metrics: &**metrics, status, done, until };
         let ready = async {
             tokio::select! {
@@ -72,7 +73,7 @@ where
         let Some(turn) = first_waits_for else { return Ok(()) };
         let Self { source, clock, stop, metrics, status, task, .. } = self;
         let (clock, committed) = (&*clock, &*committed);
-        let (done, until) = ((*task == Task::Intents).then_some(committed), Until::Interrupted);
+        let (done, until) = (task.lag().map(|of| (of, committed)), Until::Interrupted);
         let mut serving = Serving { source, clock, stop, metrics: &**metrics, status, done, until };
         serving.during(turn.over(clock)).await?;
         *first_waits_for = None;
@@ -97,7 +98,7 @@ where
         until: Until,
     ) -> (&'l mut D, Serving<'l, S, C>) {
         let Self { source, store, clock, stop, metrics, status, task, .. } = self;
-        let done = (*task == Task::Intents).then_some(done);
+        let done = task.lag().map(|of| (of, done));
         (store, Serving { source, clock, stop, metrics: &**metrics, status, done, until })
     }
 }

@@ -14,9 +14,14 @@ use weir_core::{
 
 use super::{BesideTopic, Event, LedgerCall, Observer, Stage};
 
-/// Counts what is reported of turns at the log of activity, bytes and ignored users, and nothing else.
+/// Keeps these reports, and no others.
 #[derive(Default)]
-pub(crate) struct TestObserver(pub(crate) RwLock<(u64, u64)>);
+pub(crate) struct TestObserver {
+    /// Of turns at the log of activity: bytes and ignored users.
+    pub(crate) synced: RwLock<(u64, u64)>,
+    /// Of topics beside the intents.
+    pub(crate) lags: RwLock<Vec<(BesideTopic, i64)>>,
+}
 
 impl Observer for TestObserver {
     fn stage(&self, _: Stage, _: Duration) {}
@@ -31,10 +36,13 @@ impl Observer for TestObserver {
     fn deferred_recorded(&self, _: u64) {}
     fn set_lag(&self, _: i32, _: i64, _: Option<Time>) {}
     fn forget_lag(&self, _: i32) {}
-    fn set_topic_lag(&self, _: BesideTopic, _: i64) {}
+
+    fn set_topic_lag(&self, topic: BesideTopic, records: i64) {
+        self.lags.write().unwrap().push((topic, records));
+    }
 
     fn activity_synced(&self, bytes: u64, ignored_users: u64) {
-        let mut counts = self.0.write().unwrap();
+        let mut counts = self.synced.write().unwrap();
         *counts = (counts.0 + bytes, counts.1 + ignored_users);
     }
 }

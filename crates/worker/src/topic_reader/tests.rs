@@ -30,6 +30,7 @@ struct World {
     commits: Vec<i64>,
     /// Another one has the producer's id, and no broker answers the consumer.
     is_fenced: bool,
+    observer: Arc<TestObserver>,
 }
 
 impl World {
@@ -164,8 +165,10 @@ impl Source for FakeSource {
         ReadBefore::none()
     }
 
-    fn lag(&self, _: &BTreeMap<i32, i64>) -> Vec<(i32, i64)> {
-        Vec::new()
+    /// Another record is published with each poll.
+    fn lag(&self, done: &BTreeMap<i32, i64>) -> Vec<(i32, i64)> {
+        let published = RECORDS + i64::try_from(self.world.borrow().polls).unwrap();
+        done.iter().map(|(&partition, next)| (partition, published - next)).collect()
     }
 }
 
@@ -194,6 +197,8 @@ struct TestFeed {
     looks: usize,
     /// Whether it takes for ever.
     hangs: bool,
+    /// Whether nothing can be taken.
+    fails: bool,
     taken: Vec<i64>,
 }
 
@@ -210,6 +215,9 @@ impl Feed for TestFeed {
     async fn take(&mut self, _: &Topic, items: &[i64], outcomes: &mut [Option<bool>]) -> Result<(), StoreError> {
         if self.hangs {
             std::future::pending::<()>().await;
+        }
+        if self.fails {
+            return Err(StoreError::Temporary("by the test".to_owned()));
         }
         for (item, outcome) in items.iter().zip(outcomes) {
             let is_taken = self.waits != Some(*item);
@@ -241,6 +249,7 @@ fn run(feed: TestFeed, world: World) -> (TestFeed, World, Duration) {
 fn end_of(feed: TestFeed, world: World) -> (Result<(), LaneError>, TestFeed, World, Duration) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let (world, clock, stop) = (Rc::new(RefCell::new(world)), TestClock::default(), CancellationToken::new());
+    let metrics = Arc::<TestObserver>::clone(&world.borrow().observer);
     let (source_world, source_clock, source_stop) = (Rc::clone(&world), clock.clone(), stop.clone());
     let mut reader = TopicReader {
         topic: "refunds".into(),
@@ -251,7 +260,7 @@ fn end_of(feed: TestFeed, world: World) -> (Result<(), LaneError>, TestFeed, Wor
         limits: Arc::default(),
         drain: Duration::from_secs(2),
         stop,
-        metrics: Arc::new(TestObserver::default()),
+        metrics,
         status: Arc::default(),
     };
     let end = runtime.block_on(async { timeout(DEADLINE, reader.run()).await });
@@ -274,6 +283,16 @@ fn the_group_is_served_and_a_stop_is_heard_while_a_feed_does_not_answer() {
     let feed = TestFeed { hangs: true, ..TestFeed::default() };
     let (_, world, _) = run(feed, World { stops_after: Some(20), ..World::default() });
     assert!(world.polls > 20 && world.commits.is_empty(), "{} polls", world.polls);
+}
+
+#[test]
+fn how_many_records_are_not_taken_is_shown_while_none_can_be() {
+    let feed = TestFeed { fails: true, ..TestFeed::default() };
+    let (_, world, _) = run(feed, World { stops_after: Some(20), ..World::default() });
+    let lags = world.observer.lags.read().unwrap();
+    assert!(world.commits.is_empty() && lags.iter().all(|(topic, _)| *topic == BesideTopic::Refunds));
+    let (first, last) = (lags.first().unwrap().1, lags.last().unwrap().1);
+    assert!(first >= RECORDS && last > first + 5, "it grows: {lags:?}");
 }
 
 #[test]

@@ -31,9 +31,13 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 {{- end }}
 
-{{- /* What a secret is not to be in: a ConfigMap, or the pods' description. */ -}}
+{{- /* "yes" for a text with a URL that has a password, or a token in its place. In one of Redis anything may be it: weir refuses what is
+not percent-encoded, but it is in the ConfigMap already. */ -}}
 {{- define "weir.urlWithPassword" -}}
-(rediss?://[^",\s]*:[^",\s]*@|://[^/@"\s]*:[^/@"\s]+@)
+{{- if regexMatch `://[^/@]*:[^/@]+@|://[^/@:[]*:[0-9]*[^0-9/@,][^@]*@|(?i:https?)://[^/@:]+@` . }}yes{{ end }}
+{{- range regexSplit "(?i)rediss?://" . -1 | rest }}
+{{- if regexMatch "(?s):.+@" . }}yes{{ end }}
+{{- end }}
 {{- end }}
 
 {{- /* weir.toml, parsed, as JSON; {} where it is in a ConfigMap of the user's. What the chart sets must not be in it. */ -}}
@@ -48,33 +52,48 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- fail (printf "config sets %s: leave it out, %s" $setting $instead) }}
 {{- end }}
 {{- end }}
-{{- include "weir.noSecrets" (list $config .Values.env) }}
+{{- include "weir.noSecrets" (list $config .Values) }}
 {{- toJson $config }}
 {{- end }}
 
 {{- /* Who may read ConfigMaps and pods may not know secrets. */ -}}
 {{- define "weir.noSecrets" -}}
 {{- $config := first . }}
+{{- $values := last . }}
+{{- $isSecret := `(?i)(password|passphrase|secret|token|(secret|access)_key)$` }}
 {{- $do := "put it into a Secret, list that in secrets, and set" }}
-{{- range $setting, $file := dict "redis.password" "password_file in [redis]" "http.token" "token_file in [http]" "schemas.password" "password_file in [schemas]" }}
-{{- $part := splitList "." $setting }}
-{{- if hasKey (default dict (get $config (first $part))) (last $part) }}
-{{- fail (printf "config sets %s, and would show it in a ConfigMap: %s %s" $setting $do $file) }}
+{{- $files := dict "redis.password" "password_file in [redis]" "http.token" "token_file in [http]" "schemas.password" "password_file in [schemas]" }}
+{{- range $table, $entries := $config }}
+{{- range $key, $value := ternary $entries (dict) (kindIs "map" $entries) }}
+{{- if and (not (kindIs "map" $value)) (regexMatch $isSecret $key) }}
+{{- $setting := printf "%s.%s" $table $key }}
+{{- fail (printf "config sets %s, and would show it in a ConfigMap: %s %s" $setting $do (get $files $setting | default "the file or variable that docs/security.md names")) }}
 {{- end }}
 {{- end }}
-{{- /* Java's, too: weir refuses it where it is in the ConfigMap already. */ -}}
+{{- end }}
+{{- /* Java's, too, and in any case: weir refuses them where they are in the ConfigMap already. */ -}}
 {{- $properties := default dict (get (default dict (get $config "kafka")) "properties") | toJson }}
-{{- if regexMatch `"[^"]*(password|passphrase|secret|key[.]pem|oauthbearer[.]config|jaas)[^"]*":` $properties }}
+{{- if regexMatch `(?i)"[^"]*(password|passphrase|secret|key[.]pem|keystore[.]key|oauthbearer[.]config|jaas)[^"]*":` $properties }}
 {{- fail (printf "config has a secret in [kafka.properties], and would show it in a ConfigMap: %s its file in [kafka.property_files]" $do) }}
 {{- end }}
-{{- if regexMatch (include "weir.urlWithPassword" .) (toJson $config) }}
+{{- range regexFindAll `"(?:[^"\\]|\\.)*"` (toJson $config) -1 }}
+{{- if include "weir.urlWithPassword" . }}
 {{- fail (printf "config has a URL with a password, and would show it in a ConfigMap: %s password_file in [redis]; for other URLs, set the setting's WEIR__ variable in env with valueFrom" $do) }}
 {{- end }}
-{{- range last . }}
-{{- if .value }}
-{{- if or (regexMatch "^(AWS_(SECRET_ACCESS_KEY|SESSION_TOKEN)|WEIR__(REDIS__PASSWORD|SCHEMAS__PASSWORD|HTTP__TOKEN|KAFKA__PROPERTIES__.*(PASSWORD|PASSPHRASE|SECRET|KEY_PEM|OAUTHBEARER_CONFIG|JAAS).*))$" .name) (and (hasPrefix "WEIR__" .name) (regexMatch (include "weir.urlWithPassword" $) (toString .value))) }}
-{{- fail (printf "env shows the secret %s to whoever sees the pods: use valueFrom with a secretKeyRef, or secrets" .name) }}
 {{- end }}
+{{- range $values.env }}
+{{- /* $(NAME) is another variable of the list, which may be from a Secret. */ -}}
+{{- $value := regexReplaceAll `\$\([^)]*\)` (toString (default "" .value)) "" }}
+{{- $mayHold := or (regexMatch $isSecret .name) (regexMatch `(?i)^(WEIR__KAFKA__PROPERTIES__.*(PASSWORD|PASSPHRASE|SECRET|KEY_PEM|KEYSTORE_KEY|OAUTHBEARER_CONFIG|JAAS).*|OTEL_EXPORTER_OTLP_.*HEADERS)$` .name) }}
+{{- $holds := and $mayHold (eq $value (toString .value)) (not (hasPrefix "WEIR__KAFKA__PROPERTY_FILES__" .name)) }}
+{{- $proxy := and (regexMatch "(?i)_proxy$" .name) (regexMatch "^[^/@:]*:[^/@][^@]*@" $value) }}
+{{- if and $value (or $holds $proxy (include "weir.urlWithPassword" $value)) }}
+{{- fail (printf "env shows the secret in %s to whoever sees the pods: use valueFrom with a secretKeyRef, $(NAME) of a variable that has one, or secrets" .name) }}
+{{- end }}
+{{- end }}
+{{- range $key, $_ := $values.keda.metadata }}
+{{- if regexMatch $isSecret $key }}
+{{- fail (printf "keda.metadata shows the secret %s to whoever sees the ScaledObject: put it into the TriggerAuthentication of keda.authenticationRef" $key) }}
 {{- end }}
 {{- end }}
 {{- end }}

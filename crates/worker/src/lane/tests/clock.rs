@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::Relaxed};
 use weir_core::basis::clocks::{Append, ClockAnswers, OtherClock};
 
 use super::*;
-use crate::clock::ComparedClock;
+use crate::{clock::ComparedClock, observer::BesideTopic};
 
 const HOUR_MS: i64 = 3_600_000;
 
@@ -135,6 +135,17 @@ fn a_stop_is_heard_while_the_clock_is_wrong() {
     let (end, world) = run_by(OnWait(ComparedClock::new(clock), move || stop.cancel()), store, world);
     end.unwrap();
     assert!(world.visible.is_empty(), "no other clock is known: nothing is decided");
+}
+
+#[test]
+fn how_many_retries_are_not_taken_is_shown_while_the_clock_is_wrong() {
+    let world = World { task: Some(Task::Retry(Wheel { shares: 1 })), ..World::default() };
+    let (stop, clock) = (world.stop.clone(), Moved::default());
+    let store = Jumpy { clock: clock.clone(), jumps_ms: Vec::new(), calls: 0 };
+    let (end, world) = run_by(OnWait(ComparedClock::new(clock), move || stop.cancel()), store, world);
+    end.unwrap();
+    assert!(world.visible.is_empty());
+    assert_eq!(world.observer.lags.read().unwrap().last(), Some(&(BesideTopic::Retries, RECORDS)));
 }
 
 /// A clock that does something whenever somebody waits, which takes no time.

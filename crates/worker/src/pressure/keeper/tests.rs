@@ -319,7 +319,7 @@ async fn of_users_who_wait_to_be_told_no_more_are_kept_than_may_be_active_or_a_t
     let sent = world.log.last();
     assert_eq!(sent.users(), USERS_A_TURN);
     assert!(sent.active.last().unwrap().users.contains(&spread(3 * most - 1)), "the latest");
-    let dropped = world.counts.0.read().unwrap().1;
+    let dropped = world.counts.synced.read().unwrap().1;
     // Some were taken for others by the filter, and never told.
     assert!((2 * most - 1_000..=2 * most).contains(&dropped), "{dropped}");
 }
@@ -430,7 +430,7 @@ async fn a_minute_that_is_ahead_of_the_clock_by_more_than_one_is_ignored_and_cou
     let known = [10, 20, 30, 40, 50].map(|user| world.is_active(spread(user).0));
     assert_eq!(known, [false, true, true, true, false]);
     let ten_of_the_load = 10;
-    assert_eq!(*world.counts.0.write().unwrap(), (7 + ten_of_the_load, 2));
+    assert_eq!(*world.counts.synced.write().unwrap(), (7 + ten_of_the_load, 2));
 }
 
 #[tokio::test]
