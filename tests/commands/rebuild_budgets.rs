@@ -408,6 +408,48 @@ fn a_campaign_that_the_table_of_names_alone_knows_stays_closed_and_one_that_it_d
 }
 
 #[test]
+fn after_a_total_loss_campaigns_that_nothing_names_stay_closed_until_a_person_says_what_they_have_used() {
+    const LIMIT: usize = 100;
+    let (mut lossy, names, _) = Lossy::new("rebuild-unknown", &["total", "hours"], |names| {
+        [each(&names[0], LIMIT, "total = true"), each(&names[1], 10 * LIMIT, "window = \"5h\"")].concat()
+    });
+    lossy.publish("spring before", "spring", 60);
+    lossy.drain();
+    lossy.expire();
+    lossy.publish("summer before", "summer", 60);
+    lossy.drain();
+
+    let (code, lines) = lossy.lose(&lossy.cluster.primaries().unwrap(), &["--all"]);
+    assert_eq!(code, 1, "{lines:?}");
+    let unknown = |name: &str| format!("{name} of campaigns that nothing names");
+    for name in &names {
+        let found = &lines[&unknown(name)];
+        let command = format!(
+            "weir rebuild --budget-used {name}/CAMPAIGN=N for each that has used some, then weir rebuild --new-campaigns {name}"
+        );
+        assert!(found["outcome"] == "closed" && found["command"] == command, "{lines:?}");
+        assert!(line("closed", 60)(&lines[&id(name, Some("summer")).to_string()]), "{lines:?}");
+    }
+    lossy.offer_in_vain("spring", &names[0]);
+    let used = [("spring", 60), ("summer", 0)].into_iter();
+    let used = used.flat_map(|(campaign, used)| names.iter().map(move |name| format!("{name}/{campaign}={used}")));
+    let used: Vec<String> = used.collect();
+    let args: Vec<&str> = used.iter().flat_map(|used| ["--budget-used", used.as_str()]).collect();
+    let (code, lines) = lossy.rebuild(&args);
+    assert!(code == 0 && lines.len() == 4 && lines.values().all(|line| line["outcome"] == "opened"), "{lines:?}");
+    lossy.drain();
+    assert_eq!(lossy.approved("spring after"), 10);
+
+    lossy.offer_in_vain("autumn", &names[0]);
+    let (code, lines) = lossy.rebuild(&["--new-campaigns", &names[0], "--new-campaigns", &names[1]]);
+    assert!(code == 0 && names.iter().all(|name| line("opened", 0)(&lines[&unknown(name)])), "{lines:?}");
+    lossy.drain();
+    lossy.spend("spring", "spring", LIMIT - 60);
+    lossy.spend("summer", "summer", LIMIT);
+    lossy.spend("autumn", "autumn", LIMIT);
+}
+
+#[test]
 fn a_budget_is_counted_again_without_what_a_crash_wasted() {
     let (mut lossy, names, _) = Lossy::new("rebuild-again", &["total"], |names| total(&names[0], 1_000));
     let name = &names[0];
