@@ -11,16 +11,22 @@
 -- The rule of what is owed: replays whose intents were admitted before the budget's count began took no tokens. They are spent, so they
 -- count from now; where fewer are left, these are taken.
 --
+-- The rule of unknown campaigns: where a rebuild could not know which campaigns had used a budget, those without a key are closed: for ever,
+-- or until what was used before no longer counts in the window or period.
+--
 -- A turn that is repeated gets the grant that it had, and does nothing more; one that comes behind a later one has no effect. One of a run
 -- before the last one, late or of a process whose clock was set back, is granted tokens of its own: the last turn stays known, so it can be
 -- repeated. It gives nothing back: it is not known whether that was done. A holder's last turn is known for an hour. It equals `TokenBook`
 -- (crates/core/src/limit/budget/ledger/book.rs).
 --
 -- KEYS  [1]     the shard's epoch; absent while the shard's slot moves, where the caller has read it by itself
---       [2]     of a total of a campaign: the register of the shard's totals of campaigns, a hash: the budget's key -> when the last turn
+--       [2]     of a campaign's budget: the shard's unknown campaigns, a hash: the budget's name -> until when its campaigns without a key
+--               are closed, in ms since 1970 (0: without end), a space, and why. Absent while the slot moves, where the caller has seen
+--               that it has not this name
+--       [3]     of a total of a campaign: the register of the shard's totals of campaigns, a hash: the budget's key -> when the last turn
 --               was that wanted tokens or brought some back, in ms since 1970; below 0: there were too few for those wanted then. Absent
 --               while the slot moves
---       [3]     of one, too: the marks of those that are gone, a text of bits (make_room.lua)
+--       [4]     of one, too: the marks of those that are gone, a text of bits (make_room.lua)
 --       [#KEYS] the budget, a hash:
 --                 <bucket>   tokens of a rolling window whose leases end in that bucket: the end of the lease, rounded up to a
 --                            multiple of max(1, floor(window / 60)), in ms since 1970, so that it is right for any window
@@ -51,14 +57,16 @@
 --               then; 1 where their lease lasts, by the holder's clock, else 0
 --       [16]    what is owed, a space between two: `<tokens>:<how long ago their intents were admitted, in ms>`
 --       [17]    of a total of a campaign: how many of these the shard may have, decimal; else 0
---       [18..21] of one: the places of its four bits among the marks, from 0, decimal
+--       [18]    of a campaign's budget: the budget's name
+--       [19..22] of a total of a campaign: the places of its four bits among the marks, from 0, decimal
 -- Reply: empty where the turn comes behind a later one. Else [1] tokens granted, [2] tokens used (these included), [3] those of them in
 --        leases that have not ended, [4] the bucket of the grant (p: the period's start, t: 0), [5] in how many ms the least is left, 0:
 --        now, -1: never by waiting, [6] the server's clock in ms since 1970, [7] since when tokens are counted, in ms since 1970, 0: for
 --        ever.
--- Error: LOSTHISTORY when the epoch is another, BUDGETCLOSED <why> when the budget is closed, WRONGCLOCK when the server's clock is
---        more than 5 minutes from the caller's: a node that is a window ahead would free all buckets, TOTALSFULL when the shard has no
---        room for another total of a campaign, TRYAGAIN when that is not known while the slot moves. Nothing was written.
+-- Error: LOSTHISTORY when the epoch is another, BUDGETCLOSED <why> when the budget is closed, or its campaign is unknown, WRONGCLOCK when
+--        the server's clock is more than 5 minutes from the caller's: a node that is a window ahead would free all buckets, TOTALSFULL
+--        when the shard has no room for another total of a campaign, TRYAGAIN when that is not known while the slot moves. Nothing was
+--        written.
 --
 -- Example: EVALSHA <sha> 2 weir:{12}:e weir:{12}:b6:spring <epoch> weir-0 1795132700000 7 r 3600000 0 1000000 40 5000 1000 1 36000
 --            1795132800110 '1795132740000:800:1795132800123:0' '' 0
@@ -71,8 +79,8 @@ local HOUR_MS, DAY_MS, MAX_SKEW_MS, BUCKETS = 3600000, 86400000, 300000, 60
 local TURN_KEPT_MS = HOUR_MS
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
 
-if #ARGV ~= 17 and #ARGV ~= 21 then
-  return redis.error_reply('ERR take takes 17 or 21 arguments, not ' .. #ARGV)
+if #ARGV < 17 or #ARGV > 18 and #ARGV ~= 22 then
+  return redis.error_reply('ERR take takes 17, 18 or 22 arguments, not ' .. #ARGV)
 end
 local wrong = #KEYS > 1 and epoch_error(redis.call('GET', KEYS[1]), ARGV[1])
 if wrong then
@@ -108,6 +116,13 @@ local has_total = tokens_in.t ~= nil
 if closed then
   return redis.error_reply('BUDGETCLOSED ' .. closed)
 end
+local unknown = #hash == 0 and #KEYS > 2 and redis.call('HGET', KEYS[2], ARGV[18])
+if unknown then
+  local ends, why = unknown:match('^(%d+) (.*)$')
+  if ends == '0' or tonumber(ends) > now then
+    return redis.error_reply('BUDGETCLOSED ' .. why)
+  end
+end
 -- Nothing comes back where nothing was granted: who wants none and owes none only looks.
 if #hash == 0 and want == 0 and ARGV[16] == '' then
   run = 0
@@ -115,7 +130,7 @@ end
 
 -- Whether all bits of this total are among the marks.
 local function is_gone(marks)
-  for at = 18, 21 do
+  for at = 19, 22 do
     local place = tonumber(ARGV[at])
     local byte = string.byte(marks, floor(place / 8) + 1) or 0
     if floor(byte / 2 ^ (place % 8)) % 2 == 0 then
@@ -127,11 +142,11 @@ end
 
 -- The total of a campaign never ends by itself, so a shard has a number of them. One that had to go stays spent.
 if most_totals > 0 and #hash == 0 then
-  if #KEYS ~= 4 then
+  if #KEYS ~= 5 then
     return redis.error_reply('TRYAGAIN a new total of a campaign, while its slot moves')
-  elseif is_gone(redis.call('GET', KEYS[3]) or '') then
+  elseif is_gone(redis.call('GET', KEYS[4]) or '') then
     return { 0, limit, 0, 0, -1, now, now }
-  elseif run > 0 and redis.call('HLEN', KEYS[2]) >= most_totals then
+  elseif run > 0 and redis.call('HLEN', KEYS[3]) >= most_totals then
     return redis.error_reply('TOTALSFULL the shard has ' .. ARGV[17] .. ' totals of campaigns, and makes room for another')
   end
 end
@@ -304,8 +319,8 @@ for _, field in ipairs(holders.gone) do
   redis.call('HDEL', key, field)
 end
 -- Who wants none and brings none back says nothing of whether a total is spent.
-if most_totals > 0 and #KEYS == 4 and (want > 0 or has_back or not redis.call('HGET', KEYS[2], key)) then
-  redis.call('HSET', KEYS[2], key, (want > 0 and limit - used < least and '-' or '') .. whole(now))
+if most_totals > 0 and #KEYS == 5 and (want > 0 or has_back or not redis.call('HGET', KEYS[3], key)) then
+  redis.call('HSET', KEYS[3], key, (want > 0 and limit - used < least and '-' or '') .. whole(now))
 end
 local member = order == 'run before' and holders.own
   or { run = run, turn = turn, ends = now + TURN_KEPT_MS, held = granted, wanted = want, more = { bucket } }

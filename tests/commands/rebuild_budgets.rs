@@ -75,6 +75,33 @@ impl Lossy {
         rebuilt
     }
 
+    /// Has all approved records deleted, as retention does.
+    fn expire(&self) {
+        let topic = self.scene.topic("approved");
+        for (partition, end) in (0..).zip(self.scene.kafka.end_offsets(&topic).unwrap()) {
+            self.scene.kafka.delete_records(&topic, partition, end).unwrap();
+        }
+    }
+
+    /// What becomes of budgets where these nodes lose everything while no worker runs; then another worker runs.
+    fn lose(&mut self, nodes: &[usize], scope: &[&str]) -> (i32, BTreeMap<String, Value>) {
+        self.worker.terminate();
+        self.worker.wait_exit(DEADLINE).unwrap();
+        nodes.iter().for_each(|node| drop(self.cluster.cli(*node, &["FLUSHALL"]).unwrap()));
+        let rebuilt = self.rebuild(&[scope, &["--settle", "0s"][..]].concat());
+        self.worker = self.scene.worker("only");
+        wait_whole(&self.worker);
+        rebuilt
+    }
+
+    /// Offers some of a campaign, and waits until its budget is found to be closed.
+    fn offer_in_vain(&self, campaign: &str, budget: &str) {
+        self.publish(&format!("{campaign} after"), campaign, 10);
+        let refused = format!("{budget} of campaign {campaign}: it is closed");
+        wait_until(DEADLINE, "the closed budget is asked for", || self.worker.log().contains(&refused));
+        assert_eq!(self.approved(&format!("{campaign} after")), 0);
+    }
+
     fn wipe(&self, node: usize) {
         assert_ne!(node, self.tables);
         self.cluster.cli(node, &["FLUSHALL"]).unwrap();
@@ -334,19 +361,10 @@ fn after_a_total_loss_the_total_of_a_campaign_whose_records_are_gone_stays_close
     });
     lossy.publish("spring before", "spring", 60);
     lossy.drain();
-    let topic = lossy.scene.topic("approved");
-    for (partition, end) in (0..).zip(lossy.scene.kafka.end_offsets(&topic).unwrap()) {
-        lossy.scene.kafka.delete_records(&topic, partition, end).unwrap();
-    }
+    lossy.expire();
     lossy.publish("summer before", "summer", 60);
     lossy.drain();
-    lossy.worker.terminate();
-    lossy.worker.wait_exit(DEADLINE).unwrap();
-    for node in lossy.cluster.primaries().unwrap() {
-        lossy.cluster.cli(node, &["FLUSHALL"]).unwrap();
-    }
-
-    let (code, lines) = lossy.rebuild(&["--all", "--settle", "0s"]);
+    let (code, lines) = lossy.lose(&lossy.cluster.primaries().unwrap(), &["--all"]);
     assert_eq!(code, 1, "{lines:?}");
     let of = |campaign: &str| id(&names[0], Some(campaign)).to_string();
     assert!(line("closed", 0)(&lines[&of("spring")]), "no record names it: {lines:?}");
@@ -354,10 +372,81 @@ fn after_a_total_loss_the_total_of_a_campaign_whose_records_are_gone_stays_close
     let [spring, summer] = [format!("{}/spring=60", names[0]), format!("{}/summer=0", names[0])];
     let (code, lines) = lossy.rebuild(&["--budget-used", &spring, "--budget-used", &summer]);
     assert!(code == 0 && line("opened", 60)(&lines[&of("spring")]), "{lines:?}");
-    lossy.worker = lossy.scene.worker("only");
-    wait_whole(&lossy.worker);
     lossy.spend("spring", "spring", LIMIT - 60);
     lossy.spend("summer", "summer", LIMIT);
+}
+
+/// A budget of each campaign, whatever its name.
+fn each(name: &str, limit: usize, span: &str) -> String {
+    format!("[[budgets]]\nname = {name:?}\neach = \"campaign\"\nlimit = {limit}\n{span}\nbest_effort = true\n")
+}
+
+#[test]
+fn a_campaign_that_the_table_of_names_alone_knows_stays_closed_and_one_that_it_does_not_know_is_new() {
+    const LIMIT: usize = 100;
+    let (mut lossy, names, lost) =
+        Lossy::new("rebuild-table", &["each"], |names| each(&names[0], LIMIT, "total = true"));
+    let name = &names[0];
+    let on_it = |stem: &str| {
+        let mut campaigns = (0..).map(|number| format!("{stem}{number}"));
+        campaigns.find(|campaign| node_of(&lossy.cluster, &id(name, Some(campaign))) == lost).unwrap()
+    };
+    let (old, new) = (on_it("old"), on_it("new"));
+    lossy.publish("old before", &old, 60);
+    lossy.drain();
+    lossy.expire();
+
+    let (code, lines) = lossy.lose(&[lost], &[]);
+    let of_old = id(name, Some(&old)).to_string();
+    assert!(code == 1 && line("closed", 0)(&lines[&of_old]) && lines.len() == 1, "{lines:?}");
+    lossy.spend("new", &new, LIMIT);
+    lossy.offer_in_vain(&old, name);
+    let (code, lines) = lossy.rebuild(&["--budget-used", &format!("{name}/{old}=60")]);
+    assert!(code == 0 && line("opened", 60)(&lines[&of_old]), "{lines:?}");
+    lossy.drain();
+    lossy.spend("old", &old, LIMIT - 60);
+}
+
+#[test]
+fn after_a_total_loss_campaigns_that_nothing_names_stay_closed_until_a_person_says_what_they_have_used() {
+    const LIMIT: usize = 100;
+    let (mut lossy, names, _) = Lossy::new("rebuild-unknown", &["total", "hours"], |names| {
+        [each(&names[0], LIMIT, "total = true"), each(&names[1], 10 * LIMIT, "window = \"5h\"")].concat()
+    });
+    lossy.publish("spring before", "spring", 60);
+    lossy.drain();
+    lossy.expire();
+    lossy.publish("summer before", "summer", 60);
+    lossy.drain();
+
+    let (code, lines) = lossy.lose(&lossy.cluster.primaries().unwrap(), &["--all"]);
+    assert_eq!(code, 1, "{lines:?}");
+    let unknown = |name: &str| format!("{name} of campaigns that nothing names");
+    for name in &names {
+        let found = &lines[&unknown(name)];
+        let command = format!(
+            "weir rebuild --budget-used {name}/CAMPAIGN=N for each that has used some, then weir rebuild --new-campaigns {name}"
+        );
+        assert!(found["outcome"] == "closed" && found["command"] == command, "{lines:?}");
+        assert!(line("closed", 60)(&lines[&id(name, Some("summer")).to_string()]), "{lines:?}");
+    }
+    lossy.offer_in_vain("spring", &names[0]);
+    let used = [("spring", 60), ("summer", 0)].into_iter();
+    let used = used.flat_map(|(campaign, used)| names.iter().map(move |name| format!("{name}/{campaign}={used}")));
+    let used: Vec<String> = used.collect();
+    let args: Vec<&str> = used.iter().flat_map(|used| ["--budget-used", used.as_str()]).collect();
+    let (code, lines) = lossy.rebuild(&args);
+    assert!(code == 0 && lines.len() == 4 && lines.values().all(|line| line["outcome"] == "opened"), "{lines:?}");
+    lossy.drain();
+    assert_eq!(lossy.approved("spring after"), 10);
+
+    lossy.offer_in_vain("autumn", &names[0]);
+    let (code, lines) = lossy.rebuild(&["--new-campaigns", &names[0], "--new-campaigns", &names[1]]);
+    assert!(code == 0 && names.iter().all(|name| line("opened", 0)(&lines[&unknown(name)])), "{lines:?}");
+    lossy.drain();
+    lossy.spend("spring", "spring", LIMIT - 60);
+    lossy.spend("summer", "summer", LIMIT);
+    lossy.spend("autumn", "autumn", LIMIT);
 }
 
 #[test]

@@ -1,6 +1,11 @@
 //! `GET /v1/budgets`: what is used and left of each budget, as the ledger, the page and decisions have it.
 
-use std::{collections::BTreeMap, fmt::Write as _, io::Write as _};
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    io::Write as _,
+    time::{Duration, Instant},
+};
 
 use serde_json::{Value, json};
 use testkit::{
@@ -19,6 +24,7 @@ use weir_core::{
 
 use crate::{
     client::Client,
+    decisions::calls,
     in_process::{Server, set},
     page::browser::{Browser, LIGHT, PHONE},
     support::{
@@ -320,6 +326,46 @@ fn clients_that_go_away_while_their_intents_wait_for_tokens_pay_nothing() {
     let buckets = fields.iter().filter(|(field, _)| field.parse::<i64>().is_ok());
     let used: u64 = buckets.map(|(_, tokens)| tokens.parse::<u64>().unwrap()).sum();
     assert_eq!(used, 2, "of {asked} clients that have gone, and two that were answered: {}", worker.log());
+}
+
+/// Anybody may ask: a row is a call of a script. What is found answers all who ask within half a second.
+#[test]
+fn however_often_it_is_asked_the_list_has_1_000_rows_at_most_and_redis_is_looked_at_twice_a_second() {
+    const CAMPAIGNS: usize = 600;
+    const ROWS: usize = 1_000;
+    const FRESH_FOR: Duration = Duration::from_millis(500);
+    let redis = RedisServer::start::<&str>(&[]).unwrap();
+    let each = |name: &str| format!("[[budgets]]\nname = {name:?}\neach = \"campaign\"\nlimit = 1\ntotal = true\n");
+    let text = policy(&[each("one"), each("other")].concat());
+    let mut scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], "budgets-many", 1, &text);
+    scene.env.push(("WEIR__HTTP__RATE", "0".into()));
+    let mut worker = scene.worker("one");
+    wait_ready(&worker);
+    let client = Client::of(&worker);
+    let mut waves = 0;
+    // An instance knows for a minute which budgets its intents needed.
+    wait_until(DEADLINE, "there are more rows than a list has", || {
+        waves += 1;
+        let of = |number: usize| json!({"campaign": format!("c{number}")});
+        let one = |number: usize| intent(&format!("{waves} {number}"), 10_000 + number, of(number));
+        scene.publish((0..CAMPAIGNS).map(one));
+        scene.drain(&mut worker);
+        client.get("/v1/budgets").json()["omitted"] == 2 * CAMPAIGNS - ROWS
+    });
+    // Calls of scripts, but for those by which the lane's tokens are taken and given back.
+    let asked = || {
+        let scripts = calls(&redis).get("evalsha").copied().unwrap_or(0);
+        i64::try_from(scripts).unwrap() - metric(&worker, "weir_ledger_calls_total", "").unwrap() as i64
+    };
+    let (before, begun) = (asked(), Instant::now());
+    for _ in 0..50 {
+        let list = client.get("/v1/budgets").json();
+        assert!(list["budgets"].as_array().unwrap().len() <= ROWS, "{}", list["omitted"]);
+    }
+    let asked = asked() - before;
+    // The last one more is for turns whose answers are not counted yet.
+    let looks = i64::try_from(begun.elapsed().as_millis() / FRESH_FOR.as_millis()).unwrap() + 1;
+    assert!(asked <= (looks + 1) * 1_000, "{asked} calls for at most {looks} looks");
 }
 
 #[test]

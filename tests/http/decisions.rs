@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// How often the server was asked to do what, by clients and by scripts.
-fn calls(redis: &RedisServer) -> BTreeMap<String, u64> {
+pub fn calls(redis: &RedisServer) -> BTreeMap<String, u64> {
     let text: String = redis.query(&["INFO", "commandstats"]).unwrap();
     let line = |line: &str| {
         let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;

@@ -467,3 +467,43 @@ async fn budgets_of_a_moving_slot_are_granted_on_whichever_node_they_are() {
         assert_eq!(take_patiently(&mut ledger, name, &turn(1)).await.used, expected);
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unknown_campaigns_stay_closed_while_their_slot_moves_and_new_ones_of_another_budget_are_granted() {
+    const WHY: &str = "nobody knows what they have used";
+    let cluster = RedisCluster::start(3, 0).unwrap();
+    let options = options(&cluster.nodes());
+    let opened = opened(&options).await.unwrap();
+    let mut ledger = ledger(&options, &opened, "weir-0");
+    let (keyspace, shard) = (&opened.keyspace, 0);
+    let of_shard = |name: &str| {
+        let of = |number| BudgetId { name: name.into(), campaign: Some(format!("campaign-{number}").into()) };
+        (0..).map(of).filter(|id| keyspace.budget_shard(id) == shard).take(4).collect::<Vec<_>>()
+    };
+    let (closed, open) = (of_shard("closed"), of_shard("open"));
+    let slot = keyspace.slot(shard);
+    let from = cluster.owner_of(slot).unwrap();
+    let unknown = keyspace.unknown_key(shard);
+    cluster.node(from).query::<()>(&["HSET", &unknown, "closed", &format!("0 {WHY}")]).unwrap();
+    let half = cluster.begin_move(slot, from, (from + 1) % 3).unwrap();
+    let moved = [None, Some(keyspace.epoch_key(shard)), Some(unknown)];
+    for ((closed, open), moved) in closed.iter().zip(&open).zip(moved) {
+        if let Some(key) = moved {
+            half.move_key(&key).unwrap();
+        }
+        let refused = ledger.turn_at(closed, new_number(), &turn(1)).await;
+        assert!(refused.is_err(), "{refused:?}");
+        let (answer, _) = ledger.turn_at(open, new_number(), &turn(1)).await.unwrap().unwrap();
+        assert_eq!((answer.granted, answer.used), (1, 1));
+    }
+    while half.move_keys(100).unwrap() > 0 {}
+    half.finish().unwrap();
+    cluster.wait_agreed().unwrap();
+    let asked =
+        patiently(Duration::from_secs(60), async || match ledger.turn_at(&closed[3], new_number(), &turn(1)).await {
+            Err(StoreError::LostHistory { message, .. }) => Some(message),
+            Err(StoreError::Temporary(_)) => None,
+            other => panic!("{other:?}"),
+        });
+    assert!(asked.await.is_some_and(|message| message.contains(WHY)));
+}

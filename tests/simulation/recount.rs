@@ -45,7 +45,7 @@ pub async fn restore(world: &World, rebuild: &mut Rebuild) -> Result<(), String>
     let mut ids = known(&policy, &counted, &campaigns);
     ids.retain(|id| restorer.is_restored(id));
     let ids: Vec<BudgetId> = ids.into_iter().collect();
-    let states = patiently(world, async || restorer.look(&ids).await).await?;
+    let states = patiently(world, async || restorer.look(&ids, now).await).await?;
     for (place, (id, found)) in ids.iter().zip(&states).enumerate() {
         if place % KEEP_LOCK_EVERY == 0 {
             keep(world, rebuild, &BTreeMap::new()).await?;

@@ -141,7 +141,7 @@ impl Keyspace {
         &self.kind_names_key
     }
 
-    /// The table of campaigns, a hash: `=name` -> number.
+    /// The table of campaigns, a hash: `=name` -> number; and the fields of `lua/intern.lua`.
     #[must_use]
     pub fn campaigns_key(&self) -> &str {
         &self.campaigns_key
@@ -197,6 +197,12 @@ impl Keyspace {
     #[must_use]
     pub fn budget_key(&self, budget: &BudgetId) -> String {
         format!("{}b{}", self.stem(self.budget_shard(budget)), budget.key_name())
+    }
+
+    /// A shard's unknown campaigns, a hash (`lua/take.lua`).
+    #[must_use]
+    pub fn unknown_key(&self, shard: u16) -> String {
+        format!("{}unknown", self.stem(shard))
     }
 
     /// The register of a shard's totals of campaigns, a hash (`lua/take.lua`).

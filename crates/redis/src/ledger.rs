@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use redis::Value;
+use redis::{Value, cmd};
 use weir_core::{
     basis::{clocks::WrongClock, time::Time},
     limit::{
@@ -128,12 +128,11 @@ impl RedisLedger {
         let now = (self.clock)().map_err(|wrong| StoreError::Temporary(wrong.to_string()))?;
         let mut args = args(&self.holder, (number, turn), now);
         let is_registered = budget.is_total_of_campaign(turn.span);
+        let most = || most_per_shard(self.cluster.options().max_totals, self.keyspace.meta().layout.shards);
+        args.push(if is_registered { most() } else { 0 }.to_string());
+        args.extend(budget.campaign.is_some().then(|| budget.name.to_string()));
         if is_registered {
-            let most = most_per_shard(self.cluster.options().max_totals, self.keyspace.meta().layout.shards);
-            let places = mark_places(&self.keyspace.budget_key(budget));
-            args.extend(std::iter::once(most).chain(places).map(|number| number.to_string()));
-        } else {
-            args.push("0".to_owned());
+            args.extend(mark_places(&self.keyspace.budget_key(budget)).map(|place| place.to_string()));
         }
         Ok(Call { budget, shard: self.keyspace.budget_shard(budget), args, is_registered })
     }
@@ -150,6 +149,9 @@ impl RedisLedger {
                 let message = format!("the epoch is {}", found.as_deref().unwrap_or("gone"));
                 return Err(RequestError::LostHistory { message });
             }
+            if self.has_unknown_campaigns(call).await? {
+                return reply;
+            }
             return self.ask(call, Keys::Budget).await;
         }
         if !reply.as_ref().is_err_and(is_full) {
@@ -159,6 +161,17 @@ impl RedisLedger {
             tracing::warn!("shard {} has no room for more totals of campaigns: {error}", call.shard);
         }
         self.ask(call, Keys::All).await
+    }
+
+    /// Whether campaigns of the budget are closed that have no key in its shard.
+    async fn has_unknown_campaigns(&mut self, call: &Call<'_>) -> Result<bool, RequestError> {
+        if call.budget.campaign.is_none() {
+            return Ok(false);
+        }
+        let mut command = cmd("HGET");
+        command.arg(self.keyspace.unknown_key(call.shard)).arg(&*call.budget.name);
+        let found = self.cluster.ask(self.keyspace.slot(call.shard), Request::Plain(command)).await?;
+        Ok(found != Value::Nil)
     }
 
     async fn ask(&mut self, call: &Call<'_>, keys: Keys) -> Reply {
@@ -204,7 +217,7 @@ impl LooksAtBudgets for RedisLedger {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Keys {
-    /// The shard's epoch, and the budget; of a total of a campaign also the register and the marks.
+    /// The shard's epoch, and the budget; of a campaign's budget also the unknown campaigns, and of its total the register and the marks.
     All,
     Budget,
 }
@@ -224,11 +237,15 @@ impl Call<'_> {
         let shard = self.shard;
         let budget_key = keyspace.budget_key(self.budget);
         let keys = match which {
-            Keys::All if self.is_registered => {
-                let (totals_key, gone_key) = (keyspace.totals_key(shard), keyspace.gone_totals_key(shard));
-                vec![keyspace.epoch_key(shard), totals_key, gone_key, budget_key]
+            Keys::All => {
+                let mut keys = vec![keyspace.epoch_key(shard)];
+                keys.extend(self.budget.campaign.is_some().then(|| keyspace.unknown_key(shard)));
+                if self.is_registered {
+                    keys.extend([keyspace.totals_key(shard), keyspace.gone_totals_key(shard)]);
+                }
+                keys.push(budget_key);
+                keys
             }
-            Keys::All => vec![keyspace.epoch_key(shard), budget_key],
             Keys::Budget => vec![budget_key],
         };
         let texts = std::iter::once(keyspace.epoch()).chain(self.args.iter().map(String::as_str));

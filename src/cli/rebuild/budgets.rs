@@ -5,6 +5,8 @@
 //! text that only this run has. Where the approved topic does not reach back to the start of a budget's window, the budget stays closed
 //! until a person says what was used before.
 
+mod campaigns;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -14,7 +16,6 @@ use std::{
 use weir_core::{
     basis::time::Time,
     history::decide::Scope,
-    intent::class::table_name,
     limit::budget::{
         Budget, BudgetId, SpanNow,
         lease::LONGEST_LEASE,
@@ -87,13 +88,14 @@ impl Budgets {
             has_counted: false,
         };
         let ids = budgets.known().await?;
-        let states = budgets.restorer.look(&ids).await?;
+        let states = budgets.restorer.look(&ids, now).await?;
         let each = !rebuild.shards().is_empty();
         let names = budgets.counted(ids.iter().zip(&states), each);
         budgets.measure(fill, &names, now).await?;
         for (id, state) in ids.into_iter().zip(states) {
             budgets.sort(id, state, now).await?;
         }
+        budgets.open_unknown().await?;
         let is_counted = |budget: &&Budget| names.contains(&budget.name);
         let empty = Recount::new(budgets.policy.budgets.iter().filter(is_counted), &budgets.policy.timezone, now);
         let since = empty.starts_at().filter(|_| each || !budgets.open.is_empty());
@@ -142,7 +144,11 @@ impl Budgets {
         let Some(count) = self.count.take() else { return Ok(()) };
         self.has_counted = true;
         let now = fill.clock.time_to_decide(&[])?;
-        self.add_campaigns(&count.counted).await?;
+        self.add_campaigns(&count.counted, now).await?;
+        let complete_since = count.complete_since(now).unwrap_or(now);
+        if !rebuild.shards().is_empty() {
+            self.close_unknown(complete_since, now).await?;
+        }
         let open = std::mem::take(&mut self.open);
         for (place, (id, found)) in open.into_iter().enumerate() {
             if place % KEEP_LOCK_EVERY == 0 {
@@ -156,8 +162,7 @@ impl Budgets {
             let used = account.used(span, now.millis());
             let is_short = given.is_none() && self.too_short.contains(&id.name);
             let line = if is_short {
-                let since = count.complete_since(now).unwrap_or(now);
-                let message = format!("approvals before {since} are no longer on the approved topic");
+                let message = format!("approvals before {complete_since} are no longer on the approved topic");
                 BudgetLine::closed(&id, message, UsedBefore.of(&id)).with_used(used)
             } else if found == BudgetState::Absent {
                 BudgetLine::done(&id, BudgetOutcome::Restored, used)
@@ -165,7 +170,9 @@ impl Budgets {
                 BudgetLine::done(&id, BudgetOutcome::Recounted, used)
             };
             let becomes = if is_short { BudgetState::Closed(line.message.clone()) } else { BudgetState::Open };
-            let is_nothing = found == BudgetState::Absent && !is_short && account == Account::default();
+            // Without a key, its campaign may be unknown.
+            let needs_none = found == BudgetState::Absent && !self.too_short.contains(&id.name);
+            let is_nothing = needs_none && account == Account::default();
             let change = BudgetChange { found: &found, becomes, span, held: Held::Replace(account) };
             let is_done = is_nothing || self.restorer.change(&id, &change, now).await?;
             let line = if is_done { line } else { taken_meanwhile(&id, given.is_some()) };
@@ -194,13 +201,6 @@ impl Budgets {
             ids.extend(all.iter().flat_map(|name| campaigns.iter().map(move |campaign| of(name, campaign))));
         }
         Ok(ids.into_iter().collect())
-    }
-
-    /// The names of all campaigns that have a number, or are in the policy: where all is lost, those of old records have none.
-    async fn campaigns(&mut self) -> anyhow::Result<BTreeSet<Arc<str>>> {
-        let mut names: BTreeSet<Arc<str>> = self.restorer.campaigns().await?.into_iter().collect();
-        names.extend(self.policy.campaigns().map(|name| Arc::<str>::from(table_name(name))));
-        Ok(names)
     }
 
     /// Notes to which of these budgets the approved topic does not reach back.
@@ -240,7 +240,7 @@ impl Budgets {
     fn is_asked(&self, id: &BudgetId, state: &BudgetState) -> bool {
         match state {
             BudgetState::Absent => self.named.is_named(id),
-            BudgetState::Open => self.named.is_asked(id),
+            BudgetState::Open | BudgetState::Unknown(_) => self.named.is_asked(id),
             BudgetState::Closed(why) => {
                 self.named.is_asked(id) || self.named.used(id).is_some() && why.starts_with(COUNTING)
             }
@@ -255,8 +255,10 @@ impl Budgets {
             self.close(id, state, now).await?;
         } else {
             match (state, self.named.used(&id)) {
-                (state @ BudgetState::Closed(_), Some(tokens)) => self.open_with(id, &state, tokens, now).await?,
-                (BudgetState::Closed(why), None) => {
+                (state @ (BudgetState::Closed(_) | BudgetState::Unknown(_)), Some(tokens)) => {
+                    self.open_with(id, state, tokens, now).await?;
+                }
+                (BudgetState::Closed(why) | BudgetState::Unknown(why), None) => {
                     let line = left_closed(&id, why);
                     self.lines.insert(id, line);
                 }
@@ -271,40 +273,54 @@ impl Budgets {
     }
 
     /// Closes a budget, to be counted again; not where the count would not be complete.
-    async fn close(&mut self, id: BudgetId, mut found: BudgetState, now: Time) -> anyhow::Result<()> {
-        let Some(budget) = self.budget(&id) else { return Ok(()) };
+    async fn close(&mut self, id: BudgetId, found: BudgetState, now: Time) -> anyhow::Result<()> {
         if self.too_short.contains(&id.name) && self.named.used(&id).is_none() {
             let message = "the approved topic does not reach back to the start of its window";
             let line = match found {
                 BudgetState::Absent | BudgetState::Open => BudgetLine::unchanged(&id, message, Both.of(&id)),
-                BudgetState::Closed(_) => BudgetLine::closed(&id, message, Both.of(&id)),
+                BudgetState::Closed(_) | BudgetState::Unknown(_) => BudgetLine::closed(&id, message, Both.of(&id)),
             };
             self.lines.insert(id, line);
             return Ok(());
         }
+        let Some(budget) = self.budget(&id) else { return Ok(()) };
         let span = budget.span.at(&self.policy.timezone, now);
+        let ours = self.close_as_ours(&id, found, (span, now)).await?;
+        self.open.insert(id, ours);
+        Ok(())
+    }
+
+    /// Closes a budget under the text that only this run has; gives what it is then.
+    async fn close_as_ours(
+        &mut self,
+        id: &BudgetId,
+        mut found: BudgetState,
+        (span, now): (SpanNow, Time),
+    ) -> anyhow::Result<BudgetState> {
         let ours = BudgetState::Closed(format!("{COUNTING}{}", self.run));
         // Somebody may take from it meanwhile.
         for _ in 0..MOST_TRIES {
             let change =
                 BudgetChange { found: &found, becomes: ours.clone(), span, held: Held::Add(Account::default()) };
-            let was = self.restorer.try_change(&id, &change, now).await?;
+            let was = self.restorer.try_change(id, &change, now).await?;
             if was == found || was == ours {
-                self.open.insert(id, ours);
-                return Ok(());
+                return Ok(ours);
             }
             found = was;
         }
         anyhow::bail!("budget {id} cannot be closed: another program changes it")
     }
 
-    /// Opens a budget that a run has counted and left closed.
-    async fn open_with(&mut self, id: BudgetId, found: &BudgetState, tokens: u64, now: Time) -> anyhow::Result<()> {
+    /// Opens a budget that a run has counted and left closed, or that of an unknown campaign.
+    async fn open_with(&mut self, id: BudgetId, found: BudgetState, tokens: u64, now: Time) -> anyhow::Result<()> {
         let Some(budget) = self.budget(&id) else { return Ok(()) };
         let span = budget.span.at(&self.policy.timezone, now);
+        // A change that is made again is told by what the budget was closed with.
+        let is_unknown = matches!(found, BudgetState::Unknown(_));
+        let found = if is_unknown { self.close_as_ours(&id, found, (span, now)).await? } else { found };
         let mut account = Account::default();
         add(&mut account, span, tokens, now);
-        let change = BudgetChange { found, becomes: BudgetState::Open, span, held: Held::Add(account) };
+        let change = BudgetChange { found: &found, becomes: BudgetState::Open, span, held: Held::Add(account) };
         let line = if self.restorer.change(&id, &change, now).await? {
             BudgetLine::done(&id, BudgetOutcome::Opened, tokens)
         } else {
@@ -314,41 +330,9 @@ impl Budgets {
         Ok(())
     }
 
-    /// Adds the budgets of campaigns of the shards that are restored: those that were found, and of all campaigns that are known those
-    /// that are there, and those to which the topic does not reach back.
-    async fn add_campaigns(&mut self, counted: &Recount) -> anyhow::Result<()> {
-        let found: BTreeSet<&BudgetId> = counted.found().filter(|id| id.campaign.is_some()).collect();
-        let mut ids: BTreeSet<BudgetId> = found.iter().map(|id| (*id).clone()).collect();
-        let each = |budget: &&Budget| budget.scope == Scope::SameCampaign;
-        if self.policy.budgets.iter().any(|budget| each(&budget)) {
-            let known = self.campaigns().await?;
-            ids.extend(self.policy.budgets.iter().filter(each).flat_map(|budget| of_campaigns(budget, &known)));
-        }
-        ids.retain(|id| self.restorer.is_restored(id) && !self.open.contains_key(id) && !self.lines.contains_key(id));
-        let ids: Vec<BudgetId> = ids.into_iter().collect();
-        let states = self.restorer.look(&ids).await?;
-        for (id, state) in ids.into_iter().zip(states) {
-            // What is not there and was not spent is as good as new.
-            let is_new = state == BudgetState::Absent && !self.too_short.contains(&id.name) && !found.contains(&id);
-            if !is_new {
-                self.open.insert(id, state);
-            }
-        }
-        Ok(())
-    }
-
     fn budget(&self, id: &BudgetId) -> Option<&Budget> {
         self.policy.budgets.iter().find(|budget| budget.name == id.name)
     }
-}
-
-/// The budgets of the campaigns that one selects, of those that are known.
-fn of_campaigns(budget: &Budget, known: &BTreeSet<Arc<str>>) -> Vec<BudgetId> {
-    let selected = budget.selection.campaigns.as_ref();
-    let selected: Option<BTreeSet<_>> = selected.map(|names| names.iter().map(|name| table_name(name)).collect());
-    let selects = |campaign: &&Arc<str>| selected.as_ref().is_none_or(|names| names.contains(&***campaign));
-    let of = |campaign: &Arc<str>| BudgetId { name: Arc::clone(&budget.name), campaign: Some(Arc::clone(campaign)) };
-    known.iter().filter(selects).map(of).collect()
 }
 
 /// Whether a topic holds all records of the time that its extents were asked for, and later.

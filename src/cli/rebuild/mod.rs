@@ -84,7 +84,7 @@ pub struct RebuildArgs {
     pub all: bool,
     /// Make the history this long in a keyspace that is in use: 32d. weir goes on deciding; set redis.history afterwards
     #[arg(long, value_name = "DURATION", value_parser = length,
-        conflicts_with_all = ["shards", "all", "since", "settle", "budget", "budget_used"])]
+        conflicts_with_all = ["shards", "all", "since", "settle", "budget", "budget_used", "new_campaigns"])]
     pub history: Option<Duration>,
     /// Read from this time on instead of one history ago: RFC 3339, or how long ago (30d)
     #[arg(long, value_name = "TIME")]
@@ -107,6 +107,10 @@ pub struct RebuildArgs {
     /// not reach back to the start of its window. NAME or NAME/CAMPAIGN. May be repeated
     #[arg(long, value_name = "NAME=N", value_parser = args::budget_used)]
     pub budget_used: Vec<args::BudgetUsed>,
+    /// Opens a budget with each = "campaign" for all campaigns that it is closed for because nothing is left that names them: they
+    /// are new, and have used nothing. May be repeated
+    #[arg(long, value_name = "NAME")]
+    pub new_campaigns: Vec<String>,
     /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub output: OutputForm,
@@ -150,7 +154,7 @@ pub async fn run(args: &RebuildArgs, out: &mut impl Write) -> anyhow::Result<()>
     }
     let scope = scope(args);
     let policy = policy(&settings).await?;
-    let named_budgets = NamedBudgets::find(&args.budget, &args.budget_used, &policy)?;
+    let named_budgets = NamedBudgets::find(&args.budget, &args.budget_used, &args.new_campaigns, &policy)?;
     let names = match under_lock(|| begin_names(&redis, &scope)).await? {
         Some(repair) => names::repair(repair, &fill, now.plus(-redis.history_ms)).await?,
         None => 0,

@@ -1,4 +1,4 @@
-//! The budgets that `--budget` and `--budget-used` name.
+//! The budgets that `--budget`, `--budget-used` and `--new-campaigns` name.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,6 +19,8 @@ pub(super) struct NamedBudgets {
     all_campaigns: BTreeSet<Arc<str>>,
     /// What was used before the approved topic begins.
     used: BTreeMap<BudgetId, u64>,
+    /// Whose unknown campaigns have used nothing.
+    new_campaigns: BTreeSet<Arc<str>>,
 }
 
 impl NamedBudgets {
@@ -26,7 +28,12 @@ impl NamedBudgets {
     ///
     /// # Errors
     /// It has no such budget, or one of each campaign and none is given.
-    pub(super) fn find(asked: &[String], used: &[BudgetUsed], policy: &Policy) -> Result<Self, UsageError> {
+    pub(super) fn find(
+        asked: &[String],
+        used: &[BudgetUsed],
+        new_campaigns: &[String],
+        policy: &Policy,
+    ) -> Result<Self, UsageError> {
         let mut named = Self::default();
         for text in asked {
             match find(text, policy)? {
@@ -43,6 +50,15 @@ impl NamedBudgets {
                 NamedBudget::One(_) => format!("--budget-used {budget} is given twice: give the sum once"),
             };
             return Err(UsageError(message));
+        }
+        for text in new_campaigns {
+            let NamedBudget::AllCampaigns(name) = find(text, policy)? else {
+                return Err(UsageError(format!(
+                    "--new-campaigns {text}: it is for a budget with each = \"campaign\", without a campaign behind its name: \
+                     write --budget-used {text}=0"
+                )));
+            };
+            named.new_campaigns.insert(name);
         }
         Ok(named)
     }
@@ -70,6 +86,11 @@ impl NamedBudgets {
     /// What was used before.
     pub(super) fn used(&self, id: &BudgetId) -> Option<u64> {
         self.used.get(id).copied()
+    }
+
+    /// Names of budgets whose unknown campaigns have used nothing.
+    pub(super) fn new_campaigns(&self) -> &BTreeSet<Arc<str>> {
+        &self.new_campaigns
     }
 }
 
@@ -119,6 +140,16 @@ impl Command {
     }
 }
 
+/// The commands that open a budget for unknown campaigns.
+pub(super) fn for_unknown(name: &Arc<str>) -> String {
+    let id = |campaign: Option<&str>| BudgetId { name: Arc::clone(name), campaign: campaign.map(Into::into) };
+    format!(
+        "{} for each that has used some, then weir rebuild --new-campaigns {}",
+        Command::UsedBefore.of(&id(Some("CAMPAIGN"))),
+        in_arguments(&id(None))
+    )
+}
+
 /// A budget as the arguments name it, quoted for a shell.
 pub(super) fn in_arguments(id: &BudgetId) -> String {
     let text = match &id.campaign {
@@ -157,17 +188,24 @@ mod tests {
         let id =
             |name: &str, campaign: Option<&str>| BudgetId { name: name.into(), campaign: campaign.map(Into::into) };
         let asked = ["spring".to_owned(), "money/a/b".to_owned(), "money".to_owned()];
-        let named = NamedBudgets::find(&asked, &[used("money/x=y", 3)], &policy()).unwrap();
+        let named = NamedBudgets::find(&asked, &[used("money/x=y", 3)], &["money".to_owned()], &policy()).unwrap();
         assert!(named.is_named(&id("spring", None)) && named.is_named(&id("money", Some("a/b"))));
         assert!(named.is_asked(&id("money", Some("other"))) && !named.is_named(&id("money", Some("other"))));
         assert_eq!((named.used(&id("money", Some("x=y"))), named.used(&id("spring", None))), (Some(3), None));
+        assert!(named.new_campaigns().len() == 1 && named.new_campaigns().contains("money"));
 
-        let wrong = |asked: &[String], used: &[BudgetUsed]| NamedBudgets::find(asked, used, &policy()).unwrap_err().0;
+        let wrong =
+            |asked: &[String], used: &[BudgetUsed]| NamedBudgets::find(asked, used, &[], &policy()).unwrap_err().0;
         for text in ["autumn", "spring/may", "money/", "sprin", ""] {
             assert!(wrong(&[text.to_owned()], &[]).contains("it has: spring, money"), "{text}");
         }
         assert!(wrong(&[], &[used("money", 1)]).contains("money/CAMPAIGN=1"));
         assert!(wrong(&[], &[used("spring", 1), used("spring", 2)]).contains("twice"));
+        let cases = [("spring", "--budget-used spring=0"), ("money/a", "money/a=0"), ("none", "it has: spring")];
+        for (text, part) in cases {
+            let error = NamedBudgets::find(&[], &[], &[text.to_owned()], &policy()).unwrap_err().0;
+            assert!(error.contains(part), "{error}");
+        }
     }
 
     #[test]
@@ -177,5 +215,10 @@ mod tests {
         assert_eq!(in_arguments(&id("spring", None)), "spring");
         assert_eq!(in_arguments(&id("money", Some("may"))), "money/may");
         assert_eq!(in_arguments(&id("money", Some("it's may"))), r"'money/it'\''s may'");
+        assert_eq!(
+            for_unknown(&"my money".into()),
+            "weir rebuild --budget-used 'my money/CAMPAIGN'=N for each that has used some, then weir rebuild --new-campaigns \
+             'my money'"
+        );
     }
 }

@@ -1,10 +1,10 @@
 //! A run's way to budgets, which waits for a Redis that is unavailable.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use backon::BackoffBuilder as _;
 use weir_core::{basis::time::Time, limit::budget::BudgetId, ports::StoreError};
-use weir_redis::rebuild::{BudgetChange, BudgetRestorer, BudgetState, Rebuild};
+use weir_redis::rebuild::{BudgetChange, BudgetRestorer, BudgetState, Rebuild, UnknownCampaigns};
 
 use super::read::patience;
 
@@ -24,26 +24,29 @@ impl PatientRestorer {
         self.0.is_restored(id)
     }
 
-    /// What these budgets are, in their order.
-    pub(super) async fn look(&mut self, ids: &[BudgetId]) -> Result<Vec<BudgetState>, StoreError> {
-        let mut pauses = patience().build();
-        loop {
-            match self.0.look(ids).await {
-                Err(StoreError::Temporary(why)) if wait(&mut pauses, &why).await => {}
-                answer => return answer,
-            }
-        }
+    /// What these budgets are at `now`, in their order.
+    pub(super) async fn look(&mut self, ids: &[BudgetId], now: Time) -> Result<Vec<BudgetState>, StoreError> {
+        patiently(async || self.0.look(ids, now).await).await
     }
 
     /// The names of all campaigns that have a number.
     pub(super) async fn campaigns(&mut self) -> Result<Vec<Arc<str>>, StoreError> {
-        let mut pauses = patience().build();
-        loop {
-            match self.0.campaigns().await {
-                Err(StoreError::Temporary(why)) if wait(&mut pauses, &why).await => {}
-                answer => return answer,
-            }
-        }
+        patiently(async || self.0.campaigns().await).await
+    }
+
+    /// When the names of campaigns were lost last, of which some may be missing since.
+    pub(super) async fn names_lost_at(&mut self) -> Result<Option<Time>, StoreError> {
+        patiently(async || self.0.names_lost_at().await).await
+    }
+
+    /// Closes budgets for unknown campaigns in the shards that the run restores.
+    pub(super) async fn close_unknown(&mut self, budgets: &[UnknownCampaigns]) -> Result<(), StoreError> {
+        patiently(async || self.0.close_unknown(budgets).await).await
+    }
+
+    /// Opens a budget for unknown campaigns in the other shards.
+    pub(super) async fn open_unknown(&mut self, budget: &str) -> Result<(), StoreError> {
+        patiently(async || self.0.open_unknown(budget).await).await
     }
 
     /// Changes a budget, where it is what was found; gives what it was.
@@ -53,13 +56,7 @@ impl PatientRestorer {
         change: &BudgetChange<'_>,
         now: Time,
     ) -> Result<BudgetState, StoreError> {
-        let mut pauses = patience().build();
-        loop {
-            match self.0.change(id, change, now).await {
-                Err(StoreError::Temporary(why)) if wait(&mut pauses, &why).await => {}
-                answer => return answer,
-            }
-        }
+        patiently(async || self.0.change(id, change, now).await).await
     }
 
     /// Changes a budget that has to be what was found; its key may have ended meanwhile. `false`: it is not changed, because it is open
@@ -75,7 +72,7 @@ impl PatientRestorer {
                 // Its shard's epoch is the run's mark: so it became by this run, whose reply was lost, or by a turn that had read the epoch
                 // before. All that it was spent for is counted.
                 BudgetState::Open | BudgetState::Closed(_) if self.is_restored(id) => {}
-                BudgetState::Absent => {}
+                BudgetState::Absent | BudgetState::Unknown(_) => {}
                 BudgetState::Open => return Ok(false),
                 BudgetState::Closed(_) => break,
             }
@@ -87,10 +84,15 @@ impl PatientRestorer {
     }
 }
 
-/// Waits before the next try; `false` after the last.
-async fn wait(pauses: &mut impl Iterator<Item = Duration>, why: &str) -> bool {
-    let Some(pause) = pauses.next() else { return false };
-    tracing::warn!("budgets cannot be read or written: {why}; trying again");
-    tokio::time::sleep(pause).await;
-    true
+async fn patiently<T>(mut ask: impl AsyncFnMut() -> Result<T, StoreError>) -> Result<T, StoreError> {
+    let mut pauses = patience().build();
+    loop {
+        match ask().await {
+            Err(StoreError::Temporary(why)) if let Some(pause) = pauses.next() => {
+                tracing::warn!("budgets cannot be read or written: {why}; trying again");
+                tokio::time::sleep(pause).await;
+            }
+            answer => return answer,
+        }
+    }
 }

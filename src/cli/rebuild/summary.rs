@@ -58,6 +58,11 @@ impl BudgetLine {
         Self { budget: id.to_string(), outcome: BudgetOutcome::Closed, used: None, message: message.into(), command }
     }
 
+    /// Of the campaigns of a budget that nothing names.
+    pub(super) fn of_unknown(self) -> Self {
+        Self { budget: format!("{} of campaigns that nothing names", self.budget), ..self }
+    }
+
     pub(super) fn unchanged(id: &BudgetId, message: impl Into<String>, command: String) -> Self {
         Self { outcome: BudgetOutcome::Unchanged, ..Self::closed(id, message, command) }
     }

@@ -37,19 +37,31 @@ const MOST_BACK: usize = 8;
 const REMEMBERED: usize = 1_000;
 const HOLDERS: [&str; 4] = ["weir-0", "weir-1", "", "a:b c"];
 const HOUR_MS: i64 = 3_600_000;
+const NOBODY_KNOWS: &str = "nobody knows what it has used";
 
 #[derive(Debug)]
 pub(super) enum Step {
     Take(BudgetId, TurnNumber, TakeTurn),
     /// A rebuild counts a budget anew: sent alone.
     Recount(BudgetId, SpanNow, Account),
+    /// What becomes of the budget of an unknown campaign: sent alone.
+    Unknown(BudgetId, Unknown),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unknown {
+    Open,
+    Closed,
+    ClosedUntil(Time),
 }
 
 #[derive(Debug, PartialEq)]
 pub(super) enum Reply {
     /// `None`: a later turn was taken before.
     Taken(Option<TakeAnswer>),
-    Counted,
+    /// It is of an unknown campaign.
+    Refused,
+    Written,
 }
 
 pub(super) struct Budgets {
@@ -58,6 +70,8 @@ pub(super) struct Budgets {
     restorer: BudgetRestorer,
     books: BTreeMap<BudgetId, TokenBook>,
     budgets: Vec<BudgetId>,
+    /// What becomes of those of campaigns that have no key.
+    unknown: BTreeMap<BudgetId, Unknown>,
     /// What can be given back, with its budget.
     granted: [VecDeque<(BudgetId, GiveBack)>; HOLDERS.len()],
     /// The server's clock at the beginning, and at the last step.
@@ -167,6 +181,25 @@ impl Budgets {
         }
         Step::Recount(self.budgets[number].clone(), span, account)
     }
+
+    /// None that the clock comes to.
+    fn unknown(&self, rng: &mut Rng) -> Step {
+        let budget = rng.choice(self.unknown.keys()).unwrap().clone();
+        let [past, future] = [-HOUR_MS, HOUR_MS].map(|away| Unknown::ClosedUntil(self.began.plus(away)));
+        Step::Unknown(budget, *rng.choice(&[Unknown::Open, Unknown::Closed, past, future]).unwrap())
+    }
+}
+
+/// Has a campaign's shard say what becomes of its budget while that has no key.
+fn write_unknown(place: &Place, budget: &BudgetId, unknown: Unknown) {
+    let keyspace = &place.opened.keyspace;
+    let key = keyspace.unknown_key(keyspace.budget_shard(budget));
+    let until = match unknown {
+        Unknown::Open => return place.query(&["HDEL", &key, &budget.name]),
+        Unknown::Closed => 0,
+        Unknown::ClosedUntil(until) => until.millis(),
+    };
+    place.query(&["HSET", &key, &budget.name, &format!("{until} {NOBODY_KNOWS}")])
 }
 
 impl Scripted for Budgets {
@@ -184,12 +217,17 @@ impl Scripted for Budgets {
             budgets.push(BudgetId { name: name.into(), campaign: Some(campaign.into()) });
         }
         let began = place.clock();
+        let of_campaigns = budgets.iter().filter(|budget| budget.campaign.is_some());
+        let unknown: BTreeMap<BudgetId, Unknown> =
+            of_campaigns.map(|budget| (budget.clone(), Unknown::Closed)).collect();
+        unknown.iter().for_each(|(budget, unknown)| write_unknown(&place, budget, *unknown));
         Self {
             ledgers: HOLDERS.map(|holder| ledger(&place.options, &place.opened, holder)),
             restorer: begun(&place.options, &Scope::Lost).await.unwrap().budgets(),
             place,
             books: BTreeMap::new(),
             budgets,
+            unknown,
             granted: Default::default(),
             began,
             now: began,
@@ -203,6 +241,7 @@ impl Scripted for Budgets {
     fn draw(&mut self, rng: &mut Rng, holder: usize) -> Vec<Step> {
         match rng.u8(..24) {
             0..4 => vec![self.recount(rng)],
+            4 => vec![self.unknown(rng)],
             _ => (0..AT_ONCE).map(|_| self.take(rng, holder)).collect(),
         }
     }
@@ -212,20 +251,30 @@ impl Scripted for Budgets {
         for step in steps {
             match step {
                 Step::Take(budget, number, turn) => {
-                    let taken = ledger.turn_at(budget, *number, turn).await?;
+                    let taken = match ledger.turn_at(budget, *number, turn).await {
+                        Err(StoreError::LostHistory { message, .. }) if message.contains(NOBODY_KNOWS) => {
+                            replies.push((Reply::Refused, self.now));
+                            continue;
+                        }
+                        taken => taken?,
+                    };
                     // One that comes behind another one tells no time.
                     let now = taken.map_or(self.now, |(_, now)| now);
                     self.now = now;
                     replies.push((Reply::Taken(taken.map(|(answer, _)| answer)), now));
                 }
                 Step::Recount(budget, span, account) => {
-                    let found = self.restorer.look(std::slice::from_ref(budget)).await?.remove(0);
+                    let found = self.restorer.look(std::slice::from_ref(budget), self.now).await?.remove(0);
                     let (becomes, held) = (BudgetState::Open, Held::Replace(account.clone()));
                     let change = BudgetChange { found: &found, becomes, span: *span, held };
                     assert_eq!(self.restorer.change(budget, &change, self.now).await?, found);
                     // The time is when the count began.
                     let (seen, _) = ledger.turn_at(budget, TurnNumber::default(), &turn(0)).await?.unwrap();
-                    replies.push((Reply::Counted, Time::from_millis(seen.count_id.0).unwrap()));
+                    replies.push((Reply::Written, Time::from_millis(seen.count_id.0).unwrap()));
+                }
+                Step::Unknown(budget, unknown) => {
+                    write_unknown(&self.place, budget, *unknown);
+                    replies.push((Reply::Written, self.now));
                 }
             }
         }
@@ -233,9 +282,23 @@ impl Scripted for Budgets {
     }
 
     fn on_reference(&mut self, holder: usize, step: &Step, now: Time) -> Reply {
-        self.now = now;
-        let (Step::Take(budget, _, TakeTurn { span, .. }) | Step::Recount(budget, span, _)) = step;
+        (self.now, self.used, self.is_repeated) = (now, (0, 0), false);
+        let (budget, span) = match step {
+            Step::Take(budget, _, TakeTurn { span, .. }) | Step::Recount(budget, span, _) => (budget, span),
+            Step::Unknown(budget, unknown) => {
+                self.unknown.insert(budget.clone(), *unknown);
+                return Reply::Written;
+            }
+        };
         let book = self.books.entry(budget.clone()).or_default();
+        let is_unknown = match self.unknown.get(budget) {
+            None | Some(Unknown::Open) => false,
+            Some(Unknown::Closed) => book.is_unknown(None, now),
+            Some(Unknown::ClosedUntil(until)) => book.is_unknown(Some(*until), now),
+        };
+        if is_unknown && matches!(step, Step::Take(..)) {
+            return Reply::Refused;
+        }
         let span = if matches!(span, SpanNow::Rolling { .. }) { rolling(DAY_MS) } else { *span };
         let look = TakeTurn { span, ..turn(0) };
         let before = book.look(&look, now).used;
@@ -246,8 +309,9 @@ impl Scripted for Budgets {
             }
             Step::Recount(_, span, account) => {
                 book.recount(now, *span, account);
-                (Reply::Counted, 0)
+                (Reply::Written, 0)
             }
+            Step::Unknown(..) => (Reply::Written, 0),
         };
         self.used = (before, book.look(&look, now).used);
         self.is_repeated = tokens > 0 && self.used.0 == self.used.1;
@@ -271,6 +335,7 @@ impl Scripted for Budgets {
         vec![
             ("repeated", self.is_repeated),
             ("behind", matches!(reply, Reply::Taken(None))),
+            ("refused", *reply == Reply::Refused),
             ("granted", taken(|answer, _| answer.granted > 0)),
             ("denied", taken(|answer, turn| answer.granted == 0 && turn.want > 0)),
             ("shared", taken(|answer, turn| (1..turn.want).contains(&answer.granted))),

@@ -168,10 +168,10 @@ impl Rebuild {
             let was = [epochs.get(usize::from(shard)).cloned().flatten().unwrap_or_default(), last_run];
             let (epoch_key, run_key) = (keyspace.epoch_key(shard), keyspace.last_run_key(shard));
             let new = if strange.contains(&shard) { &purging } else { &mark };
-            // First what a user may not be allowed to do.
-            let forget = (self.beginning != Beginning::Resumed).then(|| Command::delete([keyspace.marks_key(shard)]));
-            let writes = [Command::set(epoch_key.clone(), new), Command::set(run_key.clone(), &self.run)];
-            let commands: Vec<Command> = forget.into_iter().chain(writes).collect();
+            // First what a user may not be allowed to do. Which campaigns are unknown is found anew.
+            let marks_key = (self.beginning != Beginning::Resumed).then(|| keyspace.marks_key(shard));
+            let forget = Command::delete(marks_key.into_iter().chain([keyspace.unknown_key(shard)]));
+            let commands = [forget, Command::set(epoch_key.clone(), new), Command::set(run_key.clone(), &self.run)];
             let guards = [(epoch_key, was[0].as_str()), (run_key, was[1].as_str())];
             calls.push((keyspace.slot(shard), guarded(&guards, &commands)));
             expected.push(was);
@@ -234,7 +234,7 @@ impl Rebuild {
     /// The tables first, the meta key last: whoever finds it finds all.
     async fn make_tables(&mut self) -> Result<(), RebuildError> {
         let keyspace = Arc::clone(&self.keyspace);
-        let mut commands: Vec<Command> = empty_tables(&keyspace, keyspace.epoch()).collect();
+        let mut commands: Vec<Command> = empty_tables(&keyspace, keyspace.epoch(), self.marked_at).collect();
         commands.push(Command::delete([keyspace.meta_key().to_owned()]));
         commands.push(meta_fields(&keyspace));
         self.write(commands).await

@@ -9,7 +9,7 @@ use weir_core::{
     ports::StoreError,
 };
 
-use super::{ask_all, startup};
+use super::{Command, ask_all, guarded, names::LOST_AT, startup};
 use crate::{cluster::Cluster, keyspace::Keyspace, ledger, node::Request, request_error::RequestError, script::Script};
 
 /// Keys asked for together, at most.
@@ -23,6 +23,8 @@ const CLOCKS_DIFFER_MS: i64 = 25 * 3_600_000;
 pub enum BudgetState {
     /// It has no key: nothing that counts was granted, or it was lost.
     Absent,
+    /// It has no key, and is of an unknown campaign, so it grants nothing; why.
+    Unknown(String),
     Open,
     /// It grants nothing; why.
     Closed(String),
@@ -31,7 +33,7 @@ pub enum BudgetState {
 impl BudgetState {
     fn to_text(&self) -> String {
         match self {
-            Self::Absent => "absent".to_owned(),
+            Self::Absent | Self::Unknown(_) => "absent".to_owned(),
             Self::Open => "open".to_owned(),
             Self::Closed(why) => format!("x{why}"),
         }
@@ -62,6 +64,23 @@ pub struct BudgetChange<'c> {
     pub held: Held,
 }
 
+/// A budget of which nobody knows which campaigns had used it: it is closed for those that have no key in a shard (`lua/take.lua`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownCampaigns {
+    /// The budget's name.
+    pub budget: Arc<str>,
+    /// When what they may have used no longer counts; `None`: never.
+    pub until: Option<Time>,
+    /// Why it is closed.
+    pub why: String,
+}
+
+impl UnknownCampaigns {
+    fn to_field(&self) -> (String, String) {
+        (self.budget.to_string(), format!("{} {}", self.until.map_or(0, Time::millis), self.why))
+    }
+}
+
 pub struct BudgetRestorer {
     cluster: Cluster,
     keyspace: Arc<Keyspace>,
@@ -80,29 +99,78 @@ impl BudgetRestorer {
         self.shards.contains(&self.keyspace.budget_shard(budget))
     }
 
-    /// What these budgets are, in their order.
+    /// What these budgets are at `now`, in their order.
     ///
     /// # Errors
     /// Redis is unavailable.
-    pub async fn look(&mut self, budgets: &[BudgetId]) -> Result<Vec<BudgetState>, StoreError> {
+    pub async fn look(&mut self, budgets: &[BudgetId], now: Time) -> Result<Vec<BudgetState>, StoreError> {
         let mut states = Vec::with_capacity(budgets.len());
         for some in budgets.chunks(MAX_KEYS) {
             let requests = some.iter().flat_map(|budget| {
-                let (slot, key) =
-                    (self.keyspace.slot(self.keyspace.budget_shard(budget)), self.keyspace.budget_key(budget));
-                let (mut exists, mut why) = (cmd("EXISTS"), cmd("HGET"));
+                let shard = self.keyspace.budget_shard(budget);
+                let (slot, key) = (self.keyspace.slot(shard), self.keyspace.budget_key(budget));
+                let (mut exists, mut why, mut unknown) = (cmd("EXISTS"), cmd("HGET"), cmd("HGET"));
                 exists.arg(&key);
                 why.arg(&key).arg("x");
-                [(slot, Request::Plain(exists)), (slot, Request::Plain(why))]
+                unknown.arg(self.keyspace.unknown_key(shard)).arg(&*budget.name);
+                [exists, why, unknown].map(|command| (slot, Request::Plain(command)))
             });
             let replies = ask_all(&mut self.cluster, requests.collect()).await?;
-            states.extend(replies.chunks_exact(2).map(|reply| match reply {
-                [_, Value::BulkString(why)] => BudgetState::Closed(String::from_utf8_lossy(why).into_owned()),
-                [Value::Int(0), _] => BudgetState::Absent,
+            states.extend(some.iter().zip(replies.chunks_exact(3)).map(|(budget, reply)| match reply {
+                [_, Value::BulkString(why), _] => BudgetState::Closed(String::from_utf8_lossy(why).into_owned()),
+                [Value::Int(0), _, Value::BulkString(unknown)] if budget.campaign.is_some() => {
+                    why_unknown(unknown, now).map_or(BudgetState::Absent, BudgetState::Unknown)
+                }
+                [Value::Int(0), ..] => BudgetState::Absent,
                 _ => BudgetState::Open,
             }));
         }
         Ok(states)
+    }
+
+    /// When the names of campaigns were lost last, of which some may be missing since; `None`: never.
+    ///
+    /// # Errors
+    /// Redis is unavailable.
+    pub async fn names_lost_at(&mut self) -> Result<Option<Time>, StoreError> {
+        let mut command = cmd("HGET");
+        command.arg(self.keyspace.campaigns_key()).arg(LOST_AT);
+        let found = self.cluster.ask(self.keyspace.meta_slot(), Request::Plain(command)).await.map_err(startup)?;
+        Ok(redis::from_redis_value::<Option<i64>>(found).ok().flatten().and_then(Time::from_millis))
+    }
+
+    /// Closes these budgets for unknown campaigns, in the shards that the run restores. One that has lost the run's mark is no longer the
+    /// run's, and [`super::Rebuild::finish`] names it.
+    ///
+    /// # Errors
+    /// Redis is unavailable.
+    pub async fn close_unknown(&mut self, budgets: &[UnknownCampaigns]) -> Result<(), StoreError> {
+        if budgets.is_empty() {
+            return Ok(());
+        }
+        let requests = self.shards.iter().map(|&shard| {
+            let fields = budgets.iter().map(UnknownCampaigns::to_field);
+            let close = Command::set_fields(self.keyspace.unknown_key(shard), fields);
+            let guard = (self.keyspace.epoch_key(shard), self.mark.as_str());
+            (self.keyspace.slot(shard), guarded(&[guard], &[close]))
+        });
+        let requests = requests.collect();
+        ask_all(&mut self.cluster, requests).await.map(drop)
+    }
+
+    /// Opens a budget for unknown campaigns, in the shards that are in use. In those that the run restores it closes anew what it has to.
+    ///
+    /// # Errors
+    /// Redis is unavailable.
+    pub async fn open_unknown(&mut self, budget: &str) -> Result<(), StoreError> {
+        let in_use = (0..self.keyspace.meta().layout.shards).filter(|shard| !self.shards.contains(shard));
+        let requests = in_use.map(|shard| {
+            let open = Command::delete_fields(self.keyspace.unknown_key(shard), [budget.to_owned()]);
+            let guard = (self.keyspace.epoch_key(shard), self.keyspace.epoch());
+            (self.keyspace.slot(shard), guarded(&[guard], &[open]))
+        });
+        let requests = requests.collect();
+        ask_all(&mut self.cluster, requests).await.map(drop)
     }
 
     /// Changes a budget, where it is what was found; gives what it was then. To do it again changes nothing, and gives the same where that opens
@@ -150,7 +218,8 @@ impl BudgetRestorer {
             | RequestError::Refused { .. }) => startup(error),
         })?;
         let text: String = redis::from_redis_value(reply).unwrap_or_default();
-        Ok(BudgetState::of_text(&text))
+        // The script does not know whether a campaign is unknown.
+        Ok(if text == found.to_text() { (*found).clone() } else { BudgetState::of_text(&text) })
     }
 
     /// The names of all campaigns that have a number.
@@ -176,6 +245,14 @@ impl BudgetRestorer {
         }
         Ok(names)
     }
+}
+
+/// Why a campaign without a key is closed at `now`, by what its shard has of its budget; `None`: it is not.
+fn why_unknown(field: &[u8], now: Time) -> Option<String> {
+    let text = String::from_utf8_lossy(field);
+    let (until, why) = text.split_once(' ')?;
+    let until: i64 = until.parse().ok()?;
+    (until == 0 || until > now.millis()).then(|| why.to_owned())
 }
 
 /// How long a budget's key has to last, in milliseconds; 0: without end.

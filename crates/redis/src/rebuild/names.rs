@@ -8,7 +8,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use redis::cmd;
-use weir_core::{history::found_names::FoundNames, ports::StoreError};
+use weir_core::{basis::time::Time, history::found_names::FoundNames, ports::StoreError};
 
 use super::{Command, Lock, RebuildError, Scope, ask_all, begin::compare_kept, guarded, lengthen, under_lock};
 use crate::{
@@ -22,6 +22,8 @@ use crate::{
 };
 
 const MAX_NAMES_A_WRITE: usize = 250;
+/// A table's field of when it was lost (`lua/intern.lua`).
+pub(super) const LOST_AT: &str = "lost_at";
 /// What the epoch of a shard begins with whose history is whole, and that waits for the names.
 const PAUSED: &str = "renaming:";
 
@@ -99,7 +101,7 @@ async fn locked(
     let (was, renamed) = (Keyspace::new(&options.prefix, meta.clone()), meta.renamed(&random));
     let renamed = Keyspace::new(&options.prefix, renamed);
     let mut commands = vec![meta_fields(&was)];
-    commands.extend(empty_tables(&was, &paused(&was, &renamed)));
+    commands.extend(empty_tables(&was, &paused(&was, &renamed), ours.meta().created_at));
     lock.write(cluster, commands).await?;
     Ok(Some((was, renamed)))
 }
@@ -138,10 +140,13 @@ pub(super) fn meta_of_shards(ours: &Keyspace, found: &[Option<String>]) -> Resul
     }
 }
 
-pub(super) fn empty_tables(keyspace: &Keyspace, epoch: &str) -> impl Iterator<Item = Command> {
+/// Makes the tables anew, which were lost by this time.
+pub(super) fn empty_tables(keyspace: &Keyspace, epoch: &str, lost_at: Time) -> impl Iterator<Item = Command> {
     NameTable::ALL.into_iter().flat_map(move |table| {
         let [key, backwards] = table.keys(keyspace).map(str::to_owned);
-        [Command::delete([key.clone(), backwards]), Command::set_fields(key, [("epoch".to_owned(), epoch.to_owned())])]
+        let fields = [("epoch", epoch.to_owned()), (LOST_AT, lost_at.millis().to_string())];
+        let fields = fields.map(|(name, value)| (name.to_owned(), value));
+        [Command::delete([key.clone(), backwards]), Command::set_fields(key, fields)]
     })
 }
 

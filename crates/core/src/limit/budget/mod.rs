@@ -175,6 +175,16 @@ impl SpanNow {
             Self::Total => Time::MIN,
         }
     }
+
+    /// When nothing counts any more of what counts at `now`; `None`: never.
+    #[must_use]
+    pub fn over_at(self, now: Time) -> Option<Time> {
+        match self {
+            Self::Rolling { window_ms } => Some(now.plus(window_ms)),
+            Self::Period { end, .. } => Some(end),
+            Self::Total => None,
+        }
+    }
 }
 
 impl BudgetSpan {
@@ -247,6 +257,14 @@ mod tests {
                 "{class:?} of {selection:?}, {scope:?}"
             );
         }
+    }
+
+    #[test]
+    fn what_counts_now_counts_for_a_window_or_until_its_period_ends_or_for_ever() {
+        let now = Time::default().plus(1_000);
+        let (start, end) = (now.plus(-10), now.plus(20));
+        let over = [SpanNow::Rolling { window_ms: 30 }, SpanNow::Period { start, end }, SpanNow::Total];
+        assert_eq!(over.map(|span| span.over_at(now)), [Some(now.plus(30)), Some(end), None]);
     }
 
     #[test]

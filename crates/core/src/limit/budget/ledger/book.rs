@@ -20,7 +20,7 @@ const TURN_KEPT_MS: i64 = 3_600_000;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TokenBook {
     /// Since when its tokens are counted, in ms since 1970; `None`: since the first turn, which is yet to come. A lost budget that no
-    /// rebuild has written looks like a new one.
+    /// rebuild has written looks like a new one, unless its campaign is unknown.
     since: Option<i64>,
     /// The tokens of rolling windows, in the buckets that their leases end in.
     rolling: Account,
@@ -87,6 +87,12 @@ impl Reference<BudgetTokens> for TokenBook {
 }
 
 impl TokenBook {
+    /// Whether it grants nothing at a moment, where it is of a campaign, and the unknown ones are closed until then (`None`: for ever).
+    #[must_use]
+    pub fn is_unknown(&self, until: Option<Time>, now: Time) -> bool {
+        self.since.is_none() && until.is_none_or(|until| now < until)
+    }
+
     #[must_use]
     pub fn look(&self, turn: &TakeTurn, now: Time) -> TakeAnswer {
         let now = now.millis();

@@ -1,0 +1,101 @@
+//! The budgets of campaigns that a rebuild restores: of those that something names, and of the others.
+//!
+//! The policy, the approved topic and Redis's table name campaigns. Where that table was lost, nothing may name one whose records are gone. So
+//! a budget that the topic does not reach back for is closed for all campaigns that have no key, until a person says what they have used.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use weir_core::{
+    basis::time::Time,
+    history::decide::Scope,
+    intent::class::table_name,
+    limit::budget::{Budget, BudgetId, ledger::Recount},
+};
+use weir_redis::rebuild::{BudgetState, UnknownCampaigns};
+
+use super::{Budgets, CLOCKS_DIFFER_MS};
+use crate::cli::rebuild::{
+    named_budgets::for_unknown,
+    summary::{BudgetLine, BudgetOutcome},
+};
+
+impl Budgets {
+    /// The names of all campaigns that have a number, or are in the policy: where all is lost, those of old records have none.
+    pub(super) async fn campaigns(&mut self) -> anyhow::Result<BTreeSet<Arc<str>>> {
+        let mut names: BTreeSet<Arc<str>> = self.restorer.campaigns().await?.into_iter().collect();
+        names.extend(self.policy.campaigns().map(|name| Arc::<str>::from(table_name(name))));
+        Ok(names)
+    }
+
+    /// Adds the budgets of campaigns of the shards that are restored: those that were found, and of all campaigns that are known those
+    /// that are there, and those to which the topic does not reach back.
+    pub(super) async fn add_campaigns(&mut self, counted: &Recount, now: Time) -> anyhow::Result<()> {
+        let found: BTreeSet<&BudgetId> = counted.found().filter(|id| id.campaign.is_some()).collect();
+        let mut ids: BTreeSet<BudgetId> = found.iter().map(|id| (*id).clone()).collect();
+        if self.policy.budgets.iter().any(|budget| is_each(&budget)) {
+            let known = self.campaigns().await?;
+            ids.extend(self.policy.budgets.iter().filter(is_each).flat_map(|budget| of_campaigns(budget, &known)));
+        }
+        ids.retain(|id| self.restorer.is_restored(id) && !self.open.contains_key(id) && !self.lines.contains_key(id));
+        let ids: Vec<BudgetId> = ids.into_iter().collect();
+        let states = self.restorer.look(&ids, now).await?;
+        for (id, state) in ids.into_iter().zip(states) {
+            // What is not there and was not spent is as good as new.
+            let is_new = state == BudgetState::Absent && !self.too_short.contains(&id.name) && !found.contains(&id);
+            if !is_new {
+                self.open.insert(id, state);
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes budgets of campaigns that nothing names, in the shards that are restored. `complete_since`: from when on all approvals were
+    /// there to be counted.
+    pub(super) async fn close_unknown(&mut self, complete_since: Time, now: Time) -> anyhow::Result<()> {
+        let Some(lost_at) = self.restorer.names_lost_at().await? else { return Ok(()) };
+        let why = format!(
+            "Redis has lost the names of campaigns, and approvals before {complete_since} are no longer on the approved topic"
+        );
+        let mut closed = Vec::new();
+        for budget in self.policy.budgets.iter().filter(is_each) {
+            let span = budget.span.at(&self.policy.timezone, now);
+            // All names that were given since the loss are there.
+            let are_named = span.start(now).plus(-CLOCKS_DIFFER_MS) > lost_at;
+            let are_new = self.named.new_campaigns().contains(&budget.name);
+            if are_named || are_new || !self.too_short.contains(&budget.name) {
+                continue;
+            }
+            let id = BudgetId { name: Arc::clone(&budget.name), campaign: None };
+            let line = BudgetLine::closed(&id, why.clone(), for_unknown(&id.name)).of_unknown();
+            self.lines.insert(id, line);
+            let (budget, until) = (Arc::clone(&budget.name), span.over_at(now));
+            closed.push(UnknownCampaigns { budget, until, why: why.clone() });
+        }
+        Ok(self.restorer.close_unknown(&closed).await?)
+    }
+
+    /// Opens the budgets whose campaigns that nothing names are new.
+    pub(super) async fn open_unknown(&mut self) -> anyhow::Result<()> {
+        for name in self.named.new_campaigns() {
+            self.restorer.open_unknown(name).await?;
+            let id = BudgetId { name: Arc::clone(name), campaign: None };
+            let line = BudgetLine::done(&id, BudgetOutcome::Opened, 0).of_unknown();
+            self.lines.insert(id, line);
+        }
+        Ok(())
+    }
+}
+
+/// Whether each campaign has one of its own.
+fn is_each(budget: &&Budget) -> bool {
+    budget.scope == Scope::SameCampaign
+}
+
+/// The budgets of the campaigns that one selects, of those that are known.
+fn of_campaigns(budget: &Budget, known: &BTreeSet<Arc<str>>) -> Vec<BudgetId> {
+    let selected = budget.selection.campaigns.as_ref();
+    let selected: Option<BTreeSet<_>> = selected.map(|names| names.iter().map(|name| table_name(name)).collect());
+    let selects = |campaign: &&Arc<str>| selected.as_ref().is_none_or(|names| names.contains(&***campaign));
+    let of = |campaign: &Arc<str>| BudgetId { name: Arc::clone(&budget.name), campaign: Some(Arc::clone(campaign)) };
+    known.iter().filter(selects).map(of).collect()
+}
