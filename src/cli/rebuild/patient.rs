@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use backon::BackoffBuilder as _;
 use weir_core::{basis::time::Time, limit::budget::BudgetId, ports::StoreError};
-use weir_redis::rebuild::{BudgetChange, BudgetRestorer, BudgetState, Rebuild};
+use weir_redis::rebuild::{BudgetChange, BudgetKeyState, BudgetRestorer, Rebuild};
 
 use super::read::patience;
 
@@ -25,7 +25,7 @@ impl PatientRestorer {
     }
 
     /// What these budgets are, in their order.
-    pub(super) async fn look(&mut self, ids: &[BudgetId]) -> Result<Vec<BudgetState>, StoreError> {
+    pub(super) async fn look(&mut self, ids: &[BudgetId]) -> Result<Vec<BudgetKeyState>, StoreError> {
         let mut pauses = patience().build();
         loop {
             match self.0.look(ids).await {
@@ -52,7 +52,7 @@ impl PatientRestorer {
         id: &BudgetId,
         change: &BudgetChange<'_>,
         now: Time,
-    ) -> Result<BudgetState, StoreError> {
+    ) -> Result<BudgetKeyState, StoreError> {
         let mut pauses = patience().build();
         loop {
             match self.0.change(id, change, now).await {
@@ -74,10 +74,10 @@ impl PatientRestorer {
             match was {
                 // Its shard's epoch is the run's mark: so it became by this run, whose reply was lost, or by a turn that had read the epoch
                 // before. All that it was spent for is counted.
-                BudgetState::Open | BudgetState::Closed(_) if self.is_restored(id) => {}
-                BudgetState::Absent => {}
-                BudgetState::Open => return Ok(false),
-                BudgetState::Closed(_) => break,
+                BudgetKeyState::Open | BudgetKeyState::Closed(_) if self.is_restored(id) => {}
+                BudgetKeyState::Absent => {}
+                BudgetKeyState::Open => return Ok(false),
+                BudgetKeyState::Closed(_) => break,
             }
             found = was;
         }

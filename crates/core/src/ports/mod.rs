@@ -127,14 +127,14 @@ pub trait CommitTable: Send + Sync {
     fn note(&self, topic: &Topic, offsets: Vec<(i32, i64)>);
 
     /// What was noted first of each of these partitions, in words; `None` where nothing is.
-    fn noted<'t>(&'t self, topic: &'t Topic, partitions: &'t [i32]) -> Noted<'t, Vec<Option<String>>>;
+    fn noted<'t>(&'t self, topic: &'t Topic, partitions: &'t [i32]) -> CommitTableAnswer<'t, Vec<Option<String>>>;
 
     /// Whether a partition of another topic of this name is noted: one that was deleted.
-    fn has_predecessor<'t>(&'t self, topic: &'t Topic) -> Noted<'t, bool>;
+    fn has_predecessor<'t>(&'t self, topic: &'t Topic) -> CommitTableAnswer<'t, bool>;
 }
 
 /// What comes of a question to a [`CommitTable`].
-pub type Noted<'t, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 't>>;
+pub type CommitTableAnswer<'t, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 't>>;
 
 /// A change of the partitions that a lane reads, waiting to be taken up by [`Source::settle`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

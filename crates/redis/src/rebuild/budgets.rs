@@ -20,7 +20,7 @@ const MAX_NAMES: u32 = 500;
 const CLOCKS_DIFFER_MS: i64 = 25 * 3_600_000;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum BudgetState {
+pub enum BudgetKeyState {
     /// It has no key: nothing that counts was granted, or it was lost.
     Absent,
     Open,
@@ -28,7 +28,7 @@ pub enum BudgetState {
     Closed(String),
 }
 
-impl BudgetState {
+impl BudgetKeyState {
     fn to_text(&self) -> String {
         match self {
             Self::Absent => "absent".to_owned(),
@@ -56,8 +56,8 @@ pub enum Held {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BudgetChange<'c> {
     /// What it has to be.
-    pub found: &'c BudgetState,
-    pub becomes: BudgetState,
+    pub found: &'c BudgetKeyState,
+    pub becomes: BudgetKeyState,
     pub span: SpanNow,
     pub held: Held,
 }
@@ -84,7 +84,7 @@ impl BudgetRestorer {
     ///
     /// # Errors
     /// Redis is unavailable.
-    pub async fn look(&mut self, budgets: &[BudgetId]) -> Result<Vec<BudgetState>, StoreError> {
+    pub async fn look(&mut self, budgets: &[BudgetId]) -> Result<Vec<BudgetKeyState>, StoreError> {
         let mut states = Vec::with_capacity(budgets.len());
         for some in budgets.chunks(MAX_KEYS) {
             let requests = some.iter().flat_map(|budget| {
@@ -97,9 +97,9 @@ impl BudgetRestorer {
             });
             let replies = ask_all(&mut self.cluster, requests.collect()).await?;
             states.extend(replies.chunks_exact(2).map(|reply| match reply {
-                [_, Value::BulkString(why)] => BudgetState::Closed(String::from_utf8_lossy(why).into_owned()),
-                [Value::Int(0), _] => BudgetState::Absent,
-                _ => BudgetState::Open,
+                [_, Value::BulkString(why)] => BudgetKeyState::Closed(String::from_utf8_lossy(why).into_owned()),
+                [Value::Int(0), _] => BudgetKeyState::Absent,
+                _ => BudgetKeyState::Open,
             }));
         }
         Ok(states)
@@ -115,7 +115,7 @@ impl BudgetRestorer {
         budget: &BudgetId,
         change: &BudgetChange<'_>,
         now: Time,
-    ) -> Result<BudgetState, StoreError> {
+    ) -> Result<BudgetKeyState, StoreError> {
         let BudgetChange { found, becomes, span, held } = change;
         let shard = self.keyspace.budget_shard(budget);
         let epoch = if self.is_restored(budget) { self.mark.as_str() } else { self.keyspace.epoch() };
@@ -150,7 +150,7 @@ impl BudgetRestorer {
             | RequestError::Refused { .. }) => startup(error),
         })?;
         let text: String = redis::from_redis_value(reply).unwrap_or_default();
-        Ok(BudgetState::of_text(&text))
+        Ok(BudgetKeyState::of_text(&text))
     }
 
     /// The names of all campaigns that have a number.
