@@ -75,7 +75,6 @@ pub struct Standing<'p> {
     pub soonest: Next,
 }
 
-/// One user at one moment.
 #[derive(Debug, Clone, Copy)]
 pub struct UserMoment<'a> {
     pub history: &'a NamedHistory,

@@ -102,7 +102,6 @@ pub trait Histories: Send {
     fn forget(&mut self, user: UserHash) -> impl Future<Output = Result<u64, StoreError>> + Send;
 }
 
-/// Where sends are taken back.
 pub trait TakeBack: Send {
     /// Takes the refunds of a topic whose place in `outcomes` (as long as `refunds`) is still empty, in order of offset within each
     /// partition. Safe to call again, and to drop half way: what was taken is passed over. Behind one that waits, all of its shard do.

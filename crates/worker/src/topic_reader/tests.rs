@@ -192,7 +192,6 @@ impl Sink<Batch, ()> for FakeSink {
 struct TestFeed {
     waits: Option<i64>,
     looks: usize,
-    /// Whether it takes for ever.
     hangs: bool,
     taken: Vec<i64>,
 }

@@ -129,7 +129,6 @@ pub enum Claimed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refused;
 
-/// A turn to be made at the ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DueTurn {
     /// To answer it by.

@@ -34,7 +34,6 @@ pub(super) fn pause(refusals: u8) -> Duration {
     LONGEST_PAUSE.min(FIRST_PAUSE * 2_u32.pow(u32::from(refusals)))
 }
 
-/// Tokens that go back.
 #[derive(Debug, Clone)]
 struct TokensBack {
     given: GiveBack,
@@ -49,7 +48,6 @@ impl TokensBack {
     }
 }
 
-/// A turn as it is made.
 #[derive(Debug, Clone)]
 pub(super) struct SentTurn {
     pub(super) number: TurnNumber,

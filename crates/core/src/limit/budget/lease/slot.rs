@@ -58,7 +58,6 @@ pub(super) struct BudgetSlot {
     /// Since when the ledger has refused; `NEVER`: it does not.
     pub(super) refused_since: Moment,
     refusals: u8,
-    /// Not to be asked before.
     pause_until: Moment,
     /// Not to be asked ahead of need before.
     ahead_from: Moment,
@@ -265,7 +264,6 @@ impl BudgetSlot {
         })
     }
 
-    /// From when on the ledger may be asked.
     fn asks_from(&self) -> Moment {
         self.pause_until.max(self.closed.map_or(Moment::START, |closed| closed.until))
     }

@@ -16,7 +16,6 @@ use crate::limit::{
     share::TurnNumber,
 };
 
-/// A turn in flight.
 #[derive(Debug, Clone)]
 pub(super) struct TurnInFlight {
     budget: BudgetId,

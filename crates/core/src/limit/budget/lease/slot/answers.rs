@@ -18,7 +18,6 @@ use crate::limit::budget::ledger::TakeAnswer;
 /// instance that stood still may have given tokens back.
 const ASK_AGAIN: Duration = Duration::from_secs(60);
 
-/// What the ledger has answered to a turn.
 pub(in crate::limit::budget::lease) struct TurnAnswer<'a> {
     pub(in crate::limit::budget::lease) answer: &'a TakeAnswer,
     /// When it was asked, for the last time.
