@@ -23,7 +23,7 @@ use weir_core::{
         },
         record::ReadBefore,
     },
-    decision::explain::{Moment, would},
+    decision::explain::{UserMoment, would},
     history::{
         admit::{AdmitBatch, AdmitRequest},
         decide::Answer,
@@ -199,7 +199,7 @@ impl<S: Histories, C: Clock> QueryService<S, C> {
     pub async fn user(&mut self, user_id: &str) -> Result<UserView, StoreError> {
         let (policy, set, now) = (self.decider.policy.get(), self.decider.segments.get(), self.clock.now());
         let history = self.store.history_of(UserHash::of(user_id)).await?;
-        let moment = Moment { history: &history, zone: &policy.timezone, now };
+        let moment = UserMoment { history: &history, zone: &policy.timezone, now };
         Ok(self.with_clock(user_view(user_id, (&policy, &set), &moment)))
     }
 
@@ -242,7 +242,7 @@ impl<S: Histories, C: Clock> QueryService<S, C> {
         let (decided, _) = asked.finish();
         let policy = decided.policy();
         let zone = intent.timezone.as_ref().unwrap_or(&policy.timezone);
-        let moment = Moment { history: &history, zone, now: decided.now() };
+        let moment = UserMoment { history: &history, zone, now: decided.now() };
         let user = user_view(&intent.user_id, (policy, decided.segments()), &moment);
         limits.extend(not_looked_at(policy, &intent.class()));
         Ok((self.with_clock(user), Decision { limits, ..decision(&decided, intent) }))
@@ -314,8 +314,8 @@ fn decision(decided: &DecidedBatch<'_, SingleRecord<'_>>, intent: &Intent<'_>) -
 }
 
 /// What a user stands at.
-fn user_view(user_id: &str, (policy, set): (&Policy, &SegmentSet), moment: &Moment<'_>) -> UserView {
-    let Moment { history, zone, now } = *moment;
+fn user_view(user_id: &str, (policy, set): (&Policy, &SegmentSet), moment: &UserMoment<'_>) -> UserView {
+    let UserMoment { history, zone, now } = *moment;
     let name = |place: usize| set.segments()[place].name.as_str();
     let segment = set.lookup(user_id).segment().map(name);
     let segments = (0..set.segments().len()).filter(|&place| set.contains(place, user_id));

@@ -21,7 +21,7 @@ use weir_core::{
         fields::{FieldMap, IntentField},
     },
     policy::file::parse_policy,
-    replay::{Judged, Outcome, ReplaySource, ReplayTally, Report},
+    replay::{Judged, ReplayOutcome, ReplaySource, ReplayTally, Report},
     schema,
 };
 
@@ -133,7 +133,7 @@ fn simulation() -> Report {
     let intent = plain(r#"{"id":"i-1","user_id":42,"channel":"push"}"#);
     for (verdicts, hour) in judged.iter().zip(0..) {
         let at = Time::from_rfc3339("2026-11-20T09:00:00Z").unwrap().plus(hour * 3_600_000);
-        let outcomes = verdicts.each_ref().map(|verdict| Outcome::of(verdict, at, false));
+        let outcomes = verdicts.each_ref().map(|verdict| ReplayOutcome::of(verdict, at, false));
         tally.add(&Judged { intent: &intent, at, segment: Some((0, "new")), outcomes: &outcomes });
     }
     tally.first_spent(1, "spring", Time::from_rfc3339("2026-11-20T11:00:00Z").unwrap());

@@ -31,7 +31,7 @@ use weir_core::{
 };
 use weir_redis::{
     Keyspace, LedgerClock, Opened, RedisLedger, RedisOptions, RedisStats,
-    rebuild::{BudgetChange, BudgetState, Held, Scope},
+    rebuild::{BudgetChange, BudgetKeyState, Held, Scope},
 };
 use weir_worker::clock::SystemClock;
 
@@ -362,8 +362,9 @@ async fn a_budget_that_is_counted_anew_by_a_server_that_is_behind_is_counted_sin
     let mut account = Account::default();
     account.add(0, 60);
     let held = Held::Replace(account);
-    let change = BudgetChange { found: &BudgetState::Absent, becomes: BudgetState::Open, span: SpanNow::Total, held };
-    assert_eq!(restorer.change(&budget("total"), &change, now).await.unwrap(), BudgetState::Absent);
+    let change =
+        BudgetChange { found: &BudgetKeyState::Absent, becomes: BudgetKeyState::Open, span: SpanNow::Total, held };
+    assert_eq!(restorer.change(&budget("total"), &change, now).await.unwrap(), BudgetKeyState::Absent);
     clock.set(0).unwrap();
     let answer = take_patiently(&mut ledger, "total", &TakeTurn { span: SpanNow::Total, ..turn(100) }).await;
     assert!(answer.used == 160 && answer.counted_for_ms < HOUR_MS, "{answer:?}");
@@ -379,12 +380,12 @@ async fn a_budget_that_a_rebuild_has_opened_is_told_from_one_that_was_lost_and_b
     let mut restorer = begun(&options, &Scope::Lost).await.unwrap().budgets();
     let (total, span) = (budget("total"), SpanNow::Total);
     let (_, now) = look(&mut ledger, &total, 1).await;
-    let (closed, held) = (BudgetState::Closed("a run counts it".to_owned()), Held::Add(Account::default()));
-    let close = BudgetChange { found: &BudgetState::Absent, becomes: closed.clone(), span, held };
-    assert_eq!(restorer.change(&total, &close, now).await.unwrap(), BudgetState::Absent);
+    let (closed, held) = (BudgetKeyState::Closed("a run counts it".to_owned()), Held::Add(Account::default()));
+    let close = BudgetChange { found: &BudgetKeyState::Absent, becomes: closed.clone(), span, held };
+    assert_eq!(restorer.change(&total, &close, now).await.unwrap(), BudgetKeyState::Absent);
     let mut account = Account::default();
     account.add(0, 60);
-    let open = BudgetChange { found: &closed, becomes: BudgetState::Open, span, held: Held::Add(account) };
+    let open = BudgetChange { found: &closed, becomes: BudgetKeyState::Open, span, held: Held::Add(account) };
     assert_eq!(restorer.change(&total, &open, now).await.unwrap(), closed);
     let of_total = |tokens| TakeTurn { span, ..turn(tokens) };
     assert_eq!(take(&mut ledger, "total", &of_total(100)).await.unwrap().used, 160);
@@ -393,7 +394,7 @@ async fn a_budget_that_a_rebuild_has_opened_is_told_from_one_that_was_lost_and_b
 
     server.query::<()>(&["DEL", &opened.keyspace.budget_key(&total)]).unwrap();
     assert_eq!(take(&mut ledger, "total", &of_total(10)).await.unwrap().used, 10);
-    assert_eq!(restorer.change(&total, &open, now).await.unwrap(), BudgetState::Open);
+    assert_eq!(restorer.change(&total, &open, now).await.unwrap(), BudgetKeyState::Open);
     assert_eq!(take(&mut ledger, "total", &of_total(10)).await.unwrap().used, 20, "nothing was changed");
 }
 

@@ -16,7 +16,7 @@ use weir_core::{
     policy::Policy,
     ports::StoreError,
 };
-use weir_redis::rebuild::{BudgetChange, BudgetState, Held, Rebuild};
+use weir_redis::rebuild::{BudgetChange, BudgetKeyState, Held, Rebuild};
 
 use super::{
     rebuild::{PATIENCE, keep},
@@ -52,9 +52,9 @@ pub async fn restore(world: &World, rebuild: &mut Rebuild) -> Result<(), String>
         }
         let account = counted.of(id);
         // What is not there and was not spent is as good as new.
-        let is_new = *found == BudgetState::Absent && account == Account::default();
+        let is_new = *found == BudgetKeyState::Absent && account == Account::default();
         // The planted bug takes what is there for right.
-        let is_trusted = world.env.sabotage() == Sabotage::SnapshotTrusted && *found != BudgetState::Absent;
+        let is_trusted = world.env.sabotage() == Sabotage::SnapshotTrusted && *found != BudgetKeyState::Absent;
         let Some(budget) = policy.budgets.iter().find(|budget| budget.name == id.name) else { continue };
         if is_new || is_trusted {
             continue;
@@ -63,7 +63,7 @@ pub async fn restore(world: &World, rebuild: &mut Rebuild) -> Result<(), String>
         let span = budget.span.at(&policy.timezone, now);
         let (mut found, held) = (found.clone(), Held::Replace(account));
         loop {
-            let change = BudgetChange { found: &found, becomes: BudgetState::Open, span, held: held.clone() };
+            let change = BudgetChange { found: &found, becomes: BudgetKeyState::Open, span, held: held.clone() };
             let was = patiently(world, async || restorer.change(id, &change, now).await).await?;
             if was == found {
                 break;

@@ -10,7 +10,7 @@ use weir_core::{
     basis::shard::IdHash,
     decision::approved::{self, ApprovedRecord},
     intent::{decode::Header, fields::FieldMap},
-    limit::budget::{BudgetId, Spent},
+    limit::budget::{BudgetId, RecordSpend},
     policy::Mode,
 };
 use weir_worker::lane::ANSWERS_HOLD;
@@ -43,7 +43,7 @@ struct Taken {
 }
 
 /// What weir itself reads in an approved record.
-pub fn spent(out: &Out) -> Spent {
+pub fn spent(out: &Out) -> RecordSpend {
     let headers = out.headers.iter();
     let headers = headers.map(|(key, value)| Header { key: key.as_bytes(), value: Some(value.as_bytes()) });
     match approved::read(Some(out.intent.value.as_bytes()), headers, &FieldMap::default()) {
@@ -71,7 +71,7 @@ impl Judge<'_> {
         for out in outs.iter().filter(|out| out.is_approval()) {
             let Some(ask) = self.asks.get(&out.intent.first) else { continue };
             let asked: Vec<Allowance> = self.of(ask).copied().collect();
-            let Spent { at, cost, budgets, .. } = spent(out);
+            let RecordSpend { at, cost, budgets, .. } = spent(out);
             // In shadow mode those take nothing that a cap was not asked for.
             let took = told(out).reason.is_none_or(|reason| ["cap", "duplicate"].contains(&reason.as_str()));
             if !asked.iter().filter(|_| took).map(|budget| budget.name).eq(budgets.iter().map(String::as_str)) {

@@ -13,7 +13,7 @@ use redis::{Value, cmd};
 use tokio::sync::{mpsc, oneshot};
 use weir_core::{
     basis::origin::Topic,
-    ports::{CommitTable, Noted, StoreError},
+    ports::{CommitTable, CommitTableAnswer, StoreError},
 };
 
 use super::{
@@ -74,12 +74,12 @@ impl CommitTable for RedisCommits {
         let _ = self.asked.try_send(CommitsAsked::Note(offsets.into_iter().map(field).collect()));
     }
 
-    fn noted<'t>(&'t self, topic: &'t Topic, partitions: &'t [i32]) -> Noted<'t, Vec<Option<String>>> {
+    fn noted<'t>(&'t self, topic: &'t Topic, partitions: &'t [i32]) -> CommitTableAnswer<'t, Vec<Option<String>>> {
         let fields = partitions.iter().map(|partition| field(&self.group, topic, *partition)).collect();
         Box::pin(self.ask(move |answer| CommitsAsked::Read(fields, answer)))
     }
 
-    fn has_predecessor<'t>(&'t self, topic: &'t Topic) -> Noted<'t, bool> {
+    fn has_predecessor<'t>(&'t self, topic: &'t Topic) -> CommitTableAnswer<'t, bool> {
         let (group, topic) = (self.group.clone(), topic.clone());
         Box::pin(self.ask(move |answer| CommitsAsked::Predecessor(group, topic, answer)))
     }

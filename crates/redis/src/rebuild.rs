@@ -25,7 +25,7 @@ use self::guarded::{Command, Lock, first_found, found, guarded, under_lock};
 pub(super) use self::restorer::{PutInto, put_in};
 pub use self::{
     begin::begin,
-    budgets::{BudgetChange, BudgetRestorer, BudgetState, Held, UnknownCampaigns},
+    budgets::{BudgetChange, BudgetKeyState, BudgetRestorer, Held, UnknownCampaigns},
     lengthen::{begin_lengthening, kept_history},
     names::{NamesRepair, begin_names},
     restorer::{Restorer, Send},

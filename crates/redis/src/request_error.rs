@@ -11,19 +11,10 @@ const GRANT_ALL: &str = "(the ACL user lacks a command that weir's scripts use: 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum RequestError {
     #[error("{node}: slot {slot} has moved to {to}")]
-    Moved {
-        /// Who said so.
-        node: NodeAddr,
-        slot: u16,
-        to: NodeAddr,
-    },
+    Moved { node: NodeAddr, slot: u16, to: NodeAddr },
     /// The slot is moving; the key is on the new node already, if anywhere.
     #[error("{node}: a slot is moving to {to}")]
-    Ask {
-        /// Who said so.
-        node: NodeAddr,
-        to: NodeAddr,
-    },
+    Ask { node: NodeAddr, to: NodeAddr },
     /// The slot is moving, and the keys of the request are on both nodes, or not on the new one yet.
     #[error("{node}: keys of a moving slot are on two nodes (TRYAGAIN)")]
     Apart { node: NodeAddr },

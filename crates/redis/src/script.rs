@@ -11,7 +11,6 @@ macro_rules! script {
     };
 }
 
-/// The scripts; each is one verb.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Script {
     /// `lua/admit.lua` and the files in `lua/admit/`

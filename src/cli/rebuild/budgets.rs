@@ -25,7 +25,7 @@ use weir_core::{
     ports::Clock as _,
 };
 use weir_kafka::extents::Extent;
-use weir_redis::rebuild::{BudgetChange, BudgetState, Held, Rebuild};
+use weir_redis::rebuild::{BudgetChange, BudgetKeyState, Held, Rebuild};
 
 use super::{
     CLOCKS_DIFFER_MS, approved,
@@ -47,13 +47,13 @@ const KEEP_LOCK_EVERY: usize = 500;
 const RECORDS_DIFFER_MS: i64 = 5 * 60 * 1000;
 
 /// The budgets of one run.
-pub(super) struct Budgets {
+pub(super) struct RebuildBudgets {
     policy: Arc<Policy>,
     named: NamedBudgets,
     restorer: PatientRestorer,
     run: String,
     /// Those that are to be written, and what they have to be then.
-    open: BTreeMap<BudgetId, BudgetState>,
+    open: BTreeMap<BudgetId, BudgetKeyState>,
     /// Names of budgets to which the approved topic does not reach back.
     too_short: BTreeSet<Arc<str>>,
     count: Option<Count>,
@@ -63,7 +63,7 @@ pub(super) struct Budgets {
     has_counted: bool,
 }
 
-impl Budgets {
+impl RebuildBudgets {
     /// Looks at the budgets, opens those whose use a person has said, and closes those that are to be counted again.
     ///
     /// # Errors
@@ -119,7 +119,7 @@ impl Budgets {
 
     /// When all that was spent before is visible on the approved topic, or void: leases have ended too.
     pub(super) fn settled_at(&self, marked_at: Option<Time>, settle: Duration) -> Time {
-        let is_closed = |state: &BudgetState| matches!(state, BudgetState::Closed(_));
+        let is_closed = |state: &BudgetKeyState| matches!(state, BudgetKeyState::Closed(_));
         let closed_at = self.open.values().any(is_closed).then_some(self.closed_at);
         let from = marked_at.into_iter().chain(closed_at).max().unwrap_or(self.closed_at);
         // Without a wait no worker runs, and none spends a lease. Else the longest one counts: what the ledger and the policy say now is not
@@ -164,14 +164,14 @@ impl Budgets {
             let line = if is_short {
                 let message = format!("approvals before {complete_since} are no longer on the approved topic");
                 BudgetLine::closed(&id, message, UsedBefore.of(&id)).with_used(used)
-            } else if found == BudgetState::Absent {
+            } else if found == BudgetKeyState::Absent {
                 BudgetLine::done(&id, BudgetOutcome::Restored, used)
             } else {
                 BudgetLine::done(&id, BudgetOutcome::Recounted, used)
             };
-            let becomes = if is_short { BudgetState::Closed(line.message.clone()) } else { BudgetState::Open };
+            let becomes = if is_short { BudgetKeyState::Closed(line.message.clone()) } else { BudgetKeyState::Open };
             // Without a key, its campaign may be unknown.
-            let needs_none = found == BudgetState::Absent && !self.too_short.contains(&id.name);
+            let needs_none = found == BudgetKeyState::Absent && !self.too_short.contains(&id.name);
             let is_nothing = needs_none && account == Account::default();
             let change = BudgetChange { found: &found, becomes, span, held: Held::Replace(account) };
             let is_done = is_nothing || self.restorer.change(&id, &change, now).await?;
@@ -226,59 +226,61 @@ impl Budgets {
     /// The names of budgets whose approvals have to be counted. Of campaigns it is not known yet which there are.
     fn counted<'b>(
         &self,
-        found: impl Iterator<Item = (&'b BudgetId, &'b BudgetState)>,
+        found: impl Iterator<Item = (&'b BudgetId, &'b BudgetKeyState)>,
         each: bool,
     ) -> BTreeSet<Arc<str>> {
         let is_counted =
-            |(id, state): &(&BudgetId, &BudgetState)| self.restorer.is_restored(id) || self.is_asked(id, state);
+            |(id, state): &(&BudgetId, &BudgetKeyState)| self.restorer.is_restored(id) || self.is_asked(id, state);
         let campaigns = self.policy.budgets.iter().filter(|budget| each && budget.scope == Scope::SameCampaign);
         let named = found.filter(is_counted).map(|(id, _)| &id.name);
         named.chain(campaigns.map(|budget| &budget.name)).cloned().collect()
     }
 
     /// Whether it is to be counted again; also where a run that did so has left it closed, and its use is given.
-    fn is_asked(&self, id: &BudgetId, state: &BudgetState) -> bool {
+    fn is_asked(&self, id: &BudgetId, state: &BudgetKeyState) -> bool {
         match state {
-            BudgetState::Absent => self.named.is_named(id),
-            BudgetState::Open | BudgetState::Unknown(_) => self.named.is_asked(id),
-            BudgetState::Closed(why) => {
+            BudgetKeyState::Absent => self.named.is_named(id),
+            BudgetKeyState::Open | BudgetKeyState::Unknown(_) => self.named.is_asked(id),
+            BudgetKeyState::Closed(why) => {
                 self.named.is_asked(id) || self.named.used(id).is_some() && why.starts_with(COUNTING)
             }
         }
     }
 
     /// What is to be done with a budget that was found so.
-    async fn sort(&mut self, id: BudgetId, state: BudgetState, now: Time) -> anyhow::Result<()> {
+    async fn sort(&mut self, id: BudgetId, state: BudgetKeyState, now: Time) -> anyhow::Result<()> {
         if self.restorer.is_restored(&id) {
             self.open.insert(id, state);
         } else if self.is_asked(&id, &state) {
             self.close(id, state, now).await?;
         } else {
             match (state, self.named.used(&id)) {
-                (state @ (BudgetState::Closed(_) | BudgetState::Unknown(_)), Some(tokens)) => {
+                (state @ (BudgetKeyState::Closed(_) | BudgetKeyState::Unknown(_)), Some(tokens)) => {
                     self.open_with(id, state, tokens, now).await?;
                 }
-                (BudgetState::Closed(why) | BudgetState::Unknown(why), None) => {
+                (BudgetKeyState::Closed(why) | BudgetKeyState::Unknown(why), None) => {
                     let line = left_closed(&id, why);
                     self.lines.insert(id, line);
                 }
-                (BudgetState::Absent | BudgetState::Open, Some(_)) => {
+                (BudgetKeyState::Absent | BudgetKeyState::Open, Some(_)) => {
                     let line = BudgetLine::unchanged(&id, "it is open, and was not counted again", Both.of(&id));
                     self.lines.insert(id, line);
                 }
-                (BudgetState::Absent | BudgetState::Open, None) => {}
+                (BudgetKeyState::Absent | BudgetKeyState::Open, None) => {}
             }
         }
         Ok(())
     }
 
     /// Closes a budget, to be counted again; not where the count would not be complete.
-    async fn close(&mut self, id: BudgetId, found: BudgetState, now: Time) -> anyhow::Result<()> {
+    async fn close(&mut self, id: BudgetId, found: BudgetKeyState, now: Time) -> anyhow::Result<()> {
         if self.too_short.contains(&id.name) && self.named.used(&id).is_none() {
             let message = "the approved topic does not reach back to the start of its window";
             let line = match found {
-                BudgetState::Absent | BudgetState::Open => BudgetLine::unchanged(&id, message, Both.of(&id)),
-                BudgetState::Closed(_) | BudgetState::Unknown(_) => BudgetLine::closed(&id, message, Both.of(&id)),
+                BudgetKeyState::Absent | BudgetKeyState::Open => BudgetLine::unchanged(&id, message, Both.of(&id)),
+                BudgetKeyState::Closed(_) | BudgetKeyState::Unknown(_) => {
+                    BudgetLine::closed(&id, message, Both.of(&id))
+                }
             };
             self.lines.insert(id, line);
             return Ok(());
@@ -294,10 +296,10 @@ impl Budgets {
     async fn close_as_ours(
         &mut self,
         id: &BudgetId,
-        mut found: BudgetState,
+        mut found: BudgetKeyState,
         (span, now): (SpanNow, Time),
-    ) -> anyhow::Result<BudgetState> {
-        let ours = BudgetState::Closed(format!("{COUNTING}{}", self.run));
+    ) -> anyhow::Result<BudgetKeyState> {
+        let ours = BudgetKeyState::Closed(format!("{COUNTING}{}", self.run));
         // Somebody may take from it meanwhile.
         for _ in 0..MOST_TRIES {
             let change =
@@ -312,15 +314,15 @@ impl Budgets {
     }
 
     /// Opens a budget that a run has counted and left closed, or that of an unknown campaign.
-    async fn open_with(&mut self, id: BudgetId, found: BudgetState, tokens: u64, now: Time) -> anyhow::Result<()> {
+    async fn open_with(&mut self, id: BudgetId, found: BudgetKeyState, tokens: u64, now: Time) -> anyhow::Result<()> {
         let Some(budget) = self.budget(&id) else { return Ok(()) };
         let span = budget.span.at(&self.policy.timezone, now);
         // A change that is made again is told by what the budget was closed with.
-        let is_unknown = matches!(found, BudgetState::Unknown(_));
+        let is_unknown = matches!(found, BudgetKeyState::Unknown(_));
         let found = if is_unknown { self.close_as_ours(&id, found, (span, now)).await? } else { found };
         let mut account = Account::default();
         add(&mut account, span, tokens, now);
-        let change = BudgetChange { found: &found, becomes: BudgetState::Open, span, held: Held::Add(account) };
+        let change = BudgetChange { found: &found, becomes: BudgetKeyState::Open, span, held: Held::Add(account) };
         let line = if self.restorer.change(&id, &change, now).await? {
             BudgetLine::done(&id, BudgetOutcome::Opened, tokens)
         } else {

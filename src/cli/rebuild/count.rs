@@ -14,7 +14,7 @@ use weir_core::{
     batch::record::{RecordView, Records as _},
     decision::decision_header::DecisionHeader,
     intent::decode::Header,
-    limit::budget::{Spent, ledger::Recount},
+    limit::budget::{RecordSpend, ledger::Recount},
 };
 use weir_kafka::{extents::Extent, partition_reader::PartitionReader};
 use weir_redis::rebuild::{Rebuild, RebuildError};
@@ -180,7 +180,7 @@ impl CountReader {
             return Ok(());
         }
         let ([_, _, campaign], budgets) = decision.into_class_and_budgets();
-        self.counted.add(&Spent { at, cost, campaign, budgets });
+        self.counted.add(&RecordSpend { at, cost, campaign, budgets });
         Ok(())
     }
 }

@@ -51,7 +51,7 @@ use weir_worker::{
 };
 
 use self::{
-    budgets::Budgets,
+    budgets::RebuildBudgets,
     fill::{Fill, RebuildTopic, ToRead},
     named_budgets::NamedBudgets,
     progress::Progress,
@@ -164,7 +164,7 @@ pub async fn run(args: &RebuildArgs, out: &mut impl Write) -> anyhow::Result<()>
     let mut summary = Summary::new(rebuild.shards(), rebuild.beginning());
     summary.names_repaired(names);
     let restored = async {
-        let mut budgets = Budgets::begin(&rebuild, &fill, policy, named_budgets).await?;
+        let mut budgets = RebuildBudgets::begin(&rebuild, &fill, policy, named_budgets).await?;
         restore(&mut rebuild, &fill, approved, &mut budgets, &mut summary).await?;
         Ok((budgets.has_counted(), budgets.into_lines()))
     };
@@ -298,7 +298,7 @@ async fn restore(
     rebuild: &mut Rebuild,
     fill: &Fill,
     approved: Vec<Extent>,
-    budgets: &mut Budgets,
+    budgets: &mut RebuildBudgets,
     summary: &mut Summary,
 ) -> anyhow::Result<()> {
     let is_restoring = !rebuild.shards().is_empty();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use backon::BackoffBuilder as _;
 use weir_core::{basis::time::Time, limit::budget::BudgetId, ports::StoreError};
-use weir_redis::rebuild::{BudgetChange, BudgetRestorer, BudgetState, Rebuild, UnknownCampaigns};
+use weir_redis::rebuild::{BudgetChange, BudgetKeyState, BudgetRestorer, Rebuild, UnknownCampaigns};
 
 use super::read::patience;
 
@@ -25,7 +25,7 @@ impl PatientRestorer {
     }
 
     /// What these budgets are at `now`, in their order.
-    pub(super) async fn look(&mut self, ids: &[BudgetId], now: Time) -> Result<Vec<BudgetState>, StoreError> {
+    pub(super) async fn look(&mut self, ids: &[BudgetId], now: Time) -> Result<Vec<BudgetKeyState>, StoreError> {
         patiently(async || self.0.look(ids, now).await).await
     }
 
@@ -55,7 +55,7 @@ impl PatientRestorer {
         id: &BudgetId,
         change: &BudgetChange<'_>,
         now: Time,
-    ) -> Result<BudgetState, StoreError> {
+    ) -> Result<BudgetKeyState, StoreError> {
         patiently(async || self.0.change(id, change, now).await).await
     }
 
@@ -71,10 +71,10 @@ impl PatientRestorer {
             match was {
                 // Its shard's epoch is the run's mark: so it became by this run, whose reply was lost, or by a turn that had read the epoch
                 // before. All that it was spent for is counted.
-                BudgetState::Open | BudgetState::Closed(_) if self.is_restored(id) => {}
-                BudgetState::Absent | BudgetState::Unknown(_) => {}
-                BudgetState::Open => return Ok(false),
-                BudgetState::Closed(_) => break,
+                BudgetKeyState::Open | BudgetKeyState::Closed(_) if self.is_restored(id) => {}
+                BudgetKeyState::Absent | BudgetKeyState::Unknown(_) => {}
+                BudgetKeyState::Open => return Ok(false),
+                BudgetKeyState::Closed(_) => break,
             }
             found = was;
         }

@@ -19,7 +19,7 @@ use weir_core::{
 };
 use weir_redis::{
     RedisLedger,
-    rebuild::{BudgetChange, BudgetRestorer, BudgetState, Held, Scope},
+    rebuild::{BudgetChange, BudgetKeyState, BudgetRestorer, Held, Scope},
 };
 
 use super::{Place, Reached, Scripted};
@@ -265,7 +265,7 @@ impl Scripted for Budgets {
                 }
                 Step::Recount(budget, span, account) => {
                     let found = self.restorer.look(std::slice::from_ref(budget), self.now).await?.remove(0);
-                    let (becomes, held) = (BudgetState::Open, Held::Replace(account.clone()));
+                    let (becomes, held) = (BudgetKeyState::Open, Held::Replace(account.clone()));
                     let change = BudgetChange { found: &found, becomes, span: *span, held };
                     assert_eq!(self.restorer.change(budget, &change, self.now).await?, found);
                     // The time is when the count began.

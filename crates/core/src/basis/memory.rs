@@ -66,7 +66,6 @@ pub struct TooLittle {
     fitting: usize,
 }
 
-/// What is read beside the intents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReadsBeside {
     /// How many topics beside them: refunds, activity.

@@ -39,7 +39,6 @@ impl TopicId {
     }
 }
 
-/// Digits of an id's text.
 const TEXT_DIGITS: usize = 22;
 const BASE64_URL: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 

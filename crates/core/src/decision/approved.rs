@@ -11,14 +11,14 @@ use crate::{
         decode::{Header, decode},
         fields::FieldMap,
     },
-    limit::budget::Spent,
+    limit::budget::RecordSpend,
 };
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ApprovedRecord {
     Counts(Sent),
     /// A send that is in no history. It takes from budgets all the same.
-    DoesNotCount(Spent),
+    DoesNotCount(RecordSpend),
     /// Another delivery of a send that was approved before.
     Retried,
     /// Not written by weir.
@@ -47,9 +47,9 @@ impl Sent {
     }
 
     #[must_use]
-    pub fn spent(&self) -> Spent {
+    pub fn spent(&self) -> RecordSpend {
         let campaign = self.class().campaign.map(str::to_owned);
-        Spent { at: self.at, cost: self.cost, campaign, budgets: self.budgets.clone() }
+        RecordSpend { at: self.at, cost: self.cost, campaign, budgets: self.budgets.clone() }
     }
 }
 
@@ -76,7 +76,7 @@ pub fn read<'a>(
     let (names, budgets) = decision.into_class_and_budgets();
     if !counts {
         let [_, _, campaign] = names;
-        return Ok(ApprovedRecord::DoesNotCount(Spent { at, cost, campaign, budgets }));
+        return Ok(ApprovedRecord::DoesNotCount(RecordSpend { at, cost, campaign, budgets }));
     }
     let intent = decode(value, headers, fields).map_err(|letter| Unreadable(letter.message))?;
     let (user, id) = (intent.user, intent.id_hash);
@@ -102,10 +102,10 @@ mod tests {
         format!(r#"{{"verdict":"approved","decided_at":"2026-11-20T09:00:00.000Z",{versions}{more}}}"#)
     }
 
-    fn spent(cost: u8, campaign: Option<&str>, budgets: &[&str]) -> Spent {
+    fn spent(cost: u8, campaign: Option<&str>, budgets: &[&str]) -> RecordSpend {
         let budgets = budgets.iter().map(|&name| name.to_owned()).collect();
         let at = Time::from_rfc3339("2026-11-20T09:00:00Z").unwrap();
-        Spent { at, cost, campaign: campaign.map(str::to_owned), budgets }
+        RecordSpend { at, cost, campaign: campaign.map(str::to_owned), budgets }
     }
 
     #[test]

@@ -75,16 +75,15 @@ pub struct Standing<'p> {
     pub soonest: Next,
 }
 
-/// One user at one moment.
 #[derive(Debug, Clone, Copy)]
-pub struct Moment<'a> {
+pub struct UserMoment<'a> {
     pub history: &'a NamedHistory,
     /// The zone of calendar windows.
     pub zone: &'a Zone,
     pub now: Time,
 }
 
-impl<'a> Moment<'a> {
+impl<'a> UserMoment<'a> {
     /// The entries that still count for something, and the time by which a send is judged now.
     #[must_use]
     pub fn alive(&self) -> (&'a [Entry], Time) {

@@ -198,7 +198,6 @@ impl<'a> Verdict<'a> {
         }
     }
 
-    /// Whether it is sent.
     #[must_use]
     pub const fn is_approved(&self) -> bool {
         match self {

@@ -26,7 +26,6 @@ pub const KEPT_BEYOND_MS: i64 = 24 * HOUR_MS;
 const HOURS: i64 = 96;
 const MINUTES: i64 = 120;
 
-/// A ring of buckets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Ring {
     /// 96 buckets of an hour.

@@ -11,6 +11,5 @@ pub trait SharedLimit: Send + Sync + 'static {
     type Key: Clone + Ord + Send + Sync;
     /// What a member reports in a turn, and wants.
     type Turn: Send + Sync;
-    /// What comes of a turn.
     type Reply: Send;
 }

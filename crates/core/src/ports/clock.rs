@@ -26,6 +26,5 @@ pub trait Clock: Send + Sync {
     /// Time passed since some fixed moment; never goes back.
     fn passed(&self) -> Duration;
 
-    /// Done after so long.
     fn sleep(&self, wait: Duration) -> impl Future<Output = ()> + Send;
 }

@@ -102,7 +102,6 @@ pub trait Histories: Send {
     fn forget(&mut self, user: UserHash) -> impl Future<Output = Result<u64, StoreError>> + Send;
 }
 
-/// Where sends are taken back.
 pub trait TakeBack: Send {
     /// Takes the refunds of a topic whose place in `outcomes` (as long as `refunds`) is still empty, in order of offset within each
     /// partition. Safe to call again, and to drop half way: what was taken is passed over. Behind one that waits, all of its shard do.
@@ -127,14 +126,14 @@ pub trait CommitTable: Send + Sync {
     fn note(&self, topic: &Topic, offsets: Vec<(i32, i64)>);
 
     /// What was noted first of each of these partitions, in words; `None` where nothing is.
-    fn noted<'t>(&'t self, topic: &'t Topic, partitions: &'t [i32]) -> Noted<'t, Vec<Option<String>>>;
+    fn noted<'t>(&'t self, topic: &'t Topic, partitions: &'t [i32]) -> CommitTableAnswer<'t, Vec<Option<String>>>;
 
     /// Whether a partition of another topic of this name is noted: one that was deleted.
-    fn has_predecessor<'t>(&'t self, topic: &'t Topic) -> Noted<'t, bool>;
+    fn has_predecessor<'t>(&'t self, topic: &'t Topic) -> CommitTableAnswer<'t, bool>;
 }
 
 /// What comes of a question to a [`CommitTable`].
-pub type Noted<'t, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 't>>;
+pub type CommitTableAnswer<'t, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 't>>;
 
 /// A change of the partitions that a lane reads, waiting to be taken up by [`Source::settle`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

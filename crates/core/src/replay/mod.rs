@@ -12,7 +12,7 @@ mod users;
 
 pub use budgets::ReplayBudgets;
 pub use counts::{MAX_NAMES, POLICIES, VerdictCounts};
-pub use outcome::{Outcome, Ruling};
+pub use outcome::{ReplayOutcome, Ruling};
 pub use pressure::{PressurePeak, PressureTotals, ReplayPressure};
 pub use report::{
     BudgetRow, CapRow, ChangedIntents, ChangedUser, Changes, DeferralCounts, HourRow, NameRow, ReasonRow, ReplaySource,

@@ -6,7 +6,7 @@ use crate::{
 };
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Outcome {
+pub struct ReplayOutcome {
     pub deferred: bool,
     /// Its verdict; `None` where it is still deferred at the end.
     pub ruling: Option<Ruling>,
@@ -24,7 +24,7 @@ pub struct Ruling {
     pub budget: Option<Box<str>>,
 }
 
-impl Outcome {
+impl ReplayOutcome {
     pub const STILL_DEFERRED: Self = Self { deferred: true, ruling: None };
 
     #[must_use]

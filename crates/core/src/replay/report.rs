@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::{
     counts::{CountsByName, VerdictCounts},
-    outcome::Outcome,
+    outcome::ReplayOutcome,
     pressure::PressureTotals,
     routes::RouteTotals,
     tally::{BudgetTally, CapTally, PerPolicy, ReplayTally},
@@ -87,7 +87,7 @@ pub struct DeferralCounts {
 }
 
 impl DeferralCounts {
-    pub(super) fn add(&mut self, outcome: &Outcome) {
+    pub(super) fn add(&mut self, outcome: &ReplayOutcome) {
         self.intents += u64::from(outcome.deferred);
         self.waiting += u64::from(outcome.ruling.is_none());
     }

@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     counts::{CountsByName, POLICIES, VerdictCounts},
-    outcome::{Outcome, Ruling},
+    outcome::{ReplayOutcome, Ruling},
     pressure::PressurePeak,
     report::{ChangedIntents, DeferralCounts},
     routes::RouteTotals,
@@ -33,7 +33,7 @@ pub struct Judged<'j> {
     /// The user's segment: its place in the set, and its name.
     pub segment: Option<(usize, &'j str)>,
     /// Its outcome under each policy, in their order.
-    pub outcomes: &'j [Outcome],
+    pub outcomes: &'j [ReplayOutcome],
 }
 
 /// A cap, as each policy has it, and how many intents it suppressed.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::{counts::POLICIES, outcome::Outcome};
+use super::{counts::POLICIES, outcome::ReplayOutcome};
 use crate::basis::shard::UserHash;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,7 +25,7 @@ impl UserCounts {
 pub(super) struct UserTable(HashMap<UserHash, UserCounts>);
 
 impl UserTable {
-    pub(super) fn add(&mut self, user_id: &str, segment: Option<usize>, outcomes: &[Outcome]) {
+    pub(super) fn add(&mut self, user_id: &str, segment: Option<usize>, outcomes: &[ReplayOutcome]) {
         let user = self.0.entry(UserHash::of(user_id)).or_insert_with(|| UserCounts {
             user_id: user_id.into(),
             segment: segment.and_then(|segment| u32::try_from(segment).ok()),

@@ -49,7 +49,6 @@ impl UserSegment {
     }
 }
 
-/// A set of segments, all of one version.
 #[derive(Debug, Clone)]
 pub struct SegmentSet {
     version: String,

@@ -20,7 +20,7 @@ const MAX_NAMES: u32 = 500;
 const CLOCKS_DIFFER_MS: i64 = 25 * 3_600_000;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum BudgetState {
+pub enum BudgetKeyState {
     /// It has no key: nothing that counts was granted, or it was lost.
     Absent,
     /// It has no key, and is of an unknown campaign, so it grants nothing; why.
@@ -30,7 +30,7 @@ pub enum BudgetState {
     Closed(String),
 }
 
-impl BudgetState {
+impl BudgetKeyState {
     fn to_text(&self) -> String {
         match self {
             Self::Absent | Self::Unknown(_) => "absent".to_owned(),
@@ -58,8 +58,8 @@ pub enum Held {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BudgetChange<'c> {
     /// What it has to be.
-    pub found: &'c BudgetState,
-    pub becomes: BudgetState,
+    pub found: &'c BudgetKeyState,
+    pub becomes: BudgetKeyState,
     pub span: SpanNow,
     pub held: Held,
 }
@@ -103,7 +103,7 @@ impl BudgetRestorer {
     ///
     /// # Errors
     /// Redis is unavailable.
-    pub async fn look(&mut self, budgets: &[BudgetId], now: Time) -> Result<Vec<BudgetState>, StoreError> {
+    pub async fn look(&mut self, budgets: &[BudgetId], now: Time) -> Result<Vec<BudgetKeyState>, StoreError> {
         let mut states = Vec::with_capacity(budgets.len());
         for some in budgets.chunks(MAX_KEYS) {
             let requests = some.iter().flat_map(|budget| {
@@ -117,12 +117,12 @@ impl BudgetRestorer {
             });
             let replies = ask_all(&mut self.cluster, requests.collect()).await?;
             states.extend(some.iter().zip(replies.chunks_exact(3)).map(|(budget, reply)| match reply {
-                [_, Value::BulkString(why), _] => BudgetState::Closed(String::from_utf8_lossy(why).into_owned()),
+                [_, Value::BulkString(why), _] => BudgetKeyState::Closed(String::from_utf8_lossy(why).into_owned()),
                 [Value::Int(0), _, Value::BulkString(unknown)] if budget.campaign.is_some() => {
-                    why_unknown(unknown, now).map_or(BudgetState::Absent, BudgetState::Unknown)
+                    why_unknown(unknown, now).map_or(BudgetKeyState::Absent, BudgetKeyState::Unknown)
                 }
-                [Value::Int(0), ..] => BudgetState::Absent,
-                _ => BudgetState::Open,
+                [Value::Int(0), ..] => BudgetKeyState::Absent,
+                _ => BudgetKeyState::Open,
             }));
         }
         Ok(states)
@@ -183,7 +183,7 @@ impl BudgetRestorer {
         budget: &BudgetId,
         change: &BudgetChange<'_>,
         now: Time,
-    ) -> Result<BudgetState, StoreError> {
+    ) -> Result<BudgetKeyState, StoreError> {
         let BudgetChange { found, becomes, span, held } = change;
         let shard = self.keyspace.budget_shard(budget);
         let epoch = if self.is_restored(budget) { self.mark.as_str() } else { self.keyspace.epoch() };
@@ -219,7 +219,7 @@ impl BudgetRestorer {
         })?;
         let text: String = redis::from_redis_value(reply).unwrap_or_default();
         // The script does not know whether a campaign is unknown.
-        Ok(if text == found.to_text() { (*found).clone() } else { BudgetState::of_text(&text) })
+        Ok(if text == found.to_text() { (*found).clone() } else { BudgetKeyState::of_text(&text) })
     }
 
     /// The names of all campaigns that have a number.

@@ -100,7 +100,6 @@ impl Committed {
         self.in_flight = InFlight { progress: job.progress.clone(), records: job.records.len(), stamps };
     }
 
-    /// It is committed.
     pub(super) fn committed(&mut self) {
         let InFlight { progress, stamps, .. } = std::mem::take(&mut self.in_flight);
         self.next.extend(progress.into_iter().map(|done| (done.partition, done.next_offset)));

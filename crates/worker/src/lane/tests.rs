@@ -107,7 +107,6 @@ struct World {
     wheel: Option<Wheel>,
     /// What may have been read before.
     read_before: Option<i64>,
-    /// When the intents expire.
     expires_at: Option<&'static str>,
     ledger: Arc<RwLock<unavailable::Ledger>>,
     /// What the policy says of caps.
@@ -611,7 +610,6 @@ fn run_by(clock: impl Clock, store: impl Store, world: World) -> (Result<(), Lan
     (end, Rc::into_inner(world).unwrap().into_inner())
 }
 
-/// Takes each turn that is asked for.
 async fn take_turns(turns: AskedTurns) {
     loop {
         let count = turns.count();

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use weir_core::limit::route::{Route, delivery_signals::DeliverySignals, pace::Controller};
 
-use super::times::Times;
+use super::times::DeliveryTimes;
 
 /// What is learnt of one route, sample by sample.
 #[derive(Debug, Clone)]
 pub(super) struct Learnt {
     pub(super) controller: Controller,
     pub(super) signals: DeliverySignals,
-    pub(super) times: Times,
+    pub(super) times: DeliveryTimes,
 }
 
 /// What a route's task has learnt up to its last sample.
@@ -31,7 +31,7 @@ impl Learnt {
             None => Self {
                 controller: Controller::new(route.ahead_ms, reserved_permille),
                 signals: DeliverySignals::default(),
-                times: Times::new(times),
+                times: DeliveryTimes::new(times),
             },
         }
     }

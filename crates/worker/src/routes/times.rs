@@ -7,7 +7,7 @@ const ENOUGH: u64 = 20;
 
 /// Sums of reports, as [`weir_core::limit::route::routes::RouteState::times`] has them.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Times {
+pub(super) struct DeliveryTimes {
     /// At the last look.
     noted: (u64, u64),
     /// The sums that other instances know.
@@ -17,7 +17,7 @@ pub(super) struct Times {
     mean_us: u64,
 }
 
-impl Times {
+impl DeliveryTimes {
     /// Nothing is known of what was reported before.
     pub(super) fn new(noted: (u64, u64)) -> Self {
         Self { noted, passed_on: noted, ..Self::default() }
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn times_are_passed_on_until_they_are_known_and_counted_once_here() {
-        let mut times = Times::new((5, 1_000));
+        let mut times = DeliveryTimes::new((5, 1_000));
         assert_eq!((times.look((5, 1_000)), times.mean_ms()), ((0, 0), None), "what was before is not known");
         assert_eq!((times.look((9, 1_400)), times.mean_ms()), ((4, 400), None), "4 say nothing");
         assert_eq!((times.look((25, 3_000)), times.mean_ms()), ((20, 2_000), Some(100)), "nobody has answered");

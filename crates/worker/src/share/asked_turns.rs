@@ -87,7 +87,6 @@ mod tests {
 
     use super::*;
 
-    /// Whether something is done by now.
     fn is_done(work: impl Future<Output = ()>) -> bool {
         let work = std::pin::pin!(work);
         work.poll(&mut Context::from_waker(Waker::noop())).is_ready()

@@ -195,7 +195,6 @@ impl Sink<Batch, ()> for FakeSink {
 struct TestFeed {
     waits: Option<i64>,
     looks: usize,
-    /// Whether it takes for ever.
     hangs: bool,
     /// Whether nothing can be taken.
     fails: bool,

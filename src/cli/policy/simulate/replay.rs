@@ -7,7 +7,7 @@ use weir_core::{
     batch::{decider::Undecided, record::Records as _},
     intent::Intent,
     ports::embedded::PastSend,
-    replay::{Judged, Outcome, ReplaySource, ReplayTally},
+    replay::{Judged, ReplayOutcome, ReplaySource, ReplayTally},
 };
 
 use super::{
@@ -35,7 +35,7 @@ struct Open {
     at: Time,
     segment: Option<usize>,
     /// One entry per policy; `None` while it is deferred.
-    outcomes: Vec<Option<Outcome>>,
+    outcomes: Vec<Option<ReplayOutcome>>,
 }
 
 impl Replay {
@@ -130,8 +130,8 @@ impl Replay {
     /// Counts an intent that had been deferred.
     fn close(&mut self, open: Open) {
         let Open { record, at, segment, outcomes } = open;
-        let outcomes: Vec<Outcome> =
-            outcomes.into_iter().map(|outcome| outcome.unwrap_or(Outcome::STILL_DEFERRED)).collect();
+        let outcomes: Vec<ReplayOutcome> =
+            outcomes.into_iter().map(|outcome| outcome.unwrap_or(ReplayOutcome::STILL_DEFERRED)).collect();
         let Some(first) = self.sides.first() else { return };
         let records = [record];
         let piece = Piece { records: &records, deferrals: &[] };
@@ -141,7 +141,7 @@ impl Replay {
         }
     }
 
-    fn add(&mut self, intent: &Intent<'_>, (at, segment): (Time, Option<usize>), outcomes: &[Outcome]) {
+    fn add(&mut self, intent: &Intent<'_>, (at, segment): (Time, Option<usize>), outcomes: &[ReplayOutcome]) {
         let segment = segment.map(|place| (place, self.segment_names[place].as_str()));
         self.tally.add(&Judged { intent, at, segment, outcomes });
     }

@@ -11,7 +11,7 @@ use weir_core::{
     deferral::{DeferReason, Deferral, wheel::Ring},
     policy::{Mode, Policy},
     ports::embedded::{EmbeddedStore, PastSend},
-    replay::{Outcome, PressurePeak, ReplayBudgets, ReplayPressure, ReplayRoutes},
+    replay::{PressurePeak, ReplayBudgets, ReplayOutcome, ReplayPressure, ReplayRoutes},
 };
 
 use super::{
@@ -62,11 +62,11 @@ pub(super) struct Outcomes {
     /// The number of the batch's first intent.
     first: u64,
     /// Those of the batch's intents; `None` for an intent that is deferred.
-    pub(super) fresh: Vec<Option<Outcome>>,
+    pub(super) fresh: Vec<Option<ReplayOutcome>>,
     /// The segment of each.
     pub(super) segments: Vec<Option<usize>>,
     /// Those of intents that were read before, by number.
-    pub(super) late: Vec<(u64, Outcome)>,
+    pub(super) late: Vec<(u64, ReplayOutcome)>,
 }
 
 impl Outcomes {
@@ -76,7 +76,7 @@ impl Outcomes {
         (place < self.fresh.len()).then_some(place)
     }
 
-    fn add(&mut self, number: u64, outcome: Outcome) {
+    fn add(&mut self, number: u64, outcome: ReplayOutcome) {
         match self.place(number) {
             Some(place) => self.fresh[place] = Some(outcome),
             None => self.late.push((number, outcome)),
@@ -261,7 +261,7 @@ impl Side {
                 if verdict.is_approved() {
                     self.routes.approve(&intent.class(), now);
                 }
-                outcomes.add(number(index), Outcome::of(&verdict, now, record.deferral.is_some()));
+                outcomes.add(number(index), ReplayOutcome::of(&verdict, now, record.deferral.is_some()));
             }
         }
     }

@@ -11,15 +11,15 @@ use weir_core::{
     intent::class::table_name,
     limit::budget::{Budget, BudgetId, ledger::Recount},
 };
-use weir_redis::rebuild::{BudgetState, UnknownCampaigns};
+use weir_redis::rebuild::{BudgetKeyState, UnknownCampaigns};
 
-use super::{Budgets, CLOCKS_DIFFER_MS};
+use super::{CLOCKS_DIFFER_MS, RebuildBudgets};
 use crate::cli::rebuild::{
     named_budgets::for_unknown,
     summary::{BudgetLine, BudgetOutcome},
 };
 
-impl Budgets {
+impl RebuildBudgets {
     /// The names of all campaigns that have a number, or are in the policy: where all is lost, those of old records have none.
     pub(super) async fn campaigns(&mut self) -> anyhow::Result<BTreeSet<Arc<str>>> {
         let mut names: BTreeSet<Arc<str>> = self.restorer.campaigns().await?.into_iter().collect();
@@ -41,7 +41,7 @@ impl Budgets {
         let states = self.restorer.look(&ids, now).await?;
         for (id, state) in ids.into_iter().zip(states) {
             // What is not there and was not spent is as good as new.
-            let is_new = state == BudgetState::Absent && !self.too_short.contains(&id.name) && !found.contains(&id);
+            let is_new = state == BudgetKeyState::Absent && !self.too_short.contains(&id.name) && !found.contains(&id);
             if !is_new {
                 self.open.insert(id, state);
             }

@@ -56,7 +56,6 @@ pub struct Node {
     pub value: Value,
 }
 
-/// What documents are made of.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
     Null,

@@ -226,7 +226,7 @@ proptest! {
     #[test]
     fn a_send_is_allowed_from_the_moment_that_is_said_and_not_a_millisecond_before(case in a_case()) {
         let history = case.history();
-        let moment = Moment { history: &history, zone: &case.zone, now: case.now };
+        let moment = UserMoment { history: &history, zone: &case.zone, now: case.now };
         let caps = Caps::Limited(case.caps.clone());
         let standing = moment.standing(&caps);
         case.agrees(&case.caps, standing.next)?;
@@ -292,7 +292,7 @@ fn a_user_who_was_never_sent_anything_may_be_at_once_unless_a_cap_is_0() {
         action: Action::Suppress,
     };
     let history = NamedHistory::default();
-    let moment = Moment { history: &history, zone: &Zone::utc(), now: Time::default() };
+    let moment = UserMoment { history: &history, zone: &Zone::utc(), now: Time::default() };
     for (caps, next) in [(vec![], Next::Now), (vec![cap(1)], Next::Now), (vec![cap(1), cap(0)], Next::Never)] {
         let caps = Caps::Limited(caps);
         let standing = moment.standing(&caps);

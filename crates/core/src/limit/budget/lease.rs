@@ -47,7 +47,7 @@ pub use claim::{
     Ticket, Want,
 };
 pub use funded::{Funded, Lender, Unspent};
-use held::{Grant, Terms};
+use held::{Grant, LeaseTerms};
 use judge::Line;
 use length::KEPT;
 pub use length::LONGEST_LEASE;
@@ -56,7 +56,7 @@ use outbox::{Asker, Outboxes};
 pub(crate) use owed::LATE_MS;
 pub use owed::Owed;
 use table::Table;
-use turns::Call;
+use turns::TurnInFlight;
 
 use crate::limit::budget::{BudgetId, ledger::GiveBack};
 
@@ -67,7 +67,7 @@ pub struct Leases {
     most_budgets: usize,
     table: Table,
     tickets: BTreeMap<Ticket, Pending>,
-    calls: HashMap<CallNumber, Call>,
+    calls: HashMap<CallNumber, TurnInFlight>,
     outboxes: Outboxes,
     claims: u64,
     places: u64,
@@ -327,7 +327,7 @@ impl Leases {
 
     /// Tokens go back to the ledger, by then at the latest.
     fn give_back(&mut self, key: &Key, grant: &Grant, by: Moment) {
-        let Terms { ends, bucket, count_id, .. } = grant.terms;
+        let LeaseTerms { ends, bucket, count_id, .. } = grant.terms;
         // What is still on lease goes at once: now, then.
         let is_on_lease = by < ends;
         let given = GiveBack { span: key.span, bucket, count_id, tokens: grant.tokens, is_on_lease };

@@ -94,7 +94,7 @@ pub enum SpanNow {
 
 /// What an approved record took from budgets.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Spent {
+pub struct RecordSpend {
     /// When it was decided.
     pub at: Time,
     /// What it took from each.

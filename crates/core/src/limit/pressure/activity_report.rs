@@ -70,7 +70,7 @@ impl ActivityReport {
             let reason = if error.is_data() { WrongType } else { NotJson };
             DeadLetter::new(reason, format!("the report: {error}"))
         })?;
-        let Some(UserIds(users)) = user_ids else {
+        let Some(ReportedUsers(users)) = user_ids else {
             return Err(DeadLetter::new(MissingField, "user_ids is required and absent: a list of user ids"));
         };
         let at = match at {
@@ -151,48 +151,48 @@ fn ahead(what: &str, at: Time, now: Time) -> DeadLetter {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ReportBody {
-    user_ids: Option<UserIds>,
+    user_ids: Option<ReportedUsers>,
     at: Option<At>,
 }
 
 /// Hashes instead of ids: a report takes no more memory than so many users.
-struct UserIds(Vec<ActivityHash>);
+struct ReportedUsers(Vec<ActivityHash>);
 
-struct UserId(ActivityHash);
+struct ReportedUser(ActivityHash);
 
 /// `None`: no time.
 struct At(Option<Time>);
 
-impl<'de> Deserialize<'de> for UserIds {
+impl<'de> Deserialize<'de> for ReportedUsers {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Ids;
         impl<'de> Visitor<'de> for Ids {
-            type Value = UserIds;
+            type Value = ReportedUsers;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 write!(f, "user_ids, a list of at most {MAX_USERS} user ids")
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut ids: A) -> Result<UserIds, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut ids: A) -> Result<ReportedUsers, A::Error> {
                 let mut users = Vec::new();
-                while let Some(UserId(user)) = ids.next_element()? {
+                while let Some(ReportedUser(user)) = ids.next_element()? {
                     if users.len() == MAX_USERS {
                         return Err(de::Error::custom(format!("user_ids has more than {MAX_USERS} user ids")));
                     }
                     users.push(user);
                 }
-                Ok(UserIds(users))
+                Ok(ReportedUsers(users))
             }
         }
         deserializer.deserialize_seq(Ids)
     }
 }
 
-impl<'de> Deserialize<'de> for UserId {
+impl<'de> Deserialize<'de> for ReportedUser {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Id;
         impl Visitor<'_> for Id {
-            type Value = UserId;
+            type Value = ReportedUser;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 write!(
@@ -202,15 +202,15 @@ impl<'de> Deserialize<'de> for UserId {
                 )
             }
 
-            fn visit_str<E: de::Error>(self, id: &str) -> Result<UserId, E> {
+            fn visit_str<E: de::Error>(self, id: &str) -> Result<ReportedUser, E> {
                 if !(1..=MAX_ID_BYTES).contains(&id.len()) {
                     return Err(E::invalid_length(id.len(), &self));
                 }
-                Ok(UserId(UserHash::of(id).into()))
+                Ok(ReportedUser(UserHash::of(id).into()))
             }
 
-            fn visit_u64<E: de::Error>(self, id: u64) -> Result<UserId, E> {
-                Ok(UserId(UserHash::of(&id.to_string()).into()))
+            fn visit_u64<E: de::Error>(self, id: u64) -> Result<ReportedUser, E> {
+                Ok(ReportedUser(UserHash::of(&id.to_string()).into()))
             }
         }
         deserializer.deserialize_any(Id)

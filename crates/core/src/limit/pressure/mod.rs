@@ -59,7 +59,6 @@ pub struct PressureRule {
 }
 
 impl PressureRule {
-    /// The window in milliseconds.
     #[must_use]
     pub fn window_ms(&self) -> i64 {
         i64::from(self.window_minutes) * 60_000

@@ -151,7 +151,6 @@ pub struct Controller {
     at: Option<f64>,
     /// The lag when it was last known, less what was delivered since, as far as that can be assumed.
     lag: Option<f64>,
-    /// Since when it is not known.
     unknown_since: Option<f64>,
 }
 

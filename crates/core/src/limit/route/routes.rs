@@ -170,7 +170,6 @@ impl RouteState {
         self.pool(pool).take(most, passed)
     }
 
-    /// How many may be taken.
     #[must_use]
     pub fn left(&self, pool: Pool, passed: Duration) -> u64 {
         let pool = self.pool(pool);

@@ -60,7 +60,6 @@ impl UnitPool {
         self.held.fetch_sub(units, Ordering::AcqRel);
     }
 
-    /// How many are left to be taken.
     #[must_use]
     pub fn left(&self) -> u64 {
         self.left.load(Ordering::Acquire)

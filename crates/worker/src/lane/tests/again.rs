@@ -160,7 +160,6 @@ fn a_replay_of_a_budget_that_cannot_be_asked_is_approved_and_holds_up_no_other()
     assert_eq!(approved(&world), others);
 }
 
-/// A store that is away.
 struct Away(Arc<AtomicUsize>);
 
 impl Store for Away {

@@ -38,7 +38,6 @@ pub(super) fn ledger() -> EmbeddedLedger {
     EmbeddedLedger::new("only", || SystemClock.now().plus(60_000))
 }
 
-/// The intents of a channel.
 pub(super) fn of_channel(name: &str) -> Selection {
     Selection { filter: Filter { channels: Some([name.to_owned()].into()), categories: None }, campaigns: None }
 }

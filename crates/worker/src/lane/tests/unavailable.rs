@@ -35,7 +35,6 @@ pub(super) struct Ledger {
     admitted: BTreeMap<u64, Time>,
     /// Each look finds the shard back, but it answers nothing.
     seems_back: bool,
-    /// The shard is away until then at least.
     away_until: Option<CancellationToken>,
     asked: usize,
 }

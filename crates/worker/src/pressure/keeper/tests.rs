@@ -39,7 +39,6 @@ async fn turns_come_once_a_second_at_any_rate_and_a_last_one_at_the_end() {
     assert_eq!((last.member_for_ms, last.users()), (0, 1));
 }
 
-/// Whether a turn that was asked for is taken by now.
 async fn is_taken(turn: &AskedTurn) -> bool {
     tokio::select! { biased; () = turn.taken() => true, () = std::future::ready(()) => false }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{held::Terms, moment::Moment};
+use super::{held::LeaseTerms, moment::Moment};
 use crate::limit::{
     budget::{
         BudgetId, SpanNow,
@@ -24,13 +24,14 @@ pub struct CallNumber(pub(super) u64);
 pub struct LeaseNumber {
     pub(super) span: SpanNow,
     pub(super) limit: u64,
-    pub(super) terms: Terms,
+    pub(super) terms: LeaseTerms,
 }
 
 impl LeaseNumber {
     /// Of tokens that are charged to a place of an account, without a lease.
     pub(crate) fn of_place(used: &BudgetUse, place: i64) -> Self {
-        let terms = Terms { since: Moment::START, ends: Moment::NEVER, bucket: place, count_id: CountId::default() };
+        let terms =
+            LeaseTerms { since: Moment::START, ends: Moment::NEVER, bucket: place, count_id: CountId::default() };
         Self { span: used.span, limit: used.limit, terms }
     }
 
@@ -128,7 +129,6 @@ pub enum Claimed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refused;
 
-/// A turn to be made at the ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DueTurn {
     /// To answer it by.
@@ -168,7 +168,7 @@ pub struct BudgetState {
 
 /// How a budget answers to what is more than the tokens that are held of it. While it is open, the ledger is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mode {
+pub(super) enum BudgetMode {
     Open,
     Spent { used: u64, free_at: Moment },
     Unavailable,

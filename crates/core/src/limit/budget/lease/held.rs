@@ -12,7 +12,7 @@ const NO_COUNT: CountId = CountId(i64::MIN);
 
 /// When tokens may be spent, and where they are given back to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Terms {
+pub(super) struct LeaseTerms {
     pub(super) since: Moment,
     /// Until when: no longer at this moment.
     pub(super) ends: Moment,
@@ -20,7 +20,7 @@ pub(super) struct Terms {
     pub(super) count_id: CountId,
 }
 
-impl Terms {
+impl LeaseTerms {
     /// The stricter of both. Tokens of a later bucket that are given back to an earlier one count for longer than they must. Those of
     /// two counts cannot be told apart, and go back to neither.
     fn stricter(self, other: Self) -> Self {
@@ -40,7 +40,7 @@ impl Terms {
 /// Tokens with the same terms.
 #[derive(Debug, Clone)]
 pub(super) struct Grant {
-    pub(super) terms: Terms,
+    pub(super) terms: LeaseTerms,
     /// The unspent ones; above 0.
     pub(super) tokens: u64,
     /// How many the ledger granted; 0 where these came back from a claim.
@@ -56,18 +56,18 @@ impl Grant {
 
 /// All grants of a budget that have unspent tokens; the one that ends first is the first.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Held {
+pub(super) struct HeldTokens {
     grants: Vec<Grant>,
 }
 
-pub(super) struct Taken {
+pub(super) struct TakenTokens {
     /// The strictest of their terms: by these they may come back. `None` where there were none.
-    pub(super) terms: Option<Terms>,
+    pub(super) terms: Option<LeaseTerms>,
     /// How many grants of the ledger this used up.
     pub(super) used_up: u32,
 }
 
-impl Held {
+impl HeldTokens {
     /// How many a claim that was judged then may spend.
     pub(super) fn usable(&self, judged_at: Moment) -> u64 {
         self.grants.iter().filter(|grant| grant.terms.allow(judged_at)).map(|grant| grant.tokens).sum()
@@ -116,8 +116,8 @@ impl Held {
     }
 
     /// Takes tokens to spend them in a claim that was judged then, those that end first before others. There must be as many.
-    pub(super) fn take(&mut self, tokens: u64, judged_at: Moment) -> Taken {
-        let mut taken = Taken { terms: None, used_up: 0 };
+    pub(super) fn take(&mut self, tokens: u64, judged_at: Moment) -> TakenTokens {
+        let mut taken = TakenTokens { terms: None, used_up: 0 };
         let mut missing = tokens;
         for grant in self.grants.iter_mut().filter(|grant| grant.terms.allow(judged_at)) {
             if missing == 0 {
@@ -127,7 +127,7 @@ impl Held {
             missing -= some;
             grant.tokens -= some;
             taken.used_up += u32::from(grant.tokens == 0 && grant.granted > 0);
-            taken.terms = Some(taken.terms.map_or(grant.terms, |terms: Terms| terms.stricter(grant.terms)));
+            taken.terms = Some(taken.terms.map_or(grant.terms, |terms: LeaseTerms| terms.stricter(grant.terms)));
         }
         assert_eq!(missing, 0, "a claim takes only tokens that are held");
         self.grants.retain(|grant| grant.tokens > 0);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{
-    claim::{Claim, Mode, Outcome, Spent, Want},
+    claim::{BudgetMode, Claim, Outcome, Spent, Want},
     moment::Moment,
 };
 
@@ -12,7 +12,7 @@ use super::{
 pub(super) struct Line {
     /// The budget's place among all that are known.
     pub(super) slot: u32,
-    pub(super) mode: Mode,
+    pub(super) mode: BudgetMode,
     pub(super) limit: u64,
     /// As in [`BudgetUse`](super::BudgetUse).
     pub(super) unavailable_after: Option<Duration>,
@@ -45,18 +45,18 @@ impl Line {
             return Some(Refusal::Denied { free_at: Moment::NEVER });
         }
         match self.mode {
-            Mode::Open => None,
-            Mode::Spent { .. } | Mode::Unavailable if self.taken + cost <= self.available => None,
-            Mode::Spent { free_at, .. } => Some(Refusal::Denied { free_at }),
-            Mode::Unavailable => Some(Refusal::Unavailable),
+            BudgetMode::Open => None,
+            BudgetMode::Spent { .. } | BudgetMode::Unavailable if self.taken + cost <= self.available => None,
+            BudgetMode::Spent { free_at, .. } => Some(Refusal::Denied { free_at }),
+            BudgetMode::Unavailable => Some(Refusal::Unavailable),
         }
     }
 
     /// How it is spent, if it denied an intent.
     pub(super) fn spent(&self) -> Option<Spent> {
         let (used, free_at) = match self.mode {
-            Mode::Spent { used, free_at } => (used, free_at),
-            Mode::Open | Mode::Unavailable => (self.used, Moment::NEVER),
+            BudgetMode::Spent { used, free_at } => (used, free_at),
+            BudgetMode::Open | BudgetMode::Unavailable => (self.used, Moment::NEVER),
         };
         self.has_denied.then(|| Spent { used, free_at: free_at.passed() })
     }
@@ -95,7 +95,7 @@ fn grants_all(claim: &Claim, lines: &mut [Line]) -> bool {
         }
     }
     let is_refused = |line: &Line, sum: &Sum| {
-        u64::from(sum.largest) > line.limit || (line.mode != Mode::Open && sum.tokens > line.available)
+        u64::from(sum.largest) > line.limit || (line.mode != BudgetMode::Open && sum.tokens > line.available)
     };
     if lines.iter().zip(&of_lines).any(|(line, sum)| is_refused(line, sum)) {
         return false;
@@ -141,7 +141,11 @@ mod tests {
 
     fn line() -> impl Strategy<Value = Line> {
         let free_at = Moment::of(Duration::from_secs(9));
-        let mode = prop_oneof![Just(Mode::Open), Just(Mode::Spent { used: 7, free_at }), Just(Mode::Unavailable)];
+        let mode = prop_oneof![
+            Just(BudgetMode::Open),
+            Just(BudgetMode::Spent { used: 7, free_at }),
+            Just(BudgetMode::Unavailable)
+        ];
         (mode, 3_u64..9, 0_u64..60).prop_map(|(mode, limit, available)| Line {
             slot: 0,
             mode,

@@ -34,33 +34,31 @@ pub(super) fn pause(refusals: u8) -> Duration {
     LONGEST_PAUSE.min(FIRST_PAUSE * 2_u32.pow(u32::from(refusals)))
 }
 
-/// Tokens that go back.
 #[derive(Debug, Clone)]
-struct Back {
+struct TokensBack {
     given: GiveBack,
     /// When their lease ends.
     ends: Moment,
 }
 
-impl Back {
+impl TokensBack {
     /// As a turn has them that is made now: since they were put here, their lease may have ended.
     fn at(&self, now: Moment) -> GiveBack {
         GiveBack { is_on_lease: self.given.is_on_lease && now < self.ends, ..self.given }
     }
 }
 
-/// A turn as it is made.
 #[derive(Debug, Clone)]
-pub(super) struct Sent {
+pub(super) struct SentTurn {
     pub(super) number: TurnNumber,
     pub(super) turn: TakeTurn,
-    back: Vec<Back>,
+    back: Vec<TokensBack>,
     owed: Vec<Owed>,
     /// When it was made first; `None`: it is not repeated.
     pub(super) first_at: Option<Moment>,
 }
 
-impl Sent {
+impl SentTurn {
     pub(super) fn new(number: TurnNumber, turn: TakeTurn) -> Self {
         Self { number, turn, back: Vec::new(), owed: Vec::new(), first_at: None }
     }
@@ -98,12 +96,12 @@ pub(super) struct Outbox {
     /// Others who want to make one.
     queue: Vec<u32>,
     /// Its own turn, to be made again.
-    unanswered: Option<Sent>,
+    unanswered: Option<SentTurn>,
     refusals: u8,
     /// No turn of its own before.
     pause_until: Moment,
     /// What goes back: what was granted in the same bucket of the same count, and is on lease or not, at once.
-    back: Vec<Back>,
+    back: Vec<TokensBack>,
     /// Until when that may wait for the turn of another.
     back_by: Moment,
     owed: Vec<Owed>,
@@ -116,7 +114,7 @@ impl Outbox {
         let of = |given: &GiveBack| (given.span, given.bucket, given.count_id, given.is_on_lease);
         match self.back.iter_mut().find(|other| of(&other.given) == of(&given)) {
             Some(same) => (same.given.tokens, same.ends) = (same.given.tokens + given.tokens, same.ends.min(ends)),
-            None => self.back.push(Back { given, ends }),
+            None => self.back.push(TokensBack { given, ends }),
         }
     }
 
@@ -126,7 +124,7 @@ impl Outbox {
     }
 
     /// What goes with a new turn: what comes back, and what replays owe in its period under its limit.
-    pub(super) fn load(&mut self, sent: &mut Sent) {
+    pub(super) fn load(&mut self, sent: &mut SentTurn) {
         sent.back = self.back.drain(..self.back.len().min(MOST_BACK)).collect();
         let of_turn = (sent.turn.span, sent.turn.limit);
         let all = std::mem::take(&mut self.owed);
@@ -162,7 +160,7 @@ impl Outbox {
     }
 
     /// Its turn has no answer; it is made again.
-    pub(super) fn refused(&mut self, sent: Sent, now: Moment) {
+    pub(super) fn refused(&mut self, sent: SentTurn, now: Moment) {
         self.asker = Some(Asker::Outbox);
         self.unanswered = Some(sent);
         self.pause_until = now.plus(pause(self.refusals));
@@ -170,7 +168,7 @@ impl Outbox {
     }
 
     /// The turn of its own that is to be made now; a new one has this number.
-    fn ask(&mut self, number: TurnNumber, now: Moment) -> Option<Sent> {
+    fn ask(&mut self, number: TurnNumber, now: Moment) -> Option<SentTurn> {
         if self.wake_at() > now {
             return None;
         }
@@ -186,7 +184,7 @@ impl Outbox {
         let (need, want, unit, least, lease_ms) = (0, 0, 1, 1, 1);
         let (back, owed) = (Vec::new(), Vec::new());
         let turn = TakeTurn { span, limit, need, want, unit, least, lease_ms, back, owed };
-        let mut sent = Sent::new(number, turn);
+        let mut sent = SentTurn::new(number, turn);
         self.load(&mut sent);
         Some(sent)
     }
@@ -255,7 +253,7 @@ impl Outboxes {
     }
 
     /// The turn that it makes then; a new one has this number.
-    pub(super) fn ask(&mut self, budget: &BudgetId, number: TurnNumber, now: Moment) -> Option<Sent> {
+    pub(super) fn ask(&mut self, budget: &BudgetId, number: TurnNumber, now: Moment) -> Option<SentTurn> {
         self.change(budget, |outbox| outbox.ask(number, now))
     }
 

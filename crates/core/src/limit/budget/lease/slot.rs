@@ -7,12 +7,12 @@ use std::{sync::Arc, time::Duration};
 
 pub(super) use self::answers::TurnAnswer;
 use super::{
-    claim::{BudgetState, CallNumber, Key, Mode},
-    held::{Grant, Held, Terms},
+    claim::{BudgetMode, BudgetState, CallNumber, Key},
+    held::{Grant, HeldTokens, LeaseTerms},
     judge::Line,
     length::{KEPT, LeaseLength},
     moment::{CountedSince, Moment},
-    outbox::Sent,
+    outbox::SentTurn,
     spending::Spending,
     waiter::Waiter,
 };
@@ -29,28 +29,28 @@ const SMALL: u64 = 2_000;
 
 /// The ledger had less than was needed.
 #[derive(Debug, Clone, Copy)]
-struct Closed {
+struct Shortage {
     free_at: Moment,
     /// When the ledger is asked again, `free_at` at the latest: earlier where leases of others may give tokens back.
     until: Moment,
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Slot {
+pub(super) struct BudgetSlot {
     pub(super) key: Arc<Key>,
     pub(super) best_effort: bool,
-    pub(super) held: Held,
+    pub(super) held: HeldTokens,
     /// In the order of their places.
     pub(super) waiting: Vec<Waiter>,
     /// The call in flight.
     pub(super) call: Option<CallNumber>,
     /// The last one, where it has no answer: it is repeated before there is another.
-    pub(super) unanswered: Option<Box<Sent>>,
+    pub(super) unanswered: Option<Box<SentTurn>>,
     /// How many tokens a refill asks for while few are spent.
     pub(super) batch: u64,
     spending: Spending,
     pub(super) lease: LeaseLength,
-    closed: Option<Closed>,
+    closed: Option<Shortage>,
     /// What the ledger last reported as used.
     pub(super) used: Option<u64>,
     /// Since when its tokens are counted, as the ledger answered last.
@@ -58,7 +58,6 @@ pub(super) struct Slot {
     /// Since when the ledger has refused; `NEVER`: it does not.
     pub(super) refused_since: Moment,
     refusals: u8,
-    /// Not to be asked before.
     pause_until: Moment,
     /// Not to be asked ahead of need before.
     ahead_from: Moment,
@@ -86,7 +85,7 @@ fn first_refill(limit: u64) -> u64 {
     unit(limit, false).min(SMALL)
 }
 
-impl Slot {
+impl BudgetSlot {
     pub(super) fn new(key: Arc<Key>, best_effort: bool) -> Self {
         Self {
             batch: first_refill(key.limit),
@@ -94,7 +93,7 @@ impl Slot {
             lease: LeaseLength::new(key.span),
             key,
             best_effort,
-            held: Held::default(),
+            held: HeldTokens::default(),
             waiting: Vec::new(),
             call: None,
             unanswered: None,
@@ -126,16 +125,21 @@ impl Slot {
     }
 
     /// How it answers to a ticket (`settled`: what it has already answered) what is more than it holds.
-    pub(super) fn mode(&self, settled: Option<Mode>, unavailable_after: Option<Duration>, now: Moment) -> Mode {
+    pub(super) fn mode(
+        &self,
+        settled: Option<BudgetMode>,
+        unavailable_after: Option<Duration>,
+        now: Moment,
+    ) -> BudgetMode {
         if let Some(mode) = settled {
             return mode;
         }
         if let Some(closed) = self.closed(now) {
-            return Mode::Spent { used: self.used.unwrap_or(0), free_at: closed.free_at };
+            return BudgetMode::Spent { used: self.used.unwrap_or(0), free_at: closed.free_at };
         }
         match unavailable_after {
-            Some(after) if self.unavailable_at(after) <= now => Mode::Unavailable,
-            Some(_) | None => Mode::Open,
+            Some(after) if self.unavailable_at(after) <= now => BudgetMode::Unavailable,
+            Some(_) | None => BudgetMode::Open,
         }
     }
 
@@ -144,7 +148,7 @@ impl Slot {
         self.refused_since.plus(after)
     }
 
-    fn closed(&self, now: Moment) -> Option<Closed> {
+    fn closed(&self, now: Moment) -> Option<Shortage> {
         self.closed.filter(|closed| now < closed.until)
     }
 
@@ -165,7 +169,7 @@ impl Slot {
 
     /// The tokens that a claim may take which was judged then, of a ticket with this place (`None`: it has not waited), and what
     /// it was answered before. Its own reservation is kept from later tickets, and theirs from it.
-    pub(super) fn available(&self, place: Option<u64>, judged_at: Moment, now: Moment) -> (u64, Option<Mode>) {
+    pub(super) fn available(&self, place: Option<u64>, judged_at: Moment, now: Moment) -> (u64, Option<BudgetMode>) {
         let (mut earlier, mut others, mut own) = (0, 0, None);
         for waiter in &self.waiting {
             if Some(waiter.place) == place {
@@ -195,7 +199,7 @@ impl Slot {
         self.waiting.iter().filter_map(move |waiter| {
             let got = waiter.need.min(left);
             left -= got;
-            let is_open = self.mode(waiter.settled(now), waiter.unavailable_after, now) == Mode::Open;
+            let is_open = self.mode(waiter.settled(now), waiter.unavailable_after, now) == BudgetMode::Open;
             let waits = got < waiter.need && is_open;
             waits.then_some(waiter.place)
         })
@@ -221,14 +225,14 @@ impl Slot {
     }
 
     /// The turn to make now, if any; a new one has this number.
-    pub(super) fn ask(&mut self, number: TurnNumber, now: Moment) -> Option<Sent> {
+    pub(super) fn ask(&mut self, number: TurnNumber, now: Moment) -> Option<SentTurn> {
         if self.call.is_some() || self.key.limit == 0 || now < self.asks_from() {
             return None;
         }
         if let Some(unanswered) = self.unanswered.take() {
             return Some(*unanswered);
         }
-        Some(Sent::new(number, self.refill(now)?))
+        Some(SentTurn::new(number, self.refill(now)?))
     }
 
     fn refill(&mut self, now: Moment) -> Option<TakeTurn> {
@@ -260,7 +264,6 @@ impl Slot {
         })
     }
 
-    /// From when on the ledger may be asked.
     fn asks_from(&self) -> Moment {
         self.pause_until.max(self.closed.map_or(Moment::START, |closed| closed.until))
     }
@@ -288,7 +291,7 @@ impl Slot {
         at.min(self.over_at()).min(self.leaves_at())
     }
 
-    pub(super) fn spend(&mut self, tokens: u64, judged_at: Moment) -> Option<Terms> {
+    pub(super) fn spend(&mut self, tokens: u64, judged_at: Moment) -> Option<LeaseTerms> {
         let taken = self.held.take(tokens, judged_at);
         // Spent in the first half of its lease: one half as long would have done.
         let is_early = taken.terms.is_some_and(|terms| judged_at.plus(self.lease.get() / 2) < terms.ends);
@@ -327,7 +330,7 @@ impl Slot {
 
     /// Reserves what a ticket with this place needs, in the order of arrival.
     pub(super) fn reserve(&mut self, place: u64, line: &Line, now: Moment) {
-        let answer = (line.mode != Mode::Open).then(|| (line.mode, now.plus(KEPT)));
+        let answer = (line.mode != BudgetMode::Open).then(|| (line.mode, now.plus(KEPT)));
         let index = self.waiting.partition_point(|other| other.place < place);
         if let Some(waiter) = self.waiting.get_mut(index).filter(|waiter| waiter.place == place) {
             (waiter.need, waiter.smallest) = (line.taken, line.smallest);

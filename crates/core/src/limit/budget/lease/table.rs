@@ -8,7 +8,7 @@ use std::{
 
 use foldhash::fast::RandomState;
 
-use super::{claim::Key, moment::Moment, slot::Slot};
+use super::{claim::Key, moment::Moment, slot::BudgetSlot};
 use crate::limit::budget::BudgetId;
 
 const KNOWN: &str = "only the numbers of known budgets are kept";
@@ -18,7 +18,7 @@ pub(super) struct Table {
     numbers: HashMap<Arc<Key>, u32, RandomState>,
     /// The hash of a budget, whatever its limit and period -> the one of these that follows the others: all of them are superseded.
     newest: HashMap<u64, u32, RandomState>,
-    slots: Vec<Option<Slot>>,
+    slots: Vec<Option<BudgetSlot>>,
     free: Vec<u32>,
     /// By the last claim.
     by_claim: BTreeSet<(u64, u32)>,
@@ -39,7 +39,7 @@ impl Table {
     /// Adds a budget that is not known; its number. What is held of it by another limit or period goes back soon.
     pub(super) fn add(&mut self, key: Key, best_effort: bool) -> u32 {
         let key = Arc::new(key);
-        let slot = Some(Slot::new(Arc::clone(&key), best_effort));
+        let slot = Some(BudgetSlot::new(Arc::clone(&key), best_effort));
         let number = if let Some(number) = self.free.pop() {
             self.slots[number as usize] = slot;
             number
@@ -66,12 +66,12 @@ impl Table {
         self.newest.hasher().hash_one(budget)
     }
 
-    pub(super) fn get(&self, number: u32) -> &Slot {
+    pub(super) fn get(&self, number: u32) -> &BudgetSlot {
         self.slots[number as usize].as_ref().expect(KNOWN)
     }
 
     /// To change it: it is looked at when something is next due.
-    pub(super) fn change(&mut self, number: u32) -> &mut Slot {
+    pub(super) fn change(&mut self, number: u32) -> &mut BudgetSlot {
         let slot = self.slots[number as usize].as_mut().expect(KNOWN);
         if !slot.is_dirty {
             slot.is_dirty = true;
@@ -138,7 +138,7 @@ impl Table {
         self.by_claim.iter().map(|(_, number)| *number).find(|number| self.get(*number).waiting.is_empty())
     }
 
-    pub(super) fn remove(&mut self, number: u32) -> Slot {
+    pub(super) fn remove(&mut self, number: u32) -> BudgetSlot {
         let slot = self.slots[number as usize].take().expect(KNOWN);
         self.numbers.remove(&slot.key);
         let hash = self.hash_of(&slot.key.id);
@@ -151,7 +151,7 @@ impl Table {
         slot
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Slot> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &BudgetSlot> {
         self.slots.iter().flatten()
     }
 

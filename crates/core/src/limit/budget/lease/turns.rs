@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use super::{
     CallNumber, Due, DueTurn, Leases, Owed, Refused,
     moment::{Moment, milliseconds},
-    outbox::{Asker, Outbox, Sent},
+    outbox::{Asker, Outbox, SentTurn},
     slot::TurnAnswer,
 };
 use crate::limit::{
@@ -16,11 +16,10 @@ use crate::limit::{
     share::TurnNumber,
 };
 
-/// A turn in flight.
 #[derive(Debug, Clone)]
-pub(super) struct Call {
+pub(super) struct TurnInFlight {
     budget: BudgetId,
-    sent: Sent,
+    sent: SentTurn,
     pub(super) asker: Asker,
 }
 
@@ -85,11 +84,11 @@ impl Leases {
     }
 
     /// Notes that a turn is in flight.
-    fn made(&mut self, budget: BudgetId, mut sent: Sent, asker: Asker, now: Moment) -> DueTurn {
+    fn made(&mut self, budget: BudgetId, mut sent: SentTurn, asker: Asker, now: Moment) -> DueTurn {
         let (turn, number) = (sent.made(now), sent.number);
         // Where it is repeated, the call before has its answer.
         let call = CallNumber(number.number);
-        self.calls.insert(call, Call { budget: budget.clone(), sent, asker });
+        self.calls.insert(call, TurnInFlight { budget: budget.clone(), sent, asker });
         DueTurn { call, budget, number, turn }
     }
 
@@ -107,7 +106,7 @@ impl Leases {
         sent_at: Duration,
         passed: Duration,
     ) {
-        let Some(Call { budget, mut sent, asker }) = self.calls.remove(&call) else { return };
+        let Some(TurnInFlight { budget, mut sent, asker }) = self.calls.remove(&call) else { return };
         let (now, asked_at) = (Moment::of(passed), Moment::of(sent_at));
         let is_repeated = sent.first_at.is_some();
         let first_at = *sent.first_at.get_or_insert(asked_at);
@@ -139,7 +138,7 @@ impl Leases {
     /// to nothing, and later ones are of this run, or of the next one where this one is not later than theirs. Whether what it gives back was
     /// taken is not known, so that counts as spent.
     pub fn overtaken(&mut self, call: CallNumber, run: i64) {
-        let Some(Call { budget, sent, asker }) = self.calls.remove(&call) else { return };
+        let Some(TurnInFlight { budget, sent, asker }) = self.calls.remove(&call) else { return };
         self.run = run.max(self.run + 1);
         self.heard(&budget);
         self.owe(sent.into_owed());
@@ -158,7 +157,7 @@ impl Leases {
     }
 
     /// A turn has no answer: it is repeated. Those that wait for it are not answered either.
-    fn refused(&mut self, (budget, asker): (&BudgetId, Asker), sent: Sent, now: Moment) {
+    fn refused(&mut self, (budget, asker): (&BudgetId, Asker), sent: SentTurn, now: Moment) {
         match asker {
             Asker::Slot(number) => self.table.change(number).refused(Some(sent), now),
             Asker::Outbox => self.outboxes.change(budget, |outbox| outbox.refused(sent, now)),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{claim::Mode, moment::Moment};
+use super::{claim::BudgetMode, moment::Moment};
 
 /// A ticket that waits for this budget.
 #[derive(Debug, Clone)]
@@ -19,11 +19,11 @@ pub(super) struct Waiter {
     pub(super) is_asked: bool,
     /// The budget's answer to this ticket, once known, until when: the ledger could not grant all that it was asked for. Without
     /// it, a ticket would wait for as long as a little frees again and again.
-    pub(super) settled: Option<(Mode, Moment)>,
+    pub(super) settled: Option<(BudgetMode, Moment)>,
 }
 
 impl Waiter {
-    pub(super) fn settled(&self, now: Moment) -> Option<Mode> {
+    pub(super) fn settled(&self, now: Moment) -> Option<BudgetMode> {
         self.settled.and_then(|(mode, until)| (now < until).then_some(mode))
     }
 }

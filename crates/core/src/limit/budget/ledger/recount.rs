@@ -10,7 +10,7 @@ use super::{Account, Grain, account::is_kept};
 use crate::{
     basis::{time::Time, zone::Zone},
     history::decide::Scope,
-    limit::budget::{Budget, BudgetId, SpanNow, Spent},
+    limit::budget::{Budget, BudgetId, RecordSpend, SpanNow},
 };
 
 /// The approvals of some budgets.
@@ -18,12 +18,12 @@ use crate::{
 pub struct Recount {
     zone: Zone,
     now: Time,
-    budgets: BTreeMap<Arc<str>, Counted>,
+    budgets: BTreeMap<Arc<str>, CountedBudget>,
     accounts: BTreeMap<BudgetId, Account>,
 }
 
 #[derive(Debug, Clone)]
-struct Counted {
+struct CountedBudget {
     budget: Budget,
     /// Its window when counting began.
     window: SpanNow,
@@ -35,7 +35,7 @@ impl Recount {
     pub fn new<'b>(budgets: impl IntoIterator<Item = &'b Budget>, zone: &Zone, now: Time) -> Self {
         let counted = |budget: &Budget| {
             let window = budget.span.at(zone, now);
-            (Arc::clone(&budget.name), Counted { budget: budget.clone(), window })
+            (Arc::clone(&budget.name), CountedBudget { budget: budget.clone(), window })
         };
         let budgets = budgets.into_iter().map(counted).collect();
         Self { zone: zone.clone(), now, budgets, accounts: BTreeMap::new() }
@@ -47,7 +47,7 @@ impl Recount {
         self.budgets.values().map(|counted| counted.window.start(self.now)).min()
     }
 
-    pub fn add(&mut self, spent: &Spent) {
+    pub fn add(&mut self, spent: &RecordSpend) {
         let names = spent.budgets.iter().filter_map(|name| self.budgets.get_key_value(name.as_str()));
         for (name, counted) in names {
             let campaign = match (counted.budget.scope, &spent.campaign) {
@@ -64,7 +64,7 @@ impl Recount {
     }
 
     /// The place of an approval; `None` where it no longer counts.
-    fn place(&self, counted: &Counted, at: Time) -> Option<i64> {
+    fn place(&self, counted: &CountedBudget, at: Time) -> Option<i64> {
         let span = match counted.window {
             SpanNow::Period { start, .. } if at < start => return None,
             // The next one has begun meanwhile.
@@ -122,9 +122,9 @@ mod tests {
         Time::from_rfc3339(text).unwrap()
     }
 
-    fn spent(at: Time, cost: u8, campaign: Option<&str>, budgets: &[&str]) -> Spent {
+    fn spent(at: Time, cost: u8, campaign: Option<&str>, budgets: &[&str]) -> RecordSpend {
         let budgets = budgets.iter().map(|name| (*name).to_owned()).collect();
-        Spent { at, cost, campaign: campaign.map(str::to_owned), budgets }
+        RecordSpend { at, cost, campaign: campaign.map(str::to_owned), budgets }
     }
 
     fn id(name: &str, campaign: Option<&str>) -> BudgetId {

@@ -29,7 +29,6 @@ fn rolling() -> TakeTurn {
     turn(SpanNow::Rolling { window_ms: WINDOW_MS })
 }
 
-/// A turn that wants nothing.
 fn nothing(span: SpanNow) -> TakeTurn {
     TakeTurn { want: 0, ..turn(span) }
 }

@@ -92,9 +92,7 @@ fn minutes_out_of_the_window_have_no_effect() {
 enum Step {
     /// A user was active so many minutes ago.
     Note(u64, i64),
-    /// Time passes.
     Pass(i64),
-    /// The clock jumps.
     Jump(i64),
     Sweep,
 }

@@ -26,7 +26,7 @@ const READS_OWN: char = '*';
 /// Who became active, as instances told it, and the places that they hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Book {
-    log: BTreeMap<EntryId, Entry>,
+    log: BTreeMap<EntryId, LogEntry>,
     /// The id of the last entry, also where that was removed.
     last: EntryId,
     /// When the log is forgotten, in milliseconds since 1970.
@@ -44,7 +44,7 @@ struct EntryId(i64, u64);
 
 /// What one instance told, of one minute.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Entry {
+struct LogEntry {
     instance: String,
     active: ActiveIn,
 }
@@ -147,7 +147,7 @@ impl Book {
         let (mut entries, mut bytes) = (self.log.range(from..).peekable(), 0);
         while !read.more && entries.peek().is_some() {
             let mut at_once = 0;
-            for (id, Entry { instance: teller, active }) in entries.by_ref().take(ENTRIES_AT_ONCE) {
+            for (id, LogEntry { instance: teller, active }) in entries.by_ref().take(ENTRIES_AT_ONCE) {
                 (at_once, bytes) = (at_once + 1, bytes + active.users.len() * size_of::<ActivityHash>() + ENTRY_BYTES);
                 read.last = Some(*id);
                 if with_own || teller != turning.instance {
@@ -168,7 +168,7 @@ impl Book {
                 self.members_end = turning.keep_until();
             }
             self.last = if now > self.last.0 { EntryId(now, 0) } else { self.last.next() };
-            self.log.insert(self.last, Entry { instance: turning.instance.to_owned(), active });
+            self.log.insert(self.last, LogEntry { instance: turning.instance.to_owned(), active });
             self.log = self.log.split_off(&EntryId(turning.begin(), 0));
             self.log_ends = turning.keep_until();
             appended = Some(self.last);

@@ -10,7 +10,6 @@ use super::*;
 use crate::limit::share::{Reference, TurnNumber};
 use instance::{Instances, MAX, WINDOW_MINUTES};
 
-/// What happens.
 #[derive(Debug, Clone)]
 enum Step {
     /// So many users come to an instance, from this one on: some of them again.

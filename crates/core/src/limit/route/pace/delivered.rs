@@ -26,7 +26,6 @@ pub struct PartitionLag {
     pub undelivered: u64,
 }
 
-/// What a look finds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeliveryLook<P> {
     /// The lag that a route's pace goes by.
@@ -38,7 +37,6 @@ pub struct DeliveryLook<P> {
 /// A partition that the group has not passed for a while though others go on, or that has not caught up since.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Behind<P> {
-    /// Which one.
     pub partition: P,
     /// Its records that are not delivered.
     pub undelivered: u64,

@@ -47,7 +47,6 @@ pub(super) struct Drain {
     /// Until when it has risen; `None`: it has not begun.
     risen_at: Option<f64>,
     busy: bool,
-    /// Since when it is busy.
     busy_since: Option<f64>,
     stopped: bool,
     /// Looks that found that more was committed, since it began, resumed or went back.

@@ -32,7 +32,6 @@ pub(super) struct World<'r> {
     pub(super) restarts: Option<(f64, bool)>,
 }
 
-/// What a look finds.
 struct RouteLook<'p> {
     /// Intents that have left the queue, and those that wait in it.
     left: f64,
@@ -72,7 +71,6 @@ impl Oldest {
     }
 }
 
-/// One second.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Second {
     pub(super) at: f64,

@@ -27,7 +27,7 @@ pub struct RouteBook {
     /// What is registered of its service; `None`: it has none.
     pub service: Option<Registry>,
     members: MemberRecords<Approving>,
-    bucket: Option<Bucket>,
+    bucket: Option<PermitBucket>,
     rates: Rates,
     /// When it expires, in milliseconds since 1970.
     ends: i64,
@@ -52,13 +52,13 @@ struct Rates {
 
 /// At most one second's permits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Bucket {
+struct PermitBucket {
     parts: u64,
     /// As of then, in milliseconds since 1970.
     at: i64,
 }
 
-struct Others {
+struct OtherMembers {
     held: u64,
     recent: u64,
     least_slow: u64,
@@ -83,7 +83,7 @@ impl Reference<RoutePermits> for RouteBook {
         self.ends = now_ms + KEEP_MS;
         self.members.drop_ended(now_ms);
         let is_same = order == TurnOrder::Same;
-        let others = Others::of(self.members.others(instance).map(|(_, member)| member), turn.slow_parts());
+        let others = OtherMembers::of(self.members.others(instance).map(|(_, member)| member), turn.slow_parts());
 
         let live = self.service.as_ref().map_or_else(Live::default, |service| service.look(now));
         if let Some(service) = &mut self.service
@@ -106,7 +106,7 @@ impl Reference<RoutePermits> for RouteBook {
 
         let rates = self.rates.turn(turn, now_ms);
         match parts {
-            Some(parts) if !is_same => self.bucket = Some(Bucket { parts: parts - granted * PARTS, at: now_ms }),
+            Some(parts) if !is_same => self.bucket = Some(PermitBucket { parts: parts - granted * PARTS, at: now_ms }),
             Some(_) => {}
             None => self.bucket = None,
         }
@@ -129,7 +129,7 @@ impl Reference<RoutePermits> for RouteBook {
 impl RouteBook {
     /// What is in the bucket now, with what is returned.
     fn fill(&self, rate: u64, unused: u64, now_ms: i64) -> u64 {
-        let Bucket { parts, at } = self.bucket.unwrap_or(Bucket { parts: 0, at: now_ms });
+        let PermitBucket { parts, at } = self.bucket.unwrap_or(PermitBucket { parts: 0, at: now_ms });
         let passed = u64::try_from(now_ms - at).unwrap_or(0);
         let filled = parts.saturating_add(rate.saturating_mul(passed)).saturating_add(unused.saturating_mul(PARTS));
         filled.min(rate.saturating_mul(PARTS))
@@ -155,7 +155,7 @@ impl Rates {
     }
 }
 
-impl Others {
+impl OtherMembers {
     fn of<'m>(members: impl Iterator<Item = &'m Member<Approving>>, own_slow: u64) -> Self {
         let mut others = Self { held: 0, recent: 0, least_slow: own_slow, is_one_without: false };
         for Member { held, wanted, more: Approving { recent, slow }, .. } in members {

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use super::{
     super::{
-        claim::Mode,
-        held::{Grant, Terms},
+        claim::BudgetMode,
+        held::{Grant, LeaseTerms},
         length::KEPT,
         moment::{CountedSince, Moment, milliseconds},
-        outbox::{Sent, pause},
+        outbox::{SentTurn, pause},
     },
-    Closed, Slot,
+    BudgetSlot, Shortage,
 };
 use crate::limit::budget::ledger::TakeAnswer;
 
@@ -18,7 +18,6 @@ use crate::limit::budget::ledger::TakeAnswer;
 /// instance that stood still may have given tokens back.
 const ASK_AGAIN: Duration = Duration::from_secs(60);
 
-/// What the ledger has answered to a turn.
 pub(in crate::limit::budget::lease) struct TurnAnswer<'a> {
     pub(in crate::limit::budget::lease) answer: &'a TakeAnswer,
     /// When it was asked, for the last time.
@@ -27,16 +26,16 @@ pub(in crate::limit::budget::lease) struct TurnAnswer<'a> {
     pub(in crate::limit::budget::lease) has_back: bool,
 }
 
-impl Slot {
+impl BudgetSlot {
     /// Adds what the ledger has granted.
-    pub(in crate::limit::budget::lease) fn answered(&mut self, sent: &Sent, heard: &TurnAnswer<'_>, now: Moment) {
+    pub(in crate::limit::budget::lease) fn answered(&mut self, sent: &SentTurn, heard: &TurnAnswer<'_>, now: Moment) {
         let (turn, &TurnAnswer { answer, asked_at, has_back }) = (&sent.turn, heard);
         self.call = None;
         self.heard();
         self.used = Some(answer.used);
         self.counted_since = CountedSince::of(asked_at, answer.counted_for_ms);
         let ends = sent.first_at.unwrap_or(asked_at).plus(milliseconds(turn.lease_ms));
-        let terms = Terms { since: now, ends, bucket: answer.bucket, count_id: answer.count_id };
+        let terms = LeaseTerms { since: now, ends, bucket: answer.bucket, count_id: answer.count_id };
         self.held.add(Grant { terms, tokens: answer.granted, granted: answer.granted });
         if answer.granted < turn.want {
             self.batch = answer.granted.clamp(1, self.batch.max(1));
@@ -68,8 +67,8 @@ impl Slot {
         let leases_over = now.plus(lease + lease / 4);
         let until = free_at.min(now.plus(ASK_AGAIN));
         let until = if answer.leased > 0 { until.min(leases_over) } else { until };
-        self.closed = Some(Closed { free_at, until });
-        let mode = Mode::Spent { used: answer.used, free_at };
+        self.closed = Some(Shortage { free_at, until });
+        let mode = BudgetMode::Spent { used: answer.used, free_at };
         let mut left = self.held.usable(now);
         for waiter in &mut self.waiting {
             let got = waiter.need.min(left);
@@ -113,7 +112,7 @@ impl Slot {
     }
 
     /// Notes that the ledger did not answer; what it was asked is repeated.
-    pub(in crate::limit::budget::lease) fn refused(&mut self, unanswered: Option<Sent>, now: Moment) {
+    pub(in crate::limit::budget::lease) fn refused(&mut self, unanswered: Option<SentTurn>, now: Moment) {
         self.unanswered = unanswered.map(Box::new);
         self.refused_since = self.refused_since.min(now);
         self.pause_until = now.plus(pause(self.refusals));

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use super::{
     super::{held::Grant, length::KEPT, moment::Moment},
-    Slot, first_refill,
+    BudgetSlot, first_refill,
 };
 
 /// A budget of which nothing is held is forgotten when it was not claimed for this long.
 const FORGET: Duration = Duration::from_secs(60);
 
-impl Slot {
+impl BudgetSlot {
     /// Whether intents come: the last one within a lease, and lately.
     pub(super) fn is_in_use(&self, now: Moment) -> bool {
         !self.is_superseded && now < self.claimed_at.plus(self.lease.get().min(KEPT))

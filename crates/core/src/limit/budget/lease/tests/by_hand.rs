@@ -609,6 +609,6 @@ fn a_live_budget_takes_half_a_kilobyte_of_memory() {
     let grants = 2 * size_of::<Grant>();
     let found = 2 * (size_of::<std::sync::Arc<Key>>() + size_of::<u32>() + 1) + 2 * 16 * 3 / 2;
     let newest = 2 * (size_of::<(u64, u32)>() + 1);
-    let bytes = size_of::<Option<slot::Slot>>() + size_of::<Key>() + 16 + grants + found + newest;
+    let bytes = size_of::<Option<slot::BudgetSlot>>() + size_of::<Key>() + 16 + grants + found + newest;
     assert!(bytes <= 512, "{bytes} bytes");
 }

@@ -114,7 +114,6 @@ struct Lane {
     /// Budgets (a set of bits) and cost of each intent.
     intents: Vec<(u8, u8)>,
     is_pending: bool,
-    /// Whether a claim is on its way.
     is_claiming: bool,
     began_at: i64,
     claims: u32,
@@ -129,9 +128,7 @@ struct Instance {
     frozen_until: i64,
     tick_at: Option<i64>,
     in_flight: Vec<DueTurn>,
-    /// The turns that were answered.
     answered: HashSet<TurnNumber>,
-    /// When each turn was sent first.
     first_sent: HashMap<TurnNumber, i64>,
 }
 
