@@ -265,6 +265,13 @@ pub const CASES: &[Case] = &[
     case("36c", "pressure: the clock of one of two workers a minute ahead, then behind", pressure::clock_off)
         .times(2)
         .promises(Promise::Capped),
+    case(
+        "36d",
+        "pressure: a worker is frozen until the other has its places, and wakes while users come in",
+        pressure::member_frozen,
+    )
+    .times(2)
+    .promises(Promise::Capped),
     // Two lanes decide a user's intents, so their verdicts may be in another order than the model's.
     case("37a", "a route's lag is not known for a minute: an ACL hides the group's offsets", delivery::lag_unknown)
         .within_s(10)

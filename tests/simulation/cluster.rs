@@ -16,6 +16,7 @@ use super::{
     rules::MOST,
     sabotage::Sabotage,
     script::{self, Data, Item, Script, error},
+    services::{self, Forgotten},
     till::Till,
 };
 
@@ -73,8 +74,8 @@ pub struct Cluster {
     pub permits_lost: Vec<(Duration, u64)>,
     /// Failovers that lost names.
     pub names_lost: usize,
-    /// When a node lost what it had, or a replica took over with less.
-    pub losses: Vec<Duration>,
+    /// When nodes forgot what members of services hold.
+    pub members_forgotten: Vec<(Duration, Forgotten)>,
 }
 
 /// The slot of the names and the tables: that of the hash tag `{weir}`, the default prefix.
@@ -125,7 +126,7 @@ impl Cluster {
             heard: SharedHeard::default(),
             permits_lost: Vec::new(),
             names_lost: 0,
-            losses: Vec::new(),
+            members_forgotten: Vec::new(),
         }
     }
 
@@ -373,7 +374,6 @@ impl Cluster {
     /// The primary is lost, and its replica takes over with the writes that it has.
     pub fn fail_over(&mut self, group: usize, away: Duration) {
         let now = self.env.passed();
-        self.losses.push(now);
         self.bring_replica(group, now);
         let old = self.primary(group);
         let new = 2 * group + (1 - old % 2);
@@ -385,6 +385,7 @@ impl Cluster {
             self.till.fails_over(key, had, &self.groups[group].replica_data);
             lock(&self.heard).fails_over(had, kept);
             self.permits_lost.push((now, permits::forgotten(had, kept, self.env.time().wall_ms())));
+            self.members_forgotten.extend(services::forgotten(key, had, kept).map(|forgotten| (now, forgotten)));
             self.names_lost += usize::from(NAME_TABLES.contains(&key.as_slice()) && had != kept);
         }
         self.env
@@ -407,14 +408,17 @@ impl Cluster {
         node.down_until = now + away / 2;
         node.refuses = Some(("LOADING Redis is loading the dataset in memory", now + away));
         if keeps == Keeps::Nothing {
-            self.losses.push(now);
             let data = std::mem::take(&mut node.data);
             data.values().for_each(|item| self.ledger.wiped(item));
             let accounts = self.accounts_of(group);
             accounts.iter().for_each(|key| self.till.wiped(key));
-            for item in data.values() {
+            for (key, item) in &data {
                 lock(&self.heard).fails_over(Some(item), None);
                 self.permits_lost.push((now, permits::forgotten(Some(item), None, self.env.time().wall_ms())));
+                if services::is_of_members(key) {
+                    // The registry is gone with them.
+                    self.members_forgotten.push((now, Forgotten::All));
+                }
             }
             data.keys().for_each(|key| _ = self.expiries.remove(key));
             let group = &mut self.groups[group];

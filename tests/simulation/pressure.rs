@@ -31,7 +31,7 @@ const READ_WITHIN: Duration = Duration::from_secs(10);
 const TOLD_WITHIN: Duration = Duration::from_secs(60);
 /// A process that stood still for so long is no member any more, and may use places that others have.
 const MEMBER_FOR: Duration = Duration::from_secs(8);
-/// A clock that is off by more disagrees with others on the window.
+/// A clock that is off by no more has to agree with others on the window.
 const MOST_OFF_MS: i64 = 100;
 
 /// `[pressure]`, as the checker needs it.
@@ -87,6 +87,12 @@ fn minute(at: Duration) -> i64 {
     Minute::from(wall(at)).0
 }
 
+/// Whether a clock that is off shows another minute than one that is right, at some moment from one to another.
+fn shows_another_minute(off_ms: i64, first: Duration, last: Duration) -> bool {
+    let shown = |at: Duration| Minute::from(wall(at).plus(off_ms)).0;
+    if off_ms > 0 { shown(last) > minute(first) } else { shown(first) < minute(last) }
+}
+
 fn hash(ask: &Ask) -> ActivityHash {
     UserHash::of(&ask.user).into()
 }
@@ -96,15 +102,26 @@ impl Judge<'_> {
     pub fn pressure(&mut self, outs: &[&Out]) {
         let Some(load) = self.world.setting.load.filter(|_| self.world.setting.mode != Mode::Shadow) else { return };
         let heard = lock(&self.world.keyspace.heard);
-        if !load.pushes_only {
-            self.most_active(load, &heard);
-        }
+        self.most_active(load, &heard);
         self.all_told(load, outs, &heard);
     }
 
-    /// No more users are active at once than may be.
+    /// When the first intent came for each user that pressure does not apply to. It makes its user active without a place; a push behind it needs
+    /// none either.
+    fn others_came(&self, load: Load) -> BTreeMap<ActivityHash, Duration> {
+        let mut first = BTreeMap::new();
+        for intent in self.world.broker.borrow().intents.iter().flatten() {
+            if let Some(ask) = self.asks.get(&intent.first).filter(|ask| !load.applies_to(ask)) {
+                let came: &mut Duration = first.entry(hash(ask)).or_insert(intent.at);
+                *came = intent.at.min(*came);
+            }
+        }
+        first
+    }
+
+    /// No more users are active at once than may be, of those who took a place for it.
     fn most_active(&mut self, load: Load, heard: &Heard) {
-        let window = i64::from(load.window_minutes);
+        let (window, others_came) = (i64::from(load.window_minutes), self.others_came(load));
         let mut active: BTreeMap<i64, Vec<ActivityHash>> = BTreeMap::new();
         let mut before: Option<(ActivityHash, i64, bool)> = None;
         for ((user, at), told) in &heard.told {
@@ -112,7 +129,10 @@ impl Judge<'_> {
             let counts = match again {
                 // Who leaves the window meanwhile, and is told late to stay, comes on top.
                 Some((.., counts)) => counts && minute(told.at) == at.0,
-                None => !self.took_no_place(*user, told, heard),
+                None => {
+                    let may_need_none = others_came.get(user).is_some_and(|came| *came <= told.at);
+                    !may_need_none && !self.took_no_place(*user, told, heard)
+                }
             };
             before = Some((*user, at.0, counts));
             for minute in (at.0..at.0 + window).filter(|_| counts) {
@@ -130,8 +150,8 @@ impl Judge<'_> {
     }
 
     /// Whether a process may have been wrong, from one moment to another, about who is active, and others about whom it let in: its clock
-    /// was off, which makes another window, or a second process had its name, of which one does not read the other's users. What it
-    /// took for right then has left its window some time later.
+    /// showed another minute than the others', which makes another window, or a second process had its name, of which one does not read the
+    /// other's users. What it took for right then has left its window some time later.
     fn is_unsure(&self, process: u64, (from, upto): (Duration, Duration)) -> bool {
         let processes = self.world.all_processes.borrow();
         let Some(process) = processes.iter().find(|other| other.number == process) else { return false };
@@ -144,14 +164,14 @@ impl Judge<'_> {
         });
         let changes = self.world.clock_changes.borrow();
         let changes: Vec<_> = changes.iter().filter(|(of, ..)| *of == process.instance).collect();
-        let was_off = changes.iter().enumerate().any(|(place, (_, began_at, off_ms))| {
+        let was_wrong = changes.iter().enumerate().any(|(place, (_, began_at, off_ms))| {
             let until = changes.get(place + 1).map_or(Duration::MAX, |(_, next, _)| *next);
             // Users of a minute ahead stay until it has come; by a clock that is off by more, nothing is decided.
             let ahead = Duration::from_millis(off_ms.unsigned_abs().min(MAX_SKEW_MS.unsigned_abs()));
-            let matters = *began_at <= upto && until >= process.began_at && until.saturating_add(ahead) >= since;
-            off_ms.abs() > MOST_OFF_MS && matters
+            let (first, last) = ((*began_at).max(process.began_at).max(since.saturating_sub(ahead)), until.min(upto));
+            off_ms.abs() > MOST_OFF_MS && first <= last && shows_another_minute(*off_ms, first, last)
         });
-        has_twin || was_off
+        has_twin || was_wrong
     }
 
     /// Whether a user may have become active without a place that counts: by a replay, or in a process that stood still, or may be

@@ -11,7 +11,8 @@ use weir_oracle::{
 };
 
 use super::{
-    check::Judge, cluster::Cluster, env::Env, process::Process, run::World, sabotage::Sabotage, store, workload::BUSY,
+    check::Judge, cluster::Cluster, env::Env, process::Process, run::World, sabotage::Sabotage, script::Item, store,
+    workload::BUSY,
 };
 
 /// What is drawn here changes nothing else of a seed.
@@ -23,6 +24,25 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const SECOND: Duration = Duration::from_secs(1);
 /// What a node forgot is known again so long after that, and after the longest timeout.
 const KNOWN_AFTER: Duration = Duration::from_secs(10);
+
+/// What a node forgot of the members of a service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Forgotten {
+    /// It knows what it knew some time before.
+    Last,
+    /// All of it, and the registry: nobody gets more than it has until all leases of before have ended.
+    All,
+}
+
+/// Whether this key has the members of a service, as `lua/share.lua` knows them.
+pub fn is_of_members(key: &[u8]) -> bool {
+    key.ends_with(b":members")
+}
+
+/// What a node forgot that had one thing at a key and has another one.
+pub fn forgotten(key: &[u8], had: Option<&Item>, kept: Option<&Item>) -> Option<Forgotten> {
+    (is_of_members(key) && had != kept).then_some(Forgotten::Last)
+}
 
 /// The instances of the service, which are alike.
 #[derive(Debug, Clone, Copy)]
@@ -181,17 +201,20 @@ impl Judge<'_> {
         let service = self.world.service.borrow();
         let unknown_for = served.timeout() + KNOWN_AFTER;
         for (at, _) in &service.given {
-            // After a loss it is not known what was given before.
-            if cluster.losses.iter().any(|loss| (*loss..*loss + unknown_for).contains(at)) {
-                continue;
-            }
+            let has_just_forgotten = |what: &[Forgotten]| {
+                let lately = |since: Duration| (since..since + unknown_for).contains(at);
+                cluster.members_forgotten.iter().any(|(since, forgotten)| what.contains(forgotten) && lately(*since))
+            };
+            // Who held a share of the rate that nobody knows of does so no more when shares grow again. Admissions last longer.
+            let (knows_rate, knows_open) =
+                (!has_just_forgotten(&[Forgotten::Last]), !has_just_forgotten(&[Forgotten::Last, Forgotten::All]));
             let instances = service.registered.values().filter(|since| *since <= at).count() as u64;
             let Registration { capacity_per_s, concurrency, .. } = served.registration;
             let (per_s, most) = (instances * capacity_per_s, instances * concurrency);
             let before: Vec<_> = service.given.iter().filter(|(given, _)| given <= at).collect();
             let within = before.iter().filter(|(given, _)| *at < *given + SECOND).count() as u64;
             let open = before.iter().filter(|(_, end)| at < end).count() as u64;
-            if within > per_s || open > most {
+            if knows_rate && within > per_s || knows_open && open > most {
                 self.broken.push(format!(
                     "admissions: {within} of {per_s} within a second, and {open} of {most} at once, at {at:?}"
                 ));

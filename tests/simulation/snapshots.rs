@@ -10,6 +10,7 @@ use super::{
     env::lock,
     permits,
     script::Data,
+    services,
 };
 
 /// What a group's primary had at a moment.
@@ -47,7 +48,6 @@ impl Cluster {
         let now = self.env.passed();
         self.restart(group, Keeps::Data, away);
         self.env.note(|| format!("redis group {group} is back with an old snapshot"));
-        self.losses.push(now);
         self.returned += 1;
         // What has expired is not loaded.
         data.retain(|key, _| expiries.get(key).is_none_or(|at| *at > now));
@@ -58,6 +58,7 @@ impl Cluster {
             self.ledger.comes_back(now, had, kept);
             lock(&self.heard).fails_over(had, kept);
             self.permits_lost.push((now, permits::forgotten(had, kept, self.env.time().wall_ms())));
+            self.members_forgotten.extend(services::forgotten(key, had, kept).map(|forgotten| (now, forgotten)));
             match expiries.get(key) {
                 Some(at) => self.expiries.insert(key.clone(), *at),
                 None => self.expiries.remove(key),

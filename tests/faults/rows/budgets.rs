@@ -1,5 +1,6 @@
 //! Budgets while something breaks. Rows 35, 38, 41 and 42.
 
+mod kills;
 mod nodes;
 mod turns;
 
@@ -7,8 +8,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Result, ensure};
 
-use self::nodes::wait_spent;
 pub use self::{
+    kills::killed,
     nodes::{Whose, all_lost, clock_ahead, old_snapshot},
     turns::{replies_lost, unreplicated},
 };
@@ -59,7 +60,7 @@ fn spent(trial: &Trial) -> Result<BTreeMap<String, Vec<(i64, u64)>>> {
         let cost = intent["cost"].as_u64().unwrap_or(1);
         let names = approval(&decision.record)["budgets"].as_array().cloned().unwrap_or_default();
         for name in names.iter().filter_map(serde_json::Value::as_str) {
-            let is_each = ["share", "totals"].contains(&name);
+            let is_each = ["share", "totals", "kills"].contains(&name);
             let name = if is_each { format!("{name} of {}", intent["campaign"]) } else { name.to_owned() };
             spent.entry(name).or_default().push((decision.at_ms, cost));
         }
@@ -82,20 +83,22 @@ fn fullest(spent: &[(i64, u64)], window_ms: i64) -> u64 {
     most
 }
 
-/// What is known of the budget `prepaid`.
+/// What is approved of the budget `prepaid`, at the least and at the most.
 #[derive(Debug, Clone, Copy)]
 struct Prepaid {
+    least: u64,
     limit: u64,
-    /// Tokens of leases that kills may have left unused: of a total for ever.
-    lost: u64,
 }
 
 impl Prepaid {
-    const WHOLE: Self = Self { limit: PREPAID_LIMIT, lost: 0 };
+    /// It is spent, and nothing of it is lost.
+    const fn spent(limit: u64) -> Self {
+        Self { least: limit * 99 / 100, limit }
+    }
 }
 
 /// Checks that no budget was exceeded, and that all of them were spent.
-fn judged(mut trial: Trial, times: usize, Prepaid { limit, lost }: Prepaid) -> Result<Findings> {
+fn judged(mut trial: Trial, times: usize, Prepaid { least, limit }: Prepaid) -> Result<Findings> {
     trial.unload()?;
     trial.scene.wait_until_drained();
     let spent = spent(&trial)?;
@@ -103,8 +106,7 @@ fn judged(mut trial: Trial, times: usize, Prepaid { limit, lost }: Prepaid) -> R
     let prepaid = sum(&spent["prepaid"]);
     ensure!(rate <= RATE_LIMIT, "{rate} of {RATE_LIMIT} in a window");
     ensure!(rate * 100 >= RATE_LIMIT * 90, "{rate} of {RATE_LIMIT} in the fullest window: the budget was hardly spent");
-    ensure!(prepaid <= limit, "{prepaid} of {limit} in total");
-    ensure!(prepaid + lost >= limit * 99 / 100, "{prepaid} of {limit} in total, {lost} lost at most");
+    ensure!((least..=limit).contains(&prepaid), "{prepaid} of {limit} in total, {least} at least");
     let mut shares = 0;
     for (name, all) in spent.iter().filter(|(name, _)| name.starts_with("share")) {
         let share = sum(all);
@@ -118,41 +120,6 @@ fn judged(mut trial: Trial, times: usize, Prepaid { limit, lost }: Prepaid) -> R
 
 fn sum(spent: &[(i64, u64)]) -> u64 {
     spent.iter().map(|(_, cost)| cost).sum()
-}
-
-/// One worker, then four, then two, which are killed all the while.
-pub fn killed(ground: &mut Ground, order: &Order) -> Result<Findings> {
-    let mut trial = with_budgets(ground, order, "budget-killed")?;
-    trial.load_at(2_000, OFFERED)?;
-    let names = ["one", "two", "three", "four"];
-    let mut workers = vec![trial.start(names[0], &SHORT_SESSION)];
-    trial.ready(workers[0])?;
-    for time in 0..order.times {
-        let wanted = match time * 3 / order.times {
-            0 => 1,
-            1 => 4,
-            _ => 2,
-        };
-        while workers.len() < wanted {
-            workers.push(trial.start(names[workers.len()], &SHORT_SESSION));
-        }
-        for worker in workers.split_off(wanted) {
-            // One that does not listen for signals yet is ended by them.
-            trial.ready(worker)?;
-            trial.worker(worker).terminate();
-            trial.ends(worker, 0, &[])?;
-        }
-        let place = time % workers.len();
-        let length = trial.some_time(200, 3_000);
-        trial.live(workers[place], length)?;
-        trial.worker(workers[place]).kill();
-        workers[place] = trial.start(names[place], &SHORT_SESSION);
-    }
-    let mark = trial.over()?;
-    trial.back(&mark)?;
-    // A lease ends with its holder. Each kill may take half of what was left, so the ledger says what was spent or lost.
-    wait_spent(&trial, ground.cluster()?, PREPAID_LIMIT)?;
-    judged(trial, order.times, Prepaid { lost: PREPAID_LIMIT, ..Prepaid::WHOLE })
 }
 
 /// A worker that holds leases and has a transaction open is frozen for longer than those of the rolling budget last, and wakes beside its
@@ -172,7 +139,7 @@ pub fn frozen(ground: &mut Ground, order: &Order) -> Result<Findings> {
         let mark = trial.over()?;
         trial.back(&mark)?;
     }
-    judged(trial, order.times, Prepaid::WHOLE)
+    judged(trial, order.times, Prepaid::spent(PREPAID_LIMIT))
 }
 
 /// The node that counts the total is emptied when it is spent; `weir rebuild` counts it again.
@@ -188,5 +155,5 @@ pub fn wiped(ground: &mut Ground, order: &Order) -> Result<Findings> {
         trial.back(&mark)?;
     }
     trial.decided(6_000)?;
-    judged(trial, order.times, Prepaid::WHOLE)
+    judged(trial, order.times, Prepaid::spent(PREPAID_LIMIT))
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
 use testkit::{clock::MovedClock, worker::Worker};
 use weir_core::ports::Clock as _;
 use weir_worker::clock::SystemClock;
@@ -10,7 +11,10 @@ use weir_worker::clock::SystemClock;
 use super::{clocks, lost::table_node, plain};
 use crate::{
     ground::Ground,
-    support::{POLICY, http::metric},
+    support::{
+        POLICY,
+        http::{get, metric},
+    },
     trial::{Findings, Order, PARTITIONS, SHORT_SESSION, Trial},
 };
 
@@ -38,15 +42,16 @@ fn filled(trial: &mut Trial, worker: usize, percent: usize) -> Result<()> {
 /// An instance tells others once a second who became active; a turn takes a moment, and a decision is a moment older than its turn.
 const UNSYNCED_MS: i64 = 1_500;
 
-/// When workers were killed, in milliseconds since 1970, and which partitions they had.
+/// When workers were killed or frozen, in milliseconds since 1970, and which partitions they had.
 #[derive(Default)]
-struct Kills(Vec<(i64, Vec<i32>)>);
+struct Halts(Vec<(i64, Vec<i32>)>);
 
-impl Kills {
-    /// Whether a kill may have lost what was decided then in this partition.
+impl Halts {
+    /// Whether others may not have been told of what was decided then in this partition. What a frozen worker was deciding has a time in
+    /// here, too.
     fn are_lost(&self, partition: i32, at_ms: i64) -> bool {
         let lost =
-            |(kill, had): &(i64, Vec<i32>)| had.contains(&partition) && (kill - UNSYNCED_MS..=*kill).contains(&at_ms);
+            |(halt, had): &(i64, Vec<i32>)| had.contains(&partition) && (halt - UNSYNCED_MS..=*halt).contains(&at_ms);
         self.0.iter().any(lost)
     }
 }
@@ -68,15 +73,15 @@ impl Course {
         self.decisions.values().filter(|(_, approved)| !approved).count()
     }
 
-    /// How many times the user was turned away who had been approved before, unless a kill may have lost that.
-    fn turned_away(&self, kills: &Kills) -> usize {
+    /// How many times the user was turned away who had been approved before, unless others may not have been told of that.
+    fn turned_away(&self, halts: &Halts) -> usize {
         let (mut active_since, mut count) = (Vec::new(), 0);
         for (at_ms, approved) in self.decisions.values() {
             if *approved {
                 active_since.push(*at_ms);
                 continue;
             }
-            count += usize::from(active_since.iter().any(|before| !kills.are_lost(self.partition, *before)));
+            count += usize::from(active_since.iter().any(|before| !halts.are_lost(self.partition, *before)));
         }
         count
     }
@@ -101,9 +106,9 @@ fn courses(trial: &Trial) -> Result<Vec<Course>> {
     Ok(courses.into_values().collect())
 }
 
-/// Checks that no more users came in than may be active, but for those of whom a kill lost what was decided within the second before it,
-/// and that no active user was turned away, but for these.
-fn judged(mut trial: Trial, times: usize, worker: usize, kills: &Kills) -> Result<Findings> {
+/// Checks that no more users came in than may be active, but for those of whom a worker had not told others when it was killed or frozen, and
+/// that no active user was turned away, but for these.
+fn judged(mut trial: Trial, times: usize, worker: usize, halts: &Halts) -> Result<Findings> {
     filled(&mut trial, worker, 99)?;
     trial.decided(3_000)?;
     trial.unload()?;
@@ -111,16 +116,16 @@ fn judged(mut trial: Trial, times: usize, worker: usize, kills: &Kills) -> Resul
     let courses = courses(&trial)?;
     let came = || courses.iter().filter_map(|course| Some((course.partition, course.came_ms()?)));
     let count = came().count();
-    let lost = came().filter(|(partition, at_ms)| kills.are_lost(*partition, *at_ms)).count();
+    let lost = came().filter(|(partition, at_ms)| halts.are_lost(*partition, *at_ms)).count();
     ensure!(count <= MOST * 102 / 100 + lost, "{count} users of {MOST} came in, of whom {lost} may have been lost");
     ensure!(count >= MOST * 97 / 100, "{count} users of {MOST} came in");
     let denied: usize = courses.iter().map(Course::denials).sum();
     ensure!(denied > 1_000, "{denied} were kept out");
-    let away = |kills: &Kills| courses.iter().map(|course| course.turned_away(kills)).sum::<usize>();
-    ensure!(away(kills) == 0, "{} active users were turned away", away(kills));
-    trial.note(format!("{count} users of {MOST} came in; active users turned away: {}", away(&Kills::default())));
-    if !kills.0.is_empty() {
-        trial.note(format!("a kill may have lost {lost} users, and only these were turned away"));
+    let away = |halts: &Halts| courses.iter().map(|course| course.turned_away(halts)).sum::<usize>();
+    ensure!(away(halts) == 0, "{} active users were turned away", away(halts));
+    trial.note(format!("{count} users of {MOST} came in; active users turned away: {}", away(&Halts::default())));
+    if !halts.0.is_empty() {
+        trial.note(format!("others may not have been told of {lost} users, and only these were turned away"));
     }
     trial.finish(times)
 }
@@ -147,7 +152,13 @@ pub fn log_lost(ground: &mut Ground, order: &Order) -> Result<Findings> {
         let mark = trial.over()?;
         trial.back(&mark)?;
     }
-    judged(trial, order.times, workers[0], &Kills::default())
+    judged(trial, order.times, workers[0], &Halts::default())
+}
+
+/// The partitions that a worker has.
+fn partitions_of(trial: &mut Trial, worker: usize) -> Vec<i32> {
+    let has = |partition: &i32| metric(trial.worker(worker), "weir_lag_records", &format!("\"{partition}\"")).is_some();
+    (0..PARTITIONS).filter(has).collect()
 }
 
 /// One of two workers is killed while users come in; the other has the whole maximum then, and the successor reads who is active.
@@ -159,20 +170,57 @@ pub fn member_killed(ground: &mut Ground, order: &Order) -> Result<Findings> {
         trial.ready(worker)?;
     }
     trial.load(0)?;
-    let mut kills = Kills::default();
+    let mut halts = Halts::default();
     for time in 0..order.times {
         filled(&mut trial, stays, 90 * (time + 1) / order.times)?;
-        let had =
-            |partition: &i32| metric(trial.worker(dies), "weir_lag_records", &format!("\"{partition}\"")).is_some();
-        let had: Vec<i32> = (0..PARTITIONS).filter(had).collect();
+        let had = partitions_of(&mut trial, dies);
         trial.worker(dies).kill();
-        kills.0.push((now_ms(), had));
+        halts.0.push((now_ms(), had));
         let mark = trial.over()?;
         trial.back(&mark)?;
         dies = trial.start("dies", &SHORT_SESSION);
         trial.ready(dies)?;
     }
-    judged(trial, order.times, stays, &kills)
+    judged(trial, order.times, stays, &halts)
+}
+
+/// A session that outlasts the freeze.
+const LONG_SESSION: [(&str, &str); 2] = [("WEIR__KAFKA__PROPERTIES__SESSION_TIMEOUT_MS", "120000"), SHORT_SESSION[1]];
+
+/// How pressure stands for a worker.
+fn standing(worker: &Worker) -> Value {
+    serde_json::from_str(&get(worker, "/v1/pressure").1).unwrap_or_default()
+}
+
+/// One of two workers is frozen with places that the other has in the end, and wakes with intents that came meanwhile. The last time it keeps
+/// its partitions, and wakes when no place is left; before that, the other one has its partitions, too.
+pub fn member_frozen(ground: &mut Ground, order: &Order) -> Result<Findings> {
+    let mut trial = with_pressure(ground, order, "pressure-frozen")?;
+    let sessions = [("keeps", &LONG_SESSION), ("loses", &SHORT_SESSION)];
+    let workers = sessions.map(|(name, session)| trial.start(name, session));
+    for worker in workers {
+        trial.ready(worker)?;
+    }
+    trial.load(0)?;
+    let mut halts = Halts::default();
+    for time in 0..order.times {
+        let times_left = order.times - 1 - time;
+        let (frozen, other) = (workers[times_left % 2], workers[(times_left + 1) % 2]);
+        let percent = 50 * (time + 1) / order.times;
+        filled(&mut trial, other, percent)?;
+        trial.until_of(frozen, "it holds places", |worker| standing(worker)["held"].as_u64() > Some(0))?;
+        let had = partitions_of(&mut trial, frozen);
+        trial.worker(frozen).freeze();
+        halts.0.push((now_ms(), had));
+        trial.until_of(other, "the frozen one is no member any more", |worker| standing(worker)["members"] == 1)?;
+        // At the end by the places that the frozen one held.
+        filled(&mut trial, other, if times_left == 0 { 99 } else { percent + 10 })?;
+        trial.worker(frozen).thaw();
+        let mark = trial.over()?;
+        trial.back(&mark)?;
+        trial.ready(frozen)?;
+    }
+    judged(trial, order.times, workers[0], &halts)
 }
 
 /// The clock of one of two workers is a minute ahead, or behind.
@@ -191,5 +239,5 @@ pub fn clock_off(ground: &mut Ground, order: &Order) -> Result<Findings> {
         let mark = trial.over()?;
         trial.back(&mark)?;
     }
-    judged(trial, order.times, workers[0], &Kills::default())
+    judged(trial, order.times, workers[0], &Halts::default())
 }

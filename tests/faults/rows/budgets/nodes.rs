@@ -77,14 +77,19 @@ pub fn all_lost(ground: &mut Ground, order: &Order) -> Result<Findings> {
     trial.finish(1)
 }
 
-/// Sends of the campaign that the load does not have, each of a user of its own.
+/// Sends of a campaign that the load does not have.
 pub(super) fn of_autumn(numbers: Range<u64>) -> Vec<Sent> {
+    sends_of("autumn", numbers)
+}
+
+/// Sends of a campaign, each of a user of its own, whom the load does not have.
+pub(super) fn sends_of(campaign: &str, numbers: Range<u64>) -> Vec<Sent> {
     let sent = |number: u64| Sent {
-        id: format!("autumn-{number}"),
+        id: format!("{campaign}-{number}"),
         user: 10_000 + number,
         channel: None,
         category: None,
-        campaign: Some("autumn".to_owned()),
+        campaign: Some(campaign.to_owned()),
         cost: 1,
         not_before_ms: None,
     };
@@ -119,7 +124,7 @@ pub fn old_snapshot(ground: &mut Ground, order: &Order) -> Result<Findings> {
     for _ in 0..order.times {
         trial.unload()?;
         trial.scene.wait_until_drained();
-        let node = node_of(&cluster, "prepaid")?;
+        let node = node_of(&cluster, &id("prepaid"))?;
         let saved = cluster.cli(node, &["SAVE"])?;
         ensure!(saved.trim() == "OK", "SAVE: {saved}");
         // It is spent to a higher limit then.
@@ -141,7 +146,7 @@ pub fn old_snapshot(ground: &mut Ground, order: &Order) -> Result<Findings> {
         trial.back(&mark)?;
     }
     trial.decided(3_000)?;
-    judged(trial, order.times, Prepaid { limit, lost: 0 })
+    judged(trial, order.times, Prepaid::spent(limit))
 }
 
 /// Waits until nearly all of the total is granted.
@@ -151,18 +156,26 @@ pub(super) fn wait_spent(trial: &Trial, cluster: &RedisCluster, limit: u64) -> R
     })
 }
 
-/// What its node has granted of the total.
 fn granted(trial: &Trial, cluster: &RedisCluster) -> Result<u64> {
-    let node = cluster.node(node_of(cluster, "prepaid")?);
-    let keys: Vec<String> = node.query(&["KEYS", &format!("{}:*:b*:prepaid", trial.scene.name)])?;
-    let [key] = &keys[..] else { bail!("the keys of the budget are {keys:?}") };
+    granted_of(trial, cluster, &id("prepaid"))
+}
+
+/// What its node has granted of a total.
+pub(super) fn granted_of(trial: &Trial, cluster: &RedisCluster, budget: &BudgetId) -> Result<u64> {
+    let node = cluster.node(node_of(cluster, budget)?);
+    let keys: Vec<String> = node.query(&["KEYS", &format!("{}:*:b{}", trial.scene.name, budget.key_name())])?;
+    let [key] = &keys[..] else { bail!("the keys of {budget} are {keys:?}") };
     Ok(node.query::<Option<u64>>(&["HGET", key, "t"])?.unwrap_or(0))
 }
 
+/// A budget that is the same for all campaigns.
+fn id(name: &str) -> BudgetId {
+    BudgetId { name: name.into(), campaign: None }
+}
+
 /// The node that counts a budget.
-fn node_of(cluster: &RedisCluster, budget: &str) -> Result<usize> {
-    let id = BudgetId { name: budget.into(), campaign: None };
-    cluster.owner_of(slot_of_shard(id.shard(SHARDS), SHARDS))
+fn node_of(cluster: &RedisCluster, budget: &BudgetId) -> Result<usize> {
+    cluster.owner_of(slot_of_shard(budget.shard(SHARDS), SHARDS))
 }
 
 /// Whose clock is ahead.
@@ -189,9 +202,9 @@ pub fn clock_ahead(ground: &mut Ground, order: &Order, whose: Whose) -> Result<F
     let cluster = RedisCluster::start_by(&clocks, 1)?;
     let mut trial = on(ground, order, "budget-clock", cluster.nodes())?;
     // One more that the case does not outlast, on the same node.
-    let counts = node_of(&cluster, "rate")?;
+    let counts = node_of(&cluster, &id("rate"))?;
     let mut names = (0..1_000).map(|number| format!("long-{number}"));
-    let long = names.find(|name| node_of(&cluster, name).is_ok_and(|node| node == counts));
+    let long = names.find(|name| node_of(&cluster, &id(name)).is_ok_and(|node| node == counts));
     let long = long.context("no budget's name is on the node")?;
     let budget =
         format!("[[budgets]]\nname = {long:?}\nchannel = \"in-app\"\nlimit = {LONG_LIMIT}\nwindow = \"10m\"\n");
@@ -201,7 +214,7 @@ pub fn clock_ahead(ground: &mut Ground, order: &Order, whose: Whose) -> Result<F
     trial.ready(worker)?;
     for _ in 0..order.times {
         trial.decided(6_000)?;
-        let node = node_of(&cluster, "rate")?;
+        let node = node_of(&cluster, &id("rate"))?;
         let odd = match whose {
             Whose::Primary => node,
             Whose::Heir => cluster.replicas_of(node)?.first().copied().context("the node has no replica")?,
@@ -226,5 +239,5 @@ pub fn clock_ahead(ground: &mut Ground, order: &Order, whose: Whose) -> Result<F
     ensure!(most <= LONG_LIMIT, "{most} of {LONG_LIMIT} in ten minutes");
     ensure!(most * 100 >= LONG_LIMIT * 90, "{most} of {LONG_LIMIT} in ten minutes: the budget was hardly spent");
     trial.note(format!("the node grants nothing until its clock is right; in ten minutes {most} of {LONG_LIMIT}"));
-    judged(trial, order.times, Prepaid::WHOLE)
+    judged(trial, order.times, Prepaid::spent(PREPAID_LIMIT))
 }

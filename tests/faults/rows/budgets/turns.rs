@@ -8,7 +8,7 @@ use testkit::{
     redis::{RedisCluster, RedisServer},
 };
 
-use super::{BUDGETS, OFFERED, Prepaid, judged, nodes::of_autumn, spent, sum};
+use super::{BUDGETS, OFFERED, PREPAID_LIMIT, Prepaid, judged, nodes::of_autumn, spent, sum};
 use crate::{
     ground::Ground,
     rows::on,
@@ -73,5 +73,5 @@ pub fn replies_lost(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mark = trial.over()?;
     trial.back(&mark)?;
     trial.decided(3_000)?;
-    judged(trial, order.times, Prepaid::WHOLE)
+    judged(trial, order.times, Prepaid::spent(PREPAID_LIMIT))
 }

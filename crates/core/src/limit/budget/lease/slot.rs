@@ -24,8 +24,11 @@ use crate::limit::{
 /// Tokens are refilled in the last part of their lease, one of so many: a batch that comes when they end need not wait for the call.
 const LEASE_PARTS: u32 = 10;
 /// A refill that nobody needs yet has at most so many tokens, or what is spent in a second, whichever is more: an instance that is killed
-/// loses no more than that.
+/// loses what it holds.
 const SMALL: u64 = 2_000;
+/// Of a limit below 100,000 it has at most one of so many parts. At an even load an instance spends a hundredth of a rolling window's limit in a
+/// lease at most, and no refill grows beyond half as much again: so there it changes nothing.
+const PARTS: u64 = 50;
 
 /// The ledger had less than was needed.
 #[derive(Debug, Clone, Copy)]
@@ -83,6 +86,11 @@ struct Lack {
 /// wait.
 fn first_refill(limit: u64) -> u64 {
     unit(limit, false).min(SMALL)
+}
+
+/// The most that a refill asks for while few are spent.
+fn largest_refill(limit: u64) -> u64 {
+    (limit / PARTS).clamp(1, SMALL)
 }
 
 impl BudgetSlot {
@@ -299,7 +307,7 @@ impl BudgetSlot {
             self.lease.was_too_long();
         }
         for _ in 0..taken.used_up {
-            self.batch = (self.batch + (self.batch / 2).max(1)).min(self.key.limit.max(1)).min(SMALL);
+            self.batch = (self.batch + (self.batch / 2).max(1)).min(largest_refill(self.key.limit));
         }
         self.spending.add(tokens, judged_at);
         taken.terms

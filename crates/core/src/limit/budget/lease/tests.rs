@@ -4,6 +4,7 @@ mod books;
 mod by_hand;
 mod later;
 mod ledger;
+mod lost;
 mod quiet;
 mod world;
 
@@ -30,7 +31,21 @@ prop_compose! {
     fn faults()(
         lost_replies in 0_u64..30, refusals in 0_u64..30, dropped_tickets in 0_u64..30, put_backs in 0_u64..60,
         freezes in 0_u64..5, latency_ms in prop_oneof![1_u64..50, 50_u64..8_000],
-    ) -> Faults { Faults { lost_replies, refusals, dropped_tickets, put_backs, freezes, latency_ms } }
+    ) -> Faults { Faults { lost_replies, refusals, dropped_tickets, put_backs, freezes, kills: 0, latency_ms } }
+}
+
+prop_compose! {
+    /// Few intents at a time, so that most of what is held was asked for ahead of need.
+    fn light_load()(instances in 1_usize..4, lanes in 1_usize..3, batch in 1_u64..6, most_cost in 1_u64..4, pause_ms in 50_u64..3_000)
+        -> Load { Load { instances, lanes, batch, most_cost, pause_ms } }
+}
+
+/// The most that a killed process may lose of a window of a budget: what it spends in a second, or a small part of the limit; half as much
+/// again; as much once more, of leases that end; and what its batches wait for.
+fn may_lose(spec: Spec, load: Load, fullest_second: u64) -> u64 {
+    let unit = if spec.best_effort { 1 } else { (spec.limit / 1_000).max(1) };
+    let ahead = fullest_second.max((spec.limit / 50).clamp(1, 2_000)) + unit;
+    3 * (ahead + load.lanes as u64 * load.batch * load.most_cost)
 }
 
 fn check(world: &World) {
@@ -54,6 +69,33 @@ proptest! {
         world.run_until(30_000);
         world.end();
         check(&world);
+    }
+
+    /// The same where processes are killed all the while: what they lose is granted to nobody.
+    #[test]
+    fn no_window_exceeds_the_limit_where_instances_are_killed(
+        specs in prop::collection::vec(spec(), 1..4), load in load(), faults in faults(), kills in 1_u64..10, seed in any::<u64>(),
+    ) {
+        let mut world = World::new(&specs, load, Faults { kills, ..faults }, seed);
+        world.run_until(30_000);
+        world.end();
+        check(&world);
+    }
+
+    #[test]
+    fn a_kill_loses_about_what_is_spent_in_a_second_or_a_small_part_of_the_limit(
+        specs in prop::collection::vec(spec(), 1..3), load in light_load(), kills in 1_u64..5,
+        lost_replies in 0_u64..30, refusals in 0_u64..30, latency_ms in 1_u64..1_000, seed in any::<u64>(),
+    ) {
+        let faults = Faults { lost_replies, refusals, kills, latency_ms, ..Faults::NONE };
+        let mut world = World::new(&specs, load, faults, seed);
+        world.run_until(120_000);
+        world.end();
+        check(&world);
+        for lost in &world.lost {
+            let most = may_lose(specs[lost.budget], load, lost.fullest);
+            prop_assert!(lost.tokens <= most, "{lost:?}: {most} at most of {:?}", specs[lost.budget]);
+        }
     }
 
     /// While the ledger answers, a ticket claims a few times only, and waits for a few calls only.

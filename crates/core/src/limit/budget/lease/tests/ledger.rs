@@ -19,6 +19,8 @@ pub(super) struct TestLedger {
     turns: HashMap<(usize, TurnNumber), (u64, i64)>,
     /// The last turn of each holder at a budget.
     last: HashMap<(usize, BudgetId), TurnNumber>,
+    /// What a run of a holder was granted and has not given back.
+    taken: HashMap<(usize, i64), HashMap<(BudgetId, SpanNow), u64>>,
 }
 
 #[derive(Debug, Default)]
@@ -58,6 +60,12 @@ impl Account {
 }
 
 impl TestLedger {
+    /// What a run of a holder was granted of each window of a budget and has not given back.
+    pub(super) fn taken_by(&self, run: (usize, i64), budget: &BudgetId) -> Vec<(SpanNow, u64)> {
+        let of_run = self.taken.get(&run).into_iter().flatten();
+        of_run.filter(|((id, _), _)| id == budget).map(|((_, span), tokens)| (*span, *tokens)).collect()
+    }
+
     /// Takes a turn. One that is repeated gets what it had, and nothing else comes of it; none comes behind a later one.
     pub(super) fn turn(
         &mut self,
@@ -74,7 +82,10 @@ impl TestLedger {
         assert!(*last <= number, "{turn:?} is made behind another");
         *last = number;
         let is_new = !self.turns.contains_key(&(holder, number));
+        let taken = self.taken.entry((holder, number.run)).or_default();
         for given in turn.back.iter().filter(|_| is_new) {
+            let own = taken.get_mut(&(budget.clone(), given.span)).expect("this run was granted tokens of it");
+            *own = own.checked_sub(given.tokens).expect("no more comes back than was granted");
             let account = self.accounts.get_mut(&(budget.clone(), given.span)).expect("tokens of it were granted");
             if let Some(tokens) = account.buckets.get_mut(&given.bucket) {
                 *tokens = tokens.saturating_sub(given.tokens);
@@ -105,6 +116,7 @@ impl TestLedger {
         if is_new && granted > 0 {
             *account.buckets.entry(bucket).or_default() += granted;
             account.leases.push((holder, now + lease_ms, granted));
+            *taken.entry((budget.clone(), span)).or_default() += granted;
         }
         let leased = account.leases.iter().map(|(_, _, tokens)| tokens).sum();
         let free_in_ms = account.free_in(limit, least, width, now);

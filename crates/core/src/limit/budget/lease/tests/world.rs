@@ -41,12 +41,13 @@ pub(super) struct Faults {
     pub(super) dropped_tickets: u64,
     pub(super) put_backs: u64,
     pub(super) freezes: u64,
+    pub(super) kills: u64,
     pub(super) latency_ms: u64,
 }
 
 impl Faults {
     pub(super) const NONE: Self =
-        Self { lost_replies: 0, refusals: 0, dropped_tickets: 0, put_backs: 0, freezes: 0, latency_ms: 5 };
+        Self { lost_replies: 0, refusals: 0, dropped_tickets: 0, put_backs: 0, freezes: 0, kills: 0, latency_ms: 5 };
 }
 
 /// What the lanes ask for.
@@ -75,6 +76,11 @@ impl Random {
 
     fn percent(&mut self, percent: u64) -> bool {
         self.below(100) < percent
+    }
+
+    /// The same, where nothing is drawn for what never happens: so what else a seed draws stays the same.
+    fn percent_if_any(&mut self, percent: u64) -> bool {
+        percent > 0 && self.percent(percent)
     }
 }
 
@@ -121,6 +127,9 @@ struct Lane {
 
 #[derive(Debug)]
 struct Instance {
+    /// The number of its process, unlike that of any other; and the run of its turns.
+    life: usize,
+    run: i64,
     leases: Leases,
     lanes: Vec<Lane>,
     /// What its monotonic clock showed when the world began.
@@ -138,6 +147,16 @@ impl Instance {
     }
 }
 
+/// What a process lost of a window of a budget when it was killed.
+#[derive(Debug)]
+pub(super) struct LostByKill {
+    /// The budget's number.
+    pub(super) budget: usize,
+    pub(super) tokens: u64,
+    /// The most that the process had spent of it in a second.
+    pub(super) fullest: u64,
+}
+
 #[derive(Debug)]
 pub(super) struct World {
     pub(super) specs: Vec<Spec>,
@@ -149,6 +168,8 @@ pub(super) struct World {
     last_event: u64,
     last_ticket: u64,
     instances: Vec<Instance>,
+    lives: usize,
+    pub(super) lost: Vec<LostByKill>,
     ledger: TestLedger,
     pub(super) books: Books,
     /// No batch begins any more.
@@ -176,6 +197,8 @@ impl World {
             last_event: 0,
             last_ticket: 0,
             instances: Vec::new(),
+            lives: 0,
+            lost: Vec::new(),
             ledger: TestLedger::default(),
             books: Books::default(),
             is_ending: false,
@@ -184,30 +207,72 @@ impl World {
             calls: 0,
         };
         for index in 0..load.instances {
-            let lane = || Lane {
-                ticket: None,
-                intents: Vec::new(),
-                is_pending: false,
-                is_claiming: false,
-                began_at: 0,
-                claims: 0,
-            };
-            world.instances.push(Instance {
-                leases: Leases::new(10_000, 1),
-                lanes: (0..load.lanes).map(|_| lane()).collect(),
-                clock: Duration::from_millis(world.random.below(1_000_000)),
-                frozen_until: 0,
-                tick_at: None,
-                in_flight: Vec::new(),
-                answered: HashSet::new(),
-                first_sent: HashMap::new(),
-            });
-            for lane in 0..load.lanes {
-                let after = world.random.below(load.pause_ms + 1);
-                world.schedule(index, after, Event::Judge { lane });
-            }
+            let clock = Duration::from_millis(world.random.below(1_000_000));
+            let instance = world.instance(1, clock);
+            world.instances.push(instance);
+            world.wakes(index);
         }
         world
+    }
+
+    /// A process that begins. `clock`: what the monotonic clock of its machine showed when the world began.
+    fn instance(&mut self, run: i64, clock: Duration) -> Instance {
+        self.lives += 1;
+        let lane = || Lane {
+            ticket: None,
+            intents: Vec::new(),
+            is_pending: false,
+            is_claiming: false,
+            began_at: 0,
+            claims: 0,
+        };
+        Instance {
+            life: self.lives,
+            run,
+            leases: Leases::new(10_000, run),
+            lanes: (0..self.load.lanes).map(|_| lane()).collect(),
+            clock,
+            frozen_until: 0,
+            tick_at: None,
+            in_flight: Vec::new(),
+            answered: HashSet::new(),
+            first_sent: HashMap::new(),
+        }
+    }
+
+    /// The lanes of an instance begin.
+    fn wakes(&mut self, index: usize) {
+        for lane in 0..self.load.lanes {
+            let after = self.random.below(self.load.pause_ms + 1);
+            self.schedule(index, after, Event::Judge { lane });
+        }
+    }
+
+    /// The process of an instance ends at once, and the next one takes its place. Turns that are on their way reach the ledger or do not.
+    fn kill(&mut self, index: usize) {
+        let (own, others) = std::mem::take(&mut self.events)
+            .into_iter()
+            .partition::<BTreeMap<_, _>, _>(|(_, (instance, _))| *instance == index);
+        self.events = others;
+        for (_, event) in own.into_values() {
+            if let Event::Turn { due, .. } = event
+                && self.random.percent(50)
+            {
+                self.ledger.turn(index, (&due.budget, due.number), &due.turn, self.now);
+            }
+        }
+        let Instance { life, run, clock, .. } = self.instances[index];
+        for number in 0..self.specs.len() {
+            let id = budget(number);
+            for (span, taken) in self.ledger.taken_by((index, run), &id) {
+                let (spent, fullest) = self.books.spent_by(life, &id, span);
+                let tokens = taken.checked_sub(spent).expect("what is spent was granted");
+                self.lost.push(LostByKill { budget: number, tokens, fullest });
+            }
+        }
+        self.books.is_killed(life);
+        self.instances[index] = self.instance(run + 1, clock);
+        self.wakes(index);
     }
 
     pub(super) fn span(&self, number: usize, at: i64) -> SpanNow {
@@ -292,9 +357,9 @@ impl World {
                 instance.in_flight.retain(|other| other.budget != due.budget);
                 if let Ok(answer) = &answer {
                     assert!(instance.answered.insert(due.number), "{due:?} was answered before");
-                    let ends = instance.first_sent[&due.number] + due.turn.lease_ms;
-                    self.books.granted(index, &due, answer.granted, (self.now, ends));
-                    due.turn.back.iter().for_each(|back| self.books.returned(index, &due.budget, back));
+                    let (life, ends) = (instance.life, instance.first_sent[&due.number] + due.turn.lease_ms);
+                    self.books.granted(life, &due, answer.granted, (self.now, ends));
+                    due.turn.back.iter().for_each(|back| self.books.returned(life, &due.budget, back));
                 }
                 let (sent_at, passed) = (instance.passed(sent_at), instance.passed(self.now));
                 instance.leases.answered(due.call, answer, sent_at, passed);
@@ -309,6 +374,10 @@ impl World {
     }
 
     fn judge(&mut self, index: usize, number: usize) {
+        let kills = self.faults.kills;
+        if self.random.percent_if_any(kills) {
+            return self.kill(index);
+        }
         let Load { batch, most_cost, .. } = self.load;
         let (now, specs) = (self.now, self.specs.len());
         let lane = &mut self.instances[index].lanes[number];
@@ -403,7 +472,7 @@ impl World {
             let denied = answers.outcomes.iter().any(|outcome| *outcome == Outcome::Denied(place.try_into().unwrap()));
             assert_eq!(denied, answers.spent[place].is_some(), "a budget that denies is reported");
             let Some(lease) = answers.leases[place] else { continue };
-            let spend = self.books.spent(index, used, tokens, at);
+            let spend = self.books.spent(self.instances[index].life, used, tokens, at);
             if self.random.percent(self.faults.put_backs) {
                 let tokens = self.random.below(tokens) + 1;
                 let after = self.random.below(8_000);
