@@ -22,6 +22,8 @@ use crate::permits::{permits, route, turn};
 const INSTANCES: [&str; 5] = ["weir-0", "weir-1", "", "a:b\r\n c", "é\u{1}10:99"];
 const LEASES: [Duration; 3] = [Duration::from_millis(5), Duration::from_millis(200), Duration::from_secs(10)];
 const SERVICE: &str = "hedwig";
+/// Permits per second: so few that hardly any come in while a test runs.
+pub(super) const RATE: u64 = 10;
 
 #[derive(Debug)]
 pub(super) struct Turn {
@@ -51,6 +53,12 @@ fn books() -> [RouteBook; 2] {
 }
 
 impl Routes {
+    /// A turn of a member at [`RATE`].
+    pub(super) fn at_a_rate(&mut self, member: usize, want: u64, unused: u64) -> Turn {
+        let Turn { of_service, number, turn } = self.want_all(member);
+        Turn { of_service, number, turn: PermitTurn { want, unused, rate: Some(RATE), ..turn } }
+    }
+
     /// What is registered of the service changes, on the server and for the reference.
     fn register(&mut self, rng: &mut Rng) {
         let registry = self.books[1].service.get_or_insert_default();

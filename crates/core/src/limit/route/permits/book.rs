@@ -93,12 +93,13 @@ impl Reference<RoutePermits> for RouteBook {
         }
         let rate = [turn.rate, live.per_s.map(|registered| registered.max(1))].into_iter().flatten().min();
         let rate = rate.map(|rate| others.slowed(rate));
-        let unused = if is_same { 0 } else { turn.unused };
+        let before = self.members.get(instance, now_ms).copied();
+        let unused = if is_same || before.is_none() { 0 } else { turn.unused };
         let parts = rate.map(|rate| self.fill(rate, unused, now_ms));
         let tokens = parts.map_or(u64::MAX, |parts| parts / PARTS);
         let own = Wanting { want: turn.want.min(MOST), name: instance };
         let part = fair_share(others.room(turn), own, self.members.wants(instance), now_ms).max(1);
-        let granted = match self.members.get(instance, now_ms) {
+        let granted = match before {
             Some(before) if is_same => before.held,
             Some(before) => others.grant(turn, before.held, part).min(tokens),
             None => 0,

@@ -107,6 +107,18 @@ fn a_turn_that_is_repeated_gets_the_same_permits_and_one_that_comes_behind_a_lat
 }
 
 #[test]
+fn what_is_not_used_is_returned_once_and_not_once_its_lease_has_ended() {
+    let mut book = of_service(None);
+    let mut turn = |number, millis, (want, unused)| {
+        let turn = PermitTurn { lease: Duration::from_millis(5), want, unused, rate: Some(1_000), ..one() };
+        book.turn("a", TurnNumber { run: 1, number }, &turn, Time::default().plus(millis)).unwrap().permits
+    };
+    assert_eq!([turn(1, 0, (0, 0)), turn(2, 4, (MOST, 0))], [0, 4]);
+    assert_eq!([turn(3, 4, (0, 4)), turn(3, 4, (0, 4)), turn(4, 4, (MOST, 0))], [0, 0, 4], "a turn is repeated");
+    assert_eq!([turn(5, 9, (0, 4)), turn(6, 9, (MOST, 0))], [0, 5], "what has come in meanwhile, and no more");
+}
+
+#[test]
 fn rates_are_kept_for_a_week_and_the_best_one_for_an_hour_and_those_of_another_delivery_are_dropped() {
     const MINUTE_MS: i64 = 60_000;
     let (mut book, mut number) = (RouteBook::default(), TurnNumber::default());
