@@ -18,7 +18,7 @@ use weir_core::{
             permits::{LEASE, MOST, PermitGrant, PermitTurn, RouteKey, RoutePermits},
             routes::{Pool, RouteState},
         },
-        share::is_overtaken,
+        share::{Answered, Turns, Unanswered, is_overtaken},
     },
     ports::{Clock, Share, StoreError},
 };
@@ -29,7 +29,7 @@ use super::{
     learnt::{LastLearnt, Learnt},
     offsets::{LOOK_HOLDS, LastLook, OffsetsSeen},
 };
-use crate::share::{Answered, Silence, TakesTurns, TurnEvent, Turns, Unanswered, keep};
+use crate::share::{Silence, TakesTurns, TurnEvent, keep, make_turn};
 
 /// From one turn to the next: at most two a second, but for one that follows a repeated one.
 pub(super) const TURN_EVERY: Duration = Duration::from_millis(550);
@@ -90,7 +90,7 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> RouteKeeper<P, C> {
             key: RouteKey { route: Arc::clone(&route.name), service: route.service.clone() },
             used: used_by_now(&state),
             state,
-            turns: Turns::new(),
+            turns: Turns::default(),
             made_at: Duration::ZERO,
             given_alone: GivenAlone::default(),
             links,
@@ -298,7 +298,8 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> TakesTurns for RouteKeeper<P, C> 
         // Until Kafka has been looked at nothing is known of the route.
         let Some(look) = self.links.look.load_full() else { return Ok(false) };
         self.begin(look, self.links.clock.passed());
-        let answered = self.turns.make(&mut self.links.permits, &self.key, &self.links.clock, ANSWER_WITHIN).await?;
+        let Self { turns, links, key, .. } = self;
+        let answered = make_turn(turns, &mut links.permits, key, &links.clock, ANSWER_WITHIN).await?;
         let Some(Answered { reply, is_repeated, .. }) = answered else { return Ok(false) };
         (self.grant, self.is_answered) = (reply, true);
         self.learnt.times.pass_on();
