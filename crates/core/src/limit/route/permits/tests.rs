@@ -79,7 +79,7 @@ fn reported_times_are_in_the_mean_of_a_service_that_is_known() {
         number.number += 1;
         book.turn("a", number, &PermitTurn { took, ..one() }, Time::default()).unwrap().processing_ms
     };
-    let mut book = of_service(Some(Registry { is_known: true, ..Registry::default() }));
+    let mut book = of_service(Some(Registry { since: Some(Time::default()), ..Registry::default() }));
     assert_eq!(turn(&mut book, (0, 0)), None);
     assert_eq!(turn(&mut book, (2, 300)), Some(150));
     assert_eq!(turn(&mut book, (0, 0)), Some(150), "they are counted once");
