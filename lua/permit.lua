@@ -5,8 +5,9 @@
 -- grant gets at most half of that while another member wants some and holds nothing, since that one may know of less room. So members never
 -- hold more than the room, and none starves. The rate is a bucket of at most one second's permits; the least factor of all members is what
 -- is left of it, 1 per second at the least. An instance that was no member gets nothing: after a loss of the hash, it is not known what
--- others hold. A turn that is repeated gets the permits that it had, and one that comes behind a later one has no effect. It equals
--- `RouteBook` (crates/core/src/limit/route/permits/book.rs).
+-- others hold. Nor does it return anything: its permits ended with its lease. A turn that is repeated gets the permits that it had, and
+-- returns none again; one that comes behind a later one has no effect. It equals `RouteBook`
+-- (crates/core/src/limit/route/permits/book.rs).
 --
 -- What delivery takes is kept for instances that start: what an instance knows last, and the highest rate of each 6 minutes of the last
 -- hour. Where the route is paced by another delivery than these are of, they are dropped.
@@ -95,7 +96,8 @@ local tokens, units = math.huge, 0
 if rate then
   rate = max(1, floor(rate * least_slow / 1000))
   local units_before, at = (bucket or ''):match('^(%d+):(%d+)$')
-  units = (units_before or 0) + rate * max(0, now - (at or now)) + (is_same and 0 or unused * 1000)
+  local returned = (members.own and not is_same) and unused * 1000 or 0
+  units = (units_before or 0) + rate * max(0, now - (at or now)) + returned
   units = min(units, rate * 1000)
   tokens = floor(units / 1000)
 end

@@ -39,20 +39,20 @@
 --                 o          opened by a rebuild; an x, and what it was closed with
 --                 s          since when its tokens are counted, in ms since 1970: when the key was new, or when a rebuild wrote it.
 --                            Tokens that were spent before, and that the rebuild did not see, are not in it
--- ARGV  [1]     what the epoch has to be
---       [2]     the holder
---       [3]     the run of its process that the turn is of, decimal, above 0; 0: it is only read, nothing is written
---       [4]     the number of the turn, decimal: higher than that of each turn of the run before
---       [5]     what the budget looks back over: `r` a rolling window, `p` a calendar period, `t` all time
---       [6]     r: the window in ms; p: the period's start in ms since 1970; t: 0
---       [7]     p: its end in ms since 1970; else 0
---       [8]     the limit
---       [9]     tokens needed
---       [10]    tokens wanted; 0: none, and it is no holder by this turn
---       [11]    the unit, above 0
---       [12]    the least that is of use, above 0
---       [13]    how long the lease lasts, in ms, above 0
---       [14]    the time in ms since 1970, by the caller's clock, which most others agree with
+-- ARGV  [1]     the holder
+--       [2]     the run of its process that the turn is of, decimal, above 0
+--       [3]     the number of the turn, decimal: higher than that of each turn of the run before; 0: only read, nothing is written
+--       [4]     what the epoch has to be
+--       [5]     the time in ms since 1970, by the caller's clock, which most others agree with
+--       [6]     what the budget looks back over: `r` a rolling window, `p` a calendar period, `t` all time
+--       [7]     r: the window in ms; p: the period's start in ms since 1970; t: 0
+--       [8]     p: its end in ms since 1970; else 0
+--       [9]     the limit
+--       [10]    tokens needed
+--       [11]    tokens wanted; 0: none, and it is no holder by this turn
+--       [12]    the unit, above 0
+--       [13]    the least that is of use, above 0
+--       [14]    how long the lease lasts, in ms, above 0
 --       [15]    what is given back, a space between two: `<field>:<tokens>:<count>:<on lease>`; the count that they were granted in: field s
 --               then; 1 where their lease lasts, by the holder's clock, else 0
 --       [16]    what is owed, a space between two: `<tokens>:<how long ago their intents were admitted, in ms>`
@@ -68,8 +68,8 @@
 --        when the shard has no room for another total of a campaign, TRYAGAIN when that is not known while the slot moves. Nothing was
 --        written.
 --
--- Example: EVALSHA <sha> 2 weir:{12}:e weir:{12}:b6:spring <epoch> weir-0 1795132700000 7 r 3600000 0 1000000 40 5000 1000 1 36000
---            1795132800110 '1795132740000:800:1795132800123:0' '' 0
+-- Example: EVALSHA <sha> 2 weir:{12}:e weir:{12}:b6:spring weir-0 1795132700000 7 <epoch> 1795132800110 r 3600000 0 1000000 40 5000 1000
+--            1 36000 '1795132740000:800:1795132800123:0' '' 0
 --            ->  5000, 5000, 5000, 1795132860000, 0, 1795132800123, 1795132800123
 --
 -- All reading and deciding comes before the first write. Limits up to 10^15 are exact in Lua's numbers.
@@ -82,16 +82,16 @@ local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
 if #ARGV < 17 or #ARGV > 18 and #ARGV ~= 22 then
   return redis.error_reply('ERR take takes 17, 18 or 22 arguments, not ' .. #ARGV)
 end
-local wrong = #KEYS > 1 and epoch_error(redis.call('GET', KEYS[1]), ARGV[1])
+local wrong = #KEYS > 1 and epoch_error(redis.call('GET', KEYS[1]), ARGV[4])
 if wrong then
   return wrong
 end
-local key, own_field, kind = KEYS[#KEYS], 'h' .. ARGV[2], ARGV[5]
-local run, turn, from, to, limit = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
-local need, want, unit, least, lease_ms = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13])
-local most_totals = tonumber(ARGV[17])
+local key, own_field, kind = KEYS[#KEYS], 'h' .. ARGV[1], ARGV[6]
+local run, turn, from, to = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[7]), tonumber(ARGV[8])
+local limit, need, want, unit = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
+local least, lease_ms, most_totals = tonumber(ARGV[13]), tonumber(ARGV[14]), tonumber(ARGV[17])
 local now = server_clock()
-local ahead = now - tonumber(ARGV[14])
+local ahead = now - tonumber(ARGV[5])
 if max(ahead, -ahead) > MAX_SKEW_MS then
   local way = ahead > 0 and ' s ahead of' or ' s behind'
   return redis.error_reply('WRONGCLOCK its clock is ' .. whole(floor(max(ahead, -ahead) / 1000)) .. way .. ' most others')
@@ -99,7 +99,7 @@ end
 
 -- What the hash holds.
 local hash = redis.call('HGETALL', key)
-local holders = read_members(hash, 'h', ARGV[2], now)
+local holders = read_members(hash, 'h', ARGV[1], now)
 local tokens_in, closed, since = {}, nil, #hash == 0 and now or 0
 for at = 1, #hash, 2 do
   local field, value = hash[at], hash[at + 1]
@@ -125,7 +125,7 @@ if unknown then
 end
 -- Nothing comes back where nothing was granted: who wants none and owes none only looks.
 if #hash == 0 and want == 0 and ARGV[16] == '' then
-  run = 0
+  turn = 0
 end
 
 -- Whether all bits of this total are among the marks.
@@ -146,16 +146,16 @@ if most_totals > 0 and #hash == 0 then
     return redis.error_reply('TRYAGAIN a new total of a campaign, while its slot moves')
   elseif is_gone(redis.call('GET', KEYS[4]) or '') then
     return { 0, limit, 0, 0, -1, now, now }
-  elseif run > 0 and redis.call('HLEN', KEYS[3]) >= most_totals then
+  elseif turn > 0 and redis.call('HLEN', KEYS[3]) >= most_totals then
     return redis.error_reply('TOTALSFULL the shard has ' .. ARGV[17] .. ' totals of campaigns, and makes room for another')
   end
 end
 
-local order = run > 0 and turn_order(holders.own, run, turn) or nil
+local order = turn > 0 and turn_order(holders.own, run, turn) or nil
 if order == 'behind' then
   return {}
 end
-local is_new = run > 0 and order ~= 'same'
+local is_new = turn > 0 and order ~= 'same'
 
 -- A holder's leases that have not ended, each { end, tokens }, ascending; and their tokens in all.
 local function leases_of(holder)
@@ -212,7 +212,7 @@ local function counts(field)
   if kind == 't' then
     return first == 't' or nil
   elseif kind == 'p' then
-    if field == 'p' .. ARGV[6] then
+    if field == 'p' .. ARGV[7] then
       return true
     elseif first == 'p' and tonumber(sub(field, 2)) < from and now >= from + HOUR_MS then
       -- It ended when this one began, at the latest; somebody whose clock is behind might still ask for it within the hour.
@@ -247,7 +247,7 @@ local function charge(bucket, tokens)
   if tokens <= 0 then
     return
   end
-  local field = kind == 'r' and whole(bucket) or kind == 'p' and 'p' .. ARGV[6] or 't'
+  local field = kind == 'r' and whole(bucket) or kind == 'p' and 'p' .. ARGV[7] or 't'
   local before = tokens_in[field] or 0
   if before == 0 and kind == 'r' then
     buckets[#buckets + 1] = bucket
@@ -307,7 +307,7 @@ local function free_in()
 end
 
 local reply = { granted, used, min(leased + held, used), bucket, free_in(), now, since }
-if run == 0 then
+if turn == 0 then
   return reply
 elseif order == 'same' then
   local own = holders.own

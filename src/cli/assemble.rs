@@ -306,7 +306,7 @@ impl ExistingKeyspace {
     #[must_use]
     pub fn ledger(self, clock: LedgerClock) -> LedgerPool<RedisLedger> {
         let Self { options, stats, opened } = self;
-        LedgerPool::new(move || RedisLedger::new(&options, &stats, &opened, "", Arc::clone(&clock)))
+        LedgerPool::new(move || RedisLedger::with(&options, &stats, &opened, "", Arc::clone(&clock)))
     }
 }
 

@@ -52,7 +52,7 @@ pub(crate) fn rolling(window_ms: i64) -> SpanNow {
 
 pub(crate) fn ledger(options: &RedisOptions, opened: &Opened, holder: &str) -> RedisLedger {
     let clock: LedgerClock = Arc::new(|| Ok(SystemClock.now()));
-    RedisLedger::new(&Arc::new(options.clone()), &Arc::new(RedisStats::default()), opened, holder, clock)
+    RedisLedger::with(&Arc::new(options.clone()), &Arc::new(RedisStats::default()), opened, holder, clock)
 }
 
 /// A turn for exactly so many tokens of a budget per day.

@@ -114,8 +114,9 @@ impl Judge<'_> {
         replayed || unpaced || known_until + LEASE < visible
     }
 
-    /// No process approves more than the book has granted it, or what is its part where the book does not answer. Nor does it approve
-    /// more intents that have no part in the reserved share than it was granted beside that.
+    /// No process approves more than the book has granted it, or what is its part where the book does not answer: what it had by itself until
+    /// a turn that is repeated was answered is a part of that grant. Nor does it approve more intents that have no part in the reserved share
+    /// than it was granted beside that.
     fn within_the_book(&mut self, book: &Book, approved: &[Approved<'_>], paced: Paced) {
         let mut of_process: BTreeMap<u64, Vec<&Approved<'_>>> = BTreeMap::new();
         for one in approved {
@@ -125,11 +126,19 @@ impl Judge<'_> {
             approved.sort_by_key(|one| one.out.submit.at);
             let mut turns = book.turns.iter().filter(|turn| turn.process == process).peekable();
             let (mut all, mut unused, mut kept) = (0_u64, 0, 0);
+            // What it had by itself while its turn had no answer.
+            let mut alone = 0;
             let (mut sure, mut of_no_share) = (0, 0);
             for one in &approved {
                 let Submit { at, .. } = one.out.submit;
                 while let Some(turn) = turns.next_if(|turn| turn.at <= at) {
-                    all += granted(turn);
+                    if !turn.is_repeated {
+                        alone = 0;
+                    }
+                    match turn.granted {
+                        Some(granted) => all += granted.saturating_sub(alone),
+                        None => (all, alone) = (all + by_itself(turn), alone + by_itself(turn)),
+                    }
                     unused += turn.unused;
                     kept += turn.reserved + turn.unused - turn.unused_reserved;
                 }
@@ -211,7 +220,7 @@ impl Judge<'_> {
     }
 }
 
-/// What a process had by a turn, more than before it.
-fn granted(turn: &Turn) -> u64 {
-    turn.granted.unwrap_or_else(|| (turn.room.saturating_sub(turn.recent) / turn.members.max(1)).max(1))
+/// What a process has without an answer, at the most.
+fn by_itself(turn: &Turn) -> u64 {
+    (turn.room.saturating_sub(turn.recent) / turn.members.max(1)).max(1)
 }

@@ -38,9 +38,11 @@ pub struct Turn {
     pub process: u64,
     /// When it was asked for.
     pub at: Duration,
+    /// It is the one before, made again.
+    pub is_repeated: bool,
     pub room: u64,
     pub recent: u64,
-    /// Permits that the process took back for it.
+    /// Permits that the process took back for it: none where it is repeated.
     pub unused: u64,
     /// How many of them may be of the reserved share, at the most.
     pub unused_reserved: u64,
@@ -163,7 +165,9 @@ pub struct SimPermits {
     permits: RedisPermits,
     reached: Reached,
     members: u64,
-    /// What the last turn was answered, and the rebalances by then.
+    /// The number of the last turn.
+    number: TurnNumber,
+    /// What that was answered, and the rebalances by then.
     before: (u64, u64),
     /// The last turn, and the permits of the reserved share that it left, or that lanes had then, at the most.
     last: Option<(usize, u64)>,
@@ -171,28 +175,40 @@ pub struct SimPermits {
 
 impl SimPermits {
     pub fn new(env: &Env, process: u64, permits: RedisPermits, reached: Reached) -> Self {
-        Self { env: env.clone(), process, permits, reached, members: 1, before: (0, 0), last: None }
+        Self {
+            env: env.clone(),
+            process,
+            permits,
+            reached,
+            members: 1,
+            number: TurnNumber::default(),
+            before: (0, 0),
+            last: None,
+        }
     }
 
-    fn begin(&mut self, turn: &PermitTurn) -> usize {
+    fn begin(&mut self, number: TurnNumber, turn: &PermitTurn) -> usize {
+        let is_repeated = std::mem::replace(&mut self.number, number) == number;
+        let unused = if is_repeated { 0 } else { turn.unused };
         let Reached { downstream, book, state, status } = &self.reached;
         let (now, undelivered, mut book) = (self.env.passed(), lock(downstream).undelivered(), lock(book));
         // The keeper has shown what the last turn came to.
         let kept = status.seen().first().map_or(0, |(_, seen)| seen.reserved);
-        let unused_reserved = self.last.map_or(turn.unused, |(number, left)| {
-            book.turns[number].reserved = kept;
-            (left + kept).min(turn.unused)
+        let unused_reserved = self.last.map_or(unused, |(place, left)| {
+            book.turns[place].reserved = kept;
+            (left + kept).min(unused)
         });
         let left = |pool| state.left(pool, Duration::ZERO);
         let lag = book.seen.get(&self.process).copied().unwrap_or(0).max(undelivered);
         let is_known = book.seen_at.get(&self.process).is_some_and(|at| *at + LOOK_HOLDS >= now);
-        let number = book.turns.len();
+        let place = book.turns.len();
         book.turns.push(Turn {
             process: self.process,
             at: now,
+            is_repeated,
             room: turn.room_or_most(),
             recent: turn.recent,
-            unused: turn.unused,
+            unused,
             unused_reserved,
             reserved: 0,
             lag,
@@ -200,8 +216,8 @@ impl SimPermits {
             members: self.members,
             granted: None,
         });
-        self.last = Some((number, state.held().saturating_sub(left(Pool::General))));
-        number
+        self.last = Some((place, state.held().saturating_sub(left(Pool::General))));
+        place
     }
 
     /// The planted bug: after a rebalance, what the last turn gave is counted again.
@@ -215,7 +231,7 @@ impl SimPermits {
 
 impl Share<RoutePermits> for SimPermits {
     async fn turn(&mut self, key: &RouteKey, number: TurnNumber, turn: &PermitTurn) -> Result<PermitGrant, StoreError> {
-        let place = self.begin(turn);
+        let place = self.begin(number, turn);
         let outcome = self.permits.turn(key, number, turn).await;
         match outcome {
             Ok(grant) => {

@@ -200,7 +200,7 @@ impl Keyspace {
         move || {
             let judge = env.clone();
             let clock: LedgerClock = Arc::new(move || Ok(wall(judge.passed())));
-            let ledger = RedisLedger::new(&options, &stats, &opened, format!("weir-{instance}"), clock);
+            let ledger = RedisLedger::with(&options, &stats, &opened, format!("weir-{instance}"), clock);
             SimLedger { env: env.clone(), process, ledger, tells: tells.clone() }
         }
     }

@@ -208,12 +208,12 @@ impl Till {
         let [granted, counted, _, bucket, free_in, now, since] = *reply else { panic!("a reply of take: {reply:?}") };
         let name = || String::from_utf8_lossy(key).into_owned();
         let arg = |at: usize| number(&args[at - 1]);
-        let (run, from, limit, need, least) = (arg(3), arg(6), arg(8), arg(9), arg(12));
-        let kind = args[4][0];
+        let (run, turn, from, limit, need, least) = (arg(2), arg(3), arg(7), arg(9), arg(10), arg(13));
+        let kind = args[5][0];
         // Where a token is counted that is spent by then.
         let field_at = |at: i64| match kind {
             b'r' => at.to_string().into_bytes(),
-            b'p' => [b"p", args[5].as_slice()].concat(),
+            b'p' => [b"p", args[6].as_slice()].concat(),
             _ => b"t".to_vec(),
         };
         let account = self.accounts.entry(key.to_vec()).or_default();
@@ -224,11 +224,11 @@ impl Till {
             return;
         }
         let (field, mut is_repeated) = (field_at(bucket), false);
-        if run > 0 && is_there {
+        if turn > 0 && is_there {
             account.begun.insert(since);
             // Of a run before the last one nothing comes back.
-            let is_of_last_run = !account.knows_later_run(&args[1], run);
-            let before = account.turn([1, 2].map(|at| args[at].clone()), arg(4), (granted, bucket));
+            let is_of_last_run = !account.knows_later_run(&args[0], run);
+            let before = account.turn([0, 1].map(|at| args[at].clone()), turn, (granted, bucket));
             if let Some(before) = before {
                 if before != (granted, bucket) {
                     self.broken

@@ -54,13 +54,7 @@ impl Scripts {
         let (seconds, micros) = (now.div_euclid(1_000), now.rem_euclid(1_000) * 1_000);
         let mut both = Pipeline::with_capacity(2);
         both.cmd("HSET").arg("clock").arg("s").arg(seconds).arg("us").arg(micros).ignore();
-        both.cmd("EVALSHA")
-            .arg(&self.take)
-            .arg(2)
-            .arg("epoch")
-            .arg(format!("budget {}", self.cases))
-            .arg(EPOCH)
-            .arg(args);
+        both.cmd("EVALSHA").arg(&self.take).arg(2).arg("epoch").arg(format!("budget {}", self.cases)).arg(args);
         let (numbers,): (Vec<i64>,) = both.query(&mut self.connection)?;
         Ok(numbers)
     }
@@ -97,9 +91,10 @@ impl<'s> Ledger<'s> {
                 SpanNow::Total => ("t", 0, 0),
             };
             let mut args = vec![holder.to_owned(), number.run.to_string(), number.number.to_string()];
+            args.extend([EPOCH.to_owned(), time(at).millis().to_string()]);
             args.extend([kind.to_owned(), from.to_string(), to.to_string()]);
             args.extend([limit, need, want, unit, least].map(u64::to_string));
-            args.extend([*lease_ms, time(at).millis()].map(|number| number.to_string()));
+            args.push(lease_ms.to_string());
             // Nothing is owed, and it is no total of a campaign.
             args.extend([back.iter().map(given_back).collect::<Vec<_>>().join(" "), String::new(), "0".to_owned()]);
             let numbers = self.scripts.call(at, &args).context("take.lua")?;

@@ -25,8 +25,6 @@ pub const MAX_OUTSTANDING: usize = 100_000;
 pub const MAX_SERVICES: usize = 64;
 /// From one turn to the next, in milliseconds.
 pub const TURN_EVERY_MS: u64 = 1_000;
-/// Which run of the process its turns are of: a holder is one run of a process.
-const RUN: i64 = 1;
 /// A service that nobody has asked for within this time, in milliseconds, is forgotten here, so that others get its share.
 const IDLE_MS: u64 = 60_000;
 /// When to ask again for a service without live instances, in seconds: within this time, one that lives renews its registration.
@@ -35,13 +33,12 @@ const RENEWED_WITHIN_S: u64 = 10;
 const MAX_ENDS: usize = 100_000;
 
 /// All admissions of one instance. Times are milliseconds of a monotonic clock, rounded down.
-#[derive(Debug)]
 pub struct Admissions {
     holder: Holder,
     services: BTreeMap<ServiceName, Sharing>,
     outstanding: TimerWheel<Outstanding>,
-    /// The number of the last turn, of any service.
-    turns: u64,
+    /// How often a service has begun to be shared. Turns at it are of that run: those of before it was forgotten are of an earlier one.
+    begun: i64,
     timed_out: Vec<ServiceName>,
 }
 
@@ -90,7 +87,7 @@ impl Admissions {
     #[must_use]
     pub fn new(holder: &str, now_ms: u64) -> Self {
         let outstanding = TimerWheel::new(now_ms, MAX_OUTSTANDING);
-        Self { holder: holder.into(), services: BTreeMap::new(), outstanding, turns: 0, timed_out: Vec::new() }
+        Self { holder: holder.into(), services: BTreeMap::new(), outstanding, begun: 0, timed_out: Vec::new() }
     }
 
     #[must_use]
@@ -134,11 +131,15 @@ impl Admissions {
 
     /// Begins to share a service, unless there are too many; gives whether it is shared. Its first turn is due at once.
     pub fn begin(&mut self, service: &ServiceName, now_ms: u64) -> bool {
-        if !self.services.contains_key(service) && self.services.len() >= MAX_SERVICES {
-            return false;
+        if self.services.contains_key(service) {
+            return true;
         }
-        self.services.entry(service.clone()).or_insert_with(|| Sharing::new(now_ms));
-        true
+        let has_room = self.services.len() < MAX_SERVICES;
+        if has_room {
+            self.begun += 1;
+            self.services.insert(service.clone(), Sharing::new(self.begun, now_ms));
+        }
+        has_room
     }
 
     /// Takes a turn at a service as soon as possible, where this instance shares it.
@@ -192,19 +193,17 @@ impl Admissions {
         std::mem::take(&mut self.timed_out)
     }
 
-    /// The turns that are due now, each with its number: one a service at a time. Services that nobody asks for are forgotten.
+    /// The turns that are due now, each with its number: one a service at a time. One without an answer is made again. Services that nobody
+    /// asks for are forgotten.
     pub fn due_turns(&mut self, now_ms: u64) -> Vec<(ServiceName, TurnNumber, ShareTurn)> {
         self.time_out(now_ms);
         self.services.retain(|_, sharing| !sharing.is_idle(now_ms, IDLE_MS));
-        let mut due = Vec::new();
-        for (service, sharing) in &mut self.services {
-            if sharing.is_due(now_ms) {
-                self.turns += 1;
-                let number = TurnNumber { run: RUN, number: self.turns };
-                due.push((service.clone(), number, sharing.begin_turn(now_ms)));
-            }
-        }
-        due
+        let due = self.services.iter_mut().filter(|(_, sharing)| sharing.is_due(now_ms));
+        let made = due.filter_map(|(service, sharing)| {
+            let (number, turn) = sharing.make_turn(now_ms)?;
+            Some((service.clone(), number, turn))
+        });
+        made.collect()
     }
 
     /// When the next turn is due, in ms of the clock; `None` while there is none to be taken.

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 pub use book::ServiceBook;
 pub use port::Services;
-pub use weir_core::limit::route::permits::ServiceName;
+pub use weir_core::limit::route::permits::{ServiceName, Total};
 use weir_core::limit::{SharedLimit, share::Embedded};
 
 /// The embedded services: in this process. For `weir demo` and tests.
@@ -61,18 +61,6 @@ pub struct Registered {
     /// False: it was not taken, the service has [`MAX_INSTANCES`] others.
     pub taken: bool,
     pub total: Total,
-}
-
-/// What the live instances of a service have registered together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Total {
-    pub instances: u64,
-    /// Admissions per second.
-    pub per_s: u64,
-    /// Admissions that have not ended.
-    pub concurrency: u64,
-    /// The longest timeout, in milliseconds.
-    pub timeout_ms: u64,
 }
 
 /// A turn of one instance of weir at one service. One that is repeated gets the shares that it had.

@@ -9,6 +9,7 @@ use weir_core::{
         activity::{ActivityHash, Minute},
         activity_log::{ActiveIn, SharedPlaces, SyncReply, SyncRequest, USERS_AN_ENTRY},
     },
+    ports::StoreError,
 };
 
 use super::{
@@ -27,13 +28,14 @@ pub type RedisActivityLog = RedisShare<SharedPlaces>;
 impl OnRedis for SharedPlaces {
     const WHAT: &'static str = "a turn at the log of activity";
     const SCRIPT: Script = Script::Sync;
+    type By = ();
 
-    fn place(keyspace: &Keyspace, _: &()) -> (u16, Vec<String>) {
+    fn place(keyspace: &Keyspace, _: &(), _: &SyncRequest) -> (u16, Vec<String>) {
         let keys = [keyspace.activity_key(), keyspace.activity_members_key()];
         (keyspace.meta_slot(), keys.map(str::to_owned).to_vec())
     }
 
-    fn args(turn: &SyncRequest) -> Vec<Vec<u8>> {
+    fn args(_: &RedisActivityLog, _: &(), turn: &SyncRequest) -> Result<Vec<Vec<u8>>, StoreError> {
         let SyncRequest { cursor, active, window_ms, member_for_ms, held, wanted, room } = turn;
         let cursor = cursor.as_deref().unwrap_or_default().to_owned();
         let room = room.map_or_else(String::new, |room| room.to_string());
@@ -49,7 +51,7 @@ impl OnRedis for SharedPlaces {
                 args.extend([minute.0.to_string().into_bytes(), new.to_string().into_bytes(), hashes]);
             }
         }
-        args
+        Ok(args)
     }
 
     fn reply(mut parts: VecDeque<Value>, sent: usize) -> Option<SyncReply> {

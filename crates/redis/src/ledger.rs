@@ -2,7 +2,7 @@
 //!
 //! A call whose reply is lost is not sent again from here. Who takes the turn repeats it, with its number.
 
-use std::sync::Arc;
+use std::{collections::VecDeque, sync::Arc};
 
 use redis::{Value, cmd};
 use weir_core::{
@@ -13,23 +13,20 @@ use weir_core::{
             lease::BudgetUse,
             ledger::{BudgetTokens, CountId, GiveBack, LooksAtBudgets, OwedTokens, TakeAnswer, TakeTurn},
         },
-        share::{TurnNumber, overtaken},
+        share::TurnNumber,
     },
-    ports::{Share, StoreError},
+    ports::StoreError,
 };
 
 use super::{
-    address::NodeAddr,
-    cluster::Cluster,
     keyspace::Keyspace,
-    node::{Reply, Request},
-    open::ask_epochs,
-    options::RedisOptions,
+    node::Request,
+    open::{ask_epochs, startup},
     renewal::renewed,
     request_error::{RequestError, lost_history},
     script::Script,
     sequence::Repeat,
-    stats::RedisStats,
+    share::{OnRedis, RedisShare},
     totals::{is_full, make_room, mark_places, most_per_shard},
 };
 
@@ -39,33 +36,96 @@ const MOST: u64 = 1 << 53;
 /// The time by a clock that most others agree with: a ledger is not asked on a server whose clock differs by more than 5 minutes.
 pub type LedgerClock = Arc<dyn Fn() -> Result<Time, WrongClock> + Send + Sync>;
 
-/// The ledger as one lease holder takes its turns at it, over connections of its own.
-pub struct RedisLedger {
-    cluster: Cluster,
-    keyspace: Arc<Keyspace>,
-    holder: String,
-    clock: LedgerClock,
+/// The ledger as one lease holder takes its turns at it: an instance, by its name.
+pub type RedisLedger = RedisShare<BudgetTokens>;
+
+impl OnRedis for BudgetTokens {
+    const WHAT: &'static str = "the numbers of a budget";
+    const SCRIPT: Script = Script::Take;
+    const REPEAT: Repeat = Repeat::NotRun;
+    type By = LedgerClock;
+
+    /// The shard's epoch; of a campaign's budget the unknown campaigns, and of its total the register and the marks; and the budget.
+    fn place(keyspace: &Keyspace, budget: &BudgetId, turn: &TakeTurn) -> (u16, Vec<String>) {
+        let shard = keyspace.budget_shard(budget);
+        let mut keys = vec![keyspace.epoch_key(shard)];
+        keys.extend(budget.campaign.is_some().then(|| keyspace.unknown_key(shard)));
+        if budget.is_total_of_campaign(turn.span) {
+            keys.extend([keyspace.totals_key(shard), keyspace.gone_totals_key(shard)]);
+        }
+        keys.push(keyspace.budget_key(budget));
+        (keyspace.slot(shard), keys)
+    }
+
+    fn args(ledger: &RedisLedger, budget: &BudgetId, turn: &TakeTurn) -> Result<Vec<Vec<u8>>, StoreError> {
+        let now = (ledger.by)().map_err(|wrong| StoreError::Temporary(wrong.to_string()))?;
+        let TakeTurn { span, limit, need, want, unit, least, lease_ms, back, owed } = turn;
+        let (kind, from, to) = match span {
+            SpanNow::Rolling { window_ms } => ("r", *window_ms, 0),
+            SpanNow::Period { start, end } => ("p", start.millis(), end.millis()),
+            SpanNow::Total => ("t", 0, 0),
+        };
+        let tokens = |number: u64| number.min(MOST).to_string();
+        let mut args = vec![ledger.keyspace.epoch().to_owned(), now.millis().to_string()];
+        args.extend([kind.to_owned(), from.to_string(), to.to_string()]);
+        args.extend([*limit, *need, *want, *unit, *least].map(tokens));
+        args.push(lease_ms.to_string());
+        let given_back =
+            |GiveBack { span, bucket, count_id: CountId(counted_since), tokens: some, is_on_lease }: &GiveBack| {
+                format!("{}:{}:{counted_since}:{}", field(*span, *bucket), tokens(*some), u8::from(*is_on_lease))
+            };
+        let back = back.iter().map(given_back);
+        let owed = owed.iter().map(|OwedTokens { tokens: some, ago_ms }| format!("{}:{ago_ms}", tokens(*some)));
+        args.extend([back.collect::<Vec<_>>().join(" "), owed.collect::<Vec<_>>().join(" ")]);
+        let is_registered = budget.is_total_of_campaign(*span);
+        let most = || most_per_shard(ledger.cluster.options().max_totals, ledger.keyspace.meta().layout.shards);
+        args.push(if is_registered { most() } else { 0 }.to_string());
+        args.extend(budget.campaign.is_some().then(|| budget.name.to_string()));
+        if is_registered {
+            args.extend(mark_places(&ledger.keyspace.budget_key(budget)).map(|place| place.to_string()));
+        }
+        Ok(args.into_iter().map(String::into_bytes).collect())
+    }
+
+    fn reply(parts: VecDeque<Value>, _: usize) -> Option<TakeAnswer> {
+        answer_in(parts).map(|(answer, _)| answer)
+    }
+
+    async fn mend(
+        ledger: &mut RedisLedger,
+        turn: (&BudgetId, TurnNumber, &TakeTurn),
+        error: RequestError,
+    ) -> Result<Value, StoreError> {
+        let is_apart = matches!(error, RequestError::Apart { .. });
+        let mended = if is_apart {
+            // Its keys are on two nodes, because their slot is moving: what else the script reads is read by itself. Without this, a budget
+            // that has no key yet would wait until all of its slot has moved.
+            ledger.check_apart(turn.0, error).await
+        } else if is_full(&error) {
+            let shard = ledger.keyspace.budget_shard(turn.0);
+            make_room(&mut ledger.cluster, &ledger.keyspace, shard).await
+        } else {
+            Err(error)
+        };
+        let reply = match mended {
+            Ok(()) => {
+                let (slot, mut request) = ledger.request(turn)?;
+                if let (true, Request::Call { keys, .. }) = (is_apart, &mut request) {
+                    // The budget alone.
+                    keys.drain(..keys.len() - 1);
+                }
+                ledger.cluster.ask_one(slot, request, Self::REPEAT).await
+            }
+            Err(error) => Err(error),
+        };
+        match reply {
+            Ok(value) => Ok(value),
+            Err(error) => Err(ledger.why(turn.0, error).await),
+        }
+    }
 }
 
 impl RedisLedger {
-    /// The ledger of a keyspace that [`super::open`] has verified, for a holder: the name of this instance, which no other has.
-    /// Connects when first asked.
-    #[must_use]
-    pub fn new(
-        options: &Arc<RedisOptions>,
-        stats: &Arc<RedisStats>,
-        opened: &super::Opened,
-        holder: impl Into<String>,
-        clock: LedgerClock,
-    ) -> Self {
-        Self {
-            cluster: Cluster::new(Arc::clone(options), Arc::clone(stats)),
-            keyspace: Arc::clone(&opened.keyspace),
-            holder: holder.into(),
-            clock,
-        }
-    }
-
     /// Takes a turn; gives also what the server's clock showed. `None`: a later turn was taken before.
     ///
     /// # Errors
@@ -76,13 +136,7 @@ impl RedisLedger {
         number: TurnNumber,
         turn: &TakeTurn,
     ) -> Result<Option<(TakeAnswer, Time)>, StoreError> {
-        let call = self.call(budget, (number, turn))?;
-        let reply = self.make(&call).await;
-        let node = &self.cluster.options().nodes[0];
-        match reply.and_then(|value| answer_in(value).ok_or_else(|| torn(node))) {
-            Ok(answer) => Ok(answer),
-            Err(error) => Err(self.why(budget, error).await),
-        }
+        self.take((budget, number, turn), |parts, _| answer_in(parts)).await
     }
 
     /// Looks at budgets, and when each has so many tokens left. `each` gets a place and its answer, as soon as that is there.
@@ -95,94 +149,54 @@ impl RedisLedger {
         tokens: u64,
         mut each: impl FnMut(usize, TakeAnswer) + Send,
     ) -> Result<(), StoreError> {
-        let looks: Vec<_> = budgets.iter().map(|used| (&used.id, TakeTurn::look(used, tokens))).collect();
-        let calls = looks.iter().map(|(budget, look)| self.call(budget, (TurnNumber::default(), look)));
-        let calls = calls.collect::<Result<Vec<Call<'_>>, StoreError>>()?;
-        let requests = calls.iter().map(|call| call.request(&self.keyspace, Keys::All)).collect();
-        let node = self.cluster.options().nodes[0].clone();
-        let seen = |place: usize, value: Value| {
-            let (answer, _) = answer_in(value).flatten().ok_or_else(|| torn(&node))?;
-            each(place, answer);
+        let turns: Vec<TakeTurn> = budgets.iter().map(|used| TakeTurn::look(used, tokens)).collect();
+        let looks = || budgets.iter().zip(&turns).map(|(used, look)| (&used.id, TurnNumber::default(), look));
+        let requests = looks().map(|look| self.request(look)).collect::<Result<Vec<_>, StoreError>>()?;
+        let torn = self.torn();
+        let mut seen = |place: usize, value: Value| -> Result<(), RequestError> {
+            let parts = if let Value::Array(parts) = value { parts.into() } else { VecDeque::new() };
+            each(place, BudgetTokens::reply(parts, 0).ok_or_else(|| torn.clone())?);
             Ok(())
         };
-        let errors = self.cluster.ask_each(requests, Repeat::NotRun, seen).await;
+        let errors = self.cluster.ask_each(requests, BudgetTokens::REPEAT, &mut seen).await;
         let mut outcome = Ok(());
-        for (place, error) in errors.into_iter().enumerate() {
+        for ((place, look), error) in looks().enumerate().zip(errors) {
             let Some(error) = error else { continue };
-            let (budget, look) = &looks[place];
-            // Its keys are on two nodes.
-            let again = if matches!(error, RequestError::Apart { .. }) {
-                self.turn_at(budget, TurnNumber::default(), look).await
-            } else {
-                Err(self.why(budget, error).await)
-            };
-            match again {
-                Ok(answer) => answer.into_iter().for_each(|(answer, _)| each(place, answer)),
-                Err(error) => outcome = Err(error),
+            let mended = BudgetTokens::mend(self, look, error).await;
+            if let Err(error) = mended.and_then(|value| seen(place, value).map_err(startup)) {
+                outcome = Err(error);
             }
         }
         outcome
     }
 
-    fn call<'c>(&self, budget: &'c BudgetId, (number, turn): (TurnNumber, &TakeTurn)) -> Result<Call<'c>, StoreError> {
-        let now = (self.clock)().map_err(|wrong| StoreError::Temporary(wrong.to_string()))?;
-        let mut args = args(&self.holder, (number, turn), now);
-        let is_registered = budget.is_total_of_campaign(turn.span);
-        let most = || most_per_shard(self.cluster.options().max_totals, self.keyspace.meta().layout.shards);
-        args.push(if is_registered { most() } else { 0 }.to_string());
-        args.extend(budget.campaign.is_some().then(|| budget.name.to_string()));
-        if is_registered {
-            args.extend(mark_places(&self.keyspace.budget_key(budget)).map(|place| place.to_string()));
-        }
-        Ok(Call { budget, shard: self.keyspace.budget_shard(budget), args, is_registered })
+    /// Whether a budget may be asked for by its key alone: its shard has its history, and a new campaign of it is not closed. Else why
+    /// not, or this error.
+    async fn check_apart(&mut self, budget: &BudgetId, error: RequestError) -> Result<(), RequestError> {
+        let shard = self.keyspace.budget_shard(budget);
+        self.check_epoch(shard).await?;
+        if self.has_unknown_campaigns(budget, shard).await? { Err(error) } else { Ok(()) }
     }
 
-    /// Makes a call, which makes room first where its shard is full.
-    async fn make(&mut self, call: &Call<'_>) -> Reply {
-        let reply = self.ask(call, Keys::All).await;
-        if matches!(reply, Err(RequestError::Apart { .. })) {
-            // Its keys are on two nodes, because their slot is moving: the epoch is read by itself. Without this, a budget that has no key
-            // yet would wait until all of its slot has moved.
-            let epochs = ask_epochs(&mut self.cluster, &self.keyspace, [call.shard]).await;
-            let found = epochs.into_iter().next().unwrap_or(Ok(None))?;
-            if found.as_deref() != Some(self.keyspace.epoch()) {
-                let message = format!("the epoch is {}", found.as_deref().unwrap_or("gone"));
-                return Err(RequestError::LostHistory { message });
-            }
-            if self.has_unknown_campaigns(call).await? {
-                return reply;
-            }
-            return self.ask(call, Keys::Budget).await;
+    /// Whether a shard has its history.
+    async fn check_epoch(&mut self, shard: u16) -> Result<(), RequestError> {
+        let epochs = ask_epochs(&mut self.cluster, &self.keyspace, [shard]).await;
+        let found = epochs.into_iter().next().unwrap_or(Ok(None))?;
+        if found.as_deref() == Some(self.keyspace.epoch()) {
+            return Ok(());
         }
-        if !reply.as_ref().is_err_and(is_full) {
-            return reply;
-        }
-        if let Err(error) = make_room(&mut self.cluster, &self.keyspace, call.shard).await {
-            tracing::warn!("shard {} has no room for more totals of campaigns: {error}", call.shard);
-        }
-        self.ask(call, Keys::All).await
+        Err(RequestError::LostHistory { message: format!("the epoch is {}", found.as_deref().unwrap_or("gone")) })
     }
 
     /// Whether campaigns of the budget are closed that have no key in its shard.
-    async fn has_unknown_campaigns(&mut self, call: &Call<'_>) -> Result<bool, RequestError> {
-        if call.budget.campaign.is_none() {
+    async fn has_unknown_campaigns(&mut self, budget: &BudgetId, shard: u16) -> Result<bool, RequestError> {
+        if budget.campaign.is_none() {
             return Ok(false);
         }
         let mut command = cmd("HGET");
-        command.arg(self.keyspace.unknown_key(call.shard)).arg(&*call.budget.name);
-        let found = self.cluster.ask(self.keyspace.slot(call.shard), Request::Plain(command)).await?;
+        command.arg(self.keyspace.unknown_key(shard)).arg(&*budget.name);
+        let found = self.cluster.ask(self.keyspace.slot(shard), Request::Plain(command)).await?;
         Ok(found != Value::Nil)
-    }
-
-    async fn ask(&mut self, call: &Call<'_>, keys: Keys) -> Reply {
-        let mut reply = Err(RequestError::torn(&self.cluster.options().nodes[0], "a request got none"));
-        let request = call.request(&self.keyspace, keys);
-        let found = |_: usize, value: Value| {
-            reply = Ok(value);
-            Ok(())
-        };
-        let error = self.cluster.ask_each(vec![request], Repeat::NotRun, found).await.pop().flatten();
-        error.map_or(reply, Err)
     }
 
     /// Why a call has no answer. Where a rebuild has recreated the keyspace, calls go there from now on.
@@ -198,12 +212,6 @@ impl RedisLedger {
     }
 }
 
-impl Share<BudgetTokens> for RedisLedger {
-    async fn turn(&mut self, budget: &BudgetId, number: TurnNumber, turn: &TakeTurn) -> Result<TakeAnswer, StoreError> {
-        self.turn_at(budget, number, turn).await?.map(|(answer, _)| answer).ok_or_else(overtaken)
-    }
-}
-
 impl LooksAtBudgets for RedisLedger {
     async fn look(
         &mut self,
@@ -215,68 +223,6 @@ impl LooksAtBudgets for RedisLedger {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Keys {
-    /// The shard's epoch, and the budget; of a campaign's budget also the unknown campaigns, and of its total the register and the marks.
-    All,
-    Budget,
-}
-
-struct Call<'c> {
-    budget: &'c BudgetId,
-    shard: u16,
-    /// All arguments after the epoch.
-    args: Vec<String>,
-    /// Whether it needs the register of totals.
-    is_registered: bool,
-}
-
-impl Call<'_> {
-    /// The slot, and what to ask there.
-    fn request(&self, keyspace: &Keyspace, which: Keys) -> (u16, Request) {
-        let shard = self.shard;
-        let budget_key = keyspace.budget_key(self.budget);
-        let keys = match which {
-            Keys::All => {
-                let mut keys = vec![keyspace.epoch_key(shard)];
-                keys.extend(self.budget.campaign.is_some().then(|| keyspace.unknown_key(shard)));
-                if self.is_registered {
-                    keys.extend([keyspace.totals_key(shard), keyspace.gone_totals_key(shard)]);
-                }
-                keys.push(budget_key);
-                keys
-            }
-            Keys::Budget => vec![budget_key],
-        };
-        let texts = std::iter::once(keyspace.epoch()).chain(self.args.iter().map(String::as_str));
-        let args = texts.map(|text| text.as_bytes().to_vec()).collect();
-        (keyspace.slot(shard), Request::Call { script: Script::Take, keys, args, latest: None })
-    }
-}
-
-/// The arguments of a turn, from the holder to what is owed.
-fn args(holder: &str, (number, turn): (TurnNumber, &TakeTurn), now: Time) -> Vec<String> {
-    let TakeTurn { span, limit, need, want, unit, least, lease_ms, back, owed } = turn;
-    let (kind, from, to) = match span {
-        SpanNow::Rolling { window_ms } => ("r", *window_ms, 0),
-        SpanNow::Period { start, end } => ("p", start.millis(), end.millis()),
-        SpanNow::Total => ("t", 0, 0),
-    };
-    let tokens = |number: u64| number.min(MOST).to_string();
-    let mut args = vec![holder.to_owned(), number.run.to_string(), number.number.to_string()];
-    args.extend([kind.to_owned(), from.to_string(), to.to_string()]);
-    args.extend([*limit, *need, *want, *unit, *least].map(tokens));
-    args.extend([*lease_ms, now.millis()].map(|number| number.to_string()));
-    let given_back =
-        |GiveBack { span, bucket, count_id: CountId(counted_since), tokens: some, is_on_lease }: &GiveBack| {
-            format!("{}:{}:{counted_since}:{}", field(*span, *bucket), tokens(*some), u8::from(*is_on_lease))
-        };
-    let back = back.iter().map(given_back);
-    let owed = owed.iter().map(|OwedTokens { tokens: some, ago_ms }| format!("{}:{ago_ms}", tokens(*some)));
-    args.extend([back.collect::<Vec<_>>().join(" "), owed.collect::<Vec<_>>().join(" ")]);
-    args
-}
-
 /// The field of a budget's hash that tokens of this bucket are in: `lua/take.lua`. Of a period the bucket is its start.
 pub(super) fn field(span: SpanNow, bucket: i64) -> String {
     match span {
@@ -286,17 +232,10 @@ pub(super) fn field(span: SpanNow, bucket: i64) -> String {
     }
 }
 
-fn torn(node: &NodeAddr) -> RequestError {
-    RequestError::torn(node, "the numbers of a budget")
-}
-
-/// The answer in a reply, and the server's clock, empty where a later turn was taken before; `None` where it is none.
-fn answer_in(value: Value) -> Option<Option<(TakeAnswer, Time)>> {
-    let numbers: Vec<i64> = redis::from_redis_value(value).ok()?;
-    if numbers.is_empty() {
-        return Some(None);
-    }
-    let [granted, used, leased, bucket, free_in_ms, now, since] = *numbers else { return None };
+/// The answer in a reply, and the server's clock; `None` where it is none.
+fn answer_in(parts: VecDeque<Value>) -> Option<(TakeAnswer, Time)> {
+    let numbers: Result<Vec<i64>, _> = parts.into_iter().map(redis::from_redis_value).collect();
+    let [granted, used, leased, bucket, free_in_ms, now, since] = *numbers.ok()? else { return None };
     let [granted, used, leased] = [granted, used, leased].map(|number| u64::try_from(number).ok());
     let answer = TakeAnswer {
         granted: granted?,
@@ -307,5 +246,5 @@ fn answer_in(value: Value) -> Option<Option<(TakeAnswer, Time)>> {
         counted_for_ms: now.saturating_sub(since).max(0),
         count_id: CountId(since),
     };
-    Some(Some((answer, Time::from_millis(now)?)))
+    Some((answer, Time::from_millis(now)?))
 }

@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 
 use redis::Value;
-use weir_core::limit::route::permits::{
-    FACTOR_PARTS, MOST, PermitGrant, PermitTurn, RouteKey, RoutePermits, kept_rates,
+use weir_core::{
+    limit::route::permits::{FACTOR_PARTS, MOST, PermitGrant, PermitTurn, RouteKey, RoutePermits, kept_rates},
+    ports::StoreError,
 };
 
 use super::{
@@ -19,15 +20,16 @@ pub type RedisPermits = RedisShare<RoutePermits>;
 impl OnRedis for RoutePermits {
     const WHAT: &'static str = "a turn at the permits";
     const SCRIPT: Script = Script::Permit;
+    type By = ();
 
-    fn place(keyspace: &Keyspace, RouteKey { route, service }: &RouteKey) -> (u16, Vec<String>) {
+    fn place(keyspace: &Keyspace, RouteKey { route, service }: &RouteKey, _: &PermitTurn) -> (u16, Vec<String>) {
         let service = service.as_deref();
         let service_key = service.map(|service| keyspace.service_key(service));
         let keys = [keyspace.route_key(route, service)].into_iter().chain(service_key).collect();
         (keyspace.slot(keyspace.route_shard(route, service)), keys)
     }
 
-    fn args(turn: &PermitTurn) -> Vec<Vec<u8>> {
+    fn args(_: &RedisPermits, _: &RouteKey, turn: &PermitTurn) -> Result<Vec<Vec<u8>>, StoreError> {
         let PermitTurn { lease, want, unused, recent, rate, took, delivery, .. } = *turn;
         let number = |number: u64| number.min(MOST).to_string();
         let [drain, measured] = turn.rate_parts();
@@ -45,7 +47,7 @@ impl OnRedis for RoutePermits {
             drain.to_string(),
             measured.to_string(),
         ];
-        args.map(String::into_bytes).to_vec()
+        Ok(args.map(String::into_bytes).to_vec())
     }
 
     #[expect(clippy::cast_precision_loss, reason = "at most 1,000")]

@@ -9,7 +9,7 @@ use super::{address::NodeAddr, stats::RetryCause};
 const GRANT_ALL: &str = "(the ACL user lacks a command that weir's scripts use: grant all that docs/security.md lists)";
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum RequestError {
+pub enum RequestError {
     #[error("{node}: slot {slot} has moved to {to}")]
     Moved { node: NodeAddr, slot: u16, to: NodeAddr },
     /// The slot is moving; the key is on the new node already, if anywhere.

@@ -15,7 +15,7 @@ use super::{
 type CallQueue<T> = VecDeque<(Routed, T)>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Repeat {
+pub enum Repeat {
     /// All that have no answer: they are safe to repeat.
     Unanswered,
     /// Those that were certainly not carried out: they would count twice. One whose keys are on two nodes is left to the caller.
@@ -152,7 +152,17 @@ impl Cluster {
 
     /// [`Cluster::ask_all`] for one.
     pub(super) async fn ask(&mut self, slot: u16, request: Request) -> Reply {
-        let reply = self.ask_all(vec![(slot, request)]).await.pop();
-        reply.unwrap_or_else(|| Err(RequestError::torn(&self.options().nodes[0], "a request got none")))
+        self.ask_one(slot, request, Repeat::Unanswered).await
+    }
+
+    /// [`Cluster::ask_each`] for one.
+    pub(super) async fn ask_one(&mut self, slot: u16, request: Request, repeat: Repeat) -> Reply {
+        let mut reply = Err(RequestError::torn(&self.options().nodes[0], "a request got none"));
+        let take = |_: usize, value| {
+            reply = Ok(value);
+            Ok(())
+        };
+        let error = self.ask_each(vec![(slot, request)], repeat, take).await.pop().flatten();
+        error.map_or(reply, Err)
     }
 }

@@ -12,6 +12,7 @@ use weir_oracle::service::{
 use super::{
     keyspace::Keyspace,
     node::Request,
+    open::startup,
     script::Script,
     share::{OnRedis, RedisShare},
 };
@@ -33,19 +34,20 @@ struct Numbers {
 impl OnRedis for ServiceShares {
     const WHAT: &'static str = "the numbers of a service";
     const SCRIPT: Script = Script::Share;
+    type By = ();
 
-    fn place(keyspace: &Keyspace, service: &ServiceName) -> (u16, Vec<String>) {
+    fn place(keyspace: &Keyspace, service: &ServiceName, _: &ShareTurn) -> (u16, Vec<String>) {
         let registry = keyspace.service_key(service.as_str());
         let keys = ["", ":members", ":ends"].map(|ending| format!("{registry}{ending}"));
         (keyspace.slot(keyspace.service_shard(service.as_str())), keys.to_vec())
     }
 
-    fn args(turn: &ShareTurn) -> Vec<Vec<u8>> {
+    fn args(_: &RedisServices, _: &ServiceName, turn: &ShareTurn) -> Result<Vec<Vec<u8>>, StoreError> {
         let ShareTurn { rate, concurrency, took, taken_bytes, ends: _ } = turn;
         let uses = [rate.held, rate.wanted, concurrency.held, concurrency.wanted];
         let numbers = uses.into_iter().chain([took.0, took.1, *taken_bytes, LEASE_MS.unsigned_abs()]);
         let ends = turn.ends_by_holder().into_iter().flat_map(|(holder, ends)| [holder.to_string(), ends]);
-        numbers.map(|number| number.to_string()).chain(ends).map(String::into_bytes).collect()
+        Ok(numbers.map(|number| number.to_string()).chain(ends).map(String::into_bytes).collect())
     }
 
     fn reply(parts: VecDeque<Value>, _: usize) -> Option<ShareReply> {
@@ -63,12 +65,13 @@ impl RedisServices {
         instance: &ServiceName,
         numbers: [u64; 5],
     ) -> Result<Registered, StoreError> {
-        let (slot, mut keys) = ServiceShares::place(&self.keyspace, service);
-        // The registry alone.
-        keys.truncate(1);
+        let slot = self.keyspace.slot(self.keyspace.service_shard(service.as_str()));
+        let keys = vec![self.keyspace.service_key(service.as_str())];
         let numbers = numbers.into_iter().chain([MAX_INSTANCES]).map(|number| number.to_string());
         let args = [instance.to_string()].into_iter().chain(numbers).map(String::into_bytes).collect();
-        self.call(slot, Request::Call { script: Script::Register, keys, args, latest: None }, registered).await
+        let call = Request::Call { script: Script::Register, keys, args, latest: None };
+        let value = self.cluster.ask(slot, call).await.map_err(startup)?;
+        registered(value).ok_or_else(|| startup(self.torn()))
     }
 }
 
@@ -89,9 +92,9 @@ impl Services for RedisServices {
     }
 
     async fn look(&mut self, service: &ServiceName) -> Result<Option<ServiceSeen>, StoreError> {
-        let (slot, look) = self.request(service, TurnNumber::default(), &ShareTurn::default());
-        let seen = self.call(slot, look, seen).await?;
-        Ok((!seen.instances.is_empty()).then_some(seen))
+        let look = ShareTurn::default();
+        let seen = self.take((service, TurnNumber::default(), &look), |parts, _| seen(parts)).await?;
+        Ok(seen.filter(|seen| !seen.instances.is_empty()))
     }
 }
 
@@ -110,9 +113,8 @@ fn numbers(mut parts: VecDeque<Value>) -> Option<(Numbers, VecDeque<Value>)> {
 }
 
 /// The reply to one who looks: to a turn with the number 0.
-fn seen(value: Value) -> Option<ServiceSeen> {
-    let Value::Array(parts) = value else { return None };
-    let (numbers, mut parts) = numbers(parts.into())?;
+fn seen(parts: VecDeque<Value>) -> Option<ServiceSeen> {
+    let (numbers, mut parts) = numbers(parts)?;
     parts.pop_front()?;
     let mut instances = Vec::with_capacity(parts.len() / 2);
     while let Some(name) = parts.pop_front() {

@@ -1,6 +1,6 @@
 //! Limits that instances share, in Redis: one call of a script a turn.
 
-use std::{collections::VecDeque, marker::PhantomData, sync::Arc};
+use std::{collections::VecDeque, future::ready, sync::Arc};
 
 use redis::Value;
 use weir_core::{
@@ -13,33 +13,54 @@ use weir_core::{
 
 use super::{
     cluster::Cluster, keyspace::Keyspace, node::Request, open::startup, options::RedisOptions,
-    request_error::RequestError, script::Script, stats::RedisStats,
+    request_error::RequestError, script::Script, sequence::Repeat, stats::RedisStats,
 };
 
-/// A limit as its script takes it, whose arguments begin with the member, and the run and the number of the turn.
-pub trait OnRedis: SharedLimit {
+/// A limit as its script takes it, whose arguments begin with the member, and the run and the number of the turn. Number 0 only looks, where
+/// the script can.
+pub trait OnRedis: SharedLimit + Sized {
     /// What a turn is called.
     const WHAT: &'static str;
     const SCRIPT: Script;
+    /// Which turns that have no answer are sent again from here.
+    const REPEAT: Repeat = Repeat::Unanswered;
+    /// What a call goes by beside the keyspace and the turn.
+    type By: Send + Sync;
 
-    /// The slot of its keys, and these.
-    fn place(keyspace: &Keyspace, key: &Self::Key) -> (u16, Vec<String>);
+    /// The slot of the keys of a turn, and these.
+    fn place(keyspace: &Keyspace, key: &Self::Key, turn: &Self::Turn) -> (u16, Vec<String>);
 
-    fn args(turn: &Self::Turn) -> Vec<Vec<u8>>;
+    /// The arguments of a turn behind its number.
+    ///
+    /// # Errors
+    /// It cannot be made now.
+    fn args(share: &RedisShare<Self>, key: &Self::Key, turn: &Self::Turn) -> Result<Vec<Vec<u8>>, StoreError>;
 
     /// What is in a reply that has something, to a call of so many bytes; `None` where it is none.
     fn reply(parts: VecDeque<Value>, sent: usize) -> Option<Self::Reply>;
+
+    /// The reply to a turn that was refused, where it is made again once what is in its way is gone.
+    ///
+    /// # Errors
+    /// It has none: why.
+    fn mend(
+        _share: &mut RedisShare<Self>,
+        _turn: (&Self::Key, TurnNumber, &Self::Turn),
+        error: RequestError,
+    ) -> impl Future<Output = Result<Value, StoreError>> + Send {
+        ready(Err(startup(error)))
+    }
 }
 
 /// A limit as one member takes its turns at it, over connections of its own.
-pub struct RedisShare<L> {
-    cluster: Cluster,
+pub struct RedisShare<L: OnRedis> {
+    pub(super) cluster: Cluster,
     pub(super) keyspace: Arc<Keyspace>,
     member: String,
-    limit: PhantomData<fn() -> L>,
+    pub(super) by: L::By,
 }
 
-impl<L: OnRedis> RedisShare<L> {
+impl<L: OnRedis<By = ()>> RedisShare<L> {
     /// The limit in a keyspace that [`super::open`] has verified, for a member: a name that no other has. Connects at the first turn.
     #[must_use]
     pub fn new(
@@ -48,46 +69,69 @@ impl<L: OnRedis> RedisShare<L> {
         opened: &super::Opened,
         member: impl Into<String>,
     ) -> Self {
+        Self::with(options, stats, opened, member, ())
+    }
+}
+
+impl<L: OnRedis> RedisShare<L> {
+    /// [`RedisShare::new`] for one whose calls go by something.
+    #[must_use]
+    pub fn with(
+        options: &Arc<RedisOptions>,
+        stats: &Arc<RedisStats>,
+        opened: &super::Opened,
+        member: impl Into<String>,
+        by: L::By,
+    ) -> Self {
         Self {
             cluster: Cluster::new(Arc::clone(options), Arc::clone(stats)),
             keyspace: Arc::clone(&opened.keyspace),
             member: member.into(),
-            limit: PhantomData,
+            by,
         }
     }
 
     /// The call of a turn, and the slot that it goes to.
-    pub(super) fn request(&self, key: &L::Key, number: TurnNumber, turn: &L::Turn) -> (u16, Request) {
-        let (slot, keys) = L::place(&self.keyspace, key);
+    pub(super) fn request(
+        &self,
+        (key, number, turn): (&L::Key, TurnNumber, &L::Turn),
+    ) -> Result<(u16, Request), StoreError> {
+        let (slot, keys) = L::place(&self.keyspace, key, turn);
         let head = [self.member.clone(), number.run.to_string(), number.number.to_string()];
-        let args = head.map(String::into_bytes).into_iter().chain(L::args(turn)).collect();
-        (slot, Request::Call { script: L::SCRIPT, keys, args, latest: None })
+        let args = head.map(String::into_bytes).into_iter().chain(L::args(self, key, turn)?).collect();
+        Ok((slot, Request::Call { script: L::SCRIPT, keys, args, latest: None }))
     }
 
-    /// Makes a call in a slot. `read` gives what is in the reply; `None` where it is none.
-    pub(super) async fn call<T>(
+    /// Takes a turn. `read` gives what is in the reply, unless it is empty: `None`, a later turn was taken before.
+    pub(super) async fn take<T>(
         &mut self,
-        slot: u16,
-        request: Request,
-        read: impl FnOnce(Value) -> Option<T>,
-    ) -> Result<T, StoreError> {
-        let value = self.cluster.ask(slot, request).await.map_err(startup)?;
-        let torn = || startup(RequestError::torn(&self.cluster.options().nodes[0], L::WHAT));
-        read(value).ok_or_else(torn)
+        turn: (&L::Key, TurnNumber, &L::Turn),
+        read: impl Fn(VecDeque<Value>, usize) -> Option<T> + Send + Sync,
+    ) -> Result<Option<T>, StoreError> {
+        let (slot, request) = self.request(turn)?;
+        let sent: usize = match &request {
+            Request::Call { args, .. } => args.iter().map(Vec::len).sum(),
+            Request::Plain(_) => 0,
+        };
+        let torn = self.torn();
+        let read = |value: Value| {
+            let Value::Array(parts) = value else { return Err(torn.clone()) };
+            let found = if parts.is_empty() { Some(None) } else { read(parts.into(), sent).map(Some) };
+            found.ok_or_else(|| torn.clone())
+        };
+        match self.cluster.ask_one(slot, request, L::REPEAT).await.and_then(&read) {
+            Ok(found) => Ok(found),
+            Err(error) => read(L::mend(self, turn, error).await?).map_err(startup),
+        }
+    }
+
+    pub(super) fn torn(&self) -> RequestError {
+        RequestError::torn(&self.cluster.options().nodes[0], L::WHAT)
     }
 }
 
 impl<L: OnRedis> Share<L> for RedisShare<L> {
     async fn turn(&mut self, key: &L::Key, number: TurnNumber, turn: &L::Turn) -> Result<L::Reply, StoreError> {
-        let (slot, request) = self.request(key, number, turn);
-        let sent: usize = match &request {
-            Request::Call { args, .. } => args.iter().map(Vec::len).sum(),
-            Request::Plain(_) => 0,
-        };
-        let read = |value| {
-            let Value::Array(parts) = value else { return None };
-            if parts.is_empty() { Some(None) } else { L::reply(parts.into(), sent).map(Some) }
-        };
-        self.call(slot, request, read).await?.ok_or_else(overtaken)
+        self.take((key, number, turn), L::reply).await?.ok_or_else(overtaken)
     }
 }

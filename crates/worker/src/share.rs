@@ -1,5 +1,5 @@
-//! The turns of this process at the limits that instances share: their numbers, the one that has no answer, those that are asked for, and the
-//! task that takes them.
+//! The turns of this process at the limits that instances share: which run of it they are of, how one is made, those that are asked for, and
+//! the task that takes them.
 
 mod asked_turns;
 
@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use weir_core::{
-    limit::{SharedLimit, share::TurnNumber},
+    limit::{
+        SharedLimit,
+        share::{Answered, Turns},
+    },
     ports::{Clock, Share, StoreError},
 };
 
@@ -27,82 +30,24 @@ pub(crate) fn run_of(clock: &impl Clock) -> i64 {
     clock.now().millis().max(0).saturating_mul(PARTS.into()).saturating_add(part.into()).max(1)
 }
 
-/// The turns at one limit, one after the other. One that has no answer is made again with its number, until it is given up.
+/// Makes the turn that has no answer; `None` where there is none. Safe to drop half way: it has no answer then.
 ///
-/// One that is overtaken ([`is_overtaken`](weir_core::limit::share::is_overtaken)) is treated alike: another process has taken a later turn
-/// under this name, or this one was restored from a snapshot. What it holds may be the other's, so it is given up at once
-/// ([`TakesTurns::not_answered`]); and it gets nothing until the other is no member any more, 10 s after its last turn, at routes 3 s. It does
-/// not go on as a later run, as it does at budgets: its turn would replace what is recorded of the other, so both would hold the same units,
-/// and overtake each other again and again. A process that is overtaken at a route for longer than that ends. Budgets know a turn for an hour, which is too long to wait; and tokens are counted when they are
-/// granted, whoever holds them, so there each has its own.
-pub(crate) struct Turns<L: SharedLimit> {
-    /// `None` until the first one is made.
-    run: Option<i64>,
-    /// Of the last one.
-    number: u64,
-    unanswered: Option<Unanswered<L>>,
-}
-
-pub(crate) struct Unanswered<L: SharedLimit> {
-    pub(crate) turn: L::Turn,
-    /// When it began, by the monotonic clock.
-    pub(crate) began_at: Duration,
-    number: u64,
-    was_made: bool,
-}
-
-pub(crate) struct Answered<L: SharedLimit> {
-    pub(crate) turn: L::Turn,
-    pub(crate) reply: L::Reply,
-    /// When it began, by the monotonic clock: what it was granted may be another member's so long after that.
-    pub(crate) began_at: Duration,
-    /// It was made before, without an answer.
-    pub(crate) is_repeated: bool,
-}
-
-impl<L: SharedLimit> Turns<L> {
-    pub(crate) const fn new() -> Self {
-        Self { run: None, number: 0, unanswered: None }
-    }
-
-    pub(crate) fn unanswered(&self) -> Option<&Unanswered<L>> {
-        self.unanswered.as_ref()
-    }
-
-    /// Gives the turn up that has no answer. What it was granted is held until the next one.
-    pub(crate) fn give_up(&mut self) -> Option<L::Turn> {
-        self.unanswered.take().map(|unanswered| unanswered.turn)
-    }
-
-    /// Begins a turn in place of the last one.
-    pub(crate) fn begin(&mut self, turn: L::Turn, began_at: Duration) {
-        self.number += 1;
-        self.unanswered = Some(Unanswered { turn, began_at, number: self.number, was_made: false });
-    }
-
-    /// Makes the turn that has no answer; `None` where there is none. Safe to drop half way: it has no answer then.
-    ///
-    /// # Errors
-    /// It has none within so long, either.
-    pub(crate) async fn make(
-        &mut self,
-        share: &mut impl Share<L>,
-        key: &L::Key,
-        clock: &impl Clock,
-        within: Duration,
-    ) -> Result<Option<Answered<L>>, StoreError> {
-        let Some(unanswered) = &mut self.unanswered else { return Ok(None) };
-        let is_repeated = std::mem::replace(&mut unanswered.was_made, true);
-        let run = *self.run.get_or_insert_with(|| run_of(clock));
-        let number = TurnNumber { run, number: unanswered.number };
-        let reply = tokio::select! {
-            biased;
-            reply = share.turn(key, number, &unanswered.turn) => reply?,
-            () = clock.sleep(within) => return Err(StoreError::Temporary(no_answer_within(within))),
-        };
-        let answered = self.unanswered.take();
-        Ok(answered.map(|Unanswered { turn, began_at, .. }| Answered { turn, reply, began_at, is_repeated }))
-    }
+/// # Errors
+/// It has none within so long, either.
+pub(crate) async fn make_turn<L: SharedLimit>(
+    turns: &mut Turns<L>,
+    share: &mut impl Share<L>,
+    key: &L::Key,
+    clock: &impl Clock,
+    within: Duration,
+) -> Result<Option<Answered<L>>, StoreError> {
+    let Some((number, turn)) = turns.make(|| run_of(clock)) else { return Ok(None) };
+    let reply = tokio::select! {
+        biased;
+        reply = share.turn(key, number, turn) => reply?,
+        () = clock.sleep(within) => return Err(StoreError::Temporary(no_answer_within(within))),
+    };
+    Ok(turns.answered(reply))
 }
 
 /// Since when a limit does not answer, by the monotonic clock, and why.

@@ -76,12 +76,12 @@ impl OpenRedis {
     /// The ledger of budgets, for leases.
     pub(super) fn ledger(&self, clock: &ComparedClock<SystemClock>) -> RedisLedger {
         let clock = clocks::of_ledger(clock);
-        RedisLedger::new(&self.options, &self.stats, &self.opened, self.instance.clone(), clock)
+        RedisLedger::with(&self.options, &self.stats, &self.opened, self.instance.clone(), clock)
     }
 
     /// The ledger of budgets, for those who look how they stand.
     pub(super) fn seen_ledger(&self, clock: &ComparedClock<SystemClock>) -> RedisLedger {
-        RedisLedger::new(&self.look, &self.stats, &self.opened, self.instance.clone(), clocks::of_ledger(clock))
+        RedisLedger::with(&self.look, &self.stats, &self.opened, self.instance.clone(), clocks::of_ledger(clock))
     }
 
     /// The log of activity.

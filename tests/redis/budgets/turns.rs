@@ -108,7 +108,7 @@ async fn a_turn_is_known_for_an_hour_after_it_was_made_last_and_then_takes_no_me
     let ahead_s = Arc::new(AtomicI64::new(0));
     let agreed_s = Arc::clone(&ahead_s);
     let by: LedgerClock = Arc::new(move || Ok(SystemClock.now().plus(agreed_s.load(Relaxed) * 1_000)));
-    let mut ledger = RedisLedger::new(
+    let mut ledger = RedisLedger::with(
         &Arc::new(options.clone()),
         &Arc::new(RedisStats::default()),
         &opened,
@@ -130,7 +130,7 @@ async fn a_turn_is_known_for_an_hour_after_it_was_made_last_and_then_takes_no_me
     assert_eq!(take(&mut ledger, 2, &exchange).await, (100, 240), "nobody repeats it after so long");
     pass(3_700);
     let mut other =
-        RedisLedger::new(&Arc::new(options.clone()), &Arc::new(RedisStats::default()), &opened, "weir-1", by);
+        RedisLedger::with(&Arc::new(options.clone()), &Arc::new(RedisStats::default()), &opened, "weir-1", by);
     take(&mut other, 1, &total).await;
     let key = opened.keyspace.budget_key(&budget("b"));
     let mut fields = server.query::<Vec<String>>(&["HKEYS", &key]).unwrap();

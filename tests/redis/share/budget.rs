@@ -321,14 +321,14 @@ impl Scripted for Budgets {
     fn note(&mut self, holder: usize, step: &Step, reply: &Reply, is_heard: bool) -> Reached {
         if let (true, Step::Take(budget, number, turn), Reply::Taken(Some(answer @ TakeAnswer { granted: 1.., .. }))) =
             (is_heard, step, reply)
-            && number.run > 0
+            && number.number > 0
         {
             let granted = &mut self.granted[holder];
             granted.push_back((budget.clone(), all_of(turn, answer)));
             granted.drain(..granted.len().saturating_sub(REMEMBERED));
         }
         let taken = |is: fn(&TakeAnswer, &TakeTurn) -> bool| match (step, reply) {
-            (Step::Take(_, number, turn), Reply::Taken(Some(answer))) => number.run > 0 && is(answer, turn),
+            (Step::Take(_, number, turn), Reply::Taken(Some(answer))) => number.number > 0 && is(answer, turn),
             _ => false,
         };
         let (before, after) = self.used;

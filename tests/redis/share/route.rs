@@ -8,7 +8,7 @@ use weir_core::{
     limit::{
         route::{
             pace::KeptRates,
-            permits::{PermitGrant, PermitTurn, Registered, RouteBook, RouteKey},
+            permits::{PermitGrant, PermitTurn, RegisteredInstance, RouteBook, RouteKey},
         },
         share::{Reference as _, TurnNumber},
     },
@@ -22,6 +22,8 @@ use crate::permits::{permits, route, turn};
 const INSTANCES: [&str; 5] = ["weir-0", "weir-1", "", "a:b\r\n c", "é\u{1}10:99"];
 const LEASES: [Duration; 3] = [Duration::from_millis(5), Duration::from_millis(200), Duration::from_secs(10)];
 const SERVICE: &str = "hedwig";
+/// Permits per second: so few that hardly any come in while a test runs.
+pub(super) const RATE: u64 = 10;
 
 #[derive(Debug)]
 pub(super) struct Turn {
@@ -38,8 +40,6 @@ pub(super) struct Routes {
     books: [RouteBook; 2],
     /// The last turn of each instance.
     last: [TurnNumber; INSTANCES.len()],
-    /// The instances of the service.
-    service: [Option<Registered>; 3],
 }
 
 fn key(of_service: bool) -> RouteKey {
@@ -51,12 +51,18 @@ fn books() -> [RouteBook; 2] {
 }
 
 impl Routes {
+    /// A turn of a member at [`RATE`].
+    pub(super) fn at_a_rate(&mut self, member: usize, want: u64, unused: u64) -> Turn {
+        let Turn { of_service, number, turn } = self.want_all(member);
+        Turn { of_service, number, turn: PermitTurn { want, unused, rate: Some(RATE), ..turn } }
+    }
+
     /// What is registered of the service changes, on the server and for the reference.
     fn register(&mut self, rng: &mut Rng) {
         let registry = self.books[1].service.get_or_insert_default();
         let (field, value) = match rng.u8(..8) {
             0 => {
-                registry.is_known = true;
+                registry.since = Some(Time::default());
                 (":since".to_owned(), "1".to_owned())
             }
             1..3 => {
@@ -65,11 +71,13 @@ impl Routes {
             }
             _ => {
                 let (capacity_per_s, timeout_ms) = (rng.u64(..10_000), rng.u64(1..60_000));
+                let (concurrency, network_ms) = (5, 50);
                 let ends = self.place.clock().plus(rng.i64(-1_000..20_000));
-                let number = rng.usize(..self.service.len());
-                self.service[number] = Some(Registered { capacity_per_s, timeout_ms, ends });
-                registry.instances = self.service.iter().flatten().copied().collect();
-                (number.to_string(), format!("{capacity_per_s}:5:{timeout_ms}:50:{}", ends.millis()))
+                let one = RegisteredInstance { capacity_per_s, concurrency, timeout_ms, network_ms, ends };
+                let name = rng.u8(..3).to_string();
+                registry.instances.insert(name.clone(), one);
+                let numbers = format!("{capacity_per_s}:{concurrency}:{timeout_ms}:{network_ms}");
+                (name, format!("{numbers}:{}", ends.millis()))
             }
         };
         let key = self.place.opened.keyspace.service_key(SERVICE);
@@ -93,8 +101,7 @@ impl Scripted for Routes {
 
     async fn new(place: Arc<Place>) -> Self {
         let permits = INSTANCES.map(|name| permits(&place.options, &place.opened, name));
-        let (last, service) = Default::default();
-        Self { place, permits, books: books(), last, service }
+        Self { place, permits, books: books(), last: Default::default() }
     }
 
     fn draw(&mut self, rng: &mut Rng, member: usize) -> Vec<Turn> {
@@ -154,7 +161,7 @@ impl Scripted for Routes {
     }
 
     fn forget(&mut self) {
-        (self.books, self.service) = (books(), Default::default());
+        self.books = books();
     }
 }
 

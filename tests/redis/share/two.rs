@@ -4,7 +4,12 @@ use testkit::proxy::{Mode, Proxy};
 use weir_core::{basis::time::Time, ports::StoreError};
 use weir_redis::RedisOptions;
 
-use super::{Both, Scripted, Servers, pressure::Active, route::Routes, service::Shares};
+use super::{
+    Both, Scripted, Servers,
+    pressure::Active,
+    route::{RATE, Routes},
+    service::Shares,
+};
 use crate::redis_support::options;
 
 /// A limit whose members share one amount.
@@ -36,6 +41,15 @@ struct Two<S> {
 }
 
 impl<S: Shared> Two<S> {
+    /// Two of them at a server behind a proxy.
+    async fn start() -> (Proxy, Self) {
+        let servers = Servers::one();
+        let target = servers.urls()[0].trim_start_matches("redis://").to_owned();
+        let proxy = tokio::task::spawn_blocking(move || Proxy::start(&target).unwrap()).await.unwrap();
+        let options = RedisOptions { tries: 1, ..options(&[format!("redis://{}", proxy.address())]) };
+        (proxy, Self { both: Both::new(servers, options).await, held: [0; 3], ahead_s: 0 })
+    }
+
     async fn offer(&mut self) {
         for step in self.both.limit.offer() {
             self.both.take(0, &[step], true).await.unwrap();
@@ -55,6 +69,15 @@ impl<S: Shared> Two<S> {
         self.held[member]
     }
 
+    /// A member takes a turn whose reply is lost: that, by the reference.
+    async fn lose(&mut self, proxy: &Proxy, member: usize, step: &[S::Step]) -> S::Reply {
+        proxy.set(Mode::LoseReply);
+        let lost = self.both.limit.on_server(member, step).await.map(drop);
+        assert!(matches!(lost, Err(StoreError::Temporary(_))), "{lost:?}");
+        let now = self.both.limit.taken_at(member, &step[0]);
+        self.both.limit.on_reference(member, &step[0], now)
+    }
+
     async fn settle(&mut self) {
         // For longer than a service is known before its shares grow.
         for _ in 0..8 {
@@ -67,23 +90,22 @@ impl<S: Shared> Two<S> {
 }
 
 async fn run<S: Shared>() {
-    let servers = Servers::one();
-    let target = servers.urls()[0].trim_start_matches("redis://").to_owned();
-    let proxy = tokio::task::spawn_blocking(move || Proxy::start(&target).unwrap()).await.unwrap();
-    let options = RedisOptions { tries: 1, ..options(&[format!("redis://{}", proxy.address())]) };
-    let mut two = Two { both: Both::<S>::new(servers, options).await, held: [0; 3], ahead_s: 0 };
+    let (proxy, mut two) = Two::<S>::start().await;
     two.offer().await;
     two.settle().await;
 
-    // A turn whose reply is lost is taken once: the other one sees so, and nothing is granted twice.
-    let step = [two.both.limit.want_all(0)];
-    proxy.set(Mode::LoseReply);
-    let lost = two.both.limit.on_server(0, &step).await.map(drop);
-    assert!(matches!(lost, Err(StoreError::Temporary(_))), "{lost:?}");
-    let now = two.both.limit.taken_at(0, &step[0]);
-    two.both.limit.on_reference(0, &step[0], now);
-    two.turn(1).await;
-    two.settle().await;
+    // A turn whose reply is lost is taken once: the other one sees so, and nothing is granted twice. Where it is made again, it gets what it
+    // had.
+    for is_repeated in [false, true] {
+        let step = [two.both.limit.want_all(0)];
+        let lost = S::held(&two.lose(&proxy, 0, &step).await);
+        two.turn(1).await;
+        if is_repeated {
+            let again = two.both.take(0, &step, true).await.unwrap();
+            assert_eq!((S::held(&again[0]), two.held), (lost, [S::ALL / 2, S::ALL / 2, 0]));
+        }
+        two.settle().await;
+    }
 
     // After a loss nobody gets more before the other one has told what it holds.
     two.both.wipe();
@@ -121,4 +143,27 @@ async fn two_share_a_limit_whatever_is_lost_and_one_that_is_silent_leaves_its_pa
     run::<Active>().await;
     run::<Routes>().await;
     run::<Shares>().await;
+}
+
+#[tokio::test]
+async fn a_lost_reply_neither_burns_nor_doubles_what_is_left_of_a_rate() {
+    let (proxy, mut two) = Two::<Routes>::start().await;
+    let member = [two.both.limit.at_a_rate(0, 0, 0)];
+    two.both.take(0, &member, true).await.unwrap();
+    two.pass(2);
+    let all = [two.both.limit.at_a_rate(0, RATE, 0)];
+    assert_eq!(Routes::held(&two.both.take(0, &all, true).await.unwrap()[0]), RATE);
+    let began = two.both.limit.taken_at(0, &all[0]);
+
+    // It gives 6 back, and takes 4 of these.
+    let exchange = [two.both.limit.at_a_rate(0, 4, 6)];
+    assert_eq!(Routes::held(&two.lose(&proxy, 0, &exchange).await), 4);
+    for _ in 0..2 {
+        assert_eq!(Routes::held(&two.both.take(0, &exchange, true).await.unwrap()[0]), 4);
+    }
+    let rest = [two.both.limit.at_a_rate(0, RATE, 0)];
+    let left = Routes::held(&two.both.take(0, &rest, true).await.unwrap()[0]);
+    let passed_ms = two.both.limit.taken_at(0, &rest[0]).millis() - began.millis();
+    let came_in = RATE * passed_ms.unsigned_abs() / 1_000;
+    assert!((2..=2 + came_in + 1).contains(&left), "{left} are left, and {came_in} came in");
 }

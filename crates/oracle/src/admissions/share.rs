@@ -1,9 +1,11 @@
 //! One instance's share of one service.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, time::Duration};
+
+use weir_core::limit::share::{Answered, TurnNumber, Turns};
 
 use super::{TURN_EVERY_MS, second::LastSecond};
-use crate::service::{ENDS_PER_TURN, End, Holder, LEASE_MS, ShareReply, ShareTurn, Total, Use};
+use crate::service::{ENDS_PER_TURN, End, Holder, LEASE_MS, ServiceShares, ShareReply, ShareTurn, Total, Use};
 
 /// A share of the rate counts for as long after it was replaced: a second, and one for the rounded clock.
 const COUNTS_FOR_MS: u64 = 1_001;
@@ -52,8 +54,12 @@ struct Asks {
     over_concurrency: u64,
 }
 
-#[derive(Debug)]
 pub(super) struct Sharing {
+    /// Which run of its turns this is.
+    run: i64,
+    turns: Turns<ServiceShares>,
+    /// When the turn under way was made.
+    made_ms: Option<u64>,
     /// The last reply; `None`: there has been none.
     reply: Option<ShareReply>,
     lease_ends_ms: u64,
@@ -68,9 +74,7 @@ pub(super) struct Sharing {
     took: (u64, u64),
     ends: Vec<(Holder, End)>,
     taken_bytes: u64,
-    /// The turn under way, and when it began.
-    turning: Option<(ShareTurn, u64)>,
-    /// Why the last one was not answered; `None`: it was.
+    /// Why the last turn was not answered; `None`: it was.
     trouble: Option<String>,
     began_ms: u64,
     due_ms: u64,
@@ -78,8 +82,11 @@ pub(super) struct Sharing {
 }
 
 impl Sharing {
-    pub(super) fn new(now_ms: u64) -> Self {
+    pub(super) fn new(run: i64, now_ms: u64) -> Self {
         Self {
+            run,
+            turns: Turns::default(),
+            made_ms: None,
             reply: None,
             lease_ends_ms: 0,
             replaced: VecDeque::new(),
@@ -92,7 +99,6 @@ impl Sharing {
             took: (0, 0),
             ends: Vec::new(),
             taken_bytes: 0,
-            turning: None,
             trouble: None,
             began_ms: now_ms,
             due_ms: now_ms,
@@ -105,7 +111,8 @@ impl Sharing {
     }
 
     pub(super) fn is_used(&self) -> bool {
-        self.outstanding > 0 || self.turning.is_some() || !self.ends.is_empty()
+        let hands_on = !self.ends.is_empty() || self.turns.unanswered().is_some_and(|last| !last.turn.ends.is_empty());
+        self.outstanding > 0 || self.made_ms.is_some() || hands_on
     }
 
     pub(super) fn is_idle(&self, now_ms: u64, idle_ms: u64) -> bool {
@@ -186,11 +193,11 @@ impl Sharing {
     }
 
     pub(super) fn due_at_ms(&self) -> Option<u64> {
-        self.turning.is_none().then_some(self.due_ms)
+        self.made_ms.is_none().then_some(self.due_ms)
     }
 
     pub(super) fn is_due(&self, now_ms: u64) -> bool {
-        self.turning.is_none() && self.due_ms <= now_ms
+        self.made_ms.is_none() && self.due_ms <= now_ms
     }
 
     /// The largest share of the rate that was in force within the last second.
@@ -204,45 +211,62 @@ impl Sharing {
         self.reply.as_ref().map_or(0, |reply| reply.per_s).max(before.unwrap_or(0))
     }
 
-    pub(super) fn begin_turn(&mut self, now_ms: u64) -> ShareTurn {
+    /// The turn that is to be made now, and its number. The last one is made again where it has no answer, as long as the share lasts of
+    /// which it says that it is held: after a loss, a holder gets what it holds, which others may be given by then.
+    pub(super) fn make_turn(&mut self, now_ms: u64) -> Option<(TurnNumber, ShareTurn)> {
+        if self.turns.unanswered().is_none() || self.lease_ends_ms <= now_ms {
+            // Ends that come twice have no effect; times are counted at most once.
+            self.ends.extend(self.turns.give_up().map(|turn| turn.ends).unwrap_or_default());
+            let turn = self.new_turn(now_ms);
+            self.turns.begin(turn, Duration::from_millis(now_ms));
+        }
+        self.made_ms = Some(now_ms);
+        let (number, turn) = self.turns.make(|| self.run)?;
+        Some((number, turn.clone()))
+    }
+
+    fn new_turn(&mut self, now_ms: u64) -> ShareTurn {
         let held = self.rate_held(now_ms);
         let in_force = self.reply.as_ref().map_or(0, |reply| reply.concurrency);
         let passed_ms = now_ms.saturating_sub(self.began_ms).max(TURN_EVERY_MS);
         let wants_now = ((self.asks.all * 1_000).div_ceil(passed_ms), self.outstanding + self.asks.over_concurrency);
         let wanted = (wants_now.0.max(self.wanted_before.0), wants_now.1.max(self.wanted_before.1));
-        let ends = self.ends.drain(..self.ends.len().min(ENDS_PER_TURN)).collect();
-        let turn = ShareTurn {
+        self.wanted_before = wants_now;
+        self.asks_before = std::mem::take(&mut self.asks);
+        self.began_ms = now_ms;
+        ShareTurn {
             rate: Use { held, wanted: wanted.0 },
             concurrency: Use { held: in_force.max(self.outstanding), wanted: wanted.1 },
             took: std::mem::take(&mut self.took),
             taken_bytes: std::mem::take(&mut self.taken_bytes),
-            ends,
-        };
-        self.wanted_before = wants_now;
-        self.asks_before = std::mem::take(&mut self.asks);
-        (self.began_ms, self.turning) = (now_ms, Some((turn.clone(), now_ms)));
-        turn
+            ends: self.ends.drain(..self.ends.len().min(ENDS_PER_TURN)).collect(),
+        }
     }
 
     pub(super) fn turned(&mut self, reply: &ShareReply, now_ms: u64) {
-        let Some((_, sent_ms)) = self.turning.take() else { return };
+        let Some(made_ms) = self.made_ms.take() else { return };
+        let Some(Answered { mut reply, is_repeated, .. }) = self.turns.answered(reply.clone()) else { return };
         self.trouble = None;
         self.rate_held(now_ms);
         if let Some(before) = &self.reply {
             self.replaced.push_back((before.per_s, now_ms));
         }
-        self.taken_bytes = reply.ends.len() as u64;
-        self.reply = Some(ShareReply { ends: String::new(), ..reply.clone() });
-        self.lease_ends_ms = sent_ms + LEASE_MS as u64;
-        // Where more ends wait, sooner.
-        self.due_ms = sent_ms + if self.ends.is_empty() { TURN_EVERY_MS } else { TURN_EVERY_MS / 2 };
+        self.taken_bytes = std::mem::take(&mut reply.ends).len() as u64;
+        self.reply = Some(reply);
+        self.lease_ends_ms = made_ms + LEASE_MS as u64;
+        // What it wants by now, a new one says at once. Where more ends wait, sooner.
+        self.due_ms = match (is_repeated, self.ends.is_empty()) {
+            (true, _) => now_ms,
+            (false, true) => made_ms + TURN_EVERY_MS,
+            (false, false) => made_ms + TURN_EVERY_MS / 2,
+        };
     }
 
     pub(super) fn not_turned(&mut self, why: &str, now_ms: u64) {
-        let Some((turn, _)) = self.turning.take() else { return };
+        if self.made_ms.take().is_none() {
+            return;
+        }
         self.trouble = Some(why.to_owned());
-        // Ends that come twice have no effect; times are counted once where it is not known.
-        self.ends.extend(turn.ends);
         self.due_ms = now_ms + TURN_EVERY_MS;
     }
 

@@ -94,9 +94,55 @@ fn a_share_ends_with_its_lease_and_a_turn_that_answers_brings_it_back() {
     admissions.turned(&service(), &reply(100, 100), lease_ms + 1_600);
     assert_eq!(admissions.look(lease_ms + 1_600)[0].trouble, None);
     admitted(&mut admissions, lease_ms + 1_600);
-    // The lease is counted from when the turn began.
+    // The lease is counted from when the turn was made.
     admitted(&mut admissions, 2 * lease_ms + 1_499);
     assert_eq!(denied(&mut admissions, 2 * lease_ms + 1_500).0, Denial::NoLease);
+}
+
+/// The number and the turn that are due, one alone.
+#[track_caller]
+fn due(admissions: &mut Admissions, now_ms: u64) -> (TurnNumber, ShareTurn) {
+    let mut due = admissions.due_turns(now_ms);
+    assert_eq!(due.len(), 1);
+    due.pop().map(|(_, number, turn)| (number, turn)).unwrap()
+}
+
+#[test]
+fn a_turn_without_an_answer_is_made_again_while_its_share_lasts_and_the_next_one_follows_at_once() {
+    let mut admissions = with_share(100, 100);
+    let number = admitted(&mut admissions, 0);
+    assert_eq!(admissions.end(&service(), "me", end_of(number), 10), Ended::Now);
+    assert_eq!(admissions.end(&service(), "other", end_of(7), 10), Ended::HandedOn);
+    let first = due(&mut admissions, 1_000);
+    assert_eq!((first.1.took, first.1.ends.len()), ((1, 10), 1));
+    admitted(&mut admissions, 1_100);
+    admissions.not_turned(&service(), "no", 1_500);
+    assert_eq!(due(&mut admissions, 2_500), first);
+    admissions.turned(&service(), &reply(50, 100), 2_600);
+    assert_eq!(admissions.look(2_600)[0].per_s, 50);
+    let next = due(&mut admissions, 2_600);
+    assert_eq!(
+        (next.0.number, next.1.took, next.1.ends.len()),
+        (first.0.number + 1, (0, 0), 0),
+        "what was told is known"
+    );
+    assert_eq!(next.1.rate.held, 100, "its share of less than a second ago");
+
+    // The share lasts for a lease from when the turn was made again.
+    admissions.not_turned(&service(), "no", 3_600);
+    assert_eq!(due(&mut admissions, 5_499), next);
+    admissions.not_turned(&service(), "no", 5_499);
+    let later = due(&mut admissions, 6_499);
+    assert_eq!((later.0.number, later.1.rate.held), (next.0.number + 1, 50), "it ended less than a second ago");
+}
+
+#[test]
+fn turns_at_a_service_that_was_forgotten_are_of_a_later_run() {
+    let mut admissions = with_share(10, 10);
+    assert!(due(&mut admissions, 1_000).0 > TurnNumber { run: 1, number: 1 });
+    assert_eq!(admissions.turned(&service(), &ShareReply::default(), 2_500), None, "nobody has registered it");
+    assert!(admissions.due_turns(60_000).is_empty() && admissions.begin(&service(), 60_000));
+    assert_eq!(due(&mut admissions, 60_000).0, TurnNumber { run: 2, number: 1 });
 }
 
 #[test]

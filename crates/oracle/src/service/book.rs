@@ -10,14 +10,14 @@ use std::collections::BTreeMap;
 use weir_core::{
     basis::time::Time,
     limit::{
-        route::permits::mean_us,
+        route::permits::{RegisteredInstance, Registry},
         share::{Member, MemberRecords, Reference, TurnNumber, TurnOrder, Wanting, fair_share, grow},
     },
 };
 
 use super::{
     ENDS_BYTES, Holder, INTERVALS, InstanceSeen, LEASE_MS, MAX_INSTANCES, Registered, Registration, SECOND_MS,
-    ServiceName, ServiceSeen, ServiceShares, ShareReply, ShareTurn, Total, Use,
+    ServiceName, ServiceSeen, ServiceShares, ShareReply, ShareTurn, Use,
 };
 
 /// How long a service without instances is remembered, in milliseconds.
@@ -25,23 +25,11 @@ const KEEP_MS: i64 = 60_000;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServiceBook {
-    instances: BTreeMap<String, Instance>,
-    /// When the service became known, in ms since 1970; `None`: it is not.
-    since: Option<i64>,
-    /// When it is forgotten.
+    registry: Registry,
+    /// When that is forgotten, in ms since 1970.
     until: i64,
-    processing_us: u64,
     members: MemberRecords<Shares>,
     ends: BTreeMap<Holder, String>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Instance {
-    capacity_per_s: u64,
-    concurrency: u64,
-    timeout_ms: u64,
-    network_ms: u64,
-    expires: i64,
 }
 
 /// What is recorded of an instance of weir beside the rate that counts, and the one that it wants.
@@ -83,7 +71,7 @@ impl Reference<ServiceShares> for ServiceBook {
     }
 
     fn turn(&mut self, holder: &str, number: TurnNumber, turn: &ShareTurn, now: Time) -> Option<ShareReply> {
-        let now = now.millis();
+        let (at, now) = (now, now.millis());
         let order = self.members.order(holder, number, now);
         if matches!(order, TurnOrder::Behind | TurnOrder::RunBefore) {
             return None;
@@ -92,8 +80,8 @@ impl Reference<ServiceShares> for ServiceBook {
         self.members.drop_ended(now);
         self.ends.retain(|holder, _| self.members.has(holder));
         let before = self.members.get(holder, now).copied();
-        let total = self.total(now);
-        let starts_in = self.since.map_or(0, |since| (since + LEASE_MS + SECOND_MS - now).max(0));
+        let total = self.registry.total(at);
+        let starts_in = self.registry.since.map_or(0, |since| (since.millis() + LEASE_MS + SECOND_MS - now).max(0));
         let share = |total: u64, used: Use, of: fn(&Member<Shares>) -> Counted| {
             if let (TurnOrder::Same, Some(before)) = (order, &before) {
                 return (of(before).given, of(before).share);
@@ -128,7 +116,7 @@ impl Reference<ServiceShares> for ServiceBook {
         };
         self.members.renew(holder, member);
         if order != TurnOrder::Same {
-            self.note_times(turn.took);
+            self.registry.note_times(turn.took);
             self.hand_on(holder, turn);
         }
         Some(ShareReply {
@@ -137,7 +125,7 @@ impl Reference<ServiceShares> for ServiceBook {
             total,
             members: self.live(now),
             starts_in_ms: starts_in as u64,
-            processing_us: self.processing_us,
+            processing_us: self.registry.took_us,
             ends: self.ends.get(holder).cloned().unwrap_or_default(),
         })
     }
@@ -146,62 +134,50 @@ impl Reference<ServiceShares> for ServiceBook {
 impl ServiceBook {
     /// Registers or renews an instance.
     pub fn register(&mut self, instance: &ServiceName, registration: &Registration, now: Time) -> Registered {
-        let now = now.millis();
-        self.forget(now);
-        self.instances.retain(|_, one| one.expires > now);
-        let others = self.instances.keys().filter(|name| *name != instance.as_str()).count() as u64;
+        self.forget(now.millis());
+        let Registry { instances, since, .. } = &mut self.registry;
+        instances.retain(|_, one| one.ends > now);
+        let others = instances.keys().filter(|name| *name != instance.as_str()).count() as u64;
         let taken = others < MAX_INSTANCES;
         if taken {
             let Registration { capacity_per_s, concurrency, timeout_ms, network_ms, interval_ms } = *registration;
-            let expires = now + interval_ms as i64 * INTERVALS;
-            let one = Instance { capacity_per_s, concurrency, timeout_ms, network_ms, expires };
-            self.instances.insert(instance.as_str().to_owned(), one);
-            self.since.get_or_insert(now);
-            self.until = self.until.max(expires + KEEP_MS);
+            let ends = now.plus(interval_ms as i64 * INTERVALS);
+            let one = RegisteredInstance { capacity_per_s, concurrency, timeout_ms, network_ms, ends };
+            instances.insert(instance.as_str().to_owned(), one);
+            since.get_or_insert(now);
+            self.until = self.until.max(ends.millis() + KEEP_MS);
         }
-        Registered { taken, total: self.total(now) }
+        Registered { taken, total: self.registry.total(now) }
     }
 
     /// Removes an instance; gives whether it was registered.
     pub fn deregister(&mut self, instance: &ServiceName, now: Time) -> bool {
-        self.instances.retain(|_, one| one.expires > now.millis());
-        self.instances.remove(instance.as_str()).is_some()
+        self.registry.instances.retain(|_, one| one.ends > now);
+        self.registry.instances.remove(instance.as_str()).is_some()
     }
 
     /// How the service stands; `None` where it has no live instance.
     #[must_use]
     pub fn look(&self, now: Time) -> Option<ServiceSeen> {
-        let now = now.millis();
-        let live = self.instances.iter().filter(|(_, one)| one.expires > now);
-        let seen = live.map(|(name, one)| InstanceSeen {
+        let (at, now) = (now, now.millis());
+        let seen = self.registry.live(at).map(|(name, one)| InstanceSeen {
             name: name.clone(),
             capacity_per_s: one.capacity_per_s,
             concurrency: one.concurrency,
             timeout_ms: one.timeout_ms,
             network_ms: one.network_ms,
-            lives_for_ms: (one.expires - now) as u64,
+            lives_for_ms: (one.ends.millis() - now) as u64,
         });
         let instances: Vec<InstanceSeen> = seen.collect();
         let counted =
             |of: fn(&Member<Shares>) -> Counted| self.members.all().map(|(_, member)| of(member).at(now)).sum();
         (!instances.is_empty()).then(|| ServiceSeen {
             instances,
-            total: self.total(now),
+            total: self.registry.total(at),
             given: (counted(rate_of), counted(concurrency_of)),
             members: self.live(now),
-            processing_us: self.processing_us,
+            processing_us: self.registry.took_us,
         })
-    }
-
-    fn total(&self, now: i64) -> Total {
-        let mut total = Total::default();
-        for one in self.instances.values().filter(|one| one.expires > now) {
-            total.instances += 1;
-            total.per_s += one.capacity_per_s;
-            total.concurrency += one.concurrency;
-            total.timeout_ms = total.timeout_ms.max(one.timeout_ms);
-        }
-        total
     }
 
     fn live(&self, now: i64) -> u64 {
@@ -211,15 +187,7 @@ impl ServiceBook {
     /// Forgets a service that has had no instance for long.
     fn forget(&mut self, now: i64) {
         if self.until <= now {
-            (self.since, self.processing_us) = (None, 0);
-            self.instances.clear();
-        }
-    }
-
-    /// Takes processing times into their mean; of a service that is known.
-    fn note_times(&mut self, (count, sum_ms): (u64, u64)) {
-        if self.since.is_some() {
-            self.processing_us = mean_us(self.processing_us, (count, sum_ms));
+            self.registry = Registry::default();
         }
     }
 

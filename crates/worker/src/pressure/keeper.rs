@@ -14,7 +14,7 @@ use weir_core::{
             activity::Minute,
             activity_log::{ActiveIn, SharedPlaces, SyncReply, SyncRequest, USERS_A_TURN},
         },
-        share::is_overtaken,
+        share::{Answered, Turns, Unanswered, is_overtaken},
     },
     policy::Policy,
     ports::{Clock, Share, StoreError},
@@ -29,7 +29,7 @@ use super::{
 };
 use crate::{
     observer::Observer,
-    share::{Answered, AskedTurns, Silence, TakesTurns, TurnEvent, Turns, Unanswered, keep},
+    share::{AskedTurns, Silence, TakesTurns, TurnEvent, keep, make_turn},
 };
 
 /// How long an instance stays a member, and may use its places, without another turn.
@@ -79,7 +79,7 @@ where
         let status = PressureStatus::default();
         let keeper = Self {
             log,
-            turns: Turns::new(),
+            turns: Turns::default(),
             clock,
             policy,
             pressure: Arc::clone(&pressure),
@@ -152,7 +152,7 @@ where
         let overdue_at = self.synced.map_or(Duration::ZERO, |(began_at, _)| began_at + MEMBER_FOR);
         let within = overdue_at.checked_sub(begun_at).filter(|within| !within.is_zero()).unwrap_or(MEMBER_FOR);
         let waited_for_places = self.views.waits_for_places;
-        let answered = self.turns.make(&mut self.log, &(), &self.clock, within).await?;
+        let answered = make_turn(&mut self.turns, &mut self.log, &(), &self.clock, within).await?;
         let Some(answered) = answered else { return Ok(false) };
         // What came meanwhile is not in it.
         let again = answered.reply.more || answered.is_repeated;

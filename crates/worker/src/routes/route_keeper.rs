@@ -1,5 +1,7 @@
 //! The task of one route that takes a process's turns at its permits.
 
+mod alone;
+mod seen;
 #[cfg(test)]
 mod tests;
 mod trouble;
@@ -11,26 +13,25 @@ use weir_core::{
     limit::{
         route::{
             Route,
-            arrivals::Waiting,
             delivery_signals::Deliveries,
-            pace::{Pace, Sample, Throttle, by_ceiling},
+            pace::{Pace, Sample, by_ceiling},
             permits::{LEASE, MOST, PermitGrant, PermitTurn, RouteKey, RoutePermits},
-            routes::{Pool, RouteKnown, RouteState},
+            routes::{Pool, RouteState},
         },
-        share::is_overtaken,
+        share::{Answered, Turns, Unanswered, is_overtaken},
     },
     ports::{Clock, Share, StoreError},
 };
 
-use self::trouble::OffsetsTrouble;
+use self::{alone::GivenAlone, trouble::OffsetsTrouble};
 use super::{
-    RouteCell, RouteSeen,
+    RouteCell,
     learnt::{LastLearnt, Learnt},
     offsets::{LOOK_HOLDS, LastLook, OffsetsSeen},
 };
-use crate::share::{Answered, Silence, TakesTurns, TurnEvent, Turns, Unanswered, keep};
+use crate::share::{Silence, TakesTurns, TurnEvent, keep, make_turn};
 
-/// From one turn to the next: at most two a second.
+/// From one turn to the next: at most two a second, but for one that follows a repeated one.
 pub(super) const TURN_EVERY: Duration = Duration::from_millis(550);
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 /// So long a lane finds intents that wait until their count is one of intents: it has passed offsets without a record by then, and
@@ -59,8 +60,11 @@ pub(super) struct RouteKeeper<P, C> {
     key: RouteKey,
     state: Arc<RouteState>,
     links: RouteLinks<P, C>,
-    /// One without an answer is not made again: the next one says what there is room for by then.
+    /// One without an answer is made again until its lease ends. The next one, which says what there is room for by then, follows at once.
     turns: Turns<RoutePermits>,
+    /// When one was made last, by the monotonic clock.
+    made_at: Duration,
+    given_alone: GivenAlone,
     learnt: Learnt,
     pace: Option<Pace>,
     sampled_at: Option<Duration>,
@@ -86,7 +90,9 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> RouteKeeper<P, C> {
             key: RouteKey { route: Arc::clone(&route.name), service: route.service.clone() },
             used: used_by_now(&state),
             state,
-            turns: Turns::new(),
+            turns: Turns::default(),
+            made_at: Duration::ZERO,
+            given_alone: GivenAlone::default(),
             links,
             learnt,
             pace: None,
@@ -107,43 +113,58 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> RouteKeeper<P, C> {
         keep(self, stop).await;
     }
 
-    /// Begins a turn: what Kafka says, what the route takes by that, and this instance's part of it.
+    /// Begins a turn, unless the last one is made again: by what Kafka says, and what the route takes by that.
     fn begin(&mut self, look: Arc<OffsetsSeen>, now: Duration) {
         let pace = self.paced(&look, now);
-        let used = self.used_since();
         self.state.end_leases(now);
-        let unused = self.withdraw_most(used, now);
-        let recent = self.recent(&look);
-        let room = self.route.consumer_group.as_ref().map(|_| pace.room);
-        let turn = PermitTurn {
-            lease: LEASE,
-            room,
-            want: self.wanted(room, (used, unused)).min(pace.most),
-            unused,
-            recent,
-            rate: self.route.rate,
-            took: self.learnt.times.look(self.state.times()),
-            slow: self.signals((&look, &pace), now),
-            delivery: self.route.delivery(),
-            rates: self.learnt.controller.to_keep(),
-        };
-        self.turns.begin(turn, now);
+        self.made_at = now;
+        // What it was granted is this instance's still.
+        if self.turns.unanswered().is_none_or(|last| last.began_at + LEASE <= now) {
+            let turn = self.new_turn((&look, &pace), now);
+            self.turns.begin(turn, now);
+        }
         self.trouble.note(&self.route.name, &look);
         self.went_by = Some((look, pace));
     }
 
-    /// The turn that began then has come to so many permits.
-    fn put_in_force(&mut self, permits: u64, began_at: Duration) {
+    fn new_turn(&mut self, (look, pace): (&OffsetsSeen, &Pace), now: Duration) -> PermitTurn {
+        let used = self.used_since();
+        let withdrawn = self.withdraw_most(used, now);
+        let room = self.route.consumer_group.as_ref().map(|_| pace.room);
+        PermitTurn {
+            lease: LEASE,
+            room,
+            want: self.wanted(room, (used, withdrawn)).min(pace.most),
+            unused: self.returned(withdrawn),
+            recent: self.recent(look),
+            rate: self.route.rate,
+            took: self.learnt.times.look(self.state.times()),
+            slow: self.signals((look, pace), now),
+            delivery: self.route.delivery(),
+            rates: self.learnt.controller.to_keep(),
+        }
+    }
+
+    /// What was withdrawn that the store has granted. While it granted nothing the rate came in, and its bucket holds a second of that: more
+    /// than this instance's part of it need not be settled.
+    fn returned(&mut self, withdrawn: u64) -> u64 {
+        let returned = self.given_alone.settle(withdrawn);
+        self.given_alone.forget_above(self.ceiling().unwrap_or(0) / self.grant.members.max(1));
+        returned
+    }
+
+    /// The turn that was made last has come to so many permits.
+    fn put_in_force(&mut self, permits: u64) {
         let Some((_, pace)) = &self.went_by else { return };
         let reserved = self.reserved_of(permits, pace);
         (self.permits, self.reserved) = (permits, reserved);
-        self.state.grant(permits - reserved, reserved, began_at + LEASE);
+        self.state.grant(permits - reserved, reserved, self.made_at + LEASE);
     }
 
-    /// Whether the turn that began then was overtaken, by the store's answer.
-    fn overtaken(&mut self, began_at: Option<Duration>) {
-        self.overtaken_since = began_at.map(|began_at| self.overtaken_since.unwrap_or(began_at));
-        let lasts = self.overtaken_since.zip(began_at).map_or(Duration::ZERO, |(since, now)| now.saturating_sub(since));
+    /// Whether the turn that was made last was overtaken, by the store's answer.
+    fn overtaken(&mut self, is_so: bool) {
+        self.overtaken_since = is_so.then(|| self.overtaken_since.unwrap_or(self.made_at));
+        let lasts = self.overtaken_since.map_or(Duration::ZERO, |since| self.made_at.saturating_sub(since));
         self.state.set_taken_over(lasts >= TAKEN_OVER_AFTER);
     }
 
@@ -241,10 +262,10 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> RouteKeeper<P, C> {
 
     /// What this instance takes while the store does not answer: its part of the room, halved again and again, and one permit per
     /// turn at the least.
-    fn alone(&self, turn: &PermitTurn, silent_for: Duration) -> u64 {
+    fn part_alone(&self, turn: &PermitTurn, silent_for: Duration) -> u64 {
         let halvings = silent_for.as_millis() / HALVED_EVERY.as_millis();
         let per_turn = self.ceiling().map(|ceiling| ceiling * TURN_EVERY.as_millis() as u64 / 1_000);
-        let room = turn.room.map(|room| room.saturating_sub(turn.recent));
+        let room = turn.room.map(|room| room.saturating_sub(turn.recent).saturating_sub(self.given_alone.permits()));
         let most = [room, per_turn].into_iter().flatten().min().unwrap_or(0) / self.grant.members.max(1);
         let part = u32::try_from(halvings).ok().and_then(|halvings| most.checked_shr(halvings)).unwrap_or(0);
         part.max(u64::from(room != Some(0)))
@@ -258,31 +279,6 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> RouteKeeper<P, C> {
         };
         let kept = u128::from(granted) * u128::from(part) / u128::from(whole);
         u64::try_from(kept).unwrap_or(granted).min(granted)
-    }
-
-    fn known(&self, look: &OffsetsSeen, pace: &Pace) -> RouteKnown {
-        let PermitGrant { members, registered_per_s, timeout_ms, .. } = self.grant;
-        let before = self.state.known();
-        let waiting = match &look.waiting {
-            Ok(waiting) => waiting.iter().copied().map(Waiting::count).collect(),
-            Err(_) => before.map(|known| known.waiting.clone()).unwrap_or_default(),
-        };
-        let is_sure = self.is_there() && self.is_counted(look);
-        RouteKnown {
-            rule: Some(Arc::clone(&self.route)),
-            drain_per_s: pace.drain_per_s,
-            best_per_s: pace.best_per_s.filter(|_| is_sure),
-            measured_per_s: pace.measured_per_s.filter(|_| is_sure),
-            lag: look.undelivered(),
-            members,
-            waiting,
-            oldest_waiting_ms: look.oldest_at(self.links.clock.passed()),
-            queued_before: look.queued,
-            registered_per_s,
-            timeout_ms,
-            processing_ms: self.processing_ms().unwrap_or(0),
-            why: in_words(pace.why).map(str::to_owned),
-        }
     }
 }
 
@@ -302,50 +298,40 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> TakesTurns for RouteKeeper<P, C> 
         // Until Kafka has been looked at nothing is known of the route.
         let Some(look) = self.links.look.load_full() else { return Ok(false) };
         self.begin(look, self.links.clock.passed());
-        let answered = self.turns.make(&mut self.links.permits, &self.key, &self.links.clock, ANSWER_WITHIN).await?;
-        if let Some(Answered { reply, began_at, .. }) = answered {
-            (self.grant, self.is_answered) = (reply, true);
-            self.learnt.times.pass_on();
-            self.overtaken(None);
-            self.put_in_force(reply.permits, began_at);
-        }
-        Ok(false)
+        let Self { turns, links, key, .. } = self;
+        let answered = make_turn(turns, &mut links.permits, key, &links.clock, ANSWER_WITHIN).await?;
+        let Some(Answered { reply, is_repeated, .. }) = answered else { return Ok(false) };
+        (self.grant, self.is_answered) = (reply, true);
+        self.learnt.times.pass_on();
+        self.overtaken(false);
+        let more = self.given_alone.settle(reply.permits);
+        self.put_in_force(more);
+        Ok(is_repeated)
     }
 
     fn not_answered(&mut self, error: &StoreError) {
-        let Some(Unanswered { turn, began_at, .. }) = self.turns.unanswered() else { return };
+        let Some(Unanswered { turn, .. }) = self.turns.unanswered() else { return };
+        let turn = *turn;
+        self.overtaken(is_overtaken(error));
         if is_overtaken(error) {
             // Whoever has overtaken it may have its permits by now.
-            let began_at = *began_at;
-            self.overtaken(Some(began_at));
-            self.state.end_leases(began_at + LEASE);
+            self.turns.give_up();
+            self.state.end_leases(self.made_at + LEASE);
             self.state.withdraw_above(0, 0);
-            return self.put_in_force(0, began_at);
+            self.given_alone = GivenAlone::default();
+            return self.put_in_force(0);
         }
-        let (turn, began_at) = (*turn, *began_at);
-        self.overtaken(None);
-        let silent_for = self.silence.as_ref().map_or(Duration::ZERO, |silence| began_at.saturating_sub(silence.since));
+        let since = self.silence.as_ref().map_or(self.made_at, |silence| silence.since);
         let most = self.went_by.as_ref().map_or(0, |(_, pace)| pace.most);
-        self.put_in_force(self.alone(&turn, silent_for).min(most), began_at);
+        let permits = self.part_alone(&turn, self.made_at.saturating_sub(since)).min(most);
+        self.given_alone.give(permits);
+        self.put_in_force(permits);
     }
 
     fn show(&self) {
-        let Some((look, pace)) = &self.went_by else { return };
-        let known = self.known(look, pace);
-        self.state.learn(known.clone());
-        let silent = self.silence.as_ref().map(|silence| format!("the permits are not shared: {}", silence.why));
-        self.links.cell.store(Some(Arc::new(RouteSeen {
-            known,
-            ceiling_per_s: self.ceiling(),
-            permits: self.permits,
-            reserved: self.reserved,
-            held_by_others: self.grant.held_by_others,
-            members: self.grant.members,
-            throttle: pace.why,
-            trouble: self.trouble.unknown.clone().or(silent),
-            silent_since: self.silence.as_ref().filter(|_| self.trouble.unknown.is_none()).map(|silence| silence.since),
-            behind: self.trouble.behind.clone(),
-        })));
+        let Some(seen) = self.seen() else { return };
+        self.state.learn(seen.known.clone());
+        self.links.cell.store(Some(Arc::new(seen)));
     }
 
     fn log(&self, event: TurnEvent<'_>) {
@@ -377,14 +363,4 @@ fn used_by_now(state: &RouteState) -> u64 {
 
 fn is_old(look: &OffsetsSeen, now: Duration) -> bool {
     now.saturating_sub(look.at) > LOOK_HOLDS
-}
-
-const fn in_words(why: Throttle) -> Option<&'static str> {
-    match why {
-        Throttle::No => None,
-        Throttle::Lag => Some("delivery takes no more"),
-        Throttle::Stopped => Some("nothing is delivered: weir probes"),
-        Throttle::Signal => Some("a signal of overload holds, or did a moment ago"),
-        Throttle::LagUnknown => Some("the lag of the consumer group is not known"),
-    }
 }

@@ -10,7 +10,7 @@ mod tests;
 use std::{sync::Arc, time::Duration};
 
 pub use book::RouteBook;
-pub use registry::{Registered, Registry, mean_us};
+pub use registry::{RegisteredInstance, Registry, Total, mean_us};
 pub use service_name::ServiceName;
 
 use crate::limit::{SharedLimit, route::pace::KeptRates, share::Embedded};

@@ -6,6 +6,7 @@ mod members;
 mod pool;
 mod port;
 mod turn;
+mod turns;
 
 pub use embedded::{Embedded, Reference};
 pub use fair::{Wanting, fair_share, grow};
@@ -13,3 +14,4 @@ pub use members::{Member, MemberRecords};
 pub use pool::UnitPool;
 pub use port::Share;
 pub use turn::{TurnNumber, TurnOrder, is_overtaken, overtaken};
+pub use turns::{Answered, Turns, Unanswered};

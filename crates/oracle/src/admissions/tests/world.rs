@@ -31,6 +31,8 @@ struct Message {
     at: u64,
     number: TurnNumber,
     turn: ShareTurn,
+    /// Of the instance's calls.
+    call: u64,
     /// `None`: not at the book yet. `Some(None)`: it was refused there.
     reply: Option<Option<ShareReply>>,
     lost: bool,
@@ -41,7 +43,8 @@ struct Instance {
     admissions: Admissions,
     began: u64,
     asks_per_s: u64,
-    /// When its turn is given up.
+    /// How many calls it has made, and when the last one is given up.
+    calls: u64,
     gives_up: Option<u64>,
 }
 
@@ -110,7 +113,8 @@ impl World {
         let mut admissions = Admissions::new(&format!("h{}", self.born), self.now - began);
         admissions.begin(&service(), self.now - began);
         let asks_per_s = *[0, 3, 40, 400].get(self.dice.below(4) as usize).unwrap();
-        self.instances.insert(format!("h{}", self.born), Instance { admissions, began, asks_per_s, gives_up: None });
+        let instance = Instance { admissions, began, asks_per_s, calls: 0, gives_up: None };
+        self.instances.insert(format!("h{}", self.born), instance);
     }
 
     /// One instance, for a moment.
@@ -126,7 +130,9 @@ impl World {
             let late = if self.goes_wrong(10) { 4_000 } else { 30 };
             let at = self.now + self.dice.below(late);
             let lost = self.goes_wrong(12);
-            self.messages.push(Message { to: holder.to_owned(), at, number, turn, reply: None, lost });
+            instance.calls += 1;
+            let (to, call) = (holder.to_owned(), instance.calls);
+            self.messages.push(Message { to, at, number, turn, call, reply: None, lost });
             instance.gives_up = Some(self.now + 1_000);
         }
         if !frozen && self.dice.below(1_000) < instance.asks_per_s {
@@ -173,9 +179,8 @@ impl World {
             }
             if let Some(reply) = message.reply {
                 let Some(instance) = self.instances.get_mut(&message.to) else { continue };
-                // A reply that comes after its turn was given up is not read.
-                let last = instance.admissions.turns;
-                if instance.gives_up.is_none() || last != message.number.number {
+                // A reply that comes after its call was given up is not read.
+                if instance.gives_up.is_none() || instance.calls != message.call {
                     continue;
                 }
                 let local = now - instance.began;

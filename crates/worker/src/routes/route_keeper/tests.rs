@@ -1,3 +1,5 @@
+mod lost;
+
 use std::{
     collections::VecDeque,
     sync::{
@@ -12,7 +14,7 @@ use weir_core::{
     limit::{
         route::{
             pace::{Behind, KeptRates, Lag},
-            routes::{Routes, Taken},
+            routes::{RouteKnown, Routes, Taken},
         },
         share::{TurnNumber, overtaken},
     },
@@ -74,7 +76,11 @@ const fn grant(registered_per_s: Option<u64>, rates: KeptRates) -> PermitGrant {
 
 /// A route with further lines.
 fn email(more: &str) -> Route {
-    let route = format!("name = \"email\"\nwhen_full = \"suppress\"\nconsumer_group = \"hedwig\"\n{more}");
+    route(&format!("consumer_group = \"hedwig\"\n{more}"))
+}
+
+fn route(more: &str) -> Route {
+    let route = format!("name = \"email\"\nwhen_full = \"suppress\"\n{more}");
     let policy = format!("version = \"1\"\ndefault = {{ caps = \"unlimited\" }}\n[[routes]]\n{route}\n");
     parse_policy("p.toml", &policy, Format::Toml, 86_400_000).unwrap().routes.remove(0)
 }
@@ -259,27 +265,55 @@ impl Share<RoutePermits> for Silent {
     }
 }
 
+/// A store that answers nothing first, and then to each turn with 200 permits.
+struct Second(Silent);
+
+impl Share<RoutePermits> for Second {
+    async fn turn(&mut self, key: &RouteKey, number: TurnNumber, turn: &PermitTurn) -> Result<PermitGrant, StoreError> {
+        let first = self.0.turn(key, number, turn).await;
+        let asked = self.0.0.read().unwrap_or_else(PoisonError::into_inner).len();
+        if asked > 1 { Ok(PermitGrant { permits: 200, ..grant(None, KeptRates::default()) }) } else { first }
+    }
+}
+
 #[tokio::test]
-async fn a_turn_without_an_answer_is_followed_by_another_one_and_lanes_have_this_instance_s_part_meanwhile() {
+async fn a_turn_without_an_answer_is_made_again_until_its_lease_ends_and_lanes_have_this_instance_s_part_meanwhile() {
     let (clock, numbers, state) = (Passes::default(), Arc::default(), Routes::new().state("email"));
     let last_look: LastLook = Arc::new(ArcSwapOption::new(Some(look(0))));
     let (route, cell) = (email("rate = 300"), RouteCell::default());
     let links = links(Silent(Arc::clone(&numbers)), clock.clone(), &last_look, &cell);
     let mut keeper = RouteKeeper::new(&route, Arc::clone(&state), links, Learnt::before(&route, (0, 0), None));
-    for _ in 0..2 {
+    for wait in [Duration::ZERO, TURN_EVERY, LEASE - TURN_EVERY, TURN_EVERY] {
+        clock.sleep(wait).await;
         assert!(!round(&mut keeper).await, "the next one in its time");
         assert!(state.left(Pool::General, clock.passed()) > 0);
         let seen = cell.load_full().unwrap();
         assert!(seen.permits > 0, "as it is shown");
         assert_eq!(seen.trouble.as_deref(), Some("the permits are not shared: no"));
         assert_eq!(seen.silent_since, Some(Duration::ZERO), "since the first turn");
-        clock.sleep(TURN_EVERY).await;
     }
-    assert_eq!(*numbers.read().unwrap(), [1, 2]);
+    assert_eq!(*numbers.read().unwrap(), [1, 1, 2, 2]);
     let stop = CancellationToken::new();
     stop.cancel();
     keeper.run(stop).await;
     assert_eq!((state.left(Pool::General, clock.passed()), state.held()), (0, 0), "it has ended");
+}
+
+#[tokio::test]
+async fn permits_of_a_turn_that_was_made_again_are_for_what_lanes_had_meanwhile_and_the_next_turn_follows_at_once() {
+    let (clock, numbers, state) = (Passes::default(), Arc::default(), Routes::new().state("email"));
+    let last_look: LastLook = Arc::new(ArcSwapOption::new(Some(look(0))));
+    let (route, cell) = (route("rate = 300"), RouteCell::default());
+    let links = links(Second(Silent(Arc::clone(&numbers))), clock.clone(), &last_look, &cell);
+    let mut keeper = RouteKeeper::new(&route, Arc::clone(&state), links, Learnt::before(&route, (0, 0), None));
+    round(&mut keeper).await;
+    let alone = cell.load_full().unwrap().permits;
+    assert!((1..200).contains(&alone), "{alone}");
+    clock.sleep(TURN_EVERY).await;
+    assert!(round(&mut keeper).await, "the next one at once");
+    assert_eq!((state.held(), cell.load_full().unwrap().permits), (200, 200 - alone), "it was granted 200");
+    assert!(!round(&mut keeper).await, "and not again");
+    assert_eq!(*numbers.read().unwrap(), [1, 1, 2]);
 }
 
 /// A store that has taken a later turn under this name, and answers from then on by this clock.

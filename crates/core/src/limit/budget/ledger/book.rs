@@ -61,7 +61,7 @@ impl Reference<BudgetTokens> for TokenBook {
     fn turn(&mut self, member: &str, number: TurnNumber, turn: &TakeTurn, now: Time) -> Option<TakeAnswer> {
         // Nothing comes back where nothing was granted: who wants none and owes none only looks.
         let begins_nothing = self.since.is_none() && turn.want == 0 && turn.owed.is_empty();
-        if number.run == 0 || begins_nothing {
+        if number.number == 0 || begins_nothing {
             return Some(self.look(turn, now));
         }
         let now = now.millis();

@@ -2,10 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{
-    FACTOR_PARTS, MOST, PermitGrant, PermitTurn, RouteKey, RoutePermits, kept_rates,
-    registry::{Live, Registry},
-};
+use super::{FACTOR_PARTS, MOST, PermitGrant, PermitTurn, RouteKey, RoutePermits, kept_rates, registry::Registry};
 use crate::{
     basis::time::Time,
     limit::{
@@ -85,20 +82,21 @@ impl Reference<RoutePermits> for RouteBook {
         let is_same = order == TurnOrder::Same;
         let others = OtherMembers::of(self.members.others(instance).map(|(_, member)| member), turn.slow_parts());
 
-        let live = self.service.as_ref().map_or_else(Live::default, |service| service.look(now));
+        let registered_per_s = self.service.as_ref().map(|service| service.total(now).per_s);
         if let Some(service) = &mut self.service
             && !is_same
         {
             service.note_times(turn.took);
         }
-        let rate = [turn.rate, live.per_s.map(|registered| registered.max(1))].into_iter().flatten().min();
+        let rate = [turn.rate, registered_per_s.map(|registered| registered.max(1))].into_iter().flatten().min();
         let rate = rate.map(|rate| others.slowed(rate));
-        let unused = if is_same { 0 } else { turn.unused };
+        let before = self.members.get(instance, now_ms).copied();
+        let unused = if is_same || before.is_none() { 0 } else { turn.unused };
         let parts = rate.map(|rate| self.fill(rate, unused, now_ms));
         let tokens = parts.map_or(u64::MAX, |parts| parts / PARTS);
         let own = Wanting { want: turn.want.min(MOST), name: instance };
         let part = fair_share(others.room(turn), own, self.members.wants(instance), now_ms).max(1);
-        let granted = match self.members.get(instance, now_ms) {
+        let granted = match before {
             Some(before) if is_same => before.held,
             Some(before) => others.grant(turn, before.held, part).min(tokens),
             None => 0,
@@ -117,8 +115,8 @@ impl Reference<RoutePermits> for RouteBook {
             permits: granted,
             held_by_others: others.held + others.recent,
             members: self.members.count(),
-            registered_per_s: live.per_s,
-            timeout_ms: live.timeout_ms,
+            registered_per_s,
+            timeout_ms: self.service.as_ref().and_then(|service| service.shortest_timeout_ms(now)),
             processing_ms: self.service.as_ref().and_then(Registry::processing_ms),
             slow: others.slow(),
             rates,

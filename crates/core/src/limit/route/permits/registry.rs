@@ -1,4 +1,6 @@
-//! What is registered of a service, as a route reads it: the reference for `lua/services/registry.lua`.
+//! What is registered of a service: the reference for `lua/services/registry.lua`.
+
+use std::collections::BTreeMap;
 
 use crate::basis::time::Time;
 
@@ -7,42 +9,60 @@ const MEAN_OF: u64 = 20;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Registry {
-    /// Its registered instances, including expired ones.
-    pub instances: Vec<Registered>,
-    /// Whether the service is known: an instance of it has registered lately.
-    pub is_known: bool,
+    /// Its instances by their names, those that have not renewed included.
+    pub instances: BTreeMap<String, RegisteredInstance>,
+    /// When the service became known; `None`: it is not, no instance of it has registered lately.
+    pub since: Option<Time>,
     /// The mean time of its admissions and deliveries, in microseconds; 0: none has ended yet.
     pub took_us: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Registered {
+pub struct RegisteredInstance {
     pub capacity_per_s: u64,
+    pub concurrency: u64,
     /// After what its callers give up.
     pub timeout_ms: u64,
+    pub network_ms: u64,
     pub ends: Time,
 }
 
-/// What the live instances of a service have registered together, and their shortest timeout.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Live {
-    /// `None`: there is no service.
-    pub(super) per_s: Option<u64>,
-    pub(super) timeout_ms: Option<u64>,
+/// What the live instances of a service have registered together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Total {
+    pub instances: u64,
+    /// Admissions per second.
+    pub per_s: u64,
+    /// Admissions that have not ended.
+    pub concurrency: u64,
+    /// The longest timeout, in milliseconds.
+    pub timeout_ms: u64,
 }
 
 impl Registry {
-    pub(super) fn look(&self, now: Time) -> Live {
-        let live = || self.instances.iter().filter(|registered| registered.ends > now);
-        Live {
-            per_s: Some(live().map(|registered| registered.capacity_per_s).sum()),
-            timeout_ms: live().map(|registered| registered.timeout_ms).min(),
-        }
+    /// Those that are registered, by their names.
+    pub fn live(&self, now: Time) -> impl Iterator<Item = (&String, &RegisteredInstance)> {
+        self.instances.iter().filter(move |(_, registered)| registered.ends > now)
     }
 
-    /// Takes processing times of so many deliveries with this sum in milliseconds.
-    pub(super) fn note_times(&mut self, took: (u64, u64)) {
-        if self.is_known {
+    #[must_use]
+    pub fn total(&self, now: Time) -> Total {
+        self.live(now).fold(Total::default(), |total, (_, registered)| Total {
+            instances: total.instances + 1,
+            per_s: total.per_s + registered.capacity_per_s,
+            concurrency: total.concurrency + registered.concurrency,
+            timeout_ms: total.timeout_ms.max(registered.timeout_ms),
+        })
+    }
+
+    /// A caller may give up by then.
+    pub(super) fn shortest_timeout_ms(&self, now: Time) -> Option<u64> {
+        self.live(now).map(|(_, registered)| registered.timeout_ms).min()
+    }
+
+    /// Takes processing times, so many with this sum in milliseconds, into their mean; of a service that is known.
+    pub fn note_times(&mut self, took: (u64, u64)) {
+        if self.since.is_some() {
             self.took_us = mean_us(self.took_us, took);
         }
     }

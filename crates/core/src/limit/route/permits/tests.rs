@@ -79,7 +79,7 @@ fn reported_times_are_in_the_mean_of_a_service_that_is_known() {
         number.number += 1;
         book.turn("a", number, &PermitTurn { took, ..one() }, Time::default()).unwrap().processing_ms
     };
-    let mut book = of_service(Some(Registry { is_known: true, ..Registry::default() }));
+    let mut book = of_service(Some(Registry { since: Some(Time::default()), ..Registry::default() }));
     assert_eq!(turn(&mut book, (0, 0)), None);
     assert_eq!(turn(&mut book, (2, 300)), Some(150));
     assert_eq!(turn(&mut book, (0, 0)), Some(150), "they are counted once");
@@ -104,6 +104,18 @@ fn a_turn_that_is_repeated_gets_the_same_permits_and_one_that_comes_behind_a_lat
         assert_eq!(turn(&mut book, run, number, 1_002), None, "{number} of run {run}");
     }
     assert_eq!(book, before);
+}
+
+#[test]
+fn what_is_not_used_is_returned_once_and_not_once_its_lease_has_ended() {
+    let mut book = of_service(None);
+    let mut turn = |number, millis, (want, unused)| {
+        let turn = PermitTurn { lease: Duration::from_millis(5), want, unused, rate: Some(1_000), ..one() };
+        book.turn("a", TurnNumber { run: 1, number }, &turn, Time::default().plus(millis)).unwrap().permits
+    };
+    assert_eq!([turn(1, 0, (0, 0)), turn(2, 4, (MOST, 0))], [0, 4]);
+    assert_eq!([turn(3, 4, (0, 4)), turn(3, 4, (0, 4)), turn(4, 4, (MOST, 0))], [0, 0, 4], "a turn is repeated");
+    assert_eq!([turn(5, 9, (0, 4)), turn(6, 9, (MOST, 0))], [0, 5], "what has come in meanwhile, and no more");
 }
 
 #[test]

@@ -1,0 +1,110 @@
+//! The turns of a member at one limit, one after the other.
+
+use std::time::Duration;
+
+use super::TurnNumber;
+use crate::limit::SharedLimit;
+
+/// The turns of a member at one limit. One that has no answer is made again with its number, until it is given up.
+///
+/// One that is overtaken ([`is_overtaken`](super::is_overtaken)) is treated alike: another process has taken a later turn under this name, or
+/// this one was restored from a snapshot. What it holds may be the other's, so it is given up at once; and it gets nothing until the other is
+/// no member any more, 10 s after its last turn, at routes 3 s. It does not go on as a later run, as it does at budgets: its turn would
+/// replace what is recorded of the other, so both would hold the same units, and overtake each other again and again. A process that is
+/// overtaken at a route for longer than that ends. Budgets know a turn for an hour, which is too long to wait; and tokens are counted when
+/// they are granted, whoever holds them, so there each has its own.
+pub struct Turns<L: SharedLimit> {
+    /// `None` until the first one is made.
+    run: Option<i64>,
+    /// Of the last one.
+    number: u64,
+    unanswered: Option<Unanswered<L>>,
+}
+
+pub struct Unanswered<L: SharedLimit> {
+    pub turn: L::Turn,
+    /// When it began, by the monotonic clock.
+    pub began_at: Duration,
+    /// How often it was made.
+    made: u64,
+}
+
+pub struct Answered<L: SharedLimit> {
+    pub turn: L::Turn,
+    pub reply: L::Reply,
+    /// When it began, by the monotonic clock: what it was granted may be another member's so long after that.
+    pub began_at: Duration,
+    /// It was made before, without an answer.
+    pub is_repeated: bool,
+}
+
+impl<L: SharedLimit> Default for Turns<L> {
+    fn default() -> Self {
+        Self { run: None, number: 0, unanswered: None }
+    }
+}
+
+impl<L: SharedLimit> Turns<L> {
+    #[must_use]
+    pub const fn unanswered(&self) -> Option<&Unanswered<L>> {
+        self.unanswered.as_ref()
+    }
+
+    /// Gives the turn up that has no answer. What it was granted is held until the next one.
+    pub fn give_up(&mut self) -> Option<L::Turn> {
+        self.unanswered.take().map(|unanswered| unanswered.turn)
+    }
+
+    /// Begins a turn in place of the last one.
+    pub fn begin(&mut self, turn: L::Turn, began_at: Duration) {
+        self.number += 1;
+        self.unanswered = Some(Unanswered { turn, began_at, made: 0 });
+    }
+
+    /// The turn that has no answer, to be made now; `None` where there is none. The first one says in which run all are.
+    pub fn make(&mut self, run: impl FnOnce() -> i64) -> Option<(TurnNumber, &L::Turn)> {
+        let unanswered = self.unanswered.as_mut()?;
+        unanswered.made += 1;
+        let run = *self.run.get_or_insert_with(run);
+        Some((TurnNumber { run, number: self.number }, &unanswered.turn))
+    }
+
+    /// The turn that has no answer has one.
+    pub fn answered(&mut self, reply: L::Reply) -> Option<Answered<L>> {
+        let Unanswered { turn, began_at, made } = self.unanswered.take()?;
+        Some(Answered { turn, reply, began_at, is_repeated: made > 1 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Letters;
+
+    impl SharedLimit for Letters {
+        type Key = ();
+        type Turn = char;
+        type Reply = ();
+    }
+
+    #[test]
+    fn a_turn_keeps_its_number_until_it_has_its_answer_or_is_given_up() {
+        let mut turns = Turns::<Letters>::default();
+        assert!(turns.make(|| 7).is_none() && turns.answered(()).is_none());
+        let numbered = |number, turn| Some((TurnNumber { run: 7, number }, turn));
+        turns.begin('a', Duration::from_secs(1));
+        for run in [7, 8] {
+            assert_eq!(turns.make(|| run).map(|(number, turn)| (number, *turn)), numbered(1, 'a'), "the run is kept");
+        }
+        let answered = turns.answered(()).unwrap();
+        assert_eq!((answered.turn, answered.began_at, answered.is_repeated), ('a', Duration::from_secs(1), true));
+        assert!(turns.unanswered().is_none());
+        turns.begin('b', Duration::from_secs(2));
+        assert_eq!(turns.make(|| 8).map(|(number, turn)| (number, *turn)), numbered(2, 'b'));
+        assert_eq!(turns.give_up(), Some('b'));
+        turns.begin('c', Duration::from_secs(3));
+        assert_eq!(turns.make(|| 8).map(|(number, turn)| (number, *turn)), numbered(3, 'c'));
+        assert!(!turns.answered(()).unwrap().is_repeated);
+    }
+}
