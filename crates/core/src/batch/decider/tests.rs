@@ -130,7 +130,8 @@ fn ask(store: &EmbeddedStore, asked: &mut AskedBatch<'_, impl Records>, now: Tim
 /// Why and until when an intent of a user is deferred that this keeps back.
 fn to_defer(decider: &Decider, user: UserHash, suppressed: Suppressed<'_>, now: Time) -> Option<(DeferReason, Time)> {
     let (set, eval) = (decider.segments.get(), PolicyEval::new(decider.policy.get(), Arc::default(), now));
-    let grounds = Grounds { decider, set: &set, eval: &eval, budgets: None, now };
+    let grounds =
+        Grounds { decider, set: &set, eval: &eval, limits: &BatchLimits::default(), names: TakenNames::default(), now };
     grounds.to_defer((None, user), &Verdict::Suppressed(suppressed), now)
 }
 
