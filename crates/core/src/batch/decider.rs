@@ -90,7 +90,7 @@ use crate::{
         decode::{Header, decode},
         fields::FieldMap,
     },
-    limit::{pressure::Pressure, route::routes::Routes},
+    limit::HeldLimits,
     policy::{Caps, GateReason, Policy, PolicyEval, Unavailable},
     segment::SegmentSet,
 };
@@ -126,10 +126,7 @@ pub struct Decider {
     pub limits: Arc<OutputLimits>,
     /// Where intents are deferred to; `None`: nothing is deferred.
     pub wheel: Option<Wheel>,
-    /// Who is active; `None`: the policy's `[pressure]` has no effect.
-    pub pressure: Option<Arc<Pressure>>,
-    /// What routes take; `None`: the policy's `[[routes]]` have no effect.
-    pub routes: Option<Arc<Routes>>,
+    pub held: HeldLimits,
     pub approved_by_channel: ApprovedByChannel,
 }
 

@@ -93,7 +93,7 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
         let (stamps, denials) = (HashMap::default(), HashMap::default());
         let (template, none, tally): (_, OurHeaders, _) = (None, Arc::new([]), Tally::default());
         let wheel = grounds.decider.wheel.filter(|_| grounds.eval.policy().mode == Mode::Enforce);
-        let queues = Queues::new(grounds.decider.routes.as_deref());
+        let queues = Queues::new(grounds.decider.held.routes.as_deref());
         Self { grounds, fates, numbers, classes, wheel, stamps, denials, template, none, tally, queues }
     }
 

@@ -90,7 +90,7 @@ impl Limit for BatchCapacity {
         let (policy, passed) = (Arc::clone(intents.eval.policy()), ground.passed);
         // Nothing waits for a route in shadow mode.
         let is_limited = !policy.routes.is_empty() && policy.mode == Mode::Enforce;
-        let routes = decider.routes.as_ref().filter(|_| is_limited)?;
+        let routes = decider.held.routes.as_ref().filter(|_| is_limited)?;
         let mut taken: Vec<Taken> = policy.routes.iter().map(|route| Taken::none(routes.state(&route.name))).collect();
         let (looks, waited) = (matches!(ground.takes, Takes::Nothing), brought(&mut ground.takes, &mut taken));
         let (mut slots, mut is_short) = (vec![Slot::Unrouted; intents.decoded.len()], false);

@@ -71,7 +71,7 @@ impl Limit for BatchPressure {
     /// Finds the users who may not come in; takes places for others who are not active, unless it only looks.
     fn take<R: Records>(decider: &Decider, intents: &mut Intents<'_, R>, ground: &mut Ground<'_>) -> Option<Self> {
         let policy = Arc::clone(intents.eval.policy());
-        let (rule, pressure) = (policy.pressure.as_ref()?, Arc::clone(decider.pressure.as_ref()?));
+        let (rule, pressure) = (policy.pressure.as_ref()?, Arc::clone(decider.held.pressure.as_ref()?));
         let (state, now, passed) = (pressure.state()?, ground.times.first(), ground.passed);
         let (looks, all, minute) =
             (matches!(ground.takes, Takes::Nothing), rule.filter.is_everything(), Minute::from(now));

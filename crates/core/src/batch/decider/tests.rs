@@ -22,9 +22,13 @@ use crate::{
     deferral::DeferReason,
     history::decide::Answer,
     intent::Intent,
-    limit::budget::{
-        lease::{Answers, Claim, Claimed, Funded, Leases, Lender, Owed, Ticket, Unspent},
-        ledger::{CountId, TakeAnswer},
+    limit::{
+        budget::{
+            lease::{Answers, Claim, Claimed, Funded, Leases, Lender, Owed, Ticket, Unspent},
+            ledger::{CountId, TakeAnswer},
+        },
+        pressure::Pressure,
+        route::routes::Routes,
     },
     policy::file::parse_policy,
     ports::embedded::EmbeddedStore,
@@ -44,10 +48,19 @@ fn decider(budgets: &str) -> Decider {
         policy: Current::new(Arc::new(policy)),
         limits: Arc::default(),
         wheel: None,
-        pressure: None,
-        routes: None,
+        held: Default::default(),
         approved_by_channel: Arc::default(),
     }
+}
+
+/// A process that knows who is active.
+fn pressed_by(pressure: &Arc<Pressure>) -> HeldLimits {
+    HeldLimits { pressure: Some(Arc::clone(pressure)), ..HeldLimits::default() }
+}
+
+/// A process that has routes.
+fn routed(routes: Arc<Routes>) -> HeldLimits {
+    HeldLimits { routes: Some(routes), ..HeldLimits::default() }
 }
 
 fn intent() -> Intent<'static> {
