@@ -204,9 +204,9 @@ impl Decider {
     pub fn begin<'b, R: Records>(&self, batch: DecodedBatch<'b, R>, mut ground: Ground<'b>) -> GatedBatch<'b, R> {
         let (set, policy, now) = (self.segments.get(), self.policy.get(), ground.times.first());
         let eval = PolicyEval::new(policy, Arc::clone(set.names()), now);
-        let mut intents = Intents::new(batch, eval, ground.times);
+        let mut intents = Intents::new(batch, (eval, set), ground.times);
         let limits = BatchLimits::take(self, &mut intents, &mut ground);
-        GatedBatch { decider: self.clone(), set, intents, limits, read_before: ground.read_before, now }
+        GatedBatch { decider: self.clone(), intents, limits, read_before: ground.read_before, now }
     }
 
     /// How many bytes the names have together that a decision writes, at most.

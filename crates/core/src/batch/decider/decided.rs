@@ -74,8 +74,8 @@ impl<R: Records> DecidedBatch<'_, R> {
     }
 
     fn grounds(&self) -> Grounds<'_> {
-        let GatedBatch { decider, set, intents, limits, now, .. } = &self.asked.gated;
-        Grounds { decider, set, eval: &intents.eval, limits, names: limits.names(), now: *now }
+        let GatedBatch { decider, intents, limits, now, .. } = &self.asked.gated;
+        Grounds { decider, set: &intents.set, eval: &intents.eval, limits, names: limits.names(), now: *now }
     }
 
     /// The decision on a record that is an intent, by its place, as [`DecidedBatch::outputs`] writes it.
@@ -117,7 +117,7 @@ impl<R: Records> DecidedBatch<'_, R> {
 
     #[must_use]
     pub fn segments(&self) -> &SegmentSet {
-        &self.asked.gated.set
+        &self.asked.gated.intents.set
     }
 
     #[must_use]

@@ -23,13 +23,12 @@ use crate::{
     intent::Intent,
     limit::budget::lease::{Claim, Funded},
     policy::{GateReason, Mode, Policy, PolicyEval, Unavailable},
-    segment::{LookupScratch, SegmentSet, UserSegment},
+    segment::UserSegment,
 };
 
 /// A batch that is through the gate, and has taken places and permits. Where it is dropped, they go back.
 pub struct GatedBatch<'b, R> {
     pub(super) decider: Decider,
-    pub(super) set: Arc<SegmentSet>,
     pub(super) intents: Intents<'b, R>,
     pub(super) limits: BatchLimits,
     /// The records that are looked up where they are denied.
@@ -118,19 +117,17 @@ impl<'b, R: Records> GatedBatch<'b, R> {
         self.limits.keep()
     }
 
-    /// Finds each intent's segment and disposition. `funded`: what became of the claim, where it has one; without it no budget can be
+    /// Finds each intent's disposition. `funded`: what became of the claim, where it has one; without it no budget can be
     /// asked.
     #[must_use]
     pub fn ask(mut self, funded: Option<Funded>) -> AskedBatch<'b, R> {
         self.limits.answer(funded, &mut self.intents.denials);
-        let decoded = self.intents.decoded;
-        let mut user_segments = self.user_segments().into_iter();
-        let mut results = Vec::with_capacity(decoded.len());
-        let mut requests = Requests::new(self.now, decoded.len());
+        let records = self.intents.decoded.len();
+        let mut results = Vec::with_capacity(records);
+        let mut requests = Requests::new(self.now, records);
         let mut segments = SegmentCounts::default();
-        for (record, decoded) in decoded.iter().enumerate() {
-            let user_segment = decoded.as_ref().ok().and_then(|_| user_segments.next());
-            let user_segment = user_segment.unwrap_or(UserSegment::Nowhere);
+        for record in 0..records {
+            let user_segment = self.intents.segment(record);
             if let UserSegment::InSeveral(_) = user_segment {
                 segments.overlaps += 1;
             }
@@ -145,14 +142,6 @@ impl<'b, R: Records> GatedBatch<'b, R> {
         let (answers, unclear, is_asking) = (Vec::new(), self.limits.kept.requests(&results), false);
         let fates = Fates { results, answers, unclear, is_asking, mode: self.policy().mode };
         AskedBatch { gated: self, requests, fates, segments }
-    }
-
-    /// The segments of all intents, in their order.
-    fn user_segments(&self) -> Vec<UserSegment> {
-        let numbers = self.intents.decoded.iter().flatten().map(|intent| self.set.number_of(intent));
-        let mut found = Vec::with_capacity(self.intents.decoded.len());
-        self.set.lookup_many(numbers, &mut LookupScratch::default(), &mut found);
-        found
     }
 
     /// What is to become of a record, by what is said of it.

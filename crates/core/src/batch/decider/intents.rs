@@ -1,6 +1,6 @@
 //! The intents of a batch, as its limits look at them: what is said of each is found once, and so is its class.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use foldhash::fast::RandomState;
 
@@ -16,6 +16,7 @@ use crate::{
     },
     intent::{Intent, class::ClassNames},
     policy::{IntentFacts, PolicyEval},
+    segment::{LookupScratch, SegmentSet, UserSegment},
 };
 
 /// The intents of a batch, by the places of their records.
@@ -23,8 +24,11 @@ pub(super) struct Intents<'b, R> {
     pub(super) records: &'b R,
     pub(super) decoded: &'b [Decoded<'b>],
     pub(super) eval: PolicyEval,
+    pub(super) set: Arc<SegmentSet>,
     pub(super) classes: BatchClasses<'b>,
     pub(super) denials: Denials,
+    /// Of each; empty until somebody asks.
+    segments: Vec<UserSegment>,
     times: Times<'b>,
 }
 
@@ -41,15 +45,35 @@ pub(crate) struct BatchClasses<'b> {
 }
 
 impl<'b, R: Records> Intents<'b, R> {
-    pub(super) fn new(batch: DecodedBatch<'b, R>, eval: PolicyEval, times: Times<'b>) -> Self {
+    pub(super) fn new(
+        batch: DecodedBatch<'b, R>,
+        (eval, set): (PolicyEval, Arc<SegmentSet>),
+        times: Times<'b>,
+    ) -> Self {
         let DecodedBatch { records, decoded } = batch;
-        Self { records, decoded, eval, classes: BatchClasses::default(), denials: Denials::default(), times }
+        let (classes, denials, segments) = Default::default();
+        Self { records, decoded, eval, set, classes, denials, segments, times }
     }
 
     /// When a record is judged.
     #[inline]
     pub(super) fn at(&self, record: usize) -> Time {
         self.times.at(record)
+    }
+
+    /// Where the user of a record is. All are found with the first that is asked for: by a limit, or else when the gate is through.
+    #[inline]
+    pub(super) fn segment(&mut self, record: usize) -> UserSegment {
+        if self.segments.is_empty() {
+            self.find_segments();
+        }
+        self.segments[record]
+    }
+
+    fn find_segments(&mut self) {
+        let numbers = self.decoded.iter().map(|decoded| self.set.number_of(decoded.as_ref().ok()?));
+        self.segments.reserve_exact(self.decoded.len());
+        self.set.lookup_many(numbers, &mut LookupScratch::default(), &mut self.segments);
     }
 
     /// What the policy looks at, but for the segment: no gate asks for that.
