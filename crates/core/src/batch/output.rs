@@ -34,7 +34,7 @@ use crate::{
         class::{ClassNames, ClassNumbers},
         dead_letter::DeadLetter,
     },
-    policy::{CapWindow, GateReason, Mode, PolicyEval},
+    policy::{CapWindow, Mode, PolicyEval},
     segment::SegmentSet,
 };
 
@@ -271,21 +271,14 @@ impl<'e> Grounds<'e> {
     }
 
     fn suppressed(&self, denier: Denier) -> Suppressed<'e> {
-        let (reason, eligible_at) = match denier {
-            Denier::Gate(denial) | Denier::GateOfKnown(denial) => denial,
+        let (cause, eligible_at) = match denier {
+            Denier::Gate((reason, eligible_at)) | Denier::GateOfKnown((reason, eligible_at)) => {
+                (self.limits.cause(reason).unwrap_or(Cause::Plain(reason.word())), eligible_at)
+            }
             Denier::Cap { cap_set, cap, used, blocking } => return denied(self.eval, cap_set, (cap, used), blocking),
-            Denier::Duplicate => return Suppressed { cause: Cause::Duplicate, eligible_at: None },
-            Denier::Unavailable => return Suppressed { cause: Cause::Unavailable, eligible_at: None },
+            Denier::Duplicate => (Cause::Plain(SuppressReason::Duplicate), None),
+            Denier::Unavailable => (Cause::Plain(SuppressReason::Unavailable), None),
         };
-        let cause = self.limits.cause(reason).unwrap_or(match reason {
-            GateReason::Stopped => Cause::Stopped,
-            GateReason::Expired => Cause::Expired,
-            GateReason::TooEarly => Cause::TooEarly,
-            GateReason::QuietHours => Cause::QuietHours,
-            GateReason::Pressure => Cause::Pressure,
-            GateReason::Capacity | GateReason::RouteFull(_) => Cause::Capacity,
-            GateReason::Budget(_) | GateReason::BudgetUnavailable | GateReason::BudgetWaits => Cause::Unavailable,
-        });
         Suppressed { cause, eligible_at }
     }
 }

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use super::{
-    Cap, CapWindow, Counts, Period, Policy,
+    Cap, CapWindow, Counts, GateReason, Period, Policy,
     cap_lists::{CapList, CapLists, Mask},
 };
 use crate::{
@@ -29,31 +29,6 @@ pub struct IntentFacts<'a> {
     pub not_before: Option<Time>,
     /// The user's zone, where the intent names it.
     pub zone: Option<&'a Zone>,
-}
-
-/// Why an intent goes no further.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum GateReason {
-    /// A `[[stop]]` of the policy matches it.
-    Stopped,
-    /// `expires_at` has come, or it is older than the policy's `max_age`.
-    Expired,
-    /// `not_before` has not come.
-    TooEarly,
-    /// It is quiet where the user is.
-    QuietHours,
-    /// Too many users are active, and this one is not.
-    Pressure,
-    /// Its route takes no more now, and it is not to wait for that.
-    Capacity,
-    /// Its route takes no more now, and it waits for that: the route's place in the policy.
-    RouteFull(u32),
-    /// A budget is spent: its place in the batch's claim.
-    Budget(u32),
-    /// A budget cannot be asked, and its intents are suppressed meanwhile.
-    BudgetUnavailable,
-    /// A budget cannot be asked, and its intents are deferred meanwhile.
-    BudgetWaits,
 }
 
 /// The cap that denied, as a decision reports it.

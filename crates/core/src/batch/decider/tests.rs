@@ -17,7 +17,7 @@ use crate::{
     },
     decision::{
         decision_header,
-        verdict::{Cause, Counts, Decision, DenyingBudget, Suppressed, Verdict},
+        verdict::{Cause, Counts, Decision, DenyingBudget, SuppressReason, Suppressed, Verdict},
     },
     deferral::DeferReason,
     history::decide::Answer,

@@ -306,7 +306,8 @@ fn without_a_state_in_force_or_a_rule_everybody_passes() {
 fn deferred_users_come_back_a_minute_later_or_more_spread_over_the_window() {
     let due_of = |policy: &str, user: &str| {
         let world = World::new(policy, 0);
-        let suppressed = Suppressed { cause: Cause::Pressure, eligible_at: Some(world.now.plus(60_000)) };
+        let suppressed =
+            Suppressed { cause: Cause::Plain(SuppressReason::Pressure), eligible_at: Some(world.now.plus(60_000)) };
         let due = to_defer(&world.decider, UserHash::of(user), suppressed, world.now);
         due.map(|(why, due)| {
             assert_eq!(why, DeferReason::Pressure);
