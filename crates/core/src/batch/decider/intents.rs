@@ -156,6 +156,7 @@ pub(super) fn paced<'b>(decoded: &'b Decoded<'b>) -> Option<&'b Intent<'b>> {
     }
 }
 
+#[inline]
 pub(crate) fn facts<'b>(intent: &'b Intent<'b>, segment: Option<usize>, record: &RecordView<'_>) -> IntentFacts<'b> {
     let (kafka_timestamp, not_before) = match record.deferral {
         None => (record.timestamp, intent.not_before),
