@@ -18,8 +18,12 @@ use backon::{ExponentialBuilder, Retryable, RetryableWithContext};
 use clap::Args;
 use tokio_util::sync::CancellationToken;
 use weir_core::{
-    basis::current::Current, batch::decider::Decider, intent::fields::FieldMap, limit::pressure::Pressure,
-    policy::Policy, segment::SegmentSet,
+    basis::current::Current,
+    batch::decider::Decider,
+    intent::fields::FieldMap,
+    limit::{HeldLimits, pressure::Pressure},
+    policy::Policy,
+    segment::SegmentSet,
 };
 use weir_kafka::{
     client::KafkaOptions,
@@ -206,8 +210,7 @@ fn decider(
         policy: policy.value(),
         limits: Arc::clone(&kafka.limits),
         wheel: None,
-        pressure: Some(Arc::clone(pressure)),
-        routes: Some(Arc::clone(&kafka.routes)),
+        held: HeldLimits { pressure: Some(Arc::clone(pressure)), routes: Some(Arc::clone(&kafka.routes)) },
         approved_by_channel: kafka.approved_by_channel(),
     }
 }

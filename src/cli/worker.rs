@@ -178,7 +178,7 @@ impl<D: Store + 'static> Worker<D> {
         let vitals = self.vitals(&lanes, pressure);
         let activity = ActivityReports {
             policy: Arc::clone(&self.policy),
-            pressure: self.decider.pressure.clone(),
+            pressure: self.decider.held.pressure.clone(),
             clock: self.clock.clone(),
             metrics: Arc::clone(&self.metrics),
         };
@@ -253,7 +253,7 @@ impl<D: Store + 'static> Worker<D> {
             pressure: pressure.clone(),
             routes: health::Routes {
                 status: self.routes.status.clone(),
-                routes: self.decider.routes.clone().unwrap_or_default(),
+                routes: self.decider.held.routes.clone().unwrap_or_default(),
                 closed: ArcSwap::default(),
             },
         }

@@ -119,8 +119,7 @@ fn service<S: Store>(more: &str, store: S, tokens: &Tokens) -> (QueryService<S, 
         policy: Current::new(Arc::clone(&policy)),
         limits: Arc::default(),
         wheel: None,
-        pressure: None,
-        routes: None,
+        held: Default::default(),
         approved_by_channel: Arc::default(),
     };
     let metrics = Arc::<Metrics>::default();

@@ -169,27 +169,37 @@ fn decisions() -> Vec<(&'static str, Verdict<'static>)> {
         ("approved", Verdict::Approved(Counts::Yes)),
         (
             "shadow-suppressed",
-            Verdict::ShadowSuppressed(Suppressed { cause: Cause::QuietHours, eligible_at }, Counts::Yes),
+            Verdict::ShadowSuppressed(
+                Suppressed { cause: Cause::Plain(SuppressReason::QuietHours), eligible_at },
+                Counts::Yes,
+            ),
         ),
         ("suppressed-cap", suppressed(cap(2, CapSpan::Window("24h"), 2), eligible_at)),
         ("suppressed-cap-calendar", suppressed(cap(2, CapSpan::Per("day"), 1), eligible_at)),
         ("suppressed-cap-never", suppressed(cap(0, CapSpan::Window("24h"), 0), None)),
         ("suppressed-budget", suppressed(budget(1_000_000, 1_000_000), eligible_at)),
         ("suppressed-budget-never", suppressed(budget(500_000_000, 499_999_900), None)),
-        ("suppressed-duplicate", suppressed(Cause::Duplicate, None)),
-        ("suppressed-stopped", suppressed(Cause::Stopped, None)),
-        ("suppressed-expired", suppressed(Cause::Expired, None)),
-        ("suppressed-too-early", suppressed(Cause::TooEarly, eligible_at)),
-        ("suppressed-quiet-hours", suppressed(Cause::QuietHours, eligible_at)),
-        ("suppressed-pressure", suppressed(Cause::Pressure, Time::from_rfc3339("2026-11-20T09:01:00Z"))),
-        ("suppressed-capacity", suppressed(Cause::Capacity, Time::from_rfc3339("2026-11-20T09:00:20Z"))),
-        ("suppressed-unavailable", suppressed(Cause::Unavailable, None)),
+        ("suppressed-duplicate", suppressed(Cause::Plain(SuppressReason::Duplicate), None)),
+        ("suppressed-stopped", suppressed(Cause::Plain(SuppressReason::Stopped), None)),
+        ("suppressed-expired", suppressed(Cause::Plain(SuppressReason::Expired), None)),
+        ("suppressed-too-early", suppressed(Cause::Plain(SuppressReason::TooEarly), eligible_at)),
+        ("suppressed-quiet-hours", suppressed(Cause::Plain(SuppressReason::QuietHours), eligible_at)),
+        (
+            "suppressed-pressure",
+            suppressed(Cause::Plain(SuppressReason::Pressure), Time::from_rfc3339("2026-11-20T09:01:00Z")),
+        ),
+        (
+            "suppressed-capacity",
+            suppressed(Cause::Plain(SuppressReason::Capacity), Time::from_rfc3339("2026-11-20T09:00:20Z")),
+        ),
+        ("suppressed-unavailable", suppressed(Cause::Plain(SuppressReason::Unavailable), None)),
     ]
 }
 
 fn decision<'a>(verdict: Verdict<'a>) -> Decision<'a> {
     let deferred = Deferred { why: DeferReason::QuietHours, count: 1, waited_ms: 36_000_000 };
-    let stopped = verdict.suppressed().is_some_and(|suppressed| suppressed.cause == Cause::Stopped);
+    let stopped =
+        verdict.suppressed().is_some_and(|suppressed| suppressed.cause == Cause::Plain(SuppressReason::Stopped));
     Decision {
         deferred: stopped.then_some(deferred),
         budgets: &[],
@@ -236,8 +246,13 @@ fn headers() -> Vec<(&'static str, Verdict<'static>, Counts, &'static str)> {
         ("took-from-budgets", Verdict::Approved(Counts::Yes), Counts::Yes, PLAIN),
         ("shadow-budget", shadow(budget, eligible_at), Counts::Yes, PLAIN),
         ("shadow-cap", shadow(cap, eligible_at), Counts::Yes, PLAIN),
-        ("shadow-duplicate", shadow(Cause::Duplicate, None), Counts::Yes, PLAIN),
-        ("shadow-pressure", shadow(Cause::Pressure, Time::from_rfc3339("2026-11-20T09:01:00Z")), Counts::Yes, PLAIN),
+        ("shadow-duplicate", shadow(Cause::Plain(SuppressReason::Duplicate), None), Counts::Yes, PLAIN),
+        (
+            "shadow-pressure",
+            shadow(Cause::Plain(SuppressReason::Pressure), Time::from_rfc3339("2026-11-20T09:01:00Z")),
+            Counts::Yes,
+            PLAIN,
+        ),
     ]
 }
 

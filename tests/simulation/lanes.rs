@@ -93,14 +93,16 @@ impl World {
     pub async fn lane(
         self: Rc<Self>,
         process: Rc<Process>,
-        (Place { task, number: place }, LaneParts { decider, budgets, turns }): (Place, LaneParts),
+        (Place { task, number: place }, LaneParts { mut decider, budgets, turns }): (Place, LaneParts),
         stop: CancellationToken,
     ) -> Result<(), LaneError> {
         let metrics = Arc::new(Metrics::default());
         self.lanes_metrics.borrow_mut().push((Rc::clone(&process), Arc::clone(&metrics)));
         let number = self.next_lane();
         let outruns = self.env.sabotage() == Sabotage::ClosedRouteOutrun && matches!(task, Task::Waiting(_));
-        let mut decider = if outruns { Decider { routes: None, ..decider } } else { decider };
+        if outruns {
+            decider.held.routes = None;
+        }
         if matches!(task, Task::Retry(_)) {
             decider.topic = retries::TOPIC.into();
         }

@@ -386,8 +386,7 @@ pub fn decider(setting: &Setting) -> Decider {
         policy: Current::new(Arc::new(policy(setting, None, Rule::First))),
         limits: Arc::default(),
         wheel: setting.deferring.map(|_| Wheel { shares: SHARES }),
-        pressure: None,
-        routes: None,
+        held: Default::default(),
         approved_by_channel: setting.paced.map(|paced| paced.by_channel()).unwrap_or_default(),
     }
 }

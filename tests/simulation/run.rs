@@ -16,7 +16,12 @@ use std::{
 use tokio::task::spawn_local;
 use tokio_util::sync::CancellationToken;
 use weir::metrics::Metrics;
-use weir_core::{basis::current::Current, batch::decider::Decider, limit::route::routes::Routes, policy::Policy};
+use weir_core::{
+    basis::current::Current,
+    batch::decider::Decider,
+    limit::{HeldLimits, route::routes::Routes},
+    policy::Policy,
+};
 use weir_worker::{
     budgets::BudgetKeeper,
     lane::LaneError,
@@ -354,7 +359,7 @@ impl World {
         let routes = self.keep_routes(&process, &stop);
         let reported = routes.clone().unwrap_or_default();
         let leave = CancellationToken::new();
-        let decider = Decider { pressure: Some(pressure), routes, ..self.decider.clone() };
+        let decider = Decider { held: HeldLimits { pressure: Some(pressure), routes }, ..self.decider.clone() };
         let activity = spawn_local(process.run(activity.run(leave.clone())));
         let ledgers = self.keyspace.ledgers(&self.env, process.number, process.instance);
         let (keeper, budgets) = BudgetKeeper::new(ledgers, process.clock.clone(), Arc::new(Metrics::default()));

@@ -168,7 +168,7 @@ fn pressure<T>(what: impl Fn(&ActiveUsers, ActivityHash, Minute) -> T + 'static)
     let decider = decider_with_pressure();
     let (_, decoded) = decoded(&decider, Shape::USUAL);
     let users: Vec<ActivityHash> = decoded.iter().flatten().map(|intent| intent.user.into()).collect();
-    let state = decider.pressure.and_then(|pressure| pressure.state()).expect("it is in force");
+    let state = decider.held.pressure.and_then(|pressure| pressure.state()).expect("it is in force");
     case(BATCH, move || {
         for user in &users {
             black_box(what(&state.users, black_box(*user), now().into()));

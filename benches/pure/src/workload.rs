@@ -14,6 +14,7 @@ use weir_core::{
     },
     intent::{class::Filter, fields::FieldMap},
     limit::{
+        HeldLimits,
         budget::{Budget, BudgetSpan, WhenUnavailable},
         pressure::{Pressure, PressureRule, PressureState},
     },
@@ -256,8 +257,7 @@ pub fn decider(budgets: Vec<Budget>) -> Decider {
         policy: Current::new(Arc::new(policy)),
         limits: Arc::default(),
         wheel: None,
-        pressure: None,
-        routes: None,
+        held: Default::default(),
         approved_by_channel: Arc::default(),
     }
 }
@@ -273,7 +273,8 @@ pub fn decider_with_pressure() -> Decider {
     pressure.replace(Some(Arc::new(PressureState::new(&rule))));
     pressure.note((0..USERS).map(|user| UserHash::of(&user.to_string()).into()), now().into(), now().into());
     let policy = Policy { pressure: Some(rule), ..(*decider.policy.get()).clone() };
-    Decider { policy: Current::new(Arc::new(policy)), pressure: Some(pressure), ..decider }
+    let held = HeldLimits { pressure: Some(pressure), ..decider.held };
+    Decider { policy: Current::new(Arc::new(policy)), held, ..decider }
 }
 
 /// Users are spread evenly over the segments, without a pattern.

@@ -188,6 +188,18 @@ impl Keyspace {
         format!("{}r", self.stem(shard))
     }
 
+    /// The shard of what a limit keeps by a name.
+    #[must_use]
+    pub fn limit_shard(&self, name: &str) -> u16 {
+        shard_of_name(name, self.meta.layout.shards)
+    }
+
+    /// The key in a shard of what a limit keeps by a name. The kinds are `b` of budgets, `p` of routes, `service:` of services.
+    #[must_use]
+    pub fn limit_key(&self, shard: u16, (kind, name): (&str, &str)) -> String {
+        format!("{}{kind}{name}", self.stem(shard))
+    }
+
     #[must_use]
     pub fn budget_shard(&self, budget: &BudgetId) -> u16 {
         budget.shard(self.meta.layout.shards)
@@ -196,7 +208,7 @@ impl Keyspace {
     /// The key of a budget, a hash (`lua/take.lua`).
     #[must_use]
     pub fn budget_key(&self, budget: &BudgetId) -> String {
-        format!("{}b{}", self.stem(self.budget_shard(budget)), budget.key_name())
+        self.limit_key(self.budget_shard(budget), ("b", &budget.key_name()))
     }
 
     /// A shard's unknown campaigns, a hash (`lua/take.lua`).
@@ -219,25 +231,25 @@ impl Keyspace {
 
     #[must_use]
     pub fn service_shard(&self, service: &str) -> u16 {
-        shard_of_name(service, self.meta.layout.shards)
+        self.limit_shard(service)
     }
 
     /// The registry of a service, a hash (`lua/services/registry.lua`).
     #[must_use]
     pub fn service_key(&self, service: &str) -> String {
-        format!("{}service:{service}", self.stem(self.service_shard(service)))
+        self.limit_key(self.limit_shard(service), ("service:", service))
     }
 
     /// The shard of a route's permits: that of its service, where it has one, so that one script reads both.
     #[must_use]
     pub fn route_shard(&self, route: &str, service: Option<&str>) -> u16 {
-        shard_of_name(service.unwrap_or(route), self.meta.layout.shards)
+        self.limit_shard(service.unwrap_or(route))
     }
 
     /// The key of a route's permits, a hash (`lua/permit.lua`).
     #[must_use]
     pub fn route_key(&self, route: &str, service: Option<&str>) -> String {
-        format!("{}p{route}", self.stem(self.route_shard(route, service)))
+        self.limit_key(self.route_shard(route, service), ("p", route))
     }
 
     /// The key of a shard's last rebuild: the run that marked it last, or that puts older sends into it.

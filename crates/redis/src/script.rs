@@ -11,73 +11,54 @@ macro_rules! script {
     };
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Script {
-    /// `lua/admit.lua` and the files in `lua/admit/`
-    Admit,
-    Intern,
-    Create,
-    History,
-    Refund,
-    Rebuild,
-    Guarded,
-    Forget,
-    Take,
-    RestoreBudget,
-    Sync,
-    Register,
-    Share,
-    Permit,
-    MakeRoom,
+/// A line for each script: its name, its flags and its files.
+macro_rules! scripts {
+    ($($name:ident => script!($flags:literal, $($file:literal),+),)+) => {
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Script { $($name,)+ }
+
+        pub(super) const SCRIPTS: usize = [$(Script::$name),+].len();
+
+        impl Script {
+            /// The source, beginning with `#!lua`: since Redis 7 that line makes the server refuse the call before it starts where it is
+            /// out of memory, a replica, or short of replicas.
+            pub(super) const fn source(self) -> &'static str {
+                match self {
+                    $(Self::$name => script!($flags, $($file),+),)+
+                }
+            }
+        }
+    };
 }
 
-pub(super) const SCRIPTS: usize = 15;
+scripts! {
+    Admit => script!("", "admit", "admit/filters", "admit/slow_path", "admit/fast_path", "admit/write"),
+    Intern => script!("", "intern"),
+    Create => script!("", "create"),
+    History => script!(" flags=no-writes", "history"),
+    Refund => script!("", "refund"),
+    Rebuild => script!("", "rebuild"),
+    Guarded => script!("", "guarded"),
+    Forget => script!("", "forget"),
+    Take => script!("", "share/clock", "share/members", "take"),
+    RestoreBudget => script!("", "share/clock", "restore_budget"),
+    Sync => script!("", "share/clock", "share/members", "share/fair", "sync"),
+    Register => script!("", "share/clock", "services/registry", "register"),
+    Share => script!("", "share/clock", "share/members", "share/fair", "services/registry", "share"),
+    Permit => script!("", "share/clock", "share/members", "share/fair", "services/registry", "permit"),
+    MakeRoom => script!("", "make_room"),
+}
 
 impl Script {
-    /// The source, beginning with `#!lua`: since Redis 7 that line makes the server refuse the call before it starts where it is
-    /// out of memory, a replica, or short of replicas.
-    pub(super) fn source(self) -> &'static str {
-        match self {
-            Self::Admit => script!("", "admit", "admit/filters", "admit/slow_path", "admit/fast_path", "admit/write"),
-            Self::Intern => script!("", "intern"),
-            Self::Create => script!("", "create"),
-            Self::History => script!(" flags=no-writes", "history"),
-            Self::Refund => script!("", "refund"),
-            Self::Rebuild => script!("", "rebuild"),
-            Self::Forget => script!("", "forget"),
-            Self::Guarded => script!("", "guarded"),
-            Self::Take => script!("", "share/clock", "share/members", "take"),
-            Self::RestoreBudget => script!("", "share/clock", "restore_budget"),
-            Self::MakeRoom => script!("", "make_room"),
-            Self::Sync => script!("", "share/clock", "share/members", "share/fair", "sync"),
-            Self::Register => script!("", "share/clock", "services/registry", "register"),
-            Self::Share => script!("", "share/clock", "share/members", "share/fair", "services/registry", "share"),
-            Self::Permit => script!("", "share/clock", "share/members", "share/fair", "services/registry", "permit"),
-        }
-    }
-
     /// Whether it may write, so that its replies count only once the replicas have what was written.
     pub(super) fn writes(self) -> bool {
-        match self {
-            Self::Admit | Self::Intern | Self::Create | Self::Refund | Self::Rebuild | Self::Guarded | Self::Forget => {
-                true
-            }
-            Self::Take | Self::RestoreBudget | Self::MakeRoom | Self::Sync => true,
-            Self::Register | Self::Share | Self::Permit => true,
-            Self::History => false,
-        }
+        !self.source().starts_with("#!lua flags=no-writes\n")
     }
 
     /// Whether its last argument is when it is too late to run: what its caller has given up must not be decided later, by a
     /// clock of before. The others may run late: they say what is so at any time.
-    pub(super) fn has_latest(self) -> bool {
-        match self {
-            Self::Admit => true,
-            Self::Intern | Self::Create | Self::History | Self::Refund => false,
-            Self::Rebuild | Self::Guarded | Self::Forget => false,
-            Self::Take | Self::RestoreBudget | Self::MakeRoom | Self::Sync => false,
-            Self::Register | Self::Share | Self::Permit => false,
-        }
+    pub(super) const fn has_latest(self) -> bool {
+        matches!(self, Self::Admit)
     }
 
     /// The source for servers before Redis 7, to whom the first line is a syntax error. They refuse the first

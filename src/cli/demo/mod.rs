@@ -30,7 +30,8 @@ use weir_core::{
     deferral::wheel::Ring,
     intent::fields::FieldMap,
     limit::{
-        budget::ledger::EmbeddedLedger, pressure::activity_log::EmbeddedActivityLog, route::permits::EmbeddedPermits,
+        HeldLimits, budget::ledger::EmbeddedLedger, pressure::activity_log::EmbeddedActivityLog,
+        route::permits::EmbeddedPermits,
     },
     policy::{Policy, file::parse_policy},
     ports::{Clock as _, embedded::EmbeddedStore},
@@ -174,8 +175,7 @@ async fn worker(
         policy: policy.value(),
         limits: Arc::default(),
         wheel: Some(WHEEL),
-        pressure: Some(Arc::clone(&shared)),
-        routes: Some(Arc::clone(&kafka.routes)),
+        held: HeldLimits { pressure: Some(Arc::clone(&shared)), routes: Some(Arc::clone(&kafka.routes)) },
         approved_by_channel: kafka.approved_by_channel(),
     };
     let store = EmbeddedStore::new(HISTORY_MS);

@@ -38,12 +38,12 @@ fn a_decision_is_the_envelope_byte_for_byte() {
         cap(CapSpan::Window("24h")),
         cap(CapSpan::Per("day")),
         Cause::Budget(DenyingBudget { name: "spring", limit: 1_000_000_000_000_000, used: 3 }),
-        Cause::Duplicate,
-        Cause::Expired,
-        Cause::TooEarly,
-        Cause::QuietHours,
-        Cause::Pressure,
-        Cause::Unavailable,
+        Cause::Plain(SuppressReason::Duplicate),
+        Cause::Plain(SuppressReason::Expired),
+        Cause::Plain(SuppressReason::TooEarly),
+        Cause::Plain(SuppressReason::QuietHours),
+        Cause::Plain(SuppressReason::Pressure),
+        Cause::Plain(SuppressReason::Unavailable),
     ];
     let eligible_at = Time::from_rfc3339("2026-11-21T08:00:00Z");
     let suppressed = causes.map(|cause| Suppressed { cause, eligible_at });

@@ -12,7 +12,10 @@ use weir_core::{
     basis::{document::Format, time::Time},
     batch::decider::Decider,
     decision::verdict::SuppressReason,
-    limit::pressure::{Pressure, PressureState},
+    limit::{
+        HeldLimits,
+        pressure::{Pressure, PressureState},
+    },
     policy::file::parse_policy,
     ports::{Clock as _, Histories, Store, embedded::EmbeddedStore},
 };
@@ -261,7 +264,8 @@ async fn a_dry_run_says_that_pressure_denies_and_takes_no_place() {
     let (pressure, _told) = Pressure::new();
     let state = Arc::new(PressureState::new(policy.pressure.as_ref().unwrap()));
     pressure.replace(Some(Arc::clone(&state)));
-    let decider = Decider { pressure: Some(pressure), ..decider(PRESSED) };
+    let held = HeldLimits { pressure: Some(pressure), ..HeldLimits::default() };
+    let decider = Decider { held, ..decider(PRESSED) };
     let (clock, store) = (Hand::new(), EmbeddedStore::new(RETENTION_MS));
     let mut query = QueryService::new(&decider, EntryPoint::Http, store, clock.clone(), Arc::new(Metrics::default()));
     let intent = |id: &str, user: u32, channel: &str| {

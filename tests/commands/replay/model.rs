@@ -141,22 +141,13 @@ impl Model<'_> {
             ..IntentFacts::default()
         };
         if let Some((reason, eligible_at)) = eval.denial(&facts) {
-            return match reason {
-                GateReason::Stopped => (Some("stopped"), None, None),
-                GateReason::Expired => (Some("expired"), None, None),
-                GateReason::TooEarly => (Some("too_early"), None, eligible_at),
-                GateReason::QuietHours => {
-                    let quiet = self.policy.quiet_hours.as_ref().filter(|quiet| quiet.action() == Action::Defer);
-                    let due = quiet.map(|quiet| eligible_at.unwrap().plus(quiet.spread_of(intent.user)));
-                    (Some("quiet_hours"), None, due)
-                }
-                GateReason::Budget(_)
-                | GateReason::BudgetUnavailable
-                | GateReason::BudgetWaits
-                | GateReason::Capacity
-                | GateReason::RouteFull(_)
-                | GateReason::Pressure => unreachable!("the model's policies have no budgets and no pressure"),
+            let quiet = self.policy.quiet_hours.as_ref().filter(|quiet| quiet.action() == Action::Defer);
+            let due = if reason == GateReason::QuietHours {
+                quiet.map(|quiet| eligible_at.unwrap().plus(quiet.spread_of(intent.user)))
+            } else {
+                eligible_at
             };
+            return (Some(reason.word().as_str()), None, due);
         }
         let Some(cap_set) = eval.route(&facts) else { return (None, None, None) };
         let names = (class.channel.map(str::to_owned), class.category.map(str::to_owned));

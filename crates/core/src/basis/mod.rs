@@ -13,4 +13,7 @@ pub mod shard;
 pub mod store_error;
 pub mod time;
 pub mod window;
+mod worded;
 pub mod zone;
+
+pub(crate) use worded::words;

@@ -90,13 +90,13 @@ use crate::{
         decode::{Header, decode},
         fields::FieldMap,
     },
-    limit::{pressure::Pressure, route::routes::Routes},
+    limit::HeldLimits,
     policy::{Caps, GateReason, Policy, PolicyEval, Unavailable},
     segment::SegmentSet,
 };
 
 pub use asked::{AskedBatch, RequestIndex};
-pub(crate) use budgets::BatchBudgets;
+pub(crate) use budgets::TakenNames;
 pub use decided::DecidedBatch;
 pub(crate) use fate::Fates;
 pub use fate::{Approval, Denier, Fate, UnavailableOutcome};
@@ -105,7 +105,7 @@ pub use ground::{DecodedBatch, Ground, Patience, Takes, Times};
 use intents::Intents;
 pub(crate) use intents::{BatchClasses, facts};
 pub use kept::{KeptLimits, KeptTokens};
-use limits::BatchLimits;
+pub(crate) use limits::BatchLimits;
 pub use offer::MOST_OFFERS;
 pub use schemas::schemas_of;
 pub use settlement::{Settlement, Unclear};
@@ -126,10 +126,7 @@ pub struct Decider {
     pub limits: Arc<OutputLimits>,
     /// Where intents are deferred to; `None`: nothing is deferred.
     pub wheel: Option<Wheel>,
-    /// Who is active; `None`: the policy's `[pressure]` has no effect.
-    pub pressure: Option<Arc<Pressure>>,
-    /// What routes take; `None`: the policy's `[[routes]]` have no effect.
-    pub routes: Option<Arc<Routes>>,
+    pub held: HeldLimits,
     pub approved_by_channel: ApprovedByChannel,
 }
 
@@ -172,8 +169,6 @@ pub struct GateResult {
     pub disposition: Disposition,
     /// The user's segment, by its place in the set.
     pub segment: Option<usize>,
-    /// The set of budgets that it takes from, by its place in the batch's claim; `None` where from none.
-    pub budgets: Option<u32>,
 }
 
 impl Decider {
@@ -206,13 +201,12 @@ impl Decider {
 
     /// Judges a batch: runs the gate as far as limits ask, and takes of them.
     #[must_use]
-    pub fn begin<'b, R: Records>(&self, batch: DecodedBatch<'b, R>, ground: Ground<'b>) -> GatedBatch<'b, R> {
+    pub fn begin<'b, R: Records>(&self, batch: DecodedBatch<'b, R>, mut ground: Ground<'b>) -> GatedBatch<'b, R> {
         let (set, policy, now) = (self.segments.get(), self.policy.get(), ground.times.first());
         let eval = PolicyEval::new(policy, Arc::clone(set.names()), now);
-        let read_before = ground.read_before.clone();
-        let mut intents = Intents::new(batch, eval, ground.times);
-        let limits = BatchLimits::take(self, &mut intents, ground);
-        GatedBatch { decider: self.clone(), set, intents, limits, read_before, now }
+        let mut intents = Intents::new(batch, (eval, set), ground.times);
+        let limits = BatchLimits::take(self, &mut intents, &mut ground);
+        GatedBatch { decider: self.clone(), intents, limits, read_before: ground.read_before, now }
     }
 
     /// How many bytes the names have together that a decision writes, at most.

@@ -11,7 +11,9 @@ use foldhash::fast::RandomState;
 
 use self::{defer::unavailable_for_ms, queue::Queues, stamp::Stamp};
 use super::{
-    decider::{Approval, BatchBudgets, BatchClasses, Decider, Denier, Fate, Fates, GateResult, UnavailableOutcome},
+    decider::{
+        Approval, BatchClasses, BatchLimits, Decider, Denier, Fate, Fates, GateResult, TakenNames, UnavailableOutcome,
+    },
     letter::dead_letter,
     record::{Destination, OurHeaders, Output, OutputValue, RecordView},
 };
@@ -32,7 +34,7 @@ use crate::{
         class::{ClassNames, ClassNumbers},
         dead_letter::DeadLetter,
     },
-    policy::{CapWindow, GateReason, Mode, PolicyEval},
+    policy::{CapWindow, Mode, PolicyEval},
     segment::SegmentSet,
 };
 
@@ -45,8 +47,9 @@ pub(crate) struct Grounds<'e> {
     pub(crate) decider: &'e Decider,
     pub(crate) set: &'e SegmentSet,
     pub(crate) eval: &'e PolicyEval,
-    /// `None` where no intent takes from a budget.
-    pub(crate) budgets: Option<&'e BatchBudgets>,
+    pub(crate) limits: &'e BatchLimits,
+    /// As [`BatchLimits::names`] gives them.
+    pub(crate) names: TakenNames<'e>,
     pub(crate) now: Time,
 }
 
@@ -90,7 +93,7 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
         let (stamps, denials) = (HashMap::default(), HashMap::default());
         let (template, none, tally): (_, OurHeaders, _) = (None, Arc::new([]), Tally::default());
         let wheel = grounds.decider.wheel.filter(|_| grounds.eval.policy().mode == Mode::Enforce);
-        let queues = Queues::new(grounds.decider.routes.as_deref());
+        let queues = Queues::new(grounds.decider.held.routes.as_deref());
         Self { grounds, fates, numbers, classes, wheel, stamps, denials, template, none, tally, queues }
     }
 
@@ -108,7 +111,7 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
             return self.waiting(came, route);
         }
         self.count(came);
-        let decision = self.grounds.decision(record, came.result, fate);
+        let decision = self.grounds.decision((came.index, record), came.result, fate);
         if let Some(wheel) = self.wheel
             && let Some(to_defer) =
                 self.grounds.to_defer((decision.segment, intent.user), &decision.verdict, self.grounds.now)
@@ -214,7 +217,13 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
 }
 
 impl<'e> Grounds<'e> {
-    pub(crate) fn decision(&self, record: &RecordView<'_>, result: &GateResult, fate: Fate) -> Decision<'e> {
+    /// The decision on a record, by its place in the batch.
+    pub(crate) fn decision(
+        &self,
+        (index, record): (usize, &RecordView<'_>),
+        result: &GateResult,
+        fate: Fate,
+    ) -> Decision<'e> {
         let (verdict, decided_at) = self.ruling(fate, self.now);
         Decision {
             verdict,
@@ -223,7 +232,7 @@ impl<'e> Grounds<'e> {
             policy_version: &self.eval.policy().version,
             segments_version: self.set.version(),
             origin: Origin { topic: &self.decider.topic.name, partition: record.partition, offset: record.offset },
-            budgets: self.budgets_of(result, fate),
+            budgets: if fate.took() { self.names.of(index) } else { &[] },
             deferred: record.deferral.map(|deferral| Deferred {
                 why: deferral.why,
                 count: deferral.count,
@@ -262,31 +271,15 @@ impl<'e> Grounds<'e> {
     }
 
     fn suppressed(&self, denier: Denier) -> Suppressed<'e> {
-        let (reason, eligible_at) = match denier {
-            Denier::Gate(denial) | Denier::GateOfKnown(denial) => denial,
+        let (cause, eligible_at) = match denier {
+            Denier::Gate((reason, eligible_at)) | Denier::GateOfKnown((reason, eligible_at)) => {
+                (self.limits.cause(reason).unwrap_or(Cause::Plain(reason.word())), eligible_at)
+            }
             Denier::Cap { cap_set, cap, used, blocking } => return denied(self.eval, cap_set, (cap, used), blocking),
-            Denier::Duplicate => return Suppressed { cause: Cause::Duplicate, eligible_at: None },
-            Denier::Unavailable => return Suppressed { cause: Cause::Unavailable, eligible_at: None },
-        };
-        let cause = match (reason, self.budgets) {
-            (GateReason::Stopped, _) => Cause::Stopped,
-            (GateReason::Expired, _) => Cause::Expired,
-            (GateReason::TooEarly, _) => Cause::TooEarly,
-            (GateReason::QuietHours, _) => Cause::QuietHours,
-            (GateReason::Pressure, _) => Cause::Pressure,
-            (GateReason::Capacity | GateReason::RouteFull(_), _) => Cause::Capacity,
-            (GateReason::Budget(place), Some(budgets)) => Cause::Budget(budgets.denying(place)),
-            (GateReason::Budget(_) | GateReason::BudgetUnavailable | GateReason::BudgetWaits, _) => Cause::Unavailable,
+            Denier::Duplicate => (Cause::Plain(SuppressReason::Duplicate), None),
+            Denier::Unavailable => (Cause::Plain(SuppressReason::Unavailable), None),
         };
         Suppressed { cause, eligible_at }
-    }
-
-    #[inline]
-    fn budgets_of(&self, result: &GateResult, fate: Fate) -> &'e [Arc<str>] {
-        match (self.budgets, result.budgets) {
-            (Some(budgets), Some(set)) if fate.took() => budgets.names(set),
-            (Some(_) | None, _) => &[],
-        }
     }
 }
 

@@ -12,7 +12,7 @@ use super::{
     tally::Tally,
 };
 use crate::{
-    basis::{header::HeaderName, shard::IdHash, time::Time},
+    basis::{header::HeaderName, shard::IdHash, time::Time, words},
     batch::sizes::OutputLimits,
     decision::{
         decision_header::{self, DecisionHeader},
@@ -39,31 +39,21 @@ const REASON_BYTES: usize = 32;
 /// What the number of a retry adds to `weir-decision` at most, in bytes.
 const NUMBER_BYTES: usize = r#","retry":4294967295"#.len();
 
-/// Why a delivery is not tried again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum GivenUp {
-    /// It was tried as often as its route allows.
-    Attempts,
-    /// Its intent has expired, or will have before the retry.
-    Expired,
-    /// A `[[stop]]` of the policy matches it.
-    Stopped,
-    /// Its route has no permit for it, and it does not wait, or has waited for too long.
-    Capacity,
+words! {
+    /// Why a delivery is not tried again; with the word in the header `weir-reason` and in metrics.
+    pub enum GivenUp {
+        /// It was tried as often as its route allows.
+        Attempts = "attempts",
+        /// Its intent has expired, or will have before the retry.
+        Expired = "expired",
+        /// A `[[stop]]` of the policy matches it.
+        Stopped = "stopped",
+        /// Its route has no permit for it, and it does not wait, or has waited for too long.
+        Capacity = "capacity",
+    }
 }
 
 impl GivenUp {
-    /// The word in the header `weir-reason` and in metrics.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Attempts => "attempts",
-            Self::Expired => "expired",
-            Self::Stopped => "stopped",
-            Self::Capacity => "capacity",
-        }
-    }
-
     /// The headers of the undelivered record, behind its own.
     fn headers(self) -> OurHeaders {
         Arc::new([(HeaderName::Reason.as_str(), self.as_str().to_owned())])
@@ -90,18 +80,9 @@ pub(crate) fn ended(eval: &PolicyEval, facts: &IntentFacts<'_>, then: Time) -> O
 
 /// Why a delivery that is denied is given up; `None`: it waits for a permit of its route.
 pub(crate) fn given_up(reason: GateReason) -> Option<GivenUp> {
-    match reason {
-        GateReason::RouteFull(_) => None,
-        GateReason::Stopped => Some(GivenUp::Stopped),
-        GateReason::Expired => Some(GivenUp::Expired),
-        GateReason::TooEarly
-        | GateReason::QuietHours
-        | GateReason::Pressure
-        | GateReason::Capacity
-        | GateReason::Budget(_)
-        | GateReason::BudgetUnavailable
-        | GateReason::BudgetWaits => Some(GivenUp::Capacity),
-    }
+    let ends = [(GateReason::Stopped, GivenUp::Stopped), (GateReason::Expired, GivenUp::Expired)];
+    let ended = ends.into_iter().find(|(of, _)| *of == reason).map(|(_, why)| why);
+    if let GateReason::RouteFull(_) = reason { None } else { Some(ended.unwrap_or(GivenUp::Capacity)) }
 }
 
 pub(crate) fn undelivered(why: GivenUp) -> Output {

@@ -98,14 +98,7 @@ pub(crate) fn put_denying(json: &mut Json, cause: &Cause<'_>) {
     match cause {
         Cause::Cap(cap) => put_cap(json, cap),
         Cause::Budget(budget) => put_budget(json, budget),
-        Cause::Duplicate
-        | Cause::Stopped
-        | Cause::Expired
-        | Cause::TooEarly
-        | Cause::QuietHours
-        | Cause::Pressure
-        | Cause::Capacity
-        | Cause::Unavailable => {}
+        Cause::Plain(_) => {}
     }
 }
 
@@ -293,13 +286,13 @@ mod tests {
             let cause = match cause {
                 0 => cap(CapSpan::Window(&versions.0)),
                 1 => cap(CapSpan::Per("day")),
-                2 => Cause::Duplicate,
-                3 => Cause::Expired,
-                7 => Cause::Stopped,
+                2 => Cause::Plain(SuppressReason::Duplicate),
+                3 => Cause::Plain(SuppressReason::Expired),
+                7 => Cause::Plain(SuppressReason::Stopped),
                 8 => Cause::Budget(DenyingBudget { name: &name, limit: limit.into(), used: u64::from(used) << 20 }),
-                4 => Cause::TooEarly,
-                5 => Cause::QuietHours,
-                _ => Cause::Unavailable,
+                4 => Cause::Plain(SuppressReason::TooEarly),
+                5 => Cause::Plain(SuppressReason::QuietHours),
+                _ => Cause::Plain(SuppressReason::Unavailable),
             };
             let eligible_at = times.0.map(|millis| Time::default().plus(millis.into()));
             let suppressed = Suppressed { cause, eligible_at };
@@ -329,7 +322,10 @@ mod tests {
             "{ \"id\" : \"\\u0069\\/\",\r\n\t\"user_id\":18446744073709551615 , \"payload\":[1e400,-0,1.10,\"\\ud83d\\ude00é\"]}",
             r#"{"payload":1,"payload":{"a":1,"a":2},"user_id":"{}\u0000","id":"i"}"#,
         ] {
-            let text = shown(Verdict::Suppressed(Suppressed { cause: Cause::Duplicate, eligible_at: None }), value);
+            let text = shown(
+                Verdict::Suppressed(Suppressed { cause: Cause::Plain(SuppressReason::Duplicate), eligible_at: None }),
+                value,
+            );
             assert!(text.ends_with(&format!(r#","intent":{value}}}"#)), "{text}");
         }
     }
@@ -371,7 +367,7 @@ mod tests {
             [(&[0, 0, 0, 0, 7, 0xff, 0x3f][..], "AAAAAAf/Pw=="), (&[0, 1, 2], "AAEC"), (&[0xfb], "+w==")]
         {
             let intent = Intent { value: IntentValue::Bytes(bytes), ..intent.clone() };
-            let cause = Cause::Duplicate;
+            let cause = Cause::Plain(SuppressReason::Duplicate);
             let verdict = Verdict::Suppressed(Suppressed { cause, eligible_at: None });
             let written = String::from_utf8(envelope(&decision(verdict), &intent)).unwrap();
             assert!(written.ends_with(&format!(r#"}},"intent_base64":"{text}"}}"#)), "{written}");

@@ -4,71 +4,11 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-pub use crate::policy::Counts;
+pub use crate::policy::{Counts, SuppressReason};
 use crate::{
     basis::{origin::Origin, time::Time},
     deferral::DeferReason,
 };
-
-/// Why an intent is suppressed.
-///
-/// Later versions may add reasons: ignore unknown ones.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, schemars::JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum SuppressReason {
-    /// A cap of the user's segment denies it.
-    Cap,
-    /// A budget of the policy is spent.
-    Budget,
-    /// This id was approved for this user before.
-    Duplicate,
-    /// A `[[stop]]` of the policy matches it.
-    Stopped,
-    /// It is past `expires_at`, or older than the policy's `max_age`.
-    Expired,
-    /// `not_before` is in the future, and it cannot be deferred until then.
-    TooEarly,
-    /// It is in quiet hours in the user's time zone.
-    QuietHours,
-    /// Too many users are active, and this one is not (`[pressure]` of the policy).
-    Pressure,
-    /// Its route takes no more now (`[[routes]]` of the policy), or it has waited for that for 72 h.
-    Capacity,
-    /// The user's history is unavailable or lost, and the policy suppresses meanwhile.
-    Unavailable,
-}
-
-impl SuppressReason {
-    pub const ALL: [Self; 10] = [
-        Self::Cap,
-        Self::Budget,
-        Self::Duplicate,
-        Self::Stopped,
-        Self::Expired,
-        Self::TooEarly,
-        Self::QuietHours,
-        Self::Pressure,
-        Self::Capacity,
-        Self::Unavailable,
-    ];
-
-    /// The word for it in envelopes, headers and metrics.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Cap => "cap",
-            Self::Budget => "budget",
-            Self::Duplicate => "duplicate",
-            Self::Stopped => "stopped",
-            Self::Expired => "expired",
-            Self::TooEarly => "too_early",
-            Self::QuietHours => "quiet_hours",
-            Self::Pressure => "pressure",
-            Self::Capacity => "capacity",
-            Self::Unavailable => "unavailable",
-        }
-    }
-}
 
 /// What a cap looks back over, as a policy writes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, schemars::JsonSchema)]
@@ -110,14 +50,8 @@ pub struct DenyingBudget<'a> {
 pub enum Cause<'a> {
     Cap(DenyingCap<'a>),
     Budget(DenyingBudget<'a>),
-    Duplicate,
-    Stopped,
-    Expired,
-    TooEarly,
-    QuietHours,
-    Pressure,
-    Capacity,
-    Unavailable,
+    /// There is no more to it.
+    Plain(SuppressReason),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -130,34 +64,12 @@ pub struct Suppressed<'a> {
 impl<'a> Cause<'a> {
     #[must_use]
     pub const fn cap(&self) -> Option<&DenyingCap<'a>> {
-        match self {
-            Self::Cap(cap) => Some(cap),
-            Self::Budget(_)
-            | Self::Duplicate
-            | Self::Stopped
-            | Self::Expired
-            | Self::TooEarly
-            | Self::QuietHours
-            | Self::Pressure
-            | Self::Capacity
-            | Self::Unavailable => None,
-        }
+        if let Self::Cap(cap) = self { Some(cap) } else { None }
     }
 
     #[must_use]
     pub const fn budget(&self) -> Option<&DenyingBudget<'a>> {
-        match self {
-            Self::Budget(budget) => Some(budget),
-            Self::Cap(_)
-            | Self::Duplicate
-            | Self::Stopped
-            | Self::Expired
-            | Self::TooEarly
-            | Self::QuietHours
-            | Self::Pressure
-            | Self::Capacity
-            | Self::Unavailable => None,
-        }
+        if let Self::Budget(budget) = self { Some(budget) } else { None }
     }
 }
 
@@ -167,14 +79,7 @@ impl Suppressed<'_> {
         match self.cause {
             Cause::Cap(_) => SuppressReason::Cap,
             Cause::Budget(_) => SuppressReason::Budget,
-            Cause::Duplicate => SuppressReason::Duplicate,
-            Cause::Stopped => SuppressReason::Stopped,
-            Cause::Expired => SuppressReason::Expired,
-            Cause::TooEarly => SuppressReason::TooEarly,
-            Cause::QuietHours => SuppressReason::QuietHours,
-            Cause::Pressure => SuppressReason::Pressure,
-            Cause::Capacity => SuppressReason::Capacity,
-            Cause::Unavailable => SuppressReason::Unavailable,
+            Cause::Plain(reason) => reason,
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::basis::{
     header::{HeaderName, OurHeaders},
     origin::{Origin, Topic, TopicId},
     time::Time,
+    words,
 };
 
 /// How many headers a deferred record carries, behind its intent's own.
@@ -20,55 +21,32 @@ pub const HEADERS: usize = 5;
 /// The most that they add to a record beside the name of the first topic, in bytes.
 pub const HEADER_BYTES: usize = 256;
 
-/// Why an intent is deferred.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, schemars::JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum DeferReason {
-    /// `not_before` is in the future.
-    TooEarly,
-    /// It is quiet where the user is.
-    QuietHours,
-    /// A cap denies it, whose action is `defer`.
-    Cap,
-    /// A budget is spent whose `when_spent` is `defer`.
-    Budget,
-    /// Too many users are active, and the policy's `[pressure]` defers.
-    Pressure,
-    /// Its route takes no more now.
-    Capacity,
-    /// Its delivery failed, and is tried again.
-    Retry,
-    /// The user's history is unavailable.
-    Unavailable,
+// A word is that of the suppression that it stands for.
+words! {
+    /// Why an intent is deferred.
+    #[derive(Serialize, schemars::JsonSchema)]
+    #[serde(rename_all = "snake_case")]
+    pub enum DeferReason {
+        /// `not_before` is in the future.
+        TooEarly = "too_early",
+        /// It is quiet where the user is.
+        QuietHours = "quiet_hours",
+        /// A cap denies it, whose action is `defer`.
+        Cap = "cap",
+        /// A budget is spent whose `when_spent` is `defer`.
+        Budget = "budget",
+        /// Too many users are active, and the policy's `[pressure]` defers.
+        Pressure = "pressure",
+        /// Its route takes no more now.
+        Capacity = "capacity",
+        /// Its delivery failed, and is tried again.
+        Retry = "retry",
+        /// The user's history is unavailable.
+        Unavailable = "unavailable",
+    }
 }
 
 impl DeferReason {
-    pub const ALL: [Self; 8] = [
-        Self::TooEarly,
-        Self::QuietHours,
-        Self::Cap,
-        Self::Budget,
-        Self::Pressure,
-        Self::Capacity,
-        Self::Retry,
-        Self::Unavailable,
-    ];
-
-    /// The word for it in headers and metrics: that of the suppression that it stands for.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::TooEarly => "too_early",
-            Self::QuietHours => "quiet_hours",
-            Self::Cap => "cap",
-            Self::Budget => "budget",
-            Self::Pressure => "pressure",
-            Self::Capacity => "capacity",
-            Self::Retry => "retry",
-            Self::Unavailable => "unavailable",
-        }
-    }
-
     pub(crate) fn of(word: &[u8]) -> Option<Self> {
         Self::ALL.into_iter().find(|reason| reason.as_str().as_bytes() == word)
     }

@@ -3,61 +3,31 @@
 use std::borrow::Cow;
 
 use crate::{
-    basis::{header::HeaderName, origin::Origin},
+    basis::{header::HeaderName, origin::Origin, words},
     intent::MAX_INTENT_BYTES,
 };
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum DeadLetterReason {
-    /// The value is null or has no bytes.
-    Empty,
-    /// The value is larger than [`MAX_INTENT_BYTES`], or an output topic cannot take what would be written for it.
-    TooLarge,
-    /// The value, or a header that is read, is not UTF-8.
-    NotUtf8,
-    /// Objects and arrays are nested deeper than [`crate::intent::MAX_DEPTH`].
-    TooDeep,
-    NotJson,
-    /// The value or a field is not of the type that it has to be, or a field is given twice.
-    WrongType,
-    MissingField,
-    /// A time is not RFC 3339, or out of range.
-    BadTime,
-    /// The value has not the frame of a Schema Registry, or does not fit its schema.
-    NotDecodable,
-    /// The value names a schema that does not exist, or that cannot be used.
-    UnknownSchema,
-}
-
-impl DeadLetterReason {
-    pub const ALL: [Self; 10] = [
-        Self::Empty,
-        Self::TooLarge,
-        Self::NotUtf8,
-        Self::TooDeep,
-        Self::NotJson,
-        Self::WrongType,
-        Self::MissingField,
-        Self::BadTime,
-        Self::NotDecodable,
-        Self::UnknownSchema,
-    ];
-
-    /// The word that stands in the header `weir-reason` and in metrics.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Empty => "empty",
-            Self::TooLarge => "too_large",
-            Self::NotUtf8 => "not_utf8",
-            Self::TooDeep => "too_deep",
-            Self::NotJson => "not_json",
-            Self::WrongType => "wrong_type",
-            Self::MissingField => "missing_field",
-            Self::BadTime => "bad_time",
-            Self::NotDecodable => "not_decodable",
-            Self::UnknownSchema => "unknown_schema",
-        }
+words! {
+    /// Why a record is not an intent; with the word in the header `weir-reason` and in metrics.
+    pub enum DeadLetterReason {
+        /// The value is null or has no bytes.
+        Empty = "empty",
+        /// The value is larger than [`MAX_INTENT_BYTES`], or an output topic cannot take what would be written for it.
+        TooLarge = "too_large",
+        /// The value, or a header that is read, is not UTF-8.
+        NotUtf8 = "not_utf8",
+        /// Objects and arrays are nested deeper than [`crate::intent::MAX_DEPTH`].
+        TooDeep = "too_deep",
+        NotJson = "not_json",
+        /// The value or a field is not of the type that it has to be, or a field is given twice.
+        WrongType = "wrong_type",
+        MissingField = "missing_field",
+        /// A time is not RFC 3339, or out of range.
+        BadTime = "bad_time",
+        /// The value has not the frame of a Schema Registry, or does not fit its schema.
+        NotDecodable = "not_decodable",
+        /// The value names a schema that does not exist, or that cannot be used.
+        UnknownSchema = "unknown_schema",
     }
 }
 

@@ -5,6 +5,19 @@ pub mod pressure;
 pub mod route;
 pub mod share;
 
+use std::sync::Arc;
+
+use self::{pressure::Pressure, route::routes::Routes};
+
+/// What a process knows and holds of limits, for its batches to take from. Without its part, a limit of the policy has no effect.
+#[derive(Debug, Clone, Default)]
+pub struct HeldLimits {
+    /// Who is active.
+    pub pressure: Option<Arc<Pressure>>,
+    /// What routes take.
+    pub routes: Option<Arc<Routes>>,
+}
+
 /// A limit that instances share, turn by turn ([`share::Share`]).
 pub trait SharedLimit: Send + Sync + 'static {
     /// Names one of its kind; `()` where there is one alone.

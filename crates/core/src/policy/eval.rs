@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use super::{
-    Cap, CapWindow, Counts, Period, Policy,
+    Cap, CapWindow, Counts, GateReason, Period, Policy,
     cap_lists::{CapList, CapLists, Mask},
 };
 use crate::{
@@ -29,31 +29,6 @@ pub struct IntentFacts<'a> {
     pub not_before: Option<Time>,
     /// The user's zone, where the intent names it.
     pub zone: Option<&'a Zone>,
-}
-
-/// Why an intent goes no further.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum GateReason {
-    /// A `[[stop]]` of the policy matches it.
-    Stopped,
-    /// `expires_at` has come, or it is older than the policy's `max_age`.
-    Expired,
-    /// `not_before` has not come.
-    TooEarly,
-    /// It is quiet where the user is.
-    QuietHours,
-    /// Too many users are active, and this one is not.
-    Pressure,
-    /// Its route takes no more now, and it is not to wait for that.
-    Capacity,
-    /// Its route takes no more now, and it waits for that: the route's place in the policy.
-    RouteFull(u32),
-    /// A budget is spent: its place in the batch's claim.
-    Budget(u32),
-    /// A budget cannot be asked, and its intents are suppressed meanwhile.
-    BudgetUnavailable,
-    /// A budget cannot be asked, and its intents are deferred meanwhile.
-    BudgetWaits,
 }
 
 /// The cap that denied, as a decision reports it.
@@ -170,7 +145,7 @@ impl PolicyEval {
     /// `expires_at`, `max_age`, `not_before`, quiet hours. In shadow mode it is sent all the same.
     #[inline]
     pub fn denial(&mut self, intent: &IntentFacts<'_>) -> Option<(GateReason, Option<Time>)> {
-        if !self.policy.stops.is_empty() && self.is_stopped(intent) {
+        if !self.policy.stops.is_empty() && self.is_stopped(intent.class) {
             return Some((GateReason::Stopped, None));
         }
         if self.expired(intent) {
@@ -179,7 +154,8 @@ impl PolicyEval {
         if let Some(due) = intent.not_before.filter(|&due| due > self.now) {
             return Some((GateReason::TooEarly, Some(due)));
         }
-        self.quiet_until(intent).map(|end| (GateReason::QuietHours, Some(end)))
+        self.policy.quiet_hours.as_ref()?;
+        self.quiet_until(intent.class, intent.zone).map(|end| (GateReason::QuietHours, Some(end)))
     }
 
     /// The set of caps, of [`PolicyEval::take_cap_sets`], by which the store is asked about an intent that is not denied; `None`: it goes
@@ -207,10 +183,11 @@ impl PolicyEval {
     }
 
     #[inline(never)]
-    fn is_stopped(&self, intent: &IntentFacts<'_>) -> bool {
-        self.policy.stops.iter().any(|stop| stop.matches(&intent.class))
+    fn is_stopped(&self, class: ClassNames<'_>) -> bool {
+        self.policy.stops.iter().any(|stop| stop.matches(&class))
     }
 
+    #[inline]
     fn expired(&self, intent: &IntentFacts<'_>) -> bool {
         self.expired_at(intent, self.now)
     }
@@ -218,13 +195,14 @@ impl PolicyEval {
     /// Why an intent that was approved is not delivered any more by then: it is stopped, or has expired.
     #[must_use]
     pub fn ended(&self, intent: &IntentFacts<'_>, then: Time) -> Option<GateReason> {
-        if self.is_stopped(intent) {
+        if self.is_stopped(intent.class) {
             return Some(GateReason::Stopped);
         }
         self.expired_at(intent, then).then_some(GateReason::Expired)
     }
 
     #[must_use]
+    #[inline]
     pub fn expired_at(&self, intent: &IntentFacts<'_>, then: Time) -> bool {
         let past = intent.expires_at.is_some_and(|expiry| then >= expiry);
         let made = intent.created_at.or(intent.kafka_timestamp);
@@ -235,12 +213,12 @@ impl PolicyEval {
         past || too_old
     }
 
-    fn quiet_until(&mut self, intent: &IntentFacts<'_>) -> Option<Time> {
-        let ClassNames { channel, category, campaign: _ } = intent.class;
+    fn quiet_until(&mut self, class: ClassNames<'_>, zone: Option<&Zone>) -> Option<Time> {
+        let ClassNames { channel, category, campaign: _ } = class;
         if !self.policy.quiet_hours.as_ref()?.filter().matches(channel, category) {
             return None;
         }
-        let zone = self.zone_number(intent.zone);
+        let zone = self.zone_number(zone);
         self.zones[zone].quiet_until
     }
 

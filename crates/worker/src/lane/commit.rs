@@ -70,7 +70,7 @@ where
     }
 
     fn turns(&self) -> Option<&AskedTurns> {
-        let has_pressure = || self.decider.pressure.as_ref().is_some_and(|pressure| pressure.state().is_some());
+        let has_pressure = || self.decider.held.pressure.as_ref().is_some_and(|pressure| pressure.state().is_some());
         (self.task.decides() && has_pressure()).then_some(&self.turns)
     }
 
@@ -119,7 +119,7 @@ where
         }
         state.unavailable.after_commit(CommitOutcome::Committed, &*self.metrics);
         in_flight.settlement.committed();
-        if let Some(routes) = &self.decider.routes {
+        if let Some(routes) = &self.decider.held.routes {
             let failed = &in_flight.tally.failed;
             failed.iter().for_each(|(route, count)| routes.state(route).fail(*count));
         }

@@ -190,7 +190,7 @@ where
     /// The route whose topic of waiting intents this lane reads, whatever the policy says.
     fn queue(&self) -> Option<Arc<RouteState>> {
         let Task::Waiting(topic) = self.task else { return None };
-        self.decider.routes.as_ref()?.waiting_on(topic)
+        self.decider.held.routes.as_ref()?.waiting_on(topic)
     }
 
     /// Puts back what has no permit and has not waited for too long, and reads no more of its partitions.

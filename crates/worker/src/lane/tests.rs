@@ -37,6 +37,7 @@ use weir_core::{
     },
     intent::{class::Filter, fields::FieldMap},
     limit::{
+        HeldLimits,
         budget::{Budget, BudgetId, ledger::EmbeddedLedger},
         pressure::{Pressure, PressureRule},
         route::{Route, routes::Routes},
@@ -542,8 +543,10 @@ fn decider(world: &World) -> Decider {
         policy: world.policy.clone().unwrap_or_else(|| Current::new(Arc::new(policy))),
         limits: Arc::default(),
         wheel: *wheel,
-        pressure: pressed.as_ref().map(|(_, pressure)| Arc::clone(pressure)),
-        routes: permits.clone(),
+        held: HeldLimits {
+            pressure: pressed.as_ref().map(|(_, pressure)| Arc::clone(pressure)),
+            routes: permits.clone(),
+        },
         approved_by_channel: Arc::default(),
     }
 }

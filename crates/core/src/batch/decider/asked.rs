@@ -155,11 +155,9 @@ impl<'b, R: Records> AskedBatch<'b, R> {
         DeferredSend::new(self.request(request), self.requests.batch.now)
     }
 
-    /// Gives back all tokens that a batch was granted which only asks ([`Takes::Nothing`](super::Takes::Nothing)).
+    /// Gives back all tokens that a batch was granted which only asks ([`Takes::Nothing`](super::Takes::Nothing)), before it has answers.
     pub fn put_back(&mut self) {
-        if let Some(budgets) = &mut self.gated.limits.budgets {
-            budgets.put_back();
-        }
+        drop(self.gated.limits.give_up(&self.fates));
     }
 }
 

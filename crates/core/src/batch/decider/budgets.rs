@@ -1,31 +1,26 @@
 //! The budgets of one batch: what its intents need, and what became of that.
 
-mod moved;
+mod needs;
 
-use std::{collections::HashMap, ops::Range, sync::Arc, time::Duration};
+use std::{ops::Range, slice, sync::Arc};
 
-use foldhash::fast::RandomState;
+use needs::Needs;
 
 use super::{
-    GateDenial,
+    Decider, GateDenial, Ground, Settlement,
     fate::{Fate, Fates},
-    ground::Patience,
-    intents::Intents,
-    kept::{KeptRound, KeptSet, KeptTokens},
-    limits::BatchLimits,
+    intents::{Denials, Intents},
+    kept::{KeptRound, KeptSet},
+    limits::{Ending, Limit, is_worth_it},
     settlement::{Stake, Stakes},
 };
 use crate::{
     basis::time::Time,
-    batch::{
-        record::{RecordView, Records},
-        tally::Tally,
-    },
-    decision::verdict::DenyingBudget,
-    intent::class::ClassNames,
+    batch::{record::Records, tally::Tally},
+    decision::verdict::{Cause, DenyingBudget},
     limit::budget::{
-        Budget, BudgetId, WhenUnavailable,
-        lease::{Answers, BudgetUse, Claim, Funded, LATE_MS, LeaseNumber, Lender, Outcome, Spent, Want},
+        Budget, WhenUnavailable,
+        lease::{Answers, Claim, Funded, LATE_MS, LeaseNumber, Lender, Outcome, Spent, Want},
     },
     policy::{GateReason, Mode, Policy},
 };
@@ -45,7 +40,7 @@ struct Wanted {
     cost: u8,
 }
 
-pub(crate) struct BatchBudgets {
+pub(super) struct BatchBudgets {
     policy: Arc<Policy>,
     claim: Arc<Claim>,
     /// The rule of each budget of the claim: its place in the policy.
@@ -54,108 +49,205 @@ pub(crate) struct BatchBudgets {
     names: Vec<Vec<Arc<str>>>,
     /// Of each record.
     wanted: Vec<Wanted>,
+    /// The records that take from budgets and were granted nothing, but perhaps what came back.
+    refused: Vec<usize>,
     answers: Option<Answers>,
     /// Who has granted the tokens; `None`: nobody, or they are settled.
     lender: Option<Arc<dyn Lender>>,
-    /// The tokens of each budget of the claim that came back and were given to another intent of the batch.
+    /// The tokens of each budget of the claim that the batch was granted.
+    taken: Vec<u64>,
+    /// Those that came back, when that was looked at last.
+    back: Vec<u64>,
+    /// Those that came back and were given to another intent of the batch.
     moved: Vec<u64>,
     now: Time,
-    /// As [`Patience::replays_pay`] says.
+    /// As [`Patience::replays_pay`](super::Patience) says.
     replays_pay: bool,
 }
 
-/// Adds up what intents need.
-struct Needs<'p> {
-    policy: &'p Policy,
-    now: Time,
-    patience: Patience,
-    claim: Claim,
-    rules: Vec<usize>,
-    names: Vec<Vec<Arc<str>>>,
-    places: HashMap<BudgetId, u32, RandomState>,
+/// The names of the budgets that each record takes from.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct TakenNames<'l> {
+    wanted: &'l [Wanted],
+    of_sets: &'l [Vec<Arc<str>>],
 }
 
-impl Needs<'_> {
-    /// Adds the set of budgets that intents of a class take from; `None`: it takes from none.
-    fn set(&mut self, class: &ClassNames<'_>) -> Option<u32> {
-        let ids = self.policy.budgets.iter().enumerate();
-        let ids: Vec<_> = ids.filter_map(|(rule, budget)| Some((rule, budget.id_for(class)?))).collect();
-        if ids.is_empty() {
+impl<'l> TakenNames<'l> {
+    pub(super) const fn is_empty(self) -> bool {
+        self.of_sets.is_empty()
+    }
+
+    #[inline]
+    pub(crate) fn of(self, record: usize) -> &'l [Arc<str>] {
+        let set = self.wanted.get(record).and_then(|wanted| self.of_sets.get(wanted.set as usize));
+        set.map_or(&[], Vec::as_slice)
+    }
+}
+
+impl Limit for BatchBudgets {
+    /// Finds what the intents need: nothing is taken before somebody is asked.
+    fn take<R: Records>(_: &Decider, intents: &mut Intents<'_, R>, ground: &mut Ground<'_>) -> Option<Self> {
+        let policy = Arc::clone(intents.eval.policy());
+        let (patience, now) = (ground.budgets?, ground.times.first());
+        if policy.budgets.is_empty() {
             return None;
         }
-        self.names.push(ids.iter().map(|(_, id)| Arc::clone(&id.name)).collect());
-        let places = ids.into_iter().map(|(rule, id)| self.place(rule, id)).collect();
-        self.claim.sets.push(places);
-        u32::try_from(self.claim.sets.len() - 1).ok()
-    }
-
-    fn place(&mut self, rule: usize, id: BudgetId) -> u32 {
-        if let Some(place) = self.places.get(&id) {
-            return *place;
-        }
-        let (budget, Patience { unavailable_after, may_defer, .. }) = (&self.policy.budgets[rule], self.patience);
-        let unavailable_after = match (budget.on_unavailable, self.policy.mode) {
-            // Nothing is kept back in shadow mode.
-            (_, Mode::Shadow) => Some(Duration::ZERO),
-            (WhenUnavailable::Wait, Mode::Enforce) if !may_defer => None,
-            (WhenUnavailable::Wait | WhenUnavailable::Suppress, Mode::Enforce) => unavailable_after,
-        };
-        let place = u32::try_from(self.claim.budgets.len()).expect("a batch has fewer budgets than 2^32");
-        let used = budget.used_by(id.clone(), &self.policy.timezone, self.now);
-        self.claim.budgets.push(BudgetUse { unavailable_after, ..used });
-        self.rules.push(rule);
-        self.places.insert(id, place);
-        place
-    }
-}
-
-impl BatchBudgets {
-    /// What the intents need that nothing before denies; `None` where they take from no budget.
-    pub(super) fn of<R: Records>(
-        intents: &mut Intents<'_, R>,
-        before: &BatchLimits,
-        (now, judged_at): (Time, Duration),
-        patience: Patience,
-    ) -> Option<Self> {
-        let policy = Arc::clone(intents.eval.policy());
-        let claim = Claim { judged_at, budgets: Vec::new(), sets: Vec::new(), wants: Vec::new() };
-        let (rules, names, places) = (Vec::new(), Vec::new(), HashMap::default());
-        let mut needs = Needs { policy: &policy, now, patience, claim, rules, names, places };
+        let mut needs = Needs::new(&policy, (now, ground.passed), patience);
         let mut sets = vec![None; intents.classes.number_all(intents.decoded)];
         let mut wanted = vec![Wanted { set: NONE, want: NONE, cost: 0 }; intents.decoded.len()];
+        let mut refused = Vec::new();
         for (record, decoded) in intents.decoded.iter().enumerate() {
             let Ok(intent) = decoded else { continue };
             let class = intents.classes.number(record, intent) as usize;
             let Some(set) = *sets[class].get_or_insert_with(|| needs.set(&intent.class())) else { continue };
-            (wanted[record].set, wanted[record].cost) = (set, intent.cost);
-            if intents.denial(record).is_some() || before.denial(record, now).is_some() {
-                continue;
+            let (cost, is_denied) = (intent.cost, intents.denial(record).is_some());
+            let want = if is_denied { NONE } else { u32::try_from(needs.claim.wants.len()).unwrap_or(NONE) };
+            wanted[record] = Wanted { set, want, cost };
+            if is_denied {
+                refused.push(record);
+            } else {
+                needs.claim.wants.push(Want { set, cost });
             }
-            wanted[record].want = u32::try_from(needs.claim.wants.len()).unwrap_or(NONE);
-            needs.claim.wants.push(Want { set, cost: intent.cost });
         }
         let Needs { claim, rules, names, .. } = needs;
-        let (moved, claim, answers) = (vec![0; claim.budgets.len()], Arc::new(claim), None);
-        let replays_pay = patience.replays_pay;
         if claim.sets.is_empty() {
             return None;
         }
-        let policy = Arc::clone(&policy);
-        Some(Self { policy, claim, rules, names, wanted, answers, lender: None, moved, now, replays_pay })
+        let [taken, back, moved] = [(); 3].map(|()| vec![0; claim.budgets.len()]);
+        let (claim, replays_pay) = (Arc::new(claim), patience.replays_pay);
+        let (answers, lender) = (None, None);
+        Some(Self {
+            policy,
+            claim,
+            rules,
+            names,
+            wanted,
+            refused,
+            answers,
+            lender,
+            taken,
+            back,
+            moved,
+            now,
+            replays_pay,
+        })
     }
 
-    pub(super) const fn claim(&self) -> &Arc<Claim> {
-        &self.claim
+    fn claim(&self) -> Option<&Arc<Claim>> {
+        Some(&self.claim)
     }
 
-    pub(super) fn answer(&mut self, funded: Funded) {
-        let (answers, lender) = funded.open();
-        (self.answers, self.lender) = (Some(answers), lender);
+    fn answer(&mut self, funded: Option<Funded>, denials: &mut Denials) {
+        if let Some(funded) = funded {
+            let (answers, lender) = funded.open();
+            (self.taken, self.answers, self.lender) = (answers.granted(&self.claim), Some(answers), lender);
+        }
+        let refused = |(record, wanted): (usize, &Wanted)| {
+            let outcome = self.outcome(*wanted).filter(|outcome| *outcome != Outcome::Granted)?;
+            if let Some(denial) = self.denial(outcome) {
+                denials.deny(record, denial);
+            }
+            Some(record)
+        };
+        let refused: Vec<usize> = self.wanted.iter().enumerate().filter_map(refused).collect();
+        self.refused.extend(refused);
     }
 
-    /// What became of a record's want. No budget can be asked where nobody has asked.
-    fn outcome(&self, record: usize) -> Option<Outcome> {
-        let Wanted { set, want, .. } = self.wanted[record];
+    fn comes_back(&mut self, fates: &Fates) -> bool {
+        self.back = self.tokens(fates, |_, fate, place| !self.pays(fate, place));
+        self.back.iter().zip(&self.taken).any(|(back, taken)| is_worth_it(*back, *taken))
+    }
+
+    fn lacks(&self, record: usize) -> bool {
+        let Wanted { set, cost, .. } = self.wanted[record];
+        let lacks = |place: &u32| self.back[*place as usize] < u64::from(cost);
+        set != NONE && (self.answers.is_none() || self.places(set).iter().any(lacks))
+    }
+
+    fn give(&mut self, record: usize) {
+        let Wanted { set, want, cost } = self.wanted[record];
+        let Some(answers) = self.answers.as_mut().filter(|_| set != NONE) else { return };
+        // Its own may be among these.
+        let has_own = answers.outcomes.get(want as usize) == Some(&Outcome::Granted);
+        for place in &self.claim.sets[set as usize] {
+            self.back[*place as usize] -= u64::from(cost);
+            self.moved[*place as usize] += if has_own { 0 } else { u64::from(cost) };
+        }
+        if want == NONE {
+            // Another limit had denied it.
+            self.wanted[record].want = u32::try_from(self.claim.wants.len()).unwrap_or(NONE);
+            Arc::make_mut(&mut self.claim).wants.push(Want { set, cost });
+            answers.outcomes.push(Outcome::Granted);
+        } else {
+            answers.outcomes[want as usize] = Outcome::Granted;
+        }
+    }
+
+    /// What is spent, or owed, once the records are committed is left to be settled: nothing is recorded for it, so it is claimed again
+    /// where they are not.
+    fn settle(&mut self, ending: &Ending<'_>, left: &mut Settlement) {
+        let mut of_records = Vec::new();
+        self.back = self.tokens(ending.fates, |record, fate, place| {
+            let pays = self.pays(fate, place);
+            if pays && !fate.is_recorded(self.now) {
+                let places = place.as_ref().map_or_else(|| self.places(self.wanted[record].set), slice::from_ref);
+                of_records.extend(places.iter().map(|place| self.stake((record, *place), None, ending)));
+            }
+            !pays
+        });
+        let Some(lender) = self.lender.take() else { return };
+        self.give_back(&self.back, &*lender);
+        of_records.extend(self.owed(ending));
+        if !of_records.is_empty() {
+            let (claim, leases, now) = (Arc::clone(&self.claim), self.leases(), self.now);
+            left.stakes = Some(Stakes { lender, claim, leases, now, of_records });
+        }
+    }
+
+    fn give_up(&mut self, fates: &Fates) -> Option<KeptRound> {
+        let lender = self.lender.take()?;
+        self.give_back(&self.tokens(fates, |_, fate, _| !fate.is_recorded(self.now)), &*lender);
+        let spent = (0..self.wanted.len()).filter(|record| self.is_spent(*record, fates));
+        let of = |record: usize| KeptSet { record, set: self.wanted[record].set, cost: self.wanted[record].cost };
+        let sets: Vec<KeptSet> = spent.map(of).collect();
+        let (now, claim, leases) = (self.now, Arc::clone(&self.claim), self.leases());
+        (!sets.is_empty()).then_some(KeptRound { now, lender, claim, leases, sets })
+    }
+
+    /// It is recorded, or may be.
+    fn is_spent(&self, record: usize, fates: &Fates) -> bool {
+        self.is_granted(record) && fates.get(record).is_recorded(self.now)
+    }
+
+    fn cause(&self, reason: GateReason) -> Option<Cause<'_>> {
+        let GateReason::Budget(place) = reason else { return None };
+        let Budget { name, limit, .. } = self.rule(place);
+        let used = self.spent(place).map_or(0, |spent| spent.used);
+        Some(Cause::Budget(DenyingBudget { name, limit: *limit, used }))
+    }
+
+    fn names(&self) -> TakenNames<'_> {
+        TakenNames { wanted: &self.wanted, of_sets: &self.names }
+    }
+
+    fn count(&self, tally: &mut Tally) {
+        let mut denied = vec![0_u64; self.claim.budgets.len()];
+        for wanted in self.refused.iter().map(|record| self.wanted[*record]) {
+            if let Some(Outcome::Denied(place)) = self.outcome(wanted) {
+                denied[place as usize] += u64::from(wanted.cost);
+            }
+        }
+        for (place, budget) in self.claim.budgets.iter().enumerate() {
+            let (taken, back) = (self.taken[place], self.back[place]);
+            tally.budget_tokens(&budget.id.name, [taken - back, back, denied[place]]);
+        }
+    }
+}
+
+impl BatchBudgets {
+    /// What became of a want. No budget can be asked where nobody has asked.
+    #[inline]
+    fn outcome(&self, Wanted { set, want, .. }: Wanted) -> Option<Outcome> {
         if want == NONE {
             return None;
         }
@@ -165,9 +257,13 @@ impl BatchBudgets {
         }
     }
 
-    /// Why an intent is denied that its budgets have been asked for, if it is.
-    pub(super) fn denial(&self, record: usize) -> Option<GateDenial> {
-        match self.outcome(record)? {
+    fn is_granted(&self, record: usize) -> bool {
+        self.outcome(self.wanted[record]) == Some(Outcome::Granted)
+    }
+
+    /// Why an intent is denied of whose want this became, if it is.
+    fn denial(&self, outcome: Outcome) -> Option<GateDenial> {
+        match outcome {
             Outcome::Granted => None,
             Outcome::Denied(place) => Some((GateReason::Budget(place), self.free_at(place))),
             Outcome::Unavailable(place) => match (self.rule(place).on_unavailable, self.policy.mode) {
@@ -193,81 +289,21 @@ impl BatchBudgets {
         Some(self.now.plus(i64::try_from(wait.as_millis()).unwrap_or(i64::MAX)))
     }
 
-    pub(crate) fn denying(&self, place: u32) -> DenyingBudget<'_> {
-        let Budget { name, limit, .. } = self.rule(place);
-        DenyingBudget { name, limit: *limit, used: self.spent(place).map_or(0, |spent| spent.used) }
-    }
-
-    /// The set of the budgets that a record takes from; `None` where from none.
-    pub(super) fn set_of(&self, record: usize) -> Option<u32> {
-        Some(self.wanted[record].set).filter(|set| *set != NONE)
-    }
-
-    pub(crate) fn names(&self, set: u32) -> &[Arc<str>] {
-        self.names.get(set as usize).map_or(&[], Vec::as_slice)
-    }
-
     /// The budgets of a set, by their places in the claim.
     fn places(&self, set: u32) -> &[u32] {
         &self.claim.sets[set as usize]
     }
 
-    /// How many tokens of each budget of the claim are not spent by these fates, so far.
-    pub(super) fn back(&self, fates: &Fates) -> Vec<u64> {
-        self.tokens(fates, |fate, uncounted| !fate.pays(self.now, uncounted))
-    }
-
-    /// Gives back what is not spent by these fates, how many tokens of each budget of the claim that is; with what is spent, or owed,
-    /// once the records are committed. `kept`: the tokens that are spent of rounds before.
-    pub(super) fn settle<R: Records>(
-        &mut self,
-        fates: &Fates,
-        records: &R,
-        kept: &KeptTokens,
-    ) -> (Vec<u64>, Option<Stakes>) {
-        let (now, mut has_stakes) = (self.now, false);
-        let back = self.tokens(fates, |fate, uncounted| {
-            let pays = fate.pays(now, uncounted);
-            has_stakes |= pays && !fate.is_recorded(now);
-            !pays
-        });
-        let Some(lender) = self.lender.take() else { return (back, None) };
-        self.give_back(&back, &*lender);
-        let mut of_records = self.owed(fates, records, kept);
-        if has_stakes {
-            of_records.extend(self.spent_later(fates, records));
-        }
-        let stakes =
-            |of_records| Stakes { lender, claim: Arc::clone(&self.claim), leases: self.leases(), now, of_records };
-        (back, Some(of_records).filter(|stakes| !stakes.is_empty()).map(stakes))
-    }
-
-    /// The batch is not decided: gives back all but what is recorded, or may be. Gives that.
-    pub(super) fn give_up(&mut self, fates: &Fates) -> Option<KeptRound> {
-        let lender = self.lender.take()?;
-        self.give_back(&self.tokens(fates, |fate, _| !fate.is_recorded(self.now)), &*lender);
-        let spent = (0..self.wanted.len()).filter(|record| self.is_spent(*record, fates));
-        let of = |record: usize| KeptSet { record, set: self.wanted[record].set, cost: self.wanted[record].cost };
-        let sets: Vec<KeptSet> = spent.map(of).collect();
-        let (now, claim, leases) = (self.now, Arc::clone(&self.claim), self.leases());
-        (!sets.is_empty()).then_some(KeptRound { now, lender, claim, leases, sets })
-    }
-
-    /// Whether the tokens that a record was granted are spent whatever becomes of its batch: it is recorded, or may be.
-    pub(super) fn is_spent(&self, record: usize, fates: &Fates) -> bool {
-        self.outcome(record) == Some(Outcome::Granted) && fates.get(record).is_recorded(self.now)
+    /// Whether the tokens that an intent was granted are spent by this fate: those of a budget, or, where that is the same for all of them,
+    /// those of all.
+    #[inline]
+    fn pays(&self, fate: Fate, place: Option<u32>) -> bool {
+        fate.pays(self.now, place.map_or(NEVER, |place| self.uncounted(place)))
     }
 
     /// The leases that its tokens are of, by the budget's place in the claim.
     fn leases(&self) -> Vec<Option<LeaseNumber>> {
         self.answers.as_ref().map(|answers| answers.leases.clone()).unwrap_or_default()
-    }
-
-    /// Gives back all that is not settled: of a batch that only asks.
-    pub(super) fn put_back(&mut self) {
-        if let Some(lender) = self.lender.take() {
-            self.give_back(&self.taken(), &*lender);
-        }
     }
 
     /// Gives tokens of each budget of the claim back to their leases.
@@ -277,32 +313,23 @@ impl BatchBudgets {
         }
     }
 
-    /// The tokens of each budget of the claim that the batch was granted.
-    pub(super) fn taken(&self) -> Vec<u64> {
-        let granted = self.answers.as_ref().map(|answers| answers.granted(&self.claim));
-        let mut taken = granted.unwrap_or_else(|| vec![0; self.claim.budgets.len()]);
-        // Two intents were granted what came back of one and the other has by now.
-        taken.iter_mut().zip(&self.moved).for_each(|(taken, moved)| *taken -= moved);
-        taken
-    }
-
     /// The tokens of each budget of the claim that go back, without those that others have by now. What only a replay depends on is asked
     /// of each of its budgets: when an admission was that it has not counted.
-    fn tokens(&self, fates: &Fates, mut is_back: impl FnMut(Fate, Range<Time>) -> bool) -> Vec<u64> {
+    fn tokens(&self, fates: &Fates, mut is_back: impl FnMut(usize, Fate, Option<u32>) -> bool) -> Vec<u64> {
         let mut tokens = vec![0_u64; self.claim.budgets.len()];
         // An intent takes the same of all budgets of its set.
         let mut of_sets = vec![0_u64; self.claim.sets.len()];
-        for (record, Wanted { set, cost, .. }) in self.wanted.iter().enumerate() {
-            if self.outcome(record) != Some(Outcome::Granted) {
+        for (record, wanted) in self.wanted.iter().enumerate() {
+            if self.outcome(*wanted) != Some(Outcome::Granted) {
                 continue;
             }
-            let (fate, cost) = (fates.get(record), u64::from(*cost));
+            let (fate, cost) = (fates.get(record), u64::from(wanted.cost));
             if fate.replayed_from().is_none() {
-                of_sets[*set as usize] += if is_back(fate, NEVER) { cost } else { 0 };
+                of_sets[wanted.set as usize] += if is_back(record, fate, None) { cost } else { 0 };
                 continue;
             }
-            for place in self.places(*set).iter().filter(|place| is_back(fate, self.uncounted(**place))) {
-                tokens[*place as usize] += cost;
+            for place in self.places(wanted.set) {
+                tokens[*place as usize] += if is_back(record, fate, Some(*place)) { cost } else { 0 };
             }
         }
         self.claim.add_sets(&of_sets, &mut tokens);
@@ -315,39 +342,23 @@ impl BatchBudgets {
     /// What replays owe that were admitted before this batch and took no tokens: a budget or a gate denies them now. Nothing where
     /// their admission has left the window. The tokens that are kept for one were granted before it was admitted, in the count of then: it owes
     /// others only to a count that began later.
-    fn owed<R: Records>(&self, fates: &Fates, records: &R, kept: &KeptTokens) -> Vec<Stake> {
+    fn owed(&self, ending: &Ending<'_>) -> Vec<Stake> {
         let mut owed = Vec::new();
-        for (record, Wanted { set, .. }) in self.wanted.iter().enumerate() {
-            if *set == NONE || !self.replays_pay || self.outcome(record) == Some(Outcome::Granted) {
-                continue;
-            }
-            let Some(at) = fates.get(record).replayed_from().filter(|at| *at < self.now) else { continue };
-            let places = self.places(*set).iter().filter(|place| self.start(**place) <= at);
+        for record in self.refused.iter().copied().filter(|record| self.replays_pay && !self.is_granted(*record)) {
+            let replayed_from = ending.fates.get(record).replayed_from();
+            let Some(at) = replayed_from.filter(|at| *at < self.now) else { continue };
+            let places = self.places(self.wanted[record].set).iter().filter(|place| self.start(**place) <= at);
             owed.extend(places.map(|place| {
-                let is_counted = kept.has_of(record, &self.claim.budgets[*place as usize]);
+                let is_counted = ending.kept.has_of(record, &self.claim.budgets[*place as usize]);
                 let since = if is_counted { at.plus(LATE_MS) } else { at };
-                self.stake(record, records, *place, Some(since))
+                self.stake((record, *place), Some(since), ending)
             }));
         }
         owed
     }
 
-    /// What is spent of these fates, and claimed again where the batch is not committed: nothing is recorded for it.
-    fn spent_later<R: Records>(&self, fates: &Fates, records: &R) -> Vec<Stake> {
-        let mut stakes = Vec::new();
-        for (record, Wanted { set, .. }) in self.wanted.iter().enumerate() {
-            let fate = fates.get(record);
-            if self.outcome(record) != Some(Outcome::Granted) || fate.is_recorded(self.now) {
-                continue;
-            }
-            let places = self.places(*set).iter().filter(|place| fate.pays(self.now, self.uncounted(**place)));
-            stakes.extend(places.map(|place| self.stake(record, records, *place, None)));
-        }
-        stakes
-    }
-
-    fn stake<R: Records>(&self, record: usize, records: &R, place: u32, owed_since: Option<Time>) -> Stake {
-        let RecordView { partition, offset, .. } = records.get(record);
+    fn stake(&self, (record, place): (usize, u32), owed_since: Option<Time>, ending: &Ending<'_>) -> Stake {
+        let (partition, offset) = (ending.place)(record);
         Stake { partition, offset, place, tokens: self.wanted[record].cost, owed_since }
     }
 
@@ -365,25 +376,13 @@ impl BatchBudgets {
         let counted_for_ms = self.answers.as_ref().and_then(|answers| *answers.counted_for_ms.get(place as usize)?);
         self.start(place)..counted_for_ms.map_or(Time::MIN, |ms| self.now.plus(ms.saturating_neg()))
     }
-
-    /// Counts what was taken and denied, and that these tokens go back.
-    pub(super) fn count(&self, back: &[u64], tally: &mut Tally) {
-        let (taken, mut denied) = (self.taken(), vec![0_u64; self.claim.budgets.len()]);
-        let outcomes = self.answers.iter().flat_map(|answers| &answers.outcomes);
-        for (want, outcome) in self.claim.wants.iter().zip(outcomes) {
-            if let Outcome::Denied(place) = outcome {
-                denied[*place as usize] += u64::from(want.cost);
-            }
-        }
-        for (place, budget) in self.claim.budgets.iter().enumerate() {
-            tally.budget_tokens(&budget.id.name, [taken[place] - back[place], back[place], denied[place]]);
-        }
-    }
 }
 
 impl Drop for BatchBudgets {
     /// The store was not asked: something has failed between the answer to the claim and that.
     fn drop(&mut self) {
-        self.put_back();
+        if let Some(lender) = self.lender.take() {
+            self.give_back(&self.taken, &*lender);
+        }
     }
 }

@@ -7,16 +7,13 @@
 //!
 //! A delivery that is tried again needs a permit, too. Where an intent would be suppressed, it is undelivered.
 
-mod back;
-
 use std::{sync::Arc, time::Duration};
 
-pub(super) use back::{BackPermits, Lacks};
-
 use super::{
-    GateDenial, Takes,
+    Decider, GateDenial, Ground, Settlement, Takes,
+    fate::Fates,
     intents::{Intents, paced},
-    limits::BatchLimits,
+    limits::{Ending, Limit, is_worth_it},
 };
 use crate::{
     basis::time::Time,
@@ -24,25 +21,26 @@ use crate::{
     intent::class::ClassNames,
     limit::route::{
         Route, WhenFull, is_overdue,
-        routes::{Pool, RouteKnown, Routes, Taken},
+        routes::{Pool, RouteKnown, Taken},
     },
-    policy::{GateReason, Policy},
+    policy::{GateReason, Mode, Policy},
 };
 
 /// The shortest time after which a suppressed intent may be tried again, in milliseconds: how often permits are granted.
 const AGAIN_MS: i64 = 1_000;
 
-/// What a route makes of a record.
+/// What a record has of its route: of which one, by its place in the policy, and of which of its pools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Slot {
-    /// It has none, or something else denies it.
+    /// It has no route.
     Unrouted,
-    /// It has a permit of this route; it may have one of this pool.
+    /// Something before denies it: nothing was taken for it.
+    Unasked(u16, Pool),
     Permit(u16, Pool),
-    /// The route has no permit for it.
-    Denied(GateReason, i64),
-    /// The same, but one that comes back is for it.
-    Full(GateReason, i64),
+    /// The route has no permit for it. One that comes back is for it.
+    Full(u16, Pool),
+    /// No permit is for it.
+    Denied,
 }
 
 /// The capacity of one batch. Permits that were taken and not spent go back when it is dropped.
@@ -50,7 +48,25 @@ pub(super) struct BatchCapacity {
     slots: Vec<Slot>,
     /// By the route's place in the policy.
     taken: Vec<Taken>,
+    /// Those of each route that no record uses.
+    back: Vec<BackPermits>,
     is_short: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct BackPermits {
+    all: u64,
+    /// How many of them a record may have that may have none of the reserved share, at most.
+    general: u64,
+}
+
+impl BackPermits {
+    fn left(self, pool: Pool) -> u64 {
+        match pool {
+            Pool::General => self.general.min(self.all),
+            Pool::Reserved => self.all,
+        }
+    }
 }
 
 /// The intents of one route in a batch: their places, those of the reserved share apart.
@@ -61,6 +77,7 @@ struct Wanting {
 }
 
 /// A route that has no permit for some intents of a batch.
+#[derive(Clone, Copy)]
 struct FullRoute<'r> {
     route: &'r Route,
     /// Its place in the policy.
@@ -68,34 +85,25 @@ struct FullRoute<'r> {
     known: Option<&'r RouteKnown>,
 }
 
-impl BatchCapacity {
-    /// Takes the permits of the intents that nothing before denies. `passed`: the monotonic clock.
-    pub(super) fn of<R: Records>(
-        routes: &Routes,
-        intents: &mut Intents<'_, R>,
-        before: &BatchLimits,
-        takes: Takes,
-        passed: Duration,
-    ) -> Self {
-        let policy = Arc::clone(intents.eval.policy());
-        let mut wanting = wanting(intents, before, &policy);
+impl Limit for BatchCapacity {
+    fn take<R: Records>(decider: &Decider, intents: &mut Intents<'_, R>, ground: &mut Ground<'_>) -> Option<Self> {
+        let (policy, passed) = (Arc::clone(intents.eval.policy()), ground.passed);
+        // Nothing waits for a route in shadow mode.
+        let is_limited = !policy.routes.is_empty() && policy.mode == Mode::Enforce;
+        let routes = decider.held.routes.as_ref().filter(|_| is_limited)?;
         let mut taken: Vec<Taken> = policy.routes.iter().map(|route| Taken::none(routes.state(&route.name))).collect();
-        let looks = matches!(takes, Takes::Nothing);
-        let mut waited = None;
-        if let Takes::WithPermits(permits) = takes {
-            waited = taken.iter().position(|route| Arc::ptr_eq(route.state(), permits.state()));
-            if let Some(place) = waited {
-                taken[place] = permits;
-            }
-        }
+        let (looks, waited) = (matches!(ground.takes, Takes::Nothing), brought(&mut ground.takes, &mut taken));
         let (mut slots, mut is_short) = (vec![Slot::Unrouted; intents.decoded.len()], false);
+        let mut wanting = wanting(intents, &policy, &mut slots);
         for (place, (wanting, taken)) in wanting.iter_mut().zip(&mut taken).enumerate() {
             let route = &policy.routes[place];
             let (has_waited, known) = (waited == Some(place), taken.state().known_by(route));
+            let full = FullRoute { route, place: number(place), known: known.as_deref() };
             let waits = has_waited && route.when_full == WhenFull::Wait;
             if waits {
                 for record in wanting.take_overdue(intents) {
-                    slots[record] = Slot::Denied(GateReason::Capacity, again_ms(known.as_deref()));
+                    slots[record] = Slot::Denied;
+                    intents.denials.deny(record, full.suppressed(intents.at(record)));
                 }
             }
             let queues = taken.state().is_queueing() && !has_waited;
@@ -104,44 +112,77 @@ impl BatchCapacity {
                 false => wanting.take(taken, queues, passed),
             };
             is_short |= waits && has.len() < wanting.all().count();
-            let number = u16::try_from(place).unwrap_or(u16::MAX);
-            for (nth, record) in has.into_iter().enumerate() {
-                let pool = if nth < wanting.reserved.len() { Pool::Reserved } else { Pool::General };
-                slots[record] = Slot::Permit(number, pool);
+            for record in has {
+                if let Slot::Unasked(route, pool) = slots[record] {
+                    slots[record] = Slot::Permit(route, pool);
+                }
             }
-            let full = FullRoute { route, place: number, known: known.as_deref() };
-            for record in wanting.all().filter(|record| slots[*record] == Slot::Unrouted).collect::<Vec<_>>() {
-                slots[record] = match full.slot(intents, record) {
-                    // Where others queue, it is not before them.
-                    Slot::Denied(reason, wait_ms) if !queues => Slot::Full(reason, wait_ms),
-                    slot @ (Slot::Unrouted | Slot::Permit(..) | Slot::Denied(..) | Slot::Full(..)) => slot,
-                };
+            for record in wanting.all() {
+                let Slot::Unasked(route, pool) = slots[record] else { continue };
+                // Where others queue, it is not before them.
+                slots[record] = if queues { Slot::Denied } else { Slot::Full(route, pool) };
+                if let Some(denial) = full.denial(intents, record) {
+                    intents.denials.deny(record, denial);
+                }
             }
         }
-        Self { slots, taken, is_short }
+        Some(Self { slots, taken, back: Vec::new(), is_short })
+    }
+
+    fn comes_back(&mut self, fates: &Fates) -> bool {
+        let used = self.used_by(|index| fates.get(index).uses_permit());
+        let back = self.taken.iter().zip(used).map(|(taken, (used, used_general))| BackPermits {
+            all: taken.permits().saturating_sub(used),
+            general: taken.of(Pool::General).saturating_sub(used_general),
+        });
+        self.back = back.collect();
+        let mut back = self.back.iter().zip(&self.taken);
+        back.any(|(back, taken)| is_worth_it(back.left(Pool::Reserved), taken.permits()))
+    }
+
+    /// It may have a permit already: that came back, too.
+    fn lacks(&self, record: usize) -> bool {
+        match self.slots[record] {
+            Slot::Unrouted => false,
+            Slot::Denied => true,
+            Slot::Unasked(route, _) if self.taken[usize::from(route)].state().is_queueing() => true,
+            Slot::Unasked(route, pool) | Slot::Permit(route, pool) | Slot::Full(route, pool) => {
+                self.back[usize::from(route)].left(pool) == 0
+            }
+        }
+    }
+
+    fn give(&mut self, record: usize) {
+        if let Slot::Unasked(route, pool) | Slot::Permit(route, pool) | Slot::Full(route, pool) = self.slots[record] {
+            let back = &mut self.back[usize::from(route)];
+            back.all -= 1;
+            back.general -= u64::from(pool == Pool::General);
+            self.slots[record] = Slot::Permit(route, pool);
+        }
+    }
+
+    /// The permits of approved intents are spent when these are committed.
+    fn settle(&mut self, ending: &Ending<'_>, left: &mut Settlement) {
+        left.permits = self.used(|record| ending.fates.get(record).uses_permit());
     }
 
     /// Whether an intent that came from its route's topic would wait there again.
-    pub(super) const fn is_short(&self) -> bool {
+    fn is_short(&self) -> bool {
         self.is_short
     }
 
-    /// Why what a record brings at `now` is denied, if it is.
-    pub(super) fn denial(&self, record: usize, now: Time) -> Option<GateDenial> {
-        match self.slots[record] {
-            Slot::Unrouted | Slot::Permit(..) => None,
-            Slot::Denied(reason, wait_ms) | Slot::Full(reason, wait_ms) => {
-                Some((reason, (reason != GateReason::Expired).then(|| now.plus(wait_ms))))
-            }
-        }
+    fn permits(&mut self) -> Vec<Taken> {
+        self.used(|_| true)
     }
+}
 
+impl BatchCapacity {
     /// How many permits of each route these records have, and how many of them are of records that may have none of the reserved share.
-    fn used_by(&self, is_approved: impl Fn(usize) -> bool) -> Vec<(u64, u64)> {
+    fn used_by(&self, is_used: impl Fn(usize) -> bool) -> Vec<(u64, u64)> {
         let mut used = vec![(0, 0); self.taken.len()];
         for (index, slot) in self.slots.iter().enumerate() {
             if let Slot::Permit(route, pool) = *slot
-                && is_approved(index)
+                && is_used(index)
             {
                 let (all, general) = &mut used[usize::from(route)];
                 *all += 1;
@@ -151,14 +192,16 @@ impl BatchCapacity {
         used
     }
 
-    /// The permits of these records, to be spent when they are committed. The others go back.
-    pub(super) fn used(mut self, is_approved: impl Fn(usize) -> bool) -> Vec<Taken> {
-        let used = self.used_by(is_approved);
-        for (taken, (used, general)) in self.taken.iter_mut().zip(used) {
+    /// Takes the permits of these records out. The others go back.
+    fn used(&mut self, is_used: impl Fn(usize) -> bool) -> Vec<Taken> {
+        let used = self.used_by(is_used);
+        self.slots.clear();
+        let mut taken = std::mem::take(&mut self.taken);
+        for (taken, (used, general)) in taken.iter_mut().zip(used) {
             taken.keep(used - general, general);
         }
-        self.taken.retain(|taken| taken.permits() > 0);
-        self.taken
+        taken.retain(|taken| taken.permits() > 0);
+        taken
     }
 }
 
@@ -208,8 +251,16 @@ impl Wanting {
     }
 }
 
+/// Takes over the permits that a lane has brought along for its route; the place of that in the policy.
+fn brought(takes: &mut Takes, taken: &mut [Taken]) -> Option<usize> {
+    let Takes::WithPermits(permits) = takes else { return None };
+    let place = taken.iter().position(|route| Arc::ptr_eq(route.state(), permits.state()))?;
+    std::mem::swap(&mut taken[place], permits);
+    Some(place)
+}
+
 /// The records of each route that nothing before denies, by the route's place in the policy.
-fn wanting<R: Records>(intents: &mut Intents<'_, R>, before: &BatchLimits, policy: &Policy) -> Vec<Wanting> {
+fn wanting<R: Records>(intents: &mut Intents<'_, R>, policy: &Policy, slots: &mut [Slot]) -> Vec<Wanting> {
     let mut wanting: Vec<Wanting> = policy.routes.iter().map(|_| Wanting::default()).collect();
     let mut routes = vec![None; intents.classes.number_all(intents.decoded)];
     for (record, decoded) in intents.decoded.iter().enumerate() {
@@ -217,7 +268,8 @@ fn wanting<R: Records>(intents: &mut Intents<'_, R>, before: &BatchLimits, polic
         let class = intents.classes.number(record, intent) as usize;
         let route = *routes[class].get_or_insert_with(|| route_of(policy, &intent.class()));
         let Some((place, pool)) = route else { continue };
-        if intents.denial(record).is_some() || before.denial(record, intents.at(record)).is_some() {
+        slots[record] = Slot::Unasked(number(place), pool);
+        if intents.denial(record).is_some() {
             continue;
         }
         match pool {
@@ -234,9 +286,8 @@ fn route_of(policy: &Policy, class: &ClassNames<'_>) -> Option<(usize, Pool)> {
     Some((place, pool))
 }
 
-/// After how many milliseconds a suppressed intent may be tried again.
-fn again_ms(known: Option<&RouteKnown>) -> i64 {
-    bounded(known.map_or(0, RouteKnown::expected_wait_ms)).max(AGAIN_MS)
+fn number(place: usize) -> u16 {
+    u16::try_from(place).unwrap_or(u16::MAX)
 }
 
 fn bounded(ms: u64) -> i64 {
@@ -244,28 +295,35 @@ fn bounded(ms: u64) -> i64 {
 }
 
 impl FullRoute<'_> {
-    /// What becomes of an intent that it has no permit for, and after how many milliseconds it may be approved.
-    fn slot<R: Records>(&self, intents: &Intents<'_, R>, record: usize) -> Slot {
-        let Some(intent) = paced(&intents.decoded[record]) else { return Slot::Unrouted };
-        let Self { route, place, known } = *self;
+    /// Why an intent is denied that it has no permit for, and from when on it may be approved.
+    fn denial<R: Records>(&self, intents: &Intents<'_, R>, record: usize) -> Option<GateDenial> {
+        let (Self { route, place, known }, now) = (*self, intents.at(record));
+        let intent = paced(&intents.decoded[record])?;
         if route.when_full == WhenFull::Suppress {
-            return Slot::Denied(GateReason::Capacity, again_ms(known));
+            return Some(self.suppressed(now));
         }
         let (facts, hash) = (intents.facts(record, intent), route.fair_by.hash_of(intent));
         // An intent that is denied now is not tried again, so a guess is no reason.
         let least_ms = known.and_then(|known| known.least_wait_ms(hash)).map(bounded);
-        if least_ms.is_some_and(|least_ms| intents.eval.expired_at(&facts, intents.at(record).plus(least_ms))) {
-            return Slot::Denied(GateReason::Expired, 0);
+        if least_ms.is_some_and(|least_ms| intents.eval.expired_at(&facts, now.plus(least_ms))) {
+            return Some((GateReason::Expired, None));
         }
         let turn_ms = known.and_then(|known| known.measured_wait_ms(hash)).map(bounded);
         let most_ms = known.and_then(|known| known.answers_within_ms(route.network_ms));
-        match turn_ms.zip(most_ms) {
-            Some((turn_ms, most_ms)) if turn_ms > most_ms => Slot::Denied(GateReason::Capacity, turn_ms),
-            Some(_) | None => {
-                let wait_ms = bounded(known.map_or(0, RouteKnown::expected_wait_ms));
-                Slot::Denied(GateReason::RouteFull(u32::from(place)), wait_ms)
-            }
-        }
+        let (reason, wait_ms) = match turn_ms.zip(most_ms) {
+            Some((turn_ms, most_ms)) if turn_ms > most_ms => (GateReason::Capacity, turn_ms),
+            Some(_) | None => (GateReason::RouteFull(u32::from(place)), self.expected_ms()),
+        };
+        Some((reason, Some(now.plus(wait_ms))))
+    }
+
+    /// That an intent is suppressed now, and may be tried again.
+    fn suppressed(&self, now: Time) -> GateDenial {
+        (GateReason::Capacity, Some(now.plus(self.expected_ms().max(AGAIN_MS))))
+    }
+
+    fn expected_ms(&self) -> i64 {
+        bounded(self.known.map_or(0, RouteKnown::expected_wait_ms))
     }
 }
 

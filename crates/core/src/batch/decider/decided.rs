@@ -1,11 +1,11 @@
 //! A batch that is decided: its outputs and decisions, and what is settled by them.
 
-use super::{AskedBatch, Fate, GateResult, KeptLimits, Settlement, Undecided};
+use super::{AskedBatch, Fate, GateResult, GatedBatch, KeptLimits, Settlement, Undecided};
 use crate::{
     basis::time::Time,
     batch::{
         output::{Came, Grounds, NumbersOf, OutputWriter},
-        record::{Output, Records},
+        record::{Output, RecordView, Records},
         tally::Tally,
     },
     decision::verdict::{Decision, Verdict},
@@ -16,25 +16,19 @@ use crate::{
 
 pub struct DecidedBatch<'b, R> {
     asked: AskedBatch<'b, R>,
-    /// The tokens of each budget of its claim that go back.
-    back: Vec<u64>,
 }
 
 impl<'b, R: Records> AskedBatch<'b, R> {
     /// Decides: each request without an answer has what becomes of it then. The users of approved intents are active from now on, and
     /// what was taken for the others goes back. Tokens of requests that may have been recorded without an answer count as spent.
     pub fn finish(mut self) -> (DecidedBatch<'b, R>, Settlement) {
-        let (fates, limits, records) = (&self.fates, &mut self.gated.limits, self.gated.intents.records);
-        limits.settle_kept(fates);
-        if let Some(pressure) = &mut limits.pressure {
-            pressure.note(fates);
-        }
-        let capacity = limits.capacity.take();
-        let permits = capacity.map(|capacity| capacity.used(|record| fates.get(record).uses_permit()));
-        let kept = &limits.kept;
-        let settled = limits.budgets.as_mut().map(|budgets| budgets.settle(fates, records, kept));
-        let (back, stakes) = settled.unwrap_or_default();
-        (DecidedBatch { asked: self, back }, Settlement::new(permits.unwrap_or_default(), stakes))
+        let records = self.gated.intents.records;
+        let place = |record| {
+            let RecordView { partition, offset, .. } = records.get(record);
+            (partition, offset)
+        };
+        let settlement = self.gated.limits.settle(&self.fates, &place);
+        (DecidedBatch { asked: self }, settlement)
     }
 
     /// Whether an intent would be suppressed for want of tokens while the batch gives back what it has kept of rounds before. Given up and
@@ -75,28 +69,20 @@ impl<R: Records> DecidedBatch<'_, R> {
             });
         }
         let mut tally = writer.finish();
-        if let Some(budgets) = &gated.limits.budgets {
-            budgets.count(&self.back, &mut tally);
-        }
+        gated.limits.count(&mut tally);
         (outputs, tally)
     }
 
     fn grounds(&self) -> Grounds<'_> {
-        let gated = &self.asked.gated;
-        Grounds {
-            decider: &gated.decider,
-            set: &gated.set,
-            eval: &gated.intents.eval,
-            budgets: gated.limits.budgets.as_ref(),
-            now: gated.now,
-        }
+        let GatedBatch { decider, intents, limits, now, .. } = &self.asked.gated;
+        Grounds { decider, set: &intents.set, eval: &intents.eval, limits, names: limits.names(), now: *now }
     }
 
     /// The decision on a record that is an intent, by its place, as [`DecidedBatch::outputs`] writes it.
     #[must_use]
     pub fn decision(&self, record: usize) -> Decision<'_> {
         let view = self.asked.gated.intents.records.get(record);
-        self.grounds().decision(&view, self.result(record), self.fate(record))
+        self.grounds().decision((record, &view), self.result(record), self.fate(record))
     }
 
     /// What became of an intent that was judged at `now`, and the time it was judged by.
@@ -131,7 +117,7 @@ impl<R: Records> DecidedBatch<'_, R> {
 
     #[must_use]
     pub fn segments(&self) -> &SegmentSet {
-        &self.asked.gated.set
+        &self.asked.gated.intents.set
     }
 
     #[must_use]

@@ -239,13 +239,9 @@ impl Fate {
     }
 
     /// Whether a limit is the only reason why it is not approved, and may have had more for it.
-    pub(super) fn is_limited(self) -> bool {
+    pub(super) const fn is_limited(self) -> bool {
         let Self::Suppressed(Denier::Gate((reason, _)), _) = self else { return false };
-        match reason {
-            GateReason::Pressure | GateReason::Capacity | GateReason::RouteFull(_) => true,
-            GateReason::Budget(_) | GateReason::BudgetUnavailable | GateReason::BudgetWaits => true,
-            GateReason::Stopped | GateReason::Expired | GateReason::TooEarly | GateReason::QuietHours => false,
-        }
+        reason.is_of_limit()
     }
 
     /// Whether it is suppressed because a budget has no tokens for it.

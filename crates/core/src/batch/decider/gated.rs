@@ -23,13 +23,12 @@ use crate::{
     intent::Intent,
     limit::budget::lease::{Claim, Funded},
     policy::{GateReason, Mode, Policy, PolicyEval, Unavailable},
-    segment::{LookupScratch, SegmentSet, UserSegment},
+    segment::UserSegment,
 };
 
 /// A batch that is through the gate, and has taken places and permits. Where it is dropped, they go back.
 pub struct GatedBatch<'b, R> {
     pub(super) decider: Decider,
-    pub(super) set: Arc<SegmentSet>,
     pub(super) intents: Intents<'b, R>,
     pub(super) limits: BatchLimits,
     /// The records that are looked up where they are denied.
@@ -85,13 +84,13 @@ impl<'b, R: Records> GatedBatch<'b, R> {
     /// behind newer ones.
     #[must_use]
     pub fn is_short_of_permits(&self) -> bool {
-        self.limits.capacity.as_ref().is_some_and(|capacity| capacity.is_short())
+        self.limits.is_short()
     }
 
     /// What the intents take from budgets; `None`: nothing.
     #[must_use]
     pub fn claim(&self) -> Option<&Arc<Claim>> {
-        self.limits.budgets.as_ref().map(|budgets| budgets.claim())
+        self.limits.claim()
     }
 
     #[must_use]
@@ -115,24 +114,20 @@ impl<'b, R: Records> GatedBatch<'b, R> {
     /// back.
     #[must_use]
     pub fn give_up(mut self) -> KeptLimits {
-        KeptLimits { permits: self.limits.permits(), tokens: std::mem::take(&mut self.limits.kept) }
+        self.limits.keep()
     }
 
-    /// Finds each intent's segment and disposition. `funded`: what became of the claim, where it has one; without it no budget can be
+    /// Finds each intent's disposition. `funded`: what became of the claim, where it has one; without it no budget can be
     /// asked.
     #[must_use]
     pub fn ask(mut self, funded: Option<Funded>) -> AskedBatch<'b, R> {
-        if let (Some(budgets), Some(funded)) = (&mut self.limits.budgets, funded) {
-            budgets.answer(funded);
-        }
-        let decoded = self.intents.decoded;
-        let mut user_segments = self.user_segments().into_iter();
-        let mut results = Vec::with_capacity(decoded.len());
-        let mut requests = Requests::new(self.now, decoded.len());
+        self.limits.answer(funded, &mut self.intents.denials);
+        let records = self.intents.decoded.len();
+        let mut results = Vec::with_capacity(records);
+        let mut requests = Requests::new(self.now, records);
         let mut segments = SegmentCounts::default();
-        for (record, decoded) in decoded.iter().enumerate() {
-            let user_segment = decoded.as_ref().ok().and_then(|_| user_segments.next());
-            let user_segment = user_segment.unwrap_or(UserSegment::Nowhere);
+        for record in 0..records {
+            let user_segment = self.intents.segment(record);
             if let UserSegment::InSeveral(_) = user_segment {
                 segments.overlaps += 1;
             }
@@ -141,8 +136,7 @@ impl<'b, R: Records> GatedBatch<'b, R> {
                 segments.unnamed += 1;
             }
             let disposition = self.dispose(record, segment, &mut requests);
-            let budgets = self.limits.budgets.as_ref().and_then(|budgets| budgets.set_of(record));
-            results.push(GateResult { disposition, segment, budgets });
+            results.push(GateResult { disposition, segment });
         }
         requests.add_cap_sets(0, self.intents.eval.take_cap_sets());
         let (answers, unclear, is_asking) = (Vec::new(), self.limits.kept.requests(&results), false);
@@ -150,15 +144,7 @@ impl<'b, R: Records> GatedBatch<'b, R> {
         AskedBatch { gated: self, requests, fates, segments }
     }
 
-    /// The segments of all intents, in their order.
-    fn user_segments(&self) -> Vec<UserSegment> {
-        let numbers = self.intents.decoded.iter().flatten().map(|intent| self.set.number_of(intent));
-        let mut found = Vec::with_capacity(self.intents.decoded.len());
-        self.set.lookup_many(numbers, &mut LookupScratch::default(), &mut found);
-        found
-    }
-
-    /// What is to become of a record, by what the gate and the limits say of it.
+    /// What is to become of a record, by what is said of it.
     pub(super) fn dispose(
         &mut self,
         record: usize,
@@ -170,14 +156,13 @@ impl<'b, R: Records> GatedBatch<'b, R> {
             Ok(intent) => intent,
             Err(Undecided::Invalid(_)) => return Disposition::Undecided,
             Err(Undecided::Retry(_)) => {
-                let denial = self.intents.denial(record).or_else(|| self.limits.denial(record, now));
-                return denial.map_or(Disposition::Undecided, Disposition::Suppress);
+                return self.intents.denial(record).map_or(Disposition::Undecided, Disposition::Suppress);
             }
         };
         let view = records.get(record);
         let facts = facts(intent, segment, &view);
         self.intents.eval.turn_to(now);
-        let denial = self.intents.denial_by(record, &facts).or_else(|| self.limits.denial(record, now));
+        let denial = self.intents.denial_by(record, &facts);
         let shadowed = match (denial, self.policy().mode) {
             (Some(denial), Mode::Enforce) => return self.denied((intent, &view), denial, requests),
             // Nothing is suppressed in shadow mode, but the reason is reported.

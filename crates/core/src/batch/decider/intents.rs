@@ -1,6 +1,6 @@
-//! The intents of a batch, as its limits look at them: what the gate says of each is found once, and so is its class.
+//! The intents of a batch, as its limits look at them: what is said of each is found once, and so is its class.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use foldhash::fast::RandomState;
 
@@ -16,6 +16,7 @@ use crate::{
     },
     intent::{Intent, class::ClassNames},
     policy::{IntentFacts, PolicyEval},
+    segment::{LookupScratch, SegmentSet, UserSegment},
 };
 
 /// The intents of a batch, by the places of their records.
@@ -23,11 +24,17 @@ pub(super) struct Intents<'b, R> {
     pub(super) records: &'b R,
     pub(super) decoded: &'b [Decoded<'b>],
     pub(super) eval: PolicyEval,
+    pub(super) set: Arc<SegmentSet>,
     pub(super) classes: BatchClasses<'b>,
+    pub(super) denials: Denials,
+    /// Of each; empty until somebody asks.
+    segments: Vec<UserSegment>,
     times: Times<'b>,
-    /// What the gate says of each; empty until a limit asks.
-    denials: Vec<Option<Option<GateDenial>>>,
 }
+
+/// What is said of each record so far: by the gate, and behind it by the limits, in their order. Empty until a limit asks.
+#[derive(Default)]
+pub(super) struct Denials(Vec<Option<Option<GateDenial>>>);
 
 /// The classes of a batch, each with a number, in the order in which they were met.
 #[derive(Default)]
@@ -38,9 +45,14 @@ pub(crate) struct BatchClasses<'b> {
 }
 
 impl<'b, R: Records> Intents<'b, R> {
-    pub(super) fn new(batch: DecodedBatch<'b, R>, eval: PolicyEval, times: Times<'b>) -> Self {
+    pub(super) fn new(
+        batch: DecodedBatch<'b, R>,
+        (eval, set): (PolicyEval, Arc<SegmentSet>),
+        times: Times<'b>,
+    ) -> Self {
         let DecodedBatch { records, decoded } = batch;
-        Self { records, decoded, eval, classes: BatchClasses::default(), times, denials: Vec::new() }
+        let (classes, denials, segments) = Default::default();
+        Self { records, decoded, eval, set, classes, denials, segments, times }
     }
 
     /// When a record is judged.
@@ -49,17 +61,32 @@ impl<'b, R: Records> Intents<'b, R> {
         self.times.at(record)
     }
 
+    /// Where the user of a record is. All are found with the first that is asked for: by a limit, or else when the gate is through.
+    #[inline]
+    pub(super) fn segment(&mut self, record: usize) -> UserSegment {
+        if self.segments.is_empty() {
+            self.find_segments();
+        }
+        self.segments[record]
+    }
+
+    fn find_segments(&mut self) {
+        let numbers = self.decoded.iter().map(|decoded| self.set.number_of(decoded.as_ref().ok()?));
+        self.segments.reserve_exact(self.decoded.len());
+        self.set.lookup_many(numbers, &mut LookupScratch::default(), &mut self.segments);
+    }
+
     /// What the policy looks at, but for the segment: no gate asks for that.
     pub(super) fn facts(&self, record: usize, intent: &'b Intent<'b>) -> IntentFacts<'b> {
         facts(intent, None, &self.records.get(record))
     }
 
-    /// Why the gate denies what a record brings, if it does.
+    /// Why nothing is to be taken for what a record brings, if so: the gate denies it, or a limit that was asked before.
     pub(super) fn denial(&mut self, record: usize) -> Option<GateDenial> {
-        if self.denials.is_empty() {
-            self.denials.resize(self.decoded.len(), None);
+        if self.denials.0.is_empty() {
+            self.denials.0.resize(self.decoded.len(), None);
         }
-        if let Some(known) = self.denials[record] {
+        if let Some(known) = self.denials.0[record] {
             return known;
         }
         let now = self.at(record);
@@ -72,17 +99,29 @@ impl<'b, R: Records> Intents<'b, R> {
                 Err(_) => retry::ended(&self.eval, &facts, now).map(|reason| (reason, None)),
             }
         });
-        self.denials[record] = Some(denial);
+        self.denials.0[record] = Some(denial);
         denial
     }
 
-    /// The same for the last one who asks, at whose time the policy is, and who has the facts.
+    /// What denies a record, for the last one who asks, at whose time the policy is, and who has the facts.
     #[inline]
     pub(super) fn denial_by(&mut self, record: usize, facts: &IntentFacts<'_>) -> Option<GateDenial> {
-        match self.denials.get(record) {
+        match self.denials.0.get(record) {
             Some(Some(known)) => *known,
             Some(None) | None => self.eval.denial(facts),
         }
+    }
+}
+
+impl Denials {
+    /// A limit denies what a record brings, which [nothing before](Intents::denial) does.
+    pub(super) fn deny(&mut self, record: usize, denial: GateDenial) {
+        self.0[record] = Some(Some(denial));
+    }
+
+    /// Every limit has what it needs by now.
+    pub(super) fn lift(&mut self, record: usize) {
+        self.0[record] = Some(None);
     }
 }
 
@@ -117,6 +156,7 @@ pub(super) fn paced<'b>(decoded: &'b Decoded<'b>) -> Option<&'b Intent<'b>> {
     }
 }
 
+#[inline]
 pub(crate) fn facts<'b>(intent: &'b Intent<'b>, segment: Option<usize>, record: &RecordView<'_>) -> IntentFacts<'b> {
     let (kafka_timestamp, not_before) = match record.deferral {
         None => (record.timestamp, intent.not_before),

@@ -1,102 +1,220 @@
-//! What a batch has of the limits that all instances share. Each is asked of intents that nothing before it denies: the gate, pressure,
-//! routes, budgets.
+//! The limits of a batch, which all instances share. Each is asked of intents that nothing before it denies: the gate, pressure, routes,
+//! budgets.
 
 use std::sync::Arc;
 
 use super::{
-    Decider, GateDenial, Takes, budgets::BatchBudgets, capacity::BatchCapacity, fate::Fates, ground::Ground,
-    intents::Intents, kept::KeptTokens, pressure::BatchPressure,
+    Decider, Ground, KeptLimits, KeptTokens, Settlement,
+    budgets::{BatchBudgets, TakenNames},
+    capacity::BatchCapacity,
+    fate::Fates,
+    intents::{Denials, Intents},
+    kept::KeptRound,
+    pressure::BatchPressure,
 };
-use crate::{basis::time::Time, batch::record::Records, limit::route::routes::Taken, policy::Mode};
+use crate::{
+    basis::time::Time,
+    batch::{record::Records, tally::Tally},
+    decision::verdict::Cause,
+    limit::{
+        budget::lease::{Claim, Funded},
+        route::routes::Taken,
+    },
+    policy::GateReason,
+};
 
-/// The limits of one batch. Places and permits that nobody used go back when it is dropped.
+/// What came back is worth another call of the store if it is one part in so many of what the limit gave, or more.
+const WORTH: u64 = 100;
+
+/// What a batch does with a limit: once for all its records, or for one that is denied. What it took and did not use goes back when it is
+/// dropped.
+pub(super) trait Limit: Send + Sync + 'static {
+    /// Takes what those intents need that [nothing before](Intents::denial) denies, and [denies](Denials::deny) those that it has nothing
+    /// for. `None`: it limits nothing of this batch.
+    fn take<R: Records>(decider: &Decider, intents: &mut Intents<'_, R>, ground: &mut Ground<'_>) -> Option<Self>
+    where
+        Self: Sized;
+
+    /// Finds what intents do not use of it by these fates. Whether that is [worth](is_worth_it) another call of the store.
+    fn comes_back(&mut self, fates: &Fates) -> bool;
+
+    /// Whether an intent needs more than has come back.
+    fn lacks(&self, record: usize) -> bool;
+
+    /// Gives an intent that does not [lack](Self::lacks) it what it needs, of what has come back.
+    fn give(&mut self, record: usize);
+
+    /// The batch is decided: what its intents do not use goes back. What is used once they are committed is left to be settled.
+    fn settle(&mut self, ending: &Ending<'_>, left: &mut Settlement);
+
+    /// What has to be asked for outside of the process.
+    fn claim(&self) -> Option<&Arc<Claim>> {
+        None
+    }
+
+    /// What became of [that](Self::claim); `None`: nobody could be asked. Denies what was not granted.
+    fn answer(&mut self, _: Option<Funded>, _: &mut Denials) {}
+
+    /// Whether what was brought along for these records is too little.
+    fn is_short(&self) -> bool {
+        false
+    }
+
+    /// The permits of all records that have some: they are kept until the batch is judged again.
+    fn permits(&mut self) -> Vec<Taken> {
+        Vec::new()
+    }
+
+    /// The batch is not decided: gives back all but the tokens of what is recorded, or may be. Gives those.
+    fn give_up(&mut self, _: &Fates) -> Option<KeptRound> {
+        None
+    }
+
+    /// Whether what a record took is spent whatever becomes of its batch.
+    fn is_spent(&self, _record: usize, _: &Fates) -> bool {
+        false
+    }
+
+    /// What is said of its own denials, where that is more than the reason.
+    fn cause(&self, _: GateReason) -> Option<Cause<'_>> {
+        None
+    }
+
+    /// What approved records say that they took from; none for most limits.
+    fn names(&self) -> TakenNames<'_> {
+        TakenNames::default()
+    }
+
+    /// Counts what was taken and denied, once it is settled.
+    fn count(&self, _: &mut Tally) {}
+}
+
+/// What a batch that is decided is settled by.
+pub(super) struct Ending<'s> {
+    pub(super) fates: &'s Fates,
+    /// What is kept of rounds before this one.
+    pub(super) kept: &'s KeptTokens,
+    /// The partition and offset of a record.
+    pub(super) place: &'s dyn Fn(usize) -> (i32, i64),
+}
+
+/// The limits of one batch.
 #[derive(Default)]
-pub(super) struct BatchLimits {
-    /// `None` where there is no pressure.
-    pub(super) pressure: Option<BatchPressure>,
-    /// `None` where there are no routes.
-    pub(super) capacity: Option<BatchCapacity>,
-    /// `None` where no intent takes from a budget.
-    pub(super) budgets: Option<BatchBudgets>,
+pub(crate) struct BatchLimits {
+    /// In the order in which they are asked; empty where nothing is limited.
+    list: Vec<Box<dyn Limit>>,
     /// What is kept of rounds before this one.
     pub(super) kept: KeptTokens,
 }
 
+pub(super) const fn is_worth_it(back: u64, given: u64) -> bool {
+    back > 0 && back.saturating_mul(WORTH) >= given
+}
+
 impl BatchLimits {
-    /// Takes places and permits, and finds what is needed of budgets.
-    pub(super) fn take<R: Records>(decider: &Decider, intents: &mut Intents<'_, R>, ground: Ground<'_>) -> Self {
-        let Ground { times, passed, takes, budgets, .. } = ground;
-        let (policy, now) = (Arc::clone(intents.eval.policy()), times.first());
+    /// Takes of all limits; finds what has to be asked for outside.
+    pub(super) fn take<R: Records>(decider: &Decider, intents: &mut Intents<'_, R>, ground: &mut Ground<'_>) -> Self {
         let mut limits = Self::default();
-        if policy.pressure.is_some()
-            && let Some(pressure) = &decider.pressure
-        {
-            limits.pressure = BatchPressure::of(pressure, intents, (now, passed), matches!(takes, Takes::Nothing));
-        }
-        // Nothing waits for a route in shadow mode.
-        if !policy.routes.is_empty()
-            && policy.mode == Mode::Enforce
-            && let Some(routes) = &decider.routes
-        {
-            limits.capacity = Some(BatchCapacity::of(routes, intents, &limits, takes, passed));
-        }
-        if !policy.budgets.is_empty()
-            && let Some(patience) = budgets
-        {
-            limits.budgets = BatchBudgets::of(intents, &limits, (now, passed), patience);
-        }
+        limits.add(BatchPressure::take(decider, intents, ground));
+        limits.add(BatchCapacity::take(decider, intents, ground));
+        limits.add(BatchBudgets::take(decider, intents, ground));
         limits
     }
 
-    pub(super) const fn is_empty(&self) -> bool {
-        let Self { pressure, capacity, budgets, .. } = self;
-        pressure.is_none() && capacity.is_none() && budgets.is_none()
+    fn add(&mut self, limit: Option<impl Limit>) {
+        if let Some(limit) = limit {
+            self.list.push(Box::new(limit));
+        }
     }
 
-    /// Why one of them denies what a record brings at `now`, which the gate lets in.
-    #[inline]
-    pub(super) fn denial(&self, record: usize, now: Time) -> Option<GateDenial> {
-        let Self { pressure, capacity, budgets, .. } = self;
-        let denial = pressure.as_ref().and_then(|pressure| pressure.denial(record, now));
-        let denial = denial.or_else(|| capacity.as_ref()?.denial(record, now));
-        denial.or_else(|| budgets.as_ref()?.denial(record))
+    pub(super) const fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    pub(super) fn is_short(&self) -> bool {
+        self.list.iter().any(|limit| limit.is_short())
+    }
+
+    pub(super) fn claim(&self) -> Option<&Arc<Claim>> {
+        self.list.iter().find_map(|limit| limit.claim())
+    }
+
+    pub(super) fn answer(&mut self, funded: Option<Funded>, denials: &mut Denials) {
+        if let Some(limit) = self.list.iter_mut().find(|limit| limit.claim().is_some()) {
+            limit.answer(funded, denials);
+        }
+    }
+
+    /// Finds what comes back of all limits by these fates. Whether it is worth another call of the store.
+    pub(super) fn come_back(&mut self, fates: &Fates) -> bool {
+        self.list.iter_mut().fold(false, |is_worth_it, limit| limit.comes_back(fates) || is_worth_it)
+    }
+
+    /// Gives an intent what it needs of all limits, or nothing.
+    pub(super) fn give(&mut self, record: usize) -> bool {
+        let lacks = self.list.iter().any(|limit| limit.lacks(record));
+        if !lacks {
+            self.list.iter_mut().for_each(|limit| limit.give(record));
+        }
+        !lacks
+    }
+
+    /// The batch is decided; what is left to be settled. `place`: the partition and offset of a record.
+    pub(super) fn settle(&mut self, fates: &Fates, place: &dyn Fn(usize) -> (i32, i64)) -> Settlement {
+        self.settle_kept(fates);
+        let (mut left, ending) = (Settlement::default(), Ending { fates, kept: &self.kept, place });
+        self.list.iter_mut().for_each(|limit| limit.settle(&ending, &mut left));
+        left
     }
 
     /// Gives back what was kept of intents that this round has spent other tokens for, and of those that no round before it has recorded:
     /// where an earlier reader had, that one has paid.
-    pub(super) fn settle_kept(&mut self, fates: &Fates) {
-        let Self { budgets, kept, .. } = self;
+    fn settle_kept(&mut self, fates: &Fates) {
+        let Self { list, kept } = self;
         if !kept.is_empty() {
             let since = kept.since();
-            kept.give_back(goes_back(budgets.as_ref(), fates, since));
+            kept.give_back(|record| goes_back(list, fates, (record, since)));
         }
     }
 
     /// Whether that gives something back.
     pub(super) fn frees_kept(&self, fates: &Fates) -> bool {
-        let Self { budgets, kept, .. } = self;
-        kept.has_any(goes_back(budgets.as_ref(), fates, kept.since()))
+        self.kept.has_any(|record| goes_back(&self.list, fates, (record, self.kept.since())))
+    }
+
+    /// The batch is given up before the store is asked: what it keeps until it is judged again. The rest goes back.
+    pub(super) fn keep(&mut self) -> KeptLimits {
+        KeptLimits { permits: self.permits(), tokens: std::mem::take(&mut self.kept) }
     }
 
     /// The batch is not decided: gives back all tokens but those of what is recorded, or may be. Whoever judges it again claims the same
     /// again.
     pub(super) fn give_up(&mut self, fates: &Fates) -> KeptTokens {
         self.settle_kept(fates);
-        let round = self.budgets.as_mut().and_then(|budgets| budgets.give_up(fates));
         let mut kept = std::mem::take(&mut self.kept);
-        kept.add(round);
+        self.list.iter_mut().for_each(|limit| kept.add(limit.give_up(fates)));
         kept
     }
 
     pub(super) fn permits(&mut self) -> Vec<Taken> {
-        self.capacity.take().map(|capacity| capacity.used(|_| true)).unwrap_or_default()
+        self.list.iter_mut().flat_map(|limit| limit.permits()).collect()
+    }
+
+    /// What the limit says that denies for this reason, where that is more than the reason.
+    pub(crate) fn cause(&self, reason: GateReason) -> Option<Cause<'_>> {
+        self.list.iter().find_map(|limit| limit.cause(reason))
+    }
+
+    pub(crate) fn names(&self) -> TakenNames<'_> {
+        self.list.iter().map(|limit| limit.names()).find(|names| !names.is_empty()).unwrap_or_default()
+    }
+
+    pub(super) fn count(&self, tally: &mut Tally) {
+        self.list.iter().for_each(|limit| limit.count(tally));
     }
 }
 
 /// Whether the tokens go back that rounds from `since` on have kept of a record.
-fn goes_back(budgets: Option<&BatchBudgets>, fates: &Fates, since: Time) -> impl Fn(usize) -> bool {
-    move |record| {
-        let is_spent = budgets.is_some_and(|budgets| budgets.is_spent(record, fates));
-        is_spent || fates.was_unrecorded(record, since)
-    }
+fn goes_back(list: &[Box<dyn Limit>], fates: &Fates, (record, since): (usize, Time)) -> bool {
+    list.iter().any(|limit| limit.is_spent(record, fates)) || fates.was_unrecorded(record, since)
 }

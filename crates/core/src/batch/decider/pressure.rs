@@ -1,19 +1,20 @@
-//! The pressure of one batch: which of its users may not come in, and which become active by it.
-
-mod back;
+//! The pressure of one batch: which of its users may not come in, and which become active by it. A place that came back, because no intent
+//! of its user is approved, is given to another user of the batch.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{HashMap, HashSet, VecDeque},
     sync::Arc,
-    time::Duration,
 };
 
-pub(super) use back::BackPlaces;
 use foldhash::fast::RandomState;
 
-use super::{GateDenial, fate::Fates, intents::Intents};
+use super::{
+    Decider, Ground, Settlement, Takes,
+    fate::Fates,
+    intents::Intents,
+    limits::{Ending, Limit, is_worth_it},
+};
 use crate::{
-    basis::time::Time,
     batch::record::Records,
     intent::Intent,
     limit::pressure::{
@@ -36,6 +37,7 @@ pub(super) struct BatchPressure {
     denied: Vec<usize>,
     /// The users who took a place.
     placed: HashSet<ActivityHash, RandomState>,
+    back: BackPlaces,
     /// The users who have a place by now that came back, and those whose place another one has: `false`.
     moved: HashMap<ActivityHash, bool, RandomState>,
 }
@@ -46,18 +48,33 @@ struct RecordUser {
     by: ActiveBy,
 }
 
-impl BatchPressure {
-    /// Finds the users who may not come in; takes places for others who are not active, unless it only looks. `None` where there is no
-    /// pressure. `passed`: the monotonic clock.
-    pub(super) fn of<R: Records>(
-        pressure: &Arc<Pressure>,
-        intents: &mut Intents<'_, R>,
-        (now, passed): (Time, Duration),
-        looks: bool,
-    ) -> Option<Self> {
+/// The places that came back, by the users who took them.
+#[derive(Default)]
+struct BackPlaces {
+    users: HashSet<ActivityHash, RandomState>,
+    /// The users in the order of their intents. A user stays here when the place is given away.
+    order: VecDeque<ActivityHash>,
+}
+
+impl BackPlaces {
+    fn take(&mut self) -> Option<ActivityHash> {
+        while let Some(user) = self.order.pop_front() {
+            if self.users.remove(&user) {
+                return Some(user);
+            }
+        }
+        None
+    }
+}
+
+impl Limit for BatchPressure {
+    /// Finds the users who may not come in; takes places for others who are not active, unless it only looks.
+    fn take<R: Records>(decider: &Decider, intents: &mut Intents<'_, R>, ground: &mut Ground<'_>) -> Option<Self> {
         let policy = Arc::clone(intents.eval.policy());
-        let (rule, state) = (policy.pressure.as_ref()?, pressure.state()?);
-        let (all, minute) = (rule.filter.is_everything(), Minute::from(now));
+        let (rule, pressure) = (policy.pressure.as_ref()?, Arc::clone(decider.held.pressure.as_ref()?));
+        let (state, now, passed) = (pressure.state()?, ground.times.first(), ground.passed);
+        let (looks, all, minute) =
+            (matches!(ground.takes, Takes::Nothing), rule.filter.is_everything(), Minute::from(now));
         let is_of_rule =
             |intent: &Intent<'_>| all || rule.filter.matches(intent.channel.as_deref(), intent.category.as_deref());
         let (mut users, mut denied, mut placed) = (Vec::new(), Vec::new(), HashSet::default());
@@ -91,32 +108,57 @@ impl BatchPressure {
                 let others = others.get_or_insert_with(|| others_of(intents, is_of_rule));
                 if others.get(&user).is_none_or(|first| *first > record) {
                     denied.push(record);
+                    intents.denials.deny(record, (GateReason::Pressure, Some(at.plus(PUT_OFF_MS))));
                 }
             }
         }
-        let (pressure, moved) = (Arc::clone(pressure), HashMap::default());
-        Some(Self { pressure, state, minute, looks, users, denied, placed, moved })
+        let (back, moved) = Default::default();
+        Some(Self { pressure, state, minute, looks, users, denied, placed, back, moved })
     }
 
-    fn denies(&self, record: usize) -> bool {
-        let has_place = if self.moved.is_empty() { None } else { self.has_moved_place(record) };
-        has_place.map_or_else(|| self.denied.binary_search(&record).is_ok(), |has_place| !has_place)
+    /// The places of users of whom no intent is approved.
+    fn comes_back(&mut self, fates: &Fates) -> bool {
+        if self.placed.is_empty() {
+            return false;
+        }
+        let mut users = self.placed.clone();
+        for RecordUser { record, user, .. } in &self.users {
+            if users.contains(user) && fates.get(*record).is_approved() {
+                users.remove(user);
+            }
+        }
+        let mut rest = users.clone();
+        let order = self.users.iter().map(|of| of.user).filter(|user| rest.remove(user)).collect();
+        self.back = BackPlaces { users, order };
+        is_worth_it(count(&self.back.users), count(&self.placed))
     }
 
-    /// Why an intent that comes at `now` is denied, if it is.
-    pub(super) fn denial(&self, record: usize, now: Time) -> Option<GateDenial> {
-        self.denies(record).then(|| (GateReason::Pressure, Some(now.plus(PUT_OFF_MS))))
+    fn lacks(&self, record: usize) -> bool {
+        self.denies(record) && self.back.users.is_empty()
+    }
+
+    /// Gives the user of a record a place, where one is needed; its own, where that is among those that came back.
+    fn give(&mut self, record: usize) {
+        let Some(user) = self.user(record).map(|of| of.user) else { return };
+        if !self.back.users.remove(&user)
+            && self.denies(record)
+            && let Some(other) = self.back.take()
+        {
+            self.placed.remove(&other);
+            self.placed.insert(user);
+            self.moved.extend([(other, false), (user, true)]);
+        }
     }
 
     /// Notes the users of approved intents as active; places that nobody used go back.
-    pub(super) fn note(&mut self, fates: &Fates) {
+    fn settle(&mut self, ending: &Ending<'_>, _: &mut Settlement) {
         if self.looks {
             return;
         }
-        let approved = self.users.iter().filter(|of| fates.get(of.record).is_approved());
+        let approved = self.users.iter().filter(|of| ending.fates.get(of.record).is_approved());
         self.pressure.note_in(&self.state, approved.map(|of| (of.user, of.by)), self.minute);
         let placed = std::mem::take(&mut self.placed);
-        let taken = u64::try_from(placed.len()).unwrap_or(0);
+        let taken = count(&placed);
         let used = placed.into_iter().filter(|user| self.state.users.is_active(*user, self.minute)).count();
         let used = u64::try_from(used).unwrap_or(0);
         self.state.places.used(used);
@@ -124,10 +166,35 @@ impl BatchPressure {
     }
 }
 
+impl BatchPressure {
+    /// Whether the user of a record may not come in.
+    fn denies(&self, record: usize) -> bool {
+        let has_place = if self.moved.is_empty() { None } else { self.has_moved_place(record) };
+        has_place.map_or_else(|| self.denied.binary_search(&record).is_ok(), |has_place| !has_place)
+    }
+
+    /// Whether the user of a record has a place; `None`: none has come or gone.
+    fn has_moved_place(&self, record: usize) -> Option<bool> {
+        let RecordUser { user, by, .. } = self.user(record)?;
+        let has_place = *self.moved.get(user)?;
+        // Intents that the rule does not apply to need none.
+        Some(has_place || *by == ActiveBy::ExemptIntent)
+    }
+
+    /// The user of a record, where it is to be noted.
+    fn user(&self, record: usize) -> Option<&RecordUser> {
+        self.users.binary_search_by_key(&record, |of| of.record).ok().map(|place| &self.users[place])
+    }
+}
+
 impl Drop for BatchPressure {
     fn drop(&mut self) {
-        self.state.places.put_back(u64::try_from(self.placed.len()).unwrap_or(0));
+        self.state.places.put_back(count(&self.placed));
     }
+}
+
+fn count(users: &HashSet<ActivityHash, RandomState>) -> u64 {
+    u64::try_from(users.len()).unwrap_or(0)
 }
 
 /// The users of intents that the rule does not apply to, and that no gate denies; with the first of each. Behind it their user counts as

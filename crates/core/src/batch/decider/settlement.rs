@@ -65,16 +65,12 @@ impl Stakes {
 #[derive(Default)]
 #[must_use = "what limits gave goes back where it is dropped"]
 pub struct Settlement {
-    permits: Vec<Taken>,
-    stakes: Option<Stakes>,
+    pub(super) permits: Vec<Taken>,
+    pub(super) stakes: Option<Stakes>,
     is_handed_over: bool,
 }
 
 impl Settlement {
-    pub(super) fn new(permits: Vec<Taken>, stakes: Option<Stakes>) -> Self {
-        Self { permits, stakes, is_handed_over: false }
-    }
-
     /// The batch is handed over to be committed. Whoever does not hear what became of it counts it as committed.
     pub fn hand_over(&mut self) {
         self.is_handed_over = true;

@@ -17,14 +17,18 @@ use crate::{
     },
     decision::{
         decision_header,
-        verdict::{Cause, Counts, Decision, DenyingBudget, Suppressed, Verdict},
+        verdict::{Cause, Counts, Decision, DenyingBudget, SuppressReason, Suppressed, Verdict},
     },
     deferral::DeferReason,
     history::decide::Answer,
     intent::Intent,
-    limit::budget::{
-        lease::{Answers, Claim, Claimed, Funded, Leases, Lender, Owed, Ticket, Unspent},
-        ledger::{CountId, TakeAnswer},
+    limit::{
+        budget::{
+            lease::{Answers, Claim, Claimed, Funded, Leases, Lender, Owed, Ticket, Unspent},
+            ledger::{CountId, TakeAnswer},
+        },
+        pressure::Pressure,
+        route::routes::Routes,
     },
     policy::file::parse_policy,
     ports::embedded::EmbeddedStore,
@@ -44,10 +48,19 @@ fn decider(budgets: &str) -> Decider {
         policy: Current::new(Arc::new(policy)),
         limits: Arc::default(),
         wheel: None,
-        pressure: None,
-        routes: None,
+        held: Default::default(),
         approved_by_channel: Arc::default(),
     }
+}
+
+/// A process that knows who is active.
+fn pressed_by(pressure: &Arc<Pressure>) -> HeldLimits {
+    HeldLimits { pressure: Some(Arc::clone(pressure)), ..HeldLimits::default() }
+}
+
+/// A process that has routes.
+fn routed(routes: Arc<Routes>) -> HeldLimits {
+    HeldLimits { routes: Some(routes), ..HeldLimits::default() }
 }
 
 fn intent() -> Intent<'static> {
@@ -130,7 +143,8 @@ fn ask(store: &EmbeddedStore, asked: &mut AskedBatch<'_, impl Records>, now: Tim
 /// Why and until when an intent of a user is deferred that this keeps back.
 fn to_defer(decider: &Decider, user: UserHash, suppressed: Suppressed<'_>, now: Time) -> Option<(DeferReason, Time)> {
     let (set, eval) = (decider.segments.get(), PolicyEval::new(decider.policy.get(), Arc::default(), now));
-    let grounds = Grounds { decider, set: &set, eval: &eval, budgets: None, now };
+    let grounds =
+        Grounds { decider, set: &set, eval: &eval, limits: &BatchLimits::default(), names: TakenNames::default(), now };
     grounds.to_defer((None, user), &Verdict::Suppressed(suppressed), now)
 }
 

@@ -3,7 +3,7 @@
 use super::Grounds;
 use crate::{
     basis::{shard::UserHash, time::Time},
-    decision::verdict::{Cause, Suppressed, Verdict},
+    decision::verdict::{Cause, SuppressReason, Suppressed, Verdict},
     deferral::{DeferReason, Deferral, wheel::rounded},
     policy::Action,
 };
@@ -35,24 +35,16 @@ impl Grounds<'_> {
             |name: &str| policy.budgets.iter().any(|of| *of.name == *name && of.when_spent == Action::Defer);
         let pressure_defers = policy.pressure.as_ref().filter(|rule| rule.action == Action::Defer);
         let (why, at) = match (cause, &policy.quiet_hours) {
-            (Cause::TooEarly, _) => (DeferReason::TooEarly, eligible_at?),
-            (Cause::QuietHours, Some(quiet)) if quiet.action() == Action::Defer => {
+            (Cause::Plain(SuppressReason::TooEarly), _) => (DeferReason::TooEarly, eligible_at?),
+            (Cause::Plain(SuppressReason::QuietHours), Some(quiet)) if quiet.action() == Action::Defer => {
                 (DeferReason::QuietHours, eligible_at?.plus(quiet.spread_of(user)))
             }
             (Cause::Cap(cap), _) if cap_defers(cap.name) => (DeferReason::Cap, eligible_at?),
             (Cause::Budget(budget), _) if budget_defers(budget.name) => (DeferReason::Budget, eligible_at?),
-            (Cause::Pressure, _) => (DeferReason::Pressure, eligible_at?.plus(pressure_defers?.spread_of(user, now))),
-            (
-                Cause::Cap(_)
-                | Cause::Budget(_)
-                | Cause::QuietHours
-                | Cause::Duplicate
-                | Cause::Stopped
-                | Cause::Expired
-                | Cause::Capacity
-                | Cause::Unavailable,
-                _,
-            ) => return None,
+            (Cause::Plain(SuppressReason::Pressure), _) => {
+                (DeferReason::Pressure, eligible_at?.plus(pressure_defers?.spread_of(user, now)))
+            }
+            (Cause::Cap(_) | Cause::Budget(_) | Cause::Plain(_), _) => return None,
         };
         let due = rounded(at);
         let most_ms = policy.defer_max_ms.min(self.decider.limits.deferrable_ms());

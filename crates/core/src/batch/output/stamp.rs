@@ -8,7 +8,7 @@ use crate::{
     decision::verdict::{Counts, Decision, Suppressed},
 };
 
-/// What the headers of approved records differ by within a batch.
+/// What the headers of approved records differ by within a batch. The budgets that they took from are those of their class.
 #[derive(PartialEq, Eq)]
 pub(super) struct Stamp<'w> {
     /// By its number in the batch.
@@ -20,8 +20,6 @@ pub(super) struct Stamp<'w> {
     decided_at: Time,
     /// In shadow mode.
     denied: Option<Suppressed<'w>>,
-    /// By the place of their claim.
-    budgets: Option<u32>,
 }
 
 impl<'w> Stamp<'w> {
@@ -35,7 +33,6 @@ impl<'w> Stamp<'w> {
             counts,
             decided_at: decision.decided_at,
             denied: decision.verdict.suppressed().copied(),
-            budgets: came.result.budgets,
         }
     }
 }

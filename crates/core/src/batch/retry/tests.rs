@@ -32,8 +32,7 @@ fn decider(policy: &str) -> Decider {
         policy: Current::new(Arc::new(policy)),
         limits: Arc::default(),
         wheel: None,
-        pressure: None,
-        routes: None,
+        held: Default::default(),
         approved_by_channel: Arc::default(),
     }
 }

@@ -149,7 +149,7 @@ proptest::proptest! {
             0 => Verdict::Approved(counts),
             1 => Verdict::ShadowSuppressed(suppressed(Cause::Cap(cap)), counts),
             2 => Verdict::ShadowSuppressed(suppressed(Cause::Budget(budget)), counts),
-            _ => Verdict::ShadowSuppressed(suppressed(Cause::Expired), counts),
+            _ => Verdict::ShadowSuppressed(suppressed(Cause::Plain(SuppressReason::Expired)), counts),
         };
         let numbers = numbers.map(|(kind, campaign)| (Kind(kind), Campaign(campaign)));
         let at = Time::default().plus(at);

@@ -38,6 +38,7 @@ const PUT_BACK_MINUTES: i64 = 5;
 pub struct ActivityHash(pub u64);
 
 impl From<UserHash> for ActivityHash {
+    #[inline]
     fn from(user: UserHash) -> Self {
         Self(xxh3_64(&user.0.to_le_bytes()))
     }
@@ -48,6 +49,7 @@ impl From<UserHash> for ActivityHash {
 pub struct Minute(pub i64);
 
 impl From<Time> for Minute {
+    #[inline]
     fn from(time: Time) -> Self {
         Self(time.millis().div_euclid(60_000))
     }

@@ -82,7 +82,7 @@ impl World {
         let routes = Routes::new();
         let email = routes.state("email");
         email.grant(general, reserved, LEASE);
-        let decider = Decider { routes: Some(routes), ..decider };
+        let decider = Decider { held: routed(routes), ..decider };
         let world = Self { decider, email, store, read_before: ReadBefore::none(), waited_ms: 0 };
         world.learn(RouteKnown { waiting: vec![0; 4], ..one_per_second() });
         world
@@ -393,7 +393,7 @@ fn a_replay_is_approved_though_a_later_policy_no_longer_counts_its_class() {
 fn nothing_is_held_back_in_shadow_mode_or_without_routes_and_who_looks_takes_nothing() {
     let shadow = World::new(&format!("shadow = true\n{EMAIL}"), (1, 0));
     assert_eq!((shadow.decide(&emails(2)), shadow.left()), (vec!["approved".to_owned(); 2], (1, 0)));
-    let no_routes = Decider { routes: None, ..World::new(EMAIL, (0, 0)).decider };
+    let no_routes = Decider { held: HeldLimits::default(), ..World::new(EMAIL, (0, 0)).decider };
     let world = World { decider: no_routes, ..World::new(EMAIL, (0, 0)) };
     assert_eq!(world.decide(&emails(1)), ["approved"]);
     let world = World::new(EMAIL, (1, 0));
@@ -409,7 +409,7 @@ fn a_bypass_takes_permits_and_the_first_route_counts() {
     let world = World::new(&rules, (1, 0));
     assert_eq!(world.decide(&emails(2)), ["approved", "waits"]);
     let (outputs, _) = world.outputs(&batch(&[("a", "push", "")]), Takes::FromPools);
-    let rest = world.decider.routes.as_ref().unwrap().state("rest");
+    let rest = world.decider.held.routes.as_ref().unwrap().state("rest");
     assert!(
         matches!(outputs[0].to, Destination::Waiting { topic, partition: -1 } if topic == rest.topic),
         "{outputs:?}"
@@ -419,7 +419,7 @@ fn a_bypass_takes_permits_and_the_first_route_counts() {
 #[test]
 fn before_the_first_look_at_what_waits_a_campaign_has_two_partitions_too() {
     let world = World::new("[[routes]]\nname = \"rest\"\nrate = 1\n", (0, 0));
-    world.decider.routes.as_ref().unwrap().state("rest").set_partitions(8);
+    world.decider.held.routes.as_ref().unwrap().state("rest").set_partitions(8);
     let users: Vec<String> = (0..100).map(|number| format!("u{number}")).collect();
     let intents: Vec<_> = users.iter().map(|user| (user.as_str(), "push", r#","campaign":"spring""#)).collect();
     let (outputs, _) = world.outputs(&batch(&intents), Takes::FromPools);

@@ -3,11 +3,7 @@
 use super::*;
 use crate::{
     history::HistoryBounds,
-    limit::{
-        budget::lease::Outcome,
-        pressure::PressureState,
-        route::routes::{Pool, Routes},
-    },
+    limit::{budget::lease::Outcome, pressure::PressureState, route::routes::Pool},
 };
 
 const INTENTS: u64 = 4_000;
@@ -175,7 +171,7 @@ fn permits_that_come_back_in_a_batch_are_used_in_it() {
     let (routes, records) = (Routes::new(), intents());
     let state = routes.state("push");
     state.grant(MOST, 0, PASSED + Duration::from_secs(3));
-    let decider = Decider { routes: Some(routes), ..capped(route) };
+    let decider = Decider { held: routed(routes), ..capped(route) };
     let decoded = decider.decode(&records);
     let batch = DecodedBatch { records: &records, decoded: &decoded };
     let asked = decider.begin(batch, Ground { passed: PASSED, ..ground(now()) }).ask(None);
@@ -202,7 +198,7 @@ fn pressed_and(more: &str, places: u64, had: &[&str]) -> (Decider, Arc<PressureS
     let state = Arc::new(PressureState::new(decider.policy.get().pressure.as_ref().unwrap()));
     state.places.add(places);
     pressure.replace(Some(Arc::clone(&state)));
-    let (decider, store) = (Decider { pressure: Some(pressure), ..decider }, store());
+    let (decider, store) = (Decider { held: pressed_by(&pressure), ..decider }, store());
     let had = Campaigns(had.iter().enumerate().map(|(id, user)| to(user, "sms", id)).collect());
     let decoded = decider.decode(&had);
     let batch = DecodedBatch { records: &had, decoded: &decoded };
@@ -247,7 +243,7 @@ fn what_comes_back_of_one_limit_is_not_given_to_an_intent_that_lacks_another() {
     let route = "[[routes]]\nname = \"push\"\nchannel = \"push\"\nconsumer_group = \"g\"\nwhen_full = \"suppress\"\n";
     let routes = Routes::new();
     routes.state("push").grant(2, 0, PASSED + Duration::from_secs(3));
-    let decider = Decider { routes: Some(routes), ..capped(&format!("{}{route}", budget("campaign = \"a\"\n"))) };
+    let decider = Decider { held: routed(routes), ..capped(&format!("{}{route}", budget("campaign = \"a\"\n"))) };
     let value = |(id, (user, campaign)): (usize, &(&str, &str))| {
         format!(r#"{{"id":"{id}","user_id":"{user}","channel":"push","campaign":"{campaign}"}}"#)
     };
@@ -273,7 +269,7 @@ fn what_comes_back_is_given_to_no_intent_that_a_later_one_of_its_user_was_asked_
     let route = "[[routes]]\nname = \"push\"\nchannel = \"push\"\nconsumer_group = \"g\"\nwhen_full = \"suppress\"\n";
     let routes = Routes::new();
     routes.state("push").grant(1, 0, PASSED + Duration::from_secs(3));
-    let decider = Decider { routes: Some(routes), ..capped(route) };
+    let decider = Decider { held: routed(routes), ..capped(route) };
     // The first push of `w` has the permit, and the cap denies it. The sms of `u` needs none.
     let sent = [("w", "sms"), ("w", "push"), ("u", "push"), ("u", "sms"), ("v", "push")];
     let records = Campaigns(sent.iter().enumerate().map(|(id, (user, channel))| to(user, channel, id)).collect());

@@ -56,7 +56,7 @@ impl World {
         let state = Arc::new(PressureState::new(decider.policy.get().pressure.as_ref().unwrap()));
         state.places.add(places);
         pressure.replace(Some(Arc::clone(&state)));
-        let decider = Decider { pressure: Some(Arc::clone(&pressure)), ..decider };
+        let decider = Decider { held: pressed_by(&pressure), ..decider };
         let store = EmbeddedStore::new(HistoryBounds { retention_ms: 86_400_000, max_entries: 100 });
         let now = Time::from_rfc3339("2026-11-20T09:00:00Z").unwrap();
         Self { decider, pressure, state, inbox, store, now }
@@ -295,7 +295,7 @@ fn without_a_state_in_force_or_a_rule_everybody_passes() {
     let world = World::new(RULE, 0);
     world.pressure.replace(None);
     assert_eq!(world.decide(&batch(&[("a", "push")])), ["approved"]);
-    let no_rule = Decider { pressure: Some(Arc::clone(&world.pressure)), ..decider("") };
+    let no_rule = Decider { held: pressed_by(&world.pressure), ..decider("") };
     world.pressure.replace(Some(Arc::clone(&world.state)));
     let world = World { decider: no_rule, ..world };
     assert_eq!(world.decide(&batch(&[("b", "push")])), ["approved"]);
@@ -306,7 +306,8 @@ fn without_a_state_in_force_or_a_rule_everybody_passes() {
 fn deferred_users_come_back_a_minute_later_or_more_spread_over_the_window() {
     let due_of = |policy: &str, user: &str| {
         let world = World::new(policy, 0);
-        let suppressed = Suppressed { cause: Cause::Pressure, eligible_at: Some(world.now.plus(60_000)) };
+        let suppressed =
+            Suppressed { cause: Cause::Plain(SuppressReason::Pressure), eligible_at: Some(world.now.plus(60_000)) };
         let due = to_defer(&world.decider, UserHash::of(user), suppressed, world.now);
         due.map(|(why, due)| {
             assert_eq!(why, DeferReason::Pressure);

@@ -1,0 +1,25 @@
+//! Values that are written as words.
+
+/// Declares an enum of which each value has a word: the same in headers, JSON and metrics.
+macro_rules! words {
+    ($(#[$meta:meta])* pub enum $name:ident { $($(#[$of:meta])* $value:ident = $word:literal,)+ }) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum $name {
+            $($(#[$of])* $value,)+
+        }
+
+        impl $name {
+            pub const ALL: [Self; [$($word),+].len()] = [$(Self::$value),+];
+
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$value => $word,)+
+                }
+            }
+        }
+    };
+}
+
+pub(crate) use words;

@@ -1,0 +1,95 @@
+//! Why intents are not sent: the words for it, and which of them a gate or a limit says.
+
+use serde::Serialize;
+
+use crate::basis::words;
+
+words! {
+    /// Why an intent is suppressed.
+    ///
+    /// Later versions may add reasons: ignore unknown ones.
+    #[derive(Serialize, schemars::JsonSchema)]
+    #[serde(rename_all = "snake_case")]
+    pub enum SuppressReason {
+        /// A cap of the user's segment denies it.
+        Cap = "cap",
+        /// A budget of the policy is spent.
+        Budget = "budget",
+        /// This id was approved for this user before.
+        Duplicate = "duplicate",
+        /// A `[[stop]]` of the policy matches it.
+        Stopped = "stopped",
+        /// It is past `expires_at`, or older than the policy's `max_age`.
+        Expired = "expired",
+        /// `not_before` is in the future, and it cannot be deferred until then.
+        TooEarly = "too_early",
+        /// It is in quiet hours in the user's time zone.
+        QuietHours = "quiet_hours",
+        /// Too many users are active, and this one is not (`[pressure]` of the policy).
+        Pressure = "pressure",
+        /// Its route takes no more now (`[[routes]]` of the policy), or it has waited for that for 72 h.
+        Capacity = "capacity",
+        /// The user's history is unavailable or lost, and the policy suppresses meanwhile.
+        Unavailable = "unavailable",
+    }
+}
+
+/// Why an intent goes no further. Each has a row in the table below.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum GateReason {
+    /// A `[[stop]]` of the policy matches it.
+    Stopped,
+    /// `expires_at` has come, or it is older than the policy's `max_age`.
+    Expired,
+    /// `not_before` has not come.
+    TooEarly,
+    /// It is quiet where the user is.
+    QuietHours,
+    /// Too many users are active, and this one is not.
+    Pressure,
+    /// Its route takes no more now, and it is not to wait for that.
+    Capacity,
+    /// Its route takes no more now, and it waits for that: the route's place in the policy.
+    RouteFull(u32),
+    /// A budget is spent: its place in the batch's claim.
+    Budget(u32),
+    /// A budget cannot be asked, and its intents are suppressed meanwhile.
+    BudgetUnavailable,
+    /// A budget cannot be asked, and its intents are deferred meanwhile.
+    BudgetWaits,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SaidBy {
+    Gate,
+    Limit,
+}
+
+impl GateReason {
+    /// What is said of an intent that is not sent for this reason, and who says so.
+    const fn row(self) -> (SuppressReason, SaidBy) {
+        match self {
+            Self::Stopped => (SuppressReason::Stopped, SaidBy::Gate),
+            Self::Expired => (SuppressReason::Expired, SaidBy::Gate),
+            Self::TooEarly => (SuppressReason::TooEarly, SaidBy::Gate),
+            Self::QuietHours => (SuppressReason::QuietHours, SaidBy::Gate),
+            Self::Pressure => (SuppressReason::Pressure, SaidBy::Limit),
+            Self::Capacity | Self::RouteFull(_) => (SuppressReason::Capacity, SaidBy::Limit),
+            // A budget that is known says more than that.
+            Self::Budget(_) | Self::BudgetUnavailable | Self::BudgetWaits => {
+                (SuppressReason::Unavailable, SaidBy::Limit)
+            }
+        }
+    }
+
+    #[must_use]
+    pub const fn word(self) -> SuppressReason {
+        self.row().0
+    }
+
+    /// Whether a limit has nothing for the intent now: it is offered what comes back of it.
+    #[must_use]
+    pub const fn is_of_limit(self) -> bool {
+        matches!(self.row().1, SaidBy::Limit)
+    }
+}
