@@ -105,9 +105,8 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
 
     let (lanes, memory) = assemble::lanes_and_memory(settings)?;
     assemble::kafka_properties(&settings.kafka, memory)?;
-    let commit_interval = settings.worker.commit_interval;
     let kafka = assemble::signed_kafka(&settings.kafka).await?;
-    let kafka = Arc::new(KafkaOptions { memory, commit_interval, ..kafka });
+    let kafka = Arc::new(KafkaOptions { memory, commit_interval: settings.worker.commit_interval, ..kafka });
     let (policy, segments) = load(settings, &kafka, &stop).await?;
 
     ready_topics(&kafka, settings).await?;

@@ -147,7 +147,11 @@ impl BatchLimits {
 
     /// Finds what comes back of all limits by these fates. Whether it is worth another call of the store.
     pub(super) fn come_back(&mut self, fates: &Fates) -> bool {
-        self.list.iter_mut().fold(false, |is_worth_it, limit| limit.comes_back(fates) || is_worth_it)
+        let mut is_worth_it = false;
+        for limit in &mut self.list {
+            is_worth_it |= limit.comes_back(fates);
+        }
+        is_worth_it
     }
 
     /// Gives an intent what it needs of all limits, or nothing.
