@@ -91,13 +91,19 @@ pub async fn signed_kafka(settings: &KafkaSettings) -> anyhow::Result<KafkaOptio
     Ok(options)
 }
 
-/// Makes sure that librdkafka takes the properties together: no client that knows a broker is made for it.
+/// What librdkafka refuses of the properties together: no client that knows a broker is made for it.
+#[must_use]
+pub fn kafka_conflicts(settings: &KafkaSettings, memory: LaneMemory) -> Vec<String> {
+    let tokens = settings.aws_iam_region.as_ref().map(|_| Arc::new(NoToken) as Arc<dyn Tokens>);
+    conflicts::find(&KafkaOptions { memory, tokens, ..kafka(settings) })
+}
+
+/// Makes sure that there are none.
 ///
 /// # Errors
-/// [`UsageError`], with what it refuses.
+/// [`UsageError`], with all of them.
 pub fn kafka_properties(settings: &KafkaSettings, memory: LaneMemory) -> anyhow::Result<()> {
-    let tokens = settings.aws_iam_region.as_ref().map(|_| Arc::new(NoToken) as Arc<dyn Tokens>);
-    let conflicts = conflicts::find(&KafkaOptions { memory, tokens, ..kafka(settings) });
+    let conflicts = kafka_conflicts(settings, memory);
     if conflicts.is_empty() { Ok(()) } else { Err(UsageError(conflicts.join("\n")).into()) }
 }
 

@@ -73,6 +73,9 @@ fn what_does_not_go_together_is_found_before_anything_connects() {
         let said = String::from_utf8(ended.stderr).unwrap();
         assert!(ended.status.code() == Some(2) && said.contains(&found[0]), "{properties}: {said}");
     }
+    configure(folder.path(), kafka, "\"socket.timeout.ms\" = 60_000\n\"session.timeout.ms\" = 600_000");
+    let found = invalid(folder.path());
+    assert_eq!(found.len(), 2, "a line for the consumer, and one for the producer: {found:?}");
     is_alone(&listener);
 }
 

@@ -42,7 +42,7 @@ pub struct Turn {
     pub is_repeated: bool,
     pub room: u64,
     pub recent: u64,
-    /// Permits that the process took back for it: none where it is repeated.
+    /// Permits that the process tells it took back: none where it is repeated.
     pub unused: u64,
     /// How many of them may be of the reserved share, at the most.
     pub unused_reserved: u64,
@@ -50,7 +50,7 @@ pub struct Turn {
     pub reserved: u64,
     /// The lag that the process knew, or the true one, whichever is more.
     pub lag: u64,
-    /// The process has seen the offsets just now.
+    /// The process has seen the offsets just now, and goes by them: not where it is repeated.
     pub is_known: bool,
     /// The members of its last answer.
     pub members: u64,
@@ -171,6 +171,8 @@ pub struct SimPermits {
     before: (u64, u64),
     /// The last turn, and the permits of the reserved share that it left, or that lanes had then, at the most.
     last: Option<(usize, u64)>,
+    /// Permits of the reserved share that repeated turns, which tell of none, have taken back since, at the most.
+    untold: u64,
 }
 
 impl SimPermits {
@@ -184,6 +186,7 @@ impl SimPermits {
             number: TurnNumber::default(),
             before: (0, 0),
             last: None,
+            untold: 0,
         }
     }
 
@@ -194,13 +197,15 @@ impl SimPermits {
         let (now, undelivered, mut book) = (self.env.passed(), lock(downstream).undelivered(), lock(book));
         // The keeper has shown what the last turn came to.
         let kept = status.seen().first().map_or(0, |(_, seen)| seen.reserved);
-        let unused_reserved = self.last.map_or(unused, |(place, left)| {
+        let taken_back = self.last.map_or(u64::MAX, |(place, left)| {
             book.turns[place].reserved = kept;
-            (left + kept).min(unused)
+            self.untold + left + kept
         });
+        self.untold = if is_repeated { taken_back } else { 0 };
+        let unused_reserved = taken_back.min(unused);
         let left = |pool| state.left(pool, Duration::ZERO);
         let lag = book.seen.get(&self.process).copied().unwrap_or(0).max(undelivered);
-        let is_known = book.seen_at.get(&self.process).is_some_and(|at| *at + LOOK_HOLDS >= now);
+        let is_known = !is_repeated && book.seen_at.get(&self.process).is_some_and(|at| *at + LOOK_HOLDS >= now);
         let place = book.turns.len();
         book.turns.push(Turn {
             process: self.process,

@@ -32,11 +32,12 @@ pub(super) fn time_zones(report: &mut CheckReport) {
 pub(super) fn settings(settings: &Settings, report: &mut CheckReport) -> bool {
     let lanes = assemble::lanes_and_memory(settings);
     let memory = lanes.as_ref().map_or_else(|_| LaneMemory::default(), |(_, memory)| *memory);
-    let properties = assemble::kafka_properties(&settings.kafka, memory).err();
-    let makes_clients = properties.is_none();
-    let checks = [assemble::fields(settings).err(), lanes.err(), assemble::redis(&settings.redis).err(), properties];
-    for error in checks.into_iter().flatten() {
-        report.add(Finding::Invalid, "configuration", error.to_string());
+    let conflicts = assemble::kafka_conflicts(&settings.kafka, memory);
+    let makes_clients = conflicts.is_empty();
+    let checks = [assemble::fields(settings).err(), lanes.err(), assemble::redis(&settings.redis).err()];
+    let errors = checks.into_iter().flatten().map(|error| error.to_string());
+    for message in errors.chain(conflicts) {
+        report.add(Finding::Invalid, "configuration", message);
     }
     makes_clients
 }

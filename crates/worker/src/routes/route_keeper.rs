@@ -55,6 +55,15 @@ pub(super) struct RouteLinks<P, C> {
     pub(super) last_learnt: LastLearnt,
 }
 
+/// What lanes have used and left since a turn last told of it: one that is made again tells nothing new.
+#[derive(Debug, Clone, Copy, Default)]
+struct Untold {
+    used: u64,
+    withdrawn: u64,
+    /// What was withdrawn that the store has granted.
+    returned: u64,
+}
+
 pub(super) struct RouteKeeper<P, C> {
     route: Arc<Route>,
     key: RouteKey,
@@ -75,6 +84,7 @@ pub(super) struct RouteKeeper<P, C> {
     overtaken_since: Option<Duration>,
     /// Permits used by the last turn, since the process began.
     used: u64,
+    untold: Untold,
     /// What the last turn went by; `None`: there was none yet.
     went_by: Option<(Arc<OffsetsSeen>, Pace)>,
     /// The permits that it came to, and those of them that only reserved intents may take.
@@ -101,6 +111,7 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> RouteKeeper<P, C> {
             is_answered: false,
             silence: None,
             overtaken_since: None,
+            untold: Untold::default(),
             went_by: None,
             permits: 0,
             reserved: 0,
@@ -118,6 +129,7 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> RouteKeeper<P, C> {
         let pace = self.paced(&look, now);
         self.state.end_leases(now);
         self.made_at = now;
+        self.withdraw(now);
         // What it was granted is this instance's still.
         if self.turns.unanswered().is_none_or(|last| last.began_at + LEASE <= now) {
             let turn = self.new_turn((&look, &pace), now);
@@ -127,15 +139,29 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> RouteKeeper<P, C> {
         self.went_by = Some((look, pace));
     }
 
-    fn new_turn(&mut self, (look, pace): (&OffsetsSeen, &Pace), now: Duration) -> PermitTurn {
+    /// Takes back what lanes have left, also where a turn is made again: what they are given meanwhile must not gather.
+    fn withdraw(&mut self, now: Duration) {
         let used = self.used_since();
         let withdrawn = self.withdraw_most(used, now);
+        let before = self.untold;
+        self.untold = Untold {
+            used: before.used + used,
+            withdrawn: before.withdrawn + withdrawn,
+            returned: before.returned + self.given_alone.settle(withdrawn),
+        };
+    }
+
+    fn new_turn(&mut self, (look, pace): (&OffsetsSeen, &Pace), now: Duration) -> PermitTurn {
+        let Untold { used, withdrawn, returned } = std::mem::take(&mut self.untold);
+        // While the store granted nothing the rate came in, and its bucket holds a second of that: more than this instance's part of it need
+        // not be settled.
+        self.given_alone.forget_above(self.ceiling().unwrap_or(0) / self.grant.members.max(1));
         let room = self.route.consumer_group.as_ref().map(|_| pace.room);
         PermitTurn {
             lease: LEASE,
             room,
             want: self.wanted(room, (used, withdrawn)).min(pace.most),
-            unused: self.returned(withdrawn),
+            unused: returned,
             recent: self.recent(look),
             rate: self.route.rate,
             took: self.learnt.times.look(self.state.times()),
@@ -143,14 +169,6 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> RouteKeeper<P, C> {
             delivery: self.route.delivery(),
             rates: self.learnt.controller.to_keep(),
         }
-    }
-
-    /// What was withdrawn that the store has granted. While it granted nothing the rate came in, and its bucket holds a second of that: more
-    /// than this instance's part of it need not be settled.
-    fn returned(&mut self, withdrawn: u64) -> u64 {
-        let returned = self.given_alone.settle(withdrawn);
-        self.given_alone.forget_above(self.ceiling().unwrap_or(0) / self.grant.members.max(1));
-        returned
     }
 
     /// The turn that was made last has come to so many permits.
@@ -318,7 +336,7 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> TakesTurns for RouteKeeper<P, C> 
             self.turns.give_up();
             self.state.end_leases(self.made_at + LEASE);
             self.state.withdraw_above(0, 0);
-            self.given_alone = GivenAlone::default();
+            (self.given_alone, self.untold) = Default::default();
             return self.put_in_force(0);
         }
         let since = self.silence.as_ref().map_or(self.made_at, |silence| silence.since);

@@ -309,11 +309,26 @@ async fn permits_of_a_turn_that_was_made_again_are_for_what_lanes_had_meanwhile_
     round(&mut keeper).await;
     let alone = cell.load_full().unwrap().permits;
     assert!((1..200).contains(&alone), "{alone}");
+    let _taken = Taken::general(Arc::clone(&state), alone, clock.passed());
     clock.sleep(TURN_EVERY).await;
     assert!(round(&mut keeper).await, "the next one at once");
     assert_eq!((state.held(), cell.load_full().unwrap().permits), (200, 200 - alone), "it was granted 200");
     assert!(!round(&mut keeper).await, "and not again");
     assert_eq!(*numbers.read().unwrap(), [1, 1, 2]);
+}
+
+#[tokio::test]
+async fn what_lanes_leave_while_the_store_does_not_answer_does_not_gather() {
+    let (clock, state) = (Passes::default(), Routes::new().state("email"));
+    let last_look: LastLook = Arc::new(ArcSwapOption::new(Some(look(0))));
+    let (route, cell) = (route("rate = 300"), RouteCell::default());
+    let links = links(Silent(Arc::default()), clock.clone(), &last_look, &cell);
+    let mut keeper = RouteKeeper::new(&route, Arc::clone(&state), links, Learnt::before(&route, (0, 0), None));
+    for _ in 0..20 {
+        round(&mut keeper).await;
+        assert!((1..=300).contains(&state.held()), "{} permits are held of 300 a second", state.held());
+        clock.sleep(TURN_EVERY).await;
+    }
 }
 
 /// A store that has taken a later turn under this name, and answers from then on by this clock.
