@@ -57,7 +57,8 @@ impl RebuildBudgets {
             "Redis has lost the names of campaigns, and approvals before {complete_since} are no longer on the approved topic"
         );
         let mut closed = Vec::new();
-        for budget in self.policy.budgets.iter().filter(is_each) {
+        // One that lists its campaigns has no others.
+        for budget in self.policy.budgets.iter().filter(is_each).filter(|budget| budget.selection.campaigns.is_none()) {
             let span = budget.span.at(&self.policy.timezone, now);
             // All names that were given since the loss are there.
             let are_named = span.start(now).plus(-CLOCKS_DIFFER_MS) > lost_at;
