@@ -141,25 +141,24 @@ impl Sabotage {
             | Self::NoBound
             | Self::ReleasedEarly
             | Self::MovedTwice
-            | Self::PermitsCountedTwice
             | Self::RemovedRouteUnread
             | Self::PutBackUnkept => 2,
             Self::ClosedRouteOutrun => 3,
-            Self::TurnForgotten => 4,
-            Self::LeaseOutlived | Self::UnclearGivenBack => 5,
+            Self::GivenBackTwice | Self::TurnForgotten | Self::PermitsCountedTwice => 4,
+            Self::LeaseOutlived => 5,
             Self::GatesBeforeReplays | Self::ReservedForAll => 8,
             Self::ForgetOwed => 10,
             Self::NumbersByLength => 11,
-            Self::GivenBackTwice | Self::NodeClockTrusted => 15,
+            Self::NodeClockTrusted => 15,
             Self::TrustWipedShard => 18,
-            Self::OffsetsCountedAnew => 21,
             Self::GrantAskedAgain => 24,
-            Self::PlacesGrantedTwice => 29,
+            Self::PlacesGrantedTwice | Self::OffsetsCountedAnew => 29,
             Self::TurnUntouched => 32,
             Self::IgnoreMembership => 70,
             Self::PlaceOutlived => 94,
+            Self::UnclearGivenBack => 113,
+            Self::SnapshotTrusted => 205,
             Self::UnmarkedWrites => 208,
-            Self::SnapshotTrusted => 293,
         })
     }
 
