@@ -93,7 +93,7 @@ impl PolicyFigures {
             let (name, network_s) = (route.name.to_string(), route.network_ms as f64 / 1000.0);
             route.rate.map(|rate| RouteFigures { name, rate: rate as f64, network_s })
         };
-        let is_total = |budget: &&Budget| budget.scope == Scope::SameCampaign && budget.span == BudgetSpan::Total;
+        let is_total = |budget: &&Budget| budget.is_of_each_campaign() && budget.span == BudgetSpan::Total;
         let totals = policy.budgets.iter().filter(is_total).count() as f64;
         Self { caps, most_sends, routes: policy.routes.iter().filter_map(route).collect(), totals }
     }

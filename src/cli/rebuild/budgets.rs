@@ -15,7 +15,6 @@ use std::{
 
 use weir_core::{
     basis::time::Time,
-    history::decide::Scope,
     limit::budget::{
         Budget, BudgetId, SpanNow,
         lease::LONGEST_LEASE,
@@ -188,7 +187,7 @@ impl RebuildBudgets {
 
     /// The budgets that can be named before anything is counted: all but those of campaigns that nobody has named.
     async fn known(&mut self) -> anyhow::Result<Vec<BudgetId>> {
-        let shared = self.policy.budgets.iter().filter(|budget| budget.scope == Scope::Every);
+        let shared = self.policy.budgets.iter().filter(|budget| !budget.is_of_each_campaign());
         let shared = shared.map(|budget| BudgetId { name: Arc::clone(&budget.name), campaign: None });
         let mut ids: BTreeSet<BudgetId> = shared.chain(self.named.ids().cloned()).collect();
         let all: Vec<Arc<str>> = self.named.of_all_campaigns().cloned().collect();
@@ -231,7 +230,7 @@ impl RebuildBudgets {
     ) -> BTreeSet<Arc<str>> {
         let is_counted =
             |(id, state): &(&BudgetId, &BudgetKeyState)| self.restorer.is_restored(id) || self.is_asked(id, state);
-        let campaigns = self.policy.budgets.iter().filter(|budget| each && budget.scope == Scope::SameCampaign);
+        let campaigns = self.policy.budgets.iter().filter(|budget| each && budget.is_of_each_campaign());
         let named = found.filter(is_counted).map(|(id, _)| &id.name);
         named.chain(campaigns.map(|budget| &budget.name)).cloned().collect()
     }

@@ -7,7 +7,6 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use weir_core::{
     basis::time::Time,
-    history::decide::Scope,
     intent::class::table_name,
     limit::budget::{Budget, BudgetId, ledger::Recount},
 };
@@ -32,9 +31,10 @@ impl RebuildBudgets {
     pub(super) async fn add_campaigns(&mut self, counted: &Recount, now: Time) -> anyhow::Result<()> {
         let found: BTreeSet<&BudgetId> = counted.found().filter(|id| id.campaign.is_some()).collect();
         let mut ids: BTreeSet<BudgetId> = found.iter().map(|id| (*id).clone()).collect();
-        if self.policy.budgets.iter().any(|budget| is_each(&budget)) {
+        if self.policy.budgets.iter().any(Budget::is_of_each_campaign) {
             let known = self.campaigns().await?;
-            ids.extend(self.policy.budgets.iter().filter(is_each).flat_map(|budget| of_campaigns(budget, &known)));
+            let budgets = self.policy.budgets.iter().filter(|budget| budget.is_of_each_campaign());
+            ids.extend(budgets.flat_map(|budget| of_campaigns(budget, &known)));
         }
         ids.retain(|id| self.restorer.is_restored(id) && !self.open.contains_key(id) && !self.lines.contains_key(id));
         let ids: Vec<BudgetId> = ids.into_iter().collect();
@@ -58,7 +58,8 @@ impl RebuildBudgets {
         );
         let mut closed = Vec::new();
         // One that lists its campaigns has no others.
-        for budget in self.policy.budgets.iter().filter(is_each).filter(|budget| budget.selection.campaigns.is_none()) {
+        let is_open_ended = |budget: &&Budget| budget.is_of_each_campaign() && budget.selection.campaigns.is_none();
+        for budget in self.policy.budgets.iter().filter(is_open_ended) {
             let span = budget.span.at(&self.policy.timezone, now);
             // All names that were given since the loss are there.
             let are_named = span.start(now).plus(-CLOCKS_DIFFER_MS) > lost_at;
@@ -85,11 +86,6 @@ impl RebuildBudgets {
         }
         Ok(())
     }
-}
-
-/// Whether each campaign has one of its own.
-fn is_each(budget: &&Budget) -> bool {
-    budget.scope == Scope::SameCampaign
 }
 
 /// The budgets of the campaigns that one selects, of those that are known.

@@ -106,6 +106,12 @@ pub struct RecordSpend {
 }
 
 impl Budget {
+    /// Whether each campaign has a budget of its own.
+    #[must_use]
+    pub fn is_of_each_campaign(&self) -> bool {
+        self.scope == Scope::SameCampaign
+    }
+
     /// Which budget an intent of this class takes from; `None` where none of these.
     #[must_use]
     pub fn id_for(&self, class: &ClassNames<'_>) -> Option<BudgetId> {
