@@ -1,6 +1,6 @@
 //! Values that are written as words.
 
-/// Declares an enum of which each value has a word: the same in headers, JSON and metrics.
+/// Declares an enum with a word for each value. Headers, JSON and metrics have the same word.
 macro_rules! words {
     ($(#[$meta:meta])* pub enum $name:ident { $($(#[$of:meta])* $value:ident = $word:literal,)+ }) => {
         $(#[$meta])*

@@ -56,9 +56,9 @@ pub(super) struct BatchBudgets {
     lender: Option<Arc<dyn Lender>>,
     /// The tokens of each budget of the claim that the batch was granted.
     taken: Vec<u64>,
-    /// Those that came back, when that was looked at last.
+    /// Those that had come back at the last look.
     back: Vec<u64>,
-    /// Those that came back and were given to another intent of the batch.
+    /// Those that came back, and that another intent of the batch got.
     moved: Vec<u64>,
     now: Time,
     /// As [`Patience::replays_pay`](super::Patience) says.
@@ -183,8 +183,8 @@ impl Limit for BatchBudgets {
         }
     }
 
-    /// What is spent, or owed, once the records are committed is left to be settled: nothing is recorded for it, so it is claimed again
-    /// where they are not.
+    /// Two kinds are settled after the commit: tokens that are spent although nothing is recorded, which are claimed again where the commit
+    /// fails, and what replays owe.
     fn settle(&mut self, ending: &Ending<'_>, left: &mut Settlement) {
         let mut of_records = Vec::new();
         self.back = self.tokens(ending.fates, |record, fate, place| {
@@ -282,7 +282,7 @@ impl BatchBudgets {
         self.answers.as_ref()?.spent.get(place as usize).copied().flatten()
     }
 
-    /// From when on a budget that denies may have tokens again.
+    /// When a budget that denies may have tokens again.
     fn free_at(&self, place: u32) -> Option<Time> {
         let free_at = self.spent(place)?.free_at?;
         let wait = free_at.saturating_sub(self.claim.judged_at);
@@ -313,8 +313,8 @@ impl BatchBudgets {
         }
     }
 
-    /// The tokens of each budget of the claim that go back, without those that others have by now. What only a replay depends on is asked
-    /// of each of its budgets: when an admission was that it has not counted.
+    /// The tokens that go back, for each budget of the claim, less those that another intent got. Of a replay, `is_back` is asked for each
+    /// of its budgets, because one may have counted the admission and another not.
     fn tokens(&self, fates: &Fates, mut is_back: impl FnMut(usize, Fate, Option<u32>) -> bool) -> Vec<u64> {
         let mut tokens = vec![0_u64; self.claim.budgets.len()];
         // An intent takes the same of all budgets of its set.
@@ -339,9 +339,9 @@ impl BatchBudgets {
         tokens
     }
 
-    /// What replays owe that were admitted before this batch and took no tokens: a budget or a gate denies them now. Nothing where
-    /// their admission has left the window. The tokens that are kept for one were granted before it was admitted, in the count of then: it owes
-    /// others only to a count that began later.
+    /// What replays owe. They were admitted before this batch, and took no tokens in it, because a budget or a gate denies them now. A replay
+    /// whose admission has left the window owes nothing. If tokens are kept for it, they were granted before the admission: then it owes
+    /// others only to a count that began after that.
     fn owed(&self, ending: &Ending<'_>) -> Vec<Stake> {
         let mut owed = Vec::new();
         for record in self.refused.iter().copied().filter(|record| self.replays_pay && !self.is_granted(*record)) {
@@ -362,7 +362,7 @@ impl BatchBudgets {
         Stake { partition, offset, place, tokens: self.wanted[record].cost, owed_since }
     }
 
-    /// From when on approvals count in a budget of the claim.
+    /// When the window of a budget of the claim begins.
     fn start(&self, place: u32) -> Time {
         self.claim.budgets[place as usize].span.start(self.now)
     }

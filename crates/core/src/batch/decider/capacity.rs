@@ -29,7 +29,7 @@ use crate::{
 /// The shortest time after which a suppressed intent may be tried again, in milliseconds: how often permits are granted.
 const AGAIN_MS: i64 = 1_000;
 
-/// What a record has of its route: of which one, by its place in the policy, and of which of its pools.
+/// Whether a record has a permit: of which route, by its place in the policy, and of which pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Slot {
     /// It has no route.
@@ -225,8 +225,8 @@ impl Wanting {
         overdue
     }
 
-    /// Takes permits beside those that were taken before; gives the records that have one: first those of the reserved share, then the
-    /// others, unless they queue. Permits of that share are for its records alone, whenever they were taken.
+    /// Takes permits, in addition to those that it was given. Returns the records that get one: first those of the reserved share, then the
+    /// others, unless they queue. Only records of that share get its permits.
     fn take(&self, taken: &mut Taken, queues: bool, passed: Duration) -> Vec<usize> {
         let count = |records: &[usize]| u64::try_from(records.len()).unwrap_or(u64::MAX);
         let of_share = count(&self.reserved);
@@ -295,7 +295,7 @@ fn bounded(ms: u64) -> i64 {
 }
 
 impl FullRoute<'_> {
-    /// Why an intent is denied that it has no permit for, and from when on it may be approved.
+    /// Why an intent without a permit is denied, and when it may be approved.
     fn denial<R: Records>(&self, intents: &Intents<'_, R>, record: usize) -> Option<GateDenial> {
         let (Self { route, place, known }, now) = (*self, intents.at(record));
         let intent = paced(&intents.decoded[record])?;

@@ -29,8 +29,8 @@ const WORTH: u64 = 100;
 /// What a batch does with a limit: once for all its records, or for one that is denied. What it took and did not use goes back when it is
 /// dropped.
 pub(super) trait Limit: Send + Sync + 'static {
-    /// Takes what those intents need that [nothing before](Intents::denial) denies, and [denies](Denials::deny) those that it has nothing
-    /// for. `None`: it limits nothing of this batch.
+    /// Takes what intents need, unless [something else](Intents::denial) denies them already. [Denies](Denials::deny) those for which nothing
+    /// is left. `None`: it limits nothing of this batch.
     fn take<R: Records>(decider: &Decider, intents: &mut Intents<'_, R>, ground: &mut Ground<'_>) -> Option<Self>
     where
         Self: Sized;
@@ -171,8 +171,8 @@ impl BatchLimits {
         left
     }
 
-    /// Gives back what was kept of intents that this round has spent other tokens for, and of those that no round before it has recorded:
-    /// where an earlier reader had, that one has paid.
+    /// Gives kept tokens back: those of intents for which this round has spent others, and those of intents that no earlier round has
+    /// recorded. If an earlier reader had recorded one, that reader has paid.
     fn settle_kept(&mut self, fates: &Fates) {
         let Self { list, kept } = self;
         if !kept.is_empty() {

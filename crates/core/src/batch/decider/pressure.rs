@@ -116,7 +116,7 @@ impl Limit for BatchPressure {
         Some(Self { pressure, state, minute, looks, users, denied, placed, back, moved })
     }
 
-    /// The places of users of whom no intent is approved.
+    /// The places of users who have no approved intent.
     fn comes_back(&mut self, fates: &Fates) -> bool {
         if self.placed.is_empty() {
             return false;
@@ -137,7 +137,7 @@ impl Limit for BatchPressure {
         self.denies(record) && self.back.users.is_empty()
     }
 
-    /// Gives the user of a record a place, where one is needed; its own, where that is among those that came back.
+    /// Gives the user of a record a place, if it needs one: its own, if that came back.
     fn give(&mut self, record: usize) {
         let Some(user) = self.user(record).map(|of| of.user) else { return };
         if !self.back.users.remove(&user)
