@@ -111,7 +111,7 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
             return self.waiting(came, route);
         }
         self.count(came);
-        let decision = self.grounds.decision((came.index, record), came.result, fate);
+        let decision = self.grounds.decision(record, came.result, fate);
         if let Some(wheel) = self.wheel
             && let Some(to_defer) =
                 self.grounds.to_defer((decision.segment, intent.user), &decision.verdict, self.grounds.now)
@@ -144,13 +144,14 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
     }
 
     fn approval(&mut self, came: &Came<'_, 'b>, decision: &Decision<'w>, counts: Counts) -> OurHeaders {
-        let (numbers, intent) = (self.numbers, came.intent);
+        let (grounds, numbers, intent) = (self.grounds, self.numbers, came.intent);
         let write = || -> OurHeaders {
             let numbers = match counts {
                 Counts::Yes | Counts::Later => numbers(&intent.class()),
                 Counts::No => None,
             };
-            let header = decision_header::write(decision, counts, intent, numbers);
+            let decision = Decision { budgets: grounds.budgets(came.index, came.fate), ..*decision };
+            let header = decision_header::write(&decision, counts, intent, numbers);
             Arc::new([(HeaderName::Decision.as_str(), header)])
         };
         // No two deferred intents have waited for the same time.
@@ -217,13 +218,8 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
 }
 
 impl<'e> Grounds<'e> {
-    /// The decision on a record, by its place in the batch.
-    pub(crate) fn decision(
-        &self,
-        (index, record): (usize, &RecordView<'_>),
-        result: &GateResult,
-        fate: Fate,
-    ) -> Decision<'e> {
+    /// The decision on a record, without [its budgets](Self::budgets): few outputs name them.
+    pub(crate) fn decision(&self, record: &RecordView<'_>, result: &GateResult, fate: Fate) -> Decision<'e> {
         let (verdict, decided_at) = self.ruling(fate, self.now);
         Decision {
             verdict,
@@ -232,13 +228,18 @@ impl<'e> Grounds<'e> {
             policy_version: &self.eval.policy().version,
             segments_version: self.set.version(),
             origin: Origin { topic: &self.decider.topic.name, partition: record.partition, offset: record.offset },
-            budgets: if fate.took() { self.names.of(index) } else { &[] },
+            budgets: &[],
             deferred: record.deferral.map(|deferral| Deferred {
                 why: deferral.why,
                 count: deferral.count,
                 waited_ms: u64::try_from(decided_at.millis() - deferral.first_at.millis()).unwrap_or(0),
             }),
         }
+    }
+
+    /// The names of the budgets that a record took from, by its place in the batch.
+    pub(crate) fn budgets(&self, index: usize, fate: Fate) -> &'e [Arc<str>] {
+        if fate.took() { self.names.of(index) } else { &[] }
     }
 
     #[inline]

@@ -77,7 +77,6 @@ impl<'l> TakenNames<'l> {
         self.of_sets.is_empty()
     }
 
-    #[inline]
     pub(crate) fn of(self, record: usize) -> &'l [Arc<str>] {
         let set = self.wanted.get(record).and_then(|wanted| self.of_sets.get(wanted.set as usize));
         set.map_or(&[], Vec::as_slice)

@@ -228,7 +228,6 @@ impl Fate {
     }
 
     /// Whether it came as far as to take from its budgets.
-    #[inline]
     pub(crate) const fn took(self) -> bool {
         matches!(self.denier(), None | Some(Denier::Cap { .. } | Denier::Duplicate))
     }
