@@ -86,6 +86,8 @@ impl ZoneNow {
 #[derive(Debug)]
 pub struct PolicyEval {
     policy: Arc<Policy>,
+    /// Whether a rule of the policy may deny an intent, and not only a time of its own.
+    has_gates: bool,
     now: Time,
     lists: CapLists,
     zones: Vec<ZoneNow>,
@@ -99,9 +101,11 @@ impl PolicyEval {
     /// The policy at the batch's clock, for the segments of the set in use: their names, in its order.
     #[must_use]
     pub fn new(policy: Arc<Policy>, segments: Arc<[Box<str>]>, now: Time) -> Self {
+        let has_gates = !policy.stops.is_empty() || policy.max_age_ms.is_some() || policy.quiet_hours.is_some();
         let mut eval = Self {
             lists: CapLists::new(&policy, segments),
             policy,
+            has_gates,
             now,
             zones: Vec::new(),
             zone_numbers: HashMap::new(),
@@ -139,6 +143,13 @@ impl PolicyEval {
     #[must_use]
     pub fn take_cap_sets(&mut self) -> Vec<Vec<CapQuery>> {
         std::mem::take(&mut self.cap_sets)
+    }
+
+    /// Whether an intent without times of its own may be [denied](Self::denial).
+    #[must_use]
+    #[inline]
+    pub const fn has_gates(&self) -> bool {
+        self.has_gates
     }
 
     /// Why an intent is denied before limits and caps are asked, and until when; `None` where nothing denies it. The order: stops,
