@@ -65,6 +65,13 @@ pub(crate) struct Came<'r, 'b> {
     pub(crate) fate: Fate,
 }
 
+/// How often a cap denied users of a segment.
+struct CapDenials<'w> {
+    segment: Option<&'w str>,
+    cap: &'w str,
+    count: u64,
+}
+
 pub(crate) struct OutputWriter<'w, 'b> {
     grounds: Grounds<'w>,
     /// All of them are known.
@@ -73,8 +80,8 @@ pub(crate) struct OutputWriter<'w, 'b> {
     classes: BatchClasses<'b>,
     wheel: Option<Wheel>,
     stamps: HashMap<Stamp<'w>, OurHeaders, RandomState>,
-    /// Denials by segment and cap; names are made once a batch, not once a denial.
-    denials: HashMap<(Option<&'w str>, &'w str), u64, RandomState>,
+    /// Denials by segment and cap: by the segment's place, and by where the cap's name is.
+    denials: HashMap<(Option<usize>, usize), CapDenials<'w>, RandomState>,
     /// Made with the first envelope.
     template: Option<EnvelopeTemplate>,
     /// The headers of what gets none.
@@ -121,7 +128,9 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
         let verdict = decision.verdict;
         let reason = verdict.suppressed().map(Suppressed::reason);
         if let Some(Suppressed { cause: Cause::Cap(cap), .. }) = verdict.suppressed() {
-            *self.denials.entry((decision.segment, cap.name)).or_default() += 1;
+            let (segment, cap) = (decision.segment, cap.name);
+            let denials = self.denials.entry((came.result.segment, cap.as_ptr().addr()));
+            denials.or_insert(CapDenials { segment, cap, count: 0 }).count += 1;
         }
         match verdict {
             Verdict::Suppressed(_) => {
@@ -193,7 +202,7 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
 
     /// What was written, counted.
     pub(crate) fn finish(mut self) -> Tally {
-        for ((segment, cap), count) in self.denials {
+        for CapDenials { segment, cap, count } in self.denials.into_values() {
             self.tally.cap_denials(segment, cap, count);
         }
         self.tally
