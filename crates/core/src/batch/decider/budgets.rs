@@ -139,7 +139,11 @@ impl Limit for BatchBudgets {
     fn answer(&mut self, funded: Option<Funded>, denials: &mut Denials) {
         if let Some(funded) = funded {
             let (answers, lender) = funded.open();
+            let is_all = answers.outcomes.iter().all(|outcome| *outcome == Outcome::Granted);
             (self.taken, self.answers, self.lender) = (answers.granted(&self.claim), Some(answers), lender);
+            if is_all {
+                return;
+            }
         }
         let refused = |(record, wanted): (usize, &Wanted)| {
             let outcome = self.outcome(*wanted).filter(|outcome| *outcome != Outcome::Granted)?;
