@@ -264,7 +264,7 @@ fn lanes(kafka: &Arc<KafkaOptions>, store: &EmbeddedStore) -> Vec<LaneEnds<Embed
     let ends = |task, kafka, number| LaneEnds { task, kafka, number, commits: None, store: store.clone() };
     let mut lanes = vec![ends(Task::Intents, Arc::clone(kafka), 0)];
     if let Some(wheel) = &kafka.deferred {
-        let [hours, minutes] = Ring::ALL.map(|ring| Arc::new(kafka.for_ring(wheel, ring)));
+        let [hours, minutes] = Ring::ALL.map(|ring| Arc::new(broker::of_ring(kafka, wheel, ring)));
         lanes.extend([ends(Task::Due(WHEEL), minutes, 0), ends(Task::Move(WHEEL), hours, 1)]);
     }
     lanes
@@ -329,4 +329,19 @@ fn how_to_use(options: &KafkaOptions, http: SocketAddr, out: &mut impl Write) ->
         "  curl http://{http}/v1/decisions -H 'content-type: application/json' -d '{{\"id\":\"mine-2\",\"user_id\":7}}'"
     )?;
     writeln!(out, "  http://{http}/openapi.json says what else there is.")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn each_lane_is_alone_in_its_group() {
+        let broker = Broker::start().unwrap();
+        let lanes = lanes(&broker.options, &EmbeddedStore::new(HISTORY_MS));
+        let groups: BTreeSet<&str> = lanes.iter().map(|lane| lane.kafka.group.as_str()).collect();
+        assert_eq!((groups.len(), lanes.len()), (3, 3), "{groups:?}");
+    }
 }

@@ -151,13 +151,14 @@ where
         }
         let overdue_at = self.synced.map_or(Duration::ZERO, |(began_at, _)| began_at + MEMBER_FOR);
         let within = overdue_at.checked_sub(begun_at).filter(|within| !within.is_zero()).unwrap_or(MEMBER_FOR);
-        let waited_for_places = self.views.waits_for_places;
+        // While it reads for another rule, a turn asks for none.
+        let gets_places = self.views.waits_for_places && self.views.next.is_none();
         let answered = make_turn(&mut self.turns, &mut self.log, &(), &self.clock, within).await?;
         let Some(answered) = answered else { return Ok(false) };
         // What came meanwhile is not in it.
         let again = answered.reply.more || answered.is_repeated;
         self.take_up_answer(answered, now);
-        if waited_for_places {
+        if gets_places {
             self.views.put_in_force(&self.pressure);
         }
         Ok(again || !self.untold.is_empty() || self.views.waits_for_places)
@@ -202,9 +203,7 @@ where
         self.synced = Some((began_at, answered_at));
         self.take_reply(&reply, is_repeated, now);
         let until = began_at + MEMBER_FOR;
-        if let Some(before) = &self.views.before {
-            before.places.renew(until);
-        }
+        self.views.before.iter().for_each(|before| before.places.renew(until));
         if let Some(View { state, .. }) = &self.views.now {
             state.places.renew(until);
             // Whoever stood still since may read it when others have them.
@@ -224,8 +223,9 @@ where
     /// this instance knows.
     fn places_to_ask(&mut self) -> (u64, Option<u64>) {
         // Whoever becomes active from here on is counted in one of these at least: as held, as active, or as told.
-        let before_held = self.views.before.as_ref().map_or(0, |before| before.places.held());
-        let before_is_used = self.views.before.as_ref().is_some_and(|before| Arc::strong_count(before) > 1);
+        let before = &self.views.before;
+        let before_held: u64 = before.iter().map(|before| before.places.held()).sum();
+        let still_used = before.iter().filter(|before| Arc::strong_count(before) > 1).cloned().collect();
         self.drain();
         let (mut held, mut room) = (before_held, None);
         if let Some(View { state, .. }) = &self.views.now {
@@ -237,9 +237,7 @@ where
             room = Some(state.room());
         }
         self.drain();
-        if !before_is_used {
-            self.views.before = None;
-        }
+        self.views.before = still_used;
         (held, room)
     }
 
@@ -285,7 +283,7 @@ where
     /// Takes what batches and reports have told.
     fn drain(&mut self) {
         // By the state of before, or before this one is in force.
-        let elsewhere = self.views.now.as_ref().filter(|_| self.views.before.is_some());
+        let elsewhere = self.views.now.as_ref().filter(|_| !self.views.before.is_empty());
         let states = [elsewhere, self.views.next.as_ref()];
         for active in self.inbox.try_iter() {
             self.pressure.heard(active.users.len());

@@ -179,6 +179,12 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> RouteKeeper<P, C> {
         self.state.grant(permits - reserved, reserved, self.made_at + LEASE);
     }
 
+    /// The room that is left by the newest lag. The answer of a turn that was made again goes by a room of up to [`LEASE`] ago.
+    fn left_by_now(&self) -> u64 {
+        let Some((look, pace)) = &self.went_by else { return 0 };
+        pace.room.saturating_sub(self.recent(look)).saturating_sub(self.grant.held_by_others)
+    }
+
     /// Whether the turn that was made last was overtaken, by the store's answer.
     fn overtaken(&mut self, is_so: bool) {
         self.overtaken_since = is_so.then(|| self.overtaken_since.unwrap_or(self.made_at));
@@ -322,8 +328,10 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> TakesTurns for RouteKeeper<P, C> 
         (self.grant, self.is_answered) = (reply, true);
         self.learnt.times.pass_on();
         self.overtaken(false);
-        let more = self.given_alone.settle(reply.permits);
-        self.put_in_force(more);
+        let granted = self.given_alone.settle(reply.permits);
+        let given = if is_repeated { granted.min(self.left_by_now()) } else { granted };
+        self.untold.returned += granted - given;
+        self.put_in_force(given);
         Ok(is_repeated)
     }
 

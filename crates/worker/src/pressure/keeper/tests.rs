@@ -499,6 +499,32 @@ async fn another_maximum_or_window_is_read_anew_and_none_ends_it() {
 }
 
 #[tokio::test]
+async fn a_maximum_that_changes_again_leaves_those_of_before_in_force_until_there_are_places_and_counts_theirs() {
+    let mut world = World::loaded().await;
+    world.turn().await;
+    let first = world.state();
+    assert!(first.take_place(world.clock.passed()), "of a batch that is under way");
+    world.policy.replace(policy(Some((2_000, 10))));
+    assert!(world.turn().await, "for places");
+    world.log.next(Does::Refuses);
+    world.turn().await;
+    assert_eq!(world.log.last().room, Some(2_000));
+    world.policy.replace(policy(Some((3_000, 10))));
+    assert!(world.turn().await, "for places");
+    assert_eq!((world.log.last().room, world.log.last().held), (None, 1_000));
+    assert!(Arc::ptr_eq(&world.state(), &first), "until there are places");
+    assert!(!round(&mut world.keeper).await);
+    assert_eq!((world.log.last().room, world.log.last().held), (Some(3_000), 1_000));
+    assert_eq!((world.state().max(), world.state().places.left()), (3_000, 2_000));
+    world.turn().await;
+    assert_eq!(world.log.last().held, 2_001, "with the place of the batch");
+    world.pressure.note_in(&first, [(spread(7), ActiveBy::Intent)], world.clock.minute());
+    first.places.used(1);
+    world.turn().await;
+    assert!(world.state().users.is_active(spread(7), world.clock.minute()), "by the maximum in force, too");
+}
+
+#[tokio::test]
 async fn users_who_came_by_intents_that_the_rule_does_not_apply_to_are_shown_for_the_window() {
     let mut world = World::loaded().await;
     let by = [ActiveBy::ExemptIntent, ActiveBy::Intent, ActiveBy::ExemptIntent];

@@ -98,3 +98,42 @@ async fn whatever_is_lost_permits_that_lanes_leave_are_not_doubled() {
         }
     }
 }
+
+/// A store that takes every turn and loses its first reply, and what each turn has returned.
+struct LosesFirst {
+    made: usize,
+    returned: Arc<RwLock<Vec<u64>>>,
+}
+
+impl Share<RoutePermits> for LosesFirst {
+    async fn turn(&mut self, _: &RouteKey, _: TurnNumber, turn: &PermitTurn) -> Result<PermitGrant, StoreError> {
+        self.made += 1;
+        self.returned.write().unwrap_or_else(PoisonError::into_inner).push(turn.unused);
+        match self.made {
+            1 => Err(StoreError::Temporary("lost".to_owned())),
+            _ => Ok(PermitGrant { permits: 200, ..grant(None, KeptRates::default()) }),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_turn_that_was_made_again_gives_no_more_than_the_newest_lag_leaves_and_returns_the_rest() {
+    for (undelivered, more) in [(0, 170), (100_000, 0)] {
+        let (clock, returned, state) = (Passes::default(), Arc::default(), Routes::new().state("email"));
+        let last_look: LastLook = Arc::new(ArcSwapOption::new(Some(look(0))));
+        let (route, cell) = (email("rate = 300"), RouteCell::default());
+        let store = LosesFirst { made: 0, returned: Arc::clone(&returned) };
+        let links = links(store, clock.clone(), &last_look, &cell);
+        let mut keeper = RouteKeeper::new(&route, Arc::clone(&state), links, Learnt::before(&route, (0, 0), None));
+        round(&mut keeper).await;
+        assert_eq!(cell.load_full().unwrap().permits, 30, "a second of what is tried first");
+        let _taken = Taken::general(Arc::clone(&state), 30, clock.passed());
+        clock.sleep(TURN_EVERY).await;
+        let lag = Ok(Some(Lag { end: undelivered, committed: 0 }));
+        last_look.store(Some(Arc::new(OffsetsSeen { at: clock.passed(), lag, ..OffsetsSeen::clone(&look(0)) })));
+        assert!(round(&mut keeper).await, "the next one at once");
+        assert_eq!((state.held(), cell.load_full().unwrap().permits), (30 + more, more), "{undelivered} undelivered");
+        round(&mut keeper).await;
+        assert_eq!(returned.read().unwrap()[2], 170 - more / 4, "lanes keep a quarter of what is left");
+    }
+}
