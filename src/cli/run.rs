@@ -5,7 +5,6 @@ mod lanes;
 mod readers;
 mod redis;
 mod routes;
-mod services;
 mod watch;
 
 use std::{
@@ -18,11 +17,7 @@ use backon::{ExponentialBuilder, Retryable, RetryableWithContext};
 use clap::Args;
 use tokio_util::sync::CancellationToken;
 use weir_core::{
-    basis::current::Current,
-    batch::decider::Decider,
-    intent::fields::FieldMap,
-    limit::{HeldLimits, pressure::Pressure},
-    policy::Policy,
+    basis::current::Current, batch::decider::Decider, intent::fields::FieldMap, limit::HeldLimits, policy::Policy,
     segment::SegmentSet,
 };
 use weir_kafka::{
@@ -31,14 +26,13 @@ use weir_kafka::{
     new_topics::{self, Holds},
     topics::{self, TopicError},
 };
-use weir_redis::{PooledStore, RedisActivityLog, RedisPool, RedisStore};
+use weir_redis::{PooledStore, RedisPool, RedisStore};
 use weir_worker::{
     activity::Activity,
-    budgets::{BudgetKeeper, Budgets},
+    budgets::Budgets,
     clock::{ComparedClock, SystemClock},
     deferred_shards::DeferredShards,
     lane::LaneSettings,
-    pressure::PressureKeeper,
     refresh::{RefreshSource, Refreshed, keep_fresh},
 };
 
@@ -55,13 +49,12 @@ use super::{
     clocks,
     exit::UsageError,
     logging, signals, time_zones,
-    worker::{HttpSetup, Worker, WorkerPressure, WorkerRoutes},
+    worker::{HttpSetup, LimitLinks, Worker, WorkerLimits, WorkerRoutes},
 };
 use crate::{
     config::Settings,
     deferred,
     http::{self, QueryPool},
-    limits::LedgerPool,
     metrics::Metrics,
     policy_source::PolicySource,
     query::{EntryPoint, QueryService},
@@ -117,44 +110,37 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
     let clock = clocks::keep_comparing(&redis.options, &redis.stats, &stop).await?;
     let pool = redis.query_pool(settings.http.concurrency);
     let (store, nodes) = redis.watch(&pool, &stop);
-    let pressure = pressure(redis.activity_log(), &clock, policy.value(), &metrics).await?;
+    let links = LimitLinks { kafka: &kafka, policy: policy.value(), clock: &clock, metrics: &metrics, stop: &stop };
+    let limits = WorkerLimits::start(redis.limits(&clock), links).await?;
     let deferred = deferred::keep_counting(&kafka, &wheels, &metrics, &stop)?;
 
-    let decider = decider(fields, &kafka, (&policy, &segments), &pressure.shared);
+    let decider = decider(fields, &kafka, (&policy, &segments), &limits.held);
     let decider = Decider { wheel: wheels.first().map(|(_, wheel)| *wheel), ..decider };
     let readers = Readers { kafka: &kafka, drain: settings.worker.drain, metrics: &metrics, stop: &stop };
     let reader = assemble::activity_fields(settings)?;
-    let activity = readers.activity(Activity { reader, pressure: Arc::clone(&pressure.shared) }, &clock);
+    let activity = readers.activity(Activity { reader, pressure: Arc::clone(&limits.active) }, &clock);
     let refunds = readers.refunds(|| redis.refunds());
     let deferred_shards = Arc::default();
-    let budgets = keep_budgets(&redis, &clock, &metrics);
     let answers = HttpAnswers {
         pool: &pool,
         decider: &decider,
-        budgets: &budgets,
+        budgets: &limits.budgets,
         clock: &clock,
         metrics: &metrics,
         deferred_shards: &deferred_shards,
     };
     let http = answers.setup(settings).await?;
-    let routes = WorkerRoutes {
-        status: routes::keep(&redis, &kafka, policy.value(), (&clock, &stop)),
-        waiting: waiting_ends(&kafka, &redis),
-        known: routes::known((&kafka, &redis), &stop).await?,
-    };
+    let routes =
+        WorkerRoutes { waiting: waiting_ends(&kafka, &redis), known: routes::known((&kafka, &redis), &stop).await? };
     let due_lanes = assemble::reads_beside(&settings.kafka).due_lanes(lanes);
     let lanes = lane_ends(&kafka, (lanes, &due_lanes), &wheels, &redis);
-    let (seen, judged_by) = (Arc::clone(&redis), clock.clone());
     Ok(Worker {
         lanes,
         readers: refunds.into_iter().chain([activity]).flatten().collect(),
         decider,
         segments,
         policy,
-        budgets,
-        ledger: Arc::new(LedgerPool::new(move || seen.seen_ledger(&judged_by))),
-        pressure: Some(pressure),
-        services: services::start(&redis, &clock, &metrics),
+        limits,
         lane: lane_settings(settings, memory.deferred_bytes, deferred_shards),
         http: Some(http),
         drain: settings.worker.drain,
@@ -200,7 +186,7 @@ fn decider(
     fields: Arc<FieldMap>,
     kafka: &KafkaOptions,
     (policy, segments): (&Refreshed<Policy>, &Refreshed<SegmentSet>),
-    pressure: &Arc<Pressure>,
+    held: &HeldLimits,
 ) -> Decider {
     Decider {
         topic: kafka.intents.as_str().into(),
@@ -209,7 +195,7 @@ fn decider(
         policy: policy.value(),
         limits: Arc::clone(&kafka.limits),
         wheel: None,
-        held: HeldLimits { pressure: Some(Arc::clone(pressure)), routes: Some(Arc::clone(&kafka.routes)) },
+        held: held.clone(),
         approved_by_channel: kafka.approved_by_channel(),
     }
 }
@@ -223,29 +209,6 @@ fn lane_settings(settings: &Settings, deferred_bytes: u64, deferred_shards: Arc<
         deferred_bytes: usize::try_from(deferred_bytes).unwrap_or(usize::MAX),
         deferred_shards,
     }
-}
-
-/// Begins to hold tokens of budgets; gives where lanes take them.
-fn keep_budgets(redis: &Arc<OpenRedis>, clock: &ComparedClock<SystemClock>, metrics: &Arc<Metrics>) -> Budgets {
-    let (redis, judged_by) = (Arc::clone(redis), clock.clone());
-    let connect = move || redis.ledger(&judged_by);
-    let (keeper, budgets) = BudgetKeeper::new(connect, clock.clone(), Arc::<Metrics>::clone(metrics));
-    tokio::spawn(keeper.run());
-    budgets
-}
-
-/// Reads who is active, and begins to share it with other instances.
-async fn pressure(
-    log: RedisActivityLog,
-    clock: &ComparedClock<SystemClock>,
-    policy: Arc<Current<Policy>>,
-    metrics: &Arc<Metrics>,
-) -> anyhow::Result<WorkerPressure> {
-    let (mut keeper, shared, status) = PressureKeeper::new(log, clock.clone(), policy, Arc::<Metrics>::clone(metrics));
-    keeper.load(START_PATIENCE).await?;
-    let stop = CancellationToken::new();
-    let task = tokio::spawn(keeper.run(stop.clone()));
-    Ok(WorkerPressure { shared, status, stop, task })
 }
 
 /// What HTTP answers by.

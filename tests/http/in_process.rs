@@ -15,7 +15,7 @@ use weir::{
 };
 use weir_core::{
     basis::document::Format,
-    limit::{budget::ledger::EmbeddedLedger, pressure::Pressure},
+    limit::{budget::ledger::EmbeddedLedger, pressure::Pressure, route::routes::Routes},
     policy::{Policy, file::parse_policy},
     ports::{Clock as _, StoreError},
     segment::{Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds},
@@ -85,7 +85,8 @@ fn limits(policy: &Arc<Policy>, pressure: PressureStatus, routes: RoutesStatus) 
     let (keeper, budgets) = BudgetKeeper::new(move || ledger.clone(), SystemClock, Arc::new(Metrics::default()));
     tokio::spawn(keeper.run());
     let ledger = Arc::new(LedgerPool::new(move || looked_at.clone()));
-    LimitsDesk::new(Refreshed::new(Arc::clone(policy)), budgets, ledger, pressure, routes)
+    let routes = (routes, Routes::new());
+    LimitsDesk::new(&Refreshed::new(Arc::clone(policy)), (budgets, ledger), pressure, routes)
 }
 
 /// Services in memory, none of which is registered.
