@@ -16,10 +16,7 @@ use anyhow::Context as _;
 use backon::{ExponentialBuilder, Retryable, RetryableWithContext};
 use clap::Args;
 use tokio_util::sync::CancellationToken;
-use weir_core::{
-    basis::current::Current, batch::decider::Decider, intent::fields::FieldMap, limit::HeldLimits, policy::Policy,
-    segment::SegmentSet,
-};
+use weir_core::{batch::decider::Decider, policy::Policy, segment::SegmentSet};
 use weir_kafka::{
     client::KafkaOptions,
     limits,
@@ -114,8 +111,14 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
     let limits = WorkerLimits::start(redis.limits(&clock), links).await?;
     let deferred = deferred::keep_counting(&kafka, &wheels, &metrics, &stop)?;
 
-    let decider = decider(fields, &kafka, (&policy, &segments), &limits.held);
-    let decider = Decider { wheel: wheels.first().map(|(_, wheel)| *wheel), ..decider };
+    let decider = Decider {
+        fields,
+        limits: Arc::clone(&kafka.limits),
+        wheel: wheels.first().map(|(_, wheel)| *wheel),
+        held: limits.held.clone(),
+        approved_by_channel: kafka.approved_by_channel(),
+        ..Decider::new(kafka.intents.as_str(), segments.value(), policy.value())
+    };
     let readers = Readers { kafka: &kafka, drain: settings.worker.drain, metrics: &metrics, stop: &stop };
     let reader = assemble::activity_fields(settings)?;
     let activity = readers.activity(Activity { reader, pressure: Arc::clone(&limits.active) }, &clock);
@@ -179,25 +182,6 @@ async fn load(
     let segments = fresh(SegmentSource::new(segments, prefix), settings.segments.refresh, stop).await?;
     warn_of_names(&policy.current(), &segments.current());
     Ok((policy, segments))
-}
-
-/// What decides; defers nothing.
-fn decider(
-    fields: Arc<FieldMap>,
-    kafka: &KafkaOptions,
-    (policy, segments): (&Refreshed<Policy>, &Refreshed<SegmentSet>),
-    held: &HeldLimits,
-) -> Decider {
-    Decider {
-        topic: kafka.intents.as_str().into(),
-        fields,
-        segments: segments.value(),
-        policy: policy.value(),
-        limits: Arc::clone(&kafka.limits),
-        wheel: None,
-        held: held.clone(),
-        approved_by_channel: kafka.approved_by_channel(),
-    }
 }
 
 fn lane_settings(settings: &Settings, deferred_bytes: u64, deferred_shards: Arc<DeferredShards>) -> LaneSettings {

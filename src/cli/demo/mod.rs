@@ -28,7 +28,6 @@ use weir_core::{
     basis::current::Current,
     batch::decider::Decider,
     deferral::wheel::Ring,
-    intent::fields::FieldMap,
     limit::{
         budget::ledger::EmbeddedLedger, pressure::activity_log::EmbeddedActivityLog, route::permits::EmbeddedPermits,
     },
@@ -161,14 +160,10 @@ async fn worker(
     let links = LimitLinks { kafka: &kafka, policy: policy.value(), clock: &clock, metrics: &metrics, stop: &stop };
     let limits = WorkerLimits::start(limit_stores(), links).await?;
     let decider = Decider {
-        topic: kafka.intents.as_str().into(),
-        fields: Arc::new(FieldMap::default()),
-        segments: segments.value(),
-        policy: policy.value(),
-        limits: Arc::default(),
         wheel: Some(WHEEL),
         held: limits.held.clone(),
         approved_by_channel: kafka.approved_by_channel(),
+        ..Decider::new(kafka.intents.as_str(), segments.value(), policy.value())
     };
     let store = EmbeddedStore::new(HISTORY_MS);
     let query = QueryService::new(&decider, EntryPoint::Http, store.clone(), SystemClock, Arc::clone(&metrics))
