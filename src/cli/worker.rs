@@ -139,20 +139,9 @@ impl<D: Store + 'static> Worker<D> {
     pub async fn run(mut self, asked_to_stop: impl Future<Output = Asked>) -> anyhow::Result<()> {
         let lanes: Vec<Arc<LaneStatus>> = self.lanes.iter().map(|_| Arc::default()).collect();
         let waiting = WaitingStatuses::default();
-        let desk = self.limits.desk(&self.policy, self.stop.clone());
-        let sources = HttpSources {
-            health: Arc::new(self.health((&lanes, &waiting), Arc::clone(&desk))),
-            activity: ActivityReports {
-                policy: Arc::clone(&self.policy),
-                pressure: self.decider.held.pressure.clone(),
-                clock: self.clock.clone(),
-                metrics: Arc::clone(&self.metrics),
-            },
-            services: self.limits.services.clone(),
-            vitals: self.vitals(&lanes, desk),
-        };
         let http_drain = self.http.as_ref().map(|setup| setup.options.drain).unwrap_or_default();
-        let server = self.http.take().map(|setup| serve(setup, sources, &self.stop)).transpose()?;
+        let http = self.http.take();
+        let server = http.map(|setup| self.serve(setup, (&lanes, &waiting))).transpose()?;
         let parts = LaneParts {
             decider: self.decider,
             settings: self.lane,
@@ -195,6 +184,33 @@ impl<D: Store + 'static> Worker<D> {
             traces.close(left()).await;
         }
         Ok(outcome?)
+    }
+
+    /// Begins to serve HTTP.
+    fn serve(
+        &self,
+        HttpSetup { listener, options, queries }: HttpSetup,
+        (lanes, waiting): (&[Arc<LaneStatus>], &WaitingStatuses),
+    ) -> anyhow::Result<Server> {
+        let limits = self.limits.desk(&self.policy, self.stop.clone());
+        let sources = Sources {
+            health: Arc::new(self.health((lanes, waiting), Arc::clone(&limits))),
+            segments: Arc::clone(&self.segments),
+            queries,
+            activity: ActivityReports {
+                policy: Arc::clone(&self.policy),
+                pressure: self.decider.held.pressure.clone(),
+                clock: self.clock.clone(),
+                metrics: Arc::clone(&self.metrics),
+            },
+            services: self.limits.services.clone(),
+            metrics: Arc::clone(&self.metrics),
+            vitals: self.vitals(lanes, limits),
+        };
+        let address = listener.local_addr().context("the HTTP address")?;
+        let server = http::start(listener, &options, sources, self.stop.clone()).context("HTTP")?;
+        tracing::info!(%address, "HTTP is up");
+        Ok(server)
     }
 
     fn health(
@@ -322,30 +338,4 @@ async fn drain(server: &Server, drain: Duration) {
         tracing::info!("asked to stop: /readyz is 503, and all goes on for {drain:?} (http.drain)");
         tokio::time::sleep(drain).await;
     }
-}
-
-/// What HTTP shows and takes of a worker.
-struct HttpSources {
-    health: Arc<WorkerHealth>,
-    vitals: Vitals,
-    activity: ActivityReports,
-    services: ServiceDesk,
-}
-
-fn serve(setup: HttpSetup, sources: HttpSources, stop: &CancellationToken) -> anyhow::Result<Server> {
-    let HttpSetup { listener, options, queries } = setup;
-    let HttpSources { health, vitals, activity, services } = sources;
-    let sources = Sources {
-        health,
-        segments: Arc::clone(&vitals.segments),
-        queries,
-        activity,
-        services,
-        metrics: Arc::clone(&vitals.metrics),
-        vitals,
-    };
-    let address = listener.local_addr().context("the HTTP address")?;
-    let server = http::start(listener, &options, sources, stop.clone()).context("HTTP")?;
-    tracing::info!(%address, "HTTP is up");
-    Ok(server)
 }
