@@ -23,10 +23,9 @@ use weir_kafka::{
     new_topics::{self, Holds},
     topics::{self, TopicError},
 };
-use weir_redis::{PooledStore, RedisPool, RedisStore};
+use weir_redis::{PooledStore, RedisStore};
 use weir_worker::{
     activity::Activity,
-    budgets::Budgets,
     clock::{ComparedClock, SystemClock},
     deferred_shards::DeferredShards,
     lane::LaneSettings,
@@ -49,7 +48,7 @@ use super::{
     worker::{HttpSetup, LimitLinks, Worker, WorkerLimits, WorkerRoutes},
 };
 use crate::{
-    config::Settings,
+    config::{HttpSettings, Settings},
     deferred,
     http::{self, QueryPool},
     metrics::Metrics,
@@ -123,16 +122,18 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
     let reader = assemble::activity_fields(settings)?;
     let activity = readers.activity(Activity { reader, pressure: Arc::clone(&limits.active) }, &clock);
     let refunds = readers.refunds(|| redis.refunds());
-    let deferred_shards = Arc::default();
-    let answers = HttpAnswers {
-        pool: &pool,
-        decider: &decider,
-        budgets: &limits.budgets,
-        clock: &clock,
-        metrics: &metrics,
-        deferred_shards: &deferred_shards,
+    let deferred_shards = Arc::<DeferredShards>::default();
+    // What is asked over HTTP is answered now. Who waits for a node waits in the pool.
+    let asked = Decider { wheel: None, ..decider.clone() };
+    let topics: Arc<[String]> = settings.kafka.topics_of_users().into();
+    let query = || {
+        let store = PooledStore(Arc::clone(&pool));
+        QueryService::new(&asked, EntryPoint::Http, store, clock.clone(), Arc::clone(&metrics))
+            .beside(Arc::clone(&deferred_shards))
+            .of_topics(Arc::clone(&topics))
+            .taking(limits.budgets.claimant())
     };
-    let http = answers.setup(settings).await?;
+    let http = http_setup(&settings.http, query).await?;
     let routes =
         WorkerRoutes { waiting: waiting_ends(&kafka, &redis), known: routes::known((&kafka, &redis), &stop).await? };
     let due_lanes = assemble::reads_beside(&settings.kafka).due_lanes(lanes);
@@ -195,37 +196,16 @@ fn lane_settings(settings: &Settings, deferred_bytes: u64, deferred_shards: Arc<
     }
 }
 
-/// What HTTP answers by.
-struct HttpAnswers<'p> {
-    pool: &'p Arc<RedisPool>,
-    decider: &'p Decider,
-    budgets: &'p Budgets,
-    clock: &'p ComparedClock<SystemClock>,
-    metrics: &'p Arc<Metrics>,
-    deferred_shards: &'p Arc<DeferredShards>,
-}
-
-impl HttpAnswers<'_> {
-    /// Answers as many at the same time as HTTP takes on. Who waits for a node waits in the pool.
-    async fn setup(&self, settings: &Settings) -> anyhow::Result<HttpSetup> {
-        let topics: Arc<[String]> = settings.kafka.topics_of_users().into();
-        let one = |_| self.query(Arc::clone(&topics));
-        Ok(HttpSetup {
-            listener: http::bind(settings.http.listen).await.map_err(anyhow::Error::msg)?,
-            options: settings.http.clone(),
-            queries: Arc::new(QueryPool::new((0..settings.http.concurrency).map(one).collect())),
-        })
-    }
-
-    fn query(&self, topics: Arc<[String]>) -> QueryService<PooledStore, ComparedClock<SystemClock>> {
-        let store = PooledStore(Arc::clone(self.pool));
-        // What is asked over HTTP is answered now.
-        let decider = Decider { wheel: None, ..self.decider.clone() };
-        QueryService::new(&decider, EntryPoint::Http, store, self.clock.clone(), Arc::clone(self.metrics))
-            .beside(Arc::clone(self.deferred_shards))
-            .of_topics(topics)
-            .taking(self.budgets.claimant())
-    }
+/// Answers as many at the same time as HTTP takes on.
+async fn http_setup(
+    options: &HttpSettings,
+    query: impl Fn() -> QueryService<PooledStore, ComparedClock<SystemClock>>,
+) -> anyhow::Result<HttpSetup> {
+    Ok(HttpSetup {
+        listener: http::bind(options.listen).await.map_err(anyhow::Error::msg)?,
+        options: options.clone(),
+        queries: Arc::new(QueryPool::new((0..options.concurrency).map(|_| query()).collect())),
+    })
 }
 
 /// Reads a source for the first time, and keeps it fresh from then on. Without a first value there is no start.
