@@ -149,7 +149,7 @@ impl<D: Store + 'static> Worker<D> {
             stop: self.stop.clone(),
             clock: self.clock,
             budgets: self.limits.budgets.clone(),
-            turns: self.limits.turns(),
+            turns: self.limits.pressure.turns(),
             traces: self.traces.clone(),
             runtime: Handle::current(),
         };
@@ -205,7 +205,15 @@ impl<D: Store + 'static> Worker<D> {
             },
             services: self.limits.services.clone(),
             metrics: Arc::clone(&self.metrics),
-            vitals: self.vitals(lanes, limits),
+            vitals: Vitals {
+                metrics: Arc::clone(&self.metrics),
+                segments: Arc::clone(&self.segments),
+                policy: Arc::clone(&self.policy),
+                lanes: lanes.to_vec(),
+                nodes: self.nodes.clone(),
+                deferred: self.deferred.clone(),
+                limits,
+            },
         };
         let address = listener.local_addr().context("the HTTP address")?;
         let server = http::start(listener, &options, sources, self.stop.clone()).context("HTTP")?;
@@ -238,18 +246,6 @@ impl<D: Store + 'static> Worker<D> {
         match self.routes.waiting {
             Some(_) => waited_for(&self.policy.current(), &self.routes.known.get()),
             None => BTreeSet::new(),
-        }
-    }
-
-    fn vitals(&self, lanes: &[Arc<LaneStatus>], limits: Arc<LimitsDesk>) -> Vitals {
-        Vitals {
-            metrics: Arc::clone(&self.metrics),
-            segments: Arc::clone(&self.segments),
-            policy: Arc::clone(&self.policy),
-            lanes: lanes.to_vec(),
-            nodes: self.nodes.clone(),
-            deferred: self.deferred.clone(),
-            limits,
         }
     }
 }

@@ -39,18 +39,13 @@ pub struct Silence {
     pub why: String,
 }
 
-pub enum TurnEvent<'e> {
-    Silent(&'e str),
-    Answers,
-    /// The last turn has no answer: why.
-    NotLeft(&'e str),
-}
-
 /// What a process holds of a limit, and by what it takes its turns there.
 pub trait HoldsPart {
     type Limit: SharedLimit;
     /// From one turn to the next that nobody has asked for.
     const EVERY: Duration;
+    /// What is logged: no turn has an answer since now, one has again, and the last one had none.
+    const SAYS: [&'static str; 3];
 
     /// Finds out what a turn goes by that begins now; gives when that is. `None`: there is nothing to take one for.
     ///
@@ -75,7 +70,10 @@ pub trait HoldsPart {
 
     fn show(&self, now: Duration, silence: Option<&Silence>);
 
-    fn log(&self, event: TurnEvent<'_>);
+    /// Its route, which is logged with that.
+    fn route(&self) -> Option<&str> {
+        None
+    }
 
     /// Nobody uses it any more. Gives whether the limit is told, by a last turn.
     fn leave(&mut self) -> bool;
@@ -134,7 +132,7 @@ where
         };
         asked.end();
         if let Err(why) = left {
-            self.part.log(TurnEvent::NotLeft(&why));
+            tracing::warn!(route = self.part.route(), "{}: {why}", H::SAYS[2]);
         }
     }
 
@@ -154,14 +152,14 @@ where
                     self.asked.taken(known);
                 }
                 if self.silence.take().is_some() {
-                    self.part.log(TurnEvent::Answers);
+                    tracing::info!(route = self.part.route(), "{}", H::SAYS[1]);
                 }
                 again
             }
             Err(error) => {
                 let why = error.to_string();
                 if self.silence.is_none() {
-                    self.part.log(TurnEvent::Silent(&why));
+                    tracing::warn!(route = self.part.route(), "{}: {why}", H::SAYS[0]);
                 }
                 let since = self.silence.as_ref().map_or(began_at, |silence| silence.since);
                 self.silence = Some(Silence { since, why });
@@ -180,7 +178,7 @@ where
             turns.give_up();
             return Ok(false);
         };
-        if !turns.unanswered().is_some_and(|last| part.stands(last, now)) {
+        if turns.unanswered().is_none_or(|last| !part.stands(last, now)) {
             let given_up = turns.give_up();
             if let Some(turn) = part.next_turn(given_up, now) {
                 turns.begin(turn, now);

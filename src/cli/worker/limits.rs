@@ -23,7 +23,7 @@ use weir_oracle::{
 use weir_worker::{
     budgets::{BudgetKeeper, Budgets},
     clock::{ComparedClock, SystemClock},
-    pressure::{AskedTurns, PressureKeeper, PressureStatus},
+    pressure::{PressureKeeper, PressureStatus},
     refresh::Refreshed,
     routes::{KeeperLinks, RoutesKeeper, RoutesStatus},
 };
@@ -79,7 +79,7 @@ pub struct WorkerLimits {
     /// Who gives admissions to services that ask.
     pub services: ServiceDesk,
     ledger: Arc<dyn LooksAtLedger>,
-    pressure: PressureStatus,
+    pub(super) pressure: PressureStatus,
     routes: RoutesStatus,
     /// Ends the task of pressure, once no more users become active.
     pressure_ends: CancellationToken,
@@ -127,11 +127,6 @@ impl WorkerLimits {
         let held = HeldLimits { pressure: Some(Arc::clone(&active)), routes: Some(Arc::clone(&kafka.routes)) };
         let ledger = Arc::new(LedgerPool::new(seen_ledger));
         Ok(Self { budgets, active, held, services, ledger, pressure, routes, pressure_ends, pressure_task })
-    }
-
-    /// Where a turn is asked for where partitions move.
-    pub(super) fn turns(&self) -> AskedTurns {
-        self.pressure.turns()
     }
 
     /// How they stand under the policy in force, looked at until `stop`.

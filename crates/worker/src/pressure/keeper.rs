@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     observer::Observer,
-    share::{HoldsPart, PoolKeeper, Silence, TurnEvent},
+    share::{HoldsPart, PoolKeeper, Silence},
 };
 
 /// How long an instance stays a member, and may use its places, without another turn.
@@ -243,6 +243,11 @@ impl HeldPlaces {
 impl HoldsPart for HeldPlaces {
     type Limit = SharedPlaces;
     const EVERY: Duration = TURN_EVERY;
+    const SAYS: [&'static str; 3] = [
+        "this instance and others do not tell each other who is active",
+        "the log of activity answers again",
+        "other instances do not know who became active here last",
+    ];
 
     fn look(&mut self, clock: &impl Clock, _: Option<&Silence>) -> Result<Option<Duration>, StoreError> {
         let Some(rule) = self.policy.get().pressure.clone() else {
@@ -316,18 +321,6 @@ impl HoldsPart for HeldPlaces {
         let seen = self.views.now.as_ref().zip(self.synced);
         let seen = seen.map(|(view, (_, synced_at))| view.seen(self.members, synced_at, silence.cloned()));
         self.status.set(seen, silence.cloned());
-    }
-
-    fn log(&self, event: TurnEvent<'_>) {
-        match event {
-            TurnEvent::Silent(why) => {
-                tracing::warn!("this instance and others do not tell each other who is active: {why}");
-            }
-            TurnEvent::Answers => tracing::info!("the log of activity answers again"),
-            TurnEvent::NotLeft(why) => {
-                tracing::warn!("other instances do not know who became active here last: {why}");
-            }
-        }
     }
 
     fn leave(&mut self) -> bool {

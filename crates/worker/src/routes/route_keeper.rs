@@ -28,7 +28,7 @@ use super::{
     learnt::{LastLearnt, Learnt},
     offsets::{LOOK_HOLDS, LastLook, OffsetsSeen},
 };
-use crate::share::{AskedTurns, HoldsPart, PoolKeeper, Silence, TurnEvent};
+use crate::share::{AskedTurns, HoldsPart, PoolKeeper, Silence};
 
 /// From one turn to the next: at most two a second, but for one that follows a repeated one.
 pub(super) const TURN_EVERY: Duration = Duration::from_millis(550);
@@ -263,6 +263,11 @@ impl HeldPermits {
 impl HoldsPart for HeldPermits {
     type Limit = RoutePermits;
     const EVERY: Duration = TURN_EVERY;
+    const SAYS: [&'static str; 3] = [
+        "the permits of the route are not shared",
+        "the permits of the route are shared again",
+        "the permits of the route are not given up",
+    ];
 
     /// By what Kafka says, and what the route takes by that.
     fn look(&mut self, clock: &impl Clock, silence: Option<&Silence>) -> Result<Option<Duration>, StoreError> {
@@ -341,13 +346,8 @@ impl HoldsPart for HeldPermits {
         self.cell.store(Some(Arc::new(seen)));
     }
 
-    fn log(&self, event: TurnEvent<'_>) {
-        let route = &*self.route.name;
-        match event {
-            TurnEvent::Silent(why) => tracing::warn!(route, "the permits of the route are not shared: {why}"),
-            TurnEvent::Answers => tracing::info!(route, "the permits of the route are shared again"),
-            TurnEvent::NotLeft(why) => tracing::warn!(route, "the permits of the route are not given up: {why}"),
-        }
+    fn route(&self) -> Option<&str> {
+        Some(&self.route.name)
     }
 
     fn leave(&mut self) -> bool {
