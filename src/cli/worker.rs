@@ -48,29 +48,20 @@ use crate::{
 
 /// All that a worker is made of.
 pub struct Worker<D> {
-    /// The lanes.
     pub lanes: Vec<LaneEnds<D>>,
-    /// What decides.
     pub decider: Decider,
-    /// The segments in force.
     pub segments: Arc<Refreshed<SegmentSet>>,
-    /// The policy in force.
     pub policy: Arc<Refreshed<Policy>>,
-    /// The limits that instances share.
     pub limits: WorkerLimits,
-    /// Batch size and pace.
     pub lane: LaneSettings,
     /// The readers of topics beside the intents.
     pub readers: Vec<BesideReader>,
-    /// HTTP; none if `None`.
     pub http: Option<HttpSetup>,
     /// How long lanes may take to end.
     pub drain: Duration,
-    /// Figures.
     pub metrics: Arc<Metrics>,
     /// Traces of batches, where they are wanted.
     pub traces: Option<Traces>,
-    /// The lanes of what waits for routes.
     pub routes: WorkerRoutes<D>,
     /// What everything is decided by.
     pub clock: ComparedClock<SystemClock>,
@@ -101,9 +92,7 @@ pub type WaitingEnds<D> = Box<dyn Fn(&Arc<str>) -> LaneEnds<D> + Send>;
 pub struct BesideReader {
     /// What is degraded while it waits.
     pub what: Degraded,
-    /// What it does.
     pub work: LaneWork,
-    /// How it stands.
     pub status: Arc<LaneStatus>,
 }
 
@@ -111,13 +100,11 @@ pub struct BesideReader {
 pub struct LaneEnds<D> {
     /// What it reads, and what it does with it.
     pub task: Task,
-    /// The Kafka edge.
     pub kafka: Arc<KafkaOptions>,
     /// Its number among the lanes of its group in this process.
     pub number: usize,
     /// Where it is noted what the group has committed; `None` where the store is no older than the broker.
     pub commits: Option<Arc<dyn CommitTable>>,
-    /// The store.
     pub store: D,
 }
 
@@ -125,9 +112,7 @@ pub struct LaneEnds<D> {
 pub struct HttpSetup {
     /// Where it listens; bound already.
     pub listener: TcpListener,
-    /// Its limits.
     pub options: HttpSettings,
-    /// Who answers questions about users.
     pub queries: Arc<dyn Queries>,
 }
 

@@ -196,11 +196,6 @@ impl Keyspace {
         self.limit_key(self.budget_shard(budget), ("b", &budget.key_name()))
     }
 
-    #[must_use]
-    pub fn service_shard(&self, service: &str) -> u16 {
-        self.limit_shard(service)
-    }
-
     /// The registry of a service, a hash (`lua/services/registry.lua`).
     #[must_use]
     pub fn service_key(&self, service: &str) -> String {

@@ -44,9 +44,7 @@ pub struct LimitStores<L, P, R, S> {
     pub ledger: Connect<L>,
     /// The same, for those who look how they stand.
     pub seen_ledger: Connect<L>,
-    /// The log of activity.
     pub activity_log: P,
-    /// The permits of routes.
     pub permits: Connect<R>,
     /// The services that ask, for this holder of shares.
     pub services: Connect<S>,
@@ -58,13 +56,9 @@ pub struct LimitStores<L, P, R, S> {
 pub struct LimitLinks<'l> {
     /// Kafka, by whose offsets routes go.
     pub kafka: &'l Arc<KafkaOptions>,
-    /// The policy in force.
     pub policy: Arc<Current<Policy>>,
-    /// What everything is decided by.
     pub clock: &'l ComparedClock<SystemClock>,
-    /// Figures.
     pub metrics: &'l Arc<Metrics>,
-    /// The shutdown signal.
     pub stop: &'l CancellationToken,
 }
 
