@@ -7,7 +7,7 @@ mod pressure;
 mod routes;
 mod view;
 
-use std::sync::Arc;
+use std::{pin::Pin, sync::Arc};
 
 use arc_swap::ArcSwap;
 use serde::Serialize;
@@ -25,10 +25,9 @@ pub use self::{
 use crate::{http::Degradation, metrics::Metrics};
 
 /// What people and programs are shown of a kind of limit.
-#[async_trait::async_trait]
 pub trait ShownLimit: Send + Sync {
     /// Adds those of the policy in force that are known.
-    async fn add_to(&self, rows: &mut LimitRows);
+    fn add_to<'a>(&'a self, rows: &'a mut LimitRows) -> Adding<'a>;
 
     /// What does not work as it should.
     fn degraded(&self) -> Vec<Degradation>;
@@ -36,6 +35,9 @@ pub trait ShownLimit: Send + Sync {
     /// Brings metrics up to date that are not counted as it happens.
     fn note(&self, _: &Metrics) {}
 }
+
+/// See [`ShownLimit::add_to`].
+pub type Adding<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 /// The limits of the policy in force, of all kinds: each in the shape of its endpoint.
 #[derive(Debug, Default, Serialize)]

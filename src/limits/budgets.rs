@@ -24,7 +24,7 @@ use weir_core::{
 };
 use weir_worker::{budgets::Budgets, clock::SystemClock, refresh::Refreshed};
 
-use super::{LimitRows, LimitView, Looked, LooksAtLedger, ShownLimit};
+use super::{Adding, LimitRows, LimitView, Looked, LooksAtLedger, ShownLimit};
 use crate::http::{Degradation, Degraded};
 
 /// The most budgets of one answer.
@@ -178,12 +178,13 @@ impl BudgetsShown {
     }
 }
 
-#[async_trait::async_trait]
 impl ShownLimit for BudgetsShown {
-    async fn add_to(&self, rows: &mut LimitRows) {
-        let BudgetList { budgets, omitted } = self.all().await;
-        budgets.iter().for_each(|view| rows.add(view));
-        rows.omitted += omitted;
+    fn add_to<'a>(&'a self, rows: &'a mut LimitRows) -> Adding<'a> {
+        Box::pin(async {
+            let BudgetList { budgets, omitted } = self.all().await;
+            budgets.iter().for_each(|view| rows.add(view));
+            rows.omitted += omitted;
+        })
     }
 
     fn degraded(&self) -> Vec<Degradation> {

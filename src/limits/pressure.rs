@@ -1,6 +1,6 @@
 //! Pressure: the users who are active, over all instances.
 
-use std::{sync::Arc, time::Duration};
+use std::{future::ready, sync::Arc, time::Duration};
 
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -11,7 +11,7 @@ use weir_worker::{
     refresh::Refreshed,
 };
 
-use super::{LimitRows, LimitView, ShownLimit};
+use super::{Adding, LimitRows, LimitView, ShownLimit};
 use crate::{
     http::{Degradation, Degraded},
     metrics::Metrics,
@@ -70,12 +70,12 @@ impl PressureShown {
     }
 }
 
-#[async_trait::async_trait]
 impl ShownLimit for PressureShown {
-    async fn add_to(&self, rows: &mut LimitRows) {
+    fn add_to<'a>(&'a self, rows: &'a mut LimitRows) -> Adding<'a> {
         if let PressureFound::Seen(view) = self.found() {
             rows.add(&view);
         }
+        Box::pin(ready(()))
     }
 
     fn degraded(&self) -> Vec<Degradation> {

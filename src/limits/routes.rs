@@ -1,6 +1,7 @@
 //! Routes: intents per second, as delivery takes them.
 
 use std::{
+    future::ready,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -24,7 +25,7 @@ use weir_worker::{
     routes::{RouteSeen, RoutesStatus},
 };
 
-use super::{LimitKind, LimitRows, LimitSpan, LimitView, ShownLimit};
+use super::{Adding, LimitKind, LimitRows, LimitSpan, LimitView, ShownLimit};
 use crate::{
     http::{Degradation, Degraded},
     metrics::{Metrics, OfRouteLabel, RealGauge, ThrottledLabels, bring},
@@ -109,10 +110,10 @@ impl RoutesShown {
     }
 }
 
-#[async_trait::async_trait]
 impl ShownLimit for RoutesShown {
-    async fn add_to(&self, rows: &mut LimitRows) {
+    fn add_to<'a>(&'a self, rows: &'a mut LimitRows) -> Adding<'a> {
         self.views().iter().for_each(|view| rows.add(view));
+        Box::pin(ready(()))
     }
 
     /// The routes that approve nothing but probes, whose offsets are not known, whose permits have not been shared for a while, that have
