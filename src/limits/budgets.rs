@@ -180,7 +180,7 @@ impl BudgetsShown {
 
 impl ShownLimit for BudgetsShown {
     fn add_to<'a>(&'a self, rows: &'a mut LimitRows) -> Adding<'a> {
-        Box::pin(async {
+        Box::pin(async move {
             let BudgetList { budgets, omitted } = self.all().await;
             budgets.iter().for_each(|view| rows.add(view));
             rows.omitted += omitted;

@@ -80,7 +80,7 @@ impl ShownLimit for PressureShown {
 
     fn degraded(&self) -> Vec<Degradation> {
         let unsynced = self.status.unsynced();
-        let Some(Silence { since, why }) = unsynced.as_ref() else { return Vec::new() };
+        let Some(Silence { since, why }) = &*unsynced else { return Vec::new() };
         let lasts = SystemClock.passed().saturating_sub(*since);
         if lasts < REPORTED_AFTER {
             return Vec::new();
