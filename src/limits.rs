@@ -13,7 +13,7 @@ use arc_swap::ArcSwap;
 use serde::Serialize;
 use serde_json::Value;
 use weir_core::{intent::class::ClassNames, limit::route::routes::Routes, policy::Policy};
-use weir_worker::{budgets::Budgets, pressure::PressureStatus, refresh::Refreshed, routes::RoutesStatus};
+use weir_worker::{pressure::PressureStatus, refresh::Refreshed, routes::RoutesStatus};
 
 pub use self::{
     budgets::{BudgetList, BudgetsShown, budgets_of},
@@ -65,17 +65,17 @@ pub struct LimitsDesk {
 }
 
 impl LimitsDesk {
-    /// Of the policy in force, the leases of this process, the ledger, and what the tasks of pressure and routes have found.
+    /// Of the policy in force, its budgets, and what the tasks of pressure and routes have found.
     #[must_use]
     pub fn new(
         policy: &Arc<Refreshed<Policy>>,
-        (budgets, ledger): (Budgets, Arc<dyn LooksAtLedger>),
+        budgets: BudgetsShown,
         pressure: PressureStatus,
         (routes, states): (RoutesStatus, Arc<Routes>),
     ) -> Self {
         let policy = || Arc::clone(policy);
         Self {
-            budgets: Arc::new(BudgetsShown::new(policy(), budgets, ledger)),
+            budgets: Arc::new(budgets),
             pressure: PressureShown { policy: policy(), status: pressure },
             routes: RoutesShown { policy: policy(), status: routes, routes: states, closed: ArcSwap::default() },
         }

@@ -76,7 +76,9 @@ struct BudgetsSeen {
 }
 
 impl BudgetsShown {
-    pub(super) fn new(policy: Arc<Refreshed<Policy>>, budgets: Budgets, ledger: Arc<dyn LooksAtLedger>) -> Self {
+    /// Of the policy in force, the leases of this process, and the ledger.
+    #[must_use]
+    pub fn new(policy: Arc<Refreshed<Policy>>, budgets: Budgets, ledger: Arc<dyn LooksAtLedger>) -> Self {
         Self { policy, budgets, ledger, found: Mutex::default(), unavailable: ArcSwap::default() }
     }
 

@@ -30,7 +30,7 @@ use weir_worker::{
 
 use crate::{
     cli::assemble::START_PATIENCE,
-    limits::{LedgerPool, LimitsDesk, LooksAtLedger},
+    limits::{BudgetsShown, LedgerPool, LimitsDesk, LooksAtLedger},
     metrics::Metrics,
     routes::KafkaRoutes,
 };
@@ -125,7 +125,7 @@ impl WorkerLimits {
 
     /// How they stand under the policy in force, looked at until `stop`.
     pub(super) fn desk(&self, policy: &Arc<Refreshed<Policy>>, stop: CancellationToken) -> Arc<LimitsDesk> {
-        let budgets = (self.budgets.clone(), Arc::clone(&self.ledger));
+        let budgets = BudgetsShown::new(Arc::clone(policy), self.budgets.clone(), Arc::clone(&self.ledger));
         let routes = (self.routes.clone(), self.held.routes.clone().unwrap_or_default());
         let desk = LimitsDesk::new(policy, budgets, self.pressure.clone(), routes);
         desk.budgets.keep_looking(stop);
