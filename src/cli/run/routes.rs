@@ -17,7 +17,6 @@ use crate::{
         worker::{LaneEnds, WaitingEnds},
     },
     policy_source::{PolicySource, PolicySourceError},
-    routes::KafkaRoutes,
 };
 
 /// How often it is looked for topics where something may wait for a route that the policy does not have.
