@@ -35,7 +35,7 @@ use weir_core::{
         decide::{AdmitVerdict, Answer, Scope},
         deferred_send::DeferredSend,
     },
-    intent::{class::Filter, fields::FieldMap},
+    intent::class::Filter,
     limit::{
         HeldLimits,
         budget::{Budget, BudgetId, ledger::EmbeddedLedger},
@@ -536,18 +536,15 @@ fn decider(world: &World) -> Decider {
         mode: Mode::Enforce,
     };
     let set = SegmentSet::new("test".to_owned(), UserIds::new(UserIdKind::U32, ""), Vec::new());
+    let segments = world.segments.clone().unwrap_or_else(|| Current::new(Arc::new(set)));
+    let policy = world.policy.clone().unwrap_or_else(|| Current::new(Arc::new(policy)));
     Decider {
-        topic: "intents".into(),
-        fields: Arc::new(FieldMap::default()),
-        segments: world.segments.clone().unwrap_or_else(|| Current::new(Arc::new(set))),
-        policy: world.policy.clone().unwrap_or_else(|| Current::new(Arc::new(policy))),
-        limits: Arc::default(),
         wheel: *wheel,
         held: HeldLimits {
             pressure: pressed.as_ref().map(|(_, pressure)| Arc::clone(pressure)),
             routes: permits.clone(),
         },
-        approved_by_channel: Arc::default(),
+        ..Decider::new("intents", segments, policy)
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod world;
 
+use tokio_util::sync::CancellationToken;
 use weir_core::{
     basis::shard::UserHash,
     limit::pressure::{ActiveBy, activity::ActivityHash},
@@ -9,7 +10,7 @@ use weir_core::{
 use world::{Does, Turn, World, policy, spread, told, until};
 
 use super::*;
-use crate::share::{AskedTurn, CLOSE_WITHIN, round};
+use crate::share::{AskedTurn, CLOSE_WITHIN};
 
 #[tokio::test]
 async fn turns_come_once_a_second_at_any_rate_and_a_last_one_at_the_end() {
@@ -117,12 +118,12 @@ async fn a_turn_that_has_no_answer_is_made_again_as_it_was_and_what_came_meanwhi
     world.note(10..15);
     // It is dropped half way.
     world.clock.advance(TURN_EVERY);
-    tokio::select! { biased; _ = round(&mut world.keeper) => panic!("it hangs"), () = std::future::ready(()) => {} }
+    tokio::select! { biased; _ = world.keeper.round() => panic!("it hangs"), () = std::future::ready(()) => {} }
     assert_eq!(world.log.last(), first);
     assert!(world.turn().await, "at once");
     assert_eq!(world.log.last(), first);
     assert_eq!(*world.status.unsynced(), None);
-    assert!(!round(&mut world.keeper).await);
+    assert!(!world.keeper.round().await);
     let second = world.log.last();
     assert_eq!((second.users(), second.number), (5, first.number + 1));
     world.turn().await;
@@ -188,7 +189,7 @@ async fn a_turn_by_the_maximum_of_before_is_not_made_again_for_another_one() {
     assert!(world.turn().await, "for places");
     let second = world.log.last();
     assert_eq!((second.number, second.room), (first.number + 1, None));
-    assert!(!round(&mut world.keeper).await);
+    assert!(!world.keeper.round().await);
     assert_eq!((world.log.last().room, world.state().max(), world.state().places.held()), (Some(100), 100, 100));
 }
 
@@ -264,7 +265,7 @@ async fn without_the_log_places_are_usable_until_others_may_have_them() {
         until("the turn", || log.turns().len() > turns).await;
         clock.advance(TURN_EVERY);
     };
-    tokio::join!(round(&mut world.keeper), end);
+    tokio::join!(world.keeper.round(), end);
     assert_eq!(world.clock.passed(), synced_at + MEMBER_FOR);
     assert_eq!((world.state().places.left(), world.state().places.held()), (0, 1), "one is taken");
     assert!(!world.state().take_place(world.clock.passed()));
@@ -333,7 +334,7 @@ async fn users_beyond_a_turn_follow_at_once_and_are_held_until_then() {
     let first = world.log.last();
     assert_eq!((first.users(), first.room), (USERS_A_TURN, None));
     assert_eq!(first.held + first.active[0].new, 2 * many, "who is not told is held, and as many are expected again");
-    assert!(!round(&mut world.keeper).await);
+    assert!(!world.keeper.round().await);
     let second = world.log.last();
     assert_eq!((second.users(), second.held), (1_000, many), "as many are expected again: the second goes on");
     assert!(second.room.is_some());
@@ -372,7 +373,7 @@ async fn turns_that_are_asked_for_within_a_second_neither_free_what_is_kept_nor_
     world.turn().await;
     for user in 40..42 {
         world.note(user..user + 1);
-        assert!(!round(&mut world.keeper).await);
+        assert!(!world.keeper.round().await);
         let Turn { wanted, room, .. } = world.log.last();
         assert_eq!((world.log.last().users(), wanted), (1, 7));
         let (held, room) = (world.state().places.held(), room.unwrap());
@@ -476,7 +477,7 @@ async fn another_maximum_or_window_is_read_anew_and_none_ends_it() {
     assert!(world.turn().await, "for places");
     assert!(Arc::ptr_eq(&world.state(), &first), "until there are places");
     drop(first);
-    assert!(!round(&mut world.keeper).await);
+    assert!(!world.keeper.round().await);
     let second = world.state();
     assert!(second.places.left() > 0);
     assert_eq!((second.max(), second.users.window()), (2_000, 20));

@@ -9,6 +9,7 @@ use std::{
 };
 
 use arc_swap::ArcSwapOption;
+use tokio_util::sync::CancellationToken;
 use weir_core::{
     basis::{document::Format, time::Time},
     limit::{
@@ -22,7 +23,6 @@ use weir_core::{
 };
 
 use super::*;
-use crate::share::round;
 
 /// A clock that stands.
 #[derive(Clone)]
@@ -109,7 +109,7 @@ async fn known_of(more: &str, finds_since: Option<u64>, grants: &[PermitGrant]) 
         if turn == grants.len() {
             last_look.store(Some(look(11)));
         }
-        round(&mut keeper).await;
+        keeper.round().await;
         known.push(cell.load_full().unwrap().known.clone());
     }
     let wanted = wanted.read().unwrap().clone();
@@ -218,7 +218,7 @@ async fn of_permits_that_others_may_have_by_now_none_is_kept() {
         let links = links(store, clock.clone(), &last_look, &RouteCell::default());
         let route = email("");
         let learnt = Learnt::before(&route, (0, 0), None);
-        round(&mut RouteKeeper::new(&route, Arc::clone(&state), links, learnt)).await;
+        RouteKeeper::new(&route, Arc::clone(&state), links, learnt).round().await;
         let found = (state.left(Pool::General, clock.passed()), state.held());
         assert_eq!(found, (left, left), "after {stood_still:?}");
     }
@@ -248,7 +248,7 @@ async fn permits_that_come_back_while_a_turn_is_under_way_lapse_where_others_may
         let last_look: LastLook = Arc::new(ArcSwapOption::new(Some(look(0))));
         let (route, cell) = (email(""), RouteCell::default());
         let links = links(GivenUp { taken, answers }, clock.clone(), &last_look, &cell);
-        round(&mut RouteKeeper::new(&route, Arc::clone(&state), links, Learnt::before(&route, (0, 0), None))).await;
+        RouteKeeper::new(&route, Arc::clone(&state), links, Learnt::before(&route, (0, 0), None)).round().await;
         let expected = back + cell.load_full().unwrap().permits;
         let found = (state.left(Pool::General, clock.passed()), state.held());
         assert_eq!(found, (expected, expected), "after {stood_still:?}, answers: {answers}");
@@ -285,7 +285,7 @@ async fn a_turn_without_an_answer_is_made_again_until_its_lease_ends_and_lanes_h
     let mut keeper = RouteKeeper::new(&route, Arc::clone(&state), links, Learnt::before(&route, (0, 0), None));
     for wait in [Duration::ZERO, TURN_EVERY, LEASE - TURN_EVERY, TURN_EVERY] {
         clock.sleep(wait).await;
-        assert!(!round(&mut keeper).await, "the next one in its time");
+        assert!(!keeper.round().await, "the next one in its time");
         assert!(state.left(Pool::General, clock.passed()) > 0);
         let seen = cell.load_full().unwrap();
         assert!(seen.permits > 0, "as it is shown");
@@ -306,14 +306,14 @@ async fn permits_of_a_turn_that_was_made_again_are_for_what_lanes_had_meanwhile_
     let (route, cell) = (route("rate = 300"), RouteCell::default());
     let links = links(Second(Silent(Arc::clone(&numbers))), clock.clone(), &last_look, &cell);
     let mut keeper = RouteKeeper::new(&route, Arc::clone(&state), links, Learnt::before(&route, (0, 0), None));
-    round(&mut keeper).await;
+    keeper.round().await;
     let alone = cell.load_full().unwrap().permits;
     assert!((1..200).contains(&alone), "{alone}");
     let _taken = Taken::general(Arc::clone(&state), alone, clock.passed());
     clock.sleep(TURN_EVERY).await;
-    assert!(round(&mut keeper).await, "the next one at once");
+    assert!(keeper.round().await, "the next one at once");
     assert_eq!((state.held(), cell.load_full().unwrap().permits), (200, 200 - alone), "it was granted 200");
-    assert!(!round(&mut keeper).await, "and not again");
+    assert!(!keeper.round().await, "and not again");
     assert_eq!(*numbers.read().unwrap(), [1, 1, 2]);
 }
 
@@ -325,7 +325,7 @@ async fn what_lanes_leave_while_the_store_does_not_answer_does_not_gather() {
     let links = links(Silent(Arc::default()), clock.clone(), &last_look, &cell);
     let mut keeper = RouteKeeper::new(&route, Arc::clone(&state), links, Learnt::before(&route, (0, 0), None));
     for _ in 0..20 {
-        round(&mut keeper).await;
+        keeper.round().await;
         assert!((1..=300).contains(&state.held()), "{} permits are held of 300 a second", state.held());
         clock.sleep(TURN_EVERY).await;
     }
@@ -348,7 +348,7 @@ async fn lanes_have_no_permit_of_an_instance_that_is_overtaken() {
     let last_look: LastLook = Arc::new(ArcSwapOption::new(Some(look(0))));
     let (route, cell) = (email("rate = 300"), RouteCell::default());
     let links = links(IsAhead(clock.clone(), Duration::MAX), clock.clone(), &last_look, &cell);
-    round(&mut RouteKeeper::new(&route, Arc::clone(&state), links, Learnt::before(&route, (0, 0), None))).await;
+    RouteKeeper::new(&route, Arc::clone(&state), links, Learnt::before(&route, (0, 0), None)).round().await;
     assert_eq!((state.left(Pool::General, clock.passed()), state.held()), (0, 3), "a lane has taken three");
     drop(taken);
     assert_eq!((state.left(Pool::General, clock.passed()), state.held()), (0, 0), "they do not come back");
@@ -371,7 +371,7 @@ async fn a_name_is_taken_over_by_a_process_that_takes_turns_for_longer_than_one_
     let waits = [Duration::ZERO, LEASE, TAKEN_OVER_AFTER - LEASE - step, step, TAKEN_OVER_AFTER];
     for (wait, is_so) in waits.into_iter().zip([false, false, false, true, false]) {
         clock.sleep(wait).await;
-        round(&mut keeper).await;
+        keeper.round().await;
         assert_eq!(state.is_taken_over(), is_so, "at {:?}", clock.passed());
     }
 }

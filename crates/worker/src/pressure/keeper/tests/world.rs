@@ -10,14 +10,14 @@ use weir_core::{
     basis::{time::Time, zone::Zone},
     intent::class::Filter,
     limit::{
-        pressure::{PressureState, activity::ActivityHash, activity_log::Cursor},
+        pressure::{PressureRule, PressureState, activity::ActivityHash, activity_log::Cursor},
         share::{TurnNumber, overtaken},
     },
     policy::{Action, Caps, Mode},
 };
 
 use super::super::*;
-use crate::{observer::tests::TestObserver, share::round};
+use crate::observer::tests::TestObserver;
 
 pub(super) const NOON: &str = "2026-11-21T12:00:00Z";
 
@@ -210,7 +210,7 @@ impl World {
     /// A turn, a second after the last one.
     pub(super) async fn turn(&mut self) -> bool {
         self.clock.advance(TURN_EVERY);
-        round(&mut self.keeper).await
+        self.keeper.round().await
     }
 }
 

@@ -49,7 +49,7 @@ async fn taken(lost: fn(usize) -> Lost, takes: fn(usize) -> bool) -> u64 {
     let mut keeper = RouteKeeper::new(&route, Arc::clone(&state), links, Learnt::before(&route, (0, 0), None));
     let (mut rounds, mut taken) = (0, 0);
     while clock.passed() < Duration::from_secs(SECONDS) {
-        let again = round(&mut keeper).await;
+        let again = keeper.round().await;
         if takes(rounds) {
             let all = Taken::general(Arc::clone(&state), u64::MAX, clock.passed());
             taken += all.permits();
