@@ -78,7 +78,7 @@ impl<'g> Guard<'g> {
 /// A line for each key that has no other name in it: what it is called here, and in Redis. First those of the keyspace, then those of each
 /// shard.
 macro_rules! keys {
-    ($($(#[$doc:meta])* $key:ident => $name:literal,)+ of shards: $($(#[$of_shard:meta])* $shard_key:ident => $end:literal,)+) => {
+    ($($(#[$doc:meta])* $key:ident => $name:literal,)+; $($(#[$of_shard:meta])* $shard_key:ident => $end:literal,)+) => {
         /// The keys of a keyspace beside those of its shards.
         #[derive(Debug, Clone, PartialEq, Eq)]
         struct Tables {
@@ -124,7 +124,7 @@ keys! {
     activity_key => "activity",
     /// The instances that share places, a hash (`lua/sync.lua`).
     activity_members_key => "activity-members",
-    of shards:
+    ;
     /// The key of a shard's epoch.
     epoch_key => "e",
     /// The key of a shard's marks: how far each partition of the refunds is taken.

@@ -514,7 +514,7 @@ async fn a_maximum_that_changes_again_leaves_those_of_before_in_force_until_ther
     assert!(world.turn().await, "for places");
     assert_eq!((world.log.last().room, world.log.last().held), (None, 1_000));
     assert!(Arc::ptr_eq(&world.state(), &first), "until there are places");
-    assert!(!round(&mut world.keeper).await);
+    assert!(!world.keeper.round().await);
     assert_eq!((world.log.last().room, world.log.last().held), (Some(3_000), 1_000));
     assert_eq!((world.state().max(), world.state().places.left()), (3_000, 2_000));
     world.turn().await;

@@ -125,15 +125,15 @@ async fn a_turn_that_was_made_again_gives_no_more_than_the_newest_lag_leaves_and
         let store = LosesFirst { made: 0, returned: Arc::clone(&returned) };
         let links = links(store, clock.clone(), &last_look, &cell);
         let mut keeper = RouteKeeper::new(&route, Arc::clone(&state), links, Learnt::before(&route, (0, 0), None));
-        round(&mut keeper).await;
+        keeper.round().await;
         assert_eq!(cell.load_full().unwrap().permits, 30, "a second of what is tried first");
         let _taken = Taken::general(Arc::clone(&state), 30, clock.passed());
         clock.sleep(TURN_EVERY).await;
         let lag = Ok(Some(Lag { end: undelivered, committed: 0 }));
         last_look.store(Some(Arc::new(OffsetsSeen { at: clock.passed(), lag, ..OffsetsSeen::clone(&look(0)) })));
-        assert!(round(&mut keeper).await, "the next one at once");
+        assert!(keeper.round().await, "the next one at once");
         assert_eq!((state.held(), cell.load_full().unwrap().permits), (30 + more, more), "{undelivered} undelivered");
-        round(&mut keeper).await;
+        keeper.round().await;
         assert_eq!(returned.read().unwrap()[2], 170 - more / 4, "lanes keep a quarter of what is left");
     }
 }
