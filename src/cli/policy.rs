@@ -315,7 +315,7 @@ fn caps_in_json(caps: &Caps) -> Value {
 fn cap_in_json(cap: &Cap) -> Value {
     let (kind, window) = match &cap.window {
         CapWindow::Sliding { text, .. } => ("window", text.to_string()),
-        CapWindow::Per(period) => ("per", period.name().to_owned()),
+        CapWindow::Per(period) => ("per", period.as_str().to_owned()),
     };
     json!({"name": &*cap.name, "limit": cap.limit, kind: window, "in_words": cap_in_words(cap)})
 }
@@ -323,7 +323,7 @@ fn cap_in_json(cap: &Cap) -> Value {
 fn budget_in_json(budget: &Budget) -> Value {
     let (kind, span) = match &budget.span {
         BudgetSpan::Rolling { text, .. } => ("window", json!(&**text)),
-        BudgetSpan::Per(period) => ("per", json!(period.name())),
+        BudgetSpan::Per(period) => ("per", json!(period.as_str())),
         BudgetSpan::Total => ("total", json!(true)),
     };
     json!({"name": &*budget.name, "limit": budget.limit, kind: span, "in_words": budget_in_words(budget)})

@@ -2,10 +2,10 @@
 
 /// Declares an enum with a word for each value. Headers, JSON and metrics have the same word.
 macro_rules! words {
-    ($(#[$meta:meta])* pub enum $name:ident { $($(#[$of:meta])* $value:ident = $word:literal,)+ }) => {
+    ($(#[$meta:meta])* $visible:vis enum $name:ident { $($(#[$of:meta])* $value:ident = $word:literal,)+ }) => {
         $(#[$meta])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum $name {
+        $visible enum $name {
             $($(#[$of])* $value,)+
         }
 

@@ -287,7 +287,7 @@ fn denied(eval: &PolicyEval, cap_set: usize, (cap, used): (u8, u32), blocking: O
     let denied = eval.denied(cap_set, cap, blocking).expect("a store names a cap of the set that it was given");
     let span = match &denied.cap.window {
         CapWindow::Sliding { text, .. } => CapSpan::Window(text),
-        CapWindow::Per(period) => CapSpan::Per(period.name()),
+        CapWindow::Per(period) => CapSpan::Per(period.as_str()),
     };
     let cap = DenyingCap { name: &denied.cap.name, limit: denied.cap.limit, span, used };
     Suppressed { cause: Cause::Cap(cap), eligible_at: denied.eligible_at }

@@ -9,7 +9,7 @@
 //! longer, so records that are due later are always behind records that are due earlier. So a reader that meets a record that is
 //! not due may wait for it, and nothing is scanned twice.
 
-use crate::basis::{shard::UserHash, time::Time};
+use crate::basis::{shard::UserHash, time::Time, words};
 
 const MINUTE_MS: i64 = 60 * 1000;
 const HOUR_MS: i64 = 60 * MINUTE_MS;
@@ -26,26 +26,17 @@ pub const KEPT_BEYOND_MS: i64 = 24 * HOUR_MS;
 const HOURS: i64 = 96;
 const MINUTES: i64 = 120;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Ring {
-    /// 96 buckets of an hour.
-    Hours,
-    /// 120 buckets of a minute.
-    Minutes,
+words! {
+    /// A ring of buckets; with what its topic's name ends in, behind the prefix and `-`.
+    pub enum Ring {
+        /// 96 buckets of an hour.
+        Hours = "hours",
+        /// 120 buckets of a minute.
+        Minutes = "minutes",
+    }
 }
 
 impl Ring {
-    pub const ALL: [Self; 2] = [Self::Hours, Self::Minutes];
-
-    /// What its topic's name ends in, behind the prefix and `-`.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Hours => "hours",
-            Self::Minutes => "minutes",
-        }
-    }
-
     #[must_use]
     pub fn topic(self, prefix: &str) -> String {
         format!("{prefix}-{}", self.as_str())

@@ -12,59 +12,31 @@ use self::{
     schemas::Schemas,
     trie::{FieldSlot, Trie},
 };
-use crate::intent::MAX_DEPTH;
+use crate::{basis::words, intent::MAX_DEPTH};
 
-/// A field of an intent: [`crate::intent::Intent`] says what each is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum IntentField {
-    Id,
-    UserId,
-    Channel,
-    Category,
-    Campaign,
-    Cost,
-    CreatedAt,
-    ExpiresAt,
-    NotBefore,
-    Timezone,
+words! {
+    /// A field of an intent, in the order in which they are judged: [`crate::intent::Intent`] says what each is. Its name is that in
+    /// configurations, and where nothing is configured in values too.
+    #[derive(Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum IntentField {
+        Id = "id",
+        UserId = "user_id",
+        Channel = "channel",
+        Category = "category",
+        Campaign = "campaign",
+        Cost = "cost",
+        CreatedAt = "created_at",
+        ExpiresAt = "expires_at",
+        NotBefore = "not_before",
+        Timezone = "timezone",
+    }
 }
 
 impl IntentField {
-    /// All of them, in the order in which they are judged.
-    pub const ALL: [Self; 10] = [
-        Self::Id,
-        Self::UserId,
-        Self::Channel,
-        Self::Category,
-        Self::Campaign,
-        Self::Cost,
-        Self::CreatedAt,
-        Self::ExpiresAt,
-        Self::NotBefore,
-        Self::Timezone,
-    ];
-
-    /// Its name, in configurations and where nothing is configured in values too.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Id => "id",
-            Self::UserId => "user_id",
-            Self::Channel => "channel",
-            Self::Category => "category",
-            Self::Campaign => "campaign",
-            Self::Cost => "cost",
-            Self::CreatedAt => "created_at",
-            Self::ExpiresAt => "expires_at",
-            Self::NotBefore => "not_before",
-            Self::Timezone => "timezone",
-        }
-    }
-
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|field| field.name() == name)
+        Self::ALL.into_iter().find(|field| field.as_str() == name)
     }
 }
 
@@ -125,11 +97,11 @@ impl FieldMap {
     /// # Errors
     /// A mapping that is not a pointer, or that lies inside another field's place.
     pub fn new<'p>(mapped: impl IntoIterator<Item = (IntentField, &'p str)>) -> Result<Self, FieldMapError> {
-        let mut pointers: Vec<String> = IntentField::ALL.iter().map(|field| format!("/{}", field.name())).collect();
+        let mut pointers: Vec<String> = IntentField::ALL.iter().map(|field| format!("/{}", field.as_str())).collect();
         for (field, pointer) in mapped {
             pointers[field as usize] = pointer.to_owned();
         }
-        Self::of(pointers, IntentField::name)
+        Self::of(pointers, IntentField::as_str)
     }
 
     /// The map of a record that has these fields alone, and of how messages call them. No other field is read.
@@ -240,8 +212,8 @@ mod tests {
     fn every_field_is_found_by_its_name() {
         for (at, field) in IntentField::ALL.into_iter().enumerate() {
             assert_eq!(field as usize, at);
-            assert_eq!(IntentField::named(field.name()), Some(field));
-            assert_eq!(serde_json::from_value::<IntentField>(field.name().into()).unwrap(), field);
+            assert_eq!(IntentField::named(field.as_str()), Some(field));
+            assert_eq!(serde_json::from_value::<IntentField>(field.as_str().into()).unwrap(), field);
         }
         assert_eq!(IntentField::named("payload"), None);
     }

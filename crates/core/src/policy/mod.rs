@@ -8,7 +8,7 @@ use std::{
 };
 
 use crate::{
-    basis::zone::Zone,
+    basis::{words, zone::Zone},
     history::decide::Scope,
     intent::class::{ClassNames, Filter},
     limit::{budget::Budget, pressure::PressureRule, route::Route},
@@ -62,7 +62,7 @@ impl std::fmt::Display for CapWindow {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Sliding { text, .. } => write!(f, "in any {text}"),
-            Self::Per(period) => write!(f, "per {}", period.name()),
+            Self::Per(period) => write!(f, "per {}", period.as_str()),
         }
     }
 }
@@ -118,25 +118,14 @@ pub struct Bypass {
     pub counts: Counts,
 }
 
-/// The disposition of an intent whose history is unavailable or lost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Unavailable {
-    /// It waits until the history is back; others go on.
-    Wait,
-    /// It is sent without asking a cap, and recorded once the history is back.
-    Approve,
-    Suppress,
-}
-
-impl Unavailable {
-    /// The word for it in policies and metrics.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Wait => "wait",
-            Self::Approve => "approve",
-            Self::Suppress => "suppress",
-        }
+words! {
+    /// The disposition of an intent whose history is unavailable or lost; with the word for it in policies and metrics.
+    pub enum Unavailable {
+        /// It waits until the history is back; others go on.
+        Wait = "wait",
+        /// It is sent without asking a cap, and recorded once the history is back.
+        Approve = "approve",
+        Suppress = "suppress",
     }
 }
 

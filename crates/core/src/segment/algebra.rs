@@ -91,7 +91,7 @@ mod tests {
             (0..5000).step_by(2).collect(),
             (0..5000).step_by(3).collect(),
         ];
-        for kind in [UserIdKind::U32, UserIdKind::U64, UserIdKind::Hash64] {
+        for kind in UserIdKind::ALL {
             for (a, b) in sets.iter().flat_map(|a| sets.iter().map(move |b| (a, b))) {
                 let expected =
                     [(SetOperation::Union, a | b), (SetOperation::Intersect, a & b), (SetOperation::Minus, a - b)];

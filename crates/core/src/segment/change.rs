@@ -126,7 +126,7 @@ mod tests {
         let counts = |change: &SegmentChange| {
             (change.before, change.after, [change.added, change.removed, change.moved_in, change.moved_out])
         };
-        for kind in [UserIdKind::U32, UserIdKind::U64, UserIdKind::Hash64] {
+        for kind in UserIdKind::ALL {
             let before = set(kind, &[("new", &[1, 2, 3, 4]), ("old", &[7, 8]), ("gone", &[9])]);
             let after = set(kind, &[("old", &[2, 3, 7]), ("fresh", &[8]), ("new", &[1, 5])]);
             let change = SetChange::between(&before, &after).unwrap();

@@ -180,11 +180,9 @@ mod tests {
         SegmentSet::new("v1".to_owned(), ids.clone(), segments)
     }
 
-    const KINDS: [UserIdKind; 3] = [UserIdKind::U32, UserIdKind::U64, UserIdKind::Hash64];
-
     #[test]
     fn a_user_in_two_segments_is_in_the_first_and_that_is_told() {
-        for kind in KINDS {
+        for kind in UserIdKind::ALL {
             let set = set(&[("a", &[1, 2]), ("b", &[3, 2]), ("c", &[4, 3, 2])], kind);
             let cases = [
                 ("1", UserSegment::In(0)),
@@ -204,7 +202,7 @@ mod tests {
 
     #[test]
     fn a_batch_is_answered_right_however_many_segments_there_are() {
-        for kind in KINDS {
+        for kind in UserIdKind::ALL {
             let third = |n: u64| -> Vec<u64> { (0..400).map(|at| at * 1_000 + n / 2).collect() };
             let names: Vec<String> = (0..40).map(|n| format!("s{n}")).collect();
             let numbers: Vec<Vec<u64>> = (0..40).map(third).collect();
@@ -223,7 +221,7 @@ mod tests {
 
     #[test]
     fn a_batch_is_answered_as_its_users_one_by_one_in_their_order() {
-        for kind in KINDS {
+        for kind in UserIdKind::ALL {
             let odd: Vec<u64> = (0..2000).filter(|n| n % 2 == 1).collect();
             let third: Vec<u64> = (0..2000).filter(|n| n % 3 == 0).collect();
             let set = set(&[("odd", &odd), ("third", &third)], kind);

@@ -4,29 +4,19 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::basis::{number, shard::UserHash};
+use crate::basis::{number, shard::UserHash, words};
 
-/// The kind of ids in a set's bitmaps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum UserIdKind {
-    /// Ids are numbers below 2^32, in 32-bit RoaringBitmaps.
-    U32,
-    /// Ids are numbers below 2^64, in 64-bit RoaringBitmaps.
-    U64,
-    /// Ids are any text; 64-bit RoaringBitmaps hold the hash of their bytes.
-    Hash64,
-}
-
-impl UserIdKind {
-    /// The kind's name, as in a manifest.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::U32 => "u32",
-            Self::U64 => "u64",
-            Self::Hash64 => "hash64",
-        }
+words! {
+    /// The kind of ids in a set's bitmaps.
+    #[derive(Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "lowercase")]
+    pub enum UserIdKind {
+        /// Ids are numbers below 2^32, in 32-bit RoaringBitmaps.
+        U32 = "u32",
+        /// Ids are numbers below 2^64, in 64-bit RoaringBitmaps.
+        U64 = "u64",
+        /// Ids are any text; 64-bit RoaringBitmaps hold the hash of their bytes.
+        Hash64 = "hash64",
     }
 }
 

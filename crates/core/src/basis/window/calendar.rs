@@ -12,36 +12,25 @@ use jiff::{
 };
 
 use super::Window;
-use crate::basis::{time::Time, zone::Zone};
+use crate::basis::{time::Time, words, zone::Zone};
 
 const HOUR_MS: i64 = 60 * 60 * 1000;
 /// A day on which no clock is moved.
 pub(crate) const DAY_MS: i64 = 24 * HOUR_MS;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Period {
-    /// From midnight.
-    Day,
-    /// From Monday's midnight.
-    Week,
-    /// From the first's midnight.
-    Month,
+words! {
+    /// A calendar period, shortest first; with its name in a policy and in a decision.
+    pub enum Period {
+        /// From midnight.
+        Day = "day",
+        /// From Monday's midnight.
+        Week = "week",
+        /// From the first's midnight.
+        Month = "month",
+    }
 }
 
 impl Period {
-    /// All of them, shortest first.
-    pub const ALL: [Self; 3] = [Self::Day, Self::Week, Self::Month];
-
-    /// Its name in a policy and in a decision.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Day => "day",
-            Self::Week => "week",
-            Self::Month => "month",
-        }
-    }
-
     /// The longest that it lasts, in milliseconds: with clocks put back by an hour in it.
     ///
     /// Since 2022 only research stations in Antarctica put theirs back by more; a test looks at every zone.

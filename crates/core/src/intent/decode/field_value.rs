@@ -138,7 +138,7 @@ impl<'a> FieldSource<'a> for FieldReader<'_, 'a> {
 
     fn source(&self) -> Result<Option<Cow<'a, str>>, DeadLetter> {
         let (member, header) = SOURCE;
-        self.by_event(member.name(), member, header)?.map(FieldValue::text).transpose()
+        self.by_event(member.as_str(), member, header)?.map(FieldValue::text).transpose()
     }
 
     fn places(&self, field: IntentField) -> String {
