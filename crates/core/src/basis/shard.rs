@@ -40,24 +40,18 @@ impl UserHash {
     /// The number that the user id is, if it is one. A hash of another id passes for a number's at odds of 2^-64.
     #[must_use]
     pub fn number(self) -> Option<u64> {
-        let (place, rest) = self.halves();
+        let [place, rest] = halves(self.0);
         (place == place_of(rest)).then_some(rest)
     }
 
     #[must_use]
     pub fn shard(self, shards: u16) -> u16 {
-        let (shard, _) = scaled(self.halves().0, u32::from(shards.max(1)));
+        let (shard, _) = scaled(halves(self.0)[0], u32::from(shards.max(1)));
         u16::try_from(shard).unwrap_or(0)
-    }
-
-    /// The bits that place it, and those that tell it from others.
-    fn halves(self) -> (u64, u64) {
-        let [place, rest] = halves(self.0);
-        (place, rest)
     }
 }
 
-/// The upper and the lower 64 bits.
+/// The upper and the lower 64 bits: of a user, those that place it, and those that tell it from others.
 fn halves(bits: u128) -> [u64; 2] {
     [bits >> 64, bits & u128::from(u64::MAX)].map(|half| u64::try_from(half).unwrap_or(0))
 }
@@ -109,7 +103,7 @@ impl Layout {
 
     #[must_use]
     pub fn place(&self, user: UserHash) -> Place {
-        let (place, rest) = user.halves();
+        let [place, rest] = halves(user.0);
         // The keyspace is a line that `place` points into; its integer part is the shard, and that of the rest the bucket.
         let (shard, behind) = scaled(place, u32::from(self.shards));
         let (bucket, _) = scaled(behind, self.buckets);
