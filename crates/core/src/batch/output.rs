@@ -14,7 +14,7 @@ use super::{
     decider::{
         Approval, BatchClasses, BatchLimits, Decider, Denier, Fate, Fates, GateResult, TakenNames, UnavailableOutcome,
     },
-    letter::dead_letter,
+    letter::dead,
     record::{Destination, OurHeaders, Output, OutputValue, RecordView},
 };
 use crate::{
@@ -178,10 +178,7 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
     }
 
     pub(crate) fn dead(&mut self, letter: &DeadLetter, record: &RecordView<'_>, bytes_beside: usize) -> Output {
-        let decider = self.grounds.decider;
-        let (output, reason) = dead_letter(letter, record, (&decider.topic.name, bytes_beside), &decider.limits);
-        self.tally.dead_letter(reason.as_str());
-        output
+        dead(letter, (record, bytes_beside), self.grounds.decider, &mut self.tally)
     }
 
     fn approved(&self, intent: &Intent<'_>) -> Destination {

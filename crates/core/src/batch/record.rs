@@ -42,6 +42,10 @@ pub struct RecordView<'a> {
 }
 
 impl<'a> RecordView<'a> {
+    pub(crate) fn value_bytes(&self) -> usize {
+        self.value.map_or(0, <[u8]>::len)
+    }
+
     /// The headers, in order.
     pub fn header_pairs(&self) -> impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)> + use<'a> {
         let headers = self.headers;
@@ -215,7 +219,7 @@ impl Output {
         let ours: usize =
             self.headers.iter().map(|(name, value)| header_bytes(name.as_bytes(), Some(value.as_bytes()))).sum();
         let theirs = match &self.value {
-            OutputValue::AsItCame | OutputValue::WithoutDecision => record.value.map_or(0, <[u8]>::len) + bytes_beside,
+            OutputValue::AsItCame | OutputValue::WithoutDecision => record.value_bytes() + bytes_beside,
             OutputValue::Ours(value) => value.len() + bytes_beside,
             OutputValue::Dropped(Kept::KeyAndHeaders) => bytes_beside,
             OutputValue::Dropped(Kept::Key) => record.key.map_or(0, <[u8]>::len),

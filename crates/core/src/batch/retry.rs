@@ -7,7 +7,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::{
     decider::{Decider, Undecided, facts},
-    letter::dead_letter,
+    letter::dead,
     record::{Destination, OurHeaders, Output, OutputValue, RecordView, Records},
     tally::Tally,
 };
@@ -96,15 +96,10 @@ pub(crate) fn decoded<'a>(
     (value_bytes, bytes_beside): (usize, usize),
 ) -> Undecided<'a> {
     let limit_bytes = limits.get(Destination::APPROVED).min(limits.get(Destination::Undelivered));
-    match fits(value_bytes + bytes_beside + REASON_BYTES, limit_bytes) {
+    match Oversize::check(RECORD_BYTES + value_bytes + bytes_beside + REASON_BYTES, limit_bytes) {
         Ok(()) => Undecided::Retry(Box::new(intent)),
         Err(oversize) => Undecided::Invalid(DeadLetter::not_writable(value_bytes, oversize)),
     }
-}
-
-fn fits(bytes: usize, limit_bytes: u64) -> Result<(), Oversize> {
-    let bytes = (bytes + RECORD_BYTES) as u64;
-    if bytes <= limit_bytes { Ok(()) } else { Err(Oversize { bytes, limit_bytes }) }
 }
 
 /// The outputs of a batch of approved records whose delivery failed: each is deferred until its retry, or undelivered. Other
@@ -122,14 +117,8 @@ pub fn try_again(decider: &Decider, records: &impl Records, wheel: Wheel, now: T
             Some(limit_bytes) => Err(DeadLetter::not_inflated(limit_bytes)),
             None => Retry::read(decider, &record),
         };
-        match read.and_then(|retry| retry.output((decider, &eval, wheel), (&record, beside), now, &mut tally)) {
-            Ok(output) => output,
-            Err(letter) => {
-                let (output, reason) = dead_letter(&letter, &record, (&decider.topic.name, beside), &decider.limits);
-                tally.dead_letter(reason.as_str());
-                output
-            }
-        }
+        read.and_then(|retry| retry.output((decider, &eval, wheel), (&record, beside), now, &mut tally))
+            .unwrap_or_else(|letter| dead(&letter, (&record, beside), decider, &mut tally))
     });
     (outputs.collect(), tally)
 }
@@ -176,9 +165,9 @@ impl<'a> Retry<'a> {
         } else {
             ended(eval, &facts, due).and_then(given_up)
         };
-        let value_bytes = record.value.map_or(0, <[u8]>::len);
+        let value_bytes = record.value_bytes();
         let fits = |more: usize, to: Destination| {
-            let fits = fits(value_bytes + beside + more, decider.limits.get(to));
+            let fits = Oversize::check(RECORD_BYTES + value_bytes + beside + more, decider.limits.get(to));
             fits.map_err(|oversize| DeadLetter::not_writable(value_bytes, oversize))
         };
         if let Some(why) = given_up {

@@ -45,8 +45,7 @@ impl DecisionRoom {
     /// Whether both outputs of an intent fit: `value_bytes` are those of its value (the larger of its sizes as it
     /// came and in an envelope), `bytes_beside` those of its key and headers.
     pub fn fits(&self, value_bytes: usize, bytes_beside: usize) -> Result<(), Oversize> {
-        let bytes = (value_bytes + bytes_beside + self.added_bytes) as u64;
-        if bytes <= self.limit_bytes { Ok(()) } else { Err(Oversize { bytes, limit_bytes: self.limit_bytes }) }
+        Oversize::check(value_bytes + bytes_beside + self.added_bytes, self.limit_bytes)
     }
 }
 

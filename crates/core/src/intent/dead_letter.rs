@@ -59,6 +59,14 @@ pub struct Oversize {
     pub limit_bytes: u64,
 }
 
+impl Oversize {
+    /// Whether a record that may take so many bytes fits where no more than `limit_bytes` do.
+    pub fn check(bytes: usize, limit_bytes: u64) -> Result<(), Self> {
+        let bytes = bytes as u64;
+        if bytes <= limit_bytes { Ok(()) } else { Err(Self { bytes, limit_bytes }) }
+    }
+}
+
 impl DeadLetter {
     /// Connect's `Stage` for a value that could not be read, so that its tools sort our dead letters with theirs.
     pub const STAGE: &'static str = "VALUE_CONVERTER";
@@ -82,19 +90,10 @@ impl DeadLetter {
     #[must_use]
     pub fn without_value(&self, value_bytes: usize, limit_bytes: u64) -> Self {
         // Already about the size.
-        let first = match self.reason {
-            DeadLetterReason::TooLarge => self.message.clone(),
-            DeadLetterReason::Empty
-            | DeadLetterReason::NotUtf8
-            | DeadLetterReason::TooDeep
-            | DeadLetterReason::NotJson
-            | DeadLetterReason::WrongType
-            | DeadLetterReason::MissingField
-            | DeadLetterReason::BadTime
-            | DeadLetterReason::NotDecodable
-            | DeadLetterReason::UnknownSchema => {
-                format!("the value has {value_bytes} bytes, and is {}: {}", self.reason.as_str(), self.message)
-            }
+        let first = if self.reason == DeadLetterReason::TooLarge {
+            self.message.clone()
+        } else {
+            format!("the value has {value_bytes} bytes, and is {}: {}", self.reason.as_str(), self.message)
         };
         Self::too_large(format!("{first}; the dead-letter topic takes records of {limit_bytes} bytes"))
     }
