@@ -72,18 +72,18 @@ pub struct Filter {
 impl Filter {
     #[must_use]
     pub fn matches(&self, channel: Option<&str>, category: Option<&str>) -> bool {
-        let has = |set: &Option<BTreeSet<String>>, name: Option<&str>| match (set, name) {
-            (None, _) => true,
-            (Some(_), None) => false,
-            (Some(set), Some(name)) => set.contains(name),
-        };
-        has(&self.channels, channel) && has(&self.categories, category)
+        is_among(&self.channels, channel) && is_among(&self.categories, category)
     }
 
     #[must_use]
     pub fn is_everything(&self) -> bool {
         self.channels.is_none() && self.categories.is_none()
     }
+}
+
+/// Whether a name is one of these; `None` means all of them, also none.
+pub(super) fn is_among(names: &Option<BTreeSet<String>>, name: Option<&str>) -> bool {
+    names.as_ref().is_none_or(|names| name.is_some_and(|name| names.contains(name)))
 }
 
 /// The name under which a string is numbered: itself, or for one longer than [`MAX_NAME_BYTES`] its first

@@ -97,11 +97,8 @@ impl FieldMap {
     /// # Errors
     /// A mapping that is not a pointer, or that lies inside another field's place.
     pub fn new<'p>(mapped: impl IntoIterator<Item = (IntentField, &'p str)>) -> Result<Self, FieldMapError> {
-        let mut pointers: Vec<String> = IntentField::ALL.iter().map(|field| format!("/{}", field.as_str())).collect();
-        for (field, pointer) in mapped {
-            pointers[field as usize] = pointer.to_owned();
-        }
-        Self::of(pointers, IntentField::as_str)
+        let by_names = IntentField::ALL.map(|field| format!("/{}", field.as_str()));
+        Self::of(by_names.into(), mapped, IntentField::as_str)
     }
 
     /// The map of a record that has these fields alone, and of how messages call them. No other field is read.
@@ -110,16 +107,19 @@ impl FieldMap {
     /// A mapping that is not a pointer, or that lies inside another field's place.
     pub fn only<'p>(
         mapped: impl IntoIterator<Item = (IntentField, &'p str)>,
-        name: fn(IntentField) -> &'static str,
+        name: NameOf,
     ) -> Result<Self, FieldMapError> {
-        let mut pointers = vec![NOWHERE.to_owned(); IntentField::ALL.len()];
+        Self::of(vec![NOWHERE.to_owned(); IntentField::ALL.len()], mapped, name)
+    }
+
+    fn of<'p>(
+        mut pointers: Vec<String>,
+        mapped: impl IntoIterator<Item = (IntentField, &'p str)>,
+        name: NameOf,
+    ) -> Result<Self, FieldMapError> {
         for (field, pointer) in mapped {
             pointers[field as usize] = pointer.to_owned();
         }
-        Self::of(pointers, name)
-    }
-
-    fn of(pointers: Vec<String>, name: NameOf) -> Result<Self, FieldMapError> {
         let mut steps = Vec::with_capacity(pointers.len());
         for (field, pointer) in IntentField::ALL.into_iter().zip(&pointers) {
             let read = steps_of(pointer).map_err(|problem| FieldMapError::NotAPointer {

@@ -120,8 +120,8 @@ impl<'a> FieldSource<'a> for FieldReader<'_, 'a> {
         let piece = self.found.any(FieldSlot::Field(field));
         match piece.form {
             PieceForm::Nothing | PieceForm::Null => Usual::Absent,
-            PieceForm::Text => Usual::Text(piece.of(self.found.text())),
-            PieceForm::Digits => Usual::Digits(piece.of(self.found.text())),
+            PieceForm::Text => Usual::Text(piece.of(self.found.text)),
+            PieceForm::Digits => Usual::Digits(piece.of(self.found.text)),
             PieceForm::Escaped | PieceForm::Number | PieceForm::Object | PieceForm::Array | PieceForm::Boolean => {
                 Usual::Other
             }
@@ -174,7 +174,7 @@ impl<'t, 'a> FieldReader<'t, 'a> {
 
     fn at(&self, name: &'static str, slot: FieldSlot) -> Result<Option<FieldValue<'t, 'a>>, DeadLetter> {
         let Some(piece) = self.found.piece(slot) else { return Ok(None) };
-        let text = self.found.text();
+        let text = self.found.text;
         let scalar =
             match piece.kind() {
                 // Escapes have been looked at before, so this cannot fail; should it, the record is still no intent.
@@ -259,12 +259,7 @@ impl<'a> FieldValue<'_, 'a> {
     }
 
     pub(super) fn text(self) -> Result<Cow<'a, str>, DeadLetter> {
-        match self.scalar {
-            Scalar::Text(text) => Ok(text),
-            Scalar::Number(_) | Scalar::Other(_) | Scalar::Integer(_) | Scalar::OfSchema(_) => {
-                Err(self.wrong("a string"))
-            }
-        }
+        if let Scalar::Text(text) = self.scalar { Ok(text) } else { Err(self.wrong("a string")) }
     }
 
     /// An integer from 1 to 255.
@@ -300,25 +295,18 @@ impl<'a> FieldValue<'_, 'a> {
     }
 
     pub(super) fn zone(self) -> Result<Zone, DeadLetter> {
-        let zone = match &self.scalar {
-            Scalar::Text(name) => Zone::named(name),
-            Scalar::Number(_) | Scalar::Other(_) | Scalar::Integer(_) | Scalar::OfSchema(_) => None,
-        };
+        let zone = if let Scalar::Text(name) = &self.scalar { Zone::named(name) } else { None };
         zone.ok_or_else(|| self.wrong("the IANA name of a time zone, such as Asia/Singapore"))
     }
 
     /// A string as long as an id may be.
     fn sized(self, expected: &str) -> Result<Cow<'a, str>, DeadLetter> {
-        match self.scalar {
-            Scalar::Text(text) if is_sized(&text) => Ok(text),
-            Scalar::Text(ref text) => {
-                let message = format!("{} has {} bytes, expected 1 to {MAX_ID_BYTES}", self.what(), text.len());
-                Err(DeadLetter::new(WrongType, message))
-            }
-            Scalar::Number(_) | Scalar::Other(_) | Scalar::Integer(_) | Scalar::OfSchema(_) => {
-                Err(self.wrong(expected))
-            }
+        let Scalar::Text(text) = &self.scalar else { return Err(self.wrong(expected)) };
+        if !is_sized(text) {
+            let message = format!("{} has {} bytes, expected 1 to {MAX_ID_BYTES}", self.what(), text.len());
+            return Err(DeadLetter::new(WrongType, message));
         }
+        self.text()
     }
 
     fn wrong(&self, expected: &str) -> DeadLetter {

@@ -6,9 +6,11 @@ use super::scan::{Piece, PieceForm, Refused, Scan};
 /// What stood at the places that are read: pieces of the value.
 #[derive(Debug)]
 pub(super) struct Found<'t, 'a> {
-    text: &'a str,
+    /// What was walked through, and pieces stand in.
+    pub(super) text: &'a str,
     pieces: [Piece; FieldSlot::COUNT],
-    twice: Option<&'t str>,
+    /// The first place that is given twice, as a pointer.
+    pub(super) twice: Option<&'t str>,
 }
 
 impl<'t, 'a> Found<'t, 'a> {
@@ -27,16 +29,6 @@ impl<'t, 'a> Found<'t, 'a> {
     #[inline(always)]
     pub(super) fn any(&self, slot: FieldSlot) -> Piece {
         self.pieces[slot.index()]
-    }
-
-    /// What was walked through, and pieces stand in.
-    pub(super) const fn text(&self) -> &'a str {
-        self.text
-    }
-
-    /// The first place that is given twice, as a pointer.
-    pub(super) const fn twice(&self) -> Option<&'t str> {
-        self.twice
     }
 }
 
