@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     history::Entry,
-    intent::class::{Campaign, Filter, Kind, KindNames, table_name},
+    intent::class::{Campaign, Filter, Kind, KindNames, KindTable, table_name},
 };
 
 /// One user's history and the names in it, as a store gives them.
@@ -21,6 +21,24 @@ pub struct NamedHistory {
 }
 
 impl NamedHistory {
+    /// A history whose numbers are those of a table, and of what gives the names of campaigns.
+    #[must_use]
+    pub fn new(
+        entries: Vec<Entry>,
+        kinds: &KindTable,
+        campaign: impl Fn(Campaign) -> Option<String>,
+        retention_ms: i64,
+    ) -> Self {
+        let of_kind = |entry: &Entry| Some((entry.kind, kinds.names(entry.kind)?.clone()));
+        let of_campaign = |entry: &Entry| Some((entry.campaign, campaign(entry.campaign)?));
+        Self {
+            kinds: entries.iter().filter_map(of_kind).collect(),
+            campaigns: entries.iter().filter_map(of_campaign).collect(),
+            entries,
+            retention_ms,
+        }
+    }
+
     /// The channel of a kind; `None` where none was given, or the table of kinds was full.
     #[must_use]
     pub fn channel(&self, kind: Kind) -> Option<&str> {

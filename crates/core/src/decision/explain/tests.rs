@@ -9,7 +9,7 @@ use super::*;
 use crate::{
     basis::shard::{IdHash, OriginMark, UserHash},
     history::decide::{AdmitVerdict, RecordWhen, Send},
-    intent::class::{ClassNames, Filter, Kind, KindNames, KindTable},
+    intent::class::{ClassNames, Filter, KindNames, KindTable},
     policy::{Action, CapWindow, IntentFacts, Mode, Period, Policy, PolicyEval},
 };
 
@@ -80,18 +80,8 @@ impl Case {
     }
 
     fn history(&self) -> NamedHistory {
-        let kinds = kinds();
-        let named = |entry: &Entry| Some((entry.kind, kinds.names(entry.kind)?.clone()));
-        let campaign = |entry: &Entry| {
-            let name = CAMPAIGNS.get(usize::try_from(entry.campaign.0).ok()?)?.as_ref()?;
-            Some((entry.campaign, (*name).to_owned()))
-        };
-        NamedHistory {
-            kinds: self.entries.iter().filter_map(named).collect(),
-            campaigns: self.entries.iter().filter_map(campaign).collect(),
-            entries: self.entries.clone(),
-            retention_ms: self.retention_ms(),
-        }
+        let campaign = |campaign: Campaign| (*CAMPAIGNS.get(usize::try_from(campaign.0).ok()?)?).map(str::to_owned);
+        NamedHistory::new(self.entries.clone(), &kinds(), campaign, self.retention_ms())
     }
 
     /// What a worker with this clock makes of an intent: policy, store numbers, `decide`.
@@ -99,12 +89,7 @@ impl Case {
         let mut eval = PolicyEval::new(self.policy(caps), Arc::default(), clock);
         let facts = IntentFacts { class, ..IntentFacts::default() };
         let cap_set = eval.route(&facts).unwrap();
-        let query = |query: &CapQuery| decide::Cap {
-            window: query.window,
-            limit: query.limit,
-            kinds: kinds().matching(&query.filter),
-            scope: query.scope,
-        };
+        let query = |query: &CapQuery| query.counting(kinds().matching(&query.filter));
         let set: Vec<decide::Cap> = eval.take_cap_sets()[cap_set].iter().map(query).collect();
         let send = Send {
             id: IdHash(0),
