@@ -86,6 +86,12 @@ impl Zone {
     }
 }
 
+impl Default for Zone {
+    fn default() -> Self {
+        Self::utc()
+    }
+}
+
 impl PartialEq for Zone {
     fn eq(&self, other: &Self) -> bool {
         self.name() == other.name()

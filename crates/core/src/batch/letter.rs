@@ -53,7 +53,7 @@ pub(crate) fn dead(
     tally: &mut Tally,
 ) -> Output {
     let (output, reason) = dead_letter(letter, record, (&decider.topic.name, bytes_beside), &decider.limits);
-    tally.dead_letter(reason.as_str());
+    tally.dead_letters.one_more(reason.as_str());
     output
 }
 

@@ -170,7 +170,7 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
 
     /// The deferred record of an intent that is to be decided later.
     fn deferred(&mut self, wheel: Wheel, came: &Came<'_, 'b>, (why, due): (DeferReason, Time)) -> Output {
-        self.tally.deferred(why.as_str());
+        self.tally.deferred.one_more(why.as_str());
         let Grounds { decider, now, .. } = self.grounds;
         let deferral = Deferral::after(came.record, &decider.topic, (why, due), now);
         let to = Destination::Deferred(wheel.place(came.intent.user, due, now));
@@ -208,7 +208,7 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
         self.tally.ahead += u64::from(answer.is_some_and(|answer| answer.ahead));
         self.tally.replayed += u64::from(came.fate.replayed_from().is_some());
         if let Fate::Unanswered { fallback: Some(fallback), .. } = came.fate {
-            self.tally.unavailable(fallback.as_str());
+            self.tally.unavailable.one_more(fallback.as_str());
         }
     }
 }

@@ -182,7 +182,7 @@ impl<'a> Retry<'a> {
         let to = Destination::Deferred(wheel.place(intent.user, due, now));
         fits(HEADER_BYTES + decider.topic.name.len() + NUMBER_BYTES, to)?;
         route.iter().for_each(|route| tally.failed(&route.name));
-        tally.deferred(deferral.why.as_str());
+        tally.deferred.one_more(deferral.why.as_str());
         let decision = decision_header::with_retry(header, retry).map_err(unreadable)?;
         let decision = [(HeaderName::Decision.as_str(), decision)];
         let headers = decision.into_iter().chain(deferral.headers().iter().cloned()).collect();

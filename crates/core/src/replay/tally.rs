@@ -52,7 +52,7 @@ pub(super) struct BudgetTally {
     pub(super) first_spent: PerPolicy<Option<Time>>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct ReplayTally {
     pub(super) zone: Zone,
     pub(super) policies: Vec<Arc<Policy>>,
@@ -97,21 +97,9 @@ impl ReplayTally {
             zone: policies.first().map_or_else(Zone::utc, |policy| policy.timezone.clone()),
             policies,
             segment_names,
-            totals: Default::default(),
-            deferrals: Default::default(),
-            peaks: Default::default(),
-            routes: Default::default(),
-            segments: CountsByName::default(),
-            channels: CountsByName::default(),
-            categories: CountsByName::default(),
             caps,
             budgets,
-            reasons: BTreeMap::new(),
-            hours: BTreeMap::new(),
-            hours_of_day: Default::default(),
-            users: UserTable::default(),
-            intents: ChangedIntents::default(),
-            span: None,
+            ..Self::default()
         }
     }
 
