@@ -92,15 +92,8 @@ mod tests {
 
         fn get(&self, index: usize) -> RecordView<'_> {
             let (partition, millis) = self.0[index];
-            RecordView {
-                key: None,
-                value: None,
-                partition,
-                offset: 0,
-                timestamp: millis.and_then(Time::from_millis),
-                headers: &NoHeaders,
-                deferral: None,
-            }
+            let timestamp = millis.and_then(Time::from_millis);
+            RecordView { key: None, value: None, partition, offset: 0, timestamp, headers: &NoHeaders, deferral: None }
         }
     }
 

@@ -198,16 +198,7 @@ mod tests {
     };
 
     fn decision(verdict: Verdict<'_>) -> Decision<'_> {
-        Decision {
-            verdict,
-            segment: None,
-            decided_at: Time::from_millis(1_795_165_200_000).unwrap(),
-            policy_version: "2026-11-20.1",
-            segments_version: "\"s\"",
-            origin: Origin { topic: "send-intents", partition: 3, offset: 1234 },
-            deferred: None,
-            budgets: &[],
-        }
+        Decision { segments_version: "\"s\"", ..Decision::sample(verdict) }
     }
 
     fn shown(verdict: Verdict<'_>, value: &str) -> String {

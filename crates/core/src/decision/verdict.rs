@@ -149,6 +149,22 @@ pub struct Decision<'a> {
 }
 
 #[cfg(test)]
+impl<'a> Decision<'a> {
+    pub(crate) fn sample(verdict: Verdict<'a>) -> Self {
+        Self {
+            verdict,
+            segment: None,
+            decided_at: Time::from_millis(1_795_165_200_000).unwrap(),
+            policy_version: "2026-11-20.1",
+            segments_version: "2026-11-20T00:00:00Z",
+            origin: Origin { topic: "send-intents", partition: 3, offset: 1234 },
+            deferred: None,
+            budgets: &[],
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

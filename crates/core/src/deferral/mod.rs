@@ -150,6 +150,12 @@ impl Deferral {
             count,
         }
     }
+
+    /// Reads the headers that it writes.
+    pub(crate) fn read(headers: &[(&'static str, String)]) -> Option<Self> {
+        let headers: Vec<_> = headers.iter().map(|(name, value)| (name.as_bytes(), Some(value.as_bytes()))).collect();
+        Self::of(headers.try_into().unwrap())
+    }
 }
 
 #[cfg(test)]
@@ -157,11 +163,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-
-    fn read(headers: &OurHeaders) -> Option<Deferral> {
-        let headers: Vec<_> = headers.iter().map(|(name, value)| (name.as_bytes(), Some(value.as_bytes()))).collect();
-        Deferral::of(headers.try_into().unwrap())
-    }
 
     #[test]
     fn a_deferral_is_five_headers() {
@@ -183,11 +184,11 @@ mod tests {
         {
             let mut headers: Vec<_> = Deferral::sample(DeferReason::QuietHours, 1).headers().to_vec();
             headers[place].1 = value.to_owned();
-            assert_eq!(read(&headers.into()), None, "{place} {value}");
+            assert_eq!(Deferral::read(&headers), None, "{place} {value}");
         }
         let mut headers: Vec<_> = Deferral::sample(DeferReason::QuietHours, 1).headers().to_vec();
         headers.swap(0, 1);
-        assert_eq!(read(&headers.into()), None);
+        assert_eq!(Deferral::read(&headers), None);
     }
 
     proptest! {
@@ -200,7 +201,7 @@ mod tests {
             let topic = Topic { name: "a.b-c_d".into(), id: TopicId(id) };
             let deferral = Deferral { due, topic, partition, offset, first_at, why: DeferReason::ALL[why], count };
             let headers = deferral.headers();
-            prop_assert_eq!(read(&headers), Some(deferral));
+            prop_assert_eq!(Deferral::read(&headers), Some(deferral));
             let bytes: usize = headers.iter().map(|(name, value)| name.len() + value.len() + crate::decision::room::HEADER_BYTES).sum();
             prop_assert!(bytes <= HEADER_BYTES + "a.b-c_d".len());
         }

@@ -10,7 +10,7 @@ use std::{sync::mpsc, time::Duration};
 
 use super::*;
 use crate::{
-    basis::{document::Format, origin::Origin, shard::UserHash},
+    basis::{document::Format, shard::UserHash},
     batch::{
         output::Grounds,
         record::{NoHeaders, ReadBefore},
@@ -157,16 +157,7 @@ fn there_is_room_for_the_names_of_all_budgets() {
     let many: String =
         (0..255).map(|n| format!("[[budgets]]\nname = \"{n:0256}\"\nlimit = 1\ntotal = true\n")).collect();
     let with_budgets = decider(&many);
-    let decision = Decision {
-        verdict: Verdict::Approved(Counts::No),
-        segment: None,
-        decided_at: Time::default(),
-        policy_version: "1",
-        segments_version: "s",
-        origin: Origin { topic: "intents", partition: 0, offset: 0 },
-        deferred: None,
-        budgets: &names,
-    };
+    let decision = Decision { budgets: &names, ..Decision::sample(Verdict::Approved(Counts::No)) };
     let written = decision_header::write(&decision, Counts::No, &intent(), None).len();
     assert!(written > decision_header::max_bytes(plain), "{written} bytes fit without room for budgets");
     assert!(written <= decision_header::max_bytes(with_budgets.names_bytes()), "{written} bytes");

@@ -300,9 +300,7 @@ fn an_intent_that_waits_keeps_its_origin_and_is_due_at_any_time_by_any_clock() {
     let (outputs, _) = world.outputs(&waiting, Takes::FromPools);
     let Destination::Waiting { partition, .. } = outputs[0].to else { panic!("{outputs:?}") };
     assert!((0..4).contains(&partition));
-    let headers: Vec<_> =
-        outputs[0].headers.iter().map(|(name, value)| (name.as_bytes(), Some(value.as_bytes()))).collect();
-    let deferral = Deferral::of(headers.try_into().unwrap()).unwrap();
+    let deferral = Deferral::read(&outputs[0].headers).unwrap();
     assert!(deferral.is_until_capacity());
     assert_eq!((deferral.why, deferral.count, deferral.offset), (DeferReason::Capacity, 1, 0));
     // The clock of the instance that reads it is behind.
