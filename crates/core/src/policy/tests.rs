@@ -6,12 +6,10 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     basis::{
-        document::Format,
         time::Time,
         window::{DAY_MS, Window, local, next_start},
     },
     history::admit::CapQuery,
-    policy::file::parse_policy,
 };
 
 const MINUTE_MS: i64 = 60_000;
@@ -484,15 +482,14 @@ fn a_policy_and_a_set_are_compared_by_name() {
 
 #[test]
 fn the_campaigns_that_a_policy_names_are_those_of_all_its_rules() {
-    let text = r#"
-        version = "1"
-        default = { caps = "unlimited" }
+    let policy = Policy::uncapped(
+        r#"
         bypass = [{ campaign = "a" }]
         stop = [{ campaign = ["b", "c"] }]
         budgets = [{ name = "money", campaign = "d", limit = 1, total = true }]
         routes = [{ name = "email", campaign = "e", rate = 5, reserved = { campaign = "f", share = 0.2 } }]
-    "#;
-    let policy = parse_policy("p.toml", text, Format::Toml, 86_400_000).unwrap();
+    "#,
+    );
     assert_eq!(policy.campaigns().collect::<Vec<_>>(), ["a", "b", "c", "d", "e", "f"]);
 }
 

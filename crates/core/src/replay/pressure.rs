@@ -138,14 +138,13 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{basis::document::Format, intent::class::Filter, policy::file::parse_policy};
+    use crate::intent::class::Filter;
 
     const MINUTE_MS: i64 = 60_000;
 
     fn pressure(max: u64, window: &str) -> ReplayPressure {
         let rule = format!("[pressure]\nmax_active_users = {max}\nwindow = \"{window}\"\naction = \"suppress\"\n");
-        let text = format!("version = \"1\"\n[default]\ncaps = \"unlimited\"\n{rule}");
-        let policy = parse_policy("p", &text, Format::Toml, 86_400_000).unwrap();
+        let policy = Policy::uncapped(&rule);
         assert_eq!(policy.pressure.as_ref().unwrap().filter, Filter::default());
         ReplayPressure::new(&policy, Time::default()).unwrap()
     }

@@ -1,21 +1,15 @@
-use std::{sync::Arc, time::Duration};
-
 use super::*;
 use crate::{
-    basis::{current::Current, document::Format},
     batch::{
-        decider::{DecodedBatch, Ground, Takes, Times},
-        record::{Headers, ReadBefore},
+        decider::{DecodedBatch, Ground},
+        record::Headers,
     },
     decision::decision_header::with_retry,
-    intent::fields::FieldMap,
-    policy::file::parse_policy,
-    segment::{SegmentSet, UserIdKind, UserIds},
 };
 
 const DECISION: &str =
     r#"{"verdict":"approved","decided_at":"2026-11-20T09:00:00.000Z","policy_version":"1","segments_version":"1"}"#;
-const POLICY: &str = "version = \"1\"\ndefault = { caps = \"unlimited\" }\nmax_age = \"2h\"\n[[stop]]\ncampaign = \"spring\"\n\
+const POLICY: &str = "max_age = \"2h\"\n[[stop]]\ncampaign = \"spring\"\n\
                       [[routes]]\nname = \"email\"\nchannel = \"email\"\nrate = 5\nmax_attempts = 3\nwhen_full = \"suppress\"\n";
 
 fn time(text: &str) -> Time {
@@ -23,18 +17,7 @@ fn time(text: &str) -> Time {
 }
 
 fn decider(policy: &str) -> Decider {
-    let policy = parse_policy("p.toml", policy, Format::Toml, 86_400_000).unwrap();
-    let set = SegmentSet::new("s".to_owned(), UserIds::new(UserIdKind::U32, ""), Vec::new());
-    Decider {
-        topic: "retries".into(),
-        fields: Arc::new(FieldMap::default()),
-        segments: Current::new(Arc::new(set)),
-        policy: Current::new(Arc::new(policy)),
-        limits: Arc::default(),
-        wheel: None,
-        held: Default::default(),
-        approved_by_channel: Arc::default(),
-    }
+    Decider { topic: "retries".into(), ..Decider::of(Policy::uncapped(policy)) }
 }
 
 /// One record: its value, its headers, and its deferral.
@@ -169,14 +152,7 @@ fn released(policy: &str, more: &str, now: Time) -> (Destination, Vec<String>) {
     record.deferral = Some(Deferral { due, first_at, ..Deferral::sample(DeferReason::Retry, 1) });
     let decider = decider(policy);
     let decoded = decider.decode(&record);
-    let ground = Ground {
-        times: Times::One(now),
-        passed: Duration::ZERO,
-        read_before: ReadBefore::none(),
-        takes: Takes::FromPools,
-        budgets: None,
-    };
-    let asked = decider.begin(DecodedBatch { records: &record, decoded: &decoded }, ground).ask(None);
+    let asked = decider.begin(DecodedBatch { records: &record, decoded: &decoded }, Ground::at(now)).ask(None);
     assert!(asked.requests().requests.is_empty(), "the store is not asked");
     let (outputs, _) = asked.finish().0.outputs(&|_| None);
     assert_eq!(outputs[0].value, OutputValue::AsItCame);

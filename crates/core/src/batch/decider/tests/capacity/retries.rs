@@ -41,8 +41,8 @@ fn a_retry_takes_a_permit_and_without_one_it_waits_as_a_retry() {
 
 #[test]
 fn a_retry_queues_behind_what_waits_unless_a_share_is_reserved_for_it() {
-    let reserved = format!("{EMAIL}reserved = {{ category = \"service\", share = 0.2 }}\n");
-    for (more, expected) in [("", "waits"), (r#","category":"service""#, "approved")] {
+    let reserved = format!("{EMAIL}{RESERVED}");
+    for (more, expected) in [("", "waits"), (SERVICE, "approved")] {
         let world = World::new(&reserved, (9, 9));
         world.waits(vec![1, 0]);
         assert_eq!(world.decide(&due(1, more)), [expected], "{more}");
