@@ -1,7 +1,7 @@
 //! Random histories and policies: what is said to be allowed from some moment on is allowed then by `decide`, and not
 //! a millisecond before.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::{Arc, LazyLock};
 
 use proptest::prelude::*;
 
@@ -10,8 +10,10 @@ use crate::{
     basis::shard::{IdHash, OriginMark, UserHash},
     history::decide::{AdmitVerdict, RecordWhen, Send},
     intent::class::{ClassNames, Filter, KindNames, KindTable},
-    policy::{Action, CapWindow, IntentFacts, Mode, Period, Policy, PolicyEval},
+    policy::{Action, CapWindow, IntentFacts, Period, Policy, PolicyEval},
 };
+
+static UNCAPPED: LazyLock<Policy> = LazyLock::new(|| Policy::uncapped(""));
 
 const HOUR_MS: i64 = 3_600_000;
 const DAY_MS: i64 = 24 * HOUR_MS;
@@ -57,20 +59,9 @@ struct Case {
 impl Case {
     fn policy(&self, caps: &[Cap]) -> Arc<Policy> {
         Arc::new(Policy {
-            version: "1".to_owned(),
             timezone: self.zone.clone(),
-            segments: BTreeMap::new(),
             default: Arc::new(Caps::Limited(caps.to_vec())),
-            bypass: Vec::new(),
-            on_unavailable: Vec::new(),
-            quiet_hours: None,
-            stops: Vec::new(),
-            pressure: None,
-            budgets: Vec::new(),
-            routes: Vec::new(),
-            defer_max_ms: 0,
-            max_age_ms: None,
-            mode: Mode::Enforce,
+            ..UNCAPPED.clone()
         })
     }
 

@@ -56,22 +56,3 @@ pub fn parse_policy(
     let policy = root.as_ref().and_then(read);
     document.finish(policy)
 }
-
-#[cfg(test)]
-impl Policy {
-    /// What this says.
-    pub(crate) fn of(text: &str) -> Self {
-        parse_policy("p.toml", text, Format::Toml, 86_400_000).unwrap()
-    }
-
-    /// Without caps, and with so much more.
-    pub(crate) fn uncapped(more: &str) -> Self {
-        Self::of(&format!("version = \"1\"\ndefault = {{ caps = \"unlimited\" }}\n{more}"))
-    }
-
-    /// Of one per user and hour, and with so much more.
-    pub(crate) fn once(more: &str) -> Self {
-        let caps = "[{ name = \"once\", limit = 1, window = \"1h\" }]";
-        Self::of(&format!("version = \"1\"\ndefault = {{ caps = {caps} }}\n{more}"))
-    }
-}
