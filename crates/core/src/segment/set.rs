@@ -155,35 +155,29 @@ impl SegmentSet {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
-    fn set(segments: &[(&str, &[u64])], kind: UserIdKind) -> SegmentSet {
-        let ids = UserIds::new(kind, "");
-        let members = |numbers: &[u64]| match kind {
-            UserIdKind::U32 => Members::U32(numbers.iter().map(|&n| u32::try_from(n).unwrap()).collect()),
-            UserIdKind::U64 => Members::U64(numbers.iter().copied().collect()),
-            UserIdKind::Hash64 => {
-                let mut hashes: Vec<u64> = numbers.iter().filter_map(|n| ids.number(&n.to_string())).collect();
-                hashes.sort_unstable();
-                Members::Hash64(hashes.into())
-            }
-        };
-        let segments = segments
-            .iter()
-            .map(|(name, numbers)| Segment {
-                name: (*name).to_owned(),
-                sha256: Sha256([0; 32]),
-                bytes: 0,
-                members: Arc::new(members(numbers)),
-            })
-            .collect();
-        SegmentSet::new("v1".to_owned(), ids.clone(), segments)
+    impl SegmentSet {
+        /// Segments of users whose ids are these numbers.
+        pub(crate) fn of(kind: UserIdKind, segments: &[(&str, &[u64])]) -> Self {
+            let ids = UserIds::new(kind, "");
+            let members = |numbers: &[u64]| {
+                let numbers: BTreeSet<u64> = numbers.iter().filter_map(|id| ids.number(&id.to_string())).collect();
+                Arc::new(Members::of(kind, numbers))
+            };
+            let segment = |(name, numbers): &(&str, &[u64])| {
+                Segment { name: (*name).to_owned(), sha256: Sha256([0; 32]), bytes: 0, members: members(numbers) }
+            };
+            Self::new("v1".to_owned(), ids.clone(), segments.iter().map(segment).collect())
+        }
     }
 
     #[test]
     fn a_user_in_two_segments_is_in_the_first_and_that_is_told() {
         for kind in UserIdKind::ALL {
-            let set = set(&[("a", &[1, 2]), ("b", &[3, 2]), ("c", &[4, 3, 2])], kind);
+            let set = SegmentSet::of(kind, &[("a", &[1, 2]), ("b", &[3, 2]), ("c", &[4, 3, 2])]);
             let cases = [
                 ("1", UserSegment::In(0)),
                 ("2", UserSegment::InSeveral(0)),
@@ -209,7 +203,7 @@ mod tests {
             let segments: Vec<(&str, &[u64])> =
                 names.iter().zip(&numbers).map(|(name, numbers)| (name.as_str(), numbers.as_slice())).collect();
             for some in [1, 3, 8, 9, 40] {
-                let set = set(&segments[..some], kind);
+                let set = SegmentSet::of(kind, &segments[..some]);
                 let users: Vec<String> = (0..401_000).step_by(83).map(|n: u32| n.to_string()).collect();
                 let mut found = Vec::new();
                 set.lookup_many(users.iter().map(|user| set.number(user)), &mut LookupScratch::default(), &mut found);
@@ -224,7 +218,7 @@ mod tests {
         for kind in UserIdKind::ALL {
             let odd: Vec<u64> = (0..2000).filter(|n| n % 2 == 1).collect();
             let third: Vec<u64> = (0..2000).filter(|n| n % 3 == 0).collect();
-            let set = set(&[("odd", &odd), ("third", &third)], kind);
+            let set = SegmentSet::of(kind, &[("odd", &odd), ("third", &third)]);
             let users: Vec<String> = (0..2100).rev().map(|n| (n * 7 % 2100).to_string()).chain(["x".into()]).collect();
             let (mut scratch, mut found) = (LookupScratch::default(), vec![UserSegment::In(9)]);
             set.lookup_many(users.iter().map(|user| set.number(user)), &mut scratch, &mut found);

@@ -31,7 +31,7 @@ use crate::{
         route::routes::Routes,
     },
     ports::embedded::EmbeddedStore,
-    segment::{UserIdKind, UserIds},
+    segment::UserIdKind,
 };
 
 const PATIENCE: Patience = Patience { unavailable_after: None, may_defer: false, replays_pay: true };
@@ -44,11 +44,10 @@ fn now() -> Time {
 
 impl Decider {
     pub(crate) fn of(policy: Policy) -> Self {
-        let set = SegmentSet::new("s".to_owned(), UserIds::new(UserIdKind::U32, ""), Vec::new());
         Self {
             topic: "intents".into(),
             fields: Arc::new(FieldMap::default()),
-            segments: Current::new(Arc::new(set)),
+            segments: Current::new(Arc::new(SegmentSet::of(UserIdKind::U32, &[]))),
             policy: Current::new(Arc::new(policy)),
             limits: Arc::default(),
             wheel: None,
