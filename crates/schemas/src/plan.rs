@@ -161,18 +161,15 @@ impl Plan {
 
     /// What it takes in memory beside its names, in bytes, at most.
     pub(crate) const fn bytes(&self) -> usize {
-        PART_BYTES * self.parts()
-    }
-
-    const fn parts(&self) -> usize {
-        match self {
+        let parts = match self {
             #[cfg(feature = "avro")]
-            Self::Avro(plan) => plan.parts(),
+            Self::Avro(plan) => plan.parts,
             #[cfg(feature = "protobuf")]
-            Self::Protobuf(plan) => plan.parts(),
+            Self::Protobuf(plan) => plan.parts,
             #[cfg(not(any(feature = "avro", feature = "protobuf")))]
             Self::Never(never) => match *never {},
-        }
+        };
+        PART_BYTES * parts
     }
 
     /// The fields of a value, without its frame.
