@@ -6,14 +6,13 @@
 
 mod second;
 mod share;
-mod view;
 
 use std::collections::BTreeMap;
 
 use weir_core::limit::share::TurnNumber;
 
 use self::share::Sharing;
-pub use self::{share::Denial, view::AdmissionsView};
+pub use self::share::{AdmissionsView, Denial};
 use crate::{
     service::{End, Holder, ServiceName, ShareReply, ShareTurn},
     timer_wheel::{TimerKey, TimerWheel},
@@ -36,15 +35,11 @@ const MAX_ENDS: usize = 100_000;
 pub struct Admissions {
     holder: Holder,
     services: BTreeMap<ServiceName, Sharing>,
-    outstanding: TimerWheel<Outstanding>,
+    /// Those that have not ended, each with its service.
+    outstanding: TimerWheel<ServiceName>,
     /// How often a service has begun to be shared. Turns at it are of that run: those of before it was forgotten are of an earlier one.
     begun: i64,
     timed_out: Vec<ServiceName>,
-}
-
-#[derive(Debug)]
-struct Outstanding {
-    service: ServiceName,
 }
 
 /// What is answered to a service that asks.
@@ -117,10 +112,8 @@ impl Admissions {
         };
         // A millisecond more, because the clock is rounded down.
         let deadline = now_ms + 1 + timeout_ms;
-        match self.outstanding.insert(deadline, Outstanding { service: service.clone() }) {
-            Some(key) => Asked::Admitted { number: key.to_number(), timeout_ms },
-            None => Asked::Denied(Denial::Full, 1),
-        }
+        let key = self.outstanding.insert(deadline, service.clone());
+        key.map_or(Asked::Denied(Denial::Full, 1), |key| Asked::Admitted { number: key.to_number(), timeout_ms })
     }
 
     /// Whether a turn at the service is due or under way.
@@ -168,7 +161,7 @@ impl Admissions {
     /// Ends an admission of this holder; whether there was one.
     fn end_here(&mut self, service: &ServiceName, end: End) -> bool {
         let key = TimerKey::from_number(end.number);
-        if self.outstanding.get(key).is_none_or(|one| one.service != *service) {
+        if self.outstanding.get(key) != Some(service) {
             return false;
         }
         self.outstanding.cancel(key);
@@ -180,11 +173,11 @@ impl Admissions {
 
     fn time_out(&mut self, now_ms: u64) {
         let Self { outstanding, services, timed_out, .. } = self;
-        outstanding.advance(now_ms, |_, one| {
-            if let Some(sharing) = services.get_mut(&one.service) {
+        outstanding.advance(now_ms, |_, service| {
+            if let Some(sharing) = services.get_mut(&service) {
                 sharing.ended(None);
             }
-            timed_out.push(one.service);
+            timed_out.push(service);
         });
     }
 
@@ -240,7 +233,7 @@ impl Admissions {
     /// Whether the last turn at a service was not answered.
     #[must_use]
     pub fn is_silent(&self, service: &ServiceName) -> bool {
-        self.services.get(service).is_some_and(|sharing| sharing.trouble().is_some())
+        self.services.get(service).is_some_and(Sharing::is_silent)
     }
 
     /// How each service stands here.

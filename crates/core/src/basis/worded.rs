@@ -1,6 +1,7 @@
 //! Values that are written as words.
 
 /// Declares an enum with a word for each value. Headers, JSON and metrics have the same word.
+#[macro_export]
 macro_rules! words {
     ($(#[$meta:meta])* $visible:vis enum $name:ident { $($(#[$of:meta])* $value:ident = $word:literal,)+ }) => {
         $(#[$meta])*
@@ -22,4 +23,4 @@ macro_rules! words {
     };
 }
 
-pub(crate) use words;
+pub use words;
