@@ -72,26 +72,22 @@ pub enum Ended {
 }
 
 /// When to ask again for a service without live instances, in seconds. `random` spreads that.
-#[must_use]
 pub fn no_instances_retry_s(random: u32) -> u64 {
     RENEWED_WITHIN_S + u64::from(random) % (RENEWED_WITHIN_S / 2 + 1)
 }
 
 impl Admissions {
     /// No admissions yet; this holder gives them.
-    #[must_use]
     pub fn new(holder: &str, now_ms: u64) -> Self {
         let outstanding = TimerWheel::new(now_ms, MAX_OUTSTANDING);
         Self { holder: holder.into(), services: BTreeMap::new(), outstanding, begun: 0, timed_out: Vec::new() }
     }
 
-    #[must_use]
     pub fn holder(&self) -> &Holder {
         &self.holder
     }
 
     /// How many have not ended.
-    #[must_use]
     pub fn outstanding(&self) -> usize {
         self.outstanding.len()
     }
@@ -117,7 +113,6 @@ impl Admissions {
     }
 
     /// Whether a turn at the service is due or under way.
-    #[must_use]
     pub fn is_turning(&self, service: &ServiceName, now_ms: u64) -> bool {
         self.services.get(service).is_some_and(|sharing| sharing.due_at_ms().is_none_or(|due_ms| due_ms <= now_ms))
     }
@@ -200,7 +195,6 @@ impl Admissions {
     }
 
     /// When the next turn is due, in ms of the clock; `None` while there is none to be taken.
-    #[must_use]
     pub fn next_turn_ms(&self) -> Option<u64> {
         self.services.values().filter_map(Sharing::due_at_ms).min()
     }
@@ -231,7 +225,6 @@ impl Admissions {
     }
 
     /// Whether the last turn at a service was not answered.
-    #[must_use]
     pub fn is_silent(&self, service: &ServiceName) -> bool {
         self.services.get(service).is_some_and(Sharing::is_silent)
     }

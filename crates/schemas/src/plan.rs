@@ -45,7 +45,6 @@ impl Format {
     }
 
     /// Whether this build reads it.
-    #[must_use]
     pub const fn is_built(self) -> bool {
         match self {
             Self::JsonSchema => true,

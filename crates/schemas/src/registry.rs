@@ -55,7 +55,6 @@ struct RegistryProblem {
 }
 
 impl Registry {
-    #[must_use]
     pub fn new(client: impl RegistryClient + 'static) -> Self {
         Self(Box::new(client))
     }

@@ -31,7 +31,6 @@ words! {
 
 impl HeaderName {
     /// The topic whose records carry it, and what its value says: a row of the table in the docs.
-    #[must_use]
     pub const fn meaning(self) -> (&'static str, &'static str) {
         match self {
             Self::Decision => ("approved", "the decision, as compact JSON: the table below"),

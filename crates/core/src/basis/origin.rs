@@ -31,7 +31,6 @@ impl TopicId {
     pub const NO_TOPIC: Self = Self(u128::MAX);
 
     /// Reads [`TopicId`]'s text; `None` for any other, and for the unknown id.
-    #[must_use]
     pub fn of_text(text: &str) -> Option<Self> {
         let bytes: [u8; 16] = BASE64_URL_SAFE_NO_PAD.decode(text).ok()?.try_into().ok()?;
         Some(Self(u128::from_be_bytes(bytes))).filter(|id| *id != Self::UNKNOWN)

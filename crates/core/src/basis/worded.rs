@@ -13,7 +13,6 @@ macro_rules! words {
         impl $name {
             pub const ALL: [Self; [$($word),+].len()] = [$(Self::$value),+];
 
-            #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$value => $word,)+

@@ -122,12 +122,10 @@ pub enum ReadBefore {
 }
 
 impl ReadBefore {
-    #[must_use]
     pub fn none() -> Self {
         Self::Below(Arc::default())
     }
 
-    #[must_use]
     pub fn has(&self, partition: i32, offset: i64) -> bool {
         match self {
             Self::All => true,
@@ -168,7 +166,6 @@ pub enum Destination {
 impl Destination {
     pub const APPROVED: Self = Self::Approved(ApprovedTopic::MAIN);
 
-    #[must_use]
     pub const fn is_approved(self) -> bool {
         matches!(self, Self::Approved(_))
     }
@@ -214,7 +211,6 @@ pub struct Progress {
 
 impl Output {
     /// What its key, value and headers take of a batch, at most; `bytes_beside` are those of the record's key and headers.
-    #[must_use]
     pub fn content_bytes(&self, record: &RecordView<'_>, bytes_beside: usize) -> usize {
         let ours: usize =
             self.headers.iter().map(|(name, value)| header_bytes(name.as_bytes(), Some(value.as_bytes()))).sum();
@@ -241,7 +237,6 @@ pub struct Job<B, M> {
 }
 
 /// How far a batch brings each of its partitions: behind the last record there.
-#[must_use]
 pub fn progress_of(records: &impl Records) -> Vec<Progress> {
     let mut next = BTreeMap::new();
     // Records come in runs of one partition; a run needs one look at the map.

@@ -62,7 +62,6 @@ impl GivenUp {
 
 /// How long a delivery waits for its retry of this number, from 1, in milliseconds: exponential backoff with full jitter, at
 /// random up to 1, 2, 4 ... and at most 60 minutes. The same for the same intent and number.
-#[must_use]
 pub fn wait_ms(retry: u32, id: IdHash) -> i64 {
     let bound = (MINUTE_MS << retry.saturating_sub(1).min(6)).min(LONGEST_MS);
     let random = xxh3_64_with_seed(&id.0.to_le_bytes(), retry.into()) % bound.unsigned_abs();

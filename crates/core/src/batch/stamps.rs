@@ -26,7 +26,6 @@ impl Bounds {
 }
 
 impl Stamps {
-    #[must_use]
     pub fn of(records: &impl Records) -> Self {
         let mut stamps = Self::default();
         // Records come in runs of one partition; a run needs one look at the map.
@@ -63,7 +62,6 @@ impl Stamps {
         self.runs.iter().copied()
     }
 
-    #[must_use]
     pub fn oldest(&self, partition: i32) -> Option<Time> {
         self.partitions.get(&partition).map(|bounds| bounds.oldest)
     }

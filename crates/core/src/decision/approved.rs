@@ -40,13 +40,11 @@ pub struct Sent {
 }
 
 impl Sent {
-    #[must_use]
     pub fn class(&self) -> ClassNames<'_> {
         let [channel, category, campaign] = self.names.each_ref().map(Option::as_deref);
         ClassNames { channel, category, campaign }
     }
 
-    #[must_use]
     pub fn spent(&self) -> RecordSpend {
         let campaign = self.class().campaign.map(str::to_owned);
         RecordSpend { at: self.at, cost: self.cost, campaign, budgets: self.budgets.clone() }

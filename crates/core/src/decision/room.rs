@@ -13,7 +13,6 @@ pub const RECORD_BYTES: usize = 128;
 /// What a header takes beside name and value, at most.
 pub const HEADER_BYTES: usize = 10;
 
-#[must_use]
 pub const fn header_bytes(name: &[u8], value: Option<&[u8]>) -> usize {
     let value = match value {
         Some(value) => value.len(),
@@ -35,7 +34,6 @@ pub struct DecisionRoom {
 impl DecisionRoom {
     /// The room for decisions that name no more than `names_bytes` bytes of topic, segment, cap, budgets and versions, where the output
     /// topics take records of so many bytes.
-    #[must_use]
     pub const fn new(limit_bytes: u64, names_bytes: usize) -> Self {
         let envelope = envelope::overhead_bytes(names_bytes);
         let header = decision_header::max_bytes(names_bytes) + HEADER_BYTES;

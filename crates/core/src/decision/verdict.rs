@@ -62,19 +62,16 @@ pub struct Suppressed<'a> {
 }
 
 impl<'a> Cause<'a> {
-    #[must_use]
     pub const fn cap(&self) -> Option<&DenyingCap<'a>> {
         if let Self::Cap(cap) = self { Some(cap) } else { None }
     }
 
-    #[must_use]
     pub const fn budget(&self) -> Option<&DenyingBudget<'a>> {
         if let Self::Budget(budget) = self { Some(budget) } else { None }
     }
 }
 
 impl Suppressed<'_> {
-    #[must_use]
     pub const fn reason(&self) -> SuppressReason {
         match self.cause {
             Cause::Cap(_) => SuppressReason::Cap,
@@ -94,7 +91,6 @@ pub enum Verdict<'a> {
 
 impl<'a> Verdict<'a> {
     /// The word for it in envelopes, headers and metrics.
-    #[must_use]
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Approved(_) => "approved",
@@ -103,7 +99,6 @@ impl<'a> Verdict<'a> {
         }
     }
 
-    #[must_use]
     pub const fn is_approved(&self) -> bool {
         match self {
             Self::Approved(_) | Self::ShadowSuppressed(..) => true,
@@ -112,7 +107,6 @@ impl<'a> Verdict<'a> {
     }
 
     /// Why it is not sent, or would not have been.
-    #[must_use]
     pub const fn suppressed(&self) -> Option<&Suppressed<'a>> {
         match self {
             Self::Approved(_) => None,

@@ -69,30 +69,25 @@ pub struct Deferral {
 
 impl Deferral {
     /// Whether its intent waits on a route's topic, and not in the wheel: there it is due after it first came.
-    #[must_use]
     pub fn waits_for_route(&self) -> bool {
         self.is_until_capacity() || self.due <= self.first_at
     }
 
     /// Whether its intent was not approved yet, and waits on a route's topic.
-    #[must_use]
     pub fn is_until_capacity(&self) -> bool {
         self.why == DeferReason::Capacity
     }
 
     /// Whether its intent was approved, and its delivery is tried again.
-    #[must_use]
     pub fn is_until_retry(&self) -> bool {
         self.why == DeferReason::Retry
     }
 
-    #[must_use]
     pub fn origin(&self) -> Origin<'_> {
         Origin { topic: &self.topic.name, partition: self.partition, offset: self.offset }
     }
 
     /// The headers, in the order in which they are written.
-    #[must_use]
     pub fn headers(&self) -> OurHeaders {
         let Self { due, topic, partition, offset, first_at, why, count } = self;
         Arc::new([
@@ -106,7 +101,6 @@ impl Deferral {
     }
 
     /// Reads the last headers of a record on a topic of weir's; `None` where weir did not write them.
-    #[must_use]
     pub fn of(headers: [(&[u8], Option<&[u8]>); HEADERS]) -> Option<Self> {
         let names = [HeaderName::Due, HeaderName::Origin, HeaderName::FirstAt, HeaderName::Why, HeaderName::Count];
         let ours = headers.iter().zip(names).all(|((key, _), name)| *key == name.as_str().as_bytes());

@@ -27,14 +27,12 @@ pub struct CapQuery {
 
 impl CapQuery {
     /// The cap that nothing fits into: with it, the store allows nothing new and still knows a replay.
-    #[must_use]
     pub fn nothing() -> Self {
         let window = Window::Sliding { length_ms: 1 };
         Self { window, limit: 0, filter: Arc::default(), scope: Scope::Every }
     }
 
     /// The cap in numbers; `kinds` are those that its filter matches.
-    #[must_use]
     pub fn counting(&self, kinds: Option<BTreeSet<Kind>>) -> Cap {
         Cap { window: self.window, limit: self.limit, kinds, scope: self.scope }
     }
@@ -56,7 +54,6 @@ pub struct AdmitRequest<'a> {
 
 impl AdmitRequest<'_> {
     /// The send in numbers.
-    #[must_use]
     pub fn send(&self, (kind, campaign): ClassNumbers) -> Send {
         let Self { id, origin, cost, record, .. } = *self;
         Send { id, origin, kind, campaign, cost, record }

@@ -99,13 +99,11 @@ impl FoundNames {
     }
 
     /// The kinds by their numbers, and the next number to be given.
-    #[must_use]
     pub fn kinds(&self) -> (&BTreeMap<u32, KindNames>, u32) {
         (&self.kinds, (self.highest[0] + KINDS_KEPT_FREE + 1).min(Kind::OVERFLOW.0.into()))
     }
 
     /// The campaigns by their numbers, and the next number to be given.
-    #[must_use]
     pub fn campaigns(&self) -> (&BTreeMap<u32, String>, u32) {
         (&self.campaigns, (self.highest[1] + CAMPAIGNS_KEPT_FREE + 1).min(Campaign::OVERFLOW.0))
     }

@@ -72,13 +72,11 @@ impl DeadLetter {
     pub const STAGE: &'static str = "VALUE_CONVERTER";
 
     /// A dead letter with this reason, and a message that has no part of the value.
-    #[must_use]
     pub fn new(reason: DeadLetterReason, message: impl Into<String>) -> Self {
         Self { reason, message: message.into(), carries: Carries::Value }
     }
 
     /// An intent of so many bytes for which no output could be written.
-    #[must_use]
     pub fn not_writable(value_bytes: usize, Oversize { bytes, limit_bytes }: Oversize) -> Self {
         Self::too_large(format!(
             "the value has {value_bytes} bytes: with key, headers and the decision a record of up to {bytes} bytes, \
@@ -99,7 +97,6 @@ impl DeadLetter {
     }
 
     /// A record on a topic of deferred intents that weir has not written.
-    #[must_use]
     pub fn foreign() -> Self {
         Self::new(
             DeadLetterReason::WrongType,
@@ -109,7 +106,6 @@ impl DeadLetter {
     }
 
     /// A record in a batch that inflates to more than so many bytes, or cannot be decompressed.
-    #[must_use]
     pub fn not_inflated(limit_bytes: u64) -> Self {
         Self::too_large(format!(
             "the record's batch inflates to more than {limit_bytes} bytes, or cannot be decompressed: its value was not \
@@ -122,7 +118,6 @@ impl DeadLetter {
     }
 
     /// The headers to add, behind the record's own.
-    #[must_use]
     pub fn headers<'s>(&'s self, origin: &Origin<'s>) -> [(HeaderName, Cow<'s, str>); 6] {
         [
             (HeaderName::Reason, self.reason.as_str().into()),

@@ -34,7 +34,6 @@ words! {
 }
 
 impl IntentField {
-    #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|field| field.as_str() == name)
     }
@@ -155,25 +154,21 @@ impl FieldMap {
     }
 
     /// What reads values with the frame of a Schema Registry; `None` where they are JSON without one.
-    #[must_use]
     pub fn schemas(&self) -> Option<&Arc<dyn Schemas>> {
         self.schemas.as_ref()
     }
 
     /// The steps of a field's pointer, unescaped.
-    #[must_use]
     pub fn steps(&self, field: IntentField) -> Vec<String> {
         steps_of(self.pointer(field)).expect("the map's pointers were checked when it was made")
     }
 
     /// A number that stands for where the fields are: another mapping has another, as good as surely (64 bits).
-    #[must_use]
     pub fn digest(&self) -> u64 {
         xxh3_64(self.pointers.join("\0").as_bytes())
     }
 
     /// The pointer of a field; in a structured CloudEvent it starts at `data`.
-    #[must_use]
     pub fn pointer(&self, field: IntentField) -> &str {
         &self.pointers[field as usize]
     }

@@ -13,7 +13,6 @@ pub struct Selection {
 }
 
 impl Selection {
-    #[must_use]
     pub fn matches(&self, class: &ClassNames<'_>) -> bool {
         is_among(&self.campaigns, class.campaign) && self.filter.matches(class.channel, class.category)
     }

@@ -97,7 +97,6 @@ pub struct PolicyEval {
 
 impl PolicyEval {
     /// The policy at the batch's clock, for the segments of the set in use: their names, in its order.
-    #[must_use]
     pub fn new(policy: Arc<Policy>, segments: Arc<[Box<str>]>, now: Time) -> Self {
         let mut eval = Self {
             lists: CapLists::new(&policy, segments),
@@ -125,7 +124,6 @@ impl PolicyEval {
         self.now = now;
     }
 
-    #[must_use]
     pub fn policy(&self) -> &Arc<Policy> {
         &self.policy
     }
@@ -172,7 +170,6 @@ impl PolicyEval {
 
     /// What to say of a denial: which cap, and when it frees. `blocking` is the entry that has to leave the
     /// window, as the store answers it. `None` where the set has no such cap, which a sound store never answers.
-    #[must_use]
     pub fn denied(&self, cap_set: usize, cap: u8, blocking: Option<Time>) -> Option<DeniedCap<'_>> {
         let key = self.sets.get(cap_set)?;
         let list = self.lists.get(key.list).caps.list();
@@ -193,7 +190,6 @@ impl PolicyEval {
     }
 
     /// Why an intent that was approved is not delivered any more by then: it is stopped, or has expired.
-    #[must_use]
     pub fn ended(&self, intent: &IntentFacts<'_>, then: Time) -> Option<GateReason> {
         if self.is_stopped(intent.class) {
             return Some(GateReason::Stopped);
@@ -201,7 +197,6 @@ impl PolicyEval {
         self.expired_at(intent, then).then_some(GateReason::Expired)
     }
 
-    #[must_use]
     #[inline]
     pub fn expired_at(&self, intent: &IntentFacts<'_>, then: Time) -> bool {
         let past = intent.expires_at.is_some_and(|expiry| then >= expiry);
@@ -293,7 +288,6 @@ impl PolicyEval {
 
 impl CapWindow {
     /// The window at the batch's clock, in a user's zone.
-    #[must_use]
     pub fn at(&self, zone: &Zone, now: Time) -> Window {
         match self {
             Self::Sliding { length_ms, .. } => Window::Sliding { length_ms: *length_ms },
@@ -302,7 +296,6 @@ impl CapWindow {
     }
 
     /// The first moment at which an entry made at `entry` has left the window.
-    #[must_use]
     pub fn freed(&self, zone: &Zone, entry: Time) -> Time {
         match self {
             Self::Sliding { length_ms, .. } => entry.plus(*length_ms),

@@ -48,7 +48,6 @@ impl CapWindow {
     /// The longest time in milliseconds that a send counts in this window: what the history must reach back.
     ///
     /// A calendar period is as long as it gets when clocks are put back in it (see [`Period::longest_ms`]).
-    #[must_use]
     pub fn longest_ms(&self) -> i64 {
         match self {
             Self::Sliding { length_ms, .. } => *length_ms,
@@ -91,7 +90,6 @@ pub enum Caps {
 
 impl Caps {
     /// The caps, none for an unlimited segment.
-    #[must_use]
     pub fn list(&self) -> &[Cap] {
         match self {
             Self::Unlimited => &[],
@@ -176,31 +174,26 @@ pub struct Policy {
 }
 
 impl Policy {
-    #[must_use]
     pub fn caps_of(&self, segment: Option<&str>) -> &Arc<Caps> {
         segment.and_then(|name| self.segments.get(name)).unwrap_or(&self.default)
     }
 
     /// Whether an intent of this class is recorded when it is approved: all but those of a bypass that does not count.
-    #[must_use]
     pub fn records(&self, class: &ClassNames<'_>) -> bool {
         self.bypass.iter().find(|rule| rule.selection.matches(class)).is_none_or(|rule| rule.counts != Counts::No)
     }
 
-    #[must_use]
     pub fn unavailable(&self, class: &ClassNames<'_>) -> Unavailable {
         let rule = self.on_unavailable.iter().find(|rule| rule.filter.matches(class.channel, class.category));
         rule.map_or(Unavailable::Wait, |rule| rule.action)
     }
 
     /// The route of an intent of this class, by its place in [`Policy::routes`].
-    #[must_use]
     pub fn route_of(&self, class: &ClassNames<'_>) -> Option<usize> {
         self.routes.iter().position(|route| route.matches(class))
     }
 
     /// Whether it asks for deferral somewhere.
-    #[must_use]
     pub fn defers(&self) -> bool {
         let caps = self.segments.values().chain([&self.default]).flat_map(|caps| caps.list());
         self.quiet_hours.as_ref().is_some_and(|quiet| quiet.action() == Action::Defer)
@@ -231,7 +224,6 @@ impl Policy {
     }
 
     /// How far back the history must reach for these caps, in milliseconds.
-    #[must_use]
     pub fn longest_window_ms(&self) -> i64 {
         let all = self.segments.values().chain([&self.default]);
         all.flat_map(|caps| caps.list()).map(|cap| cap.window.longest_ms()).max().unwrap_or(0)

@@ -50,13 +50,11 @@ pub struct PastSend<'a> {
 
 impl EmbeddedStore {
     /// An empty store that remembers so much of a user.
-    #[must_use]
     pub fn new(bounds: impl Into<HistoryBounds>) -> Self {
         Self { bounds: bounds.into(), shared: Locked::default() }
     }
 
     /// A user's history, ascending.
-    #[must_use]
     pub fn history(&self, user: UserHash) -> Vec<Entry> {
         let shared = self.shared.lock();
         shared.histories.get(&user).cloned().unwrap_or_default()

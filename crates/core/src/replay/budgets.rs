@@ -44,14 +44,12 @@ impl Lender for ReplayLender {
 
 impl ReplayBudgets {
     /// Nothing was approved yet under this policy.
-    #[must_use]
     pub fn new(policy: Arc<Policy>) -> Self {
         let (back, unspent) = mpsc::channel();
         let (accounts, first_spent) = Default::default();
         Self { policy, accounts, first_spent, lender: Arc::new(ReplayLender(back)), unspent }
     }
 
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.policy.budgets.is_empty()
     }

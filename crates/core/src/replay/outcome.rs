@@ -27,7 +27,6 @@ pub struct Ruling {
 impl ReplayOutcome {
     pub const STILL_DEFERRED: Self = Self { deferred: true, ruling: None };
 
-    #[must_use]
     pub fn of(verdict: &Verdict<'_>, at: Time, deferred: bool) -> Self {
         let suppressed = verdict.suppressed();
         let cap = suppressed.and_then(|suppressed| suppressed.cause.cap()).map(|cap| cap.name.into());

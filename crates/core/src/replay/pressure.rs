@@ -64,7 +64,6 @@ pub struct PressureTotals {
 
 impl ReplayPressure {
     /// Nobody is active; `None` where the policy has no pressure. `first`: the time of the first intent.
-    #[must_use]
     pub fn new(policy: &Policy, first: Time) -> Option<Self> {
         let (pressure, _) = Pressure::new();
         let state = Arc::new(PressureState::new(policy.pressure.as_ref()?));
@@ -74,7 +73,6 @@ impl ReplayPressure {
     }
 
     /// What a decider asks.
-    #[must_use]
     pub fn shared(&self) -> Arc<Pressure> {
         Arc::clone(&self.pressure)
     }
@@ -127,7 +125,6 @@ impl ReplayPressure {
         self.deferred += 1;
     }
 
-    #[must_use]
     pub fn peak(&self) -> PressurePeak {
         PressurePeak { active_users: self.peak, at: self.peak_at, deferred: self.deferred }
     }

@@ -42,7 +42,6 @@ pub struct RouteTotals {
 }
 
 impl ReplayRoutes {
-    #[must_use]
     pub fn new(policy: Arc<Policy>) -> Self {
         let queues = vec![ReplayQueue::default(); policy.routes.len()];
         Self { policy, queues }
@@ -65,7 +64,6 @@ impl ReplayRoutes {
     }
 
     /// What each route came to, in the policy's order.
-    #[must_use]
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,

@@ -77,7 +77,6 @@ pub struct ReplayTally {
 impl ReplayTally {
     /// Nothing counted yet, for these policies (at most [`POLICIES`]) and the segments of this set. Hours are those of
     /// the first policy's zone.
-    #[must_use]
     pub fn new(policies: Vec<Arc<Policy>>, segment_names: Vec<String>) -> Self {
         let mut caps: CountsByName<BTreeMap<String, CapTally>> = CountsByName::default();
         let segments: BTreeSet<Option<&str>> =

@@ -13,7 +13,6 @@ pub enum SetOperation {
 }
 
 impl Members {
-    #[must_use]
     pub fn none(kind: UserIdKind) -> Self {
         match kind {
             UserIdKind::U32 => Self::U32(Blocks::new()),

@@ -46,7 +46,6 @@ struct Flow {
 
 impl SetChange {
     /// Compares two versions; `None` if their ids are of different kinds, which cannot be compared.
-    #[must_use]
     pub fn between(before: &SegmentSet, after: &SegmentSet) -> Option<Self> {
         if before.user_id() != after.user_id() {
             return None;

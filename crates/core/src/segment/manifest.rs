@@ -64,7 +64,6 @@ impl ObjectKey {
         Ok(Self(key.to_owned()))
     }
 
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -109,7 +108,6 @@ impl Manifest {
     }
 
     /// The manifest as JSON text, ending with a new line.
-    #[must_use]
     pub fn to_json(&self) -> String {
         let raw = RawManifest {
             version: self.version.clone(),
@@ -123,7 +121,6 @@ impl Manifest {
     }
 
     /// The JSON Schema of a manifest, as checked in under `schemas/`.
-    #[must_use]
     pub fn json_schema() -> schemars::Schema {
         schemars::schema_for!(RawManifest)
     }
@@ -243,7 +240,6 @@ fn field(path: &str, problem: impl Into<String>) -> ManifestError {
 }
 
 /// What keeps a text from being a version, a segment's name or an object's key.
-#[must_use]
 pub fn text_problem(text: &str) -> Option<String> {
     if text.is_empty() {
         return Some("is empty".to_owned());

@@ -24,7 +24,6 @@ pub struct Page {
 }
 
 impl Members {
-    #[must_use]
     pub fn len(&self) -> u64 {
         match self {
             Self::U32(ids) => ids.len(),
@@ -33,12 +32,10 @@ impl Members {
         }
     }
 
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    #[must_use]
     pub fn contains(&self, number: u64) -> bool {
         match self {
             Self::U32(ids) => u32::try_from(number).is_ok_and(|id| ids.contains(id)),
@@ -48,7 +45,6 @@ impl Members {
     }
 
     /// The blocks of 32-bit ids; `None` for members of other kinds.
-    #[must_use]
     pub const fn blocks(&self) -> Option<&Blocks> {
         match self {
             Self::U32(ids) => Some(ids),
@@ -57,7 +53,6 @@ impl Members {
     }
 
     /// How many users are in both; members of different kinds have none in common.
-    #[must_use]
     pub fn intersection_len(&self, other: &Self) -> u64 {
         match (self, other) {
             (Self::U32(a), Self::U32(b)) => a.intersection_len(b),
@@ -68,7 +63,6 @@ impl Members {
     }
 
     /// The first members that are in `other` too, ascending, at most `limit`.
-    #[must_use]
     pub fn intersection(&self, other: &Self, limit: usize) -> Vec<u64> {
         match (self, other) {
             (Self::U32(a), Self::U32(b)) => a.intersection(b).take(limit).map(u64::from).collect(),
@@ -79,7 +73,6 @@ impl Members {
     }
 
     /// Up to `limit` members above `after`, ascending; from the first one without `after`.
-    #[must_use]
     pub fn page(&self, after: Option<u64>, limit: usize) -> Page {
         let start = match after {
             None => 0,

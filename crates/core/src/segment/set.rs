@@ -40,7 +40,6 @@ pub enum UserSegment {
 
 impl UserSegment {
     /// The segment that counts.
-    #[must_use]
     pub const fn segment(self) -> Option<usize> {
         match self {
             Self::Nowhere => None,
@@ -63,7 +62,6 @@ pub struct SegmentSet {
 impl SegmentSet {
     /// Puts a set together. Compares all segments with each other, which for large ones is work for a
     /// thread that may block.
-    #[must_use]
     pub fn new(version: String, ids: UserIds, segments: Vec<Segment>) -> Self {
         let mut overlaps = Vec::new();
         let mut also_in = vec![Vec::new(); segments.len()];
@@ -80,59 +78,49 @@ impl SegmentSet {
         Self { version, ids, segments, names, overlaps, also_in }
     }
 
-    #[must_use]
     pub fn version(&self) -> &str {
         &self.version
     }
 
-    #[must_use]
     pub const fn user_id(&self) -> UserIdKind {
         self.ids.kind()
     }
 
     /// The segments, in order of precedence.
-    #[must_use]
     pub fn segments(&self) -> &[Segment] {
         &self.segments
     }
 
     /// Their names, in the same order.
-    #[must_use]
     pub const fn names(&self) -> &Arc<[Box<str>]> {
         &self.names
     }
 
     /// The pairs of segments that have users in common; there should be none.
-    #[must_use]
     pub fn overlaps(&self) -> &[Overlap] {
         &self.overlaps
     }
 
-    #[must_use]
     pub fn position(&self, name: &str) -> Option<usize> {
         self.segments.iter().position(|segment| segment.name == name)
     }
 
     /// The number by which the bitmaps know this user; `None` for one that is in no segment by its form.
-    #[must_use]
     pub fn number(&self, user_id: &str) -> Option<u64> {
         self.ids.number(user_id)
     }
 
     /// The number by which the bitmaps know the user of an intent, as [`SegmentSet::number`] gives it.
-    #[must_use]
     pub fn number_of(&self, intent: &Intent<'_>) -> Option<u64> {
         self.ids.number_of(&intent.user_id, intent.user)
     }
 
     /// Whether a user is in the segment at this place, whatever other ones it is in.
-    #[must_use]
     pub fn contains(&self, segment: usize, user_id: &str) -> bool {
         let Some(number) = self.number(user_id) else { return false };
         self.segments.get(segment).is_some_and(|segment| segment.members.contains(number))
     }
 
-    #[must_use]
     pub fn lookup(&self, user_id: &str) -> UserSegment {
         self.number(user_id).map_or(UserSegment::Nowhere, |number| self.lookup_number(number))
     }

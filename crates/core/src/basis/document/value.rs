@@ -30,7 +30,6 @@ fn shown(node: &Node) -> String {
 }
 
 /// "must be X, not Y".
-#[must_use]
 pub fn must_be(what: &str, node: &Node) -> String {
     format!("must be {what}, not {}", shown(node))
 }
@@ -138,7 +137,6 @@ pub fn texts(node: &Node) -> Parsed<Vec<&str>> {
 }
 
 /// A length of time in words: `8d`, `31d 1h`, `90s` as `1m 30s`.
-#[must_use]
 pub fn in_words(millis: i64) -> String {
     const UNITS: [(&str, i64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
     let mut left = millis;

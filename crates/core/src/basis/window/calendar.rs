@@ -34,7 +34,6 @@ impl Period {
     /// The longest that it lasts, in milliseconds: with clocks put back by an hour in it.
     ///
     /// Since 2022 only research stations in Antarctica put theirs back by more; a test looks at every zone.
-    #[must_use]
     pub const fn longest_ms(self) -> i64 {
         match self {
             Self::Day => DAY_MS + HOUR_MS,
@@ -44,7 +43,6 @@ impl Period {
     }
 
     /// The shortest that it lasts, in milliseconds: with clocks put forward by an hour in it.
-    #[must_use]
     pub const fn shortest_ms(self) -> i64 {
         match self {
             Self::Day => DAY_MS - HOUR_MS,
@@ -71,7 +69,6 @@ impl Period {
     }
 
     /// The window of this period around the batch's clock.
-    #[must_use]
     pub fn window(self, zone: &Zone, now: Time) -> Window {
         let next = next_start(self, zone, now);
         Window::Calendar { start: start(self, zone, now), next, after: next_start(self, zone, next) }
