@@ -79,10 +79,7 @@ pub(crate) struct Compiling {
 }
 
 impl Compiling {
-    /// Begins to compile a schema.
-    ///
-    /// # Errors
-    /// There is no thread for it.
+    /// Begins to compile a schema; fails where there is no thread for it.
     pub(crate) fn begin(format: Format, place: &Arc<Place>, definition: Definition) -> io::Result<Self> {
         let (place, (tell, plan)) = (Arc::clone(place), oneshot::channel());
         let thread = thread::Builder::new().name("schema".to_owned()).stack_size(STACK_BYTES);
@@ -133,10 +130,7 @@ pub(crate) enum Plan {
 }
 
 impl Plan {
-    /// Compiles a schema.
-    ///
-    /// # Errors
-    /// Why it cannot be used.
+    /// Compiles a schema, or says why it cannot be used.
     pub(crate) fn new(format: Format, place: &Place, definition: &Definition) -> Result<Self, String> {
         if definition.schema_type != format.schema_type() {
             let (found, expected) = (&definition.schema_type, format.schema_type());

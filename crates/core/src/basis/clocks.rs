@@ -148,9 +148,6 @@ impl OtherClocks {
 
     /// Whether to decide by our clock: not while more of the others contradict it than agree with it, or none is known.
     /// `appends` are those of the records to be decided. Gives how many contradict it all the same.
-    ///
-    /// # Errors
-    /// It is wrong, or not known to be right.
     pub fn judge(&self, own: OwnClock, appends: &[Append]) -> Result<usize, WrongClock> {
         let (mut agreeing, mut contradicting) = (0, 0);
         for vote in self.votes(own, appends) {

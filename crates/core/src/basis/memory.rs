@@ -87,10 +87,7 @@ impl ReadsBeside {
 }
 
 impl LaneMemory {
-    /// The bounds of each of so many lanes in a process that may take so much.
-    ///
-    /// # Errors
-    /// A lane would get less than [`LEAST_LANE_BYTES`].
+    /// The bounds of each of so many lanes in a process that may take so much. Fails where a lane would get less than [`LEAST_LANE_BYTES`].
     pub fn share(memory_bytes: u64, lanes: usize, beside: ReadsBeside) -> Result<Self, TooLittle> {
         let fixed = fixed_bytes(beside);
         let count = u64::try_from(beside.all_lanes(lanes.max(1))).unwrap_or(u64::MAX);

@@ -91,19 +91,15 @@ impl Default for FieldMap {
 }
 
 impl FieldMap {
-    /// The map with these fields elsewhere, the others by their names at the top. Two fields may be one place.
-    ///
-    /// # Errors
-    /// A mapping that is not a pointer, or that lies inside another field's place.
+    /// The map with these fields elsewhere, the others by their names at the top. Two fields may be one place. Fails for a mapping that is
+    /// not a pointer, or that lies inside another field's place.
     pub fn new<'p>(mapped: impl IntoIterator<Item = (IntentField, &'p str)>) -> Result<Self, FieldMapError> {
         let by_names = IntentField::ALL.map(|field| format!("/{}", field.as_str()));
         Self::of(by_names.into(), mapped, IntentField::as_str)
     }
 
-    /// The map of a record that has these fields alone, and of how messages call them. No other field is read.
-    ///
-    /// # Errors
-    /// A mapping that is not a pointer, or that lies inside another field's place.
+    /// The map of a record that has these fields alone, and of how messages call them. No other field is read. Fails as [`FieldMap::new`]
+    /// does.
     pub fn only<'p>(
         mapped: impl IntoIterator<Item = (IntentField, &'p str)>,
         name: NameOf,

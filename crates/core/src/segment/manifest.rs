@@ -47,10 +47,7 @@ impl std::fmt::Debug for Sha256 {
 pub struct ObjectKey(String);
 
 impl ObjectKey {
-    /// Checks a key.
-    ///
-    /// # Errors
-    /// Tells what is wrong with one that is empty, too long, absolute, a URL, or climbs out of the folder.
+    /// Checks a key; tells what is wrong with one that is empty, too long, absolute, a URL, or climbs out of the folder.
     pub fn parse(key: &str) -> Result<Self, String> {
         if let Some(problem) = text_problem(key) {
             return Err(problem);
@@ -91,10 +88,8 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// Reads a manifest. Fields that it does not know are let through, so that later versions may add some.
-    ///
-    /// # Errors
-    /// Tells the first thing that is wrong, and where.
+    /// Reads a manifest. Fields that it does not know are let through, so that later versions may add some. Tells the first thing that is
+    /// wrong, and where.
     pub fn parse(json: &[u8]) -> Result<Self, ManifestError> {
         // Some editors begin a file with a byte order mark, which JSON does not allow.
         let mut reader = serde_json::Deserializer::from_slice(json.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(json));

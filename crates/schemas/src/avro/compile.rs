@@ -16,10 +16,7 @@ const UUID_BYTES: usize = 16;
 const DURATION_BYTES: usize = 12;
 
 impl AvroPlan {
-    /// Compiles a schema.
-    ///
-    /// # Errors
-    /// Why it is not one.
+    /// The plan of a schema, or why it is none.
     pub(crate) fn new(place: &Place, definition: &Definition) -> Result<Self, String> {
         let invalid = |error: apache_avro::Error| format!("is not a schema of Avro: {error}");
         if definition.texts().map(nested).sum::<usize>() > MAX_NESTED {

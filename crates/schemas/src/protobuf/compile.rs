@@ -118,10 +118,7 @@ pub(super) fn file(definition: &Definition) -> Result<FileDescriptor, String> {
 }
 
 impl ProtobufPlan {
-    /// Compiles a schema.
-    ///
-    /// # Errors
-    /// Why it is not one.
+    /// The plan of a schema, or why it is none.
     pub(crate) fn new(place: &Place, definition: &Definition) -> Result<Self, String> {
         let file = file(definition)?;
         let mut compiler = Compiling { enums: HashMap::new(), parts: 0 };

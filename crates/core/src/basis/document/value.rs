@@ -108,10 +108,7 @@ pub fn duration_ms(node: &Node) -> Parsed<i64> {
     duration(node).map(|duration| i64::try_from(duration.as_millis()).unwrap_or(i64::MAX))
 }
 
-/// One of some words.
-///
-/// # Errors
-/// What it must be, with the nearest word.
+/// One of some words; else what it must be, with the nearest word.
 pub fn one_of<T: Copy>(node: &Node, words: &[(&str, T)]) -> Parsed<T> {
     let all = words.iter().map(|(word, _)| format!("{word:?}")).collect::<Vec<_>>().join(", ");
     let Value::Text(text) = &node.value else { return Err(must_be(&format!("one of {all}"), node)) };

@@ -28,16 +28,11 @@ pub(super) trait FieldSource<'a> {
     /// is for [`FieldSource::given`].
     fn usual(&self, field: IntentField) -> Usual<'a>;
 
-    /// What was given for a field, by the data or by the event; `None` where neither has it.
-    ///
-    /// # Errors
-    /// A header that has to be read is not UTF-8.
+    /// What was given for a field, by the data or by the event; `None` where neither has it. Fails where a header that has to be read is
+    /// not UTF-8.
     fn given(&self, field: IntentField) -> Result<Option<FieldValue<'_, 'a>>, DeadLetter>;
 
-    /// The event's source, in which its own id is unique; `None` where it has none.
-    ///
-    /// # Errors
-    /// It is no text.
+    /// The event's source, in which its own id is unique; `None` where it has none. Fails where it is no text.
     fn source(&self) -> Result<Option<Cow<'a, str>>, DeadLetter>;
 
     /// The places at which a field is looked for, for messages.
@@ -188,10 +183,7 @@ impl<'t, 'a> FieldReader<'t, 'a> {
     }
 }
 
-/// What an attribute of an event in binary mode gives for a field.
-///
-/// # Errors
-/// It is not UTF-8.
+/// What an attribute of an event in binary mode gives for a field. Fails where that is not UTF-8.
 pub(super) fn in_header<'t, 'a>(
     attributes: Attributes<'a>,
     (member, header): (EventMember, &'static str),

@@ -77,10 +77,8 @@ use crate::{
     intent::{Intent, IntentValue, MAX_INTENT_BYTES},
 };
 
-/// Reads an intent from a record's value and headers.
-///
-/// # Errors
-/// The dead letter that the record becomes; the module's documentation says which reason wins.
+/// Reads an intent from a record's value and headers. Fails with the dead letter that the record becomes; the module's documentation says
+/// which reason wins.
 pub fn decode<'a>(
     value: Option<&'a [u8]>,
     headers: impl IntoIterator<Item = Header<'a>>,

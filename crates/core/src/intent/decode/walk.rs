@@ -32,10 +32,7 @@ impl<'t, 'a> Found<'t, 'a> {
     }
 }
 
-/// Walks through an object, and puts what it finds into `found`, which is of the same text.
-///
-/// # Errors
-/// The text is no object, or not JSON.
+/// Walks through an object, and puts what it finds into `found`, which is of the same text. Fails where the text is no object, or not JSON.
 pub(super) fn walk<'t>(trie: &'t Trie, found: &mut Found<'t, '_>) -> Result<(), Refused> {
     let mut walk = Walk { trie, scan: Scan::new(found.text), found };
     if walk.scan.next() != Some(b'{') {
