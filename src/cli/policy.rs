@@ -192,17 +192,14 @@ fn filter_in_words(filter: &Filter, before: &str) -> String {
 }
 
 fn quiet_in_words(quiet: &QuietHours) -> String {
-    let (from, to) = (quiet.from().strftime("%H:%M"), quiet.to().strftime("%H:%M"));
-    let what = filter_in_words(quiet.filter(), " of ");
+    let (from, to) = (quiet.from.strftime("%H:%M"), quiet.to.strftime("%H:%M"));
+    let what = filter_in_words(&quiet.filter, " of ");
     let hours = format!("from {from} to {to} by the user's clock");
-    match quiet.action() {
+    match quiet.action {
         Action::Suppress => format!("Intents{what} are suppressed {hours}."),
-        Action::Defer if quiet.spread_ms() == 0 => format!("Intents{what} are deferred {hours}."),
+        Action::Defer if quiet.spread_ms == 0 => format!("Intents{what} are deferred {hours}."),
         Action::Defer => {
-            format!(
-                "Intents{what} are deferred {hours}, and spread over the {} after that.",
-                in_words(quiet.spread_ms())
-            )
+            format!("Intents{what} are deferred {hours}, and spread over the {} after that.", in_words(quiet.spread_ms))
         }
     }
 }

@@ -146,7 +146,7 @@ impl PolicyEval {
         if !self.policy.stops.is_empty() && self.is_stopped(intent.class) {
             return Some((GateReason::Stopped, None));
         }
-        if self.expired(intent) {
+        if self.expired_at(intent, self.now) {
             return Some((GateReason::Expired, None));
         }
         if let Some(due) = intent.not_before.filter(|&due| due > self.now) {
@@ -184,11 +184,6 @@ impl PolicyEval {
         self.policy.stops.iter().any(|stop| stop.matches(&class))
     }
 
-    #[inline]
-    fn expired(&self, intent: &IntentFacts<'_>) -> bool {
-        self.expired_at(intent, self.now)
-    }
-
     /// Why an intent that was approved is not delivered any more by then: it is stopped, or has expired.
     pub fn ended(&self, intent: &IntentFacts<'_>, then: Time) -> Option<GateReason> {
         if self.is_stopped(intent.class) {
@@ -210,7 +205,7 @@ impl PolicyEval {
 
     fn quiet_until(&mut self, class: ClassNames<'_>, zone: Option<&Zone>) -> Option<Time> {
         let ClassNames { channel, category, campaign: _ } = class;
-        if !self.policy.quiet_hours.as_ref()?.filter().matches(channel, category) {
+        if !self.policy.quiet_hours.as_ref()?.filter.matches(channel, category) {
             return None;
         }
         let zone = self.zone_number(zone);

@@ -196,7 +196,7 @@ impl Policy {
     /// Whether it asks for deferral somewhere.
     pub fn defers(&self) -> bool {
         let caps = self.segments.values().chain([&self.default]).flat_map(|caps| caps.list());
-        self.quiet_hours.as_ref().is_some_and(|quiet| quiet.action() == Action::Defer)
+        self.quiet_hours.as_ref().is_some_and(|quiet| quiet.action == Action::Defer)
             || caps.into_iter().any(|cap| cap.action == Action::Defer)
             || self.pressure.as_ref().is_some_and(|pressure| pressure.action == Action::Defer)
             || self.budgets.iter().any(|budget| budget.when_spent == Action::Defer)

@@ -20,11 +20,14 @@ use crate::{
 /// From one time of day until before another, over midnight where the second is earlier.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QuietHours {
-    from: CivilTime,
-    to: CivilTime,
-    filter: Filter,
-    action: Action,
-    spread_ms: i64,
+    /// When they begin, by the user's clock; never when they end.
+    pub from: CivilTime,
+    /// When they have ended, by the user's clock.
+    pub to: CivilTime,
+    pub filter: Filter,
+    pub action: Action,
+    /// Over how long behind their end deferred intents return, in milliseconds.
+    pub spread_ms: i64,
 }
 
 impl QuietHours {
@@ -40,15 +43,6 @@ impl QuietHours {
         Self { action: Action::Defer, spread_ms, ..self }
     }
 
-    pub fn action(&self) -> Action {
-        self.action
-    }
-
-    /// Over how long behind their end deferred intents return, in milliseconds.
-    pub fn spread_ms(&self) -> i64 {
-        self.spread_ms
-    }
-
     /// How long behind their end a user's deferred intents return, in milliseconds: the same for all intents of a user, and
     /// even over the users.
     pub fn spread_of(&self, user: UserHash) -> i64 {
@@ -56,20 +50,6 @@ impl QuietHours {
         // Other bits than those that the share of a bucket is found by: neighbours are spread, too.
         let place = xxhash_rust::xxh3::xxh3_64(&user.0.to_le_bytes());
         i64::try_from((u128::from(place) * u128::from(parts)) >> 64).unwrap_or(0)
-    }
-
-    /// When they begin, by the user's clock.
-    pub fn from(&self) -> CivilTime {
-        self.from
-    }
-
-    /// When they have ended, by the user's clock.
-    pub fn to(&self) -> CivilTime {
-        self.to
-    }
-
-    pub fn filter(&self) -> &Filter {
-        &self.filter
     }
 
     /// Whether it is quiet when a clock shows this time of day.
