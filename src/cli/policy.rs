@@ -192,17 +192,14 @@ fn filter_in_words(filter: &Filter, before: &str) -> String {
 }
 
 fn quiet_in_words(quiet: &QuietHours) -> String {
-    let (from, to) = (quiet.from().strftime("%H:%M"), quiet.to().strftime("%H:%M"));
-    let what = filter_in_words(quiet.filter(), " of ");
+    let (from, to) = (quiet.from.strftime("%H:%M"), quiet.to.strftime("%H:%M"));
+    let what = filter_in_words(&quiet.filter, " of ");
     let hours = format!("from {from} to {to} by the user's clock");
-    match quiet.action() {
+    match quiet.action {
         Action::Suppress => format!("Intents{what} are suppressed {hours}."),
-        Action::Defer if quiet.spread_ms() == 0 => format!("Intents{what} are deferred {hours}."),
+        Action::Defer if quiet.spread_ms == 0 => format!("Intents{what} are deferred {hours}."),
         Action::Defer => {
-            format!(
-                "Intents{what} are deferred {hours}, and spread over the {} after that.",
-                in_words(quiet.spread_ms())
-            )
+            format!("Intents{what} are deferred {hours}, and spread over the {} after that.", in_words(quiet.spread_ms))
         }
     }
 }
@@ -315,7 +312,7 @@ fn caps_in_json(caps: &Caps) -> Value {
 fn cap_in_json(cap: &Cap) -> Value {
     let (kind, window) = match &cap.window {
         CapWindow::Sliding { text, .. } => ("window", text.to_string()),
-        CapWindow::Per(period) => ("per", period.name().to_owned()),
+        CapWindow::Per(period) => ("per", period.as_str().to_owned()),
     };
     json!({"name": &*cap.name, "limit": cap.limit, kind: window, "in_words": cap_in_words(cap)})
 }
@@ -323,7 +320,7 @@ fn cap_in_json(cap: &Cap) -> Value {
 fn budget_in_json(budget: &Budget) -> Value {
     let (kind, span) = match &budget.span {
         BudgetSpan::Rolling { text, .. } => ("window", json!(&**text)),
-        BudgetSpan::Per(period) => ("per", json!(period.name())),
+        BudgetSpan::Per(period) => ("per", json!(period.as_str())),
         BudgetSpan::Total => ("total", json!(true)),
     };
     json!({"name": &*budget.name, "limit": budget.limit, kind: span, "in_words": budget_in_words(budget)})

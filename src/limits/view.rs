@@ -102,7 +102,7 @@ impl LimitSpan {
     fn of(span: &BudgetSpan) -> Self {
         match span {
             BudgetSpan::Rolling { text, .. } => Self::Window(text.to_string()),
-            BudgetSpan::Per(period) => Self::Per(period.name().to_owned()),
+            BudgetSpan::Per(period) => Self::Per(period.as_str().to_owned()),
             BudgetSpan::Total => Self::Total(true),
         }
     }

@@ -275,7 +275,7 @@ impl CapView {
         let CapUse { cap, used, next, next_new: _, campaigns } = cap_use;
         let (window, per) = match &cap.window {
             CapWindow::Sliding { text, .. } => (Some(text.to_string()), None),
-            CapWindow::Per(period) => (None, Some(period.name().to_owned())),
+            CapWindow::Per(period) => (None, Some(period.as_str().to_owned())),
         };
         let campaign = |one: &CampaignUse| CampaignView::new(one, history, now);
         let (each, campaigns) = match cap.scope {

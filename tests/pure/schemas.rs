@@ -78,7 +78,7 @@ fn the_intent_schema_names_the_fields_that_are_read_and_the_payload() {
     let schema = schema::intent();
     let names: BTreeSet<&str> =
         schema.as_value()["properties"].as_object().unwrap().keys().map(String::as_str).collect();
-    let fields = IntentField::ALL.iter().map(|field| field.name()).chain(["payload"]).collect();
+    let fields = IntentField::ALL.iter().map(|field| field.as_str()).chain(["payload"]).collect();
     assert_eq!(names, fields);
 }
 

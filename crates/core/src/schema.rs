@@ -8,18 +8,15 @@ use crate::{
     decision::{decision_header::HeaderShape, envelope::Envelope},
 };
 
-#[must_use]
 pub fn decision() -> Schema {
     SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<Envelope<'_>>()
 }
 
-#[must_use]
 pub fn decision_header() -> Schema {
     SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<HeaderShape<'_>>()
 }
 
 /// The schema of the report of `weir policy simulate`.
-#[must_use]
 pub fn simulation() -> Schema {
     SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<Report>()
 }
@@ -28,7 +25,6 @@ pub fn simulation() -> Schema {
 ///
 /// It never refuses what weir takes. Weir refuses more, which no schema can say: fields given twice, ids of over 256
 /// bytes in fewer characters, names of time zones that do not exist, strings that are no times, `1.0` as an integer.
-#[must_use]
 pub fn intent() -> Schema {
     SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<IntentShape>()
 }

@@ -6,14 +6,13 @@
 
 mod second;
 mod share;
-mod view;
 
 use std::collections::BTreeMap;
 
 use weir_core::limit::share::TurnNumber;
 
 use self::share::Sharing;
-pub use self::{share::Denial, view::AdmissionsView};
+pub use self::share::{AdmissionsView, Denial};
 use crate::{
     service::{End, Holder, ServiceName, ShareReply, ShareTurn},
     timer_wheel::{TimerKey, TimerWheel},
@@ -36,15 +35,11 @@ const MAX_ENDS: usize = 100_000;
 pub struct Admissions {
     holder: Holder,
     services: BTreeMap<ServiceName, Sharing>,
-    outstanding: TimerWheel<Outstanding>,
+    /// Those that have not ended, each with its service.
+    outstanding: TimerWheel<ServiceName>,
     /// How often a service has begun to be shared. Turns at it are of that run: those of before it was forgotten are of an earlier one.
     begun: i64,
     timed_out: Vec<ServiceName>,
-}
-
-#[derive(Debug)]
-struct Outstanding {
-    service: ServiceName,
 }
 
 /// What is answered to a service that asks.
@@ -77,26 +72,22 @@ pub enum Ended {
 }
 
 /// When to ask again for a service without live instances, in seconds. `random` spreads that.
-#[must_use]
 pub fn no_instances_retry_s(random: u32) -> u64 {
     RENEWED_WITHIN_S + u64::from(random) % (RENEWED_WITHIN_S / 2 + 1)
 }
 
 impl Admissions {
     /// No admissions yet; this holder gives them.
-    #[must_use]
     pub fn new(holder: &str, now_ms: u64) -> Self {
         let outstanding = TimerWheel::new(now_ms, MAX_OUTSTANDING);
         Self { holder: holder.into(), services: BTreeMap::new(), outstanding, begun: 0, timed_out: Vec::new() }
     }
 
-    #[must_use]
     pub fn holder(&self) -> &Holder {
         &self.holder
     }
 
     /// How many have not ended.
-    #[must_use]
     pub fn outstanding(&self) -> usize {
         self.outstanding.len()
     }
@@ -117,14 +108,11 @@ impl Admissions {
         };
         // A millisecond more, because the clock is rounded down.
         let deadline = now_ms + 1 + timeout_ms;
-        match self.outstanding.insert(deadline, Outstanding { service: service.clone() }) {
-            Some(key) => Asked::Admitted { number: key.to_number(), timeout_ms },
-            None => Asked::Denied(Denial::Full, 1),
-        }
+        let key = self.outstanding.insert(deadline, service.clone());
+        key.map_or(Asked::Denied(Denial::Full, 1), |key| Asked::Admitted { number: key.to_number(), timeout_ms })
     }
 
     /// Whether a turn at the service is due or under way.
-    #[must_use]
     pub fn is_turning(&self, service: &ServiceName, now_ms: u64) -> bool {
         self.services.get(service).is_some_and(|sharing| sharing.due_at_ms().is_none_or(|due_ms| due_ms <= now_ms))
     }
@@ -168,7 +156,7 @@ impl Admissions {
     /// Ends an admission of this holder; whether there was one.
     fn end_here(&mut self, service: &ServiceName, end: End) -> bool {
         let key = TimerKey::from_number(end.number);
-        if self.outstanding.get(key).is_none_or(|one| one.service != *service) {
+        if self.outstanding.get(key) != Some(service) {
             return false;
         }
         self.outstanding.cancel(key);
@@ -180,11 +168,11 @@ impl Admissions {
 
     fn time_out(&mut self, now_ms: u64) {
         let Self { outstanding, services, timed_out, .. } = self;
-        outstanding.advance(now_ms, |_, one| {
-            if let Some(sharing) = services.get_mut(&one.service) {
+        outstanding.advance(now_ms, |_, service| {
+            if let Some(sharing) = services.get_mut(&service) {
                 sharing.ended(None);
             }
-            timed_out.push(one.service);
+            timed_out.push(service);
         });
     }
 
@@ -207,7 +195,6 @@ impl Admissions {
     }
 
     /// When the next turn is due, in ms of the clock; `None` while there is none to be taken.
-    #[must_use]
     pub fn next_turn_ms(&self) -> Option<u64> {
         self.services.values().filter_map(Sharing::due_at_ms).min()
     }
@@ -238,9 +225,8 @@ impl Admissions {
     }
 
     /// Whether the last turn at a service was not answered.
-    #[must_use]
     pub fn is_silent(&self, service: &ServiceName) -> bool {
-        self.services.get(service).is_some_and(|sharing| sharing.trouble().is_some())
+        self.services.get(service).is_some_and(Sharing::is_silent)
     }
 
     /// How each service stands here.

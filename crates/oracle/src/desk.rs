@@ -68,7 +68,6 @@ impl AdmissionId {
     /// The longest holder, in bytes.
     const MAX_HOLDER_BYTES: usize = 64;
 
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (holder, number) = text.split_once('.')?;
         let is_holder = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();

@@ -14,7 +14,6 @@ pub enum AdmissionEvent {
 
 impl AdmissionEvent {
     /// The word for it in metrics.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Admitted => "admitted",

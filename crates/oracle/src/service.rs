@@ -144,7 +144,6 @@ pub struct InstanceSeen {
 
 impl ShareTurn {
     /// The ends of each holder, as they are written for it.
-    #[must_use]
     pub fn ends_by_holder(&self) -> BTreeMap<Holder, String> {
         let mut by_holder = BTreeMap::<Holder, String>::new();
         for (holder, end) in &self.ends {
@@ -156,7 +155,6 @@ impl ShareTurn {
 
 impl End {
     /// As it is written for its holder.
-    #[must_use]
     pub fn to_text(self) -> String {
         let Self { number, took_ms } = self;
         took_ms.map_or_else(|| format!("{number} "), |took_ms| format!("{number}:{took_ms} "))

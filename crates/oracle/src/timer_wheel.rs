@@ -24,12 +24,10 @@ pub struct TimerKey {
 }
 
 impl TimerKey {
-    #[must_use]
     pub fn to_number(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.place)
     }
 
-    #[must_use]
     pub fn from_number(number: u64) -> Self {
         let part = |bits: u64| u32::try_from(bits & u64::from(u32::MAX)).unwrap_or(NONE);
         Self { place: part(number), generation: part(number >> 32) }
@@ -62,23 +60,19 @@ pub struct TimerWheel<T> {
 
 impl<T> TimerWheel<T> {
     /// An empty wheel at this tick, for so many values at most.
-    #[must_use]
     pub fn new(now: u64, most: usize) -> Self {
         let (entries, heads) = (Vec::new(), [[NONE; SLOTS]; LEVELS]);
         Self { now, entries, first_free: NONE, len: 0, most: most.min(MOST), occupied: [0; LEVELS], heads }
     }
 
-    #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    #[must_use]
     pub fn is_full(&self) -> bool {
         self.len >= self.most
     }
@@ -102,7 +96,6 @@ impl<T> TimerWheel<T> {
         Some(TimerKey { place, generation: self.entry(place).generation })
     }
 
-    #[must_use]
     pub fn get(&self, key: TimerKey) -> Option<&T> {
         let entry = self.entries.get(key.place as usize)?;
         entry.value.as_ref().filter(|_| entry.generation == key.generation)

@@ -7,9 +7,7 @@ mod walk;
 
 use std::sync::Arc;
 
-use weir_core::{intent::fields::IntentField, ports::SchemaFields};
-
-use crate::{misfit::Misfit, place::Place, plan::Definition};
+use weir_core::intent::fields::IntentField;
 
 /// An Avro schema, made ready for reading: its types as nodes, by their numbers. A type that lies on the way to a field has a node
 /// of its own there.
@@ -18,7 +16,7 @@ pub(crate) struct AvroPlan {
     nodes: Vec<AvroNode>,
     root: usize,
     /// How many types, fields, branches and symbols it has.
-    parts: usize,
+    pub(crate) parts: usize,
 }
 
 /// A type, and the fields that are read where it stands.
@@ -68,22 +66,4 @@ enum Meaning {
     Nanos,
     /// Something that no field is.
     Other(&'static str),
-}
-
-impl AvroPlan {
-    /// Compiles a schema.
-    ///
-    /// # Errors
-    /// Why it is not one.
-    pub(crate) fn new(place: &Place, definition: &Definition) -> Result<Self, String> {
-        compile::compile(place, definition)
-    }
-
-    pub(crate) const fn parts(&self) -> usize {
-        self.parts
-    }
-
-    pub(crate) fn read<'a>(&self, content: &'a [u8]) -> Result<SchemaFields<'a>, Misfit> {
-        walk::read(self, content)
-    }
 }

@@ -45,7 +45,6 @@ impl Format {
     }
 
     /// Whether this build reads it.
-    #[must_use]
     pub const fn is_built(self) -> bool {
         match self {
             Self::JsonSchema => true,
@@ -80,10 +79,7 @@ pub(crate) struct Compiling {
 }
 
 impl Compiling {
-    /// Begins to compile a schema.
-    ///
-    /// # Errors
-    /// There is no thread for it.
+    /// Begins to compile a schema; fails where there is no thread for it.
     pub(crate) fn begin(format: Format, place: &Arc<Place>, definition: Definition) -> io::Result<Self> {
         let (place, (tell, plan)) = (Arc::clone(place), oneshot::channel());
         let thread = thread::Builder::new().name("schema".to_owned()).stack_size(STACK_BYTES);
@@ -134,10 +130,7 @@ pub(crate) enum Plan {
 }
 
 impl Plan {
-    /// Compiles a schema.
-    ///
-    /// # Errors
-    /// Why it cannot be used.
+    /// Compiles a schema, or says why it cannot be used.
     pub(crate) fn new(format: Format, place: &Place, definition: &Definition) -> Result<Self, String> {
         if definition.schema_type != format.schema_type() {
             let (found, expected) = (&definition.schema_type, format.schema_type());
@@ -161,18 +154,15 @@ impl Plan {
 
     /// What it takes in memory beside its names, in bytes, at most.
     pub(crate) const fn bytes(&self) -> usize {
-        PART_BYTES * self.parts()
-    }
-
-    const fn parts(&self) -> usize {
-        match self {
+        let parts = match self {
             #[cfg(feature = "avro")]
-            Self::Avro(plan) => plan.parts(),
+            Self::Avro(plan) => plan.parts,
             #[cfg(feature = "protobuf")]
-            Self::Protobuf(plan) => plan.parts(),
+            Self::Protobuf(plan) => plan.parts,
             #[cfg(not(any(feature = "avro", feature = "protobuf")))]
             Self::Never(never) => match *never {},
-        }
+        };
+        PART_BYTES * parts
     }
 
     /// The fields of a value, without its frame.

@@ -8,10 +8,7 @@ mod wire;
 
 use std::sync::Arc;
 
-use prost_reflect::FileDescriptor;
-use weir_core::{intent::fields::IntentField, ports::SchemaFields};
-
-use crate::{misfit::Misfit, place::Place, plan::Definition};
+use weir_core::intent::fields::IntentField;
 
 /// The messages of a schema, made ready for reading.
 #[derive(Debug)]
@@ -19,7 +16,7 @@ pub(crate) struct ProtobufPlan {
     /// Each with its indexes, in ascending order of these.
     messages: Vec<(Box<[usize]>, MessagePlan)>,
     /// How many messages, members and names of values it has.
-    parts: usize,
+    pub(crate) parts: usize,
 }
 
 /// The names of an enum's values, in ascending order of these.
@@ -58,24 +55,4 @@ enum Scalar {
     Wrapper(Box<Scalar>),
     /// What no field is.
     Other(&'static str),
-}
-
-impl ProtobufPlan {
-    /// Compiles a schema.
-    ///
-    /// # Errors
-    /// Why it is not one.
-    pub(crate) fn new(place: &Place, definition: &Definition) -> Result<Self, String> {
-        let file: FileDescriptor = compile::file(definition)?;
-        compile::compile(place, &file)
-    }
-
-    pub(crate) const fn parts(&self) -> usize {
-        self.parts
-    }
-
-    /// The fields of a value: of the message whose indexes it begins with.
-    pub(crate) fn read<'a>(&self, content: &'a [u8]) -> Result<SchemaFields<'a>, Misfit> {
-        walk::read(self, content)
-    }
 }

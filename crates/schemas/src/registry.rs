@@ -55,24 +55,17 @@ struct RegistryProblem {
 }
 
 impl Registry {
-    #[must_use]
     pub fn new(client: impl RegistryClient + 'static) -> Self {
         Self(Box::new(client))
     }
 
     /// Asks for a schema, so that what a lane would meet is met before: no answer, an answer that is not a registry's, and
     /// credentials that are refused.
-    ///
-    /// # Errors
-    /// The registry does not answer, or not as one does.
     pub async fn look(&self) -> Result<(), SchemasUnavailable> {
         self.ask(&format!("/schemas/ids/{UNUSED_ID}")).await.map(drop).map_err(|failed| failed.why)
     }
 
-    /// A schema with all that it refers to; or why there is none.
-    ///
-    /// # Errors
-    /// The registry does not answer, or not as one does.
+    /// A schema with all that it refers to, or why there is none; fails where the registry does not answer, or not as one does.
     pub(crate) async fn schema(&self, id: SchemaId) -> Result<Result<Definition, String>, SchemasUnavailable> {
         if id > UNUSED_ID {
             // No registry has it, and some do not answer 404 as they do for a schema that is absent.

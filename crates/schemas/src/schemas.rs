@@ -46,10 +46,8 @@ pub struct FileError {
 }
 
 impl IntentSchemas {
-    /// Reads fields where the map has them, by schemas of these files (id and text) and of a registry.
-    ///
-    /// # Errors
-    /// The schemas of files that cannot be used, each with what is wrong.
+    /// Reads fields where the map has them, by schemas of these files (id and text) and of a registry. Fails with the schemas of files that
+    /// cannot be used, each with what is wrong.
     pub fn new(
         format: Format,
         map: &FieldMap,

@@ -118,7 +118,7 @@ where
                     letters.insert(record.partition, record.offset + 1);
                     let what = (&*self.topic.name, batch.bytes_beside_value(index));
                     let (output, reason) = dead_letter(&letter, &record, what, &self.limits);
-                    tally.dead_letter(reason.as_str());
+                    tally.dead_letters.one_more(reason.as_str());
                     output
                 }
             });
@@ -131,7 +131,7 @@ where
         self.status.set_trouble(None);
         for ((partition, offset), outcome) in places.into_iter().zip(outcomes.into_iter().flatten()) {
             match F::label(outcome) {
-                Some(label) => tally.outcome(label),
+                Some(label) => tally.outcomes.one_more(label),
                 None => state.group.committed.hold(partition, offset),
             }
         }

@@ -141,7 +141,7 @@ impl Model<'_> {
             ..IntentFacts::default()
         };
         if let Some((reason, eligible_at)) = eval.denial(&facts) {
-            let quiet = self.policy.quiet_hours.as_ref().filter(|quiet| quiet.action() == Action::Defer);
+            let quiet = self.policy.quiet_hours.as_ref().filter(|quiet| quiet.action == Action::Defer);
             let due = if reason == GateReason::QuietHours {
                 quiet.map(|quiet| eligible_at.unwrap().plus(quiet.spread_of(intent.user)))
             } else {

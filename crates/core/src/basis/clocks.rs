@@ -90,7 +90,6 @@ enum Vote {
 
 impl OtherClock {
     /// A machine's answer to the question for its time, asked and answered at these moments of monotonic time.
-    #[must_use]
     pub fn new(machine: String, (asked, answered): (Duration, Duration), time: Time) -> Self {
         let error_ms = millis(answered.saturating_sub(asked)).div_euclid(2) + 1;
         let between_ms = millis(asked).midpoint(millis(answered));
@@ -149,9 +148,6 @@ impl OtherClocks {
 
     /// Whether to decide by our clock: not while more of the others contradict it than agree with it, or none is known.
     /// `appends` are those of the records to be decided. Gives how many contradict it all the same.
-    ///
-    /// # Errors
-    /// It is wrong, or not known to be right.
     pub fn judge(&self, own: OwnClock, appends: &[Append]) -> Result<usize, WrongClock> {
         let (mut agreeing, mut contradicting) = (0, 0);
         for vote in self.votes(own, appends) {
@@ -173,7 +169,6 @@ impl OtherClocks {
         self.0.iter().map(move |clock| clock.vote(own)).chain(appends.iter().map(move |append| append.vote(own)))
     }
 
-    #[must_use]
     pub fn contradicting(&self, own: OwnClock, appends: &[Append]) -> Others {
         let nodes = self.0.iter().filter(|clock| clock.vote(own) == Vote::Contradicts);
         let nodes = nodes.map(|clock| (format!("Redis node {}", clock.machine), clock.skew_ms(own)));
@@ -203,7 +198,6 @@ impl fmt::Display for Others {
 }
 
 /// How far two clocks are apart, to the second: `1h 2m`.
-#[must_use]
 pub fn in_words(skew_ms: i64) -> impl fmt::Display {
     humantime::format_duration(Duration::from_secs((skew_ms.unsigned_abs() + 500) / 1000))
 }

@@ -9,13 +9,11 @@ use arc_swap::ArcSwap;
 pub struct Current<T>(ArcSwap<T>);
 
 impl<T> Current<T> {
-    #[must_use]
     pub fn new(value: Arc<T>) -> Arc<Self> {
         Arc::new(Self(ArcSwap::new(value)))
     }
 
     /// The current value; hold it for a batch, so that all of the batch is judged by the same one.
-    #[must_use]
     pub fn get(&self) -> Arc<T> {
         self.0.load_full()
     }

@@ -2,67 +2,35 @@
 
 use std::sync::Arc;
 
+use super::words;
+
 /// Headers of ours: names of [`HeaderName`], values as text. Shared by the records of a batch that have the same.
 pub type OurHeaders = Arc<[(&'static str, String)]>;
 
-/// A header that weir writes. Its value is text.
-///
-/// A record that came with headers of these names keeps them, in front of weir's: the last one is weir's, as is
-/// Kafka's rule for headers given twice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum HeaderName {
-    Decision,
-    Due,
-    Origin,
-    FirstAt,
-    Why,
-    Count,
-    Reason,
-    ErrorTopic,
-    ErrorPartition,
-    ErrorOffset,
-    ErrorStage,
-    ErrorMessage,
+words! {
+    /// A header that weir writes, in the order in which they are written. Its value is text. The names of those of dead letters are
+    /// Kafka Connect's own (`DeadLetterQueueReporter`).
+    ///
+    /// A record that came with headers of these names keeps them, in front of weir's: the last one is weir's, as is
+    /// Kafka's rule for headers given twice.
+    pub enum HeaderName {
+        Decision = "weir-decision",
+        Due = "weir-due",
+        Origin = "weir-origin",
+        FirstAt = "weir-first-at",
+        Why = "weir-why",
+        Count = "weir-count",
+        Reason = "weir-reason",
+        ErrorTopic = "__connect.errors.topic",
+        ErrorPartition = "__connect.errors.partition",
+        ErrorOffset = "__connect.errors.offset",
+        ErrorStage = "__connect.errors.stage",
+        ErrorMessage = "__connect.errors.exception.message",
+    }
 }
 
 impl HeaderName {
-    /// All of them, in the order in which they are written.
-    pub const ALL: [Self; 12] = [
-        Self::Decision,
-        Self::Due,
-        Self::Origin,
-        Self::FirstAt,
-        Self::Why,
-        Self::Count,
-        Self::Reason,
-        Self::ErrorTopic,
-        Self::ErrorPartition,
-        Self::ErrorOffset,
-        Self::ErrorStage,
-        Self::ErrorMessage,
-    ];
-
-    /// The name as it stands on the record. Those of dead letters are Kafka Connect's own (`DeadLetterQueueReporter`).
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Decision => "weir-decision",
-            Self::Due => "weir-due",
-            Self::Origin => "weir-origin",
-            Self::FirstAt => "weir-first-at",
-            Self::Why => "weir-why",
-            Self::Count => "weir-count",
-            Self::Reason => "weir-reason",
-            Self::ErrorTopic => "__connect.errors.topic",
-            Self::ErrorPartition => "__connect.errors.partition",
-            Self::ErrorOffset => "__connect.errors.offset",
-            Self::ErrorStage => "__connect.errors.stage",
-            Self::ErrorMessage => "__connect.errors.exception.message",
-        }
-    }
-
     /// The topic whose records carry it, and what its value says: a row of the table in the docs.
-    #[must_use]
     pub const fn meaning(self) -> (&'static str, &'static str) {
         match self {
             Self::Decision => ("approved", "the decision, as compact JSON: the table below"),

@@ -76,23 +76,18 @@ pub struct ReadsBeside {
 impl ReadsBeside {
     /// The lanes that decide what is due of each wheel, beside so many lanes of intents: half as many for the first wheel, so
     /// that intents keep at least half of the lanes, and one for each wheel before it.
-    #[must_use]
     pub fn due_lanes(self, lanes: usize) -> Vec<usize> {
         (0..self.wheels).map(|wheel| if wheel == 0 { (lanes / 2).max(1) } else { 1 }).collect()
     }
 
     /// All lanes together with those of the intents. Each wheel also has one that moves what is deferred on.
-    #[must_use]
     pub fn all_lanes(self, lanes: usize) -> usize {
         lanes + self.due_lanes(lanes).iter().sum::<usize>() + self.wheels
     }
 }
 
 impl LaneMemory {
-    /// The bounds of each of so many lanes in a process that may take so much.
-    ///
-    /// # Errors
-    /// A lane would get less than [`LEAST_LANE_BYTES`].
+    /// The bounds of each of so many lanes in a process that may take so much. Fails where a lane would get less than [`LEAST_LANE_BYTES`].
     pub fn share(memory_bytes: u64, lanes: usize, beside: ReadsBeside) -> Result<Self, TooLittle> {
         let fixed = fixed_bytes(beside);
         let count = u64::try_from(beside.all_lanes(lanes.max(1))).unwrap_or(u64::MAX);
@@ -105,7 +100,6 @@ impl LaneMemory {
     }
 
     /// The bounds of the reader of a topic beside the intents.
-    #[must_use]
     pub fn of_reader() -> Self {
         Self { deferred_bytes: 0, ..Self::of_share(READER_BYTES) }
     }
@@ -120,7 +114,6 @@ impl LaneMemory {
         }
     }
 
-    #[must_use]
     pub fn sum(&self) -> u64 {
         let Self { queued_bytes, fetch_bytes, batch_bytes, output_bytes, deferred_bytes } = *self;
         queued_bytes + INFLATION * fetch_bytes + 4 * batch_bytes + output_bytes + deferred_bytes
@@ -135,7 +128,6 @@ impl Default for LaneMemory {
 }
 
 /// How many lanes of intents fit, beside what else is read.
-#[must_use]
 pub fn fitting(memory_bytes: u64, beside: ReadsBeside) -> usize {
     let all = memory_bytes.saturating_sub(fixed_bytes(beside)) / LEAST_LANE_BYTES;
     let all = usize::try_from(all).unwrap_or(usize::MAX);

@@ -16,4 +16,4 @@ pub mod window;
 mod worded;
 pub mod zone;
 
-pub(crate) use worded::words;
+pub use worded::words;

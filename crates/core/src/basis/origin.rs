@@ -1,7 +1,11 @@
 //! Where an intent came from.
 
-use std::{fmt::Write as _, sync::Arc};
+use std::sync::Arc;
 
+use base64::{
+    display::Base64Display,
+    prelude::{BASE64_URL_SAFE_NO_PAD, Engine as _},
+};
 use serde::Serialize;
 
 /// The record that an intent came in. After a deferral it is still the first one.
@@ -27,20 +31,11 @@ impl TopicId {
     pub const NO_TOPIC: Self = Self(u128::MAX);
 
     /// Reads [`TopicId`]'s text; `None` for any other, and for the unknown id.
-    #[must_use]
     pub fn of_text(text: &str) -> Option<Self> {
-        let (text, last) = text.split_at_checked(TEXT_DIGITS - 1)?;
-        let digit = |byte: u8| u128::try_from(BASE64_URL.iter().position(|digit| *digit == byte)?).ok();
-        let id = text.bytes().try_fold(0, |id, byte| Some(id << 6 | digit(byte)?))?;
-        // The last digit holds 2 bits of the id, and 4 that are 0.
-        let [last] = *last.as_bytes() else { return None };
-        let last = digit(last).filter(|last| last & 15 == 0)?;
-        Some(Self(id << 2 | last >> 4)).filter(|id| *id != Self::UNKNOWN)
+        let bytes: [u8; 16] = BASE64_URL_SAFE_NO_PAD.decode(text).ok()?.try_into().ok()?;
+        Some(Self(u128::from_be_bytes(bytes))).filter(|id| *id != Self::UNKNOWN)
     }
 }
-
-const TEXT_DIGITS: usize = 22;
-const BASE64_URL: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
 /// As Kafka's own tools print it: base64 for URLs, without padding. Empty for the unknown id.
 impl std::fmt::Display for TopicId {
@@ -48,11 +43,7 @@ impl std::fmt::Display for TopicId {
         if *self == Self::UNKNOWN {
             return Ok(());
         }
-        let digit = |bits: u128| char::from(BASE64_URL[usize::try_from(bits & 63).unwrap_or_default()]);
-        for place in 0..TEXT_DIGITS - 1 {
-            f.write_char(digit(self.0 >> (122 - 6 * place)))?;
-        }
-        f.write_char(digit(self.0 << 4))
+        write!(f, "{}", Base64Display::new(&self.0.to_be_bytes(), &BASE64_URL_SAFE_NO_PAD))
     }
 }
 

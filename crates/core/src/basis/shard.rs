@@ -31,33 +31,24 @@ pub struct UserHash(pub u128);
 
 impl UserHash {
     /// The hash of a user id's canonical text (`42` for both `42` and `"42"`).
-    #[must_use]
     pub fn of(user_id: &str) -> Self {
         let Some(number) = number::canonical(user_id) else { return Self(xxh3_128(user_id.as_bytes())) };
         Self(u128::from(place_of(number)) << 64 | u128::from(number))
     }
 
     /// The number that the user id is, if it is one. A hash of another id passes for a number's at odds of 2^-64.
-    #[must_use]
     pub fn number(self) -> Option<u64> {
-        let (place, rest) = self.halves();
+        let [place, rest] = halves(self.0);
         (place == place_of(rest)).then_some(rest)
     }
 
-    #[must_use]
     pub fn shard(self, shards: u16) -> u16 {
-        let (shard, _) = scaled(self.halves().0, u32::from(shards.max(1)));
+        let (shard, _) = scaled(halves(self.0)[0], u32::from(shards.max(1)));
         u16::try_from(shard).unwrap_or(0)
-    }
-
-    /// The bits that place it, and those that tell it from others.
-    fn halves(self) -> (u64, u64) {
-        let [place, rest] = halves(self.0);
-        (place, rest)
     }
 }
 
-/// The upper and the lower 64 bits.
+/// The upper and the lower 64 bits: of a user, those that place it, and those that tell it from others.
 fn halves(bits: u128) -> [u64; 2] {
     [bits >> 64, bits & u128::from(u64::MAX)].map(|half| u64::try_from(half).unwrap_or(0))
 }
@@ -93,23 +84,20 @@ pub struct Layout {
 }
 
 impl Layout {
-    #[must_use]
     pub fn new(shards: u16, buckets: u32) -> Self {
         let (shards, buckets) = (shards.clamp(1, SLOTS), buckets.max(1));
         Self { shards, buckets, turn: turn(GOLDEN, u64::from(shards) * u64::from(buckets)) }
     }
 
     /// The layout for an expected number of users with some 32 of them a key.
-    #[must_use]
     pub fn for_users(shards: u16, users: u64) -> Self {
         let shards = shards.clamp(1, SLOTS);
         let buckets = users.div_ceil(USERS_A_KEY * u64::from(shards)).clamp(1, u64::from(u32::MAX));
         Self::new(shards, u32::try_from(buckets).unwrap_or(u32::MAX))
     }
 
-    #[must_use]
     pub fn place(&self, user: UserHash) -> Place {
-        let (place, rest) = user.halves();
+        let [place, rest] = halves(user.0);
         // The keyspace is a line that `place` points into; its integer part is the shard, and that of the rest the bucket.
         let (shard, behind) = scaled(place, u32::from(self.shards));
         let (bucket, _) = scaled(behind, self.buckets);
@@ -134,14 +122,12 @@ fn scaled(fraction: u64, parts: u32) -> (u32, u64) {
 }
 
 /// The shard of something that is not a user's, by its name.
-#[must_use]
 pub fn shard_of_name(name: &str, shards: u16) -> u16 {
     let (shard, _) = scaled(xxh3_64_with_seed(name.as_bytes(), 0), u32::from(shards.max(1)));
     u16::try_from(shard).unwrap_or(0)
 }
 
 /// Four of so many places for something that is not a user's, by its name: its bits in a Bloom filter.
-#[must_use]
 pub fn filter_places(name: &str, places: u32) -> [u32; 4] {
     let hash = xxh3_128(name.as_bytes());
     [0, 32, 64, 96].map(|shift| {
@@ -151,14 +137,12 @@ pub fn filter_places(name: &str, places: u32) -> [u32; 4] {
 }
 
 /// The hash slot of a shard: shards fall evenly over the slots, in order.
-#[must_use]
 pub fn slot_of_shard(shard: u16, shards: u16) -> u16 {
     let slot = u32::from(shard) * u32::from(SLOTS) / u32::from(shards.max(1));
     u16::try_from(slot).unwrap_or(SLOTS - 1)
 }
 
 /// The hash tags of all shards: the shortest, first decimal number whose CRC16 is the shard's slot.
-#[must_use]
 pub fn shard_tags(shards: u16) -> Vec<String> {
     let mut wanted = vec![None; usize::from(SLOTS)];
     for shard in 0..shards {
@@ -189,13 +173,11 @@ pub fn shard_tags(shards: u16) -> Vec<String> {
 pub struct IdHash(pub u64);
 
 impl IdHash {
-    #[must_use]
     pub fn of(id: &str) -> Self {
         Self(xxh3_64_with_seed(id.as_bytes(), 0) & 0xFFFF_FFFF_FFFF)
     }
 
     /// The hash of a CloudEvent's own id, which tells it from the others of its source alone.
-    #[must_use]
     pub fn of_event(source: &str, id: &str) -> Self {
         let seed = xxh3_64_with_seed(source.as_bytes(), 0);
         Self(xxh3_64_with_seed(id.as_bytes(), seed) & 0xFFFF_FFFF_FFFF)
@@ -219,7 +201,6 @@ impl OriginMark {
     /// The mark of every intent that is in no record ([`TopicId::NO_TOPIC`]): the same id again is a replay.
     pub const NO_RECORD: Self = Self(0x00FF_FFFF);
 
-    #[must_use]
     pub fn of(topic: &Topic, partition: i32, offset: i64) -> Self {
         PartitionMarks::of(topic, partition).at(offset)
     }

@@ -23,7 +23,6 @@ pub enum StoreError {
 }
 
 /// Some shards for people, and never hundreds of them: `[1, 2, 3] and 338 more`.
-#[must_use]
 pub fn in_short(shards: &[u16]) -> String {
     const SHOWN: usize = 8;
     match shards.len().checked_sub(SHOWN) {

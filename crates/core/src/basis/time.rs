@@ -17,7 +17,6 @@ impl Time {
     pub const MIN: Self = Self(-62_167_219_200_000);
 
     /// A time from milliseconds since 1970, or `None` outside the years 0000 to 9999.
-    #[must_use]
     #[inline]
     pub fn from_millis(millis: i64) -> Option<Self> {
         (Self::MIN.0..=END_OF_9999_MS).contains(&millis).then(|| Self(millis.min(Self::MAX.0)))
@@ -25,7 +24,6 @@ impl Time {
 
     /// A time from an RFC 3339 string such as `2026-11-20T09:00:00.5+08:00`; what is finer than a
     /// millisecond is cut off, a leap second is the second before it. `None` where it is not one.
-    #[must_use]
     pub fn from_rfc3339(text: &str) -> Option<Self> {
         let digits = rfc3339_fraction(text)?.len();
         // jiff reads nine digits of a fraction at most; RFC 3339 allows any number.
@@ -44,7 +42,6 @@ impl Time {
     }
 
     /// Milliseconds since 1970.
-    #[must_use]
     pub const fn millis(self) -> i64 {
         self.0
     }
@@ -56,7 +53,6 @@ impl Time {
     }
 
     /// As it is shown: RFC 3339 in UTC with milliseconds, in ASCII. jiff's own printer takes some ten times as long.
-    #[must_use]
     pub fn rfc3339(self) -> [u8; SHOWN.len()] {
         let civil = Offset::UTC.to_datetime(self.timestamp());
         let mut shown = *SHOWN;
@@ -77,7 +73,6 @@ impl Time {
         shown
     }
 
-    #[must_use]
     pub fn timestamp(self) -> Timestamp {
         Timestamp::from_millisecond(self.0).unwrap_or(Timestamp::MAX)
     }
@@ -174,7 +169,6 @@ impl<'de> Deserialize<'de> for Time {
 }
 
 /// A duration, or a moment of the monotonic clock, in milliseconds; the most there are where it is longer.
-#[must_use]
 pub fn millis(passed: Duration) -> u64 {
     u64::try_from(passed.as_millis()).unwrap_or(u64::MAX)
 }

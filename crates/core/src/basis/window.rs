@@ -27,7 +27,6 @@ pub enum Window {
 
 impl Window {
     /// The first time that still counts at `now`: entries at or after it are in the window.
-    #[must_use]
     pub fn first(&self, now: Time) -> Time {
         match *self {
             Self::Sliding { length_ms } => now.plus(1 - length_ms),
@@ -46,7 +45,6 @@ impl Window {
     /// For a calendar window an entry that lies beyond `after` (a clock was wrong by more than a whole
     /// period) gives its own time: a lower bound, by which caps are compared; `policy` then names the exact
     /// start of the period that follows it.
-    #[must_use]
     pub fn freed(&self, entry: Time) -> Time {
         match *self {
             Self::Sliding { length_ms } => entry.plus(length_ms),

@@ -1,18 +1,18 @@
 //! Values that are written as words.
 
 /// Declares an enum with a word for each value. Headers, JSON and metrics have the same word.
+#[macro_export]
 macro_rules! words {
-    ($(#[$meta:meta])* pub enum $name:ident { $($(#[$of:meta])* $value:ident = $word:literal,)+ }) => {
+    ($(#[$meta:meta])* $visible:vis enum $name:ident { $($(#[$of:meta])* $value:ident = $word:literal,)+ }) => {
         $(#[$meta])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum $name {
+        $visible enum $name {
             $($(#[$of])* $value,)+
         }
 
         impl $name {
             pub const ALL: [Self; [$($word),+].len()] = [$(Self::$value),+];
 
-            #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$value => $word,)+
@@ -22,4 +22,4 @@ macro_rules! words {
     };
 }
 
-pub(crate) use words;
+pub use words;

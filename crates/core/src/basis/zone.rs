@@ -63,26 +63,28 @@ pub struct Zone(&'static Known);
 
 impl Zone {
     /// The zone of this IANA name (`Asia/Singapore`), in any case; `None` where there is none.
-    #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         let known = known();
         let place = known.binary_search_by(|zone| ignoring_case(&zone.name, name)).ok()?;
         Some(Self(&known[place]))
     }
 
-    #[must_use]
     pub fn utc() -> Self {
         Self::named("UTC").expect("the IANA database has UTC")
     }
 
-    #[must_use]
     pub fn name(&self) -> &'static str {
         &self.0.name
     }
 
-    #[must_use]
     pub fn time_zone(&self) -> &'static TimeZone {
         &self.0.time_zone
+    }
+}
+
+impl Default for Zone {
+    fn default() -> Self {
+        Self::utc()
     }
 }
 

@@ -1,6 +1,10 @@
 //! Writes dead letters, so that each fits into its topic.
 
-use super::record::{Destination, Kept, OurHeaders, Output, OutputValue, RecordView};
+use super::{
+    decider::Decider,
+    record::{Destination, Kept, OurHeaders, Output, OutputValue, RecordView},
+    tally::Tally,
+};
 use crate::{
     basis::origin::Origin,
     batch::sizes::OutputLimits,
@@ -28,10 +32,7 @@ pub fn dead_letter(
         Output { to: Destination::DeadLetters, value: OutputValue::AsItCame, headers: headers(letter, &origin) };
     let headers = match letter.carries {
         Carries::Value if fits(&whole) => return (whole, letter.reason),
-        Carries::Value => {
-            let value_bytes = record.value.map_or(0, <[u8]>::len);
-            headers(&letter.without_value(value_bytes, limit_bytes), &origin)
-        }
+        Carries::Value => headers(&letter.without_value(record.value_bytes(), limit_bytes), &origin),
         Carries::NoValue => whole.headers,
     };
     let mut output = Output { to: Destination::DeadLetters, value: OutputValue::Dropped(Kept::KeyAndHeaders), headers };
@@ -42,6 +43,18 @@ pub fn dead_letter(
         output.value = OutputValue::Dropped(less);
     }
     (output, DeadLetterReason::TooLarge)
+}
+
+/// The dead letter of a record of the decider's topic, counted.
+pub(crate) fn dead(
+    letter: &DeadLetter,
+    (record, bytes_beside): (&RecordView<'_>, usize),
+    decider: &Decider,
+    tally: &mut Tally,
+) -> Output {
+    let (output, reason) = dead_letter(letter, record, (&decider.topic.name, bytes_beside), &decider.limits);
+    tally.dead_letters.one_more(reason.as_str());
+    output
 }
 
 fn headers(letter: &DeadLetter, origin: &Origin<'_>) -> OurHeaders {

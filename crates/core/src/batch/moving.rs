@@ -2,7 +2,7 @@
 
 use super::{
     decider::Decider,
-    letter::dead_letter,
+    letter::dead,
     record::{Destination, Output, OutputValue, RecordView, Records},
     tally::Tally,
 };
@@ -19,26 +19,25 @@ use crate::{
 pub fn move_on(decider: &Decider, records: &impl Records, wheel: Wheel, now: Time) -> (Vec<Output>, Tally) {
     let mut tally = Tally::default();
     let one = |index| {
-        let record: RecordView<'_> = records.get(index);
-        let Some(deferral) = record.deferral else {
-            let beside = (&*decider.topic.name, records.bytes_beside_value(index));
-            let (output, reason) = dead_letter(&DeadLetter::foreign(), &record, beside, &decider.limits);
-            tally.dead_letter(reason.as_str());
-            return output;
-        };
-        let to = Destination::Deferred(wheel.move_on(record.partition, deferral.due, now));
-        let (value_bytes, beside) = (record.value.map_or(0, <[u8]>::len), records.bytes_beside_value(index));
-        let bytes = (value_bytes + beside + HEADER_BYTES + deferral.topic.name.len() + RECORD_BYTES) as u64;
-        let limit_bytes = decider.limits.get(to);
-        if bytes > limit_bytes {
-            // The topic has come to take less than when the intent was deferred.
-            let letter = DeadLetter::not_writable(value_bytes, Oversize { bytes, limit_bytes });
-            let (output, reason) = dead_letter(&letter, &record, (&decider.topic.name, beside), &decider.limits);
-            tally.dead_letter(reason.as_str());
-            return output;
-        }
-        Output { to, value: OutputValue::AsItCame, headers: deferral.headers() }
+        let (record, beside) = (records.get(index), records.bytes_beside_value(index));
+        moved(decider, (&record, beside), wheel, now)
+            .unwrap_or_else(|letter| dead(&letter, (&record, beside), decider, &mut tally))
     };
     let outputs = (0..records.len()).map(one).collect();
     (outputs, tally)
+}
+
+fn moved(
+    decider: &Decider,
+    (record, beside): (&RecordView<'_>, usize),
+    wheel: Wheel,
+    now: Time,
+) -> Result<Output, DeadLetter> {
+    let deferral = record.deferral.ok_or_else(DeadLetter::foreign)?;
+    let to = Destination::Deferred(wheel.move_on(record.partition, deferral.due, now));
+    let bytes = record.value_bytes() + beside + HEADER_BYTES + deferral.topic.name.len() + RECORD_BYTES;
+    // The topic may have come to take less than when the intent was deferred.
+    Oversize::check(bytes, decider.limits.get(to))
+        .map_err(|oversize| DeadLetter::not_writable(record.value_bytes(), oversize))?;
+    Ok(Output { to, value: OutputValue::AsItCame, headers: deferral.headers() })
 }

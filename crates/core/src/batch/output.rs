@@ -14,7 +14,7 @@ use super::{
     decider::{
         Approval, BatchClasses, BatchLimits, Decider, Denier, Fate, Fates, GateResult, TakenNames, UnavailableOutcome,
     },
-    letter::dead_letter,
+    letter::dead,
     record::{Destination, OurHeaders, Output, OutputValue, RecordView},
 };
 use crate::{
@@ -180,7 +180,7 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
 
     /// The deferred record of an intent that is to be decided later.
     fn deferred(&mut self, wheel: Wheel, came: &Came<'_, 'b>, (why, due): (DeferReason, Time)) -> Output {
-        self.tally.deferred(why.as_str());
+        self.tally.deferred.one_more(why.as_str());
         let Grounds { decider, now, .. } = self.grounds;
         let deferral = Deferral::after(came.record, &decider.topic, (why, due), now);
         let to = Destination::Deferred(wheel.place(came.intent.user, due, now));
@@ -188,10 +188,7 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
     }
 
     pub(crate) fn dead(&mut self, letter: &DeadLetter, record: &RecordView<'_>, bytes_beside: usize) -> Output {
-        let decider = self.grounds.decider;
-        let (output, reason) = dead_letter(letter, record, (&decider.topic.name, bytes_beside), &decider.limits);
-        self.tally.dead_letter(reason.as_str());
-        output
+        dead(letter, (record, bytes_beside), self.grounds.decider, &mut self.tally)
     }
 
     fn approved(&self, intent: &Intent<'_>) -> Destination {
@@ -221,7 +218,7 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
         self.tally.ahead += u64::from(answer.is_some_and(|answer| answer.ahead));
         self.tally.replayed += u64::from(came.fate.replayed_from().is_some());
         if let Fate::Unanswered { fallback: Some(fallback), .. } = came.fate {
-            self.tally.unavailable(fallback.as_str());
+            self.tally.unavailable.one_more(fallback.as_str());
         }
     }
 }
@@ -297,7 +294,7 @@ fn denied(eval: &PolicyEval, cap_set: usize, (cap, used): (u8, u32), blocking: O
     let denied = eval.denied(cap_set, cap, blocking).expect("a store names a cap of the set that it was given");
     let span = match &denied.cap.window {
         CapWindow::Sliding { text, .. } => CapSpan::Window(text),
-        CapWindow::Per(period) => CapSpan::Per(period.name()),
+        CapWindow::Per(period) => CapSpan::Per(period.as_str()),
     };
     let cap = DenyingCap { name: &denied.cap.name, limit: denied.cap.limit, span, used };
     Suppressed { cause: Cause::Cap(cap), eligible_at: denied.eligible_at }

@@ -42,6 +42,10 @@ pub struct RecordView<'a> {
 }
 
 impl<'a> RecordView<'a> {
+    pub(crate) fn value_bytes(&self) -> usize {
+        self.value.map_or(0, <[u8]>::len)
+    }
+
     /// The headers, in order.
     pub fn header_pairs(&self) -> impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)> + use<'a> {
         let headers = self.headers;
@@ -118,12 +122,10 @@ pub enum ReadBefore {
 }
 
 impl ReadBefore {
-    #[must_use]
     pub fn none() -> Self {
         Self::Below(Arc::default())
     }
 
-    #[must_use]
     pub fn has(&self, partition: i32, offset: i64) -> bool {
         match self {
             Self::All => true,
@@ -164,7 +166,6 @@ pub enum Destination {
 impl Destination {
     pub const APPROVED: Self = Self::Approved(ApprovedTopic::MAIN);
 
-    #[must_use]
     pub const fn is_approved(self) -> bool {
         matches!(self, Self::Approved(_))
     }
@@ -210,12 +211,11 @@ pub struct Progress {
 
 impl Output {
     /// What its key, value and headers take of a batch, at most; `bytes_beside` are those of the record's key and headers.
-    #[must_use]
     pub fn content_bytes(&self, record: &RecordView<'_>, bytes_beside: usize) -> usize {
         let ours: usize =
             self.headers.iter().map(|(name, value)| header_bytes(name.as_bytes(), Some(value.as_bytes()))).sum();
         let theirs = match &self.value {
-            OutputValue::AsItCame | OutputValue::WithoutDecision => record.value.map_or(0, <[u8]>::len) + bytes_beside,
+            OutputValue::AsItCame | OutputValue::WithoutDecision => record.value_bytes() + bytes_beside,
             OutputValue::Ours(value) => value.len() + bytes_beside,
             OutputValue::Dropped(Kept::KeyAndHeaders) => bytes_beside,
             OutputValue::Dropped(Kept::Key) => record.key.map_or(0, <[u8]>::len),
@@ -237,7 +237,6 @@ pub struct Job<B, M> {
 }
 
 /// How far a batch brings each of its partitions: behind the last record there.
-#[must_use]
 pub fn progress_of(records: &impl Records) -> Vec<Progress> {
     let mut next = BTreeMap::new();
     // Records come in runs of one partition; a run needs one look at the map.

@@ -7,7 +7,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::{
     decider::{Decider, Undecided, facts},
-    letter::dead_letter,
+    letter::dead,
     record::{Destination, OurHeaders, Output, OutputValue, RecordView, Records},
     tally::Tally,
 };
@@ -62,7 +62,6 @@ impl GivenUp {
 
 /// How long a delivery waits for its retry of this number, from 1, in milliseconds: exponential backoff with full jitter, at
 /// random up to 1, 2, 4 ... and at most 60 minutes. The same for the same intent and number.
-#[must_use]
 pub fn wait_ms(retry: u32, id: IdHash) -> i64 {
     let bound = (MINUTE_MS << retry.saturating_sub(1).min(6)).min(LONGEST_MS);
     let random = xxh3_64_with_seed(&id.0.to_le_bytes(), retry.into()) % bound.unsigned_abs();
@@ -96,15 +95,10 @@ pub(crate) fn decoded<'a>(
     (value_bytes, bytes_beside): (usize, usize),
 ) -> Undecided<'a> {
     let limit_bytes = limits.get(Destination::APPROVED).min(limits.get(Destination::Undelivered));
-    match fits(value_bytes + bytes_beside + REASON_BYTES, limit_bytes) {
+    match Oversize::check(RECORD_BYTES + value_bytes + bytes_beside + REASON_BYTES, limit_bytes) {
         Ok(()) => Undecided::Retry(Box::new(intent)),
         Err(oversize) => Undecided::Invalid(DeadLetter::not_writable(value_bytes, oversize)),
     }
-}
-
-fn fits(bytes: usize, limit_bytes: u64) -> Result<(), Oversize> {
-    let bytes = (bytes + RECORD_BYTES) as u64;
-    if bytes <= limit_bytes { Ok(()) } else { Err(Oversize { bytes, limit_bytes }) }
 }
 
 /// The outputs of a batch of approved records whose delivery failed: each is deferred until its retry, or undelivered. Other
@@ -122,14 +116,8 @@ pub fn try_again(decider: &Decider, records: &impl Records, wheel: Wheel, now: T
             Some(limit_bytes) => Err(DeadLetter::not_inflated(limit_bytes)),
             None => Retry::read(decider, &record),
         };
-        match read.and_then(|retry| retry.output((decider, &eval, wheel), (&record, beside), now, &mut tally)) {
-            Ok(output) => output,
-            Err(letter) => {
-                let (output, reason) = dead_letter(&letter, &record, (&decider.topic.name, beside), &decider.limits);
-                tally.dead_letter(reason.as_str());
-                output
-            }
-        }
+        read.and_then(|retry| retry.output((decider, &eval, wheel), (&record, beside), now, &mut tally))
+            .unwrap_or_else(|letter| dead(&letter, (&record, beside), decider, &mut tally))
     });
     (outputs.collect(), tally)
 }
@@ -176,9 +164,9 @@ impl<'a> Retry<'a> {
         } else {
             ended(eval, &facts, due).and_then(given_up)
         };
-        let value_bytes = record.value.map_or(0, <[u8]>::len);
+        let value_bytes = record.value_bytes();
         let fits = |more: usize, to: Destination| {
-            let fits = fits(value_bytes + beside + more, decider.limits.get(to));
+            let fits = Oversize::check(RECORD_BYTES + value_bytes + beside + more, decider.limits.get(to));
             fits.map_err(|oversize| DeadLetter::not_writable(value_bytes, oversize))
         };
         if let Some(why) = given_up {
@@ -193,7 +181,7 @@ impl<'a> Retry<'a> {
         let to = Destination::Deferred(wheel.place(intent.user, due, now));
         fits(HEADER_BYTES + decider.topic.name.len() + NUMBER_BYTES, to)?;
         route.iter().for_each(|route| tally.failed(&route.name));
-        tally.deferred(deferral.why.as_str());
+        tally.deferred.one_more(deferral.why.as_str());
         let decision = decision_header::with_retry(header, retry).map_err(unreadable)?;
         let decision = [(HeaderName::Decision.as_str(), decision)];
         let headers = decision.into_iter().chain(deferral.headers().iter().cloned()).collect();

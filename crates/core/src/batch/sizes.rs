@@ -54,7 +54,6 @@ impl OutputLimits {
     }
 
     /// What a topic takes; no limit where it is not known.
-    #[must_use]
     pub fn get(&self, to: Destination) -> u64 {
         if let Destination::Waiting { topic, .. } = to {
             return self.waiting.load().get(usize::from(topic.0)).copied().unwrap_or(u64::MAX);
@@ -78,7 +77,6 @@ impl OutputLimits {
     }
 
     /// The longest that an intent may be deferred, in milliseconds, whatever the policy says.
-    #[must_use]
     pub fn deferrable_ms(&self) -> i64 {
         self.deferrable_ms.load(Ordering::Relaxed)
     }
@@ -88,7 +86,6 @@ impl OutputLimits {
     }
 
     /// What all topics take that any intent may go to: not those of waiting intents, which are for the intents of one route each.
-    #[must_use]
     pub fn of_decisions(&self) -> u64 {
         let decided = self.get(Destination::APPROVED).min(self.get(Destination::Suppressed));
         let later = [&self.hours, &self.minutes].map(|limit| limit.load(Ordering::Relaxed));
@@ -96,7 +93,6 @@ impl OutputLimits {
     }
 
     /// What all topics take.
-    #[must_use]
     pub fn smallest(&self) -> u64 {
         let others = self.of_decisions().min(self.get(Destination::DeadLetters));
         self.waiting.load().iter().copied().fold(others, u64::min)

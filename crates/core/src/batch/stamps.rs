@@ -26,7 +26,6 @@ impl Bounds {
 }
 
 impl Stamps {
-    #[must_use]
     pub fn of(records: &impl Records) -> Self {
         let mut stamps = Self::default();
         // Records come in runs of one partition; a run needs one look at the map.
@@ -63,7 +62,6 @@ impl Stamps {
         self.runs.iter().copied()
     }
 
-    #[must_use]
     pub fn oldest(&self, partition: i32) -> Option<Time> {
         self.partitions.get(&partition).map(|bounds| bounds.oldest)
     }
@@ -92,15 +90,8 @@ mod tests {
 
         fn get(&self, index: usize) -> RecordView<'_> {
             let (partition, millis) = self.0[index];
-            RecordView {
-                key: None,
-                value: None,
-                partition,
-                offset: 0,
-                timestamp: millis.and_then(Time::from_millis),
-                headers: &NoHeaders,
-                deferral: None,
-            }
+            let timestamp = millis.and_then(Time::from_millis);
+            RecordView { key: None, value: None, partition, offset: 0, timestamp, headers: &NoHeaders, deferral: None }
         }
     }
 

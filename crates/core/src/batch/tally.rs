@@ -5,21 +5,12 @@ use std::sync::Arc;
 use crate::{batch::retry::GivenUp, intent::Intent};
 
 /// Counts by key, of which there are few: to look at them all is faster than a tree.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct SmallCounter<K>(Vec<(K, u64)>);
 
-impl<K> Default for SmallCounter<K> {
-    fn default() -> Self {
-        Self(Vec::new())
-    }
-}
-
 impl<K: PartialEq + Copy> SmallCounter<K> {
-    fn one_more(&mut self, key: K) {
-        match self.0.iter_mut().find(|(known, _)| *known == key) {
-            Some((_, count)) => *count += 1,
-            None => self.0.push((key, 1)),
-        }
+    pub fn one_more(&mut self, key: K) {
+        one_more(&mut self.0, key);
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (K, u64)> {
@@ -103,18 +94,6 @@ impl Tally {
         self.budget_tokens.push((Arc::clone(budget), tokens));
     }
 
-    pub fn unavailable(&mut self, action: &'static str) {
-        self.unavailable.one_more(action);
-    }
-
-    pub fn dead_letter(&mut self, reason: &'static str) {
-        self.dead_letters.one_more(reason);
-    }
-
-    pub fn deferred(&mut self, why: &'static str) {
-        self.deferred.one_more(why);
-    }
-
     pub fn waiting(&mut self, route: &Arc<str>) {
         one_more(&mut self.waiting, Arc::clone(route));
     }
@@ -150,14 +129,4 @@ pub struct TopicTally {
     pub outcomes: SmallCounter<&'static str>,
     /// Dead letters by reason.
     pub dead_letters: SmallCounter<&'static str>,
-}
-
-impl TopicTally {
-    pub fn outcome(&mut self, outcome: &'static str) {
-        self.outcomes.one_more(outcome);
-    }
-
-    pub fn dead_letter(&mut self, reason: &'static str) {
-        self.dead_letters.one_more(reason);
-    }
 }

@@ -40,13 +40,11 @@ pub struct Sent {
 }
 
 impl Sent {
-    #[must_use]
     pub fn class(&self) -> ClassNames<'_> {
         let [channel, category, campaign] = self.names.each_ref().map(Option::as_deref);
         ClassNames { channel, category, campaign }
     }
 
-    #[must_use]
     pub fn spent(&self) -> RecordSpend {
         let campaign = self.class().campaign.map(str::to_owned);
         RecordSpend { at: self.at, cost: self.cost, campaign, budgets: self.budgets.clone() }
@@ -58,10 +56,8 @@ impl Sent {
 #[error("{0}")]
 pub struct Unreadable(String);
 
-/// Reads a record of the approved topic. Id and user are read from the value as they were when it was an intent.
-///
-/// # Errors
-/// It is weir's and cannot be read: another mapping of fields, a header that was changed.
+/// Reads a record of the approved topic. Id and user are read from the value as they were when it was an intent. Fails for one that is
+/// weir's and cannot be read: another mapping of fields, a header that was changed.
 pub fn read<'a>(
     value: Option<&'a [u8]>,
     headers: impl IntoIterator<Item = Header<'a>> + Clone,

@@ -25,13 +25,11 @@ const FIXED_BYTES: usize = 768;
 /// The most bytes that the header takes, its name included, where the names of segment, cap and budgets and the versions of
 /// policy and segments have at most `names_bytes` bytes together. JSON writes a byte in at most six; the names of a class are cut
 /// ([`table_name`]).
-#[must_use]
 pub const fn max_bytes(names_bytes: usize) -> usize {
     FIXED_BYTES + 6 * (3 * MAX_NAME_BYTES + names_bytes)
 }
 
 /// The header's value for a decision to approve. `numbers` stand for the class in Redis, where they are known.
-#[must_use]
 pub fn write(decision: &Decision<'_>, counts: Counts, intent: &Intent<'_>, numbers: Option<ClassNumbers>) -> String {
     let Decision { verdict, segment, decided_at, policy_version, segments_version, .. } = *decision;
     let mut json = Json(Vec::with_capacity(320));
@@ -241,31 +239,26 @@ impl<'a> DecisionHeader<'a> {
         Ok(read)
     }
 
-    #[must_use]
     pub fn cost(&self) -> u8 {
         self.cost.get()
     }
 
     /// The numbers of kind and campaign; 0 where there are none, or they were not known.
-    #[must_use]
     pub fn numbers(&self) -> ClassNumbers {
         (Kind(self.numbers.0), Campaign(self.numbers.1))
     }
 
     /// The names of the budgets that the intent took from.
-    #[must_use]
     pub fn budgets(&self) -> &[String] {
         &self.budgets
     }
 
     /// Channel, category and campaign.
-    #[must_use]
     pub fn into_class(self) -> [Option<String>; 3] {
         self.into_class_and_budgets().0
     }
 
     /// Channel, category and campaign; and the names of the budgets that the intent took from.
-    #[must_use]
     pub fn into_class_and_budgets(self) -> ([Option<String>; 3], Vec<String>) {
         let mut names = self.class.into_iter();
         ([(); 3].map(|()| names.next().flatten()), self.budgets)

@@ -15,13 +15,11 @@ pub const SCHEMA: &str = "weir.decision/2";
 
 /// The most bytes that an envelope adds to its intent's value as it carries it ([`IntentValue::envelope_bytes`]), given names (topic, segment, cap, versions) of at most
 /// `names_bytes` bytes together. Ids have at most 256 bytes each, and JSON writes a byte in at most six.
-#[must_use]
 pub const fn overhead_bytes(names_bytes: usize) -> usize {
     1024 + 6 * (2 * crate::intent::MAX_ID_BYTES + names_bytes)
 }
 
 /// Reports a decision on an intent: the value of a suppressed record, as its schema says.
-#[must_use]
 pub fn envelope(decision: &Decision<'_>, intent: &Intent<'_>) -> Vec<u8> {
     EnvelopeTemplate::of(decision).envelope(decision, intent)
 }
@@ -42,7 +40,6 @@ pub struct EnvelopeTemplate {
 
 impl EnvelopeTemplate {
     /// What a decision has in common with the others of its batch.
-    #[must_use]
     pub fn of(decision: &Decision<'_>) -> Self {
         let Decision { decided_at, policy_version, segments_version, origin, .. } = *decision;
         let mut json = Json::default();
@@ -52,7 +49,6 @@ impl EnvelopeTemplate {
     }
 
     /// Reports a decision of the same batch on an intent.
-    #[must_use]
     pub fn envelope(&self, decision: &Decision<'_>, intent: &Intent<'_>) -> Vec<u8> {
         let Decision { verdict, segment, decided_at, origin, deferred, .. } = *decision;
         if deferred.is_some() && origin.topic != &*self.topic {
@@ -198,16 +194,7 @@ mod tests {
     };
 
     fn decision(verdict: Verdict<'_>) -> Decision<'_> {
-        Decision {
-            verdict,
-            segment: None,
-            decided_at: Time::from_millis(1_795_165_200_000).unwrap(),
-            policy_version: "2026-11-20.1",
-            segments_version: "\"s\"",
-            origin: Origin { topic: "send-intents", partition: 3, offset: 1234 },
-            deferred: None,
-            budgets: &[],
-        }
+        Decision { segments_version: "\"s\"", ..Decision::sample(verdict) }
     }
 
     fn shown(verdict: Verdict<'_>, value: &str) -> String {

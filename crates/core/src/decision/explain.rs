@@ -11,7 +11,7 @@ use crate::{
         decide::{self, Answer, MAX_AHEAD_MS, Room, Scope, alive, decide, judged_at},
         named::NamedHistory,
     },
-    intent::class::Campaign,
+    intent::class::{Campaign, Kind},
     policy::{Cap, Caps},
 };
 
@@ -27,7 +27,6 @@ pub enum Next {
 
 impl Next {
     /// The moment, where there is one; `now` for [`Next::Now`].
-    #[must_use]
     pub const fn time(self, now: Time) -> Option<Time> {
         match self {
             Self::Now => Some(now),
@@ -85,13 +84,11 @@ pub struct UserMoment<'a> {
 
 impl<'a> UserMoment<'a> {
     /// The entries that still count for something, and the time by which a send is judged now.
-    #[must_use]
     pub fn alive(&self) -> (&'a [Entry], Time) {
         let (at, _) = judged_at(&self.history.entries, self.now);
         (alive(&self.history.entries, at, self.history.retention_ms), at)
     }
 
-    #[must_use]
     pub fn standing<'p>(&self, caps: &'p Caps) -> Standing<'p> {
         let (judged_at, ahead) = judged_at(&self.history.entries, self.now);
         let caps: Vec<CapUse<'p>> = caps.list().iter().map(|cap| self.cap_use(cap)).collect();
@@ -151,24 +148,10 @@ impl<'a> UserMoment<'a> {
 }
 
 /// What a store with this history would answer to a send; nothing is recorded.
-#[must_use]
 pub fn would(history: &NamedHistory, request: &AdmitRequest<'_>, caps: &[CapQuery], now: Time) -> Answer {
-    let send = decide::Send {
-        id: request.id,
-        origin: request.origin,
-        // A send's own kind plays no part: its caps have been chosen by name.
-        kind: crate::intent::class::Kind::NONE,
-        campaign: history.campaign_number(request.class.campaign),
-        cost: request.cost,
-        record: request.record,
-    };
-    let cap = |query: &CapQuery| decide::Cap {
-        window: query.window,
-        limit: query.limit,
-        kinds: history.matching(&query.filter),
-        scope: query.scope,
-    };
-    let caps: Vec<decide::Cap> = caps.iter().map(cap).collect();
+    // A send's own kind plays no part: its caps have been chosen by name.
+    let send = request.send((Kind::NONE, history.campaign_number(request.class.campaign)));
+    let caps: Vec<decide::Cap> = caps.iter().map(|query| query.counting(history.matching(&query.filter))).collect();
     decide(&mut history.entries.clone(), &send, &caps, now, history.retention_ms.into())
 }
 

@@ -13,7 +13,6 @@ pub const RECORD_BYTES: usize = 128;
 /// What a header takes beside name and value, at most.
 pub const HEADER_BYTES: usize = 10;
 
-#[must_use]
 pub const fn header_bytes(name: &[u8], value: Option<&[u8]>) -> usize {
     let value = match value {
         Some(value) => value.len(),
@@ -35,7 +34,6 @@ pub struct DecisionRoom {
 impl DecisionRoom {
     /// The room for decisions that name no more than `names_bytes` bytes of topic, segment, cap, budgets and versions, where the output
     /// topics take records of so many bytes.
-    #[must_use]
     pub const fn new(limit_bytes: u64, names_bytes: usize) -> Self {
         let envelope = envelope::overhead_bytes(names_bytes);
         let header = decision_header::max_bytes(names_bytes) + HEADER_BYTES;
@@ -45,8 +43,7 @@ impl DecisionRoom {
     /// Whether both outputs of an intent fit: `value_bytes` are those of its value (the larger of its sizes as it
     /// came and in an envelope), `bytes_beside` those of its key and headers.
     pub fn fits(&self, value_bytes: usize, bytes_beside: usize) -> Result<(), Oversize> {
-        let bytes = (value_bytes + bytes_beside + self.added_bytes) as u64;
-        if bytes <= self.limit_bytes { Ok(()) } else { Err(Oversize { bytes, limit_bytes: self.limit_bytes }) }
+        Oversize::check(value_bytes + bytes_beside + self.added_bytes, self.limit_bytes)
     }
 }
 

@@ -62,19 +62,16 @@ pub struct Suppressed<'a> {
 }
 
 impl<'a> Cause<'a> {
-    #[must_use]
     pub const fn cap(&self) -> Option<&DenyingCap<'a>> {
         if let Self::Cap(cap) = self { Some(cap) } else { None }
     }
 
-    #[must_use]
     pub const fn budget(&self) -> Option<&DenyingBudget<'a>> {
         if let Self::Budget(budget) = self { Some(budget) } else { None }
     }
 }
 
 impl Suppressed<'_> {
-    #[must_use]
     pub const fn reason(&self) -> SuppressReason {
         match self.cause {
             Cause::Cap(_) => SuppressReason::Cap,
@@ -94,7 +91,6 @@ pub enum Verdict<'a> {
 
 impl<'a> Verdict<'a> {
     /// The word for it in envelopes, headers and metrics.
-    #[must_use]
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Approved(_) => "approved",
@@ -103,7 +99,6 @@ impl<'a> Verdict<'a> {
         }
     }
 
-    #[must_use]
     pub const fn is_approved(&self) -> bool {
         match self {
             Self::Approved(_) | Self::ShadowSuppressed(..) => true,
@@ -112,7 +107,6 @@ impl<'a> Verdict<'a> {
     }
 
     /// Why it is not sent, or would not have been.
-    #[must_use]
     pub const fn suppressed(&self) -> Option<&Suppressed<'a>> {
         match self {
             Self::Approved(_) => None,
@@ -146,6 +140,22 @@ pub struct Decision<'a> {
     pub deferred: Option<Deferred>,
     /// The names of the budgets that it took from; empty where it took from none.
     pub budgets: &'a [Arc<str>],
+}
+
+#[cfg(test)]
+impl<'a> Decision<'a> {
+    pub(crate) fn sample(verdict: Verdict<'a>) -> Self {
+        Self {
+            verdict,
+            segment: None,
+            decided_at: Time::from_millis(1_795_165_200_000).unwrap(),
+            policy_version: "2026-11-20.1",
+            segments_version: "2026-11-20T00:00:00Z",
+            origin: Origin { topic: "send-intents", partition: 3, offset: 1234 },
+            deferred: None,
+            budgets: &[],
+        }
+    }
 }
 
 #[cfg(test)]

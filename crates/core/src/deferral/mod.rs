@@ -69,30 +69,25 @@ pub struct Deferral {
 
 impl Deferral {
     /// Whether its intent waits on a route's topic, and not in the wheel: there it is due after it first came.
-    #[must_use]
     pub fn waits_for_route(&self) -> bool {
         self.is_until_capacity() || self.due <= self.first_at
     }
 
     /// Whether its intent was not approved yet, and waits on a route's topic.
-    #[must_use]
     pub fn is_until_capacity(&self) -> bool {
         self.why == DeferReason::Capacity
     }
 
     /// Whether its intent was approved, and its delivery is tried again.
-    #[must_use]
     pub fn is_until_retry(&self) -> bool {
         self.why == DeferReason::Retry
     }
 
-    #[must_use]
     pub fn origin(&self) -> Origin<'_> {
         Origin { topic: &self.topic.name, partition: self.partition, offset: self.offset }
     }
 
     /// The headers, in the order in which they are written.
-    #[must_use]
     pub fn headers(&self) -> OurHeaders {
         let Self { due, topic, partition, offset, first_at, why, count } = self;
         Arc::new([
@@ -106,7 +101,6 @@ impl Deferral {
     }
 
     /// Reads the last headers of a record on a topic of weir's; `None` where weir did not write them.
-    #[must_use]
     pub fn of(headers: [(&[u8], Option<&[u8]>); HEADERS]) -> Option<Self> {
         let names = [HeaderName::Due, HeaderName::Origin, HeaderName::FirstAt, HeaderName::Why, HeaderName::Count];
         let ours = headers.iter().zip(names).all(|((key, _), name)| *key == name.as_str().as_bytes());
@@ -150,6 +144,12 @@ impl Deferral {
             count,
         }
     }
+
+    /// Reads the headers that it writes.
+    pub(crate) fn read(headers: &[(&'static str, String)]) -> Option<Self> {
+        let headers: Vec<_> = headers.iter().map(|(name, value)| (name.as_bytes(), Some(value.as_bytes()))).collect();
+        Self::of(headers.try_into().unwrap())
+    }
 }
 
 #[cfg(test)]
@@ -157,11 +157,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-
-    fn read(headers: &OurHeaders) -> Option<Deferral> {
-        let headers: Vec<_> = headers.iter().map(|(name, value)| (name.as_bytes(), Some(value.as_bytes()))).collect();
-        Deferral::of(headers.try_into().unwrap())
-    }
 
     #[test]
     fn a_deferral_is_five_headers() {
@@ -183,11 +178,11 @@ mod tests {
         {
             let mut headers: Vec<_> = Deferral::sample(DeferReason::QuietHours, 1).headers().to_vec();
             headers[place].1 = value.to_owned();
-            assert_eq!(read(&headers.into()), None, "{place} {value}");
+            assert_eq!(Deferral::read(&headers), None, "{place} {value}");
         }
         let mut headers: Vec<_> = Deferral::sample(DeferReason::QuietHours, 1).headers().to_vec();
         headers.swap(0, 1);
-        assert_eq!(read(&headers.into()), None);
+        assert_eq!(Deferral::read(&headers), None);
     }
 
     proptest! {
@@ -200,7 +195,7 @@ mod tests {
             let topic = Topic { name: "a.b-c_d".into(), id: TopicId(id) };
             let deferral = Deferral { due, topic, partition, offset, first_at, why: DeferReason::ALL[why], count };
             let headers = deferral.headers();
-            prop_assert_eq!(read(&headers), Some(deferral));
+            prop_assert_eq!(Deferral::read(&headers), Some(deferral));
             let bytes: usize = headers.iter().map(|(name, value)| name.len() + value.len() + crate::decision::room::HEADER_BYTES).sum();
             prop_assert!(bytes <= HEADER_BYTES + "a.b-c_d".len());
         }

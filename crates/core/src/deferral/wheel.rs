@@ -9,7 +9,7 @@
 //! longer, so records that are due later are always behind records that are due earlier. So a reader that meets a record that is
 //! not due may wait for it, and nothing is scanned twice.
 
-use crate::basis::{shard::UserHash, time::Time};
+use crate::basis::{shard::UserHash, time::Time, words};
 
 const MINUTE_MS: i64 = 60 * 1000;
 const HOUR_MS: i64 = 60 * MINUTE_MS;
@@ -26,32 +26,21 @@ pub const KEPT_BEYOND_MS: i64 = 24 * HOUR_MS;
 const HOURS: i64 = 96;
 const MINUTES: i64 = 120;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Ring {
-    /// 96 buckets of an hour.
-    Hours,
-    /// 120 buckets of a minute.
-    Minutes,
+words! {
+    /// A ring of buckets; with what its topic's name ends in, behind the prefix and `-`.
+    pub enum Ring {
+        /// 96 buckets of an hour.
+        Hours = "hours",
+        /// 120 buckets of a minute.
+        Minutes = "minutes",
+    }
 }
 
 impl Ring {
-    pub const ALL: [Self; 2] = [Self::Hours, Self::Minutes];
-
-    /// What its topic's name ends in, behind the prefix and `-`.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Hours => "hours",
-            Self::Minutes => "minutes",
-        }
-    }
-
-    #[must_use]
     pub fn topic(self, prefix: &str) -> String {
         format!("{prefix}-{}", self.as_str())
     }
 
-    #[must_use]
     pub const fn buckets(self) -> i64 {
         match self {
             Self::Hours => HOURS,
@@ -60,7 +49,6 @@ impl Ring {
     }
 
     /// How long a bucket is, in milliseconds.
-    #[must_use]
     pub const fn width_ms(self) -> i64 {
         match self {
             Self::Hours => HOUR_MS,
@@ -69,13 +57,11 @@ impl Ring {
     }
 
     /// When the bucket of a due time begins.
-    #[must_use]
     pub fn slot(self, due: Time) -> Time {
         due.plus(-due.millis().rem_euclid(self.width_ms()))
     }
 
     /// From when on a record with this due time may be taken out of its bucket.
-    #[must_use]
     pub fn opens(self, due: Time) -> Time {
         match self {
             Self::Hours => self.slot(due).plus(-OPENS_BEFORE_MS),
@@ -84,7 +70,6 @@ impl Ring {
     }
 
     /// How many shares a topic with so many partitions has; `None` where they are no multiple of the buckets.
-    #[must_use]
     pub fn shares(self, partitions: usize) -> Option<u16> {
         let buckets = usize::try_from(self.buckets()).ok()?;
         (partitions > 0 && partitions.is_multiple_of(buckets)).then(|| u16::try_from(partitions / buckets).ok())?
@@ -96,7 +81,6 @@ impl Ring {
 
     /// The next time, from `now` on, whose bucket has this partition: an estimate of when its records are due, from the
     /// partition's number alone. A bucket that began within the last half round is overdue.
-    #[must_use]
     pub fn slot_of(self, partition: i32, shares: u16, now: Time) -> Time {
         let bucket = i64::from(partition) / i64::from(shares.max(1));
         let round = self.buckets();
@@ -112,7 +96,6 @@ impl Ring {
 }
 
 /// A due time: rounded up to a full minute.
-#[must_use]
 pub fn rounded(due: Time) -> Time {
     due.plus((-due.millis()).rem_euclid(MINUTE_MS))
 }
@@ -133,7 +116,6 @@ pub struct Wheel {
 
 impl Wheel {
     /// Where an intent goes that is deferred now, until a (rounded) due time after now.
-    #[must_use]
     pub fn place(self, user: UserHash, due: Time, now: Time) -> Bucket {
         let ring = if Ring::Hours.slot(due) > now { Ring::Hours } else { Ring::Minutes };
         self.bucket(ring, due, user.shard(self.shares))
@@ -141,7 +123,6 @@ impl Wheel {
 
     /// Where a record goes on from this partition of the hours: into the minute that it is due in, or into the running one where
     /// it is overdue.
-    #[must_use]
     pub fn move_on(self, partition: i32, due: Time, now: Time) -> Bucket {
         let share = u16::try_from(partition.rem_euclid(i32::from(self.shares.max(1)))).unwrap_or(0);
         self.bucket(Ring::Minutes, due.max(Ring::Minutes.slot(now)), share)
@@ -149,7 +130,6 @@ impl Wheel {
 
     /// When the bucket of a record begins that is in this partition: what is older is emptied first. A record that was overdue
     /// when it was moved on is in the bucket of that time.
-    #[must_use]
     pub fn slot_of(self, bucket: Bucket, due: Time, now: Time) -> Time {
         let Bucket { ring, partition } = bucket;
         let shares = i64::from(self.shares.max(1));
@@ -161,7 +141,6 @@ impl Wheel {
 
     /// Whether a record is in a bucket that it does not belong to, because partitions were added to the topic since. One that is
     /// overdue may be in any, and so may one that is nearly, by the clock of whoever moved it on.
-    #[must_use]
     pub fn is_misplaced(self, bucket: Bucket, due: Time, now: Time) -> bool {
         let Bucket { ring, partition } = bucket;
         due > now.plus(2 * OPENS_BEFORE_MS) && ring.bucket(due) != i64::from(partition) / i64::from(self.shares.max(1))

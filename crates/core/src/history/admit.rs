@@ -1,15 +1,15 @@
 //! What the worker asks of a store for one batch, in names: stores turn names into numbers themselves.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
-use super::decide::{RecordWhen, Scope};
+use super::decide::{Cap, RecordWhen, Scope, Send};
 use crate::{
     basis::{
         shard::{IdHash, OriginMark, UserHash},
         time::Time,
         window::Window,
     },
-    intent::class::{ClassNames, Filter},
+    intent::class::{ClassNames, ClassNumbers, Filter, Kind},
 };
 
 /// The most caps that one set may hold: an answer names the denying cap in one byte.
@@ -27,10 +27,14 @@ pub struct CapQuery {
 
 impl CapQuery {
     /// The cap that nothing fits into: with it, the store allows nothing new and still knows a replay.
-    #[must_use]
     pub fn nothing() -> Self {
         let window = Window::Sliding { length_ms: 1 };
         Self { window, limit: 0, filter: Arc::default(), scope: Scope::Every }
+    }
+
+    /// The cap in numbers; `kinds` are those that its filter matches.
+    pub fn counting(&self, kinds: Option<BTreeSet<Kind>>) -> Cap {
+        Cap { window: self.window, limit: self.limit, kinds, scope: self.scope }
     }
 }
 
@@ -46,6 +50,14 @@ pub struct AdmitRequest<'a> {
     /// The caps that must allow it: an index into [`AdmitBatch::cap_sets`].
     pub cap_set: usize,
     pub record: RecordWhen,
+}
+
+impl AdmitRequest<'_> {
+    /// The send in numbers.
+    pub fn send(&self, (kind, campaign): ClassNumbers) -> Send {
+        let Self { id, origin, cost, record, .. } = *self;
+        Send { id, origin, kind, campaign, cost, record }
+    }
 }
 
 /// All that one batch asks of the store. Requests of one user are answered in their order here.

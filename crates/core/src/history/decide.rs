@@ -44,7 +44,6 @@ pub struct Cap {
 }
 
 impl Cap {
-    #[must_use]
     pub fn counts(&self, entry: &Entry, campaign: Campaign) -> bool {
         let kind = self.kinds.as_ref().is_none_or(|kinds| kinds.contains(&entry.kind));
         let ours = match self.scope {
@@ -133,7 +132,6 @@ pub fn decide(history: &mut Vec<Entry>, send: &Send, caps: &[Cap], now: Time, bo
 
 /// The time that a user's sends are judged by: the later of the clock and the newest entry, unless that is more than
 /// [`MAX_AHEAD_MS`] ahead of the clock; and whether there is such an entry.
-#[must_use]
 pub fn judged_at(history: &[Entry], now: Time) -> (Time, bool) {
     let horizon = now.plus(MAX_AHEAD_MS);
     let newest = history.iter().rev().map(|entry| entry.at).find(|&at| at <= horizon);
@@ -142,7 +140,6 @@ pub fn judged_at(history: &[Entry], now: Time) -> (Time, bool) {
 }
 
 /// The entries that are not yet as good as gone for a send judged at `at`.
-#[must_use]
 pub fn alive(history: &[Entry], at: Time, retention_ms: i64) -> &[Entry] {
     &history[history.partition_point(|entry| entry.at < kept_from(at, retention_ms))..]
 }
@@ -162,7 +159,6 @@ pub enum Room {
 
 impl Cap {
     /// What the window holds at `at` of what counts for this campaign, in costs, and whether a send of `cost` fits in.
-    #[must_use]
     pub fn weigh(&self, alive: &[Entry], campaign: Campaign, cost: u8, at: Time) -> (u32, Room) {
         let first = self.window.first(at);
         let counted = || alive.iter().filter(|entry| entry.at >= first && self.counts(entry, campaign));

@@ -26,21 +26,18 @@ pub struct DeferredSend {
 
 impl DeferredSend {
     /// What this request comes to when it is approved at a time without an answer.
-    #[must_use]
     pub fn new(request: &AdmitRequest<'_>, at: Time) -> Self {
         let ClassNames { channel, category, campaign } = request.class;
         let names = [channel, category, campaign].map(|name| name.map(Box::from));
         Self { user: request.user, id: request.id, origin: request.origin, at, cost: request.cost, names }
     }
 
-    #[must_use]
     pub fn class(&self) -> ClassNames<'_> {
         let [channel, category, campaign] = self.names.each_ref().map(Option::as_deref);
         ClassNames { channel, category, campaign }
     }
 
     /// What it takes in memory, in bytes, rounded up.
-    #[must_use]
     pub fn bytes(&self) -> usize {
         FIXED_BYTES + self.names.iter().flatten().map(|name| name.len()).sum::<usize>()
     }

@@ -57,7 +57,6 @@ impl DeliveryReported {
     ];
 
     /// The value of the metric's label.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Ok => "ok",

@@ -31,10 +31,7 @@ pub enum Age {
 pub struct Conflict(String);
 
 impl FoundNames {
-    /// Adds the class of one record.
-    ///
-    /// # Errors
-    /// [`Conflict`]: it contradicts another record within the history.
+    /// Adds the class of one record; fails where it contradicts another record within the history.
     pub fn add(
         &mut self,
         [channel, category, campaign]: [Option<String>; 3],
@@ -51,10 +48,7 @@ impl FoundNames {
         }
     }
 
-    /// Adds all that others found.
-    ///
-    /// # Errors
-    /// [`Conflict`]: they contradict each other.
+    /// Adds all that others found; fails where they contradict each other.
     pub fn merge(&mut self, others: Self) -> Result<(), Conflict> {
         others.kinds.into_iter().try_for_each(|(number, names)| self.kind(number, names, Age::InHistory))?;
         others.campaigns.into_iter().try_for_each(|(number, name)| self.campaign(number, name, Age::InHistory))?;
@@ -99,13 +93,11 @@ impl FoundNames {
     }
 
     /// The kinds by their numbers, and the next number to be given.
-    #[must_use]
     pub fn kinds(&self) -> (&BTreeMap<u32, KindNames>, u32) {
         (&self.kinds, (self.highest[0] + KINDS_KEPT_FREE + 1).min(Kind::OVERFLOW.0.into()))
     }
 
     /// The campaigns by their numbers, and the next number to be given.
-    #[must_use]
     pub fn campaigns(&self) -> (&BTreeMap<u32, String>, u32) {
         (&self.campaigns, (self.highest[1] + CAMPAIGNS_KEPT_FREE + 1).min(Campaign::OVERFLOW.0))
     }

@@ -62,7 +62,6 @@ pub struct Entry {
 
 impl Entry {
     /// The entry's bytes. A time outside the 34 years that fit is moved to the nearest one that does.
-    #[must_use]
     pub fn to_bytes(&self) -> [u8; ENTRY_BYTES] {
         let at = (self.at.millis() - EPOCH_MS).clamp(0, MAX_ENTRY_MS).cast_unsigned();
         let mut bytes = [0; ENTRY_BYTES];
@@ -75,7 +74,6 @@ impl Entry {
         bytes
     }
 
-    #[must_use]
     pub fn from_bytes(bytes: &[u8; ENTRY_BYTES]) -> Self {
         let number = |range: std::ops::Range<usize>| bytes[range].iter().fold(0_u64, |n, &b| n << 8 | u64::from(b));
         let small = |range| u32::try_from(number(range)).unwrap_or(u32::MAX);
@@ -108,7 +106,6 @@ pub fn unpack(bytes: &[u8]) -> Result<Vec<Entry>, TornHistory> {
     Ok(entries.iter().map(Entry::from_bytes).collect())
 }
 
-#[must_use]
 pub fn pack(entries: &[Entry]) -> Vec<u8> {
     let mut packed = Vec::with_capacity(entries.len() * ENTRY_BYTES + 1);
     for entry in entries {

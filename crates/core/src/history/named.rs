@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     history::Entry,
-    intent::class::{Campaign, Filter, Kind, KindNames, table_name},
+    intent::class::{Campaign, Filter, Kind, KindNames, KindTable, table_name},
 };
 
 /// One user's history and the names in it, as a store gives them.
@@ -21,26 +21,39 @@ pub struct NamedHistory {
 }
 
 impl NamedHistory {
+    /// A history whose numbers are those of a table, and of what gives the names of campaigns.
+    pub fn new(
+        entries: Vec<Entry>,
+        kinds: &KindTable,
+        campaign: impl Fn(Campaign) -> Option<String>,
+        retention_ms: i64,
+    ) -> Self {
+        let of_kind = |entry: &Entry| Some((entry.kind, kinds.names(entry.kind)?.clone()));
+        let of_campaign = |entry: &Entry| Some((entry.campaign, campaign(entry.campaign)?));
+        Self {
+            kinds: entries.iter().filter_map(of_kind).collect(),
+            campaigns: entries.iter().filter_map(of_campaign).collect(),
+            entries,
+            retention_ms,
+        }
+    }
+
     /// The channel of a kind; `None` where none was given, or the table of kinds was full.
-    #[must_use]
     pub fn channel(&self, kind: Kind) -> Option<&str> {
         self.kinds.get(&kind)?.0.as_deref()
     }
 
     /// The category of a kind; `None` where none was given, or the table of kinds was full.
-    #[must_use]
     pub fn category(&self, kind: Kind) -> Option<&str> {
         self.kinds.get(&kind)?.1.as_deref()
     }
 
     /// The name of a campaign; `None` where none was given, or the table of campaigns was full.
-    #[must_use]
     pub fn campaign(&self, campaign: Campaign) -> Option<&str> {
         self.campaigns.get(&campaign).map(String::as_str)
     }
 
     /// The number by which this history knows a campaign; for one that is not in it, a number that is not either.
-    #[must_use]
     pub fn campaign_number(&self, name: Option<&str>) -> Campaign {
         let Some(name) = name.map(table_name) else { return Campaign::NONE };
         let known = self.campaigns.iter().find(|(_, known)| **known == name).map(|(number, _)| *number);
@@ -48,14 +61,12 @@ impl NamedHistory {
     }
 
     /// The number of a campaign that was never sent to this user.
-    #[must_use]
     pub fn unknown_campaign(&self) -> Campaign {
         let known: BTreeSet<Campaign> = self.entries.iter().map(|entry| entry.campaign).collect();
         (1..).map(Campaign).find(|number| !known.contains(number)).unwrap_or(Campaign::OVERFLOW)
     }
 
     /// The kinds in it that a filter speaks of, as [`crate::intent::class::KindTable::matching`] has them for all kinds.
-    #[must_use]
     pub fn matching(&self, filter: &Filter) -> Option<BTreeSet<Kind>> {
         if filter.is_everything() {
             return None;

@@ -4,6 +4,7 @@ use crate::{
     basis::{
         shard::{IdHash, UserHash},
         time::Time,
+        words,
     },
     intent::{
         dead_letter::DeadLetter,
@@ -24,35 +25,25 @@ pub struct Refund {
     pub offset: i64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum RefundOutcome {
-    /// The send counts no longer.
-    TakenBack,
-    /// The user's history has no such send.
-    Unknown,
-    /// There is one, but it was decided after the refund.
-    Early,
-    /// It was taken before.
-    Repeated,
-    /// The shard has lost its history; the refund waits.
-    Waits,
+words! {
+    /// What became of a refund; with the value of the metric's label.
+    pub enum RefundOutcome {
+        /// The send counts no longer.
+        TakenBack = "taken_back",
+        /// The user's history has no such send.
+        Unknown = "unknown",
+        /// There is one, but it was decided after the refund.
+        Early = "early",
+        /// It was taken before.
+        Repeated = "repeated",
+        /// The shard has lost its history; the refund waits.
+        Waits = "waits",
+    }
 }
 
 impl RefundOutcome {
     /// All that a metric counts: what waits is not counted yet.
     pub const COUNTED: [Self; 4] = [Self::TakenBack, Self::Unknown, Self::Early, Self::Repeated];
-
-    /// The value of the metric's label.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::TakenBack => "taken_back",
-            Self::Unknown => "unknown",
-            Self::Early => "early",
-            Self::Repeated => "repeated",
-            Self::Waits => "waits",
-        }
-    }
 }
 
 /// Reads refunds: `{"intent_id": "...", "user_id": ...}`, held to the rules of an intent's `id` and `user_id`; and `source`, where
@@ -66,7 +57,7 @@ const SOURCE: IntentField = IntentField::Campaign;
 impl Default for RefundReader {
     fn default() -> Self {
         let places = [(IntentField::Id, "/intent_id"), (IntentField::UserId, "/user_id"), (SOURCE, "/source")];
-        let name = |field: IntentField| if field == SOURCE { "source" } else { field.name() };
+        let name = |field: IntentField| if field == SOURCE { "source" } else { field.as_str() };
         Self(FieldMap::only(places, name).expect("these are pointers to different places"))
     }
 }

@@ -100,25 +100,22 @@ pub struct Filter {
 }
 
 impl Filter {
-    #[must_use]
     pub fn matches(&self, channel: Option<&str>, category: Option<&str>) -> bool {
-        let has = |set: &Option<BTreeSet<String>>, name: Option<&str>| match (set, name) {
-            (None, _) => true,
-            (Some(_), None) => false,
-            (Some(set), Some(name)) => set.contains(name),
-        };
-        has(&self.channels, channel) && has(&self.categories, category)
+        is_among(&self.channels, channel) && is_among(&self.categories, category)
     }
 
-    #[must_use]
     pub fn is_everything(&self) -> bool {
         self.channels.is_none() && self.categories.is_none()
     }
 }
 
+/// Whether a name is one of these; `None` means all of them, also none.
+pub(super) fn is_among(names: &Option<BTreeSet<String>>, name: Option<&str>) -> bool {
+    names.as_ref().is_none_or(|names| name.is_some_and(|name| names.contains(name)))
+}
+
 /// The name under which a string is numbered: itself, or for one longer than [`MAX_NAME_BYTES`] its first
 /// characters and its 128-bit hash.
-#[must_use]
 pub fn table_name(name: &str) -> std::borrow::Cow<'_, str> {
     if name.len() <= MAX_NAME_BYTES {
         return name.into();
@@ -140,7 +137,6 @@ pub struct KindTable {
 
 impl KindTable {
     /// The table of these names; the first one is number 1.
-    #[must_use]
     pub fn new(names: Vec<KindNames>) -> Self {
         let mut table = Self::default();
         for name in names {
@@ -177,30 +173,25 @@ impl KindTable {
     }
 
     /// How many kinds are known, which is also the highest number given.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.names.len()
     }
 
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
     }
 
     /// The number of a pair of names, if it has one. The pair of two absent names is [`Kind::NONE`].
-    #[must_use]
     pub fn number(&self, names: &KindNames) -> Option<Kind> {
         if names.0.is_none() && names.1.is_none() { Some(Kind::NONE) } else { self.numbers.get(names).copied() }
     }
 
-    #[must_use]
     pub fn names(&self, kind: Kind) -> Option<&KindNames> {
         self.names.get(usize::from(kind.0).checked_sub(1)?)?.as_deref()
     }
 
     /// The kinds that a filter matches, ascending; `None` if it matches everything.
     /// [`Kind::OVERFLOW`] is always among them.
-    #[must_use]
     pub fn matching(&self, filter: &Filter) -> Option<BTreeSet<Kind>> {
         if filter.is_everything() {
             return None;

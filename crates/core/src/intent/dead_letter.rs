@@ -59,18 +59,24 @@ pub struct Oversize {
     pub limit_bytes: u64,
 }
 
+impl Oversize {
+    /// Whether a record that may take so many bytes fits where no more than `limit_bytes` do.
+    pub fn check(bytes: usize, limit_bytes: u64) -> Result<(), Self> {
+        let bytes = bytes as u64;
+        if bytes <= limit_bytes { Ok(()) } else { Err(Self { bytes, limit_bytes }) }
+    }
+}
+
 impl DeadLetter {
     /// Connect's `Stage` for a value that could not be read, so that its tools sort our dead letters with theirs.
     pub const STAGE: &'static str = "VALUE_CONVERTER";
 
     /// A dead letter with this reason, and a message that has no part of the value.
-    #[must_use]
     pub fn new(reason: DeadLetterReason, message: impl Into<String>) -> Self {
         Self { reason, message: message.into(), carries: Carries::Value }
     }
 
     /// An intent of so many bytes for which no output could be written.
-    #[must_use]
     pub fn not_writable(value_bytes: usize, Oversize { bytes, limit_bytes }: Oversize) -> Self {
         Self::too_large(format!(
             "the value has {value_bytes} bytes: with key, headers and the decision a record of up to {bytes} bytes, \
@@ -82,25 +88,15 @@ impl DeadLetter {
     #[must_use]
     pub fn without_value(&self, value_bytes: usize, limit_bytes: u64) -> Self {
         // Already about the size.
-        let first = match self.reason {
-            DeadLetterReason::TooLarge => self.message.clone(),
-            DeadLetterReason::Empty
-            | DeadLetterReason::NotUtf8
-            | DeadLetterReason::TooDeep
-            | DeadLetterReason::NotJson
-            | DeadLetterReason::WrongType
-            | DeadLetterReason::MissingField
-            | DeadLetterReason::BadTime
-            | DeadLetterReason::NotDecodable
-            | DeadLetterReason::UnknownSchema => {
-                format!("the value has {value_bytes} bytes, and is {}: {}", self.reason.as_str(), self.message)
-            }
+        let first = if self.reason == DeadLetterReason::TooLarge {
+            self.message.clone()
+        } else {
+            format!("the value has {value_bytes} bytes, and is {}: {}", self.reason.as_str(), self.message)
         };
         Self::too_large(format!("{first}; the dead-letter topic takes records of {limit_bytes} bytes"))
     }
 
     /// A record on a topic of deferred intents that weir has not written.
-    #[must_use]
     pub fn foreign() -> Self {
         Self::new(
             DeadLetterReason::WrongType,
@@ -110,7 +106,6 @@ impl DeadLetter {
     }
 
     /// A record in a batch that inflates to more than so many bytes, or cannot be decompressed.
-    #[must_use]
     pub fn not_inflated(limit_bytes: u64) -> Self {
         Self::too_large(format!(
             "the record's batch inflates to more than {limit_bytes} bytes, or cannot be decompressed: its value was not \
@@ -123,7 +118,6 @@ impl DeadLetter {
     }
 
     /// The headers to add, behind the record's own.
-    #[must_use]
     pub fn headers<'s>(&'s self, origin: &Origin<'s>) -> [(HeaderName, Cow<'s, str>); 6] {
         [
             (HeaderName::Reason, self.reason.as_str().into()),

@@ -12,59 +12,30 @@ use self::{
     schemas::Schemas,
     trie::{FieldSlot, Trie},
 };
-use crate::intent::MAX_DEPTH;
+use crate::{basis::words, intent::MAX_DEPTH};
 
-/// A field of an intent: [`crate::intent::Intent`] says what each is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum IntentField {
-    Id,
-    UserId,
-    Channel,
-    Category,
-    Campaign,
-    Cost,
-    CreatedAt,
-    ExpiresAt,
-    NotBefore,
-    Timezone,
+words! {
+    /// A field of an intent, in the order in which they are judged: [`crate::intent::Intent`] says what each is. Its name is that in
+    /// configurations, and where nothing is configured in values too.
+    #[derive(Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum IntentField {
+        Id = "id",
+        UserId = "user_id",
+        Channel = "channel",
+        Category = "category",
+        Campaign = "campaign",
+        Cost = "cost",
+        CreatedAt = "created_at",
+        ExpiresAt = "expires_at",
+        NotBefore = "not_before",
+        Timezone = "timezone",
+    }
 }
 
 impl IntentField {
-    /// All of them, in the order in which they are judged.
-    pub const ALL: [Self; 10] = [
-        Self::Id,
-        Self::UserId,
-        Self::Channel,
-        Self::Category,
-        Self::Campaign,
-        Self::Cost,
-        Self::CreatedAt,
-        Self::ExpiresAt,
-        Self::NotBefore,
-        Self::Timezone,
-    ];
-
-    /// Its name, in configurations and where nothing is configured in values too.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Id => "id",
-            Self::UserId => "user_id",
-            Self::Channel => "channel",
-            Self::Category => "category",
-            Self::Campaign => "campaign",
-            Self::Cost => "cost",
-            Self::CreatedAt => "created_at",
-            Self::ExpiresAt => "expires_at",
-            Self::NotBefore => "not_before",
-            Self::Timezone => "timezone",
-        }
-    }
-
-    #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|field| field.name() == name)
+        Self::ALL.into_iter().find(|field| field.as_str() == name)
     }
 }
 
@@ -120,34 +91,30 @@ impl Default for FieldMap {
 }
 
 impl FieldMap {
-    /// The map with these fields elsewhere, the others by their names at the top. Two fields may be one place.
-    ///
-    /// # Errors
-    /// A mapping that is not a pointer, or that lies inside another field's place.
+    /// The map with these fields elsewhere, the others by their names at the top. Two fields may be one place. Fails for a mapping that is
+    /// not a pointer, or that lies inside another field's place.
     pub fn new<'p>(mapped: impl IntoIterator<Item = (IntentField, &'p str)>) -> Result<Self, FieldMapError> {
-        let mut pointers: Vec<String> = IntentField::ALL.iter().map(|field| format!("/{}", field.name())).collect();
-        for (field, pointer) in mapped {
-            pointers[field as usize] = pointer.to_owned();
-        }
-        Self::of(pointers, IntentField::name)
+        let by_names = IntentField::ALL.map(|field| format!("/{}", field.as_str()));
+        Self::of(by_names.into(), mapped, IntentField::as_str)
     }
 
-    /// The map of a record that has these fields alone, and of how messages call them. No other field is read.
-    ///
-    /// # Errors
-    /// A mapping that is not a pointer, or that lies inside another field's place.
+    /// The map of a record that has these fields alone, and of how messages call them. No other field is read. Fails as [`FieldMap::new`]
+    /// does.
     pub fn only<'p>(
         mapped: impl IntoIterator<Item = (IntentField, &'p str)>,
-        name: fn(IntentField) -> &'static str,
+        name: NameOf,
     ) -> Result<Self, FieldMapError> {
-        let mut pointers = vec![NOWHERE.to_owned(); IntentField::ALL.len()];
+        Self::of(vec![NOWHERE.to_owned(); IntentField::ALL.len()], mapped, name)
+    }
+
+    fn of<'p>(
+        mut pointers: Vec<String>,
+        mapped: impl IntoIterator<Item = (IntentField, &'p str)>,
+        name: NameOf,
+    ) -> Result<Self, FieldMapError> {
         for (field, pointer) in mapped {
             pointers[field as usize] = pointer.to_owned();
         }
-        Self::of(pointers, name)
-    }
-
-    fn of(pointers: Vec<String>, name: NameOf) -> Result<Self, FieldMapError> {
         let mut steps = Vec::with_capacity(pointers.len());
         for (field, pointer) in IntentField::ALL.into_iter().zip(&pointers) {
             let read = steps_of(pointer).map_err(|problem| FieldMapError::NotAPointer {
@@ -183,25 +150,21 @@ impl FieldMap {
     }
 
     /// What reads values with the frame of a Schema Registry; `None` where they are JSON without one.
-    #[must_use]
     pub fn schemas(&self) -> Option<&Arc<dyn Schemas>> {
         self.schemas.as_ref()
     }
 
     /// The steps of a field's pointer, unescaped.
-    #[must_use]
     pub fn steps(&self, field: IntentField) -> Vec<String> {
         steps_of(self.pointer(field)).expect("the map's pointers were checked when it was made")
     }
 
     /// A number that stands for where the fields are: another mapping has another, as good as surely (64 bits).
-    #[must_use]
     pub fn digest(&self) -> u64 {
         xxh3_64(self.pointers.join("\0").as_bytes())
     }
 
     /// The pointer of a field; in a structured CloudEvent it starts at `data`.
-    #[must_use]
     pub fn pointer(&self, field: IntentField) -> &str {
         &self.pointers[field as usize]
     }
@@ -240,8 +203,8 @@ mod tests {
     fn every_field_is_found_by_its_name() {
         for (at, field) in IntentField::ALL.into_iter().enumerate() {
             assert_eq!(field as usize, at);
-            assert_eq!(IntentField::named(field.name()), Some(field));
-            assert_eq!(serde_json::from_value::<IntentField>(field.name().into()).unwrap(), field);
+            assert_eq!(IntentField::named(field.as_str()), Some(field));
+            assert_eq!(serde_json::from_value::<IntentField>(field.as_str().into()).unwrap(), field);
         }
         assert_eq!(IntentField::named("payload"), None);
     }

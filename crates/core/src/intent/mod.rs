@@ -66,7 +66,6 @@ pub enum IntentValue<'a> {
 
 impl<'a> IntentValue<'a> {
     /// JSON; `None` for another format.
-    #[must_use]
     pub const fn json(self) -> Option<&'a str> {
         match self {
             Self::Json(text) => Some(text),
@@ -75,7 +74,6 @@ impl<'a> IntentValue<'a> {
     }
 
     /// How many bytes it takes in an envelope: JSON as it is, others in base64.
-    #[must_use]
     pub const fn envelope_bytes(self) -> usize {
         match self {
             Self::Json(text) => text.len(),
@@ -85,7 +83,6 @@ impl<'a> IntentValue<'a> {
 }
 
 impl<'a> Intent<'a> {
-    #[must_use]
     #[inline]
     pub fn class(&self) -> ClassNames<'_> {
         ClassNames {
@@ -97,7 +94,6 @@ impl<'a> Intent<'a> {
 
     /// Whether one of its times is before 1971, which hardly anybody means: seconds in the place of milliseconds are in
     /// January 1970, and some languages write the year 1 for a time that is not set.
-    #[must_use]
     pub fn has_early_time(&self) -> bool {
         // Each intent is asked, so without a branch per time.
         let times = [self.created_at, self.expires_at, self.not_before].map(|time| time.map_or(i64::MAX, Time::millis));
@@ -105,7 +101,6 @@ impl<'a> Intent<'a> {
     }
 
     /// The value it was read from, as it came.
-    #[must_use]
     pub const fn value(&self) -> IntentValue<'a> {
         self.value
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::intent::class::{ClassNames, Filter};
+use super::class::{ClassNames, Filter, is_among};
 
 /// The intents that a rule applies to. What it names must all fit.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -13,14 +13,8 @@ pub struct Selection {
 }
 
 impl Selection {
-    #[must_use]
     pub fn matches(&self, class: &ClassNames<'_>) -> bool {
-        let campaign = match (&self.campaigns, class.campaign) {
-            (None, _) => true,
-            (Some(_), None) => false,
-            (Some(set), Some(name)) => set.contains(name),
-        };
-        campaign && self.filter.matches(class.channel, class.category)
+        is_among(&self.campaigns, class.campaign) && self.filter.matches(class.channel, class.category)
     }
 }
 

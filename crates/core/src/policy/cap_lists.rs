@@ -80,14 +80,12 @@ impl CapLists {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{basis::document::Format, policy::file::parse_policy};
 
     #[test]
     fn of_many_segments_those_are_looked_up_that_are_asked_for() {
         let name = |number: usize| format!("s{number}");
         let caps: String = (0..200).map(|n| format!("[segments.{}]\ncaps = \"unlimited\"\n", name(n))).collect();
-        let text = format!("version = \"1\"\ndefault = {{ caps = \"unlimited\" }}\n{caps}");
-        let policy = parse_policy("p.toml", &text, Format::Toml, 86_400_000).unwrap();
+        let policy = Policy::uncapped(&caps);
         let names = (0..400).map(|number| Box::<str>::from(name(number))).collect();
         let mut lists = CapLists::new(&policy, names);
         assert_eq!(lists.lists.len(), 1, "the default's");

@@ -99,7 +99,6 @@ pub struct PolicyEval {
 
 impl PolicyEval {
     /// The policy at the batch's clock, for the segments of the set in use: their names, in its order.
-    #[must_use]
     pub fn new(policy: Arc<Policy>, segments: Arc<[Box<str>]>, now: Time) -> Self {
         let has_gates = !policy.stops.is_empty() || policy.max_age_ms.is_some() || policy.quiet_hours.is_some();
         let mut eval = Self {
@@ -130,7 +129,6 @@ impl PolicyEval {
         self.now = now;
     }
 
-    #[must_use]
     pub fn policy(&self) -> &Arc<Policy> {
         &self.policy
     }
@@ -160,7 +158,7 @@ impl PolicyEval {
         if !self.policy.stops.is_empty() && self.is_stopped(intent.class) {
             return Some((GateReason::Stopped, None));
         }
-        if self.expired(intent) {
+        if self.expired_at(intent, self.now) {
             return Some((GateReason::Expired, None));
         }
         if let Some(due) = intent.not_before.filter(|&due| due > self.now) {
@@ -189,7 +187,6 @@ impl PolicyEval {
 
     /// What to say of a denial: which cap, and when it frees. `blocking` is the entry that has to leave the
     /// window, as the store answers it. `None` where the set has no such cap, which a sound store never answers.
-    #[must_use]
     pub fn denied(&self, cap_set: usize, cap: u8, blocking: Option<Time>) -> Option<DeniedCap<'_>> {
         let key = self.sets.get(cap_set)?;
         let list = self.lists.get(key.list).caps.list();
@@ -204,13 +201,7 @@ impl PolicyEval {
         self.policy.stops.iter().any(|stop| stop.matches(&class))
     }
 
-    #[inline]
-    fn expired(&self, intent: &IntentFacts<'_>) -> bool {
-        self.expired_at(intent, self.now)
-    }
-
     /// Why an intent that was approved is not delivered any more by then: it is stopped, or has expired.
-    #[must_use]
     pub fn ended(&self, intent: &IntentFacts<'_>, then: Time) -> Option<GateReason> {
         if self.is_stopped(intent.class) {
             return Some(GateReason::Stopped);
@@ -218,7 +209,6 @@ impl PolicyEval {
         self.expired_at(intent, then).then_some(GateReason::Expired)
     }
 
-    #[must_use]
     #[inline]
     pub fn expired_at(&self, intent: &IntentFacts<'_>, then: Time) -> bool {
         let past = intent.expires_at.is_some_and(|expiry| then >= expiry);
@@ -232,7 +222,7 @@ impl PolicyEval {
 
     fn quiet_until(&mut self, class: ClassNames<'_>, zone: Option<&Zone>) -> Option<Time> {
         let ClassNames { channel, category, campaign: _ } = class;
-        if !self.policy.quiet_hours.as_ref()?.filter().matches(channel, category) {
+        if !self.policy.quiet_hours.as_ref()?.filter.matches(channel, category) {
             return None;
         }
         let zone = self.zone_number(zone);
@@ -317,7 +307,6 @@ impl PolicyEval {
 
 impl CapWindow {
     /// The window at the batch's clock, in a user's zone.
-    #[must_use]
     pub fn at(&self, zone: &Zone, now: Time) -> Window {
         match self {
             Self::Sliding { length_ms, .. } => Window::Sliding { length_ms: *length_ms },
@@ -326,7 +315,6 @@ impl CapWindow {
     }
 
     /// The first moment at which an entry made at `entry` has left the window.
-    #[must_use]
     pub fn freed(&self, zone: &Zone, entry: Time) -> Time {
         match self {
             Self::Sliding { length_ms, .. } => entry.plus(*length_ms),

@@ -8,7 +8,7 @@ use std::{
 };
 
 use crate::{
-    basis::zone::Zone,
+    basis::{words, zone::Zone},
     history::decide::Scope,
     intent::class::{ClassNames, Filter},
     limit::{budget::Budget, pressure::PressureRule, route::Route},
@@ -48,7 +48,6 @@ impl CapWindow {
     /// The longest time in milliseconds that a send counts in this window: what the history must reach back.
     ///
     /// A calendar period is as long as it gets when clocks are put back in it (see [`Period::longest_ms`]).
-    #[must_use]
     pub fn longest_ms(&self) -> i64 {
         match self {
             Self::Sliding { length_ms, .. } => *length_ms,
@@ -62,7 +61,7 @@ impl std::fmt::Display for CapWindow {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Sliding { text, .. } => write!(f, "in any {text}"),
-            Self::Per(period) => write!(f, "per {}", period.name()),
+            Self::Per(period) => write!(f, "per {}", period.as_str()),
         }
     }
 }
@@ -91,7 +90,6 @@ pub enum Caps {
 
 impl Caps {
     /// The caps, none for an unlimited segment.
-    #[must_use]
     pub fn list(&self) -> &[Cap] {
         match self {
             Self::Unlimited => &[],
@@ -118,25 +116,14 @@ pub struct Bypass {
     pub counts: Counts,
 }
 
-/// The disposition of an intent whose history is unavailable or lost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Unavailable {
-    /// It waits until the history is back; others go on.
-    Wait,
-    /// It is sent without asking a cap, and recorded once the history is back.
-    Approve,
-    Suppress,
-}
-
-impl Unavailable {
-    /// The word for it in policies and metrics.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Wait => "wait",
-            Self::Approve => "approve",
-            Self::Suppress => "suppress",
-        }
+words! {
+    /// The disposition of an intent whose history is unavailable or lost; with the word for it in policies and metrics.
+    pub enum Unavailable {
+        /// It waits until the history is back; others go on.
+        Wait = "wait",
+        /// It is sent without asking a cap, and recorded once the history is back.
+        Approve = "approve",
+        Suppress = "suppress",
     }
 }
 
@@ -187,18 +174,15 @@ pub struct Policy {
 }
 
 impl Policy {
-    #[must_use]
     pub fn caps_of(&self, segment: Option<&str>) -> &Arc<Caps> {
         segment.and_then(|name| self.segments.get(name)).unwrap_or(&self.default)
     }
 
     /// Whether an intent of this class is recorded when it is approved: all but those of a bypass that does not count.
-    #[must_use]
     pub fn records(&self, class: &ClassNames<'_>) -> bool {
         self.bypass.iter().find(|rule| rule.selection.matches(class)).is_none_or(|rule| rule.counts != Counts::No)
     }
 
-    #[must_use]
     #[inline]
     pub fn unavailable(&self, class: &ClassNames<'_>) -> Unavailable {
         let rule = self.on_unavailable.iter().find(|rule| rule.filter.matches(class.channel, class.category));
@@ -206,16 +190,14 @@ impl Policy {
     }
 
     /// The route of an intent of this class, by its place in [`Policy::routes`].
-    #[must_use]
     pub fn route_of(&self, class: &ClassNames<'_>) -> Option<usize> {
         self.routes.iter().position(|route| route.matches(class))
     }
 
     /// Whether it asks for deferral somewhere.
-    #[must_use]
     pub fn defers(&self) -> bool {
         let caps = self.segments.values().chain([&self.default]).flat_map(|caps| caps.list());
-        self.quiet_hours.as_ref().is_some_and(|quiet| quiet.action() == Action::Defer)
+        self.quiet_hours.as_ref().is_some_and(|quiet| quiet.action == Action::Defer)
             || caps.into_iter().any(|cap| cap.action == Action::Defer)
             || self.pressure.as_ref().is_some_and(|pressure| pressure.action == Action::Defer)
             || self.budgets.iter().any(|budget| budget.when_spent == Action::Defer)
@@ -243,7 +225,6 @@ impl Policy {
     }
 
     /// How far back the history must reach for these caps, in milliseconds.
-    #[must_use]
     pub fn longest_window_ms(&self) -> i64 {
         let all = self.segments.values().chain([&self.default]);
         all.flat_map(|caps| caps.list()).map(|cap| cap.window.longest_ms()).max().unwrap_or(0)

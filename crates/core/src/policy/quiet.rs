@@ -20,17 +20,19 @@ use crate::{
 /// From one time of day until before another, over midnight where the second is earlier.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QuietHours {
-    from: CivilTime,
-    to: CivilTime,
-    filter: Filter,
-    action: Action,
-    spread_ms: i64,
+    /// When they begin, by the user's clock; never when they end.
+    pub from: CivilTime,
+    /// When they have ended, by the user's clock.
+    pub to: CivilTime,
+    pub filter: Filter,
+    pub action: Action,
+    /// Over how long behind their end deferred intents return, in milliseconds.
+    pub spread_ms: i64,
 }
 
 impl QuietHours {
     /// Quiet hours for the intents that the filter speaks of; `None` where they begin and end at the same
     /// time of day, which could mean never and always.
-    #[must_use]
     pub fn new(from: CivilTime, to: CivilTime, filter: Filter) -> Option<Self> {
         (from != to).then_some(Self { from, to, filter, action: Action::Suppress, spread_ms: 0 })
     }
@@ -41,20 +43,8 @@ impl QuietHours {
         Self { action: Action::Defer, spread_ms, ..self }
     }
 
-    #[must_use]
-    pub fn action(&self) -> Action {
-        self.action
-    }
-
-    /// Over how long behind their end deferred intents return, in milliseconds.
-    #[must_use]
-    pub fn spread_ms(&self) -> i64 {
-        self.spread_ms
-    }
-
     /// How long behind their end a user's deferred intents return, in milliseconds: the same for all intents of a user, and
     /// even over the users.
-    #[must_use]
     pub fn spread_of(&self, user: UserHash) -> i64 {
         let parts = u64::try_from(self.spread_ms).unwrap_or(0);
         // Other bits than those that the share of a bucket is found by: neighbours are spread, too.
@@ -62,25 +52,7 @@ impl QuietHours {
         i64::try_from((u128::from(place) * u128::from(parts)) >> 64).unwrap_or(0)
     }
 
-    /// When they begin, by the user's clock.
-    #[must_use]
-    pub fn from(&self) -> CivilTime {
-        self.from
-    }
-
-    /// When they have ended, by the user's clock.
-    #[must_use]
-    pub fn to(&self) -> CivilTime {
-        self.to
-    }
-
-    #[must_use]
-    pub fn filter(&self) -> &Filter {
-        &self.filter
-    }
-
     /// Whether it is quiet when a clock shows this time of day.
-    #[must_use]
     pub fn cover(&self, clock: CivilTime) -> bool {
         if self.from < self.to { self.from <= clock && clock < self.to } else { self.from <= clock || clock < self.to }
     }
@@ -88,7 +60,6 @@ impl QuietHours {
     /// The first moment after `now` at which it is not quiet in this zone; `None` where it is not quiet now.
     ///
     /// Clocks that are moved may end them early, late, or twice in a night: what counts is what they show.
-    #[must_use]
     pub fn end(&self, zone: &Zone, now: Time) -> Option<Time> {
         if !self.cover(local(zone, now).time()) {
             return None;
@@ -100,7 +71,6 @@ impl QuietHours {
     }
 
     /// The first moment after `now` at which it becomes quiet in this zone, or has ceased to be.
-    #[must_use]
     pub fn change(&self, zone: &Zone, now: Time) -> Time {
         let complement = Self { from: self.to, to: self.from, filter: Filter::default(), ..*self };
         self.end(zone, now).or_else(|| complement.end(zone, now)).unwrap_or(now)

@@ -82,13 +82,11 @@ impl GateReason {
         }
     }
 
-    #[must_use]
     pub const fn word(self) -> SuppressReason {
         self.row().0
     }
 
     /// Whether a limit has nothing for the intent now: it is offered what comes back of it.
-    #[must_use]
     pub const fn is_of_limit(self) -> bool {
         matches!(self.row().1, SaidBy::Limit)
     }

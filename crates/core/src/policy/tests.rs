@@ -18,6 +18,24 @@ const MINUTE_MS: i64 = 60_000;
 const QUARTER_MS: i64 = 15 * MINUTE_MS;
 const HOUR_MS: i64 = 60 * MINUTE_MS;
 
+impl Policy {
+    /// What this says.
+    pub(crate) fn of(text: &str) -> Self {
+        parse_policy("p.toml", text, Format::Toml, 86_400_000).unwrap()
+    }
+
+    /// Without caps, and with so much more.
+    pub(crate) fn uncapped(more: &str) -> Self {
+        Self::of(&format!("version = \"1\"\ndefault = {{ caps = \"unlimited\" }}\n{more}"))
+    }
+
+    /// Of one per user and hour, and with so much more.
+    pub(crate) fn once(more: &str) -> Self {
+        let caps = "[{ name = \"once\", limit = 1, window = \"1h\" }]";
+        Self::of(&format!("version = \"1\"\ndefault = {{ caps = {caps} }}\n{more}"))
+    }
+}
+
 fn zone(name: &str) -> Zone {
     Zone::named(name).unwrap_or_else(|| panic!("no zone {name}"))
 }
@@ -31,107 +49,37 @@ fn clock(text: &str) -> civil::Time {
 }
 
 #[test]
-#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn periods_begin_and_end_where_the_users_clock_says() {
     use Period::{Day, Month, Week};
     let cases = [
-        // zone, period, now, start, next, after
-        ("UTC", Day, "2026-11-21T13:00:00Z", "2026-11-21T00:00:00Z", "2026-11-22T00:00:00Z", "2026-11-23T00:00:00Z"),
+        // zone, period, now, start, next, after; in UTC
+        ("UTC", Day, "2026-11-21T13:00:00", "2026-11-21T00:00", "2026-11-22T00:00", "2026-11-23T00:00"),
         // Saturday: the week began on Monday.
-        ("UTC", Week, "2026-11-21T13:00:00Z", "2026-11-16T00:00:00Z", "2026-11-23T00:00:00Z", "2026-11-30T00:00:00Z"),
-        ("UTC", Week, "2026-11-23T00:00:00Z", "2026-11-23T00:00:00Z", "2026-11-30T00:00:00Z", "2026-12-07T00:00:00Z"),
-        ("UTC", Month, "2026-12-31T23:59:59Z", "2026-12-01T00:00:00Z", "2027-01-01T00:00:00Z", "2027-02-01T00:00:00Z"),
-        (
-            "Asia/Singapore",
-            Day,
-            "2026-11-20T16:00:00Z",
-            "2026-11-20T16:00:00Z",
-            "2026-11-21T16:00:00Z",
-            "2026-11-22T16:00:00Z",
-        ),
+        ("UTC", Week, "2026-11-21T13:00:00", "2026-11-16T00:00", "2026-11-23T00:00", "2026-11-30T00:00"),
+        ("UTC", Week, "2026-11-23T00:00:00", "2026-11-23T00:00", "2026-11-30T00:00", "2026-12-07T00:00"),
+        ("UTC", Month, "2026-12-31T23:59:59", "2026-12-01T00:00", "2027-01-01T00:00", "2027-02-01T00:00"),
+        ("Asia/Singapore", Day, "2026-11-20T16:00:00", "2026-11-20T16:00", "2026-11-21T16:00", "2026-11-22T16:00"),
         // Clocks forward, 23 h; clocks back, 25 h.
-        (
-            "America/New_York",
-            Day,
-            "2026-03-08T12:00:00Z",
-            "2026-03-08T05:00:00Z",
-            "2026-03-09T04:00:00Z",
-            "2026-03-10T04:00:00Z",
-        ),
-        (
-            "America/New_York",
-            Day,
-            "2026-11-01T12:00:00Z",
-            "2026-11-01T04:00:00Z",
-            "2026-11-02T05:00:00Z",
-            "2026-11-03T05:00:00Z",
-        ),
-        (
-            "America/New_York",
-            Month,
-            "2026-03-20T00:00:00Z",
-            "2026-03-01T05:00:00Z",
-            "2026-04-01T04:00:00Z",
-            "2026-05-01T04:00:00Z",
-        ),
+        ("America/New_York", Day, "2026-03-08T12:00:00", "2026-03-08T05:00", "2026-03-09T04:00", "2026-03-10T04:00"),
+        ("America/New_York", Day, "2026-11-01T12:00:00", "2026-11-01T04:00", "2026-11-02T05:00", "2026-11-03T05:00"),
+        ("America/New_York", Month, "2026-03-20T00:00:00", "2026-03-01T05:00", "2026-04-01T04:00", "2026-05-01T04:00"),
         // Clocks moved by half an hour.
-        (
-            "Australia/Lord_Howe",
-            Day,
-            "2026-04-04T14:00:00Z",
-            "2026-04-04T13:00:00Z",
-            "2026-04-05T13:30:00Z",
-            "2026-04-06T13:30:00Z",
-        ),
+        ("Australia/Lord_Howe", Day, "2026-04-04T14:00:00", "2026-04-04T13:00", "2026-04-05T13:30", "2026-04-06T13:30"),
         // No midnight on 4 November 2018: the day began at 01:00.
-        (
-            "America/Sao_Paulo",
-            Day,
-            "2018-11-04T12:00:00Z",
-            "2018-11-04T03:00:00Z",
-            "2018-11-05T02:00:00Z",
-            "2018-11-06T02:00:00Z",
-        ),
+        ("America/Sao_Paulo", Day, "2018-11-04T12:00:00", "2018-11-04T03:00", "2018-11-05T02:00", "2018-11-06T02:00"),
         // Two midnights on 1 November 2026: the day began at the first.
-        (
-            "America/Havana",
-            Day,
-            "2026-11-01T05:30:00Z",
-            "2026-11-01T04:00:00Z",
-            "2026-11-02T05:00:00Z",
-            "2026-11-03T05:00:00Z",
-        ),
+        ("America/Havana", Day, "2026-11-01T05:30:00", "2026-11-01T04:00", "2026-11-02T05:00", "2026-11-03T05:00"),
         // 23:30 was followed by 00:30: the day began with the jump.
-        (
-            "America/Toronto",
-            Day,
-            "1919-03-31T12:00:00Z",
-            "1919-03-31T04:30:00Z",
-            "1919-04-01T04:00:00Z",
-            "1919-04-02T04:00:00Z",
-        ),
+        ("America/Toronto", Day, "1919-03-31T12:00:00", "1919-03-31T04:30", "1919-04-01T04:00", "1919-04-02T04:00"),
         // No 30 December 2011: the 29th is followed by the 31st.
-        (
-            "Pacific/Apia",
-            Day,
-            "2011-12-30T09:00:00Z",
-            "2011-12-29T10:00:00Z",
-            "2011-12-30T10:00:00Z",
-            "2011-12-31T10:00:00Z",
-        ),
+        ("Pacific/Apia", Day, "2011-12-30T09:00:00", "2011-12-29T10:00", "2011-12-30T10:00", "2011-12-31T10:00"),
         // 00:01 on 7 November 2010 was followed by 23:01 on the 6th: the 7th had begun.
-        (
-            "America/St_Johns",
-            Day,
-            "2010-11-07T02:40:00Z",
-            "2010-11-07T02:30:00Z",
-            "2010-11-08T03:30:00Z",
-            "2010-11-09T03:30:00Z",
-        ),
+        ("America/St_Johns", Day, "2010-11-07T02:40:00", "2010-11-07T02:30", "2010-11-08T03:30", "2010-11-09T03:30"),
     ];
     for (name, period, now, start, next, after) in cases {
-        let window = period.window(&zone(name), time(now));
-        let expected = Window::Calendar { start: time(start), next: time(next), after: time(after) };
+        let window = period.window(&zone(name), time(&format!("{now}Z")));
+        let [start, next, after] = [start, next, after].map(|at| time(&format!("{at}:00Z")));
+        let expected = Window::Calendar { start, next, after };
         assert_eq!(window, expected, "{name} {period:?} {now}");
     }
 }
@@ -292,11 +240,9 @@ fn policy() -> Policy {
     let active = Caps::Limited(vec![sliding("daily", 4, 24), push, sliding("weekly", 9, 168)]);
     let segments = [("active", active), ("staff", Caps::Unlimited)];
     Policy {
-        version: "1".into(),
         timezone: zone("Asia/Singapore"),
         segments: segments.into_iter().map(|(name, caps)| (name.to_owned(), Arc::new(caps))).collect(),
         default: Arc::new(Caps::Limited(vec![sliding("daily", 1, 24)])),
-        on_unavailable: Vec::new(),
         bypass: vec![
             Bypass {
                 selection: Selection { filter: only(&[], &["transactional"]), campaigns: None },
@@ -308,13 +254,8 @@ fn policy() -> Policy {
             },
         ],
         quiet_hours: QuietHours::new(clock("22:00"), clock("08:00"), only(&[], &["marketing"])),
-        stops: Vec::new(),
-        pressure: None,
-        budgets: Vec::new(),
-        routes: Vec::new(),
-        defer_max_ms: 0,
         max_age_ms: Some(HOUR_MS),
-        mode: Mode::Enforce,
+        ..Policy::uncapped("")
     }
 }
 
@@ -484,15 +425,14 @@ fn a_policy_and_a_set_are_compared_by_name() {
 
 #[test]
 fn the_campaigns_that_a_policy_names_are_those_of_all_its_rules() {
-    let text = r#"
-        version = "1"
-        default = { caps = "unlimited" }
+    let policy = Policy::uncapped(
+        r#"
         bypass = [{ campaign = "a" }]
         stop = [{ campaign = ["b", "c"] }]
         budgets = [{ name = "money", campaign = "d", limit = 1, total = true }]
         routes = [{ name = "email", campaign = "e", rate = 5, reserved = { campaign = "f", share = 0.2 } }]
-    "#;
-    let policy = parse_policy("p.toml", text, Format::Toml, 86_400_000).unwrap();
+    "#,
+    );
     assert_eq!(policy.campaigns().collect::<Vec<_>>(), ["a", "b", "c", "d", "e", "f"]);
 }
 
@@ -511,20 +451,10 @@ proptest! {
             cap("hours", CapWindow::Sliding { length_ms: HOUR_MS, text: "1h".into() }),
         ];
         let policy = Arc::new(Policy {
-            version: "v".to_owned(),
             timezone: zones[0].clone(),
-            segments: BTreeMap::new(),
             default: Arc::new(Caps::Limited(caps)),
-            bypass: Vec::new(),
-            on_unavailable: Vec::new(),
             quiet_hours: QuietHours::new(clock("22:30:00"), clock("02:15:00"), Filter::default()),
-            stops: Vec::new(),
-            pressure: None,
-            budgets: Vec::new(),
-            routes: Vec::new(),
-            defer_max_ms: 0,
-            max_age_ms: None,
-            mode: Mode::Enforce,
+            ..Policy::uncapped("")
         });
         let mut now = Time::from_millis(begin).expect("a time of our days");
         let mut moved = PolicyEval::new(Arc::clone(&policy), Arc::default(), now);

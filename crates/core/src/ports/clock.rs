@@ -13,11 +13,9 @@ pub trait Clock: Send + Sync {
     /// The time now, to be shown. What is decided or trimmed goes by [`Clock::time_to_decide`].
     fn now(&self) -> Time;
 
-    /// The time now, to decide by. A clock that there is nothing to compare with is taken to be right. `appends`: when
-    /// brokers have stamped the records that are to be decided.
-    ///
-    /// # Errors
-    /// Most other clocks contradict it, or none has been asked yet: decide nothing, and ask again.
+    /// The time now, to decide by. A clock that there is nothing to compare with is taken to be right. `appends`: when brokers have stamped
+    /// the records that are to be decided. Fails where most other clocks contradict it, or none has been asked yet: decide nothing, and ask
+    /// again.
     fn time_to_decide(&self, appends: &[Append]) -> Result<Time, WrongClock> {
         let _ = appends;
         Ok(self.now())

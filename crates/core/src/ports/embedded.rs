@@ -50,13 +50,11 @@ pub struct PastSend<'a> {
 
 impl EmbeddedStore {
     /// An empty store that remembers so much of a user.
-    #[must_use]
     pub fn new(bounds: impl Into<HistoryBounds>) -> Self {
         Self { bounds: bounds.into(), shared: Locked::default() }
     }
 
     /// A user's history, ascending.
-    #[must_use]
     pub fn history(&self, user: UserHash) -> Vec<Entry> {
         let shared = self.shared.lock();
         shared.histories.get(&user).cloned().unwrap_or_default()
@@ -94,15 +92,7 @@ impl EmbeddedStore {
 
 impl SharedHistories {
     fn send(&mut self, request: &AdmitRequest<'_>) -> Send {
-        let AdmitRequest { id, origin, cost, record, .. } = *request;
-        Send {
-            id,
-            origin,
-            kind: self.kind(&request.class),
-            campaign: self.campaign(request.class.campaign),
-            cost,
-            record,
-        }
+        request.send((self.kind(&request.class), self.campaign(request.class.campaign)))
     }
 
     fn kind(&mut self, class: &ClassNames<'_>) -> Kind {
@@ -125,28 +115,16 @@ impl SharedHistories {
     }
 
     fn caps(&self, caps: &[CapQuery]) -> Vec<Cap> {
-        let cap = |query: &CapQuery| {
-            let CapQuery { window, limit, filter, scope } = query;
-            Cap { window: *window, limit: *limit, kinds: self.kinds.matching(filter), scope: *scope }
-        };
-        caps.iter().map(cap).collect()
+        caps.iter().map(|query| query.counting(self.kinds.matching(&query.filter))).collect()
     }
-}
 
-impl SharedHistories {
     fn named(&self, user: UserHash, retention_ms: i64) -> NamedHistory {
         let entries = self.histories.get(&user).cloned().unwrap_or_default();
-        let kind = |entry: &Entry| Some((entry.kind, self.kinds.names(entry.kind)?.clone()));
-        let campaign = |entry: &Entry| {
-            let place = usize::try_from(entry.campaign.0).ok()?.checked_sub(1)?;
-            Some((entry.campaign, self.campaign_names.get(place)?.clone()))
+        let campaign = |campaign: Campaign| {
+            let place = usize::try_from(campaign.0).ok()?.checked_sub(1)?;
+            self.campaign_names.get(place).cloned()
         };
-        NamedHistory {
-            kinds: entries.iter().filter_map(kind).collect(),
-            campaigns: entries.iter().filter_map(campaign).collect(),
-            entries,
-            retention_ms,
-        }
+        NamedHistory::new(entries, &self.kinds, campaign, retention_ms)
     }
 }
 

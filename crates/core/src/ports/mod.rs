@@ -51,11 +51,8 @@ pub struct ShardsFound {
 pub trait Store: Send {
     /// Answers all requests of a batch whose place in `answers` (as long as `batch.requests`) is still empty.
     ///
-    /// Safe to call again after an error, and to drop half way: a send that was recorded already is
-    /// answered as [`crate::history::decide::AdmitVerdict::Replayed`].
-    ///
-    /// # Errors
-    /// Some places in `answers` are still empty; the error says why.
+    /// Safe to call again after an error, and to drop half way: a send that was recorded already is answered as
+    /// [`crate::history::decide::AdmitVerdict::Replayed`]. After an error some places in `answers` are still empty; it says why.
     fn admit(
         &mut self,
         batch: &AdmitBatch<'_>,
@@ -79,35 +76,25 @@ pub trait Store: Send {
     /// Records sends that were approved while their history was unavailable, at the time at which each was decided. Skips a
     /// send whose id and time are recorded already. `now` is the clock.
     ///
-    /// Safe to call again after an error, and to drop half way.
-    ///
-    /// # Errors
-    /// Some may not be there.
+    /// Safe to call again after an error, and to drop half way. After an error some may not be there.
     fn record(&mut self, sends: &[DeferredSend], now: Time) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 
 /// Where histories are, to be read and to be forgotten.
 pub trait Histories: Send {
-    /// The history of a user, with the names that its numbers stand for; empty for one who was never written to.
-    ///
-    /// # Errors
-    /// It cannot be read now, or is lost.
+    /// The history of a user, with the names that its numbers stand for; empty for one who was never written to. Fails where it cannot be
+    /// read now, or is lost.
     fn history_of(&mut self, user: UserHash) -> impl Future<Output = Result<NamedHistory, StoreError>> + Send;
 
-    /// Deletes the history of a user, and gives how many entries it had. A send that is decided afterwards begins a new one.
-    /// Safe to call again after an error.
-    ///
-    /// # Errors
-    /// It may still be there.
+    /// Deletes the history of a user, and gives how many entries it had. A send that is decided afterwards begins a new one. After an
+    /// error it may still be there: call again.
     fn forget(&mut self, user: UserHash) -> impl Future<Output = Result<u64, StoreError>> + Send;
 }
 
 pub trait TakeBack: Send {
     /// Takes the refunds of a topic whose place in `outcomes` (as long as `refunds`) is still empty, in order of offset within each
     /// partition. Safe to call again, and to drop half way: what was taken is passed over. Behind one that waits, all of its shard do.
-    ///
-    /// # Errors
-    /// Some places are still empty; the error says why.
+    /// After an error some places are still empty; it says why.
     fn take_back(
         &mut self,
         topic: &Topic,
@@ -171,11 +158,9 @@ pub trait Source {
     /// An empty batch.
     fn batch(&self) -> Self::Batch;
 
-    /// Serves the group and adds to `batch` until it is full or `wait` has passed and no more is there, whichever is first.
-    /// It returns early with an event, which stays pending (nothing more is read) until [`Source::settle`].
-    ///
-    /// # Errors
-    /// The group or a partition cannot be read.
+    /// Serves the group and adds to `batch` until it is full or `wait` has passed and no more is there, whichever is first. It returns
+    /// early with an event, which stays pending (nothing more is read) until [`Source::settle`]. Fails where the group or a partition
+    /// cannot be read.
     fn poll(
         &mut self,
         batch: &mut Self::Batch,
@@ -188,40 +173,27 @@ pub trait Source {
         batch.len() >= max
     }
 
-    /// Takes up the pending event: starts at the committed offsets, or gives the partitions up. To be called when nothing read
-    /// before is being committed any more.
-    ///
-    /// # Errors
-    /// The event stays pending; call again later.
+    /// Takes up the pending event: starts at the committed offsets, or gives the partitions up. To be called when nothing read before is
+    /// being committed any more. After an error the event stays pending; call again later.
     fn settle(&mut self) -> impl Future<Output = Result<(), SourceError>>;
 
-    /// Goes back to the committed offsets and forgets the records read since.
-    ///
-    /// # Errors
-    /// The position is undefined until a call succeeds.
+    /// Goes back to the committed offsets and forgets the records read since. After an error the position is undefined until a call
+    /// succeeds.
     fn rewind(&mut self) -> impl Future<Output = Result<(), SourceError>>;
 
     /// Takes records of these partitions, from these offsets on, out of a batch, and reads the partitions no further until
-    /// [`Source::resume`] (or [`Source::settle`], [`Source::rewind`]): they go on at these offsets then.
-    ///
-    /// # Errors
-    /// The position is undefined until [`Source::rewind`].
+    /// [`Source::resume`] (or [`Source::settle`], [`Source::rewind`]): they go on at these offsets then. After an error the position is
+    /// undefined until [`Source::rewind`].
     fn put_back(
         &mut self,
         batch: &mut Self::Batch,
         from: &[(i32, i64)],
     ) -> impl Future<Output = Result<(), SourceError>>;
 
-    /// Reads on in partitions that were put back.
-    ///
-    /// # Errors
-    /// The position is undefined until [`Source::rewind`].
+    /// Reads on in partitions that were put back. After an error the position is undefined until [`Source::rewind`].
     fn resume(&mut self, partitions: &[i32]) -> impl Future<Output = Result<(), SourceError>>;
 
-    /// The membership now, for a batch read just before.
-    ///
-    /// # Errors
-    /// There is none: the member has not joined.
+    /// The membership now, for a batch read just before. Fails where there is none: the member has not joined.
     fn membership(&self) -> Result<Self::Membership, SourceError>;
 
     fn partitions(&self) -> usize;
@@ -302,10 +274,7 @@ pub trait Sink<B, M> {
     /// How it stands, after at most `wait`. Each `Committed` and `Failed` is told once. Safe to drop half way.
     fn wait(&mut self, wait: Duration) -> impl Future<Output = Settled>;
 
-    /// Makes the sink usable again after a failure: nothing of the failed job becomes visible afterwards that
-    /// is not by the time this returns. Safe to drop half way; the next call goes on.
-    ///
-    /// # Errors
-    /// It is not usable yet; `Failed` means call again later.
+    /// Makes the sink usable again after a failure: nothing of the failed job becomes visible afterwards that is not by the time this
+    /// returns. Safe to drop half way; the next call goes on. After an error it is not usable yet; `Failed` means call again later.
     fn recover(&mut self) -> impl Future<Output = Result<(), CommitError>>;
 }

@@ -44,14 +44,12 @@ impl Lender for ReplayLender {
 
 impl ReplayBudgets {
     /// Nothing was approved yet under this policy.
-    #[must_use]
     pub fn new(policy: Arc<Policy>) -> Self {
         let (back, unspent) = mpsc::channel();
         let (accounts, first_spent) = Default::default();
         Self { policy, accounts, first_spent, lender: Arc::new(ReplayLender(back)), unspent }
     }
 
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.policy.budgets.is_empty()
     }
@@ -129,15 +127,14 @@ impl ReplayBudgets {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{basis::document::Format, limit::budget::Budget, policy::file::parse_policy};
+    use crate::limit::budget::Budget;
 
     const PUSH: ClassNames<'_> = ClassNames { channel: Some("push"), category: None, campaign: Some("spring") };
     const SMS: ClassNames<'_> = ClassNames { channel: Some("sms"), category: None, campaign: None };
     const JUDGED_AT: Duration = Duration::from_secs(100);
 
     fn budgets(text: &str) -> ReplayBudgets {
-        let text = format!("version = \"1\"\ntimezone = \"Asia/Singapore\"\n[default]\ncaps = \"unlimited\"\n{text}");
-        ReplayBudgets::new(Arc::new(parse_policy("p", &text, Format::Toml, i64::MAX).unwrap()))
+        ReplayBudgets::new(Arc::new(Policy::uncapped(&format!("timezone = \"Asia/Singapore\"\n{text}"))))
     }
 
     fn at(text: &str) -> Time {

@@ -36,7 +36,6 @@ impl VerdictCounts {
     }
 
     /// The approved intents.
-    #[must_use]
     pub const fn sent(&self) -> u64 {
         self.approved + self.shadow_suppressed
     }

@@ -27,15 +27,11 @@ pub struct Ruling {
 impl ReplayOutcome {
     pub const STILL_DEFERRED: Self = Self { deferred: true, ruling: None };
 
-    #[must_use]
     pub fn of(verdict: &Verdict<'_>, at: Time, deferred: bool) -> Self {
         let suppressed = verdict.suppressed();
         let cap = suppressed.and_then(|suppressed| suppressed.cause.cap()).map(|cap| cap.name.into());
         let budget = suppressed.and_then(|suppressed| suppressed.cause.budget()).map(|budget| budget.name.into());
-        let sent = match verdict {
-            Verdict::Approved(_) | Verdict::ShadowSuppressed(..) => true,
-            Verdict::Suppressed(_) => false,
-        };
+        let sent = verdict.is_approved();
         Self { deferred, ruling: Some(Ruling { at, sent, why: suppressed.map(Suppressed::reason), cap, budget }) }
     }
 

@@ -64,7 +64,6 @@ pub struct PressureTotals {
 
 impl ReplayPressure {
     /// Nobody is active; `None` where the policy has no pressure. `first`: the time of the first intent.
-    #[must_use]
     pub fn new(policy: &Policy, first: Time) -> Option<Self> {
         let (pressure, _) = Pressure::new();
         let state = Arc::new(PressureState::new(policy.pressure.as_ref()?));
@@ -74,7 +73,6 @@ impl ReplayPressure {
     }
 
     /// What a decider asks.
-    #[must_use]
     pub fn shared(&self) -> Arc<Pressure> {
         Arc::clone(&self.pressure)
     }
@@ -127,7 +125,6 @@ impl ReplayPressure {
         self.deferred += 1;
     }
 
-    #[must_use]
     pub fn peak(&self) -> PressurePeak {
         PressurePeak { active_users: self.peak, at: self.peak_at, deferred: self.deferred }
     }
@@ -138,14 +135,13 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{basis::document::Format, intent::class::Filter, policy::file::parse_policy};
+    use crate::intent::class::Filter;
 
     const MINUTE_MS: i64 = 60_000;
 
     fn pressure(max: u64, window: &str) -> ReplayPressure {
         let rule = format!("[pressure]\nmax_active_users = {max}\nwindow = \"{window}\"\naction = \"suppress\"\n");
-        let text = format!("version = \"1\"\n[default]\ncaps = \"unlimited\"\n{rule}");
-        let policy = parse_policy("p", &text, Format::Toml, 86_400_000).unwrap();
+        let policy = Policy::uncapped(&rule);
         assert_eq!(policy.pressure.as_ref().unwrap().filter, Filter::default());
         ReplayPressure::new(&policy, Time::default()).unwrap()
     }

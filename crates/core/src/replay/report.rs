@@ -262,7 +262,6 @@ fn budget_window(budget: &Budget) -> String {
 
 impl ReplayTally {
     /// The report. `names` are the policies', as they were asked for; at most `shown` users are listed.
-    #[must_use]
     pub fn report(&self, source: ReplaySource, names: &[String], shown: usize) -> Report {
         let policy = |(number, (policy, name)): (usize, (&Arc<Policy>, &String))| Totals {
             policy: name.clone(),

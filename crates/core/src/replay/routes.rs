@@ -42,7 +42,6 @@ pub struct RouteTotals {
 }
 
 impl ReplayRoutes {
-    #[must_use]
     pub fn new(policy: Arc<Policy>) -> Self {
         let queues = vec![ReplayQueue::default(); policy.routes.len()];
         Self { policy, queues }
@@ -65,7 +64,6 @@ impl ReplayRoutes {
     }
 
     /// What each route came to, in the policy's order.
-    #[must_use]
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -97,14 +95,12 @@ impl ReplayRoutes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{basis::document::Format, policy::file::parse_policy};
 
     #[test]
     fn intents_beyond_the_rate_wait_by_turns() {
-        let text = "version = \"1\"\ndefault = { caps = \"unlimited\" }\n[[routes]]\nname = \"email\"\nchannel = \"email\"\n\
+        let text = "[[routes]]\nname = \"email\"\nchannel = \"email\"\n\
                     rate = 10\n[[routes]]\nname = \"rest\"\nconsumer_group = \"g\"\n";
-        let policy = parse_policy("p.toml", text, Format::Toml, 86_400_000).unwrap();
-        let mut routes = ReplayRoutes::new(Arc::new(policy));
+        let mut routes = ReplayRoutes::new(Arc::new(Policy::uncapped(text)));
         let class = |channel| ClassNames { channel: Some(channel), ..ClassNames::default() };
         // 30 at once: the burst takes 11, the last one is due 2 s after the first, less the burst.
         for _ in 0..30 {

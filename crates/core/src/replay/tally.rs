@@ -52,7 +52,7 @@ pub(super) struct BudgetTally {
     pub(super) first_spent: PerPolicy<Option<Time>>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct ReplayTally {
     pub(super) zone: Zone,
     pub(super) policies: Vec<Arc<Policy>>,
@@ -77,7 +77,6 @@ pub struct ReplayTally {
 impl ReplayTally {
     /// Nothing counted yet, for these policies (at most [`POLICIES`]) and the segments of this set. Hours are those of
     /// the first policy's zone.
-    #[must_use]
     pub fn new(policies: Vec<Arc<Policy>>, segment_names: Vec<String>) -> Self {
         let mut caps: CountsByName<BTreeMap<String, CapTally>> = CountsByName::default();
         let segments: BTreeSet<Option<&str>> =
@@ -97,21 +96,9 @@ impl ReplayTally {
             zone: policies.first().map_or_else(Zone::utc, |policy| policy.timezone.clone()),
             policies,
             segment_names,
-            totals: Default::default(),
-            deferrals: Default::default(),
-            peaks: Default::default(),
-            routes: Default::default(),
-            segments: CountsByName::default(),
-            channels: CountsByName::default(),
-            categories: CountsByName::default(),
             caps,
             budgets,
-            reasons: BTreeMap::new(),
-            hours: BTreeMap::new(),
-            hours_of_day: Default::default(),
-            users: UserTable::default(),
-            intents: ChangedIntents::default(),
-            span: None,
+            ..Self::default()
         }
     }
 

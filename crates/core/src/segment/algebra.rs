@@ -13,7 +13,6 @@ pub enum SetOperation {
 }
 
 impl Members {
-    #[must_use]
     pub fn none(kind: UserIdKind) -> Self {
         match kind {
             UserIdKind::U32 => Self::U32(Blocks::new()),
@@ -73,15 +72,6 @@ mod tests {
 
     use super::*;
 
-    fn of(kind: UserIdKind, numbers: &BTreeSet<u64>) -> Members {
-        let numbers = numbers.iter().copied();
-        match kind {
-            UserIdKind::U32 => Members::U32(numbers.map(|number| u32::try_from(number).unwrap()).collect()),
-            UserIdKind::U64 => Members::U64(numbers.collect()),
-            UserIdKind::Hash64 => Members::Hash64(numbers.collect()),
-        }
-    }
-
     #[test]
     fn members_combine_as_sets_do_whatever_their_kind() {
         let sets: Vec<BTreeSet<u64>> = vec![
@@ -91,13 +81,13 @@ mod tests {
             (0..5000).step_by(2).collect(),
             (0..5000).step_by(3).collect(),
         ];
-        for kind in [UserIdKind::U32, UserIdKind::U64, UserIdKind::Hash64] {
+        for kind in UserIdKind::ALL {
             for (a, b) in sets.iter().flat_map(|a| sets.iter().map(move |b| (a, b))) {
+                let of = |numbers: &BTreeSet<u64>| Members::of(kind, numbers.iter().copied());
                 let expected =
                     [(SetOperation::Union, a | b), (SetOperation::Intersect, a & b), (SetOperation::Minus, a - b)];
                 for (operation, expected) in expected {
-                    let combined = of(kind, a).combined(operation, &of(kind, b));
-                    assert_eq!(combined, Some(of(kind, &expected)), "{operation:?} of {kind}");
+                    assert_eq!(of(a).combined(operation, &of(b)), Some(of(&expected)), "{operation:?} of {kind}");
                 }
             }
         }

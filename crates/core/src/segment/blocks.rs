@@ -21,13 +21,11 @@ pub struct Blocks {
     places: Vec<u16>,
 }
 
-#[must_use]
 pub const fn block_of(id: u32) -> u16 {
     (id >> BLOCK_BITS) as u16
 }
 
 impl Blocks {
-    #[must_use]
     pub const fn new() -> Self {
         Self { keys: Vec::new(), bitmaps: Vec::new(), places: Vec::new() }
     }
@@ -74,17 +72,14 @@ impl Blocks {
         self.places.shrink_to_fit();
     }
 
-    #[must_use]
     pub fn len(&self) -> u64 {
         self.bitmaps.iter().map(RoaringBitmap::len).sum()
     }
 
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
 
-    #[must_use]
     pub fn contains(&self, id: u32) -> bool {
         self.block(block_of(id)).is_some_and(|bitmap| bitmap.contains(id))
     }
@@ -99,7 +94,6 @@ impl Blocks {
         self.bitmaps.iter()
     }
 
-    #[must_use]
     pub fn to_bitmap(&self) -> RoaringBitmap {
         let mut all = RoaringBitmap::new();
         self.bitmaps.iter().for_each(|bitmap| all |= bitmap);
@@ -112,7 +106,6 @@ impl Blocks {
         self.bitmaps[first..].iter().flat_map(move |bitmap| bitmap.range(start..))
     }
 
-    #[must_use]
     pub fn intersection_len(&self, other: &Self) -> u64 {
         self.in_both(other).map(|(ours, theirs)| ours.intersection_len(theirs)).sum()
     }

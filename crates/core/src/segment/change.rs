@@ -46,7 +46,6 @@ struct Flow {
 
 impl SetChange {
     /// Compares two versions; `None` if their ids are of different kinds, which cannot be compared.
-    #[must_use]
     pub fn between(before: &SegmentSet, after: &SegmentSet) -> Option<Self> {
         if before.user_id() != after.user_id() {
             return None;
@@ -101,34 +100,17 @@ fn moves(flows: &[Flow]) -> Vec<Move> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
-    use crate::segment::{Segment, Sha256, UserIdKind, UserIds};
-
-    fn set(kind: UserIdKind, segments: &[(&str, &[u64])]) -> SegmentSet {
-        let members = |numbers: &[u64]| match kind {
-            UserIdKind::U32 => Members::U32(numbers.iter().map(|&number| u32::try_from(number).unwrap()).collect()),
-            UserIdKind::U64 => Members::U64(numbers.iter().copied().collect()),
-            UserIdKind::Hash64 => Members::Hash64(numbers.into()),
-        };
-        let segment = |(name, numbers): &(&str, &[u64])| Segment {
-            name: (*name).to_owned(),
-            sha256: Sha256([0; 32]),
-            bytes: 0,
-            members: Arc::new(members(numbers)),
-        };
-        SegmentSet::new("v".to_owned(), UserIds::new(kind, ""), segments.iter().map(segment).collect())
-    }
+    use crate::segment::UserIdKind;
 
     #[test]
     fn each_user_who_came_went_or_moved_is_counted_once() {
         let counts = |change: &SegmentChange| {
             (change.before, change.after, [change.added, change.removed, change.moved_in, change.moved_out])
         };
-        for kind in [UserIdKind::U32, UserIdKind::U64, UserIdKind::Hash64] {
-            let before = set(kind, &[("new", &[1, 2, 3, 4]), ("old", &[7, 8]), ("gone", &[9])]);
-            let after = set(kind, &[("old", &[2, 3, 7]), ("fresh", &[8]), ("new", &[1, 5])]);
+        for kind in UserIdKind::ALL {
+            let before = SegmentSet::of(kind, &[("new", &[1, 2, 3, 4]), ("old", &[7, 8]), ("gone", &[9])]);
+            let after = SegmentSet::of(kind, &[("old", &[2, 3, 7]), ("fresh", &[8]), ("new", &[1, 5])]);
             let change = SetChange::between(&before, &after).unwrap();
             let names: Vec<&str> = change.segments.iter().map(|segment| segment.name.as_str()).collect();
             assert_eq!(names, ["old", "fresh", "new", "gone"]);
@@ -144,6 +126,7 @@ mod tests {
             let same = SetChange::between(&before, &before).unwrap();
             assert!(same.moves.is_empty() && same.segments.iter().all(|segment| segment.added + segment.removed == 0));
         }
-        assert_eq!(SetChange::between(&set(UserIdKind::U32, &[]), &set(UserIdKind::U64, &[])), None);
+        let [narrow, wide] = [UserIdKind::U32, UserIdKind::U64].map(|kind| SegmentSet::of(kind, &[]));
+        assert_eq!(SetChange::between(&narrow, &wide), None);
     }
 }

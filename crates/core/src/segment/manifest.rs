@@ -47,10 +47,7 @@ impl std::fmt::Debug for Sha256 {
 pub struct ObjectKey(String);
 
 impl ObjectKey {
-    /// Checks a key.
-    ///
-    /// # Errors
-    /// Tells what is wrong with one that is empty, too long, absolute, a URL, or climbs out of the folder.
+    /// Checks a key; tells what is wrong with one that is empty, too long, absolute, a URL, or climbs out of the folder.
     pub fn parse(key: &str) -> Result<Self, String> {
         if let Some(problem) = text_problem(key) {
             return Err(problem);
@@ -64,7 +61,6 @@ impl ObjectKey {
         Ok(Self(key.to_owned()))
     }
 
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -92,10 +88,8 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// Reads a manifest. Fields that it does not know are let through, so that later versions may add some.
-    ///
-    /// # Errors
-    /// Tells the first thing that is wrong, and where.
+    /// Reads a manifest. Fields that it does not know are let through, so that later versions may add some. Tells the first thing that is
+    /// wrong, and where.
     pub fn parse(json: &[u8]) -> Result<Self, ManifestError> {
         // Some editors begin a file with a byte order mark, which JSON does not allow.
         let mut reader = serde_json::Deserializer::from_slice(json.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(json));
@@ -109,7 +103,6 @@ impl Manifest {
     }
 
     /// The manifest as JSON text, ending with a new line.
-    #[must_use]
     pub fn to_json(&self) -> String {
         let raw = RawManifest {
             version: self.version.clone(),
@@ -123,7 +116,6 @@ impl Manifest {
     }
 
     /// The JSON Schema of a manifest, as checked in under `schemas/`.
-    #[must_use]
     pub fn json_schema() -> schemars::Schema {
         schemars::schema_for!(RawManifest)
     }
@@ -243,7 +235,6 @@ fn field(path: &str, problem: impl Into<String>) -> ManifestError {
 }
 
 /// What keeps a text from being a version, a segment's name or an object's key.
-#[must_use]
 pub fn text_problem(text: &str) -> Option<String> {
     if text.is_empty() {
         return Some("is empty".to_owned());

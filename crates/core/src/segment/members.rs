@@ -24,7 +24,6 @@ pub struct Page {
 }
 
 impl Members {
-    #[must_use]
     pub fn len(&self) -> u64 {
         match self {
             Self::U32(ids) => ids.len(),
@@ -33,12 +32,10 @@ impl Members {
         }
     }
 
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    #[must_use]
     pub fn contains(&self, number: u64) -> bool {
         match self {
             Self::U32(ids) => u32::try_from(number).is_ok_and(|id| ids.contains(id)),
@@ -48,7 +45,6 @@ impl Members {
     }
 
     /// The blocks of 32-bit ids; `None` for members of other kinds.
-    #[must_use]
     pub const fn blocks(&self) -> Option<&Blocks> {
         match self {
             Self::U32(ids) => Some(ids),
@@ -57,7 +53,6 @@ impl Members {
     }
 
     /// How many users are in both; members of different kinds have none in common.
-    #[must_use]
     pub fn intersection_len(&self, other: &Self) -> u64 {
         match (self, other) {
             (Self::U32(a), Self::U32(b)) => a.intersection_len(b),
@@ -68,7 +63,6 @@ impl Members {
     }
 
     /// The first members that are in `other` too, ascending, at most `limit`.
-    #[must_use]
     pub fn intersection(&self, other: &Self, limit: usize) -> Vec<u64> {
         match (self, other) {
             (Self::U32(a), Self::U32(b)) => a.intersection(b).take(limit).map(u64::from).collect(),
@@ -79,7 +73,6 @@ impl Members {
     }
 
     /// Up to `limit` members above `after`, ascending; from the first one without `after`.
-    #[must_use]
     pub fn page(&self, after: Option<u64>, limit: usize) -> Page {
         let start = match after {
             None => 0,
@@ -114,39 +107,40 @@ impl Members {
 fn in_both<'a>(a: &'a [u64], b: &'a [u64]) -> impl Iterator<Item = u64> + 'a {
     let mut rest = b;
     a.iter().copied().filter(move |&number| {
-        let below = rest.partition_point_from_start(number);
-        rest = &rest[below..];
+        rest = &rest[below(rest, number)..];
         rest.first() == Some(&number)
     })
 }
 
-/// Walks a slice in small steps: two sets of like size are merged, not searched.
-trait Gallop {
-    fn partition_point_from_start(&self, number: u64) -> usize;
-}
-
-impl Gallop for [u64] {
-    fn partition_point_from_start(&self, number: u64) -> usize {
-        let mut end = 1;
-        while end < self.len() && self[end - 1] < number {
-            end *= 2;
-        }
-        let start = end / 2;
-        let end = end.min(self.len());
-        start.min(end) + self[start.min(end)..end].partition_point(|&other| other < number)
+/// How many come before a number. The slice is walked from its start, in small steps: two sets of like size are merged, not searched.
+fn below(numbers: &[u64], number: u64) -> usize {
+    let mut end = 1;
+    while end < numbers.len() && numbers[end - 1] < number {
+        end *= 2;
     }
+    let start = end / 2;
+    start + numbers[start..end.min(numbers.len())].partition_point(|&other| other < number)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::segment::UserIdKind;
+
+    impl Members {
+        /// These, ascending.
+        pub(in crate::segment) fn of(kind: UserIdKind, numbers: impl IntoIterator<Item = u64>) -> Self {
+            let numbers = numbers.into_iter();
+            match kind {
+                UserIdKind::U32 => Self::U32(numbers.map(|number| u32::try_from(number).unwrap()).collect()),
+                UserIdKind::U64 => Self::U64(numbers.collect()),
+                UserIdKind::Hash64 => Self::Hash64(numbers.collect()),
+            }
+        }
+    }
 
     fn kinds(numbers: &[u32]) -> [Members; 3] {
-        [
-            Members::U32(numbers.iter().copied().collect()),
-            Members::U64(numbers.iter().copied().map(u64::from).collect()),
-            Members::Hash64(numbers.iter().copied().map(u64::from).collect()),
-        ]
+        UserIdKind::ALL.map(|kind| Members::of(kind, numbers.iter().copied().map(u64::from)))
     }
 
     #[test]

@@ -40,7 +40,6 @@ pub enum UserSegment {
 
 impl UserSegment {
     /// The segment that counts.
-    #[must_use]
     pub const fn segment(self) -> Option<usize> {
         match self {
             Self::Nowhere => None,
@@ -63,7 +62,6 @@ pub struct SegmentSet {
 impl SegmentSet {
     /// Puts a set together. Compares all segments with each other, which for large ones is work for a
     /// thread that may block.
-    #[must_use]
     pub fn new(version: String, ids: UserIds, segments: Vec<Segment>) -> Self {
         let mut overlaps = Vec::new();
         let mut also_in = vec![Vec::new(); segments.len()];
@@ -80,59 +78,49 @@ impl SegmentSet {
         Self { version, ids, segments, names, overlaps, also_in }
     }
 
-    #[must_use]
     pub fn version(&self) -> &str {
         &self.version
     }
 
-    #[must_use]
     pub const fn user_id(&self) -> UserIdKind {
         self.ids.kind()
     }
 
     /// The segments, in order of precedence.
-    #[must_use]
     pub fn segments(&self) -> &[Segment] {
         &self.segments
     }
 
     /// Their names, in the same order.
-    #[must_use]
     pub const fn names(&self) -> &Arc<[Box<str>]> {
         &self.names
     }
 
     /// The pairs of segments that have users in common; there should be none.
-    #[must_use]
     pub fn overlaps(&self) -> &[Overlap] {
         &self.overlaps
     }
 
-    #[must_use]
     pub fn position(&self, name: &str) -> Option<usize> {
         self.segments.iter().position(|segment| segment.name == name)
     }
 
     /// The number by which the bitmaps know this user; `None` for one that is in no segment by its form.
-    #[must_use]
     pub fn number(&self, user_id: &str) -> Option<u64> {
         self.ids.number(user_id)
     }
 
     /// The number by which the bitmaps know the user of an intent, as [`SegmentSet::number`] gives it.
-    #[must_use]
     pub fn number_of(&self, intent: &Intent<'_>) -> Option<u64> {
         self.ids.number_of(&intent.user_id, intent.user)
     }
 
     /// Whether a user is in the segment at this place, whatever other ones it is in.
-    #[must_use]
     pub fn contains(&self, segment: usize, user_id: &str) -> bool {
         let Some(number) = self.number(user_id) else { return false };
         self.segments.get(segment).is_some_and(|segment| segment.members.contains(number))
     }
 
-    #[must_use]
     pub fn lookup(&self, user_id: &str) -> UserSegment {
         self.number(user_id).map_or(UserSegment::Nowhere, |number| self.lookup_number(number))
     }
@@ -155,37 +143,32 @@ impl SegmentSet {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
-    fn set(segments: &[(&str, &[u64])], kind: UserIdKind) -> SegmentSet {
-        let ids = UserIds::new(kind, "");
-        let members = |numbers: &[u64]| match kind {
-            UserIdKind::U32 => Members::U32(numbers.iter().map(|&n| u32::try_from(n).unwrap()).collect()),
-            UserIdKind::U64 => Members::U64(numbers.iter().copied().collect()),
-            UserIdKind::Hash64 => {
-                let mut hashes: Vec<u64> = numbers.iter().filter_map(|n| ids.number(&n.to_string())).collect();
-                hashes.sort_unstable();
-                Members::Hash64(hashes.into())
-            }
-        };
-        let segments = segments
-            .iter()
-            .map(|(name, numbers)| Segment {
+    impl SegmentSet {
+        /// Segments of users whose ids are these numbers.
+        pub(crate) fn of(kind: UserIdKind, segments: &[(&str, &[u64])]) -> Self {
+            let ids = UserIds::new(kind, "");
+            let members = |numbers: &[u64]| {
+                let numbers: BTreeSet<u64> = numbers.iter().filter_map(|id| ids.number(&id.to_string())).collect();
+                Arc::new(Members::of(kind, numbers))
+            };
+            let segment = |(name, numbers): &(&str, &[u64])| Segment {
                 name: (*name).to_owned(),
                 sha256: Sha256([0; 32]),
                 bytes: 0,
-                members: Arc::new(members(numbers)),
-            })
-            .collect();
-        SegmentSet::new("v1".to_owned(), ids.clone(), segments)
+                members: members(numbers),
+            };
+            Self::new("v1".to_owned(), ids.clone(), segments.iter().map(segment).collect())
+        }
     }
-
-    const KINDS: [UserIdKind; 3] = [UserIdKind::U32, UserIdKind::U64, UserIdKind::Hash64];
 
     #[test]
     fn a_user_in_two_segments_is_in_the_first_and_that_is_told() {
-        for kind in KINDS {
-            let set = set(&[("a", &[1, 2]), ("b", &[3, 2]), ("c", &[4, 3, 2])], kind);
+        for kind in UserIdKind::ALL {
+            let set = SegmentSet::of(kind, &[("a", &[1, 2]), ("b", &[3, 2]), ("c", &[4, 3, 2])]);
             let cases = [
                 ("1", UserSegment::In(0)),
                 ("2", UserSegment::InSeveral(0)),
@@ -204,14 +187,14 @@ mod tests {
 
     #[test]
     fn a_batch_is_answered_right_however_many_segments_there_are() {
-        for kind in KINDS {
+        for kind in UserIdKind::ALL {
             let third = |n: u64| -> Vec<u64> { (0..400).map(|at| at * 1_000 + n / 2).collect() };
             let names: Vec<String> = (0..40).map(|n| format!("s{n}")).collect();
             let numbers: Vec<Vec<u64>> = (0..40).map(third).collect();
             let segments: Vec<(&str, &[u64])> =
                 names.iter().zip(&numbers).map(|(name, numbers)| (name.as_str(), numbers.as_slice())).collect();
             for some in [1, 3, 8, 9, 40] {
-                let set = set(&segments[..some], kind);
+                let set = SegmentSet::of(kind, &segments[..some]);
                 let users: Vec<String> = (0..401_000).step_by(83).map(|n: u32| n.to_string()).collect();
                 let mut found = Vec::new();
                 set.lookup_many(users.iter().map(|user| set.number(user)), &mut LookupScratch::default(), &mut found);
@@ -223,10 +206,10 @@ mod tests {
 
     #[test]
     fn a_batch_is_answered_as_its_users_one_by_one_in_their_order() {
-        for kind in KINDS {
+        for kind in UserIdKind::ALL {
             let odd: Vec<u64> = (0..2000).filter(|n| n % 2 == 1).collect();
             let third: Vec<u64> = (0..2000).filter(|n| n % 3 == 0).collect();
-            let set = set(&[("odd", &odd), ("third", &third)], kind);
+            let set = SegmentSet::of(kind, &[("odd", &odd), ("third", &third)]);
             let users: Vec<String> = (0..2100).rev().map(|n| (n * 7 % 2100).to_string()).chain(["x".into()]).collect();
             let (mut scratch, mut found) = (LookupScratch::default(), vec![UserSegment::In(9)]);
             set.lookup_many(users.iter().map(|user| set.number(user)), &mut scratch, &mut found);

@@ -4,29 +4,19 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::basis::{number, shard::UserHash};
+use crate::basis::{number, shard::UserHash, words};
 
-/// The kind of ids in a set's bitmaps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum UserIdKind {
-    /// Ids are numbers below 2^32, in 32-bit RoaringBitmaps.
-    U32,
-    /// Ids are numbers below 2^64, in 64-bit RoaringBitmaps.
-    U64,
-    /// Ids are any text; 64-bit RoaringBitmaps hold the hash of their bytes.
-    Hash64,
-}
-
-impl UserIdKind {
-    /// The kind's name, as in a manifest.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::U32 => "u32",
-            Self::U64 => "u64",
-            Self::Hash64 => "hash64",
-        }
+words! {
+    /// The kind of ids in a set's bitmaps.
+    #[derive(Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "lowercase")]
+    pub enum UserIdKind {
+        /// Ids are numbers below 2^32, in 32-bit RoaringBitmaps.
+        U32 = "u32",
+        /// Ids are numbers below 2^64, in 64-bit RoaringBitmaps.
+        U64 = "u64",
+        /// Ids are any text; 64-bit RoaringBitmaps hold the hash of their bytes.
+        Hash64 = "hash64",
     }
 }
 
@@ -45,12 +35,10 @@ pub struct UserIds {
 
 impl UserIds {
     /// Ids of this kind; `prefix` (`segments.user_id_prefix`, empty for none) is taken off before a number is read.
-    #[must_use]
     pub fn new(kind: UserIdKind, prefix: impl Into<String>) -> Self {
         Self { kind, prefix: prefix.into() }
     }
 
-    #[must_use]
     pub const fn kind(&self) -> UserIdKind {
         self.kind
     }
@@ -59,7 +47,6 @@ impl UserIds {
     ///
     /// Only the canonical decimal form is a number: `042` and `+42` are other users than `42`. A hash is of the
     /// whole id, prefix included, because a prefix only tells how to find the number.
-    #[must_use]
     pub fn number(&self, user_id: &str) -> Option<u64> {
         match self.kind {
             UserIdKind::U32 | UserIdKind::U64 => self.fitting(number::canonical(self.without_prefix(user_id))),
@@ -68,7 +55,6 @@ impl UserIds {
     }
 
     /// The same of a user whose hash is known: where no prefix is set, the number is taken from it, and the text is not read again.
-    #[must_use]
     pub fn number_of(&self, user_id: &str, user: UserHash) -> Option<u64> {
         match self.kind {
             UserIdKind::U32 | UserIdKind::U64 if self.prefix.is_empty() => self.fitting(user.number()),

@@ -2,10 +2,15 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use weir_core::limit::share::{Answered, TurnNumber, Turns};
+use weir_core::{
+    basis::words,
+    limit::share::{Answered, TurnNumber, Turns},
+};
 
 use super::{TURN_EVERY_MS, second::LastSecond};
-use crate::service::{ENDS_PER_TURN, End, Holder, LEASE_MS, ServiceShares, ShareReply, ShareTurn, Total, Use};
+use crate::service::{
+    ENDS_PER_TURN, End, Holder, LEASE_MS, ServiceName, ServiceShares, ShareReply, ShareTurn, Total, Use,
+};
 
 /// A share of the rate counts for as long after it was replaced: a second, and one for the rounded clock.
 const COUNTS_FOR_MS: u64 = 1_001;
@@ -14,35 +19,36 @@ const UNKNOWN_TIME_MS: u64 = 1_000;
 /// The longest that a service is asked to wait, in seconds, without the jitter.
 const LONGEST_WAIT_S: u64 = 60;
 
-/// Why an admission is not given.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Denial {
-    /// The share of the rate is used.
-    Rate,
-    /// The share of concurrency is used.
-    Concurrency,
-    /// The service has become known just now: other instances may hold shares that nobody knows of.
-    Starting,
-    /// The lease has ended, because Redis does not answer.
-    NoLease,
-    /// This instance has as many admissions as it can hold.
-    Full,
+words! {
+    /// Why an admission is not given.
+    pub enum Denial {
+        /// The share of the rate is used.
+        Rate = "over_rate",
+        /// The share of concurrency is used.
+        Concurrency = "over_concurrency",
+        /// The service has become known just now: other instances may hold shares that nobody knows of.
+        Starting = "service_starting",
+        /// The lease has ended, because Redis does not answer.
+        NoLease = "no_lease",
+        /// This instance has as many admissions as it can hold.
+        Full = "admissions_full",
+    }
 }
 
-impl Denial {
-    pub const ALL: [Self; 5] = [Self::Rate, Self::Concurrency, Self::Starting, Self::NoLease, Self::Full];
-
-    /// The word for programs.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Rate => "over_rate",
-            Self::Concurrency => "over_concurrency",
-            Self::Starting => "service_starting",
-            Self::NoLease => "no_lease",
-            Self::Full => "admissions_full",
-        }
-    }
+/// How one instance's share of a service stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AdmissionsView {
+    pub service: ServiceName,
+    /// What is registered, as of the last turn.
+    pub total: Total,
+    /// The share in force here, per second.
+    pub per_s: u64,
+    /// The share of concurrency in force here.
+    pub concurrency: u64,
+    /// Admissions given here that have not ended.
+    pub outstanding: u64,
+    /// Why Redis did not answer the last turn; `None`: it did.
+    pub trouble: Option<String>,
 }
 
 /// What was asked for in a turn's time.
@@ -270,17 +276,15 @@ impl Sharing {
         self.due_ms = now_ms + TURN_EVERY_MS;
     }
 
-    pub(super) fn in_force(&self, now_ms: u64) -> (u64, u64) {
+    pub(super) fn is_silent(&self) -> bool {
+        self.trouble.is_some()
+    }
+
+    pub(super) fn view(&self, service: &ServiceName, now_ms: u64) -> AdmissionsView {
         let reply = self.reply.as_ref().filter(|_| now_ms < self.lease_ends_ms);
-        reply.map_or((0, 0), |reply| (reply.per_s, reply.concurrency))
-    }
-
-    pub(super) fn trouble(&self) -> Option<&str> {
-        self.trouble.as_deref()
-    }
-
-    pub(super) fn outstanding(&self) -> u64 {
-        self.outstanding
+        let (per_s, concurrency) = reply.map_or((0, 0), |reply| (reply.per_s, reply.concurrency));
+        let (service, total, trouble) = (service.clone(), self.total(), self.trouble.clone());
+        AdmissionsView { service, total, per_s, concurrency, outstanding: self.outstanding, trouble }
     }
 
     pub(super) fn total(&self) -> Total {

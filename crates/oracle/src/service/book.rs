@@ -157,7 +157,6 @@ impl ServiceBook {
     }
 
     /// How the service stands; `None` where it has no live instance.
-    #[must_use]
     pub fn look(&self, now: Time) -> Option<ServiceSeen> {
         let (at, now) = (now, now.millis());
         let seen = self.registry.live(at).map(|(name, one)| InstanceSeen {

@@ -8,10 +8,7 @@ use super::{Registered, Registration, ServiceName, ServiceSeen, ServiceShares};
 
 /// Where services register, and instances of weir share what they have registered.
 pub trait Services: Share<ServiceShares> {
-    /// Registers or renews an instance of a service. Safe to call again.
-    ///
-    /// # Errors
-    /// It may have been done or not.
+    /// Registers or renews an instance of a service. Safe to call again. After an error it may have been done or not.
     fn register(
         &mut self,
         service: &ServiceName,
@@ -19,10 +16,7 @@ pub trait Services: Share<ServiceShares> {
         registration: &Registration,
     ) -> impl Future<Output = Result<Registered, StoreError>> + Send;
 
-    /// Removes an instance of a service; gives whether it was registered. Safe to call again.
-    ///
-    /// # Errors
-    /// It may have been done or not.
+    /// Removes an instance of a service; gives whether it was registered. Safe to call again. After an error it may have been done or not.
     fn deregister(
         &mut self,
         service: &ServiceName,
@@ -30,8 +24,5 @@ pub trait Services: Share<ServiceShares> {
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// How a service stands; `None` where none of its instances is registered. Changes nothing.
-    ///
-    /// # Errors
-    /// It cannot be read now.
     fn look(&mut self, service: &ServiceName) -> impl Future<Output = Result<Option<ServiceSeen>, StoreError>> + Send;
 }

@@ -15,19 +15,22 @@ const MAX_NESTED: usize = 1_000;
 const UUID_BYTES: usize = 16;
 const DURATION_BYTES: usize = 12;
 
-pub(super) fn compile(place: &Place, definition: &Definition) -> Result<AvroPlan, String> {
-    let invalid = |error: apache_avro::Error| format!("is not a schema of Avro: {error}");
-    if definition.texts().map(nested).sum::<usize>() > MAX_NESTED {
-        return Err(format!("is nested deeper than {MAX_NESTED} levels, with what it refers to"));
+impl AvroPlan {
+    /// The plan of a schema, or why it is none.
+    pub(crate) fn new(place: &Place, definition: &Definition) -> Result<Self, String> {
+        let invalid = |error: apache_avro::Error| format!("is not a schema of Avro: {error}");
+        if definition.texts().map(nested).sum::<usize>() > MAX_NESTED {
+            return Err(format!("is nested deeper than {MAX_NESTED} levels, with what it refers to"));
+        }
+        let references = definition.references.iter().map(|(_, text)| text.as_str());
+        let (schema, others) = Schema::parse_str_with_list(&definition.text, references).map_err(invalid)?;
+        let all = others.iter().chain([&schema]).collect();
+        let resolved = ResolvedSchema::new_with_schemata(all).map_err(invalid)?;
+        let (passed_over, symbols) = (HashMap::new(), HashMap::new());
+        let mut compiler = Compiler { names: resolved.get_names(), nodes: Vec::new(), parts: 0, passed_over, symbols };
+        let root = compiler.node(&schema, Some(place), None)?;
+        Ok(Self { nodes: compiler.nodes, root, parts: compiler.parts })
     }
-    let references = definition.references.iter().map(|(_, text)| text.as_str());
-    let (schema, others) = Schema::parse_str_with_list(&definition.text, references).map_err(invalid)?;
-    let all = others.iter().chain([&schema]).collect();
-    let resolved = ResolvedSchema::new_with_schemata(all).map_err(invalid)?;
-    let (passed_over, symbols) = (HashMap::new(), HashMap::new());
-    let mut compiler = Compiler { names: resolved.get_names(), nodes: Vec::new(), parts: 0, passed_over, symbols };
-    let root = compiler.node(&schema, Some(place), None)?;
-    Ok(AvroPlan { nodes: compiler.nodes, root, parts: compiler.parts })
 }
 
 /// How deep brackets are nested in JSON.

@@ -7,7 +7,11 @@ use proptest::prelude::*;
 use weir_core::{intent::fields::FieldMap, ports::SchemaValue};
 
 use super::*;
-use crate::place::tests::mapped;
+use crate::{
+    misfit::Misfit,
+    place::{Place, tests::mapped},
+    plan::Definition,
+};
 
 const SCHEMA: &str = include_str!("../../fixtures/intent.avsc");
 

@@ -19,11 +19,13 @@ const STEPS_PER_BYTE: usize = 16;
 /// Steps beside those.
 const FREE_STEPS: usize = 1 << 16;
 
-pub(super) fn read<'a>(plan: &AvroPlan, content: &'a [u8]) -> Result<SchemaFields<'a>, Misfit> {
-    let steps = content.len() * STEPS_PER_BYTE + FREE_STEPS;
-    let mut walk = Walk { plan, cursor: Cursor::new(content), steps, found: SchemaFields::default() };
-    walk.value(plan.root, 1)?;
-    if walk.cursor.rest().is_empty() { Ok(walk.found) } else { Err(walk.misfit("bytes are left behind the value")) }
+impl AvroPlan {
+    pub(crate) fn read<'a>(&self, content: &'a [u8]) -> Result<SchemaFields<'a>, Misfit> {
+        let steps = content.len() * STEPS_PER_BYTE + FREE_STEPS;
+        let mut walk = Walk { plan: self, cursor: Cursor::new(content), steps, found: SchemaFields::default() };
+        walk.value(self.root, 1)?;
+        if walk.cursor.rest().is_empty() { Ok(walk.found) } else { Err(walk.misfit("bytes are left behind the value")) }
+    }
 }
 
 struct Walk<'p, 'a> {

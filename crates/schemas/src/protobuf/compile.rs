@@ -117,22 +117,26 @@ pub(super) fn file(definition: &Definition) -> Result<FileDescriptor, String> {
     file.ok_or_else(|| "is not a schema of Protobuf: it is empty".to_owned())
 }
 
-pub(super) fn compile(place: &Place, file: &FileDescriptor) -> Result<ProtobufPlan, String> {
-    let mut compiler = Compiling { enums: HashMap::new(), parts: 0 };
-    let mut messages = Vec::new();
-    let mut open: Vec<(Vec<usize>, MessageDescriptor)> =
-        file.messages().enumerate().map(|(index, message)| (vec![index], message)).collect();
-    while let Some((indexes, message)) = open.pop() {
-        if messages.len() >= MAX_MESSAGES {
-            return Err(format!("has more than {MAX_MESSAGES} messages"));
+impl ProtobufPlan {
+    /// The plan of a schema, or why it is none.
+    pub(crate) fn new(place: &Place, definition: &Definition) -> Result<Self, String> {
+        let file = file(definition)?;
+        let mut compiler = Compiling { enums: HashMap::new(), parts: 0 };
+        let mut messages = Vec::new();
+        let mut open: Vec<(Vec<usize>, MessageDescriptor)> =
+            file.messages().enumerate().map(|(index, message)| (vec![index], message)).collect();
+        while let Some((indexes, message)) = open.pop() {
+            if messages.len() >= MAX_MESSAGES {
+                return Err(format!("has more than {MAX_MESSAGES} messages"));
+            }
+            let inner = message.child_messages().enumerate();
+            open.extend(inner.map(|(index, inner)| ([indexes.as_slice(), &[index]].concat(), inner)));
+            compiler.add(1)?;
+            messages.push((indexes.into_boxed_slice(), compiler.of_message(place, &message)?));
         }
-        let inner = message.child_messages().enumerate();
-        open.extend(inner.map(|(index, inner)| ([indexes.as_slice(), &[index]].concat(), inner)));
-        compiler.add(1)?;
-        messages.push((indexes.into_boxed_slice(), compiler.of_message(place, &message)?));
+        messages.sort_by(|(before, _), (after, _)| before.cmp(after));
+        Ok(Self { messages, parts: compiler.parts })
     }
-    messages.sort_by(|(before, _), (after, _)| before.cmp(after));
-    Ok(ProtobufPlan { messages, parts: compiler.parts })
 }
 
 /// The parts of a plan so far.
@@ -216,10 +220,8 @@ impl Compiling {
             Kind::Message(message) if message.full_name() == "google.protobuf.Timestamp" => Scalar::Timestamp,
             Kind::Message(message) => WRAPPED
                 .iter()
-                .find_map(|(name, scalar)| {
-                    (*name == message.full_name()).then(|| Scalar::Wrapper(Box::new(scalar.clone())))
-                })
-                .unwrap_or(Scalar::Other("a message")),
+                .find(|(name, _)| *name == message.full_name())
+                .map_or(Scalar::Other("a message"), |(_, scalar)| Scalar::Wrapper(Box::new(scalar.clone()))),
         })
     }
 

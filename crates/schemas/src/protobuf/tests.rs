@@ -5,7 +5,10 @@ use prost_reflect::{DynamicMessage, prost::Message as _};
 use weir_core::{intent::fields::IntentField, ports::SchemaValue};
 
 use super::*;
-use crate::place::tests::mapped;
+use crate::{
+    place::{Place, tests::mapped},
+    plan::Definition,
+};
 
 const SCHEMA: &str = include_str!("../../fixtures/intent.proto");
 
@@ -148,7 +151,7 @@ fn a_hostile_schema_takes_neither_stack_nor_memory() {
     let values: String = (0..1_000).map(|number| format!("V{number} = {number}; ")).collect();
     let messages: String = (0..500).map(|number| format!("message M{number} {{ E channel = 1; }} ")).collect();
     let many = plan(&format!("syntax = \"proto3\"; enum E {{ {values} }} {messages}")).unwrap();
-    assert_eq!(many.parts(), 1_000 + 2 * 500);
+    assert_eq!(many.parts, 1_000 + 2 * 500);
 }
 
 proptest! {

@@ -19,14 +19,17 @@ const NANOS: u32 = 2;
 const WRAPPED: u32 = 1;
 const WRONG_TYPE: Misfit = Misfit { at: 0, what: "a field is written in another type than its schema has" };
 
-pub(super) fn read<'a>(plan: &ProtobufPlan, content: &'a [u8]) -> Result<SchemaFields<'a>, Misfit> {
-    let mut wire = Cursor::new(content);
-    let indexes = indexes(&mut wire)?;
-    let message = plan.messages.binary_search_by(|(known, _)| (**known).cmp(&*indexes));
-    let message = message.map_err(|_| wire.misfit("the schema has no message with its indexes"))?;
-    let mut found = SchemaFields::default();
-    of_message(&plan.messages[message].1, wire.rest(), &mut found)?;
-    Ok(found)
+impl ProtobufPlan {
+    /// The fields of a value: of the message whose indexes it begins with.
+    pub(crate) fn read<'a>(&self, content: &'a [u8]) -> Result<SchemaFields<'a>, Misfit> {
+        let mut wire = Cursor::new(content);
+        let indexes = indexes(&mut wire)?;
+        let message = self.messages.binary_search_by(|(known, _)| (**known).cmp(&*indexes));
+        let message = message.map_err(|_| wire.misfit("the schema has no message with its indexes"))?;
+        let mut found = SchemaFields::default();
+        of_message(&self.messages[message].1, wire.rest(), &mut found)?;
+        Ok(found)
+    }
 }
 
 /// The indexes of a message: their count and each, in zigzag; no bytes but a 0 for the first message of a schema.
@@ -91,10 +94,7 @@ fn entry<'a>(wanted: &[(Box<str>, MessageMember)], raw: Raw<'a>, found: &mut Sch
         }
     }
     let member = wanted.iter().find_map(|(wanted, member)| (wanted.as_bytes() == key).then_some(member));
-    match (member, value) {
-        (Some(member), Some(value)) => one(member, value, found),
-        (Some(_), None) | (None, _) => Ok(()),
-    }
+    member.zip(value).map_or(Ok(()), |(member, value)| one(member, value, found))
 }
 
 impl Scalar {
@@ -122,20 +122,7 @@ impl Scalar {
             (Self::Timestamp, Raw::Sized(bytes)) => timestamp(bytes)?,
             (Self::Wrapper(scalar), Raw::Sized(bytes)) => wrapped(scalar, bytes)?,
             (Self::Other(what), _) => SchemaValue::Other(what),
-            (
-                Self::Signed
-                | Self::Unsigned
-                | Self::ZigZag
-                | Self::Fixed32
-                | Self::SignedFixed32
-                | Self::Fixed64
-                | Self::SignedFixed64
-                | Self::Text
-                | Self::Enum(_)
-                | Self::Timestamp
-                | Self::Wrapper(_),
-                _,
-            ) => return Err(WRONG_TYPE),
+            (..) => return Err(WRONG_TYPE),
         })
     }
 }

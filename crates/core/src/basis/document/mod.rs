@@ -31,7 +31,6 @@ pub enum Format {
 
 impl Format {
     /// The format by a name's ending, `.toml` or `.json`; `None` for any other.
-    #[must_use]
     pub fn of_name(name: &str) -> Option<Self> {
         let (_, ending) = name.rsplit_once('.')?;
         [("toml", Self::Toml), ("json", Self::Json)]
@@ -89,7 +88,6 @@ pub struct Document<'d> {
 
 impl<'d> Document<'d> {
     /// A document, by the name that problems are reported under. A byte order mark is left out.
-    #[must_use]
     pub fn new(name: &'d str, text: &'d str) -> Self {
         let text = text.strip_prefix('\u{FEFF}').unwrap_or(text);
         Self { name, text, problems: RefCell::default() }
@@ -117,7 +115,6 @@ impl<'d> Document<'d> {
     }
 
     /// Where something stands: `policy.toml:4:9`, or an environment variable's name.
-    #[must_use]
     pub fn place(&self, origin: &Origin) -> String {
         match origin {
             Origin::Text(_) => Problem::new(self.name, self.text, origin, String::new()).place().to_owned(),

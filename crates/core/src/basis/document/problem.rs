@@ -24,13 +24,11 @@ impl Problem {
     }
 
     /// Where: `policy.toml:4:9`, or an environment variable.
-    #[must_use]
     pub fn place(&self) -> &str {
         &self.place
     }
 
     /// What, and what to do.
-    #[must_use]
     pub fn message(&self) -> &str {
         &self.message
     }
@@ -55,7 +53,6 @@ fn line_and_column(text: &str, byte: usize) -> (usize, usize) {
 pub struct Problems(pub(super) Vec<Problem>);
 
 impl Problems {
-    #[must_use]
     pub fn all(&self) -> &[Problem] {
         &self.0
     }

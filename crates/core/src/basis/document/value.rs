@@ -30,7 +30,6 @@ fn shown(node: &Node) -> String {
 }
 
 /// "must be X, not Y".
-#[must_use]
 pub fn must_be(what: &str, node: &Node) -> String {
     format!("must be {what}, not {}", shown(node))
 }
@@ -40,23 +39,17 @@ pub const MAX_TEXT_BYTES: usize = 256;
 
 /// A string with at least one character and no control characters, of at most [`MAX_TEXT_BYTES`].
 pub fn text(node: &Node) -> Parsed<&str> {
-    match &node.value {
-        Value::Text(text) if text.is_empty() => Err("must not be empty".into()),
-        Value::Text(text) if text.len() > MAX_TEXT_BYTES => {
-            Err(format!("must not be longer than {MAX_TEXT_BYTES} bytes; it has {}", text.len()))
-        }
-        Value::Text(text) if text.chars().any(char::is_control) => {
-            Err("must not have control characters in it, such as a line's end".into())
-        }
-        Value::Text(text) => Ok(text),
-        Value::Null
-        | Value::Flag(_)
-        | Value::Whole(_)
-        | Value::Number(_)
-        | Value::Date(_)
-        | Value::List(_)
-        | Value::Table(_) => Err(must_be("a string", node)),
+    let Value::Text(text) = &node.value else { return Err(must_be("a string", node)) };
+    if text.is_empty() {
+        return Err("must not be empty".into());
     }
+    if text.len() > MAX_TEXT_BYTES {
+        return Err(format!("must not be longer than {MAX_TEXT_BYTES} bytes; it has {}", text.len()));
+    }
+    if text.chars().any(char::is_control) {
+        return Err("must not have control characters in it, such as a line's end".into());
+    }
+    Ok(text)
 }
 
 pub fn whole<T: TryFrom<i128> + Copy + Into<i128>>(node: &Node, range: RangeInclusive<T>) -> Parsed<T> {
@@ -115,37 +108,24 @@ pub fn duration_ms(node: &Node) -> Parsed<i64> {
     duration(node).map(|duration| i64::try_from(duration.as_millis()).unwrap_or(i64::MAX))
 }
 
-/// One of some words.
-///
-/// # Errors
-/// What it must be, with the nearest word.
+/// One of some words; else what it must be, with the nearest word.
 pub fn one_of<T: Copy>(node: &Node, words: &[(&str, T)]) -> Parsed<T> {
     let all = words.iter().map(|(word, _)| format!("{word:?}")).collect::<Vec<_>>().join(", ");
     let Value::Text(text) = &node.value else { return Err(must_be(&format!("one of {all}"), node)) };
-    match words.iter().find(|(word, _)| word == text) {
-        Some((_, value)) => Ok(*value),
-        None => {
-            let known = words.iter().map(|(word, _)| *word);
-            let hint = nearest(text, known).map_or(String::new(), |word| format!("; did you mean {word:?}?"));
-            Err(format!("must be one of {all}, not {text:?}{hint}"))
-        }
+    if let Some((_, value)) = words.iter().find(|(word, _)| word == text) {
+        return Ok(*value);
     }
+    let hint = nearest(text, words.iter().map(|(word, _)| *word));
+    let hint = hint.map_or(String::new(), |word| format!("; did you mean {word:?}?"));
+    Err(format!("must be one of {all}, not {text:?}{hint}"))
 }
 
 /// One string, or a list of strings with at least one.
 pub fn texts(node: &Node) -> Parsed<Vec<&str>> {
-    let Value::List(items) = &node.value else {
-        return match node.value {
-            Value::Text(_) => Ok(vec![text(node)?]),
-            Value::Null
-            | Value::Flag(_)
-            | Value::Whole(_)
-            | Value::Number(_)
-            | Value::Date(_)
-            | Value::List(_)
-            | Value::Table(_) => Err(must_be("a string or a list of strings", node)),
-        };
-    };
+    if let Value::Text(_) = node.value {
+        return Ok(vec![text(node)?]);
+    }
+    let Value::List(items) = &node.value else { return Err(must_be("a string or a list of strings", node)) };
     if items.is_empty() {
         return Err("must not be an empty list: leave the key out for all, or name at least one".into());
     }
@@ -154,7 +134,6 @@ pub fn texts(node: &Node) -> Parsed<Vec<&str>> {
 }
 
 /// A length of time in words: `8d`, `31d 1h`, `90s` as `1m 30s`.
-#[must_use]
 pub fn in_words(millis: i64) -> String {
     const UNITS: [(&str, i64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
     let mut left = millis;

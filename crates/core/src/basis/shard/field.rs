@@ -12,7 +12,6 @@ pub enum HashField {
 
 impl HashField {
     /// The field as it is written. No two fields are written alike.
-    #[must_use]
     pub fn to_bytes(self) -> Vec<u8> {
         let mut out = Vec::with_capacity(8);
         self.put(&mut out);

@@ -12,40 +12,28 @@ use jiff::{
 };
 
 use super::Window;
-use crate::basis::{time::Time, zone::Zone};
+use crate::basis::{time::Time, words, zone::Zone};
 
 const HOUR_MS: i64 = 60 * 60 * 1000;
 /// A day on which no clock is moved.
 pub(crate) const DAY_MS: i64 = 24 * HOUR_MS;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Period {
-    /// From midnight.
-    Day,
-    /// From Monday's midnight.
-    Week,
-    /// From the first's midnight.
-    Month,
+words! {
+    /// A calendar period, shortest first; with its name in a policy and in a decision.
+    pub enum Period {
+        /// From midnight.
+        Day = "day",
+        /// From Monday's midnight.
+        Week = "week",
+        /// From the first's midnight.
+        Month = "month",
+    }
 }
 
 impl Period {
-    /// All of them, shortest first.
-    pub const ALL: [Self; 3] = [Self::Day, Self::Week, Self::Month];
-
-    /// Its name in a policy and in a decision.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Day => "day",
-            Self::Week => "week",
-            Self::Month => "month",
-        }
-    }
-
     /// The longest that it lasts, in milliseconds: with clocks put back by an hour in it.
     ///
     /// Since 2022 only research stations in Antarctica put theirs back by more; a test looks at every zone.
-    #[must_use]
     pub const fn longest_ms(self) -> i64 {
         match self {
             Self::Day => DAY_MS + HOUR_MS,
@@ -55,7 +43,6 @@ impl Period {
     }
 
     /// The shortest that it lasts, in milliseconds: with clocks put forward by an hour in it.
-    #[must_use]
     pub const fn shortest_ms(self) -> i64 {
         match self {
             Self::Day => DAY_MS - HOUR_MS,
@@ -82,7 +69,6 @@ impl Period {
     }
 
     /// The window of this period around the batch's clock.
-    #[must_use]
     pub fn window(self, zone: &Zone, now: Time) -> Window {
         let next = next_start(self, zone, now);
         Window::Calendar { start: start(self, zone, now), next, after: next_start(self, zone, next) }

@@ -10,7 +10,7 @@ use std::{sync::mpsc, time::Duration};
 
 use super::*;
 use crate::{
-    basis::{document::Format, origin::Origin, shard::UserHash},
+    basis::shard::UserHash,
     batch::{
         output::Grounds,
         record::{NoHeaders, ReadBefore},
@@ -20,28 +20,46 @@ use crate::{
         verdict::{Cause, Counts, Decision, DenyingBudget, SuppressReason, Suppressed, Verdict},
     },
     deferral::DeferReason,
-    history::decide::Answer,
+    history::{HistoryBounds, decide::Answer},
     intent::Intent,
     limit::{
         budget::{
-            lease::{Answers, Claim, Claimed, Funded, Leases, Lender, Owed, Ticket, Unspent},
+            lease::{Answers, Claim, Claimed, Funded, Leases, Lender, Outcome, Owed, Ticket, Unspent},
             ledger::{CountId, TakeAnswer},
         },
         pressure::Pressure,
         route::routes::Routes,
     },
-    policy::file::parse_policy,
     ports::embedded::EmbeddedStore,
-    segment::{UserIdKind, UserIds},
+    segment::UserIdKind,
 };
 
 const PATIENCE: Patience = Patience { unavailable_after: None, may_defer: false, replays_pay: true };
+/// The monotonic clock.
+const PASSED: Duration = Duration::from_secs(100);
 
-fn decider(budgets: &str) -> Decider {
-    let text = format!("version = \"1\"\ndefault = {{ caps = \"unlimited\" }}\n{budgets}");
-    let policy = parse_policy("p.toml", &text, Format::Toml, 86_400_000).unwrap();
-    let set = SegmentSet::new("s".to_owned(), UserIds::new(UserIdKind::U32, ""), Vec::new());
-    Decider::new("intents", Current::new(Arc::new(set)), Current::new(Arc::new(policy)))
+fn now() -> Time {
+    Time::from_rfc3339("2026-11-20T09:00:00Z").unwrap()
+}
+
+impl Decider {
+    pub(crate) fn of(policy: Policy) -> Self {
+        let segments = Arc::new(SegmentSet::of(UserIdKind::U32, &[]));
+        Self::new("intents", Current::new(segments), Current::new(Arc::new(policy)))
+    }
+}
+
+fn decider(more: &str) -> Decider {
+    Decider::of(Policy::uncapped(more))
+}
+
+/// One per user.
+fn capped(more: &str) -> Decider {
+    Decider::of(Policy::once(more))
+}
+
+fn store() -> EmbeddedStore {
+    EmbeddedStore::new(HistoryBounds { retention_ms: 86_400_000, max_entries: 100 })
 }
 
 /// A process that knows who is active.
@@ -58,10 +76,17 @@ fn intent() -> Intent<'static> {
     decode(Some(br#"{"id":"i","user_id":"u"}"#), [], &FieldMap::default()).unwrap()
 }
 
-/// A batch that takes from the pools, asks no budgets, and was not read before.
-fn ground(now: Time) -> Ground<'static> {
-    let (passed, read_before) = (Duration::ZERO, ReadBefore::none());
-    Ground { times: Times::One(now), passed, read_before, takes: Takes::FromPools, budgets: None }
+impl Ground<'static> {
+    /// A batch that takes from the pools, asks no budgets, and was not read before.
+    pub(crate) fn at(now: Time) -> Self {
+        let (passed, read_before) = (Duration::ZERO, ReadBefore::none());
+        Self { times: Times::One(now), passed, read_before, takes: Takes::FromPools, budgets: None }
+    }
+}
+
+/// A batch of now that asks budgets.
+fn asking() -> Ground<'static> {
+    Ground { passed: PASSED, budgets: Some(PATIENCE), ..Ground::at(now()) }
 }
 
 /// Who has granted the tokens of a batch, and hears of them.
@@ -99,12 +124,21 @@ impl Heard {
     }
 }
 
-/// A batch with these answers to its claim, and where it is heard what becomes of its tokens.
-fn funded<'b, R: Records>(gated: GatedBatch<'b, R>, answers: Answers) -> (AskedBatch<'b, R>, Heard) {
+/// Who has granted the tokens of a batch, and where it is heard what becomes of them.
+fn granter() -> (Arc<Granter>, Heard) {
     let ((back, back_heard), (owed, owed_heard)) = (mpsc::channel(), mpsc::channel());
-    let claim = Arc::clone(gated.claim().unwrap());
-    let funded = Funded::new(claim, answers, Arc::new(Granter { back, owed }));
-    (gated.ask(Some(funded)), Heard { back: back_heard, owed: owed_heard })
+    (Arc::new(Granter { back, owed }), Heard { back: back_heard, owed: owed_heard })
+}
+
+/// A batch with these answers to its claim.
+fn funded<'b, R: Records>(gated: GatedBatch<'b, R>, answers: Answers) -> (AskedBatch<'b, R>, Heard) {
+    let ((granter, heard), claim) = (granter(), Arc::clone(gated.claim().unwrap()));
+    (gated.ask(Some(Funded::new(claim, answers, granter))), heard)
+}
+
+/// The answers to a claim of one budget.
+fn with_outcomes(outcomes: Vec<Outcome>, counted_for_ms: Option<i64>) -> Answers {
+    Answers { outcomes, spent: vec![None], leases: vec![None], counted_for_ms: vec![counted_for_ms] }
 }
 
 /// The answers to a claim of one budget that was granted as many tokens, by a ledger that has counted for a second.
@@ -131,6 +165,11 @@ fn ask(store: &EmbeddedStore, asked: &mut AskedBatch<'_, impl Records>, now: Tim
     open.len()
 }
 
+/// Which of so many intents are approved.
+fn approved(decided: &DecidedBatch<'_, impl Records>, intents: usize) -> Vec<bool> {
+    (0..intents).map(|index| decided.decision(index).verdict.is_approved()).collect()
+}
+
 /// Why and until when an intent of a user is deferred that this keeps back.
 fn to_defer(decider: &Decider, user: UserHash, suppressed: Suppressed<'_>, now: Time) -> Option<(DeferReason, Time)> {
     let (set, eval) = (decider.segments.get(), PolicyEval::new(decider.policy.get(), Arc::default(), now));
@@ -148,16 +187,7 @@ fn there_is_room_for_the_names_of_all_budgets() {
     let many: String =
         (0..255).map(|n| format!("[[budgets]]\nname = \"{n:0256}\"\nlimit = 1\ntotal = true\n")).collect();
     let with_budgets = decider(&many);
-    let decision = Decision {
-        verdict: Verdict::Approved(Counts::No),
-        segment: None,
-        decided_at: Time::default(),
-        policy_version: "1",
-        segments_version: "s",
-        origin: Origin { topic: "intents", partition: 0, offset: 0 },
-        deferred: None,
-        budgets: &names,
-    };
+    let decision = Decision { budgets: &names, ..Decision::sample(Verdict::Approved(Counts::No)) };
     let written = decision_header::write(&decision, Counts::No, &intent(), None).len();
     assert!(written > decision_header::max_bytes(plain), "{written} bytes fit without room for budgets");
     assert!(written <= decision_header::max_bytes(with_budgets.names_bytes()), "{written} bytes");
@@ -170,7 +200,7 @@ fn an_intent_is_deferred_until_its_budget_frees_if_the_budget_defers() {
          [[budgets]]\nname = \"goes\"\nlimit = 5\nper = \"day\"\n",
     );
     assert!(decider.policy.get().defers());
-    let now = Time::from_rfc3339("2026-11-20T09:00:00Z").unwrap();
+    let now = now();
     let to_defer = |name, frees_in_ms: Option<i64>| {
         let cause = Cause::Budget(DenyingBudget { name, limit: 5, used: 5 });
         let suppressed = Suppressed { cause, eligible_at: frees_in_ms.map(|ms| now.plus(ms)) };
@@ -183,17 +213,17 @@ fn an_intent_is_deferred_until_its_budget_frees_if_the_budget_defers() {
     assert_eq!(to_defer("goes", Some(hour_ms)), None);
 }
 
-/// Intents of a campaign each.
-struct Campaigns(Vec<String>);
+/// Values, at the offsets of their places.
+struct Values(Vec<String>);
 
-impl Records for Campaigns {
+impl Records for Values {
     fn len(&self) -> usize {
         self.0.len()
     }
 
     fn get(&self, index: usize) -> RecordView<'_> {
-        let value = Some(self.0[index].as_bytes());
-        RecordView { key: None, value, partition: 0, offset: 0, timestamp: None, headers: &NoHeaders, deferral: None }
+        let (value, offset) = (Some(self.0[index].as_bytes()), i64::try_from(index).unwrap());
+        RecordView { key: None, value, partition: 0, offset, timestamp: None, headers: &NoHeaders, deferral: None }
     }
 }
 
@@ -205,10 +235,9 @@ fn a_batch_of_more_budgets_than_two_bytes_count_takes_from_those_of_each_campaig
         .collect();
     let decider = decider(&each);
     let intent = |n: usize| format!(r#"{{"id":"{n}","user_id":{n},"campaign":"{n}"}}"#);
-    let records = Campaigns((0..CAMPAIGNS).map(intent).collect());
+    let records = Values((0..CAMPAIGNS).map(intent).collect());
     let decoded = decider.decode(&records);
-    let ground = Ground { budgets: Some(PATIENCE), ..ground(Time::default()) };
-    let gated = decider.begin(DecodedBatch { records: &records, decoded: &decoded }, ground);
+    let gated = decider.begin(DecodedBatch { records: &records, decoded: &decoded }, asking());
     let claim = gated.claim().unwrap();
     assert_eq!((claim.budgets.len(), claim.wants.len()), (255 * CAMPAIGNS, CAMPAIGNS));
     for (number, want) in claim.wants.iter().enumerate() {

@@ -36,7 +36,7 @@ impl Grounds<'_> {
         let pressure_defers = policy.pressure.as_ref().filter(|rule| rule.action == Action::Defer);
         let (why, at) = match (cause, &policy.quiet_hours) {
             (Cause::Plain(SuppressReason::TooEarly), _) => (DeferReason::TooEarly, eligible_at?),
-            (Cause::Plain(SuppressReason::QuietHours), Some(quiet)) if quiet.action() == Action::Defer => {
+            (Cause::Plain(SuppressReason::QuietHours), Some(quiet)) if quiet.action == Action::Defer => {
                 (DeferReason::QuietHours, eligible_at?.plus(quiet.spread_of(user)))
             }
             (Cause::Cap(cap), _) if cap_defers(cap.name) => (DeferReason::Cap, eligible_at?),

@@ -71,11 +71,9 @@ impl<'b> OutputWriter<'_, 'b> {
         let queue = self.queues.of(route);
         let headers = Deferral::until_capacity(record, &decider.topic, now).headers();
         let mut output = Output { to: queue.to(BY_KEY), value: OutputValue::AsItCame, headers };
-        let bytes = (RECORD_BYTES + output.content_bytes(record, bytes_beside)) as u64;
-        let limit_bytes = decider.limits.get(output.to);
-        if bytes > limit_bytes {
-            let value_bytes = record.value.map_or(0, <[u8]>::len);
-            let letter = DeadLetter::not_writable(value_bytes, Oversize { bytes, limit_bytes });
+        let bytes = RECORD_BYTES + output.content_bytes(record, bytes_beside);
+        if let Err(oversize) = Oversize::check(bytes, decider.limits.get(output.to)) {
+            let letter = DeadLetter::not_writable(record.value_bytes(), oversize);
             return self.dead(&letter, record, bytes_beside);
         }
         self.tally.waiting(&route.name);

@@ -1,20 +1,15 @@
-use std::{sync::Arc, time::Duration};
-
 use super::*;
 use crate::{
-    basis::{current::Current, document::Format},
     batch::{
-        decider::{DecodedBatch, Ground, Takes, Times},
-        record::{Headers, ReadBefore},
+        decider::{DecodedBatch, Ground},
+        record::Headers,
     },
     decision::decision_header::with_retry,
-    policy::file::parse_policy,
-    segment::{SegmentSet, UserIdKind, UserIds},
 };
 
 const DECISION: &str =
     r#"{"verdict":"approved","decided_at":"2026-11-20T09:00:00.000Z","policy_version":"1","segments_version":"1"}"#;
-const POLICY: &str = "version = \"1\"\ndefault = { caps = \"unlimited\" }\nmax_age = \"2h\"\n[[stop]]\ncampaign = \"spring\"\n\
+const POLICY: &str = "max_age = \"2h\"\n[[stop]]\ncampaign = \"spring\"\n\
                       [[routes]]\nname = \"email\"\nchannel = \"email\"\nrate = 5\nmax_attempts = 3\nwhen_full = \"suppress\"\n";
 
 fn time(text: &str) -> Time {
@@ -22,9 +17,7 @@ fn time(text: &str) -> Time {
 }
 
 fn decider(policy: &str) -> Decider {
-    let policy = parse_policy("p.toml", policy, Format::Toml, 86_400_000).unwrap();
-    let set = SegmentSet::new("s".to_owned(), UserIds::new(UserIdKind::U32, ""), Vec::new());
-    Decider::new("retries", Current::new(Arc::new(set)), Current::new(Arc::new(policy)))
+    Decider { topic: "retries".into(), ..Decider::of(Policy::uncapped(policy)) }
 }
 
 /// One record: its value, its headers, and its deferral.
@@ -58,28 +51,21 @@ fn approved(more: &str, retry: u32) -> One {
     One { value, headers: vec![forged, ("weir-decision", decision), ("trace", "t".to_owned())], deferral: None }
 }
 
-/// What becomes of a record: the headers of the output, and where it goes.
-fn tried(policy: &str, record: &One, now: Time) -> (Destination, OutputValue, Vec<(String, String)>) {
+/// What becomes of a record.
+fn tried(policy: &str, record: &One, now: Time) -> Output {
     let (outputs, _) = try_again(&decider(policy), record, Wheel { shares: 1 }, now);
     let [output] = outputs.try_into().unwrap();
-    let Output { to, value, headers } = output;
-    (to, value, headers.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect())
+    output
 }
 
 fn why(policy: &str, record: &One, now: Time) -> Option<String> {
-    let (to, value, headers) = tried(policy, record, now);
-    match to {
-        Destination::Undelivered => {
-            assert_eq!((value, headers.len()), (OutputValue::AsItCame, 1));
-            Some(headers[0].1.clone())
-        }
-        Destination::Deferred(_) => None,
-        Destination::Approved(_)
-        | Destination::Suppressed
-        | Destination::DeadLetters
-        | Destination::Waiting { .. }
-        | Destination::Nowhere => panic!("{to:?}"),
+    let Output { to, value, headers } = tried(policy, record, now);
+    if to == Destination::Undelivered {
+        assert_eq!((value, headers.len()), (OutputValue::AsItCame, 1));
+        return Some(headers[0].1.clone());
     }
+    assert!(matches!(to, Destination::Deferred(_)), "{to:?}");
+    None
 }
 
 #[test]
@@ -98,14 +84,13 @@ fn waits_grow_from_a_minute_to_an_hour_and_are_spread() {
 fn a_failed_delivery_is_deferred_with_its_number_in_place_of_the_one_before() {
     let now = time("2026-11-20T09:10:00Z");
     for retry in [0, 3] {
-        let (to, value, headers) = tried(POLICY, &approved("", retry), now);
+        let Output { to, value, headers } = tried(POLICY, &approved("", retry), now);
         assert!(matches!(to, Destination::Deferred(_)), "{to:?}");
         assert_eq!(value, OutputValue::WithoutDecision);
-        let [(name, decision), ours @ ..] = headers.as_slice() else { panic!("{headers:?}") };
+        let [(name, decision), ours @ ..] = &*headers else { panic!("{headers:?}") };
         let expected = with_retry(DECISION.as_bytes(), retry + 1).unwrap();
-        assert_eq!((name.as_str(), decision), ("weir-decision", &expected));
-        let ours: Vec<_> = ours.iter().map(|(name, value)| (name.as_bytes(), Some(value.as_bytes()))).collect();
-        let deferral = Deferral::of(ours.try_into().unwrap()).unwrap();
+        assert_eq!((*name, decision), ("weir-decision", &expected));
+        let deferral = Deferral::read(ours).unwrap();
         assert!(deferral.is_until_retry());
         assert_eq!((deferral.first_at, deferral.count), (time("2026-11-20T09:00:00Z"), retry + 1));
         assert_eq!((deferral.origin().topic, deferral.partition, deferral.offset), ("retries", 3, 7));
@@ -148,9 +133,9 @@ fn each_failed_delivery_counts_for_its_route() {
 fn what_is_no_approved_record_becomes_a_dead_letter() {
     let now = time("2026-11-20T09:10:00Z");
     let reason = |record: &One| {
-        let (to, _, headers) = tried(POLICY, record, now);
+        let Output { to, headers, .. } = tried(POLICY, record, now);
         assert_eq!(to, Destination::DeadLetters);
-        headers.into_iter().find(|(name, _)| name == "weir-reason").unwrap().1
+        headers.iter().find(|(name, _)| *name == "weir-reason").unwrap().1.clone()
     };
     let without = One { headers: vec![("trace", "t".to_owned())], ..approved("", 0) };
     assert_eq!(reason(&without), "missing_field");
@@ -167,14 +152,7 @@ fn released(policy: &str, more: &str, now: Time) -> (Destination, Vec<String>) {
     record.deferral = Some(Deferral { due, first_at, ..Deferral::sample(DeferReason::Retry, 1) });
     let decider = decider(policy);
     let decoded = decider.decode(&record);
-    let ground = Ground {
-        times: Times::One(now),
-        passed: Duration::ZERO,
-        read_before: ReadBefore::none(),
-        takes: Takes::FromPools,
-        budgets: None,
-    };
-    let asked = decider.begin(DecodedBatch { records: &record, decoded: &decoded }, ground).ask(None);
+    let asked = decider.begin(DecodedBatch { records: &record, decoded: &decoded }, Ground::at(now)).ask(None);
     assert!(asked.requests().requests.is_empty(), "the store is not asked");
     let (outputs, _) = asked.finish().0.outputs(&|_| None);
     assert_eq!(outputs[0].value, OutputValue::AsItCame);

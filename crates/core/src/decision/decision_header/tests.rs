@@ -1,6 +1,5 @@
 use super::*;
 use crate::{
-    basis::origin::Origin,
     decision::verdict::{CapSpan, Cause, Suppressed, Verdict},
     intent::{decode::decode, fields::FieldMap},
 };
@@ -9,16 +8,7 @@ const VALUE: &str = r#"{"id":"i","user_id":"u","channel":"push","category":"a \"
 const PLAIN: &str = r#"{"id":"i","user_id":"u"}"#;
 
 fn decision<'a>(verdict: Verdict<'a>, segment: Option<&'a str>) -> Decision<'a> {
-    Decision {
-        verdict,
-        segment,
-        decided_at: Time::from_millis(1_795_165_200_000).unwrap(),
-        policy_version: "2026-11-20.1",
-        segments_version: "2026-11-20T00:00:00Z",
-        origin: Origin { topic: "send-intents", partition: 3, offset: 1234 },
-        deferred: None,
-        budgets: &[],
-    }
+    Decision { segment, ..Decision::sample(verdict) }
 }
 
 fn intent(value: &str) -> Intent<'_> {

@@ -1,7 +1,7 @@
 //! Random histories and policies: what is said to be allowed from some moment on is allowed then by `decide`, and not
 //! a millisecond before.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::{Arc, LazyLock};
 
 use proptest::prelude::*;
 
@@ -9,9 +9,11 @@ use super::*;
 use crate::{
     basis::shard::{IdHash, OriginMark, UserHash},
     history::decide::{AdmitVerdict, RecordWhen, Send},
-    intent::class::{ClassNames, Filter, Kind, KindNames, KindTable},
-    policy::{Action, CapWindow, IntentFacts, Mode, Period, Policy, PolicyEval},
+    intent::class::{ClassNames, Filter, KindNames, KindTable},
+    policy::{Action, CapWindow, IntentFacts, Period, Policy, PolicyEval},
 };
+
+static UNCAPPED: LazyLock<Policy> = LazyLock::new(|| Policy::uncapped(""));
 
 const HOUR_MS: i64 = 3_600_000;
 const DAY_MS: i64 = 24 * HOUR_MS;
@@ -57,20 +59,9 @@ struct Case {
 impl Case {
     fn policy(&self, caps: &[Cap]) -> Arc<Policy> {
         Arc::new(Policy {
-            version: "1".to_owned(),
             timezone: self.zone.clone(),
-            segments: BTreeMap::new(),
             default: Arc::new(Caps::Limited(caps.to_vec())),
-            bypass: Vec::new(),
-            on_unavailable: Vec::new(),
-            quiet_hours: None,
-            stops: Vec::new(),
-            pressure: None,
-            budgets: Vec::new(),
-            routes: Vec::new(),
-            defer_max_ms: 0,
-            max_age_ms: None,
-            mode: Mode::Enforce,
+            ..UNCAPPED.clone()
         })
     }
 
@@ -80,18 +71,8 @@ impl Case {
     }
 
     fn history(&self) -> NamedHistory {
-        let kinds = kinds();
-        let named = |entry: &Entry| Some((entry.kind, kinds.names(entry.kind)?.clone()));
-        let campaign = |entry: &Entry| {
-            let name = CAMPAIGNS.get(usize::try_from(entry.campaign.0).ok()?)?.as_ref()?;
-            Some((entry.campaign, (*name).to_owned()))
-        };
-        NamedHistory {
-            kinds: self.entries.iter().filter_map(named).collect(),
-            campaigns: self.entries.iter().filter_map(campaign).collect(),
-            entries: self.entries.clone(),
-            retention_ms: self.retention_ms(),
-        }
+        let campaign = |campaign: Campaign| (*CAMPAIGNS.get(usize::try_from(campaign.0).ok()?)?).map(str::to_owned);
+        NamedHistory::new(self.entries.clone(), &kinds(), campaign, self.retention_ms())
     }
 
     /// What a worker with this clock makes of an intent: policy, store numbers, `decide`.
@@ -99,12 +80,7 @@ impl Case {
         let mut eval = PolicyEval::new(self.policy(caps), Arc::default(), clock);
         let facts = IntentFacts { class, ..IntentFacts::default() };
         let cap_set = eval.route(&facts).unwrap();
-        let query = |query: &CapQuery| decide::Cap {
-            window: query.window,
-            limit: query.limit,
-            kinds: kinds().matching(&query.filter),
-            scope: query.scope,
-        };
+        let query = |query: &CapQuery| query.counting(kinds().matching(&query.filter));
         let set: Vec<decide::Cap> = eval.take_cap_sets()[cap_set].iter().map(query).collect();
         let send = Send {
             id: IdHash(0),

@@ -28,16 +28,11 @@ pub(super) trait FieldSource<'a> {
     /// is for [`FieldSource::given`].
     fn usual(&self, field: IntentField) -> Usual<'a>;
 
-    /// What was given for a field, by the data or by the event; `None` where neither has it.
-    ///
-    /// # Errors
-    /// A header that has to be read is not UTF-8.
+    /// What was given for a field, by the data or by the event; `None` where neither has it. Fails where a header that has to be read is
+    /// not UTF-8.
     fn given(&self, field: IntentField) -> Result<Option<FieldValue<'_, 'a>>, DeadLetter>;
 
-    /// The event's source, in which its own id is unique; `None` where it has none.
-    ///
-    /// # Errors
-    /// It is no text.
+    /// The event's source, in which its own id is unique; `None` where it has none. Fails where it is no text.
     fn source(&self) -> Result<Option<Cow<'a, str>>, DeadLetter>;
 
     /// The places at which a field is looked for, for messages.
@@ -120,8 +115,8 @@ impl<'a> FieldSource<'a> for FieldReader<'_, 'a> {
         let piece = self.found.any(FieldSlot::Field(field));
         match piece.form {
             PieceForm::Nothing | PieceForm::Null => Usual::Absent,
-            PieceForm::Text => Usual::Text(piece.of(self.found.text())),
-            PieceForm::Digits => Usual::Digits(piece.of(self.found.text())),
+            PieceForm::Text => Usual::Text(piece.of(self.found.text)),
+            PieceForm::Digits => Usual::Digits(piece.of(self.found.text)),
             PieceForm::Escaped | PieceForm::Number | PieceForm::Object | PieceForm::Array | PieceForm::Boolean => {
                 Usual::Other
             }
@@ -138,7 +133,7 @@ impl<'a> FieldSource<'a> for FieldReader<'_, 'a> {
 
     fn source(&self) -> Result<Option<Cow<'a, str>>, DeadLetter> {
         let (member, header) = SOURCE;
-        self.by_event(member.name(), member, header)?.map(FieldValue::text).transpose()
+        self.by_event(member.as_str(), member, header)?.map(FieldValue::text).transpose()
     }
 
     fn places(&self, field: IntentField) -> String {
@@ -174,7 +169,7 @@ impl<'t, 'a> FieldReader<'t, 'a> {
 
     fn at(&self, name: &'static str, slot: FieldSlot) -> Result<Option<FieldValue<'t, 'a>>, DeadLetter> {
         let Some(piece) = self.found.piece(slot) else { return Ok(None) };
-        let text = self.found.text();
+        let text = self.found.text;
         let scalar =
             match piece.kind() {
                 // Escapes have been looked at before, so this cannot fail; should it, the record is still no intent.
@@ -188,10 +183,7 @@ impl<'t, 'a> FieldReader<'t, 'a> {
     }
 }
 
-/// What an attribute of an event in binary mode gives for a field.
-///
-/// # Errors
-/// It is not UTF-8.
+/// What an attribute of an event in binary mode gives for a field. Fails where that is not UTF-8.
 pub(super) fn in_header<'t, 'a>(
     attributes: Attributes<'a>,
     (member, header): (EventMember, &'static str),
@@ -259,12 +251,7 @@ impl<'a> FieldValue<'_, 'a> {
     }
 
     pub(super) fn text(self) -> Result<Cow<'a, str>, DeadLetter> {
-        match self.scalar {
-            Scalar::Text(text) => Ok(text),
-            Scalar::Number(_) | Scalar::Other(_) | Scalar::Integer(_) | Scalar::OfSchema(_) => {
-                Err(self.wrong("a string"))
-            }
-        }
+        if let Scalar::Text(text) = self.scalar { Ok(text) } else { Err(self.wrong("a string")) }
     }
 
     /// An integer from 1 to 255.
@@ -300,25 +287,18 @@ impl<'a> FieldValue<'_, 'a> {
     }
 
     pub(super) fn zone(self) -> Result<Zone, DeadLetter> {
-        let zone = match &self.scalar {
-            Scalar::Text(name) => Zone::named(name),
-            Scalar::Number(_) | Scalar::Other(_) | Scalar::Integer(_) | Scalar::OfSchema(_) => None,
-        };
+        let zone = if let Scalar::Text(name) = &self.scalar { Zone::named(name) } else { None };
         zone.ok_or_else(|| self.wrong("the IANA name of a time zone, such as Asia/Singapore"))
     }
 
     /// A string as long as an id may be.
     fn sized(self, expected: &str) -> Result<Cow<'a, str>, DeadLetter> {
-        match self.scalar {
-            Scalar::Text(text) if is_sized(&text) => Ok(text),
-            Scalar::Text(ref text) => {
-                let message = format!("{} has {} bytes, expected 1 to {MAX_ID_BYTES}", self.what(), text.len());
-                Err(DeadLetter::new(WrongType, message))
-            }
-            Scalar::Number(_) | Scalar::Other(_) | Scalar::Integer(_) | Scalar::OfSchema(_) => {
-                Err(self.wrong(expected))
-            }
+        let Scalar::Text(text) = &self.scalar else { return Err(self.wrong(expected)) };
+        if !is_sized(text) {
+            let message = format!("{} has {} bytes, expected 1 to {MAX_ID_BYTES}", self.what(), text.len());
+            return Err(DeadLetter::new(WrongType, message));
         }
+        self.text()
     }
 
     fn wrong(&self, expected: &str) -> DeadLetter {

@@ -65,7 +65,7 @@ impl<'a> FieldSource<'a> for FramedReader<'_, 'a> {
     }
 
     fn source(&self) -> Result<Option<Cow<'a, str>>, DeadLetter> {
-        let source = in_header(self.attributes, SOURCE, SOURCE.0.name(), &self.fields.plain)?;
+        let source = in_header(self.attributes, SOURCE, SOURCE.0.as_str(), &self.fields.plain)?;
         source.map(FieldValue::text).transpose()
     }
 

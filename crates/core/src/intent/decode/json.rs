@@ -34,9 +34,7 @@ impl JsonKind {
             Some(_) | None => Self::Number,
         }
     }
-}
 
-impl JsonKind {
     pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::Object => "an object",
@@ -49,12 +47,6 @@ impl JsonKind {
     }
 }
 
-impl std::fmt::Display for JsonKind {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
 /// What is wrong with a text that a scan refused.
 pub(super) fn refusal(text: &str) -> DeadLetter {
     let wrong = precheck(text).and_then(|()| validate(text)).and_then(|()| object(JsonKind::of(text), "the value"));
@@ -63,12 +55,10 @@ pub(super) fn refusal(text: &str) -> DeadLetter {
 
 /// Refuses what should be an object and is not.
 pub(super) fn object(kind: JsonKind, what: &str) -> Result<(), DeadLetter> {
-    match kind {
-        JsonKind::Object => Ok(()),
-        JsonKind::Array | JsonKind::String | JsonKind::Number | JsonKind::Boolean | JsonKind::Null => {
-            Err(DeadLetter::new(WrongType, format!("{what} is {kind}, an intent is an object")))
-        }
+    if kind == JsonKind::Object {
+        return Ok(());
     }
+    Err(DeadLetter::new(WrongType, format!("{what} is {}, an intent is an object", kind.as_str())))
 }
 
 /// Refuses what a parser would let pass: too many levels, and escapes of half a surrogate pair.

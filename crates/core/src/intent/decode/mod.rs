@@ -77,10 +77,8 @@ use crate::{
     intent::{Intent, IntentValue, MAX_INTENT_BYTES},
 };
 
-/// Reads an intent from a record's value and headers.
-///
-/// # Errors
-/// The dead letter that the record becomes; the module's documentation says which reason wins.
+/// Reads an intent from a record's value and headers. Fails with the dead letter that the record becomes; the module's documentation says
+/// which reason wins.
 pub fn decode<'a>(
     value: Option<&'a [u8]>,
     headers: impl IntoIterator<Item = Header<'a>>,
@@ -127,7 +125,7 @@ fn read<'a, T>(
     };
     let mut found = Found::nothing(text);
     walk::walk(trie, &mut found).map_err(|Refused| json::refusal(text))?;
-    if let Some(pointer) = found.twice() {
+    if let Some(pointer) = found.twice {
         return Err(DeadLetter::new(WrongType, format!("{pointer} is given twice")));
     }
     check_event(&found)?;
@@ -190,17 +188,17 @@ fn intent<'a>(value: IntentValue<'a>, source: &impl FieldSource<'a>) -> Result<I
 
 #[inline(always)]
 fn id<'a>(source: &impl FieldSource<'a>) -> Result<(Cow<'a, str>, IdHash), DeadLetter> {
-    match source.usual(IntentField::Id) {
-        Usual::Text(id) if field_value::is_sized(id) => Ok((id.into(), IdHash::of(id))),
-        Usual::Absent | Usual::Text(_) | Usual::Digits(_) | Usual::Other => {
-            let given = required(source, IntentField::Id)?;
-            let is_of_event = given.is_of_event();
-            let id = given.id()?;
-            let of = if is_of_event { source.source()? } else { None };
-            let hash = of.map_or_else(|| IdHash::of(&id), |of| IdHash::of_event(&of, &id));
-            Ok((id, hash))
-        }
+    if let Usual::Text(id) = source.usual(IntentField::Id)
+        && field_value::is_sized(id)
+    {
+        return Ok((id.into(), IdHash::of(id)));
     }
+    let given = required(source, IntentField::Id)?;
+    let is_of_event = given.is_of_event();
+    let id = given.id()?;
+    let of = if is_of_event { source.source()? } else { None };
+    let hash = of.map_or_else(|| IdHash::of(&id), |of| IdHash::of_event(&of, &id));
+    Ok((id, hash))
 }
 
 #[inline(always)]
@@ -216,12 +214,12 @@ fn user_id<'a>(source: &impl FieldSource<'a>) -> Result<Cow<'a, str>, DeadLetter
 
 #[inline(always)]
 fn created_at<'a>(source: &impl FieldSource<'a>) -> Result<Option<Time>, DeadLetter> {
-    match source.usual(IntentField::CreatedAt) {
-        Usual::Digits(digits) if let Some(time) = field_value::short_time(digits) => Ok(Some(time)),
-        Usual::Absent | Usual::Text(_) | Usual::Digits(_) | Usual::Other => {
-            source.given(IntentField::CreatedAt)?.map(FieldValue::time).transpose()
-        }
+    if let Usual::Digits(digits) = source.usual(IntentField::CreatedAt)
+        && let Some(time) = field_value::short_time(digits)
+    {
+        return Ok(Some(time));
     }
+    source.given(IntentField::CreatedAt)?.map(FieldValue::time).transpose()
 }
 
 fn required<'s, 'a>(source: &'s impl FieldSource<'a>, field: IntentField) -> Result<FieldValue<'s, 'a>, DeadLetter> {

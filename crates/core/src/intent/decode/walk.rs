@@ -6,9 +6,11 @@ use super::scan::{Piece, PieceForm, Refused, Scan};
 /// What stood at the places that are read: pieces of the value.
 #[derive(Debug)]
 pub(super) struct Found<'t, 'a> {
-    text: &'a str,
+    /// What was walked through, and pieces stand in.
+    pub(super) text: &'a str,
     pieces: [Piece; FieldSlot::COUNT],
-    twice: Option<&'t str>,
+    /// The first place that is given twice, as a pointer.
+    pub(super) twice: Option<&'t str>,
 }
 
 impl<'t, 'a> Found<'t, 'a> {
@@ -28,22 +30,9 @@ impl<'t, 'a> Found<'t, 'a> {
     pub(super) fn any(&self, slot: FieldSlot) -> Piece {
         self.pieces[slot.index()]
     }
-
-    /// What was walked through, and pieces stand in.
-    pub(super) const fn text(&self) -> &'a str {
-        self.text
-    }
-
-    /// The first place that is given twice, as a pointer.
-    pub(super) const fn twice(&self) -> Option<&'t str> {
-        self.twice
-    }
 }
 
-/// Walks through an object, and puts what it finds into `found`, which is of the same text.
-///
-/// # Errors
-/// The text is no object, or not JSON.
+/// Walks through an object, and puts what it finds into `found`, which is of the same text. Fails where the text is no object, or not JSON.
 pub(super) fn walk<'t>(trie: &'t Trie, found: &mut Found<'t, '_>) -> Result<(), Refused> {
     let mut walk = Walk { trie, scan: Scan::new(found.text), found };
     if walk.scan.next() != Some(b'{') {

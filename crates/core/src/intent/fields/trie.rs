@@ -1,6 +1,7 @@
 //! The places that are read in a value, as a tree of steps.
 
 use super::IntentField;
+use crate::basis::words;
 
 /// Something that is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -9,30 +10,15 @@ pub(crate) enum FieldSlot {
     Event(EventMember),
 }
 
-/// The members of a structured CloudEvent that are read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum EventMember {
-    Id,
-    Subject,
-    Time,
-    Data,
-    DataBase64,
-    Source,
-}
-
-impl EventMember {
-    const ALL: [Self; 6] = [Self::Id, Self::Subject, Self::Time, Self::Data, Self::DataBase64, Self::Source];
-
-    /// Its name, fixed by the JSON event format of CloudEvents 1.0.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Id => "id",
-            Self::Subject => "subject",
-            Self::Time => "time",
-            Self::Data => "data",
-            Self::DataBase64 => "data_base64",
-            Self::Source => "source",
-        }
+words! {
+    /// The members of a structured CloudEvent that are read; with their names, fixed by the JSON event format of CloudEvents 1.0.
+    pub(crate) enum EventMember {
+        Id = "id",
+        Subject = "subject",
+        Time = "time",
+        Data = "data",
+        DataBase64 = "data_base64",
+        Source = "source",
     }
 }
 
@@ -158,11 +144,11 @@ impl Trie {
     pub(crate) fn of_event<'p>(places: impl IntoIterator<Item = (FieldSlot, &'p [String])>) -> Self {
         let mut trie = Self::new([]);
         for member in EventMember::ALL {
-            trie.add(FieldSlot::Event(member), [member.name()]);
+            trie.add(FieldSlot::Event(member), [member.as_str()]);
         }
         for (slot, steps) in places {
             let inside = steps.iter().map(String::as_str);
-            trie.add(slot, std::iter::once(EventMember::Data.name()).chain(inside));
+            trie.add(slot, std::iter::once(EventMember::Data.as_str()).chain(inside));
         }
         trie.with_leaves()
     }

@@ -213,7 +213,7 @@ impl std::fmt::Display for BudgetSpan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Rolling { text, .. } => write!(f, "in any {text}"),
-            Self::Per(period) => write!(f, "per {}", period.name()),
+            Self::Per(period) => write!(f, "per {}", period.as_str()),
             Self::Total => write!(f, "in total"),
         }
     }

@@ -133,7 +133,7 @@ fn name(field: IntentField) -> &'static str {
         | IntentField::Cost
         | IntentField::ExpiresAt
         | IntentField::NotBefore
-        | IntentField::Timezone => field.name(),
+        | IntentField::Timezone => field.as_str(),
     }
 }
 

@@ -39,10 +39,8 @@ impl<H: Into<HistoryBounds>> From<H> for PolicyBounds {
     }
 }
 
-/// Reads a policy. `source` is the name that problems are reported under.
-///
-/// # Errors
-/// All that is wrong with it, each with line, column, reason and what to write instead.
+/// Reads a policy. `source` is the name that problems are reported under. Fails with all that is wrong, each with line, column, reason and
+/// what to write instead.
 pub fn parse_policy(
     source: &str,
     text: &str,

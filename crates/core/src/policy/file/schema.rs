@@ -16,7 +16,6 @@ use crate::{
 };
 
 /// The schema as it is checked in at `schemas/policy.schema.json`.
-#[must_use]
 pub fn schema_text() -> String {
     let text = json!({"type": "string", "minLength": 1, "maxLength": MAX_TEXT_BYTES});
     let mut definitions = json!({
@@ -51,7 +50,6 @@ pub fn schema_text() -> String {
 
 /// The tables of options in docs/policy.md, by the names that the schema has for them. The page explains the one option of a segment
 /// in words.
-#[must_use]
 pub fn markdown() -> Vec<(&'static str, String)> {
     tables().into_values().filter(|table| table.name != "Segment").map(|table| (table.name, rows(&table))).collect()
 }

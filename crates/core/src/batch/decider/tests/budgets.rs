@@ -1,18 +1,12 @@
 //! What budgets are to replays: they never deny one, and one that they have not counted pays.
 
 use super::*;
-use crate::{history::decide::AdmitVerdict, limit::budget::lease::Outcome};
+use crate::history::decide::AdmitVerdict;
 
 const BUDGET: &str = "[[budgets]]\nname = \"spring\"\nlimit = 5\ntotal = true\nbest_effort = true\n";
-/// The monotonic clock.
-const PASSED: Duration = Duration::from_secs(100);
 
-fn now() -> Time {
-    Time::from_rfc3339("2026-11-20T09:00:00Z").unwrap()
-}
-
-fn one() -> Campaigns {
-    Campaigns(vec![r#"{"id":"1","user_id":"u"}"#.to_owned()])
+fn one() -> Values {
+    Values(vec![r#"{"id":"1","user_id":"u"}"#.to_owned()])
 }
 
 /// The answer to an intent that was admitted then.
@@ -21,15 +15,9 @@ fn replayed(at: Time) -> Vec<Option<Answer>> {
 }
 
 /// A batch by this policy that may have been read before.
-fn begun<'b>(policy: &str, records: &'b Campaigns, decoded: &'b [Decoded<'b>]) -> GatedBatch<'b, Campaigns> {
-    let ground = Ground { passed: PASSED, budgets: Some(PATIENCE), read_before: ReadBefore::All, ..ground(now()) };
+fn begun<'b>(policy: &str, records: &'b Values, decoded: &'b [Decoded<'b>]) -> GatedBatch<'b, Values> {
+    let ground = Ground { read_before: ReadBefore::All, ..asking() };
     decider(policy).begin(DecodedBatch { records, decoded }, ground)
-}
-
-/// The only answer, of one budget.
-fn answers(outcome: Outcome, counted_for_ms: Option<i64>) -> Answers {
-    let (outcomes, counted_for_ms) = (vec![outcome], vec![counted_for_ms]);
-    Answers { outcomes, spent: vec![None], leases: vec![None], counted_for_ms }
 }
 
 #[test]
@@ -40,7 +28,7 @@ fn a_replay_pays_once_its_batch_is_decided_if_it_was_admitted_before_the_budget_
     {
         let judge = || {
             let patience = Patience { replays_pay, ..PATIENCE };
-            let ground = Ground { passed: PASSED, budgets: Some(patience), ..ground(now()) };
+            let ground = Ground { budgets: Some(patience), ..asking() };
             let batch = DecodedBatch { records: &records, decoded: &decoded };
             let gated = decider(BUDGET).begin(batch, ground);
             // It has counted for a second by its own clock, whatever that shows.
@@ -82,7 +70,7 @@ fn a_replay_that_took_no_token_owes_it_while_its_admission_counts() {
     ] {
         let budget = format!("[[budgets]]\nname = \"spring\"\nlimit = 5\n{span}\nbest_effort = true\n");
         let judge = || {
-            let (mut asked, heard) = funded(begun(&budget, &records, &decoded), answers(outcome, None));
+            let (mut asked, heard) = funded(begun(&budget, &records, &decoded), with_outcomes(vec![outcome], None));
             asked.answer(replayed(now().plus(-ago_ms)));
             (asked.finish().1, heard)
         };
@@ -105,7 +93,8 @@ fn no_budget_denies_a_replay_whether_it_is_spent_or_unavailable_and_whether_it_h
     for (on_unavailable, outcome) in cases {
         for counted_for_ms in [None, Some(0), Some(i64::MAX)] {
             let policy = format!("{BUDGET}on_unavailable = \"{on_unavailable}\"\n");
-            let (mut asked, _heard) = funded(begun(&policy, &records, &decoded), answers(outcome, counted_for_ms));
+            let answers = with_outcomes(vec![outcome], counted_for_ms);
+            let (mut asked, _heard) = funded(begun(&policy, &records, &decoded), answers);
             let before = now().plus(-60_000);
             asked.answer(replayed(before));
             assert!(!asked.fate(0).waits());
@@ -121,7 +110,7 @@ fn no_budget_denies_a_replay_whether_it_is_spent_or_unavailable_and_whether_it_h
 fn what_a_bypass_exempts_from_being_recorded_is_looked_up_and_not_waited_for() {
     let expired = r#"{"id":"1","user_id":"u","category":"receipt","expires_at":1}"#.to_owned();
     let capped = r#"{"id":"2","user_id":"u","expires_at":1}"#.to_owned();
-    let records = Campaigns(vec![expired, capped]);
+    let records = Values(vec![expired, capped]);
     let decoded = decider("").decode(&records);
     let bypass = "[[bypass]]\ncategory = \"receipt\"\ncounts = false\n";
     let mut asked = begun(bypass, &records, &decoded).ask(None);
@@ -131,7 +120,5 @@ fn what_a_bypass_exempts_from_being_recorded_is_looked_up_and_not_waited_for() {
     asked.answer(vec![None, replayed(now())[0]]);
     assert!(asked.gives_up());
     asked.answer(vec![replayed(now())[0]; 2]);
-    let (decided, _) = asked.finish();
-    let approved = [0, 1].map(|index| decided.decision(index).verdict.is_approved());
-    assert_eq!(approved, [true, true], "an earlier policy had it recorded");
+    assert_eq!(approved(&asked.finish().0, 2), [true, true], "an earlier policy had it recorded");
 }

@@ -8,12 +8,12 @@ mod retries;
 use super::*;
 use crate::{
     batch::record::{Destination, NoHeaders, Output, WaitingTopic},
-    history::HistoryBounds,
     limit::route::routes::{Pool, RouteKnown, RouteState, Taken},
 };
 
 const EMAIL: &str = "[[routes]]\nname = \"email\"\nchannel = \"email\"\nconsumer_group = \"hedwig\"\n";
-const PASSED: Duration = Duration::from_secs(100);
+const RESERVED: &str = "reserved = { category = \"service\", share = 0.2 }\n";
+const SERVICE: &str = r#","category":"service""#;
 const LEASE: Duration = Duration::from_secs(103);
 
 /// Values, each with its deferral, at the offsets of their places.
@@ -29,10 +29,6 @@ impl Records for Batch {
         let (value, deferral) = (Some(value.as_bytes()), deferral.as_ref());
         RecordView { key: None, value, partition: 0, offset, timestamp: Some(now()), headers: &NoHeaders, deferral }
     }
-}
-
-fn now() -> Time {
-    Time::from_rfc3339("2026-11-20T09:00:00Z").unwrap()
 }
 
 /// A mail that failed twice, and is due now.
@@ -51,10 +47,6 @@ fn batch(intents: &[(&str, &str, &str)]) -> Batch {
 
 fn emails(count: usize) -> Batch {
     batch(&vec![("u", "email", ""); count])
-}
-
-fn store() -> EmbeddedStore {
-    EmbeddedStore::new(HistoryBounds { retention_ms: 86_400_000, max_entries: 100 })
 }
 
 /// A route that takes one per second, as was measured, and never took more.
@@ -103,8 +95,8 @@ impl World {
     }
 
     fn gated<'b>(&self, batch: &'b Batch, decoded: &'b [Decoded<'b>], takes: Takes) -> GatedBatch<'b, Batch> {
-        let ground = ground(now().plus(self.waited_ms));
-        let ground = Ground { passed: PASSED, takes, read_before: self.read_before.clone(), ..ground };
+        let (times, read_before) = (Times::One(now().plus(self.waited_ms)), self.read_before.clone());
+        let ground = Ground { times, takes, read_before, budgets: None, ..asking() };
         self.decider.begin(DecodedBatch { records: batch, decoded }, ground)
     }
 
@@ -214,14 +206,8 @@ fn permits_of_what_may_be_committed_are_held_until_that_is_known_and_spent_then(
 
 #[test]
 fn permits_of_what_a_cap_denies_or_a_duplicate_go_back_and_what_is_denied_before_takes_none() {
-    let caps = "[[stop]]\ncampaign = \"spring\"\n";
-    let text = |caps: &str| {
-        let default = "default = { caps = [{ name = \"a\", limit = 1, window = \"1h\" }] }";
-        format!("version = \"1\"\n{default}\n{caps}{EMAIL}")
-    };
-    let policy = parse_policy("p.toml", &text(caps), Format::Toml, 86_400_000).unwrap();
-    let decider = Decider { policy: Current::new(Arc::new(policy)), ..decider("") };
-    let world = World::of(decider, store(), (9, 0));
+    let policy = format!("[[stop]]\ncampaign = \"spring\"\n{EMAIL}");
+    let world = World::of(capped(&policy), store(), (9, 0));
     let found = world.decide(&batch(&[
         ("a", "email", ""),
         ("a", "email", ""),
@@ -234,9 +220,8 @@ fn permits_of_what_a_cap_denies_or_a_duplicate_go_back_and_what_is_denied_before
 
 #[test]
 fn the_reserved_share_is_for_its_intents_only_and_they_do_not_queue() {
-    let reserved = format!("{EMAIL}reserved = {{ category = \"service\", share = 0.2 }}\n");
-    let service = r#","category":"service""#;
-    let mixed = batch(&[("a", "email", ""), ("b", "email", service), ("c", "email", ""), ("d", "email", service)]);
+    let reserved = format!("{EMAIL}{RESERVED}");
+    let mixed = batch(&[("a", "email", ""), ("b", "email", SERVICE), ("c", "email", ""), ("d", "email", SERVICE)]);
     for (permits, waiting, expected) in [
         ((9, 9), 0, ["approved", "approved", "approved", "approved"]),
         ((1, 1), 0, ["waits", "approved", "waits", "approved"]),
@@ -255,25 +240,19 @@ fn the_reserved_share_is_for_its_intents_only_and_they_do_not_queue() {
 
 #[test]
 fn a_permit_of_the_reserved_share_that_its_intent_does_not_use_goes_back_to_the_share() {
-    let default = "default = { caps = [{ name = \"a\", limit = 1, window = \"1h\" }] }";
-    let text = format!("version = \"1\"\n{default}\n{EMAIL}reserved = {{ category = \"service\", share = 0.2 }}\n");
-    let policy = parse_policy("p.toml", &text, Format::Toml, 86_400_000).unwrap();
-    let decider = Decider { policy: Current::new(Arc::new(policy)), ..decider("") };
-    let world = World::of(decider, store(), (5, 2));
-    let service = r#","category":"service""#;
-    let mixed = [("a", "email", ""), ("a", "email", service), ("b", "email", service), ("c", "email", "")];
+    let world = World::of(capped(&format!("{EMAIL}{RESERVED}")), store(), (5, 2));
+    let mixed = [("a", "email", ""), ("a", "email", SERVICE), ("b", "email", SERVICE), ("c", "email", "")];
     assert_eq!(world.decide(&batch(&mixed)), ["approved", "cap for 3600000ms", "approved", "approved"]);
     assert_eq!((world.left(), world.email.spent()), ((3, 1), 3));
 }
 
 #[test]
 fn a_batch_that_is_judged_again_has_no_more_permits_of_the_reserved_share_than_its_intents_need() {
-    let world = World::new(&format!("{EMAIL}reserved = {{ category = \"service\", share = 0.2 }}\n"), (0, 4));
+    let world = World::new(&format!("{EMAIL}{RESERVED}"), (0, 4));
     world.waits(vec![4]);
     let mut kept = Taken::none(Arc::clone(&world.email));
     assert_eq!(kept.take(Pool::Reserved, 2, PASSED), 2);
-    let service = r#","category":"service""#;
-    let mixed = [("a", "email", ""), ("b", "email", service), ("c", "email", ""), ("d", "email", service)];
+    let mixed = [("a", "email", ""), ("b", "email", SERVICE), ("c", "email", ""), ("d", "email", SERVICE)];
     let (outputs, settlement) = world.outputs(&batch(&mixed), Takes::WithPermits(kept));
     assert_eq!(outputs.iter().map(word).collect::<Vec<_>>(), ["waits", "approved", "waits", "approved"]);
     assert_eq!((settlement.permits(), world.left()), (2, (0, 2)));
@@ -300,9 +279,7 @@ fn an_intent_that_waits_keeps_its_origin_and_is_due_at_any_time_by_any_clock() {
     let (outputs, _) = world.outputs(&waiting, Takes::FromPools);
     let Destination::Waiting { partition, .. } = outputs[0].to else { panic!("{outputs:?}") };
     assert!((0..4).contains(&partition));
-    let headers: Vec<_> =
-        outputs[0].headers.iter().map(|(name, value)| (name.as_bytes(), Some(value.as_bytes()))).collect();
-    let deferral = Deferral::of(headers.try_into().unwrap()).unwrap();
+    let deferral = Deferral::read(&outputs[0].headers).unwrap();
     assert!(deferral.is_until_capacity());
     assert_eq!((deferral.why, deferral.count, deferral.offset), (DeferReason::Capacity, 1, 0));
     // The clock of the instance that reads it is behind.

@@ -33,10 +33,6 @@ const OWN: Says = Says::Answer(AdmitVerdict::Replayed, 0);
 const REQUEST: RequestIndex = RequestIndex::next(&[]);
 const QUIET: GateDenial = (GateReason::QuietHours, None);
 
-fn now() -> Time {
-    Time::from_rfc3339("2026-11-20T09:00:00Z").unwrap()
-}
-
 fn caps(fallback: Unavailable) -> Disposition {
     Disposition::CheckCaps { request: REQUEST, cap_set: 1, shadowed: None, fallback }
 }
@@ -59,7 +55,7 @@ fn look_up(reason: GateReason, fallback: Option<Unavailable>) -> Disposition {
 /// `permits_of` (who uses a permit), `is_spent` and `is_recorded` (whose tokens are gone, of a batch that is decided or judged again),
 /// `owed` (who pays though it took nothing), `took` (who names its budgets), `waits` (who is deferred until the store answers),
 /// `waits_for_route`, and `is_denied` (who is offered what comes back).
-fn words(asked: AskedBatch<'_, Campaigns>) -> String {
+fn words(asked: AskedBatch<'_, Values>) -> String {
     let (fate, without_answer) = (asked.fate(0), asked.lacking().next());
     let (decided, _) = asked.finish();
     let mut words = Vec::new();
@@ -94,15 +90,12 @@ fn words(asked: AskedBatch<'_, Campaigns>) -> String {
 }
 
 fn check(mode: Mode, rows: &[(Disposition, Says, &str)]) {
-    let once = "version = \"1\"\ndefault = { caps = [{ name = \"once\", limit = 1, window = \"1h\" }] }\n";
-    let text = format!("{once}shadow = {}\n", mode == Shadow);
-    let policy = parse_policy("p.toml", &text, Format::Toml, 86_400_000).unwrap();
-    let decider = Decider { policy: Current::new(Arc::new(policy)), ..decider("") };
-    let records = Campaigns(vec![r#"{"id":"1","user_id":"u"}"#.to_owned()]);
+    let decider = capped(&format!("shadow = {}\n", mode == Shadow));
+    let records = Values(vec![r#"{"id":"1","user_id":"u"}"#.to_owned()]);
     let decoded = decider.decode(&records);
     for (disposition, says, expected) in rows {
         let batch = DecodedBatch { records: &records, decoded: &decoded };
-        let mut asked = decider.begin(batch, ground(now())).ask(None);
+        let mut asked = decider.begin(batch, Ground::at(now())).ask(None);
         assert_eq!(asked.fates.results[0].disposition, caps(Wait), "the one that the row replaces");
         let answer = match says {
             Says::Answer(verdict, ms) => Some(Answer { verdict: *verdict, at: now().plus(*ms), ahead: false }),

@@ -5,7 +5,7 @@ use crate::{
     history::decide::AdmitVerdict,
     limit::{
         budget::{
-            lease::{DueTurn, Outcome},
+            lease::DueTurn,
             ledger::{Account, TakeTurn, TokenBook},
         },
         share::{Reference as _, TurnNumber},
@@ -14,60 +14,53 @@ use crate::{
 
 const POLICY: &str = "[[on_unavailable]]\nchannel = \"push\"\naction = \"approve\"\n\
                       [[budgets]]\nname = \"all\"\nlimit = 100\ntotal = true\nbest_effort = true\n";
-/// The monotonic clock.
-const PASSED: Duration = Duration::from_secs(100);
 const REQUEST: RequestIndex = RequestIndex::next(&[]);
 const DENIED: AdmitVerdict = AdmitVerdict::Denied { cap: 0, used: 1, blocking: None };
 /// The clock of the first round, in milliseconds from that of the last one.
 const FIRST_MS: i64 = -10;
 
-fn now() -> Time {
-    Time::from_rfc3339("2026-11-20T09:00:00Z").unwrap()
-}
-
 /// Approved where its history is unavailable.
-fn one() -> Campaigns {
-    Campaigns(vec![r#"{"id":"1","user_id":"u","channel":"push"}"#.to_owned()])
+fn one() -> Values {
+    Values(vec![r#"{"id":"1","user_id":"u","channel":"push"}"#.to_owned()])
 }
 
-fn first<'b>(records: &'b Campaigns, decoded: &'b [Decoded<'b>]) -> GatedBatch<'b, Campaigns> {
+fn first<'b>(records: &'b Values, decoded: &'b [Decoded<'b>]) -> GatedBatch<'b, Values> {
     gated_at(now().plus(FIRST_MS), (records, decoded), KeptTokens::default())
 }
 
-fn gated<'b>(records: &'b Campaigns, decoded: &'b [Decoded<'b>], kept: KeptTokens) -> GatedBatch<'b, Campaigns> {
+fn gated<'b>(records: &'b Values, decoded: &'b [Decoded<'b>], kept: KeptTokens) -> GatedBatch<'b, Values> {
     gated_at(now(), (records, decoded), kept)
 }
 
 fn gated_at<'b>(
     now: Time,
-    (records, decoded): (&'b Campaigns, &'b [Decoded<'b>]),
+    (records, decoded): (&'b Values, &'b [Decoded<'b>]),
     kept: KeptTokens,
-) -> GatedBatch<'b, Campaigns> {
-    let ground = Ground { passed: PASSED, budgets: Some(PATIENCE), read_before: ReadBefore::All, ..ground(now) };
+) -> GatedBatch<'b, Values> {
+    let ground = Ground { times: Times::One(now), read_before: ReadBefore::All, ..asking() };
     decider(POLICY).begin(DecodedBatch { records, decoded }, ground).keeping(kept)
 }
 
 /// The same with its tokens.
-fn with_tokens(gated: GatedBatch<'_, Campaigns>) -> (AskedBatch<'_, Campaigns>, Heard) {
+fn with_tokens(gated: GatedBatch<'_, Values>) -> (AskedBatch<'_, Values>, Heard) {
     let answers = granted(gated.claim().unwrap(), 1);
     funded(gated, answers)
 }
 
 /// The same where the budget is spent.
-fn without_tokens(gated: GatedBatch<'_, Campaigns>) -> (AskedBatch<'_, Campaigns>, Heard) {
-    let (outcomes, counted_for_ms) = (vec![Outcome::Denied(0)], vec![None]);
-    funded(gated, Answers { outcomes, spent: vec![None], leases: vec![None], counted_for_ms })
+fn without_tokens(gated: GatedBatch<'_, Values>) -> (AskedBatch<'_, Values>, Heard) {
+    funded(gated, with_outcomes(vec![Outcome::Denied(0)], None))
 }
 
-fn ask_in_vain(asked: &mut AskedBatch<'_, Campaigns>) {
+fn ask_in_vain(asked: &mut AskedBatch<'_, Values>) {
     asked.to_ask();
     asked.asked(&[REQUEST]);
 }
 
 /// The intent is asked for in vain, judged again, and then this is done. How many tokens come back of the first round, and of the second one.
 fn back(
-    funds: impl for<'b> FnOnce(GatedBatch<'b, Campaigns>) -> (AskedBatch<'b, Campaigns>, Heard),
-    then: impl for<'b> FnOnce(AskedBatch<'b, Campaigns>),
+    funds: impl for<'b> FnOnce(GatedBatch<'b, Values>) -> (AskedBatch<'b, Values>, Heard),
+    then: impl for<'b> FnOnce(AskedBatch<'b, Values>),
 ) -> [u64; 2] {
     let records = one();
     let decoded = decider(POLICY).decode(&records);
@@ -80,11 +73,11 @@ fn back(
     [first.back(), second.back()]
 }
 
-fn is_interrupted(_: AskedBatch<'_, Campaigns>) {}
+fn is_interrupted(_: AskedBatch<'_, Values>) {}
 
 /// The store answers this, at a time so many milliseconds from the batch's clock, and the batch is committed.
-fn answered(verdict: AdmitVerdict, ms: i64) -> impl for<'b> FnOnce(AskedBatch<'b, Campaigns>) {
-    move |mut asked: AskedBatch<'_, Campaigns>| {
+fn answered(verdict: AdmitVerdict, ms: i64) -> impl for<'b> FnOnce(AskedBatch<'b, Values>) {
+    move |mut asked: AskedBatch<'_, Values>| {
         asked.answer(vec![Some(Answer { verdict, at: now().plus(ms), ahead: false })]);
         asked.finish().1.committed();
     }
@@ -134,19 +127,19 @@ fn an_intent_has_paid_once_whichever_round_has_recorded_it() {
 
 #[test]
 fn without_an_answer_an_intent_keeps_one_set_of_tokens() {
-    let asks_again = |mut asked: AskedBatch<'_, Campaigns>| {
+    let asks_again = |mut asked: AskedBatch<'_, Values>| {
         ask_in_vain(&mut asked);
         drop(asked.give_up());
     };
     assert_eq!(back(with_tokens, asks_again), [1, 0], "the one of the last time");
     assert_eq!(back(without_tokens, asks_again), [0, 0], "it has no other");
-    let is_not_asked = |asked: AskedBatch<'_, Campaigns>| drop(asked.give_up());
+    let is_not_asked = |asked: AskedBatch<'_, Values>| drop(asked.give_up());
     assert_eq!(back(with_tokens, is_not_asked), [1, 0], "it may be recorded all the same");
     assert_eq!(back(with_tokens, is_interrupted), [1, 0], "the same");
     assert_eq!(back(without_tokens, is_interrupted), [0, 0], "the same");
-    let is_suppressed = |asked: AskedBatch<'_, Campaigns>| asked.finish().1.committed();
+    let is_suppressed = |asked: AskedBatch<'_, Values>| asked.finish().1.committed();
     assert_eq!(back(without_tokens, is_suppressed), [0, 0], "the same");
-    let is_not_committed = |asked: AskedBatch<'_, Campaigns>| {
+    let is_not_committed = |asked: AskedBatch<'_, Values>| {
         let (decided, settlement) = asked.finish();
         assert!(decided.fate(0).is_approved(), "by the policy");
         drop(settlement);
@@ -155,8 +148,8 @@ fn without_an_answer_an_intent_keeps_one_set_of_tokens() {
 }
 
 /// The store answers this, and the batch is given up; whether an intent lacked what the batch gives back.
-fn lacks(expected: bool, verdict: AdmitVerdict, ms: i64) -> impl for<'b> FnOnce(AskedBatch<'b, Campaigns>) {
-    move |mut asked: AskedBatch<'_, Campaigns>| {
+fn lacks(expected: bool, verdict: AdmitVerdict, ms: i64) -> impl for<'b> FnOnce(AskedBatch<'b, Values>) {
+    move |mut asked: AskedBatch<'_, Values>| {
         asked.answer(vec![Some(Answer { verdict, at: now().plus(ms), ahead: false })]);
         assert_eq!(asked.lacks_kept_tokens(), expected, "{verdict:?}");
         drop(asked.give_up());
@@ -170,7 +163,7 @@ fn a_batch_is_judged_again_where_an_intent_is_denied_tokens_that_the_batch_gives
     assert_eq!(back(without_tokens, lacks(false, AdmitVerdict::Replayed, -1)), [0, 0], "it is approved");
     assert_eq!(back(with_tokens, lacks(false, AdmitVerdict::Allowed, 0)), [1, 0], "the same");
     assert_eq!(back(with_tokens, lacks(false, DENIED, 0)), [1, 1], "a cap denies it");
-    let is_silent = |mut asked: AskedBatch<'_, Campaigns>| {
+    let is_silent = |mut asked: AskedBatch<'_, Values>| {
         ask_in_vain(&mut asked);
         assert!(!asked.lacks_kept_tokens(), "it may be recorded");
     };
@@ -178,7 +171,7 @@ fn a_batch_is_judged_again_where_an_intent_is_denied_tokens_that_the_batch_gives
 }
 
 /// Of two intents the first one has its tokens.
-fn with_tokens_for_one(gated: GatedBatch<'_, Campaigns>) -> (AskedBatch<'_, Campaigns>, Heard) {
+fn with_tokens_for_one(gated: GatedBatch<'_, Values>) -> (AskedBatch<'_, Values>, Heard) {
     let mut answers = granted(gated.claim().unwrap(), 2);
     answers.outcomes[1] = Outcome::Denied(0);
     funded(gated, answers)
@@ -187,7 +180,7 @@ fn with_tokens_for_one(gated: GatedBatch<'_, Campaigns>) -> (AskedBatch<'_, Camp
 #[test]
 fn tokens_that_a_batch_gives_back_are_for_any_of_its_intents() {
     let intent = |id: u8| format!(r#"{{"id":"{id}","user_id":"u{id}","channel":"push"}}"#);
-    let records = Campaigns(vec![intent(1), intent(2)]);
+    let records = Values(vec![intent(1), intent(2)]);
     let decoded = decider(POLICY).decode(&records);
     let (mut asked, _first) = with_tokens_for_one(first(&records, &decoded));
     ask_in_vain(&mut asked);

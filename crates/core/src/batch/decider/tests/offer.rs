@@ -1,44 +1,26 @@
 //! What limits gave to intents that a cap denies goes to others of the same batch.
 
 use super::*;
-use crate::{
-    history::HistoryBounds,
-    limit::{budget::lease::Outcome, pressure::PressureState, route::routes::Pool},
-};
+use crate::limit::{pressure::PressureState, route::routes::Pool};
 
 const INTENTS: u64 = 4_000;
 const USERS: u64 = 2_100;
 const MOST: u64 = 1_500;
-const PASSED: Duration = Duration::from_secs(100);
-
-fn now() -> Time {
-    Time::from_rfc3339("2026-11-20T09:00:00Z").unwrap()
-}
-
-/// One per user.
-fn capped(limits: &str) -> Decider {
-    let caps = "default = { caps = [{ name = \"once\", limit = 1, window = \"1h\" }] }";
-    let policy =
-        parse_policy("p.toml", &format!("version = \"1\"\n{caps}\n{limits}"), Format::Toml, 86_400_000).unwrap();
-    Decider { policy: Current::new(Arc::new(policy)), ..decider("") }
-}
+const ROUTE: &str =
+    "[[routes]]\nname = \"push\"\nchannel = \"push\"\nconsumer_group = \"g\"\nwhen_full = \"suppress\"\n";
 
 /// Intents of users in no order.
-fn intents() -> Campaigns {
+fn intents() -> Values {
     let mut random = 1_u64;
     let value = |id| {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         format!(r#"{{"id":"{id}","user_id":"{}","channel":"push"}}"#, (random >> 33) % USERS)
     };
-    Campaigns((0..INTENTS).map(value).collect())
-}
-
-fn store() -> EmbeddedStore {
-    EmbeddedStore::new(HistoryBounds { retention_ms: 86_400_000, max_entries: 100 })
+    Values((0..INTENTS).map(value).collect())
 }
 
 /// Decides a batch as a lane does: what is settled, and how many are approved.
-fn decide<'b>(mut asked: AskedBatch<'b, Campaigns>) -> (DecidedBatch<'b, Campaigns>, Settlement, u64) {
+fn decide<'b>(mut asked: AskedBatch<'b, Values>) -> (DecidedBatch<'b, Values>, Settlement, u64) {
     let store = store();
     ask(&store, &mut asked, now());
     let mut offers = 0;
@@ -48,8 +30,8 @@ fn decide<'b>(mut asked: AskedBatch<'b, Campaigns>) -> (DecidedBatch<'b, Campaig
     }
     assert!(offers > 1, "{offers} offers");
     let (decided, settlement) = asked.finish();
-    let approved = (0..INTENTS as usize).filter(|index| decided.decision(*index).verdict.is_approved()).count();
-    (decided, settlement, approved as u64)
+    let approved = approved(&decided, INTENTS as usize).into_iter().map(u64::from).sum();
+    (decided, settlement, approved)
 }
 
 /// The answers to a claim of a budget that has so many tokens left, of a ledger that has no more.
@@ -76,21 +58,26 @@ fn budget(selection: &str) -> String {
 /// The batch by a decider whose budget has [`MOST`] tokens left.
 fn funded_batch<'b>(
     decider: &Decider,
-    batch: DecodedBatch<'b, Campaigns>,
+    (records, decoded): (&'b Values, &'b [Decoded<'b>]),
     read_before: ReadBefore,
-) -> (AskedBatch<'b, Campaigns>, Heard) {
-    let ground = Ground { passed: PASSED, budgets: Some(PATIENCE), read_before, ..ground(now()) };
-    let gated = decider.begin(batch, ground);
+) -> (AskedBatch<'b, Values>, Heard) {
+    let gated = decider.begin(DecodedBatch { records, decoded }, Ground { read_before, ..asking() });
     let answers = answers(gated.claim().unwrap(), MOST);
     funded(gated, answers)
+}
+
+/// Intents that are sent before.
+fn send(decider: &Decider, store: &EmbeddedStore, records: Values) {
+    let decoded = decider.decode(&records);
+    let batch = DecodedBatch { records: &records, decoded: &decoded };
+    ask(store, &mut decider.begin(batch, Ground::at(now())).ask(None), now());
 }
 
 #[test]
 fn tokens_that_come_back_in_a_batch_are_spent_in_it() {
     let (decider, records) = (capped(&budget("")), intents());
     let decoded = decider.decode(&records);
-    let batch = DecodedBatch { records: &records, decoded: &decoded };
-    let (asked, heard) = funded_batch(&decider, batch, ReadBefore::none());
+    let (asked, heard) = funded_batch(&decider, (&records, &decoded), ReadBefore::none());
     let (mut decided, settlement, approved) = decide(asked);
     assert!((1_480..=MOST).contains(&approved), "{approved} of {MOST}");
     // Each token is spent once or goes back, whatever becomes of the commit: all is recorded.
@@ -105,9 +92,8 @@ fn tokens_that_come_back_in_a_batch_are_spent_in_it() {
 fn what_a_spent_budget_denied_and_the_store_was_asked_for_gets_tokens_too() {
     let (decider, records) = (capped(&budget("")), intents());
     let decoded = decider.decode(&records);
-    let batch = DecodedBatch { records: &records, decoded: &decoded };
     // The store is asked for what the budget denies, too: it was read before.
-    let (_, _, approved) = decide(funded_batch(&decider, batch, ReadBefore::All).0);
+    let (_, _, approved) = decide(funded_batch(&decider, (&records, &decoded), ReadBefore::All).0);
     assert!((1_480..=MOST).contains(&approved), "{approved} of {MOST}");
 }
 
@@ -116,20 +102,14 @@ fn what_gets_tokens_late_is_judged_by_its_own_caps() {
     let caps = ["push", "email"]
         .map(|channel| format!("{{ name = \"{channel}\", limit = 1, window = \"1h\", channel = \"{channel}\" }}"));
     let text = format!("version = \"1\"\ndefault = {{ caps = [{}] }}\n{}", caps.join(", "), budget(""));
-    let policy = parse_policy("p.toml", &text, Format::Toml, 86_400_000).unwrap();
-    let decider = Decider { policy: Current::new(Arc::new(policy)), ..decider("") };
-    let store = store();
-    let had = Campaigns(vec![to("v", "email", 9)]);
-    let decoded = decider.decode(&had);
-    let batch = DecodedBatch { records: &had, decoded: &decoded };
-    ask(&store, &mut decider.begin(batch, ground(now())).ask(None), now());
+    let (decider, store) = (Decider::of(Policy::of(&text)), store());
+    send(&decider, &store, Values(vec![to("v", "email", 9)]));
     // The second token comes back to the third intent, and then to the last one. All that the budget denies is looked up, too.
     let sent = [("u", "push"), ("u", "push"), ("v", "email"), ("w", "email")];
-    let records = Campaigns(sent.iter().enumerate().map(|(id, (user, channel))| to(user, channel, id)).collect());
+    let records = Values(sent.iter().enumerate().map(|(id, (user, channel))| to(user, channel, id)).collect());
     let decoded = decider.decode(&records);
-    let batch = DecodedBatch { records: &records, decoded: &decoded };
-    let ground = Ground { passed: PASSED, budgets: Some(PATIENCE), read_before: ReadBefore::All, ..ground(now()) };
-    let gated = decider.begin(batch, ground);
+    let ground = Ground { read_before: ReadBefore::All, ..asking() };
+    let gated = decider.begin(DecodedBatch { records: &records, decoded: &decoded }, ground);
     let answers = answers(gated.claim().unwrap(), 2);
     let (mut asked, _heard) = funded(gated, answers);
     ask(&store, &mut asked, now());
@@ -138,16 +118,14 @@ fn what_gets_tokens_late_is_judged_by_its_own_caps() {
         ask(&store, &mut asked, now());
     }
     let (decided, _) = asked.finish();
-    let approved = [0, 1, 2, 3].map(|index| decided.decision(index).verdict.is_approved());
-    assert_eq!(approved, [true, false, false, true]);
+    assert_eq!(approved(&decided, 4), [true, false, false, true]);
 }
 
 #[test]
 fn a_batch_that_only_asks_puts_all_its_tokens_back_at_once() {
     let (decider, records) = (capped(&budget("")), intents());
     let decoded = decider.decode(&records);
-    let batch = DecodedBatch { records: &records, decoded: &decoded };
-    let (mut asked, heard) = funded_batch(&decider, batch, ReadBefore::none());
+    let (mut asked, heard) = funded_batch(&decider, (&records, &decoded), ReadBefore::none());
     asked.put_back();
     assert_eq!(heard.back(), MOST);
     ask(&store(), &mut asked, now());
@@ -159,22 +137,19 @@ fn a_batch_that_only_asks_puts_all_its_tokens_back_at_once() {
 fn no_intent_takes_from_a_budget_that_nobody_has_asked() {
     let (decider, records) = (capped(&budget("")), intents());
     let decoded = decider.decode(&records);
-    let batch = DecodedBatch { records: &records, decoded: &decoded };
-    let ground = Ground { passed: PASSED, budgets: Some(PATIENCE), ..ground(now()) };
-    let asked = decider.begin(batch, ground).ask(None);
+    let asked = decider.begin(DecodedBatch { records: &records, decoded: &decoded }, asking()).ask(None);
     assert!((0..decoded.len()).all(|record| asked.fate(record).waits()));
 }
 
 #[test]
 fn permits_that_come_back_in_a_batch_are_used_in_it() {
-    let route = "[[routes]]\nname = \"push\"\nchannel = \"push\"\nconsumer_group = \"g\"\nwhen_full = \"suppress\"\n";
     let (routes, records) = (Routes::new(), intents());
     let state = routes.state("push");
     state.grant(MOST, 0, PASSED + Duration::from_secs(3));
-    let decider = Decider { held: routed(routes), ..capped(route) };
+    let decider = Decider { held: routed(routes), ..capped(ROUTE) };
     let decoded = decider.decode(&records);
     let batch = DecodedBatch { records: &records, decoded: &decoded };
-    let asked = decider.begin(batch, Ground { passed: PASSED, ..ground(now()) }).ask(None);
+    let asked = decider.begin(batch, Ground { passed: PASSED, ..Ground::at(now()) }).ask(None);
     let (_, settlement, approved) = decide(asked);
     assert!((1_480..=MOST).contains(&approved), "{approved} of {MOST}");
     assert_eq!(settlement.permits(), approved);
@@ -199,25 +174,24 @@ fn pressed_and(more: &str, places: u64, had: &[&str]) -> (Decider, Arc<PressureS
     state.places.add(places);
     pressure.replace(Some(Arc::clone(&state)));
     let (decider, store) = (Decider { held: pressed_by(&pressure), ..decider }, store());
-    let had = Campaigns(had.iter().enumerate().map(|(id, user)| to(user, "sms", id)).collect());
-    let decoded = decider.decode(&had);
-    let batch = DecodedBatch { records: &had, decoded: &decoded };
-    ask(&store, &mut decider.begin(batch, ground(now())).ask(None), now());
+    let had = Values(had.iter().enumerate().map(|(id, user)| to(user, "sms", id)).collect());
+    send(&decider, &store, had);
     (decider, state, store)
 }
 
 /// Which of these are approved of a batch of pushes, which is offered once what came back.
 fn approved_pushes((decider, store): (&Decider, &EmbeddedStore), users: &[&str]) -> Vec<usize> {
-    let records = Campaigns(users.iter().enumerate().map(|(id, user)| to(user, "push", id)).collect());
+    let records = Values(users.iter().enumerate().map(|(id, user)| to(user, "push", id)).collect());
     let decoded = decider.decode(&records);
     let batch = DecodedBatch { records: &records, decoded: &decoded };
-    let mut asked = decider.begin(batch, ground(now())).ask(None);
+    let mut asked = decider.begin(batch, Ground::at(now())).ask(None);
     ask(store, &mut asked, now());
     assert!(asked.offer());
     ask(store, &mut asked, now());
     assert!(!asked.offer(), "no place is left, or nobody needs one");
     let (decided, _) = asked.finish();
-    (0..users.len()).filter(|index| decided.decision(*index).verdict.is_approved()).collect()
+    let approved = approved(&decided, users.len());
+    (0..users.len()).filter(|index| approved[*index]).collect()
 }
 
 /// Users who have had their one, and are not active, take places in vain.
@@ -240,49 +214,43 @@ fn a_user_who_gets_a_place_that_came_back_needs_one_for_all_intents() {
 
 #[test]
 fn what_comes_back_of_one_limit_is_not_given_to_an_intent_that_lacks_another() {
-    let route = "[[routes]]\nname = \"push\"\nchannel = \"push\"\nconsumer_group = \"g\"\nwhen_full = \"suppress\"\n";
     let routes = Routes::new();
     routes.state("push").grant(2, 0, PASSED + Duration::from_secs(3));
-    let decider = Decider { held: routed(routes), ..capped(&format!("{}{route}", budget("campaign = \"a\"\n"))) };
+    let decider = Decider { held: routed(routes), ..capped(&format!("{}{ROUTE}", budget("campaign = \"a\"\n"))) };
     let value = |(id, (user, campaign)): (usize, &(&str, &str))| {
         format!(r#"{{"id":"{id}","user_id":"{user}","channel":"push","campaign":"{campaign}"}}"#)
     };
     // The second is denied by the cap: its permit comes back, and no token. The third needs one, the last does not.
     let users = [("u", "b"), ("u", "b"), ("v", "a"), ("w", "b")];
-    let records = Campaigns(users.iter().enumerate().map(value).collect());
+    let records = Values(users.iter().enumerate().map(value).collect());
     let decoded = decider.decode(&records);
-    let batch = DecodedBatch { records: &records, decoded: &decoded };
-    let gated = decider.begin(batch, Ground { passed: PASSED, budgets: Some(PATIENCE), ..ground(now()) });
+    let gated = decider.begin(DecodedBatch { records: &records, decoded: &decoded }, asking());
     let outcomes = vec![Outcome::Granted; gated.claim().unwrap().wants.len()];
-    let answers = Answers { outcomes, spent: vec![None], leases: vec![None], counted_for_ms: vec![None] };
-    let (store, (mut asked, _heard)) = (store(), funded(gated, answers));
+    let (store, (mut asked, _heard)) = (store(), funded(gated, with_outcomes(outcomes, None)));
     ask(&store, &mut asked, now());
     assert!(asked.offer());
     ask(&store, &mut asked, now());
     let (decided, _) = asked.finish();
-    let approved = [0, 1, 2, 3].map(|index| decided.decision(index).verdict.is_approved());
-    assert_eq!(approved, [true, false, false, true]);
+    assert_eq!(approved(&decided, 4), [true, false, false, true]);
 }
 
 #[test]
 fn what_comes_back_is_given_to_no_intent_that_a_later_one_of_its_user_was_asked_before() {
-    let route = "[[routes]]\nname = \"push\"\nchannel = \"push\"\nconsumer_group = \"g\"\nwhen_full = \"suppress\"\n";
     let routes = Routes::new();
     routes.state("push").grant(1, 0, PASSED + Duration::from_secs(3));
-    let decider = Decider { held: routed(routes), ..capped(route) };
+    let decider = Decider { held: routed(routes), ..capped(ROUTE) };
     // The first push of `w` has the permit, and the cap denies it. The sms of `u` needs none.
     let sent = [("w", "sms"), ("w", "push"), ("u", "push"), ("u", "sms"), ("v", "push")];
-    let records = Campaigns(sent.iter().enumerate().map(|(id, (user, channel))| to(user, channel, id)).collect());
+    let records = Values(sent.iter().enumerate().map(|(id, (user, channel))| to(user, channel, id)).collect());
     let decoded = decider.decode(&records);
     let batch = DecodedBatch { records: &records, decoded: &decoded };
-    let (store, mut asked) = (store(), decider.begin(batch, Ground { passed: PASSED, ..ground(now()) }).ask(None));
+    let (store, mut asked) = (store(), decider.begin(batch, Ground { passed: PASSED, ..Ground::at(now()) }).ask(None));
     assert_eq!(ask(&store, &mut asked, now()), 3);
     assert!(asked.offer());
     assert_eq!(ask(&store, &mut asked, now()), 1);
     assert!(!asked.offer(), "the permit is used");
     let (decided, _) = asked.finish();
-    let approved = [0, 1, 2, 3, 4].map(|index| decided.decision(index).verdict.is_approved());
-    assert_eq!(approved, [true, false, false, true, true]);
+    assert_eq!(approved(&decided, 5), [true, false, false, true, true]);
 }
 
 #[test]
@@ -291,10 +259,9 @@ fn what_comes_back_is_offered_where_it_is_a_hundredth_of_what_was_given_or_more(
     for (given, is_offered) in [(100, true), (101, false)] {
         // The second of the first user is denied by the cap, and the last one by the budget.
         let users = (0..given).map(|user: usize| user.saturating_sub(1)).chain([given]);
-        let records = Campaigns(users.enumerate().map(|(id, user)| to(&user.to_string(), "push", id)).collect());
+        let records = Values(users.enumerate().map(|(id, user)| to(&user.to_string(), "push", id)).collect());
         let decoded = decider.decode(&records);
-        let batch = DecodedBatch { records: &records, decoded: &decoded };
-        let gated = decider.begin(batch, Ground { passed: PASSED, budgets: Some(PATIENCE), ..ground(now()) });
+        let gated = decider.begin(DecodedBatch { records: &records, decoded: &decoded }, asking());
         let answers = answers(gated.claim().unwrap(), given as u64);
         let (mut asked, heard) = funded(gated, answers);
         ask(&store(), &mut asked, now());

@@ -1,38 +1,20 @@
 //! Which users may not come in, what that takes of the places, and who is active afterwards.
 
 use super::*;
-use crate::{
-    batch::record::NoHeaders,
-    history::HistoryBounds,
-    limit::pressure::{
-        PressureState,
-        activity::{ActivityHash, Minute},
-        activity_log::ActiveIn,
-    },
+use crate::limit::pressure::{
+    PressureState,
+    activity::{ActivityHash, Minute},
+    activity_log::ActiveIn,
 };
 
 const RULE: &str = "[pressure]\nmax_active_users = 1000\nchannel = \"push\"\n";
 
-/// Values, one a record: they are at the offsets of their places.
-struct Batch(Vec<String>);
-
-impl Records for Batch {
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn get(&self, index: usize) -> RecordView<'_> {
-        let (value, offset) = (Some(self.0[index].as_bytes()), i64::try_from(index).unwrap());
-        RecordView { key: None, value, partition: 0, offset, timestamp: None, headers: &NoHeaders, deferral: None }
-    }
-}
-
 /// Intents by user and channel; their ids are their places.
-fn batch(intents: &[(&str, &str)]) -> Batch {
+fn batch(intents: &[(&str, &str)]) -> Values {
     let value = |(place, (user, channel)): (usize, &(&str, &str))| {
         format!(r#"{{"id":"{place}","user_id":"{user}","channel":"{channel}"}}"#)
     };
-    Batch(intents.iter().enumerate().map(value).collect())
+    Values(intents.iter().enumerate().map(value).collect())
 }
 
 /// A decider with pressure, and a store.
@@ -57,17 +39,15 @@ impl World {
         state.places.add(places);
         pressure.replace(Some(Arc::clone(&state)));
         let decider = Decider { held: pressed_by(&pressure), ..decider };
-        let store = EmbeddedStore::new(HistoryBounds { retention_ms: 86_400_000, max_entries: 100 });
-        let now = Time::from_rfc3339("2026-11-20T09:00:00Z").unwrap();
-        Self { decider, pressure, state, inbox, store, now }
+        Self { decider, pressure, state, inbox, store: store(), now: now() }
     }
 
     /// Decides a batch as a lane does; gives the verdict or the reason of each.
-    fn decide(&self, batch: &Batch) -> Vec<&'static str> {
-        self.decide_by(batch, ground(self.now))
+    fn decide(&self, batch: &Values) -> Vec<&'static str> {
+        self.decide_by(batch, Ground::at(self.now))
     }
 
-    fn decide_by(&self, batch: &Batch, ground: Ground<'_>) -> Vec<&'static str> {
+    fn decide_by(&self, batch: &Values, ground: Ground<'_>) -> Vec<&'static str> {
         let decoded = self.decider.decode(batch);
         let batch = DecodedBatch { records: batch, decoded: &decoded };
         let mut asked = self.decider.begin(batch, ground).ask(None);
@@ -76,7 +56,7 @@ impl World {
     }
 
     /// As much of it as that it is through the gate.
-    fn gated<'b>(&self, batch: &'b Batch, decoded: &'b [Decoded<'b>], ground: Ground<'b>) -> GatedBatch<'b, Batch> {
+    fn gated<'b>(&self, batch: &'b Values, decoded: &'b [Decoded<'b>], ground: Ground<'b>) -> GatedBatch<'b, Values> {
         self.decider.begin(DecodedBatch { records: batch, decoded }, ground)
     }
 
@@ -98,7 +78,7 @@ fn hash(user: &str) -> ActivityHash {
     UserHash::of(user).into()
 }
 
-fn words(decided: &DecidedBatch<'_, Batch>, records: usize) -> Vec<&'static str> {
+fn words(decided: &DecidedBatch<'_, Values>, records: usize) -> Vec<&'static str> {
     let word = |record| match decided.decision(record).verdict {
         Verdict::Approved(_) => "approved",
         Verdict::Suppressed(suppressed) => suppressed.reason().as_str(),
@@ -148,8 +128,7 @@ fn a_place_that_nobody_came_in_by_goes_back() {
     let capped = |limit: u32| {
         let caps = format!("[{{ name = \"cap\", limit = {limit}, window = \"1h\" }}]");
         let text = format!("version = \"1\"\ndefault = {{ caps = {caps} }}\n{RULE}");
-        let policy = parse_policy("p.toml", &text, Format::Toml, 86_400_000).unwrap();
-        World::of(Decider { policy: Current::new(Arc::new(policy)), ..decider(RULE) }, 2)
+        World::of(Decider::of(Policy::of(&text)), 2)
     };
     let asked = batch(&[("a", "push"), ("a", "push"), ("b", "push")]);
     let never = capped(0);
@@ -165,7 +144,7 @@ fn places_go_back_where_a_batch_is_given_up() {
     let world = World::new(RULE, 2);
     let given_up = batch(&[("a", "push"), ("b", "push"), ("c", "push")]);
     let decoded = world.decider.decode(&given_up);
-    let gated = || world.gated(&given_up, &decoded, ground(world.now));
+    let gated = || world.gated(&given_up, &decoded, Ground::at(world.now));
     let begun = gated();
     assert_eq!(world.places(), (0, 2), "taken ones are held");
     drop(begun);
@@ -190,7 +169,8 @@ fn an_intent_that_is_denied_anyway_takes_no_place() {
     let world = World::new(&format!("[[stop]]\ncampaign = \"spring\"\n{RULE}"), 1);
     let stopped = r#"{"id":"1","user_id":"a","channel":"push","campaign":"spring"}"#.to_owned();
     let [fresh] = &batch(&[("b", "push")]).0[..] else { panic!("one intent") };
-    assert_eq!(world.decide(&Batch(vec![stopped.clone(), fresh.clone(), stopped])), ["stopped", "approved", "stopped"]);
+    let found = world.decide(&Values(vec![stopped.clone(), fresh.clone(), stopped]));
+    assert_eq!(found, ["stopped", "approved", "stopped"]);
     assert_eq!(world.places(), (0, 0));
 }
 
@@ -208,7 +188,7 @@ fn another_channel_makes_users_active_and_is_never_denied() {
     let stopped = World::new(&format!("[[stop]]\ncampaign = \"spring\"\n{RULE}"), 0);
     let email = r#"{"id":"1","user_id":"a","channel":"email","campaign":"spring"}"#.to_owned();
     let [push] = &batch(&[("a", "push")]).0[..] else { panic!("one intent") };
-    assert_eq!(stopped.decide(&Batch(vec![email, push.clone()])), ["stopped", "pressure"], "it makes nobody active");
+    assert_eq!(stopped.decide(&Values(vec![email, push.clone()])), ["stopped", "pressure"], "it makes nobody active");
     // What is never capped is under pressure, too, and makes users active where it is approved.
     let bypass = World::new(&format!("[[bypass]]\nchannel = [\"push\", \"sms\"]\ncounts = false\n{RULE}"), 0);
     assert_eq!(
@@ -252,7 +232,7 @@ fn a_replay_is_approved_as_it_was_and_makes_its_user_active() {
     assert!(!later.is_active("a"));
     let two = batch(&[("a", "push"), ("b", "push")]);
     let decoded = later.decider.decode(&two);
-    let read_before = || Ground { read_before: ReadBefore::All, ..ground(later.now) };
+    let read_before = || Ground { read_before: ReadBefore::All, ..Ground::at(later.now) };
     let asked = later.gated(&two, &decoded, read_before()).ask(None);
     let due = Some(later.now.plus(60_000));
     for result in [asked.result(0), asked.result(1)] {
@@ -269,12 +249,9 @@ fn budgets_are_not_asked_for_users_who_may_not_come_in() {
     let world = World::new(&format!("{RULE}{budget}"), 1);
     let asked = batch(&[("a", "push"), ("b", "push"), ("b", "email")]);
     let decoded = world.decider.decode(&asked);
-    let gated = world.gated(&asked, &decoded, Ground { budgets: Some(PATIENCE), ..ground(world.now) });
+    let gated = world.gated(&asked, &decoded, Ground { budgets: Some(PATIENCE), ..Ground::at(world.now) });
     assert_eq!(gated.claim().unwrap().wants.len(), 2, "a's, and b's email");
-    let denied = crate::limit::budget::lease::Outcome::Denied(0);
-    let answers =
-        Answers { outcomes: vec![denied, denied], spent: vec![None], leases: vec![None], counted_for_ms: vec![None] };
-    let (asked, _heard) = funded(gated, answers);
+    let (asked, _heard) = funded(gated, with_outcomes(vec![Outcome::Denied(0); 2], None));
     assert!(asked.requests().requests.is_empty());
     assert_eq!(words(&asked.finish().0, 3), ["budget", "pressure", "budget"]);
     assert_eq!((world.places(), world.is_active("a")), ((1, 1), false), "a budget denied it");
@@ -284,7 +261,7 @@ fn budgets_are_not_asked_for_users_who_may_not_come_in() {
 fn who_looks_takes_nothing() {
     for (places, expected) in [(1, "approved"), (0, "pressure")] {
         let world = World::new(RULE, places);
-        let looks = Ground { takes: Takes::Nothing, ..ground(world.now) };
+        let looks = Ground { takes: Takes::Nothing, ..Ground::at(world.now) };
         assert_eq!(world.decide_by(&batch(&[("a", "push")]), looks), [expected]);
         assert_eq!((world.places(), world.is_active("a")), ((places, places), false));
     }

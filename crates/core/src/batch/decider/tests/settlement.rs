@@ -11,8 +11,6 @@ use crate::{batch::record::Progress, history::decide::AdmitVerdict};
 const POLICY: &str = "[[bypass]]\ncategory = \"receipt\"\ncounts = false\n\
                       [[on_unavailable]]\nchannel = \"push\"\naction = \"approve\"\n\
                       [[budgets]]\nname = \"all\"\nlimit = 100\ntotal = true\nbest_effort = true\n";
-/// The monotonic clock.
-const PASSED: Duration = Duration::from_secs(100);
 /// By a bypass that does not count.
 const RECEIPT: &str = r#"{"id":"1","user_id":"u","category":"receipt"}"#;
 /// Approved where its history is unavailable.
@@ -40,7 +38,7 @@ fn batch() -> Rows {
 
 /// Of the pushes, the first is recorded, the second was not asked for, the third was, in vain, and the last is a duplicate.
 fn answer(asked: &mut AskedBatch<'_, Rows>) {
-    let answer = |verdict| Some(Answer { verdict, at: Time::default(), ahead: false });
+    let answer = |verdict| Some(Answer { verdict, at: now(), ahead: false });
     asked.answer(vec![answer(AdmitVerdict::Allowed), None, None, answer(AdmitVerdict::Duplicate)]);
     let unanswered: Vec<RequestIndex> = asked.unanswered().collect();
     asked.asked(&unanswered[1..]);
@@ -50,8 +48,7 @@ fn answer(asked: &mut AskedBatch<'_, Rows>) {
 fn back(then: impl for<'b> FnOnce(AskedBatch<'b, Rows>, &Heard)) -> u64 {
     let (decider, records) = (decider(POLICY), batch());
     let decoded = decider.decode(&records);
-    let ground = Ground { passed: PASSED, budgets: Some(PATIENCE), ..ground(Time::default()) };
-    let gated = decider.begin(DecodedBatch { records: &records, decoded: &decoded }, ground);
+    let gated = decider.begin(DecodedBatch { records: &records, decoded: &decoded }, asking());
     let answers = granted(gated.claim().unwrap(), 6);
     let (asked, heard) = funded(gated, answers);
     then(asked, &heard);
@@ -92,16 +89,13 @@ fn a_batch_that_is_dropped_gives_back_all_but_what_is_recorded_or_may_be() {
 fn an_answer_that_nobody_takes_gives_back_all_that_was_granted() {
     let (decider, records) = (decider(POLICY), batch());
     let decoded = decider.decode(&records);
-    let ground = Ground { passed: PASSED, budgets: Some(PATIENCE), ..ground(Time::default()) };
-    let gated = decider.begin(DecodedBatch { records: &records, decoded: &decoded }, ground);
+    let gated = decider.begin(DecodedBatch { records: &records, decoded: &decoded }, asking());
     let claim = Arc::clone(gated.claim().unwrap());
-    let ((back, heard), (owed, _)) = (mpsc::channel(), mpsc::channel());
-    let granter = Arc::new(Granter { back, owed });
+    let (granter, heard) = granter();
     drop(Funded::new(Arc::clone(&claim), granted(&claim, 6), Arc::<Granter>::clone(&granter)));
-    let come_back = || heard.try_iter().flatten().map(|(.., tokens)| tokens).sum::<u64>();
-    assert_eq!(come_back(), 6);
+    assert_eq!(heard.back(), 6);
     drop(Funded::new(Arc::clone(&claim), granted(&claim, 6), granter).keep());
-    assert_eq!(come_back(), 0, "these are spent");
+    assert_eq!(heard.back(), 0, "these are spent");
 }
 
 /// Records that cannot be looked at any more, once they are broken.
@@ -122,14 +116,12 @@ impl Records for Breaks {
 fn a_batch_that_breaks_before_the_store_is_asked_gives_back_all_that_was_granted() {
     let (decider, records) = (decider(POLICY), Breaks(batch(), Cell::new(false)));
     let decoded = decider.decode(&records);
-    let ground = Ground { passed: PASSED, budgets: Some(PATIENCE), ..ground(Time::default()) };
-    let gated = decider.begin(DecodedBatch { records: &records, decoded: &decoded }, ground);
-    let claim = Arc::clone(gated.claim().unwrap());
-    let ((back, heard), (owed, _)) = (mpsc::channel(), mpsc::channel());
-    let funded = Funded::new(Arc::clone(&claim), granted(&claim, 6), Arc::new(Granter { back, owed }));
+    let gated = decider.begin(DecodedBatch { records: &records, decoded: &decoded }, asking());
+    let ((granter, heard), claim) = (granter(), Arc::clone(gated.claim().unwrap()));
+    let funded = Funded::new(Arc::clone(&claim), granted(&claim, 6), granter);
     records.1.set(true);
     assert!(catch_unwind(AssertUnwindSafe(|| drop(gated.ask(Some(funded))))).is_err());
-    assert_eq!(heard.try_iter().flatten().map(|(.., tokens)| tokens).sum::<u64>(), 6);
+    assert_eq!(heard.back(), 6);
 }
 
 /// The receipts and the second push: nothing is recorded for them, so whoever decides them again claims again.

@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
     intent::dead_letter::DeadLetterReason::{self, Empty, TooDeep},
-    limit::pressure::{Pressure, PressureRule, PressureState, activity::Minute},
+    limit::pressure::{Pressure, PressureState, activity::Minute},
 };
 
 const NOW: &str = "2026-11-20T09:00:00Z";
@@ -135,11 +135,9 @@ fn a_reported_user_is_active_from_the_reported_minute_on_for_a_window() {
     let now = Minute::from(time(NOW));
     let ago = |minutes: i64| Minute(now.0 - minutes);
     assert_eq!(pressure.note([user("1")], now, now), ReportOutcome::NoPressure);
-    let text = "version = \"1\"\n[default]\ncaps = \"unlimited\"\n[pressure]\nmax_active_users = 1000\nwindow = \"30m\"\naction = \"suppress\"\n";
-    let policy =
-        crate::policy::file::parse_policy("p.toml", text, crate::basis::document::Format::Toml, 86_400_000).unwrap();
-    let rule: &PressureRule = policy.pressure.as_ref().unwrap();
-    pressure.replace(Some(std::sync::Arc::new(PressureState::new(rule))));
+    let rule = "[pressure]\nmax_active_users = 1000\nwindow = \"30m\"\naction = \"suppress\"\n";
+    let policy = crate::policy::Policy::uncapped(rule);
+    pressure.replace(Some(std::sync::Arc::new(PressureState::new(policy.pressure.as_ref().unwrap()))));
     assert_eq!(pressure.note([user("1")], ago(29), now), ReportOutcome::Noted);
     assert_eq!(pressure.note([user("2")], ago(30), now), ReportOutcome::Late);
     assert_eq!(pressure.note([user("3"), user("3")], now, now), ReportOutcome::Noted);

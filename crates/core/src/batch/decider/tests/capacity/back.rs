@@ -1,14 +1,10 @@
 //! Permits that come back in a batch go to those of its intents that may have them.
 
 use super::*;
-use crate::limit::budget::lease::Outcome;
 
 /// One per user, and a route.
 fn capped(route: &str, permits: (u64, u64)) -> World {
-    let default = "default = { caps = [{ name = \"a\", limit = 1, window = \"1h\" }] }";
-    let text = format!("version = \"1\"\n{default}\n{route}");
-    let policy = parse_policy("p.toml", &text, Format::Toml, 86_400_000).unwrap();
-    World::of(Decider { policy: Current::new(Arc::new(policy)), ..decider("") }, store(), permits)
+    World::of(super::capped(route), store(), permits)
 }
 
 const CAP: &str = "cap for 3600000ms";
@@ -25,9 +21,8 @@ fn a_permit_that_a_retry_has_does_not_come_back() {
 
 #[test]
 fn a_permit_of_the_reserved_share_comes_back_for_its_intents_alone() {
-    let reserved = format!("{EMAIL}reserved = {{ category = \"service\", share = 0.2 }}\n");
-    let service = r#","category":"service""#;
-    let mixed = batch(&[("s", "email", service), ("s", "email", service), ("a", "email", ""), ("t", "email", service)]);
+    let reserved = format!("{EMAIL}{RESERVED}");
+    let mixed = batch(&[("s", "email", SERVICE), ("s", "email", SERVICE), ("a", "email", ""), ("t", "email", SERVICE)]);
     for (permits, expected) in [
         ((0, 2), ["approved", CAP, "waits", "approved"]),
         ((1, 1), ["approved", CAP, "approved", "waits"]),
@@ -45,18 +40,15 @@ fn an_intent_that_only_a_budget_denied_keeps_its_permit_where_a_token_comes_back
     let world = capped(&format!("{budget}{EMAIL}"), (3, 0));
     let asked = batch(&[("a", "email", ""), ("a", "email", ""), ("b", "email", "")]);
     let decoded = world.decider.decode(&asked);
-    let batch = DecodedBatch { records: &asked, decoded: &decoded };
-    let gated = world.decider.begin(batch, Ground { passed: PASSED, budgets: Some(PATIENCE), ..ground(now()) });
+    let gated = world.decider.begin(DecodedBatch { records: &asked, decoded: &decoded }, asking());
     let outcomes = vec![Outcome::Granted, Outcome::Granted, Outcome::Denied(0)];
     assert_eq!(gated.claim().unwrap().wants.len(), outcomes.len());
-    let answers = Answers { outcomes, spent: vec![None], leases: vec![None], counted_for_ms: vec![None] };
-    let (mut asked, _heard) = funded(gated, answers);
+    let (mut asked, _heard) = funded(gated, with_outcomes(outcomes, None));
     assert_eq!(ask(&world.store, &mut asked, now()), 2);
     assert!(asked.offer());
     assert_eq!(ask(&world.store, &mut asked, now()), 1);
     assert!(!asked.offer(), "nothing is left that was denied");
     let (decided, settlement) = asked.finish();
-    let approved = [0, 1, 2].map(|index| decided.decision(index).verdict.is_approved());
-    assert_eq!(approved, [true, false, true]);
+    assert_eq!(approved(&decided, 3), [true, false, true]);
     assert_eq!((settlement.permits(), world.left()), (2, (1, 0)));
 }

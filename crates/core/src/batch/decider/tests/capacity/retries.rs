@@ -21,9 +21,7 @@ fn a_retry_takes_a_permit_and_without_one_it_waits_as_a_retry() {
     assert_eq!((world.left(), world.email.spent(), world.email.queued()), ((0, 0), 2, 1));
     assert!(world.store.history(crate::basis::shard::UserHash::of("u")).is_empty(), "it is counted already");
 
-    let headers: Vec<_> =
-        outputs[2].headers.iter().map(|(name, value)| (name.as_bytes(), Some(value.as_bytes()))).collect();
-    let deferral = Deferral::of(headers.try_into().unwrap()).unwrap();
+    let deferral = Deferral::read(&outputs[2].headers).unwrap();
     assert!(deferral.is_until_retry() && deferral.waits_for_route(), "{deferral:?}");
     assert_eq!((deferral.count, deferral.partition, deferral.offset), (2, 3, 1234));
 
@@ -43,8 +41,8 @@ fn a_retry_takes_a_permit_and_without_one_it_waits_as_a_retry() {
 
 #[test]
 fn a_retry_queues_behind_what_waits_unless_a_share_is_reserved_for_it() {
-    let reserved = format!("{EMAIL}reserved = {{ category = \"service\", share = 0.2 }}\n");
-    for (more, expected) in [("", "waits"), (r#","category":"service""#, "approved")] {
+    let reserved = format!("{EMAIL}{RESERVED}");
+    for (more, expected) in [("", "waits"), (SERVICE, "approved")] {
         let world = World::new(&reserved, (9, 9));
         world.waits(vec![1, 0]);
         assert_eq!(world.decide(&due(1, more)), [expected], "{more}");

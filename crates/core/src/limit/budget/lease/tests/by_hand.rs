@@ -209,38 +209,40 @@ fn with_a_lower_limit_the_tokens_of_the_one_before_are_spent_no_more_and_go_back
     assert_eq!(returned(&mut leases, at(5_000)), [10]);
 }
 
-#[test]
-fn tokens_of_a_limit_that_another_one_follows_go_back_though_their_lease_lasts() {
+/// Intents that take from a budget in total of this limit.
+fn in_total(limit: u64, intents: usize, now: Duration) -> Claim {
+    claim(vec![BudgetUse { limit, span: SpanNow::Total, ..used("a") }], intents, now)
+}
+
+/// Leases that hold 10 tokens of a limit, which a lower one has followed a second later.
+fn followed() -> Leases {
     let mut leases = Leases::new(10, 1);
-    let of = |limit, intents, now| claim(vec![BudgetUse { limit, span: SpanNow::Total, ..used("a") }], intents, now);
-    assert_eq!(leases.claim(Ticket(1), &of(LIMIT, 10, at(0)), at(0)), Claimed::Pending);
+    assert_eq!(leases.claim(Ticket(1), &in_total(LIMIT, 10, at(0)), at(0)), Claimed::Pending);
     let (number, turn) = call(&mut leases, at(0));
     assert_eq!(turn.lease_ms, 60_000);
     leases.answered(number, granted(10), at(0), at(0));
     leases.cancel(Ticket(1));
-    assert_eq!(leases.claim(Ticket(2), &of(5, 5, at(1_000)), at(1_000)), Claimed::Pending);
+    let lower = in_total(5, 5, at(1_000));
+    assert_eq!(leases.claim(Ticket(2), &lower, at(1_000)), Claimed::Pending);
     let (number, _) = call(&mut leases, at(1_000));
     leases.answered(number, Ok(answer(10, 10, 0, None)), at(1_000), at(1_000));
-    assert_eq!(outcomes(&leases.claim(Ticket(2), &of(5, 5, at(1_000)), at(1_000))), [Outcome::Denied(0); 5]);
+    assert_eq!(outcomes(&leases.claim(Ticket(2), &lower, at(1_000))), [Outcome::Denied(0); 5]);
+    leases
+}
+
+#[test]
+fn tokens_of_a_limit_that_another_one_follows_go_back_though_their_lease_lasts() {
+    let mut leases = followed();
     assert!(leases.due(at(1_000)).turns.is_empty());
     assert_eq!(returned(&mut leases, at(5_000)), [10]);
 }
 
 #[test]
 fn a_limit_that_is_used_once_more_after_another_one_is_followed_by_it_again() {
-    let mut leases = Leases::new(10, 1);
-    let of = |limit, intents, now| claim(vec![BudgetUse { limit, span: SpanNow::Total, ..used("a") }], intents, now);
-    assert_eq!(leases.claim(Ticket(1), &of(LIMIT, 10, at(0)), at(0)), Claimed::Pending);
-    let (number, _) = call(&mut leases, at(0));
-    leases.answered(number, granted(10), at(0), at(0));
-    leases.cancel(Ticket(1));
-    assert_eq!(leases.claim(Ticket(2), &of(5, 5, at(1_000)), at(1_000)), Claimed::Pending);
-    let (number, _) = call(&mut leases, at(1_000));
-    leases.answered(number, Ok(answer(10, 10, 0, None)), at(1_000), at(1_000));
-    assert_eq!(outcomes(&leases.claim(Ticket(2), &of(5, 5, at(1_000)), at(1_000))), [Outcome::Denied(0); 5]);
+    let mut leases = followed();
     // By a lane that has the policy of before yet.
-    assert_eq!(outcomes(&leases.claim(Ticket(3), &of(LIMIT, 1, at(2_000)), at(2_000))), [Outcome::Granted]);
-    assert_eq!(outcomes(&leases.claim(Ticket(4), &of(5, 1, at(3_000)), at(3_000))), [Outcome::Denied(0)]);
+    assert_eq!(outcomes(&leases.claim(Ticket(3), &in_total(LIMIT, 1, at(2_000)), at(2_000))), [Outcome::Granted]);
+    assert_eq!(outcomes(&leases.claim(Ticket(4), &in_total(5, 1, at(3_000)), at(3_000))), [Outcome::Denied(0)]);
     assert!(leases.due(at(6_999)).turns.is_empty());
     assert_eq!(returned(&mut leases, at(7_000)), [9]);
 }
