@@ -113,9 +113,6 @@ pub struct Report {
 }
 
 /// Runs it.
-///
-/// # Errors
-/// Redis does not start, or a script and its reference differ.
 pub fn run(budgets: &Budgets) -> Result<Report> {
     let Budgets { limits, instances, load, best_effort, seed, .. } = budgets;
     let windows = if budgets.windows.is_empty() { Window::value_variants() } else { &budgets.windows };

@@ -142,9 +142,6 @@ pub struct Calls {
 
 impl Calls {
     /// Runs it and prints the result.
-    ///
-    /// # Errors
-    /// A Redis does not start, or does not answer as it should.
     pub fn print(&self) -> Result<()> {
         #[derive(Serialize)]
         struct Judged {
@@ -163,9 +160,6 @@ impl Calls {
 }
 
 /// Measures all cases so often.
-///
-/// # Errors
-/// A Redis does not start, or does not answer as it should.
 pub fn measure(runs: u32) -> Result<LongestCalls> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let of_case = |case: Case| {

@@ -63,9 +63,6 @@ impl Compare {
 }
 
 /// Runs it.
-///
-/// # Errors
-/// Something breaks.
 pub fn run(compare: &Compare) -> Result<Report> {
     let Settings { rounds, intents, .. } = compare.settings;
     let this = Program::this();

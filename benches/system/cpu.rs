@@ -60,9 +60,6 @@ pub struct Report {
 }
 
 /// Runs it.
-///
-/// # Errors
-/// Something breaks.
 pub fn run(cpu: &Cpu) -> Result<Report> {
     let Cpu { rounds, intents, users, lanes, .. } = *cpu;
     let settings = Settings { rounds, intents, users: Some(users), lanes, ..Settings::defaults() };

@@ -35,9 +35,6 @@ pub struct Window<T> {
 }
 
 /// Lets `process` drain all of the backlog.
-///
-/// # Errors
-/// It ends before, or does not end in time.
 pub fn watch<T>(
     servers: &Servers,
     run: &Run,
@@ -49,9 +46,6 @@ pub fn watch<T>(
 }
 
 /// Lets `process` go on until a group has come from one sum of committed offsets to another.
-///
-/// # Errors
-/// It ends before, or does not end in time.
 pub fn watch_progress<T>(
     servers: &Servers,
     progress: &Progress,
@@ -78,9 +72,6 @@ pub fn watch_progress<T>(
 }
 
 /// Waits until a group has come to this sum of committed offsets at least, and gives it.
-///
-/// # Errors
-/// The process ends before, or does not come to it in time.
 pub fn until(progress: &Progress, done: i64, process: &mut Worker) -> Result<i64> {
     let committed = wait_for(DEADLINE, || match process.exit() {
         Some(exit) => Some(Err(exit)),
@@ -94,9 +85,6 @@ pub fn until(progress: &Progress, done: i64, process: &mut Worker) -> Result<i64
 }
 
 /// Ends a process and waits until it is gone.
-///
-/// # Errors
-/// When it does not end in time.
 pub fn end(mut process: Worker) -> Result<()> {
     process.terminate();
     process.wait_exit(END).map(|_| ())

@@ -87,9 +87,6 @@ pub struct Report {
 }
 
 /// Runs it.
-///
-/// # Errors
-/// Something breaks, or a request is not answered with 200.
 pub fn run(load: Load, workload: crate::workload::Workload) -> Result<Report> {
     eprintln!("starting Kafka and a Redis Cluster, publishing {} intents", workload.intents);
     let servers = Servers::start(&load.settings, workload)?;

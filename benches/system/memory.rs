@@ -116,9 +116,6 @@ impl Memory {
 }
 
 /// Runs it.
-///
-/// # Errors
-/// Something breaks.
 pub fn run(memory: &Memory) -> Result<Report> {
     let (intents, intent_bytes) = memory.load()?;
     let filler = intent_bytes - PLAIN_BYTES;

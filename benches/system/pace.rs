@@ -62,9 +62,6 @@ impl fmt::Display for PaceReport {
 }
 
 /// Simulates each case and writes its plot.
-///
-/// # Errors
-/// A plot cannot be written.
 pub fn run(args: &PacePlots) -> Result<PaceReport> {
     let cases: [(&str, Rate<'_>); 7] = [
         ("steps up", &|at| if at < 240.0 { RATE / 2.0 } else { RATE }),

@@ -31,9 +31,6 @@ pub struct Plot<'p> {
 }
 
 /// Writes the plot to a file, and its folder if need be.
-///
-/// # Errors
-/// It cannot be written.
 pub fn write(plot: &Plot<'_>, file: &Path) -> Result<()> {
     let mut svg = String::new();
     draw(plot, &mut svg).map_err(|error| anyhow!("{}: {error}", plot.title))?;

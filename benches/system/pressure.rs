@@ -99,9 +99,6 @@ pub struct Report {
 }
 
 /// Measures each number of instances by both methods.
-///
-/// # Errors
-/// Redis does not start, or does not answer as it should.
 pub fn run(settings: &Pressure) -> Result<Report> {
     let mut measured = Vec::new();
     for instances in settings.instances.iter().map(|instances| usize::from(*instances)) {

@@ -92,9 +92,6 @@ impl Scale {
 }
 
 /// Runs it, and writes the plots.
-///
-/// # Errors
-/// Something breaks.
 pub fn run(scale: &Scale) -> Result<Report> {
     let all = Dimension::value_variants();
     let wanted = all.iter().copied().filter(|one| scale.only.is_empty() || scale.only.contains(one));

@@ -19,9 +19,6 @@ pub struct Sizes {
 
 impl Sizes {
     /// Looks at what the rounds have written.
-    ///
-    /// # Errors
-    /// The brokers do not answer, or there is nothing of weir's on a topic.
     pub fn measure(servers: &Servers) -> Result<Self> {
         let [approved, suppressed, _] = servers.outputs();
         let client = servers.kafka.client();

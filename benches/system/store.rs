@@ -92,9 +92,6 @@ pub struct ByCaps {
 }
 
 /// Measures it all.
-///
-/// # Errors
-/// Redis does not answer as it should.
 pub fn measure(servers: &Servers, size: Size) -> Result<StoreCost> {
     let users = size.users;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -136,9 +133,6 @@ pub fn measure(servers: &Servers, size: Size) -> Result<StoreCost> {
 }
 
 /// Gives every user of a run's keyspace one send, of two days ago: in their week, and in no day of a run.
-///
-/// # Errors
-/// Redis does not answer as it should.
 pub fn give_a_send(servers: &Servers, run: &Run) -> Result<()> {
     let Settings { batch, shards, .. } = *servers.settings();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -173,9 +167,6 @@ pub struct Opened {
 
 impl Opened {
     /// Opens the keyspace of this prefix, or makes it for so many users and shards, on the servers at `urls`.
-    ///
-    /// # Errors
-    /// Redis does not answer as it should.
     pub async fn new(urls: &[String], prefix: &str, (users, shards): (u64, u16), began: Time) -> Result<Self> {
         let mut options = RedisOptions::for_urls(urls)?;
         (options.prefix, options.shards, options.users) = (prefix.to_owned(), shards, users);
@@ -187,9 +178,6 @@ impl Opened {
     }
 
     /// Asks, so many milliseconds after the keyspace began, until all is answered.
-    ///
-    /// # Errors
-    /// Redis does not answer as it should.
     pub async fn decide(
         &mut self,
         after_ms: i64,

@@ -41,9 +41,6 @@ pub struct Driver {
 
 impl Driver {
     /// Starts chromedriver.
-    ///
-    /// # Errors
-    /// When it or Chromium is not installed (run `cargo xtask setup`), or it does not start.
     pub fn start() -> Result<Self> {
         let (port, profile) = (Port::lease()?, Scratch::new("browser")?);
         program("chromium")?;

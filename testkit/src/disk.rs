@@ -72,9 +72,6 @@ impl SmallDisk {
     }
 
     /// Deletes the filling.
-    ///
-    /// # Errors
-    /// When it was not filled.
     pub fn free(&self) -> Result<()> {
         std::fs::remove_file(self.ballast()).context("the disk was not filled")
     }

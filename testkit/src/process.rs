@@ -76,17 +76,11 @@ pub fn output(command: &mut Command) -> Result<Output> {
 }
 
 /// The same with another deadline.
-///
-/// # Errors
-/// As [`output`].
 pub fn output_within(deadline: Duration, command: &mut Command) -> Result<Output> {
     run(deadline, command.stdin(Stdio::null()), None)
 }
 
 /// The same as [`output`] for a command that reads this input.
-///
-/// # Errors
-/// As [`output`].
 pub fn output_given(input: impl Into<Vec<u8>>, command: &mut Command) -> Result<Output> {
     run(COMMAND_DEADLINE, command.stdin(Stdio::piped()), Some(input.into()))
 }
@@ -116,9 +110,6 @@ fn run(deadline: Duration, command: &mut Command, input: Option<Vec<u8>>) -> Res
 
 /// Runs a command for as long as it takes, with the streams of this process, and ends it when the process that has started this one
 /// has ended, however it ended: nobody waits for the command any more. `parent` is that process, as this one has found it at its own start.
-///
-/// # Errors
-/// When it cannot be started, or was ended so.
 pub fn run_beside_parent(parent: u32, command: &mut Command) -> Result<ExitStatus> {
     #[expect(clippy::disallowed_methods, reason = "it ends with whoever waits for it")]
     let mut child = command.spawn().with_context(|| format!("cannot start {command:?}"))?;
@@ -289,9 +280,6 @@ impl Guarded {
     }
 
     /// Waits until it has ended.
-    ///
-    /// # Errors
-    /// When it still runs at the deadline, with the end of its log.
     pub fn wait_exit(&mut self, deadline: Duration) -> Result<Exit> {
         match wait_for(deadline, || self.exit()) {
             Some(exit) => Ok(exit),
@@ -300,9 +288,6 @@ impl Guarded {
     }
 
     /// Waits until `ready` says so.
-    ///
-    /// # Errors
-    /// When it has ended before, or is not ready at the deadline, with the end of its log.
     pub fn wait_ready(&mut self, deadline: Duration, mut ready: impl FnMut() -> bool) -> Result<()> {
         let answer = wait_for(deadline, || match self.exit() {
             Some(exit) => Some(Err(exit)),
@@ -371,9 +356,6 @@ pub(crate) fn send(pid: libc::pid_t, signal: Signal) {
 }
 
 /// The path of an installed program.
-///
-/// # Errors
-/// When it is not on the PATH, naming the command that installs it.
 pub fn program(name: &str) -> Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| File::open(file).is_ok());

@@ -39,9 +39,6 @@ pub struct Proxy {
 
 impl Proxy {
     /// Listens on a free port of 127.0.0.1 and carries each connection to `target` (`"127.0.0.1:6379"`).
-    ///
-    /// # Errors
-    /// When it cannot listen.
     pub fn start(target: &str) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).context("cannot listen on 127.0.0.1")?;

@@ -58,9 +58,6 @@ type Answer = (StatusCode, Value);
 impl Registry {
     /// Starts a registry with TLS, by a certificate that the authority vouches for, on a free port of 127.0.0.1. It answers
     /// [`USER`] alone.
-    ///
-    /// # Errors
-    /// When it cannot listen.
     pub fn start(authority: &Authority) -> Result<Self> {
         let tls = authority.server("registry")?.acceptor()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -94,9 +91,6 @@ impl Registry {
     }
 
     /// Has it show another certificate, that this authority vouches for. Each request is a connection of its own.
-    ///
-    /// # Errors
-    /// When the certificate cannot be made.
     pub fn set_authority(&self, authority: &Authority) -> Result<()> {
         let tls = authority.server("registry")?.acceptor()?;
         locked(&self.state).tls = Some(tls);

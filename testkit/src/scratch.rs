@@ -33,9 +33,6 @@ pub struct Scratch {
 
 impl Scratch {
     /// An empty folder whose name begins with `weir-` and `name`.
-    ///
-    /// # Errors
-    /// When the temporary folder cannot be written, or there is no `/bin/sh`.
     pub fn new(name: &str) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix(&format!("weir-{name}-")).tempdir();
         let path = folder.context("cannot make a temporary folder")?.keep();
@@ -65,9 +62,6 @@ impl Scratch {
 }
 
 /// An empty folder for a test.
-///
-/// # Panics
-/// Where [`Scratch::new`] fails.
 #[must_use]
 #[track_caller]
 pub fn folder() -> Scratch {

@@ -43,17 +43,11 @@ pub fn is_shared(bootstrap: &str) -> bool {
 }
 
 /// The authority that the secured Kafka of this process trusts.
-///
-/// # Errors
-/// As [`Authority::open`] and [`Authority::new`].
 pub fn authority() -> Result<Authority> {
     std::env::var_os(ENV_AUTHORITY).map_or_else(Authority::new, |folder| Authority::open(Path::new(&folder)))
 }
 
 /// The secured Kafka of this process, which trusts [`authority()`].
-///
-/// # Errors
-/// As [`SecuredKafka::start`].
 pub fn secured_kafka(authority: &Authority) -> Result<SecuredKafka> {
     match std::env::var(ENV_SECURED_KAFKA) {
         Ok(doors) => SecuredKafka::behind(&doors),
@@ -70,9 +64,6 @@ pub struct SecuredServers {
 
 impl SecuredServers {
     /// Starts them.
-    ///
-    /// # Errors
-    /// When one does not start.
     pub fn start() -> Result<Self> {
         let authority = Authority::new()?;
         let kafka = SecuredKafka::start(&authority, &[SCRAM_USER]).context("the secured Kafka")?;
@@ -135,9 +126,6 @@ impl Stack {
     }
 
     /// A Kafka of one broker.
-    ///
-    /// # Panics
-    /// When it cannot be started; says why.
     #[must_use]
     pub fn kafka(&self) -> &KafkaClient {
         self.kafka.get(ENV_KAFKA, KafkaClient::new, || {
@@ -147,9 +135,6 @@ impl Stack {
     }
 
     /// The URLs of all nodes of a Redis Cluster of three primaries with a replica each.
-    ///
-    /// # Panics
-    /// When it cannot be started; says why.
     #[must_use]
     pub fn redis_cluster(&self) -> &[String] {
         self.cluster.get(
@@ -163,9 +148,6 @@ impl Stack {
     }
 
     /// The URL of a single Redis.
-    ///
-    /// # Panics
-    /// When it cannot be started; says why.
     #[must_use]
     pub fn redis(&self) -> &str {
         self.redis.get(ENV_REDIS, str::to_owned, || {
@@ -175,9 +157,6 @@ impl Stack {
     }
 
     /// The bucket of an S3 that answers as it should; for faults and counts start an [`S3`] of one's own.
-    ///
-    /// # Panics
-    /// When it cannot be started; says why.
     #[must_use]
     pub fn s3(&self) -> &Bucket {
         let named = |text: &str| {
@@ -226,9 +205,6 @@ pub const CLUSTER_NODES: usize = 6;
 
 impl ServerPorts {
     /// Free ones.
-    ///
-    /// # Errors
-    /// When there are none.
     pub fn lease() -> Result<Self> {
         let cluster = (0..CLUSTER_NODES).map(|_| Port::lease()).collect::<Result<_>>()?;
         Ok(Self { kafka: Port::lease()?, cluster, redis: Port::lease()?, s3: Port::lease()? })
@@ -237,9 +213,6 @@ impl ServerPorts {
 
 impl Servers {
     /// Starts them all, side by side.
-    ///
-    /// # Errors
-    /// When one does not start; says which.
     pub fn start(ports: ServerPorts) -> Result<Self> {
         std::thread::scope(|scope| {
             let kafka = scope.spawn(|| Kafka::start_on(vec![ports.kafka]));

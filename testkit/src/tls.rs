@@ -54,9 +54,6 @@ pub struct Identity {
 
 impl Authority {
     /// A new authority that nobody trusts yet.
-    ///
-    /// # Errors
-    /// When the temporary folder cannot be written.
     pub fn new() -> Result<Self> {
         // Of several authorities OpenSSL takes the first whose name is the issuer's.
         let name = crate::unique("weir test authority");
@@ -69,9 +66,6 @@ impl Authority {
     }
 
     /// The authority that another process keeps in this folder.
-    ///
-    /// # Errors
-    /// When there is none, or the temporary folder cannot be written.
     pub fn open(folder: &Path) -> Result<Self> {
         let read = |file: &str| {
             let path = folder.join(file);
@@ -95,9 +89,6 @@ impl Authority {
     }
 
     /// A server on this machine: 127.0.0.1 and localhost.
-    ///
-    /// # Errors
-    /// When the files cannot be written.
     pub fn server(&self, name: &str) -> Result<Identity> {
         let hosts = ["127.0.0.1", "localhost"].map(str::to_owned);
         // Redis uses its certificate as a client, too.
@@ -106,9 +97,6 @@ impl Authority {
     }
 
     /// A client whose common name is `name`.
-    ///
-    /// # Errors
-    /// When the files cannot be written.
     pub fn client(&self, name: &str) -> Result<Identity> {
         self.vouch(name, CertificateParams::new(Vec::new())?, &[ExtendedKeyUsagePurpose::ClientAuth])
     }
@@ -141,9 +129,6 @@ impl std::fmt::Debug for Authority {
 
 impl Identity {
     /// What makes it a server of TLS.
-    ///
-    /// # Errors
-    /// When a file cannot be read.
     pub fn acceptor(&self) -> Result<TlsAcceptor> {
         let certificates = CertificateDer::pem_file_iter(&self.certificate)?.collect::<Result<_, _>>()?;
         let key = PrivateKeyDer::from_pem_file(&self.key)?;
@@ -156,9 +141,6 @@ impl Identity {
     }
 
     /// The key once more, encrypted with a passphrase.
-    ///
-    /// # Errors
-    /// When openssl is not installed (run `cargo xtask setup`), or cannot do it.
     pub fn encrypted_key(&self, passphrase: &str) -> Result<PathBuf> {
         let encrypted = self.key.with_extension("encrypted.key");
         let mut openssl = Command::new(program("openssl")?);

@@ -27,25 +27,16 @@ pub struct Worker {
 impl Worker {
     /// Starts `weir run` with this configuration (TOML, written to a file of its own). `binary` is
     /// `env!("CARGO_BIN_EXE_weir")` in the tests of weir.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
     pub fn run(binary: impl AsRef<Path>, config: &str) -> Result<Self> {
         Self::run_with(binary, config, &[])
     }
 
     /// The same, with environment variables.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
     pub fn run_with(binary: impl AsRef<Path>, config: &str, env: &[(&str, &str)]) -> Result<Self> {
         Self::start(binary, config, |config| vec!["run".into(), "--config".into(), config.into()], env)
     }
 
     /// Starts `weir` with arguments that are told the configuration's path, and with environment variables.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
     pub fn start(
         binary: impl AsRef<Path>,
         config: &str,
@@ -104,9 +95,6 @@ impl Worker {
     }
 
     /// Waits until it has ended.
-    ///
-    /// # Errors
-    /// When it still runs at the deadline, with the end of its log.
     pub fn wait_exit(&mut self, deadline: Duration) -> Result<Exit> {
         self.process.wait_exit(deadline)
     }

@@ -11,9 +11,6 @@ use crate::{
 };
 
 /// Runs promtool. Fetches it where it is missing.
-///
-/// # Errors
-/// promtool is missing and cannot be fetched, or finds something.
 pub fn run() -> Result<()> {
     let promtool = setup::promtool()?;
     let check = |verb: &str, file: &Path| {

@@ -66,9 +66,6 @@ pub fn within(step: &str, limit: Duration, run: impl FnOnce() -> Result<()>) -> 
 }
 
 /// Takes in orphans; and ends, when it is ended itself (Ctrl-C, SIGTERM), all processes that it has started.
-///
-/// # Errors
-/// When it cannot.
 pub fn begin() -> Result<()> {
     begin_with(|| {
         say_what_ran();
@@ -77,9 +74,6 @@ pub fn begin() -> Result<()> {
 }
 
 /// The same with another way to ask processes to end. Only the first call of a process counts.
-///
-/// # Errors
-/// When it cannot.
 pub fn begin_with(ask: fn()) -> Result<()> {
     static BEGUN: Once = Once::new();
     let mut begun = Ok(());

@@ -195,9 +195,6 @@ pub fn run(args: CiArgs) -> Result<()> {
 }
 
 /// Runs a step, in a process of its own.
-///
-/// # Errors
-/// When it fails, does not end by its deadline, or leaves processes behind; or there is no such step.
 pub fn run_step(args: &StepArgs) -> Result<()> {
     rows::begin_step(args.parent, args.beside)?;
     let mut steps = CHANGE.iter().chain(&EVERYTHING).flat_map(|stage| stage.iter().copied().flatten());

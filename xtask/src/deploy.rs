@@ -157,9 +157,6 @@ const LARGE: [(&str, &str, &[&str]); 2] = [
 ];
 
 /// Lints and renders the chart, compares the result with the schemas of Kubernetes, and reads the compose file.
-///
-/// # Errors
-/// When a tool cannot be installed, or finds something.
 pub fn run() -> Result<()> {
     fetch()?;
     for (name, resources) in VALUES {

@@ -39,9 +39,6 @@ pub fn run(seconds: u32, only: Option<&str>) -> Result<()> {
 }
 
 /// Whether fuzz/Cargo.lock fits the crates that are fuzzed. What the targets run compiles in a test of weir-schemas.
-///
-/// # Errors
-/// When it does not.
 pub fn check_lock() -> Result<()> {
     shell::run(command("cargo", &["tree", "--locked", "--manifest-path", "fuzz/Cargo.toml", "--depth", "0"]))
 }

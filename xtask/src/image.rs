@@ -27,9 +27,6 @@ const TAG: &str = "localhost/weir";
 const FOLDER: &str = "target/image";
 
 /// Builds the image and checks what is in it.
-///
-/// # Errors
-/// When not run by root on Debian, a step fails, or the image is not as promised.
 pub fn run() -> Result<()> {
     setup::programs(&TOOLS)?;
     fs::create_dir_all(folder()).with_context(|| format!("cannot make {}", folder().display()))?;

@@ -30,9 +30,6 @@ const SHELLS: [(&str, &str); 3] = [("bash", "weir.bash"), ("zsh", "_weir"), ("fi
 const CYCLONEDX: (&str, &str) = ("cyclonedx", "0.5.9");
 
 /// Makes the files of a release in `out`: `weir-VERSION-PROCESSOR-linux.tar.gz`, `.cdx.json` and `.sha256`.
-///
-/// # Errors
-/// When the tag is of another version, the changelog has no section for it, or a step fails.
 pub fn run(tag: Option<&str>, out: &Path) -> Result<()> {
     if let Some(tag) = tag {
         matches(tag)?;

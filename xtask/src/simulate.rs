@@ -30,9 +30,6 @@ impl SimulateArgs {
 }
 
 /// Runs seeds until one breaks a promise.
-///
-/// # Errors
-/// When it does not build, or a seed breaks.
 pub fn run(args: &SimulateArgs) -> Result<()> {
     let mut test = command("cargo", &["test", "-q", "-p", "weir-simulation"]);
     if args.release {

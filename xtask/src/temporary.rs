@@ -25,25 +25,16 @@ fn folder_of(id: u32) -> PathBuf {
 }
 
 /// Removes this process's folder, where there is one.
-///
-/// # Errors
-/// When it cannot be removed.
 pub fn remove() -> Result<()> {
     remove_of(process::id())
 }
 
 /// Removes the folder of a process that was killed, and so could not.
-///
-/// # Errors
-/// When it cannot be removed.
 pub fn remove_of(id: u32) -> Result<()> {
     setup::remove(&folder_of(id))
 }
 
 /// Runs a command, and all that it starts, with this folder as the temporary one; with the system's, where tests are told to keep theirs.
-///
-/// # Errors
-/// The command's own; or that something was left in the folder.
 pub fn run(command: Command) -> Result<()> {
     if std::env::var_os(KEEP).is_some() {
         return shell::run(command);

@@ -29,9 +29,6 @@ pub struct Grant {
 impl Grant {
     /// Reads `--operation Read --topic a --topic b`, `--operation Write --transactional-id x- --resource-pattern-type
     /// prefixed` and so on.
-    ///
-    /// # Errors
-    /// When an argument is none that is known here.
     pub fn parse(arguments: &str) -> Result<Self> {
         use rd::{rd_kafka_AclOperation_t as Operation, rd_kafka_ResourceType_t as Resource};
         let mut grant = Self {
@@ -88,9 +85,6 @@ type Right = (rd::rd_kafka_ResourceType_t, String, rd::rd_kafka_ResourcePatternT
 impl KafkaClient {
     /// Allows a user (`User:weir` is `weir`) these things, all at once, and waits until the broker that answers shows them: the
     /// controller accepts ACLs before brokers know of them.
-    ///
-    /// # Errors
-    /// When the broker refuses, or does not show them within 30 s.
     pub fn grant(&self, user: &str, grants: &[Grant]) -> Result<()> {
         let (admin, principal) = (self.admin()?, CString::new(format!("User:{user}"))?);
         let client = admin.inner().native_ptr();

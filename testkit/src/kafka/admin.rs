@@ -20,25 +20,16 @@ use crate::{process::output, wait_for, wait_until};
 impl KafkaClient {
     /// Creates a topic, replicated to all brokers, and waits until each partition has a leader that answers for it: brokers know a
     /// leader before it has made the partition, which a busy one does seconds later.
-    ///
-    /// # Errors
-    /// When the brokers refuse, or the topic exists.
     pub fn create_topic(&self, name: &str, partitions: i32) -> Result<()> {
         self.create_topic_with(name, partitions, &[])
     }
 
     /// Creates a topic with settings of its own (`("cleanup.policy", "compact")`).
-    ///
-    /// # Errors
-    /// When the brokers refuse, or the topic exists.
     pub fn create_topic_with(&self, name: &str, partitions: i32, settings: &[(&str, &str)]) -> Result<()> {
         self.create_topics(&[(name, partitions)], settings)
     }
 
     /// Creates topics with the same settings, in one request.
-    ///
-    /// # Errors
-    /// When the brokers refuse, or a topic exists.
     pub fn create_topics(&self, topics: &[(&str, i32)], settings: &[(&str, &str)]) -> Result<()> {
         let new = topics.iter().map(|&(name, partitions)| {
             let new = NewTopic::new(name, partitions, TopicReplication::Fixed(-1));
@@ -57,9 +48,6 @@ impl KafkaClient {
     }
 
     /// Deletes a topic.
-    ///
-    /// # Errors
-    /// When the brokers refuse, or there is no such topic.
     pub fn delete_topic(&self, name: &str) -> Result<()> {
         let (admin, options) = (self.admin()?, options());
         self.forget_read(name);
@@ -70,9 +58,6 @@ impl KafkaClient {
     }
 
     /// Deletes all topics whose names begin so, in one request, and waits at most so long for the brokers.
-    ///
-    /// # Errors
-    /// When the brokers refuse, or do not answer in time.
     pub fn delete_topics_of(&self, prefix: &str, within: Duration) -> Result<()> {
         let metadata = self.ask(UNCOMMITTED, |consumer| Ok(consumer.fetch_metadata(None, within)?))?;
         let topics = metadata.topics().iter().map(|topic| topic.name());
@@ -88,9 +73,6 @@ impl KafkaClient {
     }
 
     /// Gives a topic more partitions; `count` is how many it has then.
-    ///
-    /// # Errors
-    /// When the brokers refuse.
     pub fn grow_topic(&self, name: &str, count: i32) -> Result<()> {
         let (admin, options) = (self.admin()?, options());
         let more = NewPartitions::new(name, usize::try_from(count)?);
@@ -105,9 +87,6 @@ impl KafkaClient {
 
     /// Gives a topic these settings of its own and no others, and waits until the broker that answers shows them: the
     /// controller accepts a change before brokers know of it, and one that is busy learns of it seconds later.
-    ///
-    /// # Errors
-    /// When the brokers refuse, or do not show them within 30 s.
     pub fn configure_topic(&self, name: &str, settings: &[(&str, &str)]) -> Result<()> {
         let (admin, options) = (self.admin()?, options());
         let change = AlterConfig::new(ResourceSpecifier::Topic(name));
@@ -123,9 +102,6 @@ impl KafkaClient {
     }
 
     /// The settings that a topic has of its own, by name.
-    ///
-    /// # Errors
-    /// When no broker answers, or there is no such topic.
     pub fn topic_settings(&self, name: &str) -> Result<Vec<(String, String)>> {
         let (admin, options) = (self.admin()?, options());
         let topic = [ResourceSpecifier::Topic(name)];
@@ -139,9 +115,6 @@ impl KafkaClient {
     }
 
     /// Deletes the records of a partition before an offset, as retention does.
-    ///
-    /// # Errors
-    /// When the brokers refuse.
     pub fn delete_records(&self, topic: &str, partition: i32, before: i64) -> Result<()> {
         let (admin, options) = (self.admin()?, options());
         self.forget_read(topic);
@@ -156,9 +129,6 @@ impl KafkaClient {
 
     /// Deletes a group without members, and with it its committed offsets, as a broker does after
     /// `offsets.retention.minutes`.
-    ///
-    /// # Errors
-    /// When the brokers refuse: it has members.
     pub fn delete_group(&self, group: &str) -> Result<()> {
         let (admin, options) = (self.admin()?, options());
         for result in futures_executor::block_on(admin.delete_groups(&[group], &options))? {
@@ -168,9 +138,6 @@ impl KafkaClient {
     }
 
     /// Sets the offsets of a group without members with Kafka's own tool: `--to-latest`, or `--to-datetime` and a time.
-    ///
-    /// # Errors
-    /// When the tool does, with what it prints.
     pub fn reset_offsets(&self, group: &str, topic: &str, to: &[&str]) -> Result<()> {
         let mut tool = java()?;
         tool.arg("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand")
@@ -184,9 +151,6 @@ impl KafkaClient {
     }
 
     /// The `node.id` of the broker that leads a partition.
-    ///
-    /// # Errors
-    /// When there is no such partition, or nobody leads it.
     pub fn leader_of(&self, topic: &str, partition: i32) -> Result<i32> {
         let metadata = self.ask(UNCOMMITTED, |consumer| Ok(consumer.fetch_metadata(Some(topic), REQUEST_DEADLINE)?))?;
         let mut partitions = metadata.topics().iter().flat_map(|topic| topic.partitions());

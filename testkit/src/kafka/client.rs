@@ -102,27 +102,18 @@ impl KafkaClient {
     }
 
     /// Waits until the broker that answers knows a topic, and gives the number of its partitions.
-    ///
-    /// # Errors
-    /// When it does not within 30 s: the last answer.
     pub fn wait_topic(&self, topic: &str) -> Result<i32> {
         let known = wait_for(REQUEST_DEADLINE, || self.partitions(topic).ok());
         known.map_or_else(|| self.partitions(topic), Ok)
     }
 
     /// How many brokers the cluster has, as the first one that answers knows it.
-    ///
-    /// # Errors
-    /// When none answers within a second.
     pub fn broker_count(&self) -> Result<usize> {
         self.ask(UNCOMMITTED, |consumer| Ok(consumer.fetch_metadata(None, Duration::from_secs(1))?.brokers().len()))
     }
 
     /// Publishes records in their order and waits until all brokers have them. A key goes to the partition that
     /// Java's murmur2 gives.
-    ///
-    /// # Errors
-    /// When a record was refused or not delivered in time.
     pub fn publish(&self, topic: &str, records: impl IntoIterator<Item = Record>) -> Result<()> {
         let publisher = match self.askers.take_producer(self.codec) {
             Some(producer) => Publisher::again(producer, topic)?,
@@ -137,9 +128,6 @@ impl KafkaClient {
     }
 
     /// Publishes keys and values to a partition as one record batch, by this client's codec, however large it is.
-    ///
-    /// # Errors
-    /// When a record was refused or not delivered in time.
     pub fn publish_as_one_batch(&self, topic: &str, partition: i32, records: &[(&str, &[u8])]) -> Result<()> {
         let producer: BaseProducer = self
             .config()
@@ -158,33 +146,21 @@ impl KafkaClient {
     }
 
     /// A producer of one topic that stays: for what is published bit by bit.
-    ///
-    /// # Errors
-    /// When there is no such topic.
     pub fn publisher(&self, topic: &str) -> Result<Publisher> {
         Publisher::open(self, topic)
     }
 
     /// All that a `read_committed` reader can see of a topic now, ordered by partition and offset.
-    ///
-    /// # Errors
-    /// When there is no such topic, or the brokers do not answer.
     pub fn read_committed(&self, topic: &str) -> Result<Vec<Consumed>> {
         self.see_committed((topic, WHOLE), <[Consumed]>::to_vec)
     }
 
     /// The same, of records that are cut: large ones together may not fit into memory. Each way to cut has a name of its own.
-    ///
-    /// # Errors
-    /// As [`read_committed`](Self::read_committed).
     pub fn read_committed_cut(&self, topic: &str, cut: Cut) -> Result<Vec<Consumed>> {
         self.see_committed((topic, cut), <[Consumed]>::to_vec)
     }
 
     /// How many records that are.
-    ///
-    /// # Errors
-    /// As [`read_committed`](Self::read_committed).
     pub fn count_committed(&self, topic: &str) -> Result<usize> {
         self.see_committed((topic, WHOLE), <[Consumed]>::len)
     }
@@ -213,17 +189,11 @@ impl KafkaClient {
     }
 
     /// A reader that starts at the beginning of a topic and goes on where it stopped.
-    ///
-    /// # Errors
-    /// When there is no such topic.
     pub fn reader(&self, topic: &str) -> Result<TopicReader> {
         TopicReader::open(self, topic)
     }
 
     /// The offset after the last record of each partition, committed or not.
-    ///
-    /// # Errors
-    /// When there is no such topic, or the brokers do not answer.
     pub fn end_offsets(&self, topic: &str) -> Result<Vec<i64>> {
         self.ends(topic, UNCOMMITTED)
     }
@@ -245,9 +215,6 @@ impl KafkaClient {
     }
 
     /// The offset up to which a `read_committed` reader sees each partition: that of the first open transaction, or the end.
-    ///
-    /// # Errors
-    /// When there is no such topic, or the brokers do not answer.
     pub fn stable_offsets(&self, topic: &str) -> Result<Vec<i64>> {
         self.ends(topic, COMMITTED)
     }
@@ -263,9 +230,6 @@ impl KafkaClient {
     }
 
     /// The offset that a group has committed for each partition of a topic; `None` where it has none.
-    ///
-    /// # Errors
-    /// When there is no such topic, or the brokers do not answer.
     pub fn committed(&self, group: &str, topic: &str) -> Result<Vec<Option<i64>>> {
         // Not by the admin client: librdkafka 2.12 crashes there when another broker has become the coordinator.
         let found = self.offsets(("group.id", group), topic, Offset::Invalid, BaseConsumer::committed_offsets)?;

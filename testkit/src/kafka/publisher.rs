@@ -93,25 +93,16 @@ impl Publisher {
     }
 
     /// One that publishes in transactions: [`Publisher::begin`] comes first.
-    ///
-    /// # Errors
-    /// When there is no such topic, or the brokers do not answer.
     pub fn transactional(client: &KafkaClient, topic: &str, id: &str) -> Result<Self> {
         Self::with(client, topic, Some(id))
     }
 
     /// Begins a transaction.
-    ///
-    /// # Errors
-    /// When one is open, or the producer is not transactional.
     pub fn begin(&self) -> Result<()> {
         Ok(self.producer.begin_transaction()?)
     }
 
     /// Commits the open transaction.
-    ///
-    /// # Errors
-    /// When the brokers do not.
     pub fn commit(&self) -> Result<()> {
         // Not left to the commit: it would wait for what only a poll takes from the queue.
         self.flush()?;
@@ -119,18 +110,12 @@ impl Publisher {
     }
 
     /// Aborts the open transaction once the brokers have its records.
-    ///
-    /// # Errors
-    /// When the brokers do not.
     pub fn abort(&self) -> Result<()> {
         self.flush()?;
         Ok(self.producer.abort_transaction(PUBLISH_DEADLINE)?)
     }
 
     /// Hands one record over, waiting while the queue is full.
-    ///
-    /// # Errors
-    /// When the record cannot be sent at all, or the queue stays full.
     pub fn send(&self, record: &Record) -> Result<()> {
         let mut outcome = Ok(());
         let queued = self.serve_until(|| match self.producer.send(base_record(&self.topic, record)) {
@@ -159,9 +144,6 @@ impl Publisher {
     }
 
     /// Waits until all brokers have everything.
-    ///
-    /// # Errors
-    /// When a record was refused or not delivered in time.
     pub fn flush(&self) -> Result<()> {
         // rdkafka's own flush goes in steps of 100 ms.
         let flushed = self.serve_until(|| self.producer.in_flight_count() == 0);
@@ -172,9 +154,6 @@ impl Publisher {
     }
 
     /// The last flush.
-    ///
-    /// # Errors
-    /// As [`Publisher::flush`].
     pub fn finish(self) -> Result<()> {
         self.flush()
     }

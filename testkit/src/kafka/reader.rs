@@ -66,9 +66,6 @@ impl TopicReader {
     }
 
     /// The same, one record at a time: for topics that do not fit into memory.
-    ///
-    /// # Errors
-    /// As [`TopicReader::read_to_end`].
     pub fn visit_to_end(&mut self, mut visit: impl FnMut(Consumed)) -> Result<()> {
         // An end is told once each time it is reached, and ends told before are old: ask again.
         self.at_end.clear();
@@ -91,9 +88,6 @@ impl TopicReader {
     }
 
     /// Reads on until at least `count` more records came.
-    ///
-    /// # Errors
-    /// When fewer came by the deadline; says how many.
     pub fn read_count(&mut self, count: usize, deadline: Duration) -> Result<Vec<Consumed>> {
         let mut records = Vec::new();
         let start = Instant::now();

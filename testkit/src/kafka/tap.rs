@@ -91,9 +91,6 @@ pub struct Tap {
 
 impl Tap {
     /// Listens on `port` and carries each connection to `target` (`"127.0.0.1:9092"`).
-    ///
-    /// # Errors
-    /// When it cannot listen.
     pub(super) fn start(port: &Port, target: String) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
         let listener = runtime.block_on(TcpListener::bind(("127.0.0.1", port.number()))).context("cannot listen")?;

@@ -18,9 +18,6 @@ pub struct TokenKafka {
 
 impl TokenKafka {
     /// Starts it.
-    ///
-    /// # Errors
-    /// As [`Kafka::start`].
     pub fn start() -> Result<Self> {
         let door = Port::lease()?;
         let module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;";

@@ -53,9 +53,6 @@ pub(super) struct NodeLine {
 
 impl RedisCluster {
     /// Starts a cluster and waits until every node says that it is whole.
-    ///
-    /// # Errors
-    /// When redis-server is not installed (run `cargo xtask setup`), or the nodes do not agree in time.
     pub fn start(primaries: usize, replicas_per_primary: usize) -> Result<Self> {
         let count = primaries * (1 + replicas_per_primary);
         let ports = (0..count).map(|_| Port::lease()).collect::<Result<_>>()?;
@@ -63,9 +60,6 @@ impl RedisCluster {
     }
 
     /// Starts one node per port; `extra_args` go to each redis-server as they are.
-    ///
-    /// # Errors
-    /// As [`RedisCluster::start`].
     pub fn start_on(ports: Vec<Port>, replicas_per_primary: usize, extra_args: &[&str]) -> Result<Self> {
         let args = [&NODE_ARGS[..], extra_args].concat();
         let nodes = ports.into_iter().enumerate();
@@ -74,9 +68,6 @@ impl RedisCluster {
     }
 
     /// Starts one node per clock, each with its own: the primaries first, then their replicas.
-    ///
-    /// # Errors
-    /// As [`RedisCluster::start`].
     pub fn start_by(clocks: &[ProcessClock], replicas_per_primary: usize) -> Result<Self> {
         let nodes = clocks.iter().enumerate().map(|(number, clock)| {
             let node = RedisServer::prepare(&format!("Redis node {number}"), Port::lease()?, &NODE_ARGS)?;
@@ -149,25 +140,16 @@ impl RedisCluster {
     }
 
     /// Starts a node again: empty, or with what it last saved by SAVE, but the member of the cluster that it was.
-    ///
-    /// # Errors
-    /// When it does not answer in time.
     pub fn restart(&mut self, node: usize) -> Result<()> {
         self.nodes[node].restart()
     }
 
     /// What redis-cli prints for these arguments, asked of one node.
-    ///
-    /// # Errors
-    /// When the node cannot be reached.
     pub fn cli(&self, node: usize, args: &[&str]) -> Result<String> {
         self.nodes[node].cli(args)
     }
 
     /// The nodes that are primaries with slots, ascending, as the first node that answers sees it.
-    ///
-    /// # Errors
-    /// When no node answers.
     pub fn primaries(&self) -> Result<Vec<usize>> {
         let lines = self.lines()?;
         let serving = lines.iter().filter(|line| line.primary && !line.fails && !line.slots.is_empty());
@@ -177,9 +159,6 @@ impl RedisCluster {
     }
 
     /// The replicas of a node, ascending.
-    ///
-    /// # Errors
-    /// When no node answers.
     pub fn replicas_of(&self, node: usize) -> Result<Vec<usize>> {
         let lines = self.lines()?;
         let own = lines.iter().find(|line| line.port == self.nodes[node].port()).context("no such node")?;
@@ -190,9 +169,6 @@ impl RedisCluster {
     }
 
     /// The primary that serves a slot.
-    ///
-    /// # Errors
-    /// When no node answers, or nobody serves it.
     pub fn owner_of(&self, slot: u16) -> Result<usize> {
         let lines = self.lines()?;
         let serves = |line: &&NodeLine| line.slots.iter().any(|&(first, last)| (first..=last).contains(&slot));
@@ -201,9 +177,6 @@ impl RedisCluster {
     }
 
     /// The slots that a node serves, ascending.
-    ///
-    /// # Errors
-    /// When no node answers.
     pub fn slots_of(&self, node: usize) -> Result<Vec<u16>> {
         let lines = self.lines()?;
         let own = lines.into_iter().find(|line| line.port == self.nodes[node].port()).context("no such node")?;
@@ -213,9 +186,6 @@ impl RedisCluster {
     }
 
     /// Makes a replica the primary, in an orderly way (CLUSTER FAILOVER), and waits until all nodes know.
-    ///
-    /// # Errors
-    /// When the node is no replica, or does not become primary in time.
     pub fn failover(&self, replica: usize) -> Result<()> {
         // A replica that has not heard of a moved slot yet would leave it with the old primary.
         self.wait_agreed()?;
@@ -230,9 +200,6 @@ impl RedisCluster {
     }
 
     /// Waits until a node is a primary with slots and every node that answers agrees.
-    ///
-    /// # Errors
-    /// When that is not so after a minute.
     pub fn wait_primary(&self, node: usize) -> Result<()> {
         let found = wait_for(AGREE_DEADLINE, || {
             self.primaries().is_ok_and(|primaries| primaries.contains(&node)).then_some(())
@@ -242,9 +209,6 @@ impl RedisCluster {
     }
 
     /// Waits until the replicas of a node have all that it has written so far.
-    ///
-    /// # Errors
-    /// When they have not after a minute, or it has none.
     pub fn wait_replicated(&self, node: usize) -> Result<()> {
         let said = || self.nodes[node].query::<String>(&["INFO", "replication"]);
         let (written, _) = replicated(&said()?).context("the node is no primary")?;
@@ -258,9 +222,6 @@ impl RedisCluster {
     }
 
     /// Waits until all nodes that answer see the same roles and slots.
-    ///
-    /// # Errors
-    /// When they do not after a minute; says what each of them sees.
     pub fn wait_agreed(&self) -> Result<()> {
         let agreed = || {
             let mut views = self.nodes.iter().filter_map(|node| lines_of(node).ok());
@@ -277,9 +238,6 @@ impl RedisCluster {
 
     /// Waits until every node finds the cluster whole, all agree on roles and slots, and replicas have their primary's
     /// data.
-    ///
-    /// # Errors
-    /// When that is not so after a minute; says what the nodes see.
     pub fn wait_whole(&self) -> Result<()> {
         let whole = || self.is_whole().unwrap_or(false).then_some(());
         wait_for(AGREE_DEADLINE, whole).with_context(|| {

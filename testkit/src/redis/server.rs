@@ -32,9 +32,6 @@ pub const LONGEST_REPLY: Duration = Duration::from_secs(60);
 const OTHER_SERVER: &str = "WEIR_REDIS_SERVER";
 
 /// A connection whose beginning and each of whose requests ends at the deadline.
-///
-/// # Errors
-/// When there is none by then.
 pub fn connect(deadline: Duration, client: &redis::Client) -> redis::RedisResult<redis::Connection> {
     let connection = client.get_connection_with_timeout(deadline)?;
     connection.set_read_timeout(Some(deadline))?;
@@ -65,17 +62,11 @@ pub struct RedisServer {
 impl RedisServer {
     /// Starts a single server. `extra_args` go to redis-server as they are: `["--maxmemory", "10mb"]`,
     /// `["--user", "weir", "on", ">secret", "~*", "+@all"]`.
-    ///
-    /// # Errors
-    /// When redis-server is not installed (run `cargo xtask setup`) or does not start, with the end of its log.
     pub fn start<S: AsRef<str>>(extra_args: &[S]) -> Result<Self> {
         Self::start_on(Port::lease()?, extra_args)
     }
 
     /// Starts a single server on a port of one's own.
-    ///
-    /// # Errors
-    /// As [`RedisServer::start`].
     pub fn start_on<S: AsRef<str>>(port: Port, extra_args: &[S]) -> Result<Self> {
         let mut server = Self::prepare("Redis", port, extra_args)?;
         server.restart()?;
@@ -83,9 +74,6 @@ impl RedisServer {
     }
 
     /// Starts a single server with this clock.
-    ///
-    /// # Errors
-    /// As [`RedisServer::start`].
     pub fn start_by(clock: &ProcessClock) -> Result<Self> {
         let server = Self::prepare::<&str>("Redis with a clock of its own", Port::lease()?, &[])?;
         let mut server = server.with_clock(clock);
@@ -95,9 +83,6 @@ impl RedisServer {
 
     /// Starts a single server that speaks TLS only, with a certificate for 127.0.0.1 and localhost that
     /// [`RedisServer::ca_file`] vouches for.
-    ///
-    /// # Errors
-    /// As [`RedisServer::start`].
     pub fn start_tls<S: AsRef<str>>(extra_args: &[S]) -> Result<Self> {
         let mut server = Self::prepare("Redis with TLS", Port::lease()?, extra_args)?;
         let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned(), "localhost".to_owned()])?;
@@ -115,9 +100,6 @@ impl RedisServer {
     }
 
     /// Starts a single server that speaks TLS only, and only with clients that the authority vouches for.
-    ///
-    /// # Errors
-    /// As [`RedisServer::start`].
     pub fn start_mutual_tls<S: AsRef<str>>(authority: &Authority, extra_args: &[S]) -> Result<Self> {
         let mut server = Self::prepare("Redis with mutual TLS", Port::lease()?, extra_args)?;
         let identity = authority.server("redis")?;
@@ -177,9 +159,6 @@ impl RedisServer {
     }
 
     /// Starts it again, empty, and waits until it answers. One that still runs is killed first.
-    ///
-    /// # Errors
-    /// When it does not answer in time.
     pub fn restart(&mut self) -> Result<()> {
         self.process = None;
         let mut command = Command::new(server_program()?);
@@ -227,9 +206,6 @@ impl RedisServer {
     }
 
     /// What redis-cli prints for these arguments; an error reply of the server is printed like any other.
-    ///
-    /// # Errors
-    /// When the server cannot be reached, or does not answer within 30 s.
     pub fn cli(&self, args: &[&str]) -> Result<String> {
         let mut command = Command::new(program("redis-cli")?);
         command.args(["-h", "127.0.0.1", "-p", &self.port.number().to_string()]);
@@ -246,9 +222,6 @@ impl RedisServer {
     }
 
     /// Runs a command over a connection of its own. For servers without TLS and users.
-    ///
-    /// # Errors
-    /// When the server does not answer within 2 s, or answers with an error.
     pub fn query<T: redis::FromRedisValue>(&self, args: &[&str]) -> Result<T> {
         let mut connection = connect(REPLY_DEADLINE, &redis::Client::open(self.url())?)?;
         let mut command = redis::Cmd::new();

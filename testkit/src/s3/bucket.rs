@@ -74,9 +74,6 @@ impl Bucket {
     }
 
     /// Writes an object, whole.
-    ///
-    /// # Errors
-    /// When the S3 refuses or does not answer.
     pub fn put(&self, key: &str, bytes: impl Into<Vec<u8>>) -> Result<()> {
         let body = ByteStream::from(bytes.into());
         let request = self.client.put_object().bucket(&self.name).key(key).body(body);
@@ -84,9 +81,6 @@ impl Bucket {
     }
 
     /// Reads an object, whole.
-    ///
-    /// # Errors
-    /// When there is none, or the S3 refuses or does not answer.
     pub fn get(&self, key: &str) -> Result<Vec<u8>> {
         let request = self.client.get_object().bucket(&self.name).key(key);
         block_on(async {
@@ -97,9 +91,6 @@ impl Bucket {
     }
 
     /// Deletes an object, if there is one.
-    ///
-    /// # Errors
-    /// When the S3 refuses or does not answer.
     pub fn delete(&self, key: &str) -> Result<()> {
         let request = self.client.delete_object().bucket(&self.name).key(key);
         block_on(async { request.send().await.map(|_| ()).map_err(|error| self.explain("DELETE", key, error)) })

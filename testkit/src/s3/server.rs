@@ -46,26 +46,17 @@ pub struct S3 {
 
 impl S3 {
     /// Starts an S3 on a free port of 127.0.0.1.
-    ///
-    /// # Errors
-    /// When it cannot listen.
     pub fn start() -> Result<Self> {
         Self::start_at("127.0.0.1:0", None, &[])
     }
 
     /// Starts an S3 that also has an https endpoint ([`S3::secured_endpoint`]), with a certificate that the authority
     /// vouches for, and guests with the rights of their policies.
-    ///
-    /// # Errors
-    /// As [`S3::start`], and when a policy is invalid.
     pub fn start_secured(authority: &Authority, guests: &[Guest<'_>]) -> Result<Self> {
         Self::start_at("127.0.0.1:0", Some(authority.server("s3")?.acceptor()?), guests)
     }
 
     /// Starts an S3 on a port of one's own.
-    ///
-    /// # Errors
-    /// As [`S3::start`].
     pub fn start_on(port: &Port) -> Result<Self> {
         Self::start_at(&format!("127.0.0.1:{}", port.number()), None, &[])
     }

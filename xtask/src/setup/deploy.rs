@@ -43,9 +43,6 @@ pub fn place(name: &str) -> PathBuf {
 }
 
 /// Installs what is missing.
-///
-/// # Errors
-/// When something cannot be fetched.
 pub fn fetch() -> Result<()> {
     fetch_python("testkit/toolchains.txt", "toolchains")?;
     fetch_python("xtask/kubernetes.txt", "kubernetes")?;

@@ -8,9 +8,6 @@ use super::{fetch_python, remove};
 use crate::shell::{self, command, workspace};
 
 /// Installs what is missing but the jars, and builds the Go packages once, so that the tests compile the examples alone.
-///
-/// # Errors
-/// When a package cannot be fetched.
 pub(super) fn fetch() -> Result<()> {
     fetch_python("testkit/toolchains.txt", "toolchains")?;
     fetch_python("examples/python/requirements.txt", "examples/python")?;

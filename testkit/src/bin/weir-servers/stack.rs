@@ -78,9 +78,6 @@ pub struct StackArgs {
 }
 
 /// Starts everything and keeps it up until Ctrl-C or SIGTERM.
-///
-/// # Errors
-/// When a port is taken, or a server does not start.
 pub fn run(args: &StackArgs) -> Result<ExitCode> {
     std::fs::create_dir_all(&args.folder).with_context(|| format!("cannot make {}", args.folder.display()))?;
     let policy = args.folder.join("policy.toml");
