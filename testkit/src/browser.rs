@@ -56,13 +56,11 @@ impl Driver {
     }
 
     /// Where it listens.
-    #[must_use]
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port.number())
     }
 
     /// What a session asks for: a browser with a new, empty profile that logs its console and its requests.
-    #[must_use]
     pub fn capabilities(&self) -> Map<String, Value> {
         let profile = format!("--user-data-dir={}", self.profile.join("profile").display());
         let flags: Vec<&str> = FLAGS.into_iter().chain([profile.as_str()]).collect();

@@ -107,7 +107,6 @@ impl ProcessClock {
     }
 
     /// The environment of a process with this clock.
-    #[must_use]
     pub fn env(&self) -> [(&'static str, String); 2] {
         [("LD_PRELOAD", self.library.display().to_string()), ("WEIR_TEST_CLOCK", self.path.display().to_string())]
     }

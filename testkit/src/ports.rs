@@ -51,7 +51,6 @@ impl Port {
     }
 
     /// Its number.
-    #[must_use]
     pub fn number(&self) -> u16 {
         self.number
     }

@@ -250,7 +250,6 @@ impl Guarded {
     }
 
     /// The process id of the server itself.
-    #[must_use]
     pub fn pid(&self) -> i32 {
         self.pid
     }
@@ -314,13 +313,11 @@ impl Guarded {
     }
 
     /// All that it has said so far, on stdout and stderr.
-    #[must_use]
     pub fn log(&self) -> String {
         String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned()
     }
 
     /// The end of what it has said.
-    #[must_use]
     pub fn log_tail(&self) -> String {
         tail(&std::fs::read(&self.log).unwrap_or_default())
     }

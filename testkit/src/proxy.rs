@@ -55,7 +55,6 @@ impl Proxy {
     }
 
     /// Where it listens.
-    #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -66,7 +65,6 @@ impl Proxy {
     }
 
     /// How connections are treated now; [`Mode::Pass`] again once a reply was lost.
-    #[must_use]
     pub fn mode(&self) -> Mode {
         *self.mode.borrow()
     }

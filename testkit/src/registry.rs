@@ -75,7 +75,6 @@ impl Registry {
     }
 
     /// Its URL.
-    #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -105,7 +104,6 @@ impl Registry {
     }
 
     /// How many schemas were asked for by their ids.
-    #[must_use]
     pub fn asked(&self) -> u64 {
         locked(&self.state).asked
     }

@@ -49,20 +49,17 @@ impl Scratch {
     }
 
     /// Where it is.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// The path of a file or folder in it.
-    #[must_use]
     pub fn join(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 }
 
 /// An empty folder for a test.
-#[must_use]
 #[track_caller]
 pub fn folder() -> Scratch {
     Scratch::new("test").unwrap_or_else(|error| panic!("{error:#}"))

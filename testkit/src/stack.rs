@@ -36,7 +36,6 @@ pub const ENV_AUTHORITY: &str = "WEIR_TEST_AUTHORITY";
 pub const SCRAM_USER: (&str, &str) = ("scram-user", "MARKED-kafka-password");
 
 /// Whether this Kafka serves other test processes, too: nobody breaks it, and what is left on it stays.
-#[must_use]
 pub fn is_shared(bootstrap: &str) -> bool {
     let is_named = |name: &str| std::env::var(name).is_ok_and(|doors| doors.split(',').next() == Some(bootstrap));
     is_named(ENV_KAFKA) || is_named(ENV_SECURED_KAFKA)
@@ -71,7 +70,6 @@ impl SecuredServers {
     }
 
     /// The environment by which [`authority()`] and [`secured_kafka()`] find them.
-    #[must_use]
     pub fn env(&self) -> Vec<(&'static str, String)> {
         let folder = self.authority.folder().display().to_string();
         vec![(ENV_SECURED_KAFKA, self.kafka.doors()), (ENV_AUTHORITY, folder)]
@@ -119,14 +117,12 @@ impl Stack {
     /// The servers of this process.
     ///
     /// Asking for a server panics when it cannot be started: this is for tests.
-    #[must_use]
     pub fn shared() -> &'static Self {
         static STACK: LazyLock<Stack> = LazyLock::new(Stack::default);
         &STACK
     }
 
     /// A Kafka of one broker.
-    #[must_use]
     pub fn kafka(&self) -> &KafkaClient {
         self.kafka.get(ENV_KAFKA, KafkaClient::new, || {
             let kafka = started(Kafka::start(1));
@@ -135,7 +131,6 @@ impl Stack {
     }
 
     /// The URLs of all nodes of a Redis Cluster of three primaries with a replica each.
-    #[must_use]
     pub fn redis_cluster(&self) -> &[String] {
         self.cluster.get(
             ENV_REDIS_CLUSTER,
@@ -148,7 +143,6 @@ impl Stack {
     }
 
     /// The URL of a single Redis.
-    #[must_use]
     pub fn redis(&self) -> &str {
         self.redis.get(ENV_REDIS, str::to_owned, || {
             let redis = started(RedisServer::start::<&str>(&[]));
@@ -157,7 +151,6 @@ impl Stack {
     }
 
     /// The bucket of an S3 that answers as it should; for faults and counts start an [`S3`] of one's own.
-    #[must_use]
     pub fn s3(&self) -> &Bucket {
         let named = |text: &str| {
             let (endpoint, bucket) = text.rsplit_once('/').unwrap_or((text, "weir"));
@@ -225,7 +218,6 @@ impl Servers {
     }
 
     /// The environment by which [`Stack::shared`] finds them.
-    #[must_use]
     pub fn env(&self) -> Vec<(&'static str, String)> {
         vec![
             (ENV_KAFKA, self.kafka.bootstrap().to_owned()),

@@ -77,13 +77,11 @@ impl Authority {
     }
 
     /// The folder by which another process opens it.
-    #[must_use]
     pub fn folder(&self) -> &Path {
         self.ca_file.parent().unwrap_or(&self.ca_file)
     }
 
     /// The authority's certificate.
-    #[must_use]
     pub fn ca_file(&self) -> PathBuf {
         self.ca_file.clone()
     }

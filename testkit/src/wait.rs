@@ -65,7 +65,6 @@ fn rest(pause: Duration) {
 }
 
 /// `name` with a suffix that no other call, in this or another process, gives: for topics, groups, key prefixes.
-#[must_use]
 pub fn unique(name: &str) -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     // A pid alone comes back sooner or later on servers that outlive the test process.

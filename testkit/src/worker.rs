@@ -53,13 +53,11 @@ impl Worker {
     }
 
     /// The folder of its configuration and log; relative paths in the configuration mean files in it.
-    #[must_use]
     pub fn folder(&self) -> &Path {
         self.scratch.path()
     }
 
     /// Its process id.
-    #[must_use]
     pub fn pid(&self) -> i32 {
         self.process.pid()
     }
@@ -100,7 +98,6 @@ impl Worker {
     }
 
     /// Where it answers HTTP; `None` until its log says so.
-    #[must_use]
     pub fn address(&self) -> Option<&str> {
         if self.address.get().is_none() {
             let log = self.log();
@@ -113,7 +110,6 @@ impl Worker {
     }
 
     /// All that it has said so far, on stdout and stderr.
-    #[must_use]
     pub fn log(&self) -> String {
         self.process.log()
     }

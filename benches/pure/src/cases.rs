@@ -50,7 +50,6 @@ type Setup = fn() -> Case;
 
 /// All of them: a name, and how it is made ready. An operation is one intent, for the codecs one history or send, and
 /// for timers one admission.
-#[must_use]
 pub fn cases() -> Vec<(&'static str, Setup)> {
     vec![
         ("decode/plain", || decode(Shape::USUAL)),

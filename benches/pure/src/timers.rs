@@ -131,7 +131,6 @@ pub struct Rounds<T: Timers> {
 
 impl<T: Timers> Rounds<T> {
     /// So many have begun, and what began first has ended or expired.
-    #[must_use]
     pub fn new(outstanding: usize) -> Self {
         let timers = T::new(outstanding);
         let (open, rng) = (Vec::with_capacity(outstanding), fastrand::Rng::with_seed(7));

@@ -48,7 +48,6 @@ const COMPARED: [(&str, &str, Must, &str); 11] = [
 
 /// What librdkafka refuses of the properties together, a sentence for each kind of client that cannot be made. The user's values are
 /// not in it.
-#[must_use]
 pub fn find(options: &KafkaOptions) -> Vec<String> {
     let consumer = (options.consumer(), RDKafkaType::RD_KAFKA_CONSUMER);
     let producer = (options.producer(0), RDKafkaType::RD_KAFKA_PRODUCER);

@@ -163,7 +163,6 @@ pub struct PartitionError {
 
 impl<C: ConsumerContext> MessageBatch<C> {
     /// An empty batch for messages of this consumer.
-    #[must_use]
     pub fn new(consumer: Arc<BaseConsumer<C>>, reads: Reads) -> Self {
         Self {
             reads,
@@ -185,18 +184,15 @@ impl<C: ConsumerContext> MessageBatch<C> {
     }
 
     /// Bytes of all keys, values and headers, and what each record costs besides.
-    #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// The same of the largest record.
-    #[must_use]
     pub fn largest_bytes(&self) -> usize {
         self.largest_bytes
     }
 
-    #[must_use]
     pub fn has_headers(&self, index: usize) -> bool {
         !self.messages[index].headers.is_null()
     }
@@ -319,7 +315,6 @@ impl<C: ConsumerContext> Records for MessageBatch<C> {
 
 /// The text that is committed beside the offset of element `place` of a list; `None` where there is none. Others may commit any
 /// bytes there, for which the wrapper's own reading would panic.
-#[must_use]
 pub fn metadata(list: &TopicPartitionList, place: usize) -> Option<String> {
     if place >= list.count() {
         return None;

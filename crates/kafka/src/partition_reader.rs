@@ -367,7 +367,6 @@ impl PartitionReader {
     }
 
     /// The next offset of each partition: all before it was handed out.
-    #[must_use]
     pub fn next(&self) -> &BTreeMap<i32, i64> {
         self.reached.next()
     }

@@ -100,13 +100,11 @@ impl LaneProducer {
     }
 
     /// The edition of the files that the client was created from.
-    #[must_use]
     pub const fn edition(&self) -> u64 {
         self.edition
     }
 
     /// Whether files of properties were replaced since the client was created.
-    #[must_use]
     pub fn is_outdated(&self) -> bool {
         self.edition != self.options.files.edition()
     }

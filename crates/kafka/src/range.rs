@@ -54,7 +54,6 @@ impl RangeReader {
     }
 
     /// How many records it will give, at most: transactions' markers are among the offsets.
-    #[must_use]
     pub fn records(&self) -> u64 {
         self.records
     }

@@ -21,7 +21,6 @@ const MOST: &str = "group.max.session.timeout.ms";
 
 impl KafkaOptions {
     /// The session that the members of the group ask for, in milliseconds.
-    #[must_use]
     pub fn session_timeout_ms(&self) -> u64 {
         number(&self.properties, "session.timeout.ms").unwrap_or(SESSION_TIMEOUT_MS)
     }

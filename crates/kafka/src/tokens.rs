@@ -121,7 +121,6 @@ where
 pub struct AskingContext(TokenSource);
 
 impl AskingContext {
-    #[must_use]
     pub fn of(options: &KafkaOptions) -> Self {
         Self(options.tokens.clone())
     }

@@ -47,19 +47,16 @@ impl<'s> FromIterator<(&'s str, &'s str)> for TopicSettings {
 }
 
 impl TopicSettings {
-    #[must_use]
     pub fn max_message_bytes(&self) -> Option<u64> {
         self.0.get(MAX_MESSAGE_BYTES)?.parse().ok()
     }
 
     /// How long the topic keeps a record, in milliseconds; `None` where that is for ever, or not known.
-    #[must_use]
     pub fn retention_ms(&self) -> Option<i64> {
         self.0.get(RETENTION_MS)?.parse().ok().filter(|ms| *ms >= 0)
     }
 
     /// The settings by which the topic may lose a record that is younger than `required_ms`; `because` says what that means.
-    #[must_use]
     pub fn keeps_too_little(&self, required_ms: i64, because: &'static str) -> Vec<KeepsTooLittle> {
         let value = |setting: &str| self.0.get(setting).map(String::as_str);
         let mut short = Vec::new();
@@ -86,13 +83,11 @@ impl TopicSettings {
 }
 
 impl KeepsTooLittle {
-    #[must_use]
     pub fn must_be(&self) -> String {
         if self.setting == RETENTION_MS { format!("{} or more", self.required) } else { self.required.clone() }
     }
 
     /// The command that repairs it.
-    #[must_use]
     pub fn command(&self, brokers: &str, topic: &str) -> String {
         format!(
             "kafka-configs.sh --bootstrap-server {brokers} --alter --entity-type topics --entity-name {topic} --add-config \
@@ -103,7 +98,6 @@ impl KeepsTooLittle {
 }
 
 /// The topics that a lost history is rebuilt from.
-#[must_use]
 pub fn rebuilt_from(options: &KafkaOptions) -> Vec<&str> {
     let reports = options.delivery_reports.as_deref();
     options.approved_topics().into_iter().chain(options.refunds.as_deref()).chain(reports).collect()

@@ -31,13 +31,11 @@ const KEPT_MS: i64 = MAX_WAIT_MS + KEPT_BEYOND_MS;
 const PARTITIONS_READ_BY_TURNS: u64 = 16;
 
 impl KafkaOptions {
-    #[must_use]
     pub fn waiting_on(&self, topic: WaitingTopic) -> Option<String> {
         self.waiting_topic(&self.routes.waiting_on(topic)?.name)
     }
 
     /// All topics that lanes write to: the outputs, and those of intents that wait for any route that a policy has had.
-    #[must_use]
     pub fn written(&self) -> Vec<(Destination, String)> {
         let waiting = |number| {
             let topic = WaitingTopic(number);
@@ -48,14 +46,12 @@ impl KafkaOptions {
     }
 
     /// The topic of intents that wait for a route, where intents may wait.
-    #[must_use]
     pub fn waiting_topic(&self, route: &str) -> Option<String> {
         Some(format!("{}-{route}", self.waiting.as_deref()?))
     }
 
     /// The options of a lane that reads a route's waiting topic instead of the intents. Each route has its own consumer group, so
     /// adding or removing a route causes no rebalance of the others.
-    #[must_use]
     pub fn for_waiting(&self, route: &str) -> Option<Self> {
         let mut options = self.clone();
         options.intents = self.waiting_topic(route)?;
@@ -173,7 +169,6 @@ fn begin_one(waiting: &KafkaOptions) -> Result<(), TopicError> {
 }
 
 /// The settings by which a topic may lose an intent that waits.
-#[must_use]
 pub fn keeps_too_little(settings: &TopicSettings) -> Vec<KeepsTooLittle> {
     settings.keeps_too_little(KEPT_MS, "waiting intents may be deleted before they are decided")
 }

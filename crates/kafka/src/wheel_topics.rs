@@ -22,13 +22,11 @@ impl KafkaOptions {
     }
 
     /// The group that reads deferred intents.
-    #[must_use]
     pub fn later_group(&self) -> String {
         format!("{}-later", self.group)
     }
 
     /// The options of a lane that reads this ring of a wheel in place of the intents, in a group of its own.
-    #[must_use]
     pub fn for_ring(&self, wheel: &WheelTopics, ring: Ring) -> Self {
         let mut options = self.clone();
         options.intents = wheel.topic(ring).to_owned();
@@ -91,7 +89,6 @@ pub(super) fn partitions(options: &KafkaOptions, topic: &str, shares: u16) -> Op
 }
 
 /// The settings by which a topic may lose an intent that is deferred for `max_ms` at most.
-#[must_use]
 pub fn keeps_too_little(settings: &TopicSettings, max_ms: i64) -> Vec<KeepsTooLittle> {
     let required_ms = max_ms.saturating_add(KEPT_BEYOND_MS);
     settings.keeps_too_little(required_ms, "deferred intents may be deleted before they are decided")

@@ -102,170 +102,141 @@ impl Keyspace {
         }
     }
 
-    #[must_use]
     pub fn meta(&self) -> &Meta {
         &self.meta
     }
 
-    #[must_use]
     pub fn epoch(&self) -> &str {
         &self.meta.epoch
     }
 
-    #[must_use]
     pub fn slot(&self, shard: u16) -> u16 {
         slot_of_shard(shard, self.meta.layout.shards)
     }
 
     /// The slot of the tables and the log of activity.
-    #[must_use]
     pub fn meta_slot(&self) -> u16 {
         self.meta_slot
     }
 
     /// Where [`Meta`] lies, a hash.
-    #[must_use]
     pub fn meta_key(&self) -> &str {
         &self.meta_key
     }
 
     /// The table of kinds, a hash: JSON `[channel, category]` -> number.
-    #[must_use]
     pub fn kinds_key(&self) -> &str {
         &self.kinds_key
     }
 
     /// The table of kinds backwards, a hash: number -> JSON `[channel, category]`.
-    #[must_use]
     pub fn kind_names_key(&self) -> &str {
         &self.kind_names_key
     }
 
     /// The table of campaigns, a hash: `=name` -> number; and the fields of `lua/intern.lua`.
-    #[must_use]
     pub fn campaigns_key(&self) -> &str {
         &self.campaigns_key
     }
 
     /// The table of campaigns backwards, a hash: number -> `=name`.
-    #[must_use]
     pub fn campaign_names_key(&self) -> &str {
         &self.campaign_names_key
     }
 
     /// The table of what groups have committed, a hash: JSON `[group, topic, topic id, partition]` -> the offset first noted.
-    #[must_use]
     pub fn commits_key(&self) -> &str {
         &self.commits_key
     }
 
     /// The log of activity, a stream (`lua/sync.lua`).
-    #[must_use]
     pub fn activity_key(&self) -> &str {
         &self.activity_key
     }
 
     /// The instances that share places, a hash (`lua/sync.lua`).
-    #[must_use]
     pub fn activity_members_key(&self) -> &str {
         &self.activity_members_key
     }
 
-    #[must_use]
     pub fn epoch_key(&self, shard: u16) -> String {
         format!("{}e", self.stem(shard))
     }
 
     /// The key of some users' histories.
-    #[must_use]
     pub fn bucket_key(&self, shard: u16, bucket: u32) -> String {
         format!("{}{bucket}", self.stem(shard))
     }
 
     /// The key of a shard's marks: how far each partition of the refunds is taken.
-    #[must_use]
     pub fn marks_key(&self, shard: u16) -> String {
         format!("{}r", self.stem(shard))
     }
 
     /// The shard of what a limit keeps by a name.
-    #[must_use]
     pub fn limit_shard(&self, name: &str) -> u16 {
         shard_of_name(name, self.meta.layout.shards)
     }
 
     /// The key in a shard of what a limit keeps by a name. The kinds are `b` of budgets, `p` of routes, `service:` of services.
-    #[must_use]
     pub fn limit_key(&self, shard: u16, (kind, name): (&str, &str)) -> String {
         format!("{}{kind}{name}", self.stem(shard))
     }
 
-    #[must_use]
     pub fn budget_shard(&self, budget: &BudgetId) -> u16 {
         budget.shard(self.meta.layout.shards)
     }
 
     /// The key of a budget, a hash (`lua/take.lua`).
-    #[must_use]
     pub fn budget_key(&self, budget: &BudgetId) -> String {
         self.limit_key(self.budget_shard(budget), ("b", &budget.key_name()))
     }
 
     /// A shard's unknown campaigns, a hash (`lua/take.lua`).
-    #[must_use]
     pub fn unknown_key(&self, shard: u16) -> String {
         format!("{}unknown", self.stem(shard))
     }
 
     /// The register of a shard's totals of campaigns, a hash (`lua/take.lua`).
-    #[must_use]
     pub fn totals_key(&self, shard: u16) -> String {
         format!("{}totals", self.stem(shard))
     }
 
     /// The marks of a shard's totals of campaigns that are gone, a text (`lua/make_room.lua`).
-    #[must_use]
     pub fn gone_totals_key(&self, shard: u16) -> String {
         format!("{}gone", self.stem(shard))
     }
 
-    #[must_use]
     pub fn service_shard(&self, service: &str) -> u16 {
         self.limit_shard(service)
     }
 
     /// The registry of a service, a hash (`lua/services/registry.lua`).
-    #[must_use]
     pub fn service_key(&self, service: &str) -> String {
         self.limit_key(self.limit_shard(service), ("service:", service))
     }
 
     /// The shard of a route's permits: that of its service, where it has one, so that one script reads both.
-    #[must_use]
     pub fn route_shard(&self, route: &str, service: Option<&str>) -> u16 {
         self.limit_shard(service.unwrap_or(route))
     }
 
     /// The key of a route's permits, a hash (`lua/permit.lua`).
-    #[must_use]
     pub fn route_key(&self, route: &str, service: Option<&str>) -> String {
         self.limit_key(self.route_shard(route, service), ("p", route))
     }
 
     /// The key of a shard's last rebuild: the run that marked it last, or that puts older sends into it.
-    #[must_use]
     pub fn last_run_key(&self, shard: u16) -> String {
         format!("{}run", self.stem(shard))
     }
 
     /// Where a rebuild keeps how far it is, a hash.
-    #[must_use]
     pub fn rebuild_key(&self) -> String {
         format!("{}:rebuild", self.meta_key.strip_suffix(":meta").unwrap_or_default())
     }
 
     /// Held by the rebuild that is running.
-    #[must_use]
     pub fn rebuild_lock_key(&self) -> String {
         format!("{}:rebuilding", self.meta_key.strip_suffix(":meta").unwrap_or_default())
     }
@@ -311,7 +282,6 @@ impl Meta {
     }
 
     /// For how long back all sends are there, in milliseconds.
-    #[must_use]
     pub fn complete_ms(&self) -> i64 {
         self.lengthening.as_ref().map_or(self.history_ms, |lengthening| lengthening.from_ms)
     }

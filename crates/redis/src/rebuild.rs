@@ -116,30 +116,25 @@ pub enum Beginning {
 }
 
 impl Rebuild {
-    #[must_use]
     pub fn keyspace(&self) -> &Keyspace {
         &self.keyspace
     }
 
     /// The shards being restored; none where nothing was lost.
-    #[must_use]
     pub fn shards(&self) -> &BTreeSet<u16> {
         &self.shards
     }
 
     /// When they were marked: later, nothing is decided on them.
-    #[must_use]
     pub fn marked_at(&self) -> Time {
         self.marked_at
     }
 
-    #[must_use]
     pub fn beginning(&self) -> Beginning {
         self.beginning
     }
 
     /// The next offset of each partition of the approved topic that an earlier run came to.
-    #[must_use]
     pub fn progress(&self) -> &BTreeMap<i32, i64> {
         &self.progress
     }
@@ -157,7 +152,6 @@ impl Rebuild {
     }
 
     /// What looks at budgets and restores them, over connections of its own.
-    #[must_use]
     pub fn budgets(&self) -> BudgetRestorer {
         BudgetRestorer::new(
             self.cluster.another(),
@@ -168,7 +162,6 @@ impl Rebuild {
     }
 
     /// Names this run, differently from all others.
-    #[must_use]
     pub fn run(&self) -> &str {
         &self.run
     }

@@ -41,7 +41,6 @@ pub struct RedisRefunds {
 
 impl RedisRefunds {
     /// Refunds on a keyspace that [`super::open`] has verified. Connects when first asked.
-    #[must_use]
     pub fn new(options: &Arc<RedisOptions>, stats: &Arc<RedisStats>, opened: &super::Opened) -> Self {
         Self {
             cluster: Cluster::new(Arc::clone(options), Arc::clone(stats)),

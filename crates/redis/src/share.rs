@@ -62,7 +62,6 @@ pub struct RedisShare<L: OnRedis> {
 
 impl<L: OnRedis<By = ()>> RedisShare<L> {
     /// The limit in a keyspace that [`super::open`] has verified, for a member: a name that no other has. Connects at the first turn.
-    #[must_use]
     pub fn new(
         options: &Arc<RedisOptions>,
         stats: &Arc<RedisStats>,
@@ -75,7 +74,6 @@ impl<L: OnRedis<By = ()>> RedisShare<L> {
 
 impl<L: OnRedis> RedisShare<L> {
     /// [`RedisShare::new`] for one whose calls go by something.
-    #[must_use]
     pub fn with(
         options: &Arc<RedisOptions>,
         stats: &Arc<RedisStats>,

@@ -15,7 +15,6 @@ macro_rules! causes {
             /// All of them, in the order of their numbers.
             pub const ALL: [Self; [$($label),*].len()] = [$(Self::$name),*];
 
-            #[must_use]
             pub fn label(self) -> &'static str {
                 match self {
                     $(Self::$name => $label,)*
@@ -75,7 +74,6 @@ macro_rules! numbers {
         impl RedisStats {
             $(
                 $(#[$doc])*
-                #[must_use]
                 pub fn $name(&self) -> u64 {
                     self.$name.load(Relaxed)
                 }
@@ -103,7 +101,6 @@ numbers! {
 }
 
 impl RedisStats {
-    #[must_use]
     pub fn errors(&self, cause: RetryCause) -> u64 {
         self.troubles[cause as usize].load(Relaxed)
     }

@@ -40,7 +40,6 @@ pub struct RedisStore {
 
 impl RedisStore {
     /// A store on a keyspace that [`super::open`] has verified. Connects when first asked.
-    #[must_use]
     pub fn new(options: &Arc<RedisOptions>, stats: &Arc<RedisStats>, opened: &super::Opened) -> Self {
         Self {
             cluster: Cluster::new(Arc::clone(options), Arc::clone(stats)),
@@ -53,7 +52,6 @@ impl RedisStore {
         }
     }
 
-    #[must_use]
     pub fn keyspace(&self) -> &Keyspace {
         &self.keyspace
     }
@@ -84,7 +82,6 @@ impl RedisStore {
     }
 
     /// What is counted, shared by all lanes.
-    #[must_use]
     pub fn stats(&self) -> &RedisStats {
         self.cluster.stats()
     }
@@ -196,7 +193,6 @@ impl Histories for RedisStore {
 }
 
 impl RedisStore {
-    #[must_use]
     pub fn options(&self) -> &RedisOptions {
         self.cluster.options()
     }

@@ -33,7 +33,6 @@ pub enum Stage {
 }
 
 impl Stage {
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Poll => "poll",
@@ -72,7 +71,6 @@ pub enum LedgerCall {
 }
 
 impl LedgerCall {
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Took => "take",
@@ -93,7 +91,6 @@ pub enum BesideTopic {
 }
 
 impl BesideTopic {
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Refunds => "refunds",

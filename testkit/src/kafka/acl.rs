@@ -71,7 +71,6 @@ impl Grant {
     }
 
     /// Each operation, as `kafka-acls.sh --list` calls it, with each resource's name.
-    #[must_use]
     pub fn bindings(&self) -> Vec<(String, String)> {
         let called = |operation| format!("{operation:?}").trim_start_matches("RD_KAFKA_ACL_OPERATION_").to_owned();
         let of = |name: &String| self.operations.iter().map(|op| (called(op), name.clone())).collect::<Vec<_>>();

@@ -33,7 +33,6 @@ const UNPACKED: &str = "tmp";
 pub(super) const INTERNAL_PARTITIONS: i32 = 8;
 
 /// Where the jars are.
-#[must_use]
 pub fn libs_folder() -> PathBuf {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."));
     workspace.join(".weir/kafka-libs")

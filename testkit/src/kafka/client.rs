@@ -50,25 +50,21 @@ pub struct KafkaClient {
 
 impl KafkaClient {
     /// A client of the brokers at `bootstrap`. Does not connect.
-    #[must_use]
     pub fn new(bootstrap: &str) -> Self {
         Self { bootstrap: bootstrap.to_owned(), patience: REQUEST_DEADLINE, codec: "none", askers: Arc::default() }
     }
 
     /// The same, whose questions about offsets are given up soon: to be asked again, of brokers that are broken on purpose.
-    #[must_use]
     pub fn impatient(&self) -> Self {
         Self { patience: SHORT_DEADLINE, ..self.clone() }
     }
 
     /// The same, whose publishers compress: `none`, `gzip`, `snappy`, `lz4` or `zstd`.
-    #[must_use]
     pub fn compressing(&self, codec: &'static str) -> Self {
         Self { codec, ..self.clone() }
     }
 
     /// The same with clients of its own to ask, publish and read with, which end with it.
-    #[must_use]
     pub fn apart(&self) -> Self {
         Self { askers: Arc::default(), ..self.clone() }
     }
@@ -79,13 +75,11 @@ impl KafkaClient {
     }
 
     /// What goes into `bootstrap.servers`.
-    #[must_use]
     pub fn bootstrap(&self) -> &str {
         &self.bootstrap
     }
 
     /// A configuration for a client of one's own: the address, and librdkafka's log kept off the tests' output.
-    #[must_use]
     pub fn config(&self) -> ClientConfig {
         let mut config = ClientConfig::new();
         config.set("bootstrap.servers", &self.bootstrap).set_log_level(RDKafkaLogLevel::Critical);

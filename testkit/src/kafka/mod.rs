@@ -122,13 +122,11 @@ impl Kafka {
     }
 
     /// What goes into `bootstrap.servers`.
-    #[must_use]
     pub fn bootstrap(&self) -> &str {
         self.client.bootstrap()
     }
 
     /// Publishes, reads, creates topics.
-    #[must_use]
     pub fn client(&self) -> &KafkaClient {
         &self.client
     }
@@ -147,20 +145,17 @@ impl Kafka {
     }
 
     /// The tap of a broker that was started with one.
-    #[must_use]
     pub fn tap(&self, broker: usize) -> &Tap {
         &self.taps[broker]
     }
 
     /// A client that goes through the taps.
-    #[must_use]
     pub fn tapped_client(&self) -> KafkaClient {
         let addresses: Vec<String> = self.taps.iter().map(|tap| tap.address().to_string()).collect();
         KafkaClient::new(&addresses.join(","))
     }
 
     /// The files that the brokers write their logs to.
-    #[must_use]
     pub fn log_files(&self) -> Vec<PathBuf> {
         self.brokers.iter().map(Broker::log_file).collect()
     }

@@ -17,19 +17,16 @@ pub struct Record {
 
 impl Record {
     /// A record of a key and a value.
-    #[must_use]
     pub fn new(key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Self {
         Self { key: Some(key.as_ref().to_vec()), value: Some(value.as_ref().to_vec()), ..Self::default() }
     }
 
     /// A record without a key.
-    #[must_use]
     pub fn keyless(value: impl AsRef<[u8]>) -> Self {
         Self { value: Some(value.as_ref().to_vec()), ..Self::default() }
     }
 
     /// A record without a value.
-    #[must_use]
     pub fn tombstone(key: impl AsRef<[u8]>) -> Self {
         Self { key: Some(key.as_ref().to_vec()), ..Self::default() }
     }
@@ -75,20 +72,17 @@ pub struct Consumed {
 
 impl Consumed {
     /// The last header of this name as text; `None` if there is none, it is null, or it is not UTF-8.
-    #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         let (_, value) = self.headers.iter().rev().find(|(known, _)| known == name)?;
         std::str::from_utf8(value.as_deref()?).ok()
     }
 
     /// The key as text, empty for a null key; what is not UTF-8 is replaced.
-    #[must_use]
     pub fn key_text(&self) -> String {
         String::from_utf8_lossy(self.key.as_deref().unwrap_or_default()).into_owned()
     }
 
     /// The value as text, empty for a null value; what is not UTF-8 is replaced.
-    #[must_use]
     pub fn value_text(&self) -> String {
         String::from_utf8_lossy(self.value.as_deref().unwrap_or_default()).into_owned()
     }

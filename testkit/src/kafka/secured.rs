@@ -78,7 +78,6 @@ impl SecuredKafka {
     }
 
     /// Its doors, for other processes.
-    #[must_use]
     pub fn doors(&self) -> String {
         [self.admin.bootstrap(), &self.scram, &self.mutual].join(",")
     }
@@ -89,19 +88,16 @@ impl SecuredKafka {
     }
 
     /// The super user's client.
-    #[must_use]
     pub fn admin(&self) -> &KafkaClient {
         &self.admin
     }
 
     /// Where passwords are asked for.
-    #[must_use]
     pub fn scram(&self) -> String {
         self.scram.clone()
     }
 
     /// Where certificates are asked for.
-    #[must_use]
     pub fn mutual(&self) -> String {
         self.mutual.clone()
     }

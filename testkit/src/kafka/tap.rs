@@ -107,7 +107,6 @@ impl Tap {
     }
 
     /// Where it listens.
-    #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -118,7 +117,6 @@ impl Tap {
     }
 
     /// Whether the trap that was set last has gone off.
-    #[must_use]
     pub fn is_sprung(&self) -> bool {
         self.state.borrow().sprung
     }

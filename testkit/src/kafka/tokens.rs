@@ -37,13 +37,11 @@ impl TokenKafka {
     }
 
     /// A client that comes by the open door.
-    #[must_use]
     pub fn admin(&self) -> &KafkaClient {
         self.kafka.client()
     }
 
     /// Where tokens are asked for.
-    #[must_use]
     pub fn door(&self) -> String {
         format!("127.0.0.1:{}", self.door.number())
     }

@@ -113,13 +113,11 @@ impl RedisCluster {
     }
 
     /// URLs of all nodes, by number.
-    #[must_use]
     pub fn nodes(&self) -> Vec<String> {
         self.nodes.iter().map(RedisServer::url).collect()
     }
 
     /// One node.
-    #[must_use]
     pub fn node(&self, node: usize) -> &RedisServer {
         &self.nodes[node]
     }

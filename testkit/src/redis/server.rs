@@ -140,20 +140,17 @@ impl RedisServer {
     }
 
     /// Its URL, without a user.
-    #[must_use]
     pub fn url(&self) -> String {
         let scheme = if self.ca_file.is_some() { "rediss" } else { "redis" };
         format!("{scheme}://127.0.0.1:{}", self.port.number())
     }
 
     /// Its port.
-    #[must_use]
     pub fn port(&self) -> u16 {
         self.port.number()
     }
 
     /// The certificate to trust (PEM), for a server with TLS.
-    #[must_use]
     pub fn ca_file(&self) -> Option<&Path> {
         self.ca_file.as_deref()
     }
@@ -200,7 +197,6 @@ impl RedisServer {
     }
 
     /// The id of its process; `None` when it was killed.
-    #[must_use]
     pub fn pid(&self) -> Option<i32> {
         self.process.as_ref().map(Guarded::pid)
     }

@@ -30,7 +30,6 @@ pub struct Bucket {
 
 impl Bucket {
     /// A bucket at an endpoint (`http://127.0.0.1:9000`). Does not connect.
-    #[must_use]
     pub fn new(endpoint: &str, name: &str) -> Self {
         let config = Config::builder()
             .behavior_version(BehaviorVersion::latest())
@@ -43,31 +42,26 @@ impl Bucket {
     }
 
     /// The URL of the S3.
-    #[must_use]
     pub fn endpoint(&self) -> &str {
         &self.endpoint
     }
 
     /// Its name.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// The `s3://` URL of an object.
-    #[must_use]
     pub fn url(&self, key: &str) -> String {
         format!("s3://{}/{key}", self.name)
     }
 
     /// What a process needs in its environment to be let in.
-    #[must_use]
     pub fn env(&self) -> [(&'static str, &'static str); 3] {
         [("AWS_ACCESS_KEY_ID", ACCESS_KEY), ("AWS_SECRET_ACCESS_KEY", SECRET_KEY), ("AWS_REGION", REGION)]
     }
 
     /// The `[s3]` section of a weir configuration.
-    #[must_use]
     pub fn config(&self) -> String {
         let endpoint = &self.endpoint;
         format!("[s3]\nendpoint = \"{endpoint}\"\nregion = \"{REGION}\"\nforce_path_style = true\n")
@@ -97,7 +91,6 @@ impl Bucket {
     }
 
     /// The SDK's client, for what is not here.
-    #[must_use]
     pub fn client(&self) -> &Client {
         &self.client
     }

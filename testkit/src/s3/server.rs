@@ -103,19 +103,16 @@ impl S3 {
     }
 
     /// Its URL.
-    #[must_use]
     pub fn endpoint(&self) -> &str {
         self.bucket.endpoint()
     }
 
     /// Its https URL, of one that was started so.
-    #[must_use]
     pub fn secured_endpoint(&self) -> Option<&str> {
         self.secured.as_deref()
     }
 
     /// Its bucket: puts and gets objects.
-    #[must_use]
     pub fn bucket(&self) -> &Bucket {
         &self.bucket
     }
@@ -137,13 +134,11 @@ impl S3 {
     }
 
     /// What was written or deleted so far, in order: `PUT key`.
-    #[must_use]
     pub fn writes(&self) -> Vec<String> {
         self.faults.writes()
     }
 
     /// What was asked so far.
-    #[must_use]
     pub fn counts(&self) -> Counts {
         self.faults.counts()
     }

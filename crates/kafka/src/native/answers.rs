@@ -25,7 +25,6 @@ impl Generation {
     /// In no group.
     pub const NONE: Self = Self(None);
 
-    #[must_use]
     pub fn now<C: ClientContext>(client: &Client<C>) -> Self {
         // SAFETY: the client is alive; what it gives is null or ours, and is destroyed once.
         unsafe {

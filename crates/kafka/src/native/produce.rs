@@ -40,7 +40,6 @@ impl Topic {
     }
 
     /// The partition that a key goes to, of so many: Java's.
-    #[must_use]
     pub fn partition_of(&self, key: &[u8], partitions: NonZeroI32) -> i32 {
         // SAFETY: the key is alive, and the function looks at nothing else: the opaques are the caller's own.
         unsafe {
@@ -219,17 +218,14 @@ pub struct Run<'b> {
 
 impl<'b> Run<'b> {
     /// None yet, for this partition. Partition -1: the ones that the producer's partitioner finds for the keys.
-    #[must_use]
     pub fn new(partition: i32) -> Self {
         Self { partition, records: Vec::new(), borrowed: PhantomData }
     }
 
-    #[must_use]
     pub fn len(&self) -> usize {
         self.records.len()
     }
 
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()
     }

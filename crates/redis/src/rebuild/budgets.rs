@@ -94,7 +94,6 @@ impl BudgetRestorer {
     }
 
     /// Whether it is in a shard that the run restores.
-    #[must_use]
     pub fn is_restored(&self, budget: &BudgetId) -> bool {
         self.shards.contains(&self.keyspace.budget_shard(budget))
     }

@@ -68,7 +68,6 @@ pub(crate) struct PutInto<'p> {
 
 impl Rebuild {
     /// What puts sends back and takes refunds, over connections of its own.
-    #[must_use]
     pub fn restorer(&self) -> Restorer {
         Restorer {
             cluster: self.cluster.another(),
@@ -84,7 +83,6 @@ impl Rebuild {
 
 impl Restorer {
     /// Whether a user's history is one of those being restored.
-    #[must_use]
     pub fn wants(&self, user: UserHash) -> bool {
         self.shards.contains(&self.keyspace.meta().layout.place(user).shard)
     }
