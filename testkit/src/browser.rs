@@ -11,7 +11,6 @@ use crate::{
     scratch::Scratch,
 };
 
-/// How long the driver may take to start.
 const START_DEADLINE: Duration = Duration::from_secs(60);
 
 /// What Chromium is started with: nothing that asks for anything of the outside. As root it has no sandbox. Over the
@@ -40,7 +39,6 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Starts chromedriver.
     pub fn start() -> Result<Self> {
         let (port, profile) = (Port::lease()?, Scratch::new("browser")?);
         program("chromium")?;
@@ -55,7 +53,6 @@ impl Driver {
         Ok(Self { _process: process, port, profile })
     }
 
-    /// Where it listens.
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port.number())
     }

@@ -71,7 +71,6 @@ pub struct ProcessClock {
 }
 
 impl MovedClock {
-    /// Builds it.
     pub fn build() -> Result<Self> {
         let scratch = Scratch::new("clock")?;
         std::fs::write(scratch.join("clock.c"), SOURCE)?;
@@ -106,7 +105,6 @@ impl ProcessClock {
         vec![library, clock, ("WEIR_TEST_CLOCK_OF_DAY", "yes".to_owned())]
     }
 
-    /// The environment of a process with this clock.
     pub fn env(&self) -> [(&'static str, String); 2] {
         [("LD_PRELOAD", self.library.display().to_string()), ("WEIR_TEST_CLOCK", self.path.display().to_string())]
     }

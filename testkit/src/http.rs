@@ -14,7 +14,6 @@ pub fn get(url: &str) -> Result<(u16, String)> {
     get_within(REQUEST_DEADLINE, url)
 }
 
-/// The same with another deadline.
 pub fn get_within(deadline: Duration, url: &str) -> Result<(u16, String)> {
     run(deadline, Request::get(url).body(())?)
 }

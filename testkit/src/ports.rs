@@ -50,7 +50,6 @@ impl Port {
         Ok(Self { number, _held: None })
     }
 
-    /// Its number.
     pub fn number(&self) -> u16 {
         self.number
     }

@@ -11,13 +11,10 @@ use tokio::{
     sync::{oneshot, watch},
 };
 
-/// Bytes carried at once.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// How connections are treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// Carry everything.
     Pass,
     /// The next reply of the server is dropped and its connection cut: the request was executed and nobody
     /// knows. Happens once (to one connection), then everything passes again.
@@ -54,12 +51,10 @@ impl Proxy {
         Ok(Self { address, mode, end: Some(end), thread: Some(thread) })
     }
 
-    /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Changes how open and new connections are treated.
     pub fn set(&self, mode: Mode) {
         self.mode.send_replace(mode);
     }

@@ -27,7 +27,6 @@ use crate::tls::Authority;
 
 /// Who may ask.
 pub const USER: &str = "reader";
-/// The password of [`USER`].
 pub const PASSWORD: &str = "s3cret:with colon";
 
 /// A running registry. Ends when dropped.
@@ -44,7 +43,6 @@ struct State {
     schemas: Vec<Value>,
     /// The ids of each subject, the first is version 1.
     subjects: BTreeMap<String, Vec<usize>>,
-    /// Requests for a schema by its id.
     asked: u64,
     is_failing: bool,
     /// The password of [`USER`], where it is no longer [`PASSWORD`].
@@ -74,7 +72,6 @@ impl Registry {
         Ok(Self { url, state, end: Some(end), thread: Some(thread) })
     }
 
-    /// Its URL.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -103,7 +100,6 @@ impl Registry {
         u32::try_from(id).unwrap_or(u32::MAX)
     }
 
-    /// How many schemas were asked for by their ids.
     pub fn asked(&self) -> u64 {
         locked(&self.state).asked
     }

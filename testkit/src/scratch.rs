@@ -11,7 +11,6 @@ use anyhow::{Context, Result};
 
 use crate::process::{complain, wait_ended};
 
-/// How long deleting may take.
 const DELETE_DEADLINE: Duration = Duration::from_secs(30);
 
 /// Removes `$1` when its stdin closes. Servers may still write while they are being killed, so it tries for 5 s.
@@ -48,18 +47,15 @@ impl Scratch {
         Ok(Self { path, janitor: Some((janitor, leash)) })
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The path of a file or folder in it.
     pub fn join(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 }
 
-/// An empty folder for a test.
 #[track_caller]
 pub fn folder() -> Scratch {
     Scratch::new("test").unwrap_or_else(|error| panic!("{error:#}"))

@@ -62,7 +62,6 @@ pub struct SecuredServers {
 }
 
 impl SecuredServers {
-    /// Starts them.
     pub fn start() -> Result<Self> {
         let authority = Authority::new()?;
         let kafka = SecuredKafka::start(&authority, &[SCRAM_USER]).context("the secured Kafka")?;
@@ -122,7 +121,6 @@ impl Stack {
         &STACK
     }
 
-    /// A Kafka of one broker.
     pub fn kafka(&self) -> &KafkaClient {
         self.kafka.get(ENV_KAFKA, KafkaClient::new, || {
             let kafka = started(Kafka::start(1));
@@ -142,7 +140,6 @@ impl Stack {
         )
     }
 
-    /// The URL of a single Redis.
     pub fn redis(&self) -> &str {
         self.redis.get(ENV_REDIS, str::to_owned, || {
             let redis = started(RedisServer::start::<&str>(&[]));
@@ -170,34 +167,24 @@ fn started<Server>(server: Result<Server>) -> Server {
 /// All servers at once, owned: what `cargo xtask test` and `cargo xtask stack` keep up.
 #[derive(Debug)]
 pub struct Servers {
-    /// One broker.
     pub kafka: Kafka,
     /// Three primaries with a replica each.
     pub cluster: RedisCluster,
-    /// A single server.
     pub redis: RedisServer,
-    /// One bucket.
     pub s3: S3,
 }
 
-/// The ports of [`Servers`].
 #[derive(Debug)]
 pub struct ServerPorts {
-    /// Kafka's.
     pub kafka: Port,
-    /// The six nodes' of the Redis Cluster.
     pub cluster: Vec<Port>,
-    /// The single Redis's.
     pub redis: Port,
-    /// The S3's.
     pub s3: Port,
 }
 
-/// Nodes of the shared cluster.
 pub const CLUSTER_NODES: usize = 6;
 
 impl ServerPorts {
-    /// Free ones.
     pub fn lease() -> Result<Self> {
         let cluster = (0..CLUSTER_NODES).map(|_| Port::lease()).collect::<Result<_>>()?;
         Ok(Self { kafka: Port::lease()?, cluster, redis: Port::lease()?, s3: Port::lease()? })

@@ -27,7 +27,6 @@ use crate::{
     scratch::Scratch,
 };
 
-/// The files of an authority.
 const CERTIFICATE: &str = "ca.pem";
 const KEY: &str = "ca.key";
 const NAME: &str = "ca.name";
@@ -44,9 +43,7 @@ pub struct Authority {
 /// The files of somebody that an authority vouches for, in PEM.
 #[derive(Debug, Clone)]
 pub struct Identity {
-    /// The certificate.
     pub certificate: PathBuf,
-    /// Its key.
     pub key: PathBuf,
     /// Key and certificate in one file.
     pub both: PathBuf,
@@ -81,7 +78,6 @@ impl Authority {
         self.ca_file.parent().unwrap_or(&self.ca_file)
     }
 
-    /// The authority's certificate.
     pub fn ca_file(&self) -> PathBuf {
         self.ca_file.clone()
     }
@@ -165,7 +161,6 @@ fn named(name: &str) -> DistinguishedName {
     found
 }
 
-/// A path as servers take it in their arguments.
 pub(crate) fn text(path: &Path) -> String {
     path.display().to_string()
 }

@@ -18,13 +18,11 @@ const LONGEST_REST: Duration = Duration::from_millis(250);
 /// What takes long is found late by this part of it.
 const LATE_BY: u32 = 20;
 
-/// Waits until `condition` is true.
 #[track_caller]
 pub fn wait_until(deadline: Duration, what: &str, condition: impl FnMut() -> bool) {
     wait_until_every(POLL_INTERVAL, deadline, what, condition);
 }
 
-/// The same with another interval.
 #[track_caller]
 pub fn wait_until_every(interval: Duration, deadline: Duration, what: &str, mut condition: impl FnMut() -> bool) {
     let found = wait_for_every(interval, deadline, || condition().then_some(()));

@@ -31,7 +31,6 @@ impl Worker {
         Self::run_with(binary, config, &[])
     }
 
-    /// The same, with environment variables.
     pub fn run_with(binary: impl AsRef<Path>, config: &str, env: &[(&str, &str)]) -> Result<Self> {
         Self::start(binary, config, |config| vec!["run".into(), "--config".into(), config.into()], env)
     }
@@ -57,7 +56,6 @@ impl Worker {
         self.scratch.path()
     }
 
-    /// Its process id.
     pub fn pid(&self) -> i32 {
         self.process.pid()
     }
@@ -92,7 +90,6 @@ impl Worker {
         self.process.exit()
     }
 
-    /// Waits until it has ended.
     pub fn wait_exit(&mut self, deadline: Duration) -> Result<Exit> {
         self.process.wait_exit(deadline)
     }

@@ -18,7 +18,6 @@ const DEADLINE: Duration = Duration::from_secs(30);
 /// Room for librdkafka's own words about an ACL that is none.
 const REASON_BYTES: usize = 512;
 
-/// Rights of one kind on some resources.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
     operations: Vec<rd::rd_kafka_AclOperation_t>,
@@ -78,7 +77,6 @@ impl Grant {
     }
 }
 
-/// What may be done with what.
 type Right = (rd::rd_kafka_ResourceType_t, String, rd::rd_kafka_ResourcePatternType_t, rd::rd_kafka_AclOperation_t);
 
 impl KafkaClient {

@@ -47,7 +47,6 @@ impl KafkaClient {
         Ok(())
     }
 
-    /// Deletes a topic.
     pub fn delete_topic(&self, name: &str) -> Result<()> {
         let (admin, options) = (self.admin()?, options());
         self.forget_read(name);
@@ -101,7 +100,6 @@ impl KafkaClient {
         Ok(())
     }
 
-    /// The settings that a topic has of its own, by name.
     pub fn topic_settings(&self, name: &str) -> Result<Vec<(String, String)>> {
         let (admin, options) = (self.admin()?, options());
         let topic = [ResourceSpecifier::Topic(name)];
@@ -150,7 +148,6 @@ impl KafkaClient {
         Ok(())
     }
 
-    /// The `node.id` of the broker that leads a partition.
     pub fn leader_of(&self, topic: &str, partition: i32) -> Result<i32> {
         let metadata = self.ask(UNCOMMITTED, |consumer| Ok(consumer.fetch_metadata(Some(topic), REQUEST_DEADLINE)?))?;
         let mut partitions = metadata.topics().iter().flat_map(|topic| topic.partitions());

@@ -25,7 +25,6 @@ use super::{
 };
 use crate::wait_for;
 
-/// How long one request to the brokers may take.
 pub(super) const REQUEST_DEADLINE: Duration = Duration::from_secs(30);
 /// The same for those who ask again.
 const SHORT_DEADLINE: Duration = Duration::from_secs(2);
@@ -49,7 +48,6 @@ pub struct KafkaClient {
 }
 
 impl KafkaClient {
-    /// A client of the brokers at `bootstrap`. Does not connect.
     pub fn new(bootstrap: &str) -> Self {
         Self { bootstrap: bootstrap.to_owned(), patience: REQUEST_DEADLINE, codec: "none", askers: Arc::default() }
     }
@@ -69,12 +67,10 @@ impl KafkaClient {
         Self { askers: Arc::default(), ..self.clone() }
     }
 
-    /// What publishers compress by.
     pub(super) fn codec(&self) -> &str {
         self.codec
     }
 
-    /// What goes into `bootstrap.servers`.
     pub fn bootstrap(&self) -> &str {
         &self.bootstrap
     }
@@ -154,7 +150,6 @@ impl KafkaClient {
         self.see_committed((topic, cut), <[Consumed]>::to_vec)
     }
 
-    /// How many records that are.
     pub fn count_committed(&self, topic: &str) -> Result<usize> {
         self.see_committed((topic, WHOLE), <[Consumed]>::len)
     }
@@ -197,7 +192,6 @@ impl KafkaClient {
         self.askers.ask(self.asker_config(), setting, ask)
     }
 
-    /// The kept admin client.
     pub(super) fn admin(&self) -> Result<Arc<AdminClient<DefaultClientContext>>> {
         Ok(self.askers.admin(&self.asker_config())?)
     }

@@ -23,7 +23,6 @@ const COMMIT_MS: &str = "1000";
 /// What a service that was held up catches up with, at most.
 const CATCHES_UP: Duration = Duration::from_millis(500);
 
-/// What a member commits.
 #[derive(Debug, Clone, Copy)]
 enum Commits {
     /// How far it has read, as its client does by itself: offsets without a record, too.
@@ -56,7 +55,6 @@ impl Delivery {
         Self::with(client, group, topic, per_s, (Begins::AtTheFirst, Commits::WhatWasRead))
     }
 
-    /// The same, but it takes no record that was there before: `auto.offset.reset=latest`.
     pub fn from_its_end(client: &KafkaClient, group: &str, topic: &str, per_s: u32) -> Result<Self> {
         Self::with(client, group, topic, per_s, (Begins::AtTheEnd, Commits::WhatWasTaken))
     }

@@ -43,7 +43,6 @@ impl Kafka {
 }
 
 impl Denial {
-    /// Ends it.
     pub fn lift(self) -> Result<()> {
         self.change("--remove")
     }

@@ -70,7 +70,6 @@ impl Kafka {
         Self::start_on(ports)
     }
 
-    /// Starts one broker per port, the way [`Kafka::start`] does.
     pub fn start_on(ports: Vec<Port>) -> Result<Self> {
         Self::start_with(ports, Shape::default(), &Additions::default())
     }
@@ -121,12 +120,10 @@ impl Kafka {
         Ok(kafka)
     }
 
-    /// What goes into `bootstrap.servers`.
     pub fn bootstrap(&self) -> &str {
         self.client.bootstrap()
     }
 
-    /// Publishes, reads, creates topics.
     pub fn client(&self) -> &KafkaClient {
         &self.client
     }
@@ -139,23 +136,19 @@ impl Kafka {
         self.leader(topic, partition)
     }
 
-    /// The broker that leads a partition.
     pub fn leader(&self, topic: &str, partition: i32) -> Result<usize> {
         Ok(usize::try_from(self.client.leader_of(topic, partition)? - 1)?)
     }
 
-    /// The tap of a broker that was started with one.
     pub fn tap(&self, broker: usize) -> &Tap {
         &self.taps[broker]
     }
 
-    /// A client that goes through the taps.
     pub fn tapped_client(&self) -> KafkaClient {
         let addresses: Vec<String> = self.taps.iter().map(|tap| tap.address().to_string()).collect();
         KafkaClient::new(&addresses.join(","))
     }
 
-    /// The files that the brokers write their logs to.
     pub fn log_files(&self) -> Vec<PathBuf> {
         self.brokers.iter().map(Broker::log_file).collect()
     }
@@ -173,12 +166,10 @@ impl Kafka {
         files.iter().map(|file| Ok(file.metadata()?.len())).sum()
     }
 
-    /// Creates a topic, replicated to all brokers.
     pub fn create_topic(&self, name: &str, partitions: i32) -> Result<()> {
         self.client.create_topic(name, partitions)
     }
 
-    /// A broker's process id.
     pub fn pid(&mut self, broker: usize) -> Result<i32> {
         Ok(self.brokers[broker].process()?.pid())
     }
@@ -195,12 +186,10 @@ impl Kafka {
         self.brokers[broker].disk()
     }
 
-    /// Waits until a broker has ended by itself.
     pub fn wait_ended(&mut self, broker: usize, deadline: Duration) -> Result<Exit> {
         self.brokers[broker].process()?.wait_exit(deadline)
     }
 
-    /// Kills a broker with SIGKILL.
     pub fn kill(&mut self, broker: usize) -> Result<()> {
         self.brokers[broker].process()?.kill();
         Ok(())
@@ -212,7 +201,6 @@ impl Kafka {
         Ok(())
     }
 
-    /// Thaws a frozen broker.
     pub fn thaw(&mut self, broker: usize) -> Result<()> {
         self.brokers[broker].process()?.signal(Signal::Cont);
         Ok(())

@@ -18,13 +18,11 @@ use crate::stack::is_shared;
 
 /// How long a record may wait for the brokers, which tests break for a while: less than a test may take, so that it is told.
 const PUBLISH_DEADLINE: Duration = Duration::from_secs(120);
-/// How long one poll of the producer's events waits.
 const POLL: Duration = Duration::from_millis(10);
 
 /// How long a client that is kept waits at most until it connects again to a broker that was gone: a new one would not wait.
 pub(super) const RECONNECT_MS: &str = "200";
 
-/// Counts the records that were not delivered.
 #[derive(Debug, Default)]
 pub(super) struct Failures(AtomicUsize);
 
@@ -97,12 +95,10 @@ impl Publisher {
         Self::with(client, topic, Some(id))
     }
 
-    /// Begins a transaction.
     pub fn begin(&self) -> Result<()> {
         Ok(self.producer.begin_transaction()?)
     }
 
-    /// Commits the open transaction.
     pub fn commit(&self) -> Result<()> {
         // Not left to the commit: it would wait for what only a poll takes from the queue.
         self.flush()?;
@@ -132,7 +128,6 @@ impl Publisher {
         outcome.with_context(|| format!("cannot publish to {}", self.topic))
     }
 
-    /// Serves the deliveries until `until`.
     pub fn serve(&self, until: Instant) {
         loop {
             let left = until.saturating_duration_since(Instant::now());
@@ -153,7 +148,6 @@ impl Publisher {
         Ok(())
     }
 
-    /// The last flush.
     pub fn finish(self) -> Result<()> {
         self.flush()
     }

@@ -19,7 +19,6 @@ use super::{BoundedConsumer, Consumed, KafkaClient, client::partitions_of, publi
 const WHOLE_DEADLINE: Duration = Duration::from_secs(600);
 /// How long it may go without a record.
 const END_DEADLINE: Duration = Duration::from_secs(120);
-/// How long one poll waits.
 const POLL: Duration = Duration::from_millis(100);
 
 /// A reader of all partitions of a topic, from their beginning. What it gave once it does not give again.

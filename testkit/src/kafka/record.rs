@@ -1,6 +1,5 @@
 //! What is published and what is read: plain values.
 
-/// A record to publish.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Record {
     /// `None` is a null key.
@@ -16,36 +15,30 @@ pub struct Record {
 }
 
 impl Record {
-    /// A record of a key and a value.
     pub fn new(key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Self {
         Self { key: Some(key.as_ref().to_vec()), value: Some(value.as_ref().to_vec()), ..Self::default() }
     }
 
-    /// A record without a key.
     pub fn keyless(value: impl AsRef<[u8]>) -> Self {
         Self { value: Some(value.as_ref().to_vec()), ..Self::default() }
     }
 
-    /// A record without a value.
     pub fn tombstone(key: impl AsRef<[u8]>) -> Self {
         Self { key: Some(key.as_ref().to_vec()), ..Self::default() }
     }
 
-    /// With one more header.
     #[must_use]
     pub fn header(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
         self.headers.push((name.to_owned(), Some(value.as_ref().to_vec())));
         self
     }
 
-    /// To this partition.
     #[must_use]
     pub fn partition(mut self, partition: i32) -> Self {
         self.partition = Some(partition);
         self
     }
 
-    /// With this timestamp, in milliseconds since 1970.
     #[must_use]
     pub fn timestamp_ms(mut self, timestamp_ms: i64) -> Self {
         self.timestamp_ms = Some(timestamp_ms);
@@ -53,18 +46,14 @@ impl Record {
     }
 }
 
-/// A record as it was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Consumed {
-    /// Its partition.
     pub partition: i32,
-    /// Its offset.
     pub offset: i64,
     /// `None` is a null key.
     pub key: Option<Vec<u8>>,
     /// `None` is a null value.
     pub value: Option<Vec<u8>>,
-    /// In order.
     pub headers: Vec<(String, Option<Vec<u8>>)>,
     /// Milliseconds since 1970.
     pub timestamp_ms: Option<i64>,

@@ -77,7 +77,6 @@ impl SecuredKafka {
         Ok(Self { kafka: None, admin: KafkaClient::new(open), scram, mutual, _ports: Vec::new() })
     }
 
-    /// Its doors, for other processes.
     pub fn doors(&self) -> String {
         [self.admin.bootstrap(), &self.scram, &self.mutual].join(",")
     }
@@ -87,7 +86,6 @@ impl SecuredKafka {
         self.kafka.as_mut().context("another process keeps this Kafka")?.restart(0)
     }
 
-    /// The super user's client.
     pub fn admin(&self) -> &KafkaClient {
         &self.admin
     }

@@ -41,7 +41,6 @@ pub enum Api {
     EndTransaction = 26,
 }
 
-/// When it goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
     /// The broker has not seen the request.
@@ -50,26 +49,20 @@ pub enum Moment {
     Reply,
 }
 
-/// What happens then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     /// The process with this id, which the caller keeps from ending otherwise, is killed with SIGKILL, and the
     /// connection is cut.
     Kill(i32),
-    /// The connection is cut.
     Cut,
     /// Nothing is carried in this direction until [`Tap::disarm`].
     Hold,
 }
 
-/// One thing to go wrong, once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trap {
-    /// With the next request of this kind,
     pub api: Api,
-    /// at this moment,
     pub moment: Moment,
-    /// this happens.
     pub fate: Fate,
 }
 
@@ -106,7 +99,6 @@ impl Tap {
         Ok(Self { address, state, end: Some(end), thread: Some(thread) })
     }
 
-    /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

@@ -17,7 +17,6 @@ pub struct TokenKafka {
 }
 
 impl TokenKafka {
-    /// Starts it.
     pub fn start() -> Result<Self> {
         let door = Port::lease()?;
         let module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;";

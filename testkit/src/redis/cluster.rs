@@ -7,13 +7,11 @@ use anyhow::{Context, Result};
 use super::RedisServer;
 use crate::{clock::ProcessClock, ports::Port, wait_for};
 
-/// The slots of a cluster.
 const SLOTS: usize = 16_384;
 
 /// How long the nodes may take to agree. A primary serves nobody in its first 2 s.
 const AGREE_DEADLINE: Duration = Duration::from_secs(60);
 
-/// How long one hand-over of a primary may take.
 const HAND_OVER_DEADLINE: Duration = Duration::from_secs(6);
 
 /// Settings of every node: a failover within seconds, replicas that are in step soon after their start.
@@ -112,12 +110,10 @@ impl RedisCluster {
         Ok(())
     }
 
-    /// URLs of all nodes, by number.
     pub fn nodes(&self) -> Vec<String> {
         self.nodes.iter().map(RedisServer::url).collect()
     }
 
-    /// One node.
     pub fn node(&self, node: usize) -> &RedisServer {
         &self.nodes[node]
     }
@@ -127,12 +123,10 @@ impl RedisCluster {
         self.nodes[node].freeze();
     }
 
-    /// Thaws a node.
     pub fn thaw(&mut self, node: usize) {
         self.nodes[node].thaw();
     }
 
-    /// Kills a node with SIGKILL.
     pub fn kill(&mut self, node: usize) {
         self.nodes[node].kill();
     }
@@ -156,7 +150,6 @@ impl RedisCluster {
         Ok(primaries)
     }
 
-    /// The replicas of a node, ascending.
     pub fn replicas_of(&self, node: usize) -> Result<Vec<usize>> {
         let lines = self.lines()?;
         let own = lines.iter().find(|line| line.port == self.nodes[node].port()).context("no such node")?;
@@ -166,7 +159,6 @@ impl RedisCluster {
         Ok(replicas)
     }
 
-    /// The primary that serves a slot.
     pub fn owner_of(&self, slot: u16) -> Result<usize> {
         let lines = self.lines()?;
         let serves = |line: &&NodeLine| line.slots.iter().any(|&(first, last)| (first..=last).contains(&slot));
@@ -174,7 +166,6 @@ impl RedisCluster {
         self.number_of(owner.port).context("the owner is no node of ours")
     }
 
-    /// The slots that a node serves, ascending.
     pub fn slots_of(&self, node: usize) -> Result<Vec<u16>> {
         let lines = self.lines()?;
         let own = lines.into_iter().find(|line| line.port == self.nodes[node].port()).context("no such node")?;

@@ -4,7 +4,6 @@ use anyhow::{Result, ensure};
 
 use super::RedisCluster;
 
-/// Keys moved by one MIGRATE.
 const KEYS_A_MIGRATE: usize = 100;
 /// How long MIGRATE may block the servers, in milliseconds.
 const MIGRATE_MS: &str = "5000";
@@ -53,7 +52,6 @@ impl SlotMove<'_> {
         Ok(keys.len())
     }
 
-    /// Moves one key.
     pub fn move_key(&self, key: &str) -> Result<()> {
         self.migrate(&[key.to_owned()])
     }

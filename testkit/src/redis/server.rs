@@ -39,7 +39,6 @@ pub fn connect(deadline: Duration, client: &redis::Client) -> redis::RedisResult
     Ok(connection)
 }
 
-/// The program of the servers.
 fn server_program() -> Result<PathBuf> {
     std::env::var_os(OTHER_SERVER).map_or_else(|| program("redis-server"), |path| Ok(path.into()))
 }
@@ -73,7 +72,6 @@ impl RedisServer {
         Ok(server)
     }
 
-    /// Starts a single server with this clock.
     pub fn start_by(clock: &ProcessClock) -> Result<Self> {
         let server = Self::prepare::<&str>("Redis with a clock of its own", Port::lease()?, &[])?;
         let mut server = server.with_clock(clock);
@@ -114,7 +112,6 @@ impl RedisServer {
         Ok(server)
     }
 
-    /// A server that is not started yet.
     pub(super) fn prepare<S: AsRef<str>>(name: &str, port: Port, extra_args: &[S]) -> Result<Self> {
         let scratch = Scratch::new("redis")?;
         let own = ["--bind", "127.0.0.1", "--port", &port.number().to_string(), "--save", "", "--appendonly", "no"]
@@ -139,13 +136,11 @@ impl RedisServer {
         Self { env: clock.env_of_day(), args, ..self }
     }
 
-    /// Its URL, without a user.
     pub fn url(&self) -> String {
         let scheme = if self.ca_file.is_some() { "rediss" } else { "redis" };
         format!("{scheme}://127.0.0.1:{}", self.port.number())
     }
 
-    /// Its port.
     pub fn port(&self) -> u16 {
         self.port.number()
     }
@@ -186,7 +181,6 @@ impl RedisServer {
         self.signal(Signal::Stop);
     }
 
-    /// Thaws it.
     pub fn thaw(&mut self) {
         self.signal(Signal::Cont);
     }

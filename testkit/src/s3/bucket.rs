@@ -17,7 +17,6 @@ pub const SECRET_KEY: &str = "weir-test-secret";
 /// The region requests are signed for.
 pub const REGION: &str = "us-east-1";
 
-/// How long a request may take.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(60);
 
 /// A bucket of an S3 that knows [`ACCESS_KEY`]. Calls block, also inside an async test.
@@ -41,17 +40,14 @@ impl Bucket {
         Self { endpoint: endpoint.to_owned(), name: name.to_owned(), client: Client::from_conf(config) }
     }
 
-    /// The URL of the S3.
     pub fn endpoint(&self) -> &str {
         &self.endpoint
     }
 
-    /// Its name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The `s3://` URL of an object.
     pub fn url(&self, key: &str) -> String {
         format!("s3://{}/{key}", self.name)
     }
@@ -67,14 +63,12 @@ impl Bucket {
         format!("[s3]\nendpoint = \"{endpoint}\"\nregion = \"{REGION}\"\nforce_path_style = true\n")
     }
 
-    /// Writes an object, whole.
     pub fn put(&self, key: &str, bytes: impl Into<Vec<u8>>) -> Result<()> {
         let body = ByteStream::from(bytes.into());
         let request = self.client.put_object().bucket(&self.name).key(key).body(body);
         block_on(async { request.send().await.map(|_| ()).map_err(|error| self.explain("PUT", key, error)) })
     }
 
-    /// Reads an object, whole.
     pub fn get(&self, key: &str) -> Result<Vec<u8>> {
         let request = self.client.get_object().bucket(&self.name).key(key);
         block_on(async {
@@ -84,7 +78,6 @@ impl Bucket {
         })
     }
 
-    /// Deletes an object, if there is one.
     pub fn delete(&self, key: &str) -> Result<()> {
         let request = self.client.delete_object().bucket(&self.name).key(key);
         block_on(async { request.send().await.map(|_| ()).map_err(|error| self.explain("DELETE", key, error)) })

@@ -19,15 +19,12 @@ use super::{
 };
 use crate::{ports::Port, scratch::Scratch, tls::Authority};
 
-/// The one bucket.
 const BUCKET: &str = "weir";
 
 /// A guest with an access key and rights of their own.
 #[derive(Debug, Clone, Copy)]
 pub struct Guest<'g> {
-    /// The access key.
     pub access_key: &'g str,
-    /// Its secret.
     pub secret_key: &'g str,
     /// An IAM policy document.
     pub policy: &'g str,
@@ -45,7 +42,6 @@ pub struct S3 {
 }
 
 impl S3 {
-    /// Starts an S3 on a free port of 127.0.0.1.
     pub fn start() -> Result<Self> {
         Self::start_at("127.0.0.1:0", None, &[])
     }
@@ -56,7 +52,6 @@ impl S3 {
         Self::start_at("127.0.0.1:0", Some(authority.server("s3")?.acceptor()?), guests)
     }
 
-    /// Starts an S3 on a port of one's own.
     pub fn start_on(port: &Port) -> Result<Self> {
         Self::start_at(&format!("127.0.0.1:{}", port.number()), None, &[])
     }
@@ -102,17 +97,14 @@ impl S3 {
         Ok(Self { secured: secured_endpoint, bucket, faults, end: Some(end), thread: Some(thread), _scratch: scratch })
     }
 
-    /// Its URL.
     pub fn endpoint(&self) -> &str {
         self.bucket.endpoint()
     }
 
-    /// Its https URL, of one that was started so.
     pub fn secured_endpoint(&self) -> Option<&str> {
         self.secured.as_deref()
     }
 
-    /// Its bucket: puts and gets objects.
     pub fn bucket(&self) -> &Bucket {
         &self.bucket
     }
@@ -138,7 +130,6 @@ impl S3 {
         self.faults.writes()
     }
 
-    /// What was asked so far.
     pub fn counts(&self) -> Counts {
         self.faults.counts()
     }

@@ -48,7 +48,6 @@ const SEGMENTS: [&str; 4] = ["new", "active", "dormant", "staff"];
 /// Where the sample segments are put, in the bucket.
 const SEGMENTS_FOLDER: &str = "segments";
 
-/// Where everything listens.
 #[derive(Debug, Args)]
 pub struct StackArgs {
     /// Port of the Kafka broker
