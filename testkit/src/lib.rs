@@ -22,6 +22,7 @@
 
 #![allow(missing_docs, reason = "a private crate: a doc that repeats the name is left out")]
 
+mod background;
 pub mod browser;
 pub mod clock;
 pub mod disk;

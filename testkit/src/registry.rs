@@ -4,10 +4,9 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    thread::JoinHandle,
 };
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
@@ -20,10 +19,10 @@ use hyper::{
 };
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
-use tokio::{net::TcpListener, sync::oneshot};
+use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 
-use crate::tls::Authority;
+use crate::{background::Background, tls::Authority};
 
 /// Who may ask.
 pub const USER: &str = "reader";
@@ -33,8 +32,7 @@ pub const PASSWORD: &str = "s3cret:with colon";
 pub struct Registry {
     url: String,
     state: Arc<Mutex<State>>,
-    end: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    _server: Background,
 }
 
 #[derive(Default)]
@@ -58,18 +56,10 @@ impl Registry {
     /// [`USER`] alone.
     pub fn start(authority: &Authority) -> Result<Self> {
         let tls = authority.server("registry")?.acceptor()?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).context("cannot listen on 127.0.0.1")?;
-        let url = format!("https://{}", listener.local_addr()?);
         let state = Arc::<Mutex<State>>::default();
-        let (end, ended) = oneshot::channel();
         let served = Arc::clone(&state);
-        let thread = std::thread::Builder::new().name("registry".to_owned()).spawn(move || {
-            runtime.block_on(async {
-                tokio::select! { () = serve(listener, tls, served) => {}, _ = ended => {} }
-            });
-        })?;
-        Ok(Self { url, state, end: Some(end), thread: Some(thread) })
+        let server = Background::start("registry", 0, move |socket| serve(socket, tls.clone(), Arc::clone(&served)))?;
+        Ok(Self { url: format!("https://{}", server.address), state, _server: server })
     }
 
     pub fn url(&self) -> &str {
@@ -105,30 +95,16 @@ impl Registry {
     }
 }
 
-impl Drop for Registry {
-    fn drop(&mut self) {
-        drop(self.end.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
 fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn serve(listener: TcpListener, tls: TlsAcceptor, state: Arc<Mutex<State>>) {
-    while let Ok((socket, _)) = listener.accept().await {
-        let tls = locked(&state).tls.clone().unwrap_or_else(|| tls.clone());
-        let state = Arc::clone(&state);
-        tokio::spawn(async move {
-            // Who does not trust the certificate ends the connection.
-            let Ok(stream) = tls.accept(socket).await else { return };
-            let service = service_fn(|request| answer(request, Arc::clone(&state)));
-            let _ = http1::Builder::new().keep_alive(false).serve_connection(TokioIo::new(stream), service).await;
-        });
-    }
+async fn serve(socket: TcpStream, tls: TlsAcceptor, state: Arc<Mutex<State>>) {
+    let tls = locked(&state).tls.clone().unwrap_or(tls);
+    // Who does not trust the certificate ends the connection.
+    let Ok(stream) = tls.accept(socket).await else { return };
+    let service = service_fn(|request| answer(request, Arc::clone(&state)));
+    let _ = http1::Builder::new().keep_alive(false).serve_connection(TokioIo::new(stream), service).await;
 }
 
 async fn answer(request: Request<Incoming>, state: Arc<Mutex<State>>) -> Result<Response<Full<Bytes>>> {
