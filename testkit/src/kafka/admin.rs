@@ -5,9 +5,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, ensure};
 use rdkafka::{
     Offset, TopicPartitionList,
-    admin::{AdminOptions, AlterConfig, ConfigSource, NewPartitions, NewTopic, ResourceSpecifier, TopicReplication},
+    admin::{
+        AdminOptions, AlterConfig, ConfigSource, NewPartitions, NewTopic, ResourceSpecifier, TopicReplication,
+        TopicResult,
+    },
     consumer::Consumer,
-    types::RDKafkaErrorCode,
+    error::KafkaResult,
 };
 
 use super::{
@@ -36,24 +39,22 @@ impl KafkaClient {
             settings.iter().fold(new, |new, (key, value)| new.set(key, value))
         });
         let new: Vec<NewTopic<'_>> = new.collect();
-        for result in futures_executor::block_on(self.admin()?.create_topics(&new, &options()))? {
-            done(result)?;
-        }
-        for (name, partitions) in topics {
-            wait_until(REQUEST_DEADLINE, &format!("topic {name} has leaders"), || {
-                self.end_offsets(name).is_ok_and(|ends| i32::try_from(ends.len()) == Ok(*partitions))
-            });
+        done(self.admin()?.create_topics(&new, &options()))?;
+        for &(name, partitions) in topics {
+            self.wait_leaders(name, partitions);
         }
         Ok(())
     }
 
+    fn wait_leaders(&self, topic: &str, partitions: i32) {
+        wait_until(REQUEST_DEADLINE, &format!("{topic} has {partitions} partitions with leaders"), || {
+            self.end_offsets(topic).is_ok_and(|ends| i32::try_from(ends.len()) == Ok(partitions))
+        });
+    }
+
     pub fn delete_topic(&self, name: &str) -> Result<()> {
-        let (admin, options) = (self.admin()?, options());
         self.forget_read(name);
-        for result in futures_executor::block_on(admin.delete_topics(&[name], &options))? {
-            done(result)?;
-        }
-        Ok(())
+        done(self.admin()?.delete_topics(&[name], &options()))
     }
 
     /// Deletes all topics whose names begin so, in one request, and waits at most so long for the brokers.
@@ -65,22 +66,14 @@ impl KafkaClient {
             return Ok(());
         }
         let options = AdminOptions::new().request_timeout(Some(within)).operation_timeout(Some(within));
-        for result in futures_executor::block_on(self.admin()?.delete_topics(&topics, &options))? {
-            done(result)?;
-        }
-        Ok(())
+        done(self.admin()?.delete_topics(&topics, &options))
     }
 
     /// Gives a topic more partitions; `count` is how many it has then.
     pub fn grow_topic(&self, name: &str, count: i32) -> Result<()> {
-        let (admin, options) = (self.admin()?, options());
         let more = NewPartitions::new(name, usize::try_from(count)?);
-        for result in futures_executor::block_on(admin.create_partitions([&more], &options))? {
-            done(result)?;
-        }
-        wait_until(REQUEST_DEADLINE, &format!("{name} has {count} partitions"), || {
-            self.end_offsets(name).is_ok_and(|ends| i32::try_from(ends.len()) == Ok(count))
-        });
+        done(self.admin()?.create_partitions([&more], &options()))?;
+        self.wait_leaders(name, count);
         Ok(())
     }
 
@@ -128,11 +121,7 @@ impl KafkaClient {
     /// Deletes a group without members, and with it its committed offsets, as a broker does after
     /// `offsets.retention.minutes`.
     pub fn delete_group(&self, group: &str) -> Result<()> {
-        let (admin, options) = (self.admin()?, options());
-        for result in futures_executor::block_on(admin.delete_groups(&[group], &options))? {
-            done(result)?;
-        }
-        Ok(())
+        done(self.admin()?.delete_groups(&[group], &options()))
     }
 
     /// Sets the offsets of a group without members with Kafka's own tool: `--to-latest`, or `--to-datetime` and a time.
@@ -160,6 +149,8 @@ fn options() -> AdminOptions {
     AdminOptions::new().request_timeout(Some(REQUEST_DEADLINE)).operation_timeout(Some(REQUEST_DEADLINE))
 }
 
-fn done(result: Result<String, (String, RDKafkaErrorCode)>) -> Result<()> {
-    result.map(|_| ()).map_err(|(name, code)| anyhow!("topic {name}: {code}"))
+/// Waits until all is done that was asked for.
+fn done(asked: impl Future<Output = KafkaResult<Vec<TopicResult>>>) -> Result<()> {
+    let refused = futures_executor::block_on(asked)?.into_iter().find_map(Result::err);
+    refused.map_or(Ok(()), |(name, code)| Err(anyhow!("{name}: {code}")))
 }

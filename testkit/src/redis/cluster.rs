@@ -181,8 +181,7 @@ impl RedisCluster {
         let promoted = wait_for(AGREE_DEADLINE, || {
             let asked = self.nodes[replica].cli(&["cluster", "failover"]);
             // A primary gives the hand-over up after 5 s, as on a machine that has other things to do: asked again then.
-            let serves = || self.primaries().is_ok_and(|primaries| primaries.contains(&replica)).then_some(());
-            asked.is_ok().then(|| wait_for(HAND_OVER_DEADLINE, serves)).flatten()
+            asked.is_ok().then(|| wait_for(HAND_OVER_DEADLINE, || self.is_primary(replica))).flatten()
         });
         promoted.with_context(|| format!("node {replica} does not become primary within {AGREE_DEADLINE:?}"))?;
         self.wait_primary(replica)
@@ -190,11 +189,13 @@ impl RedisCluster {
 
     /// Waits until a node is a primary with slots and every node that answers agrees.
     pub fn wait_primary(&self, node: usize) -> Result<()> {
-        let found = wait_for(AGREE_DEADLINE, || {
-            self.primaries().is_ok_and(|primaries| primaries.contains(&node)).then_some(())
-        });
+        let found = wait_for(AGREE_DEADLINE, || self.is_primary(node));
         found.with_context(|| format!("node {node} is no primary after {AGREE_DEADLINE:?}"))?;
         self.wait_agreed()
+    }
+
+    fn is_primary(&self, node: usize) -> Option<()> {
+        self.primaries().is_ok_and(|primaries| primaries.contains(&node)).then_some(())
     }
 
     /// Waits until the replicas of a node have all that it has written so far.

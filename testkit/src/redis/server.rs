@@ -67,16 +67,11 @@ impl RedisServer {
 
     /// Starts a single server on a port of one's own.
     pub fn start_on<S: AsRef<str>>(port: Port, extra_args: &[S]) -> Result<Self> {
-        let mut server = Self::prepare("Redis", port, extra_args)?;
-        server.restart()?;
-        Ok(server)
+        Self::prepare("Redis", port, extra_args)?.started()
     }
 
     pub fn start_by(clock: &ProcessClock) -> Result<Self> {
-        let server = Self::prepare::<&str>("Redis with a clock of its own", Port::lease()?, &[])?;
-        let mut server = server.with_clock(clock);
-        server.restart()?;
-        Ok(server)
+        Self::prepare::<&str>("Redis with a clock of its own", Port::lease()?, &[])?.with_clock(clock).started()
     }
 
     /// Starts a single server that speaks TLS only, with a certificate for 127.0.0.1 and localhost that
@@ -87,29 +82,33 @@ impl RedisServer {
         let (certificate, key) = (server.scratch.join("tls.crt"), server.scratch.join("tls.key"));
         std::fs::write(&certificate, made.cert.pem())?;
         std::fs::write(&key, made.signing_key.serialize_pem())?;
-        // Later arguments win: the plain port is closed.
-        let (port, cert, key) = (server.port.number().to_string(), text(&certificate), text(&key));
-        let tls = ["--port", "0", "--tls-port", &port, "--tls-cert-file", &cert, "--tls-key-file", &key];
-        server.args.extend(tls.map(str::to_owned));
-        server.args.extend(["--tls-ca-cert-file", &cert, "--tls-auth-clients", "no"].map(str::to_owned));
-        server.ca_file = Some(certificate);
-        server.restart()?;
-        Ok(server)
+        server.speak_tls((&certificate, &key), &certificate, "no");
+        server.started()
     }
 
     /// Starts a single server that speaks TLS only, and only with clients that the authority vouches for.
     pub fn start_mutual_tls<S: AsRef<str>>(authority: &Authority, extra_args: &[S]) -> Result<Self> {
         let mut server = Self::prepare("Redis with mutual TLS", Port::lease()?, extra_args)?;
         let identity = authority.server("redis")?;
-        let (port, ca) = (server.port.number().to_string(), text(&authority.ca_file()));
-        let (cert, key) = (text(&identity.certificate), text(&identity.key));
-        let tls = ["--port", "0", "--tls-port", &port, "--tls-cert-file", &cert, "--tls-key-file", &key];
-        server.args.extend(tls.map(str::to_owned));
-        server.args.extend(["--tls-ca-cert-file", &ca, "--tls-auth-clients", "yes"].map(str::to_owned));
-        server.ca_file = Some(authority.ca_file());
+        server.speak_tls((&identity.certificate, &identity.key), &authority.ca_file(), "yes");
         server.own = Some(identity);
-        server.restart()?;
-        Ok(server)
+        server.started()
+    }
+
+    fn speak_tls(&mut self, (certificate, key): (&Path, &Path), ca: &Path, asks_clients: &str) {
+        // Later arguments win: the plain port is closed.
+        let ports = ["--port", "0", "--tls-port", &self.port.number().to_string()].map(str::to_owned);
+        self.args.extend(ports);
+        for (name, file) in [("--tls-cert-file", certificate), ("--tls-key-file", key), ("--tls-ca-cert-file", ca)] {
+            self.args.extend([name.to_owned(), text(file)]);
+        }
+        self.args.extend(["--tls-auth-clients", asks_clients].map(str::to_owned));
+        self.ca_file = Some(ca.to_owned());
+    }
+
+    fn started(mut self) -> Result<Self> {
+        self.restart()?;
+        Ok(self)
     }
 
     pub(super) fn prepare<S: AsRef<str>>(name: &str, port: Port, extra_args: &[S]) -> Result<Self> {
