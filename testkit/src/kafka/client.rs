@@ -26,7 +26,7 @@ use super::{
 use crate::wait_for;
 
 pub(super) const REQUEST_DEADLINE: Duration = Duration::from_secs(30);
-/// The same for those who ask again.
+/// For those who ask again.
 const SHORT_DEADLINE: Duration = Duration::from_secs(2);
 
 /// What a consumer sees of open transactions.
@@ -137,7 +137,7 @@ impl KafkaClient {
 
     /// A producer of one topic that stays: for what is published bit by bit.
     pub fn publisher(&self, topic: &str) -> Result<Publisher> {
-        Publisher::open(self, topic)
+        Publisher::with(self, topic, None)
     }
 
     /// All that a `read_committed` reader can see of a topic now, ordered by partition and offset.

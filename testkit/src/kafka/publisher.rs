@@ -45,17 +45,7 @@ pub struct Publisher {
     producer: BaseProducer<Failures>,
 }
 
-impl std::fmt::Debug for Publisher {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Publisher").field("topic", &self.topic).finish_non_exhaustive()
-    }
-}
-
 impl Publisher {
-    pub(super) fn open(client: &KafkaClient, topic: &str) -> Result<Self> {
-        Self::with(client, topic, None)
-    }
-
     /// One with this producer, which has published before.
     pub(super) fn again(producer: BaseProducer<Failures>, topic: &str) -> Result<Self> {
         partitions_of(producer.client(), topic)?;
@@ -67,7 +57,7 @@ impl Publisher {
         self.producer
     }
 
-    fn with(client: &KafkaClient, topic: &str, transactional_id: Option<&str>) -> Result<Self> {
+    pub(super) fn with(client: &KafkaClient, topic: &str, transactional_id: Option<&str>) -> Result<Self> {
         let mut config = client.config();
         // One that waits for an id of the broker's is half a second late. A broker that nobody breaks loses no reply: there records come
         // once and in their order also without.

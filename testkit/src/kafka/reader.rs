@@ -31,12 +31,6 @@ pub struct TopicReader {
     last_error: Option<KafkaError>,
 }
 
-impl std::fmt::Debug for TopicReader {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TopicReader").field("topic", &self.topic).field("next", &self.next).finish_non_exhaustive()
-    }
-}
-
 impl TopicReader {
     pub(super) fn open(client: &KafkaClient, topic: &str) -> Result<Self> {
         let mut config = client.config();
