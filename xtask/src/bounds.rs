@@ -21,13 +21,13 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
 use crate::{tables, temporary};
 
 /// How long processes have to end by themselves, after a step or after SIGTERM.
-const GRACE: Duration = Duration::from_secs(10);
+pub const GRACE: Duration = Duration::from_secs(10);
 /// How long those may take that have heard Ctrl-C themselves, before they are asked to end.
 const HEARD: Duration = Duration::from_secs(2);
 /// How long the process of a step has, once it is told to end: [`HEARD`], [`GRACE`], and a moment for itself.
 pub const ENDING: Duration = Duration::from_secs(13);
 /// How often it is looked whether they have.
-const LOOK: Duration = Duration::from_millis(50);
+pub const LOOK: Duration = Duration::from_millis(50);
 /// The exit code after Ctrl-C or SIGTERM.
 const ENDED: i32 = 130;
 /// The step that runs, and since when.
@@ -82,14 +82,18 @@ pub fn begin_with(ask: fn()) -> Result<()> {
             Ok(ctrlc::set_handler(move || {
                 ask();
                 end_all();
-                tables::print();
-                // What cannot be removed stays.
-                let _ = temporary::remove();
-                process::exit(ENDED);
+                exit(ENDED);
             })?)
         });
     });
     begun
+}
+
+fn exit(code: i32) -> ! {
+    tables::print();
+    // What cannot be removed stays.
+    let _ = temporary::remove();
+    process::exit(code)
 }
 
 /// Names the step and the tests that run, when this process is ended.
@@ -114,10 +118,7 @@ fn expire(step: &str, limit: Duration, ended: &mpsc::Receiver<()>) -> String {
         end_all();
         if ended.recv_timeout(GRACE) == Err(RecvTimeoutError::Timeout) {
             eprintln!("step {step}: xtask itself does not go on: it ends now");
-            tables::print();
-            // What cannot be removed stays.
-            let _ = temporary::remove();
-            process::exit(1);
+            exit(1);
         }
     }
     running

@@ -8,7 +8,6 @@ use std::{
     collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
-    thread,
 };
 
 use anyhow::{Context, Result, ensure};
@@ -73,15 +72,7 @@ pub fn run(args: &CountsArgs) -> Result<()> {
 /// Counts, as many cases at once as there are cores.
 fn count_all(program: &Path, cases: &[&str]) -> Result<Counts> {
     eprintln!("$ valgrind --tool=callgrind {} CASE, for {} cases", program.display(), cases.len());
-    let cores = thread::available_parallelism().map_or(1, usize::from);
-    let share = |core: usize| cases.iter().skip(core).step_by(cores);
-    let one_core = |core| share(core).map(|case| Ok(((*case).to_owned(), count(program, case)?))).collect();
-    let counts: Vec<Result<Vec<(String, u64)>>> = thread::scope(|scope| {
-        let one_core = &one_core;
-        let threads: Vec<_> = (0..cores).map(|core| scope.spawn(move || one_core(core))).collect();
-        threads.into_iter().map(|thread| thread.join().expect("a thread that runs commands does not panic")).collect()
-    });
-    Ok(counts.into_iter().collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
+    Ok(shell::at_once(cases, |case: &str| Ok((case.to_owned(), count(program, case)?)))?.into_iter().collect())
 }
 
 /// The instructions of one operation of a case.

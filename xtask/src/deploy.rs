@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::{
     setup::deploy::{KUBERNETES, fetch, place},
-    shell::{self, command},
+    shell::{self, command, printed},
 };
 
 const CHART: &str = "deploy/helm/weir";
@@ -200,14 +200,6 @@ fn helm_template(values: &str, set: &[&str]) -> Command {
     let mut template = command(place("bin/helm"), &["template", "weir", CHART, "-f", values]);
     template.args(set);
     template
-}
-
-fn printed(mut command: Command) -> Result<String> {
-    let said = shell::say(&command);
-    let output = command.output().with_context(|| format!("cannot start `{said}`"))?;
-    let err = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "`{said}` failed: {}: {err}", output.status);
-    String::from_utf8(output.stdout).with_context(|| format!("`{said}` printed no UTF-8"))
 }
 
 /// All resources have a schema in this version of Kubernetes, and follow it.

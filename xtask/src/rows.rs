@@ -20,10 +20,11 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Signal, nice};
 
-use crate::{bounds, tables, temporary};
+use crate::{
+    bounds::{self, LOOK},
+    tables, temporary,
+};
 
-/// How often it is looked whether a step has ended.
-const LOOK: Duration = Duration::from_millis(50);
 /// How long a step's process may take beyond the step's deadline: what `bounds` waits for there takes up to 60 s.
 const OVERTIME: Duration = Duration::from_secs(90);
 /// By how much what runs beside the first row is nicer than it: it gets a quarter of a core that both want. At 19 it would get a

@@ -209,36 +209,39 @@ fn java_version() -> Option<u32> {
 
 /// Copies the jars of a pom to a folder in .weir, unless the jars of the same pom are there.
 fn fetch_jars(pom: &str, folder: &str) -> Result<()> {
-    let place = workspace().join(".weir");
-    let (libs, fresh) = (place.join(folder), place.join(format!("{folder}.new")));
-    let wanted = fs::read(workspace().join(pom)).with_context(|| format!("cannot read {pom}"))?;
-    if fs::read(libs.join("pom.xml")).is_ok_and(|had| had == wanted) {
-        return Ok(());
-    }
-    remove(&fresh)?;
-    let mut copy = command("mvn", &["-q", "-B", "-f", pom, "dependency:copy-dependencies"]);
-    copy.arg("-DincludeScope=runtime").arg(format!("-DoutputDirectory={}", fresh.display()));
-    shell::run(copy)?;
-    // The pom is written last and the folder moved as a whole, so that half a download never counts as complete.
-    fs::write(fresh.join("pom.xml"), wanted)?;
-    remove(&libs)?;
-    fs::rename(&fresh, &libs).with_context(|| format!("cannot make {}", libs.display()))
+    fill(&text_of(pom)?, (folder, "pom.xml"), |libs| {
+        let mut copy = command("mvn", &["-q", "-B", "-f", pom, "dependency:copy-dependencies"]);
+        copy.arg("-DincludeScope=runtime").arg(format!("-DoutputDirectory={}", libs.display()));
+        shell::run(copy)
+    })
 }
 
-/// Installs a list of Python packages into a folder in .weir, unless the packages of the same list are there. The list is
-/// written last, so that half an installation never counts as complete.
+/// Installs a list of Python packages into a folder in .weir, unless the packages of the same list are there.
 fn fetch_python(list: &str, folder: &str) -> Result<()> {
-    let python = workspace().join(".weir").join(folder);
-    let wanted = fs::read(workspace().join(list)).with_context(|| format!("cannot read {list}"))?;
-    if fs::read(python.join("requirements.txt")).is_ok_and(|had| had == wanted) {
+    fill(&text_of(list)?, (folder, "requirements.txt"), |python| {
+        let mut venv = command("python3", &["-m", "venv"]);
+        venv.arg(python);
+        shell::run(venv)?;
+        shell::run(command(python.join("bin/pip"), &["install", "-q", "--disable-pip-version-check", "-r", list]))
+    })
+}
+
+fn text_of(list: &str) -> Result<String> {
+    fs::read_to_string(workspace().join(list)).with_context(|| format!("cannot read {list}"))
+}
+
+/// Fills a folder in .weir, unless it was filled for the same list. The list is written to its file there last, so that half of it
+/// never counts as complete.
+fn fill(wanted: &str, (folder, list): (&str, &str), fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    let folder = workspace().join(".weir").join(folder);
+    let list = folder.join(list);
+    if fs::read_to_string(&list).is_ok_and(|had| had == wanted) {
         return Ok(());
     }
-    remove(&python)?;
-    let mut venv = command("python3", &["-m", "venv"]);
-    venv.arg(&python);
-    shell::run(venv)?;
-    shell::run(command(python.join("bin/pip"), &["install", "-q", "--disable-pip-version-check", "-r", list]))?;
-    fs::write(python.join("requirements.txt"), wanted).with_context(|| format!("cannot write {}", python.display()))
+    remove(&folder)?;
+    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    fill(&folder)?;
+    fs::write(&list, wanted).with_context(|| format!("cannot write {}", list.display()))
 }
 
 /// Removes a folder, which may not be there.

@@ -3,6 +3,7 @@
 use std::{
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    thread,
     time::Instant,
 };
 
@@ -88,4 +89,26 @@ pub fn stdout(mut command: Command) -> Result<Vec<u8>> {
     let output = command.stderr(Stdio::inherit()).output().with_context(|| format!("cannot start `{said}`"))?;
     ensure!(output.status.success(), "`{said}` failed: {}", output.status);
     Ok(output.stdout)
+}
+
+/// The same where what it prints on stderr is told only when it fails; without spaces around it.
+pub fn printed(mut command: Command) -> Result<String> {
+    let said = say(&command);
+    let output = command.output().with_context(|| format!("cannot start `{said}`"))?;
+    let err = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "`{said}` failed: {}: {err}", output.status);
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// Does this with each, as many at once as there are cores.
+pub fn at_once<I: Copy + Sync, T: Send>(items: &[I], each: impl Fn(I) -> Result<T> + Sync) -> Result<Vec<T>> {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let share =
+        |core: usize| -> Result<Vec<T>> { items.iter().copied().skip(core).step_by(cores).map(&each).collect() };
+    let shares: Vec<Result<Vec<T>>> = thread::scope(|scope| {
+        let share = &share;
+        let threads: Vec<_> = (0..cores).map(|core| scope.spawn(move || share(core))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a thread that runs commands does not panic")).collect()
+    });
+    Ok(shares.into_iter().collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
 }

