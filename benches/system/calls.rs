@@ -99,7 +99,6 @@ fn sliding(limit: u32, length_ms: i64) -> CapQuery {
     CapQuery { window: Window::Sliding { length_ms }, limit, filter: Arc::new(Filter::default()), scope: Scope::Every }
 }
 
-/// The longest calls of each case.
 #[derive(Debug, Serialize)]
 pub struct LongestCalls(Vec<CallTimes>);
 
@@ -113,7 +112,6 @@ struct CallTimes {
     p50_ms: f64,
     /// All but a thousandth took no longer; of fewer calls, that is the longest.
     p999_ms: f64,
-    /// The longest.
     longest_ms: f64,
 }
 
@@ -129,7 +127,6 @@ impl LongestCalls {
     }
 }
 
-/// The parameters.
 #[derive(Debug, Args)]
 pub struct Calls {
     /// Runs of each case; figures are their medians
@@ -141,7 +138,6 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// Runs it and prints the result.
     pub fn print(&self) -> Result<()> {
         #[derive(Serialize)]
         struct Judged {
@@ -159,7 +155,6 @@ impl Calls {
     }
 }
 
-/// Measures all cases so often.
 pub fn measure(runs: u32) -> Result<LongestCalls> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let of_case = |case: Case| {

@@ -36,7 +36,6 @@ fn variable(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-/// The result of a run.
 #[derive(Debug, Serialize)]
 pub struct Report {
     machine: Machine,
@@ -56,13 +55,11 @@ struct Figure {
 }
 
 impl Compare {
-    /// How the result is printed.
     pub fn output(&self) -> Output {
         self.settings.output
     }
 }
 
-/// Runs it.
 pub fn run(compare: &Compare) -> Result<Report> {
     let Settings { rounds, intents, .. } = compare.settings;
     let this = Program::this();
@@ -91,7 +88,6 @@ pub fn run(compare: &Compare) -> Result<Report> {
     Ok(Report { machine, compare: compare.clone(), this: ours, other: others, figures })
 }
 
-/// A figure of a drain.
 type Of = fn(&Capped) -> f64;
 
 fn figures(ours: &[Capped], others: &[Capped]) -> Vec<Figure> {

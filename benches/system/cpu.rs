@@ -50,7 +50,6 @@ struct Round {
     zset: Capped,
 }
 
-/// The result of a run.
 #[derive(Debug, Serialize)]
 pub struct Report {
     machine: Machine,
@@ -59,7 +58,6 @@ pub struct Report {
     rounds: Vec<Round>,
 }
 
-/// Runs it.
 pub fn run(cpu: &Cpu) -> Result<Report> {
     let Cpu { rounds, intents, users, lanes, .. } = *cpu;
     let settings = Settings { rounds, intents, users: Some(users), lanes, ..Settings::defaults() };
@@ -84,7 +82,6 @@ pub fn run(cpu: &Cpu) -> Result<Report> {
     Ok(Report { machine, cpu: cpu.clone(), goals: goals(&all), rounds: all })
 }
 
-/// A drain of a round.
 type Way = fn(&Round) -> &Capped;
 
 /// CPU of worker, Redis and broker per intent.

@@ -51,7 +51,6 @@ pub struct Deferral {
     pub output: Output,
 }
 
-/// What one lane did.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct Drained {
     intents_per_s: f64,
@@ -65,7 +64,6 @@ impl<T> From<Window<T>> for Drained {
     }
 }
 
-/// The result of a run.
 #[derive(Debug, Serialize)]
 pub struct Report {
     machine: Machine,

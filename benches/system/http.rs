@@ -24,10 +24,8 @@ use crate::{
     servers::{Run, Servers, WEIR},
 };
 
-/// How long a start and an answer may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The load beside the lanes.
 #[derive(Debug, Clone, Args, Serialize)]
 pub struct Load {
     /// Requests per second: half of them users, a quarter decisions, a quarter dry runs
@@ -50,7 +48,6 @@ impl Load {
 /// The requests, and how long their answers took.
 #[derive(Debug, Clone, Default, Serialize)]
 struct Asked {
-    /// Answers that were not 200.
     failed: u32,
     requests: usize,
     p50_ms: f64,
@@ -78,7 +75,6 @@ struct Round {
     idle: Asked,
 }
 
-/// The result of a run.
 #[derive(Debug, Serialize)]
 pub struct Report {
     machine: Machine,
@@ -86,7 +82,6 @@ pub struct Report {
     rounds: Vec<Round>,
 }
 
-/// Runs it.
 pub fn run(load: Load, workload: crate::workload::Workload) -> Result<Report> {
     eprintln!("starting Kafka and a Redis Cluster, publishing {} intents", workload.intents);
     let servers = Servers::start(&load.settings, workload)?;

@@ -76,7 +76,6 @@ pub struct Load {
 /// p99 that goal 5 allows for a commit interval, both in milliseconds.
 const GOALS_MS: [(u32, f64); 3] = [(20, 60.0), (50, 80.0), (100, 120.0)];
 
-/// What is between the topics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Between {
@@ -85,7 +84,6 @@ enum Between {
     Weir,
 }
 
-/// One case's figures.
 #[derive(Debug, Clone, Serialize)]
 struct Case {
     between: Between,
@@ -100,7 +98,6 @@ struct Case {
     broker_cpu_us: f64,
 }
 
-/// The result of a run.
 #[derive(Debug, Serialize)]
 pub struct Report {
     machine: Machine,
@@ -322,7 +319,6 @@ fn publish(servers: &Servers, pace: &BatchTimer, intents: &str, began: Instant) 
     producer.flush(PATIENCE).context("not all intents were published")
 }
 
-/// Reads what comes out.
 struct Reader {
     consumer: BoundedConsumer,
 }

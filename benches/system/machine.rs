@@ -9,28 +9,20 @@ use crate::servers::{Servers, WEIR};
 /// What figures depend on besides weir.
 #[derive(Debug, Clone, Serialize)]
 pub struct Machine {
-    /// What the system calls its processor.
     pub cpu: String,
     /// Cores that this process may use.
     pub cores: usize,
-    /// MiB of memory.
     pub memory_mib: u64,
-    /// The kernel's release.
     pub kernel: String,
     /// The load average of the last minute when the servers were up; above some 1 others were at work, too.
     pub load: String,
-    /// weir's version.
     pub weir: String,
-    /// The broker's.
     pub kafka: String,
-    /// The servers'.
     pub redis: String,
-    /// The Kafka library's.
     pub librdkafka: String,
 }
 
 impl Machine {
-    /// Asks the system and the servers.
     pub fn look(servers: &Servers) -> Result<Self> {
         let memory_kib: u64 = field("/proc/meminfo", "MemTotal")?.trim_end_matches("kB").trim().parse()?;
         let info: String = servers.redis.node(0).query(&["INFO", "server"])?;

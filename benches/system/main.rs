@@ -109,7 +109,6 @@ pub struct Settings {
     output: Output,
 }
 
-/// The default settings.
 #[derive(Debug, Parser)]
 struct Unsaid {
     #[command(flatten)]
@@ -117,13 +116,11 @@ struct Unsaid {
 }
 
 impl Settings {
-    /// The intents of a run.
     fn workload(&self) -> Workload {
         let Self { intents, users, partitioner, seed, .. } = *self;
         Workload { partitioner, ..Workload::new(intents, users.unwrap_or(intents / 5), seed) }
     }
 
-    /// How many lanes there are.
     fn lane_count(&self) -> usize {
         match self.lanes {
             0 => std::thread::available_parallelism()
@@ -133,13 +130,11 @@ impl Settings {
         }
     }
 
-    /// As without arguments.
     fn defaults() -> Self {
         Unsaid::parse_from(["bench"]).settings
     }
 }
 
-/// How a result is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Output {
     /// For people
@@ -224,7 +219,6 @@ fn run(settings: Settings) -> Result<()> {
     print(&report, output)
 }
 
-/// Prints a result as it is wanted.
 fn print(report: &(impl std::fmt::Display + serde::Serialize), output: Output) -> Result<()> {
     match output {
         Output::Table => println!("{report}"),

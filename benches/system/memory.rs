@@ -34,9 +34,7 @@ const AHEAD_BYTES: u64 = 256 * 1024 * 1024;
 const MAX_AHEAD: u32 = 1_000_000;
 /// An intent without filler, in bytes.
 const PLAIN_BYTES: u32 = 260;
-/// How often the worker's memory is looked at.
 const LOOK: Duration = Duration::from_millis(100);
-/// Rows of the table.
 const ROWS: u32 = 10;
 /// Small files, so that what is deleted goes from the disk at the broker's next look.
 const TOPIC_SETTINGS: [(&str, &str); 2] = [("segment.bytes", "67108864"), ("file.delete.delay.ms", "1000")];
@@ -83,12 +81,10 @@ fn bytes(text: &str) -> Result<u64, String> {
 #[derive(Debug, Clone, Copy, Serialize)]
 struct Row {
     committed: u32,
-    /// The most that was seen.
     resident_mib: f64,
     intents_per_s: f64,
 }
 
-/// The result of a run.
 #[derive(Debug, Serialize)]
 pub struct Report {
     machine: Machine,
@@ -101,7 +97,6 @@ pub struct Report {
 }
 
 impl Memory {
-    /// How the result is printed.
     pub fn output(&self) -> Output {
         self.output
     }
@@ -115,7 +110,6 @@ impl Memory {
     }
 }
 
-/// Runs it.
 pub fn run(memory: &Memory) -> Result<Report> {
     let (intents, intent_bytes) = memory.load()?;
     let filler = intent_bytes - PLAIN_BYTES;

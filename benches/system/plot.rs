@@ -20,9 +20,7 @@ const GRID: RGBColor = RGBColor(128, 128, 128);
 
 /// Lines over named places, and a band in which they should stay.
 pub struct Plot<'p> {
-    /// Its title.
     pub title: &'p str,
-    /// What each place is called.
     pub labels: &'p [String],
     /// A name, and a value a place.
     pub lines: &'p [(&'static str, Vec<f64>)],

@@ -25,7 +25,6 @@ use crate::{
     report::to_the_right,
 };
 
-/// The number of instances that the goal is for.
 const GOAL_INSTANCES: usize = 10;
 
 /// Bytes, conflicts, staleness and overshoot of pressure, beside the published method
@@ -48,27 +47,21 @@ pub struct Pressure {
 
 /// An instance, as the load sees it.
 trait Instance: Send + Sync {
-    /// Whether it knows that a user is active.
     fn is_active(&self, user: ActivityHash) -> bool;
-    /// An intent of a user who is active is approved.
     fn touch(&self, user: ActivityHash);
     /// An intent of a user: whether it is approved, and the user active from now on.
     fn admit(&self, user: ActivityHash) -> bool;
 }
 
-/// Instances that run.
 trait Running: Sized {
     /// Starts so many on a Redis, which know of the users of the load who are active from the start.
     fn start(server: &RedisServer, load: &Load, instances: usize) -> Result<Self>;
-    /// All of them.
     fn instances(&self) -> Vec<&dyn Instance>;
     /// Turns that were given up after conflicts, and conflicts, so far.
     fn conflicts(&self) -> (u64, u64);
-    /// Ends them.
     fn stop(self) -> Result<()>;
 }
 
-/// A user of the load.
 fn user(number: u32) -> ActivityHash {
     UserHash::of(&number.to_string()).into()
 }
@@ -90,7 +83,6 @@ struct Measured {
     active_share: f64,
 }
 
-/// The result.
 #[derive(Debug, Serialize)]
 pub struct Report {
     settings: Pressure,

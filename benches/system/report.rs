@@ -16,7 +16,6 @@ use crate::{
     workload::Workload,
 };
 
-/// The result of a run.
 #[derive(Debug, Serialize)]
 pub struct Report {
     machine: Machine,
@@ -31,14 +30,10 @@ pub struct Report {
     rounds: Vec<Round>,
 }
 
-/// The measurements of a run.
 #[derive(Debug)]
 pub struct Measured {
-    /// The rounds.
     pub rounds: Vec<Round>,
-    /// Sizes of records.
     pub sizes: Sizes,
-    /// The store alone.
     pub store: StoreCost,
     /// Script calls where they are worst.
     pub calls: LongestCalls,
@@ -78,16 +73,12 @@ struct Baseline {
 /// A ratio of two figures of the same round.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Ratio {
-    /// In the middle.
     pub median: f64,
-    /// The smallest of a round.
     pub smallest: f64,
-    /// The largest of a round.
     pub largest: f64,
 }
 
 impl Report {
-    /// Takes the medians.
     pub fn new(machine: Machine, settings: Settings, workload: Workload, measured: Measured) -> Self {
         let Measured { rounds, sizes, store, calls } = measured;
         let drained = |name, decimals, of: fn(&Drained) -> f64| {

@@ -71,7 +71,6 @@ struct Measured {
     points: Vec<Point>,
 }
 
-/// The result of a run.
 #[derive(Debug, Serialize)]
 pub struct Report {
     machine: Machine,
@@ -80,7 +79,6 @@ pub struct Report {
 }
 
 impl Scale {
-    /// How the result is printed.
     pub fn output(&self) -> Output {
         self.output
     }
@@ -91,7 +89,6 @@ impl Scale {
     }
 }
 
-/// Runs it, and writes the plots.
 pub fn run(scale: &Scale) -> Result<Report> {
     let all = Dimension::value_variants();
     let wanted = all.iter().copied().filter(|one| scale.only.is_empty() || scale.only.contains(one));
@@ -142,7 +139,6 @@ fn measure(servers: &mut Servers, scale: &Scale, point: &mut Point) -> Result<()
     Ok(())
 }
 
-/// Publishes a backlog and drains it.
 fn drain(servers: &mut Servers, scale: &Scale, setup: &Setup) -> Result<Capped> {
     let load: Load = servers.publish(&scale.settings(setup.lanes), setup.workload)?;
     let before = servers.turn_to(load);

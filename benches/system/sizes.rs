@@ -9,7 +9,6 @@ use crate::servers::Servers;
 /// Bytes of a record in the mean: key, value and headers, without Kafka's own frame.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Sizes {
-    /// An intent.
     pub intent_bytes: f64,
     /// The headers that weir adds to an approved one.
     pub approved_headers_bytes: f64,

@@ -10,7 +10,6 @@ use crate::{
     shell::{self, command, workspace},
 };
 
-/// Runs promtool. Fetches it where it is missing.
 pub fn run() -> Result<()> {
     let promtool = setup::promtool()?;
     let check = |verb: &str, file: &Path| {

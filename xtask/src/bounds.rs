@@ -28,7 +28,6 @@ const HEARD: Duration = Duration::from_secs(2);
 pub const ENDING: Duration = Duration::from_secs(13);
 /// How often it is looked whether they have.
 pub const LOOK: Duration = Duration::from_millis(50);
-/// The exit code after Ctrl-C or SIGTERM.
 const ENDED: i32 = 130;
 /// The step that runs, and since when.
 static RUNNING: Mutex<Option<(String, Instant)>> = Mutex::new(None);
@@ -124,7 +123,6 @@ fn expire(step: &str, limit: Duration, ended: &mpsc::Receiver<()>) -> String {
     running
 }
 
-/// The processes that do not end by themselves.
 fn leftovers() -> String {
     listed(&left_after(GRACE))
 }
@@ -166,7 +164,6 @@ fn pause() {
     thread::sleep(LOOK);
 }
 
-/// Sends a process a signal.
 pub fn signal(pid: i32, signal: Signal) {
     if let Some(pid) = Pid::from_raw(pid) {
         // One that has ended meanwhile is no error.
@@ -227,7 +224,6 @@ mod tree {
         }
     }
 
-    /// The test that has started a process.
     pub(super) fn test_of(pid: i32) -> Option<String> {
         let env = Process::new(pid).ok()?.environ().ok()?;
         let of = |name: &str| Some(env.get(OsStr::new(name))?.to_string_lossy().into_owned());

@@ -9,7 +9,6 @@ use crate::shell::{self, command};
 /// Where the last commit that passed is noted.
 const PASSED: &str = "ci-passed";
 
-/// The changes since a commit.
 #[derive(Debug, Default)]
 pub struct Changes {
     /// The commit that passed, and the paths that differ from it, also uncommitted ones. `None`: no such commit is known.
@@ -45,7 +44,6 @@ pub fn checked_out() -> Option<String> {
     lines(&["rev-parse", "HEAD"])?.into_iter().next().filter(|_| uncommitted.is_empty())
 }
 
-/// Notes that this commit has passed.
 pub fn passed(commit: &str) -> Result<()> {
     let Some(record) = kept(PASSED)? else { return Ok(()) };
     fs::write(&record, format!("{commit}\n")).with_context(|| format!("cannot write {}", record.display()))

@@ -18,7 +18,6 @@ use crate::{
     shell::{self, Profile, built, command, workspace},
 };
 
-/// The baseline.
 const BASELINE: &str = "benches/counts.json";
 /// The function of benches/pure/src/main.rs that is counted; callgrind matches it by its demangled name.
 const COUNTED: &str = "pure_counts::counted";
@@ -32,7 +31,6 @@ const PROFILES: &str = "the profiles are in target/release/callgrind.out.*, for 
 /// Instructions per operation, by case.
 type Counts = BTreeMap<String, u64>;
 
-/// Arguments of `cargo xtask counts`.
 #[derive(Debug, Default, Args)]
 pub struct CountsArgs {
     /// Write the counts to benches/counts.json
@@ -69,7 +67,6 @@ pub fn run(args: &CountsArgs) -> Result<()> {
     compare(&counts, &baseline)
 }
 
-/// Counts, as many cases at once as there are cores.
 fn count_all(program: &Path, cases: &[&str]) -> Result<Counts> {
     eprintln!("$ valgrind --tool=callgrind {} CASE, for {} cases", program.display(), cases.len());
     Ok(shell::at_once(cases, |case: &str| Ok((case.to_owned(), count(program, case)?)))?.into_iter().collect())

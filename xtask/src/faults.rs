@@ -8,7 +8,6 @@ use crate::{
     temporary,
 };
 
-/// Runs tests/faults with these arguments.
 pub fn run(args: &[String]) -> Result<()> {
     setup::run(Scope::Tests)?;
     let mut faults = command("cargo", &["test", "-q", "--locked", "--workspace", "--test", "faults", "--"]);

@@ -26,7 +26,6 @@ const TAG: &str = "localhost/weir";
 /// The folder of the image store, from the workspace.
 const FOLDER: &str = "target/image";
 
-/// Builds the image and checks what is in it.
 pub fn run() -> Result<()> {
     setup::programs(&TOOLS)?;
     fs::create_dir_all(folder()).with_context(|| format!("cannot make {}", folder().display()))?;

@@ -65,7 +65,6 @@ fn matches(tag: &str) -> Result<()> {
     Ok(())
 }
 
-/// Everything in the archive.
 fn fill(folder: &Path) -> Result<()> {
     let binary = built(Profile::Dist, "weir");
     copy(&binary, &folder.join("weir"))?;

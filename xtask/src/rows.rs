@@ -31,20 +31,15 @@ const OVERTIME: Duration = Duration::from_secs(90);
 /// seventieth, and not end by its deadline where something else keeps the cores busy.
 const NICE: i32 = 5;
 
-/// A step that is to run.
 #[derive(Debug, Clone, Copy)]
 pub struct Planned {
-    /// Its name.
     pub name: &'static str,
     /// After how many seconds it is ended.
     pub seconds: u64,
-    /// Whether a part of it is left out.
     pub in_part: bool,
 }
 
-/// What is to run.
 pub struct Plan<'a> {
-    /// The steps of each row, in their order.
     pub rows: &'a [Vec<Planned>],
     /// When all steps have to have ended.
     pub end: Option<Instant>,
@@ -54,7 +49,6 @@ pub struct Plan<'a> {
     pub process: &'a dyn Fn(&Planned, Duration, bool) -> Command,
 }
 
-/// What is known of a step that runs.
 #[derive(Debug, Clone)]
 struct Known {
     name: &'static str,
@@ -65,7 +59,6 @@ struct Known {
     output: Option<PathBuf>,
 }
 
-/// A step that runs.
 struct Running {
     known: Known,
     child: Child,
@@ -74,7 +67,6 @@ struct Running {
 
 /// What the thread of signals shares.
 struct State {
-    /// Whether a signal ends this process.
     is_ending: bool,
     steps: Vec<Known>,
 }

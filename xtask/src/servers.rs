@@ -26,7 +26,6 @@ pub fn test(args: &[String]) -> Result<()> {
     test_with(&[], args)
 }
 
-/// The same with more in the tests' environment.
 pub fn test_with(env: &[(&str, &OsStr)], args: &[String]) -> Result<()> {
     setup::run(Scope::Tests)?;
     if args.iter().any(|arg| arg.starts_with("--run-ignored")) {
@@ -73,7 +72,6 @@ fn list() -> PathBuf {
     shell::of_ci("tests.json")
 }
 
-/// Runs tests that are built.
 pub fn run(env: &[(&str, &OsStr)], args: &[String]) -> Result<()> {
     beside_servers(nextest("run", args), env, args)
 }

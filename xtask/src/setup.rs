@@ -16,10 +16,8 @@ use crate::shell::{self, command, output, workspace};
 /// Kafka 4 needs this Java.
 const JAVA: u32 = 17;
 
-/// The scope of a setup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// The tools of builds and tests.
     Tests,
     /// Also the tools that check deploy/.
     Everything,
@@ -67,7 +65,6 @@ const TEST_TOOLS: [Tool; 10] = [
     Tool { program: "chromedriver", package: "chromium-driver", needed_for: "the tests of the page" },
 ];
 
-/// Installs missing tools.
 pub fn run(scope: Scope) -> Result<()> {
     tools()?;
     // Side by side, since they wait for the network in turn: a thread for each kind of package.
@@ -128,7 +125,6 @@ pub fn tools() -> Result<()> {
     programs(&[&BUILD_TOOLS[..], &TEST_TOOLS].concat())
 }
 
-/// Installs those of these programs that are missing.
 pub fn programs(tools: &[Tool]) -> Result<()> {
     let missing: Vec<&Tool> = tools.iter().filter(|tool| !is_there(tool.program)).collect();
     if missing.is_empty() {

@@ -9,19 +9,15 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 
-/// The workspace's folder.
 pub fn workspace() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
 }
 
-/// How something is built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Profile {
-    /// Quickly.
     Dev,
     /// Optimised, for measurements.
     Release,
-    /// As it is published.
     Dist,
 }
 
@@ -52,7 +48,6 @@ pub fn this_program() -> PathBuf {
     if cfg!(target_os = "linux") { "/proc/self/exe".into() } else { place() }
 }
 
-/// A command in the workspace's folder.
 pub fn command<S: AsRef<std::ffi::OsStr>>(program: impl AsRef<std::ffi::OsStr>, args: &[S]) -> Command {
     let mut command = Command::new(program);
     command.args(args).current_dir(workspace());

