@@ -7,13 +7,12 @@ use std::{fmt, path::PathBuf};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use comfy_table::{Table, presets::ASCII_MARKDOWN};
 use serde::Serialize;
 
 use crate::{
-    Output, Settings,
+    Settings,
     machine::Machine,
-    report::{Ratio, median, to_the_right},
+    report::{Ratio, median, table},
     rounds::{self, Capped, Program},
     servers::Servers,
 };
@@ -28,7 +27,7 @@ pub struct Compare {
     #[arg(long = "env", value_parser = variable)]
     variables: Vec<(String, String)>,
     #[command(flatten)]
-    settings: Settings,
+    pub settings: Settings,
 }
 
 fn variable(text: &str) -> Result<(String, String), String> {
@@ -52,12 +51,6 @@ struct Figure {
     this: f64,
     other: f64,
     ratio: Ratio,
-}
-
-impl Compare {
-    pub fn output(&self) -> Output {
-        self.settings.output
-    }
 }
 
 pub fn run(compare: &Compare) -> Result<Report> {
@@ -106,15 +99,11 @@ fn figures(ours: &[Capped], others: &[Capped]) -> Vec<Figure> {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Machine { cpu, cores, load, .. } = &self.machine;
         let Settings { rounds, intents, .. } = self.compare.settings;
-        writeln!(f, "{cores} cores of {cpu}, load {load} at the start; {rounds} rounds of {intents} intents\n")?;
-        let mut table = Table::new();
-        table.load_preset(ASCII_MARKDOWN);
-        table.set_header(["", "this", "other", "this : other"]);
-        for Figure { name, this, other, ratio } in &self.figures {
-            table.add_row([(*name).to_owned(), format!("{this:.2}"), format!("{other:.2}"), ratio.to_string()]);
-        }
-        write!(f, "{}", to_the_right(table))
+        writeln!(f, "{}; {rounds} rounds of {intents} intents\n", self.machine.brief())?;
+        let row = |Figure { name, this, other, ratio }: &Figure| {
+            [(*name).to_owned(), format!("{this:.2}"), format!("{other:.2}"), ratio.to_string()]
+        };
+        write!(f, "{}", table(["", "this", "other", "this : other"], self.figures.iter().map(row)))
     }
 }

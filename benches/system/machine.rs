@@ -1,5 +1,7 @@
 //! The machine that the figures are of.
 
+use std::fmt;
+
 use anyhow::{Context, Result};
 use serde::Serialize;
 use testkit::kafka::libs_folder;
@@ -39,6 +41,19 @@ impl Machine {
             redis: redis.to_owned(),
             librdkafka,
         })
+    }
+
+    pub fn brief(&self) -> String {
+        let Self { cpu, cores, load, .. } = self;
+        format!("{cores} cores of {cpu}, load {load} at the start")
+    }
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { cpu, cores, memory_mib, kernel, load, weir, kafka, redis, librdkafka } = self;
+        writeln!(f, "machine: {cores} cores of {cpu}, {memory_mib} MiB, Linux {kernel}, load {load} at the start")?;
+        write!(f, "versions: weir {weir}, Kafka {kafka}, Redis {redis}, librdkafka {librdkafka}")
     }
 }
 

@@ -55,7 +55,7 @@ pub struct Scale {
     /// How the result is printed
     #[arg(long, value_enum, default_value_t = Output::Table)]
     #[serde(skip)]
-    output: Output,
+    pub output: Output,
 }
 
 /// A figure of a point over that of the base case.
@@ -79,10 +79,6 @@ pub struct Report {
 }
 
 impl Scale {
-    pub fn output(&self) -> Output {
-        self.output
-    }
-
     fn settings(&self, lanes: u16) -> Settings {
         let Self { intents, rounds, partitions, seed, output, .. } = *self;
         Settings { rounds, intents, partitions, lanes, seed, output, ..Settings::defaults() }
