@@ -17,9 +17,6 @@ use super::{
 const COORDINATOR_WAIT: Duration = Duration::from_millis(200);
 
 /// The partitions of the intents of which the group has committed an offset.
-///
-/// # Errors
-/// A broker cannot be asked, or there is no such topic.
 pub fn partitions(options: &KafkaOptions) -> Result<Vec<i32>, TopicError> {
     let consumer = reader(options)?;
     let all = partitions_of(options, &consumer, Some(&options.intents))?;
@@ -30,18 +27,12 @@ pub fn partitions(options: &KafkaOptions) -> Result<Vec<i32>, TopicError> {
 }
 
 /// Whether the group has committed an offset of the intents.
-///
-/// # Errors
-/// As for [`partitions`].
 pub fn has_progress(options: &KafkaOptions) -> Result<bool, TopicError> {
     Ok(!partitions(options)?.is_empty())
 }
 
 /// Whether the group has decided intents before: it has committed an offset of the intents, or of any other topic that this user may
 /// see. A topic may have been the intents before, or its name is mistyped now.
-///
-/// # Errors
-/// A broker cannot be asked.
 pub fn has_decided(options: &KafkaOptions) -> Result<bool, TopicError> {
     let consumer = reader(options)?;
     // The intents first: after the first start, there is no need to ask for more.

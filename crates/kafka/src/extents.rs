@@ -52,9 +52,6 @@ pub struct Extent {
 }
 
 /// How far each partition of a topic reaches, ascending. Blocks.
-///
-/// # Errors
-/// A broker cannot be asked, or there is no such topic.
 pub fn extents(options: &KafkaOptions, topic: &str, since: Time) -> Result<Vec<Extent>, ReadError> {
     // Ends that open transactions do not hide.
     let found = bounds(options, (topic, "read_uncommitted"), (Some(since), None))?;

@@ -57,9 +57,6 @@ impl Open {
 
 impl GroupProgress {
     /// Makes the client; connects to nothing yet.
-    ///
-    /// # Errors
-    /// The client cannot be made.
     pub fn new(options: &KafkaOptions, group: String) -> Result<Arc<Self>, TopicError> {
         let options = KafkaOptions { group, ..options.clone() };
         let client = ArcSwap::new(Client::new(&options)?);
@@ -84,17 +81,11 @@ impl GroupProgress {
     ///
     /// The end of each transaction has an offset, too, and so have records whose transaction was aborted or is open: the
     /// figure is an upper bound. The last end is not counted, so that an emptied partition has 0.
-    ///
-    /// # Errors
-    /// A broker cannot be asked, or there is no such topic.
     pub fn waiting(&self, topic: &str) -> Result<Vec<(i32, u64)>, TopicError> {
         Ok(self.open(topic)?.iter().map(|open| (open.partition, open.count())).collect())
     }
 
     /// From where to where records of each partition wait, in the order of the partitions, counted likewise. Blocks.
-    ///
-    /// # Errors
-    /// A broker cannot be asked, or there is no such topic.
     pub fn standing(&self, topic: &str) -> Result<Vec<Waiting>, TopicError> {
         let mut open = self.open(topic)?;
         open.sort_unstable_by_key(|open| open.partition);
@@ -103,9 +94,6 @@ impl GroupProgress {
     }
 
     /// The first offset of each partition, in their order, whose record is of this time or later; `None`: there is none. Blocks.
-    ///
-    /// # Errors
-    /// A broker cannot be asked, or there is no such topic.
     pub fn offsets_at(&self, topic: &str, time: Time) -> Result<Vec<Option<u64>>, TopicError> {
         let client = self.client()?;
         let unseen = |error| self.unseen(&client.consumer, topic, error);
@@ -117,9 +105,6 @@ impl GroupProgress {
 
     /// The group's progress in each partition of a topic, counted likewise. A partition without a committed offset counts from its
     /// first record, as for a consumer with `auto.offset.reset=earliest`. Blocks.
-    ///
-    /// # Errors
-    /// A broker cannot be asked, or there is no such topic.
     pub fn lag(&self, topic: &str) -> Result<Vec<(i32, PartitionLag)>, TopicError> {
         let lag = |open: &Open| {
             let committed = open.committed.and_then(|offset| u64::try_from(offset).ok());
@@ -129,9 +114,6 @@ impl GroupProgress {
     }
 
     /// How many records wait at the most in a topic that the group has read; 0 in one that it has not. Blocks.
-    ///
-    /// # Errors
-    /// A broker cannot be asked, or there is no such topic.
     pub fn left(&self, topic: &str) -> Result<u64, TopicError> {
         let client = self.client()?;
         let (partitions, committed) = self.committed(&client.consumer, topic)?;

@@ -99,9 +99,6 @@ unsafe impl Send for MessageQueue {}
 
 impl MessageQueue {
     /// A new queue of this client. It must be dropped before the client is (see `source`, which owns both).
-    ///
-    /// # Errors
-    /// librdkafka gave none.
     pub fn new<C: ClientContext>(client: &Client<C>) -> Result<Self, String> {
         // SAFETY: the client is alive for the length of the call, and a queue holds a reference of its own.
         let queue = unsafe { rd::rd_kafka_queue_new(client.native_ptr()) };
@@ -110,9 +107,6 @@ impl MessageQueue {
 
     /// Forwards the messages of a partition to this queue. To be called before the partition is assigned, or
     /// its first messages would be on the consumer's queue.
-    ///
-    /// # Errors
-    /// The topic's name holds a NUL, or librdkafka knows no such queue.
     pub fn take_over<C: ClientContext>(&self, client: &Client<C>, topic: &str, partition: i32) -> Result<(), String> {
         let name = CString::new(topic).map_err(|_| format!("the topic name {topic:?} holds a NUL"))?;
         // SAFETY: all three are alive; the returned handle is ours and destroyed once, after the forward, which

@@ -59,9 +59,6 @@ pub struct NewTopics {
 }
 
 /// Makes the topics that are missing, with the broker's default replication, and waits until all brokers know them.
-///
-/// # Errors
-/// A topic could not be made, or a broker does not learn of it.
 pub async fn create(
     options: &KafkaOptions,
     (topics, holds): (&[String], Holds),

@@ -101,9 +101,6 @@ fn client(error: &KafkaError) -> ReadError {
 
 impl PartitionReader {
     /// Begins to read, all spans into one queue. One that is empty is not read.
-    ///
-    /// # Errors
-    /// The settings are not librdkafka's.
     pub fn new(options: &KafkaOptions, topic: &str, spans: &[Span]) -> Result<Self, ReadError> {
         Self::begin(options, topic, spans, spans.len().max(1))
     }

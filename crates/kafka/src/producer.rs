@@ -63,9 +63,6 @@ pub struct LaneProducer {
 
 impl LaneProducer {
     /// Creates the client; [`Self::start`] makes it usable.
-    ///
-    /// # Errors
-    /// A property is invalid, or a file that it names cannot be used.
     pub fn make(options: &KafkaOptions, lane: usize) -> Result<Self, String> {
         let edition = options.files.edition();
         let made_for = options.written().into_iter().map(|(to, topic)| (topic, options.limits.get(to))).collect();

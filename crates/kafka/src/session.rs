@@ -40,9 +40,6 @@ impl KafkaOptions {
 }
 
 /// Why brokers would not take members of the group in, as far as they report which sessions they allow. Blocks.
-///
-/// # Errors
-/// A broker cannot be asked.
 pub fn refused(options: &KafkaOptions) -> Result<Option<String>, TopicError> {
     let allowed = allowed_ms(options)?.filter(|allowed| !allowed.contains(&options.session_timeout_ms()));
     Ok(allowed.map(|allowed| options.refused_session(Some(&allowed))))

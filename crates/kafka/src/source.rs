@@ -105,9 +105,6 @@ pub struct KafkaSource {
 
 impl KafkaSource {
     /// Joins the group.
-    ///
-    /// # Errors
-    /// The settings are not librdkafka's, or it cannot start.
     pub fn join(options: &KafkaOptions) -> Result<Self, SourceError> {
         let edition = options.files.edition();
         let consumer: BaseConsumer<LaneContext> =

@@ -100,9 +100,6 @@ impl<C: ClientContext> HasClient<C> for AdminClient<C> {
 
 /// Makes a client of these settings; one that shows tokens has its first. Where there is none, the client is made all the same, and
 /// its error says why it is not let in.
-///
-/// # Errors
-/// The settings are not librdkafka's.
 pub(super) fn make<C, T>(config: &ClientConfig, context: C) -> KafkaResult<T>
 where
     C: ShowsTokens,

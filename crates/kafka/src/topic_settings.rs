@@ -104,9 +104,6 @@ pub fn rebuilt_from(options: &KafkaOptions) -> Vec<&str> {
 }
 
 /// The settings of each of these topics. One that the broker does not know yet is waited for.
-///
-/// # Errors
-/// The broker cannot be asked, does not allow it, or does not know a topic.
 pub async fn describe(options: &KafkaOptions, topics: &[&str]) -> Result<BTreeMap<String, TopicSettings>, TopicError> {
     let begun = Instant::now();
     let topics: Vec<String> = topics.iter().map(|&topic| topic.to_owned()).collect();
@@ -125,9 +122,6 @@ pub async fn describe(options: &KafkaOptions, topics: &[&str]) -> Result<BTreeMa
 pub(super) type Known = (BTreeMap<String, TopicSettings>, Option<TopicError>);
 
 /// What the broker describes of these topics now: what it tells of one does not depend on the others.
-///
-/// # Errors
-/// The broker cannot be asked.
 pub(super) async fn describe_known(options: &KafkaOptions, topics: &[String]) -> Result<Known, TopicError> {
     let (asked, wanted) = (options.clone(), topics.to_vec());
     let answers = tokio::task::spawn_blocking(move || ask(&asked, &wanted)).await;

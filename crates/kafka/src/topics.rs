@@ -121,9 +121,6 @@ pub struct Inventory {
 }
 
 /// Looks for the topics that a worker needs: see [`verify`].
-///
-/// # Errors
-/// A broker cannot be asked, or hides a topic.
 pub fn look(options: &KafkaOptions) -> Result<Inventory, TopicError> {
     let consumer = asking(options, &options.client())?;
     let known = all_known(options, &consumer)?;
@@ -177,9 +174,6 @@ pub(super) fn partitions_of_each(options: &KafkaOptions, topics: &[String]) -> R
 }
 
 /// The topics that must exist, with their number of partitions.
-///
-/// # Errors
-/// A broker cannot be asked, or topics are missing.
 pub fn verify(options: &KafkaOptions) -> Result<Partitions, TopicError> {
     let Inventory { found, missing } = look(options)?;
     if missing.is_empty() {
@@ -244,9 +238,6 @@ pub(super) fn not_allowed(options: &KafkaOptions, rights: Vec<Right>) -> TopicEr
 }
 
 /// A topic with its id, and its partitions.
-///
-/// # Errors
-/// A broker cannot be asked, or there is no such topic.
 pub fn identify(options: &KafkaOptions, topic: &str) -> Result<(Topic, Vec<i32>), TopicError> {
     let consumer = asking(options, &options.client())?;
     let missing = || TopicError::Missing { brokers: options.brokers.clone(), topics: vec![topic.to_owned()] };

@@ -69,9 +69,6 @@ impl KafkaOptions {
 
 /// The routes for which something may wait, whatever the policy says now: those that are known, and those in whose topic weir's own
 /// group has committed offsets. Other topics of such names are not this installation's. Blocks.
-///
-/// # Errors
-/// A broker cannot be asked.
 pub fn routes(options: &KafkaOptions, known: &BTreeSet<String>) -> Result<BTreeSet<String>, TopicError> {
     let mut routes = known.clone();
     let Some(prefix) = options.waiting.as_deref() else { return Ok(routes) };
@@ -93,9 +90,6 @@ pub fn routes(options: &KafkaOptions, known: &BTreeSet<String>) -> Result<BTreeS
 
 /// Whether intents wait in topics that `kafka.waiting` does not name any more. `noted` has the groups that have committed offsets of
 /// topics, each with such a topic. Blocks.
-///
-/// # Errors
-/// Some wait, or a broker cannot be asked.
 pub fn none_left_behind(options: &KafkaOptions, noted: &BTreeSet<(String, String)>) -> Result<(), TopicError> {
     let prefix = format!("{}-waiting-", options.group);
     let is_elsewhere = |(group, topic): &&(String, String)| {
@@ -124,9 +118,6 @@ pub fn none_left_behind(options: &KafkaOptions, noted: &BTreeSet<(String, String
 
 /// Commits where the groups of these routes begin in topics that are empty: a group with offsets is found by whoever starts without
 /// its route ([`routes`]). To be done before an intent waits there.
-///
-/// # Errors
-/// A broker cannot be asked, or does not take the offsets.
 pub async fn begin(options: &KafkaOptions, routes: Vec<Arc<str>>) -> Result<(), TopicError> {
     let options = options.clone();
     let each = move || {

@@ -62,9 +62,6 @@ impl KafkaOptions {
 }
 
 /// The wheel that these topics make.
-///
-/// # Errors
-/// Their partitions are no multiple of the buckets, or not the same one.
 pub fn wheel(topics: &WheelTopics, found: &Partitions) -> Result<Wheel, TopicError> {
     let shares = |ring: Ring| {
         let topic = topics.topic(ring).to_owned();
@@ -96,9 +93,6 @@ pub fn keeps_too_little(settings: &TopicSettings, max_ms: i64) -> Vec<KeepsTooLi
 
 /// Whether deferred intents wait in a wheel that no setting names any more: its group has read the topics, and nothing does now.
 /// Blocks.
-///
-/// # Errors
-/// Some wait, or a broker cannot be asked.
 pub fn none_left_behind(options: &KafkaOptions) -> Result<(), TopicError> {
     let named: Vec<&str> = options.wheels().flat_map(|wheel| Ring::ALL.map(|ring| wheel.topic(ring))).collect();
     let is_ring = |(topic, partitions): &(String, usize)| {
@@ -129,9 +123,6 @@ pub fn none_left_behind(options: &KafkaOptions) -> Result<(), TopicError> {
 }
 
 /// Asks for the settings of a wheel's topics, and whether they keep what is deferred for `max_ms` at most.
-///
-/// # Errors
-/// They do not, or the settings cannot be read.
 pub async fn verify(options: &KafkaOptions, topics: &WheelTopics, max_ms: i64) -> Result<(), TopicError> {
     let names = Ring::ALL.map(|ring| topics.topic(ring));
     let found: BTreeMap<String, TopicSettings> = topic_settings::describe(options, &names).await?;

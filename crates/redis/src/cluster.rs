@@ -129,9 +129,6 @@ impl Cluster {
 
     /// Sends every primary the same command, all at once, and returns the nodes that did not answer. A node whose connection was closed
     /// meanwhile gets it a second time.
-    ///
-    /// # Errors
-    /// Nobody knows the primaries.
     pub(super) async fn silent_nodes(
         &mut self,
         command: &Cmd,

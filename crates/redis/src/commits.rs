@@ -86,9 +86,6 @@ impl CommitTable for RedisCommits {
 }
 
 /// The groups that have committed offsets of topics, each with such a topic, by the table of a keyspace.
-///
-/// # Errors
-/// Redis does not answer.
 pub async fn noted_topics(
     options: &Arc<RedisOptions>,
     stats: &Arc<RedisStats>,

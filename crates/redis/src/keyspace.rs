@@ -307,9 +307,6 @@ impl Meta {
     }
 
     /// Reads the fields of the meta key.
-    ///
-    /// # Errors
-    /// What is wrong with them.
     pub(super) fn of_fields(fields: &HashMap<String, String>) -> Result<(Self, State), String> {
         let field = |name: &str| fields.get(name).map(String::as_str).ok_or_else(|| format!("it has no field {name}"));
         let format = field("format")?;

@@ -92,9 +92,6 @@ pub struct Looked {
 }
 
 /// Looks at the servers and for the keyspace as [`open`] does, and changes nothing.
-///
-/// # Errors
-/// As [`open`].
 pub async fn look(
     options: &Arc<RedisOptions>,
     stats: &Arc<RedisStats>,

@@ -167,9 +167,6 @@ impl Rebuild {
     }
 
     /// Keeps how far the run is: all sends before these offsets are in Redis. Renews the lock.
-    ///
-    /// # Errors
-    /// Redis is unavailable, or another run has taken over.
     pub async fn save(&mut self, progress: &BTreeMap<i32, i64>) -> Result<(), RebuildError> {
         self.progress.extend(progress);
         self.write(self.note()).await

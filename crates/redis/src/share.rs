@@ -31,18 +31,12 @@ pub trait OnRedis: SharedLimit + Sized {
     fn place(keyspace: &Keyspace, key: &Self::Key, turn: &Self::Turn) -> (u16, Vec<String>);
 
     /// The arguments of a turn behind its number.
-    ///
-    /// # Errors
-    /// It cannot be made now.
     fn args(share: &RedisShare<Self>, key: &Self::Key, turn: &Self::Turn) -> Result<Vec<Vec<u8>>, StoreError>;
 
     /// What is in a reply that has something, to a call of so many bytes; `None` where it is none.
     fn reply(parts: VecDeque<Value>, sent: usize) -> Option<Self::Reply>;
 
     /// The reply to a turn that was refused, where it is made again once what is in its way is gone.
-    ///
-    /// # Errors
-    /// It has none: why.
     fn mend(
         _share: &mut RedisShare<Self>,
         _turn: (&Self::Key, TurnNumber, &Self::Turn),

@@ -86,9 +86,6 @@ impl<C: Clock> ComparedClock<C> {
     }
 
     /// Whether it may be decided by, records aside. Logs nothing.
-    ///
-    /// # Errors
-    /// Why not.
     pub fn check(&self) -> Result<(), WrongClock> {
         let Some(Shared { others, .. }) = self.shared.as_deref() else { return Ok(()) };
         others.load().judge(self.own(), &[]).map(|_| ())

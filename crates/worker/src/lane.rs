@@ -129,9 +129,6 @@ where
 {
     /// Works until it is told to stop; what is decided by then is committed. Dropped half way it loses nothing: what was
     /// not committed is decided again by its next reader.
-    ///
-    /// # Errors
-    /// Errors that need a person.
     pub async fn run(&mut self) -> Result<(), LaneError> {
         let mut state = LaneState {
             closed_at: self.clock.passed(),

@@ -34,9 +34,6 @@ pub trait RefreshSource: Send {
     fn is_temporary(error: &Self::Error) -> bool;
 
     /// Reads it; `None` if it is the same as at the last successful read. Safe to drop half way.
-    ///
-    /// # Errors
-    /// It could not be read, or is wrong.
     fn load(&mut self) -> impl Future<Output = Result<Option<Arc<Self::Value>>, Self::Error>> + Send;
 }
 

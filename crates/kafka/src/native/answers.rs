@@ -100,9 +100,6 @@ pub(super) fn outcome(error: RDKafkaRespErr) -> Result<(), RDKafkaErrorCode> {
 
 impl Answers {
     /// A new queue of this client.
-    ///
-    /// # Errors
-    /// librdkafka gave none.
     pub fn new<C: ClientContext>(client: &Client<C>) -> Result<Self, String> {
         MessageQueue::new(client).map(Self)
     }

@@ -30,9 +30,6 @@ unsafe impl Send for Topic {}
 
 impl Topic {
     /// A topic of this client. It must be dropped before the client is (see `output_topics`).
-    ///
-    /// # Errors
-    /// librdkafka takes no topic of this name.
     pub fn new<C: ClientContext>(client: &Client<C>, name: &CStr) -> Result<Self, String> {
         // SAFETY: client and name are alive for the length of the call, which copies the name.
         let topic = unsafe { rd::rd_kafka_topic_new(client.native_ptr(), name.as_ptr(), ptr::null_mut()) };
@@ -67,9 +64,6 @@ struct OwnedHeaders(NonNull<rd::rd_kafka_headers_t>);
 
 impl OwnedHeaders {
     /// A message's own headers (as far as they are kept) with ours behind them, byte for byte; none where there are none.
-    ///
-    /// # Errors
-    /// librdkafka gives none.
     fn extend(
         message: &Message,
         kept: KeptHeaders,

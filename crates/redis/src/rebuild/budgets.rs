@@ -99,9 +99,6 @@ impl BudgetRestorer {
     }
 
     /// What these budgets are at `now`, in their order.
-    ///
-    /// # Errors
-    /// Redis is unavailable.
     pub async fn look(&mut self, budgets: &[BudgetId], now: Time) -> Result<Vec<BudgetKeyState>, StoreError> {
         let mut states = Vec::with_capacity(budgets.len());
         for some in budgets.chunks(MAX_KEYS) {
@@ -128,9 +125,6 @@ impl BudgetRestorer {
     }
 
     /// When the names of campaigns were lost last, of which some may be missing since; `None`: never.
-    ///
-    /// # Errors
-    /// Redis is unavailable.
     pub async fn names_lost_at(&mut self) -> Result<Option<Time>, StoreError> {
         let mut command = cmd("HGET");
         command.arg(self.keyspace.campaigns_key()).arg(LOST_AT);
@@ -140,9 +134,6 @@ impl BudgetRestorer {
 
     /// Closes these budgets for unknown campaigns, in the shards that the run restores. One that has lost the run's mark is no longer the
     /// run's, and [`super::Rebuild::finish`] names it.
-    ///
-    /// # Errors
-    /// Redis is unavailable.
     pub async fn close_unknown(&mut self, budgets: &[UnknownCampaigns]) -> Result<(), StoreError> {
         if budgets.is_empty() {
             return Ok(());
@@ -158,9 +149,6 @@ impl BudgetRestorer {
     }
 
     /// Opens a budget for unknown campaigns, in the shards that are in use. In those that the run restores it closes anew what it has to.
-    ///
-    /// # Errors
-    /// Redis is unavailable.
     pub async fn open_unknown(&mut self, budget: &str) -> Result<(), StoreError> {
         let in_use = (0..self.keyspace.meta().layout.shards).filter(|shard| !self.shards.contains(shard));
         let requests = in_use.map(|shard| {
@@ -222,9 +210,6 @@ impl BudgetRestorer {
     }
 
     /// The names of all campaigns that have a number.
-    ///
-    /// # Errors
-    /// Redis is unavailable.
     pub async fn campaigns(&mut self) -> Result<Vec<Arc<str>>, StoreError> {
         let slot = self.keyspace.meta_slot();
         let mut command = cmd("HGET");

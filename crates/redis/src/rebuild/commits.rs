@@ -23,9 +23,6 @@ impl Rebuild {
 
     /// Makes the table, with all these partitions of these groups' topics as committed: where histories have to be rebuilt, intents
     /// were decided, and weir commits the start of a partition before it reads it.
-    ///
-    /// # Errors
-    /// Redis does not answer, or another run has taken over.
     pub async fn restore_commits(&mut self, committed: &[(String, Topic, Vec<i32>)]) -> Result<(), RebuildError> {
         let table = self.keyspace.commits_key().to_owned();
         self.write(vec![Command::delete([table.clone()])]).await?;

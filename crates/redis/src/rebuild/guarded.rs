@@ -128,9 +128,6 @@ impl Lock<'_> {
 
     /// Renews it and carries out commands on keys beside the tables, where this run still holds it. Where it ran out and no
     /// run has begun since, it is taken again.
-    ///
-    /// # Errors
-    /// Redis is unavailable, or another run has taken over.
     pub(super) async fn write(&self, cluster: &mut Cluster, commands: Vec<Command>) -> Result<(), RebuildError> {
         let key = self.keyspace.rebuild_lock_key();
         let renew = Command::expire(key.clone(), LOCK_MS.cast_signed());
@@ -151,9 +148,6 @@ impl Lock<'_> {
 
     /// Waits until a replica of the tables' node has all that was written there before, where it has replicas, whatever
     /// `redis.wait_replicas` says: for what the shards are told behind it must not be lost with the node.
-    ///
-    /// # Errors
-    /// As for [`Lock::write`]; no replica has it in time.
     pub(super) async fn wait_for_a_replica(&self, cluster: &mut Cluster) -> Result<(), RebuildError> {
         let slot = self.keyspace.meta_slot();
         let half = u64::try_from(cluster.options().response_timeout.as_millis() / 2).unwrap_or(u64::MAX);

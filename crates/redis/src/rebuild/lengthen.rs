@@ -48,9 +48,6 @@ const MAX_KEYS_A_CALL: usize = 500;
 const CALLS_A_RENEWAL: usize = 64;
 
 /// For how long the keyspace remembers sends, in milliseconds, whatever the options say; what they say where there is none.
-///
-/// # Errors
-/// Redis is unavailable, or something else is under the keyspace's name.
 pub async fn kept_history(options: &Arc<RedisOptions>, stats: &Arc<RedisStats>) -> Result<i64, StoreError> {
     let mut cluster = Cluster::new(Arc::clone(options), Arc::clone(stats));
     let seed = KeyspaceSeed { epoch: String::new(), now: Time::default() };
@@ -307,9 +304,6 @@ impl Rebuild {
     /// The sends that were decided before this time are to be put back: younger ones are there. `now` is the clock, read after the begin:
     /// until then the shorter history was trimmed. It is noted, so that runs that go on with this one put the same sends back, and none
     /// after its refund was taken.
-    ///
-    /// # Errors
-    /// Redis is unavailable, or another run has taken over.
     pub async fn lengthens_before(&mut self, now: Time) -> Result<Time, RebuildError> {
         if let Some(before) = self.before {
             return Ok(before);

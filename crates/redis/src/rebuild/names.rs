@@ -214,9 +214,6 @@ fn change_epoch(keyspace: &Keyspace, shard: u16, (found, new): (&str, &str)) -> 
 
 impl NamesRepair {
     /// Keeps the lock.
-    ///
-    /// # Errors
-    /// Redis is unavailable, or another run has taken over.
     pub async fn renew(&mut self) -> Result<(), RebuildError> {
         self.write(Vec::new()).await
     }
@@ -244,9 +241,6 @@ impl NamesRepair {
     }
 
     /// Writes the tables and gives them, the meta key and the marked shards their new epoch.
-    ///
-    /// # Errors
-    /// Redis is unavailable, or another run has taken over: run it again.
     pub async fn finish(mut self, names: &FoundNames) -> Result<(), RebuildError> {
         let (kinds, next_kind) = names.kinds();
         let kinds = kinds.iter().map(|(number, names)| (*number, kind_field(names))).collect();

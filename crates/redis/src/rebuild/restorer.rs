@@ -105,9 +105,6 @@ impl Restorer {
     /// Takes refunds of marked shards, in order of offset within each partition; those of other shards are left as they
     /// are. A run that makes the history longer takes back only the sends that it puts back, those before
     /// [`super::Rebuild::lengthens_before`]: what a refund could take of later ones, it took when it was published.
-    ///
-    /// # Errors
-    /// As for [`Restorer::insert`].
     pub async fn take_back(
         &mut self,
         topic: &Topic,
