@@ -127,7 +127,6 @@ const METADATA_REFRESH_MS: &str = "10000";
 /// A broker that has less than this waits a moment for more, in bytes. Else it answers for each record that is published,
 /// and answers cost worker and brokers more than what is in them.
 const GATHERED_BYTES: u64 = 65_536;
-/// How long it waits at the most.
 const LONGEST_GATHERING: Duration = Duration::from_millis(100);
 /// What a broker gives of one partition at a time, at most, in bytes: half of librdkafka's own default, so that a batch is of
 /// more partitions, where a lane has more, and the outputs for each rather fit into one request (see [`KafkaOptions::round`]).

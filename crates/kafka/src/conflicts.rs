@@ -234,7 +234,6 @@ mod tests {
         }
     }
 
-    /// The names of this process's threads.
     #[cfg(target_os = "linux")]
     fn threads() -> Vec<String> {
         let tasks = std::fs::read_dir("/proc/self/task").unwrap();

@@ -34,9 +34,7 @@ pub enum ReadError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
     pub partition: i32,
-    /// The first offset to read.
     pub from: i64,
-    /// Behind the last one.
     pub to: i64,
 }
 

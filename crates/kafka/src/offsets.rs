@@ -48,7 +48,6 @@ pub(super) fn offsets_at<C: ConsumerContext>(
     list_offsets(consumer, topic, partitions, Offset::Offset(time.millis().max(0)), wait)
 }
 
-/// An end of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Logical {
     /// The first offset that is still there.

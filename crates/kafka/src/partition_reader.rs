@@ -205,7 +205,6 @@ impl PartitionReader {
         Some((*partition, reason))
     }
 
-    /// A batch without records.
     pub(super) fn batch(&self) -> PartitionBatch {
         let closing = Arc::clone(&self.closing);
         MessageBatch::new(Arc::clone(&self.consumer), Reads::Published).kept_with(closing)

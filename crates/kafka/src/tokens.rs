@@ -21,7 +21,6 @@ use super::{client::KafkaOptions, lane_context, native};
 /// What lets a client in for a while; the value is never shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token {
-    /// What the broker is shown.
     pub value: String,
     /// Whose it is, as logs name it.
     pub principal: String,

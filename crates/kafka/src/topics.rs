@@ -110,7 +110,6 @@ pub enum TopicError {
     Client(String),
 }
 
-/// Partitions of each topic.
 pub type Partitions = BTreeMap<String, usize>;
 
 /// Which of the topics that a worker needs are there.

@@ -29,7 +29,6 @@ pub(super) struct Routed {
 /// The requests of a round: for each node, the place in the round and what to ask.
 type ByNode = BTreeMap<NodeAddr, Vec<(usize, (Asking, Request))>>;
 
-/// The connections of one lane.
 pub(super) struct Cluster {
     options: Arc<RedisOptions>,
     stats: Arc<RedisStats>,
@@ -250,7 +249,6 @@ impl Cluster {
         }
     }
 
-    /// Asks one node, once.
     pub(super) async fn ask_node(&mut self, addr: &NodeAddr, command: Cmd) -> Reply {
         let mut node = self.nodes.remove(addr).unwrap_or_else(|| self.node(addr.clone()));
         let reply = node.exchange(&[(Asking::No, Request::Plain(command))]).await.pop();

@@ -56,7 +56,6 @@ fn failed(error: RequestError, shard: u16) -> StoreError {
     }
 }
 
-/// The packed history at this place.
 async fn read(place: Place, cluster: &mut Cluster, keyspace: &Keyspace) -> Result<Vec<u8>, RequestError> {
     let slot = keyspace.slot(place.shard);
     let request = call(vec![keyspace.epoch_key(place.shard)], keyspace.epoch(), place, keyspace);

@@ -33,7 +33,6 @@ const KINDS_REMEMBERED: usize = 4_096;
 /// The same of campaigns: three of the largest usual batches of campaigns that are all different, 16 MiB a lane at most.
 const CAMPAIGNS_REMEMBERED: usize = 32_768;
 
-/// The numbers a lane knows.
 #[derive(Clone, Default)]
 pub(super) struct Names {
     /// The names of all kinds that have been read: filters are matched with them. There are 65,534 at most, so 40 MiB per lane when

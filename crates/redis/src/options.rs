@@ -88,9 +88,7 @@ pub struct RedisOptions {
     pub users: u64,
     /// How long sends are remembered in a keyspace that is made, in milliseconds; one that is there remembers them for as long at the least.
     pub history_ms: i64,
-    /// The most entries of a user's history.
     pub max_entries: u32,
-    /// The most totals of campaigns that are kept.
     pub max_totals: u32,
     pub tuning: Tuning,
     pub eviction: Eviction,

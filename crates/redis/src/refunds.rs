@@ -113,7 +113,6 @@ pub(super) struct Wanted<'w> {
     pub(super) open: &'w [usize],
 }
 
-/// Takes refunds, and writes the outcome of each.
 pub(super) async fn take(
     cluster: &mut Cluster,
     keyspace: &Keyspace,

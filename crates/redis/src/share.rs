@@ -19,7 +19,6 @@ use super::{
 /// A limit as its script takes it, whose arguments begin with the member, and the run and the number of the turn. Number 0 only looks, where
 /// the script can.
 pub trait OnRedis: SharedLimit + Sized {
-    /// What a turn is called.
     const WHAT: &'static str;
     const SCRIPT: Script;
     /// Which turns that have no answer are sent again from here.

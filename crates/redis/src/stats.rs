@@ -57,7 +57,6 @@ causes! {
     StaleKinds = "stale_kinds",
     /// The call had done enough work.
     PutOff = "put_off",
-    /// Any other error reply.
     Refused = "refused",
 }
 
@@ -87,7 +86,6 @@ numbers! {
     round_trips,
     /// Calls of the admit script.
     calls,
-    /// Sends in them.
     items,
     connections,
     map_refreshes,

@@ -25,7 +25,6 @@ use super::{
     watch::{ShardsSeen, Watch},
 };
 
-/// One lane's connections to a keyspace.
 pub struct RedisStore {
     cluster: Cluster,
     keyspace: Arc<Keyspace>,

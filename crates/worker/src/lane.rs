@@ -71,7 +71,6 @@ const SHORTEST_POLL: Duration = Duration::from_millis(1);
 
 #[derive(Debug, Clone)]
 pub struct LaneSettings {
-    /// Intents decided together, at most.
     pub batch: usize,
     /// How long it may take from the read of a record to its commit, where the machines keep up with it.
     pub commit_interval: Duration,
@@ -146,7 +145,6 @@ where
         end
     }
 
-    /// Reads a batch and decides it.
     async fn next_batch(&mut self, state: &mut LaneState) -> Result<Iteration<S::Batch, InFlight>, Interruption> {
         self.wait_for_turn(state).await?;
         let began = self.clock.passed();

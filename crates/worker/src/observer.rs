@@ -46,7 +46,6 @@ impl Stage {
     }
 }
 
-/// Something that is only counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// A commit failed, and the lane goes back to the committed offsets.

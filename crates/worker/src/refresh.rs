@@ -40,18 +40,14 @@ pub trait RefreshSource: Send {
 /// What is known of the last good value and of the failures since.
 #[derive(Debug, Clone)]
 pub struct Freshness {
-    /// When the current value was taken up.
     pub loaded_at: Instant,
     /// When the source last gave a value, or said that there is no newer one.
     pub confirmed_at: Instant,
 }
 
-/// Reads that fail.
 #[derive(Debug, Clone)]
 pub struct Failure {
-    /// When the first of them failed.
     pub since: Instant,
-    /// Why the last one did.
     pub error: String,
 }
 
@@ -99,7 +95,6 @@ impl<T> Refreshed<T> {
         self.failure.load_full()
     }
 
-    /// How many reads have failed since the start.
     pub fn failures(&self) -> u64 {
         self.failures.load(Ordering::Relaxed)
     }

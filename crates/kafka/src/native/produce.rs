@@ -122,7 +122,6 @@ impl Drop for OwnedHeaders {
 type Bytes = (*mut c_void, usize);
 const NULL: Bytes = (ptr::null_mut(), 0);
 
-/// Key and value of an output.
 fn content(message: &Message, value: &OutputValue) -> (Bytes, Bytes) {
     let raw = message.raw();
     let key = (raw.key, raw.key_len);

@@ -12,9 +12,7 @@ use weir_core::{
 use super::{Command, ask_all, guarded, names::LOST_AT, startup};
 use crate::{cluster::Cluster, keyspace::Keyspace, ledger, node::Request, request_error::RequestError, script::Script};
 
-/// Keys asked for together, at most.
 const MAX_KEYS: usize = 1_000;
-/// Names asked for together, at most.
 const MAX_NAMES: u32 = 500;
 /// A key outlives the window or the period of what it holds by so much, as in `lua/take.lua`: for clocks that are ahead.
 const CLOCKS_DIFFER_MS: i64 = 25 * 3_600_000;
@@ -48,7 +46,6 @@ impl BudgetKeyState {
     }
 }
 
-/// What becomes of the tokens that a budget holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Held {
     Add(Account),
@@ -67,11 +64,9 @@ pub struct BudgetChange<'c> {
 /// A budget of which nobody knows which campaigns had used it: it is closed for those that have no key in a shard (`lua/take.lua`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownCampaigns {
-    /// The budget's name.
     pub budget: Arc<str>,
     /// When what they may have used no longer counts; `None`: never.
     pub until: Option<Time>,
-    /// Why it is closed.
     pub why: String,
 }
 

@@ -31,7 +31,6 @@ const PAUSED: &str = "renaming:";
 pub struct NamesRepair {
     cluster: Cluster,
     was: Keyspace,
-    /// The same under its new epoch.
     renamed: Keyspace,
     run: String,
 }

@@ -40,7 +40,6 @@ pub struct Send<'a> {
     pub id: IdHash,
     /// Where the intent came from; [`OriginMark::RESTORED`] where that is not known.
     pub origin: OriginMark,
-    /// When it was decided.
     pub at: Time,
     pub class: ClassNames<'a>,
     /// What it takes from caps.

@@ -23,7 +23,6 @@ use crate::{
 /// Whether intents with times before 1971 were told of: once, not by each lane.
 static EARLY_TIMES: Once = Once::new();
 
-/// A batch that is decided, or being committed.
 #[derive(Default)]
 pub(crate) struct InFlight {
     pub(super) tally: Tally,

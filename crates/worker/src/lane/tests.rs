@@ -64,7 +64,6 @@ struct World {
     pending: Option<GroupEvent>,
     /// The partition was put back, and is not read.
     is_asleep: bool,
-    /// The offsets whose outputs are visible.
     visible: Vec<i64>,
     polls: usize,
     /// Every so many polls all partitions are revoked, and given back with the next one.
@@ -82,10 +81,8 @@ struct World {
     trickle: Option<usize>,
     /// How often the commit in flight has been waited for.
     waits: usize,
-    /// How large the committed batches are.
     sizes: Vec<usize>,
     commit_interval: Duration,
-    /// What each commit says that it took.
     times: CommitTimes,
     /// How long each batch was to be filled, at most.
     fills: Vec<Duration>,
@@ -149,7 +146,6 @@ struct World {
 enum Happens {
     /// This change of partitions is pending from now on; `None`: none is.
     Change(Option<GroupEvent>),
-    /// The lane is told to stop.
     Stop,
 }
 
@@ -159,7 +155,6 @@ enum Fate {
     Refused,
     /// All is visible, but the answer was lost.
     Unclear,
-    /// Somebody else has the transactional id.
     Fenced,
     /// It never ends; the lane is told to stop.
     Hangs,
@@ -189,7 +184,6 @@ impl Records for Batch {
 
 struct FakeSource(Shared, Vec<Progress>, Instant);
 
-/// How long a lane may run.
 const LANE_DEADLINE: Duration = Duration::from_secs(150);
 
 impl FakeSource {

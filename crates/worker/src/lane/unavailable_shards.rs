@@ -38,7 +38,6 @@ pub(super) struct UnavailableShards {
 /// What is known of the batch that was handed over.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum CommitOutcome<'a> {
-    /// It is committed.
     Committed,
     /// It is not, or perhaps it is.
     Failed,

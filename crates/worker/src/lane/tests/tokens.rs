@@ -56,7 +56,6 @@ pub(super) fn budget(selection: Selection, on_unavailable: WhenUnavailable) -> B
     }
 }
 
-/// How much of a budget is used.
 pub(super) fn used(budget: &Budget, mut ledger: EmbeddedLedger) -> u64 {
     let id = BudgetId { name: Arc::clone(&budget.name), campaign: None };
     let (look, mut answers) = ([budget.used_by(id, &Zone::utc(), Noon.now())], [None]);
