@@ -199,10 +199,14 @@ impl KafkaOptions {
     /// The options of the lane that reads approved records whose delivery failed, likewise. It defers them.
     pub fn for_retries(&self) -> Option<Self> {
         let (deferred, undelivered) = (self.deferred.clone(), self.undelivered.clone());
-        let mut options = Self { deferred, undelivered, ..self.for_topic(self.retries.as_deref()?, "retries") };
-        // Where an offset is missing, records are read from the first one, whatever new readers of the intents do.
-        options.properties.remove("auto.offset.reset");
-        Some(options)
+        let options = Self { deferred, undelivered, ..self.for_topic(self.retries.as_deref()?, "retries") };
+        Some(options.from_the_first())
+    }
+
+    /// Where an offset is missing, records are read from the first one, whatever new readers of the intents do.
+    pub(super) fn from_the_first(mut self) -> Self {
+        self.properties.remove("auto.offset.reset");
+        self
     }
 
     fn for_topic(&self, topic: &str, group: &str) -> Self {

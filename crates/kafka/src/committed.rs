@@ -3,14 +3,15 @@
 use std::time::{Duration, Instant};
 
 use rdkafka::{
-    Offset, TopicPartitionList,
+    TopicPartitionList,
     consumer::Consumer as _,
     error::{KafkaError, KafkaResult, RDKafkaErrorCode},
 };
 
 use super::{
     client::KafkaOptions,
-    topics::{ANSWER_TIMEOUT, Asking, TopicError, asking, unanswered},
+    offsets::next,
+    topics::{ANSWER_TIMEOUT, Asking, TopicError, asking, metadata, missing, unanswered},
 };
 
 /// How long to wait before a group that has no coordinator yet is asked about again.
@@ -21,7 +22,7 @@ pub fn partitions(options: &KafkaOptions) -> Result<Vec<i32>, TopicError> {
     let consumer = reader(options)?;
     let all = partitions_of(options, &consumer, Some(&options.intents))?;
     if all.count() == 0 {
-        return Err(TopicError::Missing { brokers: options.brokers.clone(), topics: vec![options.intents.clone()] });
+        return Err(missing(options, vec![options.intents.clone()]));
     }
     committed(options, &consumer, all)
 }
@@ -45,7 +46,7 @@ pub fn has_decided(options: &KafkaOptions) -> Result<bool, TopicError> {
     Ok(false)
 }
 
-fn reader(options: &KafkaOptions) -> Result<Asking, TopicError> {
+pub(super) fn reader(options: &KafkaOptions) -> Result<Asking, TopicError> {
     // Not read_committed: what a killed worker left pending would hold up the answer, and so the start that ends it.
     let mut config = options.consumer();
     config.set("isolation.level", "read_uncommitted");
@@ -58,8 +59,7 @@ fn partitions_of(
     consumer: &Asking,
     topic: Option<&str>,
 ) -> Result<TopicPartitionList, TopicError> {
-    let metadata =
-        consumer.fetch_metadata(topic, ANSWER_TIMEOUT).map_err(|error| unanswered(options, consumer, error))?;
+    let metadata = metadata(options, consumer, topic)?;
     let mut partitions = TopicPartitionList::new();
     for topic in metadata.topics() {
         for partition in topic.partitions() {
@@ -80,7 +80,7 @@ fn committed(
     for element in found.elements() {
         // What is not known is not "never": an error of one partition is one of all.
         element.error().map_err(unreachable)?;
-        if matches!(element.offset(), Offset::Offset(_)) {
+        if next(element.offset()).is_some() {
             committed.push(element.partition());
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use rdkafka::{Offset, TopicPartitionList, error::KafkaError};
+use rdkafka::{TopicPartitionList, error::KafkaError};
 use weir_core::{
     basis::time::Time,
     limit::route::{arrivals::Waiting, pace::PartitionLag},
@@ -13,9 +13,9 @@ use super::{
     client::{Delivery, KafkaOptions},
     client_end::drop_elsewhere,
     committed,
-    offsets::{Logical, ends, offsets_at, partitions_of},
+    offsets::{Logical, ends, next, offsets_at, partitions_of},
     rights::Right,
-    topics::{ANSWER_TIMEOUT, Asking, TopicError, asking, handle_events, not_allowed, unseen},
+    topics::{ANSWER_TIMEOUT, Asking, TopicError, handle_events, missing, not_allowed, unseen},
 };
 
 /// A client that asks for the progress of a group, and is no member of it.
@@ -33,10 +33,7 @@ struct Client {
 impl Client {
     fn new(options: &KafkaOptions) -> Result<Arc<Self>, TopicError> {
         let edition = options.files.edition();
-        let mut config = options.consumer();
-        // Not read_committed: an open transaction would hold up the answer about the committed offsets.
-        config.set("isolation.level", "read_uncommitted");
-        Ok(Arc::new(Self { consumer: asking(options, &config)?, edition }))
+        Ok(Arc::new(Self { consumer: committed::reader(options)?, edition }))
     }
 }
 
@@ -137,7 +134,7 @@ impl GroupProgress {
         let unseen = |error| self.unseen(consumer, topic, error);
         let partitions = partitions_of(consumer, topic, ANSWER_TIMEOUT).map_err(unseen)?;
         if partitions.is_empty() {
-            return Err(TopicError::Missing { brokers: self.options.brokers.clone(), topics: vec![topic.to_owned()] });
+            return Err(missing(&self.options, vec![topic.to_owned()]));
         }
         let mut asked = TopicPartitionList::new();
         for &partition in &partitions {
@@ -148,7 +145,7 @@ impl GroupProgress {
             None => Ok(None),
             Some(element) => {
                 element.error().map_err(unseen)?;
-                Ok(next_offset(element.offset()))
+                Ok(next(element.offset()))
             }
         };
         let committed = partitions.iter().map(of).collect::<Result<_, TopicError>>()?;
@@ -183,13 +180,6 @@ impl GroupProgress {
             return not_allowed(&self.options, vec![Right::DescribeGroup(self.options.group.clone())]);
         }
         why
-    }
-}
-
-fn next_offset(offset: Offset) -> Option<i64> {
-    match offset {
-        Offset::Offset(next) => Some(next),
-        Offset::Beginning | Offset::End | Offset::Stored | Offset::Invalid | Offset::OffsetTail(_) => None,
     }
 }
 

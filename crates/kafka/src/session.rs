@@ -10,7 +10,7 @@ use super::{
     client::KafkaOptions,
     native::answers::Answers,
     sizes::number,
-    topics::{ANSWER_TIMEOUT, TopicError, asking, unanswered},
+    topics::{ANSWER_TIMEOUT, TopicError, asking, metadata},
 };
 
 /// librdkafka's own session, in milliseconds, where the properties do not set another.
@@ -49,9 +49,7 @@ pub fn refused(options: &KafkaOptions) -> Result<Option<String>, TopicError> {
 /// does not need.
 fn allowed_ms(options: &KafkaOptions) -> Result<Option<RangeInclusive<u64>>, TopicError> {
     let consumer = asking(options, &options.client())?;
-    let metadata = consumer
-        .fetch_metadata(Some(&options.intents), ANSWER_TIMEOUT)
-        .map_err(|error| unanswered(options, &consumer, error))?;
+    let metadata = metadata(options, &consumer, Some(&options.intents))?;
     let Some(broker) = metadata.brokers().first() else { return Ok(None) };
     let answers = Answers::new(consumer.client()).map_err(TopicError::Client)?;
     let Ok(Ok(settings)) = answers.broker_settings(consumer.client(), broker.id(), ANSWER_TIMEOUT) else {

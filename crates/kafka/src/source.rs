@@ -34,7 +34,8 @@ use super::{
     identity::Identity,
     lane_context::{LaneContext, Pending},
     native::{self, MessageBatch, answers::Generation},
-    read_before::{Earlier, ends},
+    offsets::Logical,
+    read_before::Earlier,
     rights::Rights,
     tokens::make,
 };
@@ -257,7 +258,8 @@ impl Source for KafkaSource {
         }
         self.revoke_if_outdated();
         if self.earlier.is_due(Instant::now()) {
-            let ends = ends(&self.consumer, &self.assigned);
+            let partitions: Vec<i32> = self.assigned.elements().iter().map(|element| element.partition()).collect();
+            let ends = self.ends(&partitions, Logical::Latest).map(|ends| partitions.into_iter().zip(ends).collect());
             self.earlier.note(ends, Instant::now());
         }
         if self.polled_at.elapsed() >= FROZEN_AFTER

@@ -10,13 +10,13 @@ use rdkafka::{
     ClientConfig, ClientContext,
     admin::AdminClient,
     client::{Client, OAuthToken},
-    config::{FromClientConfigAndContext, RDKafkaLogLevel},
+    config::FromClientConfigAndContext,
     consumer::{BaseConsumer, Consumer, ConsumerContext},
-    error::{KafkaError, KafkaResult},
+    error::KafkaResult,
     producer::{BaseProducer, NoCustomPartitioner, Producer, ProducerContext},
 };
 
-use super::{client::KafkaOptions, lane_context, native};
+use super::native;
 
 /// What lets a client in for a while; the value is never shown.
 #[derive(Clone, PartialEq, Eq)]
@@ -110,38 +110,6 @@ where
         native::show_token(client, &source.token());
     }
     Ok(made)
-}
-
-/// The context of clients for requests about topics as a whole, whose errors are the answers' alone.
-#[derive(Debug)]
-pub struct AskingContext(TokenSource);
-
-impl AskingContext {
-    pub fn of(options: &KafkaOptions) -> Self {
-        Self(options.tokens.clone())
-    }
-}
-
-impl ShowsTokens for AskingContext {
-    fn tokens(&self) -> &TokenSource {
-        &self.0
-    }
-}
-
-impl ClientContext for AskingContext {
-    const ENABLE_REFRESH_OAUTH_TOKEN: bool = true;
-
-    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        lane_context::log(level, facility, message);
-    }
-
-    fn error(&self, error: KafkaError, reason: &str) {
-        tracing::warn!(%error, "kafka: {reason}");
-    }
-
-    fn generate_oauth_token(&self, _: Option<&str>) -> Result<OAuthToken, Box<dyn Error>> {
-        next(&self.0)
-    }
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use super::{
     native::{answers::Answers, settings::Told},
     new_topics::{ASK_AGAIN_AFTER, is_not_known_yet},
     rights::Right,
-    topics::{ANSWER_TIMEOUT, TopicError, asking, unanswered},
+    topics::{ANSWER_TIMEOUT, TopicError, asking, blocking, unanswered},
 };
 
 pub const RETENTION_MS: &str = "retention.ms";
@@ -118,15 +118,28 @@ pub async fn describe(options: &KafkaOptions, topics: &[&str]) -> Result<BTreeMa
     }
 }
 
+/// Whether no setting of these topics is one by which they may lose records.
+pub(super) async fn verify(
+    options: &KafkaOptions,
+    topics: &[&str],
+    short: impl Fn(&TopicSettings) -> Vec<KeepsTooLittle>,
+) -> Result<(), TopicError> {
+    for (topic, settings) in describe(options, topics).await? {
+        if let Some(wrong) = short(&settings).into_iter().next() {
+            let command = wrong.command(&options.brokers, &topic);
+            return Err(TopicError::Keeps { topic, wrong: Box::new(wrong), command });
+        }
+    }
+    Ok(())
+}
+
 /// The settings of those topics that a broker describes, and why it does not describe another one.
 pub(super) type Known = (BTreeMap<String, TopicSettings>, Option<TopicError>);
 
 /// What the broker describes of these topics now: what it tells of one does not depend on the others.
 pub(super) async fn describe_known(options: &KafkaOptions, topics: &[String]) -> Result<Known, TopicError> {
     let (asked, wanted) = (options.clone(), topics.to_vec());
-    let answers = tokio::task::spawn_blocking(move || ask(&asked, &wanted)).await;
-    let answers = answers.unwrap_or_else(|error| Err(TopicError::Client(error.to_string())))?;
-    Ok(told(&options.brokers, answers))
+    Ok(told(&options.brokers, blocking(move || ask(&asked, &wanted)).await?))
 }
 
 /// What a broker answers for each topic. Blocks.

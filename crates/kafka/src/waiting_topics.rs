@@ -21,7 +21,7 @@ use super::{
     new_topics::{self, Holds, NewTopics},
     offsets::{self, Logical},
     topic_settings::{self, KeepsTooLittle, TopicSettings},
-    topics::{self, ANSWER_TIMEOUT, TopicError, asking, unanswered, unseen},
+    topics::{self, ANSWER_TIMEOUT, TopicError, asking, blocking, unanswered, unseen},
 };
 
 /// How long a record is kept at the least, in milliseconds: as long as an intent waits, and a day in which it is suppressed.
@@ -61,9 +61,7 @@ impl KafkaOptions {
         // The bound of a queue holds for each partition.
         let memory = LaneMemory::of_reader();
         options.memory = LaneMemory { queued_bytes: memory.queued_bytes / PARTITIONS_READ_BY_TURNS, ..memory };
-        // Where an offset is missing, records are read from the first one, whatever new readers of the intents do.
-        options.properties.remove("auto.offset.reset");
-        Some(options)
+        Some(options.from_the_first())
     }
 }
 
@@ -120,10 +118,10 @@ pub fn none_left_behind(options: &KafkaOptions, noted: &BTreeSet<(String, String
 /// its route ([`routes`]). To be done before an intent waits there.
 pub async fn begin(options: &KafkaOptions, routes: Vec<Arc<str>>) -> Result<(), TopicError> {
     let options = options.clone();
-    let each = move || {
+    blocking(move || {
         routes.iter().filter_map(|route| options.for_waiting(route)).try_for_each(|waiting| begin_one(&waiting))
-    };
-    tokio::task::spawn_blocking(each).await.unwrap_or_else(|error| Err(TopicError::Client(error.to_string())))
+    })
+    .await
 }
 
 fn begin_one(waiting: &KafkaOptions) -> Result<(), TopicError> {
@@ -181,26 +179,18 @@ pub async fn ready(
     let missing: Vec<String> =
         topics.iter().zip(&found).filter(|(_, partitions)| **partitions == 0).map(|(topic, _)| topic.clone()).collect();
     if !missing.is_empty() {
-        let Some(how) = create else {
-            return Err(TopicError::Missing { brokers: options.brokers.clone(), topics: missing });
-        };
+        let Some(how) = create else { return Err(topics::missing(options, missing)) };
         tracing::info!(topics = ?missing, "creating missing topics");
         new_topics::create(options, (&missing, Holds::Waiting), how).await?;
         found = look(options, topics).await?;
     }
     let names: Vec<&str> = topics.iter().map(String::as_str).collect();
-    for (topic, settings) in topic_settings::describe(options, &names).await? {
-        if let Some(wrong) = keeps_too_little(&settings).into_iter().next() {
-            let command = wrong.command(&options.brokers, &topic);
-            return Err(TopicError::Keeps { topic, wrong: Box::new(wrong), command });
-        }
-    }
+    topic_settings::verify(options, &names, keeps_too_little).await?;
     Ok(found)
 }
 
 /// How many partitions each topic has, 0: there is none.
 async fn look(options: &KafkaOptions, topics: &[String]) -> Result<Vec<usize>, TopicError> {
     let (options, topics) = (options.clone(), topics.to_vec());
-    let asked = tokio::task::spawn_blocking(move || topics::partitions_of_each(&options, &topics)).await;
-    asked.unwrap_or_else(|error| Err(TopicError::Client(error.to_string())))
+    blocking(move || topics::partitions_of_each(&options, &topics)).await
 }

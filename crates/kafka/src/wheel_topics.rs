@@ -1,6 +1,6 @@
 //! The topics of a wheel: how its lanes read them, how many partitions they have, and whether they keep deferred intents for as long as they must.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use weir_core::deferral::wheel::{KEPT_BEYOND_MS, LONGEST_MS, Ring, Wheel};
 
@@ -28,12 +28,10 @@ impl KafkaOptions {
 
     /// The options of a lane that reads this ring of a wheel in place of the intents, in a group of its own.
     pub fn for_ring(&self, wheel: &WheelTopics, ring: Ring) -> Self {
-        let mut options = self.clone();
+        let mut options = self.clone().from_the_first();
         options.intents = wheel.topic(ring).to_owned();
         options.group = self.later_group();
         options.reads = Reads::Deferred;
-        // Where an offset is missing, records are read from the first one, whatever new readers of the intents do.
-        options.properties.remove("auto.offset.reset");
         // What is due may be decided within a minute: brokers gather for longer, and answer for empty buckets less often.
         options.commit_interval = Duration::from_secs(1);
         if ring == Ring::Hours {
@@ -125,15 +123,5 @@ pub fn none_left_behind(options: &KafkaOptions) -> Result<(), TopicError> {
 /// Asks for the settings of a wheel's topics, and whether they keep what is deferred for `max_ms` at most.
 pub async fn verify(options: &KafkaOptions, topics: &WheelTopics, max_ms: i64) -> Result<(), TopicError> {
     let names = Ring::ALL.map(|ring| topics.topic(ring));
-    let found: BTreeMap<String, TopicSettings> = topic_settings::describe(options, &names).await?;
-    for (topic, settings) in found {
-        if let Some(wrong) = keeps_too_little(&settings, max_ms).into_iter().next() {
-            return Err(TopicError::Keeps {
-                command: wrong.command(&options.brokers, &topic),
-                topic,
-                wrong: Box::new(wrong),
-            });
-        }
-    }
-    Ok(())
+    topic_settings::verify(options, &names, |settings| keeps_too_little(settings, max_ms)).await
 }
