@@ -94,7 +94,7 @@ impl Cluster {
     pub(super) async fn round(&mut self, requests: Vec<Routed>) -> Vec<Reply> {
         let mut replies: Vec<Option<Reply>> = requests.iter().map(|_| None).collect();
         self.round_each(requests, |place, reply| replies[place] = Some(reply)).await;
-        let lost = || Err(RequestError::torn(&self.options.nodes[0], "a request got none"));
+        let lost = || Err(self.torn("a request got none"));
         replies.into_iter().map(|reply| reply.unwrap_or_else(lost)).collect()
     }
 
@@ -247,6 +247,11 @@ impl Cluster {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// The error of a reply of another shape than expected, of whatever node.
+    pub(super) fn torn(&self, what: &str) -> RequestError {
+        RequestError::torn(&self.options.nodes[0], what)
     }
 
     pub(super) async fn ask_node(&mut self, addr: &NodeAddr, command: Cmd) -> Reply {

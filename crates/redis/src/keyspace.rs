@@ -13,7 +13,7 @@ use weir_core::{
 };
 
 pub use self::lengthening::Lengthening;
-use super::open::KeyspaceSeed;
+use super::{open::KeyspaceSeed, options::RedisOptions};
 
 /// The format of keys and entries that this version reads and writes.
 pub const FORMAT: &str = "weir/5";
@@ -83,6 +83,12 @@ impl<'g> Guard<'g> {
 }
 
 impl Keyspace {
+    /// What these options would create.
+    pub(super) fn from_seed(options: &RedisOptions, seed: KeyspaceSeed) -> Self {
+        let layout = Layout::for_users(options.shards, options.users);
+        Self::new(&options.prefix, Meta::from_seed(layout, options.history_ms, seed))
+    }
+
     pub(super) fn new(prefix: &str, meta: Meta) -> Self {
         let stems = shard_tags(meta.layout.shards).iter().map(|tag| format!("{prefix}:{{{tag}}}:")).collect();
         let key = |name| format!("{prefix}:{{{prefix}}}:{name}");

@@ -172,7 +172,7 @@ impl Names {
         match table::read(reply, table, names.len(), cluster)? {
             Told::Numbers { next, numbers, names } => {
                 for field in names {
-                    let torn = || RequestError::torn(&cluster.options().nodes[0], "the names of kinds");
+                    let torn = || cluster.torn("the names of kinds");
                     let names = field.map(|field| serde_json::from_slice(&field)).transpose();
                     self.kinds.push_found(names.map_err(|_| torn())?);
                 }
@@ -266,9 +266,8 @@ impl Names {
         }
         let table = keyspace.campaign_names_key();
         let requests = unknown.chunks(MAX_NAMES_A_CALL).map(|numbers| {
-            let mut command = redis::cmd("HMGET");
-            command.arg(table).arg(numbers.iter().map(|campaign| campaign.0).collect::<Vec<u32>>());
-            (keyspace.meta_slot(), Request::Plain(command))
+            let numbers: Vec<u32> = numbers.iter().map(|campaign| campaign.0).collect();
+            (keyspace.meta_slot(), Request::plain("HMGET", (table, numbers)))
         });
         let replies = cluster.ask_all(requests.collect()).await;
         for (numbers, reply) in unknown.chunks(MAX_NAMES_A_CALL).zip(replies) {

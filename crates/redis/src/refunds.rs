@@ -181,5 +181,5 @@ fn request(
         items.extend_from_slice(&offset.max(0).cast_unsigned().to_be_bytes()[2..]);
         put_field(&mut items, place.field);
     }
-    Request::Call { script: Script::Refund, keys, args: vec![guard.text().into(), field.into(), items], latest: None }
+    Request::call(Script::Refund, keys, vec![guard.text().into(), field.into(), items])
 }

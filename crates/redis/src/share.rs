@@ -90,7 +90,7 @@ impl<L: OnRedis> RedisShare<L> {
         let (slot, keys) = L::place(&self.keyspace, key, turn);
         let head = [self.member.clone(), number.run.to_string(), number.number.to_string()];
         let args = head.map(String::into_bytes).into_iter().chain(L::args(self, key, turn)?).collect();
-        Ok((slot, Request::Call { script: L::SCRIPT, keys, args, latest: None }))
+        Ok((slot, Request::call(L::SCRIPT, keys, args)))
     }
 
     /// Takes a turn. `read` gives what is in the reply, unless it is empty: `None`, a later turn was taken before.
@@ -117,7 +117,7 @@ impl<L: OnRedis> RedisShare<L> {
     }
 
     pub(super) fn torn(&self) -> RequestError {
-        RequestError::torn(&self.cluster.options().nodes[0], L::WHAT)
+        self.cluster.torn(L::WHAT)
     }
 }
 

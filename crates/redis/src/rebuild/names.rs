@@ -7,7 +7,6 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use redis::cmd;
 use weir_core::{basis::time::Time, history::found_names::FoundNames, ports::StoreError};
 
 use super::{Command, Lock, RebuildError, Scope, ask_all, begin::compare_kept, guarded, lengthen, under_lock};
@@ -107,11 +106,8 @@ async fn locked(
 
 /// Whether both tables are this keyspace's.
 pub(super) async fn tables_are_whole(cluster: &mut Cluster, keyspace: &Keyspace) -> Result<bool, StoreError> {
-    let requests = NameTable::ALL.map(|table| {
-        let mut command = cmd("HGET");
-        command.arg(table.keys(keyspace)[0]).arg("epoch");
-        (keyspace.meta_slot(), Request::Plain(command))
-    });
+    let requests =
+        NameTable::ALL.map(|table| (keyspace.meta_slot(), Request::plain("HGET", (table.keys(keyspace)[0], "epoch"))));
     let epochs = ask_all(cluster, requests.into()).await?;
     let is_ours = |epoch| redis::from_redis_value::<String>(epoch).is_ok_and(|epoch| epoch == keyspace.epoch());
     Ok(epochs.into_iter().all(is_ours))

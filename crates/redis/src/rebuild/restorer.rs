@@ -235,5 +235,5 @@ fn request(keyspace: &Keyspace, guard: Guard<'_>, args: &[String; 3], piece: &[P
     }
     let args = std::iter::once(guard.text().into()).chain(args.iter().map(|arg| arg.clone().into_bytes()));
     let args = args.chain([items]).collect();
-    Request::Call { script: Script::Rebuild, keys, args, latest: None }
+    Request::call(Script::Rebuild, keys, args)
 }
