@@ -82,6 +82,13 @@ impl<'g> Guard<'g> {
     }
 }
 
+/// How long a key of users lives after it was renewed, in milliseconds: for two blocks of the history and a day more, for clocks of
+/// workers that differ (`lua/admit/write.lua`).
+pub(super) const fn key_lives_ms(history_ms: i64) -> i64 {
+    const DAY_MS: i64 = 24 * 3600 * 1000;
+    history_ms.saturating_mul(2).saturating_add(DAY_MS)
+}
+
 impl Keyspace {
     /// What these options would create.
     pub(super) fn from_seed(options: &RedisOptions, seed: KeyspaceSeed) -> Self {
@@ -290,13 +297,6 @@ impl Meta {
     /// For how long back all sends are there, in milliseconds.
     pub fn complete_ms(&self) -> i64 {
         self.lengthening.as_ref().map_or(self.history_ms, |lengthening| lengthening.from_ms)
-    }
-
-    /// How long a key of users lives after it was renewed, in milliseconds: for two blocks of the history and a day more, for clocks of
-    /// workers that differ (`lua/admit/write.lua`).
-    pub(super) const fn key_lives_ms(&self) -> i64 {
-        const DAY_MS: i64 = 24 * 3600 * 1000;
-        self.history_ms.saturating_mul(2).saturating_add(DAY_MS)
     }
 
     pub(super) fn to_fields(&self, state: State) -> Vec<(&'static str, String)> {

@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     cluster::Cluster,
-    keyspace::{Keyspace, LENGTHENING, Lengthening, Meta, State},
+    keyspace::{Keyspace, LENGTHENING, Lengthening, Meta, State, key_lives_ms},
     names::NameTable,
     node::Request,
     open::{KeyspaceSeed, compare_shards, epochs, foreign, get, in_settings, read_meta, startup},
@@ -262,7 +262,7 @@ impl Rebuild {
     /// and who writes to it renews it once in a history only.
     async fn prolong(&mut self) -> Result<(), RebuildError> {
         let keyspace = Arc::clone(&self.keyspace);
-        let (owner, lives_ms) = (self.owner(), keyspace.meta().key_lives_ms());
+        let (owner, lives_ms) = (self.owner(), key_lives_ms(keyspace.meta().history_ms));
         let buckets = keyspace.meta().layout.buckets;
         let mut pieces = Vec::new();
         for &shard in &self.shards {

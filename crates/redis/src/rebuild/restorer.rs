@@ -20,7 +20,7 @@ use weir_core::{
 use super::{Purpose, Rebuild, lengthen::marked};
 use crate::{
     cluster::Cluster,
-    keyspace::{Guard, Keyspace},
+    keyspace::{Guard, Keyspace, key_lives_ms},
     names::Names,
     node::Request,
     packing::{put_field, script_time},
@@ -168,7 +168,7 @@ pub(crate) async fn put_in(
     let mut entries: Vec<Placed> = sends.iter().zip(numbers).map(entry).collect();
     // By user and within a user by time, which leads the bytes.
     entries.sort_unstable();
-    let ttl_ms = keyspace.meta().key_lives_ms();
+    let ttl_ms = key_lives_ms(keyspace.meta().history_ms);
     let max_entries = cluster.options().max_entries;
     let args = [script_time(too_old).to_string(), ttl_ms.to_string(), max_entries.to_string()];
     let mut calls = Sequences::<()>::new();
