@@ -16,13 +16,11 @@
 
 mod batch_limit;
 pub mod batch_timer;
-mod clock;
 mod commit;
 mod judge;
 mod permits;
 mod ripe;
 mod rounds;
-mod schemas;
 mod task;
 #[cfg(test)]
 mod tests;
@@ -141,7 +139,7 @@ where
             unclear: Vec::new(),
         };
         let end = self.work(&mut state).await;
-        state.unavailable.log_what_is_left();
+        state.unavailable.deferred.say_what_is_left();
         end
     }
 
@@ -217,7 +215,7 @@ where
         let Decided { outputs, tally, asked_at, asked_in, promises, settlement } =
             self.decide(state, &batch, allowance).await?;
         let decided_at = Some(self.clock.now());
-        state.unavailable.decided(promises);
+        state.unavailable.deferred.decided(promises);
         let in_flight = InFlight { tally, trace, settlement, asked_at, asked_in, decided_at, ..InFlight::default() };
         Ok(Iteration::Took(batch, outputs, in_flight))
     }
