@@ -55,6 +55,10 @@ impl RedisStore {
         &self.keyspace
     }
 
+    pub fn options(&self) -> &RedisOptions {
+        self.cluster.options()
+    }
+
     /// Begins with the keyspace and the names that another store knows.
     pub(super) fn begin_with(&mut self, other: &Self) {
         self.keyspace = Arc::clone(&other.keyspace);
@@ -188,11 +192,5 @@ impl Histories for RedisStore {
             return forgotten;
         }
         forget(user, &mut self.cluster, &self.keyspace).await
-    }
-}
-
-impl RedisStore {
-    pub fn options(&self) -> &RedisOptions {
-        self.cluster.options()
     }
 }
