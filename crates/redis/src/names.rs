@@ -226,9 +226,7 @@ impl Names {
             }
         }
     }
-}
 
-impl Names {
     /// The names of the classes of these entries. Reads the kinds that are new, and asks for the names of campaigns that this lane
     /// does not remember: a few lookups, however many campaigns there are.
     pub(super) async fn name(
