@@ -21,16 +21,13 @@ use testkit::{
     redis::RedisCluster,
 };
 
-/// Sends where none are given.
 const SENDS: u64 = 300_000;
-/// Sends of each user.
 const SENDS_A_USER: u64 = 4;
 const PARTITIONS: i32 = 8;
 /// A rebuild restores the budgets of the policy; this one has none.
 const POLICY: &str = "version = \"1\"\n[default]\ncaps = \"unlimited\"\n";
 /// Sends per second, while reading, that are wanted of two cores.
 const GOAL: f64 = 250_000.0;
-/// How long a rebuild may take.
 const DEADLINE: Duration = Duration::from_secs(3_600);
 /// Ticks of the kernel's CPU times in a second, on Linux for programs.
 const TICKS: f64 = 100.0;

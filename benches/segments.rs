@@ -38,7 +38,6 @@ use weir_worker::refresh::{Refreshed, refresh};
 const USERS: u32 = 270_000_000;
 /// With fewer, a segment of a set may be empty.
 const FEWEST_USERS: u32 = 1_000_000;
-/// How long one measurement may take.
 const DEADLINE: Duration = Duration::from_secs(3_600);
 const BATCH: u32 = 10_000;
 const SEGMENTS: usize = 4;
@@ -49,7 +48,6 @@ const BLOCK: u32 = 65_536;
 /// Marks the process that measures.
 const FOLDER: &str = "WEIR_BENCH_SEGMENTS";
 
-/// How users are spread over segments.
 #[derive(Debug, Clone, Copy)]
 enum Spread {
     Scattered,
@@ -133,7 +131,6 @@ fn write_set(folder: &Path, (spread, users): (Spread, u32), version: u32) {
     fs::write(folder.join(format!("manifest-{version}.json")), manifest.to_json()).unwrap();
 }
 
-/// Makes this version the current one.
 fn publish(folder: &Path, version: u32) {
     fs::rename(folder.join(format!("manifest-{version}.json")), folder.join("manifest.json")).unwrap();
 }

@@ -20,7 +20,6 @@ const USERS: u32 = 200_000;
 const BEGIN_MS: u64 = 1_794_787_200_000;
 const WEEK_MS: u64 = 7 * 24 * 3_600_000;
 const ROUNDS: usize = 3;
-/// How long a command may take.
 const DEADLINE: Duration = Duration::from_secs(3_600);
 /// Three segments, a calendar window, a filter, a cap for each campaign, quiet hours.
 const POLICY: &str = r#"

@@ -16,10 +16,8 @@ use crate::zset::{Intent, call, load, slot_of, slots};
 
 /// Calls that wait for their replies at any time.
 const IN_FLIGHT: usize = 64;
-/// How long a reply may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A client of all primaries.
 pub struct AsyncClient {
     nodes: Vec<(MultiplexedConnection, Vec<RangeInclusive<u16>>)>,
     sha: String,
@@ -63,7 +61,6 @@ impl AsyncClient {
     }
 }
 
-/// Waits for one reply.
 async fn land(flights: &mut JoinSet<Result<(usize, u8)>>, ways: &mut [Destination]) -> Result<()> {
     let (place, reply) = flights.join_next().await.context("none in flight")?.map_err(|panic| anyhow!(panic))??;
     if reply == 1 {

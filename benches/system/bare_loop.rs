@@ -36,7 +36,6 @@ const WAIT: Duration = Duration::from_millis(250);
 /// The work of a loop besides consuming, producing and committing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Kind {
-    /// Nothing.
     Bare,
     /// Nothing, and each record is handed to the client by a call of its own.
     OneByOne,
@@ -83,14 +82,10 @@ pub fn run(config: &Path, kind: Kind) -> Result<()> {
     Ok(())
 }
 
-/// The commits of a loop.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Committed {
-    /// Intents.
     pub intents: u32,
-    /// Those of them that were suppressed.
     pub suppressed: u32,
-    /// Batches.
     pub batches: u32,
 }
 
@@ -106,7 +101,6 @@ impl Committed {
     }
 }
 
-/// The decider of a loop.
 enum Capper {
     Nobody,
     SameBytes(OurHeaders),
@@ -195,7 +189,6 @@ impl Bare {
         }
     }
 
-    /// Waits for the batch in flight.
     async fn collect(&mut self) -> Result<()> {
         while !self.look(WAIT).await? {}
         Ok(())

@@ -60,7 +60,6 @@ pub struct Budgets {
     pub output: Output,
 }
 
-/// What a method did in a case.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 struct Figures {
     decisions: u64,
@@ -95,7 +94,6 @@ impl Figures {
     }
 }
 
-/// A case with all methods.
 #[derive(Debug, Clone, Serialize)]
 struct Case {
     scene: Scene,
@@ -104,7 +102,6 @@ struct Case {
     weir: Figures,
 }
 
-/// The result of a run.
 #[derive(Debug, Serialize)]
 pub struct Report {
     budgets: Budgets,
@@ -112,10 +109,6 @@ pub struct Report {
     goals: Vec<Goal>,
 }
 
-/// Runs it.
-///
-/// # Errors
-/// Redis does not start, or a script and its reference differ.
 pub fn run(budgets: &Budgets) -> Result<Report> {
     let Budgets { limits, instances, load, best_effort, seed, .. } = budgets;
     let windows = if budgets.windows.is_empty() { Window::value_variants() } else { &budgets.windows };

@@ -7,7 +7,6 @@ use std::{fmt, sync::Arc};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use comfy_table::{Table, presets::ASCII_MARKDOWN};
 use serde::Serialize;
 use testkit::redis::RedisServer;
 use weir_core::{
@@ -23,7 +22,7 @@ use crate::{
     Output,
     goals::Goal,
     redis_info::{note_calls, noted_calls_us},
-    report::{median, to_the_right},
+    report::{median, quantile, table},
     store::{self, Opened, START_MS},
 };
 
@@ -99,7 +98,6 @@ fn sliding(limit: u32, length_ms: i64) -> CapQuery {
     CapQuery { window: Window::Sliding { length_ms }, limit, filter: Arc::new(Filter::default()), scope: Scope::Every }
 }
 
-/// The longest calls of each case.
 #[derive(Debug, Serialize)]
 pub struct LongestCalls(Vec<CallTimes>);
 
@@ -113,7 +111,6 @@ struct CallTimes {
     p50_ms: f64,
     /// All but a thousandth took no longer; of fewer calls, that is the longest.
     p999_ms: f64,
-    /// The longest.
     longest_ms: f64,
 }
 
@@ -129,7 +126,6 @@ impl LongestCalls {
     }
 }
 
-/// The parameters.
 #[derive(Debug, Args)]
 pub struct Calls {
     /// Runs of each case; figures are their medians
@@ -141,10 +137,6 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// Runs it and prints the result.
-    ///
-    /// # Errors
-    /// A Redis does not start, or does not answer as it should.
     pub fn print(&self) -> Result<()> {
         #[derive(Serialize)]
         struct Judged {
@@ -162,16 +154,12 @@ impl Calls {
     }
 }
 
-/// Measures all cases so often.
-///
-/// # Errors
-/// A Redis does not start, or does not answer as it should.
 pub fn measure(runs: u32) -> Result<LongestCalls> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let of_case = |case: Case| {
         let runs = (0..runs).map(|_| runtime.block_on(run(case)).with_context(|| case.says()));
         let runs = runs.collect::<Result<Vec<_>>>()?;
-        let at = |share: f64| -> Vec<f64> { runs.iter().map(|times| quantile_ms(times, share)).collect() };
+        let at = |share: f64| -> Vec<f64> { runs.iter().map(|times| quantile(times, share)).collect() };
         Ok(CallTimes {
             case,
             calls: runs.first().map_or(0, Vec::len),
@@ -183,13 +171,7 @@ pub fn measure(runs: u32) -> Result<LongestCalls> {
     Case::ALL.into_iter().map(of_case).collect::<Result<_>>().map(LongestCalls)
 }
 
-/// By nearest rank.
-fn quantile_ms(sorted_us: &[f64], share: f64) -> f64 {
-    let rank = (sorted_us.len() as f64 * share).ceil() as usize;
-    sorted_us.get(rank.saturating_sub(1)).map_or(f64::NAN, |us| us / 1e3)
-}
-
-/// The microseconds of one run's calls, ascending.
+/// The milliseconds of one run's calls, ascending.
 async fn run(case: Case) -> Result<Vec<f64>> {
     // Hashes stay packed, as large as a case needs them.
     let server = RedisServer::start(&["--hash-max-listpack-value", "1024"])?;
@@ -213,21 +195,19 @@ async fn run(case: Case) -> Result<Vec<f64>> {
         let denied = answers.iter().filter(|answer| answer.verdict != AdmitVerdict::Allowed).count();
         ensure!(denied == 0, "{denied} of {} sends of round {round} were not allowed", answers.len());
     }
-    let mut micros = noted_calls_us(&server)?;
-    ensure!(!micros.is_empty(), "the server has logged no call of a script");
-    micros.sort_by(f64::total_cmp);
-    Ok(micros)
+    let mut times_ms: Vec<f64> = noted_calls_us(&server)?.into_iter().map(|us| us / 1e3).collect();
+    ensure!(!times_ms.is_empty(), "the server has logged no call of a script");
+    times_ms.sort_by(f64::total_cmp);
+    Ok(times_ms)
 }
 
 impl fmt::Display for LongestCalls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut table = Table::new();
-        table.load_preset(ASCII_MARKDOWN);
-        table.set_header(["script calls, alone on their server", "calls", "p50, ms", "p99.9, ms", "longest, ms"]);
-        for CallTimes { case, calls, p50_ms, p999_ms, longest_ms } in &self.0 {
+        let head = ["script calls, alone on their server", "calls", "p50, ms", "p99.9, ms", "longest, ms"];
+        let row = |CallTimes { case, calls, p50_ms, p999_ms, longest_ms }: &CallTimes| {
             let ms = |value: &f64| format!("{value:.2}");
-            table.add_row([case.says().to_owned(), calls.to_string(), ms(p50_ms), ms(p999_ms), ms(longest_ms)]);
-        }
-        write!(f, "{}", to_the_right(table))
+            [case.says().to_owned(), calls.to_string(), ms(p50_ms), ms(p999_ms), ms(longest_ms)]
+        };
+        write!(f, "{}", table(head, self.0.iter().map(row)))
     }
 }

@@ -7,13 +7,12 @@ use std::{fmt, path::PathBuf};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use comfy_table::{Table, presets::ASCII_MARKDOWN};
 use serde::Serialize;
 
 use crate::{
-    Output, Settings,
+    Settings,
     machine::Machine,
-    report::{Ratio, median, to_the_right},
+    report::{Ratio, median, table},
     rounds::{self, Capped, Program},
     servers::Servers,
 };
@@ -28,7 +27,7 @@ pub struct Compare {
     #[arg(long = "env", value_parser = variable)]
     variables: Vec<(String, String)>,
     #[command(flatten)]
-    settings: Settings,
+    pub settings: Settings,
 }
 
 fn variable(text: &str) -> Result<(String, String), String> {
@@ -36,7 +35,6 @@ fn variable(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-/// The result of a run.
 #[derive(Debug, Serialize)]
 pub struct Report {
     machine: Machine,
@@ -55,17 +53,6 @@ struct Figure {
     ratio: Ratio,
 }
 
-impl Compare {
-    /// How the result is printed.
-    pub fn output(&self) -> Output {
-        self.settings.output
-    }
-}
-
-/// Runs it.
-///
-/// # Errors
-/// Something breaks.
 pub fn run(compare: &Compare) -> Result<Report> {
     let Settings { rounds, intents, .. } = compare.settings;
     let this = Program::this();
@@ -94,7 +81,6 @@ pub fn run(compare: &Compare) -> Result<Report> {
     Ok(Report { machine, compare: compare.clone(), this: ours, other: others, figures })
 }
 
-/// A figure of a drain.
 type Of = fn(&Capped) -> f64;
 
 fn figures(ours: &[Capped], others: &[Capped]) -> Vec<Figure> {
@@ -113,15 +99,11 @@ fn figures(ours: &[Capped], others: &[Capped]) -> Vec<Figure> {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Machine { cpu, cores, load, .. } = &self.machine;
         let Settings { rounds, intents, .. } = self.compare.settings;
-        writeln!(f, "{cores} cores of {cpu}, load {load} at the start; {rounds} rounds of {intents} intents\n")?;
-        let mut table = Table::new();
-        table.load_preset(ASCII_MARKDOWN);
-        table.set_header(["", "this", "other", "this : other"]);
-        for Figure { name, this, other, ratio } in &self.figures {
-            table.add_row([(*name).to_owned(), format!("{this:.2}"), format!("{other:.2}"), ratio.to_string()]);
-        }
-        write!(f, "{}", to_the_right(table))
+        writeln!(f, "{}; {rounds} rounds of {intents} intents\n", self.machine.brief())?;
+        let row = |Figure { name, this, other, ratio }: &Figure| {
+            [(*name).to_owned(), format!("{this:.2}"), format!("{other:.2}"), ratio.to_string()]
+        };
+        write!(f, "{}", table(["", "this", "other", "this : other"], self.figures.iter().map(row)))
     }
 }

@@ -7,7 +7,6 @@ use std::fmt;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use comfy_table::{Table, presets::ASCII_MARKDOWN};
 use serde::Serialize;
 
 use crate::{
@@ -15,7 +14,7 @@ use crate::{
     bare_loop::Kind,
     goals::{Goal, Wanted},
     machine::Machine,
-    report::{Ratio, median, to_the_right},
+    report::{Ratio, median, table},
     rounds::{self, Capped, Program},
     servers::Servers,
     workload::{Caps, Payload, Workload},
@@ -50,7 +49,6 @@ struct Round {
     zset: Capped,
 }
 
-/// The result of a run.
 #[derive(Debug, Serialize)]
 pub struct Report {
     machine: Machine,
@@ -59,10 +57,6 @@ pub struct Report {
     rounds: Vec<Round>,
 }
 
-/// Runs it.
-///
-/// # Errors
-/// Something breaks.
 pub fn run(cpu: &Cpu) -> Result<Report> {
     let Cpu { rounds, intents, users, lanes, .. } = *cpu;
     let settings = Settings { rounds, intents, users: Some(users), lanes, ..Settings::defaults() };
@@ -87,7 +81,6 @@ pub fn run(cpu: &Cpu) -> Result<Report> {
     Ok(Report { machine, cpu: cpu.clone(), goals: goals(&all), rounds: all })
 }
 
-/// A drain of a round.
 type Way = fn(&Round) -> &Capped;
 
 /// CPU of worker, Redis and broker per intent.
@@ -126,35 +119,29 @@ fn goals(rounds: &[Round]) -> Vec<Goal> {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Machine { cpu, cores, load, .. } = &self.machine;
         let Cpu { rounds, intents, users, .. } = self.cpu;
-        writeln!(
-            f,
-            "{cores} cores of {cpu}, load {load} at the start; {rounds} rounds of {intents} intents for {users} users\n"
-        )?;
-        let mut table = Table::new();
-        table.load_preset(ASCII_MARKDOWN);
-        table.set_header(["CPU, us per intent", "worker", "Redis", "broker", "together", "intents/s"]);
+        writeln!(f, "{}; {rounds} rounds of {intents} intents for {users} users\n", self.machine.brief())?;
+        let head = ["CPU, us per intent", "worker", "Redis", "broker", "together", "intents/s"];
         let rows: [(&str, Way); 3] = [
             ("weir, a cap with a filter", |round| &round.filter),
             ("weir, no filter", |round| &round.no_filter),
             ("the published way", |round| &round.zset),
         ];
-        for (name, way) in rows {
+        let row = |(name, way): (&str, Way)| {
             let of = |figure: fn(&Capped) -> f64| {
                 median(&self.rounds.iter().map(|round| figure(way(round))).collect::<Vec<_>>())
             };
             let us = |figure| format!("{:.2}", of(figure));
-            table.add_row([
+            [
                 name.to_owned(),
                 us(|capped| capped.drained.cpu_us),
                 us(|capped| capped.redis.cpu_us),
                 us(|capped| capped.drained.broker_cpu_us),
                 us(total),
                 format!("{:.0}", of(|capped| capped.drained.intents_per_s)),
-            ]);
-        }
-        writeln!(f, "{}", to_the_right(table))?;
+            ]
+        };
+        writeln!(f, "{}", table(head, rows.map(row)))?;
         self.goals.iter().try_for_each(|goal| writeln!(f, "{goal}"))
     }
 }

@@ -13,7 +13,6 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use comfy_table::{Table, presets::ASCII_MARKDOWN};
 use serde::Serialize;
 use testkit::{wait_for, worker::Worker};
 
@@ -22,7 +21,7 @@ use crate::{
     drain::{self, DEADLINE, Progress, Window, resident_mib},
     goals::{Goal, Wanted},
     machine::Machine,
-    report::to_the_right,
+    report::table,
     servers::{Run, Servers, WEIR},
     workload::Workload,
 };
@@ -51,7 +50,6 @@ pub struct Deferral {
     pub output: Output,
 }
 
-/// What one lane did.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct Drained {
     intents_per_s: f64,
@@ -65,7 +63,6 @@ impl<T> From<Window<T>> for Drained {
     }
 }
 
-/// The result of a run.
 #[derive(Debug, Serialize)]
 pub struct Report {
     machine: Machine,
@@ -165,24 +162,17 @@ fn now_ms() -> i64 {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Machine { cpu, cores, load, .. } = &self.machine;
         let Deferral { intents, shares, .. } = self.deferral;
-        writeln!(
-            f,
-            "{cores} cores of {cpu}, load {load} at the start; {intents} intents, {shares} partition(s) a bucket\n"
-        )?;
-        let mut table = Table::new();
-        table.load_preset(ASCII_MARKDOWN);
-        table.set_header(["one lane", "intents/s", "worker CPU, us per intent"]);
-        for (name, drained) in [
+        writeln!(f, "{}; {intents} intents, {shares} partition(s) a bucket\n", self.machine.brief())?;
+        let rows = [
             ("intents that may be sent at once", self.fresh),
             ("the same, deferred", self.deferred),
             ("the same, when they are due", self.released),
-        ] {
-            let Drained { intents_per_s, cpu_us } = drained;
-            table.add_row([name.to_owned(), format!("{intents_per_s:.0}"), format!("{cpu_us:.2}")]);
-        }
-        writeln!(f, "{}", to_the_right(table))?;
+        ];
+        let rows = rows.map(|(name, Drained { intents_per_s, cpu_us })| {
+            [name.to_owned(), format!("{intents_per_s:.0}"), format!("{cpu_us:.2}")]
+        });
+        writeln!(f, "{}", table(["one lane", "intents/s", "worker CPU, us per intent"], rows))?;
         let [(first, with_first), (all, with_all)] = self.resident_mib;
         writeln!(f, "resident with {first} deferred: {with_first:.0} MiB, with {all}: {with_all:.0} MiB\n")?;
         self.goals.iter().try_for_each(|goal| writeln!(f, "{goal}"))

@@ -8,7 +8,6 @@ use testkit::{kafka::BoundedConsumer, wait_for, worker::Worker};
 
 use crate::servers::{Run, Servers};
 
-/// How long one drain may take.
 pub const DEADLINE: Duration = Duration::from_secs(1800);
 /// How long one question to the brokers may take.
 const ASK: Duration = Duration::from_secs(10);
@@ -20,9 +19,7 @@ const TICK_US: f64 = 10_000.0;
 /// The findings between the first commit and the last; `T` is the answer of `ask` at both.
 #[derive(Debug)]
 pub struct Window<T> {
-    /// Intents committed in it.
     pub intents: f64,
-    /// How long it was.
     pub time: Duration,
     /// CPU of the process, all threads, user and system, in microseconds.
     pub cpu_us: f64,
@@ -34,10 +31,6 @@ pub struct Window<T> {
     pub asked: (T, T),
 }
 
-/// Lets `process` drain all of the backlog.
-///
-/// # Errors
-/// It ends before, or does not end in time.
 pub fn watch<T>(
     servers: &Servers,
     run: &Run,
@@ -49,9 +42,6 @@ pub fn watch<T>(
 }
 
 /// Lets `process` go on until a group has come from one sum of committed offsets to another.
-///
-/// # Errors
-/// It ends before, or does not end in time.
 pub fn watch_progress<T>(
     servers: &Servers,
     progress: &Progress,
@@ -78,9 +68,6 @@ pub fn watch_progress<T>(
 }
 
 /// Waits until a group has come to this sum of committed offsets at least, and gives it.
-///
-/// # Errors
-/// The process ends before, or does not come to it in time.
 pub fn until(progress: &Progress, done: i64, process: &mut Worker) -> Result<i64> {
     let committed = wait_for(DEADLINE, || match process.exit() {
         Some(exit) => Some(Err(exit)),
@@ -93,10 +80,6 @@ pub fn until(progress: &Progress, done: i64, process: &mut Worker) -> Result<i64
     }
 }
 
-/// Ends a process and waits until it is gone.
-///
-/// # Errors
-/// When it does not end in time.
 pub fn end(mut process: Worker) -> Result<()> {
     process.terminate();
     process.wait_exit(END).map(|_| ())
@@ -143,7 +126,6 @@ impl Progress {
         Self::of_topic(servers, group, servers.intents())
     }
 
-    /// That of a group on a topic.
     pub fn of_topic(servers: &Servers, group: &str, topic: &str) -> Result<Self> {
         let client = servers.kafka.client();
         let consumer = client.config().set("group.id", group).create()?;

@@ -10,17 +10,13 @@ use crate::{
     rounds::{Drained, Round},
 };
 
-/// The bound on a figure.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Wanted {
-    /// It, or less.
     AtMost(f64),
-    /// It, or more.
     AtLeast(f64),
 }
 
-/// A goal, and what was measured.
 #[derive(Debug, Clone, Serialize)]
 pub struct Goal {
     number: u8,
@@ -39,7 +35,6 @@ struct Beside {
     measured: f64,
 }
 
-/// Compares the rounds with the goals.
 pub fn judge(rounds: &[Round], calls: &LongestCalls) -> Vec<Goal> {
     let all = |of: fn(&Round) -> f64| -> Vec<f64> { rounds.iter().map(of).collect() };
     let ratio = |ours: fn(&Round) -> f64, theirs: fn(&Round) -> f64| Ratio::of(&all(ours), &all(theirs)).median;
@@ -89,7 +84,6 @@ fn in_drains(us: f64) -> Vec<Beside> {
 }
 
 impl Goal {
-    /// The goals for single calls.
     pub fn of_calls(calls: &LongestCalls) -> [Self; 2] {
         [
             Self::of(4, "a script call at p99.9 of the worst case, ms", Wanted::AtMost(1.0), calls.p999_ms()),

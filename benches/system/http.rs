@@ -21,13 +21,12 @@ use testkit::{http, wait_for, worker::Worker};
 use crate::{
     Settings, drain,
     machine::Machine,
+    report::quantile,
     servers::{Run, Servers, WEIR},
 };
 
-/// How long a start and an answer may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The load beside the lanes.
 #[derive(Debug, Clone, Args, Serialize)]
 pub struct Load {
     /// Requests per second: half of them users, a quarter decisions, a quarter dry runs
@@ -37,20 +36,12 @@ pub struct Load {
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1000))]
     connections: u32,
     #[command(flatten)]
-    settings: Settings,
-}
-
-impl Load {
-    /// What the run is made of besides.
-    pub fn settings(&self) -> &Settings {
-        &self.settings
-    }
+    pub settings: Settings,
 }
 
 /// The requests, and how long their answers took.
 #[derive(Debug, Clone, Default, Serialize)]
 struct Asked {
-    /// Answers that were not 200.
     failed: u32,
     requests: usize,
     p50_ms: f64,
@@ -63,9 +54,7 @@ impl Asked {
         let failed = parts.iter().map(|(_, failed)| failed).sum();
         let mut times_ms: Vec<f64> = parts.into_iter().flat_map(|(times, _)| times).collect();
         times_ms.sort_by(f64::total_cmp);
-        let at =
-            |share: f64| times_ms.get(((times_ms.len() as f64 - 1.0) * share) as usize).copied().unwrap_or(f64::NAN);
-        let (p50_ms, p99_ms, largest_ms) = (at(0.5), at(0.99), at(1.0));
+        let [p50_ms, p99_ms, largest_ms] = [0.5, 0.99, 1.0].map(|share| quantile(&times_ms, share));
         Self { failed, requests: times_ms.len(), p50_ms, p99_ms, largest_ms }
     }
 }
@@ -78,7 +67,6 @@ struct Round {
     idle: Asked,
 }
 
-/// The result of a run.
 #[derive(Debug, Serialize)]
 pub struct Report {
     machine: Machine,
@@ -86,11 +74,8 @@ pub struct Report {
     rounds: Vec<Round>,
 }
 
-/// Runs it.
-///
-/// # Errors
-/// Something breaks, or a request is not answered with 200.
-pub fn run(load: Load, workload: crate::workload::Workload) -> Result<Report> {
+pub fn run(load: &Load) -> Result<Report> {
+    let workload = load.settings.workload();
     eprintln!("starting Kafka and a Redis Cluster, publishing {} intents", workload.intents);
     let servers = Servers::start(&load.settings, workload)?;
     let machine = Machine::look(&servers)?;
@@ -99,10 +84,10 @@ pub fn run(load: Load, workload: crate::workload::Workload) -> Result<Report> {
     let rounds = (1..=load.settings.rounds).map(|number| {
         eprintln!("round {number} of {}", load.settings.rounds);
         let alone_per_s = alone(&servers)?;
-        let (beside_per_s, working, idle) = beside(&servers, &load)?;
+        let (beside_per_s, working, idle) = beside(&servers, load)?;
         Ok(Round { alone_per_s, beside_per_s, working, idle })
     });
-    Ok(Report { machine, rounds: rounds.collect::<Result<_>>()?, load })
+    Ok(Report { machine, rounds: rounds.collect::<Result<_>>()?, load: load.clone() })
 }
 
 fn start(servers: &Servers) -> Result<(Run, Worker)> {
@@ -215,9 +200,7 @@ fn status(reader: &mut BufReader<TcpStream>) -> Result<u16> {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { machine, load, rounds } = self;
-        let Machine { cpu, cores, memory_mib, kernel, load: busy, weir, kafka, redis, librdkafka } = machine;
-        writeln!(f, "machine: {cores} cores of {cpu}, {memory_mib} MiB, Linux {kernel}, load {busy} at the start")?;
-        writeln!(f, "versions: weir {weir}, Kafka {kafka}, Redis {redis}, librdkafka {librdkafka}")?;
+        writeln!(f, "{machine}")?;
         writeln!(
             f,
             "load: {} intents, {} lane(s); {} requests/s over {} connections\n",

@@ -16,7 +16,6 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
 use rdkafka::{
     Message, Offset, TopicPartitionList,
     consumer::{BaseConsumer, Consumer},
@@ -32,11 +31,11 @@ use weir_core::ports::Clock;
 use weir_worker::clock::SystemClock;
 
 use crate::{
-    Output, Settings,
+    Settings,
     bare_loop::Kind,
     drain::{self, cpu_us},
     machine::Machine,
-    report::median,
+    report::{median, quantile, table},
     rounds,
     servers::{OUTPUTS, Run, Servers, WEIR},
     workload::Workload,
@@ -70,13 +69,12 @@ pub struct Load {
     #[arg(long, default_value_t = 90, value_parser = clap::value_parser!(u32).range(1..=600))]
     warm_up_seconds: u32,
     #[command(flatten)]
-    settings: Settings,
+    pub settings: Settings,
 }
 
 /// p99 that goal 5 allows for a commit interval, both in milliseconds.
 const GOALS_MS: [(u32, f64); 3] = [(20, 60.0), (50, 80.0), (100, 120.0)];
 
-/// What is between the topics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Between {
@@ -85,7 +83,6 @@ enum Between {
     Weir,
 }
 
-/// One case's figures.
 #[derive(Debug, Clone, Serialize)]
 struct Case {
     between: Between,
@@ -100,7 +97,6 @@ struct Case {
     broker_cpu_us: f64,
 }
 
-/// The result of a run.
 #[derive(Debug, Serialize)]
 pub struct Report {
     machine: Machine,
@@ -110,25 +106,12 @@ pub struct Report {
     rounds: Vec<Case>,
 }
 
-/// Runs it and prints the result.
-///
-/// # Errors
-/// Something breaks, or not every intent comes out once.
-pub fn print(load: Load) -> Result<()> {
-    let output = load.settings.output;
-    let report = run(load)?;
-    match output {
-        Output::Table => println!("{report}"),
-        Output::Json => println!("{}", serde_json::to_string_pretty(&report)?),
-    }
-    Ok(())
-}
-
-fn run(load: Load) -> Result<Report> {
+/// Fails also where not every intent comes out once.
+pub fn run(load: &Load) -> Result<Report> {
     eprintln!("starting Kafka and a Redis Cluster");
     let mut servers = Servers::start_as_shipped(&load.settings, load.settings.workload())?;
     let machine = Machine::look(&servers)?;
-    warm_up(&mut servers, &load)?;
+    warm_up(&mut servers, load)?;
     let mut rounds = Vec::new();
     for round in 1..=load.settings.rounds {
         for &rate in &load.rates {
@@ -140,7 +123,7 @@ fn run(load: Load) -> Result<Report> {
                     both.reverse();
                 }
                 for between in both {
-                    rounds.push(case(&mut servers, &load, (rate, interval_ms), between)?);
+                    rounds.push(case(&mut servers, load, (rate, interval_ms), between)?);
                 }
             }
         }
@@ -156,7 +139,7 @@ fn run(load: Load) -> Result<Report> {
             }
         }
     }
-    Ok(Report { machine, load, cases, rounds })
+    Ok(Report { machine, load: load.clone(), cases, rounds })
 }
 
 impl Case {
@@ -222,7 +205,7 @@ fn case(servers: &mut Servers, load: &Load, (rate, interval_ms): (u32, u32), bet
 
     let mut times_ms = seen[pace.warm_up()..].to_vec();
     times_ms.sort_by(f64::total_cmp);
-    let at = |share: f64| times_ms.get(((times_ms.len() as f64 - 1.0) * share) as usize).copied().unwrap_or(f64::NAN);
+    let at = |share: f64| quantile(&times_ms, share);
     let sent = seen.len();
     Ok(Case {
         between,
@@ -322,7 +305,6 @@ fn publish(servers: &Servers, pace: &BatchTimer, intents: &str, began: Instant) 
     producer.flush(PATIENCE).context("not all intents were published")
 }
 
-/// Reads what comes out.
 struct Reader {
     consumer: BoundedConsumer,
 }
@@ -375,9 +357,7 @@ impl Reader {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { machine, load, cases, .. } = self;
-        let Machine { cpu, cores, memory_mib, kernel, load: busy, weir, kafka, redis, librdkafka } = machine;
-        writeln!(f, "machine: {cores} cores of {cpu}, {memory_mib} MiB, Linux {kernel}, load {busy} at the start")?;
-        writeln!(f, "versions: weir {weir}, Kafka {kafka}, Redis {redis}, librdkafka {librdkafka}")?;
+        writeln!(f, "{machine}")?;
         let Settings { partitions, rounds, .. } = load.settings;
         let lanes = load.settings.lane_count();
         writeln!(
@@ -386,9 +366,7 @@ impl fmt::Display for Report {
              {lanes} lane(s)\n",
             load.seconds
         )?;
-        let mut table = Table::new();
-        table.load_preset(ASCII_MARKDOWN);
-        table.set_header([
+        let head = [
             "intents/s",
             "commit_interval, ms",
             "",
@@ -399,10 +377,10 @@ impl fmt::Display for Report {
             "largest, ms",
             "worker CPU, us per intent",
             "broker CPU, us per intent",
-        ]);
-        for case in cases {
+        ];
+        let row = |case: &Case| {
             let ms = |value: f64| format!("{value:.1}");
-            table.add_row([
+            [
                 case.per_s.to_string(),
                 case.commit_interval_ms.to_string(),
                 case.between.name().to_owned(),
@@ -413,12 +391,9 @@ impl fmt::Display for Report {
                 ms(case.largest_ms),
                 ms(case.worker_cpu_us),
                 ms(case.broker_cpu_us),
-            ]);
-        }
-        for column in table.column_iter_mut() {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-        writeln!(f, "{table}\n")?;
+            ]
+        };
+        writeln!(f, "{}\n", table(head, cases.iter().map(row)))?;
         cases.chunks(2).try_for_each(|both| match both {
             [bare, weir] => goal(f, bare, weir),
             _ => Ok(()),

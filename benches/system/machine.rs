@@ -1,5 +1,7 @@
 //! The machine that the figures are of.
 
+use std::fmt;
+
 use anyhow::{Context, Result};
 use serde::Serialize;
 use testkit::kafka::libs_folder;
@@ -9,28 +11,20 @@ use crate::servers::{Servers, WEIR};
 /// What figures depend on besides weir.
 #[derive(Debug, Clone, Serialize)]
 pub struct Machine {
-    /// What the system calls its processor.
     pub cpu: String,
     /// Cores that this process may use.
     pub cores: usize,
-    /// MiB of memory.
     pub memory_mib: u64,
-    /// The kernel's release.
     pub kernel: String,
     /// The load average of the last minute when the servers were up; above some 1 others were at work, too.
     pub load: String,
-    /// weir's version.
     pub weir: String,
-    /// The broker's.
     pub kafka: String,
-    /// The servers'.
     pub redis: String,
-    /// The Kafka library's.
     pub librdkafka: String,
 }
 
 impl Machine {
-    /// Asks the system and the servers.
     pub fn look(servers: &Servers) -> Result<Self> {
         let memory_kib: u64 = field("/proc/meminfo", "MemTotal")?.trim_end_matches("kB").trim().parse()?;
         let info: String = servers.redis.node(0).query(&["INFO", "server"])?;
@@ -47,6 +41,19 @@ impl Machine {
             redis: redis.to_owned(),
             librdkafka,
         })
+    }
+
+    pub fn brief(&self) -> String {
+        let Self { cpu, cores, load, .. } = self;
+        format!("{cores} cores of {cpu}, load {load} at the start")
+    }
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { cpu, cores, memory_mib, kernel, load, weir, kafka, redis, librdkafka } = self;
+        writeln!(f, "machine: {cores} cores of {cpu}, {memory_mib} MiB, Linux {kernel}, load {load} at the start")?;
+        write!(f, "versions: weir {weir}, Kafka {kafka}, Redis {redis}, librdkafka {librdkafka}")
     }
 }
 

@@ -109,7 +109,6 @@ pub struct Settings {
     output: Output,
 }
 
-/// The default settings.
 #[derive(Debug, Parser)]
 struct Unsaid {
     #[command(flatten)]
@@ -117,13 +116,11 @@ struct Unsaid {
 }
 
 impl Settings {
-    /// The intents of a run.
     fn workload(&self) -> Workload {
         let Self { intents, users, partitioner, seed, .. } = *self;
         Workload { partitioner, ..Workload::new(intents, users.unwrap_or(intents / 5), seed) }
     }
 
-    /// How many lanes there are.
     fn lane_count(&self) -> usize {
         match self.lanes {
             0 => std::thread::available_parallelism()
@@ -133,13 +130,11 @@ impl Settings {
         }
     }
 
-    /// As without arguments.
     fn defaults() -> Self {
         Unsaid::parse_from(["bench"]).settings
     }
 }
 
-/// How a result is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Output {
     /// For people
@@ -190,17 +185,17 @@ fn main() -> Result<()> {
     let cli = Cli::parse();
     match cli.child {
         Some(Child::BareLoop { config, kind }) => bare_loop::run(&config, kind),
-        Some(Child::Http(load)) => http(load),
+        Some(Child::Http(load)) => print(&http::run(&load)?, load.settings.output),
         Some(Child::Cpu(cpu)) => print(&cpu::run(&cpu)?, cpu.output),
         Some(Child::Deferral(deferral)) => print(&deferral::run(&deferral)?, deferral.output),
         Some(Child::Pressure(pressure)) => print(&pressure::run(&pressure)?, pressure.output),
         Some(Child::Pace(plots)) => print(&pace::run(&plots)?, plots.output),
         Some(Child::Budgets(budgets)) => print(&budgets::run(&budgets)?, budgets.output),
         Some(Child::Calls(calls)) => calls.print(),
-        Some(Child::Latency(load)) => latency::print(load),
-        Some(Child::Scale(scale)) => print(&scale::run(&scale)?, scale.output()),
-        Some(Child::Memory(memory)) => print(&memory::run(&memory)?, memory.output()),
-        Some(Child::Compare(compare)) => print(&compare::run(&compare)?, compare.output()),
+        Some(Child::Latency(load)) => print(&latency::run(&load)?, load.settings.output),
+        Some(Child::Scale(scale)) => print(&scale::run(&scale)?, scale.output),
+        Some(Child::Memory(memory)) => print(&memory::run(&memory)?, memory.output),
+        Some(Child::Compare(compare)) => print(&compare::run(&compare)?, compare.settings.output),
         None => run(cli.settings),
     }
 }
@@ -224,19 +219,10 @@ fn run(settings: Settings) -> Result<()> {
     print(&report, output)
 }
 
-/// Prints a result as it is wanted.
 fn print(report: &(impl std::fmt::Display + serde::Serialize), output: Output) -> Result<()> {
     match output {
         Output::Table => println!("{report}"),
         Output::Json => println!("{}", serde_json::to_string_pretty(report)?),
     }
     Ok(())
-}
-
-fn http(load: http::Load) -> Result<()> {
-    let settings = load.settings();
-    let workload = settings.workload();
-    let output = settings.output;
-    let report = http::run(load, workload)?;
-    print(&report, output)
 }

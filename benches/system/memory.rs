@@ -14,14 +14,15 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
 use serde::Serialize;
 use testkit::{kafka::Publisher, wait_for, worker::Worker};
 
 use crate::{
     Output, Settings,
     drain::{self, DEADLINE, Progress, peak_resident_mib, resident_mib},
+    goals::{Goal, Wanted},
     machine::Machine,
+    report::table,
     servers::{Run, Servers, WEIR},
     workload::{Intent, Payload, Workload},
 };
@@ -34,9 +35,7 @@ const AHEAD_BYTES: u64 = 256 * 1024 * 1024;
 const MAX_AHEAD: u32 = 1_000_000;
 /// An intent without filler, in bytes.
 const PLAIN_BYTES: u32 = 260;
-/// How often the worker's memory is looked at.
 const LOOK: Duration = Duration::from_millis(100);
-/// Rows of the table.
 const ROWS: u32 = 10;
 /// Small files, so that what is deleted goes from the disk at the broker's next look.
 const TOPIC_SETTINGS: [(&str, &str); 2] = [("segment.bytes", "67108864"), ("file.delete.delay.ms", "1000")];
@@ -65,7 +64,7 @@ pub struct Memory {
     /// How the result is printed
     #[arg(long, value_enum, default_value_t = Output::Table)]
     #[serde(skip)]
-    output: Output,
+    pub output: Output,
 }
 
 /// 10GB, 500MB, 1000000.
@@ -83,12 +82,10 @@ fn bytes(text: &str) -> Result<u64, String> {
 #[derive(Debug, Clone, Copy, Serialize)]
 struct Row {
     committed: u32,
-    /// The most that was seen.
     resident_mib: f64,
     intents_per_s: f64,
 }
 
-/// The result of a run.
 #[derive(Debug, Serialize)]
 pub struct Report {
     machine: Machine,
@@ -101,11 +98,6 @@ pub struct Report {
 }
 
 impl Memory {
-    /// How the result is printed.
-    pub fn output(&self) -> Output {
-        self.output
-    }
-
     /// How many intents, and of how many bytes.
     fn load(&self) -> Result<(u32, u32)> {
         let Some(bytes) = self.bytes else { return Ok((self.intents, PLAIN_BYTES)) };
@@ -115,10 +107,6 @@ impl Memory {
     }
 }
 
-/// Runs it.
-///
-/// # Errors
-/// Something breaks.
 pub fn run(memory: &Memory) -> Result<Report> {
     let (intents, intent_bytes) = memory.load()?;
     let filler = intent_bytes - PLAIN_BYTES;
@@ -234,26 +222,18 @@ fn delete_drained(servers: &Servers, progress: &Progress) -> Result<()> {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { machine, memory, intents, intent_bytes, rows, peak_mib } = self;
-        let Machine { cpu, cores, memory_mib, kernel, load, weir, kafka, redis, librdkafka } = machine;
-        writeln!(f, "machine: {cores} cores of {cpu}, {memory_mib} MiB, Linux {kernel}, load {load} at the start")?;
-        writeln!(f, "versions: weir {weir}, Kafka {kafka}, Redis {redis}, librdkafka {librdkafka}")?;
+        writeln!(f, "{machine}")?;
         let gigabytes = f64::from(*intents) * f64::from(*intent_bytes) / 1e9;
         writeln!(
             f,
             "load: {intents} intents of {intent_bytes} bytes ({gigabytes:.1} GB), {} lanes, {} partitions, batch {}\n",
             memory.lanes, memory.partitions, memory.batch
         )?;
-        let mut table = Table::new();
-        table.load_preset(ASCII_MARKDOWN);
-        table.set_header(["intents committed", "resident at most, MiB", "intents/s, publishing beside it"]);
-        for Row { committed, resident_mib, intents_per_s } in rows {
-            table.add_row([committed.to_string(), format!("{resident_mib:.0}"), format!("{intents_per_s:.0}")]);
-        }
-        for column in table.column_iter_mut() {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-        let verdict = if *peak_mib <= GOAL_MIB { "met" } else { "not met" };
-        writeln!(f, "{table}\n")?;
-        write!(f, "goal 8: resident at most, MiB: {peak_mib:.0}, wanted at most {GOAL_MIB:.0}: {verdict}")
+        let head = ["intents committed", "resident at most, MiB", "intents/s, publishing beside it"];
+        let row = |Row { committed, resident_mib, intents_per_s }: &Row| {
+            [committed.to_string(), format!("{resident_mib:.0}"), format!("{intents_per_s:.0}")]
+        };
+        writeln!(f, "{}\n", table(head, rows.iter().map(row)))?;
+        write!(f, "{}", Goal::of(8, "resident at most, MiB", Wanted::AtMost(GOAL_MIB), *peak_mib))
     }
 }

@@ -24,7 +24,6 @@ const SECONDS: u32 = 600;
 /// What lies between two points, in seconds.
 const STEP: usize = 20;
 
-/// The arguments of `cargo xtask bench pace`.
 #[derive(Debug, Args)]
 pub struct PacePlots {
     /// Where the plots go, pace-<case>.svg each
@@ -61,10 +60,6 @@ impl fmt::Display for PaceReport {
     }
 }
 
-/// Simulates each case and writes its plot.
-///
-/// # Errors
-/// A plot cannot be written.
 pub fn run(args: &PacePlots) -> Result<PaceReport> {
     let cases: [(&str, Rate<'_>); 7] = [
         ("steps up", &|at| if at < 240.0 { RATE / 2.0 } else { RATE }),

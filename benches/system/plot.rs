@@ -20,9 +20,7 @@ const GRID: RGBColor = RGBColor(128, 128, 128);
 
 /// Lines over named places, and a band in which they should stay.
 pub struct Plot<'p> {
-    /// Its title.
     pub title: &'p str,
-    /// What each place is called.
     pub labels: &'p [String],
     /// A name, and a value a place.
     pub lines: &'p [(&'static str, Vec<f64>)],
@@ -31,9 +29,6 @@ pub struct Plot<'p> {
 }
 
 /// Writes the plot to a file, and its folder if need be.
-///
-/// # Errors
-/// It cannot be written.
 pub fn write(plot: &Plot<'_>, file: &Path) -> Result<()> {
     let mut svg = String::new();
     draw(plot, &mut svg).map_err(|error| anyhow!("{}: {error}", plot.title))?;

@@ -13,7 +13,6 @@ use std::{fmt, time::Duration};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use comfy_table::{Table, presets::ASCII_MARKDOWN};
 use serde::Serialize;
 use testkit::redis::RedisServer;
 use weir_core::{basis::shard::UserHash, limit::pressure::activity::ActivityHash};
@@ -22,10 +21,9 @@ use self::{load::Load, ours::Ours, published::Published};
 use crate::{
     Output,
     goals::{Goal, Wanted},
-    report::to_the_right,
+    report::{quantile, table},
 };
 
-/// The number of instances that the goal is for.
 const GOAL_INSTANCES: usize = 10;
 
 /// Bytes, conflicts, staleness and overshoot of pressure, beside the published method
@@ -48,27 +46,21 @@ pub struct Pressure {
 
 /// An instance, as the load sees it.
 trait Instance: Send + Sync {
-    /// Whether it knows that a user is active.
     fn is_active(&self, user: ActivityHash) -> bool;
-    /// An intent of a user who is active is approved.
     fn touch(&self, user: ActivityHash);
     /// An intent of a user: whether it is approved, and the user active from now on.
     fn admit(&self, user: ActivityHash) -> bool;
 }
 
-/// Instances that run.
 trait Running: Sized {
     /// Starts so many on a Redis, which know of the users of the load who are active from the start.
     fn start(server: &RedisServer, load: &Load, instances: usize) -> Result<Self>;
-    /// All of them.
     fn instances(&self) -> Vec<&dyn Instance>;
     /// Turns that were given up after conflicts, and conflicts, so far.
     fn conflicts(&self) -> (u64, u64);
-    /// Ends them.
     fn stop(self) -> Result<()>;
 }
 
-/// A user of the load.
 fn user(number: u32) -> ActivityHash {
     UserHash::of(&number.to_string()).into()
 }
@@ -90,7 +82,6 @@ struct Measured {
     active_share: f64,
 }
 
-/// The result.
 #[derive(Debug, Serialize)]
 pub struct Report {
     settings: Pressure,
@@ -99,9 +90,6 @@ pub struct Report {
 }
 
 /// Measures each number of instances by both methods.
-///
-/// # Errors
-/// Redis does not start, or does not answer as it should.
 pub fn run(settings: &Pressure) -> Result<Report> {
     let mut measured = Vec::new();
     for instances in settings.instances.iter().map(|instances| usize::from(*instances)) {
@@ -124,18 +112,14 @@ fn measure<R: Running>(method: &'static str, settings: &Pressure, instances: usi
     load.rush(&running.instances(), part);
     let stale = load.staleness(&running.instances());
     running.stop()?;
-    let at = |share: f64| {
-        let rank = (stale.len() as f64 * share).ceil() as usize;
-        stale.get(rank.saturating_sub(1)).map_or(0.0, |stale| *stale)
-    };
     Ok(Measured {
         method,
         instances,
         bytes_a_s: (bytes_after - bytes_before) / took,
         conflicts_a_s: (conflicts - conflicts_before) as f64 / took,
         given_up_a_s: (given_up - given_up_before) as f64 / took,
-        stale_p50_s: at(0.5),
-        stale_p99_s: at(0.99),
+        stale_p50_s: quantile(&stale, 0.5),
+        stale_p99_s: quantile(&stale, 0.99),
         active_share: f64::from(load.active()) / f64::from(settings.users),
     })
 }
@@ -170,9 +154,7 @@ fn goals(measured: &[Measured]) -> Vec<Goal> {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut table = Table::new();
-        table.load_preset(ASCII_MARKDOWN);
-        table.set_header([
+        let head = [
             "instances, method",
             "KiB/s",
             "conflicts/s",
@@ -180,9 +162,9 @@ impl fmt::Display for Report {
             "others know after, p50, s",
             "p99, s",
             "active at the end, % of the maximum",
-        ]);
-        for measured in &self.measured {
-            table.add_row([
+        ];
+        let row = |measured: &Measured| {
+            [
                 format!("{}, {}", measured.instances, measured.method),
                 format!("{:.1}", measured.bytes_a_s / 1024.0),
                 format!("{:.1}", measured.conflicts_a_s),
@@ -190,9 +172,9 @@ impl fmt::Display for Report {
                 format!("{:.2}", measured.stale_p50_s),
                 format!("{:.2}", measured.stale_p99_s),
                 format!("{:.1}", measured.active_share * 100.0),
-            ]);
-        }
-        writeln!(f, "{}\n", to_the_right(table))?;
+            ]
+        };
+        writeln!(f, "{}\n", table(head, self.measured.iter().map(row)))?;
         self.goals.iter().try_for_each(|goal| writeln!(f, "{goal}"))
     }
 }

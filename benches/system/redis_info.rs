@@ -22,18 +22,13 @@ pub struct RedisTotals {
     pub dataset_bytes: f64,
     /// used_memory_rss, in bytes: what the system has given the servers.
     pub resident_bytes: f64,
-    /// Bytes read from connections.
     pub net_in_bytes: f64,
-    /// Bytes written to connections.
     pub net_out_bytes: f64,
-    /// Calls of scripts.
     pub script_calls: f64,
-    /// Commands that scripts called.
     pub redis_calls: f64,
 }
 
 impl RedisTotals {
-    /// Asks all primaries.
     pub fn ask(redis: &RedisCluster) -> Result<Self> {
         let mut totals = Self::default();
         for node in redis.primaries()? {
@@ -86,7 +81,6 @@ pub struct ScriptTimes {
 
 /// From how long on a call is noted as slow.
 const SLOW_US: u32 = 1000;
-/// Slow calls that a node keeps.
 const SLOW_KEPT: &str = "100000";
 /// An entry of the slow log: number, time, microseconds, the command, address and name of the client.
 type SlowCall = (i64, i64, f64, Vec<Vec<u8>>, String, String);
@@ -107,7 +101,6 @@ pub fn noted_calls_us(server: &RedisServer) -> Result<Vec<f64>> {
 }
 
 impl ScriptTimes {
-    /// Resets the counters.
     pub fn reset(redis: &RedisCluster) -> Result<()> {
         for node in redis.primaries()? {
             let node = redis.node(node);

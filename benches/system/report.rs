@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
+use comfy_table::{CellAlignment, Row, Table, presets::ASCII_MARKDOWN};
 use serde::Serialize;
 
 use crate::{
@@ -16,7 +16,6 @@ use crate::{
     workload::Workload,
 };
 
-/// The result of a run.
 #[derive(Debug, Serialize)]
 pub struct Report {
     machine: Machine,
@@ -31,14 +30,10 @@ pub struct Report {
     rounds: Vec<Round>,
 }
 
-/// The measurements of a run.
 #[derive(Debug)]
 pub struct Measured {
-    /// The rounds.
     pub rounds: Vec<Round>,
-    /// Sizes of records.
     pub sizes: Sizes,
-    /// The store alone.
     pub store: StoreCost,
     /// Script calls where they are worst.
     pub calls: LongestCalls,
@@ -78,16 +73,12 @@ struct Baseline {
 /// A ratio of two figures of the same round.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Ratio {
-    /// In the middle.
     pub median: f64,
-    /// The smallest of a round.
     pub smallest: f64,
-    /// The largest of a round.
     pub largest: f64,
 }
 
 impl Report {
-    /// Takes the medians.
     pub fn new(machine: Machine, settings: Settings, workload: Workload, measured: Measured) -> Self {
         let Measured { rounds, sizes, store, calls } = measured;
         let drained = |name, decimals, of: fn(&Drained) -> f64| {
@@ -120,47 +111,31 @@ impl Report {
     }
 
     fn table(&self) -> Table {
-        let mut table = Table::new();
-        table.load_preset(ASCII_MARKDOWN);
-        table.set_header([
-            "",
-            "bare loop",
-            "a ZSET per user",
-            "async client",
-            "weir",
-            "weir : bare loop",
-            "weir : ZSET",
-        ]);
-        for Figure { name, bare, zset, client, weir, to_bare, to_zset, decimals } in &self.figures {
+        let head = ["", "bare loop", "a ZSET per user", "async client", "weir", "weir : bare loop", "weir : ZSET"];
+        let row = |Figure { name, bare, zset, client, weir, to_bare, to_zset, decimals }: &Figure| {
             let number = |value: f64| format!("{value:.decimals$}");
             let bare = bare.map(number).unwrap_or_default();
             let to_bare = to_bare.map(|ratio| ratio.to_string()).unwrap_or_default();
             let (zset, client, weir) = (number(*zset), number(*client), number(*weir));
-            table.add_row([(*name).to_owned(), bare, zset, client, weir, to_bare, to_zset.to_string()]);
-        }
-        to_the_right(table)
+            [(*name).to_owned(), bare, zset, client, weir, to_bare, to_zset.to_string()]
+        };
+        table(head, self.figures.iter().map(row))
     }
 
     fn baselines(&self) -> Table {
-        let mut table = Table::new();
-        table.load_preset(ASCII_MARKDOWN);
-        table.set_header([
-            "the bare loop, by",
-            "intents/s",
-            "CPU, us per intent",
-            "weir : it, CPU",
-            "weir : it, intents/s",
-        ]);
-        for Baseline { name, cpu_us, intents_per_s, cpu, rate } in &self.baselines {
+        let head = ["the bare loop, by", "intents/s", "CPU, us per intent", "weir : it, CPU", "weir : it, intents/s"];
+        let row = |Baseline { name, cpu_us, intents_per_s, cpu, rate }: &Baseline| {
             let (per_s, cpu_us) = (format!("{intents_per_s:.0}"), format!("{cpu_us:.2}"));
-            table.add_row([(*name).to_owned(), per_s, cpu_us, cpu.to_string(), rate.to_string()]);
-        }
-        to_the_right(table)
+            [(*name).to_owned(), per_s, cpu_us, cpu.to_string(), rate.to_string()]
+        };
+        table(head, self.baselines.iter().map(row))
     }
 }
 
-/// Numbers stand to the right.
-pub fn to_the_right(mut table: Table) -> Table {
+/// What stands behind the first column, numbers, stands to the right.
+pub fn table<R: Into<Row>>(head: impl Into<Row>, rows: impl IntoIterator<Item = R>) -> Table {
+    let mut table = Table::new();
+    table.load_preset(ASCII_MARKDOWN).set_header(head).add_rows(rows);
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
@@ -229,6 +204,12 @@ impl fmt::Display for Ratio {
     }
 }
 
+/// The figure that this share of them does not exceed, by nearest rank; NaN of none.
+pub fn quantile(ascending: &[f64], share: f64) -> f64 {
+    let rank = (ascending.len() as f64 * share).ceil() as usize;
+    ascending.get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)
+}
+
 /// The one in the middle, or between the two there; NaN of none.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
@@ -242,12 +223,7 @@ pub fn median(values: &[f64]) -> f64 {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Machine { cpu, cores, memory_mib, kernel, load, weir, kafka, redis, librdkafka } = &self.machine;
-        writeln!(f, "machine: {cores} cores of {cpu}, {memory_mib} MiB, Linux {kernel}, load {load} at the start")?;
-        writeln!(
-            f,
-            "versions: weir {weir}, Kafka {kafka} (1 broker), Redis {redis} (3 primaries), librdkafka {librdkafka}"
-        )?;
+        writeln!(f, "{}", self.machine)?;
         let Settings { rounds, partitions, batch, shards, seed, .. } = &self.settings;
         let lanes = self.settings.lane_count();
         let Workload { intents, users, .. } = &self.workload;

@@ -20,20 +20,15 @@ const DECISIONS: &str = "weir_decisions_total";
 /// weir's count of sends that Redis has decided.
 const REDIS_DECISIONS: &str = "weir_redis_decisions_total";
 
-/// One round's figures.
 #[derive(Debug, Clone, Serialize)]
 pub struct Round {
-    /// The bare loop.
     pub bare: Drained,
     /// The bare loop with a call of the client for each record.
     pub one_by_one: Drained,
     /// The loop that writes the bytes that weir writes.
     pub same_bytes: Drained,
-    /// The published way.
     pub zset: Capped,
-    /// The unpipelined async client.
     pub client: Capped,
-    /// weir.
     pub weir: Capped,
     /// weir's script calls and keys.
     pub scripts: ScriptTimes,
@@ -43,23 +38,17 @@ pub struct Round {
     pub stages_ms: BTreeMap<String, f64>,
 }
 
-/// A drain with caps.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Capped {
-    /// The whole.
     pub drained: Drained,
-    /// Redis's part.
     pub redis: RedisCost,
 }
 
 /// The cost of draining the backlog, from the first commit to the last.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Drained {
-    /// Intents per second.
     pub intents_per_s: f64,
-    /// CPU of the process per intent, in microseconds.
     pub cpu_us: f64,
-    /// CPU of the broker per intent, in microseconds.
     pub broker_cpu_us: f64,
     /// Intents per commit, in the mean.
     pub batch: f64,
@@ -67,7 +56,6 @@ pub struct Drained {
     pub resident_mib: f64,
 }
 
-/// The cost of caps in Redis.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct RedisCost {
     /// CPU of the servers per decision, in microseconds.
@@ -76,11 +64,9 @@ pub struct RedisCost {
     pub user_bytes: f64,
     /// used_memory_dataset per user with an intent, in bytes: without the table of keys.
     pub user_dataset_bytes: f64,
-    /// Script calls per decision.
     pub script_calls: f64,
     /// Commands that scripts called, a decision.
     pub redis_calls: f64,
-    /// The share of intents that was suppressed.
     pub suppressed: f64,
 }
 
@@ -102,9 +88,7 @@ pub fn all(servers: &Servers, rounds: u32) -> Result<Vec<Round>> {
     rounds.collect()
 }
 
-/// The result of weir's part of a round.
 pub struct Weir {
-    /// Cost.
     pub capped: Capped,
     stages_ms: BTreeMap<String, f64>,
     scripts: ScriptTimes,
@@ -140,7 +124,6 @@ pub fn capped(servers: &Servers, kind: Kind) -> Result<Capped> {
 /// A build of weir, and the environment that it runs in.
 #[derive(Debug, Clone)]
 pub struct Program {
-    /// The binary.
     pub binary: PathBuf,
     /// Environment variables, besides this process's.
     pub env: Vec<(String, String)>,
@@ -187,7 +170,6 @@ pub fn weir(servers: &Servers, program: &Program, fill: impl FnOnce(&Run) -> Res
     Ok(Weir { capped: Capped { drained, redis }, stages_ms: figures.stages_ms(), scripts, round_trips })
 }
 
-/// Starts a loop.
 pub fn start_loop(run: &Run, kind: Kind) -> Result<Worker> {
     let args = |config: PathBuf| {
         vec!["bare-loop".into(), "--kind".into(), kind.name().into(), "--config".into(), config.into_os_string()]

@@ -55,7 +55,7 @@ pub struct Scale {
     /// How the result is printed
     #[arg(long, value_enum, default_value_t = Output::Table)]
     #[serde(skip)]
-    output: Output,
+    pub output: Output,
 }
 
 /// A figure of a point over that of the base case.
@@ -71,7 +71,6 @@ struct Measured {
     points: Vec<Point>,
 }
 
-/// The result of a run.
 #[derive(Debug, Serialize)]
 pub struct Report {
     machine: Machine,
@@ -80,21 +79,12 @@ pub struct Report {
 }
 
 impl Scale {
-    /// How the result is printed.
-    pub fn output(&self) -> Output {
-        self.output
-    }
-
     fn settings(&self, lanes: u16) -> Settings {
         let Self { intents, rounds, partitions, seed, output, .. } = *self;
         Settings { rounds, intents, partitions, lanes, seed, output, ..Settings::defaults() }
     }
 }
 
-/// Runs it, and writes the plots.
-///
-/// # Errors
-/// Something breaks.
 pub fn run(scale: &Scale) -> Result<Report> {
     let all = Dimension::value_variants();
     let wanted = all.iter().copied().filter(|one| scale.only.is_empty() || scale.only.contains(one));
@@ -145,7 +135,6 @@ fn measure(servers: &mut Servers, scale: &Scale, point: &mut Point) -> Result<()
     Ok(())
 }
 
-/// Publishes a backlog and drains it.
 fn drain(servers: &mut Servers, scale: &Scale, setup: &Setup) -> Result<Capped> {
     let load: Load = servers.publish(&scale.settings(setup.lanes), setup.workload)?;
     let before = servers.turn_to(load);

@@ -19,11 +19,8 @@ use crate::{
 
 /// The built `weir`, of the same profile as the bench.
 pub const WEIR: &str = env!("CARGO_BIN_EXE_weir");
-/// The topic with the backlog.
 const INTENTS: &str = "send-intents";
-/// How long building the segments may take.
 const BUILD_DEADLINE: Duration = Duration::from_secs(600);
-/// How long emptying a node may take.
 const FLUSH_DEADLINE: Duration = Duration::from_secs(600);
 /// The topics that come out.
 pub const OUTPUTS: [&str; 3] = ["send-approved", "send-suppressed", "send-dead-letters"];
@@ -32,11 +29,9 @@ pub const PRIMARIES: usize = 3;
 
 /// Servers of this run alone.
 pub struct Servers {
-    /// One broker.
     pub kafka: Kafka,
     /// Its process id.
     pub broker: i32,
-    /// Three primaries.
     pub redis: RedisCluster,
     /// What is capped: the load's that is on.
     pub workload: Workload,
@@ -58,7 +53,6 @@ pub struct Run {
     pub group: String,
     /// Where the worker answers HTTP.
     pub http: Port,
-    /// The configuration file's text.
     pub config: String,
 }
 
@@ -112,13 +106,11 @@ impl Servers {
         std::mem::replace(&mut self.load, load)
     }
 
-    /// Deletes a load's topics.
     pub fn delete(&self, load: &Load) -> Result<()> {
         let client = self.kafka.client();
         load.topics().try_for_each(|topic| client.delete_topic(topic))
     }
 
-    /// Empties Redis.
     pub fn flush_redis(&self) -> Result<()> {
         for node in 0..self.redis.nodes().len() {
             // Without testkit's deadline of two seconds: ten million users take longer.
@@ -137,7 +129,6 @@ impl Servers {
         Ok(())
     }
 
-    /// The topic of the backlog.
     pub fn intents(&self) -> &str {
         &self.load.intents
     }
@@ -214,7 +205,6 @@ impl Load {
         Ok(load)
     }
 
-    /// All its topics.
     fn topics(&self) -> impl Iterator<Item = &String> {
         std::iter::once(&self.intents).chain(&self.outputs)
     }

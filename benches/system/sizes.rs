@@ -9,7 +9,6 @@ use crate::servers::Servers;
 /// Bytes of a record in the mean: key, value and headers, without Kafka's own frame.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Sizes {
-    /// An intent.
     pub intent_bytes: f64,
     /// The headers that weir adds to an approved one.
     pub approved_headers_bytes: f64,
@@ -19,9 +18,6 @@ pub struct Sizes {
 
 impl Sizes {
     /// Looks at what the rounds have written.
-    ///
-    /// # Errors
-    /// The brokers do not answer, or there is nothing of weir's on a topic.
     pub fn measure(servers: &Servers) -> Result<Self> {
         let [approved, suppressed, _] = servers.outputs();
         let client = servers.kafka.client();

@@ -41,17 +41,13 @@ const SENDS: [u32; 10] = [1, 2, 3, 4, 6, 8, 12, 24, 48, 64];
 const CAPS_OF_SENDS: u32 = 2;
 /// Numbers of caps that are compared, for users of few sends.
 const CAPS: [u32; 5] = [1, 2, 4, 8, 16];
-/// Sends per user in the comparison of caps.
 const SENDS_OF_CAPS: u32 = 8;
 /// When keyspaces that are measured begin, 2026-11-20T00:00:00Z.
 pub const START_MS: i64 = 1_795_132_800_000;
-/// How long a batch may take in all.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The store's memory and CPU.
 #[derive(Debug, Clone, Serialize)]
 pub struct StoreCost {
-    /// Users with sends.
     pub users: u32,
     /// Two sliding caps, more and more sends.
     pub by_sends: Vec<BySends>,
@@ -71,30 +67,21 @@ pub struct StoreCost {
     pub decisions_per_s: f64,
 }
 
-/// Users of so many sends.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct BySends {
-    /// Sends of every user.
     pub sends: u32,
-    /// used_memory per user, in bytes.
     pub user_bytes: f64,
     /// CPU of the servers per decision since the line before, in microseconds.
     pub cpu_us: f64,
 }
 
-/// Decisions under so many caps.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct ByCaps {
-    /// Caps that had to allow each.
     pub caps: u32,
     /// CPU of the servers per decision, in microseconds.
     pub cpu_us: f64,
 }
 
-/// Measures it all.
-///
-/// # Errors
-/// Redis does not answer as it should.
 pub fn measure(servers: &Servers, size: Size) -> Result<StoreCost> {
     let users = size.users;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -136,9 +123,6 @@ pub fn measure(servers: &Servers, size: Size) -> Result<StoreCost> {
 }
 
 /// Gives every user of a run's keyspace one send, of two days ago: in their week, and in no day of a run.
-///
-/// # Errors
-/// Redis does not answer as it should.
 pub fn give_a_send(servers: &Servers, run: &Run) -> Result<()> {
     let Settings { batch, shards, .. } = *servers.settings();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -154,14 +138,10 @@ fn own_cpu_us() -> Result<f64> {
     cpu_us(std::process::id().cast_signed())
 }
 
-/// How much is stored, and how.
 #[derive(Debug, Clone, Copy)]
 pub struct Size {
-    /// Users.
     pub users: u32,
-    /// Decisions asked for together.
     pub batch: u32,
-    /// Shards of the keyspace.
     pub shards: u16,
 }
 
@@ -173,9 +153,6 @@ pub struct Opened {
 
 impl Opened {
     /// Opens the keyspace of this prefix, or makes it for so many users and shards, on the servers at `urls`.
-    ///
-    /// # Errors
-    /// Redis does not answer as it should.
     pub async fn new(urls: &[String], prefix: &str, (users, shards): (u64, u16), began: Time) -> Result<Self> {
         let mut options = RedisOptions::for_urls(urls)?;
         (options.prefix, options.shards, options.users) = (prefix.to_owned(), shards, users);
@@ -187,9 +164,6 @@ impl Opened {
     }
 
     /// Asks, so many milliseconds after the keyspace began, until all is answered.
-    ///
-    /// # Errors
-    /// Redis does not answer as it should.
     pub async fn decide(
         &mut self,
         after_ms: i64,
@@ -215,9 +189,7 @@ struct Filling {
     store: Opened,
     users: u32,
     batch: usize,
-    /// Sends of every user so far.
     sends: u32,
-    /// Decisions so far.
     decided: f64,
 }
 
@@ -235,7 +207,6 @@ impl Filling {
         Ok(Self { store, users, batch: batch as usize, sends: 0, decided: 0.0 })
     }
 
-    /// Lets every user have so many sends.
     async fn raise(&mut self, sends: u32, caps: u32) -> Result<()> {
         let cap = |number| CapQuery {
             window: Window::Sliding { length_ms: 86_400_000 * i64::from(1 + number % 7) },

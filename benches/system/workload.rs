@@ -7,14 +7,10 @@ use serde::Serialize;
 use testkit::kafka::Record;
 use weir_core::basis::shard::UserHash;
 
-/// A segment, and its users' limits.
 #[derive(Debug)]
 pub struct Segment {
-    /// Its name.
     pub name: &'static str,
-    /// Sends in 24 hours.
     pub daily: u32,
-    /// Sends in 7 days.
     pub weekly: u32,
 }
 
@@ -36,16 +32,13 @@ const ZIPF: f64 = 1.2;
 /// Brings an intent to some 250 bytes; weir never looks at it.
 const BODY: &str = "A new season has begun: see what is there for you";
 
-/// The segment of a user.
 pub fn segment_of(user: u32) -> &'static Segment {
     &SEGMENTS[user as usize % SEGMENTS.len()]
 }
 
-/// In what order users come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
-    /// Each intent's user is picked evenly.
     Uniform,
     /// User number r is picked as often as 1 / r^1.2 says.
     Zipf,
@@ -64,11 +57,9 @@ pub enum Partitioner {
     Shard,
 }
 
-/// The caps of every segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Caps {
-    /// Two windows of all sends.
     TwoWindows,
     /// The second window is of push alone.
     ChannelFilter,
@@ -77,10 +68,8 @@ pub enum Caps {
 /// The limit of [`Caps::ChannelFilter`]: low enough to suppress some.
 const PUSH_WEEKLY: u32 = 2;
 
-/// How many intents for how many users.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Workload {
-    /// Intents.
     pub intents: u32,
     /// Users that there are; their ids are 0 and up.
     pub users: u32,
@@ -88,23 +77,16 @@ pub struct Workload {
     pub active: u32,
     /// Users that are in a segment, from 0 up; all, as a rule.
     pub segmented: u32,
-    /// Campaigns that intents are of, in turn.
     pub campaigns: u32,
-    /// In what order users come.
     pub order: Order,
-    /// How their partitions are found.
     pub partitioner: Partitioner,
-    /// What an intent holds besides what weir reads.
     pub payload: Payload,
-    /// What users and intents are capped by.
     pub caps: Caps,
     /// From when on they may be sent, in milliseconds since 1970; at once where it is not set.
     pub not_before_ms: Option<i64>,
-    /// What users and kinds are picked by.
     pub seed: u64,
 }
 
-/// What an intent holds besides what weir reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Payload {
@@ -114,11 +96,9 @@ pub enum Payload {
     Message(u32),
 }
 
-/// One intent.
 #[derive(Debug, Clone, Copy)]
 pub struct Intent {
     number: u32,
-    /// Whom it is for.
     pub user: u32,
     kind: usize,
     campaign: u32,
@@ -149,7 +129,6 @@ impl Workload {
         }
     }
 
-    /// All of them, in order.
     pub fn intents(self) -> impl Iterator<Item = Intent> {
         let mut numbers = fastrand::Rng::with_seed(self.seed);
         let mut pick = self.picker();
@@ -164,7 +143,6 @@ impl Workload {
         })
     }
 
-    /// Picks the user of each intent.
     fn picker(self) -> impl FnMut(u32, &mut fastrand::Rng) -> u32 {
         let shares: Vec<f64> = match self.order {
             Order::Uniform | Order::ById => Vec::new(),
@@ -242,7 +220,6 @@ impl Workload {
 /// The channel of [`Caps::ChannelFilter`].
 const FILTERED_CHANNEL: &str = "push";
 
-/// Channels and categories in use.
 const KINDS: [(&str, &str); 4] = [("push", "promo"), ("email", "promo"), ("email", "news"), ("in-app", "partner")];
 
 impl Intent {

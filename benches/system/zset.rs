@@ -29,24 +29,20 @@ pub struct Intent<'i> {
 }
 
 impl<'i> Intent<'i> {
-    /// The one at this place of a batch.
     pub fn of(records: &'i impl Records, place: usize) -> Result<Self> {
         let value = records.get(place).value.context("an intent without a value")?;
         Ok(serde_json::from_slice(value)?)
     }
 
-    /// The key of its user.
     pub fn key(&self) -> String {
         format!("z:{}", self.user_id)
     }
 }
 
-/// The slot of a key.
 pub fn slot_of(key: &str) -> u16 {
     crc16::State::<crc16::XMODEM>::calculate(key.as_bytes()) % SLOTS
 }
 
-/// The script's call for an intent.
 pub fn call(sha: &str, key: &str, intent: &Intent<'_>) -> Cmd {
     let segment = segment_of(intent.user_id);
     let mut call = redis::cmd("EVALSHA");
@@ -60,7 +56,6 @@ pub fn load(connection: &mut Connection) -> Result<String> {
     Ok(redis::cmd("SCRIPT").arg("LOAD").arg(SCRIPT).query(connection)?)
 }
 
-/// The slots that a node serves.
 pub fn slots(connection: &mut Connection) -> Result<Vec<RangeInclusive<u16>>> {
     let told: String = redis::cmd("CLUSTER").arg("NODES").query(connection)?;
     let own = told.lines().find(|line| line.contains("myself")).context("a node that does not know itself")?;
@@ -71,13 +66,11 @@ pub fn slots(connection: &mut Connection) -> Result<Vec<RangeInclusive<u16>>> {
     ranges.collect()
 }
 
-/// A client of all primaries.
 pub struct SortedSets {
     nodes: Vec<Node>,
     sha: String,
 }
 
-/// A primary, and its pending calls.
 struct Node {
     connection: Connection,
     slots: Vec<RangeInclusive<u16>>,

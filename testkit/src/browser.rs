@@ -11,7 +11,6 @@ use crate::{
     scratch::Scratch,
 };
 
-/// How long the driver may take to start.
 const START_DEADLINE: Duration = Duration::from_secs(60);
 
 /// What Chromium is started with: nothing that asks for anything of the outside. As root it has no sandbox. Over the
@@ -40,10 +39,6 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Starts chromedriver.
-    ///
-    /// # Errors
-    /// When it or Chromium is not installed (run `cargo xtask setup`), or it does not start.
     pub fn start() -> Result<Self> {
         let (port, profile) = (Port::lease()?, Scratch::new("browser")?);
         program("chromium")?;
@@ -58,14 +53,11 @@ impl Driver {
         Ok(Self { _process: process, port, profile })
     }
 
-    /// Where it listens.
-    #[must_use]
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port.number())
     }
 
     /// What a session asks for: a browser with a new, empty profile that logs its console and its requests.
-    #[must_use]
     pub fn capabilities(&self) -> Map<String, Value> {
         let profile = format!("--user-data-dir={}", self.profile.join("profile").display());
         let flags: Vec<&str> = FLAGS.into_iter().chain([profile.as_str()]).collect();

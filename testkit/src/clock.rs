@@ -71,10 +71,6 @@ pub struct ProcessClock {
 }
 
 impl MovedClock {
-    /// Builds it.
-    ///
-    /// # Errors
-    /// When there is no C compiler (run `cargo xtask setup`), or it fails.
     pub fn build() -> Result<Self> {
         let scratch = Scratch::new("clock")?;
         std::fs::write(scratch.join("clock.c"), SOURCE)?;
@@ -86,9 +82,6 @@ impl MovedClock {
     }
 
     /// A clock that is so many seconds ahead. It must not outlive this.
-    ///
-    /// # Errors
-    /// When its file cannot be written.
     pub fn clock(&self, ahead_s: i64) -> Result<ProcessClock> {
         let path = self.scratch.join(&format!("ahead-{}", self.clocks.fetch_add(1, Ordering::Relaxed)));
         let file = File::create_new(&path).with_context(|| format!("cannot write {}", path.display()))?;
@@ -100,9 +93,6 @@ impl MovedClock {
 
 impl ProcessClock {
     /// Sets it so many seconds ahead of the true time.
-    ///
-    /// # Errors
-    /// When its file cannot be written.
     pub fn set(&self, ahead_s: i64) -> Result<()> {
         self.file
             .write_all_at(&ahead_s.to_ne_bytes(), 0)
@@ -115,8 +105,6 @@ impl ProcessClock {
         vec![library, clock, ("WEIR_TEST_CLOCK_OF_DAY", "yes".to_owned())]
     }
 
-    /// The environment of a process with this clock.
-    #[must_use]
     pub fn env(&self) -> [(&'static str, String); 2] {
         [("LD_PRELOAD", self.library.display().to_string()), ("WEIR_TEST_CLOCK", self.path.display().to_string())]
     }

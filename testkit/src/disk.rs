@@ -14,9 +14,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::process::{Guarded, program};
 
-/// How long mounting may take.
 const MOUNT_DEADLINE: Duration = Duration::from_secs(10);
-/// Written at once while filling.
 const CHUNK_BYTES: usize = 64 * 1024;
 
 /// Mounts at `$1`, of `$2` MiB, says so, and stays.
@@ -71,10 +69,6 @@ impl SmallDisk {
         }
     }
 
-    /// Deletes the filling.
-    ///
-    /// # Errors
-    /// When it was not filled.
     pub fn free(&self) -> Result<()> {
         std::fs::remove_file(self.ballast()).context("the disk was not filled")
     }

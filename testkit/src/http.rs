@@ -10,25 +10,15 @@ use ureq::{Agent, AsSendBody, http::Request};
 pub const REQUEST_DEADLINE: Duration = Duration::from_secs(60);
 
 /// Status and body of a GET; a status such as 503 is an answer like any other.
-///
-/// # Errors
-/// When there is no whole answer within [`REQUEST_DEADLINE`].
 pub fn get(url: &str) -> Result<(u16, String)> {
     get_within(REQUEST_DEADLINE, url)
 }
 
-/// The same with another deadline.
-///
-/// # Errors
-/// When there is no whole answer by then.
 pub fn get_within(deadline: Duration, url: &str) -> Result<(u16, String)> {
     run(deadline, Request::get(url).body(())?)
 }
 
 /// Status and body of a request with a body of JSON.
-///
-/// # Errors
-/// As [`get`].
 pub fn send(method: &str, url: &str, json: &Value) -> Result<(u16, String)> {
     let request = Request::builder().method(method).uri(url).header("content-type", "application/json");
     run(REQUEST_DEADLINE, request.body(json.to_string())?)

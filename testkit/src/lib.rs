@@ -20,6 +20,9 @@
 //!
 //! A server that is not installed is an error that names the command to run (`cargo xtask setup`), never a skip.
 
+#![allow(missing_docs, reason = "a private crate: a doc that repeats the name is left out")]
+
+mod background;
 pub mod browser;
 pub mod clock;
 pub mod disk;

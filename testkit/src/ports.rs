@@ -27,9 +27,6 @@ pub struct Port {
 
 impl Port {
     /// A port that nobody listens on, nor on its cluster bus port, held for this process.
-    ///
-    /// # Errors
-    /// When 127.0.0.1 cannot be bound, or all 8,000 ports are taken.
     pub fn lease() -> Result<Self> {
         let count = RANGE.end - RANGE.start;
         let start = u16::try_from(RandomState::new().hash_one(0) % u64::from(count))?;
@@ -46,9 +43,6 @@ impl Port {
     }
 
     /// A port that the user chose.
-    ///
-    /// # Errors
-    /// When somebody listens on it already.
     pub fn fixed(number: u16) -> Result<Self> {
         if !is_free(number) {
             bail!("port {number} on 127.0.0.1 is taken: stop what listens there, or choose another port");
@@ -56,8 +50,6 @@ impl Port {
         Ok(Self { number, _held: None })
     }
 
-    /// Its number.
-    #[must_use]
     pub fn number(&self) -> u16 {
         self.number
     }

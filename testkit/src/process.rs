@@ -58,7 +58,6 @@ exit "$status"
 /// How much of a log is shown when something failed.
 const TAIL_BYTES: usize = 4_000;
 
-/// How long a command may take.
 pub const COMMAND_DEADLINE: Duration = Duration::from_secs(120);
 
 /// How long a guard may take to start a process. Measured: 2 ms.
@@ -75,18 +74,11 @@ pub fn output(command: &mut Command) -> Result<Output> {
     output_within(COMMAND_DEADLINE, command)
 }
 
-/// The same with another deadline.
-///
-/// # Errors
-/// As [`output`].
 pub fn output_within(deadline: Duration, command: &mut Command) -> Result<Output> {
     run(deadline, command.stdin(Stdio::null()), None)
 }
 
 /// The same as [`output`] for a command that reads this input.
-///
-/// # Errors
-/// As [`output`].
 pub fn output_given(input: impl Into<Vec<u8>>, command: &mut Command) -> Result<Output> {
     run(COMMAND_DEADLINE, command.stdin(Stdio::piped()), Some(input.into()))
 }
@@ -116,9 +108,6 @@ fn run(deadline: Duration, command: &mut Command, input: Option<Vec<u8>>) -> Res
 
 /// Runs a command for as long as it takes, with the streams of this process, and ends it when the process that has started this one
 /// has ended, however it ended: nobody waits for the command any more. `parent` is that process, as this one has found it at its own start.
-///
-/// # Errors
-/// When it cannot be started, or was ended so.
 pub fn run_beside_parent(parent: u32, command: &mut Command) -> Result<ExitStatus> {
     #[expect(clippy::disallowed_methods, reason = "it ends with whoever waits for it")]
     let mut child = command.spawn().with_context(|| format!("cannot start {command:?}"))?;
@@ -149,7 +138,6 @@ fn written(file: &File) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The end of what a process has printed.
 fn tail(printed: &[u8]) -> String {
     let end = String::from_utf8_lossy(&printed[printed.len().saturating_sub(TAIL_BYTES)..]);
     if end.trim().is_empty() { "(nothing)".to_owned() } else { format!("\n{end}") }
@@ -166,16 +154,12 @@ fn first_line(said: ChildStdout) -> Option<String> {
     told.recv_timeout(GUARD_DEADLINE).ok()
 }
 
-/// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// It returned this code.
     Code(i32),
-    /// This signal ended it.
     Signal(i32),
 }
 
-/// Signals that tests send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signal {
     /// Ask it to end (SIGTERM).
@@ -259,7 +243,6 @@ impl Guarded {
     }
 
     /// The process id of the server itself.
-    #[must_use]
     pub fn pid(&self) -> i32 {
         self.pid
     }
@@ -288,10 +271,6 @@ impl Guarded {
         self.exit.get().copied()
     }
 
-    /// Waits until it has ended.
-    ///
-    /// # Errors
-    /// When it still runs at the deadline, with the end of its log.
     pub fn wait_exit(&mut self, deadline: Duration) -> Result<Exit> {
         match wait_for(deadline, || self.exit()) {
             Some(exit) => Ok(exit),
@@ -299,10 +278,6 @@ impl Guarded {
         }
     }
 
-    /// Waits until `ready` says so.
-    ///
-    /// # Errors
-    /// When it has ended before, or is not ready at the deadline, with the end of its log.
     pub fn wait_ready(&mut self, deadline: Duration, mut ready: impl FnMut() -> bool) -> Result<()> {
         let answer = wait_for(deadline, || match self.exit() {
             Some(exit) => Some(Err(exit)),
@@ -316,7 +291,6 @@ impl Guarded {
         bail!("{} {why}; its log ends: {}", self.name, self.log_tail())
     }
 
-    /// Kills it and waits until it is gone.
     pub fn kill(&mut self) {
         if self.exit().is_some() {
             return;
@@ -329,13 +303,10 @@ impl Guarded {
     }
 
     /// All that it has said so far, on stdout and stderr.
-    #[must_use]
     pub fn log(&self) -> String {
         String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned()
     }
 
-    /// The end of what it has said.
-    #[must_use]
     pub fn log_tail(&self) -> String {
         tail(&std::fs::read(&self.log).unwrap_or_default())
     }
@@ -363,17 +334,12 @@ pub(crate) fn complain(problem: &str) {
     eprintln!("testkit: {problem}");
 }
 
-/// Sends a signal to a process.
 pub(crate) fn send(pid: libc::pid_t, signal: Signal) {
     // SAFETY: kill() touches no memory of ours. Callers have just seen the guard alive, which holds the process, or
     // its number as a zombie, until the moment before it ends itself.
     unsafe { libc::kill(pid, signal.number()) };
 }
 
-/// The path of an installed program.
-///
-/// # Errors
-/// When it is not on the PATH, naming the command that installs it.
 pub fn program(name: &str) -> Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| File::open(file).is_ok());

@@ -2,22 +2,21 @@
 //!
 //! It does not understand what it carries: "a reply" is whatever the server sends next.
 
-use std::{net::SocketAddr, sync::Arc, thread::JoinHandle};
+use std::{net::SocketAddr, sync::Arc};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream, tcp},
-    sync::{oneshot, watch},
+    net::TcpStream,
+    sync::watch,
 };
 
-/// Bytes carried at once.
+use crate::background::{Background, Way, connect};
+
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// How connections are treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// Carry everything.
     Pass,
     /// The next reply of the server is dropped and its connection cut: the request was executed and nobody
     /// knows. Happens once (to one connection), then everything passes again.
@@ -31,82 +30,48 @@ pub enum Mode {
 /// A running proxy. Dropping it cuts all connections.
 #[derive(Debug)]
 pub struct Proxy {
-    address: SocketAddr,
+    server: Background,
     mode: Arc<watch::Sender<Mode>>,
-    end: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
 }
 
 impl Proxy {
     /// Listens on a free port of 127.0.0.1 and carries each connection to `target` (`"127.0.0.1:6379"`).
-    ///
-    /// # Errors
-    /// When it cannot listen.
     pub fn start(target: &str) -> Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
-        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).context("cannot listen on 127.0.0.1")?;
-        let address = listener.local_addr()?;
         let mode = Arc::new(watch::Sender::new(Mode::Pass));
-        let (end, ended) = oneshot::channel();
-        let accepting = accept(listener, target.to_owned(), Arc::clone(&mode));
-        let thread = std::thread::Builder::new().name("proxy".to_owned()).spawn(move || {
-            runtime.block_on(async {
-                tokio::select! { () = accepting => {}, _ = ended => {} }
-            });
-        })?;
-        Ok(Self { address, mode, end: Some(end), thread: Some(thread) })
+        let (target, set) = (target.to_owned(), Arc::clone(&mode));
+        let server = Background::start("proxy", 0, move |client| carry(client, target.clone(), Arc::clone(&set)))?;
+        Ok(Self { server, mode })
     }
 
-    /// Where it listens.
-    #[must_use]
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.server.address
     }
 
-    /// Changes how open and new connections are treated.
     pub fn set(&self, mode: Mode) {
         self.mode.send_replace(mode);
     }
 
     /// How connections are treated now; [`Mode::Pass`] again once a reply was lost.
-    #[must_use]
     pub fn mode(&self) -> Mode {
         *self.mode.borrow()
     }
 }
 
-impl Drop for Proxy {
-    fn drop(&mut self) {
-        drop(self.end.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-async fn accept(listener: TcpListener, target: String, mode: Arc<watch::Sender<Mode>>) {
-    while let Ok((client, _)) = listener.accept().await {
-        if *mode.borrow() != Mode::Refuse {
-            tokio::spawn(carry(client, target.clone(), Arc::clone(&mode)));
-        }
-    }
-}
-
 /// Carries one connection until either side closes it or the mode cuts it.
 async fn carry(client: TcpStream, target: String, mode: Arc<watch::Sender<Mode>>) {
-    let Ok(server) = TcpStream::connect(&target).await else { return };
-    let _ = (client.set_nodelay(true), server.set_nodelay(true));
-    let (client_reads, client_writes) = client.into_split();
-    let (server_reads, server_writes) = server.into_split();
+    if *mode.borrow() == Mode::Refuse {
+        return;
+    }
+    let Some((there, back)) = connect(client, &target).await else { return };
     let mut refused = mode.subscribe();
     tokio::select! {
-        () = requests(client_reads, server_writes, mode.subscribe()) => {}
-        () = replies(server_reads, client_writes, &mode) => {}
+        () = requests(there, mode.subscribe()) => {}
+        () = replies(back, &mode) => {}
         _ = refused.wait_for(|mode| *mode == Mode::Refuse) => {}
     }
 }
 
-async fn requests(mut from: tcp::OwnedReadHalf, mut to: tcp::OwnedWriteHalf, mut mode: watch::Receiver<Mode>) {
+async fn requests((mut from, mut to): Way, mut mode: watch::Receiver<Mode>) {
     let mut chunk = vec![0; CHUNK_BYTES];
     while let Ok(bytes @ 1..) = from.read(&mut chunk).await {
         let moving = mode.wait_for(|mode| *mode != Mode::Stall).await.is_ok();
@@ -116,7 +81,7 @@ async fn requests(mut from: tcp::OwnedReadHalf, mut to: tcp::OwnedWriteHalf, mut
     }
 }
 
-async fn replies(mut from: tcp::OwnedReadHalf, mut to: tcp::OwnedWriteHalf, mode: &watch::Sender<Mode>) {
+async fn replies((mut from, mut to): Way, mode: &watch::Sender<Mode>) {
     let mut chunk = vec![0; CHUNK_BYTES];
     let mut watched = mode.subscribe();
     while let Ok(bytes @ 1..) = from.read(&mut chunk).await {

@@ -4,10 +4,9 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    thread::JoinHandle,
 };
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
@@ -20,22 +19,20 @@ use hyper::{
 };
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
-use tokio::{net::TcpListener, sync::oneshot};
+use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 
-use crate::tls::Authority;
+use crate::{background::Background, tls::Authority};
 
 /// Who may ask.
 pub const USER: &str = "reader";
-/// The password of [`USER`].
 pub const PASSWORD: &str = "s3cret:with colon";
 
 /// A running registry. Ends when dropped.
 pub struct Registry {
     url: String,
     state: Arc<Mutex<State>>,
-    end: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    _server: Background,
 }
 
 #[derive(Default)]
@@ -44,7 +41,6 @@ struct State {
     schemas: Vec<Value>,
     /// The ids of each subject, the first is version 1.
     subjects: BTreeMap<String, Vec<usize>>,
-    /// Requests for a schema by its id.
     asked: u64,
     is_failing: bool,
     /// The password of [`USER`], where it is no longer [`PASSWORD`].
@@ -58,27 +54,14 @@ type Answer = (StatusCode, Value);
 impl Registry {
     /// Starts a registry with TLS, by a certificate that the authority vouches for, on a free port of 127.0.0.1. It answers
     /// [`USER`] alone.
-    ///
-    /// # Errors
-    /// When it cannot listen.
     pub fn start(authority: &Authority) -> Result<Self> {
         let tls = authority.server("registry")?.acceptor()?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).context("cannot listen on 127.0.0.1")?;
-        let url = format!("https://{}", listener.local_addr()?);
         let state = Arc::<Mutex<State>>::default();
-        let (end, ended) = oneshot::channel();
         let served = Arc::clone(&state);
-        let thread = std::thread::Builder::new().name("registry".to_owned()).spawn(move || {
-            runtime.block_on(async {
-                tokio::select! { () = serve(listener, tls, served) => {}, _ = ended => {} }
-            });
-        })?;
-        Ok(Self { url, state, end: Some(end), thread: Some(thread) })
+        let server = Background::start("registry", 0, move |socket| serve(socket, tls.clone(), Arc::clone(&served)))?;
+        Ok(Self { url: format!("https://{}", server.address), state, _server: server })
     }
 
-    /// Its URL.
-    #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -94,9 +77,6 @@ impl Registry {
     }
 
     /// Has it show another certificate, that this authority vouches for. Each request is a connection of its own.
-    ///
-    /// # Errors
-    /// When the certificate cannot be made.
     pub fn set_authority(&self, authority: &Authority) -> Result<()> {
         let tls = authority.server("registry")?.acceptor()?;
         locked(&self.state).tls = Some(tls);
@@ -110,19 +90,8 @@ impl Registry {
         u32::try_from(id).unwrap_or(u32::MAX)
     }
 
-    /// How many schemas were asked for by their ids.
-    #[must_use]
     pub fn asked(&self) -> u64 {
         locked(&self.state).asked
-    }
-}
-
-impl Drop for Registry {
-    fn drop(&mut self) {
-        drop(self.end.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
     }
 }
 
@@ -130,17 +99,12 @@ fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn serve(listener: TcpListener, tls: TlsAcceptor, state: Arc<Mutex<State>>) {
-    while let Ok((socket, _)) = listener.accept().await {
-        let tls = locked(&state).tls.clone().unwrap_or_else(|| tls.clone());
-        let state = Arc::clone(&state);
-        tokio::spawn(async move {
-            // Who does not trust the certificate ends the connection.
-            let Ok(stream) = tls.accept(socket).await else { return };
-            let service = service_fn(|request| answer(request, Arc::clone(&state)));
-            let _ = http1::Builder::new().keep_alive(false).serve_connection(TokioIo::new(stream), service).await;
-        });
-    }
+async fn serve(socket: TcpStream, tls: TlsAcceptor, state: Arc<Mutex<State>>) {
+    let tls = locked(&state).tls.clone().unwrap_or(tls);
+    // Who does not trust the certificate ends the connection.
+    let Ok(stream) = tls.accept(socket).await else { return };
+    let service = service_fn(|request| answer(request, Arc::clone(&state)));
+    let _ = http1::Builder::new().keep_alive(false).serve_connection(TokioIo::new(stream), service).await;
 }
 
 async fn answer(request: Request<Incoming>, state: Arc<Mutex<State>>) -> Result<Response<Full<Bytes>>> {

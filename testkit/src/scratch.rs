@@ -11,7 +11,6 @@ use anyhow::{Context, Result};
 
 use crate::process::{complain, wait_ended};
 
-/// How long deleting may take.
 const DELETE_DEADLINE: Duration = Duration::from_secs(30);
 
 /// Removes `$1` when its stdin closes. Servers may still write while they are being killed, so it tries for 5 s.
@@ -33,9 +32,6 @@ pub struct Scratch {
 
 impl Scratch {
     /// An empty folder whose name begins with `weir-` and `name`.
-    ///
-    /// # Errors
-    /// When the temporary folder cannot be written, or there is no `/bin/sh`.
     pub fn new(name: &str) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix(&format!("weir-{name}-")).tempdir();
         let path = folder.context("cannot make a temporary folder")?.keep();
@@ -51,24 +47,15 @@ impl Scratch {
         Ok(Self { path, janitor: Some((janitor, leash)) })
     }
 
-    /// Where it is.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The path of a file or folder in it.
-    #[must_use]
     pub fn join(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 }
 
-/// An empty folder for a test.
-///
-/// # Panics
-/// Where [`Scratch::new`] fails.
-#[must_use]
 #[track_caller]
 pub fn folder() -> Scratch {
     Scratch::new("test").unwrap_or_else(|error| panic!("{error:#}"))

@@ -36,24 +36,17 @@ pub const ENV_AUTHORITY: &str = "WEIR_TEST_AUTHORITY";
 pub const SCRAM_USER: (&str, &str) = ("scram-user", "MARKED-kafka-password");
 
 /// Whether this Kafka serves other test processes, too: nobody breaks it, and what is left on it stays.
-#[must_use]
 pub fn is_shared(bootstrap: &str) -> bool {
     let is_named = |name: &str| std::env::var(name).is_ok_and(|doors| doors.split(',').next() == Some(bootstrap));
     is_named(ENV_KAFKA) || is_named(ENV_SECURED_KAFKA)
 }
 
 /// The authority that the secured Kafka of this process trusts.
-///
-/// # Errors
-/// As [`Authority::open`] and [`Authority::new`].
 pub fn authority() -> Result<Authority> {
     std::env::var_os(ENV_AUTHORITY).map_or_else(Authority::new, |folder| Authority::open(Path::new(&folder)))
 }
 
 /// The secured Kafka of this process, which trusts [`authority()`].
-///
-/// # Errors
-/// As [`SecuredKafka::start`].
 pub fn secured_kafka(authority: &Authority) -> Result<SecuredKafka> {
     match std::env::var(ENV_SECURED_KAFKA) {
         Ok(doors) => SecuredKafka::behind(&doors),
@@ -69,10 +62,6 @@ pub struct SecuredServers {
 }
 
 impl SecuredServers {
-    /// Starts them.
-    ///
-    /// # Errors
-    /// When one does not start.
     pub fn start() -> Result<Self> {
         let authority = Authority::new()?;
         let kafka = SecuredKafka::start(&authority, &[SCRAM_USER]).context("the secured Kafka")?;
@@ -80,7 +69,6 @@ impl SecuredServers {
     }
 
     /// The environment by which [`authority()`] and [`secured_kafka()`] find them.
-    #[must_use]
     pub fn env(&self) -> Vec<(&'static str, String)> {
         let folder = self.authority.folder().display().to_string();
         vec![(ENV_SECURED_KAFKA, self.kafka.doors()), (ENV_AUTHORITY, folder)]
@@ -128,17 +116,11 @@ impl Stack {
     /// The servers of this process.
     ///
     /// Asking for a server panics when it cannot be started: this is for tests.
-    #[must_use]
     pub fn shared() -> &'static Self {
         static STACK: LazyLock<Stack> = LazyLock::new(Stack::default);
         &STACK
     }
 
-    /// A Kafka of one broker.
-    ///
-    /// # Panics
-    /// When it cannot be started; says why.
-    #[must_use]
     pub fn kafka(&self) -> &KafkaClient {
         self.kafka.get(ENV_KAFKA, KafkaClient::new, || {
             let kafka = started(Kafka::start(1));
@@ -147,10 +129,6 @@ impl Stack {
     }
 
     /// The URLs of all nodes of a Redis Cluster of three primaries with a replica each.
-    ///
-    /// # Panics
-    /// When it cannot be started; says why.
-    #[must_use]
     pub fn redis_cluster(&self) -> &[String] {
         self.cluster.get(
             ENV_REDIS_CLUSTER,
@@ -162,11 +140,6 @@ impl Stack {
         )
     }
 
-    /// The URL of a single Redis.
-    ///
-    /// # Panics
-    /// When it cannot be started; says why.
-    #[must_use]
     pub fn redis(&self) -> &str {
         self.redis.get(ENV_REDIS, str::to_owned, || {
             let redis = started(RedisServer::start::<&str>(&[]));
@@ -175,10 +148,6 @@ impl Stack {
     }
 
     /// The bucket of an S3 that answers as it should; for faults and counts start an [`S3`] of one's own.
-    ///
-    /// # Panics
-    /// When it cannot be started; says why.
-    #[must_use]
     pub fn s3(&self) -> &Bucket {
         let named = |text: &str| {
             let (endpoint, bucket) = text.rsplit_once('/').unwrap_or((text, "weir"));
@@ -198,37 +167,24 @@ fn started<Server>(server: Result<Server>) -> Server {
 /// All servers at once, owned: what `cargo xtask test` and `cargo xtask stack` keep up.
 #[derive(Debug)]
 pub struct Servers {
-    /// One broker.
     pub kafka: Kafka,
     /// Three primaries with a replica each.
     pub cluster: RedisCluster,
-    /// A single server.
     pub redis: RedisServer,
-    /// One bucket.
     pub s3: S3,
 }
 
-/// The ports of [`Servers`].
 #[derive(Debug)]
 pub struct ServerPorts {
-    /// Kafka's.
     pub kafka: Port,
-    /// The six nodes' of the Redis Cluster.
     pub cluster: Vec<Port>,
-    /// The single Redis's.
     pub redis: Port,
-    /// The S3's.
     pub s3: Port,
 }
 
-/// Nodes of the shared cluster.
 pub const CLUSTER_NODES: usize = 6;
 
 impl ServerPorts {
-    /// Free ones.
-    ///
-    /// # Errors
-    /// When there are none.
     pub fn lease() -> Result<Self> {
         let cluster = (0..CLUSTER_NODES).map(|_| Port::lease()).collect::<Result<_>>()?;
         Ok(Self { kafka: Port::lease()?, cluster, redis: Port::lease()?, s3: Port::lease()? })
@@ -237,9 +193,6 @@ impl ServerPorts {
 
 impl Servers {
     /// Starts them all, side by side.
-    ///
-    /// # Errors
-    /// When one does not start; says which.
     pub fn start(ports: ServerPorts) -> Result<Self> {
         std::thread::scope(|scope| {
             let kafka = scope.spawn(|| Kafka::start_on(vec![ports.kafka]));
@@ -252,7 +205,6 @@ impl Servers {
     }
 
     /// The environment by which [`Stack::shared`] finds them.
-    #[must_use]
     pub fn env(&self) -> Vec<(&'static str, String)> {
         vec![
             (ENV_KAFKA, self.kafka.bootstrap().to_owned()),

@@ -27,7 +27,6 @@ use crate::{
     scratch::Scratch,
 };
 
-/// The files of an authority.
 const CERTIFICATE: &str = "ca.pem";
 const KEY: &str = "ca.key";
 const NAME: &str = "ca.name";
@@ -44,9 +43,7 @@ pub struct Authority {
 /// The files of somebody that an authority vouches for, in PEM.
 #[derive(Debug, Clone)]
 pub struct Identity {
-    /// The certificate.
     pub certificate: PathBuf,
-    /// Its key.
     pub key: PathBuf,
     /// Key and certificate in one file.
     pub both: PathBuf,
@@ -54,9 +51,6 @@ pub struct Identity {
 
 impl Authority {
     /// A new authority that nobody trusts yet.
-    ///
-    /// # Errors
-    /// When the temporary folder cannot be written.
     pub fn new() -> Result<Self> {
         // Of several authorities OpenSSL takes the first whose name is the issuer's.
         let name = crate::unique("weir test authority");
@@ -69,9 +63,6 @@ impl Authority {
     }
 
     /// The authority that another process keeps in this folder.
-    ///
-    /// # Errors
-    /// When there is none, or the temporary folder cannot be written.
     pub fn open(folder: &Path) -> Result<Self> {
         let read = |file: &str| {
             let path = folder.join(file);
@@ -83,21 +74,15 @@ impl Authority {
     }
 
     /// The folder by which another process opens it.
-    #[must_use]
     pub fn folder(&self) -> &Path {
         self.ca_file.parent().unwrap_or(&self.ca_file)
     }
 
-    /// The authority's certificate.
-    #[must_use]
     pub fn ca_file(&self) -> PathBuf {
         self.ca_file.clone()
     }
 
     /// A server on this machine: 127.0.0.1 and localhost.
-    ///
-    /// # Errors
-    /// When the files cannot be written.
     pub fn server(&self, name: &str) -> Result<Identity> {
         let hosts = ["127.0.0.1", "localhost"].map(str::to_owned);
         // Redis uses its certificate as a client, too.
@@ -106,9 +91,6 @@ impl Authority {
     }
 
     /// A client whose common name is `name`.
-    ///
-    /// # Errors
-    /// When the files cannot be written.
     pub fn client(&self, name: &str) -> Result<Identity> {
         self.vouch(name, CertificateParams::new(Vec::new())?, &[ExtendedKeyUsagePurpose::ClientAuth])
     }
@@ -141,9 +123,6 @@ impl std::fmt::Debug for Authority {
 
 impl Identity {
     /// What makes it a server of TLS.
-    ///
-    /// # Errors
-    /// When a file cannot be read.
     pub fn acceptor(&self) -> Result<TlsAcceptor> {
         let certificates = CertificateDer::pem_file_iter(&self.certificate)?.collect::<Result<_, _>>()?;
         let key = PrivateKeyDer::from_pem_file(&self.key)?;
@@ -156,9 +135,6 @@ impl Identity {
     }
 
     /// The key once more, encrypted with a passphrase.
-    ///
-    /// # Errors
-    /// When openssl is not installed (run `cargo xtask setup`), or cannot do it.
     pub fn encrypted_key(&self, passphrase: &str) -> Result<PathBuf> {
         let encrypted = self.key.with_extension("encrypted.key");
         let mut openssl = Command::new(program("openssl")?);
@@ -185,7 +161,6 @@ fn named(name: &str) -> DistinguishedName {
     found
 }
 
-/// A path as servers take it in their arguments.
 pub(crate) fn text(path: &Path) -> String {
     path.display().to_string()
 }

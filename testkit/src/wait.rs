@@ -18,19 +18,11 @@ const LONGEST_REST: Duration = Duration::from_millis(250);
 /// What takes long is found late by this part of it.
 const LATE_BY: u32 = 20;
 
-/// Waits until `condition` is true.
-///
-/// # Panics
-/// When it is still false after `deadline`, naming `what` was waited for: this is for tests.
 #[track_caller]
 pub fn wait_until(deadline: Duration, what: &str, condition: impl FnMut() -> bool) {
     wait_until_every(POLL_INTERVAL, deadline, what, condition);
 }
 
-/// The same with another interval.
-///
-/// # Panics
-/// As [`wait_until`].
 #[track_caller]
 pub fn wait_until_every(interval: Duration, deadline: Duration, what: &str, mut condition: impl FnMut() -> bool) {
     let found = wait_for_every(interval, deadline, || condition().then_some(()));
@@ -71,7 +63,6 @@ fn rest(pause: Duration) {
 }
 
 /// `name` with a suffix that no other call, in this or another process, gives: for topics, groups, key prefixes.
-#[must_use]
 pub fn unique(name: &str) -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     // A pid alone comes back sooner or later on servers that outlive the test process.

@@ -27,25 +27,15 @@ pub struct Worker {
 impl Worker {
     /// Starts `weir run` with this configuration (TOML, written to a file of its own). `binary` is
     /// `env!("CARGO_BIN_EXE_weir")` in the tests of weir.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
     pub fn run(binary: impl AsRef<Path>, config: &str) -> Result<Self> {
         Self::run_with(binary, config, &[])
     }
 
-    /// The same, with environment variables.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
     pub fn run_with(binary: impl AsRef<Path>, config: &str, env: &[(&str, &str)]) -> Result<Self> {
         Self::start(binary, config, |config| vec!["run".into(), "--config".into(), config.into()], env)
     }
 
     /// Starts `weir` with arguments that are told the configuration's path, and with environment variables.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
     pub fn start(
         binary: impl AsRef<Path>,
         config: &str,
@@ -62,13 +52,10 @@ impl Worker {
     }
 
     /// The folder of its configuration and log; relative paths in the configuration mean files in it.
-    #[must_use]
     pub fn folder(&self) -> &Path {
         self.scratch.path()
     }
 
-    /// Its process id.
-    #[must_use]
     pub fn pid(&self) -> i32 {
         self.process.pid()
     }
@@ -103,16 +90,11 @@ impl Worker {
         self.process.exit()
     }
 
-    /// Waits until it has ended.
-    ///
-    /// # Errors
-    /// When it still runs at the deadline, with the end of its log.
     pub fn wait_exit(&mut self, deadline: Duration) -> Result<Exit> {
         self.process.wait_exit(deadline)
     }
 
     /// Where it answers HTTP; `None` until its log says so.
-    #[must_use]
     pub fn address(&self) -> Option<&str> {
         if self.address.get().is_none() {
             let log = self.log();
@@ -125,7 +107,6 @@ impl Worker {
     }
 
     /// All that it has said so far, on stdout and stderr.
-    #[must_use]
     pub fn log(&self) -> String {
         self.process.log()
     }

@@ -10,10 +10,6 @@ use crate::{
     shell::{self, command, workspace},
 };
 
-/// Runs promtool. Fetches it where it is missing.
-///
-/// # Errors
-/// promtool is missing and cannot be fetched, or finds something.
 pub fn run() -> Result<()> {
     let promtool = setup::promtool()?;
     let check = |verb: &str, file: &Path| {

@@ -8,9 +8,6 @@ use crate::{
 };
 
 /// Builds weir as it is released and runs benches/system with these arguments.
-///
-/// # Errors
-/// When something is missing or does not build, or a run breaks.
 pub fn run(args: &[String]) -> Result<()> {
     setup::run(Scope::Tests)?;
     // The bench profile is the release profile; cargo builds the weir binary with it, by the same features.

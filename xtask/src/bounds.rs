@@ -21,14 +21,13 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
 use crate::{tables, temporary};
 
 /// How long processes have to end by themselves, after a step or after SIGTERM.
-const GRACE: Duration = Duration::from_secs(10);
+pub const GRACE: Duration = Duration::from_secs(10);
 /// How long those may take that have heard Ctrl-C themselves, before they are asked to end.
 const HEARD: Duration = Duration::from_secs(2);
 /// How long the process of a step has, once it is told to end: [`HEARD`], [`GRACE`], and a moment for itself.
 pub const ENDING: Duration = Duration::from_secs(13);
 /// How often it is looked whether they have.
-const LOOK: Duration = Duration::from_millis(50);
-/// The exit code after Ctrl-C or SIGTERM.
+pub const LOOK: Duration = Duration::from_millis(50);
 const ENDED: i32 = 130;
 /// The step that runs, and since when.
 static RUNNING: Mutex<Option<(String, Instant)>> = Mutex::new(None);
@@ -66,9 +65,6 @@ pub fn within(step: &str, limit: Duration, run: impl FnOnce() -> Result<()>) -> 
 }
 
 /// Takes in orphans; and ends, when it is ended itself (Ctrl-C, SIGTERM), all processes that it has started.
-///
-/// # Errors
-/// When it cannot.
 pub fn begin() -> Result<()> {
     begin_with(|| {
         say_what_ran();
@@ -77,9 +73,6 @@ pub fn begin() -> Result<()> {
 }
 
 /// The same with another way to ask processes to end. Only the first call of a process counts.
-///
-/// # Errors
-/// When it cannot.
 pub fn begin_with(ask: fn()) -> Result<()> {
     static BEGUN: Once = Once::new();
     let mut begun = Ok(());
@@ -88,14 +81,18 @@ pub fn begin_with(ask: fn()) -> Result<()> {
             Ok(ctrlc::set_handler(move || {
                 ask();
                 end_all();
-                tables::print();
-                // What cannot be removed stays.
-                let _ = temporary::remove();
-                process::exit(ENDED);
+                exit(ENDED);
             })?)
         });
     });
     begun
+}
+
+fn exit(code: i32) -> ! {
+    tables::print();
+    // What cannot be removed stays.
+    let _ = temporary::remove();
+    process::exit(code)
 }
 
 /// Names the step and the tests that run, when this process is ended.
@@ -120,16 +117,12 @@ fn expire(step: &str, limit: Duration, ended: &mpsc::Receiver<()>) -> String {
         end_all();
         if ended.recv_timeout(GRACE) == Err(RecvTimeoutError::Timeout) {
             eprintln!("step {step}: xtask itself does not go on: it ends now");
-            tables::print();
-            // What cannot be removed stays.
-            let _ = temporary::remove();
-            process::exit(1);
+            exit(1);
         }
     }
     running
 }
 
-/// The processes that do not end by themselves.
 fn leftovers() -> String {
     listed(&left_after(GRACE))
 }
@@ -171,7 +164,6 @@ fn pause() {
     thread::sleep(LOOK);
 }
 
-/// Sends a process a signal.
 pub fn signal(pid: i32, signal: Signal) {
     if let Some(pid) = Pid::from_raw(pid) {
         // One that has ended meanwhile is no error.
@@ -232,7 +224,6 @@ mod tree {
         }
     }
 
-    /// The test that has started a process.
     pub(super) fn test_of(pid: i32) -> Option<String> {
         let env = Process::new(pid).ok()?.environ().ok()?;
         let of = |name: &str| Some(env.get(OsStr::new(name))?.to_string_lossy().into_owned());

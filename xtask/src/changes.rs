@@ -9,7 +9,6 @@ use crate::shell::{self, command};
 /// Where the last commit that passed is noted.
 const PASSED: &str = "ci-passed";
 
-/// The changes since a commit.
 #[derive(Debug, Default)]
 pub struct Changes {
     /// The commit that passed, and the paths that differ from it, also uncommitted ones. `None`: no such commit is known.
@@ -45,19 +44,12 @@ pub fn checked_out() -> Option<String> {
     lines(&["rev-parse", "HEAD"])?.into_iter().next().filter(|_| uncommitted.is_empty())
 }
 
-/// Notes that this commit has passed.
-///
-/// # Errors
-/// When the note cannot be written.
 pub fn passed(commit: &str) -> Result<()> {
     let Some(record) = kept(PASSED)? else { return Ok(()) };
     fs::write(&record, format!("{commit}\n")).with_context(|| format!("cannot write {}", record.display()))
 }
 
 /// The place of a file that is kept from run to run on this machine; `None` without a home folder.
-///
-/// # Errors
-/// When its folder cannot be made.
 pub fn kept(file: &str) -> Result<Option<PathBuf>> {
     let caches = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let Some(caches) = caches.or_else(|| Some(std::env::home_dir()?.join(".cache"))) else { return Ok(None) };

@@ -22,7 +22,6 @@ use crate::{
     small_loads, tables, test_report,
 };
 
-/// Arguments of `cargo xtask ci`.
 #[derive(Debug, Args)]
 pub struct CiArgs {
     /// How much to run
@@ -34,7 +33,6 @@ pub struct CiArgs {
     since: Option<String>,
 }
 
-/// How much CI runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Extent {
     /// What every change has to pass: under 25 minutes on two cores
@@ -44,7 +42,6 @@ enum Extent {
     Everything,
 }
 
-/// Arguments of the process of one step.
 #[derive(Debug, Args)]
 pub struct StepArgs {
     /// Its name
@@ -66,7 +63,6 @@ pub struct StepArgs {
 /// All steps of a change together end after so many seconds, so that whoever runs CI under a limit sees which step was slow.
 const ALL_SECONDS: u64 = 5_000;
 
-/// A step.
 struct Step {
     name: &'static str,
     /// After how many seconds it is ended: some three times what it takes on two quiet cores; beside another row, more by what that
@@ -195,9 +191,6 @@ pub fn run(args: CiArgs) -> Result<()> {
 }
 
 /// Runs a step, in a process of its own.
-///
-/// # Errors
-/// When it fails, does not end by its deadline, or leaves processes behind; or there is no such step.
 pub fn run_step(args: &StepArgs) -> Result<()> {
     rows::begin_step(args.parent, args.beside)?;
     let mut steps = CHANGE.iter().chain(&EVERYTHING).flat_map(|stage| stage.iter().copied().flatten());

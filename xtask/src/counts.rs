@@ -8,7 +8,6 @@ use std::{
     collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
-    thread,
 };
 
 use anyhow::{Context, Result, ensure};
@@ -19,7 +18,6 @@ use crate::{
     shell::{self, Profile, built, command, workspace},
 };
 
-/// The baseline.
 const BASELINE: &str = "benches/counts.json";
 /// The function of benches/pure/src/main.rs that is counted; callgrind matches it by its demangled name.
 const COUNTED: &str = "pure_counts::counted";
@@ -33,7 +31,6 @@ const PROFILES: &str = "the profiles are in target/release/callgrind.out.*, for 
 /// Instructions per operation, by case.
 type Counts = BTreeMap<String, u64>;
 
-/// Arguments of `cargo xtask counts`.
 #[derive(Debug, Default, Args)]
 pub struct CountsArgs {
     /// Write the counts to benches/counts.json
@@ -70,18 +67,9 @@ pub fn run(args: &CountsArgs) -> Result<()> {
     compare(&counts, &baseline)
 }
 
-/// Counts, as many cases at once as there are cores.
 fn count_all(program: &Path, cases: &[&str]) -> Result<Counts> {
     eprintln!("$ valgrind --tool=callgrind {} CASE, for {} cases", program.display(), cases.len());
-    let cores = thread::available_parallelism().map_or(1, usize::from);
-    let share = |core: usize| cases.iter().skip(core).step_by(cores);
-    let one_core = |core| share(core).map(|case| Ok(((*case).to_owned(), count(program, case)?))).collect();
-    let counts: Vec<Result<Vec<(String, u64)>>> = thread::scope(|scope| {
-        let one_core = &one_core;
-        let threads: Vec<_> = (0..cores).map(|core| scope.spawn(move || one_core(core))).collect();
-        threads.into_iter().map(|thread| thread.join().expect("a thread that runs commands does not panic")).collect()
-    });
-    Ok(counts.into_iter().collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
+    Ok(shell::at_once(cases, |case: &str| Ok((case.to_owned(), count(program, case)?)))?.into_iter().collect())
 }
 
 /// The instructions of one operation of a case.

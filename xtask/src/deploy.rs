@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::{
     setup::deploy::{KUBERNETES, fetch, place},
-    shell::{self, command, workspace},
+    shell::{self, command, printed, workspace},
 };
 
 const CHART: &str = "deploy/helm/weir";
@@ -158,9 +158,6 @@ const LARGE: [(&str, &str, &[&str]); 2] = [
 ];
 
 /// Lints and renders the chart, compares the result with the schemas of Kubernetes, and reads the compose file.
-///
-/// # Errors
-/// When a tool cannot be installed, or finds something.
 pub fn run() -> Result<()> {
     fetch()?;
     for (name, resources) in VALUES {
@@ -225,14 +222,6 @@ fn helm_template(values: &str, set: &[&str]) -> Command {
     let mut template = command(place("bin/helm"), &["template", "weir", CHART, "-f", values]);
     template.args(set);
     template
-}
-
-fn printed(mut command: Command) -> Result<String> {
-    let said = shell::say(&command);
-    let output = command.output().with_context(|| format!("cannot start `{said}`"))?;
-    let err = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "`{said}` failed: {}: {err}", output.status);
-    String::from_utf8(output.stdout).with_context(|| format!("`{said}` printed no UTF-8"))
 }
 
 /// All resources have a schema in this version of Kubernetes, and follow it.

@@ -8,10 +8,6 @@ use crate::{
     temporary,
 };
 
-/// Runs tests/faults with these arguments.
-///
-/// # Errors
-/// When something is missing or does not build, or a row of the catalogue breaks a promise.
 pub fn run(args: &[String]) -> Result<()> {
     setup::run(Scope::Tests)?;
     let mut faults = command("cargo", &["test", "-q", "--locked", "--workspace", "--test", "faults", "--"]);

@@ -1,6 +1,6 @@
 //! `fuzz`: every reader of foreign bytes under libFuzzer, from the stored corpus.
 
-use std::{fs, thread};
+use std::fs;
 
 use anyhow::{Context, Result, ensure};
 
@@ -27,21 +27,10 @@ pub fn run(seconds: u32, only: Option<&str>) -> Result<()> {
     setup::tools()?;
     setup::cargo_tools()?;
     shell::run(command(setup::tool("cargo-fuzz"), &["build", "--sanitizer", "none"]))?;
-    let cores = thread::available_parallelism().map_or(1, usize::from);
-    let share = |core: usize| targets.iter().copied().skip(core).step_by(cores);
-    let one_core = |core: usize| share(core).try_for_each(|target| one(target, seconds));
-    let results: Vec<Result<()>> = thread::scope(|scope| {
-        let one_core = &one_core;
-        let threads: Vec<_> = (0..cores).map(|core| scope.spawn(move || one_core(core))).collect();
-        threads.into_iter().map(|thread| thread.join().expect("a thread that runs commands does not panic")).collect()
-    });
-    results.into_iter().collect()
+    shell::at_once(&targets, |target| one(target, seconds)).map(drop)
 }
 
 /// Whether fuzz/Cargo.lock fits the crates that are fuzzed. What the targets run compiles in a test of weir-schemas.
-///
-/// # Errors
-/// When it does not.
 pub fn check_lock() -> Result<()> {
     shell::run(command("cargo", &["tree", "--locked", "--manifest-path", "fuzz/Cargo.toml", "--depth", "0"]))
 }

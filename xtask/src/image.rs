@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::{
     setup::{self, Tool},
-    shell::{self, command, workspace},
+    shell::{self, command, printed, workspace},
 };
 
 const TOOLS: [Tool; 2] = [
@@ -26,10 +26,6 @@ const TAG: &str = "localhost/weir";
 /// The folder of the image store, from the workspace.
 const FOLDER: &str = "target/image";
 
-/// Builds the image and checks what is in it.
-///
-/// # Errors
-/// When not run by root on Debian, a step fails, or the image is not as promised.
 pub fn run() -> Result<()> {
     setup::programs(&TOOLS)?;
     fs::create_dir_all(folder()).with_context(|| format!("cannot make {}", folder().display()))?;
@@ -67,14 +63,6 @@ fn with(mut command: Command, args: &[&str]) -> Command {
     command
 }
 
-fn printed(mut command: Command) -> Result<String> {
-    let said = shell::say(&command);
-    let output = command.output().with_context(|| format!("cannot start `{said}`"))?;
-    let err = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "`{said}` failed: {}: {err}", output.status);
-    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
-}
-
 fn exists(image: &str) -> bool {
     buildah(&["inspect", "--type", "image", image]).output().is_ok_and(|output| output.status.success())
 }
@@ -87,9 +75,7 @@ fn debian_image(name: &str) -> Result<()> {
     let suite = name.strip_prefix("debian:").and_then(|tag| tag.strip_suffix("-slim"));
     let suite = suite.with_context(|| format!("the Dockerfile ends with {name}, not debian:<suite>-slim"))?;
     let root = folder().join("debian");
-    if root.exists() {
-        fs::remove_dir_all(&root).with_context(|| format!("cannot remove {}", root.display()))?;
-    }
+    setup::remove(&root)?;
     let mut bootstrap = command("debootstrap", &["--variant=minbase", suite]);
     bootstrap.arg(&root);
     shell::run(bootstrap)?;

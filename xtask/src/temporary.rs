@@ -10,14 +10,13 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{bounds, setup, shell};
+use crate::{
+    bounds::{self, GRACE, LOOK},
+    setup, shell,
+};
 
 /// Has tests keep their folders: the variable of testkit's `Scratch`.
 const KEEP: &str = "WEIR_TEST_KEEP";
-/// How long folders have to go whose owners have ended.
-const GRACE: Duration = Duration::from_secs(10);
-/// How often it is looked whether they have.
-const LOOK: Duration = Duration::from_millis(50);
 
 /// The folder of a process, by its id. It is not in the workspace: the path of a socket may be no longer than 107 bytes.
 fn folder_of(id: u32) -> PathBuf {
@@ -25,25 +24,16 @@ fn folder_of(id: u32) -> PathBuf {
 }
 
 /// Removes this process's folder, where there is one.
-///
-/// # Errors
-/// When it cannot be removed.
 pub fn remove() -> Result<()> {
     remove_of(process::id())
 }
 
 /// Removes the folder of a process that was killed, and so could not.
-///
-/// # Errors
-/// When it cannot be removed.
 pub fn remove_of(id: u32) -> Result<()> {
     setup::remove(&folder_of(id))
 }
 
 /// Runs a command, and all that it starts, with this folder as the temporary one; with the system's, where tests are told to keep theirs.
-///
-/// # Errors
-/// The command's own; or that something was left in the folder.
 pub fn run(command: Command) -> Result<()> {
     if std::env::var_os(KEEP).is_some() {
         return shell::run(command);

@@ -9,7 +9,6 @@ use crate::shell::workspace;
 
 /// The profiles of .config/nextest.toml: that of a change, and that of what only `--extent everything` runs.
 pub const PROFILES: &[&str] = &["default", "everything"];
-/// How many of the slowest tests are shown.
 const SLOWEST: usize = 20;
 /// How much of a failure is shown, in bytes.
 const FAILURE_BYTES: usize = 2_000;
@@ -28,7 +27,6 @@ struct Suite {
 
 #[derive(Debug, Deserialize)]
 struct Test {
-    /// The binary.
     #[serde(rename = "@classname")]
     binary: String,
     #[serde(rename = "@name")]

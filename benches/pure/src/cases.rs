@@ -37,20 +37,16 @@ const JUDGED_AT: Duration = Duration::from_secs(1);
 /// As in a worker that does not defer.
 const WAITS: Patience = Patience { unavailable_after: None, may_defer: false, replays_pay: true };
 
-/// Something that is done many times.
 pub struct Case {
     /// How many times `run` does it.
     pub operations: usize,
-    /// Does it.
     pub run: Box<dyn FnMut()>,
 }
 
-/// Makes a case ready.
 type Setup = fn() -> Case;
 
 /// All of them: a name, and how it is made ready. An operation is one intent, for the codecs one history or send, and
 /// for timers one admission.
-#[must_use]
 pub fn cases() -> Vec<(&'static str, Setup)> {
     vec![
         ("decode/plain", || decode(Shape::USUAL)),
@@ -130,7 +126,6 @@ fn lookup() -> Case {
     })
 }
 
-/// The batch of a case, decoded.
 fn decoded(decider: &Decider, shape: Shape) -> (&'static Batch, &'static [Decoded<'static>]) {
     let batch = kept(shape.batch());
     (batch, kept(decider.decode(batch)))

@@ -17,13 +17,9 @@ const TIMEOUT: usize = 10;
 
 /// What each is asked to do.
 pub trait Timers {
-    /// Names a value.
     type Key;
-    /// For about so many values.
     fn new(outstanding: usize) -> Self;
-    /// Adds a value.
     fn insert(&mut self, deadline: u64, value: u32) -> Self::Key;
-    /// Removes one, unless it has expired.
     fn cancel(&mut self, key: Self::Key);
     /// Time passes; how many expired.
     fn advance(&mut self, to: u64) -> usize;
@@ -131,7 +127,6 @@ pub struct Rounds<T: Timers> {
 
 impl<T: Timers> Rounds<T> {
     /// So many have begun, and what began first has ended or expired.
-    #[must_use]
     pub fn new(outstanding: usize) -> Self {
         let timers = T::new(outstanding);
         let (open, rng) = (Vec::with_capacity(outstanding), fastrand::Rng::with_seed(7));

@@ -36,10 +36,8 @@ const BODY: &str = "A new season has begun: see what is there for you";
 const KINDS: [(&str, &str); 4] = [("push", "promo"), ("email", "promo"), ("email", "news"), ("in-app", "partner")];
 const SEGMENTS: [&str; 4] = ["new", "active", "loyal", "dormant"];
 
-/// A header's name and value.
 type Header = (&'static str, String);
 
-/// One record, owned.
 pub struct OwnedRecord {
     pub value: Vec<u8>,
     pub headers: Vec<Header>,
@@ -54,7 +52,6 @@ impl Headers for OwnedRecord {
     }
 }
 
-/// A batch of records.
 pub struct Batch(pub Vec<OwnedRecord>);
 
 impl Records for Batch {
@@ -81,14 +78,10 @@ impl Records for Batch {
     }
 }
 
-/// What an intent is like.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape {
-    /// Different campaigns.
     pub campaigns: usize,
-    /// What the payload holds.
     pub payload: Payload,
-    /// How it is sent.
     pub sent: Sent,
 }
 
@@ -103,10 +96,8 @@ pub enum Payload {
     Hostile,
 }
 
-/// How an intent is sent.
 #[derive(Debug, Clone, Copy)]
 pub enum Sent {
-    /// As it is.
     Plain,
     /// With eight headers that say nothing to weir.
     WithHeaders,
@@ -122,7 +113,6 @@ impl Shape {
     /// What the bench of the whole sends.
     pub const USUAL: Self = Self { campaigns: 20, payload: Payload::Short, sent: Sent::Plain };
 
-    /// A batch of such intents.
     pub fn batch(self) -> Batch {
         let mut numbers = fastrand::Rng::with_seed(SEED);
         let partition_of = |number: usize| i32::try_from(number / 128).unwrap() % PARTITIONS;
@@ -281,7 +271,6 @@ fn set() -> SegmentSet {
     SegmentSet::new("2026-11-20T00:00:00Z".to_owned(), UserIds::new(UserIdKind::U32, ""), segments.collect())
 }
 
-/// The clock of the batch.
 pub fn now() -> Time {
     Time::from_millis(NOW_MS).unwrap()
 }
@@ -304,11 +293,8 @@ pub fn answers(admit_batch: &AdmitBatch<'_>, denied: Denied) -> Vec<Option<Answe
 /// Which intents a cap denies.
 #[derive(Debug, Clone, Copy)]
 pub enum Denied {
-    /// None.
     None,
-    /// A quarter.
     AQuarter,
-    /// All.
     All,
 }
 

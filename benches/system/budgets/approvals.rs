@@ -13,7 +13,6 @@ pub(super) struct Approvals {
     /// In the window that ends at the latest one.
     recent: VecDeque<(i64, u64)>,
     in_window: u64,
-    /// The most in any window.
     most: u64,
     look_at: i64,
     looks: u64,
@@ -33,7 +32,6 @@ impl Approvals {
         Self { scene: *scene, recent, in_window, most, look_at, looks: 0, looked: 0.0, periods, all: 0 }
     }
 
-    /// Adds approvals that were decided at a moment.
     pub(super) fn add(&mut self, at: i64, tokens: u64) {
         if tokens == 0 {
             return;
@@ -70,7 +68,6 @@ impl Approvals {
         }
     }
 
-    /// All of them.
     pub(super) fn all(&self) -> u64 {
         self.all
     }

@@ -60,7 +60,6 @@ impl Scripts {
     }
 }
 
-/// The ledger of one case.
 pub(super) struct Ledger<'s> {
     book: TokenBook,
     scripts: &'s mut Scripts,
@@ -75,7 +74,6 @@ impl<'s> Ledger<'s> {
         Self { book: TokenBook::default(), scripts, to_check }
     }
 
-    /// Takes a turn at a moment.
     pub(super) fn turn(
         &mut self,
         at: i64,

@@ -39,7 +39,6 @@ pub enum Window {
 }
 
 impl Window {
-    /// What it is called.
     pub(super) fn says(self) -> &'static str {
         match self {
             Self::Minute => "`window = \"1m\"`, even load",
@@ -52,7 +51,6 @@ impl Window {
         }
     }
 
-    /// Whether it is rolling.
     pub(super) fn is_rolling(self) -> bool {
         match self {
             Self::Minute | Self::Hour | Self::HourInBursts | Self::Day => true,
@@ -107,7 +105,6 @@ impl Window {
     }
 }
 
-/// One case.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Scene {
     /// The budget's window, and how the load comes.
@@ -122,13 +119,11 @@ pub struct Scene {
     /// Whether a refill takes what is left where that is less than a unit.
     #[serde(skip)]
     pub best_effort: bool,
-    /// Seed of everything random.
     #[serde(skip)]
     pub seed: u64,
 }
 
 impl Scene {
-    /// When the load ends.
     pub(super) fn end_ms(&self) -> i64 {
         self.window.length_ms() * self.window.windows()
     }
@@ -138,7 +133,6 @@ impl Scene {
         usize::try_from(at / self.window.length_ms()).unwrap_or(0)
     }
 
-    /// The window that the budget is in.
     pub(super) fn span(&self, at: i64) -> SpanNow {
         let length_ms = self.window.length_ms();
         match self.window {
@@ -153,12 +147,10 @@ impl Scene {
         }
     }
 
-    /// The time from one wave to the next.
     fn wave_ms(&self) -> i64 {
         self.window.length_ms() / self.window.waves()
     }
 
-    /// The intents of a wave.
     fn offered(&self) -> f64 {
         self.limit as f64 * self.load / self.window.waves() as f64
     }
@@ -175,16 +167,11 @@ pub(super) fn time(at: i64) -> Time {
     Time::default().plus(START_MS + at)
 }
 
-/// What happens to an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Arrival {
-    /// It reads so many intents.
     Batch(u64),
-    /// It ends by itself.
     Stops,
-    /// It is killed.
     IsKilled,
-    /// Another one takes its place.
     Joins,
 }
 
@@ -198,7 +185,6 @@ enum Step {
     Read(u32),
 }
 
-/// A place for an instance.
 #[derive(Debug, Clone, Copy, Default)]
 struct Place {
     instance: u32,
@@ -214,11 +200,8 @@ pub(super) struct Load {
     random: fastrand::Rng,
     places: Vec<Place>,
     steps: BinaryHeap<Reverse<(i64, usize, Step)>>,
-    /// When each wave begins.
     waves: Vec<i64>,
-    /// The number of this wave.
     wave: usize,
-    /// Intents read of it.
     read: u64,
 }
 

@@ -2,10 +2,8 @@
 
 use std::fmt;
 
-use comfy_table::{Table, presets::ASCII_MARKDOWN};
-
 use super::{Case, Figures, Report, load::Window};
-use crate::report::to_the_right;
+use crate::report::table;
 
 impl Case {
     fn row(&self) -> Vec<String> {
@@ -41,10 +39,8 @@ fn percent(value: f64) -> String {
     }
 }
 
-fn table(cases: &[&Case], window: Window) -> Table {
-    let mut table = Table::new();
-    table.load_preset(ASCII_MARKDOWN);
-    table.set_header([
+fn head(window: Window) -> [&'static str; 12] {
+    [
         window.says(),
         "instances",
         "one call per intent: used",
@@ -57,9 +53,7 @@ fn table(cases: &[&Case], window: Window) -> Table {
         "over",
         "used",
         "batches that wait",
-    ]);
-    cases.iter().for_each(|case| _ = table.add_row(case.row()));
-    to_the_right(table)
+    ]
 }
 
 impl fmt::Display for Report {
@@ -71,9 +65,8 @@ impl fmt::Display for Report {
         writeln!(f, "over: approved above the limit in the fullest window, of the limit")?;
         writeln!(f, "used: approved in a window, of the limit")?;
         for cases in cases.chunk_by(|one, next| one.scene.window == next.scene.window) {
-            let cases: Vec<&Case> = cases.iter().collect();
             let Some(first) = cases.first() else { continue };
-            writeln!(f, "\n{}", table(&cases, first.scene.window))?;
+            writeln!(f, "\n{}", table(head(first.scene.window), cases.iter().map(Case::row)))?;
         }
         writeln!(f)?;
         goals.iter().try_for_each(|goal| writeln!(f, "{goal}"))

@@ -25,12 +25,10 @@ const LATENCY_MS: i64 = 3;
 /// The only batch of an instance.
 const TICKET: Ticket = Ticket(0);
 
-/// The budget of all cases.
 fn budget() -> BudgetId {
     BudgetId { name: "b".into(), campaign: None }
 }
 
-/// What happens besides the load.
 enum Event {
     /// The instance looks what is due.
     Tick,
@@ -42,7 +40,6 @@ enum Event {
     Answer(CallNumber, TakeAnswer),
 }
 
-/// An event of an instance.
 struct Planned {
     at: i64,
     /// Of two at the same time the lower one comes first.
@@ -95,9 +92,7 @@ struct World<'l, 's> {
     events: BinaryHeap<Planned>,
     planned: u64,
     instances: Vec<Instance>,
-    /// The instance at each place.
     places: Vec<usize>,
-    /// Intents that an instance left behind.
     left_behind: u64,
     claim: Claim,
     approvals: Approvals,
@@ -257,7 +252,6 @@ impl World<'_, '_> {
         Ok(())
     }
 
-    /// Decides the next batch, if the lanes are free.
     fn decide(&mut self, number: usize) {
         let Instance { backlog, pending, busy_until, .. } = self.instances[number];
         if backlog > 0 && pending.is_none() && busy_until <= self.now {

@@ -25,13 +25,11 @@ const PROBE_EVERY: Duration = Duration::from_millis(100);
 /// For how long it is waited for the last of these.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The load of one run.
 pub struct Load {
     random: Rng,
     most: u32,
     /// Users who are active; the first so many numbers are users.
     active: u32,
-    /// The next number.
     next: u32,
     probes: Vec<Probe>,
     stale_s: Vec<f64>,
@@ -45,7 +43,6 @@ struct Probe {
 }
 
 impl Load {
-    /// For this maximum.
     pub fn new(most: u32) -> Self {
         let active = most / 100 * ACTIVE_PERCENT;
         Self { random: Rng::with_seed(1), most, active, next: active, probes: Vec::new(), stale_s: Vec::new() }
@@ -56,7 +53,6 @@ impl Load {
         self.most
     }
 
-    /// How many are active.
     pub fn active(&self) -> u32 {
         self.active
     }

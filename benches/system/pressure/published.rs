@@ -31,7 +31,6 @@ use weir_worker::clock::SystemClock;
 use super::{Instance, Load, Running, user};
 
 const KEY: &str = "filters";
-/// Minutes of the window.
 const MINUTES: i64 = 30;
 /// A filter of all minutes together has room for the maximum at 1% wrong answers: so many bits a user, and hashes.
 const BITS_A_USER: u64 = 10;
@@ -39,10 +38,8 @@ const HASHES: u64 = 7;
 /// As gzip compresses unless told otherwise.
 const LEVEL: u8 = 6;
 const TURN: Duration = Duration::from_secs(1);
-/// How often a turn is tried.
 const TRIES: usize = 3;
 
-/// The filters of an instance.
 struct Filters {
     bits: u64,
     by_minute: BTreeMap<i64, Vec<u8>>,
@@ -79,7 +76,6 @@ impl Filters {
         self.by_minute.values().any(is_in)
     }
 
-    /// Takes the bits of others.
     fn merge(&mut self, blob: &[u8]) {
         let (head, bytes) = (size_of::<i64>(), self.bytes());
         for part in blob.chunks_exact(head + bytes) {
@@ -107,7 +103,6 @@ fn minute() -> i64 {
     Minute::from(SystemClock.now()).0
 }
 
-/// An instance.
 struct One {
     most: u64,
     filters: Mutex<Filters>,
@@ -120,7 +115,6 @@ impl One {
         self.filters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a turn.
     fn sync(&self, connection: &mut Connection) -> Result<()> {
         for _ in 0..TRIES {
             redis::cmd("WATCH").arg(KEY).exec(connection)?;
@@ -166,7 +160,6 @@ impl Instance for One {
     }
 }
 
-/// Instances, each in a thread.
 pub struct Published {
     stop: Arc<AtomicBool>,
     instances: Vec<Arc<One>>,

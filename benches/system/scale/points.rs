@@ -15,7 +15,6 @@ const SENDS: u32 = 5;
 /// Users of the base case where every user has a history before.
 const BASE_USERS: u32 = 100_000;
 
-/// What is changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Dimension {
@@ -35,13 +34,10 @@ pub enum Dimension {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Histories {
-    /// There are none.
     None,
-    /// Every user has one send.
     OneSend,
 }
 
-/// What is drained, and by what.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct Setup {
     pub(super) workload: Workload,
@@ -50,7 +46,6 @@ pub(super) struct Setup {
     pub(super) histories: Histories,
 }
 
-/// One place of a dimension.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Point {
     pub(super) label: String,
@@ -123,7 +118,6 @@ impl Dimension {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
-    /// What it is called.
     pub(super) fn what(self) -> &'static str {
         match self {
             Self::Users => "users",

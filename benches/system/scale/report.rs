@@ -3,16 +3,15 @@
 use std::fmt;
 
 use anyhow::Result;
-use comfy_table::{CellAlignment, Table, presets::ASCII_MARKDOWN};
+use comfy_table::Table;
 
 use super::{
     Figure, Measured, Report, Scale,
     points::{Point, grouped},
 };
 use crate::{
-    machine::Machine,
     plot::{self, Plot},
-    report::median,
+    report::{median, table},
     rounds::Capped,
 };
 
@@ -20,7 +19,6 @@ use crate::{
 const FLAT: (f64, f64) = (0.9, 1.1);
 
 impl Measured {
-    /// Writes the plot.
     pub(super) fn plot(&self, scale: &Scale) -> Result<()> {
         let labels: Vec<String> = self.points.iter().map(|point| point.label.clone()).collect();
         let count = self.points.first().map_or(0, |point| point.ratios.len());
@@ -36,13 +34,10 @@ impl Measured {
     }
 
     fn table(&self) -> Table {
-        let mut table = Table::new();
-        table.load_preset(ASCII_MARKDOWN);
         let mut head = vec![self.dimension.what(), "intents", "worker CPU, us", "Redis CPU, us", "redis.calls"];
         head.extend(["suppressed", "worker CPU : base", "Redis CPU : base", "redis.calls : base", "intents/s : base"]);
         head.push("within 10%");
-        table.set_header(head);
-        for point in &self.points {
+        let row = |point: &Point| {
             let middle = |of: fn(&Capped) -> f64| median(&point.drains.iter().map(of).collect::<Vec<_>>());
             let mut row = vec![point.label.clone(), grouped(point.setup.workload.intents)];
             row.push(format!("{:.2}", middle(|drain| drain.drained.cpu_us)));
@@ -51,12 +46,9 @@ impl Measured {
             row.push(format!("{:.2}", middle(|drain| drain.redis.suppressed)));
             row.extend(point.ratios.iter().map(|figure| format!("{:.2}", figure.ratio.median)));
             row.push(point.verdict());
-            table.add_row(row);
-        }
-        for column in table.column_iter_mut().skip(1) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-        table
+            row
+        };
+        table(head, self.points.iter().map(row))
     }
 }
 
@@ -80,9 +72,7 @@ impl Point {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { machine, scale, dimensions } = self;
-        let Machine { cpu, cores, memory_mib, kernel, load, weir, kafka, redis, librdkafka } = machine;
-        writeln!(f, "machine: {cores} cores of {cpu}, {memory_mib} MiB, Linux {kernel}, load {load} at the start")?;
-        writeln!(f, "versions: weir {weir}, Kafka {kafka}, Redis {redis}, librdkafka {librdkafka}")?;
+        writeln!(f, "{machine}")?;
         writeln!(f, "{} round(s); five intents per user and two caps, unless the row says otherwise", scale.rounds)?;
         for measured in dimensions {
             writeln!(f, "\n{}", measured.table())?;

@@ -33,9 +33,6 @@ pub(super) struct BrokerWatchdog {
 
 impl BrokerWatchdog {
     /// Starts to watch.
-    ///
-    /// # Errors
-    /// The system gave no thread.
     pub(super) fn of(consumer: &Arc<BaseConsumer<LaneContext>>, topic: &str) -> Result<Self, String> {
         let unanswered = Arc::new(AtomicU32::new(0));
         let (end, ended) = sync_channel::<()>(1);

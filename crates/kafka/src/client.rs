@@ -53,12 +53,10 @@ pub struct WheelTopics {
 }
 
 impl WheelTopics {
-    #[must_use]
     pub fn of(prefix: &str) -> Self {
         Self { prefix: prefix.to_owned(), hours: Ring::Hours.topic(prefix), minutes: Ring::Minutes.topic(prefix) }
     }
 
-    #[must_use]
     pub fn topic(&self, ring: Ring) -> &str {
         match ring {
             Ring::Hours => &self.hours,
@@ -129,7 +127,6 @@ const METADATA_REFRESH_MS: &str = "10000";
 /// A broker that has less than this waits a moment for more, in bytes. Else it answers for each record that is published,
 /// and answers cost worker and brokers more than what is in them.
 const GATHERED_BYTES: u64 = 65_536;
-/// How long it waits at the most.
 const LONGEST_GATHERING: Duration = Duration::from_millis(100);
 /// What a broker gives of one partition at a time, at most, in bytes: half of librdkafka's own default, so that a batch is of
 /// more partitions, where a lane has more, and the outputs for each rather fit into one request (see [`KafkaOptions::round`]).
@@ -141,7 +138,6 @@ pub(super) const PARTITION_FETCH_BYTES: u64 = 524_288;
 const FETCH_BACKOFF_MS: &str = "50";
 
 impl KafkaOptions {
-    #[must_use]
     pub fn outputs(&self) -> Vec<(Destination, &str)> {
         let approved = self.approved_topics().into_iter().zip(0..);
         let approved = approved.map(|(topic, number)| (Destination::Approved(ApprovedTopic(number)), topic));
@@ -153,7 +149,6 @@ impl KafkaOptions {
     }
 
     /// All approved topics: the one of all other channels, then those of channels, each once.
-    #[must_use]
     pub fn approved_topics(&self) -> Vec<&str> {
         let mut topics = vec![self.approved.as_str()];
         for topic in self.approved_by_channel.values() {
@@ -164,7 +159,6 @@ impl KafkaOptions {
         topics
     }
 
-    #[must_use]
     pub fn approved_by_channel(&self) -> ApprovedByChannel {
         let topics = self.approved_topics();
         let number =
@@ -175,26 +169,22 @@ impl KafkaOptions {
 
     /// The transactional id of a lane, `<group>/<instance>/<lane>`: stable over restarts, and no other lane's. A `/` within a
     /// name is written `%2F` (and `%` as `%25`), so that `a/b` of `c` is not `a` of `b/c`.
-    #[must_use]
     pub fn transactional_id(&self, lane: usize) -> String {
         let part = |name: &str| name.replace('%', "%25").replace('/', "%2F");
         format!("{}/{}/{lane}", part(&self.group), part(&self.instance))
     }
 
     /// The topics that must exist: intents first, then the outputs.
-    #[must_use]
     pub fn topics(&self) -> [&str; 4] {
         [&self.intents, &self.approved, &self.suppressed, &self.dead_letters]
     }
 
     /// The options of the refunds' reader: a group of its own, that reads the refunds in place of the intents.
-    #[must_use]
     pub fn for_refunds(&self) -> Option<Self> {
         Some(self.for_topic(self.refunds.as_deref()?, "refunds"))
     }
 
     /// The options of the reader of activity, likewise. Older records have no effect.
-    #[must_use]
     pub fn for_activity(&self, since: Time) -> Option<Self> {
         let mut options = Self { reads: Reads::Since(since), ..self.for_topic(self.activity.as_deref()?, "activity") };
         // Nothing is lost that retention has deleted.
@@ -202,19 +192,21 @@ impl KafkaOptions {
         Some(options)
     }
 
-    #[must_use]
     pub fn for_delivery_reports(&self) -> Option<Self> {
         Some(self.for_topic(self.delivery_reports.as_deref()?, "delivery-reports"))
     }
 
     /// The options of the lane that reads approved records whose delivery failed, likewise. It defers them.
-    #[must_use]
     pub fn for_retries(&self) -> Option<Self> {
         let (deferred, undelivered) = (self.deferred.clone(), self.undelivered.clone());
-        let mut options = Self { deferred, undelivered, ..self.for_topic(self.retries.as_deref()?, "retries") };
-        // Where an offset is missing, records are read from the first one, whatever new readers of the intents do.
-        options.properties.remove("auto.offset.reset");
-        Some(options)
+        let options = Self { deferred, undelivered, ..self.for_topic(self.retries.as_deref()?, "retries") };
+        Some(options.from_the_first())
+    }
+
+    /// Where an offset is missing, records are read from the first one, whatever new readers of the intents do.
+    pub(super) fn from_the_first(mut self) -> Self {
+        self.properties.remove("auto.offset.reset");
+        self
     }
 
     fn for_topic(&self, topic: &str, group: &str) -> Self {
@@ -236,12 +228,10 @@ impl KafkaOptions {
         }
     }
 
-    #[must_use]
     pub fn client(&self) -> ClientConfig {
         self.with_properties(&[])
     }
 
-    #[must_use]
     pub fn consumer(&self) -> ClientConfig {
         let mut config = self.with_properties(&[
             ("fetch.queue.backoff.ms", "10"),
@@ -275,7 +265,6 @@ impl KafkaOptions {
             .set("message.max.bytes", fetch_bytes.clamp(1_000, 1_000_000).to_string());
     }
 
-    #[must_use]
     pub fn producer(&self, lane: usize) -> ClientConfig {
         let mut config = self.with_properties(&[
             ("queue.buffering.max.ms", "5"),
@@ -302,7 +291,6 @@ impl KafkaOptions {
     }
 
     /// What the user's `auto.offset.reset` says; `None` where it is not set.
-    #[must_use]
     pub fn offset_reset(&self) -> Option<OffsetReset> {
         self.properties.get("auto.offset.reset").map(|reset| match reset.trim().to_ascii_lowercase().as_str() {
             "earliest" | "smallest" | "beginning" => OffsetReset::Earliest,
@@ -334,7 +322,6 @@ fn gathering(commit_interval: Duration) -> Duration {
 }
 
 /// Why a client cannot be made, without the values of its properties: a password under a mistyped name would be one.
-#[must_use]
 pub fn not_made(error: &KafkaError) -> String {
     if let KafkaError::ClientConfig(found, _, key, _) = error {
         return match found {

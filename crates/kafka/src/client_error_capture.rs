@@ -27,19 +27,16 @@ pub struct ClientErrorCapture {
 }
 
 impl ClientErrorCapture {
-    #[must_use]
     pub fn of(options: &KafkaOptions) -> Self {
         Self { tokens: options.tokens.clone(), ..Self::default() }
     }
 
     /// Why the last connection that failed did, in librdkafka's words.
-    #[must_use]
     pub fn cause(&self) -> Option<String> {
         self.cause.load().as_deref().cloned()
     }
 
     /// The same, where waiting cannot mend it: a wrong password, or a certificate that one of the two does not trust.
-    #[must_use]
     pub fn refusal(&self) -> Option<String> {
         self.cause().filter(|cause| {
             let cause = cause.to_lowercase();
@@ -50,7 +47,6 @@ impl ClientErrorCapture {
     }
 
     /// The refusal that librdkafka tries to overcome by asking again, as that of a group's coordinator.
-    #[must_use]
     pub fn denied(&self) -> Option<RDKafkaErrorCode> {
         self.denied.load().as_deref().copied()
     }

@@ -3,45 +3,37 @@
 use std::time::{Duration, Instant};
 
 use rdkafka::{
-    Offset, TopicPartitionList,
+    TopicPartitionList,
     consumer::Consumer as _,
     error::{KafkaError, KafkaResult, RDKafkaErrorCode},
 };
 
 use super::{
     client::KafkaOptions,
-    topics::{ANSWER_TIMEOUT, Asking, TopicError, asking, unanswered},
+    offsets::next,
+    topics::{ANSWER_TIMEOUT, Asking, TopicError, asking, metadata, missing, unanswered},
 };
 
 /// How long to wait before a group that has no coordinator yet is asked about again.
 const COORDINATOR_WAIT: Duration = Duration::from_millis(200);
 
 /// The partitions of the intents of which the group has committed an offset.
-///
-/// # Errors
-/// A broker cannot be asked, or there is no such topic.
 pub fn partitions(options: &KafkaOptions) -> Result<Vec<i32>, TopicError> {
     let consumer = reader(options)?;
     let all = partitions_of(options, &consumer, Some(&options.intents))?;
     if all.count() == 0 {
-        return Err(TopicError::Missing { brokers: options.brokers.clone(), topics: vec![options.intents.clone()] });
+        return Err(missing(options, vec![options.intents.clone()]));
     }
     committed(options, &consumer, all)
 }
 
 /// Whether the group has committed an offset of the intents.
-///
-/// # Errors
-/// As for [`partitions`].
 pub fn has_progress(options: &KafkaOptions) -> Result<bool, TopicError> {
     Ok(!partitions(options)?.is_empty())
 }
 
 /// Whether the group has decided intents before: it has committed an offset of the intents, or of any other topic that this user may
 /// see. A topic may have been the intents before, or its name is mistyped now.
-///
-/// # Errors
-/// A broker cannot be asked.
 pub fn has_decided(options: &KafkaOptions) -> Result<bool, TopicError> {
     let consumer = reader(options)?;
     // The intents first: after the first start, there is no need to ask for more.
@@ -54,7 +46,7 @@ pub fn has_decided(options: &KafkaOptions) -> Result<bool, TopicError> {
     Ok(false)
 }
 
-fn reader(options: &KafkaOptions) -> Result<Asking, TopicError> {
+pub(super) fn reader(options: &KafkaOptions) -> Result<Asking, TopicError> {
     // Not read_committed: what a killed worker left pending would hold up the answer, and so the start that ends it.
     let mut config = options.consumer();
     config.set("isolation.level", "read_uncommitted");
@@ -67,8 +59,7 @@ fn partitions_of(
     consumer: &Asking,
     topic: Option<&str>,
 ) -> Result<TopicPartitionList, TopicError> {
-    let metadata =
-        consumer.fetch_metadata(topic, ANSWER_TIMEOUT).map_err(|error| unanswered(options, consumer, error))?;
+    let metadata = metadata(options, consumer, topic)?;
     let mut partitions = TopicPartitionList::new();
     for topic in metadata.topics() {
         for partition in topic.partitions() {
@@ -89,7 +80,7 @@ fn committed(
     for element in found.elements() {
         // What is not known is not "never": an error of one partition is one of all.
         element.error().map_err(unreachable)?;
-        if matches!(element.offset(), Offset::Offset(_)) {
+        if next(element.offset()).is_some() {
             committed.push(element.partition());
         }
     }

@@ -51,7 +51,6 @@ const LEAST_DELIVERY_MS: u128 = 1_000;
 
 /// What librdkafka or weir refuses of the properties together, a sentence for each kind of client that cannot be made. The user's values are
 /// not in it.
-#[must_use]
 pub fn find(options: &KafkaOptions) -> Vec<String> {
     let consumer = (options.consumer(), RDKafkaType::RD_KAFKA_CONSUMER);
     let producer = (options.producer(0), RDKafkaType::RD_KAFKA_PRODUCER);
@@ -275,7 +274,6 @@ mod tests {
         }
     }
 
-    /// The names of this process's threads.
     #[cfg(target_os = "linux")]
     fn threads() -> Vec<String> {
         let tasks = std::fs::read_dir("/proc/self/task").unwrap();

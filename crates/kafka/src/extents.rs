@@ -34,9 +34,7 @@ pub enum ReadError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
     pub partition: i32,
-    /// The first offset to read.
     pub from: i64,
-    /// Behind the last one.
     pub to: i64,
 }
 
@@ -52,9 +50,6 @@ pub struct Extent {
 }
 
 /// How far each partition of a topic reaches, ascending. Blocks.
-///
-/// # Errors
-/// A broker cannot be asked, or there is no such topic.
 pub fn extents(options: &KafkaOptions, topic: &str, since: Time) -> Result<Vec<Extent>, ReadError> {
     // Ends that open transactions do not hide.
     let found = bounds(options, (topic, "read_uncommitted"), (Some(since), None))?;

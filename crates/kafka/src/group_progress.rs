@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use rdkafka::{Offset, TopicPartitionList, error::KafkaError};
+use rdkafka::{TopicPartitionList, error::KafkaError};
 use weir_core::{
     basis::time::Time,
     limit::route::{arrivals::Waiting, pace::PartitionLag},
@@ -13,9 +13,9 @@ use super::{
     client::{Delivery, KafkaOptions},
     client_end::drop_elsewhere,
     committed,
-    offsets::{Logical, ends, offsets_at, partitions_of},
+    offsets::{Logical, ends, next, offsets_at, partitions_of},
     rights::Right,
-    topics::{ANSWER_TIMEOUT, Asking, TopicError, asking, handle_events, not_allowed, unseen},
+    topics::{ANSWER_TIMEOUT, Asking, TopicError, handle_events, missing, not_allowed, unseen},
 };
 
 /// A client that asks for the progress of a group, and is no member of it.
@@ -33,10 +33,7 @@ struct Client {
 impl Client {
     fn new(options: &KafkaOptions) -> Result<Arc<Self>, TopicError> {
         let edition = options.files.edition();
-        let mut config = options.consumer();
-        // Not read_committed: an open transaction would hold up the answer about the committed offsets.
-        config.set("isolation.level", "read_uncommitted");
-        Ok(Arc::new(Self { consumer: asking(options, &config)?, edition }))
+        Ok(Arc::new(Self { consumer: committed::reader(options)?, edition }))
     }
 }
 
@@ -57,9 +54,6 @@ impl Open {
 
 impl GroupProgress {
     /// Makes the client; connects to nothing yet.
-    ///
-    /// # Errors
-    /// The client cannot be made.
     pub fn new(options: &KafkaOptions, group: String) -> Result<Arc<Self>, TopicError> {
         let options = KafkaOptions { group, ..options.clone() };
         let client = ArcSwap::new(Client::new(&options)?);
@@ -84,17 +78,11 @@ impl GroupProgress {
     ///
     /// The end of each transaction has an offset, too, and so have records whose transaction was aborted or is open: the
     /// figure is an upper bound. The last end is not counted, so that an emptied partition has 0.
-    ///
-    /// # Errors
-    /// A broker cannot be asked, or there is no such topic.
     pub fn waiting(&self, topic: &str) -> Result<Vec<(i32, u64)>, TopicError> {
         Ok(self.open(topic)?.iter().map(|open| (open.partition, open.count())).collect())
     }
 
     /// From where to where records of each partition wait, in the order of the partitions, counted likewise. Blocks.
-    ///
-    /// # Errors
-    /// A broker cannot be asked, or there is no such topic.
     pub fn standing(&self, topic: &str) -> Result<Vec<Waiting>, TopicError> {
         let mut open = self.open(topic)?;
         open.sort_unstable_by_key(|open| open.partition);
@@ -103,9 +91,6 @@ impl GroupProgress {
     }
 
     /// The first offset of each partition, in their order, whose record is of this time or later; `None`: there is none. Blocks.
-    ///
-    /// # Errors
-    /// A broker cannot be asked, or there is no such topic.
     pub fn offsets_at(&self, topic: &str, time: Time) -> Result<Vec<Option<u64>>, TopicError> {
         let client = self.client()?;
         let unseen = |error| self.unseen(&client.consumer, topic, error);
@@ -117,9 +102,6 @@ impl GroupProgress {
 
     /// The group's progress in each partition of a topic, counted likewise. A partition without a committed offset counts from its
     /// first record, as for a consumer with `auto.offset.reset=earliest`. Blocks.
-    ///
-    /// # Errors
-    /// A broker cannot be asked, or there is no such topic.
     pub fn lag(&self, topic: &str) -> Result<Vec<(i32, PartitionLag)>, TopicError> {
         let lag = |open: &Open| {
             let committed = open.committed.and_then(|offset| u64::try_from(offset).ok());
@@ -129,9 +111,6 @@ impl GroupProgress {
     }
 
     /// How many records wait at the most in a topic that the group has read; 0 in one that it has not. Blocks.
-    ///
-    /// # Errors
-    /// A broker cannot be asked, or there is no such topic.
     pub fn left(&self, topic: &str) -> Result<u64, TopicError> {
         let client = self.client()?;
         let (partitions, committed) = self.committed(&client.consumer, topic)?;
@@ -155,7 +134,7 @@ impl GroupProgress {
         let unseen = |error| self.unseen(consumer, topic, error);
         let partitions = partitions_of(consumer, topic, ANSWER_TIMEOUT).map_err(unseen)?;
         if partitions.is_empty() {
-            return Err(TopicError::Missing { brokers: self.options.brokers.clone(), topics: vec![topic.to_owned()] });
+            return Err(missing(&self.options, vec![topic.to_owned()]));
         }
         let mut asked = TopicPartitionList::new();
         for &partition in &partitions {
@@ -166,7 +145,7 @@ impl GroupProgress {
             None => Ok(None),
             Some(element) => {
                 element.error().map_err(unseen)?;
-                Ok(next_offset(element.offset()))
+                Ok(next(element.offset()))
             }
         };
         let committed = partitions.iter().map(of).collect::<Result<_, TopicError>>()?;
@@ -201,13 +180,6 @@ impl GroupProgress {
             return not_allowed(&self.options, vec![Right::DescribeGroup(self.options.group.clone())]);
         }
         why
-    }
-}
-
-fn next_offset(offset: Offset) -> Option<i64> {
-    match offset {
-        Offset::Offset(next) => Some(next),
-        Offset::Beginning | Offset::End | Offset::Stored | Offset::Invalid | Offset::OffsetTail(_) => None,
     }
 }
 

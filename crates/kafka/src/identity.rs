@@ -29,7 +29,6 @@ pub(super) struct Identity {
     /// A broker that has answered.
     broker: Option<i32>,
     asked_at: Option<Instant>,
-    /// An answer is still to come.
     is_asked: bool,
 }
 

@@ -69,12 +69,10 @@ pub struct LaneContext {
 }
 
 impl LaneContext {
-    #[must_use]
     pub fn of(options: &KafkaOptions) -> Self {
         Self { tokens: options.tokens.clone(), ..Self::default() }
     }
 
-    #[must_use]
     pub fn pending(&self) -> Arc<Pending> {
         self.pending.load_full()
     }

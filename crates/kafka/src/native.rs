@@ -99,9 +99,6 @@ unsafe impl Send for MessageQueue {}
 
 impl MessageQueue {
     /// A new queue of this client. It must be dropped before the client is (see `source`, which owns both).
-    ///
-    /// # Errors
-    /// librdkafka gave none.
     pub fn new<C: ClientContext>(client: &Client<C>) -> Result<Self, String> {
         // SAFETY: the client is alive for the length of the call, and a queue holds a reference of its own.
         let queue = unsafe { rd::rd_kafka_queue_new(client.native_ptr()) };
@@ -110,9 +107,6 @@ impl MessageQueue {
 
     /// Forwards the messages of a partition to this queue. To be called before the partition is assigned, or
     /// its first messages would be on the consumer's queue.
-    ///
-    /// # Errors
-    /// The topic's name holds a NUL, or librdkafka knows no such queue.
     pub fn take_over<C: ClientContext>(&self, client: &Client<C>, topic: &str, partition: i32) -> Result<(), String> {
         let name = CString::new(topic).map_err(|_| format!("the topic name {topic:?} holds a NUL"))?;
         // SAFETY: all three are alive; the returned handle is ours and destroyed once, after the forward, which
@@ -163,7 +157,6 @@ pub struct PartitionError {
 
 impl<C: ConsumerContext> MessageBatch<C> {
     /// An empty batch for messages of this consumer.
-    #[must_use]
     pub fn new(consumer: Arc<BaseConsumer<C>>, reads: Reads) -> Self {
         Self {
             reads,
@@ -185,18 +178,15 @@ impl<C: ConsumerContext> MessageBatch<C> {
     }
 
     /// Bytes of all keys, values and headers, and what each record costs besides.
-    #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// The same of the largest record.
-    #[must_use]
     pub fn largest_bytes(&self) -> usize {
         self.largest_bytes
     }
 
-    #[must_use]
     pub fn has_headers(&self, index: usize) -> bool {
         !self.messages[index].headers.is_null()
     }
@@ -319,7 +309,6 @@ impl<C: ConsumerContext> Records for MessageBatch<C> {
 
 /// The text that is committed beside the offset of element `place` of a list; `None` where there is none. Others may commit any
 /// bytes there, for which the wrapper's own reading would panic.
-#[must_use]
 pub fn metadata(list: &TopicPartitionList, place: usize) -> Option<String> {
     if place >= list.count() {
         return None;

@@ -17,7 +17,7 @@ use super::{
     native::answers::Answers,
     rights::Right,
     topic_settings,
-    topics::{ANSWER_TIMEOUT, TopicError, admin, asking, not_allowed, unanswered},
+    topics::{ANSWER_TIMEOUT, TopicError, admin, asking, blocking, metadata, not_allowed},
     wheel_topics,
 };
 
@@ -59,9 +59,6 @@ pub struct NewTopics {
 }
 
 /// Makes the topics that are missing, with the broker's default replication, and waits until all brokers know them.
-///
-/// # Errors
-/// A topic could not be made, or a broker does not learn of it.
 pub async fn create(
     options: &KafkaOptions,
     (topics, holds): (&[String], Holds),
@@ -114,8 +111,7 @@ async fn known_by_all(options: &KafkaOptions, topics: &[String]) -> Result<(), T
     let begun = Instant::now();
     loop {
         let (asked, wanted) = (options.clone(), topics.to_vec());
-        let unknown = tokio::task::spawn_blocking(move || unknown(&asked, &wanted)).await;
-        let unknown = unknown.unwrap_or_else(|error| Err(TopicError::Client(error.to_string())))?;
+        let unknown = blocking(move || unknown(&asked, &wanted)).await?;
         if unknown.is_empty() {
             return Ok(());
         }
@@ -130,8 +126,7 @@ async fn known_by_all(options: &KafkaOptions, topics: &[String]) -> Result<(), T
 /// Those of these topics that a broker does not know. Blocks.
 fn unknown(options: &KafkaOptions, topics: &[String]) -> Result<Vec<String>, TopicError> {
     let consumer = asking(options, &options.client())?;
-    let metadata =
-        consumer.fetch_metadata(None, ANSWER_TIMEOUT).map_err(|error| unanswered(options, &consumer, error))?;
+    let metadata = metadata(options, &consumer, None)?;
     let mut asked = Vec::new();
     for topic in topics {
         let name = CString::new(topic.as_str()).map_err(|error| TopicError::Client(error.to_string()))?;

@@ -48,7 +48,6 @@ pub(super) fn offsets_at<C: ConsumerContext>(
     list_offsets(consumer, topic, partitions, Offset::Offset(time.millis().max(0)), wait)
 }
 
-/// An end of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Logical {
     /// The first offset that is still there.
@@ -91,13 +90,18 @@ fn list_offsets<C: ConsumerContext>(
         None => Ok(None),
         Some(element) => {
             element.error()?;
-            Ok(match element.offset() {
-                Offset::Offset(offset) => Some(offset),
-                Offset::Beginning | Offset::End | Offset::Stored | Offset::Invalid | Offset::OffsetTail(_) => None,
-            })
+            Ok(next(element.offset()))
         }
     };
     partitions.iter().map(|&partition| of(partition)).collect()
+}
+
+/// The number of an offset, which has none where there is nothing.
+pub(super) fn next(offset: Offset) -> Option<i64> {
+    match offset {
+        Offset::Offset(next) => Some(next),
+        Offset::Beginning | Offset::End | Offset::Stored | Offset::Invalid | Offset::OffsetTail(_) => None,
+    }
 }
 
 /// Offsets as they are committed: partition and next offset. The topic's id comes beside each, as its metadata.

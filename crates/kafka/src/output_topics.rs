@@ -128,9 +128,6 @@ type Batch<'b> = (&'b MessageBatch<LaneContext>, &'b [Output]);
 
 impl OutputTopics {
     /// The output topics of these options.
-    ///
-    /// # Errors
-    /// A name is none.
     pub fn new(producer: &Producing, options: &KafkaOptions) -> Result<Self, String> {
         let ring = |wheel: &WheelTopics, ring| OutputTopic::new(producer, wheel.topic(ring), options);
         let deferred = match &options.deferred {
@@ -158,9 +155,6 @@ impl OutputTopics {
     }
 
     /// Finds where all outputs go, and what may go together.
-    ///
-    /// # Errors
-    /// It cannot be found out of one of them.
     pub fn address(&mut self, producer: &Producing, (records, outputs): Batch<'_>) -> Result<ProduceRounds, Unsent> {
         let mut rounds = ProduceRounds::new(self.round, outputs.len());
         let mut looked: Vec<(Destination, Result<(), String>)> = Vec::new();

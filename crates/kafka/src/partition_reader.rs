@@ -101,9 +101,6 @@ fn client(error: &KafkaError) -> ReadError {
 
 impl PartitionReader {
     /// Begins to read, all spans into one queue. One that is empty is not read.
-    ///
-    /// # Errors
-    /// The settings are not librdkafka's.
     pub fn new(options: &KafkaOptions, topic: &str, spans: &[Span]) -> Result<Self, ReadError> {
         Self::begin(options, topic, spans, spans.len().max(1))
     }
@@ -208,7 +205,6 @@ impl PartitionReader {
         Some((*partition, reason))
     }
 
-    /// A batch without records.
     pub(super) fn batch(&self) -> PartitionBatch {
         let closing = Arc::clone(&self.closing);
         MessageBatch::new(Arc::clone(&self.consumer), Reads::Published).kept_with(closing)
@@ -367,7 +363,6 @@ impl PartitionReader {
     }
 
     /// The next offset of each partition: all before it was handed out.
-    #[must_use]
     pub fn next(&self) -> &BTreeMap<i32, i64> {
         self.reached.next()
     }

@@ -54,7 +54,6 @@ struct Last {
 }
 
 impl ProduceRounds {
-    #[must_use]
     pub fn new(most: RoundSize, outputs: usize) -> Self {
         Self { most, addressed: Vec::with_capacity(outputs), last: HashMap::default() }
     }

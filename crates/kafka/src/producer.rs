@@ -63,9 +63,6 @@ pub struct LaneProducer {
 
 impl LaneProducer {
     /// Creates the client; [`Self::start`] makes it usable.
-    ///
-    /// # Errors
-    /// A property is invalid, or a file that it names cannot be used.
     pub fn make(options: &KafkaOptions, lane: usize) -> Result<Self, String> {
         let edition = options.files.edition();
         let made_for = options.written().into_iter().map(|(to, topic)| (topic, options.limits.get(to))).collect();
@@ -100,13 +97,11 @@ impl LaneProducer {
     }
 
     /// The edition of the files that the client was created from.
-    #[must_use]
     pub const fn edition(&self) -> u64 {
         self.edition
     }
 
     /// Whether files of properties were replaced since the client was created.
-    #[must_use]
     pub fn is_outdated(&self) -> bool {
         self.edition != self.options.files.edition()
     }

@@ -27,7 +27,6 @@ pub(super) const ALIASES: [(&str, &str); 11] = [
 ];
 
 /// The name of a property that is no alias. A client's properties are set in no order: of two names, either may win.
-#[must_use]
 pub fn real_name(name: &str) -> &str {
     ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, real)| *real)
 }

@@ -20,14 +20,12 @@ struct Edition {
 }
 
 impl PropertyFiles {
-    #[must_use]
     pub fn with(values: BTreeMap<String, String>) -> Self {
         Self(ArcSwap::from_pointee(Edition { number: 0, values }))
     }
 
     /// The number of the edition. A client of another edition is outdated. To be asked before a client is created: where files are
     /// replaced meanwhile, it counts as outdated too soon rather than never.
-    #[must_use]
     pub fn edition(&self) -> u64 {
         self.0.load().number
     }

@@ -42,9 +42,6 @@ pub struct RangeReader {
 
 impl RangeReader {
     /// Looks up the offsets and starts to read. Blocks.
-    ///
-    /// # Errors
-    /// No broker answers, or there is no such topic.
     pub fn open(options: &KafkaOptions, range: &Range) -> Result<Self, ReadError> {
         let spans = spans_between(options, &range.topic, (range.from, range.to))?;
         let reader = PartitionReader::apart(options, &range.topic, &spans)?;
@@ -54,15 +51,11 @@ impl RangeReader {
     }
 
     /// How many records it will give, at most: transactions' markers are among the offsets.
-    #[must_use]
     pub fn records(&self) -> u64 {
         self.records
     }
 
     /// The next record: of the partitions' next ones the earliest. `None` at the end. Blocks.
-    ///
-    /// # Errors
-    /// A partition cannot be read.
     pub fn read(&mut self) -> Result<Option<RecordView<'_>>, ReadError> {
         let mut earliest: Option<(Option<Time>, usize)> = None;
         for place in 0..self.parts.len() {

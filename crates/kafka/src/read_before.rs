@@ -10,17 +10,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rdkafka::{
-    Offset, TopicPartitionList,
-    consumer::{BaseConsumer, Consumer},
-    error::KafkaError,
+use weir_core::{
+    batch::record::ReadBefore,
+    ports::{EARLIER_READERS_END, SourceError},
 };
-use weir_core::{batch::record::ReadBefore, ports::EARLIER_READERS_END};
 
-use super::lane_context::LaneContext;
-
-/// How long the ends of the partitions are waited for, which blocks the lane.
-const ENDS_TIMEOUT: Duration = Duration::from_secs(4);
 /// When they are asked for again where they are not to be had.
 const AGAIN_AFTER: Duration = Duration::from_secs(5);
 
@@ -51,7 +45,7 @@ impl Earlier {
     }
 
     /// Where the partitions end, now that it is due, or why that is not known.
-    pub(super) fn note(&mut self, ends: Result<BTreeMap<i32, i64>, KafkaError>, now: Instant) {
+    pub(super) fn note(&mut self, ends: Result<BTreeMap<i32, i64>, SourceError>, now: Instant) {
         match ends {
             Ok(ends) => *self = Self { ends_due: None, read_before: ReadBefore::Below(Arc::new(ends)) },
             Err(error) => {
@@ -60,23 +54,6 @@ impl Earlier {
             }
         }
     }
-}
-
-/// The offset behind the last record of each partition.
-pub(super) fn ends(
-    consumer: &BaseConsumer<LaneContext>,
-    partitions: &TopicPartitionList,
-) -> Result<BTreeMap<i32, i64>, KafkaError> {
-    let mut asked = TopicPartitionList::with_capacity(partitions.count());
-    for element in partitions.elements() {
-        asked.add_partition_offset(element.topic(), element.partition(), Offset::End)?;
-    }
-    let mut ends = BTreeMap::new();
-    for element in consumer.offsets_for_times(asked, ENDS_TIMEOUT)?.elements() {
-        element.error()?;
-        ends.insert(element.partition(), element.offset().to_raw().unwrap_or(i64::MAX));
-    }
-    Ok(ends)
 }
 
 #[cfg(test)]
@@ -98,7 +75,7 @@ mod tests {
         assert!(!earlier.is_due(nearly) && earlier.is_due(start + EARLIER_READERS_END));
 
         let now = start + EARLIER_READERS_END;
-        earlier.note(Err(KafkaError::Canceled), now);
+        earlier.note(Err(SourceError::Temporary("no answer".to_owned())), now);
         assert!(has(&earlier, i64::MAX), "what is not known is no reason to take a record for new");
         assert!(!earlier.is_due(now) && earlier.is_due(now + AGAIN_AFTER));
 

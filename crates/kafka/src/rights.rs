@@ -58,7 +58,6 @@ pub struct Rights {
 }
 
 impl Rights {
-    #[must_use]
     pub fn of(options: &KafkaOptions, lane: usize) -> Self {
         let [intents, outputs @ ..] = options.topics();
         let approved = options.approved_topics().into_iter().skip(1);
@@ -78,13 +77,11 @@ impl Rights {
     }
 
     /// The right that a reader lacks, if that is what the code says.
-    #[must_use]
     pub fn to_read(&self, code: RDKafkaErrorCode) -> Option<Right> {
         self.lacking(code, || Right::ReadTopic(self.intents.clone()))
     }
 
     /// The right that a writer lacks, if that is what the code says. `topic` is the one it is about, if that is known.
-    #[must_use]
     pub fn to_write(&self, code: RDKafkaErrorCode, topic: Option<&str>) -> Option<Right> {
         let topics = topic.map_or_else(|| self.outputs.clone(), |topic| vec![topic.to_owned()]);
         self.lacking(code, || Right::WriteTopics(topics))

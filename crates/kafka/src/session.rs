@@ -10,7 +10,7 @@ use super::{
     client::KafkaOptions,
     native::answers::Answers,
     sizes::number,
-    topics::{ANSWER_TIMEOUT, TopicError, asking, unanswered},
+    topics::{ANSWER_TIMEOUT, TopicError, asking, metadata},
 };
 
 /// librdkafka's own session, in milliseconds, where the properties do not set another.
@@ -21,7 +21,6 @@ const MOST: &str = "group.max.session.timeout.ms";
 
 impl KafkaOptions {
     /// The session that the members of the group ask for, in milliseconds.
-    #[must_use]
     pub fn session_timeout_ms(&self) -> u64 {
         number(&self.properties, "session.timeout.ms").unwrap_or(SESSION_TIMEOUT_MS)
     }
@@ -41,9 +40,6 @@ impl KafkaOptions {
 }
 
 /// Why brokers would not take members of the group in, as far as they report which sessions they allow. Blocks.
-///
-/// # Errors
-/// A broker cannot be asked.
 pub fn refused(options: &KafkaOptions) -> Result<Option<String>, TopicError> {
     let allowed = allowed_ms(options)?.filter(|allowed| !allowed.contains(&options.session_timeout_ms()));
     Ok(allowed.map(|allowed| options.refused_session(Some(&allowed))))
@@ -53,9 +49,7 @@ pub fn refused(options: &KafkaOptions) -> Result<Option<String>, TopicError> {
 /// does not need.
 fn allowed_ms(options: &KafkaOptions) -> Result<Option<RangeInclusive<u64>>, TopicError> {
     let consumer = asking(options, &options.client())?;
-    let metadata = consumer
-        .fetch_metadata(Some(&options.intents), ANSWER_TIMEOUT)
-        .map_err(|error| unanswered(options, &consumer, error))?;
+    let metadata = metadata(options, &consumer, Some(&options.intents))?;
     let Some(broker) = metadata.brokers().first() else { return Ok(None) };
     let answers = Answers::new(consumer.client()).map_err(TopicError::Client)?;
     let Ok(Ok(settings)) = answers.broker_settings(consumer.client(), broker.id(), ANSWER_TIMEOUT) else {

@@ -83,7 +83,6 @@ pub struct KafkaSink {
 
 impl KafkaSink {
     /// A sink that has no producer yet: [`Sink::recover`] makes one.
-    #[must_use]
     pub fn new(options: Arc<KafkaOptions>, lane: usize) -> Self {
         Self { options, lane, committer: None, task: Task::Nothing, edition: None, created_before: false }
     }

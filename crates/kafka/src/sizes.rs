@@ -23,19 +23,16 @@ const LEAST_ROUND: RoundSize = RoundSize { bytes: 524_288, records: 1_000 };
 impl KafkaOptions {
     /// What of a partition is handed to the producer's client at a time, at most: what fits into one request, by librdkafka's
     /// limits and those that the user's properties set.
-    #[must_use]
     pub fn round(&self) -> RoundSize {
         round(&self.properties, self.limits.smallest())
     }
 
     /// The largest record that the producer's client takes, in bytes.
-    #[must_use]
     pub fn largest_output_bytes(&self) -> u64 {
         number(&self.properties, "message.max.bytes").unwrap_or(LARGEST_OUTPUT_BYTES)
     }
 
     /// What one record batch of an input topic may inflate to, in bytes: as librdkafka itself bounds zstd.
-    #[must_use]
     pub fn inflated_bytes(&self) -> u64 {
         let set = number(&self.properties, "receive.message.max.bytes");
         set.unwrap_or_else(|| INFLATED_BYTES.max(self.fetch_bytes().saturating_add(FETCH_HEAD_BYTES)))
@@ -43,7 +40,6 @@ impl KafkaOptions {
 
     /// What one answer to a fetch may inflate to before the rest of it is left for the next one, in bytes: twice what memory is
     /// reckoned for ([`INFLATION`]), so that what compresses well is seldom fetched twice.
-    #[must_use]
     pub fn answer_bytes(&self) -> u64 {
         LEAST_ANSWER_BYTES.max(self.fetch_bytes().saturating_mul(2 * INFLATION))
     }

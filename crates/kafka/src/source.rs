@@ -34,7 +34,8 @@ use super::{
     identity::Identity,
     lane_context::{LaneContext, Pending},
     native::{self, MessageBatch, answers::Generation},
-    read_before::{Earlier, ends},
+    offsets::Logical,
+    read_before::Earlier,
     rights::Rights,
     tokens::make,
 };
@@ -105,9 +106,6 @@ pub struct KafkaSource {
 
 impl KafkaSource {
     /// Joins the group.
-    ///
-    /// # Errors
-    /// The settings are not librdkafka's, or it cannot start.
     pub fn join(options: &KafkaOptions) -> Result<Self, SourceError> {
         let edition = options.files.edition();
         let consumer: BaseConsumer<LaneContext> =
@@ -260,7 +258,8 @@ impl Source for KafkaSource {
         }
         self.revoke_if_outdated();
         if self.earlier.is_due(Instant::now()) {
-            let ends = ends(&self.consumer, &self.assigned);
+            let partitions: Vec<i32> = self.assigned.elements().iter().map(|element| element.partition()).collect();
+            let ends = self.ends(&partitions, Logical::Latest).map(|ends| partitions.into_iter().zip(ends).collect());
             self.earlier.note(ends, Instant::now());
         }
         if self.polled_at.elapsed() >= FROZEN_AFTER

@@ -10,18 +10,17 @@ use rdkafka::{
     ClientConfig, ClientContext,
     admin::AdminClient,
     client::{Client, OAuthToken},
-    config::{FromClientConfigAndContext, RDKafkaLogLevel},
+    config::FromClientConfigAndContext,
     consumer::{BaseConsumer, Consumer, ConsumerContext},
-    error::{KafkaError, KafkaResult},
+    error::KafkaResult,
     producer::{BaseProducer, NoCustomPartitioner, Producer, ProducerContext},
 };
 
-use super::{client::KafkaOptions, lane_context, native};
+use super::native;
 
 /// What lets a client in for a while; the value is never shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token {
-    /// What the broker is shown.
     pub value: String,
     /// Whose it is, as logs name it.
     pub principal: String,
@@ -100,9 +99,6 @@ impl<C: ClientContext> HasClient<C> for AdminClient<C> {
 
 /// Makes a client of these settings; one that shows tokens has its first. Where there is none, the client is made all the same, and
 /// its error says why it is not let in.
-///
-/// # Errors
-/// The settings are not librdkafka's.
 pub(super) fn make<C, T>(config: &ClientConfig, context: C) -> KafkaResult<T>
 where
     C: ShowsTokens,
@@ -114,39 +110,6 @@ where
         native::show_token(client, &source.token());
     }
     Ok(made)
-}
-
-/// The context of clients for requests about topics as a whole, whose errors are the answers' alone.
-#[derive(Debug)]
-pub struct AskingContext(TokenSource);
-
-impl AskingContext {
-    #[must_use]
-    pub fn of(options: &KafkaOptions) -> Self {
-        Self(options.tokens.clone())
-    }
-}
-
-impl ShowsTokens for AskingContext {
-    fn tokens(&self) -> &TokenSource {
-        &self.0
-    }
-}
-
-impl ClientContext for AskingContext {
-    const ENABLE_REFRESH_OAUTH_TOKEN: bool = true;
-
-    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        lane_context::log(level, facility, message);
-    }
-
-    fn error(&self, error: KafkaError, reason: &str) {
-        tracing::warn!(%error, "kafka: {reason}");
-    }
-
-    fn generate_oauth_token(&self, _: Option<&str>) -> Result<OAuthToken, Box<dyn Error>> {
-        next(&self.0)
-    }
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use super::{
     native::{answers::Answers, settings::Told},
     new_topics::{ASK_AGAIN_AFTER, is_not_known_yet},
     rights::Right,
-    topics::{ANSWER_TIMEOUT, TopicError, asking, unanswered},
+    topics::{ANSWER_TIMEOUT, TopicError, asking, blocking, unanswered},
 };
 
 pub const RETENTION_MS: &str = "retention.ms";
@@ -47,19 +47,16 @@ impl<'s> FromIterator<(&'s str, &'s str)> for TopicSettings {
 }
 
 impl TopicSettings {
-    #[must_use]
     pub fn max_message_bytes(&self) -> Option<u64> {
         self.0.get(MAX_MESSAGE_BYTES)?.parse().ok()
     }
 
     /// How long the topic keeps a record, in milliseconds; `None` where that is for ever, or not known.
-    #[must_use]
     pub fn retention_ms(&self) -> Option<i64> {
         self.0.get(RETENTION_MS)?.parse().ok().filter(|ms| *ms >= 0)
     }
 
     /// The settings by which the topic may lose a record that is younger than `required_ms`; `because` says what that means.
-    #[must_use]
     pub fn keeps_too_little(&self, required_ms: i64, because: &'static str) -> Vec<KeepsTooLittle> {
         let value = |setting: &str| self.0.get(setting).map(String::as_str);
         let mut short = Vec::new();
@@ -86,13 +83,11 @@ impl TopicSettings {
 }
 
 impl KeepsTooLittle {
-    #[must_use]
     pub fn must_be(&self) -> String {
         if self.setting == RETENTION_MS { format!("{} or more", self.required) } else { self.required.clone() }
     }
 
     /// The command that repairs it.
-    #[must_use]
     pub fn command(&self, brokers: &str, topic: &str) -> String {
         format!(
             "kafka-configs.sh --bootstrap-server {brokers} --alter --entity-type topics --entity-name {topic} --add-config \
@@ -103,16 +98,12 @@ impl KeepsTooLittle {
 }
 
 /// The topics that a lost history is rebuilt from.
-#[must_use]
 pub fn rebuilt_from(options: &KafkaOptions) -> Vec<&str> {
     let reports = options.delivery_reports.as_deref();
     options.approved_topics().into_iter().chain(options.refunds.as_deref()).chain(reports).collect()
 }
 
 /// The settings of each of these topics. One that the broker does not know yet is waited for.
-///
-/// # Errors
-/// The broker cannot be asked, does not allow it, or does not know a topic.
 pub async fn describe(options: &KafkaOptions, topics: &[&str]) -> Result<BTreeMap<String, TopicSettings>, TopicError> {
     let begun = Instant::now();
     let topics: Vec<String> = topics.iter().map(|&topic| topic.to_owned()).collect();
@@ -127,18 +118,28 @@ pub async fn describe(options: &KafkaOptions, topics: &[&str]) -> Result<BTreeMa
     }
 }
 
+/// Whether no setting of these topics is one by which they may lose records.
+pub(super) async fn verify(
+    options: &KafkaOptions,
+    topics: &[&str],
+    short: impl Fn(&TopicSettings) -> Vec<KeepsTooLittle>,
+) -> Result<(), TopicError> {
+    for (topic, settings) in describe(options, topics).await? {
+        if let Some(wrong) = short(&settings).into_iter().next() {
+            let command = wrong.command(&options.brokers, &topic);
+            return Err(TopicError::Keeps { topic, wrong: Box::new(wrong), command });
+        }
+    }
+    Ok(())
+}
+
 /// The settings of those topics that a broker describes, and why it does not describe another one.
 pub(super) type Known = (BTreeMap<String, TopicSettings>, Option<TopicError>);
 
 /// What the broker describes of these topics now: what it tells of one does not depend on the others.
-///
-/// # Errors
-/// The broker cannot be asked.
 pub(super) async fn describe_known(options: &KafkaOptions, topics: &[String]) -> Result<Known, TopicError> {
     let (asked, wanted) = (options.clone(), topics.to_vec());
-    let answers = tokio::task::spawn_blocking(move || ask(&asked, &wanted)).await;
-    let answers = answers.unwrap_or_else(|error| Err(TopicError::Client(error.to_string())))?;
-    Ok(told(&options.brokers, answers))
+    Ok(told(&options.brokers, blocking(move || ask(&asked, &wanted)).await?))
 }
 
 /// What a broker answers for each topic. Blocks.

@@ -7,6 +7,7 @@ use rdkafka::{
     admin::AdminClient,
     consumer::{BaseConsumer, Consumer},
     error::{KafkaError, RDKafkaErrorCode},
+    metadata::Metadata,
 };
 use weir_core::{basis::origin::Topic, deferral::wheel::Ring};
 
@@ -16,7 +17,7 @@ use super::{
     identity::Identity,
     offsets::{partitions_of, right_to_read},
     rights::{Right, Rights},
-    tokens::{AskingContext, make},
+    tokens::make,
     topic_settings::KeepsTooLittle,
 };
 
@@ -110,7 +111,6 @@ pub enum TopicError {
     Client(String),
 }
 
-/// Partitions of each topic.
 pub type Partitions = BTreeMap<String, usize>;
 
 /// Which of the topics that a worker needs are there.
@@ -121,9 +121,6 @@ pub struct Inventory {
 }
 
 /// Looks for the topics that a worker needs: see [`verify`].
-///
-/// # Errors
-/// A broker cannot be asked, or hides a topic.
 pub fn look(options: &KafkaOptions) -> Result<Inventory, TopicError> {
     let consumer = asking(options, &options.client())?;
     let known = all_known(options, &consumer)?;
@@ -161,9 +158,13 @@ pub(super) fn visible(options: &KafkaOptions) -> Result<Partitions, TopicError> 
 }
 
 fn all_known(options: &KafkaOptions, consumer: &Asking) -> Result<Partitions, TopicError> {
-    let metadata =
-        consumer.fetch_metadata(None, ANSWER_TIMEOUT).map_err(|error| unanswered(options, consumer, error))?;
+    let metadata = metadata(options, consumer, None)?;
     Ok(metadata.topics().iter().map(|topic| (topic.name().to_owned(), topic.partitions().len())).collect())
+}
+
+/// What brokers know of themselves, and of a topic or of all that this user may see.
+pub(super) fn metadata(options: &KafkaOptions, consumer: &Asking, topic: Option<&str>) -> Result<Metadata, TopicError> {
+    consumer.fetch_metadata(topic, ANSWER_TIMEOUT).map_err(|error| unanswered(options, consumer, error))
 }
 
 /// How many partitions each of these topics has, 0: there is none.
@@ -177,25 +178,16 @@ pub(super) fn partitions_of_each(options: &KafkaOptions, topics: &[String]) -> R
 }
 
 /// The topics that must exist, with their number of partitions.
-///
-/// # Errors
-/// A broker cannot be asked, or topics are missing.
 pub fn verify(options: &KafkaOptions) -> Result<Partitions, TopicError> {
-    let Inventory { found, missing } = look(options)?;
-    if missing.is_empty() {
-        Ok(found)
-    } else {
-        Err(TopicError::Missing { brokers: options.brokers.clone(), topics: missing })
-    }
+    let Inventory { found, missing: topics } = look(options)?;
+    if topics.is_empty() { Ok(found) } else { Err(missing(options, topics)) }
 }
 
 /// The rights on those of these topics that are not listed because this user may not see them.
 fn hidden(options: &KafkaOptions, consumer: &Asking, topics: &[String]) -> Result<Vec<Right>, TopicError> {
     let mut rights = Vec::new();
     for topic in topics {
-        let metadata = consumer
-            .fetch_metadata(Some(topic), ANSWER_TIMEOUT)
-            .map_err(|error| unanswered(options, consumer, error))?;
+        let metadata = metadata(options, consumer, Some(topic))?;
         let error = metadata.topics().first().and_then(|topic| topic.error()).map(RDKafkaErrorCode::from);
         if error == Some(RDKafkaErrorCode::TopicAuthorizationFailed) {
             let of_wheel = options.wheels().any(|wheel| Ring::ALL.iter().any(|ring| wheel.topic(*ring) == topic));
@@ -243,13 +235,21 @@ pub(super) fn not_allowed(options: &KafkaOptions, rights: Vec<Right>) -> TopicEr
     TopicError::NotAllowed { brokers: options.brokers.clone(), rights }
 }
 
+pub(super) fn missing(options: &KafkaOptions, topics: Vec<String>) -> TopicError {
+    TopicError::Missing { brokers: options.brokers.clone(), topics }
+}
+
+/// Asks on a thread that may block.
+pub(super) async fn blocking<T: Send + 'static>(
+    ask: impl FnOnce() -> Result<T, TopicError> + Send + 'static,
+) -> Result<T, TopicError> {
+    tokio::task::spawn_blocking(ask).await.unwrap_or_else(|error| Err(TopicError::Client(error.to_string())))
+}
+
 /// A topic with its id, and its partitions.
-///
-/// # Errors
-/// A broker cannot be asked, or there is no such topic.
 pub fn identify(options: &KafkaOptions, topic: &str) -> Result<(Topic, Vec<i32>), TopicError> {
     let consumer = asking(options, &options.client())?;
-    let missing = || TopicError::Missing { brokers: options.brokers.clone(), topics: vec![topic.to_owned()] };
+    let missing = || missing(options, vec![topic.to_owned()]);
     let name = CString::new(topic).map_err(|_| missing())?;
     let partitions = partitions_of(&consumer, topic, ANSWER_TIMEOUT);
     let partitions = partitions.map_err(|error| unseen(options, &consumer, topic, error))?;
@@ -267,6 +267,6 @@ pub(super) fn unseen(options: &KafkaOptions, consumer: &Asking, topic: &str, err
     }
 }
 
-pub(super) fn admin(options: &KafkaOptions) -> Result<AdminClient<AskingContext>, TopicError> {
-    make(&options.client(), AskingContext::of(options)).map_err(|error| TopicError::Client(not_made(&error)))
+pub(super) fn admin(options: &KafkaOptions) -> Result<AdminClient<ClientErrorCapture>, TopicError> {
+    make(&options.client(), ClientErrorCapture::of(options)).map_err(|error| TopicError::Client(not_made(&error)))
 }

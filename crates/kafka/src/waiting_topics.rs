@@ -21,7 +21,7 @@ use super::{
     new_topics::{self, Holds, NewTopics},
     offsets::{self, Logical},
     topic_settings::{self, KeepsTooLittle, TopicSettings},
-    topics::{self, ANSWER_TIMEOUT, TopicError, asking, unanswered, unseen},
+    topics::{self, ANSWER_TIMEOUT, TopicError, asking, blocking, unanswered, unseen},
 };
 
 /// How long a record is kept at the least, in milliseconds: as long as an intent waits, and a day in which it is suppressed.
@@ -31,13 +31,11 @@ const KEPT_MS: i64 = MAX_WAIT_MS + KEPT_BEYOND_MS;
 const PARTITIONS_READ_BY_TURNS: u64 = 16;
 
 impl KafkaOptions {
-    #[must_use]
     pub fn waiting_on(&self, topic: WaitingTopic) -> Option<String> {
         self.waiting_topic(&self.routes.waiting_on(topic)?.name)
     }
 
     /// All topics that lanes write to: the outputs, and those of intents that wait for any route that a policy has had.
-    #[must_use]
     pub fn written(&self) -> Vec<(Destination, String)> {
         let waiting = |number| {
             let topic = WaitingTopic(number);
@@ -48,14 +46,12 @@ impl KafkaOptions {
     }
 
     /// The topic of intents that wait for a route, where intents may wait.
-    #[must_use]
     pub fn waiting_topic(&self, route: &str) -> Option<String> {
         Some(format!("{}-{route}", self.waiting.as_deref()?))
     }
 
     /// The options of a lane that reads a route's waiting topic instead of the intents. Each route has its own consumer group, so
     /// adding or removing a route causes no rebalance of the others.
-    #[must_use]
     pub fn for_waiting(&self, route: &str) -> Option<Self> {
         let mut options = self.clone();
         options.intents = self.waiting_topic(route)?;
@@ -65,17 +61,12 @@ impl KafkaOptions {
         // The bound of a queue holds for each partition.
         let memory = LaneMemory::of_reader();
         options.memory = LaneMemory { queued_bytes: memory.queued_bytes / PARTITIONS_READ_BY_TURNS, ..memory };
-        // Where an offset is missing, records are read from the first one, whatever new readers of the intents do.
-        options.properties.remove("auto.offset.reset");
-        Some(options)
+        Some(options.from_the_first())
     }
 }
 
 /// The routes for which something may wait, whatever the policy says now: those that are known, and those in whose topic weir's own
 /// group has committed offsets. Other topics of such names are not this installation's. Blocks.
-///
-/// # Errors
-/// A broker cannot be asked.
 pub fn routes(options: &KafkaOptions, known: &BTreeSet<String>) -> Result<BTreeSet<String>, TopicError> {
     let mut routes = known.clone();
     let Some(prefix) = options.waiting.as_deref() else { return Ok(routes) };
@@ -97,9 +88,6 @@ pub fn routes(options: &KafkaOptions, known: &BTreeSet<String>) -> Result<BTreeS
 
 /// Whether intents wait in topics that `kafka.waiting` does not name any more. `noted` has the groups that have committed offsets of
 /// topics, each with such a topic. Blocks.
-///
-/// # Errors
-/// Some wait, or a broker cannot be asked.
 pub fn none_left_behind(options: &KafkaOptions, noted: &BTreeSet<(String, String)>) -> Result<(), TopicError> {
     let prefix = format!("{}-waiting-", options.group);
     let is_elsewhere = |(group, topic): &&(String, String)| {
@@ -128,15 +116,12 @@ pub fn none_left_behind(options: &KafkaOptions, noted: &BTreeSet<(String, String
 
 /// Commits where the groups of these routes begin in topics that are empty: a group with offsets is found by whoever starts without
 /// its route ([`routes`]). To be done before an intent waits there.
-///
-/// # Errors
-/// A broker cannot be asked, or does not take the offsets.
 pub async fn begin(options: &KafkaOptions, routes: Vec<Arc<str>>) -> Result<(), TopicError> {
     let options = options.clone();
-    let each = move || {
+    blocking(move || {
         routes.iter().filter_map(|route| options.for_waiting(route)).try_for_each(|waiting| begin_one(&waiting))
-    };
-    tokio::task::spawn_blocking(each).await.unwrap_or_else(|error| Err(TopicError::Client(error.to_string())))
+    })
+    .await
 }
 
 fn begin_one(waiting: &KafkaOptions) -> Result<(), TopicError> {
@@ -173,7 +158,6 @@ fn begin_one(waiting: &KafkaOptions) -> Result<(), TopicError> {
 }
 
 /// The settings by which a topic may lose an intent that waits.
-#[must_use]
 pub fn keeps_too_little(settings: &TopicSettings) -> Vec<KeepsTooLittle> {
     settings.keeps_too_little(KEPT_MS, "waiting intents may be deleted before they are decided")
 }
@@ -195,26 +179,18 @@ pub async fn ready(
     let missing: Vec<String> =
         topics.iter().zip(&found).filter(|(_, partitions)| **partitions == 0).map(|(topic, _)| topic.clone()).collect();
     if !missing.is_empty() {
-        let Some(how) = create else {
-            return Err(TopicError::Missing { brokers: options.brokers.clone(), topics: missing });
-        };
+        let Some(how) = create else { return Err(topics::missing(options, missing)) };
         tracing::info!(topics = ?missing, "creating missing topics");
         new_topics::create(options, (&missing, Holds::Waiting), how).await?;
         found = look(options, topics).await?;
     }
     let names: Vec<&str> = topics.iter().map(String::as_str).collect();
-    for (topic, settings) in topic_settings::describe(options, &names).await? {
-        if let Some(wrong) = keeps_too_little(&settings).into_iter().next() {
-            let command = wrong.command(&options.brokers, &topic);
-            return Err(TopicError::Keeps { topic, wrong: Box::new(wrong), command });
-        }
-    }
+    topic_settings::verify(options, &names, keeps_too_little).await?;
     Ok(found)
 }
 
 /// How many partitions each topic has, 0: there is none.
 async fn look(options: &KafkaOptions, topics: &[String]) -> Result<Vec<usize>, TopicError> {
     let (options, topics) = (options.clone(), topics.to_vec());
-    let asked = tokio::task::spawn_blocking(move || topics::partitions_of_each(&options, &topics)).await;
-    asked.unwrap_or_else(|error| Err(TopicError::Client(error.to_string())))
+    blocking(move || topics::partitions_of_each(&options, &topics)).await
 }

@@ -1,6 +1,6 @@
 //! The topics of a wheel: how its lanes read them, how many partitions they have, and whether they keep deferred intents for as long as they must.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use weir_core::deferral::wheel::{KEPT_BEYOND_MS, LONGEST_MS, Ring, Wheel};
 
@@ -22,20 +22,16 @@ impl KafkaOptions {
     }
 
     /// The group that reads deferred intents.
-    #[must_use]
     pub fn later_group(&self) -> String {
         format!("{}-later", self.group)
     }
 
     /// The options of a lane that reads this ring of a wheel in place of the intents, in a group of its own.
-    #[must_use]
     pub fn for_ring(&self, wheel: &WheelTopics, ring: Ring) -> Self {
-        let mut options = self.clone();
+        let mut options = self.clone().from_the_first();
         options.intents = wheel.topic(ring).to_owned();
         options.group = self.later_group();
         options.reads = Reads::Deferred;
-        // Where an offset is missing, records are read from the first one, whatever new readers of the intents do.
-        options.properties.remove("auto.offset.reset");
         // What is due may be decided within a minute: brokers gather for longer, and answer for empty buckets less often.
         options.commit_interval = Duration::from_secs(1);
         if ring == Ring::Hours {
@@ -64,9 +60,6 @@ impl KafkaOptions {
 }
 
 /// The wheel that these topics make.
-///
-/// # Errors
-/// Their partitions are no multiple of the buckets, or not the same one.
 pub fn wheel(topics: &WheelTopics, found: &Partitions) -> Result<Wheel, TopicError> {
     let shares = |ring: Ring| {
         let topic = topics.topic(ring).to_owned();
@@ -91,7 +84,6 @@ pub(super) fn partitions(options: &KafkaOptions, topic: &str, shares: u16) -> Op
 }
 
 /// The settings by which a topic may lose an intent that is deferred for `max_ms` at most.
-#[must_use]
 pub fn keeps_too_little(settings: &TopicSettings, max_ms: i64) -> Vec<KeepsTooLittle> {
     let required_ms = max_ms.saturating_add(KEPT_BEYOND_MS);
     settings.keeps_too_little(required_ms, "deferred intents may be deleted before they are decided")
@@ -99,9 +91,6 @@ pub fn keeps_too_little(settings: &TopicSettings, max_ms: i64) -> Vec<KeepsTooLi
 
 /// Whether deferred intents wait in a wheel that no setting names any more: its group has read the topics, and nothing does now.
 /// Blocks.
-///
-/// # Errors
-/// Some wait, or a broker cannot be asked.
 pub fn none_left_behind(options: &KafkaOptions) -> Result<(), TopicError> {
     let named: Vec<&str> = options.wheels().flat_map(|wheel| Ring::ALL.map(|ring| wheel.topic(ring))).collect();
     let is_ring = |(topic, partitions): &(String, usize)| {
@@ -132,20 +121,7 @@ pub fn none_left_behind(options: &KafkaOptions) -> Result<(), TopicError> {
 }
 
 /// Asks for the settings of a wheel's topics, and whether they keep what is deferred for `max_ms` at most.
-///
-/// # Errors
-/// They do not, or the settings cannot be read.
 pub async fn verify(options: &KafkaOptions, topics: &WheelTopics, max_ms: i64) -> Result<(), TopicError> {
     let names = Ring::ALL.map(|ring| topics.topic(ring));
-    let found: BTreeMap<String, TopicSettings> = topic_settings::describe(options, &names).await?;
-    for (topic, settings) in found {
-        if let Some(wrong) = keeps_too_little(&settings, max_ms).into_iter().next() {
-            return Err(TopicError::Keeps {
-                command: wrong.command(&options.brokers, &topic),
-                topic,
-                wrong: Box::new(wrong),
-            });
-        }
-    }
-    Ok(())
+    topic_settings::verify(options, &names, |settings| keeps_too_little(settings, max_ms)).await
 }

@@ -4,7 +4,6 @@ use redis::ConnectionAddr;
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeAddr {
-    /// Name or IP address.
     pub host: String,
     pub port: u16,
 }

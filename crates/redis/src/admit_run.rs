@@ -270,7 +270,7 @@ impl<'a> AdmitRun<'a> {
         let error = match reply {
             Ok(value) => match self.read(call, &value, cluster) {
                 Some(()) => return,
-                None => RequestError::torn(&cluster.options().nodes[0], "another length or code"),
+                None => cluster.torn("another length or code"),
             },
             Err(error) => error,
         };

@@ -23,7 +23,6 @@ pub struct NodeClocks {
 
 impl NodeClocks {
     /// Connects when first asked.
-    #[must_use]
     pub fn new(options: &Arc<RedisOptions>, stats: &Arc<RedisStats>) -> Self {
         Self { cluster: Cluster::new(Arc::clone(options), Arc::clone(stats)) }
     }

@@ -29,7 +29,6 @@ pub(super) struct Routed {
 /// The requests of a round: for each node, the place in the round and what to ask.
 type ByNode = BTreeMap<NodeAddr, Vec<(usize, (Asking, Request))>>;
 
-/// The connections of one lane.
 pub(super) struct Cluster {
     options: Arc<RedisOptions>,
     stats: Arc<RedisStats>,
@@ -95,7 +94,7 @@ impl Cluster {
     pub(super) async fn round(&mut self, requests: Vec<Routed>) -> Vec<Reply> {
         let mut replies: Vec<Option<Reply>> = requests.iter().map(|_| None).collect();
         self.round_each(requests, |place, reply| replies[place] = Some(reply)).await;
-        let lost = || Err(RequestError::torn(&self.options.nodes[0], "a request got none"));
+        let lost = || Err(self.torn("a request got none"));
         replies.into_iter().map(|reply| reply.unwrap_or_else(lost)).collect()
     }
 
@@ -129,9 +128,6 @@ impl Cluster {
 
     /// Sends every primary the same command, all at once, and returns the nodes that did not answer. A node whose connection was closed
     /// meanwhile gets it a second time.
-    ///
-    /// # Errors
-    /// Nobody knows the primaries.
     pub(super) async fn silent_nodes(
         &mut self,
         command: &Cmd,
@@ -253,7 +249,11 @@ impl Cluster {
         }
     }
 
-    /// Asks one node, once.
+    /// The error of a reply of another shape than expected, of whatever node.
+    pub(super) fn torn(&self, what: &str) -> RequestError {
+        RequestError::torn(&self.options.nodes[0], what)
+    }
+
     pub(super) async fn ask_node(&mut self, addr: &NodeAddr, command: Cmd) -> Reply {
         let mut node = self.nodes.remove(addr).unwrap_or_else(|| self.node(addr.clone()));
         let reply = node.exchange(&[(Asking::No, Request::Plain(command))]).await.pop();

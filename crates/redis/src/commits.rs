@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use redis::{Value, cmd};
+use redis::Value;
 use tokio::sync::{mpsc, oneshot};
 use weir_core::{
     basis::origin::Topic,
@@ -86,23 +86,22 @@ impl CommitTable for RedisCommits {
 }
 
 /// The groups that have committed offsets of topics, each with such a topic, by the table of a keyspace.
-///
-/// # Errors
-/// Redis does not answer.
 pub async fn noted_topics(
     options: &Arc<RedisOptions>,
     stats: &Arc<RedisStats>,
     opened: &super::Opened,
 ) -> Result<BTreeSet<(String, String)>, StoreError> {
-    let temporary = |reason: String| StoreError::Temporary(format!("what groups have committed is not read: {reason}"));
     let mut cluster = Cluster::new(Arc::clone(options), Arc::clone(stats));
-    let mut command = cmd("HGETALL");
-    command.arg(opened.keyspace.commits_key());
-    let value = cluster.ask(opened.keyspace.meta_slot(), Request::Plain(command)).await;
-    let value = value.map_err(|error| temporary(error.to_string()))?;
-    let table: BTreeMap<String, String> =
-        redis::from_redis_value(value).map_err(|error| temporary(error.to_string()))?;
+    let unread = |reason| StoreError::Temporary(format!("what groups have committed is not read: {reason}"));
+    let table = table(&mut cluster, &opened.keyspace).await.map_err(unread)?;
     Ok(partitions(&table).map(|(group, topic, _, _)| (group, topic)).collect())
+}
+
+/// The whole table, or why it is not read.
+async fn table(cluster: &mut Cluster, keyspace: &Keyspace) -> Result<BTreeMap<String, String>, String> {
+    let all = Request::plain("HGETALL", keyspace.commits_key());
+    let value = cluster.ask(keyspace.meta_slot(), all).await.map_err(|error| error.to_string())?;
+    redis::from_redis_value(value).map_err(|error| error.to_string())
 }
 
 /// The partitions of a table: each with its group, and its topic's name and id. The epoch is none.
@@ -160,9 +159,9 @@ impl Keeper {
     async fn write(&mut self) {
         while let Some(fields) = self.next_open() {
             let requests = fields.iter().map(|field| {
-                let mut command = cmd("HSETNX");
-                command.arg(self.keyspace.commits_key()).arg(field).arg(self.noted.get(field).copied().unwrap_or(0));
-                (self.keyspace.meta_slot(), Request::Plain(command))
+                let offset = self.noted.get(field).copied().unwrap_or(0);
+                let note = Request::plain("HSETNX", (self.keyspace.commits_key(), field, offset));
+                (self.keyspace.meta_slot(), note)
             });
             let requests = requests.collect();
             let replies = self.cluster.ask_all(requests).await;
@@ -182,10 +181,8 @@ impl Keeper {
     async fn read(&mut self, fields: &[String]) -> Result<Vec<Option<String>>, StoreError> {
         let mut found = Vec::with_capacity(fields.len());
         for fields in fields.chunks(FIELDS_A_ROUND) {
-            let mut command = cmd("HMGET");
-            command.arg(self.keyspace.commits_key()).arg("epoch").arg(fields);
-            let slot = self.keyspace.meta_slot();
-            let value = self.cluster.ask(slot, Request::Plain(command)).await;
+            let some = Request::plain("HMGET", (self.keyspace.commits_key(), "epoch", fields));
+            let value = self.cluster.ask(self.keyspace.meta_slot(), some).await;
             let value = value.map_err(|error| StoreError::Temporary(error.to_string()))?;
             let mut values = values(value)?.into_iter();
             if values.next().flatten().as_deref() != Some(self.keyspace.epoch()) {
@@ -197,12 +194,7 @@ impl Keeper {
     }
 
     async fn has_predecessor(&mut self, group: &str, topic: &Topic) -> Result<bool, StoreError> {
-        let mut command = cmd("HGETALL");
-        command.arg(self.keyspace.commits_key());
-        let value = self.cluster.ask(self.keyspace.meta_slot(), Request::Plain(command)).await;
-        let value = value.map_err(|error| StoreError::Temporary(error.to_string()))?;
-        let table: BTreeMap<String, String> =
-            redis::from_redis_value(value).map_err(|error| StoreError::Temporary(error.to_string()))?;
+        let table = table(&mut self.cluster, &self.keyspace).await.map_err(StoreError::Temporary)?;
         if table.get("epoch").map(String::as_str) != Some(self.keyspace.epoch()) {
             return Err(self.lost().await);
         }

@@ -69,9 +69,6 @@ impl RedisStore {
     }
 
     /// Whether Redis answers and every shard that was looked at has its history.
-    ///
-    /// # Errors
-    /// What is wrong.
     pub async fn health(&mut self) -> Result<(), StoreError> {
         let ShardsFound { unavailable, lost, why } = self.look_at_shards().await;
         match why {

@@ -37,9 +37,9 @@ pub(super) async fn forget(user: UserHash, cluster: &mut Cluster, keyspace: &Key
     let place = keyspace.meta().layout.place(user);
     let keys = vec![keyspace.epoch_key(place.shard), keyspace.bucket_key(place.shard, place.bucket)];
     let args = vec![keyspace.epoch().as_bytes().to_vec(), place.field.to_bytes()];
-    let request = Request::Call { script: Script::Forget, keys, args, latest: None };
+    let request = Request::call(Script::Forget, keys, args);
     let reply = cluster.ask(keyspace.slot(place.shard), request).await;
-    let torn = |_| RequestError::torn(&cluster.options().nodes[0], "the number of entries");
+    let torn = |_| cluster.torn("the number of entries");
     let count = reply.and_then(|value| redis::from_redis_value(value).map_err(torn));
     count.map_err(|error| failed(error, place.shard))
 }
@@ -56,7 +56,6 @@ fn failed(error: RequestError, shard: u16) -> StoreError {
     }
 }
 
-/// The packed history at this place.
 async fn read(place: Place, cluster: &mut Cluster, keyspace: &Keyspace) -> Result<Vec<u8>, RequestError> {
     let slot = keyspace.slot(place.shard);
     let request = call(vec![keyspace.epoch_key(place.shard)], keyspace.epoch(), place, keyspace);
@@ -86,22 +85,13 @@ async fn read_moving(place: Place, cluster: &mut Cluster, keyspace: &Keyspace) -
 
 fn call(mut keys: Vec<String>, epoch: &str, place: Place, keyspace: &Keyspace) -> Request {
     keys.push(keyspace.bucket_key(place.shard, place.bucket));
-    Request::Call {
-        script: Script::History,
-        keys,
-        args: vec![epoch.as_bytes().to_vec(), place.field.to_bytes()],
-        latest: None,
-    }
+    Request::call(Script::History, keys, vec![epoch.as_bytes().to_vec(), place.field.to_bytes()])
 }
 
 fn history_in(value: redis::Value, cluster: &Cluster) -> Result<Vec<u8>, RequestError> {
     let mut histories: Vec<Vec<u8>> = redis::from_redis_value(value).unwrap_or_default();
     match (histories.pop(), histories.is_empty()) {
         (Some(history), true) => Ok(history),
-        (Some(_), false) | (None, _) => Err(torn(cluster)),
+        (Some(_), false) | (None, _) => Err(cluster.torn("the history of one user")),
     }
-}
-
-fn torn(cluster: &Cluster) -> RequestError {
-    RequestError::torn(&cluster.options().nodes[0], "the history of one user")
 }

@@ -13,7 +13,7 @@ use weir_core::{
 };
 
 pub use self::lengthening::Lengthening;
-use super::open::KeyspaceSeed;
+use super::{open::KeyspaceSeed, options::RedisOptions};
 
 /// The format of keys and entries that this version reads and writes.
 pub const FORMAT: &str = "weir/5";
@@ -93,13 +93,11 @@ macro_rules! keys {
 
         impl Keyspace {
             $($(#[$doc])*
-            #[must_use]
             pub fn $key(&self) -> &str {
                 &self.tables.$key
             })+
 
             $($(#[$of_shard])*
-            #[must_use]
             pub fn $shard_key(&self, shard: u16) -> String {
                 format!("{}{}", self.stem(shard), $end)
             })+
@@ -139,89 +137,88 @@ keys! {
     last_run_key => "run",
 }
 
+/// How long a key of users lives after it was renewed, in milliseconds: for two blocks of the history and a day more, for clocks of
+/// workers that differ (`lua/admit/write.lua`).
+pub(super) const fn key_lives_ms(history_ms: i64) -> i64 {
+    const DAY_MS: i64 = 24 * 3600 * 1000;
+    history_ms.saturating_mul(2).saturating_add(DAY_MS)
+}
+
 impl Keyspace {
+    /// What these options would create.
+    pub(super) fn from_seed(options: &RedisOptions, seed: KeyspaceSeed) -> Self {
+        let layout = Layout::for_users(options.shards, options.users);
+        Self::new(&options.prefix, Meta::from_seed(layout, options.history_ms, seed))
+    }
+
     pub(super) fn new(prefix: &str, meta: Meta) -> Self {
         let stems = shard_tags(meta.layout.shards).iter().map(|tag| format!("{prefix}:{{{tag}}}:")).collect();
         let meta_slot = crc16::State::<crc16::XMODEM>::calculate(prefix.as_bytes()) % SLOTS;
         Self { meta, stems, meta_slot, tables: Tables::new(prefix) }
     }
 
-    #[must_use]
     pub fn meta(&self) -> &Meta {
         &self.meta
     }
 
-    #[must_use]
     pub fn epoch(&self) -> &str {
         &self.meta.epoch
     }
 
-    #[must_use]
     pub fn slot(&self, shard: u16) -> u16 {
         slot_of_shard(shard, self.meta.layout.shards)
     }
 
     /// The slot of the tables and the log of activity.
-    #[must_use]
     pub fn meta_slot(&self) -> u16 {
         self.meta_slot
     }
 
     /// The key of some users' histories.
-    #[must_use]
     pub fn bucket_key(&self, shard: u16, bucket: u32) -> String {
         format!("{}{bucket}", self.stem(shard))
     }
 
     /// The shard of what a limit keeps by a name.
-    #[must_use]
     pub fn limit_shard(&self, name: &str) -> u16 {
         shard_of_name(name, self.meta.layout.shards)
     }
 
     /// The key in a shard of what a limit keeps by a name. The kinds are `b` of budgets, `p` of routes, `service:` of services.
-    #[must_use]
     pub fn limit_key(&self, shard: u16, (kind, name): (&str, &str)) -> String {
         format!("{}{kind}{name}", self.stem(shard))
     }
 
-    #[must_use]
     pub fn budget_shard(&self, budget: &BudgetId) -> u16 {
         budget.shard(self.meta.layout.shards)
     }
 
     /// The key of a budget, a hash (`lua/take.lua`).
-    #[must_use]
     pub fn budget_key(&self, budget: &BudgetId) -> String {
         self.limit_key(self.budget_shard(budget), ("b", &budget.key_name()))
     }
 
     /// The registry of a service, a hash (`lua/services/registry.lua`).
-    #[must_use]
     pub fn service_key(&self, service: &str) -> String {
         self.limit_key(self.limit_shard(service), ("service:", service))
     }
 
     /// The shard of a route's permits: that of its service, where it has one, so that one script reads both.
-    #[must_use]
     pub fn route_shard(&self, route: &str, service: Option<&str>) -> u16 {
         self.limit_shard(service.unwrap_or(route))
     }
 
     /// The key of a route's permits, a hash (`lua/permit.lua`).
-    #[must_use]
     pub fn route_key(&self, route: &str, service: Option<&str>) -> String {
         self.limit_key(self.route_shard(route, service), ("p", route))
     }
 
     /// Where a rebuild keeps how far it is, a hash.
-    #[must_use]
     pub fn rebuild_key(&self) -> String {
         format!("{}:rebuild", self.meta_key().strip_suffix(":meta").unwrap_or_default())
     }
 
     /// Held by the rebuild that is running.
-    #[must_use]
     pub fn rebuild_lock_key(&self) -> String {
         format!("{}:rebuilding", self.meta_key().strip_suffix(":meta").unwrap_or_default())
     }
@@ -267,16 +264,8 @@ impl Meta {
     }
 
     /// For how long back all sends are there, in milliseconds.
-    #[must_use]
     pub fn complete_ms(&self) -> i64 {
         self.lengthening.as_ref().map_or(self.history_ms, |lengthening| lengthening.from_ms)
-    }
-
-    /// How long a key of users lives after it was renewed, in milliseconds: for two blocks of the history and a day more, for clocks of
-    /// workers that differ (`lua/admit/write.lua`).
-    pub(super) const fn key_lives_ms(&self) -> i64 {
-        const DAY_MS: i64 = 24 * 3600 * 1000;
-        self.history_ms.saturating_mul(2).saturating_add(DAY_MS)
     }
 
     pub(super) fn to_fields(&self, state: State) -> Vec<(&'static str, String)> {
@@ -293,9 +282,6 @@ impl Meta {
     }
 
     /// Reads the fields of the meta key.
-    ///
-    /// # Errors
-    /// What is wrong with them.
     pub(super) fn of_fields(fields: &HashMap<String, String>) -> Result<(Self, State), String> {
         let field = |name: &str| fields.get(name).map(String::as_str).ok_or_else(|| format!("it has no field {name}"));
         let format = field("format")?;

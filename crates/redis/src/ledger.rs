@@ -4,7 +4,7 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use redis::{Value, cmd};
+use redis::Value;
 use weir_core::{
     basis::{clocks::WrongClock, time::Time},
     limit::{
@@ -193,9 +193,8 @@ impl RedisLedger {
         if budget.campaign.is_none() {
             return Ok(false);
         }
-        let mut command = cmd("HGET");
-        command.arg(self.keyspace.unknown_key(shard)).arg(&*budget.name);
-        let found = self.cluster.ask(self.keyspace.slot(shard), Request::Plain(command)).await?;
+        let field = Request::plain("HGET", (self.keyspace.unknown_key(shard), &*budget.name));
+        let found = self.cluster.ask(self.keyspace.slot(shard), field).await?;
         Ok(found != Value::Nil)
     }
 

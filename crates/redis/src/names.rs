@@ -33,7 +33,6 @@ const KINDS_REMEMBERED: usize = 4_096;
 /// The same of campaigns: three of the largest usual batches of campaigns that are all different, 16 MiB a lane at most.
 const CAMPAIGNS_REMEMBERED: usize = 32_768;
 
-/// The numbers a lane knows.
 #[derive(Clone, Default)]
 pub(super) struct Names {
     /// The names of all kinds that have been read: filters are matched with them. There are 65,534 at most, so 40 MiB per lane when
@@ -173,7 +172,7 @@ impl Names {
         match table::read(reply, table, names.len(), cluster)? {
             Told::Numbers { next, numbers, names } => {
                 for field in names {
-                    let torn = || RequestError::torn(&cluster.options().nodes[0], "the names of kinds");
+                    let torn = || cluster.torn("the names of kinds");
                     let names = field.map(|field| serde_json::from_slice(&field)).transpose();
                     self.kinds.push_found(names.map_err(|_| torn())?);
                 }
@@ -227,9 +226,7 @@ impl Names {
             }
         }
     }
-}
 
-impl Names {
     /// The names of the classes of these entries. Reads the kinds that are new, and asks for the names of campaigns that this lane
     /// does not remember: a few lookups, however many campaigns there are.
     pub(super) async fn name(
@@ -267,9 +264,8 @@ impl Names {
         }
         let table = keyspace.campaign_names_key();
         let requests = unknown.chunks(MAX_NAMES_A_CALL).map(|numbers| {
-            let mut command = redis::cmd("HMGET");
-            command.arg(table).arg(numbers.iter().map(|campaign| campaign.0).collect::<Vec<u32>>());
-            (keyspace.meta_slot(), Request::Plain(command))
+            let numbers: Vec<u32> = numbers.iter().map(|campaign| campaign.0).collect();
+            (keyspace.meta_slot(), Request::plain("HMGET", (table, numbers)))
         });
         let replies = cluster.ask_all(requests.collect()).await;
         for (numbers, reply) in unknown.chunks(MAX_NAMES_A_CALL).zip(replies) {

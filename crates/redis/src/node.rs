@@ -10,7 +10,7 @@ use std::{
 
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, FromRedisValue, IntoConnectionInfo, Pipeline,
-    RedisConnectionInfo, RedisResult, Value, aio::MultiplexedConnection, cmd, io::tcp::TcpSettings,
+    RedisConnectionInfo, RedisResult, ToRedisArgs, Value, aio::MultiplexedConnection, cmd, io::tcp::TcpSettings,
 };
 use weir_core::basis::time::millis;
 
@@ -37,6 +37,18 @@ pub(super) enum Request {
         latest: Option<Duration>,
     },
     Plain(Cmd),
+}
+
+impl Request {
+    pub(super) fn call(script: Script, keys: Vec<String>, args: Vec<Vec<u8>>) -> Self {
+        Self::Call { script, keys, args, latest: None }
+    }
+
+    pub(super) fn plain(name: &str, args: impl ToRedisArgs) -> Self {
+        let mut command = cmd(name);
+        command.arg(args);
+        Self::Plain(command)
+    }
 }
 
 /// Whether the node is asked for keys of a slot that it only receives yet.

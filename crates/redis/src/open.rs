@@ -2,9 +2,8 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use redis::cmd;
 use weir_core::{
-    basis::{shard::Layout, time::Time},
+    basis::time::Time,
     ports::{StoreError, in_short},
 };
 
@@ -53,13 +52,12 @@ pub async fn open(
     keyspace_seed: KeyspaceSeed,
 ) -> Result<Opened, StoreError> {
     let mut cluster = Cluster::new(Arc::clone(options), Arc::clone(stats));
-    let layout = Layout::for_users(options.shards, options.users);
-    let ours = Meta::from_seed(layout, options.history_ms, keyspace_seed);
-    let found = find(&mut cluster, &Keyspace::new(&options.prefix, ours.clone()), when_missing).await?;
+    let ours = Keyspace::from_seed(options, keyspace_seed);
+    let found = find(&mut cluster, &ours, when_missing).await?;
     let mut warnings = servers::check(&mut cluster).await?;
     let (meta, state) = match found {
         Some(found) => found,
-        None => claim(&mut cluster, &Keyspace::new(&options.prefix, ours)).await?,
+        None => claim(&mut cluster, &ours).await?,
     };
     compare(options, &meta)?;
     warnings.extend(compare_history(options, &meta)?);
@@ -92,20 +90,14 @@ pub struct Looked {
 }
 
 /// Looks at the servers and for the keyspace as [`open`] does, and changes nothing.
-///
-/// # Errors
-/// As [`open`].
 pub async fn look(
     options: &Arc<RedisOptions>,
     stats: &Arc<RedisStats>,
     keyspace_seed: KeyspaceSeed,
 ) -> Result<Looked, StoreError> {
     let mut cluster = Cluster::new(Arc::clone(options), Arc::clone(stats));
-    let layout = Layout::for_users(options.shards, options.users);
-    let ours =
-        Meta { epoch: keyspace_seed.epoch.clone(), ..Meta::from_seed(layout, options.history_ms, keyspace_seed) };
     // Only `claim` would make it.
-    let found = find(&mut cluster, &Keyspace::new(&options.prefix, ours), WhenMissing::Create).await?;
+    let found = find(&mut cluster, &Keyspace::from_seed(options, keyspace_seed), WhenMissing::Create).await?;
     let mut warnings = servers::check(&mut cluster).await?;
     let Some((meta, state)) = found else { return Ok(Looked { keyspace: None, warnings }) };
     compare(options, &meta)?;
@@ -155,9 +147,7 @@ async fn find(
 }
 
 pub(super) async fn read_meta(cluster: &mut Cluster, keyspace: &Keyspace) -> Result<Option<(Meta, State)>, StoreError> {
-    let mut command = cmd("HGETALL");
-    command.arg(keyspace.meta_key());
-    match cluster.ask(keyspace.meta_slot(), Request::Plain(command)).await {
+    match cluster.ask(keyspace.meta_slot(), Request::plain("HGETALL", keyspace.meta_key())).await {
         Ok(value) => parse_meta(keyspace, value),
         Err(RequestError::Refused { message, .. }) if message.starts_with("WRONGTYPE") => {
             Err(foreign(keyspace, &message))
@@ -186,12 +176,7 @@ pub(super) fn foreign(keyspace: &Keyspace, reason: &str) -> StoreError {
 async fn claim(cluster: &mut Cluster, ours: &Keyspace) -> Result<(Meta, State), StoreError> {
     let fields = ours.meta().to_fields(State::Creating);
     let args = fields.into_iter().flat_map(|(name, value)| [name.as_bytes().to_vec(), value.into_bytes()]);
-    let request = Request::Call {
-        script: Script::Create,
-        keys: vec![ours.meta_key().to_owned()],
-        args: args.collect(),
-        latest: None,
-    };
+    let request = Request::call(Script::Create, vec![ours.meta_key().to_owned()], args.collect());
     let value = cluster.ask(ours.meta_slot(), request).await.map_err(startup)?;
     parse_meta(ours, value)?.ok_or_else(|| foreign(ours, "it is empty after it was written"))
 }
@@ -268,15 +253,12 @@ async fn finish(cluster: &mut Cluster, keyspace: &Keyspace) -> Result<(), StoreE
     let shards = 0..keyspace.meta().layout.shards;
     let mut requests: Vec<(u16, Request)> = shards
         .map(|shard| {
-            let mut command = cmd("SET");
-            command.arg(keyspace.epoch_key(shard)).arg(keyspace.epoch()).arg("NX");
-            (keyspace.slot(shard), Request::Plain(command))
+            let set = Request::plain("SET", (keyspace.epoch_key(shard), keyspace.epoch(), "NX"));
+            (keyspace.slot(shard), set)
         })
         .collect();
     for table in [keyspace.kinds_key(), keyspace.campaigns_key(), keyspace.commits_key()] {
-        let mut command = cmd("HSETNX");
-        command.arg(table).arg("epoch").arg(keyspace.epoch());
-        requests.push((keyspace.meta_slot(), Request::Plain(command)));
+        requests.push((keyspace.meta_slot(), Request::plain("HSETNX", (table, "epoch", keyspace.epoch()))));
     }
     for reply in cluster.ask_all(requests).await {
         reply.map_err(startup)?;
@@ -289,9 +271,8 @@ async fn finish(cluster: &mut Cluster, keyspace: &Keyspace) -> Result<(), StoreE
             keyspace.meta_key()
         )));
     }
-    let mut command = cmd("HSET");
-    command.arg(keyspace.meta_key()).arg("state").arg(State::Ready.text());
-    cluster.ask(keyspace.meta_slot(), Request::Plain(command)).await.map_err(startup)?;
+    let ready = Request::plain("HSET", (keyspace.meta_key(), "state", State::Ready.text()));
+    cluster.ask(keyspace.meta_slot(), ready).await.map_err(startup)?;
     Ok(())
 }
 
@@ -315,9 +296,7 @@ pub(super) fn get_epoch(keyspace: &Keyspace, shard: u16) -> Request {
 }
 
 pub(super) fn get(key: String) -> Request {
-    let mut command = cmd("GET");
-    command.arg(key);
-    Request::Plain(command)
+    Request::plain("GET", key)
 }
 
 /// Shards without this keyspace's epoch; and shards that do not answer, where that is allowed.

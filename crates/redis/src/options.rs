@@ -88,9 +88,7 @@ pub struct RedisOptions {
     pub users: u64,
     /// How long sends are remembered in a keyspace that is made, in milliseconds; one that is there remembers them for as long at the least.
     pub history_ms: i64,
-    /// The most entries of a user's history.
     pub max_entries: u32,
-    /// The most totals of campaigns that are kept.
     pub max_totals: u32,
     pub tuning: Tuning,
     pub eviction: Eviction,
@@ -180,9 +178,6 @@ pub enum BadOptions {
 impl RedisOptions {
     /// Options for these URLs, the rest as it is unless set: prefix `weir`, 128 shards, a million users, 8
     /// days of history, no waiting for replicas, 2 s for a reply and 1 s for a connection, 8 tries.
-    ///
-    /// # Errors
-    /// A URL that is none, or URLs that do not go together.
     pub fn for_urls<S: AsRef<str>>(urls: &[S]) -> Result<Self, BadOptions> {
         let mut nodes = Vec::new();
         let mut shared: Option<(Option<String>, Option<String>, i64, bool)> = None;

@@ -11,13 +11,11 @@ use weir_core::{
     intent::class::ClassNumbers,
 };
 
-use super::plan::Planned;
+use super::{keyspace::key_lives_ms, plan::Planned};
 pub(super) use sets::CapSets;
 
 /// Bytes of most sends in a call.
 const SEND_BYTES: usize = 18;
-/// What a key lives on for above two retentions, for clocks of workers that differ.
-const DAY_MS: i64 = 86_400_000;
 
 /// A time as the script counts it: ms since 2020, kept to what an entry can hold with room for the entries
 /// that may be ahead.
@@ -65,7 +63,7 @@ impl Terms {
         put_string(&mut out, |out| out.extend_from_slice(&now.to_be_bytes()[3..]));
         put_integer(&mut out, self.bounds.retention_ms);
         put_integer(&mut out, self.touch.into());
-        let time_to_live = self.bounds.retention_ms.saturating_mul(2).saturating_add(DAY_MS);
+        let time_to_live = key_lives_ms(self.bounds.retention_ms);
         put_string(&mut out, |out| out.extend_from_slice(itoa::Buffer::new().format(time_to_live).as_bytes()));
         put_integer(&mut out, self.bounds.max_entries.into());
         out

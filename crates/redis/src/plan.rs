@@ -47,7 +47,6 @@ impl CallSize {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Planned {
     pub(super) place: Place,
-    /// Its place in the batch.
     pub(super) request: usize,
 }
 

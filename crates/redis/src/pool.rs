@@ -71,7 +71,6 @@ struct Loan {
 impl RedisPool {
     /// Stores with these options. Where there are several nodes, `most_waiting` requests may wait for each of them; more are
     /// answered at once that it does not answer.
-    #[must_use]
     pub fn new(
         options: &Arc<RedisOptions>,
         stats: &Arc<RedisStats>,

@@ -115,31 +115,33 @@ pub enum Beginning {
     NewKeyspace,
 }
 
+/// What runs before have left beside the tables.
+async fn left(cluster: &mut Cluster, keyspace: &Keyspace) -> Result<HashMap<String, String>, StoreError> {
+    let all = Request::plain("HGETALL", keyspace.rebuild_key());
+    let value = cluster.ask(keyspace.meta_slot(), all).await.map_err(startup)?;
+    Ok(redis::from_redis_value(value).unwrap_or_default())
+}
+
 impl Rebuild {
-    #[must_use]
     pub fn keyspace(&self) -> &Keyspace {
         &self.keyspace
     }
 
     /// The shards being restored; none where nothing was lost.
-    #[must_use]
     pub fn shards(&self) -> &BTreeSet<u16> {
         &self.shards
     }
 
     /// When they were marked: later, nothing is decided on them.
-    #[must_use]
     pub fn marked_at(&self) -> Time {
         self.marked_at
     }
 
-    #[must_use]
     pub fn beginning(&self) -> Beginning {
         self.beginning
     }
 
     /// The next offset of each partition of the approved topic that an earlier run came to.
-    #[must_use]
     pub fn progress(&self) -> &BTreeMap<i32, i64> {
         &self.progress
     }
@@ -157,7 +159,6 @@ impl Rebuild {
     }
 
     /// What looks at budgets and restores them, over connections of its own.
-    #[must_use]
     pub fn budgets(&self) -> BudgetRestorer {
         BudgetRestorer::new(
             self.cluster.another(),
@@ -168,15 +169,11 @@ impl Rebuild {
     }
 
     /// Names this run, differently from all others.
-    #[must_use]
     pub fn run(&self) -> &str {
         &self.run
     }
 
     /// Keeps how far the run is: all sends before these offsets are in Redis. Renews the lock.
-    ///
-    /// # Errors
-    /// Redis is unavailable, or another run has taken over.
     pub async fn save(&mut self, progress: &BTreeMap<i32, i64>) -> Result<(), RebuildError> {
         self.progress.extend(progress);
         self.write(self.note()).await
@@ -208,6 +205,30 @@ impl Rebuild {
         self.write(Vec::new()).await?;
         let text = |reply| redis::from_redis_value::<Option<String>>(reply).unwrap_or_default().unwrap_or_default();
         Ok(last_runs.into_iter().map(text).collect())
+    }
+
+    /// Carries out commands on shards and makes `own` their last run, each where its epoch and last run are still as they were found.
+    async fn take_shards(
+        &mut self,
+        found_as: Vec<(u16, [String; 2], Vec<Command>)>,
+        own: &str,
+    ) -> Result<(), RebuildError> {
+        let (mut calls, mut expected) = (Vec::with_capacity(found_as.len()), Vec::with_capacity(found_as.len()));
+        for (shard, was, mut commands) in found_as {
+            let (epoch_key, run_key) = (self.keyspace.epoch_key(shard), self.keyspace.last_run_key(shard));
+            commands.push(Command::set(run_key.clone(), own));
+            let guards = [(epoch_key, was[0].as_str()), (run_key, was[1].as_str())];
+            calls.push((self.keyspace.slot(shard), guarded(&guards, &commands)));
+            expected.push(was);
+        }
+        for (reply, expected) in ask_all(&mut self.cluster, calls).await?.into_iter().zip(expected) {
+            let found = found(reply);
+            // Its own: a reply was lost.
+            if found != expected && found.get(1).is_none_or(|last_run| last_run != own) {
+                return Err(RebuildError::TakenOver);
+            }
+        }
+        Ok(())
     }
 
     /// What its shards hold while this run may write there: its mark as their epoch, or its name as their last run.

@@ -41,7 +41,6 @@ pub struct RedisRefunds {
 
 impl RedisRefunds {
     /// Refunds on a keyspace that [`super::open`] has verified. Connects when first asked.
-    #[must_use]
     pub fn new(options: &Arc<RedisOptions>, stats: &Arc<RedisStats>, opened: &super::Opened) -> Self {
         Self {
             cluster: Cluster::new(Arc::clone(options), Arc::clone(stats)),
@@ -114,7 +113,6 @@ pub(super) struct Wanted<'w> {
     pub(super) open: &'w [usize],
 }
 
-/// Takes refunds, and writes the outcome of each.
 pub(super) async fn take(
     cluster: &mut Cluster,
     keyspace: &Keyspace,
@@ -183,5 +181,5 @@ fn request(
         items.extend_from_slice(&offset.max(0).cast_unsigned().to_be_bytes()[2..]);
         put_field(&mut items, place.field);
     }
-    Request::Call { script: Script::Refund, keys, args: vec![guard.text().into(), field.into(), items], latest: None }
+    Request::call(Script::Refund, keys, vec![guard.text().into(), field.into(), items])
 }

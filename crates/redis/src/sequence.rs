@@ -74,7 +74,7 @@ async fn run<T>(
         };
         cluster.round_each(requests, each).await;
         for at in silent {
-            land(at, Err(RequestError::torn(&cluster.options().nodes[0], "a request got none")));
+            land(at, Err(cluster.torn("a request got none")));
         }
         open.retain(|queue| !queues[*queue].is_empty());
         if !open.is_empty() && !tries.again(open.iter()).await {
@@ -131,7 +131,7 @@ impl Cluster {
             Ok(())
         };
         let errors = self.ask_each(requests, Repeat::Unanswered, take).await;
-        let lost = || RequestError::torn(&self.options().nodes[0], "a request got none");
+        let lost = || self.torn("a request got none");
         let both = replies.into_iter().zip(errors);
         both.map(|(reply, error)| reply.ok_or_else(|| error.unwrap_or_else(lost))).collect()
     }
@@ -157,7 +157,7 @@ impl Cluster {
 
     /// [`Cluster::ask_each`] for one.
     pub(super) async fn ask_one(&mut self, slot: u16, request: Request, repeat: Repeat) -> Reply {
-        let mut reply = Err(RequestError::torn(&self.options().nodes[0], "a request got none"));
+        let mut reply = Err(self.torn("a request got none"));
         let take = |_: usize, value| {
             reply = Ok(value);
             Ok(())

@@ -69,7 +69,7 @@ impl RedisServices {
         let keys = vec![self.keyspace.service_key(service.as_str())];
         let numbers = numbers.into_iter().chain([MAX_INSTANCES]).map(|number| number.to_string());
         let args = [instance.to_string()].into_iter().chain(numbers).map(String::into_bytes).collect();
-        let call = Request::Call { script: Script::Register, keys, args, latest: None };
+        let call = Request::call(Script::Register, keys, args);
         let value = self.cluster.ask(slot, call).await.map_err(startup)?;
         registered(value).ok_or_else(|| startup(self.torn()))
     }

@@ -19,7 +19,6 @@ use super::{
 /// A limit as its script takes it, whose arguments begin with the member, and the run and the number of the turn. Number 0 only looks, where
 /// the script can.
 pub trait OnRedis: SharedLimit + Sized {
-    /// What a turn is called.
     const WHAT: &'static str;
     const SCRIPT: Script;
     /// Which turns that have no answer are sent again from here.
@@ -31,18 +30,12 @@ pub trait OnRedis: SharedLimit + Sized {
     fn place(keyspace: &Keyspace, key: &Self::Key, turn: &Self::Turn) -> (u16, Vec<String>);
 
     /// The arguments of a turn behind its number.
-    ///
-    /// # Errors
-    /// It cannot be made now.
     fn args(share: &RedisShare<Self>, key: &Self::Key, turn: &Self::Turn) -> Result<Vec<Vec<u8>>, StoreError>;
 
     /// What is in a reply that has something, to a call of so many bytes; `None` where it is none.
     fn reply(parts: VecDeque<Value>, sent: usize) -> Option<Self::Reply>;
 
     /// The reply to a turn that was refused, where it is made again once what is in its way is gone.
-    ///
-    /// # Errors
-    /// It has none: why.
     fn mend(
         _share: &mut RedisShare<Self>,
         _turn: (&Self::Key, TurnNumber, &Self::Turn),
@@ -62,7 +55,6 @@ pub struct RedisShare<L: OnRedis> {
 
 impl<L: OnRedis<By = ()>> RedisShare<L> {
     /// The limit in a keyspace that [`super::open`] has verified, for a member: a name that no other has. Connects at the first turn.
-    #[must_use]
     pub fn new(
         options: &Arc<RedisOptions>,
         stats: &Arc<RedisStats>,
@@ -75,7 +67,6 @@ impl<L: OnRedis<By = ()>> RedisShare<L> {
 
 impl<L: OnRedis> RedisShare<L> {
     /// [`RedisShare::new`] for one whose calls go by something.
-    #[must_use]
     pub fn with(
         options: &Arc<RedisOptions>,
         stats: &Arc<RedisStats>,
@@ -99,7 +90,7 @@ impl<L: OnRedis> RedisShare<L> {
         let (slot, keys) = L::place(&self.keyspace, key, turn);
         let head = [self.member.clone(), number.run.to_string(), number.number.to_string()];
         let args = head.map(String::into_bytes).into_iter().chain(L::args(self, key, turn)?).collect();
-        Ok((slot, Request::Call { script: L::SCRIPT, keys, args, latest: None }))
+        Ok((slot, Request::call(L::SCRIPT, keys, args)))
     }
 
     /// Takes a turn. `read` gives what is in the reply, unless it is empty: `None`, a later turn was taken before.
@@ -126,7 +117,7 @@ impl<L: OnRedis> RedisShare<L> {
     }
 
     pub(super) fn torn(&self) -> RequestError {
-        RequestError::torn(&self.cluster.options().nodes[0], L::WHAT)
+        self.cluster.torn(L::WHAT)
     }
 }
 

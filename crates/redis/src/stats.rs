@@ -15,7 +15,6 @@ macro_rules! causes {
             /// All of them, in the order of their numbers.
             pub const ALL: [Self; [$($label),*].len()] = [$(Self::$name),*];
 
-            #[must_use]
             pub fn label(self) -> &'static str {
                 match self {
                     $(Self::$name => $label,)*
@@ -58,7 +57,6 @@ causes! {
     StaleKinds = "stale_kinds",
     /// The call had done enough work.
     PutOff = "put_off",
-    /// Any other error reply.
     Refused = "refused",
 }
 
@@ -75,7 +73,6 @@ macro_rules! numbers {
         impl RedisStats {
             $(
                 $(#[$doc])*
-                #[must_use]
                 pub fn $name(&self) -> u64 {
                     self.$name.load(Relaxed)
                 }
@@ -89,7 +86,6 @@ numbers! {
     round_trips,
     /// Calls of the admit script.
     calls,
-    /// Sends in them.
     items,
     connections,
     map_refreshes,
@@ -103,7 +99,6 @@ numbers! {
 }
 
 impl RedisStats {
-    #[must_use]
     pub fn errors(&self, cause: RetryCause) -> u64 {
         self.troubles[cause as usize].load(Relaxed)
     }

@@ -25,7 +25,6 @@ use super::{
     watch::{ShardsSeen, Watch},
 };
 
-/// One lane's connections to a keyspace.
 pub struct RedisStore {
     cluster: Cluster,
     keyspace: Arc<Keyspace>,
@@ -40,7 +39,6 @@ pub struct RedisStore {
 
 impl RedisStore {
     /// A store on a keyspace that [`super::open`] has verified. Connects when first asked.
-    #[must_use]
     pub fn new(options: &Arc<RedisOptions>, stats: &Arc<RedisStats>, opened: &super::Opened) -> Self {
         Self {
             cluster: Cluster::new(Arc::clone(options), Arc::clone(stats)),
@@ -53,9 +51,12 @@ impl RedisStore {
         }
     }
 
-    #[must_use]
     pub fn keyspace(&self) -> &Keyspace {
         &self.keyspace
+    }
+
+    pub fn options(&self) -> &RedisOptions {
+        self.cluster.options()
     }
 
     /// Begins with the keyspace and the names that another store knows.
@@ -84,7 +85,6 @@ impl RedisStore {
     }
 
     /// What is counted, shared by all lanes.
-    #[must_use]
     pub fn stats(&self) -> &RedisStats {
         self.cluster.stats()
     }
@@ -192,12 +192,5 @@ impl Histories for RedisStore {
             return forgotten;
         }
         forget(user, &mut self.cluster, &self.keyspace).await
-    }
-}
-
-impl RedisStore {
-    #[must_use]
-    pub fn options(&self) -> &RedisOptions {
-        self.cluster.options()
     }
 }

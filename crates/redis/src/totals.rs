@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use redis::cmd;
 use weir_core::basis::shard::filter_places;
 
 use super::{cluster::Cluster, keyspace::Keyspace, node::Request, request_error::RequestError, script::Script};
@@ -35,9 +34,7 @@ pub(super) fn is_full(error: &RequestError) -> bool {
 pub(super) async fn make_room(cluster: &mut Cluster, keyspace: &Keyspace, shard: u16) -> Result<(), RequestError> {
     let (slot, register) = (keyspace.slot(shard), keyspace.totals_key(shard));
     let most = most_per_shard(cluster.options().max_totals, keyspace.meta().layout.shards);
-    let mut all = cmd("HGETALL");
-    all.arg(&register);
-    let fields = cluster.ask(slot, Request::Plain(all)).await?;
+    let fields = cluster.ask(slot, Request::plain("HGETALL", &register)).await?;
     let fields: HashMap<String, String> = redis::from_redis_value(fields).unwrap_or_default();
     for some in going(fields, most).chunks(MOST) {
         let mut keys = vec![keyspace.epoch_key(shard), register.clone(), keyspace.gone_totals_key(shard)];
@@ -48,7 +45,7 @@ pub(super) async fn make_room(cluster: &mut Cluster, keyspace: &Keyspace, shard:
             keys.push(key.clone());
         }
         let args = args.into_iter().map(String::into_bytes).collect();
-        cluster.ask(slot, Request::Call { script: Script::MakeRoom, keys, args, latest: None }).await?;
+        cluster.ask(slot, Request::call(Script::MakeRoom, keys, args)).await?;
     }
     Ok(())
 }

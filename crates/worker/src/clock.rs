@@ -62,7 +62,6 @@ struct Shared {
 
 impl<C: Clock> ComparedClock<C> {
     /// A clock that decides nothing before [`ComparedClock::note`] has brought another one.
-    #[must_use]
     pub fn new(clock: C) -> Self {
         let never = || AtomicU64::new(NEVER);
         let shared = Shared { others: ArcSwap::default(), wrong_logged_ms: never(), other_logged_ms: never() };
@@ -70,7 +69,6 @@ impl<C: Clock> ComparedClock<C> {
     }
 
     /// A clock that is taken to be right: everything is on one machine.
-    #[must_use]
     pub fn alone(clock: C) -> Self {
         Self { clock, shared: None }
     }
@@ -81,7 +79,6 @@ impl<C: Clock> ComparedClock<C> {
     }
 
     /// How far this clock is ahead of each other one, in milliseconds, by machine.
-    #[must_use]
     pub fn skews_ms(&self) -> Vec<(String, i64)> {
         let Some(Shared { others, .. }) = self.shared.as_deref() else { return Vec::new() };
         let (others, own) = (others.load(), self.own());
@@ -89,9 +86,6 @@ impl<C: Clock> ComparedClock<C> {
     }
 
     /// Whether it may be decided by, records aside. Logs nothing.
-    ///
-    /// # Errors
-    /// Why not.
     pub fn check(&self) -> Result<(), WrongClock> {
         let Some(Shared { others, .. }) = self.shared.as_deref() else { return Ok(()) };
         others.load().judge(self.own(), &[]).map(|_| ())

@@ -16,13 +16,11 @@ use arc_swap::ArcSwap;
 pub struct DeferredShards(ArcSwap<BTreeMap<u16, usize>>);
 
 impl DeferredShards {
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.load().is_empty()
     }
 
     /// Whether some lane has deferred writes for this shard.
-    #[must_use]
     pub fn has(&self, shard: u16) -> bool {
         self.0.load().contains_key(&shard)
     }

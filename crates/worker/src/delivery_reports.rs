@@ -33,7 +33,6 @@ pub enum Reported {
 
 impl<T> DeliveryReports<T> {
     /// Takes sends back in this store, and notes times for these routes.
-    #[must_use]
     pub fn new(store: T, routes: Arc<Routes>) -> Self {
         Self { reader: DeliveryReportReader::default(), store, routes }
     }

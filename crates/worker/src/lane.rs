@@ -16,13 +16,11 @@
 
 mod batch_limit;
 pub mod batch_timer;
-mod clock;
 mod commit;
 mod judge;
 mod permits;
 mod ripe;
 mod rounds;
-mod schemas;
 mod task;
 #[cfg(test)]
 mod tests;
@@ -71,7 +69,6 @@ const SHORTEST_POLL: Duration = Duration::from_millis(1);
 
 #[derive(Debug, Clone)]
 pub struct LaneSettings {
-    /// Intents decided together, at most.
     pub batch: usize,
     /// How long it may take from the read of a record to its commit, where the machines keep up with it.
     pub commit_interval: Duration,
@@ -129,9 +126,6 @@ where
 {
     /// Works until it is told to stop; what is decided by then is committed. Dropped half way it loses nothing: what was
     /// not committed is decided again by its next reader.
-    ///
-    /// # Errors
-    /// Errors that need a person.
     pub async fn run(&mut self) -> Result<(), LaneError> {
         let mut state = LaneState {
             closed_at: self.clock.passed(),
@@ -145,11 +139,10 @@ where
             unclear: Vec::new(),
         };
         let end = self.work(&mut state).await;
-        state.unavailable.log_what_is_left();
+        state.unavailable.deferred.say_what_is_left();
         end
     }
 
-    /// Reads a batch and decides it.
     async fn next_batch(&mut self, state: &mut LaneState) -> Result<Iteration<S::Batch, InFlight>, Interruption> {
         self.wait_for_turn(state).await?;
         let began = self.clock.passed();
@@ -222,7 +215,7 @@ where
         let Decided { outputs, tally, asked_at, asked_in, promises, settlement } =
             self.decide(state, &batch, allowance).await?;
         let decided_at = Some(self.clock.now());
-        state.unavailable.decided(promises);
+        state.unavailable.deferred.decided(promises);
         let in_flight = InFlight { tally, trace, settlement, asked_at, asked_in, decided_at, ..InFlight::default() };
         Ok(Iteration::Took(batch, outputs, in_flight))
     }

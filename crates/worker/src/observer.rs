@@ -33,7 +33,6 @@ pub enum Stage {
 }
 
 impl Stage {
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Poll => "poll",
@@ -47,7 +46,6 @@ impl Stage {
     }
 }
 
-/// Something that is only counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// A commit failed, and the lane goes back to the committed offsets.
@@ -72,7 +70,6 @@ pub enum LedgerCall {
 }
 
 impl LedgerCall {
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Took => "take",
@@ -93,7 +90,6 @@ pub enum BesideTopic {
 }
 
 impl BesideTopic {
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Refunds => "refunds",

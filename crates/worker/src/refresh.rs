@@ -34,27 +34,20 @@ pub trait RefreshSource: Send {
     fn is_temporary(error: &Self::Error) -> bool;
 
     /// Reads it; `None` if it is the same as at the last successful read. Safe to drop half way.
-    ///
-    /// # Errors
-    /// It could not be read, or is wrong.
     fn load(&mut self) -> impl Future<Output = Result<Option<Arc<Self::Value>>, Self::Error>> + Send;
 }
 
 /// What is known of the last good value and of the failures since.
 #[derive(Debug, Clone)]
 pub struct Freshness {
-    /// When the current value was taken up.
     pub loaded_at: Instant,
     /// When the source last gave a value, or said that there is no newer one.
     pub confirmed_at: Instant,
 }
 
-/// Reads that fail.
 #[derive(Debug, Clone)]
 pub struct Failure {
-    /// When the first of them failed.
     pub since: Instant,
-    /// Why the last one did.
     pub error: String,
 }
 
@@ -68,7 +61,6 @@ pub struct Refreshed<T> {
 }
 
 impl<T> Refreshed<T> {
-    #[must_use]
     pub fn new(value: Arc<T>) -> Arc<Self> {
         let now = Instant::now();
         Arc::new(Self {
@@ -80,36 +72,29 @@ impl<T> Refreshed<T> {
     }
 
     /// The current value; hold it for a batch, so that all of the batch is judged by the same one.
-    #[must_use]
     pub fn current(&self) -> Arc<T> {
         self.value.get()
     }
 
     /// The value for those who only use it.
-    #[must_use]
     pub fn value(&self) -> Arc<Current<T>> {
         Arc::clone(&self.value)
     }
 
-    #[must_use]
     pub fn freshness(&self) -> Freshness {
         self.freshness.load().as_ref().clone()
     }
 
     /// Why the last read failed; `None` after one that did not.
-    #[must_use]
     pub fn last_error(&self) -> Option<String> {
         self.failure().map(|failure| failure.error.clone())
     }
 
     /// Why the last read failed, and since when all do; `None` after one that did not.
-    #[must_use]
     pub fn failure(&self) -> Option<Arc<Failure>> {
         self.failure.load_full()
     }
 
-    /// How many reads have failed since the start.
-    #[must_use]
     pub fn failures(&self) -> u64 {
         self.failures.load(Ordering::Relaxed)
     }

@@ -18,7 +18,6 @@ pub struct Refunds<T> {
 }
 
 impl<T> Refunds<T> {
-    #[must_use]
     pub fn new(store: T) -> Self {
         Self { reader: RefundReader::default(), store }
     }

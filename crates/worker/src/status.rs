@@ -71,7 +71,6 @@ impl StoreStatus {
         self.0.store(Arc::new(StoreSeen { found, unavailable_since, lost_since }));
     }
 
-    #[must_use]
     pub fn seen(&self) -> Arc<StoreSeen> {
         self.0.load_full()
     }
@@ -117,7 +116,6 @@ impl LaneStatus {
     }
 
     /// What retention has deleted undecided, if that was found out not long ago.
-    #[must_use]
     pub fn deleted(&self) -> Option<Arc<Trouble>> {
         self.deleted.load_full().filter(|deleted| deleted.since.elapsed() < DELETED_SHOWN)
     }
@@ -127,30 +125,25 @@ impl LaneStatus {
     }
 
     /// How many shards without their history the lane waits for.
-    #[must_use]
     pub fn lost_shards(&self) -> usize {
         self.lost_shards.load(Ordering::Relaxed)
     }
 
-    #[must_use]
     pub fn trouble(&self) -> Option<Arc<Trouble>> {
         self.trouble.load_full()
     }
 
     /// Whether the group has given the lane its partitions (which may be none) since the start, be they taken since or not.
-    #[must_use]
     pub fn was_assigned(&self) -> bool {
         self.was_assigned.load(Ordering::Acquire)
     }
 
     /// Whether the group has given the lane its partitions (which may be none).
-    #[must_use]
     pub fn is_assigned(&self) -> bool {
         self.assigned.load(Ordering::Acquire)
     }
 
     /// Whether the lane has made no progress for [`STUCK_AFTER`], at a time of [`weir_core::ports::Clock::passed`].
-    #[must_use]
     pub fn is_stuck(&self, passed: Duration) -> bool {
         let turned_at_ms = self.turned_at_ms.load(Ordering::Relaxed);
         turned_at_ms != NEVER && millis(passed).saturating_sub(turned_at_ms) > millis(STUCK_AFTER)

@@ -32,9 +32,6 @@ pub enum WorkerError {
 }
 
 /// Runs lanes until `asked_to_stop` is done or one of them fails, then gives all of them `drain` to end.
-///
-/// # Errors
-/// The first failure of a lane, or lanes that did not end in time.
 pub async fn supervise(
     lanes: Vec<LaneWork>,
     stop: &CancellationToken,

@@ -36,7 +36,6 @@ use super::{
     status::LaneStatus,
 };
 
-/// Records taken together, at most.
 const BATCH: usize = 5_000;
 /// How long a batch may wait to be filled: these topics are not urgent, and a commit costs the brokers.
 const FILL: Duration = Duration::from_millis(200);

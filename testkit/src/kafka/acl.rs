@@ -18,7 +18,6 @@ const DEADLINE: Duration = Duration::from_secs(30);
 /// Room for librdkafka's own words about an ACL that is none.
 const REASON_BYTES: usize = 512;
 
-/// Rights of one kind on some resources.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
     operations: Vec<rd::rd_kafka_AclOperation_t>,
@@ -29,9 +28,6 @@ pub struct Grant {
 impl Grant {
     /// Reads `--operation Read --topic a --topic b`, `--operation Write --transactional-id x- --resource-pattern-type
     /// prefixed` and so on.
-    ///
-    /// # Errors
-    /// When an argument is none that is known here.
     pub fn parse(arguments: &str) -> Result<Self> {
         use rd::{rd_kafka_AclOperation_t as Operation, rd_kafka_ResourceType_t as Resource};
         let mut grant = Self {
@@ -74,7 +70,6 @@ impl Grant {
     }
 
     /// Each operation, as `kafka-acls.sh --list` calls it, with each resource's name.
-    #[must_use]
     pub fn bindings(&self) -> Vec<(String, String)> {
         let called = |operation| format!("{operation:?}").trim_start_matches("RD_KAFKA_ACL_OPERATION_").to_owned();
         let of = |name: &String| self.operations.iter().map(|op| (called(op), name.clone())).collect::<Vec<_>>();
@@ -82,15 +77,11 @@ impl Grant {
     }
 }
 
-/// What may be done with what.
 type Right = (rd::rd_kafka_ResourceType_t, String, rd::rd_kafka_ResourcePatternType_t, rd::rd_kafka_AclOperation_t);
 
 impl KafkaClient {
     /// Allows a user (`User:weir` is `weir`) these things, all at once, and waits until the broker that answers shows them: the
     /// controller accepts ACLs before brokers know of them.
-    ///
-    /// # Errors
-    /// When the broker refuses, or does not show them within 30 s.
     pub fn grant(&self, user: &str, grants: &[Grant]) -> Result<()> {
         let (admin, principal) = (self.admin()?, CString::new(format!("User:{user}"))?);
         let client = admin.inner().native_ptr();

@@ -5,9 +5,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, ensure};
 use rdkafka::{
     Offset, TopicPartitionList,
-    admin::{AdminOptions, AlterConfig, ConfigSource, NewPartitions, NewTopic, ResourceSpecifier, TopicReplication},
+    admin::{
+        AdminOptions, AlterConfig, ConfigSource, NewPartitions, NewTopic, ResourceSpecifier, TopicReplication,
+        TopicResult,
+    },
     consumer::Consumer,
-    types::RDKafkaErrorCode,
+    error::KafkaResult,
 };
 
 use super::{
@@ -20,59 +23,41 @@ use crate::{process::output, wait_for, wait_until};
 impl KafkaClient {
     /// Creates a topic, replicated to all brokers, and waits until each partition has a leader that answers for it: brokers know a
     /// leader before it has made the partition, which a busy one does seconds later.
-    ///
-    /// # Errors
-    /// When the brokers refuse, or the topic exists.
     pub fn create_topic(&self, name: &str, partitions: i32) -> Result<()> {
         self.create_topic_with(name, partitions, &[])
     }
 
     /// Creates a topic with settings of its own (`("cleanup.policy", "compact")`).
-    ///
-    /// # Errors
-    /// When the brokers refuse, or the topic exists.
     pub fn create_topic_with(&self, name: &str, partitions: i32, settings: &[(&str, &str)]) -> Result<()> {
         self.create_topics(&[(name, partitions)], settings)
     }
 
     /// Creates topics with the same settings, in one request.
-    ///
-    /// # Errors
-    /// When the brokers refuse, or a topic exists.
     pub fn create_topics(&self, topics: &[(&str, i32)], settings: &[(&str, &str)]) -> Result<()> {
         let new = topics.iter().map(|&(name, partitions)| {
             let new = NewTopic::new(name, partitions, TopicReplication::Fixed(-1));
             settings.iter().fold(new, |new, (key, value)| new.set(key, value))
         });
         let new: Vec<NewTopic<'_>> = new.collect();
-        for result in futures_executor::block_on(self.admin()?.create_topics(&new, &options()))? {
-            done(result)?;
-        }
-        for (name, partitions) in topics {
-            wait_until(REQUEST_DEADLINE, &format!("topic {name} has leaders"), || {
-                self.end_offsets(name).is_ok_and(|ends| i32::try_from(ends.len()) == Ok(*partitions))
-            });
+        done(self.admin()?.create_topics(&new, &options()))?;
+        for &(name, partitions) in topics {
+            self.wait_leaders(name, partitions);
         }
         Ok(())
     }
 
-    /// Deletes a topic.
-    ///
-    /// # Errors
-    /// When the brokers refuse, or there is no such topic.
+    fn wait_leaders(&self, topic: &str, partitions: i32) {
+        wait_until(REQUEST_DEADLINE, &format!("{topic} has {partitions} partitions with leaders"), || {
+            self.end_offsets(topic).is_ok_and(|ends| i32::try_from(ends.len()) == Ok(partitions))
+        });
+    }
+
     pub fn delete_topic(&self, name: &str) -> Result<()> {
-        let (admin, options) = (self.admin()?, options());
         self.forget_read(name);
-        for result in futures_executor::block_on(admin.delete_topics(&[name], &options))? {
-            done(result)?;
-        }
-        Ok(())
+        done(self.admin()?.delete_topics(&[name], &options()))
     }
 
     /// Deletes all topics whose names begin so, in one request, and waits at most so long for the brokers.
-    ///
-    /// # Errors
-    /// When the brokers refuse, or do not answer in time.
     pub fn delete_topics_of(&self, prefix: &str, within: Duration) -> Result<()> {
         let metadata = self.ask(UNCOMMITTED, |consumer| Ok(consumer.fetch_metadata(None, within)?))?;
         let topics = metadata.topics().iter().map(|topic| topic.name());
@@ -81,33 +66,19 @@ impl KafkaClient {
             return Ok(());
         }
         let options = AdminOptions::new().request_timeout(Some(within)).operation_timeout(Some(within));
-        for result in futures_executor::block_on(self.admin()?.delete_topics(&topics, &options))? {
-            done(result)?;
-        }
-        Ok(())
+        done(self.admin()?.delete_topics(&topics, &options))
     }
 
     /// Gives a topic more partitions; `count` is how many it has then.
-    ///
-    /// # Errors
-    /// When the brokers refuse.
     pub fn grow_topic(&self, name: &str, count: i32) -> Result<()> {
-        let (admin, options) = (self.admin()?, options());
         let more = NewPartitions::new(name, usize::try_from(count)?);
-        for result in futures_executor::block_on(admin.create_partitions([&more], &options))? {
-            done(result)?;
-        }
-        wait_until(REQUEST_DEADLINE, &format!("{name} has {count} partitions"), || {
-            self.end_offsets(name).is_ok_and(|ends| i32::try_from(ends.len()) == Ok(count))
-        });
+        done(self.admin()?.create_partitions([&more], &options()))?;
+        self.wait_leaders(name, count);
         Ok(())
     }
 
     /// Gives a topic these settings of its own and no others, and waits until the broker that answers shows them: the
     /// controller accepts a change before brokers know of it, and one that is busy learns of it seconds later.
-    ///
-    /// # Errors
-    /// When the brokers refuse, or do not show them within 30 s.
     pub fn configure_topic(&self, name: &str, settings: &[(&str, &str)]) -> Result<()> {
         let (admin, options) = (self.admin()?, options());
         let change = AlterConfig::new(ResourceSpecifier::Topic(name));
@@ -122,10 +93,6 @@ impl KafkaClient {
         Ok(())
     }
 
-    /// The settings that a topic has of its own, by name.
-    ///
-    /// # Errors
-    /// When no broker answers, or there is no such topic.
     pub fn topic_settings(&self, name: &str) -> Result<Vec<(String, String)>> {
         let (admin, options) = (self.admin()?, options());
         let topic = [ResourceSpecifier::Topic(name)];
@@ -139,9 +106,6 @@ impl KafkaClient {
     }
 
     /// Deletes the records of a partition before an offset, as retention does.
-    ///
-    /// # Errors
-    /// When the brokers refuse.
     pub fn delete_records(&self, topic: &str, partition: i32, before: i64) -> Result<()> {
         let (admin, options) = (self.admin()?, options());
         self.forget_read(topic);
@@ -156,21 +120,11 @@ impl KafkaClient {
 
     /// Deletes a group without members, and with it its committed offsets, as a broker does after
     /// `offsets.retention.minutes`.
-    ///
-    /// # Errors
-    /// When the brokers refuse: it has members.
     pub fn delete_group(&self, group: &str) -> Result<()> {
-        let (admin, options) = (self.admin()?, options());
-        for result in futures_executor::block_on(admin.delete_groups(&[group], &options))? {
-            done(result)?;
-        }
-        Ok(())
+        done(self.admin()?.delete_groups(&[group], &options()))
     }
 
     /// Sets the offsets of a group without members with Kafka's own tool: `--to-latest`, or `--to-datetime` and a time.
-    ///
-    /// # Errors
-    /// When the tool does, with what it prints.
     pub fn reset_offsets(&self, group: &str, topic: &str, to: &[&str]) -> Result<()> {
         let mut tool = java()?;
         tool.arg("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand")
@@ -183,10 +137,6 @@ impl KafkaClient {
         Ok(())
     }
 
-    /// The `node.id` of the broker that leads a partition.
-    ///
-    /// # Errors
-    /// When there is no such partition, or nobody leads it.
     pub fn leader_of(&self, topic: &str, partition: i32) -> Result<i32> {
         let metadata = self.ask(UNCOMMITTED, |consumer| Ok(consumer.fetch_metadata(Some(topic), REQUEST_DEADLINE)?))?;
         let mut partitions = metadata.topics().iter().flat_map(|topic| topic.partitions());
@@ -199,6 +149,8 @@ fn options() -> AdminOptions {
     AdminOptions::new().request_timeout(Some(REQUEST_DEADLINE)).operation_timeout(Some(REQUEST_DEADLINE))
 }
 
-fn done(result: Result<String, (String, RDKafkaErrorCode)>) -> Result<()> {
-    result.map(|_| ()).map_err(|(name, code)| anyhow!("topic {name}: {code}"))
+/// Waits until all is done that was asked for.
+fn done(asked: impl Future<Output = KafkaResult<Vec<TopicResult>>>) -> Result<()> {
+    let refused = futures_executor::block_on(asked)?.into_iter().find_map(Result::err);
+    refused.map_or(Ok(()), |(name, code)| Err(anyhow!("{name}: {code}")))
 }

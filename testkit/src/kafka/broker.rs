@@ -32,8 +32,6 @@ const UNPACKED: &str = "tmp";
 /// Partitions of the topics that groups and transactions are kept in.
 pub(super) const INTERNAL_PARTITIONS: i32 = 8;
 
-/// Where the jars are.
-#[must_use]
 pub fn libs_folder() -> PathBuf {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."));
     workspace.join(".weir/kafka-libs")
@@ -44,7 +42,6 @@ pub fn libs_folder() -> PathBuf {
 pub(super) struct Additions {
     /// Name, port and security protocol of further listeners.
     pub(super) listeners: Vec<(&'static str, u16, &'static str)>,
-    /// Further properties.
     pub(super) properties: Vec<(String, String)>,
     /// Further arguments of StorageTool's `format`.
     pub(super) format_args: Vec<String>,
@@ -62,7 +59,6 @@ impl Additions {
     }
 }
 
-/// A broker, running or not.
 #[derive(Debug)]
 pub(super) struct Broker {
     node: usize,
@@ -179,12 +175,10 @@ impl Broker {
         self.tapped.as_ref().map(start).transpose()
     }
 
-    /// What the broker has said.
     pub(super) fn log_file(&self) -> PathBuf {
         self.folder.join("broker.log")
     }
 
-    /// The files with a topic's records.
     pub(super) fn segments_of(&self, topic: &str) -> Result<Vec<PathBuf>> {
         let mut files = Vec::new();
         for folder in std::fs::read_dir(self.data())? {

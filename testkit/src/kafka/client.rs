@@ -25,9 +25,8 @@ use super::{
 };
 use crate::wait_for;
 
-/// How long one request to the brokers may take.
 pub(super) const REQUEST_DEADLINE: Duration = Duration::from_secs(30);
-/// The same for those who ask again.
+/// For those who ask again.
 const SHORT_DEADLINE: Duration = Duration::from_secs(2);
 
 /// What a consumer sees of open transactions.
@@ -49,43 +48,34 @@ pub struct KafkaClient {
 }
 
 impl KafkaClient {
-    /// A client of the brokers at `bootstrap`. Does not connect.
-    #[must_use]
     pub fn new(bootstrap: &str) -> Self {
         Self { bootstrap: bootstrap.to_owned(), patience: REQUEST_DEADLINE, codec: "none", askers: Arc::default() }
     }
 
     /// The same, whose questions about offsets are given up soon: to be asked again, of brokers that are broken on purpose.
-    #[must_use]
     pub fn impatient(&self) -> Self {
         Self { patience: SHORT_DEADLINE, ..self.clone() }
     }
 
     /// The same, whose publishers compress: `none`, `gzip`, `snappy`, `lz4` or `zstd`.
-    #[must_use]
     pub fn compressing(&self, codec: &'static str) -> Self {
         Self { codec, ..self.clone() }
     }
 
     /// The same with clients of its own to ask, publish and read with, which end with it.
-    #[must_use]
     pub fn apart(&self) -> Self {
         Self { askers: Arc::default(), ..self.clone() }
     }
 
-    /// What publishers compress by.
     pub(super) fn codec(&self) -> &str {
         self.codec
     }
 
-    /// What goes into `bootstrap.servers`.
-    #[must_use]
     pub fn bootstrap(&self) -> &str {
         &self.bootstrap
     }
 
     /// A configuration for a client of one's own: the address, and librdkafka's log kept off the tests' output.
-    #[must_use]
     pub fn config(&self) -> ClientConfig {
         let mut config = ClientConfig::new();
         config.set("bootstrap.servers", &self.bootstrap).set_log_level(RDKafkaLogLevel::Critical);
@@ -102,27 +92,18 @@ impl KafkaClient {
     }
 
     /// Waits until the broker that answers knows a topic, and gives the number of its partitions.
-    ///
-    /// # Errors
-    /// When it does not within 30 s: the last answer.
     pub fn wait_topic(&self, topic: &str) -> Result<i32> {
         let known = wait_for(REQUEST_DEADLINE, || self.partitions(topic).ok());
         known.map_or_else(|| self.partitions(topic), Ok)
     }
 
     /// How many brokers the cluster has, as the first one that answers knows it.
-    ///
-    /// # Errors
-    /// When none answers within a second.
     pub fn broker_count(&self) -> Result<usize> {
         self.ask(UNCOMMITTED, |consumer| Ok(consumer.fetch_metadata(None, Duration::from_secs(1))?.brokers().len()))
     }
 
     /// Publishes records in their order and waits until all brokers have them. A key goes to the partition that
     /// Java's murmur2 gives.
-    ///
-    /// # Errors
-    /// When a record was refused or not delivered in time.
     pub fn publish(&self, topic: &str, records: impl IntoIterator<Item = Record>) -> Result<()> {
         let publisher = match self.askers.take_producer(self.codec) {
             Some(producer) => Publisher::again(producer, topic)?,
@@ -137,9 +118,6 @@ impl KafkaClient {
     }
 
     /// Publishes keys and values to a partition as one record batch, by this client's codec, however large it is.
-    ///
-    /// # Errors
-    /// When a record was refused or not delivered in time.
     pub fn publish_as_one_batch(&self, topic: &str, partition: i32, records: &[(&str, &[u8])]) -> Result<()> {
         let producer: BaseProducer = self
             .config()
@@ -158,33 +136,20 @@ impl KafkaClient {
     }
 
     /// A producer of one topic that stays: for what is published bit by bit.
-    ///
-    /// # Errors
-    /// When there is no such topic.
     pub fn publisher(&self, topic: &str) -> Result<Publisher> {
-        Publisher::open(self, topic)
+        Publisher::with(self, topic, None)
     }
 
     /// All that a `read_committed` reader can see of a topic now, ordered by partition and offset.
-    ///
-    /// # Errors
-    /// When there is no such topic, or the brokers do not answer.
     pub fn read_committed(&self, topic: &str) -> Result<Vec<Consumed>> {
         self.see_committed((topic, WHOLE), <[Consumed]>::to_vec)
     }
 
     /// The same, of records that are cut: large ones together may not fit into memory. Each way to cut has a name of its own.
-    ///
-    /// # Errors
-    /// As [`read_committed`](Self::read_committed).
     pub fn read_committed_cut(&self, topic: &str, cut: Cut) -> Result<Vec<Consumed>> {
         self.see_committed((topic, cut), <[Consumed]>::to_vec)
     }
 
-    /// How many records that are.
-    ///
-    /// # Errors
-    /// As [`read_committed`](Self::read_committed).
     pub fn count_committed(&self, topic: &str) -> Result<usize> {
         self.see_committed((topic, WHOLE), <[Consumed]>::len)
     }
@@ -213,17 +178,11 @@ impl KafkaClient {
     }
 
     /// A reader that starts at the beginning of a topic and goes on where it stopped.
-    ///
-    /// # Errors
-    /// When there is no such topic.
     pub fn reader(&self, topic: &str) -> Result<TopicReader> {
         TopicReader::open(self, topic)
     }
 
     /// The offset after the last record of each partition, committed or not.
-    ///
-    /// # Errors
-    /// When there is no such topic, or the brokers do not answer.
     pub fn end_offsets(&self, topic: &str) -> Result<Vec<i64>> {
         self.ends(topic, UNCOMMITTED)
     }
@@ -233,7 +192,6 @@ impl KafkaClient {
         self.askers.ask(self.asker_config(), setting, ask)
     }
 
-    /// The kept admin client.
     pub(super) fn admin(&self) -> Result<Arc<AdminClient<DefaultClientContext>>> {
         Ok(self.askers.admin(&self.asker_config())?)
     }
@@ -245,9 +203,6 @@ impl KafkaClient {
     }
 
     /// The offset up to which a `read_committed` reader sees each partition: that of the first open transaction, or the end.
-    ///
-    /// # Errors
-    /// When there is no such topic, or the brokers do not answer.
     pub fn stable_offsets(&self, topic: &str) -> Result<Vec<i64>> {
         self.ends(topic, COMMITTED)
     }
@@ -263,9 +218,6 @@ impl KafkaClient {
     }
 
     /// The offset that a group has committed for each partition of a topic; `None` where it has none.
-    ///
-    /// # Errors
-    /// When there is no such topic, or the brokers do not answer.
     pub fn committed(&self, group: &str, topic: &str) -> Result<Vec<Option<i64>>> {
         // Not by the admin client: librdkafka 2.12 crashes there when another broker has become the coordinator.
         let found = self.offsets(("group.id", group), topic, Offset::Invalid, BaseConsumer::committed_offsets)?;

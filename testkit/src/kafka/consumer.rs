@@ -70,7 +70,6 @@ pub(super) struct Askers(Mutex<Kept>);
 struct Kept {
     consumers: BTreeMap<(&'static str, String), Arc<BoundedConsumer>>,
     admin: Option<Arc<AdminClient<DefaultClientContext>>>,
-    /// By their codec.
     producers: BTreeMap<&'static str, BaseProducer<Failures>>,
     read: BTreeMap<ReadAs, ReadTopic>,
 }
@@ -110,7 +109,6 @@ impl Askers {
         self.kept().producers.remove(codec)
     }
 
-    /// Keeps a producer for those who come next.
     pub(super) fn keep_producer(&self, codec: &'static str, producer: BaseProducer<Failures>) {
         let former = self.kept().producers.insert(codec, producer);
         drop(former);
@@ -136,7 +134,6 @@ impl Askers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The admin client.
     pub(super) fn admin(&self, config: &ClientConfig) -> KafkaResult<Arc<AdminClient<DefaultClientContext>>> {
         let mut kept = self.kept();
         if let Some(known) = &kept.admin {

@@ -23,7 +23,6 @@ const COMMIT_MS: &str = "1000";
 /// What a service that was held up catches up with, at most.
 const CATCHES_UP: Duration = Duration::from_millis(500);
 
-/// What a member commits.
 #[derive(Debug, Clone, Copy)]
 enum Commits {
     /// How far it has read, as its client does by itself: offsets without a record, too.
@@ -52,33 +51,20 @@ pub struct Delivery {
 
 impl Delivery {
     /// Joins a group and takes so many records of a topic per second, from its beginning.
-    ///
-    /// # Errors
-    /// The client cannot be made.
     pub fn start(client: &KafkaClient, group: &str, topic: &str, per_s: u32) -> Result<Self> {
         Self::with(client, group, topic, per_s, (Begins::AtTheFirst, Commits::WhatWasRead))
     }
 
-    /// The same, but it takes no record that was there before: `auto.offset.reset=latest`.
-    ///
-    /// # Errors
-    /// The client cannot be made.
     pub fn from_its_end(client: &KafkaClient, group: &str, topic: &str, per_s: u32) -> Result<Self> {
         Self::with(client, group, topic, per_s, (Begins::AtTheEnd, Commits::WhatWasTaken))
     }
 
     /// As [`Self::start`], but it commits no more than the offset behind the last record that it has taken.
-    ///
-    /// # Errors
-    /// The client cannot be made.
     pub fn by_record(client: &KafkaClient, group: &str, topic: &str, per_s: u32) -> Result<Self> {
         Self::with(client, group, topic, per_s, (Begins::AtTheFirst, Commits::WhatWasTaken))
     }
 
     /// As [`Self::by_record`], but it never passes the second record of a partition.
-    ///
-    /// # Errors
-    /// The client cannot be made.
     pub fn of_all_but(client: &KafkaClient, group: &str, topic: &str, per_s: u32, partition: i32) -> Result<Self> {
         Self::with(client, group, topic, per_s, (Begins::AtTheFirst, Commits::AllBut(partition)))
     }

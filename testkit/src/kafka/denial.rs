@@ -26,17 +26,11 @@ pub struct Denial {
 
 impl Kafka {
     /// Denies everybody to write to a topic. For brokers that were started with taps, which look at ACLs.
-    ///
-    /// # Errors
-    /// When Kafka's tool fails, with what it said.
     pub fn deny_writing(&self, topic: &str) -> Result<Denial> {
         self.deny(["--operation", "Write", "--topic", topic])
     }
 
     /// Denies everybody to see a group's offsets. Members that are in it already go on.
-    ///
-    /// # Errors
-    /// As [`Kafka::deny_writing`].
     pub fn deny_describing_group(&self, group: &str) -> Result<Denial> {
         self.deny(["--operation", "Describe", "--group", group])
     }
@@ -49,10 +43,6 @@ impl Kafka {
 }
 
 impl Denial {
-    /// Ends it.
-    ///
-    /// # Errors
-    /// When Kafka's tool fails, with what it said.
     pub fn lift(self) -> Result<()> {
         self.change("--remove")
     }

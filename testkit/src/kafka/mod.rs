@@ -65,27 +65,16 @@ pub struct Kafka {
 
 impl Kafka {
     /// Starts 1 or 3 brokers and waits until all serve.
-    ///
-    /// # Errors
-    /// When Java or the jars are missing (run `cargo xtask setup`), or a broker does not start in time, with the end
-    /// of its log.
     pub fn start(brokers: usize) -> Result<Self> {
         let ports = (0..brokers).map(|_| Port::lease()).collect::<Result<_>>()?;
         Self::start_on(ports)
     }
 
-    /// Starts one broker per port, the way [`Kafka::start`] does.
-    ///
-    /// # Errors
-    /// As [`Kafka::start`].
     pub fn start_on(ports: Vec<Port>) -> Result<Self> {
         Self::start_with(ports, Shape::default(), &Additions::default())
     }
 
     /// Starts 1 or 3 brokers that have a [`Tap`] in front of a second listener, and look at ACLs where there are any.
-    ///
-    /// # Errors
-    /// As [`Kafka::start`].
     pub fn start_tapped(brokers: usize) -> Result<Self> {
         let ports = (0..brokers).map(|_| Port::lease()).collect::<Result<_>>()?;
         Self::start_with(ports, Shape { taps: Taps::Each, ..Shape::default() }, &Additions::default())
@@ -101,18 +90,12 @@ impl Kafka {
 
     /// Starts one broker where members of a new group that join within a second of each other begin with the partitions that
     /// they keep. (Kafka itself waits for three seconds, and [`Kafka::start`] not at all.)
-    ///
-    /// # Errors
-    /// As [`Kafka::start`].
     pub fn start_gathering() -> Result<Self> {
         Self::start_one(Shape { gather_ms: GATHER_MS, ..Shape::default() })
     }
 
     /// Starts one broker whose Java machine is set as Kafka's own scripts set it, not as suits tests: it gets faster for a
     /// minute or two, and then is faster. It gathers members as [`Kafka::start_gathering`] does.
-    ///
-    /// # Errors
-    /// As [`Kafka::start`].
     pub fn start_as_shipped() -> Result<Self> {
         Self::start_one(Shape { jvm: Jvm::AsShipped, gather_ms: GATHER_MS, ..Shape::default() })
     }
@@ -137,52 +120,35 @@ impl Kafka {
         Ok(kafka)
     }
 
-    /// What goes into `bootstrap.servers`.
-    #[must_use]
     pub fn bootstrap(&self) -> &str {
         self.client.bootstrap()
     }
 
-    /// Publishes, reads, creates topics.
-    #[must_use]
     pub fn client(&self) -> &KafkaClient {
         &self.client
     }
 
     /// The broker that coordinates a group (`topic` `__consumer_offsets`) or a transactional id (`__transaction_state`):
     /// the leader of the partition that Java's hash of its name gives.
-    ///
-    /// # Errors
-    /// When nobody leads it.
     pub fn coordinator(&self, topic: &str, name: &str) -> Result<usize> {
         let hash = name.encode_utf16().fold(0_i32, |hash, unit| hash.wrapping_mul(31).wrapping_add(unit.into()));
         let partition = (hash & i32::MAX) % broker::INTERNAL_PARTITIONS;
         self.leader(topic, partition)
     }
 
-    /// The broker that leads a partition.
-    ///
-    /// # Errors
-    /// When nobody leads it.
     pub fn leader(&self, topic: &str, partition: i32) -> Result<usize> {
         Ok(usize::try_from(self.client.leader_of(topic, partition)? - 1)?)
     }
 
-    /// The tap of a broker that was started with one.
-    #[must_use]
     pub fn tap(&self, broker: usize) -> &Tap {
         &self.taps[broker]
     }
 
-    /// A client that goes through the taps.
-    #[must_use]
     pub fn tapped_client(&self) -> KafkaClient {
         let addresses: Vec<String> = self.taps.iter().map(|tap| tap.address().to_string()).collect();
         KafkaClient::new(&addresses.join(","))
     }
 
-    /// The files that the brokers write their logs to.
-    #[must_use]
     pub fn log_files(&self) -> Vec<PathBuf> {
         self.brokers.iter().map(Broker::log_file).collect()
     }
@@ -200,26 +166,15 @@ impl Kafka {
         files.iter().map(|file| Ok(file.metadata()?.len())).sum()
     }
 
-    /// Creates a topic, replicated to all brokers.
-    ///
-    /// # Errors
-    /// When the brokers refuse.
     pub fn create_topic(&self, name: &str, partitions: i32) -> Result<()> {
         self.client.create_topic(name, partitions)
     }
 
-    /// A broker's process id.
-    ///
-    /// # Errors
-    /// When it was never started.
     pub fn pid(&mut self, broker: usize) -> Result<i32> {
         Ok(self.brokers[broker].process()?.pid())
     }
 
     /// Ends a broker in an orderly way.
-    ///
-    /// # Errors
-    /// When it does not end in time.
     pub fn stop(&mut self, broker: usize) -> Result<()> {
         let process = self.brokers[broker].process()?;
         process.signal(Signal::Term);
@@ -227,60 +182,36 @@ impl Kafka {
     }
 
     /// The disk of a broker that was started on one of its own.
-    ///
-    /// # Errors
-    /// When it was not.
     pub fn disk(&self, broker: usize) -> Result<&SmallDisk> {
         self.brokers[broker].disk()
     }
 
-    /// Waits until a broker has ended by itself.
-    ///
-    /// # Errors
-    /// When it still runs at the deadline, with the end of its log.
     pub fn wait_ended(&mut self, broker: usize, deadline: Duration) -> Result<Exit> {
         self.brokers[broker].process()?.wait_exit(deadline)
     }
 
-    /// Kills a broker with SIGKILL.
-    ///
-    /// # Errors
-    /// When it was never started.
     pub fn kill(&mut self, broker: usize) -> Result<()> {
         self.brokers[broker].process()?.kill();
         Ok(())
     }
 
     /// Freezes a broker: its sockets stay open and nobody answers.
-    ///
-    /// # Errors
-    /// When it was never started.
     pub fn freeze(&mut self, broker: usize) -> Result<()> {
         self.brokers[broker].process()?.signal(Signal::Stop);
         Ok(())
     }
 
-    /// Thaws a frozen broker.
-    ///
-    /// # Errors
-    /// When it was never started.
     pub fn thaw(&mut self, broker: usize) -> Result<()> {
         self.brokers[broker].process()?.signal(Signal::Cont);
         Ok(())
     }
 
     /// Starts a broker again, with its data, and does not wait: alone it may not be able to serve.
-    ///
-    /// # Errors
-    /// When its process cannot be started.
     pub fn start_again(&mut self, broker: usize) -> Result<()> {
         self.brokers[broker].start()
     }
 
     /// Starts a broker again, with its data, and waits until it serves. One that still runs is killed first.
-    ///
-    /// # Errors
-    /// When it does not start in time.
     pub fn restart(&mut self, broker: usize) -> Result<()> {
         self.brokers[broker].start()?;
         self.wait_serving(broker)

@@ -18,13 +18,11 @@ use crate::stack::is_shared;
 
 /// How long a record may wait for the brokers, which tests break for a while: less than a test may take, so that it is told.
 const PUBLISH_DEADLINE: Duration = Duration::from_secs(120);
-/// How long one poll of the producer's events waits.
 const POLL: Duration = Duration::from_millis(10);
 
 /// How long a client that is kept waits at most until it connects again to a broker that was gone: a new one would not wait.
 pub(super) const RECONNECT_MS: &str = "200";
 
-/// Counts the records that were not delivered.
 #[derive(Debug, Default)]
 pub(super) struct Failures(AtomicUsize);
 
@@ -47,17 +45,7 @@ pub struct Publisher {
     producer: BaseProducer<Failures>,
 }
 
-impl std::fmt::Debug for Publisher {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Publisher").field("topic", &self.topic).finish_non_exhaustive()
-    }
-}
-
 impl Publisher {
-    pub(super) fn open(client: &KafkaClient, topic: &str) -> Result<Self> {
-        Self::with(client, topic, None)
-    }
-
     /// One with this producer, which has published before.
     pub(super) fn again(producer: BaseProducer<Failures>, topic: &str) -> Result<Self> {
         partitions_of(producer.client(), topic)?;
@@ -69,7 +57,7 @@ impl Publisher {
         self.producer
     }
 
-    fn with(client: &KafkaClient, topic: &str, transactional_id: Option<&str>) -> Result<Self> {
+    pub(super) fn with(client: &KafkaClient, topic: &str, transactional_id: Option<&str>) -> Result<Self> {
         let mut config = client.config();
         // One that waits for an id of the broker's is half a second late. A broker that nobody breaks loses no reply: there records come
         // once and in their order also without.
@@ -93,25 +81,14 @@ impl Publisher {
     }
 
     /// One that publishes in transactions: [`Publisher::begin`] comes first.
-    ///
-    /// # Errors
-    /// When there is no such topic, or the brokers do not answer.
     pub fn transactional(client: &KafkaClient, topic: &str, id: &str) -> Result<Self> {
         Self::with(client, topic, Some(id))
     }
 
-    /// Begins a transaction.
-    ///
-    /// # Errors
-    /// When one is open, or the producer is not transactional.
     pub fn begin(&self) -> Result<()> {
         Ok(self.producer.begin_transaction()?)
     }
 
-    /// Commits the open transaction.
-    ///
-    /// # Errors
-    /// When the brokers do not.
     pub fn commit(&self) -> Result<()> {
         // Not left to the commit: it would wait for what only a poll takes from the queue.
         self.flush()?;
@@ -119,18 +96,12 @@ impl Publisher {
     }
 
     /// Aborts the open transaction once the brokers have its records.
-    ///
-    /// # Errors
-    /// When the brokers do not.
     pub fn abort(&self) -> Result<()> {
         self.flush()?;
         Ok(self.producer.abort_transaction(PUBLISH_DEADLINE)?)
     }
 
     /// Hands one record over, waiting while the queue is full.
-    ///
-    /// # Errors
-    /// When the record cannot be sent at all, or the queue stays full.
     pub fn send(&self, record: &Record) -> Result<()> {
         let mut outcome = Ok(());
         let queued = self.serve_until(|| match self.producer.send(base_record(&self.topic, record)) {
@@ -147,7 +118,6 @@ impl Publisher {
         outcome.with_context(|| format!("cannot publish to {}", self.topic))
     }
 
-    /// Serves the deliveries until `until`.
     pub fn serve(&self, until: Instant) {
         loop {
             let left = until.saturating_duration_since(Instant::now());
@@ -159,9 +129,6 @@ impl Publisher {
     }
 
     /// Waits until all brokers have everything.
-    ///
-    /// # Errors
-    /// When a record was refused or not delivered in time.
     pub fn flush(&self) -> Result<()> {
         // rdkafka's own flush goes in steps of 100 ms.
         let flushed = self.serve_until(|| self.producer.in_flight_count() == 0);
@@ -171,10 +138,6 @@ impl Publisher {
         Ok(())
     }
 
-    /// The last flush.
-    ///
-    /// # Errors
-    /// As [`Publisher::flush`].
     pub fn finish(self) -> Result<()> {
         self.flush()
     }

@@ -16,9 +16,6 @@ const CODE: std::ops::Range<usize> = 12..14;
 
 impl KafkaClient {
     /// Lets clients of this `client.id` publish so many bytes per second.
-    ///
-    /// # Errors
-    /// When no broker answers, or one refuses.
     pub fn throttle_producers(&self, client_id: &str, bytes_a_second: u32) -> Result<()> {
         let mut request = [ALTER_CLIENT_QUOTAS, 0].map(i16::to_be_bytes).concat();
         let correlation = 0_i32;

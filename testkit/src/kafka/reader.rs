@@ -19,7 +19,6 @@ use super::{BoundedConsumer, Consumed, KafkaClient, client::partitions_of, publi
 const WHOLE_DEADLINE: Duration = Duration::from_secs(600);
 /// How long it may go without a record.
 const END_DEADLINE: Duration = Duration::from_secs(120);
-/// How long one poll waits.
 const POLL: Duration = Duration::from_millis(100);
 
 /// A reader of all partitions of a topic, from their beginning. What it gave once it does not give again.
@@ -30,12 +29,6 @@ pub struct TopicReader {
     next: Vec<i64>,
     at_end: BTreeSet<i32>,
     last_error: Option<KafkaError>,
-}
-
-impl std::fmt::Debug for TopicReader {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TopicReader").field("topic", &self.topic).field("next", &self.next).finish_non_exhaustive()
-    }
 }
 
 impl TopicReader {
@@ -66,9 +59,6 @@ impl TopicReader {
     }
 
     /// The same, one record at a time: for topics that do not fit into memory.
-    ///
-    /// # Errors
-    /// As [`TopicReader::read_to_end`].
     pub fn visit_to_end(&mut self, mut visit: impl FnMut(Consumed)) -> Result<()> {
         // An end is told once each time it is reached, and ends told before are old: ask again.
         self.at_end.clear();
@@ -91,9 +81,6 @@ impl TopicReader {
     }
 
     /// Reads on until at least `count` more records came.
-    ///
-    /// # Errors
-    /// When fewer came by the deadline; says how many.
     pub fn read_count(&mut self, count: usize, deadline: Duration) -> Result<Vec<Consumed>> {
         let mut records = Vec::new();
         let start = Instant::now();

@@ -1,6 +1,5 @@
 //! What is published and what is read: plain values.
 
-/// A record to publish.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Record {
     /// `None` is a null key.
@@ -16,39 +15,30 @@ pub struct Record {
 }
 
 impl Record {
-    /// A record of a key and a value.
-    #[must_use]
     pub fn new(key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Self {
         Self { key: Some(key.as_ref().to_vec()), value: Some(value.as_ref().to_vec()), ..Self::default() }
     }
 
-    /// A record without a key.
-    #[must_use]
     pub fn keyless(value: impl AsRef<[u8]>) -> Self {
         Self { value: Some(value.as_ref().to_vec()), ..Self::default() }
     }
 
-    /// A record without a value.
-    #[must_use]
     pub fn tombstone(key: impl AsRef<[u8]>) -> Self {
         Self { key: Some(key.as_ref().to_vec()), ..Self::default() }
     }
 
-    /// With one more header.
     #[must_use]
     pub fn header(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
         self.headers.push((name.to_owned(), Some(value.as_ref().to_vec())));
         self
     }
 
-    /// To this partition.
     #[must_use]
     pub fn partition(mut self, partition: i32) -> Self {
         self.partition = Some(partition);
         self
     }
 
-    /// With this timestamp, in milliseconds since 1970.
     #[must_use]
     pub fn timestamp_ms(mut self, timestamp_ms: i64) -> Self {
         self.timestamp_ms = Some(timestamp_ms);
@@ -56,18 +46,14 @@ impl Record {
     }
 }
 
-/// A record as it was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Consumed {
-    /// Its partition.
     pub partition: i32,
-    /// Its offset.
     pub offset: i64,
     /// `None` is a null key.
     pub key: Option<Vec<u8>>,
     /// `None` is a null value.
     pub value: Option<Vec<u8>>,
-    /// In order.
     pub headers: Vec<(String, Option<Vec<u8>>)>,
     /// Milliseconds since 1970.
     pub timestamp_ms: Option<i64>,
@@ -75,20 +61,17 @@ pub struct Consumed {
 
 impl Consumed {
     /// The last header of this name as text; `None` if there is none, it is null, or it is not UTF-8.
-    #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         let (_, value) = self.headers.iter().rev().find(|(known, _)| known == name)?;
         std::str::from_utf8(value.as_deref()?).ok()
     }
 
     /// The key as text, empty for a null key; what is not UTF-8 is replaced.
-    #[must_use]
     pub fn key_text(&self) -> String {
         String::from_utf8_lossy(self.key.as_deref().unwrap_or_default()).into_owned()
     }
 
     /// The value as text, empty for a null value; what is not UTF-8 is replaced.
-    #[must_use]
     pub fn value_text(&self) -> String {
         String::from_utf8_lossy(self.value.as_deref().unwrap_or_default()).into_owned()
     }

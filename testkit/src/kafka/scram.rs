@@ -16,9 +16,6 @@ const ITERATIONS: i32 = 4_096;
 impl KafkaClient {
     /// Gives a user another password under SHA-512. The controller accepts it before brokers know of it; once they do, the one before
     /// lets nobody in any more.
-    ///
-    /// # Errors
-    /// When the broker refuses.
     pub fn set_scram_password(&self, user: &str, password: &str) -> Result<()> {
         let (admin, user) = (self.admin()?, CString::new(user)?);
         let client = admin.inner().native_ptr();

@@ -27,17 +27,11 @@ pub struct SecuredKafka {
 
 impl SecuredKafka {
     /// Starts it with these SCRAM users and passwords, each under SHA-256 and SHA-512.
-    ///
-    /// # Errors
-    /// As [`Kafka::start`].
     pub fn start(authority: &Authority, users: &[(&str, &str)]) -> Result<Self> {
         Self::start_with_files(&authority.server("kafka")?.both, &authority.ca_file(), users)
     }
 
     /// The same with the key and certificate in one file, trusting the authorities in another: both PEM, and read at each start.
-    ///
-    /// # Errors
-    /// As [`Kafka::start`].
     pub fn start_with_files(key_and_certificate: &Path, trusted: &Path, users: &[(&str, &str)]) -> Result<Self> {
         let (scram, mutual) = (Port::lease()?, Port::lease()?);
         let module = "org.apache.kafka.common.security.scram.ScramLoginModule required;";
@@ -76,9 +70,6 @@ impl SecuredKafka {
     }
 
     /// The one of another process that has these [doors](Self::doors).
-    ///
-    /// # Errors
-    /// When these are no doors.
     pub fn behind(doors: &str) -> Result<Self> {
         let doors: Vec<&str> = doors.split(',').collect();
         let [open, scram, mutual] = doors[..] else { bail!("{doors:?} are not the three doors of a Kafka") };
@@ -86,34 +77,25 @@ impl SecuredKafka {
         Ok(Self { kafka: None, admin: KafkaClient::new(open), scram, mutual, _ports: Vec::new() })
     }
 
-    /// Its doors, for other processes.
-    #[must_use]
     pub fn doors(&self) -> String {
         [self.admin.bootstrap(), &self.scram, &self.mutual].join(",")
     }
 
     /// Kills the broker and starts it again, with its data: all connections end.
-    ///
-    /// # Errors
-    /// When it does not start in time, or another process keeps it.
     pub fn restart(&mut self) -> Result<()> {
         self.kafka.as_mut().context("another process keeps this Kafka")?.restart(0)
     }
 
-    /// The super user's client.
-    #[must_use]
     pub fn admin(&self) -> &KafkaClient {
         &self.admin
     }
 
     /// Where passwords are asked for.
-    #[must_use]
     pub fn scram(&self) -> String {
         self.scram.clone()
     }
 
     /// Where certificates are asked for.
-    #[must_use]
     pub fn mutual(&self) -> String {
         self.mutual.clone()
     }

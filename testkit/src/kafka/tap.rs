@@ -9,17 +9,17 @@ use std::{
         Arc,
         atomic::{AtomicI64, Ordering},
     },
-    thread::JoinHandle,
 };
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream, tcp},
-    sync::{oneshot, watch},
+    net::TcpStream,
+    sync::watch,
 };
 
 use crate::{
+    background::{Background, Way, connect},
     ports::Port,
     process::{Signal, send},
 };
@@ -41,7 +41,6 @@ pub enum Api {
     EndTransaction = 26,
 }
 
-/// When it goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
     /// The broker has not seen the request.
@@ -50,26 +49,20 @@ pub enum Moment {
     Reply,
 }
 
-/// What happens then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     /// The process with this id, which the caller keeps from ending otherwise, is killed with SIGKILL, and the
     /// connection is cut.
     Kill(i32),
-    /// The connection is cut.
     Cut,
     /// Nothing is carried in this direction until [`Tap::disarm`].
     Hold,
 }
 
-/// One thing to go wrong, once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trap {
-    /// With the next request of this kind,
     pub api: Api,
-    /// at this moment,
     pub moment: Moment,
-    /// this happens.
     pub fate: Fate,
 }
 
@@ -83,36 +76,21 @@ struct State {
 /// A running tap. Dropping it cuts all connections.
 #[derive(Debug)]
 pub struct Tap {
-    address: SocketAddr,
+    server: Background,
     state: Arc<watch::Sender<State>>,
-    end: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
 }
 
 impl Tap {
     /// Listens on `port` and carries each connection to `target` (`"127.0.0.1:9092"`).
-    ///
-    /// # Errors
-    /// When it cannot listen.
     pub(super) fn start(port: &Port, target: String) -> Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
-        let listener = runtime.block_on(TcpListener::bind(("127.0.0.1", port.number()))).context("cannot listen")?;
-        let address = listener.local_addr()?;
         let state = Arc::new(watch::Sender::new(State::default()));
-        let (end, ended) = oneshot::channel();
-        let accepting = accept(listener, target, Arc::clone(&state));
-        let thread = std::thread::Builder::new().name("tap".to_owned()).spawn(move || {
-            runtime.block_on(async {
-                tokio::select! { () = accepting => {}, _ = ended => {} }
-            });
-        })?;
-        Ok(Self { address, state, end: Some(end), thread: Some(thread) })
+        let set = Arc::clone(&state);
+        let carries = move |client| carry(client, target.clone(), Arc::clone(&set));
+        Ok(Self { server: Background::start("tap", port.number(), carries)?, state })
     }
 
-    /// Where it listens.
-    #[must_use]
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.server.address
     }
 
     /// Sets a trap, which replaces one that was not sprung.
@@ -121,7 +99,6 @@ impl Tap {
     }
 
     /// Whether the trap that was set last has gone off.
-    #[must_use]
     pub fn is_sprung(&self) -> bool {
         self.state.borrow().sprung
     }
@@ -132,45 +109,22 @@ impl Tap {
     }
 }
 
-impl Drop for Tap {
-    fn drop(&mut self) {
-        drop(self.end.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-async fn accept(listener: TcpListener, target: String, state: Arc<watch::Sender<State>>) {
-    while let Ok((client, _)) = listener.accept().await {
-        tokio::spawn(carry(client, target.clone(), Arc::clone(&state)));
-    }
-}
-
 /// No correlation id.
 const NONE: i64 = i64::MAX;
 
 /// Carries one connection until either side closes it or a trap cuts it.
 async fn carry(client: TcpStream, target: String, state: Arc<watch::Sender<State>>) {
-    let Ok(server) = TcpStream::connect(&target).await else { return };
-    let _ = (client.set_nodelay(true), server.set_nodelay(true));
-    let (client_reads, client_writes) = client.into_split();
-    let (server_reads, server_writes) = server.into_split();
+    let Some((there, back)) = connect(client, &target).await else { return };
     // The request whose reply is waited for.
     let awaited = AtomicI64::new(NONE);
     tokio::select! {
-        _ = requests(client_reads, server_writes, &state, &awaited) => {}
-        _ = replies(server_reads, client_writes, &state, &awaited) => {}
+        _ = requests(there, &state, &awaited) => {}
+        _ = replies(back, &state, &awaited) => {}
     }
 }
 
 /// Length, kind, version, correlation id, then the rest of the request.
-async fn requests(
-    mut from: tcp::OwnedReadHalf,
-    mut to: tcp::OwnedWriteHalf,
-    state: &watch::Sender<State>,
-    awaited: &AtomicI64,
-) -> std::io::Result<()> {
+async fn requests((mut from, mut to): Way, state: &watch::Sender<State>, awaited: &AtomicI64) -> std::io::Result<()> {
     loop {
         let mut head = [0; 12];
         from.read_exact(&mut head).await?;
@@ -188,12 +142,7 @@ async fn requests(
 }
 
 /// Length, correlation id, then the rest of the reply.
-async fn replies(
-    mut from: tcp::OwnedReadHalf,
-    mut to: tcp::OwnedWriteHalf,
-    state: &watch::Sender<State>,
-    awaited: &AtomicI64,
-) -> std::io::Result<()> {
+async fn replies((mut from, mut to): Way, state: &watch::Sender<State>, awaited: &AtomicI64) -> std::io::Result<()> {
     loop {
         let mut head = [0; 8];
         from.read_exact(&mut head).await?;

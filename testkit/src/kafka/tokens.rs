@@ -17,10 +17,6 @@ pub struct TokenKafka {
 }
 
 impl TokenKafka {
-    /// Starts it.
-    ///
-    /// # Errors
-    /// As [`Kafka::start`].
     pub fn start() -> Result<Self> {
         let door = Port::lease()?;
         let module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;";
@@ -40,13 +36,11 @@ impl TokenKafka {
     }
 
     /// A client that comes by the open door.
-    #[must_use]
     pub fn admin(&self) -> &KafkaClient {
         self.kafka.client()
     }
 
     /// Where tokens are asked for.
-    #[must_use]
     pub fn door(&self) -> String {
         format!("127.0.0.1:{}", self.door.number())
     }

@@ -7,13 +7,11 @@ use anyhow::{Context, Result};
 use super::RedisServer;
 use crate::{clock::ProcessClock, ports::Port, wait_for};
 
-/// The slots of a cluster.
 const SLOTS: usize = 16_384;
 
 /// How long the nodes may take to agree. A primary serves nobody in its first 2 s.
 const AGREE_DEADLINE: Duration = Duration::from_secs(60);
 
-/// How long one hand-over of a primary may take.
 const HAND_OVER_DEADLINE: Duration = Duration::from_secs(6);
 
 /// Settings of every node: a failover within seconds, replicas that are in step soon after their start.
@@ -53,9 +51,6 @@ pub(super) struct NodeLine {
 
 impl RedisCluster {
     /// Starts a cluster and waits until every node says that it is whole.
-    ///
-    /// # Errors
-    /// When redis-server is not installed (run `cargo xtask setup`), or the nodes do not agree in time.
     pub fn start(primaries: usize, replicas_per_primary: usize) -> Result<Self> {
         let count = primaries * (1 + replicas_per_primary);
         let ports = (0..count).map(|_| Port::lease()).collect::<Result<_>>()?;
@@ -63,9 +58,6 @@ impl RedisCluster {
     }
 
     /// Starts one node per port; `extra_args` go to each redis-server as they are.
-    ///
-    /// # Errors
-    /// As [`RedisCluster::start`].
     pub fn start_on(ports: Vec<Port>, replicas_per_primary: usize, extra_args: &[&str]) -> Result<Self> {
         let args = [&NODE_ARGS[..], extra_args].concat();
         let nodes = ports.into_iter().enumerate();
@@ -74,9 +66,6 @@ impl RedisCluster {
     }
 
     /// Starts one node per clock, each with its own: the primaries first, then their replicas.
-    ///
-    /// # Errors
-    /// As [`RedisCluster::start`].
     pub fn start_by(clocks: &[ProcessClock], replicas_per_primary: usize) -> Result<Self> {
         let nodes = clocks.iter().enumerate().map(|(number, clock)| {
             let node = RedisServer::prepare(&format!("Redis node {number}"), Port::lease()?, &NODE_ARGS)?;
@@ -121,14 +110,10 @@ impl RedisCluster {
         Ok(())
     }
 
-    /// URLs of all nodes, by number.
-    #[must_use]
     pub fn nodes(&self) -> Vec<String> {
         self.nodes.iter().map(RedisServer::url).collect()
     }
 
-    /// One node.
-    #[must_use]
     pub fn node(&self, node: usize) -> &RedisServer {
         &self.nodes[node]
     }
@@ -138,36 +123,25 @@ impl RedisCluster {
         self.nodes[node].freeze();
     }
 
-    /// Thaws a node.
     pub fn thaw(&mut self, node: usize) {
         self.nodes[node].thaw();
     }
 
-    /// Kills a node with SIGKILL.
     pub fn kill(&mut self, node: usize) {
         self.nodes[node].kill();
     }
 
     /// Starts a node again: empty, or with what it last saved by SAVE, but the member of the cluster that it was.
-    ///
-    /// # Errors
-    /// When it does not answer in time.
     pub fn restart(&mut self, node: usize) -> Result<()> {
         self.nodes[node].restart()
     }
 
     /// What redis-cli prints for these arguments, asked of one node.
-    ///
-    /// # Errors
-    /// When the node cannot be reached.
     pub fn cli(&self, node: usize, args: &[&str]) -> Result<String> {
         self.nodes[node].cli(args)
     }
 
     /// The nodes that are primaries with slots, ascending, as the first node that answers sees it.
-    ///
-    /// # Errors
-    /// When no node answers.
     pub fn primaries(&self) -> Result<Vec<usize>> {
         let lines = self.lines()?;
         let serving = lines.iter().filter(|line| line.primary && !line.fails && !line.slots.is_empty());
@@ -176,10 +150,6 @@ impl RedisCluster {
         Ok(primaries)
     }
 
-    /// The replicas of a node, ascending.
-    ///
-    /// # Errors
-    /// When no node answers.
     pub fn replicas_of(&self, node: usize) -> Result<Vec<usize>> {
         let lines = self.lines()?;
         let own = lines.iter().find(|line| line.port == self.nodes[node].port()).context("no such node")?;
@@ -189,10 +159,6 @@ impl RedisCluster {
         Ok(replicas)
     }
 
-    /// The primary that serves a slot.
-    ///
-    /// # Errors
-    /// When no node answers, or nobody serves it.
     pub fn owner_of(&self, slot: u16) -> Result<usize> {
         let lines = self.lines()?;
         let serves = |line: &&NodeLine| line.slots.iter().any(|&(first, last)| (first..=last).contains(&slot));
@@ -200,10 +166,6 @@ impl RedisCluster {
         self.number_of(owner.port).context("the owner is no node of ours")
     }
 
-    /// The slots that a node serves, ascending.
-    ///
-    /// # Errors
-    /// When no node answers.
     pub fn slots_of(&self, node: usize) -> Result<Vec<u16>> {
         let lines = self.lines()?;
         let own = lines.into_iter().find(|line| line.port == self.nodes[node].port()).context("no such node")?;
@@ -213,38 +175,30 @@ impl RedisCluster {
     }
 
     /// Makes a replica the primary, in an orderly way (CLUSTER FAILOVER), and waits until all nodes know.
-    ///
-    /// # Errors
-    /// When the node is no replica, or does not become primary in time.
     pub fn failover(&self, replica: usize) -> Result<()> {
         // A replica that has not heard of a moved slot yet would leave it with the old primary.
         self.wait_agreed()?;
         let promoted = wait_for(AGREE_DEADLINE, || {
             let asked = self.nodes[replica].cli(&["cluster", "failover"]);
             // A primary gives the hand-over up after 5 s, as on a machine that has other things to do: asked again then.
-            let serves = || self.primaries().is_ok_and(|primaries| primaries.contains(&replica)).then_some(());
-            asked.is_ok().then(|| wait_for(HAND_OVER_DEADLINE, serves)).flatten()
+            asked.is_ok().then(|| wait_for(HAND_OVER_DEADLINE, || self.is_primary(replica))).flatten()
         });
         promoted.with_context(|| format!("node {replica} does not become primary within {AGREE_DEADLINE:?}"))?;
         self.wait_primary(replica)
     }
 
     /// Waits until a node is a primary with slots and every node that answers agrees.
-    ///
-    /// # Errors
-    /// When that is not so after a minute.
     pub fn wait_primary(&self, node: usize) -> Result<()> {
-        let found = wait_for(AGREE_DEADLINE, || {
-            self.primaries().is_ok_and(|primaries| primaries.contains(&node)).then_some(())
-        });
+        let found = wait_for(AGREE_DEADLINE, || self.is_primary(node));
         found.with_context(|| format!("node {node} is no primary after {AGREE_DEADLINE:?}"))?;
         self.wait_agreed()
     }
 
+    fn is_primary(&self, node: usize) -> Option<()> {
+        self.primaries().is_ok_and(|primaries| primaries.contains(&node)).then_some(())
+    }
+
     /// Waits until the replicas of a node have all that it has written so far.
-    ///
-    /// # Errors
-    /// When they have not after a minute, or it has none.
     pub fn wait_replicated(&self, node: usize) -> Result<()> {
         let said = || self.nodes[node].query::<String>(&["INFO", "replication"]);
         let (written, _) = replicated(&said()?).context("the node is no primary")?;
@@ -258,9 +212,6 @@ impl RedisCluster {
     }
 
     /// Waits until all nodes that answer see the same roles and slots.
-    ///
-    /// # Errors
-    /// When they do not after a minute; says what each of them sees.
     pub fn wait_agreed(&self) -> Result<()> {
         let agreed = || {
             let mut views = self.nodes.iter().filter_map(|node| lines_of(node).ok());
@@ -277,9 +228,6 @@ impl RedisCluster {
 
     /// Waits until every node finds the cluster whole, all agree on roles and slots, and replicas have their primary's
     /// data.
-    ///
-    /// # Errors
-    /// When that is not so after a minute; says what the nodes see.
     pub fn wait_whole(&self) -> Result<()> {
         let whole = || self.is_whole().unwrap_or(false).then_some(());
         wait_for(AGREE_DEADLINE, whole).with_context(|| {

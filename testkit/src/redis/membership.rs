@@ -12,9 +12,6 @@ use crate::{
 
 impl RedisCluster {
     /// Starts another node, lets it join as a primary without slots, and waits until all know. Gives its number.
-    ///
-    /// # Errors
-    /// When it does not start, or is not taken in in time.
     pub fn add_node(&mut self) -> Result<usize> {
         let number = self.nodes.len();
         let mut node = RedisServer::prepare(&format!("Redis node {number}"), Port::lease()?, &NODE_ARGS)?;
@@ -27,9 +24,6 @@ impl RedisCluster {
     }
 
     /// Takes the node that was added last out again, once it serves no slots, and waits until all know.
-    ///
-    /// # Errors
-    /// When it serves slots, or the others do not let go in time.
     pub fn remove_last_node(&mut self) -> Result<()> {
         let id = self.id_of(self.nodes.len() - 1)?;
         self.manage(&["del-node", &self.address(0), &id])?;

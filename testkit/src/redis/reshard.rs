@@ -4,7 +4,6 @@ use anyhow::{Result, ensure};
 
 use super::RedisCluster;
 
-/// Keys moved by one MIGRATE.
 const KEYS_A_MIGRATE: usize = 100;
 /// How long MIGRATE may block the servers, in milliseconds.
 const MIGRATE_MS: &str = "5000";
@@ -23,9 +22,6 @@ pub struct SlotMove<'a> {
 impl RedisCluster {
     /// Moves slots with all their keys from one primary to another, under traffic if there is any, and waits until
     /// all nodes know.
-    ///
-    /// # Errors
-    /// When `from` does not serve a slot, or a node refuses.
     pub fn move_slots(&self, slots: impl IntoIterator<Item = u16>, from: usize, to: usize) -> Result<()> {
         for slot in slots {
             let moving = self.begin_move(slot, from, to)?;
@@ -36,9 +32,6 @@ impl RedisCluster {
     }
 
     /// Begins to move a slot: both nodes know, no key has moved yet.
-    ///
-    /// # Errors
-    /// When `from` does not serve the slot, or a node refuses.
     pub fn begin_move(&self, slot: u16, from: usize, to: usize) -> Result<SlotMove<'_>> {
         let slot = slot.to_string();
         let (from_id, to_id) = (self.id_of(from)?, self.id_of(to)?);
@@ -50,9 +43,6 @@ impl RedisCluster {
 
 impl SlotMove<'_> {
     /// Moves up to `count` of the slot's keys and says how many it moved.
-    ///
-    /// # Errors
-    /// When a node refuses.
     pub fn move_keys(&self, count: usize) -> Result<usize> {
         let from = self.cluster.node(self.from);
         let keys: Vec<String> = from.query(&["CLUSTER", "GETKEYSINSLOT", &self.slot, &count.to_string()])?;
@@ -62,18 +52,11 @@ impl SlotMove<'_> {
         Ok(keys.len())
     }
 
-    /// Moves one key.
-    ///
-    /// # Errors
-    /// When a node refuses.
     pub fn move_key(&self, key: &str) -> Result<()> {
         self.migrate(&[key.to_owned()])
     }
 
     /// Gives the slot, with the keys that were moved, to its new owner.
-    ///
-    /// # Errors
-    /// When keys are left behind, or a node refuses.
     pub fn finish(self) -> Result<()> {
         let cluster = self.cluster;
         let left: usize = cluster.node(self.from).query(&["CLUSTER", "COUNTKEYSINSLOT", &self.slot])?;

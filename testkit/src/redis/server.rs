@@ -32,9 +32,6 @@ pub const LONGEST_REPLY: Duration = Duration::from_secs(60);
 const OTHER_SERVER: &str = "WEIR_REDIS_SERVER";
 
 /// A connection whose beginning and each of whose requests ends at the deadline.
-///
-/// # Errors
-/// When there is none by then.
 pub fn connect(deadline: Duration, client: &redis::Client) -> redis::RedisResult<redis::Connection> {
     let connection = client.get_connection_with_timeout(deadline)?;
     connection.set_read_timeout(Some(deadline))?;
@@ -42,7 +39,6 @@ pub fn connect(deadline: Duration, client: &redis::Client) -> redis::RedisResult
     Ok(connection)
 }
 
-/// The program of the servers.
 fn server_program() -> Result<PathBuf> {
     std::env::var_os(OTHER_SERVER).map_or_else(|| program("redis-server"), |path| Ok(path.into()))
 }
@@ -65,74 +61,56 @@ pub struct RedisServer {
 impl RedisServer {
     /// Starts a single server. `extra_args` go to redis-server as they are: `["--maxmemory", "10mb"]`,
     /// `["--user", "weir", "on", ">secret", "~*", "+@all"]`.
-    ///
-    /// # Errors
-    /// When redis-server is not installed (run `cargo xtask setup`) or does not start, with the end of its log.
     pub fn start<S: AsRef<str>>(extra_args: &[S]) -> Result<Self> {
         Self::start_on(Port::lease()?, extra_args)
     }
 
     /// Starts a single server on a port of one's own.
-    ///
-    /// # Errors
-    /// As [`RedisServer::start`].
     pub fn start_on<S: AsRef<str>>(port: Port, extra_args: &[S]) -> Result<Self> {
-        let mut server = Self::prepare("Redis", port, extra_args)?;
-        server.restart()?;
-        Ok(server)
+        Self::prepare("Redis", port, extra_args)?.started()
     }
 
-    /// Starts a single server with this clock.
-    ///
-    /// # Errors
-    /// As [`RedisServer::start`].
     pub fn start_by(clock: &ProcessClock) -> Result<Self> {
-        let server = Self::prepare::<&str>("Redis with a clock of its own", Port::lease()?, &[])?;
-        let mut server = server.with_clock(clock);
-        server.restart()?;
-        Ok(server)
+        Self::prepare::<&str>("Redis with a clock of its own", Port::lease()?, &[])?.with_clock(clock).started()
     }
 
     /// Starts a single server that speaks TLS only, with a certificate for 127.0.0.1 and localhost that
     /// [`RedisServer::ca_file`] vouches for.
-    ///
-    /// # Errors
-    /// As [`RedisServer::start`].
     pub fn start_tls<S: AsRef<str>>(extra_args: &[S]) -> Result<Self> {
         let mut server = Self::prepare("Redis with TLS", Port::lease()?, extra_args)?;
         let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned(), "localhost".to_owned()])?;
         let (certificate, key) = (server.scratch.join("tls.crt"), server.scratch.join("tls.key"));
         std::fs::write(&certificate, made.cert.pem())?;
         std::fs::write(&key, made.signing_key.serialize_pem())?;
-        // Later arguments win: the plain port is closed.
-        let (port, cert, key) = (server.port.number().to_string(), text(&certificate), text(&key));
-        let tls = ["--port", "0", "--tls-port", &port, "--tls-cert-file", &cert, "--tls-key-file", &key];
-        server.args.extend(tls.map(str::to_owned));
-        server.args.extend(["--tls-ca-cert-file", &cert, "--tls-auth-clients", "no"].map(str::to_owned));
-        server.ca_file = Some(certificate);
-        server.restart()?;
-        Ok(server)
+        server.speak_tls((&certificate, &key), &certificate, "no");
+        server.started()
     }
 
     /// Starts a single server that speaks TLS only, and only with clients that the authority vouches for.
-    ///
-    /// # Errors
-    /// As [`RedisServer::start`].
     pub fn start_mutual_tls<S: AsRef<str>>(authority: &Authority, extra_args: &[S]) -> Result<Self> {
         let mut server = Self::prepare("Redis with mutual TLS", Port::lease()?, extra_args)?;
         let identity = authority.server("redis")?;
-        let (port, ca) = (server.port.number().to_string(), text(&authority.ca_file()));
-        let (cert, key) = (text(&identity.certificate), text(&identity.key));
-        let tls = ["--port", "0", "--tls-port", &port, "--tls-cert-file", &cert, "--tls-key-file", &key];
-        server.args.extend(tls.map(str::to_owned));
-        server.args.extend(["--tls-ca-cert-file", &ca, "--tls-auth-clients", "yes"].map(str::to_owned));
-        server.ca_file = Some(authority.ca_file());
+        server.speak_tls((&identity.certificate, &identity.key), &authority.ca_file(), "yes");
         server.own = Some(identity);
-        server.restart()?;
-        Ok(server)
+        server.started()
     }
 
-    /// A server that is not started yet.
+    fn speak_tls(&mut self, (certificate, key): (&Path, &Path), ca: &Path, asks_clients: &str) {
+        // Later arguments win: the plain port is closed.
+        let ports = ["--port", "0", "--tls-port", &self.port.number().to_string()].map(str::to_owned);
+        self.args.extend(ports);
+        for (name, file) in [("--tls-cert-file", certificate), ("--tls-key-file", key), ("--tls-ca-cert-file", ca)] {
+            self.args.extend([name.to_owned(), text(file)]);
+        }
+        self.args.extend(["--tls-auth-clients", asks_clients].map(str::to_owned));
+        self.ca_file = Some(ca.to_owned());
+    }
+
+    fn started(mut self) -> Result<Self> {
+        self.restart()?;
+        Ok(self)
+    }
+
     pub(super) fn prepare<S: AsRef<str>>(name: &str, port: Port, extra_args: &[S]) -> Result<Self> {
         let scratch = Scratch::new("redis")?;
         let own = ["--bind", "127.0.0.1", "--port", &port.number().to_string(), "--save", "", "--appendonly", "no"]
@@ -157,29 +135,21 @@ impl RedisServer {
         Self { env: clock.env_of_day(), args, ..self }
     }
 
-    /// Its URL, without a user.
-    #[must_use]
     pub fn url(&self) -> String {
         let scheme = if self.ca_file.is_some() { "rediss" } else { "redis" };
         format!("{scheme}://127.0.0.1:{}", self.port.number())
     }
 
-    /// Its port.
-    #[must_use]
     pub fn port(&self) -> u16 {
         self.port.number()
     }
 
     /// The certificate to trust (PEM), for a server with TLS.
-    #[must_use]
     pub fn ca_file(&self) -> Option<&Path> {
         self.ca_file.as_deref()
     }
 
     /// Starts it again, empty, and waits until it answers. One that still runs is killed first.
-    ///
-    /// # Errors
-    /// When it does not answer in time.
     pub fn restart(&mut self) -> Result<()> {
         self.process = None;
         let mut command = Command::new(server_program()?);
@@ -210,7 +180,6 @@ impl RedisServer {
         self.signal(Signal::Stop);
     }
 
-    /// Thaws it.
     pub fn thaw(&mut self) {
         self.signal(Signal::Cont);
     }
@@ -221,15 +190,11 @@ impl RedisServer {
     }
 
     /// The id of its process; `None` when it was killed.
-    #[must_use]
     pub fn pid(&self) -> Option<i32> {
         self.process.as_ref().map(Guarded::pid)
     }
 
     /// What redis-cli prints for these arguments; an error reply of the server is printed like any other.
-    ///
-    /// # Errors
-    /// When the server cannot be reached, or does not answer within 30 s.
     pub fn cli(&self, args: &[&str]) -> Result<String> {
         let mut command = Command::new(program("redis-cli")?);
         command.args(["-h", "127.0.0.1", "-p", &self.port.number().to_string()]);
@@ -246,9 +211,6 @@ impl RedisServer {
     }
 
     /// Runs a command over a connection of its own. For servers without TLS and users.
-    ///
-    /// # Errors
-    /// When the server does not answer within 2 s, or answers with an error.
     pub fn query<T: redis::FromRedisValue>(&self, args: &[&str]) -> Result<T> {
         let mut connection = connect(REPLY_DEADLINE, &redis::Client::open(self.url())?)?;
         let mut command = redis::Cmd::new();

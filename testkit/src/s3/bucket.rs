@@ -17,7 +17,6 @@ pub const SECRET_KEY: &str = "weir-test-secret";
 /// The region requests are signed for.
 pub const REGION: &str = "us-east-1";
 
-/// How long a request may take.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(60);
 
 /// A bucket of an S3 that knows [`ACCESS_KEY`]. Calls block, also inside an async test.
@@ -30,7 +29,6 @@ pub struct Bucket {
 
 impl Bucket {
     /// A bucket at an endpoint (`http://127.0.0.1:9000`). Does not connect.
-    #[must_use]
     pub fn new(endpoint: &str, name: &str) -> Self {
         let config = Config::builder()
             .behavior_version(BehaviorVersion::latest())
@@ -42,51 +40,35 @@ impl Bucket {
         Self { endpoint: endpoint.to_owned(), name: name.to_owned(), client: Client::from_conf(config) }
     }
 
-    /// The URL of the S3.
-    #[must_use]
     pub fn endpoint(&self) -> &str {
         &self.endpoint
     }
 
-    /// Its name.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The `s3://` URL of an object.
-    #[must_use]
     pub fn url(&self, key: &str) -> String {
         format!("s3://{}/{key}", self.name)
     }
 
     /// What a process needs in its environment to be let in.
-    #[must_use]
     pub fn env(&self) -> [(&'static str, &'static str); 3] {
         [("AWS_ACCESS_KEY_ID", ACCESS_KEY), ("AWS_SECRET_ACCESS_KEY", SECRET_KEY), ("AWS_REGION", REGION)]
     }
 
     /// The `[s3]` section of a weir configuration.
-    #[must_use]
     pub fn config(&self) -> String {
         let endpoint = &self.endpoint;
         format!("[s3]\nendpoint = \"{endpoint}\"\nregion = \"{REGION}\"\nforce_path_style = true\n")
     }
 
-    /// Writes an object, whole.
-    ///
-    /// # Errors
-    /// When the S3 refuses or does not answer.
     pub fn put(&self, key: &str, bytes: impl Into<Vec<u8>>) -> Result<()> {
         let body = ByteStream::from(bytes.into());
         let request = self.client.put_object().bucket(&self.name).key(key).body(body);
         block_on(async { request.send().await.map(|_| ()).map_err(|error| self.explain("PUT", key, error)) })
     }
 
-    /// Reads an object, whole.
-    ///
-    /// # Errors
-    /// When there is none, or the S3 refuses or does not answer.
     pub fn get(&self, key: &str) -> Result<Vec<u8>> {
         let request = self.client.get_object().bucket(&self.name).key(key);
         block_on(async {
@@ -96,17 +78,12 @@ impl Bucket {
         })
     }
 
-    /// Deletes an object, if there is one.
-    ///
-    /// # Errors
-    /// When the S3 refuses or does not answer.
     pub fn delete(&self, key: &str) -> Result<()> {
         let request = self.client.delete_object().bucket(&self.name).key(key);
         block_on(async { request.send().await.map(|_| ()).map_err(|error| self.explain("DELETE", key, error)) })
     }
 
     /// The SDK's client, for what is not here.
-    #[must_use]
     pub fn client(&self) -> &Client {
         &self.client
     }

@@ -18,12 +18,9 @@ use hyper::{
 use s3s::{Body, HttpError, StdError, service::S3Service};
 use tokio::sync::watch;
 
-/// A fault of a request for an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// 403 AccessDenied.
     Forbidden,
-    /// 404 NoSuchKey.
     NotFound,
     /// 503 SlowDown: what S3 says when it is asked too often.
     SlowDown,
@@ -45,21 +42,18 @@ impl Fault {
     }
 }
 
-/// The requests to an S3 so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// GETs of objects, conditional and failed ones included.
     pub gets: u64,
     /// GETs answered with 304, without a download.
     pub not_modified: u64,
-    /// PUTs of objects.
     pub puts: u64,
 }
 
 /// How many writes are remembered.
 const MAX_WRITES: usize = 10_000;
 
-/// Planned faults, and counts.
 #[derive(Debug, Default)]
 pub(super) struct Faults(watch::Sender<State>);
 
@@ -211,7 +205,6 @@ fn not_modified(headers: &HeaderMap) -> Response<Body> {
 enum Rest {
     /// An error, which cuts the connection.
     Cut,
-    /// It never comes.
     Never,
 }
 

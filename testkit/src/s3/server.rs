@@ -1,15 +1,18 @@
 //! The server.
 
-use std::{sync::Arc, thread::JoinHandle};
+use std::sync::Arc;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Result, anyhow};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo},
     server::conn::auto::Builder,
 };
 use s3s::{auth::SimpleAuth, service::S3ServiceBuilder};
 use s3s_fs::FileSystem;
-use tokio::{net::TcpListener, sync::oneshot};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+};
 use tokio_rustls::TlsAcceptor;
 
 use super::{
@@ -17,17 +20,14 @@ use super::{
     bucket::{ACCESS_KEY, Bucket, SECRET_KEY},
     faults::{Counts, Fault, Faults, FaultyService},
 };
-use crate::{ports::Port, scratch::Scratch, tls::Authority};
+use crate::{background::Background, ports::Port, scratch::Scratch, tls::Authority};
 
-/// The one bucket.
 const BUCKET: &str = "weir";
 
 /// A guest with an access key and rights of their own.
 #[derive(Debug, Clone, Copy)]
 pub struct Guest<'g> {
-    /// The access key.
     pub access_key: &'g str,
-    /// Its secret.
     pub secret_key: &'g str,
     /// An IAM policy document.
     pub policy: &'g str,
@@ -39,38 +39,26 @@ pub struct S3 {
     secured: Option<String>,
     bucket: Bucket,
     faults: Arc<Faults>,
-    end: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    _servers: Vec<Background>,
     _scratch: Scratch,
 }
 
 impl S3 {
-    /// Starts an S3 on a free port of 127.0.0.1.
-    ///
-    /// # Errors
-    /// When it cannot listen.
     pub fn start() -> Result<Self> {
-        Self::start_at("127.0.0.1:0", None, &[])
+        Self::start_at(0, None, &[])
     }
 
     /// Starts an S3 that also has an https endpoint ([`S3::secured_endpoint`]), with a certificate that the authority
     /// vouches for, and guests with the rights of their policies.
-    ///
-    /// # Errors
-    /// As [`S3::start`], and when a policy is invalid.
     pub fn start_secured(authority: &Authority, guests: &[Guest<'_>]) -> Result<Self> {
-        Self::start_at("127.0.0.1:0", Some(authority.server("s3")?.acceptor()?), guests)
+        Self::start_at(0, Some(authority.server("s3")?.acceptor()?), guests)
     }
 
-    /// Starts an S3 on a port of one's own.
-    ///
-    /// # Errors
-    /// As [`S3::start`].
     pub fn start_on(port: &Port) -> Result<Self> {
-        Self::start_at(&format!("127.0.0.1:{}", port.number()), None, &[])
+        Self::start_at(port.number(), None, &[])
     }
 
-    fn start_at(address: &str, tls: Option<TlsAcceptor>, guests: &[Guest<'_>]) -> Result<Self> {
+    fn start_at(port: u16, tls: Option<TlsAcceptor>, guests: &[Guest<'_>]) -> Result<Self> {
         let scratch = Scratch::new("s3")?;
         let root = scratch.join("root");
         // A bucket is a folder.
@@ -88,43 +76,26 @@ impl S3 {
         let faults = Arc::new(Faults::default());
         let service = FaultyService::new(service.build(), Arc::clone(&faults));
 
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let listener = runtime.block_on(TcpListener::bind(address));
-        let listener = listener.with_context(|| format!("cannot listen on {address}"))?;
-        let endpoint = format!("http://{}", listener.local_addr()?);
-        let secured =
-            tls.map(|tls| anyhow::Ok((tls, runtime.block_on(TcpListener::bind("127.0.0.1:0"))?))).transpose()?;
-        let secured_endpoint = match &secured {
-            Some((_, listener)) => Some(format!("https://{}", listener.local_addr()?)),
-            None => None,
-        };
-        let (end, ended) = oneshot::channel();
-        let thread = std::thread::Builder::new().name("s3".to_owned()).spawn(move || {
-            runtime.block_on(async {
-                if let Some((tls, listener)) = secured {
-                    tokio::spawn(serve_tls(listener, tls, service.clone()));
-                }
-                tokio::select! { () = serve(listener, service) => {}, _ = ended => {} }
-            });
-        })?;
-        let bucket = Bucket::new(&endpoint, BUCKET);
-        Ok(Self { secured: secured_endpoint, bucket, faults, end: Some(end), thread: Some(thread), _scratch: scratch })
+        let plain = service.clone();
+        let mut servers = vec![Background::start("s3", port, move |socket| serve(socket, plain.clone()))?];
+        let bucket = Bucket::new(&format!("http://{}", servers[0].address), BUCKET);
+        let mut secured = None;
+        if let Some(tls) = tls {
+            let server = Background::start("s3-tls", 0, move |socket| serve_tls(socket, tls.clone(), service.clone()))?;
+            secured = Some(format!("https://{}", server.address));
+            servers.push(server);
+        }
+        Ok(Self { secured, bucket, faults, _servers: servers, _scratch: scratch })
     }
 
-    /// Its URL.
-    #[must_use]
     pub fn endpoint(&self) -> &str {
         self.bucket.endpoint()
     }
 
-    /// Its https URL, of one that was started so.
-    #[must_use]
     pub fn secured_endpoint(&self) -> Option<&str> {
         self.secured.as_deref()
     }
 
-    /// Its bucket: puts and gets objects.
-    #[must_use]
     pub fn bucket(&self) -> &Bucket {
         &self.bucket
     }
@@ -146,43 +117,22 @@ impl S3 {
     }
 
     /// What was written or deleted so far, in order: `PUT key`.
-    #[must_use]
     pub fn writes(&self) -> Vec<String> {
         self.faults.writes()
     }
 
-    /// What was asked so far.
-    #[must_use]
     pub fn counts(&self) -> Counts {
         self.faults.counts()
     }
 }
 
-impl Drop for S3 {
-    fn drop(&mut self) {
-        drop(self.end.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
+async fn serve(socket: impl AsyncRead + AsyncWrite + Unpin + 'static, service: FaultyService) {
+    // A disconnected client is no error of the server.
+    let _ = Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(socket), service).await;
 }
 
-async fn serve(listener: TcpListener, service: FaultyService) {
-    while let Ok((socket, _)) = listener.accept().await {
-        let service = service.clone();
-        tokio::spawn(async move {
-            // A disconnected client is no error of the server.
-            let _ = Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(socket), service).await;
-        });
-    }
-}
-
-async fn serve_tls(listener: TcpListener, tls: TlsAcceptor, service: FaultyService) {
-    while let Ok((socket, _)) = listener.accept().await {
-        let (tls, service) = (tls.clone(), service.clone());
-        tokio::spawn(async move {
-            let Ok(socket) = tls.accept(socket).await else { return };
-            let _ = Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(socket), service).await;
-        });
+async fn serve_tls(socket: TcpStream, tls: TlsAcceptor, service: FaultyService) {
+    if let Ok(socket) = tls.accept(socket).await {
+        serve(socket, service).await;
     }
 }

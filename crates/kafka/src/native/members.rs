@@ -29,9 +29,6 @@ pub enum Holding {
 
 impl Answers {
     /// Whether this client has exactly these partitions in its group. Blocks, for so long at the most.
-    ///
-    /// # Errors
-    /// The coordinator does not answer in time, or refuses.
     pub fn holding<C: ClientContext>(
         &self,
         client: &Client<C>,

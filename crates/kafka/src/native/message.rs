@@ -114,9 +114,7 @@ impl Message {
     pub(super) fn bytes_held(&self) -> usize {
         self.raw().len + self.bytes_beside_value + RECORD_OVERHEAD_BYTES
     }
-}
 
-impl Message {
     fn any_header(&self, index: usize) -> Option<(&[u8], Option<&[u8]>)> {
         if self.headers.is_null() {
             return None;

@@ -30,9 +30,6 @@ unsafe impl Send for Topic {}
 
 impl Topic {
     /// A topic of this client. It must be dropped before the client is (see `output_topics`).
-    ///
-    /// # Errors
-    /// librdkafka takes no topic of this name.
     pub fn new<C: ClientContext>(client: &Client<C>, name: &CStr) -> Result<Self, String> {
         // SAFETY: client and name are alive for the length of the call, which copies the name.
         let topic = unsafe { rd::rd_kafka_topic_new(client.native_ptr(), name.as_ptr(), ptr::null_mut()) };
@@ -40,7 +37,6 @@ impl Topic {
     }
 
     /// The partition that a key goes to, of so many: Java's.
-    #[must_use]
     pub fn partition_of(&self, key: &[u8], partitions: NonZeroI32) -> i32 {
         // SAFETY: the key is alive, and the function looks at nothing else: the opaques are the caller's own.
         unsafe {
@@ -68,9 +64,6 @@ struct OwnedHeaders(NonNull<rd::rd_kafka_headers_t>);
 
 impl OwnedHeaders {
     /// A message's own headers (as far as they are kept) with ours behind them, byte for byte; none where there are none.
-    ///
-    /// # Errors
-    /// librdkafka gives none.
     fn extend(
         message: &Message,
         kept: KeptHeaders,
@@ -129,7 +122,6 @@ impl Drop for OwnedHeaders {
 type Bytes = (*mut c_void, usize);
 const NULL: Bytes = (ptr::null_mut(), 0);
 
-/// Key and value of an output.
 fn content(message: &Message, value: &OutputValue) -> (Bytes, Bytes) {
     let raw = message.raw();
     let key = (raw.key, raw.key_len);
@@ -219,17 +211,14 @@ pub struct Run<'b> {
 
 impl<'b> Run<'b> {
     /// None yet, for this partition. Partition -1: the ones that the producer's partitioner finds for the keys.
-    #[must_use]
     pub fn new(partition: i32) -> Self {
         Self { partition, records: Vec::new(), borrowed: PhantomData }
     }
 
-    #[must_use]
     pub fn len(&self) -> usize {
         self.records.len()
     }
 
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()
     }

@@ -16,9 +16,6 @@ pub type Told = Result<Vec<(String, String)>, RDKafkaErrorCode>;
 
 impl Answers {
     /// Asks a broker for the settings of topics, the defaults included. Blocks, for so long at the most.
-    ///
-    /// # Errors
-    /// No broker answers in time.
     pub fn topic_settings<C: ClientContext>(
         &self,
         client: &Client<C>,
@@ -29,9 +26,6 @@ impl Answers {
     }
 
     /// Asks a broker for its own settings. Blocks, for so long at the most.
-    ///
-    /// # Errors
-    /// It does not answer in time.
     pub fn broker_settings<C: ClientContext>(
         &self,
         client: &Client<C>,

@@ -8,7 +8,6 @@ use std::{
 use crate::extents::Span;
 
 pub(super) struct Reached {
-    /// The next offset of each partition.
     next: BTreeMap<i32, i64>,
     /// The ends of the spans that are not read to their end.
     open: BTreeMap<i32, i64>,

@@ -77,11 +77,11 @@ pub(super) fn request(table: NameTable, keyspace: &Keyspace, question: &Question
     args.extend([table.limit(), table.skipped(), *number].map(|number| number.to_string().into_bytes()));
     args.extend([name.clone(), listed.into_bytes()]);
     args.extend_from_slice(question.names);
-    Request::Call { script: Script::Intern, keys: table.keys(keyspace).map(str::to_owned).into(), args, latest: None }
+    Request::call(Script::Intern, table.keys(keyspace).map(str::to_owned).into(), args)
 }
 
 pub(super) fn read(reply: Reply, table: NameTable, names: usize, cluster: &Cluster) -> Result<Told, RequestError> {
-    let torn = || RequestError::torn(&cluster.options().nodes[0], "numbers for names");
+    let torn = || cluster.torn("numbers for names");
     let value: Value = reply?;
     // The last part is for the node (`node.rs`).
     let (next, numbers, listed, _): (u32, Vec<u32>, Vec<Option<Vec<u8>>>, u32) =

@@ -1,23 +1,18 @@
 //! The begin of a rebuild: finds the lost shards, and continues a run that was killed or marks the shards.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::Arc,
-};
+use std::{collections::BTreeSet, sync::Arc};
 
-use redis::cmd;
 use weir_core::{basis::time::Time, ports::StoreError};
 
 use super::{
-    Beginning, Command, NotedProgress, Purpose, Rebuild, RebuildError, Scope, ask_all, first_found, found, guarded,
-    mark, mark_stem,
+    Beginning, Command, NotedProgress, Purpose, Rebuild, RebuildError, Scope, first_found, guarded, left, mark,
+    mark_stem,
     names::{empty_tables, meta_fields, tables_are_whole},
     under_lock,
 };
 use crate::{
     cluster::Cluster,
     keyspace::{Keyspace, Meta, State},
-    node::Request,
     open::{KeyspaceSeed, compare, epochs, foreign, in_settings, read_meta, startup},
     options::RedisOptions,
     stats::RedisStats,
@@ -138,10 +133,7 @@ async fn left_by(
     shards: &BTreeSet<u16>,
     found: &[Option<String>],
 ) -> Result<Option<(NotedProgress, Time)>, StoreError> {
-    let mut command = cmd("HGETALL");
-    command.arg(keyspace.rebuild_key());
-    let value = cluster.ask(keyspace.meta_slot(), Request::Plain(command)).await.map_err(startup)?;
-    let fields: HashMap<String, String> = redis::from_redis_value(value).unwrap_or_default();
+    let fields = left(cluster, keyspace).await?;
     let Some(run) = fields.get("run") else { return Ok(None) };
     let theirs = |shard: &u16| {
         let epoch = found.get(usize::from(*shard)).and_then(Option::as_deref);
@@ -159,30 +151,18 @@ impl Rebuild {
     async fn mark(&mut self, epochs: &[Option<String>]) -> Result<(), RebuildError> {
         let keyspace = Arc::clone(&self.keyspace);
         let [mark, purging] = [mark(&keyspace, &self.run), format!("purging:{}:{}", keyspace.epoch(), self.run)];
-        let shards: Vec<u16> = self.shards.iter().copied().collect();
         let last_runs = self.last_runs().await?;
         let strange = self.strange(epochs);
-        let mut calls = Vec::with_capacity(shards.len());
-        let mut expected = Vec::with_capacity(shards.len());
-        for (&shard, last_run) in shards.iter().zip(last_runs) {
+        let marked = self.shards.iter().zip(last_runs).map(|(&shard, last_run)| {
             let was = [epochs.get(usize::from(shard)).cloned().flatten().unwrap_or_default(), last_run];
-            let (epoch_key, run_key) = (keyspace.epoch_key(shard), keyspace.last_run_key(shard));
             let new = if strange.contains(&shard) { &purging } else { &mark };
             // First what a user may not be allowed to do. Which campaigns are unknown is found anew.
             let marks_key = (self.beginning != Beginning::Resumed).then(|| keyspace.marks_key(shard));
             let forget = Command::delete(marks_key.into_iter().chain([keyspace.unknown_key(shard)]));
-            let commands = [forget, Command::set(epoch_key.clone(), new), Command::set(run_key.clone(), &self.run)];
-            let guards = [(epoch_key, was[0].as_str()), (run_key, was[1].as_str())];
-            calls.push((keyspace.slot(shard), guarded(&guards, &commands)));
-            expected.push(was);
-        }
-        for (reply, expected) in ask_all(&mut self.cluster, calls).await?.into_iter().zip(expected) {
-            let found = found(reply);
-            // This run's mark: a reply was lost.
-            if found != expected && found.get(1) != Some(&self.run) {
-                return Err(RebuildError::TakenOver);
-            }
-        }
+            (shard, was, vec![forget, Command::set(keyspace.epoch_key(shard), new)])
+        });
+        let (marked, run) = (marked.collect(), self.run.clone());
+        self.take_shards(marked, &run).await?;
         self.purge(&strange, (&purging, &mark)).await?;
         if self.beginning == Beginning::NewKeyspace {
             self.make_tables().await?;

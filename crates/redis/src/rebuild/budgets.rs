@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use redis::{Value, cmd};
+use redis::Value;
 use weir_core::{
     basis::time::Time,
     limit::budget::{BudgetId, SpanNow, ledger::Account},
@@ -12,9 +12,7 @@ use weir_core::{
 use super::{Command, ask_all, guarded, names::LOST_AT, startup};
 use crate::{cluster::Cluster, keyspace::Keyspace, ledger, node::Request, request_error::RequestError, script::Script};
 
-/// Keys asked for together, at most.
 const MAX_KEYS: usize = 1_000;
-/// Names asked for together, at most.
 const MAX_NAMES: u32 = 500;
 /// A key outlives the window or the period of what it holds by so much, as in `lua/take.lua`: for clocks that are ahead.
 const CLOCKS_DIFFER_MS: i64 = 25 * 3_600_000;
@@ -48,7 +46,6 @@ impl BudgetKeyState {
     }
 }
 
-/// What becomes of the tokens that a budget holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Held {
     Add(Account),
@@ -67,11 +64,9 @@ pub struct BudgetChange<'c> {
 /// A budget of which nobody knows which campaigns had used it: it is closed for those that have no key in a shard (`lua/take.lua`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownCampaigns {
-    /// The budget's name.
     pub budget: Arc<str>,
     /// When what they may have used no longer counts; `None`: never.
     pub until: Option<Time>,
-    /// Why it is closed.
     pub why: String,
 }
 
@@ -94,26 +89,20 @@ impl BudgetRestorer {
     }
 
     /// Whether it is in a shard that the run restores.
-    #[must_use]
     pub fn is_restored(&self, budget: &BudgetId) -> bool {
         self.shards.contains(&self.keyspace.budget_shard(budget))
     }
 
     /// What these budgets are at `now`, in their order.
-    ///
-    /// # Errors
-    /// Redis is unavailable.
     pub async fn look(&mut self, budgets: &[BudgetId], now: Time) -> Result<Vec<BudgetKeyState>, StoreError> {
         let mut states = Vec::with_capacity(budgets.len());
         for some in budgets.chunks(MAX_KEYS) {
             let requests = some.iter().flat_map(|budget| {
                 let shard = self.keyspace.budget_shard(budget);
                 let (slot, key) = (self.keyspace.slot(shard), self.keyspace.budget_key(budget));
-                let (mut exists, mut why, mut unknown) = (cmd("EXISTS"), cmd("HGET"), cmd("HGET"));
-                exists.arg(&key);
-                why.arg(&key).arg("x");
-                unknown.arg(self.keyspace.unknown_key(shard)).arg(&*budget.name);
-                [exists, why, unknown].map(|command| (slot, Request::Plain(command)))
+                let (exists, why) = (Request::plain("EXISTS", &key), Request::plain("HGET", (&key, "x")));
+                let unknown = Request::plain("HGET", (self.keyspace.unknown_key(shard), &*budget.name));
+                [exists, why, unknown].map(|request| (slot, request))
             });
             let replies = ask_all(&mut self.cluster, requests.collect()).await?;
             states.extend(some.iter().zip(replies.chunks_exact(3)).map(|(budget, reply)| match reply {
@@ -129,21 +118,14 @@ impl BudgetRestorer {
     }
 
     /// When the names of campaigns were lost last, of which some may be missing since; `None`: never.
-    ///
-    /// # Errors
-    /// Redis is unavailable.
     pub async fn names_lost_at(&mut self) -> Result<Option<Time>, StoreError> {
-        let mut command = cmd("HGET");
-        command.arg(self.keyspace.campaigns_key()).arg(LOST_AT);
-        let found = self.cluster.ask(self.keyspace.meta_slot(), Request::Plain(command)).await.map_err(startup)?;
+        let at = Request::plain("HGET", (self.keyspace.campaigns_key(), LOST_AT));
+        let found = self.cluster.ask(self.keyspace.meta_slot(), at).await.map_err(startup)?;
         Ok(redis::from_redis_value::<Option<i64>>(found).ok().flatten().and_then(Time::from_millis))
     }
 
     /// Closes these budgets for unknown campaigns, in the shards that the run restores. One that has lost the run's mark is no longer the
     /// run's, and [`super::Rebuild::finish`] names it.
-    ///
-    /// # Errors
-    /// Redis is unavailable.
     pub async fn close_unknown(&mut self, budgets: &[UnknownCampaigns]) -> Result<(), StoreError> {
         if budgets.is_empty() {
             return Ok(());
@@ -159,9 +141,6 @@ impl BudgetRestorer {
     }
 
     /// Opens a budget for unknown campaigns, in the shards that are in use. In those that the run restores it closes anew what it has to.
-    ///
-    /// # Errors
-    /// Redis is unavailable.
     pub async fn open_unknown(&mut self, budget: &str) -> Result<(), StoreError> {
         let in_use = (0..self.keyspace.meta().layout.shards).filter(|shard| !self.shards.contains(shard));
         let requests = in_use.map(|shard| {
@@ -203,19 +182,12 @@ impl BudgetRestorer {
             keys.push(self.keyspace.totals_key(shard));
         }
         let args = args.into_iter().map(String::into_bytes).collect();
-        let call = Request::Call { script: Script::RestoreBudget, keys, args, latest: None };
-        let reply = self.cluster.ask(self.keyspace.slot(shard), call).await.map_err(|error| match error {
-            RequestError::LostHistory { message } => {
-                let message =
-                    format!("budget {budget}: {message}: its shard has lost its history, or another run restores it");
-                StoreError::LostHistory { shards: vec![shard], message }
-            }
-            error @ (RequestError::Moved { .. }
-            | RequestError::Ask { .. }
-            | RequestError::Apart { .. }
-            | RequestError::NoScript { .. }
-            | RequestError::Unavailable { .. }
-            | RequestError::Refused { .. }) => startup(error),
+        let call = Request::call(Script::RestoreBudget, keys, args);
+        let reply = self.cluster.ask(self.keyspace.slot(shard), call).await.map_err(|error| {
+            let RequestError::LostHistory { message } = error else { return startup(error) };
+            let message =
+                format!("budget {budget}: {message}: its shard has lost its history, or another run restores it");
+            StoreError::LostHistory { shards: vec![shard], message }
         })?;
         let text: String = redis::from_redis_value(reply).unwrap_or_default();
         // The script does not know whether a campaign is unknown.
@@ -223,23 +195,16 @@ impl BudgetRestorer {
     }
 
     /// The names of all campaigns that have a number.
-    ///
-    /// # Errors
-    /// Redis is unavailable.
     pub async fn campaigns(&mut self) -> Result<Vec<Arc<str>>, StoreError> {
         let slot = self.keyspace.meta_slot();
-        let mut command = cmd("HGET");
-        command.arg(self.keyspace.campaigns_key()).arg("next");
-        let next = self.cluster.ask(slot, Request::Plain(command)).await.map_err(startup)?;
+        let next = Request::plain("HGET", (self.keyspace.campaigns_key(), "next"));
+        let next = self.cluster.ask(slot, next).await.map_err(startup)?;
         let next = redis::from_redis_value::<Option<u32>>(next).ok().flatten().unwrap_or(1);
         let mut names: Vec<Arc<str>> = Vec::new();
         for first in (1..next).step_by(MAX_NAMES as usize) {
-            let mut command = cmd("HMGET");
-            command.arg(self.keyspace.campaign_names_key());
-            for number in first..next.min(first + MAX_NAMES) {
-                command.arg(number);
-            }
-            let some = self.cluster.ask(slot, Request::Plain(command)).await.map_err(startup)?;
+            let numbers: Vec<u32> = (first..next.min(first + MAX_NAMES)).collect();
+            let some = Request::plain("HMGET", (self.keyspace.campaign_names_key(), numbers));
+            let some = self.cluster.ask(slot, some).await.map_err(startup)?;
             let some: Vec<Option<String>> = redis::from_redis_value(some).unwrap_or_default();
             names.extend(some.iter().flatten().filter_map(|name| name.strip_prefix('=')).map(Arc::from));
         }

@@ -1,6 +1,5 @@
 //! Restores the table of what a group has committed, which is lost with the node of the keyspace's tables.
 
-use redis::cmd;
 use weir_core::{basis::origin::Topic, ports::StoreError};
 
 use super::{Command, Rebuild, RebuildError, ask_all};
@@ -13,19 +12,14 @@ const FIELDS_A_WRITE: usize = 500;
 
 impl Rebuild {
     pub async fn has_lost_commits(&mut self) -> Result<bool, StoreError> {
-        let mut command = cmd("HGET");
-        command.arg(self.keyspace.commits_key()).arg("epoch");
-        let slot = self.keyspace.meta_slot();
-        let found = ask_all(&mut self.cluster, vec![(slot, Request::Plain(command))]).await?;
+        let epoch = Request::plain("HGET", (self.keyspace.commits_key(), "epoch"));
+        let found = ask_all(&mut self.cluster, vec![(self.keyspace.meta_slot(), epoch)]).await?;
         let epoch: Option<String> = found.into_iter().find_map(|epoch| redis::from_redis_value(epoch).ok());
         Ok(epoch.as_deref() != Some(self.keyspace.epoch()))
     }
 
     /// Makes the table, with all these partitions of these groups' topics as committed: where histories have to be rebuilt, intents
     /// were decided, and weir commits the start of a partition before it reads it.
-    ///
-    /// # Errors
-    /// Redis does not answer, or another run has taken over.
     pub async fn restore_commits(&mut self, committed: &[(String, Topic, Vec<i32>)]) -> Result<(), RebuildError> {
         let table = self.keyspace.commits_key().to_owned();
         self.write(vec![Command::delete([table.clone()])]).await?;

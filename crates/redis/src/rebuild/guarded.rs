@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use redis::{Value, cmd};
-use weir_core::{basis::shard::Layout, ports::StoreError};
+use redis::Value;
+use weir_core::ports::StoreError;
 
 use super::{LOCK_MS, RebuildError};
 use crate::{
     cluster::Cluster,
-    keyspace::{Keyspace, Meta},
+    keyspace::Keyspace,
     node::Request,
     open::{KeyspaceSeed, get, startup},
     options::RedisOptions,
@@ -63,7 +63,7 @@ pub(super) fn guarded(guards: &[(String, &str)], commands: &[Command]) -> Reques
         args.extend(command.words.iter().cloned());
     }
     let args = args.into_iter().map(String::into_bytes).collect();
-    Request::Call { script: Script::Guarded, keys, args, latest: None }
+    Request::call(Script::Guarded, keys, args)
 }
 
 /// The texts of the guards.
@@ -94,8 +94,7 @@ pub(super) async fn under_lock<T, F: Future<Output = Result<T, RebuildError>>>(
     begin: impl FnOnce(Cluster, Keyspace) -> F,
 ) -> Result<T, RebuildError> {
     let connect = || Cluster::new(Arc::clone(options), Arc::clone(stats));
-    let layout = Layout::for_users(options.shards, options.users);
-    let ours = Keyspace::new(&options.prefix, Meta::from_seed(layout, options.history_ms, keyspace_seed));
+    let ours = Keyspace::from_seed(options, keyspace_seed);
     let mut cluster = connect();
     let lock = Lock { keyspace: &ours, run };
     lock.take(&mut cluster).await?;
@@ -113,9 +112,8 @@ impl Lock<'_> {
     /// [`StoreError::Temporary`] where another run does.
     pub(super) async fn take(&self, cluster: &mut Cluster) -> Result<(), StoreError> {
         let (slot, key) = (self.keyspace.meta_slot(), self.keyspace.rebuild_lock_key());
-        let mut set = cmd("SET");
-        set.arg(&key).arg(self.run).arg("PX").arg(LOCK_MS).arg("NX");
-        cluster.ask(slot, Request::Plain(set)).await.map_err(startup)?;
+        let set = Request::plain("SET", (&key, self.run, "PX", LOCK_MS, "NX"));
+        cluster.ask(slot, set).await.map_err(startup)?;
         let found = cluster.ask(slot, get(key.clone())).await.map_err(startup)?;
         if redis::from_redis_value::<String>(found).is_ok_and(|holder| holder == self.run) {
             return Ok(());
@@ -128,9 +126,6 @@ impl Lock<'_> {
 
     /// Renews it and carries out commands on keys beside the tables, where this run still holds it. Where it ran out and no
     /// run has begun since, it is taken again.
-    ///
-    /// # Errors
-    /// Redis is unavailable, or another run has taken over.
     pub(super) async fn write(&self, cluster: &mut Cluster, commands: Vec<Command>) -> Result<(), RebuildError> {
         let key = self.keyspace.rebuild_lock_key();
         let renew = Command::expire(key.clone(), LOCK_MS.cast_signed());
@@ -151,20 +146,15 @@ impl Lock<'_> {
 
     /// Waits until a replica of the tables' node has all that was written there before, where it has replicas, whatever
     /// `redis.wait_replicas` says: for what the shards are told behind it must not be lost with the node.
-    ///
-    /// # Errors
-    /// As for [`Lock::write`]; no replica has it in time.
     pub(super) async fn wait_for_a_replica(&self, cluster: &mut Cluster) -> Result<(), RebuildError> {
         let slot = self.keyspace.meta_slot();
         let half = u64::try_from(cluster.options().response_timeout.as_millis() / 2).unwrap_or(u64::MAX);
-        let (mut info, mut wait) = (cmd("INFO"), cmd("WAIT"));
-        info.arg("replication");
-        wait.arg(1).arg(half.max(1));
+        let (info, wait) = (Request::plain("INFO", "replication"), Request::plain("WAIT", (1, half.max(1))));
         for _ in 0..CONNECTIONS {
             // WAIT speaks of what was written before the last command of its own connection.
             self.write(cluster, Vec::new()).await?;
             let wrote = cluster.link(slot);
-            let replicas = match cluster.ask(slot, Request::Plain(info.clone())).await {
+            let replicas = match cluster.ask(slot, info.clone()).await {
                 Ok(said) => replicas(&redis::from_redis_value::<String>(said).unwrap_or_default()),
                 // The user may not ask.
                 Err(RequestError::Refused { .. }) => 0,
@@ -172,7 +162,7 @@ impl Lock<'_> {
             };
             let had = match replicas {
                 0 => None,
-                _ => Some(cluster.ask(slot, Request::Plain(wait.clone())).await.map_err(startup)?),
+                _ => Some(cluster.ask(slot, wait.clone()).await.map_err(startup)?),
             };
             // Another server, or one that was started again, may never have had it.
             if wrote.is_none() || cluster.link(slot) != wrote {
@@ -200,9 +190,8 @@ impl Lock<'_> {
                 return Err(error);
             }
         }
-        let mut command = cmd("HGET");
-        command.arg(self.keyspace.rebuild_key()).arg("run");
-        let noted = cluster.ask(self.keyspace.meta_slot(), Request::Plain(command)).await.map_err(startup)?;
+        let noted = Request::plain("HGET", (self.keyspace.rebuild_key(), "run"));
+        let noted = cluster.ask(self.keyspace.meta_slot(), noted).await.map_err(startup)?;
         let ours = redis::from_redis_value::<String>(noted).is_ok_and(|noted| noted == self.run);
         if !ours {
             self.release(cluster).await;

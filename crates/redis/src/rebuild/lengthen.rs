@@ -12,20 +12,20 @@ use std::{
     sync::Arc,
 };
 
-use redis::cmd;
 use weir_core::{
-    basis::{origin::Topic, shard::Layout, time::Time},
+    basis::{origin::Topic, time::Time},
     ports::StoreError,
 };
 
 use super::{
     Beginning, Command, Lock, NotedProgress, Purpose, Rebuild, RebuildError, ask_all, first_found, found, guarded,
+    left,
     names::{meta_fields, meta_of_shards, tables_are_whole},
     under_lock,
 };
 use crate::{
     cluster::Cluster,
-    keyspace::{Keyspace, LENGTHENING, Lengthening, Meta, State},
+    keyspace::{Keyspace, LENGTHENING, Lengthening, Meta, State, key_lives_ms},
     names::NameTable,
     node::Request,
     open::{KeyspaceSeed, compare_shards, epochs, foreign, get, in_settings, read_meta, startup},
@@ -48,14 +48,9 @@ const MAX_KEYS_A_CALL: usize = 500;
 const CALLS_A_RENEWAL: usize = 64;
 
 /// For how long the keyspace remembers sends, in milliseconds, whatever the options say; what they say where there is none.
-///
-/// # Errors
-/// Redis is unavailable, or something else is under the keyspace's name.
 pub async fn kept_history(options: &Arc<RedisOptions>, stats: &Arc<RedisStats>) -> Result<i64, StoreError> {
     let mut cluster = Cluster::new(Arc::clone(options), Arc::clone(stats));
-    let seed = KeyspaceSeed { epoch: String::new(), now: Time::default() };
-    let ours = Meta::from_seed(Layout::for_users(options.shards, options.users), options.history_ms, seed);
-    let ours = Keyspace::new(&options.prefix, ours);
+    let ours = Keyspace::from_seed(options, KeyspaceSeed { epoch: String::new(), now: Time::default() });
     let meta = match read_meta(&mut cluster, &ours).await? {
         Some((meta, _)) => Some(meta),
         None => meta_of_shards(&ours, &epochs(&mut cluster, &ours).await.map_err(startup)?).ok(),
@@ -144,9 +139,8 @@ async fn there(cluster: &mut Cluster, options: &RedisOptions, ours: &Keyspace) -
         return Err(foreign(ours, "it was not finished when it was made; start a worker, or run weir check --create"));
     }
     let keyspace = Keyspace::new(&options.prefix, meta.clone());
-    let mut command = cmd("HGET");
-    command.arg(keyspace.commits_key()).arg("epoch");
-    let commits = cluster.ask(keyspace.meta_slot(), Request::Plain(command)).await.map_err(startup)?;
+    let commits = Request::plain("HGET", (keyspace.commits_key(), "epoch"));
+    let commits = cluster.ask(keyspace.meta_slot(), commits).await.map_err(startup)?;
     let commits = redis::from_redis_value::<Option<String>>(commits).unwrap_or_default();
     let found = epochs(cluster, &keyspace).await.map_err(startup)?;
     let is_whole = |epoch: &Option<String>| is_whole(&keyspace, epoch.as_deref());
@@ -189,10 +183,7 @@ struct Left {
 /// What the runs before have left. A rebuild in between has taken their progress: then it begins again, by another name.
 async fn left_by(cluster: &mut Cluster, lock: &Lock<'_>) -> Result<Left, RebuildError> {
     let Lock { keyspace, run } = lock;
-    let mut command = cmd("HGETALL");
-    command.arg(keyspace.rebuild_key());
-    let value = cluster.ask(keyspace.meta_slot(), Request::Plain(command)).await.map_err(startup)?;
-    let fields: HashMap<String, String> = redis::from_redis_value(value).unwrap_or_default();
+    let fields = left(cluster, keyspace).await?;
     let Some(name) = fields.get(NAME) else {
         lock.write(cluster, begun(keyspace, run).into()).await?;
         return Ok(Left { name: (*run).to_owned(), owner: None, noted: NotedProgress::default(), before: None });
@@ -248,23 +239,12 @@ impl Rebuild {
             self.begin_again().await?;
         }
         let owner = self.owner();
-        let mut calls = Vec::with_capacity(self.shards.len());
-        let mut expected = Vec::with_capacity(self.shards.len());
-        for ((&shard, epoch), last_run) in self.shards.iter().zip(epochs).zip(last_runs) {
-            let was = [epoch.unwrap_or_default(), last_run];
-            let (epoch_key, run_key) = (keyspace.epoch_key(shard), keyspace.last_run_key(shard));
-            let writes = [Command::set(epoch_key.clone(), keyspace.epoch()), Command::set(run_key.clone(), &owner)];
-            let guards = [(epoch_key, was[0].as_str()), (run_key, was[1].as_str())];
-            calls.push((keyspace.slot(shard), guarded(&guards, &writes)));
-            expected.push(was);
-        }
-        for (reply, expected) in ask_all(&mut self.cluster, calls).await?.into_iter().zip(expected) {
-            let found = found(reply);
-            // This run: a reply was lost.
-            if found != expected && found.get(1) != Some(&owner) {
-                return Err(RebuildError::TakenOver);
-            }
-        }
+        let owned = self.shards.iter().zip(epochs).zip(last_runs).map(|((&shard, epoch), last_run)| {
+            let epoch_now = Command::set(keyspace.epoch_key(shard), keyspace.epoch());
+            (shard, [epoch.unwrap_or_default(), last_run], vec![epoch_now])
+        });
+        let owned = owned.collect();
+        self.take_shards(owned, &owner).await?;
         let owner = [(OWNER.to_owned(), self.run.clone())];
         self.write(vec![Command::set_fields(keyspace.rebuild_key(), owner)]).await
     }
@@ -282,7 +262,7 @@ impl Rebuild {
     /// and who writes to it renews it once in a history only.
     async fn prolong(&mut self) -> Result<(), RebuildError> {
         let keyspace = Arc::clone(&self.keyspace);
-        let (owner, lives_ms) = (self.owner(), keyspace.meta().key_lives_ms());
+        let (owner, lives_ms) = (self.owner(), key_lives_ms(keyspace.meta().history_ms));
         let buckets = keyspace.meta().layout.buckets;
         let mut pieces = Vec::new();
         for &shard in &self.shards {
@@ -307,9 +287,6 @@ impl Rebuild {
     /// The sends that were decided before this time are to be put back: younger ones are there. `now` is the clock, read after the begin:
     /// until then the shorter history was trimmed. It is noted, so that runs that go on with this one put the same sends back, and none
     /// after its refund was taken.
-    ///
-    /// # Errors
-    /// Redis is unavailable, or another run has taken over.
     pub async fn lengthens_before(&mut self, now: Time) -> Result<Time, RebuildError> {
         if let Some(before) = self.before {
             return Ok(before);
@@ -362,11 +339,10 @@ impl Rebuild {
     /// Deletes how far refunds were taken for lengthenings, this one and those that were begun before it.
     async fn forget_marks(&mut self) -> Result<(), RebuildError> {
         let keyspace = Arc::clone(&self.keyspace);
-        let read = self.shards.iter().map(|&shard| {
-            let mut command = cmd("HGETALL");
-            command.arg(keyspace.marks_key(shard));
-            (keyspace.slot(shard), Request::Plain(command))
-        });
+        let read = self
+            .shards
+            .iter()
+            .map(|&shard| (keyspace.slot(shard), Request::plain("HGETALL", keyspace.marks_key(shard))));
         let all = ask_all(&mut self.cluster, read.collect()).await?;
         let mut forget = Vec::new();
         for (&shard, marks) in self.shards.iter().zip(all) {

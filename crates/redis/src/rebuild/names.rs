@@ -7,7 +7,6 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use redis::cmd;
 use weir_core::{basis::time::Time, history::found_names::FoundNames, ports::StoreError};
 
 use super::{Command, Lock, RebuildError, Scope, ask_all, begin::compare_kept, guarded, lengthen, under_lock};
@@ -31,7 +30,6 @@ const PAUSED: &str = "renaming:";
 pub struct NamesRepair {
     cluster: Cluster,
     was: Keyspace,
-    /// The same under its new epoch.
     renamed: Keyspace,
     run: String,
 }
@@ -108,11 +106,8 @@ async fn locked(
 
 /// Whether both tables are this keyspace's.
 pub(super) async fn tables_are_whole(cluster: &mut Cluster, keyspace: &Keyspace) -> Result<bool, StoreError> {
-    let requests = NameTable::ALL.map(|table| {
-        let mut command = cmd("HGET");
-        command.arg(table.keys(keyspace)[0]).arg("epoch");
-        (keyspace.meta_slot(), Request::Plain(command))
-    });
+    let requests =
+        NameTable::ALL.map(|table| (keyspace.meta_slot(), Request::plain("HGET", (table.keys(keyspace)[0], "epoch"))));
     let epochs = ask_all(cluster, requests.into()).await?;
     let is_ours = |epoch| redis::from_redis_value::<String>(epoch).is_ok_and(|epoch| epoch == keyspace.epoch());
     Ok(epochs.into_iter().all(is_ours))
@@ -214,9 +209,6 @@ fn change_epoch(keyspace: &Keyspace, shard: u16, (found, new): (&str, &str)) -> 
 
 impl NamesRepair {
     /// Keeps the lock.
-    ///
-    /// # Errors
-    /// Redis is unavailable, or another run has taken over.
     pub async fn renew(&mut self) -> Result<(), RebuildError> {
         self.write(Vec::new()).await
     }
@@ -244,9 +236,6 @@ impl NamesRepair {
     }
 
     /// Writes the tables and gives them, the meta key and the marked shards their new epoch.
-    ///
-    /// # Errors
-    /// Redis is unavailable, or another run has taken over: run it again.
     pub async fn finish(mut self, names: &FoundNames) -> Result<(), RebuildError> {
         let (kinds, next_kind) = names.kinds();
         let kinds = kinds.iter().map(|(number, names)| (*number, kind_field(names))).collect();

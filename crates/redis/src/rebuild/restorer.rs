@@ -20,7 +20,7 @@ use weir_core::{
 use super::{Purpose, Rebuild, lengthen::marked};
 use crate::{
     cluster::Cluster,
-    keyspace::{Guard, Keyspace},
+    keyspace::{Guard, Keyspace, key_lives_ms},
     names::Names,
     node::Request,
     packing::{put_field, script_time},
@@ -40,7 +40,6 @@ pub struct Send<'a> {
     pub id: IdHash,
     /// Where the intent came from; [`OriginMark::RESTORED`] where that is not known.
     pub origin: OriginMark,
-    /// When it was decided.
     pub at: Time,
     pub class: ClassNames<'a>,
     /// What it takes from caps.
@@ -68,7 +67,6 @@ pub(crate) struct PutInto<'p> {
 
 impl Rebuild {
     /// What puts sends back and takes refunds, over connections of its own.
-    #[must_use]
     pub fn restorer(&self) -> Restorer {
         Restorer {
             cluster: self.cluster.another(),
@@ -84,7 +82,6 @@ impl Rebuild {
 
 impl Restorer {
     /// Whether a user's history is one of those being restored.
-    #[must_use]
     pub fn wants(&self, user: UserHash) -> bool {
         self.shards.contains(&self.keyspace.meta().layout.place(user).shard)
     }
@@ -107,9 +104,6 @@ impl Restorer {
     /// Takes refunds of marked shards, in order of offset within each partition; those of other shards are left as they
     /// are. A run that makes the history longer takes back only the sends that it puts back, those before
     /// [`super::Rebuild::lengthens_before`]: what a refund could take of later ones, it took when it was published.
-    ///
-    /// # Errors
-    /// As for [`Restorer::insert`].
     pub async fn take_back(
         &mut self,
         topic: &Topic,
@@ -174,7 +168,7 @@ pub(crate) async fn put_in(
     let mut entries: Vec<Placed> = sends.iter().zip(numbers).map(entry).collect();
     // By user and within a user by time, which leads the bytes.
     entries.sort_unstable();
-    let ttl_ms = keyspace.meta().key_lives_ms();
+    let ttl_ms = key_lives_ms(keyspace.meta().history_ms);
     let max_entries = cluster.options().max_entries;
     let args = [script_time(too_old).to_string(), ttl_ms.to_string(), max_entries.to_string()];
     let mut calls = Sequences::<()>::new();
@@ -241,5 +235,5 @@ fn request(keyspace: &Keyspace, guard: Guard<'_>, args: &[String; 3], piece: &[P
     }
     let args = std::iter::once(guard.text().into()).chain(args.iter().map(|arg| arg.clone().into_bytes()));
     let args = args.chain([items]).collect();
-    Request::Call { script: Script::Rebuild, keys, args, latest: None }
+    Request::call(Script::Rebuild, keys, args)
 }

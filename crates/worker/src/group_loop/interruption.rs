@@ -4,7 +4,6 @@ use weir_core::ports::{CommitError, SourceError};
 
 use crate::budgets::Closed;
 
-/// Why a lane ended, or the reader of a topic.
 #[derive(Debug, thiserror::Error)]
 pub enum LaneError {
     /// It cannot do its work; the message says what and what to do.

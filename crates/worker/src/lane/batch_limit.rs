@@ -15,13 +15,11 @@ pub struct BatchLimit {
 }
 
 impl BatchLimit {
-    #[must_use]
     pub fn new(most: usize) -> Self {
         Self { most: most.max(1), now: most.max(1) }
     }
 
     /// Records of the next batch, at most; never none.
-    #[must_use]
     pub fn get(&self) -> usize {
         self.now
     }

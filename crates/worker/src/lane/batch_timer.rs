@@ -22,13 +22,11 @@ pub struct BatchTimer {
 
 impl BatchTimer {
     /// The timer for this commit interval, before anything was committed.
-    #[must_use]
     pub fn new(interval: Duration) -> Self {
         Self { interval, after: Duration::ZERO, deviation: Duration::ZERO }
     }
 
     /// How long a batch is open, from the end of the one before: whole milliseconds, as clients wait.
-    #[must_use]
     pub fn open_for(&self) -> Duration {
         let expected = self.after + DEVIATIONS * self.deviation;
         let open = self.interval.saturating_sub(expected).max(self.interval / LEAST_PART);

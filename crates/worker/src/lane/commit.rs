@@ -9,10 +9,7 @@ use weir_core::{
     ports::{Clock, CommitError, CommitTimes, Sink, Source, Store, TRANSACTION_TIMEOUT},
 };
 
-use super::{
-    ANSWERS_HOLD, Interruption, Lane, LaneError, LaneState, Task, permits::Asleep, serving::Until,
-    unavailable_shards::CommitOutcome,
-};
+use super::{ANSWERS_HOLD, Interruption, Lane, LaneError, LaneState, Task, permits::Asleep, serving::Until};
 use crate::{
     group_loop::{Committed, Ends, GroupLoop, Iteration, LagOf, LoopState},
     observer::Event,
@@ -23,7 +20,6 @@ use crate::{
 /// Whether intents with times before 1971 were told of: once, not by each lane.
 static EARLY_TIMES: Once = Once::new();
 
-/// A batch that is decided, or being committed.
 #[derive(Default)]
 pub(crate) struct InFlight {
     pub(super) tally: Tally,
@@ -92,7 +88,7 @@ where
         }
         batch.decided_in = now.saturating_sub(state.closed_at);
         batch.settlement.hand_over();
-        state.unavailable.handed_over();
+        state.unavailable.deferred.handed_over();
         Ok(())
     }
 
@@ -117,7 +113,7 @@ where
         {
             self.metrics.records_committed(&done.stamps, decided_at, self.clock.now());
         }
-        state.unavailable.after_commit(CommitOutcome::Committed, &*self.metrics);
+        state.unavailable.deferred.committed(&*self.metrics);
         in_flight.settlement.committed();
         if let Some(routes) = &self.decider.held.routes {
             let failed = &in_flight.tally.failed;
@@ -126,7 +122,7 @@ where
     }
 
     fn failed(&mut self, state: &mut LaneState, mut in_flight: InFlight, error: Option<&CommitError>) {
-        state.unavailable.after_commit(CommitOutcome::Failed, &*self.metrics);
+        state.unavailable.deferred.failed();
         let unclear = std::mem::take(&mut in_flight.settlement).failed();
         state.unclear.extend(unclear.map(|unclear| (unclear, self.clock.passed())));
         let Some(error) = error else { return };
@@ -172,7 +168,7 @@ where
         }
         state.asleep = Asleep::default();
         state.unclear.drain(..).for_each(|(unclear, _)| unclear.settle(self.source.starts()));
-        state.unavailable.after_commit(CommitOutcome::ReadFrom(self.source.starts()), &*self.metrics);
+        state.unavailable.deferred.settle(self.source.starts(), &*self.metrics);
     }
 
     /// Completes deferred writes to shards that are available again by the end, as long as there is time.

@@ -61,7 +61,6 @@ struct Starting {
     silent: Duration,
 }
 
-/// The buckets of a lane.
 #[derive(Debug)]
 pub(super) struct Ripe {
     ring: Ring,

@@ -64,7 +64,6 @@ struct World {
     pending: Option<GroupEvent>,
     /// The partition was put back, and is not read.
     is_asleep: bool,
-    /// The offsets whose outputs are visible.
     visible: Vec<i64>,
     polls: usize,
     /// Every so many polls all partitions are revoked, and given back with the next one.
@@ -82,10 +81,8 @@ struct World {
     trickle: Option<usize>,
     /// How often the commit in flight has been waited for.
     waits: usize,
-    /// How large the committed batches are.
     sizes: Vec<usize>,
     commit_interval: Duration,
-    /// What each commit says that it took.
     times: CommitTimes,
     /// How long each batch was to be filled, at most.
     fills: Vec<Duration>,
@@ -149,7 +146,6 @@ struct World {
 enum Happens {
     /// This change of partitions is pending from now on; `None`: none is.
     Change(Option<GroupEvent>),
-    /// The lane is told to stop.
     Stop,
 }
 
@@ -159,7 +155,6 @@ enum Fate {
     Refused,
     /// All is visible, but the answer was lost.
     Unclear,
-    /// Somebody else has the transactional id.
     Fenced,
     /// It never ends; the lane is told to stop.
     Hangs,
@@ -189,7 +184,6 @@ impl Records for Batch {
 
 struct FakeSource(Shared, Vec<Progress>, Instant);
 
-/// How long a lane may run.
 const LANE_DEADLINE: Duration = Duration::from_secs(150);
 
 impl FakeSource {
@@ -410,8 +404,6 @@ impl Sink<Batch, ()> for FakeSink {
     }
 }
 
-struct FakeStore(usize, usize);
-
 /// What a store has to have that is asked until it answers.
 macro_rules! never_given_up {
     () => {
@@ -431,33 +423,42 @@ macro_rules! never_given_up {
 }
 use never_given_up;
 
-impl Store for FakeStore {
+/// Such a store, which does this with each batch.
+struct By<F>(F);
+
+fn by<F: FnMut(&AdmitBatch<'_>, &mut [Option<Answer>]) -> Result<(), StoreError> + Send>(answer: F) -> By<F> {
+    By(answer)
+}
+
+impl<F: FnMut(&AdmitBatch<'_>, &mut [Option<Answer>]) -> Result<(), StoreError> + Send> Store for By<F> {
     async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
-        if self.1 < self.0 {
-            self.1 += 1;
-            // Half of the answers come, the rest has to be asked for again.
-            fill(&mut answers[..batch.requests.len() / 2], batch.now);
-            return Err(StoreError::Temporary("by the test".to_owned()));
-        }
-        self.1 = 0;
-        fill(answers, batch.now);
-        Ok(())
+        (self.0)(batch, answers)
     }
 
     never_given_up!();
 }
 
-/// Answers at most so many requests of a batch before it has taken too long.
-struct SlowStore(usize);
-
-impl Store for SlowStore {
-    async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
-        let most = answers.len().min(self.0);
-        fill(&mut answers[..most], batch.now);
-        if most < batch.requests.len() { Err(StoreError::TooSlow("by the test".to_owned())) } else { Ok(()) }
+/// Answers each batch once it has been away so often: then half of the answers come, and the rest has to be asked for again.
+fn answering(away: usize) -> impl FnMut(&AdmitBatch<'_>, &mut [Option<Answer>]) -> Result<(), StoreError> + Send {
+    let mut failed = 0;
+    move |batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]| {
+        if failed < away {
+            failed += 1;
+            fill(&mut answers[..batch.requests.len() / 2], batch.now);
+            return Err(silent());
+        }
+        failed = 0;
+        fill(answers, batch.now);
+        Ok(())
     }
+}
 
-    never_given_up!();
+fn store(away: usize) -> impl Store {
+    by(answering(away))
+}
+
+fn silent() -> StoreError {
+    StoreError::Temporary("by the test".to_owned())
 }
 
 fn fill(answers: &mut [Option<Answer>], at: Time) {
@@ -509,6 +510,28 @@ impl Clock for VirtualClock {
     }
 }
 
+/// A clock that does something whenever somebody has waited.
+struct OnWait<C, F>(C, F);
+
+impl<C: Clock, F: Fn() + Send + Sync> Clock for OnWait<C, F> {
+    fn now(&self) -> Time {
+        self.0.now()
+    }
+
+    fn passed(&self) -> Duration {
+        self.0.passed()
+    }
+
+    async fn sleep(&self, wait: Duration) {
+        self.0.sleep(wait).await;
+        (self.1)();
+    }
+
+    fn time_to_decide(&self, appends: &[Append]) -> Result<Time, WrongClock> {
+        self.0.time_to_decide(appends)
+    }
+}
+
 fn decider(world: &World) -> Decider {
     let World { on_unavailable, wheel, bypass, budgets, routes, permits, pressed, .. } = world;
     let cap = Cap {
@@ -550,7 +573,7 @@ fn decider(world: &World) -> Decider {
 
 /// Runs a lane in this world until all is committed, or it ends by itself.
 fn run(world: World) -> (Result<(), LaneError>, World) {
-    run_with(FakeStore(world.store_away, 0), world)
+    run_with(store(world.store_away), world)
 }
 
 /// The same, on this store.
@@ -625,7 +648,13 @@ fn each_once(world: &World) {
 #[test]
 fn a_batch_that_the_store_needs_too_long_for_is_decided_in_smaller_ones() {
     for most in [1, 2, 5] {
-        let (end, world) = run_at_once(SlowStore(most), World::default());
+        // Answers at most so many requests of a batch before it has taken too long.
+        let slow = by(move |batch, answers| {
+            let most = answers.len().min(most);
+            fill(&mut answers[..most], batch.now);
+            if most < batch.requests.len() { Err(StoreError::TooSlow("by the test".to_owned())) } else { Ok(()) }
+        });
+        let (end, world) = run_at_once(slow, World::default());
         end.unwrap();
         each_once(&world);
         assert!(world.trace.contains(&"rewind"), "{:?}", world.trace);
@@ -667,8 +696,7 @@ fn failed_commits_and_given_up_partitions_together_lose_nothing() {
 #[test]
 fn a_change_of_partitions_that_the_group_takes_back_loses_no_record() {
     // Every eighth poll is one after a batch was decided: that is forgotten.
-    let (end, world) =
-        run_at_once(FakeStore(0, 0), World { revoke_every: Some(8), takes_back: true, ..World::default() });
+    let (end, world) = run_at_once(store(0), World { revoke_every: Some(8), takes_back: true, ..World::default() });
     end.unwrap();
     each_once(&world);
     assert!(world.trace.contains(&"rewind"), "{:?}", world.trace);
@@ -676,7 +704,7 @@ fn a_change_of_partitions_that_the_group_takes_back_loses_no_record() {
 
 #[test]
 fn the_end_of_a_partition_is_committed_where_nothing_but_offsets_without_a_record_is_left() {
-    let (end, world) = run_at_once(FakeStore(0, 0), World { end: Some(RECORDS + 3), ..World::default() });
+    let (end, world) = run_at_once(store(0), World { end: Some(RECORDS + 3), ..World::default() });
     end.unwrap();
     each_once(&world);
     assert_eq!(world.committed, RECORDS + 3);
@@ -722,7 +750,7 @@ fn a_stop_is_heard_while_a_commit_or_the_recovery_of_the_producer_hangs() {
     let hung_commit = World { commits: [Fate::Hangs].into(), ..World::default() };
     let hung_recovery = World { recovery_hangs: true, ..World::default() };
     for world in [hung_commit, hung_recovery] {
-        let (end, world) = run_at_once(FakeStore(0, 0), world);
+        let (end, world) = run_at_once(store(0), world);
         end.unwrap();
         assert!(world.clock.passed() < Duration::from_secs(2), "within the time to drain");
         assert!(world.polls > 1, "the group was served meanwhile");

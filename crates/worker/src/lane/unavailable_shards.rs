@@ -1,5 +1,5 @@
-//! What a lane does about unavailable shards: one type with three calls, before a poll, while admitting and after a commit. Where
-//! all shards answer, each of them returns at once.
+//! What a lane does about unavailable shards, before a poll, while admitting and after a commit. Where all shards answer, each call
+//! returns at once.
 
 mod absences;
 mod admitting;
@@ -7,10 +7,7 @@ mod deferred_writes;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use weir_core::{
-    batch::record::Progress,
-    ports::{Clock, Source, Store, StoreError},
-};
+use weir_core::ports::{Clock, Source, Store, StoreError};
 
 use self::{
     absences::{Absences, Why},
@@ -21,7 +18,7 @@ pub(super) use self::{
     deferred_writes::Promise,
 };
 use super::{Interruption, LaneSettings, Task, serving::Serving};
-use crate::{backoff::SERVE_EVERY, observer::Observer, status::LaneStatus};
+use crate::{backoff::SERVE_EVERY, status::LaneStatus};
 
 /// Deferred writes in one call, at most.
 const RECORD_AT_ONCE: usize = 4_096;
@@ -30,20 +27,9 @@ const RECORD_AT_ONCE: usize = 4_096;
 #[derive(Debug)]
 pub(super) struct UnavailableShards {
     absences: Absences,
-    deferred: DeferredWrites,
+    pub(super) deferred: DeferredWrites,
     /// What deferred writes may take in memory, in bytes.
     deferred_bytes: usize,
-}
-
-/// What is known of the batch that was handed over.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum CommitOutcome<'a> {
-    /// It is committed.
-    Committed,
-    /// It is not, or perhaps it is.
-    Failed,
-    /// Reading starts at these offsets: what lies before them is committed.
-    ReadFrom(&'a [Progress]),
 }
 
 impl UnavailableShards {
@@ -64,11 +50,6 @@ impl UnavailableShards {
     /// Whether the lane rests until shards answer again.
     pub(super) fn rests(&self) -> bool {
         self.absences.rests()
-    }
-
-    /// Whether something is being committed that may be deferred then.
-    pub(super) fn is_promised(&self) -> bool {
-        self.deferred.is_promised()
     }
 
     /// Before a poll, and while a batch waits: looks which shards are available again, and completes their deferred writes.
@@ -123,25 +104,6 @@ impl UnavailableShards {
         }
     }
 
-    /// A batch with these promises is decided: no lane and no HTTP request asks their shards until the writes are recorded.
-    pub(super) fn decided(&mut self, promises: Vec<Promise>) {
-        self.deferred.decided(promises);
-    }
-
-    /// The decided batch is handed over.
-    pub(super) fn handed_over(&mut self) {
-        self.deferred.handed_over();
-    }
-
-    /// After a commit, and where reading starts again.
-    pub(super) fn after_commit(&mut self, outcome: CommitOutcome<'_>, metrics: &dyn Observer) {
-        match outcome {
-            CommitOutcome::Committed => self.deferred.committed(metrics),
-            CommitOutcome::Failed => self.deferred.failed(),
-            CommitOutcome::ReadFrom(starts) => self.deferred.settle(starts, metrics),
-        }
-    }
-
     /// Before the lane ends: completes deferred writes to shards that are available again, as long as there is time.
     pub(super) async fn before_end<S: Source, D: Store, C: Clock>(
         &mut self,
@@ -157,11 +119,6 @@ impl UnavailableShards {
             }
         }
         Ok(())
-    }
-
-    /// Logs what ends with the lane, if something does.
-    pub(super) fn log_what_is_left(&self) {
-        self.deferred.say_what_is_left();
     }
 
     /// How long it is until intents of another shard go by the policy; for ever where there is none.

@@ -2,7 +2,6 @@ use std::collections::VecDeque;
 
 use super::*;
 
-/// How long anything may take here.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Gives its answers in order, then says that nothing has changed.

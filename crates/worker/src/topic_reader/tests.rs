@@ -16,7 +16,6 @@ use super::*;
 use crate::observer::{BesideTopic, tests::TestObserver};
 
 const RECORDS: i64 = 10;
-/// How long a reader may run.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Kafka, as far as a reader sees it: one partition, and what is committed.
@@ -254,7 +253,6 @@ fn run(feed: TestFeed, world: World) -> (TestFeed, World, Duration) {
     (feed, world, passed)
 }
 
-/// Runs a reader until it ends.
 fn end_of(feed: TestFeed, world: World) -> (Result<(), LaneError>, TestFeed, World, Duration) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let (world, clock, stop) = (Rc::new(RefCell::new(world)), TestClock::default(), CancellationToken::new());

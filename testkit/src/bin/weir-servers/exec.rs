@@ -13,7 +13,6 @@ use testkit::{
     stack::{SecuredServers, ServerPorts, Servers},
 };
 
-/// What to run.
 #[derive(Debug, Args)]
 pub struct ExecArgs {
     /// Start the servers that tests/security shares, too

@@ -48,7 +48,6 @@ const SEGMENTS: [&str; 4] = ["new", "active", "dormant", "staff"];
 /// Where the sample segments are put, in the bucket.
 const SEGMENTS_FOLDER: &str = "segments";
 
-/// Where everything listens.
 #[derive(Debug, Args)]
 pub struct StackArgs {
     /// Port of the Kafka broker
@@ -78,9 +77,6 @@ pub struct StackArgs {
 }
 
 /// Starts everything and keeps it up until Ctrl-C or SIGTERM.
-///
-/// # Errors
-/// When a port is taken, or a server does not start.
 pub fn run(args: &StackArgs) -> Result<ExitCode> {
     std::fs::create_dir_all(&args.folder).with_context(|| format!("cannot make {}", args.folder.display()))?;
     let policy = args.folder.join("policy.toml");

@@ -68,7 +68,7 @@ impl Store for Stalling {
             if first == First::StallsAndRecords {
                 self.recorded.extend(batch.requests.iter().map(|request| (request.id.0, batch.now)));
             }
-            return Err(StoreError::Temporary("by the test".to_owned()));
+            return Err(silent());
         }
         for (request, answer) in batch.requests.iter().zip(answers) {
             let allows_nothing = batch.cap_sets[request.cap_set].iter().any(|cap| cap.limit == 0);
@@ -160,17 +160,6 @@ fn a_replay_of_a_budget_that_cannot_be_asked_is_approved_and_holds_up_no_other()
     assert_eq!(approved(&world), others);
 }
 
-struct Away(Arc<AtomicUsize>);
-
-impl Store for Away {
-    async fn admit(&mut self, _: &AdmitBatch<'_>, _: &mut [Option<Answer>]) -> Result<(), StoreError> {
-        self.0.fetch_add(1, Relaxed);
-        Err(StoreError::Temporary("by the test".to_owned()))
-    }
-
-    never_given_up!();
-}
-
 #[test]
 fn bypasses_that_do_not_count_go_on_without_the_store_also_where_they_are_looked_up() {
     let clock = Moving::default();
@@ -178,7 +167,12 @@ fn bypasses_that_do_not_count_go_on_without_the_store_also_where_they_are_looked
     let bypass = vec![Bypass { selection: Selection::default(), counts: Counts::No }];
     let asked: Arc<AtomicUsize> = Arc::default();
     let world = World { bypass, read_before: Some(RECORDS), ..world() };
-    let (end, world) = run_by(clock, Away(Arc::clone(&asked)), world);
+    let counted = Arc::clone(&asked);
+    let away = by(move |_, _| {
+        counted.fetch_add(1, Relaxed);
+        Err(silent())
+    });
+    let (end, world) = run_by(clock, away, world);
     end.unwrap();
     each_once(&world);
     assert_eq!(approved(&world), Vec::<i64>::new(), "all have expired");

@@ -12,7 +12,7 @@ const HOUR_MS: i64 = 3_600_000;
 /// How often the lane waits until the clock is right again.
 const WAITS: usize = 4;
 
-/// Noon, for ever, on a machine whose clock is so far ahead until somebody has waited for a while.
+/// Noon, for ever, on a machine whose clock is so far ahead. Waits take no time.
 #[derive(Clone, Default)]
 struct Moved {
     ahead_ms: Arc<AtomicI64>,
@@ -44,44 +44,35 @@ impl Clock for Moved {
     }
 
     async fn sleep(&self, _: Duration) {
-        if self.ahead_ms.load(Relaxed) != 0 && self.waits.fetch_add(1, Relaxed) % WAITS == WAITS - 1 {
-            self.by(0);
-        }
         tokio::task::yield_now().await;
     }
 }
 
-/// Every few calls moves the clock when it has answered.
-struct Jumpy {
-    clock: Moved,
-    jumps_ms: Vec<i64>,
-    calls: usize,
-}
-
-impl Store for Jumpy {
-    async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
-        assert_eq!(batch.now, Noon.now(), "decided by a wrong clock");
-        fill(answers, batch.now);
-        self.calls += 1;
-        if self.calls.is_multiple_of(5)
-            && let Some(jump_ms) = self.jumps_ms.pop()
-        {
-            self.clock.by(jump_ms);
-        }
-        Ok(())
-    }
-
-    never_given_up!();
-}
-
 #[test]
 fn a_lane_whose_clock_is_wrong_decides_nothing_until_it_is_right() {
-    let jumps_ms = vec![HOUR_MS, -HOUR_MS, 8 * 24 * HOUR_MS, 301_000, -301_000];
+    let mut jumps_ms = vec![HOUR_MS, -HOUR_MS, 8 * 24 * HOUR_MS, 301_000, -301_000];
     let (clock, times) = (Moved::default(), jumps_ms.len());
-    // From the start, and then again and again while it works.
+    // From the start, and then again and again while it works: every few calls, when they are answered.
     clock.by(HOUR_MS);
-    let store = Jumpy { clock: clock.clone(), jumps_ms, calls: 0 };
-    let (end, world) = run_by(clock.compared(3), store, World::default());
+    let (jumps, mut calls) = (clock.clone(), 0_usize);
+    let store = by(move |batch, answers| {
+        assert_eq!(batch.now, Noon.now(), "decided by a wrong clock");
+        fill(answers, batch.now);
+        calls += 1;
+        if calls.is_multiple_of(5)
+            && let Some(jump_ms) = jumps_ms.pop()
+        {
+            jumps.by(jump_ms);
+        }
+        Ok(())
+    });
+    let moved = clock.clone();
+    let put_right = move || {
+        if moved.ahead_ms.load(Relaxed) != 0 && moved.waits.fetch_add(1, Relaxed) % WAITS == WAITS - 1 {
+            moved.by(0);
+        }
+    };
+    let (end, world) = run_by(OnWait(clock.compared(3), put_right), store, World::default());
     end.unwrap();
     each_once(&world);
     assert_eq!(clock.waits.load(Relaxed), (times + 1) * WAITS, "it has waited each time");
@@ -104,35 +95,22 @@ fn records_that_most_brokers_stamped_in_the_future_are_decided_when_the_clock_is
             }
         };
         let appends = brokers.iter().copied().map(hour_ahead).collect();
-        let store = Patient { clock: clock.clone(), waits };
+        let store = by(move |batch, answers| {
+            assert!(clock.waits.load(Relaxed) >= waits, "decided while most clocks contradict");
+            fill(answers, batch.now);
+            Ok(())
+        });
         let (end, world) = run_by(OnWait(compared, put_right), store, World { appends, ..World::default() });
         end.unwrap();
         each_once(&world);
     }
 }
 
-/// Wants to be asked only when the lane has waited so often.
-struct Patient {
-    clock: Moved,
-    waits: usize,
-}
-
-impl Store for Patient {
-    async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
-        assert!(self.clock.waits.load(Relaxed) >= self.waits, "decided while most clocks contradict");
-        fill(answers, batch.now);
-        Ok(())
-    }
-
-    never_given_up!();
-}
-
 #[test]
 fn a_stop_is_heard_while_the_clock_is_wrong() {
     let (world, clock) = (World::default(), Moved::default());
     let stop = world.stop.clone();
-    let store = Jumpy { clock: clock.clone(), jumps_ms: Vec::new(), calls: 0 };
-    let (end, world) = run_by(OnWait(ComparedClock::new(clock), move || stop.cancel()), store, world);
+    let (end, world) = run_by(OnWait(ComparedClock::new(clock), move || stop.cancel()), store(0), world);
     end.unwrap();
     assert!(world.visible.is_empty(), "no other clock is known: nothing is decided");
 }
@@ -141,31 +119,8 @@ fn a_stop_is_heard_while_the_clock_is_wrong() {
 fn how_many_retries_are_not_taken_is_shown_while_the_clock_is_wrong() {
     let world = World { task: Some(Task::Retry(Wheel { shares: 1 })), ..World::default() };
     let (stop, clock) = (world.stop.clone(), Moved::default());
-    let store = Jumpy { clock: clock.clone(), jumps_ms: Vec::new(), calls: 0 };
-    let (end, world) = run_by(OnWait(ComparedClock::new(clock), move || stop.cancel()), store, world);
+    let (end, world) = run_by(OnWait(ComparedClock::new(clock), move || stop.cancel()), store(0), world);
     end.unwrap();
     assert!(world.visible.is_empty());
     assert_eq!(world.observer.lags.read().unwrap().last(), Some(&(BesideTopic::Retries, RECORDS)));
-}
-
-/// A clock that does something whenever somebody waits, which takes no time.
-struct OnWait<F>(ComparedClock<Moved>, F);
-
-impl<F: Fn() + Send + Sync> Clock for OnWait<F> {
-    fn now(&self) -> Time {
-        self.0.now()
-    }
-
-    fn passed(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    async fn sleep(&self, _: Duration) {
-        (self.1)();
-        tokio::task::yield_now().await;
-    }
-
-    fn time_to_decide(&self, appends: &[Append]) -> Result<Time, WrongClock> {
-        self.0.time_to_decide(appends)
-    }
 }

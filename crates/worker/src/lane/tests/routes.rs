@@ -42,36 +42,16 @@ fn a_permit_is_spent_once_its_intent_may_be_committed_and_goes_back_where_it_is_
     }
 }
 
-/// A clock that notes how many permits are spent whenever something has been waited for.
-struct NotesSpent {
-    state: Arc<RouteState>,
-    clock: VirtualClock,
-    spent: Arc<RwLock<Vec<(Duration, u64)>>>,
-}
-
-impl Clock for NotesSpent {
-    fn now(&self) -> Time {
-        Noon.now()
-    }
-
-    fn passed(&self) -> Duration {
-        self.clock.passed()
-    }
-
-    async fn sleep(&self, wait: Duration) {
-        self.clock.sleep(wait).await;
-        self.spent.write().unwrap().push((self.passed(), self.state.spent()));
-    }
-}
-
 #[test]
 fn permits_of_an_unclear_commit_are_not_held_for_longer_than_its_transaction_may_stay_open() {
     let (world, routes) = paced(300);
     let (state, recovers_at) = (routes.state("all"), Duration::from_secs(60));
-    let (clock, spent) = (world.clock.clone(), Arc::<RwLock<Vec<(Duration, u64)>>>::default());
-    let clock = NotesSpent { state: Arc::clone(&state), clock, spent: Arc::clone(&spent) };
+    let spent = Arc::<RwLock<Vec<(Duration, u64)>>>::default();
+    let (passes, noted, spends) = (world.clock.clone(), Arc::clone(&spent), Arc::clone(&state));
+    let note = move || noted.write().unwrap().push((passes.passed(), spends.spent()));
+    let clock = OnWait(world.clock.clone(), note);
     let commits = [Fate::Unclear].into();
-    let (end, world) = run_by(clock, FakeStore(0, 0), World { commits, recovers_at: Some(recovers_at), ..world });
+    let (end, world) = run_by(clock, store(0), World { commits, recovers_at: Some(recovers_at), ..world });
     end.unwrap();
     each_once(&world);
     let noted = spent.read().unwrap();
@@ -104,21 +84,12 @@ fn a_lane_of_waiting_intents_ends_where_another_process_takes_the_turns_of_its_i
     assert!(world.visible.is_empty());
 }
 
-/// A store that is away twice before each answer, and a clock by which the keeper of the route withdraws meanwhile what nobody has taken.
-#[derive(Clone)]
+/// A store that is away twice before each answer, and grants what was withdrawn meanwhile.
 struct Withdraws {
     state: Arc<RouteState>,
     withdrawn: Arc<AtomicU64>,
     is_away: Arc<AtomicBool>,
     failed: usize,
-    clock: VirtualClock,
-}
-
-impl Withdraws {
-    fn new(world: &World, state: &Arc<RouteState>) -> Self {
-        let (withdrawn, is_away, clock) = (Arc::default(), Arc::default(), world.clock.clone());
-        Self { state: Arc::clone(state), withdrawn, is_away, failed: 0, clock }
-    }
 }
 
 impl Store for Withdraws {
@@ -126,7 +97,7 @@ impl Store for Withdraws {
         self.failed = (self.failed + 1) % 3;
         self.is_away.store(self.failed > 0, Ordering::Relaxed);
         if self.failed > 0 {
-            return Err(StoreError::Temporary("by the test".to_owned()));
+            return Err(silent());
         }
         self.state.grant(self.withdrawn.swap(0, Ordering::Relaxed), 0, Duration::MAX);
         fill(answers, batch.now);
@@ -146,31 +117,23 @@ impl Store for Withdraws {
     }
 }
 
-impl Clock for Withdraws {
-    fn now(&self) -> Time {
-        Noon.now()
-    }
-
-    fn passed(&self) -> Duration {
-        self.clock.passed()
-    }
-
-    async fn sleep(&self, wait: Duration) {
-        if self.is_away.load(Ordering::Relaxed) {
-            self.withdrawn.fetch_add(self.state.withdraw_above(0, 0), Ordering::Relaxed);
-        }
-        self.clock.sleep(wait).await;
-    }
-}
-
 #[test]
 fn intents_whose_turn_has_come_keep_their_permits_while_they_wait_for_the_store() {
     let (world, routes) = paced(RECORDS.unsigned_abs());
     let state = routes.state("all");
     state.learn(RouteKnown { waiting: vec![RECORDS.unsigned_abs()], ..RouteKnown::default() });
-    let store = Withdraws::new(&world, &state);
+    let (withdrawn, is_away) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
+    let (keeper, takes_back, looks) = (Arc::clone(&state), Arc::clone(&withdrawn), Arc::clone(&is_away));
+    // The keeper of the route withdraws meanwhile what nobody has taken.
+    let withdraw = move || {
+        if looks.load(Ordering::Relaxed) {
+            takes_back.fetch_add(keeper.withdraw_above(0, 0), Ordering::Relaxed);
+        }
+    };
+    let clock = OnWait(world.clock.clone(), withdraw);
+    let store = Withdraws { state: Arc::clone(&state), withdrawn, is_away, failed: 0 };
     // None of them is sent to wait again: the sink looks for that.
-    let (end, world) = run_by(store.clone(), store, World { task: Some(Task::Waiting(state.topic)), ..world });
+    let (end, world) = run_by(clock, store, World { task: Some(Task::Waiting(state.topic)), ..world });
     end.unwrap();
     each_once(&world);
     assert_eq!((state.spent(), state.held()), (RECORDS.unsigned_abs(), 0));
@@ -182,43 +145,6 @@ enum KeeperTurn {
     NotBegun,
     UnderWay,
     Answered,
-}
-
-/// A clock by which the keeper of the route is granted permits while the lane waits, from then on, once it has the answer to a turn that is
-/// under way. Those of before are others' by then.
-struct GrantedAnew {
-    state: Arc<RouteState>,
-    clock: VirtualClock,
-    from: Duration,
-    turn: KeeperTurn,
-    is_granted: AtomicBool,
-    /// How many permits were spent by then.
-    spent_before: Arc<AtomicU64>,
-}
-
-impl Clock for GrantedAnew {
-    fn now(&self) -> Time {
-        Noon.now()
-    }
-
-    fn passed(&self) -> Duration {
-        self.clock.passed()
-    }
-
-    async fn sleep(&self, wait: Duration) {
-        self.clock.sleep(wait).await;
-        let (passed, ends) = (self.passed(), self.from + LEASE);
-        if self.turn == KeeperTurn::UnderWay && (self.from..ends).contains(&passed) {
-            // It comes to no permit.
-            self.state.grant(0, 0, ends);
-        } else if passed >= self.from && !self.is_granted.swap(true, Ordering::Relaxed) {
-            self.spent_before.store(self.state.spent(), Ordering::Relaxed);
-            // None of those that were granted before is kept.
-            self.state.end_leases(passed);
-            self.state.withdraw_above(0, 0);
-            self.state.grant(RECORDS.unsigned_abs(), 0, Duration::MAX);
-        }
-    }
 }
 
 /// A lane takes permits whose lease is over when it wakes.
@@ -240,16 +166,27 @@ fn wakes_with_permits_of_others(suspended: Duration, turn: KeeperTurn) {
     };
     let others_wake: Option<Box<dyn FnOnce()>> = Some(Box::new(wakes));
     let spent_before: Arc<AtomicU64> = Arc::default();
-    let clock = GrantedAnew {
-        state: Arc::clone(&state),
-        clock: world.clock.clone(),
-        from: suspended,
-        turn,
-        is_granted: AtomicBool::default(),
-        spent_before: Arc::clone(&spent_before),
+    let (granted, passes) = (Arc::clone(&state), world.clock.clone());
+    let (noted, is_granted, ends) = (Arc::clone(&spent_before), AtomicBool::default(), suspended + LEASE);
+    // While the lane waits from then on, the keeper is granted permits, once it has the answer to a turn that is under way. Those of
+    // before are others' by then.
+    let grant_anew = move || {
+        let passed = passes.passed();
+        if turn == KeeperTurn::UnderWay && (suspended..ends).contains(&passed) {
+            // It comes to no permit.
+            granted.grant(0, 0, ends);
+        } else if passed >= suspended && !is_granted.swap(true, Ordering::Relaxed) {
+            // How many were spent by then.
+            noted.store(granted.spent(), Ordering::Relaxed);
+            // None of those that were granted before is kept.
+            granted.end_leases(passed);
+            granted.withdraw_above(0, 0);
+            granted.grant(all, 0, Duration::MAX);
+        }
     };
+    let clock = OnWait(world.clock.clone(), grant_anew);
     let (task, suspended) = (Some(Task::Waiting(state.topic)), Some(suspended));
-    let (end, world) = run_by(clock, FakeStore(0, 0), World { task, suspended, others_wake, ..world });
+    let (end, world) = run_by(clock, store(0), World { task, suspended, others_wake, ..world });
     end.unwrap();
     each_once(&world);
     assert_eq!(spent_before.load(Ordering::Relaxed), 0, "spent after their lease; the keeper's turn: {turn:?}");
@@ -271,11 +208,8 @@ fn permits_that_were_granted_a_lease_ago_are_not_used_though_they_were_taken_lat
     }
 }
 
-/// A store that is away until [`BACK_AT`], and a clock by which the keeper of the route grants one permit at a time meanwhile, as it
-/// does while nobody shares them.
-#[derive(Clone)]
+/// A store that is away until [`BACK_AT`].
 struct Outage {
-    state: Arc<RouteState>,
     clock: VirtualClock,
     asked_in_vain: Arc<AtomicU64>,
 }
@@ -292,7 +226,7 @@ impl Store for Outage {
     async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
         if !self.is_over() {
             self.asked_in_vain.fetch_add(1, Ordering::Relaxed);
-            return Err(StoreError::Temporary("by the test".to_owned()));
+            return Err(silent());
         }
         fill(answers, batch.now);
         Ok(())
@@ -311,22 +245,6 @@ impl Store for Outage {
     }
 }
 
-impl Clock for Outage {
-    fn now(&self) -> Time {
-        Noon.now()
-    }
-
-    fn passed(&self) -> Duration {
-        self.clock.passed()
-    }
-
-    async fn sleep(&self, wait: Duration) {
-        self.clock.sleep(wait).await;
-        self.state.withdraw_above(0, 0);
-        self.state.grant(if self.is_over() { 5 } else { 1 }, 0, self.passed() + LEASE);
-    }
-}
-
 #[test]
 fn what_waits_rests_while_the_store_is_away_and_then_has_its_turn_in_its_order() {
     let (all, first) = (RECORDS.unsigned_abs(), BATCH as u64);
@@ -334,12 +252,19 @@ fn what_waits_rests_while_the_store_is_away_and_then_has_its_turn_in_its_order()
     let state = routes.state("all");
     state.learn(RouteKnown { waiting: vec![all], drain_per_s: 1.0, ..RouteKnown::default() });
     let asked_in_vain: Arc<AtomicU64> = Arc::default();
-    let clock = world.clock.clone();
-    let store = Outage { state: Arc::clone(&state), clock, asked_in_vain: Arc::clone(&asked_in_vain) };
+    let store = Outage { clock: world.clock.clone(), asked_in_vain: Arc::clone(&asked_in_vain) };
+    let (keeper, passes) = (Arc::clone(&state), world.clock.clone());
+    // The keeper of the route grants one permit at a time meanwhile, as it does while nobody shares them.
+    let grant = move || {
+        let passed = passes.passed();
+        keeper.withdraw_above(0, 0);
+        keeper.grant(if passed >= BACK_AT { 5 } else { 1 }, 0, passed + LEASE);
+    };
+    let clock = OnWait(world.clock.clone(), grant);
     // Intents that have not begun to wait for their route would be deferred by then.
     let (wheel, unavailable_after) = (Some(Wheel { shares: 1 }), Some(Duration::from_secs(1)));
     let task = Some(Task::Waiting(state.topic));
-    let (end, world) = run_by(store.clone(), store, World { task, wheel, unavailable_after, ..world });
+    let (end, world) = run_by(clock, store, World { task, wheel, unavailable_after, ..world });
     end.unwrap();
     each_once(&world);
     let others: Vec<(i64, (Destination, bool))> = {
@@ -393,7 +318,7 @@ fn what_is_read_and_put_back_for_want_of_permits_is_found_all_the_same() {
     let found: Arc<AtomicBool> = Arc::default();
     let clock = Late { state: Arc::clone(&state), clock: world.clock.clone(), found: Arc::clone(&found) };
     let (task, commit_interval) = (Some(Task::Waiting(state.topic)), Duration::from_secs(1));
-    let (end, world) = run_by(clock, FakeStore(0, 0), World { task, commit_interval, ..world });
+    let (end, world) = run_by(clock, store(0), World { task, commit_interval, ..world });
     end.unwrap();
     each_once(&world);
     assert!(found.load(Ordering::Relaxed), "what waits denies intents for the time that they would wait");
@@ -408,7 +333,7 @@ fn what_was_read_without_permits_is_read_again_where_its_route_waits_again_by_th
     let clock = Late { state: Arc::clone(&state), clock: world.clock.clone(), found: Arc::default() };
     let (task, edit) = (Some(Task::Waiting(state.topic)), Some((RECORDS / 2, waits_again)));
     // None of them is sent to wait again: the sink looks for that.
-    let (end, world) = run_by(clock, FakeStore(0, 0), World { task, edit, ..world });
+    let (end, world) = run_by(clock, store(0), World { task, edit, ..world });
     end.unwrap();
     each_once(&world);
     assert_eq!(world.trace.iter().filter(|step| **step == "rewind").count(), 1);

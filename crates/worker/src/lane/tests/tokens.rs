@@ -27,7 +27,7 @@ pub(super) struct Tokens {
 impl Share<BudgetTokens> for Tokens {
     async fn turn(&mut self, budget: &BudgetId, number: TurnNumber, turn: &TakeTurn) -> Result<TakeAnswer, StoreError> {
         if self.are_away.load(Relaxed) {
-            return Err(StoreError::Temporary("by the test".to_owned()));
+            return Err(silent());
         }
         self.ledger.turn(budget, number, turn).await
     }
@@ -56,7 +56,13 @@ pub(super) fn budget(selection: Selection, on_unavailable: WhenUnavailable) -> B
     }
 }
 
-/// How much of a budget is used.
+/// A world with a budget of all intents that is never spent, and its ledger.
+fn funded() -> (World, Budget, EmbeddedLedger) {
+    let (budget, ledger) = (budget(Selection::default(), WhenUnavailable::Wait), ledger());
+    let world = World { budgets: vec![budget.clone()], tokens: Some(ledger.clone()), ..World::default() };
+    (world, budget, ledger)
+}
+
 pub(super) fn used(budget: &Budget, mut ledger: EmbeddedLedger) -> u64 {
     let id = BudgetId { name: Arc::clone(&budget.name), campaign: None };
     let (look, mut answers) = ([budget.used_by(id, &Zone::utc(), Noon.now())], [None]);
@@ -83,11 +89,9 @@ impl Store for Hangs {
 
 #[test]
 fn a_lane_that_is_told_to_stop_while_the_store_is_asked_gives_back_the_tokens_of_what_it_has_not_asked_for() {
-    let (budget, ledger) = (budget(Selection::default(), WhenUnavailable::Wait), ledger());
+    let (world, budget, ledger) = funded();
     // It is never asked for a bypass that does not count, and may have recorded all others.
-    let bypass = vec![Bypass { selection: of_channel("c2"), counts: Counts::No }];
-    let (budgets, tokens) = (vec![budget.clone()], Some(ledger.clone()));
-    let world = World { budgets, bypass, tokens, ..World::default() };
+    let world = World { bypass: vec![Bypass { selection: of_channel("c2"), counts: Counts::No }], ..world };
     let asked: Arc<AtomicUsize> = Arc::default();
     let store = Hangs { stop: world.stop.clone(), asked: Arc::clone(&asked) };
     let (end, world) = run_with(store, world);
@@ -98,41 +102,6 @@ fn a_lane_that_is_told_to_stop_while_the_store_is_asked_gives_back_the_tokens_of
     assert_eq!(used(&budget, ledger), asked as u64);
 }
 
-/// Fails for so many calls, and answers then.
-struct Fails {
-    calls: usize,
-    with: fn() -> StoreError,
-    /// Whether it records all the same.
-    records: bool,
-    recorded: BTreeMap<u64, Time>,
-    /// It moves on with each call.
-    clock: Moving,
-}
-
-impl Store for Fails {
-    async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
-        let fails = self.calls > 0;
-        self.calls -= usize::from(fails);
-        self.clock.0.fetch_add(1, Relaxed);
-        if fails && !self.records {
-            return Err((self.with)());
-        }
-        for (request, answer) in batch.requests.iter().zip(answers) {
-            let found = record(&mut self.recorded, request.id.0, batch.now);
-            if !fails {
-                *answer = Some(found);
-            }
-        }
-        if fails { Err((self.with)()) } else { Ok(()) }
-    }
-
-    never_given_up!();
-}
-
-fn is_silent() -> StoreError {
-    StoreError::Temporary("by the test".to_owned())
-}
-
 fn has_lost_its_history() -> StoreError {
     StoreError::LostHistory { shards: vec![0], message: "by the test".to_owned() }
 }
@@ -140,18 +109,33 @@ fn has_lost_its_history() -> StoreError {
 #[test]
 fn an_intent_pays_once_however_often_the_store_is_asked_until_it_answers() {
     let pays_once = |with: fn() -> StoreError, records: bool| {
-        let (budget, ledger) = (budget(Selection::default(), WhenUnavailable::Wait), ledger());
-        let world = World { budgets: vec![budget.clone()], tokens: Some(ledger.clone()), ..World::default() };
+        let (world, budget, ledger) = funded();
+        // It moves on with each call.
         let clock = Moving::default();
-        let store = Fails { calls: 5, with, records, recorded: BTreeMap::new(), clock: clock.clone() };
+        let (moved, mut calls, mut recorded) = (clock.clone(), 5, BTreeMap::new());
+        let store = by(move |batch, answers| {
+            let fails = calls > 0;
+            calls -= usize::from(fails);
+            moved.0.fetch_add(1, Relaxed);
+            if fails && !records {
+                return Err(with());
+            }
+            for (request, answer) in batch.requests.iter().zip(answers) {
+                let found = record(&mut recorded, request.id.0, batch.now);
+                if !fails {
+                    *answer = Some(found);
+                }
+            }
+            if fails { Err(with()) } else { Ok(()) }
+        });
         let (end, world) = run_by(clock, store, world);
         end.unwrap();
         each_once(&world);
         assert_eq!(used(&budget, ledger), RECORDS.unsigned_abs(), "recorded: {records}");
     };
     std::thread::scope(|scope| {
-        scope.spawn(|| pays_once(is_silent, false));
-        scope.spawn(|| pays_once(is_silent, true));
+        scope.spawn(|| pays_once(silent, false));
+        scope.spawn(|| pays_once(silent, true));
         scope.spawn(|| pays_once(has_lost_its_history, false));
     });
 }
@@ -167,7 +151,7 @@ impl Store for SilentAtTheEnd {
         let last = IdHash::of(&format!("i-{}", RECORDS - 1));
         let is_last = batch.requests.iter().any(|request| request.id == last);
         if is_last && !std::mem::replace(&mut self.was_silent, true) {
-            return Err(is_silent());
+            return Err(silent());
         }
         self.store.admit(batch, answers).await
     }
@@ -191,29 +175,18 @@ fn the_last_intents_of_a_budget_are_not_denied_for_want_of_tokens_that_their_bat
     assert_eq!((approved, used(&of_all, ledger)), (RECORDS as usize, RECORDS.unsigned_abs()));
 }
 
-/// Has lost its history. With the second call the lane is told to stop.
-struct Lost {
-    stop: CancellationToken,
-    calls: usize,
-}
-
-impl Store for Lost {
-    async fn admit(&mut self, _: &AdmitBatch<'_>, _: &mut [Option<Answer>]) -> Result<(), StoreError> {
-        self.calls += 1;
-        if self.calls == 2 {
-            self.stop.cancel();
-        }
-        Err(has_lost_its_history())
-    }
-
-    never_given_up!();
-}
-
 #[test]
 fn what_a_shard_without_its_history_was_asked_for_pays_nothing() {
-    let (budget, ledger) = (budget(Selection::default(), WhenUnavailable::Wait), ledger());
-    let world = World { budgets: vec![budget.clone()], tokens: Some(ledger.clone()), ..World::default() };
-    let (end, world) = run_with(Lost { stop: world.stop.clone(), calls: 0 }, world);
+    let (world, budget, ledger) = funded();
+    let (stop, mut calls) = (world.stop.clone(), 0);
+    let lost = by(move |_, _| {
+        calls += 1;
+        if calls == 2 {
+            stop.cancel();
+        }
+        Err(has_lost_its_history())
+    });
+    let (end, world) = run_with(lost, world);
     end.unwrap();
     assert!(world.visible.is_empty());
     assert_eq!(used(&budget, ledger), 0);
@@ -226,10 +199,9 @@ fn tokens_of_what_is_not_recorded_are_spent_once_whatever_becomes_of_commits_and
     for (commits, revoke_every) in
         [(refused, None), (unclear, None), ([Fate::Unclear, Fate::Refused, Fate::Unclear], Some(7))]
     {
-        let (budget, ledger) = (budget(Selection::default(), WhenUnavailable::Wait), ledger());
+        let (world, budget, ledger) = funded();
         let bypass = vec![Bypass { selection: Selection::default(), counts: Counts::No }];
-        let (budgets, tokens) = (vec![budget.clone()], Some(ledger.clone()));
-        let world = World { budgets, bypass, tokens, commits: commits.into(), revoke_every, ..World::default() };
+        let world = World { bypass, commits: commits.into(), revoke_every, ..world };
         let (end, world) = run(world);
         end.unwrap();
         each_once(&world);
@@ -240,10 +212,9 @@ fn tokens_of_what_is_not_recorded_are_spent_once_whatever_becomes_of_commits_and
 /// The last batch is handed over when the lane ends, and may be visible.
 #[test]
 fn tokens_of_a_batch_whose_commit_nobody_waits_for_any_more_stay_spent() {
-    let (budget, ledger) = (budget(Selection::default(), WhenUnavailable::Wait), ledger());
+    let (world, budget, ledger) = funded();
     let bypass = vec![Bypass { selection: Selection::default(), counts: Counts::No }];
-    let (budgets, tokens) = (vec![budget.clone()], Some(ledger.clone()));
-    let (end, world) = run(World { budgets, bypass, tokens, commits: [Fate::Hangs].into(), ..World::default() });
+    let (end, world) = run(World { bypass, commits: [Fate::Hangs].into(), ..world });
     end.unwrap();
     assert!(world.visible.is_empty());
     assert_eq!(used(&budget, ledger), BATCH as u64, "and those of a batch that was not handed over went back");

@@ -7,7 +7,6 @@ use std::{
 
 use weir_core::ports::in_short;
 
-/// Why a shard is unavailable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Why {
     Silent,

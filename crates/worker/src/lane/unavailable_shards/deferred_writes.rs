@@ -23,7 +23,7 @@ pub(in crate::lane) struct Promise {
 /// invariant: only what is in a committed batch is recorded; from its decision until its fate is known, a shard with a promise is not
 /// asked.
 #[derive(Debug, Default)]
-pub(super) struct DeferredWrites {
+pub(in crate::lane) struct DeferredWrites {
     /// Of committed batches, by shard, in the order of the decisions.
     sends: BTreeMap<u16, Vec<DeferredSend>>,
     /// Of the batch that is decided and not handed over yet.
@@ -64,7 +64,7 @@ impl DeferredWrites {
     }
 
     /// Whether something is being committed that may be deferred then.
-    pub(super) fn is_promised(&self) -> bool {
+    pub(in crate::lane) fn is_promised(&self) -> bool {
         !self.in_flight.is_empty()
     }
 
@@ -98,8 +98,9 @@ impl DeferredWrites {
         self.lack(lacking);
     }
 
-    /// A batch with these is decided. The one before may take seconds to be committed, and nobody may ask their shards meanwhile.
-    pub(super) fn decided(&mut self, promises: Vec<Promise>) {
+    /// A batch with these is decided: no lane and no HTTP request asks their shards until they are recorded. The one before may take
+    /// seconds to be committed.
+    pub(in crate::lane) fn decided(&mut self, promises: Vec<Promise>) {
         if !(promises.is_empty() && self.decided.is_empty()) {
             self.decided = promises;
             self.look_through();
@@ -107,27 +108,27 @@ impl DeferredWrites {
     }
 
     /// The decided batch is being committed.
-    pub(super) fn handed_over(&mut self) {
+    pub(in crate::lane) fn handed_over(&mut self) {
         self.bytes += self.decided.iter().map(|promise| promise.send.bytes()).sum::<usize>();
         self.in_flight.append(&mut self.decided);
     }
 
     /// It is committed.
-    pub(super) fn committed(&mut self, metrics: &dyn Observer) {
+    pub(in crate::lane) fn committed(&mut self, metrics: &dyn Observer) {
         for promise in std::mem::take(&mut self.in_flight) {
             self.defer(promise, metrics);
         }
     }
 
     /// It is not, or perhaps it is.
-    pub(super) fn failed(&mut self) {
+    pub(in crate::lane) fn failed(&mut self) {
         self.unclear.append(&mut self.in_flight);
     }
 
     /// Uses the committed offsets: sends before them were committed, sends behind them will be decided again. Another lane
     /// reads the partitions that are missing there; their unclear sends are recorded with their origin, so that a second
     /// decision would be a replay.
-    pub(super) fn settle(&mut self, starts: &[Progress], metrics: &dyn Observer) {
+    pub(in crate::lane) fn settle(&mut self, starts: &[Progress], metrics: &dyn Observer) {
         self.decided.clear();
         for promise in std::mem::take(&mut self.unclear) {
             let start = starts.iter().find(|start| start.partition == promise.partition);
@@ -171,7 +172,8 @@ impl DeferredWrites {
         }
     }
 
-    pub(super) fn say_what_is_left(&self) {
+    /// Logs what ends with the lane, if something does.
+    pub(in crate::lane) fn say_what_is_left(&self) {
         let (sends, promised) = (self.len(), self.in_flight.len() + self.unclear.len());
         if sends + promised > 0 {
             let mut shards = self.shards();

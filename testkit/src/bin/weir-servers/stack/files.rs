@@ -13,9 +13,6 @@ use testkit::{
 use super::{SEGMENTS_FOLDER, StackArgs};
 
 /// Writes weir.toml, env, publish and read into the stack's folder.
-///
-/// # Errors
-/// When a file cannot be written.
 pub(super) fn write(args: &StackArgs, kafka: &Kafka, cluster: &RedisCluster, s3: &S3) -> Result<()> {
     let env: Vec<String> = s3.bucket().env().iter().map(|(name, value)| format!("{name}={value}\n")).collect();
     for (name, mode, text) in [
