@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    ops::AddAssign,
     sync::Arc,
     time::Duration,
 };
@@ -52,18 +51,6 @@ pub(super) struct Counts {
     pub(super) unreadable: u64,
     /// Refunds that took a send back.
     pub(super) taken_back: u64,
-}
-
-impl AddAssign for Counts {
-    fn add_assign(&mut self, more: Self) {
-        self.records += more.records;
-        self.sends += more.sends;
-        self.restored += more.restored;
-        self.uncounted += more.uncounted;
-        self.foreign += more.foreign;
-        self.unreadable += more.unreadable;
-        self.taken_back += more.taken_back;
-    }
 }
 
 /// What a reader tells after each batch, when it is in Redis.
