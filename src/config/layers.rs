@@ -140,25 +140,17 @@ impl<'d> Layers<'d> {
 /// A value as it is in a variable or a default, in the form of its setting. What does not fit stays text, which
 /// the setting's check then refuses.
 fn from_text(form: &Form, text: &str, origin: Origin) -> Node {
-    let as_text = || Value::Text(text.to_owned());
-    let value = match form {
-        Form::Text(_)
-        | Form::Secret
-        | Form::Path(_)
-        | Form::Word(_)
-        | Form::Duration { .. }
-        | Form::Bytes { .. }
-        | Form::TextsByName(_)
-        | Form::Properties
-        | Form::PropertyPaths
-        | Form::PathsById => as_text(),
-        Form::Whole { .. } => text.parse().map_or_else(|_| as_text(), Value::Whole),
-        Form::Flag => text.parse().map_or_else(|_| as_text(), Value::Flag),
-        Form::Texts(_) => {
-            let item = |item: &str| Node { origin: origin.clone(), value: Value::Text(item.trim().to_owned()) };
-            Value::List(text.split(',').map(item).collect())
-        }
+    let value = if let Form::Texts(_) = form {
+        let item = |item: &str| Node { origin: origin.clone(), value: Value::Text(item.trim().to_owned()) };
+        Some(Value::List(text.split(',').map(item).collect()))
+    } else if *form == Form::Flag {
+        text.parse().ok().map(Value::Flag)
+    } else if let Form::Whole(_) = form {
+        text.parse().ok().map(Value::Whole)
+    } else {
+        None
     };
+    let value = value.unwrap_or_else(|| Value::Text(text.to_owned()));
     Node { origin, value }
 }
 

@@ -78,27 +78,13 @@ fn given(setting: &Setting, node: &Node, layers: &Layers<'_>) -> Json {
         (Form::Path(_) | Form::PropertyPaths | Form::PathsById, Value::Text(text)) if !text.contains("://") => {
             layers.folder.join(text).display().to_string().into()
         }
-        (
-            Form::Path(_)
-            | Form::Text(_)
-            | Form::Word(_)
-            | Form::Whole { .. }
-            | Form::Flag
-            | Form::Duration { .. }
-            | Form::Bytes { .. }
-            | Form::Texts(_)
-            | Form::TextsByName(_)
-            | Form::Properties
-            | Form::PropertyPaths
-            | Form::PathsById,
-            _,
-        ) => shown(node),
+        _ => shown(node),
     }
 }
 
 fn default(setting: &Setting, settings: &Settings) -> Effective {
     let (value, unset) = match (setting.default, &setting.form) {
-        (Otherwise::Is(text), Form::Whole { .. } | Form::Flag) => (text.parse().unwrap_or(Json::Null), ""),
+        (Otherwise::Is(text), form) if form.is_bare() => (text.parse().unwrap_or(Json::Null), ""),
         (Otherwise::Is(text), _) => (text.into(), ""),
         (Otherwise::Unset(_), _) if setting.key == "kafka.instance" => (settings.kafka.instance.as_str().into(), ""),
         (Otherwise::Unset(meaning), _) => (Json::Null, meaning),

@@ -3,7 +3,6 @@
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
-    num::NonZeroU32,
     ops::RangeInclusive,
     path::{Path, PathBuf},
     time::Duration,
@@ -12,7 +11,7 @@ use std::{
 use weir_core::basis::{
     document::{
         Format, Node, TableEntry, Value,
-        value::{self, Parsed, duration, duration_or_zero, in_words, must_be, one_of, text, texts, whole},
+        value::{self, Parsed, must_be, text, texts},
     },
     memory,
 };
@@ -25,6 +24,8 @@ pub(super) const SECOND: Duration = Duration::from_secs(1);
 pub(super) const MINUTE: Duration = Duration::from_secs(60);
 pub(super) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// What the process may take: at least what one lane needs, up to 1 TiB.
+pub(super) const MEMORY_BYTES: RangeInclusive<u64> = memory::BASE_BYTES + memory::LEAST_LANE_BYTES..=1 << 40;
 /// The largest file that a secret is read from, in bytes.
 const MAX_SECRET_BYTES: usize = 64 * 1024;
 
@@ -38,62 +39,20 @@ pub(super) fn name(node: &Node, _: &Layers<'_>) -> Parsed<String> {
     text(node).map(str::to_owned)
 }
 
-/// A whole number within bounds.
-pub(super) fn whole_in<T: TryFrom<u64>>(least: u64, most: u64) -> impl Fn(&Node, &Layers<'_>) -> Parsed<T> {
-    move |node, _| {
-        let number = whole(node, least..=most)?;
-        T::try_from(number).map_err(|_| format!("must be a smaller number than {number}"))
-    }
-}
-
-/// A whole number; 0 means that there is no limit.
-pub(super) fn no_limit_at_0(most: u32) -> impl Fn(&Node, &Layers<'_>) -> Parsed<Option<NonZeroU32>> {
-    move |node, _| whole(node, 0..=most).map(NonZeroU32::new)
-}
-
-/// A whole number above 0.
-pub(super) fn non_zero_in(most: u32) -> impl Fn(&Node, &Layers<'_>) -> Parsed<NonZeroU32> {
-    move |node, _| whole(node, 1..=most).map(|number| NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN))
-}
-
-/// One of some words.
-pub(super) fn word<T: Copy>(words: &[(&str, T)]) -> impl Fn(&Node, &Layers<'_>) -> Parsed<T> {
-    move |node, _| one_of(node, words)
-}
-
-/// A length of time within bounds.
-pub(super) fn between(least: Duration, most: Duration) -> impl Fn(&Node, &Layers<'_>) -> Parsed<Duration> {
-    move |node, _| {
-        let found = if least.is_zero() { duration_or_zero(node)? } else { duration(node)? };
-        if (least..=most).contains(&found) {
-            return Ok(found);
-        }
-        let words = |length: Duration| in_words(i64::try_from(length.as_millis()).unwrap_or(i64::MAX));
-        Err(format!("must be from {} to {}, not {}", words(least), words(most), words(found)))
-    }
-}
-
-/// The memory that one lane needs, up to 1 TiB.
-pub(super) fn memory() -> RangeInclusive<u64> {
-    memory::BASE_BYTES + memory::LEAST_LANE_BYTES..=1 << 40
-}
-
-/// An amount of memory within bounds, in bytes: `300MiB`, `1 GB`.
-pub(super) fn bytes_in(range: RangeInclusive<u64>) -> impl Fn(&Node, &Layers<'_>) -> Parsed<u64> {
+/// An amount of memory, in bytes: `300MiB`, `1 GB`.
+pub(super) fn memory(node: &Node, _: &Layers<'_>) -> Parsed<u64> {
     const UNITS: [(&str, u64); 6] =
         [("kib", 1 << 10), ("mib", 1 << 20), ("gib", 1 << 30), ("kb", 1_000), ("mb", 1_000_000), ("gb", 1_000_000_000)];
-    move |node, _| {
-        let text = text(node)?;
-        let lower = text.to_ascii_lowercase();
-        let unit = UNITS.iter().find_map(|(name, unit)| Some((lower.strip_suffix(name)?.trim(), *unit)));
-        let bytes = unit.and_then(|(number, unit)| number.parse::<u64>().ok()?.checked_mul(unit));
-        let bytes =
-            bytes.ok_or_else(|| format!("must be an amount of memory such as \"300MiB\" or \"1GB\", not {text:?}"))?;
-        if range.contains(&bytes) {
-            return Ok(bytes);
-        }
-        Err(format!("must be from {} MiB to {} MiB, not {text:?}", range.start() >> 20, range.end() >> 20))
+    let text = text(node)?;
+    let lower = text.to_ascii_lowercase();
+    let unit = UNITS.iter().find_map(|(name, unit)| Some((lower.strip_suffix(name)?.trim(), *unit)));
+    let bytes = unit.and_then(|(number, unit)| number.parse::<u64>().ok()?.checked_mul(unit));
+    let bytes =
+        bytes.ok_or_else(|| format!("must be an amount of memory such as \"300MiB\" or \"1GB\", not {text:?}"))?;
+    if MEMORY_BYTES.contains(&bytes) {
+        return Ok(bytes);
     }
+    Err(format!("must be from {} MiB to {} MiB, not {text:?}", MEMORY_BYTES.start() >> 20, MEMORY_BYTES.end() >> 20))
 }
 
 /// A topic's name, by Kafka's own rule.
