@@ -112,7 +112,7 @@ pub(super) async fn time(State(limit): State<Duration>, request: Request, next: 
 /// What is answered where `http.concurrency` requests are worked on already.
 pub(super) async fn busy(_: tower::BoxError) -> Problem {
     let detail = "as many requests are worked on as http.concurrency allows";
-    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail).retry_after(1)
+    Problem::not_now("busy", detail, 1)
 }
 
 /// What is answered for a handler that panicked.

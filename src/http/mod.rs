@@ -6,6 +6,7 @@ mod body;
 mod connections;
 mod decisions;
 mod deferred;
+mod extract;
 mod health;
 mod limits;
 mod measure;
@@ -70,7 +71,7 @@ pub struct Sources {
 
 /// What the handlers share.
 struct Api {
-    health: Arc<dyn Health>,
+    health: Stopping,
     segments: Arc<Refreshed<SegmentSet>>,
     queries: Arc<dyn Queries>,
     activity: ActivityReports,
@@ -122,7 +123,7 @@ pub fn start(
     let metrics = Arc::clone(&sources.metrics);
     let draining = CancellationToken::new();
     let api = Arc::new(Api {
-        health: Arc::new(Stopping { health: sources.health, draining: draining.clone() }),
+        health: Stopping { worker: sources.health, draining: draining.clone() },
         segments: sources.segments,
         queries: sources.queries,
         activity: sources.activity,

@@ -69,24 +69,14 @@ impl Problem {
         self.with(header::RETRY_AFTER, seconds.into())
     }
 
-    /// The store did not answer.
-    pub(super) fn of_store(error: &StoreError) -> Self {
-        let unavailable = |reason, message: String| Self::new(StatusCode::SERVICE_UNAVAILABLE, reason, message);
-        match error {
-            StoreError::Temporary(message) | StoreError::TooSlow(message) => {
-                unavailable("store_away", format!("Redis does not answer: {message}. Ask again"))
-                    .retry_after(AWAY_RETRY_S)
-            }
-            StoreError::LostHistory { message, .. } => {
-                unavailable("history_lost", message.clone()).retry_after(LOST_RETRY_S)
-            }
-            StoreError::Fatal(message) => unavailable("store_refuses", message.clone()).retry_after(LOST_RETRY_S),
-        }
+    /// There is no such thing.
+    pub(super) fn not_found(reason: &'static str, detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, reason, detail)
     }
 
-    /// Nothing is decided by a clock that is wrong.
-    pub(super) fn of_clock(wrong: &WrongClock) -> Self {
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, "clock_wrong", wrong.to_string()).retry_after(CLOCK_RETRY_S)
+    /// Not now; to be asked again after so many seconds.
+    pub(super) fn not_now(reason: &'static str, detail: impl Into<String>, after_s: u64) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, reason, detail).retry_after(after_s)
     }
 
     /// An answer took longer than `http.timeout`.
@@ -100,6 +90,24 @@ impl Problem {
     pub(super) fn bug() -> Self {
         let detail = "a bug in weir: its log has the panic; please report it";
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "bug", detail)
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Temporary(message) | StoreError::TooSlow(message) => {
+                Self::not_now("store_away", format!("Redis does not answer: {message}. Ask again"), AWAY_RETRY_S)
+            }
+            StoreError::LostHistory { message, .. } => Self::not_now("history_lost", message, LOST_RETRY_S),
+            StoreError::Fatal(message) => Self::not_now("store_refuses", message, LOST_RETRY_S),
+        }
+    }
+}
+
+impl From<WrongClock> for Problem {
+    fn from(wrong: WrongClock) -> Self {
+        Self::not_now("clock_wrong", wrong.to_string(), CLOCK_RETRY_S)
     }
 }
 
@@ -191,7 +199,7 @@ mod tests {
             (lost, "history_lost", "30"),
             (StoreError::Fatal("NOPERM".to_owned()), "store_refuses", "30"),
         ] {
-            let problem = Problem::of_store(&error);
+            let problem = Problem::from(error);
             assert_eq!((problem.status.as_u16(), problem.reason), (503, reason));
             let response = problem.into_response();
             assert_eq!(response.headers()[header::RETRY_AFTER], after);

@@ -2,18 +2,15 @@
 
 use std::sync::Arc;
 
-use axum::{
-    Json,
-    extract::{Query, State, rejection::QueryRejection},
-};
+use axum::{Json, extract::State};
 use serde::Serialize;
 use utoipa::ToSchema;
 use weir_core::basis::time::Time;
 
 use super::{
     Api,
+    extract::NoQuery,
     problem::{Always, Problem},
-    users::NoParameters,
 };
 
 /// How this instance is, and what it finds degraded.
@@ -129,13 +126,9 @@ impl Degraded {
     (status = 200, description = "What is degraded, if anything", body = Status),
     Always,
 ))]
-pub(super) async fn status(
-    State(api): State<Arc<Api>>,
-    query: Result<Query<NoParameters>, QueryRejection>,
-) -> Result<Json<Status>, Problem> {
-    let Query(NoParameters {}) = query?;
+pub(super) async fn status(State(api): State<Arc<Api>>, _: NoQuery) -> Result<Json<Status>, Problem> {
     let waiting = api.health.waiting().err().unwrap_or_default();
-    Ok(Json(Status { ready: waiting.is_empty(), waiting, degraded: api.health.degraded() }))
+    Ok(Json(Status { ready: waiting.is_empty(), waiting, degraded: api.health.worker.degraded() }))
 }
 
 #[cfg(test)]
