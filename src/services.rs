@@ -208,16 +208,6 @@ impl ServiceInstance {
     }
 }
 
-impl AdmissionRequest {
-    /// Reads a body.
-    ///
-    /// # Errors
-    /// What is wrong with it.
-    pub fn parse(body: &[u8]) -> Result<Self, BodyError> {
-        parse(body)
-    }
-}
-
 impl AdmissionEnd {
     /// The processing time in a body that counts; a body may be empty.
     ///
@@ -240,7 +230,11 @@ fn in_range(field: &str, value: u64, least: u64, most: u64) -> Result<(), BodyEr
     Err(BodyError { reason: "wrong_type", detail: format!("{field} is {value}; it may be {least} to {most}") })
 }
 
-fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, BodyError> {
+/// Reads a body.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, BodyError> {
     let wrong = |reason, detail: String| Err(BodyError { reason, detail });
     if body.is_empty() {
         return wrong("empty", "the body is empty; it has to be a JSON object".to_owned());

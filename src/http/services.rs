@@ -21,7 +21,7 @@ use super::{
 };
 use crate::services::{
     AdmissionEnd, AdmissionGiven, AdmissionRequest, BodyError, EndedAdmission, InstanceRegistered, InstanceRemoved,
-    ServiceInstance, ServiceList, ServiceView, service_name,
+    ServiceInstance, ServiceList, ServiceView, parse, service_name,
 };
 
 /// The services that this instance gives admissions to
@@ -136,7 +136,7 @@ pub(super) async fn admit(
     // Also without a body: a page in a browser can send that anywhere.
     content_type(request.headers(), &["application/json"])?;
     let body = json_body(&api, request).await?;
-    let AdmissionRequest {} = AdmissionRequest::parse(&body)?;
+    let AdmissionRequest {} = parse(&body)?;
     match api.services.ask(&service).await {
         Admission::Given { id, timeout_ms } => Ok(Json(AdmissionGiven { id: id.to_string(), timeout_ms })),
         Admission::Denied(denial, after_s) => Err(denied(denial, after_s)),
