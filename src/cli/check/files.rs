@@ -6,7 +6,7 @@ use weir_core::{basis::memory::LaneMemory, policy::Policy, segment::SegmentSet};
 use weir_worker::refresh::RefreshSource;
 
 use super::{
-    Reach,
+    CheckArgs,
     report::{CheckReport, Finding},
 };
 use crate::{
@@ -43,19 +43,17 @@ pub(super) fn settings(settings: &Settings, report: &mut CheckReport) -> bool {
 }
 
 /// Whether a source is not to be read, which is reported.
-fn is_skipped(source: &Location, what: &'static str, reach: Reach, report: &mut CheckReport) -> bool {
-    match (source, reach) {
-        (Location::File(_), _) | (Location::S3 { .. }, Reach::Everything) => false,
-        (Location::S3 { .. }, Reach::Files) => {
-            report.add(Finding::Skipped, what, format!("{source} is not read (--offline)"));
-            true
-        }
+fn is_skipped(source: &Location, what: &'static str, args: &CheckArgs, report: &mut CheckReport) -> bool {
+    let is_skipped = args.offline && matches!(source, Location::S3 { .. });
+    if is_skipped {
+        report.add(Finding::Skipped, what, format!("{source} is not read (--offline)"));
     }
+    is_skipped
 }
 
-pub(super) async fn policy(settings: &Settings, reach: Reach, report: &mut CheckReport) -> Option<Arc<Policy>> {
+pub(super) async fn policy(settings: &Settings, args: &CheckArgs, report: &mut CheckReport) -> Option<Arc<Policy>> {
     let place = &settings.policy.source;
-    if is_skipped(place, "policy", reach, report) {
+    if is_skipped(place, "policy", args, report) {
         return None;
     }
     let object = assemble::object(place, &settings.s3).await;
@@ -63,9 +61,13 @@ pub(super) async fn policy(settings: &Settings, reach: Reach, report: &mut Check
     read(source, place, |_| String::new(), report).await
 }
 
-pub(super) async fn segments(settings: &Settings, reach: Reach, report: &mut CheckReport) -> Option<Arc<SegmentSet>> {
+pub(super) async fn segments(
+    settings: &Settings,
+    args: &CheckArgs,
+    report: &mut CheckReport,
+) -> Option<Arc<SegmentSet>> {
     let place = &settings.segments.source;
-    if is_skipped(place, "segments", reach, report) {
+    if is_skipped(place, "segments", args, report) {
         return None;
     }
     let object = assemble::object(place, &settings.s3).await;

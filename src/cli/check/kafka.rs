@@ -15,7 +15,7 @@ use weir_kafka::{
 };
 
 use super::{
-    Missing, limits,
+    CheckArgs, limits,
     report::{CheckReport, Finding, Repair},
 };
 use crate::{
@@ -43,7 +43,7 @@ pub(super) enum HasDecided {
 /// Looks at Kafka, and creates the topics that are missing where that is asked for. The policy is there where it could be read.
 pub(super) async fn look(
     settings: &Settings,
-    missing: Missing,
+    args: &CheckArgs,
     policy: Option<&Policy>,
     report: &mut CheckReport,
 ) -> HasDecided {
@@ -65,13 +65,14 @@ pub(super) async fn look(
     if let Err(error) = patiently(&options, wheel_topics::none_left_behind).await {
         report.add(finding(&error), "kafka", error.to_string());
     }
-    let found = report_topics(settings, &options, inventory, missing, report).await;
+    let found = report_topics(settings, &options, inventory, args, report).await;
     transactions(&options, policy, report).await;
     if let Ok(Some(refused)) = ask_kafka(&options, session::refused).await {
         report.add(Finding::Error, "kafka", refused);
     }
+    let create = args.create.then(|| assemble::new_topics(settings));
     let waiting = match policy {
-        Some(policy) => limits::waiting(&options, policy, (missing, assemble::new_topics(settings)), report).await,
+        Some(policy) => limits::waiting(&options, policy, create, report).await,
         None => Vec::new(),
     };
     let topics = TopicsThere { named: &found, waiting: &waiting };
@@ -84,26 +85,7 @@ pub(super) async fn look(
 
 /// A client that cannot be made has properties that librdkafka refuses: that is written incorrectly. The rest is Kafka's answer.
 fn finding(error: &anyhow::Error) -> Finding {
-    match error.downcast_ref() {
-        Some(TopicError::Client(_)) => Finding::Invalid,
-        Some(
-            TopicError::Unreachable { .. }
-            | TopicError::NotLetIn { .. }
-            | TopicError::NotAllowed { .. }
-            | TopicError::Missing { .. }
-            | TopicError::Partitions { .. }
-            | TopicError::Shares { .. }
-            | TopicError::Keeps { .. }
-            | TopicError::LeftBehind { .. }
-            | TopicError::WaitElsewhere { .. }
-            | TopicError::Taken { .. }
-            | TopicError::NotMade { .. }
-            | TopicError::NotKnown { .. }
-            | TopicError::NotTold { .. }
-            | TopicError::NoTransaction { .. },
-        )
-        | None => Finding::Error,
-    }
+    if let Some(TopicError::Client(_)) = error.downcast_ref() { Finding::Invalid } else { Finding::Error }
 }
 
 /// Reports which topics are there, and gives those that are there in the end.
@@ -111,7 +93,7 @@ async fn report_topics(
     settings: &Settings,
     options: &KafkaOptions,
     inventory: Inventory,
-    missing: Missing,
+    args: &CheckArgs,
     report: &mut CheckReport,
 ) -> Vec<String> {
     for (topic, partitions) in &inventory.found {
@@ -120,7 +102,7 @@ async fn report_topics(
     let mut there: Vec<String> = inventory.found.into_keys().collect();
     let (intents, mut own): (Vec<String>, Vec<String>) =
         inventory.missing.into_iter().partition(|topic| *topic == options.intents);
-    if missing == Missing::Create && !own.is_empty() {
+    if args.create && !own.is_empty() {
         let new = assemble::new_topics(settings);
         match new_topics::create(options, (&own, Holds::Configured), new).await {
             Err(error) => report.add(Finding::Error, "kafka", error.to_string()),
