@@ -28,8 +28,8 @@ use weir_redis::rebuild::{BudgetChange, BudgetKeyState, Held, Rebuild};
 
 use super::{
     CLOCKS_DIFFER_MS, approved,
-    count::{Count, keep_lock},
-    fill::Fill,
+    count::Count,
+    fill::{Fill, keep_lock},
     named_budgets::{
         Command::{Again, Both, UsedBefore},
         NamedBudgets,

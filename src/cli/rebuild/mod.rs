@@ -16,6 +16,7 @@ mod names;
 mod patient;
 mod progress;
 mod read;
+mod readers;
 mod summary;
 #[cfg(test)]
 mod tests;
@@ -52,7 +53,7 @@ use weir_worker::{
 
 use self::{
     budgets::RebuildBudgets,
-    fill::{Fill, RebuildTopic, ToRead},
+    fill::{Fill, RebuildTopic, ToRead, keep_lock},
     named_budgets::NamedBudgets,
     progress::Progress,
     summary::Summary,
@@ -359,11 +360,7 @@ async fn wait_until(
             return Ok(());
         }
         progress.waiting(Duration::from_millis(left_ms.unsigned_abs()));
-        match rebuild.save(&BTreeMap::new()).await {
-            Ok(()) => {}
-            Err(error @ RebuildError::TakenOver) => return Err(error.into()),
-            Err(RebuildError::Store(error)) => tracing::warn!("the lock is not renewed: {error}"),
-        }
+        keep_lock(rebuild).await?;
         tokio::time::sleep(Duration::from_millis(left_ms.unsigned_abs().min(1000))).await;
     }
 }

@@ -9,9 +9,8 @@ use std::{
 use anyhow::{Context as _, bail};
 use backon::{BackoffBuilder, ExponentialBuilder};
 use tokio::{runtime::Handle, sync::mpsc::Sender};
-use tokio_util::sync::CancellationToken;
 use weir_core::{
-    basis::{origin::Topic, shard::OriginMark, time::Time},
+    basis::{shard::OriginMark, time::Time},
     batch::{decider::schemas_of, record::Records},
     decision::approved::{self, ApprovedRecord, Sent},
     history::{
@@ -21,16 +20,12 @@ use weir_core::{
     intent::{decode::Header, fields::FieldMap},
     ports::{Clock as _, HeldSchemas, StoreError},
 };
-use weir_kafka::partition_reader::{PartitionBatch, PartitionReader};
+use weir_kafka::partition_reader::PartitionBatch;
 use weir_redis::rebuild::{Restorer, Send};
 use weir_worker::clock::{ComparedClock, SystemClock};
 
-use super::{approved::numbered, fill::RebuildTopic};
+use super::{fill::RebuildTopic, readers::PartReader};
 
-/// Records taken together, at most.
-const BATCH: usize = 5_000;
-/// How long a batch may wait to be filled.
-const FILL: Duration = Duration::from_millis(200);
 /// How long Redis or the schema registry may be away before the run stops (and can be run again).
 const PATIENCE: Duration = Duration::from_secs(300);
 
@@ -67,36 +62,29 @@ pub(super) struct ReadReport {
 /// One reader.
 pub(super) struct Reader {
     pub(super) source: RebuildTopic,
-    pub(super) topic: Topic,
-    /// What is added to its partitions in reports.
-    pub(super) base: i32,
-    pub(super) spans: PartitionReader,
+    pub(super) part: PartReader,
     pub(super) restorer: Restorer,
     pub(super) clock: ComparedClock<SystemClock>,
     pub(super) fields: Arc<FieldMap>,
-    pub(super) skip_unreadable: bool,
     pub(super) before: Option<Time>,
     pub(super) reports: Sender<ReadReport>,
     pub(super) runtime: Handle,
-    pub(super) stop: CancellationToken,
 }
 
 impl Reader {
     /// Reads its spans to their end.
     pub(super) fn run(mut self) -> anyhow::Result<()> {
-        while !self.stop.is_cancelled()
-            && let Some(batch) = self.spans.read(BATCH, FILL)?
-        {
+        while let Some(batch) = self.part.batch()? {
             let _schemas = self.schemas(&batch)?;
             let mut report = match self.source {
                 RebuildTopic::Approved => self.approved(&batch)?,
                 RebuildTopic::Refunds | RebuildTopic::DeliveryReports => self.refunds(&batch)?,
             };
-            report.next = numbered(self.base, self.spans.next());
+            report.next = self.part.next_offsets();
             report.counts.records = batch.len() as u64;
             for index in (0..batch.len()).rev() {
                 let record = batch.get(index);
-                report.first.extend(record.timestamp.map(|time| (record.partition + self.base, time)));
+                report.first.extend(record.timestamp.map(|time| (record.partition + self.part.base, time)));
             }
             if self.reports.blocking_send(report).is_err() {
                 break;
@@ -135,14 +123,11 @@ impl Reader {
                 Ok(ApprovedRecord::Counts(_) | ApprovedRecord::Retried) => {}
                 Ok(ApprovedRecord::DoesNotCount(_)) => counts.uncounted += 1,
                 Ok(ApprovedRecord::Foreign) => counts.foreign += 1,
-                Err(_) if self.skip_unreadable => counts.unreadable += 1,
+                Err(_) if self.part.skips_unreadable => counts.unreadable += 1,
                 Err(error) => {
-                    let (partition, offset) = (record.partition, record.offset);
-                    return Err(anyhow::Error::new(error).context(format!(
-                        "offset {offset} of partition {partition} of {} cannot be read. Was it written under other \
-                         [intent.fields] or intent.format? --skip-unreadable passes over such records and forgets their sends",
-                        self.topic.name
-                    )));
+                    let advice = ". Was it written under other [intent.fields] or intent.format? --skip-unreadable passes over \
+                                  such records and forgets their sends";
+                    return Err(self.part.unreadable(&record, error, advice));
                 }
             }
         }
@@ -197,7 +182,7 @@ impl Reader {
         }
         let mut outcomes = vec![None; refunds.len()];
         for pause in patience().build() {
-            let taken = self.restorer.take_back(&self.topic, &refunds, &mut outcomes);
+            let taken = self.restorer.take_back(&self.part.topic, &refunds, &mut outcomes);
             match self.runtime.block_on(taken) {
                 Ok(()) => {
                     let taken = outcomes.iter().flatten().filter(|outcome| **outcome == RefundOutcome::TakenBack);
