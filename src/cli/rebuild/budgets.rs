@@ -24,7 +24,7 @@ use weir_core::{
     ports::Clock as _,
 };
 use weir_kafka::extents::Extent;
-use weir_redis::rebuild::{BudgetChange, BudgetKeyState, Held, Rebuild};
+use weir_redis::rebuild::{BudgetChange, BudgetKeyState, BudgetRestorer, Held, Rebuild};
 
 use super::{
     CLOCKS_DIFFER_MS, approved,
@@ -34,7 +34,7 @@ use super::{
         Command::{Again, Both, UsedBefore},
         NamedBudgets,
     },
-    patient::{MOST_TRIES, PatientRestorer},
+    patient::{self, MOST_TRIES, patiently},
     summary::{BudgetLine, BudgetOutcome},
 };
 
@@ -49,7 +49,7 @@ const RECORDS_DIFFER_MS: i64 = 5 * 60 * 1000;
 pub(super) struct RebuildBudgets {
     policy: Arc<Policy>,
     named: NamedBudgets,
-    restorer: PatientRestorer,
+    restorer: BudgetRestorer,
     run: String,
     /// Those that are to be written, and what they have to be then.
     open: BTreeMap<BudgetId, BudgetKeyState>,
@@ -77,7 +77,7 @@ impl RebuildBudgets {
         let mut budgets = Self {
             policy,
             named,
-            restorer: PatientRestorer::of(rebuild),
+            restorer: rebuild.budgets(),
             run: rebuild.run().to_owned(),
             open: BTreeMap::new(),
             too_short: BTreeSet::new(),
@@ -87,7 +87,7 @@ impl RebuildBudgets {
             has_counted: false,
         };
         let ids = budgets.known().await?;
-        let states = budgets.restorer.look(&ids, now).await?;
+        let states = patiently(async || budgets.restorer.look(&ids, now).await).await?;
         let each = !rebuild.shards().is_empty();
         let names = budgets.counted(ids.iter().zip(&states), each);
         budgets.measure(fill, &names, now).await?;
@@ -173,7 +173,7 @@ impl RebuildBudgets {
             let needs_none = found == BudgetKeyState::Absent && !self.too_short.contains(&id.name);
             let is_nothing = needs_none && account == Account::default();
             let change = BudgetChange { found: &found, becomes, span, held: Held::Replace(account) };
-            let is_done = is_nothing || self.restorer.change(&id, &change, now).await?;
+            let is_done = is_nothing || patient::change(&mut self.restorer, &id, &change, now).await?;
             let line = if is_done { line } else { taken_meanwhile(&id, given.is_some()) };
             self.lines.insert(id, line);
         }
@@ -303,7 +303,7 @@ impl RebuildBudgets {
         for _ in 0..MOST_TRIES {
             let change =
                 BudgetChange { found: &found, becomes: ours.clone(), span, held: Held::Add(Account::default()) };
-            let was = self.restorer.try_change(id, &change, now).await?;
+            let was = patient::try_change(&mut self.restorer, id, &change, now).await?;
             if was == found || was == ours {
                 return Ok(ours);
             }
@@ -322,7 +322,7 @@ impl RebuildBudgets {
         let mut account = Account::default();
         add(&mut account, span, tokens, now);
         let change = BudgetChange { found: &found, becomes: BudgetKeyState::Open, span, held: Held::Add(account) };
-        let line = if self.restorer.change(&id, &change, now).await? {
+        let line = if patient::change(&mut self.restorer, &id, &change, now).await? {
             BudgetLine::done(&id, BudgetOutcome::Opened, tokens)
         } else {
             taken_meanwhile(&id, true)
