@@ -24,15 +24,17 @@ use weir_redis::{
     self, Eviction, KeyspaceSeed, LedgerClock, Opened, Password, RedisLedger, RedisOptions, RedisStats, RedisStore,
     TlsFiles, Tuning, WhenMissing,
 };
-use weir_worker::clock::SystemClock;
+use weir_worker::{clock::SystemClock, refresh::RefreshSource};
 
-use super::exit::UsageError;
+use super::{exit::UsageError, segments::S3Args};
 use crate::{
     aws_iam::{CachePasswords, MskTokens, Signer},
     config::{self, KafkaSettings, RedisSettings, S3Settings, Settings},
     limits::LedgerPool,
-    object_store::{Location, S3Credentials, S3Options, StoredObject},
+    object_store::{Location, StoredObject},
+    policy_source::{PolicySource, PolicySourceError},
     schemas,
+    segments::SegmentSource,
 };
 
 /// Reads the settings of this file and the environment over it.
@@ -226,15 +228,34 @@ pub fn bounds(settings: &RedisSettings) -> HistoryBounds {
 
 /// The object that a source names.
 pub async fn object(source: &Location, s3: &S3Settings) -> StoredObject {
-    let options = S3Options {
-        endpoint: s3.endpoint.clone(),
-        region: s3.region.clone(),
-        force_path_style: s3.force_path_style,
-        requester_pays: s3.requester_pays,
-        authorities: s3.ca_file.clone(),
-        credentials: S3Credentials::DefaultChain,
+    StoredObject::connect(source, &S3Args::default().over(Some(s3))).await
+}
+
+/// Where the policy comes from.
+///
+/// # Errors
+/// Its name does not say how it is read.
+pub async fn policy_source(settings: &Settings) -> Result<PolicySource, PolicySourceError> {
+    PolicySource::new(object(&settings.policy.source, &settings.s3).await, policy_bounds(settings))
+}
+
+/// Where the segments come from.
+pub async fn segment_source(settings: &Settings) -> SegmentSource {
+    let prefix = settings.segments.user_id_prefix.as_deref().unwrap_or_default();
+    SegmentSource::new(object(&settings.segments.source, &settings.s3).await, prefix)
+}
+
+/// Reads a source that is not read again.
+///
+/// # Errors
+/// [`UsageError`]: it cannot be read.
+pub async fn read_once<S: RefreshSource>(source: Result<S, S::Error>) -> anyhow::Result<Arc<S::Value>> {
+    let read = match source {
+        Ok(mut source) => source.load().await,
+        Err(error) => Err(error),
     };
-    StoredObject::connect(source, &options).await
+    let value = read.map_err(|error| UsageError(error.to_string()))?;
+    value.with_context(|| format!("no {} at the first read", S::NAME))
 }
 
 /// Where an intent's fields are, and how values are written.

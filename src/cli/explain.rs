@@ -18,10 +18,7 @@ use weir_core::{
     ports::StoreError,
 };
 use weir_redis::RedisStore;
-use weir_worker::{
-    clock::{ComparedClock, SystemClock},
-    refresh::RefreshSource,
-};
+use weir_worker::clock::{ComparedClock, SystemClock};
 
 use super::{
     args::ConfigFile,
@@ -33,9 +30,7 @@ use crate::{
     config::Settings,
     limits::LimitView,
     metrics::Metrics,
-    policy_source::PolicySource,
     query::{Decision, EntryPoint, QueryError, QueryService, UserView},
-    segments::SegmentSource,
 };
 
 /// Arguments of `weir explain`.
@@ -138,19 +133,15 @@ fn read_intent(path: &Path) -> anyhow::Result<Vec<u8>> {
 
 /// Who answers, and whether the policy has limits that instances share.
 async fn query(settings: &Settings) -> anyhow::Result<(QueryService<RedisStore, ComparedClock<SystemClock>>, bool)> {
-    let policy = assemble::object(&settings.policy.source, &settings.s3).await;
-    let policy = PolicySource::new(policy, assemble::policy_bounds(settings));
-    let segments = assemble::object(&settings.segments.source, &settings.s3).await;
-    let prefix = settings.segments.user_id_prefix.as_deref().unwrap_or_default();
     let decider = Decider {
         topic: settings.kafka.intents.as_str().into(),
         fields: assemble::fields(settings)?,
-        policy: once(policy.map_err(|error| UsageError(error.to_string()))?).await?,
+        policy: Current::new(assemble::read_once(assemble::policy_source(settings).await).await?),
         limits: Arc::default(),
         wheel: None,
         held: Default::default(),
         approved_by_channel: Arc::default(),
-        segments: once(SegmentSource::new(segments, prefix)).await?,
+        segments: Current::new(assemble::read_once(Ok(assemble::segment_source(settings).await)).await?),
     };
     let keyspace = assemble::existing_keyspace(&settings.redis).await?;
     // A clock that was not compared is not to be relied on either, and the answer says so.
@@ -167,10 +158,4 @@ async fn query(settings: &Settings) -> anyhow::Result<(QueryService<RedisStore, 
     let policy = decider.policy.get();
     let has_limits = !policy.budgets.is_empty() || policy.pressure.is_some() || !policy.routes.is_empty();
     Ok((query.looking_at(Arc::new(ledger)), has_limits))
-}
-
-/// Reads a source that is not read again.
-async fn once<S: RefreshSource>(mut source: S) -> anyhow::Result<Arc<Current<S::Value>>> {
-    let value = source.load().await.map_err(|error| UsageError(error.to_string()))?;
-    Ok(Current::new(value.with_context(|| format!("no {} at the first read", S::NAME))?))
 }

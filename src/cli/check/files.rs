@@ -13,8 +13,6 @@ use crate::{
     cli::{assemble, time_zones},
     config::Settings,
     object_store::Location,
-    policy_source::PolicySource,
-    segments::SegmentSource,
 };
 
 /// Which time zones are in use.
@@ -56,9 +54,7 @@ pub(super) async fn policy(settings: &Settings, args: &CheckArgs, report: &mut C
     if is_skipped(place, "policy", args, report) {
         return None;
     }
-    let object = assemble::object(place, &settings.s3).await;
-    let source = PolicySource::new(object, assemble::policy_bounds(settings));
-    read(source, place, |_| String::new(), report).await
+    read(assemble::policy_source(settings).await, place, |_| String::new(), report).await
 }
 
 pub(super) async fn segments(
@@ -70,8 +66,7 @@ pub(super) async fn segments(
     if is_skipped(place, "segments", args, report) {
         return None;
     }
-    let object = assemble::object(place, &settings.s3).await;
-    let source = SegmentSource::new(object, settings.segments.user_id_prefix.as_deref().unwrap_or_default());
+    let source = assemble::segment_source(settings).await;
     let users = |set: &SegmentSet| set.segments().iter().map(|segment| segment.members.len()).sum::<u64>();
     read(Ok(source), place, |set| format!(", {} users", users(set)), report).await
 }

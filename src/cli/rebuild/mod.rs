@@ -33,7 +33,6 @@ use backon::{ConstantBuilder, Retryable};
 use clap::Args;
 use weir_core::{
     basis::{document::value::length, origin::Topic, time::Time},
-    policy::Policy,
     ports::{Clock, StoreError},
 };
 use weir_kafka::{
@@ -48,7 +47,6 @@ use weir_redis::{
 use weir_worker::{
     clock::{ComparedClock, SystemClock},
     lane::ANSWERS_HOLD,
-    refresh::RefreshSource as _,
 };
 
 use self::{
@@ -64,7 +62,6 @@ use super::{
     exit::UsageError,
     output::OutputForm,
 };
-use crate::{config::Settings, policy_source::PolicySource};
 
 /// Records older than the history by up to so much are read too: their send may have been decided at a later clock than
 /// the one that stamped them.
@@ -154,7 +151,7 @@ pub async fn run(args: &RebuildArgs, out: &mut impl Write) -> anyhow::Result<()>
         return summary.print(args.output, begun.elapsed(), out);
     }
     let scope = scope(args);
-    let policy = policy(&settings).await?;
+    let policy = assemble::read_once(assemble::policy_source(&settings).await).await?;
     let named_budgets = NamedBudgets::find(&args.budget, &args.budget_used, &args.new_campaigns, &policy)?;
     let names = match under_lock(|| begin_names(&redis, &scope)).await? {
         Some(repair) => names::repair(repair, &fill, now.plus(-redis.history_ms)).await?,
@@ -197,15 +194,6 @@ fn readers(args: &RebuildArgs) -> anyhow::Result<usize> {
         Some(readers) => usize::from(readers),
         None => std::thread::available_parallelism().context("the number of cores; give --readers")?.get(),
     })
-}
-
-/// The policy, whose budgets are restored.
-async fn policy(settings: &Settings) -> anyhow::Result<Arc<Policy>> {
-    let object = assemble::object(&settings.policy.source, &settings.s3).await;
-    let source = PolicySource::new(object, assemble::policy_bounds(settings));
-    let mut source = source.map_err(|error| UsageError(error.to_string()))?;
-    let policy = source.load().await.map_err(|error| UsageError(error.to_string()))?;
-    policy.context("no policy at the first read")
 }
 
 /// Why a run stops before all is restored.

@@ -16,7 +16,6 @@ use weir_core::{
     replay::ReplaySource,
     segment::{SegmentSet, UserIdKind, UserIds},
 };
-use weir_worker::refresh::RefreshSource as _;
 
 use super::{PastSource, past::Between};
 use crate::{
@@ -163,10 +162,7 @@ impl SimulateArgs {
         bounds: HistoryBounds,
     ) -> anyhow::Result<Arc<Policy>> {
         let object = self.object("--policy", name, settings).await?;
-        let unreadable = |error: String| UsageError(error);
-        let mut source = PolicySource::new(object, bounds).map_err(|error| unreadable(error.to_string()))?;
-        let policy = source.load().await.map_err(|error| unreadable(error.to_string()))?;
-        Ok(policy.ok_or_else(|| unreadable(format!("{name}: gave no policy at the first read")))?)
+        assemble::read_once(PolicySource::new(object, bounds)).await
     }
 
     async fn segments(&self, settings: Option<&Settings>) -> anyhow::Result<Arc<SegmentSet>> {
