@@ -2,7 +2,6 @@
 //! Version 4). It is signed here, without a call: only the credentials are fetched, ahead of time.
 
 use std::{
-    error::Error,
     fmt,
     sync::{Arc, Weak},
     time::{Duration, SystemTime},
@@ -126,7 +125,7 @@ impl Pace {
     async fn fetch(self, provider: &SharedCredentialsProvider) -> Result<Credentials, String> {
         match timeout(self.answer, provider.provide_credentials()).await {
             Ok(Ok(credentials)) => Ok(credentials),
-            Ok(Err(error)) => Err(format!("AWS gave no credentials: {}", causes(&error))),
+            Ok(Err(error)) => Err(format!("AWS gave no credentials: {:#}", anyhow::Error::new(error))),
             Err(_) => Err(format!("AWS gave no credentials within {} s", self.answer.as_secs())),
         }
     }
@@ -136,16 +135,6 @@ impl Pace {
         let left = expiry.map(|expiry| expiry.duration_since(now).unwrap_or_default());
         left.map_or(self.most, |left| left / 2).clamp(self.least, self.most)
     }
-}
-
-/// An error and what caused it.
-fn causes(error: &dyn Error) -> String {
-    let (mut text, mut next) = (error.to_string(), error.source());
-    while let Some(cause) = next {
-        text.push_str(&format!(": {cause}"));
-        next = cause.source();
-    }
-    text
 }
 
 /// Fetches credentials for as long as they are used. Those before stay in use while none are given.

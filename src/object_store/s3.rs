@@ -155,15 +155,13 @@ fn unanswered<E: std::error::Error + 'static>(error: &SdkError<E>) -> ObjectProb
 }
 
 /// An error and what caused it, each once.
-fn causes(error: &dyn std::error::Error) -> String {
-    let mut texts = vec![error.to_string()];
-    let mut next = error.source();
-    while let Some(cause) = next {
+fn causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut texts: Vec<String> = Vec::new();
+    for cause in anyhow::Chain::new(error) {
         let text = cause.to_string();
         if !texts.iter().any(|seen| seen.contains(&text)) {
             texts.push(text);
         }
-        next = cause.source();
     }
     // Some are lists over many lines; an error is a paragraph.
     texts.join(": ").split_whitespace().collect::<Vec<_>>().join(" ")
