@@ -10,13 +10,15 @@ mod location;
 mod s3;
 mod trust;
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use bytes::Bytes;
 
 pub use body::ObjectBody;
 pub use error::{Attempt, ObjectError, ObjectProblem};
-pub use file::FileObject;
 pub use location::{Location, LocationError};
 pub use s3::{S3Credentials, S3Object, S3Options};
 
@@ -85,7 +87,7 @@ pub enum Upload {
 #[derive(Debug, Clone)]
 pub enum StoredObject {
     /// A file.
-    File(FileObject),
+    File(PathBuf),
     /// An object of S3.
     S3(S3Object),
 }
@@ -95,7 +97,7 @@ impl StoredObject {
     /// through to find a region.
     pub async fn connect(location: &Location, options: &S3Options) -> Self {
         match location {
-            Location::File(path) => Self::File(FileObject::new(path.clone())),
+            Location::File(path) => Self::File(path.clone()),
             Location::S3 { bucket, key } => Self::S3(S3Object::connect(bucket, key, options).await),
         }
     }
@@ -104,7 +106,7 @@ impl StoredObject {
     #[must_use]
     pub fn location(&self) -> Location {
         match self {
-            Self::File(file) => file.location(),
+            Self::File(path) => Location::File(path.clone()),
             Self::S3(object) => object.location(),
         }
     }
@@ -113,7 +115,7 @@ impl StoredObject {
     #[must_use]
     pub fn beside(&self, relative: &str) -> Self {
         match self {
-            Self::File(file) => Self::File(file.beside(relative)),
+            Self::File(path) => Self::File(path.parent().unwrap_or(Path::new("")).join(relative)),
             Self::S3(object) => Self::S3(object.beside(relative)),
         }
     }
@@ -124,7 +126,7 @@ impl StoredObject {
     /// It is not there, may not be read, is larger than `limit_bytes`, or the store does not answer.
     pub async fn open(&self, last: Option<&Version>, limit_bytes: u64) -> Result<Opened, ObjectError> {
         match self {
-            Self::File(file) => file.open(last, limit_bytes).await,
+            Self::File(path) => file::open(path, last, limit_bytes).await,
             Self::S3(object) => object.open(last, limit_bytes).await,
         }
     }
@@ -149,7 +151,7 @@ impl StoredObject {
     /// It may not be written, is larger than [`MAX_PUT_BYTES`], or the store does not answer.
     pub async fn put(&self, upload: Upload) -> Result<(), ObjectError> {
         match self {
-            Self::File(file) => file.put(upload).await,
+            Self::File(path) => file::put(path, upload).await,
             Self::S3(object) => object.put(upload).await,
         }
     }
