@@ -19,25 +19,17 @@ pub struct Authorities {
     file: PathBuf,
 }
 
-/// Why a file holds no authorities.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoAuthorities {
-    /// The file cannot be read, or is too large.
     #[error("{0}")]
     NoFile(String),
-    /// No certificate in it.
     #[error("has no certificate in it (PEM: -----BEGIN CERTIFICATE-----)")]
     Empty,
-    /// One that cannot be read.
     #[error("has a certificate that cannot be read: {0}")]
     Unreadable(String),
 }
 
 impl Authorities {
-    /// Reads the certificates of a file.
-    ///
-    /// # Errors
-    /// It cannot be read, has none, or has one that cannot be trusted.
     pub fn read(file: &Path) -> Result<Self, NoAuthorities> {
         Self::check(read(file)?, file)
     }
@@ -71,7 +63,6 @@ impl Authorities {
         }
     }
 
-    /// The certificates in PEM.
     #[must_use]
     pub fn pem(&self) -> &[u8] {
         &self.pem

@@ -25,7 +25,6 @@ use weir_redis::Passwords;
 
 /// How long a signature is good for: as long as these services accept one.
 const VALID: Duration = Duration::from_secs(900);
-/// How credentials are fetched.
 const PACE: Pace =
     Pace { answer: Duration::from_secs(20), least: Duration::from_secs(5), most: Duration::from_secs(600) };
 
@@ -34,9 +33,7 @@ const PACE: Pace =
 struct Pace {
     /// How long they may take: what gives them (a machine's metadata, a process) may hang.
     answer: Duration,
-    /// The shortest pause.
     least: Duration,
-    /// The longest pause.
     most: Duration,
 }
 
@@ -71,9 +68,6 @@ pub struct Signer {
 
 impl Signer {
     /// One with the credentials that the AWS default chain finds, and fetches again before they end.
-    ///
-    /// # Errors
-    /// The chain finds none.
     pub async fn connect(region: &str) -> anyhow::Result<Self> {
         let chain = DefaultChain { region: Region::new(region.to_owned()) };
         Self::with(SharedCredentialsProvider::new(chain), region, PACE).await
@@ -121,7 +115,6 @@ fn now() -> SystemTime {
 }
 
 impl Pace {
-    /// The credentials, or why there are none.
     async fn fetch(self, provider: &SharedCredentialsProvider) -> Result<Credentials, String> {
         match timeout(self.answer, provider.provide_credentials()).await {
             Ok(Ok(credentials)) => Ok(credentials),
@@ -167,7 +160,6 @@ async fn keep_fresh(kept: Weak<ArcSwap<Credentials>>, provider: SharedCredential
 pub struct MskTokens(Signer);
 
 impl MskTokens {
-    /// Those that this signer signs.
     #[must_use]
     pub const fn new(signer: Signer) -> Self {
         Self(signer)
@@ -196,15 +188,12 @@ impl Tokens for MskTokens {
 /// The services of AWS that speak Redis' protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AwsCache {
-    /// A cluster of ElastiCache.
     ElastiCache,
     /// A cache of ElastiCache without nodes of one's own.
     ElastiCacheServerless,
-    /// A cluster of MemoryDB.
     MemoryDb,
 }
 
-/// Their words in the settings.
 pub const AWS_CACHES: &[(&str, AwsCache)] = &[
     ("elasticache", AwsCache::ElastiCache),
     ("elasticache_serverless", AwsCache::ElastiCacheServerless),
@@ -219,7 +208,6 @@ pub struct CachePasswords {
 }
 
 impl CachePasswords {
-    /// Those of a user of a cluster.
     #[must_use]
     pub fn new(signer: Signer, cache: AwsCache, cluster: &str, user: &str) -> Self {
         let (service, kind) = match cache {

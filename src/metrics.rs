@@ -48,7 +48,6 @@ use self::{
 
 /// A gauge of a number that need not be whole.
 pub type RealGauge = Gauge<f64, AtomicU64>;
-/// A histogram's maker, for families.
 type MakeHistogram = fn() -> Histogram;
 
 /// Milliseconds from one time to a later one; none if it is not later.
@@ -201,7 +200,6 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// An HTTP request was answered.
     pub fn http_request(&self, route: &str, status: u16, time: Duration) {
         self.http_requests.get_or_create(&RequestLabels { route: route.to_owned(), status }).inc();
         self.http_seconds.get_or_create(&RouteLabel { route: route.to_owned() }).observe(time.as_secs_f64());

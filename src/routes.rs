@@ -17,7 +17,6 @@ use weir_worker::routes::{AskingBack, Looking, LooksAtRoutes, Offsets, RouteOffs
 /// The offsets of routes in Kafka.
 pub struct KafkaRoutes(pub Arc<KafkaOptions>);
 
-/// Those of one route.
 struct KafkaRoute {
     asked: Arc<RouteGroups>,
     delivered: Delivered<RoutePartition>,

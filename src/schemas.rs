@@ -47,10 +47,7 @@ const MAX_ANSWER_BYTES: usize = 2 * MAX_SCHEMA_BYTES;
 const PAUSE: Duration = Duration::from_secs(1);
 const ACCEPTED: &str = "application/vnd.schemaregistry.v1+json, application/json";
 
-/// What reads intents in this format.
-///
-/// # Errors
-/// A certificate cannot be read; or some of the files are not readable or not usable as schemas: the error names each of them.
+/// What reads intents in this format. The error names each file that cannot be used.
 pub fn schemas(format: Format, map: &FieldMap, settings: &SchemasSettings) -> anyhow::Result<IntentSchemas> {
     let registry = registry(settings)?.map(|registry| (registry, settings.cache));
     let (mut texts, mut wrong) = (Vec::new(), BTreeMap::new());
@@ -76,9 +73,6 @@ pub fn schemas(format: Format, map: &FieldMap, settings: &SchemasSettings) -> an
 }
 
 /// The registry, where one is set.
-///
-/// # Errors
-/// Its URL is none, or the system's certificate authorities cannot be read.
 pub fn registry(settings: &SchemasSettings) -> anyhow::Result<Option<Registry>> {
     let client = settings.registry.as_deref().map(|url| HttpRegistry::new(url, settings)).transpose()?;
     Ok(client.map(Registry::new))

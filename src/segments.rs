@@ -37,7 +37,6 @@ struct RefusedSet {
 
 #[derive(Debug)]
 enum Refusal {
-    /// The manifest itself is wrong.
     Manifest(SegmentsError),
     /// An object is.
     Object(Manifest, Culprit),
@@ -59,7 +58,6 @@ impl SegmentSource {
         Self { manifest, user_id_prefix: user_id_prefix.into(), version: None, set: None, refused: None }
     }
 
-    /// Where the manifest is.
     #[must_use]
     pub fn location(&self) -> Location {
         self.manifest.location()
@@ -69,9 +67,6 @@ impl SegmentSource {
     ///
     /// Objects that the last set had already are not read again. After an error, the next call looks first at what
     /// was wrong, and downloads nothing while that is in the same state.
-    ///
-    /// # Errors
-    /// Something could not be read, or is not what the manifest says; nothing of the set is kept.
     pub async fn load(&mut self) -> Result<Option<Arc<SegmentSet>>, SegmentsError> {
         let known = self.refused.as_ref().map(|refused| &refused.version).or(self.version.as_ref());
         let (bytes, version) = match self.manifest.get_if_changed(known, MAX_MANIFEST_BYTES).await? {

@@ -85,9 +85,7 @@ pub enum AdmissionOutcome {
 /// What is wrong with a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BodyError {
-    /// In a word for programs.
     pub reason: &'static str,
-    /// For people.
     pub detail: String,
 }
 
@@ -168,7 +166,6 @@ pub struct ServiceView {
 
 /// An instance of a service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-#[expect(missing_docs, reason = "as registered")]
 pub struct InstanceView {
     pub instance: String,
     pub capacity_per_s: u64,
@@ -180,19 +177,12 @@ pub struct InstanceView {
 }
 
 /// The name of a service or an instance in a path.
-///
-/// # Errors
-/// It is none.
 pub fn service_name(text: &str) -> Result<ServiceName, BodyError> {
     let detail = "a name of a service or instance has 1 to 64 ASCII letters, digits, `.`, `_` and `-`";
     ServiceName::new(text).ok_or_else(|| BodyError { reason: "service_name", detail: detail.to_owned() })
 }
 
 impl ServiceInstance {
-    /// The registration in a body.
-    ///
-    /// # Errors
-    /// What is wrong with it.
     pub fn parse(body: &[u8]) -> Result<Registration, BodyError> {
         let Self { capacity_per_s, concurrency, timeout_ms, network_ms, interval_ms } = parse(body)?;
         for (field, value, least, most) in [
@@ -210,9 +200,6 @@ impl ServiceInstance {
 
 impl AdmissionEnd {
     /// The processing time in a body that counts; a body may be empty.
-    ///
-    /// # Errors
-    /// What is wrong with it.
     pub fn parse(body: &[u8]) -> Result<Option<u64>, BodyError> {
         if body.is_empty() {
             return Ok(None);
@@ -230,10 +217,6 @@ fn in_range(field: &str, value: u64, least: u64, most: u64) -> Result<(), BodyEr
     Err(BodyError { reason: "wrong_type", detail: format!("{field} is {value}; it may be {least} to {most}") })
 }
 
-/// Reads a body.
-///
-/// # Errors
-/// What is wrong with it.
 pub fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, BodyError> {
     let wrong = |reason, detail: String| Err(BodyError { reason, detail });
     if body.is_empty() {
@@ -273,7 +256,6 @@ impl From<Ended> for EndedAdmission {
 }
 
 impl ServiceList {
-    /// Of the task's states.
     #[must_use]
     pub fn of(states: Vec<AdmissionsView>) -> Self {
         let share = |AdmissionsView { service, total, per_s, concurrency, outstanding, trouble }| ServiceShare {
@@ -292,7 +274,6 @@ impl ServiceList {
 }
 
 impl ServiceView {
-    /// Of what was seen in Redis.
     #[must_use]
     pub fn new(service: &ServiceName, seen: ServiceSeen) -> Self {
         let ServiceSeen { instances, total, given, members, processing_us } = seen;

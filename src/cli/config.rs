@@ -30,7 +30,6 @@ pub struct ShowArgs {
     output: OutputForm,
 }
 
-/// A setting for programs.
 #[derive(Debug, Serialize)]
 struct SettingRow<'s> {
     setting: &'s str,
@@ -40,10 +39,6 @@ struct SettingRow<'s> {
     place: Option<&'s str>,
 }
 
-/// Reads the configuration and prints it.
-///
-/// # Errors
-/// [`UsageError`], with all that is wrong in the configuration.
 pub fn run(command: &ConfigCommand, out: &mut impl Write) -> anyhow::Result<()> {
     let ConfigCommand::Show(args) = command;
     let settings = config::effective(&args.config.path, std::env::vars_os());

@@ -49,7 +49,6 @@ pub struct ExplainArgs {
     output: OutputForm,
 }
 
-/// What is printed for programs.
 #[derive(Serialize)]
 struct ExplainReport<'a> {
     #[serde(flatten)]
@@ -65,9 +64,6 @@ struct ExplainReport<'a> {
 }
 
 /// Reads segments, policy and the user's history, and says what it all comes to. Changes nothing.
-///
-/// # Errors
-/// [`UsageError`] for what the user has to correct; else what could not be read.
 pub async fn run(args: &ExplainArgs, out: &mut impl Write) -> anyhow::Result<()> {
     if args.user.is_empty() || args.user.len() > MAX_ID_BYTES {
         return Err(UsageError(format!("USER: a user's id has 1 to {MAX_ID_BYTES} bytes")).into());

@@ -37,10 +37,6 @@ pub(super) fn escaped(text: &str, is_escaped: impl Fn(char) -> bool, escape: imp
     Cow::Owned(text.chars().map(shown).collect())
 }
 
-/// Prints a report for programs.
-///
-/// # Errors
-/// `out` cannot be written to.
 pub fn print_json(report: &impl Serialize, out: &mut impl Write) -> anyhow::Result<()> {
     // As the error of `out` that it is: a pipe that nobody reads is none of ours.
     serde_json::to_writer_pretty(&mut *out, report).map_err(io::Error::from).context("cannot print")?;

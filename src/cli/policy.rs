@@ -48,10 +48,6 @@ pub enum PolicyCommand {
     Simulate(Box<SimulateArgs>),
 }
 
-/// Runs the command and prints to `out`.
-///
-/// # Errors
-/// [`UsageError`] for what the user has to correct; else what could not be read or written.
 pub async fn run(command: &PolicyCommand, out: &mut impl Write) -> anyhow::Result<()> {
     match command {
         PolicyCommand::Check(args) => check(args, out),
@@ -75,7 +71,6 @@ pub struct PolicyCheckArgs {
     output: OutputForm,
 }
 
-/// Why a policy is not accepted.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum InvalidPolicy {
     /// There is no such file, or its name does not end in `.toml` or `.json`.
@@ -92,9 +87,6 @@ impl From<InvalidPolicy> for UsageError {
 }
 
 /// Checks a policy and prints what it means. With `--output json`, problems are printed to `out` as well.
-///
-/// # Errors
-/// [`UsageError`], or `out` cannot be written to.
 pub fn check(args: &PolicyCheckArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let retention_ms = i64::try_from(args.history.as_millis()).unwrap_or(i64::MAX);
     let policy = read(&args.file, HistoryBounds { retention_ms, max_entries: args.max_entries });
@@ -111,7 +103,6 @@ pub fn check(args: &PolicyCheckArgs, out: &mut impl Write) -> anyhow::Result<()>
     printed
 }
 
-/// Reads a policy from a file.
 pub(super) fn read(file: &Path, bounds: impl Into<PolicyBounds>) -> Result<Policy, InvalidPolicy> {
     let name = file.display().to_string();
     let unreadable = |reason: String| InvalidPolicy::Unreadable(format!("{name}: {reason}"));

@@ -98,7 +98,6 @@ impl S3Args {
     }
 }
 
-/// What [`AccessArgs`] come to.
 struct Access {
     s3: S3Options,
     user_id_prefix: String,
@@ -128,10 +127,6 @@ pub struct SetArgs {
     access: AccessArgs,
 }
 
-/// Runs the command and prints to `out`.
-///
-/// # Errors
-/// [`UsageError`] for what the user has to correct; else what could not be read or written.
 pub async fn run(command: &SegmentsCommand, out: &mut impl Write) -> anyhow::Result<()> {
     match command {
         SegmentsCommand::Build(args) => build::run(args, out).await,

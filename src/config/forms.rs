@@ -16,23 +16,18 @@ use crate::{authorities::Authorities, object_store::Location};
 /// expression: a value that does not match it is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Form {
-    /// A string.
     Text(Option<&'static str>),
     /// A string that is never printed.
     Secret,
     /// A file's path, relative to the configuration's folder, or `s3://bucket/key`.
     Path(Option<&'static str>),
-    /// One of these words.
     Word(Vec<&'static str>),
-    /// A whole number.
     Whole(RangeInclusive<u64>),
-    /// true or false.
     Flag,
     /// A length of time: "60s".
     Duration(RangeInclusive<Duration>),
     /// An amount of memory: "300MiB".
     Bytes(RangeInclusive<u64>),
-    /// A list of strings.
     Texts(Option<&'static str>),
     /// A table of strings by names. A variable may give one whose name is in small letters.
     TextsByName(Option<&'static str>),
@@ -132,7 +127,6 @@ pub(super) fn no_limit_at_0(most: u32) -> Check<impl Read<Option<NonZeroU32>>> {
     Check { form: Form::Whole(0..=most.into()), read }
 }
 
-/// A whole number above 0.
 pub(super) fn non_zero_in(most: u32) -> Check<impl Read<NonZeroU32>> {
     let read = move |node: &Node, _: &Layers<'_>| {
         whole(node, 1..=most).map(|number| NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN))
@@ -140,13 +134,11 @@ pub(super) fn non_zero_in(most: u32) -> Check<impl Read<NonZeroU32>> {
     Check { form: Form::Whole(1..=most.into()), read }
 }
 
-/// One of some words.
 pub(super) fn word<T: Copy>(words: &'static [(&'static str, T)]) -> Check<impl Read<T>> {
     let form = Form::Word(words.iter().map(|(word, _)| *word).collect());
     Check { form, read: move |node: &Node, _: &Layers<'_>| one_of(node, words) }
 }
 
-/// A length of time within bounds.
 pub(super) fn between(least: Duration, most: Duration) -> Check<impl Read<Duration>> {
     let read = move |node: &Node, _: &Layers<'_>| -> Parsed<Duration> {
         let found = if least.is_zero() { duration_or_zero(node)? } else { duration(node)? };

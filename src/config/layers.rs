@@ -90,7 +90,6 @@ impl<'d> Layers<'d> {
         }
     }
 
-    /// Notes a problem with a setting.
     pub(super) fn note(&self, key: &'static str, reason: &str) {
         let origin = self.values.get(key).map_or(&self.root, |node| &node.origin);
         let join = if reason.starts_with('[') { "" } else { " " };
@@ -131,7 +130,6 @@ impl<'d> Layers<'d> {
         self.values.get(key)
     }
 
-    /// Whether a setting is given.
     pub(super) fn is_given(&self, key: &'static str) -> bool {
         self.values.contains_key(key)
     }

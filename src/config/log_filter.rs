@@ -6,10 +6,6 @@ use weir_core::basis::document::{nearest, value::Parsed};
 /// The levels, and the word for none.
 const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
 
-/// Checks a filter.
-///
-/// # Errors
-/// What it must be.
 pub(crate) fn check(text: &str) -> Parsed<()> {
     let wrong = |reason: String| format!("must be a level or a filter such as \"info,weir_kafka=debug\": {reason}");
     EnvFilter::builder().parse(text).map_err(|error| wrong(error.to_string()))?;

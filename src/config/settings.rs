@@ -22,36 +22,22 @@ use crate::{
 pub use weir_kafka::client::Delivery;
 use weir_schemas::Format;
 
-/// All settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// `[kafka]`
     pub kafka: KafkaSettings,
-    /// `[redis]`
     pub redis: RedisSettings,
-    /// `[segments]`
     pub segments: SegmentsSettings,
-    /// `[policy]`
     pub policy: PolicySettings,
-    /// `[s3]`
     pub s3: S3Settings,
-    /// `[intent]`
     pub intent: IntentSettings,
-    /// `[schemas]`
     pub schemas: SchemasSettings,
-    /// `[activity]`
     pub activity: ActivitySettings,
-    /// `[worker]`
     pub worker: WorkerSettings,
-    /// `[http]`
     pub http: HttpSettings,
-    /// `[log]`
     pub log: LogSettings,
-    /// `[tracing]`
     pub tracing: TracingSettings,
 }
 
-/// `[intent]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IntentSettings {
     /// How values are written; `None`: JSON without a frame.
@@ -60,7 +46,6 @@ pub struct IntentSettings {
     pub fields: IntentFields,
 }
 
-/// `[activity]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActivitySettings {
     /// The place of each field of a record of `kafka.activity`.
@@ -97,7 +82,6 @@ fn host_name() -> String {
 }
 
 section! {
-    /// `[kafka]`
     KafkaSettings "kafka" {
         /// Bootstrap brokers, `host:port`, separated by commas.
         brokers: String = required, BROKERS;
@@ -161,7 +145,6 @@ section! {
 }
 
 section! {
-    /// `[redis]`
     RedisSettings "redis" {
         /// URLs of any nodes of a cluster, or of a single server: `redis://host:port`, with TLS
         /// `rediss://host:port`. Percent-encode a user and password in them (`%40` for `@`).
@@ -212,7 +195,6 @@ section! {
 }
 
 section! {
-    /// `[segments]`
     SegmentsSettings "segments" {
         /// Manifest of the segments: a file, or `s3://bucket/key`.
         source: Location = required, SOURCE;
@@ -224,7 +206,6 @@ section! {
 }
 
 section! {
-    /// `[policy]`
     PolicySettings "policy" {
         /// The policy: a file or `s3://bucket/key` that ends in `.toml` or `.json`.
         source: Location = required, POLICY_SOURCE;
@@ -234,7 +215,6 @@ section! {
 }
 
 section! {
-    /// `[s3]`
     S3Settings "s3" {
         /// URL of an S3-compatible store that is not AWS.
         endpoint: Option<String> = unset "AWS", HTTP_URL;
@@ -286,7 +266,6 @@ section! {
 }
 
 section! {
-    /// `[worker]`
     WorkerSettings "worker" {
         /// Lanes, each with its own consumer and producer. 0: one per core.
         lanes: usize = is "0", whole_in::<usize>(0, 256);
@@ -303,7 +282,6 @@ section! {
 }
 
 section! {
-    /// `[http]`
     HttpSettings "http" {
         /// Address and port of the HTTP interface. Port 0: any free one.
         listen: SocketAddr = is "127.0.0.1:8080", ADDRESS;
@@ -335,7 +313,6 @@ section! {
 }
 
 section! {
-    /// `[log]`
     LogSettings "log" {
         /// `text`, `json`, or `auto`: text on a terminal, otherwise JSON.
         format: LogFormat = is "auto", word(LOG_FORMATS);
@@ -345,7 +322,6 @@ section! {
 }
 
 section! {
-    /// `[tracing]`
     TracingSettings "tracing" {
         /// URL of an OpenTelemetry collector (OTLP over HTTP) without `/v1/traces`: `http://collector:4318`. If unset, nothing is
         /// traced. The variables of OpenTelemetry's SDK apply, such as `OTEL_EXPORTER_OTLP_HEADERS` and `OTEL_SERVICE_NAME`.

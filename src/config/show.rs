@@ -10,13 +10,11 @@ use super::{
     layers::Layers,
 };
 
-/// What stands in the place of a secret.
 const MASK: &str = "********";
 
 /// Parts of the names of librdkafka's properties that hold secrets.
 const SECRET_PROPERTIES: [&str; 5] = ["password", "passphrase", "secret", ".pem", "oauthbearer.config"];
 
-/// Where a value comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// Nothing was given.
@@ -27,7 +25,6 @@ pub enum Source {
     Variable(String),
 }
 
-/// A setting as it is in force.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Effective {
     /// Its path: `kafka.brokers`, or `kafka.properties."security.protocol"`.
@@ -36,7 +33,6 @@ pub struct Effective {
     pub value: Json,
     /// What no value means: "none".
     pub unset: &'static str,
-    /// Where the value comes from.
     pub source: Source,
 }
 

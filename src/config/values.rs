@@ -29,12 +29,10 @@ pub(super) const MEMORY_BYTES: RangeInclusive<u64> = memory::BASE_BYTES + memory
 /// The largest file that a secret is read from, in bytes.
 const MAX_SECRET_BYTES: usize = 64 * 1024;
 
-/// true or false.
 pub(super) fn flag(node: &Node, _: &Layers<'_>) -> Parsed<bool> {
     value::flag(node)
 }
 
-/// A string.
 pub(super) fn name(node: &Node, _: &Layers<'_>) -> Parsed<String> {
     text(node).map(str::to_owned)
 }
@@ -65,7 +63,6 @@ pub(super) fn topic(node: &Node, _: &Layers<'_>) -> Parsed<String> {
     Err(format!("must be a topic's name (1 to {MAX_TOPIC_CHARS} letters, digits, \".\", \"_\" or \"-\"), not {text:?}"))
 }
 
-/// The prefixes of topics.
 pub(super) fn topics(node: &Node, layers: &Layers<'_>) -> Parsed<Vec<String>> {
     let prefixes = texts(node)?;
     let one = |text: &str| topic(&Node { origin: node.origin.clone(), value: Value::Text(text.to_owned()) }, layers);
@@ -114,12 +111,10 @@ fn is_plain(text: &str) -> bool {
     text.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
 }
 
-/// Properties of librdkafka.
 pub(super) fn properties(node: &Node, layers: &Layers<'_>) -> Parsed<BTreeMap<String, Secret>> {
     property_table(node, layers, "kafka.properties", property)
 }
 
-/// Properties of librdkafka whose values are in files.
 pub(super) fn property_files(node: &Node, layers: &Layers<'_>) -> Parsed<BTreeMap<String, SecretFile>> {
     property_table(node, layers, "kafka.property_files", |name, node| {
         let path = path(node, layers)?;
@@ -210,7 +205,6 @@ pub(super) fn pointer(node: &Node, _: &Layers<'_>) -> Parsed<String> {
     ))
 }
 
-/// An IP address and port.
 pub(super) fn address(node: &Node, _: &Layers<'_>) -> Parsed<SocketAddr> {
     let text = text(node)?;
     text.parse().map_err(|_| {
@@ -218,7 +212,6 @@ pub(super) fn address(node: &Node, _: &Layers<'_>) -> Parsed<SocketAddr> {
     })
 }
 
-/// A filter of log lines.
 pub(super) fn filter(node: &Node, _: &Layers<'_>) -> Parsed<String> {
     let text = text(node)?;
     log_filter::check(text).map(|()| text.to_owned())
@@ -229,7 +222,6 @@ pub(super) fn secret(node: &Node, _: &Layers<'_>) -> Parsed<Secret> {
     text(node).map(Secret::new).map_err(|_| "must be a string, not empty and without control characters".into())
 }
 
-/// A file with a secret.
 pub(super) fn secret_file(node: &Node, layers: &Layers<'_>) -> Parsed<PathBuf> {
     let path = path(node, layers)?;
     read_secret(&path)?;
@@ -258,13 +250,11 @@ pub(super) fn tokens(node: &Node, layers: &Layers<'_>) -> Parsed<Vec<Secret>> {
     bearer_tokens(&secret(node, layers)?)
 }
 
-/// A file with bearer tokens.
 pub(super) fn tokens_file(node: &Node, layers: &Layers<'_>) -> Parsed<TokenFile> {
     let path = path(node, layers)?;
     Ok(TokenFile { tokens: read_tokens(&path)?, path })
 }
 
-/// The bearer tokens in a file.
 pub(super) fn read_tokens(path: &Path) -> Parsed<Vec<Secret>> {
     bearer_tokens(&read_secret(path)?)
 }
@@ -284,7 +274,6 @@ fn bearer_tokens(given: &Secret) -> Parsed<Vec<Secret>> {
         .into())
 }
 
-/// The certificate authorities in a file.
 pub(super) fn authorities(node: &Node, layers: &Layers<'_>) -> Parsed<Authorities> {
     let path = path(node, layers)?;
     Authorities::read(&path).map_err(|error| format!("names {}, which {error}", path.display()))

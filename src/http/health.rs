@@ -21,9 +21,7 @@ pub trait Health: Send + Sync + 'static {
     fn stuck(&self) -> Result<(), String>;
     /// What it still waits for before it is ready, if anything.
     fn waiting(&self) -> Result<(), Vec<String>>;
-    /// What does not work as it should.
     fn degraded(&self) -> Vec<Degradation>;
-    /// All metrics, in the text format of OpenMetrics.
     fn metrics(&self) -> String;
 }
 

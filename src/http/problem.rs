@@ -8,7 +8,6 @@ use axum::{
 use serde::Serialize;
 use weir_core::{basis::clocks::WrongClock, ports::StoreError};
 
-/// The media type of a problem document.
 const MEDIA_TYPE: &str = "application/problem+json";
 /// Seconds to wait where Redis is unavailable.
 const AWAY_RETRY_S: u64 = 1;
@@ -17,7 +16,6 @@ const LOST_RETRY_S: u64 = 30;
 /// Seconds to wait where this machine's clock is wrong.
 const CLOCK_RETRY_S: u64 = 5;
 
-/// An error as it is answered.
 #[derive(Debug, Clone)]
 pub struct Problem {
     status: StatusCode,
@@ -53,7 +51,6 @@ impl Problem {
         Self { status, reason, detail: detail.into(), header: None }
     }
 
-    /// Something of the request is wrong.
     pub(super) fn bad_request(reason: &'static str, detail: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, reason, detail)
     }
@@ -69,7 +66,6 @@ impl Problem {
         self.with(header::RETRY_AFTER, seconds.into())
     }
 
-    /// There is no such thing.
     pub(super) fn not_found(reason: &'static str, detail: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, reason, detail)
     }
@@ -86,7 +82,6 @@ impl Problem {
         Self::new(StatusCode::GATEWAY_TIMEOUT, "timeout", detail)
     }
 
-    /// A handler panicked.
     pub(super) fn bug() -> Self {
         let detail = "a bug in weir: its log has the panic; please report it";
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "bug", detail)

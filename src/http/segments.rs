@@ -17,7 +17,6 @@ use super::{
     users::check_user_id,
 };
 
-/// Members of a page unless the request says otherwise.
 const DEFAULT_LIMIT: usize = 1_000;
 /// Members of a page, at most: some 200 kB, and less than a millisecond of work.
 const MAX_LIMIT: usize = 10_000;

@@ -82,7 +82,6 @@ pub enum Degraded {
 }
 
 impl Degraded {
-    /// All of them.
     pub const ALL: [Self; 12] = [
         Self::ShardsUnavailable,
         Self::ShardsLost,
@@ -98,7 +97,6 @@ impl Degraded {
         Self::Deleted,
     ];
 
-    /// The label of the metric.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

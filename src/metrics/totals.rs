@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 use super::{CapLabels, DecisionLabels, Metrics, PartitionLabel, ReasonLabel};
 
 impl Metrics {
-    /// Intents decided with this verdict and reason.
     #[must_use]
     pub fn decided(&self, verdict: &'static str, reason: &'static str) -> u64 {
         self.decisions.get(&DecisionLabels { verdict, reason }).map_or(0, |count| count.get())

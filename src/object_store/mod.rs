@@ -45,9 +45,7 @@ pub const PARTS_AT_ONCE: usize = 4;
 /// The state of an object that a read gave: as long as it is the same, so is the content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Version {
-    /// S3's entity tag.
     ETag(String),
-    /// What a file system tells of a file.
     File(file::FileVersion),
 }
 
@@ -56,9 +54,7 @@ pub enum Version {
 pub enum Fetched {
     /// The object is still in the state asked about; nothing was read.
     Unchanged,
-    /// The whole object.
     Object {
-        /// Its content.
         bytes: Bytes,
         /// Its state, if the store tells.
         version: Option<Version>,
@@ -70,25 +66,19 @@ pub enum Fetched {
 pub enum Opened {
     /// The object is still in the state asked about.
     Unchanged,
-    /// The object, to be read piece by piece.
     Body(Box<ObjectBody>),
 }
 
-/// What to write.
 #[derive(Debug, Clone)]
 pub enum Upload {
-    /// These bytes.
     Bytes(Bytes),
-    /// The content of this file.
     File(PathBuf),
 }
 
 /// One object, with all that is needed to reach it.
 #[derive(Debug, Clone)]
 pub enum StoredObject {
-    /// A file.
     File(PathBuf),
-    /// An object of S3.
     S3(S3Object),
 }
 
@@ -102,7 +92,6 @@ impl StoredObject {
         }
     }
 
-    /// Where it is.
     #[must_use]
     pub fn location(&self) -> Location {
         match self {
@@ -121,9 +110,6 @@ impl StoredObject {
     }
 
     /// Opens it, unless it is in the state `last`.
-    ///
-    /// # Errors
-    /// It is not there, may not be read, is larger than `limit_bytes`, or the store does not answer.
     pub async fn open(&self, last: Option<&Version>, limit_bytes: u64) -> Result<Opened, ObjectError> {
         match self {
             Self::File(path) => file::open(path, last, limit_bytes).await,
@@ -132,9 +118,6 @@ impl StoredObject {
     }
 
     /// Reads it, unless it is in the state `last`.
-    ///
-    /// # Errors
-    /// As [`Self::open`]; and it was cut short.
     pub async fn get_if_changed(&self, last: Option<&Version>, limit_bytes: u64) -> Result<Fetched, ObjectError> {
         match self.open(last, limit_bytes).await? {
             Opened::Unchanged => Ok(Fetched::Unchanged),
@@ -146,9 +129,6 @@ impl StoredObject {
     }
 
     /// Writes it; a reader sees either what was there before or all of the new content.
-    ///
-    /// # Errors
-    /// It may not be written, is larger than [`MAX_PUT_BYTES`], or the store does not answer.
     pub async fn put(&self, upload: Upload) -> Result<(), ObjectError> {
         match self {
             Self::File(path) => file::put(path, upload).await,

@@ -17,9 +17,7 @@ use crate::authorities::Authorities;
 /// How S3 is reached; what is not set comes from the AWS default chain.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct S3Options {
-    /// The URL of a store that is not AWS.
     pub endpoint: Option<String>,
-    /// The region.
     pub region: Option<String>,
     /// Whether the bucket is named in the path rather than in the host name.
     pub force_path_style: bool,
@@ -27,23 +25,16 @@ pub struct S3Options {
     pub requester_pays: bool,
     /// Who vouches for the store's certificate; the system's authorities where there is none.
     pub authorities: Option<Authorities>,
-    /// Who asks.
     pub credentials: S3Credentials,
 }
 
-/// Who asks.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub enum S3Credentials {
     /// Whoever the AWS default chain finds: environment, profile, web identity, container, machine.
     #[default]
     DefaultChain,
     /// The owner of these keys.
-    Keys {
-        /// Access key id.
-        id: String,
-        /// Secret access key.
-        secret: String,
-    },
+    Keys { id: String, secret: String },
 }
 
 impl std::fmt::Debug for S3Credentials {
@@ -55,7 +46,6 @@ impl std::fmt::Debug for S3Credentials {
     }
 }
 
-/// An object of S3.
 #[derive(Debug, Clone)]
 pub struct S3Object {
     connection: Arc<Connection>,
@@ -64,13 +54,11 @@ pub struct S3Object {
 }
 
 impl S3Object {
-    /// The object of this key, reached in this way.
     pub async fn connect(bucket: &str, key: &str, options: &S3Options) -> Self {
         let connection = Arc::new(Connection::new(options).await);
         Self { connection, bucket: bucket.to_owned(), key: key.to_owned() }
     }
 
-    /// Where it is.
     #[must_use]
     pub fn location(&self) -> Location {
         Location::S3 { bucket: self.bucket.clone(), key: self.key.clone() }
@@ -119,7 +107,6 @@ fn status<E>(error: &SdkError<E>) -> Option<u16> {
     error.raw_response().map(|response| response.status().as_u16())
 }
 
-/// What an SDK error comes down to.
 fn problem<E>(error: &SdkError<E>) -> ObjectProblem
 where
     E: ProvideErrorMetadata + std::error::Error + 'static,

@@ -7,12 +7,9 @@ use sha2::Digest;
 use tokio::sync::mpsc;
 use weir_core::segment::Sha256;
 
-/// What an object was, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TakenObject {
-    /// Its size.
     pub bytes: u64,
-    /// Its checksum.
     pub sha256: Sha256,
 }
 

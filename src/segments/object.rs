@@ -14,9 +14,7 @@ use crate::object_store::{ObjectBody, ObjectError, ObjectProblem, Opened, Stored
 /// store makes us hold.
 const WAITING_PIECES: usize = 8;
 
-/// What an object turned out to be.
 pub(super) enum Loaded {
-    /// What the manifest says.
     Good(Members),
     /// Something else; the state in which it was, where the store tells.
     Bad(SegmentProblem, Option<Version>),

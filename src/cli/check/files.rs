@@ -15,7 +15,6 @@ use crate::{
     object_store::Location,
 };
 
-/// Which time zones are in use.
 pub(super) fn time_zones(report: &mut CheckReport) {
     let in_use = time_zones::in_use();
     report.add(Finding::Ok, "time zones", in_use.to_string());

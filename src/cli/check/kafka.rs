@@ -31,12 +31,10 @@ const ENVELOPE_BYTES: u64 = 16 * 1024;
 const COORDINATOR_TRIES: usize = 5;
 const COORDINATOR_WAIT: Duration = Duration::from_millis(200);
 
-/// Whether the group has decided intents before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HasDecided {
     Yes,
     No,
-    /// Kafka does not say.
     Unknown,
 }
 
@@ -167,7 +165,6 @@ fn buckets(options: &KafkaOptions, inventory: &Inventory, report: &mut CheckRepo
     }
 }
 
-/// Topics that exist.
 struct TopicsThere<'t> {
     /// Those that the settings name.
     named: &'t [String],

@@ -22,7 +22,6 @@ use weir_kafka::{
 use super::report::{CheckReport, Finding};
 use crate::{cli::assemble::ask_kafka, routes::approved_topics};
 
-/// The routes that intents wait for.
 pub(super) fn waited_for(policy: &Policy) -> impl Iterator<Item = &Route> {
     policy.routes.iter().filter(|route| route.when_full == WhenFull::Wait)
 }

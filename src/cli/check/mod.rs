@@ -38,10 +38,6 @@ pub struct CheckArgs {
 }
 
 /// Checks and prints what was found.
-///
-/// # Errors
-/// [`super::exit::UsageError`] where a file is written incorrectly, another error where a server is not as required; all of
-/// it is printed before.
 pub async fn run(args: &CheckArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let mut report = CheckReport::default();
     let settings = match assemble::settings(&args.config.path) {

@@ -10,7 +10,6 @@ use crate::{config::Settings, schemas};
 
 const WHAT: &str = "schema registry";
 
-/// Looks at the registry, where one is set.
 pub(super) async fn look(settings: &Settings, args: &CheckArgs, report: &mut CheckReport) {
     if settings.schemas.registry.is_none() {
         return;

@@ -17,7 +17,6 @@ use super::client;
 
 /// The channel that it delivers, and its route.
 pub(super) const CHANNEL: &str = "sms";
-/// Its approved topic.
 pub(super) const TOPIC: &str = "send-approved-sms";
 /// What it takes per second.
 pub(super) const PER_S: u32 = 150;
@@ -51,7 +50,6 @@ impl Gateway {
         Ok(Self { stop, taken, thread: Some(thread) })
     }
 
-    /// How many it has taken.
     pub(super) fn taken(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.taken)
     }

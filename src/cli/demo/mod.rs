@@ -70,7 +70,6 @@ use crate::{
     vitals::Nodes,
 };
 
-/// The demo's policy.
 const POLICY: &str = include_str!("policy.toml");
 /// How long sends are remembered: 8 days, as in a real worker.
 const HISTORY_MS: i64 = 8 * 24 * 60 * 60 * 1000;
@@ -99,10 +98,6 @@ pub struct DemoArgs {
     output: OutputForm,
 }
 
-/// Runs the demo.
-///
-/// # Errors
-/// Something of it did not start, or the records did not come out in time.
 pub async fn run(args: &DemoArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let policy = parse_policy("the demo's policy", POLICY, weir_core::basis::document::Format::Toml, HISTORY_MS)?;
     let broker = Broker::start()?;

@@ -266,7 +266,6 @@ impl ExplainPage<'_> {
     }
 }
 
-/// The budget that denied, in words.
 fn denying_budget(decision: &Decision) -> String {
     let Some(DecisionBudget { name, limit, used }) = &decision.budget else {
         return "a budget of the policy is spent".to_owned();

@@ -21,7 +21,6 @@ fn base(kafka: &KafkaOptions, topic: &str) -> i32 {
     if topic == kafka.approved { 0 } else { (i32::from(shard_of_name(topic, TOPICS)) + 1) * PARTITIONS_A_TOPIC }
 }
 
-/// The extents of all approved topics.
 pub(super) async fn extents(kafka: &Arc<KafkaOptions>, since: Time) -> anyhow::Result<Vec<Extent>> {
     let (mut all, mut bases) = (Vec::new(), BTreeMap::new());
     for topic in kafka.approved_topics() {

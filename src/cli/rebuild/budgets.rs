@@ -45,7 +45,6 @@ const KEEP_LOCK_EVERY: usize = 500;
 /// A record's time may differ from the time of its decision by so much, in milliseconds.
 const RECORDS_DIFFER_MS: i64 = 5 * 60 * 1000;
 
-/// The budgets of one run.
 pub(super) struct RebuildBudgets {
     policy: Arc<Policy>,
     named: NamedBudgets,
@@ -64,9 +63,6 @@ pub(super) struct RebuildBudgets {
 
 impl RebuildBudgets {
     /// Looks at the budgets, opens those whose use a person has said, and closes those that are to be counted again.
-    ///
-    /// # Errors
-    /// Redis or Kafka is unavailable.
     pub(super) async fn begin(
         rebuild: &Rebuild,
         fill: &Fill,
@@ -106,12 +102,10 @@ impl RebuildBudgets {
         Ok(budgets)
     }
 
-    /// Whether there is anything to count.
     pub(super) fn is_counting(&self) -> bool {
         self.count.is_some()
     }
 
-    /// Whether it has counted any.
     pub(super) fn has_counted(&self) -> bool {
         self.has_counted
     }
@@ -127,7 +121,6 @@ impl RebuildBudgets {
         from.plus(i64::try_from((settle + leases).as_millis()).unwrap_or(i64::MAX))
     }
 
-    /// Counts what is there and was not counted before.
     pub(super) async fn count(&mut self, rebuild: &mut Rebuild, fill: &Fill) -> anyhow::Result<()> {
         match &mut self.count {
             Some(count) => count.read(rebuild, fill).await,
@@ -135,10 +128,7 @@ impl RebuildBudgets {
         }
     }
 
-    /// Writes what was counted.
-    ///
-    /// # Errors
-    /// Redis is unavailable, or another run has taken over: what is not written stays closed, or its shard marked.
+    /// Writes what was counted. After an error, what is not written stays closed, or its shard marked.
     pub(super) async fn write(&mut self, rebuild: &mut Rebuild, fill: &Fill) -> anyhow::Result<()> {
         let Some(count) = self.count.take() else { return Ok(()) };
         self.has_counted = true;
@@ -180,7 +170,6 @@ impl RebuildBudgets {
         Ok(())
     }
 
-    /// What became of each.
     pub(super) fn into_lines(self) -> Vec<BudgetLine> {
         self.lines.into_values().collect()
     }

@@ -19,21 +19,18 @@ use super::{
     spans,
 };
 
-/// What was counted so far.
 pub(super) struct Count {
     /// Nothing: what each reader begins with.
     empty: Recount,
     pub(super) counted: Recount,
     /// From here on records are read.
     since: Time,
-    /// The next offset of each partition.
     next: BTreeMap<i32, i64>,
     /// The partitions that no longer begin at their first record, and when the first one that is still there was decided.
     pub(super) cut: BTreeMap<i32, Option<Time>>,
 }
 
 impl Count {
-    /// Nothing counted yet, of records since then.
     pub(super) fn new(empty: Recount, since: Time) -> Self {
         Self { counted: empty.clone(), empty, since, next: BTreeMap::new(), cut: BTreeMap::new() }
     }

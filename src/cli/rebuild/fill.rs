@@ -24,7 +24,6 @@ use super::{
     summary::Summary,
 };
 
-/// What is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RebuildTopic {
     /// Sends, to be put back.
@@ -61,7 +60,6 @@ pub(super) struct ToRead {
 }
 
 impl Fill {
-    /// Reads it.
     pub(super) async fn run(
         &self,
         rebuild: &mut Rebuild,
@@ -135,7 +133,6 @@ fn later(what: &str, saved: Result<(), RebuildError>) -> Result<(), RebuildError
     }
 }
 
-/// Renews the lock.
 pub(super) async fn keep_lock(rebuild: &mut Rebuild) -> Result<(), RebuildError> {
     later("the lock is not renewed", rebuild.save(&BTreeMap::new()).await)
 }

@@ -114,10 +114,7 @@ pub struct RebuildArgs {
     pub output: OutputForm,
 }
 
-/// Restores and prints what was done.
-///
-/// # Errors
-/// [`UsageError`] for what the user has to correct; else what failed. Run again, it goes on where it stopped.
+/// Restores and prints what was done. Run again after an error, it goes on where it stopped.
 pub async fn run(args: &RebuildArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let settings = assemble::settings(&args.config.path)?;
     let kafka = Arc::new(assemble::signed_kafka(&settings.kafka).await?);
@@ -188,7 +185,6 @@ pub async fn run(args: &RebuildArgs, out: &mut impl Write) -> anyhow::Result<()>
     summary.print(args.output, begun.elapsed(), out)
 }
 
-/// How many readers there are: one per core unless the user says another number.
 fn readers(args: &RebuildArgs) -> anyhow::Result<usize> {
     Ok(match args.readers {
         Some(readers) => usize::from(readers),
@@ -240,12 +236,10 @@ async fn under_lock<T, F: Future<Output = Result<T, RebuildError>>>(begin: impl 
     })
 }
 
-/// Begins to repair the names, where they are lost.
 async fn begin_names(redis: &Arc<RedisOptions>, scope: &Scope) -> Result<Option<NamesRepair>, RebuildError> {
     rebuild::begin_names(redis, &Arc::default(), scope, assemble::new_epoch(), assemble::keyspace_seed()).await
 }
 
-/// Marks the shards.
 async fn begin(redis: &Arc<RedisOptions>, scope: &Scope) -> Result<Rebuild, RebuildError> {
     rebuild::begin(redis, &Arc::default(), scope, assemble::new_epoch(), assemble::keyspace_seed()).await
 }

@@ -10,10 +10,8 @@ use weir_core::{history::decide::Scope, intent::class::table_name, limit::budget
 use super::args::BudgetUsed;
 use crate::cli::exit::UsageError;
 
-/// The budgets that were named.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct NamedBudgets {
-    /// To be counted again.
     asked: BTreeSet<BudgetId>,
     /// To be counted again for each campaign.
     all_campaigns: BTreeSet<Arc<str>>,
@@ -24,10 +22,6 @@ pub(super) struct NamedBudgets {
 }
 
 impl NamedBudgets {
-    /// Finds them in a policy.
-    ///
-    /// # Errors
-    /// It has no such budget, or one of each campaign and none is given.
     pub(super) fn find(
         asked: &[String],
         used: &[BudgetUsed],
@@ -68,12 +62,10 @@ impl NamedBudgets {
         self.asked.iter().chain(self.used.keys())
     }
 
-    /// Names of budgets that are to be counted again for each campaign.
     pub(super) fn of_all_campaigns(&self) -> impl Iterator<Item = &Arc<str>> {
         self.all_campaigns.iter()
     }
 
-    /// Whether it is to be counted again.
     pub(super) fn is_asked(&self, id: &BudgetId) -> bool {
         self.is_named(id) || self.all_campaigns.contains(&id.name)
     }
@@ -83,12 +75,10 @@ impl NamedBudgets {
         self.asked.contains(id)
     }
 
-    /// What was used before.
     pub(super) fn used(&self, id: &BudgetId) -> Option<u64> {
         self.used.get(id).copied()
     }
 
-    /// Names of budgets whose unknown campaigns have used nothing.
     pub(super) fn new_campaigns(&self) -> &BTreeSet<Arc<str>> {
         &self.new_campaigns
     }
@@ -120,16 +110,13 @@ fn find(text: &str, policy: &Policy) -> Result<NamedBudget, UsageError> {
 /// The commands that open a budget, or count it again.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Command {
-    /// It is counted again.
     Again,
     /// What was used before is added to what was counted.
     UsedBefore,
-    /// Both.
     Both,
 }
 
 impl Command {
-    /// The command for a budget.
     pub(super) fn of(self, id: &BudgetId) -> String {
         let name = in_arguments(id);
         match self {

@@ -64,7 +64,6 @@ async fn renew(repair: &mut NamesRepair) {
     }
 }
 
-/// Reads spans to their end.
 async fn read(
     repair: &mut NamesRepair,
     fill: &Fill,

@@ -29,10 +29,8 @@ use super::{fill::RebuildTopic, readers::PartReader};
 /// How long Redis or the schema registry may be away before the run stops (and can be run again).
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// What readers have counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Counts {
-    /// Records read.
     pub(super) records: u64,
     /// Sends of the shards being restored, within the history.
     pub(super) sends: u64,
@@ -51,15 +49,12 @@ pub(super) struct Counts {
 /// What a reader tells after each batch, when it is in Redis.
 #[derive(Debug, Default)]
 pub(super) struct ReadReport {
-    /// The next offset of its partitions.
     pub(super) next: BTreeMap<i32, i64>,
-    /// What the batch came to.
     pub(super) counts: Counts,
     /// The time of each partition's first record in it.
     pub(super) first: BTreeMap<i32, Time>,
 }
 
-/// One reader.
 pub(super) struct Reader {
     pub(super) source: RebuildTopic,
     pub(super) part: PartReader,
@@ -72,7 +67,6 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// Reads its spans to their end.
     pub(super) fn run(mut self) -> anyhow::Result<()> {
         while let Some(batch) = self.part.batch()? {
             let _schemas = self.schemas(&batch)?;

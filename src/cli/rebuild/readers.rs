@@ -42,7 +42,6 @@ pub(super) struct PartReaders<R, T> {
     _stops_readers: DropGuard,
 }
 
-/// What happens while they read.
 pub(super) enum Happened<R, T> {
     Reported(R),
     Ended(T),
@@ -98,7 +97,6 @@ fn shares(spans: &[Span], readers: usize) -> Vec<Vec<Span>> {
     shares
 }
 
-/// Reads some partitions of a topic.
 pub(super) struct PartReader {
     pub(super) topic: Topic,
     /// What is added to its partitions in reports.

@@ -17,7 +17,6 @@ use super::{
 };
 use crate::cli::output::{OutputForm, print_json};
 
-/// What became of a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum BudgetOutcome {
@@ -33,7 +32,6 @@ pub(super) enum BudgetOutcome {
     Unchanged,
 }
 
-/// A budget, and what became of it.
 #[derive(Debug, Serialize)]
 pub(super) struct BudgetLine {
     budget: String,
@@ -44,7 +42,6 @@ pub(super) struct BudgetLine {
     /// Why it is closed or unchanged.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) message: String,
-    /// What to run then.
     #[serde(skip_serializing_if = "String::is_empty")]
     command: String,
 }
@@ -95,7 +92,6 @@ impl std::fmt::Display for BudgetLine {
     }
 }
 
-/// What was done.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Summary {
     shards: BTreeSet<u16>,
@@ -134,12 +130,10 @@ impl Summary {
         Self { shards: shards.clone(), beginning, ..Self::default() }
     }
 
-    /// So many names were written.
     pub(super) fn names_repaired(&mut self, names: usize) {
         self.names_repaired = names;
     }
 
-    /// What became of budgets.
     pub(super) fn budgets(&mut self, lines: Vec<BudgetLine>) {
         self.budgets = lines;
     }
@@ -218,10 +212,7 @@ impl Summary {
         }
     }
 
-    /// Prints it.
-    ///
-    /// # Errors
-    /// A budget is closed, or is not as it was asked for.
+    /// Prints it; fails where a budget is closed, or is not as it was asked for.
     pub(super) fn print(mut self, form: OutputForm, took: Duration, out: &mut impl Write) -> anyhow::Result<()> {
         self.seconds = took.as_secs_f64();
         if !self.reading.is_zero() {

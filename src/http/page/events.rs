@@ -38,12 +38,10 @@ const RETRY: Duration = Duration::from_secs(2);
 /// How often a silent stream says that it is there.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
-/// What viewers are told.
 #[derive(Clone)]
 enum Said {
     /// Nobody has looked yet.
     Nothing,
-    /// A look, as JSON.
     Look(Arc<str>),
     /// The server stops: an open stream would hold it up.
     Over,

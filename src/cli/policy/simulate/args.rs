@@ -89,9 +89,7 @@ pub(super) struct Plan {
     pub(super) intents: PastSource,
     pub(super) approved: Option<PastSource>,
     pub(super) between: Between,
-    /// How intents are read.
     pub(super) fields: Arc<FieldMap>,
-    /// How approved records are read.
     pub(super) approved_fields: Arc<FieldMap>,
     pub(super) segments: Arc<SegmentSet>,
     pub(super) policies: Vec<Arc<Policy>>,

@@ -29,7 +29,6 @@ use crate::cli::output::progress;
 /// What of a line is kept at most, in bytes: an intent of the largest size inside its envelope, and one byte more than
 /// an intent may have. What is longer is counted as too large.
 const MAX_LINE_BYTES: usize = 2 * MAX_INTENT_BYTES;
-/// How much is read at once, in bytes.
 const BUFFER_BYTES: usize = 1024 * 1024;
 
 /// Where an intent's line is.
@@ -40,7 +39,6 @@ struct Line {
     bytes: u32,
 }
 
-/// A file's intents.
 pub(super) struct FileInput {
     file: File,
     lines: std::vec::IntoIter<Line>,

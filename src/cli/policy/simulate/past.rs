@@ -30,7 +30,6 @@ impl Between {
     }
 }
 
-/// A record of the past.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Past {
     pub(super) value: Option<Vec<u8>>,
@@ -59,7 +58,6 @@ impl Headers for Past {
     }
 }
 
-/// Records that are read together.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Batch {
     records: Vec<Arc<Past>>,
@@ -68,7 +66,6 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// Empties it.
     pub(super) fn clear(&mut self) {
         *self = Self { records: std::mem::take(&mut self.records), bytes: 0, taken: 0 };
         self.records.clear();
@@ -99,7 +96,6 @@ impl Batch {
 }
 
 impl Batch {
-    /// All of them.
     pub(super) fn all(&self) -> Piece<'_> {
         Piece { records: &self.records, deferrals: &[] }
     }
@@ -114,7 +110,6 @@ pub(super) struct Piece<'p> {
 }
 
 impl Piece<'_> {
-    /// Some of them.
     pub(super) fn part(&self, range: Range<usize>) -> Self {
         Self { records: &self.records[range.clone()], deferrals: self.deferrals.get(range).unwrap_or_default() }
     }

@@ -16,7 +16,6 @@ use super::{
     side::{Fresh, Outcomes, Side},
 };
 
-/// Replays batches.
 pub(super) struct Replay {
     sides: Vec<Side>,
     tally: ReplayTally,
@@ -59,7 +58,6 @@ impl Replay {
         }
     }
 
-    /// Judges a batch and counts what became of it.
     pub(super) fn judge(&mut self, batch: &Batch, source: &mut ReplaySource) {
         let records = batch.all();
         let Some(first) = self.sides.first() else { return };

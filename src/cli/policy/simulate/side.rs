@@ -31,7 +31,6 @@ pub(super) struct Side {
     /// `None` where the policy has none.
     pressure: Option<ReplayPressure>,
     pub(super) routes: ReplayRoutes,
-    /// Whether intents can be deferred.
     may_defer: bool,
     /// Whether the policy asks for it; else only intents with a `not_before` are deferred.
     defers: bool,
@@ -39,7 +38,6 @@ pub(super) struct Side {
     waiting: BTreeMap<Time, Vec<Waiting>>,
 }
 
-/// A deferred intent.
 struct Waiting {
     number: u64,
     record: Arc<Past>,
@@ -64,7 +62,6 @@ pub(super) struct Outcomes {
     first: u64,
     /// Those of the batch's intents; `None` for an intent that is deferred.
     pub(super) fresh: Vec<Option<ReplayOutcome>>,
-    /// The segment of each.
     pub(super) segments: Vec<Option<usize>>,
     /// Those of intents that were read before, by number.
     pub(super) late: Vec<(u64, ReplayOutcome)>,

@@ -10,7 +10,6 @@ use weir_core::{
 
 use crate::cli::output::plain;
 
-/// The report as text.
 pub(super) fn text(report: &Report) -> String {
     let mut out = head(report);
     for (title, table) in tables(report) {
@@ -139,7 +138,6 @@ fn budgets(report: &Report) -> Grid {
 /// The words of a row, and its numbers for each policy.
 type Row = (Vec<String>, Vec<Vec<u64>>);
 
-/// A number of a policy.
 type NumberOf = fn(&Totals) -> u64;
 
 /// How many intents were deferred; no row where none was.
@@ -153,7 +151,6 @@ fn deferrals(report: &Report) -> Vec<Row> {
     rows.into_iter().filter(|_| some).map(|(words, of)| (vec![words.to_owned()], counts(of))).collect()
 }
 
-/// A figure of a policy's pressure.
 type PressureFigure = fn(&PressureTotals) -> String;
 
 /// The active users; no row where no policy has pressure.

@@ -11,7 +11,6 @@ use super::{
     past::{Batch, Between, Past},
 };
 
-/// A topic's intents between two times.
 pub(super) struct TopicInput {
     reader: RangeReader,
     between: Between,
