@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Duration};
 use weir_core::segment::{MAX_MANIFEST_BYTES, Manifest, ManifestSegment, Members, Segment, SegmentSet, UserIds};
 
 use self::object::{Loaded, check_cardinality, load_object};
-use super::object_store::{Fetched, Location, StoredObject, Version};
+use super::object_store::{Fetched, StoredObject, Version};
 pub use error::{SegmentProblem, SegmentsError};
 pub use intake::{TakenObject, TakingReader};
 
@@ -56,11 +56,6 @@ impl SegmentSource {
     #[must_use]
     pub fn new(manifest: StoredObject, user_id_prefix: impl Into<String>) -> Self {
         Self { manifest, user_id_prefix: user_id_prefix.into(), version: None, set: None, refused: None }
-    }
-
-    #[must_use]
-    pub fn location(&self) -> Location {
-        self.manifest.location()
     }
 
     /// Reads the set if the manifest is not the one of the last set read; `None` if it is.

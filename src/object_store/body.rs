@@ -19,8 +19,8 @@ pub(super) enum Pieces {
 #[derive(Debug)]
 pub struct ObjectBody {
     location: Location,
-    version: Option<Version>,
-    declared_bytes: Option<u64>,
+    pub(crate) version: Option<Version>,
+    pub(crate) declared_bytes: Option<u64>,
     limit_bytes: u64,
     taken_bytes: u64,
     pieces: Pieces,
@@ -41,16 +41,6 @@ impl ObjectBody {
             }
             Some(_) | None => Ok(Self { location, version, declared_bytes, limit_bytes, taken_bytes: 0, pieces }),
         }
-    }
-
-    #[must_use]
-    pub const fn version(&self) -> Option<&Version> {
-        self.version.as_ref()
-    }
-
-    #[must_use]
-    pub const fn declared_bytes(&self) -> Option<u64> {
-        self.declared_bytes
     }
 
     /// The next piece; `None` at the end.

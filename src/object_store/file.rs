@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use super::{Location, MAX_PUT_BYTES, ObjectBody, ObjectError, ObjectProblem, Opened, Upload, Version, body::Pieces};
+use super::{Location, MAX_PUT_BYTES, ObjectBody, ObjectError, ObjectProblem, Upload, Version, body::Pieces};
 
 /// What tells one state of a file from another: a writer may replace it, or write into it within one tick of the
 /// clock, or give it an old time; hardly all at once.
@@ -37,8 +37,12 @@ impl FileVersion {
     }
 }
 
-/// Opens a file, unless it is in the state `last`.
-pub(super) async fn open(path: &Path, last: Option<&Version>, limit_bytes: u64) -> Result<Opened, ObjectError> {
+/// Opens a file; `None` where it is in the state `last`.
+pub(super) async fn open(
+    path: &Path,
+    last: Option<&Version>,
+    limit_bytes: u64,
+) -> Result<Option<ObjectBody>, ObjectError> {
     let location = || Location::File(path.to_owned());
     let failed = |problem: ObjectProblem| ObjectError::read(location(), problem);
     let seen = tokio::fs::metadata(path).await.map_err(|error| failed(error.into()))?;
@@ -47,13 +51,12 @@ pub(super) async fn open(path: &Path, last: Option<&Version>, limit_bytes: u64) 
         return Err(failed(ObjectProblem::NotAFile));
     }
     if last == Some(&Version::File(FileVersion::of(&seen))) {
-        return Ok(Opened::Unchanged);
+        return Ok(None);
     }
     let file = tokio::fs::File::open(path).await.map_err(|error| failed(error.into()))?;
     let metadata = file.metadata().await.map_err(|error| failed(error.into()))?;
     let version = Version::File(FileVersion::of(&metadata));
-    let body = ObjectBody::new(location(), Some(version), Some(metadata.len()), limit_bytes, Pieces::File(file))?;
-    Ok(Opened::Body(Box::new(body)))
+    ObjectBody::new(location(), Some(version), Some(metadata.len()), limit_bytes, Pieces::File(file)).map(Some)
 }
 
 pub(super) async fn put(path: &Path, upload: Upload) -> Result<(), ObjectError> {

@@ -61,14 +61,6 @@ pub enum Fetched {
     },
 }
 
-/// What a conditional open gave.
-#[derive(Debug)]
-pub enum Opened {
-    /// The object is still in the state asked about.
-    Unchanged,
-    Body(Box<ObjectBody>),
-}
-
 #[derive(Debug, Clone)]
 pub enum Upload {
     Bytes(Bytes),
@@ -109,8 +101,8 @@ impl StoredObject {
         }
     }
 
-    /// Opens it, unless it is in the state `last`.
-    pub async fn open(&self, last: Option<&Version>, limit_bytes: u64) -> Result<Opened, ObjectError> {
+    /// Opens it; `None` where it is in the state `last`.
+    pub async fn open(&self, last: Option<&Version>, limit_bytes: u64) -> Result<Option<ObjectBody>, ObjectError> {
         match self {
             Self::File(path) => file::open(path, last, limit_bytes).await,
             Self::S3(object) => object.open(last, limit_bytes).await,
@@ -119,13 +111,9 @@ impl StoredObject {
 
     /// Reads it, unless it is in the state `last`.
     pub async fn get_if_changed(&self, last: Option<&Version>, limit_bytes: u64) -> Result<Fetched, ObjectError> {
-        match self.open(last, limit_bytes).await? {
-            Opened::Unchanged => Ok(Fetched::Unchanged),
-            Opened::Body(body) => {
-                let version = body.version().cloned();
-                Ok(Fetched::Object { bytes: body.collect().await?, version })
-            }
-        }
+        let Some(mut body) = self.open(last, limit_bytes).await? else { return Ok(Fetched::Unchanged) };
+        let version = body.version.take();
+        Ok(Fetched::Object { bytes: body.collect().await?, version })
     }
 
     /// Writes it; a reader sees either what was there before or all of the new content.

@@ -11,7 +11,7 @@ use aws_sdk_s3::{
 };
 
 use self::connection::Connection;
-use super::{Location, ObjectBody, ObjectError, ObjectProblem, Opened, Version, body::Pieces};
+use super::{Location, ObjectBody, ObjectError, ObjectProblem, Version, body::Pieces};
 use crate::authorities::Authorities;
 
 /// How S3 is reached; what is not set comes from the AWS default chain.
@@ -70,7 +70,11 @@ impl S3Object {
         Self { connection, bucket, key: format!("{folder}{relative}") }
     }
 
-    pub(super) async fn open(&self, last: Option<&Version>, limit_bytes: u64) -> Result<Opened, ObjectError> {
+    pub(super) async fn open(
+        &self,
+        last: Option<&Version>,
+        limit_bytes: u64,
+    ) -> Result<Option<ObjectBody>, ObjectError> {
         let etag = match last {
             Some(Version::ETag(etag)) => Some(etag.clone()),
             Some(Version::File(_)) | None => None,
@@ -79,18 +83,16 @@ impl S3Object {
         let request = client.get_object().bucket(&self.bucket).key(&self.key);
         let request = request.set_request_payer(self.connection.payer()).set_if_none_match(etag);
         match request.send().await {
-            Ok(response) => self.body(response, limit_bytes),
-            Err(error) if status(&error) == Some(304) => Ok(Opened::Unchanged),
+            Ok(response) => self.body(response, limit_bytes).map(Some),
+            Err(error) if status(&error) == Some(304) => Ok(None),
             Err(error) => Err(ObjectError::read(self.location(), self.naming_right(problem(&error), "s3:GetObject"))),
         }
     }
 
-    fn body(&self, response: GetObjectOutput, limit_bytes: u64) -> Result<Opened, ObjectError> {
+    fn body(&self, response: GetObjectOutput, limit_bytes: u64) -> Result<ObjectBody, ObjectError> {
         let version = response.e_tag.map(Version::ETag);
         let declared_bytes = response.content_length.and_then(|bytes| u64::try_from(bytes).ok());
-        let pieces = Pieces::Http(response.body);
-        ObjectBody::new(self.location(), version, declared_bytes, limit_bytes, pieces)
-            .map(|body| Opened::Body(Box::new(body)))
+        ObjectBody::new(self.location(), version, declared_bytes, limit_bytes, Pieces::Http(response.body))
     }
 
     /// The same problem, with the right that the request takes where it was denied.
