@@ -188,10 +188,7 @@ async fn topics_settings(
     match topic_settings::describe(options, &there).await {
         Ok(found) => {
             sizes(options, waiting, &found, report);
-            retention(settings, options, &found, report);
-            if let Some(policy) = policy {
-                deferred_retention(options, &found, policy.defer_max_ms, report);
-            }
+            retention(settings, options, &found, policy, report);
             found
         }
         Err(error) => {
@@ -229,11 +226,13 @@ fn sizes(
     }
 }
 
-/// Whether the topics that a lost history is rebuilt from keep their records for as long as the history.
+/// Whether the topics that a lost history is rebuilt from keep their records for as long as the history, and those of deferred intents for as
+/// long as the longest deferral, and a day.
 fn retention(
     settings: &Settings,
     options: &KafkaOptions,
     found: &BTreeMap<String, TopicSettings>,
+    policy: Option<&Policy>,
     report: &mut CheckReport,
 ) {
     let history_ms = assemble::bounds(&settings.redis).retention_ms;
@@ -244,18 +243,10 @@ fn retention(
             add_wrong(options, topic, wrong, report);
         }
     }
-}
-
-/// Whether the topics of deferred intents keep them for as long as the longest deferral, and a day.
-fn deferred_retention(
-    options: &KafkaOptions,
-    found: &BTreeMap<String, TopicSettings>,
-    max_ms: i64,
-    report: &mut CheckReport,
-) {
+    let Some(policy) = policy else { return };
     for topic in options.wheels().flat_map(|topics| Ring::ALL.map(|ring| topics.topic(ring))) {
         let Some(of_topic) = found.get(topic) else { continue };
-        for wrong in wheel_topics::keeps_too_little(of_topic, max_ms) {
+        for wrong in wheel_topics::keeps_too_little(of_topic, policy.defer_max_ms) {
             add_wrong(options, topic, wrong, report);
         }
     }
