@@ -124,10 +124,10 @@ fn replay(plan: Plan, stop: &CancellationToken) -> anyhow::Result<(ReplayTally, 
     let mut batch = Batch::default();
     loop {
         input.next(&mut batch)?;
-        if batch.is_done() || stop.is_cancelled() {
+        if batch.taken == 0 || stop.is_cancelled() {
             break;
         }
-        bar.inc(batch.taken());
+        bar.inc(batch.taken);
         replay.judge(&batch, &mut source);
     }
     bar.finish_and_clear();

@@ -157,11 +157,11 @@ impl Replay {
             self.close(open);
         }
         for (number, (side, name)) in self.sides.iter().zip(&plan.names).enumerate() {
-            for (budget, at) in side.first_spent() {
+            for (budget, at) in side.budgets.first_spent() {
                 self.tally.first_spent(number, budget, at);
             }
-            if let Some(peak) = side.peak() {
-                self.tally.pressed(number, peak);
+            if let Some(pressure) = &side.pressure {
+                self.tally.pressed(number, pressure.peak());
             }
             self.tally.routed(number, side.routes.totals());
             source.notes.extend(side.routes.notes().map(|note| format!("under {name}, {note}")));
