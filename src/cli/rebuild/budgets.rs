@@ -179,7 +179,7 @@ impl RebuildBudgets {
         let shared = self.policy.budgets.iter().filter(|budget| !budget.is_of_each_campaign());
         let shared = shared.map(|budget| BudgetId { name: Arc::clone(&budget.name), campaign: None });
         let mut ids: BTreeSet<BudgetId> = shared.chain(self.named.ids().cloned()).collect();
-        let all: Vec<Arc<str>> = self.named.of_all_campaigns().cloned().collect();
+        let all: Vec<Arc<str>> = self.named.all_campaigns.iter().cloned().collect();
         if !all.is_empty() {
             let campaigns = self.campaigns().await?;
             let of = |name: &Arc<str>, campaign: &Arc<str>| BudgetId {

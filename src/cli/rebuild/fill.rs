@@ -96,7 +96,7 @@ impl Fill {
                 Happened::Tick => later("progress is not kept", save(rebuild, source, &next).await)?,
             }
         }
-        summary.reading(began.elapsed());
+        summary.reading += began.elapsed();
         let mut pauses = patience().build();
         while let Err(error) = save(rebuild, source, &next).await {
             let RebuildError::Store(_) = error else { return Err(error.into()) };

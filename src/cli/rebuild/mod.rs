@@ -157,7 +157,7 @@ pub async fn run(args: &RebuildArgs, out: &mut impl Write) -> anyhow::Result<()>
     let mut rebuild = under_lock(|| begin(&redis, &scope)).await?;
     commits::restore(&mut rebuild, &kafka).await?;
     let mut summary = Summary::new(rebuild.shards(), rebuild.beginning());
-    summary.names_repaired(names);
+    summary.names_repaired = names;
     let restored = async {
         let mut budgets = RebuildBudgets::begin(&rebuild, &fill, policy, named_budgets).await?;
         restore(&mut rebuild, &fill, approved, &mut budgets, &mut summary).await?;
@@ -171,7 +171,7 @@ pub async fn run(args: &RebuildArgs, out: &mut impl Write) -> anyhow::Result<()>
             return Err(unfinished(error, why));
         }
     };
-    summary.budgets(lines);
+    summary.budgets = lines;
     let is_restoring = !rebuild.shards().is_empty();
     if !is_restoring && !has_counted {
         rebuild.leave().await;

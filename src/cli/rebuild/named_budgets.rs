@@ -14,11 +14,11 @@ use crate::cli::exit::UsageError;
 pub(super) struct NamedBudgets {
     asked: BTreeSet<BudgetId>,
     /// To be counted again for each campaign.
-    all_campaigns: BTreeSet<Arc<str>>,
+    pub(super) all_campaigns: BTreeSet<Arc<str>>,
     /// What was used before the approved topic begins.
     used: BTreeMap<BudgetId, u64>,
     /// Whose unknown campaigns have used nothing.
-    new_campaigns: BTreeSet<Arc<str>>,
+    pub(super) new_campaigns: BTreeSet<Arc<str>>,
 }
 
 impl NamedBudgets {
@@ -62,10 +62,6 @@ impl NamedBudgets {
         self.asked.iter().chain(self.used.keys())
     }
 
-    pub(super) fn of_all_campaigns(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.all_campaigns.iter()
-    }
-
     pub(super) fn is_asked(&self, id: &BudgetId) -> bool {
         self.is_named(id) || self.all_campaigns.contains(&id.name)
     }
@@ -77,10 +73,6 @@ impl NamedBudgets {
 
     pub(super) fn used(&self, id: &BudgetId) -> Option<u64> {
         self.used.get(id).copied()
-    }
-
-    pub(super) fn new_campaigns(&self) -> &BTreeSet<Arc<str>> {
-        &self.new_campaigns
     }
 }
 
@@ -179,7 +171,7 @@ mod tests {
         assert!(named.is_named(&id("spring", None)) && named.is_named(&id("money", Some("a/b"))));
         assert!(named.is_asked(&id("money", Some("other"))) && !named.is_named(&id("money", Some("other"))));
         assert_eq!((named.used(&id("money", Some("x=y"))), named.used(&id("spring", None))), (Some(3), None));
-        assert!(named.new_campaigns().len() == 1 && named.new_campaigns().contains("money"));
+        assert!(named.new_campaigns.len() == 1 && named.new_campaigns.contains("money"));
 
         let wrong =
             |asked: &[String], used: &[BudgetUsed]| NamedBudgets::find(asked, used, &[], &policy()).unwrap_err().0;

@@ -98,7 +98,7 @@ pub(super) struct Summary {
     /// `fresh`, `resumed` or `new_keyspace`.
     beginning: &'static str,
     /// Names of kinds and campaigns that were written, where their tables had been lost.
-    names_repaired: usize,
+    pub(super) names_repaired: usize,
     approved_records: u64,
     sends: u64,
     restored: u64,
@@ -110,14 +110,15 @@ pub(super) struct Summary {
     taken_back: u64,
     seconds: f64,
     sends_per_second: f64,
-    budgets: Vec<BudgetLine>,
+    pub(super) budgets: Vec<BudgetLine>,
     warnings: Vec<String>,
     /// Partitions read from their very beginning, which is not that of the topic: records before are deleted. And when the first record
     /// was written that was there, where one was read.
     #[serde(skip)]
     cut: BTreeMap<i32, Option<Time>>,
+    /// How long reading took, waiting not counted.
     #[serde(skip)]
-    reading: Duration,
+    pub(super) reading: Duration,
 }
 
 impl Summary {
@@ -128,14 +129,6 @@ impl Summary {
             Beginning::NewKeyspace => "new_keyspace",
         };
         Self { shards: shards.clone(), beginning, ..Self::default() }
-    }
-
-    pub(super) fn names_repaired(&mut self, names: usize) {
-        self.names_repaired = names;
-    }
-
-    pub(super) fn budgets(&mut self, lines: Vec<BudgetLine>) {
-        self.budgets = lines;
     }
 
     /// Notes which partitions begin later than they once did. Of what an earlier run had read: up to before which offsets, and what
@@ -179,11 +172,6 @@ impl Summary {
         self.foreign += foreign;
         self.unreadable += unreadable;
         self.taken_back += taken_back;
-    }
-
-    /// Reading took so long, waiting not counted.
-    pub(super) fn reading(&mut self, time: Duration) {
-        self.reading += time;
     }
 
     /// Says where the history is longer than what could be read. What was decided since `there_since` is there, whatever was read.

@@ -66,7 +66,7 @@ impl RebuildBudgets {
             let span = budget.span.at(&self.policy.timezone, now);
             // All names that were given since the loss are there.
             let are_named = span.start(now).plus(-CLOCKS_DIFFER_MS) > lost_at;
-            let are_new = self.named.new_campaigns().contains(&budget.name);
+            let are_new = self.named.new_campaigns.contains(&budget.name);
             if are_named || are_new || !self.too_short.contains(&budget.name) {
                 continue;
             }
@@ -81,7 +81,7 @@ impl RebuildBudgets {
 
     /// Opens the budgets whose campaigns that nothing names are new.
     pub(super) async fn open_unknown(&mut self) -> anyhow::Result<()> {
-        for name in self.named.new_campaigns() {
+        for name in &self.named.new_campaigns {
             patiently(async || self.restorer.open_unknown(name).await).await?;
             let id = BudgetId { name: Arc::clone(name), campaign: None };
             let line = BudgetLine::done(&id, BudgetOutcome::Opened, 0).of_unknown();
