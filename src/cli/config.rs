@@ -41,8 +41,7 @@ struct SettingRow<'s> {
 
 pub fn run(command: &ConfigCommand, out: &mut impl Write) -> anyhow::Result<()> {
     let ConfigCommand::Show(args) = command;
-    let settings = config::effective(&args.config.path, std::env::vars_os());
-    let settings = settings.map_err(|error| UsageError(error.to_string()))?;
+    let settings = config::effective(&args.config.path).map_err(|error| UsageError(error.to_string()))?;
     match args.output {
         OutputForm::Json => print_json(&settings.iter().map(row).collect::<Vec<_>>(), out),
         OutputForm::Text => {

@@ -55,8 +55,8 @@ pub async fn run(args: &HealthArgs, out: &mut impl Write) -> anyhow::Result<()> 
     let authority = match &args.url {
         Some(authority) => authority.clone(),
         None => {
-            let listen = config::load_listen(&args.config.path, std::env::vars_os());
-            reachable(listen.map_err(|error| UsageError(error.to_string()))?)?.to_string()
+            let listen = config::load_listen(&args.config.path).map_err(|error| UsageError(error.to_string()))?;
+            reachable(listen)?.to_string()
         }
     };
     let path = if args.ready { "/readyz" } else { "/livez" };

@@ -8,11 +8,7 @@ use std::{
 use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
 
 use super::output::{escaped, plain};
-use crate::config::{LogFormat, LogSettings, check_log_filter};
-
-pub fn filter(text: &str) -> Result<String, String> {
-    check_log_filter(text).map(|()| text.to_owned())
-}
+use crate::config::{LogFormat, LogSettings};
 
 /// Sends logs to stderr, filtered by `level` (the command line's), else by `log.level`.
 pub fn start(settings: &LogSettings, level: Option<&str>) -> anyhow::Result<()> {

@@ -105,10 +105,7 @@ struct Access {
 
 impl AccessArgs {
     fn resolve(&self) -> anyhow::Result<Access> {
-        let read = |path: &PathBuf| {
-            let read = config::load_segment_access(path, std::env::vars_os());
-            read.map_err(|error| UsageError(error.to_string()))
-        };
+        let read = |path: &PathBuf| config::load_segment_access(path).map_err(|error| UsageError(error.to_string()));
         let configured = self.config.as_ref().map(read).transpose()?;
         let prefix = configured.as_ref().and_then(|access| access.user_id_prefix.clone());
         Ok(Access {

@@ -54,29 +54,20 @@ pub fn load(path: &Path, env: impl IntoIterator<Item = (OsString, OsString)>) ->
     read(path, env, Settings::read)
 }
 
-/// Reads the configuration as [`load`] does, and gives each setting's value and where it comes from, without secrets.
-pub fn effective(
-    path: &Path,
-    env: impl IntoIterator<Item = (OsString, OsString)>,
-) -> Result<Vec<Effective>, ConfigError> {
-    read(path, env, |layers| Some(show::effective(layers, &Settings::read(layers)?)))
+/// Reads the configuration as [`load`] does, with the environment of this process, and gives each setting's value and where it comes from, without secrets.
+pub fn effective(path: &Path) -> Result<Vec<Effective>, ConfigError> {
+    read(path, std::env::vars_os(), |layers| Some(show::effective(layers, &Settings::read(layers)?)))
 }
 
 /// Reads of the configuration where HTTP listens; nothing else has to be set.
-pub fn load_listen(
-    path: &Path,
-    env: impl IntoIterator<Item = (OsString, OsString)>,
-) -> Result<SocketAddr, ConfigError> {
-    read(path, env, |layers| layers.get("http.listen", values::address))
+pub fn load_listen(path: &Path) -> Result<SocketAddr, ConfigError> {
+    read(path, std::env::vars_os(), |layers| layers.get("http.listen", values::address))
 }
 
 /// Reads of the configuration what commands that work on sets of segments want; nothing else has to be set. A key that is not known
 /// is wrong here too.
-pub fn load_segment_access(
-    path: &Path,
-    env: impl IntoIterator<Item = (OsString, OsString)>,
-) -> Result<SegmentAccess, ConfigError> {
-    read(path, env, |layers| {
+pub fn load_segment_access(path: &Path) -> Result<SegmentAccess, ConfigError> {
+    read(path, std::env::vars_os(), |layers| {
         let user_id_prefix = layers.optional("segments.user_id_prefix", values::name);
         Some(SegmentAccess { s3: S3Settings::read(layers)?, user_id_prefix })
     })

@@ -213,8 +213,7 @@ pub(super) fn address(node: &Node, _: &Layers<'_>) -> Parsed<SocketAddr> {
 }
 
 pub(super) fn filter(node: &Node, _: &Layers<'_>) -> Parsed<String> {
-    let text = text(node)?;
-    log_filter::check(text).map(|()| text.to_owned())
+    log_filter::check(text(node)?)
 }
 
 /// A secret. Errors never show it.
