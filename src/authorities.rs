@@ -63,7 +63,6 @@ impl Authorities {
         }
     }
 
-    #[must_use]
     pub fn pem(&self) -> &[u8] {
         &self.pem
     }

@@ -160,7 +160,6 @@ async fn keep_fresh(kept: Weak<ArcSwap<Credentials>>, provider: SharedCredential
 pub struct MskTokens(Signer);
 
 impl MskTokens {
-    #[must_use]
     pub const fn new(signer: Signer) -> Self {
         Self(signer)
     }
@@ -208,7 +207,6 @@ pub struct CachePasswords {
 }
 
 impl CachePasswords {
-    #[must_use]
     pub fn new(signer: Signer, cache: AwsCache, cluster: &str, user: &str) -> Self {
         let (service, kind) = match cache {
             AwsCache::ElastiCache => ("elasticache", ""),

@@ -221,7 +221,6 @@ impl Metrics {
     }
 
     /// All of them in the text format of OpenMetrics.
-    #[must_use]
     pub fn render(&self) -> String {
         let mut text = String::new();
         let encoded = encode_registry(&mut text, &self.registry)

@@ -62,7 +62,6 @@ pub enum EntryPoint {
 
 impl EntryPoint {
     /// Stands for the topic; partition and offset are 0.
-    #[must_use]
     pub fn topic(self) -> Topic {
         match self {
             Self::Http => Topic { name: "/v1/decisions".into(), id: TopicId::NO_TOPIC },
@@ -105,7 +104,6 @@ pub struct QueryService<S, C> {
 
 impl<S, C: Clock> QueryService<S, C> {
     /// With the segments, policy and fields of this decider. What comes in by one entry point has one origin.
-    #[must_use]
     pub fn new(decider: &Decider, entry_point: EntryPoint, store: S, clock: C, metrics: Arc<Metrics>) -> Self {
         // An intent that is given with a question is JSON, whatever the topic has.
         let fields = Arc::new(decider.fields.as_json());

@@ -88,7 +88,6 @@ fn schema_text(path: &Path) -> anyhow::Result<String> {
 }
 
 /// The same map for a command that reads one record after the other, on a thread that may block.
-#[must_use]
 pub fn when_needed(map: &Arc<FieldMap>, stop: &CancellationToken) -> Arc<FieldMap> {
     let Some(schemas) = map.schemas() else { return Arc::clone(map) };
     let (schemas, runtime, stop) = (Arc::clone(schemas), Handle::current(), stop.clone());

@@ -53,7 +53,6 @@ struct Culprit {
 
 impl SegmentSource {
     /// The set of this manifest; `user_id_prefix` is taken off ids that are numbers (empty for none).
-    #[must_use]
     pub fn new(manifest: StoredObject, user_id_prefix: impl Into<String>) -> Self {
         Self { manifest, user_id_prefix: user_id_prefix.into(), version: None, set: None, refused: None }
     }

@@ -256,7 +256,6 @@ impl From<Ended> for EndedAdmission {
 }
 
 impl ServiceList {
-    #[must_use]
     pub fn of(states: Vec<AdmissionsView>) -> Self {
         let share = |AdmissionsView { service, total, per_s, concurrency, outstanding, trouble }| ServiceShare {
             shared: LimitView {
@@ -274,7 +273,6 @@ impl ServiceList {
 }
 
 impl ServiceView {
-    #[must_use]
     pub fn new(service: &ServiceName, seen: ServiceSeen) -> Self {
         let ServiceSeen { instances, total, given, members, processing_us } = seen;
         let instances = instances.into_iter().map(|one| InstanceView {

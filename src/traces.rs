@@ -53,7 +53,6 @@ impl Traces {
         Ok(Some(Self(provider.build())))
     }
 
-    #[must_use]
     pub fn of_lane(&self, kafka: &KafkaOptions, task: Task, number: usize) -> Arc<dyn Tracer> {
         Arc::new(LaneTracer::new(self.0.tracer("weir"), kafka, task, number))
     }

@@ -142,7 +142,6 @@ pub struct Nodes(Arc<ArcSwap<NodesFound>>);
 type NodesFound = Option<(Instant, Vec<NodeHealth>)>;
 
 impl Nodes {
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.load().as_ref().as_ref().is_none_or(|(_, nodes)| nodes.is_empty())
     }
@@ -154,7 +153,6 @@ impl Nodes {
 }
 
 impl Vitals {
-    #[must_use]
     pub fn look(&self, at: Time) -> Look {
         let (set, policy) = (self.segments.current(), self.policy.current());
         let (lag, nodes) = (self.metrics.lags(), self.nodes.0.load());

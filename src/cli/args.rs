@@ -37,7 +37,6 @@ impl FromStr for TimeArg {
 }
 
 impl TimeArg {
-    #[must_use]
     pub fn time(self) -> Time {
         match self {
             Self::At(time) => time,

@@ -42,7 +42,6 @@ pub fn settings(path: &Path) -> anyhow::Result<Settings> {
     config::load(path, std::env::vars_os()).map_err(|error| UsageError(error.to_string()).into())
 }
 
-#[must_use]
 pub fn kafka(settings: &KafkaSettings) -> KafkaOptions {
     let exposed = |(key, value): (&String, &config::Secret)| (key.clone(), value.expose().to_owned());
     let properties: BTreeMap<String, String> = settings.properties().map(exposed).collect();
@@ -108,7 +107,6 @@ pub async fn ask_kafka<T: Send + 'static, E: std::error::Error + Send + Sync + '
     Ok(tokio::task::spawn_blocking(move || ask(&kafka)).await??)
 }
 
-#[must_use]
 pub fn new_topics(settings: &Settings) -> NewTopics {
     let retention_ms = bounds(&settings.redis).retention_ms;
     let KafkaSettings { create_partitions: partitions, create_shares: shares, .. } = settings.kafka;
@@ -129,7 +127,6 @@ pub fn lanes_and_memory(settings: &Settings) -> anyhow::Result<(usize, LaneMemor
     Ok((lanes, memory))
 }
 
-#[must_use]
 pub fn reads_beside(settings: &KafkaSettings) -> ReadsBeside {
     let wheels = settings.deferred.iter().count() + settings.deferred_before.len();
     let topics = [&settings.refunds, &settings.activity, &settings.delivery_reports, &settings.retries];
@@ -137,7 +134,6 @@ pub fn reads_beside(settings: &KafkaSettings) -> ReadsBeside {
     ReadsBeside { topics: u64::try_from(topics).unwrap_or(u64::MAX), wheels }
 }
 
-#[must_use]
 pub fn policy_bounds(settings: &Settings) -> PolicyBounds {
     let (may_defer, may_wait) = (settings.kafka.deferred.is_some(), settings.kafka.waiting.is_some());
     PolicyBounds { history: bounds(&settings.redis), may_defer, may_wait }
@@ -193,7 +189,6 @@ fn tls_files(settings: &RedisSettings) -> anyhow::Result<TlsFiles> {
     Ok(TlsFiles { ca: ca_file.clone(), client: cert_file.clone().zip(key_file.clone()) })
 }
 
-#[must_use]
 pub fn bounds(settings: &RedisSettings) -> HistoryBounds {
     let retention_ms = i64::try_from(settings.history.as_millis()).unwrap_or(i64::MAX);
     HistoryBounds { retention_ms, max_entries: settings.max_entries }
@@ -255,7 +250,6 @@ pub fn activity_fields(settings: &Settings) -> anyhow::Result<ActivityReader> {
 }
 
 /// Since when reports of active users may still have an effect: the longest window ago.
-#[must_use]
 pub fn activity_since() -> Time {
     SystemClock.now().plus(-i64::from(LONGEST_WINDOW_MINUTES) * 60_000)
 }
@@ -276,13 +270,11 @@ pub struct ExistingKeyspace {
 }
 
 impl ExistingKeyspace {
-    #[must_use]
     pub fn store(&self) -> RedisStore {
         RedisStore::new(&self.options, &self.stats, &self.opened)
     }
 
     /// Its ledger of budgets, for looks: nothing is taken in anyone's name.
-    #[must_use]
     pub fn ledger(self, clock: LedgerClock) -> LedgerPool<RedisLedger> {
         let Self { options, stats, opened } = self;
         LedgerPool::new(move || RedisLedger::with(&options, &stats, &opened, "", Arc::clone(&clock)))
@@ -296,13 +288,11 @@ pub async fn existing_keyspace(settings: &RedisSettings) -> anyhow::Result<Exist
     Ok(ExistingKeyspace { options, stats, opened })
 }
 
-#[must_use]
 pub fn keyspace_seed() -> KeyspaceSeed {
     KeyspaceSeed { epoch: new_epoch(), now: SystemClock.now() }
 }
 
 /// A text that no other keyspace has: 128 random bits.
-#[must_use]
 pub fn new_epoch() -> String {
     format!("{:032x}", fastrand::u128(..))
 }

@@ -46,13 +46,11 @@ impl Form {
     }
 
     /// Whether the setting is a table, each of whose entries has a variable of its own.
-    #[must_use]
     pub fn has_entries(&self) -> bool {
         matches!(self, Self::TextsByName(_) | Self::Properties | Self::PropertyPaths | Self::PathsById)
     }
 
     /// The bounds of a value, in words: `1m to 3660d`.
-    #[must_use]
     pub fn bounds(&self) -> Option<String> {
         let from_to = |[least, most]: [String; 2]| Some(format!("{least} to {most}"));
         match self {
@@ -73,7 +71,6 @@ impl Form {
     }
 
     /// The pattern of a value, or of each value of a list or table.
-    #[must_use]
     pub fn pattern(&self) -> Option<&'static str> {
         match self {
             Self::Text(pattern) | Self::Path(pattern) | Self::Texts(pattern) | Self::TextsByName(pattern) => *pattern,

@@ -33,12 +33,10 @@ pub struct Setting {
 
 impl Setting {
     /// The environment variable that sets it: `WEIR__KAFKA__BROKERS`.
-    #[must_use]
     pub fn variable(&self) -> String {
         format!("{PREFIX}{}", self.key.to_uppercase().replace('.', "__"))
     }
 
-    #[must_use]
     pub fn description(&self) -> String {
         self.form.bounds().map_or_else(|| self.meaning.to_owned(), |bounds| format!("{} {bounds}.", self.meaning))
     }

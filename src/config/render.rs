@@ -8,7 +8,6 @@ use super::{
 };
 
 /// The table in docs/configuration.md.
-#[must_use]
 pub fn markdown() -> String {
     let mut lines = vec!["| setting | default | meaning |".to_owned(), "|---|---|---|".to_owned()];
     for setting in SETTINGS.iter() {
@@ -24,7 +23,6 @@ pub fn markdown() -> String {
 
 /// The JSON Schema of the configuration file, as it is checked in at `schemas/config.schema.json`. Nothing is
 /// required in it, since a variable may give it.
-#[must_use]
 pub fn schema_text() -> String {
     let mut root = section();
     for setting in SETTINGS.iter() {

@@ -11,13 +11,11 @@ use super::{HttpSettings, KafkaSettings, values};
 pub struct Secret(String);
 
 impl Secret {
-    #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
     /// The text, for the one place that needs it.
-    #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
     }

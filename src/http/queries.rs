@@ -43,7 +43,6 @@ struct Loan<'p, S, C> {
 
 impl<S, C> QueryPool<S, C> {
     /// As many at the same time as these.
-    #[must_use]
     pub fn new(queries: Vec<QueryService<S, C>>) -> Self {
         Self { permits: Semaphore::new(queries.len()), free: Mutex::new(queries) }
     }

@@ -97,7 +97,6 @@ impl Degraded {
         Self::Deleted,
     ];
 
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::ShardsUnavailable => "shards_unavailable",

@@ -52,12 +52,10 @@ pub enum ObjectProblem {
 }
 
 impl ObjectError {
-    #[must_use]
     pub const fn read(location: Location, problem: ObjectProblem) -> Self {
         Self { attempt: Attempt::Read, location, problem }
     }
 
-    #[must_use]
     pub const fn write(location: Location, problem: ObjectProblem) -> Self {
         Self { attempt: Attempt::Write, location, problem }
     }
@@ -65,7 +63,6 @@ impl ObjectError {
 
 impl ObjectProblem {
     /// Whether it may be gone in a moment, with nobody changing anything.
-    #[must_use]
     pub const fn is_temporary(&self) -> bool {
         match self {
             Self::Unavailable(_) | Self::Cut { .. } | Self::Stalled { .. } => true,

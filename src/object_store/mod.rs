@@ -84,7 +84,6 @@ impl StoredObject {
         }
     }
 
-    #[must_use]
     pub fn location(&self) -> Location {
         match self {
             Self::File(path) => Location::File(path.clone()),
@@ -93,7 +92,6 @@ impl StoredObject {
     }
 
     /// The object of this relative path from the same folder, over the same connection.
-    #[must_use]
     pub fn beside(&self, relative: &str) -> Self {
         match self {
             Self::File(path) => Self::File(path.parent().unwrap_or(Path::new("")).join(relative)),

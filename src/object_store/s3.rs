@@ -59,7 +59,6 @@ impl S3Object {
         Self { connection, bucket: bucket.to_owned(), key: key.to_owned() }
     }
 
-    #[must_use]
     pub fn location(&self) -> Location {
         Location::S3 { bucket: self.bucket.clone(), key: self.key.clone() }
     }

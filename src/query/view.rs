@@ -40,7 +40,6 @@ pub struct Forgotten {
 }
 
 impl Forgotten {
-    #[must_use]
     pub fn new(user_id: &str, deleted: u64, kafka_topics: &[String]) -> Self {
         Self {
             user_id: user_id.to_owned(),

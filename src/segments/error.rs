@@ -18,7 +18,6 @@ pub enum SegmentsError {
 
 impl SegmentsError {
     /// Whether it may be gone in a moment, with nobody changing anything.
-    #[must_use]
     pub const fn is_temporary(&self) -> bool {
         match self {
             Self::Object(error) => error.problem.is_temporary(),

@@ -24,7 +24,6 @@ pub struct TakingReader {
 
 impl TakingReader {
     /// Reads until the senders are gone.
-    #[must_use]
     pub fn new(waiting: mpsc::Receiver<Bytes>) -> Self {
         Self { waiting, piece: Bytes::new(), bytes: 0, hasher: sha2::Sha256::new() }
     }

@@ -27,7 +27,6 @@ const CAMPAIGNS: [(&str, &str, &str, u32); 6] = [
 const HOURS_AHEAD: [i64; 4] = [2, 3, 5, 8];
 const SEED: u64 = 42;
 
-#[must_use]
 pub fn segments() -> SegmentSet {
     let segments = SEGMENTS.iter().map(|(name, users)| {
         let ids: Blocks = users.clone().collect();

@@ -24,7 +24,6 @@ impl Curve {
 
     /// The value there: between two points on the line through them, before the first point the first value, after the
     /// last point on the line through the last two.
-    #[must_use]
     pub fn at(&self, place: f64) -> f64 {
         let above = self.0.iter().position(|(at, _)| *at >= place).unwrap_or(self.0.len());
         let high = above.clamp(1, self.0.len() - 1);
