@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use backon::{BackoffBuilder, ExponentialBuilder};
 use tokio::{runtime::Handle, sync::mpsc::Sender};
 use weir_core::{
@@ -140,18 +140,11 @@ impl Reader {
         if sends.is_empty() {
             return Ok(0);
         }
-        for pause in patience().build() {
-            let now = self.clock.time_to_decide(&[])?;
-            match self.runtime.block_on(self.restorer.insert(sends, now)) {
-                Ok(restored) => return Ok(restored),
-                Err(error @ (StoreError::LostHistory { .. } | StoreError::Fatal(_))) => return Err(error.into()),
-                Err(StoreError::Temporary(reason) | StoreError::TooSlow(reason)) => {
-                    tracing::warn!("sends are not all put back: {reason}; trying again");
-                    self.runtime.block_on(tokio::time::sleep(pause));
-                }
-            }
-        }
-        None.context("Redis was unavailable for too long while sends were restored")
+        let Self { clock, restorer, runtime, .. } = self;
+        patiently(runtime, ("sends are not all put back", "sends were restored"), async || {
+            let now = clock.time_to_decide(&[])?;
+            Ok(restorer.insert(sends, now).await?)
+        })
     }
 
     fn refunds(&mut self, batch: &PartitionBatch) -> anyhow::Result<ReadReport> {
@@ -175,23 +168,30 @@ impl Reader {
             }
         }
         let mut outcomes = vec![None; refunds.len()];
-        for pause in patience().build() {
-            let taken = self.restorer.take_back(&self.part.topic, &refunds, &mut outcomes);
-            match self.runtime.block_on(taken) {
-                Ok(()) => {
-                    let taken = outcomes.iter().flatten().filter(|outcome| **outcome == RefundOutcome::TakenBack);
-                    report.counts.taken_back = taken.count() as u64;
-                    return Ok(report);
-                }
-                Err(error @ (StoreError::LostHistory { .. } | StoreError::Fatal(_))) => return Err(error.into()),
-                Err(StoreError::Temporary(reason) | StoreError::TooSlow(reason)) => {
-                    tracing::warn!("refunds are not all taken: {reason}; trying again");
-                    self.runtime.block_on(tokio::time::sleep(pause));
-                }
-            }
-        }
-        None.context("Redis was unavailable for too long while refunds were applied")
+        let Self { part, restorer, runtime, .. } = self;
+        patiently(runtime, ("refunds are not all taken", "refunds were applied"), async || {
+            Ok(restorer.take_back(&part.topic, &refunds, &mut outcomes).await?)
+        })?;
+        let taken = outcomes.iter().flatten().filter(|outcome| **outcome == RefundOutcome::TakenBack);
+        report.counts.taken_back = taken.count() as u64;
+        Ok(report)
     }
+}
+
+/// Asks Redis until it answers. `undone`: what is not done meanwhile; `during`: what the run was at where Redis stays away.
+fn patiently<T>(
+    runtime: &Handle,
+    (undone, during): (&str, &str),
+    mut ask: impl AsyncFnMut() -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    for pause in patience().build() {
+        let answer = runtime.block_on(ask());
+        let error = answer.as_ref().err().and_then(|error| error.downcast_ref::<StoreError>());
+        let Some(StoreError::Temporary(reason) | StoreError::TooSlow(reason)) = error else { return answer };
+        tracing::warn!("{undone}: {reason}; trying again");
+        runtime.block_on(tokio::time::sleep(pause));
+    }
+    bail!("Redis was unavailable for too long while {during}")
 }
 
 fn send_of(sent: &Sent) -> Send<'_> {
