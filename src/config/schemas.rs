@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
-use weir_core::basis::document::{Node, TableEntry, Value, value::Parsed};
+use weir_core::basis::document::{Node, value::Parsed};
 use weir_schemas::Format;
 
 use super::{
@@ -11,7 +11,7 @@ use super::{
     keys::{Otherwise, Setting, section},
     layers::Layers,
     urls,
-    values::{self, MINUTE, SECOND},
+    values::{self, EntriesOf, MINUTE, SECOND},
 };
 use crate::authorities::Authorities;
 
@@ -76,29 +76,17 @@ fn secret_read_again(node: &Node, layers: &Layers<'_>) -> Parsed<SecretFile> {
     Ok(SecretFile { secret: values::read_secret(&path)?, path })
 }
 
-/// A file for each id of a schema. Each that is wrong is noted.
 fn files_by_id(node: &Node, layers: &Layers<'_>) -> Parsed<BTreeMap<u32, PathBuf>> {
-    let Value::Table(entries) = &node.value else {
-        return Err("must be a table: write [schemas.files] and id = \"file\" below it".to_owned());
-    };
-    let mut files = BTreeMap::new();
-    for TableEntry { key, origin, node } in entries {
-        // `07` or `+7` would be a second name for 7, and one of both files would be left out.
-        match (key.parse().ok().filter(|id: &u32| id.to_string() == *key), values::path(node, layers)) {
-            (Some(id), Ok(path)) => {
-                files.insert(id, path);
-            }
-            (None, _) => layers.document.note(
-                origin,
-                format!(
-                    "schemas.files.{key} must be the id of a schema: a whole number from 0 to {}, without sign or leading zeros",
-                    u32::MAX
-                ),
-            ),
-            (_, Err(reason)) => layers.document.note(&node.origin, format!("schemas.files.{key} {reason}")),
-        }
-    }
-    Ok(files)
+    let entries = EntriesOf { table: "schemas.files", entry: "id = \"file\"" };
+    entries.read(node, layers, schema_id, |_, node| values::path(node, layers))
+}
+
+/// `07` or `+7` would be a second name for 7, and one of both files would be left out.
+fn schema_id(text: &str) -> Parsed<u32> {
+    text.parse().ok().filter(|id: &u32| id.to_string() == text).ok_or_else(|| {
+        let most = u32::MAX;
+        format!("must be the id of a schema: a whole number from 0 to {most}, without sign or leading zeros")
+    })
 }
 
 /// A format needs schemas, except JSON; and each user a password.

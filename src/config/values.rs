@@ -69,23 +69,44 @@ pub(super) fn topics(node: &Node, layers: &Layers<'_>) -> Parsed<Vec<String>> {
     prefixes.into_iter().map(one).collect()
 }
 
-/// A topic for each channel. Each that is wrong is noted.
-pub(super) fn topics_by_channel(node: &Node, layers: &Layers<'_>) -> Parsed<BTreeMap<String, String>> {
-    let Value::Table(entries) = &node.value else {
-        return Err("must be a table: write [kafka.approved_by_channel] and channel = \"topic\" below it".to_owned());
-    };
-    let mut topics = BTreeMap::new();
-    for TableEntry { key, node, .. } in entries {
-        match topic(node, layers) {
-            Ok(topic) => {
-                topics.insert(key.clone(), topic);
-            }
-            Err(reason) => {
-                layers.document.note(&node.origin, format!("kafka.approved_by_channel.{key} {reason}"));
+/// A table of values by what its keys are.
+pub(super) struct EntriesOf {
+    pub(super) table: &'static str,
+    /// How an entry is written.
+    pub(super) entry: &'static str,
+}
+
+impl EntriesOf {
+    /// Reads the table. Each entry that is wrong is noted.
+    pub(super) fn read<K: Ord, T>(
+        &self,
+        node: &Node,
+        layers: &Layers<'_>,
+        key: impl Fn(&str) -> Parsed<K>,
+        value: impl Fn(&str, &Node) -> Parsed<T>,
+    ) -> Parsed<BTreeMap<K, T>> {
+        let Self { table, entry } = self;
+        let Value::Table(entries) = &node.value else {
+            return Err(format!("must be a table: write [{table}] and {entry} below it"));
+        };
+        let mut read = BTreeMap::new();
+        for TableEntry { key: name, origin, node } in entries {
+            let found = key(name).map_err(|reason| (origin, reason)).and_then(|key| {
+                let value = value(name, node).map_err(|reason| (&node.origin, reason))?;
+                Ok((key, value))
+            });
+            match found {
+                Ok((key, value)) => drop(read.insert(key, value)),
+                Err((origin, reason)) => layers.document.note(origin, format!("{table}.{name} {reason}")),
             }
         }
+        Ok(read)
     }
-    Ok(topics)
+}
+
+pub(super) fn topics_by_channel(node: &Node, layers: &Layers<'_>) -> Parsed<BTreeMap<String, String>> {
+    let entries = EntriesOf { table: "kafka.approved_by_channel", entry: "channel = \"topic\"" };
+    entries.read(node, layers, |channel| Ok(channel.to_owned()), |_, node| topic(node, layers))
 }
 
 /// What the keys of Redis begin with.
@@ -112,11 +133,11 @@ fn is_plain(text: &str) -> bool {
 }
 
 pub(super) fn properties(node: &Node, layers: &Layers<'_>) -> Parsed<BTreeMap<String, Secret>> {
-    property_table(node, layers, "kafka.properties", property)
+    of_properties("kafka.properties").read(node, layers, property_name, property)
 }
 
 pub(super) fn property_files(node: &Node, layers: &Layers<'_>) -> Parsed<BTreeMap<String, SecretFile>> {
-    property_table(node, layers, "kafka.property_files", |name, node| {
+    of_properties("kafka.property_files").read(node, layers, property_name, |name, node| {
         let path = path(node, layers)?;
         let secret = read_secret(&path)?;
         check(name, secret.expose())?;
@@ -124,31 +145,16 @@ pub(super) fn property_files(node: &Node, layers: &Layers<'_>) -> Parsed<BTreeMa
     })
 }
 
-/// A table of properties of librdkafka. Each that is wrong is noted.
-fn property_table<T>(
-    node: &Node,
-    layers: &Layers<'_>,
-    table: &str,
-    parse: impl Fn(&str, &Node) -> Parsed<T>,
-) -> Parsed<BTreeMap<String, T>> {
-    let Value::Table(entries) = &node.value else {
-        return Err(format!("must be a table: write [{table}] and \"name\" = value below it"));
-    };
-    let mut properties = BTreeMap::new();
-    for TableEntry { key, origin, node } in entries {
-        let path = format!("{table}.{key}");
-        if let Some((_, reason)) = REFUSED_PROPERTIES.iter().find(|(refused, _)| refused == key) {
-            layers.document.note(origin, format!("{path} is for weir to set ({reason}): leave it out"));
-            continue;
-        }
-        match parse(key, node) {
-            Ok(value) => {
-                properties.insert(key.clone(), value);
-            }
-            Err(reason) => layers.document.note(&node.origin, format!("{path} {reason}")),
-        }
+/// A table of properties of librdkafka.
+fn of_properties(table: &'static str) -> EntriesOf {
+    EntriesOf { table, entry: "\"name\" = value" }
+}
+
+fn property_name(name: &str) -> Parsed<String> {
+    match REFUSED_PROPERTIES.iter().find(|(refused, _)| *refused == name) {
+        Some((_, reason)) => Err(format!("is for weir to set ({reason}): leave it out")),
+        None => Ok(name.to_owned()),
     }
-    Ok(properties)
 }
 
 fn property(name: &str, node: &Node) -> Parsed<Secret> {
