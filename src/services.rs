@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use utoipa::ToSchema;
 use weir_oracle::{
-    admissions::{AdmissionsView, Ended},
-    service::{Registration, ServiceName, ServiceSeen, Total},
+    admissions::AdmissionsView,
+    service::{Registration, ServiceName, ServiceSeen},
 };
 
 use crate::limits::LimitView;
@@ -235,24 +235,6 @@ pub fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, BodyError> {
             | serde_json::error::Category::Io => wrong("not_json", detail),
         }
     })
-}
-
-impl From<Total> for InstanceRegistered {
-    fn from(total: Total) -> Self {
-        let Total { instances, per_s, concurrency, .. } = total;
-        Self { instances, capacity_per_s: per_s, concurrency }
-    }
-}
-
-impl From<Ended> for EndedAdmission {
-    fn from(ended: Ended) -> Self {
-        let ended = match ended {
-            Ended::Now => "now",
-            Ended::HandedOn => "handed_on",
-            Ended::Before | Ended::Full => "before",
-        };
-        Self { ended }
-    }
 }
 
 impl ServiceList {

@@ -10,7 +10,7 @@ use axum::{
 use weir_oracle::{
     admissions::{Denial, Ended, MAX_OUTSTANDING},
     desk::{Admission, AdmissionId},
-    service::MAX_INSTANCES,
+    service::{MAX_INSTANCES, Total},
 };
 
 use super::{
@@ -87,7 +87,8 @@ pub(super) async fn register(
         let detail = format!("the service has {MAX_INSTANCES} other instances, which is the most");
         return Err(Problem::new(StatusCode::CONFLICT, "too_many_instances", detail));
     }
-    Ok(Json(registered.total.into()))
+    let Total { instances, per_s, concurrency, .. } = registered.total;
+    Ok(Json(InstanceRegistered { instances, capacity_per_s: per_s, concurrency }))
 }
 
 /// Remove an instance of a service
@@ -175,13 +176,16 @@ pub(super) async fn end(
     })?;
     let body = json_body(&api, request).await?;
     let took_ms = AdmissionEnd::parse(&body)?;
-    match api.services.end(&service, id, took_ms).await {
+    let ended = match api.services.end(&service, id, took_ms).await {
+        Ended::Now => "now",
+        Ended::HandedOn => "handed_on",
+        Ended::Before => "before",
         Ended::Full => {
             let detail = "too many ends wait to be handed on to other instances; the admission ends by its timeout";
-            Err(Problem::not_now("ends_full", detail, 1))
+            return Err(Problem::not_now("ends_full", detail, 1));
         }
-        ended @ (Ended::Now | Ended::HandedOn | Ended::Before) => Ok(Json(ended.into())),
-    }
+    };
+    Ok(Json(EndedAdmission { ended }))
 }
 
 /// The body; one that is not empty has to be JSON.
