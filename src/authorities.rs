@@ -15,7 +15,7 @@ const MAX_BYTES: usize = 2 * 1024 * 1024;
 /// Certificates in PEM: at least one, and each can be trusted; and the file that they are from.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Authorities {
-    pem: Vec<u8>,
+    pub(crate) pem: Vec<u8>,
     file: PathBuf,
 }
 
@@ -61,10 +61,6 @@ impl Authorities {
                 None
             }
         }
-    }
-
-    pub fn pem(&self) -> &[u8] {
-        &self.pem
     }
 }
 

@@ -157,13 +157,9 @@ async fn keep_fresh(kept: Weak<ArcSwap<Credentials>>, provider: SharedCredential
 
 /// Tokens for the brokers of an MSK cluster.
 #[derive(Debug)]
-pub struct MskTokens(Signer);
+pub struct MskTokens(pub Signer);
 
 impl MskTokens {
-    pub const fn new(signer: Signer) -> Self {
-        Self(signer)
-    }
-
     fn at(&self, now: SystemTime) -> Result<Token, String> {
         let url = format!("https://kafka.{}.amazonaws.com/?Action=kafka-cluster%3AConnect", self.0.region);
         let (url, ends) = self.0.presign(&url, "kafka-cluster", now)?;

@@ -241,7 +241,7 @@ fn connector(url: &str, authorities: Option<&Authorities>) -> anyhow::Result<Htt
         None => builder.with_tls_config(trusting(RootCertStore::empty())?),
         Some(authorities) => {
             let mut store = RootCertStore::empty();
-            for certificate in CertificateDer::pem_slice_iter(authorities.pem()) {
+            for certificate in CertificateDer::pem_slice_iter(&authorities.pem) {
                 store.add(certificate?)?;
             }
             builder.with_tls_config(trusting(store)?)

@@ -80,7 +80,7 @@ pub fn kafka(settings: &KafkaSettings) -> KafkaOptions {
 pub async fn signed_kafka(settings: &KafkaSettings) -> anyhow::Result<KafkaOptions> {
     let mut options = kafka(settings);
     if let Some(region) = &settings.aws_iam_region {
-        options.tokens = Some(Arc::new(MskTokens::new(Signer::connect(region).await.context("kafka.aws_iam_region")?)));
+        options.tokens = Some(Arc::new(MskTokens(Signer::connect(region).await.context("kafka.aws_iam_region")?)));
     }
     Ok(options)
 }
