@@ -94,6 +94,11 @@ pub fn parse(
     check(name, text, folder, env, Settings::read)
 }
 
+/// The section `[kafka]` of a text that has no other.
+pub(crate) fn kafka(text: &str) -> Result<KafkaSettings, Problems> {
+    check("[kafka]", text, Path::new(""), [], KafkaSettings::read)
+}
+
 /// A section of which nothing is set.
 fn defaults<T>(read: impl FnOnce(&Layers<'_>) -> Option<T>) -> Result<T, Problems> {
     check("the defaults", "", Path::new(""), [], read)

@@ -1,24 +1,21 @@
 //! How long a rebuild waits for what was decided before it, against where the parts come from.
 
-use std::path::Path;
-
 use rdkafka::config::ClientConfig;
 
 use super::*;
 use crate::config;
 
 const SETTINGS: &str = "[kafka]\nbrokers = \"127.0.0.1:1\"\nintents = \"i\"\napproved = \"a\"\nsuppressed = \"s\"\n\
-                        dead_letters = \"d\"\n[redis]\nnodes = \"redis://127.0.0.1:1\"\n\
-                        [segments]\nsource = \"m.json\"\n[policy]\nsource = \"p.toml\"\n";
+                        dead_letters = \"d\"\n";
 
 const fn s(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
 fn kafka(session_ms: Option<&str>) -> KafkaOptions {
-    let settings = config::parse("weir.toml", SETTINGS, Path::new(""), []).unwrap();
+    let settings = config::kafka(SETTINGS).unwrap();
     let properties = session_ms.map(|ms| ("session.timeout.ms".to_owned(), ms.to_owned())).into_iter().collect();
-    KafkaOptions { properties, ..assemble::kafka(&settings.kafka) }
+    KafkaOptions { properties, ..assemble::kafka(&settings) }
 }
 
 /// What librdkafka makes of settings.
