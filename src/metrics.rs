@@ -35,12 +35,7 @@ use weir_oracle::{
 };
 use weir_worker::observer::{BesideTopic, Event, LedgerCall, Observer, Stage};
 
-pub use self::labels::{
-    ActionLabel, BudgetLabel, BudgetTokenLabels, BuildLabels, CapLabels, DecisionLabels, NodeLabel, OfRouteLabel,
-    OutcomeLabel, PartitionLabel, ReasonLabel, ReportLabels, RequestLabels, RouteLabel, SegmentLabel,
-    ServiceOutcomeLabels, SourceLabel, StageLabel, ThrottledLabels, TopicLabel, UndeliveredLabels, VersionLabels,
-    WhyLabel,
-};
+pub use self::labels::*;
 use self::{
     buckets::{lateness, sizes, times, waits},
     tallied::TalliedHistogram,

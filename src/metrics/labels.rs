@@ -9,7 +9,7 @@ macro_rules! labels {
             $(#[$doc])*
             #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
             pub struct $name {
-                $(#[doc = concat!("The label `", stringify!($field), "`.")] pub $field: $type,)*
+                $(pub $field: $type,)*
             }
         )*
     };

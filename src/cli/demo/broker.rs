@@ -5,7 +5,6 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use rdkafka::{
     Offset, TopicPartitionList,
-    config::ClientConfig,
     consumer::{BaseConsumer, CommitMode, Consumer as _},
     mocking::MockCluster,
     producer::DefaultProducerContext,
@@ -13,7 +12,7 @@ use rdkafka::{
 use weir_core::deferral::wheel::{Ring, Wheel};
 use weir_kafka::client::KafkaOptions;
 
-use super::gateway;
+use super::{client, gateway};
 use crate::{cli::assemble, config};
 
 /// Partitions of each topic. The mock cluster keeps some 5 MB of a partition, so that the demo's records fit.
@@ -48,9 +47,9 @@ impl Broker {
 
 /// Commits the beginnings of the wheel's topics: the mock cluster refuses a lane's start there while another lane of the group joins.
 fn commit_beginnings(options: &KafkaOptions, rings: &[(String, i32)]) -> anyhow::Result<()> {
-    let mut config = ClientConfig::new();
-    config.set("bootstrap.servers", &options.brokers).set("group.id", options.later_group());
-    let nobody: BaseConsumer = config.create().context("no client for the embedded broker")?;
+    let mut nobody = client(options);
+    let nobody: BaseConsumer =
+        nobody.set("group.id", options.later_group()).create().context("no client for the embedded broker")?;
     let mut beginnings = TopicPartitionList::new();
     for (topic, partitions) in rings {
         for partition in 0..*partitions {

@@ -271,6 +271,13 @@ fn client(options: &KafkaOptions) -> ClientConfig {
     config
 }
 
+/// Reads what is committed, from the beginning.
+fn reader(options: &KafkaOptions, group: &str) -> ClientConfig {
+    let mut config = client(options);
+    config.set("group.id", group).set("auto.offset.reset", "earliest").set("isolation.level", "read_committed");
+    config
+}
+
 /// Reads the outputs and the deferred intents until each intent has its record.
 fn watch(options: &KafkaOptions, taken: &AtomicU64, count: u32, bar: &ProgressBar) -> anyhow::Result<Summary> {
     let mut watcher = Watcher::start(options)?;
