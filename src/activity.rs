@@ -21,15 +21,11 @@ use weir_worker::{
 
 use crate::metrics::Metrics;
 
-/// Takes reports.
 pub struct ActivityReports {
-    /// The policy in force.
     pub policy: Arc<Refreshed<Policy>>,
     /// Where users are noted; `None`: nobody can be active.
     pub pressure: Option<Arc<Pressure>>,
-    /// What reports are compared with.
     pub clock: ComparedClock<SystemClock>,
-    /// Figures.
     pub metrics: Arc<Metrics>,
 }
 
@@ -42,28 +38,20 @@ pub struct ReportTaken {
     pub taken: usize,
 }
 
-/// Why a report was not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
-    /// The policy in force has no pressure.
     #[error("the policy in force has no [pressure]: it is not counted who is active")]
     NoPressure,
-    /// The policy has pressure, and its window has not been read yet.
     #[error("who is active is being read; report it again")]
     NotReadYet,
-    /// The report is invalid.
     #[error("{}: {}", .0.reason.as_str(), .0.message)]
     Invalid(DeadLetter),
-    /// This machine's clock is wrong, or may be.
     #[error(transparent)]
     Clock(#[from] WrongClock),
 }
 
 impl ActivityReports {
     /// Takes the report of a request's body: all of it, or nothing.
-    ///
-    /// # Errors
-    /// Why not.
     pub fn take(&self, body: &[u8]) -> Result<ReportTaken, ReportError> {
         if self.policy.current().pressure.is_none() {
             return Err(ReportError::NoPressure);

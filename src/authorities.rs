@@ -15,29 +15,21 @@ const MAX_BYTES: usize = 2 * 1024 * 1024;
 /// Certificates in PEM: at least one, and each can be trusted; and the file that they are from.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Authorities {
-    pem: Vec<u8>,
+    pub(crate) pem: Vec<u8>,
     file: PathBuf,
 }
 
-/// Why a file holds no authorities.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoAuthorities {
-    /// The file cannot be read, or is too large.
     #[error("{0}")]
     NoFile(String),
-    /// No certificate in it.
     #[error("has no certificate in it (PEM: -----BEGIN CERTIFICATE-----)")]
     Empty,
-    /// One that cannot be read.
     #[error("has a certificate that cannot be read: {0}")]
     Unreadable(String),
 }
 
 impl Authorities {
-    /// Reads the certificates of a file.
-    ///
-    /// # Errors
-    /// It cannot be read, has none, or has one that cannot be trusted.
     pub fn read(file: &Path) -> Result<Self, NoAuthorities> {
         Self::check(read(file)?, file)
     }
@@ -69,12 +61,6 @@ impl Authorities {
                 None
             }
         }
-    }
-
-    /// The certificates in PEM.
-    #[must_use]
-    pub fn pem(&self) -> &[u8] {
-        &self.pem
     }
 }
 

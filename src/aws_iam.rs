@@ -2,7 +2,6 @@
 //! Version 4). It is signed here, without a call: only the credentials are fetched, ahead of time.
 
 use std::{
-    error::Error,
     fmt,
     sync::{Arc, Weak},
     time::{Duration, SystemTime},
@@ -26,7 +25,6 @@ use weir_redis::Passwords;
 
 /// How long a signature is good for: as long as these services accept one.
 const VALID: Duration = Duration::from_secs(900);
-/// How credentials are fetched.
 const PACE: Pace =
     Pace { answer: Duration::from_secs(20), least: Duration::from_secs(5), most: Duration::from_secs(600) };
 
@@ -35,9 +33,7 @@ const PACE: Pace =
 struct Pace {
     /// How long they may take: what gives them (a machine's metadata, a process) may hang.
     answer: Duration,
-    /// The shortest pause.
     least: Duration,
-    /// The longest pause.
     most: Duration,
 }
 
@@ -72,9 +68,6 @@ pub struct Signer {
 
 impl Signer {
     /// One with the credentials that the AWS default chain finds, and fetches again before they end.
-    ///
-    /// # Errors
-    /// The chain finds none.
     pub async fn connect(region: &str) -> anyhow::Result<Self> {
         let chain = DefaultChain { region: Region::new(region.to_owned()) };
         Self::with(SharedCredentialsProvider::new(chain), region, PACE).await
@@ -122,11 +115,10 @@ fn now() -> SystemTime {
 }
 
 impl Pace {
-    /// The credentials, or why there are none.
     async fn fetch(self, provider: &SharedCredentialsProvider) -> Result<Credentials, String> {
         match timeout(self.answer, provider.provide_credentials()).await {
             Ok(Ok(credentials)) => Ok(credentials),
-            Ok(Err(error)) => Err(format!("AWS gave no credentials: {}", causes(&error))),
+            Ok(Err(error)) => Err(format!("AWS gave no credentials: {:#}", anyhow::Error::new(error))),
             Err(_) => Err(format!("AWS gave no credentials within {} s", self.answer.as_secs())),
         }
     }
@@ -136,16 +128,6 @@ impl Pace {
         let left = expiry.map(|expiry| expiry.duration_since(now).unwrap_or_default());
         left.map_or(self.most, |left| left / 2).clamp(self.least, self.most)
     }
-}
-
-/// An error and what caused it.
-fn causes(error: &dyn Error) -> String {
-    let (mut text, mut next) = (error.to_string(), error.source());
-    while let Some(cause) = next {
-        text.push_str(&format!(": {cause}"));
-        next = cause.source();
-    }
-    text
 }
 
 /// Fetches credentials for as long as they are used. Those before stay in use while none are given.
@@ -175,15 +157,9 @@ async fn keep_fresh(kept: Weak<ArcSwap<Credentials>>, provider: SharedCredential
 
 /// Tokens for the brokers of an MSK cluster.
 #[derive(Debug)]
-pub struct MskTokens(Signer);
+pub struct MskTokens(pub Signer);
 
 impl MskTokens {
-    /// Those that this signer signs.
-    #[must_use]
-    pub const fn new(signer: Signer) -> Self {
-        Self(signer)
-    }
-
     fn at(&self, now: SystemTime) -> Result<Token, String> {
         let url = format!("https://kafka.{}.amazonaws.com/?Action=kafka-cluster%3AConnect", self.0.region);
         let (url, ends) = self.0.presign(&url, "kafka-cluster", now)?;
@@ -207,15 +183,12 @@ impl Tokens for MskTokens {
 /// The services of AWS that speak Redis' protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AwsCache {
-    /// A cluster of ElastiCache.
     ElastiCache,
     /// A cache of ElastiCache without nodes of one's own.
     ElastiCacheServerless,
-    /// A cluster of MemoryDB.
     MemoryDb,
 }
 
-/// Their words in the settings.
 pub const AWS_CACHES: &[(&str, AwsCache)] = &[
     ("elasticache", AwsCache::ElastiCache),
     ("elasticache_serverless", AwsCache::ElastiCacheServerless),
@@ -230,8 +203,6 @@ pub struct CachePasswords {
 }
 
 impl CachePasswords {
-    /// Those of a user of a cluster.
-    #[must_use]
     pub fn new(signer: Signer, cache: AwsCache, cluster: &str, user: &str) -> Self {
         let (service, kind) = match cache {
             AwsCache::ElastiCache => ("elasticache", ""),

@@ -57,7 +57,6 @@ pub struct DueHour {
 /// The deferred intents as they were last counted; empty before the first answer of Kafka.
 pub type DeferredCount = Arc<ArcSwapOption<DeferredIntents>>;
 
-/// A topic of a wheel.
 #[derive(Debug, Clone)]
 struct RingTopic {
     topic: String,
@@ -69,9 +68,6 @@ struct RingTopic {
 type PartitionCounts = Vec<(i32, u64)>;
 
 /// Counts again and again, from now on until `stop`. `None` where nothing can be deferred.
-///
-/// # Errors
-/// The Kafka client cannot be made.
 pub fn keep_counting(
     kafka: &KafkaOptions,
     wheels: &[(WheelTopics, Wheel)],

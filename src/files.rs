@@ -18,10 +18,7 @@ fn read_bytes(path: &Path, most_bytes: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads a file of at most so many bytes.
-///
-/// # Errors
-/// It cannot be read, or is larger, in words that go on after its name: "cannot be read: ...".
+/// Reads a file of at most so many bytes. The error goes on after its name: "cannot be read: ...".
 pub fn read_or_say(path: &Path, most_bytes: usize) -> Result<Vec<u8>, String> {
     read_bytes(path, most_bytes).map_err(|error| {
         if error.kind() == io::ErrorKind::FileTooLarge {
@@ -31,19 +28,13 @@ pub fn read_or_say(path: &Path, most_bytes: usize) -> Result<Vec<u8>, String> {
     })
 }
 
-/// Reads a text of at most so many bytes.
-///
-/// # Errors
-/// It cannot be read, or is not UTF-8; of the kind [`io::ErrorKind::FileTooLarge`] where it is larger.
+/// Reads a text of at most so many bytes; an error of the kind [`io::ErrorKind::FileTooLarge`] where it is larger.
 pub fn read_text(path: &Path, most_bytes: usize) -> io::Result<String> {
     String::from_utf8(read_bytes(path, most_bytes)?)
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "stream did not contain valid UTF-8"))
 }
 
-/// Reads a document's text.
-///
-/// # Errors
-/// It cannot be read, is not UTF-8, or is larger than [`MAX_DOCUMENT_BYTES`].
+/// Reads a document's text, of at most [`MAX_DOCUMENT_BYTES`].
 pub fn read_file(path: &Path) -> io::Result<String> {
     read_text(path, MAX_DOCUMENT_BYTES)
 }

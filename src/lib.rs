@@ -5,6 +5,7 @@
 
 #![recursion_limit = "256"]
 #![forbid(unsafe_code)]
+#![allow(missing_docs, reason = "a private crate: a doc that repeats the name is left out")]
 
 pub mod activity;
 pub mod authorities;

@@ -35,21 +35,14 @@ use weir_oracle::{
 };
 use weir_worker::observer::{BesideTopic, Event, LedgerCall, Observer, Stage};
 
-pub use self::labels::{
-    ActionLabel, BudgetLabel, BudgetTokenLabels, BuildLabels, CapLabels, DecisionLabels, NodeLabel, OfRouteLabel,
-    OutcomeLabel, PartitionLabel, ReasonLabel, ReportLabels, RequestLabels, RouteLabel, SegmentLabel,
-    ServiceOutcomeLabels, SourceLabel, StageLabel, ThrottledLabels, TopicLabel, UndeliveredLabels, VersionLabels,
-    WhyLabel,
-};
-pub use self::totals::bring;
 use self::{
     buckets::{lateness, sizes, times, waits},
     tallied::TalliedHistogram,
 };
+pub use self::{labels::*, totals::bring};
 
 /// A gauge of a number that need not be whole.
 pub type RealGauge = Gauge<f64, AtomicU64>;
-/// A histogram's maker, for families.
 type MakeHistogram = fn() -> Histogram;
 
 /// Milliseconds from one time to a later one; none if it is not later.
@@ -202,7 +195,6 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// An HTTP request was answered.
     pub fn http_request(&self, route: &str, status: u16, time: Duration) {
         self.http_requests.get_or_create(&RequestLabels { route: route.to_owned(), status }).inc();
         self.http_seconds.get_or_create(&RouteLabel { route: route.to_owned() }).observe(time.as_secs_f64());
@@ -224,7 +216,6 @@ impl Metrics {
     }
 
     /// All of them in the text format of OpenMetrics.
-    #[must_use]
     pub fn render(&self) -> String {
         let mut text = String::new();
         let encoded = encode_registry(&mut text, &self.registry)

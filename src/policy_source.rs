@@ -13,24 +13,18 @@ use weir_worker::refresh::RefreshSource;
 
 use crate::object_store::{Fetched, ObjectError, StoredObject, Version};
 
-/// Why there is no new policy.
 #[derive(Debug, thiserror::Error)]
 pub enum PolicySourceError {
-    /// Its name does not say how it is read.
     #[error("the policy {0} is neither a .toml nor a .json file: its ending says how it is read")]
     Ending(String),
-    /// It could not be read.
     #[error("the policy cannot be read: {0}")]
     Object(#[from] ObjectError),
-    /// It is not UTF-8.
     #[error("the policy {0} is not UTF-8: save it as UTF-8")]
     NotUtf8(String),
-    /// What it says is wrong.
     #[error("{0}")]
     Invalid(#[from] Problems),
 }
 
-/// Where a policy comes from.
 pub struct PolicySource {
     object: StoredObject,
     name: String,
@@ -41,9 +35,6 @@ pub struct PolicySource {
 
 impl PolicySource {
     /// The policy in this object. `bounds` is what it must keep to.
-    ///
-    /// # Errors
-    /// Its name ends neither in `.toml` nor in `.json`.
     pub fn new(object: StoredObject, bounds: impl Into<PolicyBounds>) -> Result<Self, PolicySourceError> {
         let name = object.location().to_string();
         let format = Format::of_name(&name).ok_or_else(|| PolicySourceError::Ending(name.clone()))?;

@@ -62,7 +62,6 @@ pub enum EntryPoint {
 
 impl EntryPoint {
     /// Stands for the topic; partition and offset are 0.
-    #[must_use]
     pub fn topic(self) -> Topic {
         match self {
             Self::Http => Topic { name: "/v1/decisions".into(), id: TopicId::NO_TOPIC },
@@ -79,24 +78,18 @@ type ReadClock<C> = fn(&C) -> Result<Time, WrongClock>;
 /// An intent that is judged; with how its budgets stand, where it only looks at them.
 type JudgedIntent<'b> = (AskedBatch<'b, SingleRecord<'b>>, Vec<LimitView>);
 
-/// Why a query has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum QueryError {
-    /// The record is invalid.
     #[error("{}: {}", .0.reason.as_str(), .0.message)]
     NotAnIntent(DeadLetter),
-    /// The store cannot answer.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// This machine's clock is wrong, or may be.
     #[error(transparent)]
     Clock(#[from] WrongClock),
-    /// The process is ending.
     #[error(transparent)]
     Closed(#[from] Closed),
 }
 
-/// Answers questions, one at a time.
 pub struct QueryService<S, C> {
     decider: Decider,
     store: S,
@@ -111,7 +104,6 @@ pub struct QueryService<S, C> {
 
 impl<S, C: Clock> QueryService<S, C> {
     /// With the segments, policy and fields of this decider. What comes in by one entry point has one origin.
-    #[must_use]
     pub fn new(decider: &Decider, entry_point: EntryPoint, store: S, clock: C, metrics: Arc<Metrics>) -> Self {
         // An intent that is given with a question is JSON, whatever the topic has.
         let fields = Arc::new(decider.fields.as_json());
@@ -144,7 +136,6 @@ impl<S, C: Clock> QueryService<S, C> {
         Self { funds: Some(Funds::Look(ledger)), ..self }
     }
 
-    /// The store.
     pub fn store(&mut self) -> &mut S {
         &mut self.store
     }
@@ -193,9 +184,6 @@ impl<S, C: Clock> QueryService<S, C> {
 
 impl<S: Histories, C: Clock> QueryService<S, C> {
     /// What a user stands at; the id in canonical text (`42`). One round trip. Where the clock is wrong, the answer says so.
-    ///
-    /// # Errors
-    /// The history cannot be read, or is lost.
     pub async fn user(&mut self, user_id: &str) -> Result<UserView, StoreError> {
         let (policy, set, now) = (self.decider.policy.get(), self.decider.segments.get(), self.clock.now());
         let history = self.store.history_of(UserHash::of(user_id)).await?;
@@ -212,9 +200,6 @@ impl<S: Histories, C: Clock> QueryService<S, C> {
     }
 
     /// What would become of an intent if it came now; nothing is written. One round trip.
-    ///
-    /// # Errors
-    /// [`QueryError`]
     pub async fn would(&mut self, intent: impl Into<SingleRecord<'_>>) -> Result<Decision, QueryError> {
         self.clock.time_to_decide(&[])?;
         Ok(self.user_and_would(intent).await?.1)
@@ -222,9 +207,6 @@ impl<S: Histories, C: Clock> QueryService<S, C> {
 
     /// What the user of an intent stands at, with calendar windows in the intent's zone, and what would become of the
     /// intent: both from the history as it is at one moment. Where the clock is wrong, the user's part says so.
-    ///
-    /// # Errors
-    /// [`QueryError`]
     pub async fn user_and_would(
         &mut self,
         intent: impl Into<SingleRecord<'_>>,
@@ -253,9 +235,6 @@ impl<S: Store, C: Clock> QueryService<S, C> {
     /// Decides an intent and records it, as a lane does; it is not published. The same id again gets the verdict and
     /// the time it had if that was approved. One round trip once the intent's channel, category and campaign have been
     /// met; safe to repeat after an error.
-    ///
-    /// # Errors
-    /// [`QueryError`]
     pub async fn decide(&mut self, intent: impl Into<SingleRecord<'_>>) -> Result<Decision, QueryError> {
         let record: SingleRecord<'_> = intent.into();
         let decoded = self.decider.decode(&record);

@@ -17,7 +17,6 @@ use weir_worker::routes::{AskingBack, Looking, LooksAtRoutes, Offsets, RouteOffs
 /// The offsets of routes in Kafka.
 pub struct KafkaRoutes(pub Arc<KafkaOptions>);
 
-/// Those of one route.
 struct KafkaRoute {
     asked: Arc<RouteGroups>,
     delivered: Delivered<RoutePartition>,
@@ -111,7 +110,6 @@ impl RouteGroups {
 }
 
 /// The approved topics of what a route or budget selects: those of its channels, or all where it names none.
-#[must_use]
 pub fn approved_topics(kafka: &KafkaOptions, selection: &Selection) -> Vec<String> {
     let topic = |channel: &String| kafka.approved_by_channel.get(channel).unwrap_or(&kafka.approved).clone();
     let mut topics: Vec<String> = match &selection.filter.channels {

@@ -47,10 +47,7 @@ const MAX_ANSWER_BYTES: usize = 2 * MAX_SCHEMA_BYTES;
 const PAUSE: Duration = Duration::from_secs(1);
 const ACCEPTED: &str = "application/vnd.schemaregistry.v1+json, application/json";
 
-/// What reads intents in this format.
-///
-/// # Errors
-/// A certificate cannot be read; or some of the files are not readable or not usable as schemas: the error names each of them.
+/// What reads intents in this format. The error names each file that cannot be used.
 pub fn schemas(format: Format, map: &FieldMap, settings: &SchemasSettings) -> anyhow::Result<IntentSchemas> {
     let registry = registry(settings)?.map(|registry| (registry, settings.cache));
     let (mut texts, mut wrong) = (Vec::new(), BTreeMap::new());
@@ -76,9 +73,6 @@ pub fn schemas(format: Format, map: &FieldMap, settings: &SchemasSettings) -> an
 }
 
 /// The registry, where one is set.
-///
-/// # Errors
-/// Its URL is none, or the system's certificate authorities cannot be read.
 pub fn registry(settings: &SchemasSettings) -> anyhow::Result<Option<Registry>> {
     let client = settings.registry.as_deref().map(|url| HttpRegistry::new(url, settings)).transpose()?;
     Ok(client.map(Registry::new))
@@ -94,7 +88,6 @@ fn schema_text(path: &Path) -> anyhow::Result<String> {
 }
 
 /// The same map for a command that reads one record after the other, on a thread that may block.
-#[must_use]
 pub fn when_needed(map: &Arc<FieldMap>, stop: &CancellationToken) -> Arc<FieldMap> {
     let Some(schemas) = map.schemas() else { return Arc::clone(map) };
     let (schemas, runtime, stop) = (Arc::clone(schemas), Handle::current(), stop.clone());
@@ -248,7 +241,7 @@ fn connector(url: &str, authorities: Option<&Authorities>) -> anyhow::Result<Htt
         None => builder.with_tls_config(trusting(RootCertStore::empty())?),
         Some(authorities) => {
             let mut store = RootCertStore::empty();
-            for certificate in CertificateDer::pem_slice_iter(authorities.pem()) {
+            for certificate in CertificateDer::pem_slice_iter(&authorities.pem) {
                 store.add(certificate?)?;
             }
             builder.with_tls_config(trusting(store)?)

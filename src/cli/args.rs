@@ -20,9 +20,7 @@ pub struct ConfigFile {
 /// A point in time: RFC 3339, or how long ago. `--since` and `--until` take it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeArg {
-    /// At this time.
     At(Time),
-    /// So long before now.
     Ago(Duration),
 }
 
@@ -39,8 +37,6 @@ impl FromStr for TimeArg {
 }
 
 impl TimeArg {
-    /// The time that it means now.
-    #[must_use]
     pub fn time(self) -> Time {
         match self {
             Self::At(time) => time,

@@ -24,27 +24,24 @@ use weir_redis::{
     self, Eviction, KeyspaceSeed, LedgerClock, Opened, Password, RedisLedger, RedisOptions, RedisStats, RedisStore,
     TlsFiles, Tuning, WhenMissing,
 };
-use weir_worker::clock::SystemClock;
+use weir_worker::{clock::SystemClock, refresh::RefreshSource};
 
-use super::exit::UsageError;
+use super::{exit::UsageError, segments::S3Args};
 use crate::{
     aws_iam::{CachePasswords, MskTokens, Signer},
     config::{self, KafkaSettings, RedisSettings, S3Settings, Settings},
     limits::LedgerPool,
-    object_store::{Location, S3Credentials, S3Options, StoredObject},
+    object_store::{Location, StoredObject},
+    policy_source::{PolicySource, PolicySourceError},
     schemas,
+    segments::SegmentSource,
 };
 
 /// Reads the settings of this file and the environment over it.
-///
-/// # Errors
-/// [`UsageError`], with all that is wrong.
 pub fn settings(path: &Path) -> anyhow::Result<Settings> {
     config::load(path, std::env::vars_os()).map_err(|error| UsageError(error.to_string()).into())
 }
 
-/// What the Kafka edge wants to know.
-#[must_use]
 pub fn kafka(settings: &KafkaSettings) -> KafkaOptions {
     let exposed = |(key, value): (&String, &config::Secret)| (key.clone(), value.expose().to_owned());
     let properties: BTreeMap<String, String> = settings.properties().map(exposed).collect();
@@ -80,13 +77,10 @@ pub fn kafka(settings: &KafkaSettings) -> KafkaOptions {
 }
 
 /// The same, signed in to AWS where the settings say so.
-///
-/// # Errors
-/// AWS gives no credentials.
 pub async fn signed_kafka(settings: &KafkaSettings) -> anyhow::Result<KafkaOptions> {
     let mut options = kafka(settings);
     if let Some(region) = &settings.aws_iam_region {
-        options.tokens = Some(Arc::new(MskTokens::new(Signer::connect(region).await.context("kafka.aws_iam_region")?)));
+        options.tokens = Some(Arc::new(MskTokens(Signer::connect(region).await.context("kafka.aws_iam_region")?)));
     }
     Ok(options)
 }
@@ -99,18 +93,12 @@ pub fn kafka_conflicts(settings: &KafkaSettings, memory: LaneMemory) -> Vec<Stri
 }
 
 /// Makes sure that there are none.
-///
-/// # Errors
-/// [`UsageError`], with all of them.
 pub fn kafka_properties(settings: &KafkaSettings, memory: LaneMemory) -> anyhow::Result<()> {
     let conflicts = kafka_conflicts(settings, memory);
     if conflicts.is_empty() { Ok(()) } else { Err(UsageError(conflicts.join("\n")).into()) }
 }
 
 /// Asks Kafka something that blocks.
-///
-/// # Errors
-/// What Kafka answers.
 pub async fn ask_kafka<T: Send + 'static, E: std::error::Error + Send + Sync + 'static>(
     kafka: &Arc<KafkaOptions>,
     ask: impl FnOnce(&KafkaOptions) -> Result<T, E> + Send + 'static,
@@ -119,8 +107,6 @@ pub async fn ask_kafka<T: Send + 'static, E: std::error::Error + Send + Sync + '
     Ok(tokio::task::spawn_blocking(move || ask(&kafka)).await??)
 }
 
-/// How topics are made.
-#[must_use]
 pub fn new_topics(settings: &Settings) -> NewTopics {
     let retention_ms = bounds(&settings.redis).retention_ms;
     let KafkaSettings { create_partitions: partitions, create_shares: shares, .. } = settings.kafka;
@@ -129,9 +115,6 @@ pub fn new_topics(settings: &Settings) -> NewTopics {
 
 /// How many lanes, and the bounds of each: `worker.lanes` of them; where that is 0, one a core, but no more than
 /// `worker.memory` has room for.
-///
-/// # Errors
-/// [`UsageError`] where there is too little memory for the lanes that are asked for.
 pub fn lanes_and_memory(settings: &Settings) -> anyhow::Result<(usize, LaneMemory)> {
     let beside = reads_beside(&settings.kafka);
     let bytes = settings.worker.memory;
@@ -144,8 +127,6 @@ pub fn lanes_and_memory(settings: &Settings) -> anyhow::Result<(usize, LaneMemor
     Ok((lanes, memory))
 }
 
-/// What is read beside the intents.
-#[must_use]
 pub fn reads_beside(settings: &KafkaSettings) -> ReadsBeside {
     let wheels = settings.deferred.iter().count() + settings.deferred_before.len();
     let topics = [&settings.refunds, &settings.activity, &settings.delivery_reports, &settings.retries];
@@ -153,17 +134,11 @@ pub fn reads_beside(settings: &KafkaSettings) -> ReadsBeside {
     ReadsBeside { topics: u64::try_from(topics).unwrap_or(u64::MAX), wheels }
 }
 
-/// What a policy must keep to.
-#[must_use]
 pub fn policy_bounds(settings: &Settings) -> PolicyBounds {
     let (may_defer, may_wait) = (settings.kafka.deferred.is_some(), settings.kafka.waiting.is_some());
     PolicyBounds { history: bounds(&settings.redis), may_defer, may_wait }
 }
 
-/// What the Redis edge wants to know.
-///
-/// # Errors
-/// A URL is none, or a TLS file cannot be read.
 pub fn redis(settings: &RedisSettings) -> anyhow::Result<RedisOptions> {
     let urls: Vec<&str> = settings.nodes.iter().map(config::Secret::expose).collect();
     let mut options = RedisOptions::for_urls(&urls).map_err(|error| UsageError(error.to_string()))?;
@@ -192,9 +167,6 @@ pub fn redis(settings: &RedisSettings) -> anyhow::Result<RedisOptions> {
 }
 
 /// The same, signed in to AWS where the settings say so.
-///
-/// # Errors
-/// As [`redis()`]; or AWS gives no credentials.
 pub async fn signed_redis(settings: &RedisSettings) -> anyhow::Result<RedisOptions> {
     let mut options = redis(settings)?;
     let RedisSettings { aws_iam_cluster, aws_iam_region, username, .. } = settings;
@@ -217,30 +189,35 @@ fn tls_files(settings: &RedisSettings) -> anyhow::Result<TlsFiles> {
     Ok(TlsFiles { ca: ca_file.clone(), client: cert_file.clone().zip(key_file.clone()) })
 }
 
-/// How much of a user is remembered.
-#[must_use]
 pub fn bounds(settings: &RedisSettings) -> HistoryBounds {
     let retention_ms = i64::try_from(settings.history.as_millis()).unwrap_or(i64::MAX);
     HistoryBounds { retention_ms, max_entries: settings.max_entries }
 }
 
-/// The object that a source names.
 pub async fn object(source: &Location, s3: &S3Settings) -> StoredObject {
-    let options = S3Options {
-        endpoint: s3.endpoint.clone(),
-        region: s3.region.clone(),
-        force_path_style: s3.force_path_style,
-        requester_pays: s3.requester_pays,
-        authorities: s3.ca_file.clone(),
-        credentials: S3Credentials::DefaultChain,
+    StoredObject::connect(source, &S3Args::default().over(Some(s3))).await
+}
+
+pub async fn policy_source(settings: &Settings) -> Result<PolicySource, PolicySourceError> {
+    PolicySource::new(object(&settings.policy.source, &settings.s3).await, policy_bounds(settings))
+}
+
+pub async fn segment_source(settings: &Settings) -> SegmentSource {
+    let prefix = settings.segments.user_id_prefix.as_deref().unwrap_or_default();
+    SegmentSource::new(object(&settings.segments.source, &settings.s3).await, prefix)
+}
+
+/// Reads a source that is not read again.
+pub async fn read_once<S: RefreshSource>(source: Result<S, S::Error>) -> anyhow::Result<Arc<S::Value>> {
+    let read = match source {
+        Ok(mut source) => source.load().await,
+        Err(error) => Err(error),
     };
-    StoredObject::connect(source, &options).await
+    let value = read.map_err(|error| UsageError(error.to_string()))?;
+    value.with_context(|| format!("no {} at the first read", S::NAME))
 }
 
 /// Where an intent's fields are, and how values are written.
-///
-/// # Errors
-/// Two fields contradict each other, or a schema in a file cannot be used.
 pub fn fields(settings: &Settings) -> anyhow::Result<Arc<FieldMap>> {
     let fields = &settings.intent.fields;
     let pointers = [
@@ -266,10 +243,6 @@ pub fn fields(settings: &Settings) -> anyhow::Result<Arc<FieldMap>> {
     }))
 }
 
-/// Where the fields of a report of an active user are.
-///
-/// # Errors
-/// Two fields contradict each other.
 pub fn activity_fields(settings: &Settings) -> anyhow::Result<ActivityReader> {
     let fields = &settings.activity.fields;
     let reader = ActivityReader::new(&fields.user_id, &fields.at);
@@ -277,15 +250,11 @@ pub fn activity_fields(settings: &Settings) -> anyhow::Result<ActivityReader> {
 }
 
 /// Since when reports of active users may still have an effect: the longest window ago.
-#[must_use]
 pub fn activity_since() -> Time {
     SystemClock.now().plus(-i64::from(LONGEST_WINDOW_MINUTES) * 60_000)
 }
 
 /// How many lanes: 0 means one a core.
-///
-/// # Errors
-/// The system does not tell its cores.
 pub fn lanes(settings: &Settings) -> anyhow::Result<usize> {
     match settings.worker.lanes {
         0 => Ok(std::thread::available_parallelism().context("the number of cores; set worker.lanes")?.get()),
@@ -295,31 +264,23 @@ pub fn lanes(settings: &Settings) -> anyhow::Result<usize> {
 
 /// A keyspace for a command that leaves it and the servers' settings as they are.
 pub struct ExistingKeyspace {
-    /// How it is reached.
     pub options: Arc<RedisOptions>,
     stats: Arc<RedisStats>,
     opened: Opened,
 }
 
 impl ExistingKeyspace {
-    /// Its store.
-    #[must_use]
     pub fn store(&self) -> RedisStore {
         RedisStore::new(&self.options, &self.stats, &self.opened)
     }
 
     /// Its ledger of budgets, for looks: nothing is taken in anyone's name.
-    #[must_use]
     pub fn ledger(self, clock: LedgerClock) -> LedgerPool<RedisLedger> {
         let Self { options, stats, opened } = self;
         LedgerPool::new(move || RedisLedger::with(&options, &stats, &opened, "", Arc::clone(&clock)))
     }
 }
 
-/// Opens the keyspace for a command.
-///
-/// # Errors
-/// The keyspace is missing, or Redis cannot be reached.
 pub async fn existing_keyspace(settings: &RedisSettings) -> anyhow::Result<ExistingKeyspace> {
     let options = Arc::new(RedisOptions { tuning: Tuning::Advise, ..redis(settings)? });
     let stats = Arc::new(RedisStats::default());
@@ -327,14 +288,11 @@ pub async fn existing_keyspace(settings: &RedisSettings) -> anyhow::Result<Exist
     Ok(ExistingKeyspace { options, stats, opened })
 }
 
-/// What a keyspace gets that is made now.
-#[must_use]
 pub fn keyspace_seed() -> KeyspaceSeed {
     KeyspaceSeed { epoch: new_epoch(), now: SystemClock.now() }
 }
 
 /// A text that no other keyspace has: 128 random bits.
-#[must_use]
 pub fn new_epoch() -> String {
     format!("{:032x}", fastrand::u128(..))
 }

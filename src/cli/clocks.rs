@@ -16,9 +16,6 @@ use weir_worker::clock::{ComparedClock, SystemClock};
 const ASK_EVERY: Duration = Duration::from_secs(2);
 
 /// The clock after one round of questions.
-///
-/// # Errors
-/// As for [`NodeClocks::ask`].
 pub async fn compared(options: &Arc<RedisOptions>) -> Result<ComparedClock<SystemClock>, StoreError> {
     let clock = ComparedClock::new(SystemClock);
     clock.note(NodeClocks::new(options, &Arc::new(RedisStats::default())).ask(&clock).await?);
@@ -26,9 +23,6 @@ pub async fn compared(options: &Arc<RedisOptions>) -> Result<ComparedClock<Syste
 }
 
 /// A clock that is compared now, and again until `stop`. Where no node answers now, it decides nothing until one does.
-///
-/// # Errors
-/// The nodes deny the question.
 pub async fn keep_comparing(
     options: &Arc<RedisOptions>,
     stats: &Arc<RedisStats>,
@@ -61,10 +55,7 @@ pub fn of_ledger(clock: &ComparedClock<SystemClock>) -> LedgerClock {
     Arc::new(move || clock.time_to_decide(&[]))
 }
 
-/// How this machine's clock stands to each node's: a line for `weir check`.
-///
-/// # Errors
-/// Which of them are more than 5 minutes apart.
+/// How this machine's clock stands to each node's: a line for `weir check`. The error has the clocks that are too far apart.
 pub fn differences(clock: &ComparedClock<SystemClock>) -> Result<String, String> {
     let skews = clock.skews_ms();
     let apart: Vec<String> = skews

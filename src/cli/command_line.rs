@@ -2,9 +2,8 @@
 
 use clap::{Parser, Subcommand};
 
-use super::{
-    check, completions, config, demo, explain, forget, health, logging, man, plan, policy, rebuild, run, segments,
-};
+use super::{check, completions, config, demo, explain, forget, health, man, plan, policy, rebuild, run, segments};
+use crate::config::check_log_filter;
 
 /// Frequency caps for marketing messages: send-intents in from Kafka, approved and suppressed ones out
 #[derive(Debug, Parser)]
@@ -15,7 +14,7 @@ pub struct CommandLine {
     pub verb: Verb,
     /// Log filter: error, warn, info, debug or trace, also for a part of weir (info,weir_kafka=debug). For `run`, it overrides
     /// log.level; other commands log nothing without it
-    #[arg(long, global = true, value_name = "FILTER", value_parser = logging::filter)]
+    #[arg(long, global = true, value_name = "FILTER", value_parser = check_log_filter)]
     pub log_level: Option<String>,
 }
 

@@ -18,10 +18,6 @@ pub struct CompletionsArgs {
     shell: Shell,
 }
 
-/// Prints the script.
-///
-/// # Errors
-/// `out` cannot be written to.
 pub fn run(args: &CompletionsArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut CommandLine::command(), "weir", &mut script);

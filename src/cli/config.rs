@@ -30,7 +30,6 @@ pub struct ShowArgs {
     output: OutputForm,
 }
 
-/// A setting for programs.
 #[derive(Debug, Serialize)]
 struct SettingRow<'s> {
     setting: &'s str,
@@ -40,14 +39,9 @@ struct SettingRow<'s> {
     place: Option<&'s str>,
 }
 
-/// Reads the configuration and prints it.
-///
-/// # Errors
-/// [`UsageError`], with all that is wrong in the configuration.
 pub fn run(command: &ConfigCommand, out: &mut impl Write) -> anyhow::Result<()> {
     let ConfigCommand::Show(args) = command;
-    let settings = config::effective(&args.config.path, std::env::vars_os());
-    let settings = settings.map_err(|error| UsageError(error.to_string()))?;
+    let settings = config::effective(&args.config.path).map_err(|error| UsageError(error.to_string()))?;
     match args.output {
         OutputForm::Json => print_json(&settings.iter().map(row).collect::<Vec<_>>(), out),
         OutputForm::Text => {

@@ -7,11 +7,8 @@ use std::io::{self, Write as _};
 #[error("{0}")]
 pub struct UsageError(pub String);
 
-/// Done.
 pub const DONE: u8 = 0;
-/// Failed at run time.
 const FAILED: u8 = 1;
-/// Wrong usage or configuration.
 const WRONG: u8 = 2;
 
 /// Says what went wrong, and gives the exit code for it.

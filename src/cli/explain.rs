@@ -18,10 +18,7 @@ use weir_core::{
     ports::StoreError,
 };
 use weir_redis::RedisStore;
-use weir_worker::{
-    clock::{ComparedClock, SystemClock},
-    refresh::RefreshSource,
-};
+use weir_worker::clock::{ComparedClock, SystemClock};
 
 use super::{
     args::ConfigFile,
@@ -33,9 +30,7 @@ use crate::{
     config::Settings,
     limits::LimitView,
     metrics::Metrics,
-    policy_source::PolicySource,
     query::{Decision, EntryPoint, QueryError, QueryService, UserView},
-    segments::SegmentSource,
 };
 
 /// Arguments of `weir explain`.
@@ -54,7 +49,6 @@ pub struct ExplainArgs {
     output: OutputForm,
 }
 
-/// What is printed for programs.
 #[derive(Serialize)]
 struct ExplainReport<'a> {
     #[serde(flatten)]
@@ -70,9 +64,6 @@ struct ExplainReport<'a> {
 }
 
 /// Reads segments, policy and the user's history, and says what it all comes to. Changes nothing.
-///
-/// # Errors
-/// [`UsageError`] for what the user has to correct; else what could not be read.
 pub async fn run(args: &ExplainArgs, out: &mut impl Write) -> anyhow::Result<()> {
     if args.user.is_empty() || args.user.len() > MAX_ID_BYTES {
         return Err(UsageError(format!("USER: a user's id has 1 to {MAX_ID_BYTES} bytes")).into());
@@ -138,13 +129,9 @@ fn read_intent(path: &Path) -> anyhow::Result<Vec<u8>> {
 
 /// Who answers, and whether the policy has limits that instances share.
 async fn query(settings: &Settings) -> anyhow::Result<(QueryService<RedisStore, ComparedClock<SystemClock>>, bool)> {
-    let policy = assemble::object(&settings.policy.source, &settings.s3).await;
-    let policy = PolicySource::new(policy, assemble::policy_bounds(settings));
-    let segments = assemble::object(&settings.segments.source, &settings.s3).await;
-    let prefix = settings.segments.user_id_prefix.as_deref().unwrap_or_default();
+    let policy = Current::new(assemble::read_once(assemble::policy_source(settings).await).await?);
+    let segments = Current::new(assemble::read_once(Ok(assemble::segment_source(settings).await)).await?);
     let (topic, fields) = (settings.kafka.intents.as_str(), assemble::fields(settings)?);
-    let policy = once(policy.map_err(|error| UsageError(error.to_string()))?).await?;
-    let segments = once(SegmentSource::new(segments, prefix)).await?;
     let decider = Decider { fields, ..Decider::new(topic, segments, policy) };
     let keyspace = assemble::existing_keyspace(&settings.redis).await?;
     // A clock that was not compared is not to be relied on either, and the answer says so.
@@ -161,10 +148,4 @@ async fn query(settings: &Settings) -> anyhow::Result<(QueryService<RedisStore, 
     let policy = decider.policy.get();
     let has_limits = !policy.budgets.is_empty() || policy.pressure.is_some() || !policy.routes.is_empty();
     Ok((query.looking_at(Arc::new(ledger)), has_limits))
-}
-
-/// Reads a source that is not read again.
-async fn once<S: RefreshSource>(mut source: S) -> anyhow::Result<Arc<Current<S::Value>>> {
-    let value = source.load().await.map_err(|error| UsageError(error.to_string()))?;
-    Ok(Current::new(value.with_context(|| format!("no {} at the first read", S::NAME))?))
 }

@@ -28,9 +28,6 @@ pub struct ForgetArgs {
 }
 
 /// Deletes the user's history and prints how many sends it held, and what stays. May be run again.
-///
-/// # Errors
-/// What the user has to correct; or the history cannot be deleted now.
 pub async fn run(args: &ForgetArgs, out: &mut impl Write) -> anyhow::Result<()> {
     if args.user.is_empty() || args.user.len() > MAX_ID_BYTES {
         return Err(UsageError(format!("USER: a user's id has 1 to {MAX_ID_BYTES} bytes")).into());

@@ -21,7 +21,6 @@ use weir_core::basis::document::value::length;
 use super::{args::ConfigFile, exit::UsageError, output::plain};
 use crate::config;
 
-/// The longest answer that is read, in bytes.
 const MAX_ANSWER_BYTES: usize = 64 * 1024;
 
 /// Arguments of `weir health`.
@@ -52,15 +51,12 @@ fn authority(text: &str) -> Result<String, String> {
 }
 
 /// Asks and prints the answer in one line.
-///
-/// # Errors
-/// [`UsageError`] where it is not known whom to ask; else the worker is not what was asked for, or does not answer.
 pub async fn run(args: &HealthArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let authority = match &args.url {
         Some(authority) => authority.clone(),
         None => {
-            let listen = config::load_listen(&args.config.path, std::env::vars_os());
-            reachable(listen.map_err(|error| UsageError(error.to_string()))?)?.to_string()
+            let listen = config::load_listen(&args.config.path).map_err(|error| UsageError(error.to_string()))?;
+            reachable(listen)?.to_string()
         }
     };
     let path = if args.ready { "/readyz" } else { "/livez" };

@@ -8,20 +8,9 @@ use std::{
 use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
 
 use super::output::{escaped, plain};
-use crate::config::{LogFormat, LogSettings, check_log_filter};
-
-/// Checks a filter that the command line gives.
-///
-/// # Errors
-/// It is none.
-pub fn filter(text: &str) -> Result<String, String> {
-    check_log_filter(text).map(|()| text.to_owned())
-}
+use crate::config::{LogFormat, LogSettings};
 
 /// Sends logs to stderr, filtered by `level` (the command line's), else by `log.level`.
-///
-/// # Errors
-/// The filter is none.
 pub fn start(settings: &LogSettings, level: Option<&str>) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(level.unwrap_or(&settings.level))?;
     // It warns of a schema, which others write, with the whole of it.
@@ -46,14 +35,11 @@ pub fn start(settings: &LogSettings, level: Option<&str>) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// In which form events are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LogForm {
-    /// For people.
     Text,
     /// For people at a terminal: the library writes colours, and escapes what values have of such.
     Coloured,
-    /// For programs.
     Json,
 }
 

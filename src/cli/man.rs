@@ -16,9 +16,6 @@ pub struct ManArgs {
 }
 
 /// Writes a page for weir and one for each command.
-///
-/// # Errors
-/// The folder cannot be written to.
 pub fn run(args: &ManArgs) -> anyhow::Result<()> {
     let folder = &args.folder;
     let written = std::fs::create_dir_all(folder)

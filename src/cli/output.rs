@@ -23,7 +23,6 @@ pub enum OutputForm {
 }
 
 /// Text of somebody's as a terminal may have it: what would move its cursor or end the line is written as an escape.
-#[must_use]
 pub fn plain(text: &str) -> Cow<'_, str> {
     escaped(text, char::is_control, |letter| letter.escape_default().to_string())
 }
@@ -37,10 +36,6 @@ pub(super) fn escaped(text: &str, is_escaped: impl Fn(char) -> bool, escape: imp
     Cow::Owned(text.chars().map(shown).collect())
 }
 
-/// Prints a report for programs.
-///
-/// # Errors
-/// `out` cannot be written to.
 pub fn print_json(report: &impl Serialize, out: &mut impl Write) -> anyhow::Result<()> {
     // As the error of `out` that it is: a pipe that nobody reads is none of ours.
     serde_json::to_writer_pretty(&mut *out, report).map_err(io::Error::from).context("cannot print")?;
@@ -48,7 +43,6 @@ pub fn print_json(report: &impl Serialize, out: &mut impl Write) -> anyhow::Resu
 }
 
 /// Rows below one another without lines between them; the `numbers` columns are aligned to the right.
-#[must_use]
 pub fn aligned<R: IntoIterator<Item = String>>(rows: impl IntoIterator<Item = R>, numbers: Range<usize>) -> Table {
     let mut table = Table::new();
     table.load_preset(NOTHING);
@@ -62,13 +56,11 @@ pub fn aligned<R: IntoIterator<Item = String>>(rows: impl IntoIterator<Item = R>
 }
 
 /// The lines of a table, without white space at their ends.
-#[must_use]
 pub fn lines(table: &Table) -> String {
     table.lines().fold(String::new(), |lines, line| lines + line.trim_end() + "\n")
 }
 
 /// A progress bar; nothing is drawn where stderr is not a terminal. Without a length, the end is not known.
-#[must_use]
 pub fn progress(length: Option<u64>, template: &str) -> ProgressBar {
     let bar = length.map_or_else(ProgressBar::no_length, ProgressBar::new);
     bar.with_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()))

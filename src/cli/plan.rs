@@ -91,10 +91,6 @@ pub struct PlanArgs {
 /// The most sends per user: far beyond what anybody is sent within a history, and beyond what was measured.
 const MOST_SENDS: f64 = 1e4;
 
-/// Estimates and prints.
-///
-/// # Errors
-/// [`UsageError`], or `out` cannot be written to.
 pub fn run(args: &PlanArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let policy = args.policy.as_deref().map(|path| read_policy(path, args.history)).transpose()?;
     let plan = Estimate::new(args, policy.as_ref(), &measured()?).map_err(UsageError)?;

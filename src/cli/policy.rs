@@ -48,10 +48,6 @@ pub enum PolicyCommand {
     Simulate(Box<SimulateArgs>),
 }
 
-/// Runs the command and prints to `out`.
-///
-/// # Errors
-/// [`UsageError`] for what the user has to correct; else what could not be read or written.
 pub async fn run(command: &PolicyCommand, out: &mut impl Write) -> anyhow::Result<()> {
     match command {
         PolicyCommand::Check(args) => check(args, out),
@@ -75,7 +71,6 @@ pub struct PolicyCheckArgs {
     output: OutputForm,
 }
 
-/// Why a policy is not accepted.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum InvalidPolicy {
     /// There is no such file, or its name does not end in `.toml` or `.json`.
@@ -92,9 +87,6 @@ impl From<InvalidPolicy> for UsageError {
 }
 
 /// Checks a policy and prints what it means. With `--output json`, problems are printed to `out` as well.
-///
-/// # Errors
-/// [`UsageError`], or `out` cannot be written to.
 pub fn check(args: &PolicyCheckArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let retention_ms = i64::try_from(args.history.as_millis()).unwrap_or(i64::MAX);
     let policy = read(&args.file, HistoryBounds { retention_ms, max_entries: args.max_entries });
@@ -111,7 +103,6 @@ pub fn check(args: &PolicyCheckArgs, out: &mut impl Write) -> anyhow::Result<()>
     printed
 }
 
-/// Reads a policy from a file.
 pub(super) fn read(file: &Path, bounds: impl Into<PolicyBounds>) -> Result<Policy, InvalidPolicy> {
     let name = file.display().to_string();
     let unreadable = |reason: String| InvalidPolicy::Unreadable(format!("{name}: {reason}"));
@@ -182,9 +173,6 @@ fn cap_in_words(cap: &Cap) -> String {
 
 /// `channel push or sms and category promo`, behind the given words; nothing for everything.
 fn filter_in_words(filter: &Filter, before: &str) -> String {
-    let any = |what: &str, names: &BTreeSet<String>| {
-        format!("{what} {}", names.iter().map(String::as_str).collect::<Vec<_>>().join(" or "))
-    };
     let channels = filter.channels.as_ref().map(|names| any("channel", names));
     let categories = filter.categories.as_ref().map(|names| any("category", names));
     let parts: Vec<String> = [channels, categories].into_iter().flatten().collect();
@@ -206,11 +194,18 @@ fn quiet_in_words(quiet: &QuietHours) -> String {
 
 /// `channel push and campaign spring or summer`
 fn selection_in_words(selection: &Selection) -> String {
-    let what = filter_in_words(&selection.filter, "");
-    let names = |names: &BTreeSet<String>| names.iter().cloned().collect::<Vec<_>>().join(" or ");
-    let campaigns = selection.campaigns.as_ref().map(|set| format!("campaign {}", names(set)));
-    let parts: Vec<String> = [Some(what).filter(|what| !what.is_empty()), campaigns].into_iter().flatten().collect();
-    parts.join(" and ")
+    let what = Some(filter_in_words(&selection.filter, "")).filter(|what| !what.is_empty());
+    let campaigns = selection.campaigns.as_ref().map(|names| any("campaign", names));
+    what.into_iter().chain(campaigns).collect::<Vec<_>>().join(" and ")
+}
+
+fn any(what: &str, names: &BTreeSet<String>) -> String {
+    format!("{what} {}", names.iter().map(String::as_str).collect::<Vec<_>>().join(" or "))
+}
+
+/// The words for a part of the intents, or for all of them.
+fn or_all(words: String, all: &str) -> String {
+    if words.is_empty() { all.to_owned() } else { words }
 }
 
 fn stop_in_words(selection: &Selection) -> String {
@@ -240,10 +235,7 @@ fn budget_in_words(budget: &Budget) -> String {
         Scope::Every => "",
         Scope::SameCampaign => " of each campaign",
     };
-    let intents = match selection_in_words(selection) {
-        everything if everything.is_empty() => "all intents".to_owned(),
-        what => what,
-    };
+    let intents = or_all(selection_in_words(selection), "all intents");
     let action = match when_spent {
         Action::Suppress => "suppressed",
         Action::Defer => "deferred",
@@ -267,10 +259,7 @@ fn bypass_in_words(rule: &Bypass) -> String {
 }
 
 fn unavailable_in_words(rule: &OnUnavailable) -> String {
-    let what = match filter_in_words(&rule.filter, "") {
-        everything if everything.is_empty() => "all else".to_owned(),
-        what => what,
-    };
+    let what = or_all(filter_in_words(&rule.filter, ""), "all else");
     let action = match rule.action {
         Unavailable::Wait => "waits",
         Unavailable::Approve => "is approved, and recorded later",

@@ -98,7 +98,6 @@ impl S3Args {
     }
 }
 
-/// What [`AccessArgs`] come to.
 struct Access {
     s3: S3Options,
     user_id_prefix: String,
@@ -106,10 +105,7 @@ struct Access {
 
 impl AccessArgs {
     fn resolve(&self) -> anyhow::Result<Access> {
-        let read = |path: &PathBuf| {
-            let read = config::load_segment_access(path, std::env::vars_os());
-            read.map_err(|error| UsageError(error.to_string()))
-        };
+        let read = |path: &PathBuf| config::load_segment_access(path).map_err(|error| UsageError(error.to_string()));
         let configured = self.config.as_ref().map(read).transpose()?;
         let prefix = configured.as_ref().and_then(|access| access.user_id_prefix.clone());
         Ok(Access {
@@ -128,10 +124,6 @@ pub struct SetArgs {
     access: AccessArgs,
 }
 
-/// Runs the command and prints to `out`.
-///
-/// # Errors
-/// [`UsageError`] for what the user has to correct; else what could not be read or written.
 pub async fn run(command: &SegmentsCommand, out: &mut impl Write) -> anyhow::Result<()> {
     match command {
         SegmentsCommand::Build(args) => build::run(args, out).await,

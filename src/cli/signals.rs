@@ -22,7 +22,6 @@ impl Signals {
     }
 }
 
-/// By which signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asked {
     /// SIGTERM, by whoever runs weir: requests may still come.
@@ -33,9 +32,6 @@ pub enum Asked {
 
 /// Done at the first SIGTERM or SIGINT. From then on, another one ends the process at once: what is not committed by then is
 /// decided again.
-///
-/// # Errors
-/// The signals cannot be listened for.
 pub fn asked_to_stop() -> anyhow::Result<impl Future<Output = Asked>> {
     let mut signals = Signals {
         terminate: signal(SignalKind::terminate()).context("listening for SIGTERM")?,

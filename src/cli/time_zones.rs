@@ -16,7 +16,6 @@ pub fn prefer() {
     LazyLock::force(&IS_PREFERRED);
 }
 
-/// Which database is in use.
 pub fn in_use() -> TimeZones {
     let (found, _) = &*SYSTEM;
     // A test in this process may have asked for a zone before, and has what is built in.

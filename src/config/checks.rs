@@ -166,7 +166,6 @@ fn kafka_by_iam(layers: &Layers<'_>, kafka: Option<&KafkaSettings>) {
     }
 }
 
-/// Likewise.
 fn redis_by_iam(layers: &Layers<'_>, redis: Option<&RedisSettings>) {
     const CLUSTER: &str = "redis.aws_iam_cluster";
     if !layers.is_given(CLUSTER) {

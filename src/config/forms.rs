@@ -1,10 +1,12 @@
 //! Which values a setting may have: its check, and what the documentation and the schema say of it, declared together.
 
-use std::{collections::BTreeMap, net::SocketAddr, num::NonZeroU32, path::PathBuf, time::Duration};
+use std::{
+    collections::BTreeMap, net::SocketAddr, num::NonZeroU32, ops::RangeInclusive, path::PathBuf, time::Duration,
+};
 
 use weir_core::basis::document::{
     Node,
-    value::{DURATION_PATTERN, Parsed, in_words},
+    value::{DURATION_PATTERN, Parsed, duration, duration_or_zero, in_words, one_of, whole},
 };
 
 use super::{Secret, SecretFile, TokenFile, layers::Layers, urls, values};
@@ -14,38 +16,18 @@ use crate::{authorities::Authorities, object_store::Location};
 /// expression: a value that does not match it is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Form {
-    /// A string.
     Text(Option<&'static str>),
     /// A string that is never printed.
     Secret,
     /// A file's path, relative to the configuration's folder, or `s3://bucket/key`.
     Path(Option<&'static str>),
-    /// One of these words.
     Word(Vec<&'static str>),
-    /// A whole number.
-    Whole {
-        /// The least.
-        least: u64,
-        /// The most.
-        most: u64,
-    },
-    /// true or false.
+    Whole(RangeInclusive<u64>),
     Flag,
     /// A length of time: "60s".
-    Duration {
-        /// The shortest.
-        least: Duration,
-        /// The longest.
-        most: Duration,
-    },
+    Duration(RangeInclusive<Duration>),
     /// An amount of memory: "300MiB".
-    Bytes {
-        /// The least.
-        least: u64,
-        /// The most.
-        most: u64,
-    },
-    /// A list of strings.
+    Bytes(RangeInclusive<u64>),
     Texts(Option<&'static str>),
     /// A table of strings by names. A variable may give one whose name is in small letters.
     TextsByName(Option<&'static str>),
@@ -58,20 +40,23 @@ pub enum Form {
 }
 
 impl Form {
+    /// Whether a default or a variable is written without quotes in the file.
+    pub(super) fn is_bare(&self) -> bool {
+        matches!(self, Self::Whole(_) | Self::Flag)
+    }
+
     /// Whether the setting is a table, each of whose entries has a variable of its own.
-    #[must_use]
     pub fn has_entries(&self) -> bool {
         matches!(self, Self::TextsByName(_) | Self::Properties | Self::PropertyPaths | Self::PathsById)
     }
 
     /// The bounds of a value, in words: `1m to 3660d`.
-    #[must_use]
     pub fn bounds(&self) -> Option<String> {
-        let millis = |length: &Duration| in_words(i64::try_from(length.as_millis()).unwrap_or(i64::MAX));
+        let from_to = |[least, most]: [String; 2]| Some(format!("{least} to {most}"));
         match self {
-            Self::Whole { least, most } => Some(format!("{least} to {most}")),
-            Self::Duration { least, most } => Some(format!("{} to {}", millis(least), millis(most))),
-            Self::Bytes { least, most } => Some(format!("{} to {}", bytes_in_words(*least), bytes_in_words(*most))),
+            Self::Whole(range) => from_to([range.start(), range.end()].map(u64::to_string)),
+            Self::Duration(range) => from_to([*range.start(), *range.end()].map(length_in_words)),
+            Self::Bytes(range) => from_to([*range.start(), *range.end()].map(bytes_in_words)),
             Self::Text(_)
             | Self::Secret
             | Self::Path(_)
@@ -86,21 +71,24 @@ impl Form {
     }
 
     /// The pattern of a value, or of each value of a list or table.
-    #[must_use]
     pub fn pattern(&self) -> Option<&'static str> {
         match self {
             Self::Text(pattern) | Self::Path(pattern) | Self::Texts(pattern) | Self::TextsByName(pattern) => *pattern,
-            Self::Duration { .. } => Some(DURATION_PATTERN),
-            Self::Bytes { .. } => Some("^[0-9]+ *[kKmMgG][iI]?[bB]$"),
+            Self::Duration(_) => Some(DURATION_PATTERN),
+            Self::Bytes(_) => Some("^[0-9]+ *[kKmMgG][iI]?[bB]$"),
             Self::Secret
             | Self::Word(_)
-            | Self::Whole { .. }
+            | Self::Whole(_)
             | Self::Flag
             | Self::Properties
             | Self::PropertyPaths
             | Self::PathsById => None,
         }
     }
+}
+
+fn length_in_words(length: Duration) -> String {
+    in_words(i64::try_from(length.as_millis()).unwrap_or(i64::MAX))
 }
 
 /// In the largest unit that leaves no rest, MiB at least.
@@ -121,153 +109,82 @@ pub(super) struct Check<F> {
 pub(super) trait Read<T>: Fn(&Node, &Layers<'_>) -> Parsed<T> {}
 impl<T, F: Fn(&Node, &Layers<'_>) -> Parsed<T>> Read<T> for F {}
 
-/// A string.
-pub(super) fn text() -> Check<impl Read<String>> {
-    Check { form: Form::Text(None), read: values::name }
-}
-
-/// true or false.
-pub(super) fn flag() -> Check<impl Read<bool>> {
-    Check { form: Form::Flag, read: values::flag }
-}
-
 /// A whole number within bounds.
 pub(super) fn whole_in<T: TryFrom<u64>>(least: u64, most: u64) -> Check<impl Read<T>> {
-    Check { form: Form::Whole { least, most }, read: values::whole_in(least, most) }
+    let read = move |node: &Node, _: &Layers<'_>| -> Parsed<T> {
+        let number = whole(node, least..=most)?;
+        T::try_from(number).map_err(|_| format!("must be a smaller number than {number}"))
+    };
+    Check { form: Form::Whole(least..=most), read }
 }
 
 /// A whole number; 0 means that there is no limit.
 pub(super) fn no_limit_at_0(most: u32) -> Check<impl Read<Option<NonZeroU32>>> {
-    Check { form: Form::Whole { least: 0, most: most.into() }, read: values::no_limit_at_0(most) }
+    let read = move |node: &Node, _: &Layers<'_>| whole(node, 0..=most).map(NonZeroU32::new);
+    Check { form: Form::Whole(0..=most.into()), read }
 }
 
-/// A whole number above 0.
 pub(super) fn non_zero_in(most: u32) -> Check<impl Read<NonZeroU32>> {
-    Check { form: Form::Whole { least: 1, most: most.into() }, read: values::non_zero_in(most) }
+    let read = move |node: &Node, _: &Layers<'_>| {
+        whole(node, 1..=most).map(|number| NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN))
+    };
+    Check { form: Form::Whole(1..=most.into()), read }
 }
 
-/// One of some words.
 pub(super) fn word<T: Copy>(words: &'static [(&'static str, T)]) -> Check<impl Read<T>> {
-    Check { form: Form::Word(words.iter().map(|(word, _)| *word).collect()), read: values::word(words) }
+    let form = Form::Word(words.iter().map(|(word, _)| *word).collect());
+    Check { form, read: move |node: &Node, _: &Layers<'_>| one_of(node, words) }
 }
 
-/// A length of time within bounds.
 pub(super) fn between(least: Duration, most: Duration) -> Check<impl Read<Duration>> {
-    Check { form: Form::Duration { least, most }, read: values::between(least, most) }
+    let read = move |node: &Node, _: &Layers<'_>| -> Parsed<Duration> {
+        let found = if least.is_zero() { duration_or_zero(node)? } else { duration(node)? };
+        if (least..=most).contains(&found) {
+            return Ok(found);
+        }
+        let [least, most, found] = [least, most, found].map(length_in_words);
+        Err(format!("must be from {least} to {most}, not {found}"))
+    };
+    Check { form: Form::Duration(least..=most), read }
 }
 
-/// The memory of the process: at least what one lane needs, up to 1 TiB.
-pub(super) fn memory() -> Check<impl Read<u64>> {
-    let range = values::memory();
-    Check { form: Form::Bytes { least: *range.start(), most: *range.end() }, read: values::bytes_in(range) }
-}
+/// A check that needs no bounds.
+pub(super) type ValueCheck<T> = Check<fn(&Node, &Layers<'_>) -> Parsed<T>>;
 
-/// Brokers.
-pub(super) fn brokers() -> Check<impl Read<String>> {
-    const BROKERS: &str =
-        r"^\s*(\[[^\]\s,]+\]|[A-Za-z0-9._-]+)(:[0-9]+)?\s*(,\s*(\[[^\]\s,]+\]|[A-Za-z0-9._-]+)(:[0-9]+)?\s*)*$";
-    Check { form: Form::Text(Some(BROKERS)), read: urls::brokers }
-}
+const BROKERS_PATTERN: &str =
+    r"^\s*(\[[^\]\s,]+\]|[A-Za-z0-9._-]+)(:[0-9]+)?\s*(,\s*(\[[^\]\s,]+\]|[A-Za-z0-9._-]+)(:[0-9]+)?\s*)*$";
+const TOPIC_PATTERN: Option<&str> = Some("^[A-Za-z0-9._-]{1,249}$");
 
-/// A topic's name, by Kafka's own rule.
-const TOPIC: Option<&str> = Some("^[A-Za-z0-9._-]{1,249}$");
-
-/// A topic's name.
-pub(super) fn topic() -> Check<impl Read<String>> {
-    Check { form: Form::Text(TOPIC), read: values::topic }
-}
-
-/// The prefixes of topics.
-pub(super) fn topics() -> Check<impl Read<Vec<String>>> {
-    Check { form: Form::Texts(TOPIC), read: values::topics }
-}
-
-/// The prefix of the keys of Redis.
-pub(super) fn prefix() -> Check<impl Read<String>> {
-    Check { form: Form::Text(Some("^[A-Za-z0-9._-]{1,64}$")), read: values::prefix }
-}
-
-/// A name that AWS gives, as that of a region.
-pub(super) fn aws_name() -> Check<impl Read<String>> {
-    Check { form: Form::Text(Some("^[a-z0-9-]+$")), read: values::aws_name }
-}
-
-/// Properties of librdkafka.
-pub(super) fn properties() -> Check<impl Read<BTreeMap<String, Secret>>> {
-    Check { form: Form::Properties, read: values::properties }
-}
-
-/// A file for each property of librdkafka.
-pub(super) fn property_files() -> Check<impl Read<BTreeMap<String, SecretFile>>> {
-    Check { form: Form::PropertyPaths, read: values::property_files }
-}
-
-/// A topic for each channel.
-pub(super) fn topics_by_channel() -> Check<impl Read<BTreeMap<String, String>>> {
-    Check { form: Form::TextsByName(TOPIC), read: values::topics_by_channel }
-}
-
-/// URLs of Redis.
-pub(super) fn nodes() -> Check<impl Read<Vec<Secret>>> {
-    Check { form: Form::Texts(Some("^rediss?://.")), read: urls::nodes }
-}
-
-/// A path.
-pub(super) fn path() -> Check<impl Read<PathBuf>> {
-    Check { form: Form::Path(None), read: values::path }
-}
-
-/// A file, or an object of S3.
-pub(super) fn source() -> Check<impl Read<Location>> {
-    Check { form: Form::Path(None), read: values::source }
-}
-
-/// A source whose name says how it is read.
-pub(super) fn policy_source() -> Check<impl Read<Location>> {
-    Check { form: Form::Path(Some(r"\.([Tt][Oo][Mm][Ll]|[Jj][Ss][Oo][Nn])$")), read: values::policy_source }
-}
-
-/// A URL of HTTP.
-pub(super) fn http_url() -> Check<impl Read<String>> {
-    Check { form: Form::Text(Some("^https?://[^?#]+$")), read: urls::http_url }
-}
-
-/// A JSON pointer.
-pub(super) fn pointer() -> Check<impl Read<String>> {
-    Check { form: Form::Text(Some("^/([^~]|~[01])*$")), read: values::pointer }
-}
-
-/// An IP address and port.
-pub(super) fn address() -> Check<impl Read<SocketAddr>> {
-    Check { form: Form::Text(Some(r"^([0-9.]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}$")), read: values::address }
-}
-
-/// A filter of log lines.
-pub(super) fn filter() -> Check<impl Read<String>> {
-    Check { form: Form::Text(None), read: values::filter }
-}
-
-/// A secret.
-pub(super) fn secret() -> Check<impl Read<Secret>> {
-    Check { form: Form::Secret, read: values::secret }
-}
-
-/// The secret in a file.
-pub(super) fn secret_file() -> Check<impl Read<PathBuf>> {
-    Check { form: Form::Path(None), read: values::secret_file }
-}
-
-/// Bearer tokens.
-pub(super) fn tokens() -> Check<impl Read<Vec<Secret>>> {
-    Check { form: Form::Secret, read: values::tokens }
-}
-
-/// The bearer tokens in a file.
-pub(super) fn tokens_file() -> Check<impl Read<TokenFile>> {
-    Check { form: Form::Path(None), read: values::tokens_file }
-}
-
-/// The certificate authorities in a file.
-pub(super) fn authorities() -> Check<impl Read<Authorities>> {
-    Check { form: Form::Path(None), read: values::authorities }
-}
+pub(super) const TEXT: ValueCheck<String> = Check { form: Form::Text(None), read: values::name };
+pub(super) const FLAG: ValueCheck<bool> = Check { form: Form::Flag, read: values::flag };
+pub(super) const MEMORY: ValueCheck<u64> = Check { form: Form::Bytes(values::MEMORY_BYTES), read: values::memory };
+pub(super) const BROKERS: ValueCheck<String> = Check { form: Form::Text(Some(BROKERS_PATTERN)), read: urls::brokers };
+pub(super) const TOPIC: ValueCheck<String> = Check { form: Form::Text(TOPIC_PATTERN), read: values::topic };
+pub(super) const TOPICS: ValueCheck<Vec<String>> = Check { form: Form::Texts(TOPIC_PATTERN), read: values::topics };
+pub(super) const TOPICS_BY_CHANNEL: ValueCheck<BTreeMap<String, String>> =
+    Check { form: Form::TextsByName(TOPIC_PATTERN), read: values::topics_by_channel };
+pub(super) const PREFIX: ValueCheck<String> =
+    Check { form: Form::Text(Some("^[A-Za-z0-9._-]{1,64}$")), read: values::prefix };
+pub(super) const AWS_NAME: ValueCheck<String> =
+    Check { form: Form::Text(Some("^[a-z0-9-]+$")), read: values::aws_name };
+pub(super) const PROPERTIES: ValueCheck<BTreeMap<String, Secret>> =
+    Check { form: Form::Properties, read: values::properties };
+pub(super) const PROPERTY_FILES: ValueCheck<BTreeMap<String, SecretFile>> =
+    Check { form: Form::PropertyPaths, read: values::property_files };
+pub(super) const NODES: ValueCheck<Vec<Secret>> = Check { form: Form::Texts(Some("^rediss?://.")), read: urls::nodes };
+pub(super) const PATH: ValueCheck<PathBuf> = Check { form: Form::Path(None), read: values::path };
+pub(super) const SOURCE: ValueCheck<Location> = Check { form: Form::Path(None), read: values::source };
+pub(super) const POLICY_SOURCE: ValueCheck<Location> =
+    Check { form: Form::Path(Some(r"\.([Tt][Oo][Mm][Ll]|[Jj][Ss][Oo][Nn])$")), read: values::policy_source };
+pub(super) const HTTP_URL: ValueCheck<String> =
+    Check { form: Form::Text(Some("^https?://[^?#]+$")), read: urls::http_url };
+pub(super) const POINTER: ValueCheck<String> =
+    Check { form: Form::Text(Some("^/([^~]|~[01])*$")), read: values::pointer };
+pub(super) const ADDRESS: ValueCheck<SocketAddr> =
+    Check { form: Form::Text(Some(r"^([0-9.]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}$")), read: values::address };
+pub(super) const FILTER: ValueCheck<String> = Check { form: Form::Text(None), read: values::filter };
+pub(super) const SECRET: ValueCheck<Secret> = Check { form: Form::Secret, read: values::secret };
+pub(super) const SECRET_FILE: ValueCheck<PathBuf> = Check { form: Form::Path(None), read: values::secret_file };
+pub(super) const TOKENS: ValueCheck<Vec<Secret>> = Check { form: Form::Secret, read: values::tokens };
+pub(super) const TOKENS_FILE: ValueCheck<TokenFile> = Check { form: Form::Path(None), read: values::tokens_file };
+pub(super) const AUTHORITIES: ValueCheck<Authorities> = Check { form: Form::Path(None), read: values::authorities };

@@ -15,7 +15,6 @@ pub use super::{
 /// What holds where a setting is not given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Otherwise {
-    /// It must be given.
     Required,
     /// This, written as in a variable.
     Is(&'static str),
@@ -23,28 +22,21 @@ pub enum Otherwise {
     Unset(&'static str),
 }
 
-/// One setting.
 #[derive(Debug, Clone)]
 pub struct Setting {
     /// Its path in the file: `kafka.brokers`.
     pub key: &'static str,
-    /// What its value looks like.
     pub form: Form,
-    /// What holds where it is not given.
     pub default: Otherwise,
-    /// What it does.
     pub meaning: &'static str,
 }
 
 impl Setting {
     /// The environment variable that sets it: `WEIR__KAFKA__BROKERS`.
-    #[must_use]
     pub fn variable(&self) -> String {
         format!("{PREFIX}{}", self.key.to_uppercase().replace('.', "__"))
     }
 
-    /// What it does, and its bounds.
-    #[must_use]
     pub fn description(&self) -> String {
         self.form.bounds().map_or_else(|| self.meaning.to_owned(), |bounds| format!("{} {bounds}.", self.meaning))
     }

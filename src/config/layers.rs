@@ -90,7 +90,6 @@ impl<'d> Layers<'d> {
         }
     }
 
-    /// Notes a problem with a setting.
     pub(super) fn note(&self, key: &'static str, reason: &str) {
         let origin = self.values.get(key).map_or(&self.root, |node| &node.origin);
         let join = if reason.starts_with('[') { "" } else { " " };
@@ -131,7 +130,6 @@ impl<'d> Layers<'d> {
         self.values.get(key)
     }
 
-    /// Whether a setting is given.
     pub(super) fn is_given(&self, key: &'static str) -> bool {
         self.values.contains_key(key)
     }
@@ -140,25 +138,17 @@ impl<'d> Layers<'d> {
 /// A value as it is in a variable or a default, in the form of its setting. What does not fit stays text, which
 /// the setting's check then refuses.
 fn from_text(form: &Form, text: &str, origin: Origin) -> Node {
-    let as_text = || Value::Text(text.to_owned());
-    let value = match form {
-        Form::Text(_)
-        | Form::Secret
-        | Form::Path(_)
-        | Form::Word(_)
-        | Form::Duration { .. }
-        | Form::Bytes { .. }
-        | Form::TextsByName(_)
-        | Form::Properties
-        | Form::PropertyPaths
-        | Form::PathsById => as_text(),
-        Form::Whole { .. } => text.parse().map_or_else(|_| as_text(), Value::Whole),
-        Form::Flag => text.parse().map_or_else(|_| as_text(), Value::Flag),
-        Form::Texts(_) => {
-            let item = |item: &str| Node { origin: origin.clone(), value: Value::Text(item.trim().to_owned()) };
-            Value::List(text.split(',').map(item).collect())
-        }
+    let value = if let Form::Texts(_) = form {
+        let item = |item: &str| Node { origin: origin.clone(), value: Value::Text(item.trim().to_owned()) };
+        Some(Value::List(text.split(',').map(item).collect()))
+    } else if *form == Form::Flag {
+        text.parse().ok().map(Value::Flag)
+    } else if let Form::Whole(_) = form {
+        text.parse().ok().map(Value::Whole)
+    } else {
+        None
     };
+    let value = value.unwrap_or_else(|| Value::Text(text.to_owned()));
     Node { origin, value }
 }
 

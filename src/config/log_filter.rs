@@ -6,16 +6,12 @@ use weir_core::basis::document::{nearest, value::Parsed};
 /// The levels, and the word for none.
 const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
 
-/// Checks a filter.
-///
-/// # Errors
-/// What it must be.
-pub(crate) fn check(text: &str) -> Parsed<()> {
+pub(crate) fn check(text: &str) -> Parsed<String> {
     let wrong = |reason: String| format!("must be a level or a filter such as \"info,weir_kafka=debug\": {reason}");
     EnvFilter::builder().parse(text).map_err(|error| wrong(error.to_string()))?;
     // Names of spans and fields, which may have commas.
     if text.contains('[') {
-        return Ok(());
+        return Ok(text.to_owned());
     }
     // With their spaces, which the library does not take off a level.
     let words: Vec<&str> = text.split(',').filter(|word| !word.is_empty()).collect();
@@ -27,5 +23,5 @@ pub(crate) fn check(text: &str) -> Parsed<()> {
     if alone.is_empty() && !words.is_empty() {
         return Err(wrong("it has no level for what it does not name, and would log nothing of it".to_owned()));
     }
-    Ok(())
+    Ok(text.to_owned())
 }

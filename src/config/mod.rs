@@ -42,59 +42,32 @@ pub use self::{
 /// Why there are no settings: exit code 2.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The file cannot be read.
     #[error("{}: cannot be read: {error}; name the configuration with --config", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        error: std::io::Error,
-    },
-    /// What it says, or what a variable says, is wrong.
+    Unreadable { path: PathBuf, error: std::io::Error },
     #[error("{0}")]
     Invalid(#[from] Problems),
 }
 
 /// Reads the configuration from a file and these environment variables, of which `WEIR__...` are looked at.
 /// Also reads the files that secrets are in.
-///
-/// # Errors
-/// [`ConfigError`], with all that is wrong at once.
 pub fn load(path: &Path, env: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Settings, ConfigError> {
     read(path, env, Settings::read)
 }
 
-/// Reads the configuration as [`load`] does, and gives each setting's value and where it comes from, without secrets.
-///
-/// # Errors
-/// As [`load`].
-pub fn effective(
-    path: &Path,
-    env: impl IntoIterator<Item = (OsString, OsString)>,
-) -> Result<Vec<Effective>, ConfigError> {
-    read(path, env, |layers| Some(show::effective(layers, &Settings::read(layers)?)))
+/// Reads the configuration as [`load`] does, with the environment of this process, and gives each setting's value and where it comes from, without secrets.
+pub fn effective(path: &Path) -> Result<Vec<Effective>, ConfigError> {
+    read(path, std::env::vars_os(), |layers| Some(show::effective(layers, &Settings::read(layers)?)))
 }
 
 /// Reads of the configuration where HTTP listens; nothing else has to be set.
-///
-/// # Errors
-/// As [`load`].
-pub fn load_listen(
-    path: &Path,
-    env: impl IntoIterator<Item = (OsString, OsString)>,
-) -> Result<SocketAddr, ConfigError> {
-    read(path, env, |layers| layers.get("http.listen", values::address))
+pub fn load_listen(path: &Path) -> Result<SocketAddr, ConfigError> {
+    read(path, std::env::vars_os(), |layers| layers.get("http.listen", values::address))
 }
 
-/// Reads of the configuration what commands that work on sets of segments want; nothing else has to be set.
-///
-/// # Errors
-/// [`ConfigError`], with all that is wrong; a key that is not known is wrong here too.
-pub fn load_segment_access(
-    path: &Path,
-    env: impl IntoIterator<Item = (OsString, OsString)>,
-) -> Result<SegmentAccess, ConfigError> {
-    read(path, env, |layers| {
+/// Reads of the configuration what commands that work on sets of segments want; nothing else has to be set. A key that is not known
+/// is wrong here too.
+pub fn load_segment_access(path: &Path) -> Result<SegmentAccess, ConfigError> {
+    read(path, std::env::vars_os(), |layers| {
         let user_id_prefix = layers.optional("segments.user_id_prefix", values::name);
         Some(SegmentAccess { s3: S3Settings::read(layers)?, user_id_prefix })
     })
@@ -112,9 +85,6 @@ fn read<T>(
 
 /// As [`load`], from the text of a file: `name` is what problems are reported under, `folder` is what relative
 /// paths are relative to.
-///
-/// # Errors
-/// All that is wrong.
 pub fn parse(
     name: &str,
     text: &str,
@@ -122,6 +92,11 @@ pub fn parse(
     env: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<Settings, Problems> {
     check(name, text, folder, env, Settings::read)
+}
+
+/// The section `[kafka]` of a text that has no other.
+pub(crate) fn kafka(text: &str) -> Result<KafkaSettings, Problems> {
+    check("[kafka]", text, Path::new(""), [], KafkaSettings::read)
 }
 
 /// A section of which nothing is set.

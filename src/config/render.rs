@@ -8,7 +8,6 @@ use super::{
 };
 
 /// The table in docs/configuration.md.
-#[must_use]
 pub fn markdown() -> String {
     let mut lines = vec!["| setting | default | meaning |".to_owned(), "|---|---|---|".to_owned()];
     for setting in SETTINGS.iter() {
@@ -24,7 +23,6 @@ pub fn markdown() -> String {
 
 /// The JSON Schema of the configuration file, as it is checked in at `schemas/config.schema.json`. Nothing is
 /// required in it, since a variable may give it.
-#[must_use]
 pub fn schema_text() -> String {
     let mut root = section();
     for setting in SETTINGS.iter() {
@@ -58,9 +56,9 @@ fn schema(setting: &Setting) -> Value {
         None => json!({"type": "string", "minLength": 1}),
     };
     let mut schema = match &setting.form {
-        Form::Text(_) | Form::Secret | Form::Path(_) | Form::Duration { .. } | Form::Bytes { .. } => text(),
+        Form::Text(_) | Form::Secret | Form::Path(_) | Form::Duration(_) | Form::Bytes(_) => text(),
         Form::Word(words) => json!({"enum": words}),
-        Form::Whole { least, most } => json!({"type": "integer", "minimum": least, "maximum": most}),
+        Form::Whole(range) => json!({"type": "integer", "minimum": range.start(), "maximum": range.end()}),
         Form::Flag => json!({"type": "boolean"}),
         Form::Texts(_) => json!({"anyOf": [text(), {"type": "array", "items": text(), "minItems": 1}]}),
         Form::TextsByName(_) => json!({"type": "object", "additionalProperties": text()}),
@@ -74,20 +72,7 @@ fn schema(setting: &Setting) -> Value {
     };
     schema["description"] = json!(setting.description());
     if let Otherwise::Is(text) = setting.default {
-        schema["default"] = match setting.form {
-            Form::Whole { .. } | Form::Flag => text.parse().unwrap_or(json!(text)),
-            Form::Text(_)
-            | Form::Secret
-            | Form::Path(_)
-            | Form::Word(_)
-            | Form::Duration { .. }
-            | Form::Bytes { .. }
-            | Form::Texts(_)
-            | Form::TextsByName(_)
-            | Form::Properties
-            | Form::PropertyPaths
-            | Form::PathsById => json!(text),
-        };
+        schema["default"] = if setting.form.is_bare() { text.parse().unwrap_or(json!(text)) } else { json!(text) };
     }
     schema
 }

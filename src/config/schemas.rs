@@ -2,16 +2,16 @@
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
-use weir_core::basis::document::{Node, TableEntry, Value, value::Parsed};
+use weir_core::basis::document::{Node, value::Parsed};
 use weir_schemas::Format;
 
 use super::{
     Secret, SecretFile,
-    forms::{Check, Form, Read, authorities, between, secret, whole_in, word},
+    forms::{AUTHORITIES, Check, Form, SECRET, ValueCheck, between, whole_in, word},
     keys::{Otherwise, Setting, section},
     layers::Layers,
     urls,
-    values::{self, MINUTE, SECOND},
+    values::{self, EntriesOf, MINUTE, SECOND},
 };
 use crate::authorities::Authorities;
 
@@ -34,17 +34,17 @@ section! {
     /// `[schemas]`: those of intents in Avro or Protobuf.
     SchemasSettings "schemas" {
         /// URL of a Schema Registry.
-        registry: Option<String> = unset "none", url();
+        registry: Option<String> = unset "none", REGISTRY_URL;
         /// User of the registry (HTTP basic authentication).
-        username: Option<String> = unset "none", user();
+        username: Option<String> = unset "none", BASIC_USER;
         /// The user's password. Prefer `schemas.password_file`.
-        password: Option<Secret> = unset "none", secret();
+        password: Option<Secret> = unset "none", SECRET;
         /// File with the password. Read for each request, so that it can be replaced.
-        password_file: Option<SecretFile> = unset "none", read_again();
+        password_file: Option<SecretFile> = unset "none", READ_AGAIN;
         /// Certificate authority of the registry, a PEM file. No other is trusted then. Read for each request, so that it can be replaced.
-        ca_file: Option<Authorities> = unset "the system's", authorities();
+        ca_file: Option<Authorities> = unset "the system's", AUTHORITIES;
         /// Schemas in files, by their ids: `7 = "intent.avsc"`. The registry is not asked for these.
-        files: BTreeMap<u32, PathBuf> = unset "none" or BTreeMap::new, by_id();
+        files: BTreeMap<u32, PathBuf> = unset "none" or BTreeMap::new, FILES_BY_ID;
         /// Schemas of the registry in memory, at most, and at most 64 MiB of them.
         cache: usize = is "1000", whole_in::<usize>(1, 100_000);
         /// Timeout of a request to the registry.
@@ -52,10 +52,10 @@ section! {
     }
 }
 
-/// URL of a Schema Registry.
-fn url() -> Check<impl Read<String>> {
-    Check { form: Form::Text(Some("^https?://[^@?#]+$")), read: registry_url }
-}
+const REGISTRY_URL: ValueCheck<String> = Check { form: Form::Text(Some("^https?://[^@?#]+$")), read: registry_url };
+const BASIC_USER: ValueCheck<String> = Check { form: Form::Text(Some("^[^:]+$")), read: basic_user };
+const READ_AGAIN: ValueCheck<SecretFile> = Check { form: Form::Path(None), read: secret_read_again };
+const FILES_BY_ID: ValueCheck<BTreeMap<u32, PathBuf>> = Check { form: Form::PathsById, read: files_by_id };
 
 /// Paths are put behind it. One that may have a password in it is not shown.
 fn registry_url(node: &Node, layers: &Layers<'_>) -> Parsed<String> {
@@ -65,20 +65,10 @@ fn registry_url(node: &Node, layers: &Layers<'_>) -> Parsed<String> {
     urls::http_url(node, layers)
 }
 
-/// A name in HTTP's basic authentication.
-fn user() -> Check<impl Read<String>> {
-    Check { form: Form::Text(Some("^[^:]+$")), read: basic_user }
-}
-
-/// It ends at the first colon.
+/// A name in HTTP's basic authentication ends at the first colon.
 fn basic_user(node: &Node, layers: &Layers<'_>) -> Parsed<String> {
     let name = values::name(node, layers)?;
     if name.contains(':') { Err("must be a name without a colon".to_owned()) } else { Ok(name) }
-}
-
-/// A file with a secret, which is read again.
-fn read_again() -> Check<impl Read<SecretFile>> {
-    Check { form: Form::Path(None), read: secret_read_again }
 }
 
 fn secret_read_again(node: &Node, layers: &Layers<'_>) -> Parsed<SecretFile> {
@@ -86,34 +76,17 @@ fn secret_read_again(node: &Node, layers: &Layers<'_>) -> Parsed<SecretFile> {
     Ok(SecretFile { secret: values::read_secret(&path)?, path })
 }
 
-/// A file for each id of a schema.
-fn by_id() -> Check<impl Read<BTreeMap<u32, PathBuf>>> {
-    Check { form: Form::PathsById, read: files_by_id }
+fn files_by_id(node: &Node, layers: &Layers<'_>) -> Parsed<BTreeMap<u32, PathBuf>> {
+    let entries = EntriesOf { table: "schemas.files", entry: "id = \"file\"" };
+    entries.read(node, layers, schema_id, |_, node| values::path(node, layers))
 }
 
-/// Each that is wrong is noted.
-fn files_by_id(node: &Node, layers: &Layers<'_>) -> Parsed<BTreeMap<u32, PathBuf>> {
-    let Value::Table(entries) = &node.value else {
-        return Err("must be a table: write [schemas.files] and id = \"file\" below it".to_owned());
-    };
-    let mut files = BTreeMap::new();
-    for TableEntry { key, origin, node } in entries {
-        // `07` or `+7` would be a second name for 7, and one of both files would be left out.
-        match (key.parse().ok().filter(|id: &u32| id.to_string() == *key), values::path(node, layers)) {
-            (Some(id), Ok(path)) => {
-                files.insert(id, path);
-            }
-            (None, _) => layers.document.note(
-                origin,
-                format!(
-                    "schemas.files.{key} must be the id of a schema: a whole number from 0 to {}, without sign or leading zeros",
-                    u32::MAX
-                ),
-            ),
-            (_, Err(reason)) => layers.document.note(&node.origin, format!("schemas.files.{key} {reason}")),
-        }
-    }
-    Ok(files)
+/// `07` or `+7` would be a second name for 7, and one of both files would be left out.
+fn schema_id(text: &str) -> Parsed<u32> {
+    text.parse().ok().filter(|id: &u32| id.to_string() == text).ok_or_else(|| {
+        let most = u32::MAX;
+        format!("must be the id of a schema: a whole number from 0 to {most}, without sign or leading zeros")
+    })
 }
 
 /// A format needs schemas, except JSON; and each user a password.

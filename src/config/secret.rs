@@ -11,14 +11,11 @@ use super::{HttpSettings, KafkaSettings, values};
 pub struct Secret(String);
 
 impl Secret {
-    /// Hides a text.
-    #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
     /// The text, for the one place that needs it.
-    #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -30,10 +27,8 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-/// A file with a secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecretFile {
-    /// The file.
     pub path: PathBuf,
     /// What it held when the settings were read.
     pub secret: Secret,
@@ -41,28 +36,19 @@ pub struct SecretFile {
 
 impl SecretFile {
     /// The secret that it holds now.
-    ///
-    /// # Errors
-    /// It cannot be read, or holds no secret; said without the secret.
     pub fn read(&self) -> Parsed<Secret> {
         values::read_secret(&self.path)
     }
 }
 
-/// A file with bearer tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenFile {
-    /// The file.
     pub path: PathBuf,
     /// What it held when the settings were read.
     pub tokens: Vec<Secret>,
 }
 
 impl TokenFile {
-    /// The tokens that it holds now.
-    ///
-    /// # Errors
-    /// It cannot be read, or holds no tokens.
     pub fn read(&self) -> Parsed<Vec<Secret>> {
         values::read_tokens(&self.path)
     }

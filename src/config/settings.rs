@@ -5,9 +5,9 @@ use std::{collections::BTreeMap, net::SocketAddr, num::NonZeroU32, path::PathBuf
 use super::{
     Secret, SecretFile, TokenFile, checks,
     forms::{
-        address, authorities, aws_name, between, brokers, filter, flag, http_url, memory, no_limit_at_0, nodes,
-        non_zero_in, path, pointer, policy_source, prefix, properties, property_files, secret, secret_file, source,
-        text, tokens, tokens_file, topic, topics, topics_by_channel, whole_in, word,
+        ADDRESS, AUTHORITIES, AWS_NAME, BROKERS, FILTER, FLAG, HTTP_URL, MEMORY, NODES, PATH, POINTER, POLICY_SOURCE,
+        PREFIX, PROPERTIES, PROPERTY_FILES, SECRET, SECRET_FILE, SOURCE, TEXT, TOKENS, TOKENS_FILE, TOPIC, TOPICS,
+        TOPICS_BY_CHANNEL, between, no_limit_at_0, non_zero_in, whole_in, word,
     },
     keys::{Otherwise, Setting, section},
     layers::Layers,
@@ -22,36 +22,22 @@ use crate::{
 pub use weir_kafka::client::Delivery;
 use weir_schemas::Format;
 
-/// All settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// `[kafka]`
     pub kafka: KafkaSettings,
-    /// `[redis]`
     pub redis: RedisSettings,
-    /// `[segments]`
     pub segments: SegmentsSettings,
-    /// `[policy]`
     pub policy: PolicySettings,
-    /// `[s3]`
     pub s3: S3Settings,
-    /// `[intent]`
     pub intent: IntentSettings,
-    /// `[schemas]`
     pub schemas: SchemasSettings,
-    /// `[activity]`
     pub activity: ActivitySettings,
-    /// `[worker]`
     pub worker: WorkerSettings,
-    /// `[http]`
     pub http: HttpSettings,
-    /// `[log]`
     pub log: LogSettings,
-    /// `[tracing]`
     pub tracing: TracingSettings,
 }
 
-/// `[intent]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IntentSettings {
     /// How values are written; `None`: JSON without a frame.
@@ -60,7 +46,6 @@ pub struct IntentSettings {
     pub fields: IntentFields,
 }
 
-/// `[activity]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActivitySettings {
     /// The place of each field of a record of `kafka.activity`.
@@ -97,63 +82,62 @@ fn host_name() -> String {
 }
 
 section! {
-    /// `[kafka]`
     KafkaSettings "kafka" {
         /// Bootstrap brokers, `host:port`, separated by commas.
-        brokers: String = required, brokers();
+        brokers: String = required, BROKERS;
         /// Consumer group. Instances of one group share the load.
-        group: String = is "weir", text();
+        group: String = is "weir", TEXT;
         /// Topic of intents.
-        intents: String = required, topic();
+        intents: String = required, TOPIC;
         /// Topic of approved intents.
-        approved: String = required, topic();
+        approved: String = required, TOPIC;
         /// Approved topics of channels, so that their consumers' lag is separate: `email = "send-approved-email"`. Other
         /// channels' intents go to `kafka.approved`. A channel in small letters has a variable:
         /// `WEIR__KAFKA__APPROVED_BY_CHANNEL__EMAIL`.
-        approved_by_channel: BTreeMap<String, String> = unset "none" or BTreeMap::new, topics_by_channel();
+        approved_by_channel: BTreeMap<String, String> = unset "none" or BTreeMap::new, TOPICS_BY_CHANNEL;
         /// Topic of suppressed decisions.
-        suppressed: String = required, topic();
+        suppressed: String = required, TOPIC;
         /// Dead-letter topic, for invalid records.
-        dead_letters: String = required, topic();
+        dead_letters: String = required, TOPIC;
         /// Topic of refunds: approved intents that no longer count. Read by the group `<kafka.group>-refunds`.
-        refunds: Option<String> = unset "none", topic();
+        refunds: Option<String> = unset "none", TOPIC;
         /// Topic of reports of active users, for `[pressure]` of the policy. Read by the group `<kafka.group>-activity`.
-        activity: Option<String> = unset "none", topic();
+        activity: Option<String> = unset "none", TOPIC;
         /// Topic of reports of deliveries: refunds those that failed for good. Read by the group
         /// `<kafka.group>-delivery-reports`.
-        delivery_reports: Option<String> = unset "none", topic();
+        delivery_reports: Option<String> = unset "none", TOPIC;
         /// Topic of approved records whose delivery failed and is to be tried again; needs `kafka.deferred` and
         /// `kafka.undelivered`. Read by the group `<kafka.group>-retries`.
-        retries: Option<String> = unset "none", topic();
+        retries: Option<String> = unset "none", TOPIC;
         /// Topic of records of `kafka.retries` that are not tried again.
-        undelivered: Option<String> = unset "none", topic();
+        undelivered: Option<String> = unset "none", TOPIC;
         /// Prefix of the topics of deferred intents, `<prefix>-hours` and `<prefix>-minutes`. If unset, nothing is deferred.
         /// Read by the group `<kafka.group>-later`.
-        deferred: Option<String> = unset "none", topic();
+        deferred: Option<String> = unset "none", TOPIC;
         /// Earlier values of `kafka.deferred`: weir empties their topics, and defers to the new ones.
-        deferred_before: Vec<String> = unset "none" or Vec::new, topics();
+        deferred_before: Vec<String> = unset "none" or Vec::new, TOPICS;
         /// Prefix of the topics of intents that wait for a route's capacity, `<prefix>-<route>`. Read by the groups
         /// `<kafka.group>-waiting-<route>`.
-        waiting: Option<String> = unset "none", topic();
+        waiting: Option<String> = unset "none", TOPIC;
         /// `exactly_once` (Kafka transactions) or `at_least_once` (a crash may write the last batch twice).
         delivery: Delivery = is "exactly_once", word(DELIVERIES);
         /// Names this instance's transactional ids: unique among running instances, stable over restarts.
-        instance: String = unset "the host name" or host_name, text();
+        instance: String = unset "the host name" or host_name, TEXT;
         /// Create missing topics. For development.
-        create_topics: bool = is "false", flag();
+        create_topics: bool = is "false", FLAG;
         /// Partitions of a created topic.
         create_partitions: i32 = is "12", whole_in::<i32>(1, 10_000);
         /// Shares of created topics of deferred intents: so many lanes can work on one bucket. Such topics have 96 and 120
         /// partitions a share.
         create_shares: u16 = is "1", whole_in::<u16>(1, 64);
         /// Region of an Amazon MSK cluster: weir signs in with IAM (OAUTHBEARER over TLS) in place of a password.
-        aws_iam_region: Option<String> = unset "none", aws_name();
+        aws_iam_region: Option<String> = unset "none", AWS_NAME;
         /// Passed to librdkafka unchanged, such as `"security.protocol"`. Each has its own variable, with `_` for
         /// `.`: `WEIR__KAFKA__PROPERTIES__SECURITY_PROTOCOL`. Properties that weir sets itself are rejected.
-        properties: BTreeMap<String, Secret> = unset "none" or BTreeMap::new, properties();
+        properties: BTreeMap<String, Secret> = unset "none" or BTreeMap::new, PROPERTIES;
         /// Files with the values of secret properties, such as `"sasl.password" = "kafka-password"`. Variables as above:
         /// `WEIR__KAFKA__PROPERTY_FILES__SASL_PASSWORD`. Read every `kafka.refresh`, so that they can be replaced.
-        property_files: BTreeMap<String, SecretFile> = unset "none" or BTreeMap::new, property_files();
+        property_files: BTreeMap<String, SecretFile> = unset "none" or BTreeMap::new, PROPERTY_FILES;
         /// Polling interval of the files of `kafka.property_files`, and of certificates and keys that `kafka.properties` names.
         /// Each instance takes replaced ones up within four intervals, once Kafka accepts them.
         refresh: Duration = is "10s", between(SECOND / 10, DAY);
@@ -161,30 +145,29 @@ section! {
 }
 
 section! {
-    /// `[redis]`
     RedisSettings "redis" {
         /// URLs of any nodes of a cluster, or of a single server: `redis://host:port`, with TLS
         /// `rediss://host:port`. Percent-encode a user and password in them (`%40` for `@`).
-        nodes: Vec<Secret> = required, nodes();
+        nodes: Vec<Secret> = required, NODES;
         /// ACL user.
-        username: Option<String> = unset "the URL's", text();
+        username: Option<String> = unset "the URL's", TEXT;
         /// Password. Prefer `redis.password_file`.
-        password: Option<Secret> = unset "the URL's", secret();
+        password: Option<Secret> = unset "the URL's", SECRET;
         /// File with the password. Read for each connection, so that it can be replaced.
-        password_file: Option<PathBuf> = unset "none", secret_file();
+        password_file: Option<PathBuf> = unset "none", SECRET_FILE;
         /// Name of an ElastiCache or MemoryDB cluster: weir signs in with IAM as `redis.username`, in place of a password. Needs
         /// `rediss://` and `redis.aws_iam_region`.
-        aws_iam_cluster: Option<String> = unset "none", aws_name();
+        aws_iam_cluster: Option<String> = unset "none", AWS_NAME;
         /// Region of that cluster.
-        aws_iam_region: Option<String> = unset "none", aws_name();
+        aws_iam_region: Option<String> = unset "none", AWS_NAME;
         /// `elasticache`, `elasticache_serverless` or `memorydb`.
         aws_iam_service: AwsCache = is "elasticache", word(AWS_CACHES);
         /// Certificate authority for TLS, a PEM file. Read for each connection, as the next two are.
-        ca_file: Option<PathBuf> = unset "the system's", path();
+        ca_file: Option<PathBuf> = unset "the system's", PATH;
         /// This client's certificate for TLS, a PEM file.
-        cert_file: Option<PathBuf> = unset "none", path();
+        cert_file: Option<PathBuf> = unset "none", PATH;
         /// The key of `redis.cert_file`, a PEM file.
-        key_file: Option<PathBuf> = unset "none", path();
+        key_file: Option<PathBuf> = unset "none", PATH;
         /// Length of the history: no window of the policy may be longer.
         history: Duration = is "8d", between(MINUTE, 3_660 * DAY);
         /// Most sends in one user's history: weir drops the oldest beyond. No limit of the policy may be higher.
@@ -192,15 +175,15 @@ section! {
         /// Most totals of campaigns (budgets with `each` and `total`) that are kept. Beyond, the spent ones go first, and stay spent.
         max_totals: u32 = is "100000", whole_in::<u32>(1, 10_000_000);
         /// Prefix of every key: letters, digits, `_`, `-`, `.`.
-        prefix: String = is "weir", prefix();
+        prefix: String = is "weir", PREFIX;
         /// Number of shards. Fixed when the keyspace is created.
         shards: u16 = is "128", whole_in::<u16>(1, 16_384);
         /// Expected users: sizes the keyspace when it is created.
         users: u64 = is "10000000", whole_in::<u64>(1, 10_000_000_000);
         /// Let weir set server parameters that save memory (`hash-max-listpack-value`).
-        tune: bool = is "false", flag();
+        tune: bool = is "false", FLAG;
         /// Accept a server that may evict keys, though an evicted history is a forgotten cap.
-        allow_eviction: bool = is "false", flag();
+        allow_eviction: bool = is "false", FLAG;
         /// Replicas that must have a decision before it is published.
         wait_replicas: u32 = is "0", whole_in::<u32>(0, 10);
         /// Timeout of a reply.
@@ -212,40 +195,37 @@ section! {
 }
 
 section! {
-    /// `[segments]`
     SegmentsSettings "segments" {
         /// Manifest of the segments: a file, or `s3://bucket/key`.
-        source: Location = required, source();
+        source: Location = required, SOURCE;
         /// Polling interval.
         refresh: Duration = is "60s", between(SECOND, DAY);
         /// Prefix to remove from a user id before it is read as a number (`u` for `u42`).
-        user_id_prefix: Option<String> = unset "none", text();
+        user_id_prefix: Option<String> = unset "none", TEXT;
     }
 }
 
 section! {
-    /// `[policy]`
     PolicySettings "policy" {
         /// The policy: a file or `s3://bucket/key` that ends in `.toml` or `.json`.
-        source: Location = required, policy_source();
+        source: Location = required, POLICY_SOURCE;
         /// Polling interval.
         refresh: Duration = is "10s", between(SECOND, DAY);
     }
 }
 
 section! {
-    /// `[s3]`
     S3Settings "s3" {
         /// URL of an S3-compatible store that is not AWS.
-        endpoint: Option<String> = unset "AWS", http_url();
+        endpoint: Option<String> = unset "AWS", HTTP_URL;
         /// Region.
-        region: Option<String> = unset "the AWS default chain's", text();
+        region: Option<String> = unset "the AWS default chain's", TEXT;
         /// Name buckets in the path, not in the host name.
-        force_path_style: bool = is "false", flag();
+        force_path_style: bool = is "false", FLAG;
         /// Pay for requests to a bucket that charges the requester (`x-amz-request-payer`).
-        requester_pays: bool = is "false", flag();
+        requester_pays: bool = is "false", FLAG;
         /// Certificate authority of the store at `s3.endpoint`, a PEM file. No other is trusted then.
-        ca_file: Option<Authorities> = unset "the system's", authorities();
+        ca_file: Option<Authorities> = unset "the system's", AUTHORITIES;
     }
 }
 
@@ -253,25 +233,25 @@ section! {
     /// `[intent.fields]`: JSON pointers.
     IntentFields "intent.fields" {
         /// JSON pointer to the intent's id.
-        id: String = is "/id", pointer();
+        id: String = is "/id", POINTER;
         /// JSON pointer to the user id.
-        user_id: String = is "/user_id", pointer();
+        user_id: String = is "/user_id", POINTER;
         /// JSON pointer to the channel.
-        channel: String = is "/channel", pointer();
+        channel: String = is "/channel", POINTER;
         /// JSON pointer to the category.
-        category: String = is "/category", pointer();
+        category: String = is "/category", POINTER;
         /// JSON pointer to the campaign.
-        campaign: String = is "/campaign", pointer();
+        campaign: String = is "/campaign", POINTER;
         /// JSON pointer to the cost.
-        cost: String = is "/cost", pointer();
+        cost: String = is "/cost", POINTER;
         /// JSON pointer to the creation time.
-        created_at: String = is "/created_at", pointer();
+        created_at: String = is "/created_at", POINTER;
         /// JSON pointer to the expiry time.
-        expires_at: String = is "/expires_at", pointer();
+        expires_at: String = is "/expires_at", POINTER;
         /// JSON pointer to the earliest time to send.
-        not_before: String = is "/not_before", pointer();
+        not_before: String = is "/not_before", POINTER;
         /// JSON pointer to the user's time zone.
-        timezone: String = is "/timezone", pointer();
+        timezone: String = is "/timezone", POINTER;
     }
 }
 
@@ -279,14 +259,13 @@ section! {
     /// `[activity.fields]`: JSON pointers.
     ActivityFields "activity.fields" {
         /// JSON pointer to the user id of a record of `kafka.activity`.
-        user_id: String = is "/user_id", pointer();
+        user_id: String = is "/user_id", POINTER;
         /// JSON pointer to the time at which the user was active. Without it, the record's timestamp counts.
-        at: String = is "/at", pointer();
+        at: String = is "/at", POINTER;
     }
 }
 
 section! {
-    /// `[worker]`
     WorkerSettings "worker" {
         /// Lanes, each with its own consumer and producer. 0: one per core.
         lanes: usize = is "0", whole_in::<usize>(0, 256);
@@ -298,20 +277,19 @@ section! {
         drain: Duration = is "20s", between(SECOND, 10 * MINUTE);
         /// Memory of the process without segments: sizes all queues and batches; each lane takes at least
         /// 40 MiB. In kB, MB, GB, KiB, MiB or GiB.
-        memory: u64 = is "300MiB", memory();
+        memory: u64 = is "300MiB", MEMORY;
     }
 }
 
 section! {
-    /// `[http]`
     HttpSettings "http" {
         /// Address and port of the HTTP interface. Port 0: any free one.
-        listen: SocketAddr = is "127.0.0.1:8080", address();
+        listen: SocketAddr = is "127.0.0.1:8080", ADDRESS;
         /// Bearer token for endpoints that show or change a user's data; several, with commas, while one replaces
         /// another. Prefer `http.token_file`.
-        token: Vec<Secret> = unset "none" or Vec::new, tokens();
+        token: Vec<Secret> = unset "none" or Vec::new, TOKENS;
         /// File with the token or tokens. Read again every 5 s, so that it can be replaced.
-        token_file: Option<TokenFile> = unset "none", tokens_file();
+        token_file: Option<TokenFile> = unset "none", TOKENS_FILE;
         /// Threads for HTTP.
         threads: usize = is "1", whole_in::<usize>(1, 64);
         /// Most open connections; one more closes the longest idle one.
@@ -335,21 +313,19 @@ section! {
 }
 
 section! {
-    /// `[log]`
     LogSettings "log" {
         /// `text`, `json`, or `auto`: text on a terminal, otherwise JSON.
         format: LogFormat = is "auto", word(LOG_FORMATS);
         /// Filter: `error` `warn` `info` `debug` `trace`, also for a part of weir: `info,weir_kafka=debug`.
-        level: String = is "info", filter();
+        level: String = is "info", FILTER;
     }
 }
 
 section! {
-    /// `[tracing]`
     TracingSettings "tracing" {
         /// URL of an OpenTelemetry collector (OTLP over HTTP) without `/v1/traces`: `http://collector:4318`. If unset, nothing is
         /// traced. The variables of OpenTelemetry's SDK apply, such as `OTEL_EXPORTER_OTLP_HEADERS` and `OTEL_SERVICE_NAME`.
-        endpoint: Option<String> = unset "none", http_url();
+        endpoint: Option<String> = unset "none", HTTP_URL;
         /// Trace one batch in so many. `OTEL_TRACES_SAMPLER` replaces it.
         one_in: NonZeroU32 = is "100", non_zero_in(1_000_000);
     }

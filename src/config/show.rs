@@ -10,13 +10,11 @@ use super::{
     layers::Layers,
 };
 
-/// What stands in the place of a secret.
 const MASK: &str = "********";
 
 /// Parts of the names of librdkafka's properties that hold secrets.
 const SECRET_PROPERTIES: [&str; 5] = ["password", "passphrase", "secret", ".pem", "oauthbearer.config"];
 
-/// Where a value comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// Nothing was given.
@@ -27,7 +25,6 @@ pub enum Source {
     Variable(String),
 }
 
-/// A setting as it is in force.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Effective {
     /// Its path: `kafka.brokers`, or `kafka.properties."security.protocol"`.
@@ -36,7 +33,6 @@ pub struct Effective {
     pub value: Json,
     /// What no value means: "none".
     pub unset: &'static str,
-    /// Where the value comes from.
     pub source: Source,
 }
 
@@ -78,27 +74,13 @@ fn given(setting: &Setting, node: &Node, layers: &Layers<'_>) -> Json {
         (Form::Path(_) | Form::PropertyPaths | Form::PathsById, Value::Text(text)) if !text.contains("://") => {
             layers.folder.join(text).display().to_string().into()
         }
-        (
-            Form::Path(_)
-            | Form::Text(_)
-            | Form::Word(_)
-            | Form::Whole { .. }
-            | Form::Flag
-            | Form::Duration { .. }
-            | Form::Bytes { .. }
-            | Form::Texts(_)
-            | Form::TextsByName(_)
-            | Form::Properties
-            | Form::PropertyPaths
-            | Form::PathsById,
-            _,
-        ) => shown(node),
+        _ => shown(node),
     }
 }
 
 fn default(setting: &Setting, settings: &Settings) -> Effective {
     let (value, unset) = match (setting.default, &setting.form) {
-        (Otherwise::Is(text), Form::Whole { .. } | Form::Flag) => (text.parse().unwrap_or(Json::Null), ""),
+        (Otherwise::Is(text), form) if form.is_bare() => (text.parse().unwrap_or(Json::Null), ""),
         (Otherwise::Is(text), _) => (text.into(), ""),
         (Otherwise::Unset(_), _) if setting.key == "kafka.instance" => (settings.kafka.instance.as_str().into(), ""),
         (Otherwise::Unset(meaning), _) => (Json::Null, meaning),

@@ -8,7 +8,6 @@ use super::settings::KafkaSettings;
 
 impl KafkaSettings {
     /// The topics with records of users. A name that ends in `-*` stands for one topic per route.
-    #[must_use]
     pub fn topics_of_users(&self) -> Vec<String> {
         let always = [&self.intents, &self.approved, &self.suppressed, &self.dead_letters];
         let optional = [&self.refunds, &self.activity, &self.delivery_reports, &self.retries, &self.undelivered];

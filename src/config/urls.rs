@@ -76,7 +76,6 @@ fn unencoded(url: &str) -> Option<&'static str> {
     (!is_number).then_some("must have nothing behind the port but the number of a database")
 }
 
-/// A URL of HTTP.
 pub(super) fn http_url(node: &Node, _: &Layers<'_>) -> Parsed<String> {
     let text = text(node)?;
     let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));

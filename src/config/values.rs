@@ -3,7 +3,6 @@
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
-    num::NonZeroU32,
     ops::RangeInclusive,
     path::{Path, PathBuf},
     time::Duration,
@@ -12,7 +11,7 @@ use std::{
 use weir_core::basis::{
     document::{
         Format, Node, TableEntry, Value,
-        value::{self, Parsed, duration, duration_or_zero, in_words, must_be, one_of, text, texts, whole},
+        value::{self, Parsed, must_be, text, texts},
     },
     memory,
 };
@@ -25,75 +24,33 @@ pub(super) const SECOND: Duration = Duration::from_secs(1);
 pub(super) const MINUTE: Duration = Duration::from_secs(60);
 pub(super) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// What the process may take: at least what one lane needs, up to 1 TiB.
+pub(super) const MEMORY_BYTES: RangeInclusive<u64> = memory::BASE_BYTES + memory::LEAST_LANE_BYTES..=1 << 40;
 /// The largest file that a secret is read from, in bytes.
 const MAX_SECRET_BYTES: usize = 64 * 1024;
 
-/// true or false.
 pub(super) fn flag(node: &Node, _: &Layers<'_>) -> Parsed<bool> {
     value::flag(node)
 }
 
-/// A string.
 pub(super) fn name(node: &Node, _: &Layers<'_>) -> Parsed<String> {
     text(node).map(str::to_owned)
 }
 
-/// A whole number within bounds.
-pub(super) fn whole_in<T: TryFrom<u64>>(least: u64, most: u64) -> impl Fn(&Node, &Layers<'_>) -> Parsed<T> {
-    move |node, _| {
-        let number = whole(node, least..=most)?;
-        T::try_from(number).map_err(|_| format!("must be a smaller number than {number}"))
-    }
-}
-
-/// A whole number; 0 means that there is no limit.
-pub(super) fn no_limit_at_0(most: u32) -> impl Fn(&Node, &Layers<'_>) -> Parsed<Option<NonZeroU32>> {
-    move |node, _| whole(node, 0..=most).map(NonZeroU32::new)
-}
-
-/// A whole number above 0.
-pub(super) fn non_zero_in(most: u32) -> impl Fn(&Node, &Layers<'_>) -> Parsed<NonZeroU32> {
-    move |node, _| whole(node, 1..=most).map(|number| NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN))
-}
-
-/// One of some words.
-pub(super) fn word<T: Copy>(words: &[(&str, T)]) -> impl Fn(&Node, &Layers<'_>) -> Parsed<T> {
-    move |node, _| one_of(node, words)
-}
-
-/// A length of time within bounds.
-pub(super) fn between(least: Duration, most: Duration) -> impl Fn(&Node, &Layers<'_>) -> Parsed<Duration> {
-    move |node, _| {
-        let found = if least.is_zero() { duration_or_zero(node)? } else { duration(node)? };
-        if (least..=most).contains(&found) {
-            return Ok(found);
-        }
-        let words = |length: Duration| in_words(i64::try_from(length.as_millis()).unwrap_or(i64::MAX));
-        Err(format!("must be from {} to {}, not {}", words(least), words(most), words(found)))
-    }
-}
-
-/// The memory that one lane needs, up to 1 TiB.
-pub(super) fn memory() -> RangeInclusive<u64> {
-    memory::BASE_BYTES + memory::LEAST_LANE_BYTES..=1 << 40
-}
-
-/// An amount of memory within bounds, in bytes: `300MiB`, `1 GB`.
-pub(super) fn bytes_in(range: RangeInclusive<u64>) -> impl Fn(&Node, &Layers<'_>) -> Parsed<u64> {
+/// An amount of memory, in bytes: `300MiB`, `1 GB`.
+pub(super) fn memory(node: &Node, _: &Layers<'_>) -> Parsed<u64> {
     const UNITS: [(&str, u64); 6] =
         [("kib", 1 << 10), ("mib", 1 << 20), ("gib", 1 << 30), ("kb", 1_000), ("mb", 1_000_000), ("gb", 1_000_000_000)];
-    move |node, _| {
-        let text = text(node)?;
-        let lower = text.to_ascii_lowercase();
-        let unit = UNITS.iter().find_map(|(name, unit)| Some((lower.strip_suffix(name)?.trim(), *unit)));
-        let bytes = unit.and_then(|(number, unit)| number.parse::<u64>().ok()?.checked_mul(unit));
-        let bytes =
-            bytes.ok_or_else(|| format!("must be an amount of memory such as \"300MiB\" or \"1GB\", not {text:?}"))?;
-        if range.contains(&bytes) {
-            return Ok(bytes);
-        }
-        Err(format!("must be from {} MiB to {} MiB, not {text:?}", range.start() >> 20, range.end() >> 20))
+    let text = text(node)?;
+    let lower = text.to_ascii_lowercase();
+    let unit = UNITS.iter().find_map(|(name, unit)| Some((lower.strip_suffix(name)?.trim(), *unit)));
+    let bytes = unit.and_then(|(number, unit)| number.parse::<u64>().ok()?.checked_mul(unit));
+    let bytes =
+        bytes.ok_or_else(|| format!("must be an amount of memory such as \"300MiB\" or \"1GB\", not {text:?}"))?;
+    if MEMORY_BYTES.contains(&bytes) {
+        return Ok(bytes);
     }
+    Err(format!("must be from {} MiB to {} MiB, not {text:?}", MEMORY_BYTES.start() >> 20, MEMORY_BYTES.end() >> 20))
 }
 
 /// A topic's name, by Kafka's own rule.
@@ -106,30 +63,50 @@ pub(super) fn topic(node: &Node, _: &Layers<'_>) -> Parsed<String> {
     Err(format!("must be a topic's name (1 to {MAX_TOPIC_CHARS} letters, digits, \".\", \"_\" or \"-\"), not {text:?}"))
 }
 
-/// The prefixes of topics.
 pub(super) fn topics(node: &Node, layers: &Layers<'_>) -> Parsed<Vec<String>> {
     let prefixes = texts(node)?;
     let one = |text: &str| topic(&Node { origin: node.origin.clone(), value: Value::Text(text.to_owned()) }, layers);
     prefixes.into_iter().map(one).collect()
 }
 
-/// A topic for each channel. Each that is wrong is noted.
-pub(super) fn topics_by_channel(node: &Node, layers: &Layers<'_>) -> Parsed<BTreeMap<String, String>> {
-    let Value::Table(entries) = &node.value else {
-        return Err("must be a table: write [kafka.approved_by_channel] and channel = \"topic\" below it".to_owned());
-    };
-    let mut topics = BTreeMap::new();
-    for TableEntry { key, node, .. } in entries {
-        match topic(node, layers) {
-            Ok(topic) => {
-                topics.insert(key.clone(), topic);
-            }
-            Err(reason) => {
-                layers.document.note(&node.origin, format!("kafka.approved_by_channel.{key} {reason}"));
+/// A table of values by what its keys are.
+pub(super) struct EntriesOf {
+    pub(super) table: &'static str,
+    /// How an entry is written.
+    pub(super) entry: &'static str,
+}
+
+impl EntriesOf {
+    /// Reads the table. Each entry that is wrong is noted.
+    pub(super) fn read<K: Ord, T>(
+        &self,
+        node: &Node,
+        layers: &Layers<'_>,
+        key: impl Fn(&str) -> Parsed<K>,
+        value: impl Fn(&str, &Node) -> Parsed<T>,
+    ) -> Parsed<BTreeMap<K, T>> {
+        let Self { table, entry } = self;
+        let Value::Table(entries) = &node.value else {
+            return Err(format!("must be a table: write [{table}] and {entry} below it"));
+        };
+        let mut read = BTreeMap::new();
+        for TableEntry { key: name, origin, node } in entries {
+            let found = key(name).map_err(|reason| (origin, reason)).and_then(|key| {
+                let value = value(name, node).map_err(|reason| (&node.origin, reason))?;
+                Ok((key, value))
+            });
+            match found {
+                Ok((key, value)) => drop(read.insert(key, value)),
+                Err((origin, reason)) => layers.document.note(origin, format!("{table}.{name} {reason}")),
             }
         }
+        Ok(read)
     }
-    Ok(topics)
+}
+
+pub(super) fn topics_by_channel(node: &Node, layers: &Layers<'_>) -> Parsed<BTreeMap<String, String>> {
+    let entries = EntriesOf { table: "kafka.approved_by_channel", entry: "channel = \"topic\"" };
+    entries.read(node, layers, |channel| Ok(channel.to_owned()), |_, node| topic(node, layers))
 }
 
 /// What the keys of Redis begin with.
@@ -155,14 +132,12 @@ fn is_plain(text: &str) -> bool {
     text.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
 }
 
-/// Properties of librdkafka.
 pub(super) fn properties(node: &Node, layers: &Layers<'_>) -> Parsed<BTreeMap<String, Secret>> {
-    property_table(node, layers, "kafka.properties", property)
+    of_properties("kafka.properties").read(node, layers, property_name, property)
 }
 
-/// Properties of librdkafka whose values are in files.
 pub(super) fn property_files(node: &Node, layers: &Layers<'_>) -> Parsed<BTreeMap<String, SecretFile>> {
-    property_table(node, layers, "kafka.property_files", |name, node| {
+    of_properties("kafka.property_files").read(node, layers, property_name, |name, node| {
         let path = path(node, layers)?;
         let secret = read_secret(&path)?;
         check(name, secret.expose())?;
@@ -170,31 +145,16 @@ pub(super) fn property_files(node: &Node, layers: &Layers<'_>) -> Parsed<BTreeMa
     })
 }
 
-/// A table of properties of librdkafka. Each that is wrong is noted.
-fn property_table<T>(
-    node: &Node,
-    layers: &Layers<'_>,
-    table: &str,
-    parse: impl Fn(&str, &Node) -> Parsed<T>,
-) -> Parsed<BTreeMap<String, T>> {
-    let Value::Table(entries) = &node.value else {
-        return Err(format!("must be a table: write [{table}] and \"name\" = value below it"));
-    };
-    let mut properties = BTreeMap::new();
-    for TableEntry { key, origin, node } in entries {
-        let path = format!("{table}.{key}");
-        if let Some((_, reason)) = REFUSED_PROPERTIES.iter().find(|(refused, _)| refused == key) {
-            layers.document.note(origin, format!("{path} is for weir to set ({reason}): leave it out"));
-            continue;
-        }
-        match parse(key, node) {
-            Ok(value) => {
-                properties.insert(key.clone(), value);
-            }
-            Err(reason) => layers.document.note(&node.origin, format!("{path} {reason}")),
-        }
+/// A table of properties of librdkafka.
+fn of_properties(table: &'static str) -> EntriesOf {
+    EntriesOf { table, entry: "\"name\" = value" }
+}
+
+fn property_name(name: &str) -> Parsed<String> {
+    match REFUSED_PROPERTIES.iter().find(|(refused, _)| *refused == name) {
+        Some((_, reason)) => Err(format!("is for weir to set ({reason}): leave it out")),
+        None => Ok(name.to_owned()),
     }
-    Ok(properties)
 }
 
 fn property(name: &str, node: &Node) -> Parsed<Secret> {
@@ -251,7 +211,6 @@ pub(super) fn pointer(node: &Node, _: &Layers<'_>) -> Parsed<String> {
     ))
 }
 
-/// An IP address and port.
 pub(super) fn address(node: &Node, _: &Layers<'_>) -> Parsed<SocketAddr> {
     let text = text(node)?;
     text.parse().map_err(|_| {
@@ -259,10 +218,8 @@ pub(super) fn address(node: &Node, _: &Layers<'_>) -> Parsed<SocketAddr> {
     })
 }
 
-/// A filter of log lines.
 pub(super) fn filter(node: &Node, _: &Layers<'_>) -> Parsed<String> {
-    let text = text(node)?;
-    log_filter::check(text).map(|()| text.to_owned())
+    log_filter::check(text(node)?)
 }
 
 /// A secret. Errors never show it.
@@ -270,7 +227,6 @@ pub(super) fn secret(node: &Node, _: &Layers<'_>) -> Parsed<Secret> {
     text(node).map(Secret::new).map_err(|_| "must be a string, not empty and without control characters".into())
 }
 
-/// A file with a secret.
 pub(super) fn secret_file(node: &Node, layers: &Layers<'_>) -> Parsed<PathBuf> {
     let path = path(node, layers)?;
     read_secret(&path)?;
@@ -299,13 +255,11 @@ pub(super) fn tokens(node: &Node, layers: &Layers<'_>) -> Parsed<Vec<Secret>> {
     bearer_tokens(&secret(node, layers)?)
 }
 
-/// A file with bearer tokens.
 pub(super) fn tokens_file(node: &Node, layers: &Layers<'_>) -> Parsed<TokenFile> {
     let path = path(node, layers)?;
     Ok(TokenFile { tokens: read_tokens(&path)?, path })
 }
 
-/// The bearer tokens in a file.
 pub(super) fn read_tokens(path: &Path) -> Parsed<Vec<Secret>> {
     bearer_tokens(&read_secret(path)?)
 }
@@ -325,7 +279,6 @@ fn bearer_tokens(given: &Secret) -> Parsed<Vec<Secret>> {
         .into())
 }
 
-/// The certificate authorities in a file.
 pub(super) fn authorities(node: &Node, layers: &Layers<'_>) -> Parsed<Authorities> {
     let path = path(node, layers)?;
     Authorities::read(&path).map_err(|error| format!("names {}, which {error}", path.display()))

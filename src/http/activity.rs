@@ -4,20 +4,16 @@ use std::sync::Arc;
 
 use axum::{
     Json,
-    extract::{Query, Request, State, rejection::QueryRejection},
-    http::StatusCode,
+    extract::{Request, State},
 };
 
 use super::{
     Api,
     body::{content_type, read_body, uncompressed},
+    extract::NoQuery,
     problem::{Always, Guarded, Problem, ProblemDocument},
-    users::NoParameters,
 };
 use crate::activity::{ReportError, ReportTaken};
-
-/// When to report again while it is being read who is active, in seconds.
-const NOT_READ_RETRY_S: u64 = 1;
 
 /// Users who were active.
 #[derive(utoipa::ToSchema)]
@@ -60,25 +56,24 @@ pub(super) enum UserId {
 )]
 pub(super) async fn report(
     State(api): State<Arc<Api>>,
-    query: Result<Query<NoParameters>, QueryRejection>,
+    _: NoQuery,
     request: Request,
 ) -> Result<Json<ReportTaken>, Problem> {
-    let Query(NoParameters {}) = query?;
     let (head, body) = request.into_parts();
     content_type(&head.headers, &["application/json"])?;
     uncompressed(&head.headers)?;
     let body = read_body(&head.headers, body, api.body_bytes, api.read_timeout).await?;
-    api.activity.take(&body).map(Json).map_err(refused)
+    Ok(Json(api.activity.take(&body)?))
 }
 
-fn refused(error: ReportError) -> Problem {
-    let detail = error.to_string();
-    match error {
-        ReportError::NoPressure => Problem::new(StatusCode::NOT_FOUND, "no_pressure", detail),
-        ReportError::NotReadYet => {
-            Problem::new(StatusCode::SERVICE_UNAVAILABLE, "not_read_yet", detail).retry_after(NOT_READ_RETRY_S)
+impl From<ReportError> for Problem {
+    fn from(error: ReportError) -> Self {
+        let detail = error.to_string();
+        match error {
+            ReportError::NoPressure => Self::not_found("no_pressure", detail),
+            ReportError::NotReadYet => Self::not_now("not_read_yet", detail, 1),
+            ReportError::Invalid(letter) => Self::bad_request(letter.reason.as_str(), letter.message),
+            ReportError::Clock(wrong) => wrong.into(),
         }
-        ReportError::Invalid(letter) => Problem::bad_request(letter.reason.as_str(), letter.message),
-        ReportError::Clock(wrong) => Problem::of_clock(&wrong),
     }
 }

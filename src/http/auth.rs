@@ -128,7 +128,6 @@ fn is_local(headers: &HeaderMap, name: header::HeaderName) -> bool {
     name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
 }
 
-/// Lets through what may pass.
 pub(super) async fn guard(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
     match api.access.check(request.headers()) {
         Ok(()) => next.run(request).await,

@@ -14,7 +14,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::metrics::Metrics;
 
-/// All open connections.
 pub(super) struct Connections {
     limit: usize,
     permits: Arc<Semaphore>,

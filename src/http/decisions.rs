@@ -4,21 +4,18 @@ use std::sync::Arc;
 
 use axum::{
     Json,
-    extract::{Query, Request, State, rejection::QueryRejection},
+    extract::{Query, Request, State},
     http::StatusCode,
-    response::{IntoResponse, Response},
 };
 use serde::Deserialize;
 use tokio::time::timeout;
 use utoipa::IntoParams;
-use weir_core::{
-    intent::dead_letter::{DeadLetter, DeadLetterReason},
-    ports::StoreError,
-};
+use weir_core::{intent::dead_letter::DeadLetterReason, ports::StoreError};
 
 use super::{
     Api,
     body::{content_type, read_body, uncompressed},
+    extract::Checked,
     openapi::{CloudEvent, Intent},
     problem::{Always, Guarded, Problem, ProblemDocument},
     queries::DecisionMode,
@@ -60,10 +57,9 @@ pub(super) struct How {
 )]
 pub(super) async fn decide(
     State(api): State<Arc<Api>>,
-    query: Result<Query<How>, QueryRejection>,
+    Checked(Query(How { dry_run })): Checked<Query<How>>,
     request: Request,
-) -> Result<Response, Problem> {
-    let Query(How { dry_run }) = query?;
+) -> Result<Json<Decision>, Problem> {
     let (head, body) = request.into_parts();
     let content_type = content_type(&head.headers, &MEDIA_TYPES)?;
     uncompressed(&head.headers)?;
@@ -78,30 +74,20 @@ pub(super) async fn decide(
         (Ok(decision), DecisionMode::Record) => api.lookups.forget(&decision.user_id),
         (Err(_), DecisionMode::Record) => api.lookups.forget_all(),
     }
-    Ok(Json(decided.map_err(refused)?).into_response())
+    Ok(Json(decided?))
 }
 
-fn refused(error: QueryError) -> Problem {
-    match error {
-        QueryError::NotAnIntent(letter) => not_an_intent(&letter),
-        QueryError::Store(error) => Problem::of_store(&error),
-        QueryError::Clock(wrong) => Problem::of_clock(&wrong),
-        QueryError::Closed(closed) => Problem::of_store(&StoreError::Temporary(closed.to_string())),
+impl From<QueryError> for Problem {
+    fn from(error: QueryError) -> Self {
+        match error {
+            QueryError::NotAnIntent(letter) => {
+                let is_too_large = letter.reason == DeadLetterReason::TooLarge;
+                let status = if is_too_large { StatusCode::PAYLOAD_TOO_LARGE } else { StatusCode::BAD_REQUEST };
+                Self::new(status, letter.reason.as_str(), letter.message)
+            }
+            QueryError::Store(error) => error.into(),
+            QueryError::Clock(wrong) => wrong.into(),
+            QueryError::Closed(closed) => StoreError::Temporary(closed.to_string()).into(),
+        }
     }
-}
-
-fn not_an_intent(letter: &DeadLetter) -> Problem {
-    let status = match letter.reason {
-        DeadLetterReason::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-        DeadLetterReason::Empty
-        | DeadLetterReason::NotUtf8
-        | DeadLetterReason::TooDeep
-        | DeadLetterReason::NotJson
-        | DeadLetterReason::WrongType
-        | DeadLetterReason::MissingField
-        | DeadLetterReason::BadTime
-        | DeadLetterReason::NotDecodable
-        | DeadLetterReason::UnknownSchema => StatusCode::BAD_REQUEST,
-    };
-    Problem::new(status, letter.reason.as_str(), letter.message.as_str())
 }

@@ -21,37 +21,24 @@ pub trait Health: Send + Sync + 'static {
     fn stuck(&self) -> Result<(), String>;
     /// What it still waits for before it is ready, if anything.
     fn waiting(&self) -> Result<(), Vec<String>>;
-    /// What does not work as it should.
     fn degraded(&self) -> Vec<Degradation>;
-    /// All metrics, in the text format of OpenMetrics.
     fn metrics(&self) -> String;
 }
 
 /// The health of a worker that may have been asked to stop.
+#[derive(Clone)]
 pub(super) struct Stopping {
-    pub(super) health: Arc<dyn Health>,
+    pub(super) worker: Arc<dyn Health>,
     /// Cancelled once it was.
     pub(super) draining: CancellationToken,
 }
 
-impl Health for Stopping {
-    fn stuck(&self) -> Result<(), String> {
-        self.health.stuck()
-    }
-
-    fn waiting(&self) -> Result<(), Vec<String>> {
+impl Stopping {
+    pub(super) fn waiting(&self) -> Result<(), Vec<String>> {
         if self.draining.is_cancelled() {
             return Err(vec!["this instance was asked to stop: ask another one".to_owned()]);
         }
-        self.health.waiting()
-    }
-
-    fn degraded(&self) -> Vec<Degradation> {
-        self.health.degraded()
-    }
-
-    fn metrics(&self) -> String {
-        self.health.metrics()
+        self.worker.waiting()
     }
 }
 
@@ -67,7 +54,7 @@ const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=
     Always,
 ))]
 pub(super) async fn livez(State(api): State<Arc<Api>>) -> Response {
-    match api.health.stuck() {
+    match api.health.worker.stuck() {
         Ok(()) => "ok\n".into_response(),
         Err(why) => Problem::new(StatusCode::SERVICE_UNAVAILABLE, "stuck", why).into_response(),
     }
@@ -97,5 +84,5 @@ pub(super) async fn readyz(State(api): State<Arc<Api>>) -> Response {
     Always,
 ))]
 pub(super) async fn metrics(State(api): State<Arc<Api>>) -> Response {
-    ([(header::CONTENT_TYPE, OPENMETRICS)], api.health.metrics()).into_response()
+    ([(header::CONTENT_TYPE, OPENMETRICS)], api.health.worker.metrics()).into_response()
 }

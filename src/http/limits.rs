@@ -29,12 +29,10 @@ const EVERYBODY_ELSE: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
 
 /// The longest path and query, in bytes.
 const MAX_URI_BYTES: usize = 8 * 1024;
-/// The most headers.
 const MAX_HEADERS: usize = 100;
 /// The most that headers may have together, in bytes of names and values.
 const MAX_HEADER_BYTES: usize = 16 * 1024;
 
-/// How many requests an address may make.
 #[derive(Debug)]
 pub(super) struct Rate {
     limiter: RateLimiter<IpAddr, HashMapStateStore<IpAddr>, DefaultClock>,
@@ -86,7 +84,6 @@ pub(super) async fn head(request: Request, next: Next) -> Response {
     next.run(request).await
 }
 
-/// Refuses requests over the rate.
 pub(super) async fn rate(
     State(rate): State<Option<Arc<Rate>>>,
     ConnectInfo(client): ConnectInfo<SocketAddr>,
@@ -112,7 +109,7 @@ pub(super) async fn time(State(limit): State<Duration>, request: Request, next: 
 /// What is answered where `http.concurrency` requests are worked on already.
 pub(super) async fn busy(_: tower::BoxError) -> Problem {
     let detail = "as many requests are worked on as http.concurrency allows";
-    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail).retry_after(1)
+    Problem::not_now("busy", detail, 1)
 }
 
 /// What is answered for a handler that panicked.

@@ -13,7 +13,6 @@ use crate::metrics::Metrics;
 /// The route of requests that match none.
 const NO_ROUTE: &str = "none";
 
-/// Counts and times.
 pub(super) async fn measure(State(metrics): State<Arc<Metrics>>, request: Request, next: Next) -> Response {
     let began = Instant::now();
     let route = request.extensions().get::<MatchedPath>().cloned();

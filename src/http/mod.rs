@@ -6,6 +6,7 @@ mod body;
 mod connections;
 mod decisions;
 mod deferred;
+mod extract;
 mod health;
 mod limits;
 mod measure;
@@ -52,25 +53,17 @@ use crate::{
 
 /// What the endpoints are made of.
 pub struct Sources {
-    /// How the worker is.
     pub health: Arc<dyn Health>,
-    /// The segments in force.
     pub segments: Arc<Refreshed<SegmentSet>>,
-    /// Who answers questions about users.
     pub queries: Arc<dyn Queries>,
-    /// Who takes reports of active users.
     pub activity: ActivityReports,
-    /// Who gives admissions to services that ask.
     pub services: ServiceDesk,
-    /// Figures.
     pub metrics: Arc<Metrics>,
-    /// What the page shows.
     pub vitals: Vitals,
 }
 
-/// What the handlers share.
 struct Api {
-    health: Arc<dyn Health>,
+    health: Stopping,
     segments: Arc<Refreshed<SegmentSet>>,
     queries: Arc<dyn Queries>,
     activity: ActivityReports,
@@ -89,10 +82,6 @@ struct Api {
     document: OnceLock<Bytes>,
 }
 
-/// Listens.
-///
-/// # Errors
-/// The address is taken, or is none of this machine.
 pub async fn bind(address: SocketAddr) -> Result<TcpListener, String> {
     TcpListener::bind(address)
         .await
@@ -100,9 +89,6 @@ pub async fn bind(address: SocketAddr) -> Result<TcpListener, String> {
 }
 
 /// Serves on threads of its own until `stop`, and a little longer for what is open.
-///
-/// # Errors
-/// The system gives no thread.
 pub fn start(
     listener: TcpListener,
     options: &HttpSettings,
@@ -122,7 +108,7 @@ pub fn start(
     let metrics = Arc::clone(&sources.metrics);
     let draining = CancellationToken::new();
     let api = Arc::new(Api {
-        health: Arc::new(Stopping { health: sources.health, draining: draining.clone() }),
+        health: Stopping { worker: sources.health, draining: draining.clone() },
         segments: sources.segments,
         queries: sources.queries,
         activity: sources.activity,

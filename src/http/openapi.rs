@@ -95,7 +95,6 @@ pub(super) async fn openapi(State(api): State<Arc<Api>>) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], document).into_response()
 }
 
-/// The document as it is served.
 pub(super) fn document(routes: &utoipa::openapi::OpenApi) -> Bytes {
     let mut document = serde_json::to_value(routes).unwrap_or_default();
     put(&mut document, "Intent", schema::intent().into());

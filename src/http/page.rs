@@ -14,7 +14,6 @@ use axum::{
 use super::Api;
 pub(super) use events::Viewers;
 
-/// A file of the page.
 struct Asset {
     path: &'static str,
     media_type: &'static str,
@@ -25,7 +24,6 @@ const HTML: &str = "text/html; charset=utf-8";
 const CSS: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
-/// All files of the page.
 const ASSETS: [Asset; 7] = [
     Asset { path: "/", media_type: HTML, text: include_str!("page/index.html") },
     Asset { path: "/page/page.css", media_type: CSS, text: include_str!("page/page.css") },
@@ -41,14 +39,12 @@ const ASSETS: [Asset; 7] = [
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// What every file of the page is served with.
 const HEADERS: [(HeaderName, &str); 3] = [
     (header::CONTENT_SECURITY_POLICY, POLICY),
     (header::REFERRER_POLICY, "no-referrer"),
     (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
 ];
 
-/// The routes of the page.
 pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Arc<Api>>)> {
     let files = ASSETS.iter().map(|asset| (asset.path, get(move || file(asset))));
     files.chain([("/events", get(events::events))]).collect()

@@ -8,7 +8,6 @@ use axum::{
 use serde::Serialize;
 use weir_core::{basis::clocks::WrongClock, ports::StoreError};
 
-/// The media type of a problem document.
 const MEDIA_TYPE: &str = "application/problem+json";
 /// Seconds to wait where Redis is unavailable.
 const AWAY_RETRY_S: u64 = 1;
@@ -17,7 +16,6 @@ const LOST_RETRY_S: u64 = 30;
 /// Seconds to wait where this machine's clock is wrong.
 const CLOCK_RETRY_S: u64 = 5;
 
-/// An error as it is answered.
 #[derive(Debug, Clone)]
 pub struct Problem {
     status: StatusCode,
@@ -53,7 +51,6 @@ impl Problem {
         Self { status, reason, detail: detail.into(), header: None }
     }
 
-    /// Something of the request is wrong.
     pub(super) fn bad_request(reason: &'static str, detail: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, reason, detail)
     }
@@ -69,24 +66,13 @@ impl Problem {
         self.with(header::RETRY_AFTER, seconds.into())
     }
 
-    /// The store did not answer.
-    pub(super) fn of_store(error: &StoreError) -> Self {
-        let unavailable = |reason, message: String| Self::new(StatusCode::SERVICE_UNAVAILABLE, reason, message);
-        match error {
-            StoreError::Temporary(message) | StoreError::TooSlow(message) => {
-                unavailable("store_away", format!("Redis does not answer: {message}. Ask again"))
-                    .retry_after(AWAY_RETRY_S)
-            }
-            StoreError::LostHistory { message, .. } => {
-                unavailable("history_lost", message.clone()).retry_after(LOST_RETRY_S)
-            }
-            StoreError::Fatal(message) => unavailable("store_refuses", message.clone()).retry_after(LOST_RETRY_S),
-        }
+    pub(super) fn not_found(reason: &'static str, detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, reason, detail)
     }
 
-    /// Nothing is decided by a clock that is wrong.
-    pub(super) fn of_clock(wrong: &WrongClock) -> Self {
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, "clock_wrong", wrong.to_string()).retry_after(CLOCK_RETRY_S)
+    /// Not now; to be asked again after so many seconds.
+    pub(super) fn not_now(reason: &'static str, detail: impl Into<String>, after_s: u64) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, reason, detail).retry_after(after_s)
     }
 
     /// An answer took longer than `http.timeout`.
@@ -96,10 +82,27 @@ impl Problem {
         Self::new(StatusCode::GATEWAY_TIMEOUT, "timeout", detail)
     }
 
-    /// A handler panicked.
     pub(super) fn bug() -> Self {
         let detail = "a bug in weir: its log has the panic; please report it";
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "bug", detail)
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Temporary(message) | StoreError::TooSlow(message) => {
+                Self::not_now("store_away", format!("Redis does not answer: {message}. Ask again"), AWAY_RETRY_S)
+            }
+            StoreError::LostHistory { message, .. } => Self::not_now("history_lost", message, LOST_RETRY_S),
+            StoreError::Fatal(message) => Self::not_now("store_refuses", message, LOST_RETRY_S),
+        }
+    }
+}
+
+impl From<WrongClock> for Problem {
+    fn from(wrong: WrongClock) -> Self {
+        Self::not_now("clock_wrong", wrong.to_string(), CLOCK_RETRY_S)
     }
 }
 
@@ -191,7 +194,7 @@ mod tests {
             (lost, "history_lost", "30"),
             (StoreError::Fatal("NOPERM".to_owned()), "store_refuses", "30"),
         ] {
-            let problem = Problem::of_store(&error);
+            let problem = Problem::from(error);
             assert_eq!((problem.status.as_u16(), problem.reason), (503, reason));
             let response = problem.into_response();
             assert_eq!(response.headers()[header::RETRY_AFTER], after);

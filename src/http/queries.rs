@@ -14,22 +14,15 @@ use crate::query::{Decision, Forgotten, QueryError, QueryService, SingleRecord, 
 /// Whether a decision is recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DecisionMode {
-    /// It is.
     Record,
-    /// Nothing is written.
     DryRun,
 }
 
-/// The answer to come of a query.
 pub type Answering<'a, T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'a>>;
 
-/// What is asked about users.
 pub trait Queries: Send + Sync + 'static {
-    /// What a user was sent, and what each cap stands at.
     fn user<'a>(&'a self, user_id: &'a str) -> Answering<'a, UserView, StoreError>;
-    /// Deletes what the store knows of a user.
     fn forget<'a>(&'a self, user_id: &'a str) -> Answering<'a, Forgotten, StoreError>;
-    /// What becomes of an intent.
     fn decide<'a>(&'a self, intent: SingleRecord<'a>, mode: DecisionMode) -> Answering<'a, Decision, QueryError>;
 }
 
@@ -50,7 +43,6 @@ struct Loan<'p, S, C> {
 
 impl<S, C> QueryPool<S, C> {
     /// As many at the same time as these.
-    #[must_use]
     pub fn new(queries: Vec<QueryService<S, C>>) -> Self {
         Self { permits: Semaphore::new(queries.len()), free: Mutex::new(queries) }
     }

@@ -82,7 +82,7 @@ pub(super) fn router(api: Arc<Api>, options: &HttpSettings, metrics: Arc<Metrics
 
 async fn nothing(uri: Uri) -> Problem {
     let detail = format!("there is nothing at {}; GET /openapi.json says what there is", uri.path());
-    Problem::new(StatusCode::NOT_FOUND, "no_such_path", detail)
+    Problem::not_found("no_such_path", detail)
 }
 
 async fn not_so() -> Problem {

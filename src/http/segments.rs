@@ -4,11 +4,7 @@ use std::sync::Arc;
 
 use axum::{
     Json,
-    extract::{
-        Path, Query, State,
-        rejection::{PathRejection, QueryRejection},
-    },
-    http::StatusCode,
+    extract::{Path, Query, State},
 };
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -16,11 +12,11 @@ use weir_core::segment::SegmentSet;
 
 use super::{
     Api,
+    extract::{Checked, InPath, NoQuery},
     problem::{Always, Guarded, Problem},
-    users::{NoParameters, check_user_id},
+    users::check_user_id,
 };
 
-/// Members of a page unless the request says otherwise.
 const DEFAULT_LIMIT: usize = 1_000;
 /// Members of a page, at most: some 200 kB, and less than a millisecond of work.
 const MAX_LIMIT: usize = 10_000;
@@ -86,11 +82,7 @@ pub(super) struct Page {
     (status = 200, description = "All of them", body = Segments),
     Always,
 ))]
-pub(super) async fn list(
-    State(api): State<Arc<Api>>,
-    query: Result<Query<NoParameters>, QueryRejection>,
-) -> Result<Json<Segments>, Problem> {
-    let Query(NoParameters {}) = query?;
+pub(super) async fn list(State(api): State<Arc<Api>>, _: NoQuery) -> Result<Json<Segments>, Problem> {
     let set = api.segments.current();
     let size = |segment: &weir_core::segment::Segment| SegmentSize {
         name: segment.name.clone(),
@@ -114,10 +106,9 @@ pub(super) async fn list(
 )]
 pub(super) async fn member(
     State(api): State<Arc<Api>>,
-    path: Result<Path<(String, String)>, PathRejection>,
-    query: Result<Query<NoParameters>, QueryRejection>,
+    Checked(Path((name, user_id))): InPath<(String, String)>,
+    _: NoQuery,
 ) -> Result<Json<Member>, Problem> {
-    let (Path((name, user_id)), Query(NoParameters {})) = (path?, query?);
     check_user_id(&user_id)?;
     let set = api.segments.current();
     let segment = position(&set, &name)?;
@@ -135,10 +126,9 @@ pub(super) async fn member(
 )]
 pub(super) async fn members(
     State(api): State<Arc<Api>>,
-    path: Result<Path<String>, PathRejection>,
-    query: Result<Query<Page>, QueryRejection>,
+    Checked(Path(name)): InPath<String>,
+    Checked(Query(page)): Checked<Query<Page>>,
 ) -> Result<Json<Members>, Problem> {
-    let (Path(name), Query(page)) = (path?, query?);
     let (after, limit) = page.checked()?;
     let set = api.segments.current();
     let page = set.segments()[position(&set, &name)?].members.page(after, limit);
@@ -175,7 +165,7 @@ fn number(text: &str) -> Option<u64> {
 fn position(set: &SegmentSet, name: &str) -> Result<usize, Problem> {
     set.position(name).ok_or_else(|| {
         let detail = format!("the set {} has no segment of this name; GET /v1/segments lists them", set.version());
-        Problem::new(StatusCode::NOT_FOUND, "no_such_segment", detail)
+        Problem::not_found("no_such_segment", detail)
     })
 }
 

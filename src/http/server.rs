@@ -34,17 +34,14 @@ const MAX_HEADERS_READ: usize = 250;
 /// The pause after a connection could not be taken: no file descriptor is free, as a rule.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// A server on its threads.
 pub struct Server {
     ended: oneshot::Receiver<()>,
     draining: CancellationToken,
 }
 
-/// When it ends.
 pub(super) struct Ending {
     /// It is asked to end soon: callers are to go elsewhere.
     pub(super) draining: CancellationToken,
-    /// It ends.
     pub(super) stop: CancellationToken,
 }
 
@@ -55,7 +52,6 @@ impl Server {
         self.draining.cancel();
     }
 
-    /// Done when it has ended.
     pub async fn ended(self) {
         // A thread that panicked drops the other end, which is an end, too.
         let _ = self.ended.await;

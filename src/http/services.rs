@@ -4,30 +4,25 @@ use std::sync::Arc;
 
 use axum::{
     Json,
-    extract::{
-        Path, Query, Request, State,
-        rejection::{PathRejection, QueryRejection},
-    },
+    extract::{Path, Request, State},
     http::StatusCode,
 };
 use weir_oracle::{
     admissions::{Denial, Ended, MAX_OUTSTANDING},
     desk::{Admission, AdmissionId},
-    service::MAX_INSTANCES,
+    service::{MAX_INSTANCES, Total},
 };
 
 use super::{
     Api,
     body::{content_type, read_body, uncompressed},
+    extract::{Checked, InPath, NoQuery},
     problem::{Always, Guarded, Problem, ProblemDocument},
-    users::NoParameters,
 };
 use crate::services::{
     AdmissionEnd, AdmissionGiven, AdmissionRequest, BodyError, EndedAdmission, InstanceRegistered, InstanceRemoved,
-    ServiceInstance, ServiceList, ServiceView, service_name,
+    ServiceInstance, ServiceList, ServiceView, parse, service_name,
 };
-
-type Parameters = Result<Query<NoParameters>, QueryRejection>;
 
 /// The services that this instance gives admissions to
 ///
@@ -36,8 +31,7 @@ type Parameters = Result<Query<NoParameters>, QueryRejection>;
     (status = 200, description = "By name", body = ServiceList),
     Always,
 ))]
-pub(super) async fn list(State(api): State<Arc<Api>>, query: Parameters) -> Result<Json<ServiceList>, Problem> {
-    let Query(NoParameters {}) = query?;
+pub(super) async fn list(State(api): State<Arc<Api>>, _: NoQuery) -> Result<Json<ServiceList>, Problem> {
     Ok(Json(ServiceList::of(api.services.states().await)))
 }
 
@@ -50,12 +44,11 @@ pub(super) async fn list(State(api): State<Arc<Api>>, query: Parameters) -> Resu
 )]
 pub(super) async fn one(
     State(api): State<Arc<Api>>,
-    path: Result<Path<String>, PathRejection>,
-    query: Parameters,
+    Checked(Path(service)): InPath<String>,
+    _: NoQuery,
 ) -> Result<Json<ServiceView>, Problem> {
-    let (Path(service), Query(NoParameters {})) = (path?, query?);
-    let service = service_name(&service).map_err(wrong)?;
-    let seen = api.services.look(&service).await.map_err(|error| Problem::of_store(&error))?;
+    let service = service_name(&service)?;
+    let seen = api.services.look(&service).await?;
     seen.map(|seen| Json(ServiceView::new(&service, seen))).ok_or_else(no_such_service)
 }
 
@@ -82,21 +75,20 @@ pub(super) async fn one(
 )]
 pub(super) async fn register(
     State(api): State<Arc<Api>>,
-    path: Result<Path<(String, String)>, PathRejection>,
-    query: Parameters,
+    Checked(Path((service, instance))): InPath<(String, String)>,
+    _: NoQuery,
     request: Request,
 ) -> Result<Json<InstanceRegistered>, Problem> {
-    let (Path((service, instance)), Query(NoParameters {})) = (path?, query?);
-    let (service, instance) = (service_name(&service).map_err(wrong)?, service_name(&instance).map_err(wrong)?);
+    let (service, instance) = (service_name(&service)?, service_name(&instance)?);
     let body = json_body(&api, request).await?;
-    let registration = ServiceInstance::parse(&body).map_err(wrong)?;
-    let registered = api.services.register(&service, instance, registration).await;
-    let registered = registered.map_err(|error| Problem::of_store(&error))?;
+    let registration = ServiceInstance::parse(&body)?;
+    let registered = api.services.register(&service, instance, registration).await?;
     if !registered.taken {
         let detail = format!("the service has {MAX_INSTANCES} other instances, which is the most");
         return Err(Problem::new(StatusCode::CONFLICT, "too_many_instances", detail));
     }
-    Ok(Json(registered.total.into()))
+    let Total { instances, per_s, concurrency, .. } = registered.total;
+    Ok(Json(InstanceRegistered { instances, capacity_per_s: per_s, concurrency }))
 }
 
 /// Remove an instance of a service
@@ -112,13 +104,11 @@ pub(super) async fn register(
 )]
 pub(super) async fn deregister(
     State(api): State<Arc<Api>>,
-    path: Result<Path<(String, String)>, PathRejection>,
-    query: Parameters,
+    Checked(Path((service, instance))): InPath<(String, String)>,
+    _: NoQuery,
 ) -> Result<Json<InstanceRemoved>, Problem> {
-    let (Path((service, instance)), Query(NoParameters {})) = (path?, query?);
-    let (service, instance) = (service_name(&service).map_err(wrong)?, service_name(&instance).map_err(wrong)?);
-    let removed = api.services.deregister(&service, instance).await.map_err(|error| Problem::of_store(&error))?;
-    Ok(Json(InstanceRemoved { removed }))
+    let (service, instance) = (service_name(&service)?, service_name(&instance)?);
+    Ok(Json(InstanceRemoved { removed: api.services.deregister(&service, instance).await? }))
 }
 
 /// Ask for an admission: whether one more may be worked on now
@@ -139,16 +129,15 @@ pub(super) async fn deregister(
 )]
 pub(super) async fn admit(
     State(api): State<Arc<Api>>,
-    path: Result<Path<String>, PathRejection>,
-    query: Parameters,
+    Checked(Path(service)): InPath<String>,
+    _: NoQuery,
     request: Request,
 ) -> Result<Json<AdmissionGiven>, Problem> {
-    let (Path(service), Query(NoParameters {})) = (path?, query?);
-    let service = service_name(&service).map_err(wrong)?;
+    let service = service_name(&service)?;
     // Also without a body: a page in a browser can send that anywhere.
     content_type(request.headers(), &["application/json"])?;
     let body = json_body(&api, request).await?;
-    let AdmissionRequest {} = AdmissionRequest::parse(&body).map_err(wrong)?;
+    let AdmissionRequest {} = parse(&body)?;
     match api.services.ask(&service).await {
         Admission::Given { id, timeout_ms } => Ok(Json(AdmissionGiven { id: id.to_string(), timeout_ms })),
         Admission::Denied(denial, after_s) => Err(denied(denial, after_s)),
@@ -177,24 +166,26 @@ pub(super) async fn admit(
 )]
 pub(super) async fn end(
     State(api): State<Arc<Api>>,
-    path: Result<Path<(String, String)>, PathRejection>,
-    query: Parameters,
+    Checked(Path((service, admission))): InPath<(String, String)>,
+    _: NoQuery,
     request: Request,
 ) -> Result<Json<EndedAdmission>, Problem> {
-    let (Path((service, admission)), Query(NoParameters {})) = (path?, query?);
-    let service = service_name(&service).map_err(wrong)?;
+    let service = service_name(&service)?;
     let id = AdmissionId::parse(&admission).ok_or_else(|| {
         Problem::bad_request("admission", "an admission's id is the one of the answer to the request for it")
     })?;
     let body = json_body(&api, request).await?;
-    let took_ms = AdmissionEnd::parse(&body).map_err(wrong)?;
-    match api.services.end(&service, id, took_ms).await {
+    let took_ms = AdmissionEnd::parse(&body)?;
+    let ended = match api.services.end(&service, id, took_ms).await {
+        Ended::Now => "now",
+        Ended::HandedOn => "handed_on",
+        Ended::Before => "before",
         Ended::Full => {
             let detail = "too many ends wait to be handed on to other instances; the admission ends by its timeout";
-            Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "ends_full", detail).retry_after(1))
+            return Err(Problem::not_now("ends_full", detail, 1));
         }
-        ended @ (Ended::Now | Ended::HandedOn | Ended::Before) => Ok(Json(ended.into())),
-    }
+    };
+    Ok(Json(EndedAdmission { ended }))
 }
 
 /// The body; one that is not empty has to be JSON.
@@ -208,20 +199,22 @@ async fn json_body(api: &Api, request: Request) -> Result<axum::body::Bytes, Pro
     Ok(body)
 }
 
-fn wrong(error: BodyError) -> Problem {
-    Problem::bad_request(error.reason, error.detail)
+impl From<BodyError> for Problem {
+    fn from(BodyError { reason, detail }: BodyError) -> Self {
+        Self::bad_request(reason, detail)
+    }
 }
 
 fn no_such_service() -> Problem {
     let detail =
         "no instance of the service is registered; PUT /v1/services/{service}/instances/{instance} registers one";
-    Problem::new(StatusCode::NOT_FOUND, "no_such_service", detail)
+    Problem::not_found("no_such_service", detail)
 }
 
 /// Not 404, which clients take as permanent: the instances may be restarting, or not have started yet.
 fn no_instances(after_s: u64) -> Problem {
     let detail = "no live instance of the service is registered; ask again after Retry-After";
-    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "no_instances", detail).retry_after(after_s)
+    Problem::not_now("no_instances", detail, after_s)
 }
 
 fn denied(denial: Denial, after_s: u64) -> Problem {
@@ -234,5 +227,5 @@ fn denied(denial: Denial, after_s: u64) -> Problem {
             format!("this instance has {MAX_OUTSTANDING} admissions that have not ended, or asks for 64 services")
         }
     };
-    Problem::new(StatusCode::SERVICE_UNAVAILABLE, denial.as_str(), detail).retry_after(after_s)
+    Problem::not_now(denial.as_str(), detail, after_s)
 }

@@ -45,7 +45,6 @@ impl<K: Eq + Hash + Clone, V: Clone> SingleFlight<K, V> {
         self.lock().remove(key);
     }
 
-    /// From now on every lookup begins anew.
     pub(super) fn forget_all(&self) {
         self.lock().clear();
     }

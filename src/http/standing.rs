@@ -4,24 +4,15 @@ use std::sync::Arc;
 
 use axum::{
     Json,
-    extract::{
-        Path, Query, State,
-        rejection::{PathRejection, QueryRejection},
-    },
-    http::StatusCode,
+    extract::{Path, State},
 };
 
 use super::{
     Api,
+    extract::{Checked, InPath, NoQuery},
     problem::{Always, Problem},
-    users::NoParameters,
 };
 use crate::limits::{BudgetList, PressureFound, PressureView, RouteView};
-
-/// When to ask again where the window of pressure is not read yet, in seconds.
-const UNREAD_RETRY_S: u64 = 1;
-
-type Parameters = Result<Query<NoParameters>, QueryRejection>;
 
 /// The policy's budgets, with what is used and left of each
 ///
@@ -31,8 +22,7 @@ type Parameters = Result<Query<NoParameters>, QueryRejection>;
     (status = 200, description = "All of them; none where the policy has none", body = BudgetList),
     Always,
 ))]
-pub(super) async fn budgets(State(api): State<Arc<Api>>, query: Parameters) -> Result<Json<BudgetList>, Problem> {
-    let Query(NoParameters {}) = query?;
+pub(super) async fn budgets(State(api): State<Arc<Api>>, _: NoQuery) -> Result<Json<BudgetList>, Problem> {
     Ok(Json(api.limits.budgets.all().await))
 }
 
@@ -45,13 +35,12 @@ pub(super) async fn budgets(State(api): State<Arc<Api>>, query: Parameters) -> R
 )]
 pub(super) async fn budget(
     State(api): State<Arc<Api>>,
-    path: Result<Path<String>, PathRejection>,
-    query: Parameters,
+    Checked(Path(name)): InPath<String>,
+    _: NoQuery,
 ) -> Result<Json<BudgetList>, Problem> {
-    let (Path(name), Query(NoParameters {})) = (path?, query?);
     api.limits.budgets.named(&name).await.map(Json).ok_or_else(|| {
         let detail = "the policy in force has no budget of this name; GET /v1/budgets lists them";
-        Problem::new(StatusCode::NOT_FOUND, "no_such_budget", detail)
+        Problem::not_found("no_such_budget", detail)
     })
 }
 
@@ -63,18 +52,16 @@ pub(super) async fn budget(
     (status = 200, description = "How pressure stands", body = PressureView),
     Always,
 ))]
-pub(super) async fn pressure(State(api): State<Arc<Api>>, query: Parameters) -> Result<Json<PressureView>, Problem> {
-    let Query(NoParameters {}) = query?;
+pub(super) async fn pressure(State(api): State<Arc<Api>>, _: NoQuery) -> Result<Json<PressureView>, Problem> {
     match api.limits.pressure.found() {
         PressureFound::Seen(view) => Ok(Json(*view)),
         PressureFound::NoRule => {
             let detail = "the policy in force has no [pressure]: any number of users may be active";
-            Err(Problem::new(StatusCode::NOT_FOUND, "no_pressure", detail))
+            Err(Problem::not_found("no_pressure", detail))
         }
         PressureFound::NotReadYet => {
             let detail = "the active users are being read from Redis; ask again. If this stays, the log says why";
-            let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "not_read_yet", detail);
-            Err(problem.retry_after(UNREAD_RETRY_S))
+            Err(Problem::not_now("not_read_yet", detail, 1))
         }
     }
 }
@@ -86,7 +73,6 @@ pub(super) async fn pressure(State(api): State<Arc<Api>>, query: Parameters) -> 
     (status = 200, description = "All of them; none where the policy has none", body = Vec<RouteView>),
     Always,
 ))]
-pub(super) async fn routes(State(api): State<Arc<Api>>, query: Parameters) -> Result<Json<Vec<RouteView>>, Problem> {
-    let Query(NoParameters {}) = query?;
+pub(super) async fn routes(State(api): State<Arc<Api>>, _: NoQuery) -> Result<Json<Vec<RouteView>>, Problem> {
     Ok(Json(api.limits.routes.views()))
 }

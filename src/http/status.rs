@@ -2,10 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use axum::{
-    Json,
-    extract::{Query, State, rejection::QueryRejection},
-};
+use axum::{Json, extract::State};
 use serde::Serialize;
 use utoipa::ToSchema;
 use weir_core::{basis::time::Time, ports::Clock as _};
@@ -13,8 +10,8 @@ use weir_worker::clock::SystemClock;
 
 use super::{
     Api,
+    extract::NoQuery,
     problem::{Always, Problem},
-    users::NoParameters,
 };
 
 /// How this instance is, and what it finds degraded.
@@ -96,7 +93,6 @@ impl Degradation {
 }
 
 impl Degraded {
-    /// All of them.
     pub const ALL: [Self; 12] = [
         Self::ShardsUnavailable,
         Self::ShardsLost,
@@ -112,8 +108,6 @@ impl Degraded {
         Self::Deleted,
     ];
 
-    /// The label of the metric.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::ShardsUnavailable => "shards_unavailable",
@@ -140,13 +134,9 @@ impl Degraded {
     (status = 200, description = "What is degraded, if anything", body = Status),
     Always,
 ))]
-pub(super) async fn status(
-    State(api): State<Arc<Api>>,
-    query: Result<Query<NoParameters>, QueryRejection>,
-) -> Result<Json<Status>, Problem> {
-    let Query(NoParameters {}) = query?;
+pub(super) async fn status(State(api): State<Arc<Api>>, _: NoQuery) -> Result<Json<Status>, Problem> {
     let waiting = api.health.waiting().err().unwrap_or_default();
-    Ok(Json(Status { ready: waiting.is_empty(), waiting, degraded: api.health.degraded() }))
+    Ok(Json(Status { ready: waiting.is_empty(), waiting, degraded: api.health.worker.degraded() }))
 }
 
 #[cfg(test)]

@@ -4,16 +4,13 @@ use std::sync::Arc;
 
 use axum::{
     Json,
-    extract::{
-        Path, Query, State,
-        rejection::{PathRejection, QueryRejection},
-    },
+    extract::{Path, State},
 };
-use serde::Deserialize;
 use weir_core::intent::MAX_ID_BYTES;
 
 use super::{
     Api,
+    extract::{Checked, InPath, NoQuery},
     problem::{Always, Guarded, Problem},
 };
 use crate::query::{Forgotten, UserView};
@@ -26,12 +23,11 @@ use crate::query::{Forgotten, UserView};
 )]
 pub(super) async fn user(
     State(api): State<Arc<Api>>,
-    path: Result<Path<String>, PathRejection>,
-    query: Result<Query<NoParameters>, QueryRejection>,
+    Checked(Path(user_id)): InPath<String>,
+    _: NoQuery,
 ) -> Result<Json<UserView>, Problem> {
-    let (Path(user_id), Query(NoParameters {})) = (path?, query?);
     check_user_id(&user_id)?;
-    let look_up = async { api.queries.user(&user_id).await.map_err(|error| Problem::of_store(&error)) };
+    let look_up = async { api.queries.user(&user_id).await.map_err(Problem::from) };
     api.lookups.get(user_id.clone(), look_up).await.map(Json)
 }
 
@@ -46,21 +42,15 @@ pub(super) async fn user(
 )]
 pub(super) async fn forget(
     State(api): State<Arc<Api>>,
-    path: Result<Path<String>, PathRejection>,
-    query: Result<Query<NoParameters>, QueryRejection>,
+    Checked(Path(user_id)): InPath<String>,
+    _: NoQuery,
 ) -> Result<Json<Forgotten>, Problem> {
-    let (Path(user_id), Query(NoParameters {})) = (path?, query?);
     check_user_id(&user_id)?;
     let forgotten = api.queries.forget(&user_id).await;
     // Who looks the user up after this answer must not get what a lookup found before it.
     api.lookups.forget(&user_id);
-    forgotten.map(Json).map_err(|error| Problem::of_store(&error))
+    Ok(Json(forgotten?))
 }
-
-/// The parameters of what has none: one that is given was meant for something else, and is told.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct NoParameters {}
 
 /// Whether an id is one that an intent could have.
 pub(super) fn check_user_id(user_id: &str) -> Result<(), Problem> {

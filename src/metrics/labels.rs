@@ -9,29 +9,24 @@ macro_rules! labels {
             $(#[$doc])*
             #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
             pub struct $name {
-                $(#[doc = concat!("The label `", stringify!($field), "`.")] pub $field: $type,)*
+                $(pub $field: $type,)*
             }
         )*
     };
 }
 
 labels! {
-    /// A stage of a batch.
     StageLabel { stage: &'static str }
-    /// The build: versions of weir and of librdkafka.
     BuildLabels { version: &'static str, librdkafka: String }
-    /// A partition.
     PartitionLabel { partition: i32 }
     /// A node of the store, `host:port`.
     NodeLabel { node: String }
     /// A decision: `approved`, `suppressed` or `shadow-suppressed`, and why it was suppressed; for an approved one
     /// `counted` or `not-counted`.
     DecisionLabels { verdict: &'static str, reason: &'static str }
-    /// A topic.
     TopicLabel { topic: String }
     /// Why an intent is deferred: `too_early`, `quiet_hours`, `cap`, `budget`, `pressure` or `unavailable`.
     WhyLabel { why: &'static str }
-    /// A reason.
     ReasonLabel { reason: &'static str }
     /// The outcome of a refund: `taken_back`, `unknown`, `early` or `repeated`.
     OutcomeLabel { outcome: &'static str }
@@ -41,7 +36,6 @@ labels! {
     CapLabels { segment: String, cap: String }
     /// A budget, and what became of its tokens.
     BudgetTokenLabels { budget: String, outcome: &'static str }
-    /// A budget.
     BudgetLabel { budget: String }
     /// A service, and what became of its admissions.
     ServiceOutcomeLabels { service: String, outcome: &'static str }
@@ -49,9 +43,7 @@ labels! {
     ActionLabel { action: &'static str }
     /// A refreshed source, `segments` or `policy`.
     SourceLabel { source: &'static str }
-    /// A version in force.
     VersionLabels { source: &'static str, version: String }
-    /// A segment.
     SegmentLabel { segment: String }
     /// A route's template: `/v1/users/{id}`.
     RouteLabel { route: String }

@@ -12,7 +12,6 @@ use prometheus_client::{
     metrics::MetricType,
 };
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct ProcessFigures;
 

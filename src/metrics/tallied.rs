@@ -32,7 +32,6 @@ impl TalliedHistogram {
         Self(Arc::new(Inner { bounds_ms, counts, sum_ms: AtomicU64::new(0) }))
     }
 
-    /// So many observations of this value.
     pub fn observe(&self, millis: u64, count: u64) {
         let Inner { bounds_ms, counts, sum_ms } = &*self.0;
         let bucket = bounds_ms.partition_point(|bound| u64::from(*bound) < millis);
@@ -41,7 +40,6 @@ impl TalliedHistogram {
     }
 }
 
-/// Milliseconds as seconds.
 fn seconds(millis: u64) -> f64 {
     millis as f64 / 1000.0
 }

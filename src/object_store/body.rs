@@ -9,12 +9,9 @@ use super::{Location, ObjectError, ObjectProblem, STALL_TIMEOUT, Version};
 /// How much of a file is read at once, in bytes.
 const FILE_CHUNK_BYTES: usize = 256 * 1024;
 
-/// Where the pieces come from.
 #[derive(Debug)]
 pub(super) enum Pieces {
-    /// A file.
     File(File),
-    /// An HTTP response.
     Http(ByteStream),
 }
 
@@ -22,8 +19,8 @@ pub(super) enum Pieces {
 #[derive(Debug)]
 pub struct ObjectBody {
     location: Location,
-    version: Option<Version>,
-    declared_bytes: Option<u64>,
+    pub(crate) version: Option<Version>,
+    pub(crate) declared_bytes: Option<u64>,
     limit_bytes: u64,
     taken_bytes: u64,
     pieces: Pieces,
@@ -46,22 +43,7 @@ impl ObjectBody {
         }
     }
 
-    /// The state of the object, if the store tells.
-    #[must_use]
-    pub const fn version(&self) -> Option<&Version> {
-        self.version.as_ref()
-    }
-
-    /// The size that the store declares, if it does.
-    #[must_use]
-    pub const fn declared_bytes(&self) -> Option<u64> {
-        self.declared_bytes
-    }
-
     /// The next piece; `None` at the end.
-    ///
-    /// # Errors
-    /// The content is longer than the limit, shorter than declared, or stopped coming.
     pub async fn next(&mut self) -> Result<Option<Bytes>, ObjectError> {
         let piece = match timeout(STALL_TIMEOUT, self.pieces.next()).await {
             Ok(Ok(piece)) => piece,
@@ -82,10 +64,6 @@ impl ObjectBody {
         Ok(Some(piece))
     }
 
-    /// All of it.
-    ///
-    /// # Errors
-    /// As [`Self::next`].
     pub async fn collect(mut self) -> Result<Bytes, ObjectError> {
         let mut all = BytesMut::new();
         while let Some(piece) = self.next().await? {

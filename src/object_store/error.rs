@@ -2,12 +2,9 @@
 
 use super::Location;
 
-/// What was tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attempt {
-    /// To read the object.
     Read,
-    /// To write it.
     Write,
 }
 
@@ -15,86 +12,50 @@ pub enum Attempt {
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("cannot {} {location}: {problem}", match .attempt { Attempt::Read => "read", Attempt::Write => "write" })]
 pub struct ObjectError {
-    /// What was tried.
     pub attempt: Attempt,
-    /// The object.
     pub location: Location,
-    /// What is wrong.
     pub problem: ObjectProblem,
 }
 
-/// What keeps an object from being read or written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ObjectProblem {
-    /// There is no such file, bucket or key.
     #[error("it does not exist ({0}); check the name, or put the object there")]
     NotFound(String),
-    /// The store knows us and says no, or the file's permissions do.
     #[error("access was denied ({0}); allow this user or role to do it, and check the credentials")]
     Denied(String),
-    /// Nothing in the AWS default chain gives credentials.
     #[error("no credentials were found; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile or a role ({0})")]
     NoCredentials(String),
-    /// Neither the settings nor the AWS default chain name a region.
     #[error("no region is known; set s3.region or AWS_REGION")]
     NoRegion,
-    /// The server's certificate is not trusted, or it speaks no TLS.
     #[error(
         "the TLS connection failed ({0}); check s3.endpoint, and s3.ca_file or the certificate authorities of this machine"
     )]
     Tls(String),
-    /// It does not answer, or says that it cannot now.
     #[error("the store is not available ({0}); check s3.endpoint, s3.force_path_style and the network, or try later")]
     Unavailable(String),
-    /// The store answered with another error.
     #[error("the store answered with status {status} ({message}); check bucket, region and s3.endpoint")]
-    Rejected {
-        /// The HTTP status.
-        status: u16,
-        /// The store's own words.
-        message: String,
-    },
-    /// More than is wanted of it.
+    Rejected { status: u16, message: String },
     #[error("it has {bytes} bytes and at most {limit_bytes} are allowed; check that it is the right object")]
     TooLarge {
         /// Its size, or how much of it there is at least.
         bytes: u64,
-        /// The limit.
         limit_bytes: u64,
     },
-    /// The content ended too early.
     #[error("it was cut off after {bytes} of {declared_bytes} bytes ({message}); read it again")]
-    Cut {
-        /// How much came.
-        bytes: u64,
-        /// How much was to come.
-        declared_bytes: u64,
-        /// What was seen.
-        message: String,
-    },
-    /// The content stopped coming.
+    Cut { bytes: u64, declared_bytes: u64, message: String },
     #[error("no more bytes came for {seconds} s; check the network, and read it again")]
-    Stalled {
-        /// How long that was waited for.
-        seconds: u64,
-    },
-    /// A folder, pipe or device.
+    Stalled { seconds: u64 },
     #[error("it is not a file; give the path of one")]
     NotAFile,
-    /// The file system failed.
     #[error("{0}")]
     FileSystem(String),
 }
 
 impl ObjectError {
-    /// A failed read.
-    #[must_use]
     pub const fn read(location: Location, problem: ObjectProblem) -> Self {
         Self { attempt: Attempt::Read, location, problem }
     }
 
-    /// A failed write.
-    #[must_use]
     pub const fn write(location: Location, problem: ObjectProblem) -> Self {
         Self { attempt: Attempt::Write, location, problem }
     }
@@ -102,7 +63,6 @@ impl ObjectError {
 
 impl ObjectProblem {
     /// Whether it may be gone in a moment, with nobody changing anything.
-    #[must_use]
     pub const fn is_temporary(&self) -> bool {
         match self {
             Self::Unavailable(_) | Self::Cut { .. } | Self::Stalled { .. } => true,

@@ -3,10 +3,10 @@
 use std::{
     io::Write,
     os::unix::fs::{MetadataExt, PermissionsExt},
-    path::{Path, PathBuf},
+    path::Path,
 };
 
-use super::{Location, MAX_PUT_BYTES, ObjectBody, ObjectError, ObjectProblem, Opened, Upload, Version, body::Pieces};
+use super::{Location, MAX_PUT_BYTES, ObjectBody, ObjectError, ObjectProblem, Upload, Version, body::Pieces};
 
 /// What tells one state of a file from another: a writer may replace it, or write into it within one tick of the
 /// clock, or give it an old time; hardly all at once.
@@ -37,57 +37,37 @@ impl FileVersion {
     }
 }
 
-/// A file.
-#[derive(Debug, Clone)]
-pub struct FileObject {
-    path: PathBuf,
+/// Opens a file; `None` where it is in the state `last`.
+pub(super) async fn open(
+    path: &Path,
+    last: Option<&Version>,
+    limit_bytes: u64,
+) -> Result<Option<ObjectBody>, ObjectError> {
+    let location = || Location::File(path.to_owned());
+    let failed = |problem: ObjectProblem| ObjectError::read(location(), problem);
+    let seen = tokio::fs::metadata(path).await.map_err(|error| failed(error.into()))?;
+    if !seen.is_file() {
+        // Opening a pipe would wait for somebody to write into it.
+        return Err(failed(ObjectProblem::NotAFile));
+    }
+    if last == Some(&Version::File(FileVersion::of(&seen))) {
+        return Ok(None);
+    }
+    let file = tokio::fs::File::open(path).await.map_err(|error| failed(error.into()))?;
+    let metadata = file.metadata().await.map_err(|error| failed(error.into()))?;
+    let version = Version::File(FileVersion::of(&metadata));
+    ObjectBody::new(location(), Some(version), Some(metadata.len()), limit_bytes, Pieces::File(file)).map(Some)
 }
 
-impl FileObject {
-    /// The file of this path.
-    #[must_use]
-    pub const fn new(path: PathBuf) -> Self {
-        Self { path }
-    }
-
-    /// Where it is.
-    #[must_use]
-    pub fn location(&self) -> Location {
-        Location::File(self.path.clone())
-    }
-
-    pub(super) fn beside(&self, relative: &str) -> Self {
-        Self::new(self.path.parent().unwrap_or(Path::new("")).join(relative))
-    }
-
-    pub(super) async fn open(&self, last: Option<&Version>, limit_bytes: u64) -> Result<Opened, ObjectError> {
-        let failed = |problem: ObjectProblem| ObjectError::read(self.location(), problem);
-        let seen = tokio::fs::metadata(&self.path).await.map_err(|error| failed(error.into()))?;
-        if !seen.is_file() {
-            // Opening a pipe would wait for somebody to write into it.
-            return Err(failed(ObjectProblem::NotAFile));
-        }
-        if last == Some(&Version::File(FileVersion::of(&seen))) {
-            return Ok(Opened::Unchanged);
-        }
-        let file = tokio::fs::File::open(&self.path).await.map_err(|error| failed(error.into()))?;
-        let metadata = file.metadata().await.map_err(|error| failed(error.into()))?;
-        let version = Version::File(FileVersion::of(&metadata));
-        let body =
-            ObjectBody::new(self.location(), Some(version), Some(metadata.len()), limit_bytes, Pieces::File(file))?;
-        Ok(Opened::Body(Box::new(body)))
-    }
-
-    pub(super) async fn put(&self, upload: Upload) -> Result<(), ObjectError> {
-        let path = self.path.clone();
-        let written = tokio::task::spawn_blocking(move || replace(&path, upload)).await;
-        let problem = match written {
-            Ok(Ok(())) => return Ok(()),
-            Ok(Err(problem)) => problem,
-            Err(stopped) => ObjectProblem::FileSystem(stopped.to_string()),
-        };
-        Err(ObjectError::write(self.location(), problem))
-    }
+pub(super) async fn put(path: &Path, upload: Upload) -> Result<(), ObjectError> {
+    let target = path.to_owned();
+    let written = tokio::task::spawn_blocking(move || replace(&target, upload)).await;
+    let problem = match written {
+        Ok(Ok(())) => return Ok(()),
+        Ok(Err(problem)) => problem,
+        Err(stopped) => ObjectProblem::FileSystem(stopped.to_string()),
+    };
+    Err(ObjectError::write(Location::File(path.to_owned()), problem))
 }
 
 /// Writes beside the file, makes it last, and puts it in the file's place.

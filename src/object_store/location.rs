@@ -5,18 +5,10 @@ use std::path::{Path, PathBuf};
 /// A place as a user writes it: a path, or `s3://bucket/key`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Location {
-    /// A path.
     File(PathBuf),
-    /// An object of S3 or a store like it.
-    S3 {
-        /// The bucket's name.
-        bucket: String,
-        /// The object's key.
-        key: String,
-    },
+    S3 { bucket: String, key: String },
 }
 
-/// Why a text is no location.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` {problem}; give a path, or s3://bucket/key")]
 pub struct LocationError {
@@ -26,9 +18,6 @@ pub struct LocationError {
 
 impl Location {
     /// Reads a location.
-    ///
-    /// # Errors
-    /// It is empty, has another scheme than `s3://`, or lacks a bucket or key.
     pub fn parse(text: &str) -> Result<Self, LocationError> {
         let wrong = |problem| Err(LocationError { text: text.to_owned(), problem });
         let Some(rest) = text.strip_prefix("s3://") else {
@@ -47,9 +36,6 @@ impl Location {
     }
 
     /// The object of this name in a folder, given as a path or `s3://bucket/prefix`.
-    ///
-    /// # Errors
-    /// As [`Self::parse`].
     pub fn in_folder(folder: &str, name: &str) -> Result<Self, LocationError> {
         match folder {
             "" => Self::parse(""),

@@ -10,13 +10,15 @@ mod location;
 mod s3;
 mod trust;
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use bytes::Bytes;
 
 pub use body::ObjectBody;
 pub use error::{Attempt, ObjectError, ObjectProblem};
-pub use file::FileObject;
 pub use location::{Location, LocationError};
 pub use s3::{S3Credentials, S3Object, S3Options};
 
@@ -43,9 +45,7 @@ pub const PARTS_AT_ONCE: usize = 4;
 /// The state of an object that a read gave: as long as it is the same, so is the content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Version {
-    /// S3's entity tag.
     ETag(String),
-    /// What a file system tells of a file.
     File(file::FileVersion),
 }
 
@@ -54,39 +54,23 @@ pub enum Version {
 pub enum Fetched {
     /// The object is still in the state asked about; nothing was read.
     Unchanged,
-    /// The whole object.
     Object {
-        /// Its content.
         bytes: Bytes,
         /// Its state, if the store tells.
         version: Option<Version>,
     },
 }
 
-/// What a conditional open gave.
-#[derive(Debug)]
-pub enum Opened {
-    /// The object is still in the state asked about.
-    Unchanged,
-    /// The object, to be read piece by piece.
-    Body(Box<ObjectBody>),
-}
-
-/// What to write.
 #[derive(Debug, Clone)]
 pub enum Upload {
-    /// These bytes.
     Bytes(Bytes),
-    /// The content of this file.
     File(PathBuf),
 }
 
 /// One object, with all that is needed to reach it.
 #[derive(Debug, Clone)]
 pub enum StoredObject {
-    /// A file.
-    File(FileObject),
-    /// An object of S3.
+    File(PathBuf),
     S3(S3Object),
 }
 
@@ -95,61 +79,45 @@ impl StoredObject {
     /// through to find a region.
     pub async fn connect(location: &Location, options: &S3Options) -> Self {
         match location {
-            Location::File(path) => Self::File(FileObject::new(path.clone())),
+            Location::File(path) => Self::File(path.clone()),
             Location::S3 { bucket, key } => Self::S3(S3Object::connect(bucket, key, options).await),
         }
     }
 
-    /// Where it is.
-    #[must_use]
     pub fn location(&self) -> Location {
         match self {
-            Self::File(file) => file.location(),
+            Self::File(path) => Location::File(path.clone()),
             Self::S3(object) => object.location(),
         }
     }
 
     /// The object of this relative path from the same folder, over the same connection.
-    #[must_use]
     pub fn beside(&self, relative: &str) -> Self {
         match self {
-            Self::File(file) => Self::File(file.beside(relative)),
+            Self::File(path) => Self::File(path.parent().unwrap_or(Path::new("")).join(relative)),
             Self::S3(object) => Self::S3(object.beside(relative)),
         }
     }
 
-    /// Opens it, unless it is in the state `last`.
-    ///
-    /// # Errors
-    /// It is not there, may not be read, is larger than `limit_bytes`, or the store does not answer.
-    pub async fn open(&self, last: Option<&Version>, limit_bytes: u64) -> Result<Opened, ObjectError> {
+    /// Opens it; `None` where it is in the state `last`.
+    pub async fn open(&self, last: Option<&Version>, limit_bytes: u64) -> Result<Option<ObjectBody>, ObjectError> {
         match self {
-            Self::File(file) => file.open(last, limit_bytes).await,
+            Self::File(path) => file::open(path, last, limit_bytes).await,
             Self::S3(object) => object.open(last, limit_bytes).await,
         }
     }
 
     /// Reads it, unless it is in the state `last`.
-    ///
-    /// # Errors
-    /// As [`Self::open`]; and it was cut short.
     pub async fn get_if_changed(&self, last: Option<&Version>, limit_bytes: u64) -> Result<Fetched, ObjectError> {
-        match self.open(last, limit_bytes).await? {
-            Opened::Unchanged => Ok(Fetched::Unchanged),
-            Opened::Body(body) => {
-                let version = body.version().cloned();
-                Ok(Fetched::Object { bytes: body.collect().await?, version })
-            }
-        }
+        let Some(mut body) = self.open(last, limit_bytes).await? else { return Ok(Fetched::Unchanged) };
+        let version = body.version.take();
+        Ok(Fetched::Object { bytes: body.collect().await?, version })
     }
 
     /// Writes it; a reader sees either what was there before or all of the new content.
-    ///
-    /// # Errors
-    /// It may not be written, is larger than [`MAX_PUT_BYTES`], or the store does not answer.
     pub async fn put(&self, upload: Upload) -> Result<(), ObjectError> {
         match self {
-            Self::File(file) => file.put(upload).await,
+            Self::File(path) => file::put(path, upload).await,
             Self::S3(object) => object.put(upload).await,
         }
     }

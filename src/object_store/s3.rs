@@ -11,15 +11,13 @@ use aws_sdk_s3::{
 };
 
 use self::connection::Connection;
-use super::{Location, ObjectBody, ObjectError, ObjectProblem, Opened, Version, body::Pieces};
+use super::{Location, ObjectBody, ObjectError, ObjectProblem, Version, body::Pieces};
 use crate::authorities::Authorities;
 
 /// How S3 is reached; what is not set comes from the AWS default chain.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct S3Options {
-    /// The URL of a store that is not AWS.
     pub endpoint: Option<String>,
-    /// The region.
     pub region: Option<String>,
     /// Whether the bucket is named in the path rather than in the host name.
     pub force_path_style: bool,
@@ -27,23 +25,16 @@ pub struct S3Options {
     pub requester_pays: bool,
     /// Who vouches for the store's certificate; the system's authorities where there is none.
     pub authorities: Option<Authorities>,
-    /// Who asks.
     pub credentials: S3Credentials,
 }
 
-/// Who asks.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub enum S3Credentials {
     /// Whoever the AWS default chain finds: environment, profile, web identity, container, machine.
     #[default]
     DefaultChain,
     /// The owner of these keys.
-    Keys {
-        /// Access key id.
-        id: String,
-        /// Secret access key.
-        secret: String,
-    },
+    Keys { id: String, secret: String },
 }
 
 impl std::fmt::Debug for S3Credentials {
@@ -55,7 +46,6 @@ impl std::fmt::Debug for S3Credentials {
     }
 }
 
-/// An object of S3.
 #[derive(Debug, Clone)]
 pub struct S3Object {
     connection: Arc<Connection>,
@@ -64,14 +54,11 @@ pub struct S3Object {
 }
 
 impl S3Object {
-    /// The object of this key, reached in this way.
     pub async fn connect(bucket: &str, key: &str, options: &S3Options) -> Self {
         let connection = Arc::new(Connection::new(options).await);
         Self { connection, bucket: bucket.to_owned(), key: key.to_owned() }
     }
 
-    /// Where it is.
-    #[must_use]
     pub fn location(&self) -> Location {
         Location::S3 { bucket: self.bucket.clone(), key: self.key.clone() }
     }
@@ -82,7 +69,11 @@ impl S3Object {
         Self { connection, bucket, key: format!("{folder}{relative}") }
     }
 
-    pub(super) async fn open(&self, last: Option<&Version>, limit_bytes: u64) -> Result<Opened, ObjectError> {
+    pub(super) async fn open(
+        &self,
+        last: Option<&Version>,
+        limit_bytes: u64,
+    ) -> Result<Option<ObjectBody>, ObjectError> {
         let etag = match last {
             Some(Version::ETag(etag)) => Some(etag.clone()),
             Some(Version::File(_)) | None => None,
@@ -91,18 +82,16 @@ impl S3Object {
         let request = client.get_object().bucket(&self.bucket).key(&self.key);
         let request = request.set_request_payer(self.connection.payer()).set_if_none_match(etag);
         match request.send().await {
-            Ok(response) => self.body(response, limit_bytes),
-            Err(error) if status(&error) == Some(304) => Ok(Opened::Unchanged),
+            Ok(response) => self.body(response, limit_bytes).map(Some),
+            Err(error) if status(&error) == Some(304) => Ok(None),
             Err(error) => Err(ObjectError::read(self.location(), self.naming_right(problem(&error), "s3:GetObject"))),
         }
     }
 
-    fn body(&self, response: GetObjectOutput, limit_bytes: u64) -> Result<Opened, ObjectError> {
+    fn body(&self, response: GetObjectOutput, limit_bytes: u64) -> Result<ObjectBody, ObjectError> {
         let version = response.e_tag.map(Version::ETag);
         let declared_bytes = response.content_length.and_then(|bytes| u64::try_from(bytes).ok());
-        let pieces = Pieces::Http(response.body);
-        ObjectBody::new(self.location(), version, declared_bytes, limit_bytes, pieces)
-            .map(|body| Opened::Body(Box::new(body)))
+        ObjectBody::new(self.location(), version, declared_bytes, limit_bytes, Pieces::Http(response.body))
     }
 
     /// The same problem, with the right that the request takes where it was denied.
@@ -119,7 +108,6 @@ fn status<E>(error: &SdkError<E>) -> Option<u16> {
     error.raw_response().map(|response| response.status().as_u16())
 }
 
-/// What an SDK error comes down to.
 fn problem<E>(error: &SdkError<E>) -> ObjectProblem
 where
     E: ProvideErrorMetadata + std::error::Error + 'static,
@@ -155,15 +143,13 @@ fn unanswered<E: std::error::Error + 'static>(error: &SdkError<E>) -> ObjectProb
 }
 
 /// An error and what caused it, each once.
-fn causes(error: &dyn std::error::Error) -> String {
-    let mut texts = vec![error.to_string()];
-    let mut next = error.source();
-    while let Some(cause) = next {
+fn causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut texts: Vec<String> = Vec::new();
+    for cause in anyhow::Chain::new(error) {
         let text = cause.to_string();
         if !texts.iter().any(|seen| seen.contains(&text)) {
             texts.push(text);
         }
-        next = cause.source();
     }
     // Some are lists over many lines; an error is a paragraph.
     texts.join(": ").split_whitespace().collect::<Vec<_>>().join(" ")

@@ -16,11 +16,8 @@ use weir_worker::budgets::Claimant;
 
 use crate::limits::{LimitView, Looked, LooksAtLedger, budgets_of};
 
-/// What is done about budgets.
 pub(super) enum Funds {
-    /// Tokens are taken.
     Take(Claimant),
-    /// It is looked at what is left.
     Look(Arc<dyn LooksAtLedger>),
 }
 

@@ -11,21 +11,9 @@ pub struct SingleRecord<'a> {
     pub content_type: Option<&'a [u8]>,
 }
 
-impl<'a> From<&'a [u8]> for SingleRecord<'a> {
-    fn from(value: &'a [u8]) -> Self {
-        Self { value, content_type: None }
-    }
-}
-
-impl<'a> From<&'a Vec<u8>> for SingleRecord<'a> {
-    fn from(value: &'a Vec<u8>) -> Self {
-        value.as_slice().into()
-    }
-}
-
-impl<'a, const BYTES: usize> From<&'a [u8; BYTES]> for SingleRecord<'a> {
-    fn from(value: &'a [u8; BYTES]) -> Self {
-        value.as_slice().into()
+impl<'a, V: AsRef<[u8]> + ?Sized> From<&'a V> for SingleRecord<'a> {
+    fn from(value: &'a V) -> Self {
+        Self { value: value.as_ref(), content_type: None }
     }
 }
 

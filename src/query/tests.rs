@@ -23,6 +23,7 @@ use weir_worker::{
     clock::SystemClock,
 };
 
+use self::TestStore::{Hangs, Knows, Silent};
 use super::*;
 
 const POLICY: &str = "version = \"1\"\n[default]\ncaps = \"unlimited\"\n";
@@ -36,36 +37,29 @@ fn budget(limit: u64, more: &str) -> String {
     format!("[[budgets]]\nname = \"all\"\nlimit = {limit}\ntotal = true\nbest_effort = true\n{more}")
 }
 
-/// A store that answers nothing.
-struct Silent(fn() -> StoreError);
-
-impl Store for Silent {
-    async fn admit(&mut self, _: &AdmitBatch<'_>, _: &mut [Option<Answer>]) -> Result<(), StoreError> {
-        Err(self.0())
-    }
-
-    fn shards(&self) -> u16 {
-        1
-    }
-
-    fn watch(&mut self, _: &BTreeSet<u16>) -> Vec<u16> {
-        Vec::new()
-    }
-
-    async fn record(&mut self, _: &[DeferredSend], _: Time) -> Result<(), StoreError> {
-        unreachable!("nothing is owed")
-    }
+enum TestStore {
+    /// It answers nothing.
+    Silent(fn() -> StoreError),
+    /// It has approved `i` at some time, and allows everything else.
+    Knows(Time),
+    /// It says when it is asked, and never answers.
+    Hangs(Arc<Notify>),
 }
 
-/// A store that has approved `i` at some time, and allows everything else.
-struct Knows(Time);
-
-impl Store for Knows {
+impl Store for TestStore {
     async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
+        let before = match self {
+            Silent(error) => return Err(error()),
+            Knows(before) => *before,
+            Hangs(asked) => {
+                asked.notify_one();
+                return std::future::pending().await;
+            }
+        };
         for (request, answer) in batch.requests.iter().zip(answers) {
             let is_known = request.id == IdHash::of("i");
             let (verdict, at) = match is_known {
-                true => (AdmitVerdict::Replayed, self.0),
+                true => (AdmitVerdict::Replayed, before),
                 false => (AdmitVerdict::Allowed, batch.now),
             };
             *answer = Some(Answer { verdict, at, ahead: false });
@@ -109,7 +103,11 @@ impl Share<BudgetTokens> for Tokens {
 }
 
 /// Decisions over HTTP by this policy, and the task that holds the tokens.
-fn service<S: Store>(more: &str, store: S, tokens: &Tokens) -> (QueryService<S, SystemClock>, Budgets, Arc<Policy>) {
+fn service(
+    more: &str,
+    store: TestStore,
+    tokens: &Tokens,
+) -> (QueryService<TestStore, SystemClock>, Budgets, Arc<Policy>) {
     let policy = Arc::new(parse_policy("policy.toml", &format!("{POLICY}{more}"), Format::Toml, 86_400_000).unwrap());
     let set = SegmentSet::new("s".to_owned(), UserIds::new(UserIdKind::U32, ""), Vec::new());
     let decider = Decider::new("intents", Current::new(Arc::new(set)), Current::new(Arc::clone(&policy)));
@@ -133,7 +131,7 @@ async fn used(budgets: Budgets, policy: &Policy, mut tokens: Tokens) -> u64 {
 }
 
 /// What is used of the budget when an intent has been decided so often in vain.
-async fn used_after(store: Silent, deferred: &[u16]) -> u64 {
+async fn used_after(store: TestStore, deferred: &[u16]) -> u64 {
     let tokens = Tokens::new(false);
     let (query, budgets, policy) = service(&budget(1_000, ""), store, &tokens);
     let deferred_shards = Arc::new(DeferredShards::default());
@@ -152,28 +150,6 @@ async fn an_intent_that_is_certainly_not_recorded_pays_nothing() {
     assert_eq!(used_after(Silent(lost), &[0]).await, 0, "its shard is not asked");
     let temporary = || StoreError::Temporary("by the test".to_owned());
     assert_eq!(used_after(Silent(temporary), &[]).await, TRIES, "it may be recorded, and then it is a replay");
-}
-
-/// A store that says when it is asked, and never answers.
-struct Hangs(Arc<Notify>);
-
-impl Store for Hangs {
-    async fn admit(&mut self, _: &AdmitBatch<'_>, _: &mut [Option<Answer>]) -> Result<(), StoreError> {
-        self.0.notify_one();
-        std::future::pending().await
-    }
-
-    fn shards(&self) -> u16 {
-        1
-    }
-
-    fn watch(&mut self, _: &BTreeSet<u16>) -> Vec<u16> {
-        Vec::new()
-    }
-
-    async fn record(&mut self, _: &[DeferredSend], _: Time) -> Result<(), StoreError> {
-        unreachable!("nothing is owed")
-    }
 }
 
 #[tokio::test]
@@ -210,7 +186,7 @@ async fn who_goes_away_while_the_store_is_asked_may_be_recorded_and_pays() {
 }
 
 /// Asks for the decision on the known intent, which has to be the one of before; also where the gate would deny it by now.
-async fn is_repeated(query: &mut QueryService<Knows, SystemClock>, before: Time) {
+async fn is_repeated(query: &mut QueryService<TestStore, SystemClock>, before: Time) {
     for intent in [INTENT, EXPIRED] {
         for _ in 0..TRIES {
             let decision = query.decide(intent).await.unwrap();

@@ -40,8 +40,6 @@ pub struct Forgotten {
 }
 
 impl Forgotten {
-    /// So many sends of this user were deleted, and these topics may have records.
-    #[must_use]
     pub fn new(user_id: &str, deleted: u64, kafka_topics: &[String]) -> Self {
         Self {
             user_id: user_id.to_owned(),

@@ -7,12 +7,9 @@ use sha2::Digest;
 use tokio::sync::mpsc;
 use weir_core::segment::Sha256;
 
-/// What an object was, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TakenObject {
-    /// Its size.
     pub bytes: u64,
-    /// Its checksum.
     pub sha256: Sha256,
 }
 
@@ -27,7 +24,6 @@ pub struct TakingReader {
 
 impl TakingReader {
     /// Reads until the senders are gone.
-    #[must_use]
     pub fn new(waiting: mpsc::Receiver<Bytes>) -> Self {
         Self { waiting, piece: Bytes::new(), bytes: 0, hasher: sha2::Sha256::new() }
     }

@@ -8,15 +8,13 @@ use weir_core::segment::{
 };
 
 use super::{SegmentProblem, TakenObject, TakingReader};
-use crate::object_store::{ObjectBody, ObjectError, ObjectProblem, Opened, StoredObject, Version};
+use crate::object_store::{ObjectBody, ObjectError, ObjectProblem, StoredObject, Version};
 
 /// How many pieces of an object may wait to be parsed; with pieces of at most 2 MiB, this bounds what a fast
 /// store makes us hold.
 const WAITING_PIECES: usize = 8;
 
-/// What an object turned out to be.
 pub(super) enum Loaded {
-    /// What the manifest says.
     Good(Members),
     /// Something else; the state in which it was, where the store tells.
     Bad(SegmentProblem, Option<Version>),
@@ -33,15 +31,15 @@ pub(super) async fn load_object(
 ) -> Result<Loaded, ObjectError> {
     // One byte more than declared is enough to know that there are too many.
     let body = match object.open(last, entry.bytes.saturating_add(1)).await {
-        Ok(Opened::Body(body)) => body,
-        Ok(Opened::Unchanged) => return Ok(Loaded::Unchanged),
+        Ok(Some(body)) => body,
+        Ok(None) => return Ok(Loaded::Unchanged),
         Err(error) => return oversized(error, entry.bytes, None),
     };
-    let version = body.version().cloned();
-    if let Some(found) = body.declared_bytes().filter(|&found| found != entry.bytes) {
+    let version = body.version.clone();
+    if let Some(found) = body.declared_bytes.filter(|&found| found != entry.bytes) {
         return Ok(Loaded::Bad(SegmentProblem::Size { found, declared: entry.bytes }, version));
     }
-    match parse_while_reading(*body, kind).await {
+    match parse_while_reading(body, kind).await {
         Ok(Ok((members, taken))) => Ok(match check_object(members, &taken, entry) {
             Ok(members) => Loaded::Good(members),
             Err(problem) => Loaded::Bad(problem, version),
@@ -64,7 +62,7 @@ type Parsed = Result<(Result<Members, FormatError>, TakenObject), SegmentProblem
 /// Parses an object on a thread that may block while its pieces come, so that it is never in memory as a whole.
 async fn parse_while_reading(mut body: ObjectBody, kind: UserIdKind) -> Result<Parsed, ObjectError> {
     let (pieces, waiting) = mpsc::channel::<Bytes>(WAITING_PIECES);
-    let bytes = body.declared_bytes();
+    let bytes = body.declared_bytes;
     let parsing = tokio::task::spawn_blocking(move || {
         let mut reader = TakingReader::new(waiting);
         let members = read_members(kind, bytes, &mut reader);

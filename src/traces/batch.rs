@@ -20,7 +20,6 @@ use weir_worker::{
 /// Links of a span, at most: the SDK keeps no more by default.
 const MAX_LINKS: usize = 128;
 
-/// Traces the batches of one lane.
 pub(super) struct LaneTracer {
     tracer: SdkTracer,
     name: String,
@@ -159,7 +158,6 @@ fn parent(header: &[u8]) -> Option<SpanContext> {
     Some(context.span().span_context().clone()).filter(SpanContext::is_valid)
 }
 
-/// One header.
 struct Traceparent<'h>(&'h str);
 
 impl Extractor for Traceparent<'_> {

@@ -6,18 +6,15 @@ use weir_core::{basis::memory::LaneMemory, policy::Policy, segment::SegmentSet};
 use weir_worker::refresh::RefreshSource;
 
 use super::{
-    Reach,
+    CheckArgs,
     report::{CheckReport, Finding},
 };
 use crate::{
     cli::{assemble, time_zones},
     config::Settings,
     object_store::Location,
-    policy_source::PolicySource,
-    segments::SegmentSource,
 };
 
-/// Which time zones are in use.
 pub(super) fn time_zones(report: &mut CheckReport) {
     let in_use = time_zones::in_use();
     report.add(Finding::Ok, "time zones", in_use.to_string());
@@ -43,33 +40,32 @@ pub(super) fn settings(settings: &Settings, report: &mut CheckReport) -> bool {
 }
 
 /// Whether a source is not to be read, which is reported.
-fn is_skipped(source: &Location, what: &'static str, reach: Reach, report: &mut CheckReport) -> bool {
-    match (source, reach) {
-        (Location::File(_), _) | (Location::S3 { .. }, Reach::Everything) => false,
-        (Location::S3 { .. }, Reach::Files) => {
-            report.add(Finding::Skipped, what, format!("{source} is not read (--offline)"));
-            true
-        }
+fn is_skipped(source: &Location, what: &'static str, args: &CheckArgs, report: &mut CheckReport) -> bool {
+    let is_skipped = args.offline && matches!(source, Location::S3 { .. });
+    if is_skipped {
+        report.add(Finding::Skipped, what, format!("{source} is not read (--offline)"));
     }
+    is_skipped
 }
 
-pub(super) async fn policy(settings: &Settings, reach: Reach, report: &mut CheckReport) -> Option<Arc<Policy>> {
+pub(super) async fn policy(settings: &Settings, args: &CheckArgs, report: &mut CheckReport) -> Option<Arc<Policy>> {
     let place = &settings.policy.source;
-    if is_skipped(place, "policy", reach, report) {
+    if is_skipped(place, "policy", args, report) {
         return None;
     }
-    let object = assemble::object(place, &settings.s3).await;
-    let source = PolicySource::new(object, assemble::policy_bounds(settings));
-    read(source, place, |_| String::new(), report).await
+    read(assemble::policy_source(settings).await, place, |_| String::new(), report).await
 }
 
-pub(super) async fn segments(settings: &Settings, reach: Reach, report: &mut CheckReport) -> Option<Arc<SegmentSet>> {
+pub(super) async fn segments(
+    settings: &Settings,
+    args: &CheckArgs,
+    report: &mut CheckReport,
+) -> Option<Arc<SegmentSet>> {
     let place = &settings.segments.source;
-    if is_skipped(place, "segments", reach, report) {
+    if is_skipped(place, "segments", args, report) {
         return None;
     }
-    let object = assemble::object(place, &settings.s3).await;
-    let source = SegmentSource::new(object, settings.segments.user_id_prefix.as_deref().unwrap_or_default());
+    let source = assemble::segment_source(settings).await;
     let users = |set: &SegmentSet| set.segments().iter().map(|segment| segment.members.len()).sum::<u64>();
     read(Ok(source), place, |set| format!(", {} users", users(set)), report).await
 }

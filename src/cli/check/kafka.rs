@@ -15,7 +15,7 @@ use weir_kafka::{
 };
 
 use super::{
-    Missing, limits,
+    CheckArgs, limits,
     report::{CheckReport, Finding, Repair},
 };
 use crate::{
@@ -31,19 +31,17 @@ const ENVELOPE_BYTES: u64 = 16 * 1024;
 const COORDINATOR_TRIES: usize = 5;
 const COORDINATOR_WAIT: Duration = Duration::from_millis(200);
 
-/// Whether the group has decided intents before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HasDecided {
     Yes,
     No,
-    /// Kafka does not say.
     Unknown,
 }
 
 /// Looks at Kafka, and creates the topics that are missing where that is asked for. The policy is there where it could be read.
 pub(super) async fn look(
     settings: &Settings,
-    missing: Missing,
+    args: &CheckArgs,
     policy: Option<&Policy>,
     report: &mut CheckReport,
 ) -> HasDecided {
@@ -65,13 +63,14 @@ pub(super) async fn look(
     if let Err(error) = patiently(&options, wheel_topics::none_left_behind).await {
         report.add(finding(&error), "kafka", error.to_string());
     }
-    let found = report_topics(settings, &options, inventory, missing, report).await;
+    let found = report_topics(settings, &options, inventory, args, report).await;
     transactions(&options, policy, report).await;
     if let Ok(Some(refused)) = ask_kafka(&options, session::refused).await {
         report.add(Finding::Error, "kafka", refused);
     }
+    let create = args.create.then(|| assemble::new_topics(settings));
     let waiting = match policy {
-        Some(policy) => limits::waiting(&options, policy, (missing, assemble::new_topics(settings)), report).await,
+        Some(policy) => limits::waiting(&options, policy, create, report).await,
         None => Vec::new(),
     };
     let topics = TopicsThere { named: &found, waiting: &waiting };
@@ -84,26 +83,7 @@ pub(super) async fn look(
 
 /// A client that cannot be made has properties that librdkafka refuses: that is written incorrectly. The rest is Kafka's answer.
 fn finding(error: &anyhow::Error) -> Finding {
-    match error.downcast_ref() {
-        Some(TopicError::Client(_)) => Finding::Invalid,
-        Some(
-            TopicError::Unreachable { .. }
-            | TopicError::NotLetIn { .. }
-            | TopicError::NotAllowed { .. }
-            | TopicError::Missing { .. }
-            | TopicError::Partitions { .. }
-            | TopicError::Shares { .. }
-            | TopicError::Keeps { .. }
-            | TopicError::LeftBehind { .. }
-            | TopicError::WaitElsewhere { .. }
-            | TopicError::Taken { .. }
-            | TopicError::NotMade { .. }
-            | TopicError::NotKnown { .. }
-            | TopicError::NotTold { .. }
-            | TopicError::NoTransaction { .. },
-        )
-        | None => Finding::Error,
-    }
+    if let Some(TopicError::Client(_)) = error.downcast_ref() { Finding::Invalid } else { Finding::Error }
 }
 
 /// Reports which topics are there, and gives those that are there in the end.
@@ -111,7 +91,7 @@ async fn report_topics(
     settings: &Settings,
     options: &KafkaOptions,
     inventory: Inventory,
-    missing: Missing,
+    args: &CheckArgs,
     report: &mut CheckReport,
 ) -> Vec<String> {
     for (topic, partitions) in &inventory.found {
@@ -120,7 +100,7 @@ async fn report_topics(
     let mut there: Vec<String> = inventory.found.into_keys().collect();
     let (intents, mut own): (Vec<String>, Vec<String>) =
         inventory.missing.into_iter().partition(|topic| *topic == options.intents);
-    if missing == Missing::Create && !own.is_empty() {
+    if args.create && !own.is_empty() {
         let new = assemble::new_topics(settings);
         match new_topics::create(options, (&own, Holds::Configured), new).await {
             Err(error) => report.add(Finding::Error, "kafka", error.to_string()),
@@ -185,7 +165,6 @@ fn buckets(options: &KafkaOptions, inventory: &Inventory, report: &mut CheckRepo
     }
 }
 
-/// Topics that exist.
 struct TopicsThere<'t> {
     /// Those that the settings name.
     named: &'t [String],
@@ -209,10 +188,7 @@ async fn topics_settings(
     match topic_settings::describe(options, &there).await {
         Ok(found) => {
             sizes(options, waiting, &found, report);
-            retention(settings, options, &found, report);
-            if let Some(policy) = policy {
-                deferred_retention(options, &found, policy.defer_max_ms, report);
-            }
+            retention(settings, options, &found, policy, report);
             found
         }
         Err(error) => {
@@ -250,11 +226,13 @@ fn sizes(
     }
 }
 
-/// Whether the topics that a lost history is rebuilt from keep their records for as long as the history.
+/// Whether the topics that a lost history is rebuilt from keep their records for as long as the history, and those of deferred intents for as
+/// long as the longest deferral, and a day.
 fn retention(
     settings: &Settings,
     options: &KafkaOptions,
     found: &BTreeMap<String, TopicSettings>,
+    policy: Option<&Policy>,
     report: &mut CheckReport,
 ) {
     let history_ms = assemble::bounds(&settings.redis).retention_ms;
@@ -265,18 +243,10 @@ fn retention(
             add_wrong(options, topic, wrong, report);
         }
     }
-}
-
-/// Whether the topics of deferred intents keep them for as long as the longest deferral, and a day.
-fn deferred_retention(
-    options: &KafkaOptions,
-    found: &BTreeMap<String, TopicSettings>,
-    max_ms: i64,
-    report: &mut CheckReport,
-) {
+    let Some(policy) = policy else { return };
     for topic in options.wheels().flat_map(|topics| Ring::ALL.map(|ring| topics.topic(ring))) {
         let Some(of_topic) = found.get(topic) else { continue };
-        for wrong in wheel_topics::keeps_too_little(of_topic, max_ms) {
+        for wrong in wheel_topics::keeps_too_little(of_topic, policy.defer_max_ms) {
             add_wrong(options, topic, wrong, report);
         }
     }

@@ -19,13 +19,9 @@ use weir_kafka::{
     waiting_topics,
 };
 
-use super::{
-    Missing,
-    report::{CheckReport, Finding},
-};
+use super::report::{CheckReport, Finding};
 use crate::{cli::assemble::ask_kafka, routes::approved_topics};
 
-/// The routes that intents wait for.
 pub(super) fn waited_for(policy: &Policy) -> impl Iterator<Item = &Route> {
     policy.routes.iter().filter(|route| route.when_full == WhenFull::Wait)
 }
@@ -34,13 +30,12 @@ pub(super) fn waited_for(policy: &Policy) -> impl Iterator<Item = &Route> {
 pub(super) async fn waiting(
     options: &Arc<KafkaOptions>,
     policy: &Policy,
-    (missing, new): (Missing, NewTopics),
+    create: Option<NewTopics>,
     report: &mut CheckReport,
 ) -> Vec<String> {
     let mut there = Vec::new();
     for route in waited_for(policy) {
         let Some(topic) = options.waiting_topic(&route.name) else { continue };
-        let create = (missing == Missing::Create).then_some(new);
         match waiting_topics::ready(options, std::slice::from_ref(&topic), create).await {
             Ok(partitions) => {
                 let partitions = partitions.first().copied().unwrap_or_default();

@@ -37,38 +37,7 @@ pub struct CheckArgs {
     output: OutputForm,
 }
 
-/// Whether what is missing is created.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Missing {
-    /// It is.
-    Create,
-    /// It is reported.
-    Report,
-}
-
-/// What becomes of a keyspace that is gone though intents were decided.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum LostHistory {
-    /// An empty one is made.
-    Accept,
-    /// It is reported.
-    Refuse,
-}
-
-/// What may be asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reach {
-    /// Files and servers.
-    Everything,
-    /// Files alone.
-    Files,
-}
-
 /// Checks and prints what was found.
-///
-/// # Errors
-/// [`super::exit::UsageError`] where a file is written incorrectly, another error where a server is not as required; all of
-/// it is printed before.
 pub async fn run(args: &CheckArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let mut report = CheckReport::default();
     let settings = match assemble::settings(&args.config.path) {
@@ -83,33 +52,27 @@ pub async fn run(args: &CheckArgs, out: &mut impl Write) -> anyhow::Result<()> {
             return Err(error);
         }
     };
-    let reach = if args.offline { Reach::Files } else { Reach::Everything };
-    let missing = if args.create { Missing::Create } else { Missing::Report };
-    let lost = if args.accept_lost_history { LostHistory::Accept } else { LostHistory::Refuse };
     report.add(Finding::Ok, "configuration", format!("{} is valid", args.config.path.display()));
     files::time_zones(&mut report);
     let makes_clients = files::settings(&settings, &mut report);
-    let policy = files::policy(&settings, reach, &mut report).await;
-    let set = files::segments(&settings, reach, &mut report).await;
+    let policy = files::policy(&settings, args, &mut report).await;
+    let set = files::segments(&settings, args, &mut report).await;
     if let (Some(policy), Some(set)) = (&policy, &set) {
         files::names(policy, set, &mut report);
     }
-    registry::look(&settings, reach, &mut report).await;
-    match reach {
-        Reach::Everything => {
-            let has_decided = if makes_clients {
-                kafka::look(&settings, missing, policy.as_deref(), &mut report).await
-            } else {
-                report.add(Finding::Skipped, "kafka", "not connected to: no client can be made");
-                kafka::HasDecided::Unknown
-            };
-            redis::look(&settings, (missing, lost), has_decided, &mut report).await;
+    registry::look(&settings, args, &mut report).await;
+    if args.offline {
+        for server in ["kafka", "redis"] {
+            report.add(Finding::Skipped, server, "not connected to (--offline)");
         }
-        Reach::Files => {
-            for server in ["kafka", "redis"] {
-                report.add(Finding::Skipped, server, "not connected to (--offline)");
-            }
-        }
+    } else {
+        let has_decided = if makes_clients {
+            kafka::look(&settings, args, policy.as_deref(), &mut report).await
+        } else {
+            report.add(Finding::Skipped, "kafka", "not connected to: no client can be made");
+            kafka::HasDecided::Unknown
+        };
+        redis::look(&settings, args, has_decided, &mut report).await;
     }
     let printed = report.print(args.output, out);
     // What was found counts, also where nobody reads it.

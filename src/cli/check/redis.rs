@@ -7,7 +7,7 @@ use weir_kafka::{topics::TopicError, waiting_topics};
 use weir_redis::{Looked, Opened, RedisOptions, RedisStats, Tuning, WhenMissing};
 
 use super::{
-    LostHistory, Missing,
+    CheckArgs,
     kafka::HasDecided,
     report::{CheckReport, Finding},
 };
@@ -17,12 +17,7 @@ use crate::{
 };
 
 /// Looks at Redis, and creates the keyspace where that is asked for, and no history is lost by it. No server's setting is changed.
-pub(super) async fn look(
-    settings: &Settings,
-    (missing, lost): (Missing, LostHistory),
-    has_decided: HasDecided,
-    report: &mut CheckReport,
-) {
+pub(super) async fn look(settings: &Settings, args: &CheckArgs, has_decided: HasDecided, report: &mut CheckReport) {
     // What is wrong with the settings is reported with the files.
     if assemble::redis(&settings.redis).is_err() {
         return;
@@ -38,8 +33,8 @@ pub(super) async fn look(
     let options = Arc::new(options);
     clock(&options, report).await;
     // Whoever repeats the command of the first start after a loss would reset all caps.
-    let may_create = has_decided == HasDecided::No || lost == LostHistory::Accept;
-    match found(&options, if may_create { missing } else { Missing::Report }).await {
+    let may_create = has_decided == HasDecided::No || args.accept_lost_history;
+    match found(&options, args.create && may_create).await {
         Err(error) => report.add(Finding::Error, "redis", error.to_string()),
         Ok(Looked { keyspace, warnings }) => {
             match keyspace {
@@ -47,7 +42,7 @@ pub(super) async fn look(
                     keyspace_found(&settings.redis.prefix, &opened, report);
                     waiting_elsewhere(settings, (&options, &opened), report).await;
                 }
-                None => no_keyspace(&settings.redis.prefix, (missing, has_decided), report),
+                None => no_keyspace(&settings.redis.prefix, (args.create, has_decided), report),
             }
             for warning in warnings {
                 report.add(Finding::Warning, "redis", warning);
@@ -67,17 +62,14 @@ async fn clock(options: &Arc<RedisOptions>, report: &mut CheckReport) {
     }
 }
 
-async fn found(options: &Arc<RedisOptions>, missing: Missing) -> Result<Looked, StoreError> {
-    let keyspace_seed = assemble::keyspace_seed();
-    let stats = Arc::new(RedisStats::default());
-    match missing {
-        Missing::Report => weir_redis::look(options, &stats, keyspace_seed).await,
-        Missing::Create => {
-            let mut opened = weir_redis::open(options, &stats, WhenMissing::Create, keyspace_seed).await?;
-            let warnings = std::mem::take(&mut opened.warnings);
-            Ok(Looked { keyspace: Some(opened), warnings })
-        }
+async fn found(options: &Arc<RedisOptions>, create: bool) -> Result<Looked, StoreError> {
+    let (keyspace_seed, stats) = (assemble::keyspace_seed(), Arc::new(RedisStats::default()));
+    if !create {
+        return weir_redis::look(options, &stats, keyspace_seed).await;
     }
+    let mut opened = weir_redis::open(options, &stats, WhenMissing::Create, keyspace_seed).await?;
+    let warnings = std::mem::take(&mut opened.warnings);
+    Ok(Looked { keyspace: Some(opened), warnings })
 }
 
 fn keyspace_found(prefix: &str, opened: &Opened, report: &mut CheckReport) {
@@ -114,10 +106,10 @@ async fn waiting_elsewhere(
 }
 
 /// Where nothing was decided yet, there is nothing to be lost.
-fn no_keyspace(prefix: &str, (missing, has_decided): (Missing, HasDecided), report: &mut CheckReport) {
+fn no_keyspace(prefix: &str, (create, has_decided): (bool, HasDecided), report: &mut CheckReport) {
     let first = "the first start of weir run creates it, or weir check --create";
     let (finding, message) = match has_decided {
-        HasDecided::Unknown if missing == Missing::Create => (
+        HasDecided::Unknown if create => (
             Finding::Error,
             format!(
                 "there is no keyspace {prefix}, and none was created, because Kafka does not say whether the group has decided \

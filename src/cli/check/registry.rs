@@ -3,15 +3,14 @@
 use weir_schemas::Format;
 
 use super::{
-    Reach,
+    CheckArgs,
     report::{CheckReport, Finding},
 };
 use crate::{config::Settings, schemas};
 
 const WHAT: &str = "schema registry";
 
-/// Looks at the registry, where one is set.
-pub(super) async fn look(settings: &Settings, reach: Reach, report: &mut CheckReport) {
+pub(super) async fn look(settings: &Settings, args: &CheckArgs, report: &mut CheckReport) {
     if settings.schemas.registry.is_none() {
         return;
     }
@@ -25,7 +24,7 @@ pub(super) async fn look(settings: &Settings, reach: Reach, report: &mut CheckRe
         }
         Some(Format::Avro | Format::Protobuf) => {}
     }
-    if reach == Reach::Files {
+    if args.offline {
         return report.add(Finding::Skipped, WHAT, "not connected to (--offline)");
     }
     // What is wrong with the settings is reported with the files.

@@ -9,13 +9,10 @@ use crate::cli::{
     output::{OutputForm, print_json},
 };
 
-/// How a thing was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Finding {
-    /// As it should be.
     Ok,
-    /// Not looked at.
     Skipped,
     /// It works, but should be changed.
     Warning,
@@ -25,7 +22,6 @@ pub(super) enum Finding {
     Invalid,
 }
 
-/// One thing that was looked at.
 #[derive(Debug, Serialize)]
 pub(super) struct CheckLine {
     finding: Finding,
@@ -42,7 +38,6 @@ pub(super) struct Repair {
     pub(super) setting: &'static str,
     pub(super) value: String,
     pub(super) required: String,
-    /// What repairs it.
     pub(super) command: String,
 }
 
@@ -59,10 +54,7 @@ impl CheckReport {
         self.0.push(CheckLine { finding: Finding::Error, what, message, repair: Some(repair) });
     }
 
-    /// What decides over the exit code.
-    ///
-    /// # Errors
-    /// [`UsageError`] where a file is written incorrectly, another error where a server is not as it has to be.
+    /// Decides over the exit code: [`UsageError`] where a file is written incorrectly, another error where a server is not as it has to be.
     pub(super) fn outcome(&self) -> anyhow::Result<()> {
         let wrong: Vec<&CheckLine> =
             self.0.iter().filter(|line| matches!(line.finding, Finding::Error | Finding::Invalid)).collect();

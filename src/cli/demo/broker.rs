@@ -1,16 +1,14 @@
 //! The demo's broker: librdkafka's mock cluster, with the topics of a worker.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use rdkafka::{mocking::MockCluster, producer::DefaultProducerContext};
-use weir_core::{
-    basis::memory::LaneMemory,
-    deferral::wheel::{Ring, Wheel},
-};
-use weir_kafka::client::{COMMIT_INTERVAL, Delivery, KafkaOptions, RECORDS_A_CALL, ReadOrder, Reads, WheelTopics};
+use weir_core::deferral::wheel::{Ring, Wheel};
+use weir_kafka::client::{KafkaOptions, WheelTopics};
 
 use super::gateway;
+use crate::{cli::assemble, config};
 
 /// Partitions of each topic. The mock cluster keeps some 5 MB of a partition, so that the demo's records fit.
 const PARTITIONS: i32 = 16;
@@ -27,7 +25,7 @@ pub(super) struct Broker {
 impl Broker {
     pub(super) fn start() -> anyhow::Result<Self> {
         let cluster = MockCluster::new(1).context("the embedded broker does not start")?;
-        let options = options(cluster.bootstrap_servers());
+        let options = options(&cluster.bootstrap_servers())?;
         let buckets = |ring: Ring| i32::try_from(ring.buckets() * i64::from(WHEEL.shares)).unwrap_or(i32::MAX);
         let rings =
             options.wheels().flat_map(|wheel| Ring::ALL.map(|ring| (wheel.topic(ring).to_owned(), buckets(ring))));
@@ -48,35 +46,22 @@ pub(super) fn of_ring(options: &KafkaOptions, wheel: &WheelTopics, ring: Ring) -
     options
 }
 
-fn options(brokers: String) -> KafkaOptions {
-    KafkaOptions {
-        refunds: None,
-        activity: None,
-        delivery_reports: None,
-        retries: None,
-        undelivered: None,
-        deferred: Some(WheelTopics::of("send-deferred")),
-        deferred_before: Vec::new(),
-        waiting: Some("send-waiting".to_owned()),
-        routes: Arc::default(),
-        reads: Reads::Published,
-        read_order: ReadOrder::AsFetched,
-        brokers,
-        group: "weir".to_owned(),
-        intents: "send-intents".to_owned(),
-        approved: "send-approved".to_owned(),
-        // So that the gateway's lag is that of texts alone.
-        approved_by_channel: BTreeMap::from([(gateway::CHANNEL.to_owned(), gateway::TOPIC.to_owned())]),
-        suppressed: "send-suppressed".to_owned(),
-        dead_letters: "send-dead-letters".to_owned(),
-        delivery: Delivery::ExactlyOnce,
-        instance: "demo".to_owned(),
-        tokens: None,
-        properties: BTreeMap::new(),
-        files: Arc::default(),
-        memory: LaneMemory::default(),
-        records_a_call: RECORDS_A_CALL,
-        commit_interval: COMMIT_INTERVAL,
-        limits: Arc::default(),
-    }
+/// What a worker's settings would give. The gateway's channel has a topic of its own, so that its lag is that of texts alone.
+fn options(brokers: &str) -> anyhow::Result<KafkaOptions> {
+    let (channel, topic) = (gateway::CHANNEL, gateway::TOPIC);
+    let settings = format!(
+        r#"
+        [kafka]
+        brokers = {brokers:?}
+        instance = "demo"
+        intents = "send-intents"
+        approved = "send-approved"
+        approved_by_channel = {{ {channel} = {topic:?} }}
+        suppressed = "send-suppressed"
+        dead_letters = "send-dead-letters"
+        deferred = "send-deferred"
+        waiting = "send-waiting"
+        "#
+    );
+    Ok(assemble::kafka(&config::kafka(&settings)?))
 }

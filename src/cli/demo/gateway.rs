@@ -13,11 +13,10 @@ use anyhow::Context as _;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use weir_kafka::client::KafkaOptions;
 
-use super::client;
+use super::reader;
 
 /// The channel that it delivers, and its route.
 pub(super) const CHANNEL: &str = "sms";
-/// Its approved topic.
 pub(super) const TOPIC: &str = "send-approved-sms";
 /// What it takes per second.
 pub(super) const PER_S: u32 = 150;
@@ -37,13 +36,9 @@ pub(super) struct Gateway {
 impl Gateway {
     /// Takes the approved texts from the first one on.
     pub(super) fn start(options: &KafkaOptions) -> anyhow::Result<Self> {
-        let consumer: BaseConsumer = client(options)
-            .set("group.id", GROUP)
-            .set("auto.offset.reset", "earliest")
-            .set("auto.commit.interval.ms", COMMIT_MS)
-            .set("isolation.level", "read_committed")
-            .create()
-            .context("the gateway's consumer")?;
+        let mut reader = reader(options, GROUP);
+        let consumer: BaseConsumer =
+            reader.set("auto.commit.interval.ms", COMMIT_MS).create().context("the gateway's consumer")?;
         consumer.subscribe(&[TOPIC])?;
         let (stop, taken) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
         let (its_stop, its_taken) = (Arc::clone(&stop), Arc::clone(&taken));
@@ -51,7 +46,6 @@ impl Gateway {
         Ok(Self { stop, taken, thread: Some(thread) })
     }
 
-    /// How many it has taken.
     pub(super) fn taken(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.taken)
     }

@@ -63,7 +63,6 @@ use crate::{
     vitals::Nodes,
 };
 
-/// The demo's policy.
 const POLICY: &str = include_str!("policy.toml");
 /// How long sends are remembered: 8 days, as in a real worker.
 const HISTORY_MS: i64 = 8 * 24 * 60 * 60 * 1000;
@@ -92,10 +91,6 @@ pub struct DemoArgs {
     output: OutputForm,
 }
 
-/// Runs the demo.
-///
-/// # Errors
-/// Something of it did not start, or the records did not come out in time.
 pub async fn run(args: &DemoArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let policy = parse_policy("the demo's policy", POLICY, weir_core::basis::document::Format::Toml, HISTORY_MS)?;
     let broker = Broker::start()?;
@@ -245,6 +240,13 @@ fn lanes(kafka: &Arc<KafkaOptions>, store: &EmbeddedStore) -> Vec<LaneEnds<Embed
 fn client(options: &KafkaOptions) -> ClientConfig {
     let mut config = ClientConfig::new();
     config.set("bootstrap.servers", &options.brokers);
+    config
+}
+
+/// Reads what is committed, from the beginning.
+fn reader(options: &KafkaOptions, group: &str) -> ClientConfig {
+    let mut config = client(options);
+    config.set("group.id", group).set("auto.offset.reset", "earliest").set("isolation.level", "read_committed");
     config
 }
 

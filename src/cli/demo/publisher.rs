@@ -26,7 +26,6 @@ pub(super) const PER_S: u32 = 500;
 /// In how many parts they come.
 const PARTS_PER_S: u32 = 10;
 
-/// What publishes the traffic.
 pub(super) struct Publisher {
     producer: BaseProducer,
     topic: String,

@@ -25,7 +25,6 @@ pub(super) enum RecordKind {
     DeadLetter,
 }
 
-/// The intents of a budget.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct BudgetCounts {
     pub(super) approved: u64,
@@ -43,7 +42,6 @@ pub(super) struct Texts {
 }
 
 impl Texts {
-    /// Adds one.
     pub(super) fn approved(&mut self, waited: bool) {
         self.approved += 1;
         self.waited += u64::from(waited);
@@ -63,7 +61,6 @@ impl Texts {
     }
 }
 
-/// What came out, counted.
 #[derive(Debug, Default)]
 pub(super) struct Summary {
     pub(super) texts: Texts,
@@ -75,7 +72,6 @@ pub(super) struct Summary {
     took: Duration,
 }
 
-/// What came out, for programs.
 #[derive(Debug, Serialize)]
 pub(super) struct DemoReport<'s> {
     intents: u64,
@@ -137,12 +133,10 @@ impl Summary {
         self.samples.entry(kind).or_insert_with(text);
     }
 
-    /// The counts of a budget.
     pub(super) fn budget(&mut self, name: &str) -> &mut BudgetCounts {
         self.budgets.entry(name.to_owned()).or_default()
     }
 
-    /// How many records have come.
     pub(super) fn records(&self) -> u64 {
         self.records
     }
@@ -238,7 +232,6 @@ impl Summary {
     }
 }
 
-/// What to do next.
 pub(super) fn how_to_go_on(out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "\nHow to go on:")?;
     writeln!(

@@ -25,11 +25,8 @@ const CAMPAIGNS: [(&str, &str, &str, u32); 6] = [
 ];
 /// How many hours from now some intents may be sent at the earliest.
 const HOURS_AHEAD: [i64; 4] = [2, 3, 5, 8];
-/// The seed of the traffic.
 const SEED: u64 = 42;
 
-/// The demo's segments.
-#[must_use]
 pub fn segments() -> SegmentSet {
     let segments = SEGMENTS.iter().map(|(name, users)| {
         let ids: Blocks = users.clone().collect();
@@ -39,7 +36,6 @@ pub fn segments() -> SegmentSet {
     SegmentSet::new("demo-1".to_owned(), UserIds::new(UserIdKind::U32, ""), segments.collect())
 }
 
-/// One record to publish.
 #[derive(Debug, Clone)]
 pub struct Published {
     /// Key: the user id.

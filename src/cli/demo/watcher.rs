@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use rdkafka::{
-    ClientConfig, Message,
+    Message,
     consumer::{BaseConsumer, Consumer},
     message::Headers as _,
 };
@@ -18,7 +18,7 @@ use weir_core::{
 use weir_kafka::client::KafkaOptions;
 
 use super::{
-    gateway,
+    gateway, reader,
     summary::{RecordKind, Summary},
 };
 
@@ -37,14 +37,9 @@ pub(super) struct Watcher {
 
 impl Watcher {
     pub(super) fn start(options: &KafkaOptions) -> anyhow::Result<Self> {
-        let consumer: BaseConsumer = ClientConfig::new()
-            .set("bootstrap.servers", &options.brokers)
-            .set("group.id", "demo-watcher")
-            .set("auto.offset.reset", "earliest")
-            .set("enable.auto.commit", "false")
-            .set("isolation.level", "read_committed")
-            .create()
-            .context("the demo's consumer")?;
+        let mut reader = reader(options, "demo-watcher");
+        let consumer: BaseConsumer =
+            reader.set("enable.auto.commit", "false").create().context("the demo's consumer")?;
         let deferred = options.deferred.as_ref().map(|wheel| wheel.topic(Ring::Hours).to_owned());
         let decided = [&*options.suppressed, &options.dead_letters].into_iter().chain(deferred.as_deref());
         let topics: Vec<&str> = options.approved_topics().into_iter().chain(decided).collect();

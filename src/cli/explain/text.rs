@@ -113,7 +113,8 @@ impl ExplainPage<'_> {
         for cap in &user.caps {
             let (next, beside) = self.next(cap.next_at);
             let [used, limit] = [cap.used, cap.limit].map(|number| number.to_string());
-            table.add_row([cap.name.clone(), used, limit, window(cap), of(cap), next, beside]);
+            let window = span(cap.window.as_deref(), cap.per.as_deref());
+            table.add_row([cap.name.clone(), used, limit, window, of(cap), next, beside]);
             for CampaignView { campaign, used, next_at } in cap.campaigns.iter().flatten() {
                 let (next, beside) = self.next(*next_at);
                 let campaign =
@@ -265,11 +266,6 @@ impl ExplainPage<'_> {
     }
 }
 
-fn window(cap: &CapView) -> String {
-    span(cap.window.as_deref(), cap.per.as_deref())
-}
-
-/// The budget that denied, in words.
 fn denying_budget(decision: &Decision) -> String {
     let Some(DecisionBudget { name, limit, used }) = &decision.budget else {
         return "a budget of the policy is spent".to_owned();

@@ -74,7 +74,6 @@ pub(super) struct PolicyFigures {
     pub(super) totals: f64,
 }
 
-/// A route with a rate.
 #[derive(Debug)]
 pub(super) struct RouteFigures {
     pub(super) name: String,
@@ -155,7 +154,6 @@ impl Estimate {
         self.lines.iter().find(|line| line.id == id).map(|line| line.value)
     }
 
-    /// Adds a line and returns its value.
     fn line(
         &mut self,
         (id, name): (&'static str, &'static str),

@@ -13,9 +13,6 @@ pub struct Curve(Vec<(f64, f64)>);
 impl Curve {
     /// The curve through at least two points `(at, value)`. A point below the one before it, which only noise can
     /// explain, is raised to it.
-    ///
-    /// # Errors
-    /// There are fewer points, or they do not ascend.
     pub fn new(mut points: Vec<(f64, f64)>) -> anyhow::Result<Self> {
         let ascending = points.windows(2).all(|pair| pair[0].0 < pair[1].0);
         anyhow::ensure!(points.len() > 1 && ascending, "a curve needs two points or more, at ascending places");
@@ -27,7 +24,6 @@ impl Curve {
 
     /// The value there: between two points on the line through them, before the first point the first value, after the
     /// last point on the line through the last two.
-    #[must_use]
     pub fn at(&self, place: f64) -> f64 {
         let above = self.0.iter().position(|(at, _)| *at >= place).unwrap_or(self.0.len());
         let high = above.clamp(1, self.0.len() - 1);
@@ -62,9 +58,6 @@ pub struct Measured {
 }
 
 /// The constants of this build.
-///
-/// # Errors
-/// A constant is missing or not above 0.
 pub fn measured() -> anyhow::Result<Measured> {
     let (bench, rebuild): (Value, Value) = (serde_json::from_str(BENCH)?, serde_json::from_str(REBUILD)?);
     let scalar = |pointer| positive(bench.pointer(pointer), pointer);

@@ -27,12 +27,10 @@ fn within(found: Option<f64>, wanted: &str, least: f64, most: f64) -> Result<f64
     if (least..=most).contains(&number) { Ok(number) } else { Err(format!("give {wanted}, from {least} to {most}")) }
 }
 
-/// Parses a count within bounds.
 pub(super) fn count(least: f64, most: f64) -> impl Fn(&str) -> Result<f64, String> + Clone {
     move |text| within(scaled(text, COUNTS), "a number such as 270M, 10k or 2.5", least, most)
 }
 
-/// Parses a size in bytes within bounds.
 pub(super) fn bytes(least: f64, most: f64) -> impl Fn(&str) -> Result<f64, String> + Clone {
     move |text| within(scaled(text, BYTES), "a size such as 16GiB, 500MB or 300", least, most)
 }
@@ -42,7 +40,6 @@ pub(super) fn share(text: &str) -> Result<f64, String> {
     within(scaled(text, &[("", 1.0), ("%", 0.01)]), "a share such as 75% or 0.75", 0.001, 1.0)
 }
 
-/// Parses a length of time within bounds, all in seconds.
 pub(super) fn seconds(least: f64, most: f64) -> impl Fn(&str) -> Result<f64, String> + Clone {
     let seconds = |text: &str| length(text.trim()).ok().map(|length| length.as_secs_f64());
     move |text| within(seconds(text), "a length of time such as 8d, 10s or 50ms", least, most)
@@ -67,7 +64,6 @@ pub(super) enum Unit {
     Seconds,
 }
 
-/// So much of a unit.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Quantity {
     pub(super) value: f64,
@@ -75,12 +71,10 @@ pub(super) struct Quantity {
 }
 
 impl Unit {
-    /// So much of this unit.
     pub(super) const fn of(self, value: f64) -> Quantity {
         Quantity { value, unit: self }
     }
 
-    /// A value of this unit, for people.
     pub(super) fn show(self, value: f64) -> String {
         match self {
             Self::Count => short(value),

@@ -6,15 +6,12 @@ use weir_core::{
     limit::route::{FairBy, Reserved, Route, WhenFull},
 };
 
-use super::selection_in_words;
+use super::{or_all, selection_in_words};
 
 /// `Route email: channel email, paced by the lag of group hedwig, at most 500 per second; ...`
 pub(super) fn in_words(route: &Route) -> String {
     let Route { name, filter, consumer_group, ahead_ms, rate, service, network_ms, reserved, .. } = route;
-    let what = match selection_in_words(filter) {
-        everything if everything.is_empty() => "all intents without a route before it".to_owned(),
-        what => what,
-    };
+    let what = or_all(selection_in_words(filter), "all intents without a route before it");
     let mut parts = vec![format!("Route {name}: {what}")];
     parts.extend(
         consumer_group

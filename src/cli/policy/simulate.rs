@@ -32,12 +32,10 @@ use self::{
 use crate::cli::output::{OutputForm, print_json, progress};
 pub use args::SimulateArgs;
 
-/// Where records of the past are.
 #[derive(Debug, Clone)]
 enum PastSource {
     /// A file of lines; `-` is standard input.
     File(std::path::PathBuf),
-    /// A topic.
     Topic(Arc<KafkaOptions>, String),
 }
 
@@ -62,9 +60,6 @@ trait Input {
 }
 
 /// Replays and reports; prints to `out`, and writes the files that were asked for.
-///
-/// # Errors
-/// What the user has to correct, or what could not be read or written.
 pub async fn simulate(args: &SimulateArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     let plan = args.plan(&stop).await?;
@@ -129,10 +124,10 @@ fn replay(plan: Plan, stop: &CancellationToken) -> anyhow::Result<(ReplayTally, 
     let mut batch = Batch::default();
     loop {
         input.next(&mut batch)?;
-        if batch.is_done() || stop.is_cancelled() {
+        if batch.taken == 0 || stop.is_cancelled() {
             break;
         }
-        bar.inc(batch.taken());
+        bar.inc(batch.taken);
         replay.judge(&batch, &mut source);
     }
     bar.finish_and_clear();

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use anyhow::ensure;
-use weir_core::basis::{shard::shard_of_name, time::Time};
+use weir_core::basis::{origin::Topic, shard::shard_of_name, time::Time};
 use weir_kafka::{
     client::KafkaOptions,
     extents::{Extent, Span},
@@ -21,7 +21,6 @@ fn base(kafka: &KafkaOptions, topic: &str) -> i32 {
     if topic == kafka.approved { 0 } else { (i32::from(shard_of_name(topic, TOPICS)) + 1) * PARTITIONS_A_TOPIC }
 }
 
-/// The extents of all approved topics.
 pub(super) async fn extents(kafka: &Arc<KafkaOptions>, since: Time) -> anyhow::Result<Vec<Extent>> {
     let (mut all, mut bases) = (Vec::new(), BTreeMap::new());
     for topic in kafka.approved_topics() {
@@ -37,7 +36,8 @@ pub(super) async fn extents(kafka: &Arc<KafkaOptions>, since: Time) -> anyhow::R
 
 /// A part of what is to be read: one topic of it.
 pub(super) struct Part {
-    pub(super) topic: String,
+    pub(super) topic: Topic,
+    /// What is added to its partitions in reports.
     pub(super) base: i32,
     /// By the topic's own partitions.
     pub(super) spans: Vec<Span>,
@@ -49,12 +49,7 @@ pub(super) fn parts(kafka: &KafkaOptions, spans: &[Span]) -> Vec<Part> {
         let base = base(kafka, topic);
         let is_own = |span: &&Span| (base..base + PARTITIONS_A_TOPIC).contains(&span.partition);
         let own = |span: &Span| Span { partition: span.partition - base, ..*span };
-        Part { topic: topic.to_owned(), base, spans: spans.iter().filter(is_own).map(own).collect() }
+        Part { topic: topic.into(), base, spans: spans.iter().filter(is_own).map(own).collect() }
     };
     kafka.approved_topics().into_iter().map(part).filter(|part| !part.spans.is_empty()).collect()
-}
-
-/// Next offsets of a topic's own partitions, by their numbers.
-pub(super) fn numbered(base: i32, next: &BTreeMap<i32, i64>) -> BTreeMap<i32, i64> {
-    next.iter().map(|(partition, next)| (partition + base, *next)).collect()
 }

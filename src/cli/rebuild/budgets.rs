@@ -24,17 +24,17 @@ use weir_core::{
     ports::Clock as _,
 };
 use weir_kafka::extents::Extent;
-use weir_redis::rebuild::{BudgetChange, BudgetKeyState, Held, Rebuild};
+use weir_redis::rebuild::{BudgetChange, BudgetKeyState, BudgetRestorer, Held, Rebuild};
 
 use super::{
     CLOCKS_DIFFER_MS, approved,
-    count::{Count, keep_lock},
-    fill::Fill,
+    count::Count,
+    fill::{Fill, keep_lock},
     named_budgets::{
         Command::{Again, Both, UsedBefore},
         NamedBudgets,
     },
-    patient::{MOST_TRIES, PatientRestorer},
+    patient::{self, MOST_TRIES, patiently},
     summary::{BudgetLine, BudgetOutcome},
 };
 
@@ -45,11 +45,10 @@ const KEEP_LOCK_EVERY: usize = 500;
 /// A record's time may differ from the time of its decision by so much, in milliseconds.
 const RECORDS_DIFFER_MS: i64 = 5 * 60 * 1000;
 
-/// The budgets of one run.
 pub(super) struct RebuildBudgets {
     policy: Arc<Policy>,
     named: NamedBudgets,
-    restorer: PatientRestorer,
+    restorer: BudgetRestorer,
     run: String,
     /// Those that are to be written, and what they have to be then.
     open: BTreeMap<BudgetId, BudgetKeyState>,
@@ -64,9 +63,6 @@ pub(super) struct RebuildBudgets {
 
 impl RebuildBudgets {
     /// Looks at the budgets, opens those whose use a person has said, and closes those that are to be counted again.
-    ///
-    /// # Errors
-    /// Redis or Kafka is unavailable.
     pub(super) async fn begin(
         rebuild: &Rebuild,
         fill: &Fill,
@@ -77,7 +73,7 @@ impl RebuildBudgets {
         let mut budgets = Self {
             policy,
             named,
-            restorer: PatientRestorer::of(rebuild),
+            restorer: rebuild.budgets(),
             run: rebuild.run().to_owned(),
             open: BTreeMap::new(),
             too_short: BTreeSet::new(),
@@ -87,7 +83,7 @@ impl RebuildBudgets {
             has_counted: false,
         };
         let ids = budgets.known().await?;
-        let states = budgets.restorer.look(&ids, now).await?;
+        let states = patiently(async || budgets.restorer.look(&ids, now).await).await?;
         let each = !rebuild.shards().is_empty();
         let names = budgets.counted(ids.iter().zip(&states), each);
         budgets.measure(fill, &names, now).await?;
@@ -106,12 +102,10 @@ impl RebuildBudgets {
         Ok(budgets)
     }
 
-    /// Whether there is anything to count.
     pub(super) fn is_counting(&self) -> bool {
         self.count.is_some()
     }
 
-    /// Whether it has counted any.
     pub(super) fn has_counted(&self) -> bool {
         self.has_counted
     }
@@ -127,7 +121,6 @@ impl RebuildBudgets {
         from.plus(i64::try_from((settle + leases).as_millis()).unwrap_or(i64::MAX))
     }
 
-    /// Counts what is there and was not counted before.
     pub(super) async fn count(&mut self, rebuild: &mut Rebuild, fill: &Fill) -> anyhow::Result<()> {
         match &mut self.count {
             Some(count) => count.read(rebuild, fill).await,
@@ -135,10 +128,7 @@ impl RebuildBudgets {
         }
     }
 
-    /// Writes what was counted.
-    ///
-    /// # Errors
-    /// Redis is unavailable, or another run has taken over: what is not written stays closed, or its shard marked.
+    /// Writes what was counted. After an error, what is not written stays closed, or its shard marked.
     pub(super) async fn write(&mut self, rebuild: &mut Rebuild, fill: &Fill) -> anyhow::Result<()> {
         let Some(count) = self.count.take() else { return Ok(()) };
         self.has_counted = true;
@@ -173,14 +163,13 @@ impl RebuildBudgets {
             let needs_none = found == BudgetKeyState::Absent && !self.too_short.contains(&id.name);
             let is_nothing = needs_none && account == Account::default();
             let change = BudgetChange { found: &found, becomes, span, held: Held::Replace(account) };
-            let is_done = is_nothing || self.restorer.change(&id, &change, now).await?;
+            let is_done = is_nothing || patient::change(&mut self.restorer, &id, &change, now).await?;
             let line = if is_done { line } else { taken_meanwhile(&id, given.is_some()) };
             self.lines.insert(id, line);
         }
         Ok(())
     }
 
-    /// What became of each.
     pub(super) fn into_lines(self) -> Vec<BudgetLine> {
         self.lines.into_values().collect()
     }
@@ -190,7 +179,7 @@ impl RebuildBudgets {
         let shared = self.policy.budgets.iter().filter(|budget| !budget.is_of_each_campaign());
         let shared = shared.map(|budget| BudgetId { name: Arc::clone(&budget.name), campaign: None });
         let mut ids: BTreeSet<BudgetId> = shared.chain(self.named.ids().cloned()).collect();
-        let all: Vec<Arc<str>> = self.named.of_all_campaigns().cloned().collect();
+        let all: Vec<Arc<str>> = self.named.all_campaigns.iter().cloned().collect();
         if !all.is_empty() {
             let campaigns = self.campaigns().await?;
             let of = |name: &Arc<str>, campaign: &Arc<str>| BudgetId {
@@ -303,7 +292,7 @@ impl RebuildBudgets {
         for _ in 0..MOST_TRIES {
             let change =
                 BudgetChange { found: &found, becomes: ours.clone(), span, held: Held::Add(Account::default()) };
-            let was = self.restorer.try_change(id, &change, now).await?;
+            let was = patient::try_change(&mut self.restorer, id, &change, now).await?;
             if was == found || was == ours {
                 return Ok(ours);
             }
@@ -322,7 +311,7 @@ impl RebuildBudgets {
         let mut account = Account::default();
         add(&mut account, span, tokens, now);
         let change = BudgetChange { found: &found, becomes: BudgetKeyState::Open, span, held: Held::Add(account) };
-        let line = if self.restorer.change(&id, &change, now).await? {
+        let line = if patient::change(&mut self.restorer, &id, &change, now).await? {
             BudgetLine::done(&id, BudgetOutcome::Opened, tokens)
         } else {
             taken_meanwhile(&id, true)

@@ -27,7 +27,6 @@ use crate::cli::{assemble, exit::UsageError};
 /// The shortest and the longest history, in milliseconds, as `redis.history` has them.
 const POSSIBLE_MS: RangeInclusive<i64> = 60_000..=3_660 * 86_400_000;
 
-/// The history that is asked for, in milliseconds.
 pub(super) fn history_ms(args: &RebuildArgs) -> anyhow::Result<Option<i64>> {
     let Some(history) = args.history else { return Ok(None) };
     let history_ms = i64::try_from(history.as_millis()).ok().filter(|ms| POSSIBLE_MS.contains(ms));

@@ -16,6 +16,7 @@ mod names;
 mod patient;
 mod progress;
 mod read;
+mod readers;
 mod summary;
 #[cfg(test)]
 mod tests;
@@ -32,7 +33,6 @@ use backon::{ConstantBuilder, Retryable};
 use clap::Args;
 use weir_core::{
     basis::{document::value::length, origin::Topic, time::Time},
-    policy::Policy,
     ports::{Clock, StoreError},
 };
 use weir_kafka::{
@@ -47,12 +47,11 @@ use weir_redis::{
 use weir_worker::{
     clock::{ComparedClock, SystemClock},
     lane::ANSWERS_HOLD,
-    refresh::RefreshSource as _,
 };
 
 use self::{
     budgets::RebuildBudgets,
-    fill::{Fill, RebuildTopic, ToRead},
+    fill::{Fill, RebuildTopic, ToRead, keep_lock},
     named_budgets::NamedBudgets,
     progress::Progress,
     summary::Summary,
@@ -63,7 +62,6 @@ use super::{
     exit::UsageError,
     output::OutputForm,
 };
-use crate::{config::Settings, policy_source::PolicySource};
 
 /// Records older than the history by up to so much are read too: their send may have been decided at a later clock than
 /// the one that stamped them.
@@ -116,10 +114,7 @@ pub struct RebuildArgs {
     pub output: OutputForm,
 }
 
-/// Restores and prints what was done.
-///
-/// # Errors
-/// [`UsageError`] for what the user has to correct; else what failed. Run again, it goes on where it stopped.
+/// Restores and prints what was done. Run again after an error, it goes on where it stopped.
 pub async fn run(args: &RebuildArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let settings = assemble::settings(&args.config.path)?;
     let kafka = Arc::new(assemble::signed_kafka(&settings.kafka).await?);
@@ -153,7 +148,7 @@ pub async fn run(args: &RebuildArgs, out: &mut impl Write) -> anyhow::Result<()>
         return summary.print(args.output, begun.elapsed(), out);
     }
     let scope = scope(args);
-    let policy = policy(&settings).await?;
+    let policy = assemble::read_once(assemble::policy_source(&settings).await).await?;
     let named_budgets = NamedBudgets::find(&args.budget, &args.budget_used, &args.new_campaigns, &policy)?;
     let names = match under_lock(|| begin_names(&redis, &scope)).await? {
         Some(repair) => names::repair(repair, &fill, now.plus(-redis.history_ms)).await?,
@@ -162,7 +157,7 @@ pub async fn run(args: &RebuildArgs, out: &mut impl Write) -> anyhow::Result<()>
     let mut rebuild = under_lock(|| begin(&redis, &scope)).await?;
     commits::restore(&mut rebuild, &kafka).await?;
     let mut summary = Summary::new(rebuild.shards(), rebuild.beginning());
-    summary.names_repaired(names);
+    summary.names_repaired = names;
     let restored = async {
         let mut budgets = RebuildBudgets::begin(&rebuild, &fill, policy, named_budgets).await?;
         restore(&mut rebuild, &fill, approved, &mut budgets, &mut summary).await?;
@@ -176,7 +171,7 @@ pub async fn run(args: &RebuildArgs, out: &mut impl Write) -> anyhow::Result<()>
             return Err(unfinished(error, why));
         }
     };
-    summary.budgets(lines);
+    summary.budgets = lines;
     let is_restoring = !rebuild.shards().is_empty();
     if !is_restoring && !has_counted {
         rebuild.leave().await;
@@ -190,21 +185,11 @@ pub async fn run(args: &RebuildArgs, out: &mut impl Write) -> anyhow::Result<()>
     summary.print(args.output, begun.elapsed(), out)
 }
 
-/// How many readers there are: one per core unless the user says another number.
 fn readers(args: &RebuildArgs) -> anyhow::Result<usize> {
     Ok(match args.readers {
         Some(readers) => usize::from(readers),
         None => std::thread::available_parallelism().context("the number of cores; give --readers")?.get(),
     })
-}
-
-/// The policy, whose budgets are restored.
-async fn policy(settings: &Settings) -> anyhow::Result<Arc<Policy>> {
-    let object = assemble::object(&settings.policy.source, &settings.s3).await;
-    let source = PolicySource::new(object, assemble::policy_bounds(settings));
-    let mut source = source.map_err(|error| UsageError(error.to_string()))?;
-    let policy = source.load().await.map_err(|error| UsageError(error.to_string()))?;
-    policy.context("no policy at the first read")
 }
 
 /// Why a run stops before all is restored.
@@ -251,12 +236,10 @@ async fn under_lock<T, F: Future<Output = Result<T, RebuildError>>>(begin: impl 
     })
 }
 
-/// Begins to repair the names, where they are lost.
 async fn begin_names(redis: &Arc<RedisOptions>, scope: &Scope) -> Result<Option<NamesRepair>, RebuildError> {
     rebuild::begin_names(redis, &Arc::default(), scope, assemble::new_epoch(), assemble::keyspace_seed()).await
 }
 
-/// Marks the shards.
 async fn begin(redis: &Arc<RedisOptions>, scope: &Scope) -> Result<Rebuild, RebuildError> {
     rebuild::begin(redis, &Arc::default(), scope, assemble::new_epoch(), assemble::keyspace_seed()).await
 }
@@ -359,11 +342,7 @@ async fn wait_until(
             return Ok(());
         }
         progress.waiting(Duration::from_millis(left_ms.unsigned_abs()));
-        match rebuild.save(&BTreeMap::new()).await {
-            Ok(()) => {}
-            Err(error @ RebuildError::TakenOver) => return Err(error.into()),
-            Err(RebuildError::Store(error)) => tracing::warn!("the lock is not renewed: {error}"),
-        }
+        keep_lock(rebuild).await?;
         tokio::time::sleep(Duration::from_millis(left_ms.unsigned_abs().min(1000))).await;
     }
 }

@@ -10,24 +10,18 @@ use weir_core::{history::decide::Scope, intent::class::table_name, limit::budget
 use super::args::BudgetUsed;
 use crate::cli::exit::UsageError;
 
-/// The budgets that were named.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct NamedBudgets {
-    /// To be counted again.
     asked: BTreeSet<BudgetId>,
     /// To be counted again for each campaign.
-    all_campaigns: BTreeSet<Arc<str>>,
+    pub(super) all_campaigns: BTreeSet<Arc<str>>,
     /// What was used before the approved topic begins.
     used: BTreeMap<BudgetId, u64>,
     /// Whose unknown campaigns have used nothing.
-    new_campaigns: BTreeSet<Arc<str>>,
+    pub(super) new_campaigns: BTreeSet<Arc<str>>,
 }
 
 impl NamedBudgets {
-    /// Finds them in a policy.
-    ///
-    /// # Errors
-    /// It has no such budget, or one of each campaign and none is given.
     pub(super) fn find(
         asked: &[String],
         used: &[BudgetUsed],
@@ -68,12 +62,6 @@ impl NamedBudgets {
         self.asked.iter().chain(self.used.keys())
     }
 
-    /// Names of budgets that are to be counted again for each campaign.
-    pub(super) fn of_all_campaigns(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.all_campaigns.iter()
-    }
-
-    /// Whether it is to be counted again.
     pub(super) fn is_asked(&self, id: &BudgetId) -> bool {
         self.is_named(id) || self.all_campaigns.contains(&id.name)
     }
@@ -83,14 +71,8 @@ impl NamedBudgets {
         self.asked.contains(id)
     }
 
-    /// What was used before.
     pub(super) fn used(&self, id: &BudgetId) -> Option<u64> {
         self.used.get(id).copied()
-    }
-
-    /// Names of budgets whose unknown campaigns have used nothing.
-    pub(super) fn new_campaigns(&self) -> &BTreeSet<Arc<str>> {
-        &self.new_campaigns
     }
 }
 
@@ -120,16 +102,13 @@ fn find(text: &str, policy: &Policy) -> Result<NamedBudget, UsageError> {
 /// The commands that open a budget, or count it again.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Command {
-    /// It is counted again.
     Again,
     /// What was used before is added to what was counted.
     UsedBefore,
-    /// Both.
     Both,
 }
 
 impl Command {
-    /// The command for a budget.
     pub(super) fn of(self, id: &BudgetId) -> String {
         let name = in_arguments(id);
         match self {
@@ -192,7 +171,7 @@ mod tests {
         assert!(named.is_named(&id("spring", None)) && named.is_named(&id("money", Some("a/b"))));
         assert!(named.is_asked(&id("money", Some("other"))) && !named.is_named(&id("money", Some("other"))));
         assert_eq!((named.used(&id("money", Some("x=y"))), named.used(&id("spring", None))), (Some(3), None));
-        assert!(named.new_campaigns().len() == 1 && named.new_campaigns().contains("money"));
+        assert!(named.new_campaigns.len() == 1 && named.new_campaigns.contains("money"));
 
         let wrong =
             |asked: &[String], used: &[BudgetUsed]| NamedBudgets::find(asked, used, &[], &policy()).unwrap_err().0;

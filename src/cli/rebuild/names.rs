@@ -3,33 +3,23 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::Context as _;
-use tokio::{
-    task::JoinSet,
-    time::{MissedTickBehavior, interval},
-};
-use tokio_util::sync::CancellationToken;
+use tokio::time::interval;
 use weir_core::{
     basis::time::Time,
-    batch::record::{RecordView, Records},
     decision::decision_header::DecisionHeader,
     history::found_names::{Age, FoundNames},
-    intent::decode::Header,
     ports::Clock as _,
 };
-use weir_kafka::{extents::Span, partition_reader::PartitionReader};
+use weir_kafka::extents::Span;
 use weir_redis::rebuild::NamesRepair;
 use weir_worker::clock::SystemClock;
 
 use super::{
-    approved::{self, Part},
-    fill::{Fill, SAVE_EVERY, shares},
+    approved,
+    fill::{Fill, RebuildTopic},
+    readers::{Happened, PartReader, PartReaders},
     spans,
 };
-
-/// Records taken together, at most.
-const BATCH: usize = 5_000;
-/// How long a batch may wait to be filled.
-const FILL: Duration = Duration::from_millis(200);
 
 /// Reads the approved topic, pauses all shards, reads what was decided before, and writes the names; gives how many there are.
 /// `history`: when the history begins.
@@ -74,83 +64,36 @@ async fn renew(repair: &mut NamesRepair) {
     }
 }
 
-/// Reads spans to their end.
 async fn read(
     repair: &mut NamesRepair,
     fill: &Fill,
     (spans, history): (Vec<Span>, Time),
     found: &mut FoundNames,
 ) -> anyhow::Result<()> {
-    let stop = CancellationToken::new();
-    let _stops_readers = stop.clone().drop_guard();
-    let mut readers = JoinSet::new();
-    for share in shares(&spans, fill.readers) {
-        for Part { topic, spans, .. } in approved::parts(&fill.kafka, &share) {
-            let reader = NamesReader {
-                spans: PartitionReader::new(&fill.kafka, &topic, &spans)?.passing_over_unreadable(fill.skip_unreadable),
-                topic,
-                history,
-                skip_unreadable: fill.skip_unreadable,
-                stop: stop.clone(),
-            };
-            readers.spawn_blocking(move || reader.run());
+    let mut readers =
+        PartReaders::<(), _>::start(fill, RebuildTopic::Approved, &spans, |part, _| move || names_of(part, history))?;
+    while let Some(happened) = readers.next().await? {
+        match happened {
+            Happened::Reported(()) => {}
+            Happened::Ended(names) => found.merge(names).with_context(conflict)?,
+            Happened::Tick => renew(repair).await,
         }
     }
-    let mut tick = interval(SAVE_EVERY);
-    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        tokio::select! {
-            read = readers.join_next() => match read {
-                None => return Ok(()),
-                Some(read) => found.merge(read.context("a reader ended")??).with_context(conflict)?,
-            },
-            _ = tick.tick() => renew(repair).await,
-        }
-    }
+    Ok(())
+}
+
+/// The names in the decisions of a part.
+fn names_of(mut part: PartReader, history: Time) -> anyhow::Result<FoundNames> {
+    let mut found = FoundNames::default();
+    let mut add = |_: i32, decision: DecisionHeader<'_>| {
+        let age = if decision.decided_at > history { Age::InHistory } else { Age::Older };
+        let numbers = decision.numbers();
+        found.add(decision.into_class(), numbers, age).with_context(conflict)
+    };
+    while part.decisions(&mut add)? {}
+    Ok(found)
 }
 
 fn conflict() -> &'static str {
     "numbers were given twice: restore all with weir rebuild --all, which gives new ones"
-}
-
-/// Reads some partitions.
-struct NamesReader {
-    spans: PartitionReader,
-    topic: String,
-    history: Time,
-    skip_unreadable: bool,
-    stop: CancellationToken,
-}
-
-impl NamesReader {
-    fn run(mut self) -> anyhow::Result<FoundNames> {
-        let mut found = FoundNames::default();
-        while !self.stop.is_cancelled()
-            && let Some(batch) = self.spans.read(BATCH, FILL)?
-        {
-            for index in 0..batch.len() {
-                self.record(&batch.get(index), &mut found)?;
-            }
-        }
-        Ok(found)
-    }
-
-    fn record(&self, record: &RecordView<'_>, found: &mut FoundNames) -> anyhow::Result<()> {
-        let headers = record.header_pairs().map(|(key, value)| Header { key, value });
-        let decision = match DecisionHeader::of(headers) {
-            None => return Ok(()),
-            Some(Ok(decision)) => decision,
-            Some(Err(_)) if self.skip_unreadable => return Ok(()),
-            Some(Err(error)) => {
-                let (partition, offset, topic) = (record.partition, record.offset, &self.topic);
-                return Err(anyhow::Error::new(error).context(format!(
-                    "offset {offset} of partition {partition} of {topic} cannot be read; --skip-unreadable passes over such \
-                     records"
-                )));
-            }
-        };
-        let age = if decision.decided_at > self.history { Age::InHistory } else { Age::Older };
-        let numbers = decision.numbers();
-        found.add(decision.into_class(), numbers, age).with_context(conflict)
-    }
 }

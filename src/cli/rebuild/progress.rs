@@ -30,7 +30,6 @@ impl Progress {
         Self { what, bar, before: 0, told: Instant::now(), lines: !io::stderr().is_terminal() }
     }
 
-    /// These are to be read too.
     pub(super) fn more(&mut self, spans: &[Span]) {
         self.before = self.bar.position();
         let records = spans.iter().map(|span| (span.to - span.from).max(0).unsigned_abs()).sum::<u64>();
@@ -38,7 +37,6 @@ impl Progress {
         self.bar.set_message("");
     }
 
-    /// How far these are.
     pub(super) fn at(&mut self, spans: &[Span], next: &BTreeMap<i32, i64>) {
         let done = |span: &Span| next.get(&span.partition).map_or(0, |next| (*next.min(&span.to) - span.from).max(0));
         let done: i64 = spans.iter().map(done).sum();

@@ -2,17 +2,15 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    ops::AddAssign,
     sync::Arc,
     time::Duration,
 };
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use backon::{BackoffBuilder, ExponentialBuilder};
 use tokio::{runtime::Handle, sync::mpsc::Sender};
-use tokio_util::sync::CancellationToken;
 use weir_core::{
-    basis::{origin::Topic, shard::OriginMark, time::Time},
+    basis::{shard::OriginMark, time::Time},
     batch::{decider::schemas_of, record::Records},
     decision::approved::{self, ApprovedRecord, Sent},
     history::{
@@ -22,23 +20,17 @@ use weir_core::{
     intent::{decode::Header, fields::FieldMap},
     ports::{Clock as _, HeldSchemas, StoreError},
 };
-use weir_kafka::partition_reader::{PartitionBatch, PartitionReader};
+use weir_kafka::partition_reader::PartitionBatch;
 use weir_redis::rebuild::{Restorer, Send};
 use weir_worker::clock::{ComparedClock, SystemClock};
 
-use super::{approved::numbered, fill::RebuildTopic};
+use super::{fill::RebuildTopic, readers::PartReader};
 
-/// Records taken together, at most.
-const BATCH: usize = 5_000;
-/// How long a batch may wait to be filled.
-const FILL: Duration = Duration::from_millis(200);
 /// How long Redis or the schema registry may be away before the run stops (and can be run again).
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// What readers have counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Counts {
-    /// Records read.
     pub(super) records: u64,
     /// Sends of the shards being restored, within the history.
     pub(super) sends: u64,
@@ -54,62 +46,39 @@ pub(super) struct Counts {
     pub(super) taken_back: u64,
 }
 
-impl AddAssign for Counts {
-    fn add_assign(&mut self, more: Self) {
-        self.records += more.records;
-        self.sends += more.sends;
-        self.restored += more.restored;
-        self.uncounted += more.uncounted;
-        self.foreign += more.foreign;
-        self.unreadable += more.unreadable;
-        self.taken_back += more.taken_back;
-    }
-}
-
 /// What a reader tells after each batch, when it is in Redis.
 #[derive(Debug, Default)]
 pub(super) struct ReadReport {
-    /// The next offset of its partitions.
     pub(super) next: BTreeMap<i32, i64>,
-    /// What the batch came to.
     pub(super) counts: Counts,
     /// The time of each partition's first record in it.
     pub(super) first: BTreeMap<i32, Time>,
 }
 
-/// One reader.
 pub(super) struct Reader {
     pub(super) source: RebuildTopic,
-    pub(super) topic: Topic,
-    /// What is added to its partitions in reports.
-    pub(super) base: i32,
-    pub(super) spans: PartitionReader,
+    pub(super) part: PartReader,
     pub(super) restorer: Restorer,
     pub(super) clock: ComparedClock<SystemClock>,
     pub(super) fields: Arc<FieldMap>,
-    pub(super) skip_unreadable: bool,
     pub(super) before: Option<Time>,
     pub(super) reports: Sender<ReadReport>,
     pub(super) runtime: Handle,
-    pub(super) stop: CancellationToken,
 }
 
 impl Reader {
-    /// Reads its spans to their end.
     pub(super) fn run(mut self) -> anyhow::Result<()> {
-        while !self.stop.is_cancelled()
-            && let Some(batch) = self.spans.read(BATCH, FILL)?
-        {
+        while let Some(batch) = self.part.batch()? {
             let _schemas = self.schemas(&batch)?;
             let mut report = match self.source {
                 RebuildTopic::Approved => self.approved(&batch)?,
                 RebuildTopic::Refunds | RebuildTopic::DeliveryReports => self.refunds(&batch)?,
             };
-            report.next = numbered(self.base, self.spans.next());
+            report.next = self.part.next_offsets();
             report.counts.records = batch.len() as u64;
             for index in (0..batch.len()).rev() {
                 let record = batch.get(index);
-                report.first.extend(record.timestamp.map(|time| (record.partition + self.base, time)));
+                report.first.extend(record.timestamp.map(|time| (record.partition + self.part.base, time)));
             }
             if self.reports.blocking_send(report).is_err() {
                 break;
@@ -148,14 +117,11 @@ impl Reader {
                 Ok(ApprovedRecord::Counts(_) | ApprovedRecord::Retried) => {}
                 Ok(ApprovedRecord::DoesNotCount(_)) => counts.uncounted += 1,
                 Ok(ApprovedRecord::Foreign) => counts.foreign += 1,
-                Err(_) if self.skip_unreadable => counts.unreadable += 1,
+                Err(_) if self.part.skips_unreadable => counts.unreadable += 1,
                 Err(error) => {
-                    let (partition, offset) = (record.partition, record.offset);
-                    return Err(anyhow::Error::new(error).context(format!(
-                        "offset {offset} of partition {partition} of {} cannot be read. Was it written under other \
-                         [intent.fields] or intent.format? --skip-unreadable passes over such records and forgets their sends",
-                        self.topic.name
-                    )));
+                    let advice = ". Was it written under other [intent.fields] or intent.format? --skip-unreadable passes over \
+                                  such records and forgets their sends";
+                    return Err(self.part.unreadable(&record, error, advice));
                 }
             }
         }
@@ -174,18 +140,11 @@ impl Reader {
         if sends.is_empty() {
             return Ok(0);
         }
-        for pause in patience().build() {
-            let now = self.clock.time_to_decide(&[])?;
-            match self.runtime.block_on(self.restorer.insert(sends, now)) {
-                Ok(restored) => return Ok(restored),
-                Err(error @ (StoreError::LostHistory { .. } | StoreError::Fatal(_))) => return Err(error.into()),
-                Err(StoreError::Temporary(reason) | StoreError::TooSlow(reason)) => {
-                    tracing::warn!("sends are not all put back: {reason}; trying again");
-                    self.runtime.block_on(tokio::time::sleep(pause));
-                }
-            }
-        }
-        None.context("Redis was unavailable for too long while sends were restored")
+        let Self { clock, restorer, runtime, .. } = self;
+        patiently(runtime, ("sends are not all put back", "sends were restored"), async || {
+            let now = clock.time_to_decide(&[])?;
+            Ok(restorer.insert(sends, now).await?)
+        })
     }
 
     fn refunds(&mut self, batch: &PartitionBatch) -> anyhow::Result<ReadReport> {
@@ -209,23 +168,30 @@ impl Reader {
             }
         }
         let mut outcomes = vec![None; refunds.len()];
-        for pause in patience().build() {
-            let taken = self.restorer.take_back(&self.topic, &refunds, &mut outcomes);
-            match self.runtime.block_on(taken) {
-                Ok(()) => {
-                    let taken = outcomes.iter().flatten().filter(|outcome| **outcome == RefundOutcome::TakenBack);
-                    report.counts.taken_back = taken.count() as u64;
-                    return Ok(report);
-                }
-                Err(error @ (StoreError::LostHistory { .. } | StoreError::Fatal(_))) => return Err(error.into()),
-                Err(StoreError::Temporary(reason) | StoreError::TooSlow(reason)) => {
-                    tracing::warn!("refunds are not all taken: {reason}; trying again");
-                    self.runtime.block_on(tokio::time::sleep(pause));
-                }
-            }
-        }
-        None.context("Redis was unavailable for too long while refunds were applied")
+        let Self { part, restorer, runtime, .. } = self;
+        patiently(runtime, ("refunds are not all taken", "refunds were applied"), async || {
+            Ok(restorer.take_back(&part.topic, &refunds, &mut outcomes).await?)
+        })?;
+        let taken = outcomes.iter().flatten().filter(|outcome| **outcome == RefundOutcome::TakenBack);
+        report.counts.taken_back = taken.count() as u64;
+        Ok(report)
     }
+}
+
+/// Asks Redis until it answers. `undone`: what is not done meanwhile; `during`: what the run was at where Redis stays away.
+fn patiently<T>(
+    runtime: &Handle,
+    (undone, during): (&str, &str),
+    mut ask: impl AsyncFnMut() -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    for pause in patience().build() {
+        let answer = runtime.block_on(ask());
+        let error = answer.as_ref().err().and_then(|error| error.downcast_ref::<StoreError>());
+        let Some(StoreError::Temporary(reason) | StoreError::TooSlow(reason)) = error else { return answer };
+        tracing::warn!("{undone}: {reason}; trying again");
+        runtime.block_on(tokio::time::sleep(pause));
+    }
+    bail!("Redis was unavailable for too long while {during}")
 }
 
 fn send_of(sent: &Sent) -> Send<'_> {

@@ -17,7 +17,6 @@ use super::{
 };
 use crate::cli::output::{OutputForm, print_json};
 
-/// What became of a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum BudgetOutcome {
@@ -33,7 +32,6 @@ pub(super) enum BudgetOutcome {
     Unchanged,
 }
 
-/// A budget, and what became of it.
 #[derive(Debug, Serialize)]
 pub(super) struct BudgetLine {
     budget: String,
@@ -44,7 +42,6 @@ pub(super) struct BudgetLine {
     /// Why it is closed or unchanged.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) message: String,
-    /// What to run then.
     #[serde(skip_serializing_if = "String::is_empty")]
     command: String,
 }
@@ -95,14 +92,13 @@ impl std::fmt::Display for BudgetLine {
     }
 }
 
-/// What was done.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Summary {
     shards: BTreeSet<u16>,
     /// `fresh`, `resumed` or `new_keyspace`.
     beginning: &'static str,
     /// Names of kinds and campaigns that were written, where their tables had been lost.
-    names_repaired: usize,
+    pub(super) names_repaired: usize,
     approved_records: u64,
     sends: u64,
     restored: u64,
@@ -114,14 +110,15 @@ pub(super) struct Summary {
     taken_back: u64,
     seconds: f64,
     sends_per_second: f64,
-    budgets: Vec<BudgetLine>,
+    pub(super) budgets: Vec<BudgetLine>,
     warnings: Vec<String>,
     /// Partitions read from their very beginning, which is not that of the topic: records before are deleted. And when the first record
     /// was written that was there, where one was read.
     #[serde(skip)]
     cut: BTreeMap<i32, Option<Time>>,
+    /// How long reading took, waiting not counted.
     #[serde(skip)]
-    reading: Duration,
+    pub(super) reading: Duration,
 }
 
 impl Summary {
@@ -132,16 +129,6 @@ impl Summary {
             Beginning::NewKeyspace => "new_keyspace",
         };
         Self { shards: shards.clone(), beginning, ..Self::default() }
-    }
-
-    /// So many names were written.
-    pub(super) fn names_repaired(&mut self, names: usize) {
-        self.names_repaired = names;
-    }
-
-    /// What became of budgets.
-    pub(super) fn budgets(&mut self, lines: Vec<BudgetLine>) {
-        self.budgets = lines;
     }
 
     /// Notes which partitions begin later than they once did. Of what an earlier run had read: up to before which offsets, and what
@@ -187,11 +174,6 @@ impl Summary {
         self.taken_back += taken_back;
     }
 
-    /// Reading took so long, waiting not counted.
-    pub(super) fn reading(&mut self, time: Duration) {
-        self.reading += time;
-    }
-
     /// Says where the history is longer than what could be read. What was decided since `there_since` is there, whatever was read.
     pub(super) fn warn_of_gaps(&mut self, (history_begins, there_since): (Time, Time), since: Option<Time>) {
         if let Some(since) = since.filter(|since| *since > history_begins) {
@@ -218,10 +200,7 @@ impl Summary {
         }
     }
 
-    /// Prints it.
-    ///
-    /// # Errors
-    /// A budget is closed, or is not as it was asked for.
+    /// Prints it; fails where a budget is closed, or is not as it was asked for.
     pub(super) fn print(mut self, form: OutputForm, took: Duration, out: &mut impl Write) -> anyhow::Result<()> {
         self.seconds = took.as_secs_f64();
         if !self.reading.is_zero() {

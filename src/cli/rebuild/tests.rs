@@ -1,45 +1,21 @@
 //! How long a rebuild waits for what was decided before it, against where the parts come from.
 
 use rdkafka::config::ClientConfig;
-use weir_core::basis::memory::LaneMemory;
-use weir_kafka::client::{COMMIT_INTERVAL, Delivery, RECORDS_A_CALL, ReadOrder, Reads};
 
 use super::*;
+use crate::config;
+
+const SETTINGS: &str = "[kafka]\nbrokers = \"127.0.0.1:1\"\nintents = \"i\"\napproved = \"a\"\nsuppressed = \"s\"\n\
+                        dead_letters = \"d\"\n";
 
 const fn s(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
 fn kafka(session_ms: Option<&str>) -> KafkaOptions {
-    KafkaOptions {
-        brokers: "127.0.0.1:1".to_owned(),
-        group: "weir".to_owned(),
-        intents: "intents".to_owned(),
-        approved: "approved".to_owned(),
-        approved_by_channel: BTreeMap::new(),
-        suppressed: "suppressed".to_owned(),
-        dead_letters: "dead".to_owned(),
-        refunds: None,
-        activity: None,
-        delivery_reports: None,
-        retries: None,
-        undelivered: None,
-        deferred: None,
-        deferred_before: Vec::new(),
-        waiting: None,
-        routes: Arc::default(),
-        reads: Reads::Published,
-        read_order: ReadOrder::AsFetched,
-        delivery: Delivery::ExactlyOnce,
-        instance: "weir-0".to_owned(),
-        tokens: None,
-        properties: session_ms.map(|ms| ("session.timeout.ms".to_owned(), ms.to_owned())).into_iter().collect(),
-        files: Arc::default(),
-        memory: LaneMemory::default(),
-        records_a_call: RECORDS_A_CALL,
-        commit_interval: COMMIT_INTERVAL,
-        limits: Arc::default(),
-    }
+    let settings = config::kafka(SETTINGS).unwrap();
+    let properties = session_ms.map(|ms| ("session.timeout.ms".to_owned(), ms.to_owned())).into_iter().collect();
+    KafkaOptions { properties, ..assemble::kafka(&settings) }
 }
 
 /// What librdkafka makes of settings.

@@ -24,7 +24,6 @@ use crate::{
     object_store::{Location, StoredObject, Upload},
 };
 
-/// What the manifest is called in the folder.
 const MANIFEST_NAME: &str = "manifest.json";
 
 /// Type of the user ids.
@@ -74,7 +73,6 @@ pub struct BuildArgs {
     access: AccessArgs,
 }
 
-/// Makes the set and puts it there.
 pub(super) async fn run(args: &BuildArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let location =
         Location::in_folder(&args.into, MANIFEST_NAME).map_err(|error| invalid(format!("--into: {error}")))?;

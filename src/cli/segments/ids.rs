@@ -12,7 +12,6 @@ use crate::cli::exit::UsageError;
 /// The longest user id, in bytes, as in an intent.
 const MAX_USER_ID_BYTES: usize = 256;
 
-/// A segment whose members are still being gathered.
 #[derive(Debug)]
 enum Gathering {
     U32(Blocks),

@@ -18,7 +18,6 @@ const MAX_LINE_BYTES: u64 = 1024;
 /// The longest record of a CSV file, in bytes: an id and a name among many other columns. A quote that is never
 /// closed would otherwise make one record of the rest of the file.
 const MAX_RECORD_BYTES: usize = 64 * 1024;
-/// How much is read at once, in bytes.
 const BUFFER_BYTES: usize = 256 * 1024;
 
 /// Opens a file; `-` is standard input.
@@ -32,12 +31,10 @@ fn open(path: &Path) -> anyhow::Result<Box<dyn Read>> {
     Ok(Box::new(file))
 }
 
-/// What a file is called in errors.
 fn name_of(path: &Path) -> String {
     if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() }
 }
 
-/// An error in a line of a file.
 fn in_line(name: &str, line: u64, problem: impl std::fmt::Display) -> UsageError {
     UsageError(format!("{name}:{line}: {problem}"))
 }
@@ -81,7 +78,6 @@ impl Lines {
         }
     }
 
-    /// What is wrong with the line that came last.
     pub(super) fn wrong(&self, problem: impl std::fmt::Display) -> UsageError {
         in_line(&self.name, self.number, problem)
     }
@@ -116,7 +112,6 @@ impl Records {
         Ok(records)
     }
 
-    /// The next record's two fields.
     pub(super) fn next(&mut self) -> anyhow::Result<Option<[&[u8]; 2]>> {
         if !self.read()? {
             return Ok(None);
@@ -124,7 +119,6 @@ impl Records {
         Ok(Some(self.columns.map(|at| self.record.get(at).unwrap_or_default())))
     }
 
-    /// What is wrong with the record that came last.
     pub(super) fn wrong(&self, problem: impl std::fmt::Display) -> UsageError {
         in_line(&self.name, self.record.position().map_or(0, csv::Position::line), problem)
     }

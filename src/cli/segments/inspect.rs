@@ -29,7 +29,6 @@ pub struct InspectArgs {
     output: OutputForm,
 }
 
-/// A set as a program reads it.
 #[derive(Debug, Serialize)]
 struct SetReport<'s> {
     version: &'s str,
@@ -57,7 +56,6 @@ struct Containers {
     bitset: u64,
 }
 
-/// What changed since another version.
 #[derive(Debug, Serialize)]
 struct DiffReport {
     since: String,

@@ -13,7 +13,6 @@ use weir_core::segment::{LookupScratch, SegmentSet, UserSegment};
 use super::{SetArgs, input::Lines, load, progress};
 use crate::cli::output::OutputForm;
 
-/// How many users are looked up together.
 const BATCH: usize = 10_000;
 
 /// `weir segments lookup`
@@ -33,7 +32,6 @@ pub struct LookupArgs {
     output: OutputForm,
 }
 
-/// Where a user is.
 #[derive(Debug, Serialize)]
 struct LookupReport<'s> {
     user_id: &'s str,

@@ -8,18 +8,15 @@ const EXAMPLES: usize = 5;
 /// How many pairs of segments an error tells of.
 const MAX_PAIRS: usize = 20;
 
-/// Two segments with users in common.
 #[derive(Debug, Serialize)]
 pub(super) struct OverlapReport<'s> {
     /// The one that wins, and the other.
     pub(super) segments: [&'s str; 2],
-    /// How many users are in both.
     pub(super) users: u64,
     /// Some of them: their ids, or the hashes of their ids.
     pub(super) examples: Vec<String>,
 }
 
-/// The pairs of a set.
 pub(super) fn of(set: &SegmentSet) -> impl Iterator<Item = OverlapReport<'_>> {
     set.overlaps().iter().map(|pair| {
         let (first, second) = (&set.segments()[pair.first], &set.segments()[pair.second]);

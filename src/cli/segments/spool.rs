@@ -14,11 +14,8 @@ const NAME_HASH_BYTES: usize = 8;
 /// How much of a segment's name or version a file's carries, in letters.
 const NAME_LETTERS: usize = 64;
 
-/// An object that waits to be stored.
 pub(super) struct Spooled {
-    /// What the manifest says of it.
     pub(super) entry: ManifestSegment,
-    /// Its content.
     pub(super) file: NamedTempFile,
 }
 

@@ -8,7 +8,6 @@ use std::{
 
 use axum::{
     extract::State,
-    http::StatusCode,
     response::{
         IntoResponse, Response,
         sse::{Event, KeepAlive, Sse},
@@ -24,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use weir_core::ports::Clock as _;
 use weir_worker::clock::SystemClock;
 
-use super::super::{Api, Health, problem::Problem, status::Degradation};
+use super::super::{Api, health::Stopping, problem::Problem, status::Degradation};
 use crate::{
     limits::LimitRows,
     vitals::{Look, Vitals},
@@ -38,15 +37,11 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_secs(2);
 /// How often a silent stream says that it is there.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
-/// When to ask again where too many look, in seconds.
-const BUSY_RETRY_S: u64 = 10;
 
-/// What viewers are told.
 #[derive(Clone)]
 enum Said {
     /// Nobody has looked yet.
     Nothing,
-    /// A look, as JSON.
     Look(Arc<str>),
     /// The server stops: an open stream would hold it up.
     Over,
@@ -79,11 +74,11 @@ impl Viewers {
     }
 
     /// What is said from now on, and a place among the viewers; `None` where all are taken.
-    fn join(&self, health: &Arc<dyn Health>) -> Option<(watch::Receiver<Said>, OwnedSemaphorePermit)> {
+    fn join(&self, health: &Stopping) -> Option<(watch::Receiver<Said>, OwnedSemaphorePermit)> {
         let place = Arc::clone(&self.places).try_acquire_owned().ok()?;
         // The first one starts the sampler, on the runtime that serves.
         self.sampling.call_once(|| {
-            let (vitals, health, said) = (self.vitals.clone(), Arc::clone(health), self.said.clone());
+            let (vitals, health, said) = (self.vitals.clone(), health.clone(), self.said.clone());
             let stop = self.stop.clone();
             tokio::spawn(async move {
                 stop.run_until_cancelled(sample(vitals, health, &said)).await;
@@ -94,7 +89,7 @@ impl Viewers {
     }
 }
 
-async fn sample(vitals: Vitals, health: Arc<dyn Health>, said: &watch::Sender<Said>) {
+async fn sample(vitals: Vitals, health: Stopping, said: &watch::Sender<Said>) {
     let mut ticks = interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -107,7 +102,7 @@ async fn sample(vitals: Vitals, health: Arc<dyn Health>, said: &watch::Sender<Sa
         let limits = vitals.limits.rows().await;
         let look = vitals.look(SystemClock.now());
         let waiting = health.waiting().err().unwrap_or_default();
-        let told = PageEvent { look: &look, waiting, degraded: health.degraded(), limits };
+        let told = PageEvent { look: &look, waiting, degraded: health.worker.degraded(), limits };
         // Numbers, names and texts always are JSON.
         let told = serde_json::to_string(&told).unwrap_or_default();
         said.send_replace(Said::Look(told.into()));
@@ -118,9 +113,7 @@ async fn sample(vitals: Vitals, health: Arc<dyn Health>, said: &watch::Sender<Sa
 pub(super) async fn events(State(api): State<Arc<Api>>) -> Response {
     let Some((said, place)) = api.viewers.join(&api.health) else {
         let detail = format!("{MAX_VIEWERS} pages are open already; close one, or read /metrics");
-        return Problem::new(StatusCode::SERVICE_UNAVAILABLE, "viewers", detail)
-            .retry_after(BUSY_RETRY_S)
-            .into_response();
+        return Problem::not_now("viewers", detail, 10).into_response();
     };
     let event = |json: Arc<str>| Ok::<_, Infallible>(Event::default().event("look").retry(RETRY).data(&*json));
     let stream = WatchStream::new(said).map_while(move |said| {

@@ -46,7 +46,6 @@ impl Connection {
         Self { options: options.clone(), made: ArcSwap::from_pointee(made) }
     }
 
-    /// The client as it is.
     pub(super) fn client(&self) -> Client {
         self.made.load().client.clone()
     }

@@ -1,35 +1,19 @@
-use std::{collections::BTreeMap, sync::Arc};
-
 use weir_core::{
-    basis::{origin::Origin, zone::Zone},
+    basis::{document::Format, origin::Origin},
     decision::{
         envelope::envelope,
         verdict::{Cause, Counts, Verdict},
     },
     intent::{decode::decode, fields::FieldMap},
-    policy::{Caps, Mode},
+    policy::file::parse_policy,
 };
 
 use super::*;
 
 #[test]
 fn a_decision_is_the_envelope_byte_for_byte() {
-    let policy = Policy {
-        version: "p".to_owned(),
-        timezone: Zone::utc(),
-        segments: BTreeMap::new(),
-        default: Arc::new(Caps::Unlimited),
-        bypass: Vec::new(),
-        on_unavailable: Vec::new(),
-        quiet_hours: None,
-        stops: Vec::new(),
-        pressure: None,
-        budgets: Vec::new(),
-        routes: Vec::new(),
-        defer_max_ms: 0,
-        max_age_ms: None,
-        mode: Mode::Enforce,
-    };
+    let text = "version = \"p\"\ndefault = { caps = \"unlimited\" }\n";
+    let policy = parse_policy("policy.toml", text, Format::Toml, 86_400_000).unwrap();
     let value =
         "{ \"id\": \"i\\u0000\", \"user_id\": 18446744073709551615,\n\"payload\": [1e400, {\"a\": 1, \"a\": 2}]}";
     let intent = decode(Some(value.as_bytes()), [], &FieldMap::default()).unwrap();

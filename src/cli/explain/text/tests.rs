@@ -53,12 +53,16 @@ fn cap(next_at: Option<Time>) -> CapView {
 }
 
 #[track_caller]
-fn says(user: &UserView, parts: &[&str]) {
-    let page = page(user, None, false);
+fn has(page: &str, parts: &[&str]) {
     for part in parts {
         assert!(page.contains(part), "{part:?}: {page}");
     }
     assert!(page.lines().all(|line| line == line.trim_end()), "{page}");
+}
+
+#[track_caller]
+fn says(user: &UserView, parts: &[&str]) {
+    has(&page(user, None, false), parts);
 }
 
 #[test]
@@ -161,11 +165,7 @@ fn denied(limits: Vec<LimitView>, eligible_at: Option<Time>) -> Decision {
 
 #[track_caller]
 fn decided(decision: &Decision, parts: &[&str]) {
-    let page = page(&user(), Some(decision), false);
-    for part in parts {
-        assert!(page.contains(part), "{part:?}: {page}");
-    }
-    assert!(page.lines().all(|line| line == line.trim_end()), "{page}");
+    has(&page(&user(), Some(decision), false), parts);
 }
 
 #[test]

@@ -16,7 +16,6 @@ use weir_core::{
     replay::ReplaySource,
     segment::{SegmentSet, UserIdKind, UserIds},
 };
-use weir_worker::refresh::RefreshSource as _;
 
 use super::{PastSource, past::Between};
 use crate::{
@@ -90,9 +89,7 @@ pub(super) struct Plan {
     pub(super) intents: PastSource,
     pub(super) approved: Option<PastSource>,
     pub(super) between: Between,
-    /// How intents are read.
     pub(super) fields: Arc<FieldMap>,
-    /// How approved records are read.
     pub(super) approved_fields: Arc<FieldMap>,
     pub(super) segments: Arc<SegmentSet>,
     pub(super) policies: Vec<Arc<Policy>>,
@@ -163,10 +160,7 @@ impl SimulateArgs {
         bounds: HistoryBounds,
     ) -> anyhow::Result<Arc<Policy>> {
         let object = self.object("--policy", name, settings).await?;
-        let unreadable = |error: String| UsageError(error);
-        let mut source = PolicySource::new(object, bounds).map_err(|error| unreadable(error.to_string()))?;
-        let policy = source.load().await.map_err(|error| unreadable(error.to_string()))?;
-        Ok(policy.ok_or_else(|| unreadable(format!("{name}: gave no policy at the first read")))?)
+        assemble::read_once(PolicySource::new(object, bounds)).await
     }
 
     async fn segments(&self, settings: Option<&Settings>) -> anyhow::Result<Arc<SegmentSet>> {

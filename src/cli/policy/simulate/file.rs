@@ -29,7 +29,6 @@ use crate::cli::output::progress;
 /// What of a line is kept at most, in bytes: an intent of the largest size inside its envelope, and one byte more than
 /// an intent may have. What is longer is counted as too large.
 const MAX_LINE_BYTES: usize = 2 * MAX_INTENT_BYTES;
-/// How much is read at once, in bytes.
 const BUFFER_BYTES: usize = 1024 * 1024;
 
 /// Where an intent's line is.
@@ -40,7 +39,6 @@ struct Line {
     bytes: u32,
 }
 
-/// A file's intents.
 pub(super) struct FileInput {
     file: File,
     lines: std::vec::IntoIter<Line>,
@@ -58,7 +56,7 @@ impl FileInput {
         let mut reader = LineReader::open(path, stop).with_context(name)?;
         let mut lines = Vec::new();
         while let Some(line) = reader.next().with_context(name)? {
-            let Unwrapped { intent, at, sent: _ } = unwrap_line(line.text);
+            let Unwrapped { intent, at, .. } = unwrap_line(line.text);
             let intent = match decode(Some(intent), [], &plan.fields) {
                 Ok(intent) => intent,
                 Err(letter) => {
@@ -107,9 +105,9 @@ impl Input for FileInput {
             // At its place and unbuffered: in a file that is not sorted, the next one is anywhere.
             let read = self.file.read_exact_at(&mut line, at);
             read.context("--intents: cannot be read a second time; was the file changed?")?;
-            let Unwrapped { intent, at: timestamp, sent: _ } = unwrap_line(&line);
+            let Unwrapped { intent, at: timestamp, .. } = unwrap_line(&line);
             let intent = if intent.len() == line.len() { None } else { Some(intent.to_vec()) };
-            batch.take();
+            batch.taken += 1;
             batch.push(Past {
                 value: Some(intent.unwrap_or(line)),
                 headers: Vec::new(),

@@ -22,7 +22,7 @@ use weir_kafka::{
 use super::{
     PastSource,
     file::LineReader,
-    past::{Between, LineSays, Unwrapped, unwrap_line},
+    past::{Between, Unwrapped, unwrap_line},
     replay::Replay,
 };
 use crate::cli::output::progress;
@@ -58,10 +58,10 @@ impl History<'_> {
     }
 
     fn line(&self, line: &[u8], replay: &mut Replay) -> u64 {
-        let Unwrapped { intent, at: decided, sent } = unwrap_line(line);
+        let Unwrapped { intent, at: decided, counts } = unwrap_line(line);
         let Ok(intent) = decode(Some(intent), [], self.fields) else { return 0 };
-        let time = decided.or(intent.created_at).filter(|time| self.since.covers(*time));
-        let (Some(time), LineSays::Counts) = (time, sent) else { return 0 };
+        let time = decided.or(intent.created_at).filter(|time| counts && self.since.covers(*time));
+        let Some(time) = time else { return 0 };
         let id = intent.id_hash;
         let send = PastSend { at: time, id, origin: OriginMark::RESTORED, class: intent.class(), cost: intent.cost };
         replay.remember(intent.user, &send);

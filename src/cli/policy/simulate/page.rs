@@ -41,7 +41,6 @@ struct SimulationPage<'r> {
     tables: Vec<(String, Grid)>,
 }
 
-/// The page.
 pub(super) fn page(report: &Report) -> anyhow::Result<String> {
     let policies = report.policies.iter().zip(labels(report)).map(|(policy, label)| PolicyLine {
         label,

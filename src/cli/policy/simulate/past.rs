@@ -30,7 +30,6 @@ impl Between {
     }
 }
 
-/// A record of the past.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Past {
     pub(super) value: Option<Vec<u8>>,
@@ -59,16 +58,15 @@ impl Headers for Past {
     }
 }
 
-/// Records that are read together.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Batch {
     records: Vec<Arc<Past>>,
     bytes: usize,
-    taken: u64,
+    /// How many were read, whether they are in the batch or were left out.
+    pub(super) taken: u64,
 }
 
 impl Batch {
-    /// Empties it.
     pub(super) fn clear(&mut self) {
         *self = Self { records: std::mem::take(&mut self.records), bytes: 0, taken: 0 };
         self.records.clear();
@@ -79,27 +77,10 @@ impl Batch {
         self.records.push(Arc::new(record));
     }
 
-    /// One more was read, whether it is in the batch or was left out.
-    pub(super) fn take(&mut self) {
-        self.taken += 1;
-    }
-
-    pub(super) fn taken(&self) -> u64 {
-        self.taken
-    }
-
     pub(super) fn is_full(&self) -> bool {
         self.records.len() >= BATCH || self.bytes >= BATCH_BYTES
     }
 
-    /// Whether nothing was read any more.
-    pub(super) fn is_done(&self) -> bool {
-        self.taken == 0
-    }
-}
-
-impl Batch {
-    /// All of them.
     pub(super) fn all(&self) -> Piece<'_> {
         Piece { records: &self.records, deferrals: &[] }
     }
@@ -114,7 +95,6 @@ pub(super) struct Piece<'p> {
 }
 
 impl Piece<'_> {
-    /// Some of them.
     pub(super) fn part(&self, range: Range<usize>) -> Self {
         Self { records: &self.records[range.clone()], deferrals: self.deferrals.get(range).unwrap_or_default() }
     }
@@ -194,25 +174,17 @@ pub(super) fn wrong_time(line: &[u8]) -> Option<DeadLetterReason> {
     }
 }
 
-/// Whether a line tells of a send that counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LineSays {
-    /// It does, or does not say.
-    Counts,
-    /// It was not sent, or does not count.
-    No,
-}
-
 /// A line of a file: the intent in it, and when it came where the line says so around it.
 pub(super) struct Unwrapped<'l> {
     pub(super) intent: &'l [u8],
     pub(super) at: Option<Time>,
-    pub(super) sent: LineSays,
+    /// Unless the line says that it was not sent, or does not count.
+    pub(super) counts: bool,
 }
 
 /// Takes an intent out of what is around it.
 pub(super) fn unwrap_line(line: &[u8]) -> Unwrapped<'_> {
-    let plain = Unwrapped { intent: line, at: None, sent: LineSays::Counts };
+    let plain = Unwrapped { intent: line, at: None, counts: true };
     if memmem::find(line, b"\"intent\"").is_none() {
         return plain;
     }
@@ -221,6 +193,6 @@ pub(super) fn unwrap_line(line: &[u8]) -> Unwrapped<'_> {
     let at = wrapped.at.or(wrapped.decided_at.filter(|_| decision)).and_then(|at| at.time());
     let Some(at) = at else { return plain };
     let suppressed = wrapped.verdict.is_some_and(|verdict| verdict == "suppressed");
-    let sent = if suppressed || wrapped.counts == Some(false) { LineSays::No } else { LineSays::Counts };
-    Unwrapped { intent: wrapped.intent.get().as_bytes(), at: Some(at), sent }
+    let counts = !suppressed && wrapped.counts != Some(false);
+    Unwrapped { intent: wrapped.intent.get().as_bytes(), at: Some(at), counts }
 }

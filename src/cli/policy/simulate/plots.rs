@@ -17,7 +17,6 @@ const MOST_LABELS: usize = 12;
 /// What axes and grid are drawn in.
 const GRID: RGBColor = RGBColor(128, 128, 128);
 
-/// The data of a plot.
 pub(super) struct Plot<'p> {
     /// What the x axis says at each place.
     pub(super) labels: &'p [String],
@@ -25,7 +24,6 @@ pub(super) struct Plot<'p> {
     pub(super) series: &'p [(String, Vec<u64>)],
 }
 
-/// How the values are drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Style {
     /// One bar a value, those of the series side by side.

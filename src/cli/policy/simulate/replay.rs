@@ -16,7 +16,6 @@ use super::{
     side::{Fresh, Outcomes, Side},
 };
 
-/// Replays batches.
 pub(super) struct Replay {
     sides: Vec<Side>,
     tally: ReplayTally,
@@ -59,7 +58,6 @@ impl Replay {
         }
     }
 
-    /// Judges a batch and counts what became of it.
     pub(super) fn judge(&mut self, batch: &Batch, source: &mut ReplaySource) {
         let records = batch.all();
         let Some(first) = self.sides.first() else { return };
@@ -159,11 +157,11 @@ impl Replay {
             self.close(open);
         }
         for (number, (side, name)) in self.sides.iter().zip(&plan.names).enumerate() {
-            for (budget, at) in side.first_spent() {
+            for (budget, at) in side.budgets.first_spent() {
                 self.tally.first_spent(number, budget, at);
             }
-            if let Some(peak) = side.peak() {
-                self.tally.pressed(number, peak);
+            if let Some(pressure) = &side.pressure {
+                self.tally.pressed(number, pressure.peak());
             }
             self.tally.routed(number, side.routes.totals());
             source.notes.extend(side.routes.notes().map(|note| format!("under {name}, {note}")));

@@ -12,7 +12,7 @@ use weir_core::{
     limit::HeldLimits,
     policy::{Mode, Policy},
     ports::embedded::{EmbeddedStore, PastSend},
-    replay::{PressurePeak, ReplayBudgets, ReplayOutcome, ReplayPressure, ReplayRoutes},
+    replay::{ReplayBudgets, ReplayOutcome, ReplayPressure, ReplayRoutes},
 };
 
 use super::{
@@ -27,11 +27,10 @@ const AT_ONCE: Patience = Patience { unavailable_after: None, may_defer: false, 
 pub(super) struct Side {
     decider: Decider,
     store: EmbeddedStore,
-    budgets: ReplayBudgets,
+    pub(super) budgets: ReplayBudgets,
     /// `None` where the policy has none.
-    pressure: Option<ReplayPressure>,
+    pub(super) pressure: Option<ReplayPressure>,
     pub(super) routes: ReplayRoutes,
-    /// Whether intents can be deferred.
     may_defer: bool,
     /// Whether the policy asks for it; else only intents with a `not_before` are deferred.
     defers: bool,
@@ -39,7 +38,6 @@ pub(super) struct Side {
     waiting: BTreeMap<Time, Vec<Waiting>>,
 }
 
-/// A deferred intent.
 struct Waiting {
     number: u64,
     record: Arc<Past>,
@@ -64,7 +62,6 @@ pub(super) struct Outcomes {
     first: u64,
     /// Those of the batch's intents; `None` for an intent that is deferred.
     pub(super) fresh: Vec<Option<ReplayOutcome>>,
-    /// The segment of each.
     pub(super) segments: Vec<Option<usize>>,
     /// Those of intents that were read before, by number.
     pub(super) late: Vec<(u64, ReplayOutcome)>,
@@ -126,16 +123,6 @@ impl Side {
         if let Some(pressure) = &self.pressure {
             pressure.remember(user, send.at);
         }
-    }
-
-    /// The budgets that denied intents, and when first.
-    pub(super) fn first_spent(&self) -> impl Iterator<Item = (&str, Time)> {
-        self.budgets.first_spent()
-    }
-
-    /// What its pressure came to, where it has one.
-    pub(super) fn peak(&self) -> Option<PressurePeak> {
-        self.pressure.as_ref().map(ReplayPressure::peak)
     }
 
     /// How many intents are still deferred, and when the last of them is due; `None` without one.

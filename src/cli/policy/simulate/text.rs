@@ -1,16 +1,15 @@
 //! The report for people: tables.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 
 use comfy_table::{CellAlignment, Table, presets::UTF8_BORDERS_ONLY};
 use weir_core::{
-    basis::{document::value::in_words, time::Time},
+    basis::document::value::in_words,
     replay::{BudgetRow, CapRow, DeferralCounts, NameRow, PressureTotals, Report, RouteTotals, Totals, VerdictCounts},
 };
 
 use crate::cli::output::plain;
 
-/// The report as text.
 pub(super) fn text(report: &Report) -> String {
     let mut out = head(report);
     for (title, table) in tables(report) {
@@ -89,7 +88,7 @@ pub(super) struct Grid {
 pub(super) fn tables(report: &Report) -> Vec<(String, Grid)> {
     let grid = |words: &[&str], numbers: &[&str], rows: Vec<Row>| grid(report, words, numbers, rows);
     let names = |what: &str, rows: &[NameRow]| {
-        let row = |row: &NameRow| (vec![none_or(row.name.as_ref())], outcomes(&row.outcomes));
+        let row = |row: &NameRow| (vec![or(row.name.as_ref(), "(none)")], outcomes(&row.outcomes));
         grid(&[what], &["sent", "suppressed"], rows.iter().map(row).collect())
     };
     let each = |counts: &[u64]| counts.iter().map(|count| vec![*count]).collect::<Vec<_>>();
@@ -126,14 +125,9 @@ pub(super) fn tables(report: &Report) -> Vec<(String, Grid)> {
 /// The budgets; no row where there is none.
 fn budgets(report: &Report) -> Grid {
     let row = |row: &BudgetRow| {
-        let said = |(limit, window): (&Option<u64>, &Option<String>)| match (limit, window) {
-            (Some(limit), Some(window)) => format!("{limit} {window}"),
-            (None, _) | (_, None) => "no such budget".to_owned(),
-        };
-        let mut what: Vec<String> = row.limits.iter().zip(&row.windows).map(said).collect();
-        what.dedup();
-        let spent = |at: &Option<Time>| at.map_or_else(|| "never".to_owned(), |at| at.to_string());
-        let words = [row.budget.clone(), what.join(" / ")].into_iter().chain(row.first_spent.iter().map(spent));
+        let what = in_each(&row.limits, &row.windows, "no such budget");
+        let spent = row.first_spent.iter().map(|at| or(*at, "never"));
+        let words = [row.budget.clone(), what].into_iter().chain(spent);
         (words.collect(), row.suppressed.iter().map(|count| vec![*count]).collect())
     };
     let spent: &[&str] =
@@ -144,7 +138,6 @@ fn budgets(report: &Report) -> Grid {
 /// The words of a row, and its numbers for each policy.
 type Row = (Vec<String>, Vec<Vec<u64>>);
 
-/// A number of a policy.
 type NumberOf = fn(&Totals) -> u64;
 
 /// How many intents were deferred; no row where none was.
@@ -158,7 +151,6 @@ fn deferrals(report: &Report) -> Vec<Row> {
     rows.into_iter().filter(|_| some).map(|(words, of)| (vec![words.to_owned()], counts(of))).collect()
 }
 
-/// A figure of a policy's pressure.
 type PressureFigure = fn(&PressureTotals) -> String;
 
 /// The active users; no row where no policy has pressure.
@@ -166,7 +158,7 @@ fn pressure(report: &Report) -> Grid {
     let rows: [(&str, PressureFigure); 5] = [
         ("most users that may be active", |of| format!("{} in {}", of.max_active_users, of.window)),
         ("most users that were active", |of| of.peak_active_users.to_string()),
-        ("when they first were", |of| of.peak_at.map_or_else(|| "never".to_owned(), |at| at.to_string())),
+        ("when they first were", |of| or(of.peak_at, "never")),
         ("intents suppressed", |of| of.suppressed.to_string()),
         ("intents deferred, once or more often", |of| of.deferred.to_string()),
     ];
@@ -181,11 +173,10 @@ fn pressure(report: &Report) -> Grid {
 
 /// The routes, one row each for a policy's; no row where no policy has any.
 fn routes(report: &Report) -> Grid {
-    let number = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
     let row = |label: &str, of: &RouteTotals| {
-        let longest =
-            of.longest_wait_ms.map_or_else(|| "-".to_owned(), |ms| in_words(i64::try_from(ms).unwrap_or(i64::MAX)));
-        vec![label.to_owned(), of.route.clone(), number(of.rate), of.intents.to_string(), number(of.waited), longest]
+        let longest = of.longest_wait_ms.map(|ms| in_words(i64::try_from(ms).unwrap_or(i64::MAX)));
+        let [rate, waited] = [of.rate, of.waited].map(|number| or(number, "-"));
+        vec![label.to_owned(), of.route.clone(), rate, of.intents.to_string(), waited, or(longest, "-")]
     };
     let labels = labels(report);
     let rows =
@@ -218,25 +209,31 @@ fn outcomes(outcomes: &[VerdictCounts]) -> Vec<Vec<u64>> {
     outcomes.iter().map(|counts| vec![counts.sent(), counts.suppressed]).collect()
 }
 
-fn none_or(name: Option<&String>) -> String {
-    name.cloned().unwrap_or_else(|| "(none)".to_owned())
+fn or(value: Option<impl ToString>, otherwise: &str) -> String {
+    value.map_or_else(|| otherwise.to_owned(), |value| value.to_string())
 }
 
 /// Segment, cap, and the cap's limit and window in each policy.
 fn cap_words(row: &CapRow) -> Vec<String> {
-    let said = |(limit, window): (&Option<u32>, &Option<String>)| match (limit, window) {
+    let what = in_each(&row.limits, &row.windows, "no such cap");
+    vec![or(row.segment.as_ref(), "(none)"), row.cap.clone(), what]
+}
+
+/// A limit and its window in each policy, once where they are the same.
+fn in_each<L: Display>(limits: &[Option<L>], windows: &[Option<String>], absent: &str) -> String {
+    let of_policy = |(limit, window): (&Option<L>, &Option<String>)| match (limit, window) {
         (Some(limit), Some(window)) => format!("{limit} {window}"),
-        (None, _) | (_, None) => "no such cap".to_owned(),
+        (None, _) | (_, None) => absent.to_owned(),
     };
-    let mut what: Vec<String> = row.limits.iter().zip(&row.windows).map(said).collect();
-    what.dedup();
-    vec![none_or(row.segment.as_ref()), row.cap.clone(), what.join(" / ")]
+    let mut all: Vec<String> = limits.iter().zip(windows).map(of_policy).collect();
+    all.dedup();
+    all.join(" / ")
 }
 
 fn changed(report: &Report) -> Option<(String, Grid)> {
     let changed = report.users.changed.as_ref()?;
     let rows = changed.first.iter().map(|user| {
-        let words = [user.user_id.clone(), none_or(user.segment.as_ref())];
+        let words = [user.user_id.clone(), or(user.segment.as_ref(), "(none)")];
         words.into_iter().chain(user.approved.iter().map(u32::to_string)).collect()
     });
     let title = format!("The first {} of {} users that change", changed.first.len(), changed.more + changed.fewer);

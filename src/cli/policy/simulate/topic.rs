@@ -11,7 +11,6 @@ use super::{
     past::{Batch, Between, Past},
 };
 
-/// A topic's intents between two times.
 pub(super) struct TopicInput {
     reader: RangeReader,
     between: Between,
@@ -54,7 +53,7 @@ fn fill(reader: &mut RangeReader, between: Between, batch: &mut Batch) -> anyhow
     while !batch.is_full()
         && let Some(record) = reader.read()?
     {
-        batch.take();
+        batch.taken += 1;
         // Where a producer names the times, a record between two of the range need not be of it.
         if record.timestamp.is_none_or(|time| between.covers(time)) {
             batch.push(Past::of(&record));

@@ -15,13 +15,15 @@ use weir_redis::rebuild::{BudgetKeyState, UnknownCampaigns};
 use super::{CLOCKS_DIFFER_MS, RebuildBudgets};
 use crate::cli::rebuild::{
     named_budgets::for_unknown,
+    patient::patiently,
     summary::{BudgetLine, BudgetOutcome},
 };
 
 impl RebuildBudgets {
     /// The names of all campaigns that have a number, or are in the policy: where all is lost, those of old records have none.
     pub(super) async fn campaigns(&mut self) -> anyhow::Result<BTreeSet<Arc<str>>> {
-        let mut names: BTreeSet<Arc<str>> = self.restorer.campaigns().await?.into_iter().collect();
+        let known = patiently(async || self.restorer.campaigns().await).await?;
+        let mut names: BTreeSet<Arc<str>> = known.into_iter().collect();
         names.extend(self.policy.campaigns().map(|name| Arc::<str>::from(table_name(name))));
         Ok(names)
     }
@@ -38,7 +40,7 @@ impl RebuildBudgets {
         }
         ids.retain(|id| self.restorer.is_restored(id) && !self.open.contains_key(id) && !self.lines.contains_key(id));
         let ids: Vec<BudgetId> = ids.into_iter().collect();
-        let states = self.restorer.look(&ids, now).await?;
+        let states = patiently(async || self.restorer.look(&ids, now).await).await?;
         for (id, state) in ids.into_iter().zip(states) {
             // What is not there and was not spent is as good as new.
             let is_new = state == BudgetKeyState::Absent && !self.too_short.contains(&id.name) && !found.contains(&id);
@@ -52,7 +54,8 @@ impl RebuildBudgets {
     /// Closes budgets of campaigns that nothing names, in the shards that are restored. `complete_since`: from when on all approvals were
     /// there to be counted.
     pub(super) async fn close_unknown(&mut self, complete_since: Time, now: Time) -> anyhow::Result<()> {
-        let Some(lost_at) = self.restorer.names_lost_at().await? else { return Ok(()) };
+        let lost_at = patiently(async || self.restorer.names_lost_at().await).await?;
+        let Some(lost_at) = lost_at else { return Ok(()) };
         let why = format!(
             "Redis has lost the names of campaigns, and approvals before {complete_since} are no longer on the approved topic"
         );
@@ -63,7 +66,7 @@ impl RebuildBudgets {
             let span = budget.span.at(&self.policy.timezone, now);
             // All names that were given since the loss are there.
             let are_named = span.start(now).plus(-CLOCKS_DIFFER_MS) > lost_at;
-            let are_new = self.named.new_campaigns().contains(&budget.name);
+            let are_new = self.named.new_campaigns.contains(&budget.name);
             if are_named || are_new || !self.too_short.contains(&budget.name) {
                 continue;
             }
@@ -73,13 +76,13 @@ impl RebuildBudgets {
             let (budget, until) = (Arc::clone(&budget.name), span.over_at(now));
             closed.push(UnknownCampaigns { budget, until, why: why.clone() });
         }
-        Ok(self.restorer.close_unknown(&closed).await?)
+        Ok(patiently(async || self.restorer.close_unknown(&closed).await).await?)
     }
 
     /// Opens the budgets whose campaigns that nothing names are new.
     pub(super) async fn open_unknown(&mut self) -> anyhow::Result<()> {
-        for name in self.named.new_campaigns() {
-            self.restorer.open_unknown(name).await?;
+        for name in &self.named.new_campaigns {
+            patiently(async || self.restorer.open_unknown(name).await).await?;
             let id = BudgetId { name: Arc::clone(name), campaign: None };
             let line = BudgetLine::done(&id, BudgetOutcome::Opened, 0).of_unknown();
             self.lines.insert(id, line);
