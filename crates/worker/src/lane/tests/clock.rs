@@ -1,8 +1,8 @@
 //! Nothing is decided by a clock that most other clocks contradict.
 
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use weir_core::basis::clocks::{Append, ClockAnswers, OtherClock};
+use weir_core::basis::clocks::{ClockAnswers, OtherClock};
 
 use super::*;
 use crate::{clock::ComparedClock, observer::BesideTopic};
@@ -28,15 +28,15 @@ impl Moved {
     fn compared(&self, machines: usize) -> ComparedClock<Self> {
         let clock = ComparedClock::new(self.clone());
         let machines: Vec<String> = (0..machines).map(|machine| format!("redis-{machine}")).collect();
-        let noon = |machine: &String| OtherClock::new(machine.clone(), (Duration::ZERO, Duration::ZERO), Noon.now());
-        clock.note(ClockAnswers { answered: machines.iter().map(noon).collect(), machines });
+        let at_noon = |machine: &String| OtherClock::new(machine.clone(), (Duration::ZERO, Duration::ZERO), noon());
+        clock.note(ClockAnswers { answered: machines.iter().map(at_noon).collect(), machines });
         clock
     }
 }
 
 impl Clock for Moved {
     fn now(&self) -> Time {
-        Noon.now().plus(self.ahead_ms.load(Relaxed))
+        noon().plus(self.ahead_ms.load(Relaxed))
     }
 
     fn passed(&self) -> Duration {
@@ -51,27 +51,20 @@ impl Clock for Moved {
     }
 }
 
-/// Every few calls moves the clock when it has answered.
-struct Jumpy {
-    clock: Moved,
-    jumps_ms: Vec<i64>,
-    calls: usize,
-}
-
-impl Store for Jumpy {
-    async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
-        assert_eq!(batch.now, Noon.now(), "decided by a wrong clock");
+/// A store that moves the clock when it has answered, every few calls.
+fn jumpy(clock: &Moved, mut jumps_ms: Vec<i64>) -> impl Store {
+    let mut calls = 0_usize;
+    store(move |batch, answers| {
+        assert_eq!(batch.now, noon(), "decided by a wrong clock");
         fill(answers, batch.now);
-        self.calls += 1;
-        if self.calls.is_multiple_of(5)
-            && let Some(jump_ms) = self.jumps_ms.pop()
+        calls += 1;
+        if calls.is_multiple_of(5)
+            && let Some(jump_ms) = jumps_ms.pop()
         {
-            self.clock.by(jump_ms);
+            clock.by(jump_ms);
         }
         Ok(())
-    }
-
-    never_given_up!();
+    })
 }
 
 #[test]
@@ -80,16 +73,13 @@ fn a_lane_whose_clock_is_wrong_decides_nothing_until_it_is_right() {
     let (clock, times) = (Moved::default(), jumps_ms.len());
     // From the start, and then again and again while it works.
     clock.by(HOUR_MS);
-    let store = Jumpy { clock: clock.clone(), jumps_ms, calls: 0 };
-    let (end, world) = run_by(clock.compared(3), store, World::default());
-    end.unwrap();
-    each_once(&world);
+    done(run_by(clock.compared(3), jumpy(&clock, jumps_ms), World::default()));
     assert_eq!(clock.waits.load(Relaxed), (times + 1) * WAITS, "it has waited each time");
 }
 
 #[test]
 fn records_that_most_brokers_stamped_in_the_future_are_decided_when_the_clock_is_there() {
-    let hour_ahead = |broker| Append { broker, at: Noon.now().plus(HOUR_MS) };
+    let hour_ahead = |broker| Append { broker, at: noon().plus(HOUR_MS) };
     for (brokers, waits) in [(&[1, 2][..], WAITS), (&[1], 0)] {
         // An hour behind, and so is the only Redis node: no clock but the brokers' contradicts.
         let clock = Moved::default();
@@ -99,51 +89,39 @@ fn records_that_most_brokers_stamped_in_the_future_are_decided_when_the_clock_is
             if moved.waits.fetch_add(1, Relaxed) == WAITS - 1 {
                 moved.by(HOUR_MS);
                 let at = (Duration::ZERO, Duration::ZERO);
-                let answered = vec![OtherClock::new("redis-0".to_owned(), at, Noon.now().plus(HOUR_MS))];
+                let answered = vec![OtherClock::new("redis-0".to_owned(), at, noon().plus(HOUR_MS))];
                 machine.note(ClockAnswers { machines: vec!["redis-0".to_owned()], answered });
             }
         };
         let appends = brokers.iter().copied().map(hour_ahead).collect();
-        let store = Patient { clock: clock.clone(), waits };
-        let (end, world) = run_by(OnWait(compared, put_right), store, World { appends, ..World::default() });
-        end.unwrap();
-        each_once(&world);
+        let patient = store(|batch, answers| {
+            assert!(clock.waits.load(Relaxed) >= waits, "decided while most clocks contradict");
+            fill(answers, batch.now);
+            Ok(())
+        });
+        done(run_by(OnWait(compared, put_right), patient, World { appends, ..World::default() }));
     }
 }
 
-/// Wants to be asked only when the lane has waited so often.
-struct Patient {
-    clock: Moved,
-    waits: usize,
-}
-
-impl Store for Patient {
-    async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
-        assert!(self.clock.waits.load(Relaxed) >= self.waits, "decided while most clocks contradict");
-        fill(answers, batch.now);
-        Ok(())
-    }
-
-    never_given_up!();
+/// A lane without another clock than its own that is told to stop when it waits.
+fn stopped_while_the_clock_is_wrong(world: World) -> World {
+    let (stop, clock) = (world.stop.clone(), Moved::default());
+    let clock_of_lane = OnWait(ComparedClock::new(clock.clone()), move || stop.cancel());
+    let (end, world) = run_by(clock_of_lane, jumpy(&clock, Vec::new()), world);
+    end.unwrap();
+    world
 }
 
 #[test]
 fn a_stop_is_heard_while_the_clock_is_wrong() {
-    let (world, clock) = (World::default(), Moved::default());
-    let stop = world.stop.clone();
-    let store = Jumpy { clock: clock.clone(), jumps_ms: Vec::new(), calls: 0 };
-    let (end, world) = run_by(OnWait(ComparedClock::new(clock), move || stop.cancel()), store, world);
-    end.unwrap();
+    let world = stopped_while_the_clock_is_wrong(World::default());
     assert!(world.visible.is_empty(), "no other clock is known: nothing is decided");
 }
 
 #[test]
 fn how_many_retries_are_not_taken_is_shown_while_the_clock_is_wrong() {
-    let world = World { task: Some(Task::Retry(Wheel { shares: 1 })), ..World::default() };
-    let (stop, clock) = (world.stop.clone(), Moved::default());
-    let store = Jumpy { clock: clock.clone(), jumps_ms: Vec::new(), calls: 0 };
-    let (end, world) = run_by(OnWait(ComparedClock::new(clock), move || stop.cancel()), store, world);
-    end.unwrap();
+    let task = Some(Task::Retry(Wheel { shares: 1 }));
+    let world = stopped_while_the_clock_is_wrong(World { task, ..World::default() });
     assert!(world.visible.is_empty());
     assert_eq!(world.observer.lags.read().unwrap().last(), Some(&(BesideTopic::Retries, RECORDS)));
 }

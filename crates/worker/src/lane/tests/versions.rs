@@ -4,15 +4,6 @@ use weir_core::basis::shard::IdHash;
 
 use super::*;
 
-/// A store during whose every call another policy and another set come. At first it has half of a batch's answers.
-struct Replacing {
-    store: FakeStore,
-    policy: Arc<Current<Policy>>,
-    segments: Arc<Current<SegmentSet>>,
-    /// The version by which each intent was asked for last: the limit of the policy's one cap.
-    asked: Arc<RwLock<BTreeMap<u64, u32>>>,
-}
-
 /// A policy with this version, whose one cap has it as its limit.
 fn policy(like: &Policy, version: u32) -> Arc<Policy> {
     let cap = Cap { limit: version, ..like.default.list()[0].clone() };
@@ -27,35 +18,26 @@ fn version(policy: &Policy) -> u32 {
     policy.default.list()[0].limit
 }
 
-impl Store for Replacing {
-    async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
-        let asked = batch.requests.iter().map(|request| (request.id.0, batch.cap_sets[request.cap_set][0].limit));
-        self.asked.write().unwrap().extend(asked);
-        let before = self.policy.get();
-        let next = version(&before) + 1;
-        self.policy.replace(policy(&before, next));
-        self.segments.replace(segments(next));
-        self.store.admit(batch, answers).await
-    }
-
-    never_given_up!();
-}
-
 #[test]
 fn a_batch_is_decided_by_one_policy_and_one_set_though_others_come_while_the_store_is_asked() {
-    let (like, asked) = (decider(&World::default()).policy.get(), Arc::<RwLock<BTreeMap<u64, u32>>>::default());
+    let like = decider(&World::default()).policy.get();
     let (in_force, set) = (Current::new(policy(&like, 1)), Current::new(segments(1)));
-    let store = Replacing {
-        store: FakeStore(1, 0),
-        policy: Arc::clone(&in_force),
-        segments: Arc::clone(&set),
-        asked: Arc::clone(&asked),
-    };
-    let world = World { policy: Some(Arc::clone(&in_force)), segments: Some(set), ..World::default() };
-    let (end, world) = run_at_once(store, world);
-    end.unwrap();
-    each_once(&world);
-    let (ledger, asked) = (world.ledger.write().unwrap(), asked.write().unwrap());
+    // The version by which each intent was asked for last: the limit of the policy's one cap.
+    let mut asked = BTreeMap::<u64, u32>::new();
+    // At first the store has half of a batch's answers.
+    let mut answer = after(1);
+    let replacing = store(|batch, answers| {
+        let by = batch.requests.iter().map(|request| (request.id.0, batch.cap_sets[request.cap_set][0].limit));
+        asked.extend(by);
+        let before = in_force.get();
+        let next = version(&before) + 1;
+        in_force.replace(policy(&before, next));
+        set.replace(segments(next));
+        answer(batch, answers)
+    });
+    let (policy, segments) = (Some(Arc::clone(&in_force)), Some(Arc::clone(&set)));
+    let world = done(run_at_once(replacing, World { policy, segments, ..World::default() }));
+    let ledger = world.ledger.write().unwrap();
     let mut next = 0;
     for size in &world.sizes {
         let first = next;

@@ -1,6 +1,6 @@
 //! Turns that get lost on their way, or whose replies do.
 
-use weir_core::limit::route::permits::EmbeddedPermits;
+use weir_core::{basis::time::Time, limit::route::permits::EmbeddedPermits};
 
 use super::*;
 
@@ -33,31 +33,27 @@ impl Share<RoutePermits> for Loses {
                 return Ok(grant);
             }
         }
-        Err(StoreError::Temporary("lost".to_owned()))
+        Err(is_silent())
     }
 }
 
 /// What lanes take of a rate in a minute that take all there is behind such rounds of the keeper.
 async fn taken(lost: fn(usize) -> Lost, takes: fn(usize) -> bool) -> u64 {
-    let (clock, state) = (Passes::default(), Routes::new().state("email"));
-    let server = clock.clone();
+    let scene = Scene::new(route(&format!("rate = {RATE}")));
+    let server = scene.clock.clone();
     let now = move || Time::default().plus(i64::try_from(server.passed().as_millis()).unwrap());
-    let store = Loses { permits: EmbeddedPermits::new("weir-0", now), made: 0, lost };
-    let route = route(&format!("rate = {RATE}"));
-    let last_look: LastLook = Arc::new(ArcSwapOption::new(Some(look(0))));
-    let links = links(store, clock.clone(), &last_look, &RouteCell::default());
-    let mut keeper = RouteKeeper::new(&route, Arc::clone(&state), links, Learnt::before(&route, (0, 0), None));
+    let mut keeper = scene.keeper(Loses { permits: EmbeddedPermits::new("weir-0", now), made: 0, lost });
     let (mut rounds, mut taken) = (0, 0);
-    while clock.passed() < Duration::from_secs(SECONDS) {
+    while scene.clock.passed() < Duration::from_secs(SECONDS) {
         let again = round(&mut keeper).await;
         if takes(rounds) {
-            let all = Taken::general(Arc::clone(&state), u64::MAX, clock.passed());
+            let all = scene.take(u64::MAX);
             taken += all.permits();
             all.spend();
         }
         rounds += 1;
         if !again {
-            clock.sleep(TURN_EVERY).await;
+            scene.clock.advance(TURN_EVERY);
         }
     }
     taken
