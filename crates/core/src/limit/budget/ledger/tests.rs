@@ -29,6 +29,11 @@ fn rolling() -> TakeTurn {
     turn(SpanNow::Rolling { window_ms: WINDOW_MS })
 }
 
+/// A window of each kind.
+fn spans() -> [SpanNow; 3] {
+    [rolling().span, SpanNow::Period { start: at(0), end: at(1_000) }, SpanNow::Total]
+}
+
 fn nothing(span: SpanNow) -> TakeTurn {
     TakeTurn { want: 0, ..turn(span) }
 }
@@ -92,6 +97,16 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..150)
 }
 
+/// When tokens were spent, and how many.
+fn check_windows(spent: &[(i64, u64)]) -> Result<(), TestCaseError> {
+    for (end, _) in spent {
+        let in_window = spent.iter().filter(|(when, _)| (end - WINDOW_MS + 1..=*end).contains(when));
+        let sum: u64 = in_window.map(|(_, tokens)| tokens).sum();
+        prop_assert!(sum <= LIMIT, "{sum} in the window that ends at {end}");
+    }
+    Ok(())
+}
+
 proptest! {
     #[test]
     fn no_window_of_approvals_holds_more_than_the_limit(steps in steps()) {
@@ -113,11 +128,7 @@ proptest! {
                 prop_assert!(used(now + wait) < LIMIT, "too early");
             }
         }
-        for (end, _) in &spent {
-            let in_window = spent.iter().filter(|(when, _)| (end - WINDOW_MS + 1..=*end).contains(when));
-            let sum: u64 = in_window.map(|(_, tokens)| tokens).sum();
-            prop_assert!(sum <= LIMIT, "{sum} in the window that ends at {end}");
-        }
+        check_windows(&spent)?;
     }
 }
 
@@ -151,18 +162,13 @@ proptest! {
             late.push((holder, GiveBack { tokens, ..all_of(&request, &answer) }));
             spent.push((now + lease_ms - 1, answer.granted - tokens));
         }
-        for (end, _) in &spent {
-            let in_window = spent.iter().filter(|(when, _)| (end - WINDOW_MS + 1..=*end).contains(when));
-            let sum: u64 = in_window.map(|(_, tokens)| tokens).sum();
-            prop_assert!(sum <= LIMIT, "{sum} in the window that ends at {end}");
-        }
+        check_windows(&spent)?;
     }
 }
 
 #[test]
 fn a_count_takes_back_only_what_was_granted_in_it_also_one_that_began_in_the_same_millisecond() {
-    let period = SpanNow::Period { start: at(0), end: at(1_000) };
-    for span in [rolling().span, period, SpanNow::Total] {
+    for span in spans() {
         let (mut book, request) = (Book::default(), TakeTurn { want: 10, need: 10, ..turn(span) });
         let before = book.take(at(5), "a", &request);
         let mut account = Account::default();
@@ -263,8 +269,7 @@ fn one_who_gave_all_back_is_no_holder_and_one_who_got_nothing_is() {
 
 #[test]
 fn a_budget_is_counted_since_it_was_first_asked_for_tokens_whatever_it_looks_back_over() {
-    let period = SpanNow::Period { start: at(0), end: at(1_000) };
-    for span in [rolling().span, period, SpanNow::Total] {
+    for span in spans() {
         let mut book = Book::default();
         for millis in [5, 9] {
             assert_eq!(book.take(at(millis), "a", &turn(span)).counted_for_ms, millis - 5, "{span:?}");
@@ -274,8 +279,7 @@ fn a_budget_is_counted_since_it_was_first_asked_for_tokens_whatever_it_looks_bac
 
 #[test]
 fn what_comes_back_to_a_budget_that_nobody_has_asked_begins_no_count() {
-    let period = SpanNow::Period { start: at(0), end: at(1_000) };
-    for span in [rolling().span, period, SpanNow::Total] {
+    for span in spans() {
         let mut book = TokenBook::default();
         let given = GiveBack { span, bucket: 0, count_id: CountId(0), tokens: 10, is_on_lease: false };
         let answer = book.turn("a", number(7, 1), &TakeTurn { back: vec![given], ..nothing(span) }, at(5)).unwrap();
@@ -288,8 +292,7 @@ fn what_comes_back_to_a_budget_that_nobody_has_asked_begins_no_count() {
 
 #[test]
 fn a_turn_that_is_repeated_gets_the_same_grant_and_gives_no_more_back() {
-    let period = SpanNow::Period { start: at(0), end: at(1_000) };
-    for span in [rolling().span, period, SpanNow::Total] {
+    for span in spans() {
         let mut book = TokenBook::default();
         let hundred = TakeTurn { need: 100, want: 100, ..turn(span) };
         let mut take = |holder, number, turn: &TakeTurn, now| {
@@ -321,8 +324,7 @@ fn a_turn_that_is_repeated_gets_the_same_grant_and_gives_no_more_back() {
 
 #[test]
 fn what_a_turn_gives_back_is_granted_by_it_and_by_its_repetition_where_nothing_else_is_left() {
-    let period = SpanNow::Period { start: at(0), end: at(1_000) };
-    for span in [rolling().span, period, SpanNow::Total] {
+    for span in spans() {
         let mut book = TokenBook::default();
         let all = TakeTurn { need: LIMIT, ..turn(span) };
         let first = book.turn("a", number(7, 1), &all, at(0)).unwrap();
@@ -337,8 +339,7 @@ fn what_a_turn_gives_back_is_granted_by_it_and_by_its_repetition_where_nothing_e
 
 #[test]
 fn what_is_owed_is_taken_where_the_count_began_later_and_only_what_is_left_of_it() {
-    let period = SpanNow::Period { start: at(0), end: at(1_000) };
-    for span in [rolling().span, period, SpanNow::Total] {
+    for span in spans() {
         let mut book = Book::default();
         let owing = |tokens, ago_ms| TakeTurn { owed: vec![OwedTokens { tokens, ago_ms }], ..nothing(span) };
         assert_eq!(book.take(at(0), "a", &owing(7, 1)).used, 7, "{span:?}");

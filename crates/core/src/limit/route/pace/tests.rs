@@ -8,6 +8,11 @@ use super::{
     *,
 };
 
+/// A sample of this second, by which as much was approved as there was room for.
+fn sample(at: u64, lag: Option<Lag>, ceiling: Option<u64>) -> Sample {
+    Sample { at: Duration::from_secs(at), lag, ceiling, slow: 1.0, approved: u64::MAX }
+}
+
 /// The promises, from a second on: undelivered intents within 1.2 x ahead x drain rate, and a consumer that is never without
 /// intents for more than 5% of what it could take.
 fn check(seconds: &[Second], from: f64, ahead_s: f64, takes: Rate<'_>) {
@@ -88,8 +93,7 @@ fn a_consumer_that_stops_gets_probes_and_one_that_resumes_gets_its_share_within_
 fn while_nothing_is_committed_the_rate_does_not_rise() {
     let mut controller = Controller::new(10_000, 0);
     let mut turn = |at: u64, end: u64, committed: u64| {
-        let (at, lag) = (Duration::from_secs(at), Some(Lag { end, committed }));
-        controller.turn(&Sample { at, lag, ceiling: Some(1_000), slow: 1.0, approved: u64::MAX }).drain_per_s
+        controller.turn(&sample(at, Some(Lag { end, committed }), Some(1_000))).drain_per_s
     };
     let delivers: Vec<f64> = (0..10).map(|at| turn(at, 500 * at, 500 * at)).collect();
     assert_eq!(delivers[..6], [100.0, 200.0, 200.0, 200.0, 200.0, 200.0], "no rate counts yet");
@@ -144,8 +148,7 @@ fn while_nothing_is_delivered_the_floor_is_approved_each_second_and_it_is_for_an
         let mut controller = Controller::new(30_000, 500);
         for at in 0..60 {
             let lag = Some(Lag { end: 100_000, committed: 0 });
-            let sample = Sample { at: Duration::from_secs(at), lag, ceiling, slow: 1.0, approved: u64::MAX };
-            let Pace { room, reserved, why, .. } = controller.turn(&sample);
+            let Pace { room, reserved, why, .. } = controller.turn(&sample(at, lag, ceiling));
             let expected = if at > 10 { Throttle::Stopped } else { Throttle::Lag };
             assert_eq!((room, reserved, why), (floor, 0, expected), "{at}: it has committed nothing");
         }
@@ -155,10 +158,7 @@ fn while_nothing_is_delivered_the_floor_is_approved_each_second_and_it_is_for_an
 #[test]
 fn a_probe_is_for_any_intent_also_where_the_room_is_less_than_the_reserved_share() {
     let mut controller = Controller::new(30_000, 500);
-    let mut turn = |at: u64| {
-        let lag = Some(Lag { end: 20, committed: 0 });
-        controller.turn(&Sample { at: Duration::from_secs(at), lag, ceiling: None, slow: 1.0, approved: u64::MAX })
-    };
+    let mut turn = |at: u64| controller.turn(&sample(at, Some(Lag { end: 20, committed: 0 }), None));
     (0..40).for_each(|at| _ = turn(at));
     let pace = turn(40);
     assert_eq!((pace.room, pace.reserved, pace.why), (10, 9, Throttle::Stopped), "30 s of 1 per second, less 20");
@@ -169,8 +169,8 @@ fn a_controller_that_begins_late_by_the_clock_begins_with_what_is_tried_first() 
     for began in [0, 100_000] {
         let mut controller = Controller::new(30_000, 0);
         let mut turn = |at: u64| {
-            let (at, lag) = (Duration::from_secs(began + at), Some(Lag { end: 0, committed: 0 }));
-            controller.turn(&Sample { at, lag, ceiling: Some(500), slow: 1.0, approved: 0 }).drain_per_s
+            let lag = Some(Lag { end: 0, committed: 0 });
+            controller.turn(&Sample { approved: 0, ..sample(began + at, lag, Some(500)) }).drain_per_s
         };
         assert_eq!([turn(0), turn(1)], [50.0, 100.0], "a tenth of the ceiling, and as much more each second");
     }
@@ -204,10 +204,8 @@ fn a_rate_is_known_once_it_was_measured_and_no_longer_while_nothing_is_delivered
 #[test]
 fn the_best_rate_is_the_ceiling_or_what_was_measured_within_the_last_hour() {
     let mut controller = Controller::new(30_000, 0);
-    let mut best = |at: u64, lag: Lag, ceiling: Option<u64>| {
-        let sample = Sample { at: Duration::from_secs(at), lag: Some(lag), ceiling, slow: 1.0, approved: u64::MAX };
-        controller.turn(&sample).best_per_s
-    };
+    let mut best =
+        |at: u64, lag: Lag, ceiling: Option<u64>| controller.turn(&sample(at, Some(lag), ceiling)).best_per_s;
     // It has enough to do for two minutes, and then little.
     let enough = |at: u64| Lag { end: 100_000 + 300 * at, committed: 300 * at };
     let little = |at: u64| Lag { end: 136_000 + 2 * at, committed: 136_000 + 2 * at };
@@ -227,9 +225,7 @@ fn a_route_whose_policy_changes_keeps_what_is_known_of_its_delivery() {
     let mut world = World::new(30, &|_| 400.0);
     let before = world.run(200).pop().unwrap().pace;
     let mut changed = world.controller.changed_to(60_000, 0);
-    let lag = Some(Lag { end: 70_000, committed: 69_000 });
-    let after =
-        changed.turn(&Sample { at: Duration::from_secs(200), lag, ceiling: None, slow: 1.0, approved: u64::MAX });
+    let after = changed.turn(&sample(200, Some(Lag { end: 70_000, committed: 69_000 }), None));
     assert!(after.drain_per_s > 0.9 * before.drain_per_s && after.measured_per_s.is_some(), "{before:?} {after:?}");
     assert!(after.room > 20_000, "60 s of it: {after:?}");
 }
@@ -270,10 +266,7 @@ fn permits_halve_every_10_s_while_the_lag_is_not_known_down_to_the_floor() {
 #[test]
 fn once_the_lag_is_not_known_for_10_s_the_floor_is_approved_however_much_stood_before() {
     let mut controller = Controller::new(30_000, 0);
-    let mut room = |at: u64, lag: Option<Lag>| {
-        let sample = Sample { at: Duration::from_secs(at), lag, ceiling: Some(500), slow: 1.0, approved: u64::MAX };
-        controller.turn(&sample).room
-    };
+    let mut room = |at: u64, lag: Option<Lag>| controller.turn(&sample(at, lag, Some(500))).room;
     let stands = Some(Lag { end: 100_000, committed: 0 });
     (0..60).for_each(|at| _ = room(at, stands));
     assert!((60..70).all(|at| room(at, None) == 0), "an answer may still come");
@@ -340,8 +333,7 @@ fn where_weir_itself_holds_intents_up_their_age_bounds_what_comes_at_once_afterw
 fn offsets_that_go_back_are_a_new_beginning() {
     let mut controller = Controller::new(30_000, 200);
     let turn = |controller: &mut Controller, at, end, committed| {
-        let lag = Some(Lag { end, committed });
-        controller.turn(&Sample { at: Duration::from_secs(at), lag, ceiling: Some(100), slow: 1.0, approved: u64::MAX })
+        controller.turn(&sample(at, Some(Lag { end, committed }), Some(100)))
     };
     for at in 0..60 {
         turn(&mut controller, at, 10_000 + at * 50, 9_000 + at * 50);
@@ -381,9 +373,8 @@ proptest! {
 #[test]
 fn a_long_time_in_which_nothing_is_approved_gives_no_more_room_than_ahead_while_the_lag_is_not_known() {
     let mut controller = Controller::new(10_000, 0);
-    let mut turn = |at: u64, lag: Option<Lag>, approved: u64| {
-        controller.turn(&Sample { at: Duration::from_secs(at), lag, ceiling: Some(50), slow: 1.0, approved })
-    };
+    let mut turn =
+        |at: u64, lag: Option<Lag>, approved: u64| controller.turn(&Sample { approved, ..sample(at, lag, Some(50)) });
     (0..100).for_each(|at| _ = turn(at, Some(Lag { end: 40 * at, committed: 40 * at }), 0));
     let pace = (100..3_700).map(|at| turn(at, None, 0)).last().unwrap();
     assert_eq!((pace.room, pace.why), (500, Throttle::LagUnknown), "10 s of 50: nothing was there to be delivered");

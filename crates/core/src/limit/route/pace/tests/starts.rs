@@ -64,10 +64,8 @@ fn until_a_rate_counts_a_grant_is_what_delivery_takes_from_one_look_to_the_next(
 fn what_was_kept_is_taken_up_once_and_only_where_nothing_is_known() {
     let lag = |at: u64| Some(Lag { end: 1_000 + 300 * at, committed: 300 * at });
     let mut controller = Controller::new(30_000, 0);
-    let turn = |controller: &mut Controller, at: u64| {
-        let sample = Sample { at: Duration::from_secs(at), lag: lag(at), ceiling: None, slow: 1.0, approved: 0 };
-        controller.turn(&sample)
-    };
+    let turn =
+        |controller: &mut Controller, at: u64| controller.turn(&Sample { approved: 0, ..sample(at, lag(at), None) });
     let kept = |drain_per_s| KeptRates { drain_per_s: Some(drain_per_s), best_per_s: Some(2.0 * drain_per_s) };
     turn(&mut controller, 0);
     assert_eq!(controller.to_keep(), KeptRates::default(), "nothing counts");
@@ -84,8 +82,7 @@ fn what_was_kept_is_taken_up_once_and_only_where_nothing_is_known() {
     let kept = controller.to_keep();
     let is_about = |rate: Option<f64>| rate.is_some_and(|rate| (rate - 300.0).abs() < 1.0);
     assert!(is_about(kept.drain_per_s) && is_about(kept.best_per_s), "{kept:?}");
-    let unknown = Sample { at: Duration::from_secs(61), lag: None, ceiling: None, slow: 1.0, approved: 0 };
-    controller.turn(&unknown);
+    controller.turn(&Sample { approved: 0, ..sample(61, None, None) });
     assert_eq!(controller.to_keep(), KeptRates::default(), "nothing is measured now");
 }
 
@@ -103,8 +100,7 @@ fn what_was_committed_before_a_change_of_the_route_is_no_progress() {
             (controller, delivered) = (controller.changed_to(30_000, 0), Delivered::default());
         }
         let lag = Some(delivered.look(partitions(at)).lag);
-        let sample = Sample { at: Duration::from_secs(at), lag, ceiling: None, slow: 1.0, approved: u64::MAX };
-        rates.push(controller.turn(&sample).drain_per_s);
+        rates.push(controller.turn(&sample(at, lag, None)).drain_per_s);
     }
     assert!(rates[60..].iter().all(|rate| (rate - 300.0).abs() < 1.0), "{rates:?}");
     assert!(controller.to_keep().drain_per_s.is_some_and(|rate| (rate - 300.0).abs() < 1.0), "it is measured again");
@@ -128,9 +124,6 @@ fn a_rate_that_was_kept_is_not_believed_for_long_where_the_consumer_takes_less_o
 fn before_the_lag_was_ever_known_the_floor_is_approved() {
     let mut controller = Controller::new(30_000, 0);
     controller.recall(KeptRates { drain_per_s: Some(RATE), best_per_s: None });
-    let mut room = |at: u64| {
-        let sample = Sample { at: Duration::from_secs(at), lag: None, ceiling: None, slow: 1.0, approved: u64::MAX };
-        controller.turn(&sample).room
-    };
+    let mut room = |at: u64| controller.turn(&sample(at, None, None)).room;
     assert_eq!([room(0), room(1), room(2)], [0, 5, 10], "1% of what it is known to take");
 }
