@@ -421,25 +421,12 @@ impl Sink<Batch, ()> for FakeSink {
     }
 }
 
-/// A store of one shard that answers so, and says so which shards are back.
+/// A store of so many shards that answers so, and says so which shards are back. It is told of no send after the fact.
 struct TestStore<A, W> {
+    shards: u16,
     answer: A,
     watch: W,
 }
-
-/// What a store has to have that is told of no send after the fact.
-macro_rules! owes_nothing {
-    () => {
-        fn shards(&self) -> u16 {
-            1
-        }
-
-        async fn record(&mut self, _: &[DeferredSend], _: Time) -> Result<(), StoreError> {
-            unreachable!("nothing is owed")
-        }
-    };
-}
-use owes_nothing;
 
 impl<A, W> Store for TestStore<A, W>
 where
@@ -450,11 +437,17 @@ where
         (self.answer)(batch, answers)
     }
 
+    fn shards(&self) -> u16 {
+        self.shards
+    }
+
     fn watch(&mut self, away: &BTreeSet<u16>) -> Vec<u16> {
         (self.watch)(away)
     }
 
-    owes_nothing!();
+    async fn record(&mut self, _: &[DeferredSend], _: Time) -> Result<(), StoreError> {
+        unreachable!("nothing is owed")
+    }
 }
 
 /// Of a store that is asked until it answers.
@@ -465,15 +458,16 @@ fn never_given_up(away: &BTreeSet<u16>) -> Vec<u16> {
 
 /// A store that is asked until it answers, which it does so.
 fn store(answer: impl FnMut(&AdmitBatch<'_>, &mut [Option<Answer>]) -> Result<(), StoreError> + Send) -> impl Store {
-    watched(answer, never_given_up)
+    watched(1, answer, never_given_up)
 }
 
-/// The same, which may be given up and says so which shards are back.
+/// The same, of so many shards, which may be given up and says so which of them are back.
 fn watched(
+    shards: u16,
     answer: impl FnMut(&AdmitBatch<'_>, &mut [Option<Answer>]) -> Result<(), StoreError> + Send,
     watch: impl FnMut(&BTreeSet<u16>) -> Vec<u16> + Send,
 ) -> impl Store {
-    TestStore { answer, watch }
+    TestStore { shards, answer, watch }
 }
 
 /// Is away for so many calls before each answer.

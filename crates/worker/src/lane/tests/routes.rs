@@ -84,17 +84,20 @@ fn intents_whose_turn_has_come_keep_their_permits_while_they_wait_for_the_store(
     state.learn(RouteKnown { waiting: vec![RECORDS.unsigned_abs()], ..RouteKnown::default() });
     // The store is away twice before each answer. The keeper of the route withdraws meanwhile what nobody has taken.
     let (withdrawn, is_away, mut failed) = (AtomicU64::new(0), AtomicBool::new(false), 0);
-    let answer = |batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]| {
-        failed = (failed + 1) % 3;
-        is_away.store(failed > 0, Ordering::Relaxed);
-        if failed > 0 {
-            return Err(is_silent());
-        }
-        state.grant(withdrawn.swap(0, Ordering::Relaxed), 0, Duration::MAX);
-        fill(answers, batch.now);
-        Ok(())
-    };
-    let store = watched(answer, |away| away.iter().copied().collect());
+    let store = watched(
+        1,
+        |batch, answers| {
+            failed = (failed + 1) % 3;
+            is_away.store(failed > 0, Ordering::Relaxed);
+            if failed > 0 {
+                return Err(is_silent());
+            }
+            state.grant(withdrawn.swap(0, Ordering::Relaxed), 0, Duration::MAX);
+            fill(answers, batch.now);
+            Ok(())
+        },
+        |away| away.iter().copied().collect(),
+    );
     let clock = AfterWait(world.clock.clone(), || {
         if is_away.load(Ordering::Relaxed) {
             withdrawn.fetch_add(state.withdraw_above(0, 0), Ordering::Relaxed);
@@ -177,15 +180,18 @@ fn what_waits_rests_while_the_store_is_away_and_then_has_its_turn_in_its_order()
     // The store is away for two minutes. The keeper of the route grants one permit at a time meanwhile, as it does while nobody shares them.
     let (passes, asked_in_vain) = (world.clock.clone(), AtomicU64::new(0));
     let is_over = || passes.passed() >= Duration::from_secs(120);
-    let answer = |batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]| {
-        if !is_over() {
-            asked_in_vain.fetch_add(1, Ordering::Relaxed);
-            return Err(is_silent());
-        }
-        fill(answers, batch.now);
-        Ok(())
-    };
-    let store = watched(answer, |away| away.iter().copied().filter(|_| is_over()).collect());
+    let store = watched(
+        1,
+        |batch, answers| {
+            if !is_over() {
+                asked_in_vain.fetch_add(1, Ordering::Relaxed);
+                return Err(is_silent());
+            }
+            fill(answers, batch.now);
+            Ok(())
+        },
+        |away| away.iter().copied().filter(|_| is_over()).collect(),
+    );
     let clock = AfterWait(passes.clone(), || {
         state.withdraw_above(0, 0);
         state.grant(if is_over() { 5 } else { 1 }, 0, passes.passed() + LEASE);

@@ -90,11 +90,17 @@ impl Store for Hangs<'_> {
         std::future::pending().await
     }
 
+    fn shards(&self) -> u16 {
+        1
+    }
+
     fn watch(&mut self, away: &BTreeSet<u16>) -> Vec<u16> {
         never_given_up(away)
     }
 
-    owes_nothing!();
+    async fn record(&mut self, _: &[DeferredSend], _: Time) -> Result<(), StoreError> {
+        unreachable!("nothing is owed")
+    }
 }
 
 #[test]

@@ -271,50 +271,30 @@ fn where_no_more_may_be_owed_intents_wait() {
     assert!(ledger.outputs.values().all(|(to, _)| *to == Destination::APPROVED));
 }
 
-/// A store that another lane owes sends to one shard of: not to be asked before that lane has recorded them.
-struct OwedByAnother {
-    deferred_shards: Arc<DeferredShards>,
-    looks: usize,
-}
-
-const OWED: u16 = 2;
-
-impl Store for OwedByAnother {
-    async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
-        let asked = batch.requests.iter().any(|request| request.user.shard(SHARDS) == OWED);
-        assert!(
-            !asked || !self.deferred_shards.has(OWED),
-            "a shard is asked before another lane has recorded what it lacks"
-        );
-        fill(answers, batch.now);
-        Ok(())
-    }
-
-    fn shards(&self) -> u16 {
-        SHARDS
-    }
-
-    fn watch(&mut self, away: &BTreeSet<u16>) -> Vec<u16> {
-        if away.contains(&OWED) && self.looks > 0 {
-            self.looks -= 1;
-            if self.looks == 0 {
-                self.deferred_shards.change(&[OWED].into(), &BTreeSet::new());
-                return vec![OWED];
-            }
-        }
-        Vec::new()
-    }
-
-    async fn record(&mut self, _: &[DeferredSend], _: Time) -> Result<(), StoreError> {
-        unreachable!("this lane owes nothing")
-    }
-}
-
 #[test]
 fn a_shard_that_another_lane_owes_sends_to_is_asked_when_they_are_recorded() {
-    let world = world([Wait, Wait, Wait], None);
-    world.deferred_shards.change(&BTreeSet::new(), &[OWED].into());
-    let store = OwedByAnother { deferred_shards: Arc::clone(&world.deferred_shards), looks: 5 };
+    const OWED: u16 = 2;
+    let (world, mut looks) = (world([Wait, Wait, Wait], None), 5);
+    let deferred = Arc::clone(&world.deferred_shards);
+    deferred.change(&BTreeSet::new(), &[OWED].into());
+    let store = watched(
+        SHARDS,
+        |batch, answers| {
+            let asked = batch.requests.iter().any(|request| request.user.shard(SHARDS) == OWED);
+            assert!(!asked || !deferred.has(OWED), "a shard is asked before another lane has recorded what it lacks");
+            fill(answers, batch.now);
+            Ok(())
+        },
+        |away| {
+            let looks_for_it = away.contains(&OWED) && looks > 0;
+            looks -= i32::from(looks_for_it);
+            if !looks_for_it || looks > 0 {
+                return Vec::new();
+            }
+            deferred.change(&[OWED].into(), &BTreeSet::new());
+            vec![OWED]
+        },
+    );
     let world = done(run_at_once(store, world));
     assert!(world.deferred_shards.is_empty());
 }
