@@ -27,25 +27,25 @@ use weir_core::{
     basis::{
         clocks::{Append, WrongClock},
         current::Current,
+        document::Format,
         time::Time,
-        zone::Zone,
     },
     batch::record::{Destination, Job, NoHeaders, Progress, ReadBefore, RecordView},
     decision::verdict::Counts,
     deferral::wheel::Wheel,
     history::{
         admit::AdmitBatch,
-        decide::{AdmitVerdict, Answer, Scope},
+        decide::{AdmitVerdict, Answer},
         deferred_send::DeferredSend,
     },
-    intent::{class::Filter, fields::FieldMap},
+    intent::fields::FieldMap,
     limit::{
         HeldLimits,
         budget::{Budget, BudgetId, ledger::EmbeddedLedger},
         pressure::{Pressure, PressureRule},
         route::{Route, routes::Routes},
     },
-    policy::{Action, Bypass, Cap, CapWindow, Caps, Mode, OnUnavailable, Policy},
+    policy::{Bypass, OnUnavailable, Policy, file::parse_policy},
     ports::{CommitError, CommitTimes, GroupEvent, Settled, SourceError, StoreError},
     segment::{SegmentSet, UserIdKind, UserIds},
 };
@@ -550,29 +550,15 @@ impl<C: Clock, F: Fn() + Send + Sync> Clock for AfterWait<C, F> {
 
 fn decider(world: &World) -> Decider {
     let World { on_unavailable, wheel, bypass, budgets, routes, permits, pressed, .. } = world;
-    let cap = Cap {
-        name: "daily".into(),
-        limit: 1,
-        window: CapWindow::Sliding { length_ms: 86_400_000, text: "24h".into() },
-        filter: Arc::new(Filter::default()),
-        scope: Scope::Every,
-        action: Action::Suppress,
-    };
+    let text = "version = \"test\"\ndefault = { caps = [{ name = \"daily\", limit = 1, window = \"24h\" }] }\n";
     let policy = Policy {
-        version: "test".to_owned(),
-        timezone: Zone::utc(),
-        segments: std::collections::BTreeMap::new(),
-        default: Arc::new(Caps::Limited(vec![cap])),
         bypass: bypass.clone(),
         on_unavailable: on_unavailable.clone(),
-        quiet_hours: None,
-        stops: Vec::new(),
         pressure: pressed.as_ref().map(|(rule, _)| rule.clone()),
         budgets: budgets.clone(),
         routes: routes.clone(),
         defer_max_ms: 0,
-        max_age_ms: None,
-        mode: Mode::Enforce,
+        ..parse_policy("p.toml", text, Format::Toml, 2 * 86_400_000).unwrap()
     };
     let set = SegmentSet::new("test".to_owned(), UserIds::new(UserIdKind::U32, ""), Vec::new());
     Decider {

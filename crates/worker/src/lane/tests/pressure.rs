@@ -1,6 +1,6 @@
 //! The places by which users come in.
 
-use weir_core::limit::pressure::PressureState;
+use weir_core::{intent::class::Filter, limit::pressure::PressureState, policy::Action};
 
 use super::*;
 

@@ -3,12 +3,10 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use weir_core::{
-    basis::document::Format,
     limit::route::{
         permits::LEASE,
         routes::{Pool, RouteKnown, RouteState},
     },
-    policy::file::parse_policy,
     ports::TRANSACTION_TIMEOUT,
 };
 

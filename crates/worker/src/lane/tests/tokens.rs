@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use weir_core::{
-    basis::shard::IdHash,
+    basis::{shard::IdHash, zone::Zone},
+    history::decide::Scope,
+    intent::class::Filter,
     limit::{
         budget::{
             BudgetSpan, WhenUnavailable,
@@ -11,7 +13,7 @@ use weir_core::{
         },
         share::TurnNumber,
     },
-    policy::Selection,
+    policy::{Action, Selection},
     ports::Share,
 };
 

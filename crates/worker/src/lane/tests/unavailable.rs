@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::RwLockWriteGuard};
 use weir_core::{
     basis::shard::{IdHash, UserHash},
     batch::record::Output,
+    intent::class::Filter,
     limit::budget::WhenUnavailable,
     policy::{Selection, Unavailable},
 };

@@ -1,6 +1,9 @@
 //! A batch is judged, and says to be judged, by one policy and one set of segments, though others come while the store is asked.
 
-use weir_core::basis::shard::IdHash;
+use weir_core::{
+    basis::shard::IdHash,
+    policy::{Cap, Caps},
+};
 
 use super::*;
 
