@@ -558,7 +558,7 @@ fn decider(world: &World) -> Decider {
         budgets: budgets.clone(),
         routes: routes.clone(),
         defer_max_ms: 0,
-        ..parse_policy("p.toml", text, Format::Toml, 2 * 86_400_000).unwrap()
+        ..parse_policy("p.toml", text, Format::Toml, 172_800_000).unwrap()
     };
     let set = SegmentSet::new("test".to_owned(), UserIds::new(UserIdKind::U32, ""), Vec::new());
     Decider {
