@@ -41,6 +41,7 @@ pub use self::labels::{
     ServiceOutcomeLabels, SourceLabel, StageLabel, ThrottledLabels, TopicLabel, UndeliveredLabels, VersionLabels,
     WhyLabel,
 };
+pub use self::totals::bring;
 use self::{
     buckets::{lateness, sizes, times, waits},
     tallied::TalliedHistogram,

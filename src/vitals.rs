@@ -16,7 +16,7 @@ use weir_worker::{refresh::Refreshed, status::LaneStatus};
 
 use crate::{
     deferred::{DeferredCount, DeferredIntents},
-    limits::{LimitsDesk, PressureFound, PressureView, RouteView},
+    limits::LimitsDesk,
     metrics::Metrics,
 };
 
@@ -75,10 +75,6 @@ pub struct Look {
     pub nodes_age_s: Option<f64>,
     /// The deferred intents; `None` where nothing can be deferred, and before they are counted.
     pub deferred: Option<DeferredIntents>,
-    /// The active users; `None` where the policy does not limit them, and before they are read.
-    pub pressure: Option<PressureView>,
-    /// The routes that have been looked at.
-    pub routes: Vec<RouteView>,
 }
 
 /// How many intents were decided so.
@@ -209,11 +205,6 @@ impl Vitals {
             nodes: nodes.as_ref().as_ref().map(|(_, nodes)| nodes.clone()).unwrap_or_default(),
             nodes_age_s: nodes.as_ref().as_ref().map(|(at, _)| at.elapsed().as_secs_f64()),
             deferred: self.deferred.as_ref().and_then(|counted| counted.load().as_deref().cloned()),
-            routes: self.limits.routes(),
-            pressure: match self.limits.pressure() {
-                PressureFound::Seen(view) => Some(*view),
-                PressureFound::NoRule | PressureFound::NotReadYet => None,
-            },
         }
     }
 }

@@ -142,16 +142,10 @@ async fn query(settings: &Settings) -> anyhow::Result<(QueryService<RedisStore, 
     let policy = PolicySource::new(policy, assemble::policy_bounds(settings));
     let segments = assemble::object(&settings.segments.source, &settings.s3).await;
     let prefix = settings.segments.user_id_prefix.as_deref().unwrap_or_default();
-    let decider = Decider {
-        topic: settings.kafka.intents.as_str().into(),
-        fields: assemble::fields(settings)?,
-        policy: once(policy.map_err(|error| UsageError(error.to_string()))?).await?,
-        limits: Arc::default(),
-        wheel: None,
-        held: Default::default(),
-        approved_by_channel: Arc::default(),
-        segments: once(SegmentSource::new(segments, prefix)).await?,
-    };
+    let (topic, fields) = (settings.kafka.intents.as_str(), assemble::fields(settings)?);
+    let policy = once(policy.map_err(|error| UsageError(error.to_string()))?).await?;
+    let segments = once(SegmentSource::new(segments, prefix)).await?;
+    let decider = Decider { fields, ..Decider::new(topic, segments, policy) };
     let keyspace = assemble::existing_keyspace(&settings.redis).await?;
     // A clock that was not compared is not to be relied on either, and the answer says so.
     let clock = match clocks::compared(&keyspace.options).await {

@@ -22,4 +22,4 @@ pub mod run;
 pub mod segments;
 mod signals;
 pub mod time_zones;
-pub mod worker;
+mod worker;

@@ -5,7 +5,6 @@ mod lanes;
 mod readers;
 mod redis;
 mod routes;
-mod services;
 mod watch;
 
 use std::{
@@ -17,28 +16,19 @@ use anyhow::Context as _;
 use backon::{ExponentialBuilder, Retryable, RetryableWithContext};
 use clap::Args;
 use tokio_util::sync::CancellationToken;
-use weir_core::{
-    basis::current::Current,
-    batch::decider::Decider,
-    intent::fields::FieldMap,
-    limit::{HeldLimits, pressure::Pressure},
-    policy::Policy,
-    segment::SegmentSet,
-};
+use weir_core::{batch::decider::Decider, policy::Policy, segment::SegmentSet};
 use weir_kafka::{
     client::KafkaOptions,
     limits,
     new_topics::{self, Holds},
     topics::{self, TopicError},
 };
-use weir_redis::{PooledStore, RedisActivityLog, RedisPool, RedisStore};
+use weir_redis::{PooledStore, RedisStore};
 use weir_worker::{
     activity::Activity,
-    budgets::{BudgetKeeper, Budgets},
     clock::{ComparedClock, SystemClock},
     deferred_shards::DeferredShards,
     lane::LaneSettings,
-    pressure::PressureKeeper,
     refresh::{RefreshSource, Refreshed, keep_fresh},
 };
 
@@ -55,13 +45,12 @@ use super::{
     clocks,
     exit::UsageError,
     logging, signals, time_zones,
-    worker::{HttpSetup, Worker, WorkerPressure, WorkerRoutes},
+    worker::{HttpSetup, LimitLinks, Worker, WorkerLimits, WorkerRoutes},
 };
 use crate::{
-    config::Settings,
+    config::{HttpSettings, Settings},
     deferred,
     http::{self, QueryPool},
-    limits::LedgerPool,
     metrics::Metrics,
     policy_source::PolicySource,
     query::{EntryPoint, QueryService},
@@ -117,44 +106,45 @@ async fn start(settings: &Settings) -> anyhow::Result<Worker<RedisStore>> {
     let clock = clocks::keep_comparing(&redis.options, &redis.stats, &stop).await?;
     let pool = redis.query_pool(settings.http.concurrency);
     let (store, nodes) = redis.watch(&pool, &stop);
-    let pressure = pressure(redis.activity_log(), &clock, policy.value(), &metrics).await?;
+    let links = LimitLinks { kafka: &kafka, policy: policy.value(), clock: &clock, metrics: &metrics, stop: &stop };
+    let limits = WorkerLimits::start(redis.limits(&clock), links).await?;
     let deferred = deferred::keep_counting(&kafka, &wheels, &metrics, &stop)?;
 
-    let decider = decider(fields, &kafka, (&policy, &segments), &pressure.shared);
-    let decider = Decider { wheel: wheels.first().map(|(_, wheel)| *wheel), ..decider };
+    let decider = Decider {
+        fields,
+        limits: Arc::clone(&kafka.limits),
+        wheel: wheels.first().map(|(_, wheel)| *wheel),
+        held: limits.held.clone(),
+        approved_by_channel: kafka.approved_by_channel(),
+        ..Decider::new(kafka.intents.as_str(), segments.value(), policy.value())
+    };
     let readers = Readers { kafka: &kafka, drain: settings.worker.drain, metrics: &metrics, stop: &stop };
     let reader = assemble::activity_fields(settings)?;
-    let activity = readers.activity(Activity { reader, pressure: Arc::clone(&pressure.shared) }, &clock);
+    let activity = readers.activity(Activity { reader, pressure: Arc::clone(&limits.active) }, &clock);
     let refunds = readers.refunds(|| redis.refunds());
-    let deferred_shards = Arc::default();
-    let budgets = keep_budgets(&redis, &clock, &metrics);
-    let answers = HttpAnswers {
-        pool: &pool,
-        decider: &decider,
-        budgets: &budgets,
-        clock: &clock,
-        metrics: &metrics,
-        deferred_shards: &deferred_shards,
+    let deferred_shards = Arc::<DeferredShards>::default();
+    // What is asked over HTTP is answered now. Who waits for a node waits in the pool.
+    let asked = Decider { wheel: None, ..decider.clone() };
+    let topics: Arc<[String]> = settings.kafka.topics_of_users().into();
+    let query = || {
+        let store = PooledStore(Arc::clone(&pool));
+        QueryService::new(&asked, EntryPoint::Http, store, clock.clone(), Arc::clone(&metrics))
+            .beside(Arc::clone(&deferred_shards))
+            .of_topics(Arc::clone(&topics))
+            .taking(limits.budgets.claimant())
     };
-    let http = answers.setup(settings).await?;
-    let routes = WorkerRoutes {
-        status: routes::keep(&redis, &kafka, policy.value(), (&clock, &stop)),
-        waiting: waiting_ends(&kafka, &redis),
-        known: routes::known((&kafka, &redis), &stop).await?,
-    };
+    let http = http_setup(&settings.http, query).await?;
+    let routes =
+        WorkerRoutes { waiting: waiting_ends(&kafka, &redis), known: routes::known((&kafka, &redis), &stop).await? };
     let due_lanes = assemble::reads_beside(&settings.kafka).due_lanes(lanes);
     let lanes = lane_ends(&kafka, (lanes, &due_lanes), &wheels, &redis);
-    let (seen, judged_by) = (Arc::clone(&redis), clock.clone());
     Ok(Worker {
         lanes,
         readers: refunds.into_iter().chain([activity]).flatten().collect(),
         decider,
         segments,
         policy,
-        budgets,
-        ledger: Arc::new(LedgerPool::new(move || seen.seen_ledger(&judged_by))),
-        pressure: Some(pressure),
-        services: services::start(&redis, &clock, &metrics),
+        limits,
         lane: lane_settings(settings, memory.deferred_bytes, deferred_shards),
         http: Some(http),
         drain: settings.worker.drain,
@@ -195,25 +185,6 @@ async fn load(
     Ok((policy, segments))
 }
 
-/// What decides; defers nothing.
-fn decider(
-    fields: Arc<FieldMap>,
-    kafka: &KafkaOptions,
-    (policy, segments): (&Refreshed<Policy>, &Refreshed<SegmentSet>),
-    pressure: &Arc<Pressure>,
-) -> Decider {
-    Decider {
-        topic: kafka.intents.as_str().into(),
-        fields,
-        segments: segments.value(),
-        policy: policy.value(),
-        limits: Arc::clone(&kafka.limits),
-        wheel: None,
-        held: HeldLimits { pressure: Some(Arc::clone(pressure)), routes: Some(Arc::clone(&kafka.routes)) },
-        approved_by_channel: kafka.approved_by_channel(),
-    }
-}
-
 fn lane_settings(settings: &Settings, deferred_bytes: u64, deferred_shards: Arc<DeferredShards>) -> LaneSettings {
     LaneSettings {
         batch: settings.worker.batch,
@@ -225,60 +196,16 @@ fn lane_settings(settings: &Settings, deferred_bytes: u64, deferred_shards: Arc<
     }
 }
 
-/// Begins to hold tokens of budgets; gives where lanes take them.
-fn keep_budgets(redis: &Arc<OpenRedis>, clock: &ComparedClock<SystemClock>, metrics: &Arc<Metrics>) -> Budgets {
-    let (redis, judged_by) = (Arc::clone(redis), clock.clone());
-    let connect = move || redis.ledger(&judged_by);
-    let (keeper, budgets) = BudgetKeeper::new(connect, clock.clone(), Arc::<Metrics>::clone(metrics));
-    tokio::spawn(keeper.run());
-    budgets
-}
-
-/// Reads who is active, and begins to share it with other instances.
-async fn pressure(
-    log: RedisActivityLog,
-    clock: &ComparedClock<SystemClock>,
-    policy: Arc<Current<Policy>>,
-    metrics: &Arc<Metrics>,
-) -> anyhow::Result<WorkerPressure> {
-    let (mut keeper, shared, status) = PressureKeeper::new(log, clock.clone(), policy, Arc::<Metrics>::clone(metrics));
-    keeper.load(START_PATIENCE).await?;
-    let stop = CancellationToken::new();
-    let task = tokio::spawn(keeper.run(stop.clone()));
-    Ok(WorkerPressure { shared, status, stop, task })
-}
-
-/// What HTTP answers by.
-struct HttpAnswers<'p> {
-    pool: &'p Arc<RedisPool>,
-    decider: &'p Decider,
-    budgets: &'p Budgets,
-    clock: &'p ComparedClock<SystemClock>,
-    metrics: &'p Arc<Metrics>,
-    deferred_shards: &'p Arc<DeferredShards>,
-}
-
-impl HttpAnswers<'_> {
-    /// Answers as many at the same time as HTTP takes on. Who waits for a node waits in the pool.
-    async fn setup(&self, settings: &Settings) -> anyhow::Result<HttpSetup> {
-        let topics: Arc<[String]> = settings.kafka.topics_of_users().into();
-        let one = |_| self.query(Arc::clone(&topics));
-        Ok(HttpSetup {
-            listener: http::bind(settings.http.listen).await.map_err(anyhow::Error::msg)?,
-            options: settings.http.clone(),
-            queries: Arc::new(QueryPool::new((0..settings.http.concurrency).map(one).collect())),
-        })
-    }
-
-    fn query(&self, topics: Arc<[String]>) -> QueryService<PooledStore, ComparedClock<SystemClock>> {
-        let store = PooledStore(Arc::clone(self.pool));
-        // What is asked over HTTP is answered now.
-        let decider = Decider { wheel: None, ..self.decider.clone() };
-        QueryService::new(&decider, EntryPoint::Http, store, self.clock.clone(), Arc::clone(self.metrics))
-            .beside(Arc::clone(self.deferred_shards))
-            .of_topics(topics)
-            .taking(self.budgets.claimant())
-    }
+/// Answers as many at the same time as HTTP takes on.
+async fn http_setup(
+    options: &HttpSettings,
+    query: impl Fn() -> QueryService<PooledStore, ComparedClock<SystemClock>>,
+) -> anyhow::Result<HttpSetup> {
+    Ok(HttpSetup {
+        listener: http::bind(options.listen).await.map_err(anyhow::Error::msg)?,
+        options: options.clone(),
+        queries: Arc::new(QueryPool::new((0..options.concurrency).map(|_| query()).collect())),
+    })
 }
 
 /// Reads a source for the first time, and keeps it fresh from then on. Without a first value there is no start.

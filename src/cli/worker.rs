@@ -1,6 +1,7 @@
 //! Puts a worker together: lanes on a Kafka edge, any store, health and metrics on HTTP. `run` and `demo` share it.
 
 mod health;
+mod limits;
 
 use std::{
     collections::BTreeSet,
@@ -9,39 +10,37 @@ use std::{
 };
 
 use anyhow::Context as _;
-use arc_swap::ArcSwap;
-use tokio::{net::TcpListener, runtime::Handle, task::JoinHandle, time::timeout};
+use tokio::{net::TcpListener, runtime::Handle, time::timeout};
 use tokio_util::sync::CancellationToken;
 use weir_core::{
     basis::current::Current,
     batch::decider::Decider,
-    limit::pressure::Pressure,
     policy::Policy,
     ports::{CommitTable, Store},
     segment::SegmentSet,
 };
 use weir_kafka::{client::KafkaOptions, sink::KafkaSink, source::KafkaSource};
-use weir_oracle::desk::ServiceDesk;
 use weir_redis::RedisStats;
 use weir_worker::{
     budgets::Budgets,
     clock::{ComparedClock, SystemClock},
     lane::{Lane, LaneError, LaneSettings, Task},
-    pressure::{AskedTurns, PressureStatus},
+    pressure::AskedTurns,
     refresh::Refreshed,
-    routes::{RoutesStatus, WaitingLanes, WaitingStatuses, waited_for},
+    routes::{WaitingLanes, WaitingStatuses, waited_for},
     status::{LaneStatus, StoreStatus},
     supervise::{LaneWork, supervise},
 };
 
 use self::health::WorkerHealth;
+pub use self::limits::{Connect, LimitLinks, LimitStores, WorkerLimits};
 use super::signals::Asked;
 use crate::{
     activity::ActivityReports,
     config::HttpSettings,
     deferred::DeferredCount,
     http::{self, Degraded, Queries, Server, Sources},
-    limits::{LimitsDesk, LooksAtLedger, UnavailableBudgets},
+    limits::LimitsDesk,
     metrics::{Metrics, TopicLabel},
     traces::Traces,
     vitals::{Nodes, Vitals},
@@ -49,35 +48,20 @@ use crate::{
 
 /// All that a worker is made of.
 pub struct Worker<D> {
-    /// The lanes.
     pub lanes: Vec<LaneEnds<D>>,
-    /// What decides.
     pub decider: Decider,
-    /// The segments in force.
     pub segments: Arc<Refreshed<SegmentSet>>,
-    /// The policy in force.
     pub policy: Arc<Refreshed<Policy>>,
-    /// Where the tokens of budgets come from.
-    pub budgets: Budgets,
-    /// Where it is seen how budgets stand.
-    pub ledger: Arc<dyn LooksAtLedger>,
-    /// Who is active, and the task that shares it with other instances; `None`: the policy cannot have pressure.
-    pub pressure: Option<WorkerPressure>,
-    /// Batch size and pace.
+    pub limits: WorkerLimits,
     pub lane: LaneSettings,
-    /// Who gives admissions to services that ask.
-    pub services: ServiceDesk,
     /// The readers of topics beside the intents.
     pub readers: Vec<BesideReader>,
-    /// HTTP; none if `None`.
     pub http: Option<HttpSetup>,
     /// How long lanes may take to end.
     pub drain: Duration,
-    /// Figures.
     pub metrics: Arc<Metrics>,
     /// Traces of batches, where they are wanted.
     pub traces: Option<Traces>,
-    /// The routes, and the lanes of what waits for them.
     pub routes: WorkerRoutes<D>,
     /// What everything is decided by.
     pub clock: ComparedClock<SystemClock>,
@@ -93,10 +77,8 @@ pub struct Worker<D> {
     pub stop: CancellationToken,
 }
 
-/// What a worker has for routes.
+/// What a worker has for what waits for routes.
 pub struct WorkerRoutes<D> {
-    /// How they stand.
-    pub status: RoutesStatus,
     /// Makes the ends of the lane that reads what waits for a route, by the route's name; `None`: nothing can wait.
     pub waiting: Option<WaitingEnds<D>>,
     /// Routes for which something may wait, whatever the policy says.
@@ -106,35 +88,11 @@ pub struct WorkerRoutes<D> {
 /// See [`WorkerRoutes`].
 pub type WaitingEnds<D> = Box<dyn Fn(&Arc<str>) -> LaneEnds<D> + Send>;
 
-/// What a worker has for pressure.
-pub struct WorkerPressure {
-    /// Where reports of active users go; the decider has it, too.
-    pub shared: Arc<Pressure>,
-    /// How it stands.
-    pub status: PressureStatus,
-    /// Ends the task, once no more users become active.
-    pub stop: CancellationToken,
-    /// The task.
-    pub task: JoinHandle<()>,
-}
-
-impl WorkerPressure {
-    /// Tells other instances who became active here last, and gives up the places.
-    async fn close(self) {
-        self.stop.cancel();
-        if let Err(error) = self.task.await {
-            tracing::warn!("the task of pressure has failed: {error}");
-        }
-    }
-}
-
 /// The reader of a topic beside the intents, and how it stands.
 pub struct BesideReader {
     /// What is degraded while it waits.
     pub what: Degraded,
-    /// What it does.
     pub work: LaneWork,
-    /// How it stands.
     pub status: Arc<LaneStatus>,
 }
 
@@ -142,13 +100,11 @@ pub struct BesideReader {
 pub struct LaneEnds<D> {
     /// What it reads, and what it does with it.
     pub task: Task,
-    /// The Kafka edge.
     pub kafka: Arc<KafkaOptions>,
     /// Its number among the lanes of its group in this process.
     pub number: usize,
     /// Where it is noted what the group has committed; `None` where the store is no older than the broker.
     pub commits: Option<Arc<dyn CommitTable>>,
-    /// The store.
     pub store: D,
 }
 
@@ -156,9 +112,7 @@ pub struct LaneEnds<D> {
 pub struct HttpSetup {
     /// Where it listens; bound already.
     pub listener: TcpListener,
-    /// Its limits.
     pub options: HttpSettings,
-    /// Who answers questions about users.
     pub queries: Arc<dyn Queries>,
 }
 
@@ -170,29 +124,17 @@ impl<D: Store + 'static> Worker<D> {
     pub async fn run(mut self, asked_to_stop: impl Future<Output = Asked>) -> anyhow::Result<()> {
         let lanes: Vec<Arc<LaneStatus>> = self.lanes.iter().map(|_| Arc::default()).collect();
         let waiting = WaitingStatuses::default();
-        let unavailable = UnavailableBudgets::default();
-        unavailable.keep_looking(self.budgets.clone(), Arc::clone(&self.ledger), self.stop.clone());
-        let pressure = self.pressure.as_ref().map(|pressure| pressure.status.clone()).unwrap_or_default();
-        let health = Arc::new(self.health((&lanes, &waiting), unavailable, &pressure));
-        let turns = pressure.turns();
-        let vitals = self.vitals(&lanes, pressure);
-        let activity = ActivityReports {
-            policy: Arc::clone(&self.policy),
-            pressure: self.decider.held.pressure.clone(),
-            clock: self.clock.clone(),
-            metrics: Arc::clone(&self.metrics),
-        };
-        let sources = HttpSources { health, vitals, activity, services: self.services.clone() };
         let http_drain = self.http.as_ref().map(|setup| setup.options.drain).unwrap_or_default();
-        let server = self.http.take().map(|setup| serve(setup, sources, &self.stop)).transpose()?;
+        let http = self.http.take();
+        let server = http.map(|setup| self.serve(setup, (&lanes, &waiting))).transpose()?;
         let parts = LaneParts {
             decider: self.decider,
             settings: self.lane,
             metrics: self.metrics,
             stop: self.stop.clone(),
             clock: self.clock,
-            budgets: self.budgets.clone(),
-            turns,
+            budgets: self.limits.budgets.clone(),
+            turns: self.limits.pressure.turns(),
             traces: self.traces.clone(),
             runtime: Handle::current(),
         };
@@ -217,27 +159,57 @@ impl<D: Store + 'static> Worker<D> {
         };
         let outcome = supervise(work, &self.stop, asked_to_stop, self.drain).await;
         let left = || self.drain.saturating_sub(asked_at.map(|at| at.elapsed()).unwrap_or_default());
-        // The last requests make users active, too.
         let requests = async {
             if let Some(server) = server {
                 let _ = timeout(left(), server.ended()).await;
             }
-            if let Some(pressure) = self.pressure {
-                pressure.close().await;
-            }
         };
-        tokio::join!(self.budgets.close(), requests);
+        self.limits.close(requests).await;
         if let Some(traces) = self.traces {
             traces.close(left()).await;
         }
         Ok(outcome?)
     }
 
+    /// Begins to serve HTTP.
+    fn serve(
+        &self,
+        HttpSetup { listener, options, queries }: HttpSetup,
+        (lanes, waiting): (&[Arc<LaneStatus>], &WaitingStatuses),
+    ) -> anyhow::Result<Server> {
+        let limits = self.limits.desk(&self.policy, self.stop.clone());
+        let sources = Sources {
+            health: Arc::new(self.health((lanes, waiting), Arc::clone(&limits))),
+            segments: Arc::clone(&self.segments),
+            queries,
+            activity: ActivityReports {
+                policy: Arc::clone(&self.policy),
+                pressure: self.decider.held.pressure.clone(),
+                clock: self.clock.clone(),
+                metrics: Arc::clone(&self.metrics),
+            },
+            services: self.limits.services.clone(),
+            metrics: Arc::clone(&self.metrics),
+            vitals: Vitals {
+                metrics: Arc::clone(&self.metrics),
+                segments: Arc::clone(&self.segments),
+                policy: Arc::clone(&self.policy),
+                lanes: lanes.to_vec(),
+                nodes: self.nodes.clone(),
+                deferred: self.deferred.clone(),
+                limits,
+            },
+        };
+        let address = listener.local_addr().context("the HTTP address")?;
+        let server = http::start(listener, &options, sources, self.stop.clone()).context("HTTP")?;
+        tracing::info!(%address, "HTTP is up");
+        Ok(server)
+    }
+
     fn health(
         &self,
         (lanes, waiting): (&[Arc<LaneStatus>], &WaitingStatuses),
-        budgets: UnavailableBudgets,
-        pressure: &PressureStatus,
+        limits: Arc<LimitsDesk>,
     ) -> WorkerHealth {
         WorkerHealth {
             lanes: lanes.to_vec(),
@@ -249,13 +221,7 @@ impl<D: Store + 'static> Worker<D> {
             redis: self.redis.clone(),
             store: self.store.clone(),
             readers: self.readers.iter().map(|reader| (reader.what, Arc::clone(&reader.status))).collect(),
-            budgets,
-            pressure: pressure.clone(),
-            routes: health::Routes {
-                status: self.routes.status.clone(),
-                routes: self.decider.held.routes.clone().unwrap_or_default(),
-                closed: ArcSwap::default(),
-            },
+            limits,
         }
     }
 
@@ -265,20 +231,6 @@ impl<D: Store + 'static> Worker<D> {
         match self.routes.waiting {
             Some(_) => waited_for(&self.policy.current(), &self.routes.known.get()),
             None => BTreeSet::new(),
-        }
-    }
-
-    fn vitals(&self, lanes: &[Arc<LaneStatus>], pressure: PressureStatus) -> Vitals {
-        let (policy, ledger) = (Arc::clone(&self.policy), Arc::clone(&self.ledger));
-        let limits = LimitsDesk::new(policy, self.budgets.clone(), ledger, pressure, self.routes.status.clone());
-        Vitals {
-            metrics: Arc::clone(&self.metrics),
-            segments: Arc::clone(&self.segments),
-            policy: Arc::clone(&self.policy),
-            lanes: lanes.to_vec(),
-            nodes: self.nodes.clone(),
-            deferred: self.deferred.clone(),
-            limits: Arc::new(limits),
         }
     }
 }
@@ -367,30 +319,4 @@ async fn drain(server: &Server, drain: Duration) {
         tracing::info!("asked to stop: /readyz is 503, and all goes on for {drain:?} (http.drain)");
         tokio::time::sleep(drain).await;
     }
-}
-
-/// What HTTP shows and takes of a worker.
-struct HttpSources {
-    health: Arc<WorkerHealth>,
-    vitals: Vitals,
-    activity: ActivityReports,
-    services: ServiceDesk,
-}
-
-fn serve(setup: HttpSetup, sources: HttpSources, stop: &CancellationToken) -> anyhow::Result<Server> {
-    let HttpSetup { listener, options, queries } = setup;
-    let HttpSources { health, vitals, activity, services } = sources;
-    let sources = Sources {
-        health,
-        segments: Arc::clone(&vitals.segments),
-        queries,
-        activity,
-        services,
-        metrics: Arc::clone(&vitals.metrics),
-        vitals,
-    };
-    let address = listener.local_addr().context("the HTTP address")?;
-    let server = http::start(listener, &options, sources, stop.clone()).context("HTTP")?;
-    tracing::info!(%address, "HTTP is up");
-    Ok(server)
 }

@@ -33,7 +33,7 @@ type Parameters = Result<Query<NoParameters>, QueryRejection>;
 ))]
 pub(super) async fn budgets(State(api): State<Arc<Api>>, query: Parameters) -> Result<Json<BudgetList>, Problem> {
     let Query(NoParameters {}) = query?;
-    Ok(Json(api.limits.budgets().await))
+    Ok(Json(api.limits.budgets.all().await))
 }
 
 /// One budget of the policy, as the list of all has it
@@ -49,7 +49,7 @@ pub(super) async fn budget(
     query: Parameters,
 ) -> Result<Json<BudgetList>, Problem> {
     let (Path(name), Query(NoParameters {})) = (path?, query?);
-    api.limits.budget(&name).await.map(Json).ok_or_else(|| {
+    api.limits.budgets.named(&name).await.map(Json).ok_or_else(|| {
         let detail = "the policy in force has no budget of this name; GET /v1/budgets lists them";
         Problem::new(StatusCode::NOT_FOUND, "no_such_budget", detail)
     })
@@ -65,7 +65,7 @@ pub(super) async fn budget(
 ))]
 pub(super) async fn pressure(State(api): State<Arc<Api>>, query: Parameters) -> Result<Json<PressureView>, Problem> {
     let Query(NoParameters {}) = query?;
-    match api.limits.pressure() {
+    match api.limits.pressure.found() {
         PressureFound::Seen(view) => Ok(Json(*view)),
         PressureFound::NoRule => {
             let detail = "the policy in force has no [pressure]: any number of users may be active";
@@ -88,5 +88,5 @@ pub(super) async fn pressure(State(api): State<Arc<Api>>, query: Parameters) -> 
 ))]
 pub(super) async fn routes(State(api): State<Arc<Api>>, query: Parameters) -> Result<Json<Vec<RouteView>>, Problem> {
     let Query(NoParameters {}) = query?;
-    Ok(Json(api.limits.routes()))
+    Ok(Json(api.limits.routes.views()))
 }

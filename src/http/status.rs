@@ -1,6 +1,6 @@
 //! What is degraded: `GET /v1/status`.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     Json,
@@ -8,7 +8,8 @@ use axum::{
 };
 use serde::Serialize;
 use utoipa::ToSchema;
-use weir_core::basis::time::Time;
+use weir_core::{basis::time::Time, ports::Clock as _};
+use weir_worker::clock::SystemClock;
 
 use super::{
     Api,
@@ -82,6 +83,16 @@ pub enum Degraded {
     Route,
     /// Within the last day it was found that retention had deleted deferred or waiting intents undecided.
     Deleted,
+}
+
+impl Degradation {
+    /// Something that has lasted for so long.
+    #[must_use]
+    pub fn lasting(what: Degraded, lasts: Duration, message: String) -> Self {
+        let lasts = i64::try_from(lasts.as_millis()).unwrap_or(i64::MAX);
+        let since = SystemClock.now().plus(lasts.saturating_neg());
+        Self { what, since, message, shards: Vec::new(), lane: None, route: None }
+    }
 }
 
 impl Degraded {

@@ -1,6 +1,6 @@
 //! How limits stand, in the shapes that programs read: docs/http.md.
 
-use std::{fmt, time::Duration};
+use std::fmt;
 
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -12,7 +12,6 @@ use weir_core::{
         route::Route,
     },
 };
-use weir_worker::{pressure::PressureSeen, routes::RouteSeen};
 
 /// What is limited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
@@ -75,75 +74,6 @@ pub struct LimitView {
     pub available: bool,
 }
 
-/// Budgets of the policy.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-#[schema(example = json!({"budgets": [{
-    "kind": "budget", "name": "spring", "total": true, "limit": 1_000_000, "used": 640_000, "left": 360_000, "held": 1_000,
-    "leased": 3_000, "members": null, "free_at": null, "why": null, "available": true
-}], "omitted": 0}))]
-pub struct BudgetList {
-    /// In the policy's order; of a budget per campaign, one for each campaign that this instance has decided for lately.
-    pub budgets: Vec<LimitView>,
-    /// How many more there are: an answer has 1,000 at most.
-    pub omitted: usize,
-}
-
-/// How pressure stands, over all instances, as this one knows.
-#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-#[schema(example = json!({
-    "kind": "pressure", "name": "active users", "window": "30m", "limit": 1_000_000, "used": 812_345, "left": 187_655,
-    "held": 46_913, "leased": null, "members": 4, "free_at": null, "why": null, "available": true,
-    "exempt_users": 4_210, "throttling": false, "sync_age_s": 0.4
-}))]
-pub struct PressureView {
-    /// `used`: the users who are active in the window, estimated within 2%. `held`: how many more may become active by this
-    /// instance's approvals before it asks again, once a second.
-    #[serde(flatten)]
-    pub shared: LimitView,
-    /// How many of the active users became so in the window through this instance, by approved intents that the policy's pressure
-    /// does not apply to. The limit does not bound these. Counted since this instance started, or took up another maximum or window.
-    pub exempt_users: u64,
-    /// Whether intents of inactive users are denied: starts at 99% of the limit, ends below 95%.
-    pub throttling: bool,
-    /// The age of what this instance knows of others: seconds since the log of activity last answered.
-    #[schema(minimum = 0)]
-    pub sync_age_s: f64,
-}
-
-/// How a route stands, over all instances, as this one knows.
-#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
-#[schema(example = json!({
-    "kind": "route", "name": "email", "per": "second", "limit": 500, "used": null, "left": null, "held": 210, "leased": 470,
-    "members": 2, "free_at": null, "why": "delivery takes no more", "available": true, "drain_per_s": 480.0,
-    "registered_per_s": null, "reserved": 40, "lag": 14_200, "waiting": 81_000, "waiting_by_partition": [40_500, 0, 40_500],
-    "oldest_waiting_s": 95.0, "expected_wait_s": 168.7
-}))]
-pub struct RouteView {
-    /// `limit`: of the route's rate and what its service has registered the smaller one. `held`: the permits that this instance was
-    /// granted by its last turn, about twice a second. `leased`: those of all instances, and those that others have just used.
-    #[serde(flatten)]
-    pub shared: LimitView,
-    /// What delivery takes per second, as weir reckons.
-    #[schema(minimum = 0)]
-    pub drain_per_s: f64,
-    /// What the service's instances have registered per second; null: the route has no service.
-    pub registered_per_s: Option<u64>,
-    /// The permits of this instance that only reserved intents may take.
-    pub reserved: u64,
-    /// Approved intents that the consumer group has not committed; null: not known, or the route has no group.
-    pub lag: Option<u64>,
-    /// Intents that wait for the route at the most: transactions take up offsets, too.
-    pub waiting: u64,
-    /// The same by partition of the route's topic.
-    pub waiting_by_partition: Vec<u64>,
-    /// How long the oldest of them has waited, at the least; null: none waits, or it is not known.
-    #[schema(minimum = 0)]
-    pub oldest_waiting_s: Option<f64>,
-    /// How long an intent waits that comes now.
-    #[schema(minimum = 0)]
-    pub expected_wait_s: f64,
-}
-
 impl LimitKind {
     /// The word for it.
     #[must_use]
@@ -181,14 +111,14 @@ impl LimitSpan {
         Self::Window(in_words(i64::from(minutes) * 60_000))
     }
 
-    fn second() -> Self {
+    pub(super) fn second() -> Self {
         Self::Per("second".to_owned())
     }
 }
 
 impl LimitView {
     /// Nothing is known of it but its limit.
-    fn bare(kind: LimitKind, name: &str, limit: Option<u64>, span: LimitSpan) -> Self {
+    pub(super) fn bare(kind: LimitKind, name: &str, limit: Option<u64>, span: LimitSpan) -> Self {
         Self {
             kind,
             name: name.to_owned(),
@@ -207,7 +137,7 @@ impl LimitView {
     }
 
     /// The same where so much is used.
-    fn used(self, used: Option<u64>) -> Self {
+    pub(super) fn used(self, used: Option<u64>) -> Self {
         let left = self.limit.zip(used).map(|(limit, used)| limit.saturating_sub(used));
         Self { used, left, ..self }
     }
@@ -239,7 +169,7 @@ impl LimitView {
         Self { campaign: id.campaign.as_deref().map(str::to_owned), ..bare.used(used) }
     }
 
-    fn of_pressure(most: u64, window_minutes: u8) -> Self {
+    pub(super) fn of_pressure(most: u64, window_minutes: u8) -> Self {
         Self::bare(LimitKind::Pressure, "active users", Some(most), LimitSpan::minutes(window_minutes))
     }
 
@@ -264,65 +194,6 @@ impl LimitView {
     fn not_looked_at(self, path: &str) -> Self {
         Self { why: Some(format!("not looked at here; ask GET {path} of a running instance")), ..self }
     }
-}
-
-impl PressureView {
-    /// When so much has passed by the monotonic clock.
-    pub(super) fn new(seen: &PressureSeen, passed: Duration) -> Self {
-        let throttled =
-            seen.throttling.then_some("throttling: intents that it applies to are approved for active users only");
-        let silent = seen.unsynced.as_ref().map(|silence| silence.why.clone());
-        let bare = LimitView::of_pressure(seen.max_active_users, seen.window_minutes).used(Some(seen.active_users));
-        let shared = LimitView {
-            held: Some(seen.places),
-            members: Some(seen.members),
-            available: silent.is_none(),
-            why: silent.or(throttled.map(str::to_owned)),
-            ..bare
-        };
-        let sync_age_s = passed.saturating_sub(seen.synced_at).as_secs_f64();
-        Self { shared, exempt_users: seen.exempt_users, throttling: seen.throttling, sync_age_s }
-    }
-}
-
-impl RouteView {
-    pub(super) fn new(name: &str, seen: &RouteSeen) -> Self {
-        let RouteSeen {
-            known,
-            ceiling_per_s,
-            permits,
-            reserved,
-            held_by_others,
-            members,
-            throttle: _,
-            trouble,
-            silent_since: _,
-            behind,
-        } = seen;
-        let shared = LimitView {
-            held: Some(*permits),
-            leased: Some(permits + held_by_others),
-            members: Some(*members),
-            why: trouble.as_ref().or(behind.as_ref()).or(known.why.as_ref()).cloned(),
-            available: trouble.is_none(),
-            ..LimitView::bare(LimitKind::Route, name, *ceiling_per_s, LimitSpan::second())
-        };
-        Self {
-            shared,
-            drain_per_s: known.drain_per_s,
-            registered_per_s: known.registered_per_s,
-            reserved: *reserved,
-            lag: known.lag,
-            waiting: known.waiting(),
-            waiting_by_partition: known.waiting.clone(),
-            oldest_waiting_s: known.oldest_waiting_ms.map(seconds),
-            expected_wait_s: seconds(known.expected_wait_ms()),
-        }
-    }
-}
-
-fn seconds(ms: u64) -> f64 {
-    Duration::from_millis(ms).as_secs_f64()
 }
 
 #[cfg(test)]

@@ -2,7 +2,14 @@
 
 use std::sync::atomic::Ordering;
 
+use prometheus_client::metrics::counter::Counter;
+
 use super::{CapLabels, DecisionLabels, Metrics, PartitionLabel, ReasonLabel};
+
+/// Brings a counter to a total that is counted elsewhere.
+pub fn bring(counter: &Counter, total: u64) {
+    counter.inc_by(total.saturating_sub(counter.get()));
+}
 
 impl Metrics {
     /// Intents decided with this verdict and reason.

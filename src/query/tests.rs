@@ -6,7 +6,7 @@ use tokio::sync::Notify;
 use weir_core::{
     basis::{current::Current, document::Format, shard::IdHash},
     history::{decide::AdmitVerdict, deferred_send::DeferredSend},
-    intent::{class::ClassNames, fields::FieldMap},
+    intent::class::ClassNames,
     limit::{
         budget::{
             BudgetId,
@@ -112,16 +112,7 @@ impl Share<BudgetTokens> for Tokens {
 fn service<S: Store>(more: &str, store: S, tokens: &Tokens) -> (QueryService<S, SystemClock>, Budgets, Arc<Policy>) {
     let policy = Arc::new(parse_policy("policy.toml", &format!("{POLICY}{more}"), Format::Toml, 86_400_000).unwrap());
     let set = SegmentSet::new("s".to_owned(), UserIds::new(UserIdKind::U32, ""), Vec::new());
-    let decider = Decider {
-        topic: "intents".into(),
-        fields: Arc::new(FieldMap::default()),
-        segments: Current::new(Arc::new(set)),
-        policy: Current::new(Arc::clone(&policy)),
-        limits: Arc::default(),
-        wheel: None,
-        held: Default::default(),
-        approved_by_channel: Arc::default(),
-    };
+    let decider = Decider::new("intents", Current::new(Arc::new(set)), Current::new(Arc::clone(&policy)));
     let metrics = Arc::<Metrics>::default();
     let observer: Arc<dyn Observer> = Arc::<Metrics>::clone(&metrics);
     let tokens = tokens.clone();

@@ -8,14 +8,14 @@ use weir::{
     config::HttpSettings,
     deferred::DeferredCount,
     http::{self, Answering, DecisionMode, Degradation, Health, Queries, Sources},
-    limits::{LedgerPool, LimitsDesk},
+    limits::{BudgetsShown, LedgerPool, LimitsDesk},
     metrics::Metrics,
     query::{Decision, Forgotten, QueryError, SingleRecord, UserView},
     vitals::{Nodes, Vitals},
 };
 use weir_core::{
     basis::document::Format,
-    limit::{budget::ledger::EmbeddedLedger, pressure::Pressure},
+    limit::{budget::ledger::EmbeddedLedger, pressure::Pressure, route::routes::Routes},
     policy::{Policy, file::parse_policy},
     ports::{Clock as _, StoreError},
     segment::{Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds},
@@ -85,7 +85,9 @@ fn limits(policy: &Arc<Policy>, pressure: PressureStatus, routes: RoutesStatus) 
     let (keeper, budgets) = BudgetKeeper::new(move || ledger.clone(), SystemClock, Arc::new(Metrics::default()));
     tokio::spawn(keeper.run());
     let ledger = Arc::new(LedgerPool::new(move || looked_at.clone()));
-    LimitsDesk::new(Refreshed::new(Arc::clone(policy)), budgets, ledger, pressure, routes)
+    let policy = Refreshed::new(Arc::clone(policy));
+    let budgets = BudgetsShown::new(Arc::clone(&policy), budgets, ledger);
+    LimitsDesk::new(&policy, budgets, pressure, (routes, Routes::new()))
 }
 
 /// Services in memory, none of which is registered.

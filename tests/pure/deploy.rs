@@ -190,11 +190,13 @@ fn the_chart_refuses_numbers_and_truth_values_where_text_is_wanted() {
 }
 
 #[test]
-fn the_chart_has_the_alerts_and_the_dashboard() {
-    // Helm reads no file outside of a chart.
-    for (own, original) in
-        [("alerts.yml", "deploy/prometheus/alerts.yml"), ("dashboard.json", "deploy/grafana/weir.json")]
-    {
+fn the_chart_has_the_alerts_the_dashboard_and_its_defaults() {
+    // Templates read no file outside of a chart, nor its own values.yaml.
+    for (own, original) in [
+        ("alerts.yml", "deploy/prometheus/alerts.yml"),
+        ("dashboard.json", "deploy/grafana/weir.json"),
+        ("values.yaml", "deploy/helm/weir/values.yaml"),
+    ] {
         let copy = format!("deploy/helm/weir/files/{own}");
         assert!(file(&copy) == file(original), "{copy} is another one: cp {original} {copy}");
     }

@@ -23,6 +23,12 @@ fn configure(folder: &Path, kafka: SocketAddr, properties: &str) {
     std::fs::write(folder.join("policy.toml"), POLICY).unwrap();
 }
 
+/// Adds a line to what is configured of Kafka.
+fn set_in_kafka(folder: &Path, line: &str) {
+    let config = std::fs::read_to_string(folder.join("weir.toml")).unwrap();
+    std::fs::write(folder.join("weir.toml"), config.replace("[kafka]\n", &format!("[kafka]\n{line}\n"))).unwrap();
+}
+
 /// What `weir check --offline` finds wrong with the configuration.
 fn invalid(folder: &Path) -> Vec<String> {
     let mut command = Command::new(weir());
@@ -76,6 +82,10 @@ fn what_does_not_go_together_is_found_before_anything_connects() {
     configure(folder.path(), kafka, "\"socket.timeout.ms\" = 60_000\n\"session.timeout.ms\" = 600_000");
     let found = invalid(folder.path());
     assert_eq!(found.len(), 2, "a line for the consumer, and one for the producer: {found:?}");
+    configure(folder.path(), kafka, "\"delivery.timeout.ms\" = 120_000");
+    set_in_kafka(folder.path(), "delivery = \"at_least_once\"");
+    let found = invalid(folder.path());
+    assert!(found.len() == 1 && found[0].contains("delivery.timeout.ms must be 1000 to 15000: "), "{found:?}");
     is_alone(&listener);
 }
 
@@ -96,9 +106,7 @@ fn what_goes_together_is_valid_and_nothing_connects() {
         assert_eq!(invalid(folder.path()), [""; 0], "{properties}");
     }
     configure(folder.path(), kafka, "");
-    let config = std::fs::read_to_string(folder.path().join("weir.toml")).unwrap();
-    let by_iam = config.replace("[kafka]\n", "[kafka]\naws_iam_region = \"eu-central-1\"\n");
-    std::fs::write(folder.path().join("weir.toml"), by_iam).unwrap();
+    set_in_kafka(folder.path(), "aws_iam_region = \"eu-central-1\"");
     assert_eq!(invalid(folder.path()), [""; 0], "signed in by IAM");
     is_alone(&listener);
 }

@@ -8,7 +8,7 @@ use weir_core::{
     batch::decider::Decider,
     deferral::wheel::Wheel,
     history::decide::Scope,
-    intent::{class::Filter, fields::FieldMap},
+    intent::class::Filter,
     policy::{
         Action, Bypass, Cap, CapWindow, Caps, Counts, Mode, OnUnavailable, Period, Policy, QuietHours, Selection,
         Unavailable,
@@ -380,14 +380,10 @@ pub fn decider(setting: &Setting) -> Decider {
     };
     let segments = SEGMENTS.iter().map(segment).collect();
     let set = SegmentSet::new("simulated".to_owned(), UserIds::new(UserIdKind::U32, ""), segments);
+    let policy = policy(setting, None, Rule::First);
     Decider {
-        topic: TOPIC.into(),
-        fields: Arc::new(FieldMap::default()),
-        segments: Current::new(Arc::new(set)),
-        policy: Current::new(Arc::new(policy(setting, None, Rule::First))),
-        limits: Arc::default(),
         wheel: setting.deferring.map(|_| Wheel { shares: SHARES }),
-        held: Default::default(),
         approved_by_channel: setting.paced.map(|paced| paced.by_channel()).unwrap_or_default(),
+        ..Decider::new(TOPIC, Current::new(Arc::new(set)), Current::new(Arc::new(policy)))
     }
 }

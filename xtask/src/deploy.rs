@@ -1,6 +1,7 @@
 //! `deploy`: checks the chart and the compose file with the tools of those who read them.
 
 use std::{
+    fs,
     io::Write,
     process::{Command, Stdio},
 };
@@ -10,7 +11,7 @@ use serde_json::Value;
 
 use crate::{
     setup::deploy::{KUBERNETES, fetch, place},
-    shell::{self, command},
+    shell::{self, command, workspace},
 };
 
 const CHART: &str = "deploy/helm/weir";
@@ -176,6 +177,7 @@ pub fn run() -> Result<()> {
         let manifests = printed(helm_template(&format!("{CHART}/ci/large.yaml"), &["--set", set]))?;
         promises(&manifests, kind, lines)?;
     }
+    has_defaults_where_values_lack()?;
     for (set, reason) in REFUSED {
         let output = helm_template(&format!("{CHART}/ci/full.yaml"), set).output().context("cannot start helm")?;
         let err = String::from_utf8_lossy(&output.stderr);
@@ -196,6 +198,26 @@ fn promises(manifests: &str, kind: &str, texts: &[&str]) -> Result<()> {
     let mut of_kind = manifests.split("\n---\n").filter(is_of_kind).peekable();
     ensure!(of_kind.peek().is_some(), "there is no {kind}");
     ensure!(of_kind.any(|manifest| has_all(&manifest)), "no {kind} has {texts:?} in this order: {manifests}");
+    Ok(())
+}
+
+/// `helm upgrade --reuse-values` of a release that an older chart has made has no value that came later. `null` takes a default away as well.
+fn has_defaults_where_values_lack() -> Result<()> {
+    let defaults =
+        fs::read_to_string(workspace().join(CHART).join("values.yaml")).context("cannot read values.yaml")?;
+    let begins = defaults.lines().filter(|line| line.starts_with(|sign: char| sign.is_ascii_alphabetic()));
+    let names = begins.filter_map(|line| line.split_once(':')).map(|(name, _)| name).filter(|name| *name != "config");
+    let all: Vec<String> = names.map(|name| format!("{name}=null")).collect();
+    let inner = "serviceMonitor.from=null,dashboard.labels=null,image.pullPolicy=null,keda.lagThreshold=null";
+    for (name, lacking) in [("small", all.join(",")), ("full", inner.to_owned())] {
+        let values = format!("{CHART}/ci/{name}.yaml");
+        let expected = printed(helm_template(&values, &[]))?;
+        let found = printed(helm_template(&values, &["--set", &lacking]))?;
+        ensure!(
+            found == expected,
+            "with {lacking} the chart makes of {name} {found}, and with the defaults {expected}"
+        );
+    }
     Ok(())
 }
 

@@ -12,7 +12,7 @@ use weir_core::{
         admit::AdmitBatch,
         decide::{AdmitVerdict, Answer, Scope},
     },
-    intent::{class::Filter, fields::FieldMap},
+    intent::class::Filter,
     limit::{
         HeldLimits,
         budget::{Budget, BudgetSpan, WhenUnavailable},
@@ -250,16 +250,7 @@ pub fn decider(budgets: Vec<Budget>) -> Decider {
         max_age_ms: None,
         mode: Mode::Enforce,
     };
-    Decider {
-        topic: "send-intents".into(),
-        fields: Arc::new(FieldMap::default()),
-        segments: Current::new(Arc::new(set())),
-        policy: Current::new(Arc::new(policy)),
-        limits: Arc::default(),
-        wheel: None,
-        held: Default::default(),
-        approved_by_channel: Arc::default(),
-    }
+    Decider::new("send-intents", Current::new(Arc::new(set())), Current::new(Arc::new(policy)))
 }
 
 /// The same with pressure on all intents. All users are active, and the maximum is reached.

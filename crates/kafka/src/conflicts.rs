@@ -11,7 +11,7 @@ use rdkafka::{
 };
 
 use super::{
-    client::{KafkaOptions, not_made},
+    client::{KafkaOptions, TRANSACTION_TIMEOUT, not_made},
     properties::real_name,
 };
 
@@ -46,7 +46,10 @@ const COMPARED: [(&str, &str, Must, &str); 11] = [
     ("`socket.timeout.ms`", "socket.timeout.ms", Must::BeAtMost(100.0), "transaction.timeout.ms"),
 ];
 
-/// What librdkafka refuses of the properties together, a sentence for each kind of client that cannot be made. The user's values are
+/// The least `message.timeout.ms`, in milliseconds: a partition has no leader for a while where its broker ends.
+const LEAST_DELIVERY_MS: u128 = 1_000;
+
+/// What librdkafka or weir refuses of the properties together, a sentence for each kind of client that cannot be made. The user's values are
 /// not in it.
 #[must_use]
 pub fn find(options: &KafkaOptions) -> Vec<String> {
@@ -54,13 +57,34 @@ pub fn find(options: &KafkaOptions) -> Vec<String> {
     let producer = (options.producer(0), RDKafkaType::RD_KAFKA_PRODUCER);
     let mut found = Vec::new();
     for (config, kind) in [consumer, producer] {
-        let Err(error) = make_without_brokers(config.clone(), kind) else { continue };
-        let sentence = sentence(options, &config, &error);
-        if !found.contains(&sentence) {
+        let is_producer = matches!(kind, RDKafkaType::RD_KAFKA_PRODUCER);
+        let refused = match make_without_brokers(config.clone(), kind) {
+            Err(error) => Some(sentence(options, &config, &error)),
+            Ok(()) if is_producer => delivery_time(options, &config),
+            Ok(()) => None,
+        };
+        if let Some(sentence) = refused
+            && !found.contains(&sentence)
+        {
             found.push(sentence);
         }
     }
     found
+}
+
+/// The sentence about how long a record may take to be written, where that is not what all else goes by. Without transactions, librdkafka
+/// would take any time, even one without end.
+fn delivery_time(options: &KafkaOptions, config: &ClientConfig) -> Option<String> {
+    const NAME: &str = "message.timeout.ms";
+    let set = options.properties.keys().find(|key| real_name(key) == NAME)?;
+    let time_ms: u128 = config.create_native_config().ok()?.get(NAME).ok()?.parse().ok()?;
+    let most_ms = TRANSACTION_TIMEOUT.as_millis();
+    (!(LEAST_DELIVERY_MS..=most_ms).contains(&time_ms)).then(|| {
+        format!(
+            "kafka.properties.{set} must be {LEAST_DELIVERY_MS} to {most_ms}: with less, records fail where a broker ends; with more, they may be \
+             written after weir has given their batch up and decided it again"
+        )
+    })
 }
 
 /// Makes a client that connects to nothing, and ends it.
@@ -196,11 +220,11 @@ mod tests {
 
     #[test]
     fn what_goes_together_is_not_refused_neither_to_read_nor_to_ask() {
-        let of_transactions = [("socket.timeout.ms", "60000"), ("message.timeout.ms", "120000")];
-        let cases: [(Delivery, &[(&str, &str)]); 10] = [
+        let cases: [(Delivery, &[(&str, &str)]); 11] = [
             (Delivery::ExactlyOnce, &[]),
             (Delivery::AtLeastOnce, &[]),
-            (Delivery::AtLeastOnce, &of_transactions),
+            (Delivery::AtLeastOnce, &[("socket.timeout.ms", "60000"), ("message.timeout.ms", "15000")]),
+            (Delivery::AtLeastOnce, &[("delivery.timeout.ms", "1000")]),
             (Delivery::ExactlyOnce, &[("socket.timeout.ms", "15100"), ("message.timeout.ms", " 15000")]),
             (Delivery::ExactlyOnce, &[("linger.ms", "14999"), ("max.in.flight", "5"), ("retries", "1")]),
             (Delivery::ExactlyOnce, &[("session.timeout.ms", "600000"), ("max.poll.interval.ms", "600000")]),
@@ -215,6 +239,22 @@ mod tests {
             if properties != OPEN_ID {
                 assert_eq!(asking(&options, &options.client()).err().map(|error| error.to_string()), None);
             }
+        }
+    }
+
+    #[test]
+    fn a_record_has_a_second_to_be_written_at_the_least_and_no_longer_than_a_batch() {
+        let (once, at_least) = (Delivery::ExactlyOnce, Delivery::AtLeastOnce);
+        for (delivery, name, value) in [
+            (at_least, "message.timeout.ms", "120000"),
+            (at_least, "delivery.timeout.ms", "15001"),
+            (at_least, "delivery.timeout.ms", "0"),
+            (at_least, "message.timeout.ms", "999"),
+            (once, "message.timeout.ms", "999"),
+        ] {
+            let found = find(&with(delivery, &[(name, value)]));
+            let words = format!("kafka.properties.{name} must be 1000 to 15000: ");
+            assert!(found.len() == 1 && found[0].starts_with(&words), "{name} = {value}: {found:?}");
         }
     }
 

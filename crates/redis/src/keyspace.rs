@@ -28,14 +28,7 @@ pub struct Keyspace {
     /// `<prefix>:{<tag>}:` of each shard.
     stems: Vec<String>,
     meta_slot: u16,
-    meta_key: String,
-    kinds_key: String,
-    kind_names_key: String,
-    campaigns_key: String,
-    campaign_names_key: String,
-    commits_key: String,
-    activity_key: String,
-    activity_members_key: String,
+    tables: Tables,
 }
 
 /// What a keyspace is, fixed when it is made.
@@ -82,24 +75,75 @@ impl<'g> Guard<'g> {
     }
 }
 
+/// A line for each key that has no other name in it: what it is called here, and in Redis. First those of the keyspace, then those of each
+/// shard.
+macro_rules! keys {
+    ($($(#[$doc:meta])* $key:ident => $name:literal,)+; $($(#[$of_shard:meta])* $shard_key:ident => $end:literal,)+) => {
+        /// The keys of a keyspace beside those of its shards.
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        struct Tables {
+            $($key: String,)+
+        }
+
+        impl Tables {
+            fn new(prefix: &str) -> Self {
+                Self { $($key: format!("{prefix}:{{{prefix}}}:{}", $name),)+ }
+            }
+        }
+
+        impl Keyspace {
+            $($(#[$doc])*
+            #[must_use]
+            pub fn $key(&self) -> &str {
+                &self.tables.$key
+            })+
+
+            $($(#[$of_shard])*
+            #[must_use]
+            pub fn $shard_key(&self, shard: u16) -> String {
+                format!("{}{}", self.stem(shard), $end)
+            })+
+        }
+    };
+}
+
+keys! {
+    /// Where [`Meta`] lies, a hash.
+    meta_key => "meta",
+    /// The table of kinds, a hash: JSON `[channel, category]` -> number.
+    kinds_key => "kinds",
+    /// The table of kinds backwards, a hash: number -> JSON `[channel, category]`.
+    kind_names_key => "kind-names",
+    /// The table of campaigns, a hash: `=name` -> number; and the fields of `lua/intern.lua`.
+    campaigns_key => "campaigns",
+    /// The table of campaigns backwards, a hash: number -> `=name`.
+    campaign_names_key => "campaign-names",
+    /// The table of what groups have committed, a hash: JSON `[group, topic, topic id, partition]` -> the offset first noted.
+    commits_key => "commits",
+    /// The log of activity, a stream (`lua/sync.lua`).
+    activity_key => "activity",
+    /// The instances that share places, a hash (`lua/sync.lua`).
+    activity_members_key => "activity-members",
+    ;
+    /// The key of a shard's epoch.
+    epoch_key => "e",
+    /// The key of a shard's marks: how far each partition of the refunds is taken.
+    marks_key => "r",
+    /// A shard's unknown campaigns, a hash (`lua/take.lua`).
+    unknown_key => "unknown",
+    /// The register of a shard's totals of campaigns, a hash (`lua/take.lua`).
+    totals_key => "totals",
+    /// The marks of a shard's totals of campaigns that are gone, a text (`lua/make_room.lua`).
+    gone_totals_key => "gone",
+    /// The key of a shard's last rebuild: the run that marked it last, or that puts older sends into it.
+    last_run_key => "run",
+}
+
 impl Keyspace {
     pub(super) fn new(prefix: &str, meta: Meta) -> Self {
         let stems = shard_tags(meta.layout.shards).iter().map(|tag| format!("{prefix}:{{{tag}}}:")).collect();
-        let key = |name| format!("{prefix}:{{{prefix}}}:{name}");
         let meta_slot = crc16::State::<crc16::XMODEM>::calculate(prefix.as_bytes()) % SLOTS;
-        Self {
-            meta,
-            stems,
-            meta_slot,
-            meta_key: key("meta"),
-            kinds_key: key("kinds"),
-            kind_names_key: key("kind-names"),
-            campaigns_key: key("campaigns"),
-            campaign_names_key: key("campaign-names"),
-            commits_key: key("commits"),
-            activity_key: key("activity"),
-            activity_members_key: key("activity-members"),
-        }
+        Self { meta, stems, meta_slot, tables: Tables::new(prefix) }
     }
 
     #[must_use]
@@ -123,69 +167,10 @@ impl Keyspace {
         self.meta_slot
     }
 
-    /// Where [`Meta`] lies, a hash.
-    #[must_use]
-    pub fn meta_key(&self) -> &str {
-        &self.meta_key
-    }
-
-    /// The table of kinds, a hash: JSON `[channel, category]` -> number.
-    #[must_use]
-    pub fn kinds_key(&self) -> &str {
-        &self.kinds_key
-    }
-
-    /// The table of kinds backwards, a hash: number -> JSON `[channel, category]`.
-    #[must_use]
-    pub fn kind_names_key(&self) -> &str {
-        &self.kind_names_key
-    }
-
-    /// The table of campaigns, a hash: `=name` -> number; and the fields of `lua/intern.lua`.
-    #[must_use]
-    pub fn campaigns_key(&self) -> &str {
-        &self.campaigns_key
-    }
-
-    /// The table of campaigns backwards, a hash: number -> `=name`.
-    #[must_use]
-    pub fn campaign_names_key(&self) -> &str {
-        &self.campaign_names_key
-    }
-
-    /// The table of what groups have committed, a hash: JSON `[group, topic, topic id, partition]` -> the offset first noted.
-    #[must_use]
-    pub fn commits_key(&self) -> &str {
-        &self.commits_key
-    }
-
-    /// The log of activity, a stream (`lua/sync.lua`).
-    #[must_use]
-    pub fn activity_key(&self) -> &str {
-        &self.activity_key
-    }
-
-    /// The instances that share places, a hash (`lua/sync.lua`).
-    #[must_use]
-    pub fn activity_members_key(&self) -> &str {
-        &self.activity_members_key
-    }
-
-    #[must_use]
-    pub fn epoch_key(&self, shard: u16) -> String {
-        format!("{}e", self.stem(shard))
-    }
-
     /// The key of some users' histories.
     #[must_use]
     pub fn bucket_key(&self, shard: u16, bucket: u32) -> String {
         format!("{}{bucket}", self.stem(shard))
-    }
-
-    /// The key of a shard's marks: how far each partition of the refunds is taken.
-    #[must_use]
-    pub fn marks_key(&self, shard: u16) -> String {
-        format!("{}r", self.stem(shard))
     }
 
     /// The shard of what a limit keeps by a name.
@@ -211,29 +196,6 @@ impl Keyspace {
         self.limit_key(self.budget_shard(budget), ("b", &budget.key_name()))
     }
 
-    /// A shard's unknown campaigns, a hash (`lua/take.lua`).
-    #[must_use]
-    pub fn unknown_key(&self, shard: u16) -> String {
-        format!("{}unknown", self.stem(shard))
-    }
-
-    /// The register of a shard's totals of campaigns, a hash (`lua/take.lua`).
-    #[must_use]
-    pub fn totals_key(&self, shard: u16) -> String {
-        format!("{}totals", self.stem(shard))
-    }
-
-    /// The marks of a shard's totals of campaigns that are gone, a text (`lua/make_room.lua`).
-    #[must_use]
-    pub fn gone_totals_key(&self, shard: u16) -> String {
-        format!("{}gone", self.stem(shard))
-    }
-
-    #[must_use]
-    pub fn service_shard(&self, service: &str) -> u16 {
-        self.limit_shard(service)
-    }
-
     /// The registry of a service, a hash (`lua/services/registry.lua`).
     #[must_use]
     pub fn service_key(&self, service: &str) -> String {
@@ -252,22 +214,16 @@ impl Keyspace {
         self.limit_key(self.route_shard(route, service), ("p", route))
     }
 
-    /// The key of a shard's last rebuild: the run that marked it last, or that puts older sends into it.
-    #[must_use]
-    pub fn last_run_key(&self, shard: u16) -> String {
-        format!("{}run", self.stem(shard))
-    }
-
     /// Where a rebuild keeps how far it is, a hash.
     #[must_use]
     pub fn rebuild_key(&self) -> String {
-        format!("{}:rebuild", self.meta_key.strip_suffix(":meta").unwrap_or_default())
+        format!("{}:rebuild", self.meta_key().strip_suffix(":meta").unwrap_or_default())
     }
 
     /// Held by the rebuild that is running.
     #[must_use]
     pub fn rebuild_lock_key(&self) -> String {
-        format!("{}:rebuilding", self.meta_key.strip_suffix(":meta").unwrap_or_default())
+        format!("{}:rebuilding", self.meta_key().strip_suffix(":meta").unwrap_or_default())
     }
 
     fn stem(&self, shard: u16) -> &str {

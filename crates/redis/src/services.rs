@@ -39,7 +39,7 @@ impl OnRedis for ServiceShares {
     fn place(keyspace: &Keyspace, service: &ServiceName, _: &ShareTurn) -> (u16, Vec<String>) {
         let registry = keyspace.service_key(service.as_str());
         let keys = ["", ":members", ":ends"].map(|ending| format!("{registry}{ending}"));
-        (keyspace.slot(keyspace.service_shard(service.as_str())), keys.to_vec())
+        (keyspace.slot(keyspace.limit_shard(service.as_str())), keys.to_vec())
     }
 
     fn args(_: &RedisServices, _: &ServiceName, turn: &ShareTurn) -> Result<Vec<Vec<u8>>, StoreError> {
@@ -65,7 +65,7 @@ impl RedisServices {
         instance: &ServiceName,
         numbers: [u64; 5],
     ) -> Result<Registered, StoreError> {
-        let slot = self.keyspace.slot(self.keyspace.service_shard(service.as_str()));
+        let slot = self.keyspace.slot(self.keyspace.limit_shard(service.as_str()));
         let keys = vec![self.keyspace.service_key(service.as_str())];
         let numbers = numbers.into_iter().chain([MAX_INSTANCES]).map(|number| number.to_string());
         let args = [instance.to_string()].into_iter().chain(numbers).map(String::into_bytes).collect();

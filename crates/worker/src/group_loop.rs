@@ -173,6 +173,7 @@ pub(crate) trait GroupLoop: Sized {
     /// Waits until nothing is in flight, serving the group meanwhile.
     async fn await_commit(&mut self, state: &mut Self::State) -> Result<(), Interruption> {
         while !self.poll_commit(state, SERVE_EVERY).await? {
+            self.show_lag(state, false);
             self.serve_group().await?;
             if self.out_of_time(state) {
                 return Err(Interruption::Stop);
@@ -304,6 +305,7 @@ pub(crate) trait GroupLoop: Sized {
             let recovered = self.try_recover_sink(state).await?.map_err(Interruption::from);
             // One that never will be ends the member, whatever the group says.
             if matches!(recovered, Err(Interruption::Rewind(_))) {
+                self.show_lag(state, false);
                 self.serve_group().await?;
             }
             if self.has_worked(state, ("the producer is not ready", recovered), pause).await? {

@@ -11,21 +11,15 @@ mod route_keeper;
 mod statuses;
 mod times;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::time::Duration;
 
-use arc_swap::{ArcSwap, ArcSwapOption};
 use weir_core::limit::route::{pace::Throttle, routes::RouteKnown};
 
 pub use keeper::{KeeperLinks, RouteTask, RoutesKeeper};
 pub use lanes::{MakesLane, WaitingLanes, waited_for};
 pub use offsets::{AskingBack, Looking, LooksAtRoutes, Offsets, RouteOffsets};
-pub use statuses::{Statuses, WaitingStatuses};
-
-/// How the routes of the policy stand in this process, for HTTP, metrics and people; clones show the same.
-#[derive(Debug, Clone, Default)]
-pub struct RoutesStatus(Arc<ArcSwap<BTreeMap<Arc<str>, RouteCell>>>);
-
-type RouteCell = Arc<ArcSwapOption<RouteSeen>>;
+use statuses::RouteCell;
+pub use statuses::{ByRoute, RoutesStatus, WaitingStatuses};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct RouteSeen {
@@ -48,34 +42,4 @@ pub struct RouteSeen {
     pub silent_since: Option<Duration>,
     /// Which partitions are behind the others, in words.
     pub behind: Option<String>,
-}
-
-impl RoutesStatus {
-    #[must_use]
-    pub fn seen(&self) -> Vec<(Arc<str>, Arc<RouteSeen>)> {
-        let cells = self.0.load();
-        cells.iter().filter_map(|(name, cell)| Some((Arc::clone(name), cell.load_full()?))).collect()
-    }
-
-    pub fn set(&self, name: &Arc<str>, seen: RouteSeen) {
-        self.add(name).store(Some(Arc::new(seen)));
-    }
-
-    fn add(&self, name: &Arc<str>) -> RouteCell {
-        let cell = RouteCell::default();
-        self.0.rcu(|cells| {
-            let mut cells = BTreeMap::clone(cells);
-            cells.insert(Arc::clone(name), Arc::clone(&cell));
-            cells
-        });
-        cell
-    }
-
-    fn remove(&self, name: &str) {
-        self.0.rcu(|cells| {
-            let mut cells = BTreeMap::clone(cells);
-            cells.remove(name);
-            cells
-        });
-    }
 }

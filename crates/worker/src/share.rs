@@ -1,5 +1,5 @@
-//! The turns of this process at the limits that instances share: which run of it they are of, how one is made, those that are asked for, and
-//! the task that takes them.
+//! The turns of this process at the limits that instances share: which run of it they are of, those that are asked for, and the task that takes
+//! them and keeps what the process holds.
 
 mod asked_turns;
 
@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use weir_core::{
     limit::{
         SharedLimit,
-        share::{Answered, Turns},
+        share::{Answered, Turns, Unanswered},
     },
     ports::{Clock, Share, StoreError},
 };
@@ -30,26 +30,6 @@ pub(crate) fn run_of(clock: &impl Clock) -> i64 {
     clock.now().millis().max(0).saturating_mul(PARTS.into()).saturating_add(part.into()).max(1)
 }
 
-/// Makes the turn that has no answer; `None` where there is none. Safe to drop half way: it has no answer then.
-///
-/// # Errors
-/// It has none within so long, either.
-pub(crate) async fn make_turn<L: SharedLimit>(
-    turns: &mut Turns<L>,
-    share: &mut impl Share<L>,
-    key: &L::Key,
-    clock: &impl Clock,
-    within: Duration,
-) -> Result<Option<Answered<L>>, StoreError> {
-    let Some((number, turn)) = turns.make(|| run_of(clock)) else { return Ok(None) };
-    let reply = tokio::select! {
-        biased;
-        reply = share.turn(key, number, turn) => reply?,
-        () = clock.sleep(within) => return Err(StoreError::Temporary(no_answer_within(within))),
-    };
-    Ok(turns.answered(reply))
-}
-
 /// Since when a limit does not answer, by the monotonic clock, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Silence {
@@ -59,99 +39,161 @@ pub struct Silence {
     pub why: String,
 }
 
-pub(crate) enum TurnEvent<'e> {
-    Silent(&'e str),
-    Answers,
-    /// The last turn has no answer: why.
-    NotLeft(&'e str),
-}
-
-/// A task that takes a process's turns at a limit.
-pub(crate) trait TakesTurns {
-    type Clock: Clock + Clone;
+/// What a process holds of a limit, and by what it takes its turns there.
+pub trait HoldsPart {
+    type Limit: SharedLimit;
+    /// From one turn to the next that nobody has asked for.
     const EVERY: Duration;
+    /// What is logged: no turn has an answer since now, one has again, and the last one had none.
+    const SAYS: [&'static str; 3];
 
-    fn clock(&self) -> &Self::Clock;
+    /// Finds out what a turn goes by that begins now; gives when that is. `None`: there is nothing to take one for.
+    ///
+    /// # Errors
+    /// None can begin now.
+    fn look(&mut self, clock: &impl Clock, silence: Option<&Silence>) -> Result<Option<Duration>, StoreError>;
 
-    /// Where it is asked for turns; nobody asks, unless it says where.
-    fn asked(&self) -> AskedTurns {
-        AskedTurns::default()
+    /// Whether the turn that has no answer is made again: what it was granted is this process's still, and it says what is so.
+    fn stands(&self, last: &Unanswered<Self::Limit>, now: Duration) -> bool;
+
+    /// The turn that begins; `given_up`: the one before, which has no answer.
+    fn next_turn(&mut self, given_up: Option<TurnOf<Self>>, now: Duration) -> Option<TurnOf<Self>>;
+
+    /// How long the turn may take that is made now.
+    fn answer_within(&self, now: Duration) -> Duration;
+
+    /// Takes up an answer; gives whether to take another turn at once.
+    fn answered(&mut self, answered: Answered<Self::Limit>, now: Duration) -> bool;
+
+    /// A turn had no answer, or was overtaken; there has been none since then.
+    fn not_answered(&mut self, turns: &mut Turns<Self::Limit>, error: &StoreError, since: Duration, now: Duration);
+
+    fn show(&self, now: Duration, silence: Option<&Silence>);
+
+    /// Its route, which is logged with that.
+    fn route(&self) -> Option<&str> {
+        None
     }
 
-    fn silence(&mut self) -> &mut Option<Silence>;
-
-    /// Takes a turn; gives whether to take another one at once.
-    async fn take_turn(&mut self) -> Result<bool, StoreError>;
-
-    /// It had no answer, or was overtaken.
-    fn not_answered(&mut self, error: &StoreError);
-
-    fn show(&self);
-
-    fn log(&self, event: TurnEvent<'_>);
-
-    /// Takes the last turn.
-    async fn leave(&mut self) -> Result<(), StoreError>;
+    /// Nobody uses it any more. Gives whether the limit is told, by a last turn.
+    fn leave(&mut self) -> bool;
 }
 
-/// Takes a turn so often, and at once where it is asked for one, until `stop`, and a last one then.
-pub(crate) async fn keep<T: TakesTurns>(mut task: T, stop: CancellationToken) {
-    let (clock, asked) = (task.clock().clone(), task.asked());
-    loop {
-        let (began_at, known) = (clock.passed(), asked.count());
-        let Some(again) = stop.run_until_cancelled(round(&mut task)).await else { break };
-        let next_at = if again { began_at } else { began_at + T::EVERY };
-        let wait = next_at.saturating_sub(clock.passed());
-        // One that has failed is made again with the next turn, not at once.
-        let pause = async {
-            tokio::select! {
-                biased;
-                () = asked.more_than(known) => {}
-                () = clock.sleep(wait) => {}
+type TurnOf<H> = <<H as HoldsPart>::Limit as SharedLimit>::Turn;
+type KeyOf<H> = <<H as HoldsPart>::Limit as SharedLimit>::Key;
+
+/// The task that takes a process's turns at one limit, and keeps what the process holds of it.
+pub struct PoolKeeper<H: HoldsPart, S, C> {
+    pub(crate) part: H,
+    key: KeyOf<H>,
+    share: S,
+    pub(crate) clock: C,
+    turns: Turns<H::Limit>,
+    silence: Option<Silence>,
+    asked: AskedTurns,
+}
+
+impl<H, S, C> PoolKeeper<H, S, C>
+where
+    H: HoldsPart,
+    S: Share<H::Limit>,
+    C: Clock + Clone,
+{
+    /// Of the limit with this key; `asked` is where it is asked for turns.
+    pub(crate) fn of(part: H, (key, share): (KeyOf<H>, S), clock: C, asked: AskedTurns) -> Self {
+        Self { part, key, share, clock, turns: Turns::default(), silence: None, asked }
+    }
+
+    /// Takes a turn so often, and at once where it is asked for one, until `stop`, and a last one then: for when nobody uses the limit any
+    /// more.
+    pub async fn run(mut self, stop: CancellationToken) {
+        let (clock, asked) = (self.clock.clone(), self.asked.clone());
+        loop {
+            let (began_at, known) = (clock.passed(), asked.count());
+            let Some(again) = stop.run_until_cancelled(self.round()).await else { break };
+            let next_at = if again { began_at } else { began_at + H::EVERY };
+            let wait = next_at.saturating_sub(clock.passed());
+            // One that has failed is made again with the next turn, not at once.
+            let pause = async {
+                tokio::select! {
+                    biased;
+                    () = asked.more_than(known) => {}
+                    () = clock.sleep(wait) => {}
+                }
+            };
+            if stop.run_until_cancelled(pause).await.is_none() {
+                break;
+            }
+        }
+        let left = tokio::select! {
+            biased;
+            left = self.leave() => left.map_err(|error| error.to_string()),
+            () = clock.sleep(CLOSE_WITHIN) => Err(no_answer_within(CLOSE_WITHIN)),
+        };
+        asked.end();
+        if let Err(why) = left {
+            tracing::warn!(route = self.part.route(), "{}: {why}", H::SAYS[2]);
+        }
+    }
+
+    async fn leave(&mut self) -> Result<(), StoreError> {
+        if self.part.leave() {
+            while self.take_turn().await? {}
+        }
+        Ok(())
+    }
+
+    /// Takes a turn, and reports how it went; gives whether to take another one at once.
+    pub(crate) async fn round(&mut self) -> bool {
+        let (began_at, known) = (self.clock.passed(), self.asked.count());
+        let again = match self.take_turn().await {
+            Ok(again) => {
+                if !again {
+                    self.asked.taken(known);
+                }
+                if self.silence.take().is_some() {
+                    tracing::info!(route = self.part.route(), "{}", H::SAYS[1]);
+                }
+                again
+            }
+            Err(error) => {
+                let why = error.to_string();
+                if self.silence.is_none() {
+                    tracing::warn!(route = self.part.route(), "{}: {why}", H::SAYS[0]);
+                }
+                let since = self.silence.as_ref().map_or(began_at, |silence| silence.since);
+                self.silence = Some(Silence { since, why });
+                self.part.not_answered(&mut self.turns, &error, since, self.clock.passed());
+                false
             }
         };
-        if stop.run_until_cancelled(pause).await.is_none() {
-            break;
-        }
+        self.part.show(self.clock.passed(), self.silence.as_ref());
+        again
     }
-    let left = tokio::select! {
-        biased;
-        left = task.leave() => left.map_err(|error| error.to_string()),
-        () = clock.sleep(CLOSE_WITHIN) => Err(no_answer_within(CLOSE_WITHIN)),
-    };
-    asked.end();
-    if let Err(why) = left {
-        task.log(TurnEvent::NotLeft(&why));
-    }
-}
 
-/// Takes a turn, and reports how it went; gives whether to take another one at once.
-pub(crate) async fn round<T: TakesTurns>(task: &mut T) -> bool {
-    let (began_at, asked) = (task.clock().passed(), task.asked());
-    let known = asked.count();
-    let again = match task.take_turn().await {
-        Ok(again) => {
-            if !again {
-                asked.taken(known);
+    /// Takes a turn; gives whether to take another one at once. Safe to drop half way: it has no answer then.
+    pub(crate) async fn take_turn(&mut self) -> Result<bool, StoreError> {
+        let Self { part, key, share, clock, turns, silence, .. } = self;
+        let Some(now) = part.look(clock, silence.as_ref())? else {
+            turns.give_up();
+            return Ok(false);
+        };
+        if turns.unanswered().is_none_or(|last| !part.stands(last, now)) {
+            let given_up = turns.give_up();
+            if let Some(turn) = part.next_turn(given_up, now) {
+                turns.begin(turn, now);
             }
-            if task.silence().take().is_some() {
-                task.log(TurnEvent::Answers);
-            }
-            again
         }
-        Err(error) => {
-            let why = error.to_string();
-            if task.silence().is_none() {
-                task.log(TurnEvent::Silent(&why));
-            }
-            let first = || Silence { since: began_at, why: String::new() };
-            task.silence().get_or_insert_with(first).why = why;
-            task.not_answered(&error);
-            false
-        }
-    };
-    task.show();
-    again
+        let within = part.answer_within(now);
+        let Some((number, turn)) = turns.make(|| run_of(clock)) else { return Ok(false) };
+        let reply = tokio::select! {
+            biased;
+            reply = share.turn(key, number, turn) => reply?,
+            () = clock.sleep(within) => return Err(StoreError::Temporary(no_answer_within(within))),
+        };
+        let answered = turns.answered(reply);
+        Ok(answered.is_some_and(|answered| part.answered(answered, clock.passed())))
+    }
 }
 
 fn no_answer_within(limit: Duration) -> String {

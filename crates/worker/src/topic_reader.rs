@@ -29,7 +29,7 @@ pub use self::feed::Feed;
 use super::{
     backoff::backoff,
     group_loop::{
-        Ends, GroupLoop, Interruption, Iteration, LaneError, LoopState,
+        Committed, Ends, GroupLoop, Interruption, Iteration, LagOf, LaneError, LoopState,
         serving::{Serving, Until},
     },
     observer::Observer,
@@ -149,9 +149,9 @@ where
         Err(Interruption::Stop)
     }
 
-    fn feed_and_serving(&mut self) -> (&mut F, &Topic, Serving<'_, S, C>) {
+    fn feed_and_serving<'l>(&'l mut self, committed: &'l Committed) -> (&'l mut F, &'l Topic, Serving<'l, S, C>) {
         let Self { topic, source, feed, clock, stop, metrics, status, .. } = self;
-        let (metrics, done, until) = (&**metrics, None, Until::Interrupted);
+        let (metrics, done, until) = (&**metrics, Some((LagOf::Beside(F::TOPIC), committed)), Until::Interrupted);
         (feed, &*topic, Serving { source, clock, stop, metrics, status, done, until })
     }
 
@@ -163,7 +163,7 @@ where
         outcomes: &mut [Option<F::Outcome>],
     ) -> Result<(), Interruption> {
         for pause in backoff() {
-            let (feed, topic, mut serving) = self.feed_and_serving();
+            let (feed, topic, mut serving) = self.feed_and_serving(&state.group.committed);
             match serving.during(feed.take(topic, items, outcomes)).await? {
                 Ok(()) => break,
                 Err(StoreError::Fatal(message)) => return Err(Interruption::Fatal(message)),
@@ -191,7 +191,7 @@ where
             return Ok(());
         }
         state.look_due = passed + LOOK_EVERY;
-        let (feed, _, mut serving) = self.feed_and_serving();
+        let (feed, _, mut serving) = self.feed_and_serving(&state.group.committed);
         if serving.during(feed.any_back()).await? {
             return Err(Interruption::Rewind("a shard has its history again".to_owned()));
         }
@@ -234,7 +234,6 @@ where
         if batch.is_empty() {
             return Ok(Iteration::Idle);
         }
-        // It may take long.
         self.show_lag(state, false);
         let (outputs, taken) = self.take_batch(state, &batch).await?;
         Ok(Iteration::Took(batch, outputs, taken))

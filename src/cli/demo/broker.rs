@@ -3,13 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use anyhow::Context as _;
-use rdkafka::{
-    Offset, TopicPartitionList,
-    config::ClientConfig,
-    consumer::{BaseConsumer, CommitMode, Consumer as _},
-    mocking::MockCluster,
-    producer::DefaultProducerContext,
-};
+use rdkafka::{mocking::MockCluster, producer::DefaultProducerContext};
 use weir_core::{
     basis::memory::LaneMemory,
     deferral::wheel::{Ring, Wheel},
@@ -39,27 +33,19 @@ impl Broker {
             options.wheels().flat_map(|wheel| Ring::ALL.map(|ring| (wheel.topic(ring).to_owned(), buckets(ring))));
         let waiting = options.waiting_topic(gateway::CHANNEL);
         let plain = options.topics().map(str::to_owned).into_iter().chain([gateway::TOPIC.to_owned()]).chain(waiting);
-        let rings: Vec<(String, i32)> = rings.collect();
-        for (topic, partitions) in plain.map(|topic| (topic, PARTITIONS)).chain(rings.iter().cloned()) {
+        for (topic, partitions) in plain.map(|topic| (topic, PARTITIONS)).chain(rings) {
             cluster.create_topic(&topic, partitions, 1).with_context(|| format!("the topic {topic}"))?;
         }
-        commit_beginnings(&options, &rings)?;
         Ok(Self { _cluster: cluster, options: Arc::new(options) })
     }
 }
 
-/// Commits the beginnings of the wheel's topics: the mock cluster refuses a lane's start there while another lane of the group joins.
-fn commit_beginnings(options: &KafkaOptions, rings: &[(String, i32)]) -> anyhow::Result<()> {
-    let mut config = ClientConfig::new();
-    config.set("bootstrap.servers", &options.brokers).set("group.id", options.later_group());
-    let nobody: BaseConsumer = config.create().context("no client for the embedded broker")?;
-    let mut beginnings = TopicPartitionList::new();
-    for (topic, partitions) in rings {
-        for partition in 0..*partitions {
-            beginnings.add_partition_offset(topic, partition, Offset::Offset(0))?;
-        }
-    }
-    nobody.commit(&beginnings, CommitMode::Sync).context("the embedded broker takes no offsets")
+/// Options of the lane of a ring, which is alone in its group. The mock cluster refuses a member whose assignment is fetched after the leader
+/// has sent it, or who joins late: it joins again, and that takes as long as a session (45 s).
+pub(super) fn of_ring(options: &KafkaOptions, wheel: &WheelTopics, ring: Ring) -> KafkaOptions {
+    let mut options = options.for_ring(wheel, ring);
+    options.group.clone_from(&options.intents);
+    options
 }
 
 fn options(brokers: String) -> KafkaOptions {

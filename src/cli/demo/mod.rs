@@ -28,23 +28,18 @@ use weir_core::{
     basis::current::Current,
     batch::decider::Decider,
     deferral::wheel::Ring,
-    intent::fields::FieldMap,
     limit::{
-        HeldLimits, budget::ledger::EmbeddedLedger, pressure::activity_log::EmbeddedActivityLog,
-        route::permits::EmbeddedPermits,
+        budget::ledger::EmbeddedLedger, pressure::activity_log::EmbeddedActivityLog, route::permits::EmbeddedPermits,
     },
     policy::{Policy, file::parse_policy},
     ports::{Clock as _, embedded::EmbeddedStore},
 };
 use weir_kafka::client::KafkaOptions;
-use weir_oracle::{desk::ServiceKeeper, service::EmbeddedServices};
+use weir_oracle::service::EmbeddedServices;
 use weir_worker::{
-    budgets::BudgetKeeper,
     clock::{ComparedClock, SystemClock},
     lane::{LaneSettings, Task},
-    pressure::PressureKeeper,
     refresh::Refreshed,
-    routes::{KeeperLinks, RoutesKeeper, RoutesStatus},
     status::StoreStatus,
 };
 
@@ -58,15 +53,13 @@ use self::{
 use super::{
     output::{OutputForm, print_json, progress},
     signals,
-    worker::{HttpSetup, LaneEnds, WaitingEnds, Worker, WorkerPressure, WorkerRoutes},
+    worker::{HttpSetup, LaneEnds, LimitLinks, LimitStores, WaitingEnds, Worker, WorkerLimits, WorkerRoutes},
 };
 use crate::{
     config::HttpSettings,
     http::{self, QueryPool},
-    limits::LedgerPool,
     metrics::Metrics,
     query::{EntryPoint, QueryService},
-    routes::KafkaRoutes,
     vitals::Nodes,
 };
 
@@ -162,57 +155,38 @@ async fn worker(
     let segments = Refreshed::new(Arc::new(traffic::segments()));
     let policy = Refreshed::new(Arc::new(policy));
     let metrics = Arc::new(Metrics::default());
-    let log = EmbeddedActivityLog::new("demo", || SystemClock.now());
-    let observer = Arc::<Metrics>::clone(&metrics);
-    let (mut keeper, shared, status) = PressureKeeper::new(log, SystemClock, policy.value(), observer);
-    keeper.load(DRAIN).await?;
-    let pressed = CancellationToken::new();
-    let task = tokio::spawn(keeper.run(pressed.clone()));
+    // The broker and the store are on this machine.
+    let clock = ComparedClock::alone(SystemClock);
+    let links = LimitLinks { kafka: &kafka, policy: policy.value(), clock: &clock, metrics: &metrics, stop: &stop };
+    let limits = WorkerLimits::start(limit_stores(), links).await?;
     let decider = Decider {
-        topic: kafka.intents.as_str().into(),
-        fields: Arc::new(FieldMap::default()),
-        segments: segments.value(),
-        policy: policy.value(),
-        limits: Arc::default(),
         wheel: Some(WHEEL),
-        held: HeldLimits { pressure: Some(Arc::clone(&shared)), routes: Some(Arc::clone(&kafka.routes)) },
+        held: limits.held.clone(),
         approved_by_channel: kafka.approved_by_channel(),
+        ..Decider::new(kafka.intents.as_str(), segments.value(), policy.value())
     };
     let store = EmbeddedStore::new(HISTORY_MS);
-    let ledger = EmbeddedLedger::new("demo", || SystemClock.now());
-    let looked_at = ledger.clone();
-    let (keeper, budgets) = BudgetKeeper::new(move || ledger.clone(), SystemClock, Arc::<Metrics>::clone(&metrics));
-    tokio::spawn(keeper.run());
     let query = QueryService::new(&decider, EntryPoint::Http, store.clone(), SystemClock, Arc::clone(&metrics))
-        .taking(budgets.claimant());
+        .taking(limits.budgets.claimant());
     let queries = Arc::new(QueryPool::new(vec![query]));
-    let services = EmbeddedServices::new("demo", || SystemClock.now());
-    let observer = Arc::<Metrics>::clone(&metrics);
-    let (keeper, services) = ServiceKeeper::new(move || services.clone(), "demo", SystemClock, observer);
-    tokio::spawn(keeper.run());
-    let routes = routes(&kafka, (policy.value(), &store), &stop);
     let worker = Worker {
-        services,
         readers: Vec::new(),
         lanes: lanes(&kafka, &store),
         decider,
         segments,
         policy,
-        budgets,
-        ledger: Arc::new(LedgerPool::new(move || looked_at.clone())),
-        pressure: Some(WorkerPressure { shared, status, stop: pressed, task }),
+        limits,
         lane: lane_settings(),
         http: Some(HttpSetup { listener, options: HttpSettings::default(), queries }),
         drain: DRAIN,
         metrics,
         traces: None,
-        // The broker and the store are on this machine.
-        clock: ComparedClock::alone(SystemClock),
+        clock,
         redis: None,
         store: StoreStatus::default(),
         nodes: Nodes::default(),
         deferred: None,
-        routes,
+        routes: WorkerRoutes { waiting: Some(waiting_ends(kafka, store)), known: Current::new(Arc::default()) },
         stop: stop.clone(),
     };
     let asked_to_stop = async {
@@ -233,30 +207,28 @@ fn lane_settings() -> LaneSettings {
     }
 }
 
-/// What keeps the pace of the routes, and makes the lanes of what waits for them.
-fn routes(
-    kafka: &Arc<KafkaOptions>,
-    (policy, store): (Arc<Current<Policy>>, &EmbeddedStore),
-    stop: &CancellationToken,
-) -> WorkerRoutes<EmbeddedStore> {
-    let status = RoutesStatus::default();
-    let links = KeeperLinks {
-        policy,
-        routes: Arc::clone(&kafka.routes),
-        offsets: Arc::new(KafkaRoutes(Arc::clone(kafka))),
-        clock: SystemClock,
-        status: status.clone(),
-    };
-    let permits = EmbeddedPermits::new("demo", || SystemClock.now());
-    let spawn = |task| drop(tokio::spawn(task));
-    tokio::spawn(RoutesKeeper::new(links, move || permits.clone(), spawn).run(stop.clone()));
-    let (kafka, store) = (Arc::clone(kafka), store.clone());
-    let waiting: WaitingEnds<EmbeddedStore> = Box::new(move |route| {
+/// The limits, in memory.
+fn limit_stores() -> LimitStores<EmbeddedLedger, EmbeddedActivityLog, EmbeddedPermits, EmbeddedServices> {
+    let now = || SystemClock.now();
+    let (ledger, permits) = (EmbeddedLedger::new("demo", now), EmbeddedPermits::new("demo", now));
+    let (seen, services) = (ledger.clone(), EmbeddedServices::new("demo", now));
+    LimitStores {
+        ledger: Box::new(move || ledger.clone()),
+        seen_ledger: Box::new(move || seen.clone()),
+        activity_log: EmbeddedActivityLog::new("demo", now),
+        permits: Box::new(move || permits.clone()),
+        services: Box::new(move || services.clone()),
+        holder: "demo".to_owned(),
+    }
+}
+
+/// Makes the ends of lanes that read what waits.
+fn waiting_ends(kafka: Arc<KafkaOptions>, store: EmbeddedStore) -> WaitingEnds<EmbeddedStore> {
+    Box::new(move |route| {
         let task = Task::Waiting(kafka.routes.state(route).topic);
         let options = kafka.for_waiting(route).unwrap_or_else(|| KafkaOptions::clone(&kafka));
         LaneEnds { task, kafka: Arc::new(options), number: 0, commits: None, store: store.clone() }
-    });
-    WorkerRoutes { status, waiting: Some(waiting), known: Current::new(Arc::default()) }
+    })
 }
 
 /// A lane that decides the intents, one that decides deferred intents when they are due, and one that moves them there.
@@ -264,7 +236,7 @@ fn lanes(kafka: &Arc<KafkaOptions>, store: &EmbeddedStore) -> Vec<LaneEnds<Embed
     let ends = |task, kafka, number| LaneEnds { task, kafka, number, commits: None, store: store.clone() };
     let mut lanes = vec![ends(Task::Intents, Arc::clone(kafka), 0)];
     if let Some(wheel) = &kafka.deferred {
-        let [hours, minutes] = Ring::ALL.map(|ring| Arc::new(kafka.for_ring(wheel, ring)));
+        let [hours, minutes] = Ring::ALL.map(|ring| Arc::new(broker::of_ring(kafka, wheel, ring)));
         lanes.extend([ends(Task::Due(WHEEL), minutes, 0), ends(Task::Move(WHEEL), hours, 1)]);
     }
     lanes
@@ -329,4 +301,19 @@ fn how_to_use(options: &KafkaOptions, http: SocketAddr, out: &mut impl Write) ->
         "  curl http://{http}/v1/decisions -H 'content-type: application/json' -d '{{\"id\":\"mine-2\",\"user_id\":7}}'"
     )?;
     writeln!(out, "  http://{http}/openapi.json says what else there is.")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn each_lane_is_alone_in_its_group() {
+        let broker = Broker::start().unwrap();
+        let lanes = lanes(&broker.options, &EmbeddedStore::new(HISTORY_MS));
+        let groups: BTreeSet<&str> = lanes.iter().map(|lane| lane.kafka.group.as_str()).collect();
+        assert_eq!((groups.len(), lanes.len()), (3, 3), "{groups:?}");
+    }
 }

@@ -20,10 +20,15 @@ use super::{
     watch::{watch_nodes, watch_shards},
 };
 use crate::{
-    cli::{assemble, clocks},
+    cli::{
+        assemble, clocks,
+        worker::{Connect, LimitStores},
+    },
     config::Settings,
     vitals::Nodes,
 };
+
+type RedisLimits = LimitStores<RedisLedger, RedisActivityLog, RedisPermits, RedisServices>;
 
 /// How often a question of HTTP is tried: who asks is told rather than kept waiting.
 const QUERY_TRIES: usize = 3;
@@ -73,35 +78,35 @@ impl OpenRedis {
         weir_redis::noted_topics(&self.options, &self.stats, &self.opened).await
     }
 
-    /// The ledger of budgets, for leases.
-    pub(super) fn ledger(&self, clock: &ComparedClock<SystemClock>) -> RedisLedger {
-        let clock = clocks::of_ledger(clock);
-        RedisLedger::with(&self.options, &self.stats, &self.opened, self.instance.clone(), clock)
-    }
-
-    /// The ledger of budgets, for those who look how they stand.
-    pub(super) fn seen_ledger(&self, clock: &ComparedClock<SystemClock>) -> RedisLedger {
-        RedisLedger::with(&self.look, &self.stats, &self.opened, self.instance.clone(), clocks::of_ledger(clock))
-    }
-
-    /// The log of activity.
-    pub(super) fn activity_log(&self) -> RedisActivityLog {
-        RedisActivityLog::new(&self.look, &self.stats, &self.opened, self.instance.clone())
+    /// The limits that instances share.
+    pub(super) fn limits(self: &Arc<Self>, clock: &ComparedClock<SystemClock>) -> RedisLimits {
+        let (holder, clock) = (assemble::new_epoch(), clocks::of_ledger(clock));
+        let ledger = |options: &Arc<RedisOptions>| -> Connect<RedisLedger> {
+            let (redis, options, clock) = (Arc::clone(self), Arc::clone(options), Arc::clone(&clock));
+            Box::new(move || {
+                let Self { stats, opened, instance, .. } = &*redis;
+                RedisLedger::with(&options, stats, opened, instance.as_str(), Arc::clone(&clock))
+            })
+        };
+        let (permits, services, its) = (Arc::clone(self), Arc::clone(self), holder.clone());
+        LimitStores {
+            ledger: ledger(&self.options),
+            seen_ledger: ledger(&self.look),
+            activity_log: RedisActivityLog::new(&self.look, &self.stats, &self.opened, self.instance.as_str()),
+            permits: Box::new(move || {
+                let Self { look, stats, opened, instance, .. } = &*permits;
+                RedisPermits::new(look, stats, opened, instance.as_str())
+            }),
+            services: Box::new(move || {
+                RedisServices::new(&services.look, &services.stats, &services.opened, its.as_str())
+            }),
+            holder,
+        }
     }
 
     /// Where refunds are applied.
     pub(super) fn refunds(&self) -> RedisRefunds {
         RedisRefunds::new(&self.options, &self.stats, &self.opened)
-    }
-
-    /// The permits of routes.
-    pub(super) fn permits(&self) -> RedisPermits {
-        RedisPermits::new(&self.look, &self.stats, &self.opened, self.instance.clone())
-    }
-
-    /// The services that ask, for this holder of shares.
-    pub(super) fn services(&self, holder: String) -> RedisServices {
-        RedisServices::new(&self.look, &self.stats, &self.opened, holder)
     }
 
     /// Connections for HTTP: what hangs there holds up no lane. One node may keep at most half of the requests that HTTP

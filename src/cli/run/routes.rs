@@ -1,4 +1,4 @@
-//! The routes of a worker: the task that shares their permits, and the lanes of what waits for them.
+//! The routes of a worker: their topics, and the lanes of what waits for them.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -7,12 +7,7 @@ use tokio_util::sync::CancellationToken;
 use weir_core::{basis::current::Current, limit::route::WhenFull, policy::Policy};
 use weir_kafka::{client::KafkaOptions, limits, new_topics::NewTopics, topics::TopicError, waiting_topics};
 use weir_redis::RedisStore;
-use weir_worker::{
-    clock::{ComparedClock, SystemClock},
-    lane::Task,
-    refresh::RefreshSource,
-    routes::{KeeperLinks, RoutesKeeper, RoutesStatus},
-};
+use weir_worker::{lane::Task, refresh::RefreshSource};
 
 use super::{ask_kafka, patience, redis::OpenRedis};
 use crate::{
@@ -22,7 +17,6 @@ use crate::{
         worker::{LaneEnds, WaitingEnds},
     },
     policy_source::{PolicySource, PolicySourceError},
-    routes::KafkaRoutes,
 };
 
 /// How often it is looked for topics where something may wait for a route that the policy does not have.
@@ -109,27 +103,6 @@ async fn none_left_behind(kafka: &Arc<KafkaOptions>, redis: &OpenRedis) -> anyho
         Ok(error) => error.into(),
         Err(error) => error,
     })
-}
-
-/// Begins to keep the routes of the policy; gives how they stand.
-pub(super) fn keep(
-    redis: &Arc<OpenRedis>,
-    kafka: &Arc<KafkaOptions>,
-    policy: Arc<Current<Policy>>,
-    (clock, stop): (&ComparedClock<SystemClock>, &CancellationToken),
-) -> RoutesStatus {
-    let status = RoutesStatus::default();
-    let links = KeeperLinks {
-        policy,
-        routes: Arc::clone(&kafka.routes),
-        offsets: Arc::new(KafkaRoutes(Arc::clone(kafka))),
-        clock: clock.clone(),
-        status: status.clone(),
-    };
-    let redis = Arc::clone(redis);
-    let spawn = |task| drop(tokio::spawn(task));
-    tokio::spawn(RoutesKeeper::new(links, move || redis.permits(), spawn).run(stop.clone()));
-    status
 }
 
 /// Makes the ends of lanes that read what waits; `None`: nothing can wait.

@@ -1,6 +1,5 @@
 //! How a worker is: what `/livez`, `/readyz`, `/v1/status` and `/metrics` ask.
 
-mod routes;
 mod waiting;
 
 use std::{
@@ -8,7 +7,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use prometheus_client::metrics::counter::Counter;
 use weir_core::{
     policy::Policy,
     ports::{Clock as _, ShardsFound, in_short},
@@ -17,21 +15,17 @@ use weir_core::{
 use weir_redis::{RedisStats, RetryCause};
 use weir_worker::{
     clock::{ComparedClock, SystemClock},
-    pressure::{MEMBER_FOR, PressureSeen, PressureStatus, REPORTED_AFTER, Silence},
     refresh::{Failure, Refreshed},
     status::{LaneStatus, StoreStatus},
 };
 
 use crate::{
     http::{Degradation, Degraded, Health},
-    limits::UnavailableBudgets,
-    metrics::{Metrics, NodeLabel, ReasonLabel, SegmentLabel, SourceLabel, VersionLabels},
+    limits::LimitsDesk,
+    metrics::{Metrics, NodeLabel, ReasonLabel, SegmentLabel, SourceLabel, VersionLabels, bring},
 };
 
-pub(super) use self::{routes::RoutesHealth as Routes, waiting::WaitingHealth};
-
-/// The most budgets that are named in one message.
-const MOST_NAMED: usize = 10;
+pub(super) use self::waiting::WaitingHealth;
 
 /// All that tells how a worker is.
 pub(super) struct WorkerHealth {
@@ -39,9 +33,7 @@ pub(super) struct WorkerHealth {
     pub(super) waiting: WaitingHealth,
     pub(super) clock: ComparedClock<SystemClock>,
     pub(super) readers: Vec<(Degraded, Arc<LaneStatus>)>,
-    pub(super) budgets: UnavailableBudgets,
-    pub(super) pressure: PressureStatus,
-    pub(super) routes: Routes,
+    pub(super) limits: Arc<LimitsDesk>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) redis: Option<Arc<RedisStats>>,
     pub(super) store: StoreStatus,
@@ -91,9 +83,7 @@ impl Health for WorkerHealth {
         for (what, reader) in &self.readers {
             all.extend(reader.trouble().map(|trouble| degradation(*what, trouble.since, trouble.message.clone())));
         }
-        all.extend(self.degraded_budgets());
-        all.extend(self.degraded_pressure());
-        all.extend(self.routes.degraded());
+        all.extend(self.limits.kinds().into_iter().flat_map(|kind| kind.degraded()));
         all
     }
 
@@ -103,9 +93,8 @@ impl Health for WorkerHealth {
         self.note_degraded();
         self.note_redis();
         self.note_clock();
-        self.note_pressure();
         self.metrics.note_lag_seconds(self.clock.now());
-        self.routes.note(&self.metrics);
+        self.limits.kinds().into_iter().for_each(|kind| kind.note(&self.metrics));
         self.waiting.note(&self.metrics);
         let (set, policy) = (self.segments.current(), self.policy.current());
         self.metrics.segment_members.clear();
@@ -121,16 +110,9 @@ impl Health for WorkerHealth {
     }
 }
 
-/// Brings a counter to a total that is counted elsewhere.
-fn bring(counter: &Counter, total: u64) {
-    counter.inc_by(total.saturating_sub(counter.get()));
-}
-
 /// Something that has been so since a moment that is only known by what has passed.
 fn degradation(what: Degraded, since: Instant, message: String) -> Degradation {
-    let passed = i64::try_from(since.elapsed().as_millis()).unwrap_or(i64::MAX);
-    let since = SystemClock.now().plus(passed.saturating_neg());
-    Degradation { what, since, message, shards: Vec::new(), lane: None, route: None }
+    Degradation::lasting(what, since.elapsed(), message)
 }
 
 /// What a lane waits for.
@@ -141,11 +123,6 @@ fn of_lane(lane: &LaneStatus) -> Option<Degradation> {
 /// What retention has deleted of a lane's topic undecided.
 fn deleted(lane: &LaneStatus) -> Option<Degradation> {
     lane.deleted().map(|deleted| degradation(Degraded::Deleted, deleted.since, deleted.message.clone()))
-}
-
-/// A moment of the monotonic clock.
-fn instant(at: Duration) -> Option<Instant> {
-    Instant::now().checked_sub(SystemClock.passed().saturating_sub(at))
 }
 
 impl WorkerHealth {
@@ -163,49 +140,6 @@ impl WorkerHealth {
         let gone = format!("shards {} have lost their history: their intents wait; run weir rebuild", in_short(lost));
         let unavailable = of(Degraded::ShardsUnavailable, unavailable, seen.unavailable_since, away);
         [unavailable, of(Degraded::ShardsLost, lost, seen.lost_since, gone)].into_iter().flatten().collect()
-    }
-
-    fn degraded_budgets(&self) -> Option<Degradation> {
-        let unavailable = self.budgets.current();
-        let since = unavailable.iter().map(|(_, since)| *since).min()?;
-        let named: Vec<String> = unavailable.iter().take(MOST_NAMED).map(|(id, _)| id.to_string()).collect();
-        let more = match unavailable.len().saturating_sub(MOST_NAMED) {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        let message = format!(
-            "the ledger in Redis does not answer for the budgets {}{more}: once this instance has spent its lease, their intents \
-             wait, or follow on_unavailable",
-            named.join(", ")
-        );
-        Some(degradation(Degraded::Budgets, instant(since)?, message))
-    }
-
-    fn degraded_pressure(&self) -> Option<Degradation> {
-        let unsynced = self.pressure.unsynced();
-        let Silence { since, why } = unsynced.as_ref().as_ref()?;
-        if SystemClock.passed().saturating_sub(*since) < REPORTED_AFTER {
-            return None;
-        }
-        let message = format!(
-            "this instance and others do not tell each other who is active ({why}): users who are active here still pass, and \
-             nobody else comes in after {} s",
-            MEMBER_FOR.as_secs()
-        );
-        Some(degradation(Degraded::Pressure, instant(*since)?, message))
-    }
-
-    fn note_pressure(&self) {
-        let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
-        let (metrics, seen) = (&self.metrics, self.pressure.seen());
-        let of = |read: fn(&PressureSeen) -> u64| number(seen.as_ref().as_ref().map_or(0, read));
-        metrics.pressure_active_users.set(of(|seen| seen.active_users));
-        metrics.pressure_max_active_users.set(of(|seen| seen.max_active_users));
-        metrics.pressure_throttling.set(of(|seen| u64::from(seen.throttling)));
-        metrics.pressure_members.set(of(|seen| seen.members));
-        let unsynced = self.pressure.unsynced();
-        let passed = unsynced.as_ref().as_ref().map(|silence| SystemClock.passed().saturating_sub(silence.since));
-        metrics.pressure_unsynced.set(passed.unwrap_or_default().as_secs_f64());
     }
 
     fn note_degraded(&self) {

@@ -26,7 +26,7 @@ use weir_worker::clock::SystemClock;
 
 use super::super::{Api, Health, problem::Problem, status::Degradation};
 use crate::{
-    limits::BudgetList,
+    limits::LimitRows,
     vitals::{Look, Vitals},
 };
 
@@ -61,14 +61,15 @@ pub(in super::super) struct Viewers {
     sampling: Once,
 }
 
-/// A look, what the worker waits for, what is degraded, and how budgets stand.
+/// A look, what the worker waits for, what is degraded, and how limits stand.
 #[derive(Serialize)]
 struct PageEvent<'a> {
     #[serde(flatten)]
     look: &'a Look,
     waiting: Vec<String>,
     degraded: Vec<Degradation>,
-    budgets: BudgetList,
+    #[serde(flatten)]
+    limits: LimitRows,
 }
 
 impl Viewers {
@@ -103,10 +104,10 @@ async fn sample(vitals: Vitals, health: Arc<dyn Health>, said: &watch::Sender<Sa
             said.send_replace(Said::Nothing);
             continue;
         }
-        let budgets = vitals.limits.budgets().await;
+        let limits = vitals.limits.rows().await;
         let look = vitals.look(SystemClock.now());
         let waiting = health.waiting().err().unwrap_or_default();
-        let told = PageEvent { look: &look, waiting, degraded: health.degraded(), budgets };
+        let told = PageEvent { look: &look, waiting, degraded: health.degraded(), limits };
         // Numbers, names and texts always are JSON.
         let told = serde_json::to_string(&told).unwrap_or_default();
         said.send_replace(Said::Look(told.into()));

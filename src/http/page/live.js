@@ -66,9 +66,8 @@ function bar(share) {
 /** What a limit counts over. */
 const spanOf = ({ window, per }) => (window ? `in any ${window}` : per ? `per ${per}` : "in total");
 
-/** What only limits of a kind have. */
+/** What only limits of a kind have, where they have more than all. */
 const words = {
-  budget: () => [],
   // More than the limit is no mistake: some users come whatever it is.
   pressure: ({ used, limit, members, exempt_users: exempt, sync_age_s: age, available }) => [
     `of ${number(members)} ${members === 1 ? "instance" : "instances"}`,
@@ -207,15 +206,14 @@ class Live {
   }
 
   /** Each limit that instances share, with its own words below its name; hidden where there is none. */
-  limits({ budgets: { budgets, omitted }, pressure, routes }) {
-    const limits = [...budgets, ...(pressure ? [pressure] : []), ...routes];
+  limits({ limits, omitted }) {
     byId("limits-card").hidden = !limits.length;
     fill("limits", limits.map((one) => {
       const named = cell("", { name: "th" });
       const text = (className, textContent) => named.append(Object.assign(document.createElement("span"), { className, textContent }));
       text("whole", one.name);
       if (one.campaign !== undefined) named.append(` of ${one.campaign}`);
-      text("rule", [spanOf(one), ...words[one.kind](one)].join("; "));
+      text("rule", [spanOf(one), ...(words[one.kind]?.(one) ?? [])].join("; "));
       const count = (value) => cell(value === null ? "–" : number(value), { kind: "number" });
       const free = one.free_at === null ? "" : `; again ${moment.format(new Date(one.free_at))}`;
       const state = !one.available ? `unknown: ${one.why}` : one.why === null ? "open" : one.why + free;

@@ -3,7 +3,6 @@ use weir_core::{
     intent::selection::{Action, Selection},
     limit::budget::ledger::CountId,
 };
-use weir_worker::pressure::Silence;
 
 use super::*;
 
@@ -33,24 +32,4 @@ fn a_budget_says_why_it_lacks_what_it_was_asked_for_and_when_it_has_it() {
     assert_eq!(says(None), (why("too little is left, and it never frees"), None));
     let silent = LimitView::of_silent(&budget, &id, None, Some(60));
     assert_eq!((silent.used, silent.left, silent.leased, silent.available), (Some(60), Some(0), None, false));
-}
-
-#[test]
-fn the_age_of_what_is_known_of_pressure_is_reckoned_from_the_monotonic_clock() {
-    let seen = PressureSeen {
-        active_users: 7,
-        exempt_users: 1,
-        max_active_users: 10,
-        window_minutes: 90,
-        throttling: true,
-        members: 2,
-        places: 3,
-        synced_at: Duration::from_millis(4_500),
-        unsynced: Some(Silence { since: Duration::from_secs(5), why: "no answer".to_owned() }),
-    };
-    let view = PressureView::new(&seen, Duration::from_secs(6));
-    assert_eq!((view.sync_age_s, &*view.shared.span.to_string()), (1.5, "in any 1h 30m"));
-    assert_eq!((view.shared.why.as_deref(), view.shared.available), (Some("no answer"), false));
-    // A turn that ended after the clock was read.
-    assert!(PressureView::new(&seen, Duration::from_secs(1)).sync_age_s <= 0.0);
 }

@@ -24,7 +24,6 @@ use weir::{
 use weir_core::{
     basis::{current::Current, document::Format, time::Time},
     batch::decider::Decider,
-    intent::fields::FieldMap,
     policy::file::parse_policy,
     ports::Clock,
     segment::{Members, Segment, SegmentSet, Sha256, UserIdKind, UserIds},
@@ -73,16 +72,7 @@ fn decider(policy: &str) -> Decider {
     let segments = SEGMENTS.iter().map(segment).collect();
     let set = SegmentSet::new("test-set".to_owned(), UserIds::new(UserIdKind::U32, ""), segments);
     let policy = parse_policy("policy.toml", policy, Format::Toml, RETENTION_MS).unwrap();
-    Decider {
-        topic: "send-intents".into(),
-        fields: Arc::new(FieldMap::default()),
-        segments: Current::new(Arc::new(set)),
-        policy: Current::new(Arc::new(policy)),
-        limits: Arc::default(),
-        wheel: None,
-        held: Default::default(),
-        approved_by_channel: Arc::default(),
-    }
+    Decider::new("send-intents", Current::new(Arc::new(set)), Current::new(Arc::new(policy)))
 }
 
 fn query<S>(policy: &str, entry_point: EntryPoint, store: S, clock: &Hand) -> QueryService<S, Hand> {

@@ -190,7 +190,7 @@ impl Scripted for Shares {
 
     fn records(&self) -> Vec<(u16, String)> {
         let keyspace = &self.place.opened.keyspace;
-        let (slot, registry) = (keyspace.slot(keyspace.service_shard(SERVICE)), keyspace.service_key(SERVICE));
+        let (slot, registry) = (keyspace.slot(keyspace.limit_shard(SERVICE)), keyspace.service_key(SERVICE));
         ["", ":members", ":ends"].map(|part| (slot, format!("{registry}{part}"))).to_vec()
     }
 

@@ -221,15 +221,33 @@ impl OriginMark {
 
     #[must_use]
     pub fn of(topic: &Topic, partition: i32, offset: i64) -> Self {
+        PartitionMarks::of(topic, partition).at(offset)
+    }
+}
+
+/// The marks of a partition's records: what they have in common, `None` where none is of a record.
+#[derive(Debug, Clone, Copy)]
+pub struct PartitionMarks(Option<u64>);
+
+impl PartitionMarks {
+    #[must_use]
+    pub fn of(topic: &Topic, partition: i32) -> Self {
         if topic.id == TopicId::NO_TOPIC {
-            return Self::NO_RECORD;
+            return Self(None);
         }
         // Ids are random, so that their halves tell them apart.
         let [high, low] = halves(topic.id.0);
         let seed = high ^ low ^ u64::from(partition.cast_unsigned());
-        let base = xxh3_64_with_seed(topic.name.as_bytes(), seed);
+        Self(Some(xxh3_64_with_seed(topic.name.as_bytes(), seed)))
+    }
+
+    /// The mark of the record at this offset.
+    #[must_use]
+    #[inline]
+    pub fn at(self, offset: i64) -> OriginMark {
+        let Some(base) = self.0 else { return OriginMark::NO_RECORD };
         let mark = base.wrapping_add(offset.cast_unsigned()) & 0x00FF_FFFF;
-        Self(u32::try_from(mark).unwrap_or(1).clamp(1, Self::NO_RECORD.0 - 1))
+        OriginMark(u32::try_from(mark).unwrap_or(1).clamp(1, OriginMark::NO_RECORD.0 - 1))
     }
 }
 

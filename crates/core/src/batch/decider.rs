@@ -172,6 +172,14 @@ pub struct GateResult {
 }
 
 impl Decider {
+    /// By these segments and policy. Fields are where they are by default, nothing is deferred, and no limit has an effect.
+    #[must_use]
+    pub fn new(topic: impl Into<Topic>, segments: Arc<Current<SegmentSet>>, policy: Arc<Current<Policy>>) -> Self {
+        let (fields, limits, approved_by_channel) = Default::default();
+        let (topic, wheel, held) = (topic.into(), None, HeldLimits::default());
+        Self { topic, fields, segments, policy, limits, wheel, held, approved_by_channel }
+    }
+
     /// Reads the intents; the clock has no part in it. One whose output could not be written is none: decided here, before the
     /// store is asked, so that nothing is recorded for it.
     #[must_use]

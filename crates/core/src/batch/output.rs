@@ -65,6 +65,13 @@ pub(crate) struct Came<'r, 'b> {
     pub(crate) fate: Fate,
 }
 
+/// How often a cap denied users of a segment.
+struct CapDenials<'w> {
+    segment: Option<&'w str>,
+    cap: &'w str,
+    count: u64,
+}
+
 pub(crate) struct OutputWriter<'w, 'b> {
     grounds: Grounds<'w>,
     /// All of them are known.
@@ -73,8 +80,8 @@ pub(crate) struct OutputWriter<'w, 'b> {
     classes: BatchClasses<'b>,
     wheel: Option<Wheel>,
     stamps: HashMap<Stamp<'w>, OurHeaders, RandomState>,
-    /// Denials by segment and cap; names are made once a batch, not once a denial.
-    denials: HashMap<(Option<&'w str>, &'w str), u64, RandomState>,
+    /// Denials by segment and cap: by the segment's place, and by where the cap's name is.
+    denials: HashMap<(Option<usize>, usize), CapDenials<'w>, RandomState>,
     /// Made with the first envelope.
     template: Option<EnvelopeTemplate>,
     /// The headers of what gets none.
@@ -111,7 +118,7 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
             return self.waiting(came, route);
         }
         self.count(came);
-        let decision = self.grounds.decision((came.index, record), came.result, fate);
+        let decision = self.grounds.decision(record, came.result, fate);
         if let Some(wheel) = self.wheel
             && let Some(to_defer) =
                 self.grounds.to_defer((decision.segment, intent.user), &decision.verdict, self.grounds.now)
@@ -121,7 +128,9 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
         let verdict = decision.verdict;
         let reason = verdict.suppressed().map(Suppressed::reason);
         if let Some(Suppressed { cause: Cause::Cap(cap), .. }) = verdict.suppressed() {
-            *self.denials.entry((decision.segment, cap.name)).or_default() += 1;
+            let (segment, cap) = (decision.segment, cap.name);
+            let denials = self.denials.entry((came.result.segment, cap.as_ptr().addr()));
+            denials.or_insert(CapDenials { segment, cap, count: 0 }).count += 1;
         }
         match verdict {
             Verdict::Suppressed(_) => {
@@ -144,13 +153,14 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
     }
 
     fn approval(&mut self, came: &Came<'_, 'b>, decision: &Decision<'w>, counts: Counts) -> OurHeaders {
-        let (numbers, intent) = (self.numbers, came.intent);
+        let (grounds, numbers, intent) = (self.grounds, self.numbers, came.intent);
         let write = || -> OurHeaders {
             let numbers = match counts {
                 Counts::Yes | Counts::Later => numbers(&intent.class()),
                 Counts::No => None,
             };
-            let header = decision_header::write(decision, counts, intent, numbers);
+            let decision = Decision { budgets: grounds.budgets(came.index, came.fate), ..*decision };
+            let header = decision_header::write(&decision, counts, intent, numbers);
             Arc::new([(HeaderName::Decision.as_str(), header)])
         };
         // No two deferred intents have waited for the same time.
@@ -192,7 +202,7 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
 
     /// What was written, counted.
     pub(crate) fn finish(mut self) -> Tally {
-        for ((segment, cap), count) in self.denials {
+        for CapDenials { segment, cap, count } in self.denials.into_values() {
             self.tally.cap_denials(segment, cap, count);
         }
         self.tally
@@ -217,13 +227,8 @@ impl<'w, 'b> OutputWriter<'w, 'b> {
 }
 
 impl<'e> Grounds<'e> {
-    /// The decision on a record, by its place in the batch.
-    pub(crate) fn decision(
-        &self,
-        (index, record): (usize, &RecordView<'_>),
-        result: &GateResult,
-        fate: Fate,
-    ) -> Decision<'e> {
+    /// The decision on a record, without [its budgets](Self::budgets): few outputs name them.
+    pub(crate) fn decision(&self, record: &RecordView<'_>, result: &GateResult, fate: Fate) -> Decision<'e> {
         let (verdict, decided_at) = self.ruling(fate, self.now);
         Decision {
             verdict,
@@ -232,13 +237,18 @@ impl<'e> Grounds<'e> {
             policy_version: &self.eval.policy().version,
             segments_version: self.set.version(),
             origin: Origin { topic: &self.decider.topic.name, partition: record.partition, offset: record.offset },
-            budgets: if fate.took() { self.names.of(index) } else { &[] },
+            budgets: &[],
             deferred: record.deferral.map(|deferral| Deferred {
                 why: deferral.why,
                 count: deferral.count,
                 waited_ms: u64::try_from(decided_at.millis() - deferral.first_at.millis()).unwrap_or(0),
             }),
         }
+    }
+
+    /// The names of the budgets that a record took from, by its place in the batch.
+    pub(crate) fn budgets(&self, index: usize, fate: Fate) -> &'e [Arc<str>] {
+        if fate.took() { self.names.of(index) } else { &[] }
     }
 
     #[inline]

@@ -86,6 +86,7 @@ impl<'a> IntentValue<'a> {
 
 impl<'a> Intent<'a> {
     #[must_use]
+    #[inline]
     pub fn class(&self) -> ClassNames<'_> {
         ClassNames {
             channel: self.channel.as_deref(),

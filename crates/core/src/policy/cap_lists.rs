@@ -66,6 +66,7 @@ impl CapLists {
         place
     }
 
+    #[inline]
     pub(super) fn get(&self, place: usize) -> &CapList {
         &self.lists[place]
     }

@@ -86,6 +86,8 @@ impl ZoneNow {
 #[derive(Debug)]
 pub struct PolicyEval {
     policy: Arc<Policy>,
+    /// Whether a rule of the policy may deny an intent, and not only a time of its own.
+    has_gates: bool,
     now: Time,
     lists: CapLists,
     zones: Vec<ZoneNow>,
@@ -99,9 +101,11 @@ impl PolicyEval {
     /// The policy at the batch's clock, for the segments of the set in use: their names, in its order.
     #[must_use]
     pub fn new(policy: Arc<Policy>, segments: Arc<[Box<str>]>, now: Time) -> Self {
+        let has_gates = !policy.stops.is_empty() || policy.max_age_ms.is_some() || policy.quiet_hours.is_some();
         let mut eval = Self {
             lists: CapLists::new(&policy, segments),
             policy,
+            has_gates,
             now,
             zones: Vec::new(),
             zone_numbers: HashMap::new(),
@@ -115,6 +119,7 @@ impl PolicyEval {
     }
 
     /// Whether the policy names a segment, by its place in the set.
+    #[inline]
     pub fn names(&mut self, segment: usize) -> bool {
         self.lists.of(segment, &self.policy) != CapLists::DEFAULT
     }
@@ -141,6 +146,13 @@ impl PolicyEval {
         std::mem::take(&mut self.cap_sets)
     }
 
+    /// Whether an intent without times of its own may be [denied](Self::denial).
+    #[must_use]
+    #[inline]
+    pub const fn has_gates(&self) -> bool {
+        self.has_gates
+    }
+
     /// Why an intent is denied before limits and caps are asked, and until when; `None` where nothing denies it. The order: stops,
     /// `expires_at`, `max_age`, `not_before`, quiet hours. In shadow mode it is sent all the same.
     #[inline]
@@ -160,14 +172,19 @@ impl PolicyEval {
 
     /// The set of caps, of [`PolicyEval::take_cap_sets`], by which the store is asked about an intent that is not denied; `None`: it goes
     /// by a bypass, is not recorded, and the store is not asked.
+    #[inline]
     pub fn route(&mut self, intent: &IntentFacts<'_>) -> Option<usize> {
-        let bypass =
-            self.policy.bypass.iter().find(|rule| rule.selection.matches(&intent.class)).map(|rule| rule.counts);
+        let bypass = if self.policy.bypass.is_empty() { None } else { self.bypass(intent.class) };
         match bypass {
             Some(Counts::No) => None,
             Some(Counts::Yes | Counts::Later) => Some(Self::NO_CAPS),
             None => Some(self.cap_set(intent)),
         }
+    }
+
+    #[inline(never)]
+    fn bypass(&self, class: ClassNames<'_>) -> Option<Counts> {
+        self.policy.bypass.iter().find(|rule| rule.selection.matches(&class)).map(|rule| rule.counts)
     }
 
     /// What to say of a denial: which cap, and when it frees. `blocking` is the entry that has to leave the
@@ -223,16 +240,23 @@ impl PolicyEval {
     }
 
     /// The caps of the user's segment that match the intent's channel and category.
+    #[inline]
     fn cap_set(&mut self, intent: &IntentFacts<'_>) -> usize {
         let list = intent.segment.map_or(CapLists::DEFAULT, |segment| self.lists.of(segment, &self.policy));
-        let CapList { caps, uniform, made } = self.lists.get(list);
+        let CapList { uniform, made, .. } = self.lists.get(list);
         if let (true, [(_, number), ..]) = (*uniform, made.as_slice()) {
             return *number;
         }
+        self.cap_set_of(list, intent.class, intent.zone)
+    }
+
+    #[inline(never)]
+    fn cap_set_of(&mut self, list: usize, class: ClassNames<'_>, zone: Option<&Zone>) -> usize {
+        let CapList { caps, made, .. } = self.lists.get(list);
         let mut mask = Mask::default();
         let mut calendar = false;
         for (index, cap) in caps.list().iter().enumerate() {
-            if cap.filter.matches(intent.class.channel, intent.class.category) {
+            if cap.filter.matches(class.channel, class.category) {
                 mask[index / 64] |= 1 << (index % 64);
                 calendar |= matches!(cap.window, CapWindow::Per(_));
             }
@@ -241,7 +265,7 @@ impl PolicyEval {
             return Self::NO_CAPS;
         }
         if calendar {
-            let zone = self.zone_number(intent.zone);
+            let zone = self.zone_number(zone);
             return self.set_number(SetKey { list, mask, zone });
         }
         if let Some(&(_, number)) = made.iter().find(|(caps, _)| *caps == mask) {

@@ -199,6 +199,7 @@ impl Policy {
     }
 
     #[must_use]
+    #[inline]
     pub fn unavailable(&self, class: &ClassNames<'_>) -> Unavailable {
         let rule = self.on_unavailable.iter().find(|rule| rule.filter.matches(class.channel, class.category));
         rule.map_or(Unavailable::Wait, |rule| rule.action)

@@ -38,7 +38,6 @@ use weir_core::{
         decide::{AdmitVerdict, Answer},
         deferred_send::DeferredSend,
     },
-    intent::fields::FieldMap,
     limit::{
         HeldLimits,
         budget::{Budget, BudgetId, ledger::EmbeddedLedger},
@@ -561,18 +560,15 @@ fn decider(world: &World) -> Decider {
         ..parse_policy("p.toml", text, Format::Toml, 172_800_000).unwrap()
     };
     let set = SegmentSet::new("test".to_owned(), UserIds::new(UserIdKind::U32, ""), Vec::new());
+    let segments = world.segments.clone().unwrap_or_else(|| Current::new(Arc::new(set)));
+    let policy = world.policy.clone().unwrap_or_else(|| Current::new(Arc::new(policy)));
     Decider {
-        topic: "intents".into(),
-        fields: Arc::new(FieldMap::default()),
-        segments: world.segments.clone().unwrap_or_else(|| Current::new(Arc::new(set))),
-        policy: world.policy.clone().unwrap_or_else(|| Current::new(Arc::new(policy))),
-        limits: Arc::default(),
         wheel: *wheel,
         held: HeldLimits {
             pressure: pressed.as_ref().map(|(_, pressure)| Arc::clone(pressure)),
             routes: permits.clone(),
         },
-        approved_by_channel: Arc::default(),
+        ..Decider::new("intents", segments, policy)
     }
 }
 

@@ -5,12 +5,11 @@ use std::{
     time::Duration,
 };
 
-use tokio_util::sync::CancellationToken;
 use weir_core::{
     basis::current::Current,
     limit::{
         pressure::{
-            Pressure, PressureRule,
+            Pressure,
             activity::Minute,
             activity_log::{ActiveIn, SharedPlaces, SyncReply, SyncRequest, USERS_A_TURN},
         },
@@ -29,24 +28,27 @@ use super::{
 };
 use crate::{
     observer::Observer,
-    share::{AskedTurns, Silence, TakesTurns, TurnEvent, keep, make_turn},
+    share::{HoldsPart, PoolKeeper, Silence},
 };
 
 /// How long an instance stays a member, and may use its places, without another turn.
 pub const MEMBER_FOR: Duration = Duration::from_secs(10);
 
 /// Tells the log who became active here, notes who did elsewhere, and gets places for users of this process.
-pub struct PressureKeeper<L, C> {
-    log: L,
-    clock: C,
+pub type PressureKeeper<L, C> = PoolKeeper<HeldPlaces, L, C>;
+
+/// The places of this process, and who is active.
+pub struct HeldPlaces {
     policy: Arc<Current<Policy>>,
     pressure: Arc<Pressure>,
     inbox: mpsc::Receiver<ActiveIn>,
     observer: Arc<dyn Observer>,
     status: PressureStatus,
+    /// How long each turn makes it a member.
+    member_for: Duration,
+    /// That of the last turn.
+    minute: Minute,
     untold: Untold,
-    /// Those whom a turn tells that is given up are told by the next one.
-    turns: Turns<SharedPlaces>,
     seconds: Seconds,
     views: Views,
     /// The fair part of the places, by the last turn that was told what is left.
@@ -60,7 +62,6 @@ pub struct PressureKeeper<L, C> {
     gathers: Option<(u64, Duration)>,
     /// When the last turn began that was answered, and when the answer came.
     synced: Option<(Duration, Duration)>,
-    silence: Option<Silence>,
 }
 
 impl<L, C> PressureKeeper<L, C>
@@ -77,15 +78,14 @@ where
     ) -> (Self, Arc<Pressure>, PressureStatus) {
         let (pressure, inbox) = Pressure::new();
         let status = PressureStatus::default();
-        let keeper = Self {
-            log,
-            turns: Turns::default(),
-            clock,
+        let part = HeldPlaces {
             policy,
             pressure: Arc::clone(&pressure),
             inbox,
             observer,
             status: status.clone(),
+            member_for: MEMBER_FOR,
+            minute: Minute(0),
             untold: Untold::default(),
             seconds: Seconds::default(),
             views: Views::default(),
@@ -95,9 +95,9 @@ where
             members: 0,
             gathers: None,
             synced: None,
-            silence: None,
         };
-        (keeper, pressure, status)
+        let asked = status.turns();
+        (Self::of(part, ((), log), clock, asked), pressure, status)
     }
 
     /// Reads who is active, where the policy has pressure: to be done before the process is ready. Asks again for so long.
@@ -106,8 +106,8 @@ where
     /// The log did not answer, or asking again cannot help.
     pub async fn load(&mut self, patience: Duration) -> Result<(), StoreError> {
         let until = self.clock.passed() + patience;
-        while self.policy.get().pressure.is_some() && self.views.now.is_none() {
-            match self.turn(MEMBER_FOR).await {
+        while self.part.policy.get().pressure.is_some() && self.part.views.now.is_none() {
+            match self.take_turn().await {
                 Ok(_) => {}
                 Err(StoreError::Temporary(message)) if self.clock.passed() < until => {
                     tracing::warn!("who is active could not be read: {message}; trying again");
@@ -117,94 +117,24 @@ where
             }
         }
         // Nothing is decided yet.
-        if self.views.waits_for_places {
-            self.views.put_in_force(&self.pressure);
+        let HeldPlaces { views, pressure, .. } = &mut self.part;
+        if views.waits_for_places {
+            views.put_in_force(pressure);
         }
         Ok(())
     }
+}
 
-    /// Takes a turn each second, and those that are asked for, until `stop`, and a last one then: for when nobody becomes active any more.
-    pub async fn run(self, stop: CancellationToken) {
-        keep(self, stop).await;
-    }
-
-    /// Takes a turn, as a member for so long; gives whether there is more to read or to tell.
-    async fn turn(&mut self, member_for: Duration) -> Result<bool, StoreError> {
-        let Some(rule) = self.policy.get().pressure.clone() else {
-            self.end();
-            return Ok(false);
-        };
-        let now = self.clock.time_to_decide(&[]).map_err(|wrong| StoreError::Temporary(wrong.to_string()))?;
-        let now = Minute::from(now);
-        self.views.follow(&rule, now);
-        if let Some(view) = &mut self.views.now {
-            view.sweep(now);
-        }
-
-        // The membership starts here: the process may stand still before the request is sent, and others get its places meanwhile.
-        let begun_at = self.clock.passed();
-        self.give_up_overdue(begun_at);
-        self.gathers = self.gathers.filter(|(_, until)| begun_at < *until);
-        let member_for_ms = i64::try_from(member_for.as_millis()).unwrap_or(i64::MAX);
-        if !self.is_to_be_repeated(member_for_ms, begun_at) {
-            self.begin(&rule, member_for_ms, begun_at);
-        }
-        let overdue_at = self.synced.map_or(Duration::ZERO, |(began_at, _)| began_at + MEMBER_FOR);
-        let within = overdue_at.checked_sub(begun_at).filter(|within| !within.is_zero()).unwrap_or(MEMBER_FOR);
-        let waited_for_places = self.views.waits_for_places;
-        let answered = make_turn(&mut self.turns, &mut self.log, &(), &self.clock, within).await?;
-        let Some(answered) = answered else { return Ok(false) };
-        // What came meanwhile is not in it.
-        let again = answered.reply.more || answered.is_repeated;
-        self.take_up_answer(answered, now);
-        if waited_for_places {
-            self.views.put_in_force(&self.pressure);
-        }
-        Ok(again || !self.untold.is_empty() || self.views.waits_for_places)
-    }
-
-    /// Whether the turn that has no answer is made again: what it was granted is this process's still, and it reads what is to be read. While
-    /// a window is read for another rule, what was granted by the maximum of before is not for its state.
-    fn is_to_be_repeated(&self, member_for_ms: i64, now: Duration) -> bool {
-        let reading = self.views.reading();
-        let Some((Unanswered { turn, began_at, .. }, reading)) = self.turns.unanswered().zip(reading) else {
-            return false;
-        };
-        let is_read = (&turn.cursor, turn.window_ms) == (&reading.cursor, reading.window_ms);
-        let is_by_rule = self.views.next.is_none() || turn.room.is_none();
-        is_read && is_by_rule && turn.member_for_ms == member_for_ms && now < *began_at + MEMBER_FOR
-    }
-
-    fn begin(&mut self, rule: &PressureRule, member_for_ms: i64, begun_at: Duration) {
-        let given_up = self.turns.give_up().map(|turn| turn.active).unwrap_or_default();
-        given_up.into_iter().for_each(|active| self.untold.add(active));
-        self.seconds.begin_turn(begun_at);
-        let (mut held, mut room) = self.places_to_ask();
-        let active = self.choose_told(rule);
-        held += self.untold.new_users();
-        if self.views.next.is_some() || !self.untold.is_empty() {
-            room = None;
-        } else if self.gathers.is_some() {
-            // Nor do those get any who do not know that the log was lost.
-            room = Some(0);
-        }
-        let Some(reading) = self.views.reading_mut() else { return };
-        let (cursor, window_ms, wanted) = (reading.cursor.clone(), reading.window_ms, reading.wanted());
-        self.turns.begin(SyncRequest { cursor, active, window_ms, member_for_ms, held, wanted, room }, begun_at);
-    }
-
-    fn take_up_answer(&mut self, answered: Answered<SharedPlaces>, now: Minute) {
+impl HeldPlaces {
+    fn take_up_answer(&mut self, answered: Answered<SharedPlaces>, answered_at: Duration) {
         let Answered { turn: SyncRequest { active, held, room, .. }, reply, began_at, is_repeated } = answered;
         self.seconds.tell(active);
-        let answered_at = self.clock.passed();
         // Those of before may be others' by now, where the process stood still until it heard the answer.
         self.give_up_overdue(answered_at);
         self.synced = Some((began_at, answered_at));
-        self.take_reply(&reply, is_repeated, now);
+        self.take_reply(&reply, is_repeated, answered_at);
         let until = began_at + MEMBER_FOR;
-        if let Some(before) = &self.views.before {
-            before.places.renew(until);
-        }
+        self.views.before.iter().for_each(|before| before.places.renew(until));
         if let Some(View { state, .. }) = &self.views.now {
             state.places.renew(until);
             // Whoever stood still since may read it when others have them.
@@ -224,8 +154,9 @@ where
     /// this instance knows.
     fn places_to_ask(&mut self) -> (u64, Option<u64>) {
         // Whoever becomes active from here on is counted in one of these at least: as held, as active, or as told.
-        let before_held = self.views.before.as_ref().map_or(0, |before| before.places.held());
-        let before_is_used = self.views.before.as_ref().is_some_and(|before| Arc::strong_count(before) > 1);
+        let before = &self.views.before;
+        let before_held: u64 = before.iter().map(|before| before.places.held()).sum();
+        let still_used = before.iter().filter(|before| Arc::strong_count(before) > 1).cloned().collect();
         self.drain();
         let (mut held, mut room) = (before_held, None);
         if let Some(View { state, .. }) = &self.views.now {
@@ -237,15 +168,13 @@ where
             room = Some(state.room());
         }
         self.drain();
-        if !before_is_used {
-            self.views.before = None;
-        }
+        self.views.before = still_used;
         (held, room)
     }
 
     /// Chooses which of the users that the log does not have yet this turn adds to it.
-    fn choose_told(&mut self, rule: &PressureRule) -> Vec<ActiveIn> {
-        let dropped = self.untold.keep(rule.most_untold()) + self.pressure.take_dropped();
+    fn choose_told(&mut self, most_untold: usize) -> Vec<ActiveIn> {
+        let dropped = self.untold.keep(most_untold) + self.pressure.take_dropped();
         if dropped > 0 {
             self.observer.activity_synced(0, dropped);
         }
@@ -253,15 +182,15 @@ where
     }
 
     /// Takes what a turn has read, and what it says of the log.
-    fn take_reply(&mut self, reply: &SyncReply, is_repeated: bool, now: Minute) {
+    fn take_reply(&mut self, reply: &SyncReply, is_repeated: bool, answered_at: Duration) {
         let reading = self.views.reading_mut();
-        let ignored = reading.map_or(0, |reading| reading.note(reply, self.seconds.is_within(), now));
+        let ignored = reading.map_or(0, |reading| reading.note(reply, self.seconds.is_within(), self.minute));
         self.observer.activity_synced(reply.bytes, ignored);
         if reply.lost {
             tracing::warn!("the log of activity was lost in part: it is read from the beginning of the window");
             // What this turn told is there, if it was told just now.
             self.seconds.take_told(is_repeated).for_each(|active| self.untold.add(active));
-            self.gathers = Some((self.members, self.clock.passed() + MEMBER_FOR));
+            self.gathers = Some((self.members, answered_at + MEMBER_FOR));
         } else {
             self.gathers = self.gathers.filter(|(members, _)| reply.members < *members);
         }
@@ -278,14 +207,13 @@ where
         }
         (self.synced, self.fair, self.held) = (None, 0, 0);
         self.drain();
-        self.turns.give_up();
         (self.untold, self.seconds) = Default::default();
     }
 
     /// Takes what batches and reports have told.
     fn drain(&mut self) {
         // By the state of before, or before this one is in force.
-        let elsewhere = self.views.now.as_ref().filter(|_| self.views.before.is_some());
+        let elsewhere = self.views.now.as_ref().filter(|_| !self.views.before.is_empty());
         let states = [elsewhere, self.views.next.as_ref()];
         for active in self.inbox.try_iter() {
             self.pressure.heard(active.users.len());
@@ -309,58 +237,98 @@ where
     }
 }
 
-impl<L, C> TakesTurns for PressureKeeper<L, C>
-where
-    L: Share<SharedPlaces>,
-    C: Clock + Clone,
-{
-    type Clock = C;
+impl HoldsPart for HeldPlaces {
+    type Limit = SharedPlaces;
     const EVERY: Duration = TURN_EVERY;
+    const SAYS: [&'static str; 3] = [
+        "this instance and others do not tell each other who is active",
+        "the log of activity answers again",
+        "other instances do not know who became active here last",
+    ];
 
-    fn clock(&self) -> &C {
-        &self.clock
-    }
-
-    fn asked(&self) -> AskedTurns {
-        self.status.turns()
-    }
-
-    fn silence(&mut self) -> &mut Option<Silence> {
-        &mut self.silence
-    }
-
-    async fn take_turn(&mut self) -> Result<bool, StoreError> {
-        self.turn(MEMBER_FOR).await
-    }
-
-    fn not_answered(&mut self, error: &StoreError) {
-        // Whoever has overtaken it may have its places by now.
-        let passed = if is_overtaken(error) { Duration::MAX } else { self.clock.passed() };
-        self.give_up_overdue(passed);
-    }
-
-    fn show(&self) {
-        let seen = self.views.now.as_ref().zip(self.synced);
-        let seen = seen.map(|(view, (_, synced_at))| view.seen(self.members, synced_at, self.silence.clone()));
-        self.status.set(seen, self.silence.clone());
-    }
-
-    fn log(&self, event: TurnEvent<'_>) {
-        match event {
-            TurnEvent::Silent(why) => {
-                tracing::warn!("this instance and others do not tell each other who is active: {why}");
-            }
-            TurnEvent::Answers => tracing::info!("the log of activity answers again"),
-            TurnEvent::NotLeft(why) => {
-                tracing::warn!("other instances do not know who became active here last: {why}");
-            }
+    fn look(&mut self, clock: &impl Clock, _: Option<&Silence>) -> Result<Option<Duration>, StoreError> {
+        let Some(rule) = self.policy.get().pressure.clone() else {
+            self.end();
+            return Ok(None);
+        };
+        let now = clock.time_to_decide(&[]).map_err(|wrong| StoreError::Temporary(wrong.to_string()))?;
+        self.minute = Minute::from(now);
+        self.views.follow(&rule, self.minute);
+        if let Some(view) = &mut self.views.now {
+            view.sweep(self.minute);
         }
+
+        // The membership starts here: the process may stand still before the request is sent, and others get its places meanwhile.
+        let begun_at = clock.passed();
+        self.give_up_overdue(begun_at);
+        self.gathers = self.gathers.filter(|(_, until)| begun_at < *until);
+        Ok(Some(begun_at))
     }
 
-    async fn leave(&mut self) -> Result<(), StoreError> {
-        while self.views.now.is_some() && self.turn(Duration::ZERO).await? {}
-        Ok(())
+    /// It reads what is to be read. While a window is read for another rule, what was granted by the maximum of before is not for its state.
+    fn stands(&self, Unanswered { turn, began_at, .. }: &Unanswered<SharedPlaces>, now: Duration) -> bool {
+        let Some(reading) = self.views.reading() else { return false };
+        let is_read = (&turn.cursor, turn.window_ms) == (&reading.cursor, reading.window_ms);
+        let is_by_rule = self.views.next.is_none() || turn.room.is_none();
+        is_read && is_by_rule && turn.member_for_ms == in_ms(self.member_for) && now < *began_at + MEMBER_FOR
     }
+
+    /// Those whom a turn tells that is given up are told by the next one.
+    fn next_turn(&mut self, given_up: Option<SyncRequest>, begun_at: Duration) -> Option<SyncRequest> {
+        let given_up = given_up.map(|turn| turn.active).unwrap_or_default();
+        given_up.into_iter().for_each(|active| self.untold.add(active));
+        let most_untold = self.policy.get().pressure.as_ref()?.most_untold();
+        self.seconds.begin_turn(begun_at);
+        let (mut held, mut room) = self.places_to_ask();
+        let active = self.choose_told(most_untold);
+        held += self.untold.new_users();
+        if self.views.next.is_some() || !self.untold.is_empty() {
+            room = None;
+        } else if self.gathers.is_some() {
+            // Nor do those get any who do not know that the log was lost.
+            room = Some(0);
+        }
+        let reading = self.views.reading_mut()?;
+        let (cursor, window_ms, wanted) = (reading.cursor.clone(), reading.window_ms, reading.wanted());
+        Some(SyncRequest { cursor, active, window_ms, member_for_ms: in_ms(self.member_for), held, wanted, room })
+    }
+
+    fn answer_within(&self, now: Duration) -> Duration {
+        let overdue_at = self.synced.map_or(Duration::ZERO, |(began_at, _)| began_at + MEMBER_FOR);
+        overdue_at.checked_sub(now).filter(|within| !within.is_zero()).unwrap_or(MEMBER_FOR)
+    }
+
+    fn answered(&mut self, answered: Answered<SharedPlaces>, now: Duration) -> bool {
+        // While it reads for another rule, a turn asks for none.
+        let gets_places = self.views.waits_for_places && self.views.next.is_none();
+        // What came meanwhile is not in it.
+        let again = answered.reply.more || answered.is_repeated;
+        self.take_up_answer(answered, now);
+        if gets_places {
+            self.views.put_in_force(&self.pressure);
+        }
+        again || !self.untold.is_empty() || self.views.waits_for_places
+    }
+
+    fn not_answered(&mut self, _: &mut Turns<SharedPlaces>, error: &StoreError, _: Duration, now: Duration) {
+        // Whoever has overtaken it may have its places by now.
+        self.give_up_overdue(if is_overtaken(error) { Duration::MAX } else { now });
+    }
+
+    fn show(&self, _: Duration, silence: Option<&Silence>) {
+        let seen = self.views.now.as_ref().zip(self.synced);
+        let seen = seen.map(|(view, (_, synced_at))| view.seen(self.members, synced_at, silence.cloned()));
+        self.status.set(seen, silence.cloned());
+    }
+
+    fn leave(&mut self) -> bool {
+        self.member_for = Duration::ZERO;
+        self.views.now.is_some()
+    }
+}
+
+fn in_ms(length: Duration) -> i64 {
+    i64::try_from(length.as_millis()).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

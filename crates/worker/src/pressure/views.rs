@@ -14,8 +14,9 @@ pub(super) struct Views {
     pub(super) waits_for_places: bool,
     /// Read from the beginning of its window, to be in force then.
     pub(super) next: Option<View>,
-    /// In force before; batches that have begun by it are still decided by it.
-    pub(super) before: Option<Arc<PressureState>>,
+    /// In force before, or until `now` is; batches that have begun by them are still decided by them. Several, where rules follow each other
+    /// faster than turns.
+    pub(super) before: Vec<Arc<PressureState>>,
 }
 
 impl Views {
@@ -40,7 +41,7 @@ impl Views {
     /// All is read: the next turn asks for places.
     pub(super) fn take_up(&mut self) {
         let Some(next) = self.next.take() else { return };
-        self.before = self.now.replace(next).map(|before| before.state);
+        self.before.extend(self.now.replace(next).map(|before| before.state));
         self.waits_for_places = true;
     }
 
@@ -48,9 +49,7 @@ impl Views {
     pub(super) fn put_in_force(&mut self, pressure: &Pressure) {
         self.waits_for_places = false;
         pressure.replace(self.now.as_ref().map(|view| Arc::clone(&view.state)));
-        if let Some(before) = &self.before {
-            before.places.withdraw_above(0);
-        }
+        self.before.iter().for_each(|before| before.places.withdraw_above(0));
     }
 
     /// Those whose places this instance holds.

@@ -8,7 +8,6 @@ mod trouble;
 
 use std::{sync::Arc, time::Duration};
 
-use tokio_util::sync::CancellationToken;
 use weir_core::{
     limit::{
         route::{
@@ -29,7 +28,7 @@ use super::{
     learnt::{LastLearnt, Learnt},
     offsets::{LOOK_HOLDS, LastLook, OffsetsSeen},
 };
-use crate::share::{Silence, TakesTurns, TurnEvent, keep, make_turn};
+use crate::share::{AskedTurns, HoldsPart, PoolKeeper, Silence};
 
 /// From one turn to the next: at most two a second, but for one that follows a repeated one.
 pub(super) const TURN_EVERY: Duration = Duration::from_millis(550);
@@ -64,14 +63,16 @@ struct Untold {
     returned: u64,
 }
 
-pub(super) struct RouteKeeper<P, C> {
+pub(super) type RouteKeeper<P, C> = PoolKeeper<HeldPermits, P, C>;
+
+/// The permits of this process at one route, and what it knows of that.
+pub(super) struct HeldPermits {
     route: Arc<Route>,
-    key: RouteKey,
     state: Arc<RouteState>,
-    links: RouteLinks<P, C>,
-    /// One without an answer is made again until its lease ends. The next one, which says what there is room for by then, follows at once.
-    turns: Turns<RoutePermits>,
-    /// When one was made last, by the monotonic clock.
+    last_look: LastLook,
+    cell: RouteCell,
+    last_learnt: LastLearnt,
+    /// When a turn was made last, by the monotonic clock.
     made_at: Duration,
     given_alone: GivenAlone,
     learnt: Learnt,
@@ -80,7 +81,6 @@ pub(super) struct RouteKeeper<P, C> {
     /// The last answer of the store.
     grant: PermitGrant,
     is_answered: bool,
-    silence: Option<Silence>,
     overtaken_since: Option<Duration>,
     /// Permits used by the last turn, since the process began.
     used: u64,
@@ -94,51 +94,36 @@ pub(super) struct RouteKeeper<P, C> {
 }
 
 impl<P: Share<RoutePermits>, C: Clock + Clone> RouteKeeper<P, C> {
+    /// Its task. The permits of the last turn end with their lease.
     pub(super) fn new(route: &Route, state: Arc<RouteState>, links: RouteLinks<P, C>, learnt: Learnt) -> Self {
-        Self {
+        let key = RouteKey { route: Arc::clone(&route.name), service: route.service.clone() };
+        let RouteLinks { permits, clock, look, cell, last_learnt } = links;
+        let part = HeldPermits {
             route: Arc::new(route.clone()),
-            key: RouteKey { route: Arc::clone(&route.name), service: route.service.clone() },
             used: used_by_now(&state),
             state,
-            turns: Turns::default(),
+            last_look: look,
+            cell,
+            last_learnt,
             made_at: Duration::ZERO,
             given_alone: GivenAlone::default(),
-            links,
             learnt,
             pace: None,
             sampled_at: None,
             grant: PermitGrant { members: 1, slow: 1.0, ..PermitGrant::default() },
             is_answered: false,
-            silence: None,
             overtaken_since: None,
             untold: Untold::default(),
             went_by: None,
             permits: 0,
             reserved: 0,
             trouble: OffsetsTrouble::default(),
-        }
+        };
+        Self::of(part, (key, permits), clock, AskedTurns::default())
     }
+}
 
-    /// Takes turns until `stop`. The permits of the last one end with their lease.
-    pub(super) async fn run(self, stop: CancellationToken) {
-        keep(self, stop).await;
-    }
-
-    /// Begins a turn, unless the last one is made again: by what Kafka says, and what the route takes by that.
-    fn begin(&mut self, look: Arc<OffsetsSeen>, now: Duration) {
-        let pace = self.paced(&look, now);
-        self.state.end_leases(now);
-        self.made_at = now;
-        self.withdraw(now);
-        // What it was granted is this instance's still.
-        if self.turns.unanswered().is_none_or(|last| last.began_at + LEASE <= now) {
-            let turn = self.new_turn((&look, &pace), now);
-            self.turns.begin(turn, now);
-        }
-        self.trouble.note(&self.route.name, &look);
-        self.went_by = Some((look, pace));
-    }
-
+impl HeldPermits {
     /// Takes back what lanes have left, also where a turn is made again: what they are given meanwhile must not gather.
     fn withdraw(&mut self, now: Duration) {
         let used = self.used_since();
@@ -151,32 +136,18 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> RouteKeeper<P, C> {
         };
     }
 
-    fn new_turn(&mut self, (look, pace): (&OffsetsSeen, &Pace), now: Duration) -> PermitTurn {
-        let Untold { used, withdrawn, returned } = std::mem::take(&mut self.untold);
-        // While the store granted nothing the rate came in, and its bucket holds a second of that: more than this instance's part of it need
-        // not be settled.
-        self.given_alone.forget_above(self.ceiling().unwrap_or(0) / self.grant.members.max(1));
-        let room = self.route.consumer_group.as_ref().map(|_| pace.room);
-        PermitTurn {
-            lease: LEASE,
-            room,
-            want: self.wanted(room, (used, withdrawn)).min(pace.most),
-            unused: returned,
-            recent: self.recent(look),
-            rate: self.route.rate,
-            took: self.learnt.times.look(self.state.times()),
-            slow: self.signals((look, pace), now),
-            delivery: self.route.delivery(),
-            rates: self.learnt.controller.to_keep(),
-        }
-    }
-
     /// The turn that was made last has come to so many permits.
     fn put_in_force(&mut self, permits: u64) {
         let Some((_, pace)) = &self.went_by else { return };
         let reserved = self.reserved_of(permits, pace);
         (self.permits, self.reserved) = (permits, reserved);
         self.state.grant(permits - reserved, reserved, self.made_at + LEASE);
+    }
+
+    /// The room that is left by the newest lag. The answer of a turn that was made again goes by a room of up to [`LEASE`] ago.
+    fn left_by_now(&self) -> u64 {
+        let Some((look, pace)) = &self.went_by else { return 0 };
+        pace.room.saturating_sub(self.recent(look)).saturating_sub(self.grant.held_by_others)
     }
 
     /// Whether the turn that was made last was overtaken, by the store's answer.
@@ -203,7 +174,7 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> RouteKeeper<P, C> {
         self.grant.processing_ms.or(self.learnt.times.mean_ms())
     }
 
-    fn paced(&mut self, look: &OffsetsSeen, now: Duration) -> Pace {
+    fn paced(&mut self, look: &OffsetsSeen, now: Duration, is_silent: bool) -> Pace {
         let is_old = is_old(look, now);
         let lag = look.known_lag().filter(|_| !is_old);
         let at = if is_old { now } else { look.at };
@@ -215,7 +186,7 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> RouteKeeper<P, C> {
         let sample = Sample { at, lag, ceiling, slow, approved };
         let pace = match &self.route.consumer_group {
             // The store has the ceiling, and what was learnt before: until its first answer, nothing is learnt.
-            Some(_) if self.is_unanswered() => return guess(self.learnt.controller.clone().turn(&sample)),
+            Some(_) if !self.is_answered && !is_silent => return guess(self.learnt.controller.clone().turn(&sample)),
             Some(_) => {
                 self.learnt.controller.recall(self.grant.rates);
                 self.learnt.controller.turn(&sample)
@@ -224,7 +195,7 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> RouteKeeper<P, C> {
             None => by_ceiling(ceiling, slow),
         };
         let pace = if is_there { pace } else { guess(pace) };
-        self.links.last_learnt.store(Some(Arc::new(self.learnt.clone())));
+        self.last_learnt.store(Some(Arc::new(self.learnt.clone())));
         (self.pace, self.sampled_at) = (Some(pace), Some(at));
         pace
     }
@@ -235,11 +206,6 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> RouteKeeper<P, C> {
         [self.route.rate, registered].into_iter().flatten().min()
     }
 
-    /// Whether the store has not said yet what is kept of the route, and what its service can take.
-    const fn is_unanswered(&self) -> bool {
-        !self.is_answered && self.silence.is_none()
-    }
-
     /// Whether its service, if it has one, has live instances. Without them it may be starting.
     fn is_there(&self) -> bool {
         self.route.service.is_none() || self.grant.registered_per_s > Some(0)
@@ -247,9 +213,9 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> RouteKeeper<P, C> {
 
     /// Whether what waits by a look is intents. What was seen some time ago may have had its turn. Offsets without a record count as
     /// long as no lane reads them, after a restart or a rebalance; what this process reads none of may be no more than that.
-    fn is_counted(&self, look: &OffsetsSeen) -> bool {
+    fn is_counted(&self, look: &OffsetsSeen, now: Duration) -> bool {
         let finds = self.state.finds_since().is_some_and(|since| since + FINDS_FOR <= look.at);
-        finds && look.waiting.is_ok() && !is_old(look, self.links.clock.passed())
+        finds && look.waiting.is_ok() && !is_old(look, now)
     }
 
     /// Permits that lanes have taken since the last turn.
@@ -300,71 +266,102 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> RouteKeeper<P, C> {
     }
 }
 
-impl<P: Share<RoutePermits>, C: Clock + Clone> TakesTurns for RouteKeeper<P, C> {
-    type Clock = C;
+impl HoldsPart for HeldPermits {
+    type Limit = RoutePermits;
     const EVERY: Duration = TURN_EVERY;
+    const SAYS: [&'static str; 3] = [
+        "the permits of the route are not shared",
+        "the permits of the route are shared again",
+        "the permits of the route are not given up",
+    ];
 
-    fn clock(&self) -> &C {
-        &self.links.clock
-    }
-
-    fn silence(&mut self) -> &mut Option<Silence> {
-        &mut self.silence
-    }
-
-    async fn take_turn(&mut self) -> Result<bool, StoreError> {
+    /// By what Kafka says, and what the route takes by that.
+    fn look(&mut self, clock: &impl Clock, silence: Option<&Silence>) -> Result<Option<Duration>, StoreError> {
         // Until Kafka has been looked at nothing is known of the route.
-        let Some(look) = self.links.look.load_full() else { return Ok(false) };
-        self.begin(look, self.links.clock.passed());
-        let Self { turns, links, key, .. } = self;
-        let answered = make_turn(turns, &mut links.permits, key, &links.clock, ANSWER_WITHIN).await?;
-        let Some(Answered { reply, is_repeated, .. }) = answered else { return Ok(false) };
+        let Some(look) = self.last_look.load_full() else { return Ok(None) };
+        let now = clock.passed();
+        let pace = self.paced(&look, now, silence.is_some());
+        self.state.end_leases(now);
+        self.made_at = now;
+        self.withdraw(now);
+        self.trouble.note(&self.route.name, &look);
+        self.went_by = Some((look, pace));
+        Ok(Some(now))
+    }
+
+    /// What it was granted is this instance's still. The next turn, which says what there is room for by then, follows at once.
+    fn stands(&self, last: &Unanswered<RoutePermits>, now: Duration) -> bool {
+        now < last.began_at + LEASE
+    }
+
+    fn next_turn(&mut self, _: Option<PermitTurn>, now: Duration) -> Option<PermitTurn> {
+        let (look, pace) = self.went_by.clone()?;
+        let Untold { used, withdrawn, returned } = std::mem::take(&mut self.untold);
+        // While the store granted nothing the rate came in, and its bucket holds a second of that: more than this instance's part of it need
+        // not be settled.
+        self.given_alone.forget_above(self.ceiling().unwrap_or(0) / self.grant.members.max(1));
+        let room = self.route.consumer_group.as_ref().map(|_| pace.room);
+        Some(PermitTurn {
+            lease: LEASE,
+            room,
+            want: self.wanted(room, (used, withdrawn)).min(pace.most),
+            unused: returned,
+            recent: self.recent(&look),
+            rate: self.route.rate,
+            took: self.learnt.times.look(self.state.times()),
+            slow: self.signals((&look, &pace), now),
+            delivery: self.route.delivery(),
+            rates: self.learnt.controller.to_keep(),
+        })
+    }
+
+    fn answer_within(&self, _: Duration) -> Duration {
+        ANSWER_WITHIN
+    }
+
+    fn answered(&mut self, Answered { reply, is_repeated, .. }: Answered<RoutePermits>, _: Duration) -> bool {
         (self.grant, self.is_answered) = (reply, true);
         self.learnt.times.pass_on();
         self.overtaken(false);
-        let more = self.given_alone.settle(reply.permits);
-        self.put_in_force(more);
-        Ok(is_repeated)
+        let granted = self.given_alone.settle(reply.permits);
+        let given = if is_repeated { granted.min(self.left_by_now()) } else { granted };
+        self.untold.returned += granted - given;
+        self.put_in_force(given);
+        is_repeated
     }
 
-    fn not_answered(&mut self, error: &StoreError) {
-        let Some(Unanswered { turn, .. }) = self.turns.unanswered() else { return };
+    fn not_answered(&mut self, turns: &mut Turns<RoutePermits>, error: &StoreError, since: Duration, _: Duration) {
+        let Some(Unanswered { turn, .. }) = turns.unanswered() else { return };
         let turn = *turn;
         self.overtaken(is_overtaken(error));
         if is_overtaken(error) {
             // Whoever has overtaken it may have its permits by now.
-            self.turns.give_up();
+            turns.give_up();
             self.state.end_leases(self.made_at + LEASE);
             self.state.withdraw_above(0, 0);
             (self.given_alone, self.untold) = Default::default();
             return self.put_in_force(0);
         }
-        let since = self.silence.as_ref().map_or(self.made_at, |silence| silence.since);
         let most = self.went_by.as_ref().map_or(0, |(_, pace)| pace.most);
         let permits = self.part_alone(&turn, self.made_at.saturating_sub(since)).min(most);
         self.given_alone.give(permits);
         self.put_in_force(permits);
     }
 
-    fn show(&self) {
-        let Some(seen) = self.seen() else { return };
+    fn show(&self, now: Duration, silence: Option<&Silence>) {
+        let Some(seen) = self.seen(now, silence) else { return };
         self.state.learn(seen.known.clone());
-        self.links.cell.store(Some(Arc::new(seen)));
+        self.cell.store(Some(Arc::new(seen)));
     }
 
-    fn log(&self, event: TurnEvent<'_>) {
-        let route = &*self.route.name;
-        match event {
-            TurnEvent::Silent(why) => tracing::warn!(route, "the permits of the route are not shared: {why}"),
-            TurnEvent::Answers => tracing::info!(route, "the permits of the route are shared again"),
-            TurnEvent::NotLeft(why) => tracing::warn!(route, "the permits of the route are not given up: {why}"),
-        }
+    fn route(&self) -> Option<&str> {
+        Some(&self.route.name)
     }
 
-    async fn leave(&mut self) -> Result<(), StoreError> {
+    fn leave(&mut self) -> bool {
         self.state.withdraw_above(0, 0);
         self.state.forget_rates();
-        Ok(())
+        false
     }
 }
 

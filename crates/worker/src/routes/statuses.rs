@@ -1,42 +1,59 @@
-//! How the lanes of waiting intents stand.
+//! What is shown of each route.
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 
+use super::RouteSeen;
 use crate::status::LaneStatus;
 
-/// How the lanes of waiting intents stand, by route; clones show the same.
+/// Something of each route, by its name; clones are of the same.
 #[derive(Debug, Clone, Default)]
-pub struct WaitingStatuses(Arc<ArcSwap<Statuses>>);
+pub struct ByRoute<T>(Arc<ArcSwap<BTreeMap<Arc<str>, T>>>);
 
-pub type Statuses = BTreeMap<Arc<str>, Arc<LaneStatus>>;
+/// How the lanes of waiting intents stand.
+pub type WaitingStatuses = ByRoute<Arc<LaneStatus>>;
 
-impl WaitingStatuses {
+/// How the routes of the policy stand in this process, for HTTP, metrics and people.
+pub type RoutesStatus = ByRoute<RouteCell>;
+
+pub(super) type RouteCell = Arc<ArcSwapOption<RouteSeen>>;
+
+impl<T: Clone + Default> ByRoute<T> {
+    /// That of a route, until it is removed.
     #[must_use]
-    pub fn add(&self, route: &Arc<str>) -> Arc<LaneStatus> {
-        let new: Arc<LaneStatus> = Arc::default();
-        let change = |statuses: &Arc<Statuses>| {
-            let mut statuses = Statuses::clone(statuses);
-            statuses.entry(Arc::clone(route)).or_insert_with(|| Arc::clone(&new));
-            statuses
-        };
-        self.0.rcu(change);
-        self.0.load().get(route).map_or(new, Arc::clone)
+    pub fn add(&self, route: &Arc<str>) -> T {
+        self.0.rcu(|all| {
+            let mut all = BTreeMap::clone(all);
+            all.entry(Arc::clone(route)).or_default();
+            all
+        });
+        self.0.load().get(route).cloned().unwrap_or_default()
     }
 
-    /// Its lane has ended.
+    /// Its task or lane has ended.
     pub fn remove(&self, route: &str) {
-        self.0.rcu(|statuses| {
-            let mut statuses = Statuses::clone(statuses);
-            statuses.remove(route);
-            statuses
+        self.0.rcu(|all| {
+            let mut all = BTreeMap::clone(all);
+            all.remove(route);
+            all
         });
     }
 
     #[must_use]
-    pub fn all(&self) -> Arc<Statuses> {
+    pub fn all(&self) -> Arc<BTreeMap<Arc<str>, T>> {
         self.0.load_full()
+    }
+}
+
+impl RoutesStatus {
+    #[must_use]
+    pub fn seen(&self) -> Vec<(Arc<str>, Arc<RouteSeen>)> {
+        self.all().iter().filter_map(|(name, cell)| Some((Arc::clone(name), cell.load_full()?))).collect()
+    }
+
+    pub fn set(&self, name: &Arc<str>, seen: RouteSeen) {
+        self.add(name).store(Some(Arc::new(seen)));
     }
 }
 

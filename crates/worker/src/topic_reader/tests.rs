@@ -28,6 +28,10 @@ struct World {
     /// After so many polls the reader is told to stop; else once all is committed.
     stops_after: Option<usize>,
     commits: Vec<i64>,
+    /// A poll reads one record.
+    reads_one: bool,
+    /// No commit comes to its end.
+    commits_hang: bool,
     /// Another one has the producer's id, and no broker answers the consumer.
     is_fenced: bool,
     observer: Arc<TestObserver>,
@@ -117,7 +121,8 @@ impl Source for FakeSource {
         if !world.is_assigned {
             return Ok(Some(GroupEvent::Assigned));
         }
-        while batch.len() < max && world.position < RECORDS {
+        let most = if world.reads_one { max.min(1) } else { max };
+        while batch.len() < most && world.position < RECORDS {
             batch.0.push(world.position);
             world.position += 1;
         }
@@ -172,14 +177,19 @@ impl Source for FakeSource {
     }
 }
 
-struct FakeSink(Shared, Option<Job<Batch, ()>>);
+struct FakeSink(Shared, Option<Job<Batch, ()>>, TestClock);
 
 impl Sink<Batch, ()> for FakeSink {
     fn submit(&mut self, job: Job<Batch, ()>) {
         self.1 = Some(job);
     }
 
-    async fn wait(&mut self, _: Duration) -> Settled {
+    async fn wait(&mut self, wait: Duration) -> Settled {
+        let hangs = self.1.is_some() && self.0.borrow().commits_hang;
+        if hangs {
+            self.2.sleep(wait).await;
+            return Settled::Busy;
+        }
         let Some(job) = self.1.take() else { return Settled::Idle };
         self.0.borrow_mut().commits.push(job.progress[0].next_offset);
         Settled::Committed(CommitTimes::default())
@@ -253,7 +263,7 @@ fn end_of(feed: TestFeed, world: World) -> (Result<(), LaneError>, TestFeed, Wor
     let mut reader = TopicReader {
         topic: "refunds".into(),
         source: FakeSource { world: source_world, starts: Vec::new(), clock: source_clock, stop: source_stop },
-        sink: FakeSink(Rc::clone(&world), None),
+        sink: FakeSink(Rc::clone(&world), None, clock.clone()),
         feed,
         clock: clock.clone(),
         limits: Arc::default(),
@@ -285,13 +295,17 @@ fn the_group_is_served_and_a_stop_is_heard_while_a_feed_does_not_answer() {
 }
 
 #[test]
-fn how_many_records_are_not_taken_is_shown_while_none_can_be() {
-    let feed = TestFeed { fails: true, ..TestFeed::default() };
-    let (_, world, _) = run(feed, World { stops_after: Some(20), ..World::default() });
-    let lags = world.observer.lags.read().unwrap();
-    assert!(world.commits.is_empty() && lags.iter().all(|(topic, _)| *topic == BesideTopic::Refunds));
-    let (first, last) = (lags.first().unwrap().1, lags.last().unwrap().1);
-    assert!(first >= RECORDS && last > first + 5, "it grows: {lags:?}");
+fn the_lag_is_shown_while_a_feed_or_a_commit_fails_or_hangs() {
+    let fails = (TestFeed { fails: true, ..TestFeed::default() }, World::default());
+    let hangs = (TestFeed { hangs: true, ..TestFeed::default() }, World::default());
+    let commit = (TestFeed::default(), World { reads_one: true, commits_hang: true, ..World::default() });
+    for (place, (feed, world)) in [fails, hangs, commit].into_iter().enumerate() {
+        let (_, world, _) = run(feed, World { stops_after: Some(20), ..world });
+        let lags = world.observer.lags.read().unwrap();
+        assert!(world.commits.is_empty() && lags.iter().all(|(topic, _)| *topic == BesideTopic::Refunds));
+        let (first, last) = (lags.first().unwrap().1, lags.last().unwrap().1);
+        assert!(first >= RECORDS && last > first + 5, "it grows, {place}: {lags:?}");
+    }
 }
 
 #[test]

@@ -1,3 +1,18 @@
+{{- /* Sets the values that are not there. `helm upgrade --reuse-values` takes the defaults of the release's chart in place of this one's: of an
+older chart, without the values that came later. */ -}}
+{{- define "weir.defaults" -}}
+{{- range $name, $default := .Files.Get "files/values.yaml" | fromYaml }}
+{{- $value := index $.Values $name }}
+{{- if kindIs "invalid" $value }}
+{{- $_ := set $.Values $name $default }}
+{{- else if has $name (list "image" "serviceAccount" "networkPolicy" "serviceMonitor" "prometheusRule" "dashboard" "keda") }}
+{{- range $inner, $default := $default }}
+{{- if kindIs "invalid" (index $value $inner) }}{{ $_ := set $value $inner $default }}{{ end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{- define "weir.name" -}}
 {{- $name := ternary .Release.Name (printf "%s-%s" .Release.Name .Chart.Name) (contains .Chart.Name .Release.Name) -}}
 {{- $name | trunc 52 | trimSuffix "-" }}

@@ -96,14 +96,13 @@ impl Side {
         let pressure = ReplayPressure::new(policy, first);
         Self {
             decider: Decider {
-                topic: plan.intents.to_string().into(),
                 fields: Arc::clone(&plan.fields),
-                segments: Current::new(Arc::clone(&plan.segments)),
-                policy: Current::new(Arc::clone(policy)),
-                limits: Arc::default(),
-                wheel: None,
                 held: HeldLimits { pressure: pressure.as_ref().map(ReplayPressure::shared), ..HeldLimits::default() },
-                approved_by_channel: Arc::default(),
+                ..Decider::new(
+                    plan.intents.to_string(),
+                    Current::new(Arc::clone(&plan.segments)),
+                    Current::new(Arc::clone(policy)),
+                )
             },
             store: EmbeddedStore::new(plan.bounds),
             budgets: ReplayBudgets::new(Arc::clone(policy)),

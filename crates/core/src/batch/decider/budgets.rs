@@ -77,7 +77,6 @@ impl<'l> TakenNames<'l> {
         self.of_sets.is_empty()
     }
 
-    #[inline]
     pub(crate) fn of(self, record: usize) -> &'l [Arc<str>] {
         let set = self.wanted.get(record).and_then(|wanted| self.of_sets.get(wanted.set as usize));
         set.map_or(&[], Vec::as_slice)
@@ -140,7 +139,11 @@ impl Limit for BatchBudgets {
     fn answer(&mut self, funded: Option<Funded>, denials: &mut Denials) {
         if let Some(funded) = funded {
             let (answers, lender) = funded.open();
+            let is_all = answers.outcomes.iter().all(|outcome| *outcome == Outcome::Granted);
             (self.taken, self.answers, self.lender) = (answers.granted(&self.claim), Some(answers), lender);
+            if is_all {
+                return;
+            }
         }
         let refused = |(record, wanted): (usize, &Wanted)| {
             let outcome = self.outcome(*wanted).filter(|outcome| *outcome != Outcome::Granted)?;
@@ -314,13 +317,15 @@ impl BatchBudgets {
     }
 
     /// The tokens that go back, for each budget of the claim, less those that another intent got. Of a replay, `is_back` is asked for each
-    /// of its budgets, because one may have counted the admission and another not.
+    /// of its budgets, because one may have counted the admission and another not. It is not asked of what the store has just recorded: that
+    /// is spent.
     fn tokens(&self, fates: &Fates, mut is_back: impl FnMut(usize, Fate, Option<u32>) -> bool) -> Vec<u64> {
         let mut tokens = vec![0_u64; self.claim.budgets.len()];
         // An intent takes the same of all budgets of its set.
         let mut of_sets = vec![0_u64; self.claim.sets.len()];
+        let outcomes = self.answers.as_ref().map(|answers| answers.outcomes.as_slice()).unwrap_or_default();
         for (record, wanted) in self.wanted.iter().enumerate() {
-            if self.outcome(*wanted) != Some(Outcome::Granted) {
+            if outcomes.get(wanted.want as usize) != Some(&Outcome::Granted) || fates.is_allowed(record) {
                 continue;
             }
             let (fate, cost) = (fates.get(record), u64::from(wanted.cost));

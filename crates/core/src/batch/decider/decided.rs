@@ -81,8 +81,9 @@ impl<R: Records> DecidedBatch<'_, R> {
     /// The decision on a record that is an intent, by its place, as [`DecidedBatch::outputs`] writes it.
     #[must_use]
     pub fn decision(&self, record: usize) -> Decision<'_> {
-        let view = self.asked.gated.intents.records.get(record);
-        self.grounds().decision((record, &view), self.result(record), self.fate(record))
+        let (view, fate, grounds) = (self.asked.gated.intents.records.get(record), self.fate(record), self.grounds());
+        let decision = grounds.decision(&view, self.result(record), fate);
+        Decision { budgets: grounds.budgets(record, fate), ..decision }
     }
 
     /// What became of an intent that was judged at `now`, and the time it was judged by.

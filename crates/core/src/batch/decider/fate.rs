@@ -116,6 +116,15 @@ impl Fates {
         Fate::of(&self.results[record].disposition, self)
     }
 
+    /// Whether the store has just recorded it, and nothing denies it, as nearly all: known in fewer steps than its fate.
+    #[inline]
+    pub(super) fn is_allowed(&self, record: usize) -> bool {
+        let Disposition::CheckCaps { request, shadowed: None, .. } = self.results[record].disposition else {
+            return false;
+        };
+        matches!(self.answers.get(request.get()), Some(Some(Answer { verdict: AdmitVerdict::Allowed, .. })))
+    }
+
     /// Whether the store has answered that a record was not recorded between `since` and this round.
     pub(super) fn was_unrecorded(&self, record: usize, since: Time) -> bool {
         let answer = self.results[record].request().and_then(|request| self.answer(request));
@@ -228,7 +237,6 @@ impl Fate {
     }
 
     /// Whether it came as far as to take from its budgets.
-    #[inline]
     pub(crate) const fn took(self) -> bool {
         matches!(self.denier(), None | Some(Denier::Cap { .. } | Denier::Duplicate))
     }

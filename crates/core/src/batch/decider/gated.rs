@@ -10,7 +10,11 @@ use super::{
     limits::BatchLimits,
 };
 use crate::{
-    basis::{shard::OriginMark, time::Time},
+    basis::{
+        origin::Topic,
+        shard::{OriginMark, PartitionMarks},
+        time::Time,
+    },
     batch::{
         record::{ReadBefore, RecordView, Records},
         tally::SegmentCounts,
@@ -42,16 +46,32 @@ pub(super) struct Requests<'b> {
     looked_up: Vec<RequestIndex>,
     /// The place of the set of caps that these get, where there is one: sets that the policy made later are behind it.
     nothing_fits: Option<usize>,
+    /// The partition of the last record, with the marks of its records: records come in runs of one partition.
+    run: Option<(i32, PartitionMarks)>,
 }
 
 impl<'b> Requests<'b> {
     fn new(now: Time, most: usize) -> Self {
         let batch = AdmitBatch { now, cap_sets: Vec::new(), requests: Vec::with_capacity(most) };
-        Self { batch, looked_up: Vec::new(), nothing_fits: None }
+        Self { batch, looked_up: Vec::new(), nothing_fits: None, run: None }
     }
 
     pub(super) fn len(&self) -> usize {
         self.batch.requests.len()
+    }
+
+    /// The mark of the record that an intent came with first.
+    #[inline]
+    fn origin(&mut self, topic: &Topic, view: &RecordView<'_>) -> OriginMark {
+        if let Some(deferral) = view.deferral {
+            return OriginMark::of(&deferral.topic, deferral.partition, deferral.offset);
+        }
+        let marks = match self.run {
+            Some((partition, marks)) if partition == view.partition => marks,
+            Some(_) | None => PartitionMarks::of(topic, view.partition),
+        };
+        self.run = Some((view.partition, marks));
+        marks.at(view.offset)
     }
 
     #[inline]
@@ -169,7 +189,8 @@ impl<'b, R: Records> GatedBatch<'b, R> {
             (denial, Mode::Enforce | Mode::Shadow) => denial,
         };
         let Some(cap_set) = self.intents.eval.route(&facts) else { return Disposition::Bypass { shadowed } };
-        let request = requests.add(self.request(intent, &view, cap_set));
+        let origin = requests.origin(&self.decider.topic, &view);
+        let request = requests.add(self.request((intent, origin), cap_set));
         let fallback = self.policy().unavailable(&facts.class);
         Disposition::CheckCaps { request, cap_set, shadowed, fallback }
     }
@@ -197,20 +218,18 @@ impl<'b, R: Records> GatedBatch<'b, R> {
         } else {
             Some(policy.unavailable(&class))
         };
-        let request = requests.add(self.request(intent, view, PolicyEval::NO_CAPS));
+        let origin = requests.origin(&self.decider.topic, view);
+        let request = requests.add(self.request((intent, origin), PolicyEval::NO_CAPS));
         requests.looked_up.push(request);
         Disposition::LookUp { request, denial, fallback }
     }
 
     #[inline]
-    fn request(&self, intent: &'b Intent<'b>, view: &RecordView<'_>, cap_set: usize) -> AdmitRequest<'b> {
+    fn request(&self, (intent, origin): (&'b Intent<'b>, OriginMark), cap_set: usize) -> AdmitRequest<'b> {
         AdmitRequest {
             user: intent.user,
             id: intent.id_hash,
-            origin: match view.deferral {
-                Some(deferral) => OriginMark::of(&deferral.topic, deferral.partition, deferral.offset),
-                None => OriginMark::of(&self.decider.topic, view.partition, view.offset),
-            },
+            origin,
             class: intent.class(),
             cost: intent.cost,
             cap_set,

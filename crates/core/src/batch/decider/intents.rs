@@ -82,6 +82,7 @@ impl<'b, R: Records> Intents<'b, R> {
     }
 
     /// Why nothing is to be taken for what a record brings, if so: the gate denies it, or a limit that was asked before.
+    #[inline]
     pub(super) fn denial(&mut self, record: usize) -> Option<GateDenial> {
         if self.denials.0.is_empty() {
             self.denials.0.resize(self.decoded.len(), None);
@@ -89,8 +90,21 @@ impl<'b, R: Records> Intents<'b, R> {
         if let Some(known) = self.denials.0[record] {
             return known;
         }
+        let denial = if self.passes(record) { None } else { self.ask_gate(record) };
+        self.denials.0[record] = Some(denial);
+        denial
+    }
+
+    /// Whether no gate can deny it: the policy has none, and the intent has no times.
+    #[inline]
+    fn passes(&self, record: usize) -> bool {
+        let Ok(Intent { expires_at: None, not_before: None, .. }) = self.decoded[record] else { return false };
+        !self.eval.has_gates() && self.records.get(record).deferral.is_none()
+    }
+
+    fn ask_gate(&mut self, record: usize) -> Option<GateDenial> {
         let now = self.at(record);
-        let denial = paced(&self.decoded[record]).and_then(|intent| {
+        paced(&self.decoded[record]).and_then(|intent| {
             let facts = self.facts(record, intent);
             self.eval.turn_to(now);
             match self.decoded[record] {
@@ -98,9 +112,7 @@ impl<'b, R: Records> Intents<'b, R> {
                 // Of what was approved before, nothing else is asked.
                 Err(_) => retry::ended(&self.eval, &facts, now).map(|reason| (reason, None)),
             }
-        });
-        self.denials.0[record] = Some(denial);
-        denial
+        })
     }
 
     /// What denies a record, for the last one who asks, at whose time the policy is, and who has the facts.
@@ -142,8 +154,14 @@ impl<'b> BatchClasses<'b> {
 
     #[inline]
     fn find(&mut self, intent: &'b Intent<'b>) -> u32 {
+        let class = intent.class();
+        // Nearly always: looked up in fewer steps than by an entry.
+        if let Some(number) = self.numbers.get(&class) {
+            return *number;
+        }
         let next = u32::try_from(self.numbers.len()).unwrap_or(u32::MAX);
-        *self.numbers.entry(intent.class()).or_insert(next)
+        self.numbers.insert(class, next);
+        next
     }
 }
 

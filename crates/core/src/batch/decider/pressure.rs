@@ -80,6 +80,7 @@ impl Limit for BatchPressure {
         let (mut users, mut denied, mut placed) = (Vec::new(), Vec::new(), HashSet::default());
         let mut unplaced: HashSet<ActivityHash, RandomState> = HashSet::default();
         let mut others: Option<HashMap<ActivityHash, usize, RandomState>> = None;
+        let active = state.users.at(minute);
         for (record, decoded) in intents.decoded.iter().enumerate() {
             let Ok(intent) = decoded else { continue };
             let user = ActivityHash::from(intent.user);
@@ -89,8 +90,9 @@ impl Limit for BatchPressure {
             }
             let at = intents.at(record);
             let at_minute = if at == now { minute } else { Minute::from(at) };
-            let seen = state.users.seen(user, at_minute);
-            if seen == Seen::InMinute && at_minute == minute {
+            let is_now = at_minute == minute;
+            let seen = if is_now { active.seen(user) } else { state.users.seen(user, at_minute) };
+            if seen == Seen::InMinute && is_now {
                 continue;
             }
             users.push(RecordUser { record, user, by: ActiveBy::Intent });

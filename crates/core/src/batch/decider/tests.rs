@@ -41,16 +41,7 @@ fn decider(budgets: &str) -> Decider {
     let text = format!("version = \"1\"\ndefault = {{ caps = \"unlimited\" }}\n{budgets}");
     let policy = parse_policy("p.toml", &text, Format::Toml, 86_400_000).unwrap();
     let set = SegmentSet::new("s".to_owned(), UserIds::new(UserIdKind::U32, ""), Vec::new());
-    Decider {
-        topic: "intents".into(),
-        fields: Arc::new(FieldMap::default()),
-        segments: Current::new(Arc::new(set)),
-        policy: Current::new(Arc::new(policy)),
-        limits: Arc::default(),
-        wheel: None,
-        held: Default::default(),
-        approved_by_channel: Arc::default(),
-    }
+    Decider::new("intents", Current::new(Arc::new(set)), Current::new(Arc::new(policy)))
 }
 
 /// A process that knows who is active.

@@ -8,7 +8,6 @@ use crate::{
         record::{Headers, ReadBefore},
     },
     decision::decision_header::with_retry,
-    intent::fields::FieldMap,
     policy::file::parse_policy,
     segment::{SegmentSet, UserIdKind, UserIds},
 };
@@ -25,16 +24,7 @@ fn time(text: &str) -> Time {
 fn decider(policy: &str) -> Decider {
     let policy = parse_policy("p.toml", policy, Format::Toml, 86_400_000).unwrap();
     let set = SegmentSet::new("s".to_owned(), UserIds::new(UserIdKind::U32, ""), Vec::new());
-    Decider {
-        topic: "retries".into(),
-        fields: Arc::new(FieldMap::default()),
-        segments: Current::new(Arc::new(set)),
-        policy: Current::new(Arc::new(policy)),
-        limits: Arc::default(),
-        wheel: None,
-        held: Default::default(),
-        approved_by_channel: Arc::default(),
-    }
+    Decider::new("retries", Current::new(Arc::new(set)), Current::new(Arc::new(policy)))
 }
 
 /// One record: its value, its headers, and its deferral.

@@ -74,6 +74,39 @@ pub enum Seen {
     InMinute,
 }
 
+/// Who is active in a minute. What has changed since it was asked for may be missing.
+#[derive(Debug, Clone, Copy)]
+pub struct ActiveAt<'u> {
+    users: &'u ActiveUsers,
+    /// What a cell holds of the minute, or of a later one that somebody was noted in.
+    code: u8,
+    /// Whether nobody was noted in a later one.
+    is_latest: bool,
+    /// Whether everybody has left the window.
+    is_over: bool,
+}
+
+impl ActiveAt<'_> {
+    #[must_use]
+    #[inline]
+    pub fn seen(self, user: ActivityHash) -> Seen {
+        if self.is_over {
+            return Seen::No;
+        }
+        let mut all_now = self.is_latest;
+        for place in self.users.places(user) {
+            let found = self.users.cells[place].load(Ordering::Relaxed);
+            if found != self.code {
+                if !self.users.is_in_window(found, self.code) {
+                    return Seen::No;
+                }
+                all_now = false;
+            }
+        }
+        if all_now { Seen::InMinute } else { Seen::Active }
+    }
+}
+
 #[derive(Debug)]
 pub struct ActiveUsers {
     cells: Box<[AtomicU8]>,
@@ -123,24 +156,18 @@ impl ActiveUsers {
     #[must_use]
     #[inline]
     pub fn seen(&self, user: ActivityHash, now: Minute) -> Seen {
+        self.at(now).seen(user)
+    }
+
+    /// The same for many users: what depends on the minute is found once.
+    #[must_use]
+    pub fn at(&self, now: Minute) -> ActiveAt<'_> {
         let latest = self.latest.load(Ordering::Acquire);
-        let mut all_now = latest <= now.0;
+        let is_latest = latest <= now.0;
         let now = Minute(now.0.max(latest));
         // Beyond the window everybody has left it, and a cell's minute could not be told.
-        if now.0.saturating_sub(latest) > i64::from(self.window) {
-            return Seen::No;
-        }
-        let code = code(now);
-        for place in self.places(user) {
-            let found = self.cells[place].load(Ordering::Relaxed);
-            if found != code {
-                if !self.is_in_window(found, code) {
-                    return Seen::No;
-                }
-                all_now = false;
-            }
-        }
-        if all_now { Seen::InMinute } else { Seen::Active }
+        let is_over = now.0.saturating_sub(latest) > i64::from(self.window);
+        ActiveAt { users: self, code: code(now), is_latest, is_over }
     }
 
     /// A user was active in `minute`: the current one, or another as instances tell it. One that has left the window, or is more
@@ -155,12 +182,11 @@ impl ActiveUsers {
         // A clock that was put back by the window or more: the user is active until it has caught up.
         let minute = Minute(minute.0.max(now.0 - window + 1));
         let (code, now, new_age) = (code(minute), code(now), now.0 - minute.0);
-        let places = self.places(user);
-        if places.iter().all(|place| self.cells[*place].load(Ordering::Relaxed) == code) {
+        if self.places(user).all(|place| self.cells[place].load(Ordering::Relaxed) == code) {
             return Noted::Known;
         }
         let (mut was_active, mut changed, mut set) = (true, false, 0);
-        for place in places {
+        for place in self.places(user) {
             let cell = &self.cells[place];
             let mut before = cell.load(Ordering::Relaxed);
             was_active &= self.is_in_window(before, now);
@@ -271,12 +297,13 @@ impl ActiveUsers {
         found != 0 && (behind < self.window || i64::from(behind) >= MINUTES - AHEAD_MINUTES)
     }
 
+    /// One is found after the other: most who are not active are known by the first.
     #[inline]
-    fn places(&self, user: ActivityHash) -> [usize; HASHES] {
+    fn places(&self, user: ActivityHash) -> impl Iterator<Item = usize> + use<> {
         let cells = self.cells.len() as u128;
         // Double hashing: the step is odd, so that no two of the six are the same.
         let (mut at, step) = (user.0, user.0.rotate_left(32) | 1);
-        array::from_fn(|_| {
+        (0..HASHES).map(move |_| {
             let place = ((u128::from(at) * cells) >> 64) as usize;
             at = at.wrapping_add(step);
             place

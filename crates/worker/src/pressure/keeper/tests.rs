@@ -9,7 +9,7 @@ use weir_core::{
 use world::{Does, Turn, World, policy, spread, told, until};
 
 use super::*;
-use crate::share::{AskedTurn, CLOSE_WITHIN, round};
+use crate::share::{AskedTurn, CLOSE_WITHIN};
 
 #[tokio::test]
 async fn turns_come_once_a_second_at_any_rate_and_a_last_one_at_the_end() {
@@ -110,12 +110,12 @@ async fn a_turn_that_has_no_answer_is_made_again_as_it_was_and_what_came_meanwhi
     world.note(10..15);
     // It is dropped half way.
     world.clock.advance(TURN_EVERY);
-    tokio::select! { biased; _ = round(world.keeper()) => panic!("it hangs"), () = std::future::ready(()) => {} }
+    tokio::select! { biased; _ = world.keeper().round() => panic!("it hangs"), () = std::future::ready(()) => {} }
     assert_eq!(world.log.last(), first);
     assert!(world.turn().await, "at once");
     assert_eq!(world.log.last(), first);
     assert_eq!(*world.status.unsynced(), None);
-    assert!(!round(world.keeper()).await);
+    assert!(!world.keeper().round().await);
     let second = world.log.last();
     assert_eq!((second.users(), second.number), (5, first.number + 1));
     world.turn().await;
@@ -181,7 +181,7 @@ async fn a_turn_by_the_maximum_of_before_is_not_made_again_for_another_one() {
     assert!(world.turn().await, "for places");
     let second = world.log.last();
     assert_eq!((second.number, second.room), (first.number + 1, None));
-    assert!(!round(world.keeper()).await);
+    assert!(!world.keeper().round().await);
     assert_eq!((world.log.last().room, world.state().max(), world.state().places.held()), (Some(100), 100, 100));
 }
 
@@ -257,7 +257,7 @@ async fn without_the_log_places_are_usable_until_others_may_have_them() {
         until("the turn", || log.turns().len() > turns).await;
         clock.advance(TURN_EVERY);
     };
-    tokio::join!(round(world.keeper()), end);
+    tokio::join!(world.keeper().round(), end);
     assert_eq!(world.clock.passed(), synced_at + MEMBER_FOR);
     assert_eq!((world.state().places.left(), world.state().places.held()), (0, 1), "one is taken");
     assert!(!world.state().take_place(world.clock.passed()));
@@ -324,7 +324,7 @@ async fn users_beyond_a_turn_follow_at_once_and_are_held_until_then() {
     let first = world.log.last();
     assert_eq!((first.users(), first.room), (USERS_A_TURN, None));
     assert_eq!(first.held + first.active[0].new, 2 * many, "who is not told is held, and as many are expected again");
-    assert!(!round(world.keeper()).await);
+    assert!(!world.keeper().round().await);
     let second = world.log.last();
     assert_eq!((second.users(), second.held), (1_000, many), "as many are expected again: the second goes on");
     assert!(second.room.is_some());
@@ -363,7 +363,7 @@ async fn turns_that_are_asked_for_within_a_second_neither_free_what_is_kept_nor_
     world.turn().await;
     for user in 40..42 {
         world.note(user..user + 1);
-        assert!(!round(world.keeper()).await);
+        assert!(!world.keeper().round().await);
         let turn = world.log.last();
         assert_eq!((turn.users(), turn.wanted), (1, 7));
         let (held, room) = (world.state().places.held(), turn.room.unwrap());
@@ -467,7 +467,7 @@ async fn another_maximum_or_window_is_read_anew_and_none_ends_it() {
     assert!(world.turn().await, "for places");
     assert!(Arc::ptr_eq(&world.state(), &first), "until there are places");
     drop(first);
-    assert!(!round(world.keeper()).await);
+    assert!(!world.keeper().round().await);
     let second = world.state();
     assert!(second.places.left() > 0);
     assert_eq!((second.max(), second.users.window()), (2_000, 20));
@@ -487,6 +487,32 @@ async fn another_maximum_or_window_is_read_anew_and_none_ends_it() {
     world.turn().await;
     assert!(world.pressure.state().is_none());
     assert_eq!((world.log.turns().len(), world.status.seen().is_none()), (turns, true));
+}
+
+#[tokio::test]
+async fn a_maximum_that_changes_again_leaves_those_of_before_in_force_until_there_are_places_and_counts_theirs() {
+    let mut world = World::loaded(1_000).await;
+    world.turn().await;
+    let first = world.state();
+    assert!(first.take_place(world.clock.passed()), "of a batch that is under way");
+    world.policy.replace(policy(Some((2_000, 10))));
+    assert!(world.turn().await, "for places");
+    world.log.next(Does::Refuses);
+    world.turn().await;
+    assert_eq!(world.log.last().room, Some(2_000));
+    world.policy.replace(policy(Some((3_000, 10))));
+    assert!(world.turn().await, "for places");
+    assert_eq!((world.log.last().room, world.log.last().held), (None, 1_000));
+    assert!(Arc::ptr_eq(&world.state(), &first), "until there are places");
+    assert!(!world.keeper().round().await);
+    assert_eq!((world.log.last().room, world.log.last().held), (Some(3_000), 1_000));
+    assert_eq!((world.state().max(), world.state().places.left()), (3_000, 2_000));
+    world.turn().await;
+    assert_eq!(world.log.last().held, 2_001, "with the place of the batch");
+    world.pressure.note_in(&first, [(spread(7), ActiveBy::Intent)], world.clock.minute());
+    first.places.used(1);
+    world.turn().await;
+    assert!(world.state().users.is_active(spread(7), world.clock.minute()), "by the maximum in force, too");
 }
 
 #[tokio::test]

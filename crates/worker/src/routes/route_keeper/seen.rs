@@ -1,27 +1,27 @@
 //! What a route's task shows of it after each turn.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use weir_core::{
-    limit::route::{
-        arrivals::Waiting,
-        pace::{Pace, Throttle},
-        permits::{PermitGrant, RoutePermits},
-        routes::RouteKnown,
-    },
-    ports::{Clock, Share},
+use weir_core::limit::route::{
+    arrivals::Waiting,
+    pace::{Pace, Throttle},
+    permits::PermitGrant,
+    routes::RouteKnown,
 };
 
-use super::RouteKeeper;
-use crate::routes::{RouteSeen, offsets::OffsetsSeen};
+use super::HeldPermits;
+use crate::{
+    routes::{RouteSeen, offsets::OffsetsSeen},
+    share::Silence,
+};
 
-impl<P: Share<RoutePermits>, C: Clock + Clone> RouteKeeper<P, C> {
+impl HeldPermits {
     /// How the route stands by the last turn; `None` until there was one.
-    pub(super) fn seen(&self) -> Option<RouteSeen> {
+    pub(super) fn seen(&self, now: Duration, silence: Option<&Silence>) -> Option<RouteSeen> {
         let (look, pace) = self.went_by.as_ref()?;
-        let silent = self.silence.as_ref().map(|silence| format!("the permits are not shared: {}", silence.why));
+        let silent = silence.map(|silence| format!("the permits are not shared: {}", silence.why));
         Some(RouteSeen {
-            known: self.known(look, pace),
+            known: self.known((look, pace), now),
             ceiling_per_s: self.ceiling(),
             permits: self.permits,
             reserved: self.reserved,
@@ -29,19 +29,19 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> RouteKeeper<P, C> {
             members: self.grant.members,
             throttle: pace.why,
             trouble: self.trouble.unknown.clone().or(silent),
-            silent_since: self.silence.as_ref().filter(|_| self.trouble.unknown.is_none()).map(|silence| silence.since),
+            silent_since: silence.filter(|_| self.trouble.unknown.is_none()).map(|silence| silence.since),
             behind: self.trouble.behind.clone(),
         })
     }
 
-    fn known(&self, look: &OffsetsSeen, pace: &Pace) -> RouteKnown {
+    fn known(&self, (look, pace): (&OffsetsSeen, &Pace), now: Duration) -> RouteKnown {
         let PermitGrant { members, registered_per_s, timeout_ms, .. } = self.grant;
         let before = self.state.known();
         let waiting = match &look.waiting {
             Ok(waiting) => waiting.iter().copied().map(Waiting::count).collect(),
             Err(_) => before.map(|known| known.waiting.clone()).unwrap_or_default(),
         };
-        let is_sure = self.is_there() && self.is_counted(look);
+        let is_sure = self.is_there() && self.is_counted(look, now);
         RouteKnown {
             rule: Some(Arc::clone(&self.route)),
             drain_per_s: pace.drain_per_s,
@@ -50,7 +50,7 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> RouteKeeper<P, C> {
             lag: look.undelivered(),
             members,
             waiting,
-            oldest_waiting_ms: look.oldest_at(self.links.clock.passed()),
+            oldest_waiting_ms: look.oldest_at(now),
             queued_before: look.queued,
             registered_per_s,
             timeout_ms,

@@ -3,6 +3,7 @@ mod lost;
 use std::sync::RwLock;
 
 use arc_swap::ArcSwapOption;
+use tokio_util::sync::CancellationToken;
 use weir_core::{
     basis::document::Format,
     limit::{
@@ -16,7 +17,7 @@ use weir_core::{
 };
 
 use super::*;
-use crate::{clock::tests::VirtualClock, routes::RouteSeen, share::round};
+use crate::{clock::tests::VirtualClock, routes::RouteSeen};
 
 /// A store that answers turns so.
 struct Store<F>(F);
@@ -123,7 +124,7 @@ async fn known_of(more: &str, finds_since: Option<u64>, grants: &[PermitGrant]) 
     });
     for turn in 1..=grants.len() {
         scene.look.store(Some(look(if turn == grants.len() { 11 } else { 10 })));
-        round(&mut keeper).await;
+        keeper.round().await;
         known.push(scene.seen().known.clone());
     }
     drop(keeper);
@@ -192,7 +193,7 @@ async fn of_permits_that_others_may_have_by_now_none_is_kept() {
         let scene = Scene::new(email(""));
         scene.state.grant(100, 0, LEASE);
         scene.clock.advance(stood_still);
-        round(&mut scene.by(|_, _| Ok(NOTHING))).await;
+        scene.by(|_, _| Ok(NOTHING)).round().await;
         assert_eq!(scene.permits(), (left, left), "after {stood_still:?}");
     }
 }
@@ -210,7 +211,7 @@ async fn permits_that_come_back_while_a_turn_is_under_way_lapse_where_others_may
             drop(taken.take());
             if answers { Ok(NOTHING) } else { Err(is_silent()) }
         };
-        round(&mut scene.by(store)).await;
+        scene.by(store).round().await;
         let expected = back + scene.seen().permits;
         assert_eq!(scene.permits(), (expected, expected), "after {stood_still:?}, answers: {answers}");
     }
@@ -225,7 +226,7 @@ async fn a_turn_without_an_answer_is_made_again_until_its_lease_ends_and_lanes_h
     });
     for wait in [Duration::ZERO, TURN_EVERY, LEASE - TURN_EVERY, TURN_EVERY] {
         scene.clock.advance(wait);
-        assert!(!round(&mut keeper).await, "the next one in its time");
+        assert!(!keeper.round().await, "the next one in its time");
         assert!(scene.permits().0 > 0);
         let seen = scene.seen();
         assert!(seen.permits > 0, "as it is shown");
@@ -246,14 +247,14 @@ async fn permits_of_a_turn_that_was_made_again_are_for_what_lanes_had_meanwhile_
         numbers.push(number.number);
         if numbers.len() > 1 { Ok(PermitGrant { permits: 200, ..NOTHING }) } else { Err(is_silent()) }
     });
-    round(&mut keeper).await;
+    keeper.round().await;
     let alone = scene.seen().permits;
     assert!((1..200).contains(&alone), "{alone}");
     let _taken = scene.take(alone);
     scene.clock.advance(TURN_EVERY);
-    assert!(round(&mut keeper).await, "the next one at once");
+    assert!(keeper.round().await, "the next one at once");
     assert_eq!((scene.state.held(), scene.seen().permits), (200, 200 - alone), "it was granted 200");
-    assert!(!round(&mut keeper).await, "and not again");
+    assert!(!keeper.round().await, "and not again");
     drop(keeper);
     assert_eq!(numbers, [1, 1, 2]);
 }
@@ -263,7 +264,7 @@ async fn what_lanes_leave_while_the_store_does_not_answer_does_not_gather() {
     let scene = Scene::new(route("rate = 300"));
     let mut keeper = scene.by(|_, _| Err(is_silent()));
     for _ in 0..20 {
-        round(&mut keeper).await;
+        keeper.round().await;
         assert!((1..=300).contains(&scene.state.held()), "{} permits are held of 300 a second", scene.state.held());
         scene.clock.advance(TURN_EVERY);
     }
@@ -274,7 +275,7 @@ async fn lanes_have_no_permit_of_an_instance_that_is_overtaken() {
     let scene = Scene::new(email("rate = 300"));
     scene.state.grant(100, 0, LEASE);
     let taken = scene.take(3);
-    round(&mut scene.by(|_, _| Err(overtaken()))).await;
+    scene.by(|_, _| Err(overtaken())).round().await;
     assert_eq!(scene.permits(), (0, 3), "a lane has taken three");
     drop(taken);
     assert_eq!(scene.permits(), (0, 0), "they do not come back");
@@ -295,7 +296,7 @@ async fn a_name_is_taken_over_by_a_process_that_takes_turns_for_longer_than_one_
     let waits = [Duration::ZERO, LEASE, TAKEN_OVER_AFTER - LEASE - step, step, TAKEN_OVER_AFTER];
     for (wait, is_so) in waits.into_iter().zip([false, false, false, true, false]) {
         scene.clock.advance(wait);
-        round(&mut keeper).await;
+        keeper.round().await;
         assert_eq!(scene.state.is_taken_over(), is_so, "at {:?}", scene.clock.passed());
     }
 }

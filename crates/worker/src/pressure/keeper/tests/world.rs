@@ -8,6 +8,7 @@ use std::{
 };
 
 use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 use weir_core::{
     basis::{document::Format, time::Time},
     limit::{
@@ -18,7 +19,7 @@ use weir_core::{
 };
 
 use super::super::*;
-use crate::{clock::tests::noon, observer::tests::TestObserver, share::round};
+use crate::{clock::tests::noon, observer::tests::TestObserver};
 
 #[derive(Clone, Default)]
 pub(super) struct Watch(Arc<RwLock<(Duration, Vec<Waker>)>>);
@@ -205,7 +206,7 @@ impl World {
     /// A turn, a second after the last one.
     pub(super) async fn turn(&mut self) -> bool {
         self.clock.advance(TURN_EVERY);
-        round(self.keeper()).await
+        self.keeper().round().await
     }
 }
 

@@ -45,7 +45,7 @@ async fn taken(lost: fn(usize) -> Lost, takes: fn(usize) -> bool) -> u64 {
     let mut keeper = scene.keeper(Loses { permits: EmbeddedPermits::new("weir-0", now), made: 0, lost });
     let (mut rounds, mut taken) = (0, 0);
     while scene.clock.passed() < Duration::from_secs(SECONDS) {
-        let again = round(&mut keeper).await;
+        let again = keeper.round().await;
         if takes(rounds) {
             let all = scene.take(u64::MAX);
             taken += all.permits();
@@ -92,5 +92,28 @@ async fn whatever_is_lost_permits_that_lanes_leave_are_not_doubled() {
             let (taken, most) = (taken(lost, takes).await, RATE * (SECONDS + 1));
             assert!(taken <= most, "{taken} of {most}, losses {place}");
         }
+    }
+}
+
+#[tokio::test]
+async fn a_turn_that_was_made_again_gives_no_more_than_the_newest_lag_leaves_and_returns_the_rest() {
+    for (undelivered, more) in [(0, 170), (100_000, 0)] {
+        let (scene, mut returned) = (Scene::new(email("rate = 300")), Vec::new());
+        // It takes every turn and loses its first reply.
+        let mut keeper = scene.by(|_, turn| {
+            returned.push(turn.unused);
+            if returned.len() > 1 { Ok(PermitGrant { permits: 200, ..NOTHING }) } else { Err(is_silent()) }
+        });
+        keeper.round().await;
+        assert_eq!(scene.seen().permits, 30, "a second of what is tried first");
+        let _taken = scene.take(30);
+        scene.clock.advance(TURN_EVERY);
+        let lag = Ok(Some(Lag { end: undelivered, committed: 0 }));
+        scene.look.store(Some(Arc::new(OffsetsSeen { at: scene.clock.passed(), lag, ..OffsetsSeen::clone(&look(0)) })));
+        assert!(keeper.round().await, "the next one at once");
+        assert_eq!((scene.state.held(), scene.seen().permits), (30 + more, more), "{undelivered} undelivered");
+        keeper.round().await;
+        drop(keeper);
+        assert_eq!(returned[2], 170 - more / 4, "lanes keep a quarter of what is left");
     }
 }

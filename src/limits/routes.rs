@@ -1,47 +1,81 @@
-//! How routes are: what `/v1/status` and `/metrics` ask.
+//! Routes: intents per second, as delivery takes them.
 
 use std::{
+    future::ready,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use arc_swap::ArcSwap;
 use prometheus_client::metrics::family::Family;
+use serde::Serialize;
+use utoipa::ToSchema;
 use weir_core::{
     limit::route::{
         pace::Throttle,
         routes::{RouteKnown, RouteState, Routes},
     },
+    policy::Policy,
     ports::Clock as _,
 };
 use weir_worker::{
     clock::SystemClock,
     pressure::REPORTED_AFTER,
+    refresh::Refreshed,
     routes::{RouteSeen, RoutesStatus},
 };
 
-use super::{bring, degradation};
+use super::{Adding, LimitKind, LimitRows, LimitSpan, LimitView, ShownLimit};
 use crate::{
     http::{Degradation, Degraded},
-    metrics::{Metrics, OfRouteLabel, RealGauge, ThrottledLabels},
+    metrics::{Metrics, OfRouteLabel, RealGauge, ThrottledLabels, bring},
 };
 
-/// The routes, as health and metrics show them.
-pub(in crate::cli::worker) struct RoutesHealth {
-    pub(in crate::cli::worker) status: RoutesStatus,
-    pub(in crate::cli::worker) routes: Arc<Routes>,
+/// What is shown of routes: their tasks know how they stand.
+pub struct RoutesShown {
+    pub(super) policy: Arc<Refreshed<Policy>>,
+    pub(super) status: RoutesStatus,
+    pub(super) routes: Arc<Routes>,
     /// The routes that were closed or unknown at the last look, and since when.
-    pub(in crate::cli::worker) closed: ArcSwap<Vec<(Arc<str>, Instant)>>,
+    pub(super) closed: ArcSwap<Vec<(Arc<str>, Instant)>>,
 }
 
-impl RoutesHealth {
-    /// The routes that approve nothing but probes, whose offsets are not known, whose permits have not been shared for a while, that have
-    /// partitions behind, or in which intents have waited for too long.
-    pub(super) fn degraded(&self) -> Vec<Degradation> {
-        self.degraded_at(Instant::now(), SystemClock.passed())
-    }
+/// How a route stands, over all instances, as this one knows.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[schema(example = json!({
+    "kind": "route", "name": "email", "per": "second", "limit": 500, "used": null, "left": null, "held": 210, "leased": 470,
+    "members": 2, "free_at": null, "why": "delivery takes no more", "available": true, "drain_per_s": 480.0,
+    "registered_per_s": null, "reserved": 40, "lag": 14_200, "waiting": 81_000, "waiting_by_partition": [40_500, 0, 40_500],
+    "oldest_waiting_s": 95.0, "expected_wait_s": 168.7
+}))]
+pub struct RouteView {
+    /// `limit`: of the route's rate and what its service has registered the smaller one. `held`: the permits that this instance was
+    /// granted by its last turn, about twice a second. `leased`: those of all instances, and those that others have just used.
+    #[serde(flatten)]
+    pub shared: LimitView,
+    /// What delivery takes per second, as weir reckons.
+    #[schema(minimum = 0)]
+    pub drain_per_s: f64,
+    /// What the service's instances have registered per second; null: the route has no service.
+    pub registered_per_s: Option<u64>,
+    /// The permits of this instance that only reserved intents may take.
+    pub reserved: u64,
+    /// Approved intents that the consumer group has not committed; null: not known, or the route has no group.
+    pub lag: Option<u64>,
+    /// Intents that wait for the route at the most: transactions take up offsets, too.
+    pub waiting: u64,
+    /// The same by partition of the route's topic.
+    pub waiting_by_partition: Vec<u64>,
+    /// How long the oldest of them has waited, at the least; null: none waits, or it is not known.
+    #[schema(minimum = 0)]
+    pub oldest_waiting_s: Option<f64>,
+    /// How long an intent waits that comes now.
+    #[schema(minimum = 0)]
+    pub expected_wait_s: f64,
+}
 
-    /// The same, at a moment, and what has passed by then of the monotonic clock.
+impl RoutesShown {
+    /// Those that are degraded at a moment, and what has passed by then of the monotonic clock.
     fn degraded_at(&self, now: Instant, passed: Duration) -> Vec<Degradation> {
         let (before, seen) = (self.closed.load_full(), self.status.seen());
         let overdue = |name: &str| self.routes.find(name).map_or(0, |route| route.overdue());
@@ -61,12 +95,34 @@ impl RoutesHealth {
         self.closed.store(Arc::new(closed.iter().map(|(name, _, since)| (Arc::clone(name), *since)).collect()));
         let message = |name: &str, seen: &RouteSeen| format!("{}{}", message(name, seen), too_long(overdue(name)));
         let degraded = |(name, seen, since): (&Arc<str>, &Arc<RouteSeen>, Instant)| {
-            degradation(Degraded::Route, since, message(name, seen))
+            Degradation::lasting(Degraded::Route, since.elapsed(), message(name, seen))
         };
         closed.into_iter().map(degraded).collect()
     }
 
-    pub(super) fn note(&self, metrics: &Metrics) {
+    /// The routes that have been looked at, in the order of the policy.
+    #[must_use]
+    pub fn views(&self) -> Vec<RouteView> {
+        let (seen, policy) = (self.status.seen(), self.policy.current());
+        let of = |name: &Arc<str>| seen.iter().find(|(known, _)| known == name);
+        let found = policy.routes.iter().filter_map(|route| of(&route.name));
+        found.map(|(name, seen)| RouteView::new(name, seen)).collect()
+    }
+}
+
+impl ShownLimit for RoutesShown {
+    fn add_to<'a>(&'a self, rows: &'a mut LimitRows) -> Adding<'a> {
+        self.views().iter().for_each(|view| rows.add(view));
+        Box::pin(ready(()))
+    }
+
+    /// The routes that approve nothing but probes, whose offsets are not known, whose permits have not been shared for a while, that have
+    /// partitions behind, or in which intents have waited for too long.
+    fn degraded(&self) -> Vec<Degradation> {
+        self.degraded_at(Instant::now(), SystemClock.passed())
+    }
+
+    fn note(&self, metrics: &Metrics) {
         let figures: [(&Family<OfRouteLabel, RealGauge>, RouteFigure); 7] = [
             (&metrics.route_permits, |seen, _| Some(seen.permits as f64)),
             (&metrics.route_lag, |seen, _| seen.known.lag.map(|lag| lag as f64)),
@@ -92,6 +148,46 @@ impl RoutesHealth {
             }
         }
     }
+}
+
+impl RouteView {
+    fn new(name: &str, seen: &RouteSeen) -> Self {
+        let RouteSeen {
+            known,
+            ceiling_per_s,
+            permits,
+            reserved,
+            held_by_others,
+            members,
+            throttle: _,
+            trouble,
+            silent_since: _,
+            behind,
+        } = seen;
+        let shared = LimitView {
+            held: Some(*permits),
+            leased: Some(permits + held_by_others),
+            members: Some(*members),
+            why: trouble.as_ref().or(behind.as_ref()).or(known.why.as_ref()).cloned(),
+            available: trouble.is_none(),
+            ..LimitView::bare(LimitKind::Route, name, *ceiling_per_s, LimitSpan::second())
+        };
+        Self {
+            shared,
+            drain_per_s: known.drain_per_s,
+            registered_per_s: known.registered_per_s,
+            reserved: *reserved,
+            lag: known.lag,
+            waiting: known.waiting(),
+            waiting_by_partition: known.waiting.clone(),
+            oldest_waiting_s: known.oldest_waiting_ms.map(seconds),
+            expected_wait_s: seconds(known.expected_wait_ms()),
+        }
+    }
+}
+
+fn seconds(ms: u64) -> f64 {
+    Duration::from_millis(ms).as_secs_f64()
 }
 
 /// Whether it has a trouble that people are to hear of. Turns without an answer are none at once, as for pressure: the next one may have one.
@@ -125,6 +221,8 @@ fn too_long(overdue: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use weir_core::{basis::document::Format, policy::file::parse_policy};
+
     use super::*;
 
     fn seen(trouble: Option<&str>, silent_since: Option<Duration>) -> RouteSeen {
@@ -159,11 +257,14 @@ mod tests {
     #[test]
     fn a_route_whose_permits_are_not_shared_is_degraded_since_then_and_another_one_since_it_was_first_seen_to_be() {
         let (s, now) = (Duration::from_secs, Instant::now());
+        let text = "version = \"1\"\n[default]\ncaps = \"unlimited\"\n";
+        let policy = Arc::new(parse_policy("p.toml", text, Format::Toml, 86_400_000).unwrap());
         let silent = seen(Some("the permits are not shared"), Some(s(90)));
         let behind = RouteSeen { behind: Some("a partition is behind".to_owned()), ..silent.clone() };
         for (looks, ago_ms) in [([&silent, &silent], 10_000), ([&silent, &behind], 10_000), ([&behind, &behind], 0)] {
             let (status, routes) = (RoutesStatus::default(), Routes::new());
-            let health = RoutesHealth { status, routes, closed: ArcSwap::default() };
+            let policy = Refreshed::new(Arc::clone(&policy));
+            let health = RoutesShown { policy, status, routes, closed: ArcSwap::default() };
             for look in looks {
                 health.status.set(&"email".into(), look.clone());
                 let degraded = health.degraded_at(now, s(100));

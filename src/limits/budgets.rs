@@ -1,0 +1,300 @@
+//! Budgets: what may be approved, in costs. The ledger is asked how they stand.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use arc_swap::ArcSwap;
+use serde::Serialize;
+use tokio::sync::Mutex;
+use tokio_util::sync::CancellationToken;
+use utoipa::ToSchema;
+use weir_core::{
+    basis::time::Time,
+    history::decide::Scope,
+    limit::budget::{
+        Budget, BudgetId,
+        lease::{BudgetState, BudgetUse},
+        ledger::TakeAnswer,
+    },
+    policy::Policy,
+    ports::Clock as _,
+};
+use weir_worker::{budgets::Budgets, clock::SystemClock, refresh::Refreshed};
+
+use super::{Adding, LimitRows, LimitView, Looked, LooksAtLedger, ShownLimit};
+use crate::http::{Degradation, Degraded};
+
+/// The most budgets of one answer.
+const MOST_ROWS: usize = 1_000;
+/// How long a look at budgets answers everybody who asks: each takes a call of a script for each row.
+const FRESH_FOR: Duration = Duration::from_millis(500);
+/// How often it is looked which budgets are unavailable here.
+const STATES_EVERY: Duration = Duration::from_secs(1);
+/// The most budgets that are named in one message.
+const MOST_NAMED: usize = 10;
+
+/// What is shown of budgets.
+pub struct BudgetsShown {
+    policy: Arc<Refreshed<Policy>>,
+    budgets: Budgets,
+    ledger: Arc<dyn LooksAtLedger>,
+    /// What was found lately. Who looks holds it: there is one look at a time, and equal questions have one answer.
+    found: Mutex<BudgetsFound>,
+    /// The budgets whose ledger does not answer this process, and since when, by the monotonic clock.
+    unavailable: ArcSwap<Vec<(BudgetId, Duration)>>,
+}
+
+/// Budgets of the policy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(example = json!({"budgets": [{
+    "kind": "budget", "name": "spring", "total": true, "limit": 1_000_000, "used": 640_000, "left": 360_000, "held": 1_000,
+    "leased": 3_000, "members": null, "free_at": null, "why": null, "available": true
+}], "omitted": 0}))]
+pub struct BudgetList {
+    /// In the policy's order; of a budget per campaign, one for each campaign that this instance has decided for lately.
+    pub budgets: Vec<LimitView>,
+    /// How many more there are: an answer has 1,000 at most.
+    pub omitted: usize,
+}
+
+#[derive(Default)]
+struct BudgetsFound {
+    /// Of all budgets (under no name), and of single ones.
+    lists: HashMap<Option<Arc<str>>, BudgetsSeen>,
+    /// What the ledger answered last, for when it does not.
+    answers: HashMap<BudgetId, TakeAnswer>,
+}
+
+/// What a look found.
+struct BudgetsSeen {
+    policy: Arc<Policy>,
+    at: Instant,
+    list: BudgetList,
+}
+
+impl BudgetsShown {
+    /// Of the policy in force, the leases of this process, and the ledger.
+    #[must_use]
+    pub fn new(policy: Arc<Refreshed<Policy>>, budgets: Budgets, ledger: Arc<dyn LooksAtLedger>) -> Self {
+        Self { policy, budgets, ledger, found: Mutex::default(), unavailable: ArcSwap::default() }
+    }
+
+    /// Looks which are unavailable again and again, from now on until `stop`.
+    pub fn keep_looking(self: &Arc<Self>, stop: CancellationToken) {
+        let shown = Arc::clone(self);
+        tokio::spawn(stop.run_until_cancelled_owned(async move {
+            loop {
+                shown.unavailable.store(Arc::new(shown.unavailable().await));
+                tokio::time::sleep(STATES_EVERY).await;
+            }
+        }));
+    }
+
+    /// The budgets that a lease could not be taken of, and that do not answer a look either: the lease of one that nobody needs any
+    /// more is not asked for again. Nothing is asked while all leases are answered.
+    async fn unavailable(&self) -> Vec<(BudgetId, Duration)> {
+        let states = self.budgets.states().await.into_iter();
+        let unanswered = states.filter_map(|BudgetState { id, span, limit, unavailable_since, .. }| {
+            Some((BudgetUse { id, limit, span, best_effort: true, unavailable_after: None }, unavailable_since?))
+        });
+        let (uses, since): (Vec<BudgetUse>, Vec<Duration>) = unanswered.take(MOST_ROWS).unzip();
+        if uses.is_empty() {
+            return Vec::new();
+        }
+        let looked = self.ledger.look(&uses, 1).await;
+        let still = uses.into_iter().zip(since).zip(looked.answers).filter(|(_, answer)| answer.is_none());
+        still.map(|((used, since), _)| (used.id, since)).collect()
+    }
+
+    /// All budgets in the policy's order; of those per campaign, the campaigns that this process knows.
+    pub async fn all(&self) -> BudgetList {
+        self.seen(&self.policy.current(), None).await
+    }
+
+    /// Those of this name; `None` where the policy has none.
+    pub async fn named(&self, name: &str) -> Option<BudgetList> {
+        let policy = self.policy.current();
+        let budget = policy.budgets.iter().find(|budget| &*budget.name == name)?;
+        Some(self.seen(&policy, Some(&budget.name)).await)
+    }
+
+    /// What was found lately of all budgets, or of the one of this name; else looks.
+    async fn seen(&self, policy: &Arc<Policy>, name: Option<&Arc<str>>) -> BudgetList {
+        let mut found = self.found.lock().await;
+        let BudgetsFound { lists, answers } = &mut *found;
+        lists.retain(|_, seen| Arc::ptr_eq(&seen.policy, policy) && seen.at.elapsed() < FRESH_FOR);
+        if let Some(BudgetsSeen { list, .. }) = lists.get(&name.cloned()) {
+            return list.clone();
+        }
+        let list = self.look(policy, |budget| name.is_none_or(|name| budget.name == *name), answers).await;
+        let seen = BudgetsSeen { policy: Arc::clone(policy), at: Instant::now(), list: list.clone() };
+        lists.insert(name.cloned(), seen);
+        list
+    }
+
+    /// Looks at the budgets that are wanted. Those that were left out are counted.
+    async fn look(
+        &self,
+        policy: &Policy,
+        wanted: impl Fn(&Budget) -> bool,
+        known: &mut HashMap<BudgetId, TakeAnswer>,
+    ) -> BudgetList {
+        if !policy.budgets.iter().any(&wanted) {
+            return BudgetList { budgets: Vec::new(), omitted: 0 };
+        }
+        let now = SystemClock.now();
+        let states = self.budgets.states().await;
+        let states: BTreeMap<&BudgetId, &BudgetState> = states.iter().map(|state| (&state.id, state)).collect();
+        let (mut budgets, mut uses): (Vec<&Budget>, Vec<BudgetUse>) = (Vec::new(), Vec::new());
+        for budget in policy.budgets.iter().filter(|budget| wanted(budget)) {
+            for id in ids(budget, &states) {
+                budgets.push(budget);
+                uses.push(budget.used_by(id, &policy.timezone, now));
+            }
+        }
+        let omitted = uses.len().saturating_sub(MOST_ROWS);
+        budgets.truncate(MOST_ROWS);
+        uses.truncate(MOST_ROWS);
+        let Looked { answers, error } = self.ledger.look(&uses, 1).await;
+        if let Some(error) = error {
+            tracing::debug!("budgets could not be looked at: {error}");
+        }
+        if known.len() > 2 * MOST_ROWS {
+            known.clear();
+        }
+        let view = |((budget, BudgetUse { id, .. }), answer): ((&Budget, BudgetUse), Option<TakeAnswer>)| {
+            let state = states.get(&id).copied();
+            let view = match answer {
+                Some(answer) => {
+                    known.insert(id.clone(), answer);
+                    LimitView::of_budget(budget, &id, &answer, now)
+                }
+                None => LimitView::of_silent(budget, &id, known.get(&id).copied(), state.and_then(|one| one.used)),
+            };
+            LimitView { held: Some(state.map_or(0, |state| state.held)), ..view }
+        };
+        BudgetList { budgets: budgets.into_iter().zip(uses).zip(answers).map(view).collect(), omitted }
+    }
+}
+
+impl ShownLimit for BudgetsShown {
+    fn add_to<'a>(&'a self, rows: &'a mut LimitRows) -> Adding<'a> {
+        Box::pin(async move {
+            let BudgetList { budgets, omitted } = self.all().await;
+            budgets.iter().for_each(|view| rows.add(view));
+            rows.omitted += omitted;
+        })
+    }
+
+    fn degraded(&self) -> Vec<Degradation> {
+        let unavailable = self.unavailable.load();
+        let Some(since) = unavailable.iter().map(|(_, since)| *since).min() else { return Vec::new() };
+        let named: Vec<String> = unavailable.iter().take(MOST_NAMED).map(|(id, _)| id.to_string()).collect();
+        let more = match unavailable.len().saturating_sub(MOST_NAMED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let message = format!(
+            "the ledger in Redis does not answer for the budgets {}{more}: once this instance has spent its lease, their intents \
+             wait, or follow on_unavailable",
+            named.join(", ")
+        );
+        vec![Degradation::lasting(Degraded::Budgets, SystemClock.passed().saturating_sub(since), message)]
+    }
+}
+
+/// A budget's own id, or those of the campaigns that this process knows.
+fn ids(budget: &Budget, states: &BTreeMap<&BudgetId, &BudgetState>) -> impl Iterator<Item = BudgetId> {
+    let every = BudgetId { name: Arc::clone(&budget.name), campaign: None };
+    let campaigns = states.keys().filter(|id| id.name == budget.name && id.campaign.is_some());
+    let ids: Vec<BudgetId> = match budget.scope {
+        Scope::Every => vec![every],
+        Scope::SameCampaign => campaigns.map(|id| (*id).clone()).collect(),
+    };
+    ids.into_iter()
+}
+
+/// How budgets stand that an intent would take from, as `weir explain` reports them.
+#[must_use]
+pub fn budgets_of(policy: &Policy, uses: &[BudgetUse], looked: &Looked, now: Time) -> Vec<LimitView> {
+    let view = |(used, answer): (&BudgetUse, &Option<TakeAnswer>)| {
+        let budget = policy.budgets.iter().find(|budget| budget.name == used.id.name)?;
+        Some(match answer {
+            Some(answer) => LimitView::of_budget(budget, &used.id, answer, now),
+            None => LimitView::of_silent(budget, &used.id, None, None),
+        })
+    };
+    uses.iter().zip(&looked.answers).filter_map(view).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        pin::Pin,
+        sync::atomic::{AtomicUsize, Ordering},
+    };
+
+    use tokio::task::JoinSet;
+    use weir_core::{basis::document::Format, limit::budget::ledger::EmbeddedLedger, policy::file::parse_policy};
+    use weir_worker::budgets::BudgetKeeper;
+
+    use super::*;
+    use crate::metrics::Metrics;
+
+    #[derive(Default)]
+    struct Counting(AtomicUsize);
+
+    impl LooksAtLedger for Counting {
+        fn look<'a>(&'a self, uses: &'a [BudgetUse], _: u64) -> Pin<Box<dyn Future<Output = Looked> + Send + 'a>> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Box::pin(async move {
+                tokio::task::yield_now().await;
+                Looked { answers: vec![None; uses.len()], error: None }
+            })
+        }
+    }
+
+    fn policy(budgets: &[&str]) -> Arc<Policy> {
+        let one = |name: &&str| format!("[[budgets]]\nname = {name:?}\nlimit = 10\ntotal = true\n");
+        let budgets: String = budgets.iter().map(one).collect();
+        let text = format!("version = \"1\"\n[default]\ncaps = \"unlimited\"\n{budgets}");
+        Arc::new(parse_policy("policy.toml", &text, Format::Toml, 86_400_000).unwrap())
+    }
+
+    #[tokio::test]
+    async fn however_many_ask_the_ledger_is_looked_at_now_and_then() {
+        let embedded = EmbeddedLedger::new("test", || SystemClock.now());
+        let (keeper, budgets) = BudgetKeeper::new(move || embedded.clone(), SystemClock, Arc::new(Metrics::default()));
+        tokio::spawn(keeper.run());
+        let (ledger, in_force) = (Arc::new(Counting::default()), Refreshed::new(policy(&["a", "b"])));
+        let desk = Arc::new(BudgetsShown::new(in_force, budgets, Arc::<Counting>::clone(&ledger)));
+        let begun = Instant::now();
+        let mut asking = JoinSet::new();
+        for _ in 0..100 {
+            let desk = Arc::clone(&desk);
+            asking.spawn(async move { desk.all().await });
+        }
+        for list in asking.join_all().await {
+            assert_eq!((list.budgets.len(), list.omitted), (2, 0));
+        }
+        for _ in 0..100 {
+            assert!(desk.named("a").await.is_some() && desk.named("none").await.is_none());
+        }
+        let most = 2 * (1 + begun.elapsed().as_millis() / FRESH_FOR.as_millis());
+        let looks = ledger.0.load(Ordering::Relaxed);
+        assert!((2..=most).contains(&(looks as u128)), "{looks} looks; at most {most}");
+    }
+
+    #[tokio::test]
+    async fn another_policy_is_looked_up_at_once() {
+        let embedded = EmbeddedLedger::new("test", || SystemClock.now());
+        let (keeper, budgets) = BudgetKeeper::new(move || embedded.clone(), SystemClock, Arc::new(Metrics::default()));
+        tokio::spawn(keeper.run());
+        let desk = BudgetsShown::new(Refreshed::new(policy(&["a"])), budgets, Arc::new(Counting::default()));
+        assert_eq!(desk.all().await.budgets.len(), 1);
+        assert_eq!(desk.seen(&policy(&["a", "b", "c"]), None).await.budgets.len(), 3);
+    }
+}

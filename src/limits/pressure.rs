@@ -1,0 +1,152 @@
+//! Pressure: the users who are active, over all instances.
+
+use std::{future::ready, sync::Arc, time::Duration};
+
+use serde::Serialize;
+use utoipa::ToSchema;
+use weir_core::{policy::Policy, ports::Clock as _};
+use weir_worker::{
+    clock::SystemClock,
+    pressure::{MEMBER_FOR, PressureSeen, PressureStatus, REPORTED_AFTER, Silence},
+    refresh::Refreshed,
+};
+
+use super::{Adding, LimitRows, LimitView, ShownLimit};
+use crate::{
+    http::{Degradation, Degraded},
+    metrics::Metrics,
+};
+
+/// What is shown of pressure: its task knows how it stands.
+pub struct PressureShown {
+    pub(super) policy: Arc<Refreshed<Policy>>,
+    pub(super) status: PressureStatus,
+}
+
+/// What is known of pressure.
+#[derive(Debug, Clone, PartialEq)]
+pub enum PressureFound {
+    /// The policy in force has no `[pressure]`.
+    NoRule,
+    /// The policy has it, and the users of its window have not been read yet.
+    NotReadYet,
+    /// How it stands.
+    Seen(Box<PressureView>),
+}
+
+/// How pressure stands, over all instances, as this one knows.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[schema(example = json!({
+    "kind": "pressure", "name": "active users", "window": "30m", "limit": 1_000_000, "used": 812_345, "left": 187_655,
+    "held": 46_913, "leased": null, "members": 4, "free_at": null, "why": null, "available": true,
+    "exempt_users": 4_210, "throttling": false, "sync_age_s": 0.4
+}))]
+pub struct PressureView {
+    /// `used`: the users who are active in the window, estimated within 2%. `held`: how many more may become active by this
+    /// instance's approvals before it asks again, once a second.
+    #[serde(flatten)]
+    pub shared: LimitView,
+    /// How many of the active users became so in the window through this instance, by approved intents that the policy's pressure
+    /// does not apply to. The limit does not bound these. Counted since this instance started, or took up another maximum or window.
+    pub exempt_users: u64,
+    /// Whether intents of inactive users are denied: starts at 99% of the limit, ends below 95%.
+    pub throttling: bool,
+    /// The age of what this instance knows of others: seconds since the log of activity last answered.
+    #[schema(minimum = 0)]
+    pub sync_age_s: f64,
+}
+
+impl PressureShown {
+    /// How it stands.
+    #[must_use]
+    pub fn found(&self) -> PressureFound {
+        if self.policy.current().pressure.is_none() {
+            return PressureFound::NoRule;
+        }
+        match &*self.status.seen() {
+            Some(seen) => PressureFound::Seen(Box::new(PressureView::new(seen, SystemClock.passed()))),
+            None => PressureFound::NotReadYet,
+        }
+    }
+}
+
+impl ShownLimit for PressureShown {
+    fn add_to<'a>(&'a self, rows: &'a mut LimitRows) -> Adding<'a> {
+        if let PressureFound::Seen(view) = self.found() {
+            rows.add(&view);
+        }
+        Box::pin(ready(()))
+    }
+
+    fn degraded(&self) -> Vec<Degradation> {
+        let unsynced = self.status.unsynced();
+        let Some(Silence { since, why }) = &*unsynced else { return Vec::new() };
+        let lasts = SystemClock.passed().saturating_sub(*since);
+        if lasts < REPORTED_AFTER {
+            return Vec::new();
+        }
+        let message = format!(
+            "this instance and others do not tell each other who is active ({why}): users who are active here still pass, and \
+             nobody else comes in after {} s",
+            MEMBER_FOR.as_secs()
+        );
+        vec![Degradation::lasting(Degraded::Pressure, lasts, message)]
+    }
+
+    fn note(&self, metrics: &Metrics) {
+        let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        let seen = self.status.seen();
+        let of = |read: fn(&PressureSeen) -> u64| number(seen.as_ref().as_ref().map_or(0, read));
+        metrics.pressure_active_users.set(of(|seen| seen.active_users));
+        metrics.pressure_max_active_users.set(of(|seen| seen.max_active_users));
+        metrics.pressure_throttling.set(of(|seen| u64::from(seen.throttling)));
+        metrics.pressure_members.set(of(|seen| seen.members));
+        let unsynced = self.status.unsynced();
+        let passed = unsynced.as_ref().as_ref().map(|silence| SystemClock.passed().saturating_sub(silence.since));
+        metrics.pressure_unsynced.set(passed.unwrap_or_default().as_secs_f64());
+    }
+}
+
+impl PressureView {
+    /// When so much has passed by the monotonic clock.
+    fn new(seen: &PressureSeen, passed: Duration) -> Self {
+        let throttled =
+            seen.throttling.then_some("throttling: intents that it applies to are approved for active users only");
+        let silent = seen.unsynced.as_ref().map(|silence| silence.why.clone());
+        let bare = LimitView::of_pressure(seen.max_active_users, seen.window_minutes).used(Some(seen.active_users));
+        let shared = LimitView {
+            held: Some(seen.places),
+            members: Some(seen.members),
+            available: silent.is_none(),
+            why: silent.or(throttled.map(str::to_owned)),
+            ..bare
+        };
+        let sync_age_s = passed.saturating_sub(seen.synced_at).as_secs_f64();
+        Self { shared, exempt_users: seen.exempt_users, throttling: seen.throttling, sync_age_s }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_age_of_what_is_known_of_pressure_is_reckoned_from_the_monotonic_clock() {
+        let seen = PressureSeen {
+            active_users: 7,
+            exempt_users: 1,
+            max_active_users: 10,
+            window_minutes: 90,
+            throttling: true,
+            members: 2,
+            places: 3,
+            synced_at: Duration::from_millis(4_500),
+            unsynced: Some(Silence { since: Duration::from_secs(5), why: "no answer".to_owned() }),
+        };
+        let view = PressureView::new(&seen, Duration::from_secs(6));
+        assert_eq!((view.sync_age_s, &*view.shared.span.to_string()), (1.5, "in any 1h 30m"));
+        assert_eq!((view.shared.why.as_deref(), view.shared.available), (Some("no answer"), false));
+        // A turn that ended after the clock was read.
+        assert!(PressureView::new(&seen, Duration::from_secs(1)).sync_age_s <= 0.0);
+    }
+}
