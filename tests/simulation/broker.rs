@@ -4,7 +4,9 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use weir_core::{
     batch::record::{Destination, Output, OutputValue, Progress},
+    decision::approved::{self, ApprovedRecord},
     deferral::{Deferral, HEADERS, wheel::Ring},
+    intent::{decode, fields::FieldMap},
 };
 
 use super::{
@@ -59,6 +61,17 @@ impl Out {
     /// Whether it is the approval of its intent: not another delivery of one that was approved before.
     pub fn is_approval(&self) -> bool {
         self.to.is_approved() && self.intent.retry.is_none()
+    }
+
+    /// Its headers, as weir reads them.
+    pub fn weir_headers(&self) -> impl Iterator<Item = decode::Header<'_>> + Clone {
+        self.headers.iter().map(|(key, value)| decode::Header { key: key.as_bytes(), value: Some(value.as_bytes()) })
+    }
+
+    /// What weir reads in an approved record of its own.
+    pub fn approved(&self) -> ApprovedRecord {
+        let read = approved::read(Some(self.intent.value.as_bytes()), self.weir_headers(), &FieldMap::default());
+        read.unwrap_or_else(|error| panic!("an approved record of weir's: {error:?}"))
     }
 
     /// The deferral that it is written with, if it is deferred.

@@ -10,7 +10,7 @@ use weir_core::{
 use super::{
     env::Env,
     rules::{of_category, on_channel},
-    sabotage::Sabotage,
+    sabotage::{About, Sabotage},
     workload::{Ask, Kind},
 };
 
@@ -52,18 +52,15 @@ pub struct Allowance {
     pub waits: bool,
 }
 
-/// What is drawn by it changes nothing else of a seed.
-const SALT: u64 = 0x746f_7461_6c73;
-
 /// How many totals of campaigns are kept: in most runs so few that some have to go.
 pub fn draw_max_totals(env: &Env) -> u32 {
-    let drawn = [6, 12, 100_000][fastrand::Rng::with_seed(env.seed() ^ SALT).usize(..3)];
+    let drawn = [6, 12, 100_000][env.dice("totals", 0).usize(..3)];
     if env.sabotage() == Sabotage::GoneTotalReopened { 6 } else { drawn }
 }
 
 /// None, or up to three.
 pub fn draw(env: &Env, may_defer: bool) -> [Option<Allowance>; NAMES.len()] {
-    let chance = if env.sabotage().is_of_budgets() { 1_000 } else { 550 };
+    let chance = if env.sabotage().is_about(About::Budgets) { 1_000 } else { 550 };
     let count = if env.chance(chance) { 1 + env.index(NAMES.len()) } else { 0 };
     let mut names = NAMES.into_iter().enumerate();
     [(); NAMES.len()].map(|()| {

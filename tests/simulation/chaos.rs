@@ -9,7 +9,7 @@ use super::{
     env::{Env, lock},
     process::Process,
     run::World,
-    sabotage::Sabotage,
+    sabotage::{About, Sabotage},
     snapshots::Snapshot,
 };
 
@@ -82,14 +82,12 @@ const REFUSALS: [&str; 7] = [
     "NOREPLICAS Not enough good replicas to write.",
 ];
 
-/// What is drawn by it changes nothing else of a seed.
-const SALT: u64 = 0x6368_616f_7300;
 /// Nodes that come back with an old snapshot, at most: each is followed by a rebuild of everything.
 const MOST_RETURNS: usize = 1;
 
 /// Faults beside those that are drawn from the run's dice: those that a planted bug needs, or some kinds without one.
 fn more_kinds(env: &Env) -> Vec<Fault> {
-    let mut dice = fastrand::Rng::with_seed(env.seed() ^ SALT);
+    let mut dice = env.dice("chaos\0", 0);
     let (is_silent, returns, bug) = (dice.u32(..4) == 0, dice.u32(..8) == 0, env.sabotage());
     let kinds = [
         (RedisFault::Silent, usize::from(bug == Sabotage::None && is_silent)),
@@ -97,8 +95,8 @@ fn more_kinds(env: &Env) -> Vec<Fault> {
         (RedisFault::Silent, 8 * usize::from(bug == Sabotage::TurnUntouched)),
         (RedisFault::Return, 4 * usize::from(bug == Sabotage::SnapshotTrusted)),
         (RedisFault::Clock, 4 * usize::from(bug == Sabotage::NodeClockTrusted)),
-        (RedisFault::LoseNames, 4 * usize::from(bug.is_of_names())),
-        (RedisFault::Wipe, 4 * usize::from(bug.is_of_rebuilds())),
+        (RedisFault::LoseNames, 4 * usize::from(bug.is_about(About::Names))),
+        (RedisFault::Wipe, 4 * usize::from(bug.is_about(About::Rebuilds))),
     ];
     kinds.into_iter().flat_map(|(fault, times)| std::iter::repeat_n(Fault::Redis(fault), times)).collect()
 }

@@ -18,6 +18,7 @@ use super::{
     script::{self, Data, Item, Script, error},
     services::{self, Forgotten},
     till::Till,
+    time::wall_ms,
 };
 
 const FIRST_PORT: u16 = 7000;
@@ -69,13 +70,32 @@ pub struct Cluster {
     pub jumped_clock: Option<(usize, Duration)>,
     pub ledger: Ledger,
     pub till: Till,
-    pub heard: SharedHeard,
-    /// When nodes forgot permits that processes held, and how many.
-    pub permits_lost: Vec<(Duration, u64)>,
+    pub limits_lost: LimitsLost,
     /// Failovers that lost names.
     pub names_lost: usize,
-    /// When nodes forgot what members of services hold.
-    pub members_forgotten: Vec<(Duration, Forgotten)>,
+}
+
+/// A key, what a node had there, and what it has.
+type Replaced<'i> = (&'i [u8], Option<&'i Item>, Option<&'i Item>);
+
+/// What nodes forgot of what members of limits hold, and when.
+#[derive(Default)]
+pub struct LimitsLost {
+    pub heard: SharedHeard,
+    /// How many permits that processes held.
+    pub permits: Vec<(Duration, u64)>,
+    pub services: Vec<(Duration, Forgotten)>,
+}
+
+impl LimitsLost {
+    /// A node that had one thing at a key has another one now, as it had some time before, or after a loss of all.
+    pub fn forget(&mut self, (now, of): (Duration, Forgotten), (key, had, kept): Replaced<'_>) {
+        lock(&self.heard).fails_over(had, kept);
+        self.permits.push((now, permits::forgotten(had, kept, wall_ms(now))));
+        if services::is_of_members(key) && had != kept {
+            self.services.push((now, of));
+        }
+    }
 }
 
 /// The slot of the names and the tables: that of the hash tag `{weir}`, the default prefix.
@@ -123,10 +143,8 @@ impl Cluster {
             jumped_clock: None,
             ledger: Ledger::default(),
             till: Till::default(),
-            heard: SharedHeard::default(),
-            permits_lost: Vec::new(),
+            limits_lost: LimitsLost::default(),
             names_lost: 0,
-            members_forgotten: Vec::new(),
         }
     }
 
@@ -383,9 +401,7 @@ impl Cluster {
             let (had, kept) = (self.nodes[old].data.get(key), self.groups[group].replica_data.get(key));
             lost += self.ledger.fails_over(now, had, kept);
             self.till.fails_over(key, had, &self.groups[group].replica_data);
-            lock(&self.heard).fails_over(had, kept);
-            self.permits_lost.push((now, permits::forgotten(had, kept, self.env.time().wall_ms())));
-            self.members_forgotten.extend(services::forgotten(key, had, kept).map(|forgotten| (now, forgotten)));
+            self.limits_lost.forget((now, Forgotten::Last), (key, had, kept));
             self.names_lost += usize::from(NAME_TABLES.contains(&key.as_slice()) && had != kept);
         }
         self.env
@@ -413,12 +429,8 @@ impl Cluster {
             let accounts = self.accounts_of(group);
             accounts.iter().for_each(|key| self.till.wiped(key));
             for (key, item) in &data {
-                lock(&self.heard).fails_over(Some(item), None);
-                self.permits_lost.push((now, permits::forgotten(Some(item), None, self.env.time().wall_ms())));
-                if services::is_of_members(key) {
-                    // The registry is gone with them.
-                    self.members_forgotten.push((now, Forgotten::All));
-                }
+                // The registry of a service is gone with its members.
+                self.limits_lost.forget((now, Forgotten::All), (key, Some(item), None));
             }
             data.keys().for_each(|key| _ = self.expiries.remove(key));
             let group = &mut self.groups[group];

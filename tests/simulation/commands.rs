@@ -116,13 +116,11 @@ pub fn simple(args: &[Vec<u8>], data: &mut Data, effects: &mut Effects) -> Value
         }
         (b"HMGET", None) => Value::Array(args[2..].iter().map(|_| Value::Nil).collect()),
         (b"HGETALL", Some(Item::Hash(hash))) => pairs(hash),
-        (b"HGETALL", None) => Value::Array(Vec::new()),
         (b"HKEYS", Some(Item::Hash(hash))) => Value::Array(hash.keys().map(|field| bulk(field.clone())).collect()),
-        (b"HKEYS", None) => Value::Array(Vec::new()),
         (b"SET" | b"DEL" | b"HSET" | b"HSETNX" | b"HDEL", _) => writing(&name, args, data, effects),
         (b"XADD", _) => streams::add(args, data, effects),
         (b"XRANGE", Some(Item::Stream(stream))) => streams::range(args, stream),
-        (b"XRANGE", None) => Value::Array(Vec::new()),
+        (b"HGETALL" | b"HKEYS" | b"XRANGE", None) => Value::Array(Vec::new()),
         (_, Some(Item::Text(_) | Item::Hash(_) | Item::Stream(_))) => of_another_kind(),
         (_, None) => error(&format!("ERR the simulation does not know {}", String::from_utf8_lossy(&name))),
     }

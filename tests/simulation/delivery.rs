@@ -21,7 +21,7 @@ use super::{
     env::{Env, lock},
     rules::{self, on_channel},
     run::World,
-    sabotage::Sabotage,
+    sabotage::{About, Sabotage},
     workload::{Ask, Kind},
 };
 
@@ -30,8 +30,6 @@ pub const ROUTE: &str = "route";
 pub const WAITING: i32 = 3;
 /// The approved topic of pushes, where these are the route.
 const OF_PUSHES: ApprovedTopic = ApprovedTopic(1);
-/// What is drawn here changes nothing else of a seed.
-const SALT: u64 = 0x726f_7574_6573;
 /// More than there are campaigns.
 const CAMPAIGNS: u64 = 400;
 
@@ -76,15 +74,15 @@ pub struct Paced {
 }
 
 impl Paced {
-    /// One in every third run, and in all with a planted bug of routes. Those of other planted bugs have none.
+    /// One in every third run.
     pub fn draw(env: &Env) -> Option<Self> {
-        let mut dice = fastrand::Rng::with_seed(env.seed() ^ SALT);
+        let mut dice = env.dice("routes", 0);
         let (planted, is_third) = (env.sabotage(), dice.u32(..3) == 0);
-        if !planted.is_of_routes() && (planted != Sabotage::None || !is_third) {
+        if !env.has(About::Routes, is_third) && !planted.is_about(About::Edits) {
             return None;
         }
         let when_full = match dice.u32(..10) {
-            _ if planted.is_of_edits() => WhenFull::Wait,
+            _ if planted.is_about(About::Edits) => WhenFull::Wait,
             0 => WhenFull::Suppress,
             _ => WhenFull::Wait,
         };

@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{
-    sabotage::Sabotage,
+    sabotage::{About, Sabotage},
     time::{Sleep, Virtual},
 };
 
@@ -60,8 +60,16 @@ impl Env {
         Self(Arc::new(Inner { seed, time, dice, trace, calm, weather, sabotage, impatient }))
     }
 
-    pub fn seed(&self) -> u64 {
-        self.0.seed
+    /// Dice for a part of a run, by its name and a number: what they show changes nothing else of a seed.
+    pub fn dice(&self, part: &str, number: u64) -> fastrand::Rng {
+        let salt = part.bytes().fold(0, |salt, byte| salt << 8 | u64::from(byte));
+        fastrand::Rng::with_seed(self.0.seed ^ salt ^ number)
+    }
+
+    /// Whether a run has what bugs may be about: by chance without a planted one, and else where it is about that.
+    pub fn has(&self, about: About, by_chance: bool) -> bool {
+        let planted = self.sabotage();
+        planted.is_about(about) || planted == Sabotage::None && by_chance
     }
 
     pub fn time(&self) -> &Arc<Virtual> {

@@ -11,12 +11,10 @@ use super::{
     env::Env,
     rings::Log,
     run::World,
-    sabotage::Sabotage,
+    sabotage::{About, Sabotage},
     workload::PARTITIONS,
 };
 
-/// What is drawn here changes nothing else of a seed.
-const SALT: u64 = 0x6772_6f77_7468;
 /// Within so many milliseconds clients find added partitions: the default of `topic.metadata.refresh.interval.ms`.
 const FOUND_WITHIN_MS: u64 = 10_000;
 /// How long before that all instances end, where all are down then.
@@ -35,15 +33,14 @@ pub struct Growth {
 }
 
 impl Growth {
-    /// In every third run, and in all with a planted bug of that. Those of other planted bugs have none.
+    /// In every third run.
     pub fn draw(env: &Env) -> Option<Self> {
-        let mut dice = fastrand::Rng::with_seed(env.seed() ^ SALT);
-        let (planted, is_third) = (env.sabotage(), dice.u32(..3) == 0);
-        let is_planted = planted == Sabotage::AddedReadFromEnd;
-        (is_planted || planted == Sabotage::None && is_third).then(|| Self {
+        let mut dice = env.dice("growth", 0);
+        let is_third = dice.u32(..3) == 0;
+        env.has(About::Growth, is_third).then(|| Self {
             at: Duration::from_millis(dice.u64(5_000..25_000)),
             down_for: dice.bool().then(|| Duration::from_millis(dice.u64(100..8_000))),
-            latest: dice.bool() || is_planted,
+            latest: dice.bool() || env.sabotage().is_about(About::Growth),
         })
     }
 

@@ -168,28 +168,29 @@ impl Ledger {
         }
     }
 
-    /// A replica with `kept` takes over from a primary with `had`; returns how many entries are forgotten.
-    pub fn fails_over(&mut self, now: Duration, had: Option<&Item>, kept: Option<&Item>) -> usize {
+    /// Nodes have `kept` in the place of `had`. Gives what is forgotten.
+    fn replaced(&mut self, now: Duration, had: Option<&Item>, kept: Option<&Item>) -> BTreeSet<Mark> {
         let (had, kept) = (marks(had), marks(kept));
         for back in kept.difference(&had) {
             if let Some(known) = self.ever.get_mut(back) {
                 known.since = now;
             }
         }
-        self.missed.extend(had.difference(&kept).cloned());
-        had.difference(&kept).map(|lost| usize::from(self.by_failover.insert(lost.clone()))).sum()
+        let forgotten = &had - &kept;
+        self.missed.extend(forgotten.iter().cloned());
+        forgotten
+    }
+
+    /// A replica with `kept` takes over from a primary with `had`; returns how many entries are forgotten.
+    pub fn fails_over(&mut self, now: Duration, had: Option<&Item>, kept: Option<&Item>) -> usize {
+        let forgotten = self.replaced(now, had, kept);
+        forgotten.into_iter().map(|lost| usize::from(self.by_failover.insert(lost))).sum()
     }
 
     /// A node comes back with `kept`, which a rebuild is to complete.
     pub fn comes_back(&mut self, now: Duration, had: Option<&Item>, kept: Option<&Item>) {
-        let (had, kept) = (marks(had), marks(kept));
-        for back in kept.difference(&had) {
-            if let Some(known) = self.ever.get_mut(back) {
-                known.since = now;
-            }
-        }
-        self.missed.extend(had.difference(&kept).cloned());
-        self.by_wipe.extend(had.difference(&kept).cloned());
+        let forgotten = self.replaced(now, had, kept);
+        self.by_wipe.extend(forgotten);
     }
 
     /// Notes entries that a node has lost.

@@ -31,6 +31,7 @@ impl std::fmt::Debug for SimNetwork {
     }
 }
 
+#[derive(Clone)]
 struct SimLink {
     env: Env,
     cluster: SharedCluster,
@@ -110,13 +111,6 @@ impl SimLink {
         self.execute(&commands, usize::MAX);
     }
 
-    fn again(&self) -> Self {
-        let Self { env, cluster, node, incarnation, patience, replicated_at } = self;
-        let (node, incarnation, patience) = (*node, *incarnation, *patience);
-        let replicated_at = Arc::clone(replicated_at);
-        Self { env: env.clone(), cluster: Arc::clone(cluster), node, incarnation, patience, replicated_at }
-    }
-
     async fn lose(&self, commands: Commands) -> RedisError {
         match self.env.index(4) {
             0 => {}
@@ -130,7 +124,7 @@ impl SimLink {
                 self.execute(&commands, most);
             }
             _ => {
-                tokio::spawn(self.again().later(commands, self.env.millis(2_000, 20_000)));
+                tokio::spawn(self.clone().later(commands, self.env.millis(2_000, 20_000)));
             }
         }
         if self.env.chance(500) {
@@ -156,7 +150,7 @@ impl SimLink {
         }
         let stalled = lock(&self.cluster).nodes[self.node].stalled_until.saturating_sub(self.env.passed());
         if stalled >= self.patience {
-            tokio::spawn(self.again().later(commands, stalled));
+            tokio::spawn(self.clone().later(commands, stalled));
             self.env.sleep(self.patience).await;
             return Err(failed(io::ErrorKind::TimedOut));
         }

@@ -67,7 +67,7 @@ impl Judge<'_> {
         }
         approved.sort_by_key(|approved| approved.visible);
         self.within_the_book(&book, &approved, paced);
-        self.within_the_room(&book, &approved, &cluster.permits_lost);
+        self.within_the_room(&book, &approved, &cluster.limits_lost.permits);
         self.within_the_pace(&book, paced);
     }
 

@@ -19,7 +19,7 @@ use super::{
     check::{Judge, told},
     env::{Env, lock},
     rules::on_channel,
-    sabotage::Sabotage,
+    sabotage::{About, Sabotage},
     time::wall,
     truth::Decided,
     workload::{Ask, Kind},
@@ -50,7 +50,7 @@ impl Load {
     pub fn draw(env: &Env, may_defer: bool) -> Option<Self> {
         let planted = env.sabotage();
         // Nothing is drawn for another planted bug: the seed that shows it stays the same.
-        if !planted.is_of_pressure() && (planted != Sabotage::None || !env.chance(500)) {
+        if !planted.is_about(About::Pressure) && (planted != Sabotage::None || !env.chance(500)) {
             return None;
         }
         // The planted bug shows where the window outlasts the trouble.

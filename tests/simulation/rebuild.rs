@@ -7,14 +7,13 @@ use tokio::task::spawn_local;
 use weir_core::{
     basis::shard::OriginMark,
     decision::{
-        approved::{self, ApprovedRecord, Sent},
+        approved::{ApprovedRecord, Sent},
         decision_header::DecisionHeader,
     },
     history::{
         found_names::{Age, FoundNames},
         refund::Refund,
     },
-    intent::{decode::Header, fields::FieldMap},
     limit::budget::lease::LONGEST_LEASE,
     ports::{Clock as _, StoreError},
 };
@@ -27,7 +26,7 @@ use weir_worker::lane::ANSWERS_HOLD;
 
 use super::{
     broker::TRANSACTION_TIMEOUT, env::lock, process::Process, records::Intent, recount, refunds::taken_back,
-    run::World, store::REFUNDS, time::wall,
+    run::World, sabotage::About, store::REFUNDS, time::wall,
 };
 
 /// `settle_of` of `src/cli/rebuild`, for the time-outs of the fake Kafka: a session is shorter than the watchdog.
@@ -36,7 +35,7 @@ const SETTLE: Duration =
 /// Records between two looks at how far the run is.
 const BATCH: usize = 40;
 /// How long Redis may be unavailable before a run stops.
-pub const PATIENCE: Duration = Duration::from_secs(300);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Rebuilds lost shards and tables, as an operator does, for as long as the simulation runs.
 pub async fn operate(world: Rc<World>) {
@@ -55,7 +54,7 @@ pub async fn operate(world: Rc<World>) {
             match env.index(5) {
                 0 => process.freeze_in(1 + env.below(80)),
                 1 | 2 => process.freeze_marking(),
-                _ if env.sabotage().is_of_rebuilds() => process.freeze_marking(),
+                _ if env.sabotage().is_about(About::Rebuilds) => process.freeze_marking(),
                 3 => process.kill_in(1 + env.below(300)),
                 _ => {}
             }
@@ -233,13 +232,25 @@ fn names(world: &World, from: usize, found: &mut FoundNames) -> Result<usize, St
     let mut broker = world.broker.borrow_mut();
     let (outs, end) = broker.stable(from);
     for out in outs.into_iter().filter(|out| out.to.is_approved()) {
-        let headers = out.headers.iter();
-        let headers = headers.map(|(key, value)| Header { key: key.as_bytes(), value: Some(value.as_bytes()) });
-        let decision = DecisionHeader::of(headers).expect("weir writes it").expect("weir reads what it writes");
+        let decision =
+            DecisionHeader::of(out.weir_headers()).expect("weir writes it").expect("weir reads what it writes");
         let numbers = decision.numbers();
         found.add(decision.into_class(), numbers, Age::InHistory).map_err(|conflict| conflict.to_string())?;
     }
     Ok(end)
+}
+
+/// Asks again while Redis is unavailable.
+pub async fn patiently<T>(world: &World, mut ask: impl AsyncFnMut() -> Result<T, StoreError>) -> Result<T, String> {
+    let began = world.env.passed();
+    loop {
+        match ask().await {
+            Err(StoreError::Temporary(_)) if world.env.passed() < began + PATIENCE => {
+                world.env.sleep(Duration::from_millis(500)).await;
+            }
+            answer => return answer.map_err(|error| error.to_string()),
+        }
+    }
 }
 
 /// Fills the marked shards.
@@ -265,19 +276,9 @@ async fn fill(world: &World, process: &Process, rebuild: &mut Rebuild, restorer:
     for batch in sends.chunks(BATCH) {
         let wanted: Vec<Send<'_>> =
             batch.iter().filter(|(_, sent)| restorer.wants(sent.user)).map(|(_, sent)| send_of(sent)).collect();
-        let began = world.env.passed();
-        loop {
-            match restorer.insert(&wanted, process.clock.now()).await {
-                Ok(restored) => {
-                    world.rebuilds.borrow_mut().restored += restored;
-                    break;
-                }
-                Err(StoreError::Temporary(_)) if world.env.passed() < began + PATIENCE => {
-                    world.env.sleep(Duration::from_millis(500)).await;
-                }
-                Err(error) => return Err(error.to_string()),
-            }
-        }
+        let insert = async || restorer.insert(&wanted, process.clock.now()).await;
+        let restored = patiently(world, insert).await?;
+        world.rebuilds.borrow_mut().restored += restored;
         next = batch.last().map_or(next, |(offset, _)| offset + 1);
         save(world, rebuild, next).await?;
     }
@@ -302,20 +303,12 @@ pub async fn keep(world: &World, rebuild: &mut Rebuild, progress: &BTreeMap<i32,
 fn approved(world: &World, from: usize) -> (Vec<(usize, Sent)>, usize) {
     let mut broker = world.broker.borrow_mut();
     let (outs, end) = broker.stable(from);
-    let fields = FieldMap::default();
-    let mut sends = Vec::new();
-    for out in outs.into_iter().filter(|out| out.to.is_approved()) {
-        let headers = out.headers.iter();
-        let headers = headers.map(|(key, value)| Header { key: key.as_bytes(), value: Some(value.as_bytes()) });
-        match approved::read(Some(out.intent.value.as_bytes()), headers, &fields) {
-            Ok(ApprovedRecord::Counts(sent)) => sends.push((out.offset, sent)),
-            Ok(ApprovedRecord::DoesNotCount(_) | ApprovedRecord::Retried) => {}
-            other @ (Ok(ApprovedRecord::Foreign) | Err(_)) => {
-                panic!("an approved record of weir's: {other:?}")
-            }
-        }
-    }
-    (sends, end)
+    let counted = outs.into_iter().filter(|out| out.to.is_approved()).filter_map(|out| match out.approved() {
+        ApprovedRecord::Counts(sent) => Some((out.offset, sent)),
+        ApprovedRecord::DoesNotCount(_) | ApprovedRecord::Retried => None,
+        ApprovedRecord::Foreign => panic!("an approved record of weir's: {out:?}"),
+    });
+    (counted.collect(), end)
 }
 
 fn send_of(sent: &Sent) -> Send<'_> {
@@ -336,15 +329,6 @@ async fn take_refunds(world: &World, rebuild: &mut Rebuild, restorer: &mut Resto
         }
     }
     let mut outcomes = vec![None; refunds.len()];
-    let began = world.env.passed();
-    loop {
-        match restorer.take_back(&REFUNDS.into(), &refunds, &mut outcomes).await {
-            Ok(()) => break,
-            Err(StoreError::Temporary(_)) if world.env.passed() < began + PATIENCE => {
-                world.env.sleep(Duration::from_millis(500)).await;
-            }
-            Err(error) => return Err(error.to_string()),
-        }
-    }
+    patiently(world, async || restorer.take_back(&REFUNDS.into(), &refunds, &mut outcomes).await).await?;
     keep(world, rebuild, &BTreeMap::new()).await
 }

@@ -4,7 +4,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
-    time::Duration,
 };
 
 use weir_core::{
@@ -14,12 +13,11 @@ use weir_core::{
         ledger::{Account, Recount},
     },
     policy::Policy,
-    ports::StoreError,
 };
 use weir_redis::rebuild::{BudgetChange, BudgetKeyState, Held, Rebuild};
 
 use super::{
-    rebuild::{PATIENCE, keep},
+    rebuild::{keep, patiently},
     run::World,
     sabotage::Sabotage,
     spending::spent,
@@ -86,17 +84,4 @@ fn known(policy: &Policy, counted: &Recount, campaigns: &[Arc<str>]) -> BTreeSet
         }
     }
     ids
-}
-
-/// Asks again while Redis is unavailable.
-async fn patiently<T>(world: &World, mut ask: impl AsyncFnMut() -> Result<T, StoreError>) -> Result<T, String> {
-    let began = world.env.passed();
-    loop {
-        match ask().await {
-            Err(StoreError::Temporary(_)) if world.env.passed() < began + PATIENCE => {
-                world.env.sleep(Duration::from_millis(500)).await;
-            }
-            answer => return answer.map_err(|error| error.to_string()),
-        }
-    }
 }

@@ -35,8 +35,6 @@ use super::{
 };
 
 pub const PARTITIONS: u64 = 2;
-/// What is drawn here changes nothing else of a seed.
-const SALT: u64 = 0x7265_706f_7274;
 /// How many of 1,000 deliveries that are not refunded are reported.
 const REPORTED: u32 = 300;
 
@@ -45,7 +43,7 @@ pub type Refunded = BTreeMap<(String, String), Duration>;
 
 /// Whether refunds come as reports of deliveries that failed for good: in every second run. Those of planted bugs have none.
 pub fn come_as_reports(env: &Env) -> bool {
-    env.sabotage() == Sabotage::None && fastrand::Rng::with_seed(env.seed() ^ SALT).bool()
+    env.sabotage() == Sabotage::None && env.dice("report", 0).bool()
 }
 
 /// The send that a record takes back, as weir reads it.

@@ -16,15 +16,13 @@ use super::{
     records::{Header, Intent},
     rings::Log,
     run::World,
-    sabotage::Sabotage,
+    sabotage::About,
     workload::Ask,
 };
 
 /// The topic that failed deliveries are written back to.
 pub const TOPIC: &str = "retries";
 pub const PARTITIONS: i32 = 2;
-/// What is drawn here changes nothing else of a seed.
-const SALT: u64 = 0x7265_7472_6965;
 
 /// How deliveries fail.
 #[derive(Debug, Clone, Copy)]
@@ -37,12 +35,11 @@ pub struct Failing {
 }
 
 impl Failing {
-    /// In every second run with a wheel, and in all with a planted bug of retries. Those of other planted bugs have none.
+    /// In every second run with a wheel.
     pub fn draw(env: &Env, has_wheel: bool) -> Option<Self> {
-        let mut dice = fastrand::Rng::with_seed(env.seed() ^ SALT);
-        let (planted, is_second) = (env.sabotage(), dice.bool());
-        let fails = planted.is_of_retries() || planted == Sabotage::None && is_second;
-        (fails && has_wheel).then(|| Self {
+        let mut dice = env.dice("retrie", 0);
+        let is_second = dice.bool();
+        (env.has(About::Retries, is_second) && has_wheel).then(|| Self {
             first: [20, 100, 300][dice.usize(..3)],
             again: [100, 500, 900][dice.usize(..3)],
             most: 1 + dice.usize(..4),

@@ -25,6 +25,7 @@ use super::{
     refunds,
     retries::Failing,
     rings::SHARES,
+    sabotage::About,
     services::Served,
 };
 
@@ -270,7 +271,7 @@ pub struct Setting {
 
 impl Setting {
     pub fn draw(env: &Env) -> Self {
-        let deferring = if env.sabotage().is_of_retries() { 1_000 } else { 500 };
+        let deferring = if env.sabotage().is_about(About::Retries) { 1_000 } else { 500 };
         let mut setting = Self {
             mode: if env.chance(80) { Mode::Shadow } else { Mode::Enforce },
             unavailable_after: env.chance(400).then(|| env.millis(100, 3_000)),

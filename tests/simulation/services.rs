@@ -11,12 +11,10 @@ use weir_oracle::{
 };
 
 use super::{
-    check::Judge, cluster::Cluster, env::Env, process::Process, run::World, sabotage::Sabotage, script::Item, store,
-    workload::BUSY,
+    check::Judge, cluster::Cluster, env::Env, process::Process, run::World, sabotage::About, store, workload::BUSY,
 };
 
-/// What is drawn here changes nothing else of a seed.
-const SALT: u64 = 0x7365_7276_6963;
+const DICE: &str = "servic";
 /// For so long its instances ask.
 const ASKS: Duration = Duration::from_secs(BUSY.as_secs() + 20);
 /// How long one waits for an answer.
@@ -37,11 +35,6 @@ pub enum Forgotten {
 /// Whether this key has the members of a service, as `lua/share.lua` knows them.
 pub fn is_of_members(key: &[u8]) -> bool {
     key.ends_with(b":members")
-}
-
-/// What a node forgot that had one thing at a key and has another one.
-pub fn forgotten(key: &[u8], had: Option<&Item>, kept: Option<&Item>) -> Option<Forgotten> {
-    (is_of_members(key) && had != kept).then_some(Forgotten::Last)
 }
 
 /// The instances of the service, which are alike.
@@ -68,11 +61,11 @@ pub struct Service {
 }
 
 impl Served {
-    /// One in every third run, and in all with a planted bug of services. Those of other planted bugs have none.
+    /// One in every third run.
     pub fn draw(env: &Env) -> Option<Self> {
-        let mut dice = dice(env, 0);
-        let (planted, is_third) = (env.sabotage(), dice.u32(..3) == 0);
-        (planted.is_of_services() || planted == Sabotage::None && is_third).then(|| Self {
+        let mut dice = env.dice(DICE, 0);
+        let is_third = dice.u32(..3) == 0;
+        env.has(About::Services, is_third).then(|| Self {
             instances: 1 + dice.usize(..3),
             registration: Registration {
                 capacity_per_s: [2, 5, 20][dice.usize(..3)],
@@ -90,10 +83,6 @@ impl Served {
     fn timeout(&self) -> Duration {
         Duration::from_millis(self.registration.timeout_ms)
     }
-}
-
-fn dice(env: &Env, of: u64) -> fastrand::Rng {
-    fastrand::Rng::with_seed(env.seed() ^ SALT ^ of)
 }
 
 fn service() -> ServiceName {
@@ -132,7 +121,7 @@ pub async fn work(world: Rc<World>, served: Served) {
     for instance in 0..served.instances {
         spawn_local(renew(Rc::clone(&world), served, instance));
     }
-    let (env, mut dice) = (world.env.clone(), dice(&world.env, 1));
+    let (env, mut dice) = (world.env.clone(), world.env.dice(DICE, 1));
     while env.passed() < ASKS {
         env.sleep(Duration::from_millis(dice.u64(1..=served.asks_every))).await;
         let works = Duration::from_millis(dice.u64(1..=served.works));
@@ -146,23 +135,27 @@ pub async fn work(world: Rc<World>, served: Served) {
     }
 }
 
+/// What a process answers, where it does so in time.
+async fn in_time<T>(env: &Env, asked: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        biased;
+        answer = asked => Some(answer),
+        () = env.sleep(PATIENCE) => None,
+    }
+}
+
 /// One instance of the service, as far as it registers.
 async fn renew(world: Rc<World>, served: Served, instance: usize) {
-    let (env, mut dice) = (world.env.clone(), dice(&world.env, 2 + instance as u64));
+    let (env, mut dice) = (world.env.clone(), world.env.dice(DICE, 2 + instance as u64));
     let name = ServiceName::new(&format!("i{instance}")).unwrap();
     while env.passed() < ASKS && (instance > 0 || env.passed() < served.leaves) {
         let desk = world.service.borrow_mut().desk(&mut dice);
         if let Some(desk) = desk {
             world.service.borrow_mut().registered.entry(instance).or_insert_with(|| env.passed());
             let service = service();
-            tokio::select! {
-                biased;
-                registered = desk.register(&service, name.clone(), served.registration) => {
-                    if let Err(error) = registered {
-                        env.note(|| format!("instance {instance} of the service is not registered: {error}"));
-                    }
-                }
-                () = env.sleep(PATIENCE) => {}
+            let registering = desk.register(&service, name.clone(), served.registration);
+            if let Some(Err(error)) = in_time(&env, registering).await {
+                env.note(|| format!("instance {instance} of the service is not registered: {error}"));
             }
         }
         env.sleep(Duration::from_millis(served.registration.interval_ms)).await;
@@ -172,11 +165,7 @@ async fn renew(world: Rc<World>, served: Served, instance: usize) {
 /// Asks for one admission, works, and reports the end, at another process.
 async fn one(world: Rc<World>, (desk, other): (ServiceDesk, ServiceDesk), works: Duration) {
     let (env, service) = (world.env.clone(), service());
-    let admission = tokio::select! {
-        biased;
-        admission = desk.ask(&service) => admission,
-        () = env.sleep(PATIENCE) => return,
-    };
+    let Some(admission) = in_time(&env, desk.ask(&service)).await else { return };
     let Admission::Given { id, timeout_ms } = admission else {
         world.service.borrow_mut().denied += 1;
         return;
@@ -186,11 +175,7 @@ async fn one(world: Rc<World>, (desk, other): (ServiceDesk, ServiceDesk), works:
     env.sleep(works.min(timeout)).await;
     if works < timeout {
         let took_ms = u64::try_from(works.as_millis()).unwrap();
-        tokio::select! {
-            biased;
-            _ = other.end(&service, id, Some(took_ms)) => {}
-            () = env.sleep(PATIENCE) => {}
-        }
+        in_time(&env, other.end(&service, id, Some(took_ms))).await;
     }
 }
 
@@ -203,7 +188,7 @@ impl Judge<'_> {
         for (at, _) in &service.given {
             let has_just_forgotten = |what: &[Forgotten]| {
                 let lately = |since: Duration| (since..since + unknown_for).contains(at);
-                cluster.members_forgotten.iter().any(|(since, forgotten)| what.contains(forgotten) && lately(*since))
+                cluster.limits_lost.services.iter().any(|(since, forgotten)| what.contains(forgotten) && lately(*since))
             };
             // Who held a share of the rate that nobody knows of does so no more when shares grow again. Admissions last longer.
             let (knows_rate, knows_open) =

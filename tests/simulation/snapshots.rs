@@ -7,10 +7,8 @@ use std::{
 
 use super::{
     cluster::{Cluster, Keeps},
-    env::lock,
-    permits,
     script::Data,
-    services,
+    services::Forgotten,
 };
 
 /// What a group's primary had at a moment.
@@ -56,9 +54,7 @@ impl Cluster {
         for key in had.keys().chain(data.keys()).collect::<BTreeSet<_>>() {
             let (had, kept) = (had.get(key), data.get(key));
             self.ledger.comes_back(now, had, kept);
-            lock(&self.heard).fails_over(had, kept);
-            self.permits_lost.push((now, permits::forgotten(had, kept, self.env.time().wall_ms())));
-            self.members_forgotten.extend(services::forgotten(key, had, kept).map(|forgotten| (now, forgotten)));
+            self.limits_lost.forget((now, Forgotten::Last), (key, had, kept));
             match expiries.get(key) {
                 Some(at) => self.expiries.insert(key.clone(), *at),
                 None => self.expiries.remove(key),

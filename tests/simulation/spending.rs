@@ -8,8 +8,7 @@ use std::{
 use serde_json::Value;
 use weir_core::{
     basis::shard::IdHash,
-    decision::approved::{self, ApprovedRecord},
-    intent::{decode::Header, fields::FieldMap},
+    decision::approved::ApprovedRecord,
     limit::budget::{BudgetId, RecordSpend},
     policy::Mode,
 };
@@ -44,14 +43,10 @@ struct Taken {
 
 /// What weir itself reads in an approved record.
 pub fn spent(out: &Out) -> RecordSpend {
-    let headers = out.headers.iter();
-    let headers = headers.map(|(key, value)| Header { key: key.as_bytes(), value: Some(value.as_bytes()) });
-    match approved::read(Some(out.intent.value.as_bytes()), headers, &FieldMap::default()) {
-        Ok(ApprovedRecord::Counts(sent)) => sent.spent(),
-        Ok(ApprovedRecord::DoesNotCount(spent)) => spent,
-        other @ (Ok(ApprovedRecord::Foreign | ApprovedRecord::Retried) | Err(_)) => {
-            panic!("an approved record of weir's: {other:?}")
-        }
+    match out.approved() {
+        ApprovedRecord::Counts(sent) => sent.spent(),
+        ApprovedRecord::DoesNotCount(spent) => spent,
+        other @ (ApprovedRecord::Foreign | ApprovedRecord::Retried) => panic!("an approval of weir's: {other:?}"),
     }
 }
 

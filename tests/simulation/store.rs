@@ -156,7 +156,7 @@ impl Keyspace {
             // As `weir run` has it: what is given up in time is not asked for long.
             options.tries = TRIES_WITHOUT_PATIENCE;
         }
-        let heard = Arc::clone(&lock(&cluster).heard);
+        let heard = Arc::clone(&lock(&cluster).limits_lost.heard);
         Self {
             cluster,
             heard,
@@ -177,18 +177,15 @@ impl Keyspace {
 
     /// The store of a lane.
     pub fn store(&self, env: &Env, (process, lane): (u64, u64), clock: &WorkerClock) -> SimStore {
-        let (tells, heard) = (self.tells.clone(), Arc::clone(&self.heard));
-        let store = RedisStore::new(&self.options, &self.stats, &self.opened);
-        let (put_in, answers) = (Arc::clone(&self.put_in), Arc::clone(&self.answers));
         SimStore {
             env: env.clone(),
             process,
             lane,
-            store,
-            put_in,
-            answers,
-            tells,
-            heard,
+            store: RedisStore::new(&self.options, &self.stats, &self.opened),
+            put_in: Arc::clone(&self.put_in),
+            answers: Arc::clone(&self.answers),
+            tells: self.tells.clone(),
+            heard: Arc::clone(&self.heard),
             held: Arc::clone(&clock.held),
         }
     }
@@ -205,24 +202,26 @@ impl Keyspace {
         }
     }
 
-    /// The log of activity, for a process. As `weir run` has it: it is asked again in the next turn, and not longer in this one.
+    /// For what is asked again in its next turn, and not longer in this one, as `weir run` has it.
+    fn impatient(&self) -> Arc<RedisOptions> {
+        Arc::new(RedisOptions { tries: TRIES_WITHOUT_PATIENCE, ..self.options.as_ref().clone() })
+    }
+
+    /// The log of activity, for a process.
     pub fn activity_log(&self, env: &Env, process: u64, instance: usize) -> SimActivityLog {
-        let options = Arc::new(RedisOptions { tries: TRIES_WITHOUT_PATIENCE, ..self.options.as_ref().clone() });
-        let log = RedisActivityLog::new(&options, &self.stats, &self.opened, format!("weir-{instance}"));
+        let log = RedisActivityLog::new(&self.impatient(), &self.stats, &self.opened, format!("weir-{instance}"));
         SimActivityLog::new(env, process, log, &self.heard)
     }
 
     /// What makes clients for the permits of routes, for a process.
     pub fn permits(&self, instance: usize) -> impl Fn() -> RedisPermits + Send + 'static {
-        let options = Arc::new(RedisOptions { tries: TRIES_WITHOUT_PATIENCE, ..self.options.as_ref().clone() });
-        let (stats, opened) = (Arc::clone(&self.stats), self.opened.clone());
+        let (options, stats, opened) = (self.impatient(), Arc::clone(&self.stats), self.opened.clone());
         move || RedisPermits::new(&options, &stats, &opened, format!("weir-{instance}"))
     }
 
     /// What makes connections for the services that ask a process.
     pub fn services(&self, process: u64) -> impl Fn() -> RedisServices + Send + 'static {
-        let options = Arc::new(RedisOptions { tries: TRIES_WITHOUT_PATIENCE, ..self.options.as_ref().clone() });
-        let (stats, opened) = (Arc::clone(&self.stats), self.opened.clone());
+        let (options, stats, opened) = (self.impatient(), Arc::clone(&self.stats), self.opened.clone());
         move || RedisServices::new(&options, &stats, &opened, holder(process))
     }
 

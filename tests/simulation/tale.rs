@@ -39,10 +39,6 @@ impl Tale {
         all.filter(|(what, times)| **times == 0 && **what != beyond).map(|(what, _)| *what).collect()
     }
 
-    pub fn count(&mut self, what: &'static str, times: usize) {
-        *self.counts.entry(what).or_default() += times as u64;
-    }
-
     pub fn add(&mut self, other: &Self) {
         for (what, times) in &other.counts {
             *self.counts.entry(what).or_default() += times;
@@ -89,9 +85,8 @@ pub fn tell(world: &World, asks: &Asks) -> Tale {
         let told = lock(&world.keyspace.tells.told);
         (told.refused, told.granted)
     };
-    let mut tale = Tale { longest: cluster.ledger.longest, ..Tale::default() };
     let size = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
-    for (what, times) in [
+    let counts = [
         ("approved", approved().count()),
         ("suppressed", envelopes.len()),
         ("replays", broker.replays()),
@@ -143,7 +138,7 @@ pub fn tell(world: &World, asks: &Asks) -> Tale {
         ("waited_until_edit", of_log(Log::Waiting, &|out| world.rule_at(out.submit.at) != Rule::First)),
         ("waited_until_put_back", of_log(Log::Waiting, &|out| world.is_put_back(out.submit.at))),
         ("reserved", approved().filter(has_share).count()),
-        ("permits_lost", size(cluster.permits_lost.iter().map(|(_, permits)| permits).sum())),
+        ("permits_lost", size(cluster.limits_lost.permits.iter().map(|(_, permits)| permits).sum())),
         ("admissions", world.service.borrow().given()),
         ("admissions_denied", world.service.borrow().denied),
         ("retried", retried(&|out| out.to.is_approved())),
@@ -161,10 +156,11 @@ pub fn tell(world: &World, asks: &Asks) -> Tale {
         ("frozen_rebuilds", rebuilds.frozen),
         ("names_repaired", rebuilds.names),
         ("wrong_clock", size(world.env.time().refused.load(Relaxed))),
-    ] {
-        tale.count(what, times);
+    ];
+    let troubles = RetryCause::ALL.iter().map(|cause| (cause.label(), world.keyspace.stats.errors(*cause)));
+    Tale {
+        counts: counts.map(|(what, times)| (what, times as u64)).into(),
+        troubles: troubles.collect(),
+        longest: cluster.ledger.longest,
     }
-    let troubles = RetryCause::ALL.iter();
-    tale.troubles = troubles.map(|cause| (cause.label(), world.keyspace.stats.errors(*cause))).collect();
-    tale
 }

@@ -1,5 +1,8 @@
 //! The one place that reads the system's clock for decisions, and that compares it with other machines' clocks.
 
+#[cfg(test)]
+pub(crate) mod tests;
+
 use std::{
     sync::{
         Arc, LazyLock,

@@ -44,23 +44,16 @@ impl Kept {
     }
 }
 
-/// A turn's own part.
+/// A turn, but for its cursor: that is another one on the server and in the book.
 #[derive(Debug)]
 pub(super) struct Turn {
     number: TurnNumber,
-    window_ms: i64,
-    member_for_ms: i64,
-    held: u64,
-    wanted: u64,
-    room: Option<u64>,
-    active: Vec<ActiveIn>,
+    request: SyncRequest,
 }
 
 impl Turn {
-    fn request(&self, cursor: &Cursor) -> SyncRequest {
-        let Self { window_ms, member_for_ms, held, wanted, room, ref active, .. } = *self;
-        let (cursor, active) = (cursor.clone(), active.clone());
-        SyncRequest { cursor, active, window_ms, member_for_ms, held, wanted, room }
+    fn at(&self, cursor: &Cursor) -> SyncRequest {
+        SyncRequest { cursor: cursor.clone(), ..self.request.clone() }
     }
 }
 
@@ -83,11 +76,11 @@ impl Active {
             let (id, minute, m) = (format!("{at_ms}-0"), Minute(at_ms / 60_000), (at_ms / 60_000).to_string());
             self.place.query::<String>(&["XADD", key, &id, "i", "weir-1", "m", &m, "n", "1", "u", "abcdefgh"]);
             let users = vec![ActivityHash(u64::from_be_bytes(*b"abcdefgh"))];
-            let active = vec![ActiveIn { minute, new: 1, users }];
-            let (number, window_ms) = (TurnNumber::default(), 1 << 40);
-            let turn = Turn { number, window_ms, member_for_ms: 0, held: 0, wanted: 0, room: None, active };
-            let request = turn.request(&Some("1-1".into()));
-            self.book.turn("weir-1", number, &request, Time::from_millis(at_ms).unwrap()).unwrap();
+            let (cursor, active) = (Some("1-1".into()), vec![ActiveIn { minute, new: 1, users }]);
+            let (window_ms, member_for_ms, held, wanted, room) = (1 << 40, 0, 0, 0, None);
+            let request = SyncRequest { cursor, active, window_ms, member_for_ms, held, wanted, room };
+            let now = Time::from_millis(at_ms).unwrap();
+            self.book.turn("weir-1", TurnNumber::default(), &request, now).unwrap();
         }
     }
 }
@@ -129,21 +122,23 @@ impl Scripted for Active {
             20 => kept.follow_nobody(&(self.began.millis() - rng.i64(1..400_000)).to_string()),
             _ => {}
         }
-        vec![Turn {
-            number: next_turn(rng, &mut kept.turn),
+        let number = next_turn(rng, &mut kept.turn);
+        let request = SyncRequest {
+            cursor: None,
             window_ms: *rng.choice(&WINDOWS_MS).unwrap(),
             member_for_ms: if rng.u8(..3) > 0 { MEMBER_FOR_MS } else { [20, 0][rng.usize(..2)] },
             held: kept.held,
             wanted: if rng.bool() { 0 } else { rng.u64(..3_000) },
             room: (rng.u8(..8) > 0).then(|| rng.u64(..=2_000)),
             active: (0..rng.usize(..3)).map(|_| told(rng)).collect(),
-        }]
+        };
+        vec![Turn { number, request }]
     }
 
     async fn on_server(&mut self, member: usize, turns: &[Turn]) -> Result<Vec<(Self::Reply, Time)>, StoreError> {
         // One whose record a later turn has written counts still, so it counted before.
         let began = self.place.clock();
-        let (number, request) = (turns[0].number, turns[0].request(&self.kept[member].cursor));
+        let (number, request) = (turns[0].number, turns[0].at(&self.kept[member].cursor));
         let reply = unless_overtaken(self.logs[member].turn(&(), number, &request).await)?;
         let now = reply.as_ref().map_or(began, |reply| reply.now);
         if let Some(reply) = &reply {
@@ -153,7 +148,7 @@ impl Scripted for Active {
     }
 
     fn on_reference(&mut self, member: usize, turn: &Turn, now: Time) -> Self::Reply {
-        let request = turn.request(&self.kept[member].in_book);
+        let request = turn.at(&self.kept[member].in_book);
         let reply = self.book.turn(INSTANCES[member], turn.number, &request, now)?;
         self.cursors[1].clone_from(&reply.cursor);
         Some(shown(reply))
@@ -164,16 +159,17 @@ impl Scripted for Active {
             let ([cursor, in_book], kept) = (self.cursors.clone(), &mut self.kept[member]);
             (kept.cursor, kept.in_book, kept.held) = (cursor, in_book, reply.held);
         }
-        let is = |so: fn(&SyncReply, &Turn) -> bool| reply.as_ref().is_some_and(|reply| so(reply, turn));
+        let asked = &turn.request;
+        let is = |so: fn(&SyncReply, &SyncRequest) -> bool| reply.as_ref().is_some_and(|reply| so(reply, asked));
         vec![
             ("stale", reply.is_none()),
             ("read", is(|reply, _| !reply.active.is_empty())),
             ("more", is(|reply, _| reply.more)),
             ("lost", is(|reply, _| reply.lost)),
-            ("granted", is(|reply, turn| reply.held > turn.held)),
-            ("denied", is(|reply, turn| reply.held == turn.held && turn.room.is_some())),
-            ("left", turn.member_for_ms == 0),
-            ("ended", turn.member_for_ms == 20),
+            ("granted", is(|reply, asked| reply.held > asked.held)),
+            ("denied", is(|reply, asked| reply.held == asked.held && asked.room.is_some())),
+            ("left", asked.member_for_ms == 0),
+            ("ended", asked.member_for_ms == 20),
         ]
     }
 
@@ -202,15 +198,16 @@ impl Shared for Active {
         let users = vec![ActivityHash(member as u64)];
         let kept = &mut self.kept[member];
         kept.turn.number += 1;
-        Turn {
-            number: kept.turn,
+        let request = SyncRequest {
+            cursor: None,
             window_ms: WINDOWS_MS[2],
             member_for_ms: MEMBER_FOR_MS,
             held: kept.held,
             wanted: Self::ALL,
             room: Some(Self::ALL),
             active: vec![ActiveIn { minute: MINUTE, new: 0, users }],
-        }
+        };
+        Turn { number: kept.turn, request }
     }
 
     fn held(reply: &Self::Reply) -> u64 {
@@ -219,6 +216,6 @@ impl Shared for Active {
 
     fn taken_at(&self, member: usize, turn: &Turn) -> Time {
         let (key, field) = (self.place.opened.keyspace.activity_members_key(), format!("i:{}", INSTANCES[member]));
-        self.place.turned_at(key, &field, turn.member_for_ms)
+        self.place.turned_at(key, &field, turn.request.member_for_ms)
     }
 }

@@ -1,3 +1,6 @@
+#[allow(dead_code, reason = "other limits use more of it")]
+#[path = "../../../core/src/limit/share/tests.rs"]
+mod network;
 mod world;
 
 use super::*;

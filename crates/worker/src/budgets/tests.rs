@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use tokio::{task::JoinHandle, time::timeout};
 use weir_core::{
     basis::time::Time,
     limit::{
@@ -24,13 +25,42 @@ use weir_core::{
 use super::{keeper::MOST_CALLS, *};
 use crate::{clock::SystemClock, observer::tests::TestObserver};
 
-/// A connection to a ledger at which each call takes a moment.
-struct Connection(EmbeddedLedger);
+/// How long anything may take here.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// What becomes of a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Taken,
+    Refused,
+    /// It is taken, and nobody is told.
+    Unheard,
+    /// A turn that comes behind it was taken, as of a machine that was restored from a snapshot.
+    Overtaken,
+}
+
+/// A connection to a ledger at which each turn takes a moment. Its fate goes by how many were made before.
+#[derive(Clone)]
+struct Connection {
+    ledger: EmbeddedLedger,
+    made: Arc<AtomicUsize>,
+    fate: fn(usize) -> Fate,
+}
 
 impl Share<BudgetTokens> for Connection {
     async fn turn(&mut self, budget: &BudgetId, number: TurnNumber, turn: &TakeTurn) -> Result<TakeAnswer, StoreError> {
         tokio::time::sleep(Duration::from_millis(1)).await;
-        self.0.turn(budget, number, turn).await
+        let fate = (self.fate)(self.made.fetch_add(1, Ordering::Relaxed));
+        let lost = || StoreError::Temporary("by the test".to_owned());
+        if fate == Fate::Refused {
+            return Err(lost());
+        }
+        if fate == Fate::Overtaken {
+            let later = TurnNumber { number: number.number + 1_000, ..number };
+            self.ledger.turn(budget, later, turn).await?;
+        }
+        let answer = self.ledger.turn(budget, number, turn).await?;
+        if fate == Fate::Unheard { Err(lost()) } else { Ok(answer) }
     }
 }
 
@@ -52,102 +82,118 @@ fn claim(budgets: usize) -> Arc<Claim> {
     })
 }
 
-/// What becomes of a claim, whose tokens count as spent.
-async fn claimed(claimant: &Claimant, claim: Arc<Claim>) -> Claimed {
-    let funded = claimant.ask_for(claim).await.unwrap();
-    funded.map_or(Claimed::Pending, |funded| Claimed::Answered(funded.keep()))
+fn ledger() -> EmbeddedLedger {
+    EmbeddedLedger::new("only", || SystemClock.now())
+}
+
+/// The task at a ledger, and one who claims.
+struct Scene {
+    ledger: EmbeddedLedger,
+    made: Arc<AtomicUsize>,
+    connected: Arc<AtomicUsize>,
+    lender: Arc<dyn Lender>,
+    budgets: Budgets,
+    claimant: Claimant,
+    keeper: JoinHandle<()>,
+}
+
+impl Scene {
+    fn start(fate: fn(usize) -> Fate) -> Self {
+        Self::at(ledger(), SystemClock, fate)
+    }
+
+    fn at(ledger: EmbeddedLedger, clock: impl Clock + 'static, fate: fn(usize) -> Fate) -> Self {
+        let (made, connected) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+        let connection = Connection { ledger: ledger.clone(), made: Arc::clone(&made), fate };
+        let counter = Arc::clone(&connected);
+        let connect = move || {
+            counter.fetch_add(1, Ordering::Relaxed);
+            connection.clone()
+        };
+        let (keeper, budgets) = BudgetKeeper::new(connect, clock, Arc::new(TestObserver::default()));
+        let (lender, claimant) = (Arc::clone(&keeper.lender), budgets.claimant());
+        Self { ledger, made, connected, lender, budgets, claimant, keeper: tokio::spawn(keeper.run()) }
+    }
+
+    /// What becomes of a claim of so many budgets, whose tokens count as spent.
+    async fn claimed(&self, budgets: usize) -> Claimed {
+        let funded = self.claimant.ask_for(claim(budgets)).await.unwrap();
+        funded.map_or(Claimed::Pending, |funded| Claimed::Answered(funded.keep()))
+    }
+
+    /// The answer to such a claim, in the end.
+    async fn outcomes(&self, budgets: usize) -> Vec<Outcome> {
+        let answered = async {
+            loop {
+                match self.claimed(budgets).await {
+                    Claimed::Answered(Answers { outcomes, .. }) => return outcomes,
+                    Claimed::Pending => self.claimant.ready().await,
+                }
+                // The keeper's task, and the timeout.
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(DEADLINE, answered).await.expect("the batch is answered")
+    }
+
+    /// A claim of a token waits until that has come.
+    async fn wait_for_one(&self) {
+        assert_eq!(self.claimed(1).await, Claimed::Pending);
+        timeout(DEADLINE, self.claimant.ready()).await.expect("its token has come");
+    }
+
+    /// How many tokens count as spent of the budget that a claim for one budget uses.
+    async fn used(&self) -> u64 {
+        let mut answers = [None];
+        self.ledger.clone().look(&claim(1).budgets, 1, &mut answers).await.unwrap();
+        answers[0].unwrap().used
+    }
+
+    /// The task ends; gives how many tokens count as spent then.
+    async fn close(mut self) -> u64 {
+        self.budgets.close().await;
+        (&mut self.keeper).await.unwrap();
+        self.used().await
+    }
 }
 
 #[tokio::test]
 async fn a_batch_of_thousands_of_budgets_is_answered_over_a_few_connections() {
     const BUDGETS: usize = 5_000;
-    let connected = Arc::new(AtomicUsize::new(0));
-    let (ledger, counter) = (EmbeddedLedger::new("only", || SystemClock.now()), Arc::clone(&connected));
-    let connect = move || {
-        counter.fetch_add(1, Ordering::Relaxed);
-        Connection(ledger.clone())
-    };
-    let (keeper, budgets) = BudgetKeeper::new(connect, SystemClock, Arc::new(TestObserver::default()));
-    tokio::spawn(keeper.run());
-    let claimant = budgets.claimant();
-    let answered = async {
-        loop {
-            match claimed(&claimant, claim(BUDGETS)).await {
-                Claimed::Answered(Answers { outcomes, .. }) => return outcomes,
-                Claimed::Pending => claimant.ready().await,
-            }
-            // The keeper's task, and the timeout.
-            tokio::task::yield_now().await;
-        }
-    };
-    let outcomes = tokio::time::timeout(Duration::from_secs(30), answered).await.expect("the batch is answered");
-    assert_eq!(outcomes, vec![Outcome::Granted; BUDGETS]);
-    let connected = connected.load(Ordering::Relaxed);
+    let scene = Scene::start(|_| Fate::Taken);
+    assert_eq!(scene.outcomes(BUDGETS).await, vec![Outcome::Granted; BUDGETS]);
+    let connected = scene.connected.load(Ordering::Relaxed);
     assert!(connected <= MOST_CALLS, "{connected} connections");
-    budgets.close().await;
-}
-
-/// A ledger that does not answer its first call.
-#[derive(Clone)]
-struct LateLedger(EmbeddedLedger, Arc<AtomicUsize>);
-
-impl Share<BudgetTokens> for LateLedger {
-    async fn turn(&mut self, budget: &BudgetId, number: TurnNumber, turn: &TakeTurn) -> Result<TakeAnswer, StoreError> {
-        if self.1.fetch_add(1, Ordering::Relaxed) == 0 {
-            return Err(StoreError::Temporary("by the test".to_owned()));
-        }
-        self.0.turn(budget, number, turn).await
-    }
-}
-
-/// How many tokens count as spent of the budget that a claim for one budget uses.
-async fn used(ledger: &EmbeddedLedger) -> u64 {
-    let mut answers = [None];
-    ledger.clone().look(&claim(1).budgets, 1, &mut answers).await.unwrap();
-    answers[0].unwrap().used
+    scene.close().await;
 }
 
 #[tokio::test]
 async fn what_replays_owe_is_taken_from_a_budget_that_was_counted_since_once_it_answers() {
-    let ledger = EmbeddedLedger::new("only", || SystemClock.now());
-    let late = LateLedger(ledger.clone(), Arc::default());
-    let (keeper, budgets) = BudgetKeeper::new(move || late.clone(), SystemClock, Arc::new(TestObserver::default()));
-    let lender = Arc::clone(&keeper.lender);
-    let keeper = tokio::spawn(keeper.run());
+    let scene = Scene::start(|turn| if turn == 0 { Fate::Refused } else { Fate::Taken });
     let judged_at = SystemClock.passed();
     let owed = |admitted_ago_ms| {
         let used = claim(1).budgets[0].clone();
         vec![Owed { used, tokens: 7, admitted_ago_ms, judged_at }]
     };
     // It is counted since its first use, a while after these were admitted.
-    lender.charge(owed(60_000));
+    scene.lender.charge(owed(60_000));
     let counted = async {
-        while used(&ledger).await == 0 {
+        while scene.used().await == 0 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(30), counted).await.expect("the tokens are taken");
+    timeout(DEADLINE, counted).await.expect("the tokens are taken");
     // These were admitted long after that.
-    lender.charge(owed(-3_600_000));
-    budgets.close().await;
-    keeper.await.unwrap();
-    assert_eq!(used(&ledger).await, 7);
+    scene.lender.charge(owed(-3_600_000));
+    assert_eq!(scene.close().await, 7);
 }
 
 #[tokio::test]
 async fn a_process_that_ends_gives_back_what_is_left() {
-    let ledger = EmbeddedLedger::new("only", || SystemClock.now());
-    let connect = ledger.clone();
-    let (keeper, budgets) =
-        BudgetKeeper::new(move || Connection(connect.clone()), SystemClock, Arc::new(TestObserver::default()));
-    let keeper = tokio::spawn(keeper.run());
-    let claimant = budgets.claimant();
-    assert_eq!(claimed(&claimant, claim(1)).await, Claimed::Pending);
-    tokio::time::timeout(Duration::from_secs(30), claimant.ready()).await.expect("its token has come");
-    assert!(used(&ledger).await > 0);
-    budgets.close().await;
-    keeper.await.unwrap();
-    assert_eq!(used(&ledger).await, 0);
+    let scene = Scene::start(|_| Fate::Taken);
+    scene.wait_for_one().await;
+    assert!(scene.used().await > 0);
+    assert_eq!(scene.close().await, 0);
 }
 
 /// The system's clock, so many milliseconds behind.
@@ -169,103 +215,35 @@ impl Clock for Behind {
 
 #[tokio::test]
 async fn a_process_whose_clock_was_behind_when_it_started_gives_back_what_is_left() {
-    let ledger = EmbeddedLedger::new("only", || SystemClock.now());
+    let ledger = ledger();
     // One after the other, with the same name.
     for behind_ms in [0, 3_600_000] {
-        let (connect, behind) = (ledger.clone(), Arc::new(AtomicI64::new(behind_ms)));
-        let clock = Behind(Arc::clone(&behind));
-        let (keeper, budgets) =
-            BudgetKeeper::new(move || Connection(connect.clone()), clock, Arc::new(TestObserver::default()));
-        let keeper = tokio::spawn(keeper.run());
+        let behind = Arc::new(AtomicI64::new(behind_ms));
+        let scene = Scene::at(ledger.clone(), Behind(Arc::clone(&behind)), |_| Fate::Taken);
         // It is corrected before anything is decided.
         behind.store(0, Ordering::Relaxed);
-        let claimant = budgets.claimant();
-        assert_eq!(claimed(&claimant, claim(1)).await, Claimed::Pending);
-        tokio::time::timeout(Duration::from_secs(30), claimant.ready()).await.expect("its token has come");
-        budgets.close().await;
-        keeper.await.unwrap();
-        assert_eq!(used(&ledger).await, 0, "{behind_ms} ms behind");
+        scene.wait_for_one().await;
+        assert_eq!(scene.close().await, 0, "{behind_ms} ms behind");
     }
 }
-
-/// A ledger that does what it is asked, and does not say so at first.
-#[derive(Clone)]
-struct Unheard(EmbeddedLedger, Arc<AtomicUsize>);
 
 /// How many turns are not heard of.
 const UNHEARD: usize = 3;
 
-impl Share<BudgetTokens> for Unheard {
-    async fn turn(&mut self, budget: &BudgetId, number: TurnNumber, turn: &TakeTurn) -> Result<TakeAnswer, StoreError> {
-        let answer = self.0.turn(budget, number, turn).await?;
-        match self.1.fetch_add(1, Ordering::Relaxed) {
-            0..UNHEARD => Err(StoreError::Temporary("too few replicas, by the test".to_owned())),
-            _ => Ok(answer),
-        }
-    }
-}
-
 #[tokio::test]
 async fn calls_that_are_carried_out_and_not_heard_of_burn_no_tokens() {
-    let ledger = EmbeddedLedger::new("only", || SystemClock.now());
-    let unheard = Unheard(ledger.clone(), Arc::default());
-    let connect = unheard.clone();
-    let (keeper, budgets) = BudgetKeeper::new(move || connect.clone(), SystemClock, Arc::new(TestObserver::default()));
-    let keeper = tokio::spawn(keeper.run());
-    let claimant = budgets.claimant();
-    let answered = async {
-        loop {
-            match claimed(&claimant, claim(1)).await {
-                Claimed::Answered(Answers { outcomes, .. }) => return outcomes,
-                Claimed::Pending => claimant.ready().await,
-            }
-            tokio::task::yield_now().await;
-        }
-    };
-    let outcomes = tokio::time::timeout(Duration::from_secs(30), answered).await.expect("the batch is answered");
-    assert_eq!(outcomes, [Outcome::Granted]);
+    let scene = Scene::start(|turn| if turn < UNHEARD { Fate::Unheard } else { Fate::Taken });
+    assert_eq!(scene.outcomes(1).await, [Outcome::Granted]);
     // What was taken ahead of need goes back, though the first turn is not heard of.
-    unheard.1.store(UNHEARD - 1, Ordering::Relaxed);
-    budgets.close().await;
-    keeper.await.unwrap();
-    assert_eq!(used(&ledger).await, 1);
-}
-
-/// A ledger that has taken a turn of the process which comes behind its first one, as of a machine that was restored from a snapshot.
-#[derive(Clone)]
-struct Ahead(EmbeddedLedger, Arc<AtomicUsize>);
-
-impl Share<BudgetTokens> for Ahead {
-    async fn turn(&mut self, budget: &BudgetId, number: TurnNumber, turn: &TakeTurn) -> Result<TakeAnswer, StoreError> {
-        if self.1.fetch_add(1, Ordering::Relaxed) == 0 {
-            let later = TurnNumber { number: number.number + 1_000, ..number };
-            self.0.turn(budget, later, turn).await?;
-        }
-        self.0.turn(budget, number, turn).await
-    }
+    scene.made.store(UNHEARD - 1, Ordering::Relaxed);
+    assert_eq!(scene.close().await, 1);
 }
 
 #[tokio::test]
 async fn a_process_that_was_restored_from_a_snapshot_gets_tokens_by_turns_of_another_run() {
-    let ledger = EmbeddedLedger::new("only", || SystemClock.now());
-    let ahead = Ahead(ledger.clone(), Arc::default());
-    let (keeper, budgets) = BudgetKeeper::new(move || ahead.clone(), SystemClock, Arc::new(TestObserver::default()));
-    let keeper = tokio::spawn(keeper.run());
-    let claimant = budgets.claimant();
-    let answered = async {
-        loop {
-            match claimed(&claimant, claim(1)).await {
-                Claimed::Answered(Answers { outcomes, .. }) => return outcomes,
-                Claimed::Pending => claimant.ready().await,
-            }
-            tokio::task::yield_now().await;
-        }
-    };
-    let outcomes = tokio::time::timeout(Duration::from_secs(30), answered).await.expect("the batch is answered");
-    assert_eq!(outcomes, [Outcome::Granted]);
-    budgets.close().await;
-    keeper.await.unwrap();
-    assert_eq!(used(&ledger).await, 2, "and what was granted to the turn that it does not know");
+    let scene = Scene::start(|turn| if turn == 0 { Fate::Overtaken } else { Fate::Taken });
+    assert_eq!(scene.outcomes(1).await, [Outcome::Granted]);
+    assert_eq!(scene.close().await, 2, "and what was granted to the turn that it does not know");
 }
 
 /// A claim of one token whose answer nobody waits for any more: its claimant goes away before the answer is there, or before it has
@@ -273,25 +251,17 @@ async fn a_process_that_was_restored_from_a_snapshot_gets_tokens_by_turns_of_ano
 #[tokio::test]
 async fn what_is_granted_to_one_who_has_gone_comes_back() {
     for is_answered in [false, true] {
-        let ledger = EmbeddedLedger::new("only", || SystemClock.now());
-        let connect = ledger.clone();
-        let (keeper, budgets) =
-            BudgetKeeper::new(move || Connection(connect.clone()), SystemClock, Arc::new(TestObserver::default()));
-        let keeper = tokio::spawn(keeper.run());
-        let claimant = budgets.claimant();
-        assert_eq!(claimed(&claimant, claim(1)).await, Claimed::Pending);
-        tokio::time::timeout(Duration::from_secs(30), claimant.ready()).await.expect("its token has come");
+        let scene = Scene::start(|_| Fate::Taken);
+        scene.wait_for_one().await;
         {
-            let mut claiming = pin!(claimant.ask_for(claim(1)));
+            let mut claiming = pin!(scene.claimant.ask_for(claim(1)));
             let polled = poll_fn(|context| Poll::Ready(claiming.as_mut().poll(context))).await;
             assert!(polled.is_pending(), "the task has not run since");
             if is_answered {
                 // Messages are taken in their order.
-                assert_eq!(budgets.states().await.len(), 1);
+                assert_eq!(scene.budgets.states().await.len(), 1);
             }
         }
-        budgets.close().await;
-        keeper.await.unwrap();
-        assert_eq!(used(&ledger).await, 0, "answered: {is_answered}");
+        assert_eq!(scene.close().await, 0, "answered: {is_answered}");
     }
 }

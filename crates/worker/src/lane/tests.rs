@@ -15,7 +15,10 @@ use std::{
     cell::RefCell,
     collections::{BTreeMap, BTreeSet, VecDeque},
     rc::Rc,
-    sync::{Arc, RwLock, atomic::AtomicBool},
+    sync::{
+        Arc, RwLock,
+        atomic::{AtomicBool, AtomicI64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -24,32 +27,39 @@ use weir_core::{
     basis::{
         clocks::{Append, WrongClock},
         current::Current,
+        document::Format,
         time::Time,
-        zone::Zone,
     },
     batch::record::{Destination, Job, NoHeaders, Progress, ReadBefore, RecordView},
     decision::verdict::Counts,
     deferral::wheel::Wheel,
     history::{
         admit::AdmitBatch,
-        decide::{AdmitVerdict, Answer, Scope},
+        decide::{AdmitVerdict, Answer},
         deferred_send::DeferredSend,
     },
-    intent::class::Filter,
     limit::{
         HeldLimits,
         budget::{Budget, BudgetId, ledger::EmbeddedLedger},
         pressure::{Pressure, PressureRule},
         route::{Route, routes::Routes},
     },
-    policy::{Action, Bypass, Cap, CapWindow, Caps, Mode, OnUnavailable, Policy},
+    policy::{Bypass, OnUnavailable, Policy, file::parse_policy},
     ports::{CommitError, CommitTimes, GroupEvent, Settled, SourceError, StoreError},
     segment::{SegmentSet, UserIdKind, UserIds},
 };
 
 use self::tokens::Tokens;
 use super::*;
-use crate::{budgets::BudgetKeeper, clock::SystemClock, observer::tests::TestObserver, share::AskedTurns};
+use crate::{
+    budgets::BudgetKeeper,
+    clock::{
+        SystemClock,
+        tests::{VirtualClock, noon},
+    },
+    observer::tests::TestObserver,
+    share::AskedTurns,
+};
 
 const RECORDS: i64 = 200;
 const BATCH: usize = 7;
@@ -64,6 +74,7 @@ struct World {
     pending: Option<GroupEvent>,
     /// The partition was put back, and is not read.
     is_asleep: bool,
+    /// The offsets whose outputs are visible.
     visible: Vec<i64>,
     polls: usize,
     /// Every so many polls all partitions are revoked, and given back with the next one.
@@ -81,8 +92,10 @@ struct World {
     trickle: Option<usize>,
     /// How often the commit in flight has been waited for.
     waits: usize,
+    /// How large the committed batches are.
     sizes: Vec<usize>,
     commit_interval: Duration,
+    /// What each commit says that it took.
     times: CommitTimes,
     /// How long each batch was to be filled, at most.
     fills: Vec<Duration>,
@@ -146,6 +159,7 @@ struct World {
 enum Happens {
     /// This change of partitions is pending from now on; `None`: none is.
     Change(Option<GroupEvent>),
+    /// The lane is told to stop.
     Stop,
 }
 
@@ -155,6 +169,7 @@ enum Fate {
     Refused,
     /// All is visible, but the answer was lost.
     Unclear,
+    /// Somebody else has the transactional id.
     Fenced,
     /// It never ends; the lane is told to stop.
     Hangs,
@@ -184,6 +199,7 @@ impl Records for Batch {
 
 struct FakeSource(Shared, Vec<Progress>, Instant);
 
+/// How long a lane may run.
 const LANE_DEADLINE: Duration = Duration::from_secs(150);
 
 impl FakeSource {
@@ -253,7 +269,7 @@ impl Source for FakeSource {
         if !batch.is_empty()
             && let Some(suspended) = world.suspended.take()
         {
-            *world.clock.0.write().unwrap() += suspended;
+            world.clock.advance(suspended);
             if let Some(others_wake) = world.others_wake.take() {
                 others_wake();
             }
@@ -404,61 +420,81 @@ impl Sink<Batch, ()> for FakeSink {
     }
 }
 
-/// What a store has to have that is asked until it answers.
-macro_rules! never_given_up {
-    () => {
-        fn shards(&self) -> u16 {
-            1
-        }
-
-        fn watch(&mut self, away: &BTreeSet<u16>) -> Vec<u16> {
-            assert!(away.is_empty(), "everything waits");
-            Vec::new()
-        }
-
-        async fn record(&mut self, _: &[DeferredSend], _: Time) -> Result<(), StoreError> {
-            unreachable!("nothing is owed")
-        }
-    };
-}
-use never_given_up;
-
-/// Such a store, which does this with each batch.
-struct By<F>(F);
-
-fn by<F: FnMut(&AdmitBatch<'_>, &mut [Option<Answer>]) -> Result<(), StoreError> + Send>(answer: F) -> By<F> {
-    By(answer)
+/// A store of so many shards that answers so, and says so which shards are back. It is told of no send after the fact.
+struct TestStore<A, W> {
+    shards: u16,
+    answer: A,
+    watch: W,
 }
 
-impl<F: FnMut(&AdmitBatch<'_>, &mut [Option<Answer>]) -> Result<(), StoreError> + Send> Store for By<F> {
+impl<A, W> Store for TestStore<A, W>
+where
+    A: FnMut(&AdmitBatch<'_>, &mut [Option<Answer>]) -> Result<(), StoreError> + Send,
+    W: FnMut(&BTreeSet<u16>) -> Vec<u16> + Send,
+{
     async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
-        (self.0)(batch, answers)
+        (self.answer)(batch, answers)
     }
 
-    never_given_up!();
+    fn shards(&self) -> u16 {
+        self.shards
+    }
+
+    fn watch(&mut self, away: &BTreeSet<u16>) -> Vec<u16> {
+        (self.watch)(away)
+    }
+
+    async fn record(&mut self, _: &[DeferredSend], _: Time) -> Result<(), StoreError> {
+        unreachable!("nothing is owed")
+    }
 }
 
-/// Answers each batch once it has been away so often: then half of the answers come, and the rest has to be asked for again.
-fn answering(away: usize) -> impl FnMut(&AdmitBatch<'_>, &mut [Option<Answer>]) -> Result<(), StoreError> + Send {
-    let mut failed = 0;
-    move |batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]| {
-        if failed < away {
-            failed += 1;
+/// Of a store that is asked until it answers.
+fn never_given_up(away: &BTreeSet<u16>) -> Vec<u16> {
+    assert!(away.is_empty(), "everything waits");
+    Vec::new()
+}
+
+/// A store that is asked until it answers, which it does so.
+fn store(answer: impl FnMut(&AdmitBatch<'_>, &mut [Option<Answer>]) -> Result<(), StoreError> + Send) -> impl Store {
+    watched(1, answer, never_given_up)
+}
+
+/// The same, of so many shards, which may be given up and says so which of them are back.
+fn watched(
+    shards: u16,
+    answer: impl FnMut(&AdmitBatch<'_>, &mut [Option<Answer>]) -> Result<(), StoreError> + Send,
+    watch: impl FnMut(&BTreeSet<u16>) -> Vec<u16> + Send,
+) -> impl Store {
+    TestStore { shards, answer, watch }
+}
+
+/// Is away for so many calls before each answer.
+fn after(times: usize) -> impl FnMut(&AdmitBatch<'_>, &mut [Option<Answer>]) -> Result<(), StoreError> + Send {
+    let mut calls = 0;
+    move |batch, answers| {
+        calls = (calls + 1) % (times + 1);
+        if calls > 0 {
+            // Half of the answers come, the rest has to be asked for again.
             fill(&mut answers[..batch.requests.len() / 2], batch.now);
-            return Err(silent());
+            return Err(is_silent());
         }
-        failed = 0;
         fill(answers, batch.now);
         Ok(())
     }
 }
 
-fn store(away: usize) -> impl Store {
-    by(answering(away))
+/// A store that answers at once.
+fn answers() -> impl Store {
+    store(after(0))
 }
 
-fn silent() -> StoreError {
+fn is_silent() -> StoreError {
     StoreError::Temporary("by the test".to_owned())
+}
+
+fn has_lost_its_history() -> StoreError {
+    StoreError::LostHistory { shards: vec![0], message: "by the test".to_owned() }
 }
 
 fn fill(answers: &mut [Option<Answer>], at: Time) {
@@ -475,11 +511,13 @@ fn record(recorded: &mut BTreeMap<u64, Time>, id: u64, now: Time) -> Answer {
     Answer { verdict, at, ahead: false }
 }
 
-struct Noon;
+/// So many milliseconds after noon. It passes as the system's clock does.
+#[derive(Clone, Default)]
+struct Noon(Arc<AtomicI64>);
 
 impl Clock for Noon {
     fn now(&self) -> Time {
-        Time::from_rfc3339("2026-11-21T12:00:00Z").unwrap()
+        noon().plus(self.0.load(Ordering::Relaxed))
     }
 
     fn passed(&self) -> Duration {
@@ -491,29 +529,10 @@ impl Clock for Noon {
     }
 }
 
-/// Noon, and a clock that waits move on: they take no time.
-#[derive(Clone, Default)]
-struct VirtualClock(Arc<RwLock<Duration>>);
+/// A clock, and what happens when it has been waited for.
+struct AfterWait<C, F>(C, F);
 
-impl Clock for VirtualClock {
-    fn now(&self) -> Time {
-        Noon.now()
-    }
-
-    fn passed(&self) -> Duration {
-        *self.0.read().unwrap()
-    }
-
-    async fn sleep(&self, wait: Duration) {
-        tokio::task::yield_now().await;
-        *self.0.write().unwrap() += wait;
-    }
-}
-
-/// A clock that does something whenever somebody has waited.
-struct OnWait<C, F>(C, F);
-
-impl<C: Clock, F: Fn() + Send + Sync> Clock for OnWait<C, F> {
+impl<C: Clock, F: Fn() + Send + Sync> Clock for AfterWait<C, F> {
     fn now(&self) -> Time {
         self.0.now()
     }
@@ -526,37 +545,19 @@ impl<C: Clock, F: Fn() + Send + Sync> Clock for OnWait<C, F> {
         self.0.sleep(wait).await;
         (self.1)();
     }
-
-    fn time_to_decide(&self, appends: &[Append]) -> Result<Time, WrongClock> {
-        self.0.time_to_decide(appends)
-    }
 }
 
 fn decider(world: &World) -> Decider {
     let World { on_unavailable, wheel, bypass, budgets, routes, permits, pressed, .. } = world;
-    let cap = Cap {
-        name: "daily".into(),
-        limit: 1,
-        window: CapWindow::Sliding { length_ms: 86_400_000, text: "24h".into() },
-        filter: Arc::new(Filter::default()),
-        scope: Scope::Every,
-        action: Action::Suppress,
-    };
+    let text = "version = \"test\"\ndefault = { caps = [{ name = \"daily\", limit = 1, window = \"24h\" }] }\n";
     let policy = Policy {
-        version: "test".to_owned(),
-        timezone: Zone::utc(),
-        segments: std::collections::BTreeMap::new(),
-        default: Arc::new(Caps::Limited(vec![cap])),
         bypass: bypass.clone(),
         on_unavailable: on_unavailable.clone(),
-        quiet_hours: None,
-        stops: Vec::new(),
         pressure: pressed.as_ref().map(|(rule, _)| rule.clone()),
         budgets: budgets.clone(),
         routes: routes.clone(),
         defer_max_ms: 0,
-        max_age_ms: None,
-        mode: Mode::Enforce,
+        ..parse_policy("p.toml", text, Format::Toml, 172_800_000).unwrap()
     };
     let set = SegmentSet::new("test".to_owned(), UserIds::new(UserIdKind::U32, ""), Vec::new());
     let segments = world.segments.clone().unwrap_or_else(|| Current::new(Arc::new(set)));
@@ -571,23 +572,26 @@ fn decider(world: &World) -> Decider {
     }
 }
 
+/// How a lane has ended, and the world then.
+type Ended = (Result<(), LaneError>, World);
+
 /// Runs a lane in this world until all is committed, or it ends by itself.
-fn run(world: World) -> (Result<(), LaneError>, World) {
-    run_with(store(world.store_away), world)
+fn run(world: World) -> Ended {
+    run_with(store(after(world.store_away)), world)
 }
 
 /// The same, on this store.
-fn run_with(store: impl Store, world: World) -> (Result<(), LaneError>, World) {
-    run_by(Noon, store, world)
+fn run_with(store: impl Store, world: World) -> Ended {
+    run_by(Noon::default(), store, world)
 }
 
 /// The same, by the world's clock: no wait takes time.
-fn run_at_once(store: impl Store, world: World) -> (Result<(), LaneError>, World) {
+fn run_at_once(store: impl Store, world: World) -> Ended {
     run_by(world.clock.clone(), store, world)
 }
 
 /// The same, by this clock.
-fn run_by(clock: impl Clock, store: impl Store, world: World) -> (Result<(), LaneError>, World) {
+fn run_by(clock: impl Clock, store: impl Store, world: World) -> Ended {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let stop = world.stop.clone();
     let (decider, tracer) = (decider(&world), world.tracer.clone());
@@ -641,22 +645,29 @@ async fn take_turns(turns: AskedTurns) {
     }
 }
 
+#[track_caller]
 fn each_once(world: &World) {
     assert_eq!(world.visible, (0..RECORDS).collect::<Vec<_>>(), "each record's output is visible once, in order");
+}
+
+/// The world of a lane that has ended in order, once all was done.
+#[track_caller]
+fn done((end, world): Ended) -> World {
+    end.unwrap();
+    each_once(&world);
+    world
 }
 
 #[test]
 fn a_batch_that_the_store_needs_too_long_for_is_decided_in_smaller_ones() {
     for most in [1, 2, 5] {
-        // Answers at most so many requests of a batch before it has taken too long.
-        let slow = by(move |batch, answers| {
+        // At most so many requests of a batch are answered before it has taken too long.
+        let slow = store(move |batch, answers| {
             let most = answers.len().min(most);
             fill(&mut answers[..most], batch.now);
             if most < batch.requests.len() { Err(StoreError::TooSlow("by the test".to_owned())) } else { Ok(()) }
         });
-        let (end, world) = run_at_once(slow, World::default());
-        end.unwrap();
-        each_once(&world);
+        let world = done(run_at_once(slow, World::default()));
         assert!(world.trace.contains(&"rewind"), "{:?}", world.trace);
     }
 }
@@ -664,9 +675,7 @@ fn a_batch_that_the_store_needs_too_long_for_is_decided_in_smaller_ones() {
 #[test]
 fn each_record_is_committed_once_whatever_becomes_of_commits() {
     let fates = [Fate::Refused, Fate::Unclear, Fate::Unclear, Fate::Refused, Fate::Refused, Fate::Unclear];
-    let (end, world) = run(World { commits: fates.into(), ..World::default() });
-    end.unwrap();
-    each_once(&world);
+    let world = done(run(World { commits: fates.into(), ..World::default() }));
     let recoveries = world.trace.iter().filter(|step| **step == "recover").count();
     assert_eq!(recoveries, fates.len() + 1, "one at the start, one after each failure");
     let rewinds = world.trace.windows(2).filter(|steps| steps == &["recover", "rewind"]).count();
@@ -677,9 +686,7 @@ fn each_record_is_committed_once_whatever_becomes_of_commits() {
 fn each_record_is_committed_once_whenever_partitions_are_given_up() {
     // A batch takes two polls; what comes more often than every sixth could take every batch away.
     for revoke_every in [6, 7, 8, 9, 11, 17, 23] {
-        let (end, world) = run(World { revoke_every: Some(revoke_every), ..World::default() });
-        end.unwrap();
-        each_once(&world);
+        done(run(World { revoke_every: Some(revoke_every), ..World::default() }));
     }
 }
 
@@ -687,35 +694,27 @@ fn each_record_is_committed_once_whenever_partitions_are_given_up() {
 fn failed_commits_and_given_up_partitions_together_lose_nothing() {
     for revoke_every in [6, 7, 8, 11, 13] {
         let commits = [Fate::Unclear, Fate::Refused, Fate::Unclear].into();
-        let (end, world) = run(World { revoke_every: Some(revoke_every), commits, ..World::default() });
-        end.unwrap();
-        each_once(&world);
+        done(run(World { revoke_every: Some(revoke_every), commits, ..World::default() }));
     }
 }
 
 #[test]
 fn a_change_of_partitions_that_the_group_takes_back_loses_no_record() {
     // Every eighth poll is one after a batch was decided: that is forgotten.
-    let (end, world) = run_at_once(store(0), World { revoke_every: Some(8), takes_back: true, ..World::default() });
-    end.unwrap();
-    each_once(&world);
+    let world = done(run_at_once(answers(), World { revoke_every: Some(8), takes_back: true, ..World::default() }));
     assert!(world.trace.contains(&"rewind"), "{:?}", world.trace);
 }
 
 #[test]
 fn the_end_of_a_partition_is_committed_where_nothing_but_offsets_without_a_record_is_left() {
-    let (end, world) = run_at_once(store(0), World { end: Some(RECORDS + 3), ..World::default() });
-    end.unwrap();
-    each_once(&world);
+    let world = done(run_at_once(answers(), World { end: Some(RECORDS + 3), ..World::default() }));
     assert_eq!(world.committed, RECORDS + 3);
     assert_eq!(world.sizes.last(), Some(&0), "by a batch without records");
 }
 
 #[test]
 fn a_batch_that_is_not_full_grows_until_the_one_before_is_committed() {
-    let (end, world) = run(World { trickle: Some(3), ..World::default() });
-    end.unwrap();
-    each_once(&world);
+    let world = done(run(World { trickle: Some(3), ..World::default() }));
     // Nothing is being committed before the first, and nothing is left for the last.
     let [_, grown @ .., _] = world.sizes.as_slice() else { unreachable!("many batches") };
     assert!(grown.iter().all(|size| *size > 1), "{grown:?}");
@@ -723,9 +722,7 @@ fn a_batch_that_is_not_full_grows_until_the_one_before_is_committed() {
 
 #[test]
 fn a_store_that_is_away_is_asked_again_until_it_answers() {
-    let (end, world) = run(World { store_away: 2, ..World::default() });
-    end.unwrap();
-    each_once(&world);
+    done(run(World { store_away: 2, ..World::default() }));
 }
 
 #[test]
@@ -750,7 +747,7 @@ fn a_stop_is_heard_while_a_commit_or_the_recovery_of_the_producer_hangs() {
     let hung_commit = World { commits: [Fate::Hangs].into(), ..World::default() };
     let hung_recovery = World { recovery_hangs: true, ..World::default() };
     for world in [hung_commit, hung_recovery] {
-        let (end, world) = run_at_once(store(0), world);
+        let (end, world) = run_at_once(answers(), world);
         end.unwrap();
         assert!(world.clock.passed() < Duration::from_secs(2), "within the time to drain");
         assert!(world.polls > 1, "the group was served meanwhile");

@@ -171,31 +171,14 @@ fn in_time(lag: Option<Lag>, took: Duration) -> Result<Option<Lag>, String> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
     use weir_core::limit::route::routes::Routes;
 
     use super::*;
-
-    /// A clock that passes while Kafka answers, in milliseconds.
-    #[derive(Clone, Default)]
-    struct Passes(Arc<AtomicU64>);
-
-    impl Clock for Passes {
-        fn now(&self) -> Time {
-            Time::default()
-        }
-
-        fn passed(&self) -> Duration {
-            Duration::from_millis(self.0.load(Relaxed))
-        }
-
-        async fn sleep(&self, _: Duration) {}
-    }
+    use crate::clock::tests::VirtualClock;
 
     /// Is looked at once, for so many milliseconds.
     struct Slow {
-        clock: Passes,
+        clock: VirtualClock,
         takes_ms: u64,
         lag: Option<Lag>,
         stop: CancellationToken,
@@ -203,7 +186,7 @@ mod tests {
 
     impl RouteOffsets for Slow {
         fn look(&mut self) -> Looking<'_> {
-            self.clock.0.fetch_add(self.takes_ms, Relaxed);
+            self.clock.advance(Duration::from_millis(self.takes_ms));
             self.stop.cancel();
             let offsets = Offsets { lag: Ok(self.lag), behind: Vec::new(), waiting: Ok(Vec::new()) };
             Box::pin(std::future::ready(offsets))
@@ -224,7 +207,7 @@ mod tests {
             (10_000, group, false),
             (10_000, None, true),
         ] {
-            let (clock, stop, last) = (Passes::default(), CancellationToken::new(), LastLook::default());
+            let (clock, stop, last) = (VirtualClock::default(), CancellationToken::new(), LastLook::default());
             let offsets = Slow { clock: clock.clone(), takes_ms, lag, stop: stop.clone() };
             keep_looking(Box::new(offsets), Routes::new().state("email"), clock, Arc::clone(&last), stop).await;
             let looked = last.load_full().unwrap();

@@ -1,10 +1,6 @@
 //! The reader against fake ends: how far it commits, and when it ends.
 
-use std::{
-    cell::RefCell,
-    rc::Rc,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
-};
+use std::{cell::RefCell, rc::Rc};
 
 use tokio::time::timeout;
 use weir_core::{
@@ -13,7 +9,10 @@ use weir_core::{
 };
 
 use super::*;
-use crate::observer::{BesideTopic, tests::TestObserver};
+use crate::{
+    clock::tests::VirtualClock,
+    observer::{BesideTopic, tests::TestObserver},
+};
 
 const RECORDS: i64 = 10;
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -44,25 +43,6 @@ impl World {
 
 type Shared = Rc<RefCell<World>>;
 
-/// A clock that waits move on: they take no time.
-#[derive(Clone, Default)]
-struct TestClock(Arc<AtomicU64>);
-
-impl Clock for TestClock {
-    fn now(&self) -> Time {
-        Time::default()
-    }
-
-    fn passed(&self) -> Duration {
-        Duration::from_millis(self.0.load(Relaxed))
-    }
-
-    async fn sleep(&self, wait: Duration) {
-        tokio::task::yield_now().await;
-        self.0.fetch_add(u64::try_from(wait.as_millis()).unwrap(), Relaxed);
-    }
-}
-
 /// The offsets of its records.
 #[derive(Default)]
 struct Batch(Vec<i64>);
@@ -89,7 +69,7 @@ impl Records for Batch {
 struct FakeSource {
     world: Shared,
     starts: Vec<Progress>,
-    clock: TestClock,
+    clock: VirtualClock,
     stop: CancellationToken,
 }
 
@@ -176,7 +156,7 @@ impl Source for FakeSource {
     }
 }
 
-struct FakeSink(Shared, Option<Job<Batch, ()>>, TestClock);
+struct FakeSink(Shared, Option<Job<Batch, ()>>, VirtualClock);
 
 impl Sink<Batch, ()> for FakeSink {
     fn submit(&mut self, job: Job<Batch, ()>) {
@@ -255,7 +235,7 @@ fn run(feed: TestFeed, world: World) -> (TestFeed, World, Duration) {
 
 fn end_of(feed: TestFeed, world: World) -> (Result<(), LaneError>, TestFeed, World, Duration) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    let (world, clock, stop) = (Rc::new(RefCell::new(world)), TestClock::default(), CancellationToken::new());
+    let (world, clock, stop) = (Rc::new(RefCell::new(world)), VirtualClock::default(), CancellationToken::new());
     let metrics = Arc::<TestObserver>::clone(&world.borrow().observer);
     let (source_world, source_clock, source_stop) = (Rc::clone(&world), clock.clone(), stop.clone());
     let mut reader = TopicReader {

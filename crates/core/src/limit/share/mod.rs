@@ -5,6 +5,8 @@ mod fair;
 mod members;
 mod pool;
 mod port;
+#[cfg(test)]
+pub(crate) mod tests;
 mod turn;
 mod turns;
 

@@ -1,28 +1,10 @@
 //! The places by which users come in.
 
-use weir_core::limit::pressure::PressureState;
+use weir_core::{intent::class::Filter, limit::pressure::PressureState, policy::Action};
 
 use super::*;
 
-#[test]
-fn nobody_comes_in_by_places_that_others_may_have() {
-    let all = RECORDS.unsigned_abs();
-    for (usable_until, come_in, left) in [(Duration::MAX, all, 500 - all), (Duration::ZERO, 0, 500)] {
-        let (world, state) = with_places(500, usable_until);
-        let (end, world) = run(world);
-        end.unwrap();
-        each_once(&world);
-        assert_eq!((state.places.left(), state.places.held()), (left, left), "usable until {usable_until:?}");
-        let active = state.users.estimate();
-        assert!(active.abs_diff(come_in) <= come_in / 50, "{active} of {come_in} are active");
-    }
-}
-
-/// A world whose policy has pressure that denies nobody.
-pub(super) fn pressed() -> World {
-    with_places(1_000, Duration::MAX).0
-}
-
+/// A world whose policy has pressure, with so many places of a thousand, and until when these are usable.
 fn with_places(places: u64, usable_until: Duration) -> (World, Arc<PressureState>) {
     let (filter, action) = (Filter::default(), Action::Suppress);
     let rule = PressureRule { max_active_users: 1_000, window_minutes: 30, filter, action };
@@ -34,11 +16,26 @@ fn with_places(places: u64, usable_until: Duration) -> (World, Arc<PressureState
     (World { pressed: Some((rule, pressure)), ..World::default() }, state)
 }
 
+/// A world whose policy has pressure that denies nobody.
+pub(super) fn pressed() -> World {
+    with_places(1_000, Duration::MAX).0
+}
+
+#[test]
+fn nobody_comes_in_by_places_that_others_may_have() {
+    let all = RECORDS.unsigned_abs();
+    for (usable_until, come_in, left) in [(Duration::MAX, all, 500 - all), (Duration::ZERO, 0, 500)] {
+        let (world, state) = with_places(500, usable_until);
+        done(run(world));
+        assert_eq!((state.places.left(), state.places.held()), (left, left), "usable until {usable_until:?}");
+        let active = state.users.estimate();
+        assert!(active.abs_diff(come_in) <= come_in / 50, "{active} of {come_in} are active");
+    }
+}
+
 #[test]
 fn others_are_told_before_partitions_are_given_up_and_a_turn_is_asked_for_with_each_assignment() {
-    let (end, world) = run_at_once(store(0), World { revoke_every: Some(8), ..pressed() });
-    end.unwrap();
-    each_once(&world);
+    let world = done(run_at_once(answers(), World { revoke_every: Some(8), ..pressed() }));
     let changes = world.settled.len() as u64;
     assert!(changes >= 5, "{:?}", world.settled);
     for (change, (event, asked, taken)) in (0..).zip(&world.settled) {
@@ -55,9 +52,7 @@ fn others_are_told_before_partitions_are_given_up_and_a_turn_is_asked_for_with_e
 #[test]
 fn a_turn_is_waited_for_at_both_ends_of_a_move_and_for_two_seconds_at_the_most() {
     let passed = |world: World| {
-        let (end, world) = run_at_once(store(0), world);
-        end.unwrap();
-        each_once(&world);
+        let world = done(run_at_once(answers(), world));
         (world.clock.passed(), world.turns.count())
     };
     for revoke_every in [None, Some(8)] {
@@ -73,7 +68,7 @@ fn a_turn_is_waited_for_at_both_ends_of_a_move_and_for_two_seconds_at_the_most()
 
 #[test]
 fn others_are_told_by_a_lane_that_fails_too() {
-    let (end, world) = run_at_once(store(0), World { commits: [Fate::Fenced].into(), ..pressed() });
+    let (end, world) = run_at_once(answers(), World { commits: [Fate::Fenced].into(), ..pressed() });
     end.unwrap_err();
     assert_eq!((world.turns.count(), world.turns.count_taken()), (2, 2), "with the assignment, and at the end");
 }
@@ -119,7 +114,7 @@ impl Drop for Wait {
 
 impl Clock for Moments {
     fn now(&self) -> Time {
-        Noon.now()
+        noon()
     }
 
     fn passed(&self) -> Duration {
@@ -147,7 +142,7 @@ impl Clock for Moments {
 /// then on.
 fn without_turns(at_polls: impl IntoIterator<Item = (usize, Happens)>) -> (Duration, World) {
     let (clock, at_polls) = (Moments::default(), at_polls.into_iter().collect());
-    let (end, world) = run_by(clock.clone(), store(0), World { no_turns: true, at_polls, ..pressed() });
+    let (end, world) = run_by(clock.clone(), answers(), World { no_turns: true, at_polls, ..pressed() });
     end.unwrap();
     (clock.passed(), world)
 }

@@ -1,9 +1,11 @@
 //! The tokens of budgets: who grants them, and which go back.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use weir_core::{
-    basis::shard::IdHash,
+    basis::{shard::IdHash, zone::Zone},
+    history::decide::Scope,
+    intent::class::Filter,
     limit::{
         budget::{
             BudgetSpan, WhenUnavailable,
@@ -11,11 +13,11 @@ use weir_core::{
         },
         share::TurnNumber,
     },
-    policy::Selection,
-    ports::{Share, embedded::EmbeddedStore},
+    policy::{Action, Selection},
+    ports::Share,
 };
 
-use super::{again::Moving, *};
+use super::*;
 
 /// The ledger of budgets, which may be away.
 #[derive(Clone)]
@@ -27,7 +29,7 @@ pub(super) struct Tokens {
 impl Share<BudgetTokens> for Tokens {
     async fn turn(&mut self, budget: &BudgetId, number: TurnNumber, turn: &TakeTurn) -> Result<TakeAnswer, StoreError> {
         if self.are_away.load(Relaxed) {
-            return Err(silent());
+            return Err(is_silent());
         }
         self.ledger.turn(budget, number, turn).await
     }
@@ -56,130 +58,125 @@ pub(super) fn budget(selection: Selection, on_unavailable: WhenUnavailable) -> B
     }
 }
 
-/// A world with a budget of all intents that is never spent, and its ledger.
-fn funded() -> (World, Budget, EmbeddedLedger) {
-    let (budget, ledger) = (budget(Selection::default(), WhenUnavailable::Wait), ledger());
-    let world = World { budgets: vec![budget.clone()], tokens: Some(ledger.clone()), ..World::default() };
-    (world, budget, ledger)
-}
-
+/// How much of a budget is used.
 pub(super) fn used(budget: &Budget, mut ledger: EmbeddedLedger) -> u64 {
     let id = BudgetId { name: Arc::clone(&budget.name), campaign: None };
-    let (look, mut answers) = ([budget.used_by(id, &Zone::utc(), Noon.now())], [None]);
+    let (look, mut answers) = ([budget.used_by(id, &Zone::utc(), noon())], [None]);
     let looked = ledger.look(&look, 1, &mut answers);
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(looked).unwrap();
     answers[0].unwrap().used
 }
 
-/// The first call tells the lane to stop, and is never answered.
-struct Hangs {
-    stop: CancellationToken,
-    asked: Arc<AtomicUsize>,
+/// A world whose policy has a budget for all, and how much of that is used.
+fn funded() -> (World, impl FnOnce() -> u64) {
+    let (budget, ledger) = (budget(Selection::default(), WhenUnavailable::Wait), ledger());
+    let world = World { budgets: vec![budget.clone()], tokens: Some(ledger.clone()), ..World::default() };
+    (world, move || used(&budget, ledger))
 }
 
-impl Store for Hangs {
+/// All are bypasses that do not count: they are in no history, and take tokens again where they are decided again.
+fn uncounted() -> Vec<Bypass> {
+    vec![Bypass { selection: Selection::default(), counts: Counts::No }]
+}
+
+/// The first call tells the lane to stop, and is never answered.
+struct Hangs<'a> {
+    stop: CancellationToken,
+    asked: &'a AtomicUsize,
+}
+
+impl Store for Hangs<'_> {
     async fn admit(&mut self, batch: &AdmitBatch<'_>, _: &mut [Option<Answer>]) -> Result<(), StoreError> {
         self.asked.store(batch.requests.len(), Relaxed);
         self.stop.cancel();
         std::future::pending().await
     }
 
-    never_given_up!();
+    fn shards(&self) -> u16 {
+        1
+    }
+
+    fn watch(&mut self, away: &BTreeSet<u16>) -> Vec<u16> {
+        never_given_up(away)
+    }
+
+    async fn record(&mut self, _: &[DeferredSend], _: Time) -> Result<(), StoreError> {
+        unreachable!("nothing is owed")
+    }
 }
 
 #[test]
 fn a_lane_that_is_told_to_stop_while_the_store_is_asked_gives_back_the_tokens_of_what_it_has_not_asked_for() {
-    let (world, budget, ledger) = funded();
+    let (world, used) = funded();
     // It is never asked for a bypass that does not count, and may have recorded all others.
-    let world = World { bypass: vec![Bypass { selection: of_channel("c2"), counts: Counts::No }], ..world };
-    let asked: Arc<AtomicUsize> = Arc::default();
-    let store = Hangs { stop: world.stop.clone(), asked: Arc::clone(&asked) };
-    let (end, world) = run_with(store, world);
+    let bypass = vec![Bypass { selection: of_channel("c2"), counts: Counts::No }];
+    let asked = AtomicUsize::new(0);
+    let store = Hangs { stop: world.stop.clone(), asked: &asked };
+    let (end, world) = run_with(store, World { bypass, ..world });
     end.unwrap();
     assert!(world.visible.is_empty());
     let asked = asked.load(Relaxed);
     assert!(asked > 0 && asked < BATCH, "{asked} of {BATCH}");
-    assert_eq!(used(&budget, ledger), asked as u64);
-}
-
-fn has_lost_its_history() -> StoreError {
-    StoreError::LostHistory { shards: vec![0], message: "by the test".to_owned() }
+    assert_eq!(used(), asked as u64);
 }
 
 #[test]
 fn an_intent_pays_once_however_often_the_store_is_asked_until_it_answers() {
+    // It fails for some calls, and records all the same or not, by a clock that moves on with each call.
     let pays_once = |with: fn() -> StoreError, records: bool| {
-        let (world, budget, ledger) = funded();
-        // It moves on with each call.
-        let clock = Moving::default();
-        let (moved, mut calls, mut recorded) = (clock.clone(), 5, BTreeMap::new());
-        let store = by(move |batch, answers| {
-            let fails = calls > 0;
-            calls -= usize::from(fails);
-            moved.0.fetch_add(1, Relaxed);
-            if fails && !records {
-                return Err(with());
-            }
-            for (request, answer) in batch.requests.iter().zip(answers) {
+        let ((world, used), clock) = (funded(), Noon::default());
+        let (mut calls, mut recorded) = (0, BTreeMap::new());
+        let fails = store(|batch, answers| {
+            calls += 1;
+            clock.0.fetch_add(1, Relaxed);
+            let fails = calls <= 5;
+            for (request, answer) in batch.requests.iter().zip(answers).filter(|_| !fails || records) {
                 let found = record(&mut recorded, request.id.0, batch.now);
-                if !fails {
-                    *answer = Some(found);
-                }
+                *answer = (!fails).then_some(found);
             }
             if fails { Err(with()) } else { Ok(()) }
         });
-        let (end, world) = run_by(clock, store, world);
-        end.unwrap();
-        each_once(&world);
-        assert_eq!(used(&budget, ledger), RECORDS.unsigned_abs(), "recorded: {records}");
+        done(run_by(clock.clone(), fails, world));
+        assert_eq!(used(), RECORDS.unsigned_abs(), "recorded: {records}");
     };
     std::thread::scope(|scope| {
-        scope.spawn(|| pays_once(silent, false));
-        scope.spawn(|| pays_once(silent, true));
+        scope.spawn(|| pays_once(is_silent, false));
+        scope.spawn(|| pays_once(is_silent, true));
         scope.spawn(|| pays_once(has_lost_its_history, false));
     });
 }
 
-/// Does not answer when it is asked for the last intent for the first time.
-struct SilentAtTheEnd {
-    store: EmbeddedStore,
-    was_silent: bool,
-}
-
-impl Store for SilentAtTheEnd {
-    async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
-        let last = IdHash::of(&format!("i-{}", RECORDS - 1));
-        let is_last = batch.requests.iter().any(|request| request.id == last);
-        if is_last && !std::mem::replace(&mut self.was_silent, true) {
-            return Err(silent());
-        }
-        self.store.admit(batch, answers).await
-    }
-
-    never_given_up!();
-}
-
 #[test]
 fn the_last_intents_of_a_budget_are_not_denied_for_want_of_tokens_that_their_batch_has_kept() {
-    let of_all = Budget { limit: RECORDS.unsigned_abs(), ..budget(Selection::default(), WhenUnavailable::Wait) };
-    let ledger = ledger();
-    let (budgets, tokens) = (vec![of_all.clone()], Some(ledger.clone()));
+    let (ledger, budget) = (ledger(), budget(Selection::default(), WhenUnavailable::Wait));
+    let budget = Budget { limit: RECORDS.unsigned_abs(), ..budget };
+    let (budgets, tokens) = (vec![budget.clone()], Some(ledger.clone()));
     // They do not expire; where they may, the sink leaves it to the test what is approved.
     let world = World { budgets, tokens, expires_at: Some("2026-11-22T12:00:00Z"), ..World::default() };
-    let store = SilentAtTheEnd { store: EmbeddedStore::new(86_400_000_i64), was_silent: false };
-    let (end, world) = run_with(store, world);
-    end.unwrap();
-    each_once(&world);
+    // The store does not answer when it is asked for the last intent for the first time.
+    let (mut was_silent, mut recorded) = (false, BTreeMap::new());
+    let last = IdHash::of(&format!("i-{}", RECORDS - 1));
+    let silent_at_the_end = store(|batch, answers| {
+        let is_last = batch.requests.iter().any(|request| request.id == last);
+        if is_last && !std::mem::replace(&mut was_silent, true) {
+            return Err(is_silent());
+        }
+        for (request, answer) in batch.requests.iter().zip(answers) {
+            *answer = Some(record(&mut recorded, request.id.0, batch.now));
+        }
+        Ok(())
+    });
+    let world = done(run_with(silent_at_the_end, world));
     let committed = world.ledger.read().unwrap();
     let approved = committed.outputs.values().filter(|(to, _)| *to == Destination::APPROVED).count();
-    assert_eq!((approved, used(&of_all, ledger)), (RECORDS as usize, RECORDS.unsigned_abs()));
+    assert_eq!((approved, used(&budget, ledger)), (RECORDS as usize, RECORDS.unsigned_abs()));
 }
 
 #[test]
 fn what_a_shard_without_its_history_was_asked_for_pays_nothing() {
-    let (world, budget, ledger) = funded();
-    let (stop, mut calls) = (world.stop.clone(), 0);
-    let lost = by(move |_, _| {
+    let ((world, used), mut calls) = (funded(), 0);
+    let stop = world.stop.clone();
+    let lost = store(move |_, _| {
         calls += 1;
         if calls == 2 {
             stop.cancel();
@@ -189,33 +186,27 @@ fn what_a_shard_without_its_history_was_asked_for_pays_nothing() {
     let (end, world) = run_with(lost, world);
     end.unwrap();
     assert!(world.visible.is_empty());
-    assert_eq!(used(&budget, ledger), 0);
+    assert_eq!(used(), 0);
 }
 
-/// A bypass that does not count is in no history: decided again, it takes tokens again.
 #[test]
 fn tokens_of_what_is_not_recorded_are_spent_once_whatever_becomes_of_commits_and_partitions() {
     let (refused, unclear) = ([Fate::Refused; 3], [Fate::Unclear; 3]);
     for (commits, revoke_every) in
         [(refused, None), (unclear, None), ([Fate::Unclear, Fate::Refused, Fate::Unclear], Some(7))]
     {
-        let (world, budget, ledger) = funded();
-        let bypass = vec![Bypass { selection: Selection::default(), counts: Counts::No }];
-        let world = World { bypass, commits: commits.into(), revoke_every, ..world };
-        let (end, world) = run(world);
-        end.unwrap();
-        each_once(&world);
-        assert_eq!(used(&budget, ledger), RECORDS.unsigned_abs());
+        let (world, used) = funded();
+        done(run(World { bypass: uncounted(), commits: commits.into(), revoke_every, ..world }));
+        assert_eq!(used(), RECORDS.unsigned_abs());
     }
 }
 
 /// The last batch is handed over when the lane ends, and may be visible.
 #[test]
 fn tokens_of_a_batch_whose_commit_nobody_waits_for_any_more_stay_spent() {
-    let (world, budget, ledger) = funded();
-    let bypass = vec![Bypass { selection: Selection::default(), counts: Counts::No }];
-    let (end, world) = run(World { bypass, commits: [Fate::Hangs].into(), ..world });
+    let (world, used) = funded();
+    let (end, world) = run(World { bypass: uncounted(), commits: [Fate::Hangs].into(), ..world });
     end.unwrap();
     assert!(world.visible.is_empty());
-    assert_eq!(used(&budget, ledger), BATCH as u64, "and those of a batch that was not handed over went back");
+    assert_eq!(used(), BATCH as u64, "and those of a batch that was not handed over went back");
 }

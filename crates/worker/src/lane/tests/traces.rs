@@ -36,9 +36,7 @@ impl BatchTrace for Every {
 fn every_commit_is_reported_once_and_a_failed_one_with_its_error() {
     let every = Every::default();
     let commits = [Fate::Refused, Fate::Unclear].into();
-    let (end, world) = run(World { commits, tracer: Some(Arc::new(every.clone())), ..World::default() });
-    end.unwrap();
-    each_once(&world);
+    let world = done(run(World { commits, tracer: Some(Arc::new(every.clone())), ..World::default() }));
     let reports = every.0.0.read().unwrap();
     assert_eq!(reports.iter().map(|(records, _)| *records).collect::<Vec<_>>(), world.sizes);
     let errors: Vec<bool> = reports.iter().map(|(_, error)| error.is_some()).collect();

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::RwLockWriteGuard};
 use weir_core::{
     basis::shard::{IdHash, UserHash},
     batch::record::Output,
+    intent::class::Filter,
     limit::budget::WhenUnavailable,
     policy::{Selection, Unavailable},
 };
@@ -84,7 +85,7 @@ impl Store for Sharded {
             assert_eq!(deferred, None, "a shard is asked before what it lacks was recorded");
             *answer = Some(record(&mut ledger.admitted, request.id.0, batch.now));
         }
-        if missing { Err(silent()) } else { Ok(()) }
+        if missing { Err(is_silent()) } else { Ok(()) }
     }
 
     fn shards(&self) -> u16 {
@@ -128,10 +129,7 @@ fn world(actions: [Unavailable; 3], looks: Option<usize>) -> World {
 
 fn go(world: World) -> World {
     let store = Sharded(Arc::clone(&world.ledger));
-    let (end, world) = run_at_once(store, world);
-    end.unwrap();
-    each_once(&world);
-    world
+    done(run_at_once(store, world))
 }
 
 /// What is said to be recorded later is recorded once, and nothing else is.
@@ -235,9 +233,7 @@ fn a_batch_that_is_judged_again_and_again_pays_its_budget_once() {
         ..world([Wait, Approve, Suppress], Some(60))
     };
     // In real time: the task that holds the tokens is beside the lane. By the ledger's clock all is admitted before its first use.
-    let (end, world) = run_by(SystemClock, Sharded(Arc::clone(&world.ledger)), world);
-    end.unwrap();
-    each_once(&world);
+    done(run_by(SystemClock, Sharded(Arc::clone(&world.ledger)), world));
     assert_eq!(tokens::used(&budget, ledger), RECORDS.unsigned_abs());
 }
 
@@ -276,52 +272,30 @@ fn where_no_more_may_be_owed_intents_wait() {
     assert!(ledger.outputs.values().all(|(to, _)| *to == Destination::APPROVED));
 }
 
-/// A store that another lane owes sends to one shard of: not to be asked before that lane has recorded them.
-struct OwedByAnother {
-    deferred_shards: Arc<DeferredShards>,
-    looks: usize,
-}
-
-const OWED: u16 = 2;
-
-impl Store for OwedByAnother {
-    async fn admit(&mut self, batch: &AdmitBatch<'_>, answers: &mut [Option<Answer>]) -> Result<(), StoreError> {
-        let asked = batch.requests.iter().any(|request| request.user.shard(SHARDS) == OWED);
-        assert!(
-            !asked || !self.deferred_shards.has(OWED),
-            "a shard is asked before another lane has recorded what it lacks"
-        );
-        fill(answers, batch.now);
-        Ok(())
-    }
-
-    fn shards(&self) -> u16 {
-        SHARDS
-    }
-
-    fn watch(&mut self, away: &BTreeSet<u16>) -> Vec<u16> {
-        if away.contains(&OWED) && self.looks > 0 {
-            self.looks -= 1;
-            if self.looks == 0 {
-                self.deferred_shards.change(&[OWED].into(), &BTreeSet::new());
-                return vec![OWED];
-            }
-        }
-        Vec::new()
-    }
-
-    async fn record(&mut self, _: &[DeferredSend], _: Time) -> Result<(), StoreError> {
-        unreachable!("this lane owes nothing")
-    }
-}
-
 #[test]
 fn a_shard_that_another_lane_owes_sends_to_is_asked_when_they_are_recorded() {
-    let world = world([Wait, Wait, Wait], None);
-    world.deferred_shards.change(&BTreeSet::new(), &[OWED].into());
-    let store = OwedByAnother { deferred_shards: Arc::clone(&world.deferred_shards), looks: 5 };
-    let (end, world) = run_at_once(store, world);
-    end.unwrap();
-    each_once(&world);
+    const OWED: u16 = 2;
+    let (world, mut looks) = (world([Wait, Wait, Wait], None), 5);
+    let deferred = Arc::clone(&world.deferred_shards);
+    deferred.change(&BTreeSet::new(), &[OWED].into());
+    let store = watched(
+        SHARDS,
+        |batch, answers| {
+            let asked = batch.requests.iter().any(|request| request.user.shard(SHARDS) == OWED);
+            assert!(!asked || !deferred.has(OWED), "a shard is asked before another lane has recorded what it lacks");
+            fill(answers, batch.now);
+            Ok(())
+        },
+        |away| {
+            let looks_for_it = away.contains(&OWED) && looks > 0;
+            looks -= i32::from(looks_for_it);
+            if !looks_for_it || looks > 0 {
+                return Vec::new();
+            }
+            deferred.change(&[OWED].into(), &BTreeSet::new());
+            vec![OWED]
+        },
+    );
+    let world = done(run_at_once(store, world));
     assert!(world.deferred_shards.is_empty());
 }

@@ -1,6 +1,9 @@
 //! A batch is judged, and says to be judged, by one policy and one set of segments, though others come while the store is asked.
 
-use weir_core::basis::shard::IdHash;
+use weir_core::{
+    basis::shard::IdHash,
+    policy::{Cap, Caps},
+};
 
 use super::*;
 
@@ -20,26 +23,24 @@ fn version(policy: &Policy) -> u32 {
 
 #[test]
 fn a_batch_is_decided_by_one_policy_and_one_set_though_others_come_while_the_store_is_asked() {
-    let (like, asked) = (decider(&World::default()).policy.get(), Arc::<RwLock<BTreeMap<u64, u32>>>::default());
+    let like = decider(&World::default()).policy.get();
     let (in_force, set) = (Current::new(policy(&like, 1)), Current::new(segments(1)));
-    // During every call another policy and another set come. At first half of a batch's answers do.
-    let (replaced, other_set, mut answer) = (Arc::clone(&in_force), Arc::clone(&set), answering(1));
     // The version by which each intent was asked for last: the limit of the policy's one cap.
-    let asked_by = Arc::clone(&asked);
-    let store = by(move |batch, answers| {
-        let asked = batch.requests.iter().map(|request| (request.id.0, batch.cap_sets[request.cap_set][0].limit));
-        asked_by.write().unwrap().extend(asked);
-        let before = replaced.get();
+    let mut asked = BTreeMap::<u64, u32>::new();
+    // At first the store has half of a batch's answers.
+    let mut answer = after(1);
+    let replacing = store(|batch, answers| {
+        let by = batch.requests.iter().map(|request| (request.id.0, batch.cap_sets[request.cap_set][0].limit));
+        asked.extend(by);
+        let before = in_force.get();
         let next = version(&before) + 1;
-        replaced.replace(policy(&before, next));
-        other_set.replace(segments(next));
+        in_force.replace(policy(&before, next));
+        set.replace(segments(next));
         answer(batch, answers)
     });
-    let world = World { policy: Some(Arc::clone(&in_force)), segments: Some(set), ..World::default() };
-    let (end, world) = run_at_once(store, world);
-    end.unwrap();
-    each_once(&world);
-    let (ledger, asked) = (world.ledger.write().unwrap(), asked.write().unwrap());
+    let (policy, segments) = (Some(Arc::clone(&in_force)), Some(Arc::clone(&set)));
+    let world = done(run_at_once(replacing, World { policy, segments, ..World::default() }));
+    let ledger = world.ledger.write().unwrap();
     let mut next = 0;
     for size in &world.sizes {
         let first = next;

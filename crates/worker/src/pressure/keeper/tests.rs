@@ -2,7 +2,6 @@
 
 mod world;
 
-use tokio_util::sync::CancellationToken;
 use weir_core::{
     basis::shard::UserHash,
     limit::pressure::{ActiveBy, activity::ActivityHash},
@@ -14,16 +13,12 @@ use crate::share::{AskedTurn, CLOSE_WITHIN};
 
 #[tokio::test]
 async fn turns_come_once_a_second_at_any_rate_and_a_last_one_at_the_end() {
-    let mut world = World::new(Some((100_000, 10)));
-    world.keeper.load(Duration::ZERO).await.unwrap();
-    let stop = CancellationToken::new();
-    let running = tokio::spawn(world.keeper.run(stop.clone()));
+    let mut world = World::loaded(100_000).await;
+    let (stop, running) = world.run();
     for turn in 0..20_u64 {
         until("a turn each second", || world.log.turns().len() as u64 == turn + 2).await;
         until("it is shown", || world.status.seen().is_some()).await;
-        for number in 0..turn * 20 {
-            world.pressure.note([spread(turn * 1_000 + number)], world.clock.minute(), world.clock.minute());
-        }
+        world.note(turn * 1_000..turn * 1_000 + turn * 20);
         world.clock.advance(Duration::from_millis(999));
         until("the keeper has looked at the clock", || world.clock.is_waited_for()).await;
         assert_eq!(world.log.turns().len() as u64, turn + 2, "none within the second");
@@ -33,7 +28,7 @@ async fn turns_come_once_a_second_at_any_rate_and_a_last_one_at_the_end() {
     let sent: usize = world.log.turns().iter().map(Turn::users).sum();
     assert_eq!(sent, (0..20).map(|turn| turn * 20).sum::<usize>());
 
-    world.pressure.note([spread(77_777)], world.clock.minute(), world.clock.minute());
+    world.note(77_777..77_778);
     stop.cancel();
     running.await.unwrap();
     let last = world.log.last();
@@ -46,13 +41,12 @@ async fn is_taken(turn: &AskedTurn) -> bool {
 
 #[tokio::test]
 async fn a_turn_that_is_asked_for_comes_at_once_and_counts_once_all_is_told() {
-    let mut world = World::new(Some((1_000, 10)));
-    world.keeper.load(Duration::ZERO).await.unwrap();
-    let (stop, asked) = (CancellationToken::new(), world.status.turns());
-    let running = tokio::spawn(world.keeper.run(stop.clone()));
+    let mut world = World::loaded(1_000).await;
+    let asked = world.status.turns();
+    let (stop, running) = world.run();
     until("the first turn", || world.clock.is_waited_for()).await;
     assert_eq!(world.log.turns().len(), 2);
-    world.pressure.note([spread(1)], world.clock.minute(), world.clock.minute());
+    world.note(1..2);
     world.log.next(Does::Refuses);
     let turn = asked.ask();
     until("the refusal", || world.status.unsynced().is_some()).await;
@@ -72,13 +66,12 @@ async fn a_turn_that_is_asked_for_comes_at_once_and_counts_once_all_is_told() {
 
 #[tokio::test]
 async fn a_turn_that_began_before_it_was_asked_for_does_not_count() {
-    let mut world = World::new(Some((1_000, 10)));
-    world.keeper.load(Duration::ZERO).await.unwrap();
-    let (stop, asked) = (CancellationToken::new(), world.status.turns());
+    let mut world = World::loaded(1_000).await;
+    let asked = world.status.turns();
     world.log.next(Does::Hangs);
-    let running = tokio::spawn(world.keeper.run(stop.clone()));
+    let (stop, running) = world.run();
     until("a turn that hangs", || world.log.turns().len() == 2 && world.clock.is_waited_for()).await;
-    world.pressure.note([spread(1)], world.clock.minute(), world.clock.minute());
+    world.note(1..2);
     let turn = asked.ask();
     assert!(!is_taken(&turn).await);
     // It is given up, and the next one tells of the user.
@@ -92,11 +85,10 @@ async fn a_turn_that_began_before_it_was_asked_for_does_not_count() {
 
 #[tokio::test]
 async fn the_end_does_not_wait_for_a_log_that_hangs() {
-    let world = World::loaded().await;
-    let stop = CancellationToken::new();
+    let mut world = World::loaded(1_000).await;
     world.log.next(Does::Hangs);
     world.log.next(Does::Hangs);
-    let running = tokio::spawn(world.keeper.run(stop.clone()));
+    let (stop, running) = world.run();
     until("the first turn", || world.log.turns().len() == 2).await;
     stop.cancel();
     until("the last turn", || world.log.turns().len() == 3).await;
@@ -106,7 +98,7 @@ async fn the_end_does_not_wait_for_a_log_that_hangs() {
 
 #[tokio::test]
 async fn a_turn_that_has_no_answer_is_made_again_as_it_was_and_what_came_meanwhile_follows_at_once() {
-    let mut world = World::loaded().await;
+    let mut world = World::loaded(1_000).await;
     world.note(0..10);
     for does in [Does::Refuses, Does::Hangs] {
         world.log.next(does);
@@ -118,12 +110,12 @@ async fn a_turn_that_has_no_answer_is_made_again_as_it_was_and_what_came_meanwhi
     world.note(10..15);
     // It is dropped half way.
     world.clock.advance(TURN_EVERY);
-    tokio::select! { biased; _ = world.keeper.round() => panic!("it hangs"), () = std::future::ready(()) => {} }
+    tokio::select! { biased; _ = world.keeper().round() => panic!("it hangs"), () = std::future::ready(()) => {} }
     assert_eq!(world.log.last(), first);
     assert!(world.turn().await, "at once");
     assert_eq!(world.log.last(), first);
     assert_eq!(*world.status.unsynced(), None);
-    assert!(!world.keeper.round().await);
+    assert!(!world.keeper().round().await);
     let second = world.log.last();
     assert_eq!((second.users(), second.number), (5, first.number + 1));
     world.turn().await;
@@ -132,7 +124,7 @@ async fn a_turn_that_has_no_answer_is_made_again_as_it_was_and_what_came_meanwhi
 
 #[tokio::test]
 async fn whoever_is_overtaken_gives_up_its_places_at_once_and_asks_again_with_the_same_turn() {
-    let mut world = World::loaded().await;
+    let mut world = World::loaded(1_000).await;
     world.turn().await;
     let places = |world: &World| (world.state().places.left(), world.state().places.held());
     assert_eq!(places(&world), (1_000, 1_000));
@@ -152,7 +144,7 @@ async fn whoever_is_overtaken_gives_up_its_places_at_once_and_asks_again_with_th
 
 #[tokio::test]
 async fn a_place_that_comes_back_to_an_instance_that_is_overtaken_is_taken_by_nobody_until_it_is_answered() {
-    let mut world = World::loaded().await;
+    let mut world = World::loaded(1_000).await;
     world.turn().await;
     assert!(world.state().take_place(world.clock.passed()));
     world.log.next(Does::IsAhead);
@@ -165,7 +157,7 @@ async fn a_place_that_comes_back_to_an_instance_that_is_overtaken_is_taken_by_no
 
 #[tokio::test]
 async fn a_turn_is_given_up_once_others_may_have_what_it_was_granted_and_its_users_are_told_by_the_next_one() {
-    let mut world = World::loaded().await;
+    let mut world = World::loaded(1_000).await;
     world.note(0..10);
     world.log.next(Does::Refuses);
     world.turn().await;
@@ -180,7 +172,7 @@ async fn a_turn_is_given_up_once_others_may_have_what_it_was_granted_and_its_use
 /// The log is empty, so that both windows are read from its beginning.
 #[tokio::test]
 async fn a_turn_by_the_maximum_of_before_is_not_made_again_for_another_one() {
-    let mut world = World::loaded().await;
+    let mut world = World::loaded(1_000).await;
     world.log.next(Does::Refuses);
     world.turn().await;
     let first = world.log.last();
@@ -189,13 +181,13 @@ async fn a_turn_by_the_maximum_of_before_is_not_made_again_for_another_one() {
     assert!(world.turn().await, "for places");
     let second = world.log.last();
     assert_eq!((second.number, second.room), (first.number + 1, None));
-    assert!(!world.keeper.round().await);
+    assert!(!world.keeper().round().await);
     assert_eq!((world.log.last().room, world.state().max(), world.state().places.held()), (Some(100), 100, 100));
 }
 
 #[tokio::test]
 async fn places_of_a_turn_that_was_made_again_end_with_those_of_its_first_time() {
-    let mut world = World::loaded().await;
+    let mut world = World::loaded(1_000).await;
     world.log.next(Does::Refuses);
     world.turn().await;
     let begun_at = world.clock.passed();
@@ -208,7 +200,7 @@ async fn places_of_a_turn_that_was_made_again_end_with_those_of_its_first_time()
 
 #[tokio::test]
 async fn what_others_may_not_have_read_is_told_again_where_the_log_has_lost_it() {
-    let mut world = World::loaded().await;
+    let mut world = World::loaded(1_000).await;
     for turn in 0..4 {
         world.note(turn * 10..turn * 10 + 10);
         world.turn().await;
@@ -217,7 +209,7 @@ async fn what_others_may_not_have_read_is_told_again_where_the_log_has_lost_it()
     world.log.next(Does::Answers(SyncReply { lost: true, members: 2, ..SyncReply::default() }));
     assert!(world.turn().await, "at once");
     world.turn().await;
-    let again: Vec<_> = world.log.last().active.into_iter().flat_map(|active| active.users).collect();
+    let again: Vec<_> = world.log.last().active.iter().flat_map(|active| active.users.clone()).collect();
     assert_eq!((again.len(), again.contains(&spread(20)), again.contains(&spread(39))), (20, true, true));
     world.turn().await;
     assert_eq!(world.log.last().users(), 0);
@@ -227,7 +219,7 @@ async fn what_others_may_not_have_read_is_told_again_where_the_log_has_lost_it()
 async fn after_a_loss_nobody_gets_places_until_all_members_have_told_again_or_may_be_gone() {
     let reply = |lost, members| Does::Answers(SyncReply { lost, members, ..SyncReply::default() });
     for returns in [true, false] {
-        let mut world = World::loaded().await;
+        let mut world = World::loaded(1_000).await;
         world.log.next(reply(false, 3));
         world.turn().await;
         world.log.next(reply(true, 1));
@@ -247,7 +239,7 @@ async fn after_a_loss_nobody_gets_places_until_all_members_have_told_again_or_ma
 
 #[tokio::test]
 async fn without_the_log_places_are_usable_until_others_may_have_them() {
-    let mut world = World::loaded().await;
+    let mut world = World::loaded(1_000).await;
     world.turn().await;
     let synced_at = world.clock.passed();
     assert_eq!(world.state().places.left(), 1_000);
@@ -265,7 +257,7 @@ async fn without_the_log_places_are_usable_until_others_may_have_them() {
         until("the turn", || log.turns().len() > turns).await;
         clock.advance(TURN_EVERY);
     };
-    tokio::join!(world.keeper.round(), end);
+    tokio::join!(world.keeper().round(), end);
     assert_eq!(world.clock.passed(), synced_at + MEMBER_FOR);
     assert_eq!((world.state().places.left(), world.state().places.held()), (0, 1), "one is taken");
     assert!(!world.state().take_place(world.clock.passed()));
@@ -278,7 +270,7 @@ async fn without_the_log_places_are_usable_until_others_may_have_them() {
 async fn whoever_stood_still_until_others_may_have_its_places_asks_as_one_without_any() {
     let one_less = MEMBER_FOR - Duration::from_millis(1);
     for (stood_still, holds) in [(one_less, 1_000), (MEMBER_FOR, 1)] {
-        let mut world = World::loaded().await;
+        let mut world = World::loaded(1_000).await;
         world.turn().await;
         assert!(world.state().take_place(world.clock.passed()));
         world.clock.advance(stood_still - TURN_EVERY);
@@ -293,7 +285,7 @@ async fn whoever_stood_still_until_others_may_have_its_places_asks_as_one_withou
 
 #[tokio::test]
 async fn an_answer_that_is_heard_when_others_may_have_the_places_of_before_keeps_none_of_them() {
-    let mut world = World::loaded().await;
+    let mut world = World::loaded(1_000).await;
     world.turn().await;
     assert!(world.state().take_place(world.clock.passed()));
     world.log.next(Does::StoodStill(world.clock.clone(), MEMBER_FOR - TURN_EVERY));
@@ -307,8 +299,7 @@ async fn an_answer_that_is_heard_when_others_may_have_the_places_of_before_keeps
 #[tokio::test]
 async fn of_users_who_wait_to_be_told_no_more_are_kept_than_may_be_active_or_a_turn_tells() {
     let most = USERS_A_TURN as u64;
-    let mut world = World::new(Some((most, 10)));
-    world.keeper.load(Duration::ZERO).await.unwrap();
+    let mut world = World::loaded(most).await;
     for wave in 0..3 {
         world.note(wave * most..(wave + 1) * most);
         world.log.next(Does::Refuses);
@@ -326,15 +317,14 @@ async fn of_users_who_wait_to_be_told_no_more_are_kept_than_may_be_active_or_a_t
 
 #[tokio::test]
 async fn users_beyond_a_turn_follow_at_once_and_are_held_until_then() {
-    let mut world = World::new(Some((1_000_000, 10)));
-    world.keeper.load(Duration::ZERO).await.unwrap();
+    let mut world = World::loaded(1_000_000).await;
     let many = USERS_A_TURN as u64 + 1_000;
     world.note(0..many);
     assert!(world.turn().await, "there is more to tell");
     let first = world.log.last();
     assert_eq!((first.users(), first.room), (USERS_A_TURN, None));
     assert_eq!(first.held + first.active[0].new, 2 * many, "who is not told is held, and as many are expected again");
-    assert!(!world.keeper.round().await);
+    assert!(!world.keeper().round().await);
     let second = world.log.last();
     assert_eq!((second.users(), second.held), (1_000, many), "as many are expected again: the second goes on");
     assert!(second.room.is_some());
@@ -342,7 +332,7 @@ async fn users_beyond_a_turn_follow_at_once_and_are_held_until_then() {
 
 #[tokio::test]
 async fn places_are_kept_for_as_many_as_became_active_without_one_in_the_last_second() {
-    let mut world = World::loaded().await;
+    let mut world = World::loaded(1_000).await;
     let user = |number: u64| ActivityHash::from(UserHash::of(&number.to_string()));
     let mut came = 40;
     let minute = world.clock.minute();
@@ -365,7 +355,7 @@ async fn places_are_kept_for_as_many_as_became_active_without_one_in_the_last_se
 
 #[tokio::test]
 async fn turns_that_are_asked_for_within_a_second_neither_free_what_is_kept_nor_forget_what_was_told() {
-    let mut world = World::loaded().await;
+    let mut world = World::loaded(1_000).await;
     world.turn().await;
     (0..7).for_each(|_| assert!(world.state().take_place(world.clock.passed())));
     // Reported, or of another channel.
@@ -373,10 +363,10 @@ async fn turns_that_are_asked_for_within_a_second_neither_free_what_is_kept_nor_
     world.turn().await;
     for user in 40..42 {
         world.note(user..user + 1);
-        assert!(!world.keeper.round().await);
-        let Turn { wanted, room, .. } = world.log.last();
-        assert_eq!((world.log.last().users(), wanted), (1, 7));
-        let (held, room) = (world.state().places.held(), room.unwrap());
+        assert!(!world.keeper().round().await);
+        let turn = world.log.last();
+        assert_eq!((turn.users(), turn.wanted), (1, 7));
+        let (held, room) = (world.state().places.held(), turn.room.unwrap());
         assert!(held + 40 <= room + 2, "{held} of {room} are held, and as many may come as before");
     }
     world.log.next(Does::Answers(SyncReply { lost: true, members: 1, ..SyncReply::default() }));
@@ -387,7 +377,7 @@ async fn turns_that_are_asked_for_within_a_second_neither_free_what_is_kept_nor_
 
 #[tokio::test]
 async fn whoever_is_asked_for_places_tells_how_many_and_keeps_no_more_than_its_part() {
-    let mut world = World::loaded().await;
+    let mut world = World::loaded(1_000).await;
     world.turn().await;
     assert_eq!((world.log.last().wanted, world.state().places.left()), (0, 1_000));
     for (asks, wanted) in [(7, 7), (3, 7), (0, 3), (0, 0)] {
@@ -406,7 +396,7 @@ async fn whoever_is_asked_for_places_tells_how_many_and_keeps_no_more_than_its_p
 
 #[tokio::test]
 async fn while_nobody_may_come_in_no_places_are_kept() {
-    let mut world = World::loaded().await;
+    let mut world = World::loaded(1_000).await;
     world.turn().await;
     let others: Vec<u64> = (0..1_100).map(|user| spread(user).0).collect();
     let active = vec![told(world.clock.minute(), &others)];
@@ -421,7 +411,7 @@ async fn while_nobody_may_come_in_no_places_are_kept() {
 
 #[tokio::test]
 async fn a_minute_that_is_ahead_of_the_clock_by_more_than_one_is_ignored_and_counted() {
-    let mut world = World::loaded().await;
+    let mut world = World::loaded(1_000).await;
     let now = world.clock.minute();
     let at = |minutes: i64, user: u64| told(Minute(now.0 + minutes), &[spread(user).0, spread(user + 1).0]);
     let active = vec![at(2, 10), at(1, 20), at(0, 30), at(-9, 40), at(-10, 50)];
@@ -446,7 +436,7 @@ async fn a_start_reads_all_of_the_window_and_asks_again_for_a_while() {
         until("the refusal", || log.turns().len() == 2 && clock.is_waited_for()).await;
         clock.advance(TURN_EVERY);
     };
-    let (loaded, ()) = tokio::join!(world.keeper.load(Duration::from_secs(1)), pause);
+    let (loaded, ()) = tokio::join!(world.keeper().load(Duration::from_secs(1)), pause);
     loaded.unwrap();
     assert!([1, 2, 3].into_iter().all(|user| world.is_active(user << 40)));
     let turns = world.log.turns();
@@ -455,14 +445,14 @@ async fn a_start_reads_all_of_the_window_and_asks_again_for_a_while() {
 
     let mut world = World::new(Some((1_000, 10)));
     world.log.next(Does::Refuses);
-    assert!(world.keeper.load(Duration::ZERO).await.is_err());
+    assert!(world.keeper().load(Duration::ZERO).await.is_err());
     assert!(world.pressure.state().is_none());
-    World::new(None).keeper.load(Duration::ZERO).await.unwrap();
+    World::new(None).keeper().load(Duration::ZERO).await.unwrap();
 }
 
 #[tokio::test]
 async fn another_maximum_or_window_is_read_anew_and_none_ends_it() {
-    let mut world = World::loaded().await;
+    let mut world = World::loaded(1_000).await;
     world.turn().await;
     let first = world.state();
     world.note(0..5);
@@ -477,7 +467,7 @@ async fn another_maximum_or_window_is_read_anew_and_none_ends_it() {
     assert!(world.turn().await, "for places");
     assert!(Arc::ptr_eq(&world.state(), &first), "until there are places");
     drop(first);
-    assert!(!world.keeper.round().await);
+    assert!(!world.keeper().round().await);
     let second = world.state();
     assert!(second.places.left() > 0);
     assert_eq!((second.max(), second.users.window()), (2_000, 20));
@@ -501,7 +491,7 @@ async fn another_maximum_or_window_is_read_anew_and_none_ends_it() {
 
 #[tokio::test]
 async fn a_maximum_that_changes_again_leaves_those_of_before_in_force_until_there_are_places_and_counts_theirs() {
-    let mut world = World::loaded().await;
+    let mut world = World::loaded(1_000).await;
     world.turn().await;
     let first = world.state();
     assert!(first.take_place(world.clock.passed()), "of a batch that is under way");
@@ -514,7 +504,7 @@ async fn a_maximum_that_changes_again_leaves_those_of_before_in_force_until_ther
     assert!(world.turn().await, "for places");
     assert_eq!((world.log.last().room, world.log.last().held), (None, 1_000));
     assert!(Arc::ptr_eq(&world.state(), &first), "until there are places");
-    assert!(!world.keeper.round().await);
+    assert!(!world.keeper().round().await);
     assert_eq!((world.log.last().room, world.log.last().held), (Some(3_000), 1_000));
     assert_eq!((world.state().max(), world.state().places.left()), (3_000, 2_000));
     world.turn().await;
@@ -527,7 +517,7 @@ async fn a_maximum_that_changes_again_leaves_those_of_before_in_force_until_ther
 
 #[tokio::test]
 async fn users_who_came_by_intents_that_the_rule_does_not_apply_to_are_shown_for_the_window() {
-    let mut world = World::loaded().await;
+    let mut world = World::loaded(1_000).await;
     let by = [ActiveBy::ExemptIntent, ActiveBy::Intent, ActiveBy::ExemptIntent];
     let came = (0..3).map(spread).zip(by);
     world.pressure.note_in(&world.state(), came, world.clock.minute());

@@ -4,7 +4,6 @@ mod books;
 mod by_hand;
 mod later;
 mod ledger;
-mod lost;
 mod quiet;
 mod world;
 

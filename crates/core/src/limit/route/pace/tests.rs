@@ -8,7 +8,7 @@ use super::{
     *,
 };
 
-/// A look at the lag at this second.
+/// A sample of this second, by which as much was approved as there was room for.
 fn sample(at: u64, lag: Option<Lag>, ceiling: Option<u64>) -> Sample {
     Sample { at: Duration::from_secs(at), lag, ceiling, slow: 1.0, approved: u64::MAX }
 }
@@ -204,7 +204,8 @@ fn a_rate_is_known_once_it_was_measured_and_no_longer_while_nothing_is_delivered
 #[test]
 fn the_best_rate_is_the_ceiling_or_what_was_measured_within_the_last_hour() {
     let mut controller = Controller::new(30_000, 0);
-    let mut best = |at, lag, ceiling| controller.turn(&sample(at, Some(lag), ceiling)).best_per_s;
+    let mut best =
+        |at: u64, lag: Lag, ceiling: Option<u64>| controller.turn(&sample(at, Some(lag), ceiling)).best_per_s;
     // It has enough to do for two minutes, and then little.
     let enough = |at: u64| Lag { end: 100_000 + 300 * at, committed: 300 * at };
     let little = |at: u64| Lag { end: 136_000 + 2 * at, committed: 136_000 + 2 * at };
@@ -224,8 +225,7 @@ fn a_route_whose_policy_changes_keeps_what_is_known_of_its_delivery() {
     let mut world = World::new(30, &|_| 400.0);
     let before = world.run(200).pop().unwrap().pace;
     let mut changed = world.controller.changed_to(60_000, 0);
-    let lag = Some(Lag { end: 70_000, committed: 69_000 });
-    let after = changed.turn(&sample(200, lag, None));
+    let after = changed.turn(&sample(200, Some(Lag { end: 70_000, committed: 69_000 }), None));
     assert!(after.drain_per_s > 0.9 * before.drain_per_s && after.measured_per_s.is_some(), "{before:?} {after:?}");
     assert!(after.room > 20_000, "60 s of it: {after:?}");
 }
@@ -266,7 +266,7 @@ fn permits_halve_every_10_s_while_the_lag_is_not_known_down_to_the_floor() {
 #[test]
 fn once_the_lag_is_not_known_for_10_s_the_floor_is_approved_however_much_stood_before() {
     let mut controller = Controller::new(30_000, 0);
-    let mut room = |at, lag| controller.turn(&sample(at, lag, Some(500))).room;
+    let mut room = |at: u64, lag: Option<Lag>| controller.turn(&sample(at, lag, Some(500))).room;
     let stands = Some(Lag { end: 100_000, committed: 0 });
     (0..60).for_each(|at| _ = room(at, stands));
     assert!((60..70).all(|at| room(at, None) == 0), "an answer may still come");
@@ -373,7 +373,8 @@ proptest! {
 #[test]
 fn a_long_time_in_which_nothing_is_approved_gives_no_more_room_than_ahead_while_the_lag_is_not_known() {
     let mut controller = Controller::new(10_000, 0);
-    let mut turn = |at, lag, approved| controller.turn(&Sample { approved, ..sample(at, lag, Some(50)) });
+    let mut turn =
+        |at: u64, lag: Option<Lag>, approved: u64| controller.turn(&Sample { approved, ..sample(at, lag, Some(50)) });
     (0..100).for_each(|at| _ = turn(at, Some(Lag { end: 40 * at, committed: 40 * at }), 0));
     let pace = (100..3_700).map(|at| turn(at, None, 0)).last().unwrap();
     assert_eq!((pace.room, pace.why), (500, Throttle::LagUnknown), "10 s of 50: nothing was there to be delivered");

@@ -1,25 +1,25 @@
 //! What the keeper's tests move: a clock, a log and all around them.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::VecDeque,
+    ops::Deref,
     sync::RwLock,
     task::{Poll, Waker},
 };
 
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 use weir_core::{
-    basis::{time::Time, zone::Zone},
-    intent::class::Filter,
+    basis::{document::Format, time::Time},
     limit::{
-        pressure::{PressureRule, PressureState, activity::ActivityHash, activity_log::Cursor},
+        pressure::{PressureState, activity::ActivityHash},
         share::{TurnNumber, overtaken},
     },
-    policy::{Action, Caps, Mode},
+    policy::file::parse_policy,
 };
 
 use super::super::*;
-use crate::observer::tests::TestObserver;
-
-pub(super) const NOON: &str = "2026-11-21T12:00:00Z";
+use crate::{clock::tests::noon, observer::tests::TestObserver};
 
 #[derive(Clone, Default)]
 pub(super) struct Watch(Arc<RwLock<(Duration, Vec<Waker>)>>);
@@ -43,8 +43,7 @@ impl Watch {
 
 impl Clock for Watch {
     fn now(&self) -> Time {
-        let passed = i64::try_from(self.passed().as_millis()).unwrap();
-        Time::from_rfc3339(NOON).unwrap().plus(passed)
+        noon().plus(i64::try_from(self.passed().as_millis()).unwrap())
     }
 
     fn passed(&self) -> Duration {
@@ -68,12 +67,15 @@ impl Clock for Watch {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Turn {
     pub(super) number: u64,
-    pub(super) cursor: Cursor,
-    pub(super) active: Vec<ActiveIn>,
-    pub(super) member_for_ms: i64,
-    pub(super) held: u64,
-    pub(super) wanted: u64,
-    pub(super) room: Option<u64>,
+    request: SyncRequest,
+}
+
+impl Deref for Turn {
+    type Target = SyncRequest;
+
+    fn deref(&self) -> &SyncRequest {
+        &self.request
+    }
 }
 
 impl Turn {
@@ -113,14 +115,13 @@ impl Log {
 
 impl Share<SharedPlaces> for Log {
     async fn turn(&mut self, _: &(), number: TurnNumber, request: &SyncRequest) -> Result<SyncReply, StoreError> {
-        let SyncRequest { cursor, active, member_for_ms, held, wanted, room, .. } = request.clone();
+        let SyncRequest { held, room, .. } = *request;
         let next = {
             let mut inner = self.0.write().unwrap();
             let last = inner.0.last().map_or(0, |turn| turn.number);
-            let TurnNumber { number, .. } = number;
-            let turn = Turn { number, cursor, active, member_for_ms, held, wanted, room };
+            let turn = Turn { number: number.number, request: request.clone() };
             assert!(
-                number == last + 1 || inner.0.last() == Some(&turn),
+                turn.number == last + 1 || inner.0.last() == Some(&turn),
                 "{turn:?} is neither the next one nor the last"
             );
             inner.0.push(turn);
@@ -142,34 +143,19 @@ impl Share<SharedPlaces> for Log {
     }
 }
 
+/// A policy with a maximum of users and a window in minutes, or without pressure.
 pub(super) fn policy(pressure: Option<(u64, u8)>) -> Arc<Policy> {
-    let pressure = pressure.map(|(max_active_users, window_minutes)| PressureRule {
-        max_active_users,
-        window_minutes,
-        filter: Filter::default(),
-        action: Action::Suppress,
+    let pressure = pressure.map(|(max, minutes)| {
+        format!("[pressure]\nmax_active_users = {max}\nwindow = \"{minutes}m\"\naction = \"suppress\"\n")
     });
-    Arc::new(Policy {
-        version: "test".to_owned(),
-        timezone: Zone::utc(),
-        segments: BTreeMap::new(),
-        default: Arc::new(Caps::Unlimited),
-        bypass: Vec::new(),
-        on_unavailable: Vec::new(),
-        quiet_hours: None,
-        stops: Vec::new(),
-        pressure,
-        budgets: Vec::new(),
-        routes: Vec::new(),
-        defer_max_ms: 0,
-        max_age_ms: None,
-        mode: Mode::Enforce,
-    })
+    let text = format!("version = \"1\"\n[default]\ncaps = \"unlimited\"\n{}", pressure.unwrap_or_default());
+    Arc::new(parse_policy("p.toml", &text, Format::Toml, 86_400_000).unwrap())
 }
 
 /// A keeper and all around it.
 pub(super) struct World {
-    pub(super) keeper: PressureKeeper<Log, Watch>,
+    /// `None`: it runs.
+    keeper: Option<PressureKeeper<Log, Watch>>,
     pub(super) pressure: Arc<Pressure>,
     pub(super) status: PressureStatus,
     pub(super) policy: Arc<Current<Policy>>,
@@ -184,14 +170,24 @@ impl World {
         let policy = Current::new(policy(rule));
         let (keeper, pressure, status) =
             PressureKeeper::new(log.clone(), clock.clone(), Arc::clone(&policy), Arc::<TestObserver>::clone(&counts));
-        Self { keeper, pressure, status, policy, log, clock, counts }
+        Self { keeper: Some(keeper), pressure, status, policy, log, clock, counts }
     }
 
-    /// With a maximum of 1,000 users and a window of 10 minutes, read.
-    pub(super) async fn loaded() -> Self {
-        let mut world = Self::new(Some((1_000, 10)));
-        world.keeper.load(Duration::ZERO).await.unwrap();
+    /// With so many users at the most and a window of 10 minutes, read.
+    pub(super) async fn loaded(max: u64) -> Self {
+        let mut world = Self::new(Some((max, 10)));
+        world.keeper().load(Duration::ZERO).await.unwrap();
         world
+    }
+
+    pub(super) fn keeper(&mut self) -> &mut PressureKeeper<Log, Watch> {
+        self.keeper.as_mut().unwrap()
+    }
+
+    /// The keeper runs until it is told to stop.
+    pub(super) fn run(&mut self) -> (CancellationToken, JoinHandle<()>) {
+        let (stop, keeper) = (CancellationToken::new(), self.keeper.take().unwrap());
+        (stop.clone(), tokio::spawn(keeper.run(stop)))
     }
 
     pub(super) fn state(&self) -> Arc<PressureState> {
@@ -210,7 +206,7 @@ impl World {
     /// A turn, a second after the last one.
     pub(super) async fn turn(&mut self) -> bool {
         self.clock.advance(TURN_EVERY);
-        self.keeper.round().await
+        self.keeper().round().await
     }
 }
 

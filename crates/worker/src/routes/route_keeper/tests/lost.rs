@@ -1,6 +1,6 @@
 //! Turns that get lost on their way, or whose replies do.
 
-use weir_core::limit::route::permits::EmbeddedPermits;
+use weir_core::{basis::time::Time, limit::route::permits::EmbeddedPermits};
 
 use super::*;
 
@@ -33,31 +33,27 @@ impl Share<RoutePermits> for Loses {
                 return Ok(grant);
             }
         }
-        Err(StoreError::Temporary("lost".to_owned()))
+        Err(is_silent())
     }
 }
 
 /// What lanes take of a rate in a minute that take all there is behind such rounds of the keeper.
 async fn taken(lost: fn(usize) -> Lost, takes: fn(usize) -> bool) -> u64 {
-    let (clock, state) = (Passes::default(), Routes::new().state("email"));
-    let server = clock.clone();
+    let scene = Scene::new(route(&format!("rate = {RATE}")));
+    let server = scene.clock.clone();
     let now = move || Time::default().plus(i64::try_from(server.passed().as_millis()).unwrap());
-    let store = Loses { permits: EmbeddedPermits::new("weir-0", now), made: 0, lost };
-    let route = route(&format!("rate = {RATE}"));
-    let last_look: LastLook = Arc::new(ArcSwapOption::new(Some(look(0))));
-    let links = links(store, clock.clone(), &last_look, &RouteCell::default());
-    let mut keeper = RouteKeeper::new(&route, Arc::clone(&state), links, Learnt::before(&route, (0, 0), None));
+    let mut keeper = scene.keeper(Loses { permits: EmbeddedPermits::new("weir-0", now), made: 0, lost });
     let (mut rounds, mut taken) = (0, 0);
-    while clock.passed() < Duration::from_secs(SECONDS) {
+    while scene.clock.passed() < Duration::from_secs(SECONDS) {
         let again = keeper.round().await;
         if takes(rounds) {
-            let all = Taken::general(Arc::clone(&state), u64::MAX, clock.passed());
+            let all = scene.take(u64::MAX);
             taken += all.permits();
             all.spend();
         }
         rounds += 1;
         if !again {
-            clock.sleep(TURN_EVERY).await;
+            scene.clock.advance(TURN_EVERY);
         }
     }
     taken
@@ -99,41 +95,25 @@ async fn whatever_is_lost_permits_that_lanes_leave_are_not_doubled() {
     }
 }
 
-/// A store that takes every turn and loses its first reply, and what each turn has returned.
-struct LosesFirst {
-    made: usize,
-    returned: Arc<RwLock<Vec<u64>>>,
-}
-
-impl Share<RoutePermits> for LosesFirst {
-    async fn turn(&mut self, _: &RouteKey, _: TurnNumber, turn: &PermitTurn) -> Result<PermitGrant, StoreError> {
-        self.made += 1;
-        self.returned.write().unwrap_or_else(PoisonError::into_inner).push(turn.unused);
-        match self.made {
-            1 => Err(StoreError::Temporary("lost".to_owned())),
-            _ => Ok(PermitGrant { permits: 200, ..grant(None, KeptRates::default()) }),
-        }
-    }
-}
-
 #[tokio::test]
 async fn a_turn_that_was_made_again_gives_no_more_than_the_newest_lag_leaves_and_returns_the_rest() {
     for (undelivered, more) in [(0, 170), (100_000, 0)] {
-        let (clock, returned, state) = (Passes::default(), Arc::default(), Routes::new().state("email"));
-        let last_look: LastLook = Arc::new(ArcSwapOption::new(Some(look(0))));
-        let (route, cell) = (email("rate = 300"), RouteCell::default());
-        let store = LosesFirst { made: 0, returned: Arc::clone(&returned) };
-        let links = links(store, clock.clone(), &last_look, &cell);
-        let mut keeper = RouteKeeper::new(&route, Arc::clone(&state), links, Learnt::before(&route, (0, 0), None));
+        let (scene, mut returned) = (Scene::new(email("rate = 300")), Vec::new());
+        // It takes every turn and loses its first reply.
+        let mut keeper = scene.by(|_, turn| {
+            returned.push(turn.unused);
+            if returned.len() > 1 { Ok(PermitGrant { permits: 200, ..NOTHING }) } else { Err(is_silent()) }
+        });
         keeper.round().await;
-        assert_eq!(cell.load_full().unwrap().permits, 30, "a second of what is tried first");
-        let _taken = Taken::general(Arc::clone(&state), 30, clock.passed());
-        clock.sleep(TURN_EVERY).await;
+        assert_eq!(scene.seen().permits, 30, "a second of what is tried first");
+        let _taken = scene.take(30);
+        scene.clock.advance(TURN_EVERY);
         let lag = Ok(Some(Lag { end: undelivered, committed: 0 }));
-        last_look.store(Some(Arc::new(OffsetsSeen { at: clock.passed(), lag, ..OffsetsSeen::clone(&look(0)) })));
+        scene.look.store(Some(Arc::new(OffsetsSeen { at: scene.clock.passed(), lag, ..OffsetsSeen::clone(&look(0)) })));
         assert!(keeper.round().await, "the next one at once");
-        assert_eq!((state.held(), cell.load_full().unwrap().permits), (30 + more, more), "{undelivered} undelivered");
+        assert_eq!((scene.state.held(), scene.seen().permits), (30 + more, more), "{undelivered} undelivered");
         keeper.round().await;
-        assert_eq!(returned.read().unwrap()[2], 170 - more / 4, "lanes keep a quarter of what is left");
+        drop(keeper);
+        assert_eq!(returned[2], 170 - more / 4, "lanes keep a quarter of what is left");
     }
 }

@@ -33,17 +33,33 @@ pub(super) fn claim(budgets: Vec<BudgetUse>, intents: usize, judged_at: Duration
     Claim { judged_at, budgets, sets: vec![all], wants: vec![Want { set: 0, cost: 1 }; intents] }
 }
 
-pub(super) fn outcomes(claimed: &Claimed) -> &[Outcome] {
-    match claimed {
-        Claimed::Answered(answers) => &answers.outcomes,
-        Claimed::Pending => panic!("it is pending"),
-    }
+/// A claim of intents of cost 1 that take from `a`.
+pub(super) fn asks(leases: &mut Leases, ticket: u64, intents: usize, now: Duration) -> Claimed {
+    leases.claim(Ticket(ticket), &claim(vec![used("a")], intents, now), now)
+}
+
+#[track_caller]
+pub(super) fn answers(claimed: Claimed) -> Answers {
+    let Claimed::Answered(answers) = claimed else { panic!("it is pending") };
+    answers
+}
+
+#[track_caller]
+pub(super) fn outcomes(claimed: Claimed) -> Vec<Outcome> {
+    answers(claimed).outcomes
 }
 
 /// The only call that is due.
 fn call(leases: &mut Leases, now: Duration) -> (CallNumber, TakeTurn) {
     let DueTurn { call, turn, .. } = due_turn(leases, now);
     (call, turn)
+}
+
+/// The only call that is due has this answer then.
+fn reply(leases: &mut Leases, answer: Result<TakeAnswer, Refused>, sent_at: Duration, now: Duration) -> TakeTurn {
+    let (number, turn) = call(leases, sent_at);
+    leases.answered(number, answer, sent_at, now);
+    turn
 }
 
 pub(super) fn due_turn(leases: &mut Leases, now: Duration) -> DueTurn {
@@ -76,9 +92,8 @@ pub(super) fn holding(name: &str, tokens: u64, now: Duration) -> Leases {
     let mut leases = Leases::new(10, 1);
     let asked = usize::try_from(tokens).unwrap();
     assert_eq!(leases.claim(Ticket(1), &claim(vec![used(name)], asked, now), now), Claimed::Pending);
-    let (number, request) = call(&mut leases, now);
+    let request = reply(&mut leases, granted(tokens), now, now);
     assert_eq!((request.need, request.lease_ms), (tokens, 5_000));
-    leases.answered(number, granted(tokens), now, now);
     leases.cancel(Ticket(1));
     leases
 }
@@ -88,33 +103,25 @@ fn tokens_reserved_for_a_ticket_are_not_taken_by_a_later_one() {
     let mut leases = Leases::new(10, 1);
     let [first, second] = [Ticket(1), Ticket(2)];
     assert_eq!(leases.claim(first, &claim(vec![used("a")], 10, at(0)), at(0)), Claimed::Pending);
-    let (number, request) = call(&mut leases, at(0));
-    leases.answered(number, granted(request.need), at(0), at(5));
+    assert_eq!(reply(&mut leases, granted(10), at(0), at(5)).need, 10);
     // As many as the first has reserved are held: the second may not have one of them.
     assert_eq!(leases.claim(second, &claim(vec![used("a")], 5, at(6)), at(6)), Claimed::Pending);
     assert_eq!(leases.ready(at(6)), [first]);
-    let claimed = leases.claim(first, &claim(vec![used("a")], 10, at(7)), at(7));
-    assert_eq!(outcomes(&claimed), [Outcome::Granted; 10]);
-    let (number, request) = call(&mut leases, at(7));
-    assert_eq!(request.need, 5);
-    leases.answered(number, granted(5), at(7), at(8));
+    assert_eq!(outcomes(leases.claim(first, &claim(vec![used("a")], 10, at(7)), at(7))), [Outcome::Granted; 10]);
+    assert_eq!(reply(&mut leases, granted(5), at(7), at(8)).need, 5);
     assert_eq!(leases.ready(at(8)), [second]);
 }
 
 #[test]
 fn for_how_long_a_budget_is_counted_goes_by_the_clock_of_its_claims() {
     let mut leases = Leases::new(10, 1);
-    let counted_for = |claimed: Claimed| match claimed {
-        Claimed::Answered(Answers { counted_for_ms, .. }) => counted_for_ms,
-        Claimed::Pending => panic!("it is pending"),
-    };
+    let counted_for = |claimed: Claimed| answers(claimed).counted_for_ms;
     let unasked = claim(vec![BudgetUse { limit: 0, ..used("a") }], 1, at(0));
     assert_eq!(counted_for(leases.claim(Ticket(1), &unasked, at(0))), [None]);
     let sent_at = Duration::from_micros(400);
     assert_eq!(leases.claim(Ticket(2), &claim(vec![used("b")], 10, sent_at), sent_at), Claimed::Pending);
-    let (number, _) = call(&mut leases, sent_at);
     let answer = granted(10).map(|answer| TakeAnswer { counted_for_ms: 60_000, ..answer });
-    leases.answered(number, answer, sent_at, at(5));
+    reply(&mut leases, answer, sent_at, at(5));
     let judged_at = at(10) + Duration::from_micros(200);
     let claimed = leases.claim(Ticket(2), &claim(vec![used("b")], 10, judged_at), judged_at);
     assert_eq!(counted_for(claimed), [Some(60_011)], "never too short");
@@ -123,19 +130,16 @@ fn for_how_long_a_budget_is_counted_goes_by_the_clock_of_its_claims() {
 #[test]
 fn a_spent_budget_grants_what_it_had_and_denies_at_once_until_it_frees() {
     let mut leases = Leases::new(10, 1);
-    assert_eq!(leases.claim(Ticket(1), &claim(vec![used("a")], 3, at(0)), at(0)), Claimed::Pending);
-    let (number, _) = call(&mut leases, at(0));
+    assert_eq!(asks(&mut leases, 1, 3, at(0)), Claimed::Pending);
     let some = TakeAnswer { granted: 2, ..answer(LIMIT, 2, 7, Some(4_000)) };
-    leases.answered(number, Ok(some), at(0), at(5));
-    let claimed = leases.claim(Ticket(1), &claim(vec![used("a")], 3, at(6)), at(6));
-    assert_eq!(outcomes(&claimed), [Outcome::Granted, Outcome::Granted, Outcome::Denied(0)]);
-    let Claimed::Answered(Answers { spent, .. }) = claimed else { unreachable!() };
+    reply(&mut leases, Ok(some), at(0), at(5));
+    let Answers { outcomes: all, spent, .. } = answers(asks(&mut leases, 1, 3, at(6)));
+    assert_eq!(all, [Outcome::Granted, Outcome::Granted, Outcome::Denied(0)]);
     assert_eq!(spent, [Some(Spent { used: LIMIT, free_at: Some(at(4_005)) })]);
 
-    let claimed = leases.claim(Ticket(2), &claim(vec![used("a")], 1, at(100)), at(100));
-    assert_eq!(outcomes(&claimed), [Outcome::Denied(0)]);
+    assert_eq!(outcomes(asks(&mut leases, 2, 1, at(100))), [Outcome::Denied(0)]);
     assert!(leases.due(at(4_004)).turns.is_empty(), "the ledger is not asked before");
-    assert_eq!(leases.claim(Ticket(3), &claim(vec![used("a")], 1, at(4_005)), at(4_005)), Claimed::Pending);
+    assert_eq!(asks(&mut leases, 3, 1, at(4_005)), Claimed::Pending);
     call(&mut leases, at(4_005));
 }
 
@@ -145,30 +149,25 @@ fn a_budget_that_never_frees_is_asked_for_again_every_minute_since_a_rebuild_may
     let total = || BudgetUse { span: SpanNow::Total, ..used("a") };
     let one = |now| claim(vec![total()], 1, now);
     assert_eq!(leases.claim(Ticket(1), &one(at(0)), at(0)), Claimed::Pending);
-    let (number, _) = call(&mut leases, at(0));
-    leases.answered(number, Ok(answer(LIMIT, 0, 0, None)), at(0), at(0));
+    reply(&mut leases, Ok(answer(LIMIT, 0, 0, None)), at(0), at(0));
     // Claimed all the while, so that it is not forgotten.
     for second in 0..60 {
         let now = at(second * 1_000);
-        let claimed = leases.claim(Ticket(1), &one(now), now);
-        assert_eq!(outcomes(&claimed), [Outcome::Denied(0)]);
-        let Claimed::Answered(Answers { spent, .. }) = claimed else { unreachable!() };
+        let Answers { outcomes, spent, .. } = answers(leases.claim(Ticket(1), &one(now), now));
+        assert_eq!(outcomes, [Outcome::Denied(0)]);
         assert_eq!(spent, [Some(Spent { used: LIMIT, free_at: None })]);
         assert!(leases.due(now).turns.is_empty());
     }
     assert_eq!(leases.claim(Ticket(2), &one(at(60_000)), at(60_000)), Claimed::Pending);
-    let (number, request) = call(&mut leases, at(60_000));
-    leases.answered(number, granted(request.need), at(60_000), at(60_001));
-    assert_eq!(outcomes(&leases.claim(Ticket(2), &one(at(60_002)), at(60_002))), [Outcome::Granted]);
+    assert_eq!(reply(&mut leases, granted(1), at(60_000), at(60_001)).need, 1);
+    assert_eq!(outcomes(leases.claim(Ticket(2), &one(at(60_002)), at(60_002))), [Outcome::Granted]);
 }
 
 #[test]
 fn an_intent_that_costs_more_than_the_limit_is_denied_for_ever() {
     let small = BudgetUse { limit: 4, ..used("a") };
     let claim = Claim { wants: vec![Want { set: 0, cost: 5 }], ..claim(vec![small], 0, at(0)) };
-    let Claimed::Answered(answers) = Leases::new(10, 1).claim(Ticket(1), &claim, at(0)) else {
-        panic!("it is pending")
-    };
+    let answers = answers(Leases::new(10, 1).claim(Ticket(1), &claim, at(0)));
     assert_eq!(answers.outcomes, [Outcome::Denied(0)]);
     assert_eq!(answers.spent, [Some(Spent { used: 0, free_at: None })]);
 }
@@ -177,12 +176,10 @@ fn an_intent_that_costs_more_than_the_limit_is_denied_for_ever() {
 fn an_intent_takes_from_all_of_its_budgets_or_from_none() {
     let mut leases = holding("a", 10, at(0));
     let closed = BudgetUse { limit: 0, ..used("b") };
-    let claimed = leases.claim(Ticket(2), &claim(vec![used("a"), closed], 1, at(1)), at(1));
-    let Claimed::Answered(answers) = claimed else { panic!("it is pending") };
+    let answers = answers(leases.claim(Ticket(2), &claim(vec![used("a"), closed], 1, at(1)), at(1)));
     assert_eq!(answers.outcomes, [Outcome::Denied(1)]);
     assert_eq!(answers.leases, [None, None]);
-    let claimed = leases.claim(Ticket(3), &claim(vec![used("a")], 10, at(2)), at(2));
-    assert_eq!(outcomes(&claimed), [Outcome::Granted; 10]);
+    assert_eq!(outcomes(asks(&mut leases, 3, 10, at(2))), [Outcome::Granted; 10]);
 }
 
 #[test]
@@ -190,9 +187,8 @@ fn tokens_are_not_spent_by_a_claim_judged_before_they_arrived_nor_after_their_le
     let mut leases = holding("a", 10, at(1_000));
     assert_eq!(leases.claim(Ticket(2), &claim(vec![used("a")], 1, at(999)), at(1_001)), Claimed::Pending);
     leases.cancel(Ticket(2));
-    let claimed = leases.claim(Ticket(3), &claim(vec![used("a")], 1, at(5_999)), at(5_999));
-    assert_eq!(outcomes(&claimed), [Outcome::Granted]);
-    assert_eq!(leases.claim(Ticket(4), &claim(vec![used("a")], 1, at(6_000)), at(6_000)), Claimed::Pending);
+    assert_eq!(outcomes(asks(&mut leases, 3, 1, at(5_999))), [Outcome::Granted]);
+    assert_eq!(asks(&mut leases, 4, 1, at(6_000)), Claimed::Pending);
     assert_eq!(returned(&mut leases, at(6_000)), [9], "what was left is given back");
 }
 
@@ -201,32 +197,26 @@ fn with_a_lower_limit_the_tokens_of_the_one_before_are_spent_no_more_and_go_back
     let mut leases = holding("a", 10, at(0));
     let lower = || BudgetUse { limit: 5, ..used("a") };
     assert_eq!(leases.claim(Ticket(2), &claim(vec![lower()], 5, at(1)), at(1)), Claimed::Pending);
-    let (number, request) = call(&mut leases, at(1));
+    let request = reply(&mut leases, Ok(answer(10, 10, 7, Some(60_000))), at(1), at(2));
     assert_eq!((request.need, request.limit), (5, 5));
-    leases.answered(number, Ok(answer(10, 10, 7, Some(60_000))), at(1), at(2));
-    let claimed = leases.claim(Ticket(2), &claim(vec![lower()], 5, at(3)), at(3));
-    assert_eq!(outcomes(&claimed), [Outcome::Denied(0); 5]);
+    assert_eq!(outcomes(leases.claim(Ticket(2), &claim(vec![lower()], 5, at(3)), at(3))), [Outcome::Denied(0); 5]);
     assert_eq!(returned(&mut leases, at(5_000)), [10]);
 }
 
-/// Intents that take from a budget in total of this limit.
-fn in_total(limit: u64, intents: usize, now: Duration) -> Claim {
+/// A claim of `a` by a limit of all time.
+fn of(limit: u64, intents: usize, now: Duration) -> Claim {
     claim(vec![BudgetUse { limit, span: SpanNow::Total, ..used("a") }], intents, now)
 }
 
-/// Leases that hold 10 tokens of a limit, which a lower one has followed a second later.
+/// Leases of 10 tokens by a limit that a lower one has followed, which is spent.
 fn followed() -> Leases {
     let mut leases = Leases::new(10, 1);
-    assert_eq!(leases.claim(Ticket(1), &in_total(LIMIT, 10, at(0)), at(0)), Claimed::Pending);
-    let (number, turn) = call(&mut leases, at(0));
-    assert_eq!(turn.lease_ms, 60_000);
-    leases.answered(number, granted(10), at(0), at(0));
+    assert_eq!(leases.claim(Ticket(1), &of(LIMIT, 10, at(0)), at(0)), Claimed::Pending);
+    assert_eq!(reply(&mut leases, granted(10), at(0), at(0)).lease_ms, 60_000);
     leases.cancel(Ticket(1));
-    let lower = in_total(5, 5, at(1_000));
-    assert_eq!(leases.claim(Ticket(2), &lower, at(1_000)), Claimed::Pending);
-    let (number, _) = call(&mut leases, at(1_000));
-    leases.answered(number, Ok(answer(10, 10, 0, None)), at(1_000), at(1_000));
-    assert_eq!(outcomes(&leases.claim(Ticket(2), &lower, at(1_000))), [Outcome::Denied(0); 5]);
+    assert_eq!(leases.claim(Ticket(2), &of(5, 5, at(1_000)), at(1_000)), Claimed::Pending);
+    reply(&mut leases, Ok(answer(10, 10, 0, None)), at(1_000), at(1_000));
+    assert_eq!(outcomes(leases.claim(Ticket(2), &of(5, 5, at(1_000)), at(1_000))), [Outcome::Denied(0); 5]);
     leases
 }
 
@@ -241,8 +231,8 @@ fn tokens_of_a_limit_that_another_one_follows_go_back_though_their_lease_lasts()
 fn a_limit_that_is_used_once_more_after_another_one_is_followed_by_it_again() {
     let mut leases = followed();
     // By a lane that has the policy of before yet.
-    assert_eq!(outcomes(&leases.claim(Ticket(3), &in_total(LIMIT, 1, at(2_000)), at(2_000))), [Outcome::Granted]);
-    assert_eq!(outcomes(&leases.claim(Ticket(4), &in_total(5, 1, at(3_000)), at(3_000))), [Outcome::Denied(0)]);
+    assert_eq!(outcomes(leases.claim(Ticket(3), &of(LIMIT, 1, at(2_000)), at(2_000))), [Outcome::Granted]);
+    assert_eq!(outcomes(leases.claim(Ticket(4), &of(5, 1, at(3_000)), at(3_000))), [Outcome::Denied(0)]);
     assert!(leases.due(at(6_999)).turns.is_empty());
     assert_eq!(returned(&mut leases, at(7_000)), [9]);
 }
@@ -250,9 +240,8 @@ fn a_limit_that_is_used_once_more_after_another_one_is_followed_by_it_again() {
 #[test]
 fn an_answer_that_comes_after_its_lease_grants_nothing_and_is_given_back() {
     let mut leases = Leases::new(10, 1);
-    assert_eq!(leases.claim(Ticket(1), &claim(vec![used("a")], 10, at(0)), at(0)), Claimed::Pending);
-    let (number, _) = call(&mut leases, at(0));
-    leases.answered(number, granted(10), at(0), at(5_000));
+    assert_eq!(asks(&mut leases, 1, 10, at(0)), Claimed::Pending);
+    reply(&mut leases, granted(10), at(0), at(5_000));
     assert!(leases.ready(at(5_000)).is_empty());
     let (_, turn) = call(&mut leases, at(5_000));
     assert_eq!(turn.back.iter().map(|back| (back.bucket, back.tokens)).collect::<Vec<_>>(), [(7, 10)]);
@@ -271,12 +260,11 @@ fn a_call_without_an_answer_is_repeated_as_it_is_before_another_and_its_lease_en
     let repeated = due_turn(&mut leases, at(1_100));
     assert_eq!((repeated.number, &repeated.turn), (first.number, &first.turn));
     leases.answered(repeated.call, granted(10), at(1_100), at(1_200));
-    assert_eq!(outcomes(&leases.claim(Ticket(1), &asked(10, at(1_200)), at(1_200))), [Outcome::Granted; 10]);
+    assert_eq!(outcomes(leases.claim(Ticket(1), &asked(10, at(1_200)), at(1_200))), [Outcome::Granted; 10]);
     let next = due_turn(&mut leases, at(1_200));
     assert!(next.number > first.number && next.turn.need == 500, "{next:?}");
     leases.answered(next.call, granted(500), at(1_200), at(1_300));
-    let claimed = leases.claim(Ticket(2), &asked(500, at(1_300)), at(1_300));
-    assert_eq!(outcomes(&claimed), [Outcome::Granted; 500]);
+    assert_eq!(outcomes(leases.claim(Ticket(2), &asked(500, at(1_300)), at(1_300))), [Outcome::Granted; 500]);
 }
 
 #[test]
@@ -298,7 +286,7 @@ fn a_call_that_is_answered_long_after_it_was_sent_first_gives_everything_back_an
     assert_eq!(anew.turn.back.iter().map(|back| (back.bucket, back.tokens)).collect::<Vec<_>>(), [(7, 10)]);
     assert!(anew.number > first.number && anew.turn.need == 10, "{anew:?}");
     leases.answered(anew.call, granted(10), now, now);
-    assert_eq!(outcomes(&leases.claim(Ticket(1), &asked(now), now)), [Outcome::Granted; 10]);
+    assert_eq!(outcomes(leases.claim(Ticket(1), &asked(now), now)), [Outcome::Granted; 10]);
 }
 
 #[test]
@@ -307,7 +295,7 @@ fn what_replays_owe_has_a_turn_of_its_own_and_turns_of_a_budget_are_made_one_aft
     leases.owe(vec![Owed { used: used("a"), tokens: 3, admitted_ago_ms: 1_000, judged_at: at(0) }]);
     let first = due_turn(&mut leases, at(100));
     assert_eq!((first.turn.want, first.turn.owed[0].tokens), (0, 3));
-    assert_eq!(leases.claim(Ticket(1), &claim(vec![used("a")], 10, at(200)), at(200)), Claimed::Pending);
+    assert_eq!(asks(&mut leases, 1, 10, at(200)), Claimed::Pending);
     assert!(leases.due(at(200)).turns.is_empty());
     leases.answered(first.call, Err(Refused), at(100), at(300));
     let repeated = due_turn(&mut leases, at(400));
@@ -325,7 +313,7 @@ fn what_replays_owe_has_a_turn_of_its_own_and_turns_of_a_budget_are_made_one_aft
 #[test]
 fn what_replays_owe_goes_with_the_next_turn_for_tokens_of_the_same_limit() {
     let mut leases = Leases::new(10, 1);
-    assert_eq!(leases.claim(Ticket(1), &claim(vec![used("a")], 10, at(0)), at(0)), Claimed::Pending);
+    assert_eq!(asks(&mut leases, 1, 10, at(0)), Claimed::Pending);
     let owed = |limit, tokens| {
         let used = BudgetUse { limit, ..used("a") };
         Owed { used, tokens, admitted_ago_ms: 1_000, judged_at: at(0) }
@@ -347,7 +335,7 @@ fn what_replays_owe_goes_with_the_next_turn_for_tokens_of_the_same_limit() {
 fn behind_a_turn_that_nobody_here_knows_of_a_turn_comes_to_nothing_and_another_one_is_of_a_later_run() {
     let mut leases = holding("a", 10, at(0));
     leases.owe(vec![Owed { used: used("a"), tokens: 3, admitted_ago_ms: 1_000, judged_at: at(0) }]);
-    assert_eq!(leases.claim(Ticket(2), &claim(vec![used("a")], 10, at(5_000)), at(5_000)), Claimed::Pending);
+    assert_eq!(asks(&mut leases, 2, 10, at(5_000)), Claimed::Pending);
     let behind = due_turn(&mut leases, at(5_000));
     assert_eq!((behind.number.run, behind.turn.need, behind.turn.back.len(), behind.turn.owed.len()), (1, 10, 1, 1));
     leases.overtaken(behind.call, 7);
@@ -358,8 +346,7 @@ fn behind_a_turn_that_nobody_here_knows_of_a_turn_comes_to_nothing_and_another_o
     let last = due_turn(&mut leases, at(5_000));
     assert!(last.number.run == 8 && last.number > again.number && again.number > behind.number, "{last:?}");
     leases.answered(last.call, granted(10), at(5_000), at(5_001));
-    let claimed = leases.claim(Ticket(2), &claim(vec![used("a")], 10, at(5_001)), at(5_001));
-    assert_eq!(outcomes(&claimed), [Outcome::Granted; 10]);
+    assert_eq!(outcomes(asks(&mut leases, 2, 10, at(5_001))), [Outcome::Granted; 10]);
 }
 
 #[test]
@@ -393,14 +380,13 @@ fn a_lease_that_ends_before_the_ledger_answers_is_longer_the_next_time_and_short
     assert_eq!(lengths, [100, 200, 400, 800]);
     // Of a lease that has just enough, the next one is as long; and half as long where it was spent early, or in part.
     for (answered_after, length) in [(700, 800), (20, 800), (20, 400)] {
-        assert_eq!(outcomes(&leases.claim(Ticket(1), &one(at(now)), at(now))), [Outcome::Granted; 10]);
+        assert_eq!(outcomes(leases.claim(Ticket(1), &one(at(now)), at(now))), [Outcome::Granted; 10]);
         assert_eq!(leases.claim(Ticket(1), &one(at(now)), at(now)), Claimed::Pending);
-        let (number, request) = call(&mut leases, at(now));
+        let request = reply(&mut leases, granted(10), at(now), at(now + answered_after));
         assert_eq!(request.lease_ms, length);
-        leases.answered(number, granted(10), at(now), at(now + answered_after));
         now += answered_after;
     }
-    assert_eq!(outcomes(&leases.claim(Ticket(1), &claim(vec![short("a")], 1, at(now)), at(now))), [Outcome::Granted]);
+    assert_eq!(outcomes(leases.claim(Ticket(1), &claim(vec![short("a")], 1, at(now)), at(now))), [Outcome::Granted]);
     now += 10_000;
     assert_eq!(returned(&mut leases, at(now)), [9]);
     assert_eq!(leases.claim(Ticket(1), &one(at(now)), at(now)), Claimed::Pending);
@@ -410,16 +396,13 @@ fn a_lease_that_ends_before_the_ledger_answers_is_longer_the_next_time_and_short
 #[test]
 fn tokens_are_renewed_once_after_the_last_claim_and_what_is_left_of_leases_goes_back_with_the_next_turn() {
     let mut leases = holding("a", 10, at(0));
-    let one = |leases: &mut Leases, ticket, now| leases.claim(Ticket(ticket), &claim(vec![used("a")], 1, now), now);
-    assert_eq!(outcomes(&one(&mut leases, 2, at(1_000))), [Outcome::Granted]);
-    let (number, renewal) = call(&mut leases, at(4_500));
+    assert_eq!(outcomes(asks(&mut leases, 2, 1, at(1_000))), [Outcome::Granted]);
+    let renewal = reply(&mut leases, granted(10), at(4_500), at(4_500));
     assert_eq!((renewal.want, renewal.back.len()), (10, 0));
-    leases.answered(number, granted(10), at(4_500), at(4_500));
-    assert_eq!(outcomes(&one(&mut leases, 3, at(4_900))), [Outcome::Granted]);
+    assert_eq!(outcomes(asks(&mut leases, 3, 1, at(4_900))), [Outcome::Granted]);
     assert!(leases.due(at(5_000)).turns.is_empty(), "the lease of the first has ended, and there is a turn soon");
-    let (number, renewal) = call(&mut leases, at(9_000));
+    let renewal = reply(&mut leases, granted(5), at(9_000), at(9_000));
     assert_eq!((renewal.want, renewal.back[0].tokens), (5, 8), "half as many: most of them were not spent");
-    leases.answered(number, granted(5), at(9_000), at(9_000));
     assert!(leases.due(at(9_500)).turns.is_empty());
     assert!(leases.due(at(13_500)).turns.is_empty(), "nobody has claimed for longer than a lease");
     assert_eq!(returned(&mut leases, at(14_000)), [15], "of two leases");
@@ -428,11 +411,9 @@ fn tokens_are_renewed_once_after_the_last_claim_and_what_is_left_of_leases_goes_
 #[test]
 fn what_is_left_of_a_large_lease_goes_back_when_intents_no_longer_come_and_not_only_with_the_next_turn() {
     let mut leases = holding("a", 100, at(0));
-    let claimed = leases.claim(Ticket(2), &claim(vec![used("a")], 1, at(4_000)), at(4_000));
-    assert_eq!(outcomes(&claimed), [Outcome::Granted]);
-    let (number, renewal) = call(&mut leases, at(4_500));
+    assert_eq!(outcomes(asks(&mut leases, 2, 1, at(4_000))), [Outcome::Granted]);
+    let renewal = reply(&mut leases, granted(10), at(4_500), at(4_500));
     assert_eq!(renewal.want, 10);
-    leases.answered(number, granted(10), at(4_500), at(4_500));
     for now in [5_000, 8_999] {
         assert!(leases.due(at(now)).turns.is_empty(), "there is a turn soon, while intents come");
     }
@@ -449,7 +430,7 @@ fn a_batch_of_budgets_whose_answers_are_further_apart_than_their_leases_gets_the
     let mut tokens_ended = 0;
     for now in (0..).step_by(90).map(at) {
         if leases.ready(now) == [Ticket(1)] {
-            assert_eq!(outcomes(&leases.claim(Ticket(1), &both(now), now)), [Outcome::Granted]);
+            assert_eq!(outcomes(leases.claim(Ticket(1), &both(now), now)), [Outcome::Granted]);
             break;
         }
         let mut sent_at = now;
@@ -468,14 +449,12 @@ fn a_batch_of_budgets_whose_answers_are_further_apart_than_their_leases_gets_the
 #[test]
 fn a_refill_is_larger_when_the_last_one_was_used_up_and_smaller_when_it_was_not() {
     let mut leases = holding("a", 10, at(0));
-    let claimed = leases.claim(Ticket(2), &claim(vec![used("a")], 10, at(1)), at(1));
-    assert_eq!(outcomes(&claimed), [Outcome::Granted; 10]);
-    let (number, request) = call(&mut leases, at(1));
+    assert_eq!(outcomes(asks(&mut leases, 2, 10, at(1))), [Outcome::Granted; 10]);
+    let request = reply(&mut leases, granted(15), at(1), at(2));
     assert_eq!((request.need, request.want), (0, 15), "ahead of need, and half as much again");
-    leases.answered(number, granted(15), at(1), at(2));
     // Nobody claims it; when the lease has ended, half of it is asked for.
     assert_eq!(returned(&mut leases, at(5_001)), [15]);
-    assert_eq!(leases.claim(Ticket(3), &claim(vec![used("a")], 1, at(5_100)), at(5_100)), Claimed::Pending);
+    assert_eq!(asks(&mut leases, 3, 1, at(5_100)), Claimed::Pending);
     let (_, request) = call(&mut leases, at(5_100));
     assert_eq!((request.need, request.want), (1, 7));
 }
@@ -512,15 +491,14 @@ fn a_refill_ahead_of_need_shrinks_below_a_thousandth_of_the_limit_and_what_is_ne
     let mut leases = Leases::new(10, 1);
     let large = || BudgetUse { limit: 1_000_000, best_effort: false, ..used("a") };
     assert_eq!(leases.claim(Ticket(1), &claim(vec![large()], 1, at(0)), at(0)), Claimed::Pending);
-    let (number, request) = call(&mut leases, at(0));
+    let request = reply(&mut leases, granted(1_000), at(0), at(0));
     assert_eq!((request.need, request.want, request.unit, request.least), (1_000, 1_000, 1_000, 1_000));
-    leases.answered(number, granted(1_000), at(0), at(0));
     // One a second is spent, so that each lease ends nearly whole.
     let mut want = 1_000;
     for second in 0..60 {
         let now = second * 1_000;
-        let claimed = leases.claim(Ticket(1), &claim(vec![large()], 1, at(now)), at(now));
-        assert_eq!(outcomes(&claimed), [Outcome::Granted], "nobody waits");
+        let found = outcomes(leases.claim(Ticket(1), &claim(vec![large()], 1, at(now)), at(now)));
+        assert_eq!(found, [Outcome::Granted], "nobody waits");
         let mut next = at(now);
         while next < at(now + 1_000) {
             let due = leases.due(next);
@@ -538,15 +516,13 @@ fn a_refill_ahead_of_need_shrinks_below_a_thousandth_of_the_limit_and_what_is_ne
 #[test]
 fn tokens_are_refilled_before_their_lease_ends_so_that_a_batch_does_not_wait_for_that() {
     let mut leases = holding("a", 10, at(0));
-    assert_eq!(outcomes(&leases.claim(Ticket(2), &claim(vec![used("a")], 1, at(3_000)), at(3_000))).len(), 1);
+    assert_eq!(outcomes(asks(&mut leases, 2, 1, at(3_000))).len(), 1);
     let due = leases.due(at(3_000));
     assert_eq!((due.turns.len(), due.next_at), (0, Some(at(4_500))));
     assert!(leases.due(at(4_499)).turns.is_empty());
-    let (number, request) = call(&mut leases, at(4_500));
+    let request = reply(&mut leases, granted(10), at(4_500), at(4_510));
     assert_eq!((request.need, request.want), (0, 10));
-    leases.answered(number, granted(10), at(4_500), at(4_510));
-    let claimed = leases.claim(Ticket(3), &claim(vec![used("a")], 10, at(5_000)), at(5_000));
-    assert_eq!(outcomes(&claimed), [Outcome::Granted; 10]);
+    assert_eq!(outcomes(asks(&mut leases, 3, 10, at(5_000))), [Outcome::Granted; 10]);
 }
 
 #[test]
@@ -556,12 +532,11 @@ fn an_unavailable_budget_is_told_to_those_who_do_not_wait_for_it() {
     let hasty = |now| claim(vec![BudgetUse { unavailable_after: Some(at(1_000)), ..used("a") }], 1, now);
     assert_eq!(leases.claim(Ticket(1), &patient, at(0)), Claimed::Pending);
     assert_eq!(leases.claim(Ticket(2), &hasty(at(0)), at(0)), Claimed::Pending);
-    let (number, _) = call(&mut leases, at(0));
-    leases.answered(number, Err(Refused), at(0), at(10));
+    reply(&mut leases, Err(Refused), at(0), at(10));
     assert!(leases.ready(at(1_009)).is_empty());
     assert!(leases.due(at(20)).next_at <= Some(at(1_010)), "it is looked at again in time");
     assert_eq!(leases.ready(at(1_010)), [Ticket(2)]);
-    assert_eq!(outcomes(&leases.claim(Ticket(2), &hasty(at(1_010)), at(1_010))), [Outcome::Unavailable(0)]);
+    assert_eq!(outcomes(leases.claim(Ticket(2), &hasty(at(1_010)), at(1_010))), [Outcome::Unavailable(0)]);
     assert_eq!(leases.claim(Ticket(1), &patient, at(1_010)), Claimed::Pending);
 }
 
@@ -569,8 +544,7 @@ fn an_unavailable_budget_is_told_to_those_who_do_not_wait_for_it() {
 fn beyond_the_most_budgets_the_least_recently_claimed_lease_is_given_back() {
     let mut leases = holding("a", 10, at(0));
     for n in 0..10 {
-        let claimed = leases.claim(Ticket(2 + n), &claim(vec![used(&format!("b{n}"))], 0, at(1)), at(1));
-        assert_eq!(outcomes(&claimed), []);
+        assert_eq!(outcomes(leases.claim(Ticket(2 + n), &claim(vec![used(&format!("b{n}"))], 0, at(1)), at(1))), []);
     }
     let turns = leases.due(at(1)).turns;
     let returned: Vec<_> =
@@ -582,26 +556,13 @@ fn beyond_the_most_budgets_the_least_recently_claimed_lease_is_given_back() {
 #[test]
 fn a_process_that_stops_gives_everything_back_and_grants_nothing_more() {
     let mut leases = holding("a", 10, at(0));
-    let claimed = leases.claim(Ticket(2), &claim(vec![used("a")], 4, at(1)), at(1));
-    let Claimed::Answered(Answers { leases: taken, .. }) = claimed else { panic!("it is pending") };
+    let taken = answers(asks(&mut leases, 2, 4, at(1))).leases;
     leases.close(at(1));
     assert_eq!(returned(&mut leases, at(1)), [6]);
     assert!(leases.is_settled());
-    assert_eq!(leases.claim(Ticket(3), &claim(vec![used("a")], 1, at(2)), at(2)), Claimed::Pending);
+    assert_eq!(asks(&mut leases, 3, 1, at(2)), Claimed::Pending);
     leases.put_back(&[(used("a").id, taken[0].unwrap(), 4)], at(3));
     assert_eq!(returned(&mut leases, at(3)), [4]);
-}
-
-#[test]
-fn what_goes_back_says_whether_it_is_on_lease() {
-    let on_lease = |mut leases: Leases, now| {
-        let back = due_turn(&mut leases, now).turn.back;
-        back.iter().map(|back| (back.tokens, back.is_on_lease)).collect::<Vec<_>>()
-    };
-    assert_eq!(on_lease(holding("a", 10, at(0)), at(5_000)), [(10, false)]);
-    let mut stops = holding("a", 10, at(0));
-    stops.close(at(4_999));
-    assert_eq!(on_lease(stops, at(4_999)), [(10, true)]);
 }
 
 #[test]

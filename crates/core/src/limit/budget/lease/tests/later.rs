@@ -9,7 +9,7 @@ use crate::limit::budget::ledger::TakeAnswer;
 fn an_intent_that_a_budget_denies_leaves_another_one_to_a_later_intent_whose_ticket_waits_once_more() {
     let mut leases = Leases::new(10, 1);
     // One token of `a` is left.
-    assert_eq!(leases.claim(Ticket(1), &claim(vec![used("a")], 2, at(0)), at(0)), Claimed::Pending);
+    assert_eq!(asks(&mut leases, 1, 2, at(0)), Claimed::Pending);
     let last = TakeAnswer { granted: 1, ..answer(LIMIT, 1, 7, Some(60_000)) };
     let due = due_turn(&mut leases, at(0));
     leases.answered(due.call, Ok(last), at(0), at(0));
@@ -30,8 +30,7 @@ fn an_intent_that_a_budget_denies_leaves_another_one_to_a_later_intent_whose_tic
     assert!(leases.ready(at(20)).is_empty(), "the second intent needs `c`");
     leases.answered(call("c"), granted(10), at(10), at(30));
     assert_eq!(leases.ready(at(30)), [Ticket(2)]);
-    let claimed = leases.claim(Ticket(2), &of_two(at(30)), at(30));
-    assert_eq!(outcomes(&claimed), [Outcome::Denied(1), Outcome::Granted]);
+    assert_eq!(outcomes(leases.claim(Ticket(2), &of_two(at(30)), at(30))), [Outcome::Denied(1), Outcome::Granted]);
 }
 
 #[test]
@@ -39,8 +38,7 @@ fn what_is_put_back_was_not_spent_and_nothing_is_asked_for_in_its_place() {
     let mut leases = holding("a", 100, at(0));
     for round in 1..=10 {
         let now = at(round * 10);
-        let claimed = leases.claim(Ticket(1 + round), &claim(vec![used("a")], 50, now), now);
-        let Claimed::Answered(Answers { leases: taken, .. }) = claimed else { panic!("it is pending") };
+        let taken = answers(asks(&mut leases, 1 + round, 50, now)).leases;
         leases.put_back(&[(used("a").id, taken[0].unwrap(), 50)], now);
     }
     assert!(leases.due(at(100)).turns.is_empty(), "100 are held, and none was spent");
@@ -54,7 +52,9 @@ fn what_goes_back_is_on_lease_only_if_its_lease_lasts_when_the_turn_is_made() {
         leases
     };
     let back = |due: &DueTurn| due.turn.back.iter().map(|back| (back.tokens, back.is_on_lease)).collect::<Vec<_>>();
-    assert_eq!(back(&due_turn(&mut stops(), at(5_000))), [(10, false)]);
+    for mut leases in [holding("a", 10, at(0)), stops()] {
+        assert_eq!(back(&due_turn(&mut leases, at(5_000))), [(10, false)]);
+    }
     let mut leases = stops();
     let first = due_turn(&mut leases, at(4_999));
     assert_eq!(back(&first), [(10, true)]);
@@ -65,8 +65,7 @@ fn what_goes_back_is_on_lease_only_if_its_lease_lasts_when_the_turn_is_made() {
 
 /// What a claim of so many intents takes is of this lease.
 fn takes(leases: &mut Leases, intents: usize, now: Duration) -> LeaseNumber {
-    let claimed = leases.claim(Ticket(2), &claim(vec![used("a")], intents, now), now);
-    let Claimed::Answered(Answers { leases: taken, .. }) = claimed else { panic!("it is pending") };
+    let taken = answers(asks(leases, 2, intents, now)).leases;
     taken[0].unwrap()
 }
 
@@ -86,7 +85,7 @@ fn a_spent_budget_is_asked_again_by_the_turn_that_gives_tokens_of_it_back() {
         let lease = takes(&mut leases, 10, at(1));
         let ahead = due_turn(&mut leases, at(1));
         leases.answered(ahead.call, all_spent(), at(1), at(1));
-        assert_eq!(outcomes(&leases.claim(Ticket(3), &ten(at(5_000)), at(5_000))), [Outcome::Denied(0); 10]);
+        assert_eq!(outcomes(leases.claim(Ticket(3), &ten(at(5_000)), at(5_000))), [Outcome::Denied(0); 10]);
         assert!(leases.due(at(5_000)).turns.is_empty(), "it is spent");
         leases.put_back(&[(used("a").id, lease, 10)], at(5_100));
         assert_eq!(leases.claim(Ticket(3), &ten(at(5_100)), at(5_100)), Claimed::Pending);
@@ -94,10 +93,10 @@ fn a_spent_budget_is_asked_again_by_the_turn_that_gives_tokens_of_it_back() {
         assert!(leases.ready(at(5_150)).is_empty(), "it may be granted them");
         leases.answered(due.call, answered, at(5_100), at(5_200));
         assert_eq!(leases.ready(at(5_200)), [Ticket(3)]);
-        assert_eq!(outcomes(&leases.claim(Ticket(3), &ten(at(5_200)), at(5_200))), [outcome; 10]);
+        assert_eq!(outcomes(leases.claim(Ticket(3), &ten(at(5_200)), at(5_200))), [outcome; 10]);
         if outcome != Outcome::Granted {
             assert!(leases.due(at(5_200)).turns.is_empty(), "it is spent again");
-            assert_eq!(outcomes(&leases.claim(Ticket(4), &ten(at(5_300)), at(5_300))), [outcome; 10]);
+            assert_eq!(outcomes(leases.claim(Ticket(4), &ten(at(5_300)), at(5_300))), [outcome; 10]);
         }
     }
 }
@@ -115,7 +114,7 @@ fn a_turn_that_was_made_before_tokens_go_back_does_not_tell_that_their_budget_is
     assert!(leases.ready(at(5_200)).is_empty());
     let due = exchange(&mut leases, (10, 10), at(5_200));
     leases.answered(due.call, granted(10), at(5_200), at(5_300));
-    assert_eq!(outcomes(&leases.claim(Ticket(3), &ten(at(5_300)), at(5_300))), [Outcome::Granted; 10]);
+    assert_eq!(outcomes(leases.claim(Ticket(3), &ten(at(5_300)), at(5_300))), [Outcome::Granted; 10]);
 }
 
 #[test]
@@ -128,5 +127,5 @@ fn tokens_of_a_spent_budget_are_not_out_of_reach_when_their_lease_ends() {
     assert_eq!(leases.claim(Ticket(3), &one(at(5_000)), at(5_000)), Claimed::Pending);
     let due = exchange(&mut leases, (2, 1), at(5_000));
     leases.answered(due.call, granted(1), at(5_000), at(5_100));
-    assert_eq!(outcomes(&leases.claim(Ticket(3), &one(at(5_100)), at(5_100))), [Outcome::Granted]);
+    assert_eq!(outcomes(leases.claim(Ticket(3), &one(at(5_100)), at(5_100))), [Outcome::Granted]);
 }

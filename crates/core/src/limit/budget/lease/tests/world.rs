@@ -8,13 +8,13 @@ use std::{
 use super::{
     super::*,
     books::{Books, SpendId},
-    ledger::TestLedger,
+    ledger::{Ledger, time},
 };
-use crate::{
-    basis::time::Time,
-    limit::{
-        budget::{SpanNow, ledger::TakeAnswer},
-        share::TurnNumber,
+use crate::limit::{
+    budget::{SpanNow, ledger::TakeAnswer},
+    share::{
+        TurnNumber,
+        tests::{Happens, Network, Ways},
     },
 };
 
@@ -48,6 +48,11 @@ pub(super) struct Faults {
 impl Faults {
     pub(super) const NONE: Self =
         Self { lost_replies: 0, refusals: 0, dropped_tickets: 0, put_backs: 0, freezes: 0, kills: 0, latency_ms: 5 };
+
+    fn ways(self) -> Ways {
+        let Self { lost_replies, refusals: lost_turns, latency_ms, .. } = self;
+        Ways { lost_turns, lost_replies, latency_ms, ..Ways::default() }
+    }
 }
 
 /// What the lanes ask for.
@@ -62,30 +67,15 @@ pub(super) struct Load {
     pub(super) pause_ms: u64,
 }
 
-/// xorshift64*
-#[derive(Debug)]
-pub(super) struct Random(pub(super) u64);
-
-impl Random {
-    pub(super) fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 32) % bound.max(1)
-    }
-
-    fn percent(&mut self, percent: u64) -> bool {
-        self.below(100) < percent
-    }
-
-    /// The same, where nothing is drawn for what never happens: so what else a seed draws stays the same.
-    fn percent_if_any(&mut self, percent: u64) -> bool {
-        percent > 0 && self.percent(percent)
-    }
+/// A turn, and when it was sent.
+#[derive(Debug, Clone)]
+struct Sent {
+    due: DueTurn,
+    at: i64,
 }
 
 #[derive(Debug)]
-enum Event {
+enum Own {
     /// The lane reads its clock.
     Judge {
         lane: usize,
@@ -94,15 +84,6 @@ enum Event {
         lane: usize,
         claim: Claim,
         at: i64,
-    },
-    Turn {
-        due: DueTurn,
-        sent_at: i64,
-    },
-    Answer {
-        due: DueTurn,
-        answer: Result<TakeAnswer, Refused>,
-        sent_at: i64,
     },
     PutBack {
         spend: SpendId,
@@ -114,7 +95,7 @@ enum Event {
 }
 
 /// A lane's batch.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Lane {
     ticket: Option<Ticket>,
     /// Budgets (a set of bits) and cost of each intent.
@@ -134,7 +115,6 @@ struct Instance {
     lanes: Vec<Lane>,
     /// What its monotonic clock showed when the world began.
     clock: Duration,
-    frozen_until: i64,
     tick_at: Option<i64>,
     in_flight: Vec<DueTurn>,
     answered: HashSet<TurnNumber>,
@@ -162,22 +142,19 @@ pub(super) struct World {
     pub(super) specs: Vec<Spec>,
     faults: Faults,
     load: Load,
-    random: Random,
-    now: i64,
-    events: BTreeMap<(i64, u64), (usize, Event)>,
-    last_event: u64,
+    /// Between instances and the ledger.
+    network: Network<usize, Sent, TakeAnswer, Own>,
     last_ticket: u64,
     instances: Vec<Instance>,
     lives: usize,
     pub(super) lost: Vec<LostByKill>,
-    ledger: TestLedger,
+    ledger: Ledger,
     pub(super) books: Books,
     /// No batch begins any more.
     is_ending: bool,
     /// The most claims and milliseconds that a ticket needed.
     pub(super) most_claims: u32,
     pub(super) longest_ms: i64,
-    pub(super) calls: u64,
 }
 
 /// What is asked of a budget with this number.
@@ -191,23 +168,19 @@ impl World {
             specs: specs.to_vec(),
             faults,
             load,
-            random: Random(seed | 1),
-            now: 0,
-            events: BTreeMap::new(),
-            last_event: 0,
+            network: Network::new(seed, faults.ways()),
             last_ticket: 0,
             instances: Vec::new(),
             lives: 0,
             lost: Vec::new(),
-            ledger: TestLedger::default(),
+            ledger: Ledger::default(),
             books: Books::default(),
             is_ending: false,
             most_claims: 0,
             longest_ms: 0,
-            calls: 0,
         };
         for index in 0..load.instances {
-            let clock = Duration::from_millis(world.random.below(1_000_000));
+            let clock = Duration::from_millis(world.network.random.below(1_000_000));
             let instance = world.instance(1, clock);
             world.instances.push(instance);
             world.wakes(index);
@@ -218,21 +191,12 @@ impl World {
     /// A process that begins. `clock`: what the monotonic clock of its machine showed when the world began.
     fn instance(&mut self, run: i64, clock: Duration) -> Instance {
         self.lives += 1;
-        let lane = || Lane {
-            ticket: None,
-            intents: Vec::new(),
-            is_pending: false,
-            is_claiming: false,
-            began_at: 0,
-            claims: 0,
-        };
         Instance {
             life: self.lives,
             run,
             leases: Leases::new(10_000, run),
-            lanes: (0..self.load.lanes).map(|_| lane()).collect(),
+            lanes: (0..self.load.lanes).map(|_| Lane::default()).collect(),
             clock,
-            frozen_until: 0,
             tick_at: None,
             in_flight: Vec::new(),
             answered: HashSet::new(),
@@ -242,23 +206,19 @@ impl World {
 
     /// The lanes of an instance begin.
     fn wakes(&mut self, index: usize) {
-        for lane in 0..self.load.lanes {
-            let after = self.random.below(self.load.pause_ms + 1);
-            self.schedule(index, after, Event::Judge { lane });
-        }
+        (0..self.load.lanes).for_each(|lane| self.pause(index, lane));
+    }
+
+    fn now(&self) -> i64 {
+        self.network.now.cast_signed()
     }
 
     /// The process of an instance ends at once, and the next one takes its place. Turns that are on their way reach the ledger or do not.
     fn kill(&mut self, index: usize) {
-        let (own, others) = std::mem::take(&mut self.events)
-            .into_iter()
-            .partition::<BTreeMap<_, _>, _>(|(_, (instance, _))| *instance == index);
-        self.events = others;
-        for (_, event) in own.into_values() {
-            if let Event::Turn { due, .. } = event
-                && self.random.percent(50)
-            {
-                self.ledger.turn(index, (&due.budget, due.number), &due.turn, self.now);
+        let now = self.now();
+        for Sent { due, .. } in self.network.forget(&index) {
+            if self.network.random.percent(50) {
+                self.ledger.turn(index, &due, now);
             }
         }
         let Instance { life, run, clock, .. } = self.instances[index];
@@ -280,106 +240,80 @@ impl World {
             Kind::Rolling(window_ms) => SpanNow::Rolling { window_ms },
             Kind::Period(length) => {
                 let start = at / length * length;
-                let time = |ms| Time::from_millis(ms).unwrap();
                 SpanNow::Period { start: time(start), end: time(start + length) }
             }
             Kind::Total => SpanNow::Total,
         }
     }
 
-    fn schedule(&mut self, instance: usize, after_ms: u64, event: Event) {
-        self.last_event += 1;
-        let at = self.now + i64::try_from(after_ms).unwrap();
-        self.events.insert((at, self.last_event), (instance, event));
-    }
-
-    fn latency(&mut self) -> u64 {
-        let most = self.faults.latency_ms;
-        self.random.below(most) + 1
-    }
-
     pub(super) fn run_until(&mut self, end: i64) {
-        while let Some((&(at, _), _)) = self.events.first_key_value()
-            && at <= end
-        {
-            let (_, (index, event)) = self.events.pop_first().unwrap();
-            self.now = at;
-            let frozen = self.instances[index].frozen_until;
-            // The ledger and the network are not frozen with an instance.
-            if frozen > at && !matches!(event, Event::Turn { .. }) {
-                self.schedule(index, u64::try_from(frozen - at).unwrap(), event);
-                continue;
-            }
-            self.handle(index, event);
+        while let Some((index, happens)) = self.network.next(end.unsigned_abs()) {
+            self.handle(index, happens);
             self.pump(index);
         }
-        self.now = end;
     }
 
     /// Lets all pending tickets be answered, without faults, and gives everything back.
     pub(super) fn end(&mut self) {
         self.is_ending = true;
         self.faults = Faults::NONE;
-        self.run_until(self.now + 60_000);
+        self.network.ways = self.faults.ways();
+        self.run_until(self.now() + 60_000);
         for index in 0..self.instances.len() {
+            let now = self.now();
             let instance = &mut self.instances[index];
             for lane in &instance.lanes {
                 assert!(!lane.is_pending, "a ticket of instance {index} is not answered: {lane:?}");
             }
-            instance.leases.close(instance.passed(self.now));
+            instance.leases.close(instance.passed(now));
             self.pump(index);
         }
-        self.run_until(self.now + 10_000);
+        self.run_until(self.now() + 10_000);
+        let now = self.now();
         for instance in &mut self.instances {
             assert!(instance.leases.is_settled(), "everything is given back: {:?}", instance.leases);
-            let after = instance.leases.due(instance.passed(self.now));
+            let after = instance.leases.due(instance.passed(now));
             assert!(after.turns.is_empty(), "everything was given back: {after:?}");
         }
     }
 
-    fn handle(&mut self, index: usize, event: Event) {
-        match event {
-            Event::Judge { lane } => self.judge(index, lane),
-            Event::Claim { lane, claim, at } => self.claim(index, lane, &claim, at),
-            Event::Turn { due, sent_at } => {
-                let (refused, lost) = (self.faults.refusals, self.faults.lost_replies);
-                let answer = if self.random.percent(refused) {
-                    Err(Refused)
-                } else {
-                    let answer = self.ledger.turn(index, (&due.budget, due.number), &due.turn, self.now);
-                    if self.random.percent(lost) { Err(Refused) } else { Ok(answer) }
-                };
-                let latency = self.latency();
-                self.schedule(index, latency, Event::Answer { due, answer, sent_at });
+    fn handle(&mut self, index: usize, happens: Happens<Sent, TakeAnswer, Own>) {
+        let now = self.now();
+        match happens {
+            Happens::Turn { call, turn } => {
+                let answer = self.ledger.turn(index, &turn.due, now);
+                self.network.answer(index, (call, turn), answer);
             }
-            Event::Answer { due, answer, sent_at } => {
+            Happens::Heard { turn: Sent { due, at }, reply, .. } => {
                 let instance = &mut self.instances[index];
                 instance.in_flight.retain(|other| other.budget != due.budget);
-                if let Ok(answer) = &answer {
+                if let Some(answer) = &reply {
                     assert!(instance.answered.insert(due.number), "{due:?} was answered before");
                     let (life, ends) = (instance.life, instance.first_sent[&due.number] + due.turn.lease_ms);
-                    self.books.granted(life, &due, answer.granted, (self.now, ends));
+                    self.books.granted(life, &due, answer.granted, (now, ends));
                     due.turn.back.iter().for_each(|back| self.books.returned(life, &due.budget, back));
                 }
-                let (sent_at, passed) = (instance.passed(sent_at), instance.passed(self.now));
-                instance.leases.answered(due.call, answer, sent_at, passed);
+                let (sent_at, passed) = (instance.passed(at), instance.passed(now));
+                instance.leases.answered(due.call, reply.ok_or(Refused), sent_at, passed);
             }
-            Event::PutBack { spend, id, lease, tokens } => {
+            Happens::Own(Own::Judge { lane }) => self.judge(index, lane),
+            Happens::Own(Own::Claim { lane, claim, at }) => self.claim(index, lane, &claim, at),
+            Happens::Own(Own::PutBack { spend, id, lease, tokens }) => {
                 let instance = &mut self.instances[index];
-                instance.leases.put_back(&[(id, lease, tokens)], instance.passed(self.now));
+                instance.leases.put_back(&[(id, lease, tokens)], instance.passed(now));
                 self.books.put_back(spend, tokens);
             }
-            Event::Tick => self.instances[index].tick_at = None,
+            Happens::Own(Own::Tick) => self.instances[index].tick_at = None,
         }
     }
 
     fn judge(&mut self, index: usize, number: usize) {
         let kills = self.faults.kills;
-        if self.random.percent_if_any(kills) {
+        if self.network.random.percent_if_any(kills) {
             return self.kill(index);
         }
         let Load { batch, most_cost, .. } = self.load;
-        let (now, specs) = (self.now, self.specs.len());
+        let (now, specs) = (self.now(), self.specs.len());
         let lane = &mut self.instances[index].lanes[number];
         if lane.ticket.is_none() {
             if self.is_ending {
@@ -388,26 +322,27 @@ impl World {
             self.last_ticket += 1;
             lane.ticket = Some(Ticket(self.last_ticket));
             (lane.began_at, lane.claims) = (now, 0);
-            let random = &mut self.random;
+            let random = &mut self.network.random;
             let sets = 1 << specs;
             let intents = random.below(batch) + 1;
             let intent = |_| {
                 (u8::try_from(random.below(sets - 1) + 1).unwrap(), u8::try_from(random.below(most_cost) + 1).unwrap())
             };
             lane.intents = (0..intents).map(intent).collect();
-        } else if self.random.percent(self.faults.dropped_tickets) {
+        } else if self.network.random.percent(self.faults.dropped_tickets) {
             // Another gate denies the last ones now.
             let most = lane.intents.len() as u64;
-            lane.intents.truncate(usize::try_from(self.random.below(most)).unwrap() + 1);
+            lane.intents.truncate(usize::try_from(self.network.random.below(most)).unwrap() + 1);
         }
         let intents = lane.intents.clone();
         let claim = self.claim_of(&intents, index, now);
         let freezes = self.faults.freezes;
-        if self.random.percent(freezes) {
-            self.instances[index].frozen_until = now + i64::try_from(self.random.below(8_000)).unwrap();
+        if self.network.random.percent(freezes) {
+            let frozen_ms = self.network.random.below(8_000);
+            self.network.freeze(index, frozen_ms);
         }
-        let after = self.random.below(20);
-        self.schedule(index, after, Event::Claim { lane: number, claim, at: now });
+        let after = self.network.random.below(20);
+        self.network.after(after, index, Own::Claim { lane: number, claim, at: now });
         self.instances[index].lanes[number].is_claiming = true;
     }
 
@@ -429,16 +364,17 @@ impl World {
     }
 
     fn claim(&mut self, index: usize, number: usize, claim: &Claim, at: i64) {
-        let dropped = self.random.percent(self.faults.dropped_tickets);
+        let dropped = self.network.random.percent(self.faults.dropped_tickets);
+        let now = self.now();
         let instance = &mut self.instances[index];
-        let passed = instance.passed(self.now);
+        let passed = instance.passed(now);
         let lane = &mut instance.lanes[number];
         let Some(ticket) = lane.ticket else { return };
         lane.claims += 1;
         lane.is_claiming = false;
         match instance.leases.claim(ticket, claim, passed) {
             Claimed::Pending if dropped => {
-                if self.random.percent(50) {
+                if self.network.random.percent(50) {
                     instance.leases.cancel(ticket);
                 }
                 (lane.ticket, lane.is_pending) = (None, false);
@@ -447,7 +383,7 @@ impl World {
             Claimed::Pending => lane.is_pending = true,
             Claimed::Answered(answers) => {
                 self.most_claims = self.most_claims.max(lane.claims);
-                self.longest_ms = self.longest_ms.max(self.now - lane.began_at);
+                self.longest_ms = self.longest_ms.max(now - lane.began_at);
                 (lane.ticket, lane.is_pending) = (None, false);
                 self.answered(index, claim, &answers, at);
                 self.pause(index, number);
@@ -456,8 +392,8 @@ impl World {
     }
 
     fn pause(&mut self, index: usize, lane: usize) {
-        let pause = self.random.below(self.load.pause_ms + 1);
-        self.schedule(index, pause, Event::Judge { lane });
+        let pause = self.network.random.below(self.load.pause_ms + 1);
+        self.network.after(pause, index, Own::Judge { lane });
     }
 
     fn answered(&mut self, index: usize, claim: &Claim, answers: &Answers, at: i64) {
@@ -473,18 +409,19 @@ impl World {
             assert_eq!(denied, answers.spent[place].is_some(), "a budget that denies is reported");
             let Some(lease) = answers.leases[place] else { continue };
             let spend = self.books.spent(self.instances[index].life, used, tokens, at);
-            if self.random.percent(self.faults.put_backs) {
-                let tokens = self.random.below(tokens) + 1;
-                let after = self.random.below(8_000);
-                self.schedule(index, after, Event::PutBack { spend, id: used.id.clone(), lease, tokens });
+            if self.network.random.percent(self.faults.put_backs) {
+                let tokens = self.network.random.below(tokens) + 1;
+                let after = self.network.random.below(8_000);
+                self.network.after(after, index, Own::PutBack { spend, id: used.id.clone(), lease, tokens });
             }
         }
     }
 
     /// Makes the calls that are due, and wakes the lanes that are ready.
     fn pump(&mut self, index: usize) {
+        let now = self.now();
         let instance = &mut self.instances[index];
-        let passed = instance.passed(self.now);
+        let passed = instance.passed(now);
         let due = instance.leases.due(passed);
         let ready = instance.leases.ready(passed);
         self.check_ready(index, &ready);
@@ -493,26 +430,24 @@ impl World {
             let is_alone = in_flight.iter().all(|other| other.budget != due.budget);
             assert!(is_alone, "two turns of a budget are in flight: {due:?}");
             in_flight.push(due.clone());
-            self.calls += 1;
-            let (latency, sent_at) = (self.latency(), self.now);
-            self.instances[index].first_sent.entry(due.number).or_insert(sent_at);
-            self.schedule(index, latency, Event::Turn { due, sent_at });
+            self.instances[index].first_sent.entry(due.number).or_insert(now);
+            self.network.send(index, Sent { due, at: now });
         }
         for lane in 0..self.load.lanes {
             let state = &mut self.instances[index].lanes[lane];
             if state.is_pending && !state.is_claiming && state.ticket.is_some_and(|ticket| ready.contains(&ticket)) {
                 state.is_claiming = true;
-                let after = self.random.below(20);
-                self.schedule(index, after, Event::Judge { lane });
+                let after = self.network.random.below(20);
+                self.network.after(after, index, Own::Judge { lane });
             }
         }
         if let Some(next) = due.next_at {
             assert!(next > passed, "what was due is done");
             let after = u64::try_from((next - passed).as_millis()).unwrap() + 1;
-            let at = self.now + i64::try_from(after).unwrap();
+            let at = now + after.cast_signed();
             if self.instances[index].tick_at.is_none_or(|tick| at < tick) {
                 self.instances[index].tick_at = Some(at);
-                self.schedule(index, after, Event::Tick);
+                self.network.after(after, index, Own::Tick);
             }
         }
         self.check_spent(index);
@@ -521,7 +456,7 @@ impl World {
     /// No budget passes for spent at an instance while tokens of its window go back from there.
     fn check_spent(&self, index: usize) {
         let instance = &self.instances[index];
-        let states = instance.leases.states(instance.passed(self.now));
+        let states = instance.leases.states(instance.passed(self.now()));
         for BudgetState { id, span, .. } in states.into_iter().filter(|state| state.is_spent) {
             let carries = |due: &DueTurn| due.budget == id && due.turn.back.iter().any(|back| back.span == span);
             let goes_back = instance.leases.outboxes.has_back(&id, span) || instance.in_flight.iter().any(carries);
@@ -535,13 +470,13 @@ impl World {
         let instance = &self.instances[index];
         for lane in instance.lanes.iter().filter(|lane| lane.is_pending && !lane.is_claiming) {
             let Some(ticket) = lane.ticket.filter(|ticket| ready.contains(ticket)) else { continue };
-            let is_new = |number| self.span(number, self.now) != self.span(number, lane.began_at);
-            if (0..self.specs.len()).any(is_new) || self.now >= lane.began_at + 5_000 {
+            let is_new = |number| self.span(number, self.now()) != self.span(number, lane.began_at);
+            if (0..self.specs.len()).any(is_new) || self.now() >= lane.began_at + 5_000 {
                 continue;
             }
-            let claim = self.claim_of(&lane.intents, index, self.now);
+            let claim = self.claim_of(&lane.intents, index, self.now());
             let (mut leases, before) = (instance.leases.clone(), needs(&instance.leases, ticket));
-            if leases.claim(ticket, &claim, instance.passed(self.now)) == Claimed::Pending {
+            if leases.claim(ticket, &claim, instance.passed(self.now())) == Claimed::Pending {
                 let needs_more = needs(&leases, ticket).iter().any(|(slot, need)| Some(need) > before.get(slot));
                 assert!(needs_more, "{ticket:?} is ready, but pending");
             }

@@ -124,6 +124,6 @@ fn a_rate_that_was_kept_is_not_believed_for_long_where_the_consumer_takes_less_o
 fn before_the_lag_was_ever_known_the_floor_is_approved() {
     let mut controller = Controller::new(30_000, 0);
     controller.recall(KeptRates { drain_per_s: Some(RATE), best_per_s: None });
-    let mut room = |at| controller.turn(&sample(at, None, None)).room;
+    let mut room = |at: u64| controller.turn(&sample(at, None, None)).room;
     assert_eq!([room(0), room(1), room(2)], [0, 5, 10], "1% of what it is known to take");
 }

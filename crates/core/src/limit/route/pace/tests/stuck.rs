@@ -51,9 +51,7 @@ fn run(seconds: u32, restarts: Option<u32>, takes: Takes<'_>) -> Vec<Seen> {
             PartitionLag { committed: Some(committed), undelivered: whole(end).saturating_sub(committed) }
         });
         let found = delivered.look(lags.into_iter().enumerate());
-        let (at_time, lag) = (Duration::from_secs_f64(at), Some(found.lag));
-        let sample = Sample { at: at_time, lag, ceiling: None, slow: 1.0, approved: u64::MAX };
-        let pace = controller.turn(&sample);
+        let pace = controller.turn(&sample(second.into(), Some(found.lag), None));
         let permits = to_f64(pace.room).min(2.0 * to_f64(pace.most));
         let taken_before: f64 = partitions[1..].iter().map(|partition| partition.taken).sum();
         for step in 0..STEPS {
