@@ -200,11 +200,11 @@ impl KafkaOptions {
     pub fn for_retries(&self) -> Option<Self> {
         let (deferred, undelivered) = (self.deferred.clone(), self.undelivered.clone());
         let options = Self { deferred, undelivered, ..self.for_topic(self.retries.as_deref()?, "retries") };
-        Some(options.from_the_first())
+        Some(options.reading_all())
     }
 
     /// Where an offset is missing, records are read from the first one, whatever new readers of the intents do.
-    pub(super) fn from_the_first(mut self) -> Self {
+    pub(super) fn reading_all(mut self) -> Self {
         self.properties.remove("auto.offset.reset");
         self
     }

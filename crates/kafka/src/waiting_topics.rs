@@ -61,7 +61,7 @@ impl KafkaOptions {
         // The bound of a queue holds for each partition.
         let memory = LaneMemory::of_reader();
         options.memory = LaneMemory { queued_bytes: memory.queued_bytes / PARTITIONS_READ_BY_TURNS, ..memory };
-        Some(options.from_the_first())
+        Some(options.reading_all())
     }
 }
 

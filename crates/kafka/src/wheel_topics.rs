@@ -28,7 +28,7 @@ impl KafkaOptions {
 
     /// The options of a lane that reads this ring of a wheel in place of the intents, in a group of its own.
     pub fn for_ring(&self, wheel: &WheelTopics, ring: Ring) -> Self {
-        let mut options = self.clone().from_the_first();
+        let mut options = self.clone().reading_all();
         options.intents = wheel.topic(ring).to_owned();
         options.group = self.later_group();
         options.reads = Reads::Deferred;

@@ -49,6 +49,8 @@ pub enum Happens<T, R, O> {
     Own(O),
 }
 
+type OfMember<M, T, R, O> = (M, Happens<T, R, O>);
+
 /// Turns and replies on their way, and what else is to happen to members.
 #[derive(Debug)]
 pub struct Network<M, T, R, O> {
@@ -57,7 +59,7 @@ pub struct Network<M, T, R, O> {
     pub random: Random,
     pub ways: Ways,
     /// By the time, in the order in which they were begun.
-    ahead: BTreeMap<(u64, u64), (M, Happens<T, R, O>)>,
+    ahead: BTreeMap<(u64, u64), OfMember<M, T, R, O>>,
     last: u64,
     calls: u64,
     /// The calls that nobody has heard of.
