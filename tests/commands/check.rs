@@ -81,8 +81,7 @@ fn is_a_paragraph(err: &str) {
 
 /// A scene with a Redis of its own.
 pub fn scene(name: &str) -> (Scene, RedisServer) {
-    let redis = RedisServer::start::<&str>(&[]).unwrap();
-    let scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], name, 3, POLICY);
+    let (redis, scene) = Scene::with_redis(name, 3, POLICY);
     (scene, redis)
 }
 
@@ -308,7 +307,7 @@ fn retention(scene: &Scene, topic: &str) -> String {
 #[test]
 fn a_start_that_creates_topics_keeps_what_is_approved_for_as_long_as_the_history() {
     let redis = RedisServer::start::<&str>(&[]).unwrap();
-    let mut scene = Scene::bare(Stack::shared().kafka().clone(), vec![redis.url()], "check-start", 1, POLICY);
+    let mut scene = Scene::bare_on(Stack::shared().kafka().clone(), vec![redis.url()], "check-start", 1, POLICY);
     scene.build_segments(&SEGMENTS);
     scene.env.push(("WEIR__KAFKA__CREATE_TOPICS", "true".into()));
     scene.env.push(("WEIR__REDIS__HISTORY", "9d".into()));
@@ -319,7 +318,7 @@ fn a_start_that_creates_topics_keeps_what_is_approved_for_as_long_as_the_history
 #[test]
 fn create_makes_the_keyspace_and_the_topics_that_weir_owns_and_they_keep_what_a_rebuild_needs() {
     let redis = RedisServer::start::<&str>(&[]).unwrap();
-    let scene = Scene::bare(Stack::shared().kafka().clone(), vec![redis.url()], "check-create", 3, POLICY);
+    let scene = Scene::bare_on(Stack::shared().kafka().clone(), vec![redis.url()], "check-create", 3, POLICY);
     scene.build_segments(&SEGMENTS);
     let refunds = scene.topic("refunds");
     let config =
@@ -348,7 +347,7 @@ fn create_makes_the_keyspace_and_the_topics_that_weir_owns_and_they_keep_what_a_
 fn first_run(kafka: &KafkaClient, redis: &RedisServer) {
     let route = "[[routes]]\nname = \"email\"\nchannel = \"email\"\nrate = 500\n";
     let policy = format!("{POLICY}\n{route}");
-    let scene = Scene::bare(kafka.clone(), vec![redis.url()], "check-first", 1, &policy);
+    let scene = Scene::bare_on(kafka.clone(), vec![redis.url()], "check-first", 1, &policy);
     scene.build_segments(&SEGMENTS);
     scene.kafka.create_topic(&scene.topic("intents"), 1).unwrap();
     let own = ["deferred", "waiting"].map(|setting| format!("{setting} = {:?}\n", scene.topic(setting))).concat();
@@ -364,7 +363,7 @@ fn first_run(kafka: &KafkaClient, redis: &RedisServer) {
 #[test]
 fn two_first_checks_at_once_create_everything_once() {
     let redis = RedisServer::start::<&str>(&[]).unwrap();
-    let scene = Scene::bare(Stack::shared().kafka().clone(), vec![redis.url()], "check-twins", 1, POLICY);
+    let scene = Scene::bare_on(Stack::shared().kafka().clone(), vec![redis.url()], "check-twins", 1, POLICY);
     scene.build_segments(&SEGMENTS);
     scene.kafka.create_topic(&scene.topic("intents"), 1).unwrap();
     let deferred = format!("[kafka]\ndeferred = {:?}\n", scene.topic("deferred"));
@@ -399,7 +398,7 @@ fn fifty_first_checks_on_fresh_brokers_know_what_they_have_created() {
 #[test]
 fn offline_reads_files_alone() {
     let redis = RedisServer::start::<&str>(&[]).unwrap();
-    let scene = Scene::bare(Stack::shared().kafka().clone(), vec![redis.url()], "check-offline", 1, POLICY);
+    let scene = Scene::bare_on(Stack::shared().kafka().clone(), vec![redis.url()], "check-offline", 1, POLICY);
     scene.build_segments(&SEGMENTS);
     let config =
         scene.config("i").replace(scene.kafka.bootstrap(), "127.0.0.1:1").replace(&redis.url(), "redis://127.0.0.1:1");
@@ -510,8 +509,7 @@ fn each_limit_has_a_line_and_routes_need_their_topics_and_one_of_their_own_for_t
 
 #[test]
 fn create_makes_a_wheel_s_topics_and_each_thing_that_is_wrong_with_them_is_found_and_ends_the_start() {
-    let redis = RedisServer::start::<&str>(&[]).unwrap();
-    let mut scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], "check-wheel", 1, POLICY);
+    let (redis, mut scene) = Scene::with_redis("check-wheel", 1, POLICY);
     let config = |prefix: &str| {
         let prefix = scene.topic(prefix);
         scene.config("i").replace("[kafka]", &format!("[kafka]\ndeferred = {prefix:?}\ncreate_shares = 2"))

@@ -22,7 +22,6 @@ use testkit::{
     kafka::Record,
     process::{Guarded, output},
     redis::RedisServer,
-    stack::Stack,
     wait_for, wait_until,
     worker::Worker,
 };
@@ -62,8 +61,7 @@ struct Old {
 
 impl Old {
     fn new(name: &str) -> Self {
-        let redis = RedisServer::start::<&str>(&[]).unwrap();
-        let mut scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], name, 4, &policy("8d"));
+        let (redis, mut scene) = Scene::with_redis(name, 4, &policy("8d"));
         scene.kafka.create_topic(&scene.topic("refunds"), 2).unwrap();
         scene.env.push(("WEIR__KAFKA__REFUNDS", scene.topic("refunds")));
         for topic in ["approved", "refunds"] {

@@ -55,7 +55,7 @@ const USERS: [u64; 8] = [0, 7, 1000, 1001, 2500, 3000, 5000, 9000];
 type Told = (String, String, u64);
 
 fn scene(kafka_name: &str, redis: Vec<String>) -> Scene {
-    let mut scene = Scene::on(Stack::shared().kafka().clone(), redis, kafka_name, 4, POLICY);
+    let mut scene = Scene::on_redis(redis, kafka_name, 4, POLICY);
     scene.kafka.create_topic(&scene.topic("refunds"), 3).unwrap();
     scene.env.push(("WEIR__KAFKA__REFUNDS", scene.topic("refunds")));
     scene.env.push(("WEIR__REDIS__TIMEOUT", "5s".to_owned()));

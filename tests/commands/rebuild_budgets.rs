@@ -10,7 +10,6 @@ use testkit::{
     kafka::{Api, Fate, Kafka, Moment, Trap},
     process::{Exit, Guarded, output},
     redis::{RedisCluster, RedisServer},
-    stack::Stack,
     wait_until,
     worker::Worker,
 };
@@ -40,7 +39,7 @@ impl Lossy {
     /// `budgets` gets names of budgets that are on one node, which has not the tables of names; each begins with its text.
     fn new(name: &str, stems: &[&str], budgets: impl FnOnce(&[String]) -> String) -> (Self, Vec<String>, usize) {
         let cluster = RedisCluster::start(3, 0).unwrap();
-        let mut scene = Scene::on(Stack::shared().kafka().clone(), cluster.nodes(), name, 2, "version = \"0\"\n");
+        let mut scene = Scene::on_redis(cluster.nodes(), name, 2, "version = \"0\"\n");
         scene.env.push(("WEIR__REDIS__TIMEOUT", "5s".to_owned()));
         let slot: u16 = cluster.cli(0, &["CLUSTER", "KEYSLOT", &scene.name]).unwrap().trim().parse().unwrap();
         let tables = cluster.owner_of(slot).unwrap();

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use serde_json::{Value, json};
-use testkit::{process::output, redis::RedisServer, stack::Stack, wait_until};
+use testkit::{process::output, wait_until};
 
 use crate::support::{
     DEADLINE, Scene, header,
@@ -20,8 +20,7 @@ caps = [{ name = "daily", limit = 1, window = "24h" }]
 
 #[test]
 fn what_was_approved_on_the_topic_of_a_channel_is_restored_too() {
-    let redis = RedisServer::start::<&str>(&[]).unwrap();
-    let mut scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], "channels", 2, POLICY);
+    let (redis, mut scene) = Scene::with_redis("channels", 2, POLICY);
     let mail = scene.topic("approved-email");
     // With more partitions than kafka.approved: they are told apart.
     let settings: &[(&str, &str)] = &[("max.message.bytes", "9000000"), ("retention.ms", "691200000")];

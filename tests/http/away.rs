@@ -1,7 +1,7 @@
 //! What is answered while Redis cannot.
 
 use serde_json::json;
-use testkit::{redis::RedisServer, stack::Stack, wait_until};
+use testkit::wait_until;
 
 use crate::{
     client::Client,
@@ -10,8 +10,7 @@ use crate::{
 
 #[test]
 fn while_redis_is_away_or_has_lost_its_history_it_is_said_and_when_to_ask_again() {
-    let mut redis = RedisServer::start::<&str>(&[]).unwrap();
-    let mut scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], "away", 1, POLICY);
+    let (mut redis, mut scene) = Scene::with_redis("away", 1, POLICY);
     scene.env.push(("WEIR__REDIS__TIMEOUT", "500ms".into()));
     let worker = scene.worker("away");
     wait_ready(&worker);

@@ -8,13 +8,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use testkit::{
-    kafka::Record,
-    ports::Port,
-    redis::{RedisCluster, RedisServer},
-    stack::Stack,
-    wait_until,
-};
+use testkit::{kafka::Record, ports::Port, redis::RedisCluster, wait_until};
 use weir::config::HttpSettings;
 use weir_core::{
     basis::shard::slot_of_shard,
@@ -219,7 +213,7 @@ fn a_shard_that_does_not_answer_makes_its_budgets_unavailable_and_no_others() {
     for number in 0..9 {
         let _ = write!(text, "[[budgets]]\nname = \"b{number}\"\nchannel = \"c{number}\"\nlimit = 50\ntotal = true\n");
     }
-    let mut scene = Scene::on(Stack::shared().kafka().clone(), cluster.nodes(), "budgets-away", 1, &policy(&text));
+    let mut scene = Scene::on_redis(cluster.nodes(), "budgets-away", 1, &policy(&text));
     scene.env.push(("WEIR__REDIS__TIMEOUT", "500ms".into()));
     let mut worker = scene.worker("one");
     wait_whole(&worker);
@@ -271,9 +265,8 @@ fn a_shard_that_does_not_answer_makes_its_budgets_unavailable_and_no_others() {
 #[test]
 fn clients_that_go_away_while_their_intents_wait_for_tokens_pay_nothing() {
     const REQUESTS: u64 = 200;
-    let mut redis = RedisServer::start::<&str>(&[]).unwrap();
     let budgets = policy("[[budgets]]\nname = \"all\"\nlimit = 1_000_000\nwindow = \"5m\"\n");
-    let mut scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], "budgets-gone", 1, &budgets);
+    let (mut redis, mut scene) = Scene::with_redis("budgets-gone", 1, &budgets);
     for (variable, value) in [
         ("WEIR__REDIS__TIMEOUT", "60s"),
         ("WEIR__HTTP__TIMEOUT", "5m"),
@@ -334,10 +327,9 @@ fn however_often_it_is_asked_the_list_has_1_000_rows_at_most_and_redis_is_looked
     const CAMPAIGNS: usize = 600;
     const ROWS: usize = 1_000;
     const FRESH_FOR: Duration = Duration::from_millis(500);
-    let redis = RedisServer::start::<&str>(&[]).unwrap();
     let each = |name: &str| format!("[[budgets]]\nname = {name:?}\neach = \"campaign\"\nlimit = 1\ntotal = true\n");
     let text = policy(&[each("one"), each("other")].concat());
-    let mut scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], "budgets-many", 1, &text);
+    let (redis, mut scene) = Scene::with_redis("budgets-many", 1, &text);
     scene.env.push(("WEIR__HTTP__RATE", "0".into()));
     let mut worker = scene.worker("one");
     wait_ready(&worker);

@@ -7,7 +7,6 @@ use testkit::{
     kafka::Record,
     proxy::{Mode, Proxy},
     redis::RedisServer,
-    stack::Stack,
     wait_until,
 };
 
@@ -47,7 +46,7 @@ fn writes(redis: &RedisServer) -> u64 {
 }
 
 fn scene(name: &str, nodes: Vec<String>) -> Scene {
-    Scene::on(Stack::shared().kafka().clone(), nodes, name, 1, POLICY)
+    Scene::on_redis(nodes, name, 1, POLICY)
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use testkit::{clock::MovedClock, redis::RedisServer, stack::Stack, wait_until};
+use testkit::{clock::MovedClock, redis::RedisServer, wait_until};
 use weir::{config::HttpSettings, deferred::DeferredCount};
 use weir_core::segment::{Members, UserIdKind};
 
@@ -41,7 +41,7 @@ async fn deferred_intents_are_shown_by_the_hour_that_they_are_due_in_until_they_
     let ahead_s = |at: &str| at.parse::<Timestamp>().unwrap().as_second() - Timestamp::now().as_second();
     let clock = moved.clock(ahead_s("2026-11-20T21:30:00Z")).unwrap();
     let redis = RedisServer::start_by(&clock).unwrap();
-    let mut scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], "http-deferred", 1, POLICY);
+    let mut scene = Scene::on_redis(vec![redis.url()], "http-deferred", 1, POLICY);
     scene.defer(1);
     let worker = scene.worker_by("one", &clock, &[]);
     wait_ready(&worker);

@@ -7,7 +7,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use testkit::{ports::Port, redis::RedisCluster, stack::Stack, wait_until};
+use testkit::{ports::Port, redis::RedisCluster, wait_until};
 use weir_core::basis::shard::{UserHash, slot_of_shard};
 
 use crate::{
@@ -48,7 +48,7 @@ fn requests_that_hang_in_every_place_of_http_hold_up_no_lane() {
     const INTENTS: usize = 2_000;
     let ports = (0..3).map(|_| Port::lease().unwrap()).collect();
     let mut cluster = RedisCluster::start_on(ports, 0, &["--cluster-require-full-coverage", "no"]).unwrap();
-    let mut scene = Scene::on(Stack::shared().kafka().clone(), cluster.nodes(), "http-full", 2, POLICY);
+    let mut scene = Scene::on_redis(cluster.nodes(), "http-full", 2, POLICY);
     for (variable, value) in [
         ("WEIR__REDIS__TIMEOUT", "60s"),
         ("WEIR__HTTP__TIMEOUT", "5m"),
@@ -96,7 +96,7 @@ fn requests_that_hang_in_every_place_of_http_hold_up_no_lane() {
 fn hang(name: &str, redis_timeout_s: u32, prompt_within: Duration) {
     let ports = (0..3).map(|_| Port::lease().unwrap()).collect();
     let mut cluster = RedisCluster::start_on(ports, 0, &["--cluster-require-full-coverage", "no"]).unwrap();
-    let mut scene = Scene::on(Stack::shared().kafka().clone(), cluster.nodes(), name, 1, POLICY);
+    let mut scene = Scene::on_redis(cluster.nodes(), name, 1, POLICY);
     scene.env.push(("WEIR__REDIS__TIMEOUT", format!("{redis_timeout_s}s")));
     scene.env.push(("WEIR__HTTP__TIMEOUT", format!("{}s", redis_timeout_s + 1)));
     scene.env.push(("WEIR__HTTP__CONCURRENCY", "96".into()));

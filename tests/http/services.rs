@@ -7,7 +7,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use testkit::{redis::RedisServer, stack::Stack, wait_for, wait_until, worker::Worker};
+use testkit::{wait_for, wait_until, worker::Worker};
 
 use crate::{
     client::{Client, Reply},
@@ -409,8 +409,7 @@ fn while_redis_hangs_admissions_end_within_seconds_and_not_at_once() {
 
 /// How soon the lease has ended.
 fn hang_redis(name: &str) -> Duration {
-    let mut redis = RedisServer::start::<&str>(&[]).unwrap();
-    let mut scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], name, 1, POLICY);
+    let (mut redis, mut scene) = Scene::with_redis(name, 1, POLICY);
     scene.env.push(("WEIR__HTTP__RATE", "0".into()));
     let worker = scene.worker("one");
     wait_ready(&worker);

@@ -12,7 +12,7 @@ fn segments(scene: &Scene, key: &str, arguments: &[&str]) -> (Exit, String) {
     let endpoint = STAGE.s3.secured_endpoint().unwrap();
     let ca = STAGE.authority.ca_file().display().to_string();
     let access = ["--s3-endpoint", endpoint, "--s3-ca-file", &ca, "--s3-region", "us-east-1", "--s3-path-style"];
-    let mut bare = Scene::bare(scene.kafka.clone(), scene.redis.clone(), "bare", 1, "");
+    let mut bare = Scene::bare_on(scene.kafka.clone(), scene.redis.clone(), "bare", 1, "");
     bare.env = scene.env.iter().filter(|(name, _)| name.starts_with("AWS_SECRET")).cloned().collect();
     bare.env.push(("AWS_ACCESS_KEY_ID", key.to_owned()));
     says(&bare, &[], &[&["segments"], arguments, &access].concat())

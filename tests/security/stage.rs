@@ -76,7 +76,7 @@ impl Stage {
     /// A scene with a policy and segments in S3, for those who ask neither Kafka nor Redis.
     pub fn files(&self, name: &str) -> Scene {
         let nobody = (KafkaClient::new("127.0.0.1:1"), vec!["redis://127.0.0.1:1".to_owned()]);
-        let mut scene = Scene::bare(nobody.0, nobody.1, name, 1, POLICY);
+        let mut scene = Scene::bare_on(nobody.0, nobody.1, name, 1, POLICY);
         scene.build_segments(&SEGMENTS);
         self.put_into_s3(&mut scene);
         scene

@@ -10,7 +10,6 @@ use testkit::{
     SLOW_INTERVAL,
     kafka::{Api, Fate, Kafka, Moment, Trap},
     redis::RedisServer,
-    stack::Stack,
     wait_until, wait_until_every,
     worker::Worker,
 };
@@ -265,11 +264,10 @@ fn budget_row(worker: &Worker) -> Value {
 
 #[test]
 fn while_the_ledger_is_unavailable_a_budget_suppresses_what_it_has_no_tokens_for_if_the_policy_says_so() {
-    let mut redis = RedisServer::start::<&str>(&[]).unwrap();
     let budgets = "[[budgets]]\nname = \"email\"\nchannel = \"email\"\nlimit = 1_000_000\nwindow = \"5m\"\n\
                    on_unavailable = \"suppress\"\n\
                    [[on_unavailable]]\nchannel = \"email\"\naction = \"suppress\"\n";
-    let mut scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], "budget-away", 1, &policy(budgets));
+    let (mut redis, mut scene) = Scene::with_redis("budget-away", 1, &policy(budgets));
     let env = [("WEIR__REDIS__TIMEOUT", "1s"), ("WEIR__REDIS__UNAVAILABLE_AFTER", "5s")];
     scene.env.extend(env.map(|(name, value)| (name, value.to_owned())));
     let mut worker = scene.worker("only");
@@ -301,9 +299,8 @@ fn while_the_ledger_is_unavailable_a_budget_suppresses_what_it_has_no_tokens_for
 
 #[test]
 fn a_worker_that_is_stopped_gives_back_what_it_has_not_spent() {
-    let redis = RedisServer::start::<&str>(&[]).unwrap();
     let budgets = "[[budgets]]\nname = \"all\"\nlimit = 1_000_000\ntotal = true\n";
-    let scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], "budget-stop", 2, &policy(budgets));
+    let (redis, scene) = Scene::with_redis("budget-stop", 2, &policy(budgets));
     let mut worker = scene.worker("only");
     wait_ready(&worker);
     publish(&scene, "offered", 40_000, &json!({}));
@@ -319,10 +316,9 @@ fn a_worker_that_is_stopped_gives_back_what_it_has_not_spent() {
 #[test]
 fn batches_that_a_change_of_the_group_takes_away_pay_once_though_no_history_has_their_intents() {
     const WAVE: usize = 15_000;
-    let redis = RedisServer::start::<&str>(&[]).unwrap();
     let rules = "[[bypass]]\nchannel = \"push\"\ncounts = false\n\
                  [[budgets]]\nname = \"all\"\nlimit = 1_000_000\ntotal = true\n";
-    let scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], "budget-moves", 6, &policy(rules));
+    let (redis, scene) = Scene::with_redis("budget-moves", 6, &policy(rules));
     let mut first = scene.worker("first");
     wait_ready(&first);
     let waves = ["second", "third"];

@@ -15,7 +15,6 @@ use testkit::{
     clock::{MovedClock, ProcessClock},
     process::output,
     redis::RedisServer,
-    stack::Stack,
     wait_until,
     worker::Worker,
 };
@@ -33,7 +32,7 @@ struct Stage {
 
 impl Stage {
     fn new(name: &str, redis: RedisServer) -> Self {
-        let scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], name, 2, POLICY);
+        let scene = Scene::on_redis(vec![redis.url()], name, 2, POLICY);
         Self { redis, scene }
     }
 

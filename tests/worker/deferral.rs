@@ -14,7 +14,6 @@ use testkit::{
     clock::{MovedClock, ProcessClock},
     kafka::{Consumed, Publisher, Record},
     redis::RedisServer,
-    stack::Stack,
     wait_until, wait_until_every,
     worker::Worker,
 };
@@ -46,7 +45,7 @@ impl Lapse {
         let ahead_s = (ms(at) - SystemClock.now().millis()) / 1000;
         let clock = moved.clock(ahead_s).unwrap();
         let redis = RedisServer::start_by(&clock).unwrap();
-        let mut scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], name, 2, policy);
+        let mut scene = Scene::on_redis(vec![redis.url()], name, 2, policy);
         scene.defer(shares);
         Self { _redis: redis, clock, _moved: moved, scene, ahead_s }
     }

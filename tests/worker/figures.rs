@@ -8,7 +8,7 @@ use crate::support::{
     outcome::intent,
 };
 use serde_json::{Value, json};
-use testkit::{kafka::Publisher, redis::RedisServer, stack::Stack, wait_until, worker::Worker};
+use testkit::{kafka::Publisher, wait_until, worker::Worker};
 use weir_core::ports::Clock as _;
 use weir_worker::clock::SystemClock;
 
@@ -25,8 +25,7 @@ fn sum(worker: &Worker, name: &str) -> f64 {
 
 #[test]
 fn the_time_from_record_to_decision_and_commit_and_the_lag_in_seconds_are_measured() {
-    let mut redis = RedisServer::start::<&str>(&[]).unwrap();
-    let scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], "figures", 1, POLICY);
+    let (mut redis, scene) = Scene::with_redis("figures", 1, POLICY);
     let mut worker = scene.worker("figures");
     wait_ready(&worker);
     publish(&scene, "old", 50, 3600);

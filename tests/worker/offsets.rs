@@ -10,7 +10,7 @@ use rdkafka::{
     producer::{BaseProducer, Producer},
 };
 use serde_json::json;
-use testkit::{kafka::BoundedConsumer, process::Exit, redis::RedisServer, stack::Stack, wait_until, worker::Worker};
+use testkit::{kafka::BoundedConsumer, process::Exit, wait_until, worker::Worker};
 
 /// Of a segment without caps: each new id is approved.
 const USER: u64 = 3_500;
@@ -350,8 +350,7 @@ fn rebuild(scene: &Scene) {
 
 #[test]
 fn a_rebuild_restores_what_the_group_has_committed() {
-    let redis = RedisServer::start::<&str>(&[]).unwrap();
-    let mut scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], "rebuilt-offsets", 2, POLICY);
+    let (redis, mut scene) = Scene::with_redis("rebuilt-offsets", 2, POLICY);
     publish(&scene, OLD);
     decided(&scene);
     redis.query::<()>(&["FLUSHALL"]).unwrap();

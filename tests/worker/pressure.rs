@@ -8,7 +8,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use testkit::{redis::RedisServer, stack::Stack, wait_until, worker::Worker};
+use testkit::{redis::RedisServer, wait_until, worker::Worker};
 
 use crate::support::{
     DEADLINE, Decision, Scene,
@@ -233,14 +233,7 @@ fn turns_until(server: &RedisServer, scene: &Scene, until: Instant) -> usize {
 /// seconds, by each load.
 fn turns_under_load(name: &str, loads: [usize; 2]) -> [(usize, f64); 2] {
     const SECONDS: u32 = 6;
-    let server = RedisServer::start::<&str>(&[]).unwrap();
-    let scene = Scene::on(
-        Stack::shared().kafka().clone(),
-        vec![server.url()],
-        name,
-        2,
-        &policy(1_000_000, "window = \"1h\"\n"),
-    );
+    let (server, scene) = Scene::with_redis(name, 2, &policy(1_000_000, "window = \"1h\"\n"));
     let workers = workers(&scene, ["a", "b"]);
     let mut first = 0;
     let measured = loads.map(|users| {
@@ -289,14 +282,7 @@ fn turns_come_once_a_second_at_a_thousand_a_second_and_at_25_times_that() {
 
 #[test]
 fn while_redis_is_away_active_users_pass_and_it_is_reported() {
-    let mut server = RedisServer::start::<&str>(&[]).unwrap();
-    let scene = Scene::on(
-        Stack::shared().kafka().clone(),
-        vec![server.url()],
-        "pressure-away",
-        1,
-        &policy(1_000, "window = \"1h\"\n"),
-    );
+    let (mut server, scene) = Scene::with_redis("pressure-away", 1, &policy(1_000, "window = \"1h\"\n"));
     let [worker] = workers(&scene, ["only"]);
     publish(&scene, "first", 0..100, &push());
     scene.wait_until_drained();

@@ -11,7 +11,6 @@ use testkit::{
     clock::MovedClock,
     kafka::{Api, Fate, Kafka, KafkaClient, Moment, Trap},
     redis::RedisServer,
-    stack::Stack,
     wait_until,
 };
 use weir_core::ports::Clock;
@@ -59,7 +58,7 @@ fn what_waited_for_a_frozen_redis_is_decided_by_the_clock_when_it_is_back() {
     let moved = MovedClock::build().unwrap();
     let clock = moved.clock(0).unwrap();
     let mut redis = RedisServer::start_by(&clock).unwrap();
-    let scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], "stalled", 2, POLICY);
+    let scene = Scene::on_redis(vec![redis.url()], "stalled", 2, POLICY);
     let mut worker = scene.worker_by("only", &clock, &[]);
     publish(&scene.kafka, &scene, "before", "before", &json!({}));
     scene.drain(&mut worker);

@@ -12,8 +12,6 @@ use serde_json::{Value, json};
 use testkit::{
     kafka::{Consumed, Record},
     process::{Exit, output},
-    redis::RedisServer,
-    stack::Stack,
     wait_until,
     worker::Worker,
 };
@@ -77,8 +75,7 @@ fn a_delivery_that_failed_for_good_counts_no_longer_and_refunds_are_apart() {
 #[test]
 fn a_rebuild_refunds_what_failed_for_good_and_counts_a_retry_once() {
     let policy = format!("{POLICY}[[budgets]]\nname = \"all\"\nlimit = 2\ntotal = true\n");
-    let redis = RedisServer::start::<&str>(&[]).unwrap();
-    let mut scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], "reports-rebuild", 1, &policy);
+    let (redis, mut scene) = Scene::with_redis("reports-rebuild", 1, &policy);
     scene.kafka.create_topic_with(&scene.topic("reports"), 1, &[("retention.ms", "691200000")]).unwrap();
     scene.env.push(("WEIR__KAFKA__DELIVERY_REPORTS", scene.topic("reports")));
     let mut worker = scene.worker("only");

@@ -228,7 +228,7 @@ fn while_redis_is_frozen_intents_wait_and_then_it_goes_on_by_itself() {
     const SECRET: &str = "MARKED-REDIS-PASSWORD";
     let mut redis = RedisServer::start(&["--requirepass", SECRET]).unwrap();
     let url = format!("redis://:{SECRET}@127.0.0.1:{}", redis.port());
-    let mut scene = Scene::on(Stack::shared().kafka().clone(), vec![url], "frozen", 2, POLICY);
+    let mut scene = Scene::on_redis(vec![url], "frozen", 2, POLICY);
     scene.env.push(("WEIR__REDIS__TIMEOUT", "200ms".into()));
     let mut worker = scene.worker("frozen");
     sends(&scene, "before", 1_000, 1);
@@ -256,8 +256,7 @@ fn while_redis_is_frozen_intents_wait_and_then_it_goes_on_by_itself() {
 
 #[test]
 fn histories_that_are_gone_stop_their_intents_are_told_and_are_not_made_anew() {
-    let redis = RedisServer::start::<&str>(&[]).unwrap();
-    let scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], "gone", 1, POLICY);
+    let (redis, scene) = Scene::with_redis("gone", 1, POLICY);
     let mut worker = scene.worker("gone");
     sends(&scene, "before", 100, 1);
     scene.drain(&mut worker);
@@ -280,8 +279,7 @@ fn histories_that_are_gone_stop_their_intents_are_told_and_are_not_made_anew() {
 
 #[test]
 fn a_worker_that_is_asked_to_stop_while_it_starts_ends_at_once() {
-    let mut redis = RedisServer::start::<&str>(&[]).unwrap();
-    let scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], "starting", 1, POLICY);
+    let (mut redis, scene) = Scene::with_redis("starting", 1, POLICY);
     redis.kill();
     // The command line's level goes before the configuration's.
     let args = |config: PathBuf| {
@@ -450,7 +448,7 @@ fn of_two_workers_with_one_instance_name_the_older_stops_and_the_newer_goes_on()
 #[test]
 fn missing_topics_are_named_or_made_where_that_is_allowed() {
     let stack = Stack::shared();
-    let mut scene = Scene::bare(stack.kafka().clone(), stack.redis_cluster().to_vec(), "missing", 3, POLICY);
+    let mut scene = Scene::bare("missing", 3, POLICY);
     scene.build_segments(&crate::support::SEGMENTS);
     scene.kafka.create_topic(&scene.topic("intents"), 3).unwrap();
     scene.kafka.create_topic(&scene.topic("approved"), 3).unwrap();
@@ -470,7 +468,7 @@ fn missing_topics_are_named_or_made_where_that_is_allowed() {
 #[test]
 fn a_wrong_configuration_ends_with_2_and_one_paragraph() {
     let stack = Stack::shared();
-    let scene = Scene::bare(stack.kafka().clone(), stack.redis_cluster().to_vec(), "wrong", 1, POLICY);
+    let scene = Scene::bare("wrong", 1, POLICY);
     scene.build_segments(&crate::support::SEGMENTS);
     let good = scene.config("wrong");
     let token = "MARKED-TOKEN\u{7}";

@@ -16,7 +16,6 @@ use testkit::{
     ports::Port,
     process::Exit,
     redis::RedisCluster,
-    stack::Stack,
     wait_until,
     worker::Worker,
 };
@@ -66,7 +65,7 @@ impl Stage {
         let clock = moved.clock(0).unwrap();
         let ports = (0..3).map(|_| Port::lease().unwrap()).collect();
         let cluster = RedisCluster::start_on(ports, 0, &["--cluster-require-full-coverage", full_coverage]).unwrap();
-        let mut scene = Scene::on(Stack::shared().kafka().clone(), cluster.nodes(), name, 2, POLICY);
+        let mut scene = Scene::on_redis(cluster.nodes(), name, 2, POLICY);
         change(&mut scene);
         let worker = start(&scene, &clock);
         wait_ready(&worker);

@@ -40,7 +40,7 @@ fn record(intent: &Value) -> Record {
 }
 
 fn decided(name: &str, redis: Vec<String>, intents: &[Value]) -> Scene {
-    let scene = Scene::on(Stack::shared().kafka().clone(), redis, name, 2, POLICY);
+    let scene = Scene::on_redis(redis, name, 2, POLICY);
     let mut worker = scene.worker("explain");
     scene.publish(intents.iter().map(record));
     scene.drain(&mut worker);
@@ -231,9 +231,8 @@ total = true
 
 #[test]
 fn it_names_the_budgets_that_an_intent_takes_from_with_what_is_left() {
-    let server = RedisServer::start::<&str>(&[]).unwrap();
     let policy = format!("timezone = {:?}\n{BUDGETS}", zone_of_noon());
-    let scene = Scene::on(Stack::shared().kafka().clone(), vec![server.url()], "explain-budgets", 1, &policy);
+    let (server, scene) = Scene::with_redis("explain-budgets", 1, &policy);
     let mut worker = scene.worker("explain");
     let push = |id: &str| json!({"id": id, "user_id": 42, "channel": "push", "campaign": "autumn", "cost": 3});
     scene.publish([push("i-1"), push("i-2")].iter().map(record));

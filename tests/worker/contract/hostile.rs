@@ -38,7 +38,7 @@ pub struct Run {
 
 pub static HOSTILE: LazyLock<Run> = LazyLock::new(|| {
     let stack = Stack::shared();
-    let mut scene = Scene::bare(stack.kafka().clone(), stack.redis_cluster().to_vec(), "hostile", 1, POLICY);
+    let mut scene = Scene::bare("hostile", 1, POLICY);
     scene.create_topics([3; 4]);
     let users = scene.ids("good", hostile().iter().map(|case| format!("{USER}-{}", case.name)));
     let mut build = Command::new(weir());

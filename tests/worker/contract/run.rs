@@ -102,7 +102,7 @@ pub struct Run {
 /// The one run.
 pub static RUN: LazyLock<Run> = LazyLock::new(|| {
     let stack = Stack::shared();
-    let mut scene = Scene::bare(stack.kafka().clone(), stack.redis_cluster().to_vec(), "contract", 6, POLICY);
+    let mut scene = Scene::bare("contract", 6, POLICY);
     scene.create_topics(PARTITIONS);
     scene.build_segments(&SEGMENTS);
     // Many small batches rather than one: what holds, holds across them.

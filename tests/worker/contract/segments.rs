@@ -75,7 +75,7 @@ struct FromS3 {
 static FROM_S3: LazyLock<FromS3> = LazyLock::new(|| {
     let (stack, s3) = (Stack::shared(), S3::start().unwrap());
     let bucket = s3.bucket();
-    let mut scene = Scene::bare(stack.kafka().clone(), stack.redis_cluster().to_vec(), "from-s3", 2, "");
+    let mut scene = Scene::bare("from-s3", 2, "");
     scene.create_topics([2; 4]);
     bucket.put("policy.toml", POLICY).unwrap();
     build(&scene, bucket, "s1", &[("new", BASE..BASE + 100), ("old", BASE + 100..BASE + 200)]);
@@ -222,14 +222,14 @@ pub fn a_user_in_two_segments_is_in_the_first_one_and_counted() {
 fn without_a_set_or_a_policy_the_worker_does_not_start() {
     let stack = Stack::shared();
     let cluster = stack.redis_cluster().to_vec();
-    let mut no_set = Scene::bare(stack.kafka().clone(), cluster.clone(), "no-set", 1, POLICY);
+    let mut no_set = Scene::bare("no-set", 1, POLICY);
     no_set.extra = stack.s3().config();
     let env = stack.s3().env().map(|(name, value)| (name, value.to_owned())).to_vec();
     no_set.env.clone_from(&env);
-    let mut no_object = Scene::bare(stack.kafka().clone(), cluster.clone(), "no-object", 1, POLICY);
+    let mut no_object = Scene::bare("no-object", 1, POLICY);
     (no_object.segments, no_object.extra, no_object.env) =
         (stack.s3().url("nowhere/manifest.json"), stack.s3().config(), env);
-    let bad_policy = Scene::bare(stack.kafka().clone(), cluster, "bad-policy", 1, "version = 1\n");
+    let bad_policy = Scene::bare("bad-policy", 1, "version = 1\n");
     let cases = [
         (no_set, "segments/manifest.json"),
         (no_object, "s3://weir/nowhere/manifest.json"),

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use testkit::{kafka::Delivery, redis::RedisServer, stack::Stack, wait_for, wait_until, worker::Worker};
+use testkit::{kafka::Delivery, wait_for, wait_until, worker::Worker};
 
 use super::{AHEAD_S, PER_S, mails, route, wait_looked, waits};
 use crate::support::{
@@ -61,8 +61,7 @@ fn how_long_the_oldest_intent_waits_is_shown_and_known_again_after_a_restart() {
 #[ignore = "bounds real time: cargo xtask ci --extent everything"]
 fn while_weir_itself_approves_nothing_the_wait_of_the_oldest_intent_is_a_signal_of_overload() {
     const MAILS: usize = 20_000;
-    let redis = RedisServer::start::<&str>(&[]).unwrap();
-    let mut scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], "held-up", 4, "");
+    let (redis, mut scene) = Scene::with_redis("held-up", 4, "");
     let group = format!("{}-hedwig", scene.name);
     let caps = "[default]\ncaps = [{ name = \"day\", limit = 9, window = \"24h\" }]\n";
     let route_of = format!(

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use testkit::{kafka::Delivery, redis::RedisServer, stack::Stack, wait_until};
+use testkit::{kafka::Delivery, wait_until};
 
 use super::{PER_S, Post, mails, wait_looked, wait_members, waited, waits};
 use crate::support::{
@@ -55,8 +55,7 @@ fn an_intent_that_waits_is_written_and_read_once_more() {
 fn an_instance_calls_redis_at_most_twice_a_second_for_a_route() {
     const ROUTES: [&str; 2] = ["email", "push"];
     const LOOK: Duration = Duration::from_secs(10);
-    let redis = RedisServer::start::<&str>(&[]).unwrap();
-    let mut scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], "calls", 4, "");
+    let (redis, mut scene) = Scene::with_redis("calls", 4, "");
     let group = format!("{}-hedwig", scene.name);
     let route = |name: &&str| {
         format!("[[routes]]\nname = \"{name}\"\nchannel = \"{name}\"\nconsumer_group = \"{group}\"\nahead = \"5s\"\n")

@@ -6,9 +6,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use testkit::{
-    SLOW_INTERVAL, kafka::Consumed, redis::RedisServer, stack::Stack, wait_until, wait_until_every, worker::Worker,
-};
+use testkit::{SLOW_INTERVAL, kafka::Consumed, wait_until, wait_until_every, worker::Worker};
 
 use super::{mails, wait_looked, waited, waits};
 use crate::support::{
@@ -48,9 +46,8 @@ fn fifty_thousand_intents_that_wait_keep_their_order_over_two_minutes_without_re
 
 impl Outage {
     fn keeps_their_order(&self, name: &str) {
-        let mut redis = RedisServer::start::<&str>(&[]).unwrap();
         // Approved records of one partition are in the order of their commits.
-        let mut scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], name, 1, "");
+        let (mut redis, mut scene) = Scene::with_redis(name, 1, "");
         let caps = "[default]\ncaps = [{ name = \"day\", limit = 9, window = \"24h\" }]\n";
         let policy = |version: u32, rate: u32| {
             let route = format!("[[routes]]\nname = \"email\"\nchannel = \"email\"\nrate = {rate}\n");
