@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output};
 
-use crate::support::{DEADLINE, POLICY, SEGMENTS, Scene, TOPICS, http::wait_ready, outcome::intent, weir};
+use crate::support::{DEADLINE, POLICY, SEGMENTS, Scene, TOPICS, http::wait_ready, outcome::intent, stop, weir};
 use serde_json::{Value, json};
 use testkit::{
     kafka::{Kafka, KafkaClient},
@@ -117,8 +117,7 @@ fn an_installation_that_has_decided_nothing_yet_is_fine_and_is_not_changed() {
     let mut worker = scene.worker("i");
     scene.publish([intent("one", "user-1", json!({}))]);
     scene.drain(&mut worker);
-    worker.terminate();
-    worker.wait_exit(DEADLINE).unwrap();
+    stop(&mut worker);
     check(&scene, &config).is_fine();
     let lost = ["redis:", "has decided intents before", "weir rebuild --all", "--accept-lost-history"];
     // A slip makes nothing new, either: <https://github.com/cockroachdb/cockroach/issues/24118>.
@@ -165,8 +164,7 @@ fn a_keyspace_that_is_lost_is_not_made_anew_where_the_intents_are_another_topic_
     let mut worker = scene.worker("i");
     scene.publish([intent("one", "user-1", json!({}))]);
     scene.drain(&mut worker);
-    worker.terminate();
-    worker.wait_exit(DEADLINE).unwrap();
+    stop(&mut worker);
     redis.query::<()>(&["FLUSHALL"]).unwrap();
     let renamed = |topic: &str| {
         scene.config("i").replace(&format!("intents = {:?}", scene.topic("intents")), &format!("intents = {topic:?}"))
@@ -309,8 +307,8 @@ fn a_start_that_creates_topics_keeps_what_is_approved_for_as_long_as_the_history
     let redis = RedisServer::start::<&str>(&[]).unwrap();
     let mut scene = Scene::bare_on(Stack::shared().kafka().clone(), vec![redis.url()], "check-start", 1, POLICY);
     scene.build_segments(&SEGMENTS);
-    scene.env.push(("WEIR__KAFKA__CREATE_TOPICS", "true".into()));
-    scene.env.push(("WEIR__REDIS__HISTORY", "9d".into()));
+    scene.set("WEIR__KAFKA__CREATE_TOPICS", "true");
+    scene.set("WEIR__REDIS__HISTORY", "9d");
     wait_ready(&scene.worker("i"));
     assert_eq!(retention(&scene, "approved"), "777600000");
 }

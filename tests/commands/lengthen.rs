@@ -15,7 +15,7 @@ use crate::support::{
     DEADLINE, Scene, header,
     http::{metric, wait_ready},
     outcome::{CASE, intent},
-    weir,
+    stop, weir,
 };
 use serde_json::{Value, json};
 use testkit::{
@@ -63,7 +63,7 @@ impl Old {
     fn new(name: &str) -> Self {
         let (redis, mut scene) = Scene::with_redis(name, 4, &policy("8d"));
         scene.kafka.create_topic(&scene.topic("refunds"), 2).unwrap();
-        scene.env.push(("WEIR__KAFKA__REFUNDS", scene.topic("refunds")));
+        scene.set("WEIR__KAFKA__REFUNDS", scene.topic("refunds"));
         for topic in ["approved", "refunds"] {
             scene.kafka.configure_topic(&scene.topic(topic), &[("retention.ms", KEPT_MS)]).unwrap();
         }
@@ -194,11 +194,6 @@ fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-fn stop(mut worker: Worker) {
-    worker.terminate();
-    worker.wait_exit(DEADLINE).unwrap();
-}
-
 impl Scene {
     /// By case, the reason for which its intent was suppressed, or `approved`; fails if one has two records. The past is left out.
     fn reasons(&self) -> BTreeMap<String, String> {
@@ -245,7 +240,7 @@ fn a_history_is_made_longer_under_load_and_equals_a_twins() {
     scene.drain(&mut worker);
     assert_eq!(scene.reasons().len(), published, "each intent has one record");
     wait_until(DEADLINE, "no shard is lost", || metric(&worker, "weir_shards_lost", "").unwrap_or(0.0) == 0.0);
-    stop(worker);
+    stop(&mut worker);
     old.equals_a_twin(2 * USERS - USERS / 5);
 
     // Now caps may look back for 30 days.
@@ -256,7 +251,7 @@ fn a_history_is_made_longer_under_load_and_equals_a_twins() {
     scene.publish([intent("capped", 1, json!({})), intent("refunded", 5, json!({}))]);
     scene.drain(&mut worker);
     assert_eq!([scene.reason_of("capped"), scene.reason_of("refunded")], ["cap", "approved"]);
-    stop(worker);
+    stop(&mut worker);
 }
 
 #[test]
@@ -281,9 +276,9 @@ fn a_shard_that_is_lost_later_comes_back_as_long() {
 }
 
 /// Ends a worker once it has made the keyspace.
-fn stop_ready(worker: Worker) {
+fn stop_ready(mut worker: Worker) {
     wait_ready(&worker);
-    stop(worker);
+    stop(&mut worker);
 }
 
 #[test]
@@ -332,7 +327,7 @@ fn a_run_that_is_killed_half_way_goes_on_and_the_caps_hold_meanwhile() {
     assert_eq!(summary["beginning"], "resumed", "{summary}");
     caps_hold(4, &mut worker);
     assert_eq!(scene.reasons().len(), published, "each intent has one record");
-    stop(worker);
+    stop(&mut worker);
     old.equals_a_twin(2 * USERS - USERS / 5);
 }
 
@@ -340,7 +335,7 @@ fn a_run_that_is_killed_half_way_goes_on_and_the_caps_hold_meanwhile() {
 fn a_history_is_lengthened_only_where_the_topics_keep_it_and_is_finished_before_another_one() {
     let old = Old::new("lengthen-half");
     let scene = &old.scene;
-    let worker = scene.worker("only");
+    let mut worker = scene.worker("only");
     wait_ready(&worker);
     // The topics do not keep 60 days.
     let output = old.rebuild(&["--history", "60d"], &[]);
@@ -381,5 +376,5 @@ fn a_history_is_lengthened_only_where_the_topics_keep_it_and_is_finished_before_
     // 20 and 10 days ago, but those that were refunded.
     let sends: usize = old.histories(&scene.name).values().map(Vec::len).sum();
     assert_eq!(sends, 2 * USERS - USERS / 5 + 1);
-    stop(worker);
+    stop(&mut worker);
 }

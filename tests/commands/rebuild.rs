@@ -57,8 +57,8 @@ type Told = (String, String, u64);
 fn scene(kafka_name: &str, redis: Vec<String>) -> Scene {
     let mut scene = Scene::on_redis(redis, kafka_name, 4, POLICY);
     scene.kafka.create_topic(&scene.topic("refunds"), 3).unwrap();
-    scene.env.push(("WEIR__KAFKA__REFUNDS", scene.topic("refunds")));
-    scene.env.push(("WEIR__REDIS__TIMEOUT", "5s".to_owned()));
+    scene.set("WEIR__KAFKA__REFUNDS", scene.topic("refunds"));
+    scene.set("WEIR__REDIS__TIMEOUT", "5s");
     scene
 }
 

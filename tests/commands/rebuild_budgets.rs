@@ -19,7 +19,7 @@ use crate::support::{
     DEADLINE, Decision, Scene,
     http::{metric, wait_ready, wait_whole},
     outcome::{intent, zone_of_noon},
-    weir,
+    stop, weir,
 };
 
 const SHARDS: u16 = 64;
@@ -40,7 +40,7 @@ impl Lossy {
     fn new(name: &str, stems: &[&str], budgets: impl FnOnce(&[String]) -> String) -> (Self, Vec<String>, usize) {
         let cluster = RedisCluster::start(3, 0).unwrap();
         let mut scene = Scene::on_redis(cluster.nodes(), name, 2, "version = \"0\"\n");
-        scene.env.push(("WEIR__REDIS__TIMEOUT", "5s".to_owned()));
+        scene.set("WEIR__REDIS__TIMEOUT", "5s");
         let slot: u16 = cluster.cli(0, &["CLUSTER", "KEYSLOT", &scene.name]).unwrap().trim().parse().unwrap();
         let tables = cluster.owner_of(slot).unwrap();
         let lost = cluster.primaries().unwrap().into_iter().find(|node| *node != tables).unwrap();
@@ -66,8 +66,7 @@ impl Lossy {
 
     /// Counts all budgets while no worker runs, so that nothing has to settle; then another worker runs.
     fn rebuild_alone(&mut self) -> (i32, BTreeMap<String, Value>) {
-        self.worker.terminate();
-        self.worker.wait_exit(DEADLINE).unwrap();
+        stop(&mut self.worker);
         let rebuilt = self.rebuild(&["--all", "--settle", "0s"]);
         self.worker = self.scene.worker("only");
         wait_whole(&self.worker);
@@ -84,8 +83,7 @@ impl Lossy {
 
     /// What becomes of budgets where these nodes lose everything while no worker runs; then another worker runs.
     fn lose(&mut self, nodes: &[usize], scope: &[&str]) -> (i32, BTreeMap<String, Value>) {
-        self.worker.terminate();
-        self.worker.wait_exit(DEADLINE).unwrap();
+        stop(&mut self.worker);
         nodes.iter().for_each(|node| drop(self.cluster.cli(*node, &["FLUSHALL"]).unwrap()));
         let rebuilt = self.rebuild(&[scope, &["--settle", "0s"][..]].concat());
         self.worker = self.scene.worker("only");

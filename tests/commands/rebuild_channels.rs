@@ -25,7 +25,7 @@ fn what_was_approved_on_the_topic_of_a_channel_is_restored_too() {
     // With more partitions than kafka.approved: they are told apart.
     let settings: &[(&str, &str)] = &[("max.message.bytes", "9000000"), ("retention.ms", "691200000")];
     scene.kafka.create_topic_with(&mail, 5, settings).unwrap();
-    scene.env.push(("WEIR__KAFKA__APPROVED_BY_CHANNEL__EMAIL", mail));
+    scene.set("WEIR__KAFKA__APPROVED_BY_CHANNEL__EMAIL", mail);
     let mut worker = scene.worker("weir-0");
     wait_ready(&worker);
     let publish = |wave: &str| {

@@ -43,8 +43,8 @@ impl Walk {
     fn start(language: Language) -> Self {
         let mut scene = Scene::new(&format!("examples-{}", language.name()), PARTITIONS, POLICY);
         scene.kafka.create_topic(&scene.topic("refunds"), PARTITIONS).unwrap();
-        scene.env.push(("WEIR__KAFKA__REFUNDS", scene.topic("refunds")));
-        scene.env.push(("WEIR__HTTP__TOKEN", TOKEN.to_owned()));
+        scene.set("WEIR__KAFKA__REFUNDS", scene.topic("refunds"));
+        scene.set("WEIR__HTTP__TOKEN", TOKEN);
         let worker = scene.worker("only");
         wait_ready(&worker);
         Self { language, scene, worker }

@@ -11,7 +11,7 @@ use crate::{
 #[test]
 fn while_redis_is_away_or_has_lost_its_history_it_is_said_and_when_to_ask_again() {
     let (mut redis, mut scene) = Scene::with_redis("away", 1, POLICY);
-    scene.env.push(("WEIR__REDIS__TIMEOUT", "500ms".into()));
+    scene.set("WEIR__REDIS__TIMEOUT", "500ms");
     let worker = scene.worker("away");
     wait_ready(&worker);
     let client = Client::of(&worker);

@@ -25,6 +25,7 @@ use crate::{
         DEADLINE, Scene,
         http::{address, metric, wait_degraded, wait_ready, wait_whole},
         outcome::{intent, zone_of_noon},
+        stop,
     },
 };
 
@@ -214,7 +215,7 @@ fn a_shard_that_does_not_answer_makes_its_budgets_unavailable_and_no_others() {
         let _ = write!(text, "[[budgets]]\nname = \"b{number}\"\nchannel = \"c{number}\"\nlimit = 50\ntotal = true\n");
     }
     let mut scene = Scene::on_redis(cluster.nodes(), "budgets-away", 1, &policy(&text));
-    scene.env.push(("WEIR__REDIS__TIMEOUT", "500ms".into()));
+    scene.set("WEIR__REDIS__TIMEOUT", "500ms");
     let mut worker = scene.worker("one");
     wait_whole(&worker);
     let client = Client::of(&worker);
@@ -273,7 +274,7 @@ fn clients_that_go_away_while_their_intents_wait_for_tokens_pay_nothing() {
         ("WEIR__HTTP__CONCURRENCY", "8"),
         ("WEIR__HTTP__RATE", "0"),
     ] {
-        scene.env.push((variable, value.to_owned()));
+        scene.set(variable, value);
     }
     let mut worker = scene.worker("one");
     wait_ready(&worker);
@@ -312,8 +313,7 @@ fn clients_that_go_away_while_their_intents_wait_for_tokens_pay_nothing() {
     let is_asked = || client.decide("", &json!({"id": "after", "user_id": 1})).status == 200;
     wait_until(DEADLINE, "the budget is asked", is_asked);
     approve("after");
-    worker.terminate();
-    worker.wait_exit(DEADLINE).unwrap();
+    stop(&mut worker);
     let keys: Vec<String> = redis.query(&["KEYS", &format!("{}:{{*}}:b3:all", scene.name)]).unwrap();
     let fields: BTreeMap<String, String> = redis.query(&["HGETALL", &keys[0]]).unwrap();
     let buckets = fields.iter().filter(|(field, _)| field.parse::<i64>().is_ok());
@@ -330,7 +330,7 @@ fn however_often_it_is_asked_the_list_has_1_000_rows_at_most_and_redis_is_looked
     let each = |name: &str| format!("[[budgets]]\nname = {name:?}\neach = \"campaign\"\nlimit = 1\ntotal = true\n");
     let text = policy(&[each("one"), each("other")].concat());
     let (redis, mut scene) = Scene::with_redis("budgets-many", 1, &text);
-    scene.env.push(("WEIR__HTTP__RATE", "0".into()));
+    scene.set("WEIR__HTTP__RATE", "0");
     let mut worker = scene.worker("one");
     wait_ready(&worker);
     let client = Client::of(&worker);

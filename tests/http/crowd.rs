@@ -24,8 +24,8 @@ fn lanes_go_on(scene: &Scene, wave: &str, intents: usize) {
 #[test]
 fn thousands_of_idle_connections_keep_nobody_from_being_answered() {
     let mut scene = Scene::new("crowd", 1, POLICY);
-    scene.env.push(("WEIR__HTTP__CONNECTIONS", "4096".into()));
-    scene.env.push(("WEIR__HTTP__READ_TIMEOUT", "5m".into()));
+    scene.set("WEIR__HTTP__CONNECTIONS", "4096");
+    scene.set("WEIR__HTTP__READ_TIMEOUT", "5m");
     let roomy = scene.worker("roomy");
     wait_ready(&roomy);
     let client = Client::of(&roomy);
@@ -54,7 +54,7 @@ fn thousands_of_idle_connections_keep_nobody_from_being_answered() {
 #[test]
 fn slow_clients_are_cut_off() {
     let mut scene = Scene::new("slow", 1, POLICY);
-    scene.env.push(("WEIR__HTTP__READ_TIMEOUT", "2s".into()));
+    scene.set("WEIR__HTTP__READ_TIMEOUT", "2s");
     let worker = scene.worker("slow");
     wait_ready(&worker);
     let client = Client::of(&worker);

@@ -114,8 +114,8 @@ fn equal_lookups_at_the_same_time_ask_redis_once() {
     let redis = RedisServer::start::<&str>(&[]).unwrap();
     let proxy = Proxy::start(redis.url().strip_prefix("redis://").unwrap()).unwrap();
     let mut scene = scene("flight", vec![format!("redis://{}", proxy.address())]);
-    scene.env.push(("WEIR__REDIS__TIMEOUT", "30s".into()));
-    scene.env.push(("WEIR__HTTP__TIMEOUT", "1m".into()));
+    scene.set("WEIR__REDIS__TIMEOUT", "30s");
+    scene.set("WEIR__HTTP__TIMEOUT", "1m");
     let worker = scene.worker("flight");
     wait_ready(&worker);
     let client = Client::of(&worker);

@@ -55,7 +55,7 @@ fn requests_that_hang_in_every_place_of_http_hold_up_no_lane() {
         ("WEIR__HTTP__CONCURRENCY", PLACES),
         ("WEIR__HTTP__RATE", "0"),
     ] {
-        scene.env.push((variable, value.to_owned()));
+        scene.set(variable, value);
     }
     let mut worker = scene.worker("one");
     wait_ready(&worker);
@@ -97,10 +97,10 @@ fn hang(name: &str, redis_timeout_s: u32, prompt_within: Duration) {
     let ports = (0..3).map(|_| Port::lease().unwrap()).collect();
     let mut cluster = RedisCluster::start_on(ports, 0, &["--cluster-require-full-coverage", "no"]).unwrap();
     let mut scene = Scene::on_redis(cluster.nodes(), name, 1, POLICY);
-    scene.env.push(("WEIR__REDIS__TIMEOUT", format!("{redis_timeout_s}s")));
-    scene.env.push(("WEIR__HTTP__TIMEOUT", format!("{}s", redis_timeout_s + 1)));
-    scene.env.push(("WEIR__HTTP__CONCURRENCY", "96".into()));
-    scene.env.push(("WEIR__HTTP__RATE", "0".into()));
+    scene.set("WEIR__REDIS__TIMEOUT", format!("{redis_timeout_s}s"));
+    scene.set("WEIR__HTTP__TIMEOUT", format!("{}s", redis_timeout_s + 1));
+    scene.set("WEIR__HTTP__CONCURRENCY", "96");
+    scene.set("WEIR__HTTP__RATE", "0");
     let worker = scene.worker("one");
     wait_ready(&worker);
     let client = Client::of(&worker);

@@ -28,8 +28,8 @@ fn schemathesis_finds_no_answer_that_the_document_does_not_have() {
     let pressure = "[pressure]\nmax_active_users = 100_000\naction = \"suppress\"\n";
     let mut scene = Scene::new("schemathesis", 1, &format!("{POLICY}{budgets}{pressure}"));
     scene.defer(1);
-    scene.env.push(("WEIR__HTTP__TOKEN", TOKEN.into()));
-    scene.env.push(("WEIR__HTTP__RATE", "0".into()));
+    scene.set("WEIR__HTTP__TOKEN", TOKEN);
+    scene.set("WEIR__HTTP__RATE", "0");
     let worker = scene.worker("schemathesis");
     wait_ready(&worker);
     let client = Client::of(&worker);

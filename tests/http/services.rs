@@ -80,7 +80,7 @@ fn share(client: &Client, service: &str) -> Value {
 /// A scene without a limit of requests, and two instances of weir on it.
 fn two(name: &str) -> (Scene, [Worker; 2]) {
     let mut scene = Scene::new(name, 2, POLICY);
-    scene.env.push(("WEIR__HTTP__RATE", "0".into()));
+    scene.set("WEIR__HTTP__RATE", "0");
     let workers = ["a", "b"].map(|instance| scene.worker(instance));
     workers.iter().for_each(wait_ready);
     (scene, workers)
@@ -410,7 +410,7 @@ fn while_redis_hangs_admissions_end_within_seconds_and_not_at_once() {
 /// How soon the lease has ended.
 fn hang_redis(name: &str) -> Duration {
     let (mut redis, mut scene) = Scene::with_redis(name, 1, POLICY);
-    scene.env.push(("WEIR__HTTP__RATE", "0".into()));
+    scene.set("WEIR__HTTP__RATE", "0");
     let worker = scene.worker("one");
     wait_ready(&worker);
     let client = Client::of(&worker);

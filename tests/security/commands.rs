@@ -10,6 +10,7 @@ use crate::{
         DEADLINE, Scene,
         http::{metric, wait_ready},
         outcome::intent,
+        stop,
     },
 };
 
@@ -17,7 +18,7 @@ use crate::{
 fn scene(name: &str, user: &'static str) -> Scene {
     let mut scene = STAGE.scene(name, EntryPoint::Mutual(user));
     scene.kafka.create_topic(&scene.topic("refunds"), 1).unwrap();
-    scene.env.push(("WEIR__KAFKA__REFUNDS", scene.topic("refunds")));
+    scene.set("WEIR__KAFKA__REFUNDS", scene.topic("refunds"));
     STAGE.grant(user, &[STAGE.lines("kafka run", &scene), STAGE.lines("kafka refunds", &scene)].concat());
     scene
 }
@@ -43,8 +44,7 @@ fn refunds_are_taken_with_exactly_the_documented_rights_and_each_is_named_where_
     let taken = || metric(&worker, "weir_refunds_total", "outcome=\"taken_back\"").unwrap_or(0.0);
     wait_until(DEADLINE, "the refund is taken", || taken() == 1.0);
     wait_until(DEADLINE, "the invalid refund is a dead letter", || scene.count("dead") == 1);
-    worker.terminate();
-    assert_eq!(worker.wait_exit(DEADLINE).unwrap(), Exit::Code(0), "{}", worker.log());
+    stop(&mut worker);
 
     let (topic, group) = (scene.topic("refunds"), format!("{}-refunds", scene.name));
     let cases = [
@@ -72,7 +72,7 @@ fn reports_and_retries_are_read_with_exactly_the_documented_rights() {
         ("undelivered", "WEIR__KAFKA__UNDELIVERED"),
     ] {
         scene.kafka.create_topic(&scene.topic(topic), 1).unwrap();
-        scene.env.push((variable, scene.topic(topic)));
+        scene.set(variable, scene.topic(topic));
     }
     as_user(&mut scene, "deliveries", &["kafka run", "kafka deferred", "kafka delivery reports", "kafka retries"], "");
     let report = r#"{"intent_id":"i","user_id":1,"outcome":"permanent"}"#;
@@ -86,15 +86,14 @@ fn reports_and_retries_are_read_with_exactly_the_documented_rights() {
     wait_until(DEADLINE, "the report is read", || read() == 1.0);
     wait_until(DEADLINE, "what is invalid is a dead letter", || scene.count("dead") == 2);
     wait_until(DEADLINE, "the delivery is given up", || scene.count("undelivered") == 1);
-    worker.terminate();
-    assert_eq!(worker.wait_exit(DEADLINE).unwrap(), Exit::Code(0), "{}", worker.log());
+    stop(&mut worker);
 }
 
 #[test]
 fn activity_is_read_with_exactly_the_documented_rights() {
     let mut scene = STAGE.scene("activity", EntryPoint::Mutual("activity"));
     scene.kafka.create_topic(&scene.topic("activity"), 1).unwrap();
-    scene.env.push(("WEIR__KAFKA__ACTIVITY", scene.topic("activity")));
+    scene.set("WEIR__KAFKA__ACTIVITY", scene.topic("activity"));
     as_user(&mut scene, "activity", &["kafka run", "kafka activity"], "");
     scene.kafka.publish(&scene.topic("activity"), [r#"{"user_id":1}"#, "no report"].map(Record::keyless)).unwrap();
     let mut worker = scene.worker("i");
@@ -102,8 +101,7 @@ fn activity_is_read_with_exactly_the_documented_rights() {
     let read = || metric(&worker, "weir_activity_reports_total", "by=\"kafka\"").unwrap_or(0.0);
     wait_until(DEADLINE, "the report is read", || read() == 1.0);
     wait_until(DEADLINE, "the invalid report is a dead letter", || scene.count("dead") == 1);
-    worker.terminate();
-    assert_eq!(worker.wait_exit(DEADLINE).unwrap(), Exit::Code(0), "{}", worker.log());
+    stop(&mut worker);
 }
 
 #[test]
@@ -159,9 +157,9 @@ fn explain_needs_nothing_of_kafka_and_each_word_of_its_line_at_redis() {
     scene.drain(&mut worker);
     worker.kill();
     // Nobody answers there.
-    scene.env.push(("WEIR__KAFKA__BROKERS", "127.0.0.1:1".into()));
+    scene.set("WEIR__KAFKA__BROKERS", "127.0.0.1:1");
     let user = format!("{}-explain", scene.name);
-    scene.env.push(("WEIR__REDIS__USERNAME", user.clone()));
+    scene.set("WEIR__REDIS__USERNAME", user.clone());
     let rights = page::redis_rights("redis explain", &scene.name, REDIS_PASSWORD);
     STAGE.redis_acl(&user, &rights);
     let (exit, said) = says(&scene, &[], &["explain", "user-3"]);

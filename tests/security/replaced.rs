@@ -12,7 +12,6 @@ use std::{
 use serde_json::json;
 use testkit::{
     kafka::{Record, SecuredKafka},
-    process::Exit,
     redis::RedisServer,
     scratch::Scratch,
     tls::{Authority, Identity},
@@ -26,6 +25,7 @@ use crate::{
         DEADLINE, POLICY, Scene,
         http::{get, wait_whole},
         outcome::intent,
+        stop,
     },
 };
 
@@ -114,8 +114,8 @@ impl Ground {
 
     fn scene(&self, name: &str, env: &[(&'static str, String)]) -> Scene {
         let mut scene = Scene::on(self.kafka.admin().clone(), vec![self.redis.url()], name, 2, POLICY);
-        scene.env.push(("WEIR__KAFKA__REFRESH", REFRESH.into()));
-        scene.env.push(("WEIR__KAFKA__PROPERTIES__SSL_CA_LOCATION", self.volume.path("ca.pem")));
+        scene.set("WEIR__KAFKA__REFRESH", REFRESH);
+        scene.set("WEIR__KAFKA__PROPERTIES__SSL_CA_LOCATION", self.volume.path("ca.pem"));
         scene.env.extend_from_slice(env);
         scene
     }
@@ -153,7 +153,7 @@ impl Ground {
             ],
         );
         scene.kafka.create_topic(&scene.topic("refunds"), 1).unwrap();
-        scene.env.push(("WEIR__KAFKA__REFUNDS", scene.topic("refunds")));
+        scene.set("WEIR__KAFKA__REFUNDS", scene.topic("refunds"));
         scene.defer(1);
         self.grant(&scene, &["kafka run", "kafka refunds", "kafka deferred"]);
         scene
@@ -261,8 +261,7 @@ fn a_password_is_replaced_under_load_and_a_wrong_one_changes_nothing() {
     ground.kafka.admin().set_scram_password(USER, THIRD).unwrap();
     ground.volume.replace(&files(THIRD, &[&ground.before], &identity, &identity.key));
     wait_until(DEADLINE, "clients are replaced once more", || says(&worker, REPLACED) == 2);
-    worker.terminate();
-    assert_eq!(worker.wait_exit(DEADLINE).unwrap(), Exit::Code(0), "{}", worker.log());
+    stop(&mut worker);
     assert!(!worker.log().contains("MARKED"), "a secret is in the log");
 }
 

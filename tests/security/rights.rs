@@ -73,8 +73,8 @@ fn lacking(scene: &mut Scene, case: &Case) -> Worker {
     STAGE.grant(case.user, &kept.collect::<Vec<_>>());
     scene.env.retain(|(name, _)| !name.starts_with("WEIR__KAFKA__"));
     STAGE.come_by(scene, EntryPoint::Mutual(case.user));
-    scene.env.push(("WEIR__KAFKA__GROUP", group));
-    scene.env.push(("WEIR__KAFKA__DELIVERY", case.delivery.into()));
+    scene.set("WEIR__KAFKA__GROUP", group);
+    scene.set("WEIR__KAFKA__DELIVERY", case.delivery);
     scene.worker("i")
 }
 

@@ -26,7 +26,7 @@ pub fn get(worker: &Worker, path: &str) -> (u16, String) {
 
 /// The JSON that answers a request; its status has to be 200.
 #[track_caller]
-pub fn json(worker: &Worker, path: &str) -> Value {
+pub fn get_json(worker: &Worker, path: &str) -> Value {
     let (status, body) = get(worker, path);
     assert_eq!(status, 200, "{path}: {body}");
     serde_json::from_str(&body).unwrap_or_else(|error| panic!("{path}: {error}: {body}"))
@@ -62,7 +62,7 @@ pub fn wait_ready(worker: &Worker) {
 
 /// The degraded parts that `GET /v1/status` lists, with their messages.
 pub fn degraded(worker: &Worker) -> Vec<(String, Value)> {
-    let status = json(worker, "/v1/status");
+    let status = get_json(worker, "/v1/status");
     let all = status["degraded"].as_array().unwrap();
     all.iter().map(|one| (one["what"].as_str().unwrap().to_owned(), one.clone())).collect()
 }

@@ -14,6 +14,7 @@ use crate::support::{
     DEADLINE, Decision, Scene,
     http::{metric, wait_degraded, wait_ready, wait_whole},
     outcome::intent,
+    stop,
 };
 
 const MOST: usize = 2_500;
@@ -129,8 +130,7 @@ fn three_workers_let_in_as_many_users_as_may_be_active_and_forget_nobody_in_a_ro
     let [mut a, mut b, mut c] = all;
     for (worker, name) in [(&mut a, "a"), (&mut b, "b"), (&mut c, "c")] {
         publish(&scene, &format!("{name} leaves"), came_in.iter().copied(), &push());
-        worker.terminate();
-        worker.wait_exit(DEADLINE).unwrap();
+        stop(&mut worker);
         publish(&scene, &format!("{name} returns"), came_in.iter().copied(), &push());
         *worker = scene.worker(name);
         wait_ready(worker);
@@ -199,8 +199,7 @@ fn no_active_user_is_turned_away_where_partitions_move_while_users_come_in() {
             // It has written to users whom "stays" had brought in. Then it leaves "stays" those whom it has brought in itself.
             let decided = || metric(&comes, "weir_decisions_total", "").unwrap_or(0.0);
             wait_until(DEADLINE, "it has decided", || decided() >= 500.0);
-            comes.terminate();
-            comes.wait_exit(DEADLINE).unwrap();
+            stop(&mut comes);
         }
         stop.store(true, Ordering::Relaxed);
     });

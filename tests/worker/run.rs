@@ -112,7 +112,7 @@ fn comes_with_use(metric: &str) -> bool {
 fn every_metric_of_the_documentation_is_there_and_no_other() {
     let budget = "[[budgets]]\nname = \"all\"\nlimit = 1_000_000\ntotal = true\n";
     let mut scene = Scene::new("metrics", 2, &format!("{POLICY}\n[[bypass]]\ncategory = \"service\"\n{budget}"));
-    scene.env.push(("WEIR__WORKER__LANES", "2".into()));
+    scene.set("WEIR__WORKER__LANES", "2");
     scene.defer(1);
     let mut worker = scene.worker("metrics");
     wait_ready(&worker);
@@ -229,7 +229,7 @@ fn while_redis_is_frozen_intents_wait_and_then_it_goes_on_by_itself() {
     let mut redis = RedisServer::start(&["--requirepass", SECRET]).unwrap();
     let url = format!("redis://:{SECRET}@127.0.0.1:{}", redis.port());
     let mut scene = Scene::on_redis(vec![url], "frozen", 2, POLICY);
-    scene.env.push(("WEIR__REDIS__TIMEOUT", "200ms".into()));
+    scene.set("WEIR__REDIS__TIMEOUT", "200ms");
     let mut worker = scene.worker("frozen");
     sends(&scene, "before", 1_000, 1);
     scene.drain(&mut worker);
@@ -456,8 +456,8 @@ fn missing_topics_are_named_or_made_where_that_is_allowed() {
     let named = TOPICS.map(|topic| said.contains(&scene.topic(topic)));
     assert_eq!(named, [false, false, true, true], "{said}");
 
-    scene.env.push(("WEIR__KAFKA__CREATE_TOPICS", "true".into()));
-    scene.env.push(("WEIR__KAFKA__CREATE_PARTITIONS", "5".into()));
+    scene.set("WEIR__KAFKA__CREATE_TOPICS", "true");
+    scene.set("WEIR__KAFKA__CREATE_PARTITIONS", "5");
     let mut worker = scene.worker("makes");
     sends(&scene, "wave", 10, 2);
     scene.drain(&mut worker);
@@ -509,8 +509,8 @@ fn a_start_waits_for_an_s3_that_says_it_cannot_now() {
     }
     scene.segments = s3.bucket().url("segments/manifest.json");
     scene.env.extend(s3.bucket().env().map(|(key, value)| (key, value.to_owned())));
-    scene.env.push(("WEIR__S3__ENDPOINT", s3.endpoint().to_owned()));
-    scene.env.push(("WEIR__S3__FORCE_PATH_STYLE", "true".into()));
+    scene.set("WEIR__S3__ENDPOINT", s3.endpoint().to_owned());
+    scene.set("WEIR__S3__FORCE_PATH_STYLE", "true");
     // More than the requests of one read, each of which is sent three times.
     s3.fail_next(8, testkit::s3::Fault::SlowDown);
     let mut worker = scene.worker("waits");

@@ -9,12 +9,12 @@ use std::{
 use crate::support::{
     DEADLINE, Decision, Scene, approval,
     http::{metric, wait_degraded, wait_ready, wait_whole},
+    stop,
 };
 use testkit::{
     clock::{MovedClock, ProcessClock},
     kafka::Record,
     ports::Port,
-    process::Exit,
     redis::RedisCluster,
     wait_until,
     worker::Worker,
@@ -333,8 +333,7 @@ fn stop_with_owed_sends(name: &str) -> Duration {
     let mut stage = Stage::new(name, "no");
     stage.kill_and_publish();
     let began = Instant::now();
-    stage.worker.terminate();
-    assert_eq!(stage.worker.wait_exit(DEADLINE).unwrap(), Exit::Code(0), "{}", stage.worker.log());
+    stop(&mut stage.worker);
     let took = began.elapsed();
     let log = stage.worker.log();
     let line = log.lines().find(|line| line.contains("weir rebuild --shards")).unwrap_or_else(|| panic!("{log}"));

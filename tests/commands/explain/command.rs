@@ -145,7 +145,7 @@ fn deferral(scene: &mut Scene) {
     let said = explain(scene, &[&args[..], &["--output", "json"]].concat(), &intent).json();
     assert_eq!(said.get("deferred_until"), None);
 
-    scene.env.push(("WEIR__KAFKA__DEFERRED", "later".to_owned()));
+    scene.set("WEIR__KAFKA__DEFERRED", "later");
     let said = explain(scene, &args, &intent);
     assert!(said.out.contains("Intent later would be deferred until 20"), "{}{}", said.out, said.err);
     assert!(said.out.contains("reason too_early: its not_before has not come.\n"), "{}", said.out);

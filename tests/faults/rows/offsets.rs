@@ -107,7 +107,7 @@ pub fn recreated(ground: &mut Ground, order: &Order, meanwhile: Meanwhile) -> Re
 pub fn grown(ground: &mut Ground, order: &Order, meanwhile: Meanwhile) -> Result<Findings> {
     const INSTANCES: [&str; 2] = ["one", "two"];
     let mut trial = plain(ground, order, "grown")?;
-    trial.scene.env.push(("WEIR__KAFKA__PROPERTIES__AUTO_OFFSET_RESET", "latest".to_owned()));
+    trial.scene.set("WEIR__KAFKA__PROPERTIES__AUTO_OFFSET_RESET", "latest");
     let (kafka, group, topic) = (trial.kafka.clone(), trial.scene.name.clone(), trial.scene.topic("intents"));
     let mut workers = INSTANCES.map(|instance| trial.start(instance, &SHORT_SESSION));
     for worker in workers {

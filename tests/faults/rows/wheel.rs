@@ -168,7 +168,7 @@ pub fn killed(ground: &mut Ground, order: &Order) -> Result<Findings> {
 /// bucket. Small batches make many transactions of a share, so that a look meets an open one.
 pub fn zombie(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut lapse = Lapse::new(ground, order, "wheel-zombie", 2)?;
-    lapse.trial.scene.env.push(("WEIR__WORKER__BATCH", "100".to_owned()));
+    lapse.trial.scene.set("WEIR__WORKER__BATCH", "100");
     let (zombie, successor) = (lapse.start("zombie"), lapse.start("successor"));
     for _ in 0..order.times {
         for worker in [zombie, successor] {

@@ -13,11 +13,11 @@ use std::{
 
 use crate::{
     client::Client,
-    support::{DEADLINE, POLICY, Scene, http},
+    support::{DEADLINE, POLICY, Scene, http, stop},
 };
 use browser::{Browser, DARK, LIGHT, PHONE, Screen};
 use serde_json::{Value, json};
-use testkit::{kafka::Record, process::Exit, wait_until, worker::Worker};
+use testkit::{kafka::Record, wait_until, worker::Worker};
 
 /// Viewers at a time, as src/http/page/events.rs has it.
 const MAX_VIEWERS: usize = 64;
@@ -231,8 +231,7 @@ fn end_with_viewers(name: &str) -> Duration {
     wait_until(DEADLINE, "a place is free again", || get(&address, "/events").0 == 200);
 
     let began = Instant::now();
-    worker.terminate();
-    assert_eq!(worker.wait_exit(DEADLINE).unwrap(), Exit::Code(0));
+    stop(&mut worker);
     let took = began.elapsed();
     let mut rest = String::new();
     viewers[0].2.read_to_string(&mut rest).unwrap();

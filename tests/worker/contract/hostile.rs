@@ -3,13 +3,13 @@
 
 use std::{process::Command, sync::LazyLock};
 
-use testkit::{kafka::Record, process::Exit, stack::Stack, wait_for};
+use testkit::{kafka::Record, stack::Stack, wait_for};
 
 use crate::support::{
     DEADLINE, Scene, header,
     http::metric,
     outcome::{Outcomes, case},
-    weir,
+    stop, weir,
 };
 
 #[path = "../../fixtures/hostile.rs"]
@@ -75,8 +75,7 @@ pub static HOSTILE: LazyLock<Run> = LazyLock::new(|| {
     // A batch is counted some moments after its commit.
     let counted = || metric(&worker, "weir_dead_letters_total", "").filter(|count| *count >= dead as f64);
     let dead_letters = wait_for(DEADLINE, counted).expect("the dead letters are counted");
-    worker.terminate();
-    assert_eq!(worker.wait_exit(DEADLINE).unwrap(), Exit::Code(0));
+    stop(&mut worker);
     let log = worker.log();
     Run { scene, outcomes, log, dead_letters }
 });

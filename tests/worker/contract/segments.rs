@@ -82,7 +82,7 @@ static FROM_S3: LazyLock<FromS3> = LazyLock::new(|| {
     (scene.segments, scene.policy) = (bucket.url("segments/manifest.json"), bucket.url("policy.toml"));
     scene.extra = format!("{}{FIELDS}", bucket.config());
     scene.env = bucket.env().map(|(name, value)| (name, value.to_owned())).to_vec();
-    scene.env.push(("WEIR__SEGMENTS__USER_ID_PREFIX", "u".into()));
+    scene.set("WEIR__SEGMENTS__USER_ID_PREFIX", "u");
     let worker = std::cell::RefCell::new(scene.worker("s3"));
 
     let send = |name: &str, user: Value| {

@@ -6,8 +6,10 @@ use testkit::{SLOW_INTERVAL, kafka::Record, wait_until, wait_until_every};
 use weir_core::ports::Clock as _;
 use weir_worker::clock::SystemClock;
 
-use super::{AHEAD_S, PER_S, Post, mails, pace::fastest_second, policy, route, wait_looked, waits};
-use crate::support::{DEADLINE, header, outcome::intent};
+use super::{
+    AHEAD_S, PER_S, Post, all_approved, delivered, mails, pace::fastest_second, paced, route, wait_looked, waits,
+};
+use crate::support::{DEADLINE, header, outcome::intent, stop, unlimited};
 
 /// Mails that expire after so many minutes.
 pub(super) fn lasting(campaign: &'static str, minutes: i64, count: usize) -> impl Iterator<Item = Record> {
@@ -35,10 +37,9 @@ fn before_a_rate_is_known_no_intent_expires_for_the_time_that_it_would_wait() {
     post.scene.wait_until_drained();
     assert!(waits(&worker) > 0, "the others wait");
     // The rest at once: without a group, a route takes its rate.
-    let route = "[[routes]]\nname = \"email\"\nchannel = \"email\"\nrate = 5000\n";
-    post.scene.write_policy(&format!("version = \"2\"\n[default]\ncaps = \"unlimited\"\n{route}"));
+    post.scene.write_policy(&unlimited(2, &paced(5_000)));
     wait_until(DEADLINE, "all are approved", || post.scene.count("approved") >= 2 * EACH);
-    post.all_approved(2 * EACH);
+    all_approved(&post.scene, 2 * EACH);
 }
 
 #[test]
@@ -55,11 +56,10 @@ fn what_delivery_takes_is_known_to_a_worker_that_starts_later_and_it_approves_no
     let mut delivery = post.delivery(TAKES);
     post.scene.publish(mails("first", FIRST));
     wait_until(DEADLINE, "all are delivered", || delivery.delivered().len() >= FIRST);
-    worker.terminate();
-    worker.wait_exit(DEADLINE).unwrap();
+    stop(&mut worker);
 
     // One that knew of nothing would take 1 per second.
-    post.scene.write_policy(&policy(&post.group, ""));
+    post.scene.write_policy(&unlimited(1, &delivered(&post.group, "")));
     let worker = post.scene.worker("weir-1");
     wait_looked(&worker);
     // Nothing is delivered, so it is not measured.
@@ -74,7 +74,7 @@ fn what_delivery_takes_is_known_to_a_worker_that_starts_later_and_it_approves_no
         assert!((lag as f64) < most, "{lag} undelivered of at most {most}");
         delivery.delivered().len() >= FIRST + SECOND
     });
-    post.all_approved(FIRST + SECOND);
+    all_approved(&post.scene, FIRST + SECOND);
 }
 
 #[test]

@@ -12,7 +12,10 @@ use testkit::{
     wait_until, wait_until_every,
 };
 
-use super::{AHEAD_S, BLAST, PER_S, Post, Times, between, deadline, mails, produced_ms, wait_looked, waited, waits};
+use super::{
+    AHEAD_S, BLAST, PER_S, Post, Times, all_approved, between, deadline, email, mails, produced_ms, routed,
+    wait_looked, waited, waits,
+};
 use crate::support::{
     DEADLINE, Scene, approval, header,
     http::metric,
@@ -47,10 +50,7 @@ fn a_small_campaign_behind_a_blast_takes_its_turns() {
     const LARGE: usize = 4_000;
     const SMALL: usize = 300;
     // On a route that approves by its rate alone.
-    let mut scene = Scene::new("turns", 4, "");
-    let route = format!("[[routes]]\nname = \"email\"\nchannel = \"email\"\nahead = \"5s\"\nrate = {PER_S}\n");
-    scene.write_policy(&format!("version = \"1\"\n[default]\ncaps = \"unlimited\"\n{route}"));
-    scene.wait_for_routes(&["email"]);
+    let scene = routed("turns", (4, 32), &email(&format!("ahead = \"5s\"\nrate = {PER_S}")));
     let worker = scene.worker("weir-0");
     wait_looked(&worker);
     scene.publish(mails("blast", LARGE));
@@ -89,7 +89,7 @@ fn a_small_campaign_behind_a_blast_takes_no_longer_than_is_fair() {
     let published_ms = times.ms(Instant::now());
     post.scene.publish(mails("small", SMALL));
     wait_until(deadline(BLAST + SMALL), "all are delivered", || delivery.delivered().len() >= BLAST + SMALL);
-    let approved = post.all_approved(BLAST + SMALL);
+    let approved = all_approved(&post.scene, BLAST + SMALL);
     let took_ms = produced_ms(approved.iter().filter(|record| is_small(record))).last().unwrap() - published_ms;
     let fair_ms = 1_000 * SMALL as i64 / (i64::from(TAKES) / 2);
     let delivered = delivery.delivered().iter().rev().find(|(_, record)| is_small(record)).unwrap().0;
