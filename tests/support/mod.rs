@@ -139,6 +139,11 @@ pub fn ends(worker: &mut Worker, code: i32) -> String {
     worker.log()
 }
 
+/// What a worker printed that is not a log line.
+pub fn paragraph(log: &str) -> String {
+    log.lines().filter(|line| !line.starts_with('{')).collect::<Vec<_>>().join("\n")
+}
+
 /// Runs a command to its end, which has to be a good one.
 #[track_caller]
 pub fn succeed(command: &mut Command) -> Output {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::support::{DEADLINE, POLICY, Scene, ends, http::wait_ready, outcome::intent, stop, succeed};
+use crate::support::{DEADLINE, POLICY, Scene, ends, http::wait_ready, outcome::intent, paragraph, stop, succeed};
 use rdkafka::{
     Offset, TopicPartitionList,
     consumer::{CommitMode, Consumer},

@@ -1,23 +1,24 @@
 //! `weir run`: its start, its HTTP answers, its stop, and its behaviour while Kafka or Redis is unavailable.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::PathBuf,
     process::Command,
     time::{Duration, Instant},
 };
 
 use crate::support::{
-    DEADLINE, Decision, POLICY, Scene, TOPICS,
+    DEADLINE, Decision, POLICY, SEGMENTS, Scene, TOPICS, ends,
     http::{address, described, get, metric, send, wait_degraded, wait_ready, wait_whole},
-    outcome::{OutcomeKind, intent},
-    weir,
+    outcome::{OutcomeKind, case, intent},
+    paragraph, stop, weir,
 };
 use serde_json::{Value, json};
 use testkit::{
-    kafka::Kafka,
+    kafka::{Kafka, Record},
     process::{Exit, output},
     redis::RedisServer,
+    s3::{Fault, S3},
     stack::Stack,
     wait_until,
     worker::Worker,
@@ -39,18 +40,6 @@ fn one_each(scene: &Scene, users: usize, sends: usize) {
     assert_eq!(outcomes.all().count(), sends, "each intent has one record");
     assert_eq!(approved.len(), users);
     assert!(approved.values().all(|&count| count == 1), "{approved:?}");
-}
-
-#[track_caller]
-fn ends(worker: &mut Worker, code: i32) -> String {
-    let exit = worker.wait_exit(DEADLINE).unwrap();
-    assert_eq!(exit, Exit::Code(code), "{}", worker.log());
-    worker.log()
-}
-
-/// What it printed that is not a log line.
-fn paragraph(log: &str) -> String {
-    log.lines().filter(|line| !line.starts_with('{')).collect::<Vec<_>>().join("\n")
 }
 
 #[test]
@@ -90,8 +79,7 @@ fn readyz_is_503_until_the_partitions_are_assigned_and_livez_200() {
     for worker in [&worker, &second, &third] {
         wait_ready(worker);
     }
-    worker.terminate();
-    ends(&mut worker, 0);
+    stop(&mut worker);
 }
 
 /// They have a sample once there is a route, a service that asks, a delivery that failed, or an intent that was lost:
@@ -117,7 +105,7 @@ fn every_metric_of_the_documentation_is_there_and_no_other() {
     let mut worker = scene.worker("metrics");
     wait_ready(&worker);
     sends(&scene, "wave", 20, 2);
-    scene.publish([crate::support::outcome::case("dead", testkit::kafka::Record::keyless("no intent"))]);
+    scene.publish([case("dead", Record::keyless("no intent"))]);
     scene.drain(&mut worker);
     wait_until(DEADLINE, "all is counted", || metric(&worker, "weir_decisions_total", "") == Some(40.0));
     assert_eq!(metric(&worker, "weir_decisions_total", "verdict=\"approved\",reason=\"counted\""), Some(20.0));
@@ -127,17 +115,14 @@ fn every_metric_of_the_documentation_is_there_and_no_other() {
     assert_eq!(metric(&worker, "weir_batch_intents_sum", ""), Some(41.0));
     wait_until(DEADLINE, "deferred intents are counted", || metric(&worker, "weir_deferred_waiting", "") == Some(0.0));
     let documented = include_str!("../../docs/metrics.md");
-    let documented: Vec<&str> = documented
+    let documented: BTreeSet<String> = documented
         .lines()
         .filter_map(|line| line.strip_prefix("| `")?.split_once('`').map(|(name, _)| name))
-        .map(|name| name.strip_suffix("_total").unwrap_or(name))
+        .map(|name| name.strip_suffix("_total").unwrap_or(name).to_owned())
         .filter(|name| !comes_with_use(name))
         .collect();
-    let text = get(&worker, "/metrics").1;
-    let found: Vec<String> = described(&text).into_keys().collect();
-    let mut sorted = documented.clone();
-    sorted.sort_unstable();
-    assert_eq!(found, sorted, "/metrics and docs/metrics.md");
+    let found: BTreeSet<String> = described(&get(&worker, "/metrics").1).into_keys().collect();
+    assert_eq!(found, documented, "/metrics and docs/metrics.md");
 }
 
 #[test]
@@ -145,13 +130,11 @@ fn sigterm_drains_and_exits_0() {
     let scene = Scene::new("terminate", 4, POLICY);
     let mut idle = scene.worker("idle");
     wait_ready(&idle);
-    idle.terminate();
-    ends(&mut idle, 0);
+    stop(&mut idle);
     sends(&scene, "first", 5_000, 4);
     let mut worker = scene.worker_with("busy", &[("WEIR__WORKER__BATCH", "500")]);
     wait_until(DEADLINE, "it works", || scene.done() > 0);
-    worker.terminate();
-    let log = ends(&mut worker, 0);
+    let log = stop(&mut worker);
     assert!(log.contains("asked to stop"), "{log}");
     assert_eq!(paragraph(&log), "");
     assert!(scene.done() < 20_000, "it was stopped before all was done");
@@ -168,8 +151,7 @@ fn http_answers_for_http_drain_after_sigterm_and_readyz_is_503_at_once() {
     let mut worker = scene.worker_with("i", &[("WEIR__HTTP__DRAIN", "4s")]);
     wait_ready(&worker);
     let begun = Instant::now();
-    worker.terminate();
-    ends(&mut worker, 0);
+    stop(&mut worker);
     assert!(begun.elapsed() >= DRAIN);
 
     // However slow this machine is, it does not end meanwhile.
@@ -269,8 +251,7 @@ fn histories_that_are_gone_stop_their_intents_are_told_and_are_not_made_anew() {
     let entry = wait_degraded(&worker, "shards_lost");
     assert!(entry["message"].as_str().unwrap().contains("weir rebuild"), "{entry}");
     assert_eq!(scene.done(), 100, "nothing is decided on a history that is gone");
-    worker.terminate();
-    ends(&mut worker, 0);
+    stop(&mut worker);
 
     let mut again = scene.worker("gone");
     let log = ends(&mut again, 1);
@@ -287,8 +268,7 @@ fn a_worker_that_is_asked_to_stop_while_it_starts_ends_at_once() {
     };
     let mut worker = Worker::start(weir(), &scene.config("starting"), args, &[("WEIR__LOG__LEVEL", "error")]).unwrap();
     wait_until(DEADLINE, "it waits for Redis", || worker.log().contains("trying again"));
-    worker.terminate();
-    assert!(ends(&mut worker, 0).contains("asked to stop while starting"));
+    assert!(stop(&mut worker).contains("asked to stop while starting"));
 }
 
 #[test]
@@ -449,7 +429,7 @@ fn of_two_workers_with_one_instance_name_the_older_stops_and_the_newer_goes_on()
 fn missing_topics_are_named_or_made_where_that_is_allowed() {
     let stack = Stack::shared();
     let mut scene = Scene::bare("missing", 3, POLICY);
-    scene.build_segments(&crate::support::SEGMENTS);
+    scene.build_segments(&SEGMENTS);
     scene.kafka.create_topic(&scene.topic("intents"), 3).unwrap();
     scene.kafka.create_topic(&scene.topic("approved"), 3).unwrap();
     let said = paragraph(&ends(&mut scene.worker("missing"), 2));
@@ -469,7 +449,7 @@ fn missing_topics_are_named_or_made_where_that_is_allowed() {
 fn a_wrong_configuration_ends_with_2_and_one_paragraph() {
     let stack = Stack::shared();
     let scene = Scene::bare("wrong", 1, POLICY);
-    scene.build_segments(&crate::support::SEGMENTS);
+    scene.build_segments(&SEGMENTS);
     let good = scene.config("wrong");
     let token = "MARKED-TOKEN\u{7}";
     /// What is wrong, what is appended to the configuration, the environment, and what stderr says.
@@ -500,7 +480,7 @@ fn a_wrong_configuration_ends_with_2_and_one_paragraph() {
 
 #[test]
 fn a_start_waits_for_an_s3_that_says_it_cannot_now() {
-    let s3 = testkit::s3::S3::start().unwrap();
+    let s3 = S3::start().unwrap();
     let mut scene = Scene::new("s3-away", 1, POLICY);
     for file in std::fs::read_dir(scene.path("segments")).unwrap() {
         let file = file.unwrap();
@@ -508,11 +488,13 @@ fn a_start_waits_for_an_s3_that_says_it_cannot_now() {
         s3.bucket().put(&key, std::fs::read(file.path()).unwrap()).unwrap();
     }
     scene.segments = s3.bucket().url("segments/manifest.json");
-    scene.env.extend(s3.bucket().env().map(|(key, value)| (key, value.to_owned())));
+    for (key, value) in s3.bucket().env() {
+        scene.set(key, value);
+    }
     scene.set("WEIR__S3__ENDPOINT", s3.endpoint().to_owned());
     scene.set("WEIR__S3__FORCE_PATH_STYLE", "true");
     // More than the requests of one read, each of which is sent three times.
-    s3.fail_next(8, testkit::s3::Fault::SlowDown);
+    s3.fail_next(8, Fault::SlowDown);
     let mut worker = scene.worker("waits");
     wait_ready(&worker);
     assert!(worker.log().contains("trying again in"), "{}", worker.log());
