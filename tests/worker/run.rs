@@ -15,7 +15,7 @@ use crate::support::{
 };
 use serde_json::{Value, json};
 use testkit::{
-    kafka::{Kafka, Record},
+    kafka::{Kafka, KafkaClient, Record},
     process::{Exit, output},
     redis::RedisServer,
     s3::{Fault, S3},
@@ -177,15 +177,33 @@ fn ctrl_c_does_not_wait_for_callers_of_http() {
     ends(&mut worker, 0);
 }
 
+/// Brokers of their own are slow to start: these rules share one.
 #[test]
-fn a_second_signal_ends_it_at_once_and_what_was_not_committed_is_decided_again() {
+fn on_a_broker_of_ones_own_codecs_come_out_and_a_second_signal_ends_a_worker() {
     let mut kafka = Kafka::start(1).unwrap();
-    slow_down(&kafka);
+    intents_of_every_codec_come_out_and_outputs_are_compressed_where_that_is_set(&kafka);
+    a_second_signal_ends_it_at_once_and_what_was_not_committed_is_decided_again(&mut kafka);
+}
+
+/// The same of a broker that is killed.
+#[test]
+fn a_broker_that_is_killed_costs_nothing_but_time() {
+    let mut kafka = Kafka::start(1).unwrap();
+    a_broker_that_restarts_under_load_costs_nothing_but_time(&mut kafka);
+    a_broker_that_dies_between_the_requests_of_a_batch_costs_nothing_but_time(&mut kafka);
+}
+
+/// A scene with one partition or more on a Kafka of its own.
+fn scene_on(kafka: &KafkaClient, name: &str, partitions: i32) -> Scene {
+    Scene::on(kafka.clone(), Stack::shared().redis_cluster().to_vec(), name, partitions, POLICY)
+}
+
+fn a_second_signal_ends_it_at_once_and_what_was_not_committed_is_decided_again(kafka: &mut Kafka) {
+    slow_down(kafka);
     // The shell that guards the worker reports its exit code 128 + n as the signal n.
     for number in [2, 15] {
         let stop = |worker: &mut Worker| if number == 2 { worker.interrupt() } else { worker.terminate() };
-        let cluster = Stack::shared().redis_cluster().to_vec();
-        let scene = Scene::on(kafka.client().clone(), cluster, "twice", 1, POLICY);
+        let scene = scene_on(kafka.client(), "twice", 1);
         large_intents(&scene, MANY);
         let env = [SLOW_BATCH[0], SLOW_BATCH[1], SLOW_CLIENT, ("WEIR__WORKER__DRAIN", "10m")];
         let mut worker = scene.worker_with("twice", &env);
@@ -271,21 +289,18 @@ fn a_worker_that_is_asked_to_stop_while_it_starts_ends_at_once() {
     assert!(stop(&mut worker).contains("asked to stop while starting"));
 }
 
-#[test]
-fn a_broker_that_restarts_under_load_costs_nothing_but_time() {
-    let mut kafka = Kafka::start(1).unwrap();
-    let cluster = Stack::shared().redis_cluster().to_vec();
-    let scene = Scene::on(kafka.client().clone(), cluster, "broker", 4, POLICY);
-    sends(&scene, "before", 5_000, 4);
-    let mut worker = scene.worker_with("broker", &[("WEIR__WORKER__BATCH", "500")]);
+fn a_broker_that_restarts_under_load_costs_nothing_but_time(kafka: &mut Kafka) {
+    let scene = scene_on(kafka.client(), "broker", 4);
+    sends(&scene, "before", 4_000, 4);
+    let mut worker = scene.worker_with("broker", &[("WEIR__WORKER__BATCH", "400")]);
     wait_until(DEADLINE, "it works", || scene.done() > 0);
     kafka.kill(0).unwrap();
     kafka.restart(0).unwrap();
-    assert!(scene.done() < 20_000, "the broker was unavailable before everything was done");
-    sends(&scene, "after", 5_000, 1);
+    assert!(scene.done() < 16_000, "the broker was unavailable before everything was done");
+    sends(&scene, "after", 4_000, 1);
     scene.drain(&mut worker);
     wait_ready(&worker);
-    one_each(&scene, 5_000, 25_000);
+    one_each(&scene, 4_000, 20_000);
 }
 
 /// Intents of 2.5 kB for one partition, two a user: of 1,000 in a batch, 1.3 MB go to approved and more to suppressed, so both are
@@ -308,7 +323,7 @@ fn in_order(scene: &Scene, count: usize) {
 }
 
 /// A worker whose batches are of so many intents, however long they take to come.
-const LARGE_BATCH: [(&str, &str); 2] = [("WEIR__WORKER__BATCH", "3000"), ("WEIR__WORKER__COMMIT_INTERVAL", "10s")];
+const LARGE_BATCH: [(&str, &str); 2] = [("WEIR__WORKER__BATCH", "3000"), ("WEIR__WORKER__COMMIT_INTERVAL", "5s")];
 
 /// The client that `slow_down` slows down.
 const SLOW_CLIENT: (&str, &str) = ("WEIR__KAFKA__PROPERTIES__CLIENT_ID", "slow");
@@ -339,12 +354,9 @@ fn what_of_a_partition_takes_several_requests_comes_out_once_and_in_order() {
     }
 }
 
-#[test]
-fn intents_of_every_codec_come_out_and_outputs_are_compressed_where_that_is_set() {
-    let kafka = Kafka::start(1).unwrap();
-    let cluster = Stack::shared().redis_cluster();
+fn intents_of_every_codec_come_out_and_outputs_are_compressed_where_that_is_set(kafka: &Kafka) {
     for codec in ["none", "gzip", "snappy", "lz4", "zstd"] {
-        let scene = Scene::on(kafka.client().compressing(codec), cluster.to_vec(), codec, 1, POLICY);
+        let scene = scene_on(&kafka.client().compressing(codec), codec, 1);
         large_intents(&scene, 1_000);
         let set = [("WEIR__KAFKA__PROPERTIES__COMPRESSION_TYPE", codec)];
         // Nothing is compressed unless it is set.
@@ -358,12 +370,9 @@ fn intents_of_every_codec_come_out_and_outputs_are_compressed_where_that_is_set(
     }
 }
 
-#[test]
-fn a_broker_that_dies_between_the_requests_of_a_batch_costs_nothing_but_time() {
-    let mut kafka = Kafka::start(1).unwrap();
-    slow_down(&kafka);
-    let cluster = Stack::shared().redis_cluster().to_vec();
-    let scene = Scene::on(kafka.client().clone(), cluster, "between", 1, POLICY);
+fn a_broker_that_dies_between_the_requests_of_a_batch_costs_nothing_but_time(kafka: &mut Kafka) {
+    slow_down(kafka);
+    let scene = scene_on(kafka.client(), "between", 1);
     large_intents(&scene, MANY);
     let mut worker = scene.worker_with("between", &[SLOW_BATCH[0], SLOW_BATCH[1], SLOW_CLIENT]);
     wait_until(DEADLINE, "a transaction is open", || scene.is_open("approved"));
@@ -427,7 +436,6 @@ fn of_two_workers_with_one_instance_name_the_older_stops_and_the_newer_goes_on()
 
 #[test]
 fn missing_topics_are_named_or_made_where_that_is_allowed() {
-    let stack = Stack::shared();
     let mut scene = Scene::bare("missing", 3, POLICY);
     scene.build_segments(&SEGMENTS);
     scene.kafka.create_topic(&scene.topic("intents"), 3).unwrap();
@@ -447,7 +455,6 @@ fn missing_topics_are_named_or_made_where_that_is_allowed() {
 
 #[test]
 fn a_wrong_configuration_ends_with_2_and_one_paragraph() {
-    let stack = Stack::shared();
     let scene = Scene::bare("wrong", 1, POLICY);
     scene.build_segments(&SEGMENTS);
     let good = scene.config("wrong");

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, LazyLock};
 
-use testkit::{kafka::Record, stack::Stack};
+use testkit::kafka::Record;
 use weir_core::{
     basis::{
         shard::{IdHash, OriginMark, UserHash},
@@ -101,7 +101,6 @@ pub struct Run {
 
 /// The one run.
 pub static RUN: LazyLock<Run> = LazyLock::new(|| {
-    let stack = Stack::shared();
     let mut scene = Scene::bare("contract", 6, POLICY);
     scene.create_topics(PARTITIONS);
     scene.build_segments(&SEGMENTS);
