@@ -17,6 +17,8 @@ use weir::{
     object_store::Location,
 };
 
+use super::docs::{is_current, read};
+
 pub(super) const SMALLEST: &str = r#"
 [kafka]
 brokers = "b:9092"
@@ -35,10 +37,6 @@ source = "policy.toml"
 fn parse(text: &str, env: &[(&str, &str)]) -> Result<Settings, String> {
     let env = env.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
     config::parse("weir.toml", text, Path::new("/etc/weir"), env).map_err(|problems| problems.to_string())
-}
-
-fn repository(path: &str) -> String {
-    format!("{}/{path}", env!("CARGO_MANIFEST_DIR"))
 }
 
 fn schema() -> jsonschema::Validator {
@@ -91,14 +89,14 @@ fn a_byte_order_mark_is_left_out_and_what_may_be_in_a_value_stays() {
 
 #[test]
 fn the_least_that_the_documentation_says_is_enough() {
-    let text = std::fs::read_to_string(repository("docs/configuration.md")).unwrap();
+    let text = read("docs/configuration.md");
     let block = text.split("```toml\n").nth(1).and_then(|rest| rest.split_once("```")).unwrap().0;
     assert_eq!(parse(block, &[]).map(|settings| settings.kafka.brokers), Ok("127.0.0.1:9092".to_owned()));
 }
 
 #[test]
 fn the_full_example_is_read_as_it_says() {
-    let text = std::fs::read_to_string(repository("schemas/examples/config-full.toml")).unwrap();
+    let text = read("schemas/examples/config-full.toml");
     let settings = parse(&text, &[]).unwrap();
     assert_eq!(settings.kafka.instance, "weir-0");
     let property = |name: &str| settings.kafka.properties[name].expose().to_owned();
@@ -805,23 +803,11 @@ fn all_problems_are_said_at_once_by_place() {
     assert_eq!(places, expected);
 }
 
-/// Compares a file with what the code makes of it, or writes it where UPDATE_SCHEMAS is set.
-pub(super) fn current(path: &str, expected: impl Fn(&str) -> String) {
-    let path = repository(path);
-    let found = std::fs::read_to_string(&path).unwrap_or_default();
-    let expected = expected(&found);
-    if std::env::var_os("UPDATE_SCHEMAS").is_some() {
-        std::fs::write(&path, &expected).unwrap();
-        return;
-    }
-    assert!(found == expected, "{path} is out of date: run UPDATE_SCHEMAS=1 cargo test --test pure");
-}
-
 #[test]
 fn the_documentation_has_every_setting() {
     const BEGIN: &str = "<!-- settings -->\n";
     const END: &str = "<!-- /settings -->\n";
-    current("docs/configuration.md", |found| {
+    is_current("docs/configuration.md", |found| {
         let (before, rest) = found.split_once(BEGIN).expect("the mark before the table");
         let (_, after) = rest.split_once(END).expect("the mark after the table");
         format!("{before}{BEGIN}\n{}\n{END}{after}", config::keys::markdown())
@@ -830,5 +816,5 @@ fn the_documentation_has_every_setting() {
 
 #[test]
 fn the_schema_checked_in_is_current() {
-    current("schemas/config.schema.json", |_| config::keys::schema_text());
+    is_current("schemas/config.schema.json", |_| config::keys::schema_text());
 }
