@@ -2,7 +2,9 @@
 
 use std::process::{Command, Output};
 
-use crate::support::{DEADLINE, POLICY, SEGMENTS, Scene, TOPICS, http::wait_ready, outcome::intent, stop, weir};
+use crate::support::{
+    DEADLINE, POLICY, SEGMENTS, Scene, TOPICS, contains_all, http::wait_ready, outcome::intent, stop, weir,
+};
 use serde_json::{Value, json};
 use testkit::{
     kafka::{Kafka, KafkaClient},
@@ -50,9 +52,7 @@ impl Found {
     pub fn is_one(&self, finding: &str, words: &[&str]) {
         let found = [self.of("error"), self.of("invalid")].concat();
         assert_eq!((found.len(), self.of(finding).len()), (1, 1), "{found:?}");
-        for word in words {
-            assert!(found[0].contains(word), "{found:?} should say {word}");
-        }
+        contains_all(&found[0], words);
         assert_eq!(self.code, if finding == "invalid" { 2 } else { 1 }, "{found:?} {}", self.stderr);
         is_a_paragraph(&self.stderr);
     }
@@ -547,9 +547,7 @@ fn create_makes_a_wheel_s_topics_and_each_thing_that_is_wrong_with_them_is_found
     let mut worker = scene.worker_with("i", &[("WEIR__KAFKA__DEFERRED", &scene.topic("later"))]);
     let exit = worker.wait_exit(DEADLINE).unwrap();
     assert_eq!(exit, testkit::process::Exit::Code(2), "{}", worker.log());
-    for word in [hours.as_str(), "cleanup.policy is compact, and must be delete"] {
-        assert!(worker.log().contains(word), "{word}: {}", worker.log());
-    }
+    contains_all(&worker.log(), &[hours.as_str(), "cleanup.policy is compact, and must be delete"]);
 
     let kept: &[(&str, &str)] = &[("retention.ms", "424800000")];
     for (prefix, [hours, minutes], words) in [

@@ -15,6 +15,7 @@ use weir_worker::{
 use crate::{
     in_process::{Server, set},
     page::browser::Browser,
+    support::contains_all,
 };
 
 const RULE: &str = "[pressure]\nmax_active_users = 50_000\nwindow = \"30m\"\naction = \"suppress\"\n";
@@ -99,9 +100,10 @@ fn the_page_has_a_row_where_the_policy_limits_the_active_users() {
         status.set(Some(seen(12_500, false)), None);
         browser.wait("there is a row", &format!("{hidden} === false")).await;
         let shown = browser.text("#limits").await;
-        for part in ["active users", "in any 30m; of 3 instances", "50,000", "12,500", "37,500", "6,100", "open"] {
-            assert!(shown.contains(part), "{part}: {shown}");
-        }
+        contains_all(
+            &shown,
+            &["active users", "in any 30m; of 3 instances", "50,000", "12,500", "37,500", "6,100", "open"],
+        );
         assert!(!shown.contains("not bounded"), "the maximum bounds all of them: {shown}");
         let filled = "return document.querySelector('#limits .bar span').style.getPropertyValue('--share')";
         assert_eq!(browser.script(filled).await, "0.2500");
@@ -111,9 +113,10 @@ fn the_page_has_a_row_where_the_policy_limits_the_active_users() {
         let state = "document.querySelector('#limits tr').lastChild.textContent";
         browser.wait("it throttles", &format!("return {state}.startsWith('throttling')")).await;
         let shown = browser.text("#limits").await;
-        for part in ["of 1 instance;", "1,300 came through this instance by intents that", "are not bounded"] {
-            assert!(shown.contains(part), "{part}: {shown}");
-        }
+        contains_all(
+            &shown,
+            &["of 1 instance;", "1,300 came through this instance by intents that", "are not bounded"],
+        );
         assert_eq!(browser.script(filled).await, "1.0000", "more than all is all");
         assert_eq!(browser.faint().await, Vec::<Value>::new());
 

@@ -10,6 +10,7 @@ use weir_worker::routes::{RouteSeen, RoutesStatus};
 use crate::{
     in_process::{Server, set},
     page::browser::Browser,
+    support::contains_all,
 };
 
 const ROUTES: &str = "[[routes]]\nname = \"email\"\nchannel = \"email\"\nahead = \"30s\"\nrate = 500\n\
@@ -76,16 +77,17 @@ fn the_page_has_a_row_for_each_route() {
         status.set(&"email".into(), held_back());
         browser.wait("there is a row", &format!("{hidden} === false")).await;
         let shown = browser.text("#limits").await;
-        for part in [
-            "email",
-            "per second; delivery takes 480 a second; 14,200 are not delivered",
-            "48,000 wait, the oldest for 1 min 15 s, all of them for 1 min 40 s",
-            "500",
-            "210",
-            "delivery takes no more",
-        ] {
-            assert!(shown.contains(part), "{part}: {shown}");
-        }
+        contains_all(
+            &shown,
+            &[
+                "email",
+                "per second; delivery takes 480 a second; 14,200 are not delivered",
+                "48,000 wait, the oldest for 1 min 15 s, all of them for 1 min 40 s",
+                "500",
+                "210",
+                "delivery takes no more",
+            ],
+        );
         assert_eq!(browser.faint().await, Vec::<Value>::new());
         assert_eq!(browser.complaints(), Vec::<String>::new());
         assert_eq!(browser.nameless(), Vec::<String>::new());

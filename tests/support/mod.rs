@@ -557,6 +557,14 @@ impl Decision {
     }
 }
 
+/// Fails unless the text has each of these parts.
+#[track_caller]
+pub fn contains_all(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "{part:?} is not in {text}");
+    }
+}
+
 /// The decision that weir put on an approved record: the last header of its name.
 #[track_caller]
 pub fn approval(record: &Consumed) -> Value {

@@ -7,7 +7,7 @@ use testkit::{kafka::Record, process::output_given, redis::RedisServer, stack::S
 use weir_core::ports::Clock as _;
 use weir_worker::clock::SystemClock;
 
-use crate::support::{POLICY, Scene, outcome::zone_of_noon, weir};
+use crate::support::{POLICY, Scene, contains_all, outcome::zone_of_noon, weir};
 
 struct Said {
     code: Option<i32>,
@@ -93,13 +93,12 @@ fn it_says_why_a_user_did_not_get_it_and_when_they_may() {
     }
 
     let said = explain(&scene, &["42"], "");
-    for part in ["in segment new", "Asia/Singapore", "2 sends", "autumn", "daily", "in any 24h", "s ago", "from 20"] {
-        assert!(said.out.contains(part), "{part}: {}", said.out);
-    }
+    contains_all(
+        &said.out,
+        &["in segment new", "Asia/Singapore", "2 sends", "autumn", "daily", "in any 24h", "s ago", "from 20"],
+    );
     let said = explain(&scene, &["1042"], "");
-    for part in ["in segment active", "each campaign", "channel push", "category partner or promo"] {
-        assert!(said.out.contains(part), "{part}: {}", said.out);
-    }
+    contains_all(&said.out, &["in segment active", "each campaign", "channel push", "category partner or promo"]);
     // The send was a moment ago, or in this second.
     assert!(["in 59m", "in 1h"].iter().any(|part| said.out.contains(part)), "{}", said.out);
     for (id, category, part) in [
@@ -262,10 +261,10 @@ fn it_names_the_budgets_that_an_intent_takes_from_with_what_is_left() {
     let (said, text) = explained("push", 1);
     assert_eq!(said["limits"], json!([all, push, money]));
     assert_eq!(said["decision"]["verdict"], "approved");
-    for part in ["Intent new would be approved now.", "ALLOWS IT", "push", "in any 1h", "in total", "per day", "autumn"]
-    {
-        assert!(text.contains(part), "{part}: {text}");
-    }
+    contains_all(
+        &text,
+        &["Intent new would be approved now.", "ALLOWS IT", "push", "in any 1h", "in total", "per day", "autumn"],
+    );
     assert!(!text.contains("sms") && !text.contains("WARNING: a budget"), "{text}");
 
     // One more than is left: the first to free is not the one that is named.
@@ -297,9 +296,8 @@ fn it_names_the_budgets_that_an_intent_takes_from_with_what_is_left() {
     let unread = &said["limits"][1];
     assert_eq!((&unread["available"], &unread["used"], &unread["left"]), (&json!(false), &Value::Null, &Value::Null));
     assert_eq!(said["decision"]["verdict"], "approved", "{said}");
-    for part in
-        ["budget  push   ?", "unknown: cannot be read from Redis", "WARNING: a budget cannot be read from Redis"]
-    {
-        assert!(text.contains(part), "{part}: {text}");
-    }
+    contains_all(
+        &text,
+        &["budget  push   ?", "unknown: cannot be read from Redis", "WARNING: a budget cannot be read from Redis"],
+    );
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use serde_json::{Value, json};
 
 use super::runs::{ARGS, Folder, HOUR_MS, MINUTE_MS, UNLIMITED, approved_hourly, intent, totals};
+use crate::support::contains_all;
 
 fn unlimited(budgets: &str) -> String {
     format!("{UNLIMITED}{budgets}")
@@ -79,9 +80,7 @@ fn two_policies_are_compared_by_budget() {
     assert_eq!(report["budgets"], expected);
     assert_eq!(report["users"]["changed"]["intents"], json!({"newly_approved": 0, "newly_suppressed": 30}));
     let text = folder.says(&args);
-    for part in ["20 in total / 50 in total", "first spent (policy)", "first spent (against)", "+30"] {
-        assert!(text.contains(part), "{part}: {text}");
-    }
+    contains_all(&text, &["20 in total / 50 in total", "first spent (policy)", "first spent (against)", "+30"]);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use testkit::{
     wait_until,
 };
 
-use crate::support::{DEADLINE, weir};
+use crate::support::{DEADLINE, contains_all, weir};
 
 /// 2026-11-16, a Monday, at midnight UTC.
 pub const MONDAY_MS: i64 = 1_794_787_200_000;
@@ -94,9 +94,7 @@ impl Folder {
         let err = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(code), "{args:?}: {err}");
         assert!(output.stdout.is_empty() && err.starts_with("weir: ") || err.starts_with("error: "), "{args:?}: {err}");
-        for word in words {
-            assert!(err.contains(word), "{args:?} should say {word}: {err}");
-        }
+        contains_all(&err, words);
     }
 }
 
@@ -181,15 +179,16 @@ fn two_policies_are_told_apart_by_everything_that_is_counted() {
     assert_eq!(report["hours_of_day"][1][0]["approved"], 3);
 
     let text = folder.says(&args);
-    for part in [
-        "16 records of intents",
-        "3 users get more, 0 fewer",
-        "sent (against)",
-        "+3",
-        "Note: every history began empty",
-    ] {
-        assert!(text.contains(part), "{part}: {text}");
-    }
+    contains_all(
+        &text,
+        &[
+            "16 records of intents",
+            "3 users get more, 0 fewer",
+            "sent (against)",
+            "+3",
+            "Note: every history began empty",
+        ],
+    );
 }
 
 #[test]
