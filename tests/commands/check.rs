@@ -2,9 +2,7 @@
 
 use std::process::{Command, Output};
 
-use crate::support::{
-    DEADLINE, POLICY, SEGMENTS, Scene, TOPICS, contains_all, http::wait_ready, outcome::intent, stop, weir,
-};
+use crate::support::{DEADLINE, POLICY, SEGMENTS, Scene, TOPICS, contains_all, outcome::intent, stop, weir};
 use serde_json::{Value, json};
 use testkit::{
     kafka::{Kafka, KafkaClient},
@@ -309,7 +307,7 @@ fn a_start_that_creates_topics_keeps_what_is_approved_for_as_long_as_the_history
     scene.build_segments(&SEGMENTS);
     scene.set("WEIR__KAFKA__CREATE_TOPICS", "true");
     scene.set("WEIR__REDIS__HISTORY", "9d");
-    wait_ready(&scene.worker("i"));
+    scene.ready("i");
     assert_eq!(retention(&scene, "approved"), "777600000");
 }
 
@@ -445,8 +443,7 @@ fn properties_that_do_not_go_together_are_found_once() {
 #[test]
 fn a_worker_that_runs_is_not_disturbed() {
     let (scene, _redis) = scene("check-beside");
-    let mut worker = scene.worker("i");
-    wait_ready(&worker);
+    let mut worker = scene.ready("i");
     let config = scene.config("i");
     for wave in 0..2 {
         check(&scene, &config).is_fine();

@@ -223,8 +223,7 @@ impl Scene {
 fn a_history_is_made_longer_under_load_and_equals_a_twins() {
     let old = Old::new("lengthen");
     let scene = &old.scene;
-    let mut worker = scene.worker("only");
-    wait_ready(&worker);
+    let mut worker = scene.ready("only");
     let stopped = AtomicBool::new(false);
     let published = thread::scope(|scope| {
         let stops = Stops(&stopped);
@@ -285,8 +284,7 @@ fn stop_ready(mut worker: Worker) {
 fn a_run_that_is_killed_half_way_goes_on_and_the_caps_hold_meanwhile() {
     let old = Old::new("lengthen-killed");
     let scene = &old.scene;
-    let mut worker = scene.worker("only");
-    wait_ready(&worker);
+    let mut worker = scene.ready("only");
     // As many as the cap of 8 days lets through, and one more, of a user with older sends.
     let mut published = 0;
     let mut caps_hold = |user: usize, worker: &mut Worker| {
@@ -335,8 +333,7 @@ fn a_run_that_is_killed_half_way_goes_on_and_the_caps_hold_meanwhile() {
 fn a_history_is_lengthened_only_where_the_topics_keep_it_and_is_finished_before_another_one() {
     let old = Old::new("lengthen-half");
     let scene = &old.scene;
-    let mut worker = scene.worker("only");
-    wait_ready(&worker);
+    let mut worker = scene.ready("only");
     // The topics do not keep 60 days.
     let output = old.rebuild(&["--history", "60d"], &[]);
     assert_eq!(output.status.code(), Some(2), "{}", text(&output));

@@ -14,7 +14,7 @@ use weir_core::{basis::shard::slot_of_shard, limit::budget::BudgetId};
 
 use crate::support::{
     DEADLINE, Decision, Scene,
-    http::{metric, wait_ready, wait_whole},
+    http::{metric, wait_whole},
     outcome::{intent, zone_of_noon},
     said, stop, unlimited,
 };
@@ -46,8 +46,7 @@ impl Lossy {
         let names: Vec<String> = stems.iter().map(name).collect();
         let head = format!("version = \"1\"\ntimezone = {:?}\n[default]\ncaps = \"unlimited\"\n", zone_of_noon());
         scene.write_policy(&(head + &budgets(&names)));
-        let worker = scene.worker("only");
-        wait_ready(&worker);
+        let worker = scene.ready("only");
         (Self { cluster, scene, worker, tables }, names, lost)
     }
 
@@ -520,8 +519,7 @@ fn counted_meanwhile(kafka: &Kafka, name: &str, is_other_spent: bool) {
     };
     let approved =
         |name: &str| scene.decisions().iter().filter(|(id, one)| id.starts_with(name) && one.approved()).count();
-    let mut worker = scene.worker("only");
-    wait_ready(&worker);
+    let mut worker = scene.ready("only");
     publish("before", 10, "push");
     scene.drain(&mut worker);
     kafka.tap(0).arm(Trap { api: Api::Produce, moment: Moment::Request, fate: Fate::Kill(worker.pid()) });

@@ -7,7 +7,7 @@ use testkit::{process::output, wait_until};
 
 use crate::support::{
     DEADLINE, Scene, header,
-    http::{wait_degraded, wait_ready, wait_whole},
+    http::{wait_degraded, wait_whole},
     outcome::intent,
     weir,
 };
@@ -26,8 +26,7 @@ fn what_was_approved_on_the_topic_of_a_channel_is_restored_too() {
     let settings: &[(&str, &str)] = &[("max.message.bytes", "9000000"), ("retention.ms", "691200000")];
     scene.kafka.create_topic_with(&mail, 5, settings).unwrap();
     scene.set("WEIR__KAFKA__APPROVED_BY_CHANNEL__EMAIL", mail);
-    let mut worker = scene.worker("weir-0");
-    wait_ready(&worker);
+    let mut worker = scene.ready("weir-0");
     let publish = |wave: &str| {
         let one = |user: u64| {
             let channel = ["email", "push"][user as usize % 2];

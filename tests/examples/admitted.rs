@@ -11,7 +11,7 @@ use crate::{
     services::Services,
     support::{
         DEADLINE, POLICY, Scene,
-        http::{address, get, metric, send, wait_ready},
+        http::{address, get, metric, send},
     },
 };
 
@@ -40,8 +40,7 @@ fn denied(worker: &Worker) -> f64 {
 
 pub fn run(languages: [Language; 4]) {
     let scene = Scene::new("examples-admitted", 1, POLICY);
-    let worker = scene.worker("only");
-    wait_ready(&worker);
+    let worker = scene.ready("only");
     let weir = format!("http://{}", address(&worker));
     let capacity = json!({"capacity_per_s": 10, "concurrency": 1, "timeout_ms": 60_000, "interval_ms": 60_000});
     assert_eq!(ask(&worker, "PUT", "/instances/a", &capacity).0, 200);

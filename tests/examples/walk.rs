@@ -14,7 +14,7 @@ use crate::{
     language::{self, Language, succeed},
     support::{
         DEADLINE, Scene, approval,
-        http::{address, metric, wait_ready},
+        http::{address, metric},
     },
 };
 
@@ -45,8 +45,7 @@ impl Walk {
         scene.kafka.create_topic(&scene.topic("refunds"), PARTITIONS).unwrap();
         scene.set("WEIR__KAFKA__REFUNDS", scene.topic("refunds"));
         scene.set("WEIR__HTTP__TOKEN", TOKEN);
-        let worker = scene.worker("only");
-        wait_ready(&worker);
+        let worker = scene.ready("only");
         Self { language, scene, worker }
     }
 

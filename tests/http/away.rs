@@ -5,16 +5,14 @@ use testkit::wait_until;
 
 use crate::{
     client::Client,
-    support::{DEADLINE, POLICY, Scene, http::wait_ready},
+    support::{DEADLINE, POLICY, Scene},
 };
 
 #[test]
 fn while_redis_is_away_or_has_lost_its_history_it_is_said_and_when_to_ask_again() {
     let (mut redis, mut scene) = Scene::with_redis("away", 1, POLICY);
     scene.set("WEIR__REDIS__TIMEOUT", "500ms");
-    let worker = scene.worker("away");
-    wait_ready(&worker);
-    let client = Client::of(&worker);
+    let (worker, client) = Client::ready(&scene, "away");
     let intent = json!({"id": "i", "user_id": 7});
     assert_eq!(client.decide("", &intent).json()["verdict"], "approved");
 

@@ -10,20 +10,16 @@ use std::{
 use serde_json::{Value, json};
 use testkit::{kafka::Record, ports::Port, redis::RedisCluster, wait_until};
 use weir::config::HttpSettings;
-use weir_core::{
-    basis::shard::slot_of_shard,
-    limit::budget::BudgetId,
-    segment::{Members, UserIdKind},
-};
+use weir_core::{basis::shard::slot_of_shard, limit::budget::BudgetId};
 
 use crate::{
     client::Client,
     decisions::calls,
-    in_process::{Server, set},
+    in_process::Server,
     page::browser::{Browser, LIGHT, PHONE},
     support::{
         DEADLINE, Scene,
-        http::{address, metric, wait_degraded, wait_ready, wait_whole},
+        http::{address, metric, wait_degraded, wait_whole},
         outcome::{intent, zone_of_noon},
         stop,
     },
@@ -95,9 +91,7 @@ fn wait_used(client: &Client, name: &str, campaign: Option<&str>, used: u64) -> 
 async fn each_budget_is_shown_with_what_is_used_and_left_and_when_it_frees() {
     let policy = format!("timezone = {:?}\n{}", zone_of_noon(), policy(BUDGETS));
     let scene = Scene::new("http-budgets", 1, &policy);
-    let mut worker = scene.worker("one");
-    wait_ready(&worker);
-    let client = Client::of(&worker);
+    let (mut worker, client) = Client::ready(&scene, "one");
     let fresh = client.get("/v1/budgets").json();
     let bare = |name: &str, limit: u64, span: (&str, Value)| {
         let figures = json!({"kind": "budget", "name": name, "limit": limit, "used": 0, "left": limit, "leased": 0, "held": 0,
@@ -276,9 +270,7 @@ fn clients_that_go_away_while_their_intents_wait_for_tokens_pay_nothing() {
     ] {
         scene.set(variable, value);
     }
-    let mut worker = scene.worker("one");
-    wait_ready(&worker);
-    let client = Client::of(&worker);
+    let (mut worker, client) = Client::ready(&scene, "one");
     let approve =
         |id: &str| assert_eq!(client.decide("", &json!({"id": id, "user_id": 1})).json()["verdict"], "approved");
     approve("before");
@@ -331,9 +323,7 @@ fn however_often_it_is_asked_the_list_has_1_000_rows_at_most_and_redis_is_looked
     let text = policy(&[each("one"), each("other")].concat());
     let (redis, mut scene) = Scene::with_redis("budgets-many", 1, &text);
     scene.set("WEIR__HTTP__RATE", "0");
-    let mut worker = scene.worker("one");
-    wait_ready(&worker);
-    let client = Client::of(&worker);
+    let (mut worker, client) = Client::ready(&scene, "one");
     let mut waves = 0;
     // An instance knows for a minute which budgets its intents needed.
     wait_until(DEADLINE, "there are more rows than a list has", || {
@@ -362,7 +352,7 @@ fn however_often_it_is_asked_the_list_has_1_000_rows_at_most_and_redis_is_looked
 
 #[test]
 fn a_policy_without_budgets_has_an_empty_list() {
-    let server = Server::start(&HttpSettings::default(), set(UserIdKind::U32, Members::U32([1].into_iter().collect())));
+    let server = Server::start(&HttpSettings::default());
     assert_eq!(server.client.get("/v1/budgets").json(), json!({"budgets": [], "omitted": 0}));
     server.client.get("/v1/budgets/any").problem(404, "no_such_budget");
 }

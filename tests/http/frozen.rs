@@ -14,7 +14,7 @@ use crate::{
     client::Client,
     support::{
         DEADLINE, POLICY, Scene,
-        http::{degraded, get, wait_degraded, wait_ready, wait_whole},
+        http::{degraded, get, wait_degraded, wait_whole},
         outcome::intent,
     },
 };
@@ -57,9 +57,7 @@ fn requests_that_hang_in_every_place_of_http_hold_up_no_lane() {
     ] {
         scene.set(variable, value);
     }
-    let mut worker = scene.worker("one");
-    wait_ready(&worker);
-    let client = Client::of(&worker);
+    let (mut worker, client) = Client::ready(&scene, "one");
     // All need the node with the tables of names.
     let slot: u16 = cluster.cli(0, &["CLUSTER", "KEYSLOT", &scene.name]).unwrap().trim().parse().unwrap();
     let tables = cluster.owner_of(slot).unwrap();
@@ -101,9 +99,7 @@ fn hang(name: &str, redis_timeout_s: u32, prompt_within: Duration) {
     scene.set("WEIR__HTTP__TIMEOUT", format!("{}s", redis_timeout_s + 1));
     scene.set("WEIR__HTTP__CONCURRENCY", "96");
     scene.set("WEIR__HTTP__RATE", "0");
-    let worker = scene.worker("one");
-    wait_ready(&worker);
-    let client = Client::of(&worker);
+    let (worker, client) = Client::ready(&scene, "one");
 
     // The first node that the configuration names.
     let victim = 0;

@@ -18,8 +18,7 @@ fn with_a_token_users_data_is_for_those_who_have_it_and_the_token_is_told_nowher
     std::fs::write(scene.path("token"), format!("{TOKEN}, the-next-one\n")).unwrap();
     scene.set("WEIR__HTTP__TOKEN_FILE", scene.path("token").display().to_string());
     scene.set("WEIR__LOG__LEVEL", "debug");
-    let worker = scene.worker("token");
-    wait_ready(&worker);
+    let worker = scene.ready("token");
     let stranger = Client::of(&worker);
     let wrong = Client { token: Some("correct-horse"), ..stranger.clone() };
     let friends = [TOKEN, "the-next-one"].map(|token| Client { token: Some(token), ..stranger.clone() });

@@ -80,8 +80,7 @@ fn reports_and_retries_are_read_with_exactly_the_documented_rights() {
     let decision = r#"{"verdict":"approved","decided_at":"2026-11-20T09:00:00.000Z","policy_version":"1","segments_version":"1","retry":4}"#;
     let retry = Record::keyless(r#"{"id":"i","user_id":1}"#).header("weir-decision", decision);
     scene.kafka.publish(&scene.topic("retries"), [retry, Record::keyless("no retry")]).unwrap();
-    let mut worker = scene.worker("i");
-    wait_ready(&worker);
+    let mut worker = scene.ready("i");
     let read = || metric(&worker, "weir_delivery_reports_total", "outcome=\"unknown\"").unwrap_or(0.0);
     wait_until(DEADLINE, "the report is read", || read() == 1.0);
     wait_until(DEADLINE, "what is invalid is a dead letter", || scene.count("dead") == 2);
@@ -96,8 +95,7 @@ fn activity_is_read_with_exactly_the_documented_rights() {
     scene.set("WEIR__KAFKA__ACTIVITY", scene.topic("activity"));
     as_user(&mut scene, "activity", &["kafka run", "kafka activity"], "");
     scene.kafka.publish(&scene.topic("activity"), [r#"{"user_id":1}"#, "no report"].map(Record::keyless)).unwrap();
-    let mut worker = scene.worker("i");
-    wait_ready(&worker);
+    let mut worker = scene.ready("i");
     let read = || metric(&worker, "weir_activity_reports_total", "by=\"kafka\"").unwrap_or(0.0);
     wait_until(DEADLINE, "the report is read", || read() == 1.0);
     wait_until(DEADLINE, "the invalid report is a dead letter", || scene.count("dead") == 1);

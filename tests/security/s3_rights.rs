@@ -4,7 +4,7 @@ use testkit::{process::Exit, wait_until};
 
 use crate::{
     stage::{EntryPoint, S3_BUILDER, S3_KEY, S3_PREFIX, S3_SECRET, STAGE, check, says},
-    support::{DEADLINE, POLICY, Scene, http::wait_ready},
+    support::{DEADLINE, POLICY, Scene},
 };
 
 /// A command on S3, with the endpoint and authority as arguments; as the one or the other.
@@ -74,8 +74,7 @@ fn keys_and_an_authority_that_were_replaced_are_used_without_a_restart() {
     scene.env.retain(|(name, _)| !name.starts_with("AWS_") && *name != "WEIR__S3__CA_FILE");
     scene.set("AWS_SHARED_CREDENTIALS_FILE", keys.display().to_string());
     scene.set("WEIR__S3__CA_FILE", ca.display().to_string());
-    let worker = scene.worker("i");
-    wait_ready(&worker);
+    let worker = scene.ready("i");
     let folder = format!("{S3_PREFIX}{}", scene.name);
     let publish_policy = |version: &str| {
         let policy = POLICY.replace("test-1", version);

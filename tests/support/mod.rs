@@ -409,6 +409,13 @@ drain = "0s"
         self.worker_with(instance, &[])
     }
 
+    /// A worker that has said that it is ready.
+    pub fn ready(&self, instance: &str) -> Worker {
+        let worker = self.worker(instance);
+        http::wait_ready(&worker);
+        worker
+    }
+
     /// A worker with this clock, and with further environment variables.
     pub fn worker_by(&self, instance: &str, clock: &ProcessClock, more: &[(&str, &str)]) -> Worker {
         let clock = clock.env();

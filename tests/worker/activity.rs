@@ -8,7 +8,7 @@ use weir_worker::clock::SystemClock;
 
 use crate::support::{
     DEADLINE, Scene,
-    http::{metric, send, wait_ready},
+    http::{metric, send},
     outcome::intent,
     stop,
 };
@@ -73,8 +73,7 @@ fn reported_users_pass_under_pressure_also_after_a_restart_and_an_invalid_report
     let old = |partition| Record::keyless("{}").partition(partition).timestamp_ms(three_hours_ago);
     scene.kafka.publish(&scene.topic("activity"), [old(0), old(0), old(1)]).unwrap();
     publish(&scene, REPORTED.map(|user| json!({"who": {"id": user}})));
-    let mut worker = scene.worker("only");
-    wait_ready(&worker);
+    let mut worker = scene.ready("only");
     let all = REPORTED.count() as f64;
     wait_until(DEADLINE, "all reports are taken", || reports(&worker, "kafka", "noted") == all);
     wait_throttling(&worker);
@@ -101,8 +100,7 @@ fn reported_users_pass_under_pressure_also_after_a_restart_and_an_invalid_report
     wait_until(DEADLINE, "no lag", || metric(&worker, "weir_activity_lag_records", "") == Some(0.0));
 
     stop(&mut worker);
-    let worker = scene.worker("only");
-    wait_ready(&worker);
+    let worker = scene.ready("only");
     assert_eq!(reasons(&scene, "second", &known), ["approved"; 5]);
     assert_eq!(reasons(&scene, "second", &unknown), ["pressure"; 2]);
     assert_eq!(reports(&worker, "kafka", "noted"), 0.0, "what is committed is not read again");

@@ -215,8 +215,7 @@ fn while_the_ledger_is_unavailable_a_budget_suppresses_what_it_has_no_tokens_for
     let (mut redis, mut scene) = Scene::with_redis("budget-away", 1, &unlimited(1, budgets));
     scene.set("WEIR__REDIS__TIMEOUT", "1s");
     scene.set("WEIR__REDIS__UNAVAILABLE_AFTER", "5s");
-    let mut worker = scene.worker("only");
-    wait_ready(&worker);
+    let mut worker = scene.ready("only");
     let email = json!({"channel": "email"});
     publish(&scene, "before", 10, &email);
     scene.drain(&mut worker);
@@ -247,8 +246,7 @@ fn while_the_ledger_is_unavailable_a_budget_suppresses_what_it_has_no_tokens_for
 fn a_worker_that_is_stopped_gives_back_what_it_has_not_spent() {
     let budgets = "[[budgets]]\nname = \"all\"\nlimit = 1_000_000\ntotal = true\n";
     let (redis, scene) = Scene::with_redis("budget-stop", 2, &unlimited(1, budgets));
-    let mut worker = scene.worker("only");
-    wait_ready(&worker);
+    let mut worker = scene.ready("only");
     publish(&scene, "offered", 40_000, &json!({}));
     wait_until(DEADLINE, "it is at work", || scene.done() >= 2_000);
     stop(&mut worker);
@@ -263,8 +261,7 @@ fn batches_that_a_change_of_the_group_takes_away_pay_once_though_no_history_has_
     let rules = "[[bypass]]\nchannel = \"push\"\ncounts = false\n\
                  [[budgets]]\nname = \"all\"\nlimit = 1_000_000\ntotal = true\n";
     let (redis, scene) = Scene::with_redis("budget-moves", 6, &unlimited(1, rules));
-    let mut first = scene.worker("first");
-    wait_ready(&first);
+    let mut first = scene.ready("first");
     let waves = ["second", "third"];
     for name in waves {
         let mut other = scene.worker(name);

@@ -55,6 +55,12 @@ impl Lapse {
         self.scene.worker_by(instance, &self.clock, &[])
     }
 
+    pub(super) fn ready(&self, instance: &str) -> Worker {
+        let worker = self.worker(instance);
+        wait_ready(&worker);
+        worker
+    }
+
     /// By how much the moved clock is ahead of the true one, in milliseconds.
     pub(super) fn ahead_ms(&self) -> i64 {
         self.ahead_s * 1000
@@ -397,8 +403,7 @@ fn intents_that_are_deferred_wait_in_kafka_and_take_no_memory() {
 #[test]
 fn offsets_without_a_record_are_no_deferred_intents_and_buckets_that_retention_has_emptied_are_read_on() {
     let mut lapse = Lapse::begin("retention", 1, PLAIN, "2026-11-20T09:30:00Z");
-    let mut worker = lapse.worker("only");
-    wait_ready(&worker);
+    let mut worker = lapse.ready("only");
     for (ring, buckets) in RINGS {
         let topic = lapse.scene.topic(&format!("deferred-{ring}"));
         let publisher = Publisher::transactional(&lapse.scene.kafka, &topic, &topic).unwrap();

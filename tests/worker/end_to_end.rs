@@ -2,7 +2,7 @@
 
 use crate::support::{
     DEADLINE, POLICY, Scene,
-    http::{get, metric, wait_ready},
+    http::{get, metric},
     model::{Sent, check},
     workload::{intents, records},
 };
@@ -48,8 +48,7 @@ fn a_worker_killed_three_times_loses_nothing_and_sends_nothing_twice() {
     let ends = || scene.kafka.end_offsets(&scene.topic("intents")).unwrap();
     let committed = |worker: &Worker| metric(worker, "weir_batch_intents_sum", "").unwrap_or(0.0);
     publish();
-    let steady = scene.worker("steady");
-    wait_ready(&steady);
+    let steady = scene.ready("steady");
     for _ in 0..VICTIMS {
         let mut victim = scene.worker_with("victim", &[("WEIR__WORKER__BATCH", "200")]);
         wait_until(DEADLINE, "both have partitions", || {

@@ -152,8 +152,7 @@ fn a_topic_that_is_recreated_under_a_running_worker_is_noticed() {
 fn a_start_at_the_end_is_committed_before_anything_is_read_and_a_crash_skips_nothing() {
     let scene = scene_from_latest("latest", 2);
     publish(&scene, OLD);
-    let mut worker = scene.worker("only");
-    wait_ready(&worker);
+    let mut worker = scene.ready("only");
     let ends: Vec<Option<i64>> = vec![Some(3), Some(3)];
     let committed = scene.kafka.committed(&scene.name, &scene.topic("intents")).unwrap();
     worker.kill();
@@ -182,8 +181,7 @@ fn wait_started(scene: &Scene) {
 
 /// A worker whose group has started.
 fn started(scene: &Scene) -> Worker {
-    let worker = scene.worker("only");
-    wait_ready(&worker);
+    let worker = scene.ready("only");
     wait_started(scene);
     worker
 }

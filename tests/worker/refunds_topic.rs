@@ -2,11 +2,7 @@
 
 use crate::{
     reports::{POLICY, USER, report, send, wait_counted},
-    support::{
-        DEADLINE, Scene,
-        http::{metric, wait_ready},
-        stop,
-    },
+    support::{DEADLINE, Scene, http::metric, stop},
 };
 use serde_json::json;
 use testkit::{
@@ -35,8 +31,7 @@ fn made_anew(scene: &Scene) {
 #[test]
 fn the_refunds_of_a_recreated_topic_are_taken_though_its_offsets_start_again() {
     let scene = scene("refunds-anew");
-    let mut worker = scene.worker("only");
-    wait_ready(&worker);
+    let mut worker = scene.ready("only");
     assert_eq!([send(&scene, "first"), send(&scene, "second")], ["approved", "cap"]);
     refund(&scene, "first");
     wait_counted(&worker, REFUNDS, "taken_back", 1.0);
@@ -45,8 +40,7 @@ fn the_refunds_of_a_recreated_topic_are_taken_though_its_offsets_start_again() {
 
     // The offsets start again, and the user's shard has taken the first one.
     made_anew(&scene);
-    worker = scene.worker("only");
-    wait_ready(&worker);
+    worker = scene.ready("only");
     refund(&scene, "third");
     wait_counted(&worker, REFUNDS, "taken_back", 1.0);
     assert_eq!(send(&scene, "fourth"), "approved");
@@ -74,8 +68,7 @@ fn refunds_on_an_added_partition_are_taken_and_a_group_whose_offsets_expired_sta
             scene.kafka.committed(&group, &topic).is_ok_and(|committed| committed == ends)
         });
     };
-    let mut worker = scene.worker("only");
-    wait_ready(&worker);
+    let mut worker = scene.ready("only");
     started("its first start");
     assert_eq!([send(&scene, "first"), send(&scene, "second")], ["approved", "cap"]);
     scene.kafka.grow_topic(&topic, 2).unwrap();
@@ -87,8 +80,7 @@ fn refunds_on_an_added_partition_are_taken_and_a_group_whose_offsets_expired_sta
     // As after a week without members. This topic has no table: it is a first start.
     scene.kafka.delete_group(&group).unwrap();
     refund(&scene, "while-away");
-    worker = scene.worker("only");
-    wait_ready(&worker);
+    worker = scene.ready("only");
     started("its second first start");
     refund(&scene, "third");
     // Once all is read, so that none of those before is still to be counted.
@@ -102,8 +94,7 @@ fn refunds_on_an_added_partition_are_taken_and_a_group_whose_offsets_expired_sta
 fn offsets_without_a_record_are_no_lag_of_the_topics_beside_the_intents_either() {
     let mut scene = scene("refunds-marks");
     scene.set_topic("WEIR__KAFKA__DELIVERY_REPORTS", "reports", 1);
-    let worker = scene.worker("only");
-    wait_ready(&worker);
+    let worker = scene.ready("only");
     let topics = [
         ("refunds", "refunds", "weir_refunds_lag_records"),
         ("reports", "delivery-reports", "weir_delivery_reports_lag_records"),

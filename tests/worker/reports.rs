@@ -1,11 +1,6 @@
 //! The promise: a delivery that failed for good counts no longer, and other reports change nothing.
 
-use crate::support::{
-    DEADLINE, Scene, header,
-    http::{metric, wait_ready},
-    outcome::intent,
-    stop,
-};
+use crate::support::{DEADLINE, Scene, header, http::metric, outcome::intent, stop};
 use serde_json::{Value, json};
 use testkit::{
     kafka::{Consumed, Record},
@@ -46,8 +41,7 @@ fn a_delivery_that_failed_for_good_counts_no_longer_and_refunds_are_apart() {
     let mut scene = Scene::new("reports", 1, POLICY);
     scene.set_topic("WEIR__KAFKA__DELIVERY_REPORTS", "reports", 1);
     scene.set_topic("WEIR__KAFKA__REFUNDS", "refunds", 1);
-    let mut worker = scene.worker("only");
-    wait_ready(&worker);
+    let mut worker = scene.ready("only");
     assert_eq!([send(&scene, "first"), send(&scene, "second")], ["approved", "cap"]);
     report(&scene, "reports", &json!({"intent_id": "first", "user_id": USER, "outcome": "ok", "took_ms": 12}));
     wait_counted(&worker, REPORTS, "ok", 1.0);
@@ -74,8 +68,7 @@ fn a_rebuild_refunds_what_failed_for_good_and_counts_a_retry_once() {
     let (redis, mut scene) = Scene::with_redis("reports-rebuild", 1, &policy);
     scene.kafka.create_topic_with(&scene.topic("reports"), 1, &[("retention.ms", "691200000")]).unwrap();
     scene.set("WEIR__KAFKA__DELIVERY_REPORTS", scene.topic("reports"));
-    let mut worker = scene.worker("only");
-    wait_ready(&worker);
+    let mut worker = scene.ready("only");
     assert_eq!(send(&scene, "first"), "approved");
     report(&scene, "reports", &json!({"intent_id": "first", "user_id": USER, "outcome": "ok"}));
     report(&scene, "reports", &json!({"intent_id": "first", "user_id": USER, "outcome": "permanent"}));
@@ -91,8 +84,7 @@ fn a_rebuild_refunds_what_failed_for_good_and_counts_a_retry_once() {
     let summary = scene.summary(&["rebuild", "--all", "--budget", "all", "--settle", "0s"]);
     assert_eq!((&summary["sends"], &summary["taken_back"]), (&json!(1), &json!(1)), "{summary}");
     assert_eq!(summary["delivery_report_records"], 2, "{summary}");
-    let worker = scene.worker("only");
-    wait_ready(&worker);
+    let worker = scene.ready("only");
     scene.publish(["second", "third"].map(|id| intent(id, USER, json!({}))));
     scene.wait_until_drained();
     let told = |id: &str| {

@@ -102,8 +102,7 @@ fn every_metric_of_the_documentation_is_there_and_no_other() {
     let mut scene = Scene::new("metrics", 2, &format!("{POLICY}\n[[bypass]]\ncategory = \"service\"\n{budget}"));
     scene.set("WEIR__WORKER__LANES", "2");
     scene.defer(1);
-    let mut worker = scene.worker("metrics");
-    wait_ready(&worker);
+    let mut worker = scene.ready("metrics");
     sends(&scene, "wave", 20, 2);
     scene.publish([case("dead", Record::keyless("no intent"))]);
     scene.drain(&mut worker);
@@ -128,8 +127,7 @@ fn every_metric_of_the_documentation_is_there_and_no_other() {
 #[test]
 fn sigterm_drains_and_exits_0() {
     let scene = Scene::new("terminate", 4, POLICY);
-    let mut idle = scene.worker("idle");
-    wait_ready(&idle);
+    let mut idle = scene.ready("idle");
     stop(&mut idle);
     sends(&scene, "first", 5_000, 4);
     let mut worker = scene.worker_with("busy", &[("WEIR__WORKER__BATCH", "500")]);
@@ -418,8 +416,7 @@ fn of_two_workers_with_one_instance_name_the_older_stops_and_the_newer_goes_on()
     let mut older = scene.worker("twin");
     sends(&scene, "wave 0", 100, 1);
     scene.drain(&mut older);
-    let mut newer = scene.worker("twin");
-    wait_ready(&newer);
+    let mut newer = scene.ready("twin");
     let mut wave = 0;
     wait_until(DEADLINE, "one of them stops", || {
         wave += 1;
@@ -502,8 +499,7 @@ fn a_start_waits_for_an_s3_that_says_it_cannot_now() {
     scene.set("WEIR__S3__FORCE_PATH_STYLE", "true");
     // More than the requests of one read, each of which is sent three times.
     s3.fail_next(8, Fault::SlowDown);
-    let mut worker = scene.worker("waits");
-    wait_ready(&worker);
+    let mut worker = scene.ready("waits");
     assert!(worker.log().contains("trying again in"), "{}", worker.log());
     sends(&scene, "wave", 10, 2);
     scene.drain(&mut worker);

@@ -138,8 +138,7 @@ fn a_wheel_that_is_not_empty_has_to_be_named_and_then_comes_back_once_by_the_new
     lapse.scene.write_policy(
         "version = \"2\"\n[default]\ncaps = [{ name = \"hour\", limit = 1, window = \"1h\", action = \"defer\" }]\n",
     );
-    worker = lapse.worker("only");
-    wait_ready(&worker);
+    worker = lapse.ready("only");
     lapse.move_to("2026-11-20T21:45:01Z");
     let mut expected = lapse.wait_decided(&mut worker, 1);
     assert_eq!(expected.len(), 1, "the cap lets one of the two through");
@@ -157,8 +156,7 @@ fn a_wheel_that_is_not_empty_has_to_be_named_and_then_comes_back_once_by_the_new
     stop(&mut worker);
     // Now it can be left out.
     lapse.scene.unset("WEIR__KAFKA__DEFERRED_BEFORE");
-    let mut worker = lapse.worker("only");
-    wait_ready(&worker);
+    let mut worker = lapse.ready("only");
     assert_eq!(lapse.decided(), expected);
     stop(&mut worker);
 }
@@ -175,9 +173,8 @@ fn two_earlier_wheels_are_emptied_and_each_intent_comes_back_once_though_their_w
         if round > 0 {
             lapse.scene.set("WEIR__KAFKA__DEFERRED_BEFORE", wheels[..round].join(","));
         }
-        let mut worker = lapse.worker("only");
-        // The wheels' lanes have committed where they start.
-        wait_ready(&worker);
+        // Once it is ready, the wheels' lanes have committed where they start.
+        let mut worker = lapse.ready("only");
         let name = |number: usize| format!("w{round}-{number}");
         let due = |number| intent(&name(number), name(number), json!({"not_before": DUE}));
         lapse.scene.publish((0..EACH).map(due));

@@ -40,8 +40,7 @@ fn intents(round: u32, count: u32) -> impl Iterator<Item = Record> {
 fn scene(name: &str, http: &str) -> (Scene, Worker) {
     let mut scene = Scene::new(name, 6, POLICY);
     scene.extra = http.to_owned();
-    let worker = scene.worker("one");
-    http::wait_ready(&worker);
+    let worker = scene.ready("one");
     (scene, worker)
 }
 

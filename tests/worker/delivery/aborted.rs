@@ -12,7 +12,7 @@ use super::{
 };
 use crate::support::{
     DEADLINE, Scene,
-    http::{get, metric, wait_degraded, wait_ready, wait_version, wait_whole},
+    http::{get, metric, wait_degraded, wait_version, wait_whole},
     outcome::cases,
     unlimited,
 };
@@ -116,8 +116,7 @@ fn intents_that_wait_when_the_rule_of_their_route_changes_are_decided_by_the_new
 fn a_policy_is_not_taken_up_until_the_topic_of_its_route_is_there() {
     let mut scene = Scene::new("late-topic", 4, &unlimited(1, ""));
     scene.set("WEIR__KAFKA__WAITING", scene.topic("waiting"));
-    let worker = scene.worker("weir-0");
-    wait_ready(&worker);
+    let worker = scene.ready("weir-0");
     wait_version(&worker, "policy", "1");
     scene.write_policy(&unlimited(2, &paced(500)));
     let entry = wait_degraded(&worker, "policy");

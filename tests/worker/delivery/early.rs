@@ -7,7 +7,7 @@ use testkit::{kafka::Record, wait_for, wait_until, worker::Worker};
 use super::{email, mails, route, routed, wait_looked, waits};
 use crate::support::{
     DEADLINE, Scene,
-    http::{get_json, send, wait_ready},
+    http::{get_json, send},
     outcome::intent,
 };
 
@@ -22,8 +22,7 @@ fn is_early(name: &str, say: impl Fn(&Scene, &Worker)) {
     const WAIT: usize = 500;
     let mut scene = routed(name, (1, 1), &email("service = \"hedwig-email\""));
     scene.set_topic("WEIR__KAFKA__DELIVERY_REPORTS", "reports", 1);
-    let worker = scene.worker("weir-0");
-    wait_ready(&worker);
+    let worker = scene.ready("weir-0");
     let instance = json!({"capacity_per_s": 1, "concurrency": 9, "timeout_ms": TIMEOUT_MS, "interval_ms": 600_000});
     let (status, registered) = send(&worker, "PUT", &format!("{SERVICE}/instances/hedwig-0"), &instance);
     assert_eq!(status, 200, "{registered}");

@@ -71,8 +71,7 @@ fn what_kafka_deletes_undecided_is_counted_and_reported() {
     }
     assert!(lost.len() as i64 > DELETED / 2, "{} are lost", lost.len());
 
-    let worker = scene.worker("weir-0");
-    wait_ready(&worker);
+    let worker = scene.ready("weir-0");
     let entry = wait_degraded(&worker, "deleted");
     let message = entry["message"].as_str().unwrap();
     assert!(message.contains(&topic) && message.contains("retention"), "{message}");

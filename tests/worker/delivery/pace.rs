@@ -145,8 +145,7 @@ fn while_delivery_is_stopped_only_probes_are_approved_and_once_it_goes_on_approv
 fn while_a_route_has_room_nothing_waits() {
     const MAILS: usize = 400;
     let post = Post::new("open", "rate = 1000");
-    let worker = post.scene.worker("weir-0");
-    wait_ready(&worker);
+    let worker = post.scene.ready("weir-0");
     wait_until(DEADLINE, "there are permits", || route(&worker)["held"].as_u64() > Some(50));
     let mut delivery = post.delivery(4 * PER_S);
     let publisher = post.scene.kafka.publisher(&post.scene.topic("intents")).unwrap();

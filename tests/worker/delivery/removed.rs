@@ -61,8 +61,7 @@ fn check(scene: &Scene) -> (bool, String) {
 #[test]
 fn intents_that_wait_when_their_route_is_removed_are_decided_at_once() {
     let scene = routed("removed", (4, 32), "");
-    let worker = scene.worker("only");
-    wait_ready(&worker);
+    let worker = scene.ready("only");
     scene.write_policy(&unlimited(2, &paced(1)));
     wait_version(&worker, "policy", "2");
     // Nothing can wait yet, so whoever starts without the route finds all that does.
@@ -125,8 +124,7 @@ fn intents_that_wait_for_a_route_that_an_instance_has_never_seen_are_decided_by_
     let scene = routed("removed-unseen", (4, 32), "");
     let blind = scene.worker_with("blind", &[("WEIR__POLICY__REFRESH", "1h")]);
     wait_ready(&blind);
-    let mut sees = scene.worker("sees");
-    wait_ready(&sees);
+    let mut sees = scene.ready("sees");
     scene.write_policy(&unlimited(2, &paced(1)));
     wait_version(&sees, "policy", "2");
     wait_looked(&sees);
