@@ -208,6 +208,19 @@ impl Trial {
         }
     }
 
+    /// Starts a worker and waits until it is ready; returns its number.
+    pub fn start_ready(&mut self, instance: &str, env: &[(&str, &str)]) -> Result<usize> {
+        let number = self.start(instance, env);
+        self.ready(number)?;
+        Ok(number)
+    }
+
+    /// Has a worker end, as it should.
+    pub fn stop(&mut self, number: usize) -> Result<()> {
+        self.worker(number).terminate();
+        self.ends(number, 0, &[]).map(drop)
+    }
+
     /// Waits until the group has decided at least `more` more intents.
     pub fn decided(&self, more: i64) -> Result<()> {
         self.decided_within(DEADLINE, more)
@@ -309,6 +322,12 @@ impl Trial {
         }
         self.findings.back.push(mark.at.elapsed());
         Ok(())
+    }
+
+    /// The fault is over now: waits as [`Self::back`] does.
+    pub fn comes_back(&mut self) -> Result<()> {
+        let mark = self.over()?;
+        self.back(&mark)
     }
 
     pub fn note(&mut self, note: impl Into<String>) {

@@ -136,8 +136,7 @@ pub fn frozen(ground: &mut Ground, order: &Order) -> Result<Findings> {
         trial.freeze_within_a_transaction(holder)?;
         trial.live(other, Duration::from_secs(8))?;
         trial.worker(holder).thaw();
-        let mark = trial.over()?;
-        trial.back(&mark)?;
+        trial.comes_back()?;
     }
     judged(trial, order.times, Prepaid::spent(PREPAID_LIMIT))
 }
@@ -146,13 +145,11 @@ pub fn frozen(ground: &mut Ground, order: &Order) -> Result<Findings> {
 pub fn wiped(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut trial = with_budgets(ground, order, "budget-wiped")?;
     trial.load_at(2_000, OFFERED)?;
-    let worker = trial.start("only", &SHORT_SESSION);
-    trial.ready(worker)?;
+    let worker = trial.start_ready("only", &SHORT_SESSION)?;
     for _ in 0..order.times {
         trial.decided(6_000)?;
         lost::lose_and_rebuild(ground, &mut trial, worker, "prepaid")?;
-        let mark = trial.over()?;
-        trial.back(&mark)?;
+        trial.comes_back()?;
     }
     trial.decided(6_000)?;
     judged(trial, order.times, Prepaid::spent(PREPAID_LIMIT))

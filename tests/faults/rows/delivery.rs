@@ -186,8 +186,7 @@ impl Approvals {
 pub fn lag_unknown(ground: &mut Ground, order: &Order) -> Result<Findings> {
     const HALVES_MS: i64 = 10_000;
     let mut paced = Paced::new(ground, order, "lag-unknown", &format!("rate = {RATE}"))?;
-    let worker = paced.trial.start("only", &SHORT_SESSION);
-    paced.trial.ready(worker)?;
+    let worker = paced.trial.start_ready("only", &SHORT_SESSION)?;
     let mut delivery = paced.delivery(DELIVERS)?;
     paced.trial.load(2_000)?;
     let mut denied_at = Vec::new();
@@ -225,8 +224,7 @@ pub fn lag_unknown(ground: &mut Ground, order: &Order) -> Result<Findings> {
 /// and each second time at its end.
 pub fn group_deleted(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut paced = Paced::new(ground, order, "group-deleted", &format!("rate = {RATE}"))?;
-    let worker = paced.trial.start("only", &SHORT_SESSION);
-    paced.trial.ready(worker)?;
+    let worker = paced.trial.start_ready("only", &SHORT_SESSION)?;
     paced.trial.load(2_000)?;
     let mut delivery = paced.delivery(DELIVERS)?;
     let mut stopped = Vec::new();
@@ -259,8 +257,7 @@ pub fn service_dies(ground: &mut Ground, order: &Order) -> Result<Findings> {
     const NOTICED_MS: i64 = 5_000;
     const LOOK_MS: i64 = 8_000;
     let mut paced = Paced::new(ground, order, "service-dies", "service = \"mailer\"")?;
-    let worker = paced.trial.start("only", &SHORT_SESSION);
-    paced.trial.ready(worker)?;
+    let worker = paced.trial.start_ready("only", &SHORT_SESSION)?;
     let http = address(paced.trial.worker(worker));
     let start =
         |paced: &Paced, name| Ok::<_, anyhow::Error>((Instance::start(&http, name, EACH)?, paced.delivery(ENOUGH)?));
@@ -332,8 +329,7 @@ pub fn killed(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut paced = Paced::new(ground, order, "waiting-killed", &format!("rate = {RATE}"))?;
     paced.trial.scene.kafka = ground.kafka()?.tapped_client();
     let _delivery = paced.delivery(ENOUGH)?;
-    let mut worker = paced.trial.start("victim", &SMALL);
-    paced.trial.ready(worker)?;
+    let mut worker = paced.trial.start_ready("victim", &SMALL)?;
     for (api, moment) in POINTS.into_iter().cycle().take(order.times) {
         let intents = paced.trial.stream().take(3_000).collect();
         paced.trial.publish(intents)?;

@@ -149,8 +149,7 @@ pub fn log_lost(ground: &mut Ground, order: &Order) -> Result<Findings> {
         let keys = ["activity", "activity-members"].map(|key| format!("{prefix}:{{{prefix}}}:{key}"));
         let deleted: u64 = cluster.node(node).query(&["DEL", &keys[0], &keys[1]])?;
         ensure!(deleted == 2, "{deleted} of the two keys were deleted");
-        let mark = trial.over()?;
-        trial.back(&mark)?;
+        trial.comes_back()?;
     }
     judged(trial, order.times, workers[0], &Halts::default())
 }
@@ -176,8 +175,7 @@ pub fn member_killed(ground: &mut Ground, order: &Order) -> Result<Findings> {
         let had = partitions_of(&mut trial, dies);
         trial.worker(dies).kill();
         halts.0.push((now_ms(), had));
-        let mark = trial.over()?;
-        trial.back(&mark)?;
+        trial.comes_back()?;
         dies = trial.start("dies", &SHORT_SESSION);
         trial.ready(dies)?;
     }
@@ -216,8 +214,7 @@ pub fn member_frozen(ground: &mut Ground, order: &Order) -> Result<Findings> {
         // At the end by the places that the frozen one held.
         filled(&mut trial, other, if times_left == 0 { 99 } else { percent + 10 })?;
         trial.worker(frozen).thaw();
-        let mark = trial.over()?;
-        trial.back(&mark)?;
+        trial.comes_back()?;
         trial.ready(frozen)?;
     }
     judged(trial, order.times, workers[0], &halts)
@@ -236,8 +233,7 @@ pub fn clock_off(ground: &mut Ground, order: &Order) -> Result<Findings> {
     for time in 0..order.times {
         filled(&mut trial, workers[0], 90 * (time + 1) / order.times)?;
         clocks[1].1.set(if time % 2 == 0 { -MINUTE_S } else { MINUTE_S })?;
-        let mark = trial.over()?;
-        trial.back(&mark)?;
+        trial.comes_back()?;
     }
     judged(trial, order.times, workers[0], &Halts::default())
 }

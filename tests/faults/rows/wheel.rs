@@ -218,8 +218,7 @@ pub fn clock_ahead(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let own = lapse.moved.clock(0)?;
     let env = own.env();
     let env = env.iter().map(|(name, value)| (*name, value.as_str()));
-    let worker = lapse.trial.start("ahead", &SHORT_SESSION.into_iter().chain(env).collect::<Vec<_>>());
-    lapse.trial.ready(worker)?;
+    let worker = lapse.trial.start_ready("ahead", &SHORT_SESSION.into_iter().chain(env).collect::<Vec<_>>())?;
     for _ in 0..order.times {
         lapse.publish(400, (10 * MINUTE_MS, 11 * MINUTE_MS))?;
         lapse.trial.scene.wait_until_drained();

@@ -57,8 +57,7 @@ pub fn killed_over_edits(ground: &mut Ground, order: &Order) -> Result<Findings>
         paced.trial.worker(workers[place]).kill();
         workers[place] = paced.trial.start(NAMES[place], &SMALL);
     }
-    let mark = paced.trial.over()?;
-    paced.trial.back(&mark)?;
+    paced.trial.comes_back()?;
     let steady = workers.map(|worker| paced.trial.worker(worker).exit());
     ensure!(steady == [None, None], "a worker ended by itself: {steady:?}");
     drop(delivery);
