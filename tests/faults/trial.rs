@@ -140,6 +140,12 @@ impl Trial {
         self.publish_padded(intents, 0)
     }
 
+    /// The same with so many intents of a stream of their own.
+    pub fn publish_some(&mut self, count: usize) -> Result<()> {
+        let intents = self.stream().take(count).collect();
+        self.publish(intents)
+    }
+
     /// The same with payloads that are so many bytes longer.
     pub fn publish_padded(&mut self, intents: Vec<Sent>, padding: usize) -> Result<()> {
         let records = intents.iter().map(|sent| workload::padded(sent, padding));
@@ -206,6 +212,10 @@ impl Trial {
             Some(Err(exit)) => bail!("worker {number} ended with {exit:?}"),
             None => bail!("worker {number} is not ready after {DEADLINE:?}: {}", http::get(worker, "/readyz").1),
         }
+    }
+
+    pub fn all_ready<const COUNT: usize>(&mut self, numbers: [usize; COUNT]) -> Result<()> {
+        numbers.into_iter().try_for_each(|number| self.ready(number))
     }
 
     /// Starts a worker and waits until it is ready; returns its number.

@@ -128,9 +128,7 @@ pub fn frozen(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut trial = with_budgets(ground, order, "budget-frozen")?;
     trial.load_at(2_000, OFFERED)?;
     let workers = [trial.start("one", &SHORT_SESSION), trial.start("two", &SHORT_SESSION)];
-    for worker in workers {
-        trial.ready(worker)?;
-    }
+    trial.all_ready(workers)?;
     for time in 0..order.times {
         let (holder, other) = (workers[time % 2], workers[(time + 1) % 2]);
         trial.freeze_within_a_transaction(holder)?;

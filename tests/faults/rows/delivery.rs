@@ -141,8 +141,7 @@ impl Paced {
     fn is_back(&mut self, worker: usize) -> Result<()> {
         let mark = self.trial.over()?;
         self.trial.ready(worker)?;
-        let intents = self.trial.stream().take(200).collect();
-        self.trial.publish(intents)?;
+        self.trial.publish_some(200)?;
         self.trial.back(&mark)
     }
 
@@ -297,11 +296,8 @@ pub fn zombie(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let (zombie, successor) = (paced.trial.start("zombie", &SMALL), paced.trial.start("successor", &SMALL));
     let _delivery = paced.delivery(ENOUGH)?;
     for _ in 0..order.times {
-        for worker in [zombie, successor] {
-            paced.trial.ready(worker)?;
-        }
-        let intents = paced.trial.stream().take(8_000).collect();
-        paced.trial.publish(intents)?;
+        paced.trial.all_ready([zombie, successor])?;
+        paced.trial.publish_some(8_000)?;
         paced.trial.scene.wait_until_drained();
         // Nothing comes, so a transaction that is open is one of what waited.
         paced.waits(successor, 4_000, |_| true)?;
@@ -331,8 +327,7 @@ pub fn killed(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let _delivery = paced.delivery(ENOUGH)?;
     let mut worker = paced.trial.start_ready("victim", &SMALL)?;
     for (api, moment) in POINTS.into_iter().cycle().take(order.times) {
-        let intents = paced.trial.stream().take(3_000).collect();
-        paced.trial.publish(intents)?;
+        paced.trial.publish_some(3_000)?;
         paced.trial.scene.wait_until_drained();
         // Nothing comes, so the next transaction is one of what waited.
         paced.waits(worker, 500, |_| true)?;
@@ -355,8 +350,7 @@ pub fn aborted(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut worker = paced.trial.start("victim-0", &SMALL);
     for time in 1..=order.times {
         paced.trial.ready(worker)?;
-        let intents = paced.trial.stream().take(6_000).collect();
-        paced.trial.publish(intents)?;
+        paced.trial.publish_some(6_000)?;
         paced.trial.freeze_within_a_transaction_of(worker, &["waiting-all"])?;
         paced.trial.worker(worker).kill();
         worker = paced.trial.start(&format!("victim-{time}"), &SMALL);
@@ -364,8 +358,7 @@ pub fn aborted(ground: &mut Ground, order: &Order) -> Result<Findings> {
         paced.emptied(worker)?;
         paced.abort_waiting()?;
         paced.emptied(worker)?;
-        let intents = paced.trial.stream().take(200).collect();
-        paced.trial.publish(intents)?;
+        paced.trial.publish_some(200)?;
         let all = paced.trial.published();
         paced.trial.until("what came then is decided", || paced.trial.scene.every_decision().len() >= all)?;
     }

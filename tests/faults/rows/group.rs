@@ -27,9 +27,7 @@ fn frozen(ground: &mut Ground, order: &Order, length: Duration) -> Result<Findin
     let mut trial = under_load(ground, order, "frozen")?;
     let (zombie, successor) = (trial.start("zombie", &SMALL), trial.start("successor", &SMALL));
     for _ in 0..order.times {
-        for worker in [zombie, successor] {
-            trial.ready(worker)?;
-        }
+        trial.all_ready([zombie, successor])?;
         trial.freeze_within_a_transaction(zombie)?;
         trial.live(successor, length)?;
         trial.worker(zombie).thaw();

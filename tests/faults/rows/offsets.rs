@@ -100,9 +100,7 @@ pub fn grown(ground: &mut Ground, order: &Order, meanwhile: Meanwhile) -> Result
     trial.scene.set("WEIR__KAFKA__PROPERTIES__AUTO_OFFSET_RESET", "latest");
     let (kafka, group, topic) = (trial.kafka.clone(), trial.scene.name.clone(), trial.scene.topic("intents"));
     let mut workers = INSTANCES.map(|instance| trial.start(instance, &SHORT_SESSION));
-    for worker in workers {
-        trial.ready(worker)?;
-    }
+    trial.all_ready(workers)?;
     // What is published before would be passed over.
     trial.until("all partitions have started", || {
         kafka.committed(&group, &topic).is_ok_and(|committed| committed.iter().all(Option::is_some))

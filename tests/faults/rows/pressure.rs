@@ -138,9 +138,7 @@ fn now_ms() -> i64 {
 pub fn log_lost(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut trial = with_pressure(ground, order, "pressure-lost")?;
     let workers = ["one", "two"].map(|name| trial.start(name, &SHORT_SESSION));
-    for worker in workers {
-        trial.ready(worker)?;
-    }
+    trial.all_ready(workers)?;
     trial.load(0)?;
     for time in 0..order.times {
         filled(&mut trial, workers[0], 99 * (time + 1) / order.times - 10)?;
@@ -165,9 +163,7 @@ pub fn member_killed(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut trial = with_pressure(ground, order, "pressure-killed")?;
     let stays = trial.start("stays", &SHORT_SESSION);
     let mut dies = trial.start("dies", &SHORT_SESSION);
-    for worker in [stays, dies] {
-        trial.ready(worker)?;
-    }
+    trial.all_ready([stays, dies])?;
     trial.load(0)?;
     let mut halts = Halts::default();
     for time in 0..order.times {
@@ -196,9 +192,7 @@ pub fn member_frozen(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut trial = with_pressure(ground, order, "pressure-frozen")?;
     let sessions = [("keeps", &LONG_SESSION), ("loses", &SHORT_SESSION)];
     let workers = sessions.map(|(name, session)| trial.start(name, session));
-    for worker in workers {
-        trial.ready(worker)?;
-    }
+    trial.all_ready(workers)?;
     trial.load(0)?;
     let mut halts = Halts::default();
     for time in 0..order.times {
@@ -226,9 +220,7 @@ pub fn clock_off(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut trial = with_pressure(ground, order, "pressure-clock")?;
     let clocks = [("right", moved.clock(0)?), ("wrong", moved.clock(MINUTE_S)?)];
     let workers = clocks.each_ref().map(|(instance, clock)| clocks::start(&mut trial, instance, clock));
-    for worker in workers {
-        trial.ready(worker)?;
-    }
+    trial.all_ready(workers)?;
     trial.load(0)?;
     for time in 0..order.times {
         filled(&mut trial, workers[0], 90 * (time + 1) / order.times)?;

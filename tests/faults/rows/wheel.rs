@@ -128,8 +128,7 @@ impl Lapse {
 
     /// Publishes some more, which have to be committed; none of them is deferred.
     fn is_back(&mut self, mark: &Mark) -> Result<()> {
-        let intents: Vec<Sent> = self.trial.stream().take(200).collect();
-        self.trial.publish(intents)?;
+        self.trial.publish_some(200)?;
         self.trial.back(mark)
     }
 }
@@ -171,9 +170,7 @@ pub fn zombie(ground: &mut Ground, order: &Order) -> Result<Findings> {
     lapse.trial.scene.set("WEIR__WORKER__BATCH", "100");
     let (zombie, successor) = (lapse.start("zombie"), lapse.start("successor"));
     for _ in 0..order.times {
-        for worker in [zombie, successor] {
-            lapse.trial.ready(worker)?;
-        }
+        lapse.trial.all_ready([zombie, successor])?;
         lapse.publish(12_000, (MINUTE_MS, 2 * MINUTE_MS))?;
         lapse.trial.scene.wait_until_drained();
         // The other one stands still, so that the open transaction is the zombie's.
