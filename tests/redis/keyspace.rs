@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use crate::redis_support::{admit, at, batch, cap, fresh_store, opened, options, own, request, server, store};
+use crate::redis_support::{
+    admit, at, batch, cap, fresh_store, opened, options, own, own_keyspace, request, server, store,
+};
 use arc_swap::ArcSwap;
 use testkit::{redis::RedisServer, stack::Stack, unique};
 use weir_core::{history::decide::AdmitVerdict, ports::StoreError};
 use weir_redis::{
-    Eviction, FORMAT, KeyspaceSeed, LISTPACK_VALUE_BYTES, Password, Passwords, RedisOptions, RedisStats, TlsFiles,
-    Tuning, WhenMissing, open,
+    Eviction, FORMAT, KeyspaceSeed, LISTPACK_VALUE_BYTES, Opened, Password, Passwords, RedisOptions, RedisStats,
+    TlsFiles, Tuning, WhenMissing, open,
 };
 
 fn single() -> RedisOptions {
@@ -77,9 +79,7 @@ async fn nothing_is_made_by_one_who_only_looks() {
 
 #[tokio::test]
 async fn another_shape_or_maker_is_refused_and_says_what_to_do() {
-    let server = server();
-    let options = own(&server);
-    let keyspace = opened(&options).await.unwrap().keyspace;
+    let (server, options, Opened { keyspace, .. }) = own_keyspace().await;
 
     let more = RedisOptions { shards: 32, ..options.clone() };
     let said = fatal(opened(&more).await);
@@ -107,9 +107,7 @@ async fn another_shape_or_maker_is_refused_and_says_what_to_do() {
 
 #[tokio::test]
 async fn a_shard_without_its_epoch_is_named_at_the_start_and_by_health() {
-    let server = server();
-    let options = own(&server);
-    let keyspace = opened(&options).await.unwrap().keyspace;
+    let (server, options, Opened { keyspace, .. }) = own_keyspace().await;
     server.query::<()>(&["DEL", &keyspace.epoch_key(3)]).unwrap();
     server.query::<()>(&["SET", &keyspace.epoch_key(7), "of another keyspace"]).unwrap();
     let opened = opened(&options).await.unwrap();

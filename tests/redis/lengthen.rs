@@ -2,7 +2,9 @@
 
 use std::{fmt::Debug, sync::Arc, time::Duration};
 
-use crate::redis_support::{DAY_MS, admit, at, batch, cap, opened, options, own, patiently, request, server, store};
+use crate::redis_support::{
+    DAY_MS, admit, at, batch, cap, opened, options, own, own_keyspace, patiently, request, server, store,
+};
 use testkit::{
     redis::{RedisCluster, RedisServer},
     unique,
@@ -21,7 +23,7 @@ use weir_core::{
     ports::{Histories as _, StoreError},
 };
 use weir_redis::{
-    Keyspace, KeyspaceSeed, RedisOptions, RedisStats,
+    Keyspace, KeyspaceSeed, Opened, RedisOptions, RedisStats,
     rebuild::{Beginning, Rebuild, RebuildError, Scope, Send, begin, begin_lengthening, begin_names, kept_history},
 };
 
@@ -126,9 +128,7 @@ async fn all_runs_put_back_what_was_trimmed_until_the_shards_had_the_longer_hist
 /// A shard that failed over may have lost what the last run put back, and have the run before as its last one.
 #[tokio::test]
 async fn a_run_goes_on_only_where_every_shard_knows_the_run_before() {
-    let server = server();
-    let options = own(&server);
-    let keyspace = opened(&options).await.unwrap().keyspace;
+    let (server, options, Opened { keyspace, .. }) = own_keyspace().await;
     lengthening(&options).await.unwrap().leave().await;
     let last_run = keyspace.last_run_key(3);
     let of_first: String = server.query(&["GET", &last_run]).unwrap();
@@ -203,9 +203,7 @@ async fn no_shard_has_the_new_epoch_before_a_replica_has_the_meta_key_with_it() 
 
 #[tokio::test]
 async fn decisions_go_on_and_a_longer_history_is_used_only_when_it_is_whole() {
-    let server = server();
-    let options = own(&server);
-    let found = opened(&options).await.unwrap();
+    let (_server, options, found) = own_keyspace().await;
     // Of a lane that knows the keyspace as it was.
     let mut lane = store(&options, &found);
     let mut verdict = async |number: u32, now: i64| {
@@ -241,9 +239,7 @@ async fn decisions_go_on_and_a_longer_history_is_used_only_when_it_is_whole() {
 
 #[tokio::test]
 async fn nothing_is_made_longer_while_a_part_of_it_is_lost() {
-    let server = server();
-    let options = own(&server);
-    let keyspace = opened(&options).await.unwrap().keyspace;
+    let (server, options, Opened { keyspace, .. }) = own_keyspace().await;
     let meta = || server.query::<Vec<String>>(&["HGETALL", keyspace.meta_key()]).unwrap();
     let was = meta();
     let epoch_key = keyspace.epoch_key(3);
@@ -282,9 +278,7 @@ async fn a_lost_meta_key_comes_back_with_what_the_shards_know() {
 /// A run that was killed before it came to the shards, and `weir rebuild` after it: they do not know of it by themselves.
 #[tokio::test]
 async fn a_lost_meta_key_comes_back_half_way_where_a_rebuild_gave_the_shards_their_epoch() {
-    let server = server();
-    let options = own(&server);
-    let keyspace = opened(&options).await.unwrap().keyspace;
+    let (server, options, Opened { keyspace, .. }) = own_keyspace().await;
     lengthening(&options).await.unwrap().leave().await;
     for shard in 0..keyspace.meta().layout.shards {
         server.query::<()>(&["SET", &keyspace.epoch_key(shard), keyspace.epoch()]).unwrap();
@@ -305,9 +299,7 @@ async fn a_lost_meta_key_comes_back_half_way_where_a_rebuild_gave_the_shards_the
 
 #[tokio::test]
 async fn the_end_deletes_the_marks_of_all_runs() {
-    let server = server();
-    let options = own(&server);
-    let keyspace = opened(&options).await.unwrap().keyspace;
+    let (server, options, Opened { keyspace, .. }) = own_keyspace().await;
     let (marks, of_worker) = (keyspace.marks_key(5), "bounces:AAAAAAAAAAAAAAAAAAAAAA:0");
     let of_earlier = "bounces lengthening run-0:AAAAAAAAAAAAAAAAAAAAAA:0";
     server.query::<()>(&["HSET", &marks, of_worker, "7", of_earlier, "7"]).unwrap();

@@ -59,6 +59,14 @@ pub async fn opened(options: &RedisOptions) -> Result<Opened, StoreError> {
     open(&Arc::new(options.clone()), &Arc::new(RedisStats::default()), WhenMissing::Create, keyspace_seed).await
 }
 
+/// A keyspace on a server of one's own.
+pub async fn own_keyspace() -> (RedisServer, RedisOptions, Opened) {
+    let server = server();
+    let options = own(&server);
+    let opened = opened(&options).await.unwrap();
+    (server, options, opened)
+}
+
 /// A lane's store.
 pub fn store(options: &RedisOptions, opened: &Opened) -> RedisStore {
     RedisStore::new(&Arc::new(options.clone()), &Arc::new(RedisStats::default()), opened)
@@ -67,6 +75,13 @@ pub fn store(options: &RedisOptions, opened: &Opened) -> RedisStore {
 /// Keyspace and store in one.
 pub async fn fresh_store(options: &RedisOptions) -> RedisStore {
     store(options, &opened(options).await.unwrap())
+}
+
+/// A store on a server of one's own.
+pub async fn own_store() -> (RedisServer, RedisStore) {
+    let server = server();
+    let store = fresh_store(&own(&server)).await;
+    (server, store)
 }
 
 /// Two lanes' stores of one keyspace.
