@@ -3,7 +3,7 @@
 use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use crate::redis_support::{
-    DAY_MS, admit, at, batch, cap, opened, options, own, own_keyspace, patiently, request, server, store,
+    DAY_MS, admit, at, batch, cap, fatal, opened, options, own, own_keyspace, patiently, request, server, store,
 };
 use testkit::{
     redis::{RedisCluster, RedisServer},
@@ -20,7 +20,7 @@ use weir_core::{
         refund::{Refund, RefundOutcome},
     },
     intent::class::ClassNames,
-    ports::{Histories as _, StoreError},
+    ports::Histories as _,
 };
 use weir_redis::{
     Keyspace, KeyspaceSeed, Opened, RedisOptions, RedisStats,
@@ -61,15 +61,6 @@ async fn in_the_end<T, E: Debug>(mut attempt: impl AsyncFnMut() -> Result<T, E>)
     });
     let done = done.await;
     done.unwrap_or_else(|| panic!("not done within {DEADLINE:?}; last: {last:?}"))
-}
-
-/// The text of a fatal error.
-fn fatal<T>(result: Result<T, RebuildError>) -> String {
-    match result {
-        Err(RebuildError::Store(StoreError::Fatal(message))) => message,
-        Err(other) => panic!("not fatal: {other:?}"),
-        Ok(_) => panic!("not fatal: it is done"),
-    }
 }
 
 /// Loses the meta key and the tables beside it.
@@ -220,15 +211,10 @@ async fn decisions_go_on_and_a_longer_history_is_used_only_when_it_is_whole() {
 
     let half = opened(&options).await.unwrap();
     assert!(half.warnings.iter().any(|said| said.contains("weir rebuild --history 32d")), "{:?}", half.warnings);
-    match opened(&longer(&options)).await {
-        Err(StoreError::Fatal(message)) => assert!(message.contains("not all there yet"), "{message}"),
-        other => panic!("{other:?}"),
-    }
+    assert!(fatal(opened(&longer(&options)).await).contains("not all there yet"));
     // Nor is it told that the longer one can be set now.
-    match opened(&longer(&longer(&options))).await {
-        Err(StoreError::Fatal(message)) => assert!(message.contains("set redis.history to 8d until then"), "{message}"),
-        other => panic!("{other:?}"),
-    }
+    let said = fatal(opened(&longer(&longer(&options))).await);
+    assert!(said.contains("set redis.history to 8d until then"), "{said}");
     rebuild.lengthened().await.unwrap();
     let whole = opened(&longer(&options)).await.unwrap();
     assert_eq!(whole.lost, Vec::<u16>::new());
@@ -263,10 +249,7 @@ async fn a_lost_meta_key_comes_back_with_what_the_shards_know() {
     assert_eq!(kept_history(&options, &stats()).await.unwrap(), longer(&options).history_ms);
     restore_tables(&options).await;
     // Half way is half way.
-    match opened(&longer(&options)).await {
-        Err(StoreError::Fatal(message)) => assert!(message.contains("not all there yet"), "{message}"),
-        other => panic!("{other:?}"),
-    }
+    assert!(fatal(opened(&longer(&options)).await).contains("not all there yet"));
     let rebuild = lengthening(&options).await.unwrap();
     assert_eq!(rebuild.beginning(), Beginning::Fresh);
     rebuild.lengthened().await.unwrap();
@@ -290,10 +273,7 @@ async fn a_lost_meta_key_comes_back_half_way_where_a_rebuild_gave_the_shards_the
     assert_eq!(opened(&options).await.unwrap().lost, Vec::<u16>::new());
     lose_tables(&server, &keyspace);
     restore_tables(&Arc::new(options.clone())).await;
-    match opened(&longer(&options)).await {
-        Err(StoreError::Fatal(message)) => assert!(message.contains("not all there yet"), "{message}"),
-        other => panic!("{other:?}"),
-    }
+    assert!(fatal(opened(&longer(&options)).await).contains("not all there yet"));
     assert_eq!(lengthening(&options).await.unwrap().beginning(), Beginning::Fresh);
 }
 

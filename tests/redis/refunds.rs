@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::redis_support::{DAY_MS, admit, at, batch, cap, opened, options, own, own_keyspace, request, server, store};
+use crate::redis_support::{
+    DAY_MS, admit, at, batch, cap, fatal, opened, options, own, own_keyspace, request, server, store,
+};
 use testkit::{stack::Stack, unique};
 use weir_core::{
     basis::{
@@ -265,12 +267,8 @@ async fn without_its_tables_a_keyspace_is_made_anew_and_only_as_a_whole() {
     let (server, options, before) = own_keyspace().await;
     assert_eq!(verdict(&options, &before, "u", 1, 0).await, AdmitVerdict::Allowed);
     server.query::<()>(&["DEL", before.keyspace.meta_key(), before.keyspace.kinds_key()]).unwrap();
-    match begun(&options, &Scope::Lost).await {
-        Err(RebuildError::Store(StoreError::Fatal(message))) => {
-            assert!(message.contains("weir rebuild"), "{message}")
-        }
-        other => panic!("{:?}", other.map(|rebuild| rebuild.beginning())),
-    }
+    let said = fatal(begun(&options, &Scope::Lost).await);
+    assert!(said.contains("weir rebuild"), "{said}");
     let rebuild = begun(&options, &Scope::All).await.unwrap();
     assert_eq!(rebuild.beginning(), Beginning::NewKeyspace);
     rebuild.finish().await.unwrap();

@@ -18,7 +18,9 @@ use weir_core::{
     intent::class::{ClassNames, Filter},
     ports::{Store, StoreError},
 };
-use weir_redis::{KeyspaceSeed, Opened, RedisOptions, RedisStats, RedisStore, WhenMissing, open};
+use weir_redis::{
+    KeyspaceSeed, Opened, RedisOptions, RedisStats, RedisStore, WhenMissing, open, rebuild::RebuildError,
+};
 
 /// 2026-11-20T00:00:00Z.
 pub const START_MS: i64 = 1_795_132_800_000;
@@ -150,6 +152,26 @@ pub async fn admit_all<S: Store>(store: &mut S, batch: &AdmitBatch<'_>) -> Vec<A
     let done = done.await;
     assert!(done.is_some(), "no answers within a minute; last: {said:?}");
     answers.into_iter().map(Option::unwrap).collect()
+}
+
+/// What an error says that does not end by itself.
+#[track_caller]
+pub fn fatal<T>(result: Result<T, impl Into<RebuildError>>) -> String {
+    match result.map_err(Into::into) {
+        Err(RebuildError::Store(StoreError::Fatal(message))) => message,
+        Err(other) => panic!("not fatal: {other:?}"),
+        Ok(_) => panic!("not fatal: it is done"),
+    }
+}
+
+/// What an error says that may be over soon.
+#[track_caller]
+pub fn temporary<T>(result: Result<T, StoreError>) -> String {
+    match result {
+        Err(StoreError::Temporary(message)) => message,
+        Err(other) => panic!("not temporary: {other:?}"),
+        Ok(_) => panic!("no error"),
+    }
 }
 
 /// How many of the answers approve their send, now or before.
