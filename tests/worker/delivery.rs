@@ -162,6 +162,13 @@ fn route(worker: &Worker) -> Value {
     get_json(worker, "/v1/routes")[0].clone()
 }
 
+/// A worker that has looked at its route.
+fn looking(scene: &Scene, instance: &str) -> Worker {
+    let worker = scene.worker(instance);
+    wait_looked(&worker);
+    worker
+}
+
 /// Waits until the worker is ready and has looked at its route.
 fn wait_looked(worker: &Worker) {
     wait_ready(worker);

@@ -8,7 +8,7 @@ use testkit::{
 };
 
 use super::{
-    PER_S, Post, all_approved, email, mails, paced, route, routed, starts::lasting, wait_decided, wait_looked, waits,
+    PER_S, Post, all_approved, email, looking, mails, paced, route, routed, starts::lasting, wait_decided, waits,
 };
 use crate::support::{
     DEADLINE, Scene,
@@ -34,8 +34,7 @@ fn abort(post: &Post, topic: &str, (partitions, records): (i32, usize)) {
 fn aborted_records_at_the_end_of_the_approved_topic_close_no_route() {
     const MAILS: usize = 200;
     let post = Post::on(2, "aborted-approved", "rate = 1000");
-    let worker = post.scene.worker("weir-0");
-    wait_looked(&worker);
+    let worker = looking(&post.scene, "weir-0");
     let mut delivery = post.delivery_by_record(PER_S);
     post.scene.publish(mails("before", MAILS));
     wait_until(DEADLINE, "all are delivered", || delivery.delivered().len() >= MAILS);
@@ -60,8 +59,7 @@ fn aborted_records_at_the_end_of_the_approved_topic_close_no_route() {
 fn aborted_records_at_the_end_of_a_waiting_topic_do_not_wait() {
     const MAILS: usize = 1_500;
     let post = Post::new("aborted-waiting", "rate = 500");
-    let worker = post.scene.worker("weir-0");
-    wait_looked(&worker);
+    let worker = looking(&post.scene, "weir-0");
     let mut delivery = post.delivery(4 * PER_S);
     post.scene.publish(mails("blast", MAILS));
     wait_until(DEADLINE, "some wait", || waits(&worker) > 0);
@@ -81,8 +79,7 @@ fn aborted_records_on_a_waiting_topic_let_no_fresh_intent_expire_while_nobody_ha
     // By their offsets, an intent would wait for nearly two hours.
     let mut post = Post::new("aborted-unread", "rate = 5");
     post.scene.end_sessions_soon();
-    let mut worker = post.scene.worker("weir-0");
-    wait_looked(&worker);
+    let mut worker = looking(&post.scene, "weir-0");
     let mut delivery = post.delivery(PER_S);
     worker.kill();
     abort(&post, "waiting-email", (32, 1_000));
@@ -100,8 +97,7 @@ fn aborted_records_on_a_waiting_topic_let_no_fresh_intent_expire_while_nobody_ha
 fn intents_that_wait_when_the_rule_of_their_route_changes_are_decided_by_the_new_one() {
     const MAILS: usize = 1_000;
     let scene = routed("unqueued", (4, 32), &paced(5));
-    let worker = scene.worker("weir-0");
-    wait_looked(&worker);
+    let worker = looking(&scene, "weir-0");
     scene.publish(mails("blast", MAILS));
     wait_until(DEADLINE, "the blast waits", || waits(&worker) > MAILS as u64 * 9 / 10);
     scene.write_policy(&unlimited(2, &email("rate = 5\nwhen_full = \"suppress\"")));

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use testkit::{kafka::Delivery, wait_for, wait_until, worker::Worker};
 
-use super::{AHEAD_S, PER_S, delivered, mails, paced, route, routed, wait_looked, waits};
+use super::{AHEAD_S, PER_S, delivered, looking, mails, paced, route, routed, waits};
 use crate::support::{
     DEADLINE, Scene,
     http::{metric, wait_degraded, wait_ready, wait_version},
@@ -25,8 +25,7 @@ fn oldest_by_metric(worker: &Worker) -> Option<f64> {
 fn how_long_the_oldest_intent_waits_is_shown_and_known_again_after_a_restart() {
     const MAILS: usize = 300;
     let scene = routed("ages", (4, 32), &paced(1));
-    let mut worker = scene.worker("weir-0");
-    wait_looked(&worker);
+    let mut worker = looking(&scene, "weir-0");
     assert_eq!((oldest_s(&worker), oldest_by_metric(&worker)), (None, Some(0.0)), "none waits");
     let published = Instant::now();
     scene.publish(mails("blast", MAILS));
@@ -60,8 +59,7 @@ fn while_weir_itself_approves_nothing_the_wait_of_the_oldest_intent_is_a_signal_
     let caps = "[default]\ncaps = [{ name = \"day\", limit = 9, window = \"24h\" }]\n";
     scene.write_policy(&format!("version = \"1\"\n{caps}{}", delivered(&group, "rate = 1000")));
     scene.wait_for_routes(&["email"]);
-    let worker = scene.worker("weir-0");
-    wait_looked(&worker);
+    let worker = looking(&scene, "weir-0");
     let delivery = Delivery::start(&scene.kafka, &group, &scene.topic("approved"), PER_S).unwrap();
     scene.publish(mails("blast", MAILS));
     // From when the intents wait until the histories are gone, they are old and leave as fast as they are delivered.

@@ -9,8 +9,7 @@ use weir_core::ports::Clock as _;
 use weir_worker::clock::SystemClock;
 
 use super::{
-    AHEAD_S, Post, delivered, mails, outputs, pace::fastest_second, paced, route, routed, wait_decided, wait_looked,
-    waits,
+    AHEAD_S, Post, delivered, looking, mails, outputs, pace::fastest_second, paced, route, routed, wait_decided, waits,
 };
 use crate::support::{
     DEADLINE, Scene,
@@ -30,8 +29,7 @@ fn an_intent_is_not_expired_by_what_was_known_of_its_route_before_it_was_removed
     // What waits takes 300 s of it.
     const MAILS: usize = 6_000;
     let scene = routed("route-again", (4, 32), &paced(20));
-    let worker = scene.worker("weir-0");
-    wait_looked(&worker);
+    let worker = looking(&scene, "weir-0");
     scene.publish(mails("blast", MAILS));
     wait_until(DEADLINE, "they wait", || waits(&worker) > MAILS as u64 * 9 / 10);
     // Once it is counted what waits, the rate denies those that would expire meanwhile.
@@ -75,8 +73,7 @@ fn a_change_of_the_route_approves_no_more_than_delivery_takes() {
     let post = Post::new("changed", RULE);
     let other = |number: usize| Record::new(number.to_string(), "{}");
     post.scene.kafka.publish(&post.scene.topic("approved"), (0..STANDS).map(other)).unwrap();
-    let worker = post.scene.worker("weir-0");
-    wait_looked(&worker);
+    let worker = looking(&post.scene, "weir-0");
     // Its consumers begin at the end, and pass what stands with their first records: they have delivered none of it.
     let mut delivery = post.delivery_from_its_end(TAKES);
     let mut first = mails("first", usize::MAX);
@@ -113,8 +110,7 @@ fn a_campaign_that_waits_can_be_stopped_and_caps_count_what_was_approved_alone()
     };
     write(&scene, "1", 1, "");
     scene.wait_for_routes(&["email"]);
-    let worker = scene.worker("weir-0");
-    wait_looked(&worker);
+    let worker = looking(&scene, "weir-0");
     // Both campaigns go to the same users. Each user may have one mail a day.
     scene.publish(mails("spring", EACH).chain(mails("summer", EACH)));
     wait_until(DEADLINE, "they wait", || waits(&worker) > 2 * EACH as u64 * 9 / 10);

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 use testkit::{SLOW_INTERVAL, kafka::Consumed, wait_for, wait_until, wait_until_every, worker::Worker};
 
-use super::{Post, committed, mails, paced, routed, wait_looked};
+use super::{Post, committed, looking, mails, paced, routed};
 use crate::support::{
     DEADLINE, Scene, header,
     http::{get, metric, wait_degraded, wait_ready, wait_version},
@@ -45,8 +45,7 @@ fn what_kafka_deletes_undecided_is_counted_and_reported() {
     const MAILS: usize = 400;
     const DELETED: i64 = 20;
     let scene = routed("deleted", (1, 4), &paced(1));
-    let mut worker = scene.worker("weir-0");
-    wait_looked(&worker);
+    let mut worker = looking(&scene, "weir-0");
     assert_eq!(deleted(&worker, &scene), None);
     // Each campaign waits on two partitions.
     let campaigns = ["spring", "summer", "autumn", "winter"];
@@ -94,8 +93,7 @@ fn what_kafka_deletes_undecided_is_reported_though_clients_were_replaced_before(
     std::fs::write(&password, "first").unwrap();
     scene.set("WEIR__KAFKA__PROPERTY_FILES__SASL_PASSWORD", password.display().to_string());
     scene.set("WEIR__KAFKA__REFRESH", "1s");
-    let worker = scene.worker("weir-0");
-    wait_looked(&worker);
+    let worker = looking(&scene, "weir-0");
     scene.publish(mails("spring", 400));
     scene.wait_until_drained();
     let group = format!("{}-waiting-email", scene.name);

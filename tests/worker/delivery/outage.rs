@@ -8,7 +8,7 @@ use std::{
 use serde_json::{Value, json};
 use testkit::{SLOW_INTERVAL, kafka::Consumed, wait_until, wait_until_every, worker::Worker};
 
-use super::{all_approved, mails, paced, wait_looked, waited, waits};
+use super::{all_approved, looking, mails, paced, waited, waits};
 use crate::support::{
     DEADLINE, Scene, approval, header,
     http::{degraded, metric, wait_whole},
@@ -57,8 +57,7 @@ impl Outage {
         scene.wait_for_routes(&["email"]);
         scene.set("WEIR__REDIS__UNAVAILABLE_AFTER", "2s");
         scene.set("WEIR__REDIS__TIMEOUT", "500ms");
-        let worker = scene.worker("weir-0");
-        wait_looked(&worker);
+        let worker = looking(&scene, "weir-0");
         let all = CAMPAIGNS.len() * self.mails_each;
         scene.publish(CAMPAIGNS.into_iter().flat_map(|campaign| mails(campaign, self.mails_each)));
         // Those that there are permits for are approved; all others wait.

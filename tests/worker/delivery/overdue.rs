@@ -8,7 +8,7 @@ use testkit::{
 use weir_core::{limit::route::MAX_WAIT_MS, ports::Clock as _};
 use weir_worker::clock::SystemClock;
 
-use super::{mails, paced, routed, wait_looked, waits};
+use super::{looking, mails, paced, routed, waits};
 use crate::support::{
     DEADLINE, Scene,
     http::{metric, wait_version},
@@ -56,8 +56,7 @@ fn what_has_waited_for_72_hours_is_suppressed_though_the_route_takes_no_more_and
     let topic = scene.topic("waiting-email");
     scene.kafka.publish(&topic, waiting(&scene, "old", OLD, MAX_WAIT_MS + HOUR_MS)).unwrap();
     scene.kafka.publish(&topic, waiting(&scene, "new", NEW, MAX_WAIT_MS - HOUR_MS)).unwrap();
-    let worker = scene.worker("weir-0");
-    wait_looked(&worker);
+    let worker = looking(&scene, "weir-0");
     // One is approved per second: by permits it would take a quarter of an hour.
     let (old, new) = (OLD * PARTITIONS as usize, NEW * PARTITIONS as usize);
     wait_until_every(SLOW_INTERVAL, DEADLINE, "those of 73 hours are suppressed", || too_late(&scene) >= old);

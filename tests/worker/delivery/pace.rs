@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use testkit::{kafka::Consumed, wait_for, wait_until, worker::Worker};
 
 use super::{
-    AHEAD_S, BLAST, PER_S, Post, Times, all_approved, between, deadline, mails, produced_ms, route, wait_looked,
+    AHEAD_S, BLAST, PER_S, Post, Times, all_approved, between, deadline, looking, mails, produced_ms, route,
     wait_members, waited, waits,
 };
 use crate::support::{
@@ -19,8 +19,7 @@ const AHEAD_MS: i64 = 1_000 * AHEAD_S as i64;
 fn a_blast_is_approved_no_faster_than_it_is_delivered() {
     const TAKES: u32 = 300;
     let post = Post::new("paced-only", &format!("rate = {}", 2 * TAKES));
-    let worker = post.scene.worker("weir-0");
-    wait_looked(&worker);
+    let worker = looking(&post.scene, "weir-0");
     let mut delivery = post.delivery(TAKES);
     post.scene.publish(mails("blast", 30 * TAKES as usize));
     let published = Instant::now();
@@ -106,8 +105,7 @@ fn while_delivery_is_stopped_only_probes_are_approved_and_once_it_goes_on_approv
     const MAILS: usize = 20_000;
     const RATE: usize = 1_000;
     let post = Post::new("stopped", &format!("rate = {RATE}"));
-    let worker = post.scene.worker("weir-0");
-    wait_looked(&worker);
+    let worker = looking(&post.scene, "weir-0");
     let times = Times::begin();
     let mut delivery = post.delivery(PER_S);
     post.scene.publish(mails("blast", MAILS));

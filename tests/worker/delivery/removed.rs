@@ -7,7 +7,7 @@ use testkit::{process::output, wait_until};
 use weir::{cli::assemble, config};
 use weir_kafka::waiting_topics;
 
-use super::{all_approved, committed, mails, paced, routed, wait_looked, waits};
+use super::{all_approved, committed, looking, mails, paced, routed, wait_looked, waits};
 use crate::support::{
     DEADLINE, Scene, ends,
     http::{wait_degraded, wait_ready, wait_version, wait_whole},
@@ -29,8 +29,7 @@ fn slow(name: &str) -> Scene {
 
 /// Runs a worker until nearly all intents of a blast wait, and kills it.
 fn leave_waiting(scene: &Scene, campaign: &'static str) {
-    let mut worker = scene.worker("only");
-    wait_looked(&worker);
+    let mut worker = looking(scene, "only");
     scene.publish(mails(campaign, MAILS));
     wait_until(DEADLINE, "they wait", || waits(&worker) > MAILS as u64 * 9 / 10);
     worker.kill();
@@ -141,8 +140,7 @@ fn where_waiting_topics_are_called_like_outputs_these_are_not_read_and_are_no_to
     // As `waiting = "send"` beside `send-approved`.
     scene.set(WAITING, scene.name.clone());
     scene.create_waiting([(scene.topic("email"), 32)]);
-    let mut worker = scene.worker("only");
-    wait_looked(&worker);
+    let mut worker = looking(&scene, "only");
     scene.publish(mails("blast", MAILS));
     scene.drain(&mut worker);
     wait_all_approved(&scene, "blast");

@@ -3,7 +3,7 @@
 use serde_json::json;
 use testkit::{kafka::Record, wait_until, worker::Worker};
 
-use super::{mails, paced, routed, wait_looked};
+use super::{looking, mails, paced, routed};
 use crate::support::{
     DEADLINE, Scene,
     http::wait_version,
@@ -36,8 +36,7 @@ fn what_the_topic_of_its_route_does_not_take_is_a_dead_letter_where_it_has_to_wa
     const MAILS: usize = 400;
     let scene = routed("waiting-small", (1, 32), &paced(1));
     limit(&scene, "waiting-email", "60000");
-    let mut worker = scene.worker("only");
-    wait_looked(&worker);
+    let mut worker = looking(&scene, "only");
     // The route has a permit or two for the first ones.
     scene.publish(mails("first", MAILS).chain([large("known", 100_000)]));
     wait_dead(&scene, &mut worker, &["known"]);
@@ -62,8 +61,7 @@ fn a_topic_of_waiting_intents_that_is_missing_or_deleted_hides_no_other_limit() 
     let mut scene = Scene::new("waiting-missing", 1, &policy);
     scene.wait_for_routes(&["push", "email"]);
     limit(&scene, "approved", "60000");
-    let mut worker = scene.worker("only");
-    wait_looked(&worker);
+    let mut worker = looking(&scene, "only");
     scene.publish([large("before", 100_000), large("fits", 20_000)]);
     wait_dead(&scene, &mut worker, &["before"]);
     wait_until(DEADLINE, "the other one is approved", || scene.count("approved") == 1);

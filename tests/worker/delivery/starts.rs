@@ -6,9 +6,7 @@ use testkit::{SLOW_INTERVAL, kafka::Record, wait_until, wait_until_every};
 use weir_core::ports::Clock as _;
 use weir_worker::clock::SystemClock;
 
-use super::{
-    AHEAD_S, PER_S, Post, all_approved, delivered, mails, pace::fastest_second, paced, route, wait_looked, waits,
-};
+use super::{AHEAD_S, PER_S, Post, all_approved, delivered, looking, mails, pace::fastest_second, paced, route, waits};
 use crate::support::{DEADLINE, header, outcome::intent, stop, unlimited};
 
 /// Mails that expire after so many minutes.
@@ -26,8 +24,7 @@ fn before_a_rate_is_known_no_intent_expires_for_the_time_that_it_would_wait() {
     const EACH: usize = 2_000;
     // It begins with 1 per second: by that, whoever comes when 1,800 wait would do so for longer than it lives.
     let post = Post::new("never-delivered", "");
-    let worker = post.scene.worker("weir-0");
-    wait_looked(&worker);
+    let worker = looking(&post.scene, "weir-0");
     let mut delivery = post.delivery(PER_S);
     post.scene.publish(lasting("blast", 30, EACH));
     wait_until(DEADLINE, "they wait", || waits(&worker) >= EACH as u64 * 9 / 10);
@@ -51,8 +48,7 @@ fn what_delivery_takes_is_known_to_a_worker_that_starts_later_and_it_approves_no
     const SECOND: usize = 18 * TAKES as usize;
     // It begins with a tenth of its rate.
     let post = Post::new("started-again", &format!("rate = {}", 20 * TAKES));
-    let mut worker = post.scene.worker("weir-0");
-    wait_looked(&worker);
+    let mut worker = looking(&post.scene, "weir-0");
     let mut delivery = post.delivery(TAKES);
     post.scene.publish(mails("first", FIRST));
     wait_until(DEADLINE, "all are delivered", || delivery.delivered().len() >= FIRST);
@@ -60,8 +56,7 @@ fn what_delivery_takes_is_known_to_a_worker_that_starts_later_and_it_approves_no
 
     // One that knew of nothing would take 1 per second.
     post.scene.write_policy(&unlimited(1, &delivered(&post.group, "")));
-    let worker = post.scene.worker("weir-1");
-    wait_looked(&worker);
+    let worker = looking(&post.scene, "weir-1");
     // Nothing is delivered, so it is not measured.
     let drain = || route(&worker)["drain_per_s"].as_f64().unwrap_or_default();
     wait_until(DEADLINE, "the rate is known", || drain() >= f64::from(TAKES) / 2.0);
@@ -85,8 +80,7 @@ fn a_route_whose_group_has_committed_nothing_takes_its_floor_however_much_stands
     let post = Post::new("no-commits", "rate = 20000");
     let other = |number: usize| Record::new(number.to_string(), "{}");
     post.scene.kafka.publish(&post.scene.topic("approved"), (0..STANDS).map(other)).unwrap();
-    let worker = post.scene.worker("weir-0");
-    wait_looked(&worker);
+    let worker = looking(&post.scene, "weir-0");
     let approved = || {
         let approved = post.scene.output("approved");
         approved.iter().filter(|record| header(record, "case").is_some()).count()

@@ -2,7 +2,7 @@
 
 use testkit::{SLOW_INTERVAL, wait_until, wait_until_every};
 
-use super::{AHEAD_S, Post, all_approved, mails, route, wait_looked};
+use super::{AHEAD_S, Post, all_approved, looking, mails, route};
 use crate::support::{DEADLINE, http::degraded};
 
 #[test]
@@ -11,8 +11,7 @@ fn a_partition_that_its_consumer_never_passes_holds_up_no_other_and_is_named() {
     // A fourth of them is more than may stand undelivered. Once it stands, what is left takes longer at the floor than a test may.
     const MAILS: usize = 7 * AHEAD_S as usize * TAKES as usize;
     let post = Post::new("poisoned", &format!("rate = {}", 5 * TAKES));
-    let worker = post.scene.worker("weir-0");
-    wait_looked(&worker);
+    let worker = looking(&post.scene, "weir-0");
     let mut delivery = post.delivery_of_all_but(TAKES, 0);
     post.scene.publish(mails("blast", MAILS));
     let named = format!("partition 0 of {}", post.scene.topic("approved"));

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use testkit::{SLOW_INTERVAL, wait_until, wait_until_every};
 
-use super::{all_approved, committed, mails, paced, routed, wait_looked, waits};
+use super::{all_approved, committed, looking, mails, paced, routed, wait_looked, waits};
 use crate::support::{
     DEADLINE,
     http::{wait_version, wait_whole},
@@ -15,8 +15,7 @@ use crate::support::{
 fn intents_wait_on_partitions_that_were_added_and_have_their_turns() {
     const EACH: usize = 300;
     let scene = routed("waiting-grown", (1, 1), &paced(1));
-    let worker = scene.worker("only");
-    wait_looked(&worker);
+    let worker = looking(&scene, "only");
     scene.publish(mails("before", EACH));
     wait_until(DEADLINE, "they wait", || waits(&worker) > EACH as u64 * 9 / 10);
     let topic = scene.topic("waiting-email");
