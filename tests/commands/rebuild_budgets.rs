@@ -535,8 +535,7 @@ fn counted_meanwhile(kafka: &Kafka, name: &str, is_other_spent: bool) {
         redis.query::<()>(&["HSET", &keys[0], "t", "500"]).unwrap();
     }
 
-    let mut worker = scene.worker("only");
-    scene.drain(&mut worker);
+    let mut worker = scene.drained("only");
     let again = approved("admitted");
     assert!(again > 0, "the store had admitted some");
     let mut waves = 0;

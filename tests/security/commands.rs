@@ -36,8 +36,7 @@ fn as_user(scene: &mut Scene, user: &'static str, blocks: &[&str], without: &str
 fn refunds_are_taken_with_exactly_the_documented_rights_and_each_is_named_where_it_is_missing() {
     let mut scene = scene("refunds", "refunds");
     publish(&scene);
-    let mut worker = scene.worker("i");
-    scene.drain(&mut worker);
+    let mut worker = scene.drained("i");
     let sent = format!(r#"{{"intent_id":"{} 3","user_id":"user-3"}}"#, scene.name);
     scene.kafka.publish(&scene.topic("refunds"), [Record::keyless(&sent), Record::keyless("no refund")]).unwrap();
     wait_ready(&worker);
@@ -151,8 +150,7 @@ fn explain_needs_nothing_of_kafka_and_each_word_of_its_line_at_redis() {
     // Names of channel and campaign are looked up, too.
     let class = serde_json::json!({"channel": "push", "category": "promo", "campaign": "spring"});
     scene.publish([intent("named", "user-3", class)]);
-    let mut worker = scene.worker("i");
-    scene.drain(&mut worker);
+    let mut worker = scene.drained("i");
     worker.kill();
     // Nobody answers there.
     scene.set("WEIR__KAFKA__BROKERS", "127.0.0.1:1");

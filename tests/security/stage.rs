@@ -222,8 +222,7 @@ pub fn publish(scene: &Scene) {
 /// The worker decides what is published, and ends with 0.
 pub fn works(scene: &Scene) -> Worker {
     publish(scene);
-    let mut worker = scene.worker("i");
-    scene.drain(&mut worker);
+    let mut worker = scene.drained("i");
     stop(&mut worker);
     let approved = scene.output("approved");
     assert_eq!(approved.len(), 10, "{}", worker.log());

@@ -416,6 +416,13 @@ drain = "0s"
         worker
     }
 
+    /// A worker that has decided all intents.
+    pub fn drained(&self, instance: &str) -> Worker {
+        let mut worker = self.worker(instance);
+        self.drain(&mut worker);
+        worker
+    }
+
     /// A worker with this clock, and with further environment variables.
     pub fn worker_by(&self, instance: &str, clock: &ProcessClock, more: &[(&str, &str)]) -> Worker {
         let clock = clock.env();

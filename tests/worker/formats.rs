@@ -165,8 +165,7 @@ fn decided(framed: &Framed, raw: &[(&str, Vec<u8>, &str)]) {
     for (case, value, _) in raw {
         framed.publish_raw(case, value);
     }
-    let mut worker = scene.worker("weir-0");
-    scene.drain(&mut worker);
+    let _worker = scene.drained("weir-0");
 
     let published = framed.published();
     let approved = by_case(scene.output("approved"));

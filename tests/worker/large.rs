@@ -86,8 +86,7 @@ fn a_record_whose_output_cannot_be_written_is_a_dead_letter_without_its_value_an
         Record::new(key(1_048_300), intent("whole", 5005, 40)).partition(1),
         small("whole", "5005"),
     ]);
-    let mut worker = scene.worker("only");
-    scene.drain(&mut worker);
+    let _worker = scene.drained("only");
 
     let letters = scene.output("dead");
     let [zstd, under, of_key] = ["zstd", "under", "key"].map(|case| dead(&scene, case));

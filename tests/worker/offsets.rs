@@ -25,8 +25,7 @@ fn publish<'i>(scene: &Scene, ids: impl IntoIterator<Item = &'i str>) {
 
 /// Lets a worker decide all, and ends it.
 fn decided(scene: &Scene) {
-    let mut worker = scene.worker("only");
-    scene.drain(&mut worker);
+    let mut worker = scene.drained("only");
     stop(&mut worker);
 }
 

@@ -136,8 +136,7 @@ fn sigterm_drains_and_exits_0() {
     assert!(log.contains("asked to stop"), "{log}");
     assert_eq!(paragraph(&log), "");
     assert!(scene.done() < 20_000, "it was stopped before all was done");
-    let mut next = scene.worker("next");
-    scene.drain(&mut next);
+    let _next = scene.drained("next");
     one_each(&scene, 5_000, 20_000);
 }
 

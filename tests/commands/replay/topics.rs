@@ -112,8 +112,7 @@ fn a_topic_is_simulated_as_a_worker_decided_it_and_its_history_goes_on() {
     let redis = RedisServer::start::<&str>(&[]).unwrap();
     let scene = Scene::on(stack.kafka().clone(), vec![redis.url()], "simulate", 3, POLICY);
     scene.publish(traffic(1, 1500));
-    let mut worker = scene.worker("simulate");
-    scene.drain(&mut worker);
+    let mut worker = scene.drained("simulate");
 
     let first = decided(&scene);
     let report = simulate(&scene, &["--approved", "none"]);

@@ -64,8 +64,7 @@ pub static HOSTILE: LazyLock<Run> = LazyLock::new(|| {
         records.push(case(&format!("dead after {name}"), Record::keyless(dead).partition(1).header(USER, PAYLOAD)));
     }
     scene.publish(records);
-    let mut worker = scene.worker("hostile");
-    scene.drain(&mut worker);
+    let mut worker = scene.drained("hostile");
     let outcomes = scene.outcomes();
     let dead = outcomes.all().filter(|(_, outcome)| outcome.verdict().starts_with("dead")).count();
     // A batch is counted some moments after its commit.

@@ -110,9 +110,7 @@ pub static RUN: LazyLock<Run> = LazyLock::new(|| {
     let seeded_ms = remember(&scene, earlier);
     let records = [topics::records(), intents::records(), decisions::records(), caps::records(), time::records()];
     scene.publish(records.concat());
-    let mut worker = scene.worker("contract");
-    scene.drain(&mut worker);
-    drop(worker);
+    drop(scene.drained("contract"));
     let outcomes = scene.outcomes();
     Run { scene, seeded_ms, outcomes }
 });
