@@ -327,33 +327,6 @@ fn a_budget_that_the_topic_does_not_reach_back_for_stays_closed_until_a_person_s
     assert!(code == 1 && lines[&names[0]]["outcome"] == "unchanged", "{lines:?}");
 }
 
-#[test]
-fn after_a_total_loss_the_total_of_a_campaign_whose_records_are_gone_stays_closed() {
-    const LIMIT: usize = 100;
-    let (mut lossy, names, _) = Lossy::new("rebuild-all-lost", &["each"], |names| {
-        let name = &names[0];
-        format!(
-            "[[budgets]]\nname = {name:?}\ncampaign = [\"spring\", \"summer\"]\neach = \"campaign\"\nlimit = {LIMIT}\n\
-             total = true\nbest_effort = true\n"
-        )
-    });
-    lossy.publish("spring before", "spring", 60);
-    lossy.drain();
-    lossy.expire();
-    lossy.publish("summer before", "summer", 60);
-    lossy.drain();
-    let (code, lines) = lossy.lose(&lossy.cluster.primaries().unwrap(), &["--all"]);
-    assert_eq!(code, 1, "{lines:?}");
-    let of = |campaign: &str| id(&names[0], Some(campaign)).to_string();
-    assert!(line("closed", 0)(&lines[&of("spring")]), "no record names it: {lines:?}");
-    assert!(line("closed", 60)(&lines[&of("summer")]), "{lines:?}");
-    let [spring, summer] = [format!("{}/spring=60", names[0]), format!("{}/summer=0", names[0])];
-    let (code, lines) = lossy.rebuild(&["--budget-used", &spring, "--budget-used", &summer]);
-    assert!(code == 0 && line("opened", 60)(&lines[&of("spring")]), "{lines:?}");
-    lossy.spend("spring", "spring", LIMIT - 60);
-    lossy.spend("summer", "summer", LIMIT);
-}
-
 /// A budget of each campaign, whatever its name.
 fn each(name: &str, limit: usize, span: &str) -> String {
     format!("[[budgets]]\nname = {name:?}\neach = \"campaign\"\nlimit = {limit}\n{span}\nbest_effort = true\n")
@@ -386,11 +359,14 @@ fn a_campaign_that_the_table_of_names_alone_knows_stays_closed_and_one_that_it_d
 }
 
 #[test]
-fn after_a_total_loss_campaigns_that_nothing_names_stay_closed_until_a_person_says_what_they_have_used() {
+fn after_a_total_loss_campaigns_whose_records_are_gone_stay_closed_until_a_person_says_what_they_have_used() {
     const LIMIT: usize = 100;
-    let (mut lossy, names, _) = Lossy::new("rebuild-unknown", &["total", "hours"], |names| {
-        [each(&names[0], LIMIT, "total = true"), each(&names[1], 10 * LIMIT, "window = \"5h\"")].concat()
+    let (mut lossy, names, _) = Lossy::new("rebuild-unknown", &["total", "hours", "named"], |names| {
+        let of = [each(&names[0], LIMIT, "total = true"), each(&names[1], 10 * LIMIT, "window = \"5h\"")].concat();
+        of + &each(&names[2], LIMIT, "campaign = [\"spring\", \"summer\"]\ntotal = true")
     });
+    let of_named = |campaign: &str| id(&names[2], Some(campaign)).to_string();
+    let of_any = &names[..2];
     lossy.publish("spring before", "spring", 60);
     lossy.drain();
     lossy.expire();
@@ -400,7 +376,10 @@ fn after_a_total_loss_campaigns_that_nothing_names_stay_closed_until_a_person_sa
     let (code, lines) = lossy.lose(&lossy.cluster.primaries().unwrap(), &["--all"]);
     assert_eq!(code, 1, "{lines:?}");
     let unknown = |name: &str| format!("{name} of campaigns that nothing names");
-    for name in &names {
+    // The policy names its campaigns.
+    assert!(line("closed", 0)(&lines[&of_named("spring")]), "no record names it: {lines:?}");
+    assert!(line("closed", 60)(&lines[&of_named("summer")]), "{lines:?}");
+    for name in of_any {
         let found = &lines[&unknown(name)];
         let command = format!(
             "weir rebuild --budget-used {name}/CAMPAIGN=N for each that has used some, then weir rebuild --new-campaigns {name}"
@@ -414,13 +393,14 @@ fn after_a_total_loss_campaigns_that_nothing_names_stay_closed_until_a_person_sa
     let used: Vec<String> = used.collect();
     let args: Vec<&str> = used.iter().flat_map(|used| ["--budget-used", used.as_str()]).collect();
     let (code, lines) = lossy.rebuild(&args);
-    assert!(code == 0 && lines.len() == 4 && lines.values().all(|line| line["outcome"] == "opened"), "{lines:?}");
+    assert!(code == 0 && lines.len() == 6 && lines.values().all(|line| line["outcome"] == "opened"), "{lines:?}");
+    assert!(line("opened", 60)(&lines[&of_named("spring")]), "{lines:?}");
     lossy.drain();
     assert_eq!(lossy.approved("spring after"), 10);
 
     lossy.offer_in_vain("autumn", &names[0]);
     let (code, lines) = lossy.rebuild(&["--new-campaigns", &names[0], "--new-campaigns", &names[1]]);
-    assert!(code == 0 && names.iter().all(|name| line("opened", 0)(&lines[&unknown(name)])), "{lines:?}");
+    assert!(code == 0 && of_any.iter().all(|name| line("opened", 0)(&lines[&unknown(name)])), "{lines:?}");
     lossy.drain();
     lossy.spend("spring", "spring", LIMIT - 60);
     lossy.spend("summer", "summer", LIMIT);

@@ -1,15 +1,12 @@
 //! The promise: a rebuild reads the approved topics of all channels.
 
-use std::process::Command;
-
-use serde_json::{Value, json};
+use serde_json::json;
 use testkit::{process::output, wait_until};
 
 use crate::support::{
     DEADLINE, Scene, header,
     http::{wait_degraded, wait_whole},
     outcome::intent,
-    weir,
 };
 
 const POLICY: &str = r#"
@@ -44,13 +41,7 @@ fn what_was_approved_on_the_topic_of_a_channel_is_restored_too() {
 
     redis.query::<()>(&["FLUSHALL"]).unwrap();
     wait_degraded(&worker, "shards_lost");
-    let config = scene.path("rebuild.toml");
-    std::fs::write(&config, scene.config("weir-0")).unwrap();
-    let mut rebuild = Command::new(weir());
-    rebuild.args(["rebuild", "--all", "--settle", "0s", "--output", "json", "--config"]).arg(config);
-    let output = output(rebuild.envs(scene.env.iter().map(|(name, value)| (name, value)))).unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let summary = scene.summary(&["rebuild", "--all", "--settle", "0s"]);
     assert_eq!(summary["restored"], 40, "{summary}");
     wait_whole(&worker);
     publish("second");
