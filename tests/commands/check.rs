@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output};
 
-use crate::support::{DEADLINE, POLICY, SEGMENTS, Scene, TOPICS, contains_all, outcome::intent, stop, weir};
+use crate::support::{DEADLINE, POLICY, SEGMENTS, Scene, TOPICS, contains_all, ends, outcome::intent, stop, weir};
 use serde_json::{Value, json};
 use testkit::{
     kafka::{Kafka, KafkaClient},
@@ -80,6 +80,14 @@ fn is_a_paragraph(err: &str) {
 /// A scene with a Redis of its own.
 pub fn scene(name: &str) -> (Scene, RedisServer) {
     let (redis, scene) = Scene::with_redis(name, 3, POLICY);
+    (scene, redis)
+}
+
+/// The same without topics.
+fn bare(name: &str, partitions: i32) -> (Scene, RedisServer) {
+    let redis = RedisServer::start::<&str>(&[]).unwrap();
+    let scene = Scene::bare_on(Stack::shared().kafka().clone(), vec![redis.url()], name, partitions, POLICY);
+    scene.build_segments(&SEGMENTS);
     (scene, redis)
 }
 
@@ -302,9 +310,7 @@ fn retention(scene: &Scene, topic: &str) -> String {
 
 #[test]
 fn a_start_that_creates_topics_keeps_what_is_approved_for_as_long_as_the_history() {
-    let redis = RedisServer::start::<&str>(&[]).unwrap();
-    let mut scene = Scene::bare_on(Stack::shared().kafka().clone(), vec![redis.url()], "check-start", 1, POLICY);
-    scene.build_segments(&SEGMENTS);
+    let (mut scene, _redis) = bare("check-start", 1);
     scene.set("WEIR__KAFKA__CREATE_TOPICS", "true");
     scene.set("WEIR__REDIS__HISTORY", "9d");
     scene.ready("i");
@@ -313,9 +319,7 @@ fn a_start_that_creates_topics_keeps_what_is_approved_for_as_long_as_the_history
 
 #[test]
 fn create_makes_the_keyspace_and_the_topics_that_weir_owns_and_they_keep_what_a_rebuild_needs() {
-    let redis = RedisServer::start::<&str>(&[]).unwrap();
-    let scene = Scene::bare_on(Stack::shared().kafka().clone(), vec![redis.url()], "check-create", 3, POLICY);
-    scene.build_segments(&SEGMENTS);
+    let (scene, redis) = bare("check-create", 3);
     let refunds = scene.topic("refunds");
     let config =
         scene.config("i").replace("[kafka]", &format!("[kafka]\nrefunds = {refunds:?}\ncreate_partitions = 2"));
@@ -358,9 +362,7 @@ fn first_run(kafka: &KafkaClient, redis: &RedisServer) {
 /// <https://github.com/specmesh/specmesh-build/issues/323>
 #[test]
 fn two_first_checks_at_once_create_everything_once() {
-    let redis = RedisServer::start::<&str>(&[]).unwrap();
-    let scene = Scene::bare_on(Stack::shared().kafka().clone(), vec![redis.url()], "check-twins", 1, POLICY);
-    scene.build_segments(&SEGMENTS);
+    let (scene, _redis) = bare("check-twins", 1);
     scene.kafka.create_topic(&scene.topic("intents"), 1).unwrap();
     let deferred = format!("[kafka]\ndeferred = {:?}\n", scene.topic("deferred"));
     let config = |instance: &str| scene.config(instance).replace("[kafka]\n", &deferred);
@@ -393,9 +395,7 @@ fn fifty_first_checks_on_fresh_brokers_know_what_they_have_created() {
 
 #[test]
 fn offline_reads_files_alone() {
-    let redis = RedisServer::start::<&str>(&[]).unwrap();
-    let scene = Scene::bare_on(Stack::shared().kafka().clone(), vec![redis.url()], "check-offline", 1, POLICY);
-    scene.build_segments(&SEGMENTS);
+    let (scene, redis) = bare("check-offline", 1);
     let config =
         scene.config("i").replace(scene.kafka.bootstrap(), "127.0.0.1:1").replace(&redis.url(), "redis://127.0.0.1:1");
     drop(redis);
@@ -541,10 +541,8 @@ fn create_makes_a_wheel_s_topics_and_each_thing_that_is_wrong_with_them_is_found
         assert!(line["command"].as_str().unwrap().ends_with(&format!("{setting}={required}")), "{line}");
         assert_eq!(found.code, 1);
     }
-    let mut worker = scene.worker_with("i", &[("WEIR__KAFKA__DEFERRED", &scene.topic("later"))]);
-    let exit = worker.wait_exit(DEADLINE).unwrap();
-    assert_eq!(exit, testkit::process::Exit::Code(2), "{}", worker.log());
-    contains_all(&worker.log(), &[hours.as_str(), "cleanup.policy is compact, and must be delete"]);
+    let log = ends(&mut scene.worker_with("i", &[("WEIR__KAFKA__DEFERRED", &scene.topic("later"))]), 2);
+    contains_all(&log, &[hours.as_str(), "cleanup.policy is compact, and must be delete"]);
 
     let kept: &[(&str, &str)] = &[("retention.ms", "424800000")];
     for (prefix, [hours, minutes], words) in [
@@ -559,9 +557,8 @@ fn create_makes_a_wheel_s_topics_and_each_thing_that_is_wrong_with_them_is_found
             scene.kafka.create_topic_with(&scene.topic(&format!("{prefix}-{ring}")), partitions, kept).unwrap();
         }
         check(&scene, &config(prefix)).is_one("error", &words);
-        let mut worker = scene.worker_with("i", &[("WEIR__KAFKA__DEFERRED", &scene.topic(prefix))]);
-        assert_eq!(worker.wait_exit(DEADLINE).unwrap(), testkit::process::Exit::Code(2), "{}", worker.log());
-        assert!(worker.log().contains(words[0]), "{}", worker.log());
+        let log = ends(&mut scene.worker_with("i", &[("WEIR__KAFKA__DEFERRED", &scene.topic(prefix))]), 2);
+        assert!(log.contains(words[0]), "{log}");
     }
 
     // A policy that defers needs topics to defer to: the error shows the line.

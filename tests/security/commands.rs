@@ -7,7 +7,7 @@ use crate::{
     page,
     stage::{EntryPoint, REDIS_PASSWORD, STAGE, publish, says, works},
     support::{
-        DEADLINE, Scene,
+        DEADLINE, Scene, ends,
         http::{metric, wait_ready},
         outcome::intent,
         stop,
@@ -54,9 +54,7 @@ fn refunds_are_taken_with_exactly_the_documented_rights_and_each_is_named_where_
     for (user, without, named) in &cases {
         as_user(&mut scene, user, &["kafka run", "kafka refunds"], without);
         let mut worker = scene.worker("i");
-        let exit = worker.wait_exit(DEADLINE).unwrap();
-        let log = worker.log();
-        assert_eq!(exit, Exit::Code(1), "{user}: {log}");
+        let log = ends(&mut worker, 1);
         assert!(log.lines().any(|line| line.starts_with("weir: ") && line.contains(named)), "{user}: {named}: {log}");
     }
 }

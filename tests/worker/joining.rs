@@ -2,17 +2,14 @@
 
 use std::time::Duration;
 
-use crate::support::{DEADLINE, POLICY, Scene, contains_all};
+use crate::support::{DEADLINE, POLICY, Scene, contains_all, ends};
 use rdkafka::consumer::Consumer;
-use testkit::{kafka::BoundedConsumer, process::Exit, wait_until};
+use testkit::{kafka::BoundedConsumer, wait_until};
 
 /// The last line of a worker that has failed.
 #[track_caller]
 fn failure(scene: &Scene, env: &[(&str, &str)]) -> String {
-    let mut worker = scene.worker_with("i", env);
-    let exit = worker.wait_exit(DEADLINE).unwrap();
-    let log = worker.log();
-    assert_eq!(exit, Exit::Code(1), "{log}");
+    let log = ends(&mut scene.worker_with("i", env), 1);
     log.lines().find(|line| line.starts_with("weir: ")).unwrap_or_else(|| panic!("{log}")).to_owned()
 }
 

@@ -1,13 +1,11 @@
 //! `weir explain` as a process, after a worker has decided.
 
-use std::process::Command;
-
 use serde_json::{Value, json};
 use testkit::{kafka::Record, process::output_given, redis::RedisServer, stack::Stack};
 use weir_core::ports::Clock as _;
 use weir_worker::clock::SystemClock;
 
-use crate::support::{POLICY, Scene, contains_all, outcome::zone_of_noon, weir};
+use crate::support::{POLICY, Scene, contains_all, outcome::zone_of_noon};
 
 struct Said {
     code: Option<i32>,
@@ -25,12 +23,7 @@ impl Said {
 
 /// Runs `weir explain` on a scene's configuration.
 fn explain(scene: &Scene, args: &[&str], stdin: &str) -> Said {
-    let config = scene.path("weir.toml");
-    std::fs::write(&config, scene.config("explain")).unwrap();
-    let mut command = Command::new(weir());
-    command.args(["explain", "--config"]).arg(&config).args(args).current_dir(scene.folder.path());
-    command.envs(scene.env.iter().map(|(name, value)| (name, value)));
-    let output = output_given(stdin, &mut command).unwrap();
+    let output = output_given(stdin, scene.command(&["explain"]).args(args)).unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     Said { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
 }

@@ -32,14 +32,8 @@ counts = false
 "#;
 
 fn simulate(scene: &Scene, more: &[&str]) -> Value {
-    let config = scene.path("weir.toml");
-    std::fs::write(&config, scene.config("simulate")).unwrap();
-    let mut command = std::process::Command::new(weir());
-    command.args(["policy", "simulate", "--config"]).arg(config);
-    command.args(["--intents", "topic", "--output", "json", "--policy", &scene.policy]).args(more);
-    let output = output(&mut command).unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let report = serde_json::from_slice(&output.stdout).unwrap();
+    let args = ["policy", "simulate", "--intents", "topic", "--policy", &scene.policy];
+    let report = scene.summary(&[&args[..], more].concat());
     is_by_the_schema(&report);
     report
 }
