@@ -4,9 +4,10 @@ use crate::support::{
     DEADLINE, POLICY, Scene,
     http::{get, metric},
     model::{Sent, check},
+    stop,
     workload::{intents, records},
 };
-use testkit::{process::Exit, wait_until, worker::Worker};
+use testkit::{wait_until, worker::Worker};
 
 const INTENTS: usize = 21_000;
 
@@ -30,9 +31,7 @@ fn two_instances_share_the_load_while_one_joins_and_one_leaves() {
     wait_until(DEADLINE, "half is done", || scene.done() >= INTENTS as i64 / 2);
     let _third = scene.worker("third");
     scene.publish(records(&sent[INTENTS / 2..]));
-    first.terminate();
-    let exit = first.wait_exit(DEADLINE).unwrap();
-    assert_eq!(exit, Exit::Code(0), "a worker that is asked to stop drains and exits 0");
+    stop(&mut first);
     scene.wait_until_drained();
     verify(&scene, &sent);
 }
