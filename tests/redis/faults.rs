@@ -8,7 +8,7 @@ use std::{
 
 use crate::redis_support::{
     DAY_MS, admit, admit_all, at, batch, cap, fresh_store, opened, options, own, own_store, patiently, request, sent,
-    server, store,
+    server, store, temporary,
 };
 use testkit::{
     proxy::{Mode, Proxy},
@@ -30,14 +30,6 @@ use weir_redis::{Boxed, Link, Network, NodeAddr, RedisOptions, RedisStore, Retry
 
 /// How long a server may take to answer a test.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(60);
-
-/// The text of a temporary error.
-fn temporary(result: Result<(), StoreError>) -> String {
-    match result {
-        Err(StoreError::Temporary(message)) => message,
-        other => panic!("not temporary: {other:?}"),
-    }
-}
 
 /// A connection for arguments that are no text.
 fn connection(server: &RedisServer) -> redis::Connection {
