@@ -49,7 +49,7 @@ fn fullest_window(decisions: &BTreeMap<String, Decision>, window_ms: i64) -> usi
 
 #[test]
 fn three_workers_spend_a_budget_to_its_end_and_not_beyond() {
-    const OFFERED: usize = 50_000;
+    const OFFERED: usize = 30_000;
     let budgets = "[[budgets]]\nname = \"day\"\nlimit = 10_000\nwindow = \"1d\"\n";
     let scene = Scene::new("budget-three", 6, &unlimited(1, budgets));
     let mut workers: Vec<Worker> = ["a", "b", "c"].into_iter().map(|name| scene.worker(name)).collect();
