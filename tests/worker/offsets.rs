@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::support::{DEADLINE, POLICY, Scene, ends, http::wait_ready, outcome::intent, paragraph, stop, succeed};
+use crate::support::{
+    DEADLINE, POLICY, Scene, contains_all, ends, http::wait_ready, outcome::intent, paragraph, stop, succeed,
+};
 use rdkafka::{
     Offset, TopicPartitionList,
     consumer::{CommitMode, Consumer},
@@ -72,9 +74,10 @@ fn offsets_that_kafka_has_lost_are_not_read_again_until_somebody_says_where() {
     let topic = scene.topic("intents");
     for _ in 0..2 {
         let said = refused(&scene);
-        for word in [&scene.name, &topic, "partitions 0 (", "1 (", "kafka-consumer-groups.sh", "--reset-offsets"] {
-            assert!(said.contains(word), "{word:?} is not in: {said}");
-        }
+        contains_all(
+            &said,
+            &[&scene.name, &topic, "partitions 0 (", "1 (", "kafka-consumer-groups.sh", "--reset-offsets"],
+        );
     }
     assert_eq!(outcomes(&scene).len(), OLD.len(), "nothing is decided");
 
