@@ -9,6 +9,7 @@ use crate::support::{
     model::Sent,
     outcome::CASE,
     said, succeed,
+    workload::Numbers,
 };
 use serde_json::Value;
 use testkit::{
@@ -253,24 +254,6 @@ fn told(scene: &Scene) -> BTreeMap<usize, Told> {
         assert!(before.is_none(), "intent {place} has two records");
     }
     all
-}
-
-/// A small generator of reproducible numbers.
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % end
-    }
-
-    fn index(&mut self, end: usize) -> usize {
-        usize::try_from(self.below(end as u64)).unwrap()
-    }
-
-    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.index(of.len())]
-    }
 }
 
 #[test]
