@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output};
 
-use crate::support::{DEADLINE, POLICY, SEGMENTS, Scene, TOPICS, http::wait_ready, outcome::intent, weir};
+use crate::support::{DEADLINE, POLICY, SEGMENTS, Scene, TOPICS, contains_all, ends, outcome::intent, stop, weir};
 use serde_json::{Value, json};
 use testkit::{
     kafka::{Kafka, KafkaClient},
@@ -50,9 +50,7 @@ impl Found {
     pub fn is_one(&self, finding: &str, words: &[&str]) {
         let found = [self.of("error"), self.of("invalid")].concat();
         assert_eq!((found.len(), self.of(finding).len()), (1, 1), "{found:?}");
-        for word in words {
-            assert!(found[0].contains(word), "{found:?} should say {word}");
-        }
+        contains_all(&found[0], words);
         assert_eq!(self.code, if finding == "invalid" { 2 } else { 1 }, "{found:?} {}", self.stderr);
         is_a_paragraph(&self.stderr);
     }
@@ -81,8 +79,15 @@ fn is_a_paragraph(err: &str) {
 
 /// A scene with a Redis of its own.
 pub fn scene(name: &str) -> (Scene, RedisServer) {
+    let (redis, scene) = Scene::with_redis(name, 3, POLICY);
+    (scene, redis)
+}
+
+/// The same without topics.
+fn bare(name: &str, partitions: i32) -> (Scene, RedisServer) {
     let redis = RedisServer::start::<&str>(&[]).unwrap();
-    let scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], name, 3, POLICY);
+    let scene = Scene::bare_on(Stack::shared().kafka().clone(), vec![redis.url()], name, partitions, POLICY);
+    scene.build_segments(&SEGMENTS);
     (scene, redis)
 }
 
@@ -118,8 +123,7 @@ fn an_installation_that_has_decided_nothing_yet_is_fine_and_is_not_changed() {
     let mut worker = scene.worker("i");
     scene.publish([intent("one", "user-1", json!({}))]);
     scene.drain(&mut worker);
-    worker.terminate();
-    worker.wait_exit(DEADLINE).unwrap();
+    stop(&mut worker);
     check(&scene, &config).is_fine();
     let lost = ["redis:", "has decided intents before", "weir rebuild --all", "--accept-lost-history"];
     // A slip makes nothing new, either: <https://github.com/cockroachdb/cockroach/issues/24118>.
@@ -166,8 +170,7 @@ fn a_keyspace_that_is_lost_is_not_made_anew_where_the_intents_are_another_topic_
     let mut worker = scene.worker("i");
     scene.publish([intent("one", "user-1", json!({}))]);
     scene.drain(&mut worker);
-    worker.terminate();
-    worker.wait_exit(DEADLINE).unwrap();
+    stop(&mut worker);
     redis.query::<()>(&["FLUSHALL"]).unwrap();
     let renamed = |topic: &str| {
         scene.config("i").replace(&format!("intents = {:?}", scene.topic("intents")), &format!("intents = {topic:?}"))
@@ -307,20 +310,16 @@ fn retention(scene: &Scene, topic: &str) -> String {
 
 #[test]
 fn a_start_that_creates_topics_keeps_what_is_approved_for_as_long_as_the_history() {
-    let redis = RedisServer::start::<&str>(&[]).unwrap();
-    let mut scene = Scene::bare(Stack::shared().kafka().clone(), vec![redis.url()], "check-start", 1, POLICY);
-    scene.build_segments(&SEGMENTS);
-    scene.env.push(("WEIR__KAFKA__CREATE_TOPICS", "true".into()));
-    scene.env.push(("WEIR__REDIS__HISTORY", "9d".into()));
-    wait_ready(&scene.worker("i"));
+    let (mut scene, _redis) = bare("check-start", 1);
+    scene.set("WEIR__KAFKA__CREATE_TOPICS", "true");
+    scene.set("WEIR__REDIS__HISTORY", "9d");
+    scene.ready("i");
     assert_eq!(retention(&scene, "approved"), "777600000");
 }
 
 #[test]
 fn create_makes_the_keyspace_and_the_topics_that_weir_owns_and_they_keep_what_a_rebuild_needs() {
-    let redis = RedisServer::start::<&str>(&[]).unwrap();
-    let scene = Scene::bare(Stack::shared().kafka().clone(), vec![redis.url()], "check-create", 3, POLICY);
-    scene.build_segments(&SEGMENTS);
+    let (scene, redis) = bare("check-create", 3);
     let refunds = scene.topic("refunds");
     let config =
         scene.config("i").replace("[kafka]", &format!("[kafka]\nrefunds = {refunds:?}\ncreate_partitions = 2"));
@@ -348,7 +347,7 @@ fn create_makes_the_keyspace_and_the_topics_that_weir_owns_and_they_keep_what_a_
 fn first_run(kafka: &KafkaClient, redis: &RedisServer) {
     let route = "[[routes]]\nname = \"email\"\nchannel = \"email\"\nrate = 500\n";
     let policy = format!("{POLICY}\n{route}");
-    let scene = Scene::bare(kafka.clone(), vec![redis.url()], "check-first", 1, &policy);
+    let scene = Scene::bare_on(kafka.clone(), vec![redis.url()], "check-first", 1, &policy);
     scene.build_segments(&SEGMENTS);
     scene.kafka.create_topic(&scene.topic("intents"), 1).unwrap();
     let own = ["deferred", "waiting"].map(|setting| format!("{setting} = {:?}\n", scene.topic(setting))).concat();
@@ -363,9 +362,7 @@ fn first_run(kafka: &KafkaClient, redis: &RedisServer) {
 /// <https://github.com/specmesh/specmesh-build/issues/323>
 #[test]
 fn two_first_checks_at_once_create_everything_once() {
-    let redis = RedisServer::start::<&str>(&[]).unwrap();
-    let scene = Scene::bare(Stack::shared().kafka().clone(), vec![redis.url()], "check-twins", 1, POLICY);
-    scene.build_segments(&SEGMENTS);
+    let (scene, _redis) = bare("check-twins", 1);
     scene.kafka.create_topic(&scene.topic("intents"), 1).unwrap();
     let deferred = format!("[kafka]\ndeferred = {:?}\n", scene.topic("deferred"));
     let config = |instance: &str| scene.config(instance).replace("[kafka]\n", &deferred);
@@ -398,9 +395,7 @@ fn fifty_first_checks_on_fresh_brokers_know_what_they_have_created() {
 
 #[test]
 fn offline_reads_files_alone() {
-    let redis = RedisServer::start::<&str>(&[]).unwrap();
-    let scene = Scene::bare(Stack::shared().kafka().clone(), vec![redis.url()], "check-offline", 1, POLICY);
-    scene.build_segments(&SEGMENTS);
+    let (scene, redis) = bare("check-offline", 1);
     let config =
         scene.config("i").replace(scene.kafka.bootstrap(), "127.0.0.1:1").replace(&redis.url(), "redis://127.0.0.1:1");
     drop(redis);
@@ -448,8 +443,7 @@ fn properties_that_do_not_go_together_are_found_once() {
 #[test]
 fn a_worker_that_runs_is_not_disturbed() {
     let (scene, _redis) = scene("check-beside");
-    let mut worker = scene.worker("i");
-    wait_ready(&worker);
+    let mut worker = scene.ready("i");
     let config = scene.config("i");
     for wave in 0..2 {
         check(&scene, &config).is_fine();
@@ -510,8 +504,7 @@ fn each_limit_has_a_line_and_routes_need_their_topics_and_one_of_their_own_for_t
 
 #[test]
 fn create_makes_a_wheel_s_topics_and_each_thing_that_is_wrong_with_them_is_found_and_ends_the_start() {
-    let redis = RedisServer::start::<&str>(&[]).unwrap();
-    let mut scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], "check-wheel", 1, POLICY);
+    let (_redis, mut scene) = Scene::with_redis("check-wheel", 1, POLICY);
     let config = |prefix: &str| {
         let prefix = scene.topic(prefix);
         scene.config("i").replace("[kafka]", &format!("[kafka]\ndeferred = {prefix:?}\ncreate_shares = 2"))
@@ -548,12 +541,8 @@ fn create_makes_a_wheel_s_topics_and_each_thing_that_is_wrong_with_them_is_found
         assert!(line["command"].as_str().unwrap().ends_with(&format!("{setting}={required}")), "{line}");
         assert_eq!(found.code, 1);
     }
-    let mut worker = scene.worker_with("i", &[("WEIR__KAFKA__DEFERRED", &scene.topic("later"))]);
-    let exit = worker.wait_exit(DEADLINE).unwrap();
-    assert_eq!(exit, testkit::process::Exit::Code(2), "{}", worker.log());
-    for word in [hours.as_str(), "cleanup.policy is compact, and must be delete"] {
-        assert!(worker.log().contains(word), "{word}: {}", worker.log());
-    }
+    let log = ends(&mut scene.worker_with("i", &[("WEIR__KAFKA__DEFERRED", &scene.topic("later"))]), 2);
+    contains_all(&log, &[hours.as_str(), "cleanup.policy is compact, and must be delete"]);
 
     let kept: &[(&str, &str)] = &[("retention.ms", "424800000")];
     for (prefix, [hours, minutes], words) in [
@@ -568,9 +557,8 @@ fn create_makes_a_wheel_s_topics_and_each_thing_that_is_wrong_with_them_is_found
             scene.kafka.create_topic_with(&scene.topic(&format!("{prefix}-{ring}")), partitions, kept).unwrap();
         }
         check(&scene, &config(prefix)).is_one("error", &words);
-        let mut worker = scene.worker_with("i", &[("WEIR__KAFKA__DEFERRED", &scene.topic(prefix))]);
-        assert_eq!(worker.wait_exit(DEADLINE).unwrap(), testkit::process::Exit::Code(2), "{}", worker.log());
-        assert!(worker.log().contains(words[0]), "{}", worker.log());
+        let log = ends(&mut scene.worker_with("i", &[("WEIR__KAFKA__DEFERRED", &scene.topic(prefix))]), 2);
+        assert!(log.contains(words[0]), "{log}");
     }
 
     // A policy that defers needs topics to defer to: the error shows the line.

@@ -2,8 +2,6 @@
 
 use testkit::{
     kafka::{Delivery, Record},
-    redis::RedisServer,
-    stack::Stack,
     wait_for, wait_until,
 };
 
@@ -136,8 +134,7 @@ fn a_topic_of_waiting_intents_keeps_them_for_a_day_longer_than_they_wait() {
 
 #[test]
 fn the_topics_of_an_earlier_wheel_are_looked_at_like_those_of_the_wheel() {
-    let redis = RedisServer::start::<&str>(&[]).unwrap();
-    let scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], "check-before", 1, POLICY);
+    let (_redis, scene) = Scene::with_redis("check-before", 1, POLICY);
     let (now, before) = (scene.topic("now"), scene.topic("before"));
     let config = config(&scene, &format!("deferred = {now:?}\ndeferred_before = [{before:?}]\n"));
     let missing = ["-now-hours", "-now-minutes", "-before-hours", "-before-minutes", "weir check --create"];

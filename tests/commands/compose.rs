@@ -2,7 +2,7 @@
 
 use std::{path::Path, process::Command};
 
-use testkit::{process::output, redis::RedisServer, stack::Stack, unique};
+use testkit::{process::output, redis::RedisServer, unique};
 
 use crate::{
     check::check,
@@ -43,7 +43,7 @@ fn create_topics(scene: &Scene, prefix: &str) -> usize {
 fn the_check_finds_nothing_to_complain_about_in_what_compose_creates() {
     let policy = read("deploy/policy.toml");
     let redis = RedisServer::start(&["--hash-max-ziplist-value", "1024"]).unwrap();
-    let scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], "compose", 1, &policy);
+    let scene = Scene::on_redis(vec![redis.url()], "compose", 1, &policy);
     let prefix = format!("{}-", unique("compose"));
     let topics = create_topics(&scene, &prefix);
 

@@ -6,23 +6,22 @@ mod unreadable;
 use std::{
     collections::BTreeMap,
     ops::RangeInclusive,
-    process::{Command, Output},
+    process::Command,
     sync::atomic::{AtomicBool, Ordering},
     thread,
 };
 
 use crate::support::{
-    DEADLINE, Scene, header,
+    DEADLINE, Scene, contains_all, header,
     http::{metric, wait_ready},
     outcome::{CASE, intent},
-    weir,
+    said, stop, succeed,
 };
 use serde_json::{Value, json};
 use testkit::{
     kafka::Record,
     process::{Guarded, output},
     redis::RedisServer,
-    stack::Stack,
     wait_for, wait_until,
     worker::Worker,
 };
@@ -62,10 +61,9 @@ struct Old {
 
 impl Old {
     fn new(name: &str) -> Self {
-        let redis = RedisServer::start::<&str>(&[]).unwrap();
-        let mut scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], name, 4, &policy("8d"));
+        let (redis, mut scene) = Scene::with_redis(name, 4, &policy("8d"));
         scene.kafka.create_topic(&scene.topic("refunds"), 2).unwrap();
-        scene.env.push(("WEIR__KAFKA__REFUNDS", scene.topic("refunds")));
+        scene.set("WEIR__KAFKA__REFUNDS", scene.topic("refunds"));
         for topic in ["approved", "refunds"] {
             scene.kafka.configure_topic(&scene.topic(topic), &[("retention.ms", KEPT_MS)]).unwrap();
         }
@@ -102,18 +100,19 @@ impl Old {
         self.scene.kafka.publish(&self.scene.topic("refunds"), (0..USERS).step_by(5).map(refund)).unwrap();
     }
 
-    /// Runs `weir rebuild` with these arguments and variables.
-    fn rebuild(&self, args: &[&str], env: &[(&str, &str)]) -> Output {
-        output(&mut self.command(args, env)).unwrap()
+    /// `weir rebuild` with these arguments.
+    fn rebuild(&self, args: &[&str]) -> Command {
+        let mut command = self.scene.command(&["rebuild"]);
+        command.args(args);
+        command
     }
 
-    fn command(&self, args: &[&str], env: &[(&str, &str)]) -> Command {
-        let file = self.scene.path("rebuild.toml");
-        std::fs::write(&file, self.scene.config("rebuild")).unwrap();
-        let mut command = Command::new(weir());
-        command.arg("rebuild").arg("--config").arg(file).args(args);
-        command.envs(self.scene.env.iter().map(|(name, value)| (*name, value.as_str()))).envs(env.iter().copied());
-        command
+    /// What it prints where it ends with this code.
+    #[track_caller]
+    fn ends(&self, code: i32, args: &[&str]) -> String {
+        let output = output(&mut self.rebuild(args)).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{}", said(&output));
+        said(&output)
     }
 
     /// The histories under a prefix, without it.
@@ -148,8 +147,7 @@ impl Old {
     /// The histories, of more sends than so many, are those of a twin that is made now with the longer history.
     fn equals_a_twin(&self, more_than: usize) {
         let twin = [("WEIR__REDIS__PREFIX", "twin"), ("WEIR__REDIS__HISTORY", "32d")];
-        let output = self.rebuild(&["--all", "--settle", "0s"], &twin);
-        assert!(output.status.success(), "{}", text(&output));
+        succeed(self.rebuild(&["--all", "--settle", "0s"]).envs(twin));
         let (found, expected) = (self.histories(&self.scene.name), self.histories("twin"));
         let sends: usize = expected.values().map(Vec::len).sum();
         assert!(sends > more_than, "{sends}");
@@ -192,15 +190,6 @@ impl Drop for Stops<'_> {
     }
 }
 
-fn text(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
-}
-
-fn stop(mut worker: Worker) {
-    worker.terminate();
-    worker.wait_exit(DEADLINE).unwrap();
-}
-
 impl Scene {
     /// By case, the reason for which its intent was suppressed, or `approved`; fails if one has two records. The past is left out.
     fn reasons(&self) -> BTreeMap<String, String> {
@@ -230,15 +219,13 @@ impl Scene {
 fn a_history_is_made_longer_under_load_and_equals_a_twins() {
     let old = Old::new("lengthen");
     let scene = &old.scene;
-    let mut worker = scene.worker("only");
-    wait_ready(&worker);
+    let mut worker = scene.ready("only");
     let stopped = AtomicBool::new(false);
     let published = thread::scope(|scope| {
         let stops = Stops(&stopped);
         let load = scope.spawn(|| old.load(&stopped));
         wait_until(DEADLINE, "intents are decided", || scene.done() > 500);
-        let output = old.rebuild(&["--history", "32d"], &[]);
-        assert!(output.status.success(), "{}", text(&output));
+        succeed(&mut old.rebuild(&["--history", "32d"]));
         let done = scene.done();
         wait_until(DEADLINE, "intents are decided afterwards", || scene.done() > done + 500);
         drop(stops);
@@ -247,7 +234,7 @@ fn a_history_is_made_longer_under_load_and_equals_a_twins() {
     scene.drain(&mut worker);
     assert_eq!(scene.reasons().len(), published, "each intent has one record");
     wait_until(DEADLINE, "no shard is lost", || metric(&worker, "weir_shards_lost", "").unwrap_or(0.0) == 0.0);
-    stop(worker);
+    stop(&mut worker);
     old.equals_a_twin(2 * USERS - USERS / 5);
 
     // Now caps may look back for 30 days.
@@ -258,17 +245,17 @@ fn a_history_is_made_longer_under_load_and_equals_a_twins() {
     scene.publish([intent("capped", 1, json!({})), intent("refunded", 5, json!({}))]);
     scene.drain(&mut worker);
     assert_eq!([scene.reason_of("capped"), scene.reason_of("refunded")], ["cap", "approved"]);
-    stop(worker);
+    stop(&mut worker);
 }
 
 #[test]
 fn a_shard_that_is_lost_later_comes_back_as_long() {
     let old = Old::new("lengthen-lost");
-    stop_ready(old.scene.worker("only"));
-    let output = old.rebuild(&["--history", "32d"], &[]);
-    assert!(output.status.success(), "{}", text(&output));
-    let again = old.rebuild(&["--history", "32d"], &[]);
-    assert!(text(&again).contains("long already"), "{}", text(&again));
+    // It makes the keyspace.
+    stop(&mut old.scene.ready("only"));
+    succeed(&mut old.rebuild(&["--history", "32d"]));
+    let again = said(&output(&mut old.rebuild(&["--history", "32d"])).unwrap());
+    assert!(again.contains("long already"), "{again}");
 
     // The command is still told of the short history.
     let expected = old.histories(&old.scene.name);
@@ -277,23 +264,15 @@ fn a_shard_that_is_lost_later_comes_back_as_long() {
     let keys: Vec<String> = old.redis.query(&["KEYS", &format!("{}:{stem}:*", old.scene.name)]).unwrap();
     assert!(keys.len() > 2, "{keys:?}");
     keys.iter().for_each(|key| old.redis.query(&["DEL", key]).unwrap());
-    let output = old.rebuild(&["--settle", "0s"], &[]);
-    assert!(output.status.success(), "{}", text(&output));
+    succeed(&mut old.rebuild(&["--settle", "0s"]));
     assert_eq!(old.histories(&old.scene.name), expected);
-}
-
-/// Ends a worker once it has made the keyspace.
-fn stop_ready(worker: Worker) {
-    wait_ready(&worker);
-    stop(worker);
 }
 
 #[test]
 fn a_run_that_is_killed_half_way_goes_on_and_the_caps_hold_meanwhile() {
     let old = Old::new("lengthen-killed");
     let scene = &old.scene;
-    let mut worker = scene.worker("only");
-    wait_ready(&worker);
+    let mut worker = scene.ready("only");
     // As many as the cap of 8 days lets through, and one more, of a user with older sends.
     let mut published = 0;
     let mut caps_hold = |user: usize, worker: &mut Worker| {
@@ -310,7 +289,7 @@ fn a_run_that_is_killed_half_way_goes_on_and_the_caps_hold_meanwhile() {
     // It cannot write to this key, asks again and again, and does not come to its end.
     let stuck = old.free_key(1..=4);
     old.redis.query::<()>(&["SET", &stuck, "of somebody else"]).unwrap();
-    let command = old.command(&["--history", "32d"], &[]);
+    let command = old.rebuild(&["--history", "32d"]);
     let mut run = Guarded::spawn("weir rebuild", &command, &scene.path("rebuild.log")).unwrap();
     let script = "local all = 0 for _, key in ipairs(redis.call('KEYS', ARGV[1])) do \
                   all = all + (redis.call('TYPE', key).ok == 'hash' and redis.call('HLEN', key) or 0) end return all";
@@ -328,13 +307,11 @@ fn a_run_that_is_killed_half_way_goes_on_and_the_caps_hold_meanwhile() {
     assert!(early.log().contains("finish weir rebuild --history 32d"), "{}", early.log());
 
     old.redis.query::<()>(&["DEL", &stuck]).unwrap();
-    let output = old.rebuild(&["--history", "32d", "--output", "json"], &[]);
-    assert!(output.status.success(), "{}", text(&output));
-    let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let summary = scene.summary(&["rebuild", "--history", "32d"]);
     assert_eq!(summary["beginning"], "resumed", "{summary}");
     caps_hold(4, &mut worker);
     assert_eq!(scene.reasons().len(), published, "each intent has one record");
-    stop(worker);
+    stop(&mut worker);
     old.equals_a_twin(2 * USERS - USERS / 5);
 }
 
@@ -342,26 +319,20 @@ fn a_run_that_is_killed_half_way_goes_on_and_the_caps_hold_meanwhile() {
 fn a_history_is_lengthened_only_where_the_topics_keep_it_and_is_finished_before_another_one() {
     let old = Old::new("lengthen-half");
     let scene = &old.scene;
-    let worker = scene.worker("only");
-    wait_ready(&worker);
+    let mut worker = scene.ready("only");
     // The topics do not keep 60 days.
-    let output = old.rebuild(&["--history", "60d"], &[]);
-    assert_eq!(output.status.code(), Some(2), "{}", text(&output));
-    assert!(text(&output).contains("retention.ms=5184000000"), "{}", text(&output));
-    let output = old.rebuild(&["--history", "4d"], &[]);
-    assert_eq!(output.status.code(), Some(2), "{}", text(&output));
-    assert!(text(&output).contains("8d long already"), "{}", text(&output));
+    contains_all(&old.ends(2, &["--history", "60d"]), &["retention.ms=5184000000"]);
+    contains_all(&old.ends(2, &["--history", "4d"]), &["8d long already"]);
 
     // A run that cannot read a record stops half way. Workers go on.
     let torn = Record::new("1", "{").header("weir-decision", "{}").timestamp_ms(old.now_ms - 15 * DAY_MS).partition(3);
     scene.kafka.publish(&scene.topic("approved"), [torn]).unwrap();
-    let output = old.rebuild(&["--history", "32d"], &[]);
-    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    old.ends(1, &["--history", "32d"]);
     scene.publish([intent("between", "u-between", json!({}))]);
     scene.wait_until_drained();
     assert_eq!(scene.reason_of("between"), "approved");
-    let output = old.rebuild(&["--history", "33d"], &[]);
-    assert!(text(&output).contains("finish that first"), "{}", text(&output));
+    let other = said(&output(&mut old.rebuild(&["--history", "33d"])).unwrap());
+    assert!(other.contains("finish that first"), "{other}");
 
     // A shard that was left with the epoch of before gets the new one.
     let meta = format!("{0}:{{{0}}}:meta", scene.name);
@@ -370,8 +341,7 @@ fn a_history_is_lengthened_only_where_the_topics_keep_it_and_is_finished_before_
     let keys: Vec<String> = old.redis.query(&["KEYS", &format!("{}:{{*}}:e", scene.name)]).unwrap();
     assert_eq!(keys.len(), usize::from(SHARDS));
     old.redis.query::<()>(&["SET", &keys[0], before]).unwrap();
-    let output = old.rebuild(&["--history", "32d", "--skip-unreadable"], &[]);
-    assert!(output.status.success(), "{}", text(&output));
+    succeed(&mut old.rebuild(&["--history", "32d", "--skip-unreadable"]));
     let epoch: String = old.redis.query(&["HGET", &meta, "epoch"]).unwrap();
     assert_eq!(old.redis.query::<String>(&["GET", &keys[0]]).unwrap(), epoch);
     assert_eq!(old.redis.query::<String>(&["HGET", &meta, "lengthening"]).unwrap(), "");
@@ -383,5 +353,5 @@ fn a_history_is_lengthened_only_where_the_topics_keep_it_and_is_finished_before_
     // 20 and 10 days ago, but those that were refunded.
     let sends: usize = old.histories(&scene.name).values().map(Vec::len).sum();
     assert_eq!(sends, 2 * USERS - USERS / 5 + 1);
-    stop(worker);
+    stop(&mut worker);
 }

@@ -1,14 +1,15 @@
 //! The promise: after a rebuild every verdict is the one that it would have been without the loss.
 #![allow(clippy::disallowed_methods, reason = "--since needs now")]
 
-use std::{collections::BTreeMap, ops::Range, process::Command};
+use std::{collections::BTreeMap, ops::Range};
 
 use crate::support::{
     DEADLINE, Scene, approval, header,
     http::{metric, wait_degraded, wait_ready, wait_whole},
     model::Sent,
     outcome::CASE,
-    weir,
+    said, succeed,
+    workload::Numbers,
 };
 use serde_json::Value;
 use testkit::{
@@ -55,10 +56,10 @@ const USERS: [u64; 8] = [0, 7, 1000, 1001, 2500, 3000, 5000, 9000];
 type Told = (String, String, u64);
 
 fn scene(kafka_name: &str, redis: Vec<String>) -> Scene {
-    let mut scene = Scene::on(Stack::shared().kafka().clone(), redis, kafka_name, 4, POLICY);
+    let mut scene = Scene::on_redis(redis, kafka_name, 4, POLICY);
     scene.kafka.create_topic(&scene.topic("refunds"), 3).unwrap();
-    scene.env.push(("WEIR__KAFKA__REFUNDS", scene.topic("refunds")));
-    scene.env.push(("WEIR__REDIS__TIMEOUT", "5s".to_owned()));
+    scene.set("WEIR__KAFKA__REFUNDS", scene.topic("refunds"));
+    scene.set("WEIR__REDIS__TIMEOUT", "5s");
     scene
 }
 
@@ -84,6 +85,16 @@ impl Pair {
         let workers = [lossy.worker("lossy"), of_twin];
         workers.iter().for_each(wait_ready);
         Self { cluster, lossy, twin, workers, waves: 0, sent: Vec::new(), waited: Vec::new() }
+    }
+
+    /// With some intents that are decided, and refunds that are taken.
+    fn begun(name: &str) -> Self {
+        let mut pair = Self::new(name);
+        pair.publish(1500);
+        pair.compare();
+        pair.refund();
+        pair.wait_all_refunded();
+        pair
     }
 
     fn scenes(&self) -> [&Scene; 2] {
@@ -151,6 +162,10 @@ impl Pair {
         told(&self.lossy).into_keys().filter(|place| newest.contains(place) && on_it(place) && counts(place)).collect()
     }
 
+    fn wait_all_refunded(&self) {
+        self.scenes().iter().for_each(|scene| self.wait_refunded(scene));
+    }
+
     fn wait_refunded(&self, scene: &Scene) {
         let (topic, group) = (scene.topic("refunds"), format!("{}-refunds", scene.name));
         let ends = scene.kafka.end_offsets(&topic).unwrap();
@@ -197,18 +212,10 @@ impl Pair {
         self.cluster.owner_of(slot_of_shard(place.shard, SHARDS)).unwrap()
     }
 
-    fn command(&self, args: &[&str]) -> Command {
-        let config = self.lossy.path("rebuild.toml");
-        std::fs::write(&config, self.lossy.config("rebuild")).unwrap();
-        let mut command = Command::new(weir());
-        command.args(["rebuild", "--config"]).arg(config).args(args);
-        command.envs(self.lossy.env.iter().map(|(name, value)| (*name, value.as_str())));
-        command
-    }
-
     /// A rebuild that ends with the value.
     fn start(&self, args: &[&str]) -> Guarded {
-        Guarded::spawn("weir rebuild", &self.command(args), &self.lossy.path("rebuild.log")).unwrap()
+        let command = self.lossy.command(&[&["rebuild"], args].concat());
+        Guarded::spawn("weir rebuild", &command, &self.lossy.path("rebuild.log")).unwrap()
     }
 
     /// Kills a rebuild, and takes its lock, which would run out in 20 s: tests/commands/lengthen.rs waits for that.
@@ -219,9 +226,7 @@ impl Pair {
     }
 
     fn rebuild(&self, args: &[&str]) -> Value {
-        let output = output(self.command(args).args(["--settle", "3s", "--output", "json"])).unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        serde_json::from_slice(&output.stdout).unwrap()
+        self.lossy.summary(&[&["rebuild", "--settle", "3s"], args].concat())
     }
 
     fn wait_lost(&self) {
@@ -251,31 +256,9 @@ fn told(scene: &Scene) -> BTreeMap<usize, Told> {
     all
 }
 
-/// A small generator of reproducible numbers.
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % end
-    }
-
-    fn index(&mut self, end: usize) -> usize {
-        usize::try_from(self.below(end as u64)).unwrap()
-    }
-
-    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.index(of.len())]
-    }
-}
-
 #[test]
 fn after_a_rebuild_every_verdict_is_the_one_without_the_loss() {
-    let mut pair = Pair::new("rebuild");
-    pair.publish(1500);
-    pair.compare();
-    pair.refund();
-    pair.scenes().iter().for_each(|scene| pair.wait_refunded(scene));
+    let mut pair = Pair::begun("rebuild");
     pair.publish(500);
     pair.compare();
 
@@ -303,7 +286,7 @@ fn after_a_rebuild_every_verdict_is_the_one_without_the_loss() {
     assert!(summary["restored"].as_u64().unwrap() > 50 && summary["taken_back"].as_u64().unwrap() > 5, "{summary}");
     wait_whole(&pair.workers[0]);
     pair.compare();
-    pair.scenes().iter().for_each(|scene| pair.wait_refunded(scene));
+    pair.wait_all_refunded();
     pair.publish(500);
     pair.compare();
 
@@ -322,11 +305,7 @@ fn after_a_rebuild_every_verdict_is_the_one_without_the_loss() {
 
 #[test]
 fn a_rebuild_that_is_killed_goes_on_and_a_lost_keyspace_is_made_anew() {
-    let mut pair = Pair::new("rebuild-killed");
-    pair.publish(1500);
-    pair.compare();
-    pair.refund();
-    pair.scenes().iter().for_each(|scene| pair.wait_refunded(scene));
+    let mut pair = Pair::begun("rebuild-killed");
 
     // Under load this time; batches that are being committed are read too.
     pair.publish_into_loss(2000);
@@ -352,8 +331,8 @@ fn a_rebuild_that_is_killed_goes_on_and_a_lost_keyspace_is_made_anew() {
     (0..3).for_each(|node| pair.flush(node));
     pair.publish_into_loss(500);
     pair.wait_lost();
-    let refused = output(&mut pair.command(&[])).unwrap();
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    let refused = output(&mut pair.lossy.command(&["rebuild"])).unwrap();
+    let said = said(&refused);
     assert!(refused.status.code() == Some(2) && said.contains("weir rebuild --all"), "{said}");
     let summary = pair.rebuild(&["--all"]);
     assert_eq!(summary["beginning"], "new_keyspace", "{summary}");
@@ -434,23 +413,19 @@ enum Planted {
 
 #[test]
 fn a_rebuild_that_forgets_refunds_or_a_part_of_the_history_is_seen_by_the_comparison() {
-    for planted in [Planted::NoRefunds, Planted::ShortHistory] {
-        let mut pair = Pair::new("rebuild-wrong");
-        pair.publish(1500);
-        pair.compare();
-        pair.refund();
-        pair.scenes().iter().for_each(|scene| pair.wait_refunded(scene));
-        pair.flush(pair.nodes()[1]);
-        let mut command = pair.command(&["--settle", "0s"]);
+    let mut pair = Pair::begun("rebuild-wrong");
+    // Each of a node of its own: what the first leaves behind is told from what the second does.
+    for (node, planted) in pair.nodes().into_iter().skip(1).zip([Planted::NoRefunds, Planted::ShortHistory]) {
+        pair.flush(node);
+        let mut command = pair.lossy.command(&["rebuild", "--settle", "0s"]);
         match planted {
             Planted::NoRefunds => command.env_remove("WEIR__KAFKA__REFUNDS"),
             Planted::ShortHistory => command.args(["--since", &jiff::Timestamp::now().to_string()]),
         };
-        let output = output(&mut command).unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let warned = String::from_utf8_lossy(&output.stdout).contains("--since");
+        let warned = String::from_utf8_lossy(&succeed(&mut command).stdout).contains("--since");
         assert_eq!(warned, planted == Planted::ShortHistory);
         pair.publish(1000);
-        assert!(!pair.differ().is_empty(), "{planted:?} was not seen");
+        let is_seen = pair.differ().iter().any(|(sent, ..)| pair.node_of(sent.user) == node);
+        assert!(is_seen, "{planted:?} was not seen");
     }
 }

@@ -1,15 +1,12 @@
 //! The promise: a rebuild reads the approved topics of all channels.
 
-use std::process::Command;
-
-use serde_json::{Value, json};
-use testkit::{process::output, redis::RedisServer, stack::Stack, wait_until};
+use serde_json::json;
+use testkit::{process::output, wait_until};
 
 use crate::support::{
     DEADLINE, Scene, header,
-    http::{wait_degraded, wait_ready, wait_whole},
+    http::{wait_degraded, wait_whole},
     outcome::intent,
-    weir,
 };
 
 const POLICY: &str = r#"
@@ -20,15 +17,13 @@ caps = [{ name = "daily", limit = 1, window = "24h" }]
 
 #[test]
 fn what_was_approved_on_the_topic_of_a_channel_is_restored_too() {
-    let redis = RedisServer::start::<&str>(&[]).unwrap();
-    let mut scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], "channels", 2, POLICY);
+    let (redis, mut scene) = Scene::with_redis("channels", 2, POLICY);
     let mail = scene.topic("approved-email");
     // With more partitions than kafka.approved: they are told apart.
     let settings: &[(&str, &str)] = &[("max.message.bytes", "9000000"), ("retention.ms", "691200000")];
     scene.kafka.create_topic_with(&mail, 5, settings).unwrap();
-    scene.env.push(("WEIR__KAFKA__APPROVED_BY_CHANNEL__EMAIL", mail));
-    let mut worker = scene.worker("weir-0");
-    wait_ready(&worker);
+    scene.set("WEIR__KAFKA__APPROVED_BY_CHANNEL__EMAIL", mail);
+    let mut worker = scene.ready("weir-0");
     let publish = |wave: &str| {
         let one = |user: u64| {
             let channel = ["email", "push"][user as usize % 2];
@@ -46,13 +41,7 @@ fn what_was_approved_on_the_topic_of_a_channel_is_restored_too() {
 
     redis.query::<()>(&["FLUSHALL"]).unwrap();
     wait_degraded(&worker, "shards_lost");
-    let config = scene.path("rebuild.toml");
-    std::fs::write(&config, scene.config("weir-0")).unwrap();
-    let mut rebuild = Command::new(weir());
-    rebuild.args(["rebuild", "--all", "--settle", "0s", "--output", "json", "--config"]).arg(config);
-    let output = output(rebuild.envs(scene.env.iter().map(|(name, value)| (name, value)))).unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let summary = scene.summary(&["rebuild", "--all", "--settle", "0s"]);
     assert_eq!(summary["restored"], 40, "{summary}");
     wait_whole(&worker);
     publish("second");

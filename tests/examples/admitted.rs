@@ -11,7 +11,7 @@ use crate::{
     services::Services,
     support::{
         DEADLINE, POLICY, Scene,
-        http::{address, get, metric, send, wait_ready},
+        http::{address, get_json, metric, send},
     },
 };
 
@@ -38,31 +38,24 @@ fn denied(worker: &Worker) -> f64 {
     metric(worker, "weir_http_requests_total", "status=\"503\"").unwrap_or(0.0)
 }
 
-pub fn run(languages: [Language; 4]) {
+pub fn run(language: Language) {
     let scene = Scene::new("examples-admitted", 1, POLICY);
-    let worker = scene.worker("only");
-    wait_ready(&worker);
+    let worker = scene.ready("only");
     let weir = format!("http://{}", address(&worker));
     let capacity = json!({"capacity_per_s": 10, "concurrency": 1, "timeout_ms": 60_000, "interval_ms": 60_000});
     assert_eq!(ask(&worker, "PUT", "/instances/a", &capacity).0, 200);
-    for language in languages {
-        // Compiled before there is an admission, which ends by itself after a minute.
-        language.program("deliver");
-        let held = wait_for(DEADLINE, || admit(&worker)).expect("an admission, which takes the only place");
-        let provider = Services::start(&[(500, None)], &[(200, None)]);
-        let before = denied(&worker);
-        let outcome = thread::scope(|scope| {
-            let delivery = scope.spawn(|| deliver(language, &weir, &provider.url));
-            wait_until(DEADLINE, "it is denied an admission", || denied(&worker) > before);
-            end(&worker, &held);
-            delivery.join().unwrap()
-        });
-        assert_eq!(outcome, ("ok".to_owned(), Exit::Code(0)), "{language:?}");
-        assert_eq!(provider.requests().len(), 1, "{language:?} delivers once");
-        let free = admit(&worker).unwrap_or_else(|| panic!("{language:?} did not end its admission"));
-        end(&worker, &free);
-    }
-    let (_, service) = get(&worker, SERVICE);
-    let service: Value = serde_json::from_str(&service).unwrap();
-    assert!(service["mean_took_ms"].is_f64(), "{service}");
+    let held = wait_for(DEADLINE, || admit(&worker)).expect("an admission, which takes the only place");
+    let provider = Services::start(&[(500, None)], &[(200, None)]);
+    let before = denied(&worker);
+    let outcome = thread::scope(|scope| {
+        let delivery = scope.spawn(|| deliver(language, &weir, &provider.url));
+        wait_until(DEADLINE, "it is denied an admission", || denied(&worker) > before);
+        end(&worker, &held);
+        delivery.join().unwrap()
+    });
+    assert_eq!(outcome, ("ok".to_owned(), Exit::Code(0)));
+    assert_eq!(provider.requests().len(), 1, "it delivers once");
+    let free = admit(&worker).expect("it has ended its admission");
+    end(&worker, &free);
+    wait_until(DEADLINE, "its report is there", || get_json(&worker, SERVICE)["mean_took_ms"].is_f64());
 }

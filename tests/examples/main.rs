@@ -10,55 +10,37 @@ mod language;
 mod services;
 mod walk;
 
-use language::Language::{Go, Java, Node, Python};
+use language::Language::{self, Go, Java, Node, Python};
 
-#[test]
-fn python_publishes_consumes_refunds_and_asks() {
-    walk::run(Python);
+/// One test of all programs of a language: they are compiled once.
+fn run(language: Language) {
+    walk::run(language);
+    deliveries::run(language);
+    admitted::run(language);
 }
 
 #[test]
-fn java_publishes_consumes_refunds_and_asks() {
-    walk::run(Java);
+fn python_publishes_consumes_refunds_asks_and_delivers_by_the_rule() {
+    run(Python);
 }
 
 #[test]
-fn go_publishes_consumes_refunds_and_asks() {
-    walk::run(Go);
+fn java_publishes_consumes_refunds_asks_and_delivers_by_the_rule() {
+    run(Java);
 }
 
 #[test]
-fn node_publishes_consumes_refunds_and_asks() {
-    walk::run(Node);
+fn go_publishes_consumes_refunds_asks_and_delivers_by_the_rule() {
+    run(Go);
 }
 
 #[test]
-fn python_delivers_by_the_rule() {
-    deliveries::run(Python);
-}
-
-#[test]
-fn java_delivers_by_the_rule() {
-    deliveries::run(Java);
-}
-
-#[test]
-fn go_delivers_by_the_rule() {
-    deliveries::run(Go);
-}
-
-#[test]
-fn node_delivers_by_the_rule() {
-    deliveries::run(Node);
+fn node_publishes_consumes_refunds_asks_and_delivers_by_the_rule() {
+    run(Node);
 }
 
 #[test]
 #[ignore = "bounds real time: cargo xtask ci --extent everything"]
 fn every_language_tries_for_a_few_seconds_at_most() {
     [Python, Java, Go, Node].into_iter().for_each(deliveries::is_quick);
-}
-
-#[test]
-fn every_language_waits_for_a_weir_without_capacity() {
-    admitted::run([Python, Java, Go, Node]);
 }

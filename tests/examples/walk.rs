@@ -14,7 +14,7 @@ use crate::{
     language::{self, Language, succeed},
     support::{
         DEADLINE, Scene, approval,
-        http::{address, metric, wait_ready},
+        http::{address, metric},
     },
 };
 
@@ -43,10 +43,9 @@ impl Walk {
     fn start(language: Language) -> Self {
         let mut scene = Scene::new(&format!("examples-{}", language.name()), PARTITIONS, POLICY);
         scene.kafka.create_topic(&scene.topic("refunds"), PARTITIONS).unwrap();
-        scene.env.push(("WEIR__KAFKA__REFUNDS", scene.topic("refunds")));
-        scene.env.push(("WEIR__HTTP__TOKEN", TOKEN.to_owned()));
-        let worker = scene.worker("only");
-        wait_ready(&worker);
+        scene.set("WEIR__KAFKA__REFUNDS", scene.topic("refunds"));
+        scene.set("WEIR__HTTP__TOKEN", TOKEN);
+        let worker = scene.ready("only");
         Self { language, scene, worker }
     }
 

@@ -140,6 +140,12 @@ impl Trial {
         self.publish_padded(intents, 0)
     }
 
+    /// The same with so many intents of a stream of their own.
+    pub fn publish_some(&mut self, count: usize) -> Result<()> {
+        let intents = self.stream().take(count).collect();
+        self.publish(intents)
+    }
+
     /// The same with payloads that are so many bytes longer.
     pub fn publish_padded(&mut self, intents: Vec<Sent>, padding: usize) -> Result<()> {
         let records = intents.iter().map(|sent| workload::padded(sent, padding));
@@ -206,6 +212,23 @@ impl Trial {
             Some(Err(exit)) => bail!("worker {number} ended with {exit:?}"),
             None => bail!("worker {number} is not ready after {DEADLINE:?}: {}", http::get(worker, "/readyz").1),
         }
+    }
+
+    pub fn all_ready<const COUNT: usize>(&mut self, numbers: [usize; COUNT]) -> Result<()> {
+        numbers.into_iter().try_for_each(|number| self.ready(number))
+    }
+
+    /// Starts a worker and waits until it is ready; returns its number.
+    pub fn start_ready(&mut self, instance: &str, env: &[(&str, &str)]) -> Result<usize> {
+        let number = self.start(instance, env);
+        self.ready(number)?;
+        Ok(number)
+    }
+
+    /// Has a worker end, as it should.
+    pub fn stop(&mut self, number: usize) -> Result<()> {
+        self.worker(number).terminate();
+        self.ends(number, 0, &[]).map(drop)
     }
 
     /// Waits until the group has decided at least `more` more intents.
@@ -309,6 +332,12 @@ impl Trial {
         }
         self.findings.back.push(mark.at.elapsed());
         Ok(())
+    }
+
+    /// The fault is over now: waits as [`Self::back`] does.
+    pub fn comes_back(&mut self) -> Result<()> {
+        let mark = self.over()?;
+        self.back(&mark)
     }
 
     pub fn note(&mut self, note: impl Into<String>) {

@@ -1,21 +1,18 @@
 //! What is answered while Redis cannot.
 
 use serde_json::json;
-use testkit::{redis::RedisServer, stack::Stack, wait_until};
+use testkit::wait_until;
 
 use crate::{
     client::Client,
-    support::{DEADLINE, POLICY, Scene, http::wait_ready},
+    support::{DEADLINE, POLICY, Scene},
 };
 
 #[test]
 fn while_redis_is_away_or_has_lost_its_history_it_is_said_and_when_to_ask_again() {
-    let mut redis = RedisServer::start::<&str>(&[]).unwrap();
-    let mut scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], "away", 1, POLICY);
-    scene.env.push(("WEIR__REDIS__TIMEOUT", "500ms".into()));
-    let worker = scene.worker("away");
-    wait_ready(&worker);
-    let client = Client::of(&worker);
+    let (mut redis, mut scene) = Scene::with_redis("away", 1, POLICY);
+    scene.set("WEIR__REDIS__TIMEOUT", "500ms");
+    let (worker, client) = Client::ready(&scene, "away");
     let intent = json!({"id": "i", "user_id": 7});
     assert_eq!(client.decide("", &intent).json()["verdict"], "approved");
 

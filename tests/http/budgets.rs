@@ -8,29 +8,20 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use testkit::{
-    kafka::Record,
-    ports::Port,
-    redis::{RedisCluster, RedisServer},
-    stack::Stack,
-    wait_until,
-};
+use testkit::{kafka::Record, ports::Port, redis::RedisCluster, wait_until};
 use weir::config::HttpSettings;
-use weir_core::{
-    basis::shard::slot_of_shard,
-    limit::budget::BudgetId,
-    segment::{Members, UserIdKind},
-};
+use weir_core::{basis::shard::slot_of_shard, limit::budget::BudgetId};
 
 use crate::{
     client::Client,
     decisions::calls,
-    in_process::{Server, set},
+    in_process::Server,
     page::browser::{Browser, LIGHT, PHONE},
     support::{
-        DEADLINE, Scene,
-        http::{address, metric, wait_degraded, wait_ready, wait_whole},
+        DEADLINE, Scene, contains_all,
+        http::{address, metric, wait_degraded, wait_whole},
         outcome::{intent, zone_of_noon},
+        stop,
     },
 };
 
@@ -100,9 +91,7 @@ fn wait_used(client: &Client, name: &str, campaign: Option<&str>, used: u64) -> 
 async fn each_budget_is_shown_with_what_is_used_and_left_and_when_it_frees() {
     let policy = format!("timezone = {:?}\n{}", zone_of_noon(), policy(BUDGETS));
     let scene = Scene::new("http-budgets", 1, &policy);
-    let mut worker = scene.worker("one");
-    wait_ready(&worker);
-    let client = Client::of(&worker);
+    let (mut worker, client) = Client::ready(&scene, "one");
     let fresh = client.get("/v1/budgets").json();
     let bare = |name: &str, limit: u64, span: (&str, Value)| {
         let figures = json!({"kind": "budget", "name": name, "limit": limit, "used": 0, "left": limit, "leased": 0, "held": 0,
@@ -186,19 +175,20 @@ async fn on_the_page(browser: &Browser) {
     browser.wait("the page shows four budgets", &format!("return {rows} === 4")).await;
     assert_eq!(browser.script("return document.getElementById('limits-card').hidden").await, false);
     let shown = browser.text("#limits").await;
-    for part in [
-        "everything",
-        "in total",
-        "5,000",
-        "sms",
-        "in any 1h",
-        "money of spring",
-        "money of summer",
-        "per month",
-        "open",
-    ] {
-        assert!(shown.contains(part), "{part}: {shown}");
-    }
+    contains_all(
+        &shown,
+        &[
+            "everything",
+            "in total",
+            "5,000",
+            "sms",
+            "in any 1h",
+            "money of spring",
+            "money of summer",
+            "per month",
+            "open",
+        ],
+    );
     let lines =
         "return [...document.querySelectorAll('#limits th .whole')].map((name) => name.getClientRects().length)";
     for screen in [LIGHT, PHONE] {
@@ -219,8 +209,8 @@ fn a_shard_that_does_not_answer_makes_its_budgets_unavailable_and_no_others() {
     for number in 0..9 {
         let _ = write!(text, "[[budgets]]\nname = \"b{number}\"\nchannel = \"c{number}\"\nlimit = 50\ntotal = true\n");
     }
-    let mut scene = Scene::on(Stack::shared().kafka().clone(), cluster.nodes(), "budgets-away", 1, &policy(&text));
-    scene.env.push(("WEIR__REDIS__TIMEOUT", "500ms".into()));
+    let mut scene = Scene::on_redis(cluster.nodes(), "budgets-away", 1, &policy(&text));
+    scene.set("WEIR__REDIS__TIMEOUT", "500ms");
     let mut worker = scene.worker("one");
     wait_whole(&worker);
     let client = Client::of(&worker);
@@ -271,20 +261,17 @@ fn a_shard_that_does_not_answer_makes_its_budgets_unavailable_and_no_others() {
 #[test]
 fn clients_that_go_away_while_their_intents_wait_for_tokens_pay_nothing() {
     const REQUESTS: u64 = 200;
-    let mut redis = RedisServer::start::<&str>(&[]).unwrap();
     let budgets = policy("[[budgets]]\nname = \"all\"\nlimit = 1_000_000\nwindow = \"5m\"\n");
-    let mut scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], "budgets-gone", 1, &budgets);
+    let (mut redis, mut scene) = Scene::with_redis("budgets-gone", 1, &budgets);
     for (variable, value) in [
         ("WEIR__REDIS__TIMEOUT", "60s"),
         ("WEIR__HTTP__TIMEOUT", "5m"),
         ("WEIR__HTTP__CONCURRENCY", "8"),
         ("WEIR__HTTP__RATE", "0"),
     ] {
-        scene.env.push((variable, value.to_owned()));
+        scene.set(variable, value);
     }
-    let mut worker = scene.worker("one");
-    wait_ready(&worker);
-    let client = Client::of(&worker);
+    let (mut worker, client) = Client::ready(&scene, "one");
     let approve =
         |id: &str| assert_eq!(client.decide("", &json!({"id": id, "user_id": 1})).json()["verdict"], "approved");
     approve("before");
@@ -319,8 +306,7 @@ fn clients_that_go_away_while_their_intents_wait_for_tokens_pay_nothing() {
     let is_asked = || client.decide("", &json!({"id": "after", "user_id": 1})).status == 200;
     wait_until(DEADLINE, "the budget is asked", is_asked);
     approve("after");
-    worker.terminate();
-    worker.wait_exit(DEADLINE).unwrap();
+    stop(&mut worker);
     let keys: Vec<String> = redis.query(&["KEYS", &format!("{}:{{*}}:b3:all", scene.name)]).unwrap();
     let fields: BTreeMap<String, String> = redis.query(&["HGETALL", &keys[0]]).unwrap();
     let buckets = fields.iter().filter(|(field, _)| field.parse::<i64>().is_ok());
@@ -334,14 +320,11 @@ fn however_often_it_is_asked_the_list_has_1_000_rows_at_most_and_redis_is_looked
     const CAMPAIGNS: usize = 600;
     const ROWS: usize = 1_000;
     const FRESH_FOR: Duration = Duration::from_millis(500);
-    let redis = RedisServer::start::<&str>(&[]).unwrap();
     let each = |name: &str| format!("[[budgets]]\nname = {name:?}\neach = \"campaign\"\nlimit = 1\ntotal = true\n");
     let text = policy(&[each("one"), each("other")].concat());
-    let mut scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], "budgets-many", 1, &text);
-    scene.env.push(("WEIR__HTTP__RATE", "0".into()));
-    let mut worker = scene.worker("one");
-    wait_ready(&worker);
-    let client = Client::of(&worker);
+    let (redis, mut scene) = Scene::with_redis("budgets-many", 1, &text);
+    scene.set("WEIR__HTTP__RATE", "0");
+    let (mut worker, client) = Client::ready(&scene, "one");
     let mut waves = 0;
     // An instance knows for a minute which budgets its intents needed.
     wait_until(DEADLINE, "there are more rows than a list has", || {
@@ -370,7 +353,7 @@ fn however_often_it_is_asked_the_list_has_1_000_rows_at_most_and_redis_is_looked
 
 #[test]
 fn a_policy_without_budgets_has_an_empty_list() {
-    let server = Server::start(&HttpSettings::default(), set(UserIdKind::U32, Members::U32([1].into_iter().collect())));
+    let server = Server::start(&HttpSettings::default());
     assert_eq!(server.client.get("/v1/budgets").json(), json!({"budgets": [], "omitted": 0}));
     server.client.get("/v1/budgets/any").problem(404, "no_such_budget");
 }

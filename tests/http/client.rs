@@ -10,7 +10,9 @@ use std::{
 use serde_json::Value;
 use testkit::worker::Worker;
 
-use crate::support::{DEADLINE, http::address};
+use crate::support::{DEADLINE, Scene, http::address};
+
+pub const JSON: (&str, &str) = ("content-type", "application/json");
 
 /// An answer. Names of headers are in lower case.
 #[derive(Debug, Clone)]
@@ -50,6 +52,13 @@ pub struct Client {
 }
 
 impl Client {
+    /// A worker of the scene that is ready.
+    pub fn ready(scene: &Scene, instance: &str) -> (Worker, Self) {
+        let worker = scene.ready(instance);
+        let client = Self::of(&worker);
+        (worker, client)
+    }
+
     pub fn of(worker: &Worker) -> Self {
         Self { address: address(worker), token: None }
     }
@@ -60,7 +69,20 @@ impl Client {
 
     pub fn decide(&self, query: &str, intent: &Value) -> Reply {
         let path = format!("/v1/decisions{query}");
-        self.send("POST", &path, &[("content-type", "application/json")], intent.to_string().as_bytes())
+        self.send("POST", &path, &[JSON], intent.to_string().as_bytes())
+    }
+
+    /// All members of a segment, page by page.
+    pub fn members(&self, segment: &str, limit: usize) -> Vec<String> {
+        let (mut seen, mut after) = (Vec::new(), String::new());
+        loop {
+            let page = self.get(&format!("/v1/segments/{segment}/members?limit={limit}{after}")).json();
+            let members = page["members"].as_array().unwrap();
+            assert!(members.len() <= limit);
+            seen.extend(members.iter().map(|member| member.as_str().unwrap().to_owned()));
+            let Some(next) = page["next"].as_str() else { return seen };
+            after = format!("&after={next}");
+        }
     }
 
     /// One request over a connection of its own; headers as given, and no others but Host, length and token.

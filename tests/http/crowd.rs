@@ -7,11 +7,7 @@ use testkit::wait_until;
 
 use crate::{
     client::{Client, answer, is_closed_within},
-    support::{
-        DEADLINE, POLICY, Scene,
-        http::{metric, wait_ready},
-        outcome::intent,
-    },
+    support::{DEADLINE, POLICY, Scene, http::metric, outcome::intent},
 };
 
 /// Publishes so many intents of as many users and waits until all have their record.
@@ -24,10 +20,9 @@ fn lanes_go_on(scene: &Scene, wave: &str, intents: usize) {
 #[test]
 fn thousands_of_idle_connections_keep_nobody_from_being_answered() {
     let mut scene = Scene::new("crowd", 1, POLICY);
-    scene.env.push(("WEIR__HTTP__CONNECTIONS", "4096".into()));
-    scene.env.push(("WEIR__HTTP__READ_TIMEOUT", "5m".into()));
-    let roomy = scene.worker("roomy");
-    wait_ready(&roomy);
+    scene.set("WEIR__HTTP__CONNECTIONS", "4096");
+    scene.set("WEIR__HTTP__READ_TIMEOUT", "5m");
+    let roomy = scene.ready("roomy");
     let client = Client::of(&roomy);
     let idle: Vec<_> = (0..2000).map(|_| client.connect()).collect();
     wait_until(DEADLINE, "all are open", || metric(&roomy, "weir_http_connections", "").unwrap() >= 2000.0);
@@ -39,8 +34,7 @@ fn thousands_of_idle_connections_keep_nobody_from_being_answered() {
 
     // With room for 100, the longest idle connections are closed.
     scene.env[0].1 = "100".into();
-    let narrow = scene.worker("narrow");
-    wait_ready(&narrow);
+    let narrow = scene.ready("narrow");
     let client = Client::of(&narrow);
     let mut idle: Vec<_> = (0..1000).map(|_| client.connect()).collect();
     assert_eq!(client.get("/livez").status, 200);
@@ -54,10 +48,8 @@ fn thousands_of_idle_connections_keep_nobody_from_being_answered() {
 #[test]
 fn slow_clients_are_cut_off() {
     let mut scene = Scene::new("slow", 1, POLICY);
-    scene.env.push(("WEIR__HTTP__READ_TIMEOUT", "2s".into()));
-    let worker = scene.worker("slow");
-    wait_ready(&worker);
-    let client = Client::of(&worker);
+    scene.set("WEIR__HTTP__READ_TIMEOUT", "2s");
+    let (worker, client) = Client::ready(&scene, "slow");
     let mut silent = client.connect();
     let mut half_a_head = client.connect();
     half_a_head.write_all(b"GET /livez HTTP/1.1\r\nhost: lo").unwrap();

@@ -1,22 +1,18 @@
 //! `POST /v1/decisions`: as the lanes decide, once an id, in one round trip.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, io::Write as _};
 
 use serde_json::{Value, json};
 use testkit::{
     kafka::Record,
     proxy::{Mode, Proxy},
     redis::RedisServer,
-    stack::Stack,
     wait_until,
 };
 
 use crate::{
     client::{Client, answer},
-    support::{
-        DEADLINE, POLICY, Scene,
-        http::{metric, wait_ready},
-    },
+    support::{DEADLINE, POLICY, Scene, http::metric},
 };
 
 /// How often the server was asked to do what, by clients and by scripts.
@@ -47,7 +43,7 @@ fn writes(redis: &RedisServer) -> u64 {
 }
 
 fn scene(name: &str, nodes: Vec<String>) -> Scene {
-    Scene::on(Stack::shared().kafka().clone(), nodes, name, 1, POLICY)
+    Scene::on_redis(nodes, name, 1, POLICY)
 }
 
 #[test]
@@ -55,9 +51,7 @@ fn a_decision_is_the_worker_s_own_once_an_id_and_takes_one_round_trip() {
     let redis = RedisServer::start::<&str>(&[]).unwrap();
     let mut scene = scene("decide", vec![redis.url()]);
     scene.extra = "[intent.fields]\nuser_id = \"/to/id\"\n".to_owned();
-    let worker = scene.worker("decide");
-    wait_ready(&worker);
-    let client = Client::of(&worker);
+    let (worker, client) = Client::ready(&scene, "decide");
     let intent = |id: &str, user: u64| json!({"id": id, "to": {"id": user}, "channel": "push", "payload": [1.10, "é"]});
 
     let first = client.decide("", &intent("one", 7)).json();
@@ -115,18 +109,16 @@ fn equal_lookups_at_the_same_time_ask_redis_once() {
     let redis = RedisServer::start::<&str>(&[]).unwrap();
     let proxy = Proxy::start(redis.url().strip_prefix("redis://").unwrap()).unwrap();
     let mut scene = scene("flight", vec![format!("redis://{}", proxy.address())]);
-    scene.env.push(("WEIR__REDIS__TIMEOUT", "30s".into()));
-    scene.env.push(("WEIR__HTTP__TIMEOUT", "1m".into()));
-    let worker = scene.worker("flight");
-    wait_ready(&worker);
-    let client = Client::of(&worker);
+    scene.set("WEIR__REDIS__TIMEOUT", "30s");
+    scene.set("WEIR__HTTP__TIMEOUT", "1m");
+    let (worker, client) = Client::ready(&scene, "flight");
     client.get("/v1/users/7").json();
     let before = calls(&redis);
     proxy.set(Mode::Stall);
     let request = format!("GET /v1/users/7 HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", client.address);
     let mut streams: Vec<_> = (0..LOOKUPS).map(|_| client.connect()).collect();
     for stream in &mut streams {
-        std::io::Write::write_all(stream, request.as_bytes()).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
     }
     // One thread takes connections and requests in their order: when this answers, all of them are under way.
     wait_until(DEADLINE, "the lookups are under way", || {

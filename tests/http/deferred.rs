@@ -3,13 +3,12 @@
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use testkit::{clock::MovedClock, redis::RedisServer, stack::Stack, wait_until};
+use testkit::{clock::MovedClock, redis::RedisServer, wait_until};
 use weir::{config::HttpSettings, deferred::DeferredCount};
-use weir_core::segment::{Members, UserIdKind};
 
 use crate::{
     client::Client,
-    in_process::{Server, set},
+    in_process::{Server, Shown},
     page::browser::Browser,
     support::{
         DEADLINE, Scene,
@@ -41,7 +40,7 @@ async fn deferred_intents_are_shown_by_the_hour_that_they_are_due_in_until_they_
     let ahead_s = |at: &str| at.parse::<Timestamp>().unwrap().as_second() - Timestamp::now().as_second();
     let clock = moved.clock(ahead_s("2026-11-20T21:30:00Z")).unwrap();
     let redis = RedisServer::start_by(&clock).unwrap();
-    let mut scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], "http-deferred", 1, POLICY);
+    let mut scene = Scene::on_redis(vec![redis.url()], "http-deferred", 1, POLICY);
     scene.defer(1);
     let worker = scene.worker_by("one", &clock, &[]);
     wait_ready(&worker);
@@ -77,11 +76,10 @@ async fn deferred_intents_are_shown_by_the_hour_that_they_are_due_in_until_they_
 
 #[test]
 fn without_deferral_there_is_nothing_of_the_name_and_before_the_first_count_it_is_not_known() {
-    let segments = || set(UserIdKind::U32, Members::U32([1].into_iter().collect()));
-    let server = Server::start(&HttpSettings::default(), segments());
+    let server = Server::start(&HttpSettings::default());
     let problem = server.client.get("/v1/deferred").problem(404, "not_deferring");
     assert!(problem["detail"].as_str().unwrap().contains("kafka.deferred is not set"), "{problem}");
-    let server = Server::deferring(&HttpSettings::default(), segments(), Some(DeferredCount::default()));
+    let server = Server::showing("", Shown { deferred: Some(DeferredCount::default()), ..Shown::default() });
     let reply = server.client.get("/v1/deferred");
     reply.problem(503, "not_counted_yet");
     assert!(reply.headers["retry-after"].parse::<u64>().unwrap() >= 1, "{reply:?}");

@@ -6,11 +6,10 @@ use serde_json::{Value, json};
 use testkit::{process::output, wait_until};
 
 use crate::{
-    client::Client,
-    support::{DEADLINE, POLICY, Scene, TOPICS, http::wait_ready, outcome::intent, weir},
+    client::{Client, JSON},
+    support::{DEADLINE, POLICY, Scene, TOPICS, outcome::intent, weir},
 };
 
-const JSON: (&str, &str) = ("content-type", "application/json");
 /// What an instance of a service registers.
 const INSTANCE: &[u8] = br#"{"capacity_per_s":500,"concurrency":200,"timeout_ms":10000}"#;
 
@@ -20,9 +19,7 @@ fn every_endpoint_answers_as_documented_and_every_mistake_with_a_problem() {
         "[[budgets]]\nname = \"total\"\nlimit = 1_000_000\ntotal = true\n[pressure]\nmax_active_users = 1_000_000\n";
     let mut scene = Scene::new("http", 2, &format!("{POLICY}{budget}"));
     scene.defer(1);
-    let worker = scene.worker("http");
-    wait_ready(&worker);
-    let client = Client::of(&worker);
+    let (worker, client) = Client::ready(&scene, "http");
     wait_until(DEADLINE, "the deferred intents are counted", || client.get("/v1/deferred").status == 200);
     let put = |name: &str| client.send("PUT", &format!("/v1/services/hedwig/instances/{name}"), &[JSON], INSTANCE);
     assert_eq!(put("hedwig-0").status, 200);
@@ -58,18 +55,7 @@ fn segments(client: &Client) {
 }
 
 fn pages(client: &Client) {
-    let mut seen: Vec<String> = Vec::new();
-    let mut after = String::new();
-    loop {
-        let page = client.get(&format!("/v1/segments/active/members?limit=300{after}")).json();
-        let members = page["members"].as_array().unwrap();
-        assert!(members.len() <= 300);
-        seen.extend(members.iter().map(|member| member.as_str().unwrap().to_owned()));
-        match page["next"].as_str() {
-            Some(next) => after = format!("&after={next}"),
-            None => break,
-        }
-    }
+    let seen = client.members("active", 300);
     assert_eq!(seen, (1000..3000).map(|id| id.to_string()).collect::<Vec<_>>(), "each once, in order");
     let rest = client.get("/v1/segments/active/members?after=2998").json();
     assert_eq!(rest, json!({"members": ["2999"], "next": null}));

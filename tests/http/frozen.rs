@@ -7,14 +7,14 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use testkit::{ports::Port, redis::RedisCluster, stack::Stack, wait_until};
+use testkit::{ports::Port, redis::RedisCluster, wait_until};
 use weir_core::basis::shard::{UserHash, slot_of_shard};
 
 use crate::{
     client::Client,
     support::{
         DEADLINE, POLICY, Scene,
-        http::{degraded, get, wait_degraded, wait_ready, wait_whole},
+        http::{degraded, get, wait_degraded, wait_whole},
         outcome::intent,
     },
 };
@@ -48,18 +48,16 @@ fn requests_that_hang_in_every_place_of_http_hold_up_no_lane() {
     const INTENTS: usize = 2_000;
     let ports = (0..3).map(|_| Port::lease().unwrap()).collect();
     let mut cluster = RedisCluster::start_on(ports, 0, &["--cluster-require-full-coverage", "no"]).unwrap();
-    let mut scene = Scene::on(Stack::shared().kafka().clone(), cluster.nodes(), "http-full", 2, POLICY);
+    let mut scene = Scene::on_redis(cluster.nodes(), "http-full", 2, POLICY);
     for (variable, value) in [
         ("WEIR__REDIS__TIMEOUT", "60s"),
         ("WEIR__HTTP__TIMEOUT", "5m"),
         ("WEIR__HTTP__CONCURRENCY", PLACES),
         ("WEIR__HTTP__RATE", "0"),
     ] {
-        scene.env.push((variable, value.to_owned()));
+        scene.set(variable, value);
     }
-    let mut worker = scene.worker("one");
-    wait_ready(&worker);
-    let client = Client::of(&worker);
+    let (mut worker, client) = Client::ready(&scene, "one");
     // All need the node with the tables of names.
     let slot: u16 = cluster.cli(0, &["CLUSTER", "KEYSLOT", &scene.name]).unwrap().trim().parse().unwrap();
     let tables = cluster.owner_of(slot).unwrap();
@@ -96,14 +94,12 @@ fn requests_that_hang_in_every_place_of_http_hold_up_no_lane() {
 fn hang(name: &str, redis_timeout_s: u32, prompt_within: Duration) {
     let ports = (0..3).map(|_| Port::lease().unwrap()).collect();
     let mut cluster = RedisCluster::start_on(ports, 0, &["--cluster-require-full-coverage", "no"]).unwrap();
-    let mut scene = Scene::on(Stack::shared().kafka().clone(), cluster.nodes(), name, 1, POLICY);
-    scene.env.push(("WEIR__REDIS__TIMEOUT", format!("{redis_timeout_s}s")));
-    scene.env.push(("WEIR__HTTP__TIMEOUT", format!("{}s", redis_timeout_s + 1)));
-    scene.env.push(("WEIR__HTTP__CONCURRENCY", "96".into()));
-    scene.env.push(("WEIR__HTTP__RATE", "0".into()));
-    let worker = scene.worker("one");
-    wait_ready(&worker);
-    let client = Client::of(&worker);
+    let mut scene = Scene::on_redis(cluster.nodes(), name, 1, POLICY);
+    scene.set("WEIR__REDIS__TIMEOUT", format!("{redis_timeout_s}s"));
+    scene.set("WEIR__HTTP__TIMEOUT", format!("{}s", redis_timeout_s + 1));
+    scene.set("WEIR__HTTP__CONCURRENCY", "96");
+    scene.set("WEIR__HTTP__RATE", "0");
+    let (worker, client) = Client::ready(&scene, "one");
 
     // The first node that the configuration names.
     let victim = 0;

@@ -16,10 +16,9 @@ const OPEN: [&str; 5] = ["/livez", "/readyz", "/metrics", "/openapi.json", "/v1/
 fn with_a_token_users_data_is_for_those_who_have_it_and_the_token_is_told_nowhere() {
     let mut scene = Scene::new("token", 1, POLICY);
     std::fs::write(scene.path("token"), format!("{TOKEN}, the-next-one\n")).unwrap();
-    scene.env.push(("WEIR__HTTP__TOKEN_FILE", scene.path("token").display().to_string()));
-    scene.env.push(("WEIR__LOG__LEVEL", "debug".into()));
-    let worker = scene.worker("token");
-    wait_ready(&worker);
+    scene.set("WEIR__HTTP__TOKEN_FILE", scene.path("token").display().to_string());
+    scene.set("WEIR__LOG__LEVEL", "debug");
+    let worker = scene.ready("token");
     let stranger = Client::of(&worker);
     let wrong = Client { token: Some("correct-horse"), ..stranger.clone() };
     let friends = [TOKEN, "the-next-one"].map(|token| Client { token: Some(token), ..stranger.clone() });
@@ -74,7 +73,7 @@ fn with_a_token_users_data_is_for_those_who_have_it_and_the_token_is_told_nowher
 fn without_a_token_users_data_is_shown_on_loopback_alone() {
     let mut scene = Scene::new("loopback", 1, POLICY);
     let here = scene.worker("here");
-    scene.env.push(("WEIR__HTTP__LISTEN", "0.0.0.0:0".into()));
+    scene.set("WEIR__HTTP__LISTEN", "0.0.0.0:0");
     let everywhere = scene.worker("everywhere");
     for worker in [&here, &everywhere] {
         wait_ready(worker);

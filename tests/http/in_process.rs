@@ -78,6 +78,11 @@ pub fn set(kind: UserIdKind, members: Members) -> SegmentSet {
     SegmentSet::new("v1".to_owned(), UserIds::new(kind, ""), vec![segment])
 }
 
+/// A set with one segment of one user.
+pub fn one_user() -> SegmentSet {
+    set(UserIdKind::U32, Members::U32([1].into_iter().collect()))
+}
+
 /// The limits of a policy, with an empty ledger and no leases.
 fn limits(policy: &Arc<Policy>, pressure: PressureStatus, routes: RoutesStatus) -> LimitsDesk {
     let ledger = EmbeddedLedger::new("test", || SystemClock.now());
@@ -109,42 +114,27 @@ pub struct Server {
 
 /// What the tasks of a worker would show.
 #[derive(Default)]
-struct Shown {
-    deferred: Option<DeferredCount>,
-    pressure: PressureStatus,
-    routes: RoutesStatus,
+pub struct Shown {
+    pub deferred: Option<DeferredCount>,
+    pub pressure: PressureStatus,
+    pub routes: RoutesStatus,
     /// Who is active, where users are noted.
-    noted: Option<Arc<Pressure>>,
+    pub noted: Option<Arc<Pressure>>,
 }
 
 impl Server {
-    pub fn start(options: &HttpSettings, set: SegmentSet) -> Self {
-        Self::deferring(options, set, None)
+    pub fn start(options: &HttpSettings) -> Self {
+        Self::with(options, one_user(), "", Shown::default())
     }
 
-    /// The same where intents can be deferred.
-    pub fn deferring(options: &HttpSettings, set: SegmentSet, deferred: Option<DeferredCount>) -> Self {
-        Self::with((options, set), "", Shown { deferred, ..Shown::default() })
+    /// The same under a policy with these sections.
+    pub fn showing(sections: &str, shown: Shown) -> Self {
+        Self::with(&HttpSettings::default(), one_user(), sections, shown)
     }
 
-    /// The same under a policy with these sections, where active users are noted.
-    pub fn noting(options: &HttpSettings, policy: &str, pressure: &Arc<Pressure>) -> Self {
-        let set = set(UserIdKind::U32, Members::U32([1].into_iter().collect()));
-        Self::with((options, set), policy, Shown { noted: Some(Arc::clone(pressure)), ..Shown::default() })
-    }
-
-    /// The same under a policy that limits the active users.
-    pub fn pressed(set: SegmentSet, rule: &str, status: PressureStatus) -> Self {
-        Self::with((&HttpSettings::default(), set), rule, Shown { pressure: status, ..Shown::default() })
-    }
-
-    /// The same under a policy with routes.
-    pub fn routed(set: SegmentSet, rules: &str, routes: RoutesStatus) -> Self {
-        Self::with((&HttpSettings::default(), set), rules, Shown { routes, ..Shown::default() })
-    }
-
-    fn with(
-        (options, set): (&HttpSettings, SegmentSet),
+    pub fn with(
+        options: &HttpSettings,
+        set: SegmentSet,
         sections: &str,
         Shown { deferred, pressure: status, routes, noted: pressure }: Shown,
     ) -> Self {
@@ -179,9 +169,7 @@ impl Server {
         });
         Self { client: Client { address, token: None }, stop, running: Some(running), runtime }
     }
-}
 
-impl Server {
     /// Sends callers elsewhere.
     pub fn drain(&self) {
         self.running.as_ref().unwrap().drain();

@@ -1,24 +1,21 @@
 //! The limits, each by itself, and what a bug does.
 
-use std::{num::NonZeroU32, thread, time::Duration};
+use std::{io::Write as _, num::NonZeroU32, thread, time::Duration};
 
 use testkit::wait_until;
 use weir::config::HttpSettings;
 use weir_core::segment::{Members, UserIdKind};
 
 use crate::{
-    in_process::{Server, set},
+    client::{JSON, answer},
+    in_process::{Server, Shown, set},
     support::DEADLINE,
 };
-
-fn empty() -> weir_core::segment::SegmentSet {
-    set(UserIdKind::U32, Members::U32([1].into_iter().collect()))
-}
 
 #[test]
 fn what_takes_too_long_is_504_and_a_panic_is_500_and_neither_ends_the_server() {
     let options = HttpSettings { timeout: Duration::from_secs(1), ..HttpSettings::default() };
-    let server = Server::start(&options, empty());
+    let server = Server::start(&options);
     server.client.get("/v1/users/7").problem(504, "timeout");
     server.client.decide("", &serde_json::json!({"id": "i", "user_id": 1})).problem(504, "timeout");
     server.client.get("/v1/users/panic").problem(500, "bug");
@@ -27,7 +24,7 @@ fn what_takes_too_long_is_504_and_a_panic_is_500_and_neither_ends_the_server() {
 
 #[test]
 fn a_server_that_drains_is_not_ready_answers_all_the_same_and_closes_connections_behind_their_answer() {
-    let server = Server::start(&HttpSettings::default(), empty());
+    let server = Server::start(&HttpSettings::default());
     assert_eq!(server.client.get("/readyz").status, 200);
     let mut kept = server.client.connect();
     let request = format!("GET /v1/segments HTTP/1.1\r\nhost: {}\r\n\r\n", server.client.address);
@@ -36,8 +33,8 @@ fn a_server_that_drains_is_not_ready_answers_all_the_same_and_closes_connections
     assert!(said["detail"].as_str().unwrap().contains("asked to stop"), "{said}");
     assert_eq!(server.client.get("/livez").status, 200);
     // One who keeps connections open goes elsewhere before the port closes: it reads until the other side closes.
-    std::io::Write::write_all(&mut kept, request.as_bytes()).unwrap();
-    let answer = crate::client::answer(&mut kept).unwrap();
+    kept.write_all(request.as_bytes()).unwrap();
+    let answer = answer(&mut kept).unwrap();
     assert_eq!((answer.status, answer.headers.get("connection").map(String::as_str)), (200, Some("close")));
     assert_eq!(server.client.get("/v1/segments").status, 200, "new connections are taken");
 }
@@ -46,26 +43,26 @@ fn a_server_that_drains_is_not_ready_answers_all_the_same_and_closes_connections
 #[test]
 fn a_request_that_is_worked_on_when_the_server_is_to_end_is_answered() {
     let options = HttpSettings { concurrency: 1, timeout: Duration::from_secs(6), ..HttpSettings::default() };
-    let server = Server::start(&options, empty());
+    let server = Server::start(&options);
     let mut asking = server.client.connect();
     let request = format!("GET /v1/users/7 HTTP/1.1\r\nhost: {}\r\n\r\n", server.client.address);
-    std::io::Write::write_all(&mut asking, request.as_bytes()).unwrap();
+    asking.write_all(request.as_bytes()).unwrap();
     wait_until(DEADLINE, "it is worked on", || server.client.get("/v1/segments").status == 503);
     server.stop();
     // Nobody knows the answer: that is one, too.
-    crate::client::answer(&mut asking).expect("an answer").problem(504, "timeout");
+    answer(&mut asking).expect("an answer").problem(504, "timeout");
 }
 
 #[test]
 fn more_requests_than_may_be_worked_on_are_503_and_probes_are_answered_all_the_same() {
     let options = HttpSettings { concurrency: 2, timeout: Duration::from_secs(300), ..HttpSettings::default() };
-    let server = Server::start(&options, empty());
+    let server = Server::start(&options);
     let client = &server.client;
     let request = format!("GET /v1/users/7 HTTP/1.1\r\nhost: {}\r\n\r\n", client.address);
     let hanging: Vec<_> = (0..2)
         .map(|_| {
             let mut stream = client.connect();
-            std::io::Write::write_all(&mut stream, request.as_bytes()).unwrap();
+            stream.write_all(request.as_bytes()).unwrap();
             stream
         })
         .collect();
@@ -82,7 +79,7 @@ fn more_requests_than_may_be_worked_on_are_503_and_probes_are_answered_all_the_s
 fn more_requests_than_the_rate_are_429_with_when_to_ask_again_but_for_probes() {
     let options =
         HttpSettings { rate: NonZeroU32::new(1), burst: NonZeroU32::new(3).unwrap(), ..HttpSettings::default() };
-    let server = Server::start(&options, empty());
+    let server = Server::start(&options);
     let statuses: Vec<u16> = (0..4).map(|_| server.client.get("/v1/segments").status).collect();
     assert_eq!(statuses[..3], [200, 200, 200]);
     let refused = (0..50).map(|_| server.client.get("/nowhere")).find(|reply| reply.status == 429);
@@ -94,7 +91,7 @@ fn more_requests_than_the_rate_are_429_with_when_to_ask_again_but_for_probes() {
 
 #[test]
 fn a_head_that_is_too_large_is_refused_with_a_problem_and_what_is_no_http_with_a_status() {
-    let server = Server::start(&HttpSettings::default(), empty());
+    let server = Server::start(&HttpSettings::default());
     let client = &server.client;
     let long = format!("/v1/segments?x={}", "x".repeat(8 * 1024));
     client.get(&long).problem(414, "uri_too_long");
@@ -107,30 +104,29 @@ fn a_head_that_is_too_large_is_refused_with_a_problem_and_what_is_no_http_with_a
     // Beyond these the connection itself answers, without a body.
     for (request, status) in [("GET / HTTP/1.1\r\nno header\r\n\r\n", 400), ("\0\r\n\r\n", 400)] {
         let mut stream = client.connect();
-        std::io::Write::write_all(&mut stream, request.as_bytes()).unwrap();
-        assert_eq!(crate::client::answer(&mut stream).unwrap().status, status, "{request:?}");
+        stream.write_all(request.as_bytes()).unwrap();
+        assert_eq!(answer(&mut stream).unwrap().status, status, "{request:?}");
     }
 }
 
 #[test]
 fn a_body_over_the_limit_is_413_whether_its_length_is_said_or_not() {
     let options = HttpSettings { body_bytes: 1024, ..HttpSettings::default() };
-    let server = Server::start(&options, empty());
-    let json = ("content-type", "application/json");
+    let server = Server::start(&options);
     let client = &server.client;
-    client.send("POST", "/v1/decisions", &[json], &[b' '; 1025]).problem(413, "too_large");
+    client.send("POST", "/v1/decisions", &[JSON], &[b' '; 1025]).problem(413, "too_large");
     let chunk = format!("{:x}\r\n{}\r\n0\r\n\r\n", 4096, " ".repeat(4096));
     let mut stream = client.connect();
     let head = "POST /v1/decisions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
                 connection: close\r\ntransfer-encoding: chunked\r\n\r\n";
-    std::io::Write::write_all(&mut stream, format!("{head}{chunk}").as_bytes()).unwrap();
-    crate::client::answer(&mut stream).unwrap().problem(413, "too_large");
+    stream.write_all(format!("{head}{chunk}").as_bytes()).unwrap();
+    answer(&mut stream).unwrap().problem(413, "too_large");
     // A gigabyte that is only announced is not waited for.
     let mut stream = client.connect();
     let head = "POST /v1/decisions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
                 content-length: 1000000000\r\nconnection: close\r\n\r\n";
-    std::io::Write::write_all(&mut stream, head.as_bytes()).unwrap();
-    crate::client::answer(&mut stream).unwrap().problem(413, "too_large");
+    stream.write_all(head.as_bytes()).unwrap();
+    answer(&mut stream).unwrap().problem(413, "too_large");
 }
 
 #[test]
@@ -146,16 +142,9 @@ fn members_of_every_kind_of_set_are_walked_once_in_order() {
     thread::scope(|scope| {
         for (kind, members, expected) in kinds {
             scope.spawn(move || {
-                let server = Server::start(&HttpSettings::default(), set(kind, members));
-                let (mut seen, mut after) = (Vec::new(), String::new());
-                loop {
-                    let page = server.client.get(&format!("/v1/segments/only/members?limit=999{after}")).json();
-                    let text = |member: &serde_json::Value| member.as_str().unwrap().parse::<u64>().unwrap();
-                    seen.extend(page["members"].as_array().unwrap().iter().map(text));
-                    let Some(next) = page["next"].as_str() else { break };
-                    after = format!("&after={next}");
-                }
-                assert_eq!(&seen, expected, "{kind}");
+                let server = Server::with(&HttpSettings::default(), set(kind, members), "", Shown::default());
+                let seen = server.client.members("only", 999);
+                assert_eq!(seen, expected.iter().map(u64::to_string).collect::<Vec<_>>(), "{kind}");
             });
         }
     });

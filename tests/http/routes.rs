@@ -1,23 +1,25 @@
-//! `GET /v1/routes` and its rows on the page: the pace of each route, what waits for it, and why.
+//! `GET /v1/routes`, and on the page its rows and that of the active users: the pace of each route, what waits for it, and why.
 
 use serde_json::{Value, json};
 use weir_core::{
     limit::route::{pace::Throttle, routes::RouteKnown},
-    segment::{Members, SegmentSet, UserIdKind},
+    ports::Clock as _,
 };
-use weir_worker::routes::{RouteSeen, RoutesStatus};
+use weir_worker::{
+    clock::SystemClock,
+    pressure::{PressureSeen, PressureStatus, Silence},
+    routes::{RouteSeen, RoutesStatus},
+};
 
 use crate::{
-    in_process::{Server, set},
+    in_process::{Server, Shown},
     page::browser::Browser,
+    pressure::{RULE, seen},
+    support::contains_all,
 };
 
 const ROUTES: &str = "[[routes]]\nname = \"email\"\nchannel = \"email\"\nahead = \"30s\"\nrate = 500\n\
                       [[routes]]\nname = \"push\"\nahead = \"30s\"\nrate = 900\n";
-
-fn segments() -> SegmentSet {
-    set(UserIdKind::U32, Members::U32([1].into_iter().collect()))
-}
 
 /// What a keeper would show of a route that delivery holds back.
 fn held_back() -> RouteSeen {
@@ -46,7 +48,7 @@ fn held_back() -> RouteSeen {
 #[test]
 fn it_is_shown_how_routes_stand_once_they_have_been_looked_at() {
     let status = RoutesStatus::default();
-    let server = Server::routed(segments(), ROUTES, status.clone());
+    let server = Server::showing(ROUTES, Shown { routes: status.clone(), ..Shown::default() });
     assert_eq!(server.client.get("/v1/routes").json(), json!([]));
     status.set(&"email".into(), held_back());
     let mut expected = json!([{"kind": "route", "name": "email", "per": "second", "limit": 500, "used": null, "left": null,
@@ -62,9 +64,11 @@ fn it_is_shown_how_routes_stand_once_they_have_been_looked_at() {
 }
 
 #[test]
-fn the_page_has_a_row_for_each_route() {
-    let status = RoutesStatus::default();
-    let server = Server::routed(segments(), ROUTES, status.clone());
+fn the_page_has_a_row_for_the_active_users_and_one_for_each_route() {
+    let status = PressureStatus::default();
+    let routes = RoutesStatus::default();
+    let shown = Shown { pressure: status.clone(), routes: routes.clone(), ..Shown::default() };
+    let server = Server::showing(&format!("{RULE}{ROUTES}"), shown);
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let browser = Browser::open(&server.client.address).await;
@@ -73,19 +77,56 @@ fn the_page_has_a_row_for_each_route() {
             .await;
         let hidden = "return document.getElementById('limits-card').hidden";
         assert_eq!(browser.script(hidden).await, true, "nothing is known yet");
-        status.set(&"email".into(), held_back());
+
+        status.set(Some(seen(12_500, false)), None);
         browser.wait("there is a row", &format!("{hidden} === false")).await;
         let shown = browser.text("#limits").await;
-        for part in [
-            "email",
-            "per second; delivery takes 480 a second; 14,200 are not delivered",
-            "48,000 wait, the oldest for 1 min 15 s, all of them for 1 min 40 s",
-            "500",
-            "210",
-            "delivery takes no more",
-        ] {
-            assert!(shown.contains(part), "{part}: {shown}");
-        }
+        contains_all(
+            &shown,
+            &["active users", "in any 30m; of 3 instances", "50,000", "12,500", "37,500", "6,100", "open"],
+        );
+        assert!(!shown.contains("not bounded"), "the maximum bounds all of them: {shown}");
+        let filled = "return document.querySelector('#limits .bar span').style.getPropertyValue('--share')";
+        assert_eq!(browser.script(filled).await, "0.2500");
+
+        let exempt_users = 1_300;
+        status.set(Some(PressureSeen { members: 1, exempt_users, ..seen(50_400, true) }), None);
+        let state = "document.querySelector('#limits tr').lastChild.textContent";
+        browser.wait("it throttles", &format!("return {state}.startsWith('throttling')")).await;
+        let shown = browser.text("#limits").await;
+        contains_all(
+            &shown,
+            &["of 1 instance;", "1,300 came through this instance by intents that", "are not bounded"],
+        );
+        assert_eq!(browser.script(filled).await, "1.0000", "more than all is all");
+        assert_eq!(browser.faint().await, Vec::<Value>::new());
+
+        let unsynced = Some(Silence { since: SystemClock.passed(), why: "no answer".to_owned() });
+        status.set(Some(PressureSeen { unsynced, ..seen(50_400, true) }), None);
+        browser.wait("it is not synced", &format!("return {state} === 'unknown: no answer'")).await;
+        let shown = browser.text("#limits").await;
+        assert!(shown.contains("not synced for "), "{shown}");
+        assert!(
+            shown.contains("are not bounded") && !shown.contains("came through"),
+            "others brought them in: {shown}"
+        );
+
+        routes.set(&"email".into(), held_back());
+        browser
+            .wait("there is a row of the route", "return document.querySelectorAll('#limits td.bar').length === 2")
+            .await;
+        let shown = browser.text("#limits").await;
+        contains_all(
+            &shown,
+            &[
+                "email",
+                "per second; delivery takes 480 a second; 14,200 are not delivered",
+                "48,000 wait, the oldest for 1 min 15 s, all of them for 1 min 40 s",
+                "500",
+                "210",
+                "delivery takes no more",
+            ],
+        );
         assert_eq!(browser.faint().await, Vec::<Value>::new());
         assert_eq!(browser.complaints(), Vec::<String>::new());
         assert_eq!(browser.nameless(), Vec::<String>::new());

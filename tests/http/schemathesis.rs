@@ -6,10 +6,7 @@ use testkit::{process::output_within, wait_until};
 
 use crate::{
     client::Client,
-    support::{
-        DEADLINE, POLICY, Scene,
-        http::{metric, wait_ready},
-    },
+    support::{DEADLINE, POLICY, Scene, http::metric},
 };
 
 const TOKEN: &str = "for-schemathesis";
@@ -28,11 +25,9 @@ fn schemathesis_finds_no_answer_that_the_document_does_not_have() {
     let pressure = "[pressure]\nmax_active_users = 100_000\naction = \"suppress\"\n";
     let mut scene = Scene::new("schemathesis", 1, &format!("{POLICY}{budgets}{pressure}"));
     scene.defer(1);
-    scene.env.push(("WEIR__HTTP__TOKEN", TOKEN.into()));
-    scene.env.push(("WEIR__HTTP__RATE", "0".into()));
-    let worker = scene.worker("schemathesis");
-    wait_ready(&worker);
-    let client = Client::of(&worker);
+    scene.set("WEIR__HTTP__TOKEN", TOKEN);
+    scene.set("WEIR__HTTP__RATE", "0");
+    let (worker, client) = Client::ready(&scene, "schemathesis");
     wait_until(DEADLINE, "the deferred intents are counted", || client.get("/v1/deferred").status == 200);
     wait_until(DEADLINE, "who is active is read", || client.get("/v1/pressure").status == 200);
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join(".weir/python/bin/schemathesis");

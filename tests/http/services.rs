@@ -7,17 +7,15 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use testkit::{redis::RedisServer, stack::Stack, wait_for, wait_until, worker::Worker};
+use testkit::{wait_for, wait_until, worker::Worker};
 
 use crate::{
-    client::{Client, Reply},
+    client::{Client, JSON, Reply},
     support::{
         DEADLINE, POLICY, Scene,
         http::{metric, wait_ready},
     },
 };
-
-const JSON: (&str, &str) = ("content-type", "application/json");
 
 fn instance(client: &Client, service: &str, name: &str, body: &Value) -> Reply {
     let path = format!("/v1/services/{service}/instances/{name}");
@@ -80,7 +78,7 @@ fn share(client: &Client, service: &str) -> Value {
 /// A scene without a limit of requests, and two instances of weir on it.
 fn two(name: &str) -> (Scene, [Worker; 2]) {
     let mut scene = Scene::new(name, 2, POLICY);
-    scene.env.push(("WEIR__HTTP__RATE", "0".into()));
+    scene.set("WEIR__HTTP__RATE", "0");
     let workers = ["a", "b"].map(|instance| scene.worker(instance));
     workers.iter().for_each(wait_ready);
     (scene, workers)
@@ -89,9 +87,7 @@ fn two(name: &str) -> (Scene, [Worker; 2]) {
 #[test]
 fn an_admission_is_given_once_a_service_is_known_and_every_mistake_is_a_problem() {
     let scene = Scene::new("services", 1, POLICY);
-    let worker = scene.worker("one");
-    wait_ready(&worker);
-    let client = Client::of(&worker);
+    let (worker, client) = Client::ready(&scene, "one");
     assert_eq!(client.get("/v1/services").json(), json!({"services": []}));
     client.get("/v1/services/email").problem(404, "no_such_service");
     let unknown = ask(&client, "email");
@@ -409,12 +405,9 @@ fn while_redis_hangs_admissions_end_within_seconds_and_not_at_once() {
 
 /// How soon the lease has ended.
 fn hang_redis(name: &str) -> Duration {
-    let mut redis = RedisServer::start::<&str>(&[]).unwrap();
-    let mut scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], name, 1, POLICY);
-    scene.env.push(("WEIR__HTTP__RATE", "0".into()));
-    let worker = scene.worker("one");
-    wait_ready(&worker);
-    let client = Client::of(&worker);
+    let (mut redis, mut scene) = Scene::with_redis(name, 1, POLICY);
+    scene.set("WEIR__HTTP__RATE", "0");
+    let (worker, client) = Client::ready(&scene, "one");
     let body = json!({"capacity_per_s": 1_000, "concurrency": 10_000, "timeout_ms": 60_000, "interval_ms": 60_000});
     instance(&client, "email", "e-0", &body).json();
     admitted(&client, "email");

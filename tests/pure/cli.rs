@@ -1,24 +1,24 @@
 //! The commands as processes: what they print, where, and with which exit code.
 
-use std::{
-    path::Path,
-    process::{Command, Output},
-};
+use std::{path::Path, process::Command};
 
-use crate::support::{POLICY, weir};
+use crate::{
+    program::{configure, run},
+    support::{POLICY, weir},
+};
 use serde_json::{Value, json};
 use testkit::process::output;
 
-fn run(args: &[&str], folder: &Path) -> Output {
-    output(Command::new(weir()).args(args).current_dir(folder)).unwrap()
-}
-
 #[track_caller]
 fn says(args: &[&str], folder: &Path, code: i32) -> (String, String) {
-    let output = run(args, folder);
-    let (out, err) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
-    assert_eq!(output.status.code(), Some(code), "{args:?}: {out}{err}");
+    let (found, out, err) = run(folder, args, &[]);
+    assert_eq!(found, code, "{args:?}: {out}{err}");
     (out, err)
+}
+
+/// The arguments of a line.
+fn words(line: &str) -> Vec<&str> {
+    line.split_whitespace().collect()
 }
 
 /// Nothing but one paragraph, that begins with the program's name.
@@ -30,33 +30,12 @@ fn is_a_paragraph(err: &str) {
 #[test]
 fn help_and_version_are_everywhere() {
     let folder = testkit::folder();
-    let verbs: [&[&str]; 21] = [
-        &[],
-        &["demo"],
-        &["run"],
-        &["check"],
-        &["explain"],
-        &["forget"],
-        &["rebuild"],
-        &["segments"],
-        &["segments", "build"],
-        &["segments", "inspect"],
-        &["segments", "lookup"],
-        &["segments", "members"],
-        &["policy"],
-        &["policy", "check"],
-        &["policy", "simulate"],
-        &["plan"],
-        &["health"],
-        &["config"],
-        &["config", "show"],
-        &["completions"],
-        &["man"],
-    ];
-    for verb in verbs {
-        let (out, err) = says(&[verb, &["--help"]].concat(), folder.path(), 0);
+    let verbs = "|demo|run|check|explain|forget|rebuild|segments|segments build|segments inspect|segments lookup|\
+                 segments members|policy|policy check|policy simulate|plan|health|config|config show|completions|man";
+    for verb in verbs.split('|').map(words) {
+        let (out, err) = says(&[&verb[..], &["--help"]].concat(), folder.path(), 0);
         assert!(out.contains("Usage: weir") && err.is_empty(), "{verb:?}: {out}{err}");
-        let (out, err) = says(&[verb, &["--version"]].concat(), folder.path(), 0);
+        let (out, err) = says(&[&verb[..], &["--version"]].concat(), folder.path(), 0);
         assert!(out.contains(env!("CARGO_PKG_VERSION")) && err.is_empty(), "{verb:?}: {out}{err}");
     }
 }
@@ -64,32 +43,32 @@ fn help_and_version_are_everywhere() {
 #[test]
 fn wrong_usage_ends_with_2() {
     let folder = testkit::folder();
-    let cases: [&[&str]; 18] = [
-        &[],
-        &["check", "--accept-lost-history"],
-        &["no-verb"],
-        &["explain"],
-        &["forget"],
-        &["run", "--no-flag"],
-        &["check", "--output", "xml"],
-        &["segments", "build", "--into", "x"],
-        &["policy", "check"],
-        &["completions"],
-        &["completions", "tcsh"],
-        &["man"],
-        &["check", "--log-level", "weir=loud"],
-        &["check", "--log-level", "warning"],
-        &["check", "--log-level", "weir_kafka=debug"],
-        &["policy", "check", "policy.toml", "--history", "5M"],
-        &["demo", "--publish", "0"],
-        &["plan", "--users", "0", "--rate", "1", "--peak", "1"],
+    let cases = [
+        "",
+        "check --accept-lost-history",
+        "no-verb",
+        "explain",
+        "forget",
+        "run --no-flag",
+        "check --output xml",
+        "segments build --into x",
+        "policy check",
+        "completions",
+        "completions tcsh",
+        "man",
+        "check --log-level weir=loud",
+        "check --log-level warning",
+        "check --log-level weir_kafka=debug",
+        "policy check policy.toml --history 5M",
+        "demo --publish 0",
+        "plan --users 0 --rate 1 --peak 1",
     ];
-    for args in cases {
-        let (out, err) = says(args, folder.path(), 2);
+    for args in cases.map(words) {
+        let (out, err) = says(&args, folder.path(), 2);
         assert!(out.is_empty() && !err.is_empty(), "{args:?}: {out}");
     }
-    for verb in [&["run"][..], &["check"], &["explain", "42"], &["forget", "42"]] {
-        let (_, err) = says(&[verb, &["--config", "nowhere.toml"]].concat(), folder.path(), 2);
+    for verb in ["run", "check", "explain 42", "forget 42"] {
+        let (_, err) = says(&words(&format!("{verb} --config nowhere.toml")), folder.path(), 2);
         is_a_paragraph(&err);
         assert!(err.contains("nowhere.toml"), "{err}");
     }
@@ -142,37 +121,31 @@ fn unread(args: &[&str], folder: &Path) -> (Option<i32>, String) {
 #[test]
 fn a_command_whose_output_nobody_reads_fails_for_nothing_but_what_it_found() {
     let folder = testkit::folder();
-    std::fs::write(folder.path().join("good.toml"), POLICY).unwrap();
+    configure(folder.path(), "b:9092", "");
     std::fs::write(folder.path().join("bad.toml"), "version = 1\n").unwrap();
-    let config = "[kafka]\nbrokers = \"b:9092\"\nintents = \"i\"\napproved = \"a\"\nsuppressed = \"s\"\n\
-                  dead_letters = \"d\"\n[redis]\nnodes = [\"redis://r:6379\"]\n[segments]\nsource = \"m.json\"\n\
-                  [policy]\nsource = \"good.toml\"\n";
-    std::fs::write(folder.path().join("weir.toml"), config).unwrap();
-    let plan = ["plan", "--users", "1M", "--rate", "10", "--peak", "100"];
-    let fine: [&[&str]; 5] = [
-        &["config", "show"],
-        &["policy", "check", "good.toml"],
-        &plan,
-        &["completions", "bash"],
-        &["demo", "--publish", "10"],
+    let fine = [
+        "config show",
+        "policy check policy.toml",
+        "plan --users 1M --rate 10 --peak 100",
+        "completions bash",
+        "demo --publish 10",
     ];
     // Side by side: a demo takes its time.
     std::thread::scope(|threads| {
         for args in fine {
-            for form in [&["--output", "json"][..], &[]] {
-                if args[0] == "completions" && !form.is_empty() {
+            for form in ["--output json", ""] {
+                if args.starts_with("completions") && !form.is_empty() {
                     continue;
                 }
-                let (args, folder) = ([args, form].concat(), folder.path());
+                let (args, folder) = ([words(args), words(form)].concat(), folder.path());
                 threads.spawn(move || assert_eq!(unread(&args, folder), (Some(0), String::new()), "{args:?}"));
             }
         }
     });
     // The segments are not there, and the policy is none.
-    for args in [&["check", "--offline"][..], &["policy", "check", "bad.toml"]] {
+    for args in ["check --offline", "policy check bad.toml"] {
         for form in ["text", "json"] {
-            let args = [args, &["--output", form]].concat();
-            let (code, err) = unread(&args, folder.path());
+            let (code, err) = unread(&words(&format!("{args} --output {form}")), folder.path());
             assert!(code == Some(2) && !err.contains("cannot print"), "{args:?}: {code:?} {err}");
         }
     }
@@ -180,17 +153,16 @@ fn a_command_whose_output_nobody_reads_fails_for_nothing_but_what_it_found() {
 
 #[test]
 fn a_command_logs_where_the_command_line_says_so_and_by_no_other_variable() {
-    let logged = |args: &[&str]| {
-        let mut demo = Command::new(weir());
-        let output = output(demo.args(["demo", "--publish", "10"]).args(args).env("RUST_LOG", "trace")).unwrap();
-        assert_eq!(output.status.code(), Some(0), "{output:?}");
-        String::from_utf8(output.stderr).unwrap().lines().filter(|line| line.contains("\"level\":")).count()
+    let logged = |level: &str| {
+        let args = words(&format!("demo --publish 10 {level}"));
+        let (code, _, err) = run(Path::new("."), &args, &[("RUST_LOG", "trace")]);
+        assert_eq!(code, 0, "{err}");
+        err.lines().filter(|line| line.contains("\"level\":")).count()
     };
-    let asked: [&[&str]; 4] =
-        [&[], &["--log-level", "off"], &["--log-level", "info"], &["--log-level", "WARN,weir=info"]];
+    let asked = ["", "--log-level off", "--log-level info", "--log-level WARN,weir=info"];
     // Side by side: a demo takes its time.
     let [nothing, off, info, mixed] = std::thread::scope(|threads| {
-        asked.map(|args| threads.spawn(move || logged(args))).map(|demo| demo.join().unwrap())
+        asked.map(|level| threads.spawn(move || logged(level))).map(|demo| demo.join().unwrap())
     });
     assert_eq!((nothing, off), (0, 0));
     assert!(info > 0 && mixed > 0, "{info}, {mixed}");
@@ -244,11 +216,8 @@ fn segments_are_built_shown_and_asked() {
     let (_, err) = says(&["segments", "members", manifest, "nobody"], folder.path(), 2);
     assert!(err.contains("nobody"), "{err}");
     for verb in ["inspect", "lookup", "members"] {
-        let (_, err) = says(
-            &["segments", verb, "set/no-manifest.json", "1"][..if verb == "inspect" { 3 } else { 4 }],
-            folder.path(),
-            2,
-        );
+        let of = if verb == "inspect" { "" } else { "1" };
+        let (_, err) = says(&words(&format!("segments {verb} set/no-manifest.json {of}")), folder.path(), 2);
         assert!(err.contains("no-manifest.json: it does not exist"), "{verb}: {err}");
     }
     // What is there but cannot be used is a failure of the run, not of the arguments.

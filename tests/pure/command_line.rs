@@ -10,7 +10,7 @@ use clap::CommandFactory;
 use testkit::process::output;
 use weir::cli::command_line::CommandLine;
 
-use crate::support::weir;
+use crate::program::run;
 
 /// Each command by its words, such as `weir segments build`.
 fn commands() -> Vec<(String, clap::Command)> {
@@ -65,8 +65,8 @@ fn an_option_means_the_same_in_every_command() {
 fn every_command_and_option_has_its_man_page() {
     let folder = testkit::folder();
     let pages = folder.path().join("man/man1");
-    let written = output(Command::new(weir()).arg("man").arg(&pages)).unwrap();
-    assert!(written.status.success() && written.stdout.is_empty(), "{written:?}");
+    let written = run(folder.path(), &["man", "man/man1"], &[]);
+    assert!(written.0 == 0 && written.1.is_empty(), "{written:?}");
     let commands = commands();
     assert_eq!(std::fs::read_dir(&pages).unwrap().count(), commands.len());
     for (words, command) in commands {
@@ -77,16 +77,14 @@ fn every_command_and_option_has_its_man_page() {
             assert!(page.contains(&option), "{words} --{long}: {page}");
         }
     }
-    let file = folder.path().join("file");
-    std::fs::write(&file, "").unwrap();
-    let refused = output(Command::new(weir()).arg("man").arg(file.join("man1"))).unwrap();
-    assert_eq!(refused.status.code(), Some(1));
+    std::fs::write(folder.path().join("file"), "").unwrap();
+    assert_eq!(run(folder.path(), &["man", "file/man1"], &[]).0, 1);
 }
 
 fn completions(shell: &str) -> String {
-    let output = output(Command::new(weir()).args(["completions", shell])).unwrap();
-    assert!(output.status.success(), "{output:?}");
-    String::from_utf8(output.stdout).unwrap()
+    let (code, out, err) = run(Path::new("."), &["completions", shell], &[]);
+    assert_eq!(code, 0, "{err}");
+    out
 }
 
 #[test]

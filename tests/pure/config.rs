@@ -17,6 +17,8 @@ use weir::{
     object_store::Location,
 };
 
+use super::docs::{is_current, read};
+
 pub(super) const SMALLEST: &str = r#"
 [kafka]
 brokers = "b:9092"
@@ -35,10 +37,6 @@ source = "policy.toml"
 fn parse(text: &str, env: &[(&str, &str)]) -> Result<Settings, String> {
     let env = env.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
     config::parse("weir.toml", text, Path::new("/etc/weir"), env).map_err(|problems| problems.to_string())
-}
-
-fn repository(path: &str) -> String {
-    format!("{}/{path}", env!("CARGO_MANIFEST_DIR"))
 }
 
 fn schema() -> jsonschema::Validator {
@@ -91,14 +89,14 @@ fn a_byte_order_mark_is_left_out_and_what_may_be_in_a_value_stays() {
 
 #[test]
 fn the_least_that_the_documentation_says_is_enough() {
-    let text = std::fs::read_to_string(repository("docs/configuration.md")).unwrap();
+    let text = read("docs/configuration.md");
     let block = text.split("```toml\n").nth(1).and_then(|rest| rest.split_once("```")).unwrap().0;
     assert_eq!(parse(block, &[]).map(|settings| settings.kafka.brokers), Ok("127.0.0.1:9092".to_owned()));
 }
 
 #[test]
 fn the_full_example_is_read_as_it_says() {
-    let text = std::fs::read_to_string(repository("schemas/examples/config-full.toml")).unwrap();
+    let text = read("schemas/examples/config-full.toml");
     let settings = parse(&text, &[]).unwrap();
     assert_eq!(settings.kafka.instance, "weir-0");
     let property = |name: &str| settings.kafka.properties[name].expose().to_owned();
@@ -655,6 +653,8 @@ fn what_is_wrong_is_said_with_its_place_and_what_to_do() {
         assert!(SMALLEST.contains(old));
         SMALLEST.replace(old, new)
     };
+    let in_kafka = |lines: &str| with("[redis]", &format!("{lines}\n[redis]"));
+    let in_redis = |lines: &str| with("[segments]", &format!("{lines}\n[segments]"));
     let and = |rest: &str| format!("{SMALLEST}{rest}");
     let cases = [
         (
@@ -675,43 +675,37 @@ fn what_is_wrong_is_said_with_its_place_and_what_to_do() {
         (with("\"a\"", "\"a b\""), "must be a topic's name"),
         (with("\"a\"", "\"..\""), "must be a topic's name"),
         (with("\"a\"", "1"), "kafka.approved must be a string, not 1"),
-        (with("[redis]", "retries = \"r\"\n[redis]"), "kafka.retries needs kafka.deferred"),
-        (with("[redis]", "retries = \"r\"\n[redis]"), "kafka.retries needs kafka.undelivered"),
-        (with("[redis]", "deferred_before = [\"x\"]\n[redis]"), "kafka.deferred_before needs kafka.deferred"),
+        (in_kafka("retries = \"r\""), "kafka.retries needs kafka.deferred"),
+        (in_kafka("retries = \"r\""), "kafka.retries needs kafka.undelivered"),
+        (in_kafka("deferred_before = [\"x\"]"), "kafka.deferred_before needs kafka.deferred"),
         (
-            with("[redis]", "deferred = \"x\"\ndeferred_before = [\"x\"]\n[redis]"),
+            in_kafka("deferred = \"x\"\ndeferred_before = [\"x\"]"),
             "kafka.deferred_before has \"x\", which is kafka.deferred: leave it out",
         ),
+        (in_kafka("deferred = \"x\"\nrefunds = \"x-hours\""), "kafka.deferred and kafka.refunds are both \"x-hours\""),
+        (in_kafka("refunds = \"a\""), "kafka.refunds and kafka.approved are both \"a\""),
+        (in_kafka("refunds = \"x\"\nactivity = \"x\""), "kafka.activity and kafka.refunds are both \"x\""),
         (
-            with("[redis]", "deferred = \"x\"\nrefunds = \"x-hours\"\n[redis]"),
-            "kafka.deferred and kafka.refunds are both \"x-hours\"",
-        ),
-        (with("[redis]", "refunds = \"a\"\n[redis]"), "kafka.refunds and kafka.approved are both \"a\""),
-        (
-            with("[redis]", "refunds = \"x\"\nactivity = \"x\"\n[redis]"),
-            "kafka.activity and kafka.refunds are both \"x\"",
-        ),
-        (
-            with("[redis]", "delivery = \"exactly-once\"\n[redis]"),
+            in_kafka("delivery = \"exactly-once\""),
             "must be one of \"exactly_once\", \"at_least_once\", not \"exactly-once\"; did you mean \"exactly_once\"?",
         ),
-        (with("[redis]", "create_topics = \"yes\"\n[redis]"), "must be true or false, not \"yes\""),
-        (with("[redis]", "properties = \"x\"\n[redis]"), "kafka.properties must be a table"),
-        (with("[redis]", "[kafka.properties]\nsecurity.protocol = \"SSL\"\n[redis]"), "put names with dots in quotes"),
+        (in_kafka("create_topics = \"yes\""), "must be true or false, not \"yes\""),
+        (in_kafka("properties = \"x\""), "kafka.properties must be a table"),
+        (in_kafka("[kafka.properties]\nsecurity.protocol = \"SSL\""), "put names with dots in quotes"),
         (
-            with("[redis]", "[kafka.properties]\n\"sasl.jaas.config\" = \"x\"\n[redis]"),
+            in_kafka("[kafka.properties]\n\"sasl.jaas.config\" = \"x\""),
             "9:22: kafka.properties.sasl.jaas.config is a property of Java's clients: set sasl.username and sasl.password",
         ),
         (
-            with("[redis]", "[kafka.properties]\nbootstrap_servers = \"b:9092\"\n[redis]"),
+            in_kafka("[kafka.properties]\nbootstrap_servers = \"b:9092\""),
             "kafka.properties.bootstrap_servers is no property of librdkafka; did you mean \"bootstrap.servers\"?",
         ),
         (
-            with("[redis]", "[kafka.properties]\n\"session.timeout.ms\" = \"45s\"\n[redis]"),
+            in_kafka("[kafka.properties]\n\"session.timeout.ms\" = \"45s\""),
             "kafka.properties.session.timeout.ms must be a whole number in digits, without a unit",
         ),
         (
-            with("[redis]", "[kafka.properties]\n\"sasl.password\" = \"x\\n\"\n[redis]"),
+            in_kafka("[kafka.properties]\n\"sasl.password\" = \"x\\n\""),
             "kafka.properties.sasl.password must not have control characters in it, such as a line's end",
         ),
         (
@@ -724,18 +718,15 @@ fn what_is_wrong_is_said_with_its_place_and_what_to_do() {
         (with("redis://r:6379", "r:6379"), "redis.nodes[0] must be redis://host:port"),
         (with("redis://r:6379", "redis://"), "redis.nodes[0] must be redis://host:port"),
         (with("\"redis://r:6379\"", "\"redis://r:1\", \"rediss://r:2\""), "must all be redis:// or all be rediss://"),
-        (with("[segments]", "history = \"8\"\n[segments]"), "redis.history must be a length of time"),
-        (with("[segments]", "history = \"1s\"\n[segments]"), "redis.history must be from 1m to 3660d, not 1s"),
-        (with("[segments]", "history = \"5M\"\n[segments]"), "must be in m (minutes) or months, not in M: \"5M\""),
-        (with("[segments]", "shards = 0\n[segments]"), "redis.shards must be a whole number from 1 to 16384, not 0"),
-        (
-            with("[segments]", "shards = 16385\n[segments]"),
-            "redis.shards must be a whole number from 1 to 16384, not 16385",
-        ),
-        (with("[segments]", "prefix = \"a{b}\"\n[segments]"), "redis.prefix must be 1 to 64 letters"),
-        (with("[segments]", "cert_file = \"c\"\n[segments]"), "redis.cert_file needs redis.key_file"),
-        (with("[segments]", "key_file = \"c\"\n[segments]"), "redis.key_file needs redis.cert_file"),
-        (with("[segments]", "password = \"p\"\npassword_file = \"f\"\n[segments]"), "and redis.password are both set"),
+        (in_redis("history = \"8\""), "redis.history must be a length of time"),
+        (in_redis("history = \"1s\""), "redis.history must be from 1m to 3660d, not 1s"),
+        (in_redis("history = \"5M\""), "must be in m (minutes) or months, not in M: \"5M\""),
+        (in_redis("shards = 0"), "redis.shards must be a whole number from 1 to 16384, not 0"),
+        (in_redis("shards = 16385"), "redis.shards must be a whole number from 1 to 16384, not 16385"),
+        (in_redis("prefix = \"a{b}\""), "redis.prefix must be 1 to 64 letters"),
+        (in_redis("cert_file = \"c\""), "redis.cert_file needs redis.key_file"),
+        (in_redis("key_file = \"c\""), "redis.key_file needs redis.cert_file"),
+        (in_redis("password = \"p\"\npassword_file = \"f\""), "and redis.password are both set"),
         (with("set/manifest.json", "http://x/y"), "has a scheme that is not supported"),
         (with("set/manifest.json", "s3://bucket"), "names no object"),
         (with("policy.toml", "policy.yaml"), "must end in .toml or .json"),
@@ -805,23 +796,11 @@ fn all_problems_are_said_at_once_by_place() {
     assert_eq!(places, expected);
 }
 
-/// Compares a file with what the code makes of it, or writes it where UPDATE_SCHEMAS is set.
-pub(super) fn current(path: &str, expected: impl Fn(&str) -> String) {
-    let path = repository(path);
-    let found = std::fs::read_to_string(&path).unwrap_or_default();
-    let expected = expected(&found);
-    if std::env::var_os("UPDATE_SCHEMAS").is_some() {
-        std::fs::write(&path, &expected).unwrap();
-        return;
-    }
-    assert!(found == expected, "{path} is out of date: run UPDATE_SCHEMAS=1 cargo test --test pure");
-}
-
 #[test]
 fn the_documentation_has_every_setting() {
     const BEGIN: &str = "<!-- settings -->\n";
     const END: &str = "<!-- /settings -->\n";
-    current("docs/configuration.md", |found| {
+    is_current("docs/configuration.md", |found| {
         let (before, rest) = found.split_once(BEGIN).expect("the mark before the table");
         let (_, after) = rest.split_once(END).expect("the mark after the table");
         format!("{before}{BEGIN}\n{}\n{END}{after}", config::keys::markdown())
@@ -830,5 +809,5 @@ fn the_documentation_has_every_setting() {
 
 #[test]
 fn the_schema_checked_in_is_current() {
-    current("schemas/config.schema.json", |_| config::keys::schema_text());
+    is_current("schemas/config.schema.json", |_| config::keys::schema_text());
 }

@@ -1,11 +1,11 @@
 //! `weir config show`: every setting, where it comes from, and no secret.
 
-use std::{path::Path, process::Command};
+use std::path::Path;
 
 use serde_json::{Value, json};
 use weir::config::keys::SETTINGS;
 
-use crate::support::weir;
+use crate::program::run;
 
 const CONFIG: &str = r#"
 [kafka]
@@ -43,11 +43,7 @@ password-reset = "otp"
 "#;
 
 fn show(folder: &Path, env: &[(&str, &str)], args: &[&str]) -> (i32, String, String) {
-    let mut command = Command::new(weir());
-    command.args(["config", "show"]).args(args).current_dir(folder).envs(env.iter().copied());
-    let output = testkit::process::output(&mut command).unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+    run(folder, &[&["config", "show"], args].concat(), env)
 }
 
 #[test]

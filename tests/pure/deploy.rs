@@ -9,9 +9,7 @@ use weir::config::{
 
 use serde_json::Value;
 
-fn file(name: &str) -> String {
-    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
-}
+use super::docs::{read, repository};
 
 /// What stands behind each `before` up to the next white space or quote.
 fn behind<'t>(text: &'t str, before: &str) -> Vec<&'t str> {
@@ -21,7 +19,7 @@ fn behind<'t>(text: &'t str, before: &str) -> Vec<&'t str> {
 
 #[test]
 fn the_token_of_the_compose_files_example_is_the_one_that_it_sets() {
-    let compose = file("docker-compose.yml");
+    let compose = read("docker-compose.yml");
     let set = behind(&compose, "WEIR__HTTP__TOKEN: ${WEIR_STACK_TOKEN:-");
     let shown = behind(&compose, "Authorization: Bearer ");
     let is_set = |token: &&str| set[0].strip_suffix('}') == Some(token);
@@ -30,7 +28,7 @@ fn the_token_of_the_compose_files_example_is_the_one_that_it_sets() {
 
 #[test]
 fn what_compose_creates_is_kept_for_as_long_as_the_history() {
-    let compose = file("docker-compose.yml");
+    let compose = read("docker-compose.yml");
     let approved = compose.lines().find(|line| line.contains("create --topic send-approved")).unwrap();
     let kept: i64 = behind(approved, "retention.ms=")[0].parse().unwrap();
     let default = SETTINGS.iter().find(|setting| setting.key == "redis.history").unwrap();
@@ -41,7 +39,7 @@ fn what_compose_creates_is_kept_for_as_long_as_the_history() {
 
 #[test]
 fn the_images_user_is_a_number_and_not_root() {
-    let image = file("Dockerfile");
+    let image = read("Dockerfile");
     let user = behind(&image, "\nUSER ")[0];
     let ids: Vec<u32> = user.split(':').map(|id| id.parse().unwrap_or_else(|_| panic!("USER {user}"))).collect();
     assert!(!ids.is_empty() && !ids.contains(&0), "USER {user}");
@@ -49,11 +47,11 @@ fn the_images_user_is_a_number_and_not_root() {
 
 /// The files of a folder and below, and their texts.
 fn texts(folder: &str) -> Vec<(String, String)> {
-    let entries = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).unwrap();
+    let entries = fs::read_dir(repository(folder)).unwrap();
     let names = entries.map(|entry| format!("{folder}/{}", entry.unwrap().file_name().into_string().unwrap()));
-    let below = |name: String| match Path::new(env!("CARGO_MANIFEST_DIR")).join(&name).is_dir() {
+    let below = |name: String| match repository(&name).is_dir() {
         true => texts(&name),
-        false => vec![(name.clone(), file(&name))],
+        false => vec![(name.clone(), read(&name))],
     };
     names.flat_map(below).collect()
 }
@@ -66,7 +64,7 @@ fn every_variable_in_what_people_copy_is_a_setting() {
             false => variable == setting.variable(),
         })
     };
-    let others = ["docker-compose.yml", "Dockerfile"].map(|name| (name.to_owned(), file(name)));
+    let others = ["docker-compose.yml", "Dockerfile"].map(|name| (name.to_owned(), read(name)));
     let (mut seen, mut unknown) = (0, Vec::new());
     for (name, text) in texts("deploy").into_iter().chain(others) {
         for (at, _) in text.match_indices("WEIR__") {
@@ -109,12 +107,12 @@ fn the_configurations_that_the_chart_is_checked_with_are_valid_with_the_variable
         ("WEIR__HTTP__DRAIN", "5s"),
         ("WEIR__HTTP__LISTEN", "0.0.0.0:8080"),
     ];
-    let pod = file("deploy/helm/weir/templates/statefulset.yaml");
+    let pod = read("deploy/helm/weir/templates/statefulset.yaml");
     assert!(env.iter().all(|(name, _)| pod.contains(&format!("name: {name}"))), "the chart sets others: {pod}");
     for values in ["small", "large"] {
-        settings(&block(&file(&format!("deploy/helm/weir/ci/{values}.yaml")), "config"), &env);
+        settings(&block(&read(&format!("deploy/helm/weir/ci/{values}.yaml")), "config"), &env);
     }
-    let full = settings(&block(&file("deploy/helm/weir/ci/full.yaml"), "config"), &env);
+    let full = settings(&block(&read("deploy/helm/weir/ci/full.yaml"), "config"), &env);
     let password = full.kafka.properties().find(|(name, _)| *name == "sasl.password").unwrap().1;
     assert_eq!((password.expose(), full.http.tokens().count()), ("secret", 1), "secrets are read from files");
     assert!(full.redis.password_file.is_some(), "read for each connection");
@@ -122,7 +120,7 @@ fn the_configurations_that_the_chart_is_checked_with_are_valid_with_the_variable
 
 #[test]
 fn a_pod_and_a_container_get_longer_to_stop_than_weir_takes() {
-    let pod = file("deploy/helm/weir/templates/statefulset.yaml");
+    let pod = read("deploy/helm/weir/templates/statefulset.yaml");
     let grace = "terminationGracePeriodSeconds: {{ add .Values.httpDrainSeconds .Values.drainSeconds 10 }}";
     for line in [
         grace,
@@ -132,8 +130,8 @@ fn a_pod_and_a_container_get_longer_to_stop_than_weir_takes() {
         assert!(pod.contains(line), "{line}: {pod}");
     }
     let seconds: u64 =
-        behind(&file("docker-compose.yml"), "stop_grace_period: ")[0].trim_end_matches('s').parse().unwrap();
-    let settings = settings(&file("deploy/weir.toml"), &[]);
+        behind(&read("docker-compose.yml"), "stop_grace_period: ")[0].trim_end_matches('s').parse().unwrap();
+    let settings = settings(&read("deploy/weir.toml"), &[]);
     let drain = (settings.http.drain + settings.worker.drain).as_secs();
     assert!(seconds > drain, "{seconds} s for a drain of {drain} s");
 }
@@ -151,7 +149,7 @@ fn whole_numbers(schema: &Value, path: &str) -> Vec<String> {
 #[test]
 fn the_chart_prints_no_number_with_an_exponent() {
     // Helm reads the numbers of a values file as floats, and prints 1000000 as 1e+06.
-    let schema: Value = serde_json::from_str(&file("deploy/helm/weir/values.schema.json")).unwrap();
+    let schema: Value = serde_json::from_str(&read("deploy/helm/weir/values.schema.json")).unwrap();
     let numbers = whole_numbers(&schema, ".Values");
     assert!(numbers.len() >= 6, "{numbers:?}");
     let templates = texts("deploy/helm/weir/templates");
@@ -170,7 +168,7 @@ fn the_chart_prints_no_number_with_an_exponent() {
 /// or YAML makes a number or a truth value of them, and Kubernetes or KEDA wants text.
 #[test]
 fn the_chart_refuses_numbers_and_truth_values_where_text_is_wanted() {
-    let schema: Value = serde_json::from_str(&file("deploy/helm/weir/values.schema.json")).unwrap();
+    let schema: Value = serde_json::from_str(&read("deploy/helm/weir/values.schema.json")).unwrap();
     let schema = jsonschema::validator_for(&schema).unwrap();
     let cases = [
         (r#"{"image": {"tag": VALUE}}"#, "20161216"),
@@ -198,14 +196,14 @@ fn the_chart_has_the_alerts_the_dashboard_and_its_defaults() {
         ("values.yaml", "deploy/helm/weir/values.yaml"),
     ] {
         let copy = format!("deploy/helm/weir/files/{own}");
-        assert!(file(&copy) == file(original), "{copy} is another one: cp {original} {copy}");
+        assert!(read(&copy) == read(original), "{copy} is another one: cp {original} {copy}");
     }
 }
 
 /// They would fence each other, as in <https://github.com/xtdb/xtdb/issues/5447>.
 #[test]
 fn instances_of_one_release_name_in_two_namespaces_have_different_names() {
-    let pod = file("deploy/helm/weir/templates/statefulset.yaml");
+    let pod = read("deploy/helm/weir/templates/statefulset.yaml");
     let (_, instance) = pod.split_once("- name: WEIR__KAFKA__INSTANCE\n").unwrap();
     let value = instance.lines().next().unwrap();
     for part in ["value:", ".Values.instancePrefix", ".Release.Namespace", ".Release.Name", "$(POD_NAME)"] {
@@ -216,9 +214,9 @@ fn instances_of_one_release_name_in_two_namespaces_have_different_names() {
 
 #[test]
 fn instances_of_compose_share_no_name_and_no_port() {
-    let compose = file("docker-compose.yml");
+    let compose = read("docker-compose.yml");
     assert!(!compose.contains("container_name") && !compose.contains("WEIR__KAFKA__INSTANCE"), "{compose}");
-    assert!(!file("deploy/weir.toml").contains("\ninstance"), "the host name differs, a fixed name does not");
+    assert!(!read("deploy/weir.toml").contains("\ninstance"), "the host name differs, a fixed name does not");
     let (_, ports) = compose.split_once("${WEIR_STACK_HTTP_PORTS:-").unwrap();
     let (first, last) = ports.split_once('}').unwrap().0.split_once('-').unwrap();
     assert!(first.parse::<u16>().unwrap() < last.parse::<u16>().unwrap(), "{first} to {last}");
@@ -232,23 +230,23 @@ fn stack_variables(text: &str) -> BTreeSet<String> {
 
 #[test]
 fn the_variables_of_compose_are_documented_and_have_defaults() {
-    let compose = file("docker-compose.yml");
+    let compose = read("docker-compose.yml");
     let uses: Vec<&str> = compose.split("${").skip(1).map(|rest| rest.split('}').next().unwrap()).collect();
     assert!(!uses.is_empty() && uses.iter().all(|used| used.contains(":-")), "without a default: {uses:?}");
-    assert_eq!(stack_variables(&uses.join(" ")), stack_variables(&file("docs/deploy.md")));
+    assert_eq!(stack_variables(&uses.join(" ")), stack_variables(&read("docs/deploy.md")));
 }
 
 #[test]
 fn the_chart_is_of_this_version() {
-    let chart = file("deploy/helm/weir/Chart.yaml");
+    let chart = read("deploy/helm/weir/Chart.yaml");
     assert_eq!(behind(&chart, "appVersion: \"")[0], env!("CARGO_PKG_VERSION"));
 }
 
 #[test]
 fn the_image_is_built_from_all_that_the_build_reads() {
     // Without build.rs the image would build, and lack the bound on what compressed records inflate to.
-    let ignored = file(".dockerignore");
-    let manifest: toml::Table = file("Cargo.toml").parse().unwrap();
+    let ignored = read(".dockerignore");
+    let manifest: toml::Table = read("Cargo.toml").parse().unwrap();
     let members = manifest["workspace"]["members"].as_array().unwrap().iter();
     let folders = members.map(|member| member.as_str().unwrap().split('/').next().unwrap()).filter(|name| *name != ".");
     for name in ["Cargo.toml", "Cargo.lock", "build.rs", "src", "lua", "LICENSE"].into_iter().chain(folders) {
@@ -258,7 +256,7 @@ fn the_image_is_built_from_all_that_the_build_reads() {
 
 #[test]
 fn the_image_is_one_debian_and_the_current_one() {
-    let image = file("Dockerfile");
+    let image = read("Dockerfile");
     let bases = behind(&image, "\nFROM ");
     assert!(bases.len() == 2 && bases.iter().all(|base| base.contains("trixie")), "{bases:?}");
     assert!(image.contains("base.name=\"docker.io/library/debian:trixie-slim\""), "{image}");
@@ -266,16 +264,16 @@ fn the_image_is_one_debian_and_the_current_one() {
 
 #[test]
 fn the_readme_counts_the_fuzz_targets() {
-    let targets = file("fuzz/Cargo.toml").matches("[[bin]]").count();
+    let targets = read("fuzz/Cargo.toml").matches("[[bin]]").count();
     let words = ["seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen"];
-    let readme = file("README.md");
+    let readme = read("README.md");
     let said = words.iter().position(|word| readme.contains(&format!("({word} targets"))).unwrap() + 7;
     assert_eq!(said, targets);
 }
 
 /// The samples that people copy: those of `deploy/`, and the valid ones of `schemas/examples/`.
 fn samples() -> Vec<std::path::PathBuf> {
-    let folders = ["deploy", "schemas/examples"].map(|folder| Path::new(env!("CARGO_MANIFEST_DIR")).join(folder));
+    let folders = ["deploy", "schemas/examples"].map(|folder| repository(folder));
     let entries = folders.iter().flat_map(|folder| fs::read_dir(folder).unwrap());
     let paths = entries.map(|entry| entry.unwrap().path());
     let is_sample = |path: &std::path::PathBuf| {
@@ -307,15 +305,15 @@ fn every_sample_names_its_schema_and_keeps_to_it() {
 #[test]
 fn the_sample_of_compose_is_a_configuration() {
     let folder = Path::new("deploy");
-    let settings = weir::config::parse("weir.toml", &file("deploy/weir.toml"), folder, []).unwrap();
+    let settings = weir::config::parse("weir.toml", &read("deploy/weir.toml"), folder, []).unwrap();
     assert_eq!(settings.policy.source.to_string(), "deploy/policy.toml");
 }
 
 #[test]
 fn a_release_is_built_as_the_image_is_and_checked_before_it_is_published() {
-    let (workflow, image) = (file(".github/workflows/release.yml"), file("Dockerfile"));
+    let (workflow, image) = (read(".github/workflows/release.yml"), read("Dockerfile"));
     let base = behind(&image, "FROM ")[0];
-    let toolchain = file("rust-toolchain.toml");
+    let toolchain = read("rust-toolchain.toml");
     assert!(toolchain.contains(base.trim_start_matches("rust:").split('-').next().unwrap()), "{base}");
     let (rust, _) = base.split_once('-').unwrap();
     let older = format!("{rust}-bookworm");

@@ -16,6 +16,17 @@ pub(super) fn read(path: &str) -> String {
     fs::read_to_string(repository(path)).unwrap()
 }
 
+/// Compares a file with what the code makes of it, or writes it where UPDATE is set.
+#[track_caller]
+pub(super) fn is_current(path: &str, made: impl Fn(&str) -> String) {
+    let found = fs::read_to_string(repository(path)).unwrap_or_default();
+    let made = made(&found);
+    if std::env::var_os("UPDATE").is_some() {
+        return fs::write(repository(path), &made).unwrap();
+    }
+    assert!(found == made, "{path} is not what the code says: UPDATE=1 cargo test --test pure writes it");
+}
+
 fn doc(name: &str) -> String {
     read(&format!("docs/{name}"))
 }

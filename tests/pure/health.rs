@@ -3,12 +3,12 @@
 use std::{
     io::{Read as _, Write as _},
     net::TcpListener,
-    process::Command,
+    path::Path,
     thread::JoinHandle,
 };
 
-use crate::support::{DEADLINE, weir};
-use testkit::{process::output, wait_until};
+use crate::{program::run, support::DEADLINE};
+use testkit::wait_until;
 
 /// Answers one request with `answer`, or never if there is none; gives the address and the request's first line.
 fn once(answer: Option<&'static str>) -> (String, JoinHandle<String>) {
@@ -35,10 +35,8 @@ fn asked(served: JoinHandle<String>) -> String {
     served.join().unwrap()
 }
 
-fn health(args: &[&str]) -> (Option<i32>, String, String) {
-    let output = output(Command::new(weir()).arg("health").args(args)).unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (output.status.code(), text(output.stdout), text(output.stderr))
+fn health(args: &[&str]) -> (i32, String, String) {
+    run(Path::new("."), &[&["health"], args].concat(), &[])
 }
 
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nready\n";
@@ -48,13 +46,13 @@ const NOT_READY: &str = "HTTP/1.1 503 Service Unavailable\r\ncontent-type: appli
 fn a_worker_that_is_as_asked_is_0_and_one_that_is_not_1() {
     let (address, served) = once(Some(OK));
     let url = format!("http://{address}");
-    assert_eq!(health(&["--ready", "--url", &url]), (Some(0), "ready\n".to_owned(), String::new()));
+    assert_eq!(health(&["--ready", "--url", &url]), (0, "ready\n".to_owned(), String::new()));
     assert_eq!(asked(served), "GET /readyz HTTP/1.1");
 
     let (address, served) = once(Some(NOT_READY));
     let (code, out, err) = health(&["--url", &format!("http://{address}")]);
     let expected = format!("weir: http://{address}/livez: 503 lane 0 waits for its partitions\n");
-    assert_eq!((code, out, err), (Some(1), String::new(), expected));
+    assert_eq!((code, out, err), (1, String::new(), expected));
     assert_eq!(asked(served), "GET /livez HTTP/1.1");
 }
 
@@ -62,11 +60,11 @@ fn a_worker_that_is_as_asked_is_0_and_one_that_is_not_1() {
 fn a_worker_that_does_not_answer_is_1() {
     let (address, served) = once(None);
     let (code, _, err) = health(&["--timeout", "200ms", "--url", &format!("http://{address}")]);
-    assert_eq!((code, err), (Some(1), format!("weir: http://{address}/livez: no answer within 200ms\n")));
+    assert_eq!((code, err), (1, format!("weir: http://{address}/livez: no answer within 200ms\n")));
     asked(served);
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let (code, _, err) = health(&["--url", &format!("http://{free}")]);
-    assert!(code == Some(1) && err.contains("no answer: Connection refused"), "{err}");
+    assert!(code == 1 && err.contains("no answer: Connection refused"), "{err}");
 }
 
 #[test]
@@ -77,10 +75,10 @@ fn the_address_is_that_of_the_configuration_and_nothing_else_need_be_right_in_it
     let port = address.rsplit(':').next().unwrap();
     std::fs::write(&config, format!("[http]\nlisten = \"0.0.0.0:{port}\"\ntoken_file = \"absent\"")).unwrap();
     let config = config.display().to_string();
-    assert_eq!(health(&["--config", &config]).0, Some(0));
+    assert_eq!(health(&["--config", &config]).0, 0);
     asked(served);
     std::fs::write(&config, "[http]\nlisten = \"127.0.0.1:0\"").unwrap();
     let (code, _, err) = health(&["--config", &config]);
-    assert!(code == Some(2) && err.contains("--url"), "{err}");
-    assert_eq!(health(&["--url", "https://localhost"]).0, Some(2));
+    assert!(code == 2 && err.contains("--url"), "{err}");
+    assert_eq!(health(&["--url", "https://localhost"]).0, 2);
 }

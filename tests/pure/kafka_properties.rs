@@ -5,38 +5,20 @@ use std::{
     io::ErrorKind,
     net::{SocketAddr, TcpListener},
     path::Path,
-    process::Command,
 };
 
-use crate::support::{POLICY, weir};
-use serde_json::Value;
-use testkit::process::output;
+use crate::program::{self, invalid, run};
 
 /// Settings of one lane with these properties, and with Kafka at this address.
 fn configure(folder: &Path, kafka: SocketAddr, properties: &str) {
-    let config = format!(
-        "[kafka]\nbrokers = \"{kafka}\"\nintents = \"i\"\napproved = \"a\"\nsuppressed = \"s\"\ndead_letters = \"d\"\n\
-         [kafka.properties]\n{properties}\n[worker]\nlanes = 1\nmemory = \"300MiB\"\n[redis]\nnodes = [\"redis://127.0.0.1:1\"]\n\
-         [segments]\nsource = \"manifest.json\"\n[policy]\nsource = \"policy.toml\"\n"
-    );
-    std::fs::write(folder.join("weir.toml"), config).unwrap();
-    std::fs::write(folder.join("policy.toml"), POLICY).unwrap();
+    let more = format!("[kafka.properties]\n{properties}\n[worker]\nlanes = 1\nmemory = \"300MiB\"\n");
+    program::configure(folder, &kafka.to_string(), &more);
 }
 
 /// Adds a line to what is configured of Kafka.
 fn set_in_kafka(folder: &Path, line: &str) {
     let config = std::fs::read_to_string(folder.join("weir.toml")).unwrap();
     std::fs::write(folder.join("weir.toml"), config.replace("[kafka]\n", &format!("[kafka]\n{line}\n"))).unwrap();
-}
-
-/// What `weir check --offline` finds wrong with the configuration.
-fn invalid(folder: &Path) -> Vec<String> {
-    let mut command = Command::new(weir());
-    command.args(["check", "--config", "weir.toml", "--offline", "--output", "json"]).current_dir(folder);
-    let output = output(&mut command).unwrap();
-    let findings: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
-    let of_settings = findings.iter().filter(|line| line["what"] == "configuration" && line["finding"] == "invalid");
-    of_settings.map(|line| line["message"].as_str().unwrap().to_owned()).collect()
 }
 
 /// A Kafka that notices whether anybody connects.
@@ -74,10 +56,8 @@ fn what_does_not_go_together_is_found_before_anything_connects() {
         configure(folder.path(), kafka, properties);
         let found = invalid(folder.path());
         assert!(found.len() == 1 && found[0].contains(words), "{properties}: {found:?}");
-        let mut run = Command::new(weir());
-        let ended = output(run.args(["run", "--config", "weir.toml"]).current_dir(folder.path())).unwrap();
-        let said = String::from_utf8(ended.stderr).unwrap();
-        assert!(ended.status.code() == Some(2) && said.contains(&found[0]), "{properties}: {said}");
+        let (code, _, said) = run(folder.path(), &["run", "--config", "weir.toml"], &[]);
+        assert!(code == 2 && said.contains(&found[0]), "{properties}: {said}");
     }
     configure(folder.path(), kafka, "\"socket.timeout.ms\" = 60_000\n\"session.timeout.ms\" = 600_000");
     let found = invalid(folder.path());

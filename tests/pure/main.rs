@@ -18,6 +18,7 @@ mod metrics;
 mod observability;
 mod performance;
 mod policy_files;
+mod program;
 mod promises;
 mod schema_files;
 mod schemas;

@@ -1,6 +1,6 @@
 //! docs/metrics.md lists every metric of the code. `UPDATE=1 cargo test --test pure metrics` rewrites it.
 
-use std::{fmt::Write as _, fs, path::PathBuf, time::Duration};
+use std::{fmt::Write as _, time::Duration};
 
 use weir::metrics::{
     ActionLabel, BudgetLabel, BudgetTokenLabels, CapLabels, DecisionLabels, Metrics, NodeLabel, OfRouteLabel,
@@ -9,6 +9,8 @@ use weir::metrics::{
 };
 use weir_core::basis::time::Time;
 use weir_worker::observer::{Observer as _, Stage};
+
+use super::docs::{is_current, read};
 
 const HEAD: &str = "# Metrics
 
@@ -83,17 +85,10 @@ fn document(text: &str) -> (String, usize) {
 
 #[test]
 fn the_documentation_lists_every_metric() {
-    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     let (rows, count) = document(&all().render());
     // One line a metric in the code's table: none is left out above.
-    let code = fs::read_to_string(root.join("src/metrics.rs")).unwrap();
+    let code = read("src/metrics.rs");
     let table = code.split_once("\nmetrics! {\n").unwrap().1.split_once("\n}").unwrap().0;
     assert_eq!(count, table.lines().count(), "this test's `all` leaves one out");
-
-    let (path, text) = (root.join("docs/metrics.md"), format!("{HEAD}{rows}"));
-    if std::env::var_os("UPDATE").is_some() {
-        fs::write(&path, &text).unwrap();
-    }
-    let found = fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(found, text, "docs/metrics.md is not what the code says: UPDATE=1 cargo test --test pure metrics");
+    is_current("docs/metrics.md", |_| format!("{HEAD}{rows}"));
 }

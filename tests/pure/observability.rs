@@ -1,8 +1,10 @@
 //! The dashboard and the alerts in deploy/: they use metrics and labels that exist, and each alert says what to do and is tested.
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::collections::BTreeSet;
 
 use serde_json::Value;
+
+use super::docs::{anchors, read};
 
 const ALERTS: &str = "deploy/prometheus/alerts.yml";
 const TESTS: &str = "deploy/prometheus/alerts.test.yml";
@@ -14,10 +16,6 @@ const NOT_SHOWN: [(&str, &str); 2] = [
     ("process_virtual_memory_bytes", "reserved addresses say nothing of memory that is used; resident memory does"),
     ("process_threads", "the settings set their number, and it does not change"),
 ];
-
-fn read(path: &str) -> String {
-    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
-}
 
 /// The series and the labels of docs/metrics.md.
 fn documented() -> (BTreeSet<String>, BTreeSet<String>) {
@@ -145,6 +143,6 @@ fn each_alert_says_what_it_means_and_what_to_do_and_is_tested() {
     assert_eq!(runbooks.len(), names.len());
     for runbook in runbooks {
         let (page, anchor) = runbook.split_once('#').unwrap();
-        assert!(super::docs::anchors(&read(page)).contains(anchor), "{runbook} leads nowhere");
+        assert!(anchors(&read(page)).contains(anchor), "{runbook} leads nowhere");
     }
 }

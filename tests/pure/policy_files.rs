@@ -1,7 +1,5 @@
 //! The example policies mean what they say, to the parser and to the schema, which is the one checked in.
 
-use std::path::PathBuf;
-
 use serde_json::Value;
 use weir_core::{
     basis::document::Format,
@@ -9,14 +7,10 @@ use weir_core::{
     policy::file::{PolicyBounds, markdown, parse_policy, schema_text},
 };
 
-use super::config::current;
+use super::docs::{is_current, read, repository};
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 const HISTORY_MS: i64 = 8 * DAY_MS;
-
-fn schemas() -> PathBuf {
-    [env!("CARGO_MANIFEST_DIR"), "schemas"].iter().collect()
-}
 
 fn schema() -> jsonschema::Validator {
     let schema: Value = serde_json::from_str(&schema_text()).unwrap();
@@ -26,12 +20,12 @@ fn schema() -> jsonschema::Validator {
 /// The file name, text and content of every example.
 fn examples() -> Vec<(String, String, Value)> {
     let mut found = Vec::new();
-    for entry in std::fs::read_dir(schemas().join("examples")).unwrap() {
+    for entry in std::fs::read_dir(repository("schemas/examples")).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         if !name.starts_with("policy-") {
             continue;
         }
-        let text = std::fs::read_to_string(schemas().join("examples").join(&name)).unwrap();
+        let text = read(&format!("schemas/examples/{name}"));
         let content = match Format::of_name(&name).unwrap() {
             Format::Toml => toml::from_str(&text).unwrap(),
             Format::Json => serde_json::from_str(&text).unwrap(),
@@ -49,12 +43,12 @@ fn errors(name: &str, text: &str) -> String {
 
 #[test]
 fn the_schema_checked_in_is_current() {
-    current("schemas/policy.schema.json", |_| schema_text());
+    is_current("schemas/policy.schema.json", |_| schema_text());
 }
 
 #[test]
 fn the_documentation_has_every_option() {
-    current("docs/policy.md", |found| {
+    is_current("docs/policy.md", |found| {
         let mut page = found.to_owned();
         for (name, table) in markdown() {
             let (begin, end) = (format!("<!-- {name} -->\n"), format!("<!-- /{name} -->\n"));

@@ -54,26 +54,26 @@ fn every_promise_of_the_readme_has_a_row_in_its_words() {
     assert!(missing.is_empty(), "docs/promises.md lacks {missing:#?}");
 }
 
+/// Fails unless these promises of a page are those of the rows.
+#[track_caller]
+fn have_rows(page: &str, promises: &BTreeSet<String>, rows: Vec<Row>) {
+    assert!(promises.len() > 20, "{promises:?}");
+    let rows: BTreeSet<String> = rows.into_iter().map(|row| plain(&row.promise)).collect();
+    let missing: Vec<&String> = promises.difference(&rows).collect();
+    let wrong: Vec<&String> = rows.difference(promises).collect();
+    assert!(missing.is_empty() && wrong.is_empty(), "docs/promises.md lacks {missing:#?}, {page} {wrong:#?}");
+}
+
 #[test]
 fn every_invariant_has_a_row_in_its_words() {
-    let (architecture, page) = (read("ARCHITECTURE.md"), read("docs/promises.md"));
-    let invariants = beginnings(section(&architecture, "Invariants"));
-    assert!(invariants.len() > 25, "{invariants:?}");
-    let rows: BTreeSet<String> =
-        rows(section(&page, "Invariants")).into_iter().map(|row| plain(&row.promise)).collect();
-    let missing: Vec<&String> = invariants.difference(&rows).collect();
-    let wrong: Vec<&String> = rows.difference(&invariants).collect();
-    assert!(missing.is_empty() && wrong.is_empty(), "docs/promises.md lacks {missing:#?}, ARCHITECTURE.md {wrong:#?}");
+    let architecture = read("ARCHITECTURE.md");
+    let rows = rows(section(&read("docs/promises.md"), "Invariants"));
+    have_rows("ARCHITECTURE.md", &beginnings(section(&architecture, "Invariants")), rows);
 }
 
 #[test]
 fn every_promise_of_delivery_has_a_row_in_its_words() {
-    let promises = beginnings(&read("docs/delivery.md"));
-    assert!(promises.len() > 20, "{promises:?}");
-    let rows: BTreeSet<String> = rows_of_delivery().into_iter().map(|row| plain(&row.promise)).collect();
-    let missing: Vec<&String> = promises.difference(&rows).collect();
-    let wrong: Vec<&String> = rows.difference(&promises).collect();
-    assert!(missing.is_empty() && wrong.is_empty(), "docs/promises.md lacks {missing:#?}, docs/delivery.md {wrong:#?}");
+    have_rows("docs/delivery.md", &beginnings(&read("docs/delivery.md")), rows_of_delivery());
 }
 
 /// The rows of delivery: what other rows say of the simulation, these say of the tests that not every change runs.

@@ -1,37 +1,20 @@
 //! What is wrong with `[schemas.files]` is reported by `weir check` and ends `weir run`, with the id and the file.
 
-use std::{path::Path, process::Command};
+use std::path::Path;
 
-use crate::support::{POLICY, weir};
-use serde_json::Value;
-use testkit::process::output;
+use crate::program::{self, invalid, run};
 
 const INTENT: &str = r#"{"type": "record", "name": "I", "fields": [{"name": "id", "type": "string"}, {"name": "user_id", "type": "long"}]}"#;
 
-/// Settings whose servers do not exist, and so many more lines.
-fn configure(folder: &Path, more: &str) {
-    let servers = "[kafka]\nbrokers = \"127.0.0.1:1\"\nintents = \"i\"\napproved = \"a\"\nsuppressed = \"s\"\n\
-                   dead_letters = \"d\"\n[redis]\nnodes = [\"redis://127.0.0.1:1\"]\n[segments]\nsource = \"manifest.json\"\n\
-                   [policy]\nsource = \"policy.toml\"\n";
-    std::fs::write(folder.join("weir.toml"), format!("{servers}{more}")).unwrap();
-    std::fs::write(folder.join("policy.toml"), POLICY).unwrap();
+/// Settings with these schemas in files.
+fn configure(folder: &Path, files: &str) {
+    program::configure(folder, "127.0.0.1:1", &format!("[intent]\nformat = \"avro\"\n[schemas.files]\n{files}\n"));
 }
 
 /// Exit code and stderr of a verb.
-fn ends(folder: &Path, verb: &str) -> (Option<i32>, String) {
-    let mut command = Command::new(weir());
-    let output = output(command.args([verb, "--config", "weir.toml"]).current_dir(folder)).unwrap();
-    (output.status.code(), String::from_utf8(output.stderr).unwrap())
-}
-
-/// What `weir check --offline` finds wrong with the configuration.
-fn invalid(folder: &Path) -> Vec<String> {
-    let mut command = Command::new(weir());
-    command.args(["check", "--config", "weir.toml", "--offline", "--output", "json"]);
-    let output = output(command.current_dir(folder)).unwrap();
-    let findings: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
-    let of_settings = findings.iter().filter(|line| line["what"] == "configuration" && line["finding"] == "invalid");
-    of_settings.map(|line| line["message"].as_str().unwrap().to_owned()).collect()
+fn ends(folder: &Path, verb: &str) -> (i32, String) {
+    let (code, _, err) = run(folder, &[verb, "--config", "weir.toml"], &[]);
+    (code, err)
 }
 
 #[test]
@@ -42,15 +25,14 @@ fn each_file_that_is_no_schema_is_named_by_the_check_and_at_the_start() {
     file("torn.avsc", b"{");
     file("latin.avsc", b"{\"doc\": \"\xE9\"}");
     file("large.avsc", &vec![b' '; (1 << 20) + 1]);
-    let avro = "[intent]\nformat = \"avro\"\n[schemas.files]\n";
-    configure(folder.path(), &format!("{avro}7 = \"good.avsc\"\n"));
+    configure(folder.path(), "7 = \"good.avsc\"");
     assert_eq!(invalid(folder.path()), Vec::<String>::new());
 
-    let more = "1 = \"good.avsc\"\n2 = \"nowhere.avsc\"\n3 = \"torn.avsc\"\n4 = \"latin.avsc\"\n5 = \"large.avsc\"\n6 = \".\"\n";
-    configure(folder.path(), &format!("{avro}{more}"));
+    let files = "1 = \"good.avsc\"\n2 = \"nowhere.avsc\"\n3 = \"torn.avsc\"\n4 = \"latin.avsc\"\n5 = \"large.avsc\"\n6 = \".\"\n";
+    configure(folder.path(), files);
     let found = invalid(folder.path()).join("\n");
     let (code, err) = ends(folder.path(), "run");
-    assert_eq!(code, Some(2), "{err}");
+    assert_eq!(code, 2, "{err}");
     for shown in [&found, &err] {
         assert!(!shown.contains("schemas.files.1"), "{shown}");
         for (start, words) in [
@@ -79,14 +61,13 @@ fn an_id_is_a_number_that_a_frame_can_hold_and_is_given_once() {
         ("4294967296 = \"good.avsc\"", "a whole number from 0 to 4294967295"),
         ("7 = 8", "schemas.files.7 must be"),
     ] {
-        configure(folder.path(), &format!("[intent]\nformat = \"avro\"\n[schemas.files]\n{entries}\n"));
+        configure(folder.path(), entries);
         for verb in ["check", "run"] {
             let (code, err) = ends(folder.path(), verb);
-            assert_eq!(code, Some(2), "{entries}: {err}");
+            assert_eq!(code, 2, "{entries}: {err}");
             assert!(err.contains(words) && err.contains("weir.toml:"), "{entries}: {err}");
         }
     }
-    let most = format!("[intent]\nformat = \"avro\"\n[schemas.files]\n{} = \"good.avsc\"\n", u32::MAX);
-    configure(folder.path(), &most);
+    configure(folder.path(), &format!("{} = \"good.avsc\"", u32::MAX));
     assert_eq!(invalid(folder.path()), Vec::<String>::new());
 }

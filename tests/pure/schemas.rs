@@ -25,21 +25,15 @@ use weir_core::{
     schema,
 };
 
+use super::docs::{is_current, repository};
+
 #[path = "../fixtures/hostile.rs"]
 mod hostile;
 
-fn folder(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("schemas").join(name)
-}
-
-/// Compares a file with the text that it has to hold, or writes it.
+/// A file holds this text.
+#[track_caller]
 fn same(name: &str, text: &str) {
-    let (path, text) = (folder(name), format!("{text}\n"));
-    if std::env::var_os("UPDATE").is_some() {
-        fs::write(&path, &text).unwrap();
-    }
-    let found = fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(found, text, "{name} is not what the code says: run UPDATE=1 cargo test --test pure schemas");
+    is_current(&format!("schemas/{name}"), |_| format!("{text}\n"));
 }
 
 fn validator(schema: schemars::Schema) -> jsonschema::Validator {
@@ -54,7 +48,7 @@ fn assert_valid(validator: &jsonschema::Validator, name: &str, value: &Value) {
 
 fn examples(of: &str) -> Vec<(String, String)> {
     let mut files: Vec<_> =
-        fs::read_dir(folder("examples").join(of)).unwrap().map(|file| file.unwrap().path()).collect();
+        fs::read_dir(repository("schemas/examples").join(of)).unwrap().map(|file| file.unwrap().path()).collect();
     files.sort();
     assert!(!files.is_empty());
     let name = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().into_owned();

@@ -1,10 +1,9 @@
 //! Time zones are the system's, if it has a database; else the built-in ones.
 
-use std::{fs, path::Path, process::Command};
+use std::{fs, path::Path};
 
-use crate::support::weir;
+use crate::program::{configure, found, run};
 use serde_json::{Value, json};
-use testkit::process::output;
 
 /// One a day of a zone.
 fn policy(zone: &str) -> String {
@@ -20,12 +19,6 @@ fn make_zone(database: &Path, name: &str, rules: &str) {
     fs::write(file, data).unwrap();
 }
 
-fn run(tzdir: &Path, folder: &Path, args: &[&str]) -> (i32, String, String) {
-    let output = output(Command::new(weir()).args(args).current_dir(folder).env("TZDIR", tzdir)).unwrap();
-    let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
-    (output.status.code().unwrap(), out, err)
-}
-
 /// How many of two intents are approved: at 23:30 and 00:30 in New York, which is one day in Singapore.
 fn approved(tzdir: &Path, folder: &Path, zone: &str) -> u64 {
     fs::write(folder.join("policy.toml"), policy(zone)).unwrap();
@@ -33,18 +26,9 @@ fn approved(tzdir: &Path, folder: &Path, zone: &str) -> u64 {
     let intent = |(number, at): (usize, &&str)| json!({"id": format!("{number}"), "user_id": 1, "created_at": at});
     let lines: Vec<String> = at.iter().enumerate().map(|one| intent(one).to_string()).collect();
     fs::write(folder.join("intents.jsonl"), lines.join("\n")).unwrap();
-    let args = [
-        "policy",
-        "simulate",
-        "--policy",
-        "policy.toml",
-        "--intents",
-        "intents.jsonl",
-        "--no-segments",
-        "--output",
-        "json",
-    ];
-    let (code, out, err) = run(tzdir, folder, &args);
+    let simulate = "policy simulate --policy policy.toml --intents intents.jsonl --no-segments --output json";
+    let args: Vec<&str> = simulate.split(' ').collect();
+    let (code, out, err) = run(folder, &args, &[("TZDIR", tzdir.to_str().unwrap())]);
     assert_eq!(code, 0, "{err}");
     let report: Value = serde_json::from_str(&out).unwrap();
     report["policies"][0]["approved"].as_u64().unwrap_or_else(|| panic!("{report}"))
@@ -52,18 +36,8 @@ fn approved(tzdir: &Path, folder: &Path, zone: &str) -> u64 {
 
 /// What `weir check` reports of the time zones.
 fn checked(tzdir: &Path, folder: &Path) -> Vec<(String, String)> {
-    fs::write(folder.join("weir.toml"), "").unwrap();
-    let config = "[kafka]\nbrokers = \"127.0.0.1:1\"\ngroup = \"g\"\nintents = \"i\"\napproved = \"a\"\nsuppressed = \"s\"\n\
-                  dead_letters = \"d\"\n[redis]\nnodes = [\"redis://127.0.0.1:1\"]\n[segments]\nsource = \"s3://b/m.json\"\n\
-                  [policy]\nsource = \"policy.toml\"\n";
-    fs::write(folder.join("weir.toml"), config).unwrap();
-    fs::write(folder.join("policy.toml"), policy("UTC")).unwrap();
-    let (code, out, err) = run(tzdir, folder, &["check", "--offline", "--output", "json"]);
-    assert_eq!(code, 0, "{out}{err}");
-    let lines: Vec<Value> = serde_json::from_str(&out).unwrap();
-    let of_zones = lines.iter().filter(|line| line["what"] == "time zones");
-    let text = |line: &Value, field: &str| line[field].as_str().unwrap().to_owned();
-    of_zones.map(|line| (text(line, "finding"), text(line, "message"))).collect()
+    configure(folder, "127.0.0.1:1", "");
+    found(folder, &[("TZDIR", tzdir.to_str().unwrap())], "time zones")
 }
 
 #[test]
@@ -85,8 +59,8 @@ fn the_systems_rules_go_before_those_that_are_built_in() {
         "{message}"
     );
     fs::write(database.join("tzdata.zi"), "# version 2001a\n").unwrap();
-    let found = checked(database, folder);
-    assert!(found[1].0 == "warning" && found[1].1.contains("update the package tzdata"), "{found:?}");
+    let old = checked(database, folder);
+    assert!(old[1].0 == "warning" && old[1].1.contains("update the package tzdata"), "{old:?}");
 }
 
 #[test]

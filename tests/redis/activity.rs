@@ -17,7 +17,7 @@ use weir_core::{
 };
 use weir_redis::{Opened, RedisActivityLog, RedisOptions, RedisStats};
 
-use crate::redis_support::{opened, own, server};
+use crate::redis_support::own_keyspace;
 
 const WINDOW_MS: i64 = 600_000;
 pub(crate) const MEMBER_FOR_MS: i64 = 10_000;
@@ -76,9 +76,7 @@ impl Instance {
 
 /// A server, its keyspace, and instances on it.
 async fn instances<const N: usize>(names: [&str; N]) -> (RedisServer, Opened, [Instance; N]) {
-    let server = server();
-    let options = own(&server);
-    let opened = opened(&options).await.unwrap();
+    let (server, options, opened) = own_keyspace().await;
     let instances = names.map(|name| Instance::new(&options, &opened, name));
     (server, opened, instances)
 }

@@ -36,7 +36,7 @@ use weir_redis::{
 use weir_worker::clock::SystemClock;
 
 use crate::{
-    redis_support::{DAY_MS, opened, options, own, patiently, server},
+    redis_support::{DAY_MS, opened, options, own, own_keyspace, patiently},
     refunds::begun,
 };
 
@@ -134,9 +134,7 @@ async fn used(ledger: &mut RedisLedger, name: &str) -> u64 {
 
 /// The server and a ledger on it.
 async fn alone() -> (RedisServer, Arc<Keyspace>, RedisLedger) {
-    let server = server();
-    let options = own(&server);
-    let opened = opened(&options).await.unwrap();
+    let (server, options, opened) = own_keyspace().await;
     let ledger = ledger(&options, &opened, "weir-0");
     (server, opened.keyspace, ledger)
 }
@@ -373,9 +371,7 @@ async fn a_budget_that_is_counted_anew_by_a_server_that_is_behind_is_counted_sin
 /// A rebuild whose reply was lost makes its change again.
 #[tokio::test]
 async fn a_budget_that_a_rebuild_has_opened_is_told_from_one_that_was_lost_and_begun_anew() {
-    let server = server();
-    let options = own(&server);
-    let opened = opened(&options).await.unwrap();
+    let (server, options, opened) = own_keyspace().await;
     let mut ledger = ledger(&options, &opened, "weir-0");
     let mut restorer = begun(&options, &Scope::Lost).await.unwrap().budgets();
     let (total, span) = (budget("total"), SpanNow::Total);

@@ -7,8 +7,8 @@ use std::{
 };
 
 use crate::redis_support::{
-    DAY_MS, admit, admit_all, at, batch, cap, fresh_store, opened, options, own, patiently, request, sent, server,
-    store,
+    DAY_MS, admit, admit_all, at, batch, cap, fresh_store, opened, options, own, own_store, patiently, request, sent,
+    server, store, temporary,
 };
 use testkit::{
     proxy::{Mode, Proxy},
@@ -31,14 +31,6 @@ use weir_redis::{Boxed, Link, Network, NodeAddr, RedisOptions, RedisStore, Retry
 /// How long a server may take to answer a test.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(60);
 
-/// The text of a temporary error.
-fn temporary(result: Result<(), StoreError>) -> String {
-    match result {
-        Err(StoreError::Temporary(message)) => message,
-        other => panic!("not temporary: {other:?}"),
-    }
-}
-
 /// A connection for arguments that are no text.
 fn connection(server: &RedisServer) -> redis::Connection {
     connect(ANSWERED_WITHIN, &redis::Client::open(server.url()).unwrap()).unwrap()
@@ -59,8 +51,7 @@ fn users(count: u32) -> Vec<AdmitRequest<'static>> {
 
 #[tokio::test]
 async fn scripts_that_were_flushed_are_loaded_again() {
-    let server = server();
-    let mut store = fresh_store(&own(&server)).await;
+    let (server, mut store) = own_store().await;
     admit_all(&mut store, &batch(at(0), &[cap(1, 1000)], users(50))).await;
     server.query::<()>(&["SCRIPT", "FLUSH"]).unwrap();
     let again = admit_all(&mut store, &batch(at(1), &[cap(1, 1000)], users(50))).await;
@@ -200,8 +191,7 @@ async fn silence() -> Duration {
 
 #[tokio::test]
 async fn an_emptied_server_is_not_taken_for_one_where_nothing_was_sent() {
-    let server = server();
-    let mut store = fresh_store(&own(&server)).await;
+    let (server, mut store) = own_store().await;
     admit_all(&mut store, &batch(at(0), &[cap(1, DAY_MS)], users(200))).await;
     server.query::<()>(&["FLUSHALL"]).unwrap();
     let (answers, result) = admit(&mut store, &batch(at(1), &[cap(1, DAY_MS)], users(200))).await;
@@ -273,8 +263,7 @@ async fn what_may_have_been_recorded_before_its_shard_lost_its_epoch_is_not_take
 
 #[tokio::test]
 async fn a_wiped_table_of_names_holds_up_only_sends_with_new_names() {
-    let server = server();
-    let mut store = fresh_store(&own(&server)).await;
+    let (server, mut store) = own_store().await;
     let named = |user: &str, number, channel| {
         let mut request = request(user, number);
         request.class.channel = Some(channel);
@@ -308,8 +297,7 @@ async fn a_history_that_something_else_wrote_holds_up_its_user_only() {
 
 #[tokio::test]
 async fn keys_outlive_the_history_and_not_for_ever() {
-    let server = server();
-    let mut store = fresh_store(&own(&server)).await;
+    let (server, mut store) = own_store().await;
     admit_all(&mut store, &batch(at(0), &[], users(20))).await;
     for user in 0..20 {
         let place = store.keyspace().meta().layout.place(request(&format!("u-{user}"), 0).user);
@@ -335,8 +323,7 @@ async fn keys_outlive_the_history_and_not_for_ever() {
 
 #[tokio::test]
 async fn ten_thousand_sends_of_one_user_keep_their_order_and_a_call_does_a_bounded_work() {
-    let server = server();
-    let mut store = fresh_store(&own(&server)).await;
+    let (server, mut store) = own_store().await;
     let push = Filter { channels: Some(["push".to_owned()].into()), categories: None };
     let mut filtered = cap(20_000, DAY_MS);
     filtered.filter = Arc::new(push);
@@ -462,8 +449,7 @@ async fn entries_are_as_many_bytes_as_the_script_says() {
 
 #[tokio::test]
 async fn names_beyond_the_table_share_a_number_that_every_filter_counts() {
-    let server = server();
-    let mut store = fresh_store(&own(&server)).await;
+    let (server, mut store) = own_store().await;
     let full = "for n = redis.call('HLEN', KEYS[1]), 65534 do local name = '[\"c' .. n .. '\",null]' \
                 redis.call('HSET', KEYS[1], name, n) redis.call('HSET', KEYS[2], n, name) end \
                 redis.call('HSET', KEYS[1], 'next', 65535)";

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::redis_support::{
-    DAY_MS, admit, admit_all, at, batch, cap, fresh_store, opened, options, own, request, server, store,
+    DAY_MS, admit, admit_all, at, batch, cap, fresh_store, opened, options, own_store, request, store,
 };
 use testkit::{stack::Stack, unique};
 use weir_core::{
@@ -50,8 +50,7 @@ async fn a_batch_of_one_user_with_a_full_history_is_decided_within_seconds() {
 /// The longest that a batch took.
 async fn fill_a_history() -> Duration {
     let mut longest = Duration::ZERO;
-    let server = server();
-    let mut store = fresh_store(&own(&server)).await;
+    let (_server, mut store) = own_store().await;
     for round in 0..3 {
         let began = Instant::now();
         let answers = admit_all(&mut store, &crowd(round * MAX_ENTRIES, MAX_ENTRIES, round.into())).await;

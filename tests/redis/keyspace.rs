@@ -2,25 +2,19 @@
 
 use std::sync::Arc;
 
-use crate::redis_support::{admit, at, batch, cap, fresh_store, opened, options, own, request, server, store};
+use crate::redis_support::{
+    admit, at, batch, cap, fatal, fresh_store, opened, options, own, own_keyspace, request, server, store, temporary,
+};
 use arc_swap::ArcSwap;
 use testkit::{redis::RedisServer, stack::Stack, unique};
 use weir_core::{history::decide::AdmitVerdict, ports::StoreError};
 use weir_redis::{
-    Eviction, FORMAT, KeyspaceSeed, LISTPACK_VALUE_BYTES, Password, Passwords, RedisOptions, RedisStats, TlsFiles,
-    Tuning, WhenMissing, open,
+    Eviction, FORMAT, KeyspaceSeed, LISTPACK_VALUE_BYTES, Opened, Password, Passwords, RedisOptions, RedisStats,
+    TlsFiles, Tuning, WhenMissing, open,
 };
 
 fn single() -> RedisOptions {
     options(&[Stack::shared().redis()])
-}
-
-/// The text of a fatal error.
-fn fatal<T: std::fmt::Debug>(result: Result<T, StoreError>) -> String {
-    match result {
-        Err(StoreError::Fatal(message)) => message,
-        other => panic!("not fatal: {other:?}"),
-    }
 }
 
 #[tokio::test]
@@ -77,9 +71,7 @@ async fn nothing_is_made_by_one_who_only_looks() {
 
 #[tokio::test]
 async fn another_shape_or_maker_is_refused_and_says_what_to_do() {
-    let server = server();
-    let options = own(&server);
-    let keyspace = opened(&options).await.unwrap().keyspace;
+    let (server, options, Opened { keyspace, .. }) = own_keyspace().await;
 
     let more = RedisOptions { shards: 32, ..options.clone() };
     let said = fatal(opened(&more).await);
@@ -107,9 +99,7 @@ async fn another_shape_or_maker_is_refused_and_says_what_to_do() {
 
 #[tokio::test]
 async fn a_shard_without_its_epoch_is_named_at_the_start_and_by_health() {
-    let server = server();
-    let options = own(&server);
-    let keyspace = opened(&options).await.unwrap().keyspace;
+    let (server, options, Opened { keyspace, .. }) = own_keyspace().await;
     server.query::<()>(&["DEL", &keyspace.epoch_key(3)]).unwrap();
     server.query::<()>(&["SET", &keyspace.epoch_key(7), "of another keyspace"]).unwrap();
     let opened = opened(&options).await.unwrap();
@@ -181,10 +171,8 @@ async fn a_password_that_is_made_is_made_anew_for_each_connection() {
     only("second");
     server.query::<i64>(&["CLIENT", "KILL", "USER", "weir"]).unwrap();
     made.0.store(Arc::new(Err("the credentials have ended".to_owned())));
-    match admit(&mut store, &batch_of("b")).await.1 {
-        Err(StoreError::Temporary(message)) => assert!(message.contains("credentials have ended"), "{message}"),
-        other => panic!("{other:?}"),
-    }
+    let said = temporary(admit(&mut store, &batch_of("b")).await.1);
+    assert!(said.contains("credentials have ended"), "{said}");
     made.0.store(Arc::new(Ok("second".to_owned())));
     admit(&mut store, &batch_of("b")).await.1.unwrap();
 }
@@ -280,10 +268,8 @@ async fn a_user_with_the_documented_rights_can_do_all_that_a_worker_does() {
     let mut store = fresh_store(&named).await;
     let (answers, result) = admit(&mut store, &batch(at(0), &[], vec![request("somebody", 2)])).await;
     assert_eq!(answers, [None]);
-    match result {
-        Err(StoreError::Temporary(message)) => assert!(message.contains("NOPERM"), "{message}"),
-        other => panic!("{other:?}"),
-    }
+    let said = temporary(result);
+    assert!(said.contains("NOPERM"), "{said}");
 
     let wrong = RedisOptions { password: Some(Password::Given("wrong".to_owned())), ..named };
     assert!(fatal(opened(&wrong).await).contains("redis.password"));
@@ -315,14 +301,12 @@ async fn a_password_that_was_replaced_is_read_for_the_next_connection() {
     set(">second");
     assert!(drop_connections() > 0);
     // The server is a moment ahead of the file: that is no end.
-    match admit(&mut store, &batch_of("b")).await.1 {
-        Err(StoreError::Temporary(message)) => assert!(!message.contains("first"), "{message}"),
-        other => panic!("{other:?}"),
-    }
+    let said = temporary(admit(&mut store, &batch_of("b")).await.1);
+    assert!(!said.contains("first"), "{said}");
     for broken in ["", "\n"] {
         std::fs::write(&file, broken).unwrap();
-        let error = admit(&mut store, &batch_of("b")).await.1.unwrap_err();
-        assert!(matches!(&error, StoreError::Temporary(message) if message.contains("password is empty")), "{error:?}");
+        let said = temporary(admit(&mut store, &batch_of("b")).await.1);
+        assert!(said.contains("password is empty"), "{said}");
     }
     std::fs::write(&file, "second").unwrap();
     admit(&mut store, &batch_of("b")).await.1.unwrap();
@@ -344,7 +328,7 @@ async fn certificates_that_were_replaced_are_read_for_the_next_connection() {
 
     copy(&stranger);
     assert_ne!(server.cli(&["CLIENT", "KILL", "TYPE", "normal"]).unwrap().trim(), "0");
-    assert!(matches!(admit(&mut store, &batch_of("b")).await.1, Err(StoreError::Temporary(_))));
+    temporary(admit(&mut store, &batch_of("b")).await.1);
     copy(&server);
     admit(&mut store, &batch_of("b")).await.1.unwrap();
 }
@@ -381,7 +365,7 @@ async fn ask_nobody() -> std::time::Duration {
     options.tries = 3;
     server.kill();
     let started = std::time::Instant::now();
-    assert!(matches!(opened(&options).await, Err(StoreError::Temporary(_))));
+    temporary(opened(&options).await);
     started.elapsed()
 }
 

@@ -2,7 +2,9 @@
 
 use std::{fmt::Debug, sync::Arc, time::Duration};
 
-use crate::redis_support::{DAY_MS, admit, at, batch, cap, opened, options, own, patiently, request, server, store};
+use crate::redis_support::{
+    DAY_MS, admit, at, batch, cap, fatal, opened, options, own, own_keyspace, patiently, request, server, store,
+};
 use testkit::{
     redis::{RedisCluster, RedisServer},
     unique,
@@ -18,10 +20,10 @@ use weir_core::{
         refund::{Refund, RefundOutcome},
     },
     intent::class::ClassNames,
-    ports::{Histories as _, StoreError},
+    ports::Histories as _,
 };
 use weir_redis::{
-    Keyspace, KeyspaceSeed, RedisOptions, RedisStats,
+    Keyspace, KeyspaceSeed, Opened, RedisOptions, RedisStats,
     rebuild::{Beginning, Rebuild, RebuildError, Scope, Send, begin, begin_lengthening, begin_names, kept_history},
 };
 
@@ -59,15 +61,6 @@ async fn in_the_end<T, E: Debug>(mut attempt: impl AsyncFnMut() -> Result<T, E>)
     });
     let done = done.await;
     done.unwrap_or_else(|| panic!("not done within {DEADLINE:?}; last: {last:?}"))
-}
-
-/// The text of a fatal error.
-fn fatal<T>(result: Result<T, RebuildError>) -> String {
-    match result {
-        Err(RebuildError::Store(StoreError::Fatal(message))) => message,
-        Err(other) => panic!("not fatal: {other:?}"),
-        Ok(_) => panic!("not fatal: it is done"),
-    }
 }
 
 /// Loses the meta key and the tables beside it.
@@ -126,9 +119,7 @@ async fn all_runs_put_back_what_was_trimmed_until_the_shards_had_the_longer_hist
 /// A shard that failed over may have lost what the last run put back, and have the run before as its last one.
 #[tokio::test]
 async fn a_run_goes_on_only_where_every_shard_knows_the_run_before() {
-    let server = server();
-    let options = own(&server);
-    let keyspace = opened(&options).await.unwrap().keyspace;
+    let (server, options, Opened { keyspace, .. }) = own_keyspace().await;
     lengthening(&options).await.unwrap().leave().await;
     let last_run = keyspace.last_run_key(3);
     let of_first: String = server.query(&["GET", &last_run]).unwrap();
@@ -203,9 +194,7 @@ async fn no_shard_has_the_new_epoch_before_a_replica_has_the_meta_key_with_it() 
 
 #[tokio::test]
 async fn decisions_go_on_and_a_longer_history_is_used_only_when_it_is_whole() {
-    let server = server();
-    let options = own(&server);
-    let found = opened(&options).await.unwrap();
+    let (_server, options, found) = own_keyspace().await;
     // Of a lane that knows the keyspace as it was.
     let mut lane = store(&options, &found);
     let mut verdict = async |number: u32, now: i64| {
@@ -222,15 +211,10 @@ async fn decisions_go_on_and_a_longer_history_is_used_only_when_it_is_whole() {
 
     let half = opened(&options).await.unwrap();
     assert!(half.warnings.iter().any(|said| said.contains("weir rebuild --history 32d")), "{:?}", half.warnings);
-    match opened(&longer(&options)).await {
-        Err(StoreError::Fatal(message)) => assert!(message.contains("not all there yet"), "{message}"),
-        other => panic!("{other:?}"),
-    }
+    assert!(fatal(opened(&longer(&options)).await).contains("not all there yet"));
     // Nor is it told that the longer one can be set now.
-    match opened(&longer(&longer(&options))).await {
-        Err(StoreError::Fatal(message)) => assert!(message.contains("set redis.history to 8d until then"), "{message}"),
-        other => panic!("{other:?}"),
-    }
+    let said = fatal(opened(&longer(&longer(&options))).await);
+    assert!(said.contains("set redis.history to 8d until then"), "{said}");
     rebuild.lengthened().await.unwrap();
     let whole = opened(&longer(&options)).await.unwrap();
     assert_eq!(whole.lost, Vec::<u16>::new());
@@ -241,9 +225,7 @@ async fn decisions_go_on_and_a_longer_history_is_used_only_when_it_is_whole() {
 
 #[tokio::test]
 async fn nothing_is_made_longer_while_a_part_of_it_is_lost() {
-    let server = server();
-    let options = own(&server);
-    let keyspace = opened(&options).await.unwrap().keyspace;
+    let (server, options, Opened { keyspace, .. }) = own_keyspace().await;
     let meta = || server.query::<Vec<String>>(&["HGETALL", keyspace.meta_key()]).unwrap();
     let was = meta();
     let epoch_key = keyspace.epoch_key(3);
@@ -267,10 +249,7 @@ async fn a_lost_meta_key_comes_back_with_what_the_shards_know() {
     assert_eq!(kept_history(&options, &stats()).await.unwrap(), longer(&options).history_ms);
     restore_tables(&options).await;
     // Half way is half way.
-    match opened(&longer(&options)).await {
-        Err(StoreError::Fatal(message)) => assert!(message.contains("not all there yet"), "{message}"),
-        other => panic!("{other:?}"),
-    }
+    assert!(fatal(opened(&longer(&options)).await).contains("not all there yet"));
     let rebuild = lengthening(&options).await.unwrap();
     assert_eq!(rebuild.beginning(), Beginning::Fresh);
     rebuild.lengthened().await.unwrap();
@@ -282,9 +261,7 @@ async fn a_lost_meta_key_comes_back_with_what_the_shards_know() {
 /// A run that was killed before it came to the shards, and `weir rebuild` after it: they do not know of it by themselves.
 #[tokio::test]
 async fn a_lost_meta_key_comes_back_half_way_where_a_rebuild_gave_the_shards_their_epoch() {
-    let server = server();
-    let options = own(&server);
-    let keyspace = opened(&options).await.unwrap().keyspace;
+    let (server, options, Opened { keyspace, .. }) = own_keyspace().await;
     lengthening(&options).await.unwrap().leave().await;
     for shard in 0..keyspace.meta().layout.shards {
         server.query::<()>(&["SET", &keyspace.epoch_key(shard), keyspace.epoch()]).unwrap();
@@ -296,18 +273,13 @@ async fn a_lost_meta_key_comes_back_half_way_where_a_rebuild_gave_the_shards_the
     assert_eq!(opened(&options).await.unwrap().lost, Vec::<u16>::new());
     lose_tables(&server, &keyspace);
     restore_tables(&Arc::new(options.clone())).await;
-    match opened(&longer(&options)).await {
-        Err(StoreError::Fatal(message)) => assert!(message.contains("not all there yet"), "{message}"),
-        other => panic!("{other:?}"),
-    }
+    assert!(fatal(opened(&longer(&options)).await).contains("not all there yet"));
     assert_eq!(lengthening(&options).await.unwrap().beginning(), Beginning::Fresh);
 }
 
 #[tokio::test]
 async fn the_end_deletes_the_marks_of_all_runs() {
-    let server = server();
-    let options = own(&server);
-    let keyspace = opened(&options).await.unwrap().keyspace;
+    let (server, options, Opened { keyspace, .. }) = own_keyspace().await;
     let (marks, of_worker) = (keyspace.marks_key(5), "bounces:AAAAAAAAAAAAAAAAAAAAAA:0");
     let of_earlier = "bounces lengthening run-0:AAAAAAAAAAAAAAAAAAAAAA:0";
     server.query::<()>(&["HSET", &marks, of_worker, "7", of_earlier, "7"]).unwrap();

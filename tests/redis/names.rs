@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::redis_support::{
-    DAY_MS, admit, admit_all, at, batch, cap, fresh_store, opened, options, own, request, server, two_stores,
+    DAY_MS, admit, admit_all, at, batch, cap, opened, options, own, own_store, request, server, two_stores,
 };
 use testkit::redis::{RedisCluster, RedisServer};
 use weir_core::{
@@ -119,8 +119,7 @@ async fn a_server_that_lost_numbers_gives_none_of_them_again() {
 
 #[tokio::test]
 async fn a_number_with_a_name_is_skipped_whatever_the_counter_says() {
-    let server = server();
-    let mut store = fresh_store(&own(&server)).await;
+    let (server, mut store) = own_store().await;
     let spring = sends(&mut store, "spring", 1).await;
     server.query::<()>(&["HSET", store.keyspace().campaigns_key(), "next", "1"]).unwrap();
     assert_eq!(sends(&mut store, "summer", 2).await, Campaign(spring.0 + 1));
@@ -183,8 +182,7 @@ fn sent_bytes(server: &RedisServer) -> u64 {
 
 #[tokio::test]
 async fn invented_kinds_cost_what_they_are_and_not_the_table_each_time() {
-    let server = server();
-    let mut store = fresh_store(&own(&server)).await;
+    let (server, mut store) = own_store().await;
     admit_all(&mut store, &batch(at(0), &[on_channel(100, "push")], vec![on("push", 0)])).await;
     let fill = "for n = 2, 65534 do local name = '[\"c' .. n .. '\",null]' redis.call('HSET', KEYS[1], name, n) \
                 redis.call('HSET', KEYS[2], n, name) end redis.call('HSET', KEYS[1], 'next', 65535)";
@@ -208,8 +206,7 @@ async fn invented_kinds_cost_what_they_are_and_not_the_table_each_time() {
 
 #[tokio::test]
 async fn a_kind_without_a_name_counts_against_every_filter() {
-    let server = server();
-    let mut store = fresh_store(&own(&server)).await;
+    let (server, mut store) = own_store().await;
     admit_all(&mut store, &batch(at(0), &[], vec![on("push", 1)])).await;
     let [kinds, names] = [store.keyspace().kinds_key(), store.keyspace().kind_names_key()];
     // The name is lost, like that of a number on no approved record.

@@ -21,7 +21,7 @@ use weir_core::{
 };
 use weir_redis::{Opened, RedisOptions, RedisPermits, RedisStats};
 
-use crate::redis_support::{opened, own, server};
+use crate::redis_support::own_keyspace;
 
 const DELIVERY: u64 = 0xfeed_0000_0000_beef;
 
@@ -56,9 +56,7 @@ pub(crate) fn turn(room: u64, want: u64) -> PermitTurn {
 }
 
 async fn instances<const N: usize>(names: [&str; N]) -> (RedisServer, Opened, [RedisPermits; N]) {
-    let server = server();
-    let options = own(&server);
-    let opened = opened(&options).await.unwrap();
+    let (server, options, opened) = own_keyspace().await;
     let instances = names.map(|name| permits(&options, &opened, name));
     (server, opened, instances)
 }

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::redis_support::{DAY_MS, admit, at, batch, cap, opened, options, own, request, server, store};
+use crate::redis_support::{
+    DAY_MS, admit, at, batch, cap, fatal, opened, options, own, own_keyspace, request, server, store,
+};
 use testkit::{stack::Stack, unique};
 use weir_core::{
     basis::{
@@ -111,9 +113,7 @@ async fn many_refunds_of_one_batch_are_taken_in_their_order() {
 
 #[tokio::test]
 async fn refunds_of_a_lost_shard_wait_and_others_do_not() {
-    let server = server();
-    let options = own(&server);
-    let opened = opened(&options).await.unwrap();
+    let (server, options, opened) = own_keyspace().await;
     let shard = |user: &str| opened.keyspace.meta().layout.place(UserHash::of(user)).shard;
     let other = (0..).map(|user| format!("v{user}")).find(|user| shard(user) != shard("u")).unwrap();
     assert_eq!(verdict(&options, &opened, &other, 1, 0).await, AdmitVerdict::Allowed);
@@ -130,9 +130,7 @@ async fn refunds_of_a_lost_shard_wait_and_others_do_not() {
 
 #[tokio::test]
 async fn behind_a_refund_that_waits_all_of_its_shard_wait_until_they_are_taken_again() {
-    let server = server();
-    let options = own(&server);
-    let opened = opened(&options).await.unwrap();
+    let (server, options, opened) = own_keyspace().await;
     let shard = |user: &str| opened.keyspace.meta().layout.place(UserHash::of(user)).shard;
     let user = |is_beside: bool| {
         (0..).map(|user| format!("v{user}")).find(|user| (shard(user) == shard("u")) == is_beside).unwrap()
@@ -234,9 +232,7 @@ async fn the_documented_rights_are_enough_for_refunds_and_one_more_for_a_rebuild
 
 #[tokio::test]
 async fn a_run_goes_on_where_one_stopped_unless_a_shard_was_lost_again() {
-    let server = server();
-    let options = own(&server);
-    let keyspace = opened(&options).await.unwrap().keyspace;
+    let (server, options, Opened { keyspace, .. }) = own_keyspace().await;
     for shard in [2, 3] {
         server.query::<()>(&["DEL", &keyspace.epoch_key(shard)]).unwrap();
     }
@@ -268,17 +264,11 @@ async fn a_run_goes_on_where_one_stopped_unless_a_shard_was_lost_again() {
 
 #[tokio::test]
 async fn without_its_tables_a_keyspace_is_made_anew_and_only_as_a_whole() {
-    let server = server();
-    let options = own(&server);
-    let before = opened(&options).await.unwrap();
+    let (server, options, before) = own_keyspace().await;
     assert_eq!(verdict(&options, &before, "u", 1, 0).await, AdmitVerdict::Allowed);
     server.query::<()>(&["DEL", before.keyspace.meta_key(), before.keyspace.kinds_key()]).unwrap();
-    match begun(&options, &Scope::Lost).await {
-        Err(RebuildError::Store(StoreError::Fatal(message))) => {
-            assert!(message.contains("weir rebuild"), "{message}")
-        }
-        other => panic!("{:?}", other.map(|rebuild| rebuild.beginning())),
-    }
+    let said = fatal(begun(&options, &Scope::Lost).await);
+    assert!(said.contains("weir rebuild"), "{said}");
     let rebuild = begun(&options, &Scope::All).await.unwrap();
     assert_eq!(rebuild.beginning(), Beginning::NewKeyspace);
     rebuild.finish().await.unwrap();

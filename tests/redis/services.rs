@@ -6,7 +6,7 @@ use weir_core::{limit::share::TurnNumber, ports::Share as _};
 use weir_oracle::service::{ENDS_BYTES, End, MAX_INSTANCES, Registration, ServiceName, Services as _, ShareTurn};
 use weir_redis::{Opened, RedisOptions, RedisServices, RedisStats};
 
-use crate::redis_support::{opened, own, patiently, server};
+use crate::redis_support::{own_keyspace, patiently};
 
 pub(crate) fn services(options: &RedisOptions, opened: &Opened, holder: &str) -> RedisServices {
     RedisServices::new(&Arc::new(options.clone()), &Arc::new(RedisStats::default()), opened, holder)
@@ -22,9 +22,7 @@ pub(crate) fn instance(capacity_per_s: u64, interval_ms: u64) -> Registration {
 
 #[tokio::test]
 async fn an_instance_is_registered_until_it_is_removed_or_does_not_renew() {
-    let server = server();
-    let options = own(&server);
-    let opened = opened(&options).await.unwrap();
+    let (server, options, opened) = own_keyspace().await;
     let (mut services, email) = (services(&options, &opened, "a"), name("email"));
     assert_eq!(services.look(&email).await.unwrap(), None);
     for (instance_name, interval_ms) in [("one", 60_000), ("two", 60_000), ("short", 20)] {
@@ -57,9 +55,7 @@ async fn an_instance_is_registered_until_it_is_removed_or_does_not_renew() {
 
 #[tokio::test]
 async fn a_service_has_so_many_instances_and_a_holder_so_many_bytes_of_ends_at_most() {
-    let server = server();
-    let options = own(&server);
-    let opened = opened(&options).await.unwrap();
+    let (server, options, opened) = own_keyspace().await;
     let ([mut a, mut b], email) = (["a", "b"].map(|holder| services(&options, &opened, holder)), name("email"));
     let key = opened.keyspace.service_key("email");
     a.register(&email, &name("i0"), &instance(1, 60_000)).await.unwrap();

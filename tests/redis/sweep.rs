@@ -1,7 +1,7 @@
 //! Users who never return leave Redis, and a user who is to be forgotten leaves it at once.
 
 use crate::redis_support::{
-    DAY_MS, admit_all, at, batch, cap, opened, options, own, request, server, store, two_stores,
+    DAY_MS, admit_all, at, batch, cap, opened, options, own, own_keyspace, request, server, store, two_stores,
 };
 use testkit::{redis::RedisServer, stack::Stack};
 use weir_core::{
@@ -107,9 +107,7 @@ async fn a_user_is_forgotten_or_decided_whole_when_both_happen_at_once() {
 
 #[tokio::test]
 async fn a_user_of_a_lost_shard_is_not_said_to_be_forgotten() {
-    let server = server();
-    let options = own(&server);
-    let opened = opened(&options).await.unwrap();
+    let (server, options, opened) = own_keyspace().await;
     let shard = UserHash::of("u").shard(store(&options, &opened).shards());
     server.query::<()>(&["DEL", &opened.keyspace.epoch_key(shard)]).unwrap();
     let forgotten = store(&options, &opened).forget(UserHash::of("u")).await;

@@ -18,7 +18,9 @@ use weir_core::{
     intent::class::{ClassNames, Filter},
     ports::{Store, StoreError},
 };
-use weir_redis::{KeyspaceSeed, Opened, RedisOptions, RedisStats, RedisStore, WhenMissing, open};
+use weir_redis::{
+    KeyspaceSeed, Opened, RedisOptions, RedisStats, RedisStore, WhenMissing, open, rebuild::RebuildError,
+};
 
 /// 2026-11-20T00:00:00Z.
 pub const START_MS: i64 = 1_795_132_800_000;
@@ -59,6 +61,14 @@ pub async fn opened(options: &RedisOptions) -> Result<Opened, StoreError> {
     open(&Arc::new(options.clone()), &Arc::new(RedisStats::default()), WhenMissing::Create, keyspace_seed).await
 }
 
+/// A keyspace on a server of one's own.
+pub async fn own_keyspace() -> (RedisServer, RedisOptions, Opened) {
+    let server = server();
+    let options = own(&server);
+    let opened = opened(&options).await.unwrap();
+    (server, options, opened)
+}
+
 /// A lane's store.
 pub fn store(options: &RedisOptions, opened: &Opened) -> RedisStore {
     RedisStore::new(&Arc::new(options.clone()), &Arc::new(RedisStats::default()), opened)
@@ -67,6 +77,13 @@ pub fn store(options: &RedisOptions, opened: &Opened) -> RedisStore {
 /// Keyspace and store in one.
 pub async fn fresh_store(options: &RedisOptions) -> RedisStore {
     store(options, &opened(options).await.unwrap())
+}
+
+/// A store on a server of one's own.
+pub async fn own_store() -> (RedisServer, RedisStore) {
+    let server = server();
+    let store = fresh_store(&own(&server)).await;
+    (server, store)
 }
 
 /// Two lanes' stores of one keyspace.
@@ -135,6 +152,26 @@ pub async fn admit_all<S: Store>(store: &mut S, batch: &AdmitBatch<'_>) -> Vec<A
     let done = done.await;
     assert!(done.is_some(), "no answers within a minute; last: {said:?}");
     answers.into_iter().map(Option::unwrap).collect()
+}
+
+/// What an error says that does not end by itself.
+#[track_caller]
+pub fn fatal<T>(result: Result<T, impl Into<RebuildError>>) -> String {
+    match result.map_err(Into::into) {
+        Err(RebuildError::Store(StoreError::Fatal(message))) => message,
+        Err(other) => panic!("not fatal: {other:?}"),
+        Ok(_) => panic!("not fatal: it is done"),
+    }
+}
+
+/// What an error says that may be over soon.
+#[track_caller]
+pub fn temporary<T>(result: Result<T, StoreError>) -> String {
+    match result {
+        Err(StoreError::Temporary(message)) => message,
+        Err(other) => panic!("not temporary: {other:?}"),
+        Ok(_) => panic!("no error"),
+    }
 }
 
 /// How many of the answers approve their send, now or before.

@@ -7,9 +7,10 @@ use crate::{
     page,
     stage::{EntryPoint, REDIS_PASSWORD, STAGE, publish, says, works},
     support::{
-        DEADLINE, Scene,
+        DEADLINE, Scene, ends,
         http::{metric, wait_ready},
         outcome::intent,
+        stop,
     },
 };
 
@@ -17,7 +18,7 @@ use crate::{
 fn scene(name: &str, user: &'static str) -> Scene {
     let mut scene = STAGE.scene(name, EntryPoint::Mutual(user));
     scene.kafka.create_topic(&scene.topic("refunds"), 1).unwrap();
-    scene.env.push(("WEIR__KAFKA__REFUNDS", scene.topic("refunds")));
+    scene.set("WEIR__KAFKA__REFUNDS", scene.topic("refunds"));
     STAGE.grant(user, &[STAGE.lines("kafka run", &scene), STAGE.lines("kafka refunds", &scene)].concat());
     scene
 }
@@ -35,16 +36,14 @@ fn as_user(scene: &mut Scene, user: &'static str, blocks: &[&str], without: &str
 fn refunds_are_taken_with_exactly_the_documented_rights_and_each_is_named_where_it_is_missing() {
     let mut scene = scene("refunds", "refunds");
     publish(&scene);
-    let mut worker = scene.worker("i");
-    scene.drain(&mut worker);
+    let mut worker = scene.drained("i");
     let sent = format!(r#"{{"intent_id":"{} 3","user_id":"user-3"}}"#, scene.name);
     scene.kafka.publish(&scene.topic("refunds"), [Record::keyless(&sent), Record::keyless("no refund")]).unwrap();
     wait_ready(&worker);
     let taken = || metric(&worker, "weir_refunds_total", "outcome=\"taken_back\"").unwrap_or(0.0);
     wait_until(DEADLINE, "the refund is taken", || taken() == 1.0);
     wait_until(DEADLINE, "the invalid refund is a dead letter", || scene.count("dead") == 1);
-    worker.terminate();
-    assert_eq!(worker.wait_exit(DEADLINE).unwrap(), Exit::Code(0), "{}", worker.log());
+    stop(&mut worker);
 
     let (topic, group) = (scene.topic("refunds"), format!("{}-refunds", scene.name));
     let cases = [
@@ -55,9 +54,7 @@ fn refunds_are_taken_with_exactly_the_documented_rights_and_each_is_named_where_
     for (user, without, named) in &cases {
         as_user(&mut scene, user, &["kafka run", "kafka refunds"], without);
         let mut worker = scene.worker("i");
-        let exit = worker.wait_exit(DEADLINE).unwrap();
-        let log = worker.log();
-        assert_eq!(exit, Exit::Code(1), "{user}: {log}");
+        let log = ends(&mut worker, 1);
         assert!(log.lines().any(|line| line.starts_with("weir: ") && line.contains(named)), "{user}: {named}: {log}");
     }
 }
@@ -72,7 +69,7 @@ fn reports_and_retries_are_read_with_exactly_the_documented_rights() {
         ("undelivered", "WEIR__KAFKA__UNDELIVERED"),
     ] {
         scene.kafka.create_topic(&scene.topic(topic), 1).unwrap();
-        scene.env.push((variable, scene.topic(topic)));
+        scene.set(variable, scene.topic(topic));
     }
     as_user(&mut scene, "deliveries", &["kafka run", "kafka deferred", "kafka delivery reports", "kafka retries"], "");
     let report = r#"{"intent_id":"i","user_id":1,"outcome":"permanent"}"#;
@@ -80,30 +77,26 @@ fn reports_and_retries_are_read_with_exactly_the_documented_rights() {
     let decision = r#"{"verdict":"approved","decided_at":"2026-11-20T09:00:00.000Z","policy_version":"1","segments_version":"1","retry":4}"#;
     let retry = Record::keyless(r#"{"id":"i","user_id":1}"#).header("weir-decision", decision);
     scene.kafka.publish(&scene.topic("retries"), [retry, Record::keyless("no retry")]).unwrap();
-    let mut worker = scene.worker("i");
-    wait_ready(&worker);
+    let mut worker = scene.ready("i");
     let read = || metric(&worker, "weir_delivery_reports_total", "outcome=\"unknown\"").unwrap_or(0.0);
     wait_until(DEADLINE, "the report is read", || read() == 1.0);
     wait_until(DEADLINE, "what is invalid is a dead letter", || scene.count("dead") == 2);
     wait_until(DEADLINE, "the delivery is given up", || scene.count("undelivered") == 1);
-    worker.terminate();
-    assert_eq!(worker.wait_exit(DEADLINE).unwrap(), Exit::Code(0), "{}", worker.log());
+    stop(&mut worker);
 }
 
 #[test]
 fn activity_is_read_with_exactly_the_documented_rights() {
     let mut scene = STAGE.scene("activity", EntryPoint::Mutual("activity"));
     scene.kafka.create_topic(&scene.topic("activity"), 1).unwrap();
-    scene.env.push(("WEIR__KAFKA__ACTIVITY", scene.topic("activity")));
+    scene.set("WEIR__KAFKA__ACTIVITY", scene.topic("activity"));
     as_user(&mut scene, "activity", &["kafka run", "kafka activity"], "");
     scene.kafka.publish(&scene.topic("activity"), [r#"{"user_id":1}"#, "no report"].map(Record::keyless)).unwrap();
-    let mut worker = scene.worker("i");
-    wait_ready(&worker);
+    let mut worker = scene.ready("i");
     let read = || metric(&worker, "weir_activity_reports_total", "by=\"kafka\"").unwrap_or(0.0);
     wait_until(DEADLINE, "the report is read", || read() == 1.0);
     wait_until(DEADLINE, "the invalid report is a dead letter", || scene.count("dead") == 1);
-    worker.terminate();
-    assert_eq!(worker.wait_exit(DEADLINE).unwrap(), Exit::Code(0), "{}", worker.log());
+    stop(&mut worker);
 }
 
 #[test]
@@ -155,13 +148,12 @@ fn explain_needs_nothing_of_kafka_and_each_word_of_its_line_at_redis() {
     // Names of channel and campaign are looked up, too.
     let class = serde_json::json!({"channel": "push", "category": "promo", "campaign": "spring"});
     scene.publish([intent("named", "user-3", class)]);
-    let mut worker = scene.worker("i");
-    scene.drain(&mut worker);
+    let mut worker = scene.drained("i");
     worker.kill();
     // Nobody answers there.
-    scene.env.push(("WEIR__KAFKA__BROKERS", "127.0.0.1:1".into()));
+    scene.set("WEIR__KAFKA__BROKERS", "127.0.0.1:1");
     let user = format!("{}-explain", scene.name);
-    scene.env.push(("WEIR__REDIS__USERNAME", user.clone()));
+    scene.set("WEIR__REDIS__USERNAME", user.clone());
     let rights = page::redis_rights("redis explain", &scene.name, REDIS_PASSWORD);
     STAGE.redis_acl(&user, &rights);
     let (exit, said) = says(&scene, &[], &["explain", "user-3"]);

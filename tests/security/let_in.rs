@@ -21,7 +21,7 @@ fn by_scram_over_tls_the_worker_works_with_exactly_the_documented_rights() {
     works(&scene);
     STAGE.grant(USER, &STAGE.lines("kafka check", &scene));
     for mechanism in ["SCRAM-SHA-512", "SCRAM-SHA-256"] {
-        scene.env.push(("WEIR__KAFKA__PROPERTIES__SASL_MECHANISM", mechanism.into()));
+        scene.set("WEIR__KAFKA__PROPERTIES__SASL_MECHANISM", mechanism);
         let (exit, said) = check(&scene, &[], &[]);
         assert_eq!(exit, Exit::Code(0), "{mechanism}: {said}");
         assert!(!said.contains("ERROR") && !said.contains("max.message.bytes are not known"), "{said}");
@@ -29,7 +29,7 @@ fn by_scram_over_tls_the_worker_works_with_exactly_the_documented_rights() {
     let file = scene.path("kafka-password");
     std::fs::write(&file, format!("{KAFKA_PASSWORD}\n")).unwrap();
     scene.env.retain(|(name, _)| *name != "WEIR__KAFKA__PROPERTIES__SASL_PASSWORD");
-    scene.env.push(("WEIR__KAFKA__PROPERTY_FILES__SASL_PASSWORD", file.display().to_string()));
+    scene.set("WEIR__KAFKA__PROPERTY_FILES__SASL_PASSWORD", file.display().to_string());
     let (exit, said) = check(&scene, &[], &[]);
     assert_eq!(exit, Exit::Code(0), "with the password in a file: {said}");
 }

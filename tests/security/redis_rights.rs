@@ -52,6 +52,19 @@ async fn everything(options: &RedisOptions) -> String {
     said
 }
 
+/// Gives the options a user of their own who has a worker's line and these blocks, but for a word.
+fn restrict(server: &RedisServer, options: &mut RedisOptions, blocks: &[&str], left_out: Option<&str>) {
+    let prefix = options.prefix.clone();
+    let rights = page::redis_rights("redis", &prefix, "secret");
+    let more =
+        blocks.iter().flat_map(|block| page::block(block).trim().strip_prefix("ACL SETUSER weir ").unwrap().split(' '));
+    let mut command = vec!["acl", "setuser", prefix.as_str()];
+    command.extend(rights.iter().map(String::as_str).chain(more).filter(|word| Some(*word) != left_out));
+    assert_eq!(server.cli(&command).unwrap().trim(), "OK", "{command:?}");
+    (options.username, options.password) = (Some(prefix), Some(Password::Given("secret".to_owned())));
+    options.tries = 1;
+}
+
 /// A send with a class, which gets numbers in Redis.
 fn of_a_class(number: u32) -> AdmitRequest<'static> {
     let class = ClassNames { channel: Some("push"), category: Some("promo"), campaign: Some("spring") };
@@ -67,16 +80,9 @@ async fn each_word_of_the_acl_line_is_needed_and_named_where_it_is_missing() {
     let mut unneeded = Vec::new();
     for left_out in commands.iter().map(|word| Some(word.as_str())).chain([None]) {
         let mut options = options(&[server.url()]);
-        let prefix = options.prefix.clone();
-        let rights = page::redis_rights("redis", &prefix, "secret");
-        let mut command = vec!["acl", "setuser", prefix.as_str()];
-        command.extend(rights.iter().map(String::as_str).filter(|word| Some(*word) != left_out));
-        assert_eq!(server.cli(&command).unwrap().trim(), "OK", "{command:?}");
+        restrict(&server, &mut options, &[], left_out);
         server.cli(&["config", "set", "hash-max-listpack-value", "64"]).unwrap();
-        options.username = Some(prefix.clone());
-        options.password = Some(Password::Given("secret".to_owned()));
         options.tuning = Tuning::Set;
-        options.tries = 1;
         options.wait_replicas = u32::from(left_out == Some("+wait"));
         let said = everything(&options).await;
         match left_out {
@@ -103,21 +109,13 @@ async fn each_word_that_pressure_needs_is_on_the_page_and_named_where_it_is_miss
     let server = RedisServer::start::<&str>(&[]).unwrap();
     for left_out in PRESSURE.into_iter().map(Some).chain([None]) {
         let mut options = options(&[server.url()]);
-        let prefix = options.prefix.clone();
         let opened = opened(&options).await.unwrap();
         let mut log = RedisActivityLog::new(&Arc::new(options.clone()), &Arc::default(), &opened, "gone");
         let active = vec![ActiveIn { minute: Minute(1), new: 1, users: vec![ActivityHash(1)] }];
         let (cursor, window_ms, member_for_ms, first) = (None, 60_000, 1, TurnNumber { run: 1, number: 1 });
         let mut request = SyncRequest { cursor, active, window_ms, member_for_ms, held: 0, wanted: 0, room: None };
         log.turn(&(), first, &request).await.unwrap();
-        let rights = page::redis_rights("redis", &prefix, "secret");
-        let more = page::block("redis pressure").trim().strip_prefix("ACL SETUSER weir ").unwrap();
-        let mut command = vec!["acl", "setuser", prefix.as_str()];
-        let words = rights.iter().map(String::as_str).chain(more.split(' '));
-        command.extend(words.filter(|word| Some(*word) != left_out));
-        assert_eq!(server.cli(&command).unwrap().trim(), "OK", "{command:?}");
-        (options.username, options.password) = (Some(prefix), Some(Password::Given("secret".to_owned())));
-        options.tries = 1;
+        restrict(&server, &mut options, &["redis pressure"], left_out);
         let mut log = RedisActivityLog::new(&Arc::new(options), &Arc::default(), &opened, "weir-0");
         // The member before has gone, and leaves.
         request.member_for_ms = 10_000;
@@ -143,16 +141,8 @@ async fn each_word_that_services_need_is_on_the_page_and_named_where_it_is_missi
         Registration { capacity_per_s: 1, concurrency: 1, timeout_ms: 1, network_ms: 50, interval_ms: 1 };
     for left_out in SERVICES.into_iter().map(Some).chain([None]) {
         let mut options = options(&[server.url()]);
-        let prefix = options.prefix.clone();
         let opened = opened(&options).await.unwrap();
-        let rights = page::redis_rights("redis", &prefix, "secret");
-        let more = page::block("redis services").trim().strip_prefix("ACL SETUSER weir ").unwrap();
-        let mut command = vec!["acl", "setuser", prefix.as_str()];
-        let words = rights.iter().map(String::as_str).chain(more.split(' '));
-        command.extend(words.filter(|word| Some(*word) != left_out));
-        assert_eq!(server.cli(&command).unwrap().trim(), "OK", "{command:?}");
-        (options.username, options.password) = (Some(prefix), Some(Password::Given("secret".to_owned())));
-        options.tries = 1;
+        restrict(&server, &mut options, &["redis services"], left_out);
         let mut services = RedisServices::new(&Arc::new(options), &Arc::default(), &opened, "holder");
         let mut said = String::new();
         let mut note = |outcome: Result<(), StoreError>| match outcome {

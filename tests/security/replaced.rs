@@ -12,7 +12,6 @@ use std::{
 use serde_json::json;
 use testkit::{
     kafka::{Record, SecuredKafka},
-    process::Exit,
     redis::RedisServer,
     scratch::Scratch,
     tls::{Authority, Identity},
@@ -26,6 +25,7 @@ use crate::{
         DEADLINE, POLICY, Scene,
         http::{get, wait_whole},
         outcome::intent,
+        stop,
     },
 };
 
@@ -114,8 +114,8 @@ impl Ground {
 
     fn scene(&self, name: &str, env: &[(&'static str, String)]) -> Scene {
         let mut scene = Scene::on(self.kafka.admin().clone(), vec![self.redis.url()], name, 2, POLICY);
-        scene.env.push(("WEIR__KAFKA__REFRESH", REFRESH.into()));
-        scene.env.push(("WEIR__KAFKA__PROPERTIES__SSL_CA_LOCATION", self.volume.path("ca.pem")));
+        scene.set("WEIR__KAFKA__REFRESH", REFRESH);
+        scene.set("WEIR__KAFKA__PROPERTIES__SSL_CA_LOCATION", self.volume.path("ca.pem"));
         scene.env.extend_from_slice(env);
         scene
     }
@@ -153,7 +153,7 @@ impl Ground {
             ],
         );
         scene.kafka.create_topic(&scene.topic("refunds"), 1).unwrap();
-        scene.env.push(("WEIR__KAFKA__REFUNDS", scene.topic("refunds")));
+        scene.set("WEIR__KAFKA__REFUNDS", scene.topic("refunds"));
         scene.defer(1);
         self.grant(&scene, &["kafka run", "kafka refunds", "kafka deferred"]);
         scene
@@ -233,8 +233,13 @@ fn check_outcome(scene: &Scene, worker: &mut Worker, published: usize) {
 }
 
 #[test]
-fn a_password_is_replaced_under_load_and_a_wrong_one_changes_nothing() {
+fn a_password_and_then_authority_certificate_and_key_are_replaced_under_load_and_wrong_ones_change_nothing() {
     let mut ground = Ground::start();
+    a_password_is_replaced(&mut ground);
+    authority_certificate_and_key_are_replaced_and_nothing_needs_the_ones_of_before(ground);
+}
+
+fn a_password_is_replaced(ground: &mut Ground) {
     let scene = ground.by_password();
     let mut worker = scene.worker("i");
     wait_whole(&worker);
@@ -261,16 +266,13 @@ fn a_password_is_replaced_under_load_and_a_wrong_one_changes_nothing() {
     ground.kafka.admin().set_scram_password(USER, THIRD).unwrap();
     ground.volume.replace(&files(THIRD, &[&ground.before], &identity, &identity.key));
     wait_until(DEADLINE, "clients are replaced once more", || says(&worker, REPLACED) == 2);
-    worker.terminate();
-    assert_eq!(worker.wait_exit(DEADLINE).unwrap(), Exit::Code(0), "{}", worker.log());
+    stop(&mut worker);
     assert!(!worker.log().contains("MARKED"), "a secret is in the log");
 }
 
-#[test]
-fn authority_certificate_and_key_are_replaced_under_load_and_nothing_needs_the_ones_of_before() {
+fn authority_certificate_and_key_are_replaced_and_nothing_needs_the_ones_of_before(mut ground: Ground) {
     /// A lane of intents, one of what is due, one that moves it on, and the reader of refunds.
     const MEMBERS: usize = 4;
-    let mut ground = Ground::start();
     let scene = ground.by_certificate();
     let mut worker = scene.worker("i");
     wait_whole(&worker);

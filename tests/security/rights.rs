@@ -4,7 +4,7 @@ use testkit::{process::Exit, wait_until, worker::Worker};
 
 use crate::{
     stage::{EntryPoint, STAGE, check, publish},
-    support::{DEADLINE, POLICY, Scene},
+    support::{DEADLINE, POLICY, Scene, ends},
 };
 
 /// The rights that one user lacks, and their names in the error.
@@ -73,8 +73,8 @@ fn lacking(scene: &mut Scene, case: &Case) -> Worker {
     STAGE.grant(case.user, &kept.collect::<Vec<_>>());
     scene.env.retain(|(name, _)| !name.starts_with("WEIR__KAFKA__"));
     STAGE.come_by(scene, EntryPoint::Mutual(case.user));
-    scene.env.push(("WEIR__KAFKA__GROUP", group));
-    scene.env.push(("WEIR__KAFKA__DELIVERY", case.delivery.into()));
+    scene.set("WEIR__KAFKA__GROUP", group);
+    scene.set("WEIR__KAFKA__DELIVERY", case.delivery);
     scene.worker("i")
 }
 
@@ -85,9 +85,7 @@ fn each_right_that_is_missing_ends_the_worker_with_an_error_that_names_it() {
     let cases = cases(&scene);
     let running: Vec<Worker> = cases.iter().map(|case| lacking(&mut scene, case)).collect();
     for (case, mut worker) in cases.iter().zip(running) {
-        let exit = worker.wait_exit(DEADLINE).unwrap();
-        let log = worker.log();
-        assert_eq!(exit, Exit::Code(1), "{}: {log}", case.user);
+        let log = ends(&mut worker, 1);
         let said: Vec<&str> = log.lines().filter(|line| line.starts_with("weir: ")).collect();
         assert!(said.len() == 1 && said[0].contains(&case.names), "{} should say {:?}: {log}", case.user, case.names);
     }

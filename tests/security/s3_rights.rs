@@ -4,7 +4,7 @@ use testkit::{process::Exit, wait_until};
 
 use crate::{
     stage::{EntryPoint, S3_BUILDER, S3_KEY, S3_PREFIX, S3_SECRET, STAGE, check, says},
-    support::{DEADLINE, POLICY, Scene, http::wait_ready},
+    support::{DEADLINE, POLICY, Scene},
 };
 
 /// A command on S3, with the endpoint and authority as arguments; as the one or the other.
@@ -12,9 +12,9 @@ fn segments(scene: &Scene, key: &str, arguments: &[&str]) -> (Exit, String) {
     let endpoint = STAGE.s3.secured_endpoint().unwrap();
     let ca = STAGE.authority.ca_file().display().to_string();
     let access = ["--s3-endpoint", endpoint, "--s3-ca-file", &ca, "--s3-region", "us-east-1", "--s3-path-style"];
-    let mut bare = Scene::bare(scene.kafka.clone(), scene.redis.clone(), "bare", 1, "");
+    let mut bare = Scene::bare_on(scene.kafka.clone(), scene.redis.clone(), "bare", 1, "");
     bare.env = scene.env.iter().filter(|(name, _)| name.starts_with("AWS_SECRET")).cloned().collect();
-    bare.env.push(("AWS_ACCESS_KEY_ID", key.to_owned()));
+    bare.set("AWS_ACCESS_KEY_ID", key);
     says(&bare, &[], &[&["segments"], arguments, &access].concat())
 }
 
@@ -72,10 +72,9 @@ fn keys_and_an_authority_that_were_replaced_are_used_without_a_restart() {
     write_keys(S3_SECRET);
     std::fs::copy(STAGE.authority.ca_file(), &ca).unwrap();
     scene.env.retain(|(name, _)| !name.starts_with("AWS_") && *name != "WEIR__S3__CA_FILE");
-    scene.env.push(("AWS_SHARED_CREDENTIALS_FILE", keys.display().to_string()));
-    scene.env.push(("WEIR__S3__CA_FILE", ca.display().to_string()));
-    let worker = scene.worker("i");
-    wait_ready(&worker);
+    scene.set("AWS_SHARED_CREDENTIALS_FILE", keys.display().to_string());
+    scene.set("WEIR__S3__CA_FILE", ca.display().to_string());
+    let worker = scene.ready("i");
     let folder = format!("{S3_PREFIX}{}", scene.name);
     let publish_policy = |version: &str| {
         let policy = POLICY.replace("test-1", version);

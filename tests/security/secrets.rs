@@ -17,8 +17,8 @@ fn scene(name: &str) -> Scene {
         assert!(secret.starts_with(MARK));
     }
     let mut scene = STAGE.scene(name, EntryPoint::Scram("SCRAM-SHA-512", KAFKA_PASSWORD));
-    scene.env.push(("WEIR__HTTP__TOKEN", TOKEN.into()));
-    scene.env.push(("WEIR__LOG__LEVEL", "trace".into()));
+    scene.set("WEIR__HTTP__TOKEN", TOKEN);
+    scene.set("WEIR__LOG__LEVEL", "trace");
     STAGE.grant(USER, &STAGE.lines("kafka run", &scene));
     scene
 }
@@ -31,7 +31,7 @@ fn offline(name: &str) -> Scene {
         ("WEIR__REDIS__PASSWORD", REDIS_PASSWORD),
         ("WEIR__HTTP__TOKEN", TOKEN),
     ] {
-        scene.env.push((setting, secret.into()));
+        scene.set(setting, secret);
     }
     scene
 }

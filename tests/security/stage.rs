@@ -17,7 +17,7 @@ use testkit::{
 
 use crate::{
     page,
-    support::{DEADLINE, POLICY, SEGMENTS, Scene, outcome::intent},
+    support::{DEADLINE, POLICY, SEGMENTS, Scene, outcome::intent, stop},
 };
 
 /// Secrets that no other text has.
@@ -76,7 +76,7 @@ impl Stage {
     /// A scene with a policy and segments in S3, for those who ask neither Kafka nor Redis.
     pub fn files(&self, name: &str) -> Scene {
         let nobody = (KafkaClient::new("127.0.0.1:1"), vec!["redis://127.0.0.1:1".to_owned()]);
-        let mut scene = Scene::bare(nobody.0, nobody.1, name, 1, POLICY);
+        let mut scene = Scene::bare_on(nobody.0, nobody.1, name, 1, POLICY);
         scene.build_segments(&SEGMENTS);
         self.put_into_s3(&mut scene);
         scene
@@ -95,22 +95,22 @@ impl Stage {
     /// The worker's environment for a door.
     pub fn come_by(&self, scene: &mut Scene, entry_point: EntryPoint) {
         let ca = self.authority.ca_file().display().to_string();
-        scene.env.push(("WEIR__KAFKA__PROPERTIES__SSL_CA_LOCATION", ca));
+        scene.set("WEIR__KAFKA__PROPERTIES__SSL_CA_LOCATION", ca);
         match entry_point {
             EntryPoint::Scram(mechanism, password) => {
-                scene.env.push(("WEIR__KAFKA__BROKERS", self.kafka.scram()));
-                scene.env.push(("WEIR__KAFKA__PROPERTIES__SECURITY_PROTOCOL", "SASL_SSL".into()));
-                scene.env.push(("WEIR__KAFKA__PROPERTIES__SASL_MECHANISM", mechanism.into()));
-                scene.env.push(("WEIR__KAFKA__PROPERTIES__SASL_USERNAME", USER.into()));
-                scene.env.push(("WEIR__KAFKA__PROPERTIES__SASL_PASSWORD", password.into()));
+                scene.set("WEIR__KAFKA__BROKERS", self.kafka.scram());
+                scene.set("WEIR__KAFKA__PROPERTIES__SECURITY_PROTOCOL", "SASL_SSL");
+                scene.set("WEIR__KAFKA__PROPERTIES__SASL_MECHANISM", mechanism);
+                scene.set("WEIR__KAFKA__PROPERTIES__SASL_USERNAME", USER);
+                scene.set("WEIR__KAFKA__PROPERTIES__SASL_PASSWORD", password);
             }
             EntryPoint::Mutual(name) => {
                 let identity = self.authority.client(name).unwrap();
                 let (certificate, key) = (identity.certificate.display(), identity.key.display());
-                scene.env.push(("WEIR__KAFKA__BROKERS", self.kafka.mutual()));
-                scene.env.push(("WEIR__KAFKA__PROPERTIES__SECURITY_PROTOCOL", "SSL".into()));
-                scene.env.push(("WEIR__KAFKA__PROPERTIES__SSL_CERTIFICATE_LOCATION", certificate.to_string()));
-                scene.env.push(("WEIR__KAFKA__PROPERTIES__SSL_KEY_LOCATION", key.to_string()));
+                scene.set("WEIR__KAFKA__BROKERS", self.kafka.mutual());
+                scene.set("WEIR__KAFKA__PROPERTIES__SECURITY_PROTOCOL", "SSL");
+                scene.set("WEIR__KAFKA__PROPERTIES__SSL_CERTIFICATE_LOCATION", certificate.to_string());
+                scene.set("WEIR__KAFKA__PROPERTIES__SSL_KEY_LOCATION", key.to_string());
             }
         }
     }
@@ -119,11 +119,11 @@ impl Stage {
     fn redis_user(&self, scene: &mut Scene) {
         let identity = self.authority.client("redis-client").unwrap();
         self.redis_acl(&scene.name, &page::redis_rights("redis", &scene.name, REDIS_PASSWORD));
-        scene.env.push(("WEIR__REDIS__USERNAME", scene.name.clone()));
-        scene.env.push(("WEIR__REDIS__PASSWORD", REDIS_PASSWORD.into()));
-        scene.env.push(("WEIR__REDIS__CA_FILE", self.authority.ca_file().display().to_string()));
-        scene.env.push(("WEIR__REDIS__CERT_FILE", identity.certificate.display().to_string()));
-        scene.env.push(("WEIR__REDIS__KEY_FILE", identity.key.display().to_string()));
+        scene.set("WEIR__REDIS__USERNAME", scene.name.clone());
+        scene.set("WEIR__REDIS__PASSWORD", REDIS_PASSWORD);
+        scene.set("WEIR__REDIS__CA_FILE", self.authority.ca_file().display().to_string());
+        scene.set("WEIR__REDIS__CERT_FILE", identity.certificate.display().to_string());
+        scene.set("WEIR__REDIS__KEY_FILE", identity.key.display().to_string());
     }
 
     /// `ACL SETUSER`.
@@ -143,12 +143,12 @@ impl Stage {
         self.s3.bucket().put(&format!("{folder}/policy.toml"), POLICY).unwrap();
         scene.segments = self.s3.bucket().url(&format!("{folder}/manifest.json"));
         scene.policy = self.s3.bucket().url(&format!("{folder}/policy.toml"));
-        scene.env.push(("WEIR__S3__ENDPOINT", self.s3.secured_endpoint().unwrap().to_owned()));
-        scene.env.push(("WEIR__S3__FORCE_PATH_STYLE", "true".into()));
-        scene.env.push(("WEIR__S3__REGION", "us-east-1".into()));
-        scene.env.push(("WEIR__S3__CA_FILE", self.authority.ca_file().display().to_string()));
-        scene.env.push(("AWS_ACCESS_KEY_ID", S3_KEY.into()));
-        scene.env.push(("AWS_SECRET_ACCESS_KEY", S3_SECRET.into()));
+        scene.set("WEIR__S3__ENDPOINT", self.s3.secured_endpoint().unwrap().to_owned());
+        scene.set("WEIR__S3__FORCE_PATH_STYLE", "true");
+        scene.set("WEIR__S3__REGION", "us-east-1");
+        scene.set("WEIR__S3__CA_FILE", self.authority.ca_file().display().to_string());
+        scene.set("AWS_ACCESS_KEY_ID", S3_KEY);
+        scene.set("AWS_SECRET_ACCESS_KEY", S3_SECRET);
     }
 
     /// The page's lines of a block for this scene and its instance `i`.
@@ -222,10 +222,8 @@ pub fn publish(scene: &Scene) {
 /// The worker decides what is published, and ends with 0.
 pub fn works(scene: &Scene) -> Worker {
     publish(scene);
-    let mut worker = scene.worker("i");
-    scene.drain(&mut worker);
-    worker.terminate();
-    assert_eq!(worker.wait_exit(DEADLINE).unwrap(), Exit::Code(0), "{}", worker.log());
+    let mut worker = scene.drained("i");
+    stop(&mut worker);
     let approved = scene.output("approved");
     assert_eq!(approved.len(), 10, "{}", worker.log());
     worker

@@ -131,16 +131,22 @@ fn reason(options: &KafkaOptions) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_client_shows_a_token_and_says_why_there_is_none() {
+async fn every_client_shows_a_token_says_why_there_is_none_and_shows_the_next_ones_once_it_has_ended() {
     let kafka = TokenKafka::start().unwrap();
+    every_client_shows_one(&kafka).await;
+    who_lives_longer_shows_the_next_ones(&kafka).await;
+}
+
+/// It leaves topics and coordinators.
+async fn every_client_shows_one(kafka: &TokenKafka) {
     let refused = [(None, "weir has no tokens"), (Some(Arc::new(Ended) as Arc<dyn Tokens>), "credentials have ended")];
     let refused = refused.map(|(tokens, expected)| {
-        let options = options(&kafka, tokens);
+        let options = options(kafka, tokens);
         (spawn_blocking(move || reason(&options)), expected)
     });
 
     let tokens = Unsigned::living(LONG);
-    let options = options(&kafka, Some(Arc::clone(&tokens) as Arc<dyn Tokens>));
+    let options = options(kafka, Some(Arc::clone(&tokens) as Arc<dyn Tokens>));
     let mut before = 0;
     let mut showed = |who: &str| {
         let now = tokens.given();
@@ -183,23 +189,12 @@ async fn every_client_shows_a_token_and_says_why_there_is_none() {
     }
 }
 
-/// Makes the topics, and has coordinators elected, with tokens that do not end meanwhile.
-async fn warmed_up(kafka: &TokenKafka) {
-    let options = options(kafka, Some(Unsigned::living(LONG)));
-    made(&options).await;
-    wait_until(DEADLINE, "there is a coordinator", || committed::has_progress(&options).is_ok());
-    transaction::try_one(&options).unwrap();
-}
-
 /// A broker ends the connection of a token that ends, so who is still answered then has shown another one. The producer has nothing to
 /// do meanwhile.
-#[tokio::test(flavor = "multi_thread")]
-async fn who_lives_longer_than_a_token_shows_the_next_ones() {
-    let kafka = TokenKafka::start().unwrap();
-    warmed_up(&kafka).await;
+async fn who_lives_longer_shows_the_next_ones(kafka: &TokenKafka) {
     let tokens = [(); 3].map(|()| Unsigned::living(SHORT));
     let [of_consumer, of_asking, of_producer] =
-        tokens.each_ref().map(|tokens| options(&kafka, Some(Arc::clone(tokens) as Arc<dyn Tokens>)));
+        tokens.each_ref().map(|tokens| options(kafka, Some(Arc::clone(tokens) as Arc<dyn Tokens>)));
     let start = Instant::now();
     let mut source = KafkaSource::join(&of_consumer).unwrap();
     let progress = GroupProgress::new(&of_asking, "weir".to_owned()).unwrap();

@@ -24,6 +24,14 @@ pub fn get(worker: &Worker, path: &str) -> (u16, String) {
     http::get(&format!("http://{}{path}", address(worker))).unwrap()
 }
 
+/// The JSON that answers a request; its status has to be 200.
+#[track_caller]
+pub fn get_json(worker: &Worker, path: &str) -> Value {
+    let (status, body) = get(worker, path);
+    assert_eq!(status, 200, "{path}: {body}");
+    serde_json::from_str(&body).unwrap_or_else(|error| panic!("{path}: {error}: {body}"))
+}
+
 /// Status and body of a request with a body of JSON.
 pub fn send(worker: &Worker, method: &str, path: &str, json: &Value) -> (u16, String) {
     http::send(method, &format!("http://{}{path}", address(worker)), json).unwrap()
@@ -54,8 +62,7 @@ pub fn wait_ready(worker: &Worker) {
 
 /// The degraded parts that `GET /v1/status` lists, with their messages.
 pub fn degraded(worker: &Worker) -> Vec<(String, Value)> {
-    let (_, body) = get(worker, "/v1/status");
-    let status: Value = serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"));
+    let status = get_json(worker, "/v1/status");
     let all = status["degraded"].as_array().unwrap();
     all.iter().map(|one| (one["what"].as_str().unwrap().to_owned(), one.clone())).collect()
 }

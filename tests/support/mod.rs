@@ -6,7 +6,7 @@ use std::{
     fmt::Write as _,
     hash::{DefaultHasher, Hash as _, Hasher as _},
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Output},
     sync::LazyLock,
     time::Duration,
 };
@@ -16,7 +16,8 @@ use testkit::{
     SLOW_INTERVAL,
     clock::ProcessClock,
     kafka::{Consumed, KafkaClient, Record},
-    process::output,
+    process::{Exit, output},
+    redis::RedisServer,
     scratch::Scratch,
     stack::{Stack, is_shared},
     unique, wait_for, wait_until_every,
@@ -115,22 +116,79 @@ pub fn keep(rules: &[(&str, fn())]) {
 /// The topics of a scene.
 pub const TOPICS: [&str; 4] = ["intents", "approved", "suppressed", "dead"];
 
+/// The topics of a wheel, and how many partitions each has for a share.
+pub const RINGS: [(&str, i32); 2] = [("hours", 96), ("minutes", 120)];
+
+/// A policy whose caps deny nothing, with further sections.
+pub fn unlimited(version: impl std::fmt::Display, more: &str) -> String {
+    format!("version = \"{version}\"\n[default]\ncaps = \"unlimited\"\n{more}")
+}
+
+/// Asks a worker to end, which it does once it has drained; its log.
+#[track_caller]
+pub fn stop(worker: &mut Worker) -> String {
+    worker.terminate();
+    ends(worker, 0)
+}
+
+/// The log of a worker that ends with this code.
+#[track_caller]
+pub fn ends(worker: &mut Worker, code: i32) -> String {
+    let exit = worker.wait_exit(DEADLINE).unwrap();
+    assert_eq!(exit, Exit::Code(code), "{}", worker.log());
+    worker.log()
+}
+
+/// What a worker printed that is not a log line.
+pub fn paragraph(log: &str) -> String {
+    log.lines().filter(|line| !line.starts_with('{')).collect::<Vec<_>>().join("\n")
+}
+
+/// Runs a command to its end, which has to be a good one.
+#[track_caller]
+pub fn succeed(command: &mut Command) -> Output {
+    let output = output(command).unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    output
+}
+
+/// All that a command has printed.
+pub fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&[output.stdout.as_slice(), output.stderr.as_slice()].concat()).into_owned()
+}
+
 impl Scene {
     /// Topics and files for one test; on the shared Kafka and the shared Redis Cluster.
     pub fn new(name: &str, partitions: i32, policy: &str) -> Self {
-        let stack = Stack::shared();
-        Self::on(stack.kafka().clone(), stack.redis_cluster().to_vec(), name, partitions, policy)
+        Self::on_redis(Stack::shared().redis_cluster().to_vec(), name, partitions, policy)
+    }
+
+    /// The same on a Redis of one's own, to be broken.
+    pub fn with_redis(name: &str, partitions: i32, policy: &str) -> (RedisServer, Self) {
+        let redis = RedisServer::start::<&str>(&[]).unwrap();
+        let scene = Self::on_redis(vec![redis.url()], name, partitions, policy);
+        (redis, scene)
+    }
+
+    /// The same on these nodes of Redis.
+    pub fn on_redis(redis: Vec<String>, name: &str, partitions: i32, policy: &str) -> Self {
+        Self::on(Stack::shared().kafka().clone(), redis, name, partitions, policy)
     }
 
     pub fn on(kafka: KafkaClient, redis: Vec<String>, name: &str, partitions: i32, policy: &str) -> Self {
-        let scene = Self::bare(kafka, redis, name, partitions, policy);
+        let scene = Self::bare_on(kafka, redis, name, partitions, policy);
         scene.create_topics([partitions; 4]);
         scene.build_segments(&SEGMENTS);
         scene
     }
 
-    /// A scene without topics and segments.
-    pub fn bare(kafka: KafkaClient, redis: Vec<String>, name: &str, partitions: i32, policy: &str) -> Self {
+    /// A scene without topics and segments, on the shared servers.
+    pub fn bare(name: &str, partitions: i32, policy: &str) -> Self {
+        let stack = Stack::shared();
+        Self::bare_on(stack.kafka().clone(), stack.redis_cluster().to_vec(), name, partitions, policy)
+    }
+
+    pub fn bare_on(kafka: KafkaClient, redis: Vec<String>, name: &str, partitions: i32, policy: &str) -> Self {
         let folder = testkit::folder();
         let file = |name: &str| folder.path().join(name).display().to_string();
         let (kafka, name) = (kafka.apart(), unique(name));
@@ -166,17 +224,44 @@ impl Scene {
         self.kafka.create_topics(&topics, &settings).unwrap();
     }
 
+    /// Creates topics of intents that wait: until they are due, or for a route.
+    pub fn create_waiting(&self, topics: impl IntoIterator<Item = (String, i32)>) {
+        self.create_large(topics, "424800000");
+    }
+
+    /// Creates the topics of a wheel with so many shares; what their names begin with.
+    pub fn create_wheel(&self, name: &str, shares: i32) -> String {
+        let prefix = self.topic(name);
+        self.create_waiting(RINGS.map(|(ring, buckets)| (format!("{prefix}-{ring}"), buckets * shares)));
+        prefix
+    }
+
     /// Creates the topics of a wheel with so many shares, and has intents deferred to them.
     pub fn defer(&mut self, shares: i32) {
-        let prefix = self.topic("deferred");
-        let rings = [("hours", 96), ("minutes", 120)];
-        self.create_large(rings.map(|(ring, buckets)| (format!("{prefix}-{ring}"), buckets * shares)), "424800000");
-        self.env.push(("WEIR__KAFKA__DEFERRED", prefix));
+        let prefix = self.create_wheel("deferred", shares);
+        self.set("WEIR__KAFKA__DEFERRED", prefix);
+    }
+
+    /// Sets a variable of what is started from now on.
+    pub fn set(&mut self, variable: &'static str, value: impl Into<String>) {
+        self.unset(variable);
+        self.env.push((variable, value.into()));
+    }
+
+    pub fn unset(&mut self, variable: &str) {
+        self.env.retain(|(name, _)| *name != variable);
+    }
+
+    /// Creates a topic of the scene with so many partitions, and names it in a variable.
+    pub fn set_topic(&mut self, variable: &'static str, name: &str, partitions: i32) {
+        let topic = self.topic(name);
+        self.kafka.create_topic(&topic, partitions).unwrap();
+        self.set(variable, topic);
     }
 
     /// Has the group give away the partitions of a worker that was killed in half of the usual time.
     pub fn end_sessions_soon(&mut self) {
-        self.env.push(("WEIR__KAFKA__PROPERTIES__SESSION_TIMEOUT_MS", "3000".to_owned()));
+        self.set("WEIR__KAFKA__PROPERTIES__SESSION_TIMEOUT_MS", "3000");
     }
 
     /// Creates the topics of intents that wait for these routes, and has intents wait there.
@@ -187,8 +272,8 @@ impl Scene {
     /// The same, with so many partitions each.
     pub fn wait_for_routes_on(&mut self, partitions: i32, routes: &[&str]) {
         let prefix = self.topic("waiting");
-        self.create_large(routes.iter().map(|route| (format!("{prefix}-{route}"), partitions)), "424800000");
-        self.env.push(("WEIR__KAFKA__WAITING", prefix));
+        self.create_waiting(routes.iter().map(|route| (format!("{prefix}-{route}"), partitions)));
+        self.set("WEIR__KAFKA__WAITING", prefix);
     }
 
     /// Replaces the policy file atomically.
@@ -239,8 +324,7 @@ impl Scene {
         for (name, users) in segments {
             build.arg(format!("{name}={}", self.ids(name, users.clone()).display()));
         }
-        let built = output(&mut build).unwrap();
-        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        succeed(&mut build);
     }
 
     /// A file of ids, one per line.
@@ -304,8 +388,39 @@ drain = "0s"
         )
     }
 
+    /// A command of weir with the configuration and the environment of the workers.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let config = self.path("weir.toml");
+        std::fs::write(&config, self.config("command")).unwrap();
+        let mut command = Command::new(weir());
+        command.args(args).arg("--config").arg(config).current_dir(self.folder.path());
+        command.envs(self.env.iter().map(|(name, value)| (*name, value)));
+        command
+    }
+
+    /// The summary of such a command, which has to succeed.
+    #[track_caller]
+    pub fn summary(&self, args: &[&str]) -> Value {
+        let output = succeed(self.command(args).args(["--output", "json"]));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
     pub fn worker(&self, instance: &str) -> Worker {
         self.worker_with(instance, &[])
+    }
+
+    /// A worker that has said that it is ready.
+    pub fn ready(&self, instance: &str) -> Worker {
+        let worker = self.worker(instance);
+        http::wait_ready(&worker);
+        worker
+    }
+
+    /// A worker that has decided all intents.
+    pub fn drained(&self, instance: &str) -> Worker {
+        let mut worker = self.worker(instance);
+        self.drain(&mut worker);
+        worker
     }
 
     /// A worker with this clock, and with further environment variables.
@@ -453,6 +568,14 @@ impl Decision {
 
     pub fn reason(&self) -> &str {
         self.envelope.as_ref().map_or("approved", |envelope| envelope["reason"].as_str().unwrap())
+    }
+}
+
+/// Fails unless the text has each of these parts.
+#[track_caller]
+pub fn contains_all(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "{part:?} is not in {text}");
     }
 }
 

@@ -1,6 +1,6 @@
 //! The outcome of records that carry their case's name in a header.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use testkit::kafka::{Consumed, Record};
@@ -24,6 +24,14 @@ pub fn intent(name: &str, user: impl std::fmt::Display, more: Value) -> Record {
         value[field] = content.clone();
     }
     case(name, Record::new(user.to_string(), value.to_string()))
+}
+
+/// The cases of records; fails where two records have one.
+#[track_caller]
+pub fn cases(records: &[Consumed]) -> BTreeSet<String> {
+    let cases: BTreeSet<String> = records.iter().map(|record| header(record, CASE).unwrap()).collect();
+    assert_eq!(cases.len(), records.len(), "each has one record");
+    cases
 }
 
 /// The output topic of a record.

@@ -2,14 +2,15 @@
 //! invalid report is a dead letter.
 
 use serde_json::{Value, json};
-use testkit::{kafka::Record, process::Exit, wait_until, worker::Worker};
+use testkit::{kafka::Record, wait_until, worker::Worker};
 use weir_core::ports::Clock as _;
 use weir_worker::clock::SystemClock;
 
 use crate::support::{
     DEADLINE, Scene,
-    http::{metric, send, wait_ready},
+    http::{metric, send},
     outcome::intent,
+    stop,
 };
 
 /// So few that the first intents fill them.
@@ -32,8 +33,7 @@ const REPORTED: std::ops::Range<u64> = 2_000_000..2_001_100;
 
 fn scene(name: &str) -> Scene {
     let mut scene = Scene::new(name, 1, POLICY);
-    scene.kafka.create_topic(&scene.topic("activity"), 2).unwrap();
-    scene.env.push(("WEIR__KAFKA__ACTIVITY", scene.topic("activity")));
+    scene.set_topic("WEIR__KAFKA__ACTIVITY", "activity", 2);
     scene.extra = "[activity.fields]\nuser_id = \"/who/id\"\n".to_owned();
     scene
 }
@@ -73,8 +73,7 @@ fn reported_users_pass_under_pressure_also_after_a_restart_and_an_invalid_report
     let old = |partition| Record::keyless("{}").partition(partition).timestamp_ms(three_hours_ago);
     scene.kafka.publish(&scene.topic("activity"), [old(0), old(0), old(1)]).unwrap();
     publish(&scene, REPORTED.map(|user| json!({"who": {"id": user}})));
-    let mut worker = scene.worker("only");
-    wait_ready(&worker);
+    let mut worker = scene.ready("only");
     let all = REPORTED.count() as f64;
     wait_until(DEADLINE, "all reports are taken", || reports(&worker, "kafka", "noted") == all);
     wait_throttling(&worker);
@@ -100,10 +99,8 @@ fn reported_users_pass_under_pressure_also_after_a_restart_and_an_invalid_report
     assert_eq!(reasons(&scene, "first", &unknown), ["pressure"; 2]);
     wait_until(DEADLINE, "no lag", || metric(&worker, "weir_activity_lag_records", "") == Some(0.0));
 
-    worker.terminate();
-    assert_eq!(worker.wait_exit(DEADLINE).unwrap(), Exit::Code(0), "{}", worker.log());
-    let worker = scene.worker("only");
-    wait_ready(&worker);
+    stop(&mut worker);
+    let worker = scene.ready("only");
     assert_eq!(reasons(&scene, "second", &known), ["approved"; 5]);
     assert_eq!(reasons(&scene, "second", &unknown), ["pressure"; 2]);
     assert_eq!(reports(&worker, "kafka", "noted"), 0.0, "what is committed is not read again");

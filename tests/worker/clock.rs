@@ -1,21 +1,17 @@
 //! The promise: nothing is decided, and nothing is trimmed, by a clock that is more than 5 minutes from those of Redis and
 //! the brokers.
 
-use std::{
-    collections::BTreeMap,
-    process::{Command, Output},
-};
+use std::{collections::BTreeMap, process::Output};
 
 use crate::support::{
     DEADLINE, POLICY, Scene,
     http::{get, metric, send, wait_ready},
-    model, weir, workload,
+    model, said, workload,
 };
 use testkit::{
     clock::{MovedClock, ProcessClock},
     process::output,
     redis::RedisServer,
-    stack::Stack,
     wait_until,
     worker::Worker,
 };
@@ -33,7 +29,7 @@ struct Stage {
 
 impl Stage {
     fn new(name: &str, redis: RedisServer) -> Self {
-        let scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], name, 2, POLICY);
+        let scene = Scene::on_redis(vec![redis.url()], name, 2, POLICY);
         Self { redis, scene }
     }
 
@@ -49,16 +45,8 @@ impl Stage {
 
     /// A command of weir on the scene's configuration, on a machine with this clock.
     fn command(&self, clock: &ProcessClock, args: &[&str]) -> Output {
-        let config = self.scene.path("weir.toml");
-        std::fs::write(&config, self.scene.config("command")).unwrap();
-        let mut command = Command::new(weir());
-        command.args(args).arg("--config").arg(&config).current_dir(self.scene.folder.path()).envs(clock.env());
-        output(&mut command).unwrap()
+        output(self.scene.command(args).envs(clock.env())).unwrap()
     }
-}
-
-fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&[output.stdout.as_slice(), output.stderr.as_slice()].concat()).into_owned()
 }
 
 /// Waits until the lane has intents that it does not decide: then the log says so.

@@ -1,20 +1,20 @@
 //! The promise: an intent that may be sent later comes back by itself, once, when it is due and no sooner, and is decided then.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::support::{
-    DEADLINE, Scene, header,
-    http::{get, metric, wait_ready, wait_version},
+    DEADLINE, RINGS, Scene, header,
+    http::{get, metric, send, wait_ready, wait_version},
     outcome::{case, intent, time_ms},
+    stop,
 };
 use jiff::Timestamp;
-use serde_json::json;
+use serde_json::{Value, json};
 use testkit::{
     SLOW_INTERVAL,
     clock::{MovedClock, ProcessClock},
     kafka::{Consumed, Publisher, Record},
     redis::RedisServer,
-    stack::Stack,
     wait_until, wait_until_every,
     worker::Worker,
 };
@@ -46,13 +46,19 @@ impl Lapse {
         let ahead_s = (ms(at) - SystemClock.now().millis()) / 1000;
         let clock = moved.clock(ahead_s).unwrap();
         let redis = RedisServer::start_by(&clock).unwrap();
-        let mut scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], name, 2, policy);
+        let mut scene = Scene::on_redis(vec![redis.url()], name, 2, policy);
         scene.defer(shares);
         Self { _redis: redis, clock, _moved: moved, scene, ahead_s }
     }
 
     pub(super) fn worker(&self, instance: &str) -> Worker {
         self.scene.worker_by(instance, &self.clock, &[])
+    }
+
+    pub(super) fn ready(&self, instance: &str) -> Worker {
+        let worker = self.worker(instance);
+        wait_ready(&worker);
+        worker
     }
 
     /// By how much the moved clock is ahead of the true one, in milliseconds.
@@ -99,7 +105,12 @@ impl Lapse {
 
     /// How many records wait in the wheel.
     pub(super) fn waiting(&self) -> i64 {
-        ["hours", "minutes"].into_iter().map(|ring| self.waiting_in(ring)).sum()
+        self.waiting_at(&self.scene.topic("deferred"))
+    }
+
+    /// How many records wait in the wheel whose topics begin so.
+    pub(super) fn waiting_at(&self, prefix: &str) -> i64 {
+        RINGS.into_iter().map(|(ring, _)| self.waiting_on(&format!("{prefix}-{ring}"))).sum()
     }
 
     fn waiting_in(&self, ring: &str) -> i64 {
@@ -107,7 +118,7 @@ impl Lapse {
     }
 
     /// How many records wait in a topic of a wheel.
-    pub(super) fn waiting_on(&self, topic: &str) -> i64 {
+    fn waiting_on(&self, topic: &str) -> i64 {
         // The group has no coordinator before its first member asks for one.
         let committed = self.scene.kafka.committed(&format!("{}-later", self.scene.name), topic).unwrap_or_default();
         // Each committed batch ends with the mark of its transaction, which has an offset, too: what is left is counted by reading.
@@ -119,6 +130,10 @@ impl Lapse {
         records.iter().filter(left).count() as i64
     }
 }
+
+/// A policy whose caps deny nothing here.
+pub(super) const PLAIN: &str =
+    "version = \"1\"\n[default]\ncaps = [{ name = \"day\", limit = 100, window = \"24h\" }]\n";
 
 const POLICY: &str = r#"
 version = "1"
@@ -236,7 +251,7 @@ fn deferred_intents_come_back_once_when_they_are_due_and_are_decided_then() {
             "approved" => header(&record, "weir-decision").unwrap(),
             _ => String::from_utf8(record.value.unwrap()).unwrap(),
         };
-        serde_json::from_str::<serde_json::Value>(&text).unwrap()
+        serde_json::from_str::<Value>(&text).unwrap()
     };
     let second = of("second");
     assert_eq!((&second["deferred"]["why"], &second["deferred"]["count"]), (&json!("cap"), &json!(1)), "{second}");
@@ -258,8 +273,7 @@ fn deferred_intents_come_back_once_when_they_are_due_and_are_decided_then() {
 #[test]
 fn a_wheel_that_was_off_for_three_days_is_emptied_oldest_first_and_keeps_each_users_order() {
     const USERS: usize = 40;
-    let policy = "version = \"1\"\n[default]\ncaps = [{ name = \"day\", limit = 100, window = \"24h\" }]\n";
-    let mut lapse = Lapse::begin("three-days", 2, policy, "2026-11-20T09:30:00Z");
+    let mut lapse = Lapse::begin("three-days", 2, PLAIN, "2026-11-20T09:30:00Z");
     let mut worker = lapse.worker("only");
     // Due in this hour, in the next ones, and the next day; several of a user in each minute.
     let dues = ["09:40", "09:50", "10:10", "12:00", "12:01", "20:00"];
@@ -286,13 +300,9 @@ fn a_wheel_that_was_off_for_three_days_is_emptied_oldest_first_and_keeps_each_us
         decided.push((decision.at_ms, decision.record.offset, name));
     }
     // Within the minutes of before the outage, the oldest first.
-    let last = |place: usize| {
-        decided.iter().filter(|(_, _, name)| name.starts_with(&place.to_string())).map(|(at, ..)| *at).max()
-    };
-    let first = |place: usize| {
-        decided.iter().filter(|(_, _, name)| name.starts_with(&place.to_string())).map(|(at, ..)| *at).min()
-    };
-    assert!(last(0) <= first(1), "the bucket of 09:40 is emptied before that of 09:50");
+    let at =
+        |place: &'static str| decided.iter().filter(move |(_, _, name)| name.starts_with(place)).map(|(at, ..)| *at);
+    assert!(at("0").max() <= at("1").min(), "the bucket of 09:40 is emptied before that of 09:50");
     // A user's intents with one due time are in their order: they have one key, and so one partition.
     for place in 0..dues.len() {
         for user in 0..USERS {
@@ -308,19 +318,14 @@ fn a_wheel_that_was_off_for_three_days_is_emptied_oldest_first_and_keeps_each_us
 }
 
 #[test]
-fn quiet_hours_end_by_the_users_clock_across_a_change_to_summer_time() {
-    let policy = r#"
-version = "1"
-timezone = "UTC"
-[default]
-caps = [{ name = "day", limit = 100, window = "24h" }]
-[quiet_hours]
-from = "22:00"
-to = "08:00"
-action = "defer"
-"#;
+fn quiet_hours_end_by_the_users_clock_across_a_change_to_summer_time_and_their_end_is_spread_over_minutes() {
+    const COUNT: usize = 60;
+    let policy = |version: u32, more: &str| {
+        let quiet = format!("[quiet_hours]\nfrom = \"22:00\"\nto = \"08:00\"\naction = \"defer\"\n{more}");
+        format!("timezone = \"UTC\"\n{}{quiet}", PLAIN.replace("\"1\"", &format!("\"{version}\"")))
+    };
     // In the night to 2026-03-29 clocks go from 02:00 to 03:00 in Berlin; in New York they have before.
-    let mut lapse = Lapse::begin("summer-time", 1, policy, "2026-03-28T22:30:00Z");
+    let mut lapse = Lapse::begin("summer-time", 1, &policy(1, ""), "2026-03-28T22:30:00Z");
     let mut worker = lapse.worker("only");
     let of = |name: &str, zone: &str| intent(name, name, json!({"timezone": zone}));
     lapse.scene.publish([of("berlin", "Europe/Berlin"), of("utc", "UTC"), of("new york", "America/New_York")]);
@@ -339,31 +344,27 @@ action = "defer"
     lapse.move_to("2026-03-29T08:00:01Z");
     expected.extend(decided(&[("utc", "approved")]));
     assert_eq!(lapse.wait_decided(&mut worker, 3), expected);
-}
 
-#[test]
-fn offsets_without_a_record_do_not_count_as_deferred_intents() {
-    let policy = "version = \"1\"\n[default]\ncaps = [{ name = \"day\", limit = 100, window = \"24h\" }]\n";
-    let mut lapse = Lapse::begin("aborted-deferred", 1, policy, "2026-11-20T09:30:00Z");
-    let mut worker = lapse.worker("only");
-    wait_ready(&worker);
-    for (ring, buckets) in [("hours", 96), ("minutes", 120)] {
-        let topic = lapse.scene.topic(&format!("deferred-{ring}"));
-        let publisher = Publisher::transactional(&lapse.scene.kafka, &topic, &topic).unwrap();
-        publisher.begin().unwrap();
-        for partition in 0..buckets {
-            publisher.send(&Record::keyless("{}").partition(partition)).unwrap();
-        }
-        publisher.abort().unwrap();
-    }
-    // It waits behind the aborted record of its bucket.
-    lapse.scene.publish([intent("later", "later", json!({"not_before": "2026-11-20T09:40:00Z"}))]);
-    wait_until_every(SLOW_INTERVAL, DEADLINE, "it is deferred", || lapse.waiting() == 1);
-    let counted = |worker: &Worker| metric(worker, "weir_deferred_waiting", "");
-    wait_until_every(SLOW_INTERVAL, DEADLINE, "one is counted", || counted(&worker) == Some(1.0));
-    lapse.move_to("2026-11-20T09:40:01Z");
-    assert_eq!(lapse.wait_decided(&mut worker, 1), decided(&[("later", "approved")]));
-    wait_until_every(SLOW_INTERVAL, DEADLINE, "none is counted", || counted(&worker) == Some(0.0));
+    lapse.scene.write_policy(&policy(2, "spread = \"30m\"\n"));
+    wait_version(&worker, "policy", "2");
+    lapse.move_to("2026-03-29T22:30:00Z");
+    lapse.scene.publish((0..COUNT).map(|user| intent(&user.to_string(), user, json!({}))));
+    wait_until_every(SLOW_INTERVAL, DEADLINE, "all are deferred", || lapse.waiting() == COUNT as i64);
+    let deferred = lapse.scene.kafka.read_committed(&lapse.scene.topic("deferred-hours")).unwrap();
+    let is_spread = |record: &&Consumed| !expected.contains_key(&header(record, "case").unwrap());
+    let due_ms = |record: &Consumed| header(record, "weir-due").unwrap().parse::<i64>().unwrap();
+    let due: Vec<i64> = deferred.iter().filter(is_spread).map(due_ms).collect();
+    let (from_ms, to_ms) = (ms("2026-03-30T08:00:00Z"), ms("2026-03-30T08:30:00Z"));
+    assert!(due.iter().all(|due| (from_ms..=to_ms).contains(due)), "{due:?}");
+    let minutes = due.iter().collect::<BTreeSet<_>>().len();
+    assert!(minutes >= 20, "60 users are spread over 30 minutes, not {minutes}");
+    let half_ms = ms("2026-03-30T08:15:00Z");
+    let early = expected.len() + due.iter().filter(|due| **due <= half_ms).count();
+    lapse.move_to("2026-03-30T08:15:01Z");
+    assert_eq!(lapse.wait_decided(&mut worker, early).len(), early, "those of the first half");
+    lapse.move_to("2026-03-30T08:30:01Z");
+    let found = lapse.wait_decided(&mut worker, expected.len() + COUNT);
+    assert!(found.values().all(|reason| reason == "approved"), "{found:?}");
 }
 
 /// 64 MB wait, and a process that waits for them has nothing of them in its memory.
@@ -372,8 +373,7 @@ fn offsets_without_a_record_do_not_count_as_deferred_intents() {
 fn intents_that_are_deferred_wait_in_kafka_and_take_no_memory() {
     const COUNT: usize = 8_000;
     const PAYLOAD_BYTES: usize = 8_000;
-    let policy = "version = \"1\"\n[default]\ncaps = [{ name = \"day\", limit = 100, window = \"24h\" }]\n";
-    let mut scene = Scene::new("deferred-memory", 2, policy);
+    let mut scene = Scene::new("deferred-memory", 2, PLAIN);
     scene.defer(1);
     let resident = |worker: &Worker| metric(worker, "process_resident_memory_bytes", "").unwrap();
     let wait_counted = |worker: &Worker, count: usize| {
@@ -391,8 +391,7 @@ fn intents_that_are_deferred_wait_in_kafka_and_take_no_memory() {
     scene.publish((0..COUNT).map(later));
     scene.drain(&mut worker);
     assert_eq!(scene.every_decision().len(), 0, "all are deferred");
-    worker.terminate();
-    worker.wait_exit(DEADLINE).unwrap();
+    stop(&mut worker);
     // It has decided none of them: all that it can have of them is for those that wait.
     let worker = scene.worker("only");
     wait_counted(&worker, COUNT);
@@ -402,20 +401,32 @@ fn intents_that_are_deferred_wait_in_kafka_and_take_no_memory() {
 }
 
 #[test]
-fn buckets_that_retention_has_emptied_are_read_on() {
-    let policy = "version = \"1\"\n[default]\ncaps = [{ name = \"day\", limit = 100, window = \"24h\" }]\n";
-    let mut lapse = Lapse::begin("retention", 1, policy, "2026-11-20T09:30:00Z");
-    let mut worker = lapse.worker("only");
+fn offsets_without_a_record_are_no_deferred_intents_and_buckets_that_retention_has_emptied_are_read_on() {
+    let mut lapse = Lapse::begin("retention", 1, PLAIN, "2026-11-20T09:30:00Z");
+    let mut worker = lapse.ready("only");
+    for (ring, buckets) in RINGS {
+        let topic = lapse.scene.topic(&format!("deferred-{ring}"));
+        let publisher = Publisher::transactional(&lapse.scene.kafka, &topic, &topic).unwrap();
+        publisher.begin().unwrap();
+        // The other half of the buckets never has anything.
+        for partition in buckets / 2..buckets {
+            publisher.send(&Record::keyless("{}").partition(partition)).unwrap();
+        }
+        publisher.abort().unwrap();
+    }
+    // It waits behind the aborted record of its bucket.
     let due = |name: &str, at: &str| intent(name, name, json!({"not_before": at}));
     lapse.scene.publish([due("first", "2026-11-20T09:40:00Z")]);
     wait_until_every(SLOW_INTERVAL, DEADLINE, "it is deferred", || lapse.waiting() == 1);
+    let counted = |worker: &Worker| metric(worker, "weir_deferred_waiting", "");
+    wait_until_every(SLOW_INTERVAL, DEADLINE, "one is counted", || counted(&worker) == Some(1.0));
     lapse.move_to("2026-11-20T09:40:01Z");
     let mut expected = decided(&[("first", "approved")]);
     assert_eq!(lapse.wait_decided(&mut worker, 1), expected);
-    worker.terminate();
-    worker.wait_exit(DEADLINE).unwrap();
-    // Five days later nothing is left of any bucket: not even the ends of the transactions. Most buckets never had anything.
-    for ring in ["hours", "minutes"] {
+    wait_until_every(SLOW_INTERVAL, DEADLINE, "none is counted", || counted(&worker) == Some(0.0));
+    stop(&mut worker);
+    // Five days later nothing is left of any bucket: not even the ends of the transactions.
+    for (ring, _) in RINGS {
         let topic = lapse.scene.topic(&format!("deferred-{ring}"));
         let ends = lapse.scene.kafka.end_offsets(&topic).unwrap();
         for (partition, end) in (0..).zip(ends).filter(|(_, end)| *end > 0) {
@@ -433,27 +444,33 @@ fn buckets_that_retention_has_emptied_are_read_on() {
 }
 
 #[test]
-fn what_the_topics_would_not_keep_is_not_deferred_whatever_a_new_policy_says() {
-    let policy = |max: &str| {
-        format!(
-            "version = {max:?}\n[default]\ncaps = [{{ name = \"day\", limit = 9, window = \"24h\" }}]\n[defer]\nmax = {max:?}\n"
-        )
+fn neither_shadow_mode_nor_http_defers_nor_is_deferred_what_the_topics_would_not_keep() {
+    const DUE: &str = "2026-11-20T11:00:00Z";
+    let policy = |max: &str, more: &str| {
+        format!("{more}{}[defer]\nmax = {max:?}\n", PLAIN.replace("\"1\"", &format!("{max:?}")))
     };
-    let mut lapse = Lapse::begin("kept", 1, &policy("2h"), "2026-11-20T09:30:00Z");
-    for ring in ["hours", "minutes"] {
+    let mut lapse = Lapse::begin("kept", 1, &policy("2h", "shadow = true\n"), "2026-11-20T09:30:00Z");
+    for (ring, _) in RINGS {
         // 26 hours: enough for two, and a day.
         let topic = lapse.scene.topic(&format!("deferred-{ring}"));
         lapse.scene.kafka.configure_topic(&topic, &[("retention.ms", "93600000")]).unwrap();
     }
     let mut worker = lapse.worker("only");
-    wait_ready(&worker);
-    lapse.scene.write_policy(&policy("72h"));
-    wait_version(&worker, "policy", "72h");
     let due = |name: &str, at: &str| intent(name, name, json!({"not_before": at}));
-    lapse.scene.publish([due("near", "2026-11-20T11:00:00Z"), due("far", "2026-11-20T15:00:00Z")]);
-    let mut expected = decided(&[("far", "too_early")]);
+    lapse.scene.publish([due("shadow", DUE)]);
+    let mut expected = decided(&[("shadow", "approved")]);
     assert_eq!(lapse.wait_decided(&mut worker, 1), expected);
+    lapse.scene.write_policy(&policy("72h", ""));
+    wait_version(&worker, "policy", "72h");
+    let asked = json!({"id": "asked", "user_id": "u-asked", "not_before": DUE});
+    let answer: Value = serde_json::from_str(&send(&worker, "POST", "/v1/decisions", &asked).1).unwrap();
+    let found = (&answer["verdict"], &answer["reason"], &answer["eligible_at"]);
+    assert_eq!(found, (&json!("suppressed"), &json!("too_early"), &json!("2026-11-20T11:00:00.000Z")), "{answer}");
+    assert_eq!(lapse.waiting(), 0, "neither is deferred");
+    lapse.scene.publish([due("near", DUE), due("far", "2026-11-20T15:00:00Z")]);
+    expected.extend(decided(&[("far", "too_early")]));
+    assert_eq!(lapse.wait_decided(&mut worker, 2), expected);
     lapse.move_to("2026-11-20T11:00:01Z");
     expected.extend(decided(&[("near", "approved")]));
-    assert_eq!(lapse.wait_decided(&mut worker, 2), expected);
+    assert_eq!(lapse.wait_decided(&mut worker, 3), expected);
 }

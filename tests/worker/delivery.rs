@@ -17,24 +17,23 @@ mod stuck;
 mod topics;
 mod turns;
 
-use std::{
-    collections::BTreeSet,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use testkit::{
+    SLOW_INTERVAL,
     kafka::{Consumed, Delivery, Record},
-    wait_until,
+    wait_until, wait_until_every,
     worker::Worker,
 };
 use weir_core::ports::Clock as _;
 use weir_worker::clock::SystemClock;
 
 use crate::support::{
-    DEADLINE, Scene, approval, header,
-    http::{get, wait_ready},
-    outcome::intent,
+    DEADLINE, Scene, approval,
+    http::{get_json, wait_ready},
+    outcome::{cases, intent},
+    unlimited,
 };
 
 const AHEAD_S: u64 = 5;
@@ -49,21 +48,26 @@ fn deadline(mails: usize) -> Duration {
     2 * DEADLINE + 2 * Duration::from_secs(mails as u64) / PER_S
 }
 
-/// A policy with a route of e-mails, and further lines of it.
-fn policy(group: &str, more: &str) -> String {
-    format!(
-        r#"
-version = "1"
-[default]
-caps = "unlimited"
-[[routes]]
-name = "email"
-channel = "email"
-consumer_group = "{group}"
-ahead = "{AHEAD_S}s"
-{more}
-"#
-    )
+/// A route of e-mails, with further lines.
+fn email(more: &str) -> String {
+    format!("[[routes]]\nname = \"email\"\nchannel = \"email\"\n{more}\n")
+}
+
+/// A route of e-mails that takes so many per second, whatever is delivered.
+fn paced(rate: u32) -> String {
+    email(&format!("rate = {rate}"))
+}
+
+/// A route of e-mails to a group, with further lines.
+fn delivered(group: &str, more: &str) -> String {
+    email(&format!("consumer_group = \"{group}\"\nahead = \"{AHEAD_S}s\"\n{more}"))
+}
+
+/// A scene with these routes, of which that of e-mails may wait on so many partitions. All other topics have so many partitions, too.
+fn routed(name: &str, (partitions, waiting): (i32, i32), routes: &str) -> Scene {
+    let mut scene = Scene::new(name, partitions, &unlimited(1, routes));
+    scene.wait_for_routes_on(waiting, &["email"]);
+    scene
 }
 
 /// A scene with an e-mail route to a group of its own.
@@ -81,7 +85,7 @@ impl Post {
     fn on(partitions: i32, name: &str, more: &str) -> Self {
         let mut scene = Scene::new(name, partitions, "");
         let group = format!("{}-hedwig", scene.name);
-        scene.write_policy(&policy(&group, more));
+        scene.write_policy(&unlimited(1, &delivered(&group, more)));
         scene.wait_for_routes(&["email"]);
         Self { scene, group }
     }
@@ -113,15 +117,32 @@ impl Post {
         let committed = self.scene.kafka.committed(&self.group, &topic).unwrap();
         ends.iter().zip(committed).map(|(end, committed)| end - committed.unwrap_or(0)).sum()
     }
+}
 
-    /// Fails unless each of these has exactly one record, all approved.
-    fn all_approved(&self, intents: usize) -> Vec<Consumed> {
-        let approved = self.scene.output("approved");
-        let ids: BTreeSet<String> = approved.iter().map(|record| header(record, "case").unwrap()).collect();
-        assert_eq!((ids.len(), approved.len()), (intents, intents), "each intent has one record");
-        assert!(self.scene.output("suppressed").is_empty() && self.scene.output("dead").is_empty());
-        approved
-    }
+/// Fails unless each of these has exactly one record, all approved.
+#[track_caller]
+fn all_approved(scene: &Scene, intents: usize) -> Vec<Consumed> {
+    let approved = scene.output("approved");
+    assert_eq!(cases(&approved).len(), intents, "each intent has one record");
+    assert!(scene.output("suppressed").is_empty() && scene.output("dead").is_empty());
+    approved
+}
+
+/// How many are approved, and how many are suppressed.
+fn outputs(scene: &Scene) -> [usize; 2] {
+    ["approved", "suppressed"].map(|topic| scene.count(topic))
+}
+
+/// Waits until so many have one of these outputs.
+#[track_caller]
+fn wait_decided(scene: &Scene, intents: usize) {
+    wait_until_every(SLOW_INTERVAL, DEADLINE, "all are decided", || outputs(scene).iter().sum::<usize>() >= intents);
+}
+
+/// The offsets that the group of a route's waiting intents has committed.
+fn committed(scene: &Scene, route: &str) -> Vec<Option<i64>> {
+    let (group, topic) = (format!("{}-waiting-{route}", scene.name), scene.topic(&format!("waiting-{route}")));
+    scene.kafka.committed(&group, &topic).unwrap()
 }
 
 fn mails(campaign: &'static str, count: usize) -> impl Iterator<Item = Record> {
@@ -138,10 +159,14 @@ fn waited(approved: &[Consumed]) -> usize {
 
 /// The worker's view of the route.
 fn route(worker: &Worker) -> Value {
-    let (status, body) = get(worker, "/v1/routes");
-    assert_eq!(status, 200, "{body}");
-    let routes: Value = serde_json::from_str(&body).unwrap();
-    routes[0].clone()
+    get_json(worker, "/v1/routes")[0].clone()
+}
+
+/// A worker that has looked at its route.
+fn looking(scene: &Scene, instance: &str) -> Worker {
+    let worker = scene.worker(instance);
+    wait_looked(&worker);
+    worker
 }
 
 /// Waits until the worker is ready and has looked at its route.

@@ -2,11 +2,12 @@
 
 use crate::support::{
     DEADLINE, POLICY, Scene,
-    http::{get, metric, wait_ready},
+    http::{get, metric},
     model::{Sent, check},
+    stop,
     workload::{intents, records},
 };
-use testkit::{process::Exit, wait_until, worker::Worker};
+use testkit::{wait_until, worker::Worker};
 
 const INTENTS: usize = 21_000;
 
@@ -30,9 +31,7 @@ fn two_instances_share_the_load_while_one_joins_and_one_leaves() {
     wait_until(DEADLINE, "half is done", || scene.done() >= INTENTS as i64 / 2);
     let _third = scene.worker("third");
     scene.publish(records(&sent[INTENTS / 2..]));
-    first.terminate();
-    let exit = first.wait_exit(DEADLINE).unwrap();
-    assert_eq!(exit, Exit::Code(0), "a worker that is asked to stop drains and exits 0");
+    stop(&mut first);
     scene.wait_until_drained();
     verify(&scene, &sent);
 }
@@ -48,8 +47,7 @@ fn a_worker_killed_three_times_loses_nothing_and_sends_nothing_twice() {
     let ends = || scene.kafka.end_offsets(&scene.topic("intents")).unwrap();
     let committed = |worker: &Worker| metric(worker, "weir_batch_intents_sum", "").unwrap_or(0.0);
     publish();
-    let steady = scene.worker("steady");
-    wait_ready(&steady);
+    let steady = scene.ready("steady");
     for _ in 0..VICTIMS {
         let mut victim = scene.worker_with("victim", &[("WEIR__WORKER__BATCH", "200")]);
         wait_until(DEADLINE, "both have partitions", || {

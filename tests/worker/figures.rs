@@ -2,13 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::{
-    DEADLINE, POLICY, Scene,
-    http::{metric, wait_ready},
-    outcome::intent,
-};
+use crate::support::{DEADLINE, POLICY, Scene, http::metric, outcome::intent};
 use serde_json::{Value, json};
-use testkit::{kafka::Publisher, redis::RedisServer, stack::Stack, wait_until, worker::Worker};
+use testkit::{kafka::Publisher, wait_until, worker::Worker};
 use weir_core::ports::Clock as _;
 use weir_worker::clock::SystemClock;
 
@@ -25,10 +21,8 @@ fn sum(worker: &Worker, name: &str) -> f64 {
 
 #[test]
 fn the_time_from_record_to_decision_and_commit_and_the_lag_in_seconds_are_measured() {
-    let mut redis = RedisServer::start::<&str>(&[]).unwrap();
-    let scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], "figures", 1, POLICY);
-    let mut worker = scene.worker("figures");
-    wait_ready(&worker);
+    let (mut redis, scene) = Scene::with_redis("figures", 1, POLICY);
+    let mut worker = scene.ready("figures");
     publish(&scene, "old", 50, 3600);
     scene.drain(&mut worker);
     wait_until(DEADLINE, "they are counted", || sum(&worker, "weir_record_commit_seconds_count") == 50.0);
@@ -67,8 +61,7 @@ fn offsets_without_a_record_are_no_lag_and_are_committed() {
     for delivery in ["exactly_once", "at_least_once"] {
         let mut scene = Scene::new("marks", 3, POLICY);
         scene.delivery = delivery;
-        let worker = scene.worker("marks");
-        wait_ready(&worker);
+        let worker = scene.ready("marks");
         let publisher = Publisher::transactional(&scene.kafka, &scene.topic("intents"), &scene.name).unwrap();
         publisher.begin().unwrap();
         publisher.send(&intent("marked", "user-1", json!({})).partition(0)).unwrap();
@@ -102,8 +95,7 @@ fn offsets_without_a_record_are_no_lag_and_are_committed() {
 #[test]
 fn beside_a_partition_that_is_never_idle_ends_are_committed_and_an_open_transaction_is_no_lag() {
     let scene = Scene::new("busy-marks", 2, POLICY);
-    let worker = scene.worker("marks");
-    wait_ready(&worker);
+    let worker = scene.ready("marks");
     let topic = scene.topic("intents");
     let busy = scene.kafka.publisher(&topic).unwrap();
     let mut number = 0;
@@ -147,8 +139,7 @@ fn beside_a_partition_that_is_never_idle_ends_are_committed_and_an_open_transact
 #[test]
 fn times_that_hardly_anybody_means_are_counted_and_told_of_once() {
     let scene = Scene::new("early-times", 1, POLICY);
-    let mut worker = scene.worker("early");
-    wait_ready(&worker);
+    let mut worker = scene.ready("early");
     let mut counted = 0.0;
     for wave in ["first", "second"] {
         let one = |name: &str, at: Value| intent(&format!("{wave} {name}"), 3_500, json!({"expires_at": at}));
@@ -170,8 +161,7 @@ fn times_that_hardly_anybody_means_are_counted_and_told_of_once() {
 #[cfg(target_os = "linux")]
 fn the_process_and_its_build_are_described() {
     let scene = Scene::new("process", 1, POLICY);
-    let worker = scene.worker("process");
-    wait_ready(&worker);
+    let worker = scene.ready("process");
     let version = format!("version=\"{}\"", env!("CARGO_PKG_VERSION"));
     assert_eq!(metric(&worker, "weir_build_info", &version), Some(1.0));
     let started = sum(&worker, "process_start_time_seconds");

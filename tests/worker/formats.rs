@@ -23,7 +23,6 @@ use super::formats_written::{ID_AND_USER, schema_of, written};
 use crate::support::{
     DEADLINE, POLICY, Scene, header,
     http::{get, metric, wait_ready},
-    weir,
 };
 
 /// Where the intents of these tests have what is not at its usual place.
@@ -166,8 +165,7 @@ fn decided(framed: &Framed, raw: &[(&str, Vec<u8>, &str)]) {
     for (case, value, _) in raw {
         framed.publish_raw(case, value);
     }
-    let mut worker = scene.worker("weir-0");
-    scene.drain(&mut worker);
+    let _worker = scene.drained("weir-0");
 
     let published = framed.published();
     let approved = by_case(scene.output("approved"));
@@ -203,16 +201,6 @@ fn framed(id: u32, content: &[u8]) -> Vec<u8> {
     [&[0], id.to_be_bytes().as_slice(), content].concat()
 }
 
-/// What a command says in JSON.
-fn weir_json(scene: &Scene, command: &[&str], args: &[&str]) -> Value {
-    let config = scene.path("command.toml");
-    std::fs::write(&config, scene.config("command")).unwrap();
-    let mut weir = Command::new(weir());
-    let said = output(weir.args(command).arg("--config").arg(config).args(["--output", "json"]).args(args)).unwrap();
-    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
-    serde_json::from_slice(&said.stdout).unwrap()
-}
-
 /// The intent ids of a worker's outputs.
 fn cases(scene: &Scene, which: &str) -> Vec<String> {
     by_case(scene.output(which)).into_keys().collect()
@@ -237,12 +225,11 @@ fn avro_by(writer: Writer) {
     );
     // 4 ids: each was asked for once, whatever the number of records.
     assert_eq!(avro.registry.asked(), 4);
-    let simulated =
-        weir_json(&avro.scene, &["policy", "simulate"], &["--intents", "topic", "--policy", &avro.scene.policy]);
+    let simulated = avro.scene.summary(&["policy", "simulate", "--intents", "topic", "--policy", &avro.scene.policy]);
     let reasons = json!({"missing_field": 1, "not_decodable": 4, "unknown_schema": 3});
     assert_eq!((&simulated["source"]["records"], &simulated["source"]["dead_letters"]), (&json!(14), &reasons));
     // A bypassed intent is in no history, and staff has no caps but a history.
-    let rebuilt = weir_json(&avro.scene, &["rebuild"], &["--all", "--settle", "3s"]);
+    let rebuilt = avro.scene.summary(&["rebuild", "--all", "--settle", "3s"]);
     assert_eq!((&rebuilt["sends"], &rebuilt["uncounted"], &rebuilt["unreadable"]), (&json!(3), &json!(1), &json!(0)));
 }
 

@@ -2,17 +2,14 @@
 
 use std::time::Duration;
 
-use crate::support::{DEADLINE, POLICY, Scene};
+use crate::support::{DEADLINE, POLICY, Scene, contains_all, ends};
 use rdkafka::consumer::Consumer;
-use testkit::{kafka::BoundedConsumer, process::Exit, wait_until};
+use testkit::{kafka::BoundedConsumer, wait_until};
 
 /// The last line of a worker that has failed.
 #[track_caller]
 fn failure(scene: &Scene, env: &[(&str, &str)]) -> String {
-    let mut worker = scene.worker_with("i", env);
-    let exit = worker.wait_exit(DEADLINE).unwrap();
-    let log = worker.log();
-    assert_eq!(exit, Exit::Code(1), "{log}");
+    let log = ends(&mut scene.worker_with("i", env), 1);
     log.lines().find(|line| line.starts_with("weir: ")).unwrap_or_else(|| panic!("{log}")).to_owned()
 }
 
@@ -25,9 +22,8 @@ fn a_session_that_the_brokers_do_not_allow_ends_the_worker() {
         let session = ("WEIR__KAFKA__PROPERTIES__SESSION_TIMEOUT_MS", session_ms);
         let poll = ("WEIR__KAFKA__PROPERTIES__MAX_POLL_INTERVAL_MS", poll_ms);
         let said = failure(&scene, &[session, poll]);
-        for word in [scene.name.as_str(), "session.timeout.ms", "[kafka.properties]", "group.min.session.timeout.ms"] {
-            assert!(said.contains(word), "{session_ms}: {said} should say {word}");
-        }
+        let words = [scene.name.as_str(), "session.timeout.ms", "[kafka.properties]", "group.min.session.timeout.ms"];
+        contains_all(&said, &words);
     }
 }
 
@@ -43,8 +39,6 @@ fn a_group_of_another_application_ends_the_worker() {
         other.assignment().unwrap().count() > 0
     });
     let said = failure(&scene, &[]);
-    for word in [scene.name.as_str(), "another application", "kafka.group"] {
-        assert!(said.contains(word), "{said} should say {word}");
-    }
+    contains_all(&said, &[scene.name.as_str(), "another application", "kafka.group"]);
     assert_eq!(other.assignment().unwrap().count(), 1, "the other application goes on");
 }

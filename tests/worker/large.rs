@@ -1,6 +1,9 @@
 //! The promise: no record stops a partition, however large it is and however it was compressed, and none takes the process down.
 
-use crate::support::{DEADLINE, Scene, TOPICS};
+use crate::{
+    memory::peak_mib,
+    support::{DEADLINE, Scene, TOPICS},
+};
 use testkit::{
     kafka::{Consumed, Record},
     wait_until,
@@ -83,24 +86,18 @@ fn a_record_whose_output_cannot_be_written_is_a_dead_letter_without_its_value_an
         Record::new(key(1_048_300), intent("whole", 5005, 40)).partition(1),
         small("whole", "5005"),
     ]);
-    let mut worker = scene.worker("only");
-    scene.drain(&mut worker);
+    let _worker = scene.drained("only");
 
-    let [zstd, under, of_header, of_key] = ["zstd", "under", "header", "key"].map(|case| {
-        if case == "header" {
-            let headers = |letter: &Consumed| letter.header("own").is_none() && letter.key_text() == "5003";
-            scene.output("dead").into_iter().find(headers).unwrap()
-        } else {
-            dead(&scene, case)
-        }
-    });
+    let letters = scene.output("dead");
+    let [zstd, under, of_key] = ["zstd", "under", "key"].map(|case| dead(&scene, case));
+    let of_header = letters.iter().find(|letter| letter.header("own").is_none() && letter.key_text() == "5003");
+    let of_header = of_header.unwrap().clone();
     for (letter, what) in [(&zstd, "zstd"), (&under, "under"), (&of_header, "header"), (&of_key, "key")] {
         assert_too_large(&scene, letter, what);
     }
     assert_eq!((zstd.key_text().as_str(), under.key_text().as_str()), ("5001", "5002"));
     assert!(zstd.header("__connect.errors.exception.message").unwrap().contains(&(9 * MIB).to_string()));
     assert_eq!(of_key.key_text().len(), 600_004);
-    let letters = scene.output("dead");
     assert_eq!(letters.len(), 5);
     let whole: Vec<&Consumed> = letters.iter().filter(|letter| letter.key.is_none()).collect();
     assert_eq!(whole.len(), 1, "a key that does not fit is dropped");
@@ -142,19 +139,27 @@ fn a_limit_that_is_lowered_while_weir_runs_makes_dead_letters_and_stops_nothing(
     assert_eq!(approved(&scene).len(), 41);
 }
 
-fn publish_batch(scene: &Scene, codec: &'static str, records: &[(&str, &[u8])]) {
-    publish_batch_to(scene, 0, codec, records);
-}
-
-fn publish_batch_to(scene: &Scene, partition: i32, codec: &'static str, records: &[(&str, &[u8])]) {
+fn publish_batch(scene: &Scene, partition: i32, codec: &'static str, records: &[(&str, &[u8])]) {
     scene.kafka.compressing(codec).publish_as_one_batch(&scene.topic("intents"), partition, records).unwrap();
 }
 
-/// The most memory that a process has had, in MiB.
-fn peak_mib(pid: i32) -> usize {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() / 1024
+/// A worker of one lane drains all; the most memory that it took, in MiB, and its log.
+fn drain(scene: &Scene) -> (usize, String) {
+    let mut worker = scene.worker_with("only", &[("WEIR__WORKER__MEMORY", "144MiB"), ("WEIR__WORKER__LANES", "1")]);
+    scene.drain(&mut worker);
+    (peak_mib(worker.pid()), worker.log())
+}
+
+/// Where the dead letters come from, partitions and offsets; fails where one is not too large.
+fn bombs(scene: &Scene) -> Vec<(i64, i64)> {
+    let place = |letter: &Consumed| {
+        assert_too_large(scene, letter, "bomb");
+        let told = |name: &str| letter.header(&format!("__connect.errors.{name}")).unwrap().parse::<i64>().unwrap();
+        (told("partition"), told("offset"))
+    };
+    let mut bombs: Vec<(i64, i64)> = scene.output("dead").iter().map(place).collect();
+    bombs.sort_unstable();
+    bombs
 }
 
 #[test]
@@ -163,31 +168,20 @@ fn a_decompression_bomb_is_a_dead_letter_and_memory_stays_bounded() {
     let scene = Scene::new("bombs", 1, POLICY);
     let good = |id: &str, user| intent(id, user, 0).into_bytes();
     let zeros = vec![0; BOMB];
-    publish_batch(&scene, "none", &[("a", &good("first", 1))]);
-    publish_batch(&scene, "gzip", &[("b", &zeros)]);
-    publish_batch(&scene, "none", &[("a", &good("between", 2))]);
-    publish_batch(&scene, "lz4", &[("b", &zeros)]);
-    publish_batch(&scene, "zstd", &[("b", &zeros)]);
+    publish_batch(&scene, 0, "none", &[("a", &good("first", 1))]);
+    publish_batch(&scene, 0, "gzip", &[("b", &zeros)]);
+    publish_batch(&scene, 0, "none", &[("a", &good("between", 2))]);
+    publish_batch(&scene, 0, "lz4", &[("b", &zeros)]);
+    publish_batch(&scene, 0, "zstd", &[("b", &zeros)]);
     // Of several records in such a batch none can be read: each is a dead letter.
     let with = [good("with-1", 3), good("with-2", 4)];
-    publish_batch(&scene, "gzip", &[("a", &with[0]), ("b", &zeros[..100 * MIB]), ("a", &with[1])]);
-    publish_batch(&scene, "none", &[("a", &good("last", 5))]);
-    let settings = [("WEIR__WORKER__MEMORY", "144MiB"), ("WEIR__WORKER__LANES", "1")];
-    let mut worker = scene.worker_with("only", &settings);
-    scene.drain(&mut worker);
-
-    let peak = peak_mib(worker.pid());
-    eprintln!("peak: {peak} MiB");
+    publish_batch(&scene, 0, "gzip", &[("a", &with[0]), ("b", &zeros[..100 * MIB]), ("a", &with[1])]);
+    publish_batch(&scene, 0, "none", &[("a", &good("last", 5))]);
+    let (peak, _) = drain(&scene);
     // worker.memory, what a debug build takes more, and what one batch may inflate to.
     assert!(peak <= 144 + 48 + 64, "{peak} MiB");
     assert_eq!(approved(&scene), ["between", "first", "last"]);
-    let mut offsets = Vec::new();
-    for letter in scene.output("dead") {
-        assert_too_large(&scene, &letter, "bomb");
-        offsets.push(letter.header("__connect.errors.offset").unwrap().parse::<i64>().unwrap());
-    }
-    offsets.sort_unstable();
-    assert_eq!(offsets, [1, 3, 4, 5, 6, 7]);
+    assert_eq!(bombs(&scene), [1, 3, 4, 5, 6, 7].map(|offset| (0, offset)));
 }
 
 #[test]
@@ -203,38 +197,26 @@ fn bombs_just_under_the_bound_do_not_add_up_in_one_answer_of_a_broker() {
     let scene = Scene::new("many-bombs", PARTITIONS, POLICY);
     let zeros = vec![0; BOMB];
     let mut good = Vec::new();
-    let mut bombs = Vec::new();
+    let mut expected = Vec::new();
     for partition in 0..PARTITIONS {
         for (number, codec) in CODECS.into_iter().enumerate() {
             let id = format!("{partition}-{number}");
             let user = 1 + good.len() as u64;
-            publish_batch_to(&scene, partition, "zstd", &[("a", intent(&id, user, 0).as_bytes())]);
+            publish_batch(&scene, partition, "zstd", &[("a", intent(&id, user, 0).as_bytes())]);
             good.push(id);
             let bytes = if codec == "zstd" { ZSTD_BOMB } else { BOMB };
-            publish_batch_to(&scene, partition, codec, &[("b", &zeros[..bytes])]);
-            bombs.push((i64::from(partition), 2 * number as i64 + 1));
+            publish_batch(&scene, partition, codec, &[("b", &zeros[..bytes])]);
+            expected.push((i64::from(partition), 2 * number as i64 + 1));
         }
     }
-    let settings = [("WEIR__WORKER__MEMORY", "144MiB"), ("WEIR__WORKER__LANES", "1")];
-    let mut worker = scene.worker_with("only", &settings);
-    scene.drain(&mut worker);
-
-    let peak = peak_mib(worker.pid());
-    eprintln!("peak: {peak} MiB");
+    let (peak, log) = drain(&scene);
     // As above, and what one answer inflates to three times: it waits, is decided, is committed. In it one partition reaches what is
     // enough, and another one has its turn.
     assert!(peak <= 144 + 48 + 3 * 2 * 64, "{peak} MiB");
     good.sort_unstable();
     assert_eq!(approved(&scene), good);
-    let mut dead = Vec::new();
-    for letter in scene.output("dead") {
-        assert_too_large(&scene, &letter, "bomb");
-        let told = |name: &str| letter.header(&format!("__connect.errors.{name}")).unwrap().parse::<i64>().unwrap();
-        dead.push((told("partition"), told("offset")));
-    }
-    dead.sort_unstable();
-    assert_eq!(dead, bombs);
-    assert!(!worker.log().contains("is passed over"), "each is read: {}", worker.log());
+    assert_eq!(bombs(&scene), expected);
+    assert!(!log.contains("is passed over"), "each is read: {log}");
 }
 
 #[test]
@@ -243,15 +225,13 @@ fn bombs_of_one_partition_do_not_keep_the_others_from_being_read() {
     let scene = Scene::new("bombs-of-one", 3, POLICY);
     let zeros = vec![0; 60 * MIB];
     for _ in 0..BOMBS {
-        publish_batch_to(&scene, 0, "gzip", &[("b", &zeros)]);
+        publish_batch(&scene, 0, "gzip", &[("b", &zeros)]);
     }
     for partition in [1_i32, 2] {
         let good = intent(&format!("good-{partition}"), partition.unsigned_abs().into(), 0);
-        publish_batch_to(&scene, partition, "zstd", &[("a", good.as_bytes())]);
+        publish_batch(&scene, partition, "zstd", &[("a", good.as_bytes())]);
     }
-    let settings = [("WEIR__WORKER__MEMORY", "144MiB"), ("WEIR__WORKER__LANES", "1")];
-    let mut worker = scene.worker_with("only", &settings);
-    scene.drain(&mut worker);
+    drain(&scene);
     assert_eq!(approved(&scene), ["good-1", "good-2"]);
     let last_good = scene.output("approved").iter().map(|record| record.timestamp_ms.unwrap()).max().unwrap();
     let dead = scene.output("dead");

@@ -4,16 +4,15 @@ use crate::support::Scene;
 use testkit::kafka::Record;
 
 const POLICY: &str = "version = \"1\"\n[default]\ncaps = [{ name = \"daily\", limit = 2, window = \"24h\" }]\n";
-const MIB: u64 = 1024 * 1024;
-const MEMORY_MIB: u64 = 144;
+const MEMORY_MIB: usize = 144;
 /// What a build for debugging takes more: its program and stacks are several times as large.
-const DEBUG_MIB: u64 = 48;
+const DEBUG_MIB: usize = 48;
 
-/// The most memory that a process has had, in bytes.
-fn peak(pid: i32) -> u64 {
+/// The most memory that a process has had, in MiB.
+pub(super) fn peak_mib(pid: i32) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+    line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() / 1024
 }
 
 fn backlog(scene: &Scene, records: u64, payload_bytes: usize) {
@@ -28,13 +27,13 @@ fn backlog(scene: &Scene, records: u64, payload_bytes: usize) {
 }
 
 /// A worker of two lanes drains all; gives the most memory that it took, in MiB.
-fn drain(scene: &Scene) -> u64 {
+fn drain(scene: &Scene) -> usize {
     let memory = format!("{MEMORY_MIB}MiB");
     let settings =
         [("WEIR__WORKER__MEMORY", memory.as_str()), ("WEIR__WORKER__LANES", "2"), ("WEIR__WORKER__BATCH", "10000")];
     let mut worker = scene.worker_with("only", &settings);
     scene.drain(&mut worker);
-    peak(worker.pid()) / MIB
+    peak_mib(worker.pid())
 }
 
 #[test]

@@ -1,16 +1,18 @@
 //! The promise: reading never goes back by itself, and skips nothing. Where offsets start, where they are lost, and what
 //! happens where a topic is deleted and recreated with the old offsets.
 
-use std::{collections::BTreeMap, process::Command};
+use std::collections::BTreeMap;
 
-use crate::support::{DEADLINE, POLICY, Scene, http::wait_ready, outcome::intent, weir};
+use crate::support::{
+    DEADLINE, POLICY, Scene, contains_all, ends, http::wait_ready, outcome::intent, paragraph, stop, succeed,
+};
 use rdkafka::{
     Offset, TopicPartitionList,
     consumer::{CommitMode, Consumer},
     producer::{BaseProducer, Producer},
 };
 use serde_json::json;
-use testkit::{kafka::BoundedConsumer, process::Exit, redis::RedisServer, stack::Stack, wait_until, worker::Worker};
+use testkit::{kafka::BoundedConsumer, wait_until, worker::Worker};
 
 /// Of a segment without caps: each new id is approved.
 const USER: u64 = 3_500;
@@ -23,25 +25,15 @@ fn publish<'i>(scene: &Scene, ids: impl IntoIterator<Item = &'i str>) {
     scene.publish(ids.into_iter().enumerate().map(record));
 }
 
-fn stopped(mut worker: Worker) {
-    worker.terminate();
-    assert_eq!(worker.wait_exit(DEADLINE).unwrap(), Exit::Code(0), "{}", worker.log());
-}
-
 /// Lets a worker decide all, and ends it.
 fn decided(scene: &Scene) {
-    let mut worker = scene.worker("only");
-    scene.drain(&mut worker);
-    stopped(worker);
+    let mut worker = scene.drained("only");
+    stop(&mut worker);
 }
 
 /// The worker refuses to read: what it says.
 fn refused(scene: &Scene) -> String {
-    let mut worker = scene.worker("only");
-    let exit = worker.wait_exit(DEADLINE).unwrap();
-    let log = worker.log();
-    assert_eq!(exit, Exit::Code(1), "{log}");
-    log.lines().filter(|line| !line.starts_with('{')).collect::<Vec<_>>().join("\n")
+    paragraph(&ends(&mut scene.worker("only"), 1))
 }
 
 /// What became of each id, in alphabetical order of the reasons.
@@ -82,9 +74,10 @@ fn offsets_that_kafka_has_lost_are_not_read_again_until_somebody_says_where() {
     let topic = scene.topic("intents");
     for _ in 0..2 {
         let said = refused(&scene);
-        for word in [&scene.name, &topic, "partitions 0 (", "1 (", "kafka-consumer-groups.sh", "--reset-offsets"] {
-            assert!(said.contains(word), "{word:?} is not in: {said}");
-        }
+        contains_all(
+            &said,
+            &[&scene.name, &topic, "partitions 0 (", "1 (", "kafka-consumer-groups.sh", "--reset-offsets"],
+        );
     }
     assert_eq!(outcomes(&scene).len(), OLD.len(), "nothing is decided");
 
@@ -122,32 +115,25 @@ fn assert_both_read(scene: &Scene) {
 
 #[test]
 fn in_a_recreated_topic_old_ids_are_duplicates_at_the_same_offsets_and_new_ones_are_decided() {
-    let scene = Scene::new("recreated", 2, POLICY);
-    publish(&scene, OLD);
-    decided(&scene);
-    recreate(&scene);
-    publish(&scene, all_ids());
-    decided(&scene);
-    assert_both_read(&scene);
-}
-
-/// As where a transaction of a worker ends after the topic was deleted.
-#[test]
-fn a_committed_offset_that_survives_its_topic_is_not_taken_for_one_of_the_recreated_topic() {
-    let scene = Scene::new("survives", 2, POLICY);
-    publish(&scene, OLD);
-    decided(&scene);
-    let member: BoundedConsumer = scene.kafka.config().set("group.id", &scene.name).create().unwrap();
-    let mut partitions = TopicPartitionList::new();
-    partitions.add_partition_range(&scene.topic("intents"), 0, scene.partitions - 1);
-    let committed = member.committed_offsets(partitions, DEADLINE).unwrap();
-    recreate(&scene);
-    publish(&scene, all_ids());
-    member.commit(&committed, CommitMode::Sync).unwrap();
-    drop(member);
-    assert_eq!(scene.done(), 6);
-    decided(&scene);
-    assert_both_read(&scene);
+    for (name, survives) in [("recreated", false), ("survives", true)] {
+        let scene = Scene::new(name, 2, POLICY);
+        publish(&scene, OLD);
+        decided(&scene);
+        let member: BoundedConsumer = scene.kafka.config().set("group.id", &scene.name).create().unwrap();
+        let mut partitions = TopicPartitionList::new();
+        partitions.add_partition_range(&scene.topic("intents"), 0, scene.partitions - 1);
+        let committed = member.committed_offsets(partitions, DEADLINE).unwrap();
+        recreate(&scene);
+        publish(&scene, all_ids());
+        if survives {
+            // As where a transaction of a worker ends after the topic was deleted: it is not taken for an offset of the recreated topic.
+            member.commit(&committed, CommitMode::Sync).unwrap();
+            assert_eq!(scene.done(), 6);
+        }
+        drop(member);
+        decided(&scene);
+        assert_both_read(&scene);
+    }
 }
 
 #[test]
@@ -160,17 +146,15 @@ fn a_topic_that_is_recreated_under_a_running_worker_is_noticed() {
     wait_until(DEADLINE, "it is noticed", || worker.log().contains("was deleted and recreated"));
     publish(&scene, all_ids());
     scene.drain(&mut worker);
-    stopped(worker);
+    stop(&mut worker);
     assert_both_read(&scene);
 }
 
 #[test]
 fn a_start_at_the_end_is_committed_before_anything_is_read_and_a_crash_skips_nothing() {
-    let mut scene = Scene::new("latest", 2, POLICY);
-    scene.env.push(("WEIR__KAFKA__PROPERTIES__AUTO_OFFSET_RESET", "latest".to_owned()));
+    let scene = scene_from_latest("latest", 2);
     publish(&scene, OLD);
-    let mut worker = scene.worker("only");
-    wait_ready(&worker);
+    let mut worker = scene.ready("only");
     let ends: Vec<Option<i64>> = vec![Some(3), Some(3)];
     let committed = scene.kafka.committed(&scene.name, &scene.topic("intents")).unwrap();
     worker.kill();
@@ -184,7 +168,7 @@ fn a_start_at_the_end_is_committed_before_anything_is_read_and_a_crash_skips_not
 /// A scene whose group starts at the ends of its partitions.
 fn scene_from_latest(name: &str, partitions: i32) -> Scene {
     let mut scene = Scene::new(name, partitions, POLICY);
-    scene.env.push(("WEIR__KAFKA__PROPERTIES__AUTO_OFFSET_RESET", "latest".to_owned()));
+    scene.set("WEIR__KAFKA__PROPERTIES__AUTO_OFFSET_RESET", "latest");
     scene
 }
 
@@ -195,6 +179,13 @@ fn wait_started(scene: &Scene) {
     wait_until(DEADLINE, "all partitions have started", || {
         scene.kafka.committed(&scene.name, &topic).is_ok_and(|committed| committed == ends)
     });
+}
+
+/// A worker whose group has started.
+fn started(scene: &Scene) -> Worker {
+    let worker = scene.ready("only");
+    wait_started(scene);
+    worker
 }
 
 /// Gives the intents topic more partitions, and publishes intents of these ids to those that are new, by turns.
@@ -214,13 +205,11 @@ const ADDED: [&str; 10] = ["n-1", "n-2", "n-3", "n-4", "n-5", "n-6", "n-7", "n-8
 fn partitions_that_are_added_start_at_their_beginning_though_the_group_started_at_the_end() {
     let mut scene = scene_from_latest("latest-added", 6);
     publish(&scene, OLD);
-    let mut worker = scene.worker("only");
-    wait_ready(&worker);
-    wait_started(&scene);
+    let mut worker = started(&scene);
     // Published before the worker sees the partitions.
     add_partitions(&mut scene, 8, &ADDED);
     scene.drain(&mut worker);
-    stopped(worker);
+    stop(&mut worker);
     assert_all(&scene, &ADDED, &["approved"]);
     // The same while no instance runs, and of two partitions one is empty.
     add_partitions(&mut scene, 10, &NEW[..1]);
@@ -232,14 +221,16 @@ fn partitions_that_are_added_start_at_their_beginning_though_the_group_started_a
 #[test]
 fn at_a_first_start_of_many_lanes_none_takes_a_partition_for_an_added_one() {
     let mut scene = scene_from_latest("latest-many", 6);
-    scene.env.push(("WEIR__WORKER__LANES", "3".to_owned()));
+    scene.set("WEIR__WORKER__LANES", "3");
     publish(&scene, OLD);
-    let workers = ["one", "other"].map(|instance| scene.worker(instance));
+    let mut workers = ["one", "other"].map(|instance| scene.worker(instance));
     workers.iter().for_each(wait_ready);
     wait_started(&scene);
     publish(&scene, NEW);
     scene.wait_until_drained();
-    workers.into_iter().for_each(stopped);
+    for worker in &mut workers {
+        stop(worker);
+    }
     assert_all(&scene, &NEW, &["approved"]);
     assert_all(&scene, &OLD, &[]);
 }
@@ -248,10 +239,7 @@ fn at_a_first_start_of_many_lanes_none_takes_a_partition_for_an_added_one() {
 fn an_added_partition_starts_while_an_open_transaction_has_the_offset_of_another() {
     let mut scene = scene_from_latest("latest-pending", 2);
     publish(&scene, OLD);
-    let worker = scene.worker("one");
-    wait_ready(&worker);
-    wait_started(&scene);
-    stopped(worker);
+    stop(&mut started(&scene));
     // As of a member that commits all the time: until it ends, Kafka does not say what is committed of partition 1.
     let topic = scene.topic("intents");
     let member: BoundedConsumer = scene.kafka.config().set("group.id", &scene.name).create().unwrap();
@@ -265,11 +253,13 @@ fn an_added_partition_starts_while_an_open_transaction_has_the_offset_of_another
     producer.send_offsets_to_transaction(&offsets, &member.group_metadata().unwrap(), DEADLINE).unwrap();
     add_partitions(&mut scene, 3, &NEW);
     // One has partitions 0 and 1, which it cannot start, and the other one the added one.
-    let workers = ["one", "other"].map(|instance| scene.worker(instance));
+    let mut workers = ["one", "other"].map(|instance| scene.worker(instance));
     wait_until(DEADLINE, "what was added is decided", || outcomes(&scene).len() >= NEW.len());
     producer.abort_transaction(DEADLINE).unwrap();
     workers.iter().for_each(wait_ready);
-    workers.into_iter().for_each(stopped);
+    for worker in &mut workers {
+        stop(worker);
+    }
     assert_all(&scene, &NEW, &["approved"]);
     assert_all(&scene, &OLD, &[]);
 }
@@ -277,10 +267,7 @@ fn an_added_partition_starts_while_an_open_transaction_has_the_offset_of_another
 #[test]
 fn where_retention_has_deleted_the_committed_offset_what_is_left_is_decided_also_with_latest() {
     let scene = scene_from_latest("latest-retention", 1);
-    let worker = scene.worker("only");
-    wait_ready(&worker);
-    wait_started(&scene);
-    stopped(worker);
+    stop(&mut started(&scene));
     publish(&scene, OLD);
     scene.kafka.delete_records(&scene.topic("intents"), 0, 4).unwrap();
     decided(&scene);
@@ -289,44 +276,34 @@ fn where_retention_has_deleted_the_committed_offset_what_is_left_is_decided_also
 }
 
 #[test]
-fn a_topic_that_is_recreated_under_a_running_worker_is_no_first_start() {
-    let scene = scene_from_latest("latest-recreated", 2);
-    publish(&scene, OLD);
-    let worker = scene.worker("only");
-    wait_ready(&worker);
-    wait_started(&scene);
-    recreate(&scene);
-    publish(&scene, NEW);
-    // Not by what is committed: that may be the old topic's for a while.
-    wait_until(DEADLINE, "all are decided", || outcomes(&scene).len() >= NEW.len());
-    stopped(worker);
-    assert_all(&scene, &NEW, &["approved"]);
-    assert_all(&scene, &OLD, &[]);
-}
-
-#[test]
-fn a_topic_that_is_recreated_while_no_worker_runs_is_no_first_start() {
-    let scene = scene_from_latest("latest-remade", 2);
-    publish(&scene, OLD);
-    let worker = scene.worker("only");
-    wait_ready(&worker);
-    wait_started(&scene);
-    stopped(worker);
-    recreate(&scene);
-    let topic = scene.topic("intents");
-    wait_until(DEADLINE, "Kafka has deleted the offsets with their topic", || {
-        scene.kafka.committed(&scene.name, &topic).is_ok_and(|committed| committed == [None, None])
-    });
-    publish(&scene, NEW);
-    decided(&scene);
-    assert_all(&scene, &NEW, &["approved"]);
-    assert_all(&scene, &OLD, &[]);
+fn a_topic_that_is_recreated_is_no_first_start_whether_a_worker_runs_or_not() {
+    for (name, runs) in [("latest-recreated", true), ("latest-remade", false)] {
+        let scene = scene_from_latest(name, 2);
+        publish(&scene, OLD);
+        let mut worker = started(&scene);
+        if !runs {
+            stop(&mut worker);
+        }
+        recreate(&scene);
+        let topic = scene.topic("intents");
+        let is_deleted = || scene.kafka.committed(&scene.name, &topic).is_ok_and(|committed| committed == [None, None]);
+        wait_until(DEADLINE, "Kafka has deleted the offsets with their topic", || runs || is_deleted());
+        publish(&scene, NEW);
+        if !runs {
+            worker = scene.worker("only");
+        }
+        // Not by what is committed: that may be the old topic's for a while.
+        wait_until(DEADLINE, "all are decided", || outcomes(&scene).len() >= NEW.len());
+        stop(&mut worker);
+        assert_all(&scene, &NEW, &["approved"]);
+        assert_all(&scene, &OLD, &[]);
+    }
 }
 
 #[test]
 fn where_the_user_wants_an_error_a_group_without_offsets_does_not_start() {
     let mut scene = Scene::new("error-reset", 1, POLICY);
-    scene.env.push(("WEIR__KAFKA__PROPERTIES__AUTO_OFFSET_RESET", "error".to_owned()));
+    scene.set("WEIR__KAFKA__PROPERTIES__AUTO_OFFSET_RESET", "error");
     publish(&scene, OLD);
     let said = refused(&scene);
     assert!(said.contains("auto.offset.reset is error") && said.contains(&scene.topic("intents")), "{said}");
@@ -341,17 +318,12 @@ fn where_the_user_wants_an_error_a_group_without_offsets_does_not_start() {
 }
 
 fn rebuild(scene: &Scene) {
-    std::fs::write(scene.path("weir.toml"), scene.config("rebuild")).unwrap();
-    let mut rebuild = Command::new(weir());
-    rebuild.args(["rebuild", "--all", "--settle", "0s", "--config"]).arg(scene.path("weir.toml"));
-    let rebuild = testkit::process::output(&mut rebuild).unwrap();
-    assert!(rebuild.status.success(), "{}", String::from_utf8_lossy(&rebuild.stderr));
+    succeed(&mut scene.command(&["rebuild", "--all", "--settle", "0s"]));
 }
 
 #[test]
 fn a_rebuild_restores_what_the_group_has_committed() {
-    let redis = RedisServer::start::<&str>(&[]).unwrap();
-    let mut scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], "rebuilt-offsets", 2, POLICY);
+    let (redis, mut scene) = Scene::with_redis("rebuilt-offsets", 2, POLICY);
     publish(&scene, OLD);
     decided(&scene);
     redis.query::<()>(&["FLUSHALL"]).unwrap();

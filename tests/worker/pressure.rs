@@ -8,12 +8,13 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use testkit::{redis::RedisServer, stack::Stack, wait_until, worker::Worker};
+use testkit::{redis::RedisServer, wait_until, worker::Worker};
 
 use crate::support::{
     DEADLINE, Decision, Scene,
     http::{metric, wait_degraded, wait_ready, wait_whole},
     outcome::intent,
+    stop,
 };
 
 const MOST: usize = 2_500;
@@ -129,8 +130,7 @@ fn three_workers_let_in_as_many_users_as_may_be_active_and_forget_nobody_in_a_ro
     let [mut a, mut b, mut c] = all;
     for (worker, name) in [(&mut a, "a"), (&mut b, "b"), (&mut c, "c")] {
         publish(&scene, &format!("{name} leaves"), came_in.iter().copied(), &push());
-        worker.terminate();
-        worker.wait_exit(DEADLINE).unwrap();
+        stop(&mut worker);
         publish(&scene, &format!("{name} returns"), came_in.iter().copied(), &push());
         *worker = scene.worker(name);
         wait_ready(worker);
@@ -199,8 +199,7 @@ fn no_active_user_is_turned_away_where_partitions_move_while_users_come_in() {
             // It has written to users whom "stays" had brought in. Then it leaves "stays" those whom it has brought in itself.
             let decided = || metric(&comes, "weir_decisions_total", "").unwrap_or(0.0);
             wait_until(DEADLINE, "it has decided", || decided() >= 500.0);
-            comes.terminate();
-            comes.wait_exit(DEADLINE).unwrap();
+            stop(&mut comes);
         }
         stop.store(true, Ordering::Relaxed);
     });
@@ -233,14 +232,7 @@ fn turns_until(server: &RedisServer, scene: &Scene, until: Instant) -> usize {
 /// seconds, by each load.
 fn turns_under_load(name: &str, loads: [usize; 2]) -> [(usize, f64); 2] {
     const SECONDS: u32 = 6;
-    let server = RedisServer::start::<&str>(&[]).unwrap();
-    let scene = Scene::on(
-        Stack::shared().kafka().clone(),
-        vec![server.url()],
-        name,
-        2,
-        &policy(1_000_000, "window = \"1h\"\n"),
-    );
+    let (server, scene) = Scene::with_redis(name, 2, &policy(1_000_000, "window = \"1h\"\n"));
     let workers = workers(&scene, ["a", "b"]);
     let mut first = 0;
     let measured = loads.map(|users| {
@@ -289,14 +281,7 @@ fn turns_come_once_a_second_at_a_thousand_a_second_and_at_25_times_that() {
 
 #[test]
 fn while_redis_is_away_active_users_pass_and_it_is_reported() {
-    let mut server = RedisServer::start::<&str>(&[]).unwrap();
-    let scene = Scene::on(
-        Stack::shared().kafka().clone(),
-        vec![server.url()],
-        "pressure-away",
-        1,
-        &policy(1_000, "window = \"1h\"\n"),
-    );
+    let (mut server, scene) = Scene::with_redis("pressure-away", 1, &policy(1_000, "window = \"1h\"\n"));
     let [worker] = workers(&scene, ["only"]);
     publish(&scene, "first", 0..100, &push());
     scene.wait_until_drained();

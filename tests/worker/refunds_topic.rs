@@ -1,57 +1,25 @@
 //! The promise: refunds count where their topic was deleted and recreated, though its offsets are the old ones again.
 
-use crate::support::{
-    DEADLINE, Scene,
-    http::{metric, wait_ready},
-    outcome::intent,
+use crate::{
+    reports::{POLICY, USER, report, send, wait_counted},
+    support::{DEADLINE, Scene, http::metric, stop},
 };
 use serde_json::json;
 use testkit::{
     kafka::{Publisher, Record},
-    process::Exit,
     wait_until,
-    worker::Worker,
 };
 
-const POLICY: &str = r#"
-version = "1"
-[segments.new]
-caps = [{ name = "daily", limit = 1, window = "24h" }]
-[segments.active]
-caps = [{ name = "daily", limit = 1, window = "24h" }]
-[default]
-caps = [{ name = "daily", limit = 1, window = "24h" }]
-"#;
+const REFUNDS: &str = "weir_refunds_total";
 
 fn scene(name: &str) -> Scene {
     let mut scene = Scene::new(name, 1, POLICY);
-    scene.kafka.create_topic(&scene.topic("refunds"), 1).unwrap();
-    scene.env.push(("WEIR__KAFKA__REFUNDS", scene.topic("refunds")));
+    scene.set_topic("WEIR__KAFKA__REFUNDS", "refunds", 1);
     scene
 }
 
-const USER: u64 = 5000;
-
-/// One send to the user, whom a cap lets have one a day; what became of it.
-fn send(scene: &Scene, id: &str) -> String {
-    scene.publish([intent(id, USER, json!({}))]);
-    scene.wait_until_drained();
-    scene.decisions()[id].reason().to_owned()
-}
-
 fn refund(scene: &Scene, id: &str) {
-    let value = json!({"intent_id": id, "user_id": USER}).to_string();
-    scene.kafka.publish(&scene.topic("refunds"), [Record::keyless(value)]).unwrap();
-}
-
-fn wait_counted(worker: &Worker, outcome: &str, count: f64) {
-    let labels = format!("outcome=\"{outcome}\"");
-    wait_until(DEADLINE, outcome, || metric(worker, "weir_refunds_total", &labels).unwrap_or(0.0) == count);
-}
-
-fn stopped(worker: &mut Worker) {
-    worker.terminate();
-    assert_eq!(worker.wait_exit(DEADLINE).unwrap(), Exit::Code(0), "{}", worker.log());
+    report(scene, "refunds", &json!({"intent_id": id, "user_id": USER}));
 }
 
 /// Deletes and recreates the refunds topic.
@@ -63,36 +31,34 @@ fn made_anew(scene: &Scene) {
 #[test]
 fn the_refunds_of_a_recreated_topic_are_taken_though_its_offsets_start_again() {
     let scene = scene("refunds-anew");
-    let mut worker = scene.worker("only");
-    wait_ready(&worker);
+    let mut worker = scene.ready("only");
     assert_eq!([send(&scene, "first"), send(&scene, "second")], ["approved", "cap"]);
     refund(&scene, "first");
-    wait_counted(&worker, "taken_back", 1.0);
+    wait_counted(&worker, REFUNDS, "taken_back", 1.0);
     assert_eq!(send(&scene, "third"), "approved");
-    stopped(&mut worker);
+    stop(&mut worker);
 
     // The offsets start again, and the user's shard has taken the first one.
     made_anew(&scene);
-    worker = scene.worker("only");
-    wait_ready(&worker);
+    worker = scene.ready("only");
     refund(&scene, "third");
-    wait_counted(&worker, "taken_back", 1.0);
+    wait_counted(&worker, REFUNDS, "taken_back", 1.0);
     assert_eq!(send(&scene, "fourth"), "approved");
 
     // The same under a running worker; and a refund that is read again is none still.
     made_anew(&scene);
     wait_until(DEADLINE, "it is noticed", || worker.log().contains("was deleted and recreated"));
     refund(&scene, "fourth");
-    wait_counted(&worker, "taken_back", 2.0);
+    wait_counted(&worker, REFUNDS, "taken_back", 2.0);
     refund(&scene, "fourth");
-    wait_counted(&worker, "unknown", 1.0);
-    stopped(&mut worker);
+    wait_counted(&worker, REFUNDS, "unknown", 1.0);
+    stop(&mut worker);
 }
 
 #[test]
 fn refunds_on_an_added_partition_are_taken_and_a_group_whose_offsets_expired_starts_at_the_end_again() {
     let mut scene = scene("refunds-latest");
-    scene.env.push(("WEIR__KAFKA__PROPERTIES__AUTO_OFFSET_RESET", "latest".to_owned()));
+    scene.set("WEIR__KAFKA__PROPERTIES__AUTO_OFFSET_RESET", "latest");
     let (topic, group) = (scene.topic("refunds"), format!("{}-refunds", scene.name));
     // Before the first start, so without an effect.
     refund(&scene, "long-ago");
@@ -102,43 +68,39 @@ fn refunds_on_an_added_partition_are_taken_and_a_group_whose_offsets_expired_sta
             scene.kafka.committed(&group, &topic).is_ok_and(|committed| committed == ends)
         });
     };
-    let mut worker = scene.worker("only");
-    wait_ready(&worker);
+    let mut worker = scene.ready("only");
     started("its first start");
     assert_eq!([send(&scene, "first"), send(&scene, "second")], ["approved", "cap"]);
     scene.kafka.grow_topic(&topic, 2).unwrap();
     let value = json!({"intent_id": "first", "user_id": USER}).to_string();
     scene.kafka.publish(&topic, [Record::keyless(value).partition(1)]).unwrap();
-    wait_counted(&worker, "taken_back", 1.0);
-    stopped(&mut worker);
+    wait_counted(&worker, REFUNDS, "taken_back", 1.0);
+    stop(&mut worker);
 
     // As after a week without members. This topic has no table: it is a first start.
     scene.kafka.delete_group(&group).unwrap();
     refund(&scene, "while-away");
-    worker = scene.worker("only");
-    wait_ready(&worker);
+    worker = scene.ready("only");
     started("its second first start");
     refund(&scene, "third");
     // Once all is read, so that none of those before is still to be counted.
     started("all is read");
-    wait_counted(&worker, "unknown", 1.0);
+    wait_counted(&worker, REFUNDS, "unknown", 1.0);
     assert_eq!(metric(&worker, "weir_refunds_total", ""), Some(1.0), "it is the only one");
-    stopped(&mut worker);
+    stop(&mut worker);
 }
 
 #[test]
 fn offsets_without_a_record_are_no_lag_of_the_topics_beside_the_intents_either() {
     let mut scene = scene("refunds-marks");
-    let (refunds, reports) = (scene.topic("refunds"), scene.topic("reports"));
-    scene.kafka.create_topic(&reports, 1).unwrap();
-    scene.env.push(("WEIR__KAFKA__DELIVERY_REPORTS", reports.clone()));
-    let worker = scene.worker("only");
-    wait_ready(&worker);
+    scene.set_topic("WEIR__KAFKA__DELIVERY_REPORTS", "reports", 1);
+    let worker = scene.ready("only");
     let topics = [
-        (refunds, "refunds", "weir_refunds_lag_records"),
-        (reports, "delivery-reports", "weir_delivery_reports_lag_records"),
+        ("refunds", "refunds", "weir_refunds_lag_records"),
+        ("reports", "delivery-reports", "weir_delivery_reports_lag_records"),
     ];
     for (topic, group, lag) in topics {
+        let topic = scene.topic(topic);
         let publisher = Publisher::transactional(&scene.kafka, &topic, &topic).unwrap();
         publisher.begin().unwrap();
         (0..21).for_each(|_| publisher.send(&Record::keyless("{}")).unwrap());

@@ -1,17 +1,19 @@
 //! The promise: weir decides by the clock at the moment of the decision, and an intent that was admitted is approved as it
 //! was admitted, whatever the clock says when it is decided again.
 
-use crate::support::{
-    DEADLINE, Scene,
-    http::{metric, wait_ready},
-    outcome::intent,
+use crate::{
+    budgets::{budget_key, histories},
+    support::{
+        DEADLINE, Scene,
+        http::{metric, wait_ready},
+        outcome::intent,
+    },
 };
 use serde_json::json;
 use testkit::{
     clock::MovedClock,
     kafka::{Api, Fate, Kafka, KafkaClient, Moment, Trap},
     redis::RedisServer,
-    stack::Stack,
     wait_until,
 };
 use weir_core::ports::Clock;
@@ -27,10 +29,6 @@ const LIVE_MS: i64 = 100_000;
 /// One send in 3 minutes.
 const POLICY: &str = r#"
 version = "1"
-[segments.new]
-caps = [{ name = "short", limit = 1, window = "3m" }]
-[segments.active]
-caps = [{ name = "short", limit = 1, window = "3m" }]
 [default]
 caps = [{ name = "short", limit = 1, window = "3m" }]
 "#;
@@ -59,7 +57,7 @@ fn what_waited_for_a_frozen_redis_is_decided_by_the_clock_when_it_is_back() {
     let moved = MovedClock::build().unwrap();
     let clock = moved.clock(0).unwrap();
     let mut redis = RedisServer::start_by(&clock).unwrap();
-    let scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], "stalled", 2, POLICY);
+    let scene = Scene::on_redis(vec![redis.url()], "stalled", 2, POLICY);
     let mut worker = scene.worker_by("only", &clock, &[]);
     publish(&scene.kafka, &scene, "before", "before", &json!({}));
     scene.drain(&mut worker);
@@ -94,8 +92,9 @@ fn an_intent_that_was_admitted_before_a_crash_is_approved_as_of_then_though_it_h
     let moved = MovedClock::build().unwrap();
     let clock = moved.clock(0).unwrap();
     let redis = RedisServer::start_by(&clock).unwrap();
+    let policy = format!("{POLICY}[[budgets]]\nname = \"all\"\nlimit = 1_000\ntotal = true\nbest_effort = true\n");
     // The worker reaches the broker through its tap, the test does not.
-    let scene = Scene::on(kafka.tapped_client(), vec![redis.url()], "admitted", 1, POLICY);
+    let scene = Scene::on(kafka.tapped_client(), vec![redis.url()], "admitted", 1, &policy);
     let start = || scene.worker_by("only", &clock, &[]);
     let mut worker = start();
     publish(kafka.client(), &scene, "before", "before", &json!({}));
@@ -106,19 +105,28 @@ fn an_intent_that_was_admitted_before_a_crash_is_approved_as_of_then_though_it_h
     publish(kafka.client(), &scene, "admitted", "admitted", &json!({ "expires_at": expires_ms }));
     wait_until(DEADLINE, "the worker is killed before it has produced", || kafka.tap(0).is_sprung());
     worker.kill();
+    let killed_ms = now_ms();
+    let admitted = histories(&redis, &scene) - USERS;
+    assert!(admitted > 0, "the store had admitted some");
+    // Others take all that is left.
+    redis.query::<()>(&["HSET", &budget_key(&redis, &scene), "t", "1000"]).unwrap();
     publish(kafka.client(), &scene, "late", "late", &json!({ "expires_at": expires_ms }));
     // All have expired.
     clock.set(STALL_S).unwrap();
 
     let mut worker = start();
     publish(kafka.client(), &scene, "later", "later", &json!({ "expires_at": expires_ms }));
+    publish(kafka.client(), &scene, "fresh", "fresh", &json!({}));
     scene.drain(&mut worker);
-    let (approved, decided) = wave(&scene, "admitted");
-    assert!(approved > 0, "what was admitted is not approved: {:?}", decided.first());
-    let consistent = decided.iter().all(|(at_ms, reason)| (reason == "approved") == (*at_ms < expires_ms));
-    assert!(consistent, "approved as of the admission, or not at all");
     // Those of its batch are all of them, unless the batch was closed between two of its records.
-    let (kept, _) = wave(&scene, "late ");
-    assert_eq!(kept, 0, "intents that were not admitted have expired");
-    assert_eq!(wave(&scene, "later").0, 0);
+    let (approved, decided) = wave(&scene, "admitted");
+    assert_eq!(approved, admitted, "those with a history, and no others: {:?}", decided.first());
+    for (at_ms, reason) in &decided {
+        let (is_approved, is_of_then) = (reason == "approved", *at_ms <= killed_ms);
+        assert_eq!((is_approved, is_of_then), (is_of_then, *at_ms < expires_ms), "as of the admission, or not at all");
+    }
+    for (name, expected) in [("late ", "expired"), ("later", "expired"), ("fresh", "budget")] {
+        let (_, decided) = wave(&scene, name);
+        assert!(decided.iter().all(|(_, reason)| reason == expected), "{name}: {:?}", decided.first());
+    }
 }

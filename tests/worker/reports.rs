@@ -1,43 +1,35 @@
 //! The promise: a delivery that failed for good counts no longer, and other reports change nothing.
 
-use std::process::Command;
-
-use crate::support::{
-    DEADLINE, Scene, header,
-    http::{metric, wait_ready},
-    outcome::intent,
-    weir,
-};
+use crate::support::{DEADLINE, Scene, header, http::metric, outcome::intent, stop};
 use serde_json::{Value, json};
 use testkit::{
     kafka::{Consumed, Record},
-    process::{Exit, output},
-    redis::RedisServer,
-    stack::Stack,
+    process::output,
     wait_until,
     worker::Worker,
 };
 
-const POLICY: &str = r#"
+/// One send a day.
+pub(super) const POLICY: &str = r#"
 version = "1"
 [default]
 caps = [{ name = "daily", limit = 1, window = "24h" }]
 "#;
 
-const USER: &str = "u-1";
+pub(super) const USER: &str = "u-1";
 
 /// One send to the user, whom a cap lets have one a day; what became of it.
-fn send(scene: &Scene, id: &str) -> String {
+pub(super) fn send(scene: &Scene, id: &str) -> String {
     scene.publish([intent(id, USER, json!({}))]);
     scene.wait_until_drained();
     scene.decisions()[id].reason().to_owned()
 }
 
-fn report(scene: &Scene, topic: &str, value: Value) {
+pub(super) fn report(scene: &Scene, topic: &str, value: &Value) {
     scene.kafka.publish(&scene.topic(topic), [Record::keyless(value.to_string())]).unwrap();
 }
 
-fn wait_counted(worker: &Worker, name: &str, outcome: &str, count: f64) {
+pub(super) fn wait_counted(worker: &Worker, name: &str, outcome: &str, count: f64) {
     let labels = format!("outcome=\"{outcome}\"");
     wait_until(DEADLINE, outcome, || metric(worker, name, &labels).unwrap_or(0.0) == count);
 }
@@ -47,48 +39,41 @@ const REPORTS: &str = "weir_delivery_reports_total";
 #[test]
 fn a_delivery_that_failed_for_good_counts_no_longer_and_refunds_are_apart() {
     let mut scene = Scene::new("reports", 1, POLICY);
-    for (topic, variable) in [("reports", "WEIR__KAFKA__DELIVERY_REPORTS"), ("refunds", "WEIR__KAFKA__REFUNDS")] {
-        scene.kafka.create_topic(&scene.topic(topic), 1).unwrap();
-        scene.env.push((variable, scene.topic(topic)));
-    }
-    let mut worker = scene.worker("only");
-    wait_ready(&worker);
+    scene.set_topic("WEIR__KAFKA__DELIVERY_REPORTS", "reports", 1);
+    scene.set_topic("WEIR__KAFKA__REFUNDS", "refunds", 1);
+    let mut worker = scene.ready("only");
     assert_eq!([send(&scene, "first"), send(&scene, "second")], ["approved", "cap"]);
-    report(&scene, "reports", json!({"intent_id": "first", "user_id": USER, "outcome": "ok", "took_ms": 12}));
+    report(&scene, "reports", &json!({"intent_id": "first", "user_id": USER, "outcome": "ok", "took_ms": 12}));
     wait_counted(&worker, REPORTS, "ok", 1.0);
     assert_eq!(send(&scene, "third"), "cap");
-    report(&scene, "reports", json!({"intent_id": "first", "user_id": USER, "outcome": "permanent", "took_ms": 12}));
+    report(&scene, "reports", &json!({"intent_id": "first", "user_id": USER, "outcome": "permanent", "took_ms": 12}));
     wait_counted(&worker, REPORTS, "taken_back", 1.0);
     assert_eq!(send(&scene, "fourth"), "approved");
     // The refunds topic begins at offset 0, below what its shard has taken of the reports.
-    report(&scene, "refunds", json!({"intent_id": "fourth", "user_id": USER}));
+    report(&scene, "refunds", &json!({"intent_id": "fourth", "user_id": USER}));
     wait_counted(&worker, "weir_refunds_total", "taken_back", 1.0);
     assert_eq!(send(&scene, "fifth"), "approved");
-    report(&scene, "reports", json!({"intent_id": "fourth", "user_id": USER, "outcome": "permanent"}));
+    report(&scene, "reports", &json!({"intent_id": "fourth", "user_id": USER, "outcome": "permanent"}));
     wait_counted(&worker, REPORTS, "unknown", 1.0);
-    report(&scene, "reports", json!({"intent_id": "fifth", "user_id": USER, "outcome": "later"}));
+    report(&scene, "reports", &json!({"intent_id": "fifth", "user_id": USER, "outcome": "later"}));
     wait_until(DEADLINE, "a dead letter", || scene.count("dead") == 1);
     assert_eq!(header(&scene.output("dead")[0], "weir-reason").unwrap(), "wrong_type");
     assert_eq!(header(&scene.output("dead")[0], "__connect.errors.topic").unwrap(), scene.topic("reports"));
-    worker.terminate();
-    assert_eq!(worker.wait_exit(DEADLINE).unwrap(), Exit::Code(0), "{}", worker.log());
+    stop(&mut worker);
 }
 
 #[test]
 fn a_rebuild_refunds_what_failed_for_good_and_counts_a_retry_once() {
     let policy = format!("{POLICY}[[budgets]]\nname = \"all\"\nlimit = 2\ntotal = true\n");
-    let redis = RedisServer::start::<&str>(&[]).unwrap();
-    let mut scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], "reports-rebuild", 1, &policy);
+    let (redis, mut scene) = Scene::with_redis("reports-rebuild", 1, &policy);
     scene.kafka.create_topic_with(&scene.topic("reports"), 1, &[("retention.ms", "691200000")]).unwrap();
-    scene.env.push(("WEIR__KAFKA__DELIVERY_REPORTS", scene.topic("reports")));
-    let mut worker = scene.worker("only");
-    wait_ready(&worker);
+    scene.set("WEIR__KAFKA__DELIVERY_REPORTS", scene.topic("reports"));
+    let mut worker = scene.ready("only");
     assert_eq!(send(&scene, "first"), "approved");
-    report(&scene, "reports", json!({"intent_id": "first", "user_id": USER, "outcome": "ok"}));
-    report(&scene, "reports", json!({"intent_id": "first", "user_id": USER, "outcome": "permanent"}));
+    report(&scene, "reports", &json!({"intent_id": "first", "user_id": USER, "outcome": "ok"}));
+    report(&scene, "reports", &json!({"intent_id": "first", "user_id": USER, "outcome": "permanent"}));
     wait_counted(&worker, REPORTS, "taken_back", 1.0);
-    worker.terminate();
-    assert_eq!(worker.wait_exit(DEADLINE).unwrap(), Exit::Code(0), "{}", worker.log());
+    stop(&mut worker);
     // Its second delivery, as weir writes it.
     let Consumed { key, value, mut headers, .. } = scene.output("approved").remove(0);
     let decision = headers.last_mut().unwrap().1.as_mut().unwrap();
@@ -96,17 +81,10 @@ fn a_rebuild_refunds_what_failed_for_good_and_counts_a_retry_once() {
     scene.kafka.publish(&scene.topic("approved"), [Record { key, value, headers, ..Record::default() }]).unwrap();
 
     redis.query::<()>(&["FLUSHALL"]).unwrap();
-    let config = scene.path("rebuild.toml");
-    std::fs::write(&config, scene.config("only")).unwrap();
-    let mut rebuild = Command::new(weir());
-    rebuild.args(["rebuild", "--all", "--budget", "all", "--settle", "0s", "--output", "json", "--config"]).arg(config);
-    let output = output(rebuild.envs(scene.env.iter().map(|(name, value)| (name, value)))).unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let summary = scene.summary(&["rebuild", "--all", "--budget", "all", "--settle", "0s"]);
     assert_eq!((&summary["sends"], &summary["taken_back"]), (&json!(1), &json!(1)), "{summary}");
     assert_eq!(summary["delivery_report_records"], 2, "{summary}");
-    let worker = scene.worker("only");
-    wait_ready(&worker);
+    let worker = scene.ready("only");
     scene.publish(["second", "third"].map(|id| intent(id, USER, json!({}))));
     scene.wait_until_drained();
     let told = |id: &str| {

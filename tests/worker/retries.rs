@@ -8,6 +8,7 @@ use crate::{
         DEADLINE, Scene, approval, header,
         http::{metric, wait_ready},
         outcome::intent,
+        stop,
     },
 };
 use serde_json::{Value, json};
@@ -38,7 +39,7 @@ fn lapse_at(name: &str, policy: &str, at: &str) -> Lapse {
     for (topic, variable) in [("retries", "WEIR__KAFKA__RETRIES"), ("undelivered", "WEIR__KAFKA__UNDELIVERED")] {
         let name = lapse.scene.topic(topic);
         lapse.scene.kafka.create_topic_with(&name, 2, &[("max.message.bytes", "9000000")]).unwrap();
-        lapse.scene.env.push((variable, name));
+        lapse.scene.set(variable, name);
     }
     lapse
 }
@@ -138,8 +139,7 @@ fn a_retry_that_is_given_up_when_no_topic_is_set_for_it_is_not_lost() {
     let approved = wait_output(&mut worker, &lapse.scene, "approved", 1);
     fail(&lapse.scene, [of(&approved, "expires", 0)]);
     wait_until_every(SLOW_INTERVAL, DEADLINE, "it is deferred", || lapse.waiting() == 1);
-    worker.terminate();
-    worker.wait_exit(DEADLINE).unwrap();
+    stop(&mut worker);
     lapse.move_to("2026-11-20T21:41:00Z");
     let set = std::mem::take(&mut lapse.scene.env);
     lapse.scene.env = set.iter().filter(|(name, _)| *name == "WEIR__KAFKA__DEFERRED").cloned().collect();
@@ -178,7 +178,7 @@ fn retries_that_are_not_taken_are_lag_of_their_topic() {
 fn a_worker_that_is_killed_delivers_again_once() {
     const COUNT: usize = 400;
     let mut lapse = lapse("retries-killed", "version = \"1\"\n[default]\ncaps = \"unlimited\"\n");
-    lapse.scene.env.push(("WEIR__WORKER__BATCH", "20".to_owned()));
+    lapse.scene.set("WEIR__WORKER__BATCH", "20");
     let mut worker = lapse.worker("only");
     lapse.scene.publish((0..COUNT).map(|number| intent(&number.to_string(), number, json!({}))));
     let approved = wait_output(&mut worker, &lapse.scene, "approved", COUNT);

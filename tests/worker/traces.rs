@@ -18,21 +18,15 @@ use opentelemetry_proto::tonic::{
 };
 use prost::Message as _;
 use serde_json::json;
-use testkit::{process::Exit, tls::Authority, wait_until, worker::Worker};
+use testkit::{tls::Authority, wait_until};
 use tokio::{net::TcpStream, runtime::Runtime};
-use tokio_rustls::{
-    TlsAcceptor,
-    rustls::{
-        self, ServerConfig,
-        pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
-    },
-    server::TlsStream,
-};
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 use crate::support::{
     DEADLINE, POLICY, Scene,
     http::{metric, wait_ready},
     outcome::intent,
+    stop,
 };
 
 /// What was received: spans, and the resources and `authorization` that came with them.
@@ -81,18 +75,6 @@ impl Listener for TlsListener {
     fn local_addr(&self) -> io::Result<SocketAddr> {
         self.0.local_addr()
     }
-}
-
-/// Speaks TLS with a certificate that the authority vouches for.
-fn acceptor(authority: &Authority) -> TlsAcceptor {
-    let identity = authority.server("collector").unwrap();
-    let certificate = CertificateDer::from_pem_file(&identity.certificate).unwrap();
-    let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(vec![certificate], PrivateKeyDer::from_pem_file(&identity.key).unwrap());
-    TlsAcceptor::from(Arc::new(config.unwrap()))
 }
 
 impl Collector {
@@ -144,13 +126,6 @@ fn publish(scene: &Scene, intents: usize, parents: &[(usize, &str)]) {
     scene.publish((0..intents).map(one));
 }
 
-#[track_caller]
-fn end(worker: &mut Worker) -> String {
-    worker.terminate();
-    assert_eq!(worker.wait_exit(DEADLINE).unwrap(), Exit::Code(0), "{}", worker.log());
-    worker.log()
-}
-
 /// Checks the children of a batch's span.
 fn check_children(batch: &Span, spans: &[Span]) {
     let children: Vec<&Span> = spans.iter().filter(|span| span.parent_span_id == batch.span_id).collect();
@@ -190,7 +165,7 @@ fn one_span_per_batch_with_links_to_sampled_parents_and_children() {
     wait_until(DEADLINE, "all is counted", || metric(&worker, "weir_decisions_total", "") == Some(300.0));
     let batches = metric(&worker, "weir_batch_intents_count", "").unwrap();
     let approved = metric(&worker, "weir_decisions_total", "verdict=\"approved\"").unwrap();
-    end(&mut worker);
+    stop(&mut worker);
 
     let received = collector.received.lock().unwrap();
     let roots: Vec<&Span> = received.spans.iter().filter(|span| span.parent_span_id.is_empty()).collect();
@@ -223,7 +198,7 @@ fn one_span_per_batch_with_links_to_sampled_parents_and_children() {
 #[test]
 fn a_collector_with_tls_is_trusted_by_the_systems_authorities_and_no_other_is() {
     let (known, unknown) = (Authority::new().unwrap(), Authority::new().unwrap());
-    let collector = Collector::start_with(Some(acceptor(&known)));
+    let collector = Collector::start_with(Some(known.server("collector").unwrap().acceptor().unwrap()));
     let url = format!("https://{}", collector.address);
     for (authority, is_known) in [(&unknown, false), (&known, true)] {
         let scene = Scene::new("traces-tls", 1, POLICY);
@@ -234,7 +209,7 @@ fn a_collector_with_tls_is_trusted_by_the_systems_authorities_and_no_other_is() 
         let mut worker = scene.worker_with("tls", &env);
         publish(&scene, 50, &[]);
         scene.drain(&mut worker);
-        let log = end(&mut worker);
+        let log = stop(&mut worker);
         assert_eq!(collector.received.lock().unwrap().spans.is_empty(), !is_known, "{log}");
         assert_eq!(log.contains("ExportError") || log.contains("may not have been sent"), !is_known, "{log}");
     }
@@ -251,7 +226,7 @@ fn nothing_is_sent_without_an_endpoint_or_of_batches_that_are_not_sampled() {
         let mut worker = scene.worker_with(name, &env);
         publish(&scene, 50, &[(0, "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")]);
         scene.drain(&mut worker);
-        end(&mut worker);
+        stop(&mut worker);
         assert!(collector.received.lock().unwrap().spans.is_empty(), "{name}");
     }
 }
@@ -273,7 +248,7 @@ fn end_with_a_silent_collector(name: &str) -> Duration {
         scene.drain(&mut worker);
     }
     let asked = Instant::now();
-    let log = end(&mut worker);
+    let log = stop(&mut worker);
     let took = asked.elapsed();
     assert!(log.contains("the last spans may not have been sent"), "{log}");
     took

@@ -9,14 +9,13 @@ use std::{
 use crate::support::{
     DEADLINE, Decision, Scene, approval,
     http::{metric, wait_degraded, wait_ready, wait_whole},
+    stop, succeed,
 };
 use testkit::{
     clock::{MovedClock, ProcessClock},
     kafka::Record,
     ports::Port,
-    process::Exit,
     redis::RedisCluster,
-    stack::Stack,
     wait_until,
     worker::Worker,
 };
@@ -25,10 +24,6 @@ use weir_core::basis::shard::{Layout, UserHash, slot_of_shard};
 /// Three sends a day.
 const POLICY: &str = r#"
 version = "1"
-[segments.new]
-caps = [{ name = "daily", limit = 3, window = "24h" }]
-[segments.active]
-caps = [{ name = "daily", limit = 3, window = "24h" }]
 [default]
 caps = [{ name = "daily", limit = 3, window = "24h" }]
 [[on_unavailable]]
@@ -66,7 +61,7 @@ impl Stage {
         let clock = moved.clock(0).unwrap();
         let ports = (0..3).map(|_| Port::lease().unwrap()).collect();
         let cluster = RedisCluster::start_on(ports, 0, &["--cluster-require-full-coverage", full_coverage]).unwrap();
-        let mut scene = Scene::on(Stack::shared().kafka().clone(), cluster.nodes(), name, 2, POLICY);
+        let mut scene = Scene::on_redis(cluster.nodes(), name, 2, POLICY);
         change(&mut scene);
         let worker = start(&scene, &clock);
         wait_ready(&worker);
@@ -81,18 +76,13 @@ impl Stage {
 
     /// The users whose histories are on the node that is to be frozen. To be asked before it is.
     fn victims(&self) -> BTreeSet<u64> {
-        let on_it = |user: &u64| {
-            let shard = Layout::for_users(64, 10_000).place(UserHash::of(&user.to_string())).shard;
-            self.cluster.owner_of(slot_of_shard(shard, 64)).unwrap() == self.victim
-        };
-        (0..USERS).filter(on_it).collect()
+        let is_on_it = |user: &u64| self.cluster.owner_of(slot_of(*user)).unwrap() == self.victim;
+        (0..USERS).filter(is_on_it).collect()
     }
 
     /// Whether a user's history is on the node that is to be frozen.
     fn is_away(&self, user: u64) -> bool {
-        let shard = Layout::for_users(64, 10_000).place(UserHash::of(&user.to_string())).shard;
-        let slot = slot_of_shard(shard, 64);
-        (self.slots.0..=self.slots.1).contains(&slot)
+        (self.slots.0..=self.slots.1).contains(&slot_of(user))
     }
 
     fn publish(&self, wave: &str, channels: &[&str]) {
@@ -122,12 +112,7 @@ impl Stage {
 
     /// `weir rebuild`, until it has done its work.
     fn rebuild(&self, args: &[&str]) {
-        let config = self.scene.path("rebuild.toml");
-        std::fs::write(&config, self.scene.config("rebuild")).unwrap();
-        let mut command = std::process::Command::new(crate::support::weir());
-        command.args(["rebuild", "--settle", "3s", "--config"]).arg(config).args(args);
-        let output = testkit::process::output(&mut command).unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        succeed(self.scene.command(&["rebuild", "--settle", "3s"]).args(args));
     }
 
     /// Each user of the node got two, before and during the outage: a third is approved, and a fourth is not.
@@ -155,6 +140,12 @@ impl Stage {
     fn metric(&self, name: &str, labels: &str) -> f64 {
         metric(&self.worker, name, labels).unwrap_or(0.0)
     }
+}
+
+/// The slot of a user's history.
+fn slot_of(user: u64) -> u16 {
+    let shard = Layout::for_users(64, 10_000).place(UserHash::of(&user.to_string())).shard;
+    slot_of_shard(shard, 64)
 }
 
 fn start(scene: &Scene, clock: &ProcessClock) -> Worker {
@@ -201,7 +192,7 @@ fn freeze_a_node(name: &str) -> Duration {
     let entry = wait_degraded(&stage.worker, "shards_unavailable");
     assert!(entry["message"].as_str().unwrap().contains("on_unavailable"), "{entry}");
     assert!(entry["shards"].as_array().unwrap().len() > 15, "{entry}");
-    let owed = (0..USERS).filter(|user| stage.is_away(*user)).count();
+    let owed = stage.away();
     assert!(owed > 100, "{owed}");
     // Shards near the node's border are left out of the count, so it may be a little more.
     assert!(stage.metric("weir_owed_sends", "") >= owed as f64);
@@ -334,8 +325,7 @@ fn stop_with_owed_sends(name: &str) -> Duration {
     let mut stage = Stage::new(name, "no");
     stage.kill_and_publish();
     let began = Instant::now();
-    stage.worker.terminate();
-    assert_eq!(stage.worker.wait_exit(DEADLINE).unwrap(), Exit::Code(0), "{}", stage.worker.log());
+    stop(&mut stage.worker);
     let took = began.elapsed();
     let log = stage.worker.log();
     let line = log.lines().find(|line| line.contains("weir rebuild --shards")).unwrap_or_else(|| panic!("{log}"));

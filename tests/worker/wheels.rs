@@ -1,28 +1,19 @@
 //! The promise: the lanes share a wheel out, a wheel is not left behind, and what is never deferred is not.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    process::Command,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    deferral::{Lapse, decided, ms},
-    support::{
-        DEADLINE, Scene, header,
-        http::{send, wait_ready, wait_version},
-        outcome::intent,
-        weir,
-    },
+    deferral::{Lapse, PLAIN, decided, ms},
+    support::{DEADLINE, Scene, http::wait_ready, outcome::intent, said, stop},
 };
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use serde_json::{Value, json};
-use testkit::{SLOW_INTERVAL, process::output, wait_for, wait_until, wait_until_every, worker::Worker};
+use testkit::{SLOW_INTERVAL, process::output, wait_for, wait_until, wait_until_every};
 use weir_core::{
     basis::{shard::UserHash, time::Time},
     deferral::wheel::Wheel,
 };
 
-const PLAIN: &str = "version = \"1\"\n[default]\ncaps = [{ name = \"day\", limit = 100, window = \"24h\" }]\n";
 const DUE: &str = "2026-11-20T21:45:00Z";
 
 /// The bytes of a member's assignment, as Kafka's consumer protocol has them: a version, then topics with their partitions.
@@ -70,7 +61,8 @@ fn owners(reader: &BaseConsumer, scene: &Scene, topic: &str, members: usize) -> 
 fn two_lanes_release_the_two_shares_of_a_minute() {
     const COUNT: usize = 400;
     let mut lapse = Lapse::begin("shares", 2, PLAIN, "2026-11-20T21:30:00Z");
-    lapse.scene.env.extend([("WEIR__WORKER__LANES", "4".to_owned()), ("WEIR__WORKER__MEMORY", "400MiB".to_owned())]);
+    lapse.scene.set("WEIR__WORKER__LANES", "4");
+    lapse.scene.set("WEIR__WORKER__MEMORY", "400MiB");
     let mut worker = lapse.worker("only");
     let name = |number: usize| format!("u{number}");
     lapse.scene.publish((0..COUNT).map(|user| intent(&name(user), name(user), json!({"not_before": DUE}))));
@@ -108,24 +100,8 @@ fn ends(lapse: &Lapse) -> String {
 
 /// What `weir check` says, and whether it finds nothing wrong.
 fn check(lapse: &Lapse) -> (bool, String) {
-    let file = lapse.scene.path("checked.toml");
-    std::fs::write(&file, lapse.scene.config("checked")).unwrap();
-    let own = lapse.scene.env.iter().map(|(name, value)| (*name, value.clone()));
-    let mut check = Command::new(weir());
-    check.args(["check", "--config"]).arg(&file).envs(own.chain(lapse.clock.env()));
-    let output = output(&mut check).unwrap();
-    (output.status.success(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
-}
-
-/// Sets a variable of the workers that are started from now on.
-fn set(lapse: &mut Lapse, variable: &'static str, value: Option<&str>) {
-    lapse.scene.env.retain(|(name, _)| *name != variable);
-    lapse.scene.env.extend(value.map(|value| (variable, value.to_owned())));
-}
-
-fn stop(mut worker: Worker) {
-    worker.terminate();
-    worker.wait_exit(DEADLINE).unwrap();
+    let output = output(lapse.scene.command(&["check"]).envs(lapse.clock.env())).unwrap();
+    (output.status.success(), said(&output))
 }
 
 #[test]
@@ -140,40 +116,35 @@ fn a_wheel_that_is_not_empty_has_to_be_named_and_then_comes_back_once_by_the_new
     // The wheel's lanes have committed where they start.
     wait_ready(&worker);
     wait_until_every(SLOW_INTERVAL, DEADLINE, "all are deferred", || lapse.waiting() == 3);
-    let (one, other) = (lapse.scene.topic("deferred"), lapse.scene.topic("other"));
-    stop(worker);
+    let one = lapse.scene.topic("deferred");
+    stop(&mut worker);
     let names_both = |said: &str| {
         assert!(said.contains(&format!("deferred intents wait in {one}-hours and {one}-minutes")), "{said}");
         assert!(said.contains("kafka.deferred_before"), "{said}");
     };
     // Switched off, then another prefix alone.
-    set(&mut lapse, "WEIR__KAFKA__DEFERRED", None);
+    lapse.scene.unset("WEIR__KAFKA__DEFERRED");
     names_both(&ends(&lapse));
-    let (fine, said) = check(&lapse);
-    assert!(!fine, "{said}");
-    names_both(&said);
-    for (ring, buckets) in [("hours", 96), ("minutes", 120)] {
-        let settings = [("max.message.bytes", "9000000"), ("retention.ms", "424800000")];
-        lapse.scene.kafka.create_topic_with(&format!("{other}-{ring}"), buckets, &settings).unwrap();
-    }
-    set(&mut lapse, "WEIR__KAFKA__DEFERRED", Some(&other));
+    let (fine, found) = check(&lapse);
+    assert!(!fine, "{found}");
+    names_both(&found);
+    let other = lapse.scene.create_wheel("other", 1);
+    lapse.scene.set("WEIR__KAFKA__DEFERRED", &*other);
     names_both(&ends(&lapse));
     assert_eq!(lapse.waiting(), 3, "nothing was read");
 
-    set(&mut lapse, "WEIR__KAFKA__DEFERRED_BEFORE", Some(&one));
-    lapse.scene.env.push(("WEIR__WORKER__MEMORY", "400MiB".to_owned()));
+    lapse.scene.set("WEIR__KAFKA__DEFERRED_BEFORE", one);
+    lapse.scene.set("WEIR__WORKER__MEMORY", "400MiB");
     lapse.scene.write_policy(
         "version = \"2\"\n[default]\ncaps = [{ name = \"hour\", limit = 1, window = \"1h\", action = \"defer\" }]\n",
     );
-    worker = lapse.worker("only");
-    wait_ready(&worker);
+    worker = lapse.ready("only");
     lapse.move_to("2026-11-20T21:45:01Z");
     let mut expected = lapse.wait_decided(&mut worker, 1);
     assert_eq!(expected.len(), 1, "the cap lets one of the two through");
     let again = if expected.contains_key("first") { "second" } else { "first" };
     wait_until_every(SLOW_INTERVAL, DEADLINE, "the other one is deferred to the new wheel", || {
-        lapse.waiting_on(&format!("{other}-hours")) + lapse.waiting_on(&format!("{other}-minutes")) == 1
-            && lapse.waiting() == 1
+        lapse.waiting_at(&other) == 1 && lapse.waiting() == 1
     });
     lapse.move_to("2026-11-20T22:50:01Z");
     expected.extend(decided(&[(again, "approved")]));
@@ -182,56 +153,41 @@ fn a_wheel_that_is_not_empty_has_to_be_named_and_then_comes_back_once_by_the_new
     expected.extend(decided(&[("late", "approved")]));
     assert_eq!(lapse.wait_decided(&mut worker, 3), expected);
     wait_until_every(SLOW_INTERVAL, DEADLINE, "the old wheel is empty", || lapse.waiting() == 0);
-    stop(worker);
+    stop(&mut worker);
     // Now it can be left out.
-    set(&mut lapse, "WEIR__KAFKA__DEFERRED_BEFORE", None);
-    let worker = lapse.worker("only");
-    wait_ready(&worker);
+    lapse.scene.unset("WEIR__KAFKA__DEFERRED_BEFORE");
+    let mut worker = lapse.ready("only");
     assert_eq!(lapse.decided(), expected);
-    stop(worker);
-}
-
-/// The topics of a wheel with so many shares, and what their names begin with.
-fn wheel(lapse: &Lapse, name: &str, shares: i32) -> String {
-    let prefix = lapse.scene.topic(name);
-    for (ring, buckets) in [("hours", 96), ("minutes", 120)] {
-        let settings = [("max.message.bytes", "9000000"), ("retention.ms", "424800000")];
-        lapse.scene.kafka.create_topic_with(&format!("{prefix}-{ring}"), buckets * shares, &settings).unwrap();
-    }
-    prefix
-}
-
-/// How many intents wait in a wheel.
-fn in_wheel(lapse: &Lapse, prefix: &str) -> i64 {
-    ["hours", "minutes"].into_iter().map(|ring| lapse.waiting_on(&format!("{prefix}-{ring}"))).sum()
+    stop(&mut worker);
 }
 
 #[test]
 fn two_earlier_wheels_are_emptied_and_each_intent_comes_back_once_though_their_worker_is_killed() {
     const EACH: usize = 300;
     let mut lapse = Lapse::begin("earlier", 1, PLAIN, "2026-11-20T21:30:00Z");
-    lapse.scene.env.push(("WEIR__WORKER__MEMORY", "400MiB".to_owned()));
-    let wheels = [lapse.scene.topic("deferred"), wheel(&lapse, "second", 2), wheel(&lapse, "third", 1)];
+    lapse.scene.set("WEIR__WORKER__MEMORY", "400MiB");
+    let [second, third] = [("second", 2), ("third", 1)].map(|(name, shares)| lapse.scene.create_wheel(name, shares));
+    let wheels = [lapse.scene.topic("deferred"), second, third];
     for (round, prefix) in wheels.iter().enumerate() {
-        let before = wheels[..round].join(",");
-        set(&mut lapse, "WEIR__KAFKA__DEFERRED", Some(prefix));
-        set(&mut lapse, "WEIR__KAFKA__DEFERRED_BEFORE", (round > 0).then_some(before.as_str()));
-        let worker = lapse.worker("only");
-        // The wheels' lanes have committed where they start.
-        wait_ready(&worker);
+        lapse.scene.set("WEIR__KAFKA__DEFERRED", prefix);
+        if round > 0 {
+            lapse.scene.set("WEIR__KAFKA__DEFERRED_BEFORE", wheels[..round].join(","));
+        }
+        // Once it is ready, the wheels' lanes have committed where they start.
+        let mut worker = lapse.ready("only");
         let name = |number: usize| format!("w{round}-{number}");
         let due = |number| intent(&name(number), name(number), json!({"not_before": DUE}));
         lapse.scene.publish((0..EACH).map(due));
         wait_until_every(SLOW_INTERVAL, DEADLINE, "they are deferred to the wheel", || {
-            in_wheel(&lapse, prefix) == EACH as i64
+            lapse.waiting_at(prefix) == EACH as i64
         });
-        stop(worker);
+        stop(&mut worker);
     }
-    let left = |lapse: &Lapse| wheels.iter().map(|prefix| in_wheel(lapse, prefix)).sum::<i64>();
+    let left = |lapse: &Lapse| wheels.iter().map(|prefix| lapse.waiting_at(prefix)).sum::<i64>();
     let all = 3 * EACH;
     assert_eq!(left(&lapse), all as i64, "no wheel was read before the time");
     // Batches are small, so that it is killed between two of them.
-    lapse.scene.env.push(("WEIR__WORKER__BATCH", "50".to_owned()));
+    lapse.scene.set("WEIR__WORKER__BATCH", "50");
     lapse.move_to("2026-11-20T21:45:01Z");
     for part in [1, 2] {
         let mut worker = lapse.worker("only");
@@ -249,7 +205,7 @@ fn two_earlier_wheels_are_emptied_and_each_intent_comes_back_once_though_their_w
 fn fresh_intents_keep_half_of_the_pace_while_an_overdue_bucket_drains() {
     const COUNT: usize = 30_000;
     let mut lapse = Lapse::begin("fair", 1, PLAIN, "2026-11-20T21:30:00Z");
-    lapse.scene.env.push(("WEIR__WORKER__BATCH", "200".to_owned()));
+    lapse.scene.set("WEIR__WORKER__BATCH", "200");
     let mut worker = lapse.worker("only");
     let some = |prefix: &'static str, more: Value| {
         (0..COUNT).map(move |number| intent(&format!("{prefix}{number}"), format!("{prefix}{number}"), more.clone()))
@@ -274,49 +230,4 @@ fn fresh_intents_keep_half_of_the_pace_while_an_overdue_bucket_drains() {
     // Of one lane each. A released record costs a little more than a fresh one.
     assert!(fresh * 10 >= (fresh + released) * 4, "{fresh} fresh intents while {released} were released");
     assert_eq!(lapse.wait_decided(&mut worker, 2 * COUNT).len(), 2 * COUNT);
-}
-
-#[test]
-fn the_end_of_quiet_hours_is_spread_over_the_users_minutes() {
-    const COUNT: usize = 60;
-    let policy =
-        format!("{PLAIN}[quiet_hours]\nfrom = \"22:00\"\nto = \"08:00\"\naction = \"defer\"\nspread = \"30m\"\n");
-    let mut lapse = Lapse::begin("spread", 1, &policy, "2026-11-20T22:30:00Z");
-    let mut worker = lapse.worker("only");
-    lapse.scene.publish((0..COUNT).map(|user| intent(&user.to_string(), user, json!({}))));
-    wait_until_every(SLOW_INTERVAL, DEADLINE, "all are deferred", || lapse.waiting() == COUNT as i64);
-    let due_ms = |record| header(record, "weir-due").unwrap().parse::<i64>().unwrap();
-    let deferred = lapse.scene.kafka.read_committed(&lapse.scene.topic("deferred-hours")).unwrap();
-    let dues: BTreeSet<i64> = deferred.iter().map(due_ms).collect();
-    let (from_ms, to_ms) = (ms("2026-11-21T08:00:00Z"), ms("2026-11-21T08:30:00Z"));
-    assert!(dues.iter().all(|due| (from_ms..=to_ms).contains(due)), "{dues:?}");
-    assert!(dues.len() >= 20, "60 users are spread over 30 minutes, not {}", dues.len());
-    let half_ms = ms("2026-11-21T08:15:00Z");
-    let early = deferred.iter().filter(|record| due_ms(record) <= half_ms).count();
-    lapse.move_to("2026-11-21T08:15:01Z");
-    assert_eq!(lapse.wait_decided(&mut worker, early).len(), early, "those of the first half");
-    lapse.move_to("2026-11-21T08:30:01Z");
-    let found = lapse.wait_decided(&mut worker, COUNT);
-    assert!(found.values().all(|reason| reason == "approved"), "{found:?}");
-}
-
-#[test]
-fn neither_shadow_mode_nor_http_defers() {
-    let mut lapse = Lapse::begin("never", 1, &format!("shadow = true\n{PLAIN}"), "2026-11-20T21:30:00Z");
-    let mut worker = lapse.worker("only");
-    lapse.scene.publish([intent("shadow", "u-shadow", json!({"not_before": DUE}))]);
-    let expected = decided(&[("shadow", "approved")]);
-    assert_eq!(lapse.wait_decided(&mut worker, 1), expected);
-    lapse.scene.write_policy(&PLAIN.replace("\"1\"", "\"2\""));
-    wait_version(&worker, "policy", "2");
-    let asked = json!({"id": "asked", "user_id": "u-asked", "not_before": DUE});
-    let (_, answer) = send(&worker, "POST", "/v1/decisions", &asked);
-    let answer: Value = serde_json::from_str(&answer).unwrap();
-    let found = (&answer["verdict"], &answer["reason"], &answer["eligible_at"]);
-    assert_eq!(found, (&json!("suppressed"), &json!("too_early"), &json!("2026-11-20T21:45:00.000Z")), "{answer}");
-    assert_eq!(lapse.waiting(), 0, "neither is deferred");
-    lapse.move_to("2026-11-20T21:46:00Z");
-    lapse.scene.publish([intent("after", "u-after", json!({}))]);
-    lapse.wait_decided(&mut worker, 2);
-    assert_eq!(lapse.decided(), decided(&[("after", "approved"), ("shadow", "approved")]));
 }

@@ -25,7 +25,7 @@ fn a_moved_clock_is_that_of_its_process_alone() {
 }
 
 #[test]
-fn a_tap_cuts_the_request_that_it_is_set_for_once() {
+fn a_tap_cuts_the_request_that_it_is_set_for_once_and_a_topic_is_open_again_once_its_denial_is_lifted() {
     let kafka = Kafka::start_tapped(1).unwrap();
     kafka.create_topic("cut", 1).unwrap();
     let tapped = kafka.tapped_client();
@@ -39,11 +39,7 @@ fn a_tap_cuts_the_request_that_it_is_set_for_once() {
         assert!(kafka.tap(0).is_sprung());
     }
     assert_eq!(kafka.client().read_committed("cut").unwrap().len(), 4);
-}
 
-#[test]
-fn a_topic_that_nobody_may_write_is_open_again_once_the_denial_is_lifted() {
-    let kafka = Kafka::start_tapped(1).unwrap();
     kafka.create_topic("closed", 1).unwrap();
     let denial = kafka.deny_writing("closed").unwrap();
     assert!(kafka.client().publish("closed", [Record::keyless("no")]).is_err());

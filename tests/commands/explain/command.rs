@@ -1,13 +1,11 @@
 //! `weir explain` as a process, after a worker has decided.
 
-use std::process::Command;
-
 use serde_json::{Value, json};
 use testkit::{kafka::Record, process::output_given, redis::RedisServer, stack::Stack};
 use weir_core::ports::Clock as _;
 use weir_worker::clock::SystemClock;
 
-use crate::support::{POLICY, Scene, outcome::zone_of_noon, weir};
+use crate::support::{POLICY, Scene, contains_all, outcome::zone_of_noon};
 
 struct Said {
     code: Option<i32>,
@@ -25,12 +23,7 @@ impl Said {
 
 /// Runs `weir explain` on a scene's configuration.
 fn explain(scene: &Scene, args: &[&str], stdin: &str) -> Said {
-    let config = scene.path("weir.toml");
-    std::fs::write(&config, scene.config("explain")).unwrap();
-    let mut command = Command::new(weir());
-    command.args(["explain", "--config"]).arg(&config).args(args).current_dir(scene.folder.path());
-    command.envs(scene.env.iter().map(|(name, value)| (name, value)));
-    let output = output_given(stdin, &mut command).unwrap();
+    let output = output_given(stdin, scene.command(&["explain"]).args(args)).unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     Said { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
 }
@@ -40,7 +33,7 @@ fn record(intent: &Value) -> Record {
 }
 
 fn decided(name: &str, redis: Vec<String>, intents: &[Value]) -> Scene {
-    let scene = Scene::on(Stack::shared().kafka().clone(), redis, name, 2, POLICY);
+    let scene = Scene::on_redis(redis, name, 2, POLICY);
     let mut worker = scene.worker("explain");
     scene.publish(intents.iter().map(record));
     scene.drain(&mut worker);
@@ -93,13 +86,12 @@ fn it_says_why_a_user_did_not_get_it_and_when_they_may() {
     }
 
     let said = explain(&scene, &["42"], "");
-    for part in ["in segment new", "Asia/Singapore", "2 sends", "autumn", "daily", "in any 24h", "s ago", "from 20"] {
-        assert!(said.out.contains(part), "{part}: {}", said.out);
-    }
+    contains_all(
+        &said.out,
+        &["in segment new", "Asia/Singapore", "2 sends", "autumn", "daily", "in any 24h", "s ago", "from 20"],
+    );
     let said = explain(&scene, &["1042"], "");
-    for part in ["in segment active", "each campaign", "channel push", "category partner or promo"] {
-        assert!(said.out.contains(part), "{part}: {}", said.out);
-    }
+    contains_all(&said.out, &["in segment active", "each campaign", "channel push", "category partner or promo"]);
     // The send was a moment ago, or in this second.
     assert!(["in 59m", "in 1h"].iter().any(|part| said.out.contains(part)), "{}", said.out);
     for (id, category, part) in [
@@ -145,7 +137,7 @@ fn deferral(scene: &mut Scene) {
     let said = explain(scene, &[&args[..], &["--output", "json"]].concat(), &intent).json();
     assert_eq!(said.get("deferred_until"), None);
 
-    scene.env.push(("WEIR__KAFKA__DEFERRED", "later".to_owned()));
+    scene.set("WEIR__KAFKA__DEFERRED", "later");
     let said = explain(scene, &args, &intent);
     assert!(said.out.contains("Intent later would be deferred until 20"), "{}{}", said.out, said.err);
     assert!(said.out.contains("reason too_early: its not_before has not come.\n"), "{}", said.out);
@@ -231,9 +223,8 @@ total = true
 
 #[test]
 fn it_names_the_budgets_that_an_intent_takes_from_with_what_is_left() {
-    let server = RedisServer::start::<&str>(&[]).unwrap();
     let policy = format!("timezone = {:?}\n{BUDGETS}", zone_of_noon());
-    let scene = Scene::on(Stack::shared().kafka().clone(), vec![server.url()], "explain-budgets", 1, &policy);
+    let (server, scene) = Scene::with_redis("explain-budgets", 1, &policy);
     let mut worker = scene.worker("explain");
     let push = |id: &str| json!({"id": id, "user_id": 42, "channel": "push", "campaign": "autumn", "cost": 3});
     scene.publish([push("i-1"), push("i-2")].iter().map(record));
@@ -263,10 +254,10 @@ fn it_names_the_budgets_that_an_intent_takes_from_with_what_is_left() {
     let (said, text) = explained("push", 1);
     assert_eq!(said["limits"], json!([all, push, money]));
     assert_eq!(said["decision"]["verdict"], "approved");
-    for part in ["Intent new would be approved now.", "ALLOWS IT", "push", "in any 1h", "in total", "per day", "autumn"]
-    {
-        assert!(text.contains(part), "{part}: {text}");
-    }
+    contains_all(
+        &text,
+        &["Intent new would be approved now.", "ALLOWS IT", "push", "in any 1h", "in total", "per day", "autumn"],
+    );
     assert!(!text.contains("sms") && !text.contains("WARNING: a budget"), "{text}");
 
     // One more than is left: the first to free is not the one that is named.
@@ -298,9 +289,8 @@ fn it_names_the_budgets_that_an_intent_takes_from_with_what_is_left() {
     let unread = &said["limits"][1];
     assert_eq!((&unread["available"], &unread["used"], &unread["left"]), (&json!(false), &Value::Null, &Value::Null));
     assert_eq!(said["decision"]["verdict"], "approved", "{said}");
-    for part in
-        ["budget  push   ?", "unknown: cannot be read from Redis", "WARNING: a budget cannot be read from Redis"]
-    {
-        assert!(text.contains(part), "{part}: {text}");
-    }
+    contains_all(
+        &text,
+        &["budget  push   ?", "unknown: cannot be read from Redis", "WARNING: a budget cannot be read from Redis"],
+    );
 }

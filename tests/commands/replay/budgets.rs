@@ -4,20 +4,11 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde_json::{Value, json};
 
-use super::runs::{Folder, HOUR_MS, intent};
-
-const MINUTE_MS: i64 = HOUR_MS / 60;
-const ARGS: [&str; 5] = ["--policy", "policy.toml", "--intents", "intents", "--no-segments"];
-
-fn folder(policy: &str, intents: impl IntoIterator<Item = Value>) -> Folder {
-    let folder = Folder::new();
-    folder.write("policy.toml", &format!("version = \"v\"\n{policy}"));
-    folder.write_lines("intents", intents);
-    folder
-}
+use super::runs::{ARGS, Folder, HOUR_MS, MINUTE_MS, UNLIMITED, approved_hourly, intent, totals};
+use crate::support::contains_all;
 
 fn unlimited(budgets: &str) -> String {
-    format!("[default]\ncaps = \"unlimited\"\n{budgets}")
+    format!("{UNLIMITED}{budgets}")
 }
 
 fn budget(name: &str, rest: &str) -> String {
@@ -44,13 +35,6 @@ fn rows(report: &Value) -> BTreeMap<&str, (u64, Option<&str>)> {
     .collect()
 }
 
-fn totals(report: &Value, policy: usize) -> [u64; 4] {
-    let totals = &report["policies"][policy];
-    let counts =
-        [&totals["approved"], &totals["suppressed"], &totals["deferred"]["intents"], &totals["deferred"]["waiting"]];
-    counts.map(|count| count.as_u64().unwrap())
-}
-
 #[test]
 fn each_budget_reports_what_it_suppressed_and_when_it_was_first_spent() {
     let budgets = [
@@ -59,8 +43,9 @@ fn each_budget_reports_what_it_suppressed_and_when_it_was_first_spent() {
         budget("idle", "channel = \"sms\"\nlimit = 1\nper = \"day\""),
         budget("campaigns", "each = \"campaign\"\nlimit = 1_000\nper = \"week\""),
     ];
-    let folder = folder(&unlimited(&budgets.concat()), minutes(240, &json!({"channel": "push", "campaign": "c"})));
-    let report = folder.report(&ARGS);
+    let folder =
+        Folder::with(&unlimited(&budgets.concat()), minutes(240, &json!({"channel": "push", "campaign": "c"})));
+    let report = folder.replay(&[]);
     // 20 at the beginning of each hour, of the last one 10.
     assert_eq!(totals(&report, 0), [70, 170, 0, 0]);
     // Where both are spent, the one that frees last denies.
@@ -74,7 +59,7 @@ fn each_budget_reports_what_it_suppressed_and_when_it_was_first_spent() {
     assert_eq!(report["reasons"], json!([{"reason": "budget", "suppressed": [170]}]));
     assert_eq!(report["budgets"][0]["windows"], json!(["per week of each campaign"]));
     assert_eq!(report["budgets"][3]["limits"], json!([70]));
-    assert_eq!(report, folder.report(&ARGS), "it is the same each time");
+    assert_eq!(report, folder.replay(&[]), "it is the same each time");
 
     let text = folder.says(&[&ARGS[..], &["--html", "page.html"]].concat());
     let page = std::fs::read_to_string(folder.path("page.html")).unwrap();
@@ -85,7 +70,7 @@ fn each_budget_reports_what_it_suppressed_and_when_it_was_first_spent() {
 
 #[test]
 fn two_policies_are_compared_by_budget() {
-    let folder = folder(&unlimited(&budget("b", "limit = 20\ntotal = true")), minutes(60, &json!({})));
+    let folder = Folder::with(&unlimited(&budget("b", "limit = 20\ntotal = true")), minutes(60, &json!({})));
     folder.write("against.toml", &format!("version = \"w\"\n{}", unlimited(&budget("b", "limit = 50\ntotal = true"))));
     let args = [&ARGS[..], &["--against", "against.toml"]].concat();
     let report = folder.report(&args);
@@ -95,9 +80,7 @@ fn two_policies_are_compared_by_budget() {
     assert_eq!(report["budgets"], expected);
     assert_eq!(report["users"]["changed"]["intents"], json!({"newly_approved": 0, "newly_suppressed": 30}));
     let text = folder.says(&args);
-    for part in ["20 in total / 50 in total", "first spent (policy)", "first spent (against)", "+30"] {
-        assert!(text.contains(part), "{part}: {text}");
-    }
+    contains_all(&text, &["20 in total / 50 in total", "first spent (policy)", "first spent (against)", "+30"]);
 }
 
 #[test]
@@ -126,7 +109,7 @@ fn intents_that_caps_and_gates_deny_take_nothing_and_bypasses_do() {
         at(8, 6, plain()),
         at(9, 7, json!({"cost": 2})),
     ];
-    let report = folder(&policy, intents).report(&ARGS);
+    let report = Folder::with(&policy, intents).replay(&[]);
     assert_eq!(totals(&report, 0), [4, 6, 0, 0], "{report:#}");
     assert_eq!(rows(&report), [("b", (2, Some("2026-11-16T00:08:00.000Z")))].into());
 }
@@ -135,33 +118,28 @@ fn intents_that_caps_and_gates_deny_take_nothing_and_bypasses_do() {
 fn an_intent_that_a_budget_defers_returns_when_the_budget_frees() {
     let policy = unlimited(&budget("b", "limit = 20\nwindow = \"1h\"\nwhen_spent = \"defer\""));
     let end = intent("end", 5 * HOUR_MS + MINUTE_MS, json!({"user_id": 999}));
-    let report = folder(&policy, minutes(60, &json!({})).into_iter().chain([end])).report(&ARGS);
+    let report = Folder::with(&policy, minutes(60, &json!({})).into_iter().chain([end])).replay(&[]);
     assert_eq!(totals(&report, 0), [61, 0, 40, 0]);
     assert_eq!(rows(&report), [("b", (0, Some("2026-11-16T00:20:00.000Z")))].into());
-    let hours: Vec<u64> = report["hours"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|row| row["outcomes"][0]["approved"].as_u64().unwrap())
-        .collect();
-    assert_eq!(hours, [20, 20, 20, 1], "{report:#}");
+    assert_eq!(approved_hourly(&report), [20, 20, 20, 1], "{report:#}");
 }
 
 #[test]
 fn in_shadow_mode_a_spent_budget_is_reported_and_everything_approved() {
     let policy = format!("shadow = true\n{}", unlimited(&budget("b", "limit = 20\ntotal = true")));
-    let report = folder(&policy, minutes(60, &json!({}))).report(&ARGS);
+    let report = Folder::with(&policy, minutes(60, &json!({}))).replay(&[]);
     assert_eq!((totals(&report, 0), &report["policies"][0]["shadow_suppressed"]), ([20, 0, 0, 0], &json!(40)));
     assert_eq!(rows(&report), [("b", (40, Some("2026-11-16T00:20:00.000Z")))].into());
 }
 
 #[test]
 fn earlier_approvals_have_used_the_budget() {
-    let folder = folder(&unlimited(&budget("b", "limit = 20\nper = \"week\"")), minutes(60, &json!({})).split_off(30));
+    let folder =
+        Folder::with(&unlimited(&budget("b", "limit = 20\nper = \"week\"")), minutes(60, &json!({})).split_off(30));
     let before =
         minutes(15, &json!({})).into_iter().map(|intent| json!({"at": intent["created_at"], "intent": intent}));
     folder.write_lines("approved", before);
-    let report = folder.report(&[&ARGS[..], &["--approved", "approved"]].concat());
+    let report = folder.replay(&["--approved", "approved"]);
     assert_eq!(report["source"]["history_sends"], 15, "{report:#}");
     assert_eq!(rows(&report), [("b", (25, Some("2026-11-16T00:35:00.000Z")))].into());
 }
@@ -185,7 +163,8 @@ fn it_is_exact_for_random_intents() {
             intent(&format!("i{number}"), at, json!({"user_id": number, "cost": cost}))
         })
         .collect();
-    let report = folder(&unlimited(&budget("b", &format!("limit = {LIMIT}\nwindow = \"1h\""))), intents).report(&ARGS);
+    let report =
+        Folder::with(&unlimited(&budget("b", &format!("limit = {LIMIT}\nwindow = \"1h\""))), intents).replay(&[]);
     assert!(expected > 500, "{expected}");
     assert_eq!(rows(&report)["b"].0, expected);
 }
@@ -214,7 +193,7 @@ fn what_an_intent_takes_in_vain_is_there_for_the_next_one_in_the_same_minute() {
         })
         .collect();
     let caps = "[default]\ncaps = [{ name = \"once\", limit = 1, window = \"10m\" }]\n";
-    let report = folder(&format!("{caps}{}", budget("b", "limit = 40\nwindow = \"10m\"")), intents).report(&ARGS);
+    let report = Folder::with(&format!("{caps}{}", budget("b", "limit = 40\nwindow = \"10m\"")), intents).replay(&[]);
     assert!(of_budget > 500 && of_cap > 200, "{of_budget} and {of_cap}");
     assert_eq!((rows(&report)["b"].0, &report["caps"][0]["suppressed"][0]), (of_budget, &json!(of_cap)));
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::runs::{Folder, HOUR_MS, intent};
+use super::runs::{Folder, MINUTE_MS, intent};
 
 /// A policy's body, the intents with their hours (in minutes after Monday's midnight UTC), and how many are sent and why
 /// others are not.
@@ -125,15 +125,9 @@ action = "suppress""#,
 #[test]
 fn each_thing_that_a_policy_says_has_the_outcome_worked_out_by_hand() {
     for Case { name, policy, intents, sent, reasons } in cases() {
-        let folder = Folder::new();
-        folder.write("policy.toml", &format!("version = \"v\"\n{policy}\n"));
         let count = intents.len() as u64;
-        let lines = intents.into_iter().enumerate();
-        folder.write_lines(
-            "intents",
-            lines.map(|(at, (minute, more))| intent(&format!("i{at}"), minute * HOUR_MS / 60, more)),
-        );
-        let report = folder.report(&["--policy", "policy.toml", "--intents", "intents", "--no-segments"]);
+        let one = |(at, (minute, more)): (usize, (i64, Value))| intent(&format!("i{at}"), minute * MINUTE_MS, more);
+        let report = Folder::with(policy, intents.into_iter().enumerate().map(one)).replay(&[]);
         assert_eq!(report["policies"][0]["approved"], sent, "{name}: {report:#}");
         assert_eq!(report["policies"][0]["suppressed"], count - sent, "{name}");
         assert_eq!(report["reasons"], reasons, "{name}");
@@ -160,13 +154,8 @@ fn byte_order_marks_before_intents_and_policies_are_left_out() {
 
 #[test]
 fn in_shadow_mode_everything_is_sent_and_what_would_not_be_is_told() {
-    let folder = Folder::new();
-    folder.write(
-        "policy.toml",
-        "version = \"v\"\nshadow = true\n[default]\ncaps = [{ name = \"c\", limit = 1, window = \"24h\" }]\n",
-    );
-    folder.write_lines("intents", (0..3).map(|at| intent(&format!("i{at}"), at, json!({}))));
-    let report = folder.report(&["--policy", "policy.toml", "--intents", "intents", "--no-segments"]);
+    let policy = "shadow = true\n[default]\ncaps = [{ name = \"c\", limit = 1, window = \"24h\" }]\n";
+    let report = Folder::with(policy, (0..3).map(|at| intent(&format!("i{at}"), at, json!({})))).replay(&[]);
     let totals = &report["policies"][0];
     assert_eq!(
         (&totals["approved"], &totals["shadow_suppressed"], &totals["suppressed"]),

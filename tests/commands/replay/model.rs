@@ -223,7 +223,7 @@ fn compare(policy_text: &str, seed: u32) -> Compared {
     let folder = Folder::new();
     folder.write("policy.toml", policy_text);
     folder.write("intents", &lines.join("\n"));
-    let report = folder.report(&["--policy", "policy.toml", "--intents", "intents", "--no-segments"]);
+    let report = folder.replay(&[]);
 
     let (mut reasons, mut caps) = (BTreeMap::<&str, u64>::new(), BTreeMap::<String, u64>::new());
     let (mut hours, mut users) = (BTreeMap::<i64, (u64, u64)>::new(), BTreeMap::<u64, u64>::new());

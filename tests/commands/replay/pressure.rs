@@ -2,21 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::runs::{Folder, HOUR_MS, intent};
-
-const MINUTE_MS: i64 = HOUR_MS / 60;
-const ARGS: [&str; 5] = ["--policy", "policy.toml", "--intents", "intents", "--no-segments"];
-const UNLIMITED: &str = "version = \"v\"\n[default]\ncaps = \"unlimited\"\n";
+use super::runs::{ARGS, Folder, HOUR_MS, MINUTE_MS, UNLIMITED, approved_hourly, intent, totals};
+use crate::support::contains_all;
 
 fn pressure(max: u64, rest: &str) -> String {
     format!("{UNLIMITED}[pressure]\nmax_active_users = {max}\nwindow = \"30m\"\n{rest}\n")
-}
-
-fn folder(policy: &str, intents: impl IntoIterator<Item = Value>) -> Folder {
-    let folder = Folder::new();
-    folder.write("policy.toml", policy);
-    folder.write_lines("intents", intents);
-    folder
 }
 
 /// 6,000 users within ten minutes, each with an intent, and 50 s later the first 1,000 with another one.
@@ -27,14 +17,6 @@ fn blast() -> impl Iterator<Item = Value> {
     first.chain(again)
 }
 
-/// Approved, suppressed, deferred, still deferred.
-fn totals(report: &Value) -> [u64; 4] {
-    let totals = &report["policies"][0];
-    let counts =
-        [&totals["approved"], &totals["suppressed"], &totals["deferred"]["intents"], &totals["deferred"]["waiting"]];
-    counts.map(|count| count.as_u64().unwrap())
-}
-
 #[track_caller]
 fn is_near(found: &Value, wanted: u64) {
     let found = found.as_u64().unwrap();
@@ -43,77 +25,73 @@ fn is_near(found: &Value, wanted: u64) {
 
 #[test]
 fn no_more_users_are_active_than_the_maximum_and_active_ones_pass() {
-    let folder = folder(&pressure(3_000, "action = \"suppress\""), blast());
-    let report = folder.report(&ARGS);
+    let folder = Folder::with(&pressure(3_000, "action = \"suppress\""), blast());
+    let report = folder.replay(&[]);
     let found = &report["policies"][0]["pressure"];
     assert_eq!((&found["max_active_users"], &found["window"]), (&json!(3_000), &json!("30m")));
     is_near(&found["peak_active_users"], 3_000);
     // Of the first 6,000 intents half are approved, and all of the others.
-    let [approved, suppressed, deferred, _] = totals(&report);
+    let [approved, suppressed, deferred, _] = totals(&report, 0);
     is_near(&json!(approved), 4_000);
     assert_eq!((approved + suppressed, deferred), (7_000, 0));
     assert_eq!((&found["suppressed"], &found["deferred"]), (&json!(suppressed), &json!(0)));
     assert_eq!(report["reasons"], json!([{"reason": "pressure", "suppressed": [suppressed]}]));
     let peak_at = found["peak_at"].as_str().unwrap();
     assert!(peak_at > "2026-11-16T00:04" && peak_at < "2026-11-16T00:06", "{peak_at}");
-    assert_eq!(report, folder.report(&ARGS), "it is the same each time");
+    assert_eq!(report, folder.replay(&[]), "it is the same each time");
 
     let text = folder.says(&ARGS);
-    for part in ["Pressure, in one instance", "3000 in 30m", "most users that were active", "2026-11-16T00:0"] {
-        assert!(text.contains(part), "{part}: {text}");
-    }
+    contains_all(
+        &text,
+        &["Pressure, in one instance", "3000 in 30m", "most users that were active", "2026-11-16T00:0"],
+    );
 }
 
 #[test]
 fn who_has_to_wait_is_approved_once_others_have_left() {
     let last = intent("last", 5 * HOUR_MS, json!({"user_id": 99_999}));
-    let folder = folder(&pressure(3_000, "channel = \"push\"\naction = \"defer\""), blast().chain([last]));
-    let report = folder.report(&ARGS);
+    let folder = Folder::with(&pressure(3_000, "channel = \"push\"\naction = \"defer\""), blast().chain([last]));
+    let report = folder.replay(&[]);
     let found = &report["policies"][0]["pressure"];
-    let [approved, suppressed, deferred, waiting] = totals(&report);
+    let [approved, suppressed, deferred, waiting] = totals(&report, 0);
     assert_eq!([approved, suppressed, waiting], [7_001, 0, 0]);
     assert_eq!(found["deferred"], deferred);
     is_near(&found["deferred"], 3_000);
     is_near(&found["peak_active_users"], 3_000);
     // The first leave half an hour after their last intent, and with them those who came then.
-    let hours: Vec<u64> = report["hours"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|hour| hour["outcomes"][0]["approved"].as_u64().unwrap())
-        .collect();
+    let hours = approved_hourly(&report);
     assert!(hours[0] > 4_500, "{hours:?}");
 }
 
 #[test]
 fn shadow_mode_and_other_channels_make_users_active_and_keep_nobody_out() {
     let shadow = format!("shadow = true\n{}", pressure(3_000, "action = \"suppress\""));
-    let shadowed = folder(&shadow, blast()).report(&ARGS);
+    let shadowed = Folder::with(&shadow, blast()).replay(&[]);
     let found = &shadowed["policies"][0]["pressure"];
     is_near(&found["peak_active_users"], 6_000);
     is_near(&found["suppressed"], 3_000);
-    assert_eq!(totals(&shadowed), [7_000 - found["suppressed"].as_u64().unwrap(), 0, 0, 0]);
+    assert_eq!(totals(&shadowed, 0), [7_000 - found["suppressed"].as_u64().unwrap(), 0, 0, 0]);
 
-    let other = folder(&pressure(3_000, "channel = \"email\"\naction = \"suppress\""), blast()).report(&ARGS);
+    let other = Folder::with(&pressure(3_000, "channel = \"email\"\naction = \"suppress\""), blast()).replay(&[]);
     let found = &other["policies"][0]["pressure"];
-    assert_eq!((totals(&other), &found["suppressed"]), ([7_000, 0, 0, 0], &json!(0)));
+    assert_eq!((totals(&other, 0), &found["suppressed"]), ([7_000, 0, 0, 0], &json!(0)));
     is_near(&found["peak_active_users"], 6_000);
 
-    let none = folder(UNLIMITED, blast());
-    assert_eq!(none.report(&ARGS)["policies"][0]["pressure"], Value::Null);
+    let none = Folder::with(UNLIMITED, blast());
+    assert_eq!(none.replay(&[])["policies"][0]["pressure"], Value::Null);
     assert!(!none.says(&ARGS).to_lowercase().contains("pressure"));
 }
 
 #[test]
 fn a_budget_that_denies_makes_nobody_active_and_two_policies_are_side_by_side() {
     let budget = "[[budgets]]\nname = \"b\"\nlimit = 1_000\ntotal = true\n";
-    let folder = folder(&format!("{}{budget}", pressure(3_000, "action = \"suppress\"")), blast());
-    folder.write("none.toml", UNLIMITED);
-    let report = folder.report(&[&ARGS[..], &["--against", "none.toml"]].concat());
+    let folder = Folder::with(&format!("{}{budget}", pressure(3_000, "action = \"suppress\"")), blast());
+    folder.write("none.toml", &format!("version = \"v\"\n{UNLIMITED}"));
+    let report = folder.replay(&["--against", "none.toml"]);
     let [with, without] = [0, 1].map(|policy| &report["policies"][policy]["pressure"]);
     is_near(&with["peak_active_users"], 1_000);
     assert_eq!((&with["suppressed"], without), (&json!(0), &Value::Null));
-    assert_eq!(totals(&report)[0], 1_000);
+    assert_eq!(totals(&report, 0)[0], 1_000);
     let text = folder.says(&[&ARGS[..], &["--against", "none.toml"]].concat());
     let line = text.lines().find(|line| line.contains("intents suppressed")).unwrap();
     assert!(line.contains('-'), "{line}");
@@ -127,8 +105,8 @@ fn a_place_that_a_user_takes_in_vain_goes_to_another_one_in_the_same_minute() {
     // The first 1,000 users come in, have left an hour later, and come again before 1,000 others.
     let first = (0..1_000).map(|user| one(format!("a{user}"), user, user));
     let again = (0..2_000).map(|user| one(format!("b{user}"), HOUR_MS + user, user));
-    let report = folder(&policy, first.chain(again)).report(&ARGS);
-    let [approved, suppressed, ..] = totals(&report);
+    let report = Folder::with(&policy, first.chain(again)).replay(&[]);
+    let [approved, suppressed, ..] = totals(&report, 0);
     is_near(&json!(approved), 2_000);
     is_near(&report["caps"][0]["suppressed"][0], 1_000);
     assert_eq!(approved + suppressed, 3_000);
@@ -141,11 +119,11 @@ fn approvals_before_the_first_intent_count_while_they_are_in_the_window() {
     let approved = (0..1_000)
         .map(|user| past(user, -29 * MINUTE_MS))
         .chain((5_000..6_000).map(|user| past(user, -90 * MINUTE_MS)));
-    let folder = folder(&pressure(1_000, "action = \"suppress\""), blast());
+    let folder = Folder::with(&pressure(1_000, "action = \"suppress\""), blast());
     folder.write_lines("approved", approved);
-    let report = folder.report(&[&ARGS[..], &["--approved", "approved"]].concat());
+    let report = folder.replay(&["--approved", "approved"]);
     // The first 1,000 users pass, twice.
-    let [approved, suppressed, ..] = totals(&report);
+    let [approved, suppressed, ..] = totals(&report, 0);
     is_near(&json!(approved), 2_000);
     is_near(&json!(suppressed), 5_000);
 }

@@ -13,11 +13,18 @@ use testkit::{
     wait_until,
 };
 
-use crate::support::{DEADLINE, weir};
+use crate::support::{DEADLINE, contains_all, weir};
 
 /// 2026-11-16, a Monday, at midnight UTC.
 pub const MONDAY_MS: i64 = 1_794_787_200_000;
 pub const HOUR_MS: i64 = 3_600_000;
+pub const MINUTE_MS: i64 = 60_000;
+
+/// The files of [`Folder::with`].
+pub const ARGS: [&str; 5] = ["--policy", "policy.toml", "--intents", "intents", "--no-segments"];
+
+/// A policy without caps.
+pub const UNLIMITED: &str = "[default]\ncaps = \"unlimited\"\n";
 
 pub const TWO_A_DAY: &str =
     "version = \"two\"\n[default]\ncaps = [{ name = \"daily\", limit = 2, window = \"24h\" }]\n";
@@ -30,6 +37,14 @@ pub struct Folder(pub Scratch);
 impl Folder {
     pub fn new() -> Self {
         Self(testkit::folder())
+    }
+
+    /// With a policy of version v and intents.
+    pub fn with(policy: &str, intents: impl IntoIterator<Item = Value>) -> Self {
+        let folder = Self::new();
+        folder.write("policy.toml", &format!("version = \"v\"\n{policy}"));
+        folder.write_lines("intents", intents);
+        folder
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -67,15 +82,19 @@ impl Folder {
         report
     }
 
+    /// The report on these files, with further arguments.
+    #[track_caller]
+    pub fn replay(&self, more: &[&str]) -> Value {
+        self.report(&[&ARGS[..], more].concat())
+    }
+
     #[track_caller]
     pub fn fails(&self, args: &[&str], code: i32, words: &[&str]) {
         let output = self.run(args);
         let err = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(code), "{args:?}: {err}");
         assert!(output.stdout.is_empty() && err.starts_with("weir: ") || err.starts_with("error: "), "{args:?}: {err}");
-        for word in words {
-            assert!(err.contains(word), "{args:?} should say {word}: {err}");
-        }
+        contains_all(&err, words);
     }
 }
 
@@ -87,6 +106,20 @@ pub fn is_by_the_schema(report: &Value) {
     });
     let problems: Vec<String> = SCHEMA.iter_errors(report).map(|problem| problem.to_string()).collect();
     assert!(problems.is_empty(), "{problems:?}");
+}
+
+/// Approved, suppressed, deferred, still deferred.
+pub fn totals(report: &Value, policy: usize) -> [u64; 4] {
+    let totals = &report["policies"][policy];
+    let counts =
+        [&totals["approved"], &totals["suppressed"], &totals["deferred"]["intents"], &totals["deferred"]["waiting"]];
+    counts.map(|count| count.as_u64().unwrap())
+}
+
+/// How many were approved, hour by hour.
+pub fn approved_hourly(report: &Value) -> Vec<u64> {
+    let hours = report["hours"].as_array().unwrap().iter();
+    hours.map(|hour| hour["outcomes"][0]["approved"].as_u64().unwrap()).collect()
 }
 
 /// An intent of user 1 so many milliseconds after Monday's midnight.
@@ -146,15 +179,16 @@ fn two_policies_are_told_apart_by_everything_that_is_counted() {
     assert_eq!(report["hours_of_day"][1][0]["approved"], 3);
 
     let text = folder.says(&args);
-    for part in [
-        "16 records of intents",
-        "3 users get more, 0 fewer",
-        "sent (against)",
-        "+3",
-        "Note: every history began empty",
-    ] {
-        assert!(text.contains(part), "{part}: {text}");
-    }
+    contains_all(
+        &text,
+        &[
+            "16 records of intents",
+            "3 users get more, 0 fewer",
+            "sent (against)",
+            "+3",
+            "Note: every history began empty",
+        ],
+    );
 }
 
 #[test]
@@ -162,8 +196,7 @@ fn what_was_sent_before_the_first_intent_counts() {
     let folder = Folder::new();
     folder.write("policy.toml", TWO_A_DAY);
     folder.write_lines("intents", [intent("a", 0, json!({})), intent("b", 1, json!({}))]);
-    let args = ["--policy", "policy.toml", "--intents", "intents", "--no-segments"];
-    assert_eq!(folder.report(&args)["policies"][0]["approved"], 2);
+    assert_eq!(folder.replay(&[])["policies"][0]["approved"], 2);
     let sent = |id: &str, at: i64| json!({"at": MONDAY_MS + at, "intent": {"id": id, "user_id": "1"}});
     let history = [
         sent("counts", -1),
@@ -174,12 +207,12 @@ fn what_was_sent_before_the_first_intent_counts() {
         json!("no intent"),
     ];
     folder.write_lines("approved", history);
-    let with = folder.report(&[&args[..], &["--approved", "approved"]].concat());
+    let with = folder.replay(&["--approved", "approved"]);
     assert_eq!((&with["source"]["history"], &with["source"]["history_sends"]), (&json!("approved"), &json!(2)));
     assert_eq!((&with["policies"][0]["approved"], &with["source"]["notes"]), (&json!(1), &json!([])));
     // An id that was sent before is a duplicate, also when no cap counts it any more.
     folder.write_lines("approved", [sent("a", -30 * HOUR_MS)]);
-    let with = folder.report(&[&args[..], &["--approved", "approved"]].concat());
+    let with = folder.replay(&["--approved", "approved"]);
     assert_eq!(with["reasons"], json!([{"reason": "duplicate", "suppressed": [1]}]));
 }
 
@@ -205,8 +238,7 @@ fn lines_are_intents_alone_or_with_their_time_around_them_in_any_order() {
         intent("first", 0, json!({})).to_string(),
     ];
     folder.write("intents", &lines.join("\r\n"));
-    let args = ["--policy", "policy.toml", "--intents", "intents", "--no-segments"];
-    let report = folder.report(&args);
+    let report = folder.replay(&[]);
     assert_eq!(report["source"]["records"], 12);
     assert_eq!(report["source"]["without_time"], 1);
     assert_eq!(
@@ -220,10 +252,9 @@ fn lines_are_intents_alone_or_with_their_time_around_them_in_any_order() {
     );
     assert_eq!(report["hours"][0]["outcomes"][0]["approved"], 2, "the first in time is sent: {report}");
 
-    let part =
-        folder.report(&[&args[..], &["--since", "2026-11-16T01:00:00Z", "--until", "2026-11-16T02:00:00Z"]].concat());
+    let part = folder.replay(&["--since", "2026-11-16T01:00:00Z", "--until", "2026-11-16T02:00:00Z"]);
     assert_eq!((&part["from"], &part["to"]), (&json!("2026-11-16T01:00:00.000Z"), &json!("2026-11-16T01:00:00.000Z")));
-    let none = folder.report(&[&args[..], &["--until", "2020-01-01T00:00:00Z"]].concat());
+    let none = folder.replay(&["--until", "2020-01-01T00:00:00Z"]);
     assert_eq!((&none["from"], &none["policies"][0]["approved"]), (&Value::Null, &json!(0)));
 }
 

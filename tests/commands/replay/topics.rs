@@ -32,14 +32,8 @@ counts = false
 "#;
 
 fn simulate(scene: &Scene, more: &[&str]) -> Value {
-    let config = scene.path("weir.toml");
-    std::fs::write(&config, scene.config("simulate")).unwrap();
-    let mut command = std::process::Command::new(weir());
-    command.args(["policy", "simulate", "--config"]).arg(config);
-    command.args(["--intents", "topic", "--output", "json", "--policy", &scene.policy]).args(more);
-    let output = output(&mut command).unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let report = serde_json::from_slice(&output.stdout).unwrap();
+    let args = ["policy", "simulate", "--intents", "topic", "--policy", &scene.policy];
+    let report = scene.summary(&[&args[..], more].concat());
     is_by_the_schema(&report);
     report
 }
@@ -112,8 +106,7 @@ fn a_topic_is_simulated_as_a_worker_decided_it_and_its_history_goes_on() {
     let redis = RedisServer::start::<&str>(&[]).unwrap();
     let scene = Scene::on(stack.kafka().clone(), vec![redis.url()], "simulate", 3, POLICY);
     scene.publish(traffic(1, 1500));
-    let mut worker = scene.worker("simulate");
-    scene.drain(&mut worker);
+    let mut worker = scene.drained("simulate");
 
     let first = decided(&scene);
     let report = simulate(&scene, &["--approved", "none"]);

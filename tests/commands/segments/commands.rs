@@ -138,10 +138,10 @@ async fn the_schema_that_is_checked_in_is_the_one_of_the_code_and_takes_what_is_
     let schema = weir_core::segment::Manifest::json_schema();
     let schema = serde_json::to_string_pretty(&schema).unwrap() + "\n";
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("schemas/segments.schema.json");
-    if std::env::var_os("UPDATE_SCHEMAS").is_some() {
+    if std::env::var_os("UPDATE").is_some() {
         std::fs::write(&path, &schema).unwrap();
     }
-    assert_eq!(std::fs::read_to_string(&path).unwrap_or_default(), schema, "UPDATE_SCHEMAS=1 cargo test writes it");
+    assert_eq!(std::fs::read_to_string(&path).unwrap_or_default(), schema, "UPDATE=1 cargo test writes it");
 
     let folder = testkit::folder();
     write(folder.path(), &[("ids", b"1\n")]);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use testkit::kafka::{Api, Fate, Kafka, Moment, Trap};
 
-use super::{plain, tapped};
+use super::{plain, tapped, under_load};
 use crate::{
     ground::Ground,
     support::{POLICY, Scene, http::metric, model::Sent},
@@ -21,8 +21,7 @@ fn replicated(ground: &mut Ground, order: &Order, name: &str) -> Result<(Trial, 
     let kafka = ground.brokers()?.client().clone();
     let mut trial = Trial::new(order, &kafka, Scene::on(kafka.clone(), redis, name, PARTITIONS, POLICY));
     trial.load(0)?;
-    let worker = trial.start("only", &SMALL);
-    trial.ready(worker)?;
+    let worker = trial.start_ready("only", &SMALL)?;
     trial.decided(200)?;
     Ok((trial, worker))
 }
@@ -39,8 +38,7 @@ fn kill_each(
         let kafka = ground.brokers()?;
         let broker = victim(kafka, &trial.scene, time)?;
         kafka.kill(broker)?;
-        let mark = trial.over()?;
-        trial.back(&mark)?;
+        trial.comes_back()?;
         ground.brokers()?.restart(broker)?;
         trial.live(worker, Duration::ZERO)?;
     }
@@ -76,8 +74,7 @@ pub fn below_min_insync(ground: &mut Ground, order: &Order) -> Result<Findings> 
         let kafka = ground.brokers()?;
         kafka.start_again(one)?;
         kafka.restart(other)?;
-        let mark = trial.over()?;
-        trial.back(&mark)?;
+        trial.comes_back()?;
         trial.live(worker, Duration::ZERO)?;
     }
     trial.finish(order.times)
@@ -91,8 +88,7 @@ pub fn rolling_restart(ground: &mut Ground, order: &Order) -> Result<Findings> {
             let kafka = ground.brokers()?;
             kafka.stop(broker)?;
             kafka.restart(broker)?;
-            let mark = trial.over()?;
-            trial.back(&mark)?;
+            trial.comes_back()?;
             trial.live(worker, Duration::ZERO)?;
         }
     }
@@ -114,8 +110,7 @@ fn freeze(trial: &mut Trial, ground: &mut Ground, worker: usize, length: Duratio
 pub fn broker_frozen(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut trial = plain(ground, order, "broker-frozen")?;
     trial.load(20_000)?;
-    let worker = trial.start("frozen-out", &SMALL);
-    trial.ready(worker)?;
+    let worker = trial.start_ready("frozen-out", &SMALL)?;
     for _ in 0..order.times {
         trial.decided(500)?;
         freeze(&mut trial, ground, worker, Duration::from_secs(20))?;
@@ -126,10 +121,8 @@ pub fn broker_frozen(ground: &mut Ground, order: &Order) -> Result<Findings> {
 
 /// No broker answers until the consumer counts as lost and another one replaces it, before the brokers are back.
 pub fn consumer_lost(ground: &mut Ground, order: &Order) -> Result<Findings> {
-    let mut trial = plain(ground, order, "consumer-lost")?;
-    trial.load(0)?;
-    let worker = trial.start("only", &SMALL);
-    trial.ready(worker)?;
+    let mut trial = under_load(ground, order, "consumer-lost")?;
+    let worker = trial.start_ready("only", &SMALL)?;
     for time in 1..=order.times {
         trial.decided(300)?;
         freeze(&mut trial, ground, worker, Duration::from_secs(50))?;
@@ -154,16 +147,14 @@ pub fn offsets_hang(ground: &mut Ground, order: &Order) -> Result<Findings> {
 fn sprung(ground: &mut Ground, order: &Order, trap: Trap, length: Duration) -> Result<Findings> {
     let mut trial = tapped(ground, order, "sprung")?;
     trial.load(0)?;
-    let worker = trial.start("tapped", &SMALL);
-    trial.ready(worker)?;
+    let worker = trial.start_ready("tapped", &SMALL)?;
     for _ in 0..order.times {
         trial.decided(200)?;
         ground.kafka()?.tap(0).arm(trap);
         trial.until("the request is met", || ground.kafka().is_ok_and(|kafka| kafka.tap(0).is_sprung()))?;
         trial.live(worker, length)?;
         ground.kafka()?.tap(0).disarm();
-        let mark = trial.over()?;
-        trial.back(&mark)?;
+        trial.comes_back()?;
         trial.live(worker, Duration::ZERO)?;
     }
     let failed = metric(trial.worker(worker), "weir_commit_failures_total", "").unwrap_or(0.0);
@@ -183,17 +174,14 @@ pub fn throttled(ground: &mut Ground, order: &Order) -> Result<Findings> {
         let backlog: Vec<Sent> = trial.stream().take(1_000).collect();
         trial.publish_padded(backlog, 20_000)?;
         trial.load_at(0, 50)?;
-        let worker = trial.start("only", &[("WEIR__KAFKA__PROPERTIES__CLIENT_ID", &client)]);
-        trial.ready(worker)?;
+        let worker = trial.start_ready("only", &[("WEIR__KAFKA__PROPERTIES__CLIENT_ID", &client)])?;
         // All of them, while the broker is slow: for 20 MB it takes 40 s, and longer for what is sent twice.
         trial.decided_within(Duration::from_secs(300), 1_000)?;
         trial.kafka.throttle_producers(&client, UNLIMITED)?;
-        let mark = trial.over()?;
-        trial.back(&mark)?;
+        trial.comes_back()?;
         halved += trial.worker(worker).log().lines().filter(|line| line.contains("the brokers are too slow")).count();
         trial.unload()?;
-        trial.worker(worker).terminate();
-        trial.ends(worker, 0, &[])?;
+        trial.stop(worker)?;
     }
     let _last = trial.start("only", &[]);
     ensure!(halved > 0, "the quota held nothing up");

@@ -128,16 +128,13 @@ pub fn frozen(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut trial = with_budgets(ground, order, "budget-frozen")?;
     trial.load_at(2_000, OFFERED)?;
     let workers = [trial.start("one", &SHORT_SESSION), trial.start("two", &SHORT_SESSION)];
-    for worker in workers {
-        trial.ready(worker)?;
-    }
+    trial.all_ready(workers)?;
     for time in 0..order.times {
         let (holder, other) = (workers[time % 2], workers[(time + 1) % 2]);
         trial.freeze_within_a_transaction(holder)?;
         trial.live(other, Duration::from_secs(8))?;
         trial.worker(holder).thaw();
-        let mark = trial.over()?;
-        trial.back(&mark)?;
+        trial.comes_back()?;
     }
     judged(trial, order.times, Prepaid::spent(PREPAID_LIMIT))
 }
@@ -146,13 +143,11 @@ pub fn frozen(ground: &mut Ground, order: &Order) -> Result<Findings> {
 pub fn wiped(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut trial = with_budgets(ground, order, "budget-wiped")?;
     trial.load_at(2_000, OFFERED)?;
-    let worker = trial.start("only", &SHORT_SESSION);
-    trial.ready(worker)?;
+    let worker = trial.start_ready("only", &SHORT_SESSION)?;
     for _ in 0..order.times {
         trial.decided(6_000)?;
         lost::lose_and_rebuild(ground, &mut trial, worker, "prepaid")?;
-        let mark = trial.over()?;
-        trial.back(&mark)?;
+        trial.comes_back()?;
     }
     trial.decided(6_000)?;
     judged(trial, order.times, Prepaid::spent(PREPAID_LIMIT))

@@ -9,7 +9,7 @@ use testkit::{
     redis::RedisCluster,
 };
 
-use super::plain;
+use super::{plain, under_load};
 use crate::{
     ground::Ground,
     support::http::{get, metric},
@@ -52,8 +52,7 @@ fn by_the_true_time(trial: &mut Trial, began: jiff::Timestamp) -> Result<()> {
 /// Two workers with clocks 4 minutes apart are killed one after the other, so that users change hands.
 pub fn minutes_apart(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let moved = MovedClock::build()?;
-    let mut trial = plain(ground, order, "clocks-apart")?;
-    trial.load(0)?;
+    let mut trial = under_load(ground, order, "clocks-apart")?;
     let clocks = [("right", moved.clock(0)?), ("ahead", moved.clock(4 * MINUTE_S)?)];
     let mut workers = Vec::new();
     for (instance, clock) in &clocks {
@@ -66,8 +65,7 @@ pub fn minutes_apart(ground: &mut Ground, order: &Order) -> Result<Findings> {
         trial.decided(600)?;
         let place = time % workers.len();
         trial.worker(workers[place]).kill();
-        let mark = trial.over()?;
-        trial.back(&mark)?;
+        trial.comes_back()?;
         workers[place] = start(&mut trial, clocks[place].0, &clocks[place].1);
         trial.ready(workers[place])?;
     }
@@ -80,8 +78,7 @@ pub fn hour_off(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let moved = MovedClock::build()?;
     let clock = moved.clock(0)?;
     let began = jiff::Timestamp::now();
-    let mut trial = plain(ground, order, "clock-jumps")?;
-    trial.load(0)?;
+    let mut trial = under_load(ground, order, "clock-jumps")?;
     let mut worker = start(&mut trial, "only", &clock);
     trial.ready(worker)?;
     for time in 0..order.times {
@@ -94,8 +91,7 @@ pub fn hour_off(ground: &mut Ground, order: &Order) -> Result<Findings> {
             }
             refuses(&mut trial, worker)?;
             clock.set(0)?;
-            let mark = trial.over()?;
-            trial.back(&mark)?;
+            trial.comes_back()?;
         }
     }
     by_the_true_time(&mut trial, began)?;

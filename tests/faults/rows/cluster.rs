@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use testkit::redis::RedisCluster;
 
-use super::plain;
+use super::{plain, under_load};
 use crate::{
     ground::Ground,
     support::http::metric,
@@ -39,8 +39,7 @@ fn promoted(ground: &mut Ground, order: &Order, waits: Waits) -> Result<Findings
     let mut trial = plain(ground, order, "promoted")?;
     trial.load_at(0, HEAVY)?;
     let replicas = ("WEIR__REDIS__WAIT_REPLICAS", if waits == Waits::No { "0" } else { "1" });
-    let worker = trial.start("only", &[replicas, ("WEIR__REDIS__TIMEOUT", "500ms")]);
-    trial.ready(worker)?;
+    let worker = trial.start_ready("only", &[replicas, ("WEIR__REDIS__TIMEOUT", "500ms")])?;
     for _ in 0..order.times {
         trial.decided(2_000)?;
         let cluster = ground.cluster()?;
@@ -59,8 +58,7 @@ fn promoted(ground: &mut Ground, order: &Order, waits: Waits) -> Result<Findings
             Waits::ForOne => {
                 // There is no replica to wait for until the dead node is back as one.
                 cluster.restart(primary)?;
-                let mark = trial.over()?;
-                trial.back(&mark)?;
+                trial.comes_back()?;
             }
         }
     }
@@ -88,10 +86,8 @@ fn pair(cluster: &RedisCluster) -> Result<(usize, usize)> {
 }
 
 fn loaded(ground: &mut Ground, order: &Order, name: &str) -> Result<(Trial, usize)> {
-    let mut trial = plain(ground, order, name)?;
-    trial.load(0)?;
-    let worker = trial.start("only", &[]);
-    trial.ready(worker)?;
+    let mut trial = under_load(ground, order, name)?;
+    let worker = trial.start_ready("only", &[])?;
     trial.decided(500)?;
     Ok((trial, worker))
 }
@@ -102,8 +98,7 @@ pub fn failed_over(ground: &mut Ground, order: &Order) -> Result<Findings> {
         let cluster = ground.cluster()?;
         let (_, replica) = pair(cluster)?;
         cluster.failover(replica)?;
-        let mark = trial.over()?;
-        trial.back(&mark)?;
+        trial.comes_back()?;
     }
     trial.live(worker, Duration::ZERO)?;
     trial.finish(order.times)
@@ -118,11 +113,9 @@ pub fn resharded(ground: &mut Ground, order: &Order) -> Result<Findings> {
         let to = primaries.into_iter().find(|node| *node != from).context("no other primary")?;
         let slots = first_slots(cluster, from)?;
         cluster.move_slots(slots.clone(), from, to)?;
-        let mark = trial.over()?;
-        trial.back(&mark)?;
+        trial.comes_back()?;
         cluster.move_slots(slots, to, from)?;
-        let mark = trial.over()?;
-        trial.back(&mark)?;
+        trial.comes_back()?;
     }
     redirected(&mut trial, worker)?;
     trial.finish(order.times)
@@ -152,13 +145,11 @@ pub fn grown_and_shrunk(ground: &mut Ground, order: &Order) -> Result<Findings> 
         let from = cluster.owner_of(0)?;
         let slots = first_slots(cluster, from)?;
         cluster.move_slots(slots.clone(), from, new)?;
-        let mark = trial.over()?;
-        trial.back(&mark)?;
+        trial.comes_back()?;
         let cluster = ground.cluster()?;
         cluster.move_slots(slots, new, from)?;
         cluster.remove_last_node()?;
-        let mark = trial.over()?;
-        trial.back(&mark)?;
+        trial.comes_back()?;
     }
     redirected(&mut trial, worker)?;
     trial.finish(order.times)

@@ -141,8 +141,7 @@ impl Paced {
     fn is_back(&mut self, worker: usize) -> Result<()> {
         let mark = self.trial.over()?;
         self.trial.ready(worker)?;
-        let intents = self.trial.stream().take(200).collect();
-        self.trial.publish(intents)?;
+        self.trial.publish_some(200)?;
         self.trial.back(&mark)
     }
 
@@ -186,8 +185,7 @@ impl Approvals {
 pub fn lag_unknown(ground: &mut Ground, order: &Order) -> Result<Findings> {
     const HALVES_MS: i64 = 10_000;
     let mut paced = Paced::new(ground, order, "lag-unknown", &format!("rate = {RATE}"))?;
-    let worker = paced.trial.start("only", &SHORT_SESSION);
-    paced.trial.ready(worker)?;
+    let worker = paced.trial.start_ready("only", &SHORT_SESSION)?;
     let mut delivery = paced.delivery(DELIVERS)?;
     paced.trial.load(2_000)?;
     let mut denied_at = Vec::new();
@@ -225,8 +223,7 @@ pub fn lag_unknown(ground: &mut Ground, order: &Order) -> Result<Findings> {
 /// and each second time at its end.
 pub fn group_deleted(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut paced = Paced::new(ground, order, "group-deleted", &format!("rate = {RATE}"))?;
-    let worker = paced.trial.start("only", &SHORT_SESSION);
-    paced.trial.ready(worker)?;
+    let worker = paced.trial.start_ready("only", &SHORT_SESSION)?;
     paced.trial.load(2_000)?;
     let mut delivery = paced.delivery(DELIVERS)?;
     let mut stopped = Vec::new();
@@ -259,8 +256,7 @@ pub fn service_dies(ground: &mut Ground, order: &Order) -> Result<Findings> {
     const NOTICED_MS: i64 = 5_000;
     const LOOK_MS: i64 = 8_000;
     let mut paced = Paced::new(ground, order, "service-dies", "service = \"mailer\"")?;
-    let worker = paced.trial.start("only", &SHORT_SESSION);
-    paced.trial.ready(worker)?;
+    let worker = paced.trial.start_ready("only", &SHORT_SESSION)?;
     let http = address(paced.trial.worker(worker));
     let start =
         |paced: &Paced, name| Ok::<_, anyhow::Error>((Instance::start(&http, name, EACH)?, paced.delivery(ENOUGH)?));
@@ -300,11 +296,8 @@ pub fn zombie(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let (zombie, successor) = (paced.trial.start("zombie", &SMALL), paced.trial.start("successor", &SMALL));
     let _delivery = paced.delivery(ENOUGH)?;
     for _ in 0..order.times {
-        for worker in [zombie, successor] {
-            paced.trial.ready(worker)?;
-        }
-        let intents = paced.trial.stream().take(8_000).collect();
-        paced.trial.publish(intents)?;
+        paced.trial.all_ready([zombie, successor])?;
+        paced.trial.publish_some(8_000)?;
         paced.trial.scene.wait_until_drained();
         // Nothing comes, so a transaction that is open is one of what waited.
         paced.waits(successor, 4_000, |_| true)?;
@@ -332,11 +325,9 @@ pub fn killed(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut paced = Paced::new(ground, order, "waiting-killed", &format!("rate = {RATE}"))?;
     paced.trial.scene.kafka = ground.kafka()?.tapped_client();
     let _delivery = paced.delivery(ENOUGH)?;
-    let mut worker = paced.trial.start("victim", &SMALL);
-    paced.trial.ready(worker)?;
+    let mut worker = paced.trial.start_ready("victim", &SMALL)?;
     for (api, moment) in POINTS.into_iter().cycle().take(order.times) {
-        let intents = paced.trial.stream().take(3_000).collect();
-        paced.trial.publish(intents)?;
+        paced.trial.publish_some(3_000)?;
         paced.trial.scene.wait_until_drained();
         // Nothing comes, so the next transaction is one of what waited.
         paced.waits(worker, 500, |_| true)?;
@@ -359,8 +350,7 @@ pub fn aborted(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut worker = paced.trial.start("victim-0", &SMALL);
     for time in 1..=order.times {
         paced.trial.ready(worker)?;
-        let intents = paced.trial.stream().take(6_000).collect();
-        paced.trial.publish(intents)?;
+        paced.trial.publish_some(6_000)?;
         paced.trial.freeze_within_a_transaction_of(worker, &["waiting-all"])?;
         paced.trial.worker(worker).kill();
         worker = paced.trial.start(&format!("victim-{time}"), &SMALL);
@@ -368,8 +358,7 @@ pub fn aborted(ground: &mut Ground, order: &Order) -> Result<Findings> {
         paced.emptied(worker)?;
         paced.abort_waiting()?;
         paced.emptied(worker)?;
-        let intents = paced.trial.stream().take(200).collect();
-        paced.trial.publish(intents)?;
+        paced.trial.publish_some(200)?;
         let all = paced.trial.published();
         paced.trial.until("what came then is decided", || paced.trial.scene.every_decision().len() >= all)?;
     }

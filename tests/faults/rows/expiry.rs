@@ -84,8 +84,7 @@ pub fn frozen(ground: &mut Ground, order: &Order) -> Result<Findings> {
 fn stalls(mut trial: Trial, order: &Order, mut redis: Silent<'_>) -> Result<Findings> {
     trial.scene.write_policy(&POLICY.replace(NO_CAPS, ONE_CAP));
     trial.load(0)?;
-    let worker = trial.start("stalled", &[]);
-    trial.ready(worker)?;
+    let worker = trial.start_ready("stalled", &[])?;
     trial.decided(500)?;
     for time in 0..order.times {
         let publish = |trial: &Trial, kind: &str, from: usize, expires_at: Option<i64>| {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use super::plain;
+use super::{plain, under_load};
 use crate::{
     ground::Ground,
     support::http::metric,
@@ -24,13 +24,10 @@ pub fn frozen_past_its_transaction(ground: &mut Ground, order: &Order) -> Result
 
 /// One worker freezes with a transaction open and wakes beside its successor.
 fn frozen(ground: &mut Ground, order: &Order, length: Duration) -> Result<Findings> {
-    let mut trial = plain(ground, order, "frozen")?;
-    trial.load(0)?;
+    let mut trial = under_load(ground, order, "frozen")?;
     let (zombie, successor) = (trial.start("zombie", &SMALL), trial.start("successor", &SMALL));
     for _ in 0..order.times {
-        for worker in [zombie, successor] {
-            trial.ready(worker)?;
-        }
+        trial.all_ready([zombie, successor])?;
         trial.freeze_within_a_transaction(zombie)?;
         trial.live(successor, length)?;
         trial.worker(zombie).thaw();
@@ -49,8 +46,7 @@ pub fn storm(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let refresh = ("WEIR__KAFKA__PROPERTIES__TOPIC_METADATA_REFRESH_INTERVAL_MS", "1000");
     let env = [SMALL[0], SMALL[1], SMALL[2], refresh];
     trial.load(0)?;
-    let mut steady = trial.start("steady", &env);
-    trial.ready(steady)?;
+    let mut steady = trial.start_ready("steady", &env)?;
     for time in 0..order.times {
         let more: Vec<usize> = ["b", "c", "d"].map(|name| trial.start(&format!("{name}-{time}"), &env)).into();
         for worker in &more {
@@ -62,8 +58,7 @@ pub fn storm(ground: &mut Ground, order: &Order) -> Result<Findings> {
             trial.unload()?;
             trial.load(0)?;
         }
-        let mark = trial.over()?;
-        trial.back(&mark)?;
+        trial.comes_back()?;
         // Two leave at once: one is asked to, one is killed.
         trial.worker(more[0]).terminate();
         trial.worker(more[1]).kill();
@@ -72,8 +67,7 @@ pub fn storm(ground: &mut Ground, order: &Order) -> Result<Findings> {
         trial.live(steady, length)?;
         trial.worker(steady).kill();
         steady = more[2];
-        let mark = trial.over()?;
-        trial.back(&mark)?;
+        trial.comes_back()?;
         trial.live(steady, Duration::ZERO)?;
     }
     trial.note(format!("4 partitions became {}", PARTITIONS + 2));
@@ -84,10 +78,8 @@ pub fn storm(ground: &mut Ground, order: &Order) -> Result<Findings> {
 pub fn stalled_past_the_poll_interval(ground: &mut Ground, order: &Order) -> Result<Findings> {
     const INTERVAL_MS: &str = "6000";
     const PAUSE_MS: u64 = 12_000;
-    let mut trial = plain(ground, order, "stalled")?;
-    trial.load(0)?;
-    let worker = trial.start("stalled", &[("WEIR__KAFKA__PROPERTIES__MAX_POLL_INTERVAL_MS", INTERVAL_MS)]);
-    trial.ready(worker)?;
+    let mut trial = under_load(ground, order, "stalled")?;
+    let worker = trial.start_ready("stalled", &[("WEIR__KAFKA__PROPERTIES__MAX_POLL_INTERVAL_MS", INTERVAL_MS)])?;
     trial.decided(500)?;
     let rebalances = metric(trial.worker(worker), "weir_rebalances_total", "");
     for _ in 0..order.times {
@@ -96,8 +88,7 @@ pub fn stalled_past_the_poll_interval(ground: &mut Ground, order: &Order) -> Res
             cluster.node(node).query::<()>(&["CLIENT", "PAUSE", &PAUSE_MS.to_string(), "ALL"])?;
         }
         trial.live(worker, Duration::from_millis(PAUSE_MS))?;
-        let mark = trial.over()?;
-        trial.back(&mark)?;
+        trial.comes_back()?;
     }
     let after = metric(trial.worker(worker), "weir_rebalances_total", "");
     ensure!(rebalances == after, "it lost its place in the group: {rebalances:?} rebalances, then {after:?}");
@@ -107,16 +98,13 @@ pub fn stalled_past_the_poll_interval(ground: &mut Ground, order: &Order) -> Res
 
 /// Two workers with one instance name.
 pub fn twins(ground: &mut Ground, order: &Order) -> Result<Findings> {
-    let mut trial = plain(ground, order, "twins")?;
-    trial.load(0)?;
-    let mut older = trial.start("twin", &SMALL);
-    trial.ready(older)?;
+    let mut trial = under_load(ground, order, "twins")?;
+    let mut older = trial.start_ready("twin", &SMALL)?;
     for _ in 0..order.times {
         trial.decided(200)?;
         let newer = trial.start("twin", &SMALL);
         trial.ends(older, 1, &["took over the transactional id", "kafka.instance"])?;
-        let mark = trial.over()?;
-        trial.back(&mark)?;
+        trial.comes_back()?;
         older = newer;
     }
     trial.live(older, Duration::from_secs(3))?;

@@ -11,7 +11,7 @@ use anyhow::{Result, ensure};
 use testkit::process::{output, program};
 use tokio::io::AsyncWriteExt as _;
 
-use super::{limits::figure, plain};
+use super::{limits::figure, under_load};
 use crate::{
     ground::Ground,
     support::http::{address, get},
@@ -43,10 +43,8 @@ pub fn attacked(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let raised =
         output(Command::new(program("prlimit")?).args([format!("--pid={own}"), format!("--nofile={files}:")]))?;
     ensure!(raised.status.success(), "{files} open files are not allowed: {}", String::from_utf8_lossy(&raised.stderr));
-    let mut trial = plain(ground, order, "http")?;
-    trial.load(0)?;
-    let worker = trial.start("only", &[("WEIR__HTTP__TOKEN", "right-token-0123456789")]);
-    trial.ready(worker)?;
+    let mut trial = under_load(ground, order, "http")?;
+    let worker = trial.start_ready("only", &[("WEIR__HTTP__TOKEN", "right-token-0123456789")])?;
     trial.decided(500)?;
     let pid = trial.worker(worker).pid();
     let before = figure(pid, "VmRSS:")?;
@@ -56,8 +54,7 @@ pub fn attacked(ground: &mut Ground, order: &Order) -> Result<Findings> {
         let (connections, met) = attack(&address);
         // While they are there: the lanes do not feel it.
         trial.back(&mark)?;
-        let mark = trial.over()?;
-        trial.back(&mark)?;
+        trial.comes_back()?;
         let more = figure(pid, "VmRSS:")?.saturating_sub(before) / 1024;
         ensure!(more < MORE_MIB, "{more} MiB more are taken");
         drop(connections);

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use testkit::{kafka::Record, redis::RedisServer};
 use weir_core::basis::shard::{Layout, UserHash};
 
-use super::{limits::figure, on, plain};
+use super::{limits::figure, on, plain, under_load};
 use crate::{
     ground::Ground,
     support::{
@@ -33,17 +33,14 @@ const CALL: Duration = Duration::from_millis(5);
 
 /// Every hostile record, each several times, and garbled ones, among good intents.
 pub fn hostile_records(ground: &mut Ground, order: &Order) -> Result<Findings> {
-    let mut trial = plain(ground, order, "hostile")?;
-    trial.load(0)?;
-    let worker = trial.start("only", &[]);
-    trial.ready(worker)?;
+    let mut trial = under_load(ground, order, "hostile")?;
+    let worker = trial.start_ready("only", &[])?;
     for time in 0..order.times {
         let named = hostile().into_iter().map(|hostile| record(&format!("{time} {}", hostile.name), hostile));
         trial.kafka.publish(&trial.scene.topic("intents"), named)?;
         let garbled: Vec<Record> = (0..1_000).map(|number| garbled(&mut trial, time, number)).collect();
         trial.kafka.publish(&trial.scene.topic("intents"), garbled)?;
-        let mark = trial.over()?;
-        trial.back(&mark)?;
+        trial.comes_back()?;
     }
     trial.live(worker, Duration::ZERO)?;
     reasons(&mut trial)?;
@@ -60,16 +57,14 @@ pub fn not_writable(ground: &mut Ground, order: &Order) -> Result<Findings> {
         trial.kafka.configure_topic(&trial.scene.topic(topic), &size)?;
     }
     trial.load(0)?;
-    let worker = trial.start("only", &[]);
-    trial.ready(worker)?;
+    let worker = trial.start_ready("only", &[])?;
     let bomb = vec![0; BOMB_BYTES];
     for time in 0..order.times {
         trial.publish_large_by("zstd", &format!("{time} zstd"), 9 << 20)?;
         trial.publish_large(&format!("{time} under"), DEFAULT_BYTES - 400)?;
         let gzip = trial.kafka.compressing("gzip");
         gzip.publish_as_one_batch(&trial.scene.topic("intents"), 0, &[("bomb", &bomb)])?;
-        let mark = trial.over()?;
-        trial.back(&mark)?;
+        trial.comes_back()?;
     }
     trial.live(worker, Duration::ZERO)?;
     let dead = trial.scene.output("dead");
@@ -174,8 +169,7 @@ fn crowd(ground: &mut Ground, order: &Order, common: Common) -> Result<Findings>
     }
     trial.load(0)?;
     let worker = trial.start("only", &[("WEIR__WORKER__BATCH", "10000")]);
-    let mark = trial.over()?;
-    trial.back(&mark)?;
+    trial.comes_back()?;
     trial.live(worker, Duration::ZERO)?;
     trial.unload()?;
     in_order(&trial)?;

@@ -40,8 +40,7 @@ pub fn disk_full(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let client = kafka.client().clone();
     let mut trial = Trial::new(order, &client, Scene::on(client.clone(), redis, "disk-full", PARTITIONS, POLICY));
     trial.load(0)?;
-    let worker = trial.start("only", &[]);
-    trial.ready(worker)?;
+    let worker = trial.start_ready("only", &[])?;
     for _ in 0..order.times {
         trial.decided(300)?;
         kafka.disk(0)?.fill()?;
@@ -50,8 +49,7 @@ pub fn disk_full(ground: &mut Ground, order: &Order) -> Result<Findings> {
         trial.live(worker, Duration::from_secs(5))?;
         kafka.disk(0)?.free()?;
         kafka.restart(0)?;
-        let mark = trial.over()?;
-        trial.back(&mark)?;
+        trial.comes_back()?;
         trial.live(worker, Duration::ZERO)?;
     }
     trial.note("the broker halts, the worker waits and continues by itself");
@@ -64,8 +62,7 @@ pub fn memory_limit(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let stream = trial.stream();
     trial.load_of(stream, LoadRate { backlog: 0, a_second: 1_000, padding: 4_000 })?;
     for _ in 0..order.times {
-        let worker = trial.start("only", &SHORT_SESSION);
-        trial.ready(worker)?;
+        let worker = trial.start_ready("only", &SHORT_SESSION)?;
         trial.decided(500)?;
         // Frozen meanwhile: it finds more than it may hold, however fast it is.
         trial.worker(worker).freeze();
@@ -78,10 +75,8 @@ pub fn memory_limit(ground: &mut Ground, order: &Order) -> Result<Findings> {
         let log = trial.worker(worker).log();
         ensure!(log.contains("memory allocation of") || log.contains("alloc"), "it does not say why: {log}");
         let next = trial.start("only", &SHORT_SESSION);
-        let mark = trial.over()?;
-        trial.back(&mark)?;
-        trial.worker(next).terminate();
-        trial.ends(next, 0, &[])?;
+        trial.comes_back()?;
+        trial.stop(next)?;
     }
     let _last = trial.start("only", &SHORT_SESSION);
     trial.note("SIGABRT; the message names the allocation");

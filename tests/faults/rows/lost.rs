@@ -12,7 +12,7 @@ use testkit::{
     redis::RedisCluster,
 };
 
-use super::plain;
+use super::under_load;
 use crate::{
     ground::Ground,
     support::{
@@ -57,10 +57,8 @@ fn lost(
     tables: Tables,
     lose: fn(&mut RedisCluster, usize) -> Result<()>,
 ) -> Result<Findings> {
-    let mut trial = plain(ground, order, "lost")?;
-    trial.load(0)?;
-    let worker = trial.start("only", &[]);
-    trial.ready(worker)?;
+    let mut trial = under_load(ground, order, "lost")?;
+    let worker = trial.start_ready("only", &[])?;
     for time in 0..order.times {
         trial.decided(600)?;
         let cluster = ground.cluster()?;
@@ -79,8 +77,7 @@ fn lost(
         // Nothing is decided on what is lost; the judge would see it.
         trial.live(worker, Duration::from_secs(3))?;
         rebuild(trial.worker(worker).folder(), &[], 0)?;
-        let mark = trial.over()?;
-        trial.back(&mark)?;
+        trial.comes_back()?;
         trial.until_of(worker, "nothing is degraded", |worker| degraded(worker).is_empty())?;
     }
     trial.note("/readyz stays 200, /v1/status names the shards; `weir rebuild` restores them while the worker runs");
@@ -112,10 +109,8 @@ enum Step {
 
 /// A rebuild is frozen in a step, a second one finishes while the worker continues, and the first wakes.
 pub fn rebuild_frozen(ground: &mut Ground, order: &Order) -> Result<Findings> {
-    let mut trial = plain(ground, order, "rebuild-frozen")?;
-    trial.load(0)?;
-    let worker = trial.start("only", &[]);
-    trial.ready(worker)?;
+    let mut trial = under_load(ground, order, "rebuild-frozen")?;
+    let worker = trial.start_ready("only", &[])?;
     for (time, step) in (0..order.times).zip([Step::Purge, Step::Fill, Step::Settle].into_iter().cycle()) {
         trial.decided(600)?;
         let cluster = ground.cluster()?;
@@ -143,8 +138,7 @@ pub fn rebuild_frozen(ground: &mut Ground, order: &Order) -> Result<Findings> {
         trial.live(worker, Duration::from_secs(3))?;
         let lost = metric(trial.worker(worker), "weir_shards_lost", "");
         ensure!(lost == Some(0.0), "{lost:?} shards are lost after the first rebuild woke");
-        let mark = trial.over()?;
-        trial.back(&mark)?;
+        trial.comes_back()?;
         trial.note(format!("frozen in {step:?} ({reached}): exit 1, \"another weir rebuild has taken over\""));
     }
     trial.finish(order.times)

@@ -35,8 +35,8 @@ pub fn promoted(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut users: Vec<u64> = active.clone().filter(|user| is_elsewhere(*user)).collect();
     let load = trial.stream().filter(move |sent| is_elsewhere(sent.user) && !active.contains(&sent.user));
     trial.load_of(load, crate::load::LoadRate { backlog: 0, a_second: crate::trial::RATE, padding: 0 })?;
-    let worker = trial.start("only", &[("WEIR__REDIS__WAIT_REPLICAS", "0"), ("WEIR__REDIS__TIMEOUT", "500ms")]);
-    trial.ready(worker)?;
+    let worker =
+        trial.start_ready("only", &[("WEIR__REDIS__WAIT_REPLICAS", "0"), ("WEIR__REDIS__TIMEOUT", "500ms")])?;
     for time in 0..order.times {
         trial.decided(600)?;
         ensure!(users.len() >= USERS, "each time needs {USERS} new users: run the case fewer times");

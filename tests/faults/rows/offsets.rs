@@ -17,23 +17,15 @@ const RECREATED_DEADLINE: Duration = Duration::from_secs(60);
 /// Intents that are published a second time.
 const AGAIN: usize = 400;
 
-/// Stops a worker with SIGTERM.
-fn ended(trial: &mut Trial, worker: usize) -> Result<()> {
-    trial.worker(worker).terminate();
-    trial.ends(worker, 0, &[])?;
-    Ok(())
-}
-
 /// Kafka deletes the group while weir is stopped: weir refuses to start until an operator sets the offsets.
 pub fn lost(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut trial = plain(ground, order, "lost-offsets")?;
     let (group, topic) = (trial.scene.name.clone(), trial.scene.topic("intents"));
     trial.load(0)?;
     for _ in 0..order.times {
-        let worker = trial.start("only", &[]);
-        trial.ready(worker)?;
+        let worker = trial.start_ready("only", &[])?;
         trial.decided(500)?;
-        ended(&mut trial, worker)?;
+        trial.stop(worker)?;
         let committed = trial.kafka.committed(&group, &topic)?;
         trial.kafka.delete_group(&group)?;
         for _ in 0..2 {
@@ -45,9 +37,8 @@ pub fn lost(ground: &mut Ground, order: &Order) -> Result<Findings> {
             trial.kafka.reset_offsets(&group, &format!("{topic}:{partition}"), &["--to-offset", &offset])?;
         }
         let next = trial.start("only", &[]);
-        let mark = trial.over()?;
-        trial.back(&mark)?;
-        ended(&mut trial, next)?;
+        trial.comes_back()?;
+        trial.stop(next)?;
     }
     let _last = trial.start("only", &[]);
     trial.note("exit 1 with group, topic, partitions and how to set the offsets; nothing is decided until then");
@@ -71,7 +62,7 @@ pub fn recreated(ground: &mut Ground, order: &Order, meanwhile: Meanwhile) -> Re
     trial.until("all is decided", || usize::try_from(trial.scene.done()).is_ok_and(|done| done >= AGAIN))?;
     let gone = trial.kafka.read_committed(&topic)?;
     if meanwhile == Meanwhile::Stopped {
-        ended(&mut trial, worker)?;
+        trial.stop(worker)?;
     }
     trial.kafka.delete_topic(&topic)?;
     let made = || trial.kafka.create_topic(&topic, PARTITIONS).ok();
@@ -86,8 +77,7 @@ pub fn recreated(ground: &mut Ground, order: &Order, meanwhile: Meanwhile) -> Re
         trial.start("only", &[]);
     }
     trial.load(0)?;
-    let mark = trial.over()?;
-    trial.back(&mark)?;
+    trial.comes_back()?;
     trial.unload()?;
     let all = trial.kafka.end_offsets(&topic)?.iter().sum();
     trial.until("all is decided", || trial.scene.done() >= all)?;
@@ -107,12 +97,10 @@ pub fn recreated(ground: &mut Ground, order: &Order, meanwhile: Meanwhile) -> Re
 pub fn grown(ground: &mut Ground, order: &Order, meanwhile: Meanwhile) -> Result<Findings> {
     const INSTANCES: [&str; 2] = ["one", "two"];
     let mut trial = plain(ground, order, "grown")?;
-    trial.scene.env.push(("WEIR__KAFKA__PROPERTIES__AUTO_OFFSET_RESET", "latest".to_owned()));
+    trial.scene.set("WEIR__KAFKA__PROPERTIES__AUTO_OFFSET_RESET", "latest");
     let (kafka, group, topic) = (trial.kafka.clone(), trial.scene.name.clone(), trial.scene.topic("intents"));
     let mut workers = INSTANCES.map(|instance| trial.start(instance, &SHORT_SESSION));
-    for worker in workers {
-        trial.ready(worker)?;
-    }
+    trial.all_ready(workers)?;
     // What is published before would be passed over.
     trial.until("all partitions have started", || {
         kafka.committed(&group, &topic).is_ok_and(|committed| committed.iter().all(Option::is_some))
@@ -123,7 +111,7 @@ pub fn grown(ground: &mut Ground, order: &Order, meanwhile: Meanwhile) -> Result
         trial.decided(300)?;
         if meanwhile == Meanwhile::Stopped {
             for worker in workers {
-                ended(&mut trial, worker)?;
+                trial.stop(worker)?;
             }
         }
         partitions += 2;

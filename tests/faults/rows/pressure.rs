@@ -138,9 +138,7 @@ fn now_ms() -> i64 {
 pub fn log_lost(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut trial = with_pressure(ground, order, "pressure-lost")?;
     let workers = ["one", "two"].map(|name| trial.start(name, &SHORT_SESSION));
-    for worker in workers {
-        trial.ready(worker)?;
-    }
+    trial.all_ready(workers)?;
     trial.load(0)?;
     for time in 0..order.times {
         filled(&mut trial, workers[0], 99 * (time + 1) / order.times - 10)?;
@@ -149,8 +147,7 @@ pub fn log_lost(ground: &mut Ground, order: &Order) -> Result<Findings> {
         let keys = ["activity", "activity-members"].map(|key| format!("{prefix}:{{{prefix}}}:{key}"));
         let deleted: u64 = cluster.node(node).query(&["DEL", &keys[0], &keys[1]])?;
         ensure!(deleted == 2, "{deleted} of the two keys were deleted");
-        let mark = trial.over()?;
-        trial.back(&mark)?;
+        trial.comes_back()?;
     }
     judged(trial, order.times, workers[0], &Halts::default())
 }
@@ -166,9 +163,7 @@ pub fn member_killed(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut trial = with_pressure(ground, order, "pressure-killed")?;
     let stays = trial.start("stays", &SHORT_SESSION);
     let mut dies = trial.start("dies", &SHORT_SESSION);
-    for worker in [stays, dies] {
-        trial.ready(worker)?;
-    }
+    trial.all_ready([stays, dies])?;
     trial.load(0)?;
     let mut halts = Halts::default();
     for time in 0..order.times {
@@ -176,8 +171,7 @@ pub fn member_killed(ground: &mut Ground, order: &Order) -> Result<Findings> {
         let had = partitions_of(&mut trial, dies);
         trial.worker(dies).kill();
         halts.0.push((now_ms(), had));
-        let mark = trial.over()?;
-        trial.back(&mark)?;
+        trial.comes_back()?;
         dies = trial.start("dies", &SHORT_SESSION);
         trial.ready(dies)?;
     }
@@ -198,9 +192,7 @@ pub fn member_frozen(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut trial = with_pressure(ground, order, "pressure-frozen")?;
     let sessions = [("keeps", &LONG_SESSION), ("loses", &SHORT_SESSION)];
     let workers = sessions.map(|(name, session)| trial.start(name, session));
-    for worker in workers {
-        trial.ready(worker)?;
-    }
+    trial.all_ready(workers)?;
     trial.load(0)?;
     let mut halts = Halts::default();
     for time in 0..order.times {
@@ -216,8 +208,7 @@ pub fn member_frozen(ground: &mut Ground, order: &Order) -> Result<Findings> {
         // At the end by the places that the frozen one held.
         filled(&mut trial, other, if times_left == 0 { 99 } else { percent + 10 })?;
         trial.worker(frozen).thaw();
-        let mark = trial.over()?;
-        trial.back(&mark)?;
+        trial.comes_back()?;
         trial.ready(frozen)?;
     }
     judged(trial, order.times, workers[0], &halts)
@@ -229,15 +220,12 @@ pub fn clock_off(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut trial = with_pressure(ground, order, "pressure-clock")?;
     let clocks = [("right", moved.clock(0)?), ("wrong", moved.clock(MINUTE_S)?)];
     let workers = clocks.each_ref().map(|(instance, clock)| clocks::start(&mut trial, instance, clock));
-    for worker in workers {
-        trial.ready(worker)?;
-    }
+    trial.all_ready(workers)?;
     trial.load(0)?;
     for time in 0..order.times {
         filled(&mut trial, workers[0], 90 * (time + 1) / order.times)?;
         clocks[1].1.set(if time % 2 == 0 { -MINUTE_S } else { MINUTE_S })?;
-        let mark = trial.over()?;
-        trial.back(&mark)?;
+        trial.comes_back()?;
     }
     judged(trial, order.times, workers[0], &Halts::default())
 }

@@ -30,16 +30,14 @@ pub fn killed_after_commit(ground: &mut Ground, order: &Order) -> Result<Finding
 fn killed_at(ground: &mut Ground, order: &Order, api: Api, moment: Moment) -> Result<Findings> {
     let mut trial = tapped(ground, order, "killed-at")?;
     trial.load(BACKLOG)?;
-    let mut worker = trial.start("victim", &SHORT_SESSION);
-    trial.ready(worker)?;
+    let mut worker = trial.start_ready("victim", &SHORT_SESSION)?;
     for _ in 0..order.times {
         let fate = Fate::Kill(trial.worker(worker).pid());
         ground.kafka()?.tap(0).arm(Trap { api, moment, fate });
         trial.until("the worker is killed", || ground.kafka().is_ok_and(|kafka| kafka.tap(0).is_sprung()))?;
         trial.worker(worker).kill();
         worker = trial.start("victim", &SHORT_SESSION);
-        let mark = trial.over()?;
-        trial.back(&mark)?;
+        trial.comes_back()?;
     }
     trial.finish(order.times)
 }
@@ -57,8 +55,7 @@ pub fn killed_at_random(ground: &mut Ground, order: &Order) -> Result<Findings> 
         trial.worker(workers[place]).kill();
         workers[place] = trial.start(["one", "two"][place], &SHORT_SESSION);
     }
-    let mark = trial.over()?;
-    trial.back(&mark)?;
+    trial.comes_back()?;
     let steady = workers.map(|worker| trial.worker(worker).exit());
     anyhow::ensure!(steady == [None, None], "a worker ended by itself: {steady:?}");
     trial.finish(order.times)
@@ -73,14 +70,11 @@ pub fn terminated(ground: &mut Ground, order: &Order) -> Result<Findings> {
         let worker = trial.start("stopped", &small);
         trial.decided(200)?;
         let asked = std::time::Instant::now();
-        trial.worker(worker).terminate();
-        trial.ends(worker, 0, &[])?;
+        trial.stop(worker)?;
         longest = longest.max(asked.elapsed());
         let next = trial.start("next", &SHORT_SESSION);
-        let mark = trial.over()?;
-        trial.back(&mark)?;
-        trial.worker(next).terminate();
-        trial.ends(next, 0, &[])?;
+        trial.comes_back()?;
+        trial.stop(next)?;
     }
     trial.note(format!("exit 0 within {:.1} s of SIGTERM", longest.as_secs_f64()));
     let _last = trial.start("last", &SHORT_SESSION);

@@ -8,7 +8,7 @@ use testkit::{
     redis::{RedisServer, connect},
 };
 
-use super::{on, plain};
+use super::{on, under_load};
 use crate::{
     ground::Ground,
     support::http::metric,
@@ -23,18 +23,15 @@ const LASTS: Duration = Duration::from_secs(3);
 const TIMEOUT: (&str, &str) = ("WEIR__REDIS__TIMEOUT", "300ms");
 
 pub fn flushed(ground: &mut Ground, order: &Order) -> Result<Findings> {
-    let mut trial = plain(ground, order, "script-flush")?;
-    trial.load(0)?;
-    let worker = trial.start("flushed", &[]);
-    trial.ready(worker)?;
+    let mut trial = under_load(ground, order, "script-flush")?;
+    let worker = trial.start_ready("flushed", &[])?;
     trial.decided(500)?;
     for _ in 0..order.times {
         let cluster = ground.cluster()?;
         for node in cluster.primaries()? {
             cluster.node(node).query::<()>(&["SCRIPT", "FLUSH"])?;
         }
-        let mark = trial.over()?;
-        trial.back(&mark)?;
+        trial.comes_back()?;
     }
     met(&mut trial, worker, "no_script")?;
     trial.finish(order.times)
@@ -143,8 +140,7 @@ pub fn answers(ground: &mut Ground, order: &Order, state: &State) -> Result<Find
     let (server, url) = single()?;
     let mut trial = on(ground, order, state.reason, vec![url])?;
     trial.load(0)?;
-    let worker = trial.start("answered", &[TIMEOUT]);
-    trial.ready(worker)?;
+    let worker = trial.start_ready("answered", &[TIMEOUT])?;
     trial.decided(300)?;
     for _ in 0..order.times {
         let busy = (state.begin)(&server)?;
@@ -153,8 +149,7 @@ pub fn answers(ground: &mut Ground, order: &Order, state: &State) -> Result<Find
         if let Some(busy) = busy {
             busy.join().map_err(|_| anyhow!("the long command panicked"))?;
         }
-        let mark = trial.over()?;
-        trial.back(&mark)?;
+        trial.comes_back()?;
     }
     met(&mut trial, worker, state.reason)?;
     trial.finish(order.times)
@@ -166,14 +161,12 @@ pub fn reply_lost(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let proxy = Proxy::start(server.url().trim_start_matches("redis://"))?;
     let mut trial = on(ground, order, "reply-lost", vec![format!("redis://{}", proxy.address())])?;
     trial.load(0)?;
-    let worker = trial.start("deaf", &[TIMEOUT]);
-    trial.ready(worker)?;
+    let worker = trial.start_ready("deaf", &[TIMEOUT])?;
     for _ in 0..order.times {
         trial.decided(100)?;
         proxy.set(Mode::LoseReply);
         trial.until("a reply is lost", || proxy.mode() == Mode::Pass)?;
-        let mark = trial.over()?;
-        trial.back(&mark)?;
+        trial.comes_back()?;
     }
     met(&mut trial, worker, "connection_lost")?;
     trial.finish(order.times)
@@ -184,14 +177,12 @@ pub fn reply_late(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let server = RedisServer::start::<&str>(&[])?;
     let mut trial = on(ground, order, "reply-late", vec![server.url()])?;
     trial.load(0)?;
-    let worker = trial.start("late", &[TIMEOUT]);
-    trial.ready(worker)?;
+    let worker = trial.start_ready("late", &[TIMEOUT])?;
     for _ in 0..order.times {
         trial.decided(100)?;
         all(&server, &[&["CLIENT", "PAUSE", "1000", "ALL"]])?;
         trial.live(worker, Duration::from_millis(1_000))?;
-        let mark = trial.over()?;
-        trial.back(&mark)?;
+        trial.comes_back()?;
     }
     met(&mut trial, worker, "timeout")?;
     trial.finish(order.times)
@@ -202,8 +193,7 @@ pub fn refused(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let server = RedisServer::start::<&str>(&[])?;
     let mut trial = on(ground, order, "refused", vec![server.url()])?;
     trial.load(0)?;
-    let worker = trial.start("works", &[]);
-    trial.ready(worker)?;
+    let worker = trial.start_ready("works", &[])?;
     let foreign = ("WEIR__REDIS__PREFIX", "foreign");
     all(&server, &[&["HSET", "foreign:{foreign}:meta", "format", "another/1", "shards", "64"]])?;
     for time in 0..order.times {
@@ -215,8 +205,7 @@ pub fn refused(ground: &mut Ground, order: &Order) -> Result<Findings> {
         trial.ends(shards, 1, &["redis.shards is 128", "made with 64"])?;
         let stranger = trial.start(&format!("foreign-{time}"), &[foreign]);
         trial.ends(stranger, 1, &["redis.prefix"])?;
-        let mark = trial.over()?;
-        trial.back(&mark)?;
+        trial.comes_back()?;
     }
     trial.live(worker, Duration::ZERO)?;
     trial.note("each of the three exits with 1 and instructions; the worker beside them continues");

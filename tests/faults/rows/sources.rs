@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use testkit::s3::{Bucket, Fault, S3};
 
-use super::plain;
+use super::{plain, under_load};
 use crate::{
     ground::Ground,
     support::{POLICY, http, http::metric},
@@ -59,8 +59,7 @@ pub fn segments(ground: &mut Ground, order: &Order) -> Result<Findings> {
     trial.scene.extra = bucket.config();
     trial.scene.env = bucket.env().map(|(name, value)| (name, value.to_owned())).to_vec();
     trial.load(0)?;
-    let worker = trial.start("only", &[]);
-    trial.ready(worker)?;
+    let worker = trial.start_ready("only", &[])?;
     let mut kinds = 0;
     for _ in 0..order.times {
         for fault in [Fault::Forbidden, Fault::NotFound, Fault::SlowDown, Fault::CutBody, Fault::Stall] {
@@ -127,10 +126,8 @@ fn sha256(bytes: &[u8]) -> String {
 
 /// Invalid policies.
 pub fn policy(ground: &mut Ground, order: &Order) -> Result<Findings> {
-    let mut trial = plain(ground, order, "policy")?;
-    trial.load(0)?;
-    let worker = trial.start("only", &[]);
-    trial.ready(worker)?;
+    let mut trial = under_load(ground, order, "policy")?;
+    let worker = trial.start_ready("only", &[])?;
     let bad = [
         ("bad syntax", format!("{POLICY}\n[[bypass")),
         ("a window beyond the history", POLICY.replace("window = \"7d\"", "window = \"90d\"")),

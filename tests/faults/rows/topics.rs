@@ -23,8 +23,7 @@ const CLEANER_DEADLINE: Duration = Duration::from_secs(60);
 /// After the worker ended with the error and the cause was removed, its successor continues.
 fn resumed(trial: &mut Trial) -> Result<()> {
     let next = trial.start("only", &[]);
-    let mark = trial.over()?;
-    trial.back(&mark)?;
+    trial.comes_back()?;
     trial.live(next, Duration::ZERO)
 }
 
@@ -32,8 +31,7 @@ fn resumed(trial: &mut Trial) -> Result<()> {
 pub fn output_missing(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut trial = plain(ground, order, "missing")?;
     let dead = trial.scene.topic("suppressed");
-    let worker = trial.start("only", &[]);
-    trial.ready(worker)?;
+    let worker = trial.start_ready("only", &[])?;
     trial.kafka.delete_topic(&dead)?;
     trial.load(1_000)?;
     trial.ends(worker, 1, &["suppressed"])?;
@@ -51,16 +49,14 @@ pub fn output_denied(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let approved = trial.scene.topic("approved");
     trial.load(0)?;
     for _ in 0..order.times {
-        let worker = trial.start("only", &[]);
-        trial.ready(worker)?;
+        let worker = trial.start_ready("only", &[])?;
         trial.decided(300)?;
         let denial = ground.kafka()?.deny_writing(&approved)?;
         trial.ends(worker, 1, &["grant WRITE"])?;
         denial.lift()?;
         resumed(&mut trial)?;
         let last = trial.last();
-        trial.worker(last).terminate();
-        trial.ends(last, 0, &[])?;
+        trial.stop(last)?;
     }
     let _last = trial.start("only", &[]);
     trial.note("exit 1 with the right to grant");
@@ -73,13 +69,11 @@ pub fn output_too_large(ground: &mut Ground, order: &Order) -> Result<Findings> 
     let [approved, dead] = ["approved", "dead"].map(|topic| trial.scene.topic(topic));
     trial.load(0)?;
     for time in 0..order.times {
-        let worker = trial.start("only", &[]);
-        trial.ready(worker)?;
+        let worker = trial.start_ready("only", &[])?;
         trial.decided(300)?;
         trial.kafka.configure_topic(&approved, &[("max.message.bytes", "60000")])?;
         trial.publish_large(&format!("{time} approved"), 100_000)?;
-        let mark = trial.over()?;
-        trial.back(&mark)?;
+        trial.comes_back()?;
         trial.live(worker, Duration::ZERO)?;
         trial.kafka.configure_topic(&dead, &[("max.message.bytes", "300")])?;
         trial.publish_large(&format!("{time} dead"), 100_000)?;
@@ -88,8 +82,7 @@ pub fn output_too_large(ground: &mut Ground, order: &Order) -> Result<Findings> 
         resumed(&mut trial)?;
         trial.kafka.configure_topic(&approved, &[SIZES])?;
         let last = trial.last();
-        trial.worker(last).terminate();
-        trial.ends(last, 0, &[])?;
+        trial.stop(last)?;
     }
     let _last = trial.start("only", &[]);
     trial.note("a dead letter `too_large`; if that does not fit either, exit 1 with the setting");
@@ -119,8 +112,7 @@ pub fn strange_upstream(ground: &mut Ground, order: &Order) -> Result<Findings> 
     ensure!(left.is_some_and(|left| left < before), "the log cleaner took nothing of {before} records: {left:?}");
     trial.kafka.configure_topic(&topic, &[SIZES])?;
 
-    let worker = trial.start("only", &[]);
-    trial.ready(worker)?;
+    let worker = trial.start_ready("only", &[])?;
     for _ in 0..order.times {
         transactions(&mut trial, &publisher, &mut stream, 20)?;
         let mark = trial.over()?;
@@ -172,8 +164,7 @@ pub fn aborted_upstream(ground: &mut Ground, order: &Order) -> Result<Findings> 
     let topic = trial.scene.topic("intents");
     let mut stream = trial.stream();
     let publisher = Publisher::transactional(&trial.kafka, &topic, &unique("aborted"))?;
-    let worker = trial.start("only", &[]);
-    trial.ready(worker)?;
+    let worker = trial.start_ready("only", &[])?;
     for _ in 0..order.times {
         transactions(&mut trial, &publisher, &mut stream, 21)?;
         caught_up(&mut trial, worker)?;
@@ -215,8 +206,7 @@ pub fn offset_deleted(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let worker = trial.start("only", &[]);
     trial.load(0)?;
     trial.decided(500)?;
-    trial.worker(worker).terminate();
-    trial.ends(worker, 0, &[])?;
+    trial.stop(worker)?;
     let done = trial.kafka.committed(&trial.scene.name, &topic)?[0].unwrap_or(0);
     trial.until("more comes", || trial.kafka.end_offsets(&topic).is_ok_and(|ends| ends[0] > done + 200))?;
     let mut decided = trial.kafka.read_committed(&topic)?;
@@ -228,8 +218,7 @@ pub fn offset_deleted(ground: &mut Ground, order: &Order) -> Result<Findings> {
     }
     let reset = ("WEIR__KAFKA__PROPERTIES__AUTO_OFFSET_RESET", "earliest");
     let worker = trial.start("only", &[reset]);
-    let mark = trial.over()?;
-    trial.back(&mark)?;
+    trial.comes_back()?;
     trial.live(worker, Duration::ZERO)?;
     trial.note(
         "exit 1 with instructions until `auto.offset.reset` is set; the 100 deleted intents are not counted under N",

@@ -128,8 +128,7 @@ impl Lapse {
 
     /// Publishes some more, which have to be committed; none of them is deferred.
     fn is_back(&mut self, mark: &Mark) -> Result<()> {
-        let intents: Vec<Sent> = self.trial.stream().take(200).collect();
-        self.trial.publish(intents)?;
+        self.trial.publish_some(200)?;
         self.trial.back(mark)
     }
 }
@@ -168,12 +167,10 @@ pub fn killed(ground: &mut Ground, order: &Order) -> Result<Findings> {
 /// bucket. Small batches make many transactions of a share, so that a look meets an open one.
 pub fn zombie(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut lapse = Lapse::new(ground, order, "wheel-zombie", 2)?;
-    lapse.trial.scene.env.push(("WEIR__WORKER__BATCH", "100".to_owned()));
+    lapse.trial.scene.set("WEIR__WORKER__BATCH", "100");
     let (zombie, successor) = (lapse.start("zombie"), lapse.start("successor"));
     for _ in 0..order.times {
-        for worker in [zombie, successor] {
-            lapse.trial.ready(worker)?;
-        }
+        lapse.trial.all_ready([zombie, successor])?;
         lapse.publish(12_000, (MINUTE_MS, 2 * MINUTE_MS))?;
         lapse.trial.scene.wait_until_drained();
         // The other one stands still, so that the open transaction is the zombie's.
@@ -218,8 +215,7 @@ pub fn clock_ahead(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let own = lapse.moved.clock(0)?;
     let env = own.env();
     let env = env.iter().map(|(name, value)| (*name, value.as_str()));
-    let worker = lapse.trial.start("ahead", &SHORT_SESSION.into_iter().chain(env).collect::<Vec<_>>());
-    lapse.trial.ready(worker)?;
+    let worker = lapse.trial.start_ready("ahead", &SHORT_SESSION.into_iter().chain(env).collect::<Vec<_>>())?;
     for _ in 0..order.times {
         lapse.publish(400, (10 * MINUTE_MS, 11 * MINUTE_MS))?;
         lapse.trial.scene.wait_until_drained();

@@ -13,11 +13,11 @@ use std::{
 
 use crate::{
     client::Client,
-    support::{DEADLINE, POLICY, Scene, http},
+    support::{DEADLINE, POLICY, Scene, contains_all, http, stop},
 };
 use browser::{Browser, DARK, LIGHT, PHONE, Screen};
 use serde_json::{Value, json};
-use testkit::{kafka::Record, process::Exit, wait_until, worker::Worker};
+use testkit::{kafka::Record, wait_until, worker::Worker};
 
 /// Viewers at a time, as src/http/page/events.rs has it.
 const MAX_VIEWERS: usize = 64;
@@ -40,8 +40,7 @@ fn intents(round: u32, count: u32) -> impl Iterator<Item = Record> {
 fn scene(name: &str, http: &str) -> (Scene, Worker) {
     let mut scene = Scene::new(name, 6, POLICY);
     scene.extra = http.to_owned();
-    let worker = scene.worker("one");
-    http::wait_ready(&worker);
+    let worker = scene.ready("one");
     (scene, worker)
 }
 
@@ -157,9 +156,7 @@ async fn a_user_is_explained_by_keyboard_alone_to_who_has_the_token() {
     browser.keys(&format!("the-right-token{ENTER}")).await;
     browser.wait("the user is explained", "return !document.getElementById('user-answer').hidden").await;
     let card = browser.text("#user-card").await;
-    for word in ["User 7", "new", "daily", "any 24h", "2 of 2", "weekly", "push", "Asia/Singapore"] {
-        assert!(card.contains(word), "{word} is not in {card}");
-    }
+    contains_all(&card, &["User 7", "new", "daily", "any 24h", "2 of 2", "weekly", "push", "Asia/Singapore"]);
     assert!(!browser.is_displayed("#token-form").await);
     let announced = browser.script("return document.getElementById('announce').textContent").await;
     assert!(announced.as_str().unwrap().starts_with("User 7: 2 sends"), "{announced}");
@@ -214,9 +211,10 @@ fn end_with_viewers(name: &str) -> Duration {
     let address = http::address(&worker);
     let (status, head, _) = get(&address, "/");
     assert_eq!(status, 200);
-    for said in ["default-src 'none'; script-src 'self'", "nosniff", "referrer-policy: no-referrer", "text/html"] {
-        assert!(head.contains(said), "{said} is not in {head}");
-    }
+    contains_all(
+        &head,
+        &["default-src 'none'; script-src 'self'", "nosniff", "referrer-policy: no-referrer", "text/html"],
+    );
     let mut viewers: Vec<_> = (0..MAX_VIEWERS).map(|_| get(&address, "/events")).collect();
     for (status, head, reader) in &mut viewers {
         assert!(*status == 200 && head.contains("text/event-stream"), "{head}");
@@ -231,8 +229,7 @@ fn end_with_viewers(name: &str) -> Duration {
     wait_until(DEADLINE, "a place is free again", || get(&address, "/events").0 == 200);
 
     let began = Instant::now();
-    worker.terminate();
-    assert_eq!(worker.wait_exit(DEADLINE).unwrap(), Exit::Code(0));
+    stop(&mut worker);
     let took = began.elapsed();
     let mut rest = String::new();
     viewers[0].2.read_to_string(&mut rest).unwrap();

@@ -17,7 +17,7 @@ use weir_core::{
 use weir_worker::{clock::SystemClock, pressure::PressureKeeper};
 
 use super::log;
-use crate::redis_support::{opened, own, server};
+use crate::redis_support::own_keyspace;
 
 const POLICY: &str = "version = \"1\"\n[default]\ncaps = \"unlimited\"\n[pressure]\nmax_active_users = 1_000_000\n";
 const SECONDS: u32 = 5;
@@ -67,9 +67,7 @@ async fn a_call_is_made_each_second_or_two_under_either_load() {
 
 /// The calls, and the whole seconds that they took, while few and while many users become active; all are counted in the end.
 async fn calls_under_load() -> [(u64, u64); 2] {
-    let server = server();
-    let options = own(&server);
-    let opened = opened(&options).await.unwrap();
+    let (server, options, opened) = own_keyspace().await;
     let policy = Current::new(Arc::new(parse_policy("policy.toml", POLICY, Format::Toml, 86_400_000).unwrap()));
     let (mut keeper, pressure, status) =
         PressureKeeper::new(log(&options, &opened, "weir-0"), SystemClock, policy, Arc::<Metrics>::default());

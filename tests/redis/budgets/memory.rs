@@ -1,15 +1,36 @@
 //! How much memory of Redis a budget takes, and for how long.
 
+use std::sync::Arc;
+
+use testkit::redis::RedisServer;
 use weir_core::limit::budget::{
     BudgetId, SpanNow,
     ledger::{CountId, GiveBack, TakeAnswer, TakeTurn},
 };
-use weir_redis::{RedisLedger, RedisOptions};
+use weir_redis::{Keyspace, RedisLedger, RedisOptions};
 
 use super::{LIMIT, all_of, alone, budget, giving, ledger, look, new_number, rolling, take, turn, used};
-use crate::redis_support::{DAY_MS, opened, own, server};
+use crate::redis_support::{DAY_MS, opened, own, own_keyspace, server};
 
 const HOUR_MS: i64 = 3_600_000;
+
+/// A server whose one shard has so many totals at the most.
+async fn few_totals(max_totals: u32) -> (RedisServer, Arc<Keyspace>, RedisLedger) {
+    let server = server();
+    let options = RedisOptions { shards: 1, max_totals, ..own(&server) };
+    let opened = opened(&options).await.unwrap();
+    let ledger = ledger(&options, &opened, "weir-0");
+    (server, opened.keyspace, ledger)
+}
+
+fn of(campaign: &str) -> BudgetId {
+    BudgetId { name: "money".into(), campaign: Some(campaign.into()) }
+}
+
+/// In total.
+fn total(tokens: u64) -> TakeTurn {
+    TakeTurn { span: SpanNow::Total, ..turn(tokens) }
+}
 
 async fn take_of(ledger: &mut RedisLedger, budget: &BudgetId, turn: &TakeTurn) -> TakeAnswer {
     ledger.turn_at(budget, new_number(), turn).await.unwrap().unwrap().0
@@ -19,9 +40,7 @@ async fn take_of(ledger: &mut RedisLedger, budget: &BudgetId, turn: &TakeTurn) -
 #[tokio::test]
 async fn a_budget_takes_at_most_4_kb_and_450_bytes_for_each_holder_in_redis() {
     const HOLDERS: usize = 8;
-    let server = server();
-    let options = own(&server);
-    let opened = opened(&options).await.unwrap();
+    let (server, options, opened) = own_keyspace().await;
     let key = opened.keyspace.budget_key(&budget("large"));
     let mut holders: Vec<RedisLedger> =
         (0..HOLDERS).map(|number| ledger(&options, &opened, &format!("weir-{number}"))).collect();
@@ -93,16 +112,11 @@ async fn a_key_ends_a_day_after_what_it_counts_and_only_a_total_stays() {
 #[tokio::test]
 async fn totals_of_campaigns_are_bounded_and_those_that_had_to_go_stay_spent() {
     const MOST: usize = 20;
-    let server = server();
-    let options = RedisOptions { shards: 1, max_totals: 20, ..own(&server) };
-    let opened = opened(&options).await.unwrap();
-    let mut ledger = ledger(&options, &opened, "weir-0");
-    let of = |number: usize| BudgetId { name: "money".into(), campaign: Some(format!("c{number}").into()) };
-    let mut some = async |number: usize, tokens| {
-        take_of(&mut ledger, &of(number), &TakeTurn { span: SpanNow::Total, ..turn(tokens) }).await
-    };
+    let (server, keyspace, mut ledger) = few_totals(20).await;
+    let of = |number: usize| of(&format!("c{number}"));
+    let mut some = async |number: usize, tokens| take_of(&mut ledger, &of(number), &total(tokens)).await;
     let there = |number: usize| {
-        let exists = server.query::<u8>(&["EXISTS", &opened.keyspace.budget_key(&of(number))]).unwrap();
+        let exists = server.query::<u8>(&["EXISTS", &keyspace.budget_key(&of(number))]).unwrap();
         exists == 1
     };
     for number in 0..MOST {
@@ -128,12 +142,8 @@ async fn totals_of_campaigns_are_bounded_and_those_that_had_to_go_stay_spent() {
 
 #[tokio::test]
 async fn a_total_that_tokens_came_back_to_is_none_of_the_spent_ones_that_go_first() {
-    let server = server();
-    let options = RedisOptions { shards: 1, max_totals: 2, ..own(&server) };
-    let opened = opened(&options).await.unwrap();
-    let mut ledger = ledger(&options, &opened, "weir-0");
-    let of = |campaign: &str| BudgetId { name: "money".into(), campaign: Some(campaign.into()) };
-    let total = TakeTurn { span: SpanNow::Total, ..turn(10) };
+    let (_server, _, mut ledger) = few_totals(2).await;
+    let total = total(10);
     take_of(&mut ledger, &of("a"), &total).await;
     let answer = take_of(&mut ledger, &of("b"), &total).await;
     // Who gives back and wants nothing says no limit.
@@ -145,12 +155,8 @@ async fn a_total_that_tokens_came_back_to_is_none_of_the_spent_ones_that_go_firs
 
 #[tokio::test]
 async fn a_spent_total_that_nothing_came_back_to_goes_first() {
-    let server = server();
-    let options = RedisOptions { shards: 1, max_totals: 2, ..own(&server) };
-    let opened = opened(&options).await.unwrap();
-    let mut ledger = ledger(&options, &opened, "weir-0");
-    let of = |campaign: &str| BudgetId { name: "money".into(), campaign: Some(campaign.into()) };
-    let total = TakeTurn { span: SpanNow::Total, ..turn(10) };
+    let (server, keyspace, mut ledger) = few_totals(2).await;
+    let total = total(10);
     take_of(&mut ledger, &of("open"), &total).await;
     let all = TakeTurn { span: SpanNow::Total, ..turn(LIMIT) };
     let granted = take_of(&mut ledger, &of("spent"), &all).await;
@@ -161,35 +167,26 @@ async fn a_spent_total_that_nothing_came_back_to_goes_first() {
     assert_eq!(answer.used, LIMIT);
     assert_eq!(take_of(&mut ledger, &of("new"), &total).await.granted, 10, "room is made");
     let there = ["open", "spent", "new"]
-        .map(|campaign| server.query::<u8>(&["EXISTS", &opened.keyspace.budget_key(&of(campaign))]).unwrap());
+        .map(|campaign| server.query::<u8>(&["EXISTS", &keyspace.budget_key(&of(campaign))]).unwrap());
     assert_eq!(there, [1, 0, 1]);
 }
 
 #[tokio::test]
 async fn a_turn_that_only_gives_back_makes_no_total_and_none_has_to_go_for_it() {
-    let server = server();
-    let options = RedisOptions { shards: 1, max_totals: 1, ..own(&server) };
-    let opened = opened(&options).await.unwrap();
-    let mut ledger = ledger(&options, &opened, "weir-0");
-    let of = |campaign: &str| BudgetId { name: "money".into(), campaign: Some(campaign.into()) };
-    let total = TakeTurn { span: SpanNow::Total, ..turn(10) };
+    let (server, keyspace, mut ledger) = few_totals(1).await;
+    let total = total(10);
     let granted = take_of(&mut ledger, &of("there"), &total).await;
     let back = TakeTurn { span: SpanNow::Total, limit: 0, ..giving(&[all_of(&total, &granted)]) };
     assert_eq!(take_of(&mut ledger, &of("lost"), &back).await.used, 0);
-    let exists =
-        |campaign: &str| server.query::<u8>(&["EXISTS", &opened.keyspace.budget_key(&of(campaign))]).unwrap() == 1;
+    let exists = |campaign: &str| server.query::<u8>(&["EXISTS", &keyspace.budget_key(&of(campaign))]).unwrap() == 1;
     assert!(exists("there") && !exists("lost"));
     assert_eq!(take_of(&mut ledger, &of("there"), &total).await.used, 20, "it is the one that there was");
 }
 
 #[tokio::test]
 async fn a_total_that_counts_in_a_window_by_now_is_kept() {
-    let server = server();
-    let options = RedisOptions { shards: 1, max_totals: 1, ..own(&server) };
-    let opened = opened(&options).await.unwrap();
-    let mut ledger = ledger(&options, &opened, "weir-0");
-    let of = |campaign: &str| BudgetId { name: "money".into(), campaign: Some(campaign.into()) };
-    let total = TakeTurn { span: SpanNow::Total, ..turn(10) };
+    let (_server, _, mut ledger) = few_totals(1).await;
+    let total = total(10);
     take_of(&mut ledger, &of("a"), &total).await;
     // Another version of the policy.
     assert_eq!(take_of(&mut ledger, &of("a"), &turn(LIMIT)).await.used, LIMIT);

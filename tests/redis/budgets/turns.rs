@@ -24,7 +24,7 @@ use weir_redis::{LedgerClock, RedisLedger, RedisOptions, RedisStats};
 use weir_worker::clock::SystemClock;
 
 use super::{all_of, budget, ledger, take_turn_patiently, turn, used};
-use crate::redis_support::{opened, options, own, server};
+use crate::redis_support::{opened, options, own, own_keyspace, server};
 
 fn number(number: u64) -> TurnNumber {
     TurnNumber { run: 1, number }
@@ -78,9 +78,7 @@ async fn a_turn_whose_reply_is_lost_is_taken_once_and_gets_the_same_when_it_is_r
 
 #[tokio::test]
 async fn a_turn_that_no_replica_has_burns_no_more_than_its_grant_however_often_it_is_repeated() {
-    let server = server();
-    let options = own(&server);
-    let opened = opened(&options).await.unwrap();
+    let (_server, options, opened) = own_keyspace().await;
     let replicated = RedisOptions { wait_replicas: 1, response_timeout: Duration::from_millis(200), ..options.clone() };
     let mut waits = ledger(&replicated, &opened, "weir-0");
     for _ in 0..5 {

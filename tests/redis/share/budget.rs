@@ -207,7 +207,7 @@ impl Scripted for Budgets {
     type Reply = Reply;
     const MEMBERS: usize = HOLDERS.len();
     const STEPS: usize = 100_000;
-    const LEAST: u32 = 1_000;
+    const LEAST: usize = 1_000;
     const AHEAD_S: &'static [i64] = &[6, -5, 0];
 
     async fn new(place: Arc<Place>) -> Self {

@@ -121,7 +121,7 @@ impl Scripted for Shares {
     type Step = Step;
     type Reply = Reply;
     const MEMBERS: usize = HOLDERS.len();
-    const LEAST: u32 = 3;
+    const LEAST: usize = 3;
     /// Longer than a lease.
     const PHASE: Duration = Duration::from_millis(3_500);
     /// Shorter than ends wait for their holder: when they are forgotten, the book does not say.

@@ -3,13 +3,13 @@
 
 use std::{process::Command, sync::LazyLock};
 
-use testkit::{kafka::Record, process::Exit, stack::Stack, wait_for};
+use testkit::{kafka::Record, wait_for};
 
 use crate::support::{
     DEADLINE, Scene, header,
     http::metric,
     outcome::{Outcomes, case},
-    weir,
+    stop, succeed, weir,
 };
 
 #[path = "../../fixtures/hostile.rs"]
@@ -37,19 +37,15 @@ pub struct Run {
 }
 
 pub static HOSTILE: LazyLock<Run> = LazyLock::new(|| {
-    let stack = Stack::shared();
-    let mut scene = Scene::bare(stack.kafka().clone(), stack.redis_cluster().to_vec(), "hostile", 1, POLICY);
+    let mut scene = Scene::bare("hostile", 1, POLICY);
     scene.create_topics([3; 4]);
     let users = scene.ids("good", hostile().iter().map(|case| format!("{USER}-{}", case.name)));
     let mut build = Command::new(weir());
     build.args(["segments", "build", "--user-id", "hash64", "--into"]).arg(scene.path("segments"));
-    let built = testkit::process::output(build.arg(format!("good={}", users.display()))).unwrap();
-    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-    scene.env = vec![
-        ("WEIR__HTTP__TOKEN", SECRETS[0].into()),
-        ("WEIR__KAFKA__PROPERTIES__SASL_PASSWORD", SECRETS[1].into()),
-        ("AWS_SECRET_ACCESS_KEY", SECRETS[2].into()),
-    ];
+    succeed(build.arg(format!("good={}", users.display())));
+    scene.set("WEIR__HTTP__TOKEN", SECRETS[0]);
+    scene.set("WEIR__KAFKA__PROPERTIES__SASL_PASSWORD", SECRETS[1]);
+    scene.set("AWS_SECRET_ACCESS_KEY", SECRETS[2]);
     // Behind each, in the same partition, an intent that must be approved.
     let mut records = Vec::new();
     for hostile in hostile() {
@@ -59,26 +55,22 @@ pub static HOSTILE: LazyLock<Run> = LazyLock::new(|| {
             record.headers.push((String::from_utf8(key.to_vec()).unwrap(), value.map(<[u8]>::to_vec)));
         }
         records.push(record);
-        let good = format!(r#"{{"id":"good-{name}","user_id":"{USER}-{name}","payload":"{PAYLOAD}"}}"#);
-        records.push(case(&format!("good after {name}"), Record::keyless(good).partition(1)));
         // The same user once more is suppressed, so that every output is in the log's reach.
-        let denied = format!(r#"{{"id":"more-{name}","user_id":"{USER}-{name}","payload":"{PAYLOAD}"}}"#);
-        records.push(case(&format!("denied after {name}"), Record::keyless(denied).partition(1)));
+        for what in ["good", "denied"] {
+            let value = format!(r#"{{"id":"{what}-{name}","user_id":"{USER}-{name}","payload":"{PAYLOAD}"}}"#);
+            records.push(case(&format!("{what} after {name}"), Record::keyless(value).partition(1)));
+        }
         let dead = format!(r#"{{"id":"{USER}","user_id":["{USER}"],"cost":"{PAYLOAD}","created_at":"{PAYLOAD}"}}"#);
         records.push(case(&format!("dead after {name}"), Record::keyless(dead).partition(1).header(USER, PAYLOAD)));
     }
     scene.publish(records);
-    let mut worker = scene.worker("hostile");
-    scene.drain(&mut worker);
+    let mut worker = scene.drained("hostile");
     let outcomes = scene.outcomes();
     let dead = outcomes.all().filter(|(_, outcome)| outcome.verdict().starts_with("dead")).count();
     // A batch is counted some moments after its commit.
     let counted = || metric(&worker, "weir_dead_letters_total", "").filter(|count| *count >= dead as f64);
     let dead_letters = wait_for(DEADLINE, counted).expect("the dead letters are counted");
-    worker.terminate();
-    assert_eq!(worker.wait_exit(DEADLINE).unwrap(), Exit::Code(0));
-    let log = worker.log();
-    Run { scene, outcomes, log, dead_letters }
+    Run { scene, outcomes, log: stop(&mut worker), dead_letters }
 });
 
 pub fn every_hostile_record_ends_where_the_docs_say() {

@@ -95,11 +95,8 @@ fn reloads_of_a_policy_keep_every_rule() {
 #[test]
 fn segments_and_policies_from_s3_keep_every_rule() {
     keep![
-        segments::a_set_built_into_s3_tells_who_is_where,
-        segments::the_prefix_is_taken_off_and_ids_without_it_are_taken_as_they_are,
-        segments::an_id_that_is_not_a_number_is_in_no_segment,
-        segments::the_policy_is_read_from_s3,
-        segments::the_fields_of_an_intent_are_where_the_configuration_says,
+        segments::a_set_built_into_s3_tells_who_is_where_whether_an_id_has_the_prefix_or_is_no_number,
+        segments::the_policy_and_the_fields_of_an_intent_are_where_the_configuration_says,
         segments::nothing_is_downloaded_when_nothing_has_changed,
         segments::a_new_set_is_taken_up_without_a_restart,
         segments::a_bad_set_is_refused_whole_and_the_last_good_one_stays,

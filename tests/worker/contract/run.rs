@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, LazyLock};
 
-use testkit::{kafka::Record, stack::Stack};
+use testkit::kafka::Record;
 use weir_core::{
     basis::{
         shard::{IdHash, OriginMark, UserHash},
@@ -101,8 +101,7 @@ pub struct Run {
 
 /// The one run.
 pub static RUN: LazyLock<Run> = LazyLock::new(|| {
-    let stack = Stack::shared();
-    let mut scene = Scene::bare(stack.kafka().clone(), stack.redis_cluster().to_vec(), "contract", 6, POLICY);
+    let mut scene = Scene::bare("contract", 6, POLICY);
     scene.create_topics(PARTITIONS);
     scene.build_segments(&SEGMENTS);
     // Many small batches rather than one: what holds, holds across them.
@@ -111,9 +110,7 @@ pub static RUN: LazyLock<Run> = LazyLock::new(|| {
     let seeded_ms = remember(&scene, earlier);
     let records = [topics::records(), intents::records(), decisions::records(), caps::records(), time::records()];
     scene.publish(records.concat());
-    let mut worker = scene.worker("contract");
-    scene.drain(&mut worker);
-    drop(worker);
+    drop(scene.drained("contract"));
     let outcomes = scene.outcomes();
     Run { scene, seeded_ms, outcomes }
 });

@@ -5,17 +5,16 @@ use std::{process::Command, sync::LazyLock};
 use serde_json::{Value, json};
 use testkit::{
     kafka::Record,
-    process::Exit,
     s3::{Bucket, Counts, Fault, S3},
     stack::Stack,
     wait_until,
 };
 
 use crate::support::{
-    DEADLINE, Scene,
+    DEADLINE, Scene, ends,
     http::{metric, wait_version},
     outcome::{Outcomes, case},
-    weir,
+    succeed, weir,
 };
 
 /// Every segment has its own cap's name.
@@ -49,17 +48,7 @@ fn build(scene: &Scene, bucket: &Bucket, version: &str, segments: &[(&str, std::
         let ids = users.clone().map(|user| format!("u{user}"));
         command.arg(format!("{name}={}", scene.ids(name, ids).display()));
     }
-    let built = testkit::process::output(&mut command).unwrap();
-    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-}
-
-fn manifest(bucket: &Bucket) -> Value {
-    serde_json::from_slice(&bucket.get("segments/manifest.json").unwrap()).unwrap()
-}
-
-/// A set is complete only with its manifest; both are put under the manifest's name.
-fn put_manifest(bucket: &Bucket, manifest: &Value) {
-    bucket.put("segments/manifest.json", manifest.to_string()).unwrap();
+    succeed(&mut command);
 }
 
 struct FromS3 {
@@ -73,16 +62,16 @@ struct FromS3 {
 }
 
 static FROM_S3: LazyLock<FromS3> = LazyLock::new(|| {
-    let (stack, s3) = (Stack::shared(), S3::start().unwrap());
+    let s3 = S3::start().unwrap();
     let bucket = s3.bucket();
-    let mut scene = Scene::bare(stack.kafka().clone(), stack.redis_cluster().to_vec(), "from-s3", 2, "");
+    let mut scene = Scene::bare("from-s3", 2, "");
     scene.create_topics([2; 4]);
     bucket.put("policy.toml", POLICY).unwrap();
     build(&scene, bucket, "s1", &[("new", BASE..BASE + 100), ("old", BASE + 100..BASE + 200)]);
     (scene.segments, scene.policy) = (bucket.url("segments/manifest.json"), bucket.url("policy.toml"));
     scene.extra = format!("{}{FIELDS}", bucket.config());
     scene.env = bucket.env().map(|(name, value)| (name, value.to_owned())).to_vec();
-    scene.env.push(("WEIR__SEGMENTS__USER_ID_PREFIX", "u".into()));
+    scene.set("WEIR__SEGMENTS__USER_ID_PREFIX", "u");
     let worker = std::cell::RefCell::new(scene.worker("s3"));
 
     let send = |name: &str, user: Value| {
@@ -110,7 +99,7 @@ static FROM_S3: LazyLock<FromS3> = LazyLock::new(|| {
     let users = |segment: &str| metric(&worker.borrow(), "weir_segment_members", &format!("segment=\"{segment}\""));
     let members = (users("new"), users("old"));
 
-    let good = manifest(bucket);
+    let good: Value = serde_json::from_slice(&bucket.get("segments/manifest.json").unwrap()).unwrap();
     let mut refused = Vec::new();
     let failures = || metric(&worker.borrow(), "weir_refresh_failures_total", "segments").unwrap_or(0.0);
     let spoilt = |fields: Value| {
@@ -145,7 +134,7 @@ static FROM_S3: LazyLock<FromS3> = LazyLock::new(|| {
     for field in ["object", "bytes", "sha256", "cardinality"] {
         twice["segments"][1][field] = good["segments"][0][field].clone();
     }
-    put_manifest(bucket, &twice);
+    bucket.put("segments/manifest.json", twice.to_string()).unwrap();
     wait_version(&worker.borrow(), "segments", "s3");
     let first_users = if good["segments"][0]["name"] == "new" { BASE + 101 } else { BASE + 1 };
     send("in two", json!(format!("u{first_users}")));
@@ -158,29 +147,27 @@ fn verdict_is(name: &str, expected: &str) {
     assert_eq!(FROM_S3.outcomes.of(name).verdict(), expected, "{name}");
 }
 
-pub fn a_set_built_into_s3_tells_who_is_where() {
-    verdict_is("first new", "cap of-new 0/0");
-    verdict_is("first nobody", "cap of-none 0/0");
+pub fn a_set_built_into_s3_tells_who_is_where_whether_an_id_has_the_prefix_or_is_no_number() {
+    for (name, cap) in [
+        ("first new", "of-new"),
+        ("first old, as number", "of-old"),
+        ("first nobody", "of-none"),
+        ("no number", "of-none"),
+        ("not that number", "of-none"),
+    ] {
+        verdict_is(name, &format!("cap {cap} 0/0"));
+    }
 }
 
-pub fn the_prefix_is_taken_off_and_ids_without_it_are_taken_as_they_are() {
-    verdict_is("first old, as number", "cap of-old 0/0");
+pub fn the_policy_and_the_fields_of_an_intent_are_where_the_configuration_says() {
     let envelope = FROM_S3.outcomes.of("first new").envelope();
-    assert_eq!(envelope["user_id"], format!("u{}", BASE + 1), "the user id in every output is as it was");
-}
-
-pub fn an_id_that_is_not_a_number_is_in_no_segment() {
-    verdict_is("no number", "cap of-none 0/0");
-    verdict_is("not that number", "cap of-none 0/0");
-}
-
-pub fn the_policy_is_read_from_s3() {
-    assert_eq!(FROM_S3.outcomes.of("first new").envelope()["policy_version"], "s3-policy");
-}
-
-pub fn the_fields_of_an_intent_are_where_the_configuration_says() {
-    let envelope = FROM_S3.outcomes.of("first new").envelope();
-    assert_eq!((&envelope["intent_id"], &envelope["user_id"]), (&json!("first new"), &json!(format!("u{}", BASE + 1))));
+    assert_eq!(envelope["policy_version"], "s3-policy");
+    let user = json!(format!("u{}", BASE + 1));
+    assert_eq!(
+        (&envelope["intent_id"], &envelope["user_id"]),
+        (&json!("first new"), &user),
+        "as it was, in every output"
+    );
 }
 
 pub fn nothing_is_downloaded_when_nothing_has_changed() {
@@ -220,25 +207,23 @@ pub fn a_user_in_two_segments_is_in_the_first_one_and_counted() {
 
 #[test]
 fn without_a_set_or_a_policy_the_worker_does_not_start() {
-    let stack = Stack::shared();
-    let cluster = stack.redis_cluster().to_vec();
-    let mut no_set = Scene::bare(stack.kafka().clone(), cluster.clone(), "no-set", 1, POLICY);
-    no_set.extra = stack.s3().config();
-    let env = stack.s3().env().map(|(name, value)| (name, value.to_owned())).to_vec();
-    no_set.env.clone_from(&env);
-    let mut no_object = Scene::bare(stack.kafka().clone(), cluster.clone(), "no-object", 1, POLICY);
-    (no_object.segments, no_object.extra, no_object.env) =
-        (stack.s3().url("nowhere/manifest.json"), stack.s3().config(), env);
-    let bad_policy = Scene::bare(stack.kafka().clone(), cluster, "bad-policy", 1, "version = 1\n");
+    let s3 = Stack::shared().s3();
+    let mut no_set = Scene::bare("no-set", 1, POLICY);
+    let mut no_object = Scene::bare("no-object", 1, POLICY);
+    no_object.segments = s3.url("nowhere/manifest.json");
+    for scene in [&mut no_set, &mut no_object] {
+        scene.extra = s3.config();
+        scene.env = s3.env().map(|(name, value)| (name, value.to_owned())).to_vec();
+    }
+    let bad_policy = Scene::bare("bad-policy", 1, "version = 1\n");
     let cases = [
         (no_set, "segments/manifest.json"),
         (no_object, "s3://weir/nowhere/manifest.json"),
         (bad_policy, "policy.toml:1:"),
     ];
     for (scene, place) in cases {
-        let mut worker = scene.worker("none");
-        assert_eq!(worker.wait_exit(DEADLINE).unwrap(), Exit::Code(2), "{}", worker.log());
-        assert!(worker.log().contains(place), "{} should name {place}", worker.log());
+        let log = ends(&mut scene.worker("none"), 2);
+        assert!(log.contains(place), "{log} should name {place}");
     }
 }
 

@@ -1,19 +1,20 @@
 //! Offsets of aborted transactions, which hold no record, and intents that wait when their route's rule changes: nothing is stranded.
 
-use std::{
-    collections::BTreeSet,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use testkit::{
     kafka::{Publisher, Record},
     wait_until,
 };
 
-use super::{PER_S, Post, mails, route, starts::lasting, wait_looked, waits};
+use super::{
+    PER_S, Post, all_approved, email, looking, mails, paced, route, routed, starts::lasting, wait_decided, waits,
+};
 use crate::support::{
-    DEADLINE, Scene, header,
-    http::{get, metric, wait_degraded, wait_ready, wait_version, wait_whole},
+    DEADLINE, Scene,
+    http::{get, metric, wait_degraded, wait_version, wait_whole},
+    outcome::cases,
+    unlimited,
 };
 
 /// Aborts a transaction of so many records on each of the first partitions of a topic.
@@ -33,8 +34,7 @@ fn abort(post: &Post, topic: &str, (partitions, records): (i32, usize)) {
 fn aborted_records_at_the_end_of_the_approved_topic_close_no_route() {
     const MAILS: usize = 200;
     let post = Post::on(2, "aborted-approved", "rate = 1000");
-    let worker = post.scene.worker("weir-0");
-    wait_looked(&worker);
+    let worker = looking(&post.scene, "weir-0");
     let mut delivery = post.delivery_by_record(PER_S);
     post.scene.publish(mails("before", MAILS));
     wait_until(DEADLINE, "all are delivered", || delivery.delivered().len() >= MAILS);
@@ -51,7 +51,7 @@ fn aborted_records_at_the_end_of_the_approved_topic_close_no_route() {
     }
     publisher.finish().unwrap();
     wait_until(DEADLINE, "all are delivered", || delivery.delivered().len() >= 2 * MAILS);
-    post.all_approved(2 * MAILS);
+    all_approved(&post.scene, 2 * MAILS);
     wait_until(DEADLINE, "nothing seems to wait", || waits(&worker) == 0);
 }
 
@@ -59,8 +59,7 @@ fn aborted_records_at_the_end_of_the_approved_topic_close_no_route() {
 fn aborted_records_at_the_end_of_a_waiting_topic_do_not_wait() {
     const MAILS: usize = 1_500;
     let post = Post::new("aborted-waiting", "rate = 500");
-    let worker = post.scene.worker("weir-0");
-    wait_looked(&worker);
+    let worker = looking(&post.scene, "weir-0");
     let mut delivery = post.delivery(4 * PER_S);
     post.scene.publish(mails("blast", MAILS));
     wait_until(DEADLINE, "some wait", || waits(&worker) > 0);
@@ -71,7 +70,7 @@ fn aborted_records_at_the_end_of_a_waiting_topic_do_not_wait() {
     abort(&post, "waiting-email", (8, 100));
     wait_until(DEADLINE, "aborted records are counted", || waits(&worker) > 0);
     wait_until(DEADLINE, "they are passed", || waits(&worker) == 0);
-    post.all_approved(MAILS);
+    all_approved(&post.scene, MAILS);
 }
 
 #[test]
@@ -80,8 +79,7 @@ fn aborted_records_on_a_waiting_topic_let_no_fresh_intent_expire_while_nobody_ha
     // By their offsets, an intent would wait for nearly two hours.
     let mut post = Post::new("aborted-unread", "rate = 5");
     post.scene.end_sessions_soon();
-    let mut worker = post.scene.worker("weir-0");
-    wait_looked(&worker);
+    let mut worker = looking(&post.scene, "weir-0");
     let mut delivery = post.delivery(PER_S);
     worker.kill();
     abort(&post, "waiting-email", (32, 1_000));
@@ -91,45 +89,32 @@ fn aborted_records_on_a_waiting_topic_let_no_fresh_intent_expire_while_nobody_ha
     wait_until(DEADLINE, "aborted records are counted, or may be read", || waits(&worker) > 30_000 || is_ready());
     post.scene.publish(lasting("fresh", 60, MAILS));
     wait_until(DEADLINE, "all are delivered", || delivery.delivered().len() >= MAILS);
-    post.all_approved(MAILS);
+    all_approved(&post.scene, MAILS);
     wait_until(DEADLINE, "nothing seems to wait", || waits(&worker) == 0);
 }
 
 #[test]
 fn intents_that_wait_when_the_rule_of_their_route_changes_are_decided_by_the_new_one() {
     const MAILS: usize = 1_000;
-    let mut scene = Scene::new("unqueued", 4, "");
-    let write = |scene: &Scene, version: &str, when_full: &str| {
-        let route =
-            format!("[[routes]]\nname = \"email\"\nchannel = \"email\"\nrate = 5\nwhen_full = \"{when_full}\"\n");
-        scene.write_policy(&format!("version = \"{version}\"\n[default]\ncaps = \"unlimited\"\n{route}"));
-    };
-    write(&scene, "1", "wait");
-    scene.wait_for_routes(&["email"]);
-    let worker = scene.worker("weir-0");
-    wait_looked(&worker);
+    let scene = routed("unqueued", (4, 32), &paced(5));
+    let worker = looking(&scene, "weir-0");
     scene.publish(mails("blast", MAILS));
     wait_until(DEADLINE, "the blast waits", || waits(&worker) > MAILS as u64 * 9 / 10);
-    write(&scene, "2", "suppress");
-    wait_until(DEADLINE, "each is decided", || scene.count("approved") + scene.count("suppressed") >= MAILS);
+    scene.write_policy(&unlimited(2, &email("rate = 5\nwhen_full = \"suppress\"")));
+    wait_decided(&scene, MAILS);
     let [approved, suppressed] = ["approved", "suppressed"].map(|topic| scene.output(topic));
-    let ids: BTreeSet<String> =
-        approved.iter().chain(&suppressed).map(|record| header(record, "case").unwrap()).collect();
-    assert_eq!((ids.len(), approved.len() + suppressed.len()), (MAILS, MAILS), "each intent has one record");
+    assert_eq!(cases(&[approved, suppressed.clone()].concat()).len(), MAILS, "each intent has one record");
     assert!(suppressed.len() > MAILS / 2, "{} of {MAILS}", suppressed.len());
     assert!(suppressed.iter().all(|record| record.value_text().contains(r#""reason":"capacity""#)));
 }
 
 #[test]
 fn a_policy_is_not_taken_up_until_the_topic_of_its_route_is_there() {
-    let mut scene = Scene::new("late-topic", 4, "version = \"1\"\n[default]\ncaps = \"unlimited\"\n");
-    let waiting = scene.topic("waiting");
-    scene.env.push(("WEIR__KAFKA__WAITING", waiting));
-    let worker = scene.worker("weir-0");
-    wait_ready(&worker);
+    let mut scene = Scene::new("late-topic", 4, &unlimited(1, ""));
+    scene.set("WEIR__KAFKA__WAITING", scene.topic("waiting"));
+    let worker = scene.ready("weir-0");
     wait_version(&worker, "policy", "1");
-    let route = "[[routes]]\nname = \"email\"\nchannel = \"email\"\nrate = 500\n";
-    scene.write_policy(&format!("version = \"2\"\n[default]\ncaps = \"unlimited\"\n{route}"));
+    scene.write_policy(&unlimited(2, &paced(500)));
     let entry = wait_degraded(&worker, "policy");
     let topic = scene.topic("waiting-email");
     assert!(entry["message"].as_str().unwrap().contains(&topic), "{entry}");
@@ -137,8 +122,7 @@ fn a_policy_is_not_taken_up_until_the_topic_of_its_route_is_there() {
     scene.wait_until_drained();
     assert_eq!(metric(&worker, "weir_version_info", "source=\"policy\",version=\"2\""), None, "it is not in force");
     assert_eq!(scene.count("approved"), 100, "the policy before is in force");
-    let settings: &[(&str, &str)] = &[("max.message.bytes", "9000000"), ("retention.ms", "424800000")];
-    scene.kafka.create_topic_with(&topic, 32, settings).unwrap();
+    scene.create_waiting([(topic, 32)]);
     wait_version(&worker, "policy", "2");
     wait_whole(&worker);
 }

@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use testkit::{kafka::Delivery, redis::RedisServer, stack::Stack, wait_for, wait_until, worker::Worker};
+use testkit::{kafka::Delivery, wait_for, wait_until, worker::Worker};
 
-use super::{AHEAD_S, PER_S, mails, route, wait_looked, waits};
+use super::{AHEAD_S, PER_S, delivered, looking, mails, paced, route, routed, waits};
 use crate::support::{
     DEADLINE, Scene,
     http::{metric, wait_degraded, wait_ready, wait_version},
+    stop, unlimited,
 };
 
 /// The wait of the oldest intent, in seconds.
@@ -23,15 +24,8 @@ fn oldest_by_metric(worker: &Worker) -> Option<f64> {
 #[ignore = "bounds real time: cargo xtask ci --extent everything"]
 fn how_long_the_oldest_intent_waits_is_shown_and_known_again_after_a_restart() {
     const MAILS: usize = 300;
-    let mut scene = Scene::new("ages", 4, "");
-    let write = |scene: &Scene, version: &str, rate: u32| {
-        let route = format!("[[routes]]\nname = \"email\"\nchannel = \"email\"\nrate = {rate}\n");
-        scene.write_policy(&format!("version = \"{version}\"\n[default]\ncaps = \"unlimited\"\n{route}"));
-    };
-    write(&scene, "1", 1);
-    scene.wait_for_routes(&["email"]);
-    let mut worker = scene.worker("weir-0");
-    wait_looked(&worker);
+    let scene = routed("ages", (4, 32), &paced(1));
+    let mut worker = looking(&scene, "weir-0");
     assert_eq!((oldest_s(&worker), oldest_by_metric(&worker)), (None, Some(0.0)), "none waits");
     let published = Instant::now();
     scene.publish(mails("blast", MAILS));
@@ -40,8 +34,7 @@ fn how_long_the_oldest_intent_waits_is_shown_and_known_again_after_a_restart() {
     let (oldest, by_metric) = (oldest_s(&worker).unwrap(), oldest_by_metric(&worker).unwrap());
     let most = published.elapsed().as_secs_f64();
     assert!(oldest <= most && (oldest - by_metric).abs() < 3.0, "{oldest} {by_metric} of {most}");
-    worker.terminate();
-    worker.wait_exit(DEADLINE).unwrap();
+    stop(&mut worker);
 
     let worker = scene.worker("weir-0");
     let started = Instant::now();
@@ -51,7 +44,7 @@ fn how_long_the_oldest_intent_waits_is_shown_and_known_again_after_a_restart() {
     wait_until(DEADLINE, "it is known how old they are", || oldest_s(&worker) >= Some(expected()));
     let (oldest, most) = (oldest_s(&worker).unwrap(), published.elapsed().as_secs_f64());
     assert!(oldest <= most && started.elapsed().as_secs_f64() < expected(), "{oldest} of {most}");
-    write(&scene, "2", 1_000);
+    scene.write_policy(&unlimited(2, &paced(1_000)));
     wait_version(&worker, "policy", "2");
     wait_until(DEADLINE, "none waits any more", || waits(&worker) == 0);
     wait_until(DEADLINE, "nor is one old", || oldest_s(&worker).is_none() && oldest_by_metric(&worker) == Some(0.0));
@@ -61,17 +54,12 @@ fn how_long_the_oldest_intent_waits_is_shown_and_known_again_after_a_restart() {
 #[ignore = "bounds real time: cargo xtask ci --extent everything"]
 fn while_weir_itself_approves_nothing_the_wait_of_the_oldest_intent_is_a_signal_of_overload() {
     const MAILS: usize = 20_000;
-    let redis = RedisServer::start::<&str>(&[]).unwrap();
-    let mut scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], "held-up", 4, "");
+    let (redis, mut scene) = Scene::with_redis("held-up", 4, "");
     let group = format!("{}-hedwig", scene.name);
     let caps = "[default]\ncaps = [{ name = \"day\", limit = 9, window = \"24h\" }]\n";
-    let route_of = format!(
-        "[[routes]]\nname = \"email\"\nchannel = \"email\"\nconsumer_group = \"{group}\"\nahead = \"{AHEAD_S}s\"\nrate = 1000\n"
-    );
-    scene.write_policy(&format!("version = \"1\"\n{caps}{route_of}"));
+    scene.write_policy(&format!("version = \"1\"\n{caps}{}", delivered(&group, "rate = 1000")));
     scene.wait_for_routes(&["email"]);
-    let worker = scene.worker("weir-0");
-    wait_looked(&worker);
+    let worker = looking(&scene, "weir-0");
     let delivery = Delivery::start(&scene.kafka, &group, &scene.topic("approved"), PER_S).unwrap();
     scene.publish(mails("blast", MAILS));
     // From when the intents wait until the histories are gone, they are old and leave as fast as they are delivered.

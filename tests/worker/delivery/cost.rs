@@ -1,17 +1,15 @@
 //! What it costs that intents wait: one write and one read each, and few calls of Redis.
 
-use std::{
-    collections::BTreeSet,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
-use testkit::{kafka::Delivery, redis::RedisServer, stack::Stack, wait_until};
+use testkit::{kafka::Delivery, wait_until};
 
-use super::{PER_S, Post, mails, wait_looked, wait_members, waited, waits};
+use super::{PER_S, Post, all_approved, committed, mails, wait_looked, wait_members, waited, waits};
 use crate::support::{
-    DEADLINE, Scene, header,
+    DEADLINE, Scene,
     http::{metric, wait_ready},
-    outcome::intent,
+    outcome::{cases, intent},
+    unlimited,
 };
 
 #[test]
@@ -24,24 +22,22 @@ fn an_intent_that_waits_is_written_and_read_once_more() {
     let mut delivery = post.delivery(2 * PER_S);
     post.scene.publish(mails("blast", MAILS));
     wait_until(DEADLINE, "all are delivered", || delivery.delivered().len() >= MAILS);
-    let waited = waited(&post.all_approved(MAILS));
+    let waited = waited(&all_approved(&post.scene, MAILS));
     assert!(waited > MAILS / 2, "{waited} of {MAILS} waited");
     let written = post.scene.output("waiting-email");
-    let ids: BTreeSet<String> = written.iter().map(|record| header(record, "case").unwrap()).collect();
-    assert_eq!((written.len(), ids.len()), (waited, waited), "each is written once to wait");
+    assert_eq!(cases(&written).len(), waited, "each is written once to wait");
     // What else has an offset there are ends of transactions: less than one for each partition and batch.
     let topic = post.scene.topic("waiting-email");
     let ends = post.scene.kafka.end_offsets(&topic).unwrap();
     let markers = ends.iter().sum::<i64>() - waited as i64;
     assert!((1..=waited as i64 / 10).contains(&markers), "{markers} ends of transactions among {ends:?}");
     // All of it is read, and none is decided again.
-    let read = || post.scene.kafka.committed(&format!("{}-waiting-email", post.scene.name), &topic).unwrap();
     let mut last = vec![0; ends.len()];
     for record in &written {
         let end = &mut last[usize::try_from(record.partition).unwrap()];
         *end = record.offset.max(*end - 1) + 1;
     }
-    let done = || read().iter().zip(&last).all(|(read, last)| read.unwrap_or(0) >= *last);
+    let done = || committed(&post.scene, "email").iter().zip(&last).all(|(read, last)| read.unwrap_or(0) >= *last);
     wait_until(DEADLINE, "all that waited is read", done);
     // A lane counts a batch once it has committed it.
     let decided = || metric(&worker, "weir_decisions_total", "").unwrap_or(0.0);
@@ -55,14 +51,13 @@ fn an_intent_that_waits_is_written_and_read_once_more() {
 fn an_instance_calls_redis_at_most_twice_a_second_for_a_route() {
     const ROUTES: [&str; 2] = ["email", "push"];
     const LOOK: Duration = Duration::from_secs(10);
-    let redis = RedisServer::start::<&str>(&[]).unwrap();
-    let mut scene = Scene::on(Stack::shared().kafka().clone(), vec![redis.url()], "calls", 4, "");
+    let (redis, mut scene) = Scene::with_redis("calls", 4, "");
     let group = format!("{}-hedwig", scene.name);
     let route = |name: &&str| {
         format!("[[routes]]\nname = \"{name}\"\nchannel = \"{name}\"\nconsumer_group = \"{group}\"\nahead = \"5s\"\n")
     };
     let routes: String = ROUTES.iter().map(route).collect();
-    scene.write_policy(&format!("version = \"1\"\n[default]\ncaps = \"unlimited\"\n{routes}"));
+    scene.write_policy(&unlimited(1, &routes));
     scene.wait_for_routes(&ROUTES);
     let workers = ["weir-0", "weir-1"].map(|instance| scene.worker(instance));
     for worker in &workers {

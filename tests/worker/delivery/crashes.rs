@@ -2,7 +2,7 @@
 
 use testkit::wait_until;
 
-use super::{PER_S, Post, mails, wait_looked, waits};
+use super::{PER_S, Post, all_approved, committed, mails, wait_looked, waits};
 use crate::support::{
     DEADLINE,
     http::{metric, wait_ready},
@@ -17,13 +17,9 @@ fn workers_killed_while_intents_wait_lose_none_and_approve_none_twice() {
     let steady = post.scene.worker_with("steady", &env);
     wait_looked(&steady);
     let mut delivery = post.delivery_by_record(4 * PER_S);
-    let waiting = post.scene.topic("waiting-email");
-    let written = || post.scene.kafka.end_offsets(&waiting).unwrap().into_iter().sum::<i64>();
-    let read = || -> i64 {
-        let group = format!("{}-waiting-email", post.scene.name);
-        post.scene.kafka.committed(&group, &waiting).unwrap().into_iter().flatten().sum()
-    };
-    let approved = || post.scene.kafka.end_offsets(&post.scene.topic("approved")).unwrap().into_iter().sum::<i64>();
+    let end = |topic: &str| post.scene.kafka.end_offsets(&post.scene.topic(topic)).unwrap().into_iter().sum::<i64>();
+    let (written, approved) = (|| end("waiting-email"), || end("approved"));
+    let read = || committed(&post.scene, "email").into_iter().flatten().sum::<i64>();
     // While it writes what waits, while it reads it, and while it approves.
     let steps: [(&str, &dyn Fn() -> i64); 3] = [("writes", &written), ("reads", &read), ("approves", &approved)];
     for (number, (step, progress)) in steps.into_iter().enumerate() {
@@ -37,7 +33,7 @@ fn workers_killed_while_intents_wait_lose_none_and_approve_none_twice() {
         victim.kill();
     }
     wait_until(DEADLINE, "all are delivered", || delivery.delivered().len() >= MAILS);
-    post.all_approved(MAILS);
+    all_approved(&post.scene, MAILS);
     // What the victims left open was aborted, and waits no more.
     wait_until(DEADLINE, "nothing seems to wait", || waits(&steady) == 0);
 }
@@ -62,6 +58,6 @@ fn a_worker_that_wakes_past_its_session_approves_nothing_twice() {
     wait_until(DEADLINE, "the other one has its partitions", || waits(&steady) < 1_000);
     zombie.thaw();
     wait_until(DEADLINE, "all are delivered", || delivery.delivered().len() >= MAILS);
-    post.all_approved(MAILS);
+    all_approved(&post.scene, MAILS);
     wait_until(DEADLINE, "nothing seems to wait", || waits(&steady) == 0);
 }

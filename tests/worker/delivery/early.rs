@@ -4,10 +4,10 @@
 use serde_json::{Value, json};
 use testkit::{kafka::Record, wait_for, wait_until, worker::Worker};
 
-use super::{mails, route, wait_looked, waits};
+use super::{email, mails, route, routed, wait_looked, waits};
 use crate::support::{
     DEADLINE, Scene,
-    http::{get, send, wait_ready},
+    http::{get_json, send},
     outcome::intent,
 };
 
@@ -20,14 +20,9 @@ const TOOK_MS: u64 = 900_000;
 /// Fails unless intents wait, and new ones are `capacity` once `say` has said that deliveries take [`TOOK_MS`].
 fn is_early(name: &str, say: impl Fn(&Scene, &Worker)) {
     const WAIT: usize = 500;
-    let mut scene = Scene::new(name, 1, "");
-    let route_of = "[[routes]]\nname = \"email\"\nchannel = \"email\"\nservice = \"hedwig-email\"\n";
-    scene.write_policy(&format!("version = \"1\"\n[default]\ncaps = \"unlimited\"\n{route_of}"));
-    scene.wait_for_routes_on(1, &["email"]);
-    scene.kafka.create_topic(&scene.topic("reports"), 1).unwrap();
-    scene.env.push(("WEIR__KAFKA__DELIVERY_REPORTS", scene.topic("reports")));
-    let worker = scene.worker("weir-0");
-    wait_ready(&worker);
+    let mut scene = routed(name, (1, 1), &email("service = \"hedwig-email\""));
+    scene.set_topic("WEIR__KAFKA__DELIVERY_REPORTS", "reports", 1);
+    let worker = scene.ready("weir-0");
     let instance = json!({"capacity_per_s": 1, "concurrency": 9, "timeout_ms": TIMEOUT_MS, "interval_ms": 600_000});
     let (status, registered) = send(&worker, "PUT", &format!("{SERVICE}/instances/hedwig-0"), &instance);
     assert_eq!(status, 200, "{registered}");
@@ -41,11 +36,7 @@ fn is_early(name: &str, say: impl Fn(&Scene, &Worker)) {
     assert_eq!(scene.count("suppressed"), 0);
 
     say(&scene, &worker);
-    let mean_ms = || -> Value {
-        let service: Value = serde_json::from_str(&get(&worker, SERVICE).1).unwrap();
-        service["mean_took_ms"].clone()
-    };
-    wait_until(DEADLINE, "the mean is known", || mean_ms() == TOOK_MS as f64);
+    wait_until(DEADLINE, "the mean is known", || get_json(&worker, SERVICE)["mean_took_ms"] == TOOK_MS as f64);
     let mut asked = 0;
     let early = wait_for(DEADLINE, || {
         assert!(waits(&worker) > 100, "there is a queue: {}", route(&worker));

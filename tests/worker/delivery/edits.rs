@@ -4,15 +4,18 @@
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use testkit::{SLOW_INTERVAL, kafka::Record, wait_for, wait_until, wait_until_every};
+use testkit::{kafka::Record, wait_for, wait_until};
 use weir_core::ports::Clock as _;
 use weir_worker::clock::SystemClock;
 
-use super::{AHEAD_S, Post, mails, pace::fastest_second, policy, route, wait_looked, waits};
+use super::{
+    AHEAD_S, Post, delivered, looking, mails, outputs, pace::fastest_second, paced, route, routed, wait_decided, waits,
+};
 use crate::support::{
     DEADLINE, Scene,
     http::{metric, wait_version},
     outcome::intent,
+    unlimited,
 };
 
 /// An intent of the blast's campaign that expires in 100 s.
@@ -25,15 +28,8 @@ fn short_lived(name: &str, number: usize) -> Record {
 fn an_intent_is_not_expired_by_what_was_known_of_its_route_before_it_was_removed() {
     // What waits takes 300 s of it.
     const MAILS: usize = 6_000;
-    const ROUTE: &str = "[[routes]]\nname = \"email\"\nchannel = \"email\"\nrate = 20\n";
-    let mut scene = Scene::new("route-again", 4, "");
-    let write = |scene: &Scene, version: &str, routes: &str| {
-        scene.write_policy(&format!("version = \"{version}\"\n[default]\ncaps = \"unlimited\"\n{routes}"));
-    };
-    write(&scene, "1", ROUTE);
-    scene.wait_for_routes(&["email"]);
-    let worker = scene.worker("weir-0");
-    wait_looked(&worker);
+    let scene = routed("route-again", (4, 32), &paced(20));
+    let worker = looking(&scene, "weir-0");
     scene.publish(mails("blast", MAILS));
     wait_until(DEADLINE, "they wait", || waits(&worker) > MAILS as u64 * 9 / 10);
     // Once it is counted what waits, the rate denies those that would expire meanwhile.
@@ -47,11 +43,10 @@ fn an_intent_is_not_expired_by_what_was_known_of_its_route_before_it_was_removed
     let expired = expired.expect("an intent has expired at once").value_text();
     assert!(expired.contains(r#""reason":"expired""#), "{expired}");
 
-    let outputs = || ["approved", "suppressed"].map(|topic| scene.count(topic));
-    write(&scene, "2", "");
-    wait_until_every(SLOW_INTERVAL, DEADLINE, "all are decided", || outputs().iter().sum::<usize>() >= MAILS + late);
-    let [_, denied] = outputs();
-    write(&scene, "3", ROUTE);
+    scene.write_policy(&unlimited(2, ""));
+    wait_decided(&scene, MAILS + late);
+    let [_, denied] = outputs(&scene);
+    scene.write_policy(&unlimited(3, &paced(20)));
     let publisher = scene.kafka.publisher(&scene.topic("intents")).unwrap();
     let mut fresh = 0;
     // As many come as the route takes, from before its rule is in force until it has been looked at again.
@@ -66,8 +61,8 @@ fn an_intent_is_not_expired_by_what_was_known_of_its_route_before_it_was_removed
     });
     publisher.finish().unwrap();
     let all = MAILS + late + fresh;
-    wait_until_every(SLOW_INTERVAL, DEADLINE, "all are decided", || outputs().iter().sum::<usize>() >= all);
-    assert_eq!(outputs(), [all - denied, denied], "each has one record, and no other was denied");
+    wait_decided(&scene, all);
+    assert_eq!(outputs(&scene), [all - denied, denied], "each has one record, and no other was denied");
 }
 
 #[test]
@@ -78,8 +73,7 @@ fn a_change_of_the_route_approves_no_more_than_delivery_takes() {
     let post = Post::new("changed", RULE);
     let other = |number: usize| Record::new(number.to_string(), "{}");
     post.scene.kafka.publish(&post.scene.topic("approved"), (0..STANDS).map(other)).unwrap();
-    let worker = post.scene.worker("weir-0");
-    wait_looked(&worker);
+    let worker = looking(&post.scene, "weir-0");
     // Its consumers begin at the end, and pass what stands with their first records: they have delivered none of it.
     let mut delivery = post.delivery_from_its_end(TAKES);
     let mut first = mails("first", usize::MAX);
@@ -93,8 +87,7 @@ fn a_change_of_the_route_approves_no_more_than_delivery_takes() {
     wait_until(DEADLINE, "the route has settled", || {
         published.elapsed() >= Duration::from_secs(3 * AHEAD_S) && route(&worker)["why"] == "delivery takes no more"
     });
-    let changed = policy(&post.group, &format!("{RULE}\nmax_attempts = 4"));
-    post.scene.write_policy(&changed.replace("version = \"1\"", "version = \"2\""));
+    post.scene.write_policy(&unlimited(2, &delivered(&post.group, &format!("{RULE}\nmax_attempts = 4"))));
     wait_version(&worker, "policy", "2");
     let settled = delivery.delivered().len();
     wait_until(DEADLINE, "more is delivered", || {
@@ -113,20 +106,17 @@ fn a_campaign_that_waits_can_be_stopped_and_caps_count_what_was_approved_alone()
     let mut scene = Scene::new("stopped-waiting", 4, "");
     let write = |scene: &Scene, version: &str, rate: u32, more: &str| {
         let caps = "[default]\ncaps = [{ name = \"day\", limit = 1, window = \"24h\" }]\n";
-        let route = format!("[[routes]]\nname = \"email\"\nchannel = \"email\"\nrate = {rate}\n");
-        scene.write_policy(&format!("version = \"{version}\"\n{caps}{route}{more}"));
+        scene.write_policy(&format!("version = \"{version}\"\n{caps}{}{more}", paced(rate)));
     };
     write(&scene, "1", 1, "");
     scene.wait_for_routes(&["email"]);
-    let worker = scene.worker("weir-0");
-    wait_looked(&worker);
+    let worker = looking(&scene, "weir-0");
     // Both campaigns go to the same users. Each user may have one mail a day.
     scene.publish(mails("spring", EACH).chain(mails("summer", EACH)));
     wait_until(DEADLINE, "they wait", || waits(&worker) > 2 * EACH as u64 * 9 / 10);
     write(&scene, "2", 1_000, "[[stop]]\ncampaign = \"spring\"\n");
-    let outputs = || scene.count("approved") + scene.count("suppressed");
-    wait_until_every(SLOW_INTERVAL, DEADLINE, "each is decided", || outputs() >= 2 * EACH);
-    assert_eq!(outputs(), 2 * EACH, "each has one record");
+    wait_decided(&scene, 2 * EACH);
+    assert_eq!(outputs(&scene).iter().sum::<usize>(), 2 * EACH, "each has one record");
     let decisions = scene.decisions();
     for number in 0..EACH {
         let of = |campaign: &str| decisions[&format!("{campaign}-{number}")].reason();

@@ -5,10 +5,12 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 use testkit::{SLOW_INTERVAL, kafka::Consumed, wait_for, wait_until, wait_until_every, worker::Worker};
 
-use super::{Post, mails, wait_looked};
+use super::{Post, committed, looking, mails, paced, routed};
 use crate::support::{
     DEADLINE, Scene, header,
     http::{get, metric, wait_degraded, wait_ready, wait_version},
+    outcome::cases,
+    stop, unlimited,
 };
 
 #[test]
@@ -42,28 +44,20 @@ fn an_instance_is_ready_once_its_lanes_of_waiting_intents_have_their_partitions(
 fn what_kafka_deletes_undecided_is_counted_and_reported() {
     const MAILS: usize = 400;
     const DELETED: i64 = 20;
-    let mut scene = Scene::new("deleted", 1, "");
-    let write = |scene: &Scene, version: &str, rate: u32| {
-        let route = format!("[[routes]]\nname = \"email\"\nchannel = \"email\"\nrate = {rate}\n");
-        scene.write_policy(&format!("version = \"{version}\"\n[default]\ncaps = \"unlimited\"\n{route}"));
-    };
-    write(&scene, "1", 1);
-    scene.wait_for_routes_on(4, &["email"]);
-    let mut worker = scene.worker("weir-0");
-    wait_looked(&worker);
+    let scene = routed("deleted", (1, 4), &paced(1));
+    let mut worker = looking(&scene, "weir-0");
     assert_eq!(deleted(&worker, &scene), None);
     // Each campaign waits on two partitions.
     let campaigns = ["spring", "summer", "autumn", "winter"];
     scene.publish(campaigns.into_iter().flat_map(|campaign| mails(campaign, MAILS / campaigns.len())));
     scene.wait_until_drained();
-    worker.terminate();
-    worker.wait_exit(DEADLINE).unwrap();
+    stop(&mut worker);
     let topic = scene.topic("waiting-email");
-    let committed = scene.kafka.committed(&format!("{}-waiting-email", scene.name), &topic).unwrap();
     let waiting = scene.output("waiting-email");
     let mut lost = BTreeSet::new();
     let mut partitions = 0;
-    for (partition, (from, end)) in (0..).zip(committed.iter().zip(scene.kafka.end_offsets(&topic).unwrap())) {
+    let ends = scene.kafka.end_offsets(&topic).unwrap();
+    for (partition, (from, end)) in (0..).zip(committed(&scene, "email").into_iter().zip(ends)) {
         let before = from.unwrap_or(0) + DELETED;
         if end <= before {
             continue;
@@ -76,18 +70,16 @@ fn what_kafka_deletes_undecided_is_counted_and_reported() {
     }
     assert!(lost.len() as i64 > DELETED / 2, "{} are lost", lost.len());
 
-    let worker = scene.worker("weir-0");
-    wait_ready(&worker);
+    let worker = scene.ready("weir-0");
     let entry = wait_degraded(&worker, "deleted");
     let message = entry["message"].as_str().unwrap();
     assert!(message.contains(&topic) && message.contains("retention"), "{message}");
     assert_eq!(deleted(&worker, &scene), Some((partitions * DELETED) as f64), "offsets of {partitions} partitions");
-    write(&scene, "2", 1_000);
+    scene.write_policy(&unlimited(2, &paced(1_000)));
     wait_version(&worker, "policy", "2");
     let left = MAILS - lost.len();
     wait_until_every(SLOW_INTERVAL, DEADLINE, "the others are approved", || scene.count("approved") >= left);
-    let approved: BTreeSet<String> =
-        scene.output("approved").iter().map(|record| header(record, "case").unwrap()).collect();
+    let approved = cases(&scene.output("approved"));
     assert_eq!(approved.len(), left);
     assert!(approved.is_disjoint(&lost));
 }
@@ -95,17 +87,13 @@ fn what_kafka_deletes_undecided_is_counted_and_reported() {
 /// The same where the clients of the worker were replaced before.
 #[test]
 fn what_kafka_deletes_undecided_is_reported_though_clients_were_replaced_before() {
-    let route = "[[routes]]\nname = \"email\"\nchannel = \"email\"\nrate = 1\n";
-    let policy = format!("version = \"1\"\n[default]\ncaps = \"unlimited\"\n{route}");
-    let mut scene = Scene::new("deleted-later", 1, &policy);
-    scene.wait_for_routes_on(4, &["email"]);
+    let mut scene = routed("deleted-later", (1, 4), &paced(1));
     // Nobody asks for it here; but clients are created from it.
     let password = scene.path("password");
     std::fs::write(&password, "first").unwrap();
-    scene.env.push(("WEIR__KAFKA__PROPERTY_FILES__SASL_PASSWORD", password.display().to_string()));
-    scene.env.push(("WEIR__KAFKA__REFRESH", "1s".to_owned()));
-    let worker = scene.worker("weir-0");
-    wait_looked(&worker);
+    scene.set("WEIR__KAFKA__PROPERTY_FILES__SASL_PASSWORD", password.display().to_string());
+    scene.set("WEIR__KAFKA__REFRESH", "1s");
+    let worker = looking(&scene, "weir-0");
     scene.publish(mails("spring", 400));
     scene.wait_until_drained();
     let group = format!("{}-waiting-email", scene.name);

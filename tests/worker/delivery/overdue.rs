@@ -1,7 +1,5 @@
 //! Nothing that waits is deleted undecided: what a route has not taken within 72 h is suppressed, whatever the route takes.
 
-use std::collections::BTreeSet;
-
 use testkit::{
     SLOW_INTERVAL,
     kafka::{Consumed, Record},
@@ -10,21 +8,17 @@ use testkit::{
 use weir_core::{limit::route::MAX_WAIT_MS, ports::Clock as _};
 use weir_worker::clock::SystemClock;
 
-use super::{mails, wait_looked, waits};
+use super::{looking, mails, paced, routed, waits};
 use crate::support::{
-    DEADLINE, Scene, header,
+    DEADLINE, Scene,
     http::{metric, wait_version},
+    outcome::cases,
+    unlimited,
 };
 
 const HOUR_MS: i64 = 3_600_000;
 /// The partitions of the topic of waiting intents.
 const PARTITIONS: i32 = 4;
-
-/// A route for e-mails that takes so many per second.
-fn write_policy(scene: &Scene, version: &str, rate: u32) {
-    let route = format!("[[routes]]\nname = \"email\"\nchannel = \"email\"\nrate = {rate}\n");
-    scene.write_policy(&format!("version = \"{version}\"\n[default]\ncaps = \"unlimited\"\n{route}"));
-}
 
 /// Intents that have waited for so long, as weir writes them, so many on each partition.
 fn waiting(scene: &Scene, campaign: &'static str, each: usize, waited_ms: i64) -> Vec<Record> {
@@ -46,45 +40,36 @@ fn waiting(scene: &Scene, campaign: &'static str, each: usize, waited_ms: i64) -
     of_ours.collect()
 }
 
-fn names(records: &[Consumed], prefix: &str) -> BTreeSet<String> {
-    records.iter().map(|record| header(record, "case").unwrap()).filter(|name| name.starts_with(prefix)).collect()
-}
-
-/// Those that were suppressed as `capacity`; fails where there are others.
-fn too_late(scene: &Scene) -> BTreeSet<String> {
+/// How many were suppressed as `capacity`; fails where there are others.
+fn too_late(scene: &Scene) -> usize {
     let suppressed = scene.output("suppressed");
     let reason = |record: &&Consumed| !record.value_text().contains(r#""reason":"capacity""#);
     assert_eq!(suppressed.iter().find(reason).map(Consumed::value_text), None);
-    let names = names(&suppressed, "");
-    assert_eq!(names.len(), suppressed.len(), "each has one record");
-    names
+    cases(&suppressed).len()
 }
 
 #[test]
 fn what_has_waited_for_72_hours_is_suppressed_though_the_route_takes_no_more_and_what_is_newer_waits_on() {
     const OLD: usize = 200;
     const NEW: usize = 50;
-    let mut scene = Scene::new("overdue", 1, "");
-    write_policy(&scene, "1", 1);
-    scene.wait_for_routes_on(PARTITIONS, &["email"]);
+    let scene = routed("overdue", (1, PARTITIONS), &paced(1));
     let topic = scene.topic("waiting-email");
     scene.kafka.publish(&topic, waiting(&scene, "old", OLD, MAX_WAIT_MS + HOUR_MS)).unwrap();
     scene.kafka.publish(&topic, waiting(&scene, "new", NEW, MAX_WAIT_MS - HOUR_MS)).unwrap();
-    let worker = scene.worker("weir-0");
-    wait_looked(&worker);
+    let worker = looking(&scene, "weir-0");
     // One is approved per second: by permits it would take a quarter of an hour.
     let (old, new) = (OLD * PARTITIONS as usize, NEW * PARTITIONS as usize);
-    wait_until_every(SLOW_INTERVAL, DEADLINE, "those of 73 hours are suppressed", || too_late(&scene).len() >= old);
-    assert_eq!(names(&scene.output("approved"), "old"), BTreeSet::new(), "it has waited for too long");
+    wait_until_every(SLOW_INTERVAL, DEADLINE, "those of 73 hours are suppressed", || too_late(&scene) >= old);
+    let approved = cases(&scene.output("approved"));
+    assert_eq!(approved.iter().find(|name| name.starts_with("old")), None, "it has waited for too long");
     let overdue = || metric(&worker, "weir_route_overdue", "route=\"email\"");
     wait_until(DEADLINE, "none is overdue any more", || overdue() == Some(0.0));
     assert!(waits(&worker) > 0, "the others wait");
 
-    write_policy(&scene, "2", 1_000);
+    scene.write_policy(&unlimited(2, &paced(1_000)));
     wait_version(&worker, "policy", "2");
     wait_until_every(SLOW_INTERVAL, DEADLINE, "those of 71 hours are approved", || scene.count("approved") >= new);
-    let approved = scene.output("approved");
-    assert_eq!((names(&approved, "new").len(), approved.len()), (new, new), "each has one record");
-    assert_eq!(too_late(&scene).len(), old, "and no other was suppressed");
+    assert_eq!(cases(&scene.output("approved")).len(), new, "each has one record");
+    assert_eq!(too_late(&scene), old, "and no other was suppressed");
     assert_eq!(scene.count("waiting-email"), old + new, "none waited again");
 }

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use testkit::{kafka::Consumed, wait_for, wait_until, worker::Worker};
 
 use super::{
-    AHEAD_S, BLAST, PER_S, Post, Times, between, deadline, mails, produced_ms, route, wait_looked, wait_members,
-    waited, waits,
+    AHEAD_S, BLAST, PER_S, Post, Times, all_approved, between, deadline, looking, mails, produced_ms, route,
+    wait_members, waited, waits,
 };
 use crate::support::{
     DEADLINE,
@@ -19,10 +19,9 @@ const AHEAD_MS: i64 = 1_000 * AHEAD_S as i64;
 fn a_blast_is_approved_no_faster_than_it_is_delivered() {
     const TAKES: u32 = 300;
     let post = Post::new("paced-only", &format!("rate = {}", 2 * TAKES));
-    let worker = post.scene.worker("weir-0");
-    wait_looked(&worker);
+    let worker = looking(&post.scene, "weir-0");
     let mut delivery = post.delivery(TAKES);
-    post.scene.publish(mails("blast", 40 * TAKES as usize));
+    post.scene.publish(mails("blast", 30 * TAKES as usize));
     let published = Instant::now();
     wait_until(DEADLINE, "the route has settled", || {
         published.elapsed() >= Duration::from_secs(3 * AHEAD_S) && route(&worker)["why"] == "delivery takes no more"
@@ -77,7 +76,7 @@ fn is_paced(name: &str, instances: &[&str]) {
         (delivery.delivered().len() >= mail_count).then_some(())
     });
     delivered.expect("the blast is delivered");
-    let approved = post.all_approved(mail_count);
+    let approved = all_approved(&post.scene, mail_count);
     let produced = produced_ms(&approved);
     let mut taken: Vec<i64> = delivery.delivered().iter().map(|(at, _)| times.ms(*at)).collect();
     taken.sort_unstable();
@@ -106,8 +105,7 @@ fn while_delivery_is_stopped_only_probes_are_approved_and_once_it_goes_on_approv
     const MAILS: usize = 20_000;
     const RATE: usize = 1_000;
     let post = Post::new("stopped", &format!("rate = {RATE}"));
-    let worker = post.scene.worker("weir-0");
-    wait_looked(&worker);
+    let worker = looking(&post.scene, "weir-0");
     let times = Times::begin();
     let mut delivery = post.delivery(PER_S);
     post.scene.publish(mails("blast", MAILS));
@@ -128,7 +126,7 @@ fn while_delivery_is_stopped_only_probes_are_approved_and_once_it_goes_on_approv
     wait_until(DEADLINE, "delivery goes on", || !delivery.delivered().is_empty());
     let resumed_ms = times.ms(delivery.delivered()[0].0);
     wait_until(deadline(MAILS), "all are approved", || post.scene.count("approved") >= MAILS);
-    let produced = produced_ms(&post.all_approved(MAILS));
+    let produced = produced_ms(&all_approved(&post.scene, MAILS));
     // A second that begins with an approval and has more than probes: 1% of the rate for each look, and two looks at the most.
     let busy = |at: &&i64| between(&produced, **at, **at + 1_000) > 2 * RATE / 100;
     let stopped = produced.iter().filter(|at| (stopped_ms..resumed_ms).contains(*at));
@@ -145,8 +143,7 @@ fn while_delivery_is_stopped_only_probes_are_approved_and_once_it_goes_on_approv
 fn while_a_route_has_room_nothing_waits() {
     const MAILS: usize = 400;
     let post = Post::new("open", "rate = 1000");
-    let worker = post.scene.worker("weir-0");
-    wait_ready(&worker);
+    let worker = post.scene.ready("weir-0");
     wait_until(DEADLINE, "there are permits", || route(&worker)["held"].as_u64() > Some(50));
     let mut delivery = post.delivery(4 * PER_S);
     let publisher = post.scene.kafka.publisher(&post.scene.topic("intents")).unwrap();
@@ -156,6 +153,6 @@ fn while_a_route_has_room_nothing_waits() {
     }
     publisher.finish().unwrap();
     wait_until(DEADLINE, "all are delivered", || delivery.delivered().len() >= MAILS);
-    let approved = post.all_approved(MAILS);
+    let approved = all_approved(&post.scene, MAILS);
     assert_eq!(waited(&approved), 0, "of {MAILS}, some waited");
 }

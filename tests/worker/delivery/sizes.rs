@@ -3,18 +3,13 @@
 use serde_json::json;
 use testkit::{kafka::Record, wait_until, worker::Worker};
 
-use super::{mails, wait_looked};
+use super::{looking, mails, paced, routed};
 use crate::support::{
-    DEADLINE, Scene, header,
+    DEADLINE, Scene,
     http::wait_version,
     outcome::{self, intent},
+    unlimited,
 };
-
-fn policy(version: &str, routes: &[(&str, &str)]) -> String {
-    let route = |(name, more): &(&str, &str)| format!("[[routes]]\nname = {name:?}\nchannel = {name:?}\n{more}\n");
-    let routes: String = routes.iter().map(route).collect();
-    format!("version = \"{version}\"\n[default]\ncaps = \"unlimited\"\n{routes}")
-}
 
 /// An e-mail of more than so many bytes.
 fn large(name: &str, bytes: usize) -> Record {
@@ -33,19 +28,15 @@ fn wait_dead(scene: &Scene, worker: &mut Worker, cases: &[&str]) {
     });
     let dead = scene.output("dead");
     assert!(dead.iter().all(|letter| letter.header("weir-reason") == Some("too_large")), "{dead:?}");
-    let mut found: Vec<String> = dead.iter().map(|letter| header(letter, outcome::CASE).unwrap()).collect();
-    found.sort_unstable();
-    assert_eq!(found, cases);
+    assert_eq!(outcome::cases(&dead).iter().collect::<Vec<_>>(), cases);
 }
 
 #[test]
 fn what_the_topic_of_its_route_does_not_take_is_a_dead_letter_where_it_has_to_wait_and_ends_no_worker() {
     const MAILS: usize = 400;
-    let mut scene = Scene::new("waiting-small", 1, &policy("1", &[("email", "rate = 1")]));
-    scene.wait_for_routes(&["email"]);
+    let scene = routed("waiting-small", (1, 32), &paced(1));
     limit(&scene, "waiting-email", "60000");
-    let mut worker = scene.worker("only");
-    wait_looked(&worker);
+    let mut worker = looking(&scene, "only");
     // The route has a permit or two for the first ones.
     scene.publish(mails("first", MAILS).chain([large("known", 100_000)]));
     wait_dead(&scene, &mut worker, &["known"]);
@@ -53,7 +44,7 @@ fn what_the_topic_of_its_route_does_not_take_is_a_dead_letter_where_it_has_to_wa
     // Of many small ones together more than the topic takes wait at a time.
     scene.publish(mails("second", MAILS).chain([large("lowered", 50_000)]));
     wait_dead(&scene, &mut worker, &["known", "lowered"]);
-    scene.write_policy(&policy("2", &[]));
+    scene.write_policy(&unlimited(2, ""));
     wait_version(&worker, "policy", "2");
     scene.publish([large("unpaced", 50_000)]);
     wait_until(DEADLINE, "all others are approved", || scene.count("approved") > 2 * MAILS);
@@ -64,12 +55,13 @@ fn what_the_topic_of_its_route_does_not_take_is_a_dead_letter_where_it_has_to_wa
 #[test]
 fn a_topic_of_waiting_intents_that_is_missing_or_deleted_hides_no_other_limit() {
     // Intents of the first route do not wait, so it has no topic.
-    let routes = [("sms", "rate = 1000\nwhen_full = \"suppress\""), ("push", "rate = 1000"), ("email", "rate = 1000")];
-    let mut scene = Scene::new("waiting-missing", 1, &policy("1", &routes));
+    let sms = "[[routes]]\nname = \"sms\"\nchannel = \"sms\"\nrate = 1000\nwhen_full = \"suppress\"\n";
+    let push = "[[routes]]\nname = \"push\"\nchannel = \"push\"\nrate = 1000\n";
+    let policy = unlimited(1, &[sms, push, &paced(1_000)].concat());
+    let mut scene = Scene::new("waiting-missing", 1, &policy);
     scene.wait_for_routes(&["push", "email"]);
     limit(&scene, "approved", "60000");
-    let mut worker = scene.worker("only");
-    wait_looked(&worker);
+    let mut worker = looking(&scene, "only");
     scene.publish([large("before", 100_000), large("fits", 20_000)]);
     wait_dead(&scene, &mut worker, &["before"]);
     wait_until(DEADLINE, "the other one is approved", || scene.count("approved") == 1);

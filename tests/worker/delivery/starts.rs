@@ -6,8 +6,8 @@ use testkit::{SLOW_INTERVAL, kafka::Record, wait_until, wait_until_every};
 use weir_core::ports::Clock as _;
 use weir_worker::clock::SystemClock;
 
-use super::{AHEAD_S, PER_S, Post, mails, pace::fastest_second, policy, route, wait_looked, waits};
-use crate::support::{DEADLINE, header, outcome::intent};
+use super::{AHEAD_S, PER_S, Post, all_approved, delivered, looking, mails, pace::fastest_second, paced, route, waits};
+use crate::support::{DEADLINE, header, outcome::intent, stop, unlimited};
 
 /// Mails that expire after so many minutes.
 pub(super) fn lasting(campaign: &'static str, minutes: i64, count: usize) -> impl Iterator<Item = Record> {
@@ -24,8 +24,7 @@ fn before_a_rate_is_known_no_intent_expires_for_the_time_that_it_would_wait() {
     const EACH: usize = 2_000;
     // It begins with 1 per second: by that, whoever comes when 1,800 wait would do so for longer than it lives.
     let post = Post::new("never-delivered", "");
-    let worker = post.scene.worker("weir-0");
-    wait_looked(&worker);
+    let worker = looking(&post.scene, "weir-0");
     let mut delivery = post.delivery(PER_S);
     post.scene.publish(lasting("blast", 30, EACH));
     wait_until(DEADLINE, "they wait", || waits(&worker) >= EACH as u64 * 9 / 10);
@@ -35,10 +34,9 @@ fn before_a_rate_is_known_no_intent_expires_for_the_time_that_it_would_wait() {
     post.scene.wait_until_drained();
     assert!(waits(&worker) > 0, "the others wait");
     // The rest at once: without a group, a route takes its rate.
-    let route = "[[routes]]\nname = \"email\"\nchannel = \"email\"\nrate = 5000\n";
-    post.scene.write_policy(&format!("version = \"2\"\n[default]\ncaps = \"unlimited\"\n{route}"));
+    post.scene.write_policy(&unlimited(2, &paced(5_000)));
     wait_until(DEADLINE, "all are approved", || post.scene.count("approved") >= 2 * EACH);
-    post.all_approved(2 * EACH);
+    all_approved(&post.scene, 2 * EACH);
 }
 
 #[test]
@@ -50,18 +48,15 @@ fn what_delivery_takes_is_known_to_a_worker_that_starts_later_and_it_approves_no
     const SECOND: usize = 18 * TAKES as usize;
     // It begins with a tenth of its rate.
     let post = Post::new("started-again", &format!("rate = {}", 20 * TAKES));
-    let mut worker = post.scene.worker("weir-0");
-    wait_looked(&worker);
+    let mut worker = looking(&post.scene, "weir-0");
     let mut delivery = post.delivery(TAKES);
     post.scene.publish(mails("first", FIRST));
     wait_until(DEADLINE, "all are delivered", || delivery.delivered().len() >= FIRST);
-    worker.terminate();
-    worker.wait_exit(DEADLINE).unwrap();
+    stop(&mut worker);
 
     // One that knew of nothing would take 1 per second.
-    post.scene.write_policy(&policy(&post.group, ""));
-    let worker = post.scene.worker("weir-1");
-    wait_looked(&worker);
+    post.scene.write_policy(&unlimited(1, &delivered(&post.group, "")));
+    let worker = looking(&post.scene, "weir-1");
     // Nothing is delivered, so it is not measured.
     let drain = || route(&worker)["drain_per_s"].as_f64().unwrap_or_default();
     wait_until(DEADLINE, "the rate is known", || drain() >= f64::from(TAKES) / 2.0);
@@ -74,7 +69,7 @@ fn what_delivery_takes_is_known_to_a_worker_that_starts_later_and_it_approves_no
         assert!((lag as f64) < most, "{lag} undelivered of at most {most}");
         delivery.delivered().len() >= FIRST + SECOND
     });
-    post.all_approved(FIRST + SECOND);
+    all_approved(&post.scene, FIRST + SECOND);
 }
 
 #[test]
@@ -85,8 +80,7 @@ fn a_route_whose_group_has_committed_nothing_takes_its_floor_however_much_stands
     let post = Post::new("no-commits", "rate = 20000");
     let other = |number: usize| Record::new(number.to_string(), "{}");
     post.scene.kafka.publish(&post.scene.topic("approved"), (0..STANDS).map(other)).unwrap();
-    let worker = post.scene.worker("weir-0");
-    wait_looked(&worker);
+    let worker = looking(&post.scene, "weir-0");
     let approved = || {
         let approved = post.scene.output("approved");
         approved.iter().filter(|record| header(record, "case").is_some()).count()

@@ -1,32 +1,21 @@
 //! Topics of waiting intents that change while workers run: partitions are added, and those of removed routes are deleted.
 
-use std::{
-    collections::BTreeSet,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use testkit::{SLOW_INTERVAL, wait_until, wait_until_every};
 
-use super::{mails, wait_looked, waits};
+use super::{all_approved, committed, looking, mails, paced, routed, wait_looked, waits};
 use crate::support::{
-    DEADLINE, Scene, header,
+    DEADLINE,
     http::{wait_version, wait_whole},
+    unlimited,
 };
-
-/// A route for e-mails that takes so many per second.
-fn write_policy(scene: &Scene, version: &str, rate: u32) {
-    let route = format!("[[routes]]\nname = \"email\"\nchannel = \"email\"\nrate = {rate}\n");
-    scene.write_policy(&format!("version = \"{version}\"\n[default]\ncaps = \"unlimited\"\n{route}"));
-}
 
 #[test]
 fn intents_wait_on_partitions_that_were_added_and_have_their_turns() {
     const EACH: usize = 300;
-    let mut scene = Scene::new("waiting-grown", 1, "");
-    write_policy(&scene, "1", 1);
-    scene.wait_for_routes_on(1, &["email"]);
-    let worker = scene.worker("only");
-    wait_looked(&worker);
+    let scene = routed("waiting-grown", (1, 1), &paced(1));
+    let worker = looking(&scene, "only");
     scene.publish(mails("before", EACH));
     wait_until(DEADLINE, "they wait", || waits(&worker) > EACH as u64 * 9 / 10);
     let topic = scene.topic("waiting-email");
@@ -39,33 +28,28 @@ fn intents_wait_on_partitions_that_were_added_and_have_their_turns() {
         scene.kafka.end_offsets(&topic).unwrap()[1..].iter().any(|end| *end > 0)
     });
     let all = EACH + sent;
-    write_policy(&scene, "2", 1_000);
+    scene.write_policy(&unlimited(2, &paced(1_000)));
     wait_version(&worker, "policy", "2");
     wait_until_every(SLOW_INTERVAL, DEADLINE, "all are approved", || scene.count("approved") >= all);
-    let approved = scene.output("approved");
-    let ids: BTreeSet<String> = approved.iter().map(|record| header(record, "case").unwrap()).collect();
-    assert_eq!((ids.len(), approved.len()), (all, all), "each has one record");
-    assert!(scene.output("suppressed").is_empty() && scene.output("dead").is_empty());
+    all_approved(&scene, all);
 }
 
 #[test]
 fn the_topic_of_a_route_that_was_removed_may_be_deleted_and_troubles_no_worker() {
     const MAILS: usize = 200;
-    let mut scene = Scene::new("waiting-deleted", 1, "");
-    write_policy(&scene, "1", 20);
-    scene.wait_for_routes_on(4, &["email"]);
+    let scene = routed("waiting-deleted", (1, 4), &paced(20));
     // So that the group hears of it at once.
     let env = [("WEIR__KAFKA__PROPERTIES__TOPIC_METADATA_REFRESH_INTERVAL_MS", "500")];
     let mut worker = scene.worker_with("only", &env);
     wait_looked(&worker);
     scene.publish(mails("first", MAILS));
     wait_until(DEADLINE, "some wait", || waits(&worker) > 0);
-    scene.write_policy("version = \"2\"\n[default]\ncaps = \"unlimited\"\n");
+    scene.write_policy(&unlimited(2, ""));
     wait_until_every(SLOW_INTERVAL, DEADLINE, "all are approved", || scene.count("approved") >= MAILS);
     let topic = scene.topic("waiting-email");
     let is_read = || {
-        let committed = scene.kafka.committed(&format!("{}-waiting-email", scene.name), &topic).unwrap();
-        scene.kafka.end_offsets(&topic).unwrap().into_iter().zip(committed).all(|(end, done)| done == Some(end))
+        let committed = committed(&scene, "email").into_iter();
+        committed.zip(scene.kafka.end_offsets(&topic).unwrap()).all(|(done, end)| done == Some(end))
     };
     wait_until(DEADLINE, "its group has read all of it", is_read);
     scene.kafka.delete_topic(&topic).unwrap();

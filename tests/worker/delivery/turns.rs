@@ -12,7 +12,10 @@ use testkit::{
     wait_until, wait_until_every,
 };
 
-use super::{AHEAD_S, BLAST, PER_S, Post, Times, between, deadline, mails, produced_ms, wait_looked, waited, waits};
+use super::{
+    AHEAD_S, BLAST, PER_S, Post, Times, all_approved, between, deadline, email, looking, mails, produced_ms, routed,
+    waited, waits,
+};
 use crate::support::{
     DEADLINE, Scene, approval, header,
     http::metric,
@@ -47,12 +50,8 @@ fn a_small_campaign_behind_a_blast_takes_its_turns() {
     const LARGE: usize = 4_000;
     const SMALL: usize = 300;
     // On a route that approves by its rate alone.
-    let mut scene = Scene::new("turns", 4, "");
-    let route = format!("[[routes]]\nname = \"email\"\nchannel = \"email\"\nahead = \"5s\"\nrate = {PER_S}\n");
-    scene.write_policy(&format!("version = \"1\"\n[default]\ncaps = \"unlimited\"\n{route}"));
-    scene.wait_for_routes(&["email"]);
-    let worker = scene.worker("weir-0");
-    wait_looked(&worker);
+    let scene = routed("turns", (4, 32), &email(&format!("ahead = \"5s\"\nrate = {PER_S}")));
+    let worker = looking(&scene, "weir-0");
     scene.publish(mails("blast", LARGE));
     wait_until(DEADLINE, "the blast waits", || waits(&worker) > LARGE as u64 / 2);
     for figure in ["permits", "drain_rate", "waiting", "expected_wait_seconds"] {
@@ -79,8 +78,7 @@ fn a_small_campaign_behind_a_blast_takes_no_longer_than_is_fair() {
     // Below the rate: the route is paced by its consumers.
     const TAKES: u32 = 400;
     let post = Post::new("fair", &format!("rate = {PER_S}"));
-    let worker = post.scene.worker("weir-0");
-    wait_looked(&worker);
+    let worker = looking(&post.scene, "weir-0");
     let times = Times::begin();
     let mut delivery = post.delivery(TAKES);
     post.scene.publish(mails("blast", BLAST));
@@ -89,7 +87,7 @@ fn a_small_campaign_behind_a_blast_takes_no_longer_than_is_fair() {
     let published_ms = times.ms(Instant::now());
     post.scene.publish(mails("small", SMALL));
     wait_until(deadline(BLAST + SMALL), "all are delivered", || delivery.delivered().len() >= BLAST + SMALL);
-    let approved = post.all_approved(BLAST + SMALL);
+    let approved = all_approved(&post.scene, BLAST + SMALL);
     let took_ms = produced_ms(approved.iter().filter(|record| is_small(record))).last().unwrap() - published_ms;
     let fair_ms = 1_000 * SMALL as i64 / (i64::from(TAKES) / 2);
     let delivered = delivery.delivered().iter().rev().find(|(_, record)| is_small(record)).unwrap().0;
@@ -105,8 +103,7 @@ fn intents_of_no_route_overtake_a_blast() {
     const OTHERS: usize = 200;
     // Nearly two minutes of the route's rate.
     let post = Post::new("overtaken", "rate = 20");
-    let worker = post.scene.worker("weir-0");
-    wait_looked(&worker);
+    let worker = looking(&post.scene, "weir-0");
     let _delivery = post.delivery(PER_S);
     post.scene.publish(mails("blast", MAILS));
     wait_until(DEADLINE, "the blast waits", || waits(&worker) > MAILS as u64 / 2);
@@ -151,8 +148,7 @@ fn transactional_mail_with_a_reserved_share_is_not_held_up_by_a_blast_on_its_rou
 #[expect(clippy::print_stderr, reason = "the figures of a run")]
 fn is_urgent(name: &str, more: &str, fields: &Value, blast: usize) -> Vec<Consumed> {
     let post = Post::new(name, more);
-    let worker = post.scene.worker("weir-0");
-    wait_looked(&worker);
+    let worker = looking(&post.scene, "weir-0");
     let _delivery = post.delivery(PER_S);
     let mut urgent = Urgent::new(&post.scene, fields);
     // The route knows its consumers before it is looked at.

@@ -72,8 +72,7 @@ fn lost_by(number: usize, trial: &mut Trial, cluster: &RedisCluster, workers: &m
             trial.live(workers[place], PAUSE)?;
         }
     }
-    let mark = trial.over()?;
-    trial.back(&mark)?;
+    trial.comes_back()?;
     // All of its intents are approved by now. The others give back what they hold of it, as no more come.
     trial.until(&format!("at most {MOST_LOST} of {LIMIT} tokens of {id} are lost"), || {
         granted(trial).is_ok_and(|granted| granted <= INTENTS + MOST_LOST)
@@ -104,8 +103,7 @@ pub fn killed(ground: &mut Ground, order: &Order) -> Result<Findings> {
         for worker in workers.split_off(wanted) {
             // One that does not listen for signals yet is ended by them.
             trial.ready(worker)?;
-            trial.worker(worker).terminate();
-            trial.ends(worker, 0, &[])?;
+            trial.stop(worker)?;
         }
         if with_totals.contains(&time) {
             most_lost = most_lost.max(lost_by(time, &mut trial, ground.cluster()?, &mut workers)?);
@@ -116,8 +114,7 @@ pub fn killed(ground: &mut Ground, order: &Order) -> Result<Findings> {
         trial.live(workers[place], length)?;
         kill(&mut trial, &mut workers, place);
     }
-    let mark = trial.over()?;
-    trial.back(&mark)?;
+    trial.comes_back()?;
     wait_spent(&trial, ground.cluster()?, PREPAID_LIMIT)?;
     trial.unload()?;
     trial.scene.wait_until_drained();

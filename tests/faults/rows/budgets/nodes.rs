@@ -34,8 +34,7 @@ pub fn all_lost(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let used_before = [("spring", 0), ("summer", 0), ("autumn", BEFORE)];
     let mut trial = plain(ground, order, "budget-all-lost")?;
     trial.scene.write_policy(&format!("{POLICY}{TOTALS}"));
-    let worker = trial.start("only", &SHORT_SESSION);
-    trial.ready(worker)?;
+    let worker = trial.start_ready("only", &SHORT_SESSION)?;
     trial.publish(of_autumn(0..BEFORE))?;
     // Not by what is written: the trial would remember the records that are deleted.
     trial.until_of(worker, "the first intents are approved", |worker| {
@@ -63,8 +62,7 @@ pub fn all_lost(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let given = used_before.map(|(campaign, used)| format!("totals/{campaign}={used}"));
     let args: Vec<&str> = given.iter().flat_map(|given| ["--budget-used", given.as_str()]).collect();
     rebuild(&folder, &args, 0)?;
-    let mark = trial.over()?;
-    trial.back(&mark)?;
+    trial.comes_back()?;
     trial.unload()?;
     trial.scene.wait_until_drained();
     let spent = spent(&trial)?;
@@ -118,8 +116,7 @@ pub fn old_snapshot(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut limit = PREPAID_LIMIT;
     trial.scene.write_policy(&policy(limit));
     trial.load_at(2_000, OFFERED)?;
-    let mut worker = trial.start("only", &SHORT_SESSION);
-    trial.ready(worker)?;
+    let mut worker = trial.start_ready("only", &SHORT_SESSION)?;
     wait_spent(&trial, &cluster, limit)?;
     for _ in 0..order.times {
         trial.unload()?;
@@ -133,8 +130,7 @@ pub fn old_snapshot(ground: &mut Ground, order: &Order) -> Result<Findings> {
         trial.load_at(2_000, OFFERED)?;
         wait_spent(&trial, &cluster, limit)?;
         // What would be decided between the return and the rebuild exceeds what the snapshot does not know.
-        trial.worker(worker).terminate();
-        trial.ends(worker, 0, &[])?;
+        trial.stop(worker)?;
         cluster.kill(node);
         cluster.restart(node)?;
         cluster.wait_whole()?;
@@ -142,8 +138,7 @@ pub fn old_snapshot(ground: &mut Ground, order: &Order) -> Result<Findings> {
         ensure!(held <= limit - PREPAID_LIMIT, "the node came back with {held} of {limit}: the snapshot is not old");
         rebuild(trial.worker(worker).folder(), &["--all"], 0)?;
         worker = trial.start("only", &SHORT_SESSION);
-        let mark = trial.over()?;
-        trial.back(&mark)?;
+        trial.comes_back()?;
     }
     trial.decided(3_000)?;
     judged(trial, order.times, Prepaid::spent(limit))
@@ -210,8 +205,7 @@ pub fn clock_ahead(ground: &mut Ground, order: &Order, whose: Whose) -> Result<F
         format!("[[budgets]]\nname = {long:?}\nchannel = \"in-app\"\nlimit = {LONG_LIMIT}\nwindow = \"10m\"\n");
     trial.scene.write_policy(&format!("{POLICY}{BUDGETS}{budget}"));
     trial.load_at(2_000, OFFERED)?;
-    let worker = trial.start("only", &SHORT_SESSION);
-    trial.ready(worker)?;
+    let worker = trial.start_ready("only", &SHORT_SESSION)?;
     for _ in 0..order.times {
         trial.decided(6_000)?;
         let node = node_of(&cluster, &id("rate"))?;
@@ -228,8 +222,7 @@ pub fn clock_ahead(ground: &mut Ground, order: &Order, whose: Whose) -> Result<F
         // Longer than the shorter of the two windows.
         trial.live(worker, Duration::from_secs(12))?;
         clocks[odd].set(0)?;
-        let mark = trial.over()?;
-        trial.back(&mark)?;
+        trial.comes_back()?;
         cluster.wait_whole()?;
     }
     trial.decided(3_000)?;

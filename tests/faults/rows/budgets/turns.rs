@@ -35,8 +35,7 @@ pub fn unreplicated(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let mut cluster = RedisCluster::start(3, 1)?;
     let mut trial = on(ground, order, "budget-unreplicated", cluster.nodes())?;
     trial.scene.write_policy(&format!("{POLICY}{TOTAL}"));
-    let worker = trial.start("only", &[("WEIR__REDIS__WAIT_REPLICAS", "1"), TIMEOUT]);
-    trial.ready(worker)?;
+    let worker = trial.start_ready("only", &[("WEIR__REDIS__WAIT_REPLICAS", "1"), TIMEOUT])?;
     trial.publish(of_autumn(0..3_000))?;
     trial.scene.wait_until_drained();
     let replica = |primary| cluster.replicas_of(primary)?.first().copied().context("a primary has no replica");
@@ -62,16 +61,14 @@ pub fn replies_lost(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let proxy = Proxy::start(server.url().trim_start_matches("redis://"))?;
     let mut trial = on(ground, order, "budget-replies", vec![format!("redis://{}", proxy.address())])?;
     trial.scene.write_policy(&format!("{POLICY}{BUDGETS}"));
-    let worker = trial.start("deaf", &[TIMEOUT]);
-    trial.ready(worker)?;
+    let worker = trial.start_ready("deaf", &[TIMEOUT])?;
     trial.load_at(0, OFFERED)?;
     for _ in 0..order.times {
         trial.decided(50)?;
         proxy.set(Mode::LoseReply);
         trial.until("a reply is lost", || proxy.mode() == Mode::Pass)?;
     }
-    let mark = trial.over()?;
-    trial.back(&mark)?;
+    trial.comes_back()?;
     trial.decided(3_000)?;
     judged(trial, order.times, Prepaid::spent(PREPAID_LIMIT))
 }

@@ -18,16 +18,13 @@ pub fn killed_over_edits(ground: &mut Ground, order: &Order) -> Result<Findings>
     let suppresses = format!("{waits}\nwhen_full = \"suppress\"");
     let mut paced = Paced::new(ground, order, "killed-over-edits", &waits)?;
     let mut workers = NAMES.map(|name| paced.trial.start(name, &SMALL));
-    for worker in workers {
-        paced.trial.ready(worker)?;
-    }
+    paced.trial.all_ready(workers)?;
     let mut delivery = paced.delivery(DELIVERS)?;
     paced.trial.load(BLAST)?;
     for time in 0..order.times {
         let restarts = match time % 10 {
             0 => {
-                let blast = paced.trial.stream().take(BLAST).collect();
-                paced.trial.publish(blast)?;
+                paced.trial.publish_some(BLAST)?;
                 None
             }
             3 => {
@@ -57,8 +54,7 @@ pub fn killed_over_edits(ground: &mut Ground, order: &Order) -> Result<Findings>
         paced.trial.worker(workers[place]).kill();
         workers[place] = paced.trial.start(NAMES[place], &SMALL);
     }
-    let mark = paced.trial.over()?;
-    paced.trial.back(&mark)?;
+    paced.trial.comes_back()?;
     let steady = workers.map(|worker| paced.trial.worker(worker).exit());
     ensure!(steady == [None, None], "a worker ended by itself: {steady:?}");
     drop(delivery);
