@@ -1,7 +1,7 @@
 //! The promise: a rebuild reads the approved topics of all channels.
 
 use serde_json::json;
-use testkit::{process::output, wait_until};
+use testkit::wait_until;
 
 use crate::support::{
     DEADLINE, Scene, header,

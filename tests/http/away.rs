@@ -12,7 +12,7 @@ use crate::{
 fn while_redis_is_away_or_has_lost_its_history_it_is_said_and_when_to_ask_again() {
     let (mut redis, mut scene) = Scene::with_redis("away", 1, POLICY);
     scene.set("WEIR__REDIS__TIMEOUT", "500ms");
-    let (worker, client) = Client::ready(&scene, "away");
+    let (_worker, client) = Client::ready(&scene, "away");
     let intent = json!({"id": "i", "user_id": 7});
     assert_eq!(client.decide("", &intent).json()["verdict"], "approved");
 

@@ -49,7 +49,7 @@ fn thousands_of_idle_connections_keep_nobody_from_being_answered() {
 fn slow_clients_are_cut_off() {
     let mut scene = Scene::new("slow", 1, POLICY);
     scene.set("WEIR__HTTP__READ_TIMEOUT", "2s");
-    let (worker, client) = Client::ready(&scene, "slow");
+    let (_worker, client) = Client::ready(&scene, "slow");
     let mut silent = client.connect();
     let mut half_a_head = client.connect();
     half_a_head.write_all(b"GET /livez HTTP/1.1\r\nhost: lo").unwrap();

@@ -407,7 +407,7 @@ fn while_redis_hangs_admissions_end_within_seconds_and_not_at_once() {
 fn hang_redis(name: &str) -> Duration {
     let (mut redis, mut scene) = Scene::with_redis(name, 1, POLICY);
     scene.set("WEIR__HTTP__RATE", "0");
-    let (worker, client) = Client::ready(&scene, "one");
+    let (_worker, client) = Client::ready(&scene, "one");
     let body = json!({"capacity_per_s": 1_000, "concurrency": 10_000, "timeout_ms": 60_000, "interval_ms": 60_000});
     instance(&client, "email", "e-0", &body).json();
     admitted(&client, "email");

@@ -154,7 +154,8 @@ fn a_command_whose_output_nobody_reads_fails_for_nothing_but_what_it_found() {
 #[test]
 fn a_command_logs_where_the_command_line_says_so_and_by_no_other_variable() {
     let logged = |level: &str| {
-        let args = words(&format!("demo --publish 10 {level}"));
+        let line = format!("demo --publish 10 {level}");
+        let args = words(&line);
         let (code, _, err) = run(Path::new("."), &args, &[("RUST_LOG", "trace")]);
         assert_eq!(code, 0, "{err}");
         err.lines().filter(|line| line.contains("\"level\":")).count()

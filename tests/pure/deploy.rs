@@ -273,7 +273,7 @@ fn the_readme_counts_the_fuzz_targets() {
 
 /// The samples that people copy: those of `deploy/`, and the valid ones of `schemas/examples/`.
 fn samples() -> Vec<std::path::PathBuf> {
-    let folders = ["deploy", "schemas/examples"].map(|folder| repository(folder));
+    let folders = ["deploy", "schemas/examples"].map(repository);
     let entries = folders.iter().flat_map(|folder| fs::read_dir(folder).unwrap());
     let paths = entries.map(|entry| entry.unwrap().path());
     let is_sample = |path: &std::path::PathBuf| {

@@ -12,7 +12,7 @@ use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::{Value, json};
 use testkit::{
     kafka::{Consumed, Record},
-    process::{output, output_given},
+    process::output_given,
     registry::{PASSWORD, Registry, USER},
     tls::Authority,
     wait_until,

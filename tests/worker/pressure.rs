@@ -130,7 +130,7 @@ fn three_workers_let_in_as_many_users_as_may_be_active_and_forget_nobody_in_a_ro
     let [mut a, mut b, mut c] = all;
     for (worker, name) in [(&mut a, "a"), (&mut b, "b"), (&mut c, "c")] {
         publish(&scene, &format!("{name} leaves"), came_in.iter().copied(), &push());
-        stop(&mut worker);
+        stop(worker);
         publish(&scene, &format!("{name} returns"), came_in.iter().copied(), &push());
         *worker = scene.worker(name);
         wait_ready(worker);
@@ -191,9 +191,9 @@ fn no_active_user_is_turned_away_where_partitions_move_while_users_come_in() {
     wait_until(DEADLINE, "nobody else may come in", || metric(&stays, "weir_pressure_throttling", "") == Some(1.0));
     // From now on there are no places: who is not known to be active is turned away.
     publish(&scene, "others", 50_000..50_100, &push());
-    let stop = AtomicBool::new(false);
+    let ends = AtomicBool::new(false);
     std::thread::scope(|threads| {
-        threads.spawn(|| publish_until(&scene, &stop));
+        threads.spawn(|| publish_until(&scene, &ends));
         for _ in 0..TIMES {
             let [mut comes] = workers(&scene, ["comes"]);
             // It has written to users whom "stays" had brought in. Then it leaves "stays" those whom it has brought in itself.
@@ -201,7 +201,7 @@ fn no_active_user_is_turned_away_where_partitions_move_while_users_come_in() {
             wait_until(DEADLINE, "it has decided", || decided() >= 500.0);
             stop(&mut comes);
         }
-        stop.store(true, Ordering::Relaxed);
+        ends.store(true, Ordering::Relaxed);
     });
     scene.wait_until_drained();
     let decisions = scene.decisions();

@@ -4,7 +4,6 @@ use crate::support::{DEADLINE, Scene, header, http::metric, outcome::intent, sto
 use serde_json::{Value, json};
 use testkit::{
     kafka::{Consumed, Record},
-    process::output,
     wait_until,
     worker::Worker,
 };
@@ -84,7 +83,7 @@ fn a_rebuild_refunds_what_failed_for_good_and_counts_a_retry_once() {
     let summary = scene.summary(&["rebuild", "--all", "--budget", "all", "--settle", "0s"]);
     assert_eq!((&summary["sends"], &summary["taken_back"]), (&json!(1), &json!(1)), "{summary}");
     assert_eq!(summary["delivery_report_records"], 2, "{summary}");
-    let worker = scene.ready("only");
+    let _worker = scene.ready("only");
     scene.publish(["second", "third"].map(|id| intent(id, USER, json!({}))));
     scene.wait_until_drained();
     let told = |id: &str| {
