@@ -14,7 +14,7 @@ use weir_core::{
         share::TurnNumber,
     },
     policy::{Action, Selection},
-    ports::Share,
+    ports::{Share, embedded::EmbeddedStore},
 };
 
 use super::*;
@@ -154,16 +154,14 @@ fn the_last_intents_of_a_budget_are_not_denied_for_want_of_tokens_that_their_bat
     // They do not expire; where they may, the sink leaves it to the test what is approved.
     let world = World { budgets, tokens, expires_at: Some("2026-11-22T12:00:00Z"), ..World::default() };
     // The store does not answer when it is asked for the last intent for the first time.
-    let (mut was_silent, mut recorded) = (false, BTreeMap::new());
+    let (mut was_silent, recorded) = (false, EmbeddedStore::new(86_400_000_i64));
     let last = IdHash::of(&format!("i-{}", RECORDS - 1));
     let silent_at_the_end = store(|batch, answers| {
         let is_last = batch.requests.iter().any(|request| request.id == last);
         if is_last && !std::mem::replace(&mut was_silent, true) {
             return Err(is_silent());
         }
-        for (request, answer) in batch.requests.iter().zip(answers) {
-            *answer = Some(record(&mut recorded, request.id.0, batch.now));
-        }
+        recorded.admit_each(batch, &vec![batch.now; batch.requests.len()], answers);
         Ok(())
     });
     let world = done(run_with(silent_at_the_end, world));
