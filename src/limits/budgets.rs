@@ -82,7 +82,7 @@ impl BudgetsShown {
         Self { policy, budgets, ledger, found: Mutex::default(), unavailable: ArcSwap::default() }
     }
 
-    /// Looks which are unavailable again and again, from now on until `stop`.
+    /// Finds out again and again which budgets are unavailable, until `stop`.
     pub fn keep_looking(self: &Arc<Self>, stop: CancellationToken) {
         let shown = Arc::clone(self);
         tokio::spawn(stop.run_until_cancelled_owned(async move {

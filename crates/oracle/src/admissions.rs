@@ -35,7 +35,7 @@ const MAX_ENDS: usize = 100_000;
 pub struct Admissions {
     holder: Holder,
     services: BTreeMap<ServiceName, Sharing>,
-    /// Those that have not ended, each with its service.
+    /// The admissions that have not ended, each with its service.
     outstanding: TimerWheel<ServiceName>,
     /// How often a service has begun to be shared. Turns at it are of that run: those of before it was forgotten are of an earlier one.
     begun: i64,

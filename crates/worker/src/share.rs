@@ -1,5 +1,5 @@
-//! The turns of this process at the limits that instances share: which run of it they are of, those that are asked for, and the task that takes
-//! them and keeps what the process holds.
+//! The turns of this process at the limits that instances share: to which run of the process a turn belongs, how a turn is asked for, and the
+//! task that takes turns and keeps what the process holds.
 
 mod asked_turns;
 

@@ -178,7 +178,7 @@ impl Reader {
     }
 }
 
-/// Asks Redis until it answers. `undone`: what is not done meanwhile; `during`: what the run was at where Redis stays away.
+/// Asks Redis until it answers. `undone` tells the log what waits; `during` tells the error at which step Redis was away for too long.
 fn patiently<T>(
     runtime: &Handle,
     (undone, during): (&str, &str),

@@ -48,7 +48,7 @@ impl UserHash {
     }
 }
 
-/// The upper and the lower 64 bits: of a user, those that place it, and those that tell it from others.
+/// The upper and the lower 64 bits. The upper bits of a user place it; the lower bits tell it from other users.
 fn halves(bits: u128) -> [u64; 2] {
     [bits >> 64, bits & u128::from(u64::MAX)].map(|half| u64::try_from(half).unwrap_or(0))
 }

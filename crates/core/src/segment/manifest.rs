@@ -88,8 +88,7 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// Reads a manifest. Fields that it does not know are let through, so that later versions may add some. Tells the first thing that is
-    /// wrong, and where.
+    /// Reads a manifest. Unknown fields are ignored, so that later versions may add some. The error says what is wrong first, and where.
     pub fn parse(json: &[u8]) -> Result<Self, ManifestError> {
         // Some editors begin a file with a byte order mark, which JSON does not allow.
         let mut reader = serde_json::Deserializer::from_slice(json.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(json));

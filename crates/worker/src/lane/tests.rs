@@ -455,7 +455,7 @@ fn never_given_up(away: &BTreeSet<u16>) -> Vec<u16> {
     Vec::new()
 }
 
-/// A store that is asked until it answers, which it does so.
+/// A store that is asked until it answers. `answer` is what it does when it is asked.
 fn store(answer: impl FnMut(&AdmitBatch<'_>, &mut [Option<Answer>]) -> Result<(), StoreError> + Send) -> impl Store {
     watched(1, answer, never_given_up)
 }
@@ -469,7 +469,7 @@ fn watched(
     TestStore { shards, answer, watch }
 }
 
-/// Is away for so many calls before each answer.
+/// Does not answer so many calls before each one that it answers.
 fn after(times: usize) -> impl FnMut(&AdmitBatch<'_>, &mut [Option<Answer>]) -> Result<(), StoreError> + Send {
     let mut calls = 0;
     move |batch, answers| {

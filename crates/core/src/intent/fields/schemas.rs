@@ -50,8 +50,8 @@ pub trait Schemas: Debug + Send + Sync {
     /// The id of the schema that has to be ready before a value is read; `None` where there is none.
     fn needs(&self, value: &[u8]) -> Option<SchemaId>;
 
-    /// Makes schemas ready: asks the registry for those that are not in memory. A schema that does not exist or cannot be used is ready,
-    /// too: its records are dead letters. Safe to drop half way. Fails where the registry does not answer, or not as one does.
+    /// Makes schemas ready: asks the registry for the ones that are not in memory. A schema that does not exist or cannot be used also
+    /// counts as ready: its records are dead letters. Safe to drop half way. Fails where the registry gives no answer, or an invalid one.
     fn prepare<'s>(&'s self, ids: &'s BTreeSet<SchemaId>) -> Preparing<'s>;
 
     /// Reads a value whose schema is ready and held. Fails with the dead letter that its record becomes.

@@ -297,7 +297,7 @@ impl ActiveUsers {
         found != 0 && (behind < self.window || i64::from(behind) >= MINUTES - AHEAD_MINUTES)
     }
 
-    /// One is found after the other: most who are not active are known by the first.
+    /// Finds a place only when it is asked for: the first one tells of most users that they are not active.
     #[inline]
     fn places(&self, user: ActivityHash) -> impl Iterator<Item = usize> + use<> {
         let cells = self.cells.len() as u128;

@@ -92,7 +92,7 @@ impl Scene {
         self.keeper(Store(store))
     }
 
-    /// Permits that lanes may take, and those that are held.
+    /// How many permits lanes may take, and how many are held.
     fn permits(&self) -> (u64, u64) {
         (self.state.left(Pool::General, self.clock.passed()), self.state.held())
     }
