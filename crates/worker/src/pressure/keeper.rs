@@ -9,7 +9,7 @@ use weir_core::{
     basis::current::Current,
     limit::{
         pressure::{
-            Pressure,
+            Pressure, Told,
             activity::Minute,
             activity_log::{ActiveIn, SharedPlaces, SyncReply, SyncRequest, USERS_A_TURN},
         },
@@ -41,7 +41,7 @@ pub type PressureKeeper<L, C> = PoolKeeper<HeldPlaces, L, C>;
 pub struct HeldPlaces {
     policy: Arc<Current<Policy>>,
     pressure: Arc<Pressure>,
-    inbox: mpsc::Receiver<ActiveIn>,
+    inbox: mpsc::Receiver<Told>,
     observer: Arc<dyn Observer>,
     status: PressureStatus,
     /// How long each turn makes it a member.
@@ -212,15 +212,18 @@ impl HeldPlaces {
 
     /// Takes what batches and reports have told.
     fn drain(&mut self) {
-        // By the state of before, or before this one is in force.
-        let elsewhere = self.views.now.as_ref().filter(|_| !self.views.before.is_empty());
-        let states = [elsewhere, self.views.next.as_ref()];
-        for active in self.inbox.try_iter() {
+        let Views { now, next, before, .. } = &mut self.views;
+        for Told { active, exempt } in self.inbox.try_iter() {
             self.pressure.heard(active.users.len());
-            for View { state, .. } in states.into_iter().flatten() {
+            // By the state of before, or before this one is in force.
+            let elsewhere = now.as_ref().filter(|_| !before.is_empty());
+            for View { state, .. } in elsewhere.into_iter().chain(next.as_ref()) {
                 for user in &active.users {
                     state.users.note(*user, active.minute, active.minute);
                 }
+            }
+            if let Some(view) = now.as_mut().filter(|_| exempt > 0) {
+                *view.exempt.entry(active.minute).or_default() += exempt;
             }
             self.came += active.new;
             self.untold.add(active);

@@ -1,6 +1,6 @@
 //! Who is active, as far as the log of activity was read.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::{
     runtime::{Handle, RuntimeFlavor},
@@ -19,6 +19,8 @@ pub(super) struct View {
     pub(super) window_ms: i64,
     pub(super) cursor: Cursor,
     swept: Minute,
+    /// How many users came here in the window by intents that the rule does not apply to, by minute.
+    pub(super) exempt: BTreeMap<Minute, u64>,
     /// How many users have asked for a place in the second that has begun, and in the one before.
     asked: [u64; 2],
 }
@@ -26,7 +28,7 @@ pub(super) struct View {
 impl View {
     pub(super) fn new(rule: &PressureRule, now: Minute) -> Self {
         let state = Arc::new(aside(|| PressureState::new(rule)));
-        Self { state, window_ms: rule.window_ms(), cursor: None, swept: now, asked: [0; 2] }
+        Self { state, window_ms: rule.window_ms(), cursor: None, swept: now, exempt: BTreeMap::new(), asked: [0; 2] }
     }
 
     /// Whether it has the maximum and the window of a rule.
@@ -38,7 +40,7 @@ impl View {
         let state = &self.state;
         PressureSeen {
             active_users: state.look(),
-            exempt_users: state.exempt_users(),
+            exempt_users: self.exempt.values().sum(),
             max_active_users: state.max(),
             window_minutes: state.users.window(),
             throttling: state.is_throttling(),
@@ -52,7 +54,9 @@ impl View {
     /// Forgets who has left the window; once a minute.
     pub(super) fn sweep(&mut self, now: Minute) {
         if self.swept != now {
-            aside(|| self.state.sweep(now));
+            aside(|| self.state.users.sweep(now));
+            let window = i64::from(self.state.users.window());
+            self.exempt.retain(|minute, _| (now.0 - minute.0).abs() < window);
             self.swept = now;
         }
     }
