@@ -44,8 +44,6 @@ pub struct PressureSeen {
     pub places: u64,
     /// When the log answered last, by the monotonic clock.
     pub synced_at: Duration,
-    /// Since when it does not answer; `None`: it does.
-    pub unsynced: Option<Silence>,
 }
 
 impl PressureStatus {

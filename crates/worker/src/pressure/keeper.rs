@@ -320,7 +320,7 @@ impl HoldsPart for HeldPlaces {
 
     fn show(&self, _: Duration, silence: Option<&Silence>) {
         let seen = self.views.now.as_ref().zip(self.synced);
-        let seen = seen.map(|(view, (_, synced_at))| view.seen(self.members, synced_at, silence.cloned()));
+        let seen = seen.map(|(view, (_, synced_at))| view.seen(self.members, synced_at));
         self.status.set(seen, silence.cloned());
     }
 

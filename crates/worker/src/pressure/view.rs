@@ -12,7 +12,7 @@ use weir_core::limit::pressure::{
     activity_log::{ActiveIn, Cursor, SyncReply},
 };
 
-use super::{PressureSeen, Silence};
+use super::PressureSeen;
 
 pub(super) struct View {
     pub(super) state: Arc<PressureState>,
@@ -36,7 +36,7 @@ impl View {
         self.state.max() == rule.max_active_users && self.state.users.window() == rule.window_minutes
     }
 
-    pub(super) fn seen(&self, members: u64, synced_at: Duration, unsynced: Option<Silence>) -> PressureSeen {
+    pub(super) fn seen(&self, members: u64, synced_at: Duration) -> PressureSeen {
         let state = &self.state;
         PressureSeen {
             active_users: state.look(),
@@ -47,7 +47,6 @@ impl View {
             members,
             places: state.places.left(),
             synced_at,
-            unsynced,
         }
     }
 
