@@ -2,7 +2,7 @@
 //! second, however many intents there are, and at once where partitions move.
 
 mod keeper;
-mod seconds;
+mod lately;
 mod untold;
 mod view;
 mod views;
@@ -14,6 +14,8 @@ use arc_swap::ArcSwap;
 pub use crate::share::{AskedTurns, Silence};
 pub use keeper::{MEMBER_FOR, PressureKeeper};
 
+/// How often a turn is taken that nobody has asked for.
+const TURN_EVERY: Duration = Duration::from_secs(1);
 /// After so long without an answer of the log, people are told.
 pub const REPORTED_AFTER: Duration = Duration::from_secs(5);
 

@@ -19,13 +19,7 @@ use weir_core::{
     ports::{Clock, Share, StoreError},
 };
 
-use super::{
-    PressureStatus,
-    seconds::{Seconds, TURN_EVERY},
-    untold::Untold,
-    view::View,
-    views::Views,
-};
+use super::{PressureStatus, TURN_EVERY, lately::Lately, untold::Untold, view::View, views::Views};
 use crate::{
     observer::Observer,
     share::{HoldsPart, PoolKeeper, Silence},
@@ -49,7 +43,10 @@ pub struct HeldPlaces {
     /// That of the last turn.
     minute: Minute,
     untold: Untold,
-    seconds: Seconds,
+    /// What turns have told so lately that others may not have read it: who is a member has taken a turn within that time.
+    told: Lately<Vec<ActiveIn>>,
+    /// How many users became active without a place before each turn of the last second.
+    without_place: Lately<u64>,
     views: Views,
     /// The fair part of the places, by the last turn that was told what is left.
     fair: u64,
@@ -87,7 +84,8 @@ where
             member_for: MEMBER_FOR,
             minute: Minute(0),
             untold: Untold::default(),
-            seconds: Seconds::default(),
+            told: Lately::default(),
+            without_place: Lately::default(),
             views: Views::default(),
             fair: 0,
             held: 0,
@@ -128,7 +126,7 @@ where
 impl HeldPlaces {
     fn take_up_answer(&mut self, answered: Answered<SharedPlaces>, answered_at: Duration) {
         let Answered { turn: SyncRequest { active, held, room, .. }, reply, began_at, is_repeated } = answered;
-        self.seconds.tell(active);
+        self.told.add(active, began_at, MEMBER_FOR);
         // Those of before may be others' by now, where the process stood still until it heard the answer.
         self.give_up_overdue(answered_at);
         self.synced = Some((began_at, answered_at));
@@ -152,7 +150,7 @@ impl HeldPlaces {
 
     /// The places held and the users who may become active without one until the next turn; and how many more may come in, as far as
     /// this instance knows.
-    fn places_to_ask(&mut self) -> (u64, Option<u64>) {
+    fn places_to_ask(&mut self, begun_at: Duration) -> (u64, Option<u64>) {
         // Whoever becomes active from here on is counted in one of these at least: as held, as active, or as told.
         let before = &self.views.before;
         let before_held: u64 = before.iter().map(|before| before.places.held()).sum();
@@ -162,7 +160,9 @@ impl HeldPlaces {
         if let Some(View { state, .. }) = &self.views.now {
             let used = self.held.saturating_sub(state.places.held());
             // As many as became active without a place in the last second, by reports or other intents, may do so until the next turn.
-            let without = self.seconds.may_come(std::mem::take(&mut self.came).saturating_sub(used));
+            let without = std::mem::take(&mut self.came).saturating_sub(used);
+            self.without_place.add(without, begun_at, TURN_EVERY);
+            let without: u64 = self.without_place.all().sum();
             state.places.withdraw_above(self.fair.saturating_sub(without));
             held += state.places.held() + without;
             room = Some(state.room());
@@ -184,12 +184,13 @@ impl HeldPlaces {
     /// Takes what a turn has read, and what it says of the log.
     fn take_reply(&mut self, reply: &SyncReply, is_repeated: bool, answered_at: Duration) {
         let reading = self.views.reading_mut();
-        let ignored = reading.map_or(0, |reading| reading.note(reply, self.seconds.is_within(), self.minute));
+        let ignored = reading.map_or(0, |reading| reading.note(reply, self.minute));
         self.observer.activity_synced(reply.bytes, ignored);
         if reply.lost {
             tracing::warn!("the log of activity was lost in part: it is read from the beginning of the window");
             // What this turn told is there, if it was told just now.
-            self.seconds.take_told(is_repeated).for_each(|active| self.untold.add(active));
+            let last = usize::from(!is_repeated);
+            self.told.take_all_but(last).flatten().for_each(|active| self.untold.add(active));
             self.gathers = Some((self.members, answered_at + MEMBER_FOR));
         } else {
             self.gathers = self.gathers.filter(|(members, _)| reply.members < *members);
@@ -207,7 +208,7 @@ impl HeldPlaces {
         }
         (self.synced, self.fair, self.held) = (None, 0, 0);
         self.drain();
-        (self.untold, self.seconds) = Default::default();
+        (self.untold, self.told, self.without_place) = Default::default();
     }
 
     /// Takes what batches and reports have told.
@@ -281,8 +282,7 @@ impl HoldsPart for HeldPlaces {
         let given_up = given_up.map(|turn| turn.active).unwrap_or_default();
         given_up.into_iter().for_each(|active| self.untold.add(active));
         let most_untold = self.policy.get().pressure.as_ref()?.most_untold();
-        self.seconds.begin_turn(begun_at);
-        let (mut held, mut room) = self.places_to_ask();
+        let (mut held, mut room) = self.places_to_ask(begun_at);
         let active = self.choose_told(most_untold);
         held += self.untold.new_users();
         if self.views.next.is_some() || !self.untold.is_empty() {
@@ -292,7 +292,7 @@ impl HoldsPart for HeldPlaces {
             room = Some(0);
         }
         let reading = self.views.reading_mut()?;
-        let (cursor, window_ms, wanted) = (reading.cursor.clone(), reading.window_ms, reading.wanted());
+        let (cursor, window_ms, wanted) = (reading.cursor.clone(), reading.window_ms, reading.wanted(begun_at));
         Some(SyncRequest { cursor, active, window_ms, member_for_ms: in_ms(self.member_for), held, wanted, room })
     }
 

@@ -12,7 +12,7 @@ use weir_core::limit::pressure::{
     activity_log::{ActiveIn, Cursor, SyncReply},
 };
 
-use super::PressureSeen;
+use super::{PressureSeen, TURN_EVERY, lately::Lately};
 
 pub(super) struct View {
     pub(super) state: Arc<PressureState>,
@@ -21,14 +21,21 @@ pub(super) struct View {
     swept: Minute,
     /// How many users came here in the window by intents that the rule does not apply to, by minute.
     pub(super) exempt: BTreeMap<Minute, u64>,
-    /// How many users have asked for a place in the second that has begun, and in the one before.
-    asked: [u64; 2],
+    /// How many users have asked for a place before each turn of the last two seconds.
+    asked: Lately<u64>,
 }
 
 impl View {
     pub(super) fn new(rule: &PressureRule, now: Minute) -> Self {
         let state = Arc::new(aside(|| PressureState::new(rule)));
-        Self { state, window_ms: rule.window_ms(), cursor: None, swept: now, exempt: BTreeMap::new(), asked: [0; 2] }
+        Self {
+            state,
+            window_ms: rule.window_ms(),
+            cursor: None,
+            swept: now,
+            exempt: BTreeMap::new(),
+            asked: Lately::default(),
+        }
     }
 
     /// Whether it has the maximum and the window of a rule.
@@ -61,14 +68,13 @@ impl View {
     }
 
     /// How many users have asked for a place lately.
-    pub(super) fn wanted(&mut self) -> u64 {
-        self.asked[0] += self.state.take_asked();
-        self.asked[0].max(self.asked[1])
+    pub(super) fn wanted(&mut self, now: Duration) -> u64 {
+        self.asked.add(self.state.take_asked(), now, 2 * TURN_EVERY);
+        self.asked.all().copied().max().unwrap_or(0)
     }
 
-    /// Notes what the reply to a turn has, which ended a second or was within one; gives how many users are ignored, because their minute is
-    /// ahead of the clock.
-    pub(super) fn note(&mut self, reply: &SyncReply, is_within: bool, now: Minute) -> u64 {
+    /// Notes what the reply to a turn has; gives how many users are ignored, because their minute is ahead of the clock.
+    pub(super) fn note(&mut self, reply: &SyncReply, now: Minute) -> u64 {
         let mut ignored = 0;
         for ActiveIn { minute, users, .. } in &reply.active {
             if minute.0 > now.0 + AHEAD_MINUTES {
@@ -80,9 +86,6 @@ impl View {
             }
         }
         self.cursor.clone_from(&reply.cursor);
-        if !is_within {
-            self.asked = [0, self.asked[0]];
-        }
         u64::try_from(ignored).unwrap_or(u64::MAX)
     }
 }
