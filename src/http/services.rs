@@ -82,7 +82,7 @@ pub(super) async fn register(
     let (service, instance) = (service_name(&service)?, service_name(&instance)?);
     let body = json_body(&api, request).await?;
     let registration = ServiceInstance::parse(&body)?;
-    let registered = api.services.register(&service, instance, registration).await?;
+    let registered = api.services.register(&service, instance, Some(registration)).await?;
     if !registered.taken {
         let detail = format!("the service has {MAX_INSTANCES} other instances, which is the most");
         return Err(Problem::new(StatusCode::CONFLICT, "too_many_instances", detail));
@@ -108,7 +108,7 @@ pub(super) async fn deregister(
     _: NoQuery,
 ) -> Result<Json<InstanceRemoved>, Problem> {
     let (service, instance) = (service_name(&service)?, service_name(&instance)?);
-    Ok(Json(InstanceRemoved { removed: api.services.deregister(&service, instance).await? }))
+    Ok(Json(InstanceRemoved { removed: api.services.register(&service, instance, None).await?.taken }))
 }
 
 /// Ask for an admission: whether one more may be worked on now

@@ -153,7 +153,7 @@ async fn renew(world: Rc<World>, served: Served, instance: usize) {
         if let Some(desk) = desk {
             world.service.borrow_mut().registered.entry(instance).or_insert_with(|| env.passed());
             let service = service();
-            let registering = desk.register(&service, name.clone(), served.registration);
+            let registering = desk.register(&service, name.clone(), Some(served.registration));
             if let Some(Err(error)) = in_time(&env, registering).await {
                 env.note(|| format!("instance {instance} of the service is not registered: {error}"));
             }

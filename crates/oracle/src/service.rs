@@ -5,15 +5,15 @@
 //! that see to it.
 
 mod book;
-mod embedded;
-mod port;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, future::Future};
 
 pub use book::ServiceBook;
-pub use port::Services;
 pub use weir_core::limit::route::permits::{ServiceName, Total};
-use weir_core::limit::{SharedLimit, share::Embedded};
+use weir_core::{
+    limit::{SharedLimit, share::Embedded},
+    ports::{Share, StoreError},
+};
 
 /// The embedded services: in this process. For `weir demo` and tests.
 pub type EmbeddedServices = Embedded<ServiceShares, ServiceBook>;
@@ -26,6 +26,36 @@ impl SharedLimit for ServiceShares {
     type Key = ServiceName;
     type Turn = ShareTurn;
     type Reply = ShareReply;
+}
+
+/// Where services register, and instances of weir share what they have registered.
+pub trait Services: Share<ServiceShares> {
+    /// Registers or renews an instance of a service; without a registration, removes it. Safe to call again. After an error it may have been
+    /// done or not.
+    fn register(
+        &mut self,
+        service: &ServiceName,
+        instance: &ServiceName,
+        registration: Option<&Registration>,
+    ) -> impl Future<Output = Result<Registered, StoreError>> + Send;
+
+    /// How a service stands; `None` where none of its instances is registered. Changes nothing.
+    fn look(&mut self, service: &ServiceName) -> impl Future<Output = Result<Option<ServiceSeen>, StoreError>> + Send;
+}
+
+impl Services for EmbeddedServices {
+    async fn register(
+        &mut self,
+        service: &ServiceName,
+        instance: &ServiceName,
+        registration: Option<&Registration>,
+    ) -> Result<Registered, StoreError> {
+        Ok(self.with(service, |book, now| book.register(instance, registration, now)))
+    }
+
+    async fn look(&mut self, service: &ServiceName) -> Result<Option<ServiceSeen>, StoreError> {
+        Ok(self.with(service, |book, now| book.look(now)))
+    }
 }
 
 /// How long a share lasts without another turn, in milliseconds.
@@ -58,7 +88,7 @@ pub struct Registration {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Registered {
-    /// False: it was not taken, the service has [`MAX_INSTANCES`] others.
+    /// Whether it is registered, or was until it was removed. False also where the service has [`MAX_INSTANCES`] others.
     pub taken: bool,
     pub total: Total,
 }

@@ -132,28 +132,25 @@ impl Reference<ServiceShares> for ServiceBook {
 }
 
 impl ServiceBook {
-    /// Registers or renews an instance.
-    pub fn register(&mut self, instance: &ServiceName, registration: &Registration, now: Time) -> Registered {
+    /// Registers or renews an instance; without a registration, removes it.
+    pub fn register(&mut self, instance: &ServiceName, registration: Option<&Registration>, now: Time) -> Registered {
         self.forget(now.millis());
         let Registry { instances, since, .. } = &mut self.registry;
         instances.retain(|_, one| one.ends > now);
-        let others = instances.keys().filter(|name| *name != instance.as_str()).count() as u64;
-        let taken = others < MAX_INSTANCES;
-        if taken {
-            let Registration { capacity_per_s, concurrency, timeout_ms, network_ms, interval_ms } = *registration;
-            let ends = now.plus(interval_ms as i64 * INTERVALS);
-            let one = RegisteredInstance { capacity_per_s, concurrency, timeout_ms, network_ms, ends };
-            instances.insert(instance.as_str().to_owned(), one);
-            since.get_or_insert(now);
-            self.until = self.until.max(ends.millis() + KEEP_MS);
-        }
+        let before = instances.remove(instance.as_str());
+        let taken = match registration {
+            None => before.is_some(),
+            Some(_) if instances.len() as u64 >= MAX_INSTANCES => false,
+            Some(&Registration { capacity_per_s, concurrency, timeout_ms, network_ms, interval_ms }) => {
+                let ends = now.plus(interval_ms as i64 * INTERVALS);
+                let one = RegisteredInstance { capacity_per_s, concurrency, timeout_ms, network_ms, ends };
+                instances.insert(instance.as_str().to_owned(), one);
+                since.get_or_insert(now);
+                self.until = self.until.max(ends.millis() + KEEP_MS);
+                true
+            }
+        };
         Registered { taken, total: self.registry.total(now) }
-    }
-
-    /// Removes an instance; gives whether it was registered.
-    pub fn deregister(&mut self, instance: &ServiceName, now: Time) -> bool {
-        self.registry.instances.retain(|_, one| one.ends > now);
-        self.registry.instances.remove(instance.as_str()).is_some()
     }
 
     /// How the service stands; `None` where it has no live instance.

@@ -76,7 +76,7 @@ impl World {
             network_ms: 50,
             interval_ms: 1_000_000,
         };
-        self.book.register(&ServiceName::new("i").unwrap(), &registration, self.time());
+        self.book.register(&ServiceName::new("i").unwrap(), Some(&registration), self.time());
     }
 
     fn time(&self) -> Time {
