@@ -7,7 +7,6 @@
 #![forbid(unsafe_code)]
 #![allow(missing_docs, reason = "a private crate: a doc that repeats the name is left out")]
 
-pub mod activity;
 pub mod authorities;
 pub mod aws_iam;
 pub mod cli;
