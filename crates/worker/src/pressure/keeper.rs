@@ -12,6 +12,7 @@ use weir_core::{
             Pressure, Told,
             activity::Minute,
             activity_log::{ActiveIn, SharedPlaces, SyncReply, SyncRequest, USERS_A_TURN},
+            most_untold,
         },
         share::{Answered, Turns, Unanswered, is_overtaken},
     },
@@ -281,7 +282,7 @@ impl HoldsPart for HeldPlaces {
     fn next_turn(&mut self, given_up: Option<SyncRequest>, begun_at: Duration) -> Option<SyncRequest> {
         let given_up = given_up.map(|turn| turn.active).unwrap_or_default();
         given_up.into_iter().for_each(|active| self.untold.add(active));
-        let most_untold = self.policy.get().pressure.as_ref()?.most_untold();
+        let most_untold = most_untold(self.policy.get().pressure.as_ref()?.max_active_users);
         let (mut held, mut room) = self.places_to_ask(begun_at);
         let active = self.choose_told(most_untold);
         held += self.untold.new_users();

@@ -61,12 +61,6 @@ impl PressureRule {
         i64::from(self.window_minutes) * 60_000
     }
 
-    /// How many users may wait in a process to be told to others: as many as may be active, and what one turn tells.
-    #[must_use]
-    pub fn most_untold(&self) -> usize {
-        most_untold(self.max_active_users)
-    }
-
     /// Where in the window a deferred user's turn is, in milliseconds: users who wait come back evenly over a window. Each minute in
     /// another order, so that nobody is always the last.
     #[must_use]
@@ -212,7 +206,9 @@ impl Pressure {
     }
 }
 
-fn most_untold(max_active_users: u64) -> usize {
+/// How many users may wait in a process to be told to others: as many as may be active, or what one turn tells.
+#[must_use]
+pub fn most_untold(max_active_users: u64) -> usize {
     usize::try_from(max_active_users).unwrap_or(usize::MAX).max(USERS_A_TURN)
 }
 

@@ -116,7 +116,7 @@ fn a_user_is_told_once_a_minute_and_as_new_once_a_window() {
 
 #[test]
 fn of_users_who_wait_for_the_task_no_more_are_kept_than_may_be_active_or_a_turn_tells() {
-    assert_eq!([1_000, 1_000_000].map(|most| rule(most).most_untold()), [USERS_A_TURN, 1_000_000]);
+    assert_eq!([1_000, 1_000_000].map(most_untold), [USERS_A_TURN, 1_000_000]);
     let (pressure, inbox) = Pressure::new();
     let tell = |users: u64| {
         let users = (0..users).map(ActivityHash).collect();
