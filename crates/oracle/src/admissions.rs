@@ -95,7 +95,7 @@ impl Admissions {
     /// A service asks for an admission. `random` spreads when it should ask again.
     pub fn ask(&mut self, service: &ServiceName, now_ms: u64, random: u32) -> Asked {
         self.time_out(now_ms);
-        let Some(sharing) = self.services.get_mut(service).filter(|sharing| sharing.is_known()) else {
+        let Some(sharing) = self.services.get_mut(service).filter(|sharing| sharing.reply.is_some()) else {
             return Asked::Turn;
         };
         if sharing.total().instances == 0 {
@@ -133,7 +133,7 @@ impl Admissions {
     /// Takes a turn at a service as soon as possible, where this instance shares it.
     pub fn hasten(&mut self, service: &ServiceName) {
         if let Some(sharing) = self.services.get_mut(service) {
-            sharing.hasten();
+            sharing.due_ms = 0;
         }
     }
 
@@ -143,7 +143,7 @@ impl Admissions {
         if *holder == *self.holder {
             return if self.end_here(service, end) { Ended::Now } else { Ended::Before };
         }
-        let waiting: usize = self.services.values().map(Sharing::ends_waiting).sum();
+        let waiting: usize = self.services.values().map(|sharing| sharing.ends.len()).sum();
         if waiting >= MAX_ENDS || !self.begin(service, now_ms) {
             return Ended::Full;
         }
@@ -186,7 +186,8 @@ impl Admissions {
     pub fn due_turns(&mut self, now_ms: u64) -> Vec<(ServiceName, TurnNumber, ShareTurn)> {
         self.time_out(now_ms);
         self.services.retain(|_, sharing| !sharing.is_idle(now_ms, IDLE_MS));
-        let due = self.services.iter_mut().filter(|(_, sharing)| sharing.is_due(now_ms));
+        let is_due = |sharing: &Sharing| sharing.due_at_ms().is_some_and(|due_ms| due_ms <= now_ms);
+        let due = self.services.iter_mut().filter(|(_, sharing)| is_due(sharing));
         let made = due.filter_map(|(service, sharing)| {
             let (number, turn) = sharing.make_turn(now_ms)?;
             Some((service.clone(), number, turn))
@@ -226,7 +227,7 @@ impl Admissions {
 
     /// Whether the last turn at a service was not answered.
     pub fn is_silent(&self, service: &ServiceName) -> bool {
-        self.services.get(service).is_some_and(Sharing::is_silent)
+        self.services.get(service).is_some_and(|sharing| sharing.trouble.is_some())
     }
 
     /// How each service stands here.

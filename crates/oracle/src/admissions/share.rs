@@ -67,7 +67,7 @@ pub(super) struct Sharing {
     /// When the turn under way was made.
     made_ms: Option<u64>,
     /// The last reply; `None`: there has been none.
-    reply: Option<ShareReply>,
+    pub(super) reply: Option<ShareReply>,
     lease_ends_ms: u64,
     /// Shares of the rate that were in force before, and until when.
     replaced: VecDeque<(u64, u64)>,
@@ -78,12 +78,13 @@ pub(super) struct Sharing {
     asks_before: Asks,
     wanted_before: (u64, u64),
     took: (u64, u64),
-    ends: Vec<(Holder, End)>,
+    /// Those that are to be handed on.
+    pub(super) ends: Vec<(Holder, End)>,
     taken_bytes: u64,
     /// Why the last turn was not answered; `None`: it was.
-    trouble: Option<String>,
+    pub(super) trouble: Option<String>,
     began_ms: u64,
-    due_ms: u64,
+    pub(super) due_ms: u64,
     asked_ms: u64,
 }
 
@@ -110,10 +111,6 @@ impl Sharing {
             due_ms: now_ms,
             asked_ms: now_ms,
         }
-    }
-
-    pub(super) fn is_known(&self) -> bool {
-        self.reply.is_some()
     }
 
     pub(super) fn is_used(&self) -> bool {
@@ -190,20 +187,8 @@ impl Sharing {
         self.asked_ms = now_ms;
     }
 
-    pub(super) fn ends_waiting(&self) -> usize {
-        self.ends.len()
-    }
-
-    pub(super) fn hasten(&mut self) {
-        self.due_ms = 0;
-    }
-
     pub(super) fn due_at_ms(&self) -> Option<u64> {
         self.made_ms.is_none().then_some(self.due_ms)
-    }
-
-    pub(super) fn is_due(&self, now_ms: u64) -> bool {
-        self.made_ms.is_none() && self.due_ms <= now_ms
     }
 
     /// The largest share of the rate that was in force within the last second.
@@ -274,10 +259,6 @@ impl Sharing {
         }
         self.trouble = Some(why.to_owned());
         self.due_ms = now_ms + TURN_EVERY_MS;
-    }
-
-    pub(super) fn is_silent(&self) -> bool {
-        self.trouble.is_some()
     }
 
     pub(super) fn view(&self, service: &ServiceName, now_ms: u64) -> AdmissionsView {
