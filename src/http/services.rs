@@ -8,8 +8,7 @@ use axum::{
     http::StatusCode,
 };
 use weir_oracle::{
-    admissions::{Denial, Ended, MAX_OUTSTANDING},
-    desk::{Admission, AdmissionId},
+    admissions::{Admission, AdmissionId, Denial, Ended, MAX_OUTSTANDING},
     service::{MAX_INSTANCES, Total},
 };
 

@@ -6,7 +6,8 @@ use std::{collections::BTreeMap, rc::Rc, sync::Arc, time::Duration};
 use tokio::task::spawn_local;
 use weir::metrics::Metrics;
 use weir_oracle::{
-    desk::{Admission, ServiceDesk, ServiceKeeper},
+    admissions::Admission,
+    desk::{ServiceDesk, ServiceKeeper},
     service::{Registration, ServiceName},
 };
 

@@ -12,8 +12,8 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use weir_core::ports::StoreError;
 
 use crate::{
-    admissions::{AdmissionsView, Denial, Ended},
-    service::{Holder, Registered, Registration, ServiceName, ServiceSeen},
+    admissions::{Admission, AdmissionId, AdmissionsView, Denial, Ended},
+    service::{Registered, Registration, ServiceName, ServiceSeen},
 };
 
 /// Messages that wait for the task, at most; whoever has another one waits.
@@ -28,47 +28,6 @@ enum DeskMessage {
     /// An instance of a service.
     Register(ServiceName, ServiceName, Option<Registration>, oneshot::Sender<Result<Registered, StoreError>>),
     Look(ServiceName, oneshot::Sender<Result<Option<ServiceSeen>, StoreError>>),
-}
-
-/// What a service is answered that asks for an admission.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Admission {
-    /// It may work.
-    Given {
-        id: AdmissionId,
-        /// It is over after so many milliseconds.
-        timeout_ms: u64,
-    },
-    /// Not now: why, and when to ask again, in seconds.
-    Denied(Denial, u64),
-    /// No live instance of the service is registered; when to ask again, in seconds.
-    NoInstances(u64),
-}
-
-/// Names an admission over all instances: `<holder>.<number>`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AdmissionId {
-    holder: Holder,
-    number: u64,
-}
-
-impl AdmissionId {
-    /// The longest holder, in bytes.
-    const MAX_HOLDER_BYTES: usize = 64;
-
-    pub fn parse(text: &str) -> Option<Self> {
-        let (holder, number) = text.split_once('.')?;
-        let is_holder = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-        let is_name = (1..=Self::MAX_HOLDER_BYTES).contains(&holder.len()) && holder.bytes().all(is_holder);
-        let is_number = number.bytes().all(|byte| byte.is_ascii_digit());
-        Some(Self { holder: is_name.then(|| holder.into())?, number: number.parse().ok().filter(|_| is_number)? })
-    }
-}
-
-impl std::fmt::Display for AdmissionId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}.{}", self.holder, self.number)
-    }
 }
 
 /// Where HTTP asks; clones ask the same task.

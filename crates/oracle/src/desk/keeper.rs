@@ -11,9 +11,9 @@ use weir_core::{
     ports::{Clock, StoreError},
 };
 
-use super::{Admission, AdmissionId, DeskMessage, QUEUE, ServiceDesk};
+use super::{DeskMessage, QUEUE, ServiceDesk};
 use crate::{
-    admissions::{Admissions, Asked, Denial, Ended, no_instances_retry_s},
+    admissions::{Admission, AdmissionId, Admissions, Denial, Ended, no_instances_retry_s},
     observer::{AdmissionEvent, AdmissionObserver},
     service::{End, ServiceName, Services, ShareReply},
 };
@@ -135,30 +135,23 @@ where
 
     fn ask(&mut self, service: ServiceName, reply: oneshot::Sender<Admission>) {
         let now_ms = self.now_ms();
-        let asked = self.admissions.ask(&service, now_ms, fastrand::u32(..));
-        let admission = match asked {
-            Asked::Admitted { number, timeout_ms } => {
-                self.observer.admissions(&service, AdmissionEvent::Admitted, 1);
-                let holder = Arc::clone(self.admissions.holder());
-                Admission::Given { id: AdmissionId { holder, number }, timeout_ms }
-            }
-            Asked::Denied(denial, after_s) => {
-                self.observer.admissions(&service, AdmissionEvent::Denied(denial), 1);
-                Admission::Denied(denial, after_s)
-            }
-            Asked::NoInstances(after_s) => Admission::NoInstances(after_s),
-            Asked::Turn => {
+        let admission = match self.admissions.ask(&service, now_ms, fastrand::u32(..)) {
+            Some(admission) => admission,
+            None => {
                 let waiting: usize = self.waiting.values().map(Vec::len).sum();
                 let begun = waiting < MOST_WAITING && self.admissions.begin(&service, now_ms);
                 if begun && self.admissions.is_turning(&service, now_ms) {
                     self.waiting.entry(service).or_default().push(reply);
                     return;
                 }
-                let denial = if begun { Denial::NoLease } else { Denial::Full };
-                self.observer.admissions(&service, AdmissionEvent::Denied(denial), 1);
-                Admission::Denied(denial, 1)
+                Admission::Denied(if begun { Denial::NoLease } else { Denial::Full }, 1)
             }
         };
+        match admission {
+            Admission::Given { .. } => self.observer.admissions(&service, AdmissionEvent::Admitted, 1),
+            Admission::Denied(denial, _) => self.observer.admissions(&service, AdmissionEvent::Denied(denial), 1),
+            Admission::NoInstances(_) => {}
+        }
         // One who has gone meanwhile leaves its admission to the timeout.
         let _ = reply.send(admission);
     }

@@ -117,9 +117,9 @@ impl World {
         }
         if self.network.random.below(1_000) < *asks_per_s {
             for _ in 0..=self.network.random.below(3) {
-                if let Asked::Admitted { number, timeout_ms } = admissions.ask(&service(), local, 0) {
+                if let Some(Admission::Given { id, timeout_ms }) = admissions.ask(&service(), local, 0) {
                     self.given.push_back(now);
-                    self.open.insert((holder.clone(), number), now + timeout_ms);
+                    self.open.insert((holder.clone(), id.number), now + timeout_ms);
                     self.admitted += 1;
                 }
             }
