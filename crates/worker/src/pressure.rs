@@ -5,7 +5,6 @@ mod keeper;
 mod lately;
 mod untold;
 mod view;
-mod views;
 
 use std::{sync::Arc, time::Duration};
 

@@ -20,7 +20,12 @@ use weir_core::{
     ports::{Clock, Share, StoreError},
 };
 
-use super::{PressureStatus, TURN_EVERY, lately::Lately, untold::Untold, view::View, views::Views};
+use super::{
+    PressureStatus, TURN_EVERY,
+    lately::Lately,
+    untold::Untold,
+    view::{View, Views},
+};
 use crate::{
     observer::Observer,
     share::{HoldsPart, PoolKeeper, Silence},
@@ -197,7 +202,7 @@ impl HeldPlaces {
             self.gathers = self.gathers.filter(|(members, _)| reply.members < *members);
         }
         self.members = reply.members;
-        if !reply.more && self.views.next.is_some() {
+        if !reply.more {
             self.views.take_up();
         }
     }
