@@ -207,9 +207,8 @@ impl Admissions {
     pub fn due_turns(&mut self, now_ms: u64) -> Vec<(ServiceName, TurnNumber, ShareTurn)> {
         self.time_out(now_ms);
         self.services.retain(|_, sharing| !sharing.is_idle(now_ms, IDLE_MS));
-        let is_due = |sharing: &Sharing| sharing.due_at_ms().is_some_and(|due_ms| due_ms <= now_ms);
-        let due = self.services.iter_mut().filter(|(_, sharing)| is_due(sharing));
-        let made = due.filter_map(|(service, sharing)| {
+        let made = self.services.iter_mut().filter_map(|(service, sharing)| {
+            sharing.due_at_ms().filter(|due_ms| *due_ms <= now_ms)?;
             let (number, turn) = sharing.make_turn(now_ms)?;
             Some((service.clone(), number, turn))
         });
