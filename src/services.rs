@@ -256,14 +256,14 @@ impl ServiceList {
 
 impl ServiceView {
     pub fn new(service: &ServiceName, seen: ServiceSeen) -> Self {
-        let ServiceSeen { instances, total, given, members, processing_us } = seen;
-        let instances = instances.into_iter().map(|one| InstanceView {
-            instance: one.name,
+        let ServiceSeen { instances, total, given, members, processing_us, now } = seen;
+        let instances = instances.into_iter().map(|(instance, one)| InstanceView {
+            instance,
             capacity_per_s: one.capacity_per_s,
             concurrency: one.concurrency,
             timeout_ms: one.timeout_ms,
             network_ms: one.network_ms,
-            lives_for_ms: one.lives_for_ms,
+            lives_for_ms: u64::try_from(one.ends.millis() - now.millis()).unwrap_or(0),
         });
         let shared = LimitView {
             left: Some(total.per_s.saturating_sub(given.0)),

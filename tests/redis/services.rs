@@ -40,10 +40,11 @@ async fn an_instance_is_registered_until_it_is_removed_or_does_not_renew() {
     });
     let seen = two.await.expect("the one that does not renew is gone");
     assert_eq!((seen.total.per_s, seen.total.timeout_ms), (1_000, 1_000));
-    let names: Vec<&str> = seen.instances.iter().map(|one| one.name.as_str()).collect();
+    let names: Vec<&str> = seen.instances.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["one", "two"]);
     // Three times the interval, from a moment ago on; twice would be 120 s.
-    assert!((120_001..=180_000).contains(&seen.instances[0].lives_for_ms), "{seen:?}");
+    let lives_for_ms = seen.instances[0].1.ends.millis() - seen.now.millis();
+    assert!((120_001..=180_000).contains(&lives_for_ms), "{seen:?}");
     for (instance_name, was) in [("two", true), ("two", false), ("short", false), ("one", true)] {
         let removed = services.register(&email, &name(instance_name), None).await.unwrap();
         assert_eq!(removed.taken, was, "{instance_name}");

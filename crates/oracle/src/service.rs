@@ -9,8 +9,9 @@ mod book;
 use std::{collections::BTreeMap, future::Future};
 
 pub use book::ServiceBook;
-pub use weir_core::limit::route::permits::{ServiceName, Total};
+pub use weir_core::limit::route::permits::{RegisteredInstance, ServiceName, Total};
 use weir_core::{
+    basis::time::Time,
     limit::{SharedLimit, share::Embedded},
     ports::{Share, StoreError},
 };
@@ -150,7 +151,7 @@ pub struct ShareReply {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ServiceSeen {
     /// Its live instances, by name.
-    pub instances: Vec<InstanceSeen>,
+    pub instances: Vec<(String, RegisteredInstance)>,
     pub total: Total,
     /// The shares that count: admissions per second, and concurrency.
     pub given: (u64, u64),
@@ -158,18 +159,8 @@ pub struct ServiceSeen {
     pub members: u64,
     /// As in [`ShareReply`].
     pub processing_us: u64,
-}
-
-/// A live instance of a service, and its [`Registration`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct InstanceSeen {
-    pub name: String,
-    pub capacity_per_s: u64,
-    pub concurrency: u64,
-    pub timeout_ms: u64,
-    pub network_ms: u64,
-    /// It is removed after so many milliseconds, unless it renews.
-    pub lives_for_ms: u64,
+    /// When that was, by the clock that instances end by.
+    pub now: Time,
 }
 
 impl ShareTurn {

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 
 use redis::Value;
-use weir_core::{limit::share::TurnNumber, ports::StoreError};
+use weir_core::{basis::time::Time, limit::share::TurnNumber, ports::StoreError};
 use weir_oracle::service::{
-    INTERVALS, InstanceSeen, LEASE_MS, MAX_INSTANCES, Registered, Registration, ServiceName, ServiceSeen,
+    INTERVALS, LEASE_MS, MAX_INSTANCES, Registered, RegisteredInstance, Registration, ServiceName, ServiceSeen,
     ServiceShares, Services, ShareReply, ShareTurn, Total,
 };
 
@@ -79,11 +79,11 @@ fn registered(value: Value) -> Option<Registered> {
 }
 
 /// What each reply of `lua/share.lua` begins with, the server's clock, and its other parts.
-fn shared(mut parts: VecDeque<Value>) -> Option<(ShareReply, u64, VecDeque<Value>)> {
+fn shared(mut parts: VecDeque<Value>) -> Option<(ShareReply, Time, VecDeque<Value>)> {
     let mut number = || redis::from_redis_value::<u64>(parts.pop_front()?).ok();
     let (per_s, concurrency) = (number()?, number()?);
     let total = Total { instances: number()?, per_s: number()?, concurrency: number()?, timeout_ms: number()? };
-    let (members, starts_in_ms, processing_us, now) = (number()?, number()?, number()?, number()?);
+    let (members, starts_in_ms, processing_us, now) = (number()?, number()?, number()?, time(number()?)?);
     let ends = redis::from_redis_value(parts.pop_front()?).ok()?;
     Some((ShareReply { per_s, concurrency, total, members, starts_in_ms, processing_us, ends }, now, parts))
 }
@@ -97,10 +97,14 @@ fn seen(parts: VecDeque<Value>) -> Option<ServiceSeen> {
         let text: String = redis::from_redis_value(parts.pop_front()?).ok()?;
         let fields: Vec<u64> = text.split(':').map(|field| field.parse().ok()).collect::<Option<_>>()?;
         let [capacity_per_s, concurrency, timeout_ms, network_ms, ends] = *fields else { return None };
-        let lives_for_ms = ends.saturating_sub(now);
-        instances.push(InstanceSeen { name, capacity_per_s, concurrency, timeout_ms, network_ms, lives_for_ms });
+        let ends = time(ends)?;
+        instances.push((name, RegisteredInstance { capacity_per_s, concurrency, timeout_ms, network_ms, ends }));
     }
-    instances.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+    instances.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
     let ShareReply { per_s, concurrency, total, members, processing_us, .. } = reply;
-    Some(ServiceSeen { instances, total, given: (per_s, concurrency), members, processing_us })
+    Some(ServiceSeen { instances, total, given: (per_s, concurrency), members, processing_us, now })
+}
+
+fn time(millis: u64) -> Option<Time> {
+    Time::from_millis(i64::try_from(millis).ok()?)
 }

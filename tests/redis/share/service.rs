@@ -93,7 +93,7 @@ impl Shares {
             },
             Step::Look => match client.look(&service).await? {
                 Some(seen) => {
-                    let now = self.registered_at(&seen.instances[0].name, seen.instances[0].lives_for_ms);
+                    let now = seen.now;
                     (Reply::Looked(Some(seen)), now)
                 }
                 None => (Reply::Looked(None), self.place.clock()),

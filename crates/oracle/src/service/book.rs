@@ -16,8 +16,8 @@ use weir_core::{
 };
 
 use super::{
-    ENDS_BYTES, Holder, INTERVALS, InstanceSeen, LEASE_MS, MAX_INSTANCES, Registered, Registration, SECOND_MS,
-    ServiceName, ServiceSeen, ServiceShares, ShareReply, ShareTurn, Use,
+    ENDS_BYTES, Holder, INTERVALS, LEASE_MS, MAX_INSTANCES, Registered, Registration, SECOND_MS, ServiceName,
+    ServiceSeen, ServiceShares, ShareReply, ShareTurn, Use,
 };
 
 /// How long a service without instances is remembered, in milliseconds.
@@ -156,15 +156,7 @@ impl ServiceBook {
     /// How the service stands; `None` where it has no live instance.
     pub fn look(&self, now: Time) -> Option<ServiceSeen> {
         let (at, now) = (now, now.millis());
-        let seen = self.registry.live(at).map(|(name, one)| InstanceSeen {
-            name: name.clone(),
-            capacity_per_s: one.capacity_per_s,
-            concurrency: one.concurrency,
-            timeout_ms: one.timeout_ms,
-            network_ms: one.network_ms,
-            lives_for_ms: (one.ends.millis() - now) as u64,
-        });
-        let instances: Vec<InstanceSeen> = seen.collect();
+        let instances: Vec<_> = self.registry.live(at).map(|(name, one)| (name.clone(), *one)).collect();
         let counted =
             |of: fn(&Member<Shares>) -> Counted| self.members.all().map(|(_, member)| of(member).at(now)).sum();
         (!instances.is_empty()).then(|| ServiceSeen {
@@ -173,6 +165,7 @@ impl ServiceBook {
             given: (counted(rate_of), counted(concurrency_of)),
             members: self.live(now),
             processing_us: self.registry.took_us,
+            now: at,
         })
     }
 

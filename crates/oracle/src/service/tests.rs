@@ -53,7 +53,7 @@ fn an_instance_that_does_not_renew_for_three_intervals_is_removed() {
     let total = book.look(at(29_999)).unwrap().total;
     assert_eq!((total.instances, total.per_s, total.concurrency, total.timeout_ms), (2, 1_000, 50, 10_000));
     let seen = book.look(at(30_000)).unwrap();
-    assert_eq!((seen.total.instances, seen.total.per_s, seen.instances[0].lives_for_ms), (1, 500, 20_000));
+    assert_eq!((seen.total.instances, seen.total.per_s, seen.instances[0].1.ends), (1, 500, at(50_000)));
     for was in [true, false] {
         assert_eq!(book.register(&name("b"), None, at(30_000)).taken, was);
     }
