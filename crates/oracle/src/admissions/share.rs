@@ -60,6 +60,7 @@ struct Asks {
     over_concurrency: u64,
 }
 
+#[derive(Default)]
 pub(super) struct Sharing {
     /// Which run of its turns this is.
     run: i64,
@@ -92,24 +93,12 @@ impl Sharing {
     pub(super) fn new(run: i64, now_ms: u64) -> Self {
         Self {
             run,
-            turns: Turns::default(),
-            made_ms: None,
-            reply: None,
-            lease_ends_ms: 0,
-            replaced: VecDeque::new(),
-            second: LastSecond::new(now_ms),
-            outstanding: 0,
             // Who begins does so because somebody asks.
             asks: Asks { all: 1, ..Asks::default() },
-            asks_before: Asks::default(),
-            wanted_before: (0, 0),
-            took: (0, 0),
-            ends: Vec::new(),
-            taken_bytes: 0,
-            trouble: None,
             began_ms: now_ms,
             due_ms: now_ms,
             asked_ms: now_ms,
+            ..Self::default()
         }
     }
 

@@ -9,7 +9,7 @@ use serde::{
 use serde_json::value::RawValue;
 
 use crate::{
-    basis::{shard::UserHash, time::Time},
+    basis::{shard::UserHash, time::Time, words},
     intent::{
         MAX_ID_BYTES,
         dead_letter::{
@@ -27,27 +27,15 @@ pub const MAX_USERS: usize = 10_000;
 /// How far ahead of the clock a report may be, in milliseconds: publishers' clocks differ a little. It counts as of now.
 pub const AHEAD_MS: i64 = 60_000;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReportOutcome {
-    /// The user is active.
-    Noted,
-    /// The report is older than the window: without effect.
-    Late,
-    /// The policy has no pressure, or its window has not been read yet: without effect.
-    NoPressure,
-}
-
-impl ReportOutcome {
-    pub const ALL: [Self; 3] = [Self::Noted, Self::Late, Self::NoPressure];
-
-    /// The value of the metric's label.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Noted => "noted",
-            Self::Late => "late",
-            Self::NoPressure => "no_pressure",
-        }
+words! {
+    /// What became of a report; with the value of the metric's label.
+    pub enum ReportOutcome {
+        /// The user is active.
+        Noted = "noted",
+        /// The report is older than the window: without effect.
+        Late = "late",
+        /// The policy has no pressure, or its window has not been read yet: without effect.
+        NoPressure = "no_pressure",
     }
 }
 
@@ -96,6 +84,7 @@ impl ActivityReader {
     /// A pointer is none, or one lies inside the other.
     pub fn new(user_id: &str, at: &str) -> Result<Self, FieldMapError> {
         let fields = [(IntentField::UserId, user_id), (IntentField::CreatedAt, at)];
+        let name = |field: IntentField| if field == IntentField::CreatedAt { "at" } else { field.as_str() };
         Ok(Self(FieldMap::only(fields, name)?))
     }
 
@@ -118,22 +107,6 @@ impl ActivityReader {
         };
         let at = not_ahead(at, now).ok_or_else(|| ahead(what, at, now))?;
         Ok((user.into(), at))
-    }
-}
-
-/// How messages call the fields.
-fn name(field: IntentField) -> &'static str {
-    match field {
-        IntentField::CreatedAt => "at",
-        IntentField::Id
-        | IntentField::UserId
-        | IntentField::Channel
-        | IntentField::Category
-        | IntentField::Campaign
-        | IntentField::Cost
-        | IntentField::ExpiresAt
-        | IntentField::NotBefore
-        | IntentField::Timezone => field.as_str(),
     }
 }
 
