@@ -139,12 +139,16 @@ where
             Some(admission) => admission,
             None => {
                 let waiting: usize = self.waiting.values().map(Vec::len).sum();
-                let begun = waiting < MOST_WAITING && self.admissions.begin(&service, now_ms);
-                if begun && self.admissions.is_turning(&service, now_ms) {
+                if waiting >= MOST_WAITING || !self.admissions.begin(&service, now_ms) {
+                    // Not counted: its name may be any.
+                    let _ = reply.send(Admission::Denied(Denial::Full, 1));
+                    return;
+                }
+                if self.admissions.is_turning(&service, now_ms) {
                     self.waiting.entry(service).or_default().push(reply);
                     return;
                 }
-                Admission::Denied(if begun { Denial::NoLease } else { Denial::Full }, 1)
+                Admission::Denied(Denial::NoLease, 1)
             }
         };
         match admission {
