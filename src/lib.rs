@@ -22,7 +22,6 @@ pub mod query;
 pub mod routes;
 pub mod schemas;
 pub mod segments;
-pub mod services;
 pub mod time_zones;
 pub mod traces;
 pub mod vitals;

@@ -1,5 +1,7 @@
 //! Services that ask before they work: `/v1/services`.
 
+mod bodies;
+
 use std::sync::Arc;
 
 use axum::{
@@ -12,15 +14,15 @@ use weir_oracle::{
     service::{MAX_INSTANCES, Total},
 };
 
+use self::bodies::{
+    AdmissionEnd, AdmissionGiven, AdmissionRequest, EndedAdmission, InstanceRegistered, InstanceRemoved,
+    ServiceInstance, ServiceList, ServiceView, parse, service_name,
+};
 use super::{
     Api,
     body::{content_type, read_body, uncompressed},
     extract::{Checked, InPath, NoQuery},
     problem::{Always, Guarded, Problem, ProblemDocument},
-};
-use crate::services::{
-    AdmissionEnd, AdmissionGiven, AdmissionRequest, BodyError, EndedAdmission, InstanceRegistered, InstanceRemoved,
-    ServiceInstance, ServiceList, ServiceView, parse, service_name,
 };
 
 /// The services that this instance gives admissions to
@@ -196,12 +198,6 @@ async fn json_body(api: &Api, request: Request) -> Result<axum::body::Bytes, Pro
         uncompressed(&head.headers)?;
     }
     Ok(body)
-}
-
-impl From<BodyError> for Problem {
-    fn from(BodyError { reason, detail }: BodyError) -> Self {
-        Self::bad_request(reason, detail)
-    }
 }
 
 fn no_such_service() -> Problem {
