@@ -6,7 +6,7 @@
 
 mod book;
 
-use std::{collections::BTreeMap, future::Future};
+use std::collections::BTreeMap;
 
 pub use book::ServiceBook;
 pub use weir_core::limit::route::permits::{RegisteredInstance, ServiceName, Total};
