@@ -112,8 +112,8 @@ impl Admissions {
         self.outstanding.len()
     }
 
-    /// A service asks for an admission; `None`: this instance has no share of it yet, and a turn has to be taken first. `random` spreads when
-    /// it should ask again.
+    /// A service asks for an admission; `None`: this instance has no share of it yet, and a turn has to be taken first. `random` spreads
+    /// when it should ask again.
     pub fn ask(&mut self, service: &ServiceName, now_ms: u64, random: u32) -> Option<Admission> {
         self.time_out(now_ms);
         let sharing = self.services.get_mut(service).filter(|sharing| sharing.reply.is_some())?;

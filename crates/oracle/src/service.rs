@@ -31,8 +31,8 @@ impl SharedLimit for ServiceShares {
 
 /// Where services register, and instances of weir share what they have registered.
 pub trait Services: Share<ServiceShares> {
-    /// Registers or renews an instance of a service; without a registration, removes it. Safe to call again. After an error it may have been
-    /// done or not.
+    /// Registers or renews an instance of a service; without a registration, removes it. Safe to call again. After an error it may have
+    /// been done or not.
     fn register(
         &mut self,
         service: &ServiceName,

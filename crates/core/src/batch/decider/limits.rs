@@ -65,8 +65,8 @@ pub(super) const fn is_worth_it(back: u64, given: u64) -> bool {
 }
 
 impl BatchLimits {
-    /// Takes of all limits what intents need, unless [something else](Intents::denial) denies them already, and [denies](Denials::deny) those
-    /// for which nothing is left; finds what has to be asked for outside.
+    /// Takes of all limits what intents need, unless [something else](Intents::denial) denies them already, and [denies](Denials::deny)
+    /// those for which nothing is left; finds what has to be asked for outside.
     pub(super) fn take<R: Records>(decider: &Decider, intents: &mut Intents<'_, R>, ground: &mut Ground<'_>) -> Self {
         let pressure = BatchPressure::take(decider, intents, ground);
         let capacity = BatchCapacity::take(decider, intents, ground);
