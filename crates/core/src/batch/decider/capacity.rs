@@ -85,13 +85,8 @@ struct FullRoute<'r> {
     known: Option<&'r RouteKnown>,
 }
 
-impl BatchCapacity {
-    /// Takes permits; `None`: no route limits anything.
-    pub(super) fn take<R: Records>(
-        decider: &Decider,
-        intents: &mut Intents<'_, R>,
-        ground: &mut Ground<'_>,
-    ) -> Option<Self> {
+impl Limit for BatchCapacity {
+    fn take<R: Records>(decider: &Decider, intents: &mut Intents<'_, R>, ground: &mut Ground<'_>) -> Option<Self> {
         let (policy, passed) = (Arc::clone(intents.eval.policy()), ground.passed);
         // Nothing waits for a route in shadow mode.
         let is_limited = !policy.routes.is_empty() && policy.mode == Mode::Enforce;
@@ -133,9 +128,7 @@ impl BatchCapacity {
         }
         Some(Self { slots, taken, back: Vec::new(), is_short })
     }
-}
 
-impl Limit for BatchCapacity {
     fn comes_back(&mut self, fates: &Fates) -> bool {
         let used = self.used_by(|index| fates.get(index).uses_permit());
         let back = self.taken.iter().zip(used).map(|(taken, (used, used_general))| BackPermits {
@@ -172,18 +165,18 @@ impl Limit for BatchCapacity {
     fn settle(&mut self, ending: &Ending<'_>, left: &mut Settlement) {
         left.permits = self.used(|record| ending.fates.get(record).uses_permit());
     }
-}
 
-impl BatchCapacity {
     /// Whether an intent that came from its route's topic would wait there again.
-    pub(super) const fn is_short(&self) -> bool {
+    fn is_short(&self) -> bool {
         self.is_short
     }
 
-    pub(super) fn permits(&mut self) -> Vec<Taken> {
+    fn permits(&mut self) -> Vec<Taken> {
         self.used(|_| true)
     }
+}
 
+impl BatchCapacity {
     /// How many permits of each route these records have, and how many of them are of records that may have none of the reserved share.
     fn used_by(&self, is_used: impl Fn(usize) -> bool) -> Vec<(u64, u64)> {
         let mut used = vec![(0, 0); self.taken.len()];
