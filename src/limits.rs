@@ -7,7 +7,7 @@ mod pressure;
 mod routes;
 mod view;
 
-use std::sync::Arc;
+use std::{pin::Pin, sync::Arc};
 
 use arc_swap::ArcSwap;
 use serde::Serialize;
@@ -24,8 +24,23 @@ pub use self::{
 };
 use crate::{http::Degradation, metrics::Metrics};
 
+/// What people and programs are shown of a kind of limit.
+pub trait ShownLimit: Send + Sync {
+    /// Adds those of the policy in force that are known.
+    fn add_to<'a>(&'a self, rows: &'a mut LimitRows) -> Adding<'a>;
+
+    /// What does not work as it should.
+    fn degraded(&self) -> Vec<Degradation>;
+
+    /// Brings metrics up to date that are not counted as it happens.
+    fn note(&self, _: &Metrics) {}
+}
+
+/// See [`ShownLimit::add_to`].
+pub type Adding<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
 /// The limits of the policy in force, of all kinds: each in the shape of its endpoint.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub struct LimitRows {
     limits: Vec<Value>,
     /// How many more budgets there are.
@@ -66,28 +81,19 @@ impl LimitsDesk {
         }
     }
 
-    /// All of them that are known, for the page.
-    pub async fn rows(&self) -> LimitRows {
-        let BudgetList { budgets, omitted } = self.budgets.all().await;
-        let mut rows = LimitRows { limits: Vec::new(), omitted };
-        budgets.iter().for_each(|view| rows.add(view));
-        if let PressureFound::Seen(view) = self.pressure.found() {
-            rows.add(&view);
-        }
-        self.routes.views().iter().for_each(|view| rows.add(view));
-        rows
-    }
-
-    /// What does not work as it should.
+    /// Every kind that a policy has. Services are limited by what their instances register.
     #[must_use]
-    pub fn degraded(&self) -> Vec<Degradation> {
-        [self.budgets.degraded(), self.pressure.degraded(), self.routes.degraded()].into_iter().flatten().collect()
+    pub fn kinds(&self) -> [&dyn ShownLimit; 3] {
+        [&*self.budgets, &self.pressure, &self.routes]
     }
 
-    /// Brings metrics up to date that are not counted as it happens.
-    pub fn note(&self, metrics: &Metrics) {
-        self.pressure.note(metrics);
-        self.routes.note(metrics);
+    /// All of them, for the page.
+    pub async fn rows(&self) -> LimitRows {
+        let mut rows = LimitRows::default();
+        for kind in self.kinds() {
+            kind.add_to(&mut rows).await;
+        }
+        rows
     }
 }
 

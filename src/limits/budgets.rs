@@ -24,7 +24,7 @@ use weir_core::{
 };
 use weir_worker::{budgets::Budgets, clock::SystemClock, refresh::Refreshed};
 
-use super::{LimitView, Looked, LooksAtLedger};
+use super::{Adding, LimitRows, LimitView, Looked, LooksAtLedger, ShownLimit};
 use crate::http::{Degradation, Degraded};
 
 /// The most budgets of one answer.
@@ -178,8 +178,18 @@ impl BudgetsShown {
         };
         BudgetList { budgets: budgets.into_iter().zip(uses).zip(answers).map(view).collect(), omitted }
     }
+}
 
-    pub(super) fn degraded(&self) -> Vec<Degradation> {
+impl ShownLimit for BudgetsShown {
+    fn add_to<'a>(&'a self, rows: &'a mut LimitRows) -> Adding<'a> {
+        Box::pin(async move {
+            let BudgetList { budgets, omitted } = self.all().await;
+            budgets.iter().for_each(|view| rows.add(view));
+            rows.omitted += omitted;
+        })
+    }
+
+    fn degraded(&self) -> Vec<Degradation> {
         let unavailable = self.unavailable.load();
         let Some(since) = unavailable.iter().map(|(_, since)| *since).min() else { return Vec::new() };
         let named: Vec<String> = unavailable.iter().take(MOST_NAMED).map(|(id, _)| id.to_string()).collect();

@@ -1,6 +1,6 @@
 //! Pressure: the users who are active, over all instances.
 
-use std::{sync::Arc, time::Duration};
+use std::{future::ready, sync::Arc, time::Duration};
 
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -11,7 +11,7 @@ use weir_worker::{
     refresh::Refreshed,
 };
 
-use super::LimitView;
+use super::{Adding, LimitRows, LimitView, ShownLimit};
 use crate::{
     http::{Degradation, Degraded},
     metrics::Metrics,
@@ -71,8 +71,17 @@ impl PressureShown {
             None => PressureFound::NotReadYet,
         }
     }
+}
 
-    pub(super) fn degraded(&self) -> Vec<Degradation> {
+impl ShownLimit for PressureShown {
+    fn add_to<'a>(&'a self, rows: &'a mut LimitRows) -> Adding<'a> {
+        if let PressureFound::Seen(view) = self.found() {
+            rows.add(&view);
+        }
+        Box::pin(ready(()))
+    }
+
+    fn degraded(&self) -> Vec<Degradation> {
         let unsynced = self.status.unsynced();
         let Some(Silence { since, why }) = &*unsynced else { return Vec::new() };
         let lasts = SystemClock.passed().saturating_sub(*since);
@@ -87,7 +96,7 @@ impl PressureShown {
         vec![Degradation::lasting(Degraded::Pressure, lasts, message)]
     }
 
-    pub(super) fn note(&self, metrics: &Metrics) {
+    fn note(&self, metrics: &Metrics) {
         let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         let seen = self.status.seen();
         let of = |read: fn(&PressureSeen) -> u64| number(seen.as_ref().as_ref().map_or(0, read));

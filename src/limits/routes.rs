@@ -1,6 +1,7 @@
 //! Routes: intents per second, as delivery takes them.
 
 use std::{
+    future::ready,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -24,7 +25,7 @@ use weir_worker::{
     routes::{RouteSeen, RoutesStatus},
 };
 
-use super::{LimitKind, LimitSpan, LimitView};
+use super::{Adding, LimitKind, LimitRows, LimitSpan, LimitView, ShownLimit};
 use crate::{
     http::{Degradation, Degraded},
     metrics::{Metrics, OfRouteLabel, RealGauge, ThrottledLabels, bring},
@@ -107,14 +108,21 @@ impl RoutesShown {
         let found = policy.routes.iter().filter_map(|route| of(&route.name));
         found.map(|(name, seen)| RouteView::new(name, seen)).collect()
     }
+}
+
+impl ShownLimit for RoutesShown {
+    fn add_to<'a>(&'a self, rows: &'a mut LimitRows) -> Adding<'a> {
+        self.views().iter().for_each(|view| rows.add(view));
+        Box::pin(ready(()))
+    }
 
     /// The routes that approve nothing but probes, whose offsets are not known, whose permits have not been shared for a while, that have
     /// partitions behind, or in which intents have waited for too long.
-    pub(super) fn degraded(&self) -> Vec<Degradation> {
+    fn degraded(&self) -> Vec<Degradation> {
         self.degraded_at(Instant::now(), SystemClock.passed())
     }
 
-    pub(super) fn note(&self, metrics: &Metrics) {
+    fn note(&self, metrics: &Metrics) {
         let figures: [(&Family<OfRouteLabel, RealGauge>, RouteFigure); 7] = [
             (&metrics.route_permits, |seen, _| Some(seen.permits as f64)),
             (&metrics.route_lag, |seen, _| seen.known.lag.map(|lag| lag as f64)),

@@ -83,7 +83,7 @@ impl Health for WorkerHealth {
         for (what, reader) in &self.readers {
             all.extend(reader.trouble().map(|trouble| degradation(*what, trouble.since, trouble.message.clone())));
         }
-        all.extend(self.limits.degraded());
+        all.extend(self.limits.kinds().into_iter().flat_map(|kind| kind.degraded()));
         all
     }
 
@@ -94,7 +94,7 @@ impl Health for WorkerHealth {
         self.note_redis();
         self.note_clock();
         self.metrics.note_lag_seconds(self.clock.now());
-        self.limits.note(&self.metrics);
+        self.limits.kinds().into_iter().for_each(|kind| kind.note(&self.metrics));
         self.waiting.note(&self.metrics);
         let (set, policy) = (self.segments.current(), self.policy.current());
         self.metrics.segment_members.clear();
