@@ -36,10 +36,9 @@ use self::health::WorkerHealth;
 pub use self::limits::{Connect, LimitLinks, LimitStores, WorkerLimits};
 use super::signals::Asked;
 use crate::{
-    activity::ActivityReports,
     config::HttpSettings,
     deferred::DeferredCount,
-    http::{self, Degraded, Queries, Server, Sources},
+    http::{self, ActivityReports, Degraded, Queries, Server, Sources},
     limits::LimitsDesk,
     metrics::{Metrics, TopicLabel},
     traces::Traces,
@@ -184,7 +183,7 @@ impl<D: Store + 'static> Worker<D> {
             queries,
             activity: ActivityReports {
                 policy: Arc::clone(&self.policy),
-                pressure: self.decider.held.pressure.clone(),
+                pressure: Arc::clone(&self.limits.active),
                 clock: self.clock.clone(),
                 metrics: Arc::clone(&self.metrics),
             },

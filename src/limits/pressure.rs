@@ -64,7 +64,10 @@ impl PressureShown {
             return PressureFound::NoRule;
         }
         match &*self.status.seen() {
-            Some(seen) => PressureFound::Seen(Box::new(PressureView::new(seen, SystemClock.passed()))),
+            Some(seen) => {
+                let silence = self.status.unsynced();
+                PressureFound::Seen(Box::new(PressureView::new(seen, silence.as_ref().as_ref(), SystemClock.passed())))
+            }
             None => PressureFound::NotReadYet,
         }
     }
@@ -109,10 +112,10 @@ impl ShownLimit for PressureShown {
 
 impl PressureView {
     /// When so much has passed by the monotonic clock.
-    fn new(seen: &PressureSeen, passed: Duration) -> Self {
+    fn new(seen: &PressureSeen, silence: Option<&Silence>, passed: Duration) -> Self {
         let throttled =
             seen.throttling.then_some("throttling: intents that it applies to are approved for active users only");
-        let silent = seen.unsynced.as_ref().map(|silence| silence.why.clone());
+        let silent = silence.map(|silence| silence.why.clone());
         let bare = LimitView::of_pressure(seen.max_active_users, seen.window_minutes).used(Some(seen.active_users));
         let shared = LimitView {
             held: Some(seen.places),
@@ -141,12 +144,12 @@ mod tests {
             members: 2,
             places: 3,
             synced_at: Duration::from_millis(4_500),
-            unsynced: Some(Silence { since: Duration::from_secs(5), why: "no answer".to_owned() }),
         };
-        let view = PressureView::new(&seen, Duration::from_secs(6));
+        let silence = Silence { since: Duration::from_secs(5), why: "no answer".to_owned() };
+        let view = PressureView::new(&seen, Some(&silence), Duration::from_secs(6));
         assert_eq!((view.sync_age_s, &*view.shared.span.to_string()), (1.5, "in any 1h 30m"));
         assert_eq!((view.shared.why.as_deref(), view.shared.available), (Some("no answer"), false));
         // A turn that ended after the clock was read.
-        assert!(PressureView::new(&seen, Duration::from_secs(1)).sync_age_s <= 0.0);
+        assert!(PressureView::new(&seen, None, Duration::from_secs(1)).sync_age_s <= 0.0);
     }
 }

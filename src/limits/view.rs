@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 use utoipa::ToSchema;
 use weir_core::{
-    basis::{document::value::in_words, time::Time},
+    basis::{document::value::in_words, time::Time, words},
     limit::{
         budget::{Budget, BudgetId, BudgetSpan, ledger::TakeAnswer},
         pressure::PressureRule,
@@ -13,18 +13,20 @@ use weir_core::{
     },
 };
 
-/// What is limited.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum LimitKind {
-    /// What may be approved, in costs.
-    Budget,
-    /// The users who are active.
-    Pressure,
-    /// Intents per second, as delivery takes them.
-    Route,
-    /// Admissions per second, as the instances of a service have registered.
-    Service,
+words! {
+    /// What is limited.
+    #[derive(Serialize, ToSchema)]
+    #[serde(rename_all = "snake_case")]
+    pub enum LimitKind {
+        /// What may be approved, in costs.
+        Budget = "budget",
+        /// The users who are active.
+        Pressure = "pressure",
+        /// Intents per second, as delivery takes them.
+        Route = "route",
+        /// Admissions per second, as the instances of a service have registered.
+        Service = "service",
+    }
 }
 
 /// What a limit counts over.
@@ -72,19 +74,6 @@ pub struct LimitView {
     pub why: Option<String>,
     /// Whether what it is kept in answers; else the figures are the last that are known, and `why` says why.
     pub available: bool,
-}
-
-impl LimitKind {
-    /// The word for it.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Budget => "budget",
-            Self::Pressure => "pressure",
-            Self::Route => "route",
-            Self::Service => "service",
-        }
-    }
 }
 
 /// In words: `in any 1h`, `per day`, `in total`.

@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 use weir::{
-    activity::ActivityReports,
     config::HttpSettings,
     deferred::DeferredCount,
-    http::{self, Answering, DecisionMode, Degradation, Health, Queries, Sources},
+    http::{self, ActivityReports, Answering, DecisionMode, Degradation, Health, Queries, Sources},
     limits::{BudgetsShown, LedgerPool, LimitsDesk},
     metrics::Metrics,
     query::{Decision, Forgotten, QueryError, SingleRecord, UserView},
@@ -158,7 +157,7 @@ impl Server {
             };
             let activity = ActivityReports {
                 policy: Refreshed::new(Arc::clone(&policy)),
-                pressure,
+                pressure: pressure.unwrap_or_else(|| Pressure::new().0),
                 clock: ComparedClock::alone(SystemClock),
                 metrics: Arc::clone(&metrics),
             };

@@ -102,7 +102,7 @@ fn the_page_has_a_row_for_the_active_users_and_one_for_each_route() {
         assert_eq!(browser.faint().await, Vec::<Value>::new());
 
         let unsynced = Some(Silence { since: SystemClock.passed(), why: "no answer".to_owned() });
-        status.set(Some(PressureSeen { unsynced, ..seen(50_400, true) }), None);
+        status.set(Some(seen(50_400, true)), unsynced);
         browser.wait("it is not synced", &format!("return {state} === 'unknown: no answer'")).await;
         let shown = browser.text("#limits").await;
         assert!(shown.contains("not synced for "), "{shown}");
