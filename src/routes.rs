@@ -5,8 +5,7 @@ use std::sync::Arc;
 use weir_core::{
     basis::time::Time,
     limit::route::{
-        Route, WhenFull,
-        arrivals::Waiting,
+        Route, Waiting, WhenFull,
         pace::{Behind, Delivered, DeliveryLook, PartitionLag},
     },
     policy::Selection,

@@ -6,7 +6,6 @@ mod keeper;
 mod lanes;
 mod learnt;
 mod offsets;
-mod overdue;
 mod route_keeper;
 mod statuses;
 mod times;

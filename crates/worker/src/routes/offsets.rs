@@ -7,8 +7,7 @@ use tokio_util::sync::CancellationToken;
 use weir_core::{
     basis::time::Time,
     limit::route::{
-        Route,
-        arrivals::Waiting,
+        Route, Waiting,
         delivery_signals::WaitingQueue,
         pace::{Behind, Lag, Pace},
         routes::RouteState,
@@ -16,10 +15,7 @@ use weir_core::{
     ports::Clock,
 };
 
-use super::{
-    ages::{Ages, signed_ms},
-    overdue::Overdue,
-};
+use super::ages::{Ages, signed_ms};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// A look that is older says nothing of the lag any more.
@@ -131,7 +127,7 @@ pub(super) async fn keep_looking<C: Clock>(
     last: LastLook,
     stop: CancellationToken,
 ) {
-    let (mut ages, mut overdue) = (Ages::default(), Overdue::default());
+    let mut ages = Ages::default();
     while !stop.is_cancelled() {
         let began_at = clock.passed();
         let (mut spent, mut queued) = (state.spent(), state.queued());
@@ -143,15 +139,10 @@ pub(super) async fn keep_looking<C: Clock>(
             queued = if waiting.is_err() { before.queued } else { queued };
         }
         if let Ok(waiting) = &waiting {
-            ages.look(at, waiting);
+            ages.look(offsets.as_mut(), (&state, &clock), waiting).await;
         }
-        let oldest_ms = ages.oldest_ms();
-        let looked = Arc::new(OffsetsSeen { at, spent, queued, lag, behind, waiting, oldest_ms });
-        last.store(Some(Arc::clone(&looked)));
-        ages.ask_back(offsets.as_mut(), &clock).await;
-        if let Ok(waiting) = &looked.waiting {
-            overdue.count(offsets.as_mut(), (&state, &clock), waiting).await;
-        }
+        let oldest_ms = ages.oldest_ms;
+        last.store(Some(Arc::new(OffsetsSeen { at, spent, queued, lag, behind, waiting, oldest_ms })));
         let wait = (began_at + LOOK_EVERY).saturating_sub(clock.passed());
         if stop.run_until_cancelled(clock.sleep(wait)).await.is_none() {
             return;

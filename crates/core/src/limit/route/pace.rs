@@ -28,10 +28,7 @@ pub use self::delivered::{Behind, Delivered, DeliveryLook, PartitionLag};
 use self::drain::Drain;
 // For the simulation.
 #[cfg(test)]
-use crate::limit::route::{
-    arrivals::{Arrivals, Waiting},
-    delivery_signals::{Deliveries, DeliverySignals, WaitingQueue},
-};
+use crate::limit::route::delivery_signals::{Deliveries, DeliverySignals, WaitingQueue};
 
 /// The least that a route may take: this share of its ceiling, or of the highest rate that was seen.
 const FLOOR: f64 = 0.01;

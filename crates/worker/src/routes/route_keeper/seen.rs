@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use weir_core::limit::route::{
-    arrivals::Waiting,
+    Waiting,
     pace::{Pace, Throttle},
     permits::PermitGrant,
     routes::RouteKnown,
