@@ -29,7 +29,6 @@ use weir_worker::{
     clock::{ComparedClock, SystemClock},
     pressure::PressureStatus,
     refresh::Refreshed,
-    routes::RoutesStatus,
 };
 
 use crate::{client::Client, support::DEADLINE};
@@ -79,7 +78,7 @@ pub fn set(kind: UserIdKind, members: Members) -> SegmentSet {
 }
 
 /// The limits of a policy, with an empty ledger and no leases.
-fn limits(policy: &Arc<Policy>, pressure: PressureStatus, routes: RoutesStatus) -> LimitsDesk {
+fn limits(policy: &Arc<Policy>, pressure: PressureStatus, routes: Arc<Routes>) -> LimitsDesk {
     let ledger = EmbeddedLedger::new("test", || SystemClock.now());
     let looked_at = ledger.clone();
     let (keeper, budgets) = BudgetKeeper::new(move || ledger.clone(), SystemClock, Arc::new(Metrics::default()));
@@ -87,7 +86,7 @@ fn limits(policy: &Arc<Policy>, pressure: PressureStatus, routes: RoutesStatus) 
     let ledger = Arc::new(LedgerPool::new(move || looked_at.clone()));
     let policy = Refreshed::new(Arc::clone(policy));
     let budgets = BudgetsShown::new(Arc::clone(&policy), budgets, ledger);
-    LimitsDesk::new(&policy, budgets, pressure, (routes, Routes::new()))
+    LimitsDesk::new(&policy, budgets, pressure, routes)
 }
 
 /// Services in memory, none of which is registered.
@@ -112,7 +111,7 @@ pub struct Server {
 struct Shown {
     deferred: Option<DeferredCount>,
     pressure: PressureStatus,
-    routes: RoutesStatus,
+    routes: Arc<Routes>,
     /// Who is active, where users are noted.
     noted: Option<Arc<Pressure>>,
 }
@@ -139,7 +138,7 @@ impl Server {
     }
 
     /// The same under a policy with routes.
-    pub fn routed(set: SegmentSet, rules: &str, routes: RoutesStatus) -> Self {
+    pub fn routed(set: SegmentSet, rules: &str, routes: Arc<Routes>) -> Self {
         Self::with((&HttpSettings::default(), set), rules, Shown { routes, ..Shown::default() })
     }
 

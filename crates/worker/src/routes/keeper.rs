@@ -12,7 +12,7 @@ use weir_core::{
 };
 
 use super::{
-    LooksAtRoutes, RoutesStatus,
+    LooksAtRoutes,
     learnt::{LastLearnt, Learnt},
     offsets::{LastLook, keep_looking},
     route_keeper::{RouteKeeper, RouteLinks, TURN_EVERY},
@@ -24,7 +24,6 @@ pub struct KeeperLinks<C> {
     pub routes: Arc<Routes>,
     pub offsets: Arc<dyn LooksAtRoutes>,
     pub clock: C,
-    pub status: RoutesStatus,
 }
 
 /// A task of one route: a part of the process, like the keeper itself.
@@ -74,12 +73,10 @@ where
     /// Begins to keep routes that are new or have changed, and ends those that are gone.
     fn follow(&mut self) {
         let policy = self.links.policy.get();
-        let status = self.links.status.clone();
         let mut changed = BTreeMap::new();
         self.kept.retain(|name, kept| {
             let stays = policy.routes.contains(&kept.route);
             if !stays {
-                status.remove(name);
                 changed.insert(Arc::clone(name), (kept.route.clone(), kept.learnt.load_full()));
             }
             stays
@@ -104,13 +101,7 @@ where
             let learnt = Learnt::before(route, state.times(), before);
             // It is kept over another change, too, that comes before the first look.
             let last_learnt: LastLearnt = Arc::new(ArcSwapOption::from_pointee(learnt.clone()));
-            let links = RouteLinks {
-                permits: (self.permits)(),
-                clock,
-                look,
-                cell: self.links.status.add(&route.name),
-                last_learnt: Arc::clone(&last_learnt),
-            };
+            let links = RouteLinks { permits: (self.permits)(), clock, look, last_learnt: Arc::clone(&last_learnt) };
             let keeper = RouteKeeper::new(route, state, links, learnt);
             (self.spawn)(Box::pin(keeper.run(stop.clone())));
             let kept = KeptRoute { route: route.clone(), learnt: last_learnt, _stop: stop.drop_guard() };
@@ -178,7 +169,6 @@ mod tests {
             routes: Routes::new(),
             offsets: Arc::new(Unseen),
             clock: SystemClock,
-            status: RoutesStatus::default(),
         };
         let permits = || EmbeddedPermits::new("weir-0", Time::default);
         let mut keeper = RoutesKeeper::new(links, permits, drop::<RouteTask>);

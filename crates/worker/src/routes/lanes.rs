@@ -8,11 +8,12 @@ use std::{
     time::Duration,
 };
 
+use arc_swap::ArcSwap;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use weir_core::{basis::current::Current, limit::route::WhenFull, policy::Policy};
 
-use crate::{lane::LaneError, supervise::LaneWork};
+use crate::{lane::LaneError, status::LaneStatus, supervise::LaneWork};
 
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
@@ -66,6 +67,37 @@ impl WaitingLanes {
     }
 }
 
+/// How the lanes stand, by their routes; clones are of the same.
+#[derive(Debug, Clone, Default)]
+pub struct WaitingStatuses(Arc<ArcSwap<BTreeMap<Arc<str>, Arc<LaneStatus>>>>);
+
+impl WaitingStatuses {
+    /// That of a lane, until it is removed.
+    #[must_use]
+    pub fn add(&self, route: &Arc<str>) -> Arc<LaneStatus> {
+        self.0.rcu(|all| {
+            let mut all = BTreeMap::clone(all);
+            all.entry(Arc::clone(route)).or_default();
+            all
+        });
+        self.0.load().get(route).cloned().unwrap_or_default()
+    }
+
+    /// The lane has ended.
+    pub fn remove(&self, route: &str) {
+        self.0.rcu(|all| {
+            let mut all = BTreeMap::clone(all);
+            all.remove(route);
+            all
+        });
+    }
+
+    #[must_use]
+    pub fn all(&self) -> Arc<BTreeMap<Arc<str>, Arc<LaneStatus>>> {
+        self.0.load_full()
+    }
+}
+
 /// The routes that have a lane: those of a policy whose intents wait, and others for which something may wait.
 #[must_use]
 pub fn waited_for(policy: &Policy, known: &BTreeSet<String>) -> BTreeSet<Arc<str>> {
@@ -85,6 +117,16 @@ mod tests {
     use weir_core::{basis::document::Format, policy::file::parse_policy};
 
     use super::*;
+
+    #[test]
+    fn a_lane_keeps_its_status_until_it_has_ended() {
+        let statuses = WaitingStatuses::default();
+        let route: Arc<str> = "email".into();
+        statuses.add(&route).assigned();
+        assert!(statuses.add(&route).is_assigned() && statuses.clone().all()["email"].is_assigned());
+        statuses.remove("email");
+        assert!(statuses.all().is_empty() && !statuses.add(&route).is_assigned());
+    }
 
     #[test]
     fn each_route_for_which_something_may_wait_has_one_lane() {

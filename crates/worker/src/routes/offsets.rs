@@ -72,6 +72,11 @@ pub(super) struct OffsetsSeen {
 }
 
 impl OffsetsSeen {
+    /// Why something is not known.
+    pub(super) fn unknown(&self) -> Option<&String> {
+        [self.lag.as_ref().err(), self.waiting.as_ref().err()].into_iter().flatten().next()
+    }
+
     pub(super) fn known_lag(&self) -> Option<Lag> {
         self.lag.as_ref().ok().copied().flatten()
     }
@@ -131,21 +136,44 @@ pub(super) async fn keep_looking<C: Clock>(
     while !stop.is_cancelled() {
         let began_at = clock.passed();
         let (mut spent, mut queued) = (state.spent(), state.queued());
-        let Offsets { lag, behind, waiting } = offsets.look().await;
+        let Offsets { lag, mut behind, waiting } = offsets.look().await;
         let at = clock.passed();
         let lag = lag.and_then(|lag| in_time(lag, at.saturating_sub(began_at)));
-        if let Some(before) = last.load().as_deref() {
-            spent = if lag.is_err() { before.spent } else { spent };
+        let before = last.load_full();
+        if let Some(before) = &before {
+            if lag.is_err() {
+                (spent, behind) = (before.spent, before.behind.clone());
+            }
             queued = if waiting.is_err() { before.queued } else { queued };
         }
         if let Ok(waiting) = &waiting {
             ages.look(offsets.as_mut(), (&state, &clock), waiting).await;
         }
         let oldest_ms = ages.oldest_ms;
-        last.store(Some(Arc::new(OffsetsSeen { at, spent, queued, lag, behind, waiting, oldest_ms })));
+        let looked = OffsetsSeen { at, spent, queued, lag, behind, waiting, oldest_ms };
+        log_changes(&state.name, before.as_deref(), &looked);
+        last.store(Some(Arc::new(looked)));
         let wait = (began_at + LOOK_EVERY).saturating_sub(clock.passed());
         if stop.run_until_cancelled(clock.sleep(wait)).await.is_none() {
             return;
+        }
+    }
+}
+
+/// Says what is new by a look.
+fn log_changes(route: &str, before: Option<&OffsetsSeen>, looked: &OffsetsSeen) {
+    let unknown = looked.unknown();
+    if unknown != before.and_then(OffsetsSeen::unknown) {
+        match unknown {
+            Some(reason) => tracing::warn!(route, "the route's offsets are not known: {reason}"),
+            None => tracing::info!(route, "the route's offsets are known again"),
+        }
+    }
+    let behind = looked.behind_in_words();
+    if behind != before.and_then(OffsetsSeen::behind_in_words) {
+        match behind {
+            Some(words) => tracing::warn!(route, "{words}"),
+            None => tracing::info!(route, "no partition is behind the others any more"),
         }
     }
 }

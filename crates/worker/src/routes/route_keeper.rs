@@ -1,10 +1,9 @@
 //! The task of one route that takes a process's turns at its permits.
 
 mod alone;
-mod seen;
+mod known;
 #[cfg(test)]
 mod tests;
-mod trouble;
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,9 +21,8 @@ use weir_core::{
     ports::{Clock, Share, StoreError},
 };
 
-use self::{alone::GivenAlone, trouble::OffsetsTrouble};
+use self::alone::GivenAlone;
 use super::{
-    RouteCell,
     learnt::{LastLearnt, Learnt},
     offsets::{LOOK_HOLDS, LastLook, OffsetsSeen},
 };
@@ -49,7 +47,6 @@ pub(super) struct RouteLinks<P, C> {
     pub(super) permits: P,
     pub(super) clock: C,
     pub(super) look: LastLook,
-    pub(super) cell: RouteCell,
     /// For the task that comes after a change of the policy.
     pub(super) last_learnt: LastLearnt,
 }
@@ -70,7 +67,6 @@ pub(super) struct HeldPermits {
     route: Arc<Route>,
     state: Arc<RouteState>,
     last_look: LastLook,
-    cell: RouteCell,
     last_learnt: LastLearnt,
     /// When a turn was made last, by the monotonic clock.
     made_at: Duration,
@@ -90,20 +86,18 @@ pub(super) struct HeldPermits {
     /// The permits that it came to, and those of them that only reserved intents may take.
     permits: u64,
     reserved: u64,
-    trouble: OffsetsTrouble,
 }
 
 impl<P: Share<RoutePermits>, C: Clock + Clone> RouteKeeper<P, C> {
     /// Its task. The permits of the last turn end with their lease.
     pub(super) fn new(route: &Route, state: Arc<RouteState>, links: RouteLinks<P, C>, learnt: Learnt) -> Self {
         let key = RouteKey { route: Arc::clone(&route.name), service: route.service.clone() };
-        let RouteLinks { permits, clock, look, cell, last_learnt } = links;
+        let RouteLinks { permits, clock, look, last_learnt } = links;
         let part = HeldPermits {
             route: Arc::new(route.clone()),
             used: used_by_now(&state),
             state,
             last_look: look,
-            cell,
             last_learnt,
             made_at: Duration::ZERO,
             given_alone: GivenAlone::default(),
@@ -117,7 +111,6 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> RouteKeeper<P, C> {
             went_by: None,
             permits: 0,
             reserved: 0,
-            trouble: OffsetsTrouble::default(),
         };
         Self::of(part, (key, permits), clock, AskedTurns::default())
     }
@@ -284,7 +277,6 @@ impl HoldsPart for HeldPermits {
         self.state.end_leases(now);
         self.made_at = now;
         self.withdraw(now);
-        self.trouble.note(&self.route.name, &look);
         self.went_by = Some((look, pace));
         Ok(Some(now))
     }
@@ -349,9 +341,9 @@ impl HoldsPart for HeldPermits {
     }
 
     fn show(&self, now: Duration, silence: Option<&Silence>) {
-        let Some(seen) = self.seen(now, silence) else { return };
-        self.state.learn(seen.known.clone());
-        self.cell.store(Some(Arc::new(seen)));
+        if let Some(known) = self.known(now, silence) {
+            self.state.learn(known);
+        }
     }
 
     fn route(&self) -> Option<&str> {

@@ -103,8 +103,9 @@ pub struct Pace {
 }
 
 /// Why a route takes less than its ceiling.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Throttle {
+    #[default]
     No,
     /// Delivery takes no more.
     Lag,
@@ -124,6 +125,17 @@ impl Throttle {
             Self::Stopped => "stopped",
             Self::Signal => "signal",
             Self::LagUnknown => "lag_unknown",
+        }
+    }
+
+    #[must_use]
+    pub const fn in_words(self) -> Option<&'static str> {
+        match self {
+            Self::No => None,
+            Self::Lag => Some("delivery takes no more"),
+            Self::Stopped => Some("nothing is delivered: weir probes"),
+            Self::Signal => Some("a signal of overload holds, or did a moment ago"),
+            Self::LagUnknown => Some("the lag of the consumer group is not known"),
         }
     }
 

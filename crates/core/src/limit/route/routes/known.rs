@@ -1,14 +1,14 @@
 //! What is known of a route, and how long intents wait for it by that.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use super::place;
-use crate::limit::route::Route;
+use crate::limit::route::{Route, pace::Throttle};
 
-/// What the keeper knows of a route.
+/// What the keeper knows of a route, over all instances: lanes go by it, and it is shown.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RouteKnown {
-    /// The rule of the policy that the rates are of.
+    /// The rule of the policy that the rates are of; `None`: nobody keeps the route by one now.
     pub rule: Option<Arc<Route>>,
     /// What delivery takes, per second.
     pub drain_per_s: f64,
@@ -32,8 +32,24 @@ pub struct RouteKnown {
     pub timeout_ms: Option<u64>,
     /// The mean time that a delivery takes, in milliseconds, by the ends of admissions and by reports; 0: not known.
     pub processing_ms: u64,
-    /// Why it takes less than its ceiling; `None`: it does not.
+    /// The most that delivery is given per second; `None`: no rate and no service.
+    pub ceiling_per_s: Option<u64>,
+    /// Permits that this instance was granted by the last turn.
+    pub permits: u64,
+    /// Those of them that only reserved intents may take.
+    pub reserved: u64,
+    /// Permits that other instances hold or have just used.
+    pub held_by_others: u64,
+    pub throttle: Throttle,
+    /// What could not be found out or asked for, or else why it takes less than its ceiling; `None`: it does not.
     pub why: Option<String>,
+    /// Whether its offsets are known, and the store answers for its permits.
+    pub available: bool,
+    /// Since when it approves nothing but probes, its offsets are not known, partitions are behind, or intents have waited for too long; by
+    /// the monotonic clock.
+    pub held_up_since: Option<Duration>,
+    /// Since when the store does not answer for its permits, likewise.
+    pub silent_since: Option<Duration>,
 }
 
 impl RouteKnown {
