@@ -7,7 +7,6 @@ mod lanes;
 mod learnt;
 mod offsets;
 mod route_keeper;
-mod times;
 
 pub use keeper::{KeeperLinks, RouteTask, RoutesKeeper};
 pub use lanes::{MakesLane, WaitingLanes, WaitingStatuses, waited_for};

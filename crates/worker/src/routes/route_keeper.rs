@@ -1,6 +1,5 @@
 //! The task of one route that takes a process's turns at its permits.
 
-mod alone;
 mod known;
 #[cfg(test)]
 mod tests;
@@ -21,7 +20,6 @@ use weir_core::{
     ports::{Clock, Share, StoreError},
 };
 
-use self::alone::GivenAlone;
 use super::{
     learnt::{LastLearnt, Learnt},
     offsets::{LOOK_HOLDS, LastLook, OffsetsSeen},
@@ -70,7 +68,10 @@ pub(super) struct HeldPermits {
     last_learnt: LastLearnt,
     /// When a turn was made last, by the monotonic clock.
     made_at: Duration,
-    given_alone: GivenAlone,
+    /// Permits that lanes were given while the store did not answer, and that it has not granted since. They were not taken out of the
+    /// route's rate: what is left of them is not returned to that, and what the store grants next, with a turn that is made again too, is
+    /// for them first. So a lost reply neither burns permits nor doubles them.
+    given_alone: u64,
     learnt: Learnt,
     pace: Option<Pace>,
     sampled_at: Option<Duration>,
@@ -90,7 +91,7 @@ pub(super) struct HeldPermits {
 
 impl<P: Share<RoutePermits>, C: Clock + Clone> RouteKeeper<P, C> {
     /// Its task. The permits of the last turn end with their lease.
-    pub(super) fn new(route: &Route, state: Arc<RouteState>, links: RouteLinks<P, C>, learnt: Learnt) -> Self {
+    pub(super) fn new(route: &Route, state: Arc<RouteState>, links: RouteLinks<P, C>) -> Self {
         let key = RouteKey { route: Arc::clone(&route.name), service: route.service.clone() };
         let RouteLinks { permits, clock, look, last_learnt } = links;
         let part = HeldPermits {
@@ -98,10 +99,10 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> RouteKeeper<P, C> {
             used: used_by_now(&state),
             state,
             last_look: look,
+            learnt: Learnt::clone(&last_learnt.load_full()),
             last_learnt,
             made_at: Duration::ZERO,
-            given_alone: GivenAlone::default(),
-            learnt,
+            given_alone: 0,
             pace: None,
             sampled_at: None,
             grant: PermitGrant { members: 1, slow: 1.0, ..PermitGrant::default() },
@@ -125,8 +126,16 @@ impl HeldPermits {
         self.untold = Untold {
             used: before.used + used,
             withdrawn: before.withdrawn + withdrawn,
-            returned: before.returned + self.given_alone.settle(withdrawn),
+            returned: before.returned + self.settle(withdrawn),
         };
+    }
+
+    /// So many permits are for those that were given alone first, because they come back from lanes, or the store grants them; gives what
+    /// is beyond.
+    fn settle(&mut self, permits: u64) -> u64 {
+        let settled = permits.min(self.given_alone);
+        self.given_alone -= settled;
+        permits - settled
     }
 
     /// The turn that was made last has come to so many permits.
@@ -164,7 +173,7 @@ impl HeldPermits {
 
     /// How long a delivery takes, by what all instances know, else by the reports that this one has read.
     fn processing_ms(&self) -> Option<u64> {
-        self.grant.processing_ms.or(self.learnt.times.mean_ms())
+        self.grant.processing_ms.or(self.learnt.mean_ms())
     }
 
     fn paced(&mut self, look: &OffsetsSeen, now: Duration, is_silent: bool) -> Pace {
@@ -188,7 +197,7 @@ impl HeldPermits {
             None => by_ceiling(ceiling, slow),
         };
         let pace = if is_there { pace } else { guess(pace) };
-        self.last_learnt.store(Some(Arc::new(self.learnt.clone())));
+        self.last_learnt.store(Arc::new(self.learnt.clone()));
         (self.pace, self.sampled_at) = (Some(pace), Some(at));
         pace
     }
@@ -242,7 +251,7 @@ impl HeldPermits {
     fn part_alone(&self, turn: &PermitTurn, silent_for: Duration) -> u64 {
         let halvings = silent_for.as_millis() / HALVED_EVERY.as_millis();
         let per_turn = self.ceiling().map(|ceiling| ceiling * TURN_EVERY.as_millis() as u64 / 1_000);
-        let room = turn.room.map(|room| room.saturating_sub(turn.recent).saturating_sub(self.given_alone.permits()));
+        let room = turn.room.map(|room| room.saturating_sub(turn.recent).saturating_sub(self.given_alone));
         let most = [room, per_turn].into_iter().flatten().min().unwrap_or(0) / self.grant.members.max(1);
         let part = u32::try_from(halvings).ok().and_then(|halvings| most.checked_shr(halvings)).unwrap_or(0);
         part.max(u64::from(room != Some(0)))
@@ -286,12 +295,14 @@ impl HoldsPart for HeldPermits {
         now < last.began_at + LEASE
     }
 
-    fn next_turn(&mut self, _: Option<PermitTurn>, now: Duration) -> Option<PermitTurn> {
+    fn next_turn(&mut self, given_up: Option<PermitTurn>, now: Duration) -> Option<PermitTurn> {
         let (look, pace) = self.went_by.clone()?;
         let Untold { used, withdrawn, returned } = std::mem::take(&mut self.untold);
         // While the store granted nothing the rate came in, and its bucket holds a second of that: more than this instance's part of it need
         // not be settled.
-        self.given_alone.forget_above(self.ceiling().unwrap_or(0) / self.grant.members.max(1));
+        self.given_alone = self.given_alone.min(self.ceiling().unwrap_or(0) / self.grant.members.max(1));
+        let (took, untold) = (self.state.take_times(), given_up.map_or((0, 0), |turn| turn.took));
+        self.learnt.note_times(took);
         let room = self.route.consumer_group.as_ref().map(|_| pace.room);
         Some(PermitTurn {
             lease: LEASE,
@@ -300,7 +311,7 @@ impl HoldsPart for HeldPermits {
             unused: returned,
             recent: self.recent(&look),
             rate: self.route.rate,
-            took: self.learnt.times.look(self.state.times()),
+            took: (took.0.saturating_add(untold.0), took.1.saturating_add(untold.1)),
             slow: self.signals((&look, &pace), now),
             delivery: self.route.delivery(),
             rates: self.learnt.controller.to_keep(),
@@ -313,9 +324,8 @@ impl HoldsPart for HeldPermits {
 
     fn answered(&mut self, Answered { reply, is_repeated, .. }: Answered<RoutePermits>, _: Duration) -> bool {
         (self.grant, self.is_answered) = (reply, true);
-        self.learnt.times.pass_on();
         self.overtaken(false);
-        let granted = self.given_alone.settle(reply.permits);
+        let granted = self.settle(reply.permits);
         let given = if is_repeated { granted.min(self.left_by_now()) } else { granted };
         self.untold.returned += granted - given;
         self.put_in_force(given);
@@ -336,7 +346,7 @@ impl HoldsPart for HeldPermits {
         }
         let most = self.went_by.as_ref().map_or(0, |(_, pace)| pace.most);
         let permits = self.part_alone(&turn, self.made_at.saturating_sub(since)).min(most);
-        self.given_alone.give(permits);
+        self.given_alone = self.given_alone.saturating_add(permits);
         self.put_in_force(permits);
     }
 

@@ -243,10 +243,9 @@ impl RouteState {
         self.took.rcu(|took| (took.0.saturating_add(count), took.1.saturating_add(sum_ms)));
     }
 
-    /// Deliveries whose processing time was reported, and the sum of these times in milliseconds, since the process began.
-    #[must_use]
-    pub fn times(&self) -> (u64, u64) {
-        **self.took.load()
+    /// Deliveries whose processing time was reported since this was taken last, and the sum of these times in milliseconds.
+    pub fn take_times(&self) -> (u64, u64) {
+        *self.took.swap(Arc::default())
     }
 
     /// Permits spent since the process began: to be read before the lag is sampled, which then has all of them.

@@ -1,6 +1,6 @@
 mod lost;
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio_util::sync::CancellationToken;
 use weir_core::{
     basis::document::Format,
@@ -79,8 +79,8 @@ impl Scene {
 
     fn keeper<P: Share<RoutePermits>>(&self, permits: P) -> RouteKeeper<P, VirtualClock> {
         let (clock, look) = (self.clock.clone(), Arc::clone(&self.look));
-        let links = RouteLinks { permits, clock, look, last_learnt: LastLearnt::default() };
-        RouteKeeper::new(&self.route, Arc::clone(&self.state), links, Learnt::before(&self.route, (0, 0), None))
+        let last_learnt = Arc::new(ArcSwap::from_pointee(Learnt::before(&self.route, &self.state, None)));
+        RouteKeeper::new(&self.route, Arc::clone(&self.state), RouteLinks { permits, clock, look, last_learnt })
     }
 
     /// The keeper of a route whose store answers so.
