@@ -189,10 +189,7 @@ impl HeldPermits {
         let pace = match &self.route.consumer_group {
             // The store has the ceiling, and what was learnt before: until its first answer, nothing is learnt.
             Some(_) if !self.is_answered && !is_silent => return guess(self.learnt.controller.clone().turn(&sample)),
-            Some(_) => {
-                self.learnt.controller.recall(self.grant.rates);
-                self.learnt.controller.turn(&sample)
-            }
+            Some(_) => self.learnt.controller.turn(&sample),
             // Nobody reports what is delivered: the ceiling is what is.
             None => by_ceiling(ceiling, slow),
         };
@@ -324,6 +321,7 @@ impl HoldsPart for HeldPermits {
 
     fn answered(&mut self, Answered { reply, is_repeated, .. }: Answered<RoutePermits>, _: Duration) -> bool {
         (self.grant, self.is_answered) = (reply, true);
+        self.learnt.controller.recall(reply.rates);
         self.overtaken(false);
         let granted = self.settle(reply.permits);
         let given = if is_repeated { granted.min(self.left_by_now()) } else { granted };

@@ -59,8 +59,8 @@ impl Lag {
 pub struct KeptRates {
     /// What it is known to take; `None`: it is not known.
     pub drain_per_s: Option<f64>,
-    /// Of one that keeps it: what it can take, as it was measured just now. Of what is kept: the highest one of the last hour. `None`:
-    /// nothing was measured.
+    /// Of one that keeps it: the highest rate that it has measured since it was answered last. Of what is kept: the highest one of the last
+    /// hour. `None`: nothing was measured.
     pub best_per_s: Option<f64>,
 }
 
@@ -221,11 +221,11 @@ impl Controller {
         let room = room.max(probes);
         let reserved = reserved.min(room - probes);
         let most = if self.drain.is_counted() { u64::MAX } else { whole(drain_per_s) };
-        let (best_per_s, measured_per_s) = (self.drain.best(now, ceiling), self.measured(why, ceiling));
+        let (best_per_s, measured_per_s) = (self.drain.best(ceiling), self.measured(why, ceiling));
         Pace { drain_per_s, best_per_s, measured_per_s, room, reserved, most, why }
     }
 
-    /// Takes up what instances have kept of this delivery, before a turn.
+    /// Takes up what instances have kept of this delivery, what this one has told them included.
     pub fn recall(&mut self, kept: KeptRates) {
         self.drain.recall(kept);
     }

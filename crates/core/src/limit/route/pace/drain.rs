@@ -18,10 +18,6 @@ const RISE: f64 = 0.1;
 const MOST_RISE: f64 = 2.0;
 /// A rate counts once so many looks have found that more was committed, over the time from one commit to the next at the least.
 const LOOKS: u32 = 3;
-/// The best rate was measured at most so long ago, in seconds.
-const BEST_S: f64 = 3_600.0;
-/// The highest rate of each such time is kept, in seconds.
-const BEST_EVERY_S: f64 = 60.0;
 /// Within `ahead`, the estimate of a consumer that has stopped halves so often.
 const HALVINGS: f64 = 8.0;
 
@@ -57,10 +53,8 @@ pub(super) struct Drain {
     resumed: Option<f64>,
     /// What it can take was measured since it was stopped last.
     measured: bool,
-    /// What it can take, as the last look measured it.
-    takes: Option<f64>,
-    /// The highest rates that were measured, each with when its minute began.
-    best: VecDeque<(f64, f64)>,
+    /// The highest rate that was measured since what instances have kept was taken up last.
+    best: Option<f64>,
     /// The highest one of the last hour that instances have kept.
     kept_best: Option<f64>,
     /// The least lag since it was stopped, until there is room again.
@@ -89,8 +83,7 @@ impl Drain {
             counted: false,
             resumed: None,
             measured: false,
-            takes: None,
-            best: VecDeque::new(),
+            best: None,
             kept_best: None,
             probed: None,
             probed_at: f64::MIN,
@@ -104,7 +97,7 @@ impl Drain {
 
     /// Takes up what instances have kept: the best rate, and where this one knows of none, what delivery takes.
     pub(super) fn recall(&mut self, kept: KeptRates) {
-        self.kept_best = kept.best_per_s;
+        (self.kept_best, self.best) = (kept.best_per_s, None);
         if let Some(drain) = kept.drain_per_s.filter(|_| self.seen.is_none()) {
             (self.seen, self.estimate) = (Some(drain), Some(drain));
             self.highest = self.highest.max(drain);
@@ -114,7 +107,7 @@ impl Drain {
     /// What is to be kept, while delivery goes on.
     pub(super) fn to_keep(&self) -> KeptRates {
         let goes_on = self.counted && !self.stopped && self.probed.is_none();
-        KeptRates { drain_per_s: self.seen.filter(|_| goes_on), best_per_s: self.takes }
+        KeptRates { drain_per_s: self.seen.filter(|_| goes_on), best_per_s: self.best }
     }
 
     /// Whether its offsets were ever seen.
@@ -175,23 +168,15 @@ impl Drain {
 
     /// The best rate that is known: of the ceiling and what was measured within the last hour the higher one, since a ceiling of
     /// registered instances is low while these restart. It is no less than the estimate.
-    pub(super) fn best(&self, now: f64, ceiling: Option<f64>) -> Option<f64> {
-        let measured = self.best.iter().filter(|(at, _)| now - at <= BEST_S).map(|(_, rate)| *rate);
-        Some(ceiling.into_iter().chain(self.kept_best).chain(measured).reduce(f64::max)?.max(self.per_s(ceiling)))
+    pub(super) fn best(&self, ceiling: Option<f64>) -> Option<f64> {
+        let known = [ceiling, self.kept_best, self.best].into_iter().flatten();
+        Some(known.reduce(f64::max)?.max(self.per_s(ceiling)))
     }
 
     /// Whether it was busy, and needed no probes, in all of the time that the rate is measured over.
     fn was_busy(&self, looks_back: f64) -> bool {
         let measured_from = self.changes.front().map(|(at, _)| *at).filter(|at| *at > self.probed_at);
         measured_from.zip(self.busy_since).is_some_and(|(from, since)| from >= since - looks_back)
-    }
-
-    fn note_best(&mut self, now: f64, rate: f64) {
-        match self.best.back_mut() {
-            Some((at, most)) if now - *at < BEST_EVERY_S => *most = most.max(rate),
-            Some(_) | None => self.best.push_back((now, rate)),
-        }
-        while self.best.pop_front_if(|(at, _)| now - *at > BEST_S).is_some() {}
     }
 
     /// What is tried first: a tenth of the ceiling.
@@ -221,11 +206,9 @@ impl Drain {
         self.busy_since = self.busy_since.or(Some(now)).filter(|_| self.busy);
         // Of a consumer that has not enough to do, what it was given says nothing of an estimate far above that.
         self.counted |= counted.is_some_and(|rate| self.busy || before <= MOST_RISE * rate);
-        self.takes = counted.filter(|_| self.was_busy(looks_back));
-        if let Some(takes) = self.takes {
-            self.note_best(now, takes);
-        }
-        self.measured = self.probed.is_none() && (self.measured || self.takes.is_some());
+        let takes = counted.filter(|_| self.was_busy(looks_back));
+        self.best = self.best.into_iter().chain(takes).reduce(f64::max);
+        self.measured = self.probed.is_none() && (self.measured || takes.is_some());
         // What was approved since the last commit and is not committed yet may be for a consumer that has stopped. What stood before
         // may be offsets without a record.
         let rises_s = self.risen_at.filter(|_| !has_new).map_or(0.0, |at| now - at);
