@@ -73,7 +73,6 @@ pub(super) struct HeldPermits {
     /// for them first. So a lost reply neither burns permits nor doubles them.
     given_alone: u64,
     learnt: Learnt,
-    pace: Option<Pace>,
     sampled_at: Option<Duration>,
     /// The last answer of the store.
     grant: PermitGrant,
@@ -103,7 +102,6 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> RouteKeeper<P, C> {
             last_learnt,
             made_at: Duration::ZERO,
             given_alone: 0,
-            pace: None,
             sampled_at: None,
             grant: PermitGrant { members: 1, slow: 1.0, ..PermitGrant::default() },
             is_answered: false,
@@ -180,8 +178,8 @@ impl HeldPermits {
         let is_old = is_old(look, now);
         let lag = look.known_lag().filter(|_| !is_old);
         let at = if is_old { now } else { look.at };
-        if let Some(pace) = self.pace.filter(|_| self.sampled_at == Some(at)) {
-            return pace;
+        if let Some((_, pace)) = self.went_by.as_ref().filter(|_| self.sampled_at == Some(at)) {
+            return *pace;
         }
         let (ceiling, slow, is_there) = (self.ceiling(), self.grant.slow, self.is_there());
         let approved = self.recent(look).saturating_add(self.grant.held_by_others);
@@ -195,7 +193,7 @@ impl HeldPermits {
         };
         let pace = if is_there { pace } else { guess(pace) };
         self.last_learnt.store(Arc::new(self.learnt.clone()));
-        (self.pace, self.sampled_at) = (Some(pace), Some(at));
+        self.sampled_at = Some(at);
         pace
     }
 

@@ -22,11 +22,11 @@ const LOOKS: u32 = 3;
 const HALVINGS: f64 = 8.0;
 
 /// The estimate of one consumer group.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Drain {
-    ahead_s: f64,
+    pub(super) ahead_s: f64,
     /// When the committed offsets were seen to change last, or were seen first, and what they were then.
-    last: Option<(f64, u64)>,
+    pub(super) last: Option<(f64, u64)>,
     /// When they were seen to change since it began, resumed or went back, and what they were then; the last ones, ascending. The
     /// first one is where counting begins: nobody knows over how long a time that was done.
     changes: VecDeque<(f64, u64)>,
@@ -42,57 +42,32 @@ pub(super) struct Drain {
     estimate: Option<f64>,
     /// Until when it has risen; `None`: it has not begun.
     risen_at: Option<f64>,
-    busy: bool,
+    /// It had enough to do all the time, so that what it took is what it can take.
+    pub(super) busy: bool,
     busy_since: Option<f64>,
-    stopped: bool,
+    /// Intents stand, and it commits nothing.
+    pub(super) stopped: bool,
     /// Looks that found that more was committed, since it began, resumed or went back.
     looks: u32,
     /// A rate counted since then.
-    counted: bool,
+    pub(super) counted: bool,
     /// What it has committed when it resumed, per second of the time between two commits.
     resumed: Option<f64>,
-    /// What it can take was measured since it was stopped last.
-    measured: bool,
+    /// What it can take was measured since it was stopped last: the estimate does not come from what it was given.
+    pub(super) measured: bool,
     /// The highest rate that was measured since what instances have kept was taken up last.
     best: Option<f64>,
     /// The highest one of the last hour that instances have kept.
     kept_best: Option<f64>,
     /// The least lag since it was stopped, until there is room again.
-    probed: Option<f64>,
+    pub(super) probed: Option<f64>,
     /// When it was probed last: offsets that were committed by then may hold no record.
     probed_at: f64,
 }
 
 impl Drain {
-    pub(super) const fn new(ahead_s: f64) -> Self {
-        Self {
-            ahead_s,
-            last: None,
-            changes: VecDeque::new(),
-            lags: VecDeque::new(),
-            end: 0,
-            step_s: STEP_S,
-            seen: None,
-            highest: 0.0,
-            estimate: None,
-            risen_at: None,
-            busy: false,
-            busy_since: None,
-            stopped: false,
-            looks: 0,
-            counted: false,
-            resumed: None,
-            measured: false,
-            best: None,
-            kept_best: None,
-            probed: None,
-            probed_at: f64::MIN,
-        }
-    }
-
-    /// The same estimate for another `ahead`.
-    pub(super) fn looking_ahead(self, ahead_s: f64) -> Self {
-        Self { ahead_s, ..self }
+    pub(super) fn new(ahead_s: f64) -> Self {
+        Self { ahead_s, step_s: STEP_S, probed_at: f64::MIN, ..Self::default() }
     }
 
     /// Takes up what instances have kept: the best rate, and where this one knows of none, what delivery takes.
@@ -110,26 +85,6 @@ impl Drain {
         KeptRates { drain_per_s: self.seen.filter(|_| goes_on), best_per_s: self.best }
     }
 
-    /// Whether its offsets were ever seen.
-    pub(super) const fn is_known(&self) -> bool {
-        self.last.is_some()
-    }
-
-    /// Whether a rate counted since it began, resumed or went back.
-    pub(super) const fn is_counted(&self) -> bool {
-        self.counted
-    }
-
-    /// Whether what it can take was measured since it was stopped last: the estimate does not come from what it was given.
-    pub(super) const fn is_measured(&self) -> bool {
-        self.measured
-    }
-
-    /// Whether it had enough to do all the time, so that what it took is what it can take.
-    pub(super) const fn is_busy(&self) -> bool {
-        self.busy
-    }
-
     /// Whether the floor is approved though there is no room: nothing shows that delivery goes on, or what it has taken since it was
     /// stopped was all that was approved. What stands may be offsets without a record, in other partitions than those of the last
     /// probes.
@@ -138,21 +93,11 @@ impl Drain {
         shows_nothing || self.probed.is_some_and(|least| lag <= least + 2.0 * self.step_s * floor)
     }
 
-    /// Whether it was stopped, and there is no room since.
-    pub(super) const fn has_no_room(&self) -> bool {
-        self.probed.is_some()
-    }
-
     /// There is room: unless it is stopped, it needs no probes.
     pub(super) const fn has_room(&mut self) {
         if !self.stopped {
             self.probed = None;
         }
-    }
-
-    /// Whether intents stand and it commits nothing.
-    pub(super) const fn is_stopped(&self) -> bool {
-        self.stopped
     }
 
     /// The least that is approved, per second.
