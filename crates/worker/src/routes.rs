@@ -10,4 +10,4 @@ mod route_keeper;
 
 pub use keeper::{KeeperLinks, RouteTask, RoutesKeeper};
 pub use lanes::{MakesLane, WaitingLanes, WaitingStatuses, waited_for};
-pub use offsets::{AskingBack, Looking, LooksAtRoutes, Offsets, RouteOffsets};
+pub use offsets::{AskingBack, Looking, LooksAtRoutes, Offsets, RouteOffsets, RoutePartition};

@@ -44,13 +44,16 @@ pub type Looking<'a> = Pin<Box<dyn Future<Output = Offsets> + Send + 'a>>;
 /// A question about the past under way; or why there is no answer.
 pub type AskingBack = Pin<Box<dyn Future<Output = Result<Vec<Option<u64>>, String>> + Send>>;
 
+/// A partition of one of the approved topics, by the name of that.
+pub type RoutePartition = (Arc<str>, i32);
+
 /// What one look finds, or why it cannot be seen and what to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offsets {
     /// How far the route's consumer group is in its approved topics; `None`: it has no group.
     pub lag: Result<Option<Lag>, String>,
-    /// The partitions of these that are behind the others, named.
-    pub behind: Vec<Behind<String>>,
+    /// The partitions of these that are behind the others.
+    pub behind: Vec<Behind<RoutePartition>>,
     /// The intents that wait for the route, by partition; empty where it has no topic.
     pub waiting: Result<Vec<Waiting>, String>,
 }
@@ -64,7 +67,7 @@ pub(super) struct OffsetsSeen {
     /// Intents sent to wait before those that wait were last counted.
     pub(super) queued: u64,
     pub(super) lag: Result<Option<Lag>, String>,
-    pub(super) behind: Vec<Behind<String>>,
+    pub(super) behind: Vec<Behind<RoutePartition>>,
     pub(super) waiting: Result<Vec<Waiting>, String>,
     /// When the oldest of them came, in milliseconds of the monotonic clock, also before its beginning; `None`: none waits, or it is
     /// not known.
@@ -89,7 +92,10 @@ impl OffsetsSeen {
 
     /// What is said of partitions that are behind, and what to do.
     pub(super) fn behind_in_words(&self) -> Option<String> {
-        let named: Vec<&str> = self.behind.iter().take(NAMED).map(|behind| &*behind.partition).collect();
+        let name = |Behind { partition: (topic, number), .. }: &Behind<RoutePartition>| {
+            format!("partition {number} of {topic}")
+        };
+        let named: Vec<String> = self.behind.iter().take(NAMED).map(name).collect();
         let more = match self.behind.len().saturating_sub(NAMED) {
             0 => String::new(),
             more => format!(" and {more} more"),

@@ -303,10 +303,7 @@ fn partitions_that_are_behind_are_named_and_shown_with_all_that_stands_in_them()
     let mut seen = OffsetsSeen::clone(&look(1));
     assert_eq!((seen.undelivered(), seen.behind_in_words()), (Some(0), None));
     seen.lag = Ok(Some(Lag { end: 100, committed: 40 }));
-    let behind = |number: u64| {
-        let partition = format!("partition {number} of approved");
-        Behind { partition, undelivered: 50, counted: 5 }
-    };
+    let behind = |number| Behind { partition: ("approved".into(), number), undelivered: 50, counted: 5 };
     seen.behind = (0..7).map(behind).collect();
     assert_eq!(seen.undelivered(), Some(60 + 7 * 45));
     let words = seen.behind_in_words().unwrap();
