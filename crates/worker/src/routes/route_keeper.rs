@@ -49,15 +49,6 @@ pub(super) struct RouteLinks<P, C> {
     pub(super) last_learnt: LastLearnt,
 }
 
-/// What lanes have used and left since a turn last told of it: one that is made again tells nothing new.
-#[derive(Debug, Clone, Copy, Default)]
-struct Untold {
-    used: u64,
-    withdrawn: u64,
-    /// What was withdrawn that the store has granted.
-    returned: u64,
-}
-
 pub(super) type RouteKeeper<P, C> = PoolKeeper<HeldPermits, P, C>;
 
 /// The permits of this process at one route, and what it knows of that.
@@ -78,9 +69,12 @@ pub(super) struct HeldPermits {
     grant: PermitGrant,
     is_answered: bool,
     overtaken_since: Option<Duration>,
-    /// Permits used by the last turn, since the process began.
+    /// Permits used by the last turn that told of it, since the process began: one that is made again tells nothing new.
     used: u64,
-    untold: Untold,
+    /// What was taken back since then, unused.
+    withdrawn: u64,
+    /// What of that the store has granted, with what it granted beyond the room.
+    returned: u64,
     /// What the last turn went by; `None`: there was none yet.
     went_by: Option<(Arc<OffsetsSeen>, Pace)>,
     /// The permits that it came to, and those of them that only reserved intents may take.
@@ -103,10 +97,11 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> RouteKeeper<P, C> {
             made_at: Duration::ZERO,
             given_alone: 0,
             sampled_at: None,
-            grant: PermitGrant { members: 1, slow: 1.0, ..PermitGrant::default() },
+            grant: PermitGrant { members: 1, slow: 1_000, ..PermitGrant::default() },
             is_answered: false,
             overtaken_since: None,
-            untold: Untold::default(),
+            withdrawn: 0,
+            returned: 0,
             went_by: None,
             permits: 0,
             reserved: 0,
@@ -119,13 +114,15 @@ impl HeldPermits {
     /// Takes back what lanes have left, also where a turn is made again: what they are given meanwhile must not gather.
     fn withdraw(&mut self, now: Duration) {
         let used = self.used_since();
-        let withdrawn = self.withdraw_most(used, now);
-        let before = self.untold;
-        self.untold = Untold {
-            used: before.used + used,
-            withdrawn: before.withdrawn + withdrawn,
-            returned: before.returned + self.settle(withdrawn),
+        // But for what lanes may take until this turn has its answer: they are not to find nothing. What may be others' by now is not kept:
+        // the turn would make it this instance's again.
+        let keep = |pool, used: u64| match self.state.left(pool, now) {
+            0 => 0,
+            left => (left / KEPT_PART).max(used / KEPT_PART),
         };
+        let withdrawn = self.state.withdraw_above(keep(Pool::General, used), keep(Pool::Reserved, 0));
+        let returned = self.settle(withdrawn);
+        (self.withdrawn, self.returned) = (self.withdrawn + withdrawn, self.returned + returned);
     }
 
     /// So many permits are for those that were given alone first, because they come back from lanes, or the store grants them; gives what
@@ -162,8 +159,8 @@ impl HeldPermits {
         self.state.held().saturating_add(self.state.spent().saturating_sub(look.spent))
     }
 
-    /// What signals of overload that this instance sees leave of the drain rate.
-    fn signals(&mut self, (look, pace): (&OffsetsSeen, &Pace), now: Duration) -> f64 {
+    /// What signals of overload that this instance sees leave of the drain rate, in thousandths.
+    fn signals(&mut self, (look, pace): (&OffsetsSeen, &Pace), now: Duration) -> u64 {
         let queue = (!is_old(look, now)).then(|| look.queue(pace, self.route.ahead_ms)).flatten();
         let (approved, failed, processing_ms) = (self.state.spent(), self.state.failed(), self.processing_ms());
         self.learnt.signals.turn(now, &Deliveries { approved, failed, processing_ms, queue })
@@ -181,7 +178,7 @@ impl HeldPermits {
         if let Some((_, pace)) = self.went_by.as_ref().filter(|_| self.sampled_at == Some(at)) {
             return *pace;
         }
-        let (ceiling, slow, is_there) = (self.ceiling(), self.grant.slow, self.is_there());
+        let (ceiling, slow, is_there) = (self.ceiling(), self.grant.slow as f64 / 1e3, self.is_there());
         let approved = self.recent(look).saturating_add(self.grant.held_by_others);
         let sample = Sample { at, lag, ceiling, slow, approved };
         let pace = match &self.route.consumer_group {
@@ -215,20 +212,9 @@ impl HeldPermits {
         finds && look.waiting.is_ok() && !is_old(look, now)
     }
 
-    /// Permits that lanes have taken since the last turn.
-    fn used_since(&mut self) -> u64 {
-        let used_by_now = used_by_now(&self.state);
-        used_by_now.saturating_sub(std::mem::replace(&mut self.used, used_by_now))
-    }
-
-    /// Takes back what nobody took, but for what lanes may take until this turn has its answer: they are not to find nothing. What may be
-    /// others' by now is not kept: the turn would make it this instance's again.
-    fn withdraw_most(&self, used: u64, now: Duration) -> u64 {
-        let keep = |pool, used: u64| match self.state.left(pool, now) {
-            0 => 0,
-            left => (left / KEPT_PART).max(used / KEPT_PART),
-        };
-        self.state.withdraw_above(keep(Pool::General, used), keep(Pool::Reserved, 0))
+    /// Permits that lanes have taken since the last turn that told of it.
+    fn used_since(&self) -> u64 {
+        used_by_now(&self.state).saturating_sub(self.used)
     }
 
     /// How many permits this instance wants: any number where it used all that it had; else as many as it uses, with some for a
@@ -292,7 +278,8 @@ impl HoldsPart for HeldPermits {
 
     fn next_turn(&mut self, given_up: Option<PermitTurn>, now: Duration) -> Option<PermitTurn> {
         let (look, pace) = self.went_by.clone()?;
-        let Untold { used, withdrawn, returned } = std::mem::take(&mut self.untold);
+        let (used, withdrawn, returned) = (self.used_since(), self.withdrawn, self.returned);
+        (self.used, self.withdrawn, self.returned) = (used_by_now(&self.state), 0, 0);
         // While the store granted nothing the rate came in, and its bucket holds a second of that: more than this instance's part of it need
         // not be settled.
         self.given_alone = self.given_alone.min(self.ceiling().unwrap_or(0) / self.grant.members.max(1));
@@ -323,7 +310,7 @@ impl HoldsPart for HeldPermits {
         self.overtaken(false);
         let granted = self.settle(reply.permits);
         let given = if is_repeated { granted.min(self.left_by_now()) } else { granted };
-        self.untold.returned += granted - given;
+        self.returned += granted - given;
         self.put_in_force(given);
         is_repeated
     }
@@ -337,7 +324,7 @@ impl HoldsPart for HeldPermits {
             turns.give_up();
             self.state.end_leases(self.made_at + LEASE);
             self.state.withdraw_above(0, 0);
-            (self.given_alone, self.untold) = Default::default();
+            (self.given_alone, self.withdrawn, self.returned) = Default::default();
             return self.put_in_force(0);
         }
         let most = self.went_by.as_ref().map_or(0, |(_, pace)| pace.most);

@@ -42,7 +42,7 @@ const NOTHING: PermitGrant = PermitGrant {
     registered_per_s: None,
     timeout_ms: None,
     processing_ms: None,
-    slow: 1.0,
+    slow: 1_000,
     rates: KeptRates { drain_per_s: None, best_per_s: None },
 };
 

@@ -65,7 +65,8 @@ impl Oldest {
             drain_per_s: pace.drain_per_s,
             ahead,
         });
-        self.slow = self.signals.turn(Duration::from_secs_f64(at), &Deliveries { queue, ..Deliveries::default() });
+        let deliveries = Deliveries { queue, ..Deliveries::default() };
+        self.slow = to_f64(self.signals.turn(Duration::from_secs_f64(at), &deliveries)) / 1_000.0;
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{FACTOR_PARTS, MOST, PermitGrant, PermitTurn, RouteKey, RoutePermits, kept_rates, registry::Registry};
+use super::{MOST, PermitGrant, PermitTurn, RouteKey, RoutePermits, kept_rates, registry::Registry};
 use crate::{
     basis::time::Time,
     limit::{
@@ -80,7 +80,7 @@ impl Reference<RoutePermits> for RouteBook {
         self.ends = now_ms + KEEP_MS;
         self.members.drop_ended(now_ms);
         let is_same = order == TurnOrder::Same;
-        let others = OtherMembers::of(self.members.others(instance).map(|(_, member)| member), turn.slow_parts());
+        let others = OtherMembers::of(self.members.others(instance).map(|(_, member)| member), turn.slow);
 
         let registered_per_s = self.service.as_ref().map(|service| service.total(now).per_s);
         if let Some(service) = &mut self.service
@@ -109,7 +109,7 @@ impl Reference<RoutePermits> for RouteBook {
             None => self.bucket = None,
         }
         let ends = now_ms + i64::try_from(turn.lease.as_millis()).unwrap_or(0);
-        let more = Approving { recent: turn.recent, slow: turn.slow_parts() };
+        let more = Approving { recent: turn.recent, slow: turn.slow };
         self.members.renew(instance, Member { last: number, ends, held: granted, wanted: own.want, more });
         Some(PermitGrant {
             permits: granted,
@@ -118,7 +118,7 @@ impl Reference<RoutePermits> for RouteBook {
             registered_per_s,
             timeout_ms: self.service.as_ref().and_then(|service| service.shortest_timeout_ms(now)),
             processing_ms: self.service.as_ref().and_then(Registry::processing_ms),
-            slow: others.slow(),
+            slow: others.least_slow,
             rates,
         })
     }
@@ -180,10 +180,5 @@ impl OtherMembers {
     /// What signals of overload leave of a rate.
     fn slowed(&self, rate: u64) -> u64 {
         (rate.saturating_mul(self.least_slow) / 1_000).max(1)
-    }
-
-    #[expect(clippy::cast_precision_loss, reason = "at most 1,000")]
-    fn slow(&self) -> f64 {
-        self.least_slow as f64 / FACTOR_PARTS
     }
 }
