@@ -209,16 +209,9 @@ impl Wanting {
 
     /// Takes out those that have waited for too long.
     fn take_overdue<R: Records>(&mut self, intents: &Intents<'_, R>) -> Vec<usize> {
-        let mut overdue = Vec::new();
-        for wanting in [&mut self.reserved, &mut self.general] {
-            wanting.retain(|&record| {
-                let waits = !is_overdue(intents.records.get(record).timestamp, intents.at(record));
-                if !waits {
-                    overdue.push(record);
-                }
-                waits
-            });
-        }
+        let is_overdue = |record: &mut usize| is_overdue(intents.records.get(*record).timestamp, intents.at(*record));
+        let mut overdue: Vec<usize> = self.reserved.extract_if(.., is_overdue).collect();
+        overdue.extend(self.general.extract_if(.., is_overdue));
         overdue
     }
 
