@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
-    panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     thread::{Builder, JoinHandle},
     time::Duration,
@@ -13,7 +12,11 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use weir_core::{basis::current::Current, limit::route::WhenFull, policy::Policy};
 
-use crate::{lane::LaneError, status::LaneStatus, supervise::LaneWork};
+use crate::{
+    lane::LaneError,
+    status::LaneStatus,
+    supervise::{LaneWork, to_its_end},
+};
 
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
@@ -56,13 +59,7 @@ impl WaitingLanes {
 
     fn start(&self, route: &Arc<str>) -> Result<JoinHandle<Result<(), LaneError>>, LaneError> {
         let work = (self.make)(route);
-        let lane = Builder::new().name(format!("waiting-{route}")).spawn(move || {
-            catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
-                Err(LaneError::Fatal(
-                    "a bug in weir ended it (the panic is in the log above); please report it".to_owned(),
-                ))
-            })
-        });
+        let lane = Builder::new().name(format!("waiting-{route}")).spawn(move || to_its_end(work));
         lane.map_err(|error| LaneError::Fatal(format!("no thread for the lane of the route {route}: {error}")))
     }
 }

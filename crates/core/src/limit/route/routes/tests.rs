@@ -23,16 +23,6 @@ fn a_route_keeps_its_state_and_its_topic_over_policies() {
 }
 
 #[test]
-fn permits_end_with_their_lease_and_none_is_given_before_the_first() {
-    let state = Routes::new().state("email");
-    assert_eq!(state.take(Pool::General, 1, NOW), 0);
-    state.grant(3, 2, LEASE);
-    assert_eq!((state.left(Pool::General, NOW), state.left(Pool::Reserved, NOW)), (3, 2));
-    assert_eq!(state.take(Pool::General, 2, NOW), 2);
-    assert_eq!((state.take(Pool::General, 2, LEASE), state.left(Pool::Reserved, LEASE)), (0, 0));
-}
-
-#[test]
 fn a_permit_is_held_until_its_intent_is_committed_or_it_is_withdrawn() {
     let state = granted(5, 3);
     let mut batch = Taken::general(Arc::clone(&state), 4, NOW);
