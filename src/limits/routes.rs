@@ -96,7 +96,7 @@ impl ShownLimit for RoutesShown {
 
     fn note(&self, metrics: &Metrics) {
         let figures: [(&Family<OfRouteLabel, RealGauge>, RouteFigure); 7] = [
-            (&metrics.route_permits, |known, _| Some(known.permits as f64)),
+            (&metrics.route_permits, |known, _| Some(known.grant.permits as f64)),
             (&metrics.route_lag, |known, _| known.lag.map(|lag| lag as f64)),
             (&metrics.route_waiting, |known, _| Some(known.waiting() as f64)),
             (&metrics.route_overdue, |_, state| Some(state.overdue() as f64)),
@@ -125,9 +125,9 @@ impl ShownLimit for RoutesShown {
 impl RouteView {
     fn new(name: &str, known: &RouteKnown) -> Self {
         let shared = LimitView {
-            held: Some(known.permits),
-            leased: Some(known.permits + known.held_by_others),
-            members: Some(known.members),
+            held: Some(known.grant.permits),
+            leased: Some(known.grant.permits + known.grant.held_by_others),
+            members: Some(known.grant.members),
             why: known.why.clone(),
             available: known.available,
             ..LimitView::bare(LimitKind::Route, name, known.ceiling_per_s, LimitSpan::second())
@@ -135,7 +135,7 @@ impl RouteView {
         Self {
             shared,
             drain_per_s: known.drain_per_s,
-            registered_per_s: known.registered_per_s,
+            registered_per_s: known.grant.registered_per_s,
             reserved: known.reserved,
             lag: known.lag,
             waiting: known.waiting(),

@@ -11,7 +11,7 @@ impl HeldPermits {
     /// How the route stands by the last turn; `None` until there was one.
     pub(super) fn known(&self, now: Duration, silence: Option<&Silence>) -> Option<RouteKnown> {
         let (look, pace) = self.went_by.as_ref()?;
-        let PermitGrant { held_by_others, members, registered_per_s, timeout_ms, .. } = self.grant;
+        let grant = PermitGrant { permits: self.permits, processing_ms: self.processing_ms(), ..self.grant };
         let before = self.state.known();
         let waiting = match &look.waiting {
             Ok(waiting) => waiting.iter().copied().map(Waiting::count).collect(),
@@ -29,17 +29,12 @@ impl HeldPermits {
             best_per_s: pace.best_per_s.filter(|_| is_sure),
             measured_per_s: pace.measured_per_s.filter(|_| is_sure),
             lag: look.undelivered(),
-            members,
             waiting,
             oldest_waiting_ms: look.oldest_at(now),
             queued_before: look.queued,
-            registered_per_s,
-            timeout_ms,
-            processing_ms: self.processing_ms().unwrap_or(0),
             ceiling_per_s: self.ceiling(),
-            permits: self.permits,
+            grant,
             reserved: self.reserved,
-            held_by_others,
             throttle: pace.why,
             available: unknown.is_none() && silence.is_none(),
             why: unknown.or_else(silent).or(behind).or_else(throttled),

@@ -209,7 +209,7 @@ async fn permits_that_come_back_while_a_turn_is_under_way_lapse_where_others_may
             if answers { Ok(NOTHING) } else { Err(is_silent()) }
         };
         scene.by(store).round().await;
-        let expected = back + scene.known().permits;
+        let expected = back + scene.known().grant.permits;
         assert_eq!(scene.permits(), (expected, expected), "after {stood_still:?}, answers: {answers}");
     }
 }
@@ -226,7 +226,7 @@ async fn a_turn_without_an_answer_is_made_again_until_its_lease_ends_and_lanes_h
         assert!(!keeper.round().await, "the next one in its time");
         assert!(scene.permits().0 > 0);
         let known = scene.known();
-        assert!(known.permits > 0, "as it is shown");
+        assert!(known.grant.permits > 0, "as it is shown");
         assert_eq!(known.why.as_deref(), Some("the permits are not shared: no"));
         assert_eq!((known.available, known.silent_since), (false, Some(Duration::ZERO)), "since the first turn");
     }
@@ -245,12 +245,12 @@ async fn permits_of_a_turn_that_was_made_again_are_for_what_lanes_had_meanwhile_
         if numbers.len() > 1 { Ok(PermitGrant { permits: 200, ..NOTHING }) } else { Err(is_silent()) }
     });
     keeper.round().await;
-    let alone = scene.known().permits;
+    let alone = scene.known().grant.permits;
     assert!((1..200).contains(&alone), "{alone}");
     let _taken = scene.take(alone);
     scene.clock.advance(TURN_EVERY);
     assert!(keeper.round().await, "the next one at once");
-    assert_eq!((scene.state.held(), scene.known().permits), (200, 200 - alone), "it was granted 200");
+    assert_eq!((scene.state.held(), scene.known().grant.permits), (200, 200 - alone), "it was granted 200");
     assert!(!keeper.round().await, "and not again");
     drop(keeper);
     assert_eq!(numbers, [1, 1, 2]);
@@ -278,7 +278,7 @@ async fn lanes_have_no_permit_of_an_instance_that_is_overtaken() {
     assert_eq!(scene.permits(), (0, 0), "they do not come back");
     let known = scene.known();
     let is_told = known.why.as_ref().is_some_and(|why| why.contains("under the name"));
-    assert!(known.permits == 0 && is_told, "{known:?}");
+    assert!(known.grant.permits == 0 && is_told, "{known:?}");
 }
 
 #[tokio::test]

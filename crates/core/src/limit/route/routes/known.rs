@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::place;
-use crate::limit::route::{Route, pace::Throttle};
+use crate::limit::route::{Route, pace::Throttle, permits::PermitGrant};
 
 /// What the keeper knows of a route, over all instances: lanes go by it, and it is shown.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -18,28 +18,19 @@ pub struct RouteKnown {
     pub measured_per_s: Option<f64>,
     /// Approved intents that are not delivered; `None`: not known.
     pub lag: Option<u64>,
-    /// Instances that share the route's permits, this one included.
-    pub members: u64,
     /// Intents that wait, by partition of the route's topic; empty where there is no topic.
     pub waiting: Vec<u64>,
     /// How long the oldest of them has waited, in milliseconds; `None`: none waits, or it is not known.
     pub oldest_waiting_ms: Option<u64>,
     /// [`super::RouteState::queued`] before they were counted.
     pub queued_before: u64,
-    /// What the service's instances have registered, per second.
-    pub registered_per_s: Option<u64>,
-    /// How long the service may take, in milliseconds.
-    pub timeout_ms: Option<u64>,
-    /// The mean time that a delivery takes, in milliseconds, by the ends of admissions and by reports; 0: not known.
-    pub processing_ms: u64,
     /// The most that delivery is given per second; `None`: no rate and no service.
     pub ceiling_per_s: Option<u64>,
-    /// Permits that this instance was granted by the last turn.
-    pub permits: u64,
-    /// Those of them that only reserved intents may take.
+    /// The last answer of the store. Its permits are those that the last turn came to, also without an answer; its processing time is by
+    /// the reports that this instance has read, where it has none.
+    pub grant: PermitGrant,
+    /// Those of the permits that only reserved intents may take.
     pub reserved: u64,
-    /// Permits that other instances hold or have just used.
-    pub held_by_others: u64,
     pub throttle: Throttle,
     /// What could not be found out or asked for, or else why it takes less than its ceiling; `None`: it does not.
     pub why: Option<String>,
@@ -89,7 +80,7 @@ impl RouteKnown {
         let own = place(&self.waiting, hash).map_or(0, |place| self.waiting[place]);
         let by_turns = self.waiting.iter().map(|waiting| own.min(*waiting)).sum();
         let others = self.waiting() - own;
-        if self.members > 1 { own + own.min(others) } else { by_turns }
+        if self.grant.members > 1 { own + own.min(others) } else { by_turns }
     }
 
     /// How long an intent may wait until its service would answer too late, in milliseconds: the service's timeout less the time on
@@ -97,8 +88,8 @@ impl RouteKnown {
     #[must_use]
     pub fn answers_within_ms(&self, network_ms: i64) -> Option<i64> {
         let millis = |ms: u64| i64::try_from(ms).unwrap_or(i64::MAX);
-        let left = millis(self.timeout_ms?).saturating_sub(network_ms.saturating_mul(2));
-        Some(left.saturating_sub(millis(self.processing_ms)))
+        let left = millis(self.grant.timeout_ms?).saturating_sub(network_ms.saturating_mul(2));
+        Some(left.saturating_sub(millis(self.grant.processing_ms.unwrap_or(0))))
     }
 }
 
