@@ -113,7 +113,7 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> RouteKeeper<P, C> {
 impl HeldPermits {
     /// Takes back what lanes have left, also where a turn is made again: what they are given meanwhile must not gather.
     fn withdraw(&mut self, now: Duration) {
-        let used = self.used_since();
+        let used = used_by_now(&self.state).saturating_sub(self.used);
         // But for what lanes may take until this turn has its answer: they are not to find nothing. What may be others' by now is not kept:
         // the turn would make it this instance's again.
         let keep = |pool, used: u64| match self.state.left(pool, now) {
@@ -212,11 +212,6 @@ impl HeldPermits {
         finds && look.waiting.is_ok() && !is_old(look, now)
     }
 
-    /// Permits that lanes have taken since the last turn that told of it.
-    fn used_since(&self) -> u64 {
-        used_by_now(&self.state).saturating_sub(self.used)
-    }
-
     /// How many permits this instance wants: any number where it used all that it had; else as many as it uses, with some for a
     /// burst. One that had none may have no use for any.
     fn wanted(&self, room: Option<u64>, (used, unused): (u64, u64)) -> u64 {
@@ -278,8 +273,9 @@ impl HoldsPart for HeldPermits {
 
     fn next_turn(&mut self, given_up: Option<PermitTurn>, now: Duration) -> Option<PermitTurn> {
         let (look, pace) = self.went_by.clone()?;
-        let (used, withdrawn, returned) = (self.used_since(), self.withdrawn, self.returned);
-        (self.used, self.withdrawn, self.returned) = (used_by_now(&self.state), 0, 0);
+        let (used_by_now, withdrawn, returned) = (used_by_now(&self.state), self.withdrawn, self.returned);
+        let used = used_by_now.saturating_sub(self.used);
+        (self.used, self.withdrawn, self.returned) = (used_by_now, 0, 0);
         // While the store granted nothing the rate came in, and its bucket holds a second of that: more than this instance's part of it need
         // not be settled.
         self.given_alone = self.given_alone.min(self.ceiling().unwrap_or(0) / self.grant.members.max(1));

@@ -47,7 +47,7 @@ impl RouteKnown {
     /// The same where the policy has another rule by now, or nobody keeps the route: no intent is denied by rates of before.
     #[must_use]
     pub fn without_rates(&self) -> Self {
-        Self { rule: None, best_per_s: None, measured_per_s: None, ..self.clone() }
+        Self { rule: None, best_per_s: None, measured_per_s: None, held_up_since: None, ..self.clone() }
     }
 
     #[must_use]
