@@ -44,7 +44,7 @@ pub struct DeliverySignals {
     window: Option<(Duration, Deliveries)>,
     usual_share: Option<f64>,
     fails_more: bool,
-    /// When the time was seen last.
+    /// When the last turn was.
     seen_at: Option<Duration>,
     usual_ms: Option<f64>,
     waits_longer: WaitsLonger,
@@ -53,9 +53,10 @@ pub struct DeliverySignals {
 impl DeliverySignals {
     /// What the signals leave of the drain rate, in thousandths: all where none holds. `now` is the monotonic clock.
     pub fn turn(&mut self, now: Duration, deliveries: &Deliveries) -> u64 {
+        let passed = self.seen_at.replace(now).map_or(Duration::ZERO, |before| now.saturating_sub(before));
         self.share(now, deliveries);
-        let takes_longer = self.takes_longer(now, deliveries.processing_ms);
-        let waits_longer = self.waits_longer.turn(now, deliveries.queue.as_ref());
+        let takes_longer = self.takes_longer(passed, deliveries.processing_ms);
+        let waits_longer = self.waits_longer.turn(passed, deliveries.queue.as_ref());
         let signals = [self.fails_more, takes_longer, waits_longer].into_iter();
         signals.filter(|holds| *holds).fold(1_000, |left, _| left * LEAVES / 1_000)
     }
@@ -82,12 +83,11 @@ impl DeliverySignals {
     }
 
     #[expect(clippy::cast_precision_loss, reason = "milliseconds of one request")]
-    fn takes_longer(&mut self, now: Duration, processing_ms: Option<u64>) -> bool {
-        let passed = self.seen_at.replace(now).map_or(0.0, |before| now.saturating_sub(before).as_secs_f64());
+    fn takes_longer(&mut self, passed: Duration, processing_ms: Option<u64>) -> bool {
         let Some(ms) = processing_ms.map(|ms| ms as f64) else { return false };
         let usual = self.usual_ms.get_or_insert(ms);
         let holds = ms > TIMES * *usual;
-        *usual += (ms - *usual) * (passed / USUAL_S).min(1.0);
+        *usual += (ms - *usual) * (passed.as_secs_f64() / USUAL_S).min(1.0);
         holds
     }
 }
