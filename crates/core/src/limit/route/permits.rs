@@ -91,8 +91,14 @@ pub struct PermitGrant {
 impl PermitTurn {
     /// What this instance knows of the rates of its delivery, in thousandths, at most [`MOST`]; 0: not known.
     #[must_use]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the cast saturates at 0 and at the maximum"
+    )]
     pub fn rate_parts(&self) -> [u64; 2] {
-        [self.rates.drain_per_s, self.rates.best_per_s].map(|rate| rate.map_or(0, in_parts))
+        let parts = |rate: f64| ((rate * RATE_PARTS) as u64).clamp(1, MOST);
+        [self.rates.drain_per_s, self.rates.best_per_s].map(|rate| rate.map_or(0, parts))
     }
 
     /// The room, [`MOST`] where nothing bounds it.
@@ -108,13 +114,4 @@ impl PermitTurn {
 pub fn kept_rates([drain, best]: [u64; 2]) -> KeptRates {
     let rate = |parts: u64| (parts > 0).then(|| parts as f64 / RATE_PARTS);
     KeptRates { drain_per_s: rate(drain), best_per_s: rate(best) }
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "the cast saturates at 0 and at the maximum"
-)]
-fn in_parts(rate: f64) -> u64 {
-    ((rate * RATE_PARTS) as u64).clamp(1, MOST)
 }
