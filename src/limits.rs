@@ -9,11 +9,10 @@ mod view;
 
 use std::{pin::Pin, sync::Arc};
 
-use arc_swap::ArcSwap;
 use serde::Serialize;
 use serde_json::Value;
 use weir_core::{intent::class::ClassNames, limit::route::routes::Routes, policy::Policy};
-use weir_worker::{pressure::PressureStatus, refresh::Refreshed, routes::RoutesStatus};
+use weir_worker::{pressure::PressureStatus, refresh::Refreshed};
 
 pub use self::{
     budgets::{BudgetList, BudgetsShown, budgets_of},
@@ -71,13 +70,13 @@ impl LimitsDesk {
         policy: &Arc<Refreshed<Policy>>,
         budgets: BudgetsShown,
         pressure: PressureStatus,
-        (routes, states): (RoutesStatus, Arc<Routes>),
+        routes: Arc<Routes>,
     ) -> Self {
         let policy = || Arc::clone(policy);
         Self {
             budgets: Arc::new(budgets),
             pressure: PressureShown { policy: policy(), status: pressure },
-            routes: RoutesShown { policy: policy(), status: routes, routes: states, closed: ArcSwap::default() },
+            routes: RoutesShown { policy: policy(), routes },
         }
     }
 

@@ -28,7 +28,6 @@ use weir_worker::{
     clock::{ComparedClock, SystemClock},
     pressure::PressureStatus,
     refresh::Refreshed,
-    routes::RoutesStatus,
 };
 
 use crate::{client::Client, support::DEADLINE};
@@ -83,7 +82,7 @@ pub fn one_user() -> SegmentSet {
 }
 
 /// The limits of a policy, with an empty ledger and no leases.
-fn limits(policy: &Arc<Policy>, pressure: PressureStatus, routes: RoutesStatus) -> LimitsDesk {
+fn limits(policy: &Arc<Policy>, pressure: PressureStatus, routes: Arc<Routes>) -> LimitsDesk {
     let ledger = EmbeddedLedger::new("test", || SystemClock.now());
     let looked_at = ledger.clone();
     let (keeper, budgets) = BudgetKeeper::new(move || ledger.clone(), SystemClock, Arc::new(Metrics::default()));
@@ -91,7 +90,7 @@ fn limits(policy: &Arc<Policy>, pressure: PressureStatus, routes: RoutesStatus) 
     let ledger = Arc::new(LedgerPool::new(move || looked_at.clone()));
     let policy = Refreshed::new(Arc::clone(policy));
     let budgets = BudgetsShown::new(Arc::clone(&policy), budgets, ledger);
-    LimitsDesk::new(&policy, budgets, pressure, (routes, Routes::new()))
+    LimitsDesk::new(&policy, budgets, pressure, routes)
 }
 
 /// Services in memory, none of which is registered.
@@ -116,7 +115,7 @@ pub struct Server {
 pub struct Shown {
     pub deferred: Option<DeferredCount>,
     pub pressure: PressureStatus,
-    pub routes: RoutesStatus,
+    pub routes: Arc<Routes>,
     /// Who is active, where users are noted.
     pub noted: Option<Arc<Pressure>>,
 }

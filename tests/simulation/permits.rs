@@ -18,7 +18,6 @@ use weir_core::{
     ports::{Share, StoreError},
 };
 use weir_redis::RedisPermits;
-use weir_worker::routes::RoutesStatus;
 
 use super::{
     downstream::SharedDownstream,
@@ -155,7 +154,6 @@ pub struct Reached {
     pub book: SharedBook,
     /// The permits that the process holds, and how its keeper says that the route stands.
     pub state: Arc<RouteState>,
-    pub status: RoutesStatus,
 }
 
 /// The permits as a process takes turns at them.
@@ -193,10 +191,10 @@ impl SimPermits {
     fn begin(&mut self, number: TurnNumber, turn: &PermitTurn) -> usize {
         let is_repeated = std::mem::replace(&mut self.number, number) == number;
         let unused = if is_repeated { 0 } else { turn.unused };
-        let Reached { downstream, book, state, status } = &self.reached;
+        let Reached { downstream, book, state } = &self.reached;
         let (now, undelivered, mut book) = (self.env.passed(), lock(downstream).undelivered(), lock(book));
         // The keeper has shown what the last turn came to.
-        let kept = status.seen().first().map_or(0, |(_, seen)| seen.reserved);
+        let kept = state.known().map_or(0, |known| known.reserved);
         let taken_back = self.last.map_or(u64::MAX, |(place, left)| {
             book.turns[place].reserved = kept;
             self.untold + left + kept

@@ -26,7 +26,7 @@ use weir_worker::{
     budgets::BudgetKeeper,
     lane::LaneError,
     pressure::PressureKeeper,
-    routes::{KeeperLinks, RouteTask, RoutesKeeper, RoutesStatus},
+    routes::{KeeperLinks, RouteTask, RoutesKeeper},
 };
 
 use super::{
@@ -314,15 +314,13 @@ impl World {
         assert_eq!(routes.state(delivery::ROUTE).topic, THE_ROUTE);
         let (downstream, book) = (Arc::clone(&self.broker.borrow().downstream), Arc::clone(&self.book));
         let offsets = SimOffsets::new(&self.env, number, (Arc::clone(&downstream), Arc::clone(&book)));
-        let status = RoutesStatus::default();
         let links = KeeperLinks {
             policy: Arc::clone(&self.keepers_policy),
             routes: Arc::clone(&routes),
             offsets: Arc::new(offsets),
             clock: process.clock.clone(),
-            status: status.clone(),
         };
-        let reached = Reached { downstream, book, state: routes.state(delivery::ROUTE), status };
+        let reached = Reached { downstream, book, state: routes.state(delivery::ROUTE) };
         let (env, connect) = (self.env.clone(), self.keyspace.permits(process.instance));
         let permits = move || SimPermits::new(&env, number, connect(), reached.clone());
         let of = Rc::clone(process);

@@ -25,7 +25,7 @@ use weir_worker::{
     clock::{ComparedClock, SystemClock},
     pressure::{PressureKeeper, PressureStatus},
     refresh::Refreshed,
-    routes::{KeeperLinks, RoutesKeeper, RoutesStatus},
+    routes::{KeeperLinks, RoutesKeeper},
 };
 
 use crate::{
@@ -74,7 +74,6 @@ pub struct WorkerLimits {
     pub services: ServiceDesk,
     ledger: Arc<dyn LooksAtLedger>,
     pub(super) pressure: PressureStatus,
-    routes: RoutesStatus,
     /// Ends the task of pressure, once no more users become active.
     pressure_ends: CancellationToken,
     pressure_task: JoinHandle<()>,
@@ -104,13 +103,11 @@ impl WorkerLimits {
         let (keeper, budgets) = BudgetKeeper::new(ledger, clock.clone(), observer());
         tokio::spawn(keeper.run());
 
-        let routes = RoutesStatus::default();
         let links = KeeperLinks {
             policy,
             routes: Arc::clone(&kafka.routes),
             offsets: Arc::new(KafkaRoutes(Arc::clone(kafka))),
             clock: clock.clone(),
-            status: routes.clone(),
         };
         let spawn = |task| drop(tokio::spawn(task));
         tokio::spawn(RoutesKeeper::new(links, permits, spawn).run(stop.clone()));
@@ -120,13 +117,13 @@ impl WorkerLimits {
 
         let held = HeldLimits { pressure: Some(Arc::clone(&active)), routes: Some(Arc::clone(&kafka.routes)) };
         let ledger = Arc::new(LedgerPool::new(seen_ledger));
-        Ok(Self { budgets, active, held, services, ledger, pressure, routes, pressure_ends, pressure_task })
+        Ok(Self { budgets, active, held, services, ledger, pressure, pressure_ends, pressure_task })
     }
 
     /// How they stand under the policy in force, looked at until `stop`.
     pub(super) fn desk(&self, policy: &Arc<Refreshed<Policy>>, stop: CancellationToken) -> Arc<LimitsDesk> {
         let budgets = BudgetsShown::new(Arc::clone(policy), self.budgets.clone(), Arc::clone(&self.ledger));
-        let routes = (self.routes.clone(), self.held.routes.clone().unwrap_or_default());
+        let routes = self.held.routes.clone().unwrap_or_default();
         let desk = LimitsDesk::new(policy, budgets, self.pressure.clone(), routes);
         desk.budgets.keep_looking(stop);
         Arc::new(desk)
