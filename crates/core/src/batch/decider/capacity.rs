@@ -7,7 +7,7 @@
 //!
 //! A delivery that is tried again needs a permit, too. Where an intent would be suppressed, it is undelivered.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use super::{
     Decider, GateDenial, Ground, Settlement, Takes,

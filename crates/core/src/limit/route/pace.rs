@@ -229,10 +229,10 @@ impl Controller {
 
     /// The same controller for a route whose policy has changed, but not what is delivered to whom.
     #[must_use]
-    pub fn changed_to(self, ahead_ms: i64, reserved_permille: u32) -> Self {
+    pub fn changed_to(mut self, ahead_ms: i64, reserved_permille: u32) -> Self {
         let fresh = Self::new(ahead_ms, reserved_permille);
-        let drain = Drain { ahead_s: fresh.drain.ahead_s, ..self.drain };
-        Self { reserved: fresh.reserved, drain, ..self }
+        (self.reserved, self.drain.ahead_s) = (fresh.reserved, fresh.drain.ahead_s);
+        self
     }
 
     /// See [`Pace::measured_per_s`].
