@@ -106,7 +106,7 @@ where
                         let _ = reply.send(funded);
                     }
                     Some(Message::States(reply)) => {
-                        let _ = reply.send(self.leases.states(self.clock.passed()));
+                        let _ = reply.send(self.leases.states());
                     }
                     Some(Message::Close(closed)) => {
                         self.close().await;

@@ -10,8 +10,8 @@ use super::{
 /// A budget during a claim.
 #[derive(Debug, Clone)]
 pub(super) struct Line {
-    /// The budget's place among all that are known.
-    pub(super) slot: u32,
+    /// The budget's number among all that are known.
+    pub(super) budget: u32,
     pub(super) mode: BudgetMode,
     pub(super) limit: u64,
     /// As in [`BudgetUse`](super::BudgetUse).
@@ -147,7 +147,7 @@ mod tests {
             Just(BudgetMode::Unavailable)
         ];
         (mode, 3_u64..9, 0_u64..60).prop_map(|(mode, limit, available)| Line {
-            slot: 0,
+            budget: 0,
             mode,
             limit,
             unavailable_after: None,
