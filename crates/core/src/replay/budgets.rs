@@ -13,7 +13,7 @@ use crate::{
     intent::class::ClassNames,
     limit::budget::{
         BudgetId,
-        lease::{Answers, BudgetUse, Claim, Funded, LeaseNumber, Lender, Outcome, Owed, Spent, Unspent, Want},
+        lease::{Answers, BudgetUse, Claim, Funded, LeaseNumber, Lender, Outcome, Settling, Spent, Unspent, Want},
         ledger::{Account, Grain},
     },
     policy::Policy,
@@ -25,21 +25,9 @@ pub struct ReplayBudgets {
     accounts: HashMap<BudgetId, Account>,
     /// When each budget first denied an intent, by its name in the policy.
     first_spent: BTreeMap<Arc<str>, Time>,
-    lender: Arc<dyn Lender>,
+    /// It hears what was granted and not spent.
+    lender: Lender,
     unspent: mpsc::Receiver<Unspent>,
-}
-
-/// Hears what was granted and not spent.
-struct ReplayLender(mpsc::Sender<Unspent>);
-
-impl Lender for ReplayLender {
-    fn take_back(&self, tokens: Unspent) {
-        // Nobody asks budgets any more that are gone.
-        let _ = self.0.send(tokens);
-    }
-
-    /// Nothing is owed: all that was approved has been counted.
-    fn charge(&self, _: Vec<Owed>) {}
 }
 
 impl ReplayBudgets {
@@ -47,7 +35,13 @@ impl ReplayBudgets {
     pub fn new(policy: Arc<Policy>) -> Self {
         let (back, unspent) = mpsc::channel();
         let (accounts, first_spent) = Default::default();
-        Self { policy, accounts, first_spent, lender: Arc::new(ReplayLender(back)), unspent }
+        let lender: Lender = Arc::new(move |settling| match settling {
+            // Nobody asks budgets any more that are gone.
+            Settling::Unspent(tokens) => drop(back.send(tokens)),
+            // All that was approved has been counted.
+            Settling::Owed(_) => {}
+        });
+        Self { policy, accounts, first_spent, lender, unspent }
     }
 
     pub fn is_empty(&self) -> bool {

@@ -13,7 +13,7 @@ use tokio::{
 use weir_core::{
     limit::{
         budget::{
-            lease::{Claimed, Due, DueTurn, Funded, Leases, Lender, Refused, Ticket},
+            lease::{Claimed, Due, DueTurn, Funded, Leases, Lender, Refused, Settling, Ticket},
             ledger::{BudgetTokens, TakeAnswer},
         },
         share::is_overtaken,
@@ -21,7 +21,7 @@ use weir_core::{
     ports::{Clock, Share, StoreError},
 };
 
-use super::{Budgets, Message, QUEUE, Settling, TaskLender};
+use super::{Budgets, Message, QUEUE};
 use crate::{
     observer::{LedgerCall, Observer},
     share::{CLOSE_WITHIN, run_of},
@@ -43,9 +43,9 @@ pub struct BudgetKeeper<L, C> {
     clock: C,
     observer: Arc<dyn Observer>,
     inbox: mpsc::Receiver<Message>,
-    /// What comes back by itself, and to whom that is told.
+    /// What comes back by itself, and to whom that is told. Where this task has ended, tokens count as spent.
     settled: mpsc::UnboundedReceiver<Settling>,
-    pub(super) lender: Arc<dyn Lender>,
+    pub(super) lender: Lender,
     /// Whom to wake whose claims were pending.
     pending: BTreeMap<Ticket, Arc<Notify>>,
     calls: JoinSet<(L, Called)>,
@@ -69,7 +69,7 @@ where
     pub fn new(connect: impl Fn() -> L + Send + 'static, clock: C, observer: Arc<dyn Observer>) -> (Self, Budgets) {
         let (sender, inbox) = mpsc::channel(QUEUE);
         let (settles, settled) = mpsc::unbounded_channel();
-        let lender = Arc::new(TaskLender(settles));
+        let lender: Lender = Arc::new(move |settling| drop(settles.send(settling)));
         let (leases, connect) = (Leases::new(MOST_BUDGETS, run_of(&clock)), Box::new(connect));
         let (free, pending, calls, waiting) = (Vec::new(), BTreeMap::new(), JoinSet::new(), VecDeque::new());
         let keeper = Self { leases, connect, free, clock, observer, inbox, settled, lender, pending, calls, waiting };
@@ -85,7 +85,7 @@ where
             tokio::select! {
                 biased;
                 Some(called) = self.calls.join_next() => self.take_answers(called),
-                Some(settled) = self.settled.recv() => self.settle(settled),
+                Some(settling) = self.settled.recv() => self.leases.settle(settling, self.clock.passed()),
                 message = self.inbox.recv() => match message {
                     Some(Message::Claim { ticket, claim, wake, reply }) => {
                         // What came back before the claim was made is taken first: it may have come after the look above.
@@ -117,13 +117,6 @@ where
                 },
                 () = self.clock.sleep(wait) => {}
             }
-        }
-    }
-
-    fn settle(&mut self, settled: Settling) {
-        match settled {
-            Settling::Unspent(tokens) => self.leases.put_back(&tokens, self.clock.passed()),
-            Settling::Owed(owed) => self.leases.owe(owed),
         }
     }
 
@@ -226,8 +219,8 @@ where
 
     /// What has come back by now.
     fn settle_all(&mut self) {
-        while let Ok(settled) = self.settled.try_recv() {
-            self.settle(settled);
+        while let Ok(settling) = self.settled.try_recv() {
+            self.leases.settle(settling, self.clock.passed());
         }
     }
 }

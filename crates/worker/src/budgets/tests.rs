@@ -14,7 +14,7 @@ use weir_core::{
     limit::{
         budget::{
             BudgetId, SpanNow,
-            lease::{Answers, BudgetUse, Claimed, Outcome, Owed, Want},
+            lease::{Answers, BudgetUse, Claimed, Lender, Outcome, Owed, Settling, Want},
             ledger::{BudgetTokens, EmbeddedLedger, LooksAtBudgets as _, TakeAnswer, TakeTurn},
         },
         share::TurnNumber,
@@ -91,7 +91,7 @@ struct Scene {
     ledger: EmbeddedLedger,
     made: Arc<AtomicUsize>,
     connected: Arc<AtomicUsize>,
-    lender: Arc<dyn Lender>,
+    lender: Lender,
     budgets: Budgets,
     claimant: Claimant,
     keeper: JoinHandle<()>,
@@ -176,7 +176,7 @@ async fn what_replays_owe_is_taken_from_a_budget_that_was_counted_since_once_it_
         vec![Owed { used, tokens: 7, admitted_ago_ms, judged_at }]
     };
     // It is counted since its first use, a while after these were admitted.
-    scene.lender.charge(owed(60_000));
+    (scene.lender)(Settling::Owed(owed(60_000)));
     let counted = async {
         while scene.used().await == 0 {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -184,7 +184,7 @@ async fn what_replays_owe_is_taken_from_a_budget_that_was_counted_since_once_it_
     };
     timeout(DEADLINE, counted).await.expect("the tokens are taken");
     // These were admitted long after that.
-    scene.lender.charge(owed(-3_600_000));
+    (scene.lender)(Settling::Owed(owed(-3_600_000)));
     assert_eq!(scene.close().await, 7);
 }
 

@@ -9,7 +9,7 @@ use crate::{
     basis::time::Time,
     batch::record::Progress,
     limit::{
-        budget::lease::{Claim, LeaseNumber, Lender, Owed},
+        budget::lease::{Claim, LeaseNumber, Lender, Owed, Settling},
         route::routes::Taken,
     },
 };
@@ -27,7 +27,7 @@ pub(super) struct Stake {
 }
 
 pub(super) struct Stakes {
-    pub(super) lender: Arc<dyn Lender>,
+    pub(super) lender: Lender,
     pub(super) claim: Arc<Claim>,
     pub(super) leases: Vec<Option<LeaseNumber>>,
     pub(super) now: Time,
@@ -46,7 +46,7 @@ impl Stakes {
                 (None, true) | (Some(_), false) => {}
             }
         }
-        self.claim.give_back(&self.leases, &back, &*self.lender);
+        self.claim.give_back(&self.leases, &back, &self.lender);
         let owed = owed.into_iter().map(|((place, at), tokens)| Owed {
             used: self.claim.budgets[place as usize].clone(),
             tokens,
@@ -55,7 +55,7 @@ impl Stakes {
         });
         let owed: Vec<Owed> = owed.collect();
         if !owed.is_empty() {
-            self.lender.charge(owed);
+            (self.lender)(Settling::Owed(owed));
         }
     }
 }

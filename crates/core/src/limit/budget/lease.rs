@@ -43,7 +43,7 @@ pub use claim::{
     Answers, BudgetState, BudgetUse, CallNumber, Claim, Claimed, Due, DueTurn, LeaseNumber, Outcome, Refused, Spent,
     Ticket, Want,
 };
-pub use funded::{Funded, Lender, Unspent};
+pub use funded::{Funded, Lender, Settling, Unspent};
 use judge::Line;
 use length::KEPT;
 pub use length::LONGEST_LEASE;
@@ -189,6 +189,14 @@ impl Leases {
         live.retain(|(_, number)| self.table.get(*number).stocks.iter().all(|stock| stock.waiting.is_empty()));
         for (_, number) in live.into_iter().take(beyond + self.most_budgets / 16) {
             self.table.change(number).forget(now);
+        }
+    }
+
+    /// Takes up what becomes of tokens beside those that are spent.
+    pub fn settle(&mut self, settling: Settling, passed: Duration) {
+        match settling {
+            Settling::Unspent(tokens) => self.put_back(&tokens, passed),
+            Settling::Owed(owed) => self.owe(owed),
         }
     }
 
