@@ -59,7 +59,7 @@ impl OnRedis for BudgetTokens {
 
     fn args(ledger: &RedisLedger, budget: &BudgetId, turn: &TakeTurn) -> Result<Vec<Vec<u8>>, StoreError> {
         let now = (ledger.by)().map_err(|wrong| StoreError::Temporary(wrong.to_string()))?;
-        let TakeTurn { span, limit, need, want, unit, least, lease_ms, back, owed } = turn;
+        let TakeTurn { span, limit, need, want, unit, least, lease_ms, held, back, owed } = turn;
         let (kind, from, to) = match span {
             SpanNow::Rolling { window_ms } => ("r", *window_ms, 0),
             SpanNow::Period { start, end } => ("p", start.millis(), end.millis()),
@@ -69,11 +69,10 @@ impl OnRedis for BudgetTokens {
         let mut args = vec![ledger.keyspace.epoch().to_owned(), now.millis().to_string()];
         args.extend([kind.to_owned(), from.to_string(), to.to_string()]);
         args.extend([*limit, *need, *want, *unit, *least].map(tokens));
-        args.push(lease_ms.to_string());
-        let given_back =
-            |GiveBack { span, bucket, count_id: CountId(counted_since), tokens: some, is_on_lease }: &GiveBack| {
-                format!("{}:{}:{counted_since}:{}", field(*span, *bucket), tokens(*some), u8::from(*is_on_lease))
-            };
+        args.extend([lease_ms.to_string(), tokens(*held)]);
+        let given_back = |GiveBack { span, bucket, count_id: CountId(counted_since), tokens: some }: &GiveBack| {
+            format!("{}:{}:{counted_since}", field(*span, *bucket), tokens(*some))
+        };
         let back = back.iter().map(given_back);
         let owed = owed.iter().map(|OwedTokens { tokens: some, ago_ms }| format!("{}:{ago_ms}", tokens(*some)));
         args.extend([back.collect::<Vec<_>>().join(" "), owed.collect::<Vec<_>>().join(" ")]);

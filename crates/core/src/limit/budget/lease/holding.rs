@@ -34,19 +34,11 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const MOST_DOUBLINGS: u8 = 6;
 
-#[derive(Debug, Clone)]
-struct TokensBack {
-    given: GiveBack,
-    /// When their lease ends.
-    ends: Moment,
-}
-
 /// A turn that has no answer. It is repeated before there is another.
 #[derive(Debug, Clone)]
 struct SentTurn {
     number: TurnNumber,
     turn: TakeTurn,
-    back: Vec<TokensBack>,
     owed: Vec<Owed>,
     /// When it was made first; `None`: it is not repeated.
     first_at: Option<Moment>,
@@ -54,17 +46,12 @@ struct SentTurn {
 }
 
 impl SentTurn {
-    /// The turn as it is made now: since tokens came back, their lease may have ended.
+    /// The turn as it is made now.
     fn made(&mut self, now: Moment) -> TakeTurn {
         self.is_in_flight = true;
         if self.first_at.is_some_and(|first_at| first_at.plus(REPEATED_WITHIN) <= now) {
-            self.back.clear();
+            self.turn.back.clear();
         }
-        let back = |TokensBack { given, ends }: &TokensBack| GiveBack {
-            is_on_lease: given.is_on_lease && now < *ends,
-            ..given.clone()
-        };
-        self.turn.back = self.back.iter().map(back).collect();
         self.turn.owed = self.owed.iter().map(|owed| owed.at(now)).collect();
         self.turn.clone()
     }
@@ -80,8 +67,8 @@ pub(super) struct Holding {
     refused_since: Moment,
     refusals: u8,
     pub(super) pause_until: Moment,
-    /// What goes back: what was granted in the same bucket of the same count, and is on lease or not, at once.
-    back: Vec<TokensBack>,
+    /// What goes back: what was granted in the same bucket of the same count at once.
+    back: Vec<GiveBack>,
     /// Until when that may wait for the next turn, while the budget is in use.
     back_by: Moment,
     owed: Vec<Owed>,
@@ -116,11 +103,11 @@ impl Holding {
 
     /// Whether tokens of this window have yet to go back.
     pub(super) fn has_back(&self, span: SpanNow) -> bool {
-        self.back.iter().any(|back| back.given.span == span)
+        self.back.iter().any(|back| back.span == span)
     }
 
     pub(super) fn unreturned(&self) -> u64 {
-        self.back.iter().map(|back| back.given.tokens).sum()
+        self.back.iter().map(|back| back.tokens).sum()
     }
 
     /// The stock of this window and limit, for a claim. What is held by another one goes back soon. One that another has followed may come
@@ -193,17 +180,15 @@ impl Holding {
 
     /// Tokens go back to the ledger, by then at the latest. It is asked again by the turn that carries them, where the budget was spent.
     fn give_back(&mut self, span: SpanNow, grant: &Grant, by: Moment) {
-        let (tokens, LeaseTerms { ends, bucket, count_id, .. }) = (grant.tokens, grant.terms);
+        let (tokens, LeaseTerms { bucket, count_id, .. }) = (grant.tokens, grant.terms);
         if tokens == 0 {
             return;
         }
         self.back_by = if self.back.is_empty() { by } else { self.back_by.min(by) };
-        // What is still on lease goes at once: now, then.
-        let given = GiveBack { span, bucket, count_id, tokens, is_on_lease: by < ends };
-        let of = |given: &GiveBack| (given.span, given.bucket, given.count_id, given.is_on_lease);
-        match self.back.iter_mut().find(|other| of(&other.given) == of(&given)) {
-            Some(same) => (same.given.tokens, same.ends) = (same.given.tokens + tokens, same.ends.min(ends)),
-            None => self.back.push(TokensBack { given, ends }),
+        let is_same = |other: &&mut GiveBack| (other.span, other.bucket, other.count_id) == (span, bucket, count_id);
+        match self.back.iter_mut().find(is_same) {
+            Some(same) => same.tokens += tokens,
+            None => self.back.push(GiveBack { span, bucket, count_id, tokens }),
         }
         for stock in self.stocks.iter_mut().filter(|stock| stock.span == span) {
             stock.closed_until = Moment::START;
@@ -273,20 +258,16 @@ impl Holding {
     fn next_turn(&mut self, number: TurnNumber, is_paused: bool, now: Moment) -> Option<SentTurn> {
         let mut stocks = self.stocks.iter().enumerate().filter(|_| !is_paused);
         let refill = stocks.find_map(|(place, stock)| stock.refill(place + 1 == self.stocks.len(), now));
-        let turn = refill.or_else(|| {
-            let (span, limit) = match (self.owed.first(), self.back.first()) {
-                (Some(owed), _) => (owed.used.span, owed.used.limit),
-                (None, Some(back)) if self.back_at() <= now => (back.given.span, 0),
-                (None, _) => return None,
-            };
-            let (need, want, unit, least, lease_ms) = (0, 0, 1, 1, 1);
-            let (back, owed) = (Vec::new(), Vec::new());
-            Some(TakeTurn { span, limit, need, want, unit, least, lease_ms, back, owed })
+        let mut turn = refill.or_else(|| match (self.owed.first(), self.back.first()) {
+            (Some(owed), _) => Some(TakeTurn::nothing(owed.used.span, owed.used.limit)),
+            (None, Some(back)) if self.back_at() <= now => Some(TakeTurn::nothing(back.span, 0)),
+            (None, _) => None,
         })?;
-        let back = self.back.drain(..self.back.len().min(MOST_BACK)).collect();
+        turn.back = self.back.drain(..self.back.len().min(MOST_BACK)).collect();
+        turn.held = self.stocks.iter().map(|stock| stock.held.total()).sum();
         let of_turn = |owed: &mut Owed| (owed.used.span, owed.used.limit) == (turn.span, turn.limit);
         let owed = self.owed.extract_if(.., of_turn).collect();
-        Some(SentTurn { number, turn, back, owed, first_at: None, is_in_flight: false })
+        Some(SentTurn { number, turn, owed, first_at: None, is_in_flight: false })
     }
 
     /// When what goes back has a turn of its own, if there is none before.

@@ -208,8 +208,7 @@ impl Stock {
         let want = ahead.max(need).next_multiple_of(unit).min(most);
         let least = if need == 0 { unit } else { u64::from(lack.smallest).next_multiple_of(unit).min(need) };
         let lease_ms = i64::try_from(self.lease.get().as_millis()).unwrap_or(i64::MAX);
-        let (back, owed) = (Vec::new(), Vec::new());
-        Some(TakeTurn { span: self.span, limit: self.limit, need, want, unit, least, lease_ms, back, owed })
+        Some(TakeTurn { need, want, unit, least, lease_ms, ..TakeTurn::nothing(self.span, self.limit) })
     }
 
     /// When to look at it again, while no turn of its budget is without an answer; it may ask for tokens from then on.

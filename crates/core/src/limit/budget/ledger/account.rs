@@ -132,7 +132,7 @@ pub(super) fn is_kept(span: SpanNow, place: i64, now: i64) -> bool {
 }
 
 /// A time rounded up to a multiple of so many milliseconds (1 where that is less).
-pub(super) fn rounded_up(millis: i64, width: i64) -> i64 {
+fn rounded_up(millis: i64, width: i64) -> i64 {
     let width = width.max(1);
     -(-millis).div_euclid(width) * width
 }

@@ -21,8 +21,7 @@ fn at(millis: i64) -> Time {
 }
 
 fn turn(span: SpanNow) -> TakeTurn {
-    let (back, owed) = Default::default();
-    TakeTurn { span, limit: LIMIT, need: 0, want: LIMIT, unit: 1, least: 1, lease_ms: 50, back, owed }
+    TakeTurn { want: LIMIT, lease_ms: 50, ..TakeTurn::nothing(span, LIMIT) }
 }
 
 fn rolling() -> TakeTurn {
@@ -38,10 +37,10 @@ fn nothing(span: SpanNow) -> TakeTurn {
     TakeTurn { want: 0, ..turn(span) }
 }
 
-/// All of the tokens of a grant, while its lease lasts.
+/// All of the tokens of a grant.
 fn all_of(turn: &TakeTurn, answer: &TakeAnswer) -> GiveBack {
     let TakeAnswer { granted: tokens, bucket, count_id, .. } = *answer;
-    GiveBack { span: turn.span, bucket, count_id, tokens, is_on_lease: true }
+    GiveBack { span: turn.span, bucket, count_id, tokens }
 }
 
 fn number(run: i64, number: u64) -> TurnNumber {
@@ -68,7 +67,7 @@ impl Book {
     /// Gives back; how many of them counted.
     fn give_back(&mut self, now: Time, holder: &str, given: &GiveBack) -> u64 {
         let before = self.look(now, given.span).used;
-        before - self.take(now, holder, &TakeTurn { back: vec![given.clone()], ..nothing(given.span) }).used
+        before - self.take(now, holder, &TakeTurn { back: vec![*given], ..nothing(given.span) }).used
     }
 }
 
@@ -226,32 +225,19 @@ fn when_tokens_are_left_again() {
 }
 
 #[test]
-fn tokens_in_leases_are_told_until_these_end() {
+fn what_holders_have_is_told_until_their_leases_end() {
     let mut book = Book::default();
     let thirty = TakeTurn { need: 30, want: 30, lease_ms: 40, ..rolling() };
     let first = book.take(at(0), "a", &thirty);
-    let second = book.take(at(25), "a", &thirty);
+    let second = book.take(at(25), "a", &TakeTurn { held: 20, ..thirty.clone() });
     let other = book.take(at(25), "b", &thirty);
-    assert_eq!([first.leased, second.leased, other.leased], [30, 60, 90]);
-    assert_eq!(book.give_back(at(30), "a", &GiveBack { tokens: 10, ..all_of(&thirty, &second) }), 10);
+    assert_eq!([first.leased, second.leased, other.leased], [30, 50, 80]);
+    let back = vec![GiveBack { tokens: 10, ..all_of(&thirty, &second) }];
+    let given = book.take(at(30), "a", &TakeTurn { held: 40, back, ..nothing(thirty.span) });
+    assert_eq!((given.used, given.leased), (80, 70));
     let look = |now| book.look(at(now), thirty.span);
-    assert_eq!((look(30).used, look(30).leased, look(30).granted), (80, 80, 0));
-    assert_eq!(look(45).leased, 60, "the first lease has ended");
-    assert_eq!((look(80).used, look(80).leased), (80, 0));
+    assert_eq!((look(64).leased, look(65).leased, look(65).used), (70, 0, 80));
     assert_eq!(look(WINDOW_MS + 200).used, 0);
-}
-
-#[test]
-fn what_is_left_of_a_lease_that_has_ended_comes_out_of_none_that_lasts() {
-    let mut book = Book::default();
-    let thirty = TakeTurn { need: 30, want: 30, lease_ms: 40, ..rolling() };
-    let first = book.take(at(0), "a", &thirty);
-    book.take(at(60), "a", &thirty);
-    let left = GiveBack { tokens: 20, is_on_lease: false, ..all_of(&thirty, &first) };
-    assert_eq!(book.give_back(at(60), "a", &left), 20);
-    let look = book.look(at(60), thirty.span);
-    assert_eq!((look.used, look.leased), (40, 30));
-    assert_eq!(book.take(at(60), "b", &rolling()).granted, (LIMIT - 40) / 4, "there are two holders");
 }
 
 #[test]
@@ -281,7 +267,7 @@ fn a_budget_is_counted_since_it_was_first_asked_for_tokens_whatever_it_looks_bac
 fn what_comes_back_to_a_budget_that_nobody_has_asked_begins_no_count() {
     for span in spans() {
         let mut book = TokenBook::default();
-        let given = GiveBack { span, bucket: 0, count_id: CountId(0), tokens: 10, is_on_lease: false };
+        let given = GiveBack { span, bucket: 0, count_id: CountId(0), tokens: 10 };
         let answer = book.turn("a", number(7, 1), &TakeTurn { back: vec![given], ..nothing(span) }, at(5)).unwrap();
         assert_eq!((answer.granted, answer.used, answer.free_in_ms), (0, 0, Some(0)), "{span:?}");
         assert_eq!(book, TokenBook::default(), "{span:?}");
@@ -328,7 +314,7 @@ fn what_a_turn_gives_back_is_granted_by_it_and_by_its_repetition_where_nothing_e
         let mut book = TokenBook::default();
         let all = TakeTurn { need: LIMIT, ..turn(span) };
         let first = book.turn("a", number(7, 1), &all, at(0)).unwrap();
-        let back = vec![GiveBack { tokens: 10, is_on_lease: false, ..all_of(&all, &first) }];
+        let back = vec![GiveBack { tokens: 10, ..all_of(&all, &first) }];
         let again = TakeTurn { need: 30, want: 30, back, ..turn(span) };
         for now in [60, 70] {
             let answer = book.turn("a", number(7, 2), &again, at(now)).unwrap();

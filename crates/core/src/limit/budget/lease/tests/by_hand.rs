@@ -527,7 +527,7 @@ fn tokens_are_refilled_before_their_lease_ends_so_that_a_batch_does_not_wait_for
     assert_eq!((due.turns.len(), due.next_at), (0, Some(at(4_500))));
     assert!(leases.due(at(4_499)).turns.is_empty());
     let request = reply(&mut leases, granted(10), at(4_500), at(4_510));
-    assert_eq!((request.need, request.want), (0, 10));
+    assert_eq!((request.need, request.want, request.held), (0, 10, 9));
     assert_eq!(outcomes(asks(&mut leases, 3, 10, at(5_000))), [Outcome::Granted; 10]);
 }
 
