@@ -145,10 +145,6 @@ pub struct Due {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BudgetState {
     pub id: BudgetId,
-    /// The window that it was last claimed in.
-    pub span: SpanNow,
-    /// Its limit, in costs.
-    pub limit: u64,
     /// The tokens held here.
     pub held: u64,
     /// How much was used when the ledger answered last; `None`: it has not answered yet.

@@ -152,17 +152,12 @@ impl Holding {
         self.stocks.iter().flat_map(move |stock| stock.blocked(unavailable_at, now))
     }
 
-    /// How it stands; `None`: nothing but what goes back is known of it.
+    /// How it stands; `None`: nothing but what goes back is known of it. A turn that has no answer is made again until it has one.
     pub(super) fn state(&self) -> Option<BudgetState> {
         let stock = self.stocks.last()?;
-        Some(BudgetState {
-            id: BudgetId::clone(&self.id),
-            span: stock.span,
-            limit: stock.limit,
-            held: stock.held.total(),
-            used: stock.used,
-            unavailable_since: self.refused_since.passed(),
-        })
+        let unavailable_since = self.turn.as_ref().and_then(|_| self.refused_since.passed());
+        let (held, used) = (stock.held.total(), stock.used);
+        Some(BudgetState { id: BudgetId::clone(&self.id), held, used, unavailable_since })
     }
 
     /// Tokens of a claim come back that were not spent.
