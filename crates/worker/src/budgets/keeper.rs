@@ -1,10 +1,6 @@
 //! The task that holds a process's leases.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::{
     sync::{Notify, mpsc},
@@ -29,10 +25,6 @@ use crate::{
 
 /// Budgets that hold a lease at once in a process, at most; beyond that the one that was claimed least lately gives its lease back.
 const MOST_BUDGETS: usize = 10_000;
-/// Calls to the ledger under way at the same time, at most; each has connections of its own.
-pub(super) const MOST_CALLS: usize = 64;
-/// How often it looks while as many calls as may be are under way: a budget may be unavailable by then, for those who wait.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Holds the leases, answers claims from them, and asks the ledger ahead of need.
 pub struct BudgetKeeper<L, C> {
@@ -49,8 +41,6 @@ pub struct BudgetKeeper<L, C> {
     /// Whom to wake whose claims were pending.
     pending: BTreeMap<Ticket, Arc<Notify>>,
     calls: JoinSet<(L, Called)>,
-    /// Those to be made once fewer are under way.
-    waiting: VecDeque<DueTurn>,
 }
 
 /// What came of a turn that was sent then.
@@ -71,8 +61,8 @@ where
         let (settles, settled) = mpsc::unbounded_channel();
         let lender: Lender = Arc::new(move |settling| drop(settles.send(settling)));
         let (leases, connect) = (Leases::new(MOST_BUDGETS, run_of(&clock)), Box::new(connect));
-        let (free, pending, calls, waiting) = (Vec::new(), BTreeMap::new(), JoinSet::new(), VecDeque::new());
-        let keeper = Self { leases, connect, free, clock, observer, inbox, settled, lender, pending, calls, waiting };
+        let (free, pending, calls) = (Vec::new(), BTreeMap::new(), JoinSet::new());
+        let keeper = Self { leases, connect, free, clock, observer, inbox, settled, lender, pending, calls };
         (keeper, Budgets { inbox: sender, tickets: Arc::default() })
     }
 
@@ -123,24 +113,12 @@ where
     /// Makes the turns that are due; gives when to look again, if nothing happens before.
     fn call_ledger(&mut self) -> Option<Duration> {
         let sent_at = self.clock.passed();
-        self.send_waiting(sent_at);
-        if self.calls.len() >= MOST_CALLS {
-            return Some(sent_at + LOOK_EVERY);
-        }
         let Due { turns, next_at } = self.leases.due(sent_at);
-        self.waiting.extend(turns);
-        self.send_waiting(sent_at);
-        next_at
-    }
-
-    /// Makes the turns that wait, as many as may be under way.
-    fn send_waiting(&mut self, sent_at: Duration) {
-        while self.calls.len() < MOST_CALLS
-            && let Some(due) = self.waiting.pop_front()
-        {
+        for due in turns {
             let ledger = self.free.pop().unwrap_or_else(|| (self.connect)());
             self.calls.spawn(take_turn(ledger, due, sent_at));
         }
+        next_at
     }
 
     fn wake_ready(&mut self) {

@@ -14,7 +14,7 @@ use weir_core::{
     limit::{
         budget::{
             BudgetId, SpanNow,
-            lease::{Answers, BudgetUse, Claimed, Lender, Outcome, Owed, Settling, Want},
+            lease::{Answers, BudgetUse, Claimed, Lender, MOST_TURNS, Outcome, Owed, Settling, Want},
             ledger::{BudgetTokens, EmbeddedLedger, LooksAtBudgets as _, TakeAnswer, TakeTurn},
         },
         share::TurnNumber,
@@ -22,7 +22,7 @@ use weir_core::{
     ports::{Clock, Share, StoreError},
 };
 
-use super::{keeper::MOST_CALLS, *};
+use super::*;
 use crate::{clock::SystemClock, observer::tests::TestObserver};
 
 /// How long anything may take here.
@@ -163,7 +163,7 @@ async fn a_batch_of_thousands_of_budgets_is_answered_over_a_few_connections() {
     let scene = Scene::start(|_| Fate::Taken);
     assert_eq!(scene.outcomes(BUDGETS).await, vec![Outcome::Granted; BUDGETS]);
     let connected = scene.connected.load(Ordering::Relaxed);
-    assert!(connected <= MOST_CALLS, "{connected} connections");
+    assert!(connected <= MOST_TURNS, "{connected} connections");
     scene.close().await;
 }
 

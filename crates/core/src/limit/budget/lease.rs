@@ -57,6 +57,11 @@ use crate::limit::{
     share::TurnNumber,
 };
 
+/// Turns that are in flight at the same time, at most; each has a connection of its own.
+pub const MOST_TURNS: usize = 64;
+/// How often it is looked while as many are as may be: a budget may be unavailable by then, for those who wait.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
 /// The tokens that one process holds of all budgets.
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone))]
@@ -68,6 +73,7 @@ pub struct Leases {
     /// Of the numbers of its turns.
     run: i64,
     last_turn: u64,
+    in_flight: usize,
     is_closed: bool,
 }
 
@@ -87,7 +93,7 @@ impl Leases {
     #[must_use]
     pub fn new(most_budgets: usize, run: i64) -> Self {
         let (table, tickets) = Default::default();
-        Self { most_budgets, table, tickets, places: 0, run, last_turn: 0, is_closed: false }
+        Self { most_budgets, table, tickets, places: 0, run, last_turn: 0, in_flight: 0, is_closed: false }
     }
 
     /// Its turns are of this run, if it has made none yet.
@@ -253,11 +259,16 @@ impl Leases {
         let next_ticket = self.drop_lost_tickets(now);
         let mut turns = Vec::new();
         for number in self.table.due(now) {
+            if self.in_flight == MOST_TURNS {
+                return Due { turns, next_at: now.plus(LOOK_EVERY).passed() };
+            }
             self.last_turn += 1;
             let turn = TurnNumber { run: self.run, number: self.last_turn };
             let holding = self.table.change(number);
             holding.tidy(now);
-            turns.extend(holding.ask(turn, number, now));
+            let asked = holding.ask(turn, number, now);
+            self.in_flight += usize::from(asked.is_some());
+            turns.extend(asked);
             if holding.stocks.is_empty() && holding.is_settled() {
                 self.table.remove(number);
             } else {
@@ -278,6 +289,7 @@ impl Leases {
         passed: Duration,
     ) {
         if let Some(holding) = self.table.asked(call) {
+            self.in_flight -= 1;
             holding.answered(answer, Moment::of(sent_at), Moment::of(passed));
         }
     }
@@ -288,6 +300,7 @@ impl Leases {
     pub fn overtaken(&mut self, call: CallNumber, run: i64) {
         if let Some(holding) = self.table.asked(call) {
             holding.overtaken();
+            self.in_flight -= 1;
             self.run = run.max(self.run + 1);
         }
     }
