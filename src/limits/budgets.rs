@@ -231,13 +231,18 @@ mod tests {
         Arc::new(parse_policy("policy.toml", &text, Format::Toml, 86_400_000).unwrap())
     }
 
-    #[tokio::test]
-    async fn however_many_ask_the_ledger_is_looked_at_now_and_then() {
+    /// What is shown of these budgets of a process that has decided nothing.
+    fn shown(names: &[&str], ledger: Arc<Counting>) -> BudgetsShown {
         let embedded = EmbeddedLedger::new("test", || SystemClock.now());
         let (keeper, budgets) = BudgetKeeper::new(move || embedded.clone(), SystemClock, Arc::new(Metrics::default()));
         tokio::spawn(keeper.run());
-        let (ledger, in_force) = (Arc::new(Counting::default()), Refreshed::new(policy(&["a", "b"])));
-        let desk = Arc::new(BudgetsShown::new(in_force, budgets, Arc::<Counting>::clone(&ledger)));
+        BudgetsShown::new(Refreshed::new(policy(names)), budgets, ledger)
+    }
+
+    #[tokio::test]
+    async fn however_many_ask_the_ledger_is_looked_at_now_and_then() {
+        let ledger = Arc::new(Counting::default());
+        let desk = Arc::new(shown(&["a", "b"], Arc::<Counting>::clone(&ledger)));
         let begun = Instant::now();
         let mut asking = JoinSet::new();
         for _ in 0..100 {
@@ -257,10 +262,7 @@ mod tests {
 
     #[tokio::test]
     async fn another_policy_is_looked_up_at_once() {
-        let embedded = EmbeddedLedger::new("test", || SystemClock.now());
-        let (keeper, budgets) = BudgetKeeper::new(move || embedded.clone(), SystemClock, Arc::new(Metrics::default()));
-        tokio::spawn(keeper.run());
-        let desk = BudgetsShown::new(Refreshed::new(policy(&["a"])), budgets, Arc::new(Counting::default()));
+        let desk = shown(&["a"], Arc::default());
         assert_eq!(desk.all().await.budgets.len(), 1);
         assert_eq!(desk.seen(&policy(&["a", "b", "c"]), None).await.budgets.len(), 3);
     }

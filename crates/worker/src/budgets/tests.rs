@@ -188,14 +188,6 @@ async fn what_replays_owe_is_taken_from_a_budget_that_was_counted_since_once_it_
     assert_eq!(scene.close().await, 7);
 }
 
-#[tokio::test]
-async fn a_process_that_ends_gives_back_what_is_left() {
-    let scene = Scene::start(|_| Fate::Taken);
-    scene.wait_for_one().await;
-    assert!(scene.used().await > 0);
-    assert_eq!(scene.close().await, 0);
-}
-
 /// The system's clock, so many milliseconds behind.
 struct Behind(Arc<AtomicI64>);
 

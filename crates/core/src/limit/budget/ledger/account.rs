@@ -245,15 +245,4 @@ mod tests {
         );
         assert_eq!(account, Account::default());
     }
-
-    #[test]
-    fn more_than_the_limit_never_fits() {
-        let account = Account::default();
-        for span in [ROLLING, period(BEGIN_MS), SpanNow::Total] {
-            assert_eq!(
-                [LIMIT, LIMIT + 1].map(|least| account.free_in_ms(span, BEGIN_MS, LIMIT, least)),
-                [Some(0), None]
-            );
-        }
-    }
 }

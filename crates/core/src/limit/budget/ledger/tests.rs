@@ -2,14 +2,13 @@
 
 use proptest::prelude::*;
 
-use super::{Account, CountId, EmbeddedLedger, GiveBack, Grain, OwedTokens, TakeAnswer, TakeTurn, TokenBook};
+use super::{Account, CountId, GiveBack, Grain, OwedTokens, TakeAnswer, TakeTurn, TokenBook};
 use crate::{
     basis::time::Time,
     limit::{
-        budget::{BudgetId, SpanNow},
-        share::{Reference as _, TurnNumber, is_overtaken},
+        budget::SpanNow,
+        share::{Reference as _, TurnNumber},
     },
-    ports::Share,
 };
 
 const WINDOW_MS: i64 = 6_000;
@@ -358,29 +357,4 @@ fn a_turn_is_known_for_an_hour_after_it_was_made_last() {
     let mut used = |now| book.turn("a", number(7, 2), &exchange, at(now)).unwrap().used;
     assert_eq!([0, 1, 2, 3].map(|hours| used(hours * (HOUR_MS - 1))), [16; 4]);
     assert_eq!(used(3 * (HOUR_MS - 1) + HOUR_MS), 22, "nobody repeats it after so long");
-}
-
-#[test]
-fn holders_of_an_embedded_ledger_share_it() {
-    let mut first = EmbeddedLedger::new("weir-0", || at(0));
-    let mut second = first.for_member("weir-1");
-    let budget = BudgetId { name: "b".into(), campaign: None };
-    let take =
-        |ledger: &mut EmbeddedLedger, number, turn: &TakeTurn| ready(ledger.turn(&budget, number, turn)).unwrap();
-    let half = take(&mut first, number(1, 1), &rolling());
-    assert_eq!(half.granted, LIMIT / 2);
-    assert_eq!(take(&mut second, number(1, 1), &rolling()).granted, LIMIT / 8);
-    let given = TakeTurn { back: vec![all_of(&rolling(), &half)], ..rolling() };
-    assert_eq!(take(&mut first, number(1, 2), &given).used, LIMIT / 8 + (LIMIT - LIMIT / 8) / 4);
-    let overtaken = ready(first.turn(&budget, number(1, 1), &rolling()));
-    assert!(overtaken.as_ref().is_err_and(is_overtaken), "{overtaken:?}");
-}
-
-/// What a future gives that never waits.
-fn ready<T>(future: impl Future<Output = T>) -> T {
-    let mut future = std::pin::pin!(future);
-    match future.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop())) {
-        std::task::Poll::Ready(value) => value,
-        std::task::Poll::Pending => panic!("it waits"),
-    }
 }

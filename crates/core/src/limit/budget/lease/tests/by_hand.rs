@@ -183,16 +183,6 @@ fn an_intent_takes_from_all_of_its_budgets_or_from_none() {
 }
 
 #[test]
-fn tokens_are_not_spent_by_a_claim_judged_before_they_arrived_nor_after_their_lease() {
-    let mut leases = holding("a", 10, at(1_000));
-    assert_eq!(leases.claim(Ticket(2), &claim(vec![used("a")], 1, at(999)), at(1_001)), Claimed::Pending);
-    leases.cancel(Ticket(2));
-    assert_eq!(outcomes(asks(&mut leases, 3, 1, at(5_999))), [Outcome::Granted]);
-    assert_eq!(asks(&mut leases, 4, 1, at(6_000)), Claimed::Pending);
-    assert_eq!(returned(&mut leases, at(6_000)), [9], "what was left is given back");
-}
-
-#[test]
 fn with_a_lower_limit_the_tokens_of_the_one_before_are_spent_no_more_and_go_back() {
     let mut leases = holding("a", 10, at(0));
     let lower = || BudgetUse { limit: 5, ..used("a") };
@@ -235,16 +225,6 @@ fn a_limit_that_is_used_once_more_after_another_one_is_followed_by_it_again() {
     assert_eq!(outcomes(leases.claim(Ticket(4), &of(5, 1, at(3_000)), at(3_000))), [Outcome::Denied(0)]);
     assert!(leases.due(at(6_999)).turns.is_empty());
     assert_eq!(returned(&mut leases, at(7_000)), [9]);
-}
-
-#[test]
-fn an_answer_that_comes_after_its_lease_grants_nothing_and_is_given_back() {
-    let mut leases = Leases::new(10, 1);
-    assert_eq!(asks(&mut leases, 1, 10, at(0)), Claimed::Pending);
-    reply(&mut leases, granted(10), at(0), at(5_000));
-    assert!(leases.ready(at(5_000)).is_empty());
-    let (_, turn) = call(&mut leases, at(5_000));
-    assert_eq!(turn.back.iter().map(|back| (back.bucket, back.tokens)).collect::<Vec<_>>(), [(7, 10)]);
 }
 
 #[test]
