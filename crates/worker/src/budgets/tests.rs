@@ -173,7 +173,7 @@ async fn what_replays_owe_is_taken_from_a_budget_that_was_counted_since_once_it_
     let judged_at = SystemClock.passed();
     let owed = |admitted_ago_ms| {
         let used = claim(1).budgets[0].clone();
-        vec![Owed { used, tokens: 7, admitted_ago_ms, judged_at }]
+        vec![Owed::of(used, 7, judged_at, admitted_ago_ms)]
     };
     // It is counted since its first use, a while after these were admitted.
     (scene.lender)(Settling::Owed(owed(60_000)));

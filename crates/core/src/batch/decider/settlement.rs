@@ -47,11 +47,9 @@ impl Stakes {
             }
         }
         self.claim.give_back(&self.leases, &back, &self.lender);
-        let owed = owed.into_iter().map(|((place, at), tokens)| Owed {
-            used: self.claim.budgets[place as usize].clone(),
-            tokens,
-            admitted_ago_ms: self.now.millis().saturating_sub(at.millis()),
-            judged_at: self.claim.judged_at,
+        let owed = owed.into_iter().map(|((place, at), tokens)| {
+            let (used, ago_ms) = (&self.claim.budgets[place as usize], self.now.millis().saturating_sub(at.millis()));
+            Owed::of(used.clone(), tokens, self.claim.judged_at, ago_ms)
         });
         let owed: Vec<Owed> = owed.collect();
         if !owed.is_empty() {

@@ -193,9 +193,8 @@ impl Holding {
     /// Replays owe so much. Beyond what is kept apart it passes for admitted earlier: that counts too much rather than too little.
     pub(super) fn owe(&mut self, owed: Owed) {
         let is_kept_apart = self.owed.len() < MOST_OWED;
-        match self.owed.iter_mut().find(|other| !is_kept_apart && other.is_of_same(&owed)) {
-            Some(other) => other.merge(&owed),
-            None => self.owed.push(owed),
+        if is_kept_apart || !self.owed.iter_mut().any(|other| other.merge(&owed)) {
+            self.owed.push(owed);
         }
     }
 

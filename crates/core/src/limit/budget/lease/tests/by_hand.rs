@@ -272,7 +272,7 @@ fn a_call_that_is_answered_long_after_it_was_sent_first_gives_everything_back_an
 #[test]
 fn what_replays_owe_has_a_turn_of_its_own_and_turns_of_a_budget_are_made_one_after_the_other() {
     let mut leases = Leases::new(10, 1);
-    leases.owe(vec![Owed { used: used("a"), tokens: 3, admitted_ago_ms: 1_000, judged_at: at(0) }]);
+    leases.owe(vec![Owed::of(used("a"), 3, at(0), 1_000)]);
     let first = due_turn(&mut leases, at(100));
     assert_eq!((first.turn.want, first.turn.owed[0].tokens), (0, 3));
     assert_eq!(asks(&mut leases, 1, 10, at(200)), Claimed::Pending);
@@ -294,10 +294,7 @@ fn what_replays_owe_has_a_turn_of_its_own_and_turns_of_a_budget_are_made_one_aft
 fn what_replays_owe_goes_with_the_next_turn_for_tokens_of_the_same_limit() {
     let mut leases = Leases::new(10, 1);
     assert_eq!(asks(&mut leases, 1, 10, at(0)), Claimed::Pending);
-    let owed = |limit, tokens| {
-        let used = BudgetUse { limit, ..used("a") };
-        Owed { used, tokens, admitted_ago_ms: 1_000, judged_at: at(0) }
-    };
+    let owed = |limit, tokens| Owed::of(BudgetUse { limit, ..used("a") }, tokens, at(0), 1_000);
     leases.owe(vec![owed(LIMIT, 3), owed(5, 4)]);
     let owes = |due: &DueTurn| due.turn.owed.iter().map(|owed| owed.tokens).collect::<Vec<_>>();
     let first = due_turn(&mut leases, at(0));
@@ -314,7 +311,7 @@ fn what_replays_owe_goes_with_the_next_turn_for_tokens_of_the_same_limit() {
 #[test]
 fn behind_a_turn_that_nobody_here_knows_of_a_turn_comes_to_nothing_and_another_one_is_of_a_later_run() {
     let mut leases = holding("a", 10, at(0));
-    leases.owe(vec![Owed { used: used("a"), tokens: 3, admitted_ago_ms: 1_000, judged_at: at(0) }]);
+    leases.owe(vec![Owed::of(used("a"), 3, at(0), 1_000)]);
     assert_eq!(asks(&mut leases, 2, 10, at(5_000)), Claimed::Pending);
     let behind = due_turn(&mut leases, at(5_000));
     assert_eq!((behind.number.run, behind.turn.need, behind.turn.back.len(), behind.turn.owed.len()), (1, 10, 1, 1));
