@@ -174,14 +174,12 @@ impl ShownLimit for BudgetsShown {
 }
 
 /// A budget's own id, or those of the campaigns that this process knows.
-fn ids(budget: &Budget, states: &BTreeMap<&BudgetId, &BudgetState>) -> impl Iterator<Item = BudgetId> {
-    let every = BudgetId { name: Arc::clone(&budget.name), campaign: None };
+fn ids(budget: &Budget, states: &BTreeMap<&BudgetId, &BudgetState>) -> Vec<BudgetId> {
     let campaigns = states.keys().filter(|id| id.name == budget.name && id.campaign.is_some());
-    let ids: Vec<BudgetId> = match budget.scope {
-        Scope::Every => vec![every],
+    match budget.scope {
+        Scope::Every => vec![BudgetId { name: Arc::clone(&budget.name), campaign: None }],
         Scope::SameCampaign => campaigns.map(|id| (*id).clone()).collect(),
-    };
-    ids.into_iter()
+    }
 }
 
 /// How budgets stand that an intent would take from, as `weir explain` reports them.

@@ -173,28 +173,18 @@ impl RedisLedger {
     /// not, or this error.
     async fn check_apart(&mut self, budget: &BudgetId, error: RequestError) -> Result<(), RequestError> {
         let shard = self.keyspace.budget_shard(budget);
-        self.check_epoch(shard).await?;
-        if self.has_unknown_campaigns(budget, shard).await? { Err(error) } else { Ok(()) }
-    }
-
-    /// Whether a shard has its history.
-    async fn check_epoch(&mut self, shard: u16) -> Result<(), RequestError> {
         let epochs = ask_epochs(&mut self.cluster, &self.keyspace, [shard]).await;
         let found = epochs.into_iter().next().unwrap_or(Ok(None))?;
-        if found.as_deref() == Some(self.keyspace.epoch()) {
+        if found.as_deref() != Some(self.keyspace.epoch()) {
+            let message = format!("the epoch is {}", found.as_deref().unwrap_or("gone"));
+            return Err(RequestError::LostHistory { message });
+        }
+        if budget.campaign.is_none() {
             return Ok(());
         }
-        Err(RequestError::LostHistory { message: format!("the epoch is {}", found.as_deref().unwrap_or("gone")) })
-    }
-
-    /// Whether campaigns of the budget are closed that have no key in its shard.
-    async fn has_unknown_campaigns(&mut self, budget: &BudgetId, shard: u16) -> Result<bool, RequestError> {
-        if budget.campaign.is_none() {
-            return Ok(false);
-        }
-        let field = Request::plain("HGET", (self.keyspace.unknown_key(shard), &*budget.name));
-        let found = self.cluster.ask(self.keyspace.slot(shard), field).await?;
-        Ok(found != Value::Nil)
+        let unknown = Request::plain("HGET", (self.keyspace.unknown_key(shard), &*budget.name));
+        let found = self.cluster.ask(self.keyspace.slot(shard), unknown).await?;
+        if found == Value::Nil { Ok(()) } else { Err(error) }
     }
 
     /// Why a call has no answer. Where a rebuild has recreated the keyspace, calls go there from now on.
