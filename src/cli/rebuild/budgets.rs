@@ -18,7 +18,7 @@ use weir_core::{
     limit::budget::{
         Budget, BudgetId, SpanNow,
         lease::LONGEST_LEASE,
-        ledger::{Account, Grain, Recount},
+        ledger::{Account, Recount},
     },
     policy::Policy,
     ports::Clock as _,
@@ -328,7 +328,7 @@ fn reach_back(extents: &[Extent]) -> bool {
 
 /// Adds tokens that were used before: they leave a rolling window after a whole window.
 fn add(account: &mut Account, span: SpanNow, tokens: u64, now: Time) {
-    account.add(Grain::Bucket.place(span, now.millis()), tokens);
+    account.add(span.bucket(now.millis()), tokens);
 }
 
 /// What was closed to be counted, and is open although this run has not opened it. Nothing of it is changed: the count may lack what was taken

@@ -11,7 +11,7 @@ use weir_core::{
     limit::{
         budget::{
             BudgetId, MAX_LIMIT, SpanNow,
-            ledger::{Account, GiveBack, Grain, OwedTokens, TakeAnswer, TakeTurn, TokenBook},
+            ledger::{Account, GiveBack, OwedTokens, TakeAnswer, TakeTurn, TokenBook},
         },
         share::{Reference as _, TurnNumber},
     },
@@ -178,7 +178,7 @@ impl Budgets {
         let (span, mut account) = (self.span(rng, number), Account::default());
         for _ in 0..rng.usize(..4) {
             let spent_at = self.now.plus(-rng.i64(0..2_000));
-            account.add(Grain::Bucket.place(span, spent_at.millis()), rng.u64(1..200));
+            account.add(span.bucket(spent_at.millis()), rng.u64(1..200));
         }
         Step::Recount(self.budgets[number].clone(), span, account)
     }

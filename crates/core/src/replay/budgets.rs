@@ -14,7 +14,7 @@ use crate::{
     limit::budget::{
         BudgetId,
         lease::{Answers, BudgetUse, Claim, Funded, LeaseNumber, Lender, Outcome, Settling, Spent, Unspent, Want},
-        ledger::{Account, Grain},
+        ledger::Account,
     },
     policy::Policy,
 };
@@ -52,7 +52,7 @@ impl ReplayBudgets {
     pub fn remember(&mut self, class: &ClassNames<'_>, cost: u8, at: Time) {
         for budget in &self.policy.budgets {
             let Some(id) = budget.id_for(class) else { continue };
-            let place = Grain::Exact.place(budget.span.at(&self.policy.timezone, at), at.millis());
+            let place = budget.span.at(&self.policy.timezone, at).place(at.millis());
             self.accounts.entry(id).or_default().add(place, u64::from(cost));
         }
     }
@@ -74,8 +74,8 @@ impl ReplayBudgets {
                 }
             });
         }
-        let place = |used: &BudgetUse| Grain::Exact.place(used.span, now.millis());
-        let leases = claim.budgets.iter().map(|used| Some(LeaseNumber::of_place(used, place(used)))).collect();
+        let lease = |used: &BudgetUse| Some(LeaseNumber::of_place(used, used.span.place(now.millis())));
+        let leases = claim.budgets.iter().map(lease).collect();
         let counted_for_ms = vec![None; claim.budgets.len()];
         let answers = Answers { outcomes, spent, leases, counted_for_ms };
         Funded::new(Arc::clone(claim), answers, Arc::clone(&self.lender))
@@ -107,7 +107,7 @@ impl ReplayBudgets {
         }
         for place in places {
             let BudgetUse { id, span, .. } = &claim.budgets[*place as usize];
-            self.accounts.entry(id.clone()).or_default().add(Grain::Exact.place(*span, now_ms), cost);
+            self.accounts.entry(id.clone()).or_default().add(span.place(now_ms), cost);
         }
         Ok(())
     }

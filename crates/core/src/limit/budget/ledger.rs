@@ -22,7 +22,7 @@ use crate::{
         share::Embedded,
     },
 };
-pub use account::{Account, BUCKETS, Grain};
+pub use account::{Account, BUCKETS};
 pub use book::TokenBook;
 pub use recount::Recount;
 

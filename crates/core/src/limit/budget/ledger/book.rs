@@ -1,6 +1,6 @@
 //! A budget in memory: the reference that `lua/take.lua` and `lua/restore_budget.lua` must equal.
 
-use super::{Account, BudgetTokens, CountId, Grain, OwedTokens, TakeAnswer, TakeTurn};
+use super::{Account, BudgetTokens, CountId, OwedTokens, TakeAnswer, TakeTurn};
 use crate::{
     basis::time::Time,
     limit::{
@@ -77,7 +77,7 @@ impl TokenBook {
     #[must_use]
     pub fn look(&self, turn: &TakeTurn, now: Time) -> TakeAnswer {
         let now = now.millis();
-        self.answer(turn, (0, Grain::Bucket.place(turn.span, now + turn.lease_ms)), now)
+        self.answer(turn, (0, turn.span.bucket(now + turn.lease_ms)), now)
     }
 
     /// Counts the budget anew at a moment: it holds these tokens, and no leases. No two counts of it begin at once.
@@ -114,11 +114,11 @@ impl TokenBook {
         let counted_for_ms = (now - since).max(0);
         for OwedTokens { tokens, .. } in turn.owed.iter().filter(|owed| counted_for_ms < owed.ago_ms) {
             let left = limit.saturating_sub(account.used(span, now));
-            account.add(Grain::Bucket.place(span, now), left.min(*tokens));
+            account.add(span.bucket(now), left.min(*tokens));
         }
         self.holders.drop_ended(now);
         let granted = if want > 0 { self.grant_of(holder, turn, now) } else { 0 };
-        let bucket = Grain::Bucket.place(span, now + lease_ms);
+        let bucket = span.bucket(now + lease_ms);
         self.accounts[kind(span)].add(bucket, granted);
         let ends = self.holders.get(holder, now).map_or(0, |own| own.more.ends);
         let ends = match (want, held) {

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::{Account, CountId, GiveBack, Grain, OwedTokens, TakeAnswer, TakeTurn, TokenBook};
+use super::{Account, CountId, GiveBack, OwedTokens, TakeAnswer, TakeTurn, TokenBook};
 use crate::{
     basis::time::Time,
     limit::{
@@ -147,7 +147,7 @@ proptest! {
                 now += LONGEST_LEASE_MS;
                 let mut account = Account::default();
                 for (when, some) in &spent {
-                    account.add(Grain::Bucket.place(request.span, at(*when).millis()), *some);
+                    account.add(request.span.bucket(at(*when).millis()), *some);
                 }
                 book.book.recount(at(now), request.span, &account);
             }
