@@ -157,6 +157,6 @@ pub struct BudgetState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BudgetMode {
     Open,
-    Spent { used: u64, free_at: Moment },
+    Spent { free_at: Moment },
     Unavailable,
 }

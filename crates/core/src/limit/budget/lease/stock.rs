@@ -126,7 +126,7 @@ impl Stock {
         if let Some(mode) = settled {
             mode
         } else if now < self.closed_until {
-            BudgetMode::Spent { used: self.used.unwrap_or(0), free_at: self.free_at }
+            BudgetMode::Spent { free_at: self.free_at }
         } else if unavailable_at <= now {
             BudgetMode::Unavailable
         } else {
@@ -259,7 +259,7 @@ impl Stock {
         let lease = self.lease.get().min(KEPT);
         let leases_over = if answer.leased > 0 { now.plus(lease + lease / 4) } else { Moment::NEVER };
         self.closed_until = self.free_at.min(now.plus(ASK_AGAIN)).min(leases_over);
-        let mode = BudgetMode::Spent { used: answer.used, free_at: self.free_at };
+        let mode = BudgetMode::Spent { free_at: self.free_at };
         let mut left = self.held.usable(now);
         for waiter in &mut self.waiting {
             let got = waiter.need.min(left);
