@@ -97,22 +97,8 @@ mod tests {
     use super::*;
     use crate::{
         basis::window::Period,
-        intent::selection::{Action, Selection},
-        limit::budget::{BudgetSpan, WhenUnavailable},
+        limit::budget::{BudgetSpan, tests::budget},
     };
-
-    fn budget(name: &str, scope: Scope, span: BudgetSpan) -> Budget {
-        Budget {
-            name: name.into(),
-            selection: Selection::default(),
-            scope,
-            limit: 10,
-            span,
-            best_effort: false,
-            when_spent: Action::Suppress,
-            on_unavailable: WhenUnavailable::Wait,
-        }
-    }
 
     fn rolling(length_ms: i64) -> BudgetSpan {
         BudgetSpan::Rolling { length_ms, text: "x".into() }
