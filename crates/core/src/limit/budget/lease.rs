@@ -14,8 +14,8 @@
 //! Where a budget turns out to be spent, an intent that it denies leaves what it had of another one to a later intent, which may need more of a
 //! third: the ticket waits for that once more.
 //!
-//! Invariant: no budget passes for spent here while tokens of it, for the same window under the same limit, go back from here. Whether it is
-//! spent, the answer tells to the turn that carries them, and not to one that was made before. So a ticket waits for that turn, too.
+//! Invariant: no budget passes for spent here while tokens of it, for the same window, go back from here. Whether it is spent, the answer
+//! tells to the turn that carries them, and not to one that was made before. So a ticket waits for that turn, too.
 //!
 //! Invariant: a turn without an answer may have been taken, so it is repeated with its number until there is an answer, and before another
 //! of its budget. The lease of what it was granted ends by when it was sent first; what nobody can spend any more goes back.
