@@ -158,7 +158,7 @@ impl ShownLimit for BudgetsShown {
 
     fn degraded(&self) -> Vec<Degradation> {
         let unavailable = self.unavailable.load();
-        let Some(since) = unavailable.iter().map(|(_, since)| *since).min() else { return Vec::new() };
+        let Some(since) = unavailable.values().copied().min() else { return Vec::new() };
         let named: Vec<String> = unavailable.iter().take(MOST_NAMED).map(|(id, _)| id.to_string()).collect();
         let more = match unavailable.len().saturating_sub(MOST_NAMED) {
             0 => String::new(),
