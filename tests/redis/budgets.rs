@@ -322,10 +322,8 @@ async fn tokens_given_back_twice_or_of_nothing_make_nothing() {
     let all = all_of(&turn(10), &granted);
     // Of one that is counted: since when, and the last turn.
     let kept = || vec!["hweir-0", "s"];
-    let twice = vec![all.clone(), all.clone()];
-    for (name, back, expected) in
-        [("b", twice, kept()), ("b", vec![all.clone()], kept()), ("nobody's", vec![all], vec![])]
-    {
+    let twice = vec![all, all];
+    for (name, back, expected) in [("b", twice, kept()), ("b", vec![all], kept()), ("nobody's", vec![all], vec![])] {
         let answer = take(&mut ledger, name, &giving(&back)).await.unwrap();
         assert_eq!((answer.granted, answer.used, answer.leased), (0, 0, 0), "{name}");
         let mut fields = server.query::<Vec<String>>(&["HKEYS", &keyspace.budget_key(&budget(name))]).unwrap();
