@@ -133,7 +133,7 @@ impl<D: Store + 'static> Worker<D> {
             stop: self.stop.clone(),
             clock: self.clock,
             budgets: self.limits.budgets.clone(),
-            turns: self.limits.pressure.turns(),
+            turns: self.limits.turns.clone(),
             traces: self.traces.clone(),
             runtime: Handle::current(),
         };
@@ -176,7 +176,7 @@ impl<D: Store + 'static> Worker<D> {
         HttpSetup { listener, options, queries }: HttpSetup,
         (lanes, waiting): (&[Arc<LaneStatus>], &WaitingStatuses),
     ) -> anyhow::Result<Server> {
-        let limits = self.limits.desk(&self.policy, self.stop.clone());
+        let limits = Arc::clone(&self.limits.desk);
         let sources = Sources {
             health: Arc::new(self.health((lanes, waiting), Arc::clone(&limits))),
             segments: Arc::clone(&self.segments),
