@@ -31,8 +31,8 @@ use super::{
     output::{OutputForm, aligned, lines, print_json},
 };
 use crate::files::read_file;
+use limits::budget_in_words;
 pub(super) use limits::limits_in_words;
-use limits::{budget_in_words, pressure_in_words, route_in_words};
 pub use simulate::SimulateArgs;
 
 /// `weir policy ...`
@@ -243,9 +243,8 @@ fn in_json(policy: &Policy) -> Value {
         "bypass": policy.bypass.iter().map(bypass_in_words).collect::<Vec<_>>(),
         "on_unavailable": policy.on_unavailable.iter().map(unavailable_in_words).collect::<Vec<_>>(),
         "stop": policy.stops.iter().map(stop_in_words).collect::<Vec<_>>(),
-        "pressure": policy.pressure.as_ref().map(pressure_in_words),
+        "limits": limits_in_words(policy).collect::<Vec<_>>(),
         "budgets": policy.budgets.iter().map(budget_in_json).collect::<Vec<_>>(),
-        "routes": policy.routes.iter().map(route_in_words).collect::<Vec<_>>(),
         "defer_max_ms": policy.defers().then_some(policy.defer_max_ms),
         "quiet_hours": policy.quiet_hours.as_ref().map(quiet_in_words),
     })

@@ -21,7 +21,7 @@ pub fn limits_in_words(policy: &Policy) -> impl Iterator<Item = String> {
     pressure.chain(budgets).chain(policy.routes.iter().map(route_in_words))
 }
 
-pub(super) fn pressure_in_words(rule: &PressureRule) -> String {
+fn pressure_in_words(rule: &PressureRule) -> String {
     let PressureRule { max_active_users, window_minutes: _, filter, action } = rule;
     let (most, window) = (HumanCount(*max_active_users), in_words(rule.window_ms()));
     let (what, memory) = (filter_in_words(filter, " of "), HumanBytes(max_active_users * CELLS_PER_USER));
@@ -58,7 +58,7 @@ pub(super) fn budget_in_words(budget: &Budget) -> String {
 }
 
 /// `Route email: channel email, paced by the lag of group hedwig, at most 500 per second; ...`
-pub(super) fn route_in_words(route: &Route) -> String {
+fn route_in_words(route: &Route) -> String {
     let Route { name, filter, consumer_group, ahead_ms, rate, service, network_ms, reserved, .. } = route;
     let what = or_all(selection_in_words(filter), "all intents without a route before it");
     let mut parts = vec![format!("Route {name}: {what}")];
