@@ -74,7 +74,21 @@ fn given(setting: &Setting, node: &Node, layers: &Layers<'_>) -> Json {
         (Form::Path(_) | Form::PropertyPaths | Form::PathsById, Value::Text(text)) if !text.contains("://") => {
             layers.folder.join(text).display().to_string().into()
         }
-        _ => shown(node),
+        (
+            Form::Path(_)
+            | Form::Text(_)
+            | Form::Word(_)
+            | Form::Whole(_)
+            | Form::Flag
+            | Form::Duration(_)
+            | Form::Bytes(_)
+            | Form::Texts(_)
+            | Form::TextsByName(_)
+            | Form::Properties
+            | Form::PropertyPaths
+            | Form::PathsById,
+            _,
+        ) => shown(node),
     }
 }
 

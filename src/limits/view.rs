@@ -145,12 +145,10 @@ impl LimitView {
         Self { leased: Some(leased), free_at, why, available: true, ..Self::of_id(budget, id, Some(used)) }
     }
 
-    /// A budget whose ledger does not answer: as it answered `before`, else as far as the leases of this process know what is used.
+    /// A budget whose ledger does not answer. `used`: what it answered last when this process took a lease.
     #[must_use]
-    pub fn of_silent(budget: &Budget, id: &BudgetId, before: Option<TakeAnswer>, used: Option<u64>) -> Self {
-        let why = Some("cannot be read from Redis".to_owned());
-        let leased = before.map(|answer| answer.leased);
-        Self { leased, why, ..Self::of_id(budget, id, before.map(|answer| answer.used).or(used)) }
+    pub fn of_silent(budget: &Budget, id: &BudgetId, used: Option<u64>) -> Self {
+        Self { why: Some("cannot be read from Redis".to_owned()), ..Self::of_id(budget, id, used) }
     }
 
     fn of_id(budget: &Budget, id: &BudgetId, used: Option<u64>) -> Self {

@@ -38,6 +38,8 @@ const FILL: Duration = Duration::from_millis(200);
 pub(super) struct PartReaders<R, T> {
     reports: Receiver<R>,
     readers: JoinSet<anyhow::Result<T>>,
+    /// The first error: the others read on to their ends, so that the next run has only the rest to read.
+    failed: Option<anyhow::Error>,
     tick: Interval,
     _stops_readers: DropGuard,
 }
@@ -72,17 +74,26 @@ impl<R: Send + 'static, T: Send + 'static> PartReaders<R, T> {
         }
         let mut tick = interval(SAVE_EVERY);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Ok(Self { reports, readers, tick, _stops_readers: guard })
+        Ok(Self { reports, readers, failed: None, tick, _stops_readers: guard })
     }
 
     /// What happens next; `None` once all have ended, and their reports are read.
+    ///
+    /// # Errors
+    /// All have ended, and one of them has failed.
     pub(super) async fn next(&mut self) -> anyhow::Result<Option<Happened<R, T>>> {
-        Ok(tokio::select! {
-            Some(report) = self.reports.recv() => Some(Happened::Reported(report)),
-            Some(ended) = self.readers.join_next() => Some(Happened::Ended(ended.context("a reader ended")??)),
-            _ = self.tick.tick(), if !self.readers.is_empty() => Some(Happened::Tick),
-            else => None,
-        })
+        loop {
+            let ended = tokio::select! {
+                Some(report) = self.reports.recv() => return Ok(Some(Happened::Reported(report))),
+                Some(ended) = self.readers.join_next() => ended.context("a reader ended").flatten(),
+                _ = self.tick.tick(), if !self.readers.is_empty() => return Ok(Some(Happened::Tick)),
+                else => return self.failed.take().map_or(Ok(None), Err),
+            };
+            match ended {
+                Ok(ended) => return Ok(Some(Happened::Ended(ended))),
+                Err(error) => _ = self.failed.get_or_insert(error),
+            }
+        }
     }
 }
 

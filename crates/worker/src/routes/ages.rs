@@ -15,6 +15,8 @@ const ASKS_FOR: Duration = Duration::from_millis(500);
 /// An age is asked for in steps of this part of it, and this time: so much of it may be missing.
 const STEP_PART: i64 = 6;
 const STEP_MS: i64 = 1_000;
+/// No higher age is asked for: none of what waits may be in Kafka any more.
+const LONGEST_MS: i64 = 14 * 86_400_000;
 const COUNT_EVERY: Duration = Duration::from_secs(10);
 
 /// How long what waits for one route has waited.
@@ -53,7 +55,7 @@ impl Ages {
     async fn find_oldest<C: Clock>(&mut self, offsets: &mut dyn RouteOffsets, clock: &C, waiting: &[Waiting]) {
         let (now, began_at) = (clock.now(), clock.passed());
         let (mut age_ms, mut found) = (self.oldest_ms.map_or(0, |oldest_ms| signed_ms(began_at) - oldest_ms), None);
-        while clock.passed() < began_at + ASKS_FOR {
+        while age_ms <= LONGEST_MS && clock.passed() < began_at + ASKS_FOR {
             let holds = if age_ms == 0 {
                 true
             } else {

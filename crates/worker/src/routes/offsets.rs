@@ -152,13 +152,14 @@ pub(super) async fn keep_looking<C: Clock>(
             }
             queued = if waiting.is_err() { before.queued } else { queued };
         }
-        if let Ok(waiting) = &waiting {
+        // The age is that of the look before, and goes on: to ask for it may take longer than the lag holds.
+        let oldest_ms = ages.oldest_ms;
+        let looked = Arc::new(OffsetsSeen { at, spent, queued, lag, behind, waiting, oldest_ms });
+        log_changes(&state.name, before.as_deref(), &looked);
+        last.store(Some(Arc::clone(&looked)));
+        if let Ok(waiting) = &looked.waiting {
             ages.look(offsets.as_mut(), (&state, &clock), waiting).await;
         }
-        let oldest_ms = ages.oldest_ms;
-        let looked = OffsetsSeen { at, spent, queued, lag, behind, waiting, oldest_ms };
-        log_changes(&state.name, before.as_deref(), &looked);
-        last.store(Some(Arc::new(looked)));
         let wait = (began_at + LOOK_EVERY).saturating_sub(clock.passed());
         if stop.run_until_cancelled(clock.sleep(wait)).await.is_none() {
             return;

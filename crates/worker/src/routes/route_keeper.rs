@@ -71,6 +71,8 @@ pub(super) struct HeldPermits {
     overtaken_since: Option<Duration>,
     /// Permits used by the last turn that told of it, since the process began: one that is made again tells nothing new.
     used: u64,
+    /// The same when a turn was made last.
+    used_at_look: u64,
     /// What was taken back since then, unused.
     withdrawn: u64,
     /// What of that the store has granted, with what it granted beyond the room.
@@ -90,6 +92,7 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> RouteKeeper<P, C> {
         let part = HeldPermits {
             route: Arc::new(route.clone()),
             used: used_by_now(&state),
+            used_at_look: used_by_now(&state),
             state,
             last_look: look,
             learnt: Learnt::clone(&last_learnt.load_full()),
@@ -113,7 +116,8 @@ impl<P: Share<RoutePermits>, C: Clock + Clone> RouteKeeper<P, C> {
 impl HeldPermits {
     /// Takes back what lanes have left, also where a turn is made again: what they are given meanwhile must not gather.
     fn withdraw(&mut self, now: Duration) {
-        let used = used_by_now(&self.state).saturating_sub(self.used);
+        let by_now = used_by_now(&self.state);
+        let used = by_now.saturating_sub(std::mem::replace(&mut self.used_at_look, by_now));
         // But for what lanes may take until this turn has its answer: they are not to find nothing. What may be others' by now is not kept:
         // the turn would make it this instance's again.
         let keep = |pool, used: u64| match self.state.left(pool, now) {
@@ -302,7 +306,10 @@ impl HoldsPart for HeldPermits {
 
     fn answered(&mut self, Answered { reply, is_repeated, .. }: Answered<RoutePermits>, _: Duration) -> bool {
         (self.grant, self.is_answered) = (reply, true);
-        self.learnt.controller.recall(reply.rates);
+        // A turn that was made again tells no rate that was measured since.
+        if !is_repeated {
+            self.learnt.controller.recall(reply.rates);
+        }
         self.overtaken(false);
         let granted = self.settle(reply.permits);
         let given = if is_repeated { granted.min(self.left_by_now()) } else { granted };

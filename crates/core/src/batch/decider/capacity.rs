@@ -101,7 +101,6 @@ impl Limit for BatchCapacity {
         let queues: Vec<bool> = taken.iter().enumerate().map(queues).collect();
         let (mut slots, mut is_short) = (vec![None; intents.decoded.len()], false);
         let mut wanting = wanting(intents, &policy, (&mut slots, &queues));
-        let mut set = |record: usize, gets| slots[record] = slots[record].map(|slot| Slot { gets, ..slot });
         for (place, (wanting, taken)) in wanting.iter_mut().zip(&mut taken).enumerate() {
             let (route, queues) = (&policy.routes[place], queues[place]);
             let known = taken.state().known_by(route);
@@ -109,8 +108,15 @@ impl Limit for BatchCapacity {
             let waits = waited == Some(place) && route.when_full == WhenFull::Wait;
             if waits {
                 for record in wanting.take_overdue(intents) {
-                    set(record, Gets::Nothing);
                     intents.denials.deny(record, full.suppressed(intents.at(record)));
+                }
+                // Those, too, that something else denies: what comes back is not for them.
+                for (record, slot) in slots.iter_mut().enumerate() {
+                    if let Some(slot) = slot.as_mut().filter(|slot| slot.route == place)
+                        && is_overdue(intents.records.get(record).timestamp, intents.at(record))
+                    {
+                        slot.gets = Gets::Nothing;
+                    }
                 }
             }
             let permits = wanting.permits(queues, |pool, most| {
@@ -122,7 +128,9 @@ impl Limit for BatchCapacity {
                 taken.of(pool).min(most)
             });
             is_short |= waits && permits < wanting.all().count();
-            wanting.all().take(permits).for_each(|record| set(record, Gets::Permit));
+            for record in wanting.all().take(permits) {
+                slots[record] = slots[record].map(|slot| Slot { gets: Gets::Permit, ..slot });
+            }
             for record in wanting.all().skip(permits) {
                 if let Some(denial) = full.denial(intents, record) {
                     intents.denials.deny(record, denial);
