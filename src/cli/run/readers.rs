@@ -36,8 +36,7 @@ impl Readers<'_> {
     pub(super) fn refunds<T: TakeBack + 'static>(&self, store: impl Fn() -> T) -> [Option<BesideReader>; 2] {
         // A refund goes by its record's time.
         let refunds = self.kafka.for_refunds();
-        let refunds =
-            refunds.map(|options| self.reader(Part::Refunds, options, Refunds::new(store()), SystemClock));
+        let refunds = refunds.map(|options| self.reader(Part::Refunds, options, Refunds::new(store()), SystemClock));
         let reports = self.kafka.for_delivery_reports().map(|options| {
             let feed = DeliveryReports::new(store(), Arc::clone(&self.kafka.routes));
             self.reader(Part::DeliveryReports, options, feed, SystemClock)
