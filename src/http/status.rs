@@ -60,7 +60,7 @@ pub struct Degradation {
 #[serde(untagged)]
 pub enum Degraded {
     /// Something beside limits.
-    Part(Part),
+    Part(DegradedPart),
     /// Limits of this kind.
     Limit(LimitKind),
 }
@@ -69,7 +69,7 @@ words! {
     /// What can be degraded beside limits.
     #[derive(Serialize, ToSchema)]
     #[serde(rename_all = "snake_case")]
-    pub enum Part {
+    pub enum DegradedPart {
         /// Shards of Redis do not answer.
         ShardsUnavailable = "shards_unavailable",
         /// Shards of Redis have lost their history.
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn the_metric_has_the_words_of_the_document() {
-        for part in Part::ALL {
+        for part in DegradedPart::ALL {
             assert_eq!(serde_json::to_value(Degraded::Part(part)).unwrap(), part.as_str());
         }
         for kind in LimitKind::ALL {

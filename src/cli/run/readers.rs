@@ -19,7 +19,7 @@ use weir_worker::{
 
 use crate::{
     cli::{assemble, worker::BesideReader},
-    http::Part,
+    http::DegradedPart,
     metrics::Metrics,
 };
 
@@ -36,10 +36,11 @@ impl Readers<'_> {
     pub(super) fn refunds<T: TakeBack + 'static>(&self, store: impl Fn() -> T) -> [Option<BesideReader>; 2] {
         // A refund goes by its record's time.
         let refunds = self.kafka.for_refunds();
-        let refunds = refunds.map(|options| self.reader(Part::Refunds, options, Refunds::new(store()), SystemClock));
+        let refunds =
+            refunds.map(|options| self.reader(DegradedPart::Refunds, options, Refunds::new(store()), SystemClock));
         let reports = self.kafka.for_delivery_reports().map(|options| {
             let feed = DeliveryReports::new(store(), Arc::clone(&self.kafka.routes));
-            self.reader(Part::DeliveryReports, options, feed, SystemClock)
+            self.reader(DegradedPart::DeliveryReports, options, feed, SystemClock)
         });
         [refunds, reports]
     }
@@ -47,10 +48,10 @@ impl Readers<'_> {
     /// The reader of activity, where there is a topic of it.
     pub(super) fn activity(&self, feed: Activity, clock: &ComparedClock<SystemClock>) -> Option<BesideReader> {
         let options = self.kafka.for_activity(assemble::activity_since())?;
-        Some(self.reader(Part::Activity, options, feed, clock.clone()))
+        Some(self.reader(DegradedPart::Activity, options, feed, clock.clone()))
     }
 
-    fn reader<F, C>(&self, what: Part, options: KafkaOptions, feed: F, clock: C) -> BesideReader
+    fn reader<F, C>(&self, what: DegradedPart, options: KafkaOptions, feed: F, clock: C) -> BesideReader
     where
         F: Feed + Send + 'static,
         C: Clock + 'static,
