@@ -209,7 +209,8 @@ pub fn three_budgets() -> Vec<Budget> {
 
 /// Four segments with two sliding caps each, and some of their users in them; and these budgets.
 pub fn decider(budgets: Vec<Budget>) -> Decider {
-    let cap = |name, limit, window| format!("{{ name = {name:?}, limit = {limit}, window = {window:?} }}");
+    let cap =
+        |name: &str, limit: u32, window: &str| format!("{{ name = {name:?}, limit = {limit}, window = {window:?} }}");
     let segment = |(name, extra): (&&str, u32)| {
         let (daily, weekly) = (cap("daily", 3 + extra, "24h"), cap("weekly", 10 + 2 * extra, "7d"));
         format!("[segments.{name}]\ncaps = [{daily}, {weekly}]\n")
