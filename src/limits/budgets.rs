@@ -24,8 +24,7 @@ use weir_core::{
 };
 use weir_worker::{budgets::Budgets, clock::SystemClock, refresh::Refreshed};
 
-use super::{Adding, LimitRows, LimitView, Looked, LooksAtLedger, ShownLimit};
-use crate::http::{Degradation, Degraded};
+use super::{Adding, LimitKind, LimitRows, LimitView, Looked, LooksAtLedger, ShownLimit};
 
 /// The most budgets of one answer.
 const MOST_ROWS: usize = 1_000;
@@ -148,6 +147,10 @@ impl BudgetsShown {
 }
 
 impl ShownLimit for BudgetsShown {
+    fn kind(&self) -> LimitKind {
+        LimitKind::Budget
+    }
+
     fn add_to<'a>(&'a self, rows: &'a mut LimitRows) -> Adding<'a> {
         Box::pin(async move {
             let BudgetList { budgets, omitted } = self.all().await;
@@ -156,7 +159,7 @@ impl ShownLimit for BudgetsShown {
         })
     }
 
-    fn degraded(&self) -> Vec<Degradation> {
+    fn degraded(&self) -> Vec<(Duration, String)> {
         let unavailable = self.unavailable.load();
         let Some(since) = unavailable.values().copied().min() else { return Vec::new() };
         let named: Vec<String> = unavailable.iter().take(MOST_NAMED).map(|(id, _)| id.to_string()).collect();
@@ -169,7 +172,7 @@ impl ShownLimit for BudgetsShown {
              wait, or follow on_unavailable",
             named.join(", ")
         );
-        vec![Degradation::lasting(Degraded::Budgets, SystemClock.passed().saturating_sub(since), message)]
+        vec![(SystemClock.passed().saturating_sub(since), message)]
     }
 }
 

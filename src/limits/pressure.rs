@@ -11,11 +11,8 @@ use weir_worker::{
     refresh::Refreshed,
 };
 
-use super::{Adding, LimitRows, LimitView, ShownLimit};
-use crate::{
-    http::{Degradation, Degraded},
-    metrics::Metrics,
-};
+use super::{Adding, LimitKind, LimitRows, LimitView, ShownLimit};
+use crate::metrics::Metrics;
 
 /// What is shown of pressure: its task knows how it stands.
 pub struct PressureShown {
@@ -74,6 +71,10 @@ impl PressureShown {
 }
 
 impl ShownLimit for PressureShown {
+    fn kind(&self) -> LimitKind {
+        LimitKind::Pressure
+    }
+
     fn add_to<'a>(&'a self, rows: &'a mut LimitRows) -> Adding<'a> {
         if let PressureFound::Seen(view) = self.found() {
             rows.add(&view);
@@ -81,7 +82,7 @@ impl ShownLimit for PressureShown {
         Box::pin(ready(()))
     }
 
-    fn degraded(&self) -> Vec<Degradation> {
+    fn degraded(&self) -> Vec<(Duration, String)> {
         let unsynced = self.status.unsynced();
         let Some(Silence { since, why }) = &*unsynced else { return Vec::new() };
         let lasts = SystemClock.passed().saturating_sub(*since);
@@ -93,7 +94,7 @@ impl ShownLimit for PressureShown {
              nobody else comes in after {} s",
             MEMBER_FOR.as_secs()
         );
-        vec![Degradation::lasting(Degraded::Pressure, lasts, message)]
+        vec![(lasts, message)]
     }
 
     fn note(&self, metrics: &Metrics) {

@@ -16,10 +16,7 @@ use weir_core::{
 use weir_worker::{clock::SystemClock, pressure::REPORTED_AFTER, refresh::Refreshed};
 
 use super::{Adding, LimitKind, LimitRows, LimitSpan, LimitView, ShownLimit};
-use crate::{
-    http::{Degradation, Degraded},
-    metrics::{Metrics, OfRouteLabel, RealGauge, ThrottledLabels, bring},
-};
+use crate::metrics::{Metrics, OfRouteLabel, RealGauge, ThrottledLabels, bring};
 
 /// What is shown of routes: their tasks know how they stand.
 pub struct RoutesShown {
@@ -78,6 +75,10 @@ impl RoutesShown {
 }
 
 impl ShownLimit for RoutesShown {
+    fn kind(&self) -> LimitKind {
+        LimitKind::Route
+    }
+
     fn add_to<'a>(&'a self, rows: &'a mut LimitRows) -> Adding<'a> {
         self.views().iter().for_each(|view| rows.add(view));
         Box::pin(ready(()))
@@ -85,11 +86,11 @@ impl ShownLimit for RoutesShown {
 
     /// The routes that approve nothing but probes, whose offsets are not known, whose permits have not been shared for a while, that have
     /// partitions behind, or in which intents have waited for too long.
-    fn degraded(&self) -> Vec<Degradation> {
+    fn degraded(&self) -> Vec<(Duration, String)> {
         let passed = SystemClock.passed();
         let degraded = self.known().into_iter().filter_map(|(state, known)| {
             let lasts = passed.saturating_sub(degraded_since(&known, passed)?);
-            Some(Degradation::lasting(Degraded::Route, lasts, message(&state, &known)))
+            Some((lasts, message(&state, &known)))
         });
         degraded.collect()
     }

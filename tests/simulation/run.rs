@@ -357,7 +357,8 @@ impl World {
         let routes = self.keep_routes(&process, &stop);
         let reported = routes.clone().unwrap_or_default();
         let leave = CancellationToken::new();
-        let decider = Decider { held: HeldLimits { pressure: Some(pressure), routes }, ..self.decider.clone() };
+        let held = HeldLimits { pressure: Some(pressure), routes, ..HeldLimits::default() };
+        let decider = Decider { held, ..self.decider.clone() };
         let activity = spawn_local(process.run(activity.run(leave.clone())));
         let ledgers = self.keyspace.ledgers(&self.env, process.number, process.instance);
         let (keeper, budgets) = BudgetKeeper::new(ledgers, process.clock.clone(), Arc::new(Metrics::default()));
