@@ -306,10 +306,7 @@ impl HoldsPart for HeldPermits {
 
     fn answered(&mut self, Answered { reply, is_repeated, .. }: Answered<RoutePermits>, _: Duration) -> bool {
         (self.grant, self.is_answered) = (reply, true);
-        // A turn that was made again tells no rate that was measured since.
-        if !is_repeated {
-            self.learnt.controller.recall(reply.rates);
-        }
+        self.learnt.controller.recall(reply.rates);
         self.overtaken(false);
         let granted = self.settle(reply.permits);
         let given = if is_repeated { granted.min(self.left_by_now()) } else { granted };

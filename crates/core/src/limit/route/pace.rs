@@ -221,11 +221,10 @@ impl Controller {
         self.drain.recall(kept);
     }
 
-    /// What is to be kept of this delivery, after a turn. While the lag is not known, what was measured before still is the best.
+    /// What is to be kept of this delivery, after a turn.
     #[must_use]
     pub fn to_keep(&self) -> KeptRates {
-        let kept = self.drain.to_keep();
-        KeptRates { drain_per_s: kept.drain_per_s.filter(|_| self.unknown_since.is_none()), ..kept }
+        if self.unknown_since.is_some() { KeptRates::default() } else { self.drain.to_keep() }
     }
 
     /// The same controller for a route whose policy has changed, but not what is delivered to whom.
