@@ -9,7 +9,7 @@ use weir_core::{
     basis::current::Current,
     limit::{
         pressure::{
-            Pressure, Told,
+            ActiveTold, Pressure,
             activity::Minute,
             activity_log::{ActiveIn, SharedPlaces, SyncReply, SyncRequest, USERS_A_TURN},
             most_untold,
@@ -41,7 +41,7 @@ pub type PressureKeeper<L, C> = PoolKeeper<HeldPlaces, L, C>;
 pub struct HeldPlaces {
     policy: Arc<Current<Policy>>,
     pressure: Arc<Pressure>,
-    inbox: mpsc::Receiver<Told>,
+    inbox: mpsc::Receiver<ActiveTold>,
     observer: Arc<dyn Observer>,
     status: PressureStatus,
     /// How long each turn makes it a member.
@@ -220,7 +220,7 @@ impl HeldPlaces {
     /// Takes what batches and reports have told.
     fn drain(&mut self) {
         let Views { now, next, before, .. } = &mut self.views;
-        for Told { active, exempt } in self.inbox.try_iter() {
+        for ActiveTold { active, exempt } in self.inbox.try_iter() {
             self.pressure.heard(active.users.len());
             // By the state of before, or before this one is in force.
             let elsewhere = now.as_ref().filter(|_| !before.is_empty());

@@ -88,7 +88,7 @@ pub enum ActiveBy {
 #[derive(Debug)]
 pub struct Pressure {
     in_force: ArcSwapOption<PressureState>,
-    told: mpsc::Sender<Told>,
+    told: mpsc::Sender<ActiveTold>,
     /// Users that the task has not heard of yet.
     unheard: AtomicUsize,
     /// Users that it never hears of, because too many waited.
@@ -97,7 +97,7 @@ pub struct Pressure {
 
 /// Users who became active here, as the task is told of them.
 #[derive(Debug)]
-pub struct Told {
+pub struct ActiveTold {
     pub active: ActiveIn,
     /// How many of the new ones came by intents that the rule does not apply to.
     pub exempt: u64,
@@ -118,7 +118,7 @@ impl Pressure {
     /// Nothing is in force. What batches tell comes out of the receiver, in a task that drains it with each turn that it begins, about once a
     /// second, and says so ([`Pressure::heard`]). It begins none while one is repeated, or while the clock is wrong.
     #[must_use]
-    pub fn new() -> (Arc<Self>, mpsc::Receiver<Told>) {
+    pub fn new() -> (Arc<Self>, mpsc::Receiver<ActiveTold>) {
         let (told, inbox) = mpsc::channel();
         let (in_force, unheard, dropped) = Default::default();
         (Arc::new(Self { in_force, told, unheard, dropped }), inbox)
@@ -187,12 +187,12 @@ impl Pressure {
             active.users.push(user);
         }
         if !active.users.is_empty() {
-            self.hand_over(Told { active, exempt }, most_untold(state.max));
+            self.hand_over(ActiveTold { active, exempt }, most_untold(state.max));
         }
     }
 
     /// Lanes do not wait for the task, which waits for Redis: where it hears nothing for long, so many users at the most wait for it.
-    fn hand_over(&self, told: Told, most: usize) {
+    fn hand_over(&self, told: ActiveTold, most: usize) {
         let users = told.active.users.len();
         let unheard = self.unheard.fetch_add(users, Ordering::Relaxed);
         let is_full = unheard.saturating_add(users) > most;

@@ -120,7 +120,7 @@ fn of_users_who_wait_for_the_task_no_more_are_kept_than_may_be_active_or_a_turn_
     let (pressure, inbox) = Pressure::new();
     let tell = |users: u64| {
         let users = (0..users).map(ActivityHash).collect();
-        pressure.hand_over(Told { active: ActiveIn { minute: Minute(1), new: 0, users }, exempt: 0 }, 10);
+        pressure.hand_over(ActiveTold { active: ActiveIn { minute: Minute(1), new: 0, users }, exempt: 0 }, 10);
         pressure.take_dropped()
     };
     assert_eq!([tell(6), tell(4), tell(1)], [0, 0, 1]);

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::limit::pressure::{
-    PressureState, Told,
+    ActiveTold, PressureState,
     activity::{ActivityHash, Minute},
 };
 
@@ -21,7 +21,7 @@ struct World {
     decider: Decider,
     pressure: Arc<Pressure>,
     state: Arc<PressureState>,
-    inbox: std::sync::mpsc::Receiver<Told>,
+    inbox: std::sync::mpsc::Receiver<ActiveTold>,
     store: EmbeddedStore,
     now: Time,
 }

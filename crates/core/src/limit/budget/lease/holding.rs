@@ -316,7 +316,9 @@ impl Holding {
         match asking.filter(|_| want > 0) {
             Some(stock) if now < ends => {
                 stock.held.add(grant);
-                stock.answered(&sent.turn, &answer, (asked_at, now), has_back);
+                // What has yet to go back is asked for by the next turn.
+                let free_in_ms = if has_back { Some(0) } else { answer.free_in_ms };
+                stock.answered(&sent.turn, &TakeAnswer { free_in_ms, ..answer }, (asked_at, now));
                 self.heard();
             }
             Some(stock) => {

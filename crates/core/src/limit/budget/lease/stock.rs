@@ -226,23 +226,15 @@ impl Stock {
         at.min(self.over_at(is_last)).min(self.leaves_at())
     }
 
-    /// What the ledger has answered to a turn that asked for tokens: `(when it was asked last, now)`. `has_back`: tokens of the budget's window
-    /// have yet to go back.
-    pub(super) fn answered(
-        &mut self,
-        turn: &TakeTurn,
-        answer: &TakeAnswer,
-        (asked_at, now): (Moment, Moment),
-        has_back: bool,
-    ) {
+    /// What the ledger has answered to a turn that asked for tokens: `(when it was asked last, now)`.
+    pub(super) fn answered(&mut self, turn: &TakeTurn, answer: &TakeAnswer, (asked_at, now): (Moment, Moment)) {
         self.used = Some(answer.used);
         self.counted_since = CountedSince::of(asked_at, answer.counted_for_ms);
         if answer.granted < turn.want {
             self.batch = answer.granted.clamp(1, self.batch.max(1));
         }
-        // A call that is repeated may have got too little when it was made first, and there is more by now. What has yet to go back is asked
-        // for by the next one.
-        let is_spent = answer.free_in_ms != Some(0) && !has_back;
+        // A call that is repeated may have got too little when it was made first, and there is more by now.
+        let is_spent = answer.free_in_ms != Some(0);
         if is_spent && (answer.granted < turn.need || answer.granted == 0) {
             self.close(answer, now);
         } else {

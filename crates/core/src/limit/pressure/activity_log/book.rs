@@ -75,12 +75,11 @@ impl Reference<SharedPlaces> for Book {
         if matches!(order, TurnOrder::Behind | TurnOrder::RunBefore) {
             return None;
         }
-        let (with_own, cursor) = cursor(&request.cursor);
         let mut reply = SyncReply { now: at, ..SyncReply::default() };
-        let read = self.read(&mut reply, (instance, with_own), cursor, request);
+        let read = self.read(&mut reply, instance, request);
         let appended = if order == TurnOrder::New { self.append(instance, request, now) } else { None };
-        self.share(&mut reply, (instance, number), request, now);
-        let own = if with_own && reply.more { READS_OWN.to_string() } else { String::new() };
+        self.share(&mut reply, (instance, number), request);
+        let own = if cursor(&request.cursor).0 && reply.more { READS_OWN.to_string() } else { String::new() };
         let cursor = appended.filter(|_| !reply.more).or(read);
         reply.cursor = cursor.map(|id| format!("{own}{id}").into());
         Some(reply)
@@ -90,14 +89,8 @@ impl Reference<SharedPlaces> for Book {
 impl Book {
     /// Reads the entries after the cursor, without the instance's own unless it does not know them. Gives the last one read, or the one to
     /// read on from.
-    fn read(
-        &self,
-        reply: &mut SyncReply,
-        (instance, with_own): (&str, bool),
-        mut last: Option<EntryId>,
-        request: &SyncRequest,
-    ) -> Option<EntryId> {
-        let now = reply.now.millis();
+    fn read(&self, reply: &mut SyncReply, instance: &str, request: &SyncRequest) -> Option<EntryId> {
+        let ((with_own, mut last), now) = (cursor(&request.cursor), reply.now.millis());
         let mut from = begin(request, now);
         match last {
             Some(cursor) if cursor.0 >= now - request.window_ms && !self.log.contains_key(&cursor) => {
@@ -142,13 +135,8 @@ impl Book {
     ///
     /// An instance that was no member before this turn gets no more places: after a loss of the members, all of them have to take a turn
     /// before it is known what they hold.
-    fn share(
-        &mut self,
-        reply: &mut SyncReply,
-        (instance, number): (&str, TurnNumber),
-        request: &SyncRequest,
-        now: i64,
-    ) {
+    fn share(&mut self, reply: &mut SyncReply, (instance, number): (&str, TurnNumber), request: &SyncRequest) {
+        let now = reply.now.millis();
         let SyncRequest { wanted, mut held, .. } = *request;
         self.members.drop_ended(now);
         let before = self.members.get(instance, now).copied();
