@@ -178,10 +178,11 @@ impl RouteOffsets for SimOffsets {
     fn look(&mut self) -> Looking<'_> {
         Box::pin(async move {
             let env = self.env.clone();
+            let began_at = env.passed();
             env.sleep(env.millis(1, 40)).await;
             if env.kafka_fails() {
                 env.sleep(env.millis(10, 4_000)).await;
-                lock(&self.book).looked(self.process, env.passed(), None);
+                lock(&self.book).looked(self.process, began_at, env.passed(), None);
                 let reason = "no reply (simulated)".to_owned();
                 return Offsets { lag: Err(reason.clone()), behind: Vec::new(), waiting: Err(reason) };
             }
@@ -195,7 +196,7 @@ impl RouteOffsets for SimOffsets {
             // The answer may be on its way for long.
             let slow = if env.kafka_fails() { env.millis(0, 2_500) } else { env.millis(1, 40) };
             env.sleep(slow).await;
-            lock(&self.book).looked(self.process, env.passed(), Some(standing));
+            lock(&self.book).looked(self.process, began_at, env.passed(), Some(standing));
             Offsets { lag: Ok(Some(self.lag(lags))), behind: Vec::new(), waiting: Ok(waiting) }
         })
     }

@@ -26,7 +26,7 @@ use super::{
     script::Item,
 };
 
-/// A look at the offsets says nothing any more after so long: the constant `LOOK_HOLDS` of the route's keeper.
+/// A look at the offsets says nothing any more after so long, nor where it took longer: the constant `LOOK_HOLDS` of the route's keeper.
 const LOOK_HOLDS: Duration = Duration::from_secs(3);
 /// A rate is measured over so long at the least.
 const MEASURED_OVER: Duration = Duration::from_secs(1);
@@ -84,8 +84,10 @@ pub struct Book {
 pub type SharedBook = Arc<Mutex<Book>>;
 
 impl Book {
-    /// A process has looked at the offsets; `None`: it could not see them.
-    pub fn looked(&mut self, process: u64, at: Duration, found: Option<Standing>) {
+    /// A process has looked at the offsets, from when until when; `None`: it could not see them.
+    pub fn looked(&mut self, process: u64, began_at: Duration, at: Duration, found: Option<Standing>) {
+        // The process stood still while it looked: weir takes the lag as unknown, and measures nothing by it.
+        let found = found.filter(|_| at.saturating_sub(began_at) <= LOOK_HOLDS);
         let Some(Standing { undelivered, delivered }) = found else {
             self.seen_at.remove(&process);
             return;
