@@ -112,7 +112,7 @@ pub fn strange_upstream(ground: &mut Ground, order: &Order) -> Result<Findings> 
     ensure!(left.is_some_and(|left| left < before), "the log cleaner took nothing of {before} records: {left:?}");
     trial.kafka.configure_topic(&topic, &[SIZES])?;
 
-    let worker = trial.start_ready("only", &[])?;
+    let _worker = trial.start_ready("only", &[])?;
     for _ in 0..order.times {
         transactions(&mut trial, &publisher, &mut stream, 20)?;
         let mark = trial.over()?;

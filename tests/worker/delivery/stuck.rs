@@ -7,9 +7,9 @@ use crate::support::{DEADLINE, http::degraded};
 
 #[test]
 fn a_partition_that_its_consumer_never_passes_holds_up_no_other_and_is_named() {
-    const TAKES: u32 = 200;
+    const TAKES: u32 = 400;
     // A fourth of them is more than may stand undelivered. Once it stands, what is left takes longer at the floor than a test may.
-    const MAILS: usize = 7 * AHEAD_S as usize * TAKES as usize;
+    const MAILS: usize = 8 * AHEAD_S as usize * TAKES as usize;
     let post = Post::new("poisoned", &format!("rate = {}", 5 * TAKES));
     let worker = looking(&post.scene, "weir-0");
     let mut delivery = post.delivery_of_all_but(TAKES, 0);

@@ -61,7 +61,7 @@ pub fn replies_lost(ground: &mut Ground, order: &Order) -> Result<Findings> {
     let proxy = Proxy::start(server.url().trim_start_matches("redis://"))?;
     let mut trial = on(ground, order, "budget-replies", vec![format!("redis://{}", proxy.address())])?;
     trial.scene.write_policy(&format!("{POLICY}{BUDGETS}"));
-    let worker = trial.start_ready("deaf", &[TIMEOUT])?;
+    let _worker = trial.start_ready("deaf", &[TIMEOUT])?;
     trial.load_at(0, OFFERED)?;
     for _ in 0..order.times {
         trial.decided(50)?;
