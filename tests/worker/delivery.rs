@@ -83,7 +83,11 @@ impl Post {
 
     /// The same, with so many partitions of the topics but that of waiting intents.
     fn on(partitions: i32, name: &str, more: &str) -> Self {
-        let mut scene = Scene::new(name, partitions, "");
+        Self::of(Scene::new(name, partitions, ""), more)
+    }
+
+    /// The same in a scene that has its topics but that of waiting intents.
+    fn of(mut scene: Scene, more: &str) -> Self {
         let group = format!("{}-hedwig", scene.name);
         scene.write_policy(&unlimited(1, &delivered(&group, more)));
         scene.wait_for_routes(&["email"]);
